@@ -1,0 +1,166 @@
+//===- Kernels.h - Kernel generators for x86-64 -----------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A kernel is generated from a spec: getOrEmit*(module, spec, target) returns the private func.func
+// of that spec, building it the first time it is asked for. Kernels are func/scf/arith/math/vector/
+// memref IR plus x86 intrinsics; equal specs are one function.
+//
+// Conventions of every kernel
+//   * `rows<C>` is memref<?xCxf32, strided<[?, 1], offset: ?>>: a matrix whose rows (tokens) are
+//     contiguous and any distance apart. The row count M >= 1 is that of the memref.
+//   * The last two arguments of a kernel that needs them are `scratch: memref<?xi8>` (at least
+//     threads * scratchBytes(spec, target) bytes, 64-byte aligned, contents undefined) and
+//     `threads: index` >= 1. Work is split statically over `threads`; results are the same bits for
+//     every number of threads.
+//   * Nothing is allocated on the heap. No input is read and no output written out of bounds, for
+//     any M, N and K; memrefs may be aligned to no more than their element.
+//
+// Packed weights (P = kPanelRows = 32 output rows a panel, NP = ceil(N/32) panels; padding rows and
+// columns hold code 0; Kp = paddedColumns(K) = K rounded up to a multiple of 8)
+//   * I8: memref<NP x Kp/4 x 32 x 4 x i8>, byte = code + 128, codes in [-127, 127];
+//   * I4: memref<NP x Kp/8 x 32 x 4 x i8>, in byte [p, j, r, i] the low nibble is the code of column
+//     8j + i plus 8, the high nibble that of column 8j + 4 + i plus 8, codes in [-7, 7];
+//   * scales: memref<NP x G x 32 x f32>, G = groupCount(K, groupSize) groups along K (1 when the
+//     scale is per channel), the last one possibly short; padding rows have scale 1.
+//   * F32 weights are plain memref<N x K x f32>.
+//
+// Quantized activations (per token, symmetric; q = clamp(rne(x / s), -127, 127), s = absmax / 127,
+// s = 1 for an all-zero row)
+//   * codes: memref<? x Kp x i8>, columns K.. are 0;
+//   * scales: memref<? x f32>;
+//   * sums: memref<? x G x i32>, the sum of the codes of each weight group (the zero-point
+//     correction of offset weights).
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_CODEGEN_CPU_KERNELS_H
+#define EASYQUANT_CODEGEN_CPU_KERNELS_H
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/BuiltinOps.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace easyquant::cpu {
+
+enum class Isa { AVX2, AVX512VNNI };
+
+/// What the kernels are generated for.
+struct Target {
+  Isa isa = Isa::AVX2;
+  /// Build vpdpbusd out of generic vector arithmetic, so that the AVX-512 form of a kernel can be
+  /// run (slowly) and compared on a machine without it. Only tests set this.
+  bool emulateDot = false;
+
+  /// "avx2" or "avx512vnni": the suffix of symbols and the name in manifests.
+  llvm::StringRef name() const;
+  /// LLVM's -mattr string; that of AVX2 when the dot product is emulated.
+  std::string features() const;
+  /// fp32 lanes of a vector register: 8 or 16.
+  int64_t lanes() const;
+};
+
+constexpr int64_t kPanelRows = 32;
+constexpr int64_t paddedColumns(int64_t k) { return (k + 7) / 8 * 8; }
+constexpr int64_t panelCount(int64_t n) { return (n + kPanelRows - 1) / kPanelRows; }
+/// groupSize 0 means one group (a scale per channel).
+constexpr int64_t groupCount(int64_t k, int64_t groupSize) {
+  return groupSize == 0 ? 1 : (k + groupSize - 1) / groupSize;
+}
+
+enum class WeightFormat { F32, I8, I4 };
+
+/// y = x W^T (+ bias) (+ y).
+///   float input:      (x: rows<K>, w, [wscales], [bias: memref<Nxf32>], y: rows<N>, scratch, threads)
+///   quantized input:  (codes, scales, sums, w, wscales, [bias], y, scratch, threads)
+/// One function serves M = 1 (GEMV) and M >= 2 (GEMM). groupSize is a multiple of 8, or 0.
+/// Quantized input needs I8 or I4 weights. With quantized input every accumulator is an exact int32
+/// of its group (the caller has checked K against the accumulator bound), and
+///   y[m,n] = sx[m] * sum_g sw[n,g] * (acc[m,n,g] - offset * sums[m,g]),  fp32, groups in order.
+struct LinearSpec {
+  int64_t n = 0, k = 0;
+  WeightFormat weights = WeightFormat::F32;
+  int64_t groupSize = 0;
+  bool quantizedInput = false;
+  bool bias = false;
+  /// Add to y instead of overwriting it: the residual connection.
+  bool accumulate = false;
+};
+std::string symbolName(const LinearSpec &spec);
+int64_t scratchBytes(const LinearSpec &spec, const Target &target);
+mlir::func::FuncOp getOrEmitLinear(mlir::ModuleOp module, const LinearSpec &spec,
+                                   const Target &target);
+
+/// Row-wise operations, optionally followed by per-token quantization of the result.
+///   Quantize:  (x, out...)                      RmsNorm:  (x, weight: memref<Cxf32>, out...)
+///   LayerNorm: (x, weight, bias, out...)        SiluMul:  (gate, up, out...)   silu(gate) * up
+///   Gelu:      (x, out...)                      Add:      (a, b, out...)
+/// then `threads`. out... is (y: rows<C>), or (codes, scales, sums) when quantized.
+enum class RowOp { Quantize, RmsNorm, LayerNorm, SiluMul, GeluTanh, GeluErf, Add };
+struct RowSpec {
+  RowOp op = RowOp::Quantize;
+  int64_t columns = 0;
+  double epsilon = 0.0; ///< of the norms
+  bool quantize = false;
+  int64_t groupSize = 0; ///< groups of the sums, when quantized
+};
+std::string symbolName(const RowSpec &spec);
+mlir::func::FuncOp getOrEmitRowOp(mlir::ModuleOp module, const RowSpec &spec, const Target &target);
+
+/// y[m] = table[tokens[m]]: (tokens: memref<?xi32>, table, [scales], y: rows<C>, threads). I8 and I4
+/// tables are packed weights of N = vocab, K = columns.
+struct EmbeddingSpec {
+  int64_t vocab = 0, columns = 0;
+  WeightFormat table = WeightFormat::F32;
+  int64_t groupSize = 0;
+};
+std::string symbolName(const EmbeddingSpec &spec);
+mlir::func::FuncOp getOrEmitEmbedding(mlir::ModuleOp module, const EmbeddingSpec &spec,
+                                      const Target &target);
+
+/// y[m] += table[position + m]: (table: memref<PxCxf32>, position: index, y: rows<C>).
+struct PositionEmbeddingSpec {
+  int64_t positions = 0, columns = 0;
+};
+std::string symbolName(const PositionEmbeddingSpec &spec);
+mlir::func::FuncOp getOrEmitPositionEmbedding(mlir::ModuleOp module,
+                                              const PositionEmbeddingSpec &spec,
+                                              const Target &target);
+
+/// Rotates every head of x in place; dimension i pairs with i + D/2 (the Hugging Face convention).
+///   (x: rows<heads*D>, table: memref<PxD/2x2xf32> of (cos, sin), position: index, threads)
+struct RopeSpec {
+  int64_t heads = 0, headDim = 0, positions = 0;
+};
+std::string symbolName(const RopeSpec &spec);
+mlir::func::FuncOp getOrEmitRope(mlir::ModuleOp module, const RopeSpec &spec, const Target &target);
+
+/// Appends k and v (M new tokens at `position`) to one layer's cache, then attends causally:
+/// token m sees cache tokens 0 .. position + m (with a window W > 0 only the last W of them).
+///   (q: rows<heads*D>, k: rows<kvHeads*D>, v: rows<kvHeads*D>,
+///    keys: memref<?xT>, values: memref<?xT>, position: index, y: rows<heads*D>, scratch, threads)
+/// T is f32 or f16. With a capacity of C tokens (a multiple of kCacheBlock = 16), `keys` holds
+/// kvHeads x C/16 x D x 16 elements (a block of 16 tokens transposed) and `values` kvHeads x C x D;
+/// the kernel takes C from their size. Query head h reads kv head h / (heads / kvHeads). Finite
+/// values beyond f16's range saturate. Cache elements that no token has written are never used.
+constexpr int64_t kCacheBlock = 16;
+struct AttentionSpec {
+  int64_t heads = 0, kvHeads = 0, headDim = 0;
+  double scale = 0.0; ///< usually 1 / sqrt(headDim)
+  int64_t window = 0; ///< 0: none
+  bool halfCache = false;
+};
+std::string symbolName(const AttentionSpec &spec);
+int64_t scratchBytes(const AttentionSpec &spec, const Target &target);
+mlir::func::FuncOp getOrEmitAttention(mlir::ModuleOp module, const AttentionSpec &spec,
+                                      const Target &target);
+
+} // namespace easyquant::cpu
+
+#endif // EASYQUANT_CODEGEN_CPU_KERNELS_H

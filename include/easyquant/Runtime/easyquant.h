@@ -1,0 +1,128 @@
+/*===- easyquant.h - C interface of the EasyQuant runtime ----------*- C -*-===*\
+|*                                                                            *|
+|* Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.     *|
+|* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception                    *|
+|*                                                                            *|
+|*===----------------------------------------------------------------------===*|
+|*                                                                            *|
+|* Loads an artifact (the folder that `easyquant compile` wrote) and runs it. *|
+|* The library behind it holds no LLVM and no Python.                         *|
+|*                                                                            *|
+|* Errors are values: a function that can fail returns NULL on success and an *|
+|* `eq_error *` that the caller owns on failure; what it would have changed   *|
+|* is then unchanged. No function throws, aborts or prints.                   *|
+|*                                                                            *|
+|* Threads: a model is immutable after loading and may be shared by any       *|
+|* number of threads; a session belongs to one thread at a time. Sessions of  *|
+|* one model share its weights.                                               *|
+|*                                                                            *|
+\*===----------------------------------------------------------------------===*/
+
+#ifndef EASYQUANT_RUNTIME_EASYQUANT_H
+#define EASYQUANT_RUNTIME_EASYQUANT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define EQ_API __attribute__((visibility("default")))
+
+/** Raised whenever a declaration below changes its meaning. */
+#define EQ_ABI_VERSION 1
+
+/** The version that the library was built with; compare with EQ_ABI_VERSION. */
+EQ_API uint32_t eq_abi_version(void);
+
+/*===-- Errors --------------------------------------------------------------===*/
+
+typedef struct eq_error eq_error;
+
+typedef enum eq_error_code {
+  EQ_INVALID_ARGUMENT = 1, /**< Asked for something that cannot be: a token out of range, ... */
+  EQ_NOT_FOUND = 2,        /**< A file that should be there is not. */
+  EQ_CORRUPT = 3,          /**< A file fails its format's rules or its checksum. */
+  EQ_UNSUPPORTED = 4,      /**< Well-formed, but not for this build or this machine. */
+  EQ_OUT_OF_RANGE = 5,     /**< A limit of the model or session (context length, memory). */
+  EQ_IO = 6                /**< The operating system refused. */
+} eq_error_code;
+
+EQ_API eq_error_code eq_error_get_code(const eq_error *error);
+/** One line: file or argument, found, expected, remedy. Lives as long as the error. */
+EQ_API const char *eq_error_get_message(const eq_error *error);
+EQ_API void eq_error_free(eq_error *error);
+
+/*===-- Models --------------------------------------------------------------===*/
+
+typedef struct eq_model eq_model;
+
+typedef struct eq_model_options {
+  /** NULL or "auto": the best instruction set that this CPU has. Else "avx2" or "avx512vnni". */
+  const char *isa;
+  /** Nonzero: do not compare the files with the checksums in the manifest. */
+  int32_t skip_checksums;
+} eq_model_options;
+
+/** Loads the artifact folder `path`. `options` may be NULL. On success `*model` is to be freed with
+    eq_model_free, after its last session. */
+EQ_API eq_error *eq_model_load(const char *path, const eq_model_options *options, eq_model **model);
+EQ_API void eq_model_free(eq_model *model);
+
+/** The text of manifest.json; lives as long as the model. */
+EQ_API const char *eq_model_manifest(const eq_model *model);
+EQ_API int64_t eq_model_vocab_size(const eq_model *model);
+/** The longest context in tokens that the model was made for. */
+EQ_API int64_t eq_model_max_context(const eq_model *model);
+/** The instruction set chosen at loading: "avx2" or "avx512vnni". */
+EQ_API const char *eq_model_isa(const eq_model *model);
+/** Bytes of weights that all sessions share. */
+EQ_API int64_t eq_model_weights_bytes(const eq_model *model);
+
+/*===-- Sessions ------------------------------------------------------------===*/
+
+typedef struct eq_session eq_session;
+
+typedef struct eq_session_options {
+  /** Tokens that the session can hold; 0: eq_model_max_context. */
+  int64_t context;
+  /** Threads that one step uses; 0: the CPUs that this process may run on. */
+  int32_t threads;
+} eq_session_options;
+
+/** `options` may be NULL. */
+EQ_API eq_error *eq_session_create(const eq_model *model, const eq_session_options *options,
+                                   eq_session **session);
+EQ_API void eq_session_free(eq_session *session);
+
+/** Appends `count` tokens and computes the logits of the last one. Any count >= 1 that fits; long
+    prompts run in chunks. On error the session is as it was. */
+EQ_API eq_error *eq_session_prefill(eq_session *session, const int32_t *tokens, size_t count);
+
+/** Appends one token: eq_session_prefill of one. */
+EQ_API eq_error *eq_session_decode(eq_session *session, int32_t token);
+
+/** Appends `count` tokens and writes the logits of every one: count x vocab_size floats, row-major. */
+EQ_API eq_error *eq_session_score(eq_session *session, const int32_t *tokens, size_t count,
+                                  float *logits);
+
+/** vocab_size logits of the last token; valid until the next call on the session, NULL before any
+    token. */
+EQ_API const float *eq_session_logits(const eq_session *session);
+
+/** Tokens held so far. */
+EQ_API int64_t eq_session_position(const eq_session *session);
+/** Forgets all tokens but the first `position`, which must not exceed eq_session_position. The
+    logits are gone until the next token. eq_session_reset is truncation to 0. */
+EQ_API eq_error *eq_session_truncate(eq_session *session, int64_t position);
+EQ_API void eq_session_reset(eq_session *session);
+
+/** Bytes of the session's own buffers: activations, KV cache, logits. */
+EQ_API int64_t eq_session_bytes(const eq_session *session);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* EASYQUANT_RUNTIME_EASYQUANT_H */
