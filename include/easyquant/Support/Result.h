@@ -36,13 +36,17 @@ struct Error {
   std::string message;
 };
 
-template <typename T> using Result = std::expected<T, Error>;
+/// tl::expected is std::expected for C++20: MLIR's headers do not compile as C++23 here.
+template <typename T> using Result = tl::expected<T, Error>;
+
+/// `return Unexpected(result.error());` hands an error on.
+using Unexpected = tl::unexpected<Error>;
 
 /// `return makeError(ErrorCode::Corrupt, "{}: header of {} bytes ...", path, n);`
 template <typename... Args>
-std::unexpected<Error> makeError(ErrorCode code, fmt::format_string<Args...> format,
+Unexpected makeError(ErrorCode code, fmt::format_string<Args...> format,
                                  Args &&...args) {
-  return std::unexpected(Error{code, fmt::format(format, std::forward<Args>(args)...)});
+  return Unexpected(Error{code, fmt::format(format, std::forward<Args>(args)...)});
 }
 
 } // namespace easyquant
