@@ -14,8 +14,9 @@
 #ifndef EASYQUANT_SUPPORT_RESULT_H
 #define EASYQUANT_SUPPORT_RESULT_H
 
-#include <expected>
-#include <format>
+#include <fmt/format.h>
+#include <tl/expected.hpp>
+
 #include <string>
 #include <utility>
 
@@ -44,8 +45,7 @@ using Unexpected = tl::unexpected<Error>;
 
 /// `return makeError(ErrorCode::Corrupt, "{}: header of {} bytes ...", path, n);`
 template <typename... Args>
-Unexpected makeError(ErrorCode code, fmt::format_string<Args...> format,
-                                 Args &&...args) {
+Unexpected makeError(ErrorCode code, fmt::format_string<Args...> format, Args &&...args) {
   return Unexpected(Error{code, fmt::format(format, std::forward<Args>(args)...)});
 }
 
