@@ -1,0 +1,94 @@
+//===- ModelSource.h - A model on disk, whatever its container ----*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_FORMATS_MODELSOURCE_H
+#define EASYQUANT_FORMATS_MODELSOURCE_H
+
+#include "easyquant/Formats/ModelConfig.h"
+#include "easyquant/Support/Result.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace easyquant::formats {
+
+/// A weight as the model uses it.
+struct ModelTensor {
+  /// The name in a Hugging Face checkpoint, whatever the source (GPT-2 without the "transformer."
+  /// prefix that some checkpoints carry).
+  std::string name;
+  /// Linears are N x K (out features x in features) even where the file holds K x N (GPT-2's
+  /// Conv1D); the rows of LLaMA's q_proj and k_proj are in Hugging Face order even where the file
+  /// holds llama.cpp's (GGUF).
+  std::vector<int64_t> shape;
+  /// Type in the file: "F32", "BF16", "Q4_1", ...
+  std::string storedType;
+
+  int64_t elements() const;
+};
+
+/// A model on disk: a Hugging Face folder (config.json with model.safetensors, or with
+/// model.safetensors.index.json and its shards) or a GGUF file. Weights stay mapped; reading
+/// converts to f32. Opening has checked that every tensor of the architecture is there with its
+/// shape, and that no other is. Reading is thread-safe.
+class ModelSource {
+public:
+  enum class Kind { HuggingFace, GGUF };
+
+  /// Errors: NotFound (path, shard or tensor), Corrupt, Unsupported, IO; each names the file.
+  static Result<ModelSource> open(const std::filesystem::path &path);
+
+  ModelSource(ModelSource &&) noexcept;
+  ModelSource &operator=(ModelSource &&) noexcept;
+  ~ModelSource();
+
+  Kind kind() const;
+  /// "huggingface" or "gguf".
+  std::string_view kindName() const;
+  const std::filesystem::path &path() const;
+  /// The folder's or file's name, without ".gguf".
+  std::string name() const;
+  const ModelConfig &config() const;
+
+  /// Every weight once, in the order of execution: embedding, layers, final norm, and the head
+  /// unless it is tied to the embedding.
+  std::span<const ModelTensor> tensors() const;
+  /// Null if the model has no weight of that name.
+  const ModelTensor *find(std::string_view name) const;
+
+  /// Elements of all weights.
+  int64_t parameters() const;
+  /// How many weights are stored in which type.
+  std::map<std::string, int64_t> storedTypes() const;
+  /// Hexadecimal XXH3-128 of the contents of the files that define the model, one after the other:
+  /// of the GGUF file, or of config.json, generation_config.json, the index (where there are), and
+  /// the weight files in the order of their names. Reads them all.
+  Result<std::string> hash() const;
+
+  /// The whole weight, row-major. `out` must have its number of elements. Errors: NotFound (no such
+  /// name), InvalidArgument (the size of `out`), Corrupt (a value that is not finite).
+  Result<void> read(std::string_view name, std::span<float> out) const;
+  /// Rows [firstRow, firstRow + rows) of a weight; a vector has one element a row. `out` must have
+  /// rows * (elements / shape[0]) elements.
+  Result<void> readRows(std::string_view name, int64_t firstRow, int64_t rows,
+                        std::span<float> out) const;
+
+private:
+  struct Impl;
+  explicit ModelSource(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl;
+};
+
+} // namespace easyquant::formats
+
+#endif // EASYQUANT_FORMATS_MODELSOURCE_H

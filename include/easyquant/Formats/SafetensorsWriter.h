@@ -1,0 +1,85 @@
+//===- SafetensorsWriter.h - Streaming safetensors files ----------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_FORMATS_SAFETENSORSWRITER_H
+#define EASYQUANT_FORMATS_SAFETENSORSWRITER_H
+
+#include "easyquant/Formats/Safetensors.h"
+#include "easyquant/Support/Result.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace easyquant::formats {
+
+/// Writes one safetensors file: all tensors are declared first, then their bytes are streamed in
+/// the order of declaration, so that no more than one piece is in memory at a time. The header is
+/// padded with spaces so that the data section starts at a multiple of kDataAlignment (the section
+/// can be mapped and used in place). The bytes written depend on the arguments alone.
+///
+/// Unless finish() succeeds, the destructor removes the file.
+class SafetensorsWriter {
+public:
+  static constexpr int64_t kDataAlignment = 4096;
+
+  struct Tensor {
+    std::string name;
+    /// A safetensors type name: "F32", "I8", ...
+    std::string dtype;
+    std::vector<int64_t> shape;
+  };
+
+  /// Creates or replaces the file and writes its header. Errors: InvalidArgument (a name that is
+  /// empty, repeated or not printable, an unknown type, an impossible shape), IO.
+  static Result<SafetensorsWriter> create(const std::filesystem::path &path,
+                                          std::vector<Tensor> tensors,
+                                          const std::map<std::string, std::string> &metadata = {});
+
+  SafetensorsWriter(SafetensorsWriter &&other) noexcept;
+  SafetensorsWriter &operator=(SafetensorsWriter &&other) noexcept;
+  SafetensorsWriter(const SafetensorsWriter &) = delete;
+  SafetensorsWriter &operator=(const SafetensorsWriter &) = delete;
+  ~SafetensorsWriter();
+
+  /// Appends bytes to the tensor `name`, which may come in any number of pieces but must be the
+  /// first declared tensor that is not complete yet. Errors: InvalidArgument, IO (disk full, ...).
+  Result<void> write(std::string_view name, std::span<const std::byte> bytes);
+
+  /// Checks that every tensor is complete, and flushes the file to the disk.
+  Result<void> finish();
+
+  const std::filesystem::path &path() const { return name; }
+  /// The tensors with their places in the data section, in the order of declaration.
+  std::span<const SafetensorsTensor> tensors() const { return layout; }
+  /// First byte of the data section, counted from the start of the file.
+  int64_t dataOffset() const { return dataBegin; }
+
+private:
+  SafetensorsWriter() = default;
+  Result<void> writeAll(std::span<const std::byte> bytes);
+  void skipComplete();
+  void discard();
+
+  std::filesystem::path name;
+  std::vector<SafetensorsTensor> layout;
+  int64_t dataBegin = 0;
+  /// The tensor being written, and the bytes of the data section written so far.
+  size_t current = 0;
+  int64_t written = 0;
+  int descriptor = -1;
+  bool finished = false;
+};
+
+} // namespace easyquant::formats
+
+#endif // EASYQUANT_FORMATS_SAFETENSORSWRITER_H
