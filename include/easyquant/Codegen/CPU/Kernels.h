@@ -22,7 +22,8 @@
 // Packed weights (P = kPanelRows = 32 output rows a panel, NP = ceil(N/32) panels; padding rows and
 // columns hold code 0; Kp = paddedColumns(K) = K rounded up to a multiple of 8)
 //   * I8: memref<NP x Kp/4 x 32 x 4 x i8>, byte = code + 128, codes in [-127, 127];
-//   * I4: memref<NP x Kp/8 x 32 x 4 x i8>, in byte [p, j, r, i] the low nibble is the code of column
+//   * I4: memref<NP x Kp/8 x 32 x 4 x i8>, in byte [p, j, r, i] the low nibble is the code of
+//   column
 //     8j + i plus 8, the high nibble that of column 8j + 4 + i plus 8, codes in [-7, 7];
 //   * scales: memref<NP x G x 32 x f32>, G = groupCount(K, groupSize) groups along K (1 when the
 //     scale is per channel), the last one possibly short; padding rows have scale 1.
@@ -77,8 +78,8 @@ constexpr int64_t groupCount(int64_t k, int64_t groupSize) {
 enum class WeightFormat { F32, I8, I4 };
 
 /// y = x W^T (+ bias) (+ y).
-///   float input:      (x: rows<K>, w, [wscales], [bias: memref<Nxf32>], y: rows<N>, scratch, threads)
-///   quantized input:  (codes, scales, sums, w, wscales, [bias], y, scratch, threads)
+///   float input:      (x: rows<K>, w, [wscales], [bias: memref<Nxf32>], y: rows<N>, scratch,
+///   threads) quantized input:  (codes, scales, sums, w, wscales, [bias], y, scratch, threads)
 /// One function serves M = 1 (GEMV) and M >= 2 (GEMM). groupSize is a multiple of 8, or 0.
 /// Quantized input needs I8 or I4 weights. With quantized input every accumulator is an exact int32
 /// of its group (the caller has checked K against the accumulator bound), and
@@ -113,8 +114,8 @@ struct RowSpec {
 std::string symbolName(const RowSpec &spec);
 mlir::func::FuncOp getOrEmitRowOp(mlir::ModuleOp module, const RowSpec &spec, const Target &target);
 
-/// y[m] = table[tokens[m]]: (tokens: memref<?xi32>, table, [scales], y: rows<C>, threads). I8 and I4
-/// tables are packed weights of N = vocab, K = columns.
+/// y[m] = table[tokens[m]]: (tokens: memref<?xi32>, table, [scales], y: rows<C>, threads). I8 and
+/// I4 tables are packed weights of N = vocab, K = columns.
 struct EmbeddingSpec {
   int64_t vocab = 0, columns = 0;
   WeightFormat table = WeightFormat::F32;

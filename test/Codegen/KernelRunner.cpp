@@ -1,0 +1,85 @@
+//===- KernelRunner.cpp - Compiles a kernel and calls it ------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "KernelRunner.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/IR/Verifier.h"
+#include "llvm/Support/FileSystem.h"
+
+#include <dlfcn.h>
+#include <fstream>
+#include <gtest/gtest.h>
+
+using namespace mlir;
+
+namespace easyquant::cpu {
+
+bool cpuRuns(const Target &target) {
+  bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (target.isa == Isa::AVX2 || target.emulateDot)
+    return avx2;
+  return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vnni");
+}
+
+std::array<Target, 2> testTargets() {
+  Target avx512{Isa::AVX512VNNI, /*emulateDot=*/false};
+  avx512.emulateDot = !cpuRuns(avx512);
+  return {Target{Isa::AVX2}, avx512};
+}
+
+KernelRunner::KernelRunner(const Target &target, llvm::function_ref<func::FuncOp(ModuleOp)> build) {
+  compile(target, build);
+}
+
+void KernelRunner::compile(const Target &target, llvm::function_ref<func::FuncOp(ModuleOp)> build) {
+  DialectRegistry registry;
+  registerTranslations(registry);
+  MLIRContext context(registry);
+  context.loadDialect<arith::ArithDialect, func::FuncDialect, LLVM::LLVMDialect, math::MathDialect,
+                      memref::MemRefDialect, scf::SCFDialect, vector::VectorDialect>();
+  OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(&context));
+  func::FuncOp kernel = build(*module);
+  kernel.setPublic();
+  kernel->setAttr("llvm.emit_c_interface", UnitAttr::get(&context));
+  std::string symbol = ("_mlir_ciface_" + kernel.getSymName()).str();
+  ASSERT_TRUE(succeeded(verify(*module))) << symbol;
+
+  PassManager pm(&context);
+  buildLowerToLLVMPipeline(pm);
+  ASSERT_TRUE(succeeded(pm.run(*module))) << symbol;
+  auto code = emitObject(*module, target);
+  ASSERT_TRUE(succeeded(code)) << symbol;
+
+  llvm::SmallString<128> path;
+  ASSERT_FALSE(llvm::sys::fs::createUniqueDirectory("easyquant-kernel", path));
+  folder = path.str().str();
+  object = folder + "/kernel.o";
+  std::ofstream(object, std::ios::binary).write(code->data(), code->size());
+  std::string shared = folder + "/kernel.so";
+  ASSERT_TRUE(succeeded(linkSharedObject(UnknownLoc::get(&context), {std::move(*code)}, shared)));
+  library = dlopen(shared.c_str(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_TRUE(library) << dlerror();
+  entry = dlsym(library, symbol.c_str());
+  ASSERT_TRUE(entry) << dlerror();
+}
+
+KernelRunner::~KernelRunner() {
+  if (library)
+    dlclose(library);
+  if (!folder.empty())
+    llvm::sys::fs::remove_directories(folder);
+}
+
+} // namespace easyquant::cpu
