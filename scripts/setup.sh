@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Makes a working EasyQuant of a clean clone on Debian 12: system packages, .venv, build/, Python package.
+# A second run finds everything in place and is quick.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf '\033[1m%s\033[0m\n' "$*"; }
+
+# ---- system packages ------------------------------------------------------------------------------------------------
+packages=(cmake ninja-build ccache g++ git python3 python3-dev python3-venv
+  libmlir-22-dev mlir-22-tools llvm-22-dev llvm-22-tools clang-22 lld-22 libomp-22-dev libclang-rt-22-dev
+  clang-format-22 clang-tidy-22
+  libgtest-dev nlohmann-json3-dev libfmt-dev libexpected-dev libxxhash-dev libcli11-dev)
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+done
+if ((${#missing[@]})); then
+  say "Installing system packages: ${missing[*]}"
+  sudo=()
+  if [[ $(id -u) != 0 ]]; then
+    command -v sudo >/dev/null || { echo "error: these packages are missing and neither root nor sudo is at hand: ${missing[*]}" >&2; exit 1; }
+    sudo=(sudo)
+  fi
+  "${sudo[@]}" apt-get update -q
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+fi
+
+# ---- Python environment ---------------------------------------------------------------------------------------------
+# Installed anew only when pyproject.toml has changed since the last time.
+stamp=.venv/.easyquant-$(sha256sum pyproject.toml | cut -c1-16)
+if [[ ! -e $stamp ]]; then
+  say "Creating .venv"
+  [[ -x .venv/bin/python ]] || python3 -m venv .venv
+  .venv/bin/python -m pip install -q --disable-pip-version-check -e '.[dev,gpu]'
+  rm -f .venv/.easyquant-*
+  touch "$stamp"
+fi
+
+# ---- build ----------------------------------------------------------------------------------------------------------
+cmake_args=(-DEASYQUANT_PYTHON="$PWD/.venv/bin/python")
+[[ -e build/build.ninja ]] || { say "Configuring"; cmake --preset default "${cmake_args[@]}" >/dev/null; }
+say "Building"
+cmake --build build

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Sets up, builds and runs every test. --fast leaves out the sanitizer builds and the 60 seconds of fuzzing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+fast=no
+for argument in "$@"; do
+  case $argument in
+  --fast) fast=yes ;;
+  -h | --help) sed -n '2s/^# //p' "$0"; exit 0 ;;
+  *) echo "error: unknown argument $argument; known: --fast" >&2; exit 1 ;;
+  esac
+done
+
+scripts/setup.sh
+if [[ $fast == no ]]; then
+  for preset in asan tsan; do
+    [[ -e build-$preset/build.ninja ]] || cmake --preset "$preset" >/dev/null
+    cmake --build "build-$preset"
+  done
+fi
+exec .venv/bin/python scripts/run_tests.py --fast="$fast"
