@@ -29,8 +29,8 @@
 //     scale is per channel), the last one possibly short; padding rows have scale 1.
 //   * F32 weights are plain memref<N x K x f32>.
 //
-// Quantized activations (per token, symmetric; q = clamp(rne(x / s), -127, 127), s = absmax / 127,
-// s = 1 for an all-zero row)
+// Quantized activations (per token, symmetric: s = absmax / 127, q = rne(x * (127 / absmax)); s = 1
+// and q = 0 when absmax < 2^-119. easyquant/Numerics/Quantize.h defines it to the bit.)
 //   * codes: memref<? x Kp x i8>, columns K.. are 0;
 //   * scales: memref<? x f32>;
 //   * sums: memref<? x G x i32>, the sum of the codes of each weight group (the zero-point

@@ -1,0 +1,118 @@
+//===- Quantize.h - Scales, codes and back ----------------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// THE definition of quantization in EasyQuant. Every step is one IEEE binary32 operation, rounded
+// to nearest even, never contracted into an FMA and with denormals kept; `rne` rounds to the
+// nearest integer, ties to even. Generated kernels must give the same bits.
+//
+// 1. Constants (weights): scales from a rule, then
+//
+//      q = clamp(rne(x / s) + z, min, max)        xhat = s * float(q - z)
+//
+//    absmax rule:  s = absmax / float(max),  z = 0.
+//
+// 2. Activations, dynamic, per token (a row), int8 symmetric; what kernels do at run time:
+//
+//      absmax = max_k |x_k|
+//      if absmax < kMinAbsMax:   s = 1,             every q = 0
+//      else:                     s = absmax / 127,  inv = 127 / absmax,  q_k = rne(x_k * inv)
+//
+//    It multiplies by the reciprocal, one division a row instead of one an element, so that a code
+//    may differ from rne(x / s) where x / s lies within rounding of a tie. |x_k * inv| <=
+//    127 (1 + 2^-22), hence q is in [-127, 127] without a clamp; a kernel may clamp or not.
+//
+// kMinAbsMax: below it s or inv would leave the normal range of binary32 (s = absmax / 127 becomes
+// denormal or 0, inv = 127 / absmax overflows to infinity), so such a slice counts as all zero, in
+// both definitions. An empty, all-zero or below-threshold slice has scale 1 and codes 0: a scale is
+// always finite, normal and positive.
+//
+// Infinities and NaNs are refused here with row and column. A kernel given one may store any codes
+// and any scale for that row.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_NUMERICS_QUANTIZE_H
+#define EASYQUANT_NUMERICS_QUANTIZE_H
+
+#include "easyquant/Numerics/Matrix.h"
+#include "easyquant/Numerics/Scheme.h"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace easyquant::numerics {
+
+/// 2^-119. A slice whose largest magnitude is below it counts as all zero: 2^-119 / 127 > 2^-126,
+/// the least normal number, and 127 / 2^-119 < 2^126.
+inline constexpr float kMinAbsMax = 0x1p-119f;
+
+/// Scales and zero points of an N x K matrix: rows x groups of each, row-major. rows is 1 for
+/// Granularity::Tensor and N otherwise, groups is groupCount(K, groupSize).
+struct QParams {
+  int64_t rows = 0, groups = 0;
+  std::vector<float> scales;
+  std::vector<int32_t> zeroPoints; ///< empty when symmetric: all 0
+};
+
+/// Codes (N x K, row-major) with their parameters.
+struct QuantizedMatrix {
+  Scheme scheme;
+  int64_t rows = 0, columns = 0;
+  std::vector<int8_t> codes;
+  QParams params;
+};
+
+//===- Scale rules --------------------------------------------------------===//
+// One function a rule, all of this form; scheme says which elements share a scale. They fail with
+// InvalidArgument on a scheme that the rule cannot serve, and on an element that is not finite
+// (naming its row and column).
+
+/// s = max|x| / max code; symmetric schemes only.
+Result<QParams> chooseAbsMax(ConstMatrix x, const Scheme &scheme);
+
+/// The scale of a symmetric slice from its largest magnitude: absmax / maxCode, 1 below kMinAbsMax.
+inline float scaleFromAbsMax(float absMax, int32_t maxCode) {
+  return absMax < kMinAbsMax ? 1.0f : absMax / static_cast<float>(maxCode);
+}
+
+//===- Codes --------------------------------------------------------------===//
+
+/// codes (x.rows x x.columns, row-major) = clamp(rne(x / s) + z). Fails with InvalidArgument when
+/// params does not have the shape that x and scheme demand, when a scale is not finite and positive
+/// or a zero point outside the code range, or on an element that is not finite.
+Result<void> quantize(ConstMatrix x, const Scheme &scheme, const QParams &params,
+                      std::span<int8_t> codes);
+
+/// The absmax rule and quantize in one.
+Result<QuantizedMatrix> quantizeAbsMax(ConstMatrix x, const Scheme &scheme);
+
+/// out (q.rows x q.columns) = s * (q - z).
+void dequantize(const QuantizedMatrix &q, Matrix out);
+
+//===- Activations --------------------------------------------------------===//
+
+/// What the quantizing kernels produce for M tokens of K columns: dynamic per-token int8 codes.
+struct QuantizedTokens {
+  int64_t rows = 0, columns = 0;
+  int64_t paddedColumns = 0; ///< K rounded up to a multiple of 8: the stride of codes
+  int64_t groups = 1;        ///< groups of the sums
+  std::vector<int8_t> codes; ///< rows x paddedColumns; columns K.. are 0
+  std::vector<float> scales; ///< rows
+  std::vector<int32_t> sums; ///< rows x groups: the sum of the codes of each weight group
+};
+
+/// Definition 2 above. groupSize is that of the weights which will meet these tokens (0: one group)
+/// and decides only the sums. Fails with InvalidArgument on an element that is not finite.
+Result<QuantizedTokens> quantizeTokens(ConstMatrix x, int64_t groupSize);
+
+/// x back as float: s * q, M x K.
+void dequantize(const QuantizedTokens &q, Matrix out);
+
+} // namespace easyquant::numerics
+
+#endif // EASYQUANT_NUMERICS_QUANTIZE_H

@@ -1,0 +1,81 @@
+//===- Scheme.h - How a tensor is quantized ---------------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A scheme says which integers stand for the values of a tensor and which values share a scale. It
+// is plain data; the IR carries it as #equant.scheme.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_NUMERICS_SCHEME_H
+#define EASYQUANT_NUMERICS_SCHEME_H
+
+#include "easyquant/Support/Result.h"
+
+#include <cstdint>
+#include <string>
+
+namespace easyquant::numerics {
+
+/// Which elements of a matrix (rows x columns, contraction along the columns) share a scale.
+enum class Granularity {
+  Tensor,  ///< all of them
+  Channel, ///< a row of a weight: one output feature
+  Group,   ///< `groupSize` consecutive columns of a row; the last group of a row may be short
+  Token,   ///< a row of an activation: one token, its scale computed at run time
+};
+
+/// Integers that codes may take, both ends included.
+struct CodeRange {
+  int32_t min = 0, max = 0;
+  friend bool operator==(const CodeRange &, const CodeRange &) = default;
+};
+
+struct Scheme {
+  int bits = 8; ///< 2, 3, 4 or 8
+  /// Symmetric: zero point 0 and the narrow range [-(2^(b-1)-1), 2^(b-1)-1], so that negation is
+  /// exact. Otherwise a zero point and the full range [-2^(b-1), 2^(b-1)-1].
+  bool symmetric = true;
+  Granularity granularity = Granularity::Channel;
+  int64_t groupSize = 0; ///< of Granularity::Group; 0 otherwise
+  /// Scales are computed from each input at run time (activations only) instead of being constants.
+  bool dynamic = false;
+
+  friend bool operator==(const Scheme &, const Scheme &) = default;
+};
+
+/// Smallest and largest code; [-127, 127] and [-7, 7] for symmetric int8 and int4.
+constexpr CodeRange codeRange(int bits, bool symmetric) {
+  int32_t half = int32_t(1) << (bits - 1);
+  return {symmetric ? 1 - half : -half, half - 1};
+}
+constexpr CodeRange codeRange(const Scheme &scheme) {
+  return codeRange(scheme.bits, scheme.symmetric);
+}
+
+/// Scales along one row of K columns: ceil(K / groupSize), 1 when the scheme has no groups.
+constexpr int64_t groupCount(int64_t k, int64_t groupSize) {
+  return groupSize == 0 ? 1 : (k + groupSize - 1) / groupSize;
+}
+
+/// Rows of the scale matrix of an N x K tensor: 1 per tensor, N otherwise.
+constexpr int64_t scaleRows(const Scheme &scheme, int64_t rows) {
+  return scheme.granularity == Granularity::Tensor ? 1 : rows;
+}
+
+/// Is this a scheme at all? InvalidArgument or Unsupported otherwise: a bit width that is not 2, 3,
+/// 4 or 8, a group size without groups (or the reverse), scales per token that are not dynamic,
+/// dynamic scales of weights. A group size need not divide K, nor be below it.
+Result<void> checkScheme(const Scheme &scheme);
+
+/// For people: "int4 symmetric, groups of 128", "int8 symmetric, per token, dynamic".
+std::string toString(const Scheme &scheme);
+/// "tensor", "channel", "group" or "token": the name in manifests and in IR.
+const char *toString(Granularity granularity);
+
+} // namespace easyquant::numerics
+
+#endif // EASYQUANT_NUMERICS_SCHEME_H

@@ -1,0 +1,65 @@
+//===- Scheme.cpp - Which schemes there are -------------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Numerics/Scheme.h"
+
+namespace easyquant::numerics {
+
+Result<void> checkScheme(const Scheme &scheme) {
+  if (scheme.bits != 2 && scheme.bits != 3 && scheme.bits != 4 && scheme.bits != 8)
+    return makeError(ErrorCode::Unsupported,
+                     "scheme of {} bits: codes have 2, 3, 4 or 8 bits; choose one of these",
+                     scheme.bits);
+  if (scheme.granularity == Granularity::Group && scheme.groupSize < 1)
+    return makeError(ErrorCode::InvalidArgument,
+                     "scheme with a scale per group and group size {}: expected a group size of at "
+                     "least 1 (32, 64 and 128 are usual)",
+                     scheme.groupSize);
+  if (scheme.granularity != Granularity::Group && scheme.groupSize != 0)
+    return makeError(ErrorCode::InvalidArgument,
+                     "scheme with a scale per {} and group size {}: only a scale per group has a "
+                     "group size; set it to 0, or ask for groups",
+                     toString(scheme.granularity), scheme.groupSize);
+  if (scheme.granularity == Granularity::Token && !scheme.dynamic)
+    return makeError(ErrorCode::InvalidArgument,
+                     "static scheme with a scale per token: tokens are known only at run time; "
+                     "make it dynamic, or ask for one scale per tensor");
+  if (scheme.dynamic && scheme.granularity != Granularity::Token &&
+      scheme.granularity != Granularity::Tensor)
+    return makeError(ErrorCode::Unsupported,
+                     "dynamic scheme with a scale per {}: scales computed at run time are per "
+                     "token or per tensor",
+                     toString(scheme.granularity));
+  return {};
+}
+
+const char *toString(Granularity granularity) {
+  switch (granularity) {
+  case Granularity::Tensor:
+    return "tensor";
+  case Granularity::Channel:
+    return "channel";
+  case Granularity::Group:
+    return "group";
+  case Granularity::Token:
+    return "token";
+  }
+  return "unknown";
+}
+
+std::string toString(const Scheme &scheme) {
+  std::string text =
+      fmt::format("int{} {}", scheme.bits, scheme.symmetric ? "symmetric" : "asymmetric");
+  text += scheme.granularity == Granularity::Group
+              ? fmt::format(", groups of {}", scheme.groupSize)
+              : fmt::format(", per {}", toString(scheme.granularity));
+  if (scheme.dynamic)
+    text += ", dynamic";
+  return text;
+}
+
+} // namespace easyquant::numerics

@@ -1,0 +1,70 @@
+//===- SchemeTest.cpp -----------------------------------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Numerics/Scheme.h"
+
+#include <gtest/gtest.h>
+
+using namespace easyquant;
+using namespace easyquant::numerics;
+
+namespace {
+
+Scheme scheme(int bits, Granularity granularity, int64_t groupSize = 0, bool dynamic = false) {
+  return {bits, /*symmetric=*/true, granularity, groupSize, dynamic};
+}
+
+void expectRefused(const Scheme &s, ErrorCode code, const char *words) {
+  auto result = checkScheme(s);
+  ASSERT_FALSE(result) << toString(s);
+  EXPECT_EQ(result.error().code, code);
+  EXPECT_NE(result.error().message.find(words), std::string::npos) << result.error().message;
+}
+
+TEST(Scheme, CodeRanges) {
+  EXPECT_EQ(codeRange(8, true), (CodeRange{-127, 127}));
+  EXPECT_EQ(codeRange(4, true), (CodeRange{-7, 7}));
+  EXPECT_EQ(codeRange(3, true), (CodeRange{-3, 3}));
+  EXPECT_EQ(codeRange(2, true), (CodeRange{-1, 1}));
+  EXPECT_EQ(codeRange(8, false), (CodeRange{-128, 127}));
+  EXPECT_EQ(codeRange(4, false), (CodeRange{-8, 7}));
+  EXPECT_EQ(codeRange(2, false), (CodeRange{-2, 1}));
+}
+
+TEST(Scheme, Legal) {
+  for (int bits : {2, 3, 4, 8})
+    EXPECT_TRUE(checkScheme(scheme(bits, Granularity::Channel)));
+  EXPECT_TRUE(checkScheme(scheme(4, Granularity::Group, 48)));
+  EXPECT_TRUE(checkScheme(scheme(8, Granularity::Tensor)));
+  EXPECT_TRUE(checkScheme(scheme(8, Granularity::Tensor, 0, true)));
+  EXPECT_TRUE(checkScheme(scheme(8, Granularity::Token, 0, true)));
+}
+
+TEST(Scheme, Refused) {
+  for (int bits : {-1, 0, 1, 5, 6, 7, 9, 16, 32})
+    expectRefused(scheme(bits, Granularity::Channel), ErrorCode::Unsupported, "2, 3, 4 or 8");
+  expectRefused(scheme(4, Granularity::Group, 0), ErrorCode::InvalidArgument, "group size 0");
+  expectRefused(scheme(4, Granularity::Group, -8), ErrorCode::InvalidArgument, "group size -8");
+  expectRefused(scheme(4, Granularity::Channel, 32), ErrorCode::InvalidArgument, "per channel");
+  expectRefused(scheme(8, Granularity::Token), ErrorCode::InvalidArgument, "dynamic");
+  expectRefused(scheme(8, Granularity::Channel, 0, true), ErrorCode::Unsupported, "per token");
+  expectRefused(scheme(8, Granularity::Group, 32, true), ErrorCode::Unsupported, "per token");
+}
+
+TEST(Scheme, GroupCounts) {
+  EXPECT_EQ(groupCount(100, 48), 3); // 48 + 48 + 4
+  EXPECT_EQ(groupCount(96, 48), 2);
+  EXPECT_EQ(groupCount(1, 128), 1);
+  EXPECT_EQ(groupCount(576, 0), 1);
+}
+
+TEST(Scheme, Text) {
+  EXPECT_EQ(toString(scheme(4, Granularity::Group, 128)), "int4 symmetric, groups of 128");
+  EXPECT_EQ(toString(scheme(8, Granularity::Token, 0, true)), "int8 symmetric, per token, dynamic");
+}
+
+} // namespace
