@@ -1,0 +1,347 @@
+//===- KernelBuilder.cpp - Shorthand for building kernels -----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "KernelBuilder.h"
+
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+#include <numeric>
+
+using namespace mlir;
+
+namespace easyquant::cpu {
+
+static SmallVector<Value> indices(KernelBuilder &b, ArrayRef<Index> at) {
+  return llvm::map_to_vector(at, [&](Index i) { return b.index(i); });
+}
+
+MemRefType KernelBuilder::rows(int64_t columns) {
+  auto layout =
+      StridedLayoutAttr::get(getContext(), ShapedType::kDynamic, {ShapedType::kDynamic, 1});
+  return MemRefType::get({ShapedType::kDynamic, columns}, f32(), layout);
+}
+
+//===- Constants and indices ----------------------------------------------===//
+
+Value KernelBuilder::index(Index i) {
+  return i.value ? i.value : arith::ConstantIndexOp::create(*this, i.constant).getResult();
+}
+
+Value KernelBuilder::constant(Type type, double value) {
+  TypedAttr attr = getFloatAttr(getElementTypeOrSelf(type), value);
+  if (auto vector = dyn_cast<VectorType>(type))
+    attr = DenseElementsAttr::get(vector, attr);
+  return arith::ConstantOp::create(*this, attr);
+}
+
+Value KernelBuilder::constant(Type type, int64_t value) {
+  Type element = getElementTypeOrSelf(type);
+  TypedAttr attr = getIntegerAttr(element, APInt(element.getIntOrFloatBitWidth(), value,
+                                                 /*isSigned=*/true, /*implicitTrunc=*/true));
+  if (auto vector = dyn_cast<VectorType>(type))
+    attr = DenseElementsAttr::get(vector, attr);
+  return arith::ConstantOp::create(*this, attr);
+}
+
+Value KernelBuilder::zero(Type type) {
+  return arith::ConstantOp::create(*this, cast<TypedAttr>(getZeroAttr(type)));
+}
+
+Value KernelBuilder::add(Index a, Index b) {
+  return createOrFold<arith::AddIOp>(index(a), index(b));
+}
+Value KernelBuilder::sub(Index a, Index b) {
+  return createOrFold<arith::SubIOp>(index(a), index(b));
+}
+Value KernelBuilder::mul(Index a, Index b) {
+  return createOrFold<arith::MulIOp>(index(a), index(b));
+}
+Value KernelBuilder::div(Index a, int64_t b) {
+  return createOrFold<arith::DivUIOp>(index(a), index(b));
+}
+Value KernelBuilder::rem(Index a, int64_t b) {
+  return createOrFold<arith::RemUIOp>(index(a), index(b));
+}
+Value KernelBuilder::min(Index a, Index b) {
+  return createOrFold<arith::MinUIOp>(index(a), index(b));
+}
+Value KernelBuilder::less(Index a, Index b) {
+  return createOrFold<arith::CmpIOp>(arith::CmpIPredicate::ult, index(a), index(b));
+}
+Value KernelBuilder::equal(Index a, Index b) {
+  return createOrFold<arith::CmpIOp>(arith::CmpIPredicate::eq, index(a), index(b));
+}
+Value KernelBuilder::size(Value memref, int64_t dim) {
+  return createOrFold<memref::DimOp>(memref, dim);
+}
+
+//===- Memory -------------------------------------------------------------===//
+
+Value KernelBuilder::load(Value memref, ArrayRef<Index> at) {
+  return memref::LoadOp::create(*this, memref, indices(*this, at));
+}
+void KernelBuilder::store(Value value, Value memref, ArrayRef<Index> at) {
+  memref::StoreOp::create(*this, value, memref, indices(*this, at));
+}
+Value KernelBuilder::loadVector(int64_t lanes, Value memref, ArrayRef<Index> at) {
+  Type element = cast<MemRefType>(memref.getType()).getElementType();
+  return vector::LoadOp::create(*this, vec(lanes, element), memref, indices(*this, at));
+}
+void KernelBuilder::storeVector(Value vector, Value memref, ArrayRef<Index> at) {
+  vector::StoreOp::create(*this, vector, memref, indices(*this, at));
+}
+Value KernelBuilder::loadFirst(Index count, int64_t lanes, Value memref, ArrayRef<Index> at) {
+  VectorType type = vec(lanes, cast<MemRefType>(memref.getType()).getElementType());
+  Value mask = vector::CreateMaskOp::create(*this, vec(lanes, getI1Type()), index(count));
+  return vector::MaskedLoadOp::create(*this, type, memref, indices(*this, at), mask, zero(type));
+}
+void KernelBuilder::storeFirst(Index count, Value vector, Value memref, ArrayRef<Index> at) {
+  int64_t lanes = cast<VectorType>(vector.getType()).getNumElements();
+  Value mask = vector::CreateMaskOp::create(*this, vec(lanes, getI1Type()), index(count));
+  vector::MaskedStoreOp::create(*this, memref, indices(*this, at), mask, vector);
+}
+Value KernelBuilder::view(Value bytes, Index offset, MemRefType type) {
+  return memref::ViewOp::create(*this, type, bytes, index(offset), ValueRange());
+}
+Value KernelBuilder::collapse(Value memref, int64_t keep) {
+  int64_t rank = cast<MemRefType>(memref.getType()).getRank();
+  SmallVector<ReassociationIndices> groups;
+  for (int64_t d = 0; d < keep; ++d)
+    groups.push_back({d});
+  ReassociationIndices last(rank - keep);
+  std::iota(last.begin(), last.end(), keep);
+  groups.push_back(last);
+  return memref::CollapseShapeOp::create(*this, memref, groups);
+}
+
+//===- Arithmetic ---------------------------------------------------------===//
+
+Value KernelBuilder::addi(Value a, Value b) { return createOrFold<arith::AddIOp>(a, b); }
+Value KernelBuilder::subi(Value a, Value b) { return createOrFold<arith::SubIOp>(a, b); }
+Value KernelBuilder::muli(Value a, Value b) { return createOrFold<arith::MulIOp>(a, b); }
+Value KernelBuilder::andi(Value a, int64_t mask) {
+  return createOrFold<arith::AndIOp>(a, constant(a.getType(), mask));
+}
+Value KernelBuilder::xori(Value a, int64_t mask) {
+  return createOrFold<arith::XOrIOp>(a, constant(a.getType(), mask));
+}
+Value KernelBuilder::shl(Value a, int64_t bits) {
+  return createOrFold<arith::ShLIOp>(a, constant(a.getType(), bits));
+}
+Value KernelBuilder::shrLogical(Value a, int64_t bits) {
+  return createOrFold<arith::ShRUIOp>(a, constant(a.getType(), bits));
+}
+Value KernelBuilder::shrArithmetic(Value a, int64_t bits) {
+  return createOrFold<arith::ShRSIOp>(a, constant(a.getType(), bits));
+}
+Value KernelBuilder::addf(Value a, Value b) { return createOrFold<arith::AddFOp>(a, b); }
+Value KernelBuilder::subf(Value a, Value b) { return createOrFold<arith::SubFOp>(a, b); }
+Value KernelBuilder::mulf(Value a, Value b) { return createOrFold<arith::MulFOp>(a, b); }
+Value KernelBuilder::divf(Value a, Value b) { return createOrFold<arith::DivFOp>(a, b); }
+Value KernelBuilder::fma(Value a, Value b, Value c) {
+  return vector::FMAOp::create(*this, a, b, c);
+}
+Value KernelBuilder::toFloat(Value integers) {
+  Type type = f32();
+  if (auto vector = dyn_cast<VectorType>(integers.getType()))
+    type = vec(vector.getNumElements(), type);
+  return arith::SIToFPOp::create(*this, type, integers);
+}
+Value KernelBuilder::signExtend(Value integers, Type element) {
+  Type type = element;
+  if (auto vector = dyn_cast<VectorType>(integers.getType()))
+    type = vec(vector.getNumElements(), element);
+  return arith::ExtSIOp::create(*this, type, integers);
+}
+Value KernelBuilder::broadcast(Value scalar, int64_t lanes) {
+  return vector::BroadcastOp::create(*this, vec(lanes, scalar.getType()), scalar);
+}
+Value KernelBuilder::bitcast(Value vector, VectorType type) {
+  return createOrFold<vector::BitCastOp>(type, vector);
+}
+Value KernelBuilder::shuffle(Value a, Value b, ArrayRef<int64_t> mask) {
+  return vector::ShuffleOp::create(*this, a, b, mask);
+}
+Value KernelBuilder::slice(Value vector, int64_t first, int64_t count) {
+  SmallVector<int64_t> mask(count);
+  std::iota(mask.begin(), mask.end(), first);
+  return shuffle(vector, vector, mask);
+}
+Value KernelBuilder::extract(Value vector, int64_t lane) {
+  return vector::ExtractOp::create(*this, vector, lane);
+}
+
+/// Folds the upper half of a vector onto the lower one until one lane is left.
+static Value foldLanes(KernelBuilder &b, Value vector,
+                       llvm::function_ref<Value(Value, Value)> combine) {
+  for (int64_t lanes = cast<VectorType>(vector.getType()).getNumElements(); lanes > 1; lanes /= 2)
+    vector = combine(b.slice(vector, 0, lanes / 2), b.slice(vector, lanes / 2, lanes / 2));
+  return b.extract(vector, 0);
+}
+Value KernelBuilder::sumLanes(Value vector) {
+  bool isFloat = isa<FloatType>(cast<VectorType>(vector.getType()).getElementType());
+  return foldLanes(*this, vector,
+                   [&](Value a, Value c) { return isFloat ? addf(a, c) : addi(a, c); });
+}
+Value KernelBuilder::maxLanes(Value vector) {
+  return foldLanes(*this, vector,
+                   [&](Value a, Value c) { return createOrFold<arith::MaxNumFOp>(a, c); });
+}
+
+SmallVector<Value> KernelBuilder::transpose8(ArrayRef<Value> rows) {
+  assert(rows.size() == 8 && "an 8 x 8 block");
+  SmallVector<Value> in(rows), out(8);
+  // Interleave pairs of rows, then pairs of pairs, each within 128-bit halves; last the halves.
+  for (int i = 0; i < 4; ++i) {
+    out[2 * i] = shuffle(in[2 * i], in[2 * i + 1], {0, 8, 1, 9, 4, 12, 5, 13});
+    out[2 * i + 1] = shuffle(in[2 * i], in[2 * i + 1], {2, 10, 3, 11, 6, 14, 7, 15});
+  }
+  for (int half = 0; half < 2; ++half)
+    for (int i = 0; i < 2; ++i) {
+      Value a = out[4 * half + i], c = out[4 * half + 2 + i];
+      in[4 * half + 2 * i] = shuffle(a, c, {0, 1, 8, 9, 4, 5, 12, 13});
+      in[4 * half + 2 * i + 1] = shuffle(a, c, {2, 3, 10, 11, 6, 7, 14, 15});
+    }
+  for (int i = 0; i < 4; ++i) {
+    out[i] = shuffle(in[i], in[4 + i], {0, 1, 2, 3, 8, 9, 10, 11});
+    out[4 + i] = shuffle(in[i], in[4 + i], {4, 5, 6, 7, 12, 13, 14, 15});
+  }
+  return out;
+}
+
+//===- Machine instructions -----------------------------------------------===//
+
+Value KernelBuilder::intrinsic(StringRef name, Type type, ValueRange operands) {
+  return LLVM::CallIntrinsicOp::create(*this, type, getStringAttr(name), operands).getResult(0);
+}
+
+Value KernelBuilder::dotU8S8(Value acc, Value u8, Value s8) {
+  if (!target.emulateDot)
+    return intrinsic("llvm.x86.avx512.vpdpbusd.512", acc.getType(), {acc, u8, s8});
+  auto type = cast<VectorType>(acc.getType());
+  Value u = bitcast(u8, type), s = bitcast(s8, type);
+  for (int64_t byte = 0; byte < 4; ++byte) {
+    Value unsignedByte = andi(shrLogical(u, 8 * byte), 255);
+    Value signedByte = shrArithmetic(shl(s, 24 - 8 * byte), 24);
+    acc = addi(acc, muli(unsignedByte, signedByte));
+  }
+  return acc;
+}
+
+void KernelBuilder::prefetch(Value memref, ArrayRef<Index> at) {
+  memref::PrefetchOp::create(*this, memref, indices(*this, at), /*isWrite=*/false,
+                             /*localityHint=*/3, /*isDataCache=*/true);
+}
+
+//===- Control flow -------------------------------------------------------===//
+
+void KernelBuilder::forLoop(Index begin, Index end, Index step,
+                            llvm::function_ref<void(Value)> body) {
+  forLoop(begin, end, step, ValueRange(), [&](Value i, ValueRange) {
+    body(i);
+    return Values();
+  });
+}
+
+KernelBuilder::Values KernelBuilder::forLoop(Index begin, Index end, Index step, ValueRange inits,
+                                             llvm::function_ref<Values(Value, ValueRange)> body) {
+  Value lower = index(begin), upper = index(end), stride = index(step);
+  auto loop = scf::ForOp::create(*this, lower, upper, stride, inits,
+                                 [](OpBuilder &, Location, Value, ValueRange) {});
+  OpBuilder::InsertionGuard guard(*this);
+  setInsertionPointToEnd(loop.getBody());
+  Values results = body(loop.getInductionVar(), loop.getRegionIterArgs());
+  scf::YieldOp::create(*this, results);
+  return Values(loop.getResults());
+}
+
+void KernelBuilder::ifThen(Value condition, llvm::function_ref<void()> body) {
+  auto op = scf::IfOp::create(*this, condition, /*withElseRegion=*/false);
+  OpBuilder::InsertionGuard guard(*this);
+  setInsertionPointToStart(op.thenBlock());
+  body();
+}
+
+void KernelBuilder::ifThenElse(Value condition, llvm::function_ref<void()> thenBody,
+                               llvm::function_ref<void()> elseBody) {
+  auto op = scf::IfOp::create(*this, condition, /*withElseRegion=*/true);
+  OpBuilder::InsertionGuard guard(*this);
+  setInsertionPointToStart(op.thenBlock());
+  thenBody();
+  setInsertionPointToStart(op.elseBlock());
+  elseBody();
+}
+
+void KernelBuilder::switchOn(Value selector, int64_t first, int64_t last,
+                             llvm::function_ref<void(int64_t)> body) {
+  SmallVector<int64_t> cases(last - first + 1);
+  std::iota(cases.begin(), cases.end(), first);
+  auto op = scf::IndexSwitchOp::create(*this, TypeRange(), selector, cases, cases.size());
+  OpBuilder::InsertionGuard guard(*this);
+  for (auto [value, region] : llvm::zip_equal(cases, op.getCaseRegions())) {
+    setInsertionPointToStart(&region.emplaceBlock());
+    body(value);
+    scf::YieldOp::create(*this);
+  }
+  setInsertionPointToStart(&op.getDefaultRegion().emplaceBlock());
+  scf::YieldOp::create(*this);
+}
+
+std::pair<Value, Value> shareOf(KernelBuilder &b, Index count, Value thread, Value threads) {
+  auto boundary = [&](Value t) { return b.createOrFold<arith::DivUIOp>(b.mul(count, t), threads); };
+  return {boundary(thread), boundary(b.add(thread, 1))};
+}
+
+func::FuncOp
+getOrEmitThreaded(ModuleOp module, StringRef name, const Target &target,
+                  llvm::function_ref<SmallVector<Type>(KernelBuilder &)> inputs,
+                  llvm::function_ref<void(KernelBuilder &, ValueRange, Value, Value)> body) {
+  if (auto existing = module.lookupSymbol<func::FuncOp>(name))
+    return existing;
+  KernelBuilder b(module.getLoc(), module.getContext(), target);
+  SmallVector<Type> types = inputs(b);
+  types.push_back(b.getIndexType()); // threads
+  auto entryType = b.getFunctionType(types, {});
+  types.push_back(b.getIndexType()); // thread
+  auto shareType = b.getFunctionType(types, {});
+
+  b.setInsertionPointToEnd(module.getBody());
+  auto share = func::FuncOp::create(b, (name + "_share").str(), shareType);
+  share.setPrivate();
+  b.setInsertionPointToStart(share.addEntryBlock());
+  ValueRange args = share.getArguments();
+  body(b, args.drop_back(2), args.back(), args.drop_back().back());
+  func::ReturnOp::create(b);
+
+  b.setInsertionPointToEnd(module.getBody());
+  auto entry = func::FuncOp::create(b, name, entryType);
+  entry.setPrivate();
+  b.setInsertionPointToStart(entry.addEntryBlock());
+  SmallVector<Value> operands(entry.getArguments());
+  Value threads = operands.back();
+  auto callShare = [&](Value thread) {
+    operands.push_back(thread);
+    func::CallOp::create(b, share, operands);
+    operands.pop_back();
+  };
+  b.ifThenElse(
+      b.equal(threads, 1), [&] { callShare(b.index(0)); },
+      [&] {
+        auto loop = scf::ParallelOp::create(b, ValueRange{b.index(0)}, ValueRange{threads},
+                                            ValueRange{b.index(1)});
+        OpBuilder::InsertionGuard guard(b);
+        b.setInsertionPointToStart(loop.getBody());
+        callShare(loop.getInductionVars()[0]);
+      });
+  func::ReturnOp::create(b);
+  return entry;
+}
+
+} // namespace easyquant::cpu

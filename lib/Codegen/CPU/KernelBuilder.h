@@ -1,0 +1,156 @@
+//===- KernelBuilder.h - Shorthand for building kernels ---------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Kernel generators write arithmetic on indices, scalars and vectors of known width. KernelBuilder
+// folds constants on the way and takes plain integers where an index is meant.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CODEGEN_CPU_KERNELBUILDER_H
+#define EASYQUANT_LIB_CODEGEN_CPU_KERNELBUILDER_H
+
+#include "easyquant/Codegen/CPU/Kernels.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
+#include "llvm/ADT/SmallVector.h"
+
+namespace easyquant::cpu {
+
+/// An index operand: a value, or a constant.
+class Index {
+public:
+  Index(mlir::Value value) : value(value) {}
+  template <std::integral T> Index(T constant) : constant(constant) {}
+
+  mlir::Value value;
+  int64_t constant = 0;
+};
+
+class KernelBuilder : public mlir::ImplicitLocOpBuilder {
+public:
+  KernelBuilder(mlir::Location loc, mlir::MLIRContext *context, const Target &target)
+      : ImplicitLocOpBuilder(loc, context), target(target) {}
+
+  const Target target;
+
+  //===- Types --------------------------------------------------------------===//
+  mlir::Type f32() { return getF32Type(); }
+  mlir::Type i8() { return getI8Type(); }
+  mlir::Type i16() { return getI16Type(); }
+  mlir::Type i32() { return getI32Type(); }
+  mlir::Type i64() { return getI64Type(); }
+  mlir::VectorType vec(int64_t lanes, mlir::Type element) {
+    return mlir::VectorType::get({lanes}, element);
+  }
+  mlir::MemRefType memref(llvm::ArrayRef<int64_t> shape, mlir::Type element) {
+    return mlir::MemRefType::get(shape, element);
+  }
+  /// rows<columns> of Kernels.h.
+  mlir::MemRefType rows(int64_t columns);
+
+  //===- Constants and indices ----------------------------------------------===//
+  mlir::Value index(Index i);
+  /// A constant of a scalar or vector type, the same in all lanes.
+  mlir::Value constant(mlir::Type type, double value);
+  mlir::Value constant(mlir::Type type, int64_t value);
+  mlir::Value zero(mlir::Type type);
+  mlir::Value add(Index a, Index b);
+  mlir::Value sub(Index a, Index b);
+  mlir::Value mul(Index a, Index b);
+  mlir::Value div(Index a, int64_t b); ///< floor, a >= 0
+  mlir::Value rem(Index a, int64_t b); ///< a >= 0
+  mlir::Value min(Index a, Index b);
+  mlir::Value less(Index a, Index b);
+  mlir::Value equal(Index a, Index b);
+  /// sizes[dim] of a memref.
+  mlir::Value size(mlir::Value memref, int64_t dim);
+
+  //===- Memory -------------------------------------------------------------===//
+  mlir::Value load(mlir::Value memref, llvm::ArrayRef<Index> at);
+  void store(mlir::Value value, mlir::Value memref, llvm::ArrayRef<Index> at);
+  /// `lanes` consecutive elements, of any alignment. It may run over the end of the innermost
+  /// dimension into the next row of a dense memref.
+  mlir::Value loadVector(int64_t lanes, mlir::Value memref, llvm::ArrayRef<Index> at);
+  void storeVector(mlir::Value vector, mlir::Value memref, llvm::ArrayRef<Index> at);
+  /// The first `count` lanes; the others are 0, respectively not written.
+  mlir::Value loadFirst(Index count, int64_t lanes, mlir::Value memref, llvm::ArrayRef<Index> at);
+  void storeFirst(Index count, mlir::Value vector, mlir::Value memref, llvm::ArrayRef<Index> at);
+  /// A typed view of scratch bytes.
+  mlir::Value view(mlir::Value bytes, Index offset, mlir::MemRefType type);
+  /// The dimensions after `keep` leading ones made one.
+  mlir::Value collapse(mlir::Value memref, int64_t keep);
+
+  //===- Arithmetic on scalars and vectors ----------------------------------===//
+  mlir::Value addi(mlir::Value a, mlir::Value b);
+  mlir::Value subi(mlir::Value a, mlir::Value b);
+  mlir::Value muli(mlir::Value a, mlir::Value b);
+  mlir::Value andi(mlir::Value a, int64_t mask);
+  mlir::Value xori(mlir::Value a, int64_t mask);
+  mlir::Value shl(mlir::Value a, int64_t bits);
+  mlir::Value shrLogical(mlir::Value a, int64_t bits);
+  mlir::Value shrArithmetic(mlir::Value a, int64_t bits);
+  mlir::Value addf(mlir::Value a, mlir::Value b);
+  mlir::Value subf(mlir::Value a, mlir::Value b);
+  mlir::Value mulf(mlir::Value a, mlir::Value b);
+  mlir::Value divf(mlir::Value a, mlir::Value b);
+  mlir::Value fma(mlir::Value a, mlir::Value b, mlir::Value c); ///< a * b + c, rounded once
+  mlir::Value toFloat(mlir::Value integers);                    ///< to f32, from signed
+  mlir::Value signExtend(mlir::Value integers, mlir::Type element);
+  mlir::Value broadcast(mlir::Value scalar, int64_t lanes);
+  mlir::Value bitcast(mlir::Value vector, mlir::VectorType type);
+  /// Lane i of the result is lane mask[i] of (a, b).
+  mlir::Value shuffle(mlir::Value a, mlir::Value b, llvm::ArrayRef<int64_t> mask);
+  /// `count` lanes from `first` on.
+  mlir::Value slice(mlir::Value vector, int64_t first, int64_t count);
+  mlir::Value extract(mlir::Value vector, int64_t lane);
+  /// Sum of all lanes by halving, the same order for equal widths.
+  mlir::Value sumLanes(mlir::Value vector);
+  /// Largest lane of a float vector.
+  mlir::Value maxLanes(mlir::Value vector);
+  /// 8 vectors of 8 f32, transposed.
+  llvm::SmallVector<mlir::Value> transpose8(llvm::ArrayRef<mlir::Value> rows);
+
+  //===- Machine instructions -----------------------------------------------===//
+  mlir::Value intrinsic(llvm::StringRef name, mlir::Type type, mlir::ValueRange operands);
+  /// i32 lane i of the result: acc[i] + sum of the four u8 * s8 products of bytes 4i .. 4i + 3;
+  /// vpdpbusd, or generic arithmetic when the target emulates it. 64-byte vectors.
+  mlir::Value dotU8S8(mlir::Value acc, mlir::Value u8, mlir::Value s8);
+  /// Fetch the cache line of an element into all levels.
+  void prefetch(mlir::Value memref, llvm::ArrayRef<Index> at);
+
+  //===- Control flow -------------------------------------------------------===//
+  using Values = llvm::SmallVector<mlir::Value>;
+  void forLoop(Index begin, Index end, Index step, llvm::function_ref<void(mlir::Value)> body);
+  Values forLoop(Index begin, Index end, Index step, mlir::ValueRange inits,
+                 llvm::function_ref<Values(mlir::Value, mlir::ValueRange)> body);
+  void ifThen(mlir::Value condition, llvm::function_ref<void()> body);
+  void ifThenElse(mlir::Value condition, llvm::function_ref<void()> thenBody,
+                  llvm::function_ref<void()> elseBody);
+  /// One body for each value first .. last of `selector`; nothing happens for others.
+  void switchOn(mlir::Value selector, int64_t first, int64_t last,
+                llvm::function_ref<void(int64_t)> body);
+};
+
+/// The share [begin, end) of `count` equal pieces of work that thread `thread` of `threads` has.
+std::pair<mlir::Value, mlir::Value> shareOf(KernelBuilder &b, Index count, mlir::Value thread,
+                                            mlir::Value threads);
+
+/// The kernel of this name, or a new one: a private function `name` whose last argument is
+/// `threads`, and which calls the function that `body` fills once a thread, in parallel (without
+/// a parallel region when threads is 1). `inputs` are the argument types without `threads`.
+mlir::func::FuncOp
+getOrEmitThreaded(mlir::ModuleOp module, llvm::StringRef name, const Target &target,
+                  llvm::function_ref<llvm::SmallVector<mlir::Type>(KernelBuilder &)> inputs,
+                  llvm::function_ref<void(KernelBuilder &, mlir::ValueRange args,
+                                          mlir::Value thread, mlir::Value threads)>
+                      body);
+
+} // namespace easyquant::cpu
+
+#endif // EASYQUANT_LIB_CODEGEN_CPU_KERNELBUILDER_H
