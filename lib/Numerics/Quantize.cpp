@@ -12,17 +12,6 @@
 namespace easyquant::numerics {
 namespace {
 
-/// The columns of a row that share a scale.
-struct ColumnRange {
-  int64_t begin, count;
-};
-ColumnRange groupColumns(int64_t group, int64_t groupSize, int64_t columns) {
-  if (groupSize == 0)
-    return {0, columns};
-  int64_t begin = group * groupSize;
-  return {begin, std::min(groupSize, columns - begin)};
-}
-
 Result<void> checkMatrix(ConstMatrix x) {
   if (x.rows < 0 || x.columns < 0 || (x.rows > 1 && x.stride < x.columns))
     return makeError(ErrorCode::InvalidArgument,
@@ -59,14 +48,6 @@ Result<void> checkParams(ConstMatrix x, const Scheme &scheme, const QParams &par
                        i % groups, params.zeroPoints[i], range.min, range.max);
   }
   return {};
-}
-
-void quantizeSlice(const float *x, int64_t count, float scale, int32_t zeroPoint, CodeRange range,
-                   int8_t *codes) {
-  float lo = static_cast<float>(range.min - zeroPoint);
-  float hi = static_cast<float>(range.max - zeroPoint);
-  for (int64_t i = 0; i < count; ++i)
-    codes[i] = static_cast<int8_t>(roundClamped(x[i] / scale, lo, hi) + zeroPoint);
 }
 
 } // namespace

@@ -13,7 +13,7 @@
 #ifndef EASYQUANT_LIB_NUMERICS_ROWQUANTIZE_H
 #define EASYQUANT_LIB_NUMERICS_ROWQUANTIZE_H
 
-#include "easyquant/Support/Result.h"
+#include "easyquant/Numerics/Scheme.h"
 
 #include <algorithm>
 #include <bit>
@@ -49,6 +49,26 @@ inline int32_t roundClamped(float x, float lo, float hi) {
   x = x < lo ? lo : x;
   x = x > hi ? hi : x;
   return std::bit_cast<int32_t>(x + magic) - std::bit_cast<int32_t>(magic);
+}
+
+/// The codes of a slice that has one scale: definition 1 of Quantize.h. The slice is finite.
+inline void quantizeSlice(const float *x, int64_t count, float scale, int32_t zeroPoint,
+                          CodeRange range, int8_t *codes) {
+  float lo = static_cast<float>(range.min - zeroPoint);
+  float hi = static_cast<float>(range.max - zeroPoint);
+  for (int64_t i = 0; i < count; ++i)
+    codes[i] = static_cast<int8_t>(roundClamped(x[i] / scale, lo, hi) + zeroPoint);
+}
+
+/// The columns of a row that share a scale.
+struct ColumnRange {
+  int64_t begin, count;
+};
+inline ColumnRange groupColumns(int64_t group, int64_t groupSize, int64_t columns) {
+  if (groupSize == 0)
+    return {0, columns};
+  int64_t begin = group * groupSize;
+  return {begin, std::min(groupSize, columns - begin)};
 }
 
 } // namespace easyquant::numerics

@@ -12,8 +12,11 @@
 
 #include "easyquant/Numerics/Quantize.h"
 
+#include "RandomData.h"
+
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -22,17 +25,6 @@ using namespace easyquant;
 using namespace easyquant::numerics;
 
 namespace {
-
-std::vector<float> gaussian(int64_t count, unsigned seed, float outlier = 0.0f) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> x(count);
-  for (float &v : x)
-    v = normal(random);
-  if (outlier != 0.0f && count > 0)
-    x[random() % count] = outlier;
-  return x;
-}
 
 int32_t clampTo(double v, CodeRange range) {
   return static_cast<int32_t>(std::min<double>(std::max<double>(v, range.min), range.max));
