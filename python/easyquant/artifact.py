@@ -1,0 +1,109 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Artifacts: the folders that `easyquant compile` writes. docs/Architecture.md describes them."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from easyquant.errors import UserError
+
+FORMAT = "easyquant-artifact"
+FORMAT_VERSION = 1
+
+
+def is_artifact(path: Path) -> bool:
+    return (Path(path) / "manifest.json").is_file()
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A folder and its manifest, read without loading any weights."""
+
+    path: Path
+    manifest: dict
+
+    @classmethod
+    def open(cls, path: Path) -> "Artifact":
+        path = Path(path)
+        file = path / "manifest.json"
+        if not path.is_dir():
+            found = "it is a file" if path.exists() else "there is no such folder"
+            raise UserError(f"{path}: {found}; expected an artifact folder, which `easyquant compile MODEL -o {path}` writes")
+        if not file.is_file():
+            raise UserError(
+                f"{path}: has no manifest.json, so it is not an artifact; `easyquant compile {path} -o OUT` makes one of a model"
+            )
+        try:
+            manifest = json.loads(file.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{file}: is not valid JSON ({error}); compile the artifact again") from None
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            found = manifest.get("format") if isinstance(manifest, dict) else type(manifest).__name__
+            raise UserError(f"{file}: its format is {found!r}, expected {FORMAT!r}; it is not an EasyQuant artifact")
+        if manifest.get("format_version") != FORMAT_VERSION:
+            raise UserError(
+                f"{file}: format version {manifest.get('format_version')!r}, this EasyQuant reads {FORMAT_VERSION}; "
+                "compile the artifact again"
+            )
+        for section in ("model", "source", "quantization", "program", "files"):
+            if not isinstance(manifest.get(section), dict):
+                raise UserError(f"{file}: section {section!r} is missing; compile the artifact again")
+        if not isinstance(manifest.get("sites"), list):
+            raise UserError(f"{file}: section 'sites' is missing; compile the artifact again")
+        return cls(path, manifest)
+
+    @property
+    def model(self) -> dict:
+        return self.manifest["model"]
+
+    @property
+    def scheme(self) -> str:
+        return self.manifest["quantization"].get("scheme", "none")
+
+    @property
+    def max_context(self) -> int:
+        return int(self.model["max_context"])
+
+    @property
+    def total_bytes(self) -> int:
+        """Of all files in the folder."""
+        return sum(file.stat().st_size for file in self.path.iterdir() if file.is_file())
+
+    def describe(self) -> str:
+        """'SmolLM2-135M, W4A8 in groups of 32 (absmax)'"""
+        quantization = self.manifest["quantization"]
+        text = f"{self.manifest['source'].get('name', self.path.name)}, "
+        if self.scheme == "none":
+            return text + "float"
+        text += self.scheme
+        if group := quantization.get("group_size"):
+            text += f" in groups of {group}"
+        return f"{text} ({quantization.get('method', 'absmax')})"
+
+
+def runtime():
+    """The extension easyquant._runtime, or an error that says how to get it."""
+    try:
+        from easyquant import _runtime
+    except ImportError as error:
+        raise UserError(f"easyquant._runtime: the extension cannot be loaded ({error}); build it with scripts/setup.sh") from None
+    return _runtime
+
+
+def load_model(artifact: Artifact, isa: str | None = None):
+    """Maps the weights and loads the program: a `_runtime.Model`."""
+    extension = runtime()
+    try:
+        return extension.Model(str(artifact.path), isa=isa)
+    except extension.Error as error:
+        raise UserError(str(error)) from None
+
+
+def open_session(model, context: int = 0, threads: int = 0):
+    """A `_runtime.Session` of `context` tokens (0: the model's own limit)."""
+    extension = runtime()
+    try:
+        return extension.Session(model, context=context, threads=threads)
+    except extension.Error as error:
+        raise UserError(str(error)) from None

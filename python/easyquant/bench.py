@@ -1,0 +1,151 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""`easyquant bench`: how fast an artifact reads a prompt and writes an answer, and what it needs."""
+
+import concurrent.futures
+import os
+import statistics
+import time
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from easyquant import console
+from easyquant.artifact import Artifact, load_model, open_session, runtime
+from easyquant.errors import UserError
+from easyquant.files import check_writable, write_json
+from easyquant.protocol import machine_stamp
+
+# More than the last-level caches of the CPUs in use.
+_ROOF_BYTES = 640_000_000
+
+
+def peak_rss_bytes() -> int:
+    """The most memory that this process has held (Linux's VmHWM), the interpreter included."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise UserError("/proc/self/status: has no VmHWM; peak memory can be measured on Linux only")
+
+
+def reset_peak_rss() -> None:
+    """Forgets earlier peaks, so that several artifacts can be measured in one process."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        pass  # Not permitted here: the figure then is an upper bound.
+
+
+def read_bandwidth(threads: int, repeats: int = 3) -> float:
+    """Bytes/s at which `threads` threads read cold memory: the roof of decoding, which reads every weight once a token."""
+    data = np.ones(_ROOF_BYTES // 8, dtype=np.int64)
+    parts = np.array_split(data, threads)
+    times = []
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        for _ in range(repeats):
+            begin = time.perf_counter()
+            list(pool.map(np.max, parts))  # numpy releases the interpreter's lock
+            times.append(time.perf_counter() - begin)
+    return data.nbytes / min(times)
+
+
+def spread(values: list[float]) -> list[float]:
+    return [min(values), max(values)]
+
+
+def measure(artifact: Artifact, prefill: int = 512, decode: int = 128, threads: int = 0, repeats: int = 5, title: str = "measuring") -> dict:
+    """Medians over `repeats`, each with its smallest and largest value; one repeat warms up and is not counted."""
+    if prefill + decode > artifact.max_context:
+        raise UserError(f"--prefill {prefill} --decode {decode}: together more than the context of {artifact.path}, {artifact.max_context} tokens")
+    reset_peak_rss()
+    model = load_model(artifact)
+    session = open_session(model, context=prefill + decode, threads=threads)
+    # Which tokens they are does not matter for the time; that they are the same in every run does.
+    random = np.random.default_rng(0)
+    prompt = random.integers(0, model.vocab_size, prefill, dtype=np.int32)
+    follow = [int(token) for token in random.integers(0, model.vocab_size, decode)]
+    prefill_rates, decode_rates = [], []
+    with console.progress() as bar:
+        task = bar.add_task(title, total=repeats + 1)
+        try:
+            for repeat in range(repeats + 1):
+                session.reset()
+                begin = time.perf_counter()
+                session.prefill(prompt)
+                middle = time.perf_counter()
+                for token in follow:
+                    session.decode(token)
+                end = time.perf_counter()
+                if repeat > 0:
+                    prefill_rates.append(prefill / (middle - begin))
+                    decode_rates.append(decode / (end - middle))
+                bar.advance(task)
+        except runtime().Error as error:
+            raise UserError(str(error)) from None
+    peak = peak_rss_bytes()  # before the roof's own buffer is allocated
+    used = threads or len(os.sched_getaffinity(0))
+    bandwidth = read_bandwidth(used)
+    decode_rate = statistics.median(decode_rates)
+    return {
+        "prefill_tokens_per_s": statistics.median(prefill_rates),
+        "prefill_tokens_per_s_range": spread(prefill_rates),
+        "decode_tokens_per_s": decode_rate,
+        "decode_tokens_per_s_range": spread(decode_rates),
+        "decode_share_of_roof": decode_rate * model.weights_bytes / bandwidth,
+        "read_bandwidth_bytes_per_s": bandwidth,
+        "weights_bytes": model.weights_bytes,
+        "artifact_bytes": artifact.total_bytes,
+        "session_bytes": session.bytes,
+        "cache_bytes_per_token": artifact.manifest["program"].get("cache_bytes_per_token"),
+        "peak_rss_bytes": peak,
+        "protocol": machine_stamp(artifact, model.isa, threads)
+        | {"prefill": prefill, "decode": decode, "batch": 1, "repeats": repeats, "warm_up": 1, "statistic": "median, range over repeats"},
+    }
+
+
+def print_result(result: dict) -> None:
+    def rate(key: str) -> str:
+        low, high = result[f"{key}_range"]
+        return f"{result[key]:.1f} tokens/s ({low:.1f} to {high:.1f})"
+
+    protocol = result["protocol"]
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
+    table.add_row(f"prefill of {protocol['prefill']}", rate("prefill_tokens_per_s"))
+    table.add_row(f"decode of {protocol['decode']}", rate("decode_tokens_per_s"))
+    table.add_row(
+        "share of the memory roof",
+        f"{result['decode_share_of_roof']:.0%} of {result['read_bandwidth_bytes_per_s'] / 1e9:.1f} GB/s (decode, weights read once a token)",
+    )
+    table.add_row("weights", console.human_bytes(result["weights_bytes"]))
+    table.add_row("session", console.human_bytes(result["session_bytes"]))
+    table.add_row("peak memory", console.human_bytes(result["peak_rss_bytes"]))
+    table.add_row("artifact", protocol["artifact"])
+    table.add_row("measured on", f"{protocol['cpu']}, {protocol['isa']}, {protocol['threads']} threads")
+    table.add_row("EasyQuant", protocol["easyquant"])
+    console.out.print(table)
+
+
+@console.command
+def bench_command(
+    artifact_path: Annotated[Path, typer.Argument(metavar="OUT", help="An artifact folder.")],
+    prefill: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens of the prompt.")] = 512,
+    decode: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens decoded after it, one by one.")] = 128,
+    threads: Annotated[int, typer.Option(min=0, metavar="N", help="Threads; 0: all CPUs.")] = 0,
+    repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Measurements to take the median of.")] = 5,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here as well.")] = None,
+) -> None:
+    """Measure prefill and decode speed, and memory.
+
+    Example: [bold]easyquant bench smol-w8a8 --prefill 512 --decode 128 --threads 2[/bold]
+    """
+    artifact = Artifact.open(artifact_path)
+    check_writable(json_file)
+    result = measure(artifact, prefill, decode, threads, repeats)
+    if json_file:
+        write_json(json_file, result)
+    print_result(result)

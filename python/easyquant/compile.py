@@ -1,0 +1,237 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""`easyquant compile`: hands a model to the C++ compiler and shows how far it is."""
+
+import contextlib
+import json
+import os
+import shlex
+import subprocess
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Callable
+
+import typer
+
+from easyquant import console
+from easyquant.artifact import Artifact, is_artifact
+from easyquant.errors import UserError
+from easyquant.tools import find_tool
+
+# What a Hugging Face folder may hold besides weights and config.json that running it needs.
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "generation_config.json",
+    "chat_template.jinja",
+)
+
+
+class Scheme(str, Enum):
+    none = "none"
+    W8A8 = "W8A8"
+    W8A16 = "W8A16"
+    W4A16 = "W4A16"
+    W4A8 = "W4A8"
+
+
+class Method(str, Enum):
+    absmax = "absmax"
+
+
+class CompileTarget(str, Enum):
+    cpu = "cpu"
+
+
+class Head(str, Enum):
+    float = "float"
+    int8 = "int8"
+
+
+class CacheType(str, Enum):
+    f32 = "f32"
+    f16 = "f16"
+
+
+@dataclass
+class CompileOptions:
+    """The options of easyquant-compile; None leaves its default."""
+
+    scheme: str = "W8A8"
+    method: str = "absmax"
+    target: str = "cpu"
+    group_size: int | None = None
+    ignore: list[str] = field(default_factory=list)
+    targets: list[str] = field(default_factory=list)
+    head: str | None = None
+    kv_cache: str | None = None
+    threads: int | None = None
+    emit_ir_after: str | None = None
+    dump_pipeline: bool = False
+    force: bool = False
+
+    def arguments(self) -> list[str]:
+        result = [f"--scheme={self.scheme}", f"--method={self.method}", f"--target={self.target}"]
+        for name in ("group_size", "head", "kv_cache", "threads", "emit_ir_after"):
+            if (value := getattr(self, name)) is not None:
+                result.append(f"--{name.replace('_', '-')}={value}")
+        result += [f"--ignore={pattern}" for pattern in self.ignore]
+        result += [f"--targets={pattern}" for pattern in self.targets]
+        if self.dump_pipeline:
+            result.append("--dump-pipeline")
+        if self.force:
+            result.append("--force")
+        return result
+
+
+@dataclass
+class CompileCost:
+    wall_seconds: float
+    cpu_seconds: float
+    peak_rss_bytes: int
+
+
+def check_model(model: Path) -> None:
+    if is_artifact(model):
+        raise UserError(f"{model}: is already a compiled artifact; give the model it came from, a Hugging Face folder or a GGUF file")
+    if model.is_dir() and not (model / "config.json").is_file():
+        raise UserError(f"{model}: has no config.json; expected a Hugging Face folder (config.json, *.safetensors, tokenizer.json) or a GGUF file")
+    if not model.exists():
+        raise UserError(f"{model}: there is no such file or folder; expected a Hugging Face folder or a GGUF file")
+
+
+@contextlib.contextmanager
+def tokenizer_files(model: Path):
+    """The tokenizer files that belong to `model`: its own, or what a GGUF's tokenizer turns into."""
+    if model.is_dir():
+        yield [model / name for name in TOKENIZER_FILES if (model / name).is_file()]
+        return
+    from easyquant.tokenizer import write_tokenizer_files
+
+    with tempfile.TemporaryDirectory(prefix="easyquant-") as folder:
+        write_tokenizer_files(model, Path(folder))
+        yield sorted(Path(folder).iterdir())
+
+
+def run_compiler(arguments: list[str], on_progress: Callable[[str, int, int], None] | None = None) -> CompileCost:
+    """Runs easyquant-compile; `on_progress(phase, done, total)` follows it.
+
+    Raises UserError with the tool's own error text. Its warnings go to stderr as they come.
+    """
+    tool = find_tool("easyquant-compile")
+    begin = time.monotonic()
+    process = subprocess.Popen([tool, *arguments, "--progress=json"], stderr=subprocess.PIPE, text=True, errors="replace")
+    messages: list[str] = []
+
+    def follow() -> None:
+        for line in process.stderr:
+            if line.startswith("{"):
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    event = json.loads(line)
+                    report = (str(event["phase"]), int(event["done"]), int(event["total"]))
+                    if on_progress:
+                        on_progress(*report)
+                    continue
+            messages.append(line.rstrip("\n"))
+
+    reader = threading.Thread(target=follow)
+    reader.start()
+    try:
+        # Not process.wait(): this also tells what the compiler used.
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    except BaseException:
+        # Interrupted: the compiler leaves nothing behind when it is asked to end.
+        process.terminate()
+        process.wait()
+        raise
+    finally:
+        reader.join()
+        process.stderr.close()
+    text = "\n".join(line for line in messages if line.strip())
+    if process.returncode != 0:
+        if process.returncode < 0:
+            ended = f"{tool.name} was ended by signal {-process.returncode}: {shlex.join([str(tool), *arguments])}"
+            text = "\n".join(filter(None, [text, ended]))
+        raise UserError((text or f"{tool.name} failed with status {process.returncode} and no message").removeprefix("error: "))
+    if text:
+        console.err.print(text, markup=False, soft_wrap=True)
+    return CompileCost(
+        wall_seconds=time.monotonic() - begin,
+        cpu_seconds=usage.ru_utime + usage.ru_stime,
+        peak_rss_bytes=usage.ru_maxrss * 1024,  # Linux counts in KiB
+    )
+
+
+def compile_model(model: Path, output: Path | None, options: CompileOptions) -> CompileCost:
+    """Compiles with a progress bar on stderr."""
+    check_model(model)
+    arguments = [str(model), *options.arguments()]
+    if output is not None:
+        arguments += ["-o", str(output)]
+    with contextlib.ExitStack() as stack:
+        arguments += [f"--copy-file={file}" for file in stack.enter_context(tokenizer_files(model))]
+        if options.dump_pipeline or options.emit_ir_after:
+            return run_compiler(arguments)
+        bar = stack.enter_context(console.progress())
+        task = bar.add_task("starting", total=None)
+
+        def follow(phase: str, done: int, total: int) -> None:
+            bar.update(task, description=phase, completed=done, total=total or None)
+
+        return run_compiler(arguments, follow)
+
+
+@console.command
+def compile_command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A Hugging Face folder (safetensors, config.json) or a GGUF file.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="OUT", help="The artifact folder to write.")] = None,
+    scheme: Annotated[Scheme, typer.Option(help="Bits of weights and activations; none is float.")] = Scheme.W8A8,
+    method: Annotated[Method, typer.Option(help="How scales are chosen.")] = Method.absmax,
+    target: Annotated[CompileTarget, typer.Option(help="What to compile for.")] = CompileTarget.cpu,
+    group_size: Annotated[int | None, typer.Option(min=0, metavar="N", help="Weights that share a scale, in 4-bit schemes: 32, 64 or 128.")] = None,
+    ignore: Annotated[list[str], typer.Option(metavar="P", help="Sites to leave float: a name or re:PATTERN. Repeatable.")] = [],
+    targets: Annotated[list[str], typer.Option(metavar="P", help="Quantize only these sites: a name or re:PATTERN. Repeatable.")] = [],
+    head: Annotated[Head | None, typer.Option(help="The output head and tied embedding. (default: int8 in quantized schemes, float in none)")] = None,
+    kv_cache: Annotated[CacheType | None, typer.Option(help="Type of the KV cache. (default: f32)")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads to compile with. (default: all CPUs)")] = None,
+    emit_ir_after: Annotated[str | None, typer.Option(metavar="PHASE", help="Print the IR after a phase and stop.")] = None,
+    dump_pipeline: Annotated[bool, typer.Option("--dump-pipeline", help="Print the easyquant-opt command that does the same, and stop.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
+) -> None:
+    """Quantize and compile a model into an artifact.
+
+    Example: [bold]easyquant compile SmolLM2-135M -o smol-w8a8 --scheme W8A8[/bold]
+    """
+    options = CompileOptions(
+        scheme=scheme.value,
+        method=method.value,
+        target=target.value,
+        group_size=group_size,
+        ignore=ignore,
+        targets=targets,
+        head=head.value if head else None,
+        kv_cache=kv_cache.value if kv_cache else None,
+        threads=threads,
+        emit_ir_after=emit_ir_after,
+        dump_pipeline=dump_pipeline,
+        force=force,
+    )
+    prints_only = dump_pipeline or emit_ir_after is not None
+    if output is None and not prints_only:
+        raise UserError("-o OUT is missing: the folder to write the artifact to")
+    cost = compile_model(model, output, options)
+    if prints_only:
+        return
+    artifact = Artifact.open(output)
+    console.out.print(
+        f"{output}: {artifact.describe()}, {console.human_bytes(artifact.total_bytes)}, "
+        f"compiled in {cost.wall_seconds:.1f} s with at most {console.human_bytes(cost.peak_rss_bytes)} of memory",
+        markup=False,
+        soft_wrap=True,
+    )

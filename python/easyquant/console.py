@@ -1,0 +1,90 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the terminal sees: results on stdout, everything else (progress, speeds, errors) on stderr."""
+
+import functools
+import os
+import sys
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from easyquant.errors import UserError
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def progress() -> Progress:
+    """A progress display on stderr that disappears when it is done, so that only results stay."""
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=32),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=err,
+        transient=True,
+    )
+
+
+def note(message: str) -> None:
+    """A remark that is not part of the result."""
+    err.print(message, style="dim", markup=False)
+
+
+def warn(message: str) -> None:
+    err.print(f"[yellow]warning:[/yellow] {escape(message)}", soft_wrap=True)
+
+
+def fail(message: str) -> None:
+    # No wrapping at the terminal's width: a message is one line for those who search logs for it.
+    err.print(f"[bold red]error:[/bold red] {escape(message)}", soft_wrap=True)
+
+
+def command(function):
+    """Makes a function a command: user errors and interrupts end it with one line and no traceback."""
+
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        try:
+            function(*args, **kwargs)
+            sys.stdout.flush()
+        except UserError as error:
+            fail(str(error))
+            raise typer.Exit(1) from None
+        except OSError as error:
+            if isinstance(error, BrokenPipeError):
+                # The reader of our output went away (`easyquant ... | head`). Give the interpreter
+                # something to flush at exit.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise typer.Exit(1) from None
+            where = f"{error.filename}: " if error.filename else ""
+            fail(f"{where}{error.strerror or error}")
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            fail("interrupted")
+            raise typer.Exit(130) from None
+
+    return wrapper
+
+
+def human_bytes(count: int) -> str:
+    """1536 → '1.5 KB': powers of 1000, as disks are sold."""
+    value = float(count)
+    for unit in ("B", "KB", "MB", "GB"):
+        if value < 1000 or unit == "GB":
+            return f"{int(value)} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    raise AssertionError("unreachable")

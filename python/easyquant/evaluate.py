@@ -1,0 +1,198 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""`easyquant eval`: what the compiled artifact makes of a text, alone and against a reference."""
+
+import contextlib
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Callable
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from easyquant import console
+from easyquant.artifact import Artifact, is_artifact, load_model, open_session, runtime
+from easyquant.compile import CompileOptions, compile_model
+from easyquant.errors import UserError
+from easyquant.files import check_writable, sha256, write_json
+from easyquant.metrics import Scores, compare, token_losses
+from easyquant.protocol import Corpus, check_context, evaluation_stamp
+from easyquant.tokenizer import load_tokenizer
+
+# Rows of logits at a time: 50 MB of fp32 for a vocabulary of 49,152.
+CHUNK_ROWS = 256
+
+
+@dataclass
+class Evaluated:
+    """An artifact, open for scoring."""
+
+    artifact: Artifact
+    model: object
+    session: object
+
+    @classmethod
+    def open(cls, artifact: Artifact, context: int, threads: int) -> "Evaluated":
+        model = load_model(artifact)
+        return cls(artifact, model, open_session(model, context=context, threads=threads))
+
+    def logits(self, tokens: np.ndarray) -> np.ndarray:
+        """Of every token, appended to what the session holds."""
+        result = self.session.score(tokens)
+        # An artifact that yields NaN or infinity has no perplexity, and a mean would hide where it happened.
+        if not np.isfinite(result).all():
+            raise UserError(f"{self.artifact.path}: produced logits that are not finite; compile the artifact again and report this")
+        return result
+
+
+def score_windows(
+    subject: Evaluated, reference: Evaluated | None, windows: np.ndarray, advance: Callable[[int], None] = lambda tokens: None
+) -> Scores:
+    """Scores tokens 1 … n−1 of every window; each window starts from an empty session at position 0."""
+    scores = Scores()
+    sides = [side for side in (subject, reference) if side is not None]
+    for window in windows:
+        for side in sides:
+            side.session.reset()
+        inputs, targets = window[:-1], window[1:]
+        losses: list[list[np.ndarray]] = [[] for _ in sides]
+        for begin in range(0, len(inputs), CHUNK_ROWS):
+            chunk, wanted = inputs[begin : begin + CHUNK_ROWS], targets[begin : begin + CHUNK_ROWS]
+            logits = [side.logits(chunk) for side in sides]
+            for collected, values in zip(losses, logits):
+                collected.append(token_losses(values, wanted))
+            if reference is not None:
+                scores.add_comparison(compare(logits[0], logits[1]))
+            advance(len(chunk))
+        scores.add_window(*(np.concatenate(collected) for collected in losses))
+    return scores
+
+
+def check_comparable(artifact: Artifact, reference: Artifact) -> None:
+    """Two artifacts are compared token by token, so they must mean the same by a token."""
+    ours, theirs = artifact.model["vocab_size"], reference.model["vocab_size"]
+    if ours != theirs:
+        raise UserError(f"--reference {reference.path}: its vocabulary has {theirs} tokens, that of {artifact.path} {ours}; compare artifacts of one model")
+    if sha256(artifact.path / "tokenizer.json") != sha256(reference.path / "tokenizer.json"):
+        raise UserError(f"--reference {reference.path}: its tokenizer.json differs from that of {artifact.path}; compare artifacts of one model")
+
+
+@contextlib.contextmanager
+def reference_artifact(path: Path):
+    """`path` itself, or a float artifact compiled from the model at `path` for as long as it is needed."""
+    if is_artifact(path):
+        yield Artifact.open(path), None
+        return
+    with tempfile.TemporaryDirectory(prefix="easyquant-reference-") as folder:
+        output = Path(folder) / "float"
+        compile_model(path, output, CompileOptions(scheme="none"))
+        yield Artifact.open(output), f"{path.name}, compiled as float"
+
+
+def describe_reference(reference: Artifact, name: str | None) -> str:
+    """With the data type that the reference computes in."""
+    dtype = "float32" if reference.scheme == "none" else reference.scheme
+    return f"{name or reference.describe()}; computed in {dtype}"
+
+
+def evaluate(
+    artifact: Artifact,
+    text: Path,
+    context: int | None = None,
+    max_windows: int | None = None,
+    reference: Artifact | None = None,
+    reference_name: str | None = None,
+    bos: bool = False,
+    split: str = "whole file",
+    threads: int = 0,
+    title: str | None = None,
+) -> dict:
+    """The figures of `metrics.Scores` with the protocol's stamp under "protocol"."""
+    context = check_context(artifact, context)
+    bos_token = artifact.model.get("bos_token_id")
+    if bos and bos_token is None:
+        raise UserError(f"--bos: {artifact.path} has no beginning-of-text token")
+    if reference is not None:
+        check_comparable(artifact, reference)
+        check_context(reference, context)
+    corpus = Corpus.read(text, load_tokenizer(artifact.path), int(bos_token) if bos else None, split)
+    windows = corpus.windows(context, max_windows)
+    if (largest := int(windows.max())) >= artifact.model["vocab_size"]:
+        raise UserError(f"{artifact.path}/tokenizer.json: token {largest} is outside the model's vocabulary of {artifact.model['vocab_size']}")
+
+    subject = Evaluated.open(artifact, context, threads)
+    other = Evaluated.open(reference, context, threads) if reference is not None else None
+    with console.progress() as bar:
+        task = bar.add_task(title or "evaluating", total=windows.shape[0] * (context - 1))
+        try:
+            scores = score_windows(subject, other, windows, lambda tokens: bar.advance(task, tokens))
+        except runtime().Error as error:
+            raise UserError(str(error)) from None
+    stamp = evaluation_stamp(
+        artifact,
+        subject.model.isa,
+        threads,
+        corpus,
+        context,
+        len(windows),
+        describe_reference(reference, reference_name) if reference is not None else None,
+    )
+    return scores.figures() | {"protocol": stamp}
+
+
+def with_error(value: float, error: float | None, digits: int = 4) -> str:
+    return f"{value:.{digits}f}" if error is None else f"{value:.{digits}f} ± {error:.{digits}f}"
+
+
+def print_result(result: dict) -> None:
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
+    table.add_row("perplexity", with_error(result["perplexity"], result["perplexity_stderr"]))
+    table.add_row("tokens scored", f"{result['tokens_scored']:,}")
+    if "kl_mean" in result:
+        table.add_row("reference perplexity", f"{result['reference_perplexity']:.4f}")
+        table.add_row("loss increase", with_error(result["loss_increase"], result["loss_increase_stderr"], 5) + " nats a token")
+        table.add_row("KL divergence, mean", f"{result['kl_mean']:.5f} nats")
+        table.add_row("KL divergence, 99th percentile", f"{result['kl_p99']:.5f} nats")
+        low, high = result["top1_agreement_interval95"]
+        table.add_row("top-1 agreement", f"{result['top1_agreement']:.2%} (95 %: {low:.2%} to {high:.2%})")
+        table.add_row("largest logit difference", f"{result['max_logit_difference']:.3f}")
+    console.out.print(table)
+    console.out.print()
+    stamp = Table(title="Protocol", title_justify="left", show_header=False, box=None, pad_edge=False, style="dim")
+    stamp.add_column()
+    stamp.add_column(overflow="fold")
+    for key, value in result["protocol"].items():
+        if value is not None:
+            stamp.add_row(key.replace("_", " "), str(value))
+    console.out.print(stamp)
+
+
+@console.command
+def eval_command(
+    artifact_path: Annotated[Path, typer.Argument(metavar="OUT", help="An artifact folder.")],
+    text: Annotated[Path, typer.Option(metavar="FILE", help="The text to be scored, UTF-8.")],
+    context: Annotated[int | None, typer.Option(metavar="N", help="Tokens a window. (default: 1024 for GPT-2, else 2048, or what the model supports)")] = None,
+    max_windows: Annotated[int | None, typer.Option(min=1, metavar="N", help="Score only the first N windows.")] = None,
+    reference: Annotated[Path | None, typer.Option(metavar="MODEL_OR_ARTIFACT", help="Compare with an artifact, or with the float form of a model.")] = None,
+    bos: Annotated[bool, typer.Option("--bos", help="Put the beginning-of-text token once before the text.")] = False,
+    split: Annotated[str, typer.Option(metavar="NAME", help="Name of the corpus' split, for the protocol stamp.")] = "whole file",
+    threads: Annotated[int, typer.Option(min=0, metavar="N", help="Threads; 0: all CPUs.")] = 0,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write figures and protocol here as well.")] = None,
+) -> None:
+    """Measure perplexity, and how far quantization moved the model from its reference.
+
+    Example: [bold]easyquant eval smol-w8a8 --text novels.txt --reference SmolLM2-135M --json w8a8.json[/bold]
+    """
+    artifact = Artifact.open(artifact_path)
+    check_writable(json_file)
+    check_context(artifact, context)
+    with contextlib.ExitStack() as stack:
+        other, name = stack.enter_context(reference_artifact(reference)) if reference else (None, None)
+        result = evaluate(artifact, text, context, max_windows, other, name, bos, split, threads)
+    if json_file:
+        write_json(json_file, result)
+    print_result(result)

@@ -1,0 +1,55 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Files that are either written whole or not at all."""
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from easyquant.errors import UserError
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Writes `data` under a temporary name beside `path`, then renames it into place."""
+    path = Path(path)
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder; give the name of a file")
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: there is no folder {path.parent}; create it first")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def write_json(path: Path, value) -> None:
+    """JSON that is readable and valid: no NaN or Infinity, which JSON does not have."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    write_atomically(path, (text + "\n").encode())
+
+
+def check_writable(path: Path | None) -> None:
+    """Refuses an output file that could not be written before hours of work are spent on it."""
+    if path is None:
+        return
+    path = Path(path)
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder; give the name of a file")
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: there is no folder {path.parent}; create it first")
+    if not os.access(path.parent, os.W_OK):
+        raise UserError(f"{path}: the folder {path.parent} is not writable")
+
+
+def sha256(path: Path) -> str:
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,141 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Figures of the evaluation protocol, from logits. No model and no file is known here.
+
+Logits are fp32 matrices (rows are positions, columns the vocabulary). Exponentials are taken in fp32,
+every sum over the vocabulary or over positions is accumulated in fp64.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+# Rows per step: the temporaries of a 49,152-word vocabulary stay within a few megabytes of cache.
+_BLOCK_ROWS = 32
+
+
+def _exponentials(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """exp(logits − top) in fp32, its row sums in fp64, and log Σ_v exp(logits) in fp64."""
+    top = logits.max(axis=1, keepdims=True)
+    weights = np.exp(logits - top)
+    total = weights.sum(axis=1, dtype=np.float64)
+    return weights, total, top[:, 0].astype(np.float64) + np.log(total)
+
+
+def log_sum_exp(logits: np.ndarray) -> np.ndarray:
+    """log Σ_v exp(logits[r, v]) of every row, fp64."""
+    return _exponentials(logits)[2]
+
+
+def token_losses(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """−log softmax(logits[r])[targets[r]] in nats, fp64."""
+    losses = np.empty(len(targets))
+    for begin in range(0, len(targets), _BLOCK_ROWS):
+        block = logits[begin : begin + _BLOCK_ROWS]
+        chosen = block[np.arange(len(block)), targets[begin : begin + _BLOCK_ROWS]]
+        losses[begin : begin + _BLOCK_ROWS] = log_sum_exp(block) - chosen
+    return losses
+
+
+@dataclass
+class Comparison:
+    """One model's distributions against a reference's, position by position."""
+
+    kl: np.ndarray  # nats, KL(reference ‖ model)
+    agree: np.ndarray  # bool: the same most likely token
+    max_difference: float  # of logits, absolute
+
+
+def compare(logits: np.ndarray, reference: np.ndarray) -> Comparison:
+    rows = len(logits)
+    kl, agree, largest = np.empty(rows), np.empty(rows, dtype=bool), 0.0
+    for begin in range(0, rows, _BLOCK_ROWS):
+        q, p = logits[begin : begin + _BLOCK_ROWS], reference[begin : begin + _BLOCK_ROWS]
+        # KL = Σ p (log p − log q) = Σ p (l_p − l_q) − lse(l_p) + lse(l_q), with p = weights / total.
+        weights, total, p_sum = _exponentials(p)
+        difference = p - q
+        expected = np.einsum("rv,rv->r", weights, difference, dtype=np.float64) / total
+        # Gibbs: not negative, except by rounding.
+        kl[begin : begin + len(q)] = np.maximum(expected - p_sum + log_sum_exp(q), 0.0)
+        agree[begin : begin + len(q)] = p.argmax(axis=1) == q.argmax(axis=1)
+        largest = max(largest, float(np.abs(difference).max()))
+    return Comparison(kl, agree, largest)
+
+
+def wilson_interval(successes: int, trials: int, z: float = 1.959963984540054) -> tuple[float, float]:
+    """Wilson's score interval of a proportion; 95 % by default.
+
+    E. B. Wilson, "Probable inference, the law of succession, and statistical inference", 1927.
+    """
+    if trials == 0:
+        raise ValueError("a proportion of nothing has no interval")
+    share = successes / trials
+    scale = 1.0 + z * z / trials
+    centre = (share + z * z / (2 * trials)) / scale
+    half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials)) / scale
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def standard_error(values: np.ndarray) -> float | None:
+    """Of the mean of independent values: s / √n with the n − 1 variance. None for fewer than two."""
+    if len(values) < 2:
+        return None
+    return float(np.std(values, ddof=1) / math.sqrt(len(values)))
+
+
+@dataclass
+class Scores:
+    """Collects windows and turns them into the figures of a report."""
+
+    window_losses: list[float] = field(default_factory=list)  # mean of each window, nats
+    reference_window_losses: list[float] = field(default_factory=list)
+    tokens_scored: int = 0
+    kl: list[np.ndarray] = field(default_factory=list)
+    agreements: int = 0
+    max_difference: float = 0.0
+
+    def add_window(self, losses: np.ndarray, reference_losses: np.ndarray | None = None) -> None:
+        self.window_losses.append(float(losses.mean()))
+        self.tokens_scored += len(losses)
+        if reference_losses is not None:
+            self.reference_window_losses.append(float(reference_losses.mean()))
+
+    def add_comparison(self, comparison: Comparison) -> None:
+        self.kl.append(comparison.kl)
+        self.agreements += int(comparison.agree.sum())
+        self.max_difference = max(self.max_difference, comparison.max_difference)
+
+    def figures(self) -> dict:
+        """The JSON keys of `easyquant eval`.
+
+        Every window scores the same number of tokens, so the mean loss over tokens is the mean over
+        windows, and windows are the independent samples: with standard error e of the mean loss,
+        that of the perplexity exp(loss) is exp(loss) · e (delta method).
+        """
+        losses = np.array(self.window_losses)
+        loss, error = float(losses.mean()), standard_error(losses)
+        result = {
+            "perplexity": math.exp(loss),
+            "perplexity_stderr": None if error is None else math.exp(loss) * error,
+            "loss": loss,
+            "loss_stderr": error,
+            "tokens_scored": self.tokens_scored,
+        }
+        if not self.reference_window_losses:
+            return result
+        reference = np.array(self.reference_window_losses)
+        kl = np.concatenate(self.kl)
+        trials = len(kl)
+        # The same windows on both sides: their difference varies far less than either loss.
+        increase, increase_error = float((losses - reference).mean()), standard_error(losses - reference)
+        return result | {
+            "reference_perplexity": math.exp(float(reference.mean())),
+            "loss_increase": increase,
+            "loss_increase_stderr": increase_error,
+            "kl_mean": float(kl.mean()),
+            "kl_p99": float(np.percentile(kl, 99)),
+            "top1_agreement": self.agreements / trials,
+            "top1_agreement_interval95": list(wilson_interval(self.agreements, trials)),
+            "max_logit_difference": self.max_difference,
+        }

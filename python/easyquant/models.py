@@ -1,0 +1,144 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a model file says about itself, read from headers only: no weights are loaded."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from easyquant.errors import UserError
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    name: str
+    dtype: str
+    shape: tuple[int, ...]  # row-major, as in a Hugging Face checkpoint
+    bytes: int
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    path: Path
+    kind: str  # "huggingface" or "gguf"
+    properties: dict[str, object]
+    tensors: list[TensorInfo]
+
+    @property
+    def parameters(self) -> int:
+        total = 0
+        for tensor in self.tensors:
+            count = 1
+            for extent in tensor.shape:
+                count *= extent
+            total += count
+        return total
+
+
+def read_safetensors_header(path: Path) -> list[TensorInfo]:
+    """Every tensor of one file; the header is untrusted and checked against the file's length."""
+    size = path.stat().st_size
+    with open(path, "rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        if size < 8 or length > size - 8:
+            raise UserError(f"{path}: its header claims {length} bytes, but the file has {size}; the file is truncated or no safetensors file")
+        raw = stream.read(length)
+    try:
+        header = json.loads(raw)
+        tensors = []
+        for name, entry in header.items():
+            if name == "__metadata__":
+                continue
+            begin, end = entry["data_offsets"]
+            if not 0 <= begin <= end <= size - 8 - length:
+                raise UserError(f"{path}: tensor {name!r} lies at bytes {begin} to {end} of {size - 8 - length}; the file is truncated")
+            tensors.append(TensorInfo(name, str(entry["dtype"]), tuple(int(extent) for extent in entry["shape"]), end - begin))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{path}: its header is not that of a safetensors file ({error!r})") from None
+    return tensors
+
+
+def read_json(path: Path) -> dict:
+    try:
+        value = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: is not valid JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: holds {type(value).__name__}, expected a JSON object")
+    return value
+
+
+def read_hugging_face(folder: Path) -> ModelInfo:
+    config = read_json(folder / "config.json")
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        mapping = read_json(index).get("weight_map")
+        if not isinstance(mapping, dict):
+            raise UserError(f"{index}: has no weight_map")
+        names = sorted(set(mapping.values()))
+        if bad := [name for name in names if not isinstance(name, str) or Path(name).name != name]:
+            raise UserError(f"{index}: names the shard {bad[0]!r}, which is not a file name inside the folder")
+    else:
+        names = ["model.safetensors"]
+    tensors = []
+    for name in names:
+        if not (folder / name).is_file():
+            raise UserError(f"{folder / name}: the weights are missing; expected a safetensors file")
+        tensors += read_safetensors_header(folder / name)
+    keys = {
+        "architecture": ("model_type",),
+        "layers": ("num_hidden_layers", "n_layer"),
+        "hidden size": ("hidden_size", "n_embd"),
+        "intermediate size": ("intermediate_size", "n_inner"),
+        "heads": ("num_attention_heads", "n_head"),
+        "kv heads": ("num_key_value_heads",),
+        "context": ("max_position_embeddings", "n_positions"),
+        "vocabulary": ("vocab_size",),
+    }
+    properties = {}
+    for label, alternatives in keys.items():
+        found = next((config[key] for key in alternatives if config.get(key) is not None), None)
+        if found is not None:
+            properties[label] = found
+    return ModelInfo(folder, "huggingface", properties, sorted(tensors, key=lambda tensor: tensor.name))
+
+
+def read_gguf(path: Path) -> ModelInfo:
+    import gguf
+
+    with open(path, "rb") as stream:
+        if (magic := stream.read(4)) != b"GGUF":
+            raise UserError(f"{path}: begins with {magic!r}, expected b'GGUF'; give a Hugging Face folder, a GGUF file or an artifact")
+    try:
+        reader = gguf.GGUFReader(path)
+        fields = {name: field.contents() for name, field in reader.fields.items() if not name.startswith("tokenizer.")}
+        tensors = [
+            TensorInfo(tensor.name, tensor.tensor_type.name, tuple(int(extent) for extent in reversed(tensor.shape)), int(tensor.n_bytes))
+            for tensor in reader.tensors
+        ]
+    except Exception as error:  # The library's parser lets whatever a malformed header causes through.
+        raise UserError(f"{path}: its header cannot be read ({type(error).__name__}: {error}); the file is truncated or damaged") from None
+    architecture = fields.get("general.architecture")
+    keys = {
+        "layers": "block_count",
+        "hidden size": "embedding_length",
+        "intermediate size": "feed_forward_length",
+        "heads": "attention.head_count",
+        "kv heads": "attention.head_count_kv",
+        "context": "context_length",
+        "vocabulary": "vocab_size",
+    }
+    properties = {"name": fields.get("general.name"), "architecture": architecture}
+    properties |= {label: fields.get(f"{architecture}.{key}") for label, key in keys.items()}
+    return ModelInfo(path, "gguf", {label: value for label, value in properties.items() if value is not None}, tensors)
+
+
+def read_model(path: Path) -> ModelInfo:
+    path = Path(path)
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise UserError(f"{path}: has neither manifest.json nor config.json; expected an artifact or a Hugging Face folder")
+        return read_hugging_face(path)
+    if not path.exists():
+        raise UserError(f"{path}: there is no such file or folder; expected an artifact, a Hugging Face folder or a GGUF file")
+    return read_gguf(path)

@@ -1,0 +1,153 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The report's figures, as SVG that takes its colours from the page around it.
+
+matplotlib draws with stand-in colours; `to_svg` replaces each by a CSS variable, so that one drawing
+serves light and dark pages. Glyphs are paths: a figure looks the same everywhere and refers to nothing.
+"""
+
+import io
+import re
+from dataclasses import dataclass
+
+import matplotlib
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt  # noqa: E402  (after the backend is chosen)
+import numpy as np  # noqa: E402
+from matplotlib.ticker import FuncFormatter, MaxNLocator  # noqa: E402
+
+INK, MUTED, GRID = "#010101", "#010102", "#010103"
+SERIES = ("#010104", "#010105", "#010106", "#010107")
+VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--rule"} | {colour: f"--series-{i}" for i, colour in enumerate(SERIES)}
+
+_STYLE = {
+    "svg.fonttype": "path",
+    "svg.hashsalt": "easyquant",
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    "axes.edgecolor": GRID,
+    "axes.labelcolor": MUTED,
+    "axes.titlecolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "text.color": INK,
+    "legend.frameon": False,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+}
+
+
+@dataclass(frozen=True)
+class Bar:
+    label: str
+    value: float
+    low: float | None = None  # ends of the error bar
+    high: float | None = None
+
+
+def to_svg(figure, name: str, description: str) -> str:
+    """An <svg> element for an HTML page: no prolog, no outside names, ids that begin with `name`."""
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", bbox_inches="tight", pad_inches=0.04, metadata={"Date": None})
+    plt.close(figure)
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\s+xmlns(:\w+)?="[^"]*"', "", svg)
+    svg = svg.replace("xlink:href", "href")
+    svg = re.sub(r'\bid="', f'id="{name}-', svg)
+    svg = re.sub(r'href="#', f'href="#{name}-', svg)
+    svg = re.sub(r"url\(#", f"url(#{name}-", svg)
+    for colour, variable in VARIABLES.items():
+        svg = svg.replace(colour, f"var({variable})")
+    # The page sets the width; the viewBox keeps the proportions.
+    svg = re.sub(r'(<svg[^>]*?)\s(?:width|height)="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg[^>]*?)\s(?:width|height)="[^"]*"', r"\1", svg, count=1)
+    return svg.replace("<svg", f'<svg role="img" aria-label="{description}"', 1)
+
+
+
+def _draw_bars(axes, bars: list[Bar], title: str, digits: int) -> None:
+    places = np.arange(len(bars))[::-1]
+    values = [bar.value for bar in bars]
+    ends = [max(bar.value, bar.high or bar.value) for bar in bars]
+    axes.barh(places, values, height=0.58, color=[SERIES[i % len(SERIES)] for i in range(len(bars))])
+    for place, bar, end in zip(places, bars, ends):
+        if bar.low is not None and bar.high is not None:
+            axes.errorbar(
+                bar.value, place, xerr=[[bar.value - bar.low], [bar.high - bar.value]], color=INK, capsize=3, linewidth=1.1
+            )
+        axes.text(end + 0.02 * max(ends), place, f"{bar.value:,.{digits}f}", va="center", color=INK)
+    axes.set_yticks(places, [bar.label for bar in bars])
+    axes.tick_params(axis="y", colors=INK)
+    axes.set_xlim(0, 1.17 * max(ends))
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.grid(axis="y", visible=False)
+    axes.spines["left"].set_visible(False)
+    axes.set_title(title, loc="left", fontsize=10.5)
+
+
+def perplexity_bars(bars: list[Bar]) -> str:
+    with plt.rc_context(_STYLE):
+        figure, axes = plt.subplots(figsize=(5.2, 0.55 * len(bars) + 0.9))
+        _draw_bars(axes, bars, "Perplexity (lower is better)", 2)
+        return to_svg(figure, "perplexity", "Perplexity of every artifact with its standard error")
+
+
+def perplexity_against_bytes(points: list[tuple[str, float, float]]) -> str:
+    """`points`: label, bytes of weights, perplexity."""
+    with plt.rc_context(_STYLE):
+        figure, axes = plt.subplots(figsize=(5.2, 2.9))
+        sizes = [size / 1e6 for _, size, _ in points]
+        values = [value for _, _, value in points]
+        for i, ((label, _, value), size) in enumerate(zip(points, sizes)):
+            axes.scatter(size, value, s=70, color=SERIES[i % len(SERIES)], zorder=3)
+            right = size < 0.7 * max(sizes)
+            axes.annotate(
+                label, (size, value), xytext=(9 if right else -9, 0), textcoords="offset points",
+                va="center", ha="left" if right else "right", color=INK,
+            )  # fmt: skip
+        axes.set_xlim(0, 1.08 * max(sizes))
+        margin = 0.25 * (max(values) - min(values)) or 1.0
+        axes.set_ylim(min(values) - margin, max(values) + margin)
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.set_xlabel("weights in memory, MB")
+        axes.set_title("Perplexity against size", loc="left", fontsize=10.5)
+        return to_svg(figure, "size", "Perplexity against megabytes of weights")
+
+
+def speed_bars(prefill: list[Bar], decode: list[Bar]) -> str:
+    with plt.rc_context(_STYLE):
+        figure, (left, right) = plt.subplots(1, 2, figsize=(10.6, 0.5 * len(prefill) + 0.9), gridspec_kw={"wspace": 0.18})
+        _draw_bars(left, prefill, "Prefill, tokens/s", 0)
+        _draw_bars(right, decode, "Decode, tokens/s", 1)
+        return to_svg(figure, "speed", "Prefill and decode speed of every artifact")
+
+
+def weight_histograms(before: np.ndarray, after: list[tuple[str, np.ndarray]]) -> str:
+    """The float weights as a line behind every artifact's weights, in the same bins."""
+    with plt.rc_context(_STYLE):
+        figure, panels = plt.subplots(1, len(after), figsize=(10.6, 2.7), sharey=True, squeeze=False, gridspec_kw={"wspace": 0.08})
+        edge = float(np.quantile(np.abs(before), 0.9995)) or 1.0
+        bins = np.linspace(-edge, edge, 162)
+        float_counts, _ = np.histogram(before, bins)
+        for i, (axes, (label, weights)) in enumerate(zip(panels[0], after)):
+            counts, _ = np.histogram(weights, bins)
+            axes.stairs(counts, bins, fill=True, color=SERIES[(i + 1) % len(SERIES)], alpha=0.85, label=f"after: {label}")
+            axes.stairs(float_counts, bins, color=INK, linewidth=0.9, label="before: float")
+            axes.set_yscale("symlog", linthresh=100)
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+            axes.grid(axis="x", visible=False)
+            axes.set_xlabel("weight")
+            axes.legend(loc="upper left", fontsize=8.5, bbox_to_anchor=(0, 1.2), ncols=2, borderpad=0)
+        panels[0][0].set_ylabel("weights in a bin")
+        return to_svg(figure, "weights", "Histogram of one layer's weights before and after quantization")
