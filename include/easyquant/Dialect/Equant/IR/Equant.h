@@ -1,0 +1,56 @@
+//===- Equant.h - Quantization dialect --------------------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The one header of the `equant` dialect: its attributes, interface and operations. The .td files
+// beside it document them.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_DIALECT_EQUANT_IR_EQUANT_H
+#define EASYQUANT_DIALECT_EQUANT_IR_EQUANT_H
+
+#include "easyquant/Dialect/LM/IR/LM.h"
+
+#include <optional>
+
+#include "easyquant/Dialect/Equant/IR/EquantDialect.h.inc"
+#include "easyquant/Dialect/Equant/IR/EquantEnums.h.inc"
+
+#define GET_ATTRDEF_CLASSES
+#include "easyquant/Dialect/Equant/IR/EquantAttributes.h.inc"
+
+#include "easyquant/Dialect/Equant/IR/EquantInterfaces.h.inc"
+
+namespace easyquant::equant {
+
+/// Is this the type of a code: i2, i3, i4 or i8?
+bool isCodeType(mlir::Type type);
+
+} // namespace easyquant::equant
+
+#define GET_OP_CLASSES
+#include "easyquant/Dialect/Equant/IR/EquantOps.h.inc"
+
+namespace easyquant::equant {
+
+/// How many products of a code of `weight` and one of `input` an int32 accumulator can always sum.
+/// Packed codes are stored with an offset and count with the largest value that stands for one.
+int64_t maxAccumulatedProducts(SchemeAttr weight, SchemeAttr input, bool packed);
+
+/// How many products a linear of `k` input features sums before it scales: its group, else k.
+int64_t accumulatedProducts(SchemeAttr weight, int64_t k);
+
+/// The quantizable ops of one block, `op` among them, that read the same activations, in block
+/// order: what shares one quantized input (q, k, v; gate, up).
+llvm::SmallVector<QuantizableOpInterface> getInputSharers(QuantizableOpInterface op);
+
+/// Gives the linears of other dialects their QuantizableOpInterface; the dialect calls it.
+void attachLMModels(mlir::MLIRContext *context);
+
+} // namespace easyquant::equant
+
+#endif // EASYQUANT_DIALECT_EQUANT_IR_EQUANT_H

@@ -1,0 +1,120 @@
+//===- EquantAttributes.td - Quantization attributes -------*- tablegen -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_DIALECT_EQUANT_IR_EQUANTATTRIBUTES
+#define EASYQUANT_DIALECT_EQUANT_IR_EQUANTATTRIBUTES
+
+include "easyquant/Dialect/Equant/IR/EquantDialect.td"
+include "mlir/IR/AttrTypeBase.td"
+include "mlir/IR/EnumAttr.td"
+
+class Equant_Attr<string name, string attrMnemonic> : AttrDef<Equant_Dialect, name> {
+  let mnemonic = attrMnemonic;
+}
+
+def Equant_Granularity
+    : I32EnumAttr<"Granularity", "which elements of a matrix share a scale",
+                  [I32EnumAttrCase<"Tensor", 0, "tensor">, I32EnumAttrCase<"Channel", 1, "channel">,
+                   I32EnumAttrCase<"Group", 2, "group">, I32EnumAttrCase<"Token", 3, "token">]> {
+  let cppNamespace = "::easyquant::equant";
+  let genSpecializedAttr = 0;
+}
+
+def Equant_ScaleRule : I32EnumAttr<"ScaleRule", "how scales follow from values",
+                                   [I32EnumAttrCase<"AbsMax", 0, "absmax">]> {
+  let cppNamespace = "::easyquant::equant";
+  let genSpecializedAttr = 0;
+}
+def Equant_ScaleRuleAttr : EnumAttr<Equant_Dialect, Equant_ScaleRule, "scale_rule"> {
+  let description = [{
+    `absmax`: s = max|x| / qmax, zero point 0; symmetric schemes only. A slice of zeros gets scale 1.
+  }];
+}
+
+def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
+  let summary = "which integers stand for the values of a matrix, and which values share a scale";
+  let description = [{
+    In this order:
+
+    | part | meaning |
+    |---|---|
+    | `i2`, `i3`, `i4`, `i8` | the codes |
+    | `symmetric` | zero point 0, codes in [−(2^(b−1) − 1), 2^(b−1) − 1] |
+    | `asymmetric` | a zero point with every scale, codes in [−2^(b−1), 2^(b−1) − 1] |
+    | `tensor` | one scale |
+    | `channel`, `channel = A` | a scale for each index of axis A: 0, the output features of a weight, when absent |
+    | `group = G` | a scale for each G consecutive columns of a row; the last group of a row may be short |
+    | `token` | a scale for each row of an activation; always dynamic |
+    | `dynamic` | scales are computed from each input at run time; static when absent |
+    | `outer = tensor`, `outer = channel` | the scales are themselves scaled, by one factor per tensor or per channel |
+
+    ```mlir
+    #equant.scheme<i8, symmetric, channel>
+    #equant.scheme<i4, symmetric, group = 128>
+    #equant.scheme<i8, symmetric, token, dynamic>
+    #equant.scheme<i4, asymmetric, group = 16, outer = tensor>
+    ```
+  }];
+  let parameters = (ins "unsigned":$bits, "bool":$symmetric, "::easyquant::equant::Granularity":$granularity,
+                        "int64_t":$axis, "int64_t":$group_size, "bool":$dynamic,
+                        "std::optional<::easyquant::equant::Granularity>":$outer);
+  let extraClassDeclaration = [{
+    /// Constant scales, one an output feature: <iB, symmetric, channel>.
+    static SchemeAttr perChannel(::mlir::MLIRContext *context, unsigned bits);
+    /// Constant scales, one a group: <iB, symmetric, group = G>.
+    static SchemeAttr perGroup(::mlir::MLIRContext *context, unsigned bits, int64_t groupSize);
+    /// Scales computed at run time, one a token: <iB, symmetric, token, dynamic>.
+    static SchemeAttr perToken(::mlir::MLIRContext *context, unsigned bits);
+
+    int64_t getMinCode() const;
+    int64_t getMaxCode() const;
+    /// The largest magnitude of a code.
+    int64_t getMaxMagnitude() const;
+    /// iB, the element type of codes.
+    ::mlir::IntegerType getCodeType() const;
+    /// The shape of the scales of a matrix: 1x1, Nx1, 1xK or NxG. A dynamic extent stays one.
+    ::llvm::SmallVector<int64_t, 2> getScaleShape(::llvm::ArrayRef<int64_t> matrixShape) const;
+  }];
+  let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
+}
+
+def Equant_LayoutAttr : Equant_Attr<"Layout", "layout"> {
+  let summary = "how the codes of a weight are packed for a target";
+  let description = [{
+    `panel`: output rows in panels of `rows`, and inside a panel `depth` consecutive columns of each row together, so that
+    a dot-product instruction finds its `depth` codes side by side. With N output features, K columns rounded up to K' =
+    a multiple of 2 · depth and NP = ⌈N / rows⌉ panels
+
+      * int8 codes become tensor<NP x K'/depth x rows x depth x i8>, code + 128 in each byte;
+      * int4 codes become tensor<NP x K'/(2·depth) x rows x depth x i8>, byte [p, j, r, i] holding the code of column
+        2·depth·j + i plus 8 in its low nibble and that of column 2·depth·j + depth + i plus 8 in its high one;
+      * scales become tensor<NP x G x rows x f32>.
+
+    Padding holds code 0 and scale 1.
+
+    ```mlir
+    #equant.layout<panel, rows = 32, depth = 4>
+    ```
+  }];
+  let parameters = (ins "int64_t":$rows, "int64_t":$depth);
+  let assemblyFormat = "`<` `panel` `,` struct(params) `>`";
+  let extraClassDeclaration = [{
+    /// The panel of the CPU kernels: 32 rows, 4 columns deep.
+    static LayoutAttr panel(::mlir::MLIRContext *context);
+
+    /// The type that N x K codes of `bits` bits are packed to; null unless bits is 4 or 8.
+    ::mlir::RankedTensorType getPackedCodesType(int64_t n, int64_t k, unsigned bits) const;
+    /// The type that the N x G scales are packed to.
+    ::mlir::RankedTensorType getPackedScalesType(int64_t n, int64_t groups) const;
+    /// The largest byte or nibble that stands for a code: offset included.
+    static int64_t getMaxStored(unsigned bits) { return (int64_t(1) << bits) - 1; }
+  }];
+  let genVerifyDecl = 1;
+}
+
+#endif // EASYQUANT_DIALECT_EQUANT_IR_EQUANTATTRIBUTES

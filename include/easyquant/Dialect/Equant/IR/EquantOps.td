@@ -1,0 +1,213 @@
+//===- EquantOps.td - Quantization operations --------------*- tablegen -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_DIALECT_EQUANT_IR_EQUANTOPS
+#define EASYQUANT_DIALECT_EQUANT_IR_EQUANTOPS
+
+include "easyquant/Dialect/Equant/IR/EquantAttributes.td"
+include "easyquant/Dialect/Equant/IR/EquantDialect.td"
+include "easyquant/Dialect/LM/IR/LMTypes.td"
+include "mlir/IR/BuiltinAttributes.td"
+include "mlir/IR/CommonAttrConstraints.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+
+class Equant_Op<string mnemonic, list<Trait> traits = []>
+    : Op<Equant_Dialect, mnemonic, traits # [Pure]>;
+
+class Equant_TensorOf<string condition, string summary>
+    : Type<And<[CPred<"::llvm::isa<::mlir::RankedTensorType>($_self)">, LM_TensorPred<"!$t.getEncoding()">,
+                LM_TensorPred<"llvm::all_of($t.getShape(), [](int64_t extent) { return extent != 0; })">,
+                LM_TensorPred<condition>]>,
+           summary, "::mlir::RankedTensorType">;
+
+def Equant_Matrix
+    : Equant_TensorOf<"$t.getRank() == 2 && $t.getElementType().isF32() && !$t.isDynamicDim(1)",
+                      "matrix tensor<NxKxf32>">;
+def Equant_Codes : Equant_TensorOf<"$t.getRank() == 2 && !$t.isDynamicDim(1) && "
+                                   "::easyquant::equant::isCodeType($t.getElementType())",
+                                   "codes tensor<NxKxiB>, B being 2, 3, 4 or 8">;
+def Equant_Scales : Equant_TensorOf<"$t.getRank() == 2 && $t.getElementType().isF32()", "scales tensor<NxGxf32>">;
+def Equant_ZeroPoints
+    : Equant_TensorOf<"$t.getRank() == 2 && $t.getElementType().isSignlessInteger(32)", "zero points tensor<NxGxi32>">;
+def Equant_PackedCodes
+    : Equant_TensorOf<"$t.getRank() == 4 && $t.hasStaticShape() && $t.getElementType().isSignlessInteger(8)",
+                      "packed codes, tensor<PxJxRxDxi8>">;
+def Equant_PackedScales
+    : Equant_TensorOf<"$t.getRank() == 3 && $t.hasStaticShape() && $t.getElementType().isF32()",
+                      "packed scales, tensor<PxGxRxf32>">;
+def Equant_WeightCodes : AnyTypeOf<[Equant_Codes, Equant_PackedCodes], "", "::mlir::RankedTensorType">;
+def Equant_WeightScales : AnyTypeOf<[Equant_Scales, Equant_PackedScales], "", "::mlir::RankedTensorType">;
+def Equant_Rows
+    : Equant_TensorOf<"($t.getRank() == 1 || $t.getRank() == 2) && $t.hasStaticShape()",
+                      "vector or matrix of static shape">;
+
+//===----------------------------------------------------------------------===//
+// Codes and scales
+//===----------------------------------------------------------------------===//
+
+def Equant_ChooseQParamsOp : Equant_Op<"choose_qparams"> {
+  let summary = "scales, and zero points of an asymmetric scheme, by a rule";
+  let description = [{
+    ```mlir
+    %scale = equant.choose_qparams %w rule absmax {scheme = #equant.scheme<i8, symmetric, channel>}
+               : (tensor<576x576xf32>) -> tensor<576x1xf32>
+    ```
+  }];
+  let arguments = (ins Equant_Matrix:$input, Equant_ScaleRuleAttr:$rule, Equant_SchemeAttr:$scheme);
+  let results = (outs Equant_Scales:$scale, Optional<Equant_ZeroPoints>:$zero_point);
+  let assemblyFormat = "$input `rule` $rule attr-dict `:` functional-type($input, results)";
+  let builders = [OpBuilder<(ins "::mlir::Value":$input, "::easyquant::equant::ScaleRule":$rule,
+                                 "::easyquant::equant::SchemeAttr":$scheme)>];
+  let hasVerifier = 1;
+}
+
+def Equant_QuantizeOp : Equant_Op<"quantize"> {
+  let summary = "q = clamp(rne(x / s) + z)";
+  let description = [{
+    Rounds half to even and clamps to the range of the scheme. `lib/Numerics` defines it to the bit.
+
+    ```mlir
+    %codes = equant.quantize %w scale(%scale) {scheme = #equant.scheme<i8, symmetric, channel>}
+               : (tensor<576x576xf32>, tensor<576x1xf32>) -> tensor<576x576xi8>
+    ```
+  }];
+  let arguments = (ins Equant_Matrix:$input, Equant_Scales:$scale, Optional<Equant_ZeroPoints>:$zero_point,
+                       Equant_SchemeAttr:$scheme);
+  let results = (outs Equant_Codes:$codes);
+  let assemblyFormat = [{
+    $input `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? attr-dict `:`
+    functional-type(operands, $codes)
+  }];
+  let builders = [OpBuilder<(ins "::mlir::Value":$input, "::mlir::Value":$scale, "::mlir::Value":$zeroPoint,
+                                 "::easyquant::equant::SchemeAttr":$scheme)>];
+  let hasVerifier = 1;
+}
+
+def Equant_DequantizeOp : Equant_Op<"dequantize"> {
+  let summary = "x̂ = s · (q − z)";
+  let description = [{
+    ```mlir
+    %w = equant.dequantize %codes scale(%scale) {scheme = #equant.scheme<i8, symmetric, channel>}
+           : (tensor<576x576xi8>, tensor<576x1xf32>) -> tensor<576x576xf32>
+    ```
+  }];
+  let arguments = (ins Equant_Codes:$codes, Equant_Scales:$scale, Optional<Equant_ZeroPoints>:$zero_point,
+                       Equant_SchemeAttr:$scheme);
+  let results = (outs Equant_Matrix:$output);
+  let assemblyFormat = [{
+    $codes `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? attr-dict `:`
+    functional-type(operands, $output)
+  }];
+  let builders = [OpBuilder<(ins "::mlir::Value":$codes, "::mlir::Value":$scale, "::mlir::Value":$zeroPoint,
+                                 "::easyquant::equant::SchemeAttr":$scheme)>];
+  let hasVerifier = 1;
+}
+
+def Equant_ConcatOp : Equant_Op<"concat"> {
+  let summary = "codes, scales or biases below each other";
+  let description = [{
+    Concatenates along the first axis, the output features: the weights of linears that become one.
+
+    ```mlir
+    %qkv = equant.concat %q, %k, %v
+             : (tensor<576x576xi8>, tensor<192x576xi8>, tensor<192x576xi8>) -> tensor<960x576xi8>
+    ```
+  }];
+  let arguments = (ins Variadic<Equant_Rows>:$inputs);
+  let results = (outs Equant_Rows:$output);
+  let assemblyFormat = "$inputs attr-dict `:` functional-type($inputs, $output)";
+  let builders = [OpBuilder<(ins "::mlir::ValueRange":$inputs)>];
+  let hasVerifier = 1;
+  let hasFolder = 1;
+  let hasCanonicalizeMethod = 1;
+}
+
+def Equant_PackOp : Equant_Op<"pack"> {
+  let summary = "codes in the order in which a kernel reads them";
+  let description = [{
+    ```mlir
+    %packed = equant.pack %codes {layout = #equant.layout<panel, rows = 32, depth = 4>}
+                : tensor<576x576xi8> -> tensor<18x144x32x4xi8>
+    ```
+  }];
+  let arguments = (ins Equant_Codes:$codes, Equant_LayoutAttr:$layout);
+  let results = (outs Equant_PackedCodes:$packed);
+  let assemblyFormat = "$codes attr-dict `:` type($codes) `->` type($packed)";
+  let builders = [OpBuilder<(ins "::mlir::Value":$codes, "::easyquant::equant::LayoutAttr":$layout)>];
+  let hasVerifier = 1;
+}
+
+def Equant_PackScalesOp : Equant_Op<"pack_scales"> {
+  let summary = "scales in the order in which a kernel reads them";
+  let description = [{
+    ```mlir
+    %packed = equant.pack_scales %scale {layout = #equant.layout<panel, rows = 32, depth = 4>}
+                : tensor<576x5xf32> -> tensor<18x5x32xf32>
+    ```
+  }];
+  let arguments = (ins Equant_Scales:$scale, Equant_LayoutAttr:$layout);
+  let results = (outs Equant_PackedScales:$packed);
+  let assemblyFormat = "$scale attr-dict `:` type($scale) `->` type($packed)";
+  let builders = [OpBuilder<(ins "::mlir::Value":$scale, "::easyquant::equant::LayoutAttr":$layout)>];
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Quantized building blocks
+//===----------------------------------------------------------------------===//
+
+def Equant_LinearOp : Equant_Op<"linear", [AttrSizedOperandSegments]> {
+  let summary = "y = x Ŵᵀ + b with quantized weights and, if asked, activations";
+  let description = [{
+    With an `input` scheme x is quantized at run time and the products are summed in int32, group by group; the verifier
+    proves from the code ranges that no accumulator overflows. Without one the activations stay float.
+
+    Codes and scales are N × K and N × G, or in the order of `layout`. `sites` names the linears of the checkpoint, from
+    top to bottom: several after `equant-fuse-shared-input`.
+
+    ```mlir
+    %y = equant.linear %x, %codes scale(%scale)
+           {sites = ["model.layers.0.mlp.down_proj"], weight_scheme = #equant.scheme<i4, symmetric, group = 128>,
+            input_scheme = #equant.scheme<i8, symmetric, token, dynamic>}
+           : (tensor<?x1536xf32>, tensor<576x1536xi4>, tensor<576x12xf32>) -> tensor<?x576xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input, Equant_WeightCodes:$codes, Equant_WeightScales:$scale,
+                       Optional<Equant_ZeroPoints>:$zero_point, Optional<LM_Vector>:$bias, StrArrayAttr:$sites,
+                       Equant_SchemeAttr:$weight_scheme, OptionalAttr<Equant_SchemeAttr>:$input_scheme,
+                       OptionalAttr<Equant_LayoutAttr>:$layout);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = [{
+    $input `,` $codes `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? (`bias` `(` $bias^ `)`)?
+    attr-dict `:` functional-type(operands, $output)
+  }];
+  let hasVerifier = 1;
+}
+
+def Equant_EmbeddingOp : Equant_Op<"embedding"> {
+  let summary = "rows of a quantized table, dequantized";
+  let description = [{
+    y[m] = s[t] · q[t] for token t = tokens[m]. The table may be the weight of the output head that it is tied to.
+
+    ```mlir
+    %y = equant.embedding %tokens, %codes scale(%scale)
+           {vocab_size = 49152, weight_scheme = #equant.scheme<i8, symmetric, channel>}
+           : (tensor<?xi32>, tensor<49152x576xi8>, tensor<49152x1xf32>) -> tensor<?x576xf32>
+    ```
+  }];
+  let arguments = (ins LM_Tokens:$tokens, Equant_WeightCodes:$codes, Equant_WeightScales:$scale,
+                       Optional<Equant_ZeroPoints>:$zero_point, ConfinedAttr<I64Attr, [IntPositive]>:$vocab_size,
+                       Equant_SchemeAttr:$weight_scheme, OptionalAttr<Equant_LayoutAttr>:$layout);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = [{
+    $tokens `,` $codes `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? attr-dict `:`
+    functional-type(operands, $output)
+  }];
+  let hasVerifier = 1;
+}
+
+#endif // EASYQUANT_DIALECT_EQUANT_IR_EQUANTOPS

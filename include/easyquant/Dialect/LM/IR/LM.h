@@ -1,0 +1,50 @@
+//===- LM.h - Language model dialect ----------------------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The one header of the `lm` dialect: its type, attributes and operations. LMOps.td documents them.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_DIALECT_LM_IR_LM_H
+#define EASYQUANT_DIALECT_LM_IR_LM_H
+
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/OpDefinition.h"
+#include "mlir/IR/OpImplementation.h"
+#include "mlir/IR/PatternMatch.h"
+#include "mlir/Interfaces/InferTypeOpInterface.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+#include "easyquant/Dialect/LM/IR/LMDialect.h.inc"
+#include "easyquant/Dialect/LM/IR/LMEnums.h.inc"
+
+#define GET_ATTRDEF_CLASSES
+#include "easyquant/Dialect/LM/IR/LMAttributes.h.inc"
+
+#define GET_TYPEDEF_CLASSES
+#include "easyquant/Dialect/LM/IR/LMTypes.h.inc"
+
+namespace easyquant::lm {
+
+/// tensor<?x`columns`xf32>: activations, a row per token.
+mlir::RankedTensorType activationType(mlir::MLIRContext *context, int64_t columns);
+
+/// tensor<Cxf32> for a matrix tensor<?xCxf32>: its norm weights, its biases. Null for another type.
+mlir::Type columnVectorType(mlir::Type matrix);
+
+/// The number of columns of activations or of a matrix.
+int64_t columns(mlir::Value matrix);
+
+} // namespace easyquant::lm
+
+#define GET_OP_CLASSES
+#include "easyquant/Dialect/LM/IR/LMOps.h.inc"
+
+#endif // EASYQUANT_DIALECT_LM_IR_LM_H

@@ -1,0 +1,28 @@
+//===- LMAttributes.td - Language model attributes ---------*- tablegen -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_DIALECT_LM_IR_LMATTRIBUTES
+#define EASYQUANT_DIALECT_LM_IR_LMATTRIBUTES
+
+include "easyquant/Dialect/LM/IR/LMDialect.td"
+include "mlir/IR/EnumAttr.td"
+
+def LM_GeluApproximation
+    : I32EnumAttr<"GeluApproximation", "how GELU is computed",
+                  [I32EnumAttrCase<"None", 0, "none">, I32EnumAttrCase<"Tanh", 1, "tanh">]> {
+  let cppNamespace = "::easyquant::lm";
+  let genSpecializedAttr = 0;
+}
+def LM_GeluApproximationAttr
+    : EnumAttr<LM_Dialect, LM_GeluApproximation, "gelu_approximation"> {
+  let description = [{
+    `none` is x Φ(x) with the error function, `tanh` is GPT-2's approximation
+    x/2 (1 + tanh(√(2/π) (x + 0.044715 x³))).
+  }];
+}
+
+#endif // EASYQUANT_DIALECT_LM_IR_LMATTRIBUTES

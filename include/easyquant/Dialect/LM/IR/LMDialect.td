@@ -1,0 +1,32 @@
+//===- LMDialect.td - Language model dialect ---------------*- tablegen -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_DIALECT_LM_IR_LMDIALECT
+#define EASYQUANT_DIALECT_LM_IR_LMDIALECT
+
+include "mlir/IR/OpBase.td"
+
+def LM_Dialect : Dialect {
+  let name = "lm";
+  let cppNamespace = "::easyquant::lm";
+  let summary = "Transformer language models, one op a building block";
+  let description = [{
+    The `lm` dialect says what a decoder-only transformer computes in the vocabulary of its paper: linear, norm, rotary
+    embedding, attention. Activations are `tensor<?xCxf32>` whose rows are tokens; there is no batch dimension. Weights
+    are `ml_program.global`s that name a tensor of the checkpoint, so that a module stays small whatever the model.
+    Session state is an operand: `!lm.kv_cache` is a handle that `lm.attention` reads and writes.
+
+    The module attribute `lm.source` is the path of the checkpoint, `lm.model` a dictionary of the model's sizes. A global
+    with the attribute `lm.rope_table = {theta = ..., ...}` is computed rather than read.
+
+    `docs/rationale/LM.md` says why.
+  }];
+  let useDefaultTypePrinterParser = 1;
+  let useDefaultAttributePrinterParser = 1;
+}
+
+#endif // EASYQUANT_DIALECT_LM_IR_LMDIALECT

@@ -1,0 +1,261 @@
+//===- LMOps.td - Language model operations ----------------*- tablegen -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_DIALECT_LM_IR_LMOPS
+#define EASYQUANT_DIALECT_LM_IR_LMOPS
+
+include "easyquant/Dialect/LM/IR/LMAttributes.td"
+include "easyquant/Dialect/LM/IR/LMDialect.td"
+include "easyquant/Dialect/LM/IR/LMTypes.td"
+include "mlir/IR/BuiltinAttributes.td"
+include "mlir/Interfaces/InferTypeOpInterface.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+
+class LM_Op<string mnemonic, list<Trait> traits = []> : Op<LM_Dialect, mnemonic, traits>;
+
+/// An operation on rows that keeps their width.
+class LM_RowOp<string mnemonic, list<Trait> traits = []>
+    : LM_Op<mnemonic, traits # [Pure, AllTypesMatch<["input", "output"]>]>;
+
+/// The vector that goes with activations of C columns.
+class LM_VectorOf<string matrix, string vector>
+    : TypesMatchWith<"'" # vector # "' must have one element a column of '" # matrix # "'", matrix, vector,
+                     "::easyquant::lm::columnVectorType($_self)">;
+
+//===----------------------------------------------------------------------===//
+// Embeddings
+//===----------------------------------------------------------------------===//
+
+def LM_EmbeddingOp : LM_Op<"embedding", [Pure]> {
+  let summary = "rows of a table, one a token";
+  let description = [{
+    y[m] = table[tokens[m]]. Tokens lie in [0, V); the runtime checks them before the program runs.
+
+    ```mlir
+    %y = lm.embedding %tokens, %table : tensor<?xi32>, tensor<49152x576xf32> -> tensor<?x576xf32>
+    ```
+  }];
+  let arguments = (ins LM_Tokens:$tokens, LM_Matrix:$table);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$tokens `,` $table attr-dict `:` type($tokens) `,` type($table) `->` type($output)";
+  let builders = [OpBuilder<(ins "::mlir::Value":$tokens, "::mlir::Value":$table)>];
+  let hasVerifier = 1;
+}
+
+def LM_PositionEmbeddingOp : LM_RowOp<"position_embedding"> {
+  let summary = "adds a learned embedding of each token's position";
+  let description = [{
+    y[m] = x[m] + table[position + m].
+
+    ```mlir
+    %y = lm.position_embedding %x, %table, %position : tensor<?x768xf32>, tensor<1024x768xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input, LM_Matrix:$table, Index:$position);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$input `,` $table `,` $position attr-dict `:` type($input) `,` type($table)";
+  let hasVerifier = 1;
+}
+
+def LM_RopeOp : LM_RowOp<"rope"> {
+  let summary = "rotary position embedding";
+  let description = [{
+    Rotates every head (D = head_dim consecutive columns) of row m by the angles of position p = position + m; dimension
+    i pairs with i + D/2, and table[p, i] = (cos, sin) (Su et al., 2021, in the arrangement of Hugging Face):
+
+        y[i]       = x[i] cos − x[i + D/2] sin
+        y[i + D/2] = x[i + D/2] cos + x[i] sin
+
+    ```mlir
+    %y = lm.rope %x, %table, %position {head_dim = 64 : i64} : tensor<?x576xf32>, tensor<8192x32x2xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input, LM_RopeTable:$table, Index:$position,
+                       ConfinedAttr<I64Attr, [IntPositive]>:$head_dim);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$input `,` $table `,` $position attr-dict `:` type($input) `,` type($table)";
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Norms and linear
+//===----------------------------------------------------------------------===//
+
+def LM_RmsNormOp : LM_RowOp<"rms_norm", [LM_VectorOf<"input", "weight">]> {
+  let summary = "root mean square norm of each row";
+  let description = [{
+    y = x / √(mean(x²) + epsilon) · weight (Zhang and Sennrich, 2019).
+
+    ```mlir
+    %y = lm.rms_norm %x, %weight {epsilon = 1.0e-05 : f64} : tensor<?x576xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input, LM_Vector:$weight, F64Attr:$epsilon);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$input `,` $weight attr-dict `:` type($input)";
+  let hasVerifier = 1;
+}
+
+def LM_LayerNormOp
+    : LM_RowOp<"layer_norm", [LM_VectorOf<"input", "weight">, LM_VectorOf<"input", "bias">]> {
+  let summary = "mean and variance norm of each row";
+  let description = [{
+    y = (x − mean(x)) / √(var(x) + epsilon) · weight + bias, the variance being that of the population
+    (Ba et al., 2016).
+
+    ```mlir
+    %y = lm.layer_norm %x, %weight, %bias {epsilon = 1.0e-05 : f64} : tensor<?x768xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input, LM_Vector:$weight, LM_Vector:$bias, F64Attr:$epsilon);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$input `,` $weight `,` $bias attr-dict `:` type($input)";
+  let hasVerifier = 1;
+}
+
+def LM_LinearOp : LM_Op<"linear", [Pure]> {
+  let summary = "y = x Wᵀ + b";
+  let description = [{
+    The weight is N × K (out × in features), whatever the checkpoint's storage. `site` is the module's name in the
+    checkpoint, by which patterns, reports and error messages speak of it. In a quantized model a site is what has a
+    scheme.
+
+    ```mlir
+    %y = lm.linear %x, %w {site = "model.layers.0.self_attn.q_proj"}
+           : (tensor<?x576xf32>, tensor<576x576xf32>) -> tensor<?x576xf32>
+    %z = lm.linear %x, %w bias(%b) {site = "transformer.h.0.attn.c_attn"}
+           : (tensor<?x768xf32>, tensor<2304x768xf32>, tensor<2304xf32>) -> tensor<?x2304xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input, LM_Matrix:$weight, Optional<LM_Vector>:$bias, StrAttr:$site);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = [{
+    $input `,` $weight (`bias` `(` $bias^ `)`)? attr-dict `:` functional-type(operands, $output)
+  }];
+  let builders = [OpBuilder<(ins "::mlir::Value":$input, "::mlir::Value":$weight, "::mlir::Value":$bias,
+                                 "::llvm::StringRef":$site)>];
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Attention
+//===----------------------------------------------------------------------===//
+
+def LM_AttentionOp
+    : LM_Op<"attention", [AllTypesMatch<["query", "output"]>, AllTypesMatch<["key", "value"]>]> {
+  let summary = "appends to the cache and attends causally";
+  let description = [{
+    Appends the M rows of `key` and `value` to layer `layer` of the cache at tokens position .. position + M − 1. Then row
+    m of the result is, for every head h, the softmax over the tokens t ≤ position + m of scale · ⟨q[m, h], k[t, h']⟩
+    applied to v[t, h'], h' = ⌊h · num_kv_heads / num_heads⌋ (Vaswani et al., 2017; Ainslie et al., 2023). With `window` W
+    > 0 only the newest W of those tokens are seen.
+
+    It reads and writes the cache, so nothing may drop it or move another op that uses the cache across it.
+
+    ```mlir
+    %y = lm.attention %q, %k, %v, %cache, %position
+           {layer = 0, num_heads = 9, num_kv_heads = 3, head_dim = 64, scale = 1.25e-01}
+           : tensor<?x576xf32>, tensor<?x192xf32>, !lm.kv_cache<layers = 30, kv_heads = 3, head_dim = 64>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$query, LM_Activation:$key, LM_Activation:$value,
+                       Arg<LM_KVCacheType, "", [MemRead, MemWrite]>:$cache, Index:$position,
+                       ConfinedAttr<I64Attr, [IntNonNegative]>:$layer,
+                       ConfinedAttr<I64Attr, [IntPositive]>:$num_heads,
+                       ConfinedAttr<I64Attr, [IntPositive]>:$num_kv_heads,
+                       ConfinedAttr<I64Attr, [IntPositive]>:$head_dim, F64Attr:$scale,
+                       DefaultValuedAttr<ConfinedAttr<I64Attr, [IntNonNegative]>, "0">:$window);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = [{
+    $query `,` $key `,` $value `,` $cache `,` $position attr-dict `:` type($query) `,` type($key) `,` qualified(type($cache))
+  }];
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Activations and residuals
+//===----------------------------------------------------------------------===//
+
+def LM_SiluMulOp : LM_Op<"silu_mul", [Pure, SameOperandsAndResultType]> {
+  let summary = "silu(gate) · up";
+  let description = [{
+    y = gate / (1 + exp(−gate)) · up: the gate of SwiGLU (Shazeer, 2020).
+
+    ```mlir
+    %y = lm.silu_mul %gate, %up : tensor<?x1536xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$gate, LM_Activation:$up);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$gate `,` $up attr-dict `:` type($output)";
+}
+
+def LM_GeluOp : LM_Op<"gelu", [Pure, SameOperandsAndResultType]> {
+  let summary = "Gaussian error linear unit";
+  let description = [{
+    With the error function (`none`) or the approximation that GPT-2 was trained with (`tanh`); Hendrycks and Gimpel, 2016.
+
+    ```mlir
+    %y = lm.gelu %x approximate tanh : tensor<?x3072xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input, LM_GeluApproximationAttr:$approximate);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$input `approximate` $approximate attr-dict `:` type($output)";
+}
+
+def LM_AddOp : LM_Op<"add", [Pure, Commutative, SameOperandsAndResultType]> {
+  let summary = "the residual connection";
+  let description = [{
+    ```mlir
+    %y = lm.add %x, %attended : tensor<?x576xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$lhs, LM_Activation:$rhs);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$lhs `,` $rhs attr-dict `:` type($output)";
+}
+
+//===----------------------------------------------------------------------===//
+// Views
+//===----------------------------------------------------------------------===//
+
+def LM_SplitOp : LM_Op<"split", [Pure]> {
+  let summary = "column slices, left to right";
+  let description = [{
+    The widths of the results add up to that of the operand. Takes a fused q, k, v or gate, up apart.
+
+    ```mlir
+    %q, %k, %v = lm.split %qkv : tensor<?x960xf32> -> tensor<?x576xf32>, tensor<?x192xf32>, tensor<?x192xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input);
+  let results = (outs Variadic<LM_Activation>:$outputs);
+  let assemblyFormat = "$input attr-dict `:` type($input) `->` type($outputs)";
+  let builders = [OpBuilder<(ins "::mlir::Value":$input, "::llvm::ArrayRef<int64_t>":$widths)>];
+  let hasVerifier = 1;
+  let hasFolder = 1;
+  let hasCanonicalizeMethod = 1;
+}
+
+def LM_RowsOp : LM_RowOp<"rows"> {
+  let summary = "the rows from one on";
+  let description = [{
+    y[m] = x[first + m]. 0 ≤ first ≤ M; the runtime sees to it. It spares the output head all rows but those whose
+    logits are asked for.
+
+    ```mlir
+    %y = lm.rows %x from %first : tensor<?x576xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input, Index:$first);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$input `from` $first attr-dict `:` type($input)";
+  let hasFolder = 1;
+}
+
+#endif // EASYQUANT_DIALECT_LM_IR_LMOPS

@@ -1,0 +1,51 @@
+//===- LMTypes.td - Language model types -------------------*- tablegen -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_DIALECT_LM_IR_LMTYPES
+#define EASYQUANT_DIALECT_LM_IR_LMTYPES
+
+include "easyquant/Dialect/LM/IR/LMDialect.td"
+include "mlir/IR/AttrTypeBase.td"
+include "mlir/IR/CommonTypeConstraints.td"
+
+def LM_KVCacheType : TypeDef<LM_Dialect, "KVCache"> {
+  let mnemonic = "kv_cache";
+  let summary = "handle of a session's keys and values";
+  let description = [{
+    The keys and values of every token that a session has seen, for all layers. The handle says how many layers, heads
+    and dimensions there are and nothing of their storage: capacity, element type and memory layout are the target's
+    business.
+
+    Example: `!lm.kv_cache<layers = 30, kv_heads = 3, head_dim = 64>`
+  }];
+  let parameters = (ins "int64_t":$layers, "int64_t":$kv_heads, "int64_t":$head_dim);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
+// The shapes of a language model. A row is a token; how many there are is known at run time only.
+
+class LM_TensorPred<string condition>
+    : CPred<!subst("$t", "::llvm::cast<::mlir::RankedTensorType>($_self)", condition)>;
+
+class LM_TensorOf<int rank, string element, string shape, string summary>
+    : Type<And<[CPred<"::llvm::isa<::mlir::RankedTensorType>($_self)">,
+                LM_TensorPred<"!$t.getEncoding()">, LM_TensorPred<"$t.getRank() == " # rank>,
+                LM_TensorPred<"$t.getElementType()." # element>, LM_TensorPred<shape>]>,
+           summary, "::mlir::RankedTensorType">;
+
+def LM_Activation : LM_TensorOf<2, "isF32()", "$t.isDynamicDim(0) && $t.getDimSize(1) > 0",
+                                "activations tensor<?xCxf32>, a row per token">;
+def LM_Tokens : LM_TensorOf<1, "isSignlessInteger(32)", "$t.isDynamicDim(0)", "token ids tensor<?xi32>">;
+
+class LM_Constant<int rank, string summary>
+    : LM_TensorOf<rank, "isF32()", "$t.hasStaticShape() && $t.getNumElements() > 0", summary>;
+def LM_Vector : LM_Constant<1, "vector tensor<Cxf32>">;
+def LM_Matrix : LM_Constant<2, "matrix tensor<NxKxf32>">;
+def LM_RopeTable : LM_Constant<3, "rotation table tensor<PxD/2x2xf32>">;
+
+#endif // EASYQUANT_DIALECT_LM_IR_LMTYPES

@@ -1,0 +1,271 @@
+//===- EquantOps.cpp - Quantization operations ----------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Dialect/Equant/IR/Equant.h"
+
+#include "mlir/IR/Builders.h"
+
+#include <limits>
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+
+#define GET_OP_CLASSES
+#include "easyquant/Dialect/Equant/IR/EquantOps.cpp.inc"
+
+static RankedTensorType tensorType(Value value) { return cast<RankedTensorType>(value.getType()); }
+
+static RankedTensorType scaleType(SchemeAttr scheme, ArrayRef<int64_t> matrixShape) {
+  return RankedTensorType::get(scheme.getScaleShape(matrixShape),
+                               Float32Type::get(scheme.getContext()));
+}
+
+static RankedTensorType zeroPointType(RankedTensorType scale) {
+  return scale.clone(IntegerType::get(scale.getContext(), 32));
+}
+
+/// Scale, and zero point exactly when the scheme is asymmetric, in the shapes that it demands.
+static LogicalResult verifyQParams(Operation *op, SchemeAttr scheme, ArrayRef<int64_t> matrixShape,
+                                   Value scale, Value zeroPoint) {
+  RankedTensorType expected = scaleType(scheme, matrixShape);
+  if (scale.getType() != expected)
+    return op->emitOpError("scale must be ")
+           << expected << " for " << scheme << ", found " << scale.getType();
+  if (scheme.getSymmetric() != !zeroPoint)
+    return op->emitOpError() << (zeroPoint ? "has a zero point, but " : "has no zero point, but ")
+                             << scheme << " is "
+                             << (scheme.getSymmetric() ? "symmetric" : "asymmetric");
+  if (zeroPoint && zeroPoint.getType() != zeroPointType(expected))
+    return op->emitOpError("zero point must be ")
+           << zeroPointType(expected) << " for " << scheme << ", found " << zeroPoint.getType();
+  return success();
+}
+
+static LogicalResult verifyCodes(Operation *op, SchemeAttr scheme, RankedTensorType codes,
+                                 ArrayRef<int64_t> shape) {
+  auto expected = RankedTensorType::get(shape, scheme.getCodeType());
+  if (codes != expected)
+    return op->emitOpError("codes must be ")
+           << expected << " for " << scheme << ", found " << codes;
+  return success();
+}
+
+/// The weight of a linear or an embedding: N x K codes and their scales, packed or not.
+static LogicalResult verifyWeight(Operation *op, SchemeAttr scheme, LayoutAttr layout,
+                                  RankedTensorType codes, Value scale, Value zeroPoint, int64_t n,
+                                  int64_t k) {
+  if (scheme.getDynamic())
+    return op->emitOpError("weights have static scales, found ") << scheme;
+  if (!layout) {
+    if (failed(verifyCodes(op, scheme, codes, {n, k})))
+      return failure();
+    return verifyQParams(op, scheme, {n, k}, scale, zeroPoint);
+  }
+  SmallVector<int64_t, 2> scaleShape = scheme.getScaleShape({n, k});
+  RankedTensorType packed = layout.getPackedCodesType(n, k, scheme.getBits());
+  if (!packed || !scheme.getSymmetric() || scaleShape[0] != n)
+    return op->emitOpError("packed weights must be int4 or int8, symmetric, and have scales per "
+                           "channel or per group, found ")
+           << scheme;
+  if (codes != packed)
+    return op->emitOpError("codes of ") << n << "x" << k << " packed as " << layout << " must be "
+                                        << packed << ", found " << codes;
+  RankedTensorType packedScales = layout.getPackedScalesType(n, scaleShape[1]);
+  if (scale.getType() != packedScales)
+    return op->emitOpError("scales of ") << n << "x" << k << " packed as " << layout << " must be "
+                                         << packedScales << ", found " << scale.getType();
+  if (zeroPoint)
+    return op->emitOpError("packed weights have no zero points");
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Accumulators
+//===----------------------------------------------------------------------===//
+
+int64_t easyquant::equant::maxAccumulatedProducts(SchemeAttr weight, SchemeAttr input,
+                                                  bool packed) {
+  int64_t largest = packed ? LayoutAttr::getMaxStored(weight.getBits()) : weight.getMaxMagnitude();
+  return std::numeric_limits<int32_t>::max() / (largest * input.getMaxMagnitude());
+}
+
+int64_t easyquant::equant::accumulatedProducts(SchemeAttr weight, int64_t k) {
+  return weight.getGranularity() == Granularity::Group ? std::min(weight.getGroupSize(), k) : k;
+}
+
+//===----------------------------------------------------------------------===//
+// Codes and scales
+//===----------------------------------------------------------------------===//
+
+void ChooseQParamsOp::build(OpBuilder &builder, OperationState &state, Value input, ScaleRule rule,
+                            SchemeAttr scheme) {
+  RankedTensorType scale = scaleType(scheme, tensorType(input).getShape());
+  build(builder, state, scale, scheme.getSymmetric() ? Type() : Type(zeroPointType(scale)), input,
+        rule, scheme);
+}
+
+LogicalResult ChooseQParamsOp::verify() {
+  if (getRule() == ScaleRule::AbsMax && !getScheme().getSymmetric())
+    return emitOpError("rule absmax gives no zero points and needs a symmetric scheme, found ")
+           << getScheme();
+  return verifyQParams(*this, getScheme(), tensorType(getInput()).getShape(), getScale(),
+                       getZeroPoint());
+}
+
+void QuantizeOp::build(OpBuilder &builder, OperationState &state, Value input, Value scale,
+                       Value zeroPoint, SchemeAttr scheme) {
+  build(builder, state, RankedTensorType::get(tensorType(input).getShape(), scheme.getCodeType()),
+        input, scale, zeroPoint, scheme);
+}
+
+LogicalResult QuantizeOp::verify() {
+  ArrayRef<int64_t> shape = tensorType(getInput()).getShape();
+  if (failed(verifyCodes(*this, getScheme(), tensorType(getCodes()), shape)))
+    return failure();
+  return verifyQParams(*this, getScheme(), shape, getScale(), getZeroPoint());
+}
+
+void DequantizeOp::build(OpBuilder &builder, OperationState &state, Value codes, Value scale,
+                         Value zeroPoint, SchemeAttr scheme) {
+  build(builder, state, tensorType(codes).clone(builder.getF32Type()), codes, scale, zeroPoint,
+        scheme);
+}
+
+LogicalResult DequantizeOp::verify() {
+  ArrayRef<int64_t> shape = tensorType(getOutput()).getShape();
+  if (failed(verifyCodes(*this, getScheme(), tensorType(getCodes()), shape)))
+    return failure();
+  return verifyQParams(*this, getScheme(), shape, getScale(), getZeroPoint());
+}
+
+//===----------------------------------------------------------------------===//
+// ConcatOp
+//===----------------------------------------------------------------------===//
+
+void ConcatOp::build(OpBuilder &builder, OperationState &state, ValueRange inputs) {
+  RankedTensorType first = tensorType(inputs.front());
+  SmallVector<int64_t> shape(first.getShape());
+  shape[0] = 0;
+  for (Value input : inputs)
+    shape[0] += tensorType(input).getDimSize(0);
+  build(builder, state, RankedTensorType::get(shape, first.getElementType()), inputs);
+}
+
+LogicalResult ConcatOp::verify() {
+  if (getInputs().empty())
+    return emitOpError("must have an operand");
+  RankedTensorType output = tensorType(getOutput());
+  int64_t rows = 0;
+  for (Value input : getInputs()) {
+    RankedTensorType type = tensorType(input);
+    if (type.getElementType() != output.getElementType() ||
+        type.getShape().drop_front() != output.getShape().drop_front())
+      return emitOpError("operand ")
+             << type << " differs from the result " << output << " in more than its rows";
+    rows += type.getDimSize(0);
+  }
+  if (rows != output.getDimSize(0))
+    return emitOpError("operands have ")
+           << rows << " rows together, but the result has " << output.getDimSize(0);
+  return success();
+}
+
+OpFoldResult ConcatOp::fold(FoldAdaptor) {
+  return getInputs().size() == 1 ? OpFoldResult(getInputs().front()) : OpFoldResult();
+}
+
+/// concat(concat(a, b), c) is concat(a, b, c).
+LogicalResult ConcatOp::canonicalize(ConcatOp op, PatternRewriter &rewriter) {
+  SmallVector<Value> inputs;
+  for (Value input : op.getInputs()) {
+    if (auto inner = input.getDefiningOp<ConcatOp>())
+      llvm::append_range(inputs, inner.getInputs());
+    else
+      inputs.push_back(input);
+  }
+  if (inputs.size() == op.getInputs().size())
+    return rewriter.notifyMatchFailure(op, "no operand is a concat of several");
+  rewriter.replaceOpWithNewOp<ConcatOp>(op, inputs);
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Packing
+//===----------------------------------------------------------------------===//
+
+static RankedTensorType packedCodesType(RankedTensorType codes, LayoutAttr layout) {
+  if (!codes.hasStaticShape())
+    return nullptr;
+  return layout.getPackedCodesType(codes.getDimSize(0), codes.getDimSize(1),
+                                   codes.getElementTypeBitWidth());
+}
+
+void PackOp::build(OpBuilder &builder, OperationState &state, Value codes, LayoutAttr layout) {
+  build(builder, state, packedCodesType(tensorType(codes), layout), codes, layout);
+}
+
+LogicalResult PackOp::verify() {
+  RankedTensorType expected = packedCodesType(tensorType(getCodes()), getLayout());
+  if (!expected)
+    return emitOpError("packs int4 and int8 codes of static shape, found ") << getCodes().getType();
+  if (getPacked().getType() != expected)
+    return emitOpError("result must be ") << expected << ", found " << getPacked().getType();
+  return success();
+}
+
+void PackScalesOp::build(OpBuilder &builder, OperationState &state, Value scale,
+                         LayoutAttr layout) {
+  ArrayRef<int64_t> shape = tensorType(scale).getShape();
+  build(builder, state, layout.getPackedScalesType(shape[0], shape[1]), scale, layout);
+}
+
+LogicalResult PackScalesOp::verify() {
+  RankedTensorType scale = tensorType(getScale());
+  if (!scale.hasStaticShape())
+    return emitOpError("packs scales of static shape, found ") << scale;
+  RankedTensorType expected =
+      getLayout().getPackedScalesType(scale.getDimSize(0), scale.getDimSize(1));
+  if (getPacked().getType() != expected)
+    return emitOpError("result must be ") << expected << ", found " << getPacked().getType();
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Quantized building blocks
+//===----------------------------------------------------------------------===//
+
+LogicalResult equant::LinearOp::verify() {
+  if (getSites().empty() || llvm::any_of(getSites().getAsValueRange<StringAttr>(),
+                                         [](StringRef site) { return site.empty(); }))
+    return emitOpError("sites must name the linears that it computes");
+  int64_t n = lm::columns(getOutput()), k = lm::columns(getInput());
+  SchemeAttr weight = getWeightScheme();
+  if (failed(verifyWeight(*this, weight, getLayoutAttr(), tensorType(getCodes()), getScale(),
+                          getZeroPoint(), n, k)))
+    return failure();
+  if (getBias() && tensorType(getBias()).getDimSize(0) != n)
+    return emitOpError("bias has ") << tensorType(getBias()).getDimSize(0)
+                                    << " elements, but the result has " << n << " columns";
+  SchemeAttr input = getInputSchemeAttr();
+  if (!input)
+    return success();
+  if (input.getGranularity() != Granularity::Token)
+    return emitOpError("input must be quantized per token, found ") << input;
+  int64_t products = accumulatedProducts(weight, k);
+  int64_t limit = maxAccumulatedProducts(weight, input, getLayout().has_value());
+  if (products > limit)
+    return emitOpError("an int32 accumulator can sum ")
+           << limit << " products of these codes, but " << getSites()[0] << " needs " << products
+           << "; use groups of at most " << limit << " or leave the site float";
+  return success();
+}
+
+LogicalResult equant::EmbeddingOp::verify() {
+  return verifyWeight(*this, getWeightScheme(), getLayoutAttr(), tensorType(getCodes()), getScale(),
+                      getZeroPoint(), getVocabSize(), lm::columns(getOutput()));
+}

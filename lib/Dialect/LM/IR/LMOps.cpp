@@ -1,0 +1,212 @@
+//===- LMOps.cpp - Language model operations ------------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Dialect/LM/IR/LM.h"
+
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/Matchers.h"
+
+#include <cmath>
+
+using namespace mlir;
+using namespace easyquant::lm;
+
+#define GET_OP_CLASSES
+#include "easyquant/Dialect/LM/IR/LMOps.cpp.inc"
+
+RankedTensorType easyquant::lm::activationType(MLIRContext *context, int64_t columns) {
+  return RankedTensorType::get({ShapedType::kDynamic, columns}, Float32Type::get(context));
+}
+
+Type easyquant::lm::columnVectorType(Type matrix) {
+  auto type = dyn_cast<RankedTensorType>(matrix);
+  if (!type || type.getRank() != 2)
+    return nullptr;
+  return RankedTensorType::get({type.getDimSize(1)}, type.getElementType());
+}
+
+int64_t easyquant::lm::columns(Value matrix) {
+  return cast<RankedTensorType>(matrix.getType()).getDimSize(1);
+}
+
+static int64_t rows(Value matrix) { return cast<RankedTensorType>(matrix.getType()).getDimSize(0); }
+
+/// The epsilon of a norm keeps its square root real and the quotient finite.
+static LogicalResult verifyEpsilon(Operation *op, APFloat epsilon) {
+  double value = epsilon.convertToDouble();
+  if (!(value >= 0.0) || !std::isfinite(value))
+    return op->emitOpError("epsilon must be finite and not negative, found ") << value;
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Embeddings
+//===----------------------------------------------------------------------===//
+
+void EmbeddingOp::build(OpBuilder &builder, OperationState &state, Value tokens, Value table) {
+  build(builder, state, activationType(builder.getContext(), columns(table)), tokens, table);
+}
+
+LogicalResult EmbeddingOp::verify() {
+  if (columns(getTable()) != columns(getOutput()))
+    return emitOpError("result has ")
+           << columns(getOutput()) << " columns, but the table has " << columns(getTable());
+  return success();
+}
+
+LogicalResult PositionEmbeddingOp::verify() {
+  if (columns(getTable()) != columns(getInput()))
+    return emitOpError("input has ")
+           << columns(getInput()) << " columns, but the table has " << columns(getTable());
+  return success();
+}
+
+LogicalResult RopeOp::verify() {
+  int64_t headDim = getHeadDim();
+  if (headDim % 2 != 0)
+    return emitOpError(
+               "head_dim must be even, since dimension i pairs with i + head_dim / 2; found ")
+           << headDim;
+  if (columns(getInput()) % headDim != 0)
+    return emitOpError("input has ")
+           << columns(getInput()) << " columns, which is no multiple of head_dim " << headDim;
+  auto table = cast<RankedTensorType>(getTable().getType());
+  if (table.getDimSize(1) != headDim / 2 || table.getDimSize(2) != 2)
+    return emitOpError("table must be tensor<Px")
+           << headDim / 2 << "x2xf32> for head_dim " << headDim << ", found " << table;
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Norms and linear
+//===----------------------------------------------------------------------===//
+
+LogicalResult RmsNormOp::verify() { return verifyEpsilon(*this, getEpsilon()); }
+
+LogicalResult LayerNormOp::verify() { return verifyEpsilon(*this, getEpsilon()); }
+
+void LinearOp::build(OpBuilder &builder, OperationState &state, Value input, Value weight,
+                     Value bias, StringRef site) {
+  build(builder, state, activationType(builder.getContext(), rows(weight)), input, weight, bias,
+        builder.getStringAttr(site));
+}
+
+LogicalResult LinearOp::verify() {
+  if (getSite().empty())
+    return emitOpError("site must name the linear");
+  int64_t n = rows(getWeight()), k = columns(getWeight());
+  if (columns(getInput()) != k)
+    return emitOpError("input has ") << columns(getInput()) << " columns, but the weight of '"
+                                     << getSite() << "' takes " << k;
+  if (columns(getOutput()) != n)
+    return emitOpError("result has ") << columns(getOutput()) << " columns, but the weight of '"
+                                      << getSite() << "' gives " << n;
+  if (getBias() && rows(getBias()) != n)
+    return emitOpError("bias has ")
+           << rows(getBias()) << " elements, but the weight of '" << getSite() << "' gives " << n;
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Attention
+//===----------------------------------------------------------------------===//
+
+LogicalResult AttentionOp::verify() {
+  int64_t heads = getNumHeads(), kvHeads = getNumKvHeads(), headDim = getHeadDim();
+  if (heads % kvHeads != 0)
+    return emitOpError("num_heads ") << heads << " is no multiple of num_kv_heads " << kvHeads;
+  // Divisions rather than products: a hostile head_dim must not overflow.
+  auto isHeads = [&](int64_t width, int64_t count) {
+    return width % headDim == 0 && width / headDim == count;
+  };
+  if (!isHeads(columns(getQuery()), heads))
+    return emitOpError("query has ") << columns(getQuery()) << " columns, expected " << heads
+                                     << " heads of " << headDim << " dimensions";
+  if (!isHeads(columns(getKey()), kvHeads))
+    return emitOpError("key and value have ")
+           << columns(getKey()) << " columns, expected " << kvHeads << " heads of " << headDim
+           << " dimensions";
+  KVCacheType cache = getCache().getType();
+  if (static_cast<int64_t>(getLayer()) >= cache.getLayers())
+    return emitOpError("layer ") << getLayer() << " is not in a cache of " << cache.getLayers()
+                                 << " layers";
+  if (cache.getKvHeads() != kvHeads || cache.getHeadDim() != headDim)
+    return emitOpError("cache has ") << cache.getKvHeads() << " heads of " << cache.getHeadDim()
+                                     << " dimensions, expected " << kvHeads << " of " << headDim;
+  double scale = getScale().convertToDouble();
+  if (!std::isfinite(scale) || scale <= 0.0)
+    return emitOpError("scale must be finite and positive, found ") << scale;
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Views
+//===----------------------------------------------------------------------===//
+
+void SplitOp::build(OpBuilder &builder, OperationState &state, Value input,
+                    ArrayRef<int64_t> widths) {
+  SmallVector<Type> types;
+  for (int64_t width : widths)
+    types.push_back(activationType(builder.getContext(), width));
+  build(builder, state, types, input);
+}
+
+LogicalResult SplitOp::verify() {
+  if (getOutputs().empty())
+    return emitOpError("must have a result");
+  int64_t left = columns(getInput());
+  for (Value output : getOutputs()) {
+    left -= columns(output);
+    if (left < 0)
+      break;
+  }
+  if (left != 0)
+    return emitOpError("widths of the results do not add up to the ")
+           << columns(getInput()) << " columns of the input";
+  return success();
+}
+
+LogicalResult SplitOp::fold(FoldAdaptor, SmallVectorImpl<OpFoldResult> &results) {
+  if (getNumResults() != 1)
+    return failure();
+  results.push_back(getInput());
+  return success();
+}
+
+/// split(split(x)) is one split of x, provided that nobody else reads the slice in between.
+LogicalResult SplitOp::canonicalize(SplitOp op, PatternRewriter &rewriter) {
+  auto outer = op.getInput().getDefiningOp<SplitOp>();
+  if (!outer)
+    return rewriter.notifyMatchFailure(op, "input is not a split");
+  if (!op.getInput().hasOneUse())
+    return rewriter.notifyMatchFailure(op, "the slice has other readers");
+  unsigned index = cast<OpResult>(op.getInput()).getResultNumber();
+  SmallVector<int64_t> widths;
+  for (auto [i, output] : llvm::enumerate(outer.getOutputs())) {
+    if (i != index)
+      widths.push_back(columns(output));
+    else
+      for (Value inner : op.getOutputs())
+        widths.push_back(columns(inner));
+  }
+  rewriter.setInsertionPoint(outer);
+  auto flat = SplitOp::create(rewriter, outer.getLoc(), outer.getInput(), widths);
+  unsigned count = op.getNumResults();
+  for (auto [i, output] : llvm::enumerate(outer.getOutputs()))
+    if (i != index)
+      rewriter.replaceAllUsesWith(output, flat.getResult(i < index ? i : i + count - 1));
+  rewriter.replaceOp(op, flat.getOutputs().slice(index, count));
+  rewriter.eraseOp(outer);
+  return success();
+}
+
+OpFoldResult RowsOp::fold(FoldAdaptor adaptor) {
+  if (auto first = dyn_cast_or_null<IntegerAttr>(adaptor.getFirst());
+      first && first.getValue().isZero())
+    return getInput();
+  return {};
+}

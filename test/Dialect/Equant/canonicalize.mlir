@@ -1,0 +1,31 @@
+// RUN: easyquant-opt %s --canonicalize | FileCheck %s
+
+// CHECK-LABEL: func.func @concat_of_one(
+// CHECK-SAME:    %[[A:.*]]: tensor<2x8xi4>)
+// CHECK-NEXT:    return %[[A]]
+func.func @concat_of_one(%a: tensor<2x8xi4>) -> tensor<2x8xi4> {
+  %b = equant.concat %a : (tensor<2x8xi4>) -> tensor<2x8xi4>
+  return %b : tensor<2x8xi4>
+}
+
+// CHECK-LABEL: func.func @concat_of_concat(
+// CHECK-SAME:    %[[A:[^:]*]]: tensor<1xf32>, %[[B:[^:]*]]: tensor<2xf32>, %[[C:[^:]*]]: tensor<3xf32>)
+// CHECK-NEXT:    %[[R:.*]] = equant.concat %[[A]], %[[B]], %[[C]] : (tensor<1xf32>, tensor<2xf32>, tensor<3xf32>) -> tensor<6xf32>
+// CHECK-NEXT:    return %[[R]]
+func.func @concat_of_concat(%a: tensor<1xf32>, %b: tensor<2xf32>, %c: tensor<3xf32>) -> tensor<6xf32> {
+  %d = equant.concat %b, %c : (tensor<2xf32>, tensor<3xf32>) -> tensor<5xf32>
+  %e = equant.concat %a, %d : (tensor<1xf32>, tensor<5xf32>) -> tensor<6xf32>
+  return %e : tensor<6xf32>
+}
+
+// Quantizing loses what dequantizing cannot bring back: the pair stays.
+// CHECK-LABEL: func.func @round_trip(
+// CHECK:         equant.quantize
+// CHECK:         equant.dequantize
+func.func @round_trip(%w: tensor<4x8xf32>, %s: tensor<4x1xf32>) -> tensor<4x8xf32> {
+  %q = equant.quantize %w scale(%s) {scheme = #equant.scheme<i8, symmetric, channel>}
+         : (tensor<4x8xf32>, tensor<4x1xf32>) -> tensor<4x8xi8>
+  %d = equant.dequantize %q scale(%s) {scheme = #equant.scheme<i8, symmetric, channel>}
+         : (tensor<4x8xi8>, tensor<4x1xf32>) -> tensor<4x8xf32>
+  return %d : tensor<4x8xf32>
+}

@@ -1,0 +1,102 @@
+// RUN: easyquant-opt %s -split-input-file -verify-diagnostics
+
+func.func @n(%x: tensor<?x24xf32>, %q: tensor<40x24xi8>, %s: tensor<40x1xf32>) {
+  // expected-error @below {{codes must be 'tensor<41x24xi8>' for #equant.scheme<i8, symmetric, channel>, found 'tensor<40x24xi8>'}}
+  equant.linear %x, %q scale(%s) {sites = ["a"], weight_scheme = #equant.scheme<i8, symmetric, channel>}
+    : (tensor<?x24xf32>, tensor<40x24xi8>, tensor<40x1xf32>) -> tensor<?x41xf32>
+  return
+}
+
+// -----
+
+func.func @k(%x: tensor<?x23xf32>, %q: tensor<40x24xi8>, %s: tensor<40x1xf32>) {
+  // expected-error @below {{codes must be 'tensor<40x23xi8>' for #equant.scheme<i8, symmetric, channel>, found 'tensor<40x24xi8>'}}
+  equant.linear %x, %q scale(%s) {sites = ["a"], weight_scheme = #equant.scheme<i8, symmetric, channel>}
+    : (tensor<?x23xf32>, tensor<40x24xi8>, tensor<40x1xf32>) -> tensor<?x40xf32>
+  return
+}
+
+// -----
+
+func.func @groups(%x: tensor<?x24xf32>, %q: tensor<40x24xi4>, %s: tensor<40x1xf32>) {
+  // expected-error @below {{scale must be 'tensor<40x2xf32>' for #equant.scheme<i4, symmetric, group = 16>, found 'tensor<40x1xf32>'}}
+  equant.linear %x, %q scale(%s) {sites = ["a"], weight_scheme = #equant.scheme<i4, symmetric, group = 16>}
+    : (tensor<?x24xf32>, tensor<40x24xi4>, tensor<40x1xf32>) -> tensor<?x40xf32>
+  return
+}
+
+// -----
+
+func.func @dynamic_weight(%x: tensor<?x24xf32>, %q: tensor<40x24xi8>, %s: tensor<40x1xf32>) {
+  // expected-error @below {{weights have static scales, found #equant.scheme<i8, symmetric, token, dynamic>}}
+  equant.linear %x, %q scale(%s) {sites = ["a"], weight_scheme = #equant.scheme<i8, symmetric, token, dynamic>}
+    : (tensor<?x24xf32>, tensor<40x24xi8>, tensor<40x1xf32>) -> tensor<?x40xf32>
+  return
+}
+
+// -----
+
+func.func @input(%x: tensor<?x24xf32>, %q: tensor<40x24xi8>, %s: tensor<40x1xf32>) {
+  // expected-error @below {{input must be quantized per token, found #equant.scheme<i8, symmetric, tensor>}}
+  equant.linear %x, %q scale(%s) {sites = ["a"], weight_scheme = #equant.scheme<i8, symmetric, channel>,
+                                  input_scheme = #equant.scheme<i8, symmetric, tensor>}
+    : (tensor<?x24xf32>, tensor<40x24xi8>, tensor<40x1xf32>) -> tensor<?x40xf32>
+  return
+}
+
+// -----
+
+func.func @bias(%x: tensor<?x24xf32>, %q: tensor<40x24xi8>, %s: tensor<40x1xf32>, %b: tensor<24xf32>) {
+  // expected-error @below {{bias has 24 elements, but the result has 40 columns}}
+  equant.linear %x, %q scale(%s) bias(%b) {sites = ["a"], weight_scheme = #equant.scheme<i8, symmetric, channel>}
+    : (tensor<?x24xf32>, tensor<40x24xi8>, tensor<40x1xf32>, tensor<24xf32>) -> tensor<?x40xf32>
+  return
+}
+
+// -----
+
+func.func @sites(%x: tensor<?x24xf32>, %q: tensor<40x24xi8>, %s: tensor<40x1xf32>) {
+  // expected-error @below {{sites must name the linears that it computes}}
+  equant.linear %x, %q scale(%s) {sites = [], weight_scheme = #equant.scheme<i8, symmetric, channel>}
+    : (tensor<?x24xf32>, tensor<40x24xi8>, tensor<40x1xf32>) -> tensor<?x40xf32>
+  return
+}
+
+// -----
+
+func.func @packed_codes(%x: tensor<?x24xf32>, %q: tensor<40x24xi8>, %s: tensor<2x1x32xf32>) {
+  // expected-error @below {{codes of 40x24 packed as #equant.layout<panel, rows = 32, depth = 4> must be 'tensor<2x6x32x4xi8>', found 'tensor<40x24xi8>'}}
+  equant.linear %x, %q scale(%s) {sites = ["a"], weight_scheme = #equant.scheme<i8, symmetric, channel>,
+                                  layout = #equant.layout<panel, rows = 32, depth = 4>}
+    : (tensor<?x24xf32>, tensor<40x24xi8>, tensor<2x1x32xf32>) -> tensor<?x40xf32>
+  return
+}
+
+// -----
+
+func.func @packed_scales(%x: tensor<?x24xf32>, %q: tensor<2x6x32x4xi8>, %s: tensor<2x2x32xf32>) {
+  // expected-error @below {{scales of 40x24 packed as #equant.layout<panel, rows = 32, depth = 4> must be 'tensor<2x1x32xf32>', found 'tensor<2x2x32xf32>'}}
+  equant.linear %x, %q scale(%s) {sites = ["a"], weight_scheme = #equant.scheme<i8, symmetric, channel>,
+                                  layout = #equant.layout<panel, rows = 32, depth = 4>}
+    : (tensor<?x24xf32>, tensor<2x6x32x4xi8>, tensor<2x2x32xf32>) -> tensor<?x40xf32>
+  return
+}
+
+// -----
+
+func.func @packed_tensor_scale(%x: tensor<?x24xf32>, %q: tensor<2x6x32x4xi8>, %s: tensor<2x1x32xf32>) {
+  // expected-error @below {{packed weights must be int4 or int8, symmetric, and have scales per channel or per group, found #equant.scheme<i8, symmetric, tensor>}}
+  equant.linear %x, %q scale(%s) {sites = ["a"], weight_scheme = #equant.scheme<i8, symmetric, tensor>,
+                                  layout = #equant.layout<panel, rows = 32, depth = 4>}
+    : (tensor<?x24xf32>, tensor<2x6x32x4xi8>, tensor<2x1x32xf32>) -> tensor<?x40xf32>
+  return
+}
+
+// -----
+
+func.func @embedding(%tokens: tensor<?xi32>, %q: tensor<40x24xi8>, %s: tensor<40x1xf32>) {
+  // expected-error @below {{codes must be 'tensor<39x24xi8>' for #equant.scheme<i8, symmetric, channel>, found 'tensor<40x24xi8>'}}
+  equant.embedding %tokens, %q scale(%s) {vocab_size = 39, weight_scheme = #equant.scheme<i8, symmetric, channel>}
+    : (tensor<?xi32>, tensor<40x24xi8>, tensor<40x1xf32>) -> tensor<?x24xf32>
+  return
+}

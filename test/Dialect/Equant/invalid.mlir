@@ -1,0 +1,111 @@
+// RUN: easyquant-opt %s -split-input-file -verify-diagnostics
+
+func.func @scale_shape(%w: tensor<4x24xf32>, %s: tensor<4x1xf32>) {
+  // expected-error @below {{scale must be 'tensor<4x2xf32>' for #equant.scheme<i4, symmetric, group = 16>, found 'tensor<4x1xf32>'}}
+  equant.quantize %w scale(%s) {scheme = #equant.scheme<i4, symmetric, group = 16>}
+    : (tensor<4x24xf32>, tensor<4x1xf32>) -> tensor<4x24xi4>
+  return
+}
+
+// -----
+
+func.func @code_type(%w: tensor<4x24xf32>, %s: tensor<4x1xf32>) {
+  // expected-error @below {{codes must be 'tensor<4x24xi8>' for #equant.scheme<i8, symmetric, channel>, found 'tensor<4x24xi4>'}}
+  equant.quantize %w scale(%s) {scheme = #equant.scheme<i8, symmetric, channel>}
+    : (tensor<4x24xf32>, tensor<4x1xf32>) -> tensor<4x24xi4>
+  return
+}
+
+// -----
+
+func.func @code_width(%q: tensor<4x24xi5>, %s: tensor<4x1xf32>) {
+  // expected-error @below {{must be codes tensor<NxKxiB>, B being 2, 3, 4 or 8, but got 'tensor<4x24xi5>'}}
+  equant.dequantize %q scale(%s) {scheme = #equant.scheme<i8, symmetric, channel>}
+    : (tensor<4x24xi5>, tensor<4x1xf32>) -> tensor<4x24xf32>
+  return
+}
+
+// -----
+
+func.func @missing_zero_point(%q: tensor<4x24xi8>, %s: tensor<4x1xf32>) {
+  // expected-error @below {{has no zero point, but #equant.scheme<i8, asymmetric, channel> is asymmetric}}
+  equant.dequantize %q scale(%s) {scheme = #equant.scheme<i8, asymmetric, channel>}
+    : (tensor<4x24xi8>, tensor<4x1xf32>) -> tensor<4x24xf32>
+  return
+}
+
+// -----
+
+func.func @needless_zero_point(%q: tensor<4x24xi8>, %s: tensor<4x1xf32>, %z: tensor<4x1xi32>) {
+  // expected-error @below {{has a zero point, but #equant.scheme<i8, symmetric, channel> is symmetric}}
+  equant.dequantize %q scale(%s) zero_point(%z) {scheme = #equant.scheme<i8, symmetric, channel>}
+    : (tensor<4x24xi8>, tensor<4x1xf32>, tensor<4x1xi32>) -> tensor<4x24xf32>
+  return
+}
+
+// -----
+
+func.func @zero_point_shape(%q: tensor<4x24xi8>, %s: tensor<4x1xf32>, %z: tensor<1x1xi32>) {
+  // expected-error @below {{zero point must be 'tensor<4x1xi32>' for #equant.scheme<i8, asymmetric, channel>, found 'tensor<1x1xi32>'}}
+  equant.dequantize %q scale(%s) zero_point(%z) {scheme = #equant.scheme<i8, asymmetric, channel>}
+    : (tensor<4x24xi8>, tensor<4x1xf32>, tensor<1x1xi32>) -> tensor<4x24xf32>
+  return
+}
+
+// -----
+
+func.func @absmax_asymmetric(%w: tensor<4x24xf32>) {
+  // expected-error @below {{rule absmax gives no zero points and needs a symmetric scheme, found #equant.scheme<i8, asymmetric, channel>}}
+  equant.choose_qparams %w rule absmax {scheme = #equant.scheme<i8, asymmetric, channel>}
+    : (tensor<4x24xf32>) -> (tensor<4x1xf32>, tensor<4x1xi32>)
+  return
+}
+
+// -----
+
+func.func @qparams_shape(%w: tensor<4x24xf32>) {
+  // expected-error @below {{scale must be 'tensor<1x1xf32>' for #equant.scheme<i8, symmetric, tensor>, found 'tensor<4x1xf32>'}}
+  equant.choose_qparams %w rule absmax {scheme = #equant.scheme<i8, symmetric, tensor>}
+    : (tensor<4x24xf32>) -> tensor<4x1xf32>
+  return
+}
+
+// -----
+
+func.func @concat_columns(%a: tensor<2x8xi4>, %b: tensor<3x9xi4>) {
+  // expected-error @below {{operand 'tensor<3x9xi4>' differs from the result 'tensor<5x8xi4>' in more than its rows}}
+  equant.concat %a, %b : (tensor<2x8xi4>, tensor<3x9xi4>) -> tensor<5x8xi4>
+  return
+}
+
+// -----
+
+func.func @concat_rows(%a: tensor<2x8xi4>, %b: tensor<3x8xi4>) {
+  // expected-error @below {{operands have 5 rows together, but the result has 6}}
+  equant.concat %a, %b : (tensor<2x8xi4>, tensor<3x8xi4>) -> tensor<6x8xi4>
+  return
+}
+
+// -----
+
+func.func @pack_shape(%q: tensor<40x24xi8>) {
+  // expected-error @below {{result must be 'tensor<2x6x32x4xi8>', found 'tensor<2x3x32x4xi8>'}}
+  equant.pack %q {layout = #equant.layout<panel, rows = 32, depth = 4>} : tensor<40x24xi8> -> tensor<2x3x32x4xi8>
+  return
+}
+
+// -----
+
+func.func @pack_bits(%q: tensor<40x24xi3>) {
+  // expected-error @below {{packs int4 and int8 codes of static shape, found 'tensor<40x24xi3>'}}
+  equant.pack %q {layout = #equant.layout<panel, rows = 32, depth = 4>} : tensor<40x24xi3> -> tensor<2x3x32x4xi8>
+  return
+}
+
+// -----
+
+func.func @pack_scales_shape(%s: tensor<40x3xf32>) {
+  // expected-error @below {{result must be 'tensor<2x3x32xf32>', found 'tensor<2x1x32xf32>'}}
+  equant.pack_scales %s {layout = #equant.layout<panel, rows = 32, depth = 4>} : tensor<40x3xf32> -> tensor<2x1x32xf32>
+  return
+}

@@ -1,0 +1,116 @@
+// RUN: easyquant-opt %s -split-input-file -verify-diagnostics
+
+// expected-error @below {{layers, kv_heads and head_dim must be positive, found 0, 3 and 64}}
+func.func private @cache(!lm.kv_cache<layers = 0, kv_heads = 3, head_dim = 64>)
+
+// -----
+
+func.func @static_rows(%x: tensor<4x8xf32>) {
+  // expected-error @below {{must be activations tensor<?xCxf32>, a row per token, but got 'tensor<4x8xf32>'}}
+  lm.gelu %x approximate tanh : tensor<4x8xf32>
+  return
+}
+
+// -----
+
+func.func @table_width(%tokens: tensor<?xi32>, %table: tensor<10x8xf32>) {
+  // expected-error @below {{result has 9 columns, but the table has 8}}
+  lm.embedding %tokens, %table : tensor<?xi32>, tensor<10x8xf32> -> tensor<?x9xf32>
+  return
+}
+
+// -----
+
+func.func @position_width(%x: tensor<?x8xf32>, %table: tensor<10x4xf32>, %position: index) {
+  // expected-error @below {{input has 8 columns, but the table has 4}}
+  lm.position_embedding %x, %table, %position : tensor<?x8xf32>, tensor<10x4xf32>
+  return
+}
+
+// -----
+
+func.func @rope_odd(%x: tensor<?x9xf32>, %table: tensor<10x1x2xf32>, %position: index) {
+  // expected-error @below {{head_dim must be even, since dimension i pairs with i + head_dim / 2; found 3}}
+  lm.rope %x, %table, %position {head_dim = 3} : tensor<?x9xf32>, tensor<10x1x2xf32>
+  return
+}
+
+// -----
+
+func.func @rope_heads(%x: tensor<?x10xf32>, %table: tensor<10x2x2xf32>, %position: index) {
+  // expected-error @below {{input has 10 columns, which is no multiple of head_dim 4}}
+  lm.rope %x, %table, %position {head_dim = 4} : tensor<?x10xf32>, tensor<10x2x2xf32>
+  return
+}
+
+// -----
+
+func.func @rope_table(%x: tensor<?x8xf32>, %table: tensor<10x4x2xf32>, %position: index) {
+  // expected-error @below {{table must be tensor<Px2x2xf32> for head_dim 4, found 'tensor<10x4x2xf32>'}}
+  lm.rope %x, %table, %position {head_dim = 4} : tensor<?x8xf32>, tensor<10x4x2xf32>
+  return
+}
+
+// -----
+
+func.func @norm_width(%x: tensor<?x8xf32>, %w: tensor<9xf32>) {
+  // expected-error @below {{'weight' must have one element a column of 'input'}}
+  "lm.rms_norm"(%x, %w) {epsilon = 1.0e-5 : f64} : (tensor<?x8xf32>, tensor<9xf32>) -> tensor<?x8xf32>
+  return
+}
+
+// -----
+
+func.func @norm_epsilon(%x: tensor<?x8xf32>, %w: tensor<8xf32>) {
+  // expected-error @below {{epsilon must be finite and not negative, found -1}}
+  lm.layer_norm %x, %w, %w {epsilon = -1.0 : f64} : tensor<?x8xf32>
+  return
+}
+
+// -----
+
+func.func @linear_k(%x: tensor<?x8xf32>, %w: tensor<4x9xf32>) {
+  // expected-error @below {{input has 8 columns, but the weight of 'a.b' takes 9}}
+  lm.linear %x, %w {site = "a.b"} : (tensor<?x8xf32>, tensor<4x9xf32>) -> tensor<?x4xf32>
+  return
+}
+
+// -----
+
+func.func @linear_n(%x: tensor<?x8xf32>, %w: tensor<4x8xf32>) {
+  // expected-error @below {{result has 5 columns, but the weight of 'a.b' gives 4}}
+  lm.linear %x, %w {site = "a.b"} : (tensor<?x8xf32>, tensor<4x8xf32>) -> tensor<?x5xf32>
+  return
+}
+
+// -----
+
+func.func @linear_bias(%x: tensor<?x8xf32>, %w: tensor<4x8xf32>, %b: tensor<5xf32>) {
+  // expected-error @below {{bias has 5 elements, but the weight of 'a.b' gives 4}}
+  lm.linear %x, %w bias(%b) {site = "a.b"} : (tensor<?x8xf32>, tensor<4x8xf32>, tensor<5xf32>) -> tensor<?x4xf32>
+  return
+}
+
+// -----
+
+func.func @linear_site(%x: tensor<?x8xf32>, %w: tensor<4x8xf32>) {
+  // expected-error @below {{site must name the linear}}
+  lm.linear %x, %w {site = ""} : (tensor<?x8xf32>, tensor<4x8xf32>) -> tensor<?x4xf32>
+  return
+}
+
+// -----
+
+func.func @split_widths(%x: tensor<?x8xf32>) {
+  // expected-error @below {{widths of the results do not add up to the 8 columns of the input}}
+  lm.split %x : tensor<?x8xf32> -> tensor<?x3xf32>, tensor<?x4xf32>
+  return
+}
+
+// -----
+
+func.func @split_nothing(%x: tensor<?x8xf32>) {
+  // expected-error @below {{must have a result}}
+  "lm.split"(%x) : (tensor<?x8xf32>) -> ()
+  return
+}

@@ -1,0 +1,72 @@
+// RUN: easyquant-opt %s | easyquant-opt | FileCheck %s
+// RUN: easyquant-opt %s --mlir-print-op-generic | easyquant-opt | FileCheck %s
+
+!cache = !lm.kv_cache<layers = 2, kv_heads = 3, head_dim = 64>
+
+// CHECK-LABEL: func.func @embeddings(
+// CHECK-SAME:    %[[TOKENS:.*]]: tensor<?xi32>, %[[TABLE:.*]]: tensor<100x576xf32>, %[[POSITIONS:.*]]: tensor<32x576xf32>, %[[AT:.*]]: index)
+func.func @embeddings(%tokens: tensor<?xi32>, %table: tensor<100x576xf32>, %positions: tensor<32x576xf32>,
+                      %position: index) -> tensor<?x576xf32> {
+  // CHECK: %[[X:.*]] = lm.embedding %[[TOKENS]], %[[TABLE]] : tensor<?xi32>, tensor<100x576xf32> -> tensor<?x576xf32>
+  %x = lm.embedding %tokens, %table : tensor<?xi32>, tensor<100x576xf32> -> tensor<?x576xf32>
+  // CHECK: lm.position_embedding %[[X]], %[[POSITIONS]], %[[AT]] : tensor<?x576xf32>, tensor<32x576xf32>
+  %y = lm.position_embedding %x, %positions, %position : tensor<?x576xf32>, tensor<32x576xf32>
+  return %y : tensor<?x576xf32>
+}
+
+// CHECK-LABEL: func.func @norms(
+// CHECK-SAME:    %[[X:[^:]*]]: tensor<?x8xf32>, %[[W:[^:]*]]: tensor<8xf32>, %[[B:[^:]*]]: tensor<8xf32>)
+func.func @norms(%x: tensor<?x8xf32>, %w: tensor<8xf32>, %b: tensor<8xf32>) -> (tensor<?x8xf32>, tensor<?x8xf32>) {
+  // CHECK: lm.rms_norm %[[X]], %[[W]] {epsilon = 1.000000e-05 : f64} : tensor<?x8xf32>
+  %y = lm.rms_norm %x, %w {epsilon = 1.0e-5 : f64} : tensor<?x8xf32>
+  // CHECK: lm.layer_norm %[[X]], %[[W]], %[[B]] {epsilon = 0.000000e+00 : f64} : tensor<?x8xf32>
+  %z = lm.layer_norm %x, %w, %b {epsilon = 0.0 : f64} : tensor<?x8xf32>
+  return %y, %z : tensor<?x8xf32>, tensor<?x8xf32>
+}
+
+// CHECK-LABEL: func.func @linear(
+// CHECK-SAME:    %[[X:[^:]*]]: tensor<?x8xf32>, %[[W:[^:]*]]: tensor<4x8xf32>, %[[B:[^:]*]]: tensor<4xf32>)
+func.func @linear(%x: tensor<?x8xf32>, %w: tensor<4x8xf32>, %b: tensor<4xf32>) -> (tensor<?x4xf32>, tensor<?x4xf32>) {
+  // CHECK: lm.linear %[[X]], %[[W]] {site = "lm_head"} : (tensor<?x8xf32>, tensor<4x8xf32>) -> tensor<?x4xf32>
+  %y = lm.linear %x, %w {site = "lm_head"} : (tensor<?x8xf32>, tensor<4x8xf32>) -> tensor<?x4xf32>
+  // CHECK: lm.linear %[[X]], %[[W]] bias(%[[B]]) {site = "c_attn"} : (tensor<?x8xf32>, tensor<4x8xf32>, tensor<4xf32>) -> tensor<?x4xf32>
+  %z = lm.linear %x, %w bias(%b) {site = "c_attn"} : (tensor<?x8xf32>, tensor<4x8xf32>, tensor<4xf32>) -> tensor<?x4xf32>
+  return %y, %z : tensor<?x4xf32>, tensor<?x4xf32>
+}
+
+// CHECK-LABEL: func.func @attention(
+// CHECK-SAME:    %[[QKV:.*]]: tensor<?x960xf32>, %[[TABLE:.*]]: tensor<128x32x2xf32>, %[[AT:.*]]: index, %[[CACHE:.*]]: !lm.kv_cache<layers = 2, kv_heads = 3, head_dim = 64>)
+func.func @attention(%qkv: tensor<?x960xf32>, %table: tensor<128x32x2xf32>, %position: index, %cache: !cache)
+    -> tensor<?x576xf32> {
+  // CHECK: %[[PARTS:.*]]:3 = lm.split %[[QKV]] : tensor<?x960xf32> -> tensor<?x576xf32>, tensor<?x192xf32>, tensor<?x192xf32>
+  %q, %k, %v = lm.split %qkv : tensor<?x960xf32> -> tensor<?x576xf32>, tensor<?x192xf32>, tensor<?x192xf32>
+  // CHECK: %[[Q:.*]] = lm.rope %[[PARTS]]#0, %[[TABLE]], %[[AT]] {head_dim = 64 : i64} : tensor<?x576xf32>, tensor<128x32x2xf32>
+  %r = lm.rope %q, %table, %position {head_dim = 64} : tensor<?x576xf32>, tensor<128x32x2xf32>
+  // CHECK: %[[Y:.*]] = lm.attention %[[Q]], %[[PARTS]]#1, %[[PARTS]]#2, %[[CACHE]], %[[AT]]
+  // CHECK-SAME: {head_dim = 64 : i64, layer = 1 : i64, num_heads = 9 : i64, num_kv_heads = 3 : i64, scale = 1.250000e-01 : f64}
+  // CHECK-SAME: : tensor<?x576xf32>, tensor<?x192xf32>, !lm.kv_cache<layers = 2, kv_heads = 3, head_dim = 64>
+  %y = lm.attention %r, %k, %v, %cache, %position
+         {layer = 1, num_heads = 9, num_kv_heads = 3, head_dim = 64, scale = 0.125 : f64}
+         : tensor<?x576xf32>, tensor<?x192xf32>, !cache
+  // CHECK: lm.attention %[[Y]], {{.*}} window = 16 : i64}
+  %z = lm.attention %y, %k, %v, %cache, %position
+         {layer = 0, num_heads = 9, num_kv_heads = 3, head_dim = 64, scale = 0.125 : f64, window = 16}
+         : tensor<?x576xf32>, tensor<?x192xf32>, !cache
+  return %z : tensor<?x576xf32>
+}
+
+// CHECK-LABEL: func.func @elementwise(
+// CHECK-SAME:    %[[A:[^:]*]]: tensor<?x8xf32>, %[[B:[^:]*]]: tensor<?x8xf32>, %[[FIRST:.*]]: index)
+func.func @elementwise(%a: tensor<?x8xf32>, %b: tensor<?x8xf32>, %first: index) -> tensor<?x8xf32> {
+  // CHECK: %[[C:.*]] = lm.silu_mul %[[A]], %[[B]] : tensor<?x8xf32>
+  %c = lm.silu_mul %a, %b : tensor<?x8xf32>
+  // CHECK: %[[D:.*]] = lm.gelu %[[C]] approximate tanh : tensor<?x8xf32>
+  %d = lm.gelu %c approximate tanh : tensor<?x8xf32>
+  // CHECK: %[[E:.*]] = lm.gelu %[[D]] approximate none : tensor<?x8xf32>
+  %e = lm.gelu %d approximate none : tensor<?x8xf32>
+  // CHECK: %[[F:.*]] = lm.add %[[E]], %[[A]] : tensor<?x8xf32>
+  %f = lm.add %e, %a : tensor<?x8xf32>
+  // CHECK: lm.rows %[[F]] from %[[FIRST]] : tensor<?x8xf32>
+  %g = lm.rows %f from %first : tensor<?x8xf32>
+  return %g : tensor<?x8xf32>
+}
