@@ -27,9 +27,10 @@
 #ifndef EASYQUANT_FORMATS_GGMLTYPE_H
 #define EASYQUANT_FORMATS_GGMLTYPE_H
 
+#include "easyquant/Support/Result.h"
+
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string_view>
 
@@ -83,9 +84,10 @@ struct GGMLTypeInfo {
 /// Null for a number that this build does not know.
 const GGMLTypeInfo *ggmlTypeInfo(uint32_t type);
 
-/// Converts whole blocks to f32. `type` must be one that canDequantize, `out.size()` a multiple of
-/// the block, and `data` exactly the bytes of that many blocks; no alignment is asked of it.
-void dequantize(GGMLType type, std::span<const std::byte> data, std::span<float> out);
+/// Converts whole blocks to f32; no alignment is asked of `data`. Errors: Unsupported (a type that
+/// is not canDequantize), InvalidArgument (`data` is not exactly the blocks of `out.size()`
+/// weights).
+Result<void> dequantize(GGMLType type, std::span<const std::byte> data, std::span<float> out);
 
 } // namespace easyquant::formats
 

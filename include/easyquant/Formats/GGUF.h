@@ -22,7 +22,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -110,7 +112,8 @@ public:
 
   const std::filesystem::path &path() const { return file.path(); }
   const MappedFile &mapping() const { return file; }
-  const std::map<std::string, GGUFValue, std::less<>> &metadata() const { return header.metadata; }
+
+  const GGUFHeader &contents() const { return header; }
   /// Null if there is no such key.
   const GGUFValue *metadata(std::string_view key) const;
 

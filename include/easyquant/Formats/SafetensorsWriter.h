@@ -77,7 +77,6 @@ private:
   size_t current = 0;
   int64_t written = 0;
   int descriptor = -1;
-  bool finished = false;
 };
 
 } // namespace easyquant::formats

@@ -1,0 +1,52 @@
+//===- Checkpoint.h - The tensors of a container as stored --------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_FORMATS_CHECKPOINT_H
+#define EASYQUANT_LIB_FORMATS_CHECKPOINT_H
+
+#include "easyquant/Formats/GGUF.h"
+#include "easyquant/Formats/ModelConfig.h"
+#include "easyquant/Formats/Safetensors.h"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace easyquant::formats {
+
+/// A tensor in a mapped file. `typeName` is what the container calls its type; `type` has the same
+/// layout, and is null for one that weights cannot have (integers, fp64, ...).
+struct StoredTensor {
+  const MappedFile *file = nullptr;
+  std::span<const std::byte> data;
+  std::vector<int64_t> shape;
+  std::string typeName;
+  const GGMLTypeInfo *type = nullptr;
+};
+
+/// An opened container with its configuration: nothing has been compared with the architecture yet.
+struct Checkpoint {
+  ModelConfig config;
+  /// By the name in the container; GPT-2's "transformer." prefix is gone.
+  std::unordered_map<std::string, StoredTensor> tensors;
+  /// Every file that defines the model, in the order of ModelSource::hash().
+  std::vector<const MappedFile *> files;
+
+  // Owners of the mappings.
+  std::vector<std::unique_ptr<MappedFile>> documents;
+  std::vector<std::unique_ptr<SafetensorsFile>> shards;
+  std::unique_ptr<GGUFFile> gguf;
+};
+
+Result<Checkpoint> openHuggingFace(const std::filesystem::path &folder);
+Result<Checkpoint> openGGUF(const std::filesystem::path &path);
+
+} // namespace easyquant::formats
+
+#endif // EASYQUANT_LIB_FORMATS_CHECKPOINT_H

@@ -1,0 +1,35 @@
+//===- ConfigChecks.h - What both kinds of configuration share ----*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_FORMATS_CONFIGCHECKS_H
+#define EASYQUANT_LIB_FORMATS_CONFIGCHECKS_H
+
+#include "easyquant/Formats/ModelConfig.h"
+
+namespace easyquant::formats {
+
+/// Largest values that a configuration may name. Beyond any model, and small enough that no product
+/// of two overflows.
+constexpr int64_t kLargestVocabulary = (int64_t(1) << 31) - 1; // tokens are int32
+constexpr int64_t kLargestContext = (int64_t(1) << 31) - 1;
+constexpr int64_t kLargestWidth = int64_t(1) << 24;
+constexpr int64_t kMostLayers = 4096;
+constexpr int64_t kMostHeads = 1 << 16;
+
+/// Unsupported, with the list of those that are.
+Result<Architecture> parseArchitecture(std::string_view name, std::string_view fileName);
+
+/// Checks what follows from several fields together. `fileName` is for messages.
+Result<void> checkConsistency(const ModelConfig &config, std::string_view fileName);
+
+/// eosTokenIds of a generation_config.json, which overrides config.json in the transformers
+/// library; empty where it names none.
+Result<std::vector<int64_t>> parseEosTokenIds(std::string_view text, std::string_view fileName);
+
+} // namespace easyquant::formats
+
+#endif // EASYQUANT_LIB_FORMATS_CONFIGCHECKS_H

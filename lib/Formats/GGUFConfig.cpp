@@ -1,0 +1,211 @@
+//===- GGUFConfig.cpp - Hyperparameters in GGUF metadata ------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Keys and defaults are those of the GGUF specification and of llama.cpp, which reads the same
+// files.
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Formats/ModelConfig.h"
+
+#include "ConfigChecks.h"
+#include "Text.h"
+
+#include <algorithm>
+#include <cmath>
+
+using namespace easyquant;
+using namespace easyquant::formats;
+
+namespace {
+
+/// Reads typed metadata and remembers the first entry that is wrong.
+class Metadata {
+public:
+  Metadata(const GGUFHeader &header, std::string_view fileName)
+      : header(header), fileName(fileName) {}
+
+  std::optional<Error> failure;
+
+  const GGUFValue *find(const std::string &key) const {
+    auto found = header.metadata.find(key);
+    return found == header.metadata.end() ? nullptr : &found->second;
+  }
+
+  int64_t integer(const std::string &key, int64_t largest, std::optional<int64_t> otherwise = {}) {
+    const GGUFValue *value = find(key);
+    if (!value) {
+      if (!otherwise)
+        fail(ErrorCode::Corrupt, "metadata {}: missing; expected an integer from 1 to {}",
+             quote(key), largest);
+      return otherwise.value_or(1);
+    }
+    std::optional<int64_t> number = value->asInteger();
+    if (const GGUFArray *array = value->asArray()) { // one number a layer
+      number = sameInAllLayers(*array);
+      if (!number) {
+        fail(ErrorCode::Unsupported, "metadata {}: values that differ by layer are not supported",
+             quote(key));
+        return 1;
+      }
+    }
+    if (!number || *number < 1 || *number > largest) {
+      fail(ErrorCode::Corrupt, "metadata {}: expected an integer from 1 to {}, found {}",
+           quote(key), largest,
+           number ? std::to_string(*number) : std::string(ggufTypeName(value->type)));
+      return 1;
+    }
+    return *number;
+  }
+
+  double positive(const std::string &key, std::optional<double> otherwise = {}) {
+    const GGUFValue *value = find(key);
+    if (!value) {
+      if (!otherwise)
+        fail(ErrorCode::Corrupt, "metadata {}: missing; expected a positive number", quote(key));
+      return otherwise.value_or(1.0);
+    }
+    std::optional<double> number = value->asNumber();
+    if (!number || !std::isfinite(*number) || *number <= 0.0) {
+      fail(ErrorCode::Corrupt, "metadata {}: expected a positive number, found {}", quote(key),
+           number ? fmt::format("{}", *number) : std::string(ggufTypeName(value->type)));
+      return 1.0;
+    }
+    return *number;
+  }
+
+  std::optional<int64_t> token(const std::string &key) {
+    const GGUFValue *value = find(key);
+    if (!value)
+      return std::nullopt;
+    std::optional<int64_t> id = value->asInteger();
+    if (!id)
+      fail(ErrorCode::Corrupt, "metadata {}: expected a token id, found {}", quote(key),
+           ggufTypeName(value->type));
+    return id;
+  }
+
+  template <typename... Args>
+  void fail(ErrorCode code, fmt::format_string<Args...> format, Args &&...args) {
+    if (!failure)
+      failure = {code,
+                 fmt::format("{}: {}", fileName, fmt::format(format, std::forward<Args>(args)...))};
+  }
+
+private:
+  static std::optional<int64_t> sameInAllLayers(const GGUFArray &array) {
+    if (array.count == 0 || array.count > static_cast<uint64_t>(kMostLayers))
+      return std::nullopt;
+    std::optional<std::vector<int64_t>> values = integersOf(array);
+    if (!values ||
+        std::adjacent_find(values->begin(), values->end(), std::not_equal_to<>()) != values->end())
+      return std::nullopt;
+    return values->front();
+  }
+
+  const GGUFHeader &header;
+  std::string_view fileName;
+};
+
+} // namespace
+
+static void readLLaMA(Metadata &metadata, const GGUFHeader &header, ModelConfig &config) {
+  config.normEpsilon = metadata.positive("llama.attention.layer_norm_rms_epsilon");
+  config.ropeTheta = metadata.positive("llama.rope.freq_base", 10000.0);
+  config.activation = Activation::SiLU;
+  int64_t valueDim =
+      metadata.integer("llama.attention.value_length", kLargestWidth, config.headDim);
+  if (valueDim != config.headDim)
+    metadata.fail(
+        ErrorCode::Unsupported,
+        "keys of {} and values of {} dimensions a head: different lengths are not supported",
+        config.headDim, valueDim);
+  int64_t rotated = metadata.integer("llama.rope.dimension_count", kLargestWidth, config.headDim);
+  if (rotated != config.headDim)
+    metadata.fail(ErrorCode::Unsupported,
+                  "metadata \"llama.rope.dimension_count\": rotating {} of {} dimensions is not "
+                  "supported",
+                  rotated, config.headDim);
+  if (metadata.find("llama.expert_count") && metadata.find("llama.expert_count")->asInteger() != 0)
+    metadata.fail(ErrorCode::Unsupported, "mixtures of experts are not supported");
+  const GGUFValue *scaling = metadata.find("llama.rope.scaling.type");
+  if ((scaling && scaling->asString() != "none") || metadata.find("llama.rope.scale_linear") ||
+      header.indexByName.contains("rope_freqs.weight"))
+    metadata.fail(ErrorCode::Unsupported, "RoPE scaling {} is not supported; expected none",
+                  quote(scaling ? scaling->asString().value_or("") : "by factors"));
+  // A checkpoint has the biases of a kind in all layers or in none.
+  config.attentionBias = header.indexByName.contains("blk.0.attn_q.bias");
+  config.mlpBias = header.indexByName.contains("blk.0.ffn_up.bias");
+}
+
+static void readGPT2(Metadata &metadata, ModelConfig &config) {
+  config.normEpsilon = metadata.positive("gpt2.attention.layer_norm_epsilon");
+  config.activation = Activation::GeluTanh;
+  config.attentionBias = config.mlpBias = true;
+  if (config.numKVHeads != config.numHeads || config.headDim * config.numHeads != config.hiddenSize)
+    metadata.fail(ErrorCode::Unsupported,
+                  "gpt2 with {} heads of {} and {} key-value heads in {} "
+                  "dimensions is not supported",
+                  config.numHeads, config.headDim, config.numKVHeads, config.hiddenSize);
+}
+
+Result<ModelConfig> formats::parseGGUFConfig(const GGUFHeader &header, std::string_view fileName) {
+  Metadata metadata(header, fileName);
+  const GGUFValue *name = metadata.find("general.architecture");
+  if (!name || !name->asString())
+    return makeError(ErrorCode::Corrupt,
+                     "{}: metadata \"general.architecture\": missing; expected a string", fileName);
+  Result<Architecture> architecture = parseArchitecture(*name->asString(), fileName);
+  if (!architecture)
+    return Unexpected(architecture.error());
+  if (const GGUFValue *splits = metadata.find("split.count"); splits && splits->asInteger() > 1)
+    return makeError(ErrorCode::Unsupported,
+                     "{}: a GGUF model split over several files is not supported; merge them with "
+                     "llama-gguf-split --merge",
+                     fileName);
+  auto embedding = header.indexByName.find("token_embd.weight");
+  if (embedding == header.indexByName.end())
+    return makeError(ErrorCode::NotFound, "{}: tensor \"token_embd.weight\" is missing{}", fileName,
+                     header.tensors.empty() ? "; the file holds a vocabulary only" : "");
+
+  ModelConfig config;
+  config.architecture = *architecture;
+  const std::string prefix(architectureName(*architecture));
+  const GGUFTensor &table = header.tensors[embedding->second];
+  config.vocabSize = metadata.integer(prefix + ".vocab_size", kLargestVocabulary,
+                                      std::min(table.shape.front(), kLargestVocabulary));
+  config.hiddenSize = metadata.integer(prefix + ".embedding_length", kLargestWidth);
+  config.intermediateSize = metadata.integer(prefix + ".feed_forward_length", kLargestWidth);
+  config.numLayers = metadata.integer(prefix + ".block_count", kMostLayers);
+  config.numHeads = metadata.integer(prefix + ".attention.head_count", kMostHeads);
+  config.numKVHeads =
+      metadata.integer(prefix + ".attention.head_count_kv", kMostHeads, config.numHeads);
+  const std::string headDim = prefix + ".attention.key_length";
+  if (!metadata.find(headDim) && config.hiddenSize % config.numHeads != 0)
+    metadata.fail(ErrorCode::Corrupt, "embedding length {} is not a multiple of {} heads",
+                  config.hiddenSize, config.numHeads);
+  config.headDim = metadata.integer(headDim, kLargestWidth,
+                                    std::max<int64_t>(1, config.hiddenSize / config.numHeads));
+  config.maxContext = metadata.integer(prefix + ".context_length", kLargestContext);
+  config.tieWordEmbeddings = !header.indexByName.contains("output.weight");
+  if (*architecture == Architecture::LLaMA)
+    readLLaMA(metadata, header, config);
+  else
+    readGPT2(metadata, config);
+
+  config.bosTokenId = metadata.token("tokenizer.ggml.bos_token_id");
+  for (const char *key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"})
+    if (std::optional<int64_t> id = metadata.token(key);
+        id && std::find(config.eosTokenIds.begin(), config.eosTokenIds.end(), *id) ==
+                  config.eosTokenIds.end())
+      config.eosTokenIds.push_back(*id);
+  if (metadata.failure)
+    return Unexpected(*metadata.failure);
+  if (Result<void> checked = checkConsistency(config, fileName); !checked)
+    return Unexpected(checked.error());
+  return config;
+}

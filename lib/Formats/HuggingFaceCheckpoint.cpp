@@ -1,0 +1,200 @@
+//===- HuggingFaceCheckpoint.cpp - Models in Hugging Face folders ---------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Checkpoint.h"
+#include "ConfigChecks.h"
+#include "Text.h"
+
+#include <nlohmann/json.hpp>
+
+#include <map>
+
+using namespace easyquant;
+using namespace easyquant::formats;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char *kWeights = "model.safetensors";
+constexpr const char *kIndex = "model.safetensors.index.json";
+constexpr std::string_view kPrefix = "transformer.";
+/// Largest JSON document that is read: an index of a very large model has a few megabytes.
+constexpr size_t kLargestDocument = size_t(64) << 20;
+
+bool isThere(const fs::path &path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+/// Maps a JSON document and keeps it with the checkpoint; returns its text.
+Result<std::string_view> addDocument(Checkpoint &checkpoint, const fs::path &path) {
+  Result<MappedFile> file = MappedFile::open(path);
+  if (!file)
+    return Unexpected(file.error());
+  if (file->bytes().size() > kLargestDocument)
+    return makeError(ErrorCode::Corrupt, "{}: {} bytes; expected at most {}", path.string(),
+                     file->bytes().size(), kLargestDocument);
+  checkpoint.documents.push_back(std::make_unique<MappedFile>(std::move(*file)));
+  const MappedFile &document = *checkpoint.documents.back();
+  checkpoint.files.push_back(&document);
+  return std::string_view(reinterpret_cast<const char *>(document.bytes().data()),
+                          document.bytes().size());
+}
+
+/// A shard is a file of the folder itself: any other path could make us read what the folder's
+/// author must not see.
+bool isFileName(std::string_view name) {
+  return isPlainName(name) && name != "." && name != ".." &&
+         name.find_first_of("/\\") == std::string_view::npos;
+}
+
+/// The tensors of every shard, after checking the index.
+Result<std::map<std::string, std::vector<std::string>>> parseIndex(std::string_view text,
+                                                                   const fs::path &path) {
+  Result<nlohmann::json> index = parseJsonObject(text, path.string());
+  if (!index)
+    return Unexpected(index.error());
+  auto weightMap = index->find("weight_map");
+  if (weightMap == index->end() || !weightMap->is_object() || weightMap->empty())
+    return makeError(ErrorCode::Corrupt,
+                     "{}: weight_map: expected an object that maps tensors to shards",
+                     path.string());
+  std::map<std::string, std::vector<std::string>> shards;
+  for (const auto &[tensor, shard] : weightMap->items()) {
+    if (!shard.is_string())
+      return makeError(ErrorCode::Corrupt,
+                       "{}: weight_map: tensor {}: expected a file name, found {}", path.string(),
+                       quote(tensor), shard.type_name());
+    const auto &name = shard.get_ref<const std::string &>();
+    if (!isFileName(name))
+      return makeError(ErrorCode::Corrupt,
+                       "{}: weight_map: tensor {}: {} is not the name of a file in the folder",
+                       path.string(), quote(tensor), quote(name));
+    shards[name].push_back(tensor);
+  }
+  return shards;
+}
+
+Result<const SafetensorsFile *> addShard(Checkpoint &checkpoint, const fs::path &path) {
+  Result<SafetensorsFile> shard = SafetensorsFile::open(path);
+  if (!shard)
+    return Unexpected(shard.error());
+  checkpoint.shards.push_back(std::make_unique<SafetensorsFile>(std::move(*shard)));
+  const SafetensorsFile *added = checkpoint.shards.back().get();
+  checkpoint.files.push_back(&added->mapping());
+  return added;
+}
+
+/// The layout that a safetensors type shares with a GGUF one, for types that weights can have.
+const GGMLTypeInfo *weightType(DType dtype) {
+  switch (dtype) {
+  case DType::F32:
+    return ggmlTypeInfo(static_cast<uint32_t>(GGMLType::F32));
+  case DType::F16:
+    return ggmlTypeInfo(static_cast<uint32_t>(GGMLType::F16));
+  case DType::BF16:
+    return ggmlTypeInfo(static_cast<uint32_t>(GGMLType::BF16));
+  default:
+    return nullptr;
+  }
+}
+
+Result<void> addTensor(Checkpoint &checkpoint, const SafetensorsFile &shard,
+                       const SafetensorsTensor &tensor) {
+  std::string_view name = tensor.name;
+  if (checkpoint.config.architecture == Architecture::GPT2 && name.starts_with(kPrefix))
+    name.remove_prefix(kPrefix.size());
+  bool added = checkpoint.tensors
+                   .emplace(name, StoredTensor{&shard.mapping(), shard.data(tensor), tensor.shape,
+                                               std::string(dtypeName(tensor.dtype)),
+                                               weightType(tensor.dtype)})
+                   .second;
+  if (!added)
+    return makeError(ErrorCode::Corrupt, "{}: tensor {} is there with and without the prefix {}",
+                     shard.path().string(), quote(name), quote(kPrefix));
+  return {};
+}
+
+Result<void> addSharded(Checkpoint &checkpoint, const fs::path &folder) {
+  Result<std::string_view> text = addDocument(checkpoint, folder / kIndex);
+  if (!text)
+    return Unexpected(text.error());
+  auto shards = parseIndex(*text, folder / kIndex);
+  if (!shards)
+    return Unexpected(shards.error());
+  for (const auto &[name, tensors] : *shards) {
+    if (!isThere(folder / name))
+      return makeError(ErrorCode::NotFound,
+                       "{}: shard {} is missing; {} says that it holds tensor {} and {} more; "
+                       "complete the download",
+                       folder.string(), quote(name), kIndex, quote(tensors.front()),
+                       tensors.size() - 1);
+    Result<const SafetensorsFile *> shard = addShard(checkpoint, folder / name);
+    if (!shard)
+      return Unexpected(shard.error());
+    for (const std::string &tensor : tensors) {
+      const SafetensorsTensor *found = (*shard)->find(tensor);
+      if (!found)
+        return makeError(ErrorCode::Corrupt, "{}: tensor {} is missing; {} says that it is here",
+                         (*shard)->path().string(), quote(tensor), kIndex);
+      if (Result<void> added = addTensor(checkpoint, **shard, *found); !added)
+        return added;
+    }
+  }
+  return {};
+}
+
+Result<void> addWeights(Checkpoint &checkpoint, const fs::path &folder) {
+  if (isThere(folder / kWeights)) {
+    Result<const SafetensorsFile *> shard = addShard(checkpoint, folder / kWeights);
+    if (!shard)
+      return Unexpected(shard.error());
+    for (const SafetensorsTensor &tensor : (*shard)->tensors())
+      if (Result<void> added = addTensor(checkpoint, **shard, tensor); !added)
+        return added;
+    return {};
+  }
+  if (isThere(folder / kIndex))
+    return addSharded(checkpoint, folder);
+  bool pickled =
+      isThere(folder / "pytorch_model.bin") || isThere(folder / "pytorch_model.bin.index.json");
+  return makeError(
+      ErrorCode::NotFound, "{}: neither {} nor {} is there{}", folder.string(), kWeights, kIndex,
+      pickled ? "; save the PyTorch checkpoint again with safe_serialization=True" : "");
+}
+
+} // namespace
+
+Result<Checkpoint> formats::openHuggingFace(const fs::path &folder) {
+  Checkpoint checkpoint;
+  const fs::path configPath = folder / "config.json",
+                 generationPath = folder / "generation_config.json";
+  Result<std::string_view> text = addDocument(checkpoint, configPath);
+  if (!text)
+    return Unexpected(text.error());
+  Result<ModelConfig> config = parseHuggingFaceConfig(*text, configPath.string());
+  if (!config)
+    return Unexpected(config.error());
+  checkpoint.config = std::move(*config);
+
+  if (isThere(generationPath)) {
+    Result<std::string_view> generation = addDocument(checkpoint, generationPath);
+    if (!generation)
+      return Unexpected(generation.error());
+    Result<std::vector<int64_t>> ids = parseEosTokenIds(*generation, generationPath.string());
+    if (!ids)
+      return Unexpected(ids.error());
+    if (!ids->empty())
+      checkpoint.config.eosTokenIds = std::move(*ids);
+    if (Result<void> checked = checkConsistency(checkpoint.config, generationPath.string());
+        !checked)
+      return Unexpected(checked.error());
+  }
+  if (Result<void> added = addWeights(checkpoint, folder); !added)
+    return Unexpected(added.error());
+  return checkpoint;
+}
