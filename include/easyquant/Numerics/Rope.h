@@ -1,0 +1,53 @@
+//===- Rope.h - Rotary position embeddings ----------------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Su et al., "RoFormer" (2021). Dimension i of a head of D pairs with i + D/2 (the Hugging Face
+// convention), and at position p the pair turns by p * f_i, f_i = theta^(-2i/D) before scaling.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_NUMERICS_ROPE_H
+#define EASYQUANT_NUMERICS_ROPE_H
+
+#include "easyquant/Support/Result.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace easyquant::numerics {
+
+/// `rope_scaling` of config.json.
+enum class RopeScaling {
+  None,
+  Linear, ///< "linear": every f_i / factor (positions interpolated)
+  /// "llama3" (Llama 3.1): with the wavelength w = 2 pi / f_i and L = originalPositions,
+  ///   w < L / highFrequencyFactor: f_i;   w > L / lowFrequencyFactor: f_i / factor;
+  ///   between: (1 - t) f_i / factor + t f_i, t = (L / w - low) / (high - low).
+  Llama3,
+};
+
+struct RopeParams {
+  int64_t headDim = 0;
+  double theta = 10000.0; ///< rope_theta
+  RopeScaling scaling = RopeScaling::None;
+  double factor = 1.0;              ///< factor
+  double lowFrequencyFactor = 1.0;  ///< low_freq_factor
+  double highFrequencyFactor = 4.0; ///< high_freq_factor
+  int64_t originalPositions = 8192; ///< original_max_position_embeddings
+};
+
+/// f_0 .. f_{D/2-1}. InvalidArgument on an odd or non-positive head dimension and on parameters
+/// that are not finite and positive, or whose low factor is not below the high one.
+Result<std::vector<double>> ropeFrequencies(const RopeParams &params);
+
+/// positions x D/2 x 2 floats, (cos, sin) of p * f_i, computed in double and rounded once: the
+/// table that the rope kernel reads.
+Result<std::vector<float>> ropeTable(const RopeParams &params, int64_t positions);
+
+} // namespace easyquant::numerics
+
+#endif // EASYQUANT_NUMERICS_ROPE_H

@@ -1,0 +1,102 @@
+//===- ReferenceLinear.cpp - Linears, float and integer -------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Numerics/Bounds.h"
+#include "easyquant/Numerics/Reference.h"
+
+#include "RowQuantize.h"
+
+namespace easyquant::numerics::reference {
+namespace {
+
+Result<void> checkOperands(const QuantizedTokens &x, const QuantizedMatrix &w) {
+  if (x.columns != w.columns || x.groups != w.params.groups)
+    return makeError(ErrorCode::InvalidArgument,
+                     "tokens of {} columns in {} groups for a weight of {} columns in {} groups",
+                     x.columns, x.groups, w.columns, w.params.groups);
+  if (!w.params.zeroPoints.empty())
+    return makeError(ErrorCode::InvalidArgument,
+                     "integer linear with weights as {}: expected symmetric ones",
+                     toString(w.scheme));
+  int64_t length = w.scheme.groupSize == 0 ? w.columns : std::min(w.scheme.groupSize, w.columns);
+  return checkAccumulator(length, storedRange(w.scheme), codeRange(8, /*symmetric=*/true));
+}
+
+/// Index of the scale of row n, group 0.
+int64_t firstScale(const QuantizedMatrix &w, int64_t n) {
+  return w.params.rows == 1 ? 0 : n * w.params.groups;
+}
+
+} // namespace
+
+void linear(ConstMatrix x, ConstMatrix w, const float *bias, Output y) {
+  for (int64_t m = 0; m < x.rows; ++m)
+    for (int64_t n = 0; n < w.rows; ++n) {
+      double sum = 0;
+      for (int64_t k = 0; k < w.columns; ++k)
+        sum += static_cast<double>(x(m, k)) * static_cast<double>(w(n, k));
+      y(m, n) = sum + (bias ? bias[n] : 0.0);
+    }
+}
+
+Result<std::vector<int32_t>> integerDots(const QuantizedTokens &x, const QuantizedMatrix &w) {
+  if (auto ok = checkOperands(x, w); !ok)
+    return Unexpected(ok.error());
+  std::vector<int32_t> dots(x.rows * w.rows * x.groups);
+  int32_t *dot = dots.data();
+  for (int64_t m = 0; m < x.rows; ++m)
+    for (int64_t n = 0; n < w.rows; ++n)
+      for (int64_t g = 0; g < x.groups; ++g) {
+        auto [begin, count] = groupColumns(g, w.scheme.groupSize, w.columns);
+        const int8_t *a = x.codes.data() + m * x.paddedColumns + begin;
+        const int8_t *b = w.codes.data() + n * w.columns + begin;
+        int32_t sum = 0;
+        for (int64_t k = 0; k < count; ++k)
+          sum += int32_t(a[k]) * int32_t(b[k]);
+        *dot++ = sum;
+      }
+  return dots;
+}
+
+Result<void> integerLinear(const QuantizedTokens &x, const QuantizedMatrix &w, const float *bias,
+                           bool accumulate, Matrix y) {
+  auto dots = integerDots(x, w);
+  if (!dots)
+    return Unexpected(dots.error());
+  const int32_t *dot = dots->data();
+  for (int64_t m = 0; m < x.rows; ++m)
+    for (int64_t n = 0; n < w.rows; ++n) {
+      const float *scales = w.params.scales.data() + firstScale(w, n);
+      float sum = 0;
+      for (int64_t g = 0; g < x.groups; ++g)
+        sum = std::fma(scales[g], static_cast<float>(*dot++), sum);
+      float value = x.scales[m] * sum;
+      if (bias)
+        value += bias[n];
+      y(m, n) = accumulate ? y(m, n) + value : value;
+    }
+  return {};
+}
+
+Result<void> integerLinear(const QuantizedTokens &x, const QuantizedMatrix &w, const float *bias,
+                           Output y) {
+  auto dots = integerDots(x, w);
+  if (!dots)
+    return Unexpected(dots.error());
+  const int32_t *dot = dots->data();
+  for (int64_t m = 0; m < x.rows; ++m)
+    for (int64_t n = 0; n < w.rows; ++n) {
+      const float *scales = w.params.scales.data() + firstScale(w, n);
+      double sum = 0;
+      for (int64_t g = 0; g < x.groups; ++g)
+        sum += static_cast<double>(scales[g]) * *dot++;
+      y(m, n) = static_cast<double>(x.scales[m]) * sum + (bias ? bias[n] : 0.0);
+    }
+  return {};
+}
+
+} // namespace easyquant::numerics::reference

@@ -1,0 +1,98 @@
+//===- Rope.cpp - Rotary position embeddings ------------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Numerics/Rope.h"
+
+#include <cmath>
+#include <numbers>
+
+namespace easyquant::numerics {
+namespace {
+
+Result<void> checkPositive(const char *name, double value) {
+  if (std::isfinite(value) && value > 0)
+    return {};
+  return makeError(ErrorCode::InvalidArgument,
+                   "rotary embedding with {} = {}: expected a finite positive number", name, value);
+}
+
+Result<void> check(const RopeParams &params) {
+  if (params.headDim < 2 || params.headDim % 2 != 0)
+    return makeError(ErrorCode::InvalidArgument,
+                     "rotary embedding of heads of dimension {}: expected a positive even number",
+                     params.headDim);
+  if (auto ok = checkPositive("rope_theta", params.theta); !ok)
+    return ok;
+  if (params.scaling == RopeScaling::None)
+    return {};
+  if (auto ok = checkPositive("factor", params.factor); !ok)
+    return ok;
+  if (params.scaling == RopeScaling::Linear)
+    return {};
+  if (auto ok = checkPositive("low_freq_factor", params.lowFrequencyFactor); !ok)
+    return ok;
+  if (auto ok = checkPositive("high_freq_factor", params.highFrequencyFactor); !ok)
+    return ok;
+  if (params.lowFrequencyFactor >= params.highFrequencyFactor)
+    return makeError(ErrorCode::InvalidArgument,
+                     "rotary embedding with low_freq_factor = {} and high_freq_factor = {}: the "
+                     "first must be below the second",
+                     params.lowFrequencyFactor, params.highFrequencyFactor);
+  return checkPositive("original_max_position_embeddings",
+                       static_cast<double>(params.originalPositions));
+}
+
+double scaleFrequency(double frequency, const RopeParams &params) {
+  switch (params.scaling) {
+  case RopeScaling::None:
+    return frequency;
+  case RopeScaling::Linear:
+    return frequency / params.factor;
+  case RopeScaling::Llama3:
+    break;
+  }
+  double turns = static_cast<double>(params.originalPositions) * frequency / (2 * std::numbers::pi);
+  if (turns > params.highFrequencyFactor)
+    return frequency;
+  if (turns < params.lowFrequencyFactor)
+    return frequency / params.factor;
+  double t = (turns - params.lowFrequencyFactor) /
+             (params.highFrequencyFactor - params.lowFrequencyFactor);
+  return (1 - t) * frequency / params.factor + t * frequency;
+}
+
+} // namespace
+
+Result<std::vector<double>> ropeFrequencies(const RopeParams &params) {
+  if (auto ok = check(params); !ok)
+    return Unexpected(ok.error());
+  std::vector<double> frequencies(params.headDim / 2);
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(params.headDim);
+    frequencies[i] = scaleFrequency(std::pow(params.theta, exponent), params);
+  }
+  return frequencies;
+}
+
+Result<std::vector<float>> ropeTable(const RopeParams &params, int64_t positions) {
+  auto frequencies = ropeFrequencies(params);
+  if (!frequencies)
+    return Unexpected(frequencies.error());
+  if (positions < 0)
+    return makeError(ErrorCode::InvalidArgument, "rotary table of {} positions", positions);
+  std::vector<float> table;
+  table.reserve(positions * params.headDim);
+  for (int64_t p = 0; p < positions; ++p)
+    for (double frequency : *frequencies) {
+      double angle = static_cast<double>(p) * frequency;
+      table.push_back(static_cast<float>(std::cos(angle)));
+      table.push_back(static_cast<float>(std::sin(angle)));
+    }
+  return table;
+}
+
+} // namespace easyquant::numerics
