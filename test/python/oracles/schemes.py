@@ -1,0 +1,109 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Round-to-nearest absmax quantization, simulated.
+
+    s = max|x| / (2^(b-1) - 1)        1 for an all-zero slice
+    q = clamp(rne(x / s), -(2^(b-1) - 1), 2^(b-1) - 1)
+
+Weights have one scale per output channel, or per group of neighbouring inputs of a channel (the last group may be short);
+activations have one scale per token, taken when the token arrives. Codes stay integers held in floating point, so that a
+product of codes is what integer arithmetic gives as long as it is exactly representable; scales are fp32.
+"""
+
+import numpy as np
+
+
+def absmax_scale(x, bits):
+    """Scale over the last axis (kept), fp32."""
+    top = np.max(np.abs(x), axis=-1, keepdims=True).astype(np.float32)
+    return np.where(top > 0, top / np.float32(2 ** (bits - 1) - 1), np.float32(1)).astype(np.float32)
+
+
+def codes_of(x, scale, bits, dtype):
+    limit = 2 ** (bits - 1) - 1
+    # x / s in fp32, as the arithmetic that is simulated does it: np.rint rounds half to even.
+    return np.clip(np.rint(x.astype(np.float32) / scale), -limit, limit).astype(dtype)
+
+
+class QuantizedWeight:
+    """Codes and scales of a matrix (out, in). group_size 0: one scale per output channel."""
+
+    def __init__(self, weight, bits, group_size, dtype):
+        rows, columns = weight.shape
+        size = group_size or columns
+        self.bounds = [(at, min(at + size, columns)) for at in range(0, columns, size)]
+        self.codes = np.empty((rows, columns), dtype)
+        self.scales = np.empty((rows, len(self.bounds)), np.float32)
+        for group, (start, stop) in enumerate(self.bounds):
+            part = weight[:, start:stop]
+            scale = absmax_scale(part, bits)
+            self.scales[:, group] = scale[:, 0]
+            self.codes[:, start:stop] = codes_of(part, scale, bits, dtype)
+
+    def dequantized(self):
+        out = np.empty_like(self.codes)
+        for group, (start, stop) in enumerate(self.bounds):
+            out[:, start:stop] = self.codes[:, start:stop] * self.scales[:, group:group + 1].astype(out.dtype)
+        return out
+
+
+class Linear:
+    """y = x W^T with W and x quantized as asked. weight: (out, in); weight_bits or input_bits None: left in float."""
+
+    def __init__(self, weight, dtype, weight_bits=None, group_size=0, input_bits=None):
+        self.dtype, self.input_bits = dtype, input_bits
+        self.quantized = None
+        if weight_bits is None:
+            if input_bits is not None:
+                raise ValueError("quantized activations need quantized weights")
+            self.weight = np.asarray(weight, dtype)
+            return
+        self.quantized = QuantizedWeight(np.asarray(weight), weight_bits, group_size, dtype)
+        if input_bits is None:
+            self.weight = self.quantized.dequantized()
+            self.quantized.codes = None  # only one of the two is needed again
+
+    def __call__(self, x):
+        if self.input_bits is None:
+            return x @ self.weight.T
+        scale = absmax_scale(x, self.input_bits)
+        codes = codes_of(x, scale, self.input_bits, self.dtype)
+        total = 0
+        for group, (start, stop) in enumerate(self.quantized.bounds):
+            product = codes[:, start:stop] @ self.quantized.codes[:, start:stop].T
+            total = total + product * self.quantized.scales[:, group].astype(self.dtype)
+        return total * scale.astype(self.dtype)
+
+    def rows(self, index):
+        """Rows of the (dequantized) weight: the embedding of those tokens."""
+        if self.input_bits is None:
+            return self.weight[index]
+        return self.quantized.codes[index] * self.quantized.scales[index].astype(self.dtype)
+
+
+class Scheme:
+    """What a preset means: bits of the linears, of their inputs, and of the head and tied embedding."""
+
+    def __init__(self, weight_bits=None, input_bits=None, group_size=0, head_bits=None):
+        self.weight_bits, self.input_bits = weight_bits, input_bits
+        self.group_size, self.head_bits = group_size, head_bits
+
+    def linear(self, weight, dtype):
+        return Linear(weight, dtype, self.weight_bits, self.group_size, self.input_bits)
+
+    def head(self, weight, dtype):
+        """Per channel whatever the group size; its input is quantized when the linears' inputs are."""
+        return Linear(weight, dtype, self.head_bits, 0, self.input_bits if self.head_bits else None)
+
+
+FLOAT = Scheme()
+W8A8 = Scheme(8, 8, 0, 8)
+W8A16 = Scheme(8, None, 0, 8)
+
+
+def w4a16(group_size):
+    return Scheme(4, None, group_size, 8)
+
+
+def w4a8(group_size):
+    return Scheme(4, 8, group_size, 8)
