@@ -199,7 +199,7 @@ def main():
             elif op == "load":
                 name = request.pop("id")
                 models[name] = Model(**request)
-                answer = {}
+                answer = {"vocab_size": models[name].vocab}
             elif op == "measure":
                 answer = models[request["id"]].measure(request["prompt"], request["next"])
             elif op == "describe":

@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""EasyQuant beside llama.cpp on one model, in one run.
+
+    .venv/bin/python benchmarks/peers_llama_cpp.py MODEL [--threads 2] [--json FILE]
+
+MODEL is a Hugging Face folder or a GGUF of the llama architecture. The script
+
+  * creates an environment of the peer's own under the cache folder (llama-cpp-python from PyPI, built for this CPU; some
+    minutes the first time) or takes the one whose interpreter --peer-python names;
+  * has llama.cpp quantize the model to Q4_0 and Q8_0 with an int8 (Q8_0) embedding and head, and easyquant compile it as W8A8
+    and W4A8, whose embedding and head are int8 as well;
+  * measures prefill of 512 tokens from an empty context and decode of the 128 that follow, all variants in turn, and repeats;
+    llama.cpp with flash attention on and off. A round gives each variant one measurement, so drift of the machine meets all;
+  * prints medians with their range, and for each EasyQuant variant the median over rounds of its speed over the peer's best
+    variant in the same round.
+
+Ids are random and the same for all. What stands between two measurements is a pause, so that one library's spinning threads
+do not take the cores from the next.
+"""
+
+import argparse
+import json
+import os
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+WORKERS = Path(__file__).resolve().parent / "workers"
+PEER_PACKAGES = ("llama-cpp-python==0.3.36", "gguf==0.19.0", "safetensors==0.8.0", "numpy==2.4.6")
+PEER_TYPES = ("Q4_0", "Q8_0")
+OUR_VARIANTS = {"W8A8": ("--scheme=W8A8",), "W4A8": ("--scheme=W4A8", "--group-size=32")}
+PAUSE_S = 0.4  # libomp's threads spin for 0.2 s after their last work
+
+
+def fail(message):
+    sys.exit(f"error: {message}")
+
+
+def cpu_model():
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def peer_environment(cache):
+    """The interpreter of an environment that holds llama-cpp-python, made if need be."""
+    folder = cache / "llama-cpp-python"
+    python = folder / "bin" / "python"
+    stamp = folder / "packages"
+    if stamp.is_file() and stamp.read_text().split() == list(PEER_PACKAGES):
+        return python
+    print(f"installing {', '.join(PEER_PACKAGES)} into {folder} (builds llama.cpp: some minutes)", file=sys.stderr)
+    subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+    environment = os.environ | {"CMAKE_ARGS": "-DGGML_NATIVE=ON", "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1)}
+    if subprocess.run([python, "-m", "pip", "install", "--quiet", *PEER_PACKAGES], env=environment).returncode != 0:
+        fail(f"{PEER_PACKAGES[0]} could not be installed into {folder}; it needs a C++ compiler and PyPI. "
+             "--peer-python names the interpreter of an environment that has it")
+    stamp.write_text("\n".join(PEER_PACKAGES) + "\n")
+    return python
+
+
+class Worker:
+    """A process that holds models of one library and answers requests, one JSON line each."""
+
+    def __init__(self, python, script):
+        self.name = script
+        self.process = subprocess.Popen([python, WORKERS / script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, op, **request):
+        try:
+            self.process.stdin.write(json.dumps({"op": op, **request}) + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            fail(f"{self.name} ended with status {self.process.wait()} at request {op!r}; its messages are above")
+        answer = json.loads(line)
+        if "error" in answer:
+            fail(f"{self.name}, request {op!r}: {answer['error']}")
+        return answer
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def compile_ours(model, scheme, folder):
+    """Always anew: an artifact of an older compiler must not be measured as today's."""
+    out = folder / f"easyquant-{scheme}"
+    command = [sys.executable, "-m", "easyquant", "compile", model, "-o", out, "--force", *OUR_VARIANTS[scheme]]
+    if subprocess.run([str(part) for part in command], stdout=sys.stderr).returncode != 0:
+        fail(f"easyquant could not compile {model} as {scheme}; its message is above")
+    return out
+
+
+def measure_all(variants, prefill, decode, rounds, vocab_size):
+    """variants: {name: (worker, id)}. {name: [(prefill tokens/s, decode tokens/s) per round]}; one more round warms up."""
+    numbers = random.Random(0)
+    prompt = [numbers.randrange(vocab_size) for _ in range(prefill)]
+    following = [numbers.randrange(vocab_size) for _ in range(decode)]
+    results = {name: [] for name in variants}
+    for turn in range(rounds + 1):
+        order = list(variants)
+        if turn % 2:
+            order.reverse()  # whatever follows whom, it does so in half of the rounds only
+        for name in order:
+            worker, identifier = variants[name]
+            time.sleep(PAUSE_S)
+            answer = worker.ask("measure", id=identifier, prompt=prompt, next=following)
+            if turn:
+                results[name].append((prefill / answer["prefill_s"], decode / answer["decode_s"]))
+        print(f"round {turn} of {rounds}{'' if turn else ' (warm-up)'}", file=sys.stderr)
+    return results
+
+
+def summarize(results, peers, ours):
+    """Medians with ranges, and ratios to the best peer of each round."""
+    phases = ("prefill", "decode")
+    summary = {"variants": {}, "ratios": {}}
+    for name, rounds in results.items():
+        summary["variants"][name] = {}
+        for index, phase in enumerate(phases):
+            values = [r[index] for r in rounds]
+            summary["variants"][name][f"{phase}_tokens_per_s"] = statistics.median(values)
+            summary["variants"][name][f"{phase}_tokens_per_s_range"] = [min(values), max(values)]
+    for name in ours:
+        summary["ratios"][name] = {}
+        for index, phase in enumerate(phases):
+            pairs = [results[name][turn][index] / max(results[peer][turn][index] for peer in peers)
+                     for turn in range(len(results[name]))]
+            summary["ratios"][name][phase] = statistics.median(pairs)
+            summary["ratios"][name][f"{phase}_range"] = [min(pairs), max(pairs)]
+    return summary
+
+
+def print_summary(report):
+    print(f"{report['cpu']}, {report['threads']} threads; prefill of {report['prefill']}, decode of {report['decode']} after it; "
+          f"medians of {report['rounds']} rounds (smallest to largest), tokens/s")
+    print(f"llama-cpp-python {report['peer']['version']}: {report['peer']['features']}")
+    if "easyquant" in report:
+        print(f"EasyQuant {report['easyquant']['version']}, {report['easyquant']['isa']}")
+    width = max(len(name) for name in report["variants"])
+    for name, values in report["variants"].items():
+        cells = []
+        for phase in ("prefill", "decode"):
+            low, high = values[f"{phase}_tokens_per_s_range"]
+            cells.append(f"{phase} {values[f'{phase}_tokens_per_s']:7.1f} ({low:.1f} to {high:.1f})")
+        print(f"  {name:<{width}}  " + "   ".join(cells))
+    for name, values in report["ratios"].items():
+        cells = (f"{phase} {values[phase]:.2f} ({values[phase + '_range'][0]:.2f} to {values[phase + '_range'][1]:.2f})"
+                 for phase in ("prefill", "decode"))
+        print(f"  {name} over the best peer of each round: " + ", ".join(cells))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path, help="Hugging Face folder or GGUF, llama architecture")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--prefill", type=int, default=512)
+    parser.add_argument("--decode", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here as well")
+    parser.add_argument("--peer-only", action="store_true", help="measure llama.cpp alone")
+    parser.add_argument("--peer-python", type=Path, help="interpreter of an environment that has llama-cpp-python and gguf")
+    parser.add_argument("--cache", type=Path, help="where the peer's environment and all models are kept")
+    args = parser.parse_args()
+    if not args.model.exists():
+        fail(f"{args.model}: there is no such file or folder")
+    if min(args.threads, args.prefill, args.decode, args.rounds) < 1:
+        fail("--threads, --prefill, --decode and --rounds must be at least 1")
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cache = (args.cache or Path(home) / "easyquant" / "benchmarks").absolute()
+    cache.mkdir(parents=True, exist_ok=True)
+    context = args.prefill + args.decode
+
+    peer = Worker(args.peer_python or peer_environment(cache), "llama_cpp_worker.py")
+    variants, peers, ours = {}, [], []
+    report = {"cpu": cpu_model(), "threads": args.threads, "prefill": args.prefill, "decode": args.decode,
+              "rounds": args.rounds, "model": args.model.name, "peer": peer.ask("describe"), "bytes": {}}
+    models = cache / "models" / args.model.name
+    models.mkdir(parents=True, exist_ok=True)
+    for kind in PEER_TYPES:
+        out = models / f"llama-cpp-{kind}.gguf"
+        out.unlink(missing_ok=True)
+        made = peer.ask("make", source=str(args.model.absolute()), out=str(out), type=kind)
+        report["bytes"][kind] = made["bytes"]
+        for flash in (True, False):
+            name = f"llama.cpp {kind}, flash attention {'on' if flash else 'off'}"
+            loaded = peer.ask("load", id=name, path=str(out), threads=args.threads, flash=flash, context=context)
+            variants[name] = (peer, name)
+            peers.append(name)
+    if not args.peer_only:
+        us = Worker(sys.executable, "easyquant_worker.py")
+        report["easyquant"] = us.ask("describe")
+        for scheme in OUR_VARIANTS:
+            artifact = compile_ours(args.model, scheme, models)
+            report["bytes"][scheme] = (artifact / "weights.safetensors").stat().st_size
+            name = f"EasyQuant {scheme}"
+            report["easyquant"] |= us.ask("load", id=name, path=str(artifact), threads=args.threads, context=context)
+            variants[name] = (us, name)
+            ours.append(name)
+    report |= summarize(measure_all(variants, args.prefill, args.decode, args.rounds, loaded["vocab_size"]), peers, ours)
+    for worker in {worker for worker, _ in variants.values()}:
+        worker.close()
+    print_summary(report)
+    if args.json:
+        args.json.write_text(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
