@@ -1,0 +1,58 @@
+//===- RowKernel.h - Kernels that do one token after another ----*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The frame of row-wise kernels: rows shared among threads, columns cut into vectors.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CODEGEN_CPU_ROWKERNEL_H
+#define EASYQUANT_LIB_CODEGEN_CPU_ROWKERNEL_H
+
+#include "KernelBuilder.h"
+
+namespace easyquant::cpu {
+
+/// The private function of that name, or a new one whose body `build` fills up to the return.
+mlir::func::FuncOp
+getOrEmitFunction(mlir::ModuleOp module, llvm::StringRef name, const Target &target,
+                  llvm::function_ref<llvm::SmallVector<mlir::Type>(KernelBuilder &)> arguments,
+                  llvm::function_ref<void(KernelBuilder &, mlir::ValueRange)> build);
+
+/// Calls function(arguments..., begin, end) for all of [0, rows); when rows x workPerRow, counted
+/// in elements touched, is worth a parallel region, once a thread for a contiguous share.
+void callForRows(KernelBuilder &b, mlir::func::FuncOp function, mlir::ValueRange arguments,
+                 mlir::Value rows, int64_t workPerRow, mlir::Value threads);
+
+/// A kernel over the rows of its first argument. Its arguments are `inputs`, then `threads`;
+/// `build` gets the inputs and does the rows [begin, end).
+mlir::func::FuncOp
+getOrEmitRowKernel(mlir::ModuleOp module, llvm::StringRef name, const Target &target,
+                   llvm::function_ref<llvm::SmallVector<mlir::Type>(KernelBuilder &)> inputs,
+                   int64_t workPerRow,
+                   llvm::function_ref<void(KernelBuilder &, mlir::ValueRange inputs,
+                                           mlir::Value begin, mlir::Value end)>
+                       build);
+
+/// body(column, lanes) over `count` columns from `begin` on: in vectors of `wide` lanes (a multiple
+/// of the target's), then of the target's, and one of what is left, never past the end.
+void forColumns(KernelBuilder &b, Index begin, int64_t count, int64_t wide,
+                llvm::function_ref<void(mlir::Value column, int64_t lanes)> body);
+
+/// Like forColumns, over vectors that are combined: term(column, lanes) gives a vector of `lanes`
+/// elements; they are added, or the largest (>= 0) is taken. The scalar result has the element type
+/// of the terms, f32 or i32.
+enum class Combine { Add, Max };
+mlir::Value reduceColumns(KernelBuilder &b, Index begin, int64_t count, int64_t wide,
+                          mlir::Type element, Combine combine,
+                          llvm::function_ref<mlir::Value(mlir::Value column, int64_t lanes)> term);
+
+/// The vector with zeros behind it, `lanes` long in all.
+mlir::Value padWithZeros(KernelBuilder &b, mlir::Value vector, int64_t lanes);
+
+} // namespace easyquant::cpu
+
+#endif // EASYQUANT_LIB_CODEGEN_CPU_ROWKERNEL_H

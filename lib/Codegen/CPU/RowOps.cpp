@@ -1,0 +1,279 @@
+//===- RowOps.cpp - Norms, activations, quantization of rows --------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A row of a few thousand floats lives in the first-level cache, so that reading it two or three
+// times (statistics, values, codes) costs little. When an operation is followed by quantization,
+// its values go to a row buffer on the stack, from which the codes are made: the same values that
+// the unfused kernel stores, hence the same codes.
+//
+//===----------------------------------------------------------------------===//
+
+#include "RowKernel.h"
+#include "VectorMath.h"
+
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "llvm/Support/FormatVariadic.h"
+
+using namespace mlir;
+
+namespace easyquant::cpu {
+
+static StringRef nameOf(RowOp op) {
+  switch (op) {
+  case RowOp::Quantize:
+    return "quantize";
+  case RowOp::RmsNorm:
+    return "rms_norm";
+  case RowOp::LayerNorm:
+    return "layer_norm";
+  case RowOp::SiluMul:
+    return "silu_mul";
+  case RowOp::GeluTanh:
+    return "gelu_tanh";
+  case RowOp::GeluErf:
+    return "gelu_erf";
+  case RowOp::Add:
+    return "add";
+  }
+  llvm_unreachable("all row operations are named");
+}
+
+static bool quantizes(const RowSpec &spec) { return spec.quantize || spec.op == RowOp::Quantize; }
+
+std::string symbolName(const RowSpec &spec) {
+  std::string name = llvm::formatv("{0}_{1}", nameOf(spec.op), spec.columns);
+  if (spec.op == RowOp::RmsNorm || spec.op == RowOp::LayerNorm)
+    name += llvm::formatv("_eps{0:x-}", llvm::bit_cast<uint32_t>(static_cast<float>(spec.epsilon)));
+  if (quantizes(spec))
+    name += spec.op == RowOp::Quantize ? "" : "_quantize";
+  if (quantizes(spec) && spec.groupSize != 0)
+    name += llvm::formatv("_g{0}", spec.groupSize);
+  return name;
+}
+
+namespace {
+
+/// Emits the body of one row.
+class RowEmitter {
+public:
+  RowEmitter(KernelBuilder &b, const RowSpec &spec, ValueRange arguments)
+      : b(b), spec(spec), arguments(arguments) {}
+
+  static int64_t inputCount(RowOp op);
+  void emit(Value begin, Value end);
+
+private:
+  Value loadRow(int64_t argument, Value column, int64_t lanes) {
+    return b.loadVector(lanes, arguments[argument], {row, column});
+  }
+  /// The elements of a weight or bias that belong to these columns.
+  Value loadColumns(int64_t argument, Value column, int64_t lanes) {
+    return b.loadVector(lanes, arguments[argument], {column});
+  }
+  Value sum(llvm::function_ref<Value(Value, int64_t)> term) {
+    return reduceColumns(b, 0, spec.columns, wide(), b.f32(), Combine::Add, term);
+  }
+  /// 1 / sqrt(sum / columns + epsilon)
+  Value reciprocalDeviation(Value sumOfSquares);
+  void emitStatistics();
+  /// The result of the operation for some columns.
+  Value emitValue(Value column, int64_t lanes);
+  Value gelu(Value x);
+  void emitCodes(Value source, bool sourceIsRow, Value absMax);
+  Value emitCodesOfGroup(Value source, bool sourceIsRow, Value inverse, Index begin, int64_t count);
+
+  /// Vectors worked on together: enough to hide latencies, few enough for their temporaries to
+  /// stay in registers.
+  int64_t wide() const {
+    bool transcendental =
+        spec.op == RowOp::SiluMul || spec.op == RowOp::GeluTanh || spec.op == RowOp::GeluErf;
+    return (transcendental ? 2 : 4) * b.target.lanes();
+  }
+
+  KernelBuilder &b;
+  const RowSpec &spec;
+  ValueRange arguments;
+  Value row;
+  Value mean, deviation; ///< of the norms, for this row
+};
+
+} // namespace
+
+int64_t RowEmitter::inputCount(RowOp op) {
+  switch (op) {
+  case RowOp::Quantize:
+  case RowOp::GeluTanh:
+  case RowOp::GeluErf:
+    return 1;
+  case RowOp::RmsNorm:
+  case RowOp::SiluMul:
+  case RowOp::Add:
+    return 2;
+  case RowOp::LayerNorm:
+    return 3;
+  }
+  llvm_unreachable("all row operations are counted");
+}
+
+Value RowEmitter::reciprocalDeviation(Value sumOfSquares) {
+  Value variance = b.divf(sumOfSquares, b.constant(b.f32(), static_cast<double>(spec.columns)));
+  Value shifted = b.addf(variance, b.constant(b.f32(), spec.epsilon));
+  return b.divf(b.constant(b.f32(), 1.0), math::SqrtOp::create(b, shifted));
+}
+
+void RowEmitter::emitStatistics() {
+  if (spec.op == RowOp::RmsNorm) {
+    deviation = reciprocalDeviation(sum([&](Value column, int64_t lanes) {
+      Value x = loadRow(0, column, lanes);
+      return b.mulf(x, x);
+    }));
+  } else if (spec.op == RowOp::LayerNorm) {
+    // Two passes: the sum of squares minus the square of the sum would cancel.
+    Value total = sum([&](Value column, int64_t lanes) { return loadRow(0, column, lanes); });
+    mean = b.divf(total, b.constant(b.f32(), static_cast<double>(spec.columns)));
+    deviation = reciprocalDeviation(sum([&](Value column, int64_t lanes) {
+      Value centred = b.subf(loadRow(0, column, lanes), b.broadcast(mean, lanes));
+      return b.mulf(centred, centred);
+    }));
+  }
+}
+
+Value RowEmitter::gelu(Value x) {
+  if (spec.op == RowOp::GeluErf)
+    return b.mulf(x, normalCdf(b, x));
+  // (1 + tanh(u)) / 2 = logistic(2u), u = sqrt(2 / pi) (x + 0.044715 x^3).
+  Type type = x.getType();
+  Value inner = b.fma(b.mulf(x, x), b.constant(type, 0.044715 * 1.5957691216057308),
+                      b.constant(type, 1.5957691216057308));
+  return b.mulf(x, logistic(b, b.mulf(x, inner)));
+}
+
+Value RowEmitter::emitValue(Value column, int64_t lanes) {
+  Value x = loadRow(0, column, lanes);
+  switch (spec.op) {
+  case RowOp::Quantize:
+    return x;
+  case RowOp::RmsNorm:
+    return b.mulf(b.mulf(x, b.broadcast(deviation, lanes)), loadColumns(1, column, lanes));
+  case RowOp::LayerNorm: {
+    Value centred = b.subf(x, b.broadcast(mean, lanes));
+    return b.fma(b.mulf(centred, b.broadcast(deviation, lanes)), loadColumns(1, column, lanes),
+                 loadColumns(2, column, lanes));
+  }
+  case RowOp::SiluMul:
+    return b.mulf(b.mulf(x, logistic(b, x)), loadRow(1, column, lanes));
+  case RowOp::GeluTanh:
+  case RowOp::GeluErf:
+    return gelu(x);
+  case RowOp::Add:
+    return b.addf(x, loadRow(1, column, lanes));
+  }
+  llvm_unreachable("all row operations are emitted");
+}
+
+Value RowEmitter::emitCodesOfGroup(Value source, bool sourceIsRow, Value inverse, Index begin,
+                                   int64_t count) {
+  // 1.5 * 2^23 added rounds to the nearest integer, ties to even, and leaves it in the low bits:
+  // defined for whatever a row may hold, while a conversion of NaN to integer is not.
+  constexpr double round = 0x1.8p23;
+  return reduceColumns(b, begin, count, 4 * b.target.lanes(), b.i32(), Combine::Add,
+                       [&](Value column, int64_t lanes) {
+                         Value x = sourceIsRow ? b.loadVector(lanes, source, {row, column})
+                                               : b.loadVector(lanes, source, {column});
+                         // The codes of the last columns come with the zeros that pad them.
+                         int64_t padded = paddedColumns(lanes);
+                         x = padWithZeros(b, x, padded);
+                         Value scaled = b.mulf(x, b.broadcast(inverse, padded));
+                         Value rounded = b.addf(scaled, b.constant(scaled.getType(), round));
+                         VectorType intType = b.vec(padded, b.i32());
+                         Value code = b.subi(
+                             b.bitcast(rounded, intType),
+                             b.constant(intType, int64_t{llvm::bit_cast<int32_t>(0x1.8p23f)}));
+                         Value narrow = arith::TruncIOp::create(b, b.vec(padded, b.i8()), code);
+                         b.storeVector(narrow, arguments[inputCount(spec.op)], {row, column});
+                         return code;
+                       });
+}
+
+void RowEmitter::emitCodes(Value source, bool sourceIsRow, Value absMax) {
+  Type f32 = b.f32();
+  // Numerics/Quantize.h: below 2^-119 the scale or its reciprocal would leave the normal range.
+  Value tiny =
+      arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, absMax, b.constant(f32, 0x1p-119));
+  Value limit = b.constant(f32, 127.0);
+  Value scale = arith::SelectOp::create(b, tiny, b.constant(f32, 1.0), b.divf(absMax, limit));
+  Value inverse = arith::SelectOp::create(b, tiny, b.constant(f32, 0.0), b.divf(limit, absMax));
+  int64_t outputs = inputCount(spec.op);
+  b.store(scale, arguments[outputs + 1], {row});
+
+  int64_t groupSize = spec.groupSize == 0 ? spec.columns : spec.groupSize;
+  int64_t fullGroups = spec.columns / groupSize, rest = spec.columns % groupSize;
+  auto group = [&](Index index, int64_t count) {
+    Value total = emitCodesOfGroup(source, sourceIsRow, inverse, b.mul(index, groupSize), count);
+    b.store(total, arguments[outputs + 2], {row, index});
+  };
+  if (fullGroups == 1)
+    group(0, groupSize);
+  else if (fullGroups > 1)
+    b.forLoop(0, fullGroups, 1, [&](Value index) { group(index, groupSize); });
+  if (rest != 0)
+    group(fullGroups, rest);
+}
+
+void RowEmitter::emit(Value begin, Value end) {
+  Value buffer;
+  if (quantizes(spec) && spec.op != RowOp::Quantize)
+    buffer =
+        memref::AllocaOp::create(b, b.memref({spec.columns}, b.f32()), b.getI64IntegerAttr(64));
+  b.forLoop(begin, end, 1, [&](Value index) {
+    row = index;
+    emitStatistics();
+    if (!quantizes(spec)) {
+      forColumns(b, 0, spec.columns, wide(), [&](Value column, int64_t lanes) {
+        b.storeVector(emitValue(column, lanes), arguments[inputCount(spec.op)], {row, column});
+      });
+      return;
+    }
+    Value absMax = reduceColumns(b, 0, spec.columns, wide(), b.f32(), Combine::Max,
+                                 [&](Value column, int64_t lanes) -> Value {
+                                   Value value = emitValue(column, lanes);
+                                   if (buffer)
+                                     b.storeVector(value, buffer, {column});
+                                   return math::AbsFOp::create(b, value);
+                                 });
+    emitCodes(buffer ? buffer : arguments[0], /*sourceIsRow=*/!buffer, absMax);
+  });
+}
+
+func::FuncOp getOrEmitRowOp(ModuleOp module, const RowSpec &spec, const Target &target) {
+  auto inputs = [&](KernelBuilder &b) {
+    Type rows = b.rows(spec.columns), columns = b.memref({spec.columns}, b.f32());
+    SmallVector<Type> types = {rows};
+    if (spec.op == RowOp::RmsNorm)
+      types.push_back(columns);
+    else if (spec.op == RowOp::LayerNorm)
+      types.append(2, columns);
+    else if (spec.op == RowOp::SiluMul || spec.op == RowOp::Add)
+      types.push_back(rows);
+    int64_t dynamic = ShapedType::kDynamic;
+    if (quantizes(spec))
+      types.append({b.memref({dynamic, paddedColumns(spec.columns)}, b.i8()),
+                    b.memref({dynamic}, b.f32()),
+                    b.memref({dynamic, groupCount(spec.columns, spec.groupSize)}, b.i32())});
+    else
+      types.push_back(rows);
+    return types;
+  };
+  return getOrEmitRowKernel(module, symbolName(spec), target, inputs, spec.columns,
+                            [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
+                              RowEmitter(b, spec, args).emit(begin, end);
+                            });
+}
+
+} // namespace easyquant::cpu
