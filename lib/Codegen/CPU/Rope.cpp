@@ -1,0 +1,55 @@
+//===- Rope.cpp - Rotary position embedding -------------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "RowKernel.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "llvm/Support/FormatVariadic.h"
+
+using namespace mlir;
+
+namespace easyquant::cpu {
+
+std::string symbolName(const RopeSpec &spec) {
+  return llvm::formatv("rope_{0}x{1}_{2}", spec.heads, spec.headDim, spec.positions);
+}
+
+func::FuncOp getOrEmitRope(ModuleOp module, const RopeSpec &spec, const Target &target) {
+  int64_t half = spec.headDim / 2, columns = spec.heads * spec.headDim;
+  auto inputs = [&](KernelBuilder &b) {
+    return SmallVector<Type>{b.rows(columns), b.memref({spec.positions, half, 2}, b.f32()),
+                             b.getIndexType()};
+  };
+  auto emitRow = [&](KernelBuilder &b, Value x, Value table, Value position, Value row) {
+    Value tableRow = b.add(position, row);
+    forColumns(b, 0, half, target.lanes(), [&](Value column, int64_t lanes) {
+      // Pairs (cos, sin), taken apart once for all heads.
+      Value pairs = b.loadVector(2 * lanes, table, {tableRow, column, 0});
+      SmallVector<int64_t> even, odd;
+      for (int64_t i = 0; i < lanes; ++i) {
+        even.push_back(2 * i);
+        odd.push_back(2 * i + 1);
+      }
+      Value cosine = b.shuffle(pairs, pairs, even), sine = b.shuffle(pairs, pairs, odd);
+      Value minusSine = arith::NegFOp::create(b, sine);
+      b.forLoop(0, columns, spec.headDim, [&](Value head) {
+        Value first = b.add(head, column), second = b.add(first, half);
+        Value u = b.loadVector(lanes, x, {row, first});
+        Value v = b.loadVector(lanes, x, {row, second});
+        b.storeVector(b.fma(u, cosine, b.mulf(v, minusSine)), x, {row, first});
+        b.storeVector(b.fma(v, cosine, b.mulf(u, sine)), x, {row, second});
+      });
+    });
+  };
+  return getOrEmitRowKernel(
+      module, symbolName(spec), target, inputs, columns,
+      [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
+        b.forLoop(begin, end, 1, [&](Value row) { emitRow(b, args[0], args[1], args[2], row); });
+      });
+}
+
+} // namespace easyquant::cpu
