@@ -11,7 +11,6 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.table import Table
 
 from easyquant import console
 from easyquant.artifact import Artifact, load_model, open_session, runtime
@@ -112,9 +111,7 @@ def print_result(result: dict) -> None:
         return f"{result[key]:.1f} tokens/s ({low:.1f} to {high:.1f})"
 
     protocol = result["protocol"]
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column()
+    table = console.pairs()
     table.add_row(f"prefill of {protocol['prefill']}", rate("prefill_tokens_per_s"))
     table.add_row(f"decode of {protocol['decode']}", rate("decode_tokens_per_s"))
     table.add_row(

@@ -18,6 +18,7 @@ app = typer.Typer(
     name="easyquant",
     help="Quantize, compile, run and judge large language models.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -54,6 +54,7 @@ class Head(str, Enum):
 
 
 class CacheType(str, Enum):
+    auto = "auto"
     f32 = "f32"
     f16 = "f16"
 
@@ -106,14 +107,23 @@ def check_model(model: Path) -> None:
 
 
 @contextlib.contextmanager
-def tokenizer_files(model: Path):
-    """The tokenizer files that belong to `model`: its own, or what a GGUF's tokenizer turns into."""
+def tokenizer_files(model: Path, keep: bool = False):
+    """The tokenizer files that belong to `model`: its own, or what a GGUF's tokenizer turns into.
+
+    Those of a GGUF are temporary, unless a printed command is going to name them (`keep`).
+    """
     if model.is_dir():
         yield [model / name for name in TOKENIZER_FILES if (model / name).is_file()]
         return
     from easyquant.tokenizer import write_tokenizer_files
 
-    with tempfile.TemporaryDirectory(prefix="easyquant-") as folder:
+    if keep:
+        folder = Path(tempfile.mkdtemp(prefix="easyquant-tokenizer-"))
+        console.note(f"the tokenizer files of {model.name} are in {folder}")
+        write_tokenizer_files(model, folder)
+        yield sorted(folder.iterdir())
+        return
+    with tempfile.TemporaryDirectory(prefix="easyquant-tokenizer-") as folder:
         write_tokenizer_files(model, Path(folder))
         yield sorted(Path(folder).iterdir())
 
@@ -175,7 +185,7 @@ def compile_model(model: Path, output: Path | None, options: CompileOptions) -> 
     if output is not None:
         arguments += ["-o", str(output)]
     with contextlib.ExitStack() as stack:
-        arguments += [f"--copy-file={file}" for file in stack.enter_context(tokenizer_files(model))]
+        arguments += [f"--copy-file={file}" for file in stack.enter_context(tokenizer_files(model, keep=options.dump_pipeline))]
         if options.dump_pipeline or options.emit_ir_after:
             return run_compiler(arguments)
         bar = stack.enter_context(console.progress())
@@ -198,9 +208,9 @@ def compile_command(
     ignore: Annotated[list[str], typer.Option(metavar="P", help="Sites to leave float: a name or re:PATTERN. Repeatable.")] = [],
     targets: Annotated[list[str], typer.Option(metavar="P", help="Quantize only these sites: a name or re:PATTERN. Repeatable.")] = [],
     head: Annotated[Head | None, typer.Option(help="The output head and tied embedding. (default: int8 in quantized schemes, float in none)")] = None,
-    kv_cache: Annotated[CacheType | None, typer.Option(help="Type of the KV cache. (default: f32)")] = None,
+    kv_cache: Annotated[CacheType | None, typer.Option(help="Type of the KV cache. (default: auto)")] = None,
     threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads to compile with. (default: all CPUs)")] = None,
-    emit_ir_after: Annotated[str | None, typer.Option(metavar="PHASE", help="Print the IR after a phase and stop.")] = None,
+    emit_ir_after: Annotated[str | None, typer.Option(metavar="PHASE", help="Print the IR after import, quantize, materialize or kernels, and stop.")] = None,
     dump_pipeline: Annotated[bool, typer.Option("--dump-pipeline", help="Print the easyquant-opt command that does the same, and stop.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
 ) -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
@@ -18,10 +19,12 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 
 from easyquant.errors import UserError
 
-out = Console(highlight=False)
+# A table that is piped into a file or a pager need not fit a terminal of 80 columns.
+out = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
 err = Console(stderr=True, highlight=False)
 
 
@@ -37,6 +40,19 @@ def progress() -> Progress:
         console=err,
         transient=True,
     )
+
+
+def table(title: str, **options) -> Table:
+    """A table with headings, for results."""
+    return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, **options)
+
+
+def pairs(style: str = "") -> Table:
+    """Names and values, one pair a row."""
+    result = Table(show_header=False, box=None, pad_edge=False, style=style)
+    result.add_column(style="bold")
+    result.add_column(overflow="fold")
+    return result
 
 
 def note(message: str) -> None:

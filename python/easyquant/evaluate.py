@@ -10,7 +10,6 @@ from typing import Annotated, Callable
 
 import numpy as np
 import typer
-from rich.table import Table
 
 from easyquant import console
 from easyquant.artifact import Artifact, is_artifact, load_model, open_session, runtime
@@ -147,9 +146,7 @@ def with_error(value: float, error: float | None, digits: int = 4) -> str:
 
 
 def print_result(result: dict) -> None:
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column()
+    table = console.pairs()
     table.add_row("perplexity", with_error(result["perplexity"], result["perplexity_stderr"]))
     table.add_row("tokens scored", f"{result['tokens_scored']:,}")
     if "kl_mean" in result:
@@ -162,9 +159,8 @@ def print_result(result: dict) -> None:
         table.add_row("largest logit difference", f"{result['max_logit_difference']:.3f}")
     console.out.print(table)
     console.out.print()
-    stamp = Table(title="Protocol", title_justify="left", show_header=False, box=None, pad_edge=False, style="dim")
-    stamp.add_column()
-    stamp.add_column(overflow="fold")
+    console.out.print("Protocol", style="bold")
+    stamp = console.pairs(style="dim")
     for key, value in result["protocol"].items():
         if value is not None:
             stamp.add_row(key.replace("_", " "), str(value))
@@ -190,6 +186,8 @@ def eval_command(
     artifact = Artifact.open(artifact_path)
     check_writable(json_file)
     check_context(artifact, context)
+    if not text.is_file():
+        raise UserError(f"--text {text}: there is no such file; expected a text in UTF-8")
     with contextlib.ExitStack() as stack:
         other, name = stack.enter_context(reference_artifact(reference)) if reference else (None, None)
         result = evaluate(artifact, text, context, max_windows, other, name, bos, split, threads)

@@ -21,18 +21,17 @@ def pattern_of(name: str) -> str:
 
 
 def describe_operand(operand: dict | None) -> str:
-    """'int8, per channel', 'int4, groups of 64', 'float'"""
+    """'int8/channel', 'int4/group 64', 'float'"""
     if operand is None:
         return "float"
     granularity = operand.get("granularity")
-    where = f"groups of {operand['group_size']}" if granularity == "group" else f"per {granularity}"
-    return f"int{operand['bits']}, {where}"
+    if granularity == "group":
+        granularity = f"group {operand['group_size']}"
+    return f"int{operand['bits']}/{granularity}"
 
 
 def properties_table(properties: dict[str, object]) -> Table:
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
+    table = console.pairs()
     for label, value in properties.items():
         table.add_row(label, f"{value:,}" if isinstance(value, int) else str(value))
     return table
@@ -68,7 +67,7 @@ def sites_table(artifact: Artifact, every_site: bool) -> Table:
         name = site["name"] if every_site else pattern_of(site["name"])
         scheme = (describe_operand(site.get("weight")), describe_operand(site.get("input")))
         rows[(name, site["out_features"], site["in_features"], *scheme)].append(site)
-    table = Table(title="Sites", title_justify="left", show_footer=True)
+    table = console.table("Sites", show_footer=True)
     table.add_column("site", "total", overflow="fold")
     table.add_column("count", f"{len(artifact.manifest['sites'])}", justify="right")
     table.add_column("out × in", justify="right")
@@ -88,7 +87,7 @@ def sites_table(artifact: Artifact, every_site: bool) -> Table:
 
 
 def files_table(artifact: Artifact) -> Table:
-    table = Table(title="Files", title_justify="left")
+    table = console.table("Files")
     table.add_column("file")
     table.add_column("bytes", justify="right")
     table.add_column("xxh3-128", style="dim")
@@ -102,7 +101,7 @@ def tensors_table(model: ModelInfo, every_tensor: bool) -> Table:
     for tensor in model.tensors:
         name = tensor.name if every_tensor else pattern_of(tensor.name)
         rows[(name, tensor.dtype, tensor.shape)].append(tensor.bytes)
-    table = Table(title="Tensors", title_justify="left", show_footer=True)
+    table = console.table("Tensors", show_footer=True)
     table.add_column("tensor", "total", overflow="fold")
     table.add_column("count", str(len(model.tensors)), justify="right")
     table.add_column("stored as")

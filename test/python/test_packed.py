@@ -1,0 +1,66 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Packed weights against the sentence in Kernels.h that defines them, element by element."""
+
+import numpy as np
+import pytest
+
+from easyquant.packed import dequantize, relative_error, unpack_i4, unpack_i8, unpack_scales
+
+SHAPES = [(32, 8), (33, 8), (1, 1), (64, 24), (70, 41), (5, 100)]
+
+
+def panels(rows: int) -> int:
+    return -(-rows // 32)
+
+
+def pack_i8(codes: np.ndarray) -> np.ndarray:
+    rows, columns = codes.shape
+    packed = np.full((panels(rows), -(-columns // 8) * 8 // 4, 32, 4), 128, dtype=np.uint8)
+    for n in range(rows):
+        for k in range(columns):
+            packed[n // 32, k // 4, n % 32, k % 4] = codes[n, k] + 128
+    return packed
+
+
+def pack_i4(codes: np.ndarray) -> np.ndarray:
+    rows, columns = codes.shape
+    packed = np.full((panels(rows), -(-columns // 8), 32, 4), 0x88, dtype=np.uint8)
+    for n in range(rows):
+        for k in range(columns):
+            place = (n // 32, k // 8, n % 32, k % 4)
+            nibble = int(codes[n, k]) + 8
+            byte = int(packed[place])
+            packed[place] = (byte & 0xF0) | nibble if k % 8 < 4 else (byte & 0x0F) | nibble << 4
+    return packed
+
+
+@pytest.mark.parametrize("rows, columns", SHAPES)
+@pytest.mark.parametrize("pack, unpack, limit", [(pack_i8, unpack_i8, 127), (pack_i4, unpack_i4, 7)])
+def test_codes(rows, columns, pack, unpack, limit):
+    codes = np.random.default_rng(rows).integers(-limit, limit + 1, (rows, columns)).astype(np.int64)
+    np.testing.assert_array_equal(unpack(pack(codes), rows, columns), codes)
+
+
+@pytest.mark.parametrize("rows, columns", SHAPES)
+@pytest.mark.parametrize("group_size", [0, 8, 32])
+def test_scales(rows, columns, group_size):
+    groups = 1 if group_size == 0 else -(-columns // group_size)
+    stored = np.random.default_rng(1).random((panels(rows), groups, 32), dtype=np.float32)
+    result = unpack_scales(stored, rows, columns, group_size)
+    assert result.shape == (rows, columns)
+    for n in range(rows):
+        for k in range(columns):
+            group = 0 if group_size == 0 else k // group_size
+            assert result[n, k] == stored[n // 32, group, n % 32]
+
+
+def test_dequantize_multiplies_codes_by_their_scales():
+    codes = np.array([[-7, 0, 7, 3], [1, 2, 3, 4]])
+    scales = np.ones((1, 1, 32), dtype=np.float32)
+    scales[0, 0, :2] = 0.5, 2.0
+    np.testing.assert_array_equal(dequantize(pack_i4(codes), scales, 2, 4, 4, 0), [[-3.5, 0, 3.5, 1.5], [2, 4, 6, 8]])
+
+
+def test_relative_error():
+    assert relative_error(np.array([3.0, 4.0]), np.array([3.0, 4.5])) == pytest.approx(0.1)

@@ -1,0 +1,52 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import numpy as np
+import pytest
+
+from easyquant.errors import UserError
+from easyquant.sampling import Sampler
+
+LOGITS = np.log(np.array([0.5, 0.25, 0.15, 0.1], dtype=np.float32))
+
+
+def frequencies(sampler: Sampler, draws: int = 20_000) -> np.ndarray:
+    return np.bincount([sampler(LOGITS) for _ in range(draws)], minlength=4) / draws
+
+
+def test_temperature_zero_takes_the_most_likely():
+    assert {Sampler()(np.array([1.0, 5.0, 3.0], dtype=np.float32)) for _ in range(5)} == {1}
+
+
+def test_temperature_one_draws_from_the_distribution():
+    np.testing.assert_allclose(frequencies(Sampler(1.0, seed=1)), [0.5, 0.25, 0.15, 0.1], atol=0.015)
+
+
+def test_temperature_sharpens():
+    expected = np.array([0.5, 0.25, 0.15, 0.1]) ** 2
+    np.testing.assert_allclose(frequencies(Sampler(0.5, seed=1)), expected / expected.sum(), atol=0.015)
+
+
+def test_the_nucleus_is_the_smallest_set_that_reaches_its_mass():
+    np.testing.assert_allclose(frequencies(Sampler(1.0, top_p=0.7, seed=1)), [2 / 3, 1 / 3, 0, 0], atol=0.015)
+
+
+def test_a_tiny_nucleus_holds_one_token():
+    assert frequencies(Sampler(1.0, top_p=1e-9, seed=1))[0] == 1.0
+
+
+def test_equal_seeds_draw_equal_tokens():
+    def draw(seed):
+        sampler = Sampler(1.0, seed=seed)
+        return [sampler(LOGITS) for _ in range(50)]
+
+    assert draw(4) == draw(4) != draw(5)
+
+
+def test_the_smallest_temperatures_are_greedy():
+    assert {Sampler(1e-300, seed=1)(LOGITS) for _ in range(5)} == {0}
+
+
+@pytest.mark.parametrize("options", [{"temperature": -1.0}, {"temperature": float("nan")}, {"temperature": float("inf")}, {"top_p": 0.0}, {"top_p": 1.5}])
+def test_impossible_options(options):
+    with pytest.raises(UserError, match="expected"):
+        Sampler(**options)
