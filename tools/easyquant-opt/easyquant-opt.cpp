@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Dialect/LM/IR/LM.h"
 
 #include "mlir/InitAllDialects.h"
@@ -20,6 +21,7 @@ int main(int argc, char **argv) {
   registry.insert<easyquant::lm::LMDialect, easyquant::equant::EquantDialect>();
 
   mlir::registerAllPasses();
+  easyquant::equant::registerEquantPasses();
 
   return mlir::asMainReturnCode(
       mlir::MlirOptMain(argc, argv, "EasyQuant: optimizer driver\n", registry));

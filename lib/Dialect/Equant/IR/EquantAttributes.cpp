@@ -53,11 +53,16 @@ SchemeAttr SchemeAttr::perToken(MLIRContext *context, unsigned bits) {
              /*dynamic=*/true, /*outer=*/std::nullopt);
 }
 
-int64_t SchemeAttr::getMaxCode() const { return (int64_t(1) << (getBits() - 1)) - 1; }
-
-int64_t SchemeAttr::getMinCode() const { return -getMaxCode() - (getSymmetric() ? 0 : 1); }
-
-int64_t SchemeAttr::getMaxMagnitude() const { return -getMinCode(); }
+numerics::Scheme SchemeAttr::toNumerics() const {
+  static constexpr numerics::Granularity kGranularities[] = {
+      numerics::Granularity::Tensor, numerics::Granularity::Channel, numerics::Granularity::Group,
+      numerics::Granularity::Token};
+  return {.bits = static_cast<int>(getBits()),
+          .symmetric = getSymmetric(),
+          .granularity = kGranularities[static_cast<unsigned>(getGranularity())],
+          .groupSize = getGroupSize(),
+          .dynamic = getDynamic()};
+}
 
 IntegerType SchemeAttr::getCodeType() const { return IntegerType::get(getContext(), getBits()); }
 

@@ -7,9 +7,9 @@
 
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 
-#include "mlir/IR/Builders.h"
+#include "easyquant/Numerics/Bounds.h"
 
-#include <limits>
+#include "mlir/IR/Builders.h"
 
 using namespace mlir;
 using namespace easyquant;
@@ -90,8 +90,10 @@ static LogicalResult verifyWeight(Operation *op, SchemeAttr scheme, LayoutAttr l
 
 int64_t easyquant::equant::maxAccumulatedProducts(SchemeAttr weight, SchemeAttr input,
                                                   bool packed) {
-  int64_t largest = packed ? LayoutAttr::getMaxStored(weight.getBits()) : weight.getMaxMagnitude();
-  return std::numeric_limits<int32_t>::max() / (largest * input.getMaxMagnitude());
+  numerics::Scheme scheme = weight.toNumerics();
+  return numerics::maxAccumulationLength(packed ? numerics::storedRange(scheme)
+                                                : numerics::codeRange(scheme),
+                                         numerics::codeRange(input.toNumerics()));
 }
 
 int64_t easyquant::equant::accumulatedProducts(SchemeAttr weight, int64_t k) {

@@ -14,6 +14,7 @@
 #define EASYQUANT_DIALECT_EQUANT_IR_EQUANT_H
 
 #include "easyquant/Dialect/LM/IR/LM.h"
+#include "easyquant/Numerics/Scheme.h"
 
 #include <optional>
 
@@ -36,6 +37,12 @@ bool isCodeType(mlir::Type type);
 #include "easyquant/Dialect/Equant/IR/EquantOps.h.inc"
 
 namespace easyquant::equant {
+
+/// Attributes of the module: what was asked for, and what became of each site.
+inline constexpr llvm::StringLiteral kRecipeAttr = "equant.recipe";
+inline constexpr llvm::StringLiteral kReportAttr = "equant.report";
+/// Attribute of a global: its first byte in the artifact's data section.
+inline constexpr llvm::StringLiteral kOffsetAttr = "equant.offset";
 
 /// How many products of a code of `weight` and one of `input` an int32 accumulator can always sum.
 /// Packed codes are stored with an offset and count with the largest value that stands for one.

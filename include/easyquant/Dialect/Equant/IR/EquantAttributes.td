@@ -70,10 +70,8 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     /// Scales computed at run time, one a token: <iB, symmetric, token, dynamic>.
     static SchemeAttr perToken(::mlir::MLIRContext *context, unsigned bits);
 
-    int64_t getMinCode() const;
-    int64_t getMaxCode() const;
-    /// The largest magnitude of a code.
-    int64_t getMaxMagnitude() const;
+    /// The same scheme in plain C++. It has neither an axis nor an outer scale.
+    ::easyquant::numerics::Scheme toNumerics() const;
     /// iB, the element type of codes.
     ::mlir::IntegerType getCodeType() const;
     /// The shape of the scales of a matrix: 1x1, Nx1, 1xK or NxG. A dynamic extent stays one.
@@ -111,8 +109,6 @@ def Equant_LayoutAttr : Equant_Attr<"Layout", "layout"> {
     ::mlir::RankedTensorType getPackedCodesType(int64_t n, int64_t k, unsigned bits) const;
     /// The type that the N x G scales are packed to.
     ::mlir::RankedTensorType getPackedScalesType(int64_t n, int64_t groups) const;
-    /// The largest byte or nibble that stands for a code: offset included.
-    static int64_t getMaxStored(unsigned bits) { return (int64_t(1) << bits) - 1; }
   }];
   let genVerifyDecl = 1;
 }

@@ -1,0 +1,92 @@
+//===- Passes.td - Quantization passes ---------------------*- tablegen -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_DIALECT_EQUANT_TRANSFORMS_PASSES
+#define EASYQUANT_DIALECT_EQUANT_TRANSFORMS_PASSES
+
+include "mlir/Pass/PassBase.td"
+
+def AbsMax : Pass<"equant-absmax", "::mlir::ModuleOp"> {
+  let summary = "Quantize linears with scales from the largest magnitude";
+  let description = [{
+    Gives every quantizable site a scheme and the scale rule s = max|w| / qmax. Weights of 8 bits have a scale per output
+    channel, or per group if a group size is given; weights of 4 bits one per group. With A8 activations are quantized per
+    token at run time. The method of the first column of any table: round to nearest.
+
+    The output head, site `lm_head`, has an option of its own. If it is quantized it has int8 weights per channel in every
+    scheme, and an embedding that is tied to it (reads the same global) becomes `equant.embedding` of the same codes. Any
+    other embedding stays float.
+
+    Before, with `scheme=W8A8`:
+
+    ```mlir
+    %w = ml_program.global_load_const @up_proj.weight : tensor<1536x576xf32>
+    %y = lm.linear %x, %w {site = "up_proj"} : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
+    ```
+
+    After:
+
+    ```mlir
+    %w = ml_program.global_load_const @up_proj.weight : tensor<1536x576xf32>
+    %scale = equant.choose_qparams %w rule absmax {scheme = #equant.scheme<i8, symmetric, channel>}
+               : (tensor<1536x576xf32>) -> tensor<1536x1xf32>
+    %codes = equant.quantize %w scale(%scale) {scheme = #equant.scheme<i8, symmetric, channel>}
+               : (tensor<1536x576xf32>, tensor<1536x1xf32>) -> tensor<1536x576xi8>
+    %y = equant.linear %x, %codes scale(%scale)
+           {input_scheme = #equant.scheme<i8, symmetric, token, dynamic>, sites = ["up_proj"],
+            weight_scheme = #equant.scheme<i8, symmetric, channel>}
+           : (tensor<?x576xf32>, tensor<1536x576xi8>, tensor<1536x1xf32>) -> tensor<?x1536xf32>
+    ```
+
+    What was asked for is recorded in the module attribute `equant.recipe`.
+  }];
+  let options = [
+    Option<"scheme", "scheme", "std::string", "\"W8A8\"", "W8A8, W8A16, W4A16, W4A8, or none (leave the model float)">,
+    Option<"groupSize", "group-size", "int64_t", "-1",
+           "input features that share a weight scale: a positive multiple of 8, or 0 for a scale per channel (W8 only); "
+           "by default 128 with W4 and 0 with W8">,
+    Option<"head", "head", "std::string", "\"\"",
+           "the output head and an embedding tied to it: int8 or float; by default int8, and float with none">,
+    ListOption<"ignore", "ignore", "std::string",
+               "sites to leave float: names, or re: and a regular expression">,
+    ListOption<"targets", "targets", "std::string",
+               "sites to quantize, all when empty: names, or re: and a regular expression">,
+  ];
+  let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect"];
+}
+
+def FuseSharedInput : Pass<"equant-fuse-shared-input", "::mlir::func::FuncOp"> {
+  let summary = "Make one linear of quantized linears that read the same input";
+  let description = [{
+    q, k and v, or gate and up, read the same activations. One linear on their concatenated weights quantizes the input
+    once and is one kernel call with more rows to share among threads. Every row is computed as before, to the bit. Linears
+    are fused when they are in one block and agree in both schemes and in having a bias.
+
+    Before:
+
+    ```mlir
+    %g = equant.linear %x, %gc scale(%gs) {sites = ["gate_proj"], weight_scheme = #equant.scheme<i8, symmetric, channel>}
+           : (tensor<?x8xf32>, tensor<16x8xi8>, tensor<16x1xf32>) -> tensor<?x16xf32>
+    %u = equant.linear %x, %uc scale(%us) {sites = ["up_proj"], weight_scheme = #equant.scheme<i8, symmetric, channel>}
+           : (tensor<?x8xf32>, tensor<16x8xi8>, tensor<16x1xf32>) -> tensor<?x16xf32>
+    ```
+
+    After:
+
+    ```mlir
+    %c = equant.concat %gc, %uc : (tensor<16x8xi8>, tensor<16x8xi8>) -> tensor<32x8xi8>
+    %s = equant.concat %gs, %us : (tensor<16x1xf32>, tensor<16x1xf32>) -> tensor<32x1xf32>
+    %y = equant.linear %x, %c scale(%s)
+           {sites = ["gate_proj", "up_proj"], weight_scheme = #equant.scheme<i8, symmetric, channel>}
+           : (tensor<?x8xf32>, tensor<32x8xi8>, tensor<32x1xf32>) -> tensor<?x32xf32>
+    %g, %u = lm.split %y : tensor<?x32xf32> -> tensor<?x16xf32>, tensor<?x16xf32>
+    ```
+  }];
+  let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect"];
+}
+
+#endif // EASYQUANT_DIALECT_EQUANT_TRANSFORMS_PASSES
