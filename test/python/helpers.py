@@ -1,0 +1,193 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the tests share: paths, small models, and the tools as a user starts them."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+REPO = Path(__file__).resolve().parent.parent.parent
+BUILD = Path(os.environ.get("EASYQUANT_BUILD", REPO / "build"))
+DATA = Path(os.environ.get("EASYQUANT_TEST_DATA", REPO.parent / "shared" / "data"))
+
+
+def test_data(name):
+    """Path of a file of the shared test data; skips the test where it is missing."""
+    path = DATA / name
+    if not path.is_file():
+        pytest.skip(f"needs the test data {name}: not in {DATA} (EASYQUANT_TEST_DATA names another folder)")
+    return path
+
+
+test_data.__test__ = False
+
+
+# ---------------------------------------------------------------------------------------------------------------- tools
+
+
+def tool(name):
+    path = BUILD / "bin" / name
+    assert os.access(path, os.X_OK), f"{path} is missing; build it first (EASYQUANT_BUILD names another build folder)"
+    return path
+
+
+def run_tool(name, *arguments, timeout=300, **options):
+    """The finished process, its output as text."""
+    command = [str(tool(name)), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout, **options)
+
+
+def compile_model(model, out, *options, timeout=300):
+    """Compiles with easyquant-compile; returns `out`."""
+    result = run_tool("easyquant-compile", model, "-o", out, *options, timeout=timeout)
+    assert result.returncode == 0, f"easyquant-compile {model} {options}: status {result.returncode}\n{result.stderr}"
+    return out
+
+
+def assert_refused(result, *expected):
+    """The process ended as it must on bad input: status 1, a message on stderr with all of `expected`, and no crash."""
+    text = result.stderr
+    assert result.returncode == 1, f"status {result.returncode}, expected 1\nstdout: {result.stdout}\nstderr: {text}"
+    assert "error: " in text, f"no error message in: {text!r}"
+    for trace in ("Traceback", "Stack dump", "LLVM ERROR", "terminate called", "Sanitizer"):
+        assert trace not in text, text
+    for part in expected:
+        assert part in text, f"{part!r} is not in the message: {text}"
+
+
+def folder_contents(folder):
+    """{relative name: bytes} of all files below a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(Path(folder).rglob("*")) if path.is_file()}
+
+
+# ------------------------------------------------------------------------------------------------------------ artifacts
+
+
+class Runner:
+    """An artifact open for use through the Python extension."""
+
+    def __init__(self, artifact, context=0, threads=0, isa=None):
+        from easyquant import _runtime
+
+        self.model = _runtime.Model(str(artifact), isa=isa)
+        self.session = _runtime.Session(self.model, context=context, threads=threads)
+
+    def score(self, tokens):
+        """Logits of every token of a sequence that starts at position 0: (tokens, vocab_size)."""
+        self.session.reset()
+        return np.array(self.session.score(np.asarray(tokens, np.int32)))
+
+    def losses(self, window, rows=256):
+        """As oracles.scoring.window_losses."""
+        from oracles.scoring import losses_of_logits
+
+        self.session.reset()
+        parts = []
+        for start in range(0, len(window) - 1, rows):
+            stop = min(start + rows, len(window) - 1)
+            logits = self.session.score(np.asarray(window[start:stop], np.int32))
+            parts.append(losses_of_logits(logits, window[start + 1:stop + 1]))
+        return np.concatenate(parts)
+
+    def greedy(self, tokens, count):
+        """The sequence with `count` tokens appended, each the largest logit."""
+        tokens = list(tokens)
+        self.session.reset()
+        self.session.prefill(np.asarray(tokens, np.int32))
+        for _ in range(count):
+            tokens.append(int(np.argmax(self.session.logits)))
+            self.session.decode(tokens[-1])
+        return tokens
+
+
+# --------------------------------------------------------------------------------------------------------------- models
+
+
+def write_model(folder, config, tensors, shards=1):
+    """A Hugging Face folder of one or more safetensors files; returns it."""
+    folder = Path(folder)
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    names = sorted(tensors)
+    if shards == 1:
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        return folder
+    index = {"metadata": {"total_size": sum(w.nbytes for w in tensors.values())}, "weight_map": {}}
+    for shard in range(shards):
+        file = f"model-{shard + 1:05}-of-{shards:05}.safetensors"
+        own = names[shard::shards]
+        save_file({name: tensors[name] for name in own}, folder / file, metadata={"format": "pt"})
+        index["weight_map"] |= dict.fromkeys(own, file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
+    return folder
+
+
+def random_llama(seed=0, *, hidden=40, ffn=52, layers=2, heads=5, kv_heads=1, vocab=97, context=96, tied=True):
+    """(config, tensors) of a llama whose sizes fit nothing: not the vector, not the group, not the panel."""
+    random = np.random.default_rng(seed)
+    head_dim = hidden // heads
+
+    def matrix(rows, columns, gain=1.0):
+        return (random.normal(0, gain / np.sqrt(columns), (rows, columns))).astype(np.float32)
+
+    def norm():
+        return random.uniform(0.5, 1.5, hidden).astype(np.float32)
+
+    tensors = {"model.embed_tokens.weight": random.normal(0, 1, (vocab, hidden)).astype(np.float32), "model.norm.weight": norm()}
+    if not tied:
+        tensors["lm_head.weight"] = matrix(vocab, hidden, 2.0)
+    for index in range(layers):
+        at = f"model.layers.{index}."
+        tensors |= {
+            at + "input_layernorm.weight": norm(), at + "post_attention_layernorm.weight": norm(),
+            at + "self_attn.q_proj.weight": matrix(hidden, hidden, 2.0),
+            at + "self_attn.k_proj.weight": matrix(kv_heads * head_dim, hidden, 2.0),
+            at + "self_attn.v_proj.weight": matrix(kv_heads * head_dim, hidden),
+            at + "self_attn.o_proj.weight": matrix(hidden, hidden),
+            at + "mlp.gate_proj.weight": matrix(ffn, hidden, 2.0), at + "mlp.up_proj.weight": matrix(ffn, hidden),
+            at + "mlp.down_proj.weight": matrix(hidden, ffn),
+        }
+    config = {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": hidden,
+        "intermediate_size": ffn, "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads,
+        "head_dim": head_dim, "vocab_size": vocab, "max_position_embeddings": context, "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0, "rope_scaling": None, "attention_bias": False, "mlp_bias": False,
+        "tie_word_embeddings": tied, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32",
+    }
+    return config, tensors
+
+
+def random_gpt2(seed=0, *, width=48, layers=2, heads=4, vocab=101, context=64, prefix=""):
+    """(config, tensors) of a GPT-2, with Conv1D weights (in, out) and every bias and gain unlike its default."""
+    random = np.random.default_rng(seed)
+
+    def normal(*shape, spread=1.0):
+        return random.normal(0, spread, shape).astype(np.float32)
+
+    def conv(at, rows, columns):
+        return {at + ".weight": normal(rows, columns, spread=rows ** -0.5), at + ".bias": normal(columns, spread=0.2)}
+
+    def norm(at):
+        return {at + ".weight": random.uniform(0.5, 1.5, width).astype(np.float32), at + ".bias": normal(width, spread=0.2)}
+
+    tensors = {"wte.weight": normal(vocab, width), "wpe.weight": normal(context, width, spread=0.3)} | norm("ln_f")
+    for index in range(layers):
+        at = f"h.{index}."
+        tensors |= norm(at + "ln_1") | norm(at + "ln_2")
+        tensors |= conv(at + "attn.c_attn", width, 3 * width) | conv(at + "attn.c_proj", width, width)
+        tensors |= conv(at + "mlp.c_fc", width, 4 * width) | conv(at + "mlp.c_proj", 4 * width, width)
+    config = {
+        "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "activation_function": "gelu_new", "n_embd": width,
+        "n_head": heads, "n_layer": layers, "n_positions": context, "n_ctx": context, "n_inner": None, "vocab_size": vocab,
+        "layer_norm_epsilon": 1e-5, "bos_token_id": 100, "eos_token_id": 100, "tie_word_embeddings": True,
+    }
+    return config, {prefix + name: value for name, value in tensors.items()}
+
+
+def random_tokens(seed, count, vocab):
+    return [int(token) for token in np.random.default_rng(seed).integers(0, vocab, count)]

@@ -1,0 +1,110 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A small random llama of awkward sizes against the numpy oracle, in every scheme and from every kind of checkpoint."""
+
+import json
+
+import numpy as np
+import pytest
+
+from helpers import Runner, random_llama, random_tokens, write_model
+from oracles.checkpoint import read_folder
+from oracles.llama import Llama
+from oracles.schemes import FLOAT, Scheme, W8A8, W8A16, w4a8, w4a16
+
+SCHEMES = {
+    "W8A8": (W8A8, ("--scheme=W8A8",)),
+    "W8A16": (W8A16, ("--scheme=W8A16",)),
+    "W4A16 in 32s": (w4a16(32), ("--scheme=W4A16", "--group-size=32")),
+    "W4A8 in 32s": (w4a8(32), ("--scheme=W4A8", "--group-size=32")),
+    "W4A8 in 48s": (w4a8(48), ("--scheme=W4A8", "--group-size=48")),  # longer than some rows, short last group in others
+    "W8A8, float head": (Scheme(8, 8), ("--scheme=W8A8", "--head=float")),
+}
+
+
+def relative_error(found, expected):
+    return np.sqrt(np.mean((found - expected) ** 2) / np.mean(expected**2))
+
+
+def supported_isas():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        flags = next(line for line in file if line.startswith("flags")).split()
+    return ["avx2"] + ["avx512vnni"] * ("avx512_vnni" in flags and "avx512bw" in flags)
+
+
+@pytest.mark.parametrize("isa", ["avx2", "avx512vnni"])
+def test_float_logits(artifact, tiny_llama, isa):
+    if isa not in supported_isas():
+        pytest.skip(f"this CPU has no {isa}")
+    tokens = random_tokens(5, 96, 97)
+    expected = Llama(*read_folder(tiny_llama), dtype=np.float64).logits(tokens)
+    assert np.abs(expected).max() > 1
+    found = Runner(artifact(tiny_llama, "--scheme=none"), isa=isa).score(tokens)
+    assert np.abs(found - expected).max() < 1e-4
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_scheme(runner, tiny_llama, name):
+    scheme, options = SCHEMES[name]
+    tokens = random_tokens(6, 96, 97)
+    config, tensors = read_folder(tiny_llama)
+    expected = Llama(config, tensors, scheme, np.float64).logits(tokens)
+    found = runner(tiny_llama, *options, "--kv-cache=f32").score(tokens)
+    # With float activations only float rounding differs. With quantized ones a value on the border of two codes may fall to
+    # either side, and one such flip is 1/254 of its row's largest entry.
+    assert relative_error(found, expected) < (5e-3 if scheme.input_bits else 1e-5)
+    plain = Llama(config, tensors, FLOAT, np.float64).logits(tokens)
+    assert relative_error(expected, plain) > 3 * relative_error(found, expected), "the scheme itself must be visible"
+
+
+def test_half_cache_is_close(runner, tiny_llama):
+    tokens = random_tokens(7, 96, 97)
+    exact = runner(tiny_llama, "--scheme=none", "--kv-cache=f32").score(tokens)
+    half = runner(tiny_llama, "--scheme=none", "--kv-cache=f16").score(tokens)
+    assert 0 < relative_error(half, exact) < 3e-3
+
+
+def test_head_of_its_own(runner, workspace):
+    folder = write_model(workspace / "untied", *random_llama(3, tied=False, heads=4, kv_heads=2))
+    tokens = random_tokens(8, 50, 97)
+    expected = Llama(*read_folder(folder), dtype=np.float64).logits(tokens)
+    assert np.abs(runner(folder, "--scheme=none").score(tokens) - expected).max() < 1e-4
+
+
+def test_shards_are_the_same_model(artifact, tiny_llama, workspace):
+    sharded = write_model(workspace / "sharded", *random_llama(), shards=3)
+    one, three = artifact(tiny_llama, "--scheme=W8A8"), artifact(sharded, "--scheme=W8A8")
+    for name in ("weights.safetensors", "model.so"):
+        assert (one / name).read_bytes() == (three / name).read_bytes()
+
+
+def write_bf16(folder, config, tensors):
+    """numpy has no bfloat16, so this writes the container: a length, a JSON header, the upper halves of the floats."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    header, data = {}, b""
+    for name, w in sorted(tensors.items()):
+        upper = (w.view(np.uint32) >> 16).astype("<u2").tobytes()
+        header[name] = {"dtype": "BF16", "shape": list(w.shape), "data_offsets": [len(data), len(data) + len(upper)]}
+        data += upper
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return folder
+
+
+@pytest.mark.parametrize("stored", ["F16", "BF16"])
+def test_stored_types(artifact, workspace, stored):
+    """A checkpoint in 16 bits gives the weights that its fp32 copy gives."""
+    config, tensors = random_llama(4)
+    if stored == "F16":
+        small = {name: w.astype(np.float16) for name, w in tensors.items()}
+        wide = {name: w.astype(np.float32) for name, w in small.items()}
+        narrow = write_model(workspace / "f16", config, small)
+    else:
+        wide = {name: (w.view(np.uint32) & 0xFFFF0000).view(np.float32) for name, w in tensors.items()}
+        narrow = write_bf16(workspace / "bf16", config, wide)
+    copy = write_model(workspace / f"f32-of-{stored}", config, wide)
+    options = ("--scheme=none", "--isa=avx2")
+    assert (artifact(narrow, *options) / "weights.safetensors").read_bytes() == \
+        (artifact(copy, *options) / "weights.safetensors").read_bytes()

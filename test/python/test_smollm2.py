@@ -1,0 +1,170 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""SmolLM2-135M, from GGUF and from safetensors: tokens, logits and perplexity of the compiled artifacts.
+
+The recorded losses of quantized models are what oracles.llama gives in fp32 (test_recorded_losses computes them anew with
+--slow): mean losses of the first two windows of 2048 tokens of the WikiText-2 test text.
+"""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from helpers import Runner
+from oracles import scoring
+from oracles.checkpoint import read_folder
+from oracles.llama import Llama
+from oracles.schemes import FLOAT, W8A8, W8A16, w4a16
+
+FLOAT_LOSSES = (2.717788, 3.153923)  # also those of --degrid 1, the same function
+W8A8_LOSSES = (2.748733, 3.191283)
+W8A16_LOSSES = (2.720578, 3.156854)
+DEGRID_W4A16_LOSSES = {32: (2.975168, 3.447338), 64: (3.140231, 3.494897), 128: (3.191232, 3.617416)}
+
+
+@pytest.fixture(scope="module")
+def float_artifacts(smollm2, smollm2_gguf, workspace):
+    """{"safetensors" or "gguf": float artifact}, compiled through the command line that users have."""
+    made = {}
+    for kind, model in (("safetensors", smollm2), ("gguf", smollm2_gguf)):
+        made[kind] = workspace / f"smollm2-float-from-{kind}"
+        command = [sys.executable, "-m", "easyquant", "compile", model, "-o", made[kind], "--scheme", "none"]
+        result = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
+    return made
+
+
+@pytest.fixture(scope="module", params=["safetensors", "gguf"])
+def float_artifact(request, float_artifacts):
+    return float_artifacts[request.param]
+
+
+def mean_losses(runner, windows):
+    return [runner.losses(window).mean() for window in windows]
+
+
+# ---------------------------------------------------------------------------------------------------- the float model
+
+
+def test_tokenization(float_artifact, goldens):
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(float_artifact / "tokenizer.json"))
+    cases = [(case["text"], case["ids"]) for case in goldens["tokenization"]]
+    cases += [(case["prompt"], case["prompt_ids"]) for case in goldens["greedy"]]
+    assert len(cases) > 20
+    for text, ids in cases:
+        assert tokenizer.encode(text, add_special_tokens=False).ids == ids, text
+    for case in goldens["greedy"]:
+        assert tokenizer.decode(case["continuation"], skip_special_tokens=False) == case["text"]
+
+
+def test_greedy_tokens_and_top_logits(float_artifact, goldens):
+    runner = Runner(float_artifact, context=128)
+    for case in goldens["greedy"]:
+        runner.session.reset()
+        runner.session.prefill(np.asarray(case["prompt_ids"], np.int32))
+        for token, ids, expected in zip(case["continuation"], case["top5_ids"], case["top5_logits"]):
+            logits = np.array(runner.session.logits)
+            assert int(logits.argmax()) == token
+            assert np.abs(logits[ids] - expected).max() < 2e-3
+            assert set(np.argpartition(-logits, 5)[:5].tolist()) == set(ids) or np.diff(expected).max() > -4e-3
+            runner.session.decode(token)
+
+
+def test_float_perplexity(float_artifact, goldens, wikitext):
+    golden = goldens["llama_cpp_f32_windows"][0]
+    losses = Runner(float_artifact, context=2048).losses(wikitext[golden["window"]])
+    assert len(losses) == golden["scored"]
+    assert losses.mean() == pytest.approx(golden["nll"], abs=1e-4)
+
+
+def test_both_ways_in_give_one_model(float_artifacts):
+    weights = [(folder / "weights.safetensors").read_bytes() for folder in float_artifacts.values()]
+    assert weights[0] == weights[1]
+    models = [json.loads((folder / "manifest.json").read_text())["model"] for folder in float_artifacts.values()]
+    assert models[0] == models[1]
+
+
+def test_prefill_in_chunks(artifact, smollm2, wikitext):
+    """700 tokens are more than one call of the program takes; however they are cut, the logits are the same."""
+    tokens = np.asarray(wikitext[0][:700], np.int32)
+    runner = Runner(artifact(smollm2, "--scheme=W8A8"), context=704)
+    runner.session.prefill(tokens)
+    whole = np.array(runner.session.logits)
+    runner.session.reset()
+    for start, stop in ((0, 300), (300, 699), (699, 700)):
+        runner.session.prefill(tokens[start:stop])
+    pieces = np.array(runner.session.logits)
+    assert pieces.argmax() == whole.argmax()
+    # A rounding difference in the last bit of an activation can move an int8 code by one step.
+    assert np.abs(pieces - whole).max() < 0.02 * np.abs(whole).max()
+
+
+# ------------------------------------------------------------------------------------------------------ quantized models
+
+
+def test_w8a16_perplexity(artifact, smollm2, wikitext):
+    losses = mean_losses(Runner(artifact(smollm2, "--scheme=W8A16"), context=2048), wikitext[:2])
+    assert np.mean(losses) == pytest.approx(np.mean(W8A16_LOSSES), abs=1e-3)
+    assert np.exp(np.mean(losses) - np.mean(FLOAT_LOSSES)) == pytest.approx(1, abs=0.005)
+
+
+def test_w8a8_perplexity(artifact, smollm2, wikitext):
+    """Within 0.005 nats of the simulation, and visibly worse than float: this model has outliers."""
+    losses = mean_losses(Runner(artifact(smollm2, "--scheme=W8A8"), context=2048), wikitext[:2])
+    for found, expected in zip(losses, W8A8_LOSSES):
+        assert found == pytest.approx(expected, abs=0.005)
+    assert np.exp(np.mean(losses) - np.mean(FLOAT_LOSSES)) > 1.02
+
+
+def test_w8a8_against_the_oracle(artifact, smollm2, wikitext):
+    window = wikitext[0][:1024]
+    expected = scoring.window_losses(Llama(*read_folder(smollm2), W8A8), window)
+    found = Runner(artifact(smollm2, "--scheme=W8A8"), context=1024).losses(window)
+    assert abs(found.mean() - expected.mean()) < 0.005
+    # Token by token they follow each other far more closely than either follows the float model.
+    assert np.corrcoef(found, expected)[0, 1] > 0.999
+
+
+def test_w4a16_group_sizes(artifact, smollm2_degrid, wikitext):
+    """Smaller groups are better, each as good as the simulation says."""
+    losses = {}
+    for size, expected in DEGRID_W4A16_LOSSES.items():
+        model = artifact(smollm2_degrid, "--scheme=W4A16", f"--group-size={size}")
+        losses[size] = Runner(model, context=2048).losses(wikitext[0]).mean()
+        assert losses[size] == pytest.approx(expected[0], abs=0.005)
+    assert losses[32] < losses[64] < losses[128]
+
+
+# ----------------------------------------------------------------------------------------------------------------- slow
+
+
+@pytest.mark.slow
+def test_recorded_losses(smollm2, smollm2_degrid, wikitext):
+    cases = [(smollm2, FLOAT, FLOAT_LOSSES), (smollm2_degrid, FLOAT, FLOAT_LOSSES), (smollm2, W8A8, W8A8_LOSSES),
+             (smollm2, W8A16, W8A16_LOSSES)]
+    cases += [(smollm2_degrid, w4a16(size), losses) for size, losses in DEGRID_W4A16_LOSSES.items()]
+    for folder, scheme, expected in cases:
+        model = Llama(*read_folder(folder), scheme)
+        for window, loss in zip(wikitext, expected):
+            assert scoring.window_losses(model, window).mean() == pytest.approx(loss, abs=2e-4)
+
+
+@pytest.mark.slow
+def test_sixteen_windows(float_artifacts, artifact, smollm2, goldens, wikitext):
+    golden = next(entry for entry in goldens["perplexity"] if entry["model"] == goldens["model"])
+    windows = wikitext[:golden["windows"]]
+
+    def loss(folder):
+        runner = Runner(folder, context=golden["context"])
+        losses = np.concatenate([runner.losses(window) for window in windows])
+        assert len(losses) == golden["scored"]
+        return losses.mean()
+
+    assert loss(float_artifacts["gguf"]) == pytest.approx(golden["nll"], abs=1e-4)
+    assert np.exp(loss(artifact(smollm2, "--scheme=W8A16")) - golden["nll"]) == pytest.approx(1, abs=0.005)
+    assert 1.02 < np.exp(loss(artifact(smollm2, "--scheme=W8A8")) - golden["nll"]) < 1.08
