@@ -1,0 +1,40 @@
+//===- ImportModel.h - Models on disk to lm IR ----------------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_IMPORT_IMPORTMODEL_H
+#define EASYQUANT_IMPORT_IMPORTMODEL_H
+
+#include "easyquant/Formats/ModelSource.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OwningOpRef.h"
+
+namespace easyquant {
+
+/// The module attributes that an imported model carries.
+constexpr llvm::StringLiteral kSourceAttr = "lm.source";
+constexpr llvm::StringLiteral kModelAttr = "lm.model";
+/// On the global of the rotation table: a dictionary {theta = <f64>}. Its element [p, i] is the
+/// (cos, sin) of p * theta^(-2i/D), for positions p < max_context and i < D/2.
+constexpr llvm::StringLiteral kRopeTableAttr = "lm.rope_table";
+constexpr llvm::StringLiteral kRopeTableName = "rope.cos_sin";
+
+/// Writes the model as `lm` IR, by the conventions of docs/Architecture.md. No weight is read: the
+/// globals name them, and `lm.source` is the source's path. Same source, same IR.
+///
+///   @forward(%tokens, %position, %first_logit, %cache)
+///     lm.embedding, [lm.position_embedding], call @layer_0 .. @layer_{L-1},
+///     lm.rows from %first_logit, the final norm, lm.linear of site "lm_head"
+///   @layer_i(%x, %position, %cache): one transformer block
+///
+/// A tied head reads the embedding's global.
+mlir::OwningOpRef<mlir::ModuleOp> importModel(mlir::MLIRContext &context,
+                                              const formats::ModelSource &source);
+
+} // namespace easyquant
+
+#endif // EASYQUANT_IMPORT_IMPORTMODEL_H

@@ -1,0 +1,89 @@
+//===- ModelBuilder.cpp - What the importers of all models share ----------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "ModelBuilder.h"
+
+#include "easyquant/Import/ImportModel.h"
+
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+
+#include <cmath>
+
+using namespace mlir;
+using namespace easyquant;
+
+ModelBuilder::ModelBuilder(ModuleOp module, const formats::ModelSource &source)
+    : OpBuilder(module.getBodyRegion()), source(source), config(source.config()), module(module) {}
+
+Location ModelBuilder::at(const std::string &name) { return NameLoc::get(getStringAttr(name)); }
+
+RankedTensorType ModelBuilder::activations(int64_t columns) {
+  return lm::activationType(getContext(), columns);
+}
+
+lm::KVCacheType ModelBuilder::cacheType() {
+  return lm::KVCacheType::get(getContext(), config.numLayers, config.numKVHeads, config.headDim);
+}
+
+void ModelBuilder::declare(StringRef name, ArrayRef<int64_t> shape, DictionaryAttr ropeTable) {
+  auto type = RankedTensorType::get(shape, getF32Type());
+  auto global = ml_program::GlobalOp::create(
+      *this, at(name.str()), name, type, /*is_mutable=*/false,
+      ml_program::ExternAttr::get(getContext(), type), getStringAttr("private"));
+  globals[name] = type;
+  if (ropeTable)
+    global->setAttr(kRopeTableAttr, ropeTable);
+}
+
+void ModelBuilder::declareWeights() {
+  for (const formats::ModelTensor &tensor : source.tensors())
+    declare(tensor.name, tensor.shape, {});
+}
+
+void ModelBuilder::declareRopeTable() {
+  declare(kRopeTableName, {config.maxContext, config.headDim / 2, 2},
+          getDictionaryAttr(getNamedAttr("theta", getF64FloatAttr(config.ropeTheta))));
+}
+
+Value ModelBuilder::load(const std::string &name) {
+  return ml_program::GlobalLoadConstOp::create(*this, at(name), globals.at(name),
+                                               FlatSymbolRefAttr::get(getContext(), name));
+}
+
+func::FuncOp ModelBuilder::startLayer(int64_t index) {
+  setInsertionPointToEnd(module.getBody());
+  std::string name = "layer_" + std::to_string(index);
+  RankedTensorType hidden = activations(config.hiddenSize);
+  auto layer = func::FuncOp::create(
+      *this, at(name), name, getFunctionType({hidden, getIndexType(), cacheType()}, {hidden}));
+  layer.setPrivate();
+  setInsertionPointToStart(layer.addEntryBlock());
+  return layer;
+}
+
+void ModelBuilder::finishLayer(Value result) {
+  func::ReturnOp::create(*this, result.getLoc(), result);
+}
+
+Value ModelBuilder::linear(Value input, const std::string &site, bool bias) {
+  Value weight = load(site + ".weight");
+  return lm::LinearOp::create(*this, at(site), input, weight, bias ? load(site + ".bias") : Value(),
+                              site);
+}
+
+Value ModelBuilder::attention(Value query, Value key, Value value, func::FuncOp layer,
+                              int64_t index, const std::string &name) {
+  double scale = 1.0 / std::sqrt(static_cast<double>(config.headDim));
+  return lm::AttentionOp::create(*this, at(name), query, key, value,
+                                 /*cache=*/layer.getArgument(2), /*position=*/layer.getArgument(1),
+                                 index, config.numHeads, config.numKVHeads, config.headDim,
+                                 llvm::APFloat(scale));
+}
+
+Value ModelBuilder::add(Value a, Value b, const std::string &name) {
+  return lm::AddOp::create(*this, at(name), a, b);
+}

@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""Write a tiny random checkpoint for tests, with nothing but the standard library.
+
+    make_checkpoint.py OUT --arch llama                     a Hugging Face folder
+    make_checkpoint.py OUT.gguf --arch gpt2 --format gguf   the same weights as a GGUF file
+    make_checkpoint.py OUT --arch llama --defect NAME       a folder with one thing wrong (see DEFECTS)
+
+Equal --arch, --seed and --dtype mean equal weights, whatever the format.
+"""
+
+import argparse
+import json
+import random
+import struct
+from pathlib import Path
+
+LLAMA = {
+    "model_type": "llama", "vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "max_position_embeddings": 32,
+    "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": True,
+    "bos_token_id": 1, "eos_token_id": [2, 3],
+}
+GPT2 = {
+    "model_type": "gpt2", "vocab_size": 40, "n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 32,
+    "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new", "bos_token_id": 1, "eos_token_id": 2,
+}
+DEFECTS = {
+    "missing-tensor": "one weight is not in the file",
+    "extra-tensor": "a bias that the configuration does not speak of",
+    "wrong-shape": "a weight has its dimensions exchanged",
+    "integer-dtype": "a weight is stored as I32",
+    "nan": "a weight is not a number",
+    "unknown-architecture": "model_type is bert",
+    "rope-scaling": "rope_scaling is yarn",
+    "quantized": "config.json has a quantization_config",
+    "missing-shard": "the index names a file that is not there",
+    "escaping-shard": "the index names a file outside the folder",
+    "truncated": "the weight file ends early",
+}
+GGUF_NAMES = {
+    "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output", "wte": "token_embd",
+    "wpe": "position_embd", "ln_f": "output_norm", "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down", "ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output",
+    "ln_2": "ffn_norm", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
+}
+CONV1D = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
+
+
+def shapes(config):
+    """Name to shape as N x K, in the order of execution."""
+    result = {}
+    if config["model_type"] == "gpt2":
+        d = config["n_embd"]
+        inner = config.get("n_inner") or 4 * d
+        result["wte.weight"], result["wpe.weight"] = (config["vocab_size"], d), (config["n_positions"], d)
+        for layer in range(config["n_layer"]):
+            for part, rows, columns in (("ln_1", d, 0), ("attn.c_attn", 3 * d, d), ("attn.c_proj", d, d),
+                                        ("ln_2", d, 0), ("mlp.c_fc", inner, d), ("mlp.c_proj", d, inner)):
+                result[f"h.{layer}.{part}.weight"] = (rows, columns) if columns else (rows,)
+                result[f"h.{layer}.{part}.bias"] = (rows,)
+        result["ln_f.weight"] = result["ln_f.bias"] = (d,)
+    else:
+        d, inner = config["hidden_size"], config["intermediate_size"]
+        q, kv = (config[key] * config["head_dim"] for key in ("num_attention_heads", "num_key_value_heads"))
+        result["model.embed_tokens.weight"] = (config["vocab_size"], d)
+        for layer in range(config["num_hidden_layers"]):
+            for part, shape in (("input_layernorm", (d,)), ("self_attn.q_proj", (q, d)), ("self_attn.k_proj", (kv, d)),
+                                ("self_attn.v_proj", (kv, d)), ("self_attn.o_proj", (d, q)),
+                                ("post_attention_layernorm", (d,)), ("mlp.gate_proj", (inner, d)),
+                                ("mlp.up_proj", (inner, d)), ("mlp.down_proj", (d, inner))):
+                result[f"model.layers.{layer}.{part}.weight"] = shape
+                if config.get("attention_bias") and "self_attn" in part:
+                    result[f"model.layers.{layer}.{part}.bias"] = shape[:1]
+        result["model.norm.weight"] = (d,)
+    if not config.get("tie_word_embeddings", config["model_type"] == "gpt2"):
+        result["lm_head.weight"] = (config["vocab_size"], d)
+    return result
+
+
+def size(shape):
+    return shape[0] * (shape[1] if len(shape) > 1 else 1)
+
+
+def random_weights(config, seed):
+    """Name to (shape, values). The values are multiples of 1/64 below 2, so that every float type holds them."""
+    rng = random.Random(seed)
+    return {name: (shape, [rng.randrange(-127, 128) / 64 for _ in range(size(shape))])
+            for name, shape in shapes(config).items()}
+
+
+def encode(values, dtype):
+    if dtype == "BF16":
+        return b"".join(struct.pack("<f", v)[2:] for v in values)
+    return struct.pack(f"<{len(values)}{ {'F32': 'f', 'F16': 'e', 'I32': 'i'}[dtype] }", *map(int, values) if dtype == "I32" else values)
+
+
+def transpose(shape, values):
+    rows, columns = shape
+    return (columns, rows), [values[r * columns + c] for c in range(columns) for r in range(rows)]
+
+
+def permute(heads, shape, values):
+    """llama.cpp's row order of q_proj and k_proj: the dimensions i and i + D/2 of a head side by side."""
+    rows, width = shape[0], size(shape) // shape[0]
+    head = rows // heads
+    order = [h * head + half * (head // 2) + i for h in range(heads) for i in range(head // 2) for half in range(2)]
+    return shape, [v for row in order for v in values[row * width:(row + 1) * width]]
+
+
+def write_safetensors(path, tensors):
+    """`tensors`: name to (dtype, shape, bytes)."""
+    header, offset = {"__metadata__": {"format": "pt"}}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [offset, offset + len(data)]}
+        offset += len(data)
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(data for _, _, data in tensors.values()))
+
+
+def write_folder(out, config, weights, dtype, shards, defect):
+    tensors = {}
+    for name, (shape, values) in weights.items():
+        if name.endswith(CONV1D):
+            shape, values = transpose(shape, values)
+        tensors[name] = (dtype, shape, encode(values, dtype))
+    victim = "h.1.mlp.c_fc.weight" if config["model_type"] == "gpt2" else "model.layers.1.mlp.up_proj.weight"
+    shape = tensors[victim][1]
+    if defect == "missing-tensor":
+        del tensors[victim]
+    elif defect == "extra-tensor":
+        tensors[victim.replace(".weight", ".unknown_bias")] = (dtype, (4,), encode([0.0] * 4, dtype))
+    elif defect == "wrong-shape":
+        tensors[victim] = (dtype, shape[::-1], tensors[victim][2])
+    elif defect == "integer-dtype":
+        tensors[victim] = ("I32", shape, encode([0.0] * size(shape), "I32"))
+    elif defect == "nan":
+        tensors[victim] = (dtype, shape, encode([0.0] * 5 + [float("nan")] + [0.0] * (size(shape) - 6), dtype))
+    elif defect == "unknown-architecture":
+        config = config | {"model_type": "bert"}
+    elif defect == "rope-scaling":
+        config = config | {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}
+    elif defect == "quantized":
+        config = config | {"quantization_config": {"quant_method": "gptq", "bits": 4}}
+
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    if shards == 1:
+        write_safetensors(out / "model.safetensors", tensors)
+        if defect == "truncated":
+            data = (out / "model.safetensors").read_bytes()
+            (out / "model.safetensors").write_bytes(data[:-10])
+        return
+    files = [f"model-{i + 1:05}-of-{shards:05}.safetensors" for i in range(shards)]
+    names = list(tensors)
+    for i, file in enumerate(files):
+        write_safetensors(out / file, {name: tensors[name] for name in names[i::shards]})
+    index = {name: files[i % shards] for i, name in enumerate(names)}
+    if defect == "missing-shard":
+        (out / files[-1]).unlink()
+    elif defect == "escaping-shard":
+        index[victim] = "../" + files[0]
+    (out / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}, indent=2))
+
+
+def gguf_name(name):
+    module, _, kind = name.rpartition(".")
+    if module in GGUF_NAMES:
+        return f"{GGUF_NAMES[module]}.{kind}"
+    layer, part = module.removeprefix("model.layers.").removeprefix("h.").split(".", 1)
+    return f"blk.{layer}.{GGUF_NAMES[part]}.{kind}"
+
+
+def write_gguf(out, config, weights, dtype):
+    def string(text):
+        return struct.pack("<Q", len(text)) + text.encode()
+
+    def value(v):
+        if isinstance(v, str):
+            return struct.pack("<I", 8) + string(v)
+        return struct.pack("<If", 6, v) if isinstance(v, float) else struct.pack("<II", 4, v)
+
+    arch = config["model_type"]
+    if arch == "gpt2":
+        pairs = {"context_length": config["n_positions"], "embedding_length": config["n_embd"],
+                 "feed_forward_length": 4 * config["n_embd"], "block_count": config["n_layer"],
+                 "attention.head_count": config["n_head"], "attention.layer_norm_epsilon": config["layer_norm_epsilon"]}
+        eos = [config["eos_token_id"]]
+    else:
+        pairs = {"context_length": config["max_position_embeddings"], "embedding_length": config["hidden_size"],
+                 "feed_forward_length": config["intermediate_size"], "block_count": config["num_hidden_layers"],
+                 "attention.head_count": config["num_attention_heads"],
+                 "attention.head_count_kv": config["num_key_value_heads"], "rope.freq_base": config["rope_theta"],
+                 "attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
+                 "rope.dimension_count": config["head_dim"]}
+        eos = config["eos_token_id"]
+    pairs = {"general.architecture": arch} | {f"{arch}.{key}": v for key, v in pairs.items()}
+    pairs["tokenizer.ggml.bos_token_id"] = config["bos_token_id"]
+    for key, token in zip(("eos", "eot"), eos):
+        pairs[f"tokenizer.ggml.{key}_token_id"] = token
+
+    header = b"".join(string(key) + value(v) for key, v in pairs.items())
+    data = b""
+    for name, (shape, values) in weights.items():
+        if ".q_proj." in name:
+            shape, values = permute(config["num_attention_heads"], shape, values)
+        elif ".k_proj." in name:
+            shape, values = permute(config["num_key_value_heads"], shape, values)
+        stored = dtype if len(shape) > 1 else "F32"
+        header += string(gguf_name(name)) + struct.pack("<I", len(shape))
+        header += b"".join(struct.pack("<Q", n) for n in reversed(shape))
+        header += struct.pack("<IQ", {"F32": 0, "F16": 1, "BF16": 30}[stored], len(data))
+        data += encode(values, stored)
+        data += b"\0" * (-len(data) % 32)
+    header = b"GGUF" + struct.pack("<IQQ", 3, len(weights), len(pairs)) + header
+    out.write_bytes(header + b"\0" * (-len(header) % 32) + data)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--arch", choices=("llama", "gpt2"), required=True)
+    parser.add_argument("--format", choices=("hf", "gguf"), default="hf")
+    parser.add_argument("--dtype", choices=("F32", "F16", "BF16"), default="F32")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--shards", type=int, default=1)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=JSON", help="override a field of config.json")
+    parser.add_argument("--defect", choices=DEFECTS)
+    args = parser.parse_args()
+
+    config = dict(LLAMA if args.arch == "llama" else GPT2)
+    for assignment in args.set:
+        key, _, text = assignment.partition("=")
+        config[key] = json.loads(text)
+    weights = random_weights(config, args.seed)
+    if args.format == "gguf":
+        write_gguf(args.out, config, weights, args.dtype)
+    else:
+        write_folder(args.out, config, weights, args.dtype, args.shards, args.defect)
+
+
+if __name__ == "__main__":
+    main()
