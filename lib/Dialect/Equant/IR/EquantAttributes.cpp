@@ -12,6 +12,7 @@
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
+using namespace easyquant;
 using namespace easyquant::equant;
 
 #include "easyquant/Dialect/Equant/IR/EquantEnums.cpp.inc"
