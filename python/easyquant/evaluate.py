@@ -13,11 +13,12 @@ import typer
 
 from easyquant import console
 from easyquant.artifact import Artifact, is_artifact, load_model, open_session, runtime
+from easyquant.choices import answer_questions, read_questions
 from easyquant.compile import CompileOptions, compile_model
 from easyquant.errors import UserError
 from easyquant.files import check_writable, sha256, write_json
 from easyquant.metrics import Scores, compare, token_losses
-from easyquant.protocol import Corpus, check_context, evaluation_stamp
+from easyquant.protocol import Corpus, check_context, evaluation_stamp, machine_stamp, source_stamp
 from easyquant.tokenizer import load_tokenizer
 
 # Rows of logits at a time: 50 MB of fp32 for a vocabulary of 49,152.
@@ -141,21 +142,58 @@ def evaluate(
     return scores.figures() | {"protocol": stamp}
 
 
+def evaluate_choices(artifact: Artifact, file: Path, context: int | None = None, split: str = "whole file", threads: int = 0) -> dict:
+    """Accuracy on multiple-choice questions, with the protocol's stamp."""
+    context = artifact.max_context if context is None else check_context(artifact, context)
+    questions = read_questions(file)
+    tokenizer = load_tokenizer(artifact.path)
+    subject = Evaluated.open(artifact, context, threads)
+    bos = artifact.model.get("bos_token_id")
+
+    def encode(text: str) -> list[int]:
+        return tokenizer.encode(text, add_special_tokens=False)
+
+    with console.progress() as bar:
+        task = bar.add_task("answering", total=len(questions))
+        try:
+            tally = answer_questions(subject.session, subject.logits, encode, questions, bos, context, lambda: bar.advance(task))
+        except runtime().Error as error:
+            raise UserError(str(error)) from None
+    stamp = machine_stamp(artifact, subject.model.isa, threads) | source_stamp(artifact) | {
+        "corpus": file.name,
+        "corpus_sha256": sha256(file),
+        "split": split,
+        "bos": "only where a question has no context",
+        "context": context,
+        "scoring": "log-likelihood of each choice after the context; normalized: per byte of the choice",
+        "intervals": "95 %, Wilson",
+    }  # fmt: skip
+    return tally.figures() | {"protocol": stamp}
+
+
 def with_error(value: float, error: float | None, digits: int = 4) -> str:
     return f"{value:.{digits}f}" if error is None else f"{value:.{digits}f} ± {error:.{digits}f}"
 
 
+def share(value: float, interval: list[float]) -> str:
+    return f"{value:.2%} (95 %: {interval[0]:.2%} to {interval[1]:.2%})"
+
+
 def print_result(result: dict) -> None:
     table = console.pairs()
-    table.add_row("perplexity", with_error(result["perplexity"], result["perplexity_stderr"]))
+    if "accuracy" in result:
+        table.add_row("accuracy", share(result["accuracy"], result["accuracy_interval95"]))
+        table.add_row("accuracy, per byte", share(result["accuracy_normalized"], result["accuracy_normalized_interval95"]))
+        table.add_row("questions", f"{result['questions']:,}")
+    else:
+        table.add_row("perplexity", with_error(result["perplexity"], result["perplexity_stderr"]))
     table.add_row("tokens scored", f"{result['tokens_scored']:,}")
     if "kl_mean" in result:
         table.add_row("reference perplexity", f"{result['reference_perplexity']:.4f}")
         table.add_row("loss increase", with_error(result["loss_increase"], result["loss_increase_stderr"], 5) + " nats a token")
         table.add_row("KL divergence, mean", f"{result['kl_mean']:.5f} nats")
         table.add_row("KL divergence, 99th percentile", f"{result['kl_p99']:.5f} nats")
-        low, high = result["top1_agreement_interval95"]
-        table.add_row("top-1 agreement", f"{result['top1_agreement']:.2%} (95 %: {low:.2%} to {high:.2%})")
+        table.add_row("top-1 agreement", share(result["top1_agreement"], result["top1_agreement_interval95"]))
         table.add_row("largest logit difference", f"{result['max_logit_difference']:.3f}")
     console.out.print(table)
     console.out.print()
@@ -170,7 +208,8 @@ def print_result(result: dict) -> None:
 @console.command
 def eval_command(
     artifact_path: Annotated[Path, typer.Argument(metavar="OUT", help="An artifact folder.")],
-    text: Annotated[Path, typer.Option(metavar="FILE", help="The text to be scored, UTF-8.")],
+    text: Annotated[Path | None, typer.Option(metavar="FILE", help="The text to be scored, UTF-8.")] = None,
+    choices: Annotated[Path | None, typer.Option(metavar="FILE.jsonl", help="Multiple-choice questions instead: context, choices, answer a line.")] = None,
     context: Annotated[int | None, typer.Option(metavar="N", help="Tokens a window. (default: 1024 for GPT-2, else 2048, or what the model supports)")] = None,
     max_windows: Annotated[int | None, typer.Option(min=1, metavar="N", help="Score only the first N windows.")] = None,
     reference: Annotated[Path | None, typer.Option(metavar="MODEL_OR_ARTIFACT", help="Compare with an artifact, or with the float form of a model.")] = None,
@@ -186,11 +225,19 @@ def eval_command(
     artifact = Artifact.open(artifact_path)
     check_writable(json_file)
     check_context(artifact, context)
-    if not text.is_file():
-        raise UserError(f"--text {text}: there is no such file; expected a text in UTF-8")
+    if (text is None) == (choices is None):
+        raise UserError("give either --text FILE or --choices FILE.jsonl")
+    if choices is not None and reference is not None:
+        raise UserError("--reference: goes with --text; evaluate the reference itself with --choices")
+    for option, file in (("--text", text), ("--choices", choices)):
+        if file is not None and not file.is_file():
+            raise UserError(f"{option} {file}: there is no such file; expected a text in UTF-8")
     with contextlib.ExitStack() as stack:
         other, name = stack.enter_context(reference_artifact(reference)) if reference else (None, None)
-        result = evaluate(artifact, text, context, max_windows, other, name, bos, split, threads)
+        if choices is not None:
+            result = evaluate_choices(artifact, choices, context, split, threads)
+        else:
+            result = evaluate(artifact, text, context, max_windows, other, name, bos, split, threads)
     if json_file:
         write_json(json_file, result)
     print_result(result)

@@ -116,20 +116,25 @@ def machine_stamp(artifact: Artifact, isa: str, threads: int) -> dict:
     }
 
 
-def evaluation_stamp(
-    artifact: Artifact, isa: str, threads: int, corpus: Corpus, context: int, window_count: int, reference: str | None
-) -> dict:
-    """Everything that 60-evaluation asks to stand beside a number."""
+def source_stamp(artifact: Artifact) -> dict:
     source = artifact.manifest["source"]
-    return machine_stamp(artifact, isa, threads) | {
+    return {
         "model": source.get("name"),
         "model_kind": source.get("kind"),
         "model_xxh3_128": source.get("xxh3_128"),
+        "tokenizer": "tokenizer.json of the artifact",
+        "tokenizer_sha256": sha256(artifact.path / "tokenizer.json"),
+    }
+
+
+def evaluation_stamp(
+    artifact: Artifact, isa: str, threads: int, corpus: Corpus, context: int, window_count: int, reference: str | None
+) -> dict:
+    """Everything that has to stand beside a number."""
+    return machine_stamp(artifact, isa, threads) | source_stamp(artifact) | {
         "corpus": corpus.path.name,
         "corpus_sha256": corpus.sha256,
         "split": corpus.split,
-        "tokenizer": "tokenizer.json of the artifact",
-        "tokenizer_sha256": sha256(artifact.path / "tokenizer.json"),
         "bos": "once, before the text" if corpus.bos else "none",
         "tokens_in_text": len(corpus.tokens),
         "context": context,
@@ -139,4 +144,4 @@ def evaluation_stamp(
         "tail": "dropped",
         "reference": reference,
         "perplexity_stderr": "exp(loss) * s / sqrt(n) over the n window losses (delta method, n - 1 variance)",
-    }
+    }  # fmt: skip

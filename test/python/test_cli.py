@@ -126,6 +126,12 @@ def test_eval_of_a_missing_text(tmp_path):
     expect_error(easyquant("eval", tmp_path, "--text", tmp_path / "text"), "text", "no such file")
 
 
+def test_eval_needs_one_thing_to_score(tmp_path):
+    write_manifest(tmp_path)
+    expect_error(easyquant("eval", tmp_path), "either --text FILE or --choices FILE.jsonl")
+    expect_error(easyquant("eval", tmp_path, "--choices", tmp_path / "none"), "no such file")
+
+
 def test_eval_of_an_impossible_context(tmp_path):
     write_manifest(tmp_path)
     (tmp_path / "text").write_text("x")
