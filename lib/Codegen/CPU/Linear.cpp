@@ -1,0 +1,276 @@
+//===- Linear.cpp - Linear kernels: plan and driver -----------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Linear.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+
+namespace easyquant::cpu {
+
+//===- Names and plans ----------------------------------------------------===//
+
+static StringRef formatName(WeightFormat format) {
+  switch (format) {
+  case WeightFormat::F32:
+    return "f32";
+  case WeightFormat::I8:
+    return "i8";
+  case WeightFormat::I4:
+    return "i4";
+  }
+  llvm_unreachable("unknown weight format");
+}
+
+std::string symbolName(const LinearSpec &spec) {
+  std::string name = llvm::formatv("linear_{0}x{1}_{2}", spec.n, spec.k, formatName(spec.weights));
+  if (spec.groupSize)
+    name += "_g" + llvm::utostr(spec.groupSize);
+  if (spec.quantizedInput)
+    name += "_q8";
+  if (spec.bias)
+    name += "_bias";
+  if (spec.accumulate)
+    name += "_acc";
+  return name;
+}
+
+namespace {
+/// Register tiles and the row count from which unpacking pays, measured with
+/// easyquant-kernel-bench.
+struct TileShape {
+  Isa isa;
+  Dot dot;
+  int64_t rows, columns, gemvRows;
+};
+} // namespace
+
+static constexpr TileShape tileShapes[] = {
+    // 12 accumulators of 8 lanes, 2 vectors of weights, 1 broadcast, 1 product: all 16 registers.
+    {Isa::AVX2, Dot::Float, 6, 16, 3},       {Isa::AVX2, Dot::Widened, 6, 8, 3},
+    {Isa::AVX2, Dot::Saturated, 6, 16, 3},   {Isa::AVX512VNNI, Dot::Float, 8, 32, 3},
+    {Isa::AVX512VNNI, Dot::Vnni, 12, 32, 1},
+};
+/// With groups, the sums of the groups share the 32 registers with the accumulators.
+static constexpr int64_t kGroupedVnniRows = 6;
+
+/// Unpacked weights and the rows of a tile should stay in the second-level cache, and the weights
+/// that one tile of a slab reads in the first-level cache.
+static constexpr int64_t kChunkBytes = 192 * 1024;
+static constexpr int64_t kSlabTileBytes = 20 * 1024;
+static constexpr int64_t kMaxChunkPanels = 8;
+
+LinearPlan::LinearPlan(const LinearSpec &spec, const Target &target) {
+  bool vnni = target.isa == Isa::AVX512VNNI, nibbles = spec.weights == WeightFormat::I4;
+  dot = !spec.quantizedInput ? Dot::Float
+        : vnni               ? Dot::Vnni
+        : nibbles            ? Dot::Saturated
+                             : Dot::Widened;
+  const TileShape *shape = llvm::find_if(
+      tileShapes, [&](const TileShape &s) { return s.isa == target.isa && s.dot == dot; });
+  tileRows = shape->rows;
+  tileColumns = shape->columns;
+  gemvRows = shape->gemvRows;
+  if (dot == Dot::Vnni && groupCount(spec.k, spec.groupSize) > 1)
+    tileRows = kGroupedVnniRows;
+  prefetchBytes = 0;
+
+  int64_t padded = paddedColumns(spec.k);
+  slabColumns = padded;
+  chunkPanels = 1;
+  activationBytes = 0;
+  switch (dot) {
+  case Dot::Float: {
+    int64_t slabs = llvm::divideCeil(padded * tileColumns * 4, kSlabTileBytes);
+    slabColumns = paddedColumns(llvm::divideCeil(spec.k, slabs));
+    panelBytes = slabColumns * kPanelRows * 4;
+    break;
+  }
+  case Dot::Widened:
+    panelBytes = padded * kPanelRows * 2;
+    activationBytes = llvm::alignTo(tileRows * padded * 2, 64);
+    // Widening the codes is shared by the panels of a chunk.
+    chunkPanels = std::clamp<int64_t>(kChunkBytes / panelBytes, 1, kMaxChunkPanels);
+    chunkPanels = std::min(chunkPanels, panelCount(spec.n));
+    break;
+  case Dot::Saturated:
+    panelBytes = padded * kPanelRows;
+    break;
+  case Dot::Vnni:
+    panelBytes = nibbles ? padded * kPanelRows : 0;
+    break;
+  }
+}
+
+int64_t LinearPlan::scratchBytes() const {
+  return llvm::alignTo(chunkPanels * panelBytes + activationBytes, 64);
+}
+
+int64_t scratchBytes(const LinearSpec &spec, const Target &target) {
+  return LinearPlan(spec, target).scratchBytes();
+}
+
+int64_t LinearKernel::groupSteps() const {
+  return (spec.groupSize ? spec.groupSize : paddedColumns(spec.k)) / 4;
+}
+int64_t LinearKernel::fullGroups() const { return paddedColumns(spec.k) / 4 / groupSteps(); }
+int64_t LinearKernel::lastSteps() const { return paddedColumns(spec.k) / 4 % groupSteps(); }
+
+//===- Arguments ----------------------------------------------------------===//
+
+static SmallVector<Type> argumentTypes(KernelBuilder &b, const LinearSpec &spec) {
+  constexpr int64_t dynamic = ShapedType::kDynamic;
+  int64_t padded = paddedColumns(spec.k), panels = panelCount(spec.n);
+  int64_t groups = groupCount(spec.k, spec.groupSize);
+  SmallVector<Type> types;
+  if (spec.quantizedInput) {
+    types.push_back(b.memref({dynamic, padded}, b.i8()));
+    types.push_back(b.memref({dynamic}, b.f32()));
+    types.push_back(b.memref({dynamic, groups}, b.i32()));
+  } else {
+    types.push_back(b.rows(spec.k));
+  }
+  if (spec.weights == WeightFormat::F32) {
+    types.push_back(b.memref({spec.n, spec.k}, b.f32()));
+  } else {
+    int64_t blocks = padded / (spec.weights == WeightFormat::I8 ? 4 : 8);
+    types.push_back(b.memref({panels, blocks, kPanelRows, 4}, b.i8()));
+    types.push_back(b.memref({panels, groups, kPanelRows}, b.f32()));
+  }
+  if (spec.bias)
+    types.push_back(b.memref({spec.n}, b.f32()));
+  types.push_back(b.rows(spec.n));
+  types.push_back(b.memref({dynamic}, b.i8())); // scratch
+  return types;
+}
+
+/// Names the arguments and lays out this thread's part of the scratch.
+static void bindArguments(LinearKernel &k, ValueRange args) {
+  KernelBuilder &b = k.b;
+  size_t at = 0;
+  k.x = args[at++];
+  if (k.spec.quantizedInput) {
+    k.xScales = args[at++];
+    k.xSums = args[at++];
+  }
+  k.weights = args[at++];
+  if (k.spec.weights != WeightFormat::F32) {
+    k.weights = b.collapse(k.weights, 1);
+    k.wScales = args[at++];
+  }
+  if (k.spec.bias)
+    k.bias = args[at++];
+  k.y = args[at++];
+  Value scratch = args[at++];
+  Value base = b.mul(k.thread, k.plan.scratchBytes());
+  const LinearPlan &plan = k.plan;
+  int64_t tiles = plan.tilesPerPanel(), steps = paddedColumns(k.spec.k) / 4;
+  switch (plan.dot) {
+  case Dot::Float:
+    k.unpacked =
+        b.view(scratch, base, b.memref({1, tiles, plan.slabColumns, plan.tileColumns}, b.f32()));
+    break;
+  case Dot::Widened:
+    k.unpacked = b.view(scratch, base,
+                        b.memref({plan.chunkPanels, tiles, steps, plan.tileColumns * 4}, b.i16()));
+    k.widened = b.view(scratch, b.add(base, plan.chunkPanels * plan.panelBytes),
+                       b.memref({plan.tileRows, steps}, b.i64()));
+    break;
+  case Dot::Saturated:
+  case Dot::Vnni:
+    if (plan.panelBytes)
+      k.unpacked = b.view(scratch, base, b.memref({1, tiles, steps, plan.tileColumns * 4}, b.i8()));
+    break;
+  }
+}
+
+//===- Driver -------------------------------------------------------------===//
+
+/// All rows of x in register tiles; the last tile has what is left over.
+static void forRowTiles(LinearKernel &k, Value count,
+                        llvm::function_ref<void(int64_t rows, Value firstRow)> body) {
+  KernelBuilder &b = k.b;
+  b.forLoop(0, count, k.plan.tileRows, [&](Value firstRow) {
+    Value rows = b.min(b.sub(count, firstRow), k.plan.tileRows);
+    b.switchOn(rows, 1, k.plan.tileRows, [&](int64_t tile) { body(tile, firstRow); });
+  });
+}
+
+/// The tiles of a panel that hold columns < N.
+static Value tilesOf(LinearKernel &k, Value panel) {
+  KernelBuilder &b = k.b;
+  int64_t columns = k.plan.tileColumns, tiles = k.plan.tilesPerPanel();
+  int64_t used = llvm::divideCeil(k.spec.n, columns);
+  return used % tiles ? b.min(b.sub(used, b.mul(panel, tiles)), tiles) : b.index(tiles);
+}
+
+static void emitIntegerGemm(LinearKernel &k, Value count, Value begin, Value end) {
+  KernelBuilder &b = k.b;
+  b.forLoop(begin, end, k.plan.chunkPanels, [&](Value chunk) {
+    Value panels = b.min(b.sub(end, chunk), k.plan.chunkPanels);
+    if (k.plan.panelBytes)
+      b.forLoop(0, panels, 1, [&](Value slot) {
+        emitUnpack(k, b.add(chunk, slot), slot, b.index(0), b.index(k.plan.slabColumns));
+      });
+    forRowTiles(k, count, [&](int64_t rows, Value firstRow) {
+      if (k.plan.activationBytes)
+        emitWiden(k, rows, firstRow);
+      b.forLoop(0, panels, 1, [&](Value slot) {
+        Value panel = b.add(chunk, slot);
+        b.forLoop(0, tilesOf(k, panel), 1,
+                  [&](Value tile) { emitIntegerTile(k, rows, firstRow, panel, slot, tile); });
+      });
+    });
+  });
+}
+
+static void emitFloatGemm(LinearKernel &k, Value count, Value begin, Value end) {
+  KernelBuilder &b = k.b;
+  b.forLoop(begin, end, 1, [&](Value panel) {
+    b.forLoop(0, k.spec.k, k.plan.slabColumns, [&](Value slab) {
+      Value columns = b.min(b.sub(k.spec.k, slab), k.plan.slabColumns);
+      emitUnpack(k, panel, b.index(0), slab, columns);
+      forRowTiles(k, count, [&](int64_t rows, Value firstRow) {
+        b.forLoop(0, tilesOf(k, panel), 1, [&](Value tile) {
+          emitFloatTile(k, rows, firstRow, panel, tile, slab, columns);
+        });
+      });
+    });
+  });
+}
+
+func::FuncOp getOrEmitLinear(ModuleOp module, const LinearSpec &spec, const Target &target) {
+  assert(spec.groupSize % 8 == 0 && (!spec.quantizedInput || spec.weights != WeightFormat::F32));
+  return getOrEmitThreaded(
+      module, symbolName(spec), target, [&](KernelBuilder &b) { return argumentTypes(b, spec); },
+      [&](KernelBuilder &b, ValueRange args, Value thread, Value threads) {
+        LinearKernel k{b, spec, LinearPlan(spec, target)};
+        k.groups = groupCount(spec.k, spec.groupSize);
+        k.thread = thread;
+        bindArguments(k, args);
+        auto [begin, end] = shareOf(b, panelCount(spec.n), thread, threads);
+        Value count = b.size(k.y, 0), first = begin, last = end;
+        b.ifThenElse(
+            b.less(k.plan.gemvRows, count),
+            [&] {
+              if (spec.quantizedInput)
+                emitIntegerGemm(k, count, first, last);
+              else
+                emitFloatGemm(k, count, first, last);
+            },
+            [&] {
+              b.forLoop(first, last, 1, [&](Value panel) {
+                b.forLoop(0, count, 1, [&](Value row) { emitGemv(k, panel, row); });
+              });
+            });
+      });
+}
+
+} // namespace easyquant::cpu

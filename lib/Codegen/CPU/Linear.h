@@ -1,0 +1,118 @@
+//===- Linear.h - What the parts of the linear generator share --*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A linear kernel gives every thread a contiguous range of weight panels. With few rows of x each
+// panel is streamed from memory once and met by every row (LinearGemv.cpp). With more rows it is
+// unpacked once into scratch (LinearUnpack.cpp), in the order in which the register tiles of
+// LinearTile.cpp read it. Linear.cpp drives both.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CODEGEN_CPU_LINEAR_H
+#define EASYQUANT_LIB_CODEGEN_CPU_LINEAR_H
+
+#include "KernelBuilder.h"
+
+namespace easyquant::cpu {
+
+/// How the product of a panel is computed.
+enum class Dot {
+  Float,     ///< weights unpacked to f32, FMA
+  Widened,   ///< AVX2, int8: weights and codes widened to i16, vpmaddwd
+  Saturated, ///< AVX2, int4: weights as u8 0..15, vpmaddubsw, up to kSaturationSteps in 16 bits
+  Vnni,      ///< AVX-512: weights as u8, vpdpbusd
+};
+
+/// A step is 4 columns of x. |u8 * s8 + u8 * s8| <= 2 * 15 * 127 = 3810 a step, and 8 * 3810 <
+/// 2^15.
+constexpr int64_t kSaturationSteps = 8;
+
+/// Blocking of one spec on one target.
+struct LinearPlan {
+  LinearPlan(const LinearSpec &spec, const Target &target);
+
+  Dot dot;
+  int64_t tileRows;      ///< rows of x in a register tile
+  int64_t tileColumns;   ///< output columns in a register tile; divides kPanelRows
+  int64_t gemvRows;      ///< up to this many rows of x panels are streamed instead of unpacked
+  int64_t slabColumns;   ///< columns of x (K) that are unpacked at a time; Kp but for Float
+  int64_t chunkPanels;   ///< panels that are unpacked at a time
+  int64_t prefetchBytes; ///< how far ahead of its reads a streamed panel is fetched
+
+  int64_t panelBytes;      ///< of one unpacked panel (0: tiles read the packed panel)
+  int64_t activationBytes; ///< of the widened codes of a tile's rows
+  int64_t scratchBytes() const;
+
+  int64_t tilesPerPanel() const { return kPanelRows / tileColumns; }
+};
+
+/// The kernel under construction: its arguments and what is known about them.
+struct LinearKernel {
+  KernelBuilder &b;
+  const LinearSpec &spec;
+  const LinearPlan plan;
+  int64_t groups = 1;
+
+  mlir::Value x = {};       ///< rows<K>, or codes
+  mlir::Value xScales = {}; ///< quantized input only, as is the next
+  mlir::Value xSums = {};
+  mlir::Value weights = {}; ///< packed: NP x bytes of a panel; F32: N x K
+  mlir::Value wScales = {}; ///< NP x G x 32; null for F32
+  mlir::Value bias = {};    ///< or null
+  mlir::Value y = {};
+  mlir::Value thread = {};
+
+  /// Bytes, unpacked: chunkPanels x tilesPerPanel x steps (or columns) x tileColumns x ...
+  mlir::Value unpacked = {};
+  /// Widened codes of a tile's rows: tileRows x Kp/4 x i64, four i16 each.
+  mlir::Value widened = {};
+
+  int64_t offset() const {
+    return spec.weights == WeightFormat::I8 ? 128 : spec.weights == WeightFormat::I4 ? 8 : 0;
+  }
+  /// Four-column steps of a full group, and of the last one if it is short (else 0).
+  int64_t groupSteps() const;
+  int64_t fullGroups() const;
+  int64_t lastSteps() const;
+};
+
+/// sums over groups: `body(group, firstStep, steps)` yields one group's exact i32 accumulators, a
+/// vector per (row, vector of columns) in row-major order; the result is
+/// sum_g sw[n, g] * (acc - offset * sums[m, g]) in f32. `firstColumn` counts inside the panel.
+llvm::SmallVector<mlir::Value> emitGroupSums(
+    LinearKernel &k, int64_t rows, mlir::Value firstRow, mlir::Value panel, Index firstColumn,
+    int64_t vectors, int64_t correctedOffset,
+    llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value firstStep, int64_t steps)> body);
+
+/// Writes a tile of y: values are rows x vectors of f32, row-major. Applies the row scale of
+/// quantized input, then the bias, then what accumulates. Where the condition `later` is given and
+/// holds, an earlier slab has done that: then the values are added to y. Columns >= N are left
+/// alone.
+void emitStore(LinearKernel &k, int64_t rows, mlir::Value firstRow, mlir::Value firstColumn,
+               llvm::ArrayRef<mlir::Value> values, mlir::Value later = {});
+
+/// Unpacks `panel` into slot `slot` of the scratch; columns [slab, slab + count) of x for Float.
+void emitUnpack(LinearKernel &k, mlir::Value panel, mlir::Value slot, mlir::Value slab,
+                mlir::Value count);
+/// Widens the codes of `rows` rows from `firstRow` on.
+void emitWiden(LinearKernel &k, int64_t rows, mlir::Value firstRow);
+
+/// One register tile: `tile` of `panel`, which lies unpacked in `slot`.
+void emitIntegerTile(LinearKernel &k, int64_t rows, mlir::Value firstRow, mlir::Value panel,
+                     mlir::Value slot, mlir::Value tile);
+void emitFloatTile(LinearKernel &k, int64_t rows, mlir::Value firstRow, mlir::Value panel,
+                   mlir::Value tile, mlir::Value slab, mlir::Value count);
+
+/// y[row, columns of panel], straight from the packed panel.
+void emitGemv(LinearKernel &k, mlir::Value panel, mlir::Value row);
+
+/// The four codes of a step, in every 32-bit lane of a vector of `bytes` bytes.
+mlir::Value broadcastCodes(LinearKernel &k, Index row, Index column, int64_t bytes);
+
+} // namespace easyquant::cpu
+
+#endif // EASYQUANT_LIB_CODEGEN_CPU_LINEAR_H

@@ -1,0 +1,263 @@
+//===- LinearGemv.cpp - One row of x against a streamed panel -------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// One row of x is bound by the bytes of the weights: a packed panel is one contiguous stream, read
+// in order and unpacked in registers. The sums of all 32 columns stay in registers.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Linear.h"
+
+using namespace mlir;
+
+namespace easyquant::cpu {
+
+using Values = SmallVector<Value>;
+
+namespace {
+struct Gemv {
+  LinearKernel &k;
+  Value panel, row;
+  KernelBuilder &b = k.b;
+
+  /// 128 bytes of the panel from `offset` on, as vectors of `width` bytes.
+  Values stream(Value offset, int64_t width) {
+    if (int64_t distance = k.plan.prefetchBytes)
+      for (int64_t line = 0; line < 128; line += 64)
+        b.prefetch(k.weights, {panel, b.add(offset, distance + line)});
+    Values vectors;
+    for (int64_t byte = 0; byte < 128; byte += width)
+      vectors.push_back(b.loadVector(width, k.weights, {panel, b.add(offset, byte)}));
+    return vectors;
+  }
+
+  Value highNibbles(Value bytes) {
+    auto type = cast<VectorType>(bytes.getType());
+    Value words = b.bitcast(bytes, b.vec(type.getNumElements() / 4, b.i32()));
+    return b.andi(b.bitcast(b.shrLogical(words, 4), type), 15);
+  }
+
+  /// int8 on AVX2. vpmaddubsw takes |x| as its unsigned and w * sign(x) as its signed operand: no
+  /// pair exceeds 2 * 127 * 127 < 2^15.
+  Values signedBytes(Value firstStep, int64_t steps) {
+    constexpr int64_t vectors = 4;
+    VectorType bytes = b.vec(32, b.i8()), type = b.vec(8, b.i32());
+    Values zeros(vectors, b.zero(type));
+    Value ones = b.constant(b.vec(16, b.i16()), int64_t(1));
+    return b.forLoop(0, steps, 2, zeros, [&](Value i, ValueRange carried) {
+      Values acc(carried);
+      for (int64_t u = 0; u < 2; ++u) {
+        Value step = b.add(b.add(firstStep, i), u);
+        Value x = broadcastCodes(k, row, b.mul(step, 4), 32);
+        Value negative = b.subi(b.zero(bytes), x);
+        Value magnitude = b.createOrFold<arith::MaxSIOp>(x, negative);
+        for (auto [v, packed] : llvm::enumerate(stream(b.mul(step, 128), 32))) {
+          Value w = b.intrinsic("llvm.x86.avx2.psign.b", bytes, {b.xori(packed, 0x80), x});
+          Value pairs =
+              b.intrinsic("llvm.x86.avx2.pmadd.ub.sw", b.vec(16, b.i16()), {magnitude, w});
+          acc[v] = b.addi(acc[v], b.intrinsic("llvm.x86.avx2.pmadd.wd", type, {pairs, ones}));
+        }
+      }
+      return acc;
+    });
+  }
+
+  /// int4 on AVX2: `blocks` (at most kSaturationSteps / 2) blocks of 8 columns in 16-bit lanes.
+  Values nibbleChunk(Value firstBlock, int64_t blocks, ValueRange sums) {
+    VectorType type16 = b.vec(16, b.i16());
+    Values pairs;
+    for (int64_t i = 0; i < blocks; ++i) {
+      Value block = b.add(firstBlock, i), column = b.mul(block, 8);
+      Value x[2] = {broadcastCodes(k, row, column, 32),
+                    broadcastCodes(k, row, b.add(column, 4), 32)};
+      for (auto [v, packed] : llvm::enumerate(stream(b.mul(block, 128), 32))) {
+        Value low = b.intrinsic("llvm.x86.avx2.pmadd.ub.sw", type16, {b.andi(packed, 15), x[0]});
+        Value high = b.intrinsic("llvm.x86.avx2.pmadd.ub.sw", type16, {highNibbles(packed), x[1]});
+        Value both = b.addi(low, high);
+        if (i == 0)
+          pairs.push_back(both);
+        else
+          pairs[v] = b.addi(pairs[v], both);
+      }
+    }
+    Value ones = b.constant(type16, int64_t(1));
+    Values result;
+    for (auto [v, pair] : llvm::enumerate(pairs)) {
+      Value words = b.intrinsic("llvm.x86.avx2.pmadd.wd", b.vec(8, b.i32()), {pair, ones});
+      result.push_back(sums.empty() ? words : b.addi(sums[v], words));
+    }
+    return result;
+  }
+
+  Values nibbles(Value firstStep, int64_t steps) {
+    constexpr int64_t chunkBlocks = kSaturationSteps / 2;
+    int64_t blocks = steps / 2, whole = blocks / chunkBlocks, rest = blocks % chunkBlocks;
+    Value firstBlock = b.div(firstStep, 2);
+    Values sums;
+    if (whole == 1)
+      sums = nibbleChunk(firstBlock, chunkBlocks, {});
+    else if (whole)
+      sums = b.forLoop(
+          0, whole, 1, Values(4, b.zero(b.vec(8, b.i32()))), [&](Value chunk, ValueRange carried) {
+            return nibbleChunk(b.add(firstBlock, b.mul(chunk, chunkBlocks)), chunkBlocks, carried);
+          });
+    if (rest)
+      sums = nibbleChunk(b.add(firstBlock, whole * chunkBlocks), rest, sums);
+    return sums;
+  }
+
+  /// Both formats with vpdpbusd, 8 columns of x a time. Two accumulators a vector of columns hide
+  /// its latency.
+  Values vnni(Value firstStep, int64_t steps) {
+    constexpr int64_t vectors = 2;
+    Values zeros(2 * vectors, b.zero(b.vec(16, b.i32())));
+    Values sums = b.forLoop(0, steps / 2, 1, zeros, [&](Value i, ValueRange carried) {
+      Value block = b.add(b.div(firstStep, 2), i), column = b.mul(block, 8);
+      Values weights;
+      if (k.spec.weights == WeightFormat::I4) {
+        Values packed = stream(b.mul(block, 128), 64);
+        for (Value bytes : packed)
+          weights.push_back(b.andi(bytes, 15));
+        for (Value bytes : packed)
+          weights.push_back(highNibbles(bytes));
+      } else {
+        weights = stream(b.mul(block, 256), 64);
+        weights.append(stream(b.add(b.mul(block, 256), 128), 64));
+      }
+      Values acc(carried);
+      for (int64_t half = 0; half < 2; ++half) {
+        Value x = broadcastCodes(k, row, b.add(column, 4 * half), 64);
+        for (int64_t v = half * vectors; v < (half + 1) * vectors; ++v)
+          acc[v] = b.dotU8S8(acc[v], weights[v], x);
+      }
+      return acc;
+    });
+    return {b.addi(sums[0], sums[2]), b.addi(sums[1], sums[3])};
+  }
+
+  void quantized() {
+    int64_t offset = k.plan.dot == Dot::Widened ? 0 : k.offset();
+    Values sums = emitGroupSums(k, 1, row, panel, 0, kPanelRows / b.target.lanes(), offset,
+                                [&](Value firstStep, int64_t steps) -> Values {
+                                  if (k.plan.dot == Dot::Widened)
+                                    return signedBytes(firstStep, steps);
+                                  if (k.plan.dot == Dot::Saturated)
+                                    return nibbles(firstStep, steps);
+                                  return vnni(firstStep, steps);
+                                });
+    emitStore(k, 1, row, b.mul(panel, kPanelRows), sums);
+  }
+
+  /// acc += x[column + i] * code for the first `count` columns of a block of 8.
+  void codesBlock(Value column, int64_t count, MutableArrayRef<Value> acc) {
+    int64_t lanes = b.target.lanes(), vectors = kPanelRows / lanes;
+    bool isNibbles = k.spec.weights == WeightFormat::I4;
+    int64_t perWord = isNibbles ? 8 : 4, bits = isNibbles ? 4 : 8;
+    for (int64_t part = 0; part * perWord < count; ++part) {
+      Value offset = isNibbles ? b.mul(column, 16) : b.add(b.mul(column, 32), part * 128);
+      Values words;
+      for (Value bytes : stream(offset, lanes * 4))
+        words.push_back(b.bitcast(b.xori(bytes, isNibbles ? 0x88 : 0x80), b.vec(lanes, b.i32())));
+      for (int64_t i = 0; i < std::min(perWord, count - part * perWord); ++i) {
+        Value x = b.broadcast(b.load(k.x, {row, b.add(column, part * perWord + i)}), lanes);
+        int64_t bit = isNibbles ? i % 4 * 8 + i / 4 * 4 : i * 8;
+        for (int64_t v = 0; v < vectors; ++v) {
+          Value top = bit + bits == 32 ? words[v] : b.shl(words[v], 32 - bits - bit);
+          Value code = b.toFloat(b.shrArithmetic(top, 32 - bits));
+          Value &sum = acc[i % 2 * vectors + v];
+          sum = b.fma(code, x, sum);
+        }
+      }
+    }
+  }
+
+  /// Sums of x * code over a group of `count` columns.
+  Values codesGroup(Value firstColumn, int64_t count) {
+    int64_t lanes = b.target.lanes(), vectors = kPanelRows / lanes;
+    Values acc(2 * vectors, b.zero(b.vec(lanes, b.f32())));
+    if (count >= 8)
+      acc = b.forLoop(0, count / 8 * 8, 8, acc, [&](Value i, ValueRange carried) {
+        Values next(carried);
+        codesBlock(b.add(firstColumn, i), 8, next);
+        return next;
+      });
+    if (count % 8)
+      codesBlock(b.add(firstColumn, count / 8 * 8), count % 8, acc);
+    Values sums;
+    for (int64_t v = 0; v < vectors; ++v)
+      sums.push_back(b.addf(acc[v], acc[vectors + v]));
+    return sums;
+  }
+
+  void codes() {
+    int64_t lanes = b.target.lanes(), vectors = kPanelRows / lanes;
+    int64_t size = k.spec.groupSize ? k.spec.groupSize : k.spec.k;
+    auto group = [&](Value g, int64_t count, ValueRange sums) {
+      Values result;
+      for (auto [v, sum] : llvm::enumerate(codesGroup(b.mul(g, size), count))) {
+        Value scale = b.loadVector(lanes, k.wScales, {panel, g, v * lanes});
+        result.push_back(b.fma(scale, sum, sums[v]));
+      }
+      return result;
+    };
+    Values sums(vectors, b.zero(b.vec(lanes, b.f32())));
+    int64_t full = k.spec.k / size, rest = k.spec.k % size;
+    if (full)
+      sums = b.forLoop(0, full, 1, sums,
+                       [&](Value g, ValueRange carried) { return group(g, size, carried); });
+    if (rest)
+      sums = group(b.index(full), rest, sums);
+    emitStore(k, 1, row, b.mul(panel, kPanelRows), sums);
+  }
+
+  /// 8 rows of float weights a time, one accumulator each.
+  void floats() {
+    int64_t lanes = b.target.lanes(), n = k.spec.n, whole = k.spec.k / lanes * lanes;
+    b.forLoop(0, kPanelRows, 8, [&](Value c) {
+      Value firstColumn = b.add(b.mul(panel, kPanelRows), c);
+      Values rows;
+      for (int64_t r = 0; r < 8; ++r) {
+        Value wRow = b.add(firstColumn, r);
+        rows.push_back(n % kPanelRows ? b.min(wRow, n - 1) : wRow);
+      }
+      Values acc(8, b.zero(b.vec(lanes, b.f32())));
+      if (whole)
+        acc = b.forLoop(0, whole, lanes, acc, [&](Value i, ValueRange carried) {
+          Value x = b.loadVector(lanes, k.x, {row, i});
+          Values next;
+          for (int64_t r = 0; r < 8; ++r)
+            next.push_back(b.fma(b.loadVector(lanes, k.weights, {rows[r], i}), x, carried[r]));
+          return next;
+        });
+      if (int64_t rest = k.spec.k - whole) {
+        Value x = b.loadFirst(rest, lanes, k.x, {row, whole});
+        for (int64_t r = 0; r < 8; ++r)
+          acc[r] = b.fma(b.loadFirst(rest, lanes, k.weights, {rows[r], whole}), x, acc[r]);
+      }
+      if (lanes == 16)
+        for (Value &sum : acc)
+          sum = b.addf(b.slice(sum, 0, 8), b.slice(sum, 8, 8));
+      Values parts = b.transpose8(acc);
+      for (int64_t width = 4; width > 0; width /= 2)
+        for (int64_t i = 0; i < width; ++i)
+          parts[i] = b.addf(parts[i], parts[width + i]);
+      emitStore(k, 1, row, firstColumn, parts[0]);
+    });
+  }
+};
+} // namespace
+
+void emitGemv(LinearKernel &k, Value panel, Value row) {
+  Gemv gemv{k, panel, row};
+  if (k.spec.quantizedInput)
+    return gemv.quantized();
+  if (k.spec.weights == WeightFormat::F32)
+    return gemv.floats();
+  return gemv.codes();
+}
+
+} // namespace easyquant::cpu

@@ -1,0 +1,287 @@
+//===- LinearTile.cpp - Register tiles ------------------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A tile keeps rows x columns accumulators in registers while it walks along K. A vector of
+// weights is loaded once a step and meets every row; a row's part is broadcast from memory, which
+// costs a load and no arithmetic port.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Linear.h"
+
+using namespace mlir;
+
+namespace easyquant::cpu {
+
+using Values = SmallVector<Value>;
+
+//===- Sums over groups ---------------------------------------------------===//
+
+SmallVector<Value> emitGroupSums(LinearKernel &k, int64_t rows, Value firstRow, Value panel,
+                                 Index firstColumn, int64_t vectors, int64_t correctedOffset,
+                                 llvm::function_ref<Values(Value firstStep, int64_t steps)> body) {
+  KernelBuilder &b = k.b;
+  int64_t lanes = kPanelRows; // set by the first accumulator below
+  auto group = [&](Value g, int64_t steps, ValueRange sums) {
+    Values accumulators = body(b.mul(g, k.groupSteps()), steps);
+    lanes = cast<VectorType>(accumulators[0].getType()).getNumElements();
+    Values scales, result;
+    for (int64_t v = 0; v < vectors; ++v)
+      scales.push_back(b.loadVector(lanes, k.wScales, {panel, g, b.add(firstColumn, v * lanes)}));
+    for (int64_t r = 0; r < rows; ++r) {
+      Value correction;
+      if (correctedOffset) {
+        Value sum = b.load(k.xSums, {b.add(firstRow, r), g});
+        correction = b.broadcast(b.muli(sum, b.constant(b.i32(), correctedOffset)), lanes);
+      }
+      for (int64_t v = 0; v < vectors; ++v) {
+        Value acc = accumulators[r * vectors + v];
+        Value exact = b.toFloat(correction ? b.subi(acc, correction) : acc);
+        result.push_back(sums.empty() ? b.mulf(scales[v], exact)
+                                      : b.fma(scales[v], exact, sums[r * vectors + v]));
+      }
+    }
+    return result;
+  };
+
+  if (k.groups == 1)
+    return group(b.index(0), k.lastSteps() ? k.lastSteps() : k.groupSteps(), {});
+  int64_t width = k.b.target.lanes();
+  Values sums(rows * vectors, b.zero(b.vec(width, b.f32())));
+  if (k.fullGroups())
+    sums = b.forLoop(0, k.fullGroups(), 1, sums, [&](Value g, ValueRange carried) {
+      return group(g, k.groupSteps(), carried);
+    });
+  if (k.lastSteps())
+    sums = group(b.index(k.fullGroups()), k.lastSteps(), sums);
+  return sums;
+}
+
+//===- Integer tiles ------------------------------------------------------===//
+
+Value broadcastCodes(LinearKernel &k, Index row, Index column, int64_t bytes) {
+  KernelBuilder &b = k.b;
+  Value four = b.bitcast(b.loadVector(4, k.x, {row, column}), b.vec(1, b.i32()));
+  Value word = b.broadcast(b.extract(four, 0), bytes / 4);
+  return b.bitcast(word, b.vec(bytes, b.i8()));
+}
+
+namespace {
+struct IntegerTile {
+  LinearKernel &k;
+  int64_t rows;
+  Value firstRow, panel, slot, tile;
+  KernelBuilder &b = k.b;
+
+  /// Bytes [64 * part, ...) of a step of Vnni weights; int8 panels are read as they are packed.
+  Value vnniWeights(Value step, int64_t part) {
+    if (k.spec.weights == WeightFormat::I4)
+      return b.loadVector(64, k.unpacked, {slot, tile, step, part * 64});
+    return b.loadVector(64, k.weights, {panel, b.add(b.mul(step, 128), part * 64)});
+  }
+
+  Values vnni(Value firstStep, int64_t steps) {
+    constexpr int64_t vectors = 2;
+    Values zeros(rows * vectors, b.zero(b.vec(16, b.i32())));
+    return b.forLoop(0, steps, 1, zeros, [&](Value i, ValueRange carried) {
+      Value step = b.add(firstStep, i);
+      Values acc(carried);
+      Value weights[vectors] = {vnniWeights(step, 0), vnniWeights(step, 1)};
+      for (int64_t r = 0; r < rows; ++r) {
+        Value codes = broadcastCodes(k, b.add(firstRow, r), b.mul(step, 4), 64);
+        for (int64_t v = 0; v < vectors; ++v)
+          acc[r * vectors + v] = b.dotU8S8(acc[r * vectors + v], weights[v], codes);
+      }
+      return acc;
+    });
+  }
+
+  /// Each 32-bit lane holds half of a column's sum: the lanes of two accumulators (4 columns each)
+  /// are added in pairs.
+  Value addPairs(Value a, Value c) {
+    Value even = b.shuffle(a, c, {0, 2, 4, 6, 8, 10, 12, 14});
+    Value odd = b.shuffle(a, c, {1, 3, 5, 7, 9, 11, 13, 15});
+    return b.addi(even, odd);
+  }
+
+  Values widened(Value firstStep, int64_t steps) {
+    constexpr int64_t vectors = 2, unroll = 2; // steps are even: K is padded to 8, groups are 8s
+    VectorType type = b.vec(8, b.i32());
+    Values zeros(rows * vectors, b.zero(type));
+    Values sums = b.forLoop(0, steps, unroll, zeros, [&](Value i, ValueRange carried) {
+      Values acc(carried);
+      for (int64_t u = 0; u < unroll; ++u) {
+        Value step = b.add(b.add(firstStep, i), u);
+        Value weights[vectors];
+        for (int64_t v = 0; v < vectors; ++v)
+          weights[v] = b.loadVector(16, k.unpacked, {slot, tile, step, v * 16});
+        for (int64_t r = 0; r < rows; ++r) {
+          Value four = b.broadcast(b.load(k.widened, {r, step}), 4);
+          Value codes = b.bitcast(four, b.vec(16, b.i16()));
+          for (int64_t v = 0; v < vectors; ++v) {
+            Value products = b.intrinsic("llvm.x86.avx2.pmadd.wd", type, {weights[v], codes});
+            acc[r * vectors + v] = b.addi(acc[r * vectors + v], products);
+          }
+        }
+      }
+      return acc;
+    });
+    Values result;
+    for (int64_t r = 0; r < rows; ++r)
+      result.push_back(addPairs(sums[2 * r], sums[2 * r + 1]));
+    return result;
+  }
+
+  /// Up to kSaturationSteps steps in 16-bit lanes, then added to `sums` in 32 bits.
+  Values saturatedChunk(Value firstStep, int64_t steps, ValueRange sums) {
+    constexpr int64_t vectors = 2;
+    VectorType type16 = b.vec(16, b.i16()), type32 = b.vec(8, b.i32());
+    auto products = [&](Value step, Values acc) {
+      Value weights[vectors];
+      for (int64_t v = 0; v < vectors; ++v)
+        weights[v] = b.loadVector(32, k.unpacked, {slot, tile, step, v * 32});
+      bool first = acc.empty();
+      for (int64_t r = 0; r < rows; ++r) {
+        Value codes = broadcastCodes(k, b.add(firstRow, r), b.mul(step, 4), 32);
+        for (int64_t v = 0; v < vectors; ++v) {
+          Value pairs = b.intrinsic("llvm.x86.avx2.pmadd.ub.sw", type16, {weights[v], codes});
+          if (first)
+            acc.push_back(pairs);
+          else
+            acc[r * vectors + v] = b.addi(acc[r * vectors + v], pairs);
+        }
+      }
+      return acc;
+    };
+    // Steps are even, so the first two need no zeroed accumulator.
+    Values pairs = products(b.add(firstStep, 1), products(firstStep, {}));
+    if (steps > 2)
+      pairs = b.forLoop(2, steps, 2, pairs, [&](Value i, ValueRange carried) {
+        Value step = b.add(firstStep, i);
+        return products(b.add(step, 1), products(step, Values(carried)));
+      });
+    Value ones = b.constant(type16, int64_t(1));
+    Values result;
+    for (auto [i, pair] : llvm::enumerate(pairs)) {
+      Value words = b.intrinsic("llvm.x86.avx2.pmadd.wd", type32, {pair, ones});
+      result.push_back(sums.empty() ? words : b.addi(sums[i], words));
+    }
+    return result;
+  }
+
+  Values saturated(Value firstStep, int64_t steps) {
+    int64_t whole = steps / kSaturationSteps, rest = steps % kSaturationSteps;
+    Values sums;
+    if (whole) {
+      sums = saturatedChunk(firstStep, kSaturationSteps, {});
+      if (whole > 1)
+        sums = b.forLoop(1, whole, 1, sums, [&](Value chunk, ValueRange carried) {
+          return saturatedChunk(b.add(firstStep, b.mul(chunk, kSaturationSteps)), kSaturationSteps,
+                                carried);
+        });
+    }
+    if (rest)
+      sums = saturatedChunk(b.add(firstStep, whole * kSaturationSteps), rest, sums);
+    return sums;
+  }
+};
+} // namespace
+
+void emitIntegerTile(LinearKernel &k, int64_t rows, Value firstRow, Value panel, Value slot,
+                     Value tile) {
+  KernelBuilder &b = k.b;
+  IntegerTile t{k, rows, firstRow, panel, slot, tile};
+  int64_t vectors = k.plan.tileColumns / b.target.lanes();
+  // The widened weights are signed: nothing to correct.
+  int64_t offset = k.plan.dot == Dot::Widened ? 0 : k.offset();
+  Value column = b.mul(tile, k.plan.tileColumns);
+  Values sums = emitGroupSums(k, rows, firstRow, panel, column, vectors, offset,
+                              [&](Value firstStep, int64_t steps) -> Values {
+                                if (k.plan.dot == Dot::Widened)
+                                  return t.widened(firstStep, steps);
+                                if (k.plan.dot == Dot::Saturated)
+                                  return t.saturated(firstStep, steps);
+                                return t.vnni(firstStep, steps);
+                              });
+  emitStore(k, rows, firstRow, b.add(b.mul(panel, kPanelRows), column), sums);
+}
+
+//===- Float tiles --------------------------------------------------------===//
+
+void emitFloatTile(LinearKernel &k, int64_t rows, Value firstRow, Value panel, Value tile,
+                   Value slab, Value count) {
+  KernelBuilder &b = k.b;
+  int64_t lanes = b.target.lanes(), vectors = k.plan.tileColumns / lanes;
+  Values zeros(rows * vectors, b.zero(b.vec(lanes, b.f32())));
+  Values sums = b.forLoop(0, count, 1, zeros, [&](Value i, ValueRange carried) {
+    Values acc(carried), weights;
+    for (int64_t v = 0; v < vectors; ++v)
+      weights.push_back(b.loadVector(lanes, k.unpacked, {0, tile, i, v * lanes}));
+    Value column = b.add(slab, i);
+    for (int64_t r = 0; r < rows; ++r) {
+      Value x = b.broadcast(b.load(k.x, {b.add(firstRow, r), column}), lanes);
+      for (int64_t v = 0; v < vectors; ++v)
+        acc[r * vectors + v] = b.fma(x, weights[v], acc[r * vectors + v]);
+    }
+    return acc;
+  });
+  Value column = b.add(b.mul(panel, kPanelRows), b.mul(tile, k.plan.tileColumns));
+  Value later = k.plan.slabColumns < k.spec.k ? b.less(0, slab) : Value();
+  emitStore(k, rows, firstRow, column, sums, later);
+}
+
+//===- Results ------------------------------------------------------------===//
+
+void emitStore(LinearKernel &k, int64_t rows, Value firstRow, Value firstColumn,
+               ArrayRef<Value> values, Value later) {
+  KernelBuilder &b = k.b;
+  int64_t lanes = cast<VectorType>(values[0].getType()).getNumElements();
+  int64_t vectors = values.size() / rows;
+  auto store = [&](bool edge, bool isLater) {
+    bool addBias = k.bias && !isLater, addY = k.spec.accumulate || isLater;
+    auto count = [&](Value column) { return b.sub(k.spec.n, column); };
+    auto load = [&](Value memref, ArrayRef<Index> at, Value column) {
+      return edge ? b.loadFirst(count(column), lanes, memref, at) : b.loadVector(lanes, memref, at);
+    };
+    Values columns, biases;
+    for (int64_t v = 0; v < vectors; ++v) {
+      columns.push_back(b.add(firstColumn, v * lanes));
+      if (addBias)
+        biases.push_back(load(k.bias, {columns[v]}, columns[v]));
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      Value row = b.add(firstRow, r), scale;
+      if (k.spec.quantizedInput)
+        scale = b.broadcast(b.load(k.xScales, {row}), lanes);
+      for (int64_t v = 0; v < vectors; ++v) {
+        Value result = values[r * vectors + v];
+        if (scale)
+          result = b.mulf(scale, result);
+        if (addBias)
+          result = b.addf(result, biases[v]);
+        if (addY)
+          result = b.addf(result, load(k.y, {row, columns[v]}, columns[v]));
+        if (edge)
+          b.storeFirst(count(columns[v]), result, k.y, {row, columns[v]});
+        else
+          b.storeVector(result, k.y, {row, columns[v]});
+      }
+    }
+  };
+  auto storeSlab = [&](bool edge) {
+    // Without bias and accumulation on both sides the two forms may be one.
+    if (!later || (!k.bias && k.spec.accumulate))
+      return store(edge, false);
+    b.ifThenElse(later, [&] { store(edge, true); }, [&] { store(edge, false); });
+  };
+  if (k.spec.n % (vectors * lanes) == 0)
+    return storeSlab(false);
+  Value inside = b.less(b.add(firstColumn, vectors * lanes - 1), k.spec.n);
+  b.ifThenElse(inside, [&] { storeSlab(false); }, [&] { storeSlab(true); });
+}
+
+} // namespace easyquant::cpu

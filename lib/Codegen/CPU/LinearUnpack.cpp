@@ -1,0 +1,154 @@
+//===- LinearUnpack.cpp - Packed weights into the tiles' order ------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The unpacked panel is, per tile of C = tileColumns output columns,
+//   Widened    i16 [Kp/4][C][4]: the codes themselves
+//   Saturated  u8  [Kp/4][C][4]: code + 8
+//   Vnni       u8  [Kp/4][C][4]: code + 8 (int4; int8 panels are used as they are packed)
+//   Float      f32 [slab][C]:    scale * code, or the weight
+//
+//===----------------------------------------------------------------------===//
+
+#include "Linear.h"
+
+using namespace mlir;
+
+namespace easyquant::cpu {
+
+/// Columns of the panel that a vector of packed bytes holds.
+static constexpr int64_t kPackedColumns = 8;
+
+static void unpackWidened(LinearKernel &k, Value panel, Value slot) {
+  KernelBuilder &b = k.b;
+  int64_t steps = paddedColumns(k.spec.k) / 4, columns = k.plan.tileColumns;
+  b.forLoop(0, steps, 1, [&](Value step) {
+    for (int64_t c = 0; c < kPanelRows; c += kPackedColumns) {
+      Value bytes = b.loadVector(32, k.weights, {panel, b.add(b.mul(step, 128), c * 4)});
+      Value codes = b.xori(bytes, 0x80);
+      for (int64_t half = 0; half < 2; ++half) {
+        int64_t column = c + half * 4;
+        Value wide = b.signExtend(b.slice(codes, half * 16, 16), b.i16());
+        b.storeVector(wide, k.unpacked, {slot, column / columns, step, column % columns * 4});
+      }
+    }
+  });
+}
+
+static void unpackNibbles(LinearKernel &k, Value panel, Value slot) {
+  KernelBuilder &b = k.b;
+  int64_t columns = k.plan.tileColumns;
+  b.forLoop(0, paddedColumns(k.spec.k) / 8, 1, [&](Value block) {
+    Value lowStep = b.mul(block, 2), highStep = b.add(lowStep, 1);
+    for (int64_t c = 0; c < kPanelRows; c += kPackedColumns) {
+      Value bytes = b.loadVector(32, k.weights, {panel, b.add(b.mul(block, 128), c * 4)});
+      Value words = b.bitcast(bytes, b.vec(8, b.i32()));
+      Value high = b.bitcast(b.shrLogical(words, 4), b.vec(32, b.i8()));
+      int64_t tile = c / columns, byte = c % columns * 4;
+      b.storeVector(b.andi(bytes, 15), k.unpacked, {slot, tile, lowStep, byte});
+      b.storeVector(b.andi(high, 15), k.unpacked, {slot, tile, highStep, byte});
+    }
+  });
+}
+
+/// The scales of 8 columns from `column` of the panel on, for the group of x's column `at`.
+static Value scalesOf(LinearKernel &k, Value panel, Value at, int64_t column) {
+  KernelBuilder &b = k.b;
+  Value group = k.spec.groupSize ? b.div(at, k.spec.groupSize) : b.index(0);
+  return b.loadVector(8, k.wScales, {panel, group, column});
+}
+
+/// Codes in packed words (8 columns, 4 or 8 bits a code): the signed field from bit `bit` on.
+static Value signedField(KernelBuilder &b, Value words, int64_t bit, int64_t bits) {
+  Value top = bit + bits == 32 ? words : b.shl(words, 32 - bits - bit);
+  return b.shrArithmetic(top, 32 - bits);
+}
+
+static void unpackFloatCodes(LinearKernel &k, Value panel, Value slab, Value count) {
+  KernelBuilder &b = k.b;
+  bool nibbles = k.spec.weights == WeightFormat::I4;
+  int64_t columns = k.plan.tileColumns;
+  // Slabs are multiples of 8 columns and so are groups: a block has one scale per column.
+  b.forLoop(0, count, 8, [&](Value at) {
+    Value first = b.add(slab, at);
+    for (int64_t c = 0; c < kPanelRows; c += kPackedColumns) {
+      Value scale = scalesOf(k, panel, first, c);
+      for (int64_t half = 0; half < (nibbles ? 1 : 2); ++half) {
+        Value offset = nibbles ? b.mul(first, 16) : b.mul(first, 32);
+        Value bytes = b.loadVector(32, k.weights, {panel, b.add(offset, half * 128 + c * 4)});
+        Value words = b.bitcast(b.xori(bytes, nibbles ? 0x88 : 0x80), b.vec(8, b.i32()));
+        for (int64_t i = 0; i < (nibbles ? 8 : 4); ++i) {
+          // Byte i holds column i; of nibbles the low one, the high one column 4 + i.
+          Value code = nibbles ? signedField(b, words, i % 4 * 8 + i / 4 * 4, 4)
+                               : signedField(b, words, i * 8, 8);
+          b.storeVector(b.mulf(b.toFloat(code), scale), k.unpacked,
+                        {0, c / columns, b.add(at, half * 4 + i), c % columns});
+        }
+      }
+    }
+  });
+}
+
+static void unpackFloatRows(LinearKernel &k, Value panel, Value slab, Value count) {
+  KernelBuilder &b = k.b;
+  int64_t columns = k.plan.tileColumns, n = k.spec.n;
+  Value full = b.mul(b.div(count, 8), 8);
+  for (int64_t c = 0; c < kPanelRows; c += 8) {
+    // Rows beyond N repeat the last one; their products are never stored.
+    SmallVector<Value> rows;
+    for (int64_t r = 0; r < 8; ++r) {
+      Value row = b.add(b.mul(panel, kPanelRows), c + r);
+      rows.push_back(n % kPanelRows ? b.min(row, n - 1) : row);
+    }
+    b.forLoop(0, full, 8, [&](Value at) {
+      Value column = b.add(slab, at);
+      SmallVector<Value> block;
+      for (Value row : rows)
+        block.push_back(b.loadVector(8, k.weights, {row, column}));
+      for (auto [i, vector] : llvm::enumerate(b.transpose8(block)))
+        b.storeVector(vector, k.unpacked, {0, c / columns, b.add(at, i), c % columns});
+    });
+    if (k.spec.k % 8)
+      b.forLoop(full, count, 1, [&](Value at) {
+        Value column = b.add(slab, at);
+        for (auto [r, row] : llvm::enumerate(rows))
+          b.store(b.load(k.weights, {row, column}), k.unpacked,
+                  {0, c / columns, at, c % columns + r});
+      });
+  }
+}
+
+void emitUnpack(LinearKernel &k, Value panel, Value slot, Value slab, Value count) {
+  switch (k.plan.dot) {
+  case Dot::Widened:
+    return unpackWidened(k, panel, slot);
+  case Dot::Saturated:
+    return unpackNibbles(k, panel, slot);
+  case Dot::Vnni:
+    if (k.spec.weights == WeightFormat::I4)
+      unpackNibbles(k, panel, slot);
+    return;
+  case Dot::Float:
+    if (k.spec.weights == WeightFormat::F32)
+      return unpackFloatRows(k, panel, slab, count);
+    return unpackFloatCodes(k, panel, slab, count);
+  }
+}
+
+void emitWiden(LinearKernel &k, int64_t rows, Value firstRow) {
+  KernelBuilder &b = k.b;
+  int64_t padded = paddedColumns(k.spec.k), width = padded % 16 ? 8 : 16;
+  // The widened row as i16; `widened` reads the same bytes four at a time.
+  b.forLoop(0, padded, width, [&](Value column) {
+    for (int64_t r = 0; r < rows; ++r) {
+      Value codes = b.loadVector(width, k.x, {b.add(firstRow, r), column});
+      Value wide = b.bitcast(b.signExtend(codes, b.i16()), b.vec(width / 4, b.i64()));
+      b.storeVector(wide, k.widened, {r, b.div(column, 4)});
+    }
+  });
+}
+
+} // namespace easyquant::cpu
