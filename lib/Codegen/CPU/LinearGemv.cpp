@@ -217,7 +217,9 @@ struct Gemv {
   /// 8 rows of float weights a time, one accumulator each.
   void floats() {
     int64_t lanes = b.target.lanes(), n = k.spec.n, whole = k.spec.k / lanes * lanes;
-    b.forLoop(0, kPanelRows, 8, [&](Value c) {
+    Value columns = n % kPanelRows ? b.min(b.sub(n, b.mul(panel, kPanelRows)), kPanelRows)
+                                   : b.index(kPanelRows);
+    b.forLoop(0, columns, 8, [&](Value c) {
       Value firstColumn = b.add(b.mul(panel, kPanelRows), c);
       Values rows;
       for (int64_t r = 0; r < 8; ++r) {
