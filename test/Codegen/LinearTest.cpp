@@ -283,29 +283,17 @@ TEST_P(Linear, Inputs) {
 }
 
 TEST_P(Linear, BiasAndAccumulate) {
-  for (bool bias : {false, true}) {
+  for (auto [bias, accumulate] : {std::pair(true, false), {false, true}, {true, true}}) {
     LinearSpec s = spec(45, 64);
     s.bias = bias;
-    s.accumulate = true;
-    run(s, {1, 2, 19}, {Inputs::Gaussian});
-    s.accumulate = false;
-    s.bias = true;
-    run(s, {1, 19}, {Inputs::Gaussian});
+    s.accumulate = accumulate;
+    run(s, {1, 2, 8}, {Inputs::Gaussian});
   }
 }
 
 // Shapes around every boundary: vectors, groups, panels, padding.
 TEST_P(Linear, Shapes) {
-  for (auto [n, k] : {std::pair<int64_t, int64_t>{1, 1},
-                      {1, 8},
-                      {8, 7},
-                      {32, 8},
-                      {31, 9},
-                      {16, 33},
-                      {64, 100},
-                      {65, 257},
-                      {9, 65},
-                      {40, 130}}) {
+  for (auto [n, k] : {std::pair<int64_t, int64_t>{1, 1}, {8, 7}, {31, 9}, {65, 257}, {40, 130}}) {
     LinearSpec s = spec(n, k);
     s.bias = k % 2;
     run(s, {1, 2, 7, 17}, {Inputs::Gaussian});
