@@ -3,8 +3,12 @@
 """`easyquant bench`: how fast an artifact reads a prompt and writes an answer, and what it needs."""
 
 import concurrent.futures
+import json
 import os
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Annotated
@@ -30,14 +34,6 @@ def peak_rss_bytes() -> int:
     raise UserError("/proc/self/status: has no VmHWM; peak memory can be measured on Linux only")
 
 
-def reset_peak_rss() -> None:
-    """Forgets earlier peaks, so that several artifacts can be measured in one process."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        pass  # Not permitted here: the figure then is an upper bound.
-
-
 def read_bandwidth(threads: int, repeats: int = 3) -> float:
     """Bytes/s at which `threads` threads read cold memory: the roof of decoding, which reads every weight once a token."""
     data = np.ones(_ROOF_BYTES // 8, dtype=np.int64)
@@ -55,11 +51,10 @@ def spread(values: list[float]) -> list[float]:
     return [min(values), max(values)]
 
 
-def measure(artifact: Artifact, prefill: int = 512, decode: int = 128, threads: int = 0, repeats: int = 5, title: str = "measuring") -> dict:
+def measure(artifact: Artifact, prefill: int = 512, decode: int = 128, threads: int = 0, repeats: int = 5) -> dict:
     """Medians over `repeats`, each with its smallest and largest value; one repeat warms up and is not counted."""
     if prefill + decode > artifact.max_context:
         raise UserError(f"--prefill {prefill} --decode {decode}: together more than the context of {artifact.path}, {artifact.max_context} tokens")
-    reset_peak_rss()
     model = load_model(artifact)
     session = open_session(model, context=prefill + decode, threads=threads)
     # Which tokens they are does not matter for the time; that they are the same in every run does.
@@ -68,7 +63,7 @@ def measure(artifact: Artifact, prefill: int = 512, decode: int = 128, threads: 
     follow = [int(token) for token in random.integers(0, model.vocab_size, decode)]
     prefill_rates, decode_rates = [], []
     with console.progress() as bar:
-        task = bar.add_task(title, total=repeats + 1)
+        task = bar.add_task("measuring", total=repeats + 1)
         try:
             for repeat in range(repeats + 1):
                 session.reset()
@@ -103,6 +98,19 @@ def measure(artifact: Artifact, prefill: int = 512, decode: int = 128, threads: 
         "protocol": machine_stamp(artifact, model.isa, threads)
         | {"prefill": prefill, "decode": decode, "batch": 1, "repeats": repeats, "warm_up": 1, "statistic": "median, range over repeats"},
     }
+
+
+def measure_apart(artifact: Artifact, prefill: int, decode: int, threads: int, repeats: int) -> dict:
+    """`measure` in a process of its own, so that the peak memory is this artifact's and nothing else's."""
+    with tempfile.TemporaryDirectory(prefix="easyquant-bench-") as folder:
+        file = Path(folder) / "bench.json"
+        options = {"prefill": prefill, "decode": decode, "threads": threads, "repeats": repeats, "json": file}
+        command = [sys.executable, "-m", "easyquant", "bench", str(artifact.path.resolve())]
+        command += [f"--{name}={value}" for name, value in options.items()]
+        # stderr is inherited: it shows the progress, and in the end the error.
+        if subprocess.run(command, stdout=subprocess.DEVNULL).returncode != 0:
+            raise UserError(f"{artifact.path}: could not be measured; the reason stands above")
+        return json.loads(file.read_text())
 
 
 def print_result(result: dict) -> None:

@@ -39,6 +39,7 @@ def progress() -> Progress:
         TimeRemainingColumn(),
         console=err,
         transient=True,
+        disable=not err.is_terminal,
     )
 
 

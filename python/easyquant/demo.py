@@ -15,7 +15,7 @@ from rich.table import Table
 
 from easyquant import console
 from easyquant.artifact import Artifact, load_model, open_session, runtime
-from easyquant.bench import measure
+from easyquant.bench import measure_apart
 from easyquant.compile import CompileOptions, check_model, compile_model
 from easyquant.corpus import PACKAGE, fetch_novels
 from easyquant.errors import UserError
@@ -156,7 +156,7 @@ def demo_command(
         console.note(f"measuring {variant.label}")
         prefill = min(512, artifacts[-1].max_context // 2)
         decode = min(64, artifacts[-1].max_context - prefill)
-        speed = measure(artifacts[-1], prefill, decode, threads, repeats=3, title=f"measuring {variant.label}")
+        speed = measure_apart(artifacts[-1], prefill, decode, threads, repeats=3)
         results.append(Result(variant.label, variant.folder, figures, speed, cost.wall_seconds, cost.peak_rss_bytes))
 
     console.out.print(results_table(results))
