@@ -1,0 +1,240 @@
+//===- Attention.cpp - Causal attention over a key/value cache ------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A call appends its tokens to the cache, then shares out tiles (AttentionTile.h) among threads:
+//
+//   one token     a tile per kv head and stretch of cached tokens ("flash decoding"), whose results
+//                 are combined at the end; the stretches depend on the position alone
+//   more tokens   a tile per kv head and few tokens, over all that they see; the tiles of a head
+//   are
+//                 dealt out in turn, for later tokens see more
+//
+// What a tile computes does not depend on who computes it: the bits are those of one thread.
+//
+//===----------------------------------------------------------------------===//
+
+#include "AttentionTile.h"
+#include "RowKernel.h"
+
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "llvm/ADT/bit.h"
+#include "llvm/Support/FormatVariadic.h"
+
+using namespace mlir;
+
+namespace easyquant::cpu {
+
+/// Rows (queries x heads) of a tile when there are many tokens: enough that each key and value that
+/// is loaded serves many products, few enough for scores and output to stay in the first-level
+/// cache.
+static constexpr int64_t kTileRows = 24;
+/// Stretches of tokens that one token's heads are cut into, all heads together (at least one each):
+/// work for many threads.
+static constexpr int64_t kDecodeTiles = 48;
+/// Tokens that a stretch has at least.
+static constexpr int64_t kShortestPart = 256;
+/// Products of a query and a cached element below which a parallel region does not pay.
+static constexpr int64_t kParallelProducts = 32768;
+
+namespace {
+
+/// How a spec is cut up.
+struct Plan {
+  Plan(const AttentionSpec &spec, const Target &target)
+      : prefill(spec, target, std::max<int64_t>(1, kTileRows / AttentionTile::headsOf(spec))),
+        decode(spec, target, 1), heads(spec.heads / AttentionTile::headsOf(spec)),
+        parts(llvm::divideCeil(kDecodeTiles, heads)) {}
+  AttentionTile prefill, decode;
+  int64_t heads; ///< tiles side by side
+  int64_t parts; ///< stretches of tokens when decoding, at most
+};
+
+} // namespace
+
+std::string symbolName(const AttentionSpec &spec) {
+  std::string name =
+      llvm::formatv("attention_{0}of{1}x{2}_scale{3:x-}", spec.heads, spec.kvHeads, spec.headDim,
+                    llvm::bit_cast<uint32_t>(static_cast<float>(spec.scale)));
+  if (spec.window > 0)
+    name += llvm::formatv("_window{0}", spec.window);
+  return name + (spec.halfCache ? "_f16" : "_f32");
+}
+
+int64_t scratchBytes(const AttentionSpec &spec, const Target &target) {
+  Plan plan(spec, target);
+  // Decoding uses the first thread's share for all its tiles.
+  return std::max(plan.prefill.bytes, plan.decode.bytes * plan.heads * plan.parts);
+}
+
+/// To the cache's type; f16 saturates.
+static Value toCache(KernelBuilder &b, const AttentionSpec &spec, Value x) {
+  if (!spec.halfCache)
+    return x;
+  Type type = x.getType(), narrow = b.getF16Type();
+  if (auto vector = dyn_cast<VectorType>(type))
+    narrow = vector.clone(narrow);
+  constexpr double largest = 65504.0;
+  auto clamp = [&](arith::CmpFPredicate beyond, double bound) {
+    Value limit = b.constant(type, bound);
+    x = arith::SelectOp::create(b, arith::CmpFOp::create(b, beyond, x, limit), limit, x);
+  };
+  clamp(arith::CmpFPredicate::OGT, largest);
+  clamp(arith::CmpFPredicate::OLT, -largest);
+  return arith::TruncFOp::create(b, narrow, x);
+}
+
+/// append(k, v, keys, values, position, begin, end): writes the tokens [begin, end) of the call.
+static func::FuncOp getOrEmitAppend(ModuleOp module, const AttentionSpec &spec,
+                                    const Target &target) {
+  int64_t columns = spec.headDim;
+  auto arguments = [&](KernelBuilder &b) {
+    Type rows = b.rows(spec.kvHeads * columns), index = b.getIndexType();
+    Type cache = b.memref({ShapedType::kDynamic}, cacheElement(b, spec));
+    return SmallVector<Type>{rows, rows, cache, cache, index, index, index};
+  };
+  auto build = [&](KernelBuilder &b, ValueRange args) {
+    Value k = args[0], v = args[1], keys = args[2], values = args[3], position = args[4];
+    Value capacity = b.div(b.size(keys, 0), spec.kvHeads * columns);
+    b.forLoop(0, spec.kvHeads, 1, [&](Value head) {
+      Value headStart = b.mul(b.mul(head, capacity), columns), headColumn = b.mul(head, columns);
+      b.forLoop(args[5], args[6], 1, [&](Value token) {
+        Value slot = b.add(position, token);
+        Value block = b.mul(b.div(slot, kCacheBlock), columns * kCacheBlock);
+        Value keyStart = b.add(b.add(headStart, block), b.rem(slot, kCacheBlock));
+        // Transposed: consecutive dimensions are a block apart.
+        b.forLoop(0, columns, 1, [&](Value dim) {
+          Value element = b.load(k, {token, b.add(headColumn, dim)});
+          b.store(toCache(b, spec, element), keys, {b.add(keyStart, b.mul(dim, kCacheBlock))});
+        });
+        Value valueStart = b.add(headStart, b.mul(slot, columns));
+        forColumns(b, 0, columns, target.lanes(), [&](Value dim, int64_t lanes) {
+          Value elements = b.loadVector(lanes, v, {token, b.add(headColumn, dim)});
+          b.storeVector(toCache(b, spec, elements), values, {b.add(valueStart, dim)});
+        });
+      });
+    });
+  };
+  return getOrEmitFunction(module, symbolName(spec) + "_append", target, arguments, build);
+}
+
+namespace {
+
+/// The arguments of the kernel that its parts pass on.
+struct Operands {
+  Value q, keys, values, position, y, scratch;
+};
+
+} // namespace
+
+/// body(thread) in each of `threads` threads, or serially body(0) with threads = 1.
+static void emitShared(KernelBuilder &b, Value worthIt, Value threads,
+                       llvm::function_ref<void(Value thread, Value threads)> body) {
+  Value parallel = arith::AndIOp::create(b, worthIt, b.less(1, threads));
+  b.ifThenElse(
+      parallel,
+      [&] {
+        auto loop = scf::ParallelOp::create(b, ValueRange{b.index(0)}, ValueRange{threads},
+                                            ValueRange{b.index(1)});
+        OpBuilder::InsertionGuard guard(b);
+        b.setInsertionPointToStart(loop.getBody());
+        body(loop.getInductionVars()[0], threads);
+      },
+      [&] { body(b.index(0), b.index(1)); });
+}
+
+/// position - window + 1 rounded down to a block: the first cached token that the token at
+/// `position` sees.
+static Value firstSeen(KernelBuilder &b, const AttentionSpec &spec, Value position) {
+  if (spec.window == 0)
+    return b.index(0);
+  Value past = arith::MaxUIOp::create(b, b.add(position, 1), b.index(spec.window));
+  return b.mul(b.div(b.sub(past, spec.window), kCacheBlock), kCacheBlock);
+}
+
+static void emitDecode(KernelBuilder &b, ModuleOp module, const Plan &plan, const Operands &in,
+                       Value threads) {
+  const AttentionTile &tile = plan.decode;
+  func::FuncOp attend = getOrEmitAttendTile(module, tile, b.target);
+  func::FuncOp finish = getOrEmitFinishTile(module, tile, b.target);
+  Value begin = firstSeen(b, tile.spec, in.position), end = b.add(in.position, 1);
+  Value count = b.sub(end, begin);
+  // At most plan.parts parts, a whole number of steps each but the last.
+  constexpr int64_t step = AttentionTile::kStep;
+  Value steps = b.div(b.add(count, plan.parts * step - 1), plan.parts * step);
+  Value part = arith::MaxUIOp::create(b, b.mul(steps, step), b.index(kShortestPart));
+  Value one = b.index(1);
+  Value parts = b.add(arith::DivUIOp::create(b, b.sub(count, one), part).getResult(), one);
+
+  Value worthIt = b.less(kParallelProducts / (tile.spec.kvHeads * tile.spec.headDim), count);
+  emitShared(b, worthIt, threads, [&](Value thread, Value threads) {
+    auto [from, to] = shareOf(b, b.mul(parts, plan.heads), thread, threads);
+    b.forLoop(from, to, 1, [&](Value item) {
+      Value head = arith::DivUIOp::create(b, item, parts);
+      Value start = b.add(begin, b.mul(b.sub(item, b.mul(head, parts)), part));
+      Value stop = b.min(b.add(start, part), end);
+      func::CallOp::create(b, attend,
+                           ValueRange{in.q, in.keys, in.values, in.position, in.scratch,
+                                      b.mul(item, tile.bytes), b.index(0), head, start, stop});
+    });
+  });
+  b.forLoop(0, plan.heads, 1, [&](Value head) {
+    Value offset = b.mul(b.mul(head, parts), tile.bytes);
+    func::CallOp::create(b, finish, ValueRange{in.y, in.scratch, offset, parts, b.index(0), head});
+  });
+}
+
+static void emitPrefill(KernelBuilder &b, ModuleOp module, const Plan &plan, const Operands &in,
+                        Value threads) {
+  const AttentionTile &tile = plan.prefill;
+  func::FuncOp attend = getOrEmitAttendTile(module, tile, b.target);
+  func::FuncOp finish = getOrEmitFinishTile(module, tile, b.target);
+  Value queries = b.size(in.q, 0);
+  Value tiles = b.div(b.add(queries, tile.tokens - 1), tile.tokens);
+  Value products = b.mul(queries, b.add(in.position, queries));
+  Value worthIt = b.less(kParallelProducts / (tile.spec.heads * tile.spec.headDim), products);
+  emitShared(b, worthIt, threads, [&](Value thread, Value threads) {
+    Value offset = b.mul(thread, tile.bytes);
+    b.forLoop(thread, b.mul(tiles, plan.heads), threads, [&](Value item) {
+      Value head = arith::DivUIOp::create(b, item, tiles);
+      Value first = b.mul(b.sub(item, b.mul(head, tiles)), tile.tokens);
+      Value begin = firstSeen(b, tile.spec, b.add(in.position, first));
+      Value end = b.add(in.position, b.min(b.add(first, tile.tokens), queries));
+      func::CallOp::create(b, attend,
+                           ValueRange{in.q, in.keys, in.values, in.position, in.scratch, offset,
+                                      first, head, begin, end});
+      func::CallOp::create(b, finish,
+                           ValueRange{in.y, in.scratch, offset, b.index(1), first, head});
+    });
+  });
+}
+
+func::FuncOp getOrEmitAttention(ModuleOp module, const AttentionSpec &spec, const Target &target) {
+  std::string name = symbolName(spec);
+  if (auto existing = module.lookupSymbol<func::FuncOp>(name))
+    return existing;
+  func::FuncOp append = getOrEmitAppend(module, spec, target);
+  Plan plan(spec, target);
+  auto arguments = [&](KernelBuilder &b) {
+    Type queries = b.rows(spec.heads * spec.headDim), kv = b.rows(spec.kvHeads * spec.headDim);
+    Type cache = b.memref({ShapedType::kDynamic}, cacheElement(b, spec)), index = b.getIndexType();
+    Type scratch = b.memref({ShapedType::kDynamic}, b.i8());
+    return SmallVector<Type>{queries, kv, kv, cache, cache, index, queries, scratch, index};
+  };
+  return getOrEmitFunction(module, name, target, arguments, [&](KernelBuilder &b, ValueRange args) {
+    Value k = args[1], v = args[2], threads = args[8];
+    Operands in{args[0], args[3], args[4], args[5], args[6], args[7]};
+    Value tokens = b.size(in.q, 0);
+    // A key is scattered element by element: work enough for two.
+    callForRows(b, append, {k, v, in.keys, in.values, in.position}, tokens,
+                2 * spec.kvHeads * spec.headDim, threads);
+    b.ifThenElse(
+        b.less(tokens, 2), [&] { emitDecode(b, module, plan, in, threads); },
+        [&] { emitPrefill(b, module, plan, in, threads); });
+  });
+}
+
+} // namespace easyquant::cpu

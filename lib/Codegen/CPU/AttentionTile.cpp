@@ -1,0 +1,396 @@
+//===- AttentionTile.cpp - A few queries against a stretch of tokens ------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "AttentionTile.h"
+
+#include "RowKernel.h"
+#include "VectorMath.h"
+
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "llvm/ADT/bit.h"
+#include "llvm/Support/FormatVariadic.h"
+
+#include <limits>
+#include <numbers>
+#include <numeric>
+
+using namespace mlir;
+
+namespace easyquant::cpu {
+
+using Values = KernelBuilder::Values;
+
+int64_t AttentionTile::headsOf(const AttentionSpec &spec) {
+  constexpr int64_t most = 16;
+  int64_t group = spec.heads / spec.kvHeads, heads = std::min(most, group);
+  while (group % heads != 0)
+    --heads;
+  return heads;
+}
+
+AttentionTile::AttentionTile(const AttentionSpec &spec, const Target &target, int64_t tokens)
+    : spec(spec), tokens(tokens), heads(headsOf(spec)) {
+  int64_t lanes = target.lanes();
+  // Of 16 (32) registers 12 (24) accumulate; two hold keys or values and one a broadcast element.
+  int64_t accumulators = lanes == 8 ? 12 : 24, mostRows = accumulators / 2;
+  int64_t needed = tokens * heads, blocks = llvm::divideCeil(needed, mostRows);
+  microRows = llvm::divideCeil(needed, blocks);
+  rows = blocks * microRows;
+  int64_t perRow = accumulators / microRows;
+  scoreVectors = std::clamp<int64_t>(llvm::bit_floor(static_cast<uint64_t>(perRow)),
+                                     kCacheBlock / lanes, kStep / lanes);
+  valueVectors = std::min<int64_t>(perRow, llvm::divideCeil(spec.headDim, lanes));
+
+  int64_t end = 0;
+  auto place = [&](int64_t floats) {
+    int64_t at = end;
+    end += static_cast<int64_t>(llvm::alignTo(floats * 4, 64));
+    return at;
+  };
+  queries = place(rows * spec.headDim);
+  scores = place(rows * kStep);
+  output = place(rows * spec.headDim);
+  maxima = place(rows);
+  decays = place(rows);
+  sums = place(rows * lanes);
+  bytes = end;
+}
+
+Type cacheElement(KernelBuilder &b, const AttentionSpec &spec) {
+  return spec.halfCache ? Type(b.getF16Type()) : b.f32();
+}
+
+namespace {
+
+/// What a tile has in scratch: dense matrices as flat memrefs, so that the distance between rows of
+/// a register block is a constant in the address.
+struct TileViews {
+  TileViews(KernelBuilder &b, const AttentionTile &tile, Value scratch, Value offset) {
+    auto view = [&](int64_t at, int64_t floats) {
+      return b.view(scratch, b.add(offset, at), b.memref({floats}, b.f32()));
+    };
+    int64_t columns = tile.spec.headDim;
+    queries = view(tile.queries, tile.rows * columns);
+    scores = view(tile.scores, tile.rows * AttentionTile::kStep);
+    output = view(tile.output, tile.rows * columns);
+    maxima = view(tile.maxima, tile.rows);
+    decays = view(tile.decays, tile.rows);
+    sums = view(tile.sums, tile.rows * b.target.lanes());
+  }
+  Value queries, scores, output, maxima, decays, sums;
+};
+
+class AttendEmitter {
+public:
+  AttendEmitter(KernelBuilder &b, const AttentionTile &tile, ValueRange args)
+      : b(b), tile(tile), lanes(b.target.lanes()), columns(tile.spec.headDim), q(args[0]),
+        keys(args[1]), values(args[2]), position(args[3]), first(args[6]), head(args[7]),
+        begin(args[8]), end(args[9]), at(b, tile, args[4], args[5]) {}
+  void emit();
+
+private:
+  void emitQueries();
+  void emitScores(Value step, Value count);
+  void emitMask(Value step);
+  void emitSoftmax();
+  void emitValues(Value step, Value count);
+  void emitValueBlock(Value step, Value count, Value row, Value column, ArrayRef<int64_t> widths);
+  /// The token, counted in this call, that a row belongs to. Rows beyond the last query repeat it.
+  Value tokenOf(Value row) {
+    return b.min(b.add(first, b.min(b.div(row, tile.heads), tile.tokens - 1)), lastToken);
+  }
+  Value loadCache(int64_t count, Value cache, Value index) {
+    Value vector = b.loadVector(count, cache, {index});
+    if (!tile.spec.halfCache)
+      return vector;
+    return arith::ExtFOp::create(b, b.vec(count, b.f32()), vector);
+  }
+
+  KernelBuilder &b;
+  const AttentionTile &tile;
+  int64_t lanes, columns;
+  Value q, keys, values, position, first, head, begin, end;
+  TileViews at;
+  Value lastToken, capacity, kvHead;
+};
+
+} // namespace
+
+void AttendEmitter::emit() {
+  lastToken = b.sub(b.size(q, 0), 1);
+  capacity = b.div(b.size(keys, 0), tile.spec.kvHeads * columns);
+  kvHead = b.div(b.mul(head, tile.heads), tile.spec.heads / tile.spec.kvHeads);
+  emitQueries();
+  // The first query sees no token from here on; the last one none before oldest.
+  Value firstLimit = b.add(b.add(position, first), 1);
+  Value lastLimit = b.add(b.add(position, tokenOf(b.index(tile.rows - 1))), 1);
+  b.forLoop(begin, end, AttentionTile::kStep, [&](Value step) {
+    Value count = b.min(b.sub(end, step), AttentionTile::kStep);
+    emitScores(step, count);
+    Value masked = b.less(firstLimit, b.add(step, AttentionTile::kStep));
+    if (tile.spec.window > 0)
+      masked = arith::OrIOp::create(b, masked, b.less(b.add(step, tile.spec.window), lastLimit));
+    b.ifThen(masked, [&] { emitMask(step); });
+    emitSoftmax();
+    emitValues(step, count);
+  });
+}
+
+/// Q times scale * log2(e), and O, m and l of no tokens.
+void AttendEmitter::emitQueries() {
+  double factor = tile.spec.scale * std::numbers::log2e;
+  b.forLoop(0, tile.rows, 1, [&](Value row) {
+    Value token = tokenOf(row);
+    Value rowHead = b.add(b.mul(head, tile.heads), b.rem(row, tile.heads));
+    forColumns(b, 0, columns, lanes, [&](Value column, int64_t width) {
+      Value x = b.loadVector(width, q, {token, b.add(b.mul(rowHead, columns), column)});
+      Value to = b.add(b.mul(row, columns), column);
+      b.storeVector(b.mulf(x, b.constant(x.getType(), factor)), at.queries, {to});
+      b.storeVector(b.zero(x.getType()), at.output, {to});
+    });
+    // Finite, so that a row that has seen nothing yet is not inf - inf.
+    b.store(b.constant(b.f32(), double{std::numeric_limits<float>::lowest()}), at.maxima, {row});
+    b.storeVector(b.zero(b.vec(lanes, b.f32())), at.sums, {b.mul(row, lanes)});
+  });
+}
+
+void AttendEmitter::emitScores(Value step, Value count) {
+  int64_t width = tile.scoreVectors * lanes;
+  int64_t blockSize = columns * kCacheBlock;
+  Value headStart = b.mul(b.mul(kvHead, capacity), columns);
+  Value lastBlock = b.div(b.sub(end, 1), kCacheBlock);
+  b.forLoop(0, count, width, [&](Value column) {
+    // Where a register block holds several cache blocks, the last of them may not exist; it is then
+    // read in place of the others, and masked.
+    Value firstBlock = b.div(b.add(step, column), kCacheBlock);
+    SmallVector<Value> starts;
+    for (int64_t v = 0; v < tile.scoreVectors; ++v) {
+      int64_t token = v * lanes;
+      Value block = token < kCacheBlock ? firstBlock
+                                        : b.min(b.add(firstBlock, token / kCacheBlock), lastBlock);
+      starts.push_back(b.add(b.add(headStart, b.mul(block, blockSize)), token % kCacheBlock));
+    }
+    b.forLoop(0, tile.rows, tile.microRows, [&](Value row) {
+      Value queryStart = b.mul(row, columns);
+      Values zeros(tile.microRows * tile.scoreVectors, b.zero(b.vec(lanes, b.f32())));
+      Values sums = b.forLoop(0, columns, 1, zeros, [&](Value dim, ValueRange carried) {
+        Values next(carried);
+        SmallVector<Value> key;
+        for (Value start : starts)
+          key.push_back(loadCache(lanes, keys, b.add(start, b.mul(dim, kCacheBlock))));
+        for (int64_t r = 0; r < tile.microRows; ++r) {
+          Value element = b.load(at.queries, {b.add(b.add(queryStart, dim), r * columns)});
+          Value query = b.broadcast(element, lanes);
+          for (int64_t v = 0; v < tile.scoreVectors; ++v) {
+            Value &sum = next[r * tile.scoreVectors + v];
+            sum = b.fma(query, key[v], sum);
+          }
+        }
+        return next;
+      });
+      Value to = b.add(b.mul(row, AttentionTile::kStep), column);
+      for (int64_t r = 0; r < tile.microRows; ++r)
+        for (int64_t v = 0; v < tile.scoreVectors; ++v)
+          b.storeVector(sums[r * tile.scoreVectors + v], at.scores,
+                        {b.add(to, r * AttentionTile::kStep + v * lanes)});
+    });
+  });
+}
+
+/// Scores of tokens that a row must not see become -inf, whatever they are: cache elements that
+/// were never written may have made them NaN.
+void AttendEmitter::emitMask(Value step) {
+  VectorType intType = b.vec(lanes, b.i32()), floatType = b.vec(lanes, b.f32());
+  auto toInts = [&](Value index) {
+    return b.broadcast(arith::IndexCastOp::create(b, b.i32(), index), lanes);
+  };
+  Value never = b.constant(floatType, -double{std::numeric_limits<float>::infinity()});
+  b.forLoop(0, tile.rows, 1, [&](Value row) {
+    Value limit = b.add(b.add(position, tokenOf(row)), 1);
+    Value oldest = b.index(0);
+    if (tile.spec.window > 0) {
+      // limit - window, or 0.
+      Value clamped = arith::MaxUIOp::create(b, limit, b.index(tile.spec.window));
+      oldest = b.sub(clamped, tile.spec.window);
+    }
+    // Token t is seen when oldest <= t < limit: one unsigned comparison of t - oldest.
+    Value shift = toInts(b.sub(step, oldest)), seen = toInts(b.sub(limit, oldest));
+    for (int64_t v = 0; v < AttentionTile::kStep; v += lanes) {
+      SmallVector<int32_t> tokens(lanes);
+      std::iota(tokens.begin(), tokens.end(), static_cast<int32_t>(v));
+      Value token = arith::ConstantOp::create(b, DenseElementsAttr::get(intType, ArrayRef(tokens)));
+      Value visible =
+          arith::CmpIOp::create(b, arith::CmpIPredicate::ult, b.addi(token, shift), seen);
+      Value index = b.add(b.mul(row, AttentionTile::kStep), v);
+      Value score = b.loadVector(lanes, at.scores, {index});
+      b.storeVector(arith::SelectOp::create(b, visible, score, never), at.scores, {index});
+    }
+  });
+}
+
+void AttendEmitter::emitSoftmax() {
+  b.forLoop(0, tile.rows, 1, [&](Value row) {
+    Value start = b.mul(row, AttentionTile::kStep);
+    SmallVector<Value> scores;
+    for (int64_t v = 0; v < AttentionTile::kStep; v += lanes)
+      scores.push_back(b.loadVector(lanes, at.scores, {b.add(start, v)}));
+    // Pairs of pairs, so that the longest chain is short.
+    auto combine = [&](SmallVector<Value> x, llvm::function_ref<Value(Value, Value)> join) {
+      for (size_t n = x.size(); n > 1; n /= 2)
+        for (size_t i = 0; i < n / 2; ++i)
+          x[i] = join(x[i], x[i + n / 2]);
+      return x[0];
+    };
+    Value largest = combine(scores, [&](Value x, Value y) { return maxNumber(b, x, y); });
+    for (int64_t n = lanes; n > 1; n /= 2)
+      largest = maxNumber(b, b.slice(largest, 0, n / 2), b.slice(largest, n / 2, n / 2));
+    Value before = b.load(at.maxima, {row});
+    Value maximum = maxNumber(b, b.extract(largest, 0), before);
+    b.store(maximum, at.maxima, {row});
+    Value decay = exp2NonPositive(b, b.broadcast(b.subf(before, maximum), lanes));
+    b.store(b.extract(decay, 0), at.decays, {row});
+
+    Value shift = b.broadcast(maximum, lanes);
+    for (auto [i, score] : llvm::enumerate(scores)) {
+      score = exp2NonPositive(b, b.subf(score, shift));
+      b.storeVector(score, at.scores, {b.add(start, static_cast<int64_t>(i) * lanes)});
+    }
+    Value sum = combine(scores, [&](Value x, Value y) { return b.addf(x, y); });
+    Value sumStart = b.mul(row, lanes);
+    Value sumBefore = b.loadVector(lanes, at.sums, {sumStart});
+    b.storeVector(b.fma(sumBefore, decay, sum), at.sums, {sumStart});
+  });
+}
+
+void AttendEmitter::emitValues(Value step, Value count) {
+  int64_t width = tile.valueVectors * lanes, full = columns / width * width;
+  auto emitColumns = [&](Value column, ArrayRef<int64_t> widths) {
+    b.forLoop(0, tile.rows, tile.microRows,
+              [&](Value row) { emitValueBlock(step, count, row, column, widths); });
+  };
+  SmallVector<int64_t> whole(tile.valueVectors, lanes), rest;
+  if (full == width)
+    emitColumns(b.index(0), whole);
+  else if (full > 0)
+    b.forLoop(0, full, width, [&](Value column) { emitColumns(column, whole); });
+  for (int64_t left = columns - full; left > 0; left -= lanes)
+    rest.push_back(std::min(left, lanes));
+  if (!rest.empty())
+    emitColumns(b.index(full), rest);
+}
+
+/// O = O 2^(m - m') + P V for some rows, and columns in vectors of these widths.
+void AttendEmitter::emitValueBlock(Value step, Value count, Value row, Value column,
+                                   ArrayRef<int64_t> widths) {
+  int64_t vectors = widths.size();
+  Value outputStart = b.add(b.mul(row, columns), column);
+  auto outputAt = [&](int64_t r, int64_t v) { return b.add(outputStart, r * columns + v * lanes); };
+  Values sums;
+  for (int64_t r = 0; r < tile.microRows; ++r) {
+    Value decay = b.load(at.decays, {b.add(row, r)});
+    for (int64_t v = 0; v < vectors; ++v) {
+      Value before = b.loadVector(widths[v], at.output, {outputAt(r, v)});
+      sums.push_back(b.mulf(before, b.broadcast(decay, widths[v])));
+    }
+  }
+  Value scoreStart = b.mul(row, AttentionTile::kStep);
+  Value valueStart = b.add(b.mul(b.add(b.mul(kvHead, capacity), step), columns), column);
+  sums = b.forLoop(0, count, 1, sums, [&](Value token, ValueRange carried) {
+    Values next(carried);
+    Value from = b.add(valueStart, b.mul(token, columns));
+    SmallVector<Value> value;
+    for (int64_t v = 0; v < vectors; ++v)
+      value.push_back(loadCache(widths[v], values, b.add(from, v * lanes)));
+    for (int64_t r = 0; r < tile.microRows; ++r) {
+      Value weight = b.load(at.scores, {b.add(b.add(scoreStart, token), r * AttentionTile::kStep)});
+      for (int64_t v = 0; v < vectors; ++v) {
+        Value &sum = next[r * vectors + v];
+        sum = b.fma(b.broadcast(weight, widths[v]), value[v], sum);
+      }
+    }
+    return next;
+  });
+  for (int64_t r = 0; r < tile.microRows; ++r)
+    for (int64_t v = 0; v < vectors; ++v)
+      b.storeVector(sums[r * vectors + v], at.output, {outputAt(r, v)});
+}
+
+func::FuncOp getOrEmitAttendTile(ModuleOp module, const AttentionTile &tile, const Target &target) {
+  std::string name = llvm::formatv("{0}_attend{1}", symbolName(tile.spec), tile.tokens);
+  auto arguments = [&](KernelBuilder &b) {
+    Type index = b.getIndexType();
+    Type cache = b.memref({ShapedType::kDynamic}, cacheElement(b, tile.spec));
+    Type scratch = b.memref({ShapedType::kDynamic}, b.i8());
+    return SmallVector<Type>{b.rows(tile.spec.heads * tile.spec.headDim),
+                             cache,
+                             cache,
+                             index,
+                             scratch,
+                             index,
+                             index,
+                             index,
+                             index,
+                             index};
+  };
+  return getOrEmitFunction(module, name, target, arguments, [&](KernelBuilder &b, ValueRange args) {
+    AttendEmitter(b, tile, args).emit();
+  });
+}
+
+func::FuncOp getOrEmitFinishTile(ModuleOp module, const AttentionTile &tile, const Target &target) {
+  std::string name = llvm::formatv("{0}_finish{1}", symbolName(tile.spec), tile.tokens);
+  int64_t columns = tile.spec.headDim, lanes = target.lanes();
+  auto arguments = [&](KernelBuilder &b) {
+    Type index = b.getIndexType();
+    return SmallVector<Type>{b.rows(tile.spec.heads * columns),
+                             b.memref({ShapedType::kDynamic}, b.i8()),
+                             index,
+                             index,
+                             index,
+                             index};
+  };
+  auto build = [&](KernelBuilder &b, ValueRange args) {
+    Value y = args[0], scratch = args[1], offset = args[2], parts = args[3], first = args[4],
+          head = args[5];
+    auto partAt = [&](Value part) {
+      return TileViews(b, tile, scratch, b.add(offset, b.mul(part, tile.bytes)));
+    };
+    Value tokens = b.min(b.sub(b.size(y, 0), first), tile.tokens);
+    b.forLoop(0, b.mul(tokens, tile.heads), 1, [&](Value row) {
+      Value lowest = b.constant(b.f32(), double{std::numeric_limits<float>::lowest()});
+      Value maximum = b.forLoop(0, parts, 1, lowest, [&](Value part, ValueRange carried) {
+        return Values{maxNumber(b, b.load(partAt(part).maxima, {row}), carried[0])};
+      })[0];
+      Value zero = b.constant(b.f32(), 0.0);
+      Value total = b.forLoop(0, parts, 1, zero, [&](Value part, ValueRange carried) {
+        TileViews at = partAt(part);
+        Value behind = b.subf(b.load(at.maxima, {row}), maximum);
+        Value weights = exp2NonPositive(b, b.broadcast(behind, lanes));
+        b.store(b.extract(weights, 0), at.decays, {row});
+        Value sums = b.mulf(b.loadVector(lanes, at.sums, {b.mul(row, lanes)}), weights);
+        return Values{b.addf(carried[0], b.sumLanes(sums))};
+      })[0];
+      Value inverse = b.divf(b.constant(b.f32(), 1.0), total);
+      Value token = b.add(first, b.div(row, tile.heads));
+      Value rowHead = b.add(b.mul(head, tile.heads), b.rem(row, tile.heads));
+      forColumns(b, 0, columns, lanes, [&](Value column, int64_t width) {
+        Value none = b.zero(b.vec(width, b.f32()));
+        Value sum = b.forLoop(0, parts, 1, none, [&](Value part, ValueRange carried) {
+          TileViews at = partAt(part);
+          Value weight = b.broadcast(b.load(at.decays, {row}), width);
+          Value output = b.loadVector(width, at.output, {b.add(b.mul(row, columns), column)});
+          return Values{b.fma(output, weight, carried[0])};
+        })[0];
+        b.storeVector(b.mulf(sum, b.broadcast(inverse, width)), y,
+                      {token, b.add(b.mul(rowHead, columns), column)});
+      });
+    });
+  };
+  return getOrEmitFunction(module, name, target, arguments, build);
+}
+
+} // namespace easyquant::cpu
