@@ -85,7 +85,7 @@ def answer_prompt(artifact: Artifact, label: str, prompt: str, threads: int) -> 
     limit = min(ANSWER_TOKENS, artifact.max_context - len(tokens))
     if limit < 1:
         raise UserError(f"--prompt: {len(tokens)} tokens leave no room in the context of {artifact.max_context}; shorten it")
-    speed, stream, pieces = Speed(), tokenizer.stream(), []
+    speed, stream, pieces = Speed(), tokenizer.stream(at_start=True), []
     try:
         for token in generate(session, tokens, limit, Sampler(), stop_tokens(artifact), speed):
             pieces.append(stream.push(token))

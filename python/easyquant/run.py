@@ -101,7 +101,7 @@ def run_command(
     limit = min(max_new_tokens, room)
     session = open_session(model, context=min(artifact.max_context, len(tokens) + limit), threads=threads)
     speed = Speed()
-    stream = tokenizer.stream()
+    stream = tokenizer.stream(at_start=chat or not prompt)
     write = sys.stdout.write
     if not chat:
         write(prompt)

@@ -1,0 +1,185 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The commands on real artifacts, compiled by the real tools: figures, files, texts."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from easyquant.artifact import Artifact
+from easyquant.packed import relative_error
+from easyquant.weights import read_site
+from helpers import BUILD, random_llama, test_data, write_model
+
+VOCABULARY = 97
+
+
+def easyquant(*arguments, **options) -> subprocess.CompletedProcess:
+    environment = os.environ | {"EASYQUANT_TOOLS": str(BUILD / "bin")}
+    return subprocess.run(
+        [sys.executable, "-m", "easyquant", *map(str, arguments)], capture_output=True, text=True, env=environment, timeout=300, **options
+    )
+
+
+def succeed(*arguments) -> subprocess.CompletedProcess:
+    done = easyquant(*arguments)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture(scope="session")
+def model(workspace):
+    """A random llama with a tokenizer of one token a byte, 33 to 126."""
+    folder = write_model(workspace / "front-desk", *random_llama(seed=3, vocab=VOCABULARY, context=96))
+    vocabulary = {"<unk>": 0, "<s>": 1, "</s>": 2} | {chr(33 + index): 3 + index for index in range(VOCABULARY - 3)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def built(model, workspace):
+    """built(scheme, *options): that artifact, made by `easyquant compile`."""
+    made = {}
+
+    def get(scheme: str, *options):
+        key = (scheme, *options)
+        if key not in made:
+            made[key] = workspace / f"desk-{len(made)}"
+            succeed("compile", model, "-o", made[key], "--scheme", scheme, *options)
+        return made[key]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def text(workspace):
+    file = workspace / "text"
+    file.write_text("".join(map(chr, np.random.default_rng(5).integers(33, 127, 1000))))
+    return file
+
+
+def evaluate(tmp_path, artifact, text, *options) -> dict:
+    file = tmp_path / "result.json"
+    succeed("eval", artifact, "--text", text, "--json", file, *options)
+    return json.loads(file.read_text())
+
+
+def test_compile_says_what_it_made(model, tmp_path):
+    done = succeed("compile", model, "-o", tmp_path / "out", "--scheme", "W8A8")
+    assert "W8A8" in done.stdout and "compiled in" in done.stdout
+    assert (tmp_path / "out" / "tokenizer.json").read_bytes() == (model / "tokenizer.json").read_bytes()
+
+
+def test_compile_keeps_an_artifact_that_exists(model, built):
+    folder = built("W8A8")
+    before = (folder / "manifest.json").read_bytes()
+    done = easyquant("compile", model, "-o", folder, "--scheme", "none")
+    assert done.returncode == 1 and "Traceback" not in done.stderr and "--force" in done.stderr
+    assert (folder / "manifest.json").read_bytes() == before
+
+
+def test_perplexity_is_that_of_the_logits(built, text, tmp_path, workspace):
+    """Against the definition, on logits of the same artifact in one piece."""
+    result = evaluate(tmp_path, built("W8A8"), text, "--context", "40", "--max-windows", "5", "--reference", built("none"))
+    from easyquant import _runtime
+
+    tokens = np.array([3 + byte - 33 for byte in text.read_bytes()], dtype=np.int32)
+    losses, divergences, agreements, largest = [], [], [], 0.0
+    for window in tokens[:200].reshape(5, 40):
+        rows = []
+        for scheme in ("W8A8", "none"):
+            session = _runtime.Session(_runtime.Model(str(built(scheme))))
+            logits = np.array(session.score(window[:-1]), dtype=np.float64)
+            rows.append((logits, logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))))
+        (q_logits, q), (p_logits, p) = rows
+        losses.append(-q[np.arange(39), window[1:]].mean())
+        divergences.append((np.exp(p) * (p - q)).sum(axis=1))
+        agreements.append(p.argmax(axis=1) == q.argmax(axis=1))
+        largest = max(largest, np.abs(p_logits - q_logits).max())
+    assert result["tokens_scored"] == 195
+    assert result["perplexity"] == pytest.approx(np.exp(np.mean(losses)), rel=1e-5)
+    assert result["perplexity_stderr"] == pytest.approx(np.exp(np.mean(losses)) * np.std(losses, ddof=1) / np.sqrt(5), rel=1e-4)
+    assert result["kl_mean"] == pytest.approx(np.mean(divergences), rel=1e-3)
+    assert result["kl_p99"] == pytest.approx(np.percentile(divergences, 99), rel=1e-3)
+    assert result["top1_agreement"] == np.mean(agreements)
+    assert result["max_logit_difference"] == pytest.approx(largest, rel=1e-5)
+    protocol = result["protocol"]
+    assert (protocol["context"], protocol["stride"], protocol["windows"], protocol["bos"]) == (40, 40, 5, "none")
+    assert protocol["corpus_sha256"] and protocol["isa"] in ("avx2", "avx512vnni") and "float32" in protocol["reference"]
+
+
+def test_a_model_is_a_reference_too(model, built, text, tmp_path):
+    """Compiled as float on the way, so that comparing the float artifact with it finds no difference."""
+    result = evaluate(tmp_path, built("none"), text, "--context", "40", "--max-windows", "2", "--reference", model)
+    assert result["kl_mean"] == result["kl_p99"] == result["max_logit_difference"] == 0.0
+    assert result["top1_agreement"] == 1.0 and "compiled as float" in result["protocol"]["reference"]
+
+
+def test_a_reference_of_another_model_is_refused(built, text, tmp_path, workspace):
+    other = write_model(tmp_path / "other", *random_llama(seed=4, vocab=50))
+    (other / "tokenizer.json").write_bytes((built("none") / "tokenizer.json").read_bytes())
+    succeed("compile", other, "-o", tmp_path / "out", "--scheme", "none")
+    done = easyquant("eval", built("none"), "--text", text, "--reference", tmp_path / "out")
+    assert done.returncode == 1 and "vocabulary has 50 tokens" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_run_is_greedy_and_repeats_the_prompt(built):
+    options = ("run", built("W8A8"), "--prompt", "abc", "--max-new-tokens", "12")
+    done = succeed(*options)
+    assert done.stdout.startswith("abc") and "tokens/s" in done.stderr
+    assert succeed(*options, "--threads", "1").stdout == done.stdout
+
+
+def test_run_samples_by_seed(built):
+    def run(seed):
+        return succeed("run", built("none"), "--prompt", "abc", "--max-new-tokens", "30", "--temperature", "1.5", "--seed", seed).stdout
+
+    assert run(1) == run(1) != run(2)
+
+
+def test_run_stops_where_the_context_ends(built):
+    done = succeed("run", built("none"), "--prompt", "a" * 90, "--max-new-tokens", "50", "--temperature", "2", "--seed", "7")
+    assert "the context of 96 tokens is full" in done.stderr or "</s>" not in done.stdout
+    done = easyquant("run", built("none"), "--prompt", "a" * 97)
+    assert done.returncode == 1 and "97 tokens, but the context" in done.stderr
+
+
+def test_bench_measures(built, tmp_path):
+    succeed("bench", built("W4A8", "--group-size", "32"), "--prefill", "40", "--decode", "8", "--repeats", "2", "--json", tmp_path / "b.json")
+    result = json.loads((tmp_path / "b.json").read_text())
+    for key in ("prefill_tokens_per_s", "decode_tokens_per_s", "weights_bytes", "peak_rss_bytes"):
+        assert result[key] > 0
+    low, high = result["prefill_tokens_per_s_range"]
+    assert low <= result["prefill_tokens_per_s"] <= high
+    done = easyquant("bench", built("none"), "--prefill", "90", "--decode", "8")
+    assert done.returncode == 1 and "more than the context" in done.stderr
+
+
+def test_inspect_counts_sites_and_parameters(model, built):
+    shown = succeed("inspect", built("W4A8", "--group-size", "32")).stdout
+    assert "W4A8 in groups of 32" in shown and "int4/group 32" in shown and "int8/token" in shown
+    assert "model.layers.*.mlp.down_proj" in shown and "model.layers.1.mlp.down_proj" in succeed("inspect", "--all", built("none")).stdout
+    assert "model.layers.*.mlp.down_proj.weight" in succeed("inspect", model).stdout
+
+
+@pytest.mark.parametrize("scheme, options", [("W8A8", ()), ("W4A8", ("--group-size", "32")), ("W4A16", ("--group-size", "64"))])
+def test_weights_read_back_have_the_error_that_the_manifest_states(built, scheme, options):
+    exact, quantized = Artifact.open(built("none")), Artifact.open(built(scheme, *options))
+    name = "model.layers.1.mlp.down_proj"
+    stated = next(site["weight_error"] for site in quantized.manifest["sites"] if site["name"] == name)
+    assert relative_error(read_site(exact, name), read_site(quantized, name)) == pytest.approx(stated, rel=1e-4)
+
+
+def test_run_from_the_first_token_on_tells_the_published_story(stories, tmp_path):
+    """An empty prompt is the beginning-of-text token."""
+    succeed("compile", stories, "-o", tmp_path / "out", "--scheme", "none")
+    told = succeed("run", tmp_path / "out", "--prompt", "", "--max-new-tokens", "200").stdout.removesuffix("\n")
+    assert len(told) > 300 and test_data("stories260K.greedy257.txt").read_text().startswith(told)
