@@ -35,7 +35,7 @@ Result<void> packDense(std::span<const int8_t> codes, int bits, std::span<uint8_
     size_t count = std::min<size_t>(8, codes.size() - i);
     uint64_t block = 0;
     for (size_t j = 0; j < count; ++j) {
-      int32_t code = codes[i + j];
+      int code = int{codes[i + j]};
       if (code < range.min || code > range.max)
         return makeError(ErrorCode::InvalidArgument, "code {} at {}: {} bits hold [{}, {}]", code,
                          i + j, bits, range.min, range.max);
