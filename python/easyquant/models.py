@@ -3,10 +3,14 @@
 """What a model file says about itself, read from headers only: no weights are loaded."""
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from easyquant.errors import UserError
+from easyquant.gguf_header import GgufHeader, GgufTensor, read_gguf_header
 
 
 @dataclass(frozen=True)
@@ -103,21 +107,21 @@ def read_hugging_face(folder: Path) -> ModelInfo:
     return ModelInfo(folder, "huggingface", properties, sorted(tensors, key=lambda tensor: tensor.name))
 
 
-def read_gguf(path: Path) -> ModelInfo:
-    import gguf
+def _gguf_tensor(header: GgufHeader, tensor: GgufTensor) -> TensorInfo:
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-    with open(path, "rb") as stream:
-        if (magic := stream.read(4)) != b"GGUF":
-            raise UserError(f"{path}: begins with {magic!r}, expected b'GGUF'; give a Hugging Face folder, a GGUF file or an artifact")
     try:
-        reader = gguf.GGUFReader(path)
-        fields = {name: field.contents() for name, field in reader.fields.items() if not name.startswith("tokenizer.")}
-        tensors = [
-            TensorInfo(tensor.name, tensor.tensor_type.name, tuple(int(extent) for extent in reversed(tensor.shape)), int(tensor.n_bytes))
-            for tensor in reader.tensors
-        ]
-    except Exception as error:  # The library's parser lets whatever a malformed header causes through.
-        raise UserError(f"{path}: its header cannot be read ({type(error).__name__}: {error}); the file is truncated or damaged") from None
+        kind = GGMLQuantizationType(tensor.ggml_type)
+    except ValueError:
+        raise UserError(f"{header.path}: tensor {tensor.name!r} has the unknown type {tensor.ggml_type}; convert the model to a common one") from None
+    block, block_bytes = GGML_QUANT_SIZES[kind]
+    return TensorInfo(tensor.name, kind.name, tensor.shape, math.prod(tensor.shape) // block * block_bytes)
+
+
+def read_gguf(path: Path) -> ModelInfo:
+    header = read_gguf_header(path)
+    fields = {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in header.fields.items()}
+    tensors = [_gguf_tensor(header, tensor) for tensor in header.tensors]
     architecture = fields.get("general.architecture")
     keys = {
         "layers": "block_count",

@@ -94,7 +94,7 @@ def test_inspect_of_damaged_weights(tmp_path, content, message):
     expect_error(easyquant("inspect", tmp_path), "model.safetensors", message)
 
 
-@pytest.mark.parametrize("content, message", [(b"", "expected b'GGUF'"), (b"GGUF", "cannot be read"), (b"GGUF\x03\0\0\0" + b"\xff" * 16, "cannot be read")])
+@pytest.mark.parametrize("content, message", [(b"", "expected b'GGUF'"), (b"GGUF", "truncated or damaged"), (b"GGUF\x03\0\0\0" + b"\xff" * 16, "truncated or damaged")])
 def test_inspect_of_a_damaged_gguf(tmp_path, content, message):
     (tmp_path / "model.gguf").write_bytes(content)
     expect_error(easyquant("inspect", tmp_path / "model.gguf"), "model.gguf", message)
