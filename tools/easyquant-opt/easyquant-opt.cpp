@@ -5,9 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Dialect/Equant/IR/Equant.h"
-#include "easyquant/Dialect/Equant/Transforms/Passes.h"
-#include "easyquant/Dialect/LM/IR/LM.h"
+#include "easyquant/Pipelines/Compile.h"
 
 #include "mlir/InitAllDialects.h"
 #include "mlir/InitAllExtensions.h"
@@ -18,10 +16,10 @@ int main(int argc, char **argv) {
   mlir::DialectRegistry registry;
   mlir::registerAllDialects(registry);
   mlir::registerAllExtensions(registry);
-  registry.insert<easyquant::lm::LMDialect, easyquant::equant::EquantDialect>();
+  easyquant::registerDialects(registry);
 
   mlir::registerAllPasses();
-  easyquant::equant::registerEquantPasses();
+  easyquant::registerPasses();
 
   return mlir::asMainReturnCode(
       mlir::MlirOptMain(argc, argv, "EasyQuant: optimizer driver\n", registry));

@@ -1,0 +1,88 @@
+//===- BufferPlan.h - Where activations live --------------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A pure analysis of one function on activations (one block, tensors of rows): which values share
+// memory, which linears add into the residual stream, which values exist only as codes, and the
+// offset of each buffer in the arena. convert-equant-to-kernels emits what it decides.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_CONVERSION_EQUANTTOKERNELS_BUFFERPLAN_H
+#define EASYQUANT_CONVERSION_EQUANTTOKERNELS_BUFFERPLAN_H
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/MapVector.h"
+
+namespace easyquant {
+
+/// Buffers start at multiples of a cache line.
+constexpr int64_t kBufferAlignment = 64;
+constexpr int64_t alignBuffer(int64_t bytes) {
+  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+}
+
+/// The per-token codes of an activation for weights in groups of `groupSize` (0: per channel).
+using QuantizedValue = std::pair<mlir::Value, int64_t>;
+
+class BufferPlan {
+public:
+  /// Plans `function` for calls of at most `maxRows` rows, its buffers from byte `base` of the
+  /// arena on. Fails with a diagnostic if the function is not of the form above.
+  static mlir::FailureOr<BufferPlan> create(mlir::func::FuncOp function, int64_t maxRows,
+                                            int64_t base);
+
+  /// The value whose memory `value` is stored in (itself, or what it overwrites).
+  mlir::Value storageOf(mlir::Value value) const;
+  /// The arena offset of a value that owns float memory, if it does.
+  std::optional<int64_t> offsetOf(mlir::Value value) const;
+  /// The arena offset of the codes, followed by scales and sums, each aligned to kBufferAlignment.
+  int64_t offsetOf(QuantizedValue value) const { return quantized.lookup(value).offset; }
+  /// True if the value is only ever read as codes, which its producer writes directly.
+  bool isQuantizedOnly(mlir::Value value) const { return quantizedOnly.contains(value); }
+  /// The add whose result this linear produces by adding into the other operand's memory.
+  mlir::Operation *accumulatingAdd(mlir::Operation *linear) const {
+    return accumulating.lookup(linear);
+  }
+  /// The first byte behind the function's buffers.
+  int64_t end() const { return endOffset; }
+
+private:
+  struct Buffer {
+    int64_t bytes = 0;
+    int first = 0, last = 0; ///< positions of the ops that write it first and read it last
+    int64_t offset = -1;
+  };
+
+  void shareMemory(mlir::Block &block);
+  void measure(mlir::Block &block, int64_t maxRows);
+  void place(int64_t base);
+
+  llvm::DenseMap<mlir::Operation *, int> position;
+  llvm::DenseMap<mlir::Value, mlir::Value> storage;
+  llvm::DenseMap<mlir::Operation *, mlir::Operation *> accumulating;
+  llvm::DenseMap<mlir::Value, int64_t> quantizedOnly;
+  llvm::MapVector<mlir::Value, Buffer> floats;
+  llvm::MapVector<QuantizedValue, Buffer> quantized;
+  int64_t endOffset = 0;
+};
+
+/// The group size of the weights that read `use` as codes, if it is the input of a linear with a
+/// quantized input.
+std::optional<int64_t> quantizedUse(mlir::OpOperand &use);
+
+/// Bytes of codes, scales and sums for `rows` rows of `columns` values, in that order, each part
+/// aligned.
+struct QuantizedBytes {
+  int64_t codes, scales, sums;
+  int64_t total() const { return codes + scales + sums; }
+};
+QuantizedBytes quantizedBytes(int64_t columns, int64_t groupSize, int64_t rows);
+
+} // namespace easyquant
+
+#endif // EASYQUANT_CONVERSION_EQUANTTOKERNELS_BUFFERPLAN_H

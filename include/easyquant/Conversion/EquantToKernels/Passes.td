@@ -1,0 +1,48 @@
+//===- Passes.td - Models to kernel calls ------------------*- tablegen -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_CONVERSION_EQUANTTOKERNELS_PASSES
+#define EASYQUANT_CONVERSION_EQUANTTOKERNELS_PASSES
+
+include "mlir/Pass/PassBase.td"
+
+def ConvertEquantToKernels : Pass<"convert-equant-to-kernels", "::mlir::ModuleOp"> {
+  let summary = "Turn every lm and equant op into a call of a kernel, on planned buffers";
+  let description = [{
+    Takes a model whose weights are materialized. Every function becomes one on memrefs: weights, arena and cache are flat
+    byte buffers, and a tensor is a view of one at a constant offset. Kernels are generated as they are asked for, one for
+    each different spec.
+
+    On the way, without leaving a trace in the `lm` program:
+      * `x + linear(…)` adds into the memory of `x`, RoPE and layer functions work in place;
+      * an activation that only linears with quantized input read is written as codes by the kernel that makes it;
+      * buffers whose lifetimes do not meet share memory.
+
+    ```mlir
+    %h = lm.rms_norm %x, %w {epsilon = 1.0e-05 : f64} : tensor<?x64xf32>
+    %y = equant.linear %h, %codes scale(%s) {…, input_scheme = #equant.scheme<i8, symmetric, token, dynamic>} : …
+    %z = lm.add %x, %y : tensor<?x64xf32>
+    ```
+    becomes
+    ```mlir
+    call @rms_norm_64_quantize(%x, %w, %codes, %scales, %sums, %threads) : …
+    call @linear_64x64_i8_q_accumulate(%codes, %scales, %sums, %weights, %wscales, %x, %scratch, %threads) : …
+    ```
+  }];
+  let options = [
+    Option<"isa", "isa", "std::string", "\"avx2\"", "instruction set of the kernels: avx2 or avx512vnni">,
+    Option<"maxRows", "max-rows", "int64_t", "512", "most tokens of one call; buffers are planned for it">,
+    Option<"kvCache", "kv-cache", "std::string", "\"auto\"",
+           "element type of the KV cache: f32, f16, or auto: f16 if a linear is quantized, else f32">,
+  ];
+  let dependentDialects = [
+    "::mlir::arith::ArithDialect", "::mlir::func::FuncDialect", "::mlir::LLVM::LLVMDialect", "::mlir::math::MathDialect",
+    "::mlir::memref::MemRefDialect", "::mlir::scf::SCFDialect", "::mlir::vector::VectorDialect",
+  ];
+}
+
+#endif // EASYQUANT_CONVERSION_EQUANTTOKERNELS_PASSES

@@ -1,0 +1,69 @@
+//===- Compile.h - The pipeline behind easyquant-compile --------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What easyquant-compile does to an imported model is a textual pass pipeline. The driver runs the
+// very text that --dump-pipeline prints, so nothing can hide in it.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_PIPELINES_COMPILE_H
+#define EASYQUANT_PIPELINES_COMPILE_H
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/Support/LLVM.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace easyquant {
+
+struct CompileOptions {
+  std::string scheme = "W8A8"; ///< W8A8, W8A16, W4A16, W4A8 or none
+  std::string method = "absmax";
+  std::string target = "cpu";
+  std::string head;                         ///< float or int8; empty: the scheme's default
+  int64_t groupSize = 0;                    ///< 0: the scheme's default
+  std::vector<std::string> ignore, targets; ///< site names, or re:PATTERN
+  std::vector<std::string> isas;            ///< empty: all
+  std::string kvCache = "auto";             ///< f32, f16 or auto
+  int64_t maxRows = 512;                    ///< tokens that one call of the program takes
+  unsigned threads = 0;                     ///< of quantization; 0: as many as there are CPUs
+  std::vector<std::string> copyFiles;       ///< tokenizer files
+
+  /// What is wrong with the method or the target, if anything. Everything else is the passes' own
+  /// to check.
+  std::optional<std::string> check() const;
+};
+
+/// A named part of the compilation: where --emit-ir-after can stop.
+struct Phase {
+  std::string name;     ///< quantize, materialize, program or manifest
+  std::string pipeline; ///< passes, comma-separated
+};
+
+/// The phases after import that write the artifact into the folder `output`.
+std::vector<Phase> compilePhases(const CompileOptions &options, llvm::StringRef output);
+
+/// The phases up to and with import (none), quantize, materialize or kernels, whose IR is to be
+/// seen; nothing if there is no such phase.
+std::optional<std::vector<Phase>> phasesUntil(llvm::ArrayRef<Phase> phases, llvm::StringRef last,
+                                              const CompileOptions &options);
+
+/// The passes of all phases, comma-separated: what is between the parentheses of
+/// builtin.module(...).
+std::string pipelineText(llvm::ArrayRef<Phase> phases);
+
+/// Makes every dialect and pass of the project known: what easyquant-opt, -translate and -compile
+/// start with.
+void registerDialects(mlir::DialectRegistry &registry);
+void registerPasses();
+
+} // namespace easyquant
+
+#endif // EASYQUANT_PIPELINES_COMPILE_H

@@ -1,0 +1,40 @@
+//===- Passes.td - From a module to the files of an artifact --*- tablegen -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_PIPELINES_PASSES
+#define EASYQUANT_PIPELINES_PASSES
+
+include "mlir/Pass/PassBase.td"
+
+def EmitProgram : Pass<"easyquant-emit-program", "::mlir::ModuleOp"> {
+  let summary = "Compile a model on materialized weights to model.so";
+  let description = [{
+    For every instruction set a copy of the module goes through `convert-equant-to-kernels` and the lowering to LLVM, and
+    becomes an object; the objects are linked to `<output>/model.so`. The module itself stays as it is, but for the
+    attribute `equant.program`: what the runtime must know to call the program.
+  }];
+  let options = [
+    Option<"output", "output", "std::string", "\"\"", "folder of the artifact">,
+    ListOption<"isas", "isa", "std::string", "instruction sets to compile for (default: avx2 and avx512vnni)">,
+    Option<"maxRows", "max-rows", "int64_t", "512", "most tokens of one call; buffers are planned for it">,
+    Option<"kvCache", "kv-cache", "std::string", "\"auto\"", "element type of the KV cache: f32, f16 or auto">,
+  ];
+}
+
+def WriteManifest : Pass<"easyquant-write-manifest", "::mlir::ModuleOp"> {
+  let summary = "Complete the artifact: copy the tokenizer's files, write manifest.json";
+  let description = [{
+    Copies `copy-files` into the folder and writes `<output>/manifest.json` from the module's attributes `lm.model`,
+    `equant.report` and `equant.program`, with size and checksum of every file of the folder.
+  }];
+  let options = [
+    Option<"output", "output", "std::string", "\"\"", "folder of the artifact">,
+    ListOption<"copyFiles", "copy-files", "std::string", "files to take along under their own names">,
+  ];
+}
+
+#endif // EASYQUANT_PIPELINES_PASSES

@@ -1,0 +1,182 @@
+//===- BufferPlan.cpp - Where activations live ----------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Conversion/EquantToKernels/BufferPlan.h"
+
+#include "easyquant/Codegen/CPU/Kernels.h"
+#include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Dialect/LM/IR/LM.h"
+
+using namespace mlir;
+
+namespace easyquant {
+
+static bool isActivation(Value value) {
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  return type && type.getRank() == 2 && type.isDynamicDim(0) && type.getElementType().isF32();
+}
+
+static int64_t columnsOf(Value value) {
+  return cast<RankedTensorType>(value.getType()).getDimSize(1);
+}
+
+std::optional<int64_t> quantizedUse(OpOperand &use) {
+  auto linear = dyn_cast<equant::LinearOp>(use.getOwner());
+  if (!linear || !linear.getInputScheme())
+    return std::nullopt;
+  return linear.getWeightScheme().getGroupSize();
+}
+
+QuantizedBytes quantizedBytes(int64_t columns, int64_t groupSize, int64_t rows) {
+  return {alignBuffer(rows * cpu::paddedColumns(columns)), alignBuffer(rows * 4),
+          alignBuffer(rows * 4 * cpu::groupCount(columns, groupSize))};
+}
+
+Value BufferPlan::storageOf(Value value) const {
+  for (auto it = storage.find(value); it != storage.end(); it = storage.find(value))
+    value = it->second;
+  return value;
+}
+
+std::optional<int64_t> BufferPlan::offsetOf(Value value) const {
+  auto it = floats.find(value);
+  return it == floats.end() ? std::nullopt : std::optional(it->second.offset);
+}
+
+/// Decides which results live in the memory of an operand.
+void BufferPlan::shareMemory(Block &block) {
+  // True if an op from `from` on, but for `except`, reads the memory of `root`.
+  auto isReadFrom = [&](Value root, int from, Operation *except) {
+    return llvm::any_of(block, [&](Operation &op) {
+      return position.lookup(&op) >= from && &op != except &&
+             llvm::any_of(op.getOperands(), [&](Value v) { return storageOf(v) == root; });
+    });
+  };
+  for (Operation &op : block) {
+    // Views.
+    if (isa<lm::SplitOp, lm::RowsOp>(op)) {
+      for (Value result : op.getResults())
+        storage[result] = op.getOperand(0);
+      continue;
+    }
+    // Updates in place, where nobody else sees the operand. A layer function updates its argument.
+    if (isa<lm::RopeOp, lm::PositionEmbeddingOp, func::CallOp>(op)) {
+      auto operand = llvm::find_if(op.getOperands(), isActivation);
+      Operation *split = (*operand).getDefiningOp<lm::SplitOp>();
+      if ((*operand).hasOneUse() && (!split || split->getOperand(0).hasOneUse()))
+        storage[op.getResult(0)] = *operand;
+      continue;
+    }
+    // x + linear(...): the linear adds into x, if x is not read from the linear on.
+    auto add = dyn_cast<lm::AddOp>(op);
+    if (!add)
+      continue;
+    for (auto [term, stream] :
+         {std::pair(add.getRhs(), add.getLhs()), std::pair(add.getLhs(), add.getRhs())}) {
+      Operation *linear = term.getDefiningOp();
+      if (!isa_and_present<lm::LinearOp, equant::LinearOp>(linear) || !term.hasOneUse())
+        continue;
+      Operation *producer = stream.getDefiningOp();
+      int at = position.lookup(linear);
+      if ((producer && position.lookup(producer) > at) || isReadFrom(storageOf(stream), at, add))
+        continue;
+      accumulating[linear] = add;
+      storage[term] = stream;
+      storage[add.getOutput()] = stream;
+      break;
+    }
+  }
+}
+
+/// Finds the size and lifetime of every buffer.
+void BufferPlan::measure(Block &block, int64_t maxRows) {
+  auto touch = [](Buffer &buffer, int at) {
+    buffer.first = std::min(buffer.first, at);
+    buffer.last = std::max(buffer.last, at);
+  };
+  for (Operation &op : block) {
+    int at = position.lookup(&op);
+    for (Value result : op.getResults()) {
+      if (!isActivation(result))
+        continue;
+      // What only linears read, and all in the same groups, need not exist in float if its producer
+      // can quantize.
+      std::optional<int64_t> groups;
+      bool onlyCodes =
+          !result.use_empty() && isa<lm::RmsNormOp, lm::LayerNormOp, lm::SiluMulOp, lm::GeluOp>(op);
+      for (OpOperand &use : result.getUses()) {
+        std::optional<int64_t> group = quantizedUse(use);
+        onlyCodes &= group && (!groups || groups == group);
+        groups = group;
+      }
+      if (onlyCodes)
+        quantizedOnly[result] = *groups;
+      else if (storageOf(result) == result)
+        floats[result] = {alignBuffer(maxRows * columnsOf(result) * 4), at, at};
+    }
+    for (OpOperand &use : op.getOpOperands()) {
+      if (!isActivation(use.get()))
+        continue;
+      if (auto group = quantizedUse(use)) {
+        QuantizedValue key(use.get(), *group);
+        Operation *producer = use.get().getDefiningOp();
+        int first = isQuantizedOnly(use.get()) ? position.lookup(producer) : at;
+        auto [it, isNew] = quantized.insert(
+            {key, {quantizedBytes(columnsOf(use.get()), *group, maxRows).total(), first, first}});
+        touch(it->second, at);
+      }
+      if (auto it = floats.find(storageOf(use.get())); it != floats.end())
+        touch(it->second, at);
+    }
+  }
+}
+
+/// Gives each buffer the lowest offset that no buffer alive at the same time covers.
+void BufferPlan::place(int64_t base) {
+  SmallVector<Buffer *> buffers;
+  for (auto &[value, buffer] : floats)
+    buffers.push_back(&buffer);
+  for (auto &[value, buffer] : quantized)
+    buffers.push_back(&buffer);
+  llvm::sort(buffers, [](Buffer *a, Buffer *b) { return a->first < b->first; });
+
+  endOffset = base;
+  SmallVector<Buffer *> placed; // by offset
+  for (Buffer *buffer : buffers) {
+    int64_t offset = base;
+    for (Buffer *other : placed) {
+      bool alive = other->first <= buffer->last && buffer->first <= other->last;
+      if (alive && offset < other->offset + other->bytes && other->offset < offset + buffer->bytes)
+        offset = other->offset + other->bytes;
+    }
+    buffer->offset = offset;
+    endOffset = std::max(endOffset, offset + buffer->bytes);
+    placed.insert(llvm::upper_bound(placed, buffer,
+                                    [](Buffer *a, Buffer *b) { return a->offset < b->offset; }),
+                  buffer);
+  }
+}
+
+FailureOr<BufferPlan> BufferPlan::create(func::FuncOp function, int64_t maxRows, int64_t base) {
+  if (!llvm::hasSingleElement(function.getBody()))
+    return function.emitOpError("expected a body of one block: layers are straight-line programs");
+  BufferPlan plan;
+  Block &block = function.getBody().front();
+  for (auto [index, op] : llvm::enumerate(block)) {
+    plan.position[&op] = index;
+    if (isa<func::CallOp>(op) &&
+        (op.getNumResults() != 1 || llvm::count_if(op.getOperands(), isActivation) != 1 ||
+         op.getResult(0).getType() != (*llvm::find_if(op.getOperands(), isActivation)).getType()))
+      return op.emitOpError("expected a layer: one activation in, and one of its type out");
+  }
+  plan.shareMemory(block);
+  plan.measure(block, maxRows);
+  plan.place(base);
+  return plan;
+}
+
+} // namespace easyquant

@@ -1,0 +1,135 @@
+//===- Compile.cpp - The pipeline behind easyquant-compile ----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Pipelines/Compile.h"
+
+#include "easyquant/Codegen/CPU/EmitObject.h"
+#include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
+#include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Dialect/Equant/Transforms/Passes.h"
+#include "easyquant/Dialect/LM/IR/LM.h"
+#include "easyquant/Pipelines/Passes.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "llvm/ADT/StringExtras.h"
+
+using namespace mlir;
+
+namespace easyquant {
+
+namespace {
+
+/// Writes `pass{option=value ...}`.
+class PassText {
+public:
+  explicit PassText(StringRef pass) : text(pass.str()) {}
+
+  PassText &add(StringRef option, StringRef value) {
+    if (!value.empty())
+      options.push_back((option + "=" + quoted(value)).str());
+    return *this;
+  }
+  PassText &add(StringRef option, int64_t value) {
+    return value == 0 ? *this : add(option, std::to_string(value));
+  }
+  PassText &add(StringRef option, const std::vector<std::string> &values) {
+    return values.empty() ? *this : add(option, llvm::join(values, ","));
+  }
+  std::string str() const {
+    return options.empty() ? text : text + "{" + llvm::join(options, " ") + "}";
+  }
+
+private:
+  /// The option parser takes a value in quotes as it is, spaces and braces included.
+  static std::string quoted(StringRef value) {
+    bool plain = llvm::all_of(
+        value, [](char c) { return llvm::isAlnum(c) || StringRef("_-./,:+").contains(c); });
+    return plain ? value.str() : ("\"" + value + "\"").str();
+  }
+
+  std::string text;
+  std::vector<std::string> options;
+};
+
+} // namespace
+
+std::optional<std::string> CompileOptions::check() const {
+  if (method != "absmax")
+    return "unknown method '" + method + "'; expected absmax";
+  if (target != "cpu")
+    return "unknown target '" + target + "'; expected cpu";
+  return std::nullopt;
+}
+
+std::vector<Phase> compilePhases(const CompileOptions &options, StringRef output) {
+  std::string method = PassText("equant-" + options.method)
+                           .add("scheme", options.scheme)
+                           .add("group-size", options.groupSize)
+                           .add("head", options.head)
+                           .add("ignore", options.ignore)
+                           .add("targets", options.targets)
+                           .str();
+  return {
+      {"quantize", method + ",func.func(equant-fuse-shared-input)"},
+      {"materialize", PassText("equant-materialize-weights")
+                          .add("output", output)
+                          .add("threads", options.threads)
+                          .str()},
+      {"program", PassText("easyquant-emit-program")
+                      .add("output", output)
+                      .add("isa", options.isas)
+                      .add("max-rows", options.maxRows)
+                      .add("kv-cache", options.kvCache)
+                      .str()},
+      {"manifest", PassText("easyquant-write-manifest")
+                       .add("output", output)
+                       .add("copy-files", options.copyFiles)
+                       .str()},
+  };
+}
+
+std::optional<std::vector<Phase>> phasesUntil(ArrayRef<Phase> phases, StringRef last,
+                                              const CompileOptions &options) {
+  if (last == "import")
+    return std::vector<Phase>();
+  if (last == "kernels") {
+    std::vector<Phase> until = *phasesUntil(phases, "materialize", options);
+    until.push_back({"kernels", PassText("convert-equant-to-kernels")
+                                    .add("isa", options.isas.empty() ? "" : options.isas.front())
+                                    .add("max-rows", options.maxRows)
+                                    .add("kv-cache", options.kvCache)
+                                    .str()});
+    return until;
+  }
+  for (size_t i = 0; i < phases.size(); ++i)
+    if (phases[i].name == last && (last == "quantize" || last == "materialize"))
+      return std::vector<Phase>(phases.begin(), phases.begin() + i + 1);
+  return std::nullopt;
+}
+
+std::string pipelineText(ArrayRef<Phase> phases) {
+  std::string text;
+  llvm::interleave(
+      phases, [&](const Phase &phase) { text += phase.pipeline; }, [&] { text += ","; });
+  return text;
+}
+
+void registerDialects(DialectRegistry &registry) {
+  registry.insert<arith::ArithDialect, equant::EquantDialect, func::FuncDialect, lm::LMDialect,
+                  ml_program::MLProgramDialect>();
+  cpu::registerTranslations(registry);
+}
+
+void registerPasses() {
+  equant::registerEquantPasses();
+  registerEquantToKernelsPasses();
+  registerPipelinesPasses();
+}
+
+} // namespace easyquant

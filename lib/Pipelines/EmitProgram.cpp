@@ -1,0 +1,104 @@
+//===- EmitProgram.cpp - Compile a model to model.so ----------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Codegen/CPU/EmitObject.h"
+#include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
+#include "easyquant/Pipelines/Passes.h"
+
+#include "mlir/IR/Threading.h"
+#include "mlir/Pass/PassManager.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Path.h"
+
+namespace easyquant {
+#define GEN_PASS_DEF_EMITPROGRAM
+#include "easyquant/Pipelines/Passes.h.inc"
+} // namespace easyquant
+
+using namespace mlir;
+using namespace easyquant;
+
+/// The programs of all instruction sets are called alike: with the largest buffers of any.
+static DictionaryAttr mergePrograms(MLIRContext *context, ArrayRef<DictionaryAttr> programs,
+                                    ArrayRef<std::string> isas) {
+  Builder b(context);
+  NamedAttrList merged(programs.front());
+  NamedAttrList entries;
+  int64_t perThread = 0;
+  for (auto [program, isa] : llvm::zip_equal(programs, isas)) {
+    entries.append(isa, program.get("entry"));
+    perThread = std::max(perThread, program.getAs<IntegerAttr>("arena_bytes_per_thread").getInt());
+  }
+  merged.erase("entry");
+  merged.set("entries", entries.getDictionary(context));
+  merged.set("arena_bytes_per_thread", b.getI64IntegerAttr(perThread));
+  return merged.getDictionary(context);
+}
+
+namespace {
+
+struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
+  using EmitProgramBase::EmitProgramBase;
+
+  // The pass managers below run on several threads, where no dialect can be loaded any more.
+  void getDependentDialects(DialectRegistry &registry) const override {
+    OpPassManager pm(ModuleOp::getOperationName());
+    pm.addPass(createConvertEquantToKernels());
+    cpu::buildLowerToLLVMPipeline(pm);
+    pm.getDependentDialects(registry);
+    cpu::registerTranslations(registry);
+  }
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    SmallVector<std::string> isas(this->isas.begin(), this->isas.end());
+    if (isas.empty())
+      isas = {"avx2", "avx512vnni"};
+
+    SmallVector<OwningOpRef<ModuleOp>> clones;
+    for (size_t i = 0; i < isas.size(); ++i)
+      clones.push_back(module.clone());
+    SmallVector<llvm::SmallVector<char, 0>> objects(isas.size());
+    SmallVector<DictionaryAttr> programs(isas.size());
+    if (failed(failableParallelForEachN(&getContext(), 0, isas.size(), [&](size_t i) {
+          auto object = compile(*clones[i], isas[i]);
+          if (failed(object))
+            return failure();
+          objects[i] = std::move(*object);
+          programs[i] = (*clones[i])->getAttrOfType<DictionaryAttr>(kProgramAttr);
+          return success();
+        })))
+      return signalPassFailure();
+    module->setAttr(kProgramAttr, mergePrograms(&getContext(), programs, isas));
+
+    if (std::error_code error = llvm::sys::fs::create_directories(output)) {
+      module.emitError() << output << ": " << error.message();
+      return signalPassFailure();
+    }
+    llvm::SmallString<128> path(output);
+    llvm::sys::path::append(path, "model.so");
+    if (failed(cpu::linkSharedObject(module.getLoc(), objects, path)))
+      signalPassFailure();
+  }
+
+  FailureOr<llvm::SmallVector<char, 0>> compile(ModuleOp module, const std::string &isa) {
+    PassManager pm(&getContext());
+    ConvertEquantToKernelsOptions options;
+    options.isa = isa;
+    options.maxRows = maxRows;
+    options.kvCache = kvCache;
+    pm.addPass(createConvertEquantToKernels(options));
+    cpu::buildLowerToLLVMPipeline(pm);
+    if (failed(pm.run(module)))
+      return failure();
+    cpu::Target target;
+    target.isa = isa == "avx2" ? cpu::Isa::AVX2 : cpu::Isa::AVX512VNNI;
+    return cpu::emitObject(module, target);
+  }
+};
+
+} // namespace

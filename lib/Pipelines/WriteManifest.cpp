@@ -1,0 +1,147 @@
+//===- WriteManifest.cpp - Complete the artifact --------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
+#include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Pipelines/Passes.h"
+#include "easyquant/Support/Checksum.h"
+
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "llvm/ADT/TypeSwitch.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/JSON.h"
+#include "llvm/Support/Path.h"
+
+namespace easyquant {
+#define GEN_PASS_DEF_WRITEMANIFEST
+#include "easyquant/Pipelines/Passes.h.inc"
+} // namespace easyquant
+
+using namespace mlir;
+using namespace easyquant;
+namespace fs = llvm::sys::fs;
+namespace json = llvm::json;
+
+static json::Value toJSON(Attribute attribute) {
+  return llvm::TypeSwitch<Attribute, json::Value>(attribute)
+      .Case([](DictionaryAttr dictionary) {
+        json::Object object;
+        for (NamedAttribute entry : dictionary)
+          object[entry.getName().getValue()] = toJSON(entry.getValue());
+        return object;
+      })
+      .Case([](ArrayAttr array) {
+        json::Array elements;
+        for (Attribute element : array)
+          elements.push_back(toJSON(element));
+        return elements;
+      })
+      .Case([](StringAttr string) { return string.getValue().str(); })
+      .Case([](BoolAttr boolean) { return boolean.getValue(); })
+      .Case([](IntegerAttr integer) { return integer.getInt(); })
+      .Case([](FloatAttr number) { return number.getValueAsDouble(); })
+      .Default([](Attribute) { return nullptr; });
+}
+
+namespace {
+
+struct WriteManifest : public easyquant::impl::WriteManifestBase<WriteManifest> {
+  using WriteManifestBase::WriteManifestBase;
+
+  void runOnOperation() override {
+    if (failed(write()))
+      signalPassFailure();
+  }
+
+  LogicalResult write();
+  LogicalResult copyTokenizerFiles();
+  FailureOr<json::Object> describeFiles();
+  InFlightDiagnostic error(StringRef file, std::error_code code) {
+    return getOperation().emitError() << file << ": " << code.message();
+  }
+};
+
+} // namespace
+
+LogicalResult WriteManifest::copyTokenizerFiles() {
+  for (const std::string &file : copyFiles) {
+    llvm::SmallString<128> target(output);
+    llvm::sys::path::append(target, llvm::sys::path::filename(file));
+    if (fs::exists(target))
+      return getOperation().emitError()
+             << file << ": the artifact already has a file of that name; rename this one";
+    if (std::error_code code = fs::copy_file(file, target))
+      return error(file, code);
+  }
+  return success();
+}
+
+/// Size and checksum of every file of the folder, by name.
+FailureOr<json::Object> WriteManifest::describeFiles() {
+  json::Object files;
+  std::error_code code;
+  for (fs::directory_iterator it(output, code), end; it != end && !code; it.increment(code)) {
+    StringRef name = llvm::sys::path::filename(it->path());
+    if (name == "manifest.json")
+      continue;
+    uint64_t bytes;
+    if (std::error_code sizeError = fs::file_size(it->path(), bytes))
+      return error(it->path(), sizeError);
+    Result<std::string> checksum = checksumOfFile(it->path());
+    if (!checksum)
+      return getOperation().emitError() << checksum.error().message;
+    files[name] = json::Object{{"bytes", static_cast<int64_t>(bytes)}, {"xxh3_128", *checksum}};
+  }
+  if (code)
+    return error(output, code);
+  return files;
+}
+
+LogicalResult WriteManifest::write() {
+  ModuleOp module = getOperation();
+  if (failed(copyTokenizerFiles()))
+    return failure();
+  json::Object manifest{{"format", "easyquant-artifact"},
+                        {"format_version", 1},
+                        {"easyquant_version", EASYQUANT_VERSION},
+                        {"target", "cpu"}};
+  for (auto [key, attribute] : {std::pair<StringRef, StringRef>("model", "lm.model"),
+                                {"program", kProgramAttr},
+                                {"", "equant.report"}}) {
+    auto dictionary = module->getAttrOfType<DictionaryAttr>(attribute);
+    if (!dictionary)
+      return module.emitError() << "the module has no attribute '" << attribute
+                                << "'; run the passes that come before easyquant-write-manifest";
+    json::Value value = toJSON(dictionary);
+    if (!key.empty())
+      manifest[key] = std::move(value);
+    else // the report's parts are parts of the manifest
+      for (auto &[name, part] : *value.getAsObject())
+        manifest[name] = std::move(part);
+  }
+  (*manifest.getObject("program"))["abi"] = 1;
+  FailureOr<json::Object> files = describeFiles();
+  if (failed(files))
+    return failure();
+  manifest["files"] = std::move(*files);
+
+  llvm::SmallString<128> path(output);
+  llvm::sys::path::append(path, "manifest.json");
+  std::error_code code;
+  llvm::raw_fd_ostream stream(path, code);
+  if (code)
+    return error(path, code);
+  stream << llvm::formatv("{0:2}\n", json::Value(std::move(manifest)));
+  stream.close();
+  if (stream.has_error()) {
+    code = stream.error();
+    stream.clear_error();
+    return error(path, code);
+  }
+  return success();
+}

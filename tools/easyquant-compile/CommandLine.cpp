@@ -1,0 +1,101 @@
+//===- CommandLine.cpp - The options of easyquant-compile -----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// CLI11, not llvm::cl: libLLVM.so has registered its own --threads and others already.
+//
+//===----------------------------------------------------------------------===//
+
+#include "CommandLine.h"
+
+#include <CLI/CLI.hpp>
+
+namespace easyquant {
+
+static constexpr const char *description = R"(EasyQuant: compile a model to an artifact.
+
+MODEL is a Hugging Face folder or a GGUF file. OUT becomes a folder of model.so, weights.safetensors
+and manifest.json that easyquant-run runs on any x86-64 CPU with AVX2; it appears when it is whole.)";
+
+static constexpr const char *examples = R"(Examples:
+  easyquant-compile MODEL -o OUT --scheme W8A8
+  easyquant-compile model.gguf -o OUT --scheme W4A8 --group-size 64 --ignore 're:.*down_proj')";
+
+CommandLine CommandLine::parse(int argc, char **argv) {
+  CommandLine line;
+  CompileOptions &compile = line.compile;
+  CLI::App app(description, "easyquant-compile");
+  app.footer(examples);
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::Throw);
+
+  app.add_option("model", line.model, "Hugging Face folder or GGUF file")
+      ->required()
+      ->type_name("MODEL");
+  app.add_option("-o", line.output, "Folder to write")->type_name("OUT");
+  app.add_option("--scheme", compile.scheme, "W8A8, W8A16, W4A16, W4A8, or none: float")
+      ->capture_default_str()
+      ->type_name("SCHEME");
+  app.add_option("--method", compile.method, "Quantization method: absmax")
+      ->capture_default_str()
+      ->type_name("METHOD");
+  app.add_option("--target", compile.target, "What to compile for: cpu")
+      ->capture_default_str()
+      ->type_name("TARGET");
+  app.add_option("--group-size", compile.groupSize,
+                 "Columns that share a scale; by default 128 for W4*, the whole row for W8*")
+      ->check(CLI::PositiveNumber)
+      ->type_name("COLUMNS");
+  app.add_option("--head", compile.head,
+                 "Output head and tied embedding: int8 (default where quantized) or float")
+      ->type_name("TYPE");
+  app.add_option("--ignore", compile.ignore,
+                 "Sites to leave float: names or re:PATTERN; repeatable")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->expected(1)
+      ->type_name("SITE");
+  app.add_option("--targets", compile.targets, "Sites to quantize (default: all); repeatable")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->expected(1)
+      ->type_name("SITE");
+  app.add_option("--kv-cache", compile.kvCache,
+                 "KV cache: f32, f16, or auto: f16 if anything is quantized")
+      ->capture_default_str()
+      ->type_name("TYPE");
+  app.add_option("--isa", compile.isas, "Instruction sets: avx2, avx512vnni (default: both)")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->delimiter(',')
+      ->type_name("ISA");
+  app.add_option("--copy-file", compile.copyFiles,
+                 "File to take along, such as a tokenizer's; repeatable")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->expected(1)
+      ->type_name("FILE");
+  app.add_option("--threads", compile.threads, "Threads (default: all CPUs)")->type_name("N");
+  app.add_option("--emit-ir-after", line.emitAfter,
+                 "Print the IR after import, quantize, materialize or kernels, and stop")
+      ->type_name("PHASE");
+  app.add_flag("--dump-pipeline", line.dumpPipeline,
+               "Print the command that does the same step by step, and stop");
+  app.add_flag("--force", line.force, "Replace an artifact that is there already");
+  app.add_option("--progress", line.progress, "Progress on standard error: none, text, json")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, ProgressFormat>{{"none", ProgressFormat::None},
+                                                {"text", ProgressFormat::Text},
+                                                {"json", ProgressFormat::JSON}}))
+      ->type_name("FORMAT");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success &help) {
+    std::exit(app.exit(help));
+  } catch (const CLI::ParseError &error) {
+    llvm::errs() << "error: " << error.what() << "; see easyquant-compile --help\n";
+    std::exit(1);
+  }
+  return line;
+}
+
+} // namespace easyquant

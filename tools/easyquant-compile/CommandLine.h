@@ -1,0 +1,32 @@
+//===- CommandLine.h - The options of easyquant-compile ---------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_TOOLS_EASYQUANT_COMPILE_COMMANDLINE_H
+#define EASYQUANT_TOOLS_EASYQUANT_COMPILE_COMMANDLINE_H
+
+#include "Progress.h"
+
+#include "easyquant/Pipelines/Compile.h"
+
+namespace easyquant {
+
+struct CommandLine {
+  std::string model;
+  std::string output;
+  CompileOptions compile;
+  std::string emitAfter; ///< import, quantize, materialize, kernels, or empty
+  bool dumpPipeline = false;
+  bool force = false;
+  ProgressFormat progress = ProgressFormat::Text;
+
+  /// Prints help or an error and exits if the arguments ask for it.
+  static CommandLine parse(int argc, char **argv);
+};
+
+} // namespace easyquant
+
+#endif // EASYQUANT_TOOLS_EASYQUANT_COMPILE_COMMANDLINE_H

@@ -1,0 +1,90 @@
+//===- easyquant-compile.cpp - From a model to an artifact ----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "CommandLine.h"
+
+#include "easyquant/Formats/ModelSource.h"
+#include "easyquant/Import/ImportModel.h"
+#include "easyquant/Pipelines/StagedFolder.h"
+
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Pass/PassRegistry.h"
+#include "llvm/Support/InitLLVM.h"
+
+using namespace easyquant;
+using namespace mlir;
+
+static int fail(const llvm::Twine &message) {
+  llvm::errs() << "error: " << message << "\n";
+  return 1;
+}
+
+static LogicalResult runPipeline(ModuleOp module, const std::string &text) {
+  PassManager pm(module.getContext());
+  if (!text.empty() && failed(parsePassPipeline(text, pm)))
+    return failure();
+  return pm.run(module);
+}
+
+int main(int argc, char **argv) {
+  llvm::InitLLVM init(argc, argv);
+  CommandLine line = CommandLine::parse(argc, argv);
+  registerPasses();
+  DialectRegistry registry;
+  registerDialects(registry);
+  MLIRContext context(registry);
+  // A user has no use for an empty source location in front of a message.
+  ScopedDiagnosticHandler diagnostics(&context, [](Diagnostic &diagnostic) {
+    llvm::errs() << (diagnostic.getSeverity() == DiagnosticSeverity::Error ? "error: " : "note: ")
+                 << diagnostic.str() << "\n";
+  });
+  Progress progress(context, line.progress);
+
+  if (auto problem = line.compile.check())
+    return fail(*problem);
+  if (line.output.empty() && line.emitAfter.empty())
+    return fail("no output folder; name one with -o OUT");
+  Result<formats::ModelSource> source = formats::ModelSource::open(line.model);
+  if (!source)
+    return fail(source.error().message);
+
+  if (line.dumpPipeline) {
+    llvm::outs() << "easyquant-translate --import-"
+                 << (source->kind() == formats::ModelSource::Kind::GGUF ? "gguf" : "hf") << " '"
+                 << line.model << "' | easyquant-opt -o /dev/null --pass-pipeline='builtin.module("
+                 << pipelineText(compilePhases(line.compile, line.output)) << ")'\n";
+    return 0;
+  }
+
+  OwningOpRef<ModuleOp> module = importModel(context, *source);
+  if (!module)
+    return 1;
+  progress.report("import", 1, 1);
+
+  // Without an output, IR is wanted: the weights that materialization writes go with the folder.
+  auto folder = StagedFolder::create(line.output.empty() ? "easyquant-ir" : line.output,
+                                     line.force || line.output.empty());
+  if (!folder)
+    return fail(llvm::toString(folder.takeError()));
+  std::vector<Phase> phases = compilePhases(line.compile, folder->path());
+  if (!line.emitAfter.empty()) {
+    auto until = phasesUntil(phases, line.emitAfter, line.compile);
+    if (!until)
+      return fail("unknown phase '" + line.emitAfter +
+                  "'; expected import, quantize, materialize or kernels");
+    if (failed(runPipeline(*module, pipelineText(*until))))
+      return 1;
+    module->print(llvm::outs());
+    return 0;
+  }
+
+  if (failed(runPipeline(*module, pipelineText(phases))))
+    return 1;
+  if (llvm::Error error = folder->commit())
+    return fail(llvm::toString(std::move(error)));
+  return 0;
+}
