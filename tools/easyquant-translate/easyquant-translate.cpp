@@ -1,15 +1,22 @@
-//===- easyquant-translate.cpp - Model files to lm IR ---------------------===//
+//===- easyquant-translate.cpp - Model files to lm IR and back ------------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
+#include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Dialect/LM/IR/LM.h"
+#include "easyquant/Import/ExportHuggingFace.h"
 #include "easyquant/Import/ImportModel.h"
 
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "mlir/Parser/Parser.h"
 #include "mlir/Support/FileUtilities.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/InitLLVM.h"
+#include "llvm/Support/SourceMgr.h"
 #include "llvm/Support/ToolOutputFile.h"
 
 using namespace easyquant;
@@ -20,30 +27,16 @@ static int fail(llvm::StringRef message) {
   return 1;
 }
 
-int main(int argc, char **argv) {
-  llvm::InitLLVM init(argc, argv);
-  cl::OptionCategory category("easyquant-translate options");
-  cl::opt<std::string> huggingFace("import-hf", cl::value_desc("folder"), cl::cat(category),
-                                   cl::desc("Write the model of a Hugging Face folder as lm IR"));
-  cl::opt<std::string> gguf("import-gguf", cl::value_desc("file"), cl::cat(category),
-                            cl::desc("Write the model of a GGUF file as lm IR"));
-  cl::opt<std::string> output("o", cl::value_desc("file"), cl::init("-"), cl::cat(category),
-                              cl::desc("Output file (default: standard output)"));
-  cl::HideUnrelatedOptions(category);
-  cl::ParseCommandLineOptions(argc, argv, "EasyQuant: model files to lm IR\n");
-
-  if (huggingFace.empty() == gguf.empty())
-    return fail("expected one of --import-hf FOLDER and --import-gguf FILE; see --help");
-  auto kind =
-      gguf.empty() ? formats::ModelSource::Kind::HuggingFace : formats::ModelSource::Kind::GGUF;
-  const std::string &path = gguf.empty() ? huggingFace : gguf;
+/// Writes the IR of the model at `path` to `output`.
+static int importFrom(const std::string &path, formats::ModelSource::Kind kind,
+                      const std::string &output) {
   Result<formats::ModelSource> source = formats::ModelSource::open(path);
   if (!source)
     return fail(source.error().message);
   if (source->kind() != kind)
-    return fail(path + (gguf.empty() ? ": not a folder; use --import-gguf for a GGUF file"
-                                     : ": a folder; use --import-hf for a Hugging Face folder"));
-
+    return fail(path + (kind == formats::ModelSource::Kind::GGUF
+                            ? ": a folder; use --import-hf for a Hugging Face folder"
+                            : ": not a folder; use --import-gguf for a GGUF file"));
   mlir::MLIRContext context;
   mlir::OwningOpRef<mlir::ModuleOp> module = importModel(context, *source);
   std::string message;
@@ -51,7 +44,6 @@ int main(int argc, char **argv) {
   if (!file)
     return fail(message);
   module->print(file->os());
-  file->os() << '\n';
   file->os().flush();
   if (std::error_code error = file->os().error()) {
     file->os().clear_error();
@@ -59,4 +51,41 @@ int main(int argc, char **argv) {
   }
   file->keep();
   return 0;
+}
+
+/// Writes the model whose IR is in `input` to `folder`.
+static int exportTo(const std::string &folder, const std::string &input) {
+  mlir::MLIRContext context;
+  context.loadDialect<lm::LMDialect, equant::EquantDialect, mlir::func::FuncDialect,
+                      mlir::ml_program::MLProgramDialect>();
+  llvm::SourceMgr sources;
+  mlir::SourceMgrDiagnosticHandler handler(sources, &context);
+  auto module = mlir::parseSourceFile<mlir::ModuleOp>(input, sources, &context);
+  return !module || failed(exportHuggingFace(*module, folder)) ? 1 : 0;
+}
+
+int main(int argc, char **argv) {
+  llvm::InitLLVM init(argc, argv);
+  cl::OptionCategory category("easyquant-translate options");
+  cl::opt<std::string> input(cl::Positional, cl::init("-"), cl::desc("<module of --export-hf>"));
+  cl::opt<std::string> huggingFace("import-hf", cl::value_desc("folder"), cl::cat(category),
+                                   cl::desc("Write the model of a Hugging Face folder as lm IR"));
+  cl::opt<std::string> gguf("import-gguf", cl::value_desc("file"), cl::cat(category),
+                            cl::desc("Write the model of a GGUF file as lm IR"));
+  cl::opt<std::string> exported(
+      "export-hf", cl::value_desc("folder"), cl::cat(category),
+      cl::desc("Write the model of an lm module as a Hugging Face folder with F32 weights"));
+  cl::opt<std::string> output("o", cl::value_desc("file"), cl::init("-"), cl::cat(category),
+                              cl::desc("Where --import-* writes (default: standard output)"));
+  cl::HideUnrelatedOptions(category);
+  cl::ParseCommandLineOptions(argc, argv, "EasyQuant: model files to lm IR and back\n");
+
+  if (!huggingFace.empty() + !gguf.empty() + !exported.empty() != 1)
+    return fail("expected one of --import-hf FOLDER, --import-gguf FILE and --export-hf FOLDER; "
+                "see --help");
+  if (!exported.empty())
+    return exportTo(exported, input);
+  if (!gguf.empty())
+    return importFrom(gguf, formats::ModelSource::Kind::GGUF, output);
+  return importFrom(huggingFace, formats::ModelSource::Kind::HuggingFace, output);
 }

@@ -1,0 +1,206 @@
+//===- HuggingFaceWriter.cpp - Models as Hugging Face folders -------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Formats/HuggingFaceWriter.h"
+
+#include "easyquant/Formats/SafetensorsWriter.h"
+
+#include "ModelTensors.h"
+#include "Text.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <fcntl.h>
+#include <fstream>
+#include <unistd.h>
+
+using namespace easyquant;
+using namespace easyquant::formats;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Rows are read and written in pieces of about this many floats.
+constexpr int64_t kPiece = int64_t(1) << 22;
+
+constexpr const char *kCompanions[] = {"generation_config.json",
+                                       "tokenizer.json",
+                                       "tokenizer_config.json",
+                                       "tokenizer.model",
+                                       "special_tokens_map.json",
+                                       "added_tokens.json",
+                                       "vocab.json",
+                                       "merges.txt"};
+
+/// A folder that is removed unless it was renamed.
+class Staging {
+public:
+  explicit Staging(fs::path path) : path(std::move(path)) {}
+  ~Staging() {
+    std::error_code ignored;
+    if (!path.empty())
+      fs::remove_all(path, ignored);
+  }
+  Staging(const Staging &) = delete;
+  Staging &operator=(const Staging &) = delete;
+
+  fs::path path;
+};
+
+Result<void> flushFolder(const fs::path &folder) {
+  int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  bool flushed = descriptor >= 0 && ::fsync(descriptor) == 0;
+  int reason = errno;
+  if (descriptor >= 0)
+    ::close(descriptor);
+  if (!flushed)
+    return makeError(ErrorCode::IO, "{}: cannot flush to the disk: {}", folder.string(),
+                     std::strerror(reason));
+  return {};
+}
+
+Result<void> writeText(const fs::path &path, std::string_view text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file)
+    return makeError(ErrorCode::IO, "{}: cannot write: {}", path.string(), std::strerror(errno));
+  return {};
+}
+
+/// A Conv1D weight, N x K, in the K x N of the checkpoint.
+Result<void> writeTransposed(const ModelSource &source, const ModelTensor &tensor,
+                             SafetensorsWriter &writer) {
+  const int64_t n = tensor.shape[0], k = tensor.shape[1];
+  std::vector<float> values(static_cast<size_t>(n * k)), transposed(values.size());
+  if (Result<void> done = source.read(tensor.name, values); !done)
+    return done;
+  for (int64_t column = 0; column < k; ++column)
+    for (int64_t row = 0; row < n; ++row)
+      transposed[column * n + row] = values[row * k + column];
+  return writer.write(tensor.name, std::as_bytes(std::span(transposed)));
+}
+
+Result<void> writeRows(const ModelSource &source, const ModelTensor &tensor,
+                       SafetensorsWriter &writer) {
+  const int64_t rows = tensor.shape.front(), columns = tensor.elements() / rows;
+  const int64_t step = std::clamp<int64_t>(kPiece / columns, 1, rows);
+  std::vector<float> values(static_cast<size_t>(step * columns));
+  for (int64_t row = 0; row < rows; row += step) {
+    const int64_t count = std::min(step, rows - row);
+    std::span<float> piece = std::span(values).first(static_cast<size_t>(count * columns));
+    if (Result<void> done = source.readRows(tensor.name, row, count, piece); !done)
+      return done;
+    if (Result<void> done = writer.write(tensor.name, std::as_bytes(piece)); !done)
+      return done;
+  }
+  return {};
+}
+
+Result<void> writeWeights(const ModelSource &source, const fs::path &path) {
+  std::unordered_map<std::string, bool> isConv1D;
+  for (const TensorPlan &plan : planTensors(source.config()))
+    isConv1D[plan.name] = plan.isConv1D;
+  std::vector<SafetensorsWriter::Tensor> declarations;
+  for (const ModelTensor &tensor : source.tensors()) {
+    std::vector<int64_t> shape = tensor.shape;
+    if (isConv1D[tensor.name])
+      std::reverse(shape.begin(), shape.end());
+    declarations.push_back({tensor.name, "F32", std::move(shape)});
+  }
+  // transformers asks for the key "format".
+  Result<SafetensorsWriter> writer =
+      SafetensorsWriter::create(path, std::move(declarations), {{"format", "pt"}});
+  if (!writer)
+    return Unexpected(writer.error());
+  for (const ModelTensor &tensor : source.tensors())
+    if (Result<void> done = isConv1D[tensor.name] ? writeTransposed(source, tensor, *writer)
+                                                  : writeRows(source, tensor, *writer);
+        !done)
+      return done;
+  return writer->finish();
+}
+
+} // namespace
+
+std::string formats::huggingFaceConfigText(const ModelConfig &config) {
+  nlohmann::ordered_json json;
+  const bool isLLaMA = config.architecture == Architecture::LLaMA;
+  json["architectures"] = {isLLaMA ? "LlamaForCausalLM" : "GPT2LMHeadModel"};
+  json["model_type"] = std::string(architectureName(config.architecture));
+  json["vocab_size"] = config.vocabSize;
+  if (isLLaMA) {
+    json["hidden_size"] = config.hiddenSize;
+    json["intermediate_size"] = config.intermediateSize;
+    json["num_hidden_layers"] = config.numLayers;
+    json["num_attention_heads"] = config.numHeads;
+    json["num_key_value_heads"] = config.numKVHeads;
+    json["head_dim"] = config.headDim;
+    json["max_position_embeddings"] = config.maxContext;
+    json["rms_norm_eps"] = config.normEpsilon;
+    json["rope_theta"] = config.ropeTheta;
+    json["hidden_act"] = std::string(activationName(config.activation));
+    json["attention_bias"] = config.attentionBias;
+    json["mlp_bias"] = config.mlpBias;
+  } else {
+    json["n_embd"] = config.hiddenSize;
+    json["n_inner"] = config.intermediateSize;
+    json["n_layer"] = config.numLayers;
+    json["n_head"] = config.numHeads;
+    json["n_positions"] = config.maxContext;
+    json["layer_norm_epsilon"] = config.normEpsilon;
+    json["activation_function"] = std::string(activationName(config.activation));
+  }
+  json["tie_word_embeddings"] = config.tieWordEmbeddings;
+  json["torch_dtype"] = "float32";
+  if (config.bosTokenId)
+    json["bos_token_id"] = *config.bosTokenId;
+  if (config.eosTokenIds.size() == 1)
+    json["eos_token_id"] = config.eosTokenIds.front();
+  else if (!config.eosTokenIds.empty())
+    json["eos_token_id"] = config.eosTokenIds;
+  return json.dump(2) + "\n";
+}
+
+Result<void> formats::writeHuggingFace(const ModelSource &source, const fs::path &folder) {
+  std::error_code error;
+  if (fs::exists(fs::symlink_status(folder, error)))
+    return makeError(ErrorCode::InvalidArgument, "{}: exists already; choose another folder",
+                     folder.string());
+  fs::path target = fs::absolute(folder, error).lexically_normal();
+  if (!target.has_filename()) // "out/"
+    target = target.parent_path();
+  Staging staging(target.parent_path() /
+                  fmt::format(".{}.{}.tmp", target.filename().string(), ::getpid()));
+  if (!fs::create_directory(staging.path, error)) {
+    // Not ours to remove.
+    fs::path path = std::exchange(staging.path, {});
+    return makeError(ErrorCode::IO, "{}: cannot create: {}", path.string(),
+                     error ? error.message() : "exists already");
+  }
+  if (Result<void> done =
+          writeText(staging.path / "config.json", huggingFaceConfigText(source.config()));
+      !done)
+    return done;
+  if (Result<void> done = writeWeights(source, staging.path / "model.safetensors"); !done)
+    return done;
+  if (source.kind() == ModelSource::Kind::HuggingFace)
+    for (const char *name : kCompanions)
+      if (fs::exists(source.path() / name, error) &&
+          !fs::copy_file(source.path() / name, staging.path / name, error))
+        return makeError(ErrorCode::IO, "{}: cannot copy {}: {}", folder.string(), name,
+                         error.message());
+  if (Result<void> done = flushFolder(staging.path); !done)
+    return done;
+  fs::rename(staging.path, target, error);
+  if (error)
+    return makeError(ErrorCode::IO, "{}: cannot rename to it: {}", folder.string(),
+                     error.message());
+  staging.path.clear();
+  return flushFolder(target.parent_path());
+}

@@ -1,0 +1,124 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""GGUF files against the `gguf` package: every block type, bit for bit, and SmolLM2 by both ways in."""
+
+import json
+
+import gguf
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType as Type
+from safetensors import safe_open
+
+from helpers import assert_refused, run_tool
+
+HIDDEN, HEADS, KV_HEADS, INNER, VOCAB = 256, 4, 2, 512, 32
+SHAPES = {
+    "token_embd": (VOCAB, HIDDEN), "blk.0.attn_q": (HIDDEN, HIDDEN), "blk.0.attn_k": (HIDDEN // 2, HIDDEN),
+    "blk.0.attn_v": (HIDDEN // 2, HIDDEN), "blk.0.attn_output": (HIDDEN, HIDDEN), "blk.0.ffn_gate": (INNER, HIDDEN),
+    "blk.0.ffn_up": (INNER, HIDDEN), "blk.0.ffn_down": (HIDDEN, INNER),
+}
+NAMES = {
+    "token_embd": "model.embed_tokens", "blk.0.attn_q": "model.layers.0.self_attn.q_proj",
+    "blk.0.attn_k": "model.layers.0.self_attn.k_proj", "blk.0.attn_v": "model.layers.0.self_attn.v_proj",
+    "blk.0.attn_output": "model.layers.0.self_attn.o_proj", "blk.0.ffn_gate": "model.layers.0.mlp.gate_proj",
+    "blk.0.ffn_up": "model.layers.0.mlp.up_proj", "blk.0.ffn_down": "model.layers.0.mlp.down_proj",
+}
+QUANTIZERS = (Type.F32, Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1)
+# Byte offsets of the fp16 scales in a block of a type that the package cannot write.
+K_QUANTS = {Type.Q2_K: (80, 82), Type.Q3_K: (108,), Type.Q4_K: (0, 2), Type.Q5_K: (0, 2), Type.Q6_K: (208,)}
+
+
+def random_blocks(rng, kind, shape):
+    """Blocks of random codes under scales of a sane size: (rows, bytes)."""
+    elements, size = gguf.constants.GGML_QUANT_SIZES[kind]
+    blocks = rng.integers(0, 256, (shape[0], shape[1] // elements, size), dtype=np.uint8)
+    for at in K_QUANTS.get(kind, ()):
+        scales = rng.normal(0, 0.01, blocks.shape[:2]).astype(np.float16)
+        blocks[..., at:at + 2] = scales[..., None].view(np.uint8)
+    return blocks.reshape(shape[0], -1)
+
+
+def write_model(path, kind, seed=0):
+    """A LLaMA of one layer whose matrices are of type `kind`; returns the stored data by name."""
+    rng = np.random.default_rng(seed)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(64)
+    writer.add_embedding_length(HIDDEN)
+    writer.add_feed_forward_length(INNER)
+    writer.add_block_count(1)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(KV_HEADS)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_token_list([f"token {i}" for i in range(VOCAB)])
+    stored = {}
+    for name, shape in SHAPES.items():
+        if kind not in QUANTIZERS:
+            data = random_blocks(rng, kind, shape)
+        else:
+            data = gguf.quants.quantize(rng.normal(0, 0.1, shape).astype(np.float32), kind)
+        stored[name] = data
+        writer.add_tensor(f"{name}.weight", data, raw_dtype=kind)
+    for name in ("blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"):
+        writer.add_tensor(f"{name}.weight", rng.normal(1, 0.1, HIDDEN).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return stored
+
+
+def hugging_face_rows(w, heads):
+    """llama.cpp puts the dimensions i and i + D/2 of a head side by side; Hugging Face does not."""
+    return w.reshape(heads, len(w) // heads // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
+
+
+def to_folder(model, tmp_path):
+    """The model as EasyQuant reads it: imported as IR and exported as an F32 folder."""
+    option = "--import-gguf" if model.suffix == ".gguf" else "--import-hf"
+    imported = run_tool("easyquant-translate", option, model, "-o", tmp_path / "model.mlir")
+    assert imported.returncode == 0, imported.stderr
+    exported = run_tool("easyquant-translate", "--export-hf", tmp_path / "folder", tmp_path / "model.mlir")
+    assert exported.returncode == 0, exported.stderr
+    return tmp_path / "folder"
+
+
+@pytest.mark.parametrize("kind", [*QUANTIZERS, *K_QUANTS], ids=lambda kind: kind.name)
+def test_every_bit_as_the_gguf_package(tmp_path, kind):
+    stored = write_model(tmp_path / "model.gguf", kind)
+    folder = to_folder(tmp_path / "model.gguf", tmp_path)
+    with safe_open(folder / "model.safetensors", framework="numpy") as file:
+        assert len(file.keys()) == len(SHAPES) + 3
+        for name, data in stored.items():
+            expected = gguf.quants.dequantize(data, kind).astype(np.float32).reshape(SHAPES[name])
+            if name.endswith("attn_q"):
+                expected = hugging_face_rows(expected, HEADS)
+            elif name.endswith("attn_k"):
+                expected = hugging_face_rows(expected, KV_HEADS)
+            found = file.get_tensor(f"{NAMES[name]}.weight")
+            assert found.dtype == np.float32 and found.shape == expected.shape
+            np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32), err_msg=f"{name} as {kind.name}")
+            assert np.ptp(found) > 0.1, "values that say nothing"
+
+
+@pytest.mark.parametrize("kind", [Type.IQ4_NL, Type.TQ1_0], ids=lambda kind: kind.name)
+def test_types_that_are_not_supported(tmp_path, kind):
+    write_model(tmp_path / "model.gguf", kind)
+    assert_refused(run_tool("easyquant-translate", "--import-gguf", tmp_path / "model.gguf"), "token_embd.weight",
+                   kind.name, "Q4_K", "F16")
+
+
+def test_smollm2_from_both_containers(smollm2_gguf, smollm2, tmp_path):
+    """All 134,515,008 weights and the configuration are the same, whichever way in."""
+    folder = to_folder(smollm2_gguf, tmp_path)
+    ours, theirs = (json.loads((path / "config.json").read_text()) for path in (folder, smollm2))
+    assert {key: theirs[key] for key in ours} == ours
+    with safe_open(folder / "model.safetensors", framework="numpy") as a, \
+            safe_open(smollm2 / "model.safetensors", framework="numpy") as b:
+        assert sorted(a.keys()) == sorted(b.keys()) and len(a.keys()) == 272
+        total = 0
+        for name in a.keys():
+            found, expected = a.get_tensor(name), b.get_tensor(name)
+            assert np.array_equal(found.view(np.uint32), expected.view(np.uint32)), name
+            total += found.size
+        assert total == 134_515_008
