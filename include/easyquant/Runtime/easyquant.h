@@ -10,7 +10,9 @@
 |*                                                                            *|
 |* Errors are values: a function that can fail returns NULL on success and an *|
 |* `eq_error *` that the caller owns on failure; what it would have changed   *|
-|* is then unchanged. No function throws, aborts or prints.                   *|
+|* is then unchanged. No function throws, aborts or prints. A NULL where an   *|
+|* object is expected is EQ_INVALID_ARGUMENT; functions that only read return *|
+|* 0 or NULL for it, and the _free functions ignore it.                       *|
 |*                                                                            *|
 |* Threads: a model is immutable after loading and may be shared by any       *|
 |* number of threads; a session belongs to one thread at a time. Sessions of  *|

@@ -1,0 +1,47 @@
+//===- Artifact.h - A compiled model on disk --------------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_RUNTIME_ARTIFACT_H
+#define EASYQUANT_RUNTIME_ARTIFACT_H
+
+#include "easyquant/Formats/Safetensors.h"
+#include "easyquant/Runtime/Manifest.h"
+#include "easyquant/Support/Result.h"
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace easyquant::runtime {
+
+/// The data section of weights.safetensors starts at a multiple of this, so that mapped weights
+/// have the alignment that the program was compiled for.
+constexpr int64_t kWeightsAlignment = 4096;
+
+/// An artifact folder whose files have been checked against its manifest, with its weights mapped.
+class Artifact {
+public:
+  /// Errors: NotFound (the folder, the manifest or a file that it lists), Corrupt (the manifest,
+  /// the size or checksum of a file, the header of the weights), Unsupported (another format
+  /// version; not a folder), IO. Sizes are compared even when checksums are skipped.
+  static Result<Artifact> open(const std::string &folder, bool skipChecksums);
+
+  const Manifest &manifest() const { return contents; }
+  /// The data section of the weights, aligned to kWeightsAlignment; lasts as long as the artifact.
+  std::span<const std::byte> weights() const { return weightsFile.dataSection(); }
+  std::string programPath() const;
+  const std::string &path() const { return folder; }
+
+private:
+  std::string folder;
+  Manifest contents;
+  formats::SafetensorsFile weightsFile;
+};
+
+} // namespace easyquant::runtime
+
+#endif // EASYQUANT_RUNTIME_ARTIFACT_H

@@ -1,0 +1,73 @@
+//===- Manifest.h - What an artifact says about itself ----------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Parses manifest.json (docs/Architecture.md, "The artifact"). Every documented field is checked,
+// also those that only people and the Python package read: whoever holds a Manifest may rely on its
+// text. Fields that this version does not know are ignored.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_RUNTIME_MANIFEST_H
+#define EASYQUANT_RUNTIME_MANIFEST_H
+
+#include "easyquant/Support/Result.h"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace easyquant::runtime {
+
+/// The artifact format and the program ABI that this version reads.
+constexpr int64_t kFormatVersion = 1;
+constexpr int64_t kProgramAbi = 1;
+
+constexpr const char *kManifestFile = "manifest.json";
+constexpr const char *kProgramFile = "model.so";
+constexpr const char *kWeightsFile = "weights.safetensors";
+
+struct Manifest {
+  struct Model {
+    std::string architecture;
+    int64_t vocabSize = 0;
+    /// Tokens; also the number of positions that the program has tables for.
+    int64_t maxContext = 0;
+    std::optional<int64_t> bosTokenId;
+    std::vector<int64_t> eosTokenIds;
+  };
+  struct Program {
+    /// Instruction set ("avx2", "avx512vnni") to entry, a C identifier.
+    std::map<std::string, std::string> entries;
+    /// Tokens that one call takes at most.
+    int64_t maxRows = 0;
+    int64_t arenaBytes = 0;
+    int64_t arenaBytesPerThread = 0;
+    int64_t cacheBytesPerToken = 0;
+  };
+  struct File {
+    int64_t bytes = 0;
+    std::string checksum; ///< xxh3_128: 32 lower-case hex digits
+  };
+
+  Model model;
+  Program program;
+  /// By plain name: every file of the folder but the manifest itself.
+  std::map<std::string, File> files;
+  /// The document as it was read.
+  std::string text;
+};
+
+/// Parses `text`; `path` is what error messages call it. Errors: Corrupt (not JSON, a field missing
+/// or not of its type or range), Unsupported (another format version, program ABI or target).
+Result<Manifest> parseManifest(std::string text, std::string_view path);
+
+} // namespace easyquant::runtime
+
+#endif // EASYQUANT_RUNTIME_MANIFEST_H

@@ -1,0 +1,107 @@
+//===- Program.h - The compiled code of an artifact -------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Opens model.so, after LLVM's OpenMP runtime that it calls, and binds the entry of one instruction
+// set: the program ABI of docs/Architecture.md.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_RUNTIME_PROGRAM_H
+#define EASYQUANT_RUNTIME_PROGRAM_H
+
+#include "easyquant/Support/Result.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace easyquant::runtime {
+
+/// The CPU features that the instruction sets of EasyQuant are made of.
+struct CpuFeatures {
+  bool avx2 = false, fma = false, f16c = false;
+  bool avx512f = false, avx512bw = false, avx512dq = false, avx512vl = false, avx512vnni = false;
+
+  /// Those of this CPU that the operating system has enabled.
+  static CpuFeatures host();
+};
+
+/// Which of `entries` (instruction set to symbol, from the manifest) to run: `requested`, or for ""
+/// and "auto" the best that `features` allow. `path` names the artifact in messages. Errors:
+/// InvalidArgument (no such instruction set), Unsupported (not compiled in, or the CPU lacks it;
+/// the message names the missing features).
+Result<std::string> selectIsa(std::string_view requested,
+                              const std::map<std::string, std::string> &entries,
+                              const CpuFeatures &features, std::string_view path);
+
+/// MLIR's descriptor of a memref<...xT> of rank N.
+template <typename T, int N> struct MemRef {
+  T *allocated = nullptr;
+  T *aligned = nullptr;
+  int64_t offset = 0;
+  int64_t sizes[N] = {};
+  int64_t strides[N] = {};
+};
+
+template <typename T> MemRef<T, 1> memRef1D(T *data, int64_t size) {
+  return {data, data, 0, {size}, {1}};
+}
+
+/// A row-major matrix.
+template <typename T> MemRef<T, 2> memRef2D(T *data, int64_t rows, int64_t columns) {
+  return {data, data, 0, {rows, columns}, {columns, 1}};
+}
+
+using EntryFunction = void (*)(MemRef<int8_t, 1> *weights, MemRef<int8_t, 1> *arena,
+                               MemRef<int8_t, 1> *cache, MemRef<int32_t, 1> *tokens,
+                               int64_t position, int64_t firstLogit, int64_t threads,
+                               MemRef<float, 2> *logits);
+
+/// LLVM's OpenMP runtime, opened once for the process and never closed: its workers outlive any
+/// model.
+class OpenMP {
+public:
+  /// Prefers a libomp.so.5 that the process has already loaded, then one beside this library or
+  /// executable or in ../lib from there, then the system's search path. Errors: NotFound, naming
+  /// what was tried; Unsupported (not an OpenMP runtime).
+  static Result<const OpenMP *> get();
+
+  /// For parallel regions that the calling thread enters.
+  void setNumThreads(int32_t threads) const { setter(threads); }
+
+private:
+  static Result<OpenMP> open();
+  void (*setter)(int) = nullptr;
+};
+
+/// A loaded model.so with one entry bound. Immutable; may be called from several threads at once.
+class Program {
+public:
+  /// `symbol` is the entry's name in the manifest. Errors: Corrupt (cannot be loaded, lacks the
+  /// symbol), and those of OpenMP::get.
+  static Result<Program> load(const std::string &path, const std::string &symbol);
+
+  /// One step; `threads` >= 1. Whoever calls has checked tokens and sizes.
+  void run(MemRef<int8_t, 1> weights, MemRef<int8_t, 1> arena, MemRef<int8_t, 1> cache,
+           MemRef<int32_t, 1> tokens, int64_t position, int64_t firstLogit, int32_t threads,
+           MemRef<float, 2> logits) const;
+
+private:
+  struct Close {
+    void operator()(void *handle) const;
+  };
+  const OpenMP *openmp = nullptr;
+  std::unique_ptr<void, Close> library;
+  EntryFunction entry = nullptr;
+};
+
+} // namespace easyquant::runtime
+
+#endif // EASYQUANT_RUNTIME_PROGRAM_H

@@ -1,0 +1,125 @@
+//===- Artifact.cpp - A compiled model on disk ----------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Runtime/Artifact.h"
+#include "easyquant/Support/Checksum.h"
+
+#include <filesystem>
+
+using namespace easyquant;
+using namespace easyquant::runtime;
+namespace fs = std::filesystem;
+
+/// A manifest of thousands of sites is a megabyte; beyond this it is something else.
+static constexpr size_t kMaxManifestBytes = size_t(64) << 20;
+
+static constexpr const char *kRemedy = "copy or compile the artifact again";
+
+static Result<void> checkFolder(const std::string &folder) {
+  std::error_code error;
+  fs::file_status status = fs::status(folder, error);
+  if (status.type() == fs::file_type::not_found)
+    return makeError(ErrorCode::NotFound,
+                     "{}: no such folder; expected an artifact that `easyquant compile` wrote",
+                     folder);
+  if (status.type() == fs::file_type::none)
+    return makeError(ErrorCode::IO, "{}: cannot be examined: {}", folder, error.message());
+  if (status.type() != fs::file_type::directory)
+    return makeError(ErrorCode::Unsupported,
+                     "{}: not a folder; expected an artifact that `easyquant compile` wrote",
+                     folder);
+  if (!fs::exists(fs::path(folder) / kManifestFile, error))
+    return makeError(ErrorCode::NotFound,
+                     "{}: holds no {}, so it is not an artifact; `easyquant compile MODEL -o OUT` "
+                     "makes one from a model",
+                     folder, kManifestFile);
+  return {};
+}
+
+static Result<std::string> readManifest(const std::string &path) {
+  Result<formats::MappedFile> file = formats::MappedFile::open(path);
+  if (!file)
+    return Unexpected(file.error());
+  std::span<const std::byte> bytes = file->bytes();
+  if (bytes.size() > kMaxManifestBytes)
+    return makeError(ErrorCode::Corrupt, "{}: found {} bytes, expected at most {}", path,
+                     bytes.size(), kMaxManifestBytes);
+  return std::string(reinterpret_cast<const char *>(bytes.data()), bytes.size());
+}
+
+static Result<void> checkSize(const std::string &path, const Manifest::File &expected) {
+  std::error_code error;
+  fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found)
+    return makeError(ErrorCode::NotFound, "{}: no such file, but the manifest lists it; {}", path,
+                     kRemedy);
+  if (status.type() != fs::file_type::regular)
+    return makeError(ErrorCode::Unsupported, "{}: not a regular file; {}", path, kRemedy);
+  uintmax_t found = fs::file_size(path, error);
+  if (error)
+    return makeError(ErrorCode::IO, "{}: cannot be examined: {}", path, error.message());
+  if (found != static_cast<uintmax_t>(expected.bytes))
+    return makeError(ErrorCode::Corrupt, "{}: found {} bytes, expected {} (manifest); {}", path,
+                     found, expected.bytes, kRemedy);
+  return {};
+}
+
+static Result<void> checkChecksum(const std::string &path, const std::string &found,
+                                  const Manifest::File &expected) {
+  if (found == expected.checksum)
+    return {};
+  return makeError(ErrorCode::Corrupt, "{}: damaged: found checksum {}, expected {} (manifest); {}",
+                   path, found, expected.checksum, kRemedy);
+}
+
+std::string Artifact::programPath() const { return folder + "/" + kProgramFile; }
+
+Result<Artifact> Artifact::open(const std::string &folder, bool skipChecksums) {
+  if (Result<void> checked = checkFolder(folder); !checked)
+    return Unexpected(checked.error());
+
+  Artifact artifact;
+  artifact.folder = folder;
+  std::string manifestPath = folder + "/" + kManifestFile;
+  Result<std::string> text = readManifest(manifestPath);
+  if (!text)
+    return Unexpected(text.error());
+  Result<Manifest> manifest = parseManifest(std::move(*text), manifestPath);
+  if (!manifest)
+    return Unexpected(manifest.error());
+  artifact.contents = std::move(*manifest);
+
+  for (auto &[name, expected] : artifact.contents.files)
+    if (Result<void> checked = checkSize(folder + "/" + name, expected); !checked)
+      return Unexpected(checked.error());
+
+  std::string weightsPath = folder + "/" + kWeightsFile;
+  Result<formats::SafetensorsFile> weights = formats::SafetensorsFile::open(weightsPath);
+  if (!weights)
+    return Unexpected(weights.error());
+  if (weights->dataOffset() % kWeightsAlignment != 0)
+    return makeError(ErrorCode::Corrupt,
+                     "{}: data section: found at byte {}, expected at a multiple of {}; {}",
+                     weightsPath, weights->dataOffset(), kWeightsAlignment, kRemedy);
+  artifact.weightsFile = std::move(*weights);
+  if (skipChecksums)
+    return artifact;
+
+  for (auto &[name, expected] : artifact.contents.files) {
+    std::string path = folder + "/" + name;
+    // The weights are hashed in their mapping: the bytes that will be used, and no second copy.
+    Result<std::string> found =
+        name == kWeightsFile
+            ? Result<std::string>(checksumOf(artifact.weightsFile.mapping().bytes()))
+            : checksumOfFile(path);
+    if (!found)
+      return Unexpected(found.error());
+    if (Result<void> checked = checkChecksum(path, *found, expected); !checked)
+      return Unexpected(checked.error());
+  }
+  return artifact;
+}

@@ -1,0 +1,193 @@
+//===- CApi.cpp - The C interface of the runtime --------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Runtime/Session.h"
+#include "easyquant/Runtime/easyquant.h"
+
+#include <new>
+
+using namespace easyquant;
+using namespace easyquant::runtime;
+
+struct eq_error {
+  Error error;
+};
+struct eq_model {
+  std::shared_ptr<const Model> model;
+};
+struct eq_session {
+  Session session;
+};
+
+static_assert(int(ErrorCode::InvalidArgument) == EQ_INVALID_ARGUMENT &&
+              int(ErrorCode::NotFound) == EQ_NOT_FOUND && int(ErrorCode::Corrupt) == EQ_CORRUPT &&
+              int(ErrorCode::Unsupported) == EQ_UNSUPPORTED &&
+              int(ErrorCode::OutOfRange) == EQ_OUT_OF_RANGE && int(ErrorCode::IO) == EQ_IO);
+
+/// What is reported when there is no memory to report with; never freed.
+static eq_error *outOfMemory() {
+  static eq_error error{{ErrorCode::OutOfRange, "out of memory"}};
+  return &error;
+}
+
+/// Runs `body`, which returns a Result<void>, and turns its error or exception into an eq_error.
+/// The containers of the standard library are the only ones to throw here.
+template <typename Body> static eq_error *guarded(Body body) noexcept {
+  try {
+    Result<void> result = body();
+    return result ? nullptr : new eq_error{std::move(result.error())};
+  } catch (const std::bad_alloc &) {
+    return outOfMemory();
+  } catch (const std::exception &exception) {
+    try {
+      return new eq_error{{ErrorCode::IO, exception.what()}};
+    } catch (...) {
+      return outOfMemory();
+    }
+  }
+}
+
+static Result<void> requireArgument(const void *argument, std::string_view name) {
+  if (argument)
+    return {};
+  return makeError(ErrorCode::InvalidArgument, "{}: found NULL, expected a pointer", name);
+}
+
+uint32_t eq_abi_version(void) { return EQ_ABI_VERSION; }
+
+//===----------------------------------------------------------------------===//
+// Errors
+//===----------------------------------------------------------------------===//
+
+eq_error_code eq_error_get_code(const eq_error *error) {
+  return static_cast<eq_error_code>(error ? int(error->error.code) : 0);
+}
+
+const char *eq_error_get_message(const eq_error *error) {
+  return error ? error->error.message.c_str() : "";
+}
+
+void eq_error_free(eq_error *error) {
+  if (error != outOfMemory())
+    delete error;
+}
+
+//===----------------------------------------------------------------------===//
+// Models
+//===----------------------------------------------------------------------===//
+
+eq_error *eq_model_load(const char *path, const eq_model_options *options, eq_model **model) {
+  return guarded([&]() -> Result<void> {
+    if (Result<void> checked = requireArgument(path, "path"); !checked)
+      return checked;
+    if (Result<void> checked = requireArgument(model, "model"); !checked)
+      return checked;
+    const char *isa = options && options->isa ? options->isa : "auto";
+    Result<std::shared_ptr<const Model>> loaded =
+        Model::load(path, isa, options && options->skip_checksums != 0);
+    if (!loaded)
+      return Unexpected(loaded.error());
+    *model = new eq_model{std::move(*loaded)};
+    return {};
+  });
+}
+
+void eq_model_free(eq_model *model) { delete model; }
+
+const char *eq_model_manifest(const eq_model *model) {
+  return model ? model->model->manifest().text.c_str() : nullptr;
+}
+
+int64_t eq_model_vocab_size(const eq_model *model) {
+  return model ? model->model->manifest().model.vocabSize : 0;
+}
+
+int64_t eq_model_max_context(const eq_model *model) {
+  return model ? model->model->manifest().model.maxContext : 0;
+}
+
+const char *eq_model_isa(const eq_model *model) {
+  return model ? model->model->isa().c_str() : nullptr;
+}
+
+int64_t eq_model_weights_bytes(const eq_model *model) {
+  return model ? static_cast<int64_t>(model->model->weights().size()) : 0;
+}
+
+//===----------------------------------------------------------------------===//
+// Sessions
+//===----------------------------------------------------------------------===//
+
+eq_error *eq_session_create(const eq_model *model, const eq_session_options *options,
+                            eq_session **session) {
+  return guarded([&]() -> Result<void> {
+    if (Result<void> checked = requireArgument(model, "model"); !checked)
+      return checked;
+    if (Result<void> checked = requireArgument(session, "session"); !checked)
+      return checked;
+    eq_session_options given = options ? *options : eq_session_options{0, 0};
+    Result<Session> created = Session::create(model->model, given.context, given.threads);
+    if (!created)
+      return Unexpected(created.error());
+    *session = new eq_session{std::move(*created)};
+    return {};
+  });
+}
+
+void eq_session_free(eq_session *session) { delete session; }
+
+eq_error *eq_session_prefill(eq_session *session, const int32_t *tokens, size_t count) {
+  return guarded([&]() -> Result<void> {
+    if (Result<void> checked = requireArgument(session, "session"); !checked)
+      return checked;
+    if (Result<void> checked = requireArgument(tokens, "tokens"); !checked)
+      return checked;
+    return session->session.prefill({tokens, count});
+  });
+}
+
+eq_error *eq_session_decode(eq_session *session, int32_t token) {
+  return eq_session_prefill(session, &token, 1);
+}
+
+eq_error *eq_session_score(eq_session *session, const int32_t *tokens, size_t count,
+                           float *logits) {
+  return guarded([&]() -> Result<void> {
+    if (Result<void> checked = requireArgument(session, "session"); !checked)
+      return checked;
+    if (Result<void> checked = requireArgument(tokens, "tokens"); !checked)
+      return checked;
+    if (Result<void> checked = requireArgument(logits, "logits"); !checked)
+      return checked;
+    return session->session.score({tokens, count}, logits);
+  });
+}
+
+const float *eq_session_logits(const eq_session *session) {
+  return session ? session->session.logits() : nullptr;
+}
+
+int64_t eq_session_position(const eq_session *session) {
+  return session ? session->session.position() : 0;
+}
+
+eq_error *eq_session_truncate(eq_session *session, int64_t position) {
+  return guarded([&]() -> Result<void> {
+    if (Result<void> checked = requireArgument(session, "session"); !checked)
+      return checked;
+    return session->session.truncate(position);
+  });
+}
+
+void eq_session_reset(eq_session *session) {
+  if (session) // truncation to 0 is always possible
+    (void)session->session.truncate(0);
+}
+
+int64_t eq_session_bytes(const eq_session *session) {
+  return session ? session->session.bytes() : 0;
+}

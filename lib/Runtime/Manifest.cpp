@@ -1,0 +1,317 @@
+//===- Manifest.cpp - What an artifact says about itself ------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Runtime/Manifest.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <limits>
+
+using namespace easyquant;
+using namespace easyquant::runtime;
+using nlohmann::json;
+
+namespace {
+
+constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMaxInt64 = std::numeric_limits<int64_t>::max();
+
+/// Short text for "found": scalars as they are written, containers by kind (they may be large).
+std::string describe(const json &value) {
+  if (value.is_object())
+    return "an object";
+  if (value.is_array())
+    return "an array";
+  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
+  return text.size() <= 80 ? text : text.substr(0, 77) + "...";
+}
+
+/// Reads fields and remembers the first mistake; after it, every read returns an empty value, so
+/// that callers check once at the end.
+class FieldReader {
+public:
+  explicit FieldReader(std::string_view document) : document(document) {}
+
+  bool failed() const { return error.has_value(); }
+  Error takeError() { return std::move(*error); }
+
+  void fail(ErrorCode code, std::string_view field, std::string_view found,
+            std::string_view expected) {
+    if (!error)
+      error = Error{code,
+                    fmt::format("{}: {}: found {}, expected {}", document, field, found, expected)};
+  }
+
+  /// The member `key`, or null after reporting that it is missing.
+  const json &member(const json &object, std::string_view where, const char *key,
+                     std::string_view expected) {
+    static const json nothing;
+    if (failed())
+      return nothing;
+    auto it = object.find(key);
+    if (it != object.end())
+      return *it;
+    fail(ErrorCode::Corrupt, join(where, key), "nothing", expected);
+    return nothing;
+  }
+
+  const json &object(const json &parent, std::string_view where, const char *key) {
+    return typed(parent, where, key, json::value_t::object, "an object");
+  }
+
+  const json &array(const json &parent, std::string_view where, const char *key) {
+    return typed(parent, where, key, json::value_t::array, "an array");
+  }
+
+  std::string string(const json &parent, std::string_view where, const char *key) {
+    const json &value = typed(parent, where, key, json::value_t::string, "a string");
+    return failed() ? std::string() : value.get<std::string>();
+  }
+
+  int64_t integer(const json &parent, std::string_view where, const char *key, int64_t low,
+                  int64_t high) {
+    std::string expected = fmt::format("an integer in {}..{}", low, high);
+    const json &value = member(parent, where, key, expected);
+    return integer(value, join(where, key), low, high);
+  }
+
+  int64_t integer(const json &value, const std::string &where, int64_t low, int64_t high) {
+    if (failed())
+      return 0;
+    // Positive literals are stored unsigned and may not fit; comparing unsigned sees that.
+    bool fits = value.is_number_unsigned() ? value.get<uint64_t>() <= uint64_t(kMaxInt64)
+                                           : value.is_number_integer();
+    if (fits && value.get<int64_t>() >= low && value.get<int64_t>() <= high)
+      return value.get<int64_t>();
+    fail(ErrorCode::Corrupt, where, describe(value),
+         fmt::format("an integer in {}..{}", low, high));
+    return 0;
+  }
+
+  void strings(const json &parent, std::string_view where, const char *key) {
+    const json &values = array(parent, where, key);
+    for (size_t i = 0; !failed() && i < values.size(); ++i)
+      if (!values[i].is_string())
+        fail(ErrorCode::Corrupt, fmt::format("{}[{}]", join(where, key), i), describe(values[i]),
+             "a string");
+  }
+
+  std::string checksum(const json &parent, std::string_view where, const char *key) {
+    std::string value = string(parent, where, key);
+    bool isHex = value.size() == 32 && value.find_first_not_of("0123456789abcdef") == value.npos;
+    if (!failed() && !isHex)
+      fail(ErrorCode::Corrupt, join(where, key), describe(json(value)), "32 lower-case hex digits");
+    return value;
+  }
+
+  static std::string join(std::string_view where, std::string_view key) {
+    return where.empty() ? std::string(key) : fmt::format("{}.{}", where, key);
+  }
+
+private:
+  const json &typed(const json &parent, std::string_view where, const char *key, json::value_t type,
+                    std::string_view expected) {
+    const json &value = member(parent, where, key, expected);
+    if (!failed() && value.type() != type)
+      fail(ErrorCode::Corrupt, join(where, key), describe(value), expected);
+    return value;
+  }
+
+  std::string_view document;
+  std::optional<Error> error;
+};
+
+void readModel(FieldReader &reader, const json &root, Manifest::Model &model) {
+  const json &object = reader.object(root, "", "model");
+  model.architecture = reader.string(object, "model", "architecture");
+  model.vocabSize = reader.integer(object, "model", "vocab_size", 1, kMaxInt32);
+  model.maxContext = reader.integer(object, "model", "max_context", 1, kMaxInt32);
+  for (const char *key :
+       {"hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim"})
+    reader.integer(object, "model", key, 1, kMaxInt32);
+  reader.integer(object, "model", "parameters", 0, kMaxInt64);
+  if (reader.failed())
+    return;
+
+  const json &bos = reader.member(object, "model", "bos_token_id", "a token id or null");
+  if (!reader.failed() && !bos.is_null())
+    model.bosTokenId = reader.integer(bos, "model.bos_token_id", 0, model.vocabSize - 1);
+  const json &eos = reader.array(object, "model", "eos_token_ids");
+  for (size_t i = 0; !reader.failed() && i < eos.size(); ++i)
+    model.eosTokenIds.push_back(
+        reader.integer(eos[i], fmt::format("model.eos_token_ids[{}]", i), 0, model.vocabSize - 1));
+}
+
+void readProvenance(FieldReader &reader, const json &root) {
+  reader.string(root, "", "easyquant_version");
+
+  const json &source = reader.object(root, "", "source");
+  reader.string(source, "source", "kind");
+  reader.string(source, "source", "name");
+  reader.checksum(source, "source", "xxh3_128");
+  const json &types = reader.object(source, "source", "stored_types");
+  if (!reader.failed())
+    for (auto &[name, count] : types.items())
+      reader.integer(count, "source.stored_types." + name, 0, kMaxInt64);
+
+  const json &quantization = reader.object(root, "", "quantization");
+  reader.string(quantization, "quantization", "method");
+  reader.string(quantization, "quantization", "scheme");
+  reader.integer(quantization, "quantization", "group_size", 0, kMaxInt32);
+  reader.string(quantization, "quantization", "head");
+  reader.strings(quantization, "quantization", "ignore");
+  reader.strings(quantization, "quantization", "targets");
+}
+
+/// `weight` or `input` of a site: null where it stays float.
+void readSiteScheme(FieldReader &reader, const json &site, const std::string &where,
+                    const char *key, bool hasGroups) {
+  const json &scheme = reader.member(site, where, key, "an object or null");
+  if (reader.failed() || scheme.is_null())
+    return;
+  std::string path = FieldReader::join(where, key);
+  if (!scheme.is_object())
+    return reader.fail(ErrorCode::Corrupt, path, describe(scheme), "an object or null");
+  reader.integer(scheme, path, "bits", 1, 32);
+  reader.string(scheme, path, "granularity");
+  if (hasGroups)
+    reader.integer(scheme, path, "group_size", 0, kMaxInt32);
+}
+
+void readSites(FieldReader &reader, const json &root) {
+  const json &sites = reader.array(root, "", "sites");
+  for (size_t i = 0; !reader.failed() && i < sites.size(); ++i) {
+    const json &site = sites[i];
+    std::string where = fmt::format("sites[{}]", i);
+    if (!site.is_object())
+      return reader.fail(ErrorCode::Corrupt, where, describe(site), "an object");
+    reader.string(site, where, "name");
+    reader.integer(site, where, "out_features", 1, kMaxInt64);
+    reader.integer(site, where, "in_features", 1, kMaxInt64);
+    readSiteScheme(reader, site, where, "weight", /*hasGroups=*/true);
+    readSiteScheme(reader, site, where, "input", /*hasGroups=*/false);
+    reader.integer(site, where, "bytes", 0, kMaxInt64);
+    const json &error = reader.member(site, where, "weight_error", "a number");
+    if (!reader.failed() && (!error.is_number() || !(error.get<double>() >= 0)))
+      reader.fail(ErrorCode::Corrupt, where + ".weight_error", describe(error), "a number >= 0");
+  }
+}
+
+bool isIdentifier(const std::string &text) {
+  auto isLetter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  };
+  return !text.empty() && text.size() <= 256 && isLetter(text[0]) &&
+         std::all_of(text.begin(), text.end(),
+                     [&](char c) { return isLetter(c) || (c >= '0' && c <= '9'); });
+}
+
+void readProgram(FieldReader &reader, const json &root, Manifest::Program &program) {
+  const json &object = reader.object(root, "", "program");
+  int64_t abi = reader.integer(object, "program", "abi", 0, kMaxInt64);
+  if (!reader.failed() && abi != kProgramAbi)
+    return reader.fail(
+        ErrorCode::Unsupported, "program.abi", std::to_string(abi),
+        fmt::format("{} (EasyQuant {}); recompile the model with this version of EasyQuant",
+                    kProgramAbi, EASYQUANT_VERSION));
+  const json &entries = reader.object(object, "program", "entries");
+  program.maxRows = reader.integer(object, "program", "max_rows", 1, kMaxInt32);
+  program.arenaBytes = reader.integer(object, "program", "arena_bytes", 0, kMaxInt64);
+  program.arenaBytesPerThread =
+      reader.integer(object, "program", "arena_bytes_per_thread", 0, kMaxInt64);
+  program.cacheBytesPerToken =
+      reader.integer(object, "program", "cache_bytes_per_token", 0, kMaxInt64);
+  reader.string(object, "program", "cache_type");
+  if (reader.failed())
+    return;
+  if (entries.empty())
+    return reader.fail(ErrorCode::Corrupt, "program.entries", "no entry", "at least one");
+  for (auto &[isa, symbol] : entries.items()) {
+    std::string where = "program.entries." + isa;
+    if (!symbol.is_string() || !isIdentifier(symbol.get<std::string>()))
+      return reader.fail(ErrorCode::Corrupt, where, describe(symbol), "a C identifier");
+    program.entries.emplace(isa, symbol.get<std::string>());
+  }
+}
+
+/// Names are joined to the folder's path, so they must not lead out of it.
+bool isPlainFileName(const std::string &name) {
+  return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\\\0", 3)) == name.npos && name != kManifestFile;
+}
+
+void readFiles(FieldReader &reader, const json &root, std::map<std::string, Manifest::File> &out) {
+  const json &files = reader.object(root, "", "files");
+  if (reader.failed())
+    return;
+  for (auto &[name, value] : files.items()) {
+    std::string where = fmt::format("files[{}]", describe(json(name)));
+    if (!isPlainFileName(name))
+      return reader.fail(ErrorCode::Corrupt, where, "this name",
+                         "the plain name of a file beside the manifest");
+    if (!value.is_object())
+      return reader.fail(ErrorCode::Corrupt, where, describe(value), "an object");
+    Manifest::File file;
+    file.bytes = reader.integer(value, where, "bytes", 0, kMaxInt64);
+    file.checksum = reader.checksum(value, where, "xxh3_128");
+    out.emplace(name, std::move(file));
+  }
+  for (const char *name : {kProgramFile, kWeightsFile})
+    if (!out.count(name))
+      reader.fail(ErrorCode::Corrupt, "files", "no entry for " + std::string(name), "one");
+}
+
+} // namespace
+
+Result<Manifest> easyquant::runtime::parseManifest(std::string text, std::string_view path) {
+  json root;
+  try {
+    root = json::parse(text);
+  } catch (const json::parse_error &error) {
+    return makeError(ErrorCode::Corrupt,
+                     "{}: not valid JSON at byte {} of {}; copy or compile the artifact again",
+                     path, error.byte, text.size());
+  } catch (const json::out_of_range &) { // a number beyond double, such as 1e999
+    return makeError(ErrorCode::Corrupt,
+                     "{}: not valid JSON: a number is out of range; copy or compile the artifact "
+                     "again",
+                     path);
+  }
+  if (!root.is_object())
+    return makeError(ErrorCode::Corrupt, "{}: found {}, expected an object", path, describe(root));
+
+  FieldReader reader(path);
+  std::string format = reader.string(root, "", "format");
+  if (!reader.failed() && format != "easyquant-artifact")
+    reader.fail(ErrorCode::Corrupt, "format", describe(root["format"]), "\"easyquant-artifact\"");
+  // The version comes before every other field: they may mean something else in another version.
+  int64_t version = reader.integer(root, "", "format_version", 0, kMaxInt64);
+  if (!reader.failed() && version != kFormatVersion) {
+    auto writer = root.find("easyquant_version");
+    return makeError(ErrorCode::Unsupported,
+                     "{}: format_version: found {} (written by EasyQuant {}), expected {} "
+                     "(EasyQuant {}); recompile the model with this version of EasyQuant",
+                     path, version, writer == root.end() ? "of unknown version" : describe(*writer),
+                     kFormatVersion, EASYQUANT_VERSION);
+  }
+  std::string target = reader.string(root, "", "target");
+  if (!reader.failed() && target != "cpu")
+    reader.fail(ErrorCode::Unsupported, "target", describe(root["target"]),
+                "\"cpu\"; recompile the model with --target cpu");
+
+  Manifest manifest;
+  readModel(reader, root, manifest.model);
+  readProvenance(reader, root);
+  readSites(reader, root);
+  readProgram(reader, root, manifest.program);
+  readFiles(reader, root, manifest.files);
+  if (reader.failed())
+    return Unexpected(reader.takeError());
+  manifest.text = std::move(text);
+  return manifest;
+}

@@ -1,0 +1,64 @@
+//===- Program.cpp - The compiled code of an artifact ---------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Runtime/Program.h"
+
+#include <atomic>
+#include <dlfcn.h>
+
+using namespace easyquant;
+using namespace easyquant::runtime;
+
+//===----------------------------------------------------------------------===//
+// Program
+//===----------------------------------------------------------------------===//
+
+/// glibc takes a library whose name it has already loaded for the same library, even when the file
+/// has been replaced since (a model recompiled in place), but tells files of different names apart
+/// by inode. So each load spells the path differently: "/" and "/." before the file name are the
+/// digits of a running number.
+static std::string freshSpelling(const std::string &path) {
+  static std::atomic<uint64_t> loads{0};
+  size_t slash = path.rfind('/');
+  std::string spelling = slash == path.npos ? "." : path.substr(0, slash);
+  for (uint64_t number = ++loads; number != 0; number >>= 1)
+    spelling += number & 1 ? "/." : "/";
+  return spelling + "/" + (slash == path.npos ? path : path.substr(slash + 1));
+}
+
+void Program::Close::operator()(void *handle) const { ::dlclose(handle); }
+
+Result<Program> Program::load(const std::string &path, const std::string &symbol) {
+  Result<const OpenMP *> openmp = OpenMP::get();
+  if (!openmp)
+    return Unexpected(openmp.error());
+
+  Program program;
+  program.openmp = *openmp;
+  program.library.reset(::dlopen(freshSpelling(path).c_str(), RTLD_NOW | RTLD_LOCAL));
+  if (!program.library) {
+    const char *reason = ::dlerror();
+    return makeError(ErrorCode::Corrupt,
+                     "{}: cannot be loaded as a shared object: {}; compile the artifact again",
+                     path, reason ? reason : "unknown reason");
+  }
+  std::string name = "_mlir_ciface_" + symbol;
+  program.entry = reinterpret_cast<EntryFunction>(::dlsym(program.library.get(), name.c_str()));
+  if (!program.entry)
+    return makeError(ErrorCode::Corrupt,
+                     "{}: does not define {}, which the manifest lists under program.entries; "
+                     "compile the artifact again",
+                     path, name);
+  return program;
+}
+
+void Program::run(MemRef<int8_t, 1> weights, MemRef<int8_t, 1> arena, MemRef<int8_t, 1> cache,
+                  MemRef<int32_t, 1> tokens, int64_t position, int64_t firstLogit, int32_t threads,
+                  MemRef<float, 2> logits) const {
+  openmp->setNumThreads(threads);
+  entry(&weights, &arena, &cache, &tokens, position, firstLogit, threads, &logits);
+}

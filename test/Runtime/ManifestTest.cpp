@@ -1,0 +1,164 @@
+//===- ManifestTest.cpp - Every field of a manifest is checked ------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Runtime/Manifest.h"
+#include "Fixture.h"
+
+#include <gtest/gtest.h>
+
+using namespace easyquant;
+using namespace easyquant::runtime;
+using namespace easyquant::runtime::test;
+using nlohmann::json;
+
+namespace {
+
+class ManifestTest : public testing::Test {
+protected:
+  void SetUp() override { manifest = writeFixtureFiles(folder.path()); }
+
+  Result<Manifest> parse() const { return parseManifest(manifest.dump(), "m.json"); }
+
+  /// Sets the field at `pointer` to `value` and expects an error that begins with `message`.
+  void expectRefused(const char *pointer, const json &value, const std::string &message,
+                     ErrorCode code = ErrorCode::Corrupt) const {
+    json changed = manifest;
+    changed[json::json_pointer(pointer)] = value;
+    Result<Manifest> result = parseManifest(changed.dump(), "m.json");
+    ASSERT_FALSE(result.has_value()) << pointer << " = " << value;
+    EXPECT_EQ(result.error().code, code) << result.error().message;
+    EXPECT_EQ(result.error().message.substr(0, message.size()), message);
+  }
+
+  TemporaryFolder folder;
+  json manifest;
+};
+
+TEST_F(ManifestTest, ReadsWhatTheRuntimeNeeds) {
+  manifest["model"]["bos_token_id"] = 1;
+  Result<Manifest> result = parse();
+  ASSERT_TRUE(result.has_value()) << result.error().message;
+  EXPECT_EQ(result->model.architecture, "fixture");
+  EXPECT_EQ(result->model.vocabSize, FIXTURE_VOCAB);
+  EXPECT_EQ(result->model.maxContext, FIXTURE_MAX_CONTEXT);
+  EXPECT_EQ(result->model.bosTokenId, std::optional<int64_t>(1));
+  EXPECT_EQ(result->model.eosTokenIds, std::vector<int64_t>{2});
+  EXPECT_EQ(result->program.entries.at("avx2"), "easyquant_forward_avx2");
+  EXPECT_EQ(result->program.maxRows, FIXTURE_MAX_ROWS);
+  EXPECT_EQ(result->program.arenaBytes, FIXTURE_ARENA_BYTES);
+  EXPECT_EQ(result->program.arenaBytesPerThread, FIXTURE_ARENA_BYTES_PER_THREAD);
+  EXPECT_EQ(result->program.cacheBytesPerToken, FIXTURE_CACHE_BYTES_PER_TOKEN);
+  EXPECT_EQ(result->files.size(), 3u);
+  EXPECT_EQ(result->text, manifest.dump());
+}
+
+TEST_F(ManifestTest, IgnoresFieldsItDoesNotKnow) {
+  manifest["recipe"] = {{"anything", {1, 2, 3}}};
+  manifest["model"]["rope_theta"] = 10000.0;
+  EXPECT_TRUE(parse().has_value());
+}
+
+TEST_F(ManifestTest, NamesBothVersionsAndTheRemedy) {
+  manifest["format_version"] = 2;
+  manifest["easyquant_version"] = "9.9.9";
+  manifest["program"] = "whatever version 2 means by it";
+  Result<Manifest> result = parse();
+  ASSERT_FALSE(result.has_value());
+  EXPECT_EQ(result.error().code, ErrorCode::Unsupported);
+  EXPECT_EQ(result.error().message,
+            "m.json: format_version: found 2 (written by EasyQuant \"9.9.9\"), expected 1 "
+            "(EasyQuant " EASYQUANT_VERSION
+            "); recompile the model with this version of EasyQuant");
+}
+
+TEST_F(ManifestTest, RefusesWrongValuesByName) {
+  expectRefused("/format", "gguf", "m.json: format: found \"gguf\", expected ");
+  expectRefused("/format_version", "1", "m.json: format_version: found \"1\", expected ");
+  expectRefused("/program/abi", 7, "m.json: program.abi: found 7, expected 1 ",
+                ErrorCode::Unsupported);
+  expectRefused("/target", "cuda", "m.json: target: found \"cuda\", expected \"cpu\"",
+                ErrorCode::Unsupported);
+  expectRefused("/model/vocab_size", 0,
+                "m.json: model.vocab_size: found 0, expected an integer in");
+  expectRefused("/model/vocab_size", 19.5, "m.json: model.vocab_size: found 19.5, ");
+  expectRefused("/model/max_context", int64_t(1) << 40, "m.json: model.max_context: found ");
+  expectRefused("/model/max_context", -1, "m.json: model.max_context: found -1, ");
+  expectRefused("/model/bos_token_id", 19,
+                "m.json: model.bos_token_id: found 19, expected an "
+                "integer in 0..18");
+  expectRefused("/model/eos_token_ids", 2, "m.json: model.eos_token_ids: found 2, ");
+  expectRefused("/model/eos_token_ids", {1, -1}, "m.json: model.eos_token_ids[1]: found -1, ");
+  expectRefused("/program/max_rows", 0, "m.json: program.max_rows: found 0, ");
+  expectRefused("/program/arena_bytes", UINT64_MAX,
+                "m.json: program.arena_bytes: found 18446744073709551615, ");
+  expectRefused("/program/entries", json::object(), "m.json: program.entries: found no entry, ");
+  expectRefused("/program/entries/avx2", "../x", "m.json: program.entries.avx2: found \"../x\", ");
+  expectRefused("/sites/1/weight", 8, "m.json: sites[1].weight: found 8, ");
+  expectRefused("/sites/1/weight/bits", 64, "m.json: sites[1].weight.bits: found 64, ");
+  expectRefused("/sites/0/weight_error", "small", "m.json: sites[0].weight_error: found \"small\"");
+  expectRefused("/sites/0", nullptr, "m.json: sites[0]: found null, ");
+  expectRefused("/quantization/ignore/0", 3, "m.json: quantization.ignore[0]: found 3, ");
+  expectRefused("/source/stored_types/F32", -2, "m.json: source.stored_types.F32: found -2, ");
+  expectRefused("/files/model.so/xxh3_128", "00FF", "m.json: files[\"model.so\"].xxh3_128: found ");
+  expectRefused("/files/model.so", "x", "m.json: files[\"model.so\"]: found \"x\", ");
+}
+
+TEST_F(ManifestTest, RefusesFileNamesThatLeadOutOfTheFolder) {
+  for (const char *name : {"../secret", "/etc/passwd", "..", ".", "", "a/b", "manifest.json"}) {
+    json changed = manifest;
+    changed["files"][name] = changed["files"]["model.so"];
+    Result<Manifest> result = parseManifest(changed.dump(), "m.json");
+    ASSERT_FALSE(result.has_value()) << name;
+    EXPECT_NE(result.error().message.find("plain name"), std::string::npos);
+  }
+}
+
+/// Removes each field in turn, wherever it is; "files" of the tokenizer may go.
+void expectEachRemovalRefused(const json &root, const json::json_pointer &at) {
+  const json &object = root[at];
+  for (auto &[key, value] : object.items()) {
+    json changed = root;
+    changed[at].erase(object.is_array() ? json(std::stoul(key)).dump() : key);
+    json::json_pointer child = at / key;
+    bool optional = at.to_string() == "/program/entries" ||
+                    at.to_string() == "/source/stored_types" ||
+                    child.to_string() == "/files/tokenizer.json";
+    Result<Manifest> result = parseManifest(changed.dump(), "m.json");
+    EXPECT_EQ(result.has_value(), optional) << child.to_string();
+    if (!result.has_value())
+      EXPECT_NE(result.error().message.find(key), std::string::npos) << result.error().message;
+    if (value.is_object())
+      expectEachRemovalRefused(root, child);
+  }
+}
+
+TEST_F(ManifestTest, RefusesAMissingFieldByName) {
+  expectEachRemovalRefused(manifest, json::json_pointer());
+  json site = manifest["sites"][1];
+  for (auto &[key, value] : site.items()) {
+    json changed = manifest;
+    changed["sites"][1].erase(key);
+    Result<Manifest> result = parseManifest(changed.dump(), "m.json");
+    ASSERT_FALSE(result.has_value()) << key;
+    EXPECT_NE(result.error().message.find("sites[1]." + key), std::string::npos);
+  }
+}
+
+TEST_F(ManifestTest, RefusesWhatIsNoJson) {
+  std::string text = manifest.dump();
+  for (const std::string &bad :
+       {std::string(), std::string("\0\0\0", 3), text.substr(0, text.size() / 2), text + "}",
+        std::string("[1, 2]"), std::string("\xff\xfe{}"), std::string("{\"format\": 1e999}"),
+        std::string(100000, '[')}) {
+    Result<Manifest> result = parseManifest(bad, "m.json");
+    ASSERT_FALSE(result.has_value()) << bad.substr(0, 40);
+    EXPECT_EQ(result.error().code, ErrorCode::Corrupt);
+    EXPECT_EQ(result.error().message.substr(0, 8), "m.json: ");
+  }
+}
+
+} // namespace

@@ -1,0 +1,154 @@
+//===- ProgramTest.cpp - Instruction sets and shared objects ------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Fixture.h"
+#include "easyquant/Runtime/Session.h"
+
+#include <gtest/gtest.h>
+
+using namespace easyquant;
+using namespace easyquant::runtime;
+using namespace easyquant::runtime::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+using Entries = std::map<std::string, std::string>;
+
+const Entries kBoth = {{"avx2", "a"}, {"avx512vnni", "b"}};
+const CpuFeatures kNone = {};
+const CpuFeatures kAvx2 = {.avx2 = true, .fma = true, .f16c = true};
+const CpuFeatures kAvx512 = {true, true, true, true, true, true, true, true};
+
+void expectRefused(const Result<std::string> &result, ErrorCode code, const std::string &message) {
+  ASSERT_FALSE(result.has_value()) << *result;
+  EXPECT_EQ(result.error().code, code);
+  EXPECT_EQ(result.error().message, message);
+}
+
+TEST(SelectIsa, TakesTheBestThatTheCpuHas) {
+  EXPECT_EQ(selectIsa("auto", kBoth, kAvx512, "m").value(), "avx512vnni");
+  EXPECT_EQ(selectIsa("", kBoth, kAvx2, "m").value(), "avx2");
+  EXPECT_EQ(selectIsa("auto", {{"avx2", "a"}}, kAvx512, "m").value(), "avx2");
+  // AVX-512 without VNNI, as Skylake-X has it, is not enough.
+  CpuFeatures skylake = kAvx512;
+  skylake.avx512vnni = false;
+  EXPECT_EQ(selectIsa("auto", kBoth, skylake, "m").value(), "avx2");
+}
+
+TEST(SelectIsa, TakesWhatIsAskedFor) {
+  EXPECT_EQ(selectIsa("avx2", kBoth, kAvx512, "m").value(), "avx2");
+  EXPECT_EQ(selectIsa("avx512vnni", kBoth, kAvx512, "m").value(), "avx512vnni");
+}
+
+TEST(SelectIsa, NamesWhatTheCpuLacks) {
+  expectRefused(selectIsa("auto", kBoth, kNone, "m"), ErrorCode::Unsupported,
+                "m: this CPU cannot run it: avx512vnni needs AVX2, FMA, F16C, AVX512F, AVX512BW, "
+                "AVX512DQ, AVX512VL, AVX512VNNI; avx2 needs AVX2, FMA, F16C that the CPU does not "
+                "have; run it on an x86-64 CPU with AVX2, FMA and F16C");
+  CpuFeatures noFma = kAvx2;
+  noFma.fma = false;
+  expectRefused(selectIsa("avx2", kBoth, noFma, "m"), ErrorCode::Unsupported,
+                "isa: avx2 needs FMA, which this CPU does not have; choose auto");
+  expectRefused(selectIsa("avx512vnni", kBoth, kAvx2, "m"), ErrorCode::Unsupported,
+                "isa: avx512vnni needs AVX512F, AVX512BW, AVX512DQ, AVX512VL, AVX512VNNI, which "
+                "this CPU does not have; choose auto");
+}
+
+TEST(SelectIsa, NamesWhatTheArtifactLacks) {
+  expectRefused(selectIsa("sse2", kBoth, kAvx512, "m"), ErrorCode::InvalidArgument,
+                "isa: found \"sse2\", expected auto, avx2 or avx512vnni");
+  expectRefused(selectIsa("avx512vnni", {{"avx2", "a"}}, kAvx512, "m"), ErrorCode::Unsupported,
+                "m: not compiled for avx512vnni but for avx2; choose one of those, or recompile");
+  expectRefused(selectIsa("auto", {{"amx", "a"}}, kAvx512, "m"), ErrorCode::Unsupported,
+                "m: program.entries: found amx, expected avx2 or avx512vnni");
+}
+
+class ProgramTest : public testing::Test {
+protected:
+  void SetUp() override { manifest = writeFixtureFiles(folder.path()); }
+
+  void expectLoadError(ErrorCode code, const std::string &part) {
+    writeManifest(folder.path(), manifest);
+    auto model = Model::load(folder.path().string(), "avx2", false);
+    ASSERT_FALSE(model.has_value());
+    EXPECT_EQ(model.error().code, code) << model.error().message;
+    EXPECT_NE(model.error().message.find(part), std::string::npos) << model.error().message;
+  }
+
+  TemporaryFolder folder;
+  nlohmann::json manifest;
+};
+
+TEST_F(ProgramTest, NamesAMissingEntry) {
+  manifest["program"]["entries"]["avx2"] = "easyquant_forward_neon";
+  expectLoadError(ErrorCode::Corrupt, "model.so: does not define "
+                                      "_mlir_ciface_easyquant_forward_neon, which the manifest "
+                                      "lists");
+}
+
+TEST_F(ProgramTest, RefusesWhatIsNoSharedObject) {
+  std::string original = readFile(folder.path() / "model.so");
+  for (const std::string &bytes :
+       {std::string("#!/bin/sh\n"), std::string(), original.substr(0, 100)}) {
+    writeFile(folder.path() / "model.so", bytes);
+    manifest["files"]["model.so"] = fileEntry(folder.path() / "model.so");
+    expectLoadError(ErrorCode::Corrupt, "model.so: cannot be loaded as a shared object: ");
+  }
+}
+
+/// What the model in `folder` predicts after one token, whose logits tell the weights apart.
+float firstLogit(const Model &model) {
+  auto session = Session::create(std::shared_ptr<const Model>(&model, [](auto *) {}), 16, 1);
+  EXPECT_TRUE(session.has_value() && session->prefill(std::vector<int32_t>{3}).has_value());
+  return session->logits()[1];
+}
+
+TEST_F(ProgramTest, AReplacedArtifactIsLoadedAnewWhileTheOldOneLives) {
+  writeManifest(folder.path(), manifest);
+  auto old = Model::load(folder.path().string(), "avx2", false);
+  ASSERT_TRUE(old.has_value()) << old.error().message;
+  float before = firstLogit(**old);
+
+  // As the compiler does it: a new folder takes the place of the old one.
+  fs::path path = folder.path() / "model.so";
+  TemporaryFolder other;
+  FixtureWeights weights(7);
+  nlohmann::json replacement = writeFixtureFiles(other.path(), weights);
+  replacement["program"]["entries"]["avx2"] = "easyquant_forward_second";
+  fs::copy_file(FIXTURE_SECOND_MODEL, other.path() / "model.so",
+                fs::copy_options::overwrite_existing);
+  replacement["files"]["model.so"] = fileEntry(other.path() / "model.so");
+  for (const char *name : {"model.so", "weights.safetensors"}) {
+    fs::copy_file(other.path() / name, folder.path() / "temporary");
+    fs::rename(folder.path() / "temporary", folder.path() / name);
+  }
+  writeManifest(folder.path(), replacement);
+
+  // Only the new model.so has this entry.
+  auto fresh = Model::load(folder.path().string(), "avx2", false);
+  ASSERT_TRUE(fresh.has_value()) << fresh.error().message;
+  EXPECT_NEAR(firstLogit(**fresh), referenceLogits(weights, {3})[1], 1e-5);
+  EXPECT_EQ(firstLogit(**old), before);
+}
+
+TEST_F(ProgramTest, ModelsComeAndGo) {
+  // Worker threads of OpenMP outlive the program that started them.
+  writeManifest(folder.path(), manifest);
+  for (int round = 0; round < 3; ++round) {
+    auto model = Model::load(folder.path().string(), "avx2", false);
+    ASSERT_TRUE(model.has_value()) << model.error().message;
+    auto session = Session::create(*model, 0, 2);
+    ASSERT_TRUE(session.has_value());
+    std::vector<int32_t> tokens = randomTokens(9, 1);
+    std::vector<float> logits(tokens.size() * FIXTURE_VOCAB);
+    ASSERT_TRUE(session->score(tokens, logits.data()).has_value());
+    EXPECT_NEAR(session->logits()[0], referenceLogits(FixtureWeights(), tokens)[0], 1e-4);
+  }
+}
+
+} // namespace

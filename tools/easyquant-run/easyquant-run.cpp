@@ -1,0 +1,99 @@
+//===- easyquant-run.cpp - Runs an artifact on token ids ----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Runtime/easyquant.h"
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <stdexcept>
+
+static void check(eq_error *error) {
+  std::unique_ptr<eq_error, decltype(&eq_error_free)> owner(error, eq_error_free);
+  if (error)
+    throw std::runtime_error(eq_error_get_message(error));
+}
+
+struct Options {
+  std::string artifact, isa = "auto", json;
+  std::vector<int32_t> tokens;
+  int64_t maxNewTokens = 16;
+  eq_session_options session = {0, 0};
+  bool ignoreEos = false;
+};
+
+/// Prints the generated ids as they come.
+static void run(const Options &options) {
+  eq_model *rawModel = nullptr;
+  const eq_model_options modelOptions = {options.isa.c_str(), 0};
+  check(eq_model_load(options.artifact.c_str(), &modelOptions, &rawModel));
+  std::unique_ptr<eq_model, decltype(&eq_model_free)> model(rawModel, eq_model_free);
+  eq_session *rawSession = nullptr;
+  check(eq_session_create(rawModel, &options.session, &rawSession));
+  std::unique_ptr<eq_session, decltype(&eq_session_free)> session(rawSession, eq_session_free);
+
+  nlohmann::json manifest = nlohmann::json::parse(eq_model_manifest(rawModel));
+  std::vector<int32_t> ends = manifest["model"]["eos_token_ids"];
+  int64_t vocab = eq_model_vocab_size(rawModel);
+
+  check(eq_session_prefill(rawSession, options.tokens.data(), options.tokens.size()));
+  std::vector<int32_t> generated;
+  bool ended = false;
+  while (std::ssize(generated) < options.maxNewTokens && !ended) {
+    if (!generated.empty())
+      check(eq_session_decode(rawSession, generated.back()));
+    const float *logits = eq_session_logits(rawSession);
+    auto token = static_cast<int32_t>(std::max_element(logits, logits + vocab) - logits);
+    std::cout << (generated.empty() ? "" : ",") << token << std::flush;
+    generated.push_back(token);
+    ended = !options.ignoreEos && std::find(ends.begin(), ends.end(), token) != ends.end();
+  }
+  std::cout << std::endl;
+  if (options.json.empty())
+    return;
+  const float *logits = eq_session_logits(rawSession);
+  nlohmann::json result = {{"prompt", options.tokens},
+                           {"generated", generated},
+                           {"stopped", ended ? "eos" : "length"},
+                           {"isa", eq_model_isa(rawModel)},
+                           {"logits", std::vector<float>(logits, logits + vocab)}};
+  if (!(std::ofstream(options.json) << result.dump() << std::endl))
+    throw std::runtime_error(options.json + ": cannot be written");
+}
+
+int main(int argc, char **argv) {
+  Options options;
+  CLI::App app("Runs a compiled model on token ids and prints the ids that follow greedily.",
+               "easyquant-run");
+  app.footer("Example:\n  easyquant-run smollm2.eq --tokens 1,2,3 --max-new-tokens 16");
+  app.option_defaults()->always_capture_default();
+  app.add_option("ARTIFACT", options.artifact, "Folder that `easyquant compile` wrote")->required();
+  app.add_option("--tokens", options.tokens, "Prompt: token ids, separated by commas")
+      ->delimiter(',')
+      ->required();
+  app.add_option("--max-new-tokens", options.maxNewTokens, "Ids to generate")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--threads", options.session.threads, "Threads (0: all CPUs)");
+  app.add_option("--isa", options.isa, "auto, avx2 or avx512vnni");
+  app.add_option("--context", options.session.context, "Longest context (0: the model's)");
+  app.add_option("--json", options.json, "Write ids and the last logits to this file");
+  app.add_flag("--ignore-eos", options.ignoreEos, "Go on after an end-of-sequence token");
+  try {
+    app.parse(argc, argv);
+    run(options);
+  } catch (const CLI::Success &help) {
+    return app.exit(help);
+  } catch (const std::exception &error) {
+    std::cerr << "error: " << error.what() << '\n';
+    return 1;
+  }
+  return 0;
+}
