@@ -7,9 +7,12 @@
 
 #include "easyquant/Dialect/LM/IR/LM.h"
 
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "llvm/ADT/TypeSwitch.h"
+
+#include <cmath>
 
 using namespace mlir;
 using namespace easyquant::lm;
@@ -43,5 +46,24 @@ LogicalResult KVCacheType::verify(function_ref<InFlightDiagnostic()> emitError, 
   if (layers < 1 || kvHeads < 1 || headDim < 1)
     return emitError() << "layers, kv_heads and head_dim must be positive, found " << layers << ", "
                        << kvHeads << " and " << headDim;
+  return success();
+}
+
+LogicalResult LMDialect::verifyOperationAttribute(Operation *op, NamedAttribute attribute) {
+  if (attribute.getName() != kRopeTableAttr)
+    return success();
+  auto global = dyn_cast<ml_program::GlobalOp>(op);
+  auto type = global ? dyn_cast<RankedTensorType>(global.getType()) : RankedTensorType();
+  if (!type || !type.hasStaticShape() || type.getRank() != 3 || type.getDimSize(2) != 2 ||
+      !type.getElementType().isF32())
+    return op->emitOpError() << kRopeTableAttr
+                             << " belongs to an ml_program.global of type tensor<PxHx2xf32>";
+  auto params = dyn_cast<DictionaryAttr>(attribute.getValue());
+  auto theta = params ? params.getAs<FloatAttr>("theta") : FloatAttr();
+  if (!theta || params.size() != 1 || !std::isfinite(theta.getValueAsDouble()) ||
+      theta.getValueAsDouble() <= 0.0)
+    return op->emitOpError() << kRopeTableAttr
+                             << " must be {theta = T} with T finite and positive, found "
+                             << attribute.getValue();
   return success();
 }

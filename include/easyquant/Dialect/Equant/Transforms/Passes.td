@@ -89,4 +89,59 @@ def FuseSharedInput : Pass<"equant-fuse-shared-input", "::mlir::func::FuncOp"> {
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect"];
 }
 
+def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> {
+  let summary = "Quantize and pack the weights into a file";
+  let description = [{
+    Replaces every weight that is quantized by a rule from a global by globals of its packed codes and scales, computed
+    with lib/Numerics, and writes `weights.safetensors` into the folder `output`: the packed tensors, and as f32 every
+    other global that the program reads (norms, biases, tables, float linears). A global with `lm.rope_table` is computed.
+    Each global left has `equant.offset`, its first byte in the file's data section; packed ones lie at multiples of 64.
+
+    The module attribute `equant.report` says of every site of the model, quantized or not, under the name that it had
+    before fusing: `name`, `out_features`, `in_features`, `weight_scheme` and `input_scheme` (absent: float), `bytes` and
+    `weight_error`, the relative RMS error ‖W − Ŵ‖ / ‖W‖; and `data_bytes`, the size of the data section.
+
+    One packed weight is in memory at a time. The file is the same, byte for byte, for any number of threads. A value of
+    the model that is not finite, or a file that cannot be written, is an error, and there is no file.
+
+    Before:
+
+    ```mlir
+    module attributes {lm.source = "SmolLM2-135M"} {
+      ml_program.global private @up_proj.weight(#ml_program.extern : tensor<1536x576xf32>) : tensor<1536x576xf32>
+      ...
+      %w = ml_program.global_load_const @up_proj.weight : tensor<1536x576xf32>
+      %s = equant.choose_qparams %w rule absmax {scheme = #equant.scheme<i8, symmetric, channel>}
+             : (tensor<1536x576xf32>) -> tensor<1536x1xf32>
+      %c = equant.quantize %w scale(%s) {scheme = #equant.scheme<i8, symmetric, channel>}
+             : (tensor<1536x576xf32>, tensor<1536x1xf32>) -> tensor<1536x576xi8>
+      %y = equant.linear %x, %c scale(%s) {sites = ["up_proj"], weight_scheme = #equant.scheme<i8, symmetric, channel>}
+             : (tensor<?x576xf32>, tensor<1536x576xi8>, tensor<1536x1xf32>) -> tensor<?x1536xf32>
+    ```
+
+    After:
+
+    ```mlir
+    module attributes {lm.source = "SmolLM2-135M", equant.report = {data_bytes = 890880, sites = [...]}} {
+      ml_program.global private @up_proj.weight(#ml_program.extern : tensor<48x144x32x4xi8>) : tensor<48x144x32x4xi8>
+        {equant.offset = 0}
+      ml_program.global private @up_proj.weight_scale(#ml_program.extern : tensor<48x1x32xf32>) : tensor<48x1x32xf32>
+        {equant.offset = 884736}
+      ...
+      %c = ml_program.global_load_const @up_proj.weight : tensor<48x144x32x4xi8>
+      %s = ml_program.global_load_const @up_proj.weight_scale : tensor<48x1x32xf32>
+      %y = equant.linear %x, %c scale(%s)
+             {layout = #equant.layout<panel, rows = 32, depth = 4>, sites = ["up_proj"],
+              weight_scheme = #equant.scheme<i8, symmetric, channel>}
+             : (tensor<?x576xf32>, tensor<48x144x32x4xi8>, tensor<48x1x32xf32>) -> tensor<?x1536xf32>
+    ```
+  }];
+  let options = [
+    Option<"output", "output", "std::string", "\"\"", "existing folder that weights.safetensors is written into">,
+    Option<"threads", "threads", "unsigned", "0", "threads that quantize; 0: one per core">,
+  ];
+  let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect",
+                           "::mlir::ml_program::MLProgramDialect"];
+}
+
 #endif // EASYQUANT_DIALECT_EQUANT_TRANSFORMS_PASSES

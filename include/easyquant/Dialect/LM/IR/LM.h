@@ -33,6 +33,12 @@
 
 namespace easyquant::lm {
 
+/// Attribute of the module: the path of the model that its globals name tensors of.
+inline constexpr llvm::StringLiteral kSourceAttr = "lm.source";
+/// Attribute of a global tensor<PxHx2xf32> that is computed: {theta = <f64>}; element [p, i] is the
+/// (cos, sin) of p * theta^(-i/H).
+inline constexpr llvm::StringLiteral kRopeTableAttr = "lm.rope_table";
+
 /// tensor<?x`columns`xf32>: activations, a row per token.
 mlir::RankedTensorType activationType(mlir::MLIRContext *context, int64_t columns);
 

@@ -1,0 +1,44 @@
+//===- ConstantWeights.h - Quantized constants and where they come from --*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_DIALECT_EQUANT_ANALYSIS_CONSTANTWEIGHTS_H
+#define EASYQUANT_DIALECT_EQUANT_ANALYSIS_CONSTANTWEIGHTS_H
+
+#include "easyquant/Dialect/Equant/IR/Equant.h"
+
+#include <string>
+#include <vector>
+
+namespace easyquant::equant {
+
+/// Rows of a quantized weight that come from one global.
+struct WeightPart {
+  std::string global;
+  std::string site; ///< for messages and reports
+  int64_t rows = 0;
+};
+
+/// A weight whose codes are pack(concat(quantize(global), ...)) and whose scales are
+/// pack_scales(concat(choose_qparams(global), ...)): everything needed to compute it without the
+/// IR.
+struct ConstantWeight {
+  std::vector<WeightPart> parts; ///< top to bottom
+  int64_t rows = 0, columns = 0;
+  SchemeAttr scheme;
+  LayoutAttr layout;
+  ScaleRule rule = ScaleRule::AbsMax;
+};
+
+/// Looks through the definitions of packed codes and scales. `sites` names the parts. On failure
+/// the diagnostic, at `loc` and naming the first site, says which op is not the expected one.
+mlir::FailureOr<ConstantWeight> matchConstantWeight(mlir::Location loc,
+                                                    llvm::ArrayRef<llvm::StringRef> sites,
+                                                    mlir::Value codes, mlir::Value scales);
+
+} // namespace easyquant::equant
+
+#endif // EASYQUANT_DIALECT_EQUANT_ANALYSIS_CONSTANTWEIGHTS_H

@@ -1,0 +1,45 @@
+//===- WeightEvaluation.h - Quantizing constants ----------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Computes quantized weights with lib/Numerics from the tensors of a model on disk. Private to the
+// passes.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_WEIGHTEVALUATION_H
+#define EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_WEIGHTEVALUATION_H
+
+#include "easyquant/Dialect/Equant/Analysis/ConstantWeights.h"
+#include "easyquant/Formats/ModelSource.h"
+#include "easyquant/Numerics/Metrics.h"
+#include "easyquant/Numerics/Packing.h"
+
+#include "llvm/Support/ThreadPool.h"
+
+namespace easyquant::equant {
+
+/// A packed weight, and the quantization error of each part.
+struct EvaluatedWeight {
+  std::vector<uint8_t> codes;
+  std::vector<float> scales;
+  std::vector<numerics::ErrorSums> errors;
+};
+
+/// How the weight is packed. Fails (Unsupported) on schemes and layouts that lib/Numerics does not
+/// pack.
+Result<numerics::PanelLayout> panelLayoutOf(const ConstantWeight &weight);
+
+/// Reads, quantizes and packs. No more than the packed weight and a few rows a thread are in memory
+/// at a time. The same bytes and the same errors for any number of threads. Fails like
+/// ModelSource::readRows: a source value that is not finite among others.
+Result<EvaluatedWeight> evaluate(const ConstantWeight &weight, const numerics::PanelLayout &layout,
+                                 const formats::ModelSource &source,
+                                 llvm::ThreadPoolInterface &pool);
+
+} // namespace easyquant::equant
+
+#endif // EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_WEIGHTEVALUATION_H

@@ -1,0 +1,152 @@
+//===- WeightFile.cpp - The artifact's weights ----------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "WeightFile.h"
+
+#include "easyquant/Formats/DType.h"
+#include "easyquant/Formats/SafetensorsWriter.h"
+#include "easyquant/Numerics/Rope.h"
+
+#include <algorithm>
+
+using namespace easyquant;
+using namespace easyquant::equant;
+using formats::DType;
+using formats::SafetensorsWriter;
+
+namespace {
+
+/// Kernels read whole cache lines of packed weights.
+constexpr int64_t kAlignment = 64;
+/// Floats that are copied at a time.
+constexpr int64_t kCopyFloats = int64_t(1) << 20;
+
+DType dtypeOf(const FileTensor &tensor) {
+  return tensor.kind == FileTensor::Kind::Codes ? DType::U8 : DType::F32;
+}
+
+class WeightFile {
+public:
+  WeightFile(const formats::ModelSource &source, SafetensorsWriter &writer, unsigned threads)
+      : source(source), writer(writer), pool(llvm::hardware_concurrency(threads)) {}
+
+  Result<void> write(const FileTensor &tensor, WrittenWeights &written);
+
+private:
+  Result<void> writeCodes(const FileTensor &tensor, WrittenWeights &written);
+  Result<void> copy(const FileTensor &tensor);
+  Result<void> writeRopeTable(const FileTensor &tensor);
+
+  template <typename T> Result<void> append(const FileTensor &tensor, const std::vector<T> &data) {
+    return writer.write(tensor.name, std::as_bytes(std::span(data)));
+  }
+
+  const formats::ModelSource &source;
+  SafetensorsWriter &writer;
+  llvm::DefaultThreadPool pool;
+  std::vector<float> scales; ///< of the weight whose codes were written last
+};
+
+} // namespace
+
+Result<void> WeightFile::writeCodes(const FileTensor &tensor, WrittenWeights &written) {
+  Result<numerics::PanelLayout> layout = panelLayoutOf(*tensor.weight);
+  if (!layout)
+    return Unexpected(layout.error());
+  Result<EvaluatedWeight> evaluated = evaluate(*tensor.weight, *layout, source, pool);
+  if (!evaluated)
+    return Unexpected(evaluated.error());
+  written.errors[tensor.weight] = std::move(evaluated->errors);
+  scales = std::move(evaluated->scales);
+  return append(tensor, evaluated->codes);
+}
+
+Result<void> WeightFile::copy(const FileTensor &tensor) {
+  int64_t rows = tensor.shape.front(), columns = 1;
+  for (size_t i = 1; i < tensor.shape.size(); ++i)
+    columns *= tensor.shape[i];
+  int64_t step = std::clamp<int64_t>(kCopyFloats / columns, 1, rows);
+  std::vector<float> piece;
+  for (int64_t row = 0; row < rows; row += step) {
+    int64_t count = std::min(step, rows - row);
+    piece.resize(count * columns);
+    if (auto done = source.readRows(tensor.name, row, count, piece); !done) {
+      if (tensor.site.empty())
+        return done;
+      return makeError(done.error().code, "site '{}': {}", tensor.site, done.error().message);
+    }
+    if (auto done = append(tensor, piece); !done)
+      return done;
+  }
+  return {};
+}
+
+Result<void> WeightFile::writeRopeTable(const FileTensor &tensor) {
+  numerics::RopeParams params;
+  params.headDim = 2 * tensor.shape[1];
+  params.theta = tensor.theta;
+  Result<std::vector<float>> table = numerics::ropeTable(params, tensor.shape[0]);
+  if (!table)
+    return makeError(table.error().code, "'{}': {}", tensor.name, table.error().message);
+  return append(tensor, *table);
+}
+
+Result<void> WeightFile::write(const FileTensor &tensor, WrittenWeights &written) {
+  switch (tensor.kind) {
+  case FileTensor::Kind::Codes:
+    return writeCodes(tensor, written);
+  case FileTensor::Kind::Scales:
+    return append(tensor, std::exchange(scales, {}));
+  case FileTensor::Kind::Copy:
+    return copy(tensor);
+  case FileTensor::Kind::RopeTable:
+    return writeRopeTable(tensor);
+  }
+  llvm_unreachable("every kind is named");
+}
+
+void easyquant::equant::sortForAlignment(std::vector<FileTensor> &tensors) {
+  std::vector<FileTensor> aligned, others;
+  for (FileTensor &tensor : tensors) {
+    int64_t bytes = formats::tensorBytes(dtypeOf(tensor), tensor.shape).value_or(0);
+    (bytes % kAlignment == 0 ? aligned : others).push_back(std::move(tensor));
+  }
+  std::move(others.begin(), others.end(), std::back_inserter(aligned));
+  tensors = std::move(aligned);
+}
+
+Result<WrittenWeights> easyquant::equant::writeWeights(const std::filesystem::path &path,
+                                                       const std::vector<FileTensor> &tensors,
+                                                       const formats::ModelSource &source,
+                                                       unsigned threads) {
+  // Whatever cannot be packed is refused before a byte is written.
+  std::vector<SafetensorsWriter::Tensor> declared;
+  for (const FileTensor &tensor : tensors) {
+    declared.push_back(
+        {tensor.name, std::string(formats::dtypeName(dtypeOf(tensor))), tensor.shape});
+    if (!tensor.weight)
+      continue;
+    if (auto layout = panelLayoutOf(*tensor.weight); !layout)
+      return makeError(layout.error().code, "site '{}': {}", tensor.weight->parts.front().site,
+                       layout.error().message);
+  }
+  Result<SafetensorsWriter> writer = SafetensorsWriter::create(path, std::move(declared));
+  if (!writer)
+    return Unexpected(writer.error());
+  WrittenWeights written;
+  WeightFile file(source, *writer, threads);
+  for (const FileTensor &tensor : tensors)
+    if (auto done = file.write(tensor, written); !done)
+      return Unexpected(done.error());
+  for (const formats::SafetensorsTensor &tensor : writer->tensors()) {
+    written.offsets.push_back(tensor.begin);
+    written.dataBytes = tensor.end;
+  }
+  if (auto done = writer->finish(); !done)
+    return Unexpected(done.error());
+  return written;
+}

@@ -1,0 +1,59 @@
+//===- WeightFile.h - The artifact's weights --------------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Writes weights.safetensors: packed weights, and what stays float. Private to the passes.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_WEIGHTFILE_H
+#define EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_WEIGHTFILE_H
+
+#include "WeightEvaluation.h"
+
+#include <filesystem>
+
+namespace easyquant::equant {
+
+/// A tensor of the file. The codes of a weight are followed by its scales.
+struct FileTensor {
+  enum class Kind {
+    Codes,     ///< of `weight`: u8, packed
+    Scales,    ///< of `weight`: f32, packed
+    Copy,      ///< f32, the source's tensor of the same name
+    RopeTable, ///< f32, shape[0] positions of 2 * shape[1] dimensions, base `theta`
+  };
+  Kind kind = Kind::Copy;
+  std::string name;
+  std::vector<int64_t> shape;
+  const ConstantWeight *weight = nullptr;
+  std::string site; ///< the float linear that reads a copy, for messages; may be empty
+  double theta = 0.0;
+};
+
+/// What the program needs to know of the file, and the report.
+struct WrittenWeights {
+  std::vector<int64_t> offsets; ///< of each tensor, in the data section
+  int64_t dataBytes = 0;
+  /// Of each weight, the quantization error of its parts.
+  llvm::DenseMap<const ConstantWeight *, std::vector<numerics::ErrorSums>> errors;
+};
+
+/// An order in which every tensor whose size is a multiple of 64 bytes lies at a multiple of 64
+/// bytes, and that is otherwise the given one: all packed tensors are such.
+void sortForAlignment(std::vector<FileTensor> &tensors);
+
+/// One packed weight is in memory at a time. threads 0: as many as there are cores. The bytes
+/// depend on the tensors and the source alone. On failure there is no file: Corrupt (a value that
+/// is not finite), IO, Unsupported (a scheme that is not packed); messages name file, tensor and
+/// site.
+Result<WrittenWeights> writeWeights(const std::filesystem::path &path,
+                                    const std::vector<FileTensor> &tensors,
+                                    const formats::ModelSource &source, unsigned threads);
+
+} // namespace easyquant::equant
+
+#endif // EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_WEIGHTFILE_H

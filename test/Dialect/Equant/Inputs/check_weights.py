@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Check a weights.safetensors against the checkpoint it was made from, with nothing but the standard library.
+
+    check_weights.py MODEL_FOLDER WEIGHTS TENSOR=KIND:PART[+PART...] ...
+
+KIND is copy, i8, or i4:GROUP. Each named tensor must hold exactly the bytes that an independent absmax
+quantization and packing of the checkpoint's tensors PART gives (the sentences of Kernels.h and the methods
+page), be 64-byte aligned in the data section, and have its scales beside it under TENSOR_scale. Prints the
+relative RMS error of every part.
+"""
+
+import json
+import math
+import struct
+import sys
+from pathlib import Path
+
+
+def load(path):
+    data = Path(path).read_bytes()
+    size, = struct.unpack_from("<Q", data)
+    header = json.loads(data[8:8 + size])
+    header.pop("__metadata__", None)
+    base = 8 + size
+    return {name: (t["dtype"], t["shape"], t["data_offsets"][0], data[base + t["data_offsets"][0]:base + t["data_offsets"][1]])
+            for name, t in header.items()}, base
+
+
+def floats(data):
+    return struct.unpack(f"<{len(data) // 4}f", data)
+
+
+def f32(value):
+    return struct.unpack("<f", struct.pack("<f", value))[0]
+
+
+def quantize(row, limit, group):
+    """Scales and codes of one row."""
+    scales, codes = [], []
+    for start in range(0, len(row), group):
+        part = row[start:start + group]
+        largest = max(map(abs, part))
+        scale = f32(largest / limit) if largest else 1.0
+        scales.append(scale)
+        codes += [max(-limit, min(limit, round(f32(x / scale)))) for x in part]
+    return scales, codes
+
+
+def expected(rows, bits, group):
+    limit = 2 ** (bits - 1) - 1
+    columns = len(rows[0])
+    padded, panels = -(-columns // 8) * 8, -(-len(rows) // 32)
+    groups = -(-columns // group)
+    codes = bytearray([128 if bits == 8 else 0x88]) * (panels * padded * 32 * bits // 8)
+    scales = [1.0] * (panels * groups * 32)
+    restored = []
+    for n, row in enumerate(rows):
+        row_scales, row_codes = quantize(row, limit, group)
+        for g, scale in enumerate(row_scales):
+            scales[(n // 32 * groups + g) * 32 + n % 32] = scale
+        for k, code in enumerate(row_codes):
+            if bits == 8:
+                codes[((n // 32 * (padded // 4) + k // 4) * 32 + n % 32) * 4 + k % 4] = code + 128
+            else:
+                at = ((n // 32 * (padded // 8) + k // 8) * 32 + n % 32) * 4 + k % 4
+                high = k % 8 >= 4
+                codes[at] = codes[at] & (0x0F if high else 0xF0) | (code + 8) << (4 if high else 0)
+        restored.append([code * row_scales[k // group] for k, code in enumerate(row_codes)])
+    return bytes(codes), struct.pack(f"<{len(scales)}f", *scales), restored
+
+
+def relative_rms(before, after):
+    error = sum((a - b) ** 2 for x, y in zip(before, after) for a, b in zip(x, y))
+    return math.sqrt(error / sum(a * a for x in before for a in x))
+
+
+def main():
+    source, _ = load(Path(sys.argv[1]) / "model.safetensors")
+    written, base = load(sys.argv[2])
+    assert base % 4096 == 0, base
+    for argument in sys.argv[3:]:
+        name, _, rest = argument.partition("=")
+        kind, _, parts = rest.rpartition(":")
+        dtype, shape, offset, data = written[name]
+        if kind == "copy":
+            assert dtype == "F32" and shape == source[parts][1] and data == source[parts][3], name
+            continue
+        matrices = []
+        for part in parts.split("+"):
+            values, (_, columns) = floats(source[part][3]), source[part][1]
+            matrices.append([values[i:i + columns] for i in range(0, len(values), columns)])
+        bits, group = (8, columns) if kind == "i8" else (4, int(kind.removeprefix("i4:")))
+        codes, scales, restored = expected([row for matrix in matrices for row in matrix], bits, group)
+        assert data == codes, f"{name}: codes differ"
+        assert written[name + "_scale"][3] == scales, f"{name}: scales differ"
+        assert offset % 64 == 0 and written[name + "_scale"][2] % 64 == 0, f"{name}: not aligned"
+        for part, matrix in zip(parts.split("+"), matrices):
+            print(f"{part} {relative_rms(matrix, restored[:len(matrix)]):.9f}")
+            restored = restored[len(matrix):]
+
+
+if __name__ == "__main__":
+    main()
