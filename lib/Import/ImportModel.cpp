@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Import/ImportModel.h"
+#include "easyquant/Dialect/LM/IR/LM.h"
 
 #include "ModelBuilder.h"
 
@@ -75,8 +76,8 @@ OwningOpRef<ModuleOp> easyquant::importModel(MLIRContext &context, const ModelSo
   const ArchitectureImporter &importer =
       b.config.architecture == formats::Architecture::LLaMA ? kLLaMAImporter : kGPT2Importer;
 
-  (*module)->setAttr(kSourceAttr, b.getStringAttr(source.path().string()));
-  (*module)->setAttr(kModelAttr, modelAttr(b));
+  (*module)->setAttr(lm::kSourceAttr, b.getStringAttr(source.path().string()));
+  (*module)->setAttr(lm::kModelAttr, modelAttr(b));
   b.setInsertionPointToEnd(module->getBody());
   b.declareWeights();
   if (importer.usesRope)

@@ -7,6 +7,7 @@
 
 #include "ModelBuilder.h"
 
+#include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Import/ImportModel.h"
 
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
@@ -36,7 +37,7 @@ void ModelBuilder::declare(StringRef name, ArrayRef<int64_t> shape, DictionaryAt
       ml_program::ExternAttr::get(getContext(), type), getStringAttr("private"));
   globals[name] = type;
   if (ropeTable)
-    global->setAttr(kRopeTableAttr, ropeTable);
+    global->setAttr(lm::kRopeTableAttr, ropeTable);
 }
 
 void ModelBuilder::declareWeights() {

@@ -7,6 +7,8 @@
 
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
 #include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Dialect/LM/IR/LM.h"
+#include "easyquant/Formats/ModelSource.h"
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Support/Checksum.h"
 
@@ -41,6 +43,13 @@ static json::Value toJSON(Attribute attribute) {
           elements.push_back(toJSON(element));
         return elements;
       })
+      .Case([](equant::SchemeAttr scheme) {
+        return json::Object{{"bits", scheme.getBits()},
+                            {"symmetric", scheme.getSymmetric()},
+                            {"granularity", equant::stringifyGranularity(scheme.getGranularity())},
+                            {"group_size", scheme.getGroupSize()},
+                            {"dynamic", scheme.getDynamic()}};
+      })
       .Case([](StringAttr string) { return string.getValue().str(); })
       .Case([](BoolAttr boolean) { return boolean.getValue(); })
       .Case([](IntegerAttr integer) { return integer.getInt(); })
@@ -61,6 +70,12 @@ struct WriteManifest : public easyquant::impl::WriteManifestBase<WriteManifest> 
   LogicalResult write();
   LogicalResult copyTokenizerFiles();
   FailureOr<json::Object> describeFiles();
+  FailureOr<json::Object> describeSource();
+  LogicalResult missing(StringRef attribute) {
+    return getOperation().emitError()
+           << "the module has no attribute '" << attribute
+           << "'; run the passes that come before easyquant-write-manifest";
+  }
   InFlightDiagnostic error(StringRef file, std::error_code code) {
     return getOperation().emitError() << file << ": " << code.message();
   }
@@ -95,11 +110,32 @@ FailureOr<json::Object> WriteManifest::describeFiles() {
     Result<std::string> checksum = checksumOfFile(it->path());
     if (!checksum)
       return getOperation().emitError() << checksum.error().message;
-    files[name] = json::Object{{"bytes", static_cast<int64_t>(bytes)}, {"xxh3_128", *checksum}};
+    files[name.str()] =
+        json::Object{{"bytes", static_cast<int64_t>(bytes)}, {"xxh3_128", *checksum}};
   }
   if (code)
     return error(output, code);
   return files;
+}
+
+/// Where the weights came from.
+FailureOr<json::Object> WriteManifest::describeSource() {
+  auto path = getOperation()->getAttrOfType<StringAttr>(lm::kSourceAttr);
+  if (!path)
+    return missing(lm::kSourceAttr);
+  Result<formats::ModelSource> source = formats::ModelSource::open(path.str());
+  if (!source)
+    return getOperation().emitError() << source.error().message;
+  Result<std::string> hash = source->hash();
+  if (!hash)
+    return getOperation().emitError() << hash.error().message;
+  json::Object types;
+  for (const auto &[type, count] : source->storedTypes())
+    types[type] = count;
+  return json::Object{{"kind", std::string(source->kindName())},
+                      {"name", source->name()},
+                      {"xxh3_128", *hash},
+                      {"stored_types", std::move(types)}};
 }
 
 LogicalResult WriteManifest::write() {
@@ -110,21 +146,34 @@ LogicalResult WriteManifest::write() {
                         {"format_version", 1},
                         {"easyquant_version", EASYQUANT_VERSION},
                         {"target", "cpu"}};
-  for (auto [key, attribute] : {std::pair<StringRef, StringRef>("model", "lm.model"),
-                                {"program", kProgramAttr},
-                                {"", "equant.report"}}) {
-    auto dictionary = module->getAttrOfType<DictionaryAttr>(attribute);
+  for (auto [key, name] : {std::pair<StringRef, StringRef>("model", lm::kModelAttr),
+                           {"program", kProgramAttr},
+                           {"quantization", equant::kRecipeAttr}}) {
+    auto dictionary = module->getAttrOfType<DictionaryAttr>(name);
     if (!dictionary)
-      return module.emitError() << "the module has no attribute '" << attribute
-                                << "'; run the passes that come before easyquant-write-manifest";
-    json::Value value = toJSON(dictionary);
-    if (!key.empty())
-      manifest[key] = std::move(value);
-    else // the report's parts are parts of the manifest
-      for (auto &[name, part] : *value.getAsObject())
-        manifest[name] = std::move(part);
+      return missing(name);
+    manifest[key] = toJSON(dictionary);
   }
   (*manifest.getObject("program"))["abi"] = 1;
+  auto report = module->getAttrOfType<DictionaryAttr>(equant::kReportAttr);
+  if (!report)
+    return missing(equant::kReportAttr);
+  json::Array sites;
+  for (auto site : report.getAs<ArrayAttr>("sites").getAsRange<DictionaryAttr>()) {
+    json::Object entry = std::move(*toJSON(site).getAsObject());
+    for (auto [attribute, key] :
+         {std::pair<StringRef, StringRef>("weight_scheme", "weight"), {"input_scheme", "input"}}) {
+      entry[key] = site.contains(attribute) ? std::move(entry[attribute]) : nullptr;
+      entry.erase(attribute);
+    }
+    sites.push_back(std::move(entry));
+  }
+  manifest["sites"] = std::move(sites);
+
+  FailureOr<json::Object> source = describeSource();
+  if (failed(source))
+    return failure();
+  manifest["source"] = std::move(*source);
   FailureOr<json::Object> files = describeFiles();
   if (failed(files))
     return failure();

@@ -15,12 +15,7 @@
 
 namespace easyquant {
 
-/// The module attributes that an imported model carries.
-constexpr llvm::StringLiteral kSourceAttr = "lm.source";
-constexpr llvm::StringLiteral kModelAttr = "lm.model";
-/// On the global of the rotation table: a dictionary {theta = <f64>}. Its element [p, i] is the
-/// (cos, sin) of p * theta^(-2i/D), for positions p < max_context and i < D/2.
-constexpr llvm::StringLiteral kRopeTableAttr = "lm.rope_table";
+/// The global of the rotation table, which is computed rather than read.
 constexpr llvm::StringLiteral kRopeTableName = "rope.cos_sin";
 
 /// Writes the model as `lm` IR, by the conventions of docs/Architecture.md. No weight is read: the

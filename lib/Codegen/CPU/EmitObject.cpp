@@ -115,6 +115,9 @@ FailureOr<llvm::SmallVector<char, 0>> emitObject(ModuleOp module, const Target &
   for (llvm::Function &function : *llvmModule) {
     if (function.isDeclaration())
       continue;
+    // Two instruction sets share one library: only the C entries may be seen.
+    if (!function.getName().starts_with("_mlir_ciface_"))
+      function.setLinkage(llvm::GlobalValue::InternalLinkage);
     // Outlined parallel regions are created by the translation, so the attributes are set here. A
     // 256-bit preference would split the 512-bit vectors that the kernels were built for.
     function.addFnAttr("target-cpu", machine->getTargetCPU());
@@ -166,7 +169,7 @@ LogicalResult linkSharedObject(Location loc, ArrayRef<llvm::SmallVector<char, 0>
   SmallVector<StringRef> args = {*linker,
                                  "-shared",
                                  "-soname=model.so",
-                                 "--gc-sections",
+                                 "--error-limit=3",
                                  "--no-undefined-version",
                                  "--build-id=none",
                                  "-z",
