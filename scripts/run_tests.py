@@ -82,7 +82,7 @@ def main():
             run("build-asan: fuzz the header readers", [REPO / "build-asan/unittests/FuzzHeaders", "--seconds", 60], totals)
             unit_tests(REPO / "build-tsan")
         lit = scratch / "lit.xml"
-        run("lit", [PYTHON, "-m", "lit.main", "-q", "--xunit-xml-output", lit, "--param", f"build={args.build}", "test"],
+        run("lit", [Path(PYTHON).parent / "lit", "-q", "--xunit-xml-output", lit, "--param", f"build={args.build}", "test"],
             totals, lit)
         pytest = scratch / "pytest.xml"
         run("pytest", [PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={pytest}", "test/python"],

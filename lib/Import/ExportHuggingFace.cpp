@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Import/ExportHuggingFace.h"
 
 #include "easyquant/Formats/HuggingFaceWriter.h"
@@ -33,16 +34,16 @@ static LogicalResult checkWeight(ml_program::GlobalOp global, const formats::Mod
 }
 
 LogicalResult easyquant::exportHuggingFace(ModuleOp module, StringRef folder) {
-  auto path = module->getAttrOfType<StringAttr>(kSourceAttr);
+  auto path = module->getAttrOfType<StringAttr>(lm::kSourceAttr);
   if (!path)
-    return module.emitError() << "the module has no attribute '" << kSourceAttr
+    return module.emitError() << "the module has no attribute '" << lm::kSourceAttr
                               << "' with the path of its weights; import a model first";
   Result<formats::ModelSource> source = formats::ModelSource::open(path.str());
   if (!source)
     return module.emitError() << source.error().message;
   size_t count = 0;
   for (auto global : module.getOps<ml_program::GlobalOp>()) {
-    if (global->hasAttr(kRopeTableAttr))
+    if (global->hasAttr(lm::kRopeTableAttr))
       continue;
     if (failed(checkWeight(global, *source)))
       return failure();
