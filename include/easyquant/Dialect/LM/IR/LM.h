@@ -35,6 +35,8 @@ namespace easyquant::lm {
 
 /// Attribute of the module: the path of the model that its globals name tensors of.
 inline constexpr llvm::StringLiteral kSourceAttr = "lm.source";
+/// Attribute of the module: the model's sizes, `model` in an artifact's manifest.
+inline constexpr llvm::StringLiteral kModelAttr = "lm.model";
 /// Attribute of a global tensor<PxHx2xf32> that is computed: {theta = <f64>}; element [p, i] is the
 /// (cos, sin) of p * theta^(-i/H).
 inline constexpr llvm::StringLiteral kRopeTableAttr = "lm.rope_table";
