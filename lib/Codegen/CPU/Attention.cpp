@@ -87,38 +87,100 @@ static Value toCache(KernelBuilder &b, const AttentionSpec &spec, Value x) {
   return arith::TruncFOp::create(b, narrow, x);
 }
 
+namespace {
+
+/// Writes tokens of one head to the cache.
+class AppendEmitter {
+public:
+  AppendEmitter(KernelBuilder &b, const AttentionSpec &spec, ValueRange args)
+      : b(b), spec(spec), columns(spec.headDim), k(args[0]), v(args[1]), keys(args[2]),
+        values(args[3]), position(args[4]) {}
+  void emit(Value head, Value begin, Value end);
+
+private:
+  /// Tokens whose keys are transposed in registers.
+  static constexpr int64_t kTransposed = 8;
+
+  /// Where dimension 0 of the key of a token lies; the others are a block apart.
+  Value keyStart(Value token) {
+    Value slot = b.add(position, token);
+    Value block = b.mul(b.div(slot, kCacheBlock), columns * kCacheBlock);
+    return b.add(b.add(headStart, block), b.rem(slot, kCacheBlock));
+  }
+  void emitKeysOneByOne(Value begin, Value end, int64_t firstDim);
+  void emitEightKeys(Value token);
+
+  KernelBuilder &b;
+  const AttentionSpec &spec;
+  int64_t columns;
+  Value k, v, keys, values, position;
+  Value headStart, headColumn;
+};
+
+} // namespace
+
+void AppendEmitter::emitKeysOneByOne(Value begin, Value end, int64_t firstDim) {
+  if (firstDim == columns)
+    return;
+  b.forLoop(begin, end, 1, [&](Value token) {
+    Value start = keyStart(token);
+    b.forLoop(firstDim, columns, 1, [&](Value dim) {
+      Value element = b.load(k, {token, b.add(headColumn, dim)});
+      b.store(toCache(b, spec, element), keys, {b.add(start, b.mul(dim, kCacheBlock))});
+    });
+  });
+}
+
+/// Half a block of the cache, as many dimensions at a time as there are tokens.
+void AppendEmitter::emitEightKeys(Value token) {
+  Value start = keyStart(token);
+  int64_t dims = columns / kTransposed * kTransposed;
+  b.forLoop(0, dims, kTransposed, [&](Value dim) {
+    SmallVector<Value> rows;
+    for (int64_t i = 0; i < kTransposed; ++i)
+      rows.push_back(b.loadVector(kTransposed, k, {b.add(token, i), b.add(headColumn, dim)}));
+    for (auto [i, row] : llvm::enumerate(b.transpose8(rows)))
+      b.storeVector(toCache(b, spec, row), keys,
+                    {b.add(start, b.mul(b.add(dim, static_cast<int64_t>(i)), kCacheBlock))});
+  });
+  emitKeysOneByOne(token, b.add(token, kTransposed), dims);
+}
+
+void AppendEmitter::emit(Value head, Value begin, Value end) {
+  Value capacity = b.div(b.size(keys, 0), spec.kvHeads * columns);
+  headStart = b.mul(b.mul(head, capacity), columns);
+  headColumn = b.mul(head, columns);
+  // Eight at a time from the first that starts half a block of the cache.
+  Value into = b.rem(b.add(position, begin), kTransposed);
+  Value aligned = b.min(b.add(begin, b.rem(b.sub(kTransposed, into), kTransposed)), end);
+  Value left = b.sub(end, aligned);
+  Value alignedEnd = b.add(aligned, b.sub(left, b.rem(left, kTransposed)));
+  emitKeysOneByOne(begin, aligned, 0);
+  b.forLoop(aligned, alignedEnd, kTransposed, [&](Value token) { emitEightKeys(token); });
+  emitKeysOneByOne(alignedEnd, end, 0);
+  b.forLoop(begin, end, 1, [&](Value token) {
+    Value start = b.add(headStart, b.mul(b.add(position, token), columns));
+    forColumns(b, 0, columns, b.target.lanes(), [&](Value dim, int64_t lanes) {
+      Value elements = b.loadVector(lanes, v, {token, b.add(headColumn, dim)});
+      b.storeVector(toCache(b, spec, elements), values, {b.add(start, dim)});
+    });
+  });
+}
+
 /// append(k, v, keys, values, position, begin, end): writes the tokens [begin, end) of the call.
 static func::FuncOp getOrEmitAppend(ModuleOp module, const AttentionSpec &spec,
                                     const Target &target) {
-  int64_t columns = spec.headDim;
   auto arguments = [&](KernelBuilder &b) {
-    Type rows = b.rows(spec.kvHeads * columns), index = b.getIndexType();
+    Type rows = b.rows(spec.kvHeads * spec.headDim), index = b.getIndexType();
     Type cache = b.memref({ShapedType::kDynamic}, cacheElement(b, spec));
     return SmallVector<Type>{rows, rows, cache, cache, index, index, index};
   };
-  auto build = [&](KernelBuilder &b, ValueRange args) {
-    Value k = args[0], v = args[1], keys = args[2], values = args[3], position = args[4];
-    Value capacity = b.div(b.size(keys, 0), spec.kvHeads * columns);
-    b.forLoop(0, spec.kvHeads, 1, [&](Value head) {
-      Value headStart = b.mul(b.mul(head, capacity), columns), headColumn = b.mul(head, columns);
-      b.forLoop(args[5], args[6], 1, [&](Value token) {
-        Value slot = b.add(position, token);
-        Value block = b.mul(b.div(slot, kCacheBlock), columns * kCacheBlock);
-        Value keyStart = b.add(b.add(headStart, block), b.rem(slot, kCacheBlock));
-        // Transposed: consecutive dimensions are a block apart.
-        b.forLoop(0, columns, 1, [&](Value dim) {
-          Value element = b.load(k, {token, b.add(headColumn, dim)});
-          b.store(toCache(b, spec, element), keys, {b.add(keyStart, b.mul(dim, kCacheBlock))});
-        });
-        Value valueStart = b.add(headStart, b.mul(slot, columns));
-        forColumns(b, 0, columns, target.lanes(), [&](Value dim, int64_t lanes) {
-          Value elements = b.loadVector(lanes, v, {token, b.add(headColumn, dim)});
-          b.storeVector(toCache(b, spec, elements), values, {b.add(valueStart, dim)});
-        });
-      });
-    });
-  };
-  return getOrEmitFunction(module, symbolName(spec) + "_append", target, arguments, build);
+  return getOrEmitFunction(module, symbolName(spec) + "_append", target, arguments,
+                           [&](KernelBuilder &b, ValueRange args) {
+                             AppendEmitter append(b, spec, args);
+                             b.forLoop(0, spec.kvHeads, 1,
+                                       [&](Value head) { append.emit(head, args[5], args[6]); });
+                           });
 }
 
 namespace {
@@ -228,7 +290,6 @@ func::FuncOp getOrEmitAttention(ModuleOp module, const AttentionSpec &spec, cons
     Value k = args[1], v = args[2], threads = args[8];
     Operands in{args[0], args[3], args[4], args[5], args[6], args[7]};
     Value tokens = b.size(in.q, 0);
-    // A key is scattered element by element: work enough for two.
     callForRows(b, append, {k, v, in.keys, in.values, in.position}, tokens,
                 2 * spec.kvHeads * spec.headDim, threads);
     b.ifThenElse(

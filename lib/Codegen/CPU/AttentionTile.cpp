@@ -11,7 +11,6 @@
 #include "VectorMath.h"
 
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
-#include "llvm/ADT/bit.h"
 #include "llvm/Support/FormatVariadic.h"
 
 #include <limits>
@@ -34,16 +33,24 @@ int64_t AttentionTile::headsOf(const AttentionSpec &spec) {
 
 AttentionTile::AttentionTile(const AttentionSpec &spec, const Target &target, int64_t tokens)
     : spec(spec), tokens(tokens), heads(headsOf(spec)) {
-  int64_t lanes = target.lanes();
-  // Of 16 (32) registers 12 (24) accumulate; two hold keys or values and one a broadcast element.
-  int64_t accumulators = lanes == 8 ? 12 : 24, mostRows = accumulators / 2;
+  int64_t lanes = target.lanes(), registers = lanes == 8 ? 16 : 32;
+  // 12 of 16 (24 of 32) registers accumulate where there are rows enough.
+  int64_t accumulators = registers * 3 / 4, mostRows = accumulators / 2;
   int64_t needed = tokens * heads, blocks = llvm::divideCeil(needed, mostRows);
   microRows = llvm::divideCeil(needed, blocks);
   rows = blocks * microRows;
-  int64_t perRow = accumulators / microRows;
-  scoreVectors = std::clamp<int64_t>(llvm::bit_floor(static_cast<uint64_t>(perRow)),
-                                     kCacheBlock / lanes, kStep / lanes);
-  valueVectors = std::min<int64_t>(perRow, llvm::divideCeil(spec.headDim, lanes));
+  // Beside the accumulators live the fewer of the factors and one of the others, and while one is
+  // converted from f16, the next.
+  auto fits = [&](int64_t vectors) {
+    int64_t factors = std::min(microRows, vectors) + 1 + (spec.halfCache ? 1 : 0);
+    return microRows * vectors <= accumulators && microRows * vectors + factors <= registers;
+  };
+  scoreVectors = kCacheBlock / lanes;
+  while (2 * scoreVectors <= kStep / lanes && fits(2 * scoreVectors))
+    scoreVectors *= 2;
+  valueVectors = 1;
+  while (valueVectors * lanes < spec.headDim && fits(valueVectors + 1))
+    ++valueVectors;
 
   int64_t end = 0;
   auto place = [&](int64_t floats) {
@@ -99,6 +106,10 @@ private:
   void emitSoftmax();
   void emitValues(Value step, Value count);
   void emitValueBlock(Value step, Value count, Value row, Value column, ArrayRef<int64_t> widths);
+  /// sums[r, v] + scalar(r) * vector(v), one step of a register block of microRows x vectors.
+  Values emitOuterProduct(ValueRange sums, int64_t vectors,
+                          llvm::function_ref<Value(int64_t)> scalar,
+                          llvm::function_ref<Value(int64_t)> vector);
   /// The token, counted in this call, that a row belongs to. Rows beyond the last query repeat it.
   Value tokenOf(Value row) {
     return b.min(b.add(first, b.min(b.div(row, tile.heads), tile.tokens - 1)), lastToken);
@@ -108,6 +119,15 @@ private:
     if (!tile.spec.halfCache)
       return vector;
     return arith::ExtFOp::create(b, b.vec(count, b.f32()), vector);
+  }
+
+  /// One token streams through the cache faster than hardware finds out where it goes on: keys and
+  /// values of as many tokens are as long, so that while vector v of one is read, the line at the
+  /// same place of the other, which comes next, is fetched.
+  void prefetch(Value cache, Value index, int64_t v) {
+    int64_t bytes = lanes * (tile.spec.halfCache ? 2 : 4);
+    if (tile.tokens == 1 && v * bytes % 64 == 0)
+      b.prefetch(cache, {index});
   }
 
   KernelBuilder &b;
@@ -158,6 +178,38 @@ void AttendEmitter::emitQueries() {
   });
 }
 
+Values AttendEmitter::emitOuterProduct(ValueRange sums, int64_t vectors,
+                                       llvm::function_ref<Value(int64_t)> scalar,
+                                       llvm::function_ref<Value(int64_t)> vector) {
+  Values next(sums);
+  auto multiply = [&](int64_t r, int64_t v, Value element, Value x) {
+    Value &sum = next[r * vectors + v];
+    int64_t width = cast<VectorType>(x.getType()).getNumElements();
+    sum = b.fma(b.broadcast(element, width), x, sum);
+  };
+  // The fewer factors stay in registers, the others come by one at a time: a block of 12
+  // accumulators needs all of 16 registers.
+  SmallVector<Value> held;
+  if (tile.microRows < vectors) {
+    for (int64_t r = 0; r < tile.microRows; ++r)
+      held.push_back(scalar(r));
+    for (int64_t v = 0; v < vectors; ++v) {
+      Value x = vector(v);
+      for (int64_t r = 0; r < tile.microRows; ++r)
+        multiply(r, v, held[r], x);
+    }
+    return next;
+  }
+  for (int64_t v = 0; v < vectors; ++v)
+    held.push_back(vector(v));
+  for (int64_t r = 0; r < tile.microRows; ++r) {
+    Value element = scalar(r);
+    for (int64_t v = 0; v < vectors; ++v)
+      multiply(r, v, element, held[v]);
+  }
+  return next;
+}
+
 void AttendEmitter::emitScores(Value step, Value count) {
   int64_t width = tile.scoreVectors * lanes;
   int64_t blockSize = columns * kCacheBlock;
@@ -178,19 +230,16 @@ void AttendEmitter::emitScores(Value step, Value count) {
       Value queryStart = b.mul(row, columns);
       Values zeros(tile.microRows * tile.scoreVectors, b.zero(b.vec(lanes, b.f32())));
       Values sums = b.forLoop(0, columns, 1, zeros, [&](Value dim, ValueRange carried) {
-        Values next(carried);
-        SmallVector<Value> key;
-        for (Value start : starts)
-          key.push_back(loadCache(lanes, keys, b.add(start, b.mul(dim, kCacheBlock))));
-        for (int64_t r = 0; r < tile.microRows; ++r) {
-          Value element = b.load(at.queries, {b.add(b.add(queryStart, dim), r * columns)});
-          Value query = b.broadcast(element, lanes);
-          for (int64_t v = 0; v < tile.scoreVectors; ++v) {
-            Value &sum = next[r * tile.scoreVectors + v];
-            sum = b.fma(query, key[v], sum);
-          }
-        }
-        return next;
+        return emitOuterProduct(
+            carried, tile.scoreVectors,
+            [&](int64_t r) {
+              return b.load(at.queries, {b.add(b.add(queryStart, dim), r * columns)});
+            },
+            [&](int64_t v) {
+              Value index = b.add(starts[v], b.mul(dim, kCacheBlock));
+              prefetch(values, index, v);
+              return loadCache(lanes, keys, index);
+            });
       });
       Value to = b.add(b.mul(row, AttentionTile::kStep), column);
       for (int64_t r = 0; r < tile.microRows; ++r)
@@ -300,19 +349,17 @@ void AttendEmitter::emitValueBlock(Value step, Value count, Value row, Value col
   Value scoreStart = b.mul(row, AttentionTile::kStep);
   Value valueStart = b.add(b.mul(b.add(b.mul(kvHead, capacity), step), columns), column);
   sums = b.forLoop(0, count, 1, sums, [&](Value token, ValueRange carried) {
-    Values next(carried);
     Value from = b.add(valueStart, b.mul(token, columns));
-    SmallVector<Value> value;
-    for (int64_t v = 0; v < vectors; ++v)
-      value.push_back(loadCache(widths[v], values, b.add(from, v * lanes)));
-    for (int64_t r = 0; r < tile.microRows; ++r) {
-      Value weight = b.load(at.scores, {b.add(b.add(scoreStart, token), r * AttentionTile::kStep)});
-      for (int64_t v = 0; v < vectors; ++v) {
-        Value &sum = next[r * vectors + v];
-        sum = b.fma(b.broadcast(weight, widths[v]), value[v], sum);
-      }
-    }
-    return next;
+    return emitOuterProduct(
+        carried, vectors,
+        [&](int64_t r) {
+          return b.load(at.scores, {b.add(b.add(scoreStart, token), r * AttentionTile::kStep)});
+        },
+        [&](int64_t v) {
+          Value index = b.add(from, v * lanes);
+          prefetch(keys, b.add(index, AttentionTile::kStep * columns), v);
+          return loadCache(widths[v], values, index);
+        });
   });
   for (int64_t r = 0; r < tile.microRows; ++r)
     for (int64_t v = 0; v < vectors; ++v)
