@@ -66,6 +66,9 @@ TEST_F(RunToolTest, GeneratesGreedily) {
   Outcome threads = run(artifact() + " --tokens 1,5,9,3,7,11 --max-new-tokens 12 --ignore-eos "
                                      "--threads 2 --isa avx2 --context 18");
   EXPECT_EQ(threads.output, outcome.output);
+  Outcome artifactLast =
+      run("--ignore-eos --max-new-tokens 12 --tokens 1,5,9,3,7,11 " + artifact());
+  EXPECT_EQ(artifactLast.output, outcome.output) << artifactLast.errors;
 }
 
 TEST_F(RunToolTest, StopsAtTheEndOfSequence) {

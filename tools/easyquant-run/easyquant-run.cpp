@@ -78,6 +78,7 @@ int main(int argc, char **argv) {
   app.add_option("ARTIFACT", options.artifact, "Folder that `easyquant compile` wrote")->required();
   app.add_option("--tokens", options.tokens, "Prompt: token ids, separated by commas")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->required();
   app.add_option("--max-new-tokens", options.maxNewTokens, "Ids to generate")
       ->check(CLI::NonNegativeNumber);
@@ -95,5 +96,4 @@ int main(int argc, char **argv) {
     std::cerr << "error: " << error.what() << '\n';
     return 1;
   }
-  return 0;
 }
