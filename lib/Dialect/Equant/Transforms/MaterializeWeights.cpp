@@ -10,7 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "WeightFile.h"
+#include "WeightReport.h"
 
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 
@@ -53,7 +53,6 @@ private:
   LogicalResult plan(const formats::ModelSource &source);
   LogicalResult planFloat(GlobalOp global, StringRef site);
   void rewrite(const WrittenWeights &written);
-  DictionaryAttr report(const WrittenWeights &written);
 
   /// Each different weight once, in the order of first use.
   std::deque<ConstantWeight> weights; // which others point into
@@ -284,50 +283,6 @@ void MaterializeWeights::rewrite(const WrittenWeights &written) {
       global.erase();
 }
 
-DictionaryAttr MaterializeWeights::report(const WrittenWeights &written) {
-  Builder b(&getContext());
-  SmallVector<Attribute> sites;
-  auto add = [&](StringRef name, int64_t n, int64_t k, int64_t bytes, double error,
-                 SchemeAttr weight, SchemeAttr input) {
-    NamedAttrList entry;
-    entry.set("name", b.getStringAttr(name));
-    entry.set("out_features", b.getI64IntegerAttr(n));
-    entry.set("in_features", b.getI64IntegerAttr(k));
-    entry.set("bytes", b.getI64IntegerAttr(bytes));
-    entry.set("weight_error", b.getF64FloatAttr(error));
-    if (weight)
-      entry.set("weight_scheme", weight);
-    if (input)
-      entry.set("input_scheme", input);
-    sites.push_back(entry.getDictionary(&getContext()));
-  };
-
-  llvm::DenseMap<Operation *, const ConstantWeight *> weightOf;
-  for (const Use &use : uses)
-    weightOf[use.op] = use.weight;
-  getOperation().walk([&](Operation *op) {
-    if (auto linear = dyn_cast<equant::LinearOp>(op)) {
-      const ConstantWeight &weight = *weightOf.lookup(op);
-      const auto &errors = written.errors.find(&weight)->second;
-      int64_t k = weight.columns;
-      int64_t rowBytes = numerics::paddedColumns(k) * weight.scheme.getBits() / 8 +
-                         numerics::groupCount(k, weight.scheme.getGroupSize()) * sizeof(float);
-      // The weight of a tied head is known under the name of its first reader.
-      for (auto [part, error, site] :
-           llvm::zip_equal(weight.parts, errors, linear.getSites().getAsValueRange<StringAttr>()))
-        add(site, part.rows, k, part.rows * rowBytes, error.relativeRms(), weight.scheme,
-            linear.getInputSchemeAttr());
-    } else if (auto site = dyn_cast<QuantizableOpInterface>(op)) {
-      auto type = cast<RankedTensorType>(site.getWeightOperand().get().getType());
-      int64_t n = type.getDimSize(1 - site.getContractionAxis());
-      int64_t k = type.getDimSize(site.getContractionAxis());
-      add(site.getSite(), n, k, n * k * sizeof(float), 0.0, {}, {});
-    }
-  });
-  return b.getDictionaryAttr({b.getNamedAttr("data_bytes", b.getI64IntegerAttr(written.dataBytes)),
-                              b.getNamedAttr("sites", b.getArrayAttr(sites))});
-}
-
 void MaterializeWeights::runOnOperation() {
   ModuleOp module = getOperation();
   weights.clear();
@@ -352,12 +307,25 @@ void MaterializeWeights::runOnOperation() {
   }
   if (failed(collect()) || failed(plan(*source)))
     return signalPassFailure();
+  Result<DictionaryAttr> described = describeSource(&getContext(), *source);
+  if (!described) {
+    emitError(module.getLoc()) << described.error().message;
+    return signalPassFailure();
+  }
   std::filesystem::path file = std::filesystem::path(output.getValue()) / "weights.safetensors";
   Result<WrittenWeights> written = writeWeights(file, tensors, *source, threads);
   if (!written) {
     emitError(module.getLoc()) << written.error().message;
     return signalPassFailure();
   }
-  module->setAttr(kReportAttr, report(*written));
+  llvm::DenseMap<Operation *, const ConstantWeight *> weightOf;
+  for (const Use &use : uses)
+    weightOf[use.op] = use.weight;
+  NamedAttrList report;
+  report.set("source", *described);
+  Attribute recipe = module->getAttr(kRecipeAttr);
+  report.set("quantization", recipe ? recipe : UnitAttr::get(&getContext()));
+  report.set("sites", describeSites(module, weightOf, *written));
+  module->setAttr(kReportAttr, report.getDictionary(&getContext()));
   rewrite(*written);
 }

@@ -142,10 +142,8 @@ Result<WrittenWeights> easyquant::equant::writeWeights(const std::filesystem::pa
   for (const FileTensor &tensor : tensors)
     if (auto done = file.write(tensor, written); !done)
       return Unexpected(done.error());
-  for (const formats::SafetensorsTensor &tensor : writer->tensors()) {
+  for (const formats::SafetensorsTensor &tensor : writer->tensors())
     written.offsets.push_back(tensor.begin);
-    written.dataBytes = tensor.end;
-  }
   if (auto done = writer->finish(); !done)
     return Unexpected(done.error());
   return written;

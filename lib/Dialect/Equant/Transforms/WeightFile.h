@@ -34,10 +34,9 @@ struct FileTensor {
   double theta = 0.0;
 };
 
-/// What the program needs to know of the file, and the report.
+/// Where the tensors lie, and what quantizing cost.
 struct WrittenWeights {
   std::vector<int64_t> offsets; ///< of each tensor, in the data section
-  int64_t dataBytes = 0;
   /// Of each weight, the quantization error of its parts.
   llvm::DenseMap<const ConstantWeight *, std::vector<numerics::ErrorSums>> errors;
 };

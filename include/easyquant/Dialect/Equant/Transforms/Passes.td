@@ -97,9 +97,10 @@ def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> 
     other global that the program reads (norms, biases, tables, float linears). A global with `lm.rope_table` is computed.
     Each global left has `equant.offset`, its first byte in the file's data section; packed ones lie at multiples of 64.
 
-    The module attribute `equant.report` says of every site of the model, quantized or not, under the name that it had
-    before fusing: `name`, `out_features`, `in_features`, `weight_scheme` and `input_scheme` (absent: float), `bytes` and
-    `weight_error`, the relative RMS error ‖W − Ŵ‖ / ‖W‖; and `data_bytes`, the size of the data section.
+    The module attribute `equant.report` holds parts of the artifact's manifest: `source` (kind, name, types and checksum of
+    the model), `quantization` (`equant.recipe`) and `sites`. It has an entry for every site, quantized or not, under the
+    name that it had before fusing: `name`, `out_features`, `in_features`, `weight` and `input` (the schemes; unit where
+    float), `bytes`, and `weight_error`, the relative RMS error ‖W − Ŵ‖ / ‖W‖.
 
     One packed weight is in memory at a time. The file is the same, byte for byte, for any number of threads. A value of
     the model that is not finite, or a file that cannot be written, is an error, and there is no file.
@@ -122,7 +123,7 @@ def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> 
     After:
 
     ```mlir
-    module attributes {lm.source = "SmolLM2-135M", equant.report = {data_bytes = 890880, sites = [...]}} {
+    module attributes {lm.source = "SmolLM2-135M", equant.report = {quantization = {...}, sites = [...], source = {...}}} {
       ml_program.global private @up_proj.weight(#ml_program.extern : tensor<48x144x32x4xi8>) : tensor<48x144x32x4xi8>
         {equant.offset = 0}
       ml_program.global private @up_proj.weight_scale(#ml_program.extern : tensor<48x1x32xf32>) : tensor<48x1x32xf32>

@@ -1,0 +1,86 @@
+//===- WeightReport.cpp - What became of each site ------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "WeightReport.h"
+
+#include "mlir/IR/Builders.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+
+Result<DictionaryAttr> easyquant::equant::describeSource(MLIRContext *context,
+                                                         const formats::ModelSource &source) {
+  Result<std::string> hash = source.hash();
+  if (!hash)
+    return Unexpected(hash.error());
+  Builder b(context);
+  NamedAttrList types;
+  for (const auto &[name, count] : source.storedTypes())
+    types.set(name, b.getI64IntegerAttr(count));
+  NamedAttrList entry;
+  entry.set("kind", b.getStringAttr(source.kindName()));
+  entry.set("name", b.getStringAttr(source.name()));
+  entry.set("stored_types", types.getDictionary(context));
+  entry.set("xxh3_128", b.getStringAttr(*hash));
+  return entry.getDictionary(context);
+}
+
+/// A scheme in the words of the manifest; unit, its null, for float.
+static Attribute describe(Builder &b, SchemeAttr scheme, bool isWeight) {
+  if (!scheme)
+    return b.getUnitAttr();
+  NamedAttrList entry;
+  entry.set("bits", b.getI64IntegerAttr(scheme.getBits()));
+  entry.set("granularity", b.getStringAttr(stringifyGranularity(scheme.getGranularity())));
+  if (isWeight)
+    entry.set("group_size", b.getI64IntegerAttr(scheme.getGroupSize()));
+  return entry.getDictionary(b.getContext());
+}
+
+/// Bytes of a row of packed codes and scales, without the padding of the last panel.
+static int64_t packedRowBytes(const ConstantWeight &weight) {
+  return numerics::paddedColumns(weight.columns) * weight.scheme.getBits() / 8 +
+         numerics::groupCount(weight.columns, weight.scheme.getGroupSize()) *
+             int64_t(sizeof(float));
+}
+
+ArrayAttr easyquant::equant::describeSites(
+    ModuleOp module, const llvm::DenseMap<Operation *, const ConstantWeight *> &weightOf,
+    const WrittenWeights &written) {
+  Builder b(module.getContext());
+  SmallVector<Attribute> sites;
+  auto add = [&](StringRef name, int64_t n, int64_t k, int64_t bytes, double error,
+                 SchemeAttr weight, SchemeAttr input) {
+    NamedAttrList entry;
+    entry.set("name", b.getStringAttr(name));
+    entry.set("out_features", b.getI64IntegerAttr(n));
+    entry.set("in_features", b.getI64IntegerAttr(k));
+    entry.set("weight", describe(b, weight, /*isWeight=*/true));
+    entry.set("input", describe(b, input, /*isWeight=*/false));
+    entry.set("bytes", b.getI64IntegerAttr(bytes));
+    entry.set("weight_error", b.getF64FloatAttr(error));
+    sites.push_back(entry.getDictionary(module.getContext()));
+  };
+  module.walk([&](Operation *op) {
+    if (auto linear = dyn_cast<equant::LinearOp>(op)) {
+      const ConstantWeight &weight = *weightOf.lookup(op);
+      // The parts of a tied head's weight carry the name of their first reader: take the linear's.
+      for (auto [part, error, site] :
+           llvm::zip_equal(weight.parts, written.errors.find(&weight)->second,
+                           linear.getSites().getAsValueRange<StringAttr>()))
+        add(site, part.rows, weight.columns, part.rows * packedRowBytes(weight),
+            error.relativeRms(), weight.scheme, linear.getInputSchemeAttr());
+    } else if (auto site = dyn_cast<QuantizableOpInterface>(op)) {
+      auto type = cast<RankedTensorType>(site.getWeightOperand().get().getType());
+      int64_t axis = site.getContractionAxis();
+      add(site.getSite(), type.getDimSize(1 - axis), type.getDimSize(axis),
+          type.getNumElements() * int64_t(sizeof(float)), 0.0, {}, {});
+    }
+  });
+  return b.getArrayAttr(sites);
+}

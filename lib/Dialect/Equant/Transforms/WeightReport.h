@@ -1,0 +1,35 @@
+//===- WeightReport.h - What became of each site ----------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The parts of the manifest that follow from quantizing (docs/Architecture.md), as attributes.
+// Private to the passes.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_WEIGHTREPORT_H
+#define EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_WEIGHTREPORT_H
+
+#include "WeightFile.h"
+
+#include "mlir/IR/BuiltinOps.h"
+
+namespace easyquant::equant {
+
+/// {kind, name, stored_types, xxh3_128}. Reads the whole source, for its checksum. Errors: IO.
+Result<mlir::DictionaryAttr> describeSource(mlir::MLIRContext *context,
+                                            const formats::ModelSource &source);
+
+/// An entry for every site of the module in its order, fused ones under their own names. `weightOf`
+/// gives the weight of each equant.linear.
+mlir::ArrayAttr
+describeSites(mlir::ModuleOp module,
+              const llvm::DenseMap<mlir::Operation *, const ConstantWeight *> &weightOf,
+              const WrittenWeights &written);
+
+} // namespace easyquant::equant
+
+#endif // EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_WEIGHTREPORT_H
