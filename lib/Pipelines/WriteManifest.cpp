@@ -8,7 +8,6 @@
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Dialect/LM/IR/LM.h"
-#include "easyquant/Formats/ModelSource.h"
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Support/Checksum.h"
 
@@ -70,7 +69,6 @@ struct WriteManifest : public easyquant::impl::WriteManifestBase<WriteManifest> 
   LogicalResult write();
   LogicalResult copyTokenizerFiles();
   FailureOr<json::Object> describeFiles();
-  FailureOr<json::Object> describeSource();
   LogicalResult missing(StringRef attribute) {
     return getOperation().emitError()
            << "the module has no attribute '" << attribute
@@ -118,26 +116,6 @@ FailureOr<json::Object> WriteManifest::describeFiles() {
   return files;
 }
 
-/// Where the weights came from.
-FailureOr<json::Object> WriteManifest::describeSource() {
-  auto path = getOperation()->getAttrOfType<StringAttr>(lm::kSourceAttr);
-  if (!path)
-    return missing(lm::kSourceAttr);
-  Result<formats::ModelSource> source = formats::ModelSource::open(path.str());
-  if (!source)
-    return getOperation().emitError() << source.error().message;
-  Result<std::string> hash = source->hash();
-  if (!hash)
-    return getOperation().emitError() << hash.error().message;
-  json::Object types;
-  for (const auto &[type, count] : source->storedTypes())
-    types[type] = count;
-  return json::Object{{"kind", std::string(source->kindName())},
-                      {"name", source->name()},
-                      {"xxh3_128", *hash},
-                      {"stored_types", std::move(types)}};
-}
-
 LogicalResult WriteManifest::write() {
   ModuleOp module = getOperation();
   if (failed(copyTokenizerFiles()))
@@ -146,9 +124,8 @@ LogicalResult WriteManifest::write() {
                         {"format_version", 1},
                         {"easyquant_version", EASYQUANT_VERSION},
                         {"target", "cpu"}};
-  for (auto [key, name] : {std::pair<StringRef, StringRef>("model", lm::kModelAttr),
-                           {"program", kProgramAttr},
-                           {"quantization", equant::kRecipeAttr}}) {
+  for (auto [key, name] :
+       {std::pair<StringRef, StringRef>("model", lm::kModelAttr), {"program", kProgramAttr}}) {
     auto dictionary = module->getAttrOfType<DictionaryAttr>(name);
     if (!dictionary)
       return missing(name);
@@ -158,22 +135,9 @@ LogicalResult WriteManifest::write() {
   auto report = module->getAttrOfType<DictionaryAttr>(equant::kReportAttr);
   if (!report)
     return missing(equant::kReportAttr);
-  json::Array sites;
-  for (auto site : report.getAs<ArrayAttr>("sites").getAsRange<DictionaryAttr>()) {
-    json::Object entry = std::move(*toJSON(site).getAsObject());
-    for (auto [attribute, key] :
-         {std::pair<StringRef, StringRef>("weight_scheme", "weight"), {"input_scheme", "input"}}) {
-      entry[key] = site.contains(attribute) ? std::move(entry[attribute]) : nullptr;
-      entry.erase(attribute);
-    }
-    sites.push_back(std::move(entry));
-  }
-  manifest["sites"] = std::move(sites);
+  for (NamedAttribute part : report)
+    manifest[part.getName().getValue()] = toJSON(part.getValue());
 
-  FailureOr<json::Object> source = describeSource();
-  if (failed(source))
-    return failure();
-  manifest["source"] = std::move(*source);
   FailureOr<json::Object> files = describeFiles();
   if (failed(files))
     return failure();

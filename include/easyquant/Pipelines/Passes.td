@@ -29,7 +29,7 @@ def WriteManifest : Pass<"easyquant-write-manifest", "::mlir::ModuleOp"> {
   let summary = "Complete the artifact: copy the tokenizer's files, write manifest.json";
   let description = [{
     Copies `copy-files` into the folder and writes `<output>/manifest.json` from the module's attributes `lm.model`,
-    `lm.source`, `equant.recipe`, `equant.report` and `equant.program`, with size and checksum of every file of the folder.
+    `equant.report` and `equant.program`, with size and checksum of every file of the folder.
   }];
   let options = [
     Option<"output", "output", "std::string", "\"\"", "folder of the artifact">,
