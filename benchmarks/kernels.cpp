@@ -1,0 +1,330 @@
+//===- kernels.cpp - Linear kernels over the machine's roofs --------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// easyquant-kernel-bench [--threads N] [--rounds N] [--formats w8a8,w4a8,...] [--rows 1,16,...]
+//                        [--shapes 960x576,...] [--group-size G] [--isa avx2|avx512vnni] [--json
+//                        FILE]
+//
+// One line a kernel: what it reaches, the roof, their ratio. A round is roof, kernel, roof; the
+// ratio of a round is the kernel over the mean of its two roofs, and the median of the rounds is
+// printed. With one row the roof is the bandwidth of reading memory, and weights come cold from
+// memory: calls go round copies that together exceed every cache. With more rows the roof is the
+// rate of the instructions that do the multiplying, from registers. With --threads 1 the clock is
+// the processor time of the thread, which a busy machine disturbs less.
+//
+//===----------------------------------------------------------------------===//
+
+#include "../test/Codegen/KernelRunner.h"
+#include "Roofs.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/MathExtras.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+#include <vector>
+
+using namespace easyquant;
+using namespace easyquant::cpu;
+using bench::Roof;
+
+extern "C" void omp_set_num_threads(int);
+
+namespace {
+
+struct Format {
+  const char *name;
+  WeightFormat weights;
+  bool quantizedInput;
+};
+constexpr Format formats[] = {{"w8a8", WeightFormat::I8, true},
+                              {"w4a8", WeightFormat::I4, true},
+                              {"f32", WeightFormat::F32, false},
+                              {"w8a16", WeightFormat::I8, false},
+                              {"w4a16", WeightFormat::I4, false}};
+
+/// SmolLM2-135M's linears (q, k and v as one; o; gate and up as one; down; head), then two of a 7B.
+constexpr std::pair<int64_t, int64_t> defaultShapes[] = {
+    {960, 576}, {576, 576}, {3072, 576}, {576, 1536}, {49152, 576}, {4096, 4096}, {11008, 4096}};
+
+struct Options {
+  int threads = 2, rounds = 5;
+  int64_t groupSize = 32;
+  std::vector<std::string> formats = {"w8a8", "w4a8", "f32"};
+  std::vector<int64_t> rows = {1, 16, 128, 512};
+  std::vector<std::pair<int64_t, int64_t>> shapes{std::begin(defaultShapes),
+                                                  std::end(defaultShapes)};
+  std::optional<std::string> isa, json;
+};
+
+constexpr size_t kColdBytes = size_t(640) << 20;
+
+struct Free {
+  void operator()(void *memory) const { std::free(memory); }
+};
+template <typename T> using Buffer = std::unique_ptr<T[], Free>;
+template <typename T> Buffer<T> allocate(size_t count) {
+  size_t bytes = (count * sizeof(T) + 4095) / 4096 * 4096;
+  void *memory = std::aligned_alloc(4096, std::max<size_t>(bytes, 4096));
+  std::memset(memory, 0, bytes);
+  return Buffer<T>(static_cast<T *>(memory));
+}
+
+Roof roofOf(const LinearSpec &spec, const Target &target, int64_t rows) {
+  if (rows == 1)
+    return Roof::Read;
+  bool avx2 = target.isa == Isa::AVX2;
+  if (!spec.quantizedInput)
+    return avx2 ? Roof::FmaAvx2 : Roof::Fma512;
+  if (!avx2)
+    return Roof::DpBusd512;
+  return spec.weights == WeightFormat::I8 ? Roof::MaddWd : Roof::MaddUbs;
+}
+
+/// Every argument of a kernel; contents are random, results are not looked at (tests do that).
+class Workload {
+public:
+  Workload(const LinearSpec &spec, const Target &target, const KernelRunner &kernel, int64_t rows,
+           const Options &options, char *cold)
+      : spec(spec), kernel(kernel), m(rows), threads(options.threads) {
+    int64_t padded = paddedColumns(spec.k);
+    groups = groupCount(spec.k, spec.groupSize);
+    panels = panelCount(spec.n);
+    bytes = spec.weights == WeightFormat::F32  ? spec.n * spec.k * 4
+            : spec.weights == WeightFormat::I8 ? panels * kPanelRows * padded
+                                               : panels * kPanelRows * padded / 2;
+    stride = llvm::alignTo(bytes, 4096);
+    copies = m == 1 ? std::max<size_t>(kColdBytes / stride, 1) : 1;
+    weights = cold;
+    x = allocate<float>(m * spec.k);
+    codes = allocate<int8_t>(m * padded);
+    scales = allocate<float>(m);
+    sums = allocate<int32_t>(m * groups);
+    wScales = allocate<float>(panels * groups * kPanelRows);
+    y = allocate<float>(m * spec.n);
+    scratchSize = threads * scratchBytes(spec, target);
+    scratch = allocate<int8_t>(scratchSize);
+    std::mt19937 rng(1);
+    for (int64_t i = 0; i < m * spec.k; ++i)
+      x[i] = static_cast<float>(rng() % 255) / 127.0f - 1.0f;
+    for (int64_t i = 0; i < m * padded; ++i)
+      codes[i] = static_cast<int8_t>(rng() % 255 - 127);
+    std::fill_n(scales.get(), m, 0.01f);
+    std::fill_n(wScales.get(), panels * groups * kPanelRows, 0.01f);
+  }
+
+  /// Codes, and group scales where they are not one a row (those the next call would find cached).
+  double bytesRead() const {
+    return bytes + (spec.weights == WeightFormat::F32 ? 0 : panels * groups * kPanelRows * 4);
+  }
+  double operations() const { return 2.0 * m * spec.n * spec.k; }
+
+  void call() {
+    char *w = weights + next * stride;
+    next = (next + 1) % copies;
+    int64_t padded = paddedColumns(spec.k);
+    MemRef<float, 2> xView(x.get(), {m, spec.k}), yView(y.get(), {m, spec.n});
+    MemRef<int8_t, 2> codesView(codes.get(), {m, padded});
+    MemRef<float, 1> scalesView(scales.get(), {m});
+    MemRef<int32_t, 2> sumsView(sums.get(), {m, groups});
+    MemRef<float, 2> floats(reinterpret_cast<float *>(w), {spec.n, spec.k});
+    int64_t blocks = padded / (spec.weights == WeightFormat::I8 ? 4 : 8);
+    MemRef<int8_t, 4> packed(reinterpret_cast<int8_t *>(w), {panels, blocks, kPanelRows, 4});
+    MemRef<float, 3> wScalesView(wScales.get(), {panels, groups, kPanelRows});
+    MemRef<int8_t, 1> scratchView(scratch.get(), {scratchSize});
+    int64_t t = threads;
+    if (spec.quantizedInput)
+      kernel(codesView, scalesView, sumsView, packed, wScalesView, yView, scratchView, t);
+    else if (spec.weights == WeightFormat::F32)
+      kernel(xView, floats, yView, scratchView, t);
+    else
+      kernel(xView, packed, wScalesView, yView, scratchView, t);
+  }
+
+  /// Seconds a call, over at least `minimum` seconds.
+  double time(double minimum) {
+    call();
+    for (int64_t calls = 1;; calls *= 2) {
+      double begin = bench::now(threads);
+      for (int64_t i = 0; i < calls; ++i)
+        call();
+      double seconds = bench::now(threads) - begin;
+      if (seconds >= minimum)
+        return seconds / calls;
+    }
+  }
+
+private:
+  LinearSpec spec;
+  const KernelRunner &kernel;
+  int64_t m, groups, panels, scratchSize;
+  int threads;
+  size_t bytes, stride, copies, next = 0;
+  char *weights;
+  Buffer<float> x, scales, wScales, y;
+  Buffer<int8_t> codes, scratch;
+  Buffer<int32_t> sums;
+};
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+nlohmann::json measure(const LinearSpec &spec, const Format &format, const Target &target,
+                       const KernelRunner &kernel, int64_t rows, const Options &options,
+                       char *cold) {
+  Workload work(spec, target, kernel, rows, options, cold);
+  Roof roof = roofOf(spec, target, rows);
+  auto measureRoof = [&] {
+    return roof == Roof::Read ? bench::measureRead(cold, kColdBytes, options.threads)
+                              : bench::measureOperations(roof, options.threads);
+  };
+  double amount = roof == Roof::Read ? work.bytesRead() : work.operations();
+  std::vector<double> rates, roofs, ratios;
+  measureRoof();
+  double before = measureRoof();
+  for (int round = 0; round < options.rounds; ++round) {
+    double rate = amount / work.time(0.03);
+    double after = measureRoof();
+    rates.push_back(rate);
+    roofs.push_back((before + after) / 2);
+    ratios.push_back(rate / roofs.back());
+    before = after;
+  }
+  std::printf("%-6s %6lld x %-5lld M = %-4lld %8.1f %-6s of %8.1f  %5.1f %%  (%s)\n", format.name,
+              static_cast<long long>(spec.n), static_cast<long long>(spec.k),
+              static_cast<long long>(rows), median(rates) * 1e-9,
+              roof == Roof::Read ? "GB/s" : "GOP/s", median(roofs) * 1e-9, median(ratios) * 100,
+              bench::toString(roof));
+  std::fflush(stdout);
+  return {{"format", format.name},
+          {"n", spec.n},
+          {"k", spec.k},
+          {"m", rows},
+          {"group_size", spec.groupSize},
+          {"isa", target.name().str()},
+          {"roof", bench::toString(roof)},
+          {"unit", roof == Roof::Read ? "bytes/s" : "operations/s"},
+          {"rate", median(rates)},
+          {"roof_rate", median(roofs)},
+          {"ratio", median(ratios)}};
+}
+
+int usage(const char *problem) {
+  std::fprintf(
+      stderr,
+      "easyquant-kernel-bench: %s\nusage: easyquant-kernel-bench [--threads N] [--rounds N] "
+      "[--formats w8a8,w4a8,f32,w8a16,w4a16] [--rows 1,16,128,512] [--shapes NxK,...] "
+      "[--group-size G] [--isa avx2|avx512vnni] [--json FILE]\n",
+      problem);
+  return 1;
+}
+
+std::optional<Options> parse(int argc, char **argv) {
+  Options options;
+  for (int i = 1; i < argc; i += 2) {
+    llvm::StringRef key = argv[i];
+    if (i + 1 == argc)
+      return std::nullopt;
+    llvm::StringRef value = argv[i + 1];
+    llvm::SmallVector<llvm::StringRef> parts;
+    value.split(parts, ',');
+    if (key == "--threads" && !value.getAsInteger(10, options.threads) && options.threads > 0)
+      continue;
+    if (key == "--rounds" && !value.getAsInteger(10, options.rounds) && options.rounds > 0)
+      continue;
+    if (key == "--group-size" && !value.getAsInteger(10, options.groupSize) &&
+        options.groupSize >= 0 && options.groupSize % 8 == 0)
+      continue;
+    if (key == "--isa" && (value == "avx2" || value == "avx512vnni")) {
+      options.isa = value.str();
+    } else if (key == "--json") {
+      options.json = value.str();
+    } else if (key == "--formats") {
+      options.formats.clear();
+      for (llvm::StringRef part : parts) {
+        if (llvm::none_of(formats, [&](const Format &f) { return part == f.name; }))
+          return std::nullopt;
+        options.formats.push_back(part.str());
+      }
+    } else if (key == "--rows") {
+      options.rows.clear();
+      for (llvm::StringRef part : parts)
+        if (part.getAsInteger(10, options.rows.emplace_back()) || options.rows.back() < 1)
+          return std::nullopt;
+    } else if (key == "--shapes") {
+      options.shapes.clear();
+      for (llvm::StringRef part : parts) {
+        auto [n, k] = part.split('x');
+        auto &shape = options.shapes.emplace_back();
+        if (n.getAsInteger(10, shape.first) || k.getAsInteger(10, shape.second) ||
+            shape.first < 1 || shape.second < 1)
+          return std::nullopt;
+      }
+    } else {
+      return std::nullopt;
+    }
+  }
+  return options;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+  std::optional<Options> options = parse(argc, argv);
+  if (!options)
+    return usage("an option that it does not know, or a value that cannot be");
+  Target target{Isa::AVX512VNNI};
+  if (options->isa ? options->isa == "avx2" : !cpuRuns(target))
+    target.isa = Isa::AVX2;
+  if (!cpuRuns(target))
+    return usage("this CPU does not run that instruction set");
+
+  std::string model = bench::cpuModel();
+  std::printf("%s, %s, %d threads, W4 groups of %lld\n", model.c_str(), target.name().data(),
+              options->threads, static_cast<long long>(options->groupSize));
+  omp_set_num_threads(options->threads);
+  // Random bytes are codes like any others; as floats they would be NaNs and denormals.
+  Buffer<char> codes = allocate<char>(kColdBytes);
+  nlohmann::json results = nlohmann::json::array();
+  for (const Format &format : formats) {
+    if (llvm::find(options->formats, format.name) == options->formats.end())
+      continue;
+    std::mt19937 rng(2);
+    for (size_t i = 0; i < kColdBytes / 4; ++i)
+      if (format.weights == WeightFormat::F32)
+        reinterpret_cast<float *>(codes.get())[i] = static_cast<float>(i % 255) - 127.0f;
+      else
+        reinterpret_cast<uint32_t *>(codes.get())[i] = rng();
+    for (auto [n, k] : options->shapes) {
+      LinearSpec spec{n, k, format.weights, 0, format.quantizedInput, false, false};
+      if (format.weights == WeightFormat::I4)
+        spec.groupSize = options->groupSize;
+      KernelRunner kernel(
+          target, [&](mlir::ModuleOp module) { return getOrEmitLinear(module, spec, target); });
+      for (int64_t rows : options->rows)
+        results.push_back(measure(spec, format, target, kernel, rows, *options, codes.get()));
+    }
+  }
+  if (options->json) {
+    std::ofstream file(*options->json);
+    file << nlohmann::json{{"cpu", model}, {"threads", options->threads}, {"results", results}}
+                .dump(2)
+         << "\n";
+    if (!file.flush())
+      return usage("the JSON file cannot be written");
+  }
+  return 0;
+}
