@@ -307,6 +307,46 @@ TEST_P(Linear, LongRows) {
   run(s, {1, 3, 13}, {Inputs::Outliers, Inputs::Extreme});
 }
 
+/// The disassembly of a kernel, which this CPU need not be able to run.
+std::string disassemble(const LinearSpec &spec, const Target &target) {
+  KernelRunner runner(target,
+                      [&](mlir::ModuleOp module) { return getOrEmitLinear(module, spec, target); });
+  std::string command = EASYQUANT_OBJDUMP " -d --no-show-raw-insn " + runner.objectPath(), text;
+  FILE *pipe = popen(command.c_str(), "r");
+  if (!pipe)
+    return text;
+  char buffer[4096];
+  while (size_t count = fread(buffer, 1, sizeof(buffer), pipe))
+    text.append(buffer, count);
+  EXPECT_EQ(pclose(pipe), 0) << command;
+  return text;
+}
+
+/// Lines that hold both words.
+int64_t countLines(const std::string &text, llvm::StringRef first, llvm::StringRef second) {
+  llvm::SmallVector<llvm::StringRef> lines;
+  llvm::StringRef(text).split(lines, '\n');
+  return llvm::count_if(
+      lines, [&](llvm::StringRef line) { return line.contains(first) && line.contains(second); });
+}
+
+// The instructions that the kernels stand on; all other tests run on the emulated dot product where
+// the CPU lacks it.
+TEST(LinearMachineCode, MultipliesWithTheInstructionsOfTheTarget) {
+  Target avx2{Isa::AVX2}, avx512{Isa::AVX512VNNI};
+  LinearSpec w8a8{64, 64, WeightFormat::I8, 0, true}, w4a8{64, 64, WeightFormat::I4, 32, true};
+  for (const LinearSpec &spec : {w8a8, w4a8}) {
+    std::string code = disassemble(spec, avx512);
+    // Tiles of 1 to R rows by two vectors (R = 12, with groups 6), and the GEMV.
+    EXPECT_GE(countLines(code, "vpdpbusd", "%zmm"), spec.groupSize ? 6 * 7 : 12 * 13);
+    EXPECT_EQ(countLines(code, "vpmulld", ""), 0);
+    EXPECT_EQ(countLines(disassemble(spec, avx2), "%zmm", ""), 0);
+  }
+  // In the largest tile, two steps of six rows by two vectors.
+  EXPECT_GE(countLines(disassemble(w8a8, avx2), "vpmaddwd", "%ymm"), 2 * 6 * 2);
+  EXPECT_GE(countLines(disassemble(w4a8, avx2), "vpmaddubsw", "%ymm"), 2 * 6 * 2);
+}
+
 constexpr Form forms[] = {
     {"F32", WeightFormat::F32, false, 0},     {"I8", WeightFormat::I8, false, 0},
     {"I8g32", WeightFormat::I8, false, 32},   {"I4", WeightFormat::I4, false, 0},

@@ -122,6 +122,9 @@ FailureOr<llvm::SmallVector<char, 0>> emitObject(ModuleOp module, const Target &
     // 256-bit preference would split the 512-bit vectors that the kernels were built for.
     function.addFnAttr("target-cpu", machine->getTargetCPU());
     function.addFnAttr("target-features", machine->getTargetFeatureString());
+    // Spilled vectors must not straddle cache lines: LLVM aligns them only where the stack is.
+    function.addFnAttr(llvm::Attribute::getWithStackAlignment(context, llvm::Align(64)));
+    function.addFnAttr("stackrealign");
     function.addFnAttr("prefer-vector-width", "512");
     function.addFnAttr("min-legal-vector-width", "512");
   }

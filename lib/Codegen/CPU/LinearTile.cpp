@@ -36,7 +36,8 @@ SmallVector<Value> emitGroupSums(LinearKernel &k, int64_t rows, Value firstRow, 
       Value correction;
       if (correctedOffset) {
         Value sum = b.load(k.xSums, {b.add(firstRow, r), g});
-        correction = b.broadcast(b.muli(sum, b.constant(b.i32(), correctedOffset)), lanes);
+        correction = b.muli(b.broadcast(sum, lanes),
+                            b.constant(b.vec(lanes, b.i32()), correctedOffset));
       }
       for (int64_t v = 0; v < vectors; ++v) {
         Value acc = accumulators[r * vectors + v];
@@ -157,13 +158,13 @@ struct IntegerTile {
       }
       return acc;
     };
-    // Steps are even, so the first two need no zeroed accumulator.
-    Values pairs = products(b.add(firstStep, 1), products(firstStep, {}));
-    if (steps > 2)
-      pairs = b.forLoop(2, steps, 2, pairs, [&](Value i, ValueRange carried) {
-        Value step = b.add(firstStep, i);
-        return products(b.add(step, 1), products(step, Values(carried)));
-      });
+    // Steps are even.
+    Values pairs =
+        b.forLoop(0, steps, 2, Values(rows * vectors, b.zero(type16)),
+                  [&](Value i, ValueRange carried) {
+                    Value step = b.add(firstStep, i);
+                    return products(b.add(step, 1), products(step, Values(carried)));
+                  });
     Value ones = b.constant(type16, int64_t(1));
     Values result;
     for (auto [i, pair] : llvm::enumerate(pairs)) {
