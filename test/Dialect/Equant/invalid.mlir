@@ -109,3 +109,12 @@ func.func @pack_scales_shape(%s: tensor<40x3xf32>) {
   equant.pack_scales %s {layout = #equant.layout<panel, rows = 32, depth = 4>} : tensor<40x3xf32> -> tensor<2x1x32xf32>
   return
 }
+
+// -----
+
+func.func @outer_scale(%w: tensor<4x24xf32>) {
+  // expected-error @below {{takes one level of scales, found #equant.scheme<i4, symmetric, group = 8, outer = tensor>}}
+  equant.choose_qparams %w rule absmax {scheme = #equant.scheme<i4, symmetric, group = 8, outer = tensor>}
+    : (tensor<4x24xf32>) -> tensor<4x3xf32>
+  return
+}

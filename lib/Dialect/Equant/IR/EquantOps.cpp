@@ -32,6 +32,8 @@ static RankedTensorType zeroPointType(RankedTensorType scale) {
 /// Scale, and zero point exactly when the scheme is asymmetric, in the shapes that it demands.
 static LogicalResult verifyQParams(Operation *op, SchemeAttr scheme, ArrayRef<int64_t> matrixShape,
                                    Value scale, Value zeroPoint) {
+  if (scheme.getOuter())
+    return op->emitOpError("takes one level of scales, found ") << scheme;
   RankedTensorType expected = scaleType(scheme, matrixShape);
   if (scale.getType() != expected)
     return op->emitOpError("scale must be ")
@@ -68,7 +70,7 @@ static LogicalResult verifyWeight(Operation *op, SchemeAttr scheme, LayoutAttr l
   }
   SmallVector<int64_t, 2> scaleShape = scheme.getScaleShape({n, k});
   RankedTensorType packed = layout.getPackedCodesType(n, k, scheme.getBits());
-  if (!packed || !scheme.getSymmetric() || scaleShape[0] != n)
+  if (!packed || !scheme.getSymmetric() || scheme.getOuter() || scaleShape[0] != n)
     return op->emitOpError("packed weights must be int4 or int8, symmetric, and have scales per "
                            "channel or per group, found ")
            << scheme;

@@ -21,7 +21,7 @@ def LM_Dialect : Dialect {
     Session state is an operand: `!lm.kv_cache` is a handle that `lm.attention` reads and writes.
 
     The module attribute `lm.source` is the path of the checkpoint, `lm.model` a dictionary of the model's sizes. A global
-    tensor<PxHx2xf32> with the attribute `lm.rope_table = {theta = T}` is computed rather than read: its element [p, i] is the
+    `tensor<PxHx2xf32>` with the attribute `lm.rope_table = {theta = T}` is computed rather than read: its element [p, i] is the
     (cos, sin) of p · T^(−i/H).
 
     `docs/rationale/LM.md` says why.
