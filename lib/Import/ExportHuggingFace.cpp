@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Import/ExportHuggingFace.h"
 
+#include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Formats/HuggingFaceWriter.h"
 #include "easyquant/Import/ImportModel.h"
 
