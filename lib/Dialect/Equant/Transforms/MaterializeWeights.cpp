@@ -208,17 +208,17 @@ LogicalResult MaterializeWeights::plan(const formats::ModelSource &source) {
                                                                  weight->scheme.getBits());
       RankedTensorType scales = weight->layout.getPackedScalesType(
           weight->rows, weight->scheme.getScaleShape({weight->rows, weight->columns})[1]);
-      FileTensor tensor;
-      tensor.weight = weight;
-      tensor.kind = FileTensor::Kind::Codes;
       // Read as float as well, the global keeps its name.
-      tensor.name = nameOf(*weight) + (isFloat ? "_packed" : "");
-      tensor.shape.assign(codes.getShape().begin(), codes.getShape().end());
-      tensors.push_back(tensor);
-      tensor.kind = FileTensor::Kind::Scales;
-      tensor.name = nameOf(*weight) + "_scale";
-      tensor.shape.assign(scales.getShape().begin(), scales.getShape().end());
-      tensors.push_back(std::move(tensor));
+      std::string name = nameOf(*weight) + (isFloat ? "_packed" : "");
+      auto add = [&](FileTensor::Kind kind, const std::string &tensorName, RankedTensorType type) {
+        FileTensor &tensor = tensors.emplace_back();
+        tensor.kind = kind;
+        tensor.name = tensorName;
+        tensor.shape.assign(type.getShape().begin(), type.getShape().end());
+        tensor.weight = weight;
+      };
+      add(FileTensor::Kind::Codes, name, codes);
+      add(FileTensor::Kind::Scales, name + "_scale", scales);
     }
     if (isFloat && failed(planFloat(global, reader->second)))
       return failure();

@@ -1,0 +1,59 @@
+// Weights that are no quantized constants. (The source is opened first; no weight of it is read.)
+
+// RUN: rm -rf %t && mkdir %t && %python %S/../../Inputs/make_checkpoint.py %t/model --arch llama
+// RUN: sed -e "s|MODEL|%t/model|" %s > %t/in.mlir
+// RUN: easyquant-opt %t/in.mlir -split-input-file -verify-diagnostics --equant-materialize-weights=output=%t
+// RUN: not ls %t/weights.safetensors
+
+#w8 = #equant.scheme<i8, symmetric, channel>
+module attributes {lm.source = "MODEL"} {
+  func.func @codes(%x: tensor<?x16xf32>, %q: tensor<40x16xi8>, %s: tensor<40x1xf32>) {
+    // expected-error @below {{site 'up': its weight is not a quantized constant: expected codes from equant.quantize, found a block argument}}
+    equant.linear %x, %q scale(%s) {sites = ["up"], weight_scheme = #w8}
+      : (tensor<?x16xf32>, tensor<40x16xi8>, tensor<40x1xf32>) -> tensor<?x40xf32>
+    return
+  }
+}
+
+// -----
+
+#w8 = #equant.scheme<i8, symmetric, channel>
+module attributes {lm.source = "MODEL"} {
+  func.func @scale(%x: tensor<?x16xf32>, %w: tensor<40x16xf32>, %s: tensor<40x1xf32>) {
+    %q = equant.quantize %w scale(%s) {scheme = #w8} : (tensor<40x16xf32>, tensor<40x1xf32>) -> tensor<40x16xi8>
+    // expected-error @below {{expected the scale that equant.quantize used, from equant.choose_qparams of the same weight in the same scheme, found a block argument}}
+    equant.linear %x, %q scale(%s) {sites = ["up"], weight_scheme = #w8}
+      : (tensor<?x16xf32>, tensor<40x16xi8>, tensor<40x1xf32>) -> tensor<?x40xf32>
+    return
+  }
+}
+
+// -----
+
+#w8 = #equant.scheme<i8, symmetric, channel>
+module attributes {lm.source = "MODEL"} {
+  func.func @global(%x: tensor<?x16xf32>, %w: tensor<40x16xf32>) {
+    %s = equant.choose_qparams %w rule absmax {scheme = #w8} : (tensor<40x16xf32>) -> tensor<40x1xf32>
+    %q = equant.quantize %w scale(%s) {scheme = #w8} : (tensor<40x16xf32>, tensor<40x1xf32>) -> tensor<40x16xi8>
+    // expected-error @below {{expected a weight from ml_program.global_load_const, found a block argument}}
+    equant.linear %x, %q scale(%s) {sites = ["up"], weight_scheme = #w8}
+      : (tensor<?x16xf32>, tensor<40x16xi8>, tensor<40x1xf32>) -> tensor<?x40xf32>
+    return
+  }
+}
+
+// -----
+
+#w8 = #equant.scheme<i8, symmetric, channel>
+module attributes {lm.source = "MODEL"} {
+  ml_program.global private @model.embed_tokens.weight(#ml_program.extern : tensor<40x16xf32>) : tensor<40x16xf32>
+  func.func @sites(%x: tensor<?x16xf32>) {
+    %w = ml_program.global_load_const @model.embed_tokens.weight : tensor<40x16xf32>
+    %s = equant.choose_qparams %w rule absmax {scheme = #w8} : (tensor<40x16xf32>) -> tensor<40x1xf32>
+    %q = equant.quantize %w scale(%s) {scheme = #w8} : (tensor<40x16xf32>, tensor<40x1xf32>) -> tensor<40x16xi8>
+    // expected-error @below {{site 'gate': 2 sites are named, but the weight is made of 1}}
+    equant.linear %x, %q scale(%s) {sites = ["gate", "up"], weight_scheme = #w8}
+      : (tensor<?x16xf32>, tensor<40x16xi8>, tensor<40x1xf32>) -> tensor<?x40xf32>
+    return
+  }
+}
