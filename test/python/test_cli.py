@@ -6,30 +6,14 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 
 import pytest
-from typer.testing import CliRunner
 
 from easyquant import __version__
-from easyquant.cli import app
+from command_line import Done
+from command_line import run_command_line as easyquant
 
 COMMANDS = ("compile", "run", "eval", "bench", "inspect", "demo")
-
-
-@dataclass
-class Done:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def easyquant(*arguments) -> Done:
-    """The command in this process, which spares every test the start of an interpreter."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return Done(result.exit_code, result.stdout, result.stderr)
 
 
 def easyquant_process(*arguments, **environment) -> Done:
