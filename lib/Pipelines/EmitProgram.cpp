@@ -8,11 +8,14 @@
 #include "easyquant/Codegen/CPU/EmitObject.h"
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
 #include "easyquant/Pipelines/Passes.h"
+#include "easyquant/Support/ProgressAction.h"
 
 #include "mlir/IR/Threading.h"
 #include "mlir/Pass/PassManager.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
+
+#include <atomic>
 
 namespace easyquant {
 #define GEN_PASS_DEF_EMITPROGRAM
@@ -64,12 +67,16 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
       clones.push_back(module.clone());
     SmallVector<llvm::SmallVector<char, 0>> objects(isas.size());
     SmallVector<DictionaryAttr> programs(isas.size());
+    std::atomic<size_t> done = 0;
+    ProgressAction::report(&getContext(), "program", 0, isas.size());
     if (failed(failableParallelForEachN(&getContext(), 0, isas.size(), [&](size_t i) {
           auto object = compile(*clones[i], isas[i]);
           if (failed(object))
             return failure();
           objects[i] = std::move(*object);
           programs[i] = (*clones[i])->getAttrOfType<DictionaryAttr>(kProgramAttr);
+          if (++done < isas.size())
+            ProgressAction::report(&getContext(), "program", done, isas.size());
           return success();
         })))
       return signalPassFailure();
@@ -82,7 +89,8 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
     llvm::SmallString<128> path(output);
     llvm::sys::path::append(path, "model.so");
     if (failed(cpu::linkSharedObject(module.getLoc(), objects, path)))
-      signalPassFailure();
+      return signalPassFailure();
+    ProgressAction::report(&getContext(), "program", isas.size(), isas.size());
   }
 
   FailureOr<llvm::SmallVector<char, 0>> compile(ModuleOp module, const std::string &isa) {

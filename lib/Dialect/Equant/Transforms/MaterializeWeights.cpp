@@ -13,6 +13,7 @@
 #include "WeightReport.h"
 
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
+#include "easyquant/Support/ProgressAction.h"
 
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
 #include "mlir/IR/Builders.h"
@@ -312,8 +313,16 @@ void MaterializeWeights::runOnOperation() {
     emitError(module.getLoc()) << described.error().message;
     return signalPassFailure();
   }
-  std::filesystem::path file = std::filesystem::path(output.getValue()) / "weights.safetensors";
-  Result<WrittenWeights> written = writeWeights(file, tensors, *source, threads);
+  std::filesystem::path folder = output.getValue();
+  if (std::error_code error; !std::filesystem::create_directories(folder, error) && error) {
+    emitError(module.getLoc()) << output << ": cannot be created: " << error.message();
+    return signalPassFailure();
+  }
+  auto progress = [&](int64_t done) {
+    ProgressAction::report(&getContext(), "materialize", done, tensors.size());
+  };
+  Result<WrittenWeights> written =
+      writeWeights(folder / "weights.safetensors", tensors, *source, threads, progress);
   if (!written) {
     emitError(module.getLoc()) << written.error().message;
     return signalPassFailure();

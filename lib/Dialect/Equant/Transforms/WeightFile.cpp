@@ -122,7 +122,8 @@ void easyquant::equant::sortForAlignment(std::vector<FileTensor> &tensors) {
 Result<WrittenWeights> easyquant::equant::writeWeights(const std::filesystem::path &path,
                                                        const std::vector<FileTensor> &tensors,
                                                        const formats::ModelSource &source,
-                                                       unsigned threads) {
+                                                       unsigned threads,
+                                                       llvm::function_ref<void(int64_t)> progress) {
   // Whatever cannot be packed is refused before a byte is written.
   std::vector<SafetensorsWriter::Tensor> declared;
   for (const FileTensor &tensor : tensors) {
@@ -139,9 +140,11 @@ Result<WrittenWeights> easyquant::equant::writeWeights(const std::filesystem::pa
     return Unexpected(writer.error());
   WrittenWeights written;
   WeightFile file(source, *writer, threads);
-  for (const FileTensor &tensor : tensors)
+  for (const auto &[index, tensor] : llvm::enumerate(tensors)) {
     if (auto done = file.write(tensor, written); !done)
       return Unexpected(done.error());
+    progress(index + 1);
+  }
   for (const formats::SafetensorsTensor &tensor : writer->tensors())
     written.offsets.push_back(tensor.begin);
   if (auto done = writer->finish(); !done)

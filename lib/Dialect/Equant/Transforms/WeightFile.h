@@ -48,10 +48,11 @@ void sortForAlignment(std::vector<FileTensor> &tensors);
 /// One packed weight is in memory at a time. threads 0: as many as there are cores. The bytes
 /// depend on the tensors and the source alone. On failure there is no file: Corrupt (a value that
 /// is not finite), IO, Unsupported (a scheme that is not packed); messages name file, tensor and
-/// site.
+/// site. `progress` hears how many tensors are written.
 Result<WrittenWeights> writeWeights(const std::filesystem::path &path,
                                     const std::vector<FileTensor> &tensors,
-                                    const formats::ModelSource &source, unsigned threads);
+                                    const formats::ModelSource &source, unsigned threads,
+                                    llvm::function_ref<void(int64_t)> progress);
 
 } // namespace easyquant::equant
 
