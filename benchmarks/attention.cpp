@@ -1,0 +1,207 @@
+//===- attention.cpp - Attention and row operations over the roofs --------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// easyquant-attention-bench [--threads N] [--rounds N] [--isa avx2|avx512vnni]
+//
+// One line a kernel and shape: what it reaches, the roof, their ratio, the median over rounds of
+// roof, kernel, roof. Prefill counts the multiplications and additions that a causal mask leaves,
+// against the FMA rate from registers. Decode and row operations count the bytes that must be read,
+// against the bandwidth of reading memory; caches come cold, as from another layer, while rows are
+// hot, as the kernel before left them.
+//
+//===----------------------------------------------------------------------===//
+
+#include "../test/Codegen/KernelRunner.h"
+#include "Roofs.h"
+
+#include "llvm/ADT/StringRef.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <optional>
+#include <random>
+#include <vector>
+
+using namespace easyquant;
+using namespace easyquant::cpu;
+using bench::Roof;
+using Clock = std::chrono::steady_clock;
+
+extern "C" void omp_set_num_threads(int);
+
+namespace {
+
+struct Options {
+  int threads = 2, rounds = 7;
+  Target target;
+};
+
+constexpr size_t kColdBytes = size_t(256) << 20;
+
+/// Seconds a call, over at least 20 ms.
+double timeCalls(const std::function<void()> &call) {
+  call();
+  for (int64_t calls = 1;; calls *= 2) {
+    auto begin = Clock::now();
+    for (int64_t i = 0; i < calls; ++i)
+      call();
+    double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (seconds >= 0.02)
+      return seconds / calls;
+  }
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+void report(const std::string &name, const Options &options, Roof roof, double amount,
+            const std::vector<float> &cold, const std::function<void()> &call) {
+  auto measureRoof = [&] {
+    return roof == Roof::Read
+               ? bench::measureRead(cold.data(), cold.size() * sizeof(float), options.threads)
+               : bench::measureOperations(roof, options.threads);
+  };
+  std::vector<double> times, roofs, ratios;
+  double before = measureRoof();
+  for (int round = 0; round < options.rounds; ++round) {
+    times.push_back(timeCalls(call));
+    double after = measureRoof();
+    roofs.push_back((before + after) / 2);
+    ratios.push_back(amount / times.back() / roofs.back());
+    before = after;
+  }
+  std::printf("%-58s %9.1f us %7.1f %s of %7.1f  %5.1f %%\n", name.c_str(), median(times) * 1e6,
+              amount / median(times) * 1e-9, roof == Roof::Read ? "GB/s " : "GOP/s",
+              median(roofs) * 1e-9, median(ratios) * 100);
+  std::fflush(stdout);
+}
+
+template <typename T>
+void benchAttention(const Options &options, AttentionSpec spec, const std::vector<float> &cold) {
+  spec.scale = 1 / std::sqrt(static_cast<double>(spec.headDim));
+  spec.halfCache = sizeof(T) == 2;
+  KernelRunner run(options.target, [&](mlir::ModuleOp module) {
+    return getOrEmitAttention(module, spec, options.target);
+  });
+  int64_t qColumns = spec.heads * spec.headDim, kvColumns = spec.kvHeads * spec.headDim;
+  for (auto [tokens, position] : {std::pair<int64_t, int64_t>{512, 0},
+                                  {64, 0},
+                                  {512, 1536},
+                                  {1, 127},
+                                  {1, 511},
+                                  {1, 2047},
+                                  {1, 8000}}) {
+    int64_t capacity = (position + tokens + 15) / 16 * 16, elements = kvColumns * capacity;
+    size_t layers = tokens > 1 ? 1 : std::max<size_t>(1, kColdBytes / (2 * elements * sizeof(T)));
+    std::vector<T> cache(2 * elements * layers);
+    for (size_t i = 0; i < cache.size(); ++i)
+      cache[i] = static_cast<T>(static_cast<float>(i * 7919 % 255) / 127.0f - 1.0f);
+    std::vector<float> q(tokens * qColumns, 0.5f), kv(tokens * kvColumns, 0.25f), y(q.size());
+    int64_t bytes = options.threads * scratchBytes(spec, options.target);
+    std::vector<int8_t> scratch(bytes + 64);
+    auto *aligned =
+        reinterpret_cast<int8_t *>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
+    MemRef<float, 2> qView(q.data(), {tokens, qColumns}), kvView(kv.data(), {tokens, kvColumns}),
+        yView(y.data(), {tokens, qColumns});
+    MemRef<int8_t, 1> scratchView(aligned, {bytes});
+    size_t layer = 0;
+    auto call = [&, position = position] {
+      T *start = cache.data() + layer * 2 * elements;
+      layer = (layer + 1) % layers;
+      MemRef<T, 1> keys(start, {elements}), values(start + elements, {elements});
+      int64_t threads = options.threads;
+      run(qView, kvView, kvView, keys, values, position, yView, scratchView, threads);
+    };
+    double products = tokens * (position + (tokens + 1) / 2.0);
+    std::string name =
+        symbolName(spec) + " " + std::to_string(tokens) + " at " + std::to_string(position);
+    if (tokens > 1)
+      report(name, options, options.target.isa == Isa::AVX2 ? Roof::FmaAvx2 : Roof::Fma512,
+             4.0 * products * qColumns, cold, call);
+    else
+      report(name, options, Roof::Read, 2.0 * sizeof(T) * (position + 1) * kvColumns, cold, call);
+  }
+}
+
+void benchRowOp(const Options &options, const RowSpec &spec, int64_t rows,
+                const std::vector<float> &cold) {
+  KernelRunner run(options.target, [&](mlir::ModuleOp module) {
+    return getOrEmitRowOp(module, spec, options.target);
+  });
+  int64_t columns = spec.columns, padded = paddedColumns(columns);
+  int64_t groups = groupCount(columns, spec.groupSize);
+  std::vector<float> a(rows * columns), weight(columns, 0.5f), scales(rows);
+  for (size_t i = 0; i < a.size(); ++i)
+    a[i] = static_cast<float>(i * 7919 % 255) / 64.0f - 2.0f;
+  std::vector<int8_t> codes(rows * padded);
+  std::vector<int32_t> sums(rows * groups);
+  MemRef<float, 2> x(a.data(), {rows, columns});
+  MemRef<float, 1> w(weight.data(), {columns}), scalesView(scales.data(), {rows});
+  MemRef<int8_t, 2> codesView(codes.data(), {rows, padded});
+  MemRef<int32_t, 2> sumsView(sums.data(), {rows, groups});
+  int64_t threads = options.threads;
+  int inputs = 1;
+  std::function<void()> call = [&] { run(x, codesView, scalesView, sumsView, threads); };
+  if (spec.op == RowOp::RmsNorm) {
+    call = [&] { run(x, w, codesView, scalesView, sumsView, threads); };
+  } else if (spec.op == RowOp::LayerNorm) {
+    call = [&] { run(x, w, w, codesView, scalesView, sumsView, threads); };
+  } else if (spec.op == RowOp::SiluMul) {
+    call = [&] { run(x, x, codesView, scalesView, sumsView, threads); };
+    inputs = 2;
+  }
+  report(symbolName(spec) + " x " + std::to_string(rows), options, Roof::Read,
+         4.0 * inputs * rows * columns, cold, call);
+}
+
+std::optional<Options> parse(int argc, char **argv) {
+  Options options;
+  options.target.isa = cpuRuns({Isa::AVX512VNNI}) ? Isa::AVX512VNNI : Isa::AVX2;
+  for (int i = 1; i < argc; i += 2) {
+    llvm::StringRef key = argv[i];
+    if (i + 1 == argc)
+      return std::nullopt;
+    llvm::StringRef value = argv[i + 1];
+    if (key == "--threads" && !value.getAsInteger(10, options.threads) && options.threads > 0)
+      continue;
+    if (key == "--rounds" && !value.getAsInteger(10, options.rounds) && options.rounds > 0)
+      continue;
+    if (key != "--isa" || (value != "avx2" && value != "avx512vnni"))
+      return std::nullopt;
+    options.target.isa = value == "avx2" ? Isa::AVX2 : Isa::AVX512VNNI;
+  }
+  return cpuRuns(options.target) ? std::optional(options) : std::nullopt;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+  std::optional<Options> options = parse(argc, argv);
+  if (!options) {
+    std::fprintf(stderr, "usage: easyquant-attention-bench [--threads N] [--rounds N] "
+                         "[--isa avx2|avx512vnni], the latter one that this CPU runs\n");
+    return 1;
+  }
+  omp_set_num_threads(options->threads);
+  std::printf("%s, %s, %d threads\n", bench::cpuModel().c_str(),
+              options->target.name().str().c_str(), options->threads);
+  std::vector<float> cold(kColdBytes / sizeof(float), 1.0f);
+  for (int64_t columns : {576, 1536})
+    for (RowOp op :
+         {RowOp::Quantize, RowOp::RmsNorm, RowOp::LayerNorm, RowOp::SiluMul, RowOp::GeluTanh})
+      benchRowOp(*options, {op, columns, 1e-5, true, 0}, 512, cold);
+  benchAttention<float>(*options, {9, 3, 64}, cold);
+  benchAttention<_Float16>(*options, {9, 3, 64}, cold);
+  benchAttention<float>(*options, {12, 12, 64}, cold);
+  benchAttention<_Float16>(*options, {32, 8, 128}, cold);
+  return 0;
+}
