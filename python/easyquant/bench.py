@@ -20,18 +20,11 @@ from easyquant import console
 from easyquant.artifact import Artifact, load_model, open_session, runtime
 from easyquant.errors import UserError
 from easyquant.files import check_writable, write_json
+from easyquant.memory import peak_rss_bytes
 from easyquant.protocol import machine_stamp
 
 # More than the last-level caches of the CPUs in use.
 _ROOF_BYTES = 640_000_000
-
-
-def peak_rss_bytes() -> int:
-    """The most memory that this process has held (Linux's VmHWM), the interpreter included."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise UserError("/proc/self/status: has no VmHWM; peak memory can be measured on Linux only")
 
 
 def read_bandwidth(threads: int, repeats: int = 3) -> float:

@@ -5,6 +5,7 @@
 import contextlib
 import json
 import os
+import resource
 import shlex
 import subprocess
 import tempfile
@@ -20,6 +21,7 @@ import typer
 from easyquant import console
 from easyquant.artifact import Artifact, is_artifact
 from easyquant.errors import UserError
+from easyquant.memory import peak_rss_bytes
 from easyquant.tools import find_tool
 
 # What a Hugging Face folder may hold besides weights and config.json that running it needs.
@@ -128,6 +130,23 @@ def tokenizer_files(model: Path, keep: bool = False):
         yield sorted(Path(folder).iterdir())
 
 
+def wait_and_watch(process: subprocess.Popen) -> tuple[resource.struct_rusage, int]:
+    """Waits for `process`; gives what it used and its peak memory in bytes.
+
+    The peak is read from the running process: the kernel's ru_maxrss also counts what the child of a fork
+    shares with its parent before it becomes another program.
+    """
+    peak = 0
+    while True:
+        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if pid != 0:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return usage, peak
+        with contextlib.suppress(OSError):
+            peak = max(peak, peak_rss_bytes(process.pid))
+        time.sleep(0.02)
+
+
 def run_compiler(arguments: list[str], on_progress: Callable[[str, int, int], None] | None = None) -> CompileCost:
     """Runs easyquant-compile; `on_progress(phase, done, total)` follows it.
 
@@ -152,9 +171,7 @@ def run_compiler(arguments: list[str], on_progress: Callable[[str, int, int], No
     reader = threading.Thread(target=follow)
     reader.start()
     try:
-        # Not process.wait(): this also tells what the compiler used.
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        usage, peak = wait_and_watch(process)
     except BaseException:
         # Interrupted: the compiler leaves nothing behind when it is asked to end.
         process.terminate()
@@ -174,7 +191,7 @@ def run_compiler(arguments: list[str], on_progress: Callable[[str, int, int], No
     return CompileCost(
         wall_seconds=time.monotonic() - begin,
         cpu_seconds=usage.ru_utime + usage.ru_stime,
-        peak_rss_bytes=usage.ru_maxrss * 1024,  # Linux counts in KiB
+        peak_rss_bytes=peak,
     )
 
 
