@@ -12,6 +12,8 @@ import sys
 
 import numpy as np
 import pytest
+from safetensors import safe_open
+from safetensors.numpy import save_file
 
 from helpers import Runner
 from oracles import scoring
@@ -20,7 +22,7 @@ from oracles.llama import Llama
 from oracles.schemes import FLOAT, W8A8, W8A16, w4a16
 
 FLOAT_LOSSES = (2.717788, 3.153923)  # also those of --degrid 1, the same function
-W8A8_LOSSES = (2.748733, 3.191283)
+W8A8_LOSSES = (2.748733, 3.191283, 3.539787, 3.414014, 3.126276, 2.781386, 2.266945, 2.862797)
 W8A16_LOSSES = (2.720578, 3.156854)
 DEGRID_W4A16_LOSSES = {32: (2.975168, 3.447338), 64: (3.140231, 3.494897), 128: (3.191232, 3.617416)}
 
@@ -114,20 +116,41 @@ def test_w8a16_perplexity(artifact, smollm2, wikitext):
 
 
 def test_w8a8_perplexity(artifact, smollm2, wikitext):
-    """Within 0.005 nats of the simulation, and visibly worse than float: this model has outliers."""
-    losses = mean_losses(Runner(artifact(smollm2, "--scheme=W8A8"), context=2048), wikitext[:2])
-    for found, expected in zip(losses, W8A8_LOSSES):
-        assert found == pytest.approx(expected, abs=0.005)
-    assert np.exp(np.mean(losses) - np.mean(FLOAT_LOSSES)) > 1.02
+    """Within 0.005 nats of the simulation, and visibly worse than float: this model has outliers.
+
+    A rounding difference in the last bit of an activation can move an int8 code by one step, and such steps add up to some
+    0.01 nats in the mean of one window, either way: two correct programs agree in the mean of many windows, not in each.
+    """
+    losses = mean_losses(Runner(artifact(smollm2, "--scheme=W8A8"), context=2048), wikitext[: len(W8A8_LOSSES)])
+    assert np.mean(losses) == pytest.approx(np.mean(W8A8_LOSSES), abs=0.005)
+    assert losses == pytest.approx(W8A8_LOSSES, abs=0.03)
+    assert np.exp(np.mean(losses[:2]) - np.mean(FLOAT_LOSSES)) > 1.02
 
 
-def test_w8a8_against_the_oracle(artifact, smollm2, wikitext):
-    window = wikitext[0][:1024]
-    expected = scoring.window_losses(Llama(*read_folder(smollm2), W8A8), window)
-    found = Runner(artifact(smollm2, "--scheme=W8A8"), context=1024).losses(window)
-    assert abs(found.mean() - expected.mean()) < 0.005
-    # Token by token they follow each other far more closely than either follows the float model.
-    assert np.corrcoef(found, expected)[0, 1] > 0.999
+@pytest.fixture(scope="module")
+def first_layer(smollm2, workspace):
+    """SmolLM2 cut down to its first layer."""
+    folder = workspace / "smollm2-first-layer"
+    folder.mkdir()
+    config = json.loads((smollm2 / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 1}))
+    with safe_open(smollm2 / "model.safetensors", framework="numpy") as file:
+        names = [name for name in file.keys() if ".layers." not in name or ".layers.0." in name]
+        save_file({name: file.get_tensor(name) for name in names}, folder / "model.safetensors")
+    return folder
+
+
+def test_w8a8_follows_the_oracle(artifact, first_layer, wikitext):
+    """One layer deep, where codes that differ by a step have not yet multiplied, token by token.
+
+    The cache is fp32, like the simulation's: rounding keys and values to fp16 moves codes of o_proj's input.
+    """
+    window = wikitext[0][:512]
+    found = Runner(artifact(first_layer, "--scheme=W8A8", "--kv-cache=f32"), context=512).losses(window)
+    simulated = scoring.window_losses(Llama(*read_folder(first_layer), W8A8), window)
+    floats = scoring.window_losses(Llama(*read_folder(first_layer), FLOAT), window)
+    assert np.abs(found - simulated).mean() < 0.05 * np.abs(simulated - floats).mean()
+    assert abs(found.mean() - simulated.mean()) < 1e-3
 
 
 def test_w4a16_group_sizes(artifact, smollm2_degrid, wikitext):
