@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 REPO = Path(__file__).resolve().parent.parent.parent
 BUILD = Path(os.environ.get("EASYQUANT_BUILD", REPO / "build"))
 DATA = Path(os.environ.get("EASYQUANT_TEST_DATA", REPO.parent / "shared" / "data"))
+os.environ.setdefault("EASYQUANT_TOOLS", str(BUILD / "bin"))  # where `python -m easyquant` looks for the tools
 
 
 def test_data(name):
