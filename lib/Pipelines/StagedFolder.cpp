@@ -11,12 +11,60 @@
 #include "llvm/Support/Path.h"
 
 #include <cerrno>
+#include <csignal>
+#include <cstdio>
 #include <fcntl.h>
+#include <mutex>
+#include <set>
+#include <thread>
 #include <unistd.h>
 
 using namespace llvm;
 
 namespace easyquant {
+
+namespace {
+/// The folders to be removed when the process is asked to end.
+struct Registry {
+  std::mutex mutex;
+  std::set<std::string> folders;
+};
+} // namespace
+
+static Registry &registry() {
+  static auto *instance = new Registry; // never destroyed: the watching thread may outlive main
+  return *instance;
+}
+
+/// Waits for a signal, cleans up and ends the process by that signal.
+static void watch(sigset_t signals) {
+  int number = 0;
+  if (sigwait(&signals, &number) != 0)
+    return;
+  Registry &staged = registry();
+  // Not released again: a commit that has not begun must not begin any more.
+  staged.mutex.lock();
+  for (const std::string &folder : staged.folders)
+    // Other threads may still add files until their folder is gone.
+    for (int attempt = 0; attempt < 100 && sys::fs::exists(folder); ++attempt)
+      sys::fs::remove_directories(folder);
+  std::signal(number, SIG_DFL);
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  std::raise(number);
+}
+
+void removeStagedFoldersOnSignal() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (int number : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action = {};
+    // A signal that the parent chose to ignore (nohup) stays ignored.
+    if (sigaction(number, nullptr, &action) == 0 && action.sa_handler != SIG_IGN)
+      sigaddset(&signals, number);
+  }
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::thread(watch, signals).detach();
+}
 
 static Error fileError(StringRef path, std::error_code code) { return createFileError(path, code); }
 
@@ -53,8 +101,11 @@ Expected<StagedFolder> StagedFolder::create(StringRef destination, bool replace)
     return fileError(parentOf(destination), code);
   SmallString<128> staging;
   sys::fs::createUniquePath(destination + ".partial-%%%%%%%%", staging, /*MakeAbsolute=*/false);
-  if (std::error_code code = sys::fs::create_directory(staging, /*IgnoreExisting=*/false))
+  std::lock_guard lock(registry().mutex);
+  if (std::error_code code =
+          sys::fs::create_directory(staging, /*IgnoreExisting=*/false, sys::fs::all_all))
     return fileError(staging, code);
+  registry().folders.insert(staging.str().str());
   return StagedFolder(destination.str(), staging.str().str());
 }
 
@@ -64,8 +115,28 @@ StagedFolder::StagedFolder(StagedFolder &&other)
 }
 
 StagedFolder::~StagedFolder() {
-  if (!staging.empty())
-    sys::fs::remove_directories(staging);
+  if (staging.empty())
+    return;
+  sys::fs::remove_directories(staging);
+  std::lock_guard lock(registry().mutex);
+  registry().folders.erase(staging);
+}
+
+/// Gives `from` the name `to`; what had that name then has the name `from`.
+static std::error_code swapNames(const std::string &from, const std::string &to) {
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0)
+    return {};
+  if (errno != EINVAL && errno != ENOSYS)
+    return {errno, std::generic_category()};
+  // A file system that cannot exchange: the old folder steps aside first.
+  std::string aside = from + ".replaced";
+  if (std::error_code code = sys::fs::rename(to, aside))
+    return code;
+  if (std::error_code code = sys::fs::rename(from, to)) {
+    sys::fs::rename(aside, to);
+    return code;
+  }
+  return sys::fs::rename(aside, from);
 }
 
 Error StagedFolder::commit() {
@@ -78,21 +149,14 @@ Error StagedFolder::commit() {
   if (Error error = flush(staging))
     return error;
 
-  // A folder cannot be renamed onto another that is not empty: the old one steps aside first.
-  std::string old;
-  if (sys::fs::exists(destination)) {
-    old = staging + ".replaced";
-    if ((code = sys::fs::rename(destination, old)))
-      return fileError(destination, code);
-  }
-  if ((code = sys::fs::rename(staging, destination))) {
-    if (!old.empty())
-      sys::fs::rename(old, destination);
+  std::lock_guard lock(registry().mutex);
+  bool replace = sys::fs::exists(destination);
+  if ((code = replace ? swapNames(staging, destination) : sys::fs::rename(staging, destination)))
     return fileError(destination, code);
-  }
+  if (replace)
+    sys::fs::remove_directories(staging);
+  registry().folders.erase(staging);
   staging.clear();
-  if (!old.empty())
-    sys::fs::remove_directories(old);
   return flush(parentOf(destination));
 }
 

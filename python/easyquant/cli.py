@@ -46,4 +46,8 @@ def options(
 
 
 def main() -> None:
-    app()
+    try:
+        app()
+    except SystemExit as end:
+        # Typer ends with 2 where the command line itself is wrong; here every refusal is status 1.
+        raise SystemExit(1 if end.code == 2 else end.code) from None

@@ -15,6 +15,8 @@
 #include "mlir/Pass/PassRegistry.h"
 #include "llvm/Support/InitLLVM.h"
 
+#include <csignal>
+
 using namespace easyquant;
 using namespace mlir;
 
@@ -32,6 +34,9 @@ static LogicalResult runPipeline(ModuleOp module, const std::string &text) {
 
 int main(int argc, char **argv) {
   llvm::InitLLVM init(argc, argv);
+  removeStagedFoldersOnSignal();
+  // A file that grows beyond the process's limit is an error of that write, not of this program.
+  std::signal(SIGXFSZ, SIG_IGN);
   CommandLine line = CommandLine::parse(argc, argv);
   registerPasses();
   DialectRegistry registry;

@@ -14,6 +14,10 @@
 
 namespace easyquant {
 
+/// From here on SIGINT, SIGTERM and SIGHUP remove every staged folder before they end the process.
+/// To be called at the start of main: threads that run already would still take the signals.
+void removeStagedFoldersOnSignal();
+
 /// A folder beside its destination, under a temporary name; removed again unless it is committed.
 /// A killed process leaves at most `<destination>.partial-*` behind, never half a destination.
 class StagedFolder {
@@ -26,7 +30,7 @@ public:
   const std::string &path() const { return staging; }
 
   /// Flushes every file to the disk and gives the folder its name; a folder that was there before
-  /// is replaced.
+  /// changes places with it and is then removed, so that one of the two is there at every moment.
   llvm::Error commit();
 
 private:
