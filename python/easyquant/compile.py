@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import shlex
+import signal
 import subprocess
 import tempfile
 import threading
@@ -181,6 +182,8 @@ def run_compiler(arguments: list[str], on_progress: Callable[[str, int, int], No
         reader.join()
         process.stderr.close()
     text = "\n".join(line for line in messages if line.strip())
+    if process.returncode == -signal.SIGPIPE:
+        raise BrokenPipeError  # nobody reads the IR to its end: `easyquant compile ... | head`
     if process.returncode != 0:
         if process.returncode < 0:
             ended = f"{tool.name} was ended by signal {-process.returncode}: {shlex.join([str(tool), *arguments])}"

@@ -58,7 +58,7 @@ def pairs(style: str = "") -> Table:
 
 def note(message: str) -> None:
     """A remark that is not part of the result."""
-    err.print(message, style="dim", markup=False)
+    err.print(message, style="dim", markup=False, soft_wrap=True)
 
 
 def warn(message: str) -> None:
