@@ -1,0 +1,377 @@
+//===- FunctionEmitter.cpp - One function as kernel calls ------------------- -===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "FunctionEmitter.h"
+
+#include "easyquant/Dialect/Equant/IR/Equant.h"
+
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace easyquant;
+
+//===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+Value FunctionEmitter::scratch(int64_t bytesPerThread) {
+  bytesPerThread = alignBuffer(bytesPerThread);
+  program.arenaBytesPerThread = std::max(program.arenaBytesPerThread, bytesPerThread);
+  Value bytes = arith::MulIOp::create(b, threads(), constant(bytesPerThread));
+  return memref::ViewOp::create(b, program.bytes(), arena(), constant(program.arenaBytes), bytes);
+}
+
+Value FunctionEmitter::destination(Value value, Value rows) {
+  Value storage = plan.storageOf(value);
+  if (storage == value) {
+    auto type = cast<RankedTensorType>(value.getType());
+    if (logits && value == cast<func::ReturnOp>(source.front().getTerminator()).getOperand(0))
+      return memory[value] = logits;
+    return memory[value] = view(arena(), constant(*plan.offsetOf(value)), type.getShape(),
+                                type.getElementType(), rows);
+  }
+  return memory[value] = memory.lookup(storage);
+}
+
+SmallVector<Value, 3> FunctionEmitter::quantizedDestination(Value value, int64_t groupSize,
+                                                            Value rows) {
+  int64_t columns = cast<RankedTensorType>(value.getType()).getDimSize(1);
+  int64_t offset = plan.offsetOf({value, groupSize});
+  QuantizedBytes sizes = quantizedBytes(columns, groupSize, program.maxRows);
+  constexpr int64_t dynamic = ShapedType::kDynamic;
+  SmallVector<Value, 3> parts = {
+      view(arena(), constant(offset), {dynamic, cpu::paddedColumns(columns)}, b.getI8Type(), rows),
+      view(arena(), constant(offset + sizes.codes), {dynamic}, b.getF32Type(), rows),
+      view(arena(), constant(offset + sizes.codes + sizes.scales),
+           {dynamic, cpu::groupCount(columns, groupSize)}, b.getI32Type(), rows)};
+  codes[{value, groupSize}] = parts;
+  return parts;
+}
+
+SmallVector<Value, 3> FunctionEmitter::quantizedRows(Value value, int64_t groupSize) {
+  if (auto it = codes.find({value, groupSize}); it != codes.end())
+    return it->second;
+  cpu::RowSpec spec;
+  spec.op = cpu::RowOp::Quantize;
+  spec.columns = cast<RankedTensorType>(value.getType()).getDimSize(1);
+  spec.quantize = true;
+  spec.groupSize = groupSize;
+  SmallVector<Value> arguments = {rows(value)};
+  SmallVector<Value, 3> parts = quantizedDestination(value, groupSize, rowsOf(rows(value)));
+  llvm::append_range(arguments, parts);
+  arguments.push_back(threads());
+  call(cpu::getOrEmitRowOp(program.module, spec, program.target), arguments);
+  return parts;
+}
+
+/// Row by row, for the rare value that an op would overwrite while others still read it.
+void FunctionEmitter::copy(Value from, Value to) {
+  Value columns = memref::DimOp::create(b, from, 1), one = constant(1);
+  scf::ForOp::create(b, zero(), rowsOf(from), one, ValueRange(),
+                     [&](OpBuilder &builder, Location loc, Value row, ValueRange) {
+                       scf::ForOp::create(
+                           builder, loc, zero(), columns, one, ValueRange(),
+                           [&](OpBuilder &inner, Location loc, Value column, ValueRange) {
+                             Value at[] = {row, column};
+                             Value element = memref::LoadOp::create(inner, loc, from, at);
+                             memref::StoreOp::create(inner, loc, element, to, at);
+                             scf::YieldOp::create(inner, loc);
+                           });
+                       scf::YieldOp::create(builder, loc);
+                     });
+}
+
+//===----------------------------------------------------------------------===//
+// Operations
+//===----------------------------------------------------------------------===//
+
+void FunctionEmitter::call(func::FuncOp kernel, ArrayRef<Value> arguments) {
+  SmallVector<Value> operands;
+  for (auto [argument, type] : llvm::zip_equal(arguments, kernel.getArgumentTypes()))
+    operands.push_back(argument.getType() == type
+                           ? argument
+                           : memref::CastOp::create(b, type, argument).getResult());
+  func::CallOp::create(b, kernel, operands);
+}
+
+void FunctionEmitter::emitRowOp(cpu::RowSpec spec, Value output, ArrayRef<Value> inputs) {
+  spec.columns = cast<RankedTensorType>(output.getType()).getDimSize(1);
+  SmallVector<Value> arguments;
+  for (Value input : inputs)
+    arguments.push_back(memory.lookup(input));
+  Value count = rowsOf(arguments.front());
+  if (plan.isQuantizedOnly(output)) {
+    spec.quantize = true;
+    spec.groupSize = *quantizedUse(*output.use_begin());
+    llvm::append_range(arguments, quantizedDestination(output, spec.groupSize, count));
+  } else {
+    arguments.push_back(destination(output, count));
+  }
+  arguments.push_back(threads());
+  call(cpu::getOrEmitRowOp(program.module, spec, program.target), arguments);
+}
+
+/// The memory that an op updates: that of its activation, or a copy if others still read it.
+template <typename OpTy> Value FunctionEmitter::inPlace(OpTy op) {
+  Value input = *llvm::find_if(op->getOperands(),
+                               [&](Value v) { return v.getType() == op->getResult(0).getType(); });
+  Value output = op->getResult(0);
+  if (plan.storageOf(output) != output)
+    return memory[output] = rows(input);
+  Value fresh = destination(output, rowsOf(rows(input)));
+  copy(rows(input), fresh);
+  return fresh;
+}
+
+LogicalResult FunctionEmitter::emitGlobal(ml_program::GlobalLoadConstOp op) {
+  auto global = program.symbols.lookup<ml_program::GlobalOp>(op.getGlobal().getLeafReference());
+  auto offset = global ? global->getAttrOfType<IntegerAttr>("equant.offset") : nullptr;
+  if (!offset)
+    return op.emitOpError()
+           << op.getGlobal()
+           << " has no place in the artifact: run equant-materialize-weights first";
+  auto type = cast<RankedTensorType>(op.getType());
+  memory[op.getResult()] =
+      view(weights(), constant(offset.getInt()), type.getShape(), type.getElementType(), {});
+  return success();
+}
+
+void FunctionEmitter::emitLinear(Operation &op, cpu::LinearSpec spec, ArrayRef<Value> weights,
+                                 Value bias) {
+  Value input = op.getOperand(0), output = op.getResult(0);
+  spec.n = cast<RankedTensorType>(output.getType()).getDimSize(1);
+  spec.k = cast<RankedTensorType>(input.getType()).getDimSize(1);
+  spec.bias = bias != nullptr;
+  SmallVector<Value> arguments;
+  if (spec.quantizedInput)
+    llvm::append_range(arguments, quantizedRows(input, spec.groupSize));
+  else
+    arguments.push_back(rows(input));
+  Value count = rowsOf(arguments.front());
+  for (Value weight : weights)
+    arguments.push_back(memory.lookup(weight));
+  if (bias)
+    arguments.push_back(memory.lookup(bias));
+  if (auto add = cast_or_null<lm::AddOp>(plan.accumulatingAdd(&op))) {
+    spec.accumulate = true;
+    Value stream = add.getLhs() == output ? add.getRhs() : add.getLhs();
+    memory[output] = memory[add.getOutput()] = rows(stream);
+  } else {
+    destination(output, count);
+  }
+  arguments.push_back(rows(output));
+  arguments.push_back(scratch(cpu::scratchBytes(spec, program.target)));
+  arguments.push_back(threads());
+  call(cpu::getOrEmitLinear(program.module, spec, program.target), arguments);
+}
+
+LogicalResult FunctionEmitter::emitAttention(lm::AttentionOp op) {
+  cpu::AttentionSpec spec;
+  spec.heads = op.getNumHeads();
+  spec.kvHeads = op.getNumKvHeads();
+  spec.headDim = op.getHeadDim();
+  spec.scale = op.getScale().convertToDouble();
+  spec.window = op.getWindow();
+  spec.halfCache = program.halfCache;
+  Type element = spec.halfCache ? Type(b.getF16Type()) : Type(b.getF32Type());
+
+  // A layer's keys, then its values; every layer has room for `capacity` tokens.
+  int64_t elementsPerToken = spec.kvHeads * spec.headDim;
+  int64_t bytesPerToken = elementsPerToken * element.getIntOrFloatBitWidth() / 8;
+  Value capacity = arith::DivUIOp::create(b, rowsOf(cache()), constant(program.cacheBytesPerToken));
+  Value keys = arith::MulIOp::create(b, capacity, constant(op.getLayer() * 2 * bytesPerToken));
+  Value values =
+      arith::AddIOp::create(b, keys, arith::MulIOp::create(b, capacity, constant(bytesPerToken)));
+  Value elements = arith::MulIOp::create(b, capacity, constant(elementsPerToken));
+
+  Value query = rows(op.getQuery());
+  call(cpu::getOrEmitAttention(program.module, spec, program.target),
+       {query, rows(op.getKey()), rows(op.getValue()),
+        view(cache(), keys, {ShapedType::kDynamic}, element, elements),
+        view(cache(), values, {ShapedType::kDynamic}, element, elements), rows(op.getPosition()),
+        destination(op.getOutput(), rowsOf(query)),
+        scratch(cpu::scratchBytes(spec, program.target)), threads()});
+  return success();
+}
+
+void FunctionEmitter::emitCall(func::CallOp op) {
+  Value activation = inPlace(op);
+  SmallVector<Value> arguments = {weights(), arena(), cache()};
+  for (Value operand : op.getOperands()) {
+    if (isa<lm::KVCacheType>(operand.getType()))
+      continue;
+    arguments.push_back(operand.getType() == op.getResult(0).getType() ? activation
+                                                                       : memory.lookup(operand));
+  }
+  arguments.push_back(threads());
+  call(program.symbols.lookup<func::FuncOp>((op.getCallee() + ".kernels").str()), arguments);
+}
+
+void FunctionEmitter::emitReturn(func::ReturnOp op) {
+  Value returned = rows(op.getOperand(0));
+  if (logits) {
+    if (returned != logits)
+      copy(returned, logits);
+  } else {
+    // A layer leaves its result in the memory of its activation argument.
+    Value argument = *llvm::find_if(
+        source.getArguments(), [&](Value v) { return v.getType() == op.getOperand(0).getType(); });
+    if (plan.storageOf(op.getOperand(0)) != argument)
+      copy(returned, rows(argument));
+  }
+  func::ReturnOp::create(b);
+}
+
+static FailureOr<cpu::WeightFormat> weightFormat(Operation *op, equant::SchemeAttr scheme,
+                                                 equant::LayoutAttr layout) {
+  if (layout != equant::LayoutAttr::panel(op->getContext()))
+    return op->emitOpError("expected weights packed in the CPU's panels: run "
+                           "equant-materialize-weights first");
+  if (!scheme.getSymmetric() || (scheme.getBits() != 8 && scheme.getBits() != 4))
+    return op->emitOpError() << "the CPU has no kernel for weights of scheme " << scheme
+                             << "; it has symmetric int8 and int4";
+  return scheme.getBits() == 8 ? cpu::WeightFormat::I8 : cpu::WeightFormat::I4;
+}
+
+LogicalResult FunctionEmitter::emit(Operation &op) {
+  b.setLoc(op.getLoc());
+  return TypeSwitch<Operation *, LogicalResult>(&op)
+      .Case([&](ml_program::GlobalLoadConstOp op) { return emitGlobal(op); })
+      .Case([&](arith::ConstantOp op) {
+        memory[op.getResult()] = b.clone(*op)->getResult(0);
+        return success();
+      })
+      .Case([&](lm::EmbeddingOp op) {
+        auto table = cast<RankedTensorType>(op.getTable().getType());
+        cpu::EmbeddingSpec spec{table.getDimSize(0), table.getDimSize(1)};
+        Value tokens = rows(op.getTokens());
+        call(cpu::getOrEmitEmbedding(program.module, spec, program.target),
+             {tokens, rows(op.getTable()), destination(op.getOutput(), rowsOf(tokens)), threads()});
+        return success();
+      })
+      .Case([&](equant::EmbeddingOp op) -> LogicalResult {
+        auto format = weightFormat(op, op.getWeightScheme(), op.getLayoutAttr());
+        if (failed(format))
+          return failure();
+        cpu::EmbeddingSpec spec{static_cast<int64_t>(op.getVocabSize()),
+                                cast<RankedTensorType>(op.getOutput().getType()).getDimSize(1),
+                                *format, op.getWeightScheme().getGroupSize()};
+        Value tokens = rows(op.getTokens());
+        call(cpu::getOrEmitEmbedding(program.module, spec, program.target),
+             {tokens, rows(op.getCodes()), rows(op.getScale()),
+              destination(op.getOutput(), rowsOf(tokens)), threads()});
+        return success();
+      })
+      .Case([&](lm::PositionEmbeddingOp op) {
+        auto table = cast<RankedTensorType>(op.getTable().getType());
+        cpu::PositionEmbeddingSpec spec{table.getDimSize(0), table.getDimSize(1)};
+        call(cpu::getOrEmitPositionEmbedding(program.module, spec, program.target),
+             {rows(op.getTable()), rows(op.getPosition()), inPlace(op)});
+        return success();
+      })
+      .Case([&](lm::RopeOp op) {
+        int64_t columns = cast<RankedTensorType>(op.getInput().getType()).getDimSize(1);
+        int64_t headDim = op.getHeadDim();
+        cpu::RopeSpec spec{columns / headDim, headDim,
+                           cast<RankedTensorType>(op.getTable().getType()).getDimSize(0)};
+        call(cpu::getOrEmitRope(program.module, spec, program.target),
+             {inPlace(op), rows(op.getTable()), rows(op.getPosition()), threads()});
+        return success();
+      })
+      .Case([&](lm::AttentionOp op) { return emitAttention(op); })
+      .Case([&](lm::LinearOp op) {
+        emitLinear(*op, cpu::LinearSpec(), {op.getWeight()}, op.getBias());
+        return success();
+      })
+      .Case([&](equant::LinearOp op) -> LogicalResult {
+        auto format = weightFormat(op, op.getWeightScheme(), op.getLayoutAttr());
+        if (failed(format))
+          return failure();
+        cpu::LinearSpec spec;
+        spec.weights = *format;
+        spec.groupSize = op.getWeightScheme().getGroupSize();
+        spec.quantizedInput = op.getInputScheme().has_value();
+        emitLinear(*op, spec, {op.getCodes(), op.getScale()}, op.getBias());
+        return success();
+      })
+      .Case([&](lm::RmsNormOp op) {
+        emitRowOp({cpu::RowOp::RmsNorm, 0, op.getEpsilon().convertToDouble()}, op.getOutput(),
+                  {op.getInput(), op.getWeight()});
+        return success();
+      })
+      .Case([&](lm::LayerNormOp op) {
+        emitRowOp({cpu::RowOp::LayerNorm, 0, op.getEpsilon().convertToDouble()}, op.getOutput(),
+                  {op.getInput(), op.getWeight(), op.getBias()});
+        return success();
+      })
+      .Case([&](lm::SiluMulOp op) {
+        emitRowOp({cpu::RowOp::SiluMul}, op.getOutput(), {op.getGate(), op.getUp()});
+        return success();
+      })
+      .Case([&](lm::GeluOp op) {
+        bool tanh = op.getApproximate() == lm::GeluApproximation::Tanh;
+        emitRowOp({tanh ? cpu::RowOp::GeluTanh : cpu::RowOp::GeluErf}, op.getOutput(),
+                  {op.getInput()});
+        return success();
+      })
+      .Case([&](lm::AddOp op) {
+        if (!memory.contains(op.getOutput())) // else a linear added into it
+          emitRowOp({cpu::RowOp::Add}, op.getOutput(), {op.getLhs(), op.getRhs()});
+        return success();
+      })
+      .Case([&](lm::SplitOp op) {
+        Value input = rows(op.getInput());
+        int64_t column = 0;
+        for (Value output : op.getOutputs()) {
+          int64_t width = cast<RankedTensorType>(output.getType()).getDimSize(1);
+          memory[output] = memref::SubViewOp::create(
+              b, input, ArrayRef<OpFoldResult>{b.getIndexAttr(0), b.getIndexAttr(column)},
+              ArrayRef<OpFoldResult>{rowsOf(input), b.getIndexAttr(width)},
+              ArrayRef<OpFoldResult>{b.getIndexAttr(1), b.getIndexAttr(1)});
+          column += width;
+        }
+        return success();
+      })
+      .Case([&](lm::RowsOp op) {
+        Value input = rows(op.getInput()), first = rows(op.getFirst());
+        int64_t columns = cast<RankedTensorType>(op.getInput().getType()).getDimSize(1);
+        Value count = arith::SubIOp::create(b, rowsOf(input), first);
+        memory[op.getOutput()] =
+            memref::SubViewOp::create(b, input, ArrayRef<OpFoldResult>{first, b.getIndexAttr(0)},
+                                      ArrayRef<OpFoldResult>{count, b.getIndexAttr(columns)},
+                                      ArrayRef<OpFoldResult>{b.getIndexAttr(1), b.getIndexAttr(1)});
+        return success();
+      })
+      .Case([&](func::CallOp op) {
+        emitCall(op);
+        return success();
+      })
+      .Case([&](func::ReturnOp op) {
+        emitReturn(op);
+        return success();
+      })
+      .Default([](Operation *op) {
+        return op->emitOpError("has no kernel; it must be lowered to lm or equant ops first");
+      });
+}
+
+LogicalResult FunctionEmitter::run() {
+  Block *body = result.addEntryBlock();
+  b.setInsertionPointToStart(body);
+  unsigned next = 3;
+  for (Value argument : source.getArguments())
+    memory[argument] =
+        isa<lm::KVCacheType>(argument.getType()) ? cache() : body->getArgument(next++);
+  threadsArgument = body->getArgument(next++);
+  if (next < body->getNumArguments())
+    logits = body->getArgument(next);
+  for (Operation &op : source.front())
+    if (failed(emit(op)))
+      return failure();
+  return success();
+}

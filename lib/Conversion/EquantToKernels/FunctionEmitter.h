@@ -1,0 +1,109 @@
+//===- FunctionEmitter.h - One function as kernel calls --------*- C++ -* -===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CONVERSION_EQUANTTOKERNELS_FUNCTIONEMITTER_H
+#define EASYQUANT_LIB_CONVERSION_EQUANTTOKERNELS_FUNCTIONEMITTER_H
+
+#include "easyquant/Codegen/CPU/Kernels.h"
+#include "easyquant/Conversion/EquantToKernels/BufferPlan.h"
+#include "easyquant/Dialect/LM/IR/LM.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "mlir/IR/SymbolTable.h"
+
+namespace easyquant {
+
+/// What is the same in the whole program.
+struct Program {
+  explicit Program(mlir::ModuleOp module) : module(module), symbols(module) {}
+
+  mlir::ModuleOp module;
+  mlir::SymbolTable symbols;
+  cpu::Target target;
+  int64_t maxRows = 0;
+  bool halfCache = false;
+  int64_t cacheBytesPerToken = 0;
+  int64_t arenaBytesPerThread = 0;
+  int64_t arenaBytes = 0; ///< where the scratch of the threads begins
+
+  mlir::MemRefType bytes() const {
+    return memref({mlir::ShapedType::kDynamic}, mlir::IntegerType::get(context(), 8));
+  }
+  mlir::MLIRContext *context() const { return symbols.getOp()->getContext(); }
+  static mlir::MemRefType memref(mlir::ArrayRef<int64_t> shape, mlir::Type element) {
+    return mlir::MemRefType::get(shape, element);
+  }
+};
+
+/// Emits one function of the model as calls of kernels.
+class FunctionEmitter {
+public:
+  FunctionEmitter(Program &program, const BufferPlan &plan, mlir::func::FuncOp source,
+                  mlir::func::FuncOp result)
+      : program(program), plan(plan), source(source), result(result),
+        b(source.getLoc(), program.context()) {}
+
+  mlir::LogicalResult run();
+
+private:
+  mlir::LogicalResult emit(mlir::Operation &op);
+
+  // The fixed arguments: weights, arena, cache first, threads after the model's own.
+  mlir::Value weights() { return result.getArgument(0); }
+  mlir::Value arena() { return result.getArgument(1); }
+  mlir::Value cache() { return result.getArgument(2); }
+  mlir::Value threads() { return threadsArgument; }
+
+  mlir::Value constant(int64_t value) { return mlir::arith::ConstantIndexOp::create(b, value); }
+  mlir::Value zero() { return constant(0); }
+  mlir::Value rowsOf(mlir::Value matrix) { return mlir::memref::DimOp::create(b, matrix, 0); }
+
+  /// A typed view of a byte buffer.
+  mlir::Value view(mlir::Value buffer, mlir::Value offset, mlir::ArrayRef<int64_t> shape,
+                   mlir::Type element, mlir::ValueRange sizes) {
+    return mlir::memref::ViewOp::create(b, Program::memref(shape, element), buffer, offset, sizes);
+  }
+  /// The scratch of all threads; its size is known when the whole program is emitted.
+  mlir::Value scratch(int64_t bytesPerThread);
+
+  /// The memory that a result is to be written to, `rows` rows of it.
+  mlir::Value destination(mlir::Value value, mlir::Value rows);
+  /// The float memory of a value that was emitted before.
+  mlir::Value rows(mlir::Value value) { return memory.lookup(value); }
+  /// Codes, scales and sums of an activation; quantizes it if nobody has yet.
+  mlir::SmallVector<mlir::Value, 3> quantizedRows(mlir::Value value, int64_t groupSize);
+  mlir::SmallVector<mlir::Value, 3> quantizedDestination(mlir::Value value, int64_t groupSize,
+                                                         mlir::Value rows);
+
+  void call(mlir::func::FuncOp kernel, mlir::ArrayRef<mlir::Value> arguments);
+  void emitRowOp(cpu::RowSpec spec, mlir::Value output, mlir::ArrayRef<mlir::Value> inputs);
+  void copy(mlir::Value from, mlir::Value to);
+  template <typename OpTy> mlir::Value inPlace(OpTy op);
+
+  mlir::LogicalResult emitGlobal(mlir::ml_program::GlobalLoadConstOp op);
+  void emitLinear(mlir::Operation &op, cpu::LinearSpec spec, mlir::ArrayRef<mlir::Value> weights,
+                  mlir::Value bias);
+  mlir::LogicalResult emitAttention(lm::AttentionOp op);
+  void emitCall(mlir::func::CallOp op);
+  void emitReturn(mlir::func::ReturnOp op);
+
+  Program &program;
+  const BufferPlan &plan;
+  mlir::func::FuncOp source, result;
+  mlir::ImplicitLocOpBuilder b;
+  mlir::Value threadsArgument;
+  mlir::Value logits; ///< of the entry
+  mlir::DenseMap<mlir::Value, mlir::Value> memory;
+  mlir::DenseMap<QuantizedValue, mlir::SmallVector<mlir::Value, 3>> codes;
+};
+
+} // namespace easyquant
+
+#endif // EASYQUANT_LIB_CONVERSION_EQUANTTOKERNELS_FUNCTIONEMITTER_H
