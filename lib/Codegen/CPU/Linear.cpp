@@ -54,8 +54,8 @@ struct TileShape {
 
 static constexpr TileShape tileShapes[] = {
     // 12 accumulators of 8 lanes, 2 vectors of weights, 1 broadcast, 1 product: all 16 registers.
-    {Isa::AVX2, Dot::Float, 6, 16, 3},       {Isa::AVX2, Dot::Widened, 6, 8, 3},
-    {Isa::AVX2, Dot::Saturated, 6, 16, 3},   {Isa::AVX512VNNI, Dot::Float, 8, 32, 3},
+    {Isa::AVX2, Dot::Float, 6, 16, 3},       {Isa::AVX2, Dot::Widened, 6, 8, 8},
+    {Isa::AVX2, Dot::Saturated, 6, 16, 5},   {Isa::AVX512VNNI, Dot::Float, 8, 32, 3},
     {Isa::AVX512VNNI, Dot::Vnni, 12, 32, 1},
 };
 /// With groups, the sums of the groups share the 32 registers with the accumulators.
@@ -96,16 +96,22 @@ LinearPlan::LinearPlan(const LinearSpec &spec, const Target &target) {
   case Dot::Widened:
     panelBytes = padded * kPanelRows * 2;
     activationBytes = llvm::alignTo(tileRows * padded * 2, 64);
-    // Widening the codes is shared by the panels of a chunk.
-    chunkPanels = std::clamp<int64_t>(kChunkBytes / panelBytes, 1, kMaxChunkPanels);
-    chunkPanels = std::min(chunkPanels, panelCount(spec.n));
     break;
-  case Dot::Saturated:
+  case Dot::Saturated: {
     panelBytes = padded * kPanelRows;
+    int64_t groupSteps = (spec.groupSize ? spec.groupSize : padded) / 4;
+    int64_t chunks = llvm::divideCeil(groupSteps, kSaturationSteps);
+    activationBytes = llvm::alignTo(tileRows * groupCount(spec.k, spec.groupSize) * chunks * 4, 64);
     break;
+  }
   case Dot::Vnni:
     panelBytes = nibbles ? padded * kPanelRows : 0;
     break;
+  }
+  // What is prepared from the codes of a tile's rows serves all panels of a chunk.
+  if (activationBytes) {
+    chunkPanels = std::clamp<int64_t>(kChunkBytes / panelBytes, 1, kMaxChunkPanels);
+    chunkPanels = std::min(chunkPanels, panelCount(spec.n));
   }
 }
 
@@ -119,6 +125,9 @@ int64_t scratchBytes(const LinearSpec &spec, const Target &target) {
 
 int64_t LinearKernel::groupSteps() const {
   return (spec.groupSize ? spec.groupSize : paddedColumns(spec.k)) / 4;
+}
+int64_t LinearKernel::groupChunks() const {
+  return llvm::divideCeil(groupSteps(), kSaturationSteps);
 }
 int64_t LinearKernel::fullGroups() const { return paddedColumns(spec.k) / 4 / groupSteps(); }
 int64_t LinearKernel::lastSteps() const { return paddedColumns(spec.k) / 4 % groupSteps(); }
@@ -184,9 +193,13 @@ static void bindArguments(LinearKernel &k, ValueRange args) {
                        b.memref({plan.tileRows, steps}, b.i64()));
     break;
   case Dot::Saturated:
+    k.corrections = b.view(scratch, b.add(base, plan.chunkPanels * plan.panelBytes),
+                           b.memref({plan.tileRows, k.groups * k.groupChunks()}, b.i32()));
+    [[fallthrough]];
   case Dot::Vnni:
     if (plan.panelBytes)
-      k.unpacked = b.view(scratch, base, b.memref({1, tiles, steps, plan.tileColumns * 4}, b.i8()));
+      k.unpacked = b.view(scratch, base,
+                          b.memref({plan.chunkPanels, tiles, steps, plan.tileColumns * 4}, b.i8()));
     break;
   }
 }
@@ -221,7 +234,7 @@ static void emitIntegerGemm(LinearKernel &k, Value count, Value begin, Value end
       });
     forRowTiles(k, count, [&](int64_t rows, Value firstRow) {
       if (k.plan.activationBytes)
-        emitWiden(k, rows, firstRow);
+        emitPrepareRows(k, rows, firstRow);
       b.forLoop(0, panels, 1, [&](Value slot) {
         Value panel = b.add(chunk, slot);
         b.forLoop(0, tilesOf(k, panel), 1,

@@ -23,7 +23,7 @@ namespace easyquant::cpu {
 enum class Dot {
   Float,     ///< weights unpacked to f32, FMA
   Widened,   ///< AVX2, int8: weights and codes widened to i16, vpmaddwd
-  Saturated, ///< AVX2, int4: weights as u8 0..15, vpmaddubsw, up to kSaturationSteps in 16 bits
+  Saturated, ///< AVX2, int4: weights as u8 0..15, vpmaddubsw, kSaturationSteps a time in 16 bits
   Vnni,      ///< AVX-512: weights as u8, vpdpbusd
 };
 
@@ -44,7 +44,7 @@ struct LinearPlan {
   int64_t prefetchBytes; ///< how far ahead of its reads a streamed panel is fetched
 
   int64_t panelBytes;      ///< of one unpacked panel (0: tiles read the packed panel)
-  int64_t activationBytes; ///< of the widened codes of a tile's rows
+  int64_t activationBytes; ///< of what is prepared from the codes of a tile's rows
   int64_t scratchBytes() const;
 
   int64_t tilesPerPanel() const { return kPanelRows / tileColumns; }
@@ -70,6 +70,10 @@ struct LinearKernel {
   mlir::Value unpacked = {};
   /// Widened codes of a tile's rows: tileRows x Kp/4 x i64, four i16 each.
   mlir::Value widened = {};
+  /// Saturated: what a 16-bit accumulator starts from so that it ends as the sum of code * x, not
+  /// of (code + 8) * x: tileRows x chunks x i32, two i16 each, a chunk being the kSaturationSteps
+  /// (or fewer, at the end of a group) that share an accumulator.
+  mlir::Value corrections = {};
 
   int64_t offset() const {
     return spec.weights == WeightFormat::I8 ? 128 : spec.weights == WeightFormat::I4 ? 8 : 0;
@@ -78,6 +82,8 @@ struct LinearKernel {
   int64_t groupSteps() const;
   int64_t fullGroups() const;
   int64_t lastSteps() const;
+  /// Chunks of a full group (see corrections).
+  int64_t groupChunks() const;
 };
 
 /// sums over groups: `body(group, firstStep, steps)` yields one group's exact i32 accumulators, a
@@ -98,8 +104,9 @@ void emitStore(LinearKernel &k, int64_t rows, mlir::Value firstRow, mlir::Value 
 /// Unpacks `panel` into slot `slot` of the scratch; columns [slab, slab + count) of x for Float.
 void emitUnpack(LinearKernel &k, mlir::Value panel, mlir::Value slot, mlir::Value slab,
                 mlir::Value count);
-/// Widens the codes of `rows` rows from `firstRow` on.
-void emitWiden(LinearKernel &k, int64_t rows, mlir::Value firstRow);
+/// Prepares the codes of `rows` rows from `firstRow` on for their tiles: `widened` or
+/// `corrections`.
+void emitPrepareRows(LinearKernel &k, int64_t rows, mlir::Value firstRow);
 
 /// One register tile: `tile` of `panel`, which lies unpacked in `slot`.
 void emitIntegerTile(LinearKernel &k, int64_t rows, mlir::Value firstRow, mlir::Value panel,

@@ -36,8 +36,8 @@ SmallVector<Value> emitGroupSums(LinearKernel &k, int64_t rows, Value firstRow, 
       Value correction;
       if (correctedOffset) {
         Value sum = b.load(k.xSums, {b.add(firstRow, r), g});
-        correction = b.muli(b.broadcast(sum, lanes),
-                            b.constant(b.vec(lanes, b.i32()), correctedOffset));
+        correction =
+            b.muli(b.broadcast(sum, lanes), b.constant(b.vec(lanes, b.i32()), correctedOffset));
       }
       for (int64_t v = 0; v < vectors; ++v) {
         Value acc = accumulators[r * vectors + v];
@@ -137,34 +137,34 @@ struct IntegerTile {
     return result;
   }
 
-  /// Up to kSaturationSteps steps in 16-bit lanes, then added to `sums` in 32 bits.
-  Values saturatedChunk(Value firstStep, int64_t steps, ValueRange sums) {
+  /// Up to kSaturationSteps steps in 16-bit lanes, then added to `sums` in 32 bits. The lanes start
+  /// from the corrections and may wrap on the way: |sum of code * x| <= 16 * 7 * 127 < 2^15.
+  Values saturatedChunk(Value chunk, Value firstStep, int64_t steps, ValueRange sums) {
     constexpr int64_t vectors = 2;
     VectorType type16 = b.vec(16, b.i16()), type32 = b.vec(8, b.i32());
     auto products = [&](Value step, Values acc) {
       Value weights[vectors];
       for (int64_t v = 0; v < vectors; ++v)
         weights[v] = b.loadVector(32, k.unpacked, {slot, tile, step, v * 32});
-      bool first = acc.empty();
       for (int64_t r = 0; r < rows; ++r) {
         Value codes = broadcastCodes(k, b.add(firstRow, r), b.mul(step, 4), 32);
         for (int64_t v = 0; v < vectors; ++v) {
           Value pairs = b.intrinsic("llvm.x86.avx2.pmadd.ub.sw", type16, {weights[v], codes});
-          if (first)
-            acc.push_back(pairs);
-          else
-            acc[r * vectors + v] = b.addi(acc[r * vectors + v], pairs);
+          acc[r * vectors + v] = b.addi(acc[r * vectors + v], pairs);
         }
       }
       return acc;
     };
+    Values starts;
+    for (int64_t r = 0; r < rows; ++r) {
+      Value start = b.bitcast(b.broadcast(b.load(k.corrections, {r, chunk}), 8), type16);
+      starts.append(vectors, start);
+    }
     // Steps are even.
-    Values pairs =
-        b.forLoop(0, steps, 2, Values(rows * vectors, b.zero(type16)),
-                  [&](Value i, ValueRange carried) {
-                    Value step = b.add(firstStep, i);
-                    return products(b.add(step, 1), products(step, Values(carried)));
-                  });
+    Values pairs = b.forLoop(0, steps, 2, starts, [&](Value i, ValueRange carried) {
+      Value step = b.add(firstStep, i);
+      return products(b.add(step, 1), products(step, Values(carried)));
+    });
     Value ones = b.constant(type16, int64_t(1));
     Values result;
     for (auto [i, pair] : llvm::enumerate(pairs)) {
@@ -176,17 +176,18 @@ struct IntegerTile {
 
   Values saturated(Value firstStep, int64_t steps) {
     int64_t whole = steps / kSaturationSteps, rest = steps % kSaturationSteps;
+    Value firstChunk = b.mul(b.div(firstStep, k.groupSteps()), k.groupChunks());
     Values sums;
-    if (whole) {
-      sums = saturatedChunk(firstStep, kSaturationSteps, {});
-      if (whole > 1)
-        sums = b.forLoop(1, whole, 1, sums, [&](Value chunk, ValueRange carried) {
-          return saturatedChunk(b.add(firstStep, b.mul(chunk, kSaturationSteps)), kSaturationSteps,
-                                carried);
-        });
-    }
+    if (whole)
+      sums = saturatedChunk(firstChunk, firstStep, kSaturationSteps, {});
+    if (whole > 1)
+      sums = b.forLoop(1, whole, 1, sums, [&](Value c, ValueRange carried) {
+        return saturatedChunk(b.add(firstChunk, c), b.add(firstStep, b.mul(c, kSaturationSteps)),
+                              kSaturationSteps, carried);
+      });
     if (rest)
-      sums = saturatedChunk(b.add(firstStep, whole * kSaturationSteps), rest, sums);
+      sums = saturatedChunk(b.add(firstChunk, whole), b.add(firstStep, whole * kSaturationSteps),
+                            rest, sums);
     return sums;
   }
 };
@@ -197,8 +198,8 @@ void emitIntegerTile(LinearKernel &k, int64_t rows, Value firstRow, Value panel,
   KernelBuilder &b = k.b;
   IntegerTile t{k, rows, firstRow, panel, slot, tile};
   int64_t vectors = k.plan.tileColumns / b.target.lanes();
-  // The widened weights are signed: nothing to correct.
-  int64_t offset = k.plan.dot == Dot::Widened ? 0 : k.offset();
+  // Widened weights are signed, and 16-bit accumulators start from their correction.
+  int64_t offset = k.plan.dot == Dot::Vnni ? k.offset() : 0;
   Value column = b.mul(tile, k.plan.tileColumns);
   Values sums = emitGroupSums(k, rows, firstRow, panel, column, vectors, offset,
                               [&](Value firstStep, int64_t steps) -> Values {

@@ -15,6 +15,8 @@
 
 #include "Linear.h"
 
+#include <numeric>
+
 using namespace mlir;
 
 namespace easyquant::cpu {
@@ -138,7 +140,7 @@ void emitUnpack(LinearKernel &k, Value panel, Value slot, Value slab, Value coun
   }
 }
 
-void emitWiden(LinearKernel &k, int64_t rows, Value firstRow) {
+static void widenRows(LinearKernel &k, int64_t rows, Value firstRow) {
   KernelBuilder &b = k.b;
   int64_t padded = paddedColumns(k.spec.k), width = padded % 16 ? 8 : 16;
   // The widened row as i16; `widened` reads the same bytes four at a time.
@@ -149,6 +151,54 @@ void emitWiden(LinearKernel &k, int64_t rows, Value firstRow) {
       b.storeVector(wide, k.widened, {r, b.div(column, 4)});
     }
   });
+}
+
+/// -8 times the sums of a chunk's codes, those of columns 4i and 4i + 1 in the low i16, those of
+/// 4i + 2 and 4i + 3 in the high one: 8 * 16 * 127 < 2^15.
+static Value correctionOf(LinearKernel &k, Value row, Value firstStep, int64_t steps) {
+  KernelBuilder &b = k.b;
+  int64_t bytes = steps * 4;
+  Value codes = b.loadVector(bytes, k.x, {row, b.mul(firstStep, 4)});
+  if (bytes < 32) {
+    SmallVector<int64_t> mask(32, bytes); // the rest: zeros, of the second operand
+    std::iota(mask.begin(), mask.begin() + bytes, 0);
+    codes = b.shuffle(codes, b.zero(codes.getType()), mask);
+  }
+  Value eights = b.constant(codes.getType(), int64_t(k.offset()));
+  Value sums = b.intrinsic("llvm.x86.avx2.pmadd.ub.sw", b.vec(16, b.i16()), {eights, codes});
+  for (int64_t lanes = 8; lanes >= 2; lanes /= 2)
+    sums = b.addi(b.slice(sums, 0, lanes), b.slice(sums, lanes, lanes));
+  Value negative = b.subi(b.zero(sums.getType()), sums);
+  return b.extract(b.bitcast(negative, b.vec(1, b.i32())), 0);
+}
+
+static void correctRows(LinearKernel &k, int64_t rows, Value firstRow) {
+  KernelBuilder &b = k.b;
+  auto group = [&](Value g, int64_t steps) {
+    Value firstStep = b.mul(g, k.groupSteps()), firstChunk = b.mul(g, k.groupChunks());
+    auto chunk = [&](Index c, int64_t count) {
+      for (int64_t r = 0; r < rows; ++r)
+        b.store(correctionOf(k, b.add(firstRow, r), b.add(firstStep, b.mul(c, kSaturationSteps)),
+                             count),
+                k.corrections, {r, b.add(firstChunk, c)});
+    };
+    int64_t whole = steps / kSaturationSteps, rest = steps % kSaturationSteps;
+    if (whole)
+      b.forLoop(0, whole, 1, [&](Value c) { chunk(c, kSaturationSteps); });
+    if (rest)
+      chunk(whole, rest);
+  };
+  if (k.fullGroups())
+    b.forLoop(0, k.fullGroups(), 1, [&](Value g) { group(g, k.groupSteps()); });
+  if (k.lastSteps())
+    group(b.index(k.fullGroups()), k.lastSteps());
+}
+
+void emitPrepareRows(LinearKernel &k, int64_t rows, Value firstRow) {
+  if (k.plan.dot == Dot::Widened)
+    widenRows(k, rows, firstRow);
+  if (k.plan.dot == Dot::Saturated)
+    correctRows(k, rows, firstRow);
 }
 
 } // namespace easyquant::cpu
