@@ -65,7 +65,7 @@ def test_tokenization(float_artifact, goldens):
 
 
 def test_greedy_tokens_and_top_logits(float_artifact, goldens):
-    runner = Runner(float_artifact, context=128)
+    runner = Runner(float_artifact, context=128, threads=1)
     for case in goldens["greedy"]:
         runner.session.reset()
         runner.session.prefill(np.asarray(case["prompt_ids"], np.int32))
