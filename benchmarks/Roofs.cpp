@@ -53,8 +53,9 @@ const char *toString(Roof roof) {
   PAIR(MUL, ADD, 12, 1)                                                                            \
   PAIR(MUL, ADD, 13, 2)                                                                            \
   PAIR(MUL, ADD, 11, 3)                                                                            \
-  PAIR(MUL, ADD, 12, 4) PAIR(MUL, ADD, 13, 5) PAIR(MUL, ADD, 11, 6) PAIR(MUL, ADD, 12, 7)          \
-      PAIR(MUL, ADD, 13, 8) PAIR(MUL, ADD, 11, 9)
+  PAIR(MUL, ADD, 12, 4)                                                                            \
+  PAIR(MUL, ADD, 13, 5) PAIR(MUL, ADD, 11, 6) PAIR(MUL, ADD, 12, 7) PAIR(MUL, ADD, 13, 8)          \
+      PAIR(MUL, ADD, 11, 9)
 
 #define ONE(OP, R, B, C, A) OP " %%" R #B ", %%" R #C ", %%" R #A "\n"
 #define TEN(OP, R, B, C)                                                                           \
@@ -62,15 +63,17 @@ const char *toString(Roof roof) {
   ONE(OP, R, B, C, 1)                                                                              \
   ONE(OP, R, B, C, 2)                                                                              \
   ONE(OP, R, B, C, 3)                                                                              \
-  ONE(OP, R, B, C, 4) ONE(OP, R, B, C, 5) ONE(OP, R, B, C, 6) ONE(OP, R, B, C, 7)                  \
-      ONE(OP, R, B, C, 8) ONE(OP, R, B, C, 9)
+  ONE(OP, R, B, C, 4)                                                                              \
+  ONE(OP, R, B, C, 5) ONE(OP, R, B, C, 6) ONE(OP, R, B, C, 7) ONE(OP, R, B, C, 8)                  \
+      ONE(OP, R, B, C, 9)
 #define TEN_MORE(OP, R, B, C)                                                                      \
   ONE(OP, R, B, C, 10)                                                                             \
   ONE(OP, R, B, C, 11)                                                                             \
   ONE(OP, R, B, C, 12)                                                                             \
   ONE(OP, R, B, C, 13)                                                                             \
-  ONE(OP, R, B, C, 14) ONE(OP, R, B, C, 15) ONE(OP, R, B, C, 16) ONE(OP, R, B, C, 17)              \
-      ONE(OP, R, B, C, 18) ONE(OP, R, B, C, 19)
+  ONE(OP, R, B, C, 14)                                                                             \
+  ONE(OP, R, B, C, 15) ONE(OP, R, B, C, 16) ONE(OP, R, B, C, 17) ONE(OP, R, B, C, 18)              \
+      ONE(OP, R, B, C, 19)
 
 namespace {
 /// A loop of `operations` operations a turn.

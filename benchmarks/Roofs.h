@@ -34,8 +34,8 @@ double measureOperations(Roof roof, int threads);
 /// Bytes a second that `threads` threads read from `bytes` bytes at `data`, each its own part.
 double measureRead(const void *data, size_t bytes, int threads);
 
-/// Seconds on the clock of measurements with that many threads: one thread is timed by the processor
-/// time that it got, so that a busy machine does not count against it; more by the wall.
+/// Seconds on the clock of measurements with that many threads: one thread is timed by the
+/// processor time that it got, so that a busy machine does not count against it; more by the wall.
 double now(int threads);
 
 /// "AMD EPYC 7R13" or the like, from /proc/cpuinfo.

@@ -105,7 +105,8 @@ EQ_API eq_error *eq_session_prefill(eq_session *session, const int32_t *tokens, 
 /** Appends one token: eq_session_prefill of one. */
 EQ_API eq_error *eq_session_decode(eq_session *session, int32_t token);
 
-/** Appends `count` tokens and writes the logits of every one: count x vocab_size floats, row-major. */
+/** Appends `count` tokens and writes the logits of every one: count x vocab_size floats, row-major.
+ */
 EQ_API eq_error *eq_session_score(eq_session *session, const int32_t *tokens, size_t count,
                                   float *logits);
 
