@@ -45,6 +45,9 @@ const char *toString(Roof roof) {
   YMM_CLOBBERS, "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24",   \
       "xmm25", "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", "xmm31"
 
+// clang-format would break these lines anew each time it runs.
+// clang-format off
+
 // Products go round robin through three registers, as a compiler would write them.
 #define PAIR(MUL, ADD, T, A)                                                                       \
   MUL " %%ymm15, %%ymm14, %%ymm" #T "\n" ADD " %%ymm" #T ", %%ymm" #A ", %%ymm" #A "\n"
@@ -74,6 +77,7 @@ const char *toString(Roof roof) {
   ONE(OP, R, B, C, 14)                                                                             \
   ONE(OP, R, B, C, 15) ONE(OP, R, B, C, 16) ONE(OP, R, B, C, 17) ONE(OP, R, B, C, 18)              \
       ONE(OP, R, B, C, 19)
+// clang-format on
 
 namespace {
 /// A loop of `operations` operations a turn.
