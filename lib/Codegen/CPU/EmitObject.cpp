@@ -36,8 +36,8 @@ void buildLowerToLLVMPipeline(OpPassManager &pm) {
   pm.addPass(memref::createExpandStridedMetadataPass());
   pm.addPass(createLowerAffinePass());
   pm.addPass(createConvertSCFToOpenMPPass());
-  // convert-scf-to-openmp wraps bodies in memref.alloca_scope, whose lowering splits blocks and so
-  // must see structured loops no more; and it must come before those loops are gone.
+  // convert-scf-to-openmp wraps bodies in memref.alloca_scope, which may hold one block only: it
+  // has to be lowered before the loops inside it become branches.
   pm.addPass(createConvertVectorToLLVMPass());
   pm.addPass(createFinalizeMemRefToLLVMConversionPass());
   pm.addPass(createSCFToControlFlowPass());
