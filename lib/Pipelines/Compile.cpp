@@ -11,7 +11,7 @@
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
-#include "easyquant/Dialect/LM/IR/LM.h"
+#include "easyquant/Dialect/LM/Transforms/Passes.h"
 #include "easyquant/Pipelines/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -81,12 +81,12 @@ std::vector<Phase> compilePhases(const CompileOptions &options, StringRef output
                           .add("output", output)
                           .add("threads", options.threads)
                           .str()},
-      {"program", PassText("easyquant-emit-program")
-                      .add("output", output)
-                      .add("isa", options.isas)
-                      .add("max-rows", options.maxRows)
-                      .add("kv-cache", options.kvCache)
-                      .str()},
+      {"program", "lm-hoist-rows," + PassText("easyquant-emit-program")
+                                         .add("output", output)
+                                         .add("isa", options.isas)
+                                         .add("max-rows", options.maxRows)
+                                         .add("kv-cache", options.kvCache)
+                                         .str()},
       {"manifest", PassText("easyquant-write-manifest")
                        .add("output", output)
                        .add("copy-files", options.copyFiles)
@@ -100,11 +100,13 @@ std::optional<std::vector<Phase>> phasesUntil(ArrayRef<Phase> phases, StringRef 
     return std::vector<Phase>();
   if (last == "kernels") {
     std::vector<Phase> until = *phasesUntil(phases, "materialize", options);
-    until.push_back({"kernels", PassText("convert-equant-to-kernels")
-                                    .add("isa", options.isas.empty() ? "" : options.isas.front())
-                                    .add("max-rows", options.maxRows)
-                                    .add("kv-cache", options.kvCache)
-                                    .str()});
+    until.push_back(
+        {"kernels",
+         "lm-hoist-rows," + PassText("convert-equant-to-kernels")
+                                .add("isa", options.isas.empty() ? "" : options.isas.front())
+                                .add("max-rows", options.maxRows)
+                                .add("kv-cache", options.kvCache)
+                                .str()});
     return until;
   }
   for (size_t i = 0; i < phases.size(); ++i)
@@ -129,6 +131,7 @@ void registerDialects(DialectRegistry &registry) {
 void registerPasses() {
   equant::registerEquantPasses();
   registerEquantToKernelsPasses();
+  lm::registerLMPasses();
   registerPipelinesPasses();
 }
 

@@ -160,7 +160,7 @@ def Equant_PackScalesOp : Equant_Op<"pack_scales"> {
 // Quantized building blocks
 //===----------------------------------------------------------------------===//
 
-def Equant_LinearOp : Equant_Op<"linear", [AttrSizedOperandSegments]> {
+def Equant_LinearOp : Equant_Op<"linear", [AttrSizedOperandSegments, LM_RowWise]> {
   let summary = "y = x Ŵᵀ + b with quantized weights and, if asked, activations";
   let description = [{
     With an `input` scheme x is quantized at run time and the products are summed in int32, group by group; the verifier

@@ -31,6 +31,13 @@
 #define GET_TYPEDEF_CLASSES
 #include "easyquant/Dialect/LM/IR/LMTypes.h.inc"
 
+namespace mlir::OpTrait {
+
+/// Row m of every result depends on row m of the activation operands, and on no other row.
+template <typename ConcreteType> class RowWise : public TraitBase<ConcreteType, RowWise> {};
+
+} // namespace mlir::OpTrait
+
 namespace easyquant::lm {
 
 /// Attribute of the module: the path of the model that its globals name tensors of.

@@ -31,4 +31,7 @@ def LM_Dialect : Dialect {
   let useDefaultAttributePrinterParser = 1;
 }
 
+/// Row m of every result depends on row m of the activation operands, and on no other row.
+def LM_RowWise : NativeOpTrait<"RowWise">;
+
 #endif // EASYQUANT_DIALECT_LM_IR_LMDIALECT

@@ -85,7 +85,7 @@ def LM_RopeOp : LM_RowOp<"rope"> {
 // Norms and linear
 //===----------------------------------------------------------------------===//
 
-def LM_RmsNormOp : LM_RowOp<"rms_norm", [LM_VectorOf<"input", "weight">]> {
+def LM_RmsNormOp : LM_RowOp<"rms_norm", [LM_RowWise, LM_VectorOf<"input", "weight">]> {
   let summary = "root mean square norm of each row";
   let description = [{
     y = x / √(mean(x²) + epsilon) · weight (Zhang and Sennrich, 2019).
@@ -101,7 +101,8 @@ def LM_RmsNormOp : LM_RowOp<"rms_norm", [LM_VectorOf<"input", "weight">]> {
 }
 
 def LM_LayerNormOp
-    : LM_RowOp<"layer_norm", [LM_VectorOf<"input", "weight">, LM_VectorOf<"input", "bias">]> {
+    : LM_RowOp<"layer_norm",
+               [LM_RowWise, LM_VectorOf<"input", "weight">, LM_VectorOf<"input", "bias">]> {
   let summary = "mean and variance norm of each row";
   let description = [{
     y = (x − mean(x)) / √(var(x) + epsilon) · weight + bias, the variance being that of the population
@@ -117,7 +118,7 @@ def LM_LayerNormOp
   let hasVerifier = 1;
 }
 
-def LM_LinearOp : LM_Op<"linear", [Pure]> {
+def LM_LinearOp : LM_Op<"linear", [Pure, LM_RowWise]> {
   let summary = "y = x Wᵀ + b";
   let description = [{
     The weight is N × K (out × in features), whatever the checkpoint's storage. `site` is the module's name in the
@@ -180,7 +181,7 @@ def LM_AttentionOp
 // Activations and residuals
 //===----------------------------------------------------------------------===//
 
-def LM_SiluMulOp : LM_Op<"silu_mul", [Pure, SameOperandsAndResultType]> {
+def LM_SiluMulOp : LM_Op<"silu_mul", [Pure, LM_RowWise, SameOperandsAndResultType]> {
   let summary = "silu(gate) · up";
   let description = [{
     y = gate / (1 + exp(−gate)) · up: the gate of SwiGLU (Shazeer, 2020).
@@ -194,7 +195,7 @@ def LM_SiluMulOp : LM_Op<"silu_mul", [Pure, SameOperandsAndResultType]> {
   let assemblyFormat = "$gate `,` $up attr-dict `:` type($output)";
 }
 
-def LM_GeluOp : LM_Op<"gelu", [Pure, SameOperandsAndResultType]> {
+def LM_GeluOp : LM_Op<"gelu", [Pure, LM_RowWise, SameOperandsAndResultType]> {
   let summary = "Gaussian error linear unit";
   let description = [{
     With the error function (`none`) or the approximation that GPT-2 was trained with (`tanh`); Hendrycks and Gimpel, 2016.
@@ -208,7 +209,7 @@ def LM_GeluOp : LM_Op<"gelu", [Pure, SameOperandsAndResultType]> {
   let assemblyFormat = "$input `approximate` $approximate attr-dict `:` type($output)";
 }
 
-def LM_AddOp : LM_Op<"add", [Pure, Commutative, SameOperandsAndResultType]> {
+def LM_AddOp : LM_Op<"add", [Pure, LM_RowWise, Commutative, SameOperandsAndResultType]> {
   let summary = "the residual connection";
   let description = [{
     ```mlir
@@ -224,7 +225,7 @@ def LM_AddOp : LM_Op<"add", [Pure, Commutative, SameOperandsAndResultType]> {
 // Views
 //===----------------------------------------------------------------------===//
 
-def LM_SplitOp : LM_Op<"split", [Pure]> {
+def LM_SplitOp : LM_Op<"split", [Pure, LM_RowWise]> {
   let summary = "column slices, left to right";
   let description = [{
     The widths of the results add up to that of the operand. Takes a fused q, k, v or gate, up apart.

@@ -1,0 +1,114 @@
+//===- HoistRows.cpp - Compute only the rows that are asked for -----------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Dialect/LM/Transforms/Passes.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/IRMapping.h"
+#include "mlir/IR/PatternMatch.h"
+#include "mlir/IR/SymbolTable.h"
+#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+
+namespace easyquant::lm {
+#define GEN_PASS_DEF_HOISTROWS
+#include "easyquant/Dialect/LM/Transforms/Passes.h.inc"
+} // namespace easyquant::lm
+
+using namespace mlir;
+using namespace easyquant::lm;
+
+static bool isActivation(Value value) {
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  return type && type.getRank() == 2 && type.isDynamicDim(0);
+}
+
+/// The rows of `value` from `first` on, by an op that is there already if there is one.
+static Value rowsFrom(PatternRewriter &rewriter, Value value, Value first) {
+  for (Operation *user : value.getUsers())
+    if (auto rows = dyn_cast<RowsOp>(user); rows && rows.getFirst() == first)
+      return rows.getOutput();
+  // As early as possible: a buffer that is added into must exist before what is added.
+  rewriter.setInsertionPointAfterValue(value);
+  return RowsOp::create(rewriter, value.getLoc(), value.getType(), value, first);
+}
+
+namespace {
+
+/// rows(f(x, y)) = f(rows(x), rows(y)) for an op that works row by row, if nobody needs its other
+/// rows.
+struct HoistAboveRowWiseOp : OpRewritePattern<RowsOp> {
+  using OpRewritePattern::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(RowsOp rows, PatternRewriter &rewriter) const override {
+    Operation *producer = rows.getInput().getDefiningOp();
+    if (!producer || !producer->hasTrait<OpTrait::RowWise>())
+      return rewriter.notifyMatchFailure(rows, "its operand is not computed row by row");
+    Value first = rows.getFirst();
+    if (!isa<BlockArgument>(first))
+      return rewriter.notifyMatchFailure(rows, "the first row is computed in the function");
+    SmallVector<RowsOp> users;
+    for (Operation *user : producer->getUsers()) {
+      auto other = dyn_cast<RowsOp>(user);
+      if (!other || other.getFirst() != first)
+        return rewriter.notifyMatchFailure(rows, "other rows of its operand are needed too");
+      users.push_back(other);
+    }
+    SmallVector<Value> operands;
+    for (Value operand : producer->getOperands())
+      operands.push_back(isActivation(operand) ? rowsFrom(rewriter, operand, first) : operand);
+    rewriter.modifyOpInPlace(producer, [&] { producer->setOperands(operands); });
+    for (RowsOp user : users)
+      rewriter.replaceOp(user, user.getInput());
+    return success();
+  }
+};
+
+struct HoistRows : easyquant::lm::impl::HoistRowsBase<HoistRows> {
+  using HoistRowsBase::HoistRowsBase;
+
+  void runOnOperation() override {
+    RewritePatternSet set(&getContext());
+    set.add<HoistAboveRowWiseOp>(&getContext());
+    FrozenRewritePatternSet patterns(std::move(set));
+    SymbolTable symbols(getOperation());
+    bool inlined = true;
+    while (inlined) {
+      if (failed(applyPatternsGreedily(getOperation(), patterns)))
+        return signalPassFailure();
+      SmallVector<func::CallOp> layers;
+      getOperation().walk([&](RowsOp rows) {
+        if (auto call = rows.getInput().getDefiningOp<func::CallOp>(); call && call->hasOneUse())
+          layers.push_back(call);
+      });
+      inlined = false;
+      for (func::CallOp call : layers)
+        inlined |= inlineOnlyCall(call, symbols);
+    }
+  }
+
+  /// Puts the body of a straight-line private function in the place of its only call; false
+  /// if that cannot be.
+  bool inlineOnlyCall(func::CallOp call, SymbolTable &symbols) {
+    auto callee = symbols.lookup<func::FuncOp>(call.getCallee());
+    if (!callee || !callee.isPrivate() || !llvm::hasSingleElement(callee.getBody()) ||
+        !llvm::hasSingleElement(*SymbolTable::getSymbolUses(callee, getOperation())))
+      return false;
+    IRMapping mapping;
+    mapping.map(callee.getArguments(), call.getOperands());
+    OpBuilder builder(call);
+    for (Operation &op : callee.front().without_terminator())
+      builder.clone(op, mapping);
+    for (auto [result, returned] :
+         llvm::zip_equal(call.getResults(), callee.front().getTerminator()->getOperands()))
+      result.replaceAllUsesWith(mapping.lookup(returned));
+    call.erase();
+    symbols.erase(callee);
+    return true;
+  }
+};
+
+} // namespace
