@@ -138,7 +138,7 @@ Result<void> quantizePanelAbsMax(const PanelLayout &layout, ConstMatrix w, int64
   if (scheme.granularity != Granularity::Channel && scheme.granularity != Granularity::Group)
     return makeError(ErrorCode::Unsupported,
                      "panel-wise quantization as {}: its scale needs the whole tensor; use "
-                     "chooseAbsMax",
+                     "chooseQParams",
                      toString(scheme));
   if (w.rows != layout.rows || w.columns != layout.columns || panel < 0 || panel >= layout.panels())
     return makeError(ErrorCode::InvalidArgument,

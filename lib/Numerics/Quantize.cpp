@@ -12,15 +12,6 @@
 namespace easyquant::numerics {
 namespace {
 
-Result<void> checkMatrix(ConstMatrix x) {
-  if (x.rows < 0 || x.columns < 0 || (x.rows > 1 && x.stride < x.columns))
-    return makeError(ErrorCode::InvalidArgument,
-                     "matrix of {} x {} with row stride {}: sizes must not be negative and rows "
-                     "must not overlap",
-                     x.rows, x.columns, x.stride);
-  return {};
-}
-
 Result<void> checkParams(ConstMatrix x, const Scheme &scheme, const QParams &params) {
   int64_t rows = scaleRows(scheme, x.rows);
   int64_t groups = groupCount(x.columns, scheme.groupSize);
@@ -52,39 +43,6 @@ Result<void> checkParams(ConstMatrix x, const Scheme &scheme, const QParams &par
 
 } // namespace
 
-Result<QParams> chooseAbsMax(ConstMatrix x, const Scheme &scheme) {
-  if (auto ok = checkScheme(scheme); !ok)
-    return Unexpected(ok.error());
-  if (auto ok = checkMatrix(x); !ok)
-    return Unexpected(ok.error());
-  if (!scheme.symmetric)
-    return makeError(ErrorCode::InvalidArgument,
-                     "absmax scales for {}: the absmax rule has no zero points; ask for a "
-                     "symmetric scheme or another rule",
-                     toString(scheme));
-
-  int32_t maxCode = codeRange(scheme).max;
-  QParams params;
-  params.rows = scaleRows(scheme, x.rows);
-  params.groups = groupCount(x.columns, scheme.groupSize);
-  params.scales.reserve(params.rows * params.groups);
-  int32_t tensorBits = 0;
-  for (int64_t i = 0; i < x.rows; ++i)
-    for (int64_t g = 0; g < params.groups; ++g) {
-      auto [begin, count] = groupColumns(g, scheme.groupSize, x.columns);
-      int32_t bits = absMaxBits(x.row(i) + begin, count);
-      if (bits >= kInfinityBits)
-        return notFiniteError(x.row(i), x.columns, i);
-      if (scheme.granularity == Granularity::Tensor)
-        tensorBits = std::max(tensorBits, bits);
-      else
-        params.scales.push_back(scaleFromAbsMax(std::bit_cast<float>(bits), maxCode));
-    }
-  if (scheme.granularity == Granularity::Tensor)
-    params.scales.push_back(scaleFromAbsMax(std::bit_cast<float>(tensorBits), maxCode));
-  return params;
-}
-
 Result<void> quantize(ConstMatrix x, const Scheme &scheme, const QParams &params,
                       std::span<int8_t> codes) {
   if (auto ok = checkScheme(scheme); !ok)
@@ -112,17 +70,6 @@ Result<void> quantize(ConstMatrix x, const Scheme &scheme, const QParams &params
     }
   }
   return {};
-}
-
-Result<QuantizedMatrix> quantizeAbsMax(ConstMatrix x, const Scheme &scheme) {
-  auto params = chooseAbsMax(x, scheme);
-  if (!params)
-    return Unexpected(params.error());
-  QuantizedMatrix q{scheme, x.rows, x.columns, {}, std::move(*params)};
-  q.codes.resize(x.rows * x.columns);
-  if (auto ok = quantize(x, scheme, q.params, q.codes); !ok)
-    return Unexpected(ok.error());
-  return q;
 }
 
 void dequantize(const QuantizedMatrix &q, Matrix out) {

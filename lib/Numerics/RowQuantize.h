@@ -13,6 +13,7 @@
 #ifndef EASYQUANT_LIB_NUMERICS_ROWQUANTIZE_H
 #define EASYQUANT_LIB_NUMERICS_ROWQUANTIZE_H
 
+#include "easyquant/Numerics/Matrix.h"
 #include "easyquant/Numerics/Scheme.h"
 
 #include <algorithm>
@@ -21,6 +22,15 @@
 #include <cstdint>
 
 namespace easyquant::numerics {
+
+inline Result<void> checkMatrix(ConstMatrix x) {
+  if (x.rows < 0 || x.columns < 0 || (x.rows > 1 && x.stride < x.columns))
+    return makeError(ErrorCode::InvalidArgument,
+                     "matrix of {} x {} with row stride {}: sizes must not be negative and rows "
+                     "must not overlap",
+                     x.rows, x.columns, x.stride);
+  return {};
+}
 
 /// The bits of the largest magnitude, compared as integers: for finite numbers the order is that of
 /// the magnitudes, and any infinity or NaN comes out at or above kInfinityBits.
@@ -39,6 +49,29 @@ inline Unexpected notFiniteError(const float *x, int64_t count, int64_t row) {
                    "row {}, column {} is {}: only finite values can be quantized; repair the "
                    "checkpoint or leave this tensor out (--ignore)",
                    row, column, x[column]);
+}
+
+/// Least and greatest of at least one finite value. Lanes, since the order of a plain loop may not
+/// be changed by the vectorizer.
+struct Extremes {
+  float min, max;
+};
+inline Extremes extremesOf(const float *x, int64_t count) {
+  constexpr int64_t lanes = 8;
+  float low[lanes], high[lanes];
+  std::fill_n(low, lanes, x[0]);
+  std::fill_n(high, lanes, x[0]);
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes)
+    for (int64_t l = 0; l < lanes; ++l) {
+      low[l] = x[i + l] < low[l] ? x[i + l] : low[l];
+      high[l] = x[i + l] > high[l] ? x[i + l] : high[l];
+    }
+  for (; i < count; ++i) {
+    low[0] = std::min(low[0], x[i]);
+    high[0] = std::max(high[0], x[i]);
+  }
+  return {*std::min_element(low, low + lanes), *std::max_element(high, high + lanes)};
 }
 
 /// rne(x) for lo <= x <= hi with magnitudes below 2^22, clamped to [lo, hi] first: rounding is

@@ -24,6 +24,11 @@ Result<void> checkScheme(const Scheme &scheme) {
                      "scheme with a scale per {} and group size {}: only a scale per group has a "
                      "group size; set it to 0, or ask for groups",
                      toString(scheme.granularity), scheme.groupSize);
+  if (scheme.fullRange && !scheme.symmetric)
+    return makeError(
+        ErrorCode::InvalidArgument,
+        "asymmetric scheme with the full range asked for: asymmetric codes always have "
+        "it; only symmetric schemes choose");
   if (scheme.granularity == Granularity::Token && !scheme.dynamic)
     return makeError(ErrorCode::InvalidArgument,
                      "static scheme with a scale per token: tokens are known only at run time; "
@@ -54,6 +59,8 @@ const char *toString(Granularity granularity) {
 std::string toString(const Scheme &scheme) {
   std::string text =
       fmt::format("int{} {}", scheme.bits, scheme.symmetric ? "symmetric" : "asymmetric");
+  if (scheme.fullRange)
+    text += " full range";
   text += scheme.granularity == Granularity::Group
               ? fmt::format(", groups of {}", scheme.groupSize)
               : fmt::format(", per {}", toString(scheme.granularity));

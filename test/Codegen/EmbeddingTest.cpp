@@ -10,6 +10,7 @@
 
 #include "easyquant/Numerics/Packing.h"
 #include "easyquant/Numerics/Reference.h"
+#include "easyquant/Numerics/ScaleRules.h"
 
 #include <random>
 #include <vector>
@@ -106,7 +107,7 @@ TEST(Embedding, PackedTable) {
             groupSize == 0 ? numerics::Granularity::Channel : numerics::Granularity::Group;
         scheme.groupSize = groupSize;
         std::vector<float> values = randomTable(vocab, columns);
-        auto quantized = numerics::quantizeAbsMax({values.data(), vocab, columns}, scheme);
+        auto quantized = numerics::quantize({values.data(), vocab, columns}, scheme, {});
         ASSERT_TRUE(quantized.has_value()) << quantized.error().message;
         auto layout = numerics::panelLayout(scheme, vocab, columns);
         ASSERT_TRUE(layout.has_value()) << layout.error().message;

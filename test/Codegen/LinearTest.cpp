@@ -18,6 +18,7 @@
 
 #include "easyquant/Numerics/Packing.h"
 #include "easyquant/Numerics/Reference.h"
+#include "easyquant/Numerics/ScaleRules.h"
 
 #include <cmath>
 #include <gtest/gtest.h>
@@ -61,7 +62,7 @@ struct Problem {
     scheme.bits = spec.weights == WeightFormat::I8 ? 8 : 4;
     scheme.granularity = spec.groupSize ? num::Granularity::Group : num::Granularity::Channel;
     scheme.groupSize = spec.groupSize;
-    quantized = *num::quantizeAbsMax({w.data(), spec.n, spec.k}, scheme);
+    quantized = *num::quantize({w.data(), spec.n, spec.k}, scheme, {});
     packed = num::packPanels(*num::panelLayout(scheme, spec.n, spec.k), quantized);
   }
 

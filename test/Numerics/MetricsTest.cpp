@@ -8,6 +8,7 @@
 #include "easyquant/Numerics/Metrics.h"
 #include "easyquant/Numerics/Bounds.h"
 #include "easyquant/Numerics/Quantize.h"
+#include "easyquant/Numerics/ScaleRules.h"
 
 #include "RandomData.h"
 
@@ -73,7 +74,7 @@ TEST(Metrics, PartsAddUp) {
 TEST(Metrics, ErrorOfInt8IsTheTextbookOne) {
   std::vector<float> x = gaussian(1 << 18, 5);
   Scheme scheme{8, true, Granularity::Tensor, 0, false};
-  auto q = quantizeAbsMax(ConstMatrix(x.data(), 1 << 9, 1 << 9), scheme);
+  auto q = quantize(ConstMatrix(x.data(), 1 << 9, 1 << 9), scheme, {});
   ASSERT_TRUE(q);
   std::vector<float> back(x.size());
   dequantize(*q, Matrix(back.data(), 1 << 9, 1 << 9));

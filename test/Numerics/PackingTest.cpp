@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Numerics/Packing.h"
+#include "easyquant/Numerics/ScaleRules.h"
 
 #include "RandomData.h"
 
@@ -73,7 +74,7 @@ TEST_P(Panels, OnePassGivesTheBitsOfTheSteps) {
   for (float outlier : {0.0f, 5.0e5f}) {
     std::vector<float> w = gaussian(rows * columns, 3, outlier);
     ConstMatrix view(w.data(), rows, columns);
-    auto q = quantizeAbsMax(view, scheme);
+    auto q = quantize(view, scheme, {});
     ASSERT_TRUE(q);
     PackedWeights expected = packPanels(layout, *q);
     std::vector<float> back(w.size());
@@ -105,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Panels,
 TEST(PanelLayout, RepeatsTheScaleOfATensor) {
   Scheme scheme{8, true, Granularity::Tensor, 0, false};
   std::vector<float> w = gaussian(40 * 12, 4);
-  auto q = quantizeAbsMax(ConstMatrix(w.data(), 40, 12), scheme);
+  auto q = quantize(ConstMatrix(w.data(), 40, 12), scheme, {});
   auto layout = panelLayout(scheme, 40, 12);
   ASSERT_TRUE(q && layout);
   PackedWeights packed = packPanels(*layout, *q);

@@ -11,6 +11,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Numerics/Quantize.h"
+#include "easyquant/Numerics/ScaleRules.h"
 
 #include "RandomData.h"
 
@@ -42,7 +43,7 @@ TEST_P(AbsMax, MatchesTheDefinitionElementByElement) {
   for (float outlier : {0.0f, 1.0e6f, -3.0e38f, 1.0e-40f}) {
     std::vector<float> x = gaussian(rows * columns, rows * 131 + columns, outlier);
     ConstMatrix view(x.data(), rows, columns);
-    auto q = quantizeAbsMax(view, scheme);
+    auto q = quantize(view, scheme, {});
     ASSERT_TRUE(q) << q.error().message;
     CodeRange range = codeRange(scheme);
     int64_t groups = groupCount(columns, scheme.groupSize);
@@ -94,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Quantize, RoundsHalfToEven) {
   // absmax 127 gives scale 1, so that the values are the quotients.
   std::vector<float> x = {127, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, 126.5f, -126.5f, 0.49999997f};
-  auto q = quantizeAbsMax(ConstMatrix(x.data(), 1, x.size()), Scheme{});
+  auto q = quantize(ConstMatrix(x.data(), 1, x.size()), Scheme{}, {});
   ASSERT_TRUE(q);
   EXPECT_EQ(q->params.scales[0], 1.0f);
   EXPECT_EQ(q->codes, (std::vector<int8_t>{127, 0, 2, 2, 0, -2, -2, 126, -126, 0}));
@@ -116,7 +117,7 @@ TEST(Quantize, EmptyZeroAndVanishingSlices) {
   const float below = std::nextafter(kMinAbsMax, 0.0f);
   for (float value : {0.0f, -0.0f, std::numeric_limits<float>::denorm_min(), -below}) {
     std::vector<float> x(24, value);
-    auto q = quantizeAbsMax(ConstMatrix(x.data(), 2, 12), Scheme{4, true, kGroup, 8, false});
+    auto q = quantize(ConstMatrix(x.data(), 2, 12), Scheme{4, true, kGroup, 8, false}, {});
     ASSERT_TRUE(q);
     EXPECT_EQ(q->params.scales, std::vector<float>(4, 1.0f));
     EXPECT_EQ(q->codes, std::vector<int8_t>(24, 0));
@@ -125,13 +126,13 @@ TEST(Quantize, EmptyZeroAndVanishingSlices) {
     EXPECT_EQ(tokens->scales, std::vector<float>(2, 1.0f));
     EXPECT_EQ(tokens->codes, std::vector<int8_t>(2 * 16, 0));
   }
-  EXPECT_TRUE(quantizeAbsMax(ConstMatrix(nullptr, 0, 16), Scheme{}));
-  EXPECT_TRUE(quantizeAbsMax(ConstMatrix(nullptr, 0, 0), Scheme{8, true, kTensor, 0, false}));
+  EXPECT_TRUE(quantize(ConstMatrix(nullptr, 0, 16), Scheme{}, {}));
+  EXPECT_TRUE(quantize(ConstMatrix(nullptr, 0, 0), Scheme{8, true, kTensor, 0, false}, {}));
 }
 
 TEST(Quantize, ScalesAreNormalFromTheThresholdUp) {
   for (float value : {kMinAbsMax, std::numeric_limits<float>::max()}) {
-    auto q = quantizeAbsMax(ConstMatrix(&value, 1, 1), Scheme{});
+    auto q = quantize(ConstMatrix(&value, 1, 1), Scheme{}, {});
     ASSERT_TRUE(q);
     EXPECT_TRUE(std::isnormal(q->params.scales[0]));
     EXPECT_EQ(q->codes[0], 127);
@@ -152,9 +153,10 @@ TEST(Quantize, RefusesWhatIsNotFinite) {
     ConstMatrix view(x.data(), 3, 20);
     QParams ones{3, 1, {1, 1, 1}, {}};
     std::vector<int8_t> codes(60);
-    for (const auto &error : {chooseAbsMax(view, Scheme{}).error(), quantizeTokens(view, 0).error(),
-                              chooseAbsMax(view, Scheme{4, true, kGroup, 8, false}).error(),
-                              quantize(view, Scheme{}, ones, codes).error()}) {
+    for (const auto &error :
+         {chooseQParams(view, Scheme{}, {}).error(), quantizeTokens(view, 0).error(),
+          chooseQParams(view, Scheme{4, true, kGroup, 8, false}, {}).error(),
+          quantize(view, Scheme{}, ones, codes).error()}) {
       EXPECT_EQ(error.code, ErrorCode::InvalidArgument);
       EXPECT_NE(error.message.find("row 2, column 13"), std::string::npos) << error.message;
     }
@@ -173,8 +175,8 @@ TEST(Quantize, RefusesParametersThatDoNotFit) {
   EXPECT_FALSE(quantize(view, Scheme{}, QParams{2, 1, {1, 1}, {0, 0}}, codes));
   EXPECT_FALSE(quantize(view, asymmetric, QParams{2, 1, {1, 1}, {0, 128}}, codes));
   EXPECT_FALSE(quantize(view, Scheme{}, QParams{2, 1, {1, 1}, {}}, std::span(codes).first(31)));
-  EXPECT_FALSE(chooseAbsMax(view, asymmetric));
-  EXPECT_FALSE(chooseAbsMax(ConstMatrix(x.data(), 2, 16, 15), Scheme{}));
+  EXPECT_FALSE(chooseQParams(view, asymmetric, {}));
+  EXPECT_FALSE(chooseQParams(ConstMatrix(x.data(), 2, 16, 15), Scheme{}, {}));
   EXPECT_TRUE(quantize(view, asymmetric, QParams{2, 1, {1, 1}, {0, 127}}, codes));
 }
 

@@ -13,6 +13,7 @@
 #include "easyquant/Numerics/Metrics.h"
 #include "easyquant/Numerics/Packing.h"
 #include "easyquant/Numerics/Reference.h"
+#include "easyquant/Numerics/ScaleRules.h"
 
 #include "RandomData.h"
 
@@ -58,7 +59,7 @@ TEST_P(IntegerLinear, IsTheLinearOfTheDequantizedOperands) {
     if (M > 1) // an all-zero row among others
       std::fill_n(xs.begin() + K, K, 0.0f);
     auto x = quantizeTokens({xs.data(), M, K}, scheme.groupSize);
-    auto w = quantizeAbsMax({ws.data(), N, K}, scheme);
+    auto w = quantize({ws.data(), N, K}, scheme, {});
     ASSERT_TRUE(x && w);
 
     // The dequantized operands as exact doubles (their fp32 forms would add rounding).
@@ -98,7 +99,7 @@ TEST_P(IntegerLinear, OffsetWeightsAndSumsGiveTheSameDots) {
   auto [M, N, K, scheme] = GetParam();
   std::vector<float> xs = gaussian(M * K, 4), ws = gaussian(N * K, 5);
   auto x = quantizeTokens({xs.data(), M, K}, scheme.groupSize);
-  auto w = quantizeAbsMax({ws.data(), N, K}, scheme);
+  auto w = quantize({ws.data(), N, K}, scheme, {});
   ASSERT_TRUE(x && w);
   auto dots = reference::integerDots(*x, *w);
   ASSERT_TRUE(dots);
@@ -140,13 +141,13 @@ TEST(IntegerLinear, Refuses) {
   std::vector<float> data(66312, 1.0f), out(1);
   Matrix y(out.data(), 1, 1);
   auto x = quantizeTokens({data.data(), 1, 66312}, 0);
-  auto w = quantizeAbsMax({data.data(), 1, 66312}, kInt8);
+  auto w = quantize({data.data(), 1, 66312}, kInt8, {});
   auto tooLong = reference::integerLinear(*x, *w, nullptr, false, y);
   ASSERT_FALSE(tooLong);
   EXPECT_EQ(tooLong.error().code, ErrorCode::OutOfRange);
   // The same length in groups has short sums.
   auto groupedTokens = quantizeTokens({data.data(), 1, 66312}, 64);
-  auto groupedWeights = quantizeAbsMax({data.data(), 1, 66312}, grouped(8, 64));
+  auto groupedWeights = quantize({data.data(), 1, 66312}, grouped(8, 64), {});
   EXPECT_TRUE(reference::integerLinear(*groupedTokens, *groupedWeights, nullptr, false, y));
   EXPECT_FALSE(reference::integerLinear(*x, *groupedWeights, nullptr, false, y));
   auto narrower = quantizeTokens({data.data(), 1, 100}, 64);

@@ -33,6 +33,9 @@ TEST(Scheme, CodeRanges) {
   EXPECT_EQ(codeRange(8, false), (CodeRange{-128, 127}));
   EXPECT_EQ(codeRange(4, false), (CodeRange{-8, 7}));
   EXPECT_EQ(codeRange(2, false), (CodeRange{-2, 1}));
+  Scheme full = scheme(8, Granularity::Channel);
+  full.fullRange = true;
+  EXPECT_EQ(codeRange(full), (CodeRange{-128, 127}));
 }
 
 TEST(Scheme, Legal) {
@@ -50,6 +53,10 @@ TEST(Scheme, Refused) {
   expectRefused(scheme(4, Granularity::Group, 0), ErrorCode::InvalidArgument, "group size 0");
   expectRefused(scheme(4, Granularity::Group, -8), ErrorCode::InvalidArgument, "group size -8");
   expectRefused(scheme(4, Granularity::Channel, 32), ErrorCode::InvalidArgument, "per channel");
+  Scheme full = scheme(8, Granularity::Channel);
+  full.symmetric = false;
+  full.fullRange = true;
+  expectRefused(full, ErrorCode::InvalidArgument, "only symmetric");
   expectRefused(scheme(8, Granularity::Token), ErrorCode::InvalidArgument, "dynamic");
   expectRefused(scheme(8, Granularity::Channel, 0, true), ErrorCode::Unsupported, "per token");
   expectRefused(scheme(8, Granularity::Group, 32, true), ErrorCode::Unsupported, "per token");
@@ -65,6 +72,9 @@ TEST(Scheme, GroupCounts) {
 TEST(Scheme, Text) {
   EXPECT_EQ(toString(scheme(4, Granularity::Group, 128)), "int4 symmetric, groups of 128");
   EXPECT_EQ(toString(scheme(8, Granularity::Token, 0, true)), "int8 symmetric, per token, dynamic");
+  Scheme full = scheme(8, Granularity::Channel);
+  full.fullRange = true;
+  EXPECT_EQ(toString(full), "int8 symmetric full range, per channel");
 }
 
 } // namespace

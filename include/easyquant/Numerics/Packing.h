@@ -73,8 +73,8 @@ void unpackPanelScales(const PanelLayout &layout, int64_t panel, const float *pa
 
 /// Quantizes rows 32 * panel .. of w (N x K) by the absmax rule, packs them, and adds the
 /// quantization error of these rows to `error`. One pass over the weights: what
-/// equant-materialize-weights runs. Bits are those of chooseAbsMax, quantize and packPanel. Per
-/// channel and per group only. Fails as chooseAbsMax does.
+/// equant-materialize-weights runs. Bits are those of chooseQParams, quantize and packPanel. Per
+/// channel and per group only. Fails as chooseQParams does.
 Result<void> quantizePanelAbsMax(const PanelLayout &layout, ConstMatrix w, int64_t panel,
                                  uint8_t *codes, float *scales, ErrorSums &error);
 

@@ -9,11 +9,9 @@
 // to nearest even, never contracted into an FMA and with denormals kept; `rne` rounds to the
 // nearest integer, ties to even. Generated kernels must give the same bits.
 //
-// 1. Constants (weights): scales from a rule, then
+// 1. Constants (weights): scales and zero points from a rule (ScaleRules.h), then
 //
 //      q = clamp(rne(x / s) + z, min, max)        xhat = s * float(q - z)
-//
-//    absmax rule:  s = absmax / float(max),  z = 0.
 //
 // 2. Activations, dynamic, per token (a row), int8 symmetric; what kernels do at run time:
 //
@@ -67,14 +65,6 @@ struct QuantizedMatrix {
   QParams params;
 };
 
-//===- Scale rules --------------------------------------------------------===//
-// One function a rule, all of this form; scheme says which elements share a scale. They fail with
-// InvalidArgument on a scheme that the rule cannot serve, and on an element that is not finite
-// (naming its row and column).
-
-/// s = max|x| / max code; symmetric schemes only.
-Result<QParams> chooseAbsMax(ConstMatrix x, const Scheme &scheme);
-
 /// The scale of a symmetric slice from its largest magnitude: absmax / maxCode, 1 below kMinAbsMax.
 inline float scaleFromAbsMax(float absMax, int32_t maxCode) {
   return absMax < kMinAbsMax ? 1.0f : absMax / static_cast<float>(maxCode);
@@ -87,9 +77,6 @@ inline float scaleFromAbsMax(float absMax, int32_t maxCode) {
 /// or a zero point outside the code range, or on an element that is not finite.
 Result<void> quantize(ConstMatrix x, const Scheme &scheme, const QParams &params,
                       std::span<int8_t> codes);
-
-/// The absmax rule and quantize in one.
-Result<QuantizedMatrix> quantizeAbsMax(ConstMatrix x, const Scheme &scheme);
 
 /// out (q.rows x q.columns) = s * (q - z).
 void dequantize(const QuantizedMatrix &q, Matrix out);

@@ -37,12 +37,15 @@ struct CodeRange {
 struct Scheme {
   int bits = 8; ///< 2, 3, 4 or 8
   /// Symmetric: zero point 0 and the narrow range [-(2^(b-1)-1), 2^(b-1)-1], so that negation is
-  /// exact. Otherwise a zero point and the full range [-2^(b-1), 2^(b-1)-1].
+  /// exact, unless `fullRange`. Otherwise a zero point and the full range [-2^(b-1), 2^(b-1)-1].
   bool symmetric = true;
   Granularity granularity = Granularity::Channel;
   int64_t groupSize = 0; ///< of Granularity::Group; 0 otherwise
   /// Scales are computed from each input at run time (activations only) instead of being constants.
   bool dynamic = false;
+  /// Symmetric only: the codes of the full range, with s = absmax / (2^(b-1) - 0.5) (SYQ; Faraone
+  /// et al., 2018, https://arxiv.org/abs/1807.00301).
+  bool fullRange = false;
 
   friend bool operator==(const Scheme &, const Scheme &) = default;
 };
@@ -53,7 +56,7 @@ constexpr CodeRange codeRange(int bits, bool symmetric) {
   return {symmetric ? 1 - half : -half, half - 1};
 }
 constexpr CodeRange codeRange(const Scheme &scheme) {
-  return codeRange(scheme.bits, scheme.symmetric);
+  return codeRange(scheme.bits, scheme.symmetric && !scheme.fullRange);
 }
 
 /// Scales along one row of K columns: ceil(K / groupSize), 1 when the scheme has no groups.
@@ -68,10 +71,12 @@ constexpr int64_t scaleRows(const Scheme &scheme, int64_t rows) {
 
 /// Is this a scheme at all? InvalidArgument or Unsupported otherwise: a bit width that is not 2, 3,
 /// 4 or 8, a group size without groups (or the reverse), scales per token that are not dynamic,
-/// dynamic scales of weights. A group size need not divide K, nor be below it.
+/// dynamic scales of weights, an asymmetric scheme with `fullRange` (it has that range anyway). A
+/// size need not divide K, nor be below it.
 Result<void> checkScheme(const Scheme &scheme);
 
-/// For people: "int4 symmetric, groups of 128", "int8 symmetric, per token, dynamic".
+/// For people: "int4 symmetric, groups of 128", "int8 symmetric, per token, dynamic", "int8
+/// symmetric full range, per channel".
 std::string toString(const Scheme &scheme);
 /// "tensor", "channel", "group" or "token": the name in manifests and in IR.
 const char *toString(Granularity granularity);

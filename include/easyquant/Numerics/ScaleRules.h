@@ -1,0 +1,101 @@
+//===- ScaleRules.h - Scales and zero points from values --------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Values that share a scale are a *slice*: a tensor, a row, or a group of a row. A rule chooses the
+// range [lo, hi] of a slice that codes are to cover, which always contains 0; the scheme says how a
+// range becomes a scale and a zero point:
+//
+//      symmetric          s = t / max code             z = 0     t = max(-lo, hi)
+//      symmetric, full    s = t / (2^(b-1) - 0.5)      z = 0     SYQ: Faraone et al., 2018
+//      asymmetric         s = (hi - lo) / (2^b - 1)    z = rne(min code - lo / s), so that 0 is a
+//      code
+//
+// and a rule gives
+//
+//      absmax, zeropoint, symmetric   all values; one name for each of the three kinds of scheme
+//      percentile p    [-t, t], t the p-th percentile of |x|; asymmetric: from the (100-p)-th to
+//      the
+//                      p-th percentile; between two values, linearly
+//      mse             all values times 1 - 0.8 i / 100, for the i in 0..100 of least
+//                      sum |x - xhat|^norm; the widest range among equals
+//      entropy         all values cut at +-t, for the t of least KL(P || Q), t all or an edge of
+//      the
+//                      bins of the slice's Histogram (downwards in steps of 1/64, until there are
+//                      fewer bins than codes). P: the counts, those beyond t added to the last bin
+//                      inside. Q: the counts inside of each code, spread evenly over its bins where
+//                      P is not 0. (Migacz, 8-bit Inference with TensorRT, GTC 2017, with the bins
+//                      of each code as a run; one in the middle between two is of the lower.)
+//
+// A slice is zero where t < kMinAbsMax, asymmetric (hi - lo) / 2 < kMinAbsMax: then s = 1 and z =
+// 0, so that every code is 0. A rule that finds such a range in a slice that is not zero takes all
+// values. A scale is always finite, normal and positive. A constant slice needs no rule of its own:
+// the range of c contains 0, and c is one of its ends. Values up to FLT_MAX / 2 come back finite.
+//
+// Every function here is one of its arguments alone: the same bits on any number of threads.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_NUMERICS_SCALERULES_H
+#define EASYQUANT_NUMERICS_SCALERULES_H
+
+#include "easyquant/Numerics/Histogram.h"
+#include "easyquant/Numerics/Matrix.h"
+#include "easyquant/Numerics/Quantize.h"
+#include "easyquant/Numerics/Scheme.h"
+
+#include <string_view>
+
+namespace easyquant::numerics {
+
+enum class ScaleRuleKind { AbsMax, ZeroPoint, Symmetric, Percentile, Mse, Entropy };
+
+struct ScaleRule {
+  ScaleRuleKind kind = ScaleRuleKind::AbsMax;
+  double percentile = 99.99; ///< of Percentile; above 50 and at most 100
+  double norm = 2.4;         ///< of Mse; 2 or 2.4
+};
+
+/// The name of options and of IR: "absmax", "zeropoint", "symmetric", "percentile", "mse",
+/// "entropy".
+const char *toString(ScaleRuleKind kind);
+/// The inverse. Fails with InvalidArgument, listing the names.
+Result<ScaleRuleKind> scaleRuleKind(std::string_view name);
+
+/// The rule that takes all values for this kind of scheme: AbsMax, ZeroPoint or Symmetric.
+ScaleRuleKind extremesRule(const Scheme &scheme);
+
+/// InvalidArgument when the rule's parameters are out of range or it cannot serve the scheme:
+/// absmax, zeropoint and symmetric serve one kind of scheme each, the others all.
+Result<void> checkScaleRule(const ScaleRule &rule, const Scheme &scheme);
+
+/// Scale and zero point of one slice.
+struct SliceParams {
+  float scale = 1;
+  int32_t zeroPoint = 0;
+  friend bool operator==(const SliceParams &, const SliceParams &) = default;
+};
+
+/// Those of the range from min(lo, 0) to max(hi, 0); finite.
+SliceParams paramsOfRange(float lo, float hi, const Scheme &scheme);
+
+/// Scales and zero points of an N x K matrix. Fails with InvalidArgument like checkScheme and
+/// checkScaleRule, on a matrix whose rows overlap, and on an element that is not finite (naming its
+/// row and column).
+Result<QParams> chooseQParams(ConstMatrix x, const Scheme &scheme, const ScaleRule &rule);
+
+/// chooseQParams and quantize in one.
+Result<QuantizedMatrix> quantize(ConstMatrix x, const Scheme &scheme, const ScaleRule &rule);
+
+/// Those of one slice of which only the histogram is known, as of the activations of a site. Every
+/// value counts as the middle of its bin; extrema are exact. The granularity of the scheme plays no
+/// part. Fails like checkScaleRule.
+Result<SliceParams> chooseQParams(const Histogram &values, const Scheme &scheme,
+                                  const ScaleRule &rule);
+
+} // namespace easyquant::numerics
+
+#endif // EASYQUANT_NUMERICS_SCALERULES_H

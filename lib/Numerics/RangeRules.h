@@ -1,0 +1,37 @@
+//===- RangeRules.h - Ranges that lose the least ----------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Private to lib/Numerics: what the rules of ScaleRules.h look for, a file each. Slices are finite
+// and not zero, `all` is the range of all their values and 0, and so is what is returned.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_NUMERICS_RANGERULES_H
+#define EASYQUANT_LIB_NUMERICS_RANGERULES_H
+
+#include "easyquant/Numerics/ScaleRules.h"
+
+namespace easyquant::numerics {
+
+struct ValueRange {
+  float min = 0, max = 0;
+  float absMax() const { return -min > max ? -min : max; }
+};
+
+ValueRange percentileRange(ConstMatrix slice, const Scheme &scheme, double percentile);
+ValueRange percentileRange(const Histogram &values, const Scheme &scheme, double percentile);
+
+ValueRange leastErrorRange(ConstMatrix slice, ValueRange all, const Scheme &scheme, double norm);
+ValueRange leastErrorRange(const Histogram &values, ValueRange all, const Scheme &scheme,
+                           double norm);
+
+ValueRange leastEntropyRange(ConstMatrix slice, ValueRange all, const Scheme &scheme);
+ValueRange leastEntropyRange(const Histogram &values, ValueRange all, const Scheme &scheme);
+
+} // namespace easyquant::numerics
+
+#endif // EASYQUANT_LIB_NUMERICS_RANGERULES_H

@@ -1,0 +1,180 @@
+//===- ScaleRules.cpp - Scales and zero points from values ----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Numerics/ScaleRules.h"
+
+#include "RangeRules.h"
+#include "RowQuantize.h"
+
+namespace easyquant::numerics {
+namespace {
+
+struct Named {
+  ScaleRuleKind kind;
+  const char *name;
+};
+constexpr Named kNames[] = {
+    {ScaleRuleKind::AbsMax, "absmax"},
+    {ScaleRuleKind::ZeroPoint, "zeropoint"},
+    {ScaleRuleKind::Symmetric, "symmetric"},
+    {ScaleRuleKind::Percentile, "percentile"},
+    {ScaleRuleKind::Mse, "mse"},
+    {ScaleRuleKind::Entropy, "entropy"},
+};
+
+bool isZero(ValueRange range, const Scheme &scheme) {
+  if (scheme.symmetric)
+    return range.absMax() < kMinAbsMax;
+  return (double(range.max) - range.min) / 2 < kMinAbsMax;
+}
+
+/// The range of the values of a finite slice and 0.
+ValueRange rangeOf(ConstMatrix slice) {
+  ValueRange range;
+  for (int64_t i = 0; i < slice.rows && slice.columns > 0; ++i) {
+    auto [low, high] = extremesOf(slice.row(i), slice.columns);
+    range.min = std::min(range.min, low);
+    range.max = std::max(range.max, high);
+  }
+  return range;
+}
+
+ValueRange rangeOf(const Histogram &values) {
+  return {std::min(values.min(), 0.0f), std::max(values.max(), 0.0f)};
+}
+
+/// Slice: ConstMatrix or Histogram.
+template <typename Slice>
+SliceParams chooseParams(const Slice &slice, const Scheme &scheme, const ScaleRule &rule) {
+  ValueRange all = rangeOf(slice), range = all;
+  if (!isZero(all, scheme)) {
+    if (rule.kind == ScaleRuleKind::Percentile)
+      range = percentileRange(slice, scheme, rule.percentile);
+    else if (rule.kind == ScaleRuleKind::Mse)
+      range = leastErrorRange(slice, all, scheme, rule.norm);
+    else if (rule.kind == ScaleRuleKind::Entropy)
+      range = leastEntropyRange(slice, all, scheme);
+    if (isZero(range, scheme))
+      range = all;
+  }
+  return paramsOfRange(range.min, range.max, scheme);
+}
+
+} // namespace
+
+const char *toString(ScaleRuleKind kind) {
+  for (const Named &named : kNames)
+    if (named.kind == kind)
+      return named.name;
+  return "unknown";
+}
+
+Result<ScaleRuleKind> scaleRuleKind(std::string_view name) {
+  std::string legal;
+  for (const Named &named : kNames) {
+    if (named.name == name)
+      return named.kind;
+    legal += fmt::format("{}{}", legal.empty() ? "" : ", ", named.name);
+  }
+  return makeError(ErrorCode::InvalidArgument, "unknown scale rule '{}'; legal are {}", name,
+                   legal);
+}
+
+ScaleRuleKind extremesRule(const Scheme &scheme) {
+  if (!scheme.symmetric)
+    return ScaleRuleKind::ZeroPoint;
+  return scheme.fullRange ? ScaleRuleKind::Symmetric : ScaleRuleKind::AbsMax;
+}
+
+Result<void> checkScaleRule(const ScaleRule &rule, const Scheme &scheme) {
+  bool searches = rule.kind == ScaleRuleKind::Percentile || rule.kind == ScaleRuleKind::Mse ||
+                  rule.kind == ScaleRuleKind::Entropy;
+  if (!searches && rule.kind != extremesRule(scheme))
+    return makeError(
+        ErrorCode::InvalidArgument,
+        "scale rule {} for {}: absmax serves symmetric schemes, symmetric those of the "
+        "full range, zeropoint asymmetric ones; take {}",
+        toString(rule.kind), toString(scheme), toString(extremesRule(scheme)));
+  if (rule.kind == ScaleRuleKind::Percentile && !(rule.percentile > 50 && rule.percentile <= 100))
+    return makeError(ErrorCode::InvalidArgument,
+                     "percentile {}: expected one above 50 and at most 100 (99.9 and 99.99 are "
+                     "usual)",
+                     rule.percentile);
+  if (rule.kind == ScaleRuleKind::Mse && rule.norm != 2 && rule.norm != 2.4)
+    return makeError(ErrorCode::InvalidArgument, "mse with norm {}: expected 2 or 2.4", rule.norm);
+  return {};
+}
+
+SliceParams paramsOfRange(float lo, float hi, const Scheme &scheme) {
+  ValueRange range{std::min(lo, 0.0f), std::max(hi, 0.0f)};
+  CodeRange codes = codeRange(scheme);
+  if (isZero(range, scheme))
+    return {};
+  if (scheme.symmetric)
+    return {range.absMax() / (scheme.fullRange ? codes.max + 0.5f : float(codes.max)), 0};
+  // In double precision, since max - min may be beyond the largest float.
+  double levels = codes.max - codes.min;
+  float scale = static_cast<float>((double(range.max) - range.min) / levels);
+  float zeroPoint = std::nearbyint(float(codes.min) - range.min / scale);
+  return {scale, static_cast<int32_t>(
+                     std::clamp(zeroPoint, static_cast<float>(codes.min), float(codes.max)))};
+}
+
+Result<QParams> chooseQParams(ConstMatrix x, const Scheme &scheme, const ScaleRule &rule) {
+  if (auto ok = checkScheme(scheme); !ok)
+    return Unexpected(ok.error());
+  if (auto ok = checkMatrix(x); !ok)
+    return Unexpected(ok.error());
+  if (auto ok = checkScaleRule(rule, scheme); !ok)
+    return Unexpected(ok.error());
+  for (int64_t i = 0; i < x.rows; ++i)
+    if (absMaxBits(x.row(i), x.columns) >= kInfinityBits)
+      return notFiniteError(x.row(i), x.columns, i);
+
+  QParams params;
+  params.rows = scaleRows(scheme, x.rows);
+  params.groups = groupCount(x.columns, scheme.groupSize);
+  auto add = [&](ConstMatrix slice) {
+    SliceParams chosen = chooseParams(slice, scheme, rule);
+    params.scales.push_back(chosen.scale);
+    if (!scheme.symmetric)
+      params.zeroPoints.push_back(chosen.zeroPoint);
+  };
+  if (scheme.granularity == Granularity::Tensor) {
+    add(x);
+    return params;
+  }
+  params.scales.reserve(params.rows * params.groups);
+  for (int64_t i = 0; i < x.rows; ++i)
+    for (int64_t g = 0; g < params.groups; ++g) {
+      auto [begin, count] = groupColumns(g, scheme.groupSize, x.columns);
+      add({x.row(i) + begin, 1, count});
+    }
+  return params;
+}
+
+Result<QuantizedMatrix> quantize(ConstMatrix x, const Scheme &scheme, const ScaleRule &rule) {
+  auto params = chooseQParams(x, scheme, rule);
+  if (!params)
+    return Unexpected(params.error());
+  QuantizedMatrix q{scheme, x.rows, x.columns, {}, std::move(*params)};
+  q.codes.resize(x.rows * x.columns);
+  if (auto ok = quantize(x, scheme, q.params, q.codes); !ok)
+    return Unexpected(ok.error());
+  return q;
+}
+
+Result<SliceParams> chooseQParams(const Histogram &values, const Scheme &scheme,
+                                  const ScaleRule &rule) {
+  if (auto ok = checkScheme(scheme); !ok)
+    return Unexpected(ok.error());
+  if (auto ok = checkScaleRule(rule, scheme); !ok)
+    return Unexpected(ok.error());
+  return chooseParams(values, scheme, rule);
+}
+
+} // namespace easyquant::numerics
