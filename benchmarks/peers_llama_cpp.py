@@ -202,7 +202,7 @@ def main():
         report["easyquant"] = us.ask("describe")
         for scheme in OUR_VARIANTS:
             artifact = compile_ours(args.model, scheme, models)
-            report["bytes"][scheme] = (artifact / "weights.safetensors").stat().st_size
+            report["bytes"][scheme] = sum(file.stat().st_size for file in artifact.glob("weights*.safetensors"))
             name = f"EasyQuant {scheme}"
             report["easyquant"] |= us.ask("load", id=name, path=str(artifact), threads=args.threads, context=context)
             variants[name] = (us, name)

@@ -7,7 +7,7 @@
 
 #include "easyquant/Formats/HuggingFaceWriter.h"
 
-#include "easyquant/Formats/SafetensorsWriter.h"
+#include "easyquant/Formats/ShardedSafetensors.h"
 
 #include "ModelTensors.h"
 #include "Text.h"
@@ -75,7 +75,7 @@ Result<void> writeText(const fs::path &path, std::string_view text) {
 
 /// A Conv1D weight, N x K, in the K x N of the checkpoint.
 Result<void> writeTransposed(const ModelSource &source, const ModelTensor &tensor,
-                             SafetensorsWriter &writer) {
+                             ShardedSafetensorsWriter &writer) {
   const int64_t n = tensor.shape[0], k = tensor.shape[1];
   std::vector<float> values(static_cast<size_t>(n * k)), transposed(values.size());
   if (Result<void> done = source.read(tensor.name, values); !done)
@@ -87,7 +87,7 @@ Result<void> writeTransposed(const ModelSource &source, const ModelTensor &tenso
 }
 
 Result<void> writeRows(const ModelSource &source, const ModelTensor &tensor,
-                       SafetensorsWriter &writer) {
+                       ShardedSafetensorsWriter &writer) {
   const int64_t rows = tensor.shape.front(), columns = tensor.elements() / rows;
   const int64_t step = std::clamp<int64_t>(kPiece / columns, 1, rows);
   std::vector<float> values(static_cast<size_t>(step * columns));
@@ -102,7 +102,7 @@ Result<void> writeRows(const ModelSource &source, const ModelTensor &tensor,
   return {};
 }
 
-Result<void> writeWeights(const ModelSource &source, const fs::path &path) {
+Result<void> writeWeights(const ModelSource &source, const fs::path &folder) {
   std::unordered_map<std::string, bool> isConv1D;
   for (const TensorPlan &plan : planTensors(source.config()))
     isConv1D[plan.name] = plan.isConv1D;
@@ -114,8 +114,8 @@ Result<void> writeWeights(const ModelSource &source, const fs::path &path) {
     declarations.push_back({tensor.name, "F32", std::move(shape)});
   }
   // transformers asks for the key "format".
-  Result<SafetensorsWriter> writer =
-      SafetensorsWriter::create(path, std::move(declarations), {{"format", "pt"}});
+  Result<ShardedSafetensorsWriter> writer = ShardedSafetensorsWriter::create(
+      folder, "model", std::move(declarations), kDefaultShardBytes, {{"format", "pt"}});
   if (!writer)
     return Unexpected(writer.error());
   for (const ModelTensor &tensor : source.tensors())
@@ -187,7 +187,7 @@ Result<void> formats::writeHuggingFace(const ModelSource &source, const fs::path
           writeText(staging.path / "config.json", huggingFaceConfigText(source.config()));
       !done)
     return done;
-  if (Result<void> done = writeWeights(source, staging.path / "model.safetensors"); !done)
+  if (Result<void> done = writeWeights(source, staging.path); !done)
     return done;
   if (source.kind() == ModelSource::Kind::HuggingFace)
     for (const char *name : kCompanions)

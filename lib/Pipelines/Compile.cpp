@@ -80,6 +80,7 @@ std::vector<Phase> compilePhases(const CompileOptions &options, StringRef output
       {"materialize", PassText("equant-materialize-weights")
                           .add("output", output)
                           .add("threads", options.threads)
+                          .add("max-shard-bytes", options.maxShardBytes)
                           .str()},
       {"program", "lm-hoist-rows," + PassText("easyquant-emit-program")
                                          .add("output", output)

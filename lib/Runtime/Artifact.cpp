@@ -8,6 +8,7 @@
 #include "easyquant/Runtime/Artifact.h"
 #include "easyquant/Support/Checksum.h"
 
+#include <algorithm>
 #include <filesystem>
 
 using namespace easyquant;
@@ -76,6 +77,15 @@ static Result<void> checkChecksum(const std::string &path, const std::string &fo
                    path, found, expected.checksum, kRemedy);
 }
 
+/// The weights are hashed in their mapping: the bytes that will be used, and no second copy.
+static std::string checksumOfShard(const formats::MappedShards &shards, size_t index) {
+  const formats::SafetensorsFile &file = shards.files()[index];
+  Checksum checksum;
+  checksum.update(file.mapping().bytes().data(), static_cast<size_t>(file.dataOffset()));
+  checksum.update(shards.section(index).data(), shards.section(index).size());
+  return checksum.hex();
+}
+
 std::string Artifact::programPath() const { return folder + "/" + kProgramFile; }
 
 Result<Artifact> Artifact::open(const std::string &folder, bool skipChecksums) {
@@ -97,25 +107,23 @@ Result<Artifact> Artifact::open(const std::string &folder, bool skipChecksums) {
     if (Result<void> checked = checkSize(folder + "/" + name, expected); !checked)
       return Unexpected(checked.error());
 
-  std::string weightsPath = folder + "/" + kWeightsFile;
-  Result<formats::SafetensorsFile> weights = formats::SafetensorsFile::open(weightsPath);
-  if (!weights)
-    return Unexpected(weights.error());
-  if (weights->dataOffset() % kWeightsAlignment != 0)
-    return makeError(ErrorCode::Corrupt,
-                     "{}: data section: found at byte {}, expected at a multiple of {}; {}",
-                     weightsPath, weights->dataOffset(), kWeightsAlignment, kRemedy);
-  artifact.weightsFile = std::move(*weights);
+  const std::vector<std::string> &weightFiles = artifact.contents.weightFiles;
+  std::vector<fs::path> paths;
+  for (const std::string &name : weightFiles)
+    paths.push_back(fs::path(folder) / name);
+  Result<formats::MappedShards> shards = formats::MappedShards::open(paths);
+  if (!shards)
+    return makeError(shards.error().code, "{}; {}", shards.error().message, kRemedy);
+  artifact.shards = std::move(*shards);
   if (skipChecksums)
     return artifact;
 
   for (auto &[name, expected] : artifact.contents.files) {
     std::string path = folder + "/" + name;
-    // The weights are hashed in their mapping: the bytes that will be used, and no second copy.
-    Result<std::string> found =
-        name == kWeightsFile
-            ? Result<std::string>(checksumOf(artifact.weightsFile.mapping().bytes()))
-            : checksumOfFile(path);
+    auto shard = std::find(weightFiles.begin(), weightFiles.end(), name);
+    Result<std::string> found = shard == weightFiles.end()
+                                    ? checksumOfFile(path)
+                                    : checksumOfShard(artifact.shards, shard - weightFiles.begin());
     if (!found)
       return Unexpected(found.error());
     if (Result<void> checked = checkChecksum(path, *found, expected); !checked)

@@ -7,9 +7,12 @@
 
 #include "easyquant/Runtime/Manifest.h"
 
+#include "easyquant/Formats/ShardedSafetensors.h"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 
 using namespace easyquant;
@@ -261,9 +264,43 @@ void readFiles(FieldReader &reader, const json &root, std::map<std::string, Mani
     file.checksum = reader.checksum(value, where, "xxh3_128");
     out.emplace(name, std::move(file));
   }
-  for (const char *name : {kProgramFile, kWeightsFile})
-    if (!out.count(name))
-      reader.fail(ErrorCode::Corrupt, "files", "no entry for " + std::string(name), "one");
+  if (!out.count(kProgramFile))
+    reader.fail(ErrorCode::Corrupt, "files", "no entry for " + std::string(kProgramFile), "one");
+}
+
+/// How many shards the name of one says that there are; 1 for weights.safetensors, 0 for the name
+/// of another file.
+size_t shardCountOf(const std::string &name) {
+  if (name == formats::shardFileName(kWeightsStem, 0, 1))
+    return 1;
+  size_t count = 0;
+  size_t at = name.find("-of-");
+  if (at == name.npos || !name.starts_with(kWeightsStem) || !name.ends_with(".safetensors"))
+    return 0;
+  const char *digits = name.data() + at + 4;
+  auto [end, error] = std::from_chars(digits, name.data() + name.size(), count);
+  return error == std::errc() && end == digits + 5 && count > 1 ? count : 0;
+}
+
+/// Finds weights.safetensors, or all of its shards.
+std::vector<std::string> findWeights(FieldReader &reader,
+                                     const std::map<std::string, Manifest::File> &files) {
+  std::vector<std::string> names;
+  size_t count = 0;
+  for (const auto &[name, file] : files) {
+    size_t stated = shardCountOf(name);
+    if (stated != 0 && count != 0 && stated != count)
+      reader.fail(ErrorCode::Corrupt, "files", name + " among weights of other shards",
+                  "one set of weights");
+    count = stated == 0 ? count : stated;
+  }
+  count = std::max<size_t>(count, 1); // it comes from a name: the first that is missing ends this
+  for (size_t i = 0; i < count && !reader.failed(); ++i) {
+    names.push_back(formats::shardFileName(kWeightsStem, i, count));
+    if (!files.count(names.back()))
+      reader.fail(ErrorCode::Corrupt, "files", "no entry for " + names.back(), "one");
+  }
+  return names;
 }
 
 } // namespace
@@ -310,6 +347,7 @@ Result<Manifest> easyquant::runtime::parseManifest(std::string text, std::string
   readSites(reader, root);
   readProgram(reader, root, manifest.program);
   readFiles(reader, root, manifest.files);
+  manifest.weightFiles = findWeights(reader, manifest.files);
   if (reader.failed())
     return Unexpected(reader.takeError());
   manifest.text = std::move(text);

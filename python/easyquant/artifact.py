@@ -66,6 +66,24 @@ class Artifact:
         return int(self.model["max_context"])
 
     @property
+    def weight_files(self) -> list[Path]:
+        """weights.safetensors, or its shards in their order."""
+        return [self.path / name for name in sorted(self.manifest["files"]) if name.startswith("weights") and name.endswith(".safetensors")]
+
+    def file_of_tensor(self, name: str) -> Path:
+        """The file that holds a tensor of the weights."""
+        index = self.path / "weights.safetensors.index.json"
+        if index.name not in self.manifest["files"]:
+            return self.path / "weights.safetensors"
+        try:
+            shard = json.loads(index.read_bytes())["weight_map"][name]
+        except (OSError, ValueError, RecursionError, KeyError, TypeError) as error:
+            raise UserError(f"{index}: does not say where tensor {name} is ({error!r}); copy or compile the artifact again") from None
+        if shard not in self.manifest["files"]:
+            raise UserError(f"{index}: puts tensor {name} into {shard!r}, which the manifest does not list; copy or compile the artifact again")
+        return self.path / shard
+
+    @property
     def total_bytes(self) -> int:
         """Of all files in the folder."""
         return sum(file.stat().st_size for file in self.path.iterdir() if file.is_file())

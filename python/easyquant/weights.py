@@ -11,20 +11,25 @@ from easyquant.packed import dequantize, relative_error
 from easyquant.results import WeightExample
 
 
+def read_tensor(artifact: Artifact, name: str) -> np.ndarray:
+    """A tensor of the artifact's weights as it is stored."""
+    file = artifact.file_of_tensor(name)
+    try:
+        with safe_open(file, framework="numpy") as tensors:
+            return tensors.get_tensor(name)
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{file}: tensor {name} cannot be read ({error}); compile the artifact again") from None
+
+
 def read_site(artifact: Artifact, name: str) -> np.ndarray:
     """f32[out_features, in_features] of the site `name`."""
     site = next((site for site in artifact.manifest["sites"] if site["name"] == name), None)
     if site is None:
         raise UserError(f"{artifact.path}: has no site {name}; `easyquant inspect --all {artifact.path}` lists them")
-    file = artifact.path / "weights.safetensors"
-    try:
-        with safe_open(file, framework="numpy") as tensors:
-            weight = tensors.get_tensor(f"{name}.weight")
-            if site["weight"] is None:
-                return weight
-            scales = tensors.get_tensor(f"{name}.weight_scale")
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"{file}: the weights of {name} cannot be read ({error}); compile the artifact again") from None
+    weight = read_tensor(artifact, f"{name}.weight")
+    if site["weight"] is None:
+        return weight
+    scales = read_tensor(artifact, f"{name}.weight_scale")
     scheme = site["weight"]
     return dequantize(weight, scales, site["out_features"], site["in_features"], scheme["bits"], scheme["group_size"])
 

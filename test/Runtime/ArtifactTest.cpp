@@ -40,12 +40,66 @@ TEST_F(ArtifactTest, MapsTheWeights) {
   ASSERT_TRUE(artifact.has_value()) << artifact.error().message;
   std::span<const std::byte> weights = artifact->weights();
   ASSERT_EQ(weights.size(), size_t(FIXTURE_WEIGHTS_BYTES));
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(weights.data()) % kWeightsAlignment, 0u);
+  EXPECT_EQ(
+      reinterpret_cast<uintptr_t>(weights.data()) % formats::SafetensorsWriter::kDataAlignment, 0u);
   FixtureWeights expected;
   EXPECT_EQ(std::memcmp(weights.data(), expected.embedding.data(), weights.size() / 2), 0);
   EXPECT_EQ(std::memcmp(weights.data() + weights.size() / 2, expected.unembedding.data(),
                         weights.size() / 2),
             0);
+}
+
+/// The fixture's two tensors in a shard each.
+nlohmann::json shardFixture(const fs::path &folder) {
+  nlohmann::json manifest = writeFixtureFiles(folder);
+  fs::remove(folder / "weights.safetensors");
+  manifest["files"].erase("weights.safetensors");
+  FixtureWeights weights;
+  std::vector<int64_t> shape = {FIXTURE_VOCAB, FIXTURE_DIM};
+  auto writer = formats::ShardedSafetensorsWriter::create(
+      folder, "weights", {{"embedding", "F32", shape}, {"unembedding", "F32", shape}}, 1);
+  EXPECT_TRUE(writer->write("embedding", std::as_bytes(std::span(weights.embedding))));
+  EXPECT_TRUE(writer->write("unembedding", std::as_bytes(std::span(weights.unembedding))));
+  EXPECT_TRUE(writer->finish());
+  for (const char *name : {"weights-00001-of-00002.safetensors",
+                           "weights-00002-of-00002.safetensors", "weights.safetensors.index.json"})
+    manifest["files"][name] = fileEntry(folder / name);
+  writeManifest(folder, manifest);
+  return manifest;
+}
+
+TEST_F(ArtifactTest, MapsShardsBehindEachOther) {
+  shardFixture(folder.path());
+  Result<Artifact> artifact = Artifact::open(folder.path().string(), false);
+  ASSERT_TRUE(artifact.has_value()) << artifact.error().message;
+  std::span<const std::byte> weights = artifact->weights();
+  const size_t bytes = FIXTURE_WEIGHTS_BYTES / 2;
+  ASSERT_EQ(weights.size(), 4096 + bytes);
+  FixtureWeights expected;
+  EXPECT_EQ(std::memcmp(weights.data(), expected.embedding.data(), bytes), 0);
+  EXPECT_EQ(std::memcmp(weights.data() + 4096, expected.unembedding.data(), bytes), 0);
+}
+
+TEST_F(ArtifactTest, FindsWhatIsWrongWithShards) {
+  nlohmann::json manifest = shardFixture(folder.path());
+  const std::string second = "weights-00002-of-00002.safetensors";
+  std::string original = readFile(folder.path() / second);
+  for (size_t at : {size_t(9), original.size() - 1}) { // its header, its data
+    std::string damaged = original;
+    damaged[at] = static_cast<char>(damaged[at] ^ 1);
+    writeFile(folder.path() / second, damaged);
+    expectError(ErrorCode::Corrupt, second);
+  }
+  fs::remove(folder.path() / second);
+  expectError(ErrorCode::NotFound, second, /*skipChecksums=*/true);
+  manifest["files"].erase(second);
+  writeManifest(folder.path(), manifest);
+  expectError(ErrorCode::Corrupt, "files: found no entry for " + second);
+
+  manifest = shardFixture(folder.path());
+  manifest["files"]["weights.safetensors"] = manifest["files"][second];
+  writeManifest(folder.path(), manifest);
+  expectError(ErrorCode::Corrupt, "weights.safetensors among weights of other shards");
 }
 
 TEST_F(ArtifactTest, NamesAMissingFolderOrFile) {

@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from helpers import Runner, assert_refused, random_tokens, run_tool
+from helpers import Runner, assert_refused, compile_model, random_tokens, run_tool
 
 
 @pytest.fixture
@@ -62,6 +62,19 @@ def test_damaged_artifact(copy, name):
         _runtime.Model(str(copy))
     for word in words:
         assert word in str(error.value)
+
+
+@pytest.mark.parametrize("damage", ["missing", "flipped", "unlisted"])
+def test_damaged_shard(tiny_llama, tmp_path, damage):
+    out = compile_model(tiny_llama, tmp_path / "sharded", "--scheme=W8A8", "--max-shard-bytes=20000")
+    shard = sorted(out.glob("weights-*.safetensors"))[1]
+    if damage == "missing":
+        shard.unlink()
+    elif damage == "flipped":
+        flip(shard, -10)
+    else:
+        edit_manifest(out, lambda m: m["files"].pop(shard.name))
+    assert_refused(run_tool("easyquant-run", out, "--tokens=1,2,3"), shard.name)
 
 
 @pytest.mark.parametrize("arguments, words", [

@@ -20,6 +20,24 @@ def test_artifact_built_twice(artifact, tiny_llama, tmp_path, scheme):
         assert first[name] == again[name], f"{name} differs"
 
 
+def test_shards_change_nothing(artifact, tiny_llama, tmp_path):
+    """The same tensors in many files: the same logits, and the Python package finds every site."""
+    from easyquant.artifact import Artifact
+    from easyquant.weights import read_site
+
+    whole = artifact(tiny_llama, "--scheme=W8A8")
+    options = ("--scheme=W8A8", "--max-shard-bytes=20000")
+    sharded = compile_model(tiny_llama, tmp_path / "sharded", *options)
+    assert not (sharded / "weights.safetensors").exists()
+    assert len(Artifact.open(sharded).weight_files) > 2
+    assert folder_contents(sharded) == folder_contents(compile_model(tiny_llama, tmp_path / "again", *options, "--threads=1"))
+    tokens = random_tokens(1, 40, 97)
+    assert np.array_equal(Runner(sharded).score(tokens), Runner(whole).score(tokens))
+    for layer in range(2):
+        site = f"model.layers.{layer}.mlp.down_proj"
+        assert np.array_equal(read_site(Artifact.open(sharded), site), read_site(Artifact.open(whole), site))
+
+
 def test_folder_holds_what_the_manifest_says(artifact, tiny_llama):
     out = artifact(tiny_llama, "--scheme=W8A8")
     manifest = json.loads((out / "manifest.json").read_text())

@@ -74,6 +74,10 @@ CommandLine CommandLine::parse(int argc, char **argv) {
       ->expected(1)
       ->type_name("FILE");
   app.add_option("--threads", compile.threads, "Threads (default: all CPUs)")->type_name("N");
+  app.add_option("--max-shard-bytes", compile.maxShardBytes,
+                 "Bytes of weights in one file, beyond which they are sharded (default: 5 GB)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("BYTES");
   app.add_option("--emit-ir-after", line.emitAfter,
                  "Print the IR after import, quantize, materialize or kernels, and stop")
       ->type_name("PHASE");

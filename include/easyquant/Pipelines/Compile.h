@@ -34,6 +34,7 @@ struct CompileOptions {
   std::string kvCache = "auto";             ///< f32, f16 or auto
   int64_t maxRows = 512;                    ///< tokens that one call of the program takes
   unsigned threads = 0;                     ///< of quantization; 0: as many as there are CPUs
+  int64_t maxShardBytes = 0;                ///< of weights in one file; 0: the pass's default
   std::vector<std::string> copyFiles;       ///< tokenizer files
 
   /// What is wrong with the method or the target, if anything. Everything else is the passes' own

@@ -8,7 +8,7 @@
 #ifndef EASYQUANT_RUNTIME_ARTIFACT_H
 #define EASYQUANT_RUNTIME_ARTIFACT_H
 
-#include "easyquant/Formats/Safetensors.h"
+#include "easyquant/Formats/ShardedSafetensors.h"
 #include "easyquant/Runtime/Manifest.h"
 #include "easyquant/Support/Result.h"
 
@@ -17,10 +17,6 @@
 #include <string>
 
 namespace easyquant::runtime {
-
-/// The data section of weights.safetensors starts at a multiple of this, so that mapped weights
-/// have the alignment that the program was compiled for.
-constexpr int64_t kWeightsAlignment = 4096;
 
 /// An artifact folder whose files have been checked against its manifest, with its weights mapped.
 class Artifact {
@@ -31,15 +27,15 @@ public:
   static Result<Artifact> open(const std::string &folder, bool skipChecksums);
 
   const Manifest &manifest() const { return contents; }
-  /// The data section of the weights, aligned to kWeightsAlignment; lasts as long as the artifact.
-  std::span<const std::byte> weights() const { return weightsFile.dataSection(); }
+  /// The data sections of the weights, aligned to a page; lasts as long as the artifact.
+  std::span<const std::byte> weights() const { return shards.bytes(); }
   std::string programPath() const;
   const std::string &path() const { return folder; }
 
 private:
   std::string folder;
   Manifest contents;
-  formats::SafetensorsFile weightsFile;
+  formats::MappedShards shards;
 };
 
 } // namespace easyquant::runtime

@@ -31,7 +31,8 @@ constexpr int64_t kProgramAbi = 1;
 
 constexpr const char *kManifestFile = "manifest.json";
 constexpr const char *kProgramFile = "model.so";
-constexpr const char *kWeightsFile = "weights.safetensors";
+/// Weights are weights.safetensors, or shards of that stem (Formats/ShardedSafetensors.h).
+constexpr const char *kWeightsStem = "weights";
 
 struct Manifest {
   struct Model {
@@ -60,6 +61,8 @@ struct Manifest {
   Program program;
   /// By plain name: every file of the folder but the manifest itself.
   std::map<std::string, File> files;
+  /// Names of those that hold the weights, in the order of their shards.
+  std::vector<std::string> weightFiles;
   /// The document as it was read.
   std::string text;
 };

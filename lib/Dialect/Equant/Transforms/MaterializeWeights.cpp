@@ -322,7 +322,7 @@ void MaterializeWeights::runOnOperation() {
     ProgressAction::report(&getContext(), "materialize", done, tensors.size());
   };
   Result<WrittenWeights> written =
-      writeWeights(folder / "weights.safetensors", tensors, *source, threads, progress);
+      writeWeights(folder, maxShardBytes, tensors, *source, threads, progress);
   if (!written) {
     emitError(module.getLoc()) << written.error().message;
     return signalPassFailure();

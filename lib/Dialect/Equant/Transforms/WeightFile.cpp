@@ -8,7 +8,7 @@
 #include "WeightFile.h"
 
 #include "easyquant/Formats/DType.h"
-#include "easyquant/Formats/SafetensorsWriter.h"
+#include "easyquant/Formats/ShardedSafetensors.h"
 #include "easyquant/Numerics/Rope.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 using namespace easyquant;
 using namespace easyquant::equant;
 using formats::DType;
-using formats::SafetensorsWriter;
+using formats::ShardedSafetensorsWriter;
 
 namespace {
 
@@ -31,7 +31,7 @@ DType dtypeOf(const FileTensor &tensor) {
 
 class WeightFile {
 public:
-  WeightFile(const formats::ModelSource &source, SafetensorsWriter &writer, unsigned threads)
+  WeightFile(const formats::ModelSource &source, ShardedSafetensorsWriter &writer, unsigned threads)
       : source(source), writer(writer), pool(llvm::hardware_concurrency(threads)) {}
 
   Result<void> write(const FileTensor &tensor, WrittenWeights &written);
@@ -46,7 +46,7 @@ private:
   }
 
   const formats::ModelSource &source;
-  SafetensorsWriter &writer;
+  ShardedSafetensorsWriter &writer;
   llvm::DefaultThreadPool pool;
   std::vector<float> scales; ///< of the weight whose codes were written last
 };
@@ -119,13 +119,14 @@ void easyquant::equant::sortForAlignment(std::vector<FileTensor> &tensors) {
   tensors = std::move(aligned);
 }
 
-Result<WrittenWeights> easyquant::equant::writeWeights(const std::filesystem::path &path,
+Result<WrittenWeights> easyquant::equant::writeWeights(const std::filesystem::path &folder,
+                                                       int64_t maxShardBytes,
                                                        const std::vector<FileTensor> &tensors,
                                                        const formats::ModelSource &source,
                                                        unsigned threads,
                                                        llvm::function_ref<void(int64_t)> progress) {
   // Whatever cannot be packed is refused before a byte is written.
-  std::vector<SafetensorsWriter::Tensor> declared;
+  std::vector<formats::SafetensorsWriter::Tensor> declared;
   for (const FileTensor &tensor : tensors) {
     declared.push_back(
         {tensor.name, std::string(formats::dtypeName(dtypeOf(tensor))), tensor.shape});
@@ -135,7 +136,8 @@ Result<WrittenWeights> easyquant::equant::writeWeights(const std::filesystem::pa
       return makeError(layout.error().code, "site '{}': {}", tensor.weight->parts.front().site,
                        layout.error().message);
   }
-  Result<SafetensorsWriter> writer = SafetensorsWriter::create(path, std::move(declared));
+  Result<ShardedSafetensorsWriter> writer =
+      ShardedSafetensorsWriter::create(folder, "weights", std::move(declared), maxShardBytes);
   if (!writer)
     return Unexpected(writer.error());
   WrittenWeights written;
@@ -145,8 +147,7 @@ Result<WrittenWeights> easyquant::equant::writeWeights(const std::filesystem::pa
       return Unexpected(done.error());
     progress(index + 1);
   }
-  for (const formats::SafetensorsTensor &tensor : writer->tensors())
-    written.offsets.push_back(tensor.begin);
+  written.offsets.assign(writer->offsets().begin(), writer->offsets().end());
   if (auto done = writer->finish(); !done)
     return Unexpected(done.error());
   return written;

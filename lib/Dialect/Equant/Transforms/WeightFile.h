@@ -5,7 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Writes weights.safetensors: packed weights, and what stays float. Private to the passes.
+// Writes weights.safetensors, or its shards: packed weights, and what stays float. Private to the
+// passes.
 //
 //===----------------------------------------------------------------------===//
 
@@ -36,7 +37,7 @@ struct FileTensor {
 
 /// Where the tensors lie, and what quantizing cost.
 struct WrittenWeights {
-  std::vector<int64_t> offsets; ///< of each tensor, in the data section
+  std::vector<int64_t> offsets; ///< of each tensor, in the mapped data sections
   /// Of each weight, the quantization error of its parts.
   llvm::DenseMap<const ConstantWeight *, std::vector<numerics::ErrorSums>> errors;
 };
@@ -49,7 +50,7 @@ void sortForAlignment(std::vector<FileTensor> &tensors);
 /// depend on the tensors and the source alone. On failure there is no file: Corrupt (a value that
 /// is not finite), IO, Unsupported (a scheme that is not packed); messages name file, tensor and
 /// site. `progress` hears how many tensors are written.
-Result<WrittenWeights> writeWeights(const std::filesystem::path &path,
+Result<WrittenWeights> writeWeights(const std::filesystem::path &folder, int64_t maxShardBytes,
                                     const std::vector<FileTensor> &tensors,
                                     const formats::ModelSource &source, unsigned threads,
                                     llvm::function_ref<void(int64_t)> progress);

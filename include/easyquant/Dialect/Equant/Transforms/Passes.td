@@ -96,6 +96,8 @@ def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> 
     with lib/Numerics, and writes `weights.safetensors` into the folder `output`: the packed tensors, and as f32 every
     other global that the program reads (norms, biases, tables, float linears). A global with `lm.rope_table` is computed.
     Each global left has `equant.offset`, its first byte in the file's data section; packed ones lie at multiples of 64.
+    What is more than `max-shard-bytes` is sharded: `weights-00001-of-00002.safetensors` and so on, with
+    `weights.safetensors.index.json`; offsets then count through the data sections, each rounded up to 4096 bytes.
 
     The module attribute `equant.report` holds parts of the artifact's manifest: `source` (kind, name, types and checksum of
     the model), `quantization` (`equant.recipe`) and `sites`. It has an entry for every site, quantized or not, under the
@@ -140,6 +142,8 @@ def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> 
   let options = [
     Option<"output", "output", "std::string", "\"\"", "existing folder that weights.safetensors is written into">,
     Option<"threads", "threads", "unsigned", "0", "threads that quantize; 0: one per core">,
+    Option<"maxShardBytes", "max-shard-bytes", "int64_t", "5000000000",
+           "bytes of tensors that one file holds, unless a single tensor is larger">,
   ];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect",
                            "::mlir::ml_program::MLProgramDialect"];
