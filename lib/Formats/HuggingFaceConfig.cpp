@@ -71,7 +71,7 @@ public:
     return value && value->is_boolean() ? value->get<bool>() : otherwise;
   }
 
-  std::string string(const char *key, std::string otherwise) {
+  std::string string(const char *key, const std::string &otherwise) {
     const json *value = find(key);
     if (value && !value->is_string())
       fail(ErrorCode::Corrupt, "{}: expected a string, found {}", key, shown(*value));

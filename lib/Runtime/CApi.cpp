@@ -64,7 +64,7 @@ uint32_t eq_abi_version(void) { return EQ_ABI_VERSION; }
 //===----------------------------------------------------------------------===//
 
 eq_error_code eq_error_get_code(const eq_error *error) {
-  return static_cast<eq_error_code>(error ? int(error->error.code) : 0);
+  return error ? static_cast<eq_error_code>(error->error.code) : EQ_OK;
 }
 
 const char *eq_error_get_message(const eq_error *error) {
@@ -84,7 +84,7 @@ eq_error *eq_model_load(const char *path, const eq_model_options *options, eq_mo
   return guarded([&]() -> Result<void> {
     if (Result<void> checked = requireArgument(path, "path"); !checked)
       return checked;
-    if (Result<void> checked = requireArgument(model, "model"); !checked)
+    if (Result<void> checked = requireArgument(static_cast<const void *>(model), "model"); !checked)
       return checked;
     const char *isa = options && options->isa ? options->isa : "auto";
     Result<std::shared_ptr<const Model>> loaded =
@@ -127,7 +127,8 @@ eq_error *eq_session_create(const eq_model *model, const eq_session_options *opt
   return guarded([&]() -> Result<void> {
     if (Result<void> checked = requireArgument(model, "model"); !checked)
       return checked;
-    if (Result<void> checked = requireArgument(session, "session"); !checked)
+    if (Result<void> checked = requireArgument(static_cast<const void *>(session), "session");
+        !checked)
       return checked;
     eq_session_options given = options ? *options : eq_session_options{0, 0};
     Result<Session> created = Session::create(model->model, given.context, given.threads);

@@ -58,6 +58,7 @@ Result<std::string> easyquant::runtime::selectIsa(std::string_view requested,
                                                   const CpuFeatures &features,
                                                   std::string_view path) {
   std::vector<std::string_view> compiled;
+  compiled.reserve(entries.size());
   for (auto &[isa, symbol] : entries)
     compiled.push_back(isa);
 

@@ -43,6 +43,7 @@ EQ_API uint32_t eq_abi_version(void);
 typedef struct eq_error eq_error;
 
 typedef enum eq_error_code {
+  EQ_OK = 0,               /**< No error: the code of NULL. */
   EQ_INVALID_ARGUMENT = 1, /**< Asked for something that cannot be: a token out of range, ... */
   EQ_NOT_FOUND = 2,        /**< A file that should be there is not. */
   EQ_CORRUPT = 3,          /**< A file fails its format's rules or its checksum. */
