@@ -12,6 +12,7 @@
 // CHECK-SAME:    h = #equant.scheme<i8, symmetric, token, dynamic>
 // CHECK-SAME:    i = #equant.scheme<i8, symmetric, channel>
 // CHECK-SAME:    j = #equant.layout<panel, rows = 32, depth = 4>
+// CHECK-SAME:    k = #equant.scheme<i8, symmetric, full, channel>
 func.func private @schemes() attributes {
   a = #equant.scheme<i8, symmetric, channel>,
   b = #equant.scheme<i8, symmetric, channel = 1>,
@@ -22,7 +23,8 @@ func.func private @schemes() attributes {
   g = #equant.scheme<i4, symmetric, group = 16, outer = tensor>,
   h = #equant<scheme<i8, symmetric, token, dynamic>>,
   i = #equant.scheme<i8, symmetric, channel = 0>,
-  j = #equant.layout<panel, rows = 32, depth = 4>
+  j = #equant.layout<panel, rows = 32, depth = 4>,
+  k = #equant.scheme<i8, symmetric, full, channel>
 }
 
 // -----
@@ -39,6 +41,11 @@ func.func private @signedness() attributes {a = #equant.scheme<ui8, symmetric, c
 
 // expected-error @below {{expected 'symmetric' or 'asymmetric', found 'lopsided'}}
 func.func private @symmetry() attributes {a = #equant.scheme<i8, lopsided, channel>}
+
+// -----
+
+// expected-error @below {{asymmetric codes always have the full range: leave 'full' out}}
+func.func private @full() attributes {a = #equant.scheme<i8, asymmetric, full, channel>}
 
 // -----
 

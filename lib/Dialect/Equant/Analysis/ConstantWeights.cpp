@@ -7,78 +7,124 @@
 
 #include "easyquant/Dialect/Equant/Analysis/ConstantWeights.h"
 
-#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
-
 using namespace mlir;
 using namespace easyquant::equant;
 
-/// The operands of a tree of concats, left to right.
-static void flatten(Value value, SmallVectorImpl<Value> &leaves) {
-  if (auto concat = value.getDefiningOp<ConcatOp>()) {
-    for (Value input : concat.getInputs())
-      flatten(input, leaves);
-    return;
-  }
-  leaves.push_back(value);
+std::string WeightPart::key() const {
+  std::string text = weight.key();
+  for (const std::optional<ConstantTensor> *computed : {&scale, &zeroPoint, &codes})
+    text += '\4' + (*computed ? (*computed)->key() : "");
+  return text;
 }
 
-FailureOr<ConstantWeight> easyquant::equant::matchConstantWeight(Location loc,
-                                                                 ArrayRef<StringRef> sites,
-                                                                 Value codes, Value scales) {
-  auto fail = [&](const Twine &expected, Value found) -> LogicalResult {
-    InFlightDiagnostic diagnostic = emitError(loc)
-                                    << "site '" << sites.front()
-                                    << "': its weight is not a quantized constant: expected "
-                                    << expected << ", found ";
+namespace {
+/// One match; remembers what to say on failure.
+struct Matcher {
+  const ConstantMatcher &constants;
+  Location loc;
+  StringRef site;
+
+  LogicalResult fail(const Twine &expected, Value found) const {
+    InFlightDiagnostic diagnostic =
+        emitError(loc) << "site '" << site << "': its weight is not a quantized constant: expected "
+                       << expected << ", found ";
     if (Operation *op = found.getDefiningOp())
       diagnostic << op->getName();
     else
       diagnostic << "a block argument";
     return diagnostic;
-  };
+  }
 
+  FailureOr<WeightPart> matchPart(QuantizeOp quantize, Value scale) const;
+  FailureOr<std::optional<ConstantTensor>> matchComputed(Value value) const;
+};
+} // namespace
+
+/// A computed global, or nothing for a null value.
+FailureOr<std::optional<ConstantTensor>> Matcher::matchComputed(Value value) const {
+  if (!value)
+    return std::optional<ConstantTensor>();
+  FailureOr<ConstantTensor> tensor = constants.match(loc, site, value);
+  if (failed(tensor))
+    return failure();
+  if (!tensor->isComputed() || !tensor->steps.empty())
+    return emitError(loc) << "site '" << site << "': global '" << tensor->global
+                          << "' must be a computed tensor: it has no " << kFileAttr;
+  return std::optional<ConstantTensor>(std::move(*tensor));
+}
+
+FailureOr<WeightPart> Matcher::matchPart(QuantizeOp quantize, Value scale) const {
+  if (quantize.getScale() != scale)
+    return fail("the scale that equant.quantize used", scale);
+  auto qparams = scale.getDefiningOp<ChooseQParamsOp>();
+  if (qparams &&
+      (qparams.getInput() != quantize.getInput() || qparams.getScheme() != quantize.getScheme() ||
+       qparams.getZeroPoint() != quantize.getZeroPoint()))
+    return fail("equant.choose_qparams of the same weight in the same scheme", scale);
+  if (!qparams && !constants.getExternGlobal(scale))
+    return fail("the scale that equant.quantize used, from equant.choose_qparams of the same "
+                "weight in the same scheme, or computed by a method",
+                scale);
+  FailureOr<ConstantTensor> tensor = constants.match(loc, site, quantize.getInput());
+  if (failed(tensor))
+    return failure();
+  auto computedScale = matchComputed(qparams ? Value() : scale);
+  auto computedZeroPoint = matchComputed(qparams ? Value() : quantize.getZeroPoint());
+  auto computedCodes = matchComputed(quantize.getRounded());
+  if (failed(computedScale) || failed(computedZeroPoint) || failed(computedCodes))
+    return failure();
+  WeightPart part;
+  part.rows = tensor->shape.front();
+  part.weight = std::move(*tensor);
+  part.site = site.str();
+  part.scale = std::move(*computedScale);
+  part.zeroPoint = std::move(*computedZeroPoint);
+  part.codes = std::move(*computedCodes);
+  return part;
+}
+
+FailureOr<ConstantWeight> easyquant::equant::matchConstantWeight(const ConstantMatcher &constants,
+                                                                 Location loc,
+                                                                 ArrayRef<StringRef> sites,
+                                                                 Value codes, Value scales) {
+  Matcher whole{constants, loc, sites.front()};
   auto pack = codes.getDefiningOp<PackOp>();
   if (!pack)
-    return fail("codes from equant.pack", codes);
+    return whole.fail("codes from equant.pack", codes);
   auto packScales = scales.getDefiningOp<PackScalesOp>();
   if (!packScales || packScales.getLayout() != pack.getLayout())
-    return fail("scales from equant.pack_scales in the layout of the codes", scales);
-  SmallVector<Value> codeLeaves, scaleLeaves;
-  flatten(pack.getCodes(), codeLeaves);
-  flatten(packScales.getScale(), scaleLeaves);
+    return whole.fail("scales from equant.pack_scales in the layout of the codes", scales);
+  SmallVector<Value> codeLeaves = concatenated(pack.getCodes());
+  SmallVector<Value> scaleLeaves = concatenated(packScales.getScale());
   if (codeLeaves.size() != scaleLeaves.size())
-    return fail("as many scales as codes to be concatenated", packScales.getScale());
-
+    return whole.fail("as many scales as codes to be concatenated", packScales.getScale());
   if (codeLeaves.size() != sites.size())
     return emitError(loc) << "site '" << sites.front() << "': " << sites.size()
                           << " sites are named, but the weight is made of " << codeLeaves.size();
 
   ConstantWeight weight;
   weight.layout = pack.getLayout();
+  std::optional<ScaleRule> rule; // of the parts whose scales are not computed
   for (auto [codeLeaf, scaleLeaf, site] : llvm::zip_equal(codeLeaves, scaleLeaves, sites)) {
+    Matcher matcher{constants, loc, site};
     auto quantize = codeLeaf.getDefiningOp<QuantizeOp>();
     if (!quantize)
-      return fail("codes from equant.quantize", codeLeaf);
-    auto qparams = scaleLeaf.getDefiningOp<ChooseQParamsOp>();
-    if (!qparams || quantize.getScale() != scaleLeaf || qparams.getInput() != quantize.getInput() ||
-        qparams.getScheme() != quantize.getScheme())
-      return fail("the scale that equant.quantize used, from equant.choose_qparams of the same "
-                  "weight in the same scheme",
-                  scaleLeaf);
-    auto load = quantize.getInput().getDefiningOp<ml_program::GlobalLoadConstOp>();
-    if (!load)
-      return fail("a weight from ml_program.global_load_const", quantize.getInput());
-    if (weight.parts.empty()) {
-      weight.scheme = quantize.getScheme();
-      weight.rule = qparams.getRule();
-    } else if (weight.scheme != quantize.getScheme() || weight.rule != qparams.getRule()) {
-      return fail("one scheme and one rule for all rows", codeLeaf);
+      return matcher.fail("codes from equant.quantize", codeLeaf);
+    FailureOr<WeightPart> part = matcher.matchPart(quantize, scaleLeaf);
+    if (failed(part))
+      return failure();
+    if (auto qparams = scaleLeaf.getDefiningOp<ChooseQParamsOp>()) {
+      if (rule && *rule != qparams.getRule())
+        return matcher.fail("one rule for all rows", codeLeaf);
+      rule = qparams.getRule();
     }
-    auto type = cast<RankedTensorType>(quantize.getInput().getType());
-    weight.parts.push_back(
-        {load.getGlobal().getLeafReference().str(), site.str(), type.getDimSize(0)});
-    weight.rows += type.getDimSize(0);
-    weight.columns = type.getDimSize(1);
+    if (!weight.parts.empty() && weight.scheme != quantize.getScheme())
+      return matcher.fail("one scheme for all rows", codeLeaf);
+    weight.scheme = quantize.getScheme();
+    weight.rule = rule.value_or(ScaleRule::AbsMax);
+    weight.rows += part->rows;
+    weight.columns = part->weight.columns();
+    weight.parts.push_back(std::move(*part));
   }
   return weight;
 }

@@ -39,30 +39,40 @@ static int64_t ceilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 // SchemeAttr
 //===----------------------------------------------------------------------===//
 
+// Enumerators of the IR and of lib/Numerics are the same numbers.
+static_assert(unsigned(Granularity::Tensor) == unsigned(numerics::Granularity::Tensor) &&
+              unsigned(Granularity::Channel) == unsigned(numerics::Granularity::Channel) &&
+              unsigned(Granularity::Group) == unsigned(numerics::Granularity::Group) &&
+              unsigned(Granularity::Token) == unsigned(numerics::Granularity::Token));
+
+SchemeAttr SchemeAttr::get(MLIRContext *context, const numerics::Scheme &scheme) {
+  return get(context, scheme.bits, scheme.symmetric, scheme.fullRange,
+             static_cast<Granularity>(scheme.granularity), /*axis=*/0, scheme.groupSize,
+             scheme.dynamic, /*outer=*/std::nullopt);
+}
+
 SchemeAttr SchemeAttr::perChannel(MLIRContext *context, unsigned bits) {
-  return get(context, bits, /*symmetric=*/true, Granularity::Channel, /*axis=*/0, /*group_size=*/0,
-             /*dynamic=*/false, /*outer=*/std::nullopt);
+  return get(context, {.bits = int(bits), .granularity = numerics::Granularity::Channel});
 }
 
 SchemeAttr SchemeAttr::perGroup(MLIRContext *context, unsigned bits, int64_t groupSize) {
-  return get(context, bits, /*symmetric=*/true, Granularity::Group, /*axis=*/0, groupSize,
-             /*dynamic=*/false, /*outer=*/std::nullopt);
+  return get(
+      context,
+      {.bits = int(bits), .granularity = numerics::Granularity::Group, .groupSize = groupSize});
 }
 
 SchemeAttr SchemeAttr::perToken(MLIRContext *context, unsigned bits) {
-  return get(context, bits, /*symmetric=*/true, Granularity::Token, /*axis=*/0, /*group_size=*/0,
-             /*dynamic=*/true, /*outer=*/std::nullopt);
+  return get(context,
+             {.bits = int(bits), .granularity = numerics::Granularity::Token, .dynamic = true});
 }
 
 numerics::Scheme SchemeAttr::toNumerics() const {
-  static constexpr numerics::Granularity kGranularities[] = {
-      numerics::Granularity::Tensor, numerics::Granularity::Channel, numerics::Granularity::Group,
-      numerics::Granularity::Token};
   return {.bits = static_cast<int>(getBits()),
           .symmetric = getSymmetric(),
-          .granularity = kGranularities[static_cast<unsigned>(getGranularity())],
+          .granularity = static_cast<numerics::Granularity>(getGranularity()),
           .groupSize = getGroupSize(),
-          .dynamic = getDynamic()};
+          .dynamic = getDynamic(),
+          .fullRange = getFullRange()};
 }
 
 IntegerType SchemeAttr::getCodeType() const { return IntegerType::get(getContext(), getBits()); }
@@ -85,11 +95,13 @@ SmallVector<int64_t, 2> SchemeAttr::getScaleShape(ArrayRef<int64_t> matrixShape)
 }
 
 LogicalResult SchemeAttr::verify(function_ref<InFlightDiagnostic()> emitError, unsigned bits,
-                                 bool symmetric, Granularity granularity, int64_t axis,
-                                 int64_t groupSize, bool dynamic,
+                                 bool symmetric, bool fullRange, Granularity granularity,
+                                 int64_t axis, int64_t groupSize, bool dynamic,
                                  std::optional<Granularity> outer) {
   if (!isCodeWidth(bits))
     return emitError() << "codes must be i2, i3, i4 or i8, found i" << bits;
+  if (fullRange && !symmetric)
+    return emitError() << "asymmetric codes always have the full range: leave 'full' out";
   if (granularity == Granularity::Group ? groupSize < 1 : groupSize != 0)
     return emitError() << "group size must be positive with groups and 0 without, found "
                        << groupSize;
@@ -130,12 +142,15 @@ Attribute SchemeAttr::parse(AsmParser &parser, Type) {
     parser.emitError(at) << "expected 'symmetric' or 'asymmetric', found '" << word << "'";
     return {};
   }
-  if (parser.parseComma())
-    return {};
-
   at = parser.getCurrentLocation();
-  if (parser.parseKeyword(&word))
+  if (parser.parseComma() || parser.parseKeyword(&word))
     return {};
+  bool fullRange = word == "full";
+  if (fullRange) {
+    at = parser.getCurrentLocation();
+    if (parser.parseComma() || parser.parseKeyword(&word))
+      return {};
+  }
   std::optional<Granularity> granularity = symbolizeGranularity(word);
   if (!granularity) {
     parser.emitError(at) << "granularity must be tensor, channel, group = SIZE or token, found '"
@@ -179,12 +194,12 @@ Attribute SchemeAttr::parse(AsmParser &parser, Type) {
     return {};
   }
   return getChecked([&] { return parser.emitError(start); }, parser.getContext(), code.getWidth(),
-                    symmetric, *granularity, axis, groupSize, dynamic, outer);
+                    symmetric, fullRange, *granularity, axis, groupSize, dynamic, outer);
 }
 
 void SchemeAttr::print(AsmPrinter &printer) const {
   printer << "<i" << getBits() << (getSymmetric() ? ", symmetric, " : ", asymmetric, ")
-          << stringifyGranularity(getGranularity());
+          << (getFullRange() ? "full, " : "") << stringifyGranularity(getGranularity());
   if (getGranularity() == Granularity::Group)
     printer << " = " << getGroupSize();
   if (getAxis() != 0)
@@ -225,4 +240,42 @@ RankedTensorType LayoutAttr::getPackedCodesType(int64_t n, int64_t k, unsigned b
 RankedTensorType LayoutAttr::getPackedScalesType(int64_t n, int64_t groups) const {
   return RankedTensorType::get({ceilDiv(n, getRows()), groups, getRows()},
                                Float32Type::get(getContext()));
+}
+
+//===----------------------------------------------------------------------===//
+// PlanAttr
+//===----------------------------------------------------------------------===//
+
+bool PlanAttr::names(StringRef method) const {
+  return llvm::is_contained(getMethods().getAsValueRange<StringAttr>(), method);
+}
+
+PlanAttr PlanAttr::withResults(FlatSymbolRefAttr codes, FlatSymbolRefAttr scale,
+                               FlatSymbolRefAttr zeroPoint) const {
+  return get(getContext(), getMethods(), getRule(), getWeight(), getInput(), codes, scale,
+             zeroPoint);
+}
+
+LogicalResult PlanAttr::verify(function_ref<InFlightDiagnostic()> emitError, ArrayAttr methods,
+                               ScaleRule rule, SchemeAttr weight, SchemeAttr input,
+                               FlatSymbolRefAttr codes, FlatSymbolRefAttr scale,
+                               FlatSymbolRefAttr zeroPoint) {
+  if (!llvm::all_of(methods, llvm::IsaPred<StringAttr>))
+    return emitError() << "methods must be names, found " << methods;
+  if (weight.getDynamic() || weight.getOuter())
+    return emitError() << "weights have one level of static scales, found " << weight;
+  if (std::string problem = whyRuleCannotServe(rule, weight); !problem.empty())
+    return emitError() << problem;
+  if (input && input.getGranularity() != Granularity::Token &&
+      (input.getGranularity() != Granularity::Tensor || input.getDynamic()))
+    return emitError() << "input must be quantized per token, or per tensor with static scales, "
+                          "found "
+                       << input;
+  if (codes && !scale)
+    return emitError() << "codes " << codes << " come without scales";
+  if (bool(zeroPoint) != (scale && !weight.getSymmetric()))
+    return emitError() << "zero points belong to the scales of an asymmetric scheme, and to "
+                          "nothing else; found "
+                       << (zeroPoint ? "them" : "none") << " for " << weight;
+  return success();
 }

@@ -7,6 +7,9 @@
 
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "mlir/IR/BuiltinOps.h"
+
 using namespace mlir;
 using namespace easyquant::equant;
 
@@ -19,4 +22,27 @@ void EquantDialect::initialize() {
 #include "easyquant/Dialect/Equant/IR/EquantOps.cpp.inc"
       >();
   attachLMModels(getContext());
+}
+
+PlanAttr easyquant::equant::getPlan(QuantizableOpInterface op) {
+  return op->getAttrOfType<PlanAttr>(kPlanAttr);
+}
+
+LogicalResult EquantDialect::verifyOperationAttribute(Operation *op, NamedAttribute attribute) {
+  StringRef name = attribute.getName();
+  if (name == kPlanAttr) {
+    auto site = dyn_cast<QuantizableOpInterface>(op);
+    auto plan = dyn_cast<PlanAttr>(attribute.getValue());
+    if (!site || !plan)
+      return op->emitOpError() << kPlanAttr << " belongs to a quantizable op and is a #equant.plan";
+  } else if (name == kFileAttr || name == kStampAttr) {
+    if (!isa<ml_program::GlobalOp>(op) || !isa<StringAttr>(attribute.getValue()))
+      return op->emitOpError() << name << " belongs to an ml_program.global and is a string";
+    if (name == kStampAttr && !op->hasAttr(kFileAttr))
+      return op->emitOpError() << kStampAttr << " needs " << kFileAttr;
+  } else if (name == kWorkAttr) {
+    if (!isa<ModuleOp>(op) || !isa<StringAttr>(attribute.getValue()))
+      return op->emitOpError() << kWorkAttr << " belongs to the module and is a path";
+  }
+  return success();
 }

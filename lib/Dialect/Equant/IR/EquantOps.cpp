@@ -106,6 +106,16 @@ int64_t easyquant::equant::accumulatedProducts(SchemeAttr weight, int64_t k) {
 // Codes and scales
 //===----------------------------------------------------------------------===//
 
+std::string easyquant::equant::whyRuleCannotServe(ScaleRule rule, SchemeAttr scheme) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  if (rule == ScaleRule::AbsMax && !scheme.getSymmetric())
+    os << "rule absmax gives no zero points and needs a symmetric scheme, found " << scheme;
+  else if (rule == ScaleRule::AbsMax && scheme.getFullRange())
+    os << "rule absmax has the narrow range, found " << scheme;
+  return text;
+}
+
 void ChooseQParamsOp::build(OpBuilder &builder, OperationState &state, Value input, ScaleRule rule,
                             SchemeAttr scheme) {
   RankedTensorType scale = scaleType(scheme, tensorType(input).getShape());
@@ -114,23 +124,25 @@ void ChooseQParamsOp::build(OpBuilder &builder, OperationState &state, Value inp
 }
 
 LogicalResult ChooseQParamsOp::verify() {
-  if (getRule() == ScaleRule::AbsMax && !getScheme().getSymmetric())
-    return emitOpError("rule absmax gives no zero points and needs a symmetric scheme, found ")
-           << getScheme();
+  if (std::string problem = whyRuleCannotServe(getRule(), getScheme()); !problem.empty())
+    return emitOpError(problem);
   return verifyQParams(*this, getScheme(), tensorType(getInput()).getShape(), getScale(),
                        getZeroPoint());
 }
 
 void QuantizeOp::build(OpBuilder &builder, OperationState &state, Value input, Value scale,
-                       Value zeroPoint, SchemeAttr scheme) {
+                       Value zeroPoint, Value rounded, SchemeAttr scheme) {
   build(builder, state, RankedTensorType::get(tensorType(input).getShape(), scheme.getCodeType()),
-        input, scale, zeroPoint, scheme);
+        input, scale, zeroPoint, rounded, scheme);
 }
 
 LogicalResult QuantizeOp::verify() {
   ArrayRef<int64_t> shape = tensorType(getInput()).getShape();
   if (failed(verifyCodes(*this, getScheme(), tensorType(getCodes()), shape)))
     return failure();
+  if (getRounded() && getRounded().getType() != getCodes().getType())
+    return emitOpError("rounded codes must be ")
+           << getCodes().getType() << ", found " << getRounded().getType();
   return verifyQParams(*this, getScheme(), shape, getScale(), getZeroPoint());
 }
 
@@ -195,6 +207,23 @@ LogicalResult ConcatOp::canonicalize(ConcatOp op, PatternRewriter &rewriter) {
   if (inputs.size() == op.getInputs().size())
     return rewriter.notifyMatchFailure(op, "no operand is a concat of several");
   rewriter.replaceOpWithNewOp<ConcatOp>(op, inputs);
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// ScaleOp
+//===----------------------------------------------------------------------===//
+
+LogicalResult ScaleOp::verify() {
+  RankedTensorType input = tensorType(getInput());
+  int64_t axis = getAxisAttr().getInt();
+  if (axis < 0 || axis >= input.getRank())
+    return emitOpError("axis must be ")
+           << (input.getRank() == 1 ? "0 for a vector" : "0 or 1") << ", found " << axis;
+  int64_t extent = input.getDimSize(axis), factors = tensorType(getFactor()).getDimSize(0);
+  if (factors != extent)
+    return emitOpError("needs ") << extent << " factors for axis " << axis << " of " << input
+                                 << ", found " << factors;
   return success();
 }
 

@@ -105,8 +105,8 @@ FailureOr<Recipe> AbsMax::getRecipe() {
 static std::pair<Value, Value> quantizeWeight(OpBuilder &builder, Location loc, Value weight,
                                               SchemeAttr scheme) {
   auto qparams = ChooseQParamsOp::create(builder, loc, weight, ScaleRule::AbsMax, scheme);
-  auto codes =
-      QuantizeOp::create(builder, loc, weight, qparams.getScale(), qparams.getZeroPoint(), scheme);
+  auto codes = QuantizeOp::create(builder, loc, weight, qparams.getScale(), qparams.getZeroPoint(),
+                                  /*rounded=*/Value(), scheme);
   return {qparams.getScale(), codes.getCodes()};
 }
 

@@ -15,10 +15,12 @@
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Support/ProgressAction.h"
 
-#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/Iterators.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
+
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/StringSet.h"
 
 #include <deque>
 
@@ -42,24 +44,46 @@ struct Use {
   const ConstantWeight *weight;
 };
 
+/// A constant that stays float: a norm weight, a bias, the weight of a float linear, a table.
+struct FloatConstant {
+  std::vector<ConstantTensor> parts; ///< several for the bias of fused linears
+  std::string site;                  ///< what reads it first
+  Location loc;
+  RankedTensorType type;
+  SmallVector<OpOperand *> readers;
+  std::optional<double> ropeTheta; ///< of a rotation table, which is computed
+  std::string name;                ///< in the file
+
+  const std::string &firstGlobal() const { return parts.front().global; }
+};
+
 struct MaterializeWeights : equant::impl::MaterializeWeightsBase<MaterializeWeights> {
   using MaterializeWeightsBase::MaterializeWeightsBase;
 
   void runOnOperation() override;
 
 private:
-  LogicalResult collect();
-  template <typename OpT> LogicalResult collect(OpT op, ArrayRef<StringRef> sites);
+  LogicalResult collectWeights(const ConstantMatcher &constants);
+  template <typename OpT>
+  LogicalResult collectWeight(const ConstantMatcher &constants, OpT op, ArrayRef<StringRef> sites);
   const ConstantWeight *intern(ConstantWeight weight);
-  LogicalResult plan(const formats::ModelSource &source);
-  LogicalResult planFloat(GlobalOp global, StringRef site);
+  LogicalResult collectFloats(const ConstantMatcher &constants);
+  LogicalResult collectFloat(const ConstantMatcher &constants, OpOperand &reader);
+  LogicalResult checkConstants(const ConstantReader &reader);
+  void plan();
+  void planWeight(const ConstantWeight &weight);
+  void planFloat(FloatConstant &constant);
+  std::string uniqueName(std::string name);
   void rewrite(const WrittenWeights &written);
 
   /// Each different weight once, in the order of first use.
   std::deque<ConstantWeight> weights; // which others point into
   llvm::StringMap<const ConstantWeight *> weightByKey;
   SmallVector<Use> uses;
+  llvm::MapVector<StringRef, FloatConstant> floats; // by keys in `keys`
+  llvm::StringSet<> keys;
   std::vector<FileTensor> tensors;
+  llvm::StringSet<> names; // of `tensors`
 };
 
 } // namespace
@@ -94,7 +118,7 @@ const ConstantWeight *MaterializeWeights::intern(ConstantWeight weight) {
   llvm::raw_string_ostream os(key);
   os << weight.scheme << weight.layout << stringifyScaleRule(weight.rule);
   for (const WeightPart &part : weight.parts)
-    os << '\n' << part.global;
+    os << '\n' << part.key();
   const ConstantWeight *&known = weightByKey[key];
   if (!known) {
     weights.push_back(std::move(weight));
@@ -104,30 +128,122 @@ const ConstantWeight *MaterializeWeights::intern(ConstantWeight weight) {
 }
 
 template <typename OpT>
-LogicalResult MaterializeWeights::collect(OpT op, ArrayRef<StringRef> sites) {
+LogicalResult MaterializeWeights::collectWeight(const ConstantMatcher &constants, OpT op,
+                                                ArrayRef<StringRef> sites) {
   if (!op.getLayout()) {
     if (failed(checkPackable(op.getLoc(), sites.front(), op.getWeightScheme())))
       return failure();
     pack(op);
   }
   FailureOr<ConstantWeight> weight =
-      matchConstantWeight(op.getLoc(), sites, op.getCodes(), op.getScale());
+      matchConstantWeight(constants, op.getLoc(), sites, op.getCodes(), op.getScale());
   if (failed(weight))
     return failure();
   uses.push_back({op, &op.getCodesMutable(), &op.getScaleMutable(), intern(std::move(*weight))});
   return success();
 }
 
-LogicalResult MaterializeWeights::collect() {
+LogicalResult MaterializeWeights::collectWeights(const ConstantMatcher &constants) {
   WalkResult result = getOperation().walk([&](Operation *op) -> WalkResult {
     if (auto linear = dyn_cast<equant::LinearOp>(op))
-      return collect(linear, llvm::to_vector(linear.getSites().getAsValueRange<StringAttr>()));
+      return collectWeight(constants, linear,
+                           llvm::to_vector(linear.getSites().getAsValueRange<StringAttr>()));
     // A table that is not tied is no site; its messages speak of it as the embedding.
     if (auto embedding = dyn_cast<equant::EmbeddingOp>(op))
-      return collect(embedding, {"embedding"});
+      return collectWeight(constants, embedding, {"embedding"});
     return WalkResult::advance();
   });
   return failure(result.wasInterrupted());
+}
+
+/// How messages speak of an op that is no site: by its module in the checkpoint.
+static std::string nameOfReader(Operation *op) {
+  if (auto site = dyn_cast<QuantizableOpInterface>(op))
+    return site.getSite().str();
+  if (auto linear = dyn_cast<equant::LinearOp>(op))
+    return cast<StringAttr>(linear.getSites()[0]).str();
+  if (auto name = dyn_cast<NameLoc>(op->getLoc()))
+    return name.getName().str();
+  return op->getName().getStringRef().str();
+}
+
+LogicalResult MaterializeWeights::collectFloat(const ConstantMatcher &constants,
+                                               OpOperand &reader) {
+  Operation *op = reader.getOwner();
+  auto type = dyn_cast<RankedTensorType>(reader.get().getType());
+  if (!type || !type.hasStaticShape() || !type.getElementType().isF32() || type.getRank() == 0)
+    return emitError(op->getLoc()) << "site '" << nameOfReader(op)
+                                   << "': a constant must be a tensor of f32 to be written, found "
+                                   << reader.get().getType();
+  FloatConstant constant{{}, nameOfReader(op), op->getLoc(), type, {}, {}, {}};
+  if (GlobalOp global = constants.getExternGlobal(reader.get()))
+    if (auto rope = global->getAttrOfType<DictionaryAttr>(lm::kRopeTableAttr))
+      constant.ropeTheta = rope.getAs<FloatAttr>("theta").getValueAsDouble(); // verified
+  std::string key;
+  for (Value value : concatenated(reader.get())) {
+    FailureOr<ConstantTensor> part = constants.match(op->getLoc(), constant.site, value);
+    if (failed(part))
+      return failure();
+    key += part->key() + '\n';
+    constant.parts.push_back(std::move(*part));
+  }
+  StringRef kept = keys.insert(key).first->getKey();
+  floats.insert({kept, std::move(constant)}).first->second.readers.push_back(&reader);
+  return success();
+}
+
+LogicalResult MaterializeWeights::collectFloats(const ConstantMatcher &constants) {
+  WalkResult result = getOperation().walk([&](Operation *op) -> WalkResult {
+    // These read constants for the sake of their own readers.
+    if (isa<ChooseQParamsOp, QuantizeOp, ScaleOp, ConcatOp, PackScalesOp>(op))
+      return WalkResult::advance();
+    for (OpOperand &operand : op->getOpOperands()) {
+      Operation *made = operand.get().getDefiningOp();
+      bool isConstant = isa_and_nonnull<ScaleOp>(made) ||
+                        constants.getExternGlobal(operand.get()) ||
+                        (isa_and_nonnull<ConcatOp>(made) &&
+                         cast<RankedTensorType>(operand.get().getType()).getRank() == 1);
+      if (isConstant && failed(collectFloat(constants, operand)))
+        return WalkResult::interrupt();
+    }
+    return WalkResult::advance();
+  });
+  return failure(result.wasInterrupted());
+}
+
+LogicalResult MaterializeWeights::checkConstants(const ConstantReader &reader) {
+  // Every tensor of the model, read or not: a global that names none is a mistake.
+  const formats::ModelSource &source = reader.source();
+  for (GlobalOp global : getOperation().getOps<GlobalOp>()) {
+    if (!isa_and_nonnull<ml_program::ExternAttr>(global.getValueAttr()) ||
+        global->hasAttr(lm::kRopeTableAttr) || global->hasAttr(kFileAttr))
+      continue;
+    StringRef name = global.getSymName();
+    const formats::ModelTensor *stored = source.find(std::string_view(name));
+    auto type = dyn_cast<RankedTensorType>(global.getType());
+    if (!stored)
+      return emitError(global.getLoc())
+             << source.path().string() << ": has no tensor '" << name << "'";
+    if (!type || type.getShape() != ArrayRef<int64_t>(stored->shape)) {
+      InFlightDiagnostic diagnostic = emitError(global.getLoc())
+                                      << "global '" << name << "' is " << global.getType()
+                                      << ", but in " << source.path().string() << " its shape is ";
+      llvm::interleave(stored->shape, diagnostic, "x");
+      return diagnostic;
+    }
+  }
+  for (const Use &use : uses)
+    if (auto done = checkTensors(*use.weight, reader); !done)
+      return emitError(use.op->getLoc()) << done.error().message;
+  for (auto &[key, constant] : floats) {
+    if (constant.ropeTheta)
+      continue;
+    for (const ConstantTensor &part : constant.parts)
+      if (auto done = reader.check(part); !done)
+        return emitError(constant.loc)
+               << "site '" << constant.site << "': " << done.error().message;
+  }
+  return success();
 }
 
 //===----------------------------------------------------------------------===//
@@ -135,97 +251,82 @@ LogicalResult MaterializeWeights::collect() {
 //===----------------------------------------------------------------------===//
 
 /// "a.q_proj.weight" for one global; "a.q_proj+k_proj+v_proj.weight" for several.
-static std::string nameOf(const ConstantWeight &weight) {
-  constexpr StringLiteral kSuffix = ".weight";
-  std::string name;
-  for (const WeightPart &part : weight.parts) {
-    StringRef base = part.global;
-    base.consume_back(kSuffix);
-    name += name.empty() ? base.str() : "+" + base.rsplit('.').second.str();
+static std::string joinNames(ArrayRef<StringRef> globals) {
+  auto [name, suffix] = globals.front().rsplit('.');
+  std::string joined = name.str();
+  for (StringRef global : globals.drop_front()) {
+    StringRef base = global.rsplit('.').first;
+    joined += "+" + base.substr(base.rfind('.') + 1).str();
   }
-  return name + kSuffix.str();
+  return suffix.empty() ? joined : joined + "." + suffix.str();
 }
 
-LogicalResult MaterializeWeights::planFloat(GlobalOp global, StringRef site) {
-  StringRef name = global.getSymName();
-  auto type = dyn_cast<RankedTensorType>(global.getType());
-  if (!type || !type.hasStaticShape() || !type.getElementType().isF32() || type.getRank() == 0)
-    return emitError(global.getLoc())
-           << "global '" << name << "' must be a tensor of f32 to be written, found "
-           << global.getType();
-  FileTensor tensor;
-  tensor.name = name.str();
-  tensor.site = site.str();
-  tensor.shape.assign(type.getShape().begin(), type.getShape().end());
-  if (auto rope = global->getAttrOfType<DictionaryAttr>(lm::kRopeTableAttr)) {
+std::string MaterializeWeights::uniqueName(std::string name) {
+  std::string unique = name;
+  for (int i = 2; !names.insert(unique).second; ++i)
+    unique = name + "_" + std::to_string(i);
+  return unique;
+}
+
+void MaterializeWeights::planWeight(const ConstantWeight &weight) {
+  SmallVector<StringRef> globals;
+  for (const WeightPart &part : weight.parts)
+    globals.push_back(part.weight.global);
+  RankedTensorType codes =
+      weight.layout.getPackedCodesType(weight.rows, weight.columns, weight.scheme.getBits());
+  RankedTensorType scales = weight.layout.getPackedScalesType(
+      weight.rows, weight.scheme.getScaleShape({weight.rows, weight.columns})[1]);
+  // Read as float as well, the global keeps its name.
+  std::string name = joinNames(globals);
+  name = uniqueName(names.contains(name) ? name + "_packed" : name);
+  auto add = [&](FileTensor::Kind kind, std::string tensorName, RankedTensorType type) {
+    FileTensor &tensor = tensors.emplace_back();
+    tensor.kind = kind;
+    tensor.name = std::move(tensorName);
+    tensor.shape.assign(type.getShape().begin(), type.getShape().end());
+    tensor.weight = &weight;
+  };
+  add(FileTensor::Kind::Codes, name, codes);
+  add(FileTensor::Kind::Scales, uniqueName(name + "_scale"), scales);
+}
+
+void MaterializeWeights::planFloat(FloatConstant &constant) {
+  FileTensor &tensor = tensors.emplace_back();
+  tensor.name = constant.name;
+  tensor.site = constant.site;
+  tensor.shape.assign(constant.type.getShape().begin(), constant.type.getShape().end());
+  tensor.value = constant.parts;
+  if (constant.ropeTheta) {
     tensor.kind = FileTensor::Kind::RopeTable;
-    tensor.theta = rope.getAs<FloatAttr>("theta").getValueAsDouble(); // verified by the dialect
+    tensor.theta = *constant.ropeTheta;
   }
-  tensors.push_back(std::move(tensor));
-  return success();
 }
 
-LogicalResult MaterializeWeights::plan(const formats::ModelSource &source) {
-  ModuleOp module = getOperation();
-  // Float readers of each global, and the site if it is a linear.
-  llvm::StringMap<StringRef> floatReaders;
-  module.walk([&](GlobalLoadConstOp load) {
-    for (OpOperand &use : load->getUses()) {
-      Operation *reader = use.getOwner();
-      if (isa<ChooseQParamsOp, QuantizeOp>(reader))
-        continue;
-      auto site = dyn_cast<QuantizableOpInterface>(reader);
-      StringRef &name = floatReaders[load.getGlobal().getLeafReference()];
-      if (site)
-        name = site.getSite();
-    }
-  });
-
-  llvm::StringMap<SmallVector<const ConstantWeight *>> firstParts;
+void MaterializeWeights::plan() {
+  llvm::StringMap<SmallVector<const ConstantWeight *>> weightsOf;
   for (const ConstantWeight &weight : weights)
-    firstParts[weight.parts.front().global].push_back(&weight);
-  for (GlobalOp global : module.getOps<GlobalOp>()) {
-    if (!isa_and_nonnull<ml_program::ExternAttr>(global.getValueAttr()))
-      continue;
-    StringRef name = global.getSymName();
-    if (!global->hasAttr(lm::kRopeTableAttr)) {
-      const formats::ModelTensor *stored = source.find(std::string_view(name));
-      auto type = dyn_cast<RankedTensorType>(global.getType());
-      if (!stored)
-        return emitError(global.getLoc())
-               << source.path().string() << ": has no tensor '" << name << "'";
-      if (!type || type.getShape() != ArrayRef<int64_t>(stored->shape)) {
-        InFlightDiagnostic diagnostic =
-            emitError(global.getLoc()) << "global '" << name << "' is " << global.getType()
-                                       << ", but in " << source.path().string() << " its shape is ";
-        llvm::interleave(stored->shape, diagnostic, "x");
-        return diagnostic;
-      }
+    weightsOf[weight.parts.front().weight.global].push_back(&weight);
+  llvm::StringMap<SmallVector<FloatConstant *>> floatsOf;
+  for (auto &[key, constant] : floats)
+    floatsOf[constant.firstGlobal()].push_back(&constant);
+  // A constant as the model has it comes first, and so keeps the name of its global.
+  for (bool scaled : {false, true})
+    for (auto &[key, constant] : floats) {
+      if (constant.parts.front().steps.empty() == scaled)
+        continue;
+      SmallVector<StringRef> globals;
+      for (const ConstantTensor &part : constant.parts)
+        globals.push_back(part.global);
+      constant.name = uniqueName(joinNames(globals));
     }
-    auto reader = floatReaders.find(name);
-    bool isFloat = reader != floatReaders.end();
-    for (const ConstantWeight *weight : firstParts.lookup(name)) {
-      RankedTensorType codes = weight->layout.getPackedCodesType(weight->rows, weight->columns,
-                                                                 weight->scheme.getBits());
-      RankedTensorType scales = weight->layout.getPackedScalesType(
-          weight->rows, weight->scheme.getScaleShape({weight->rows, weight->columns})[1]);
-      // Read as float as well, the global keeps its name.
-      std::string name = nameOf(*weight) + (isFloat ? "_packed" : "");
-      auto add = [&](FileTensor::Kind kind, const std::string &tensorName, RankedTensorType type) {
-        FileTensor &tensor = tensors.emplace_back();
-        tensor.kind = kind;
-        tensor.name = tensorName;
-        tensor.shape.assign(type.getShape().begin(), type.getShape().end());
-        tensor.weight = weight;
-      };
-      add(FileTensor::Kind::Codes, name, codes);
-      add(FileTensor::Kind::Scales, name + "_scale", scales);
-    }
-    if (isFloat && failed(planFloat(global, reader->second)))
-      return failure();
+  // In the order of the model.
+  for (GlobalOp global : getOperation().getOps<GlobalOp>()) {
+    for (const ConstantWeight *weight : weightsOf.lookup(global.getSymName()))
+      planWeight(*weight);
+    for (FloatConstant *constant : floatsOf.lookup(global.getSymName()))
+      planFloat(*constant);
   }
   sortForAlignment(tensors);
-  return success();
 }
 
 //===----------------------------------------------------------------------===//
@@ -239,49 +340,60 @@ void MaterializeWeights::rewrite(const WrittenWeights &written) {
     GlobalOp codes, scales;
   };
   llvm::DenseMap<const ConstantWeight *, Globals> packed;
-  llvm::StringMap<GlobalOp> before;
+  llvm::StringMap<GlobalOp> before, floatGlobals;
   for (GlobalOp global : module.getOps<GlobalOp>())
     before[global.getSymName()] = global;
 
   llvm::SmallPtrSet<Operation *, 16> kept;
   for (auto [tensor, offset] : llvm::zip_equal(tensors, written.offsets)) {
-    GlobalOp global;
-    if (tensor.weight) {
-      GlobalOp old = before.lookup(tensor.weight->parts.front().global);
-      OpBuilder builder(old);
-      bool isCodes = tensor.kind == FileTensor::Kind::Codes;
-      Type element = isCodes ? Type(builder.getI8Type()) : builder.getF32Type();
-      auto type = RankedTensorType::get(tensor.shape, element);
+    GlobalOp old = before.lookup(tensor.weight ? tensor.weight->parts.front().weight.global
+                                               : tensor.value.front().global);
+    OpBuilder builder(old);
+    bool isCodes = tensor.kind == FileTensor::Kind::Codes;
+    Type element = isCodes ? Type(builder.getI8Type()) : builder.getF32Type();
+    auto type = RankedTensorType::get(tensor.shape, element);
+    GlobalOp global = old;
+    if (tensor.weight || tensor.name != old.getSymName() || type != old.getType())
       global = GlobalOp::create(builder, old.getLoc(), tensor.name, type, /*is_mutable=*/false,
                                 ml_program::ExternAttr::get(&getContext(), type),
                                 builder.getStringAttr("private"));
+    if (tensor.weight)
       (isCodes ? packed[tensor.weight].codes : packed[tensor.weight].scales) = global;
-    } else {
-      global = before.lookup(tensor.name);
-    }
+    else
+      floatGlobals[tensor.name] = global;
+    global->removeAttr(kFileAttr);
+    global->removeAttr(kStampAttr);
     global->setAttr(kOffsetAttr, attributes.getI64IntegerAttr(offset));
     kept.insert(global);
   }
 
   for (const Use &use : uses) {
     OpBuilder builder(use.op);
-    auto load = [&](GlobalOp global) -> Value {
-      return GlobalLoadConstOp::create(builder, use.op->getLoc(), global.getType(),
-                                       FlatSymbolRefAttr::get(global.getSymNameAttr()));
-    };
     Globals globals = packed.lookup(use.weight);
-    use.codes->set(load(globals.codes));
-    use.scale->set(load(globals.scales));
+    use.codes->set(loadGlobal(builder, use.op->getLoc(), globals.codes));
+    use.scale->set(loadGlobal(builder, use.op->getLoc(), globals.scales));
+  }
+  for (auto &[key, constant] : floats) {
+    GlobalOp global = floatGlobals.lookup(constant.name);
+    for (OpOperand *reader : constant.readers) {
+      auto load = reader->get().getDefiningOp<GlobalLoadConstOp>();
+      if (load && load.getGlobal().getLeafReference() == global.getSymName())
+        continue;
+      OpBuilder builder(reader->getOwner());
+      reader->set(loadGlobal(builder, reader->getOwner()->getLoc(), global));
+    }
   }
   // What made the weights is dead now, uses before definitions.
   module.walk<WalkOrder::PostOrder, ReverseIterator>([](Operation *op) {
-    if (isa<PackOp, PackScalesOp, ConcatOp, QuantizeOp, ChooseQParamsOp, GlobalLoadConstOp>(op) &&
+    if (isa<PackOp, PackScalesOp, ConcatOp, QuantizeOp, ChooseQParamsOp, ScaleOp,
+            GlobalLoadConstOp>(op) &&
         isOpTriviallyDead(op))
       op->erase();
   });
   for (GlobalOp global : llvm::make_early_inc_range(module.getOps<GlobalOp>()))
     if (isa_and_nonnull<ml_program::ExternAttr>(global.getValueAttr()) && !kept.contains(global))
       global.erase();
+  module->removeAttr(kWorkAttr);
 }
 
 void MaterializeWeights::runOnOperation() {
@@ -289,26 +401,24 @@ void MaterializeWeights::runOnOperation() {
   weights.clear();
   weightByKey.clear();
   uses.clear();
+  floats.clear();
+  keys.clear();
   tensors.clear();
+  names.clear();
 
-  auto path = module->getAttrOfType<StringAttr>(lm::kSourceAttr);
-  if (!path) {
-    emitError(module.getLoc()) << "module has no " << lm::kSourceAttr
-                               << ", the path of the model that its globals name tensors of";
-    return signalPassFailure();
-  }
   if (output.empty()) {
     emitError(module.getLoc()) << "option output is missing: the folder to write weights to";
     return signalPassFailure();
   }
-  Result<formats::ModelSource> source = formats::ModelSource::open(path.str());
-  if (!source) {
-    emitError(module.getLoc()) << source.error().message;
+  FailureOr<ConstantReader> reader = ConstantReader::open(module);
+  if (failed(reader))
     return signalPassFailure();
-  }
-  if (failed(collect()) || failed(plan(*source)))
+  ConstantMatcher constants(module);
+  if (failed(collectWeights(constants)) || failed(collectFloats(constants)) ||
+      failed(checkConstants(*reader)))
     return signalPassFailure();
-  Result<DictionaryAttr> described = describeSource(&getContext(), *source);
+  plan();
+  Result<DictionaryAttr> described = describeSource(&getContext(), reader->source());
   if (!described) {
     emitError(module.getLoc()) << described.error().message;
     return signalPassFailure();
@@ -322,7 +432,7 @@ void MaterializeWeights::runOnOperation() {
     ProgressAction::report(&getContext(), "materialize", done, tensors.size());
   };
   Result<WrittenWeights> written =
-      writeWeights(folder, maxShardBytes, tensors, *source, threads, progress);
+      writeWeights(folder, maxShardBytes, tensors, *reader, threads, progress);
   if (!written) {
     emitError(module.getLoc()) << written.error().message;
     return signalPassFailure();

@@ -7,14 +7,18 @@
 
 #include "WeightEvaluation.h"
 
+#include "easyquant/Numerics/ScaleRules.h"
+
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <optional>
 
 using namespace easyquant;
 using namespace easyquant::equant;
 using numerics::ErrorSums;
 using numerics::PanelLayout;
+using numerics::QuantizedMatrix;
 
 namespace {
 
@@ -44,9 +48,8 @@ std::vector<Fragment> fragmentsOf(const ConstantWeight &weight, int64_t first, i
 /// its own place only.
 class Evaluation {
 public:
-  Evaluation(const ConstantWeight &weight, const PanelLayout &layout,
-             const formats::ModelSource &source)
-      : weight(weight), layout(layout), source(source),
+  Evaluation(const ConstantWeight &weight, const PanelLayout &layout, const ConstantReader &reader)
+      : weight(weight), layout(layout), reader(reader),
         chunkPanels(std::max<int64_t>(
             1, kChunkFloats / (numerics::kPanelRows * std::max<int64_t>(1, layout.columns)))),
         chunks((layout.panels() + chunkPanels - 1) / chunkPanels), failures(chunks),
@@ -61,10 +64,12 @@ private:
   void work();
   Result<void> evaluateChunk(int64_t chunk, std::vector<float> &rows);
   Result<void> evaluatePanel(int64_t panel, numerics::ConstMatrix rows);
+  Result<void> quantizeFragment(const Fragment &fragment, numerics::ConstMatrix rows,
+                                QuantizedMatrix &quantized) const;
 
   const ConstantWeight &weight;
   const PanelLayout &layout;
-  const formats::ModelSource &source;
+  const ConstantReader &reader;
   const int64_t chunkPanels, chunks;
   std::atomic<int64_t> next = 0;
   std::vector<std::optional<Error>> failures; ///< of each chunk
@@ -73,7 +78,69 @@ private:
   EvaluatedWeight result;
 };
 
+/// The rows of a fragment of what a method has computed for its part.
+template <typename T>
+Result<std::vector<T>> readComputed(const ConstantReader &reader, const ConstantTensor &tensor,
+                                    formats::DType type, const Fragment &fragment, T least,
+                                    T most) {
+  std::vector<T> values(fragment.count * tensor.columns());
+  if (auto done = reader.computed().readRows(tensor.place(type), fragment.rowInPart, fragment.count,
+                                             values);
+      !done)
+    return Unexpected(done.error());
+  for (size_t i = 0; i < values.size(); ++i)
+    if (values[i] < least || values[i] > most)
+      return makeError(ErrorCode::Corrupt,
+                       "{}: tensor '{}': row {}, column {} is {}, expected {} to {}; remove the "
+                       "file and compute it again",
+                       (reader.computed().folder() / tensor.file).string(), tensor.global,
+                       fragment.rowInPart + int64_t(i) / tensor.columns(),
+                       int64_t(i) % tensor.columns(), values[i], least, most);
+  return values;
+}
+
 } // namespace
+
+/// Codes and scales of rows of one part, by the rule or as computed.
+Result<void> Evaluation::quantizeFragment(const Fragment &fragment, numerics::ConstMatrix rows,
+                                          QuantizedMatrix &quantized) const {
+  const WeightPart &part = weight.parts[fragment.part];
+  const numerics::CodeRange range = numerics::codeRange(layout.scheme);
+  quantized = {layout.scheme, rows.rows, rows.columns, {}, {}};
+  if (part.scale) {
+    quantized.params.rows = rows.rows;
+    quantized.params.groups = layout.groups();
+    auto scales =
+        readComputed<float>(reader, *part.scale, formats::DType::F32, fragment,
+                            std::numeric_limits<float>::min(), std::numeric_limits<float>::max());
+    if (!scales)
+      return Unexpected(scales.error());
+    quantized.params.scales = std::move(*scales);
+  } else {
+    auto params = numerics::chooseQParams(rows, layout.scheme, numerics::ScaleRule());
+    if (!params)
+      return Unexpected(params.error());
+    quantized.params = std::move(*params);
+  }
+  if (part.zeroPoint) {
+    auto zeroPoints = readComputed<int32_t>(reader, *part.zeroPoint, formats::DType::I32, fragment,
+                                            range.min, range.max);
+    if (!zeroPoints)
+      return Unexpected(zeroPoints.error());
+    quantized.params.zeroPoints = std::move(*zeroPoints);
+  }
+  if (part.codes) {
+    auto codes =
+        readComputed<int8_t>(reader, *part.codes, formats::DType::I8, fragment,
+                             static_cast<int8_t>(range.min), static_cast<int8_t>(range.max));
+    if (!codes)
+      return Unexpected(codes.error());
+    quantized.codes = std::move(*codes);
+    return {};
+  }
+  quantized.codes.resize(rows.rows * rows.columns);
+  return numerics::quantize(rows, layout.scheme, quantized.params, quantized.codes);
+}
 
 Result<void> Evaluation::evaluatePanel(int64_t panel, numerics::ConstMatrix rows) {
   PanelLayout alone = layout;
@@ -82,26 +149,39 @@ Result<void> Evaluation::evaluatePanel(int64_t panel, numerics::ConstMatrix rows
   float *scales = result.scales.data() + panel * layout.panelScales();
   int64_t first = panel * numerics::kPanelRows;
   std::vector<Fragment> fragments = fragmentsOf(weight, first, first + rows.rows);
-  ErrorSums sums;
-  if (auto done = numerics::quantizePanelAbsMax(alone, rows, 0, codes, scales, sums); !done)
-    return done;
-  if (fragments.size() == 1) {
+  const WeightPart &only = weight.parts[fragments.front().part];
+  if (fragments.size() == 1 && !only.scale && !only.codes) {
+    // Round to nearest in one pass over the rows.
+    ErrorSums sums;
+    if (auto done = numerics::quantizePanelAbsMax(alone, rows, 0, codes, scales, sums); !done)
+      return done;
     panelErrors[panel].emplace_back(fragments.front().part, sums);
     return {};
   }
-  // Rows of several sites share the panel: once more, for the error of each.
-  std::vector<uint8_t> unusedCodes(layout.panelBytes());
-  std::vector<float> unusedScales(layout.panelScales());
+
+  QuantizedMatrix whole{layout.scheme, rows.rows, rows.columns, {}, {}};
+  whole.params.rows = rows.rows;
+  whole.params.groups = layout.groups();
+  std::vector<float> back;
   for (const Fragment &fragment : fragments) {
-    sums = {};
-    alone.rows = fragment.count;
     auto part = rows.middleRows(fragment.first - first, fragment.count);
-    if (auto done = numerics::quantizePanelAbsMax(alone, part, 0, unusedCodes.data(),
-                                                  unusedScales.data(), sums);
-        !done)
-      return done;
+    QuantizedMatrix quantized;
+    if (auto done = quantizeFragment(fragment, part, quantized); !done)
+      return makeError(done.error().code, "site '{}': {}", weight.parts[fragment.part].site,
+                       done.error().message);
+    back.resize(fragment.count * rows.columns);
+    numerics::dequantize(quantized, {back.data(), fragment.count, rows.columns});
+    ErrorSums sums;
+    for (int64_t r = 0; r < fragment.count; ++r)
+      sums.add(part.row(r), back.data() + r * rows.columns, rows.columns);
     panelErrors[panel].emplace_back(fragment.part, sums);
+    auto append = [](auto &to, const auto &from) { to.insert(to.end(), from.begin(), from.end()); };
+    append(whole.codes, quantized.codes);
+    append(whole.params.scales, quantized.params.scales);
+    append(whole.params.zeroPoints, quantized.params.zeroPoints);
   }
+  numerics::packPanel(alone, 0, whole.codes.data(), codes);
+  numerics::packPanelScales(alone, 0, whole.params, scales);
   return {};
 }
 
@@ -116,7 +196,7 @@ Result<void> Evaluation::evaluateChunk(int64_t chunk, std::vector<float> &rows) 
     std::span<float> place(rows.data() + (fragment.first - firstRow) * columns,
                            fragment.count * columns);
     const WeightPart &part = weight.parts[fragment.part];
-    if (auto done = source.readRows(part.global, fragment.rowInPart, fragment.count, place); !done)
+    if (auto done = reader.readRows(part.weight, fragment.rowInPart, fragment.count, place); !done)
       return makeError(done.error().code, "site '{}': {}", part.site, done.error().message);
   }
   numerics::ConstMatrix matrix(rows.data(), endRow - firstRow, columns);
@@ -160,9 +240,25 @@ Result<PanelLayout> easyquant::equant::panelLayoutOf(const ConstantWeight &weigh
   return numerics::panelLayout(weight.scheme.toNumerics(), weight.rows, weight.columns);
 }
 
+Result<void> easyquant::equant::checkTensors(const ConstantWeight &weight,
+                                             const ConstantReader &reader) {
+  for (const WeightPart &part : weight.parts) {
+    Result<void> done = reader.check(part.weight);
+    if (done && part.scale)
+      done = reader.check(*part.scale);
+    if (done && part.zeroPoint)
+      done = reader.computed().check(part.zeroPoint->place(formats::DType::I32));
+    if (done && part.codes)
+      done = reader.computed().check(part.codes->place(formats::DType::I8));
+    if (!done)
+      return makeError(done.error().code, "site '{}': {}", part.site, done.error().message);
+  }
+  return {};
+}
+
 Result<EvaluatedWeight> easyquant::equant::evaluate(const ConstantWeight &weight,
                                                     const PanelLayout &layout,
-                                                    const formats::ModelSource &source,
+                                                    const ConstantReader &reader,
                                                     llvm::ThreadPoolInterface &pool) {
-  return Evaluation(weight, layout, source).run(pool);
+  return Evaluation(weight, layout, reader).run(pool);
 }

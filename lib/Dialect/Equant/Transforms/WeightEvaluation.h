@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Computes quantized weights with lib/Numerics from the tensors of a model on disk. Private to the
-// passes.
+// Computes quantized weights with lib/Numerics from the tensors of a model on disk and what methods
+// have computed. Private to the passes.
 //
 //===----------------------------------------------------------------------===//
 
@@ -14,7 +14,6 @@
 #define EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_WEIGHTEVALUATION_H
 
 #include "easyquant/Dialect/Equant/Analysis/ConstantWeights.h"
-#include "easyquant/Formats/ModelSource.h"
 #include "easyquant/Numerics/Metrics.h"
 #include "easyquant/Numerics/Packing.h"
 
@@ -33,12 +32,15 @@ struct EvaluatedWeight {
 /// pack.
 Result<numerics::PanelLayout> panelLayoutOf(const ConstantWeight &weight);
 
+/// Are all tensors that the weight is made of there? Errors name file, tensor and site.
+Result<void> checkTensors(const ConstantWeight &weight, const ConstantReader &reader);
+
 /// Reads, quantizes and packs. No more than the packed weight and a few rows a thread are in memory
 /// at a time. The same bytes and the same errors for any number of threads. Fails like
-/// ModelSource::readRows: a source value that is not finite among others.
+/// ConstantReader::readRows: a source value that is not finite among others; and with Corrupt on a
+/// computed scale that is not positive, or a computed zero point or code out of range.
 Result<EvaluatedWeight> evaluate(const ConstantWeight &weight, const numerics::PanelLayout &layout,
-                                 const formats::ModelSource &source,
-                                 llvm::ThreadPoolInterface &pool);
+                                 const ConstantReader &reader, llvm::ThreadPoolInterface &pool);
 
 } // namespace easyquant::equant
 

@@ -22,8 +22,8 @@ namespace {
 
 /// Kernels read whole cache lines of packed weights.
 constexpr int64_t kAlignment = 64;
-/// Floats that are copied at a time.
-constexpr int64_t kCopyFloats = int64_t(1) << 20;
+/// Floats that are in memory at a time.
+constexpr int64_t kPieceFloats = int64_t(1) << 20;
 
 DType dtypeOf(const FileTensor &tensor) {
   return tensor.kind == FileTensor::Kind::Codes ? DType::U8 : DType::F32;
@@ -31,21 +31,21 @@ DType dtypeOf(const FileTensor &tensor) {
 
 class WeightFile {
 public:
-  WeightFile(const formats::ModelSource &source, ShardedSafetensorsWriter &writer, unsigned threads)
-      : source(source), writer(writer), pool(llvm::hardware_concurrency(threads)) {}
+  WeightFile(const ConstantReader &reader, ShardedSafetensorsWriter &writer, unsigned threads)
+      : reader(reader), writer(writer), pool(llvm::hardware_concurrency(threads)) {}
 
   Result<void> write(const FileTensor &tensor, WrittenWeights &written);
 
 private:
   Result<void> writeCodes(const FileTensor &tensor, WrittenWeights &written);
-  Result<void> copy(const FileTensor &tensor);
+  Result<void> writeFloat(const FileTensor &tensor);
   Result<void> writeRopeTable(const FileTensor &tensor);
 
   template <typename T> Result<void> append(const FileTensor &tensor, const std::vector<T> &data) {
     return writer.write(tensor.name, std::as_bytes(std::span(data)));
   }
 
-  const formats::ModelSource &source;
+  const ConstantReader &reader;
   ShardedSafetensorsWriter &writer;
   llvm::DefaultThreadPool pool;
   std::vector<float> scales; ///< of the weight whose codes were written last
@@ -57,7 +57,7 @@ Result<void> WeightFile::writeCodes(const FileTensor &tensor, WrittenWeights &wr
   Result<numerics::PanelLayout> layout = panelLayoutOf(*tensor.weight);
   if (!layout)
     return Unexpected(layout.error());
-  Result<EvaluatedWeight> evaluated = evaluate(*tensor.weight, *layout, source, pool);
+  Result<EvaluatedWeight> evaluated = evaluate(*tensor.weight, *layout, reader, pool);
   if (!evaluated)
     return Unexpected(evaluated.error());
   written.errors[tensor.weight] = std::move(evaluated->errors);
@@ -65,22 +65,19 @@ Result<void> WeightFile::writeCodes(const FileTensor &tensor, WrittenWeights &wr
   return append(tensor, evaluated->codes);
 }
 
-Result<void> WeightFile::copy(const FileTensor &tensor) {
-  int64_t rows = tensor.shape.front(), columns = 1;
-  for (size_t i = 1; i < tensor.shape.size(); ++i)
-    columns *= tensor.shape[i];
-  int64_t step = std::clamp<int64_t>(kCopyFloats / columns, 1, rows);
+Result<void> WeightFile::writeFloat(const FileTensor &tensor) {
   std::vector<float> piece;
-  for (int64_t row = 0; row < rows; row += step) {
-    int64_t count = std::min(step, rows - row);
-    piece.resize(count * columns);
-    if (auto done = source.readRows(tensor.name, row, count, piece); !done) {
-      if (tensor.site.empty())
+  for (const ConstantTensor &part : tensor.value) {
+    int64_t rows = part.shape.front(), columns = part.columns();
+    int64_t step = std::clamp<int64_t>(kPieceFloats / columns, 1, rows);
+    for (int64_t row = 0; row < rows; row += step) {
+      int64_t count = std::min(step, rows - row);
+      piece.resize(count * columns);
+      if (auto done = reader.readRows(part, row, count, piece); !done)
+        return makeError(done.error().code, "site '{}': {}", tensor.site, done.error().message);
+      if (auto done = append(tensor, piece); !done)
         return done;
-      return makeError(done.error().code, "site '{}': {}", tensor.site, done.error().message);
     }
-    if (auto done = append(tensor, piece); !done)
-      return done;
   }
   return {};
 }
@@ -101,8 +98,8 @@ Result<void> WeightFile::write(const FileTensor &tensor, WrittenWeights &written
     return writeCodes(tensor, written);
   case FileTensor::Kind::Scales:
     return append(tensor, std::exchange(scales, {}));
-  case FileTensor::Kind::Copy:
-    return copy(tensor);
+  case FileTensor::Kind::Float:
+    return writeFloat(tensor);
   case FileTensor::Kind::RopeTable:
     return writeRopeTable(tensor);
   }
@@ -122,7 +119,7 @@ void easyquant::equant::sortForAlignment(std::vector<FileTensor> &tensors) {
 Result<WrittenWeights> easyquant::equant::writeWeights(const std::filesystem::path &folder,
                                                        int64_t maxShardBytes,
                                                        const std::vector<FileTensor> &tensors,
-                                                       const formats::ModelSource &source,
+                                                       const ConstantReader &reader,
                                                        unsigned threads,
                                                        llvm::function_ref<void(int64_t)> progress) {
   // Whatever cannot be packed is refused before a byte is written.
@@ -141,7 +138,7 @@ Result<WrittenWeights> easyquant::equant::writeWeights(const std::filesystem::pa
   if (!writer)
     return Unexpected(writer.error());
   WrittenWeights written;
-  WeightFile file(source, *writer, threads);
+  WeightFile file(reader, *writer, threads);
   for (const auto &[index, tensor] : llvm::enumerate(tensors)) {
     if (auto done = file.write(tensor, written); !done)
       return Unexpected(done.error());

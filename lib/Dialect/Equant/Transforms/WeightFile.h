@@ -24,14 +24,15 @@ struct FileTensor {
   enum class Kind {
     Codes,     ///< of `weight`: u8, packed
     Scales,    ///< of `weight`: f32, packed
-    Copy,      ///< f32, the source's tensor of the same name
+    Float,     ///< f32, `value`
     RopeTable, ///< f32, shape[0] positions of 2 * shape[1] dimensions, base `theta`
   };
-  Kind kind = Kind::Copy;
+  Kind kind = Kind::Float;
   std::string name;
   std::vector<int64_t> shape;
   const ConstantWeight *weight = nullptr;
-  std::string site; ///< the float linear that reads a copy, for messages; may be empty
+  std::vector<ConstantTensor> value; ///< top to bottom
+  std::string site;                  ///< what reads `value`, for messages
   double theta = 0.0;
 };
 
@@ -47,12 +48,12 @@ struct WrittenWeights {
 void sortForAlignment(std::vector<FileTensor> &tensors);
 
 /// One packed weight is in memory at a time. threads 0: as many as there are cores. The bytes
-/// depend on the tensors and the source alone. On failure there is no file: Corrupt (a value that
-/// is not finite), IO, Unsupported (a scheme that is not packed); messages name file, tensor and
-/// site. `progress` hears how many tensors are written.
+/// depend on the tensors and what `reader` reads alone. On failure there is no file: Corrupt (a
+/// value that is not finite), IO, Unsupported (a scheme that is not packed); messages name file,
+/// tensor and site. `progress` hears how many tensors are written.
 Result<WrittenWeights> writeWeights(const std::filesystem::path &folder, int64_t maxShardBytes,
                                     const std::vector<FileTensor> &tensors,
-                                    const formats::ModelSource &source, unsigned threads,
+                                    const ConstantReader &reader, unsigned threads,
                                     llvm::function_ref<void(int64_t)> progress);
 
 } // namespace easyquant::equant

@@ -8,34 +8,42 @@
 #ifndef EASYQUANT_DIALECT_EQUANT_ANALYSIS_CONSTANTWEIGHTS_H
 #define EASYQUANT_DIALECT_EQUANT_ANALYSIS_CONSTANTWEIGHTS_H
 
-#include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Dialect/Equant/Analysis/ConstantTensors.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace easyquant::equant {
 
-/// Rows of a quantized weight that come from one global.
+/// Rows of a quantized weight that come from one constant.
 struct WeightPart {
-  std::string global;
-  std::string site; ///< for messages and reports
+  ConstantTensor weight; ///< in float
+  std::string site;      ///< for messages and reports
   int64_t rows = 0;
+  /// What a method has computed: scales (rows x G) and zero points of an asymmetric scheme instead
+  /// of those of the rule, codes (rows x K) instead of the nearest ones.
+  std::optional<ConstantTensor> scale, zeroPoint, codes;
+
+  /// Equal for equal rows.
+  std::string key() const;
 };
 
-/// A weight whose codes are pack(concat(quantize(global), ...)) and whose scales are
-/// pack_scales(concat(choose_qparams(global), ...)): everything needed to compute it without the
-/// IR.
+/// A weight whose codes are pack(concat(quantize(constant), ...)) and whose scales are
+/// pack_scales(concat(choose_qparams(constant), ...)) or computed: everything needed to evaluate it
+/// without the IR.
 struct ConstantWeight {
   std::vector<WeightPart> parts; ///< top to bottom
   int64_t rows = 0, columns = 0;
   SchemeAttr scheme;
   LayoutAttr layout;
-  ScaleRule rule = ScaleRule::AbsMax;
+  ScaleRule rule = ScaleRule::AbsMax; ///< where scales are not computed
 };
 
 /// Looks through the definitions of packed codes and scales. `sites` names the parts. On failure
 /// the diagnostic, at `loc` and naming the first site, says which op is not the expected one.
-mlir::FailureOr<ConstantWeight> matchConstantWeight(mlir::Location loc,
+mlir::FailureOr<ConstantWeight> matchConstantWeight(const ConstantMatcher &constants,
+                                                    mlir::Location loc,
                                                     llvm::ArrayRef<llvm::StringRef> sites,
                                                     mlir::Value codes, mlir::Value scales);
 

@@ -43,6 +43,19 @@ inline constexpr llvm::StringLiteral kRecipeAttr = "equant.recipe";
 inline constexpr llvm::StringLiteral kReportAttr = "equant.report";
 /// Attribute of a global: its first byte in the artifact's data section.
 inline constexpr llvm::StringLiteral kOffsetAttr = "equant.offset";
+/// Attribute of the module: the folder of what methods have computed.
+inline constexpr llvm::StringLiteral kWorkAttr = "equant.work";
+/// Attributes of a computed global: its file in that folder, and the stamp that the file must have.
+inline constexpr llvm::StringLiteral kFileAttr = "equant.file";
+inline constexpr llvm::StringLiteral kStampAttr = "equant.stamp";
+/// Attribute of a quantizable op: its #equant.plan.
+inline constexpr llvm::StringLiteral kPlanAttr = "equant.plan";
+
+/// The plan of a site; null: it stays float.
+PlanAttr getPlan(QuantizableOpInterface op);
+
+/// Empty, or what the rule lacks to choose scales for the scheme.
+std::string whyRuleCannotServe(ScaleRule rule, SchemeAttr scheme);
 
 /// How many products of a code of `weight` and one of `input` an int32 accumulator can always sum.
 /// Packed codes are stored with an offset and count with the largest value that stands for one.

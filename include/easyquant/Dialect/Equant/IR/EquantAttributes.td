@@ -44,6 +44,7 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     |---|---|
     | `i2`, `i3`, `i4`, `i8` | the codes |
     | `symmetric` | zero point 0, codes in [−(2^(b−1) − 1), 2^(b−1) − 1] |
+    | `symmetric, full` | zero point 0, codes in [−2^(b−1), 2^(b−1) − 1] |
     | `asymmetric` | a zero point with every scale, codes in [−2^(b−1), 2^(b−1) − 1] |
     | `tensor` | one scale |
     | `channel`, `channel = A` | a scale for each index of axis A: 0, the output features of a weight, when absent |
@@ -54,15 +55,19 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
 
     ```mlir
     #equant.scheme<i8, symmetric, channel>
+    #equant.scheme<i8, symmetric, full, channel>
     #equant.scheme<i4, symmetric, group = 128>
     #equant.scheme<i8, symmetric, token, dynamic>
     #equant.scheme<i4, asymmetric, group = 16, outer = tensor>
     ```
   }];
-  let parameters = (ins "unsigned":$bits, "bool":$symmetric, "::easyquant::equant::Granularity":$granularity,
+  let parameters = (ins "unsigned":$bits, "bool":$symmetric, "bool":$full_range,
+                        "::easyquant::equant::Granularity":$granularity,
                         "int64_t":$axis, "int64_t":$group_size, "bool":$dynamic,
                         "std::optional<::easyquant::equant::Granularity>":$outer);
   let extraClassDeclaration = [{
+    /// A scheme of lib/Numerics, which is a scheme (numerics::checkScheme).
+    static SchemeAttr get(::mlir::MLIRContext *context, const ::easyquant::numerics::Scheme &scheme);
     /// Constant scales, one an output feature: <iB, symmetric, channel>.
     static SchemeAttr perChannel(::mlir::MLIRContext *context, unsigned bits);
     /// Constant scales, one a group: <iB, symmetric, group = G>.
@@ -109,6 +114,43 @@ def Equant_LayoutAttr : Equant_Attr<"Layout", "layout"> {
     ::mlir::RankedTensorType getPackedCodesType(int64_t n, int64_t k, unsigned bits) const;
     /// The type that the N x G scales are packed to.
     ::mlir::RankedTensorType getPackedScalesType(int64_t n, int64_t groups) const;
+  }];
+  let genVerifyDecl = 1;
+}
+
+def Equant_PlanAttr : Equant_Attr<"Plan", "plan"> {
+  let summary = "how a site is going to be quantized";
+  let description = [{
+    The attribute `equant.plan` of a quantizable op: what a pass such as `equant-absmax` decided and the passes after it read
+    and complete. A site without one stays float.
+
+    | part | meaning |
+    |---|---|
+    | `methods` | what later passes may do at this site, in this order; empty: round to nearest |
+    | `rule` | how scales follow from values |
+    | `weight` | the scheme of the weight |
+    | `input` | the scheme of the activations; absent: they stay float |
+    | `codes`, `scale`, `zero_point` | globals of what a method has computed already; codes need scales, and scales of an asymmetric scheme zero points |
+
+    ```mlir
+    lm.linear %x, %w {equant.plan = #equant.plan<methods = ["gptq"], rule = absmax,
+                                                 weight = <i4, symmetric, group = 128>,
+                                                 input = <i8, symmetric, token, dynamic>>, site = "up_proj"} : …
+    ```
+  }];
+  let parameters = (ins "::mlir::ArrayAttr":$methods, EnumParameter<Equant_ScaleRule>:$rule,
+                        "::easyquant::equant::SchemeAttr":$weight,
+                        OptionalParameter<"::easyquant::equant::SchemeAttr">:$input,
+                        OptionalParameter<"::mlir::FlatSymbolRefAttr">:$codes,
+                        OptionalParameter<"::mlir::FlatSymbolRefAttr">:$scale,
+                        OptionalParameter<"::mlir::FlatSymbolRefAttr">:$zero_point);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let extraClassDeclaration = [{
+    /// Is `method` among the methods?
+    bool names(::llvm::StringRef method) const;
+    /// The same plan with what a method computed. A null `codes` leaves rounding to equant-quantize.
+    PlanAttr withResults(::mlir::FlatSymbolRefAttr codes, ::mlir::FlatSymbolRefAttr scale,
+                         ::mlir::FlatSymbolRefAttr zeroPoint) const;
   }];
   let genVerifyDecl = 1;
 }

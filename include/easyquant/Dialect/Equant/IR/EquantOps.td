@@ -45,6 +45,10 @@ def Equant_Rows
     : Equant_TensorOf<"($t.getRank() == 1 || $t.getRank() == 2) && $t.hasStaticShape()",
                       "vector or matrix of static shape">;
 
+def Equant_FloatRows
+    : Equant_TensorOf<"($t.getRank() == 1 || $t.getRank() == 2) && $t.hasStaticShape() && $t.getElementType().isF32()",
+                      "vector or matrix of f32 of static shape">;
+
 //===----------------------------------------------------------------------===//
 // Codes and scales
 //===----------------------------------------------------------------------===//
@@ -59,16 +63,19 @@ def Equant_ChooseQParamsOp : Equant_Op<"choose_qparams"> {
   }];
   let arguments = (ins Equant_Matrix:$input, Equant_ScaleRuleAttr:$rule, Equant_SchemeAttr:$scheme);
   let results = (outs Equant_Scales:$scale, Optional<Equant_ZeroPoints>:$zero_point);
-  let assemblyFormat = "$input `rule` $rule attr-dict `:` functional-type($input, results)";
+  let assemblyFormat = "$input `rule` `` $rule attr-dict `:` functional-type($input, results)";
   let builders = [OpBuilder<(ins "::mlir::Value":$input, "::easyquant::equant::ScaleRule":$rule,
                                  "::easyquant::equant::SchemeAttr":$scheme)>];
   let hasVerifier = 1;
 }
 
-def Equant_QuantizeOp : Equant_Op<"quantize"> {
+def Equant_QuantizeOp : Equant_Op<"quantize", [AttrSizedOperandSegments]> {
   let summary = "q = clamp(rne(x / s) + z)";
   let description = [{
     Rounds half to even and clamps to the range of the scheme. `lib/Numerics` defines it to the bit.
+
+    With `rounded` the codes are these, which a method has chosen for the same scales to make up for the errors of others
+    (GPTQ, LKD), instead of the nearest ones; the input says what they stand for.
 
     ```mlir
     %codes = equant.quantize %w scale(%scale) {scheme = #equant.scheme<i8, symmetric, channel>}
@@ -76,14 +83,14 @@ def Equant_QuantizeOp : Equant_Op<"quantize"> {
     ```
   }];
   let arguments = (ins Equant_Matrix:$input, Equant_Scales:$scale, Optional<Equant_ZeroPoints>:$zero_point,
-                       Equant_SchemeAttr:$scheme);
+                       Optional<Equant_Codes>:$rounded, Equant_SchemeAttr:$scheme);
   let results = (outs Equant_Codes:$codes);
   let assemblyFormat = [{
-    $input `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? attr-dict `:`
+    $input `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? (`rounded` `(` $rounded^ `)`)? attr-dict `:`
     functional-type(operands, $codes)
   }];
   let builders = [OpBuilder<(ins "::mlir::Value":$input, "::mlir::Value":$scale, "::mlir::Value":$zeroPoint,
-                                 "::easyquant::equant::SchemeAttr":$scheme)>];
+                                 "::mlir::Value":$rounded, "::easyquant::equant::SchemeAttr":$scheme)>];
   let hasVerifier = 1;
 }
 
@@ -124,6 +131,24 @@ def Equant_ConcatOp : Equant_Op<"concat"> {
   let hasVerifier = 1;
   let hasFolder = 1;
   let hasCanonicalizeMethod = 1;
+}
+
+def Equant_ScaleOp : Equant_Op<"scale", [AllTypesMatch<["input", "output"]>]> {
+  let summary = "rows or columns of a constant times a vector";
+  let description = [{
+    Multiplies element [i, j] of a matrix by factor[j] (axis 1) or factor[i] (axis 0), or divides by it; a vector has axis
+    0. One IEEE binary32 operation an element. Equivalence transforms (SmoothQuant, AWQ) leave it on weights, norm weights
+    and biases; `equant-materialize-weights` evaluates it.
+
+    ```mlir
+    %n2 = equant.scale %norm by %s {axis = 0, divide} : tensor<576xf32>, tensor<576xf32>
+    %w2 = equant.scale %w by %s {axis = 1} : tensor<1536x576xf32>, tensor<576xf32>
+    ```
+  }];
+  let arguments = (ins Equant_FloatRows:$input, LM_Vector:$factor, I64Attr:$axis, UnitAttr:$divide);
+  let results = (outs Equant_FloatRows:$output);
+  let assemblyFormat = "$input `by` $factor attr-dict `:` type($input) `,` type($factor)";
+  let hasVerifier = 1;
 }
 
 def Equant_PackOp : Equant_Op<"pack"> {

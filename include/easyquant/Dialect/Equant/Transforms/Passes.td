@@ -92,9 +92,10 @@ def FuseSharedInput : Pass<"equant-fuse-shared-input", "::mlir::func::FuncOp"> {
 def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> {
   let summary = "Quantize and pack the weights into a file";
   let description = [{
-    Replaces every weight that is quantized by a rule from a global by globals of its packed codes and scales, computed
-    with lib/Numerics, and writes `weights.safetensors` into the folder `output`: the packed tensors, and as f32 every
-    other global that the program reads (norms, biases, tables, float linears). A global with `lm.rope_table` is computed.
+    Replaces every quantized weight by globals of its packed codes and scales, computed with lib/Numerics, and writes
+    `weights.safetensors` into the folder `output`: the packed tensors, and as f32 every other constant that the program
+    reads (norms, biases, tables, float linears). Constants are globals of the model, globals with `equant.file` that a
+    method has computed, and `equant.scale` of such. A global with `lm.rope_table` is computed.
     Each global left has `equant.offset`, its first byte in the file's data section; packed ones lie at multiples of 64.
     What is more than `max-shard-bytes` is sharded: `weights-00001-of-00002.safetensors` and so on, with
     `weights.safetensors.index.json`; offsets then count through the data sections, each rounded up to 4096 bytes.
@@ -104,8 +105,9 @@ def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> 
     name that it had before fusing: `name`, `out_features`, `in_features`, `weight` and `input` (the schemes; unit where
     float), `bytes`, and `weight_error`, the relative RMS error ‖W − Ŵ‖ / ‖W‖.
 
-    One packed weight is in memory at a time. The file is the same, byte for byte, for any number of threads. A value of
-    the model that is not finite, or a file that cannot be written, is an error, and there is no file.
+    One packed weight is in memory at a time. The file is the same, byte for byte, for any number of threads. A value that
+    is not finite, a computed tensor that is missing, damaged or of another run, and a file that cannot be written are
+    errors, and there is no file.
 
     Before:
 

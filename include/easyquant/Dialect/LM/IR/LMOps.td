@@ -128,7 +128,7 @@ def LM_LinearOp : LM_Op<"linear", [Pure, LM_RowWise]> {
     ```mlir
     %y = lm.linear %x, %w {site = "model.layers.0.self_attn.q_proj"}
            : (tensor<?x576xf32>, tensor<576x576xf32>) -> tensor<?x576xf32>
-    %z = lm.linear %x, %w bias(%b) {site = "transformer.h.0.attn.c_attn"}
+    %z = lm.linear %x, %w bias(%b) {site = "h.0.attn.c_attn"}
            : (tensor<?x768xf32>, tensor<2304x768xf32>, tensor<2304xf32>) -> tensor<?x2304xf32>
     ```
   }];
@@ -206,7 +206,7 @@ def LM_GeluOp : LM_Op<"gelu", [Pure, LM_RowWise, SameOperandsAndResultType]> {
   }];
   let arguments = (ins LM_Activation:$input, LM_GeluApproximationAttr:$approximate);
   let results = (outs LM_Activation:$output);
-  let assemblyFormat = "$input `approximate` $approximate attr-dict `:` type($output)";
+  let assemblyFormat = "$input `approximate` `` $approximate attr-dict `:` type($output)";
 }
 
 def LM_AddOp : LM_Op<"add", [Pure, LM_RowWise, Commutative, SameOperandsAndResultType]> {

@@ -1,0 +1,120 @@
+//===- ConstantTensors.h - Constant expressions -----------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A weight, norm weight or bias is a global, or a global whose rows or columns equivalence
+// transforms have scaled (equant.scale). Here are such expressions without the IR, and what
+// computes them, a few rows at a time.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_DIALECT_EQUANT_ANALYSIS_CONSTANTTENSORS_H
+#define EASYQUANT_DIALECT_EQUANT_ANALYSIS_CONSTANTTENSORS_H
+
+#include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Formats/ComputedConstants.h"
+#include "easyquant/Formats/ModelSource.h"
+
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "mlir/IR/BuiltinOps.h"
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace easyquant::equant {
+
+struct ScaleStep;
+
+/// A vector or a matrix of constants: a global, scaled any number of times.
+struct ConstantTensor {
+  std::string global;
+  /// Of a computed global; empty: a tensor of the model.
+  std::string file, stamp;
+  std::vector<int64_t> shape;
+  std::vector<ScaleStep> steps; ///< in order of application
+
+  /// Elements of a row; a vector has one element a row.
+  int64_t columns() const;
+  bool isComputed() const { return !file.empty(); }
+  /// Equal for equal expressions.
+  std::string key() const;
+  /// Where a computed global's tensor is.
+  formats::ComputedPlace place(formats::DType type) const;
+};
+
+/// equant.scale.
+struct ScaleStep {
+  ConstantTensor factor; ///< a vector
+  int64_t axis = 0;
+  bool divide = false;
+};
+
+/// The operands of a tree of equant.concat, left to right; the value itself if it is none.
+llvm::SmallVector<mlir::Value> concatenated(mlir::Value value);
+
+/// Looks through the ops that make a constant.
+class ConstantMatcher {
+public:
+  explicit ConstantMatcher(mlir::ModuleOp module) : symbols(module) {}
+
+  /// A tensor that is loaded from a global with external contents: of the model, or computed. Null
+  /// if it is none.
+  mlir::ml_program::GlobalOp getExternGlobal(mlir::Value value) const;
+
+  /// Fails with a diagnostic at `loc` that names `site` and the op which makes no constant.
+  mlir::FailureOr<ConstantTensor> match(mlir::Location loc, llvm::StringRef site,
+                                        mlir::Value value) const;
+
+private:
+  mlir::SymbolTable symbols;
+};
+
+/// The tensors that the globals of a module name. Reading is thread-safe.
+class ConstantReader {
+public:
+  /// Opens what `lm.source` names. Fails with a diagnostic.
+  static mlir::FailureOr<ConstantReader> open(mlir::ModuleOp module);
+
+  const formats::ModelSource &source() const { return model; }
+  const formats::ComputedConstants &computed() const { return work; }
+
+  /// Can it be read: are all its tensors there, with their shapes and stamps? Errors name file and
+  /// tensor: NotFound, Corrupt.
+  Result<void> check(const ConstantTensor &tensor) const;
+
+  /// Rows firstRow .. firstRow + rows - 1, row-major, into rows * columns() elements. Every value
+  /// is finite. Errors: those of ModelSource::readRows and ComputedConstants::readRows; Corrupt
+  /// when a scaled value is not finite, naming the tensor, the value and the factor.
+  Result<void> readRows(const ConstantTensor &tensor, int64_t firstRow, int64_t rows,
+                        std::span<float> out) const;
+
+private:
+  ConstantReader(formats::ModelSource model, formats::ComputedConstants work)
+      : model(std::move(model)), work(std::move(work)) {}
+  Result<void> apply(const ScaleStep &step, const ConstantTensor &tensor, int64_t firstRow,
+                     int64_t rows, std::span<float> values) const;
+
+  formats::ModelSource model;
+  formats::ComputedConstants work;
+};
+
+/// The folder that `equant.work` names; fails with a diagnostic if the module names none.
+mlir::FailureOr<std::string> getWorkFolder(mlir::ModuleOp module);
+
+/// Declares the computed tensor `name` of `file` before the first function; one of this name that
+/// is there already gets the new type, file and stamp.
+mlir::ml_program::GlobalOp declareComputed(mlir::ModuleOp module, llvm::StringRef name,
+                                           mlir::RankedTensorType type, llvm::StringRef file,
+                                           llvm::StringRef stamp);
+
+/// A load of `global` at the builder's place.
+mlir::Value loadGlobal(mlir::OpBuilder &builder, mlir::Location loc,
+                       mlir::ml_program::GlobalOp global);
+
+} // namespace easyquant::equant
+
+#endif // EASYQUANT_DIALECT_EQUANT_ANALYSIS_CONSTANTTENSORS_H

@@ -1,0 +1,66 @@
+// RUN: easyquant-opt %s -split-input-file -verify-diagnostics | FileCheck %s
+
+// CHECK-LABEL: func.func @plans(
+func.func @plans(%x: tensor<?x16xf32>, %w: tensor<40x16xf32>) {
+  // CHECK: equant.plan = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, channel>>
+  lm.linear %x, %w {site = "a", equant.plan = #equant.plan<methods = [], rule = absmax, weight = #equant.scheme<i8, symmetric, channel>>}
+    : (tensor<?x16xf32>, tensor<40x16xf32>) -> tensor<?x40xf32>
+  // CHECK: equant.plan = #equant.plan<methods = ["smoothquant", "gptq"], rule = absmax, weight = <i4, symmetric, group = 8>, input = <i8, symmetric, token, dynamic>, codes = @b.weight_codes, scale = @b.weight_scale>
+  lm.linear %x, %w {site = "b", equant.plan = #equant.plan<methods = ["smoothquant", "gptq"], rule = absmax,
+      weight = <i4, symmetric, group = 8>, input = <i8, symmetric, token, dynamic>, codes = @b.weight_codes, scale = @b.weight_scale>}
+    : (tensor<?x16xf32>, tensor<40x16xf32>) -> tensor<?x40xf32>
+  // CHECK: input = <i8, symmetric, tensor>
+  lm.linear %x, %w {site = "c", equant.plan = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, channel>, input = <i8, symmetric, tensor>>}
+    : (tensor<?x16xf32>, tensor<40x16xf32>) -> tensor<?x40xf32>
+  return
+}
+
+// -----
+
+// expected-error @below {{equant.plan belongs to a quantizable op and is a #equant.plan}}
+func.func private @place() attributes {equant.plan = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, channel>>}
+
+// -----
+
+// expected-error @below {{methods must be names, found [1]}}
+func.func private @methods() attributes {a = #equant.plan<methods = [1], rule = absmax, weight = <i8, symmetric, channel>>}
+
+// -----
+
+// expected-error @below {{rule absmax gives no zero points and needs a symmetric scheme, found #equant.scheme<i8, asymmetric, channel>}}
+func.func private @asymmetric() attributes {a = #equant.plan<methods = [], rule = absmax, weight = <i8, asymmetric, channel>>}
+
+// -----
+
+// expected-error @below {{rule absmax has the narrow range, found #equant.scheme<i8, symmetric, full, channel>}}
+func.func private @full() attributes {a = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, full, channel>>}
+
+// -----
+
+// expected-error @below {{weights have one level of static scales, found #equant.scheme<i8, symmetric, token, dynamic>}}
+func.func private @dynamic() attributes {a = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, token, dynamic>>}
+
+// -----
+
+// expected-error @below {{input must be quantized per token, or per tensor with static scales, found #equant.scheme<i8, symmetric, group = 8>}}
+func.func private @input() attributes {a = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, channel>, input = <i8, symmetric, group = 8>>}
+
+// -----
+
+// expected-error @below {{codes @c come without scales}}
+func.func private @codes() attributes {a = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, channel>, codes = @c>}
+
+// -----
+
+// expected-error @below {{zero points belong to the scales of an asymmetric scheme, and to nothing else; found them for #equant.scheme<i8, symmetric, channel>}}
+func.func private @zero() attributes {a = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, channel>, scale = @s, zero_point = @z>}
+
+// -----
+
+// expected-error @below {{equant.file belongs to an ml_program.global and is a string}}
+func.func private @file() attributes {equant.file = "layer_0.safetensors"}
+
+// -----
+
+// expected-error @below {{equant.stamp needs equant.file}}
+ml_program.global private @s(#ml_program.extern : tensor<4xf32>) : tensor<4xf32> {equant.stamp = "1"}
