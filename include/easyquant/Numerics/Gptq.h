@@ -1,0 +1,75 @@
+//===- Gptq.h - Rounding that corrects its own errors -----------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// GPTQ (Frantar et al., 2022, https://arxiv.org/abs/2210.17323) rounds a weight W (N x K) column by
+// column and lets the columns still to come make up for each error, so that
+//
+//      tr((W - What) H (W - What)^T)         H = (2/n) sum x x^T  over n calibration inputs
+//
+// becomes small: with U the upper Cholesky factor of (H + damping mean(diag H) I)^-1,
+//
+//      e_j = (w_j - what_j) / U_jj           w_t -= e_j U_jt    for t > j
+//
+// The sum of all e_j^2 is the trace above, of the damped H. Where the paper works through blocks of
+// 128 columns and updates what is right of a block once, here blocks are halved again and again:
+// the same sums, all but the last few columns in matrix products.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_NUMERICS_GPTQ_H
+#define EASYQUANT_NUMERICS_GPTQ_H
+
+#include "easyquant/Numerics/Matrix.h"
+#include "easyquant/Numerics/Quantize.h"
+#include "easyquant/Numerics/ScaleRules.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace easyquant::numerics {
+
+struct GptqOptions {
+  /// Rounds the columns in order of descending H_jj. Codes stay where their weights were. Implies
+  /// staticGroups: a group's columns do not come one after another.
+  bool actOrder = false;
+  /// Scales from the weights as given; otherwise from those of the group as the columns before it
+  /// have updated them. A scale per tensor is always static.
+  bool staticGroups = false;
+  double damping = 0.01; ///< first to be tried; positive
+  unsigned threads = 0;  ///< 0: one per core. Results are the same bits for any number.
+};
+
+/// What all linears that read the same input share. A column that no input uses (H_jj = 0) is dead:
+/// its weights count as 0, H_jj as 1, and it has no part in mean(diag H).
+struct GptqFactor {
+  int64_t columns = 0;
+  std::vector<int64_t> order; ///< order[i]: the column that is rounded i-th
+  std::vector<bool> dead;     ///< by column
+  std::vector<float> upper;   ///< U of the columns in that order, K x K; 0 below the diagonal
+  double damping = 0;         ///< that with which H was positive definite
+  bool inDouble = false;      ///< single precision failed at every damping
+};
+
+/// Factors H (K x K, symmetric). If H is not positive definite the damping grows by steps of its
+/// first value, up to ten times that, in single and then in double precision.
+/// Fails with InvalidArgument if that does not help, if an element is not finite, or if a diagonal
+/// element is negative.
+Result<GptqFactor> factorHessian(ConstMatrix hessian, const GptqOptions &options);
+
+struct GptqResult {
+  QuantizedMatrix weight;
+  double loss = 0; ///< tr((W - What) H (W - What)^T) of the damped H, dead weights being 0
+};
+
+/// Rounds w (N x K). Fails with InvalidArgument like chooseQParams, on sizes that do not fit, and
+/// if corrections leave the range of float.
+Result<GptqResult> gptq(ConstMatrix w, const GptqFactor &factor, const Scheme &scheme,
+                        const ScaleRule &rule, const GptqOptions &options);
+
+} // namespace easyquant::numerics
+
+#endif // EASYQUANT_NUMERICS_GPTQ_H

@@ -1,0 +1,302 @@
+//===- Gptq.cpp - Rounding that corrects its own errors -------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Numerics/Gptq.h"
+
+#include "LinearAlgebra.h"
+#include "RowQuantize.h"
+
+#include "easyquant/Support/Parallel.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace easyquant::numerics {
+namespace {
+
+//===- Factoring ----------------------------------------------------------===//
+
+/// U = R^-1 where H = R R^T and R is upper triangular, for then H^-1 = U^T U. Reversing rows and
+/// columns makes R the lower factor that LAPACK finds; no inverse of H is ever formed. `values` is
+/// H, already reversed, its dead columns and damping seen to, and becomes U.
+template <typename T> bool factorReversed(std::vector<T> &values, int64_t n) {
+  if (!cholesky(values.data(), n) || !invertLowerTriangle(values.data(), n))
+    return false;
+  for (int64_t i = 0; i < n; ++i)
+    std::fill(&values[i * n + i + 1], &values[i * n] + n, T(0));
+  std::reverse(values.begin(), values.end());
+  auto isFinite = [](T v) { return std::isfinite(static_cast<float>(v)); };
+  if (!std::all_of(values.begin(), values.end(), isFinite))
+    return false;
+  for (int64_t i = 0; i < n; ++i)
+    if (static_cast<float>(values[i * n + i]) <= 0)
+      return false;
+  return true;
+}
+
+template <typename T>
+bool factorDamped(ConstMatrix h, const GptqFactor &factor, double damping, std::vector<T> &upper) {
+  const int64_t n = h.rows;
+  upper.resize(n * n);
+  for (int64_t i = 0; i < n; ++i) {
+    int64_t row = factor.order[n - 1 - i];
+    for (int64_t j = 0; j <= i; ++j) {
+      int64_t column = factor.order[n - 1 - j];
+      bool dead = factor.dead[row] || factor.dead[column];
+      upper[i * n + j] = dead ? T(0) : T(h(row, column));
+    }
+    upper[i * n + i] = static_cast<T>((factor.dead[row] ? 1.0 : h(row, row)) + damping);
+  }
+  return factorReversed(upper, n);
+}
+
+Result<void> checkHessian(ConstMatrix h, const GptqOptions &options) {
+  if (h.rows != h.columns)
+    return makeError(ErrorCode::InvalidArgument, "Hessian of {} x {}: expected a square matrix",
+                     h.rows, h.columns);
+  if (!std::isfinite(options.damping) || options.damping <= 0)
+    return makeError(ErrorCode::InvalidArgument, "damping {}: expected a positive number",
+                     options.damping);
+  for (int64_t i = 0; i < h.rows; ++i) {
+    if (absMaxBits(h.row(i), h.columns) >= kInfinityBits) {
+      int64_t j = 0;
+      while (std::isfinite(h(i, j)))
+        ++j;
+      return makeError(ErrorCode::InvalidArgument,
+                       "element ({}, {}) of the Hessian is {}: an input of the calibration run "
+                       "was not finite, or too large for its square to be",
+                       i, j, h(i, j));
+    }
+    if (h(i, i) < 0)
+      return makeError(ErrorCode::InvalidArgument,
+                       "diagonal element {} of the Hessian is {}: a sum of squares is not negative",
+                       i, h(i, i));
+  }
+  return {};
+}
+
+//===- Rounding -----------------------------------------------------------===//
+
+/// Columns that are rounded without a matrix product in between.
+constexpr int64_t kLeafColumns = 32;
+constexpr int64_t kMaxBlockRows = 256;
+
+/// Rows that one thread rounds at a time: at least 16 pieces for the threads to share where that
+/// leaves enough rows for matrix products.
+int64_t blockRows(int64_t rows) {
+  return std::clamp<int64_t>((rows / 16 + 15) / 16 * 16, 32, kMaxBlockRows);
+}
+
+/// Rounds rows of w, whose columns are in the factor's order.
+struct RowBlock {
+  const GptqFactor &factor;
+  const Scheme &scheme;
+  const ScaleRule &rule;
+  bool staticGroups;
+  int64_t firstRow;
+  Matrix w;
+  QuantizedMatrix &out;
+  std::vector<float> errors = std::vector<float>(w.rows * w.columns);
+  double loss = 0;
+
+  Matrix columns(Matrix m, int64_t first, int64_t last) const {
+    return Matrix(m.data + first, m.rows, last - first, m.stride);
+  }
+  int64_t groupOf(int64_t column) const {
+    return scheme.groupSize == 0 ? 0 : column / scheme.groupSize;
+  }
+  int64_t paramOf(int64_t row, int64_t group) const {
+    return (out.params.rows == 1 ? 0 : (firstRow + row) * out.params.groups) + group;
+  }
+
+  /// Rounds columns [first, last), which all columns before them have already corrected, and
+  /// corrects those among them. Ranges are halved between groups as long as they hold several, so
+  /// that a group is whole and corrected when its scales are chosen.
+  Result<void> round(int64_t first, int64_t last) {
+    const int64_t group = scheme.groupSize == 0 ? w.columns : scheme.groupSize;
+    const int64_t firstGroup = first / group, lastGroup = (last - 1) / group;
+    int64_t middle = first + (last - first) / 2;
+    if (!staticGroups && firstGroup != lastGroup) {
+      middle = std::clamp((middle + group / 2) / group, firstGroup + 1, lastGroup) * group;
+    } else {
+      if (!staticGroups && first == firstGroup * group &&
+          last == std::min(first + group, w.columns))
+        if (auto ok = chooseScales(first, last); !ok)
+          return ok;
+      if (last - first <= kLeafColumns) {
+        roundLeaf(first, last);
+        return {};
+      }
+    }
+    if (auto ok = round(first, middle); !ok)
+      return ok;
+    Matrix all(errors.data(), w.rows, w.columns);
+    ConstMatrix correction(factor.upper.data() + first * w.columns + middle, middle - first,
+                           last - middle, w.columns);
+    gemm(-1, columns(all, first, middle), Transpose::No, correction, Transpose::No, 1,
+         columns(w, middle, last));
+    return round(middle, last);
+  }
+
+  Result<void> chooseScales(int64_t first, int64_t last) {
+    Scheme perRow = scheme;
+    perRow.granularity = Granularity::Channel;
+    perRow.groupSize = 0;
+    auto params = chooseQParams(columns(w, first, last), perRow, rule);
+    if (!params)
+      return Unexpected(params.error());
+    for (int64_t i = 0; i < w.rows; ++i) {
+      int64_t at = paramOf(i, groupOf(first));
+      out.params.scales[at] = params->scales[i];
+      if (!params->zeroPoints.empty())
+        out.params.zeroPoints[at] = params->zeroPoints[i];
+    }
+    return {};
+  }
+
+  /// Works on a transposed copy: the loops run down the rows, which are independent.
+  void roundLeaf(int64_t first, int64_t last) {
+    const int64_t rows = w.rows, count = last - first;
+    const CodeRange range = codeRange(scheme);
+    float tile[kLeafColumns][kMaxBlockRows], error[kMaxBlockRows], scale[kMaxBlockRows];
+    int32_t zeroPoint[kMaxBlockRows] = {}, code[kMaxBlockRows];
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < count; ++j)
+        tile[j][i] = w(i, first + j);
+    for (int64_t j = 0; j < count; ++j) {
+      const int64_t column = factor.order[first + j];
+      const float *upper = &factor.upper[(first + j) * w.columns + first];
+      for (int64_t i = 0; i < rows; ++i) {
+        int64_t param = paramOf(i, groupOf(column));
+        scale[i] = out.params.scales[param];
+        if (!scheme.symmetric)
+          zeroPoint[i] = out.params.zeroPoints[param];
+      }
+      for (int64_t i = 0; i < rows; ++i) {
+        float lo = static_cast<float>(range.min - zeroPoint[i]);
+        float hi = static_cast<float>(range.max - zeroPoint[i]);
+        int32_t steps = roundClamped(tile[j][i] / scale[i], lo, hi);
+        code[i] = steps + zeroPoint[i];
+        error[i] = (tile[j][i] - scale[i] * static_cast<float>(steps)) / upper[j];
+      }
+      for (int64_t t = j + 1; t < count; ++t)
+        for (int64_t i = 0; i < rows; ++i)
+          tile[t][i] -= error[i] * upper[t];
+      for (int64_t i = 0; i < rows; ++i) {
+        loss += static_cast<double>(error[i]) * error[i];
+        errors[i * w.columns + first + j] = error[i];
+        out.codes[(firstRow + i) * w.columns + column] = static_cast<int8_t>(code[i]);
+      }
+    }
+  }
+};
+
+} // namespace
+
+Result<GptqFactor> factorHessian(ConstMatrix hessian, const GptqOptions &options) {
+  if (auto ok = checkHessian(hessian, options); !ok)
+    return Unexpected(ok.error());
+  const int64_t n = hessian.rows;
+  GptqFactor factor;
+  factor.columns = n;
+  factor.dead.resize(n);
+  factor.order.resize(n);
+  std::iota(factor.order.begin(), factor.order.end(), 0);
+  double mean = 0;
+  int64_t live = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    factor.dead[i] = hessian(i, i) == 0;
+    live += !factor.dead[i];
+    mean += hessian(i, i);
+  }
+  mean = live == 0 ? 1 : mean / static_cast<double>(live);
+  if (options.actOrder)
+    std::sort(factor.order.begin(), factor.order.end(), [&](int64_t a, int64_t b) {
+      return hessian(a, a) != hessian(b, b) ? hessian(a, a) > hessian(b, b) : a < b;
+    });
+
+  constexpr int kSteps = 10;
+  for (int step = 1; step <= kSteps; ++step) {
+    factor.damping = step * options.damping;
+    if (factorDamped(hessian, factor, factor.damping * mean, factor.upper))
+      return factor;
+  }
+  factor.inDouble = true;
+  std::vector<double> upper;
+  for (int step = 1; step <= kSteps; ++step) {
+    factor.damping = step * options.damping;
+    if (factorDamped(hessian, factor, factor.damping * mean, upper)) {
+      factor.upper.assign(upper.begin(), upper.end());
+      return factor;
+    }
+  }
+  return makeError(ErrorCode::InvalidArgument,
+                   "the Hessian ({} x {}) is not positive definite, not even with damping {}: "
+                   "calibrate on more tokens, raise the damping, or leave this site out (--ignore)",
+                   n, n, factor.damping);
+}
+
+Result<GptqResult> gptq(ConstMatrix w, const GptqFactor &factor, const Scheme &scheme,
+                        const ScaleRule &rule, const GptqOptions &options) {
+  if (w.columns != factor.columns)
+    return makeError(ErrorCode::InvalidArgument,
+                     "weight of {} x {} and Hessian of {} x {}: expected a Hessian of {} x {}",
+                     w.rows, w.columns, factor.columns, factor.columns, w.columns, w.columns);
+  for (int64_t i = 0; i < w.rows; ++i)
+    if (absMaxBits(w.row(i), w.columns) >= kInfinityBits)
+      return notFiniteError(w.row(i), w.columns, i);
+
+  // Scales are chosen before columns are put in order: groups are those of memory.
+  std::vector<float> values(w.rows * w.columns);
+  for (int64_t i = 0; i < w.rows; ++i)
+    for (int64_t j = 0; j < w.columns; ++j)
+      values[i * w.columns + j] = factor.dead[j] ? 0 : w(i, j);
+  auto params = chooseQParams(ConstMatrix(values.data(), w.rows, w.columns), scheme, rule);
+  if (!params)
+    return Unexpected(params.error());
+  bool natural = std::is_sorted(factor.order.begin(), factor.order.end());
+  if (!natural)
+    for (int64_t i = 0; i < w.rows; ++i)
+      for (int64_t j = 0; j < w.columns; ++j)
+        values[i * w.columns + j] = factor.dead[factor.order[j]] ? 0 : w(i, factor.order[j]);
+
+  GptqResult result{{scheme, w.rows, w.columns, {}, std::move(*params)}};
+  result.weight.codes.resize(w.rows * w.columns);
+  if (w.columns == 0)
+    return result;
+  const int64_t height = blockRows(w.rows), blocks = (w.rows + height - 1) / height;
+  std::vector<Result<double>> losses(blocks, Result<double>(0.0));
+  parallelFor(blocks, options.threads, [&](int64_t b) {
+    int64_t first = b * height, rows = std::min(height, w.rows - first);
+    RowBlock block{
+        .factor = factor,
+        .scheme = scheme,
+        .rule = rule,
+        .staticGroups =
+            !natural || options.staticGroups || scheme.granularity == Granularity::Tensor,
+        .firstRow = first,
+        .w = Matrix(values.data() + first * w.columns, rows, w.columns),
+        .out = result.weight,
+    };
+    if (auto ok = block.round(0, w.columns); !ok)
+      losses[b] = Unexpected(ok.error());
+    else
+      losses[b] = block.loss;
+  });
+  for (const Result<double> &loss : losses) {
+    if (!loss)
+      return Unexpected(loss.error());
+    result.loss += *loss;
+  }
+  if (!std::isfinite(result.loss))
+    return makeError(ErrorCode::InvalidArgument,
+                     "corrections of the weights left the range of float: raise the damping, or "
+                     "leave this site out (--ignore)");
+  return result;
+}
+
+} // namespace easyquant::numerics
