@@ -21,37 +21,34 @@ namespace {
 //===- Factoring ----------------------------------------------------------===//
 
 /// U = R^-1 where H = R R^T and R is upper triangular, for then H^-1 = U^T U. Reversing rows and
-/// columns makes R the lower factor that LAPACK finds; no inverse of H is ever formed. `values` is
-/// H, already reversed, its dead columns and damping seen to, and becomes U.
-template <typename T> bool factorReversed(std::vector<T> &values, int64_t n) {
-  if (!cholesky(values.data(), n) || !invertLowerTriangle(values.data(), n))
-    return false;
-  for (int64_t i = 0; i < n; ++i)
-    std::fill(&values[i * n + i + 1], &values[i * n] + n, T(0));
-  std::reverse(values.begin(), values.end());
-  auto isFinite = [](T v) { return std::isfinite(static_cast<float>(v)); };
-  if (!std::all_of(values.begin(), values.end(), isFinite))
-    return false;
-  for (int64_t i = 0; i < n; ++i)
-    if (static_cast<float>(values[i * n + i]) <= 0)
-      return false;
-  return true;
-}
-
+/// columns makes R the lower factor that Cholesky finds; no inverse of H is ever formed. False when
+/// that is not possible in T.
 template <typename T>
-bool factorDamped(ConstMatrix h, const GptqFactor &factor, double damping, std::vector<T> &upper) {
+bool factorDamped(ConstMatrix h, const GptqFactor &factor, double damping, unsigned threads,
+                  std::vector<T> &upper) {
   const int64_t n = h.rows;
-  upper.resize(n * n);
-  for (int64_t i = 0; i < n; ++i) {
+  std::vector<T> lower(n * n);
+  parallelFor(n, threads, [&](int64_t i) {
     int64_t row = factor.order[n - 1 - i];
     for (int64_t j = 0; j <= i; ++j) {
       int64_t column = factor.order[n - 1 - j];
       bool dead = factor.dead[row] || factor.dead[column];
-      upper[i * n + j] = dead ? T(0) : T(h(row, column));
+      lower[i * n + j] = dead ? T(0) : T(h(row, column));
     }
-    upper[i * n + i] = static_cast<T>((factor.dead[row] ? 1.0 : h(row, row)) + damping);
-  }
-  return factorReversed(upper, n);
+    lower[i * n + i] = static_cast<T>((factor.dead[row] ? 1.0 : h(row, row)) + damping);
+  });
+  if (!cholesky(lower.data(), n, threads))
+    return false;
+  upper.resize(n * n);
+  invertLowerTriangle(lower.data(), n, upper.data(), threads);
+  std::reverse(upper.begin(), upper.end());
+  auto isFinite = [](T v) { return std::isfinite(static_cast<float>(v)); };
+  if (!std::all_of(upper.begin(), upper.end(), isFinite))
+    return false;
+  for (int64_t i = 0; i < n; ++i)
+    if (static_cast<float>(upper[i * n + i]) <= 0)
+      return false;
+  return true;
 }
 
 Result<void> checkHessian(ConstMatrix h, const GptqOptions &options) {
@@ -222,14 +219,14 @@ Result<GptqFactor> factorHessian(ConstMatrix hessian, const GptqOptions &options
   constexpr int kSteps = 10;
   for (int step = 1; step <= kSteps; ++step) {
     factor.damping = step * options.damping;
-    if (factorDamped(hessian, factor, factor.damping * mean, factor.upper))
+    if (factorDamped(hessian, factor, factor.damping * mean, options.threads, factor.upper))
       return factor;
   }
   factor.inDouble = true;
   std::vector<double> upper;
   for (int step = 1; step <= kSteps; ++step) {
     factor.damping = step * options.damping;
-    if (factorDamped(hessian, factor, factor.damping * mean, upper)) {
+    if (factorDamped(hessian, factor, factor.damping * mean, options.threads, upper)) {
       factor.upper.assign(upper.begin(), upper.end());
       return factor;
     }

@@ -7,8 +7,12 @@
 
 #include "LinearAlgebra.h"
 
+#include "easyquant/Support/Parallel.h"
+
 #include <cblas.h>
 #include <f77blas.h>
+
+#include <algorithm>
 
 namespace easyquant::numerics {
 namespace {
@@ -19,8 +23,82 @@ void runOnTheCallingThread() {
   (void)once;
 }
 
-/// LAPACK is column-major: our lower triangle is its upper one.
-char kUpper = 'U', kNonUnit = 'N';
+//===- The same names for both precisions ---------------------------------===//
+
+/// c -= a b^T for a of m x k and c of m x n.
+void product(int64_t m, int64_t n, int64_t k, const float *a, const float *b, float *c,
+             int64_t stride) {
+  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, m, n, k, -1, a, stride, b, stride, 1, c,
+              stride);
+}
+void product(int64_t m, int64_t n, int64_t k, const double *a, const double *b, double *c,
+             int64_t stride) {
+  cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, m, n, k, -1, a, stride, b, stride, 1, c,
+              stride);
+}
+/// x (m x n) = op(l)^-1 x, or x op(l)^-1 on the right side.
+void solve(CBLAS_SIDE side, CBLAS_TRANSPOSE transpose, int64_t m, int64_t n, const float *l,
+           float *x, int64_t stride) {
+  cblas_strsm(CblasRowMajor, side, CblasLower, transpose, CblasNonUnit, m, n, 1, l, stride, x,
+              stride);
+}
+void solve(CBLAS_SIDE side, CBLAS_TRANSPOSE transpose, int64_t m, int64_t n, const double *l,
+           double *x, int64_t stride) {
+  cblas_dtrsm(CblasRowMajor, side, CblasLower, transpose, CblasNonUnit, m, n, 1, l, stride, x,
+              stride);
+}
+// LAPACK is column-major: our lower triangle is its upper one.
+bool factor(blasint n, float *a, blasint stride) {
+  char upper = 'U';
+  blasint info = 0;
+  spotrf_(&upper, &n, a, &stride, &info);
+  return info == 0;
+}
+bool factor(blasint n, double *a, blasint stride) {
+  char upper = 'U';
+  blasint info = 0;
+  dpotrf_(&upper, &n, a, &stride, &info);
+  return info == 0;
+}
+
+//===- Factors by tiles ---------------------------------------------------===//
+
+constexpr int64_t kTile = 256;
+
+template <typename T> bool choleskyByTiles(T *a, int64_t n, unsigned threads) {
+  runOnTheCallingThread();
+  auto tile = [&](int64_t i, int64_t j) { return a + i * kTile * n + j * kTile; };
+  auto size = [&](int64_t i) { return std::min(kTile, n - i * kTile); };
+  const int64_t tiles = (n + kTile - 1) / kTile;
+  for (int64_t p = 0; p < tiles; ++p) {
+    if (!factor(size(p), tile(p, p), n))
+      return false;
+    const int64_t below = tiles - p - 1;
+    parallelFor(below, threads, [&](int64_t t) {
+      int64_t i = p + 1 + t;
+      solve(CblasRight, CblasTrans, size(i), size(p), tile(p, p), tile(i, p), n);
+    });
+    parallelFor(below * below, threads, [&](int64_t t) {
+      int64_t i = p + 1 + t / below, j = p + 1 + t % below;
+      if (j <= i)
+        product(size(i), size(j), size(p), tile(i, p), tile(j, p), tile(i, j), n);
+    });
+  }
+  return true;
+}
+
+/// Column by column of tiles: L X = I from the diagonal down.
+template <typename T> void invertByTiles(const T *l, int64_t n, T *inverse, unsigned threads) {
+  runOnTheCallingThread();
+  std::fill_n(inverse, n * n, T(0));
+  parallelFor((n + kTile - 1) / kTile, threads, [&](int64_t t) {
+    const int64_t first = t * kTile, columns = std::min(kTile, n - first);
+    T *x = inverse + first * n + first;
+    for (int64_t j = 0; j < columns; ++j)
+      x[j * n + j] = 1;
+    solve(CblasLeft, CblasNoTrans, n - first, columns, l + first * n + first, x, n);
+  });
+}
 
 } // namespace
 
@@ -35,32 +113,14 @@ void gemm(float alpha, ConstMatrix a, Transpose transposeA, ConstMatrix b, Trans
               a.data, a.stride, b.data, b.stride, beta, c.data, c.stride);
 }
 
-bool cholesky(float *a, int64_t n) {
-  runOnTheCallingThread();
-  blasint size = n, leading = n > 0 ? n : 1, info = 0;
-  spotrf_(&kUpper, &size, a, &leading, &info);
-  return info == 0;
-}
+bool cholesky(float *a, int64_t n, unsigned threads) { return choleskyByTiles(a, n, threads); }
+bool cholesky(double *a, int64_t n, unsigned threads) { return choleskyByTiles(a, n, threads); }
 
-bool cholesky(double *a, int64_t n) {
-  runOnTheCallingThread();
-  blasint size = n, leading = n > 0 ? n : 1, info = 0;
-  dpotrf_(&kUpper, &size, a, &leading, &info);
-  return info == 0;
+void invertLowerTriangle(const float *l, int64_t n, float *inverse, unsigned threads) {
+  invertByTiles(l, n, inverse, threads);
 }
-
-bool invertLowerTriangle(float *l, int64_t n) {
-  runOnTheCallingThread();
-  blasint size = n, leading = n > 0 ? n : 1, info = 0;
-  strtri_(&kUpper, &kNonUnit, &size, l, &leading, &info);
-  return info == 0;
-}
-
-bool invertLowerTriangle(double *l, int64_t n) {
-  runOnTheCallingThread();
-  blasint size = n, leading = n > 0 ? n : 1, info = 0;
-  dtrtri_(&kUpper, &kNonUnit, &size, l, &leading, &info);
-  return info == 0;
+void invertLowerTriangle(const double *l, int64_t n, double *inverse, unsigned threads) {
+  invertByTiles(l, n, inverse, threads);
 }
 
 } // namespace easyquant::numerics

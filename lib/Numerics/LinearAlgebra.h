@@ -24,15 +24,16 @@ enum class Transpose { No, Yes };
 void gemm(float alpha, ConstMatrix a, Transpose transposeA, ConstMatrix b, Transpose transposeB,
           float beta, Matrix c);
 
-/// The lower triangle of the n x n matrix a becomes L with a = L L^T; the rest stays. False when a
-/// is not positive definite.
-bool cholesky(float *a, int64_t n);
-bool cholesky(double *a, int64_t n);
+/// The lower triangle of the n x n matrix a becomes L with a = L L^T; the rest is left undefined.
+/// False when a is not positive definite. On `threads` threads (0: one per core), with the same
+/// bits for any number.
+bool cholesky(float *a, int64_t n, unsigned threads);
+bool cholesky(double *a, int64_t n, unsigned threads);
 
-/// The lower triangular n x n matrix l becomes its inverse; what is above the diagonal stays. False
-/// when it is singular.
-bool invertLowerTriangle(float *l, int64_t n);
-bool invertLowerTriangle(double *l, int64_t n);
+/// inverse = L^-1, lower triangular with zeros above the diagonal, of a lower triangular matrix l
+/// whose diagonal has no zero. Threads as above.
+void invertLowerTriangle(const float *l, int64_t n, float *inverse, unsigned threads);
+void invertLowerTriangle(const double *l, int64_t n, double *inverse, unsigned threads);
 
 } // namespace easyquant::numerics
 

@@ -62,9 +62,12 @@ template <typename T> void factorAndInvert(int64_t n, double tolerance) {
       spd[i * n + j] += i == j ? static_cast<double>(n) : 0.0;
     }
   std::vector<T> l(spd.begin(), spd.end());
-  ASSERT_TRUE(cholesky(l.data(), n));
-  std::vector<T> inverse = l;
-  ASSERT_TRUE(invertLowerTriangle(inverse.data(), n));
+  ASSERT_TRUE(cholesky(l.data(), n, 2));
+  std::vector<T> inverse(n * n, T(7));
+  invertLowerTriangle(l.data(), n, inverse.data(), 2);
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t j = i + 1; j < n; ++j)
+      ASSERT_EQ(inverse[i * n + j], 0);
   for (int64_t i = 0; i < n; ++i)
     for (int64_t j = 0; j <= i; ++j) {
       double product = 0, identity = 0;
@@ -78,14 +81,27 @@ template <typename T> void factorAndInvert(int64_t n, double tolerance) {
 }
 
 TEST(LinearAlgebra, CholeskyFactorsAndTheirInverses) {
-  for (int64_t n : {1, 2, 17, 100}) {
+  for (int64_t n : {1, 2, 17, 100, 256, 300}) {
     factorAndInvert<float>(n, 1e-4);
     factorAndInvert<double>(n, 1e-12);
   }
-  std::vector<float> indefinite = {1, 0, 2, 1}, singular = {1, 0, 5, 0};
-  EXPECT_FALSE(cholesky(indefinite.data(), 2));
-  EXPECT_FALSE(invertLowerTriangle(singular.data(), 2));
-  EXPECT_TRUE(cholesky(static_cast<float *>(nullptr), 0));
+  std::vector<float> indefinite = {1, 0, 2, 1};
+  EXPECT_FALSE(cholesky(indefinite.data(), 2, 1));
+  EXPECT_TRUE(cholesky(static_cast<float *>(nullptr), 0, 1));
+}
+
+TEST(LinearAlgebra, FactorsDoNotDependOnThreads) {
+  const int64_t n = 700;
+  std::vector<float> spd(n * n, 0.5f), noise = gaussian(n * n, 9);
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t j = 0; j <= i; ++j)
+      spd[i * n + j] += i == j ? 40 : 0.1f * noise[i * n + j];
+  std::vector<float> one = spd, many = spd, oneInverse(n * n), manyInverse(n * n);
+  ASSERT_TRUE(cholesky(one.data(), n, 1));
+  ASSERT_TRUE(cholesky(many.data(), n, 3));
+  invertLowerTriangle(one.data(), n, oneInverse.data(), 1);
+  invertLowerTriangle(many.data(), n, manyInverse.data(), 3);
+  EXPECT_EQ(oneInverse, manyInverse);
 }
 
 TEST(Parallel, DoesEveryPieceOnce) {
