@@ -33,7 +33,7 @@ template <typename Work> void parallelFor(int64_t count, unsigned threads, Work 
   try {
     for (int64_t i = 1; i < std::min<int64_t>(threads, count); ++i)
       helpers.emplace_back(run);
-  } catch (const std::system_error &) {
+  } catch (const std::system_error &) { // NOLINT(bugprone-empty-catch)
     // The system grants no more threads: those that there are do all the work.
   }
   run();
