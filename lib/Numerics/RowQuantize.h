@@ -43,12 +43,13 @@ inline int32_t absMaxBits(const float *x, int64_t count) {
 inline constexpr int32_t kInfinityBits = 0x7f800000;
 
 /// The error for a row in which absMaxBits found something that is not finite.
-inline Unexpected notFiniteError(const float *x, int64_t count, int64_t row) {
+inline Unexpected notFiniteError(
+    const float *x, int64_t count, int64_t row,
+    const char *remedy = "only finite values can be quantized; repair the checkpoint or leave this "
+                         "tensor out (--ignore)") {
   int64_t column = std::find_if(x, x + count, [](float v) { return !std::isfinite(v); }) - x;
-  return makeError(ErrorCode::InvalidArgument,
-                   "row {}, column {} is {}: only finite values can be quantized; repair the "
-                   "checkpoint or leave this tensor out (--ignore)",
-                   row, column, x[column]);
+  return makeError(ErrorCode::InvalidArgument, "row {}, column {} is {}: {}", row, column,
+                   x[column], remedy);
 }
 
 /// Least and greatest of at least one finite value. Lanes, since the order of a plain loop may not

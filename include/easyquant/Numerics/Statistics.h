@@ -1,0 +1,162 @@
+//===- Statistics.h - What calibration gathers of a site --------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Accumulators over the activations of one site. Rows are tokens, columns the K channels; what must
+// not count (padding, the token that begins texts) the caller leaves out. Each declares how two of
+// it merge: `merge` makes of the accumulators of two sets of rows that of both.
+//
+//      statistic    of                    merge law
+//      AbsMax       channel, tensor       maximum; exact
+//      MinMax       channel, tensor       minimum and maximum; exact
+//      MeanAbs      channel               sums (double) and counts add up
+//      Moments      channel               sums of x and x^2 (double) and counts add up
+//      Histogram    tensor (Histogram.h)  counts add up; exact
+//      Ema          tensor                other's updates come after this one's: see there
+//      Gram         pairs of channels     sums (float) and counts add up
+//      TokenPeaks   position              minimum over the samples; exact
+//
+// Every update fails with InvalidArgument on rows that are not K wide or overlap and on an element
+// that is not finite (naming its row and column), and then leaves the accumulator as it was.
+// Results depend on the updates and their order alone, not on threads.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_NUMERICS_STATISTICS_H
+#define EASYQUANT_NUMERICS_STATISTICS_H
+
+#include "easyquant/Numerics/Matrix.h"
+#include "easyquant/Numerics/ScaleRules.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace easyquant::numerics {
+
+/// max |x|: what SmoothQuant takes. Zeros before the first row.
+class AbsMax {
+public:
+  explicit AbsMax(int64_t columns) : peaks(columns) {}
+  Result<void> update(ConstMatrix x);
+  void merge(const AbsMax &other);
+  const std::vector<float> &channels() const { return peaks; }
+  float tensor() const;
+
+private:
+  std::vector<float> peaks;
+};
+
+/// Extrema. Zeros before the first row.
+class MinMax {
+public:
+  explicit MinMax(int64_t columns) : low(columns), high(columns) {}
+  Result<void> update(ConstMatrix x);
+  void merge(const MinMax &other);
+  const std::vector<float> &minima() const { return low; }
+  const std::vector<float> &maxima() const { return high; }
+
+private:
+  std::vector<float> low, high;
+  bool empty = true;
+};
+
+/// mean |x|: what AWQ takes. Zeros before the first row.
+class MeanAbs {
+public:
+  explicit MeanAbs(int64_t columns) : sums(columns) {}
+  Result<void> update(ConstMatrix x);
+  void merge(const MeanAbs &other);
+  std::vector<float> means() const;
+  int64_t tokens() const { return rows; }
+
+private:
+  std::vector<double> sums;
+  int64_t rows = 0;
+};
+
+/// Mean and variance (of the rows themselves: divided by their number). Zeros before the first row.
+class Moments {
+public:
+  explicit Moments(int64_t columns) : sums(columns), squares(columns) {}
+  Result<void> update(ConstMatrix x);
+  void merge(const Moments &other);
+  std::vector<float> means() const;
+  std::vector<float> variances() const;
+
+private:
+  std::vector<double> sums, squares;
+  int64_t rows = 0;
+};
+
+/// Exponential moving averages, one step an update, of what a static or online scale follows:
+///
+///      p_t = a p_{t-1} + (1 - a) max(floor, absmax(X_t))      mu_t = a mu_{t-1} + (1 - a)
+///      mean(X_t)
+///
+/// starting with p_1 = max(floor, absmax(X_1)) and mu_1 = mean(X_1). An update without rows or
+/// whose values are all equal is none. Merge law: this, then other's updates; with n of them that
+/// began with p'_1 and ended with p'_n,  p <- p'_n + a^n (p - p'_1), and mu alike.
+class Ema {
+public:
+  /// 0 <= decay < 1; floor > 0.
+  explicit Ema(double decay = 0.99, double floor = 1e-8) : decay(decay), floor(floor) {}
+  Result<void> update(ConstMatrix x);
+  void merge(const Ema &other);
+  double peak() const { return now.peak; }
+  double mean() const { return now.mean; }
+  int64_t steps() const { return updates; }
+
+  /// s = p / max code (2^(b-1) - 0.5 with the full range); asymmetric: z = -rne(mu / s), clamped to
+  /// the codes. Scale 1 before the first step.
+  static SliceParams params(double peak, double mean, const Scheme &scheme);
+  SliceParams params(const Scheme &scheme) const { return params(peak(), mean(), scheme); }
+
+private:
+  struct State {
+    double peak = 0, mean = 0;
+  };
+  double decay, floor;
+  State first, now;
+  int64_t updates = 0;
+};
+
+/// H = (2/n) sum x x^T over n rows: the Hessian of a linear's squared error by one row of its
+/// weight (GPTQ). Sums in float, by matrix products of fixed pieces.
+class Gram {
+public:
+  explicit Gram(int64_t columns) : columns(columns), sums(columns * columns) {}
+  /// Fails also where the squares could leave the range of float. threads: 0, one per core.
+  Result<void> update(ConstMatrix x, unsigned threads = 0);
+  void merge(const Gram &other);
+  int64_t tokens() const { return rows; }
+  /// H, K x K and symmetric to the bit, in the memory of the sums; zeros when there were no rows.
+  std::vector<float> takeHessian() &&;
+
+private:
+  int64_t columns, rows = 0;
+  float absMax = 0;
+  std::vector<float> sums; ///< K x K; what is above the diagonal is never read
+};
+
+/// Finds attention sinks: positions at which every sample has a channel far above what tokens have
+/// elsewhere (Xiao et al., 2023, https://arxiv.org/abs/2309.17453; Sun et al., 2024,
+/// https://arxiv.org/abs/2402.17762).
+class TokenPeaks {
+public:
+  /// Rows are the tokens at firstPosition, firstPosition + 1, ... of one sample.
+  Result<void> update(ConstMatrix x, int64_t firstPosition);
+  void merge(const TokenPeaks &other);
+  /// The positions whose least absmax over the samples is more than `factor` times the median of
+  /// those of all positions seen, ascending.
+  std::vector<int64_t> sinks(double factor = 20) const;
+
+private:
+  std::vector<float> least; ///< by position; negative: not seen
+};
+
+} // namespace easyquant::numerics
+
+#endif // EASYQUANT_NUMERICS_STATISTICS_H

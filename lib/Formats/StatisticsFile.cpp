@@ -1,0 +1,175 @@
+//===- StatisticsFile.cpp - What calibration has gathered -----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Formats/StatisticsFile.h"
+
+#include "easyquant/Formats/SafetensorsWriter.h"
+
+#include "Text.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <unistd.h>
+
+using namespace easyquant;
+using namespace easyquant::formats;
+namespace fs = std::filesystem;
+
+static constexpr const char *kFormat = "easyquant-statistics";
+
+//===----------------------------------------------------------------------===//
+// Stamp
+//===----------------------------------------------------------------------===//
+
+std::map<std::string, std::string> CalibrationStamp::toMetadata() const {
+  return {{"format", kFormat},
+          {"format_version", "1"},
+          {"model_hash", model},
+          {"text_hash", text},
+          {"tokenizer_hash", tokenizer},
+          {"samples", std::to_string(samples)},
+          {"length", std::to_string(length)},
+          {"seed", std::to_string(seed)},
+          {"bos", bos ? "1" : "0"}};
+}
+
+Result<CalibrationStamp>
+CalibrationStamp::fromMetadata(const std::map<std::string, std::string> &metadata,
+                               std::string_view fileName) {
+  auto value = [&](const char *key) {
+    auto found = metadata.find(key);
+    return found == metadata.end() ? std::string() : found->second;
+  };
+  if (value("format") != kFormat || value("format_version") != "1")
+    return makeError(ErrorCode::Corrupt,
+                     "{}: not a statistics file of this version (format {}, version {}): "
+                     "calibrate again",
+                     fileName, quote(value("format")), quote(value("format_version")));
+  CalibrationStamp stamp{value("model_hash"), value("text_hash"), value("tokenizer_hash")};
+  int64_t bos = 0;
+  for (auto [key, number] : {std::pair("samples", &stamp.samples),
+                             {"length", &stamp.length},
+                             {"seed", &stamp.seed},
+                             {"bos", &bos}}) {
+    std::string text = value(key);
+    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *number);
+    if (error != std::errc() || end != text.data() + text.size())
+      return makeError(ErrorCode::Corrupt,
+                       "{}: its metadata say {} for \"{}\", expected a number: calibrate again",
+                       fileName, quote(text), key);
+  }
+  stamp.bos = bos != 0;
+  return stamp;
+}
+
+//===----------------------------------------------------------------------===//
+// Writing
+//===----------------------------------------------------------------------===//
+
+Result<void> formats::writeStatistics(const fs::path &path, const CalibrationStamp &stamp,
+                                      std::span<const StatisticsTensor> tensors) {
+  std::vector<SafetensorsWriter::Tensor> declared;
+  for (const StatisticsTensor &tensor : tensors) {
+    const auto *floats = std::get_if<std::span<const float>>(&tensor.values);
+    size_t count = std::visit([](auto values) { return values.size(); }, tensor.values);
+    auto expected = elementCount(tensor.shape);
+    if (!expected || static_cast<size_t>(*expected) != count)
+      return makeError(ErrorCode::InvalidArgument, "{}: tensor {}: {} values for shape {}",
+                       path.string(), quote(tensor.name), count, shapeText(tensor.shape));
+    for (size_t i = 0; floats && i < count; ++i)
+      if (!std::isfinite((*floats)[i]))
+        return makeError(ErrorCode::InvalidArgument,
+                         "{}: tensor {}: element {} is {}, and nothing that is not finite is "
+                         "written",
+                         path.string(), quote(tensor.name), i, (*floats)[i]);
+    declared.push_back({tensor.name, floats ? "F32" : "I64", tensor.shape});
+  }
+  // Another process may be calibrating into the same file.
+  fs::path temporary = path;
+  temporary += ".partial-" + std::to_string(::getpid());
+  auto writer = SafetensorsWriter::create(temporary, std::move(declared), stamp.toMetadata());
+  if (!writer)
+    return Unexpected(writer.error());
+  for (const StatisticsTensor &tensor : tensors) {
+    auto bytes = std::visit([](auto values) { return std::as_bytes(values); }, tensor.values);
+    if (auto done = writer->write(tensor.name, bytes); !done)
+      return done;
+  }
+  if (auto done = writer->finish(); !done)
+    return done;
+  std::error_code error;
+  fs::rename(temporary, path, error);
+  if (error) {
+    std::error_code ignored;
+    fs::remove(temporary, ignored);
+    return makeError(ErrorCode::IO, "{}: cannot be replaced: {}", path.string(), error.message());
+  }
+  return {};
+}
+
+//===----------------------------------------------------------------------===//
+// Reading
+//===----------------------------------------------------------------------===//
+
+Result<StatisticsFile> StatisticsFile::open(const fs::path &path) {
+  auto opened = SafetensorsFile::open(path);
+  if (!opened)
+    return Unexpected(opened.error());
+  auto stamp = CalibrationStamp::fromMetadata(opened->metadata(), path.string());
+  if (!stamp)
+    return Unexpected(stamp.error());
+  StatisticsFile file;
+  file.file = std::move(*opened);
+  file.mark = std::move(*stamp);
+  return file;
+}
+
+Result<void> StatisticsFile::checkModel(std::string_view model) const {
+  if (mark.model == model)
+    return {};
+  return makeError(ErrorCode::InvalidArgument,
+                   "{}: statistics of another model: they were gathered with the model of checksum "
+                   "{}, this one has {}; calibrate this model",
+                   path().string(), quote(mark.model), quote(model));
+}
+
+template <typename T>
+Result<std::vector<T>> StatisticsFile::read(std::string_view name, DType type,
+                                            std::span<const int64_t> shape) const {
+  const std::string where = path().string() + ": tensor " + quote(name);
+  const SafetensorsTensor *tensor = file.find(name);
+  if (!tensor)
+    return makeError(ErrorCode::NotFound,
+                     "{} is not in the file: that statistic was not gathered at that site; "
+                     "calibrate again with it",
+                     where);
+  if (tensor->dtype != type ||
+      !std::equal(tensor->shape.begin(), tensor->shape.end(), shape.begin(), shape.end()))
+    return makeError(ErrorCode::Corrupt, "{}: expected {} {}, found {} {}", where, dtypeName(type),
+                     shapeText(shape), dtypeName(tensor->dtype), shapeText(tensor->shape));
+  std::span<const std::byte> bytes = file.data(*tensor);
+  std::vector<T> values(bytes.size() / sizeof(T));
+  if (!bytes.empty())
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+  if constexpr (std::is_same_v<T, float>)
+    for (size_t i = 0; i < values.size(); ++i)
+      if (!std::isfinite(values[i]))
+        return makeError(ErrorCode::Corrupt, "{}: element {} is {}: calibrate again", where, i,
+                         values[i]);
+  return values;
+}
+
+Result<std::vector<float>> StatisticsFile::floats(std::string_view name,
+                                                  std::span<const int64_t> shape) const {
+  return read<float>(name, DType::F32, shape);
+}
+
+Result<std::vector<int64_t>> StatisticsFile::integers(std::string_view name,
+                                                      std::span<const int64_t> shape) const {
+  return read<int64_t>(name, DType::I64, shape);
+}
