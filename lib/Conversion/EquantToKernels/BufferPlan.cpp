@@ -15,10 +15,12 @@ using namespace mlir;
 
 namespace easyquant {
 
-static bool isActivation(Value value) {
-  auto type = dyn_cast<RankedTensorType>(value.getType());
+bool isActivationType(Type valueType) {
+  auto type = dyn_cast<RankedTensorType>(valueType);
   return type && type.getRank() == 2 && type.isDynamicDim(0) && type.getElementType().isF32();
 }
+
+static bool isActivation(Value value) { return isActivationType(value.getType()); }
 
 static int64_t columnsOf(Value value) {
   return cast<RankedTensorType>(value.getType()).getDimSize(1);
@@ -49,6 +51,10 @@ std::optional<int64_t> BufferPlan::offsetOf(Value value) const {
 
 /// Decides which results live in the memory of an operand.
 void BufferPlan::shareMemory(Block &block) {
+  // A layer may overwrite its argument; that of a function which is called from outside is its
+  // caller's.
+  bool isPublic = cast<func::FuncOp>(block.getParentOp()).isPublic();
+  auto isForeign = [&](Value value) { return isPublic && isa<BlockArgument>(storageOf(value)); };
   // True if an op from `from` on, but for `except`, reads the memory of `root`.
   auto isReadFrom = [&](Value root, int from, Operation *except) {
     return llvm::any_of(block, [&](Operation &op) {
@@ -67,7 +73,8 @@ void BufferPlan::shareMemory(Block &block) {
     if (isa<lm::RopeOp, lm::PositionEmbeddingOp, func::CallOp>(op)) {
       auto operand = llvm::find_if(op.getOperands(), isActivation);
       Operation *split = (*operand).getDefiningOp<lm::SplitOp>();
-      if ((*operand).hasOneUse() && (!split || split->getOperand(0).hasOneUse()))
+      if (!isForeign(*operand) && (*operand).hasOneUse() &&
+          (!split || split->getOperand(0).hasOneUse()))
         storage[op.getResult(0)] = *operand;
       continue;
     }
@@ -82,7 +89,8 @@ void BufferPlan::shareMemory(Block &block) {
         continue;
       Operation *producer = stream.getDefiningOp();
       int at = position.lookup(linear);
-      if ((producer && position.lookup(producer) > at) || isReadFrom(storageOf(stream), at, add))
+      if (isForeign(stream) || (producer && position.lookup(producer) > at) ||
+          isReadFrom(storageOf(stream), at, add))
         continue;
       accumulating[linear] = add;
       storage[term] = stream;

@@ -9,8 +9,6 @@
 
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
 
-#include "easyquant/Dialect/Equant/IR/Equant.h"
-
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
@@ -38,7 +36,8 @@ static MemRefType rowsType(RankedTensorType type) {
   return MemRefType::get(type.getShape(), type.getElementType(), layout);
 }
 
-/// (weights, arena, cache, the model's own arguments, threads, logits if it is the entry).
+/// (weights, arena, cache, the model's own arguments, threads, observer and context if the model is
+/// observed, results if it is the entry).
 static FunctionType kernelFunctionType(Program &program, func::FuncOp source, bool isEntry) {
   SmallVector<Type> types(3, program.bytes());
   for (Type type : source.getArgumentTypes()) {
@@ -53,8 +52,11 @@ static FunctionType kernelFunctionType(Program &program, func::FuncOp source, bo
       types.push_back(Program::memref(tensor.getShape(), tensor.getElementType()));
   }
   types.push_back(IndexType::get(program.context()));
+  if (!program.observers.empty())
+    types.append(2, LLVM::LLVMPointerType::get(program.context()));
   if (isEntry)
-    types.push_back(rowsType(cast<RankedTensorType>(source.getResultTypes().front())));
+    for (Type type : source.getResultTypes())
+      types.push_back(rowsType(cast<RankedTensorType>(type)));
   return FunctionType::get(program.context(), types, {});
 }
 
@@ -95,8 +97,12 @@ LogicalResult ConvertEquantToKernels::convert() {
   program.halfCache = kvCache == "f16" || (kvCache == "auto" && quantized);
 
   auto entry = program.symbols.lookup<func::FuncOp>(kEntry);
-  if (!entry || entry.getNumResults() != 1)
-    return module.emitError() << "expected a function @" << kEntry << " that returns the logits";
+  if (!entry || !llvm::all_of(entry.getResultTypes(), isActivationType))
+    return module.emitError() << "expected a function @" << kEntry
+                              << " that returns activations, such as the logits";
+  module.walk([&](equant::ObserveOp op) {
+    program.observers.insert({op, static_cast<int64_t>(program.observers.size())});
+  });
   for (Type type : entry.getArgumentTypes())
     if (auto cache = dyn_cast<lm::KVCacheType>(type))
       program.cacheBytesPerToken = cache.getLayers() * 2 * cache.getKvHeads() * cache.getHeadDim() *

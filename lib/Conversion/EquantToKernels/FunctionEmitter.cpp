@@ -7,8 +7,7 @@
 
 #include "FunctionEmitter.h"
 
-#include "easyquant/Dialect/Equant/IR/Equant.h"
-
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -30,8 +29,10 @@ Value FunctionEmitter::destination(Value value, Value rows) {
   Value storage = plan.storageOf(value);
   if (storage == value) {
     auto type = cast<RankedTensorType>(value.getType());
-    if (logits && value == cast<func::ReturnOp>(source.front().getTerminator()).getOperand(0))
-      return memory[value] = logits;
+    for (auto [output, returned] :
+         llvm::zip(outputs, source.front().getTerminator()->getOperands()))
+      if (returned == value)
+        return memory[value] = output;
     return memory[value] = view(arena(), constant(*plan.offsetOf(value)), type.getShape(),
                                 type.getElementType(), rows);
   }
@@ -209,22 +210,48 @@ void FunctionEmitter::emitCall(func::CallOp op) {
                                                                        : memory.lookup(operand));
   }
   arguments.push_back(threads());
+  llvm::append_range(arguments, observer);
   call(program.symbols.lookup<func::FuncOp>((op.getCallee() + ".kernels").str()), arguments);
 }
 
 void FunctionEmitter::emitReturn(func::ReturnOp op) {
-  Value returned = rows(op.getOperand(0));
-  if (logits) {
-    if (returned != logits)
-      copy(returned, logits);
-  } else {
+  if (!outputs.empty()) {
+    for (auto [output, operand] : llvm::zip_equal(outputs, op.getOperands()))
+      if (rows(operand) != output)
+        copy(rows(operand), output);
+  } else if (op.getNumOperands() == 1) {
     // A layer leaves its result in the memory of its activation argument.
+    Value returned = rows(op.getOperand(0));
     Value argument = *llvm::find_if(
         source.getArguments(), [&](Value v) { return v.getType() == op.getOperand(0).getType(); });
     if (plan.storageOf(op.getOperand(0)) != argument)
       copy(returned, rows(argument));
   }
   func::ReturnOp::create(b);
+}
+
+/// observer(context, index, data, rows, columns, row stride), see kObserverArguments.
+void FunctionEmitter::emitObserve(equant::ObserveOp op) {
+  Value data = rows(op.getInput());
+  auto metadata = memref::ExtractStridedMetadataOp::create(b, data);
+  Value address = memref::ExtractAlignedPointerAsIndexOp::create(b, data);
+  Value offset = arith::MulIOp::create(b, metadata.getOffset(), constant(sizeof(float)));
+  auto integer = [&](Value index) -> Value {
+    return arith::IndexCastOp::create(b, b.getI64Type(), index);
+  };
+  auto pointer = LLVM::LLVMPointerType::get(program.context());
+  Value begin =
+      LLVM::IntToPtrOp::create(b, pointer, integer(arith::AddIOp::create(b, address, offset)));
+  SmallVector<Value> arguments = {observer[0],
+                                  observer[1],
+                                  integer(constant(program.observers.lookup(op))),
+                                  begin,
+                                  integer(rowsOf(data)),
+                                  integer(constant(lm::columns(op.getInput()))),
+                                  integer(metadata.getStrides()[0])};
+  SmallVector<Type> types(llvm::drop_begin(ValueRange(arguments).getTypes()));
+  auto type = LLVM::LLVMFunctionType::get(LLVM::LLVMVoidType::get(program.context()), types);
+  LLVM::CallOp::create(b, type, arguments);
 }
 
 static FailureOr<cpu::WeightFormat> weightFormat(Operation *op, equant::SchemeAttr scheme,
@@ -324,6 +351,10 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
           emitRowOp({cpu::RowOp::Add}, op.getOutput(), {op.getLhs(), op.getRhs()});
         return success();
       })
+      .Case([&](equant::ObserveOp op) {
+        emitObserve(op);
+        return success();
+      })
       .Case([&](lm::SplitOp op) {
         Value input = rows(op.getInput());
         int64_t column = 0;
@@ -368,8 +399,11 @@ LogicalResult FunctionEmitter::run() {
     memory[argument] =
         isa<lm::KVCacheType>(argument.getType()) ? cache() : body->getArgument(next++);
   threadsArgument = body->getArgument(next++);
-  if (next < body->getNumArguments())
-    logits = body->getArgument(next);
+  if (!program.observers.empty()) {
+    observer = {body->getArgument(next), body->getArgument(next + 1)};
+    next += 2;
+  }
+  llvm::append_range(outputs, body->getArguments().drop_front(next));
   for (Operation &op : source.front())
     if (failed(emit(op)))
       return failure();

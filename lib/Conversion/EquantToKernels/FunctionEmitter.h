@@ -10,7 +10,7 @@
 
 #include "easyquant/Codegen/CPU/Kernels.h"
 #include "easyquant/Conversion/EquantToKernels/BufferPlan.h"
-#include "easyquant/Dialect/LM/IR/LM.h"
+#include "easyquant/Dialect/Equant/IR/Equant.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
@@ -32,6 +32,9 @@ struct Program {
   int64_t cacheBytesPerToken = 0;
   int64_t arenaBytesPerThread = 0;
   int64_t arenaBytes = 0; ///< where the scratch of the threads begins
+  /// The observers of the module in its order; where there are any, every function takes an
+  /// observing function and its context behind `threads`.
+  llvm::DenseMap<mlir::Operation *, int64_t> observers;
 
   mlir::MemRefType bytes() const {
     return memref({mlir::ShapedType::kDynamic}, mlir::IntegerType::get(context(), 8));
@@ -91,6 +94,7 @@ private:
   void emitLinear(mlir::Operation &op, cpu::LinearSpec spec, mlir::ArrayRef<mlir::Value> weights,
                   mlir::Value bias);
   mlir::LogicalResult emitAttention(lm::AttentionOp op);
+  void emitObserve(equant::ObserveOp op);
   void emitCall(mlir::func::CallOp op);
   void emitReturn(mlir::func::ReturnOp op);
 
@@ -99,7 +103,8 @@ private:
   mlir::func::FuncOp source, result;
   mlir::ImplicitLocOpBuilder b;
   mlir::Value threadsArgument;
-  mlir::Value logits; ///< of the entry
+  mlir::SmallVector<mlir::Value, 2> observer; ///< function and context, if the program takes them
+  mlir::SmallVector<mlir::Value, 1> outputs;  ///< of the entry, one a result
   mlir::DenseMap<mlir::Value, mlir::Value> memory;
   mlir::DenseMap<QuantizedValue, mlir::SmallVector<mlir::Value, 3>> codes;
 };

@@ -11,7 +11,7 @@ func.func @forward(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
 
 // -----
 
-// expected-error @below {{expected a function @forward that returns the logits}}
+// expected-error @below {{expected a function @forward that returns activations, such as the logits}}
 module {}
 
 // -----

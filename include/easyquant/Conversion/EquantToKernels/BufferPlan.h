@@ -26,6 +26,9 @@ constexpr int64_t alignBuffer(int64_t bytes) {
   return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
 }
 
+/// tensor<?xCxf32>: rows of tokens.
+bool isActivationType(mlir::Type type);
+
 /// The per-token codes of an activation for weights in groups of `groupSize` (0: per channel).
 using QuantizedValue = std::pair<mlir::Value, int64_t>;
 

@@ -29,6 +29,24 @@ static RankedTensorType zeroPointType(RankedTensorType scale) {
   return scale.clone(IntegerType::get(scale.getContext(), 32));
 }
 
+std::string easyquant::equant::statisticNames() {
+  std::string names;
+  for (unsigned i = 0; i <= getMaxEnumValForStatistic(); ++i)
+    names += (i == 0 ? "" : ", ") + stringifyStatistic(static_cast<Statistic>(i)).str();
+  return names;
+}
+
+LogicalResult ObserveOp::verify() {
+  if (getSites().empty())
+    return emitOpError("must name the sites that read its input");
+  if (getStatistics().empty())
+    return emitOpError("must name at least one statistic");
+  for (StringRef name : getStatistics().getAsValueRange<StringAttr>())
+    if (!symbolizeStatistic(name))
+      return emitOpError() << "has no statistic '" << name << "'; legal are " << statisticNames();
+  return success();
+}
+
 /// Scale, and zero point exactly when the scheme is asymmetric, in the shapes that it demands.
 static LogicalResult verifyQParams(Operation *op, SchemeAttr scheme, ArrayRef<int64_t> matrixShape,
                                    Value scale, Value zeroPoint) {

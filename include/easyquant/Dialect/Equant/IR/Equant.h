@@ -57,6 +57,9 @@ PlanAttr getPlan(QuantizableOpInterface op);
 /// Empty, or what the rule lacks to choose scales for the scheme.
 std::string whyRuleCannotServe(ScaleRule rule, SchemeAttr scheme);
 
+/// "absmax, minmax, ...": every statistic, for messages.
+std::string statisticNames();
+
 /// How many products of a code of `weight` and one of `input` an int32 accumulator can always sum.
 /// Packed codes are stored with an offset and count with the largest value that stands for one.
 int64_t maxAccumulatedProducts(SchemeAttr weight, SchemeAttr input, bool packed);

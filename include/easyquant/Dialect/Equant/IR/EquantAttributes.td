@@ -35,6 +35,16 @@ def Equant_ScaleRuleAttr : EnumAttr<Equant_Dialect, Equant_ScaleRule, "scale_rul
   }];
 }
 
+def Equant_Statistic
+    : I32EnumAttr<"Statistic", "what is gathered about activations",
+                  [I32EnumAttrCase<"AbsMax", 0, "absmax">, I32EnumAttrCase<"MinMax", 1, "minmax">,
+                   I32EnumAttrCase<"MeanAbs", 2, "mean_abs">, I32EnumAttrCase<"Moments", 3, "moments">,
+                   I32EnumAttrCase<"Histogram", 4, "histogram">, I32EnumAttrCase<"Hessian", 5, "hessian">,
+                   I32EnumAttrCase<"Ema", 6, "ema">]> {
+  let cppNamespace = "::easyquant::equant";
+  let genSpecializedAttr = 0;
+}
+
 def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
   let summary = "which integers stand for the values of a matrix, and which values share a scale";
   let description = [{

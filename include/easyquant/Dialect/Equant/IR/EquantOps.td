@@ -235,4 +235,37 @@ def Equant_EmbeddingOp : Equant_Op<"embedding"> {
   let hasVerifier = 1;
 }
 
+//===----------------------------------------------------------------------===//
+// Calibration
+//===----------------------------------------------------------------------===//
+
+def Equant_ObserveOp : Op<Equant_Dialect, "observe", [MemoryEffects<[MemWrite]>]> {
+  let summary = "shows activations to whoever calibrates";
+  let description = [{
+    Hands the rows of `input` to the observer that the program is given at run time; without observers in it a program
+    takes none. `sites` are the linears that read these activations, `statistics` what is to be gathered of them:
+
+    | statistic | |
+    |---|---|
+    | `absmax` | max abs(x), of the tensor and of each channel |
+    | `minmax` | min x and max x |
+    | `mean_abs` | mean abs(x) of each channel |
+    | `moments` | mean and variance of each channel |
+    | `histogram` | 2048 bins of abs(x) |
+    | `hessian` | Σ x xᵀ over the tokens |
+    | `ema` | exponential moving averages of the largest magnitude and the mean |
+
+    It writes what the program cannot see, so nothing may drop it. `equant-insert-observers` puts it there,
+    `equant-attach-calibration` takes it away.
+
+    ```mlir
+    equant.observe %x {sites = ["model.layers.0.mlp.gate_proj", "model.layers.0.mlp.up_proj"], statistics = ["absmax"]}
+      : tensor<?x576xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input, StrArrayAttr:$sites, StrArrayAttr:$statistics);
+  let assemblyFormat = "$input attr-dict `:` type($input)";
+  let hasVerifier = 1;
+}
+
 #endif // EASYQUANT_DIALECT_EQUANT_IR_EQUANTOPS

@@ -59,6 +59,36 @@ def AbsMax : Pass<"equant-absmax", "::mlir::ModuleOp"> {
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect"];
 }
 
+def InsertObservers : Pass<"equant-insert-observers", "::mlir::ModuleOp"> {
+  let summary = "Observe the activations that quantizable ops read";
+  let description = [{
+    Puts one `equant.observe` before the first reader of each activation that a chosen site reads. Sites that share an
+    input share its observer, which names them all.
+
+    Before, with `statistics=absmax,mean_abs`:
+
+    ```mlir
+    %g = lm.linear %x, %wg {site = "gate_proj"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
+    %u = lm.linear %x, %wu {site = "up_proj"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
+    ```
+
+    After:
+
+    ```mlir
+    equant.observe %x {sites = ["gate_proj", "up_proj"], statistics = ["absmax", "mean_abs"]} : tensor<?x8xf32>
+    %g = lm.linear %x, %wg {site = "gate_proj"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
+    %u = lm.linear %x, %wu {site = "up_proj"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
+    ```
+  }];
+  let options = [
+    ListOption<"statistics", "statistics", "std::string",
+               "what to gather: absmax, minmax, mean_abs, moments, histogram, hessian, ema; by default absmax and minmax">,
+    ListOption<"sites", "sites", "std::string",
+               "sites to observe, all when empty: names, or re: and a regular expression">,
+  ];
+  let dependentDialects = ["::easyquant::equant::EquantDialect"];
+}
+
 def FuseSharedInput : Pass<"equant-fuse-shared-input", "::mlir::func::FuncOp"> {
   let summary = "Make one linear of quantized linears that read the same input";
   let description = [{

@@ -1,0 +1,64 @@
+//===- Journal.h - What a calibration that was ended has done ---*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A walk through the layers leaves in its work folder, after each layer, the hidden states that go
+// into the next one (`hidden_states.safetensors`, one at a time) and what it found
+// (`step_<i>.safetensors`). Each file appears whole under its name and carries the stamp of the
+// walk; those of another stamp are as good as none.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_CALIBRATION_JOURNAL_H
+#define EASYQUANT_CALIBRATION_JOURNAL_H
+
+#include "easyquant/Calibration/LayerRunner.h"
+
+namespace easyquant::calibration {
+
+/// Everything that a result depends on, by name.
+using Stamp = std::map<std::string, std::string>;
+
+/// One tensor of a step.
+struct FoundTensor {
+  std::string name;
+  std::string dtype; ///< of safetensors
+  std::vector<int64_t> shape;
+  std::vector<std::byte> bytes;
+};
+
+class Journal {
+public:
+  /// Makes the folder if need be. Errors: IO.
+  static Result<Journal> open(const std::filesystem::path &folder, Stamp stamp);
+
+  /// The first step that is still to be done: every one before has its file, and the hidden states
+  /// that go into it are there. 0 if there is nothing of this stamp.
+  int64_t next() const { return begin; }
+  /// Reads the hidden states that go into step next(). Errors: Corrupt, IO.
+  Result<void> readStates(HiddenStates &states) const;
+
+  /// Step `step` is done: keeps what it found, and the states that go into step + 1.
+  Result<void> record(int64_t step, const std::vector<FoundTensor> &found,
+                      const HiddenStates &states);
+  /// Writes the tensors of steps 0 .. steps - 1, all done, into one file that appears whole.
+  Result<void> merge(int64_t steps, const std::filesystem::path &path, const Stamp &metadata) const;
+  /// Removes the files of `steps` steps and the states.
+  void remove(int64_t steps) const;
+
+private:
+  std::filesystem::path stepFile(int64_t step) const;
+  std::filesystem::path statesFile() const { return folder / "hidden_states.safetensors"; }
+  Stamp stampOf(int64_t step) const;
+
+  std::filesystem::path folder;
+  Stamp stamp;
+  int64_t begin = 0;
+};
+
+} // namespace easyquant::calibration
+
+#endif // EASYQUANT_CALIBRATION_JOURNAL_H

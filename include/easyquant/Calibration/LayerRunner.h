@@ -1,0 +1,103 @@
+//===- LayerRunner.h - A model run layer by layer ---------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Calibration takes all samples through one layer before it looks at the next: the hidden states of
+// all samples are in memory, and the weights of one layer.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_CALIBRATION_LAYERRUNNER_H
+#define EASYQUANT_CALIBRATION_LAYERRUNNER_H
+
+#include "easyquant/Calibration/SliceProgram.h"
+#include "easyquant/Calibration/Tokens.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+namespace easyquant::calibration {
+
+/// One activation of every token of every sample: a matrix for each sample.
+class HiddenStates {
+public:
+  /// Zeros. Errors: OutOfRange (not enough memory).
+  static Result<HiddenStates> allocate(const CalibrationTokens &tokens, int64_t columns);
+
+  int64_t samples() const { return static_cast<int64_t>(offsets.size()) - 1; }
+  int64_t columns() const { return width; }
+  /// The rows of sample `i`, one a token; they follow those of sample i - 1.
+  numerics::Matrix sample(int64_t i) const {
+    return {memory.data<float>() + offsets[i] * width, offsets[i + 1] - offsets[i], width};
+  }
+  /// All tokens of all samples.
+  numerics::Matrix all() const { return {memory.data<float>(), offsets.back(), width}; }
+
+private:
+  Buffer memory;
+  int64_t width = 0;
+  std::vector<int64_t> offsets; ///< the first token of each sample, and the end
+};
+
+/// Called for what the tokens of a sample look like where they are observed: `rows` are those at
+/// `position` .. without BOS, and every value is finite. The order is the same in every run.
+using RowsObserver = llvm::function_ref<Result<void>(const Observation &observation, int64_t sample,
+                                                     int64_t position, numerics::ConstMatrix rows)>;
+
+class LayerRunner {
+public:
+  /// For the model `module`, as it is imported: @forward embeds tokens, calls one function a layer,
+  /// and ends in the output head. `tokens` must live as long as the runner. Fails with a
+  /// diagnostic.
+  static mlir::FailureOr<LayerRunner> create(mlir::ModuleOp module, const CalibrationTokens &tokens,
+                                             EngineOptions options = {});
+
+  SliceCompiler &compiler() { return slices; }
+  const ModelConstants &constants() const { return values; }
+  const CalibrationTokens &tokens() const { return *text; }
+  /// Called after each sample that has gone through a slice.
+  std::function<void()> onSample;
+  /// The functions of the layers, in the order of execution.
+  llvm::ArrayRef<mlir::func::FuncOp> layers() const { return functions; }
+
+  /// Zeros in the shape of the hidden states.
+  mlir::FailureOr<HiddenStates> allocate();
+  /// The hidden states that go into the first layer. Reads the rows of the embedding that occur.
+  mlir::FailureOr<HiddenStates> embed();
+  /// Takes `states` through layer `index` of the model as the IR has it.
+  mlir::LogicalResult runLayer(size_t index, HiddenStates &states, RowsObserver observer = nullptr);
+  /// Takes what the last layer made to the observers behind it (the output head's), if there are
+  /// any.
+  mlir::LogicalResult observeHead(const HiddenStates &states, RowsObserver observer);
+
+  /// Runs all samples through a slice. `name` is what messages call it. What is observed or put out
+  /// must be finite: if not, the diagnostic names sites and sample.
+  mlir::LogicalResult run(SliceProgram &program, llvm::StringRef name,
+                          llvm::ArrayRef<const HiddenStates *> inputs,
+                          llvm::ArrayRef<HiddenStates *> outputs, RowsObserver observer = nullptr);
+  /// The same for one sample.
+  Result<void> runSample(SliceProgram &program, llvm::StringRef name, int64_t sample,
+                         llvm::ArrayRef<numerics::ConstMatrix> inputs,
+                         llvm::ArrayRef<numerics::Matrix> outputs, RowsObserver observer = nullptr,
+                         std::span<const int32_t> tokens = {});
+
+private:
+  LayerRunner(mlir::ModuleOp module, const CalibrationTokens &tokens, ModelConstants values,
+              SliceCompiler slices)
+      : module(module), text(&tokens), values(std::move(values)), slices(std::move(slices)) {}
+  mlir::LogicalResult findLayers();
+  mlir::LogicalResult fail(const Error &error);
+
+  mlir::ModuleOp module;
+  const CalibrationTokens *text;
+  ModelConstants values;
+  SliceCompiler slices;
+  mlir::Value tokenIds, firstState, lastState; ///< in @forward: around the layers
+  llvm::SmallVector<mlir::func::FuncOp> functions;
+};
+
+} // namespace easyquant::calibration
+
+#endif // EASYQUANT_CALIBRATION_LAYERRUNNER_H

@@ -1,0 +1,44 @@
+//===- ModelConstants.h - Values of a model's constants ---------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_CALIBRATION_MODELCONSTANTS_H
+#define EASYQUANT_CALIBRATION_MODELCONSTANTS_H
+
+#include "easyquant/Dialect/Equant/Analysis/ConstantTensors.h"
+
+namespace easyquant::calibration {
+
+/// The constants of a module as float matrices: tensors of its model or of its work folder,
+/// equant.scale of them, rotation tables.
+class ModelConstants {
+public:
+  /// Opens what the module's lm.source names; fails with a diagnostic.
+  static mlir::FailureOr<ModelConstants> open(mlir::ModuleOp module);
+
+  const formats::ModelSource &source() const { return reader.source(); }
+
+  /// The value of a constant, row-major, as far as `out` goes: tables may be read in part. Every
+  /// value is finite. Fails with a diagnostic that names `global`, what messages call the constant.
+  mlir::LogicalResult read(mlir::Value constant, llvm::StringRef global,
+                           std::span<float> out) const {
+    return readRows(constant, global, 0, out);
+  }
+  /// Rows `first` .., as many as `out` holds; a vector has one element a row.
+  mlir::LogicalResult readRows(mlir::Value constant, llvm::StringRef global, int64_t first,
+                               std::span<float> out) const;
+
+private:
+  ModelConstants(mlir::ModuleOp module, equant::ConstantReader reader)
+      : module(module), reader(std::move(reader)) {}
+
+  mlir::ModuleOp module;
+  equant::ConstantReader reader;
+};
+
+} // namespace easyquant::calibration
+
+#endif // EASYQUANT_CALIBRATION_MODELCONSTANTS_H

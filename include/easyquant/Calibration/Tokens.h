@@ -1,0 +1,58 @@
+//===- Tokens.h - The text that a model is calibrated on --------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_CALIBRATION_TOKENS_H
+#define EASYQUANT_CALIBRATION_TOKENS_H
+
+#include "easyquant/Support/Result.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace easyquant::calibration {
+
+/// Token ids of `samples` sequences. The file is a safetensors file with one tensor `tokens`, I32
+/// [samples, length], -1 behind the end of a shorter sequence, and the metadata that statistics are
+/// stamped with: `bos` ("1" if every sequence begins with the token that begins texts) and
+/// text_hash, tokenizer_hash, seed, ... which are handed on as they are.
+class CalibrationTokens {
+public:
+  /// Errors: NotFound, Corrupt (no such tensor, a token outside of the vocabulary, one behind the
+  /// padding, a sequence without a token that counts), IO; each names the file.
+  static Result<CalibrationTokens> read(const std::filesystem::path &path, int64_t vocabularySize);
+
+  int64_t samples() const { return static_cast<int64_t>(lengths.size()); }
+  /// Of the longest sequence.
+  int64_t maxLength() const { return longest; }
+  /// Sequence `i` without its padding.
+  std::span<const int32_t> sample(int64_t i) const {
+    return std::span(ids).subspan(i * stride, lengths[i]);
+  }
+  /// The first tokens of every sequence that no statistic counts: 1 with BOS, else 0.
+  int64_t skipped() const { return bos ? 1 : 0; }
+  /// All tokens, and those that statistics count.
+  int64_t count() const;
+  int64_t counted() const { return count() - samples() * skipped(); }
+  const std::map<std::string, std::string> &metadata() const { return fields; }
+  /// XXH3-128 of the ids and lengths.
+  std::string hash() const;
+
+private:
+  std::vector<int32_t> ids;
+  int64_t stride = 0, longest = 0;
+  std::vector<int64_t> lengths;
+  bool bos = false;
+  std::map<std::string, std::string> fields;
+};
+
+} // namespace easyquant::calibration
+
+#endif // EASYQUANT_CALIBRATION_TOKENS_H

@@ -1,0 +1,46 @@
+//===- HostProgram.h - A module compiled for this machine -------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CALIBRATION_HOSTPROGRAM_H
+#define EASYQUANT_LIB_CALIBRATION_HOSTPROGRAM_H
+
+#include "easyquant/Runtime/Program.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/DialectRegistry.h"
+
+namespace easyquant::calibration {
+
+/// A shared object made of a module with a function @forward, loaded into this process.
+class HostProgram {
+public:
+  /// Consumes the module's body. Errors are diagnostics.
+  static mlir::FailureOr<std::shared_ptr<const HostProgram>>
+  compile(mlir::ModuleOp module, const std::string &isa, int64_t maxRows);
+  static void getDependentDialects(mlir::DialectRegistry &registry);
+
+  HostProgram(const HostProgram &) = delete;
+  ~HostProgram();
+
+  int64_t arenaBytes = 0, arenaBytesPerThread = 0, cacheBytesPerToken = 0;
+
+  /// Calls the entry. Every argument is a pointer to a memref's descriptor, an integer, or a
+  /// pointer.
+  void call(llvm::ArrayRef<uintptr_t> arguments, int32_t threads) const;
+  /// More arguments than call() can pass.
+  static constexpr size_t kMaxArguments = 32;
+
+private:
+  HostProgram() = default;
+  void *library = nullptr;
+  void *entry = nullptr;
+  const runtime::OpenMP *openmp = nullptr;
+};
+
+} // namespace easyquant::calibration
+
+#endif // EASYQUANT_LIB_CALIBRATION_HOSTPROGRAM_H

@@ -1,0 +1,175 @@
+//===- Journal.cpp - What a calibration that was ended has done -----------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Calibration/Journal.h"
+
+#include "easyquant/Formats/Safetensors.h"
+#include "easyquant/Formats/SafetensorsWriter.h"
+
+#include <cstdlib>
+#include <cstring>
+
+using namespace easyquant;
+using namespace easyquant::calibration;
+using formats::SafetensorsFile;
+using formats::SafetensorsWriter;
+using numerics::Matrix;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A safetensors file under a temporary name beside `path`, which a commit gives it.
+class StagedFile {
+public:
+  static Result<StagedFile> create(const fs::path &path,
+                                   std::vector<SafetensorsWriter::Tensor> tensors,
+                                   const Stamp &metadata) {
+    fs::path staging = path.string() + ".partial"; // what a killed run left is overwritten
+    auto writer = SafetensorsWriter::create(staging, std::move(tensors), metadata);
+    if (!writer)
+      return Unexpected(writer.error());
+    return StagedFile(path, std::move(*writer));
+  }
+  Result<void> write(const std::string &name, std::span<const std::byte> bytes) {
+    return writer.write(name, bytes);
+  }
+  Result<void> commit() {
+    if (auto done = writer.finish(); !done)
+      return done;
+    std::error_code error;
+    fs::rename(writer.path(), path, error);
+    if (error)
+      return makeError(ErrorCode::IO, "{}: cannot be renamed to {}: {}", writer.path().string(),
+                       path.string(), error.message());
+    return {};
+  }
+
+private:
+  StagedFile(fs::path path, SafetensorsWriter writer)
+      : path(std::move(path)), writer(std::move(writer)) {}
+  fs::path path;
+  SafetensorsWriter writer;
+};
+
+} // namespace
+
+static Result<void> writeWhole(const fs::path &path, const std::vector<FoundTensor> &tensors,
+                               const Stamp &metadata) {
+  std::vector<SafetensorsWriter::Tensor> declared;
+  for (const FoundTensor &tensor : tensors)
+    declared.push_back({tensor.name, tensor.dtype, tensor.shape});
+  Result<StagedFile> file = StagedFile::create(path, std::move(declared), metadata);
+  if (!file)
+    return Unexpected(file.error());
+  for (const FoundTensor &tensor : tensors)
+    if (auto done = file->write(tensor.name, tensor.bytes); !done)
+      return done;
+  return file->commit();
+}
+
+Stamp Journal::stampOf(int64_t step) const {
+  Stamp full = stamp;
+  full["step"] = std::to_string(step);
+  return full;
+}
+
+fs::path Journal::stepFile(int64_t step) const {
+  return folder / fmt::format("step_{}.safetensors", step);
+}
+
+static bool hasStamp(const fs::path &path, const Stamp &stamp) {
+  Result<SafetensorsFile> file = SafetensorsFile::open(path);
+  return file && file->metadata() == stamp;
+}
+
+Result<Journal> Journal::open(const fs::path &folder, Stamp stamp) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error)
+    return makeError(ErrorCode::IO, "{}: cannot be created: {}", folder.string(), error.message());
+  Journal journal;
+  journal.folder = folder;
+  journal.stamp = std::move(stamp);
+  Result<SafetensorsFile> states = SafetensorsFile::open(journal.statesFile());
+  if (!states)
+    return journal;
+  auto step = states->metadata().find("step");
+  if (step == states->metadata().end())
+    return journal;
+  int64_t count = std::atoll(step->second.c_str());
+  if (count < 1 || states->metadata() != journal.stampOf(count))
+    return journal;
+  for (int64_t i = 0; i < count; ++i)
+    if (!hasStamp(journal.stepFile(i), journal.stampOf(i)))
+      return journal;
+  journal.begin = count;
+  return journal;
+}
+
+Result<void> Journal::readStates(HiddenStates &states) const {
+  Result<SafetensorsFile> file = SafetensorsFile::open(statesFile());
+  if (!file)
+    return Unexpected(file.error());
+  Matrix all = states.all();
+  const formats::SafetensorsTensor *tensor = file->find("hidden_states");
+  if (!tensor || tensor->dtype != formats::DType::F32 ||
+      tensor->shape != std::vector<int64_t>{all.rows, all.columns})
+    return makeError(ErrorCode::Corrupt,
+                     "{}: expected \"hidden_states\", F32 [{}, {}]; remove the file",
+                     statesFile().string(), all.rows, all.columns);
+  std::span<const std::byte> bytes = file->data(*tensor);
+  std::memcpy(all.data, bytes.data(), bytes.size());
+  return {};
+}
+
+Result<void> Journal::record(int64_t step, const std::vector<FoundTensor> &found,
+                             const HiddenStates &states) {
+  if (auto done = writeWhole(stepFile(step), found, stampOf(step)); !done)
+    return done;
+  Matrix all = states.all();
+  // What is only copied through the writer is not held twice.
+  Result<StagedFile> file = StagedFile::create(
+      statesFile(), {{"hidden_states", "F32", {all.rows, all.columns}}}, stampOf(step + 1));
+  if (!file)
+    return Unexpected(file.error());
+  if (auto done =
+          file->write("hidden_states", std::as_bytes(std::span(all.data, all.rows * all.columns)));
+      !done)
+    return done;
+  return file->commit();
+}
+
+Result<void> Journal::merge(int64_t steps, const fs::path &path, const Stamp &metadata) const {
+  std::vector<SafetensorsFile> files;
+  std::vector<SafetensorsWriter::Tensor> declared;
+  for (int64_t step = 0; step < steps; ++step) {
+    Result<SafetensorsFile> file = SafetensorsFile::open(stepFile(step));
+    if (!file)
+      return Unexpected(file.error());
+    for (const formats::SafetensorsTensor &tensor : file->tensors())
+      declared.push_back(
+          {tensor.name, std::string(formats::dtypeName(tensor.dtype)), tensor.shape});
+    files.push_back(std::move(*file));
+  }
+  Result<StagedFile> merged = StagedFile::create(path, std::move(declared), metadata);
+  if (!merged)
+    return Unexpected(merged.error());
+  for (const SafetensorsFile &file : files) {
+    for (const formats::SafetensorsTensor &tensor : file.tensors())
+      if (auto done = merged->write(tensor.name, file.data(tensor)); !done)
+        return done;
+    file.mapping().release(file.mapping().bytes());
+  }
+  return merged->commit();
+}
+
+void Journal::remove(int64_t steps) const {
+  std::error_code ignored;
+  for (int64_t i = 0; i < steps; ++i)
+    fs::remove(stepFile(i), ignored);
+  fs::remove(statesFile(), ignored);
+}

@@ -1,0 +1,258 @@
+//===- LayerRunner.cpp - A model run layer by layer -----------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Calibration/LayerRunner.h"
+
+#include "mlir/IR/SymbolTable.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::calibration;
+using equant::ObserveOp;
+using numerics::ConstMatrix;
+using numerics::Matrix;
+
+Result<HiddenStates> HiddenStates::allocate(const CalibrationTokens &tokens, int64_t columns) {
+  HiddenStates states;
+  states.width = columns;
+  states.offsets.push_back(0);
+  for (int64_t i = 0; i < tokens.samples(); ++i)
+    states.offsets.push_back(states.offsets.back() + static_cast<int64_t>(tokens.sample(i).size()));
+  Result<Buffer> memory =
+      Buffer::allocate(states.offsets.back() * columns * static_cast<int64_t>(sizeof(float)));
+  if (!memory)
+    return Unexpected(memory.error());
+  states.memory = std::move(*memory);
+  return states;
+}
+
+//===----------------------------------------------------------------------===//
+// What the model is made of
+//===----------------------------------------------------------------------===//
+
+FailureOr<LayerRunner> LayerRunner::create(ModuleOp module, const CalibrationTokens &tokens,
+                                           EngineOptions options) {
+  FailureOr<ModelConstants> values = ModelConstants::open(module);
+  if (failed(values))
+    return failure();
+  int64_t context = values->source().config().maxContext;
+  if (tokens.maxLength() > context)
+    return emitError(module.getLoc()) << "calibration sequences of " << tokens.maxLength()
+                                      << " tokens, but the model's context is " << context
+                                      << " tokens; give a shorter --seqlen";
+  options.length = tokens.maxLength();
+  Result<SliceCompiler> slices = SliceCompiler::create(options);
+  if (!slices)
+    return emitError(module.getLoc()) << slices.error().message;
+  LayerRunner runner(module, tokens, std::move(*values), std::move(*slices));
+  if (failed(runner.findLayers()))
+    return failure();
+  return runner;
+}
+
+LogicalResult LayerRunner::findLayers() {
+  SymbolTable symbols(module);
+  auto forward = symbols.lookup<func::FuncOp>("forward");
+  if (!forward || !llvm::hasSingleElement(forward.getBody()))
+    return emitError(module.getLoc()) << "expected a function @forward of one block";
+  Block &block = forward.getBody().front();
+  for (Value argument : block.getArguments())
+    if (auto type = dyn_cast<RankedTensorType>(argument.getType()); type && type.getRank() == 1)
+      tokenIds = argument;
+  for (auto call : block.getOps<func::CallOp>()) {
+    auto layer = symbols.lookup<func::FuncOp>(call.getCallee());
+    Value state = call.getNumOperands() ? call.getOperand(0) : Value();
+    if (!layer || layer.isExternal() || !llvm::hasSingleElement(layer.getBody()) ||
+        call.getNumResults() != 1 || !state || state.getType() != call.getResult(0).getType() ||
+        (lastState && state != lastState))
+      return call.emitOpError("expected a layer: hidden states of the layer before in, hidden "
+                              "states out");
+    if (!firstState)
+      firstState = state;
+    lastState = call.getResult(0);
+    functions.push_back(layer);
+  }
+  if (!tokenIds || functions.empty())
+    return emitError(forward.getLoc()) << "expected @forward to take tokens and to call layers";
+  return success();
+}
+
+LogicalResult LayerRunner::fail(const Error &error) {
+  return emitError(module.getLoc()) << error.message;
+}
+
+//===----------------------------------------------------------------------===//
+// Running
+//===----------------------------------------------------------------------===//
+
+/// The first row with a value that is not finite.
+static std::optional<int64_t> findNonFinite(ConstMatrix rows) {
+  for (int64_t row = 0; row < rows.rows; ++row) {
+    // x - x is 0 for finite x only; summing spares a branch an element.
+    float sum = 0;
+    for (int64_t column = 0; column < rows.columns; ++column)
+      sum += rows(row, column) - rows(row, column);
+    if (sum != 0 || std::isnan(sum))
+      return row;
+  }
+  return std::nullopt;
+}
+
+static std::string namesOf(const Observation &observation) {
+  std::string names;
+  for (const std::string &site : observation.sites)
+    names += (names.empty() ? "'" : ", '") + site + "'";
+  return names;
+}
+
+Result<void> LayerRunner::runSample(SliceProgram &program, StringRef name, int64_t sample,
+                                    ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> outputs,
+                                    RowsObserver observer, std::span<const int32_t> tokens) {
+  std::optional<Error> error; // the compiled code cannot be stopped: the first one counts
+  auto observe = [&](const Observation &observation, int64_t position, ConstMatrix rows) {
+    if (error)
+      return;
+    if (auto row = findNonFinite(rows)) {
+      error = Error{ErrorCode::Corrupt,
+                    fmt::format("calibration: what site {} reads is not finite at token {} of "
+                                "sample {}; the model overflows on this text",
+                                namesOf(observation), position + *row, sample)};
+      return;
+    }
+    int64_t skipped = std::clamp<int64_t>(text->skipped() - position, 0, rows.rows);
+    if (!observer || skipped == rows.rows)
+      return;
+    if (auto done = observer(observation, sample, position + skipped,
+                             rows.middleRows(skipped, rows.rows - skipped));
+        !done)
+      error = done.error();
+  };
+  if (auto done = program.run(inputs, outputs, observe, tokens); !done)
+    return makeError(done.error().code, "{}: {}", name.str(), done.error().message);
+  if (error)
+    return Unexpected(*error);
+  for (Matrix output : outputs)
+    if (auto row = findNonFinite(output))
+      return makeError(ErrorCode::Corrupt,
+                       "calibration: the output of {} is not finite at token {} of sample {}; the "
+                       "model overflows on this text",
+                       name.str(), *row, sample);
+  if (onSample)
+    onSample();
+  return {};
+}
+
+LogicalResult LayerRunner::run(SliceProgram &program, StringRef name,
+                               ArrayRef<const HiddenStates *> inputs,
+                               ArrayRef<HiddenStates *> outputs, RowsObserver observer) {
+  for (int64_t sample = 0; sample < text->samples(); ++sample) {
+    SmallVector<ConstMatrix> in;
+    SmallVector<Matrix> out;
+    for (const HiddenStates *states : inputs)
+      in.push_back(states->sample(sample));
+    for (HiddenStates *states : outputs)
+      out.push_back(states->sample(sample));
+    if (auto done = runSample(program, name, sample, in, out, observer); !done)
+      return fail(done.error());
+  }
+  return success();
+}
+
+FailureOr<HiddenStates> LayerRunner::allocate() {
+  Result<HiddenStates> states = HiddenStates::allocate(*text, lm::columns(firstState));
+  if (!states)
+    return fail(states.error());
+  return std::move(*states);
+}
+
+FailureOr<HiddenStates> LayerRunner::embed() {
+  // Of a table that may be the largest tensor of the model only the rows that occur are read.
+  std::vector<int32_t> vocabulary;
+  for (int64_t i = 0; i < text->samples(); ++i)
+    vocabulary.insert(vocabulary.end(), text->sample(i).begin(), text->sample(i).end());
+  llvm::sort(vocabulary);
+  vocabulary.erase(std::unique(vocabulary.begin(), vocabulary.end()), vocabulary.end());
+
+  Slice slice{{tokenIds}, {firstState}};
+  slice.vocabulary = static_cast<int64_t>(vocabulary.size());
+  FailureOr<SliceProgram> program = slices.compile(slice);
+  if (failed(program))
+    return failure();
+  for (const SliceWeight &weight : program->weights()) {
+    Matrix place = program->weight(weight.global);
+    // A table is read row by row, in the order of the renumbered tokens.
+    int64_t step = weight.isEmbedding ? 1 : place.rows;
+    for (int64_t row = 0; row < place.rows; row += step)
+      if (failed(values.readRows(weight.value, weight.global,
+                                 weight.isEmbedding ? vocabulary[row] : 0,
+                                 std::span(place.row(row), step * place.columns))))
+        return failure();
+  }
+
+  FailureOr<HiddenStates> states = allocate();
+  if (failed(states))
+    return failure();
+  for (int64_t i = 0; i < text->samples(); ++i) {
+    std::vector<int32_t> renumbered;
+    for (int32_t token : text->sample(i))
+      renumbered.push_back(llvm::lower_bound(vocabulary, token) - vocabulary.begin());
+    if (auto done =
+            runSample(*program, "the embedding", i, {}, states->sample(i), nullptr, renumbered);
+        !done)
+      return fail(done.error());
+  }
+  return states;
+}
+
+LogicalResult LayerRunner::runLayer(size_t index, HiddenStates &states, RowsObserver observer) {
+  func::FuncOp layer = functions[index];
+  Slice slice{{layer.getArgument(0)}, {layer.front().getTerminator()->getOperand(0)}};
+  slice.observers = static_cast<bool>(observer);
+  FailureOr<SliceProgram> program = slices.compile(slice);
+  if (failed(program))
+    return failure();
+  if (failed(program->load(values)))
+    return failure();
+  std::vector<float> output(text->maxLength() * states.columns());
+  for (int64_t i = 0; i < text->samples(); ++i) {
+    Matrix state = states.sample(i), made(output.data(), state.rows, state.columns);
+    if (auto done = runSample(*program, layer.getSymName(), i, {state}, {made}, observer); !done)
+      return fail(done.error());
+    std::copy_n(made.data, made.rows * made.columns, state.data);
+  }
+  return success();
+}
+
+LogicalResult LayerRunner::observeHead(const HiddenStates &states, RowsObserver observer) {
+  Slice slice{{lastState}, {}};
+  for (auto observe : lastState.getParentBlock()->getOps<ObserveOp>())
+    if (Value input = observe.getInput(); !llvm::is_contained(slice.outputs, input))
+      slice.outputs.push_back(input);
+  if (slice.outputs.empty())
+    return success();
+  FailureOr<SliceProgram> program = slices.compile(slice);
+  if (failed(program))
+    return failure();
+  if (failed(program->load(values)))
+    return failure();
+  for (int64_t i = 0; i < text->samples(); ++i) {
+    std::vector<std::vector<float>> memory;
+    SmallVector<Matrix> outputs;
+    Matrix state = states.sample(i);
+    for (Value output : slice.outputs) {
+      std::vector<float> &buffer = memory.emplace_back(state.rows * lm::columns(output));
+      outputs.push_back({buffer.data(), state.rows, lm::columns(output)});
+    }
+    if (auto done = runSample(*program, "the output head", i, {state}, outputs, observer); !done)
+      return fail(done.error());
+  }
+  return success();
+}

@@ -1,0 +1,238 @@
+//===- Slice.cpp - A part of a layer as a program of its own --------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Calibration/Slice.h"
+
+#include "easyquant/Conversion/EquantToKernels/BufferPlan.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/IRMapping.h"
+#include "llvm/ADT/SetVector.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::calibration;
+using equant::ObserveOp;
+
+namespace {
+
+/// Constants have static shapes and activations never have.
+bool isConstant(Value value) {
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  return type && type.hasStaticShape();
+}
+
+class Outliner {
+public:
+  Outliner(const Slice &slice, int64_t length) : slice(slice), length(length) {}
+  FailureOr<OutlinedSlice> run();
+
+private:
+  LogicalResult collect();
+  LogicalResult require(Value value);
+  SliceWeight weightInSlice(Value value);
+  void declareWeights(OpBuilder &builder, ModuleOp module);
+  LogicalResult build();
+  void anonymize(Operation *op);
+
+  const Slice &slice;
+  int64_t length;
+  Block *block = nullptr;
+  llvm::SetVector<Value> weights;
+  llvm::SmallPtrSet<Operation *, 16> ops;
+  llvm::SmallPtrSet<Value, 4> arguments; ///< of the function: indices and the cache
+  std::optional<uint64_t> layer;         ///< of the attention in it
+  int64_t sites = 0;
+  OutlinedSlice result;
+};
+
+} // namespace
+
+LogicalResult Outliner::require(Value value) {
+  SmallVector<Value> worklist = {value};
+  while (!worklist.empty()) {
+    Value value = worklist.pop_back_val();
+    if (llvm::is_contained(slice.inputs, value))
+      continue;
+    if (isConstant(value)) {
+      weights.insert(value);
+      continue;
+    }
+    if (isa<BlockArgument>(value) && isa<IndexType, lm::KVCacheType>(value.getType())) {
+      arguments.insert(value);
+      continue;
+    }
+    Operation *op = value.getDefiningOp();
+    if (!op || op->getBlock() != block)
+      return emitError(value.getLoc()) << "the slice reads " << value.getType()
+                                       << ", which is none of its inputs and not computed in it";
+    if (isa<func::CallOp>(op))
+      return op->emitOpError("cannot be in a slice: a slice is a part of one function");
+    if (auto attention = dyn_cast<lm::AttentionOp>(op)) {
+      if (layer && *layer != attention.getLayer())
+        return op->emitOpError("of a second layer in one slice");
+      layer = attention.getLayer();
+    }
+    if (ops.insert(op).second)
+      llvm::append_range(worklist, op->getOperands());
+  }
+  return success();
+}
+
+LogicalResult Outliner::collect() {
+  if (slice.inputs.empty())
+    return emitError(slice.outputs.front().getLoc()) << "a slice without inputs";
+  block = Value(slice.inputs.front()).getParentBlock();
+  for (Value output : slice.outputs)
+    if (failed(require(output)))
+      return failure();
+  if (!slice.observers)
+    return success();
+  for (auto observe : block->getOps<ObserveOp>()) {
+    Operation *producer = observe.getInput().getDefiningOp();
+    if ((producer && ops.contains(producer)) ||
+        llvm::is_contained(slice.inputs, observe.getInput()))
+      ops.insert(observe);
+  }
+  return success();
+}
+
+static std::string globalOf(Value constant) {
+  while (Operation *op = constant.getDefiningOp()) {
+    if (auto load = dyn_cast<ml_program::GlobalLoadConstOp>(op))
+      return load.getGlobal().getLeafReference().str();
+    if (op->getNumOperands() == 0)
+      break;
+    constant = op->getOperand(0);
+  }
+  return "";
+}
+
+/// Tables are cut to the rows that the slice will read.
+SliceWeight Outliner::weightInSlice(Value value) {
+  SliceWeight weight{globalOf(value), value, cast<RankedTensorType>(value.getType()),
+                     result.weightBytes};
+  auto onlyRead = [&](auto isReader) {
+    return llvm::all_of(value.getUsers(),
+                        [&](Operation *user) { return !ops.contains(user) || isReader(user); });
+  };
+  int64_t rows = weight.type.getDimSize(0);
+  if (slice.vocabulary != 0 && onlyRead(llvm::IsaPred<lm::EmbeddingOp>)) {
+    weight.isEmbedding = true;
+    rows = slice.vocabulary;
+  } else if (onlyRead(llvm::IsaPred<lm::RopeOp>)) {
+    rows = std::min(rows, length);
+  }
+  SmallVector<int64_t> shape(weight.type.getShape());
+  shape[0] = rows;
+  weight.type = weight.type.clone(shape);
+  result.weightBytes += alignBuffer(weight.type.getNumElements() * sizeof(float));
+  return weight;
+}
+
+void Outliner::declareWeights(OpBuilder &builder, ModuleOp module) {
+  for (Value value : weights) {
+    const SliceWeight &weight = result.weights.emplace_back(weightInSlice(value));
+    auto global = ml_program::GlobalOp::create(
+        builder, builder.getUnknownLoc(), "w" + std::to_string(result.weights.size() - 1),
+        weight.type, /*is_mutable=*/false,
+        ml_program::ExternAttr::get(builder.getContext(), weight.type),
+        builder.getStringAttr("private"));
+    global->setAttr(equant::kOffsetAttr, builder.getI64IntegerAttr(weight.offset));
+  }
+}
+
+/// Takes away what differs between equal layers and no kernel asks for.
+void Outliner::anonymize(Operation *op) {
+  Builder builder(op->getContext());
+  op->setDiscardableAttrs(builder.getDictionaryAttr({}));
+  StringAttr name = builder.getStringAttr("s" + std::to_string(sites));
+  if (auto linear = dyn_cast<lm::LinearOp>(op)) {
+    linear.setSiteAttr(name);
+    ++sites;
+  } else if (auto linear = dyn_cast<equant::LinearOp>(op)) {
+    linear.setSitesAttr(builder.getArrayAttr(name));
+    ++sites;
+  } else if (auto observe = dyn_cast<ObserveOp>(op)) {
+    observe.setSitesAttr(builder.getArrayAttr(name));
+    ++sites;
+  } else if (auto attention = dyn_cast<lm::AttentionOp>(op)) {
+    attention.setLayer(0);
+  }
+}
+
+LogicalResult Outliner::build() {
+  MLIRContext *context = block->getParentOp()->getContext();
+  OpBuilder builder(context);
+  result.module = ModuleOp::create(builder.getUnknownLoc());
+  builder.setInsertionPointToEnd(result.module->getBody());
+  declareWeights(builder, *result.module);
+
+  SmallVector<Type> types(ValueRange(slice.inputs).getTypes());
+  SmallVector<Value> taken; // of the function's arguments, in its order
+  bool isPosition = true;
+  for (Value argument : block->getArguments()) {
+    bool used = arguments.contains(argument);
+    if (used)
+      taken.push_back(argument);
+    if (isa<IndexType>(argument.getType())) {
+      if (used) {
+        types.push_back(argument.getType());
+        result.indices.push_back(isPosition);
+      }
+      isPosition = false;
+    } else if (auto cache = dyn_cast<lm::KVCacheType>(argument.getType()); cache && used) {
+      types.push_back(
+          lm::KVCacheType::get(context, /*layers=*/1, cache.getKvHeads(), cache.getHeadDim()));
+    }
+  }
+  SmallVector<Type> results(ValueRange(slice.outputs).getTypes());
+  Location loc = block->getParentOp()->getLoc();
+  auto function =
+      func::FuncOp::create(builder, loc, "forward", builder.getFunctionType(types, results));
+  Block *body = function.addEntryBlock();
+  builder.setInsertionPointToStart(body);
+
+  IRMapping mapping;
+  mapping.map(slice.inputs, body->getArguments().take_front(slice.inputs.size()));
+  mapping.map(taken, body->getArguments().drop_front(slice.inputs.size()));
+  for (auto [index, value] : llvm::enumerate(weights))
+    mapping.map(value, ml_program::GlobalLoadConstOp::create(
+                           builder, value.getLoc(), result.weights[index].type,
+                           FlatSymbolRefAttr::get(context, "w" + std::to_string(index)))
+                           .getResult());
+  for (Operation &op : *block) {
+    if (!ops.contains(&op))
+      continue;
+    if (auto observe = dyn_cast<ObserveOp>(op)) {
+      Observation &observation = result.observations.emplace_back();
+      for (StringRef site : observe.getSites().getAsValueRange<StringAttr>())
+        observation.sites.push_back(site.str());
+      for (StringRef name : observe.getStatistics().getAsValueRange<StringAttr>())
+        observation.statistics.push_back(name.str());
+      observation.columns = lm::columns(observe.getInput());
+    }
+    anonymize(builder.clone(op, mapping));
+  }
+  SmallVector<Value> outputs;
+  for (Value output : slice.outputs)
+    outputs.push_back(mapping.lookup(output));
+  func::ReturnOp::create(builder, loc, outputs);
+  return success();
+}
+
+FailureOr<OutlinedSlice> Outliner::run() {
+  if (failed(collect()) || failed(build()))
+    return failure();
+  return std::move(result);
+}
+
+FailureOr<OutlinedSlice> easyquant::calibration::outline(const Slice &slice, int64_t length) {
+  return Outliner(slice, length).run();
+}

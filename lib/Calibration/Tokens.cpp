@@ -1,0 +1,79 @@
+//===- Tokens.cpp - The text that a model is calibrated on ----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Calibration/Tokens.h"
+
+#include "easyquant/Formats/Safetensors.h"
+#include "easyquant/Support/Checksum.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+using namespace easyquant;
+using namespace easyquant::calibration;
+
+static constexpr int32_t kPadding = -1;
+
+Result<CalibrationTokens> CalibrationTokens::read(const std::filesystem::path &path,
+                                                  int64_t vocabularySize) {
+  Result<formats::SafetensorsFile> file = formats::SafetensorsFile::open(path);
+  if (!file)
+    return Unexpected(file.error());
+  const formats::SafetensorsTensor *tensor = file->find("tokens");
+  if (!tensor || tensor->dtype != formats::DType::I32 || tensor->shape.size() != 2)
+    return makeError(ErrorCode::Corrupt,
+                     "{}: expected a tensor \"tokens\" of I32 [samples, length]; write the file "
+                     "with easyquant calibrate",
+                     path.string());
+  CalibrationTokens tokens;
+  tokens.fields = file->metadata();
+  auto bos = tokens.fields.find("bos");
+  if (bos == tokens.fields.end() || (bos->second != "0" && bos->second != "1"))
+    return makeError(ErrorCode::Corrupt, "{}: its metadata must say \"bos\": \"0\" or \"1\"",
+                     path.string());
+  tokens.bos = bos->second == "1";
+  std::span<const std::byte> bytes = file->data(*tensor);
+  tokens.ids.resize(bytes.size() / sizeof(int32_t));
+  if (!bytes.empty())
+    std::memcpy(tokens.ids.data(), bytes.data(), bytes.size());
+  tokens.stride = tensor->shape[1];
+  if (tokens.ids.empty())
+    return makeError(ErrorCode::Corrupt, "{}: holds no tokens ({} samples of {})", path.string(),
+                     tensor->shape[0], tensor->shape[1]);
+
+  for (int64_t i = 0; i < tensor->shape[0]; ++i) {
+    std::span<const int32_t> row = std::span(tokens.ids).subspan(i * tokens.stride, tokens.stride);
+    auto end = std::find(row.begin(), row.end(), kPadding);
+    for (auto it = row.begin(); it != row.end(); ++it)
+      if (it < end ? *it < 0 || *it >= vocabularySize : *it != kPadding)
+        return makeError(ErrorCode::Corrupt, "{}: sample {}, token {} is {}, expected {}",
+                         path.string(), i, it - row.begin(), *it,
+                         it < end ? fmt::format("0 to {} (the model's vocabulary), or -1 behind "
+                                                "the end of a sequence",
+                                                vocabularySize - 1)
+                                  : "nothing but -1 behind the end of a sequence");
+    int64_t length = end - row.begin();
+    if (length <= tokens.skipped())
+      return makeError(ErrorCode::Corrupt, "{}: sample {} has no token{}", path.string(), i,
+                       tokens.bos ? " but the one that begins texts" : "");
+    tokens.lengths.push_back(length);
+    tokens.longest = std::max(tokens.longest, length);
+  }
+  return tokens;
+}
+
+int64_t CalibrationTokens::count() const {
+  return std::accumulate(lengths.begin(), lengths.end(), int64_t(0));
+}
+
+std::string CalibrationTokens::hash() const {
+  Checksum checksum;
+  checksum.update(&stride, sizeof stride);
+  checksum.update(ids.data(), ids.size() * sizeof(int32_t));
+  return checksum.hex();
+}

@@ -1,0 +1,77 @@
+//===- InsertObservers.cpp - Observe what quantizable ops read ------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Dialect/Equant/Analysis/SitePatterns.h"
+#include "easyquant/Dialect/Equant/Transforms/Passes.h"
+
+#include "mlir/IR/Builders.h"
+
+namespace easyquant::equant {
+#define GEN_PASS_DEF_INSERTOBSERVERS
+#include "easyquant/Dialect/Equant/Transforms/Passes.h.inc"
+} // namespace easyquant::equant
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+
+namespace {
+struct InsertObservers : equant::impl::InsertObserversBase<InsertObservers> {
+  using InsertObserversBase::InsertObserversBase;
+  void runOnOperation() override;
+};
+} // namespace
+
+void InsertObservers::runOnOperation() {
+  ModuleOp module = getOperation();
+  auto onModule = [&] { return emitError(module.getLoc()); };
+  SmallVector<StringRef> names;
+  for (const std::string &name : *statistics) {
+    if (!symbolizeStatistic(name)) {
+      onModule() << "unknown statistic '" << name << "'; legal are " << statisticNames();
+      return signalPassFailure();
+    }
+    if (!llvm::is_contained(names, name))
+      names.push_back(name);
+  }
+  if (names.empty())
+    names = {"absmax", "minmax"};
+
+  SmallVector<QuantizableOpInterface> ops;
+  SmallVector<StringRef> known;
+  bool observed = false;
+  module.walk([&](Operation *op) {
+    observed |= isa<ObserveOp>(op);
+    if (auto site = dyn_cast<QuantizableOpInterface>(op)) {
+      ops.push_back(site);
+      known.push_back(site.getSite());
+    }
+  });
+  if (observed) {
+    onModule() << "module is observed already: it has equant.observe ops";
+    return signalPassFailure();
+  }
+  FailureOr<SitePatterns> chosen = SitePatterns::get(*sites, known, "sites", onModule);
+  if (failed(chosen))
+    return signalPassFailure();
+
+  OpBuilder builder(&getContext());
+  for (QuantizableOpInterface op : ops) {
+    SmallVector<QuantizableOpInterface> sharers = getInputSharers(op);
+    if (sharers.front() != op)
+      continue; // the first of them speaks for all
+    SmallVector<StringRef> observing;
+    for (QuantizableOpInterface sharer : sharers)
+      if (sites.empty() || chosen->contains(sharer.getSite()))
+        observing.push_back(sharer.getSite());
+    if (observing.empty())
+      continue;
+    builder.setInsertionPoint(op);
+    ObserveOp::create(builder, op.getLoc(), op.getActivationOperand().get(),
+                      builder.getStrArrayAttr(observing), builder.getStrArrayAttr(names));
+  }
+}

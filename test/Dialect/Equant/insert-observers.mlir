@@ -1,0 +1,30 @@
+// RUN: easyquant-opt %s --equant-insert-observers="statistics=absmax,mean_abs" | FileCheck %s
+// RUN: easyquant-opt %s --equant-insert-observers="sites=up,re:^out$" | FileCheck %s --check-prefix=SOME
+
+// One observer an activation, naming every site that reads it; nothing drops it.
+
+// CHECK-LABEL: func.func @mlp(
+// CHECK-SAME: %[[X:.*]]: tensor<?x8xf32>,
+func.func @mlp(%x: tensor<?x8xf32>, %wg: tensor<16x8xf32>, %wu: tensor<16x8xf32>, %wd: tensor<8x16xf32>) -> tensor<?x8xf32> {
+  // CHECK: equant.observe %[[X]] {sites = ["gate", "up"], statistics = ["absmax", "mean_abs"]} : tensor<?x8xf32>
+  // CHECK-NEXT: %[[G:.*]] = lm.linear %[[X]]
+  // CHECK-NEXT: %[[U:.*]] = lm.linear %[[X]]
+  // SOME: equant.observe %{{.*}} {sites = ["up"], statistics = ["absmax", "minmax"]} : tensor<?x8xf32>
+  %g = lm.linear %x, %wg {site = "gate"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
+  %u = lm.linear %x, %wu {site = "up"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
+  // CHECK-NEXT: %[[M:.*]] = lm.silu_mul %[[G]], %[[U]]
+  // CHECK-NEXT: equant.observe %[[M]] {sites = ["down"], statistics = ["absmax", "mean_abs"]} : tensor<?x16xf32>
+  // SOME-NOT: sites = ["down"]
+  %m = lm.silu_mul %g, %u : tensor<?x16xf32>
+  %d = lm.linear %m, %wd {site = "down"} : (tensor<?x16xf32>, tensor<8x16xf32>) -> tensor<?x8xf32>
+  return %d : tensor<?x8xf32>
+}
+
+// CHECK-LABEL: func.func @head(
+// SOME-LABEL: func.func @head(
+func.func @head(%x: tensor<?x8xf32>, %w: tensor<32x8xf32>) -> tensor<?x32xf32> {
+  // CHECK: equant.observe
+  // SOME: equant.observe %{{.*}} {sites = ["out"]
+  %y = lm.linear %x, %w {site = "out"} : (tensor<?x8xf32>, tensor<32x8xf32>) -> tensor<?x32xf32>
+  return %y : tensor<?x32xf32>
+}
