@@ -28,24 +28,12 @@ using namespace mlir;
 
 namespace easyquant::cpu {
 
-/// Rows (queries x heads) of a tile when there are many tokens: enough that each key and value that
-/// is loaded serves many products, few enough for scores and output to stay in the first-level
-/// cache.
-static constexpr int64_t kTileRows = 24;
-/// Stretches of tokens that one token's heads are cut into, all heads together (at least one each):
-/// work for many threads.
-static constexpr int64_t kDecodeTiles = 48;
-/// Tokens that a stretch has at least.
-static constexpr int64_t kShortestPart = 256;
-/// Products of a query and a cached element below which a parallel region does not pay.
-static constexpr int64_t kParallelProducts = 32768;
-
 namespace {
 
 /// How a spec is cut up.
 struct Plan {
   Plan(const AttentionSpec &spec, const Target &target)
-      : prefill(spec, target, std::max<int64_t>(1, kTileRows / AttentionTile::headsOf(spec))),
+      : prefill(spec, target, std::max<int64_t>(1, kPrefillRows / AttentionTile::headsOf(spec))),
         decode(spec, target, 1), heads(spec.heads / AttentionTile::headsOf(spec)),
         parts(llvm::divideCeil(kDecodeTiles, heads)) {}
   AttentionTile prefill, decode;
@@ -61,30 +49,24 @@ std::string symbolName(const AttentionSpec &spec) {
                     llvm::bit_cast<uint32_t>(static_cast<float>(spec.scale)));
   if (spec.window > 0)
     name += llvm::formatv("_window{0}", spec.window);
-  return name + (spec.halfCache ? "_f16" : "_f32");
+  name += spec.halfCache ? "_f16" : "_f32";
+  if (const std::optional<KVQuantization> &kv = spec.kv) {
+    name += llvm::formatv("_kv{0}_group{1}_residual{2}_sinks{3}", kv->bits, kv->group, kv->residual,
+                          kv->sinks);
+    if (kv->keysPerToken)
+      name += "_token";
+    if (kv->ropePositions > 0)
+      name += llvm::formatv("_rope{0}", kv->ropePositions);
+  }
+  return name;
 }
 
 int64_t scratchBytes(const AttentionSpec &spec, const Target &target) {
+  if (spec.kv)
+    return quantizedScratchBytes(spec, target);
   Plan plan(spec, target);
   // Decoding uses the first thread's share for all its tiles.
   return std::max(plan.prefill.bytes, plan.decode.bytes * plan.heads * plan.parts);
-}
-
-/// To the cache's type; f16 saturates.
-static Value toCache(KernelBuilder &b, const AttentionSpec &spec, Value x) {
-  if (!spec.halfCache)
-    return x;
-  Type type = x.getType(), narrow = b.getF16Type();
-  if (auto vector = dyn_cast<VectorType>(type))
-    narrow = vector.clone(narrow);
-  constexpr double largest = 65504.0;
-  auto clamp = [&](arith::CmpFPredicate beyond, double bound) {
-    Value limit = b.constant(type, bound);
-    x = arith::SelectOp::create(b, arith::CmpFOp::create(b, beyond, x, limit), limit, x);
-  };
-  clamp(arith::CmpFPredicate::OGT, largest);
-  clamp(arith::CmpFPredicate::OLT, -largest);
-  return arith::TruncFOp::create(b, narrow, x);
 }
 
 namespace {
@@ -192,28 +174,12 @@ struct Operands {
 
 } // namespace
 
-/// body(thread) in each of `threads` threads, or serially body(0) with threads = 1.
-static void emitShared(KernelBuilder &b, Value worthIt, Value threads,
-                       llvm::function_ref<void(Value thread, Value threads)> body) {
-  Value parallel = arith::AndIOp::create(b, worthIt, b.less(1, threads));
-  b.ifThenElse(
-      parallel,
-      [&] {
-        auto loop = scf::ParallelOp::create(b, ValueRange{b.index(0)}, ValueRange{threads},
-                                            ValueRange{b.index(1)});
-        OpBuilder::InsertionGuard guard(b);
-        b.setInsertionPointToStart(loop.getBody());
-        body(loop.getInductionVars()[0], threads);
-      },
-      [&] { body(b.index(0), b.index(1)); });
-}
-
 /// position - window + 1 rounded down to a block: the first cached token that the token at
 /// `position` sees.
 static Value firstSeen(KernelBuilder &b, const AttentionSpec &spec, Value position) {
   if (spec.window == 0)
     return b.index(0);
-  Value past = arith::MaxUIOp::create(b, b.add(position, 1), b.index(spec.window));
+  Value past = b.max(b.add(position, 1), spec.window);
   return b.mul(b.div(b.sub(past, spec.window), kCacheBlock), kCacheBlock);
 }
 
@@ -227,7 +193,7 @@ static void emitDecode(KernelBuilder &b, ModuleOp module, const Plan &plan, cons
   // At most plan.parts parts, a whole number of steps each but the last.
   constexpr int64_t step = AttentionTile::kStep;
   Value steps = b.div(b.add(count, plan.parts * step - 1), plan.parts * step);
-  Value part = arith::MaxUIOp::create(b, b.mul(steps, step), b.index(kShortestPart));
+  Value part = b.max(b.mul(steps, step), kShortestPart);
   Value one = b.index(1);
   Value parts = b.add(arith::DivUIOp::create(b, b.sub(count, one), part).getResult(), one);
 
@@ -278,6 +244,8 @@ func::FuncOp getOrEmitAttention(ModuleOp module, const AttentionSpec &spec, cons
   std::string name = symbolName(spec);
   if (auto existing = module.lookupSymbol<func::FuncOp>(name))
     return existing;
+  if (spec.kv)
+    return getOrEmitQuantizedAttention(module, spec, target);
   func::FuncOp append = getOrEmitAppend(module, spec, target);
   Plan plan(spec, target);
   auto arguments = [&](KernelBuilder &b) {

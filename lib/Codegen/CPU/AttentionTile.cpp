@@ -10,6 +10,7 @@
 #include "RowKernel.h"
 #include "VectorMath.h"
 
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "llvm/Support/FormatVariadic.h"
 
@@ -71,97 +72,70 @@ Type cacheElement(KernelBuilder &b, const AttentionSpec &spec) {
   return spec.halfCache ? Type(b.getF16Type()) : b.f32();
 }
 
-namespace {
-
-/// What a tile has in scratch: dense matrices as flat memrefs, so that the distance between rows of
-/// a register block is a constant in the address.
-struct TileViews {
-  TileViews(KernelBuilder &b, const AttentionTile &tile, Value scratch, Value offset) {
-    auto view = [&](int64_t at, int64_t floats) {
-      return b.view(scratch, b.add(offset, at), b.memref({floats}, b.f32()));
-    };
-    int64_t columns = tile.spec.headDim;
-    queries = view(tile.queries, tile.rows * columns);
-    scores = view(tile.scores, tile.rows * AttentionTile::kStep);
-    output = view(tile.output, tile.rows * columns);
-    maxima = view(tile.maxima, tile.rows);
-    decays = view(tile.decays, tile.rows);
-    sums = view(tile.sums, tile.rows * b.target.lanes());
-  }
-  Value queries, scores, output, maxima, decays, sums;
-};
-
-class AttendEmitter {
-public:
-  AttendEmitter(KernelBuilder &b, const AttentionTile &tile, ValueRange args)
-      : b(b), tile(tile), lanes(b.target.lanes()), columns(tile.spec.headDim), q(args[0]),
-        keys(args[1]), values(args[2]), position(args[3]), first(args[6]), head(args[7]),
-        begin(args[8]), end(args[9]), at(b, tile, args[4], args[5]) {}
-  void emit();
-
-private:
-  void emitQueries();
-  void emitScores(Value step, Value count);
-  void emitMask(Value step);
-  void emitSoftmax();
-  void emitValues(Value step, Value count);
-  void emitValueBlock(Value step, Value count, Value row, Value column, ArrayRef<int64_t> widths);
-  /// sums[r, v] + scalar(r) * vector(v), one step of a register block of microRows x vectors.
-  Values emitOuterProduct(ValueRange sums, int64_t vectors,
-                          llvm::function_ref<Value(int64_t)> scalar,
-                          llvm::function_ref<Value(int64_t)> vector);
-  /// The token, counted in this call, that a row belongs to. Rows beyond the last query repeat it.
-  Value tokenOf(Value row) {
-    return b.min(b.add(first, b.min(b.div(row, tile.heads), tile.tokens - 1)), lastToken);
-  }
-  Value loadCache(int64_t count, Value cache, Value index) {
-    Value vector = b.loadVector(count, cache, {index});
-    if (!tile.spec.halfCache)
-      return vector;
-    return arith::ExtFOp::create(b, b.vec(count, b.f32()), vector);
-  }
-
-  /// One token streams through the cache faster than hardware finds out where it goes on: keys and
-  /// values of as many tokens are as long, so that while vector v of one is read, the line at the
-  /// same place of the other, which comes next, is fetched.
-  void prefetch(Value cache, Value index, int64_t v) {
-    int64_t bytes = lanes * (tile.spec.halfCache ? 2 : 4);
-    if (tile.tokens == 1 && v * bytes % 64 == 0)
-      b.prefetch(cache, {index});
-  }
-
-  KernelBuilder &b;
-  const AttentionTile &tile;
-  int64_t lanes, columns;
-  Value q, keys, values, position, first, head, begin, end;
-  TileViews at;
-  Value lastToken, capacity, kvHead;
-};
-
-} // namespace
-
-void AttendEmitter::emit() {
-  lastToken = b.sub(b.size(q, 0), 1);
-  capacity = b.div(b.size(keys, 0), tile.spec.kvHeads * columns);
-  kvHead = b.div(b.mul(head, tile.heads), tile.spec.heads / tile.spec.kvHeads);
-  emitQueries();
-  // The first query sees no token from here on; the last one none before oldest.
-  Value firstLimit = b.add(b.add(position, first), 1);
-  Value lastLimit = b.add(b.add(position, tokenOf(b.index(tile.rows - 1))), 1);
-  b.forLoop(begin, end, AttentionTile::kStep, [&](Value step) {
-    Value count = b.min(b.sub(end, step), AttentionTile::kStep);
-    emitScores(step, count);
-    Value masked = b.less(firstLimit, b.add(step, AttentionTile::kStep));
-    if (tile.spec.window > 0)
-      masked = arith::OrIOp::create(b, masked, b.less(b.add(step, tile.spec.window), lastLimit));
-    b.ifThen(masked, [&] { emitMask(step); });
-    emitSoftmax();
-    emitValues(step, count);
-  });
+Value toCache(KernelBuilder &b, const AttentionSpec &spec, Value x) {
+  if (!spec.halfCache)
+    return x;
+  Type type = x.getType(), narrow = b.getF16Type();
+  if (auto vector = dyn_cast<VectorType>(type))
+    narrow = vector.clone(narrow);
+  constexpr double largest = 65504.0;
+  auto clamp = [&](arith::CmpFPredicate beyond, double bound) {
+    Value limit = b.constant(type, bound);
+    x = arith::SelectOp::create(b, arith::CmpFOp::create(b, beyond, x, limit), limit, x);
+  };
+  clamp(arith::CmpFPredicate::OGT, largest);
+  clamp(arith::CmpFPredicate::OLT, -largest);
+  return arith::TruncFOp::create(b, narrow, x);
 }
 
-/// Q times scale * log2(e), and O, m and l of no tokens.
-void AttendEmitter::emitQueries() {
+Value fromCache(KernelBuilder &b, Value x) {
+  Type type = x.getType();
+  if (getElementTypeOrSelf(type).isF32())
+    return x;
+  auto vector = dyn_cast<VectorType>(type);
+  return arith::ExtFOp::create(b, vector ? Type(vector.clone(b.f32())) : b.f32(), x);
+}
+
+TileViews::TileViews(KernelBuilder &b, const AttentionTile &tile, Value scratch, Value offset) {
+  auto view = [&](int64_t at, int64_t floats) {
+    return b.view(scratch, b.add(offset, at), b.memref({floats}, b.f32()));
+  };
+  int64_t columns = tile.spec.headDim;
+  queries = view(tile.queries, tile.rows * columns);
+  scores = view(tile.scores, tile.rows * AttentionTile::kStep);
+  output = view(tile.output, tile.rows * columns);
+  maxima = view(tile.maxima, tile.rows);
+  decays = view(tile.decays, tile.rows);
+  sums = view(tile.sums, tile.rows * b.target.lanes());
+}
+
+TileEmitter::TileEmitter(KernelBuilder &b, const AttentionTile &tile, Value queries, Value position,
+                         Value scratch, Value offset, Value first, Value head)
+    : b(b), tile(tile), lanes(b.target.lanes()), columns(tile.spec.headDim), position(position),
+      first(first), head(head), at(b, tile, scratch, offset), q(queries) {
+  lastToken = b.sub(b.size(q, 0), 1);
+  kvHead = b.div(b.mul(head, tile.heads), tile.spec.heads / tile.spec.kvHeads);
+}
+
+Value TileEmitter::tokenOf(Value row) {
+  return b.min(b.add(first, b.min(b.div(row, tile.heads), tile.tokens - 1)), lastToken);
+}
+
+Value TileEmitter::oldestSeen(Value at) {
+  if (tile.spec.window == 0)
+    return b.index(0);
+  Value past = b.max(b.add(at, 1), tile.spec.window);
+  return b.sub(past, tile.spec.window);
+}
+
+/// One token streams through the cache faster than hardware finds out where it goes on.
+void TileEmitter::prefetch(Source source, Value index, int64_t v) {
+  int64_t bytes = lanes * (tile.spec.halfCache ? 2 : 4);
+  if (source.ahead && tile.tokens == 1 && v * bytes % 64 == 0)
+    b.prefetch(source.ahead, {b.add(index, source.distance)});
+}
+
+void TileEmitter::emitQueries() {
   double factor = tile.spec.scale * std::numbers::log2e;
   b.forLoop(0, tile.rows, 1, [&](Value row) {
     Value token = tokenOf(row);
@@ -178,9 +152,9 @@ void AttendEmitter::emitQueries() {
   });
 }
 
-Values AttendEmitter::emitOuterProduct(ValueRange sums, int64_t vectors,
-                                       llvm::function_ref<Value(int64_t)> scalar,
-                                       llvm::function_ref<Value(int64_t)> vector) {
+TileEmitter::Values TileEmitter::emitOuterProduct(ValueRange sums, int64_t vectors,
+                                                  llvm::function_ref<Value(int64_t)> scalar,
+                                                  llvm::function_ref<Value(int64_t)> vector) {
   Values next(sums);
   auto multiply = [&](int64_t r, int64_t v, Value element, Value x) {
     Value &sum = next[r * vectors + v];
@@ -210,21 +184,18 @@ Values AttendEmitter::emitOuterProduct(ValueRange sums, int64_t vectors,
   return next;
 }
 
-void AttendEmitter::emitScores(Value step, Value count) {
+void TileEmitter::emitScores(Source keys, Value lastBlock, Value count) {
   int64_t width = tile.scoreVectors * lanes;
   int64_t blockSize = columns * kCacheBlock;
-  Value headStart = b.mul(b.mul(kvHead, capacity), columns);
-  Value lastBlock = b.div(b.sub(end, 1), kCacheBlock);
   b.forLoop(0, count, width, [&](Value column) {
-    // Where a register block holds several cache blocks, the last of them may not exist; it is then
-    // read in place of the others, and masked.
-    Value firstBlock = b.div(b.add(step, column), kCacheBlock);
+    // Where a register block holds several cache blocks, the last of them may not exist.
+    Value firstBlock = b.div(column, kCacheBlock);
     SmallVector<Value> starts;
     for (int64_t v = 0; v < tile.scoreVectors; ++v) {
       int64_t token = v * lanes;
       Value block = token < kCacheBlock ? firstBlock
                                         : b.min(b.add(firstBlock, token / kCacheBlock), lastBlock);
-      starts.push_back(b.add(b.add(headStart, b.mul(block, blockSize)), token % kCacheBlock));
+      starts.push_back(b.add(b.add(keys.start, b.mul(block, blockSize)), token % kCacheBlock));
     }
     b.forLoop(0, tile.rows, tile.microRows, [&](Value row) {
       Value queryStart = b.mul(row, columns);
@@ -237,8 +208,8 @@ void AttendEmitter::emitScores(Value step, Value count) {
             },
             [&](int64_t v) {
               Value index = b.add(starts[v], b.mul(dim, kCacheBlock));
-              prefetch(values, index, v);
-              return loadCache(lanes, keys, index);
+              prefetch(keys, index, v);
+              return fromCache(b, b.loadVector(lanes, keys.elements, {index}));
             });
       });
       Value to = b.add(b.mul(row, AttentionTile::kStep), column);
@@ -252,20 +223,23 @@ void AttendEmitter::emitScores(Value step, Value count) {
 
 /// Scores of tokens that a row must not see become -inf, whatever they are: cache elements that
 /// were never written may have made them NaN.
-void AttendEmitter::emitMask(Value step) {
+void TileEmitter::emitMask(Value step, Value end) {
+  // The first query sees no token from here on; the last one none before its oldest.
+  Value firstLimit = b.min(b.add(b.add(position, first), 1), end);
+  Value masked = b.less(firstLimit, b.add(step, AttentionTile::kStep));
+  Value newest = b.add(position, tokenOf(b.index(tile.rows - 1)));
+  if (tile.spec.window > 0)
+    masked = arith::OrIOp::create(b, masked, b.less(step, oldestSeen(newest)));
   VectorType intType = b.vec(lanes, b.i32()), floatType = b.vec(lanes, b.f32());
   auto toInts = [&](Value index) {
     return b.broadcast(arith::IndexCastOp::create(b, b.i32(), index), lanes);
   };
   Value never = b.constant(floatType, -double{std::numeric_limits<float>::infinity()});
-  b.forLoop(0, tile.rows, 1, [&](Value row) {
-    Value limit = b.add(b.add(position, tokenOf(row)), 1);
-    Value oldest = b.index(0);
-    if (tile.spec.window > 0) {
-      // limit - window, or 0.
-      Value clamped = arith::MaxUIOp::create(b, limit, b.index(tile.spec.window));
-      oldest = b.sub(clamped, tile.spec.window);
-    }
+  auto maskRow = [&](Value row) {
+    Value token = b.add(position, tokenOf(row));
+    Value oldest = oldestSeen(token);
+    // A limit below the oldest would wrap around: such a row sees nothing here.
+    Value limit = b.max(b.min(b.add(token, 1), end), oldest);
     // Token t is seen when oldest <= t < limit: one unsigned comparison of t - oldest.
     Value shift = toInts(b.sub(step, oldest)), seen = toInts(b.sub(limit, oldest));
     for (int64_t v = 0; v < AttentionTile::kStep; v += lanes) {
@@ -278,10 +252,11 @@ void AttendEmitter::emitMask(Value step) {
       Value score = b.loadVector(lanes, at.scores, {index});
       b.storeVector(arith::SelectOp::create(b, visible, score, never), at.scores, {index});
     }
-  });
+  };
+  b.ifThen(masked, [&] { b.forLoop(0, tile.rows, 1, maskRow); });
 }
 
-void AttendEmitter::emitSoftmax() {
+void TileEmitter::emitSoftmax() {
   b.forLoop(0, tile.rows, 1, [&](Value row) {
     Value start = b.mul(row, AttentionTile::kStep);
     SmallVector<Value> scores;
@@ -315,11 +290,12 @@ void AttendEmitter::emitSoftmax() {
   });
 }
 
-void AttendEmitter::emitValues(Value step, Value count) {
+void TileEmitter::emitValues(Source values, Index begin, Value count, bool decayed) {
   int64_t width = tile.valueVectors * lanes, full = columns / width * width;
   auto emitColumns = [&](Value column, ArrayRef<int64_t> widths) {
-    b.forLoop(0, tile.rows, tile.microRows,
-              [&](Value row) { emitValueBlock(step, count, row, column, widths); });
+    b.forLoop(0, tile.rows, tile.microRows, [&](Value row) {
+      emitValueBlock(values, begin, count, row, column, widths, decayed);
+    });
   };
   SmallVector<int64_t> whole(tile.valueVectors, lanes), rest;
   if (full == width)
@@ -332,23 +308,23 @@ void AttendEmitter::emitValues(Value step, Value count) {
     emitColumns(b.index(full), rest);
 }
 
-/// O = O 2^(m - m') + P V for some rows, and columns in vectors of these widths.
-void AttendEmitter::emitValueBlock(Value step, Value count, Value row, Value column,
-                                   ArrayRef<int64_t> widths) {
+/// For some rows, and columns in vectors of these widths.
+void TileEmitter::emitValueBlock(Source values, Index begin, Value count, Value row, Value column,
+                                 ArrayRef<int64_t> widths, bool decayed) {
   int64_t vectors = widths.size();
   Value outputStart = b.add(b.mul(row, columns), column);
   auto outputAt = [&](int64_t r, int64_t v) { return b.add(outputStart, r * columns + v * lanes); };
   Values sums;
   for (int64_t r = 0; r < tile.microRows; ++r) {
-    Value decay = b.load(at.decays, {b.add(row, r)});
+    Value decay = decayed ? b.load(at.decays, {b.add(row, r)}) : Value();
     for (int64_t v = 0; v < vectors; ++v) {
       Value before = b.loadVector(widths[v], at.output, {outputAt(r, v)});
-      sums.push_back(b.mulf(before, b.broadcast(decay, widths[v])));
+      sums.push_back(decayed ? b.mulf(before, b.broadcast(decay, widths[v])) : before);
     }
   }
   Value scoreStart = b.mul(row, AttentionTile::kStep);
-  Value valueStart = b.add(b.mul(b.add(b.mul(kvHead, capacity), step), columns), column);
-  sums = b.forLoop(0, count, 1, sums, [&](Value token, ValueRange carried) {
+  Value valueStart = b.add(values.start, column);
+  sums = b.forLoop(begin, count, 1, sums, [&](Value token, ValueRange carried) {
     Value from = b.add(valueStart, b.mul(token, columns));
     return emitOuterProduct(
         carried, vectors,
@@ -357,13 +333,28 @@ void AttendEmitter::emitValueBlock(Value step, Value count, Value row, Value col
         },
         [&](int64_t v) {
           Value index = b.add(from, v * lanes);
-          prefetch(keys, b.add(index, AttentionTile::kStep * columns), v);
-          return loadCache(widths[v], values, index);
+          prefetch(values, index, v);
+          return fromCache(b, b.loadVector(widths[v], values.elements, {index}));
         });
   });
   for (int64_t r = 0; r < tile.microRows; ++r)
     for (int64_t v = 0; v < vectors; ++v)
       b.storeVector(sums[r * vectors + v], at.output, {outputAt(r, v)});
+}
+
+void emitShared(KernelBuilder &b, Value worthIt, Value threads,
+                llvm::function_ref<void(Value thread, Value threads)> body) {
+  Value parallel = arith::AndIOp::create(b, worthIt, b.less(1, threads));
+  b.ifThenElse(
+      parallel,
+      [&] {
+        auto loop = scf::ParallelOp::create(b, ValueRange{b.index(0)}, ValueRange{threads},
+                                            ValueRange{b.index(1)});
+        OpBuilder::InsertionGuard guard(b);
+        b.setInsertionPointToStart(loop.getBody());
+        body(loop.getInductionVars()[0], threads);
+      },
+      [&] { body(b.index(0), b.index(1)); });
 }
 
 func::FuncOp getOrEmitAttendTile(ModuleOp module, const AttentionTile &tile, const Target &target) {
@@ -384,7 +375,23 @@ func::FuncOp getOrEmitAttendTile(ModuleOp module, const AttentionTile &tile, con
                              index};
   };
   return getOrEmitFunction(module, name, target, arguments, [&](KernelBuilder &b, ValueRange args) {
-    AttendEmitter(b, tile, args).emit();
+    Value keys = args[1], values = args[2], begin = args[8], end = args[9];
+    TileEmitter emitter(b, tile, args[0], args[3], args[4], args[5], args[6], args[7]);
+    int64_t columns = tile.spec.headDim;
+    Value capacity = b.div(b.size(keys, 0), tile.spec.kvHeads * columns);
+    Value headStart = b.mul(b.mul(emitter.kvHead, capacity), columns);
+    Value lastBlock = b.div(b.sub(end, 1), kCacheBlock);
+    emitter.emitQueries();
+    b.forLoop(begin, end, AttentionTile::kStep, [&](Value step) {
+      Value count = b.min(b.sub(end, step), AttentionTile::kStep);
+      // Keys and values of as many tokens are as long, so that while a line of one is read, the one
+      // at the same place of the other, which comes next, is fetched.
+      Value start = b.add(headStart, b.mul(step, columns));
+      emitter.emitScores({keys, start, values}, b.sub(lastBlock, b.div(step, kCacheBlock)), count);
+      emitter.emitMask(step, end);
+      emitter.emitSoftmax();
+      emitter.emitValues({values, start, keys, AttentionTile::kStep * columns}, 0, count);
+    });
   });
 }
 

@@ -26,6 +26,18 @@
 
 namespace easyquant::cpu {
 
+/// Rows (queries x heads) of a tile when there are many tokens: enough that each key and value that
+/// is loaded serves many products, few enough for scores and output to stay in the first-level
+/// cache.
+constexpr int64_t kPrefillRows = 24;
+/// Stretches of tokens that one token's heads are cut into, all heads together (at least one each):
+/// work for many threads.
+constexpr int64_t kDecodeTiles = 48;
+/// Tokens that a stretch has at least.
+constexpr int64_t kShortestPart = 256;
+/// Products of a query and a cached element below which a parallel region does not pay.
+constexpr int64_t kParallelProducts = 32768;
+
 /// The extents of a tile and of its register blocks.
 struct AttentionTile {
   /// Cached tokens between two updates of the running maximum.
@@ -50,8 +62,76 @@ struct AttentionTile {
   int64_t bytes; ///< all of it, a multiple of 64
 };
 
+/// What a tile has in scratch: dense matrices as flat memrefs, so that the distance between rows of
+/// a register block is a constant in the address.
+struct TileViews {
+  TileViews(KernelBuilder &b, const AttentionTile &tile, mlir::Value scratch, mlir::Value offset);
+  mlir::Value queries, scores, output, maxima, decays, sums;
+};
+
 /// The elements of a cache: f32 or f16.
 mlir::Type cacheElement(KernelBuilder &b, const AttentionSpec &spec);
+/// To the cache's type; f16 saturates.
+mlir::Value toCache(KernelBuilder &b, const AttentionSpec &spec, mlir::Value x);
+/// To f32.
+mlir::Value fromCache(KernelBuilder &b, mlir::Value x);
+
+/// The parts of a step, on float keys and values.
+class TileEmitter {
+public:
+  using Values = KernelBuilder::Values;
+
+  /// The queries of tokens first .. of the call, heads head * tile.heads ...
+  TileEmitter(KernelBuilder &b, const AttentionTile &tile, mlir::Value queries,
+              mlir::Value position, mlir::Value scratch, mlir::Value offset, mlir::Value first,
+              mlir::Value head);
+
+  /// Elements of f32 or f16 from an index on, and what to fetch meanwhile, `ahead` at the same
+  /// index plus `distance`; null: nothing.
+  struct Source {
+    mlir::Value elements, start, ahead = nullptr;
+    int64_t distance = 0;
+  };
+
+  /// Q times scale * log2(e), and O, m and l of no tokens.
+  void emitQueries();
+  /// S of `count` tokens, in blocks of 16 x columns transposed; those behind `lastBlock` do not
+  /// exist (the last one is then read in their place; mask them).
+  void emitScores(Source keys, mlir::Value lastBlock, mlir::Value count);
+  /// Masks the step's tokens, the first of which is `token`, where they must not be seen or lie
+  /// behind `end`.
+  void emitMask(mlir::Value token, mlir::Value end);
+  void emitSoftmax();
+  /// O = O 2^(m - m') + P V over the step's tokens begin .. count, values lying in rows of
+  /// `columns` from the step's token 0 on; without `decayed` O = O + P V.
+  void emitValues(Source values, Index begin, mlir::Value count, bool decayed = true);
+
+  /// sums[r, v] + scalar(r) * vector(v), one step of a register block of microRows x vectors.
+  Values emitOuterProduct(mlir::ValueRange sums, int64_t vectors,
+                          llvm::function_ref<mlir::Value(int64_t)> scalar,
+                          llvm::function_ref<mlir::Value(int64_t)> vector);
+  /// The token, counted in this call, that a row belongs to. Rows beyond the last query repeat it.
+  mlir::Value tokenOf(mlir::Value row);
+  /// The oldest token that the token at `at` sees.
+  mlir::Value oldestSeen(mlir::Value at);
+
+  KernelBuilder &b;
+  const AttentionTile &tile;
+  const int64_t lanes, columns;
+  mlir::Value position, first, head;
+  TileViews at;
+  mlir::Value lastToken, kvHead;
+
+private:
+  void emitValueBlock(Source values, Index begin, mlir::Value count, mlir::Value row,
+                      mlir::Value column, llvm::ArrayRef<int64_t> widths, bool decayed);
+  void prefetch(Source source, mlir::Value index, int64_t v);
+  mlir::Value q;
+};
+
+/// body(thread, threads) in each of `threads` threads, or serially body(0, 1).
+void emitShared(KernelBuilder &b, mlir::Value worthIt, mlir::Value threads,
+                llvm::function_ref<void(mlir::Value thread, mlir::Value threads)> body);
 
 /// attend(q, keys, values, position, scratch, offset, first, head, begin, end): the queries of
 /// tokens first .. of the tile's heads head * heads .. against the cached tokens [begin, end).
@@ -64,6 +144,11 @@ mlir::func::FuncOp getOrEmitAttendTile(mlir::ModuleOp module, const AttentionTil
 /// other in scratch and writes their rows of y.
 mlir::func::FuncOp getOrEmitFinishTile(mlir::ModuleOp module, const AttentionTile &tile,
                                        const Target &target);
+
+/// The kernel of a spec whose cache holds codes: AttentionQuantized.cpp.
+mlir::func::FuncOp getOrEmitQuantizedAttention(mlir::ModuleOp module, const AttentionSpec &spec,
+                                               const Target &target);
+int64_t quantizedScratchBytes(const AttentionSpec &spec, const Target &target);
 
 } // namespace easyquant::cpu
 

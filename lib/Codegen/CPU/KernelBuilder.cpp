@@ -72,6 +72,9 @@ Value KernelBuilder::rem(Index a, int64_t b) {
 Value KernelBuilder::min(Index a, Index b) {
   return createOrFold<arith::MinUIOp>(index(a), index(b));
 }
+Value KernelBuilder::max(Index a, Index b) {
+  return createOrFold<arith::MaxUIOp>(index(a), index(b));
+}
 Value KernelBuilder::less(Index a, Index b) {
   return createOrFold<arith::CmpIOp>(arith::CmpIPredicate::ult, index(a), index(b));
 }

@@ -66,6 +66,7 @@ public:
   mlir::Value div(Index a, int64_t b); ///< floor, a >= 0
   mlir::Value rem(Index a, int64_t b); ///< a >= 0
   mlir::Value min(Index a, Index b);
+  mlir::Value max(Index a, Index b); ///< a, b >= 0
   mlir::Value less(Index a, Index b);
   mlir::Value equal(Index a, Index b);
   /// sizes[dim] of a memref.

@@ -151,12 +151,47 @@ mlir::func::FuncOp getOrEmitRope(mlir::ModuleOp module, const RopeSpec &spec, co
 /// the kernel takes C from their size. Query head h reads kv head h / (heads / kvHeads). Finite
 /// values beyond f16's range saturate. Cache elements that no token has written are never used.
 constexpr int64_t kCacheBlock = 16;
+
+/// A cache of codes: SimQuant. easyquant/Numerics/KVCache.h defines codes and slices to the bit,
+/// and which tokens are float; numerics::checkKVScheme says what is legal.
+struct KVQuantization {
+  int bits = 4; ///< 2, 4 or 8
+  int64_t group = 64, residual = 128, sinks = 4;
+  bool keysPerToken = false;
+  /// > 0: keys come and are kept before their rotation, and are rotated as they are read, by a
+  /// table of so many positions.
+  int64_t ropePositions = 0;
+};
+
 struct AttentionSpec {
   int64_t heads = 0, kvHeads = 0, headDim = 0;
   double scale = 0.0; ///< usually 1 / sqrt(headDim)
   int64_t window = 0; ///< 0: none
   bool halfCache = false;
+  std::optional<KVQuantization> kv = std::nullopt;
 };
+
+/// Bytes of one layer's cache: fixed + capacity * perToken.
+struct CacheBytes {
+  int64_t fixed = 0, perToken = 0;
+};
+CacheBytes cacheBytes(const AttentionSpec &spec);
+
+/// With `kv` the arguments are
+///   (q, k, v, cache: memref<?xi8>, capacity: index, [table: memref<PxD/2x2xf32>], position, y,
+///    scratch, threads)
+/// and the layer's cache, cacheBytes of it, zeroed at first, is (H = kvHeads, D = headDim, C =
+/// capacity, a multiple of 16; S sinks, a window of R tokens, groups of G; F = 32 / bits codes in a
+/// word; W = ceil(D / F); V = D / min(G, D); token t >= S is number i = t - S of the codes)
+///   i64 held            tokens after the newest call, padded to 64 bytes: tells when a session was
+///                       truncated
+///   T  keys, values     each H x (S + R) x D: the sinks, then token t in row S + i mod R; each
+///   part
+///                       padded to 64 bytes
+///   i32 key codes       H x C/16 x W x 16: bits (d mod F) bits .. of word [i/16, d/F, i mod 16]
+///   i32 value codes     H x C/16 x 16/F x D: bits (i mod F) bits .. of word [i/16, i mod 16 / F,
+///   d] T  value slices     H x 2 x V x C: minima, then scales T  key slices       H x ceil(C/G) x
+///   2 x D: minima, then scales; per token as those of values
 std::string symbolName(const AttentionSpec &spec);
 int64_t scratchBytes(const AttentionSpec &spec, const Target &target);
 mlir::func::FuncOp getOrEmitAttention(mlir::ModuleOp module, const AttentionSpec &spec,

@@ -1,0 +1,82 @@
+//===- AttentionCache.h - A layer's cache of codes --------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Kernels.h lays the cache out; here are its places as IR, and what fills it: append, which makes
+// room in the float window by quantizing what leaves it, and restore.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CODEGEN_CPU_ATTENTIONCACHE_H
+#define EASYQUANT_LIB_CODEGEN_CPU_ATTENTIONCACHE_H
+
+#include "KernelBuilder.h"
+
+namespace easyquant::cpu {
+
+/// The numbers of a cache of codes.
+struct CacheLayout {
+  explicit CacheLayout(const AttentionSpec &spec);
+
+  AttentionSpec spec;
+  KVQuantization kv;
+  int64_t fields;     ///< codes in a word
+  int64_t keyWords;   ///< words of a token's key
+  int64_t valueWords; ///< words of 16 tokens' values in one dimension
+  int64_t width;      ///< dimensions that share a slice of a token
+  int64_t slices;     ///< slices of one head of a token
+  int64_t floatRows;  ///< rows of sinks and window of one head
+  int64_t levels;     ///< the largest code
+
+  int64_t elementBytes() const { return spec.halfCache ? 2 : 4; }
+  /// Bytes of the float rows of keys, or of values; aligned.
+  int64_t floatBytes() const;
+  CacheBytes bytes() const;
+};
+
+/// A layer's cache, typed.
+class CacheViews {
+public:
+  CacheViews(KernelBuilder &b, const CacheLayout &layout, mlir::Value cache, mlir::Value capacity);
+
+  mlir::Value held, floatKeys, floatValues, keyCodes, valueCodes, valueSlices, keySlices;
+
+  /// The first element of a token's float row.
+  mlir::Value floatRow(mlir::Value head, mlir::Value token);
+  /// Token number i of the codes.
+  mlir::Value number(mlir::Value token) { return b.sub(token, layout.kv.sinks); }
+  /// Word 0 of the block that holds key i; word w of token i mod 16 is 16 w + i mod 16 further on.
+  mlir::Value keyBlock(mlir::Value head, mlir::Value i);
+  /// The word of dimension 0 that holds value i; dimension d is d further on.
+  mlir::Value valueRow(mlir::Value head, mlir::Value i);
+  /// The minimum of channel 0 for key i; scales lie D further on. Keys per channel.
+  mlir::Value channelSlice(mlir::Value head, mlir::Value i);
+  /// The minimum of a slice of token i; scales lie slices * capacity further on.
+  mlir::Value tokenSlice(mlir::Value head, mlir::Value slice, mlir::Value i);
+  mlir::Value tokenScales() { return b.mul(layout.slices, capacity); }
+
+private:
+  KernelBuilder &b;
+  const CacheLayout &layout;
+  mlir::Value capacity;
+};
+
+/// append(k, v, cache, capacity, position, begin, end): for the heads [begin, end), one token of
+/// the call after the other: makes room, then writes key and value. `held` stays.
+mlir::func::FuncOp getOrEmitCacheAppend(mlir::ModuleOp module, const CacheLayout &layout,
+                                        const Target &target);
+/// makeRoom(cache, capacity, token, begin, end): quantizes what must leave the float window when
+/// `token` comes: the value R tokens before, and at the first of a block the keys of the last one.
+mlir::func::FuncOp getOrEmitMakeRoom(mlir::ModuleOp module, const CacheLayout &layout,
+                                     const Target &target);
+/// restore(cache, capacity, position, begin, end): a session truncated to `position` finds later
+/// tokens in the rows of its float window. They are filled again from the codes of what was there.
+mlir::func::FuncOp getOrEmitRestore(mlir::ModuleOp module, const CacheLayout &layout,
+                                    const Target &target);
+
+} // namespace easyquant::cpu
+
+#endif // EASYQUANT_LIB_CODEGEN_CPU_ATTENTIONCACHE_H

@@ -1,0 +1,431 @@
+//===- AttentionCodes.cpp - Queries against a cache of codes --------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "AttentionCodes.h"
+
+#include "AttentionPanels.h"
+#include "RowKernel.h"
+
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "llvm/Support/FormatVariadic.h"
+
+#include <cmath>
+#include <numeric>
+
+using namespace mlir;
+
+namespace easyquant::cpu {
+
+using Values = KernelBuilder::Values;
+
+/// Dimensions whose slices are applied to queries at once.
+static constexpr int64_t kBlock = 8;
+
+/// The float tile works on f32 panels, whatever the cache's type.
+static AttentionSpec onPanels(AttentionSpec spec) {
+  spec.halfCache = false;
+  return spec;
+}
+
+CodesTile::CodesTile(const AttentionSpec &spec, const Target &target, int64_t tokens)
+    : layout(spec), tile(onPanels(spec), target, tokens),
+      paddedColumns(layout.keyWords * layout.fields) {
+  // Beside the accumulators live the words of a block, one vector of codes each, and a factor.
+  int64_t registers = target.lanes() == 8 ? 16 : 32, step = AttentionTile::kStep;
+  int64_t widest = std::min(layout.kv.group, step) / target.lanes();
+  codeVectors = 1;
+  while (2 * codeVectors <= std::min<int64_t>(4, widest) &&
+         (tile.microRows + 2) * 2 * codeVectors < registers)
+    codeVectors *= 2;
+
+  int64_t end = 0;
+  auto place = [&](int64_t floats) {
+    int64_t at = end;
+    end += static_cast<int64_t>(llvm::alignTo(floats * 4, 64));
+    return at;
+  };
+  keyPanel = place(step * spec.headDim);
+  valuePanel = place(step * spec.headDim);
+  scaledQueries = place(tile.rows * paddedColumns);
+  weights = place(tile.rows * step);
+  bias = place(tile.rows);
+  bytes = end;
+}
+
+SmallVector<Type> codesArguments(KernelBuilder &b, const CodesTile &tile) {
+  const AttentionSpec &spec = tile.layout.spec;
+  Type index = b.getIndexType(), bytes = b.memref({ShapedType::kDynamic}, b.i8());
+  Type kv = b.rows(spec.kvHeads * spec.headDim);
+  SmallVector<Type> types = {b.rows(spec.heads * spec.headDim), kv, kv, bytes, index};
+  if (int64_t positions = tile.layout.kv.ropePositions)
+    types.push_back(b.memref({positions, spec.headDim / 2, 2}, b.f32()));
+  types.append({index, bytes, index, index, index, index});
+  return types;
+}
+
+namespace {
+
+/// The arguments of codesArguments by name.
+struct Arguments {
+  Arguments(const CodesTile &tile, ValueRange args) {
+    q = args[0], k = args[1], v = args[2], cache = args[3], capacity = args[4];
+    args = args.drop_front(5);
+    if (tile.layout.kv.ropePositions > 0) {
+      table = args[0];
+      args = args.drop_front();
+    }
+    position = args[0], scratch = args[1], offset = args[2], panels = args[3], first = args[4];
+    head = args[5];
+  }
+  Value q, k, v, cache, capacity, table, position, scratch, offset, panels, first, head;
+};
+
+/// Steps of a tile on panels and codes.
+class CodesEmitter {
+public:
+  CodesEmitter(KernelBuilder &b, const CodesTile &tile, ValueRange args)
+      : b(b), tile(tile), layout(tile.layout), in(tile, args), lanes(b.target.lanes()),
+        columns(layout.spec.headDim),
+        step(b, tile.tile, in.q, in.position, in.scratch, in.offset, in.first, in.head),
+        cache(b, layout, in.cache, in.capacity),
+        panels(b, tile, cache, step.kvHead, in.capacity, in.scratch, in.panels) {
+    auto view = [&](int64_t at, int64_t floats) {
+      return b.view(in.scratch, b.add(in.panels, at), b.memref({floats}, b.f32()));
+    };
+    scaledQueries = view(tile.scaledQueries, tile.tile.rows * tile.paddedColumns);
+    weights = view(tile.weights, tile.tile.rows * AttentionTile::kStep);
+    bias = view(tile.bias, tile.tile.rows);
+  }
+
+  void emitStart() { step.emitQueries(); }
+  void emitRows(bool ofCall, Value begin, Value end);
+  void emitCodes(Value begin, Value end);
+
+private:
+  void emitPanelScores(Value token, Value count) {
+    if (in.table)
+      panels.emitRope(in.table, token, count);
+    step.emitScores({panels.keys, b.index(0)}, b.index(AttentionTile::kStep / kCacheBlock - 1),
+                    count);
+  }
+  void emitDirectScores(Value i, Value count, Value end);
+  void emitScaledQueries(Value i);
+  void emitDirectValues(Value i, Value count);
+  void emitWeights(Value slice, Value i, Value count);
+  void emitValueBlock(Value i, Value count, Value row, Value column, ArrayRef<int64_t> widths);
+
+  /// Field k of words, as floats and times fieldFactor(k).
+  Value field(Value words, int64_t k) {
+    int64_t bits = layout.kv.bits;
+    if (k == layout.fields - 1)
+      return b.toFloat(b.shrLogical(words, k * bits));
+    return b.toFloat(b.andi(words, layout.levels << (k * bits)));
+  }
+  /// What field(k) is to be multiplied with, for fields k, k + 1, ... in the lanes.
+  Value fieldFactors(int64_t k, int64_t count) {
+    SmallVector<float> factors;
+    for (int64_t i = 0; i < count; ++i) {
+      int64_t at = (k + i) % layout.fields;
+      bool shifted = at == layout.fields - 1;
+      factors.push_back(shifted ? 1.0f : std::ldexp(1.0f, -static_cast<int>(at * layout.kv.bits)));
+    }
+    return arith::ConstantOp::create(
+        b, DenseElementsAttr::get(b.vec(count, b.f32()), ArrayRef(factors)));
+  }
+  Value load(int64_t count, Value elements, Value at) {
+    return fromCache(b, b.loadVector(count, elements, {at}));
+  }
+
+  KernelBuilder &b;
+  const CodesTile &tile;
+  const CacheLayout &layout;
+  Arguments in;
+  int64_t lanes, columns;
+  TileEmitter step;
+  CacheViews cache;
+  PanelEmitter panels;
+  Value scaledQueries, weights, bias;
+};
+
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Steps
+//===----------------------------------------------------------------------===//
+
+void CodesEmitter::emitRows(bool ofCall, Value begin, Value end) {
+  b.forLoop(begin, end, AttentionTile::kStep, [&](Value token) {
+    Value count = b.min(b.sub(end, token), AttentionTile::kStep);
+    Value start = cache.floatRow(step.kvHead, token);
+    auto rowOf = [&](Value call, Value kept) {
+      return [this, ofCall, call, kept, token, start](Value t, Value dim) {
+        if (!ofCall)
+          return load(kBlock, kept, b.add(b.add(start, b.mul(t, columns)), dim));
+        Value row = b.min(b.sub(b.add(token, t), in.position), step.lastToken);
+        Value column = b.add(b.mul(step.kvHead, columns), dim);
+        return fromCache(b, toCache(b, layout.spec, b.loadVector(kBlock, call, {row, column})));
+      };
+    };
+    panels.emitKeyRows(count, rowOf(in.k, cache.floatKeys));
+    panels.emitValueRows(0, count, rowOf(in.v, cache.floatValues));
+    emitPanelScores(token, count);
+    step.emitMask(token, end);
+    step.emitSoftmax();
+    step.emitValues({panels.values, b.index(0)}, 0, count);
+  });
+}
+
+void CodesEmitter::emitCodes(Value begin, Value end) {
+  int64_t sinks = layout.kv.sinks, behind = sinks + layout.kv.residual;
+  // Values from this number on are still in the window: easyquant/Numerics/KVCache.h.
+  Value past = b.max(b.add(in.position, 1), behind);
+  Value firstFloat = b.sub(past, behind);
+  b.forLoop(begin, end, AttentionTile::kStep, [&](Value i) {
+    Value count = b.min(b.sub(end, i), AttentionTile::kStep), token = b.add(i, sinks);
+    if (tile.directKeys()) {
+      emitDirectScores(i, count, end);
+    } else {
+      panels.emitKeyCodes(i, count);
+      emitPanelScores(token, count);
+    }
+    step.emitMask(token, b.add(end, sinks));
+    step.emitSoftmax();
+
+    Value codes = b.min(count, b.sub(b.max(firstFloat, i), i));
+    auto fromWindow = [&](Value t, Value dim) {
+      Value start = cache.floatRow(step.kvHead, b.add(token, t));
+      return load(kBlock, cache.floatValues, b.add(start, dim));
+    };
+    if (tile.tile.tokens > 1) {
+      panels.emitValueCodes(i, codes);
+      panels.emitValueRows(codes, count, fromWindow);
+      step.emitValues({panels.values, b.index(0)}, 0, count);
+      return;
+    }
+    emitDirectValues(i, codes);
+    b.ifThen(b.less(codes, count), [&] {
+      panels.emitValueRows(codes, count, fromWindow);
+      step.emitValues({panels.values, b.index(0)}, codes, count, /*decayed=*/false);
+    });
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Scores in registers
+//===----------------------------------------------------------------------===//
+
+/// q_d s_d, and <q, m>, for the slices of key i.
+void CodesEmitter::emitScaledQueries(Value i) {
+  Value slice = cache.channelSlice(step.kvHead, i);
+  VectorType vector = b.vec(kBlock, b.f32());
+  int64_t span = std::max(kBlock, layout.fields), whole = columns / span * span;
+  b.forLoop(0, tile.tile.rows, 1, [&](Value row) {
+    auto emitSpan = [&](Value dim, int64_t dims, Value sum) {
+      for (int64_t d = 0; d < dims; d += kBlock) {
+        Value column = b.add(dim, d), at = b.add(slice, column);
+        Value query = b.loadVector(kBlock, step.at.queries, {b.add(b.mul(row, columns), column)});
+        Value scale = b.mulf(load(kBlock, cache.keySlices, b.add(at, columns)),
+                             fieldFactors(d % layout.fields, kBlock));
+        b.storeVector(b.mulf(query, scale), scaledQueries,
+                      {b.add(b.mul(row, tile.paddedColumns), column)});
+        sum = b.fma(query, load(kBlock, cache.keySlices, at), sum);
+      }
+      return sum;
+    };
+    Value sum =
+        b.forLoop(0, whole, span, ValueRange{b.zero(vector)}, [&](Value dim, ValueRange carried) {
+          return Values{emitSpan(dim, span, carried[0])};
+        })[0];
+    if (whole < columns)
+      sum = emitSpan(b.index(whole), columns - whole, sum);
+    for (int64_t d = columns; d < tile.paddedColumns; d += kBlock)
+      b.storeVector(b.zero(vector), scaledQueries, {b.add(b.mul(row, tile.paddedColumns), d)});
+    b.store(b.sumLanes(sum), bias, {row});
+  });
+}
+
+void CodesEmitter::emitDirectScores(Value i, Value count, Value end) {
+  int64_t vectors = tile.codeVectors, width = vectors * lanes, rows = tile.tile.microRows;
+  int64_t group = std::min(layout.kv.group, AttentionTile::kStep);
+  Value lastBlock = b.div(b.sub(end, 1), kCacheBlock);
+  // The values of the same tokens come next, in as many words.
+  Value ahead = b.sub(cache.valueRow(step.kvHead, i), cache.keyBlock(step.kvHead, i));
+  b.forLoop(0, count, group, [&](Value from) {
+    emitScaledQueries(b.add(i, from));
+    b.forLoop(from, b.min(b.add(from, group), count), width, [&](Value column) {
+      SmallVector<Value> starts;
+      for (int64_t v = 0; v < vectors; ++v) {
+        // Behind the last block that exists, it is read once more, and masked.
+        Value token = b.add(b.add(i, column), v * lanes);
+        Value block = b.min(b.div(token, kCacheBlock), lastBlock);
+        Value start = cache.keyBlock(step.kvHead, b.mul(block, kCacheBlock));
+        starts.push_back(b.add(start, b.rem(token, kCacheBlock)));
+      }
+      b.forLoop(0, tile.tile.rows, rows, [&](Value row) {
+        Values sums;
+        for (int64_t r = 0; r < rows; ++r)
+          sums.append(vectors, b.broadcast(b.load(bias, {b.add(row, r)}), lanes));
+        sums = b.forLoop(0, layout.keyWords, 1, sums, [&](Value word, ValueRange carried) {
+          SmallVector<Value> words;
+          for (Value start : starts) {
+            Value at = b.add(start, b.mul(word, kCacheBlock));
+            if (words.size() * lanes % kCacheBlock == 0)
+              b.prefetch(cache.valueCodes, {b.add(at, ahead)});
+            words.push_back(b.loadVector(lanes, cache.keyCodes, {at}));
+          }
+          Value query = b.add(b.mul(row, tile.paddedColumns), b.mul(word, layout.fields));
+          Values next(carried);
+          for (int64_t k = 0; k < layout.fields; ++k)
+            next = step.emitOuterProduct(
+                next, vectors,
+                [&](int64_t r) {
+                  return b.load(scaledQueries, {b.add(query, r * tile.paddedColumns + k)});
+                },
+                [&](int64_t v) { return field(words[v], k); });
+          return next;
+        });
+        Value to = b.add(b.mul(row, AttentionTile::kStep), column);
+        for (int64_t r = 0; r < rows; ++r)
+          for (int64_t v = 0; v < vectors; ++v)
+            b.storeVector(sums[r * vectors + v], step.at.scores,
+                          {b.add(to, r * AttentionTile::kStep + v * lanes)});
+      });
+    });
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Values in registers
+//===----------------------------------------------------------------------===//
+
+/// p_t s_t, and sum p_t m_t, for one slice of each of the step's first `count` tokens.
+void CodesEmitter::emitWeights(Value slice, Value i, Value count) {
+  VectorType vector = b.vec(lanes, b.f32()), ints = b.vec(lanes, b.i32());
+  Value limit = b.broadcast(arith::IndexCastOp::create(b, b.i32(), count), lanes);
+  b.forLoop(0, tile.tile.rows, 1, [&](Value row) {
+    Value sum = b.zero(vector);
+    for (int64_t t = 0; t < AttentionTile::kStep; t += lanes) {
+      // Capacity may end before the step does; what is then read instead does not count.
+      Value token = b.min(b.add(i, t), b.sub(in.capacity, lanes));
+      Value at = cache.tokenSlice(step.kvHead, slice, token);
+      SmallVector<int32_t> tokens(lanes);
+      std::iota(tokens.begin(), tokens.end(), static_cast<int32_t>(t));
+      Value number = arith::ConstantOp::create(b, DenseElementsAttr::get(ints, ArrayRef(tokens)));
+      Value counts = arith::CmpIOp::create(b, arith::CmpIPredicate::ult, number, limit);
+      Value to = b.add(b.mul(row, AttentionTile::kStep), t);
+      Value weight = b.loadVector(lanes, step.at.scores, {to});
+      auto masked = [&](Value x) {
+        return arith::SelectOp::create(b, counts, x, b.zero(vector)).getResult();
+      };
+      Value minimum = load(lanes, cache.valueSlices, at);
+      Value scale = load(lanes, cache.valueSlices, b.add(at, cache.tokenScales()));
+      sum = b.addf(sum, masked(b.mulf(weight, minimum)));
+      scale = b.mulf(scale, fieldFactors(t % layout.fields, lanes));
+      b.storeVector(masked(b.mulf(weight, scale)), weights, {to});
+    }
+    b.store(b.sumLanes(sum), bias, {row});
+  });
+}
+
+/// O = O 2^(m - m') + P V^ for some rows, and columns of one slice in vectors of these widths.
+void CodesEmitter::emitValueBlock(Value i, Value count, Value row, Value column,
+                                  ArrayRef<int64_t> widths) {
+  int64_t vectors = widths.size(), rows = tile.tile.microRows;
+  Value outputStart = b.add(b.mul(row, columns), column);
+  auto outputAt = [&](int64_t r, int64_t v) { return b.add(outputStart, r * columns + v * lanes); };
+  Values sums;
+  for (int64_t r = 0; r < rows; ++r) {
+    Value decay = b.load(step.at.decays, {b.add(row, r)}), base = b.load(bias, {b.add(row, r)});
+    for (int64_t v = 0; v < vectors; ++v) {
+      Value before = b.loadVector(widths[v], step.at.output, {outputAt(r, v)});
+      sums.push_back(b.fma(before, b.broadcast(decay, widths[v]), b.broadcast(base, widths[v])));
+    }
+  }
+  Value start = b.add(cache.valueRow(step.kvHead, i), column);
+  Value next = b.sub(b.add(cache.keyBlock(step.kvHead, i), layout.keyWords * AttentionTile::kStep),
+                     cache.valueRow(step.kvHead, i));
+  Value words = b.div(b.add(count, layout.fields - 1), layout.fields);
+  sums = b.forLoop(0, words, 1, sums, [&](Value word, ValueRange carried) {
+    SmallVector<Value> loaded;
+    for (int64_t v = 0; v < vectors; ++v) {
+      Value at = b.add(b.add(start, b.mul(word, columns)), v * lanes);
+      if (v * lanes % kCacheBlock == 0)
+        b.prefetch(cache.keyCodes, {b.add(at, next)});
+      loaded.push_back(b.loadVector(widths[v], cache.valueCodes, {at}));
+    }
+    Value weight = b.add(b.mul(row, AttentionTile::kStep), b.mul(word, layout.fields));
+    Values sums(carried);
+    for (int64_t k = 0; k < layout.fields; ++k)
+      sums = step.emitOuterProduct(
+          sums, vectors,
+          [&](int64_t r) { return b.load(weights, {b.add(weight, r * AttentionTile::kStep + k)}); },
+          [&](int64_t v) { return field(loaded[v], k); });
+    return sums;
+  });
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t v = 0; v < vectors; ++v)
+      b.storeVector(sums[r * vectors + v], step.at.output, {outputAt(r, v)});
+}
+
+void CodesEmitter::emitDirectValues(Value i, Value count) {
+  int64_t width = tile.codeVectors * lanes, full = layout.width / width * width;
+  SmallVector<int64_t> whole(tile.codeVectors, lanes), rest;
+  for (int64_t left = layout.width - full; left > 0; left -= lanes)
+    rest.push_back(std::min(left, lanes));
+  b.forLoop(0, layout.slices, 1, [&](Value slice) {
+    emitWeights(slice, i, count);
+    Value first = b.mul(slice, layout.width);
+    auto emitColumns = [&](Value column, ArrayRef<int64_t> widths) {
+      b.forLoop(0, tile.tile.rows, tile.tile.microRows,
+                [&](Value row) { emitValueBlock(i, count, row, column, widths); });
+    };
+    b.forLoop(0, full, width, [&](Value column) { emitColumns(b.add(first, column), whole); });
+    if (!rest.empty())
+      emitColumns(b.add(first, full), rest);
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Functions
+//===----------------------------------------------------------------------===//
+
+static func::FuncOp getOrEmitPart(ModuleOp module, const CodesTile &tile, const Target &target,
+                                  const char *part, int64_t indices,
+                                  llvm::function_ref<void(CodesEmitter &, ValueRange)> build) {
+  std::string name =
+      llvm::formatv("{0}_{1}{2}", symbolName(tile.layout.spec), part, tile.tile.tokens);
+  auto arguments = [&](KernelBuilder &b) {
+    SmallVector<Type> types = codesArguments(b, tile);
+    types.append(indices, b.getIndexType());
+    return types;
+  };
+  return getOrEmitFunction(module, name, target, arguments, [&](KernelBuilder &b, ValueRange args) {
+    CodesEmitter emitter(b, tile, args);
+    build(emitter, args.take_back(indices));
+  });
+}
+
+func::FuncOp getOrEmitStartTile(ModuleOp module, const CodesTile &tile, const Target &target) {
+  return getOrEmitPart(module, tile, target, "start", 0,
+                       [&](CodesEmitter &emitter, ValueRange) { emitter.emitStart(); });
+}
+
+func::FuncOp getOrEmitAttendRows(ModuleOp module, const CodesTile &tile, bool ofCall,
+                                 const Target &target) {
+  return getOrEmitPart(module, tile, target, ofCall ? "call" : "rows", 2,
+                       [&](CodesEmitter &emitter, ValueRange range) {
+                         emitter.emitRows(ofCall, range[0], range[1]);
+                       });
+}
+
+func::FuncOp getOrEmitAttendCodes(ModuleOp module, const CodesTile &tile, const Target &target) {
+  return getOrEmitPart(
+      module, tile, target, "codes", 2,
+      [&](CodesEmitter &emitter, ValueRange range) { emitter.emitCodes(range[0], range[1]); });
+}
+
+} // namespace easyquant::cpu

@@ -1,0 +1,70 @@
+//===- AttentionCodes.h - Queries against a cache of codes ------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A step's keys and values come to the float tile in one of two ways.
+//
+// Panels: keys (transposed in blocks of 16, rotated where they are kept before their rotation) and
+// values are written as f32 into scratch. Many queries read them there: what dequantizing costs is
+// shared. Float rows, of the window and of the call itself, always come this way.
+//
+// In registers, for one token's queries: slices are applied to what the codes are multiplied with.
+// With K^ = m + s q per channel and V^ = m + s q per token,
+//
+//   S[t] = <q, m> + sum_d (q_d s_d) q[d, t]         O[d] = sum_t p_t m_t + sum_t (p_t s_t) q[t, d]
+//
+// and a code k fields up in its word is not shifted down: it counts 2^(bits k) times as much, and
+// the scale so much less.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CODEGEN_CPU_ATTENTIONCODES_H
+#define EASYQUANT_LIB_CODEGEN_CPU_ATTENTIONCODES_H
+
+#include "AttentionCache.h"
+#include "AttentionTile.h"
+
+namespace easyquant::cpu {
+
+/// A tile against codes, and its places in the scratch of a thread.
+struct CodesTile {
+  CodesTile(const AttentionSpec &spec, const Target &target, int64_t tokens);
+
+  CacheLayout layout;
+  AttentionTile tile;
+  int64_t paddedColumns; ///< dimensions that a key's words have fields for
+  int64_t codeVectors;   ///< vectors of tokens or dimensions in a register block on codes
+
+  // In bytes from a thread's offset.
+  int64_t keyPanel, valuePanel, scaledQueries, weights, bias;
+  int64_t bytes; ///< all of it, a multiple of 64
+
+  /// Are keys read in registers?
+  bool directKeys() const {
+    return tile.tokens == 1 && !layout.kv.keysPerToken && layout.kv.ropePositions == 0;
+  }
+};
+
+/// What the functions below take first:
+///   q, k, v, cache, capacity, table (absent without rotation), position, scratch, offset (of the
+///   tile), panels (offset of the thread's), first, head
+llvm::SmallVector<mlir::Type> codesArguments(KernelBuilder &b, const CodesTile &tile);
+
+/// start(...): the queries, and nothing seen.
+mlir::func::FuncOp getOrEmitStartTile(mlir::ModuleOp module, const CodesTile &tile,
+                                      const Target &target);
+/// rows(..., begin, end): the tokens [begin, end), which lie in consecutive float rows of the
+/// cache, or (`ofCall`) in k and v.
+mlir::func::FuncOp getOrEmitAttendRows(mlir::ModuleOp module, const CodesTile &tile, bool ofCall,
+                                       const Target &target);
+/// codes(..., begin, end): the keys number [begin, end) of the codes, and the values of the same
+/// tokens, be they codes or still in the window. begin is a multiple of AttentionTile::kStep.
+mlir::func::FuncOp getOrEmitAttendCodes(mlir::ModuleOp module, const CodesTile &tile,
+                                        const Target &target);
+
+} // namespace easyquant::cpu
+
+#endif // EASYQUANT_LIB_CODEGEN_CPU_ATTENTIONCODES_H

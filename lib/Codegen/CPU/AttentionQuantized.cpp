@@ -1,0 +1,237 @@
+//===- AttentionQuantized.cpp - Causal attention over a cache of codes ----===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A call of M tokens sees the sinks, the keys and values that are codes, the float window, and its
+// own tokens as they come. One token is appended first and then finds itself in the window; more
+// attend first, for what they push out of the window they still see in float.
+//
+// Work is cut up as in Attention.cpp: one token into stretches of codes, and one more item a head
+// for the float rows; more tokens into tiles over all that they see.
+//
+//===----------------------------------------------------------------------===//
+
+#include "AttentionCodes.h"
+
+#include "RowKernel.h"
+
+using namespace mlir;
+
+namespace easyquant::cpu {
+
+namespace {
+
+/// How a spec is cut up.
+struct Plan {
+  Plan(const AttentionSpec &spec, const Target &target)
+      : prefill(spec, target, std::max<int64_t>(1, kPrefillRows / AttentionTile::headsOf(spec))),
+        decode(spec, target, 1), heads(spec.heads / AttentionTile::headsOf(spec)),
+        parts(llvm::divideCeil(kDecodeTiles, heads)) {
+    panels = std::max(prefill.tile.bytes, decode.tile.bytes * heads * (parts + 1));
+    bytes = panels + std::max(prefill.bytes, decode.bytes);
+  }
+  CodesTile prefill, decode;
+  int64_t heads;  ///< tiles side by side
+  int64_t parts;  ///< stretches of codes when decoding, at most
+  int64_t panels; ///< where a thread's panels begin in its scratch
+  int64_t bytes;  ///< of scratch, a thread
+};
+
+/// The arguments of the kernel.
+struct Operands {
+  Operands(const AttentionSpec &spec, ValueRange args) {
+    q = args[0], k = args[1], v = args[2], cache = args[3], capacity = args[4];
+    args = args.drop_front(5);
+    if (spec.kv->ropePositions > 0) {
+      table = args[0];
+      args = args.drop_front();
+    }
+    position = args[0], y = args[1], scratch = args[2], threads = args[3];
+  }
+  Value q, k, v, cache, capacity, table, position, y, scratch, threads;
+};
+
+class KernelEmitter {
+public:
+  KernelEmitter(KernelBuilder &b, ModuleOp module, const AttentionSpec &spec, ValueRange args)
+      : b(b), module(module), plan(spec, b.target), layout(plan.decode.layout), in(spec, args) {}
+  void emit();
+
+private:
+  void emitDecode();
+  void emitPrefill(Value tokens);
+  void callCache(func::FuncOp function, Value token, Value begin, Value end) {
+    func::CallOp::create(b, function, ValueRange{in.cache, in.capacity, token, begin, end});
+  }
+  void callAppend(Value begin, Value end) {
+    func::CallOp::create(b, getOrEmitCacheAppend(module, layout, b.target),
+                         ValueRange{in.k, in.v, in.cache, in.capacity, in.position, begin, end});
+  }
+  void callTile(func::FuncOp function, Value thread, Value offset, Value first, Value head,
+                ValueRange range = {}) {
+    SmallVector<Value> operands = {in.q, in.k, in.v, in.cache, in.capacity};
+    if (in.table)
+      operands.push_back(in.table);
+    Value panels = b.add(b.mul(thread, plan.bytes), plan.panels);
+    operands.append({in.position, in.scratch, offset, panels, first, head});
+    llvm::append_range(operands, range);
+    func::CallOp::create(b, function, operands);
+  }
+  /// The first token >= begin, a whole number of steps behind it, from which on `oldest` lies in
+  /// the same step or later.
+  Value stepOf(Value begin, Value oldest) {
+    if (layout.spec.window == 0)
+      return begin;
+    Value past = b.max(begin, oldest);
+    Value steps = b.div(b.sub(past, begin), AttentionTile::kStep);
+    return b.add(begin, b.mul(steps, AttentionTile::kStep));
+  }
+  /// The oldest token that the token at `at` sees.
+  Value oldestSeen(Value at) {
+    if (layout.spec.window == 0)
+      return b.index(0);
+    Value past = b.max(b.add(at, 1), layout.spec.window);
+    return b.sub(past, layout.spec.window);
+  }
+  /// The sinks, and the window from its first key on, before token `end`.
+  void callFloatRows(const CodesTile &tile, Value thread, Value offset, Value first, Value head,
+                     Value oldest, Value end) {
+    func::FuncOp rows = getOrEmitAttendRows(module, tile, /*ofCall=*/false, b.target);
+    Value none = b.index(0), sinks = b.index(layout.kv.sinks);
+    if (layout.kv.sinks > 0)
+      callTile(rows, thread, offset, first, head, {stepOf(none, oldest), b.min(sinks, end)});
+    callTile(rows, thread, offset, first, head, {stepOf(b.add(sinks, keys), oldest), end});
+  }
+
+  KernelBuilder &b;
+  ModuleOp module;
+  Plan plan;
+  const CacheLayout &layout;
+  Operands in;
+  Value keys; ///< that are codes
+};
+
+} // namespace
+
+void KernelEmitter::emit() {
+  int64_t sinks = layout.kv.sinks, residual = layout.kv.residual;
+  Value none = b.index(0), heads = b.index(layout.spec.kvHeads), tokens = b.size(in.q, 0);
+  CacheViews views(b, layout, in.cache, in.capacity);
+  Value held = arith::IndexCastOp::create(b, b.getIndexType(), b.load(views.held, {0}));
+  b.ifThen(b.less(in.position, held), [&] {
+    callCache(getOrEmitRestore(module, layout, b.target), in.position, none, heads);
+  });
+
+  Value behind = b.sub(b.max(in.position, sinks), sinks);
+  keys = b.mul(b.div(behind, residual), residual);
+  b.ifThenElse(
+      b.less(tokens, 2),
+      [&] {
+        callAppend(none, heads);
+        emitDecode();
+      },
+      [&] {
+        callCache(getOrEmitMakeRoom(module, layout, b.target), in.position, none, heads);
+        emitPrefill(tokens);
+        Value elements = b.mul(tokens, 2 * layout.spec.headDim * layout.spec.kvHeads);
+        emitShared(b, b.less(kParallelProducts, elements), in.threads,
+                   [&](Value thread, Value threads) {
+                     auto [begin, end] = shareOf(b, heads, thread, threads);
+                     callAppend(begin, end);
+                   });
+      });
+  Value now = arith::IndexCastOp::create(b, b.i64(), b.add(in.position, tokens));
+  b.store(now, views.held, {0});
+}
+
+void KernelEmitter::emitDecode() {
+  const CodesTile &tile = plan.decode;
+  const AttentionSpec &spec = layout.spec;
+  func::FuncOp start = getOrEmitStartTile(module, tile, b.target);
+  func::FuncOp codes = getOrEmitAttendCodes(module, tile, b.target);
+  func::FuncOp finish = getOrEmitFinishTile(module, tile.tile, b.target);
+  Value none = b.index(0), one = b.index(1), oldest = oldestSeen(in.position);
+  Value oldestNumber = b.sub(b.max(oldest, layout.kv.sinks), layout.kv.sinks);
+  Value begin = stepOf(none, oldestNumber);
+  Value count = b.sub(b.max(keys, begin), begin);
+  // At most plan.parts parts, a whole number of steps each but the last.
+  constexpr int64_t step = AttentionTile::kStep;
+  Value steps = b.div(b.add(count, plan.parts * step - 1), plan.parts * step);
+  Value part = b.max(b.mul(steps, step), kShortestPart);
+  Value parts = arith::DivUIOp::create(b, b.sub(b.add(count, part), one), part);
+  Value items = b.add(parts, 1); // the last one being the float rows
+
+  Value worthIt = b.less(kParallelProducts / (spec.kvHeads * spec.headDim), count);
+  emitShared(b, worthIt, in.threads, [&](Value thread, Value threads) {
+    auto [from, to] = shareOf(b, b.mul(items, plan.heads), thread, threads);
+    b.forLoop(from, to, 1, [&](Value item) {
+      Value head = arith::DivUIOp::create(b, item, items);
+      Value index = b.sub(item, b.mul(head, items)), offset = b.mul(item, tile.tile.bytes);
+      callTile(start, thread, offset, none, head);
+      b.ifThenElse(
+          b.less(index, parts),
+          [&] {
+            Value first = b.add(begin, b.mul(index, part));
+            callTile(codes, thread, offset, none, head, {first, b.min(b.add(first, part), keys)});
+          },
+          [&] { callFloatRows(tile, thread, offset, none, head, oldest, b.add(in.position, 1)); });
+    });
+  });
+  b.forLoop(0, plan.heads, 1, [&](Value head) {
+    Value offset = b.mul(b.mul(head, items), tile.tile.bytes);
+    func::CallOp::create(b, finish, ValueRange{in.y, in.scratch, offset, items, none, head});
+  });
+}
+
+void KernelEmitter::emitPrefill(Value queries) {
+  const CodesTile &tile = plan.prefill;
+  const AttentionSpec &spec = layout.spec;
+  func::FuncOp start = getOrEmitStartTile(module, tile, b.target);
+  func::FuncOp codes = getOrEmitAttendCodes(module, tile, b.target);
+  func::FuncOp call = getOrEmitAttendRows(module, tile, /*ofCall=*/true, b.target);
+  func::FuncOp finish = getOrEmitFinishTile(module, tile.tile, b.target);
+  Value none = b.index(0), one = b.index(1);
+  Value tiles = b.div(b.add(queries, tile.tile.tokens - 1), tile.tile.tokens);
+  Value products = b.mul(queries, b.add(in.position, queries));
+  Value worthIt = b.less(kParallelProducts / (spec.heads * spec.headDim), products);
+  emitShared(b, worthIt, in.threads, [&](Value thread, Value threads) {
+    Value offset = b.mul(thread, plan.bytes);
+    b.forLoop(thread, b.mul(tiles, plan.heads), threads, [&](Value item) {
+      Value head = arith::DivUIOp::create(b, item, tiles);
+      Value first = b.mul(b.sub(item, b.mul(head, tiles)), tile.tile.tokens);
+      Value oldest = oldestSeen(b.add(in.position, first));
+      Value oldestNumber = b.sub(b.max(oldest, layout.kv.sinks), layout.kv.sinks);
+      Value end = b.add(in.position, b.min(b.add(first, tile.tile.tokens), queries));
+      callTile(start, thread, offset, first, head);
+      callFloatRows(tile, thread, offset, first, head, oldest, in.position);
+      callTile(codes, thread, offset, first, head, {stepOf(none, oldestNumber), keys});
+      callTile(call, thread, offset, first, head, {stepOf(in.position, oldest), end});
+      func::CallOp::create(b, finish, ValueRange{in.y, in.scratch, offset, one, first, head});
+    });
+  });
+}
+
+int64_t quantizedScratchBytes(const AttentionSpec &spec, const Target &target) {
+  return Plan(spec, target).bytes;
+}
+
+func::FuncOp getOrEmitQuantizedAttention(ModuleOp module, const AttentionSpec &spec,
+                                         const Target &target) {
+  auto arguments = [&](KernelBuilder &b) {
+    Type queries = b.rows(spec.heads * spec.headDim), kv = b.rows(spec.kvHeads * spec.headDim);
+    Type bytes = b.memref({ShapedType::kDynamic}, b.i8()), index = b.getIndexType();
+    SmallVector<Type> types = {queries, kv, kv, bytes, index};
+    if (int64_t positions = spec.kv->ropePositions)
+      types.push_back(b.memref({positions, spec.headDim / 2, 2}, b.f32()));
+    types.append({index, queries, bytes, index});
+    return types;
+  };
+  return getOrEmitFunction(
+      module, symbolName(spec), target, arguments,
+      [&](KernelBuilder &b, ValueRange args) { KernelEmitter(b, module, spec, args).emit(); });
+}
+
+} // namespace easyquant::cpu
