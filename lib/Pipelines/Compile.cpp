@@ -9,7 +9,7 @@
 
 #include "easyquant/Codegen/CPU/EmitObject.h"
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
-#include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Dialect/Equant/Analysis/Recipe.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Dialect/LM/Transforms/Passes.h"
 #include "easyquant/Pipelines/Passes.h"
@@ -17,7 +17,9 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "mlir/Pass/PassRegistry.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FormatVariadic.h"
 
 using namespace mlir;
 
@@ -36,7 +38,10 @@ public:
     return *this;
   }
   PassText &add(StringRef option, int64_t value) {
-    return value == 0 ? *this : add(option, std::to_string(value));
+    return value == 0 ? *this : addNumber(option, value);
+  }
+  PassText &addNumber(StringRef option, int64_t value) {
+    return add(option, std::to_string(value));
   }
   PassText &add(StringRef option, const std::vector<std::string> &values) {
     return values.empty() ? *this : add(option, llvm::join(values, ","));
@@ -59,24 +64,81 @@ private:
 
 } // namespace
 
+namespace {
+/// The pass of a method that is more than a base.
+struct MethodPass {
+  StringLiteral method, pass;
+};
+} // namespace
+static constexpr MethodPass kMethodPasses[] = {{"smoothquant", "equant-smooth-quant"},
+                                               {"awq", "equant-awq"},
+                                               {"gptq", "equant-gptq"},
+                                               {"lkd", "equant-lkd"}};
+
+static StringRef passOf(StringRef method) {
+  return llvm::find_if(kMethodPasses, [&](const MethodPass &p) { return p.method == method; })
+      ->pass;
+}
+
+/// The methods that the options ask for, in order.
+static Result<std::vector<std::string>> methodsOf(const CompileOptions &options) {
+  if (options.recipe.empty()) {
+    Result<equant::MethodExpression> method = equant::parseMethod(options.method, options.scheme);
+    if (!method)
+      return Unexpected(method.error());
+    return method->methods;
+  }
+  Result<equant::Recipe> recipe = equant::readRecipe(options.recipe);
+  if (!recipe)
+    return Unexpected(recipe.error());
+  return recipe->methods();
+}
+
 std::optional<std::string> CompileOptions::check() const {
-  if (method != "absmax")
-    return "unknown method '" + method + "'; expected absmax";
+  Result<std::vector<std::string>> methods = methodsOf(*this);
+  if (!methods)
+    return methods.error().message;
+  for (const std::string &name : *methods)
+    if (!PassInfo::lookup(passOf(name)))
+      return "method '" + name + "' needs the pass " + passOf(name).str() +
+             ", which this build does not have";
   if (target != "cpu")
     return "unknown target '" + target + "'; expected cpu";
   return std::nullopt;
 }
 
+/// The pass that decides how each site is quantized.
+static std::string planPass(const CompileOptions &options) {
+  if (!options.recipe.empty())
+    return PassText("equant-recipe").add("file", options.recipe).str();
+  equant::MethodExpression method = *equant::parseMethod(options.method, options.scheme);
+  PassText pass("equant-" + method.base);
+  pass.add("scheme", options.scheme);
+  if (options.groupSize != -1)
+    pass.addNumber("group-size", options.groupSize);
+  pass.add("activations", options.activations).add("weight-observer", options.weightObserver);
+  if (options.percentile != 0)
+    pass.add("percentile", llvm::formatv("{0}", options.percentile).str());
+  if (options.mixed)
+    pass.add("mixed", "true");
+  return pass.add("methods", method.methods)
+      .add("head", options.head)
+      .add("ignore", options.ignore)
+      .add("targets", options.targets)
+      .str();
+}
+
+static std::string quantizePhase(const CompileOptions &options) {
+  std::string text = planPass(options);
+  for (const std::string &method : *methodsOf(options))
+    text += "," + passOf(method).str();
+  return text + "," + PassText("equant-quantize").add("max-fallback", options.maxFallback).str() +
+         ",func.func(equant-fuse-shared-input)";
+}
+
 std::vector<Phase> compilePhases(const CompileOptions &options, StringRef output) {
-  std::string method = PassText("equant-" + options.method)
-                           .add("scheme", options.scheme)
-                           .add("group-size", options.groupSize)
-                           .add("head", options.head)
-                           .add("ignore", options.ignore)
-                           .add("targets", options.targets)
-                           .str();
   return {
-      {"quantize", method + ",func.func(equant-fuse-shared-input)"},
+      {"quantize", quantizePhase(options)},
       {"materialize", PassText("equant-materialize-weights")
                           .add("output", output)
                           .add("threads", options.threads)

@@ -68,6 +68,8 @@ struct WriteManifest : public easyquant::impl::WriteManifestBase<WriteManifest> 
 
   LogicalResult write();
   LogicalResult copyTokenizerFiles();
+  LogicalResult writeRecipe();
+  LogicalResult writeJSON(StringRef name, json::Value value);
   FailureOr<json::Object> describeFiles();
   LogicalResult missing(StringRef attribute) {
     return getOperation().emitError()
@@ -116,9 +118,32 @@ FailureOr<json::Object> WriteManifest::describeFiles() {
   return files;
 }
 
+LogicalResult WriteManifest::writeJSON(StringRef name, json::Value value) {
+  llvm::SmallString<128> path(output);
+  llvm::sys::path::append(path, name);
+  std::error_code code;
+  llvm::raw_fd_ostream stream(path, code);
+  if (code)
+    return error(path, code);
+  stream << llvm::formatv("{0:2}\n", value);
+  stream.close();
+  if (stream.has_error()) {
+    code = stream.error();
+    stream.clear_error();
+    return error(path, code);
+  }
+  return success();
+}
+
+/// What `compile --recipe` takes to do the same again.
+LogicalResult WriteManifest::writeRecipe() {
+  Attribute recipe = getOperation()->getAttr(equant::kRecipeAttr);
+  return recipe ? writeJSON("recipe.json", toJSON(recipe)) : success();
+}
+
 LogicalResult WriteManifest::write() {
   ModuleOp module = getOperation();
-  if (failed(copyTokenizerFiles()))
+  if (failed(copyTokenizerFiles()) || failed(writeRecipe()))
     return failure();
   json::Object manifest{{"format", "easyquant-artifact"},
                         {"format_version", 1},
@@ -142,19 +167,5 @@ LogicalResult WriteManifest::write() {
   if (failed(files))
     return failure();
   manifest["files"] = std::move(*files);
-
-  llvm::SmallString<128> path(output);
-  llvm::sys::path::append(path, "manifest.json");
-  std::error_code code;
-  llvm::raw_fd_ostream stream(path, code);
-  if (code)
-    return error(path, code);
-  stream << llvm::formatv("{0:2}\n", json::Value(std::move(manifest)));
-  stream.close();
-  if (stream.has_error()) {
-    code = stream.error();
-    stream.clear_error();
-    return error(path, code);
-  }
-  return success();
+  return writeJSON("manifest.json", std::move(manifest));
 }

@@ -44,6 +44,8 @@ nb::object &errorType() {
 
 const char *codeName(eq_error_code code) {
   switch (code) {
+  case EQ_OK:
+    return "OK";
   case EQ_INVALID_ARGUMENT:
     return "INVALID_ARGUMENT";
   case EQ_NOT_FOUND:

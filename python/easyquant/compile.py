@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Callable
@@ -23,6 +23,7 @@ from easyquant import console
 from easyquant.artifact import Artifact, is_artifact
 from easyquant.errors import UserError
 from easyquant.memory import peak_rss_bytes
+from easyquant.recipe import recipe_as_json
 from easyquant.tools import find_tool
 
 # What a Hugging Face folder may hold besides weights and config.json that running it needs.
@@ -41,10 +42,27 @@ class Scheme(str, Enum):
     W8A16 = "W8A16"
     W4A16 = "W4A16"
     W4A8 = "W4A8"
+    W3A16 = "W3A16"
+    W2A16 = "W2A16"
+    W8A8_ASYM = "W8A8_ASYM"
+    W8A16_ASYM = "W8A16_ASYM"
+    W4A16_ASYM = "W4A16_ASYM"
+    W4A8_ASYM = "W4A8_ASYM"
+    W3A16_ASYM = "W3A16_ASYM"
+    W2A16_ASYM = "W2A16_ASYM"
 
 
-class Method(str, Enum):
+class Activations(str, Enum):
+    dynamic = "dynamic"
+    static = "static"
+
+
+class WeightObserver(str, Enum):
     absmax = "absmax"
+    minmax = "minmax"
+    percentile = "percentile"
+    mse = "mse"
+    entropy = "entropy"
 
 
 class CompileTarget(str, Enum):
@@ -66,10 +84,16 @@ class CacheType(str, Enum):
 class CompileOptions:
     """The options of easyquant-compile; None leaves its default."""
 
-    scheme: str = "W8A8"
-    method: str = "absmax"
+    scheme: str | None = None
+    method: str | None = None
+    recipe: Path | None = None
     target: str = "cpu"
     group_size: int | None = None
+    activations: str | None = None
+    weight_observer: str | None = None
+    percentile: float | None = None
+    mixed: bool = False
+    max_fallback: int | None = None
     ignore: list[str] = field(default_factory=list)
     targets: list[str] = field(default_factory=list)
     head: str | None = None
@@ -80,10 +104,25 @@ class CompileOptions:
     force: bool = False
 
     def arguments(self) -> list[str]:
-        result = [f"--scheme={self.scheme}", f"--method={self.method}", f"--target={self.target}"]
-        for name in ("group_size", "head", "kv_cache", "threads", "emit_ir_after"):
+        result = [f"--target={self.target}"]
+        for name in (
+            "scheme",
+            "method",
+            "recipe",
+            "group_size",
+            "activations",
+            "weight_observer",
+            "percentile",
+            "max_fallback",
+            "head",
+            "kv_cache",
+            "threads",
+            "emit_ir_after",
+        ):
             if (value := getattr(self, name)) is not None:
                 result.append(f"--{name.replace('_', '-')}={value}")
+        if self.mixed:
+            result.append("--mixed")
         result += [f"--ignore={pattern}" for pattern in self.ignore]
         result += [f"--targets={pattern}" for pattern in self.targets]
         if self.dump_pipeline:
@@ -201,10 +240,12 @@ def run_compiler(arguments: list[str], on_progress: Callable[[str, int, int], No
 def compile_model(model: Path, output: Path | None, options: CompileOptions) -> CompileCost:
     """Compiles with a progress bar on stderr."""
     check_model(model)
-    arguments = [str(model), *options.arguments()]
-    if output is not None:
-        arguments += ["-o", str(output)]
     with contextlib.ExitStack() as stack:
+        if options.recipe is not None:
+            options = replace(options, recipe=stack.enter_context(recipe_as_json(options.recipe)))
+        arguments = [str(model), *options.arguments()]
+        if output is not None:
+            arguments += ["-o", str(output)]
         arguments += [f"--copy-file={file}" for file in stack.enter_context(tokenizer_files(model, keep=options.dump_pipeline))]
         if options.dump_pipeline or options.emit_ir_after:
             return run_compiler(arguments)
@@ -221,10 +262,29 @@ def compile_model(model: Path, output: Path | None, options: CompileOptions) -> 
 def compile_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A Hugging Face folder (safetensors, config.json) or a GGUF file.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="OUT", help="The artifact folder to write.")] = None,
-    scheme: Annotated[Scheme, typer.Option(help="Bits of weights and activations; none is float.")] = Scheme.W8A8,
-    method: Annotated[Method, typer.Option(help="How scales are chosen.")] = Method.absmax,
+    scheme: Annotated[
+        Scheme | None, typer.Option(help="Bits of weights and activations; _ASYM: weights with zero points; none is float. (default: W8A8)")
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METHOD",
+            help="absmax, zeropoint, symmetric, zeroquant, smoothquant, awq, gptq, and such joined by +: "
+            "smoothquant+gptq, zeroquant+lkd. (default: absmax)",
+        ),
+    ] = None,
+    recipe: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML or JSON of scheme and method per site, instead of the options.")] = None,
+    activations: Annotated[
+        Activations | None, typer.Option(help="Scales of 8-bit activations: per token at run time, or per tensor from calibration. (default: dynamic)")
+    ] = None,
+    weight_observer: Annotated[WeightObserver | None, typer.Option(help="Range of the weights that share a scale. (default: absmax, all of them)")] = None,
+    percentile: Annotated[float | None, typer.Option(metavar="P", help="Of --weight-observer percentile. (default: 99.99)")] = None,
+    mixed: Annotated[bool, typer.Option("--mixed", help="With zeroquant: weights of 4 bits in MLPs, of 8 in attention.")] = False,
+    max_fallback: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Sites that may stay float where they cannot be quantized as asked. (default: 0)")
+    ] = None,
     target: Annotated[CompileTarget, typer.Option(help="What to compile for.")] = CompileTarget.cpu,
-    group_size: Annotated[int | None, typer.Option(min=0, metavar="N", help="Weights that share a scale, in 4-bit schemes: 32, 64 or 128.")] = None,
+    group_size: Annotated[int | None, typer.Option(min=0, metavar="N", help="Weights that share a scale: a multiple of 8, or 0 for a whole row. (default: 128 below 8 bits)")] = None,
     ignore: Annotated[list[str], typer.Option(metavar="P", help="Sites to leave float: a name or re:PATTERN. Repeatable.")] = [],
     targets: Annotated[list[str], typer.Option(metavar="P", help="Quantize only these sites: a name or re:PATTERN. Repeatable.")] = [],
     head: Annotated[Head | None, typer.Option(help="The output head and tied embedding. (default: int8 in quantized schemes, float in none)")] = None,
@@ -239,8 +299,14 @@ def compile_command(
     Example: [bold]easyquant compile SmolLM2-135M -o smol-w8a8 --scheme W8A8[/bold]
     """
     options = CompileOptions(
-        scheme=scheme.value,
-        method=method.value,
+        scheme=scheme.value if scheme else None,
+        method=method,
+        recipe=recipe,
+        activations=activations.value if activations else None,
+        weight_observer=weight_observer.value if weight_observer else None,
+        percentile=percentile,
+        mixed=mixed,
+        max_fallback=max_fallback,
         target=target.value,
         group_size=group_size,
         ignore=ignore,

@@ -1,5 +1,5 @@
 // The worked example of README.md.
-// RUN: easyquant-opt %s --equant-absmax=scheme=W4A8 | FileCheck %s
+// RUN: easyquant-opt %s --equant-absmax=scheme=W4A8 --equant-quantize | FileCheck %s
 
 ml_program.global private @w(#ml_program.extern : tensor<576x1536xf32>) : tensor<576x1536xf32>
 

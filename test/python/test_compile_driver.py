@@ -30,13 +30,13 @@ def test_options_are_those_of_the_tool():
         scheme="W4A8", group_size=64, ignore=["lm_head", "re:.*q_proj"], targets=["x"], head="float", kv_cache="f16", threads=3, force=True
     )
     assert options.arguments() == [
-        "--scheme=W4A8", "--method=absmax", "--target=cpu", "--group-size=64", "--head=float", "--kv-cache=f16", "--threads=3",
+        "--target=cpu", "--scheme=W4A8", "--group-size=64", "--head=float", "--kv-cache=f16", "--threads=3",
         "--ignore=lm_head", "--ignore=re:.*q_proj", "--targets=x", "--force",
     ]  # fmt: skip
 
 
 def test_options_that_were_not_given_are_left_to_the_tool():
-    assert CompileOptions().arguments() == ["--scheme=W8A8", "--method=absmax", "--target=cpu"]
+    assert CompileOptions().arguments() == ["--target=cpu"]
 
 
 def test_progress_reaches_the_caller(tool, capfd):

@@ -24,6 +24,62 @@ static constexpr const char *examples = R"(Examples:
   easyquant-compile MODEL -o OUT --scheme W8A8
   easyquant-compile model.gguf -o OUT --scheme W4A8 --group-size 64 --ignore 're:.*down_proj')";
 
+/// What is quantized, and how. A recipe says all of it.
+static void addQuantization(CLI::App &app, CompileOptions &compile) {
+  CLI::Option *recipe =
+      app.add_option("--recipe", compile.recipe, "JSON file of scheme and method per site")
+          ->type_name("FILE");
+  app.add_option("--scheme", compile.scheme,
+                 "W8A8, W8A16, W4A16, W4A8, W3A16, W2A16, the same with _ASYM, or none: float")
+      ->capture_default_str()
+      ->excludes(recipe)
+      ->type_name("SCHEME");
+  app.add_option("--method", compile.method,
+                 "absmax, zeropoint, symmetric, zeroquant, smoothquant, awq, gptq, and such joined "
+                 "by +: smoothquant+gptq, zeroquant+lkd")
+      ->capture_default_str()
+      ->excludes(recipe)
+      ->type_name("METHOD");
+  app.add_option("--activations", compile.activations,
+                 "Scales of 8-bit activations: dynamic (default) or static")
+      ->excludes(recipe)
+      ->type_name("KIND");
+  app.add_option("--weight-observer", compile.weightObserver,
+                 "Range of weights: absmax or minmax (default: all), percentile, mse, entropy")
+      ->excludes(recipe)
+      ->type_name("RULE");
+  app.add_option("--percentile", compile.percentile, "Of --weight-observer percentile (99.99)")
+      ->excludes(recipe)
+      ->type_name("P");
+  app.add_flag("--mixed", compile.mixed, "With zeroquant: 4 bits in MLPs, 8 in attention")
+      ->excludes(recipe);
+  app.add_option("--max-fallback", compile.maxFallback,
+                 "Sites that may stay float where they cannot be quantized as asked")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  app.add_option("--group-size", compile.groupSize,
+                 "Columns that share a scale, 0 for the whole row; by default 128 below 8 bits")
+      ->check(CLI::NonNegativeNumber)
+      ->excludes(recipe)
+      ->type_name("COLUMNS");
+  app.add_option("--head", compile.head,
+                 "Output head and tied embedding: int8 (default where quantized) or float")
+      ->excludes(recipe)
+      ->type_name("TYPE");
+  app.add_option("--ignore", compile.ignore,
+                 "Sites to leave float: names or re:PATTERN; repeatable")
+      ->excludes(recipe)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->expected(1)
+      ->type_name("SITE");
+  app.add_option("--targets", compile.targets, "Sites to quantize (default: all); repeatable")
+      ->excludes(recipe)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->expected(1)
+      ->type_name("SITE");
+}
+
 CommandLine CommandLine::parse(int argc, char **argv) {
   CommandLine line;
   CompileOptions &compile = line.compile;
@@ -35,31 +91,10 @@ CommandLine CommandLine::parse(int argc, char **argv) {
       ->required()
       ->type_name("MODEL");
   app.add_option("-o", line.output, "Folder to write")->type_name("OUT");
-  app.add_option("--scheme", compile.scheme, "W8A8, W8A16, W4A16, W4A8, or none: float")
-      ->capture_default_str()
-      ->type_name("SCHEME");
-  app.add_option("--method", compile.method, "Quantization method: absmax")
-      ->capture_default_str()
-      ->type_name("METHOD");
+  addQuantization(app, compile);
   app.add_option("--target", compile.target, "What to compile for: cpu")
       ->capture_default_str()
       ->type_name("TARGET");
-  app.add_option("--group-size", compile.groupSize,
-                 "Columns that share a scale; by default 128 for W4*, the whole row for W8*")
-      ->check(CLI::PositiveNumber)
-      ->type_name("COLUMNS");
-  app.add_option("--head", compile.head,
-                 "Output head and tied embedding: int8 (default where quantized) or float")
-      ->type_name("TYPE");
-  app.add_option("--ignore", compile.ignore,
-                 "Sites to leave float: names or re:PATTERN; repeatable")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->expected(1)
-      ->type_name("SITE");
-  app.add_option("--targets", compile.targets, "Sites to quantize (default: all); repeatable")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->expected(1)
-      ->type_name("SITE");
   app.add_option("--kv-cache", compile.kvCache,
                  "KV cache: f32, f16, or auto: f16 if anything is quantized")
       ->capture_default_str()

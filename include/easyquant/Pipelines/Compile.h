@@ -24,11 +24,17 @@
 namespace easyquant {
 
 struct CompileOptions {
-  std::string scheme = "W8A8"; ///< W8A8, W8A16, W4A16, W4A8 or none
-  std::string method = "absmax";
+  std::string recipe; ///< a JSON file that says scheme and method per site; replaces the next ones
+  std::string scheme = "W8A8";   ///< W8A8, W4A16_ASYM, ... or none
+  std::string method = "absmax"; ///< names joined by +
+  std::string activations;       ///< dynamic or static; empty: dynamic
+  std::string weightObserver;    ///< empty: all values
+  double percentile = 0;         ///< of weightObserver percentile; 0: the default
+  bool mixed = false;            ///< zeroquant: 4 bits in MLPs
+  int64_t maxFallback = 0;       ///< sites that may stay float against what is asked
   std::string target = "cpu";
   std::string head;                         ///< float or int8; empty: the scheme's default
-  int64_t groupSize = 0;                    ///< 0: the scheme's default
+  int64_t groupSize = -1;                   ///< 0: a scale per channel; -1: the scheme's default
   std::vector<std::string> ignore, targets; ///< site names, or re:PATTERN
   std::vector<std::string> isas;            ///< empty: all
   std::string kvCache = "auto";             ///< f32, f16 or auto
@@ -37,8 +43,8 @@ struct CompileOptions {
   int64_t maxShardBytes = 0;                ///< of weights in one file; 0: the pass's default
   std::vector<std::string> copyFiles;       ///< tokenizer files
 
-  /// What is wrong with the method or the target, if anything. Everything else is the passes' own
-  /// to check.
+  /// What is wrong with the method, the recipe file or the target, if anything. Everything else is
+  /// the passes' own to check.
   std::optional<std::string> check() const;
 };
 
@@ -48,7 +54,8 @@ struct Phase {
   std::string pipeline; ///< passes, comma-separated
 };
 
-/// The phases after import that write the artifact into the folder `output`.
+/// The phases after import that write the artifact into the folder `output`, of options that
+/// check() has nothing to say about.
 std::vector<Phase> compilePhases(const CompileOptions &options, llvm::StringRef output);
 
 /// The phases up to and with import (none), quantize, materialize or kernels, whose IR is to be

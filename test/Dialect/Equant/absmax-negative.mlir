@@ -2,32 +2,43 @@
 // RUN: not easyquant-opt %s --equant-absmax=head=int4 2>&1 | FileCheck %s --check-prefix=HEAD
 // RUN: not easyquant-opt %s "--equant-absmax=scheme=none head=int8" 2>&1 | FileCheck %s --check-prefix=FLOAT-HEAD
 // RUN: not easyquant-opt %s "--equant-absmax=scheme=none group-size=64" 2>&1 | FileCheck %s --check-prefix=FLOAT-GROUP
-// RUN: not easyquant-opt %s "--equant-absmax=scheme=W4A16 group-size=0" 2>&1 | FileCheck %s --check-prefix=NO-GROUP
+// RUN: not easyquant-opt %s --equant-absmax=scheme=W4A16_ASYM 2>&1 | FileCheck %s --check-prefix=ASYMMETRIC
+// RUN: not easyquant-opt %s --equant-absmax=scheme=none_ASYM 2>&1 | FileCheck %s --check-prefix=NONE-ASYM
+// RUN: not easyquant-opt %s --equant-absmax=activations=online 2>&1 | FileCheck %s --check-prefix=ACTIVATIONS
+// RUN: not easyquant-opt %s --equant-absmax=weight-observer=ema 2>&1 | FileCheck %s --check-prefix=OBSERVER
+// RUN: not easyquant-opt %s --equant-absmax=percentile=99 2>&1 | FileCheck %s --check-prefix=LONELY
+// RUN: not easyquant-opt %s "--equant-absmax=weight-observer=percentile percentile=30" 2>&1 | FileCheck %s --check-prefix=PERCENTILE
+// RUN: not easyquant-opt %s --equant-absmax=methods=gtpq 2>&1 | FileCheck %s --check-prefix=METHOD
+// RUN: not easyquant-opt %s --equant-absmax=methods=gptq,smoothquant 2>&1 | FileCheck %s --check-prefix=ORDER
+// RUN: not easyquant-opt %s --equant-absmax=methods=gptq,gptq 2>&1 | FileCheck %s --check-prefix=REPEATED
 // RUN: not easyquant-opt %s "--equant-absmax=scheme=W4A16 group-size=12" 2>&1 | FileCheck %s --check-prefix=GROUP
 // RUN: not easyquant-opt %s "--equant-absmax=scheme=W8A8 group-size=-8" 2>&1 | FileCheck %s --check-prefix=NEGATIVE-GROUP
 // RUN: not easyquant-opt %s --equant-absmax=ignore=lm_haed 2>&1 | FileCheck %s --check-prefix=PATTERN
 // RUN: not easyquant-opt %s "--equant-absmax=targets=re:^mlp" 2>&1 | FileCheck %s --check-prefix=REGEX
 // RUN: not easyquant-opt %s "--equant-absmax=targets=re:*" 2>&1 | FileCheck %s --check-prefix=NO-REGEX
-// RUN: not easyquant-opt %s --equant-absmax=ignore=long --equant-absmax 2>&1 | FileCheck %s --check-prefix=TWICE
-// RUN: not easyquant-opt %s --equant-absmax=targets=long 2>&1 | FileCheck %s --check-prefix=LONG
-// RUN: easyquant-opt %s "--equant-absmax=targets=long scheme=W8A16"
-// RUN: easyquant-opt %s "--equant-absmax=targets=long scheme=W4A8"
+// RUN: not easyquant-opt %s --equant-absmax --equant-absmax 2>&1 | FileCheck %s --check-prefix=TWICE
 
-// SCHEME: error: unknown scheme 'W5A8'; legal are W8A8, W8A16, W4A16, W4A8 and none
+// SCHEME: error: unknown scheme 'W5A8'; legal are W8A8, W8A16, W4A16, W4A8, W3A16 and W2A16, the same with _ASYM, and none
 // HEAD: error: unknown head 'int4'; legal are int8 and float
 // FLOAT-HEAD: error: head=int8 needs a scheme that quantizes, but scheme is none
 // FLOAT-GROUP: error: group size 64 needs a scheme, but scheme is none
-// NO-GROUP: error: scheme W4A16 needs groups: give a group size that is a positive multiple of 8
-// GROUP: error: group size must be a positive multiple of 8; found 12
+// ASYMMETRIC: error: scheme W4A16_ASYM has zero points, but absmax chooses none; take method zeropoint
+// NONE-ASYM: error: unknown scheme 'none_ASYM'; legal are
+// ACTIVATIONS: error: unknown activations 'online'; legal are dynamic and static
+// OBSERVER: error: unknown weight observer 'ema'; legal are absmax, minmax, percentile, mse and entropy
+// LONELY: error: percentile {{.*}} belongs to weight observer percentile
+// PERCENTILE: error: percentile 30: expected one above 50 and at most 100
+// METHOD: error: unknown method 'gtpq'; legal are smoothquant, awq, gptq and lkd
+// ORDER: error: method 'smoothquant' transforms weights and comes before 'gptq', which rounds them
+// REPEATED: error: method 'gptq' is named twice
+// GROUP: error: group size must be a positive multiple of 8, or 0 for a scale per channel; found 12
 // NEGATIVE-GROUP: error: group size must be a positive multiple of 8, or 0 for a scale per channel; found -8
-// PATTERN: error: ignore pattern 'lm_haed' matches no site; the closest names are 'lm_head', 'long', 'layers.0.up' (use re: for a regular expression)
+// PATTERN: error: ignore pattern 'lm_haed' matches no site; the closest names are 'lm_head', 'layers.0.up' (use re: for a regular expression)
 // REGEX: error: targets pattern 're:^mlp' matches no site; the closest names are
 // NO-REGEX: error: targets pattern 're:*' is no regular expression: repetition-operator operand invalid
 // TWICE: error: module is quantized already: it has equant.recipe
-// LONG: error: site 'long' sums 70000 products, but an int32 accumulator holds 66311 of #equant.scheme<i8, symmetric, channel> by #equant.scheme<i8, symmetric, token, dynamic>; give a group size, leave activations float (A16) or ignore the site
-func.func @forward(%x: tensor<?x8xf32>, %l: tensor<?x70000xf32>, %w: tensor<8x8xf32>, %v: tensor<8x70000xf32>) {
+func.func @forward(%x: tensor<?x8xf32>, %w: tensor<8x8xf32>) {
   lm.linear %x, %w {site = "layers.0.up"} : (tensor<?x8xf32>, tensor<8x8xf32>) -> tensor<?x8xf32>
   lm.linear %x, %w {site = "lm_head"} : (tensor<?x8xf32>, tensor<8x8xf32>) -> tensor<?x8xf32>
-  lm.linear %l, %v {site = "long"} : (tensor<?x70000xf32>, tensor<8x70000xf32>) -> tensor<?x8xf32>
   return
 }

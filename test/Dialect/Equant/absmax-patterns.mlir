@@ -4,15 +4,15 @@
 // IGNORE: ignore = ["layers.0.q", "re:down$"]
 // IGNORE: lm.linear {{.*}} {site = "layers.0.q"}
 // IGNORE: lm.linear {{.*}} {site = "layers.0.down"}
-// IGNORE: equant.linear {{.*}} sites = ["layers.1.q"]
+// IGNORE: lm.linear {{.*}} {equant.plan = {{.*}} site = "layers.1.q"}
 // IGNORE: lm.linear {{.*}} {site = "layers.1.down"}
 
 // Ignoring is stronger than targeting.
 // TARGETS: targets = ["re:^layers\\.1\\.", "layers.0.q"]
-// TARGETS: equant.linear {{.*}} sites = ["layers.0.q"]
+// TARGETS: lm.linear {{.*}} {equant.plan = {{.*}} site = "layers.0.q"}
 // TARGETS: lm.linear {{.*}} {site = "layers.0.down"}
 // TARGETS: lm.linear {{.*}} {site = "layers.1.q"}
-// TARGETS: equant.linear {{.*}} sites = ["layers.1.down"]
+// TARGETS: lm.linear {{.*}} {equant.plan = {{.*}} site = "layers.1.down"}
 func.func @forward(%x: tensor<?x8xf32>, %w: tensor<8x8xf32>) -> tensor<?x8xf32> {
   %a = lm.linear %x, %w {site = "layers.0.q"} : (tensor<?x8xf32>, tensor<8x8xf32>) -> tensor<?x8xf32>
   %b = lm.linear %a, %w {site = "layers.0.down"} : (tensor<?x8xf32>, tensor<8x8xf32>) -> tensor<?x8xf32>

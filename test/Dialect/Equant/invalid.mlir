@@ -55,7 +55,7 @@ func.func @zero_point_shape(%q: tensor<4x24xi8>, %s: tensor<4x1xf32>, %z: tensor
 // -----
 
 func.func @absmax_asymmetric(%w: tensor<4x24xf32>) {
-  // expected-error @below {{rule absmax gives no zero points and needs a symmetric scheme, found #equant.scheme<i8, asymmetric, channel>}}
+  // expected-error @below {{scale rule absmax for int8 asymmetric, per channel: absmax serves symmetric schemes, symmetric those of the full range, zeropoint asymmetric ones; take zeropoint}}
   equant.choose_qparams %w rule absmax {scheme = #equant.scheme<i8, asymmetric, channel>}
     : (tensor<4x24xf32>) -> (tensor<4x1xf32>, tensor<4x1xi32>)
   return

@@ -27,13 +27,23 @@ func.func private @methods() attributes {a = #equant.plan<methods = [1], rule = 
 
 // -----
 
-// expected-error @below {{rule absmax gives no zero points and needs a symmetric scheme, found #equant.scheme<i8, asymmetric, channel>}}
+// expected-error @below {{scale rule absmax for int8 asymmetric, per channel: absmax serves symmetric schemes}}
 func.func private @asymmetric() attributes {a = #equant.plan<methods = [], rule = absmax, weight = <i8, asymmetric, channel>>}
 
 // -----
 
-// expected-error @below {{rule absmax has the narrow range, found #equant.scheme<i8, symmetric, full, channel>}}
+// expected-error @below {{scale rule absmax for int8 symmetric full range, per channel: absmax serves symmetric schemes}}
 func.func private @full() attributes {a = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, full, channel>>}
+
+// -----
+
+// expected-error @below {{a percentile belongs to rule percentile, found rule absmax}}
+func.func private @percentile() attributes {a = #equant.plan<methods = [], rule = absmax, percentile = 99.0 : f64, weight = <i8, symmetric, channel>>}
+
+// -----
+
+// expected-error @below {{percentile 40: expected one above 50 and at most 100}}
+func.func private @low() attributes {a = #equant.plan<methods = [], rule = percentile, percentile = 40.0 : f64, weight = <i8, symmetric, channel>>}
 
 // -----
 

@@ -104,7 +104,7 @@ FailureOr<ConstantWeight> easyquant::equant::matchConstantWeight(const ConstantM
 
   ConstantWeight weight;
   weight.layout = pack.getLayout();
-  std::optional<ScaleRule> rule; // of the parts whose scales are not computed
+  ChooseQParamsOp rule; // of the parts whose scales are not computed
   for (auto [codeLeaf, scaleLeaf, site] : llvm::zip_equal(codeLeaves, scaleLeaves, sites)) {
     Matcher matcher{constants, loc, site};
     auto quantize = codeLeaf.getDefiningOp<QuantizeOp>();
@@ -114,14 +114,15 @@ FailureOr<ConstantWeight> easyquant::equant::matchConstantWeight(const ConstantM
     if (failed(part))
       return failure();
     if (auto qparams = scaleLeaf.getDefiningOp<ChooseQParamsOp>()) {
-      if (rule && *rule != qparams.getRule())
+      if (rule && (rule.getRule() != qparams.getRule() ||
+                   rule.getPercentileAttr() != qparams.getPercentileAttr()))
         return matcher.fail("one rule for all rows", codeLeaf);
-      rule = qparams.getRule();
+      rule = qparams;
+      weight.rule = toNumerics(rule.getRule(), rule.getPercentileAttr());
     }
     if (!weight.parts.empty() && weight.scheme != quantize.getScheme())
       return matcher.fail("one scheme for all rows", codeLeaf);
     weight.scheme = quantize.getScheme();
-    weight.rule = rule.value_or(ScaleRule::AbsMax);
     weight.rows += part->rows;
     weight.columns = part->weight.columns();
     weight.parts.push_back(std::move(*part));

@@ -252,19 +252,19 @@ bool PlanAttr::names(StringRef method) const {
 
 PlanAttr PlanAttr::withResults(FlatSymbolRefAttr codes, FlatSymbolRefAttr scale,
                                FlatSymbolRefAttr zeroPoint) const {
-  return get(getContext(), getMethods(), getRule(), getWeight(), getInput(), codes, scale,
-             zeroPoint);
+  return get(getContext(), getMethods(), getRule(), getPercentile(), getWeight(), getInput(), codes,
+             scale, zeroPoint);
 }
 
 LogicalResult PlanAttr::verify(function_ref<InFlightDiagnostic()> emitError, ArrayAttr methods,
-                               ScaleRule rule, SchemeAttr weight, SchemeAttr input,
-                               FlatSymbolRefAttr codes, FlatSymbolRefAttr scale,
+                               ScaleRule rule, FloatAttr percentile, SchemeAttr weight,
+                               SchemeAttr input, FlatSymbolRefAttr codes, FlatSymbolRefAttr scale,
                                FlatSymbolRefAttr zeroPoint) {
   if (!llvm::all_of(methods, llvm::IsaPred<StringAttr>))
     return emitError() << "methods must be names, found " << methods;
   if (weight.getDynamic() || weight.getOuter())
     return emitError() << "weights have one level of static scales, found " << weight;
-  if (std::string problem = whyRuleCannotServe(rule, weight); !problem.empty())
+  if (std::string problem = whyRuleCannotServe(rule, percentile, weight); !problem.empty())
     return emitError() << problem;
   if (input && input.getGranularity() != Granularity::Token &&
       (input.getGranularity() != Granularity::Tensor || input.getDynamic()))

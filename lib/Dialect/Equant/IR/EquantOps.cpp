@@ -124,25 +124,39 @@ int64_t easyquant::equant::accumulatedProducts(SchemeAttr weight, int64_t k) {
 // Codes and scales
 //===----------------------------------------------------------------------===//
 
-std::string easyquant::equant::whyRuleCannotServe(ScaleRule rule, SchemeAttr scheme) {
-  std::string text;
-  llvm::raw_string_ostream os(text);
-  if (rule == ScaleRule::AbsMax && !scheme.getSymmetric())
-    os << "rule absmax gives no zero points and needs a symmetric scheme, found " << scheme;
-  else if (rule == ScaleRule::AbsMax && scheme.getFullRange())
-    os << "rule absmax has the narrow range, found " << scheme;
-  return text;
+// Enumerators of the IR and of lib/Numerics are the same numbers.
+static_assert(unsigned(ScaleRule::AbsMax) == unsigned(numerics::ScaleRuleKind::AbsMax) &&
+              unsigned(ScaleRule::ZeroPoint) == unsigned(numerics::ScaleRuleKind::ZeroPoint) &&
+              unsigned(ScaleRule::Symmetric) == unsigned(numerics::ScaleRuleKind::Symmetric) &&
+              unsigned(ScaleRule::Percentile) == unsigned(numerics::ScaleRuleKind::Percentile) &&
+              unsigned(ScaleRule::Mse) == unsigned(numerics::ScaleRuleKind::Mse) &&
+              unsigned(ScaleRule::Entropy) == unsigned(numerics::ScaleRuleKind::Entropy));
+
+numerics::ScaleRule easyquant::equant::toNumerics(ScaleRule rule, FloatAttr percentile) {
+  numerics::ScaleRule numeric{.kind = static_cast<numerics::ScaleRuleKind>(rule)};
+  if (percentile)
+    numeric.percentile = percentile.getValueAsDouble();
+  return numeric;
+}
+
+std::string easyquant::equant::whyRuleCannotServe(ScaleRule rule, FloatAttr percentile,
+                                                  SchemeAttr scheme) {
+  if (percentile && rule != ScaleRule::Percentile)
+    return "a percentile belongs to rule percentile, found rule " + stringifyScaleRule(rule).str();
+  auto served = numerics::checkScaleRule(toNumerics(rule, percentile), scheme.toNumerics());
+  return served ? "" : served.error().message;
 }
 
 void ChooseQParamsOp::build(OpBuilder &builder, OperationState &state, Value input, ScaleRule rule,
-                            SchemeAttr scheme) {
+                            FloatAttr percentile, SchemeAttr scheme) {
   RankedTensorType scale = scaleType(scheme, tensorType(input).getShape());
   build(builder, state, scale, scheme.getSymmetric() ? Type() : Type(zeroPointType(scale)), input,
-        rule, scheme);
+        rule, percentile, scheme);
 }
 
 LogicalResult ChooseQParamsOp::verify() {
-  if (std::string problem = whyRuleCannotServe(getRule(), getScheme()); !problem.empty())
+  if (std::string problem = whyRuleCannotServe(getRule(), getPercentileAttr(), getScheme());
+      !problem.empty())
     return emitOpError(problem);
   return verifyQParams(*this, getScheme(), tensorType(getInput()).getShape(), getScale(),
                        getZeroPoint());

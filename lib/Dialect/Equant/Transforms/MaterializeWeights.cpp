@@ -116,7 +116,8 @@ static LogicalResult checkPackable(Location loc, StringRef site, SchemeAttr sche
 const ConstantWeight *MaterializeWeights::intern(ConstantWeight weight) {
   std::string key;
   llvm::raw_string_ostream os(key);
-  os << weight.scheme << weight.layout << stringifyScaleRule(weight.rule);
+  os << weight.scheme << weight.layout << numerics::toString(weight.rule.kind)
+     << weight.rule.percentile;
   for (const WeightPart &part : weight.parts)
     os << '\n' << part.key();
   const ConstantWeight *&known = weightByKey[key];
@@ -442,9 +443,15 @@ void MaterializeWeights::runOnOperation() {
     weightOf[use.op] = use.weight;
   NamedAttrList report;
   report.set("source", *described);
-  Attribute recipe = module->getAttr(kRecipeAttr);
-  report.set("quantization", recipe ? recipe : UnitAttr::get(&getContext()));
+  if (auto recipe = module->getAttrOfType<DictionaryAttr>(kRecipeAttr)) {
+    NamedAttrList quantization(recipe);
+    if (Attribute fallbacks = module->getAttr(kFallbacksAttr))
+      quantization.set("fallbacks", fallbacks);
+    report.set("quantization", quantization.getDictionary(&getContext()));
+  } else {
+    report.set("quantization", UnitAttr::get(&getContext()));
+  }
+  rewrite(*written);
   report.set("sites", describeSites(module, weightOf, *written));
   module->setAttr(kReportAttr, report.getDictionary(&getContext()));
-  rewrite(*written);
 }

@@ -7,8 +7,6 @@
 
 #include "WeightEvaluation.h"
 
-#include "easyquant/Numerics/ScaleRules.h"
-
 #include <algorithm>
 #include <atomic>
 #include <limits>
@@ -117,7 +115,7 @@ Result<void> Evaluation::quantizeFragment(const Fragment &fragment, numerics::Co
       return Unexpected(scales.error());
     quantized.params.scales = std::move(*scales);
   } else {
-    auto params = numerics::chooseQParams(rows, layout.scheme, numerics::ScaleRule());
+    auto params = numerics::chooseQParams(rows, layout.scheme, weight.rule);
     if (!params)
       return Unexpected(params.error());
     quantized.params = std::move(*params);
@@ -150,7 +148,8 @@ Result<void> Evaluation::evaluatePanel(int64_t panel, numerics::ConstMatrix rows
   int64_t first = panel * numerics::kPanelRows;
   std::vector<Fragment> fragments = fragmentsOf(weight, first, first + rows.rows);
   const WeightPart &only = weight.parts[fragments.front().part];
-  if (fragments.size() == 1 && !only.scale && !only.codes) {
+  if (fragments.size() == 1 && !only.scale && !only.codes &&
+      weight.rule.kind == numerics::ScaleRuleKind::AbsMax) {
     // Round to nearest in one pass over the rows.
     ErrorSums sums;
     if (auto done = numerics::quantizePanelAbsMax(alone, rows, 0, codes, scales, sums); !done)

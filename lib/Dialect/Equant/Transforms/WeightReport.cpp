@@ -36,6 +36,9 @@ static Attribute describe(Builder &b, SchemeAttr scheme, bool isWeight) {
     return b.getUnitAttr();
   NamedAttrList entry;
   entry.set("bits", b.getI64IntegerAttr(scheme.getBits()));
+  entry.set("symmetric", b.getBoolAttr(scheme.getSymmetric()));
+  if (!isWeight)
+    entry.set("dynamic", b.getBoolAttr(scheme.getDynamic()));
   entry.set("granularity", b.getStringAttr(stringifyGranularity(scheme.getGranularity())));
   if (isWeight)
     entry.set("group_size", b.getI64IntegerAttr(scheme.getGroupSize()));
@@ -54,10 +57,14 @@ ArrayAttr easyquant::equant::describeSites(
     const WrittenWeights &written) {
   Builder b(module.getContext());
   SmallVector<Attribute> sites;
-  auto add = [&](StringRef name, int64_t n, int64_t k, int64_t bytes, double error,
-                 SchemeAttr weight, SchemeAttr input) {
+  auto add = [&](StringRef name, Value tensor, int64_t row, int64_t n, int64_t k, int64_t bytes,
+                 double error, SchemeAttr weight, SchemeAttr input) {
     NamedAttrList entry;
     entry.set("name", b.getStringAttr(name));
+    if (auto load = tensor.getDefiningOp<ml_program::GlobalLoadConstOp>()) {
+      entry.set("tensor", load.getGlobal().getLeafReference());
+      entry.set("first_row", b.getI64IntegerAttr(row));
+    }
     entry.set("out_features", b.getI64IntegerAttr(n));
     entry.set("in_features", b.getI64IntegerAttr(k));
     entry.set("weight", describe(b, weight, /*isWeight=*/true));
@@ -69,17 +76,21 @@ ArrayAttr easyquant::equant::describeSites(
   module.walk([&](Operation *op) {
     if (auto linear = dyn_cast<equant::LinearOp>(op)) {
       const ConstantWeight &weight = *weightOf.lookup(op);
+      int64_t row = 0;
       // The parts of a tied head's weight carry the name of their first reader: take the linear's.
       for (auto [part, error, site] :
            llvm::zip_equal(weight.parts, written.errors.find(&weight)->second,
-                           linear.getSites().getAsValueRange<StringAttr>()))
-        add(site, part.rows, weight.columns, part.rows * packedRowBytes(weight),
-            error.relativeRms(), weight.scheme, linear.getInputSchemeAttr());
+                           linear.getSites().getAsValueRange<StringAttr>())) {
+        add(site, linear.getCodes(), row, part.rows, weight.columns,
+            part.rows * packedRowBytes(weight), error.relativeRms(), weight.scheme,
+            linear.getInputSchemeAttr());
+        row += part.rows;
+      }
     } else if (auto site = dyn_cast<QuantizableOpInterface>(op)) {
       auto type = cast<RankedTensorType>(site.getWeightOperand().get().getType());
       int64_t axis = site.getContractionAxis();
-      add(site.getSite(), type.getDimSize(1 - axis), type.getDimSize(axis),
-          type.getNumElements() * int64_t(sizeof(float)), 0.0, {}, {});
+      add(site.getSite(), site.getWeightOperand().get(), /*row=*/0, type.getDimSize(1 - axis),
+          type.getDimSize(axis), type.getNumElements() * int64_t(sizeof(float)), 0.0, {}, {});
     }
   });
   return b.getArrayAttr(sites);

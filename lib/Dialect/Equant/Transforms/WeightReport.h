@@ -24,7 +24,7 @@ Result<mlir::DictionaryAttr> describeSource(mlir::MLIRContext *context,
                                             const formats::ModelSource &source);
 
 /// An entry for every site of the module in its order, fused ones under their own names. `weightOf`
-/// gives the weight of each equant.linear.
+/// gives the weight of each equant.linear. The module reads its weights from the written tensors.
 mlir::ArrayAttr
 describeSites(mlir::ModuleOp module,
               const llvm::DenseMap<mlir::Operation *, const ConstantWeight *> &weightOf,

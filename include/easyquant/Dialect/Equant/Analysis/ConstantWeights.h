@@ -37,7 +37,7 @@ struct ConstantWeight {
   int64_t rows = 0, columns = 0;
   SchemeAttr scheme;
   LayoutAttr layout;
-  ScaleRule rule = ScaleRule::AbsMax; ///< where scales are not computed
+  numerics::ScaleRule rule; ///< where scales are not computed
 };
 
 /// Looks through the definitions of packed codes and scales. `sites` names the parts. On failure

@@ -14,6 +14,7 @@
 #define EASYQUANT_DIALECT_EQUANT_IR_EQUANT_H
 
 #include "easyquant/Dialect/LM/IR/LM.h"
+#include "easyquant/Numerics/ScaleRules.h"
 #include "easyquant/Numerics/Scheme.h"
 
 #include <optional>
@@ -41,6 +42,8 @@ namespace easyquant::equant {
 /// Attributes of the module: what was asked for, and what became of each site.
 inline constexpr llvm::StringLiteral kRecipeAttr = "equant.recipe";
 inline constexpr llvm::StringLiteral kReportAttr = "equant.report";
+/// Attribute of the module: the sites that stay float against their plan, and why.
+inline constexpr llvm::StringLiteral kFallbacksAttr = "equant.fallbacks";
 /// Attribute of a global: its first byte in the artifact's data section.
 inline constexpr llvm::StringLiteral kOffsetAttr = "equant.offset";
 /// Attribute of the module: the folder of what methods have computed.
@@ -54,8 +57,11 @@ inline constexpr llvm::StringLiteral kPlanAttr = "equant.plan";
 /// The plan of a site; null: it stays float.
 PlanAttr getPlan(QuantizableOpInterface op);
 
+/// The rule in plain C++; a null percentile is the default one.
+numerics::ScaleRule toNumerics(ScaleRule rule, mlir::FloatAttr percentile);
+
 /// Empty, or what the rule lacks to choose scales for the scheme.
-std::string whyRuleCannotServe(ScaleRule rule, SchemeAttr scheme);
+std::string whyRuleCannotServe(ScaleRule rule, mlir::FloatAttr percentile, SchemeAttr scheme);
 
 /// "absmax, minmax, ...": every statistic, for messages.
 std::string statisticNames();

@@ -25,13 +25,26 @@ def Equant_Granularity
 }
 
 def Equant_ScaleRule : I32EnumAttr<"ScaleRule", "how scales follow from values",
-                                   [I32EnumAttrCase<"AbsMax", 0, "absmax">]> {
+                                   [I32EnumAttrCase<"AbsMax", 0, "absmax">,
+                                    I32EnumAttrCase<"ZeroPoint", 1, "zeropoint">,
+                                    I32EnumAttrCase<"Symmetric", 2, "symmetric">,
+                                    I32EnumAttrCase<"Percentile", 3, "percentile">,
+                                    I32EnumAttrCase<"Mse", 4, "mse">, I32EnumAttrCase<"Entropy", 5, "entropy">]> {
   let cppNamespace = "::easyquant::equant";
   let genSpecializedAttr = 0;
 }
 def Equant_ScaleRuleAttr : EnumAttr<Equant_Dialect, Equant_ScaleRule, "scale_rule"> {
   let description = [{
-    `absmax`: s = max|x| / qmax, zero point 0; symmetric schemes only. A slice of zeros gets scale 1.
+    | rule | the range that the codes cover |
+    |---|---|
+    | `absmax` | all values, symmetric: s = max abs(x) / (2^(b−1) − 1) |
+    | `symmetric` | all values, symmetric and full: s = max abs(x) / (2^(b−1) − 0.5) |
+    | `zeropoint` | all values, asymmetric: s = (max − min) / (2^b − 1), 0 being a code |
+    | `percentile` | the p-th percentile of the magnitudes, or from the (100−p)-th to the p-th percentile |
+    | `mse` | the fraction of all values with the least error |
+    | `entropy` | the cut with the least KL divergence of the histograms |
+
+    A slice of zeros gets scale 1. `lib/Numerics` defines each rule to the bit (`easyquant/Numerics/ScaleRules.h`).
   }];
 }
 
@@ -137,7 +150,7 @@ def Equant_PlanAttr : Equant_Attr<"Plan", "plan"> {
     | part | meaning |
     |---|---|
     | `methods` | what later passes may do at this site, in this order; empty: round to nearest |
-    | `rule` | how scales follow from values |
+    | `rule`, `percentile` | how scales follow from values; the percentile of rule `percentile` |
     | `weight` | the scheme of the weight |
     | `input` | the scheme of the activations; absent: they stay float |
     | `codes`, `scale`, `zero_point` | globals of what a method has computed already; codes need scales, and scales of an asymmetric scheme zero points |
@@ -149,6 +162,7 @@ def Equant_PlanAttr : Equant_Attr<"Plan", "plan"> {
     ```
   }];
   let parameters = (ins "::mlir::ArrayAttr":$methods, EnumParameter<Equant_ScaleRule>:$rule,
+                        OptionalParameter<"::mlir::FloatAttr">:$percentile,
                         "::easyquant::equant::SchemeAttr":$weight,
                         OptionalParameter<"::easyquant::equant::SchemeAttr">:$input,
                         OptionalParameter<"::mlir::FlatSymbolRefAttr">:$codes,

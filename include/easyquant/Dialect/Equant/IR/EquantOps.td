@@ -56,16 +56,19 @@ def Equant_FloatRows
 def Equant_ChooseQParamsOp : Equant_Op<"choose_qparams"> {
   let summary = "scales, and zero points of an asymmetric scheme, by a rule";
   let description = [{
+    `percentile` belongs to the rule of that name; 99.99 when absent.
+
     ```mlir
     %scale = equant.choose_qparams %w rule absmax {scheme = #equant.scheme<i8, symmetric, channel>}
                : (tensor<576x576xf32>) -> tensor<576x1xf32>
     ```
   }];
-  let arguments = (ins Equant_Matrix:$input, Equant_ScaleRuleAttr:$rule, Equant_SchemeAttr:$scheme);
+  let arguments = (ins Equant_Matrix:$input, Equant_ScaleRuleAttr:$rule, OptionalAttr<F64Attr>:$percentile,
+                       Equant_SchemeAttr:$scheme);
   let results = (outs Equant_Scales:$scale, Optional<Equant_ZeroPoints>:$zero_point);
   let assemblyFormat = "$input `rule` `` $rule attr-dict `:` functional-type($input, results)";
   let builders = [OpBuilder<(ins "::mlir::Value":$input, "::easyquant::equant::ScaleRule":$rule,
-                                 "::easyquant::equant::SchemeAttr":$scheme)>];
+                                 "::mlir::FloatAttr":$percentile, "::easyquant::equant::SchemeAttr":$scheme)>];
   let hasVerifier = 1;
 }
 

@@ -10,22 +10,145 @@
 
 include "mlir/Pass/PassBase.td"
 
-def AbsMax : Pass<"equant-absmax", "::mlir::ModuleOp"> {
-  let summary = "Quantize linears with scales from the largest magnitude";
+/// A pass that plans: it decides how each site is quantized, and changes nothing else.
+class PlanPass<string flag> : Pass<flag, "::mlir::ModuleOp"> {
+  let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect"];
+}
+
+/// What all of them but `equant-recipe` take.
+defvar PlanOptions = [
+  Option<"scheme", "scheme", "std::string", "\"W8A8\"",
+         "W8A8, W8A16, W4A16, W4A8, W3A16, W2A16, the same with _ASYM, or none (leave the model float)">,
+  Option<"groupSize", "group-size", "int64_t", "-1",
+         "input features that share a weight scale: a positive multiple of 8, or 0 for a scale per channel; by default 128 "
+         "below 8 bits, else 0">,
+  Option<"activations", "activations", "std::string", "\"dynamic\"",
+         "scales of 8-bit activations: dynamic, per token at run time, or static, per tensor from calibration">,
+  Option<"weightObserver", "weight-observer", "std::string", "\"\"",
+         "range of the weights that share a scale: absmax or minmax (all values, the default), percentile, mse or entropy">,
+  Option<"percentile", "percentile", "double", "0", "of weight-observer=percentile; 99.99 by default">,
+  ListOption<"methods", "methods", "std::string",
+             "what later passes do at the planned sites, in order: smoothquant, awq, gptq, lkd">,
+  Option<"head", "head", "std::string", "\"\"",
+         "the output head and an embedding tied to it: int8 or float; by default int8, and float with none">,
+  ListOption<"ignore", "ignore", "std::string", "sites to leave float: names, or re: and a regular expression">,
+  ListOption<"targets", "targets", "std::string",
+             "sites to quantize, all when empty: names, or re: and a regular expression">,
+];
+
+def AbsMax : PlanPass<"equant-absmax"> {
+  let summary = "Plan symmetric codes with scales from the largest magnitude";
   let description = [{
-    Gives every quantizable site a scheme and the scale rule s = max|w| / qmax. Weights of 8 bits have a scale per output
-    channel, or per group if a group size is given; weights of 4 bits one per group. With A8 activations are quantized per
-    token at run time. The method of the first column of any table: round to nearest.
+    s = max|w| / (2^(b−1) − 1): codes −127 … 127 for 8 bits. Weights of 8 bits have a scale per output channel, or per group if
+    a group size is given; weights of fewer bits one per group of 128. With A8 activations are quantized to int8, per token at
+    run time or per tensor with scales from calibration. The first column of any table: round to nearest.
 
     The output head, site `lm_head`, has an option of its own. If it is quantized it has int8 weights per channel in every
-    scheme, and an embedding that is tied to it (reads the same global) becomes `equant.embedding` of the same codes. Any
-    other embedding stays float.
+    scheme.
 
     Before, with `scheme=W8A8`:
 
     ```mlir
-    %w = ml_program.global_load_const @up_proj.weight : tensor<1536x576xf32>
     %y = lm.linear %x, %w {site = "up_proj"} : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
+    ```
+
+    After:
+
+    ```mlir
+    %y = lm.linear %x, %w {equant.plan = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, channel>,
+                                                      input = <i8, symmetric, token, dynamic>>, site = "up_proj"}
+           : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
+    ```
+
+    What was asked for is recorded in the module attribute `equant.recipe`.
+  }];
+  let options = PlanOptions;
+}
+
+def ZeroPoint : PlanPass<"equant-zeropoint"> {
+  let summary = "Plan asymmetric codes with scales and zero points from the extrema";
+  let description = [{
+    s = (max − min) / (2^b − 1) over a range stretched to contain 0, and a zero point with every scale, so that 0 is a code:
+    the whole range is used where it is lopsided. Weights are asymmetric whether or not the scheme says `_ASYM`; dynamic
+    activations are symmetric, static ones asymmetric.
+
+    ```mlir
+    %y = lm.linear %x, %w {equant.plan = #equant.plan<methods = [], rule = zeropoint,
+                                                      weight = <i4, asymmetric, group = 128>>, site = "up_proj"}
+           : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
+    ```
+  }];
+  let options = PlanOptions;
+}
+
+def Symmetric : PlanPass<"equant-symmetric"> {
+  let summary = "Plan symmetric codes of the full range (SYQ)";
+  let description = [{
+    s = max|w| / (2^(b−1) − 0.5) and codes −2^(b−1) … 2^(b−1) − 1, all of them (Faraone et al., 2018,
+    https://arxiv.org/abs/1807.00301). A slice's largest positive value is clipped by half a step.
+
+    ```mlir
+    %y = lm.linear %x, %w {equant.plan = #equant.plan<methods = [], rule = symmetric, weight = <i8, symmetric, full, channel>>,
+                           site = "up_proj"} : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
+    ```
+  }];
+  let options = PlanOptions;
+}
+
+def ZeroQuant : PlanPass<"equant-zeroquant"> {
+  let summary = "Plan symmetric weights per group and activations per token";
+  let description = [{
+    ZeroQuant (Yao et al., 2022, https://arxiv.org/abs/2206.01861): absmax scales, per group of 128 input features also with 8
+    bits. `mixed` gives MLP weights 4 bits and leaves attention 8; a linear belongs to attention if its result reaches
+    `lm.attention` or it reads what that gives. `methods=lkd` is its layer-by-layer knowledge distillation.
+
+    ```mlir
+    %y = lm.linear %x, %w {equant.plan = #equant.plan<methods = ["lkd"], rule = absmax, weight = <i8, symmetric, group = 128>,
+                                                      input = <i8, symmetric, token, dynamic>>, site = "up_proj"}
+           : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
+    ```
+  }];
+  let options = PlanOptions # [
+    Option<"mixed", "mixed", "bool", "false", "weights of 4 bits in MLPs, of 8 in attention; with W8A8 or W8A16">,
+  ];
+}
+
+def ApplyRecipe : PlanPass<"equant-recipe"> {
+  let summary = "Plan per site as a file says";
+  let description = [{
+    The file is a JSON object. Its keys are the options of the other plan passes (`method`, which may be joined by `+`,
+    `scheme`, `group_size`, `activations`, `weight_observer`, `percentile`, `mixed`, `head`, `ignore`, `targets`) and `sites`, a
+    list of rules: each has `match`, the name of a site or `re:` and a regular expression, and those of `method`, `scheme`,
+    `group_size`, `activations`, `weight_observer` and `percentile` that differ there.
+
+    ```json
+    {"method": "absmax", "scheme": "W4A16",
+     "sites": [{"match": "re:\\.down_proj$", "scheme": "W8A16"}, {"match": "model.layers.0.mlp.up_proj", "scheme": "none"} ]}
+    ```
+
+    A rule that names no site, two rules for one site, an unknown key and a value of the wrong type are errors.
+  }];
+  let options = [Option<"file", "file", "std::string", "\"\"", "the recipe">];
+}
+
+def Quantize : Pass<"equant-quantize", "::mlir::ModuleOp"> {
+  let summary = "Quantize every site as planned";
+  let description = [{
+    Turns each op with an `equant.plan` into `equant.linear` on quantized weights: scales by the plan's rule, or those that a
+    method has computed (`scale`, `zero_point` in the plan); the nearest codes, or those that a method has computed (`codes`).
+    An embedding that reads the same global as a planned head becomes `equant.embedding` of the same codes; any other stays
+    float, as sites without a plan do.
+
+    A site that cannot be quantized as planned, because an int32 accumulator might overflow, stays float and is listed with
+    the reason in the module attribute `equant.fallbacks`; more than `max-fallback` of them are an error.
+
+    Before:
+
+    ```mlir
+    %w = ml_program.global_load_const @up_proj.weight : tensor<1536x576xf32>
+    %y = lm.linear %x, %w {equant.plan = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, channel>,
+                                                      input = <i8, symmetric, token, dynamic>>, site = "up_proj"}
+           : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
     ```
 
     After:
@@ -41,22 +164,11 @@ def AbsMax : Pass<"equant-absmax", "::mlir::ModuleOp"> {
             weight_scheme = #equant.scheme<i8, symmetric, channel>}
            : (tensor<?x576xf32>, tensor<1536x576xi8>, tensor<1536x1xf32>) -> tensor<?x1536xf32>
     ```
-
-    What was asked for is recorded in the module attribute `equant.recipe`.
   }];
   let options = [
-    Option<"scheme", "scheme", "std::string", "\"W8A8\"", "W8A8, W8A16, W4A16, W4A8, or none (leave the model float)">,
-    Option<"groupSize", "group-size", "int64_t", "-1",
-           "input features that share a weight scale: a positive multiple of 8, or 0 for a scale per channel (W8 only); "
-           "by default 128 with W4 and 0 with W8">,
-    Option<"head", "head", "std::string", "\"\"",
-           "the output head and an embedding tied to it: int8 or float; by default int8, and float with none">,
-    ListOption<"ignore", "ignore", "std::string",
-               "sites to leave float: names, or re: and a regular expression">,
-    ListOption<"targets", "targets", "std::string",
-               "sites to quantize, all when empty: names, or re: and a regular expression">,
+    Option<"maxFallback", "max-fallback", "int64_t", "0", "sites that may stay float against their plan">,
   ];
-  let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect"];
+  let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
 }
 
 def InsertObservers : Pass<"equant-insert-observers", "::mlir::ModuleOp"> {
@@ -131,7 +243,7 @@ def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> 
     `weights.safetensors.index.json`; offsets then count through the data sections, each rounded up to 4096 bytes.
 
     The module attribute `equant.report` holds parts of the artifact's manifest: `source` (kind, name, types and checksum of
-    the model), `quantization` (`equant.recipe`) and `sites`. It has an entry for every site, quantized or not, under the
+    the model), `quantization` (`equant.recipe`, with `equant.fallbacks`) and `sites`. It has an entry for every site, quantized or not, under the
     name that it had before fusing: `name`, `out_features`, `in_features`, `weight` and `input` (the schemes; unit where
     float), `bytes`, and `weight_error`, the relative RMS error ‖W − Ŵ‖ / ‖W‖.
 

@@ -1,8 +1,8 @@
-// RUN: easyquant-opt %s --equant-absmax=scheme=W4A8 | FileCheck %s --check-prefixes=CHECK,INT8
-// RUN: easyquant-opt %s "--equant-absmax=scheme=W4A16 head=int8" | FileCheck %s --check-prefixes=CHECK,A16
-// RUN: easyquant-opt %s "--equant-absmax=scheme=W4A8 head=float" | FileCheck %s --check-prefixes=CHECK,FLOAT
-// RUN: easyquant-opt %s "--equant-absmax=scheme=W4A8 ignore=lm_head" | FileCheck %s --check-prefixes=CHECK,FLOAT
-// RUN: easyquant-opt %s "--equant-absmax=scheme=W4A8 targets=up" | FileCheck %s --check-prefixes=CHECK,FLOAT
+// RUN: easyquant-opt %s --equant-absmax=scheme=W4A8 --equant-quantize | FileCheck %s --check-prefixes=CHECK,INT8
+// RUN: easyquant-opt %s "--equant-absmax=scheme=W4A16 head=int8" --equant-quantize | FileCheck %s --check-prefixes=CHECK,A16
+// RUN: easyquant-opt %s "--equant-absmax=scheme=W4A8 head=float" --equant-quantize | FileCheck %s --check-prefixes=CHECK,FLOAT
+// RUN: easyquant-opt %s "--equant-absmax=scheme=W4A8 ignore=lm_head" --equant-quantize | FileCheck %s --check-prefixes=CHECK,FLOAT
+// RUN: easyquant-opt %s "--equant-absmax=scheme=W4A8 targets=up" --equant-quantize | FileCheck %s --check-prefixes=CHECK,FLOAT
 
 ml_program.global private @embed(#ml_program.extern : tensor<50x128xf32>) : tensor<50x128xf32>
 ml_program.global private @other(#ml_program.extern : tensor<50x128xf32>) : tensor<50x128xf32>

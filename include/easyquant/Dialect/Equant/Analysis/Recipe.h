@@ -1,0 +1,98 @@
+//===- Recipe.h - What is asked of a model's sites --------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A recipe says in the words of the command line how each site is to be quantized; a plan
+// (#equant.plan) says the same in schemes. docs/guide/recipes.md describes the file.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_DIALECT_EQUANT_ANALYSIS_RECIPE_H
+#define EASYQUANT_DIALECT_EQUANT_ANALYSIS_RECIPE_H
+
+#include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Support/Result.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace easyquant::equant {
+
+/// A method as users write it, "smoothquant+gptq": a base that fixes the kind of codes and scales,
+/// and what later passes do, in order.
+struct MethodExpression {
+  std::string base; ///< absmax, zeropoint, symmetric or zeroquant
+  std::vector<std::string> methods;
+
+  /// The base is left out where methods are named: "smoothquant+gptq", "zeroquant+lkd".
+  std::string str() const;
+};
+
+/// Parses a method for a scheme. Without a base it is zeropoint for asymmetric schemes and for awq
+/// (whose clipped ranges are asymmetric; Lin et al., 2024), absmax otherwise. InvalidArgument on a
+/// name that is none, a base that is not first, a name twice, and a rounding before a transform.
+Result<MethodExpression> parseMethod(llvm::StringRef text, llvm::StringRef scheme);
+/// The same from its parts.
+Result<MethodExpression> makeMethod(llvm::StringRef base, llvm::ArrayRef<std::string> methods);
+
+/// What is asked of a site, unchecked.
+struct SiteRequest {
+  MethodExpression method{"absmax", {}};
+  std::string scheme = "W8A8"; ///< W{2,3,4,8}A16, W4A8, W8A8, each with _ASYM if need be, or none
+  std::optional<int64_t> groupSize;    ///< 0: a scale per channel; unset: the scheme's default
+  std::string activations = "dynamic"; ///< or static; of schemes that quantize them
+  /// How the range of weights that share a scale is found: absmax or minmax (all values; the
+  /// default), percentile, mse, entropy.
+  std::string weightObserver;
+  std::optional<double> percentile; ///< of weightObserver percentile; 99.99 by default
+
+  /// The group size that is meant: 128 by default below 8 bits and with zeroquant, else 0.
+  int64_t effectiveGroupSize() const;
+};
+
+/// Does the scheme leave everything float?
+inline bool isFloat(const SiteRequest &request) { return request.scheme == "none"; }
+
+/// The plan that the request means; null if it leaves the site float. InvalidArgument, in the words
+/// of options, on what there is not: a scheme, a group size, an asymmetric scheme for a base
+/// without zero points, ...
+Result<PlanAttr> makePlan(mlir::MLIRContext *context, const SiteRequest &request);
+
+/// The request for the output head: int8 per channel, whatever the scheme, and no methods.
+SiteRequest headRequest(const SiteRequest &request);
+
+/// A rule of a recipe: a request for the sites that `match` names.
+struct SiteRule {
+  std::string match; ///< a site's name, or re: and a regular expression
+  SiteRequest request;
+};
+
+/// A whole recipe.
+struct Recipe {
+  SiteRequest request; ///< of the sites without a rule of their own
+  bool mixed = false;  ///< zeroquant: MLP weights of 4 bits
+  std::string head;    ///< int8 or float; empty: the default
+  std::vector<std::string> ignore, targets;
+  std::vector<SiteRule> sites;
+
+  /// The names of all methods that occur, each once, in the order of their first mention.
+  std::vector<std::string> methods() const;
+};
+
+/// Reads a recipe from JSON. InvalidArgument, naming `file`, the key, what was found and what was
+/// expected: on a syntax error, an unknown key, a value of another type.
+Result<Recipe> parseRecipe(llvm::StringRef text, llvm::StringRef file);
+/// Reads the file. Also NotFound and IO.
+Result<Recipe> readRecipe(llvm::StringRef file);
+
+/// The recipe as an attribute of the module, `equant.recipe`, whose JSON parseRecipe reads back to
+/// the same recipe.
+mlir::DictionaryAttr toAttribute(mlir::MLIRContext *context, const Recipe &recipe);
+
+} // namespace easyquant::equant
+
+#endif // EASYQUANT_DIALECT_EQUANT_ANALYSIS_RECIPE_H

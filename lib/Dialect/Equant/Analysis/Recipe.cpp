@@ -1,0 +1,272 @@
+//===- Recipe.cpp - What is asked of a model's sites ----------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Dialect/Equant/Analysis/Recipe.h"
+
+#include "easyquant/Numerics/ScaleRules.h"
+
+#include "mlir/IR/Builders.h"
+#include "llvm/ADT/StringExtras.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+
+static constexpr int64_t kDefaultGroupSize = 128;
+static constexpr StringLiteral kAsymmetric = "_ASYM";
+
+static std::string quoted(StringRef text) { return ("'" + text + "'").str(); }
+
+static Unexpected invalid(const Twine &message) {
+  return Unexpected(Error{ErrorCode::InvalidArgument, message.str()});
+}
+
+//===----------------------------------------------------------------------===//
+// Methods
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Stages of the pipeline: what is done before what.
+enum class Stage { Base, Transform, Rounding };
+struct Method {
+  StringLiteral name;
+  Stage stage;
+};
+constexpr Method kMethods[] = {
+    {"absmax", Stage::Base},    {"zeropoint", Stage::Base}, {"symmetric", Stage::Base},
+    {"zeroquant", Stage::Base}, {"awq", Stage::Transform},  {"smoothquant", Stage::Transform},
+    {"gptq", Stage::Rounding},  {"lkd", Stage::Rounding},
+};
+} // namespace
+
+static const Method *findMethod(StringRef name) {
+  const Method *method = llvm::find_if(kMethods, [&](const Method &m) { return m.name == name; });
+  return method == std::end(kMethods) ? nullptr : method;
+}
+
+std::string MethodExpression::str() const {
+  if (methods.empty())
+    return base;
+  return (base == "zeroquant" ? base + "+" : "") + llvm::join(methods, "+");
+}
+
+Result<MethodExpression> easyquant::equant::makeMethod(StringRef base,
+                                                       ArrayRef<std::string> methods) {
+  MethodExpression expression{base.str(), {}};
+  Stage stage = Stage::Base;
+  for (const std::string &name : methods) {
+    const Method *method = findMethod(name);
+    if (!method || method->stage == Stage::Base)
+      return invalid("unknown method " + quoted(name) +
+                     "; legal are smoothquant, awq, gptq and lkd");
+    if (llvm::is_contained(expression.methods, name))
+      return invalid("method " + quoted(name) + " is named twice");
+    if (method->stage < stage)
+      return invalid("method " + quoted(name) + " transforms weights and comes before " +
+                     quoted(expression.methods.back()) + ", which rounds them");
+    stage = method->stage;
+    expression.methods.push_back(name);
+  }
+  return expression;
+}
+
+Result<MethodExpression> easyquant::equant::parseMethod(StringRef text, StringRef scheme) {
+  SmallVector<StringRef> names;
+  text.split(names, '+');
+  for (StringRef name : names)
+    if (!findMethod(name))
+      return invalid("unknown method " + quoted(name) +
+                     "; legal are absmax, zeropoint, symmetric, zeroquant, smoothquant, awq, gptq, "
+                     "lkd, and such joined by +");
+  std::string base;
+  if (findMethod(names.front())->stage == Stage::Base) {
+    base = names.front().str();
+    names.erase(names.begin());
+  } else {
+    base =
+        scheme.ends_with(kAsymmetric) || llvm::is_contained(names, "awq") ? "zeropoint" : "absmax";
+  }
+  for (StringRef name : names)
+    if (findMethod(name)->stage == Stage::Base)
+      return invalid("method " + quoted(name) +
+                     " chooses the codes and comes first: " + quoted(text));
+  return makeMethod(base, SmallVector<std::string>(names.begin(), names.end()));
+}
+
+//===----------------------------------------------------------------------===//
+// Plans
+//===----------------------------------------------------------------------===//
+
+namespace {
+struct Preset {
+  StringLiteral name;
+  int weightBits; ///< 0: float
+  bool quantizedInput;
+};
+constexpr Preset kPresets[] = {{"W8A8", 8, true}, {"W8A16", 8, false}, {"W4A16", 4, false},
+                               {"W4A8", 4, true}, {"W3A16", 3, false}, {"W2A16", 2, false},
+                               {"none", 0, false}};
+} // namespace
+
+/// The preset of a scheme with or without _ASYM; null if there is none.
+static const Preset *findPreset(StringRef scheme) {
+  bool asymmetric = scheme.consume_back(kAsymmetric);
+  const Preset *preset = llvm::find_if(kPresets, [&](const Preset &p) { return p.name == scheme; });
+  if (preset == std::end(kPresets) || (asymmetric && preset->weightBits == 0))
+    return nullptr;
+  return preset;
+}
+
+int64_t SiteRequest::effectiveGroupSize() const {
+  if (groupSize)
+    return *groupSize;
+  const Preset *preset = findPreset(scheme);
+  if (!preset || preset->weightBits == 0)
+    return 0;
+  return preset->weightBits < 8 || method.base == "zeroquant" ? kDefaultGroupSize : 0;
+}
+
+/// The rule by which a site's weights get scales.
+static Result<numerics::ScaleRule> ruleOf(const SiteRequest &request,
+                                          const numerics::Scheme &weight) {
+  numerics::ScaleRule rule;
+  StringRef observer = request.weightObserver;
+  if (observer.empty() || observer == "absmax" || observer == "minmax") {
+    rule.kind = numerics::extremesRule(weight);
+  } else if (observer == "percentile" || observer == "mse" || observer == "entropy") {
+    rule.kind = *numerics::scaleRuleKind(request.weightObserver);
+  } else {
+    return invalid("unknown weight observer " + quoted(observer) +
+                   "; legal are absmax, minmax, percentile, mse and entropy");
+  }
+  if (request.percentile && rule.kind != numerics::ScaleRuleKind::Percentile)
+    return invalid("percentile " + fmt::format("{}", *request.percentile) +
+                   " belongs to weight observer percentile");
+  if (request.percentile)
+    rule.percentile = *request.percentile;
+  if (auto ok = numerics::checkScaleRule(rule, weight); !ok)
+    return Unexpected(ok.error());
+  return rule;
+}
+
+Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteRequest &request) {
+  const Preset *preset = findPreset(request.scheme);
+  if (!preset)
+    return invalid(
+        "unknown scheme " + quoted(request.scheme) +
+        "; legal are W8A8, W8A16, W4A16, W4A8, W3A16 and W2A16, the same with _ASYM, and "
+        "none");
+  if (request.activations != "dynamic" && request.activations != "static")
+    return invalid("unknown activations " + quoted(request.activations) +
+                   "; legal are dynamic and static");
+  int64_t groupSize = request.effectiveGroupSize();
+  if (preset->weightBits == 0 && request.groupSize.value_or(0) != 0)
+    return invalid("group size " + Twine(groupSize) + " needs a scheme, but scheme is none");
+  if (groupSize < 0 || groupSize % 8 != 0)
+    return invalid("group size must be a positive multiple of 8, or 0 for a scale per channel; "
+                   "found " +
+                   Twine(groupSize));
+  if (preset->weightBits == 0)
+    return PlanAttr();
+  const std::string &base = request.method.base;
+  if (StringRef(request.scheme).ends_with(kAsymmetric) && base != "zeropoint")
+    return invalid("scheme " + Twine(request.scheme) + " has zero points, but " + base +
+                   " chooses none; take method zeropoint");
+
+  numerics::Scheme weight;
+  weight.bits = preset->weightBits;
+  weight.symmetric = base != "zeropoint";
+  weight.fullRange = base == "symmetric";
+  weight.granularity =
+      groupSize == 0 ? numerics::Granularity::Channel : numerics::Granularity::Group;
+  weight.groupSize = groupSize;
+  Result<numerics::ScaleRule> rule = ruleOf(request, weight);
+  if (!rule)
+    return Unexpected(rule.error());
+
+  Builder builder(context);
+  SchemeAttr input;
+  if (preset->quantizedInput && request.activations == "dynamic")
+    input = SchemeAttr::perToken(context, 8);
+  if (preset->quantizedInput && request.activations == "static")
+    input = SchemeAttr::get(context, {.bits = 8,
+                                      .symmetric = weight.symmetric,
+                                      .granularity = numerics::Granularity::Tensor,
+                                      .fullRange = weight.fullRange});
+  SmallVector<StringRef> methods(request.method.methods.begin(), request.method.methods.end());
+  bool isPercentile = rule->kind == numerics::ScaleRuleKind::Percentile;
+  return PlanAttr::get(context, builder.getStrArrayAttr(methods),
+                       static_cast<ScaleRule>(rule->kind),
+                       isPercentile ? builder.getF64FloatAttr(rule->percentile) : FloatAttr(),
+                       SchemeAttr::get(context, weight), input, /*codes=*/{}, /*scale=*/{},
+                       /*zero_point=*/{});
+}
+
+SiteRequest easyquant::equant::headRequest(const SiteRequest &request) {
+  SiteRequest head = request;
+  StringRef scheme = request.scheme;
+  if (const Preset *preset = findPreset(scheme); preset && preset->weightBits != 0)
+    head.scheme = std::string(preset->quantizedInput ? "W8A8" : "W8A16") +
+                  (scheme.ends_with(kAsymmetric) ? kAsymmetric.str() : "");
+  head.groupSize = 0;
+  head.method.methods.clear();
+  return head;
+}
+
+//===----------------------------------------------------------------------===//
+// Recipes as attributes
+//===----------------------------------------------------------------------===//
+
+std::vector<std::string> Recipe::methods() const {
+  std::vector<std::string> names = request.method.methods;
+  for (const SiteRule &rule : sites)
+    for (const std::string &name : rule.request.method.methods)
+      if (!llvm::is_contained(names, name))
+        names.push_back(name);
+  return names;
+}
+
+static void describe(Builder &builder, const SiteRequest &request, NamedAttrList &fields) {
+  // The base is spelled out where the methods and the scheme do not imply it.
+  std::string method = request.method.str();
+  if (Result<MethodExpression> implied = parseMethod(method, request.scheme);
+      !implied || implied->base != request.method.base)
+    method = request.method.base + "+" + method;
+  fields.set("method", builder.getStringAttr(method));
+  fields.set("scheme", builder.getStringAttr(request.scheme));
+  fields.set("group_size", builder.getI64IntegerAttr(request.effectiveGroupSize()));
+  fields.set("activations", builder.getStringAttr(request.activations));
+  if (!request.weightObserver.empty())
+    fields.set("weight_observer", builder.getStringAttr(request.weightObserver));
+  if (request.percentile)
+    fields.set("percentile", builder.getF64FloatAttr(*request.percentile));
+}
+
+DictionaryAttr easyquant::equant::toAttribute(MLIRContext *context, const Recipe &recipe) {
+  Builder builder(context);
+  NamedAttrList fields;
+  describe(builder, recipe.request, fields);
+  if (recipe.mixed)
+    fields.set("mixed", builder.getBoolAttr(true));
+  fields.set("head", builder.getStringAttr(recipe.head));
+  auto strings = [&](ArrayRef<std::string> list) {
+    return builder.getStrArrayAttr(SmallVector<StringRef>(list.begin(), list.end()));
+  };
+  fields.set("ignore", strings(recipe.ignore));
+  fields.set("targets", strings(recipe.targets));
+  if (!recipe.sites.empty()) {
+    SmallVector<Attribute> rules;
+    for (const SiteRule &rule : recipe.sites) {
+      NamedAttrList entry;
+      entry.set("match", builder.getStringAttr(rule.match));
+      describe(builder, rule.request, entry);
+      rules.push_back(entry.getDictionary(context));
+    }
+    fields.set("sites", builder.getArrayAttr(rules));
+  }
+  return fields.getDictionary(context);
+}

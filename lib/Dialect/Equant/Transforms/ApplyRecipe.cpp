@@ -1,0 +1,34 @@
+//===- ApplyRecipe.cpp - Plans per site from a file -----------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "SitePlans.h"
+
+#include "easyquant/Dialect/Equant/Transforms/Passes.h"
+
+namespace easyquant::equant {
+#define GEN_PASS_DEF_APPLYRECIPE
+#include "easyquant/Dialect/Equant/Transforms/Passes.h.inc"
+} // namespace easyquant::equant
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+
+namespace {
+struct ApplyRecipe : equant::impl::ApplyRecipeBase<ApplyRecipe> {
+  using ApplyRecipeBase::ApplyRecipeBase;
+
+  void runOnOperation() override {
+    if (file.empty()) {
+      emitError(getOperation().getLoc()) << "option file is missing: the recipe to read";
+      return signalPassFailure();
+    }
+    if (failed(planSites(getOperation(), readRecipe(file))))
+      signalPassFailure();
+  }
+};
+} // namespace

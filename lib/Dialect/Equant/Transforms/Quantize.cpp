@@ -1,0 +1,219 @@
+//===- Quantize.cpp - From plans to quantized linears ---------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Dialect/Equant/Analysis/ConstantTensors.h"
+#include "easyquant/Dialect/Equant/Transforms/Passes.h"
+
+#include "mlir/IR/Builders.h"
+
+namespace easyquant::equant {
+#define GEN_PASS_DEF_QUANTIZE
+#include "easyquant/Dialect/Equant/Transforms/Passes.h.inc"
+} // namespace easyquant::equant
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+using ml_program::GlobalLoadConstOp;
+using ml_program::GlobalOp;
+
+namespace {
+
+/// Codes and parameters of a constant weight, as values.
+struct QuantizedWeight {
+  Value codes, scale, zeroPoint;
+};
+
+/// A site that stays float against its plan.
+struct Fallback {
+  std::string site, reason;
+};
+
+struct Quantize : equant::impl::QuantizeBase<Quantize> {
+  using QuantizeBase::QuantizeBase;
+
+  void runOnOperation() override;
+
+private:
+  FailureOr<QuantizedWeight> quantizeWeight(OpBuilder &builder, Location loc, StringRef site,
+                                            Value weight, PlanAttr plan);
+  FailureOr<Value> load(OpBuilder &builder, Location loc, StringRef site, FlatSymbolRefAttr name,
+                        RankedTensorType type);
+  LogicalResult quantizeSite(QuantizableOpInterface op, PlanAttr plan);
+  LogicalResult quantizeEmbedding(lm::EmbeddingOp op, PlanAttr plan);
+  LogicalResult reportFallbacks(ArrayRef<Fallback> fallbacks);
+};
+
+} // namespace
+
+/// Why the site cannot be quantized as planned; empty if it can.
+static std::string whyNot(QuantizableOpInterface op, PlanAttr plan) {
+  std::string reason;
+  llvm::raw_string_ostream os(reason);
+  if (op.getContractionAxis() != 1) {
+    os << "sums over axis " << op.getContractionAxis()
+       << " of its weight, expected 1 (weights are out x in features)";
+    return reason;
+  }
+  if (!plan.getInput())
+    return reason;
+  // Codes are packed later, and then offset: check now, while the site has a name to complain with.
+  SchemeAttr weight = plan.getWeight(), input = plan.getInput();
+  int64_t products = accumulatedProducts(weight, lm::columns(op.getActivationOperand().get()));
+  int64_t limit = maxAccumulatedProducts(weight, input, /*packed=*/true);
+  if (products > limit)
+    os << "sums " << products << " products, but an int32 accumulator holds " << limit << " of "
+       << weight << " by " << input
+       << "; give a group size, leave activations float (A16) or ignore the site";
+  return reason;
+}
+
+/// A computed tensor that the plan names.
+FailureOr<Value> Quantize::load(OpBuilder &builder, Location loc, StringRef site,
+                                FlatSymbolRefAttr name, RankedTensorType type) {
+  auto global = getOperation().lookupSymbol<GlobalOp>(name.getAttr());
+  if (!global)
+    return emitError(loc) << "site '" << site << "': its plan names " << name
+                          << ", but there is no such global";
+  if (global.getType() != type)
+    return emitError(loc) << "site '" << site << "': global " << name << " must be " << type
+                          << " for its plan, found " << global.getType();
+  return loadGlobal(builder, loc, global);
+}
+
+FailureOr<QuantizedWeight> Quantize::quantizeWeight(OpBuilder &builder, Location loc,
+                                                    StringRef site, Value weight, PlanAttr plan) {
+  SchemeAttr scheme = plan.getWeight();
+  ArrayRef<int64_t> shape = cast<RankedTensorType>(weight.getType()).getShape();
+  auto params = [&](Type element) {
+    return RankedTensorType::get(scheme.getScaleShape(shape), element);
+  };
+  QuantizedWeight result;
+  if (plan.getScale()) {
+    FailureOr<Value> scale =
+        load(builder, loc, site, plan.getScale(), params(builder.getF32Type()));
+    if (failed(scale))
+      return failure();
+    result.scale = *scale;
+  } else {
+    auto qparams =
+        ChooseQParamsOp::create(builder, loc, weight, plan.getRule(), plan.getPercentile(), scheme);
+    result.scale = qparams.getScale();
+    result.zeroPoint = qparams.getZeroPoint();
+  }
+  if (plan.getZeroPoint()) {
+    FailureOr<Value> zeroPoint =
+        load(builder, loc, site, plan.getZeroPoint(), params(builder.getI32Type()));
+    if (failed(zeroPoint))
+      return failure();
+    result.zeroPoint = *zeroPoint;
+  }
+  Value rounded;
+  if (plan.getCodes()) {
+    FailureOr<Value> codes = load(builder, loc, site, plan.getCodes(),
+                                  RankedTensorType::get(shape, scheme.getCodeType()));
+    if (failed(codes))
+      return failure();
+    rounded = *codes;
+  }
+  result.codes =
+      QuantizeOp::create(builder, loc, weight, result.scale, result.zeroPoint, rounded, scheme);
+  return result;
+}
+
+LogicalResult Quantize::quantizeSite(QuantizableOpInterface op, PlanAttr plan) {
+  OpBuilder builder(op);
+  FailureOr<QuantizedWeight> weight =
+      quantizeWeight(builder, op.getLoc(), op.getSite(), op.getWeightOperand().get(), plan);
+  if (failed(weight))
+    return failure();
+  auto linear = equant::LinearOp::create(
+      builder, op.getLoc(), op->getResult(0).getType(), op.getActivationOperand().get(),
+      weight->codes, weight->scale, weight->zeroPoint, op.getBiasValue(),
+      builder.getStrArrayAttr({op.getSite()}), plan.getWeight(), plan.getInput(),
+      /*layout=*/LayoutAttr());
+  op->getResult(0).replaceAllUsesWith(linear);
+  op->erase();
+  return success();
+}
+
+LogicalResult Quantize::quantizeEmbedding(lm::EmbeddingOp op, PlanAttr plan) {
+  OpBuilder builder(op);
+  FailureOr<QuantizedWeight> table =
+      quantizeWeight(builder, op.getLoc(), "embedding", op.getTable(), plan);
+  if (failed(table))
+    return failure();
+  auto embedding = equant::EmbeddingOp::create(
+      builder, op.getLoc(), op.getType(), op.getTokens(), table->codes, table->scale,
+      table->zeroPoint, cast<RankedTensorType>(op.getTable().getType()).getDimSize(0),
+      plan.getWeight(), /*layout=*/LayoutAttr());
+  op.replaceAllUsesWith(embedding.getOutput());
+  op.erase();
+  return success();
+}
+
+LogicalResult Quantize::reportFallbacks(ArrayRef<Fallback> fallbacks) {
+  Builder builder(&getContext());
+  SmallVector<Attribute> entries;
+  for (const Fallback &fallback : fallbacks)
+    entries.push_back(builder.getDictionaryAttr(
+        {builder.getNamedAttr("name", builder.getStringAttr(fallback.site)),
+         builder.getNamedAttr("reason", builder.getStringAttr(fallback.reason))}));
+  getOperation()->setAttr(kFallbacksAttr, builder.getArrayAttr(entries));
+  if (int64_t(fallbacks.size()) <= maxFallback)
+    return success();
+  InFlightDiagnostic diagnostic = emitError(getOperation().getLoc());
+  diagnostic << fallbacks.size() << (fallbacks.size() == 1 ? " site" : " sites")
+             << " cannot be quantized as asked, and at most " << maxFallback.getValue()
+             << " may stay float instead (max-fallback):";
+  for (const Fallback &fallback : fallbacks)
+    diagnostic << "\n  site '" << fallback.site << "' " << fallback.reason;
+  return diagnostic;
+}
+
+/// The global that a value is loaded from, or null.
+static FlatSymbolRefAttr loadedGlobal(Value value) {
+  auto load = value.getDefiningOp<GlobalLoadConstOp>();
+  return load ? dyn_cast<FlatSymbolRefAttr>(load.getGlobal()) : FlatSymbolRefAttr();
+}
+
+void Quantize::runOnOperation() {
+  ModuleOp module = getOperation();
+  if (maxFallback < 0) {
+    emitError(module.getLoc()) << "max-fallback must not be negative, found "
+                               << maxFallback.getValue();
+    return signalPassFailure();
+  }
+  // Weights by the global that they are, with their plans: what a tied embedding reads.
+  llvm::MapVector<Attribute, PlanAttr> planOf;
+  SmallVector<Fallback> fallbacks;
+  SmallVector<QuantizableOpInterface> ops;
+  module.walk([&](QuantizableOpInterface op) { ops.push_back(op); });
+  for (QuantizableOpInterface op : ops) {
+    PlanAttr plan = getPlan(op);
+    if (!plan)
+      continue;
+    if (std::string reason = whyNot(op, plan); !reason.empty()) {
+      fallbacks.push_back({op.getSite().str(), reason});
+      op->removeAttr(kPlanAttr);
+      continue;
+    }
+    if (FlatSymbolRefAttr global = loadedGlobal(op.getWeightOperand().get()))
+      planOf.insert({global, plan});
+    if (failed(quantizeSite(op, plan)))
+      return signalPassFailure();
+  }
+  SmallVector<lm::EmbeddingOp> embeddings;
+  module.walk([&](lm::EmbeddingOp op) { embeddings.push_back(op); });
+  for (lm::EmbeddingOp op : embeddings) {
+    PlanAttr plan = planOf.lookup(loadedGlobal(op.getTable()));
+    if (plan && failed(quantizeEmbedding(op, plan)))
+      return signalPassFailure();
+  }
+  if (failed(reportFallbacks(fallbacks)))
+    signalPassFailure();
+}

@@ -1,0 +1,183 @@
+//===- SitePlans.cpp - What the plan passes share -------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "SitePlans.h"
+
+#include "easyquant/Dialect/Equant/Analysis/SitePatterns.h"
+
+#include "llvm/ADT/SetVector.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+
+/// The site of the output head in every architecture.
+static constexpr StringLiteral kHeadSite = "lm_head";
+
+namespace {
+
+/// The linears of attention blocks: those whose results reach lm.attention, and those that read
+/// what it gives. What is between a linear and the attention are ops without weights of their own.
+class AttentionSites {
+public:
+  explicit AttentionSites(ModuleOp module) {
+    module.walk([&](lm::AttentionOp op) {
+      for (Value operand : {op.getQuery(), op.getKey(), op.getValue()})
+        addProducers(operand);
+      addConsumers(op.getOutput());
+    });
+  }
+  bool contains(Operation *op) const { return sites.contains(op); }
+
+private:
+  void addProducers(Value value) {
+    Operation *op = value.getDefiningOp();
+    if (!op || !seen.insert(op).second)
+      return;
+    if (isa<QuantizableOpInterface>(op)) {
+      sites.insert(op);
+      return;
+    }
+    for (Value operand : op->getOperands())
+      addProducers(operand);
+  }
+  void addConsumers(Value value) {
+    for (Operation *user : value.getUsers())
+      if (auto site = dyn_cast<QuantizableOpInterface>(user);
+          site && site.getActivationOperand().get() == value)
+        sites.insert(user);
+  }
+
+  llvm::SmallPtrSet<Operation *, 16> sites, seen;
+};
+
+/// Gives sites their requests.
+class SitePlanner {
+public:
+  SitePlanner(ModuleOp module, Recipe &recipe) : module(module), recipe(recipe) {
+    module.walk([&](QuantizableOpInterface op) {
+      ops.push_back(op);
+      sites.push_back(op.getSite());
+    });
+  }
+
+  LogicalResult run();
+
+private:
+  InFlightDiagnostic onModule() { return emitError(module.getLoc()); }
+  LogicalResult checkHead();
+  LogicalResult checkMixed();
+  LogicalResult matchRules();
+  SiteRequest requestFor(QuantizableOpInterface op, const AttentionSites &attention) const;
+
+  ModuleOp module;
+  Recipe &recipe;
+  SmallVector<QuantizableOpInterface> ops;
+  SmallVector<StringRef> sites;
+  llvm::StringMap<size_t> ruleOf; ///< index in recipe.sites
+};
+
+} // namespace
+
+LogicalResult SitePlanner::checkHead() {
+  if (recipe.head != "" && recipe.head != "int8" && recipe.head != "float")
+    return onModule() << "unknown head '" << recipe.head << "'; legal are int8 and float";
+  if (isFloat(recipe.request) && recipe.head == "int8")
+    return onModule() << "head=int8 needs a scheme that quantizes, but scheme is none";
+  if (recipe.head.empty())
+    recipe.head = isFloat(recipe.request) ? "float" : "int8";
+  return success();
+}
+
+LogicalResult SitePlanner::checkMixed() {
+  if (!recipe.mixed)
+    return success();
+  if (recipe.request.method.base != "zeroquant")
+    return onModule() << "mixed precision by blocks belongs to zeroquant, found method "
+                      << recipe.request.method.str();
+  if (!StringRef(recipe.request.scheme).starts_with("W8"))
+    return onModule() << "mixed means MLP weights of 4 bits beside attention weights of 8: give "
+                         "scheme W8A8 or W8A16, found "
+                      << recipe.request.scheme;
+  return success();
+}
+
+LogicalResult SitePlanner::matchRules() {
+  for (size_t i = 0; i < recipe.sites.size(); ++i) {
+    const std::string &match = recipe.sites[i].match;
+    std::string name = "sites[" + std::to_string(i) + "]";
+    FailureOr<SitePatterns> matched =
+        SitePatterns::get({match}, sites, name, [&] { return onModule(); });
+    if (failed(matched))
+      return failure();
+    for (StringRef site : sites) {
+      if (!matched->contains(site))
+        continue;
+      auto [entry, isNew] = ruleOf.try_emplace(site, i);
+      if (!isNew && entry->second != i)
+        return onModule() << "site '" << site << "' has two rules: sites[" << entry->second
+                          << "], '" << recipe.sites[entry->second].match << "', and " << name
+                          << ", '" << match << "'; let one of them name fewer sites";
+    }
+  }
+  return success();
+}
+
+SiteRequest SitePlanner::requestFor(QuantizableOpInterface op,
+                                    const AttentionSites &attention) const {
+  StringRef site = op.getSite();
+  if (auto rule = ruleOf.find(site); rule != ruleOf.end())
+    return recipe.sites[rule->second].request;
+  SiteRequest request = recipe.request;
+  if (site == kHeadSite) {
+    if (recipe.head == "float")
+      request.scheme = "none";
+    return headRequest(request);
+  }
+  if (recipe.mixed && !attention.contains(op))
+    request.scheme = "W4" + request.scheme.substr(2);
+  return request;
+}
+
+LogicalResult SitePlanner::run() {
+  if (module->hasAttr(kRecipeAttr))
+    return onModule() << "module is quantized already: it has " << kRecipeAttr;
+  // What is wrong with the options is said once, not for every site.
+  if (Result<PlanAttr> plan = makePlan(module.getContext(), recipe.request); !plan)
+    return onModule() << plan.error().message;
+  FailureOr<SitePatterns> ignored =
+      SitePatterns::get(recipe.ignore, sites, "ignore", [&] { return onModule(); });
+  FailureOr<SitePatterns> targeted =
+      SitePatterns::get(recipe.targets, sites, "targets", [&] { return onModule(); });
+  if (failed(ignored) || failed(targeted) || failed(checkHead()) || failed(checkMixed()) ||
+      failed(matchRules()))
+    return failure();
+
+  AttentionSites attention(module);
+  for (QuantizableOpInterface op : ops) {
+    StringRef site = op.getSite();
+    if (ignored->contains(site) || (!recipe.targets.empty() && !targeted->contains(site)))
+      continue;
+    Result<PlanAttr> plan = makePlan(module.getContext(), requestFor(op, attention));
+    if (!plan)
+      return emitError(op.getLoc()) << "site '" << site << "': " << plan.error().message;
+    if (*plan)
+      op->setAttr(kPlanAttr, *plan);
+  }
+  module->setAttr(kRecipeAttr, toAttribute(module.getContext(), recipe));
+  return success();
+}
+
+LogicalResult easyquant::equant::planSites(ModuleOp module, Recipe recipe) {
+  return SitePlanner(module, recipe).run();
+}
+
+LogicalResult easyquant::equant::planSites(ModuleOp module, Result<Recipe> recipe) {
+  if (!recipe)
+    return emitError(module.getLoc()) << recipe.error().message;
+  return planSites(module, std::move(*recipe));
+}

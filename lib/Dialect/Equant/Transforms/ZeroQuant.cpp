@@ -1,0 +1,33 @@
+//===- ZeroQuant.cpp - Weights per group, activations per token -----------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "SitePlans.h"
+
+#include "easyquant/Dialect/Equant/Transforms/Passes.h"
+
+namespace easyquant::equant {
+#define GEN_PASS_DEF_ZEROQUANT
+#include "easyquant/Dialect/Equant/Transforms/Passes.h.inc"
+} // namespace easyquant::equant
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+
+namespace {
+struct ZeroQuant : PlanPass<equant::impl::ZeroQuantBase<ZeroQuant>> {
+  using PlanPass::PlanPass;
+
+  void runOnOperation() override {
+    Result<Recipe> recipe = recipeFor("zeroquant");
+    if (recipe)
+      recipe->mixed = mixed;
+    if (failed(planSites(getOperation(), std::move(recipe))))
+      signalPassFailure();
+  }
+};
+} // namespace

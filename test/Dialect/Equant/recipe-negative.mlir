@@ -1,0 +1,40 @@
+// RUN: rm -rf %t && mkdir %t
+// RUN: not easyquant-opt %s --equant-recipe 2>&1 | FileCheck %s --check-prefix=FILE
+// RUN: not easyquant-opt %s --equant-recipe=file=%t/none.json 2>&1 | FileCheck %s --check-prefix=MISSING
+// FILE: error: option file is missing: the recipe to read
+// MISSING: error: {{.*}}none.json: cannot be read: No such file or directory
+
+// RUN: echo '{"scheme": "W4A16",' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=JSON
+// JSON: error: {{.*}}a.json: is no JSON:
+// RUN: echo '["W4A16"]' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=OBJECT
+// OBJECT: error: {{.*}}a.json: a recipe is an object
+// RUN: echo '{"shceme": "W4A16"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=KEY
+// KEY: error: {{.*}}a.json: unknown key 'shceme'; legal are method, scheme, group_size, activations, weight_observer, percentile, mixed, head, ignore, targets, sites
+// RUN: echo '{"group_size": "128"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=TYPE
+// TYPE: error: {{.*}}a.json: 'group_size' must be an integer, found "128"
+// RUN: echo '{"ignore": "lm_head"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=LIST
+// LIST: error: {{.*}}a.json: 'ignore' must be a list of texts, found "lm_head"
+// RUN: echo '{"method": "gtpq"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=METHOD
+// METHOD: error: {{.*}}a.json: unknown method 'gtpq'; legal are absmax, zeropoint, symmetric, zeroquant, smoothquant, awq, gptq, lkd, and such joined by +
+// RUN: echo '{"method": "gptq+zeropoint"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=BASE
+// BASE: error: {{.*}}a.json: method 'zeropoint' chooses the codes and comes first: 'gptq+zeropoint'
+
+// RUN: echo '{"sites": [{"scheme": "none"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=MATCH
+// MATCH: error: {{.*}}a.json: sites[0]: key 'match' is missing
+// RUN: echo '{"sites": [{"match": "up", "head": "int8"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=SITEKEY
+// SITEKEY: error: {{.*}}a.json: sites[0]: unknown key 'head'; legal are match, method, scheme, group_size, activations, weight_observer, percentile
+// RUN: echo '{"sites": [{"match": "pu"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=NOSITE
+// NOSITE: error: sites[0] pattern 'pu' matches no site; the closest names are 'up', 'lm_head' (use re: for a regular expression)
+// RUN: echo '{"sites": [{"match": "up"}, {"match": "re:u"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=TWO
+// TWO: error: site 'up' has two rules: sites[0], 'up', and sites[1], 're:u'; let one of them name fewer sites
+// RUN: echo '{"sites": [{"match": "up", "scheme": "W4A16", "group_size": 12}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=GROUP
+// GROUP: error: site 'up': group size must be a positive multiple of 8, or 0 for a scale per channel; found 12
+// RUN: echo '{"mixed": true}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=MIXED
+// MIXED: error: mixed precision by blocks belongs to zeroquant, found method absmax
+// RUN: echo '{"method": "zeroquant", "scheme": "W4A16", "mixed": true}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=MIXED4
+// MIXED4: error: mixed means MLP weights of 4 bits beside attention weights of 8: give scheme W8A8 or W8A16, found W4A16
+func.func @forward(%x: tensor<?x16xf32>, %w: tensor<16x16xf32>) {
+  lm.linear %x, %w {site = "up"} : (tensor<?x16xf32>, tensor<16x16xf32>) -> tensor<?x16xf32>
+  lm.linear %x, %w {site = "lm_head"} : (tensor<?x16xf32>, tensor<16x16xf32>) -> tensor<?x16xf32>
+  return
+}

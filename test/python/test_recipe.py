@@ -1,0 +1,94 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Recipes: YAML to the compiler, and back out of the artifact."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from easyquant.errors import UserError
+from easyquant.recipe import read_recipe, recipe_as_json
+from command_line import run_command_line as easyquant
+from helpers import REPO, compile_model, run_tool
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recipe") / "model"
+    script = REPO / "test/Inputs/make_checkpoint.py"
+    subprocess.run([sys.executable, script, folder, "--arch", "llama"], check=True)
+    return folder
+
+
+def sites_of(artifact):
+    return {site["name"]: site for site in json.loads((artifact / "manifest.json").read_text())["sites"]}
+
+
+def test_yaml_reaches_the_compiler_and_the_artifact_repeats_it(model, tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        "scheme: W8A16\nhead: float\nsites:\n"
+        '  - {match: "re:down_proj$", scheme: W4A8, group_size: 8}\n'
+        "  - {match: model.layers.1.mlp.up_proj, scheme: none}\n"
+    )
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert easyquant("compile", model, "-o", first, "--recipe", recipe).returncode == 0
+    sites = sites_of(first)
+    assert sites["model.layers.0.self_attn.q_proj"]["weight"]["bits"] == 8
+    assert sites["model.layers.0.mlp.down_proj"]["weight"] == {"bits": 4, "granularity": "group", "group_size": 8, "symmetric": True}
+    assert sites["model.layers.0.mlp.down_proj"]["input"]["bits"] == 8
+    assert sites["model.layers.1.mlp.up_proj"]["weight"] is None and sites["lm_head"]["weight"] is None
+    assert json.loads((first / "manifest.json").read_text())["quantization"]["fallbacks"] == []
+
+    compile_model(model, second, f"--recipe={first / 'recipe.json'}")
+    for name in ("weights.safetensors", "recipe.json", "model.so", "manifest.json"):
+        assert (first / name).read_bytes() == (second / name).read_bytes(), name
+
+
+def test_a_recipe_leaves_no_room_for_the_options(model, tmp_path):
+    recipe = tmp_path / "recipe.json"
+    recipe.write_text('{"scheme": "W8A16"}')
+    for option in ("--scheme=W8A8", "--method=absmax", "--group-size=8", "--head=float", "--ignore=lm_head"):
+        result = run_tool("easyquant-compile", model, "-o", tmp_path / "out", f"--recipe={recipe}", option)
+        assert result.returncode == 1 and "excludes" in result.stderr and "--recipe" in result.stderr, result.stderr
+
+
+def test_what_the_compiler_refuses_comes_through(model, tmp_path):
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("sites: [{match: q_porj}]\n")
+    done = easyquant("compile", model, "-o", tmp_path / "out", "--recipe", recipe)
+    assert done.returncode == 1 and "sites[0] pattern 'q_porj' matches no site" in done.stderr
+    recipe.write_text("shceme: W8A8\n")
+    done = easyquant("compile", model, "-o", tmp_path / "out", "--recipe", recipe)
+    assert done.returncode == 1 and "mine.json: unknown key 'shceme'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("scheme: W4A16\nscheme: W8A8\n", "key 'scheme' is there twice"),
+        ("scheme: [W4A16\n", "is no YAML"),
+        ("- W4A16\n", "found list"),
+        ("", "found NoneType"),
+        ("scheme: 2026-01-01\n", "a value that JSON has not"),
+        ("group_size: .nan\n", "a value that JSON has not"),
+        ("a: &a [*a]\n", ""),
+    ],
+)
+def test_bad_yaml_is_refused(tmp_path, text, message):
+    file = tmp_path / "recipe.yaml"
+    file.write_text(text)
+    with pytest.raises(UserError) as error:
+        with recipe_as_json(file):
+            pass
+    assert str(file) in str(error.value) and message in str(error.value)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(UserError, match="none.yaml: cannot be read: No such file"):
+        read_recipe(tmp_path / "none.yaml")
+    (tmp_path / "latin.yaml").write_bytes(b"scheme: \xe9\n")
+    with pytest.raises(UserError, match="latin.yaml: is not UTF-8"):
+        read_recipe(tmp_path / "latin.yaml")
