@@ -26,6 +26,12 @@ int64_t maxAccumulationLength(CodeRange a, CodeRange b) {
   return length;
 }
 
+int64_t maxDotLength(const Scheme &weight, const Scheme &input, bool stored) {
+  int64_t multiplied =
+      maxAccumulationLength(stored ? storedRange(weight) : codeRange(weight), codeRange(input));
+  return std::min(multiplied, maxAccumulationLength(centredRange(weight), centredRange(input)));
+}
+
 Result<void> checkAccumulator(int64_t length, CodeRange a, CodeRange b) {
   int64_t limit = maxAccumulationLength(a, b);
   if (length <= limit)

@@ -9,6 +9,7 @@
 
 #include "RowQuantize.h"
 
+#include <cassert>
 #include <cstring>
 
 namespace easyquant::numerics {
@@ -17,20 +18,13 @@ namespace {
 // Four or eight codes at a time in a register, byte i of memory being byte i of the word.
 static_assert(std::endian::native == std::endian::little, "EasyQuant runs on x86-64");
 
-template <typename Word> Word load(const int8_t *from) {
-  Word word;
-  std::memcpy(&word, from, sizeof(word));
-  return word;
-}
-
 /// Codes from..from+7 of a row of K columns, 0 beyond its end or when there is no such row.
 uint64_t loadCodes(const int8_t *row, int64_t from, int64_t columns) {
-  if (!row || from >= columns)
-    return 0;
-  if (from + 8 <= columns)
-    return load<uint64_t>(row + from);
   uint64_t word = 0;
-  std::memcpy(&word, row + from, columns - from);
+  if (row && from + 8 <= columns)
+    std::memcpy(&word, row + from, 8);
+  else if (row && from < columns)
+    std::memcpy(&word, row + from, columns - from);
   return word;
 }
 
@@ -38,16 +32,116 @@ void storeCodes(uint64_t word, int8_t *row, int64_t from, int64_t columns) {
   std::memcpy(row + from, &word, std::min<int64_t>(8, columns - from));
 }
 
-/// Offset binary of eight codes: + 128 flips the sign bit of each byte.
-constexpr uint64_t kSignBits = 0x8080808080808080;
-/// Two's complement nibbles + 8, likewise.
-constexpr uint32_t kLowNibbles = 0x0f0f0f0f, kNibbleSigns = 0x08080808;
+//===- Blocks of 8 columns ------------------------------------------------===//
+// A field is a code + 2^(b-1) in a byte of its own; eight of them are a word.
 
-/// Sign-extends the low nibble of each byte, given in offset binary: v - 8 without borrows.
-uint32_t nibblesToCodes(uint32_t offsetNibbles) {
-  uint32_t nibbles = offsetNibbles ^ kNibbleSigns;
-  uint32_t negative = nibbles & kNibbleSigns;
-  return nibbles | (negative << 1) | (negative << 2) | (negative << 3) | (negative << 4);
+constexpr uint64_t kOnes = 0x0101010101010101;
+
+/// Two's complement + 2^(b-1) flips the sign bit.
+template <int bits> uint64_t fieldsOf(uint64_t codes) {
+  constexpr uint64_t mask = kOnes * ((1 << bits) - 1), signs = kOnes << (bits - 1);
+  return (codes ^ signs) & mask;
+}
+/// Fields - 2^(b-1) without borrows: + 2^7 - 2^(b-1), which carries nothing, - 2^7.
+template <int bits> uint64_t codesOf(uint64_t fields) {
+  constexpr uint64_t rise = kOnes * (128 - (1 << (bits - 1)));
+  return (fields + rise) ^ (kOnes << 7);
+}
+
+/// The last four columns `shift` bits above the first four.
+uint32_t foldHalves(uint64_t fields, int shift) {
+  return static_cast<uint32_t>(fields) | static_cast<uint32_t>(fields >> 32) << shift;
+}
+uint64_t unfoldHalves(uint32_t folded, int shift, uint64_t mask) {
+  return (uint64_t(folded >> shift) << 32 | folded) & mask;
+}
+
+/// Words of 4 bytes in a block.
+constexpr int64_t blockWords(int bits) { return kPanelRows * bits / 4; }
+
+template <int bits> void packBlock(const uint64_t *codes, uint32_t *out) {
+  uint64_t fields[kPanelRows];
+  for (int64_t r = 0; r < kPanelRows; ++r)
+    fields[r] = fieldsOf<bits>(codes[r]);
+  if constexpr (bits == 8)
+    for (int64_t r = 0; r < kPanelRows; ++r) {
+      out[r] = static_cast<uint32_t>(fields[r]);
+      out[kPanelRows + r] = static_cast<uint32_t>(fields[r] >> 32);
+    }
+  if constexpr (bits == 4)
+    for (int64_t r = 0; r < kPanelRows; ++r)
+      out[r] = foldHalves(fields[r], 4);
+  if constexpr (bits == 2 || bits == 3) {
+    constexpr uint64_t mask = kOnes * 3;
+    for (int64_t r = 0; r < 16; ++r)
+      out[r] = foldHalves((fields[r] >> (bits - 2)) & mask, 2) |
+               foldHalves((fields[16 + r] >> (bits - 2)) & mask, 2) << 4;
+  }
+  if constexpr (bits == 3)
+    for (int64_t r = 0; r < 8; ++r) {
+      out[16 + r] = 0;
+      for (int64_t f = 0; f < 4; ++f)
+        out[16 + r] |= foldHalves(fields[8 * f + r] & kOnes, 1) << (2 * f);
+    }
+}
+
+template <int bits> uint64_t unpackRow(const uint32_t *in, int64_t r) {
+  if constexpr (bits == 8)
+    return codesOf<8>(uint64_t(in[kPanelRows + r]) << 32 | in[r]);
+  if constexpr (bits == 4)
+    return codesOf<4>(unfoldHalves(in[r], 4, kOnes * 15));
+  uint64_t fields = unfoldHalves(in[r % 16] >> (r / 16 * 4), 2, kOnes * 3);
+  if constexpr (bits == 3)
+    fields = fields << 1 | unfoldHalves(in[16 + r % 8] >> (r / 8 * 2), 1, kOnes);
+  return codesOf<bits>(fields);
+}
+
+template <int bits>
+void packPanelOf(const PanelLayout &layout, int64_t rows, const int8_t *codes, uint8_t *out) {
+  constexpr int64_t words = blockWords(bits);
+  uint64_t block[kPanelRows];
+  uint32_t packed[words];
+  for (int64_t j = 0; j < layout.columns; j += 8, out += sizeof(packed)) {
+    for (int64_t r = 0; r < kPanelRows; ++r)
+      block[r] = loadCodes(r < rows ? codes + r * layout.columns : nullptr, j, layout.columns);
+    packBlock<bits>(block, packed);
+    std::memcpy(out, packed, sizeof(packed));
+  }
+}
+
+template <int bits>
+void unpackPanelOf(const PanelLayout &layout, int64_t rows, const uint8_t *packed, int8_t *codes) {
+  uint32_t block[blockWords(bits)];
+  for (int64_t j = 0; j < layout.columns; j += 8, packed += sizeof(block)) {
+    std::memcpy(block, packed, sizeof(block));
+    for (int64_t r = 0; r < rows; ++r)
+      storeCodes(unpackRow<bits>(block, r), codes + r * layout.columns, j, layout.columns);
+  }
+}
+
+/// The parameter of row `row` of the matrix, group g.
+int64_t paramIndex(const PanelLayout &layout, const QParams &params, int64_t row, int64_t g) {
+  return (params.rows == 1 ? 0 : row) * layout.groups() + g;
+}
+
+/// out[g, r] = value(row, index of its parameter, g), `padding` beyond the last row.
+template <typename T, typename Value>
+void packParams(const PanelLayout &layout, int64_t panel, const QParams &params, T padding,
+                Value value, T *out) {
+  int64_t rows = layout.panelRows(panel);
+  for (int64_t g = 0; g < layout.groups(); ++g)
+    for (int64_t r = 0; r < kPanelRows; ++r)
+      out[g * kPanelRows + r] =
+          r < rows ? value(r, paramIndex(layout, params, panel * kPanelRows + r, g), g) : padding;
+}
+
+template <typename T, typename U>
+void unpackParams(const PanelLayout &layout, int64_t panel, const T *packed,
+                  std::vector<U> &params) {
+  int64_t rows = layout.panelRows(panel), groups = layout.groups();
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t g = 0; g < groups; ++g)
+      params[(panel * kPanelRows + r) * groups + g] = packed[g * kPanelRows + r];
 }
 
 } // namespace
@@ -59,10 +153,6 @@ Result<PanelLayout> panelLayout(const Scheme &scheme, int64_t rows, int64_t colu
     return makeError(ErrorCode::InvalidArgument,
                      "packed weight of {} x {}: expected at least one row and one column", rows,
                      columns);
-  if (!scheme.symmetric || (scheme.bits != 8 && scheme.bits != 4))
-    return makeError(ErrorCode::Unsupported,
-                     "weights as {}: the CPU kernels take symmetric int8 and int4 weights",
-                     toString(scheme));
   if (scheme.dynamic)
     return makeError(ErrorCode::Unsupported,
                      "weights as {}: scales of weights are constants; make it static",
@@ -76,60 +166,73 @@ Result<PanelLayout> panelLayout(const Scheme &scheme, int64_t rows, int64_t colu
 }
 
 void packPanel(const PanelLayout &layout, int64_t panel, const int8_t *codes, uint8_t *out) {
-  int64_t columns = layout.columns, rows = layout.panelRows(panel);
-  for (int64_t j = 0; j < columns; j += 8)
-    for (int64_t r = 0; r < kPanelRows; ++r) {
-      uint64_t word = loadCodes(r < rows ? codes + r * columns : nullptr, j, columns);
-      if (layout.scheme.bits == 8) {
-        word ^= kSignBits;
-        uint32_t low = static_cast<uint32_t>(word), high = static_cast<uint32_t>(word >> 32);
-        uint8_t *place = out + (j / 4 * kPanelRows + r) * 4;
-        std::memcpy(place, &low, 4);
-        std::memcpy(place + kPanelRows * 4, &high, 4);
-      } else {
-        uint32_t low = (static_cast<uint32_t>(word) & kLowNibbles) ^ kNibbleSigns;
-        uint32_t high = (static_cast<uint32_t>(word >> 32) & kLowNibbles) ^ kNibbleSigns;
-        uint32_t both = low | (high << 4);
-        std::memcpy(out + (j / 8 * kPanelRows + r) * 4, &both, 4);
-      }
-    }
+  int64_t rows = layout.panelRows(panel);
+  switch (layout.scheme.bits) {
+  case 2:
+    return packPanelOf<2>(layout, rows, codes, out);
+  case 3:
+    return packPanelOf<3>(layout, rows, codes, out);
+  case 4:
+    return packPanelOf<4>(layout, rows, codes, out);
+  case 8:
+    return packPanelOf<8>(layout, rows, codes, out);
+  }
+  assert(false && "panelLayout lets no other scheme through");
 }
 
 void unpackPanel(const PanelLayout &layout, int64_t panel, const uint8_t *packed, int8_t *codes) {
-  int64_t columns = layout.columns, rows = layout.panelRows(panel);
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t j = 0; j < columns; j += 8) {
-      uint32_t low, high;
-      if (layout.scheme.bits == 8) {
-        const uint8_t *place = packed + (j / 4 * kPanelRows + r) * 4;
-        std::memcpy(&low, place, 4);
-        std::memcpy(&high, place + kPanelRows * 4, 4);
-        storeCodes((uint64_t(high) << 32 | low) ^ kSignBits, codes + r * columns, j, columns);
-      } else {
-        uint32_t both;
-        std::memcpy(&both, packed + (j / 8 * kPanelRows + r) * 4, 4);
-        low = nibblesToCodes(both & kLowNibbles);
-        high = nibblesToCodes((both >> 4) & kLowNibbles);
-        storeCodes(uint64_t(high) << 32 | low, codes + r * columns, j, columns);
-      }
-    }
+  int64_t rows = layout.panelRows(panel);
+  switch (layout.scheme.bits) {
+  case 2:
+    return unpackPanelOf<2>(layout, rows, packed, codes);
+  case 3:
+    return unpackPanelOf<3>(layout, rows, packed, codes);
+  case 4:
+    return unpackPanelOf<4>(layout, rows, packed, codes);
+  case 8:
+    return unpackPanelOf<8>(layout, rows, packed, codes);
+  }
+  assert(false && "panelLayout lets no other scheme through");
 }
 
 void packPanelScales(const PanelLayout &layout, int64_t panel, const QParams &params, float *out) {
-  int64_t rows = layout.panelRows(panel), groups = layout.groups();
-  for (int64_t g = 0; g < groups; ++g)
-    for (int64_t r = 0; r < kPanelRows; ++r) {
-      int64_t row = params.rows == 1 ? 0 : panel * kPanelRows + r;
-      out[g * kPanelRows + r] = r < rows ? params.scales[row * groups + g] : 1.0f;
-    }
+  auto scale = [&](int64_t, int64_t index, int64_t) { return params.scales[index]; };
+  packParams(layout, panel, params, 1.0f, scale, out);
 }
 
 void unpackPanelScales(const PanelLayout &layout, int64_t panel, const float *packed,
                        QParams &params) {
-  int64_t rows = layout.panelRows(panel), groups = layout.groups();
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t g = 0; g < groups; ++g)
-      params.scales[(panel * kPanelRows + r) * groups + g] = packed[g * kPanelRows + r];
+  unpackParams(layout, panel, packed, params.scales);
+}
+
+static int32_t zeroPointOf(const QParams &params, int64_t index) {
+  return params.zeroPoints.empty() ? 0 : params.zeroPoints[index];
+}
+
+void packPanelZeroPoints(const PanelLayout &layout, int64_t panel, const QParams &params,
+                         int8_t *out) {
+  auto zero = [&](int64_t, int64_t index, int64_t) {
+    return static_cast<int8_t>(zeroPointOf(params, index));
+  };
+  packParams(layout, panel, params, int8_t(0), zero, out);
+}
+
+void unpackPanelZeroPoints(const PanelLayout &layout, int64_t panel, const int8_t *packed,
+                           QParams &params) {
+  unpackParams(layout, panel, packed, params.zeroPoints);
+}
+
+void packPanelSums(const PanelLayout &layout, int64_t panel, const int8_t *codes,
+                   const QParams &params, int32_t *out) {
+  auto sum = [&](int64_t row, int64_t index, int64_t g) {
+    auto [begin, count] = groupColumns(g, layout.scheme.groupSize, layout.columns);
+    const int8_t *first = codes + row * layout.columns + begin;
+    int32_t total = 0;
+    for (int64_t k = 0; k < count; ++k)
+      total += first[k];
+    return total - static_cast<int32_t>(count) * zeroPointOf(params, index);
+  };
+  packParams(layout, panel, params, int32_t(0), sum, out);
 }
 
 Result<void> quantizePanelAbsMax(const PanelLayout &layout, ConstMatrix w, int64_t panel,
@@ -139,6 +242,11 @@ Result<void> quantizePanelAbsMax(const PanelLayout &layout, ConstMatrix w, int64
     return makeError(ErrorCode::Unsupported,
                      "panel-wise quantization as {}: its scale needs the whole tensor; use "
                      "chooseQParams",
+                     toString(scheme));
+  if (!scheme.symmetric || scheme.fullRange)
+    return makeError(ErrorCode::InvalidArgument,
+                     "absmax scales for {}: the absmax rule serves symmetric codes of the narrow "
+                     "range; take another scheme or rule",
                      toString(scheme));
   if (w.rows != layout.rows || w.columns != layout.columns || panel < 0 || panel >= layout.panels())
     return makeError(ErrorCode::InvalidArgument,
@@ -171,42 +279,63 @@ Result<void> quantizePanelAbsMax(const PanelLayout &layout, ConstMatrix w, int64
 }
 
 PackedWeights packPanels(const PanelLayout &layout, const QuantizedMatrix &q) {
-  PackedWeights packed{layout, {}, {}};
+  PackedWeights packed{layout, {}, {}, {}};
   packed.codes.resize(layout.codeBytes());
   packed.scales.resize(layout.scaleCount());
+  packed.zeroPoints.resize(layout.scheme.symmetric ? 0 : layout.scaleCount());
   for (int64_t p = 0; p < layout.panels(); ++p) {
     packPanel(layout, p, q.codes.data() + p * kPanelRows * layout.columns,
               packed.codes.data() + p * layout.panelBytes());
     packPanelScales(layout, p, q.params, packed.scales.data() + p * layout.panelScales());
+    if (!layout.scheme.symmetric)
+      packPanelZeroPoints(layout, p, q.params, packed.zeroPoints.data() + p * layout.panelScales());
   }
   return packed;
 }
 
 Result<QuantizedMatrix> unpackPanels(const PackedWeights &packed) {
   const PanelLayout &layout = packed.layout;
-  if (static_cast<int64_t>(packed.codes.size()) != layout.codeBytes() ||
-      static_cast<int64_t>(packed.scales.size()) != layout.scaleCount())
-    return makeError(
-        ErrorCode::InvalidArgument,
-        "packed {} weight of {} x {} with {} bytes of codes and {} scales: expected {} "
-        "and {}",
-        toString(layout.scheme), layout.rows, layout.columns, packed.codes.size(),
-        packed.scales.size(), layout.codeBytes(), layout.scaleCount());
+  bool symmetric = layout.scheme.symmetric;
+  int64_t zeroPoints = symmetric ? 0 : layout.scaleCount();
+  if (std::ssize(packed.codes) != layout.codeBytes() ||
+      std::ssize(packed.scales) != layout.scaleCount() ||
+      std::ssize(packed.zeroPoints) != zeroPoints)
+    return makeError(ErrorCode::InvalidArgument,
+                     "packed {} weight of {} x {} with {} bytes of codes, {} scales and {} zero "
+                     "points: expected {}, {} and {}",
+                     toString(layout.scheme), layout.rows, layout.columns, packed.codes.size(),
+                     packed.scales.size(), packed.zeroPoints.size(), layout.codeBytes(),
+                     layout.scaleCount(), zeroPoints);
   QuantizedMatrix q{layout.scheme, layout.rows, layout.columns, {}, {}};
   q.codes.resize(layout.rows * layout.columns);
   bool perTensor = layout.scheme.granularity == Granularity::Tensor;
   q.params.rows = perTensor ? 1 : layout.rows;
   q.params.groups = layout.groups();
   q.params.scales.resize(q.params.rows * q.params.groups);
+  q.params.zeroPoints.resize(symmetric ? 0 : q.params.scales.size());
   if (perTensor)
     q.params.scales[0] = packed.scales[0];
+  if (perTensor && !symmetric)
+    q.params.zeroPoints[0] = packed.zeroPoints[0];
   for (int64_t p = 0; p < layout.panels(); ++p) {
     unpackPanel(layout, p, packed.codes.data() + p * layout.panelBytes(),
                 q.codes.data() + p * kPanelRows * layout.columns);
-    if (!perTensor)
-      unpackPanelScales(layout, p, packed.scales.data() + p * layout.panelScales(), q.params);
+    if (perTensor)
+      continue;
+    unpackPanelScales(layout, p, packed.scales.data() + p * layout.panelScales(), q.params);
+    if (!symmetric)
+      unpackPanelZeroPoints(layout, p, packed.zeroPoints.data() + p * layout.panelScales(),
+                            q.params);
   }
   return q;
+}
+
+std::vector<int32_t> packSums(const PanelLayout &layout, const QuantizedMatrix &q) {
+  std::vector<int32_t> sums(layout.scaleCount());
+  for (int64_t p = 0; p < layout.panels(); ++p)
+    packPanelSums(layout, p, q.codes.data() + p * kPanelRows * layout.columns, q.params,
+                  sums.data() + p * layout.panelScales());
+  return sums;
 }
 
 } // namespace easyquant::numerics

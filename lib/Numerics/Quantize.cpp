@@ -86,12 +86,12 @@ void dequantize(const QuantizedMatrix &q, Matrix out) {
   }
 }
 
-Result<QuantizedTokens> quantizeTokens(ConstMatrix x, int64_t groupSize) {
+/// Tokens of zeros, to be filled row by row.
+static Result<QuantizedTokens> zeroTokens(ConstMatrix x, int64_t groupSize) {
   if (auto ok = checkMatrix(x); !ok)
     return Unexpected(ok.error());
   if (groupSize < 0)
     return makeError(ErrorCode::InvalidArgument, "group size {}: expected 0 or more", groupSize);
-
   QuantizedTokens q;
   q.rows = x.rows;
   q.columns = x.columns;
@@ -100,34 +100,79 @@ Result<QuantizedTokens> quantizeTokens(ConstMatrix x, int64_t groupSize) {
   q.codes.assign(q.rows * q.paddedColumns, 0);
   q.scales.assign(q.rows, 1.0f);
   q.sums.assign(q.rows * q.groups, 0);
-  for (int64_t i = 0; i < x.rows; ++i) {
-    const float *row = x.row(i);
-    int32_t bits = absMaxBits(row, x.columns);
+  return q;
+}
+
+/// Codes of row i by multiplication with the reciprocal of its scale, and their sums.
+static void quantizeToken(const float *row, int64_t i, float inverse, int32_t zeroPoint,
+                          CodeRange range, int64_t groupSize, QuantizedTokens &q) {
+  float lo = static_cast<float>(range.min - zeroPoint);
+  float hi = static_cast<float>(range.max - zeroPoint);
+  int8_t *codes = q.codes.data() + i * q.paddedColumns;
+  for (int64_t j = 0; j < q.columns; ++j)
+    codes[j] = static_cast<int8_t>(roundClamped(row[j] * inverse, lo, hi) + zeroPoint);
+  for (int64_t g = 0; g < q.groups; ++g) {
+    auto [begin, count] = groupColumns(g, groupSize, q.columns);
+    int32_t sum = 0;
+    for (int64_t j = begin; j < begin + count; ++j)
+      sum += codes[j];
+    q.sums[i * q.groups + g] = sum;
+  }
+}
+
+Result<QuantizedTokens> quantizeTokens(ConstMatrix x, int64_t groupSize) {
+  auto q = zeroTokens(x, groupSize);
+  for (int64_t i = 0; q && i < x.rows; ++i) {
+    int32_t bits = absMaxBits(x.row(i), x.columns);
     if (bits >= kInfinityBits)
-      return notFiniteError(row, x.columns, i);
+      return notFiniteError(x.row(i), x.columns, i);
     float absMax = std::bit_cast<float>(bits);
     if (absMax < kMinAbsMax)
       continue;
-    q.scales[i] = scaleFromAbsMax(absMax, 127);
-    float inverse = 127.0f / absMax;
-    int8_t *codes = q.codes.data() + i * q.paddedColumns;
-    for (int64_t j = 0; j < x.columns; ++j)
-      codes[j] = static_cast<int8_t>(roundClamped(row[j] * inverse, -127.0f, 127.0f));
-    for (int64_t g = 0; g < q.groups; ++g) {
-      auto [begin, count] = groupColumns(g, groupSize, x.columns);
-      int32_t sum = 0;
-      for (int64_t j = begin; j < begin + count; ++j)
-        sum += codes[j];
-      q.sums[i * q.groups + g] = sum;
-    }
+    q->scales[i] = scaleFromAbsMax(absMax, 127);
+    quantizeToken(x.row(i), i, 127.0f / absMax, 0, codeRange(8, /*symmetric=*/true), groupSize, *q);
+  }
+  return q;
+}
+
+Result<QuantizedTokens> quantizeTokens(ConstMatrix x, const Scheme &scheme, float scale,
+                                       int32_t zeroPoint, int64_t groupSize) {
+  if (auto ok = checkScheme(scheme); !ok)
+    return Unexpected(ok.error());
+  if (scheme.bits != 8 || scheme.dynamic || scheme.granularity != Granularity::Tensor)
+    return makeError(ErrorCode::InvalidArgument,
+                     "static activations as {}: expected int8 with one static scale per tensor",
+                     toString(scheme));
+  if (!(scale >= 0x1p-126f && scale <= 0x1p126f))
+    return makeError(ErrorCode::InvalidArgument,
+                     "activation scale {}: expected one in [2^-126, 2^126]; calibrate on data that "
+                     "is neither constant nor infinite",
+                     scale);
+  CodeRange range = scheme.symmetric ? CodeRange{0, 0} : codeRange(scheme);
+  if (zeroPoint < range.min || zeroPoint > range.max)
+    return makeError(ErrorCode::InvalidArgument,
+                     "activation zero point {} for {}: expected one in [{}, {}]", zeroPoint,
+                     toString(scheme), range.min, range.max);
+
+  auto q = zeroTokens(x, groupSize);
+  if (!q)
+    return q;
+  q->scales.assign(q->rows, scale);
+  q->zeroPoints.assign(scheme.symmetric ? 0 : q->rows, zeroPoint);
+  for (int64_t i = 0; i < x.rows; ++i) {
+    if (absMaxBits(x.row(i), x.columns) >= kInfinityBits)
+      return notFiniteError(x.row(i), x.columns, i);
+    quantizeToken(x.row(i), i, 1.0f / scale, zeroPoint, codeRange(scheme), groupSize, *q);
   }
   return q;
 }
 
 void dequantize(const QuantizedTokens &q, Matrix out) {
-  for (int64_t i = 0; i < q.rows; ++i)
+  for (int64_t i = 0; i < q.rows; ++i) {
+    int32_t zeroPoint = q.zeroPoints.empty() ? 0 : q.zeroPoints[i];
     for (int64_t j = 0; j < q.columns; ++j)
-      out(i, j) = q.scales[i] * static_cast<float>(q.codes[i * q.paddedColumns + j]);
+      out(i, j) = q.scales[i] * static_cast<float>(q.codes[i * q.paddedColumns + j] - zeroPoint);
+  }
 }
 
 } // namespace easyquant::numerics

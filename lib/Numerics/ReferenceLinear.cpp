@@ -18,12 +18,11 @@ Result<void> checkOperands(const QuantizedTokens &x, const QuantizedMatrix &w) {
     return makeError(ErrorCode::InvalidArgument,
                      "tokens of {} columns in {} groups for a weight of {} columns in {} groups",
                      x.columns, x.groups, w.columns, w.params.groups);
-  if (!w.params.zeroPoints.empty())
-    return makeError(ErrorCode::InvalidArgument,
-                     "integer linear with weights as {}: expected symmetric ones",
-                     toString(w.scheme));
+  Scheme input{8, x.zeroPoints.empty(), Granularity::Tensor, 0, false};
   int64_t length = w.scheme.groupSize == 0 ? w.columns : std::min(w.scheme.groupSize, w.columns);
-  return checkAccumulator(length, storedRange(w.scheme), codeRange(8, /*symmetric=*/true));
+  if (auto ok = checkAccumulator(length, storedRange(w.scheme), codeRange(input)); !ok)
+    return ok;
+  return checkAccumulator(length, centredRange(w.scheme), centredRange(input));
 }
 
 /// Index of the scale of row n, group 0.
@@ -54,9 +53,11 @@ Result<std::vector<int32_t>> integerDots(const QuantizedTokens &x, const Quantiz
         auto [begin, count] = groupColumns(g, w.scheme.groupSize, w.columns);
         const int8_t *a = x.codes.data() + m * x.paddedColumns + begin;
         const int8_t *b = w.codes.data() + n * w.columns + begin;
-        int32_t sum = 0;
+        int32_t za = x.zeroPoints.empty() ? 0 : x.zeroPoints[m], zb = 0, sum = 0;
+        if (!w.params.zeroPoints.empty())
+          zb = w.params.zeroPoints[firstScale(w, n) + g];
         for (int64_t k = 0; k < count; ++k)
-          sum += int32_t(a[k]) * int32_t(b[k]);
+          sum += (a[k] - za) * (b[k] - zb);
         *dot++ = sum;
       }
   return dots;

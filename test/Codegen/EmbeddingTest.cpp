@@ -18,10 +18,6 @@
 using namespace mlir;
 using namespace easyquant::cpu;
 namespace numerics = easyquant::numerics;
-using easyquant::cpu::groupCount;
-using easyquant::cpu::kPanelRows;
-using easyquant::cpu::paddedColumns;
-using easyquant::cpu::panelCount;
 
 namespace {
 
@@ -61,8 +57,6 @@ struct Rows {
   GuardedBuffer<float> y;
 };
 
-} // namespace
-
 TEST(Embedding, FloatTable) {
   constexpr int64_t vocab = 77;
   for (const Target &target : testTargets())
@@ -91,59 +85,90 @@ TEST(Embedding, FloatTable) {
     }
 }
 
+/// Random codes and parameters of every value that the scheme has.
+numerics::QuantizedMatrix randomQuantized(const EmbeddingSpec &spec) {
+  numerics::Scheme scheme;
+  scheme.bits = static_cast<int>(bitsOf(spec.table));
+  scheme.symmetric = !spec.zeroPoints;
+  scheme.fullRange = !spec.zeroPoints;
+  scheme.granularity =
+      spec.groupSize == 0 ? numerics::Granularity::Channel : numerics::Granularity::Group;
+  scheme.groupSize = spec.groupSize;
+  std::mt19937 random(static_cast<unsigned>(spec.columns));
+  int half = 1 << (scheme.bits - 1);
+  std::uniform_int_distribution<int> code(-half, half - 1);
+  std::uniform_real_distribution<float> scale(0.001f, 0.1f);
+  int64_t groups = groupCount(spec.columns, spec.groupSize);
+  numerics::QuantizedMatrix q{scheme, spec.vocab, spec.columns, {}, {spec.vocab, groups, {}, {}}};
+  for (int64_t i = 0; i < spec.vocab * spec.columns; ++i)
+    q.codes.push_back(static_cast<int8_t>(code(random)));
+  for (int64_t i = 0; i < spec.vocab * groups; ++i) {
+    q.params.scales.push_back(scale(random));
+    if (spec.zeroPoints)
+      q.params.zeroPoints.push_back(code(random));
+  }
+  return q;
+}
+
+void checkPacked(const EmbeddingSpec &spec, const Kernel &run) {
+  SCOPED_TRACE(symbolName(spec));
+  numerics::QuantizedMatrix quantized = randomQuantized(spec);
+  auto layout = numerics::panelLayout(quantized.scheme, spec.vocab, spec.columns);
+  ASSERT_TRUE(layout.has_value()) << layout.error().message;
+  numerics::PackedWeights packed = numerics::packPanels(*layout, quantized);
+  std::vector<float> table(quantized.codes.size());
+  numerics::dequantize(quantized, {table.data(), spec.vocab, spec.columns});
+
+  GuardedBuffer<uint8_t> codes(packed.codes.size());
+  std::ranges::copy(packed.codes, codes.data());
+  GuardedBuffer<float> scales(packed.scales.size());
+  std::ranges::copy(packed.scales, scales.data());
+  GuardedBuffer<int8_t> zeros(packed.zeroPoints.size());
+  std::ranges::copy(packed.zeroPoints, zeros.data());
+  std::array<int64_t, 3> params = {panelCount(spec.vocab), layout->groups(), kPanelRows};
+  MemRef<uint8_t, 4> codesView(codes.data(), packedShape(spec.table, spec.vocab, spec.columns));
+  MemRef<float, 3> scalesView(scales.data(), params);
+  MemRef<int8_t, 3> zerosView(zeros.data(), params);
+  for (int64_t rows : {1, 3, 40}) {
+    std::vector<int32_t> tokens = someTokens(rows, spec.vocab);
+    MemRef<int32_t, 1> tokensView(tokens.data(), {rows});
+    std::vector<float> expected;
+    for (int32_t token : tokens)
+      expected.insert(expected.end(), table.begin() + token * spec.columns,
+                      table.begin() + (token + 1) * spec.columns);
+    for (int64_t threads : {1, 2, 3}) {
+      Rows y(rows, spec.columns);
+      auto view = y.view();
+      if (spec.zeroPoints)
+        run(tokensView, codesView, scalesView, zerosView, view, threads);
+      else
+        run(tokensView, codesView, scalesView, view, threads);
+      y.expectEqual(expected);
+    }
+  }
+}
+
 // Panels hold rows interleaved; the vocabulary fills the last one only in part, and groups may be
-// short. scale x code is one multiplication, so the bits are those of Numerics.
+// short. scale x (code - zero point) is one rounding, so the bits are those of Numerics.
 TEST(Embedding, PackedTable) {
   constexpr int64_t vocab = 77;
   constexpr std::pair<int64_t, int64_t> shapes[] = {{1, 0},    {7, 0},  {64, 32}, {100, 48},
                                                     {172, 64}, {12, 8}, {576, 0}};
-  for (const Target &target : testTargets())
-    for (WeightFormat format : {WeightFormat::I8, WeightFormat::I4})
-      for (auto [columns, groupSize] : shapes) {
-        SCOPED_TRACE(symbolName(EmbeddingSpec{vocab, columns, format, groupSize}));
-        numerics::Scheme scheme;
-        scheme.bits = format == WeightFormat::I8 ? 8 : 4;
-        scheme.granularity =
-            groupSize == 0 ? numerics::Granularity::Channel : numerics::Granularity::Group;
-        scheme.groupSize = groupSize;
-        std::vector<float> values = randomTable(vocab, columns);
-        auto quantized = numerics::quantize({values.data(), vocab, columns}, scheme, {});
-        ASSERT_TRUE(quantized.has_value()) << quantized.error().message;
-        auto layout = numerics::panelLayout(scheme, vocab, columns);
-        ASSERT_TRUE(layout.has_value()) << layout.error().message;
-        numerics::PackedWeights packed = numerics::packPanels(*layout, *quantized);
-        std::vector<float> table(values.size());
-        numerics::dequantize(*quantized, {table.data(), vocab, columns});
-
-        GuardedBuffer<int8_t> codes(packed.codes.size());
-        std::memcpy(codes.data(), packed.codes.data(), packed.codes.size());
-        GuardedBuffer<float> scales(packed.scales.size());
-        std::copy(packed.scales.begin(), packed.scales.end(), scales.data());
-        int64_t panels = panelCount(vocab);
-        int64_t columnsOfSlab = format == WeightFormat::I8 ? 4 : 8;
-        MemRef<int8_t, 4> codesView(
-            codes.data(), {panels, paddedColumns(columns) / columnsOfSlab, kPanelRows, 4});
-        MemRef<float, 3> scalesView(scales.data(),
-                                    {panels, groupCount(columns, groupSize), kPanelRows});
-        KernelRunner run(target, [&](ModuleOp module) {
-          EmbeddingSpec spec{vocab, columns, format, groupSize};
-          return getOrEmitEmbedding(module, spec, target);
-        });
-        for (int64_t rows : {1, 3, 40}) {
-          std::vector<int32_t> tokens = someTokens(rows, vocab);
-          MemRef<int32_t, 1> tokensView(tokens.data(), {rows});
-          std::vector<float> expected;
-          for (int32_t token : tokens)
-            expected.insert(expected.end(), table.begin() + token * columns,
-                            table.begin() + (token + 1) * columns);
-          for (int64_t threads : {1, 2, 3}) {
-            Rows y(rows, columns);
-            auto view = y.view();
-            run(tokensView, codesView, scalesView, view, threads);
-            y.expectEqual(expected);
-          }
-        }
-      }
+  for (const Target &target : testTargets()) {
+    std::vector<EmbeddingSpec> specs;
+    for (WeightFormat format :
+         {WeightFormat::I8, WeightFormat::I4, WeightFormat::I3, WeightFormat::I2})
+      for (auto [columns, groupSize] : shapes)
+        for (bool zeroPoints : {false, true})
+          specs.push_back({vocab, columns, format, groupSize, zeroPoints});
+    KernelLibrary library(target, [&](ModuleOp module) {
+      return llvm::map_to_vector(specs, [&](const EmbeddingSpec &spec) {
+        return getOrEmitEmbedding(module, spec, target);
+      });
+    });
+    for (const EmbeddingSpec &spec : specs)
+      checkPacked(spec, library.kernel(symbolName(spec)));
+  }
 }
 
 TEST(PositionEmbedding, AddsRowsFromPositionOn) {
@@ -173,3 +198,5 @@ TEST(PositionEmbedding, AddsRowsFromPositionOn) {
       }
     }
 }
+
+} // namespace

@@ -39,28 +39,28 @@ std::array<Target, 2> testTargets() {
   return {Target{Isa::AVX2}, avx512};
 }
 
-KernelRunner::KernelRunner(const Target &target, llvm::function_ref<func::FuncOp(ModuleOp)> build) {
-  compile(target, build);
-}
+using Build = llvm::function_ref<SmallVector<func::FuncOp>(ModuleOp)>;
 
-void KernelRunner::compile(const Target &target, llvm::function_ref<func::FuncOp(ModuleOp)> build) {
+KernelLibrary::KernelLibrary(const Target &target, Build build) { compile(target, build); }
+
+void KernelLibrary::compile(const Target &target, Build build) {
   DialectRegistry registry;
   registerTranslations(registry);
   MLIRContext context(registry);
   context.loadDialect<arith::ArithDialect, func::FuncDialect, LLVM::LLVMDialect, math::MathDialect,
                       memref::MemRefDialect, scf::SCFDialect, vector::VectorDialect>();
   OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(&context));
-  func::FuncOp kernel = build(*module);
-  kernel.setPublic();
-  kernel->setAttr("llvm.emit_c_interface", UnitAttr::get(&context));
-  std::string symbol = ("_mlir_ciface_" + kernel.getSymName()).str();
-  ASSERT_TRUE(succeeded(verify(*module))) << symbol;
+  for (func::FuncOp kernel : build(*module)) {
+    kernel.setPublic();
+    kernel->setAttr("llvm.emit_c_interface", UnitAttr::get(&context));
+  }
+  ASSERT_TRUE(succeeded(verify(*module)));
 
   PassManager pm(&context);
   buildLowerToLLVMPipeline(pm);
-  ASSERT_TRUE(succeeded(pm.run(*module))) << symbol;
+  ASSERT_TRUE(succeeded(pm.run(*module)));
   auto code = emitObject(*module, target);
-  ASSERT_TRUE(succeeded(code)) << symbol;
+  ASSERT_TRUE(succeeded(code));
 
   llvm::SmallString<128> path;
   ASSERT_FALSE(llvm::sys::fs::createUniqueDirectory("easyquant-kernel", path));
@@ -71,11 +71,15 @@ void KernelRunner::compile(const Target &target, llvm::function_ref<func::FuncOp
   ASSERT_TRUE(succeeded(linkSharedObject(UnknownLoc::get(&context), {std::move(*code)}, shared)));
   library = dlopen(shared.c_str(), RTLD_NOW | RTLD_LOCAL);
   ASSERT_TRUE(library) << dlerror();
-  entry = dlsym(library, symbol.c_str());
-  ASSERT_TRUE(entry) << dlerror();
 }
 
-KernelRunner::~KernelRunner() {
+Kernel KernelLibrary::kernel(StringRef symbol) const {
+  void *entry = library ? dlsym(library, ("_mlir_ciface_" + symbol).str().c_str()) : nullptr;
+  EXPECT_TRUE(entry) << symbol.str();
+  return Kernel(entry);
+}
+
+KernelLibrary::~KernelLibrary() {
   if (library)
     dlclose(library);
   if (!folder.empty())

@@ -53,34 +53,72 @@ bool cpuRuns(const Target &target);
 /// the CPU has it, else with the dot product emulated and compiled for AVX2.
 std::array<Target, 2> testTargets();
 
-class KernelRunner {
+/// A compiled kernel. Arguments: MemRef by reference, index as int64_t, f32 and i32 as they are.
+class Kernel {
 public:
-  /// Compiles the kernel that `build` puts into an empty module; a failure is a test failure.
-  KernelRunner(const Target &target, llvm::function_ref<mlir::func::FuncOp(mlir::ModuleOp)> build);
-  ~KernelRunner();
-  KernelRunner(const KernelRunner &) = delete;
-  KernelRunner &operator=(const KernelRunner &) = delete;
+  explicit Kernel(void *entry) : entry(entry) {}
 
-  /// Arguments: MemRef by reference, index as int64_t.
   template <typename... Args> void operator()(Args &&...args) const {
     reinterpret_cast<void (*)(decltype(pass(args))...)>(entry)(pass(args)...);
   }
+
+private:
+  template <typename T, int Rank> static MemRef<T, Rank> *pass(MemRef<T, Rank> &view) {
+    return &view;
+  }
+  static int64_t pass(int64_t value) { return value; }
+  static int32_t pass(int32_t value) { return value; }
+  static float pass(float value) { return value; }
+
+  void *entry;
+};
+
+/// Kernels that are compiled together, which costs less than one after another.
+class KernelLibrary {
+public:
+  /// Compiles the kernels that `build` puts into an empty module; a failure is a test failure.
+  KernelLibrary(const Target &target,
+                llvm::function_ref<llvm::SmallVector<mlir::func::FuncOp>(mlir::ModuleOp)> build);
+  ~KernelLibrary();
+  KernelLibrary(const KernelLibrary &) = delete;
+  KernelLibrary &operator=(const KernelLibrary &) = delete;
+
+  /// The kernel of this symbol name, which `build` returned.
+  Kernel kernel(llvm::StringRef symbol) const;
 
   /// The object file, for tests that look at machine code.
   const std::string &objectPath() const { return object; }
 
 private:
   // A constructor cannot hold fatal assertions.
-  void compile(const Target &target, llvm::function_ref<mlir::func::FuncOp(mlir::ModuleOp)> build);
-
-  template <typename T, int Rank> static MemRef<T, Rank> *pass(MemRef<T, Rank> &view) {
-    return &view;
-  }
-  static int64_t pass(int64_t value) { return value; }
+  void compile(const Target &target,
+               llvm::function_ref<llvm::SmallVector<mlir::func::FuncOp>(mlir::ModuleOp)> build);
 
   std::string folder, object;
   void *library = nullptr;
-  void *entry = nullptr;
+};
+
+/// One kernel.
+class KernelRunner {
+public:
+  KernelRunner(const Target &target, llvm::function_ref<mlir::func::FuncOp(mlir::ModuleOp)> build)
+      : library(target,
+                [&](mlir::ModuleOp module) {
+                  mlir::func::FuncOp function = build(module);
+                  symbol = function.getSymName().str();
+                  return llvm::SmallVector<mlir::func::FuncOp>{function};
+                }),
+        kernel(library.kernel(symbol)) {}
+
+  template <typename... Args> void operator()(Args &&...args) const {
+    kernel(std::forward<Args>(args)...);
+  }
+  const std::string &objectPath() const { return library.objectPath(); }
+
+private:
+  std::string symbol;
+  KernelLibrary library;
+  Kernel kernel;
 };
 
 } // namespace easyquant::cpu

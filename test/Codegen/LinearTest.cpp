@@ -23,6 +23,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 #include <random>
+#include <set>
 #include <span>
 
 using namespace easyquant;
@@ -41,29 +42,52 @@ void copyInto(GuardedBuffer<T> &buffer, const std::vector<U> &values) {
 
 enum class Inputs { Gaussian, ZeroRows, Outliers, Extreme };
 
+bool isPacked(const LinearSpec &spec) { return spec.weights != WeightFormat::F32; }
+
 struct Problem {
   LinearSpec spec;
-  std::vector<float> w, bias;
-  num::QuantizedMatrix quantized; ///< not for F32
+  std::vector<float> w, bias;     ///< w: for F32
+  num::QuantizedMatrix quantized; ///< not for F32, as are the next
   num::PackedWeights packed;
+  std::vector<int32_t> sums;
   std::mt19937 rng;
 
-  Problem(const LinearSpec &spec, uint32_t seed, bool extreme = false) : spec(spec), rng(seed) {
+  /// Codes and zero points are random; with `extreme` codes each is one of the two furthest out.
+  Problem(const LinearSpec &spec, uint32_t seed, bool extreme) : spec(spec), rng(seed) {
     std::normal_distribution<float> gauss;
-    w.resize(spec.n * spec.k);
-    for (float &v : w)
-      v = extreme ? (rng() % 4 ? 1.0f : -1.0f) : 0.05f * gauss(rng);
     bias.resize(spec.n);
     for (float &v : bias)
       v = gauss(rng);
-    if (spec.weights == WeightFormat::F32)
+    if (!isPacked(spec)) {
+      w.resize(spec.n * spec.k);
+      for (float &v : w)
+        v = 0.05f * gauss(rng);
       return;
+    }
     num::Scheme scheme;
-    scheme.bits = spec.weights == WeightFormat::I8 ? 8 : 4;
+    scheme.bits = static_cast<int>(bitsOf(spec.weights));
+    scheme.symmetric = !spec.zeroPoints;
+    scheme.fullRange = spec.fullRange;
     scheme.granularity = spec.groupSize ? num::Granularity::Group : num::Granularity::Channel;
     scheme.groupSize = spec.groupSize;
-    quantized = *num::quantize({w.data(), spec.n, spec.k}, scheme, {});
-    packed = num::packPanels(*num::panelLayout(scheme, spec.n, spec.k), quantized);
+    num::CodeRange range = num::codeRange(scheme);
+    auto random = [&] {
+      return static_cast<int8_t>(range.min +
+                                 static_cast<int32_t>(rng() % (range.max - range.min + 1)));
+    };
+    int64_t groups = groupCount(spec.k, spec.groupSize);
+    quantized = {scheme, spec.n, spec.k, {}, {spec.n, groups, {}, {}}};
+    for (int64_t i = 0; i < spec.n * spec.k; ++i)
+      quantized.codes.push_back(!extreme ? random()
+                                         : static_cast<int8_t>(rng() % 4 ? range.min : range.max));
+    for (int64_t i = 0; i < spec.n * groups; ++i) {
+      quantized.params.scales.push_back(0.01f + 0.01f * std::fabs(gauss(rng)));
+      if (spec.zeroPoints)
+        quantized.params.zeroPoints.push_back(extreme ? range.max : random());
+    }
+    num::PanelLayout layout = *num::panelLayout(scheme, spec.n, spec.k);
+    packed = num::packPanels(layout, quantized);
+    sums = num::packSums(layout, quantized);
   }
 
   std::vector<float> makeX(int64_t m, Inputs kind) {
@@ -77,10 +101,24 @@ struct Problem {
           v = 0.0f;
         if (kind == Inputs::Outliers && j == spec.k / 2)
           v *= 3.0e4f;
-        if (kind == Inputs::Extreme) // every code +-127: the largest accumulators there are
+        if (kind == Inputs::Extreme)
           v = i % 2 ? 1.0f : -1.0f;
       }
     return x;
+  }
+
+  /// Extreme inputs become codes of 127 and -128: the largest accumulators there are.
+  num::QuantizedTokens makeTokens(const std::vector<float> &x, int64_t m, Inputs kind) {
+    num::ConstMatrix view(x.data(), m, spec.k);
+    num::Scheme fullRange{8, true, num::Granularity::Tensor, 0, false, true};
+    auto tokens = kind == Inputs::Extreme
+                      ? num::quantizeTokens(view, fullRange, 0x1p-8f, 0, spec.groupSize)
+                      : num::quantizeTokens(view, spec.groupSize);
+    EXPECT_TRUE(tokens) << tokens.error().message;
+    for (int64_t i = 0; spec.inputZeroPoints && i < m; ++i)
+      tokens->zeroPoints.push_back(
+          kind == Inputs::Extreme ? (i % 2 ? -128 : 127) : static_cast<int32_t>(rng() % 256) - 128);
+    return *tokens;
   }
 };
 
@@ -89,15 +127,17 @@ bool sameBits(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_
 /// A kernel with memory laid out at its limits.
 class Call {
 public:
-  Call(const Problem &problem, const Target &target, const KernelRunner &run)
+  Call(const Problem &problem, const Target &target, const Kernel &run)
       : problem(problem), spec(problem.spec), target(target), run(run), weights(weightBytes()),
-        scales(problem.packed.scales.size()), bias(spec.n) {
-    bool isFloat = spec.weights == WeightFormat::F32;
-    if (isFloat)
-      std::memcpy(weights.data(), problem.w.data(), weightBytes());
-    else
+        scales(problem.packed.scales.size()), zeros(problem.packed.zeroPoints.size()),
+        sums(problem.sums.size()), bias(spec.n) {
+    if (isPacked(spec))
       copyInto(weights, problem.packed.codes);
+    else
+      std::memcpy(weights.data(), problem.w.data(), weightBytes());
     copyInto(scales, problem.packed.scales);
+    copyInto(zeros, problem.packed.zeroPoints);
+    copyInto(sums, problem.sums);
     copyInto(bias, problem.bias);
   }
 
@@ -119,40 +159,52 @@ public:
     copyInto(codes, tokens.codes);
     GuardedBuffer<float> tokenScales(m);
     copyInto(tokenScales, tokens.scales);
-    GuardedBuffer<int32_t> sums(m * tokens.groups);
-    copyInto(sums, tokens.sums);
+    GuardedBuffer<int32_t> tokenSums(m * tokens.groups), tokenZeros(tokens.zeroPoints.size());
+    copyInto(tokenSums, tokens.sums);
+    copyInto(tokenZeros, tokens.zeroPoints);
     // The scratch is 64-byte aligned and holds junk; NaNs and large codes must not leak out of it.
     size_t bytes = threads * scratchBytes(spec, target);
     GuardedBuffer<uint8_t> scratch((bytes + 63) / 64 * 64);
     std::ranges::fill(scratch.span(), 0xff);
 
+    auto output = MemRef<float, 2>::strided(y.data(), {m, n}, yStride);
+    MemRef<uint8_t, 1> scratchView(scratch.data(), {static_cast<int64_t>(bytes)});
+    auto withBias = [&](auto &...args) {
+      MemRef<float, 1> biasView(bias.data(), {n});
+      if (spec.bias)
+        run(args..., biasView, output, scratchView, threads);
+      else
+        run(args..., output, scratchView, threads);
+    };
+    auto withWeights = [&](auto &...args) {
+      if (!isPacked(spec)) {
+        MemRef<float, 2> w(reinterpret_cast<float *>(weights.data()), {n, k});
+        return withBias(args..., w);
+      }
+      std::array<int64_t, 3> params = {panelCount(n), tokens.groups, kPanelRows};
+      MemRef<uint8_t, 4> w(weights.data(), packedShape(spec.weights, n, k));
+      MemRef<float, 3> wScales(scales.data(), params);
+      MemRef<int8_t, 3> wZeros(zeros.data(), params);
+      MemRef<int32_t, 3> wSums(sums.data(), params);
+      if (spec.zeroPoints && spec.inputZeroPoints)
+        return withBias(args..., w, wScales, wZeros, wSums);
+      if (spec.zeroPoints)
+        return withBias(args..., w, wScales, wZeros);
+      if (spec.inputZeroPoints)
+        return withBias(args..., w, wScales, wSums);
+      withBias(args..., w, wScales);
+    };
     auto input = MemRef<float, 2>::strided(xs.data(), {m, k}, xStride);
     MemRef<int8_t, 2> codesView(codes.data(), {m, padded});
     MemRef<float, 1> scalesView(tokenScales.data(), {m});
-    MemRef<int32_t, 2> sumsView(sums.data(), {m, tokens.groups});
-    auto output = MemRef<float, 2>::strided(y.data(), {m, n}, yStride);
-    MemRef<uint8_t, 1> scratchView(scratch.data(), {static_cast<int64_t>(bytes)});
-    auto withWeights = [&](auto &...first) {
-      auto rest = [&](auto &...weightArgs) {
-        MemRef<float, 1> biasView(bias.data(), {n});
-        if (spec.bias)
-          run(first..., weightArgs..., biasView, output, scratchView, threads);
-        else
-          run(first..., weightArgs..., output, scratchView, threads);
-      };
-      if (spec.weights == WeightFormat::F32) {
-        MemRef<float, 2> w(reinterpret_cast<float *>(weights.data()), {n, k});
-        return rest(w);
-      }
-      int64_t panels = panelCount(n), blocks = padded / (spec.weights == WeightFormat::I8 ? 4 : 8);
-      MemRef<uint8_t, 4> w(weights.data(), {panels, blocks, kPanelRows, 4});
-      MemRef<float, 3> wScales(scales.data(), {panels, tokens.groups, kPanelRows});
-      rest(w, wScales);
-    };
-    if (spec.quantizedInput)
-      withWeights(codesView, scalesView, sumsView);
-    else
+    MemRef<int32_t, 2> sumsView(tokenSums.data(), {m, tokens.groups});
+    MemRef<int32_t, 1> zerosView(tokenZeros.data(), {m});
+    if (!spec.quantizedInput)
       withWeights(input);
+    else if (spec.inputZeroPoints)
+      withWeights(codesView, scalesView, sumsView, zerosView);
+    else
+      withWeights(codesView, scalesView, sumsView);
 
     std::vector<float> result(m * n);
     for (int64_t i = 0; i < m; ++i) {
@@ -165,16 +217,18 @@ public:
 
 private:
   size_t weightBytes() const {
-    return spec.weights == WeightFormat::F32 ? problem.w.size() * sizeof(float)
-                                             : problem.packed.codes.size();
+    return isPacked(spec) ? problem.packed.codes.size() : problem.w.size() * sizeof(float);
   }
 
   const Problem &problem;
   const LinearSpec spec;
   const Target target;
-  const KernelRunner &run;
+  const Kernel &run;
   GuardedBuffer<uint8_t> weights;
-  GuardedBuffer<float> scales, bias;
+  GuardedBuffer<float> scales;
+  GuardedBuffer<int8_t> zeros;
+  GuardedBuffer<int32_t> sums;
+  GuardedBuffer<float> bias;
 };
 
 void expectIntegerLinear(const Problem &p, const num::QuantizedTokens &tokens,
@@ -193,9 +247,19 @@ void expectIntegerLinear(const Problem &p, const num::QuantizedTokens &tokens,
     }
 }
 
+double weightAt(const Problem &p, int64_t n, int64_t k) {
+  int64_t at = n * p.spec.k + k;
+  if (!isPacked(p.spec))
+    return p.w[at];
+  const num::QParams &params = p.quantized.params;
+  int64_t group = n * params.groups + (p.spec.groupSize ? k / p.spec.groupSize : 0);
+  int32_t zero = p.spec.zeroPoints ? params.zeroPoints[group] : 0;
+  return static_cast<double>(params.scales[group]) * (p.quantized.codes[at] - zero);
+}
+
 void expectFloatLinear(const Problem &p, const std::vector<float> &x, int64_t m,
                        const std::vector<float> &initial, const std::vector<float> &actual) {
-  int64_t n = p.spec.n, k = p.spec.k, size = p.spec.groupSize ? p.spec.groupSize : k;
+  int64_t n = p.spec.n, k = p.spec.k;
   // Each product meets at most K additions, the scale, the bias and y: |error| <= gamma * sum |.|.
   double gamma = static_cast<double>(k + 8) * 0x1p-24 * 1.01;
   int64_t wrong = 0;
@@ -207,11 +271,7 @@ void expectFloatLinear(const Problem &p, const std::vector<float> &x, int64_t m,
         magnitude += std::fabs(term);
       };
       for (int64_t c = 0; c < k; ++c) {
-        double weight = p.w[j * k + c];
-        if (p.spec.weights != WeightFormat::F32)
-          weight = static_cast<double>(p.quantized.codes[j * k + c]) *
-                   p.quantized.params.scales[j * p.quantized.params.groups + c / size];
-        addTerm(weight * x[i * k + c]);
+        addTerm(weightAt(p, j, c) * x[i * k + c]);
       }
       if (p.spec.bias)
         addTerm(p.bias[j]);
@@ -226,7 +286,7 @@ void expectFloatLinear(const Problem &p, const std::vector<float> &x, int64_t m,
     }
 }
 
-void check(const LinearSpec &spec, const Target &target, const KernelRunner &run, int64_t m,
+void check(const LinearSpec &spec, const Target &target, const Kernel &run, int64_t m,
            Inputs kind) {
   SCOPED_TRACE(symbolName(spec) + " " + target.name().str() +
                (target.emulateDot ? " (emulated dot)" : "") + " M=" + std::to_string(m) +
@@ -236,76 +296,80 @@ void check(const LinearSpec &spec, const Target &target, const KernelRunner &run
   std::vector<float> x = p.makeX(m, kind), initial(m * spec.n);
   for (float &v : initial)
     v = std::normal_distribution<float>()(p.rng);
-  auto tokens = num::quantizeTokens({x.data(), m, spec.k}, spec.groupSize);
-  ASSERT_TRUE(tokens) << tokens.error().message;
-  std::vector<float> one = call(x, *tokens, initial, 1);
+  num::QuantizedTokens tokens = p.makeTokens(x, m, kind);
+  std::vector<float> one = call(x, tokens, initial, 1);
   if (spec.quantizedInput)
-    expectIntegerLinear(p, *tokens, initial, one);
+    expectIntegerLinear(p, tokens, initial, one);
   else
     expectFloatLinear(p, x, m, initial, one);
   for (int64_t threads : {2, 3}) {
-    std::vector<float> more = call(x, *tokens, initial, threads);
+    std::vector<float> more = call(x, tokens, initial, threads);
     EXPECT_EQ(std::memcmp(one.data(), more.data(), one.size() * sizeof(float)), 0)
         << "other bits with " << threads << " threads";
   }
 }
 
+/// Shapes around every boundary (vectors, groups, panels, padding) with every option of the spec;
+/// compiled together. `zero` and `x` are the zero points of weights and of quantized input.
+std::vector<LinearSpec> specsOf(WeightFormat weights, bool quantized) {
+  auto make = [&](int64_t n, int64_t k, int64_t group, bool bias, bool accumulate,
+                  bool zero = false, bool x = false, bool fullRange = false) {
+    bool packed = weights != WeightFormat::F32;
+    return LinearSpec{n,    k,          weights,        packed ? group : 0, quantized,
+                      bias, accumulate, packed && zero, quantized && x,     packed && fullRange};
+  };
+  return {
+      make(70, 104, 0, false, false),           make(33, 257, 32, true, false),
+      make(40, 130, 48, false, true, true),     make(65, 9, 8, true, true, true, true),
+      make(1, 1, 0, false, false, false, true), make(31, 64, 0, true, false, false, false, true),
+      make(8, 200, 0, true, true, true, true)};
+}
+
 struct Form {
-  const char *name;
   WeightFormat weights;
   bool quantizedInput;
-  int64_t groupSize;
 };
 
 class Linear : public testing::TestWithParam<std::tuple<Form, int>> {
 protected:
+  Form form() const { return std::get<0>(GetParam()); }
   Target target() const { return testTargets()[std::get<1>(GetParam())]; }
-  LinearSpec spec(int64_t n, int64_t k) const {
-    const Form &form = std::get<0>(GetParam());
-    return {n, k, form.weights, form.groupSize, form.quantizedInput, false, false};
-  }
-  void run(const LinearSpec &spec, std::initializer_list<int64_t> rowCounts,
-           std::initializer_list<Inputs> kinds) const {
-    KernelRunner runner(
-        target(), [&](mlir::ModuleOp module) { return getOrEmitLinear(module, spec, target()); });
-    for (int64_t m : rowCounts)
-      for (Inputs kind : kinds)
-        check(spec, target(), runner, m, kind);
+  KernelLibrary compile(const std::vector<LinearSpec> &specs) const {
+    return KernelLibrary(target(), [&](mlir::ModuleOp module) {
+      return llvm::map_to_vector(
+          specs, [&](const LinearSpec &spec) { return getOrEmitLinear(module, spec, target()); });
+    });
   }
 };
 
-// Every row count from a lone row over all register-tile remainders to several tiles.
-TEST_P(Linear, AllRowCounts) {
-  run(spec(70, 104), {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 17, 25, 40}, {Inputs::Gaussian});
-}
-
-TEST_P(Linear, Inputs) {
-  run(spec(33, 200), {1, 2, 3, 17}, {Inputs::ZeroRows, Inputs::Outliers, Inputs::Extreme});
-}
-
-TEST_P(Linear, BiasAndAccumulate) {
-  for (auto [bias, accumulate] : {std::pair(true, false), {false, true}, {true, true}}) {
-    LinearSpec s = spec(45, 64);
-    s.bias = bias;
-    s.accumulate = accumulate;
-    run(s, {1, 2, 8}, {Inputs::Gaussian});
-  }
-}
-
-// Shapes around every boundary: vectors, groups, panels, padding.
-TEST_P(Linear, Shapes) {
-  for (auto [n, k] : {std::pair<int64_t, int64_t>{1, 1}, {8, 7}, {31, 9}, {65, 257}, {40, 130}}) {
-    LinearSpec s = spec(n, k);
-    s.bias = k % 2;
-    run(s, {1, 2, 7, 17}, {Inputs::Gaussian});
+// Row counts from a lone row over all register-tile remainders to several tiles.
+TEST_P(Linear, ShapesRowCountsAndInputs) {
+  std::vector<LinearSpec> specs = specsOf(form().weights, form().quantizedInput);
+  KernelLibrary library = compile(specs);
+  for (const LinearSpec &spec : specs) {
+    Kernel run = library.kernel(symbolName(spec));
+    for (int64_t m : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 17, 25, 40})
+      check(spec, target(), run, m, Inputs::Gaussian);
+    for (int64_t m : {1, 3, 17})
+      for (Inputs kind : {Inputs::ZeroRows, Inputs::Outliers, Inputs::Extreme})
+        check(spec, target(), run, m, kind);
   }
 }
 
 // More than one slab of K, several chunks of panels, and the largest accumulators.
 TEST_P(Linear, LongRows) {
-  LinearSpec s = spec(96, 1500);
-  s.bias = s.accumulate = true;
-  run(s, {1, 3, 13}, {Inputs::Outliers, Inputs::Extreme});
+  LinearSpec spec{96, 1500, form().weights, 0, form().quantizedInput, true, true};
+  LinearSpec zeros = spec;
+  if (isPacked(spec)) {
+    zeros.groupSize = 128;
+    zeros.zeroPoints = true;
+    zeros.inputZeroPoints = spec.quantizedInput;
+  }
+  KernelLibrary library = compile({spec, zeros});
+  for (const LinearSpec &s : {spec, zeros})
+    for (int64_t m : {1, 3, 13})
+      for (Inputs kind : {Inputs::Outliers, Inputs::Extreme})
+        check(s, target(), library.kernel(symbolName(s)), m, kind);
 }
 
 /// The disassembly of a kernel, which this CPU need not be able to run.
@@ -346,24 +410,53 @@ TEST(LinearMachineCode, MultipliesWithTheInstructionsOfTheTarget) {
   // In the largest tile, two steps of six rows by two vectors.
   EXPECT_GE(countLines(disassemble(w8a8, avx2), "vpmaddwd", "%ymm"), 2 * 6 * 2);
   EXPECT_GE(countLines(disassemble(w4a8, avx2), "vpmaddubsw", "%ymm"), 2 * 6 * 2);
+  // Zero points belong to the sums: the dot products are the same.
+  LinearSpec asymmetric = w8a8;
+  asymmetric.zeroPoints = asymmetric.inputZeroPoints = true;
+  EXPECT_GE(countLines(disassemble(asymmetric, avx512), "vpdpbusd", "%zmm"), 12 * 13);
+}
+
+// Codes of two and three bits become floats by table, 32 a step in the GEMV of either form.
+TEST(LinearMachineCode, LooksUpSmallCodes) {
+  for (auto [format, permutation] :
+       {std::pair(WeightFormat::I2, "vpermilps"), {WeightFormat::I3, "vpermps"}}) {
+    LinearSpec spec{64, 64, format, 32};
+    EXPECT_GE(countLines(disassemble(spec, {Isa::AVX2}), permutation, "%ymm"), 4 * 8);
+    EXPECT_GE(countLines(disassemble(spec, {Isa::AVX512VNNI}), permutation, "%zmm"), 2 * 8);
+  }
+}
+
+TEST(LinearSpec, SpecsHaveNamesOfTheirOwn) {
+  std::set<std::string> names;
+  size_t count = 0;
+  for (WeightFormat format :
+       {WeightFormat::I8, WeightFormat::I4, WeightFormat::I3, WeightFormat::I2})
+    for (int64_t group : {0, 32})
+      for (int bits = 0; bits < 64; ++bits, ++count) {
+        auto bit = [&](int i) { return (bits >> i & 1) != 0; };
+        if (bit(4) && !bit(0)) { // only quantized input has zero points
+          --count;
+          continue;
+        }
+        names.insert(symbolName(
+            LinearSpec{64, 64, format, group, bit(0), bit(1), bit(2), bit(3), bit(4), bit(5)}));
+      }
+  EXPECT_EQ(names.size(), count);
 }
 
 constexpr Form forms[] = {
-    {"F32", WeightFormat::F32, false, 0},     {"I8", WeightFormat::I8, false, 0},
-    {"I8g32", WeightFormat::I8, false, 32},   {"I4", WeightFormat::I4, false, 0},
-    {"I4g32", WeightFormat::I4, false, 32},   {"I4g48", WeightFormat::I4, false, 48},
-    {"I4g128", WeightFormat::I4, false, 128}, {"I8q", WeightFormat::I8, true, 0},
-    {"I8g64q", WeightFormat::I8, true, 64},   {"I4q", WeightFormat::I4, true, 0},
-    {"I4g8q", WeightFormat::I4, true, 8},     {"I4g32q", WeightFormat::I4, true, 32},
-    {"I4g48q", WeightFormat::I4, true, 48},   {"I4g128q", WeightFormat::I4, true, 128},
-};
+    {WeightFormat::F32, false}, {WeightFormat::I8, false}, {WeightFormat::I4, false},
+    {WeightFormat::I3, false},  {WeightFormat::I2, false}, {WeightFormat::I8, true},
+    {WeightFormat::I4, true},   {WeightFormat::I3, true},  {WeightFormat::I2, true}};
 
 INSTANTIATE_TEST_SUITE_P(Forms, Linear,
                          testing::Combine(testing::ValuesIn(forms), testing::Values(0, 1)),
                          [](const auto &info) {
+                           Form form = std::get<0>(info.param);
                            Target target = testTargets()[std::get<1>(info.param)];
-                           return std::string(std::get<0>(info.param).name) + "_" +
-                                  target.name().str() + (target.emulateDot ? "_emulated" : "");
+                           return nameOf(form.weights).upper() +
+                                  (form.quantizedInput ? "q_" : "_") + target.name().str() +
+                                  (target.emulateDot ? "_emulated" : "");
                          });
 
 } // namespace

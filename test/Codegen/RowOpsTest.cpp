@@ -14,6 +14,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <set>
 #include <vector>
 
 using namespace mlir;
@@ -57,7 +58,7 @@ struct Inputs {
 
 /// Calls a kernel of `op` with the inputs that it has, then `out`.
 template <typename... Out>
-void call(const KernelRunner &run, RowOp op, const Inputs &in, int64_t threads, Out &&...out) {
+void call(const Kernel &run, RowOp op, const Inputs &in, int64_t threads, Out &&...out) {
   auto a = MemRef<float, 2>::strided(in.a.data(), {in.rows, in.columns}, in.stride);
   auto b = MemRef<float, 2>::strided(in.b.data(), {in.rows, in.columns}, in.stride);
   MemRef<float, 1> weight(in.weight.data(), {in.columns});
@@ -96,16 +97,30 @@ struct QuantizedOutput {
   QuantizedOutput(const Inputs &in, int64_t groupSize)
       : rows(in.rows), padded(easyquant::cpu::paddedColumns(in.columns)),
         groups(easyquant::cpu::groupCount(in.columns, groupSize)), codes(rows * padded, 99),
-        scales(rows, -1.0f), sums(rows * groups, -99) {}
-  MemRef<int8_t, 2> codesView() { return {codes.data(), {rows, padded}}; }
-  MemRef<float, 1> scalesView() { return {scales.data(), {rows}}; }
-  MemRef<int32_t, 2> sumsView() { return {sums.data(), {rows, groups}}; }
+        scales(rows, -1.0f), sums(rows * groups, -99), zeros(rows, -99) {}
+
+  /// Calls a kernel that fills this. `params`: scale and zero point of a static one.
+  template <typename... Params>
+  void fill(const Kernel &run, const RowSpec &spec, const Inputs &in, int64_t threads,
+            Params... params) {
+    MemRef<int8_t, 2> c(codes.data(), {rows, padded});
+    MemRef<float, 1> s(scales.data(), {rows});
+    MemRef<int32_t, 2> g(sums.data(), {rows, groups});
+    MemRef<int32_t, 1> z(zeros.data(), {rows});
+    if (spec.zeroPoints)
+      call(run, spec.op, in, threads, params..., c, s, g, z);
+    else
+      call(run, spec.op, in, threads, params..., c, s, g);
+  }
 
   /// Row by row, bit by bit.
   void expectEqual(const QuantizedTokens &expected) const {
     for (int64_t m = 0; m < rows; ++m) {
       EXPECT_EQ(std::bit_cast<uint32_t>(scales[m]), std::bit_cast<uint32_t>(expected.scales[m]))
           << "scale of row " << m;
+      if (!expected.zeroPoints.empty()) {
+        EXPECT_EQ(zeros[m], expected.zeroPoints[m]) << "zero point of row " << m;
+      }
       for (int64_t k = 0; k < padded; ++k)
         ASSERT_EQ(codes[m * padded + k], expected.codes[m * padded + k])
             << "code " << k << " of row " << m;
@@ -114,11 +129,17 @@ struct QuantizedOutput {
             << "sum " << g << " of row " << m;
     }
   }
+  friend bool operator==(const QuantizedOutput &a, const QuantizedOutput &b) {
+    return std::ranges::equal(a.codes.span(), b.codes.span()) &&
+           std::ranges::equal(a.scales.span(), b.scales.span()) &&
+           std::ranges::equal(a.sums.span(), b.sums.span()) &&
+           std::ranges::equal(a.zeros.span(), b.zeros.span());
+  }
 
   int64_t rows, padded, groups;
   GuardedBuffer<int8_t> codes;
   GuardedBuffer<float> scales;
-  GuardedBuffer<int32_t> sums;
+  GuardedBuffer<int32_t> sums, zeros;
 };
 
 void evaluateReference(RowOp op, const Inputs &in, reference::Output y) {
@@ -141,11 +162,41 @@ void evaluateReference(RowOp op, const Inputs &in, reference::Output y) {
   }
 }
 
-KernelRunner compile(const Target &target, RowOp op, int64_t columns, bool quantize,
-                     int64_t groupSize = 0) {
-  RowSpec spec{op, columns, kEpsilon, quantize, groupSize};
-  return KernelRunner(target,
-                      [&](ModuleOp module) { return getOrEmitRowOp(module, spec, target); });
+KernelLibrary compile(const Target &target, const std::vector<RowSpec> &specs) {
+  return KernelLibrary(target, [&](ModuleOp module) {
+    return llvm::map_to_vector(
+        specs, [&](const RowSpec &spec) { return getOrEmitRowOp(module, spec, target); });
+  });
+}
+
+/// The four quantized forms of an operation.
+std::vector<RowSpec> quantizedForms(RowOp op, int64_t columns, int64_t groupSize) {
+  constexpr auto fixed = RowQuantization::Static;
+  return {{op, columns, kEpsilon, RowQuantization::Dynamic, groupSize},
+          {op, columns, kEpsilon, fixed, groupSize},
+          {op, columns, kEpsilon, fixed, groupSize, false, true},
+          {op, columns, kEpsilon, fixed, groupSize, true}};
+}
+
+/// Each form of quantization against its definition applied to `values`.
+void checkQuantized(const RowSpec &spec, const Kernel &run, const Inputs &in, ConstMatrix values) {
+  SCOPED_TRACE(symbolName(spec));
+  QuantizedOutput out(in, spec.groupSize);
+  if (spec.quantization == RowQuantization::Dynamic) {
+    out.fill(run, spec, in, 1);
+    return out.expectEqual(*quantizeTokens(values, spec.groupSize));
+  }
+  Scheme scheme{8, !spec.zeroPoints, Granularity::Tensor, 0, false, spec.fullRange};
+  for (auto [scale, zero] : {std::pair(0.02f, -128), {0.02f, 17}, {3e-38f, 127}, {1e30f, 5}}) {
+    if (spec.zeroPoints)
+      out.fill(run, spec, in, 1, scale, zero);
+    else
+      out.fill(run, spec, in, 1, scale);
+    auto expected =
+        quantizeTokens(values, scheme, scale, spec.zeroPoints ? zero : 0, spec.groupSize);
+    ASSERT_TRUE(expected) << expected.error().message;
+    out.expectEqual(*expected);
+  }
 }
 
 /// |y - reference| <= 2^-18 of the largest element of its row (and a few steps of the denormals).
@@ -170,88 +221,88 @@ class RowOps : public ::testing::TestWithParam<RowOp> {};
 TEST_P(RowOps, MatchReference) {
   RowOp op = GetParam();
   constexpr std::pair<int64_t, int64_t> shapes[] = {{1, 0}, {7, 0}, {64, 32}, {172, 64}, {576, 0}};
-  for (const Target &target : testTargets())
+  for (const Target &target : testTargets()) {
+    std::vector<RowSpec> specs;
     for (auto [columns, groupSize] : shapes) {
-      SCOPED_TRACE(target.name().str() + ", columns " + std::to_string(columns));
-      KernelRunner quantized = compile(target, op, columns, true, groupSize);
-      std::optional<KernelRunner> plain;
       if (op != RowOp::Quantize)
-        plain.emplace(target, [&](ModuleOp module) {
-          return getOrEmitRowOp(module, RowSpec{op, columns, kEpsilon}, target);
-        });
+        specs.push_back({op, columns, kEpsilon});
+      for (const RowSpec &spec : quantizedForms(op, columns, groupSize))
+        specs.push_back(spec);
+    }
+    KernelLibrary library = compile(target, specs);
+    for (auto [columns, groupSize] : shapes)
       for (int64_t rows : {1, 2, 3, 17}) {
+        SCOPED_TRACE(target.name().str() + ", columns " + std::to_string(columns));
         Inputs in(rows, columns);
         ConstMatrix values = in.matrix(in.a);
         FloatOutput output(in);
-        if (plain) {
+        if (op != RowOp::Quantize) {
           auto y = output.view();
-          call(*plain, op, in, 1, y);
+          call(library.kernel(symbolName(RowSpec{op, columns, kEpsilon})), op, in, 1, y);
           std::vector<double> expected(rows * columns);
           evaluateReference(op, in, {expected.data(), rows, columns});
           expectNear(output, expected);
           values = output.matrix();
         }
-        QuantizedOutput codes(in, groupSize);
-        auto c = codes.codesView();
-        auto s = codes.scalesView();
-        auto sums = codes.sumsView();
-        call(quantized, op, in, 1, c, s, sums);
-        auto definition = quantizeTokens(values, groupSize);
-        ASSERT_TRUE(definition.has_value()) << definition.error().message;
-        codes.expectEqual(*definition);
+        for (const RowSpec &spec : quantizedForms(op, columns, groupSize))
+          checkQuantized(spec, library.kernel(symbolName(spec)), in, values);
       }
-    }
+  }
 }
 
 // Enough rows for a parallel region.
 TEST_P(RowOps, SameBitsForEveryNumberOfThreads) {
-  RowOp op = GetParam();
   Inputs in(97, 500);
+  std::vector<RowSpec> specs = quantizedForms(GetParam(), in.columns, 128);
   for (const Target &target : testTargets()) {
-    KernelRunner run = compile(target, op, in.columns, true, 128);
-    QuantizedOutput one(in, 128), many(in, 128);
-    auto callOn = [&](QuantizedOutput &out, int64_t threads) {
-      auto c = out.codesView();
-      auto s = out.scalesView();
-      auto sums = out.sumsView();
-      call(run, op, in, threads, c, s, sums);
-    };
-    callOn(one, 1);
-    for (int64_t threads : {2, 3, 100}) {
-      callOn(many, threads);
-      EXPECT_TRUE(std::ranges::equal(one.codes.span(), many.codes.span()));
-      EXPECT_TRUE(std::ranges::equal(one.scales.span(), many.scales.span()));
-      EXPECT_TRUE(std::ranges::equal(one.sums.span(), many.sums.span()));
+    KernelLibrary library = compile(target, specs);
+    for (const RowSpec &spec : {specs.front(), specs.back()}) {
+      QuantizedOutput one(in, 128), many(in, 128);
+      auto fill = [&](QuantizedOutput &out, int64_t threads) {
+        Kernel run = library.kernel(symbolName(spec));
+        if (spec.zeroPoints)
+          out.fill(run, spec, in, threads, 0.02f, 17);
+        else
+          out.fill(run, spec, in, threads);
+      };
+      fill(one, 1);
+      for (int64_t threads : {2, 3, 100}) {
+        fill(many, threads);
+        EXPECT_TRUE(one == many) << threads << " threads";
+      }
     }
   }
 }
 
 // A row that is not finite may get any codes; the rows around it are as if it were not there.
 TEST_P(RowOps, RowsThatAreNotFiniteStayAlone) {
-  RowOp op = GetParam();
   constexpr float infinity = std::numeric_limits<float>::infinity();
+  std::vector<RowSpec> specs = quantizedForms(GetParam(), 172, 64);
   for (const Target &target : testTargets()) {
-    KernelRunner run = compile(target, op, 172, true, 64);
-    Inputs in(7, 172);
-    QuantizedOutput clean(in, 64), spoilt(in, 64);
-    auto callOn = [&](QuantizedOutput &out) {
-      auto c = out.codesView();
-      auto s = out.scalesView();
-      auto sums = out.sumsView();
-      call(run, op, in, 1, c, s, sums);
-    };
-    callOn(clean);
-    in.a[1 * in.stride + 3] = std::nanf("");
-    in.a[3 * in.stride + 170] = infinity;
-    in.a[5 * in.stride] = -infinity;
-    in.a[5 * in.stride + 1] = infinity;
-    callOn(spoilt);
-    for (int64_t m : {0, 2, 4, 6}) {
-      auto row = [&](const QuantizedOutput &out) {
-        return out.codes.span().subspan(m * out.padded, out.padded);
+    KernelLibrary library = compile(target, specs);
+    for (const RowSpec &spec : {specs.front(), specs.back()}) {
+      Kernel run = library.kernel(symbolName(spec));
+      Inputs in(7, 172);
+      QuantizedOutput clean(in, 64), spoilt(in, 64);
+      auto fill = [&](QuantizedOutput &out) {
+        if (spec.zeroPoints)
+          out.fill(run, spec, in, 1, 0.02f, 17);
+        else
+          out.fill(run, spec, in, 1);
       };
-      EXPECT_TRUE(std::ranges::equal(row(clean), row(spoilt)));
-      EXPECT_EQ(clean.scales[m], spoilt.scales[m]);
+      fill(clean);
+      in.a[1 * in.stride + 3] = std::nanf("");
+      in.a[3 * in.stride + 170] = infinity;
+      in.a[5 * in.stride] = -infinity;
+      in.a[5 * in.stride + 1] = infinity;
+      fill(spoilt);
+      for (int64_t m : {0, 2, 4, 6}) {
+        auto row = [&](const QuantizedOutput &out) {
+          return out.codes.span().subspan(m * out.padded, out.padded);
+        };
+        EXPECT_TRUE(std::ranges::equal(row(clean), row(spoilt)));
+        EXPECT_EQ(clean.scales[m], spoilt.scales[m]);
+      }
     }
   }
 }
@@ -264,31 +315,26 @@ INSTANTIATE_TEST_SUITE_P(All, RowOps, ::testing::ValuesIn(kOps), opName);
 
 // Scales around the threshold below which a row counts as zero.
 TEST(RowOpsQuantize, SmallestScales) {
+  RowSpec spec{RowOp::Quantize, 9, 0.0, RowQuantization::Dynamic};
   for (const Target &target : testTargets()) {
-    KernelRunner run = compile(target, RowOp::Quantize, 9, true);
+    KernelLibrary library = compile(target, {spec});
     for (float largest : {0x1p-149f, 0x1p-126f, 0x1.fffffep-120f, 0x1p-119f, 0x1p-118f, 0x1p127f}) {
       Inputs in(1, 9);
       for (int64_t i = 0; i < 9; ++i)
         in.a[i] = largest * (static_cast<float>(i - 4) / 4);
-      QuantizedOutput out(in, 0);
-      auto c = out.codesView();
-      auto s = out.scalesView();
-      auto sums = out.sumsView();
-      call(run, RowOp::Quantize, in, 1, c, s, sums);
-      out.expectEqual(*quantizeTokens(in.matrix(in.a), 0));
+      checkQuantized(spec, library.kernel(symbolName(spec)), in, in.matrix(in.a));
     }
   }
 }
 
 TEST(RowSpec, SpecsHaveNamesOfTheirOwn) {
-  RowSpec norm{RowOp::RmsNorm, 64, 1e-5};
-  RowSpec other = norm;
-  other.epsilon = 1e-6;
-  EXPECT_NE(symbolName(norm), symbolName(other));
-  other = norm;
-  other.quantize = true;
-  EXPECT_NE(symbolName(norm), symbolName(other));
-  RowSpec grouped = other;
-  grouped.groupSize = 32;
-  EXPECT_NE(symbolName(grouped), symbolName(other));
+  std::set<std::string> names;
+  for (double epsilon : {1e-5, 1e-6})
+    for (int64_t groupSize : {0, 32})
+      for (RowSpec spec : quantizedForms(RowOp::RmsNorm, 64, groupSize)) {
+        spec.epsilon = epsilon;
+        names.insert(symbolName(spec));
+      }
+  names.insert(symbolName(RowSpec{RowOp::RmsNorm, 64, 1e-5}));
+  EXPECT_EQ(names.size(), 2 * 2 * 4 + 1);
 }

@@ -28,49 +28,101 @@ struct Shape {
   int64_t rows, columns;
   Scheme scheme;
 };
-class Panels : public testing::TestWithParam<Shape> {
+class PackedPanels : public testing::TestWithParam<Shape> {
 protected:
   int64_t rows = GetParam().rows, columns = GetParam().columns;
   Scheme scheme = GetParam().scheme;
   PanelLayout layout = *panelLayout(scheme, rows, columns);
 };
 
-/// The code at (row, column) by the formula of the header, 0 in the padding.
+class SymmetricPanels : public PackedPanels {};
+
+/// The code at (row, column) by the formulas of the header, 0 in the padding.
 int codeAt(const std::vector<uint8_t> &packed, const PanelLayout &l, int64_t row, int64_t column) {
-  int64_t kp = paddedColumns(l.columns), p = row / 32, r = row % 32;
-  if (l.scheme.bits == 8)
-    return packed[((p * (kp / 4) + column / 4) * 32 + r) * 4 + column % 4] - 128;
-  int byte = packed[((p * (kp / 8) + column / 8) * 32 + r) * 4 + column % 4];
-  return (column % 8 < 4 ? byte & 15 : byte >> 4) - 8;
+  int bits = l.scheme.bits;
+  int64_t p = row / 32, r = row % 32, j = column / 8, i = column % 4, half = column % 8 / 4;
+  const uint8_t *panel = packed.data() + p * paddedColumns(l.columns) * 4 * bits;
+  auto byte = [&](int64_t block, int64_t rows, int64_t index) {
+    return int{panel[(block * rows + index) * 4 + i]};
+  };
+  switch (bits) {
+  case 8:
+    return byte(2 * j + half, 32, r) - 128;
+  case 4:
+    return (byte(j, 32, r) >> (4 * half) & 15) - 8;
+  case 3: {
+    int upper = byte(j, 24, r % 16) >> (r / 16 * 4 + 2 * half) & 3;
+    return 2 * upper + (byte(j, 24, 16 + r % 8) >> (r / 8 * 2 + half) & 1) - 4;
+  }
+  default:
+    return (byte(j, 16, r % 16) >> (r / 16 * 4 + 2 * half) & 3) - 2;
+  }
 }
 
-TEST_P(Panels, FollowTheFormulaAndComeBack) {
+TEST_P(PackedPanels, FollowTheFormulaAndComeBack) {
   CodeRange range = codeRange(scheme);
   int64_t groups = groupCount(columns, scheme.groupSize);
   QuantizedMatrix q{scheme, rows, columns, randomCodes(rows * columns, 1, range.min, range.max),
                     QParams{rows, groups, {}, {}}};
   q.params.scales = gaussian(rows * groups, 2);
+  if (!scheme.symmetric)
+    for (int8_t z : randomCodes(rows * groups, 3, range.min, range.max))
+      q.params.zeroPoints.push_back(z);
   PackedWeights packed = packPanels(layout, q);
+  std::vector<int32_t> sums = packSums(layout, q);
+  size_t params = (rows + 31) / 32 * groups * 32;
   ASSERT_EQ(packed.codes.size(),
             size_t((rows + 31) / 32 * 32 * ((columns + 7) / 8 * 8) * scheme.bits / 8));
-  ASSERT_EQ(packed.scales.size(), size_t((rows + 31) / 32 * groups * 32));
+  ASSERT_EQ(packed.scales.size(), params);
+  ASSERT_EQ(packed.zeroPoints.size(), scheme.symmetric ? 0 : params);
+  ASSERT_EQ(sums.size(), params);
   for (int64_t row = 0; row < (rows + 31) / 32 * 32; ++row) {
     for (int64_t column = 0; column < paddedColumns(columns); ++column) {
       int expected = row < rows && column < columns ? q.codes[row * columns + column] : 0;
       ASSERT_EQ(codeAt(packed.codes, layout, row, column), expected) << row << ", " << column;
     }
     for (int64_t g = 0; g < groups; ++g) {
-      float expected = row < rows ? q.params.scales[row * groups + g] : 1.0f;
-      ASSERT_EQ(packed.scales[(row / 32 * groups + g) * 32 + row % 32], expected);
+      int64_t place = (row / 32 * groups + g) * 32 + row % 32;
+      bool inside = row < rows;
+      int zero = inside && !scheme.symmetric ? q.params.zeroPoints[row * groups + g] : 0, sum = 0;
+      for (int64_t k = 0; inside && k < columns; ++k)
+        if (scheme.groupSize == 0 || k / scheme.groupSize == g)
+          sum += q.codes[row * columns + k] - zero;
+      ASSERT_EQ(packed.scales[place], inside ? q.params.scales[row * groups + g] : 1.0f);
+      ASSERT_EQ(sums[place], sum);
+      if (!scheme.symmetric) {
+        ASSERT_EQ(packed.zeroPoints[place], zero);
+      }
     }
   }
   auto back = unpackPanels(packed);
   ASSERT_TRUE(back);
   EXPECT_EQ(back->codes, q.codes);
   EXPECT_EQ(back->params.scales, q.params.scales);
+  EXPECT_EQ(back->params.zeroPoints, q.params.zeroPoints);
 }
 
-TEST_P(Panels, OnePassGivesTheBitsOfTheSteps) {
+// Every value that b bits hold, symmetric or not, in every place of a block.
+TEST(Panels, EveryCodeRoundTripsEverywhere) {
+  constexpr int64_t rows = 33, columns = 9;
+  for (int bits : {2, 3, 4, 8}) {
+    PanelLayout layout = *panelLayout({bits, false, Granularity::Channel, 0, false}, rows, columns);
+    int values = 1 << bits;
+    std::vector<int8_t> codes(rows * columns), back(rows * columns);
+    for (int first = 0; first < values; ++first) {
+      for (size_t i = 0; i < codes.size(); ++i)
+        codes[i] = static_cast<int8_t>((first + int(i)) % values - values / 2);
+      for (int64_t p = 0; p < layout.panels(); ++p) {
+        std::vector<uint8_t> packed(layout.panelBytes(), 0xcd);
+        packPanel(layout, p, &codes[p * kPanelRows * columns], packed.data());
+        unpackPanel(layout, p, packed.data(), &back[p * kPanelRows * columns]);
+      }
+      ASSERT_EQ(back, codes) << bits << " bits from " << first;
+    }
+  }
+}
+
+TEST_P(SymmetricPanels, OnePassGivesTheBitsOfTheSteps) {
   for (float outlier : {0.0f, 5.0e5f}) {
     std::vector<float> w = gaussian(rows * columns, 3, outlier);
     ConstMatrix view(w.data(), rows, columns);
@@ -80,8 +132,10 @@ TEST_P(Panels, OnePassGivesTheBitsOfTheSteps) {
     std::vector<float> back(w.size());
     dequantize(*q, Matrix(back.data(), rows, columns));
 
-    PackedWeights packed{layout, std::vector<uint8_t>(layout.codeBytes(), 0xcd),
-                         std::vector<float>(layout.scaleCount(), -1)};
+    PackedWeights packed{layout,
+                         std::vector<uint8_t>(layout.codeBytes(), 0xcd),
+                         std::vector<float>(layout.scaleCount(), -1),
+                         {}};
     ErrorSums error;
     for (int64_t p = 0; p < layout.panels(); ++p)
       ASSERT_TRUE(quantizePanelAbsMax(layout, view, p,
@@ -94,27 +148,45 @@ TEST_P(Panels, OnePassGivesTheBitsOfTheSteps) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, Panels,
-                         testing::Values(Shape{1, 1, kInt8}, Shape{1, 1, grouped(4, 8)},
-                                         Shape{31, 7, kInt8}, Shape{32, 8, kInt8},
-                                         Shape{33, 9, grouped(4, 8)}, Shape{64, 576, kInt8},
-                                         Shape{70, 100, grouped(4, 48)},
-                                         Shape{5, 172, grouped(4, 128)},
-                                         Shape{96, 61, grouped(8, 32)},
-                                         Shape{34, 30, {4, true, Granularity::Channel, 0, false}}));
+const Shape symmetricShapes[] = {{1, 1, kInt8},
+                                 {1, 1, grouped(4, 8)},
+                                 {31, 7, kInt8},
+                                 {32, 8, kInt8},
+                                 {33, 9, grouped(4, 8)},
+                                 {64, 576, kInt8},
+                                 {70, 100, grouped(4, 48)},
+                                 {5, 172, grouped(4, 128)},
+                                 {96, 61, grouped(8, 32)},
+                                 {34, 30, {4, true, Granularity::Channel, 0, false}},
+                                 {1, 1, grouped(3, 8)},
+                                 {70, 100, grouped(3, 48)},
+                                 {33, 31, {3, true, Granularity::Channel, 0, false}},
+                                 {1, 1, grouped(2, 8)},
+                                 {70, 100, grouped(2, 64)},
+                                 {33, 31, {2, true, Granularity::Channel, 0, false}}};
+const Shape asymmetricShapes[] = {{33, 31, {8, false, Granularity::Channel, 0, false}},
+                                  {70, 100, {4, false, Granularity::Group, 48, false}},
+                                  {5, 172, {3, false, Granularity::Group, 128, false}},
+                                  {40, 65, {2, false, Granularity::Group, 32, false}}};
+INSTANTIATE_TEST_SUITE_P(Symmetric, PackedPanels, testing::ValuesIn(symmetricShapes));
+INSTANTIATE_TEST_SUITE_P(Asymmetric, PackedPanels, testing::ValuesIn(asymmetricShapes));
+INSTANTIATE_TEST_SUITE_P(Symmetric, SymmetricPanels, testing::ValuesIn(symmetricShapes));
 
-TEST(PanelLayout, RepeatsTheScaleOfATensor) {
-  Scheme scheme{8, true, Granularity::Tensor, 0, false};
-  std::vector<float> w = gaussian(40 * 12, 4);
-  auto q = quantize(ConstMatrix(w.data(), 40, 12), scheme, {});
+TEST(PanelLayout, RepeatsTheParametersOfATensor) {
+  Scheme scheme{8, false, Granularity::Tensor, 0, false};
+  QuantizedMatrix q{scheme, 40, 12, randomCodes(40 * 12, 4, -128, 127), {1, 1, {0.25f}, {-7}}};
   auto layout = panelLayout(scheme, 40, 12);
-  ASSERT_TRUE(q && layout);
-  PackedWeights packed = packPanels(*layout, *q);
-  for (int64_t row = 0; row < 64; ++row)
-    EXPECT_EQ(packed.scales[row], row < 40 ? q->params.scales[0] : 1.0f);
+  ASSERT_TRUE(layout);
+  PackedWeights packed = packPanels(*layout, q);
+  for (int64_t row = 0; row < 64; ++row) {
+    EXPECT_EQ(packed.scales[row], row < 40 ? 0.25f : 1.0f);
+    EXPECT_EQ(packed.zeroPoints[row], row < 40 ? -7 : 0);
+  }
   auto back = unpackPanels(packed);
   ASSERT_TRUE(back);
-  EXPECT_EQ(back->params.scales, q->params.scales);
+  EXPECT_EQ(back->codes, q.codes);
+  EXPECT_EQ(back->params.scales, q.params.scales);
+  EXPECT_EQ(back->params.zeroPoints, q.params.zeroPoints);
 }
 
 TEST(PanelLayout, RefusesWhatKernelsCannotTake) {
@@ -124,8 +196,6 @@ TEST(PanelLayout, RefusesWhatKernelsCannotTake) {
     EXPECT_NE(layout.error().message.find(words), std::string::npos) << layout.error().message;
   };
   refused(grouped(4, 12), 8, 8, "such as 16");
-  refused(grouped(3, 32), 8, 8, "int8 and int4");
-  refused({8, false, Granularity::Channel, 0, false}, 8, 8, "symmetric");
   refused({8, true, Granularity::Token, 0, true}, 8, 8, "static");
   refused(grouped(5, 32), 8, 8, "2, 3, 4 or 8");
   refused(kInt8, 0, 8, "0 x 8");
@@ -145,7 +215,9 @@ TEST(Panel, NamesTheRowOfTheMatrix) {
   ASSERT_FALSE(result);
   EXPECT_NE(result.error().message.find("row 37, column 5"), std::string::npos);
   EXPECT_FALSE(quantizePanelAbsMax(layout, view, 2, codes.data(), scales.data(), error));
-  EXPECT_FALSE(unpackPanels({layout, codes, scales}));
+  EXPECT_FALSE(unpackPanels({layout, codes, scales, {}}));
+  PanelLayout asymmetric = *panelLayout({8, false, Granularity::Channel, 0, false}, 40, 16);
+  EXPECT_FALSE(quantizePanelAbsMax(asymmetric, view, 0, codes.data(), scales.data(), error));
 }
 
 TEST(Dense, FieldsLieWhereTheHeaderSays) {

@@ -233,4 +233,58 @@ TEST(QuantizeTokens, ReciprocalNeedsNoClamp) {
   }
 }
 
+class StaticTokens : public testing::TestWithParam<std::tuple<bool, int64_t>> {};
+
+TEST_P(StaticTokens, MatchTheDefinitionElementByElement) {
+  auto [symmetric, groupSize] = GetParam();
+  Scheme scheme{8, symmetric, Granularity::Tensor, 0, false};
+  CodeRange range = codeRange(scheme);
+  const int64_t M = 5, K = 100;
+  for (float scale : {0.03f, 1.0f, 3e-38f, 0x1p126f})
+    for (int32_t zero : symmetric ? std::vector{0} : std::vector{-128, -3, 0, 127}) {
+      std::vector<float> x = gaussian(M * K, 6, 3e38f);
+      x[3] = 2.5f * scale;
+      auto q = quantizeTokens({x.data(), M, K}, scheme, scale, zero, groupSize);
+      ASSERT_TRUE(q) << q.error().message;
+      ASSERT_EQ(q->zeroPoints.size(), size_t(symmetric ? 0 : M));
+      float inverse = 1 / scale;
+      for (int64_t m = 0; m < M; ++m) {
+        EXPECT_EQ(q->scales[m], scale);
+        std::vector<int32_t> sums(q->groups);
+        for (int64_t k = 0; k < q->paddedColumns; ++k) {
+          int32_t expected = 0;
+          if (k < K) {
+            float scaled = x[m * K + k] * inverse;
+            expected = clampTo(std::nearbyint(scaled) + double(zero), range);
+            sums[groupSize == 0 ? 0 : k / groupSize] += expected;
+          }
+          ASSERT_EQ(q->codes[m * q->paddedColumns + k], expected) << m << ", " << k;
+        }
+        for (int64_t g = 0; g < q->groups; ++g)
+          EXPECT_EQ(q->sums[m * q->groups + g], sums[g]);
+      }
+    }
+}
+INSTANTIATE_TEST_SUITE_P(Forms, StaticTokens,
+                         testing::Combine(testing::Bool(), testing::Values(0, 48)));
+
+TEST(StaticTokens, Refuses) {
+  std::vector<float> x(8, 1.0f);
+  ConstMatrix view(x.data(), 1, 8);
+  Scheme symmetric{8, true, Granularity::Tensor, 0, false}, asymmetric = symmetric;
+  asymmetric.symmetric = false;
+  EXPECT_TRUE(quantizeTokens(view, asymmetric, 0.1f, -128, 0));
+  for (float scale : {0.0f, -1.0f, 1e-39f, INFINITY, NAN, 0x1p127f})
+    EXPECT_FALSE(quantizeTokens(view, symmetric, scale, 0, 0)) << scale;
+  EXPECT_FALSE(quantizeTokens(view, symmetric, 0.1f, 1, 0));
+  EXPECT_FALSE(quantizeTokens(view, asymmetric, 0.1f, 128, 0));
+  EXPECT_FALSE(quantizeTokens(view, {4, true, Granularity::Tensor, 0, false}, 0.1f, 0, 0));
+  EXPECT_FALSE(quantizeTokens(view, {8, true, Granularity::Channel, 0, false}, 0.1f, 0, 0));
+  EXPECT_FALSE(quantizeTokens(view, symmetric, 0.1f, 0, -8));
+  x[5] = NAN;
+  auto notFinite = quantizeTokens(view, symmetric, 0.1f, 0, 0);
+  ASSERT_FALSE(notFinite);
+  EXPECT_NE(notFinite.error().message.find("row 0, column 5"), std::string::npos);
+}
+
 } // namespace

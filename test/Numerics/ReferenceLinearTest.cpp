@@ -114,6 +114,61 @@ TEST_P(IntegerLinear, OffsetWeightsAndSumsGiveTheSameDots) {
       }
 }
 
+// Zero points on either side: dots are products of the differences, and what kernels compute.
+TEST(IntegerLinearZeroPoints, GiveTheLinearOfTheDequantizedOperands) {
+  const int64_t M = 3, N = 5, K = 100;
+  for (int bits : {2, 3, 4, 8})
+    for (int64_t groupSize : {0, 48})
+      for (bool symmetricInput : {true, false}) {
+        Scheme scheme{bits, false, groupSize ? Granularity::Group : Granularity::Channel, groupSize,
+                      false};
+        CodeRange range = codeRange(scheme);
+        int64_t groups = groupCount(K, groupSize);
+        QuantizedMatrix w{scheme,
+                          N,
+                          K,
+                          randomCodes(N * K, 1, range.min, range.max),
+                          {N, groups, gaussian(N * groups, 2), {}}};
+        for (int8_t z : randomCodes(N * groups, 3, range.min, range.max))
+          w.params.zeroPoints.push_back(z);
+        std::vector<float> xs = gaussian(M * K, 4);
+        Scheme input{8, symmetricInput, Granularity::Tensor, 0, false};
+        auto x =
+            quantizeTokens({xs.data(), M, K}, input, 0.02f, symmetricInput ? 0 : -37, groupSize);
+        ASSERT_TRUE(x);
+        auto dots = reference::integerDots(*x, w);
+        ASSERT_TRUE(dots);
+        std::vector<int32_t> sums = packSums(*panelLayout(scheme, N, K), w);
+        std::vector<float> xBack(M * K), y(M * N), wBack(N * K);
+        std::vector<double> exact(M * N);
+        dequantize(*x, Matrix(xBack.data(), M, K));
+        dequantize(w, Matrix(wBack.data(), N, K));
+        ASSERT_TRUE(reference::integerLinear(*x, w, nullptr, false, Matrix(y.data(), M, N)));
+        ASSERT_TRUE(reference::integerLinear(*x, w, nullptr, {exact.data(), M, N}));
+        int32_t offset = 1 << (bits - 1), zx = symmetricInput ? 0 : -37;
+        for (int64_t m = 0; m < M; ++m)
+          for (int64_t n = 0; n < N; ++n) {
+            double sum = 0, magnitude = 0;
+            for (int64_t k = 0; k < K; ++k) {
+              double product = double(xBack[m * K + k]) * wBack[n * K + k];
+              sum += product;
+              magnitude += std::fabs(product);
+            }
+            EXPECT_NEAR(exact[m * N + n], sum, 3 * 0x1p-24 * magnitude);
+            EXPECT_NEAR(y[m * N + n], sum, (2.0 * groups + 6) * 0x1p-24 * magnitude);
+            for (int64_t g = 0; g < groups; ++g) {
+              int64_t size = groupSize ? groupSize : K, acc = 0;
+              for (int64_t k = g * size; k < std::min(K, (g + 1) * size); ++k)
+                acc += x->codes[m * x->paddedColumns + k] * (w.codes[n * K + k] + offset);
+              int32_t zw = w.params.zeroPoints[n * groups + g];
+              EXPECT_EQ((*dots)[(m * N + n) * groups + g],
+                        acc - (offset + zw) * x->sums[m * groups + g] -
+                            zx * sums[g * kPanelRows + n]);
+            }
+          }
+      }
+}
+
 constexpr Scheme kInt8{8, true, Granularity::Channel, 0, false};
 constexpr Scheme grouped(int bits, int64_t size) {
   return {bits, true, Granularity::Group, size, false};
@@ -145,6 +200,20 @@ TEST(IntegerLinear, Refuses) {
   auto tooLong = reference::integerLinear(*x, *w, nullptr, false, y);
   ASSERT_FALSE(tooLong);
   EXPECT_EQ(tooLong.error().code, ErrorCode::OutOfRange);
+  // Zero points on both sides: differences up to 255, and 255 * 255 * 33,026 > 2^31.
+  std::vector<float> row(33026, 1.0f);
+  auto fits = [&](int64_t k) {
+    auto tokens =
+        quantizeTokens({row.data(), 1, k}, {8, false, Granularity::Tensor, 0, false}, 0.1f, 0, 0);
+    QuantizedMatrix codes{{8, false, Granularity::Channel, 0, false},
+                          1,
+                          k,
+                          std::vector<int8_t>(k),
+                          {1, 1, {1.0f}, {0}}};
+    return reference::integerLinear(*tokens, codes, nullptr, false, y).has_value();
+  };
+  EXPECT_TRUE(fits(33025));
+  EXPECT_FALSE(fits(33026));
   // The same length in groups has short sums.
   auto groupedTokens = quantizeTokens({data.data(), 1, 66312}, 64);
   auto groupedWeights = quantize({data.data(), 1, 66312}, grouped(8, 64), {});

@@ -31,6 +31,18 @@ constexpr CodeRange storedRange(const Scheme &scheme) {
   return {range.min + offset, range.max + offset};
 }
 
+/// The range of code - zero point, whatever the zero point is: [-255, 255] for asymmetric int8.
+constexpr CodeRange centredRange(const Scheme &scheme) {
+  CodeRange range = codeRange(scheme);
+  int32_t width = range.max - range.min;
+  return scheme.symmetric ? range : CodeRange{-width, width};
+}
+
+/// The greatest K for which an int32 accumulator holds every sum of K products of weights and
+/// inputs: of the codes as they are multiplied (weights as `stored`: storedRange), and of the codes
+/// less their zero points, which the corrections leave.
+int64_t maxDotLength(const Scheme &weight, const Scheme &input, bool stored);
+
 /// Greatest |x - s * q| of a value inside the range of a scale, in exact arithmetic: s / 2.
 constexpr double roundingErrorBound(double scale) { return scale / 2; }
 

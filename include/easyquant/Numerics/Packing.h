@@ -7,11 +7,22 @@
 //
 // Panels: the weight layout of the CPU kernels (easyquant/Codegen/CPU/Kernels.h), one for M = 1 and
 // for large M. P = 32 output rows make a panel; NP = ceil(N / 32); Kp = K rounded up to 8; padding
-// rows and columns hold code 0, padding scales are 1.
-//   I8  NP x Kp/4 x 32 x 4 bytes: [p, j, r, i] = code(32p + r, 4j + i) + 128
-//   I4  NP x Kp/8 x 32 x 4 bytes: [p, j, r, i] = code(32p + r, 8j + i) + 8 in the low nibble,
-//                                                code(32p + r, 8j + 4 + i) + 8 in the high nibble
-//   scales  NP x G x 32 floats:   [p, g, r] = scale(32p + r, g)
+// rows and columns hold code 0. Codes are stored + 2^(b-1); c(r, k) stands for code(32p + r, k)
+// + 2^(b-1). Eight columns of a panel are one block of 32 b bytes:
+//   I8  NP x Kp/4 x 32 x 4 bytes: [p, j, r, i] = c(r, 4j + i)
+//   I4  NP x Kp/8 x 32 x 4 bytes: [p, j, r, i] = c(r, 8j + i) + 2^4 c(r, 8j + 4 + i)
+//   I3  NP x Kp/8 x 24 x 4 bytes: the upper two bits of each code as I2 has them, in [p, j, 0..15],
+//                                 then the lowest bits: [p, j, 16 + r, i], r < 8, holds that of
+//                                 c(8f + r, 8j + i) in bit 2f, that of c(8f + r, 8j + 4 + i) in 2f
+//                                 + 1
+//   I2  NP x Kp/8 x 16 x 4 bytes: [p, j, r, i] = c(r, 8j + i) + 2^2 c(r, 8j + 4 + i)
+//                                              + 2^4 c(16 + r, 8j + i) + 2^6 c(16 + r, 8j + 4 + i)
+// so that a shift and a mask of a vector of bytes give four columns of each of its rows.
+//   scales       NP x G x 32 floats: [p, g, r] = scale(32p + r, g); padding 1
+//   zero points  NP x G x 32 int8:   [p, g, r] = z(32p + r, g); padding 0; asymmetric schemes only
+//   sums         NP x G x 32 int32:  [p, g, r] = sum over k in group g of code(32p + r, k) - z(32p
+//   + r,
+//                g); padding 0; what asymmetric activations need
 // Panels are independent: a caller may process them from as many threads as it likes.
 //
 // Dense: a little-endian bit stream of b-bit fields, field i = code i + 2^(b-1) in bits
@@ -40,7 +51,7 @@ constexpr int64_t panelCount(int64_t n) { return (n + kPanelRows - 1) / kPanelRo
 
 /// Where the codes and scales of an N x K weight lie when packed. Made by panelLayout.
 struct PanelLayout {
-  Scheme scheme; ///< symmetric int8 or int4; per tensor (the one scale repeated), channel or group
+  Scheme scheme; ///< static; per tensor (the one scale repeated), channel or group
   int64_t rows = 0, columns = 0;
 
   int64_t panels() const { return panelCount(rows); }
@@ -48,14 +59,14 @@ struct PanelLayout {
   /// Rows of this panel that are rows of the matrix: 32, fewer in the last one.
   int64_t panelRows(int64_t panel) const { return std::min(kPanelRows, rows - panel * kPanelRows); }
   int64_t panelBytes() const { return kPanelRows * paddedColumns(columns) * scheme.bits / 8; }
+  /// Scales of a panel, and as many zero points and sums.
   int64_t panelScales() const { return kPanelRows * groups(); }
   int64_t codeBytes() const { return panels() * panelBytes(); }
   int64_t scaleCount() const { return panels() * panelScales(); }
 };
 
-/// Fails with Unsupported when kernels have no panels for the scheme: asymmetric, 2 or 3 bits,
-/// dynamic, a group size that is not a multiple of 8; with InvalidArgument when it is no scheme, or
-/// N or K is not positive.
+/// Fails with Unsupported when kernels have no panels for the scheme: dynamic, a group size that is
+/// not a multiple of 8; with InvalidArgument when it is no scheme, or N or K is not positive.
 Result<PanelLayout> panelLayout(const Scheme &scheme, int64_t rows, int64_t columns);
 
 /// codes: panelRows(panel) x K, the codes of this panel's rows. out: panelBytes() bytes, all
@@ -71,22 +82,37 @@ void packPanelScales(const PanelLayout &layout, int64_t panel, const QParams &pa
 void unpackPanelScales(const PanelLayout &layout, int64_t panel, const float *packed,
                        QParams &params);
 
+/// Likewise for zero points: out has panelScales() bytes, all 0 when params has none.
+void packPanelZeroPoints(const PanelLayout &layout, int64_t panel, const QParams &params,
+                         int8_t *out);
+/// Writes this panel's rows of params.zeroPoints, which has its final size; not for one zero point
+/// per tensor.
+void unpackPanelZeroPoints(const PanelLayout &layout, int64_t panel, const int8_t *packed,
+                           QParams &params);
+
+/// codes as in packPanel, params as in packPanelScales. out: panelScales() integers, all written.
+void packPanelSums(const PanelLayout &layout, int64_t panel, const int8_t *codes,
+                   const QParams &params, int32_t *out);
+
 /// Quantizes rows 32 * panel .. of w (N x K) by the absmax rule, packs them, and adds the
 /// quantization error of these rows to `error`. One pass over the weights: what
-/// equant-materialize-weights runs. Bits are those of chooseQParams, quantize and packPanel. Per
-/// channel and per group only. Fails as chooseQParams does.
+/// equant-materialize-weights runs. Bits are those of chooseQParams, quantize and packPanel.
+/// Symmetric schemes of the narrow range per channel and per group only. Fails as chooseQParams does.
 Result<void> quantizePanelAbsMax(const PanelLayout &layout, ConstMatrix w, int64_t panel,
                                  uint8_t *codes, float *scales, ErrorSums &error);
 
 /// A whole weight in panels.
 struct PackedWeights {
   PanelLayout layout;
-  std::vector<uint8_t> codes; ///< layout.codeBytes()
-  std::vector<float> scales;  ///< layout.scaleCount()
+  std::vector<uint8_t> codes;     ///< layout.codeBytes()
+  std::vector<float> scales;      ///< layout.scaleCount()
+  std::vector<int8_t> zeroPoints; ///< layout.scaleCount(); empty when symmetric
 };
 PackedWeights packPanels(const PanelLayout &layout, const QuantizedMatrix &q);
 /// Fails with InvalidArgument when the sizes are not those of the layout.
 Result<QuantizedMatrix> unpackPanels(const PackedWeights &packed);
+/// packPanelSums of all panels: layout.scaleCount() integers.
+std::vector<int32_t> packSums(const PanelLayout &layout, const QuantizedMatrix &q);
 
 /// ceil(count * bits / 8).
 constexpr int64_t denseBytes(int64_t count, int bits) { return (count * bits + 7) / 8; }

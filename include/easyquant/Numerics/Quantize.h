@@ -23,6 +23,13 @@
 //    may differ from rne(x / s) where x / s lies within rounding of a tie. |x_k * inv| <=
 //    127 (1 + 2^-22), hence q is in [-127, 127] without a clamp; a kernel may clamp or not.
 //
+// 3. Activations, static, one scale s and zero point z per tensor, int8; s is known before the
+//    program runs, 2^-126 <= s <= 2^126:
+//
+//      inv = 1 / s                              q = clamp(rne(x * inv) + z, min, max)
+//
+//    It too multiplies by the reciprocal. x * inv may overflow to an infinity, which clamps.
+//
 // kMinAbsMax: below it s or inv would leave the normal range of binary32 (s = absmax / 127 becomes
 // denormal or 0, inv = 127 / absmax overflows to infinity), so such a slice counts as all zero, in
 // both definitions. An empty, all-zero or below-threshold slice has scale 1 and codes 0: a scale is
@@ -83,7 +90,8 @@ void dequantize(const QuantizedMatrix &q, Matrix out);
 
 //===- Activations --------------------------------------------------------===//
 
-/// What the quantizing kernels produce for M tokens of K columns: dynamic per-token int8 codes.
+/// What the quantizing kernels produce for M tokens of K columns: int8 codes. Static parameters are
+/// repeated for each token.
 struct QuantizedTokens {
   int64_t rows = 0, columns = 0;
   int64_t paddedColumns = 0; ///< K rounded up to a multiple of 8: the stride of codes
@@ -91,13 +99,20 @@ struct QuantizedTokens {
   std::vector<int8_t> codes; ///< rows x paddedColumns; columns K.. are 0
   std::vector<float> scales; ///< rows
   std::vector<int32_t> sums; ///< rows x groups: the sum of the codes of each weight group
+  std::vector<int32_t> zeroPoints = {}; ///< rows; empty when symmetric: all 0
 };
 
 /// Definition 2 above. groupSize is that of the weights which will meet these tokens (0: one group)
 /// and decides only the sums. Fails with InvalidArgument on an element that is not finite.
 Result<QuantizedTokens> quantizeTokens(ConstMatrix x, int64_t groupSize);
 
-/// x back as float: s * q, M x K.
+/// Definition 3 above, for a static int8 scheme per tensor. Fails with InvalidArgument on another
+/// scheme, a scale or zero point out of range (symmetric: a zero point other than 0), and on an
+/// element that is not finite.
+Result<QuantizedTokens> quantizeTokens(ConstMatrix x, const Scheme &scheme, float scale,
+                                       int32_t zeroPoint, int64_t groupSize);
+
+/// x back as float: s * (q - z), M x K.
 void dequantize(const QuantizedTokens &q, Matrix out);
 
 } // namespace easyquant::numerics

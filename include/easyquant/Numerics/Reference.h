@@ -29,12 +29,13 @@ using Output = MatrixView<double>;
 void linear(ConstMatrix x, ConstMatrix w, const float *bias, Output y);
 
 //===- Integer linears ----------------------------------------------------===//
-// x: M x K tokens, w: N x K symmetric weights per tensor, channel or group. Both fail with
-// InvalidArgument when the columns differ, x.groups is not w.params.groups, or w has zero points;
-// with OutOfRange when a group can overflow its int32 accumulator.
+// x: M x K tokens, w: N x K weights per tensor, channel or group. Both fail with InvalidArgument
+// when the columns differ or x.groups is not w.params.groups; with OutOfRange when a group can
+// overflow its int32 accumulator.
 
-/// dot[m,n,g] = sum of x * w over the columns of group g: M x N x G. A kernel whose weights are
-/// stored + offset accumulates dot[m,n,g] + offset * sums[m,g].
+/// dot[m,n,g] = sum of (x - zx[m]) * (w - zw[n,g]) over the columns of group g: M x N x G. A kernel
+/// whose weights are stored + offset accumulates acc = sum of x * (w + offset), and dot = acc -
+/// (offset + zw[n,g]) * sums[m,g] - zx[m] * (sum of w - zw[n,g]).
 Result<std::vector<int32_t>> integerDots(const QuantizedTokens &x, const QuantizedMatrix &w);
 
 /// In fp32, in the kernels' order: t = 0; for each group t = fma(sw[n,g], float(dot), t); v = sx[m]

@@ -22,21 +22,11 @@ namespace easyquant::cpu {
 /// Columns unpacked together; group sizes are multiples of it, and rows are padded to one.
 static constexpr int64_t kBlock = 8;
 
-static StringRef nameOf(WeightFormat format) {
-  switch (format) {
-  case WeightFormat::F32:
-    return "f32";
-  case WeightFormat::I8:
-    return "i8";
-  case WeightFormat::I4:
-    return "i4";
-  }
-  llvm_unreachable("all weight formats are named");
-}
-
 std::string symbolName(const EmbeddingSpec &spec) {
   std::string name =
       llvm::formatv("embedding_{0}x{1}_{2}", spec.vocab, spec.columns, nameOf(spec.table));
+  if (spec.zeroPoints)
+    name += "_zp";
   if (spec.table != WeightFormat::F32 && spec.groupSize != 0)
     name += llvm::formatv("_g{0}", spec.groupSize);
   return name;
@@ -46,54 +36,95 @@ std::string symbolName(const EmbeddingSpec &spec) {
 static Value unpackBlock(KernelBuilder &b, WeightFormat format, Value table, Value panel,
                          Value lane, Value block) {
   VectorType wide = b.vec(kBlock, b.i32());
-  auto load = [&](Index slab) -> Value {
-    Value bytes = b.loadVector(4, table, {panel, slab, lane, 0});
-    return arith::ExtUIOp::create(b, b.vec(4, b.i32()), bytes);
+  // Four bytes of the panel: those of a row, or of the rows that share a field with it.
+  auto load = [&](Index slab, Index row) -> Value {
+    return b.zeroExtend(b.loadVector(4, table, {panel, slab, row, 0}), b.i32());
   };
-  SmallVector<int64_t> both = {0, 1, 2, 3, 4, 5, 6, 7};
-  if (format == WeightFormat::I8) {
+  /// The field of this row, of `rows` that are 32 / rows deep: low step in its lower half.
+  auto field = [&](int64_t firstRow, int64_t rows, int64_t bits) {
+    Value pairs = load(block, b.add(b.rem(lane, rows), firstRow));
+    Value shift = arith::IndexCastUIOp::create(b, b.i32(), b.mul(b.div(lane, rows), 2 * bits));
+    return arith::ShRUIOp::create(b, pairs, b.broadcast(shift, 4)).getResult();
+  };
+  auto join = [&](Value pairs, int64_t bits) {
+    Value both = b.shuffle(pairs, b.shrLogical(pairs, bits), {0, 1, 2, 3, 4, 5, 6, 7});
+    return b.andi(both, (1 << bits) - 1);
+  };
+  Value codes;
+  switch (format) {
+  case WeightFormat::I8: {
     Value first = b.mul(block, 2);
-    Value codes = b.shuffle(load(first), load(b.add(first, 1)), both);
-    return b.subi(codes, b.constant(wide, int64_t{128}));
+    codes = b.shuffle(load(first, lane), load(b.add(first, 1), lane), {0, 1, 2, 3, 4, 5, 6, 7});
+    break;
   }
-  Value pairs = load(block);
-  Value codes = b.shuffle(b.andi(pairs, 15), b.shrLogical(pairs, 4), both);
-  return b.subi(codes, b.constant(wide, int64_t{8}));
+  case WeightFormat::I4:
+    codes = join(load(block, lane), 4);
+    break;
+  case WeightFormat::I3:
+    codes = b.addi(b.shl(join(field(0, 16, 2), 2), 1), join(field(16, 8, 1), 1));
+    break;
+  case WeightFormat::I2:
+    codes = join(field(0, 16, 2), 2);
+    break;
+  case WeightFormat::F32:
+    llvm_unreachable("floats are not packed");
+  }
+  return b.subi(codes, b.constant(wide, int64_t(1) << (bitsOf(format) - 1)));
 }
 
-static void emitPackedRow(KernelBuilder &b, const EmbeddingSpec &spec, Value table, Value scales,
+namespace {
+/// The arguments of a packed table.
+struct PackedTable {
+  Value codes, scales, zeros; ///< zeros: null when symmetric
+};
+} // namespace
+
+static void emitPackedRow(KernelBuilder &b, const EmbeddingSpec &spec, const PackedTable &table,
                           Value token, Value y, Value row) {
   Value panel = b.div(token, kPanelRows), lane = b.rem(token, kPanelRows);
-  auto emitBlock = [&](Value block, Value scale, int64_t lanes) {
-    Value values = b.mulf(b.toFloat(unpackBlock(b, spec.table, table, panel, lane, block)),
-                          b.broadcast(scale, kBlock));
-    b.storeVector(lanes == kBlock ? values : b.slice(values, 0, lanes), y,
-                  {row, b.mul(block, kBlock)});
-  };
   int64_t fullBlocks = spec.columns / kBlock, rest = spec.columns % kBlock;
   int64_t blocksOfGroup =
       spec.groupSize == 0 ? paddedColumns(spec.columns) / kBlock : spec.groupSize / kBlock;
+  struct GroupParams {
+    Value scale, zero;
+  };
+  auto paramsOf = [&](Index group) {
+    GroupParams params;
+    params.scale = b.broadcast(b.load(table.scales, {panel, group, lane}), kBlock);
+    if (table.zeros)
+      params.zero =
+          b.broadcast(b.signExtend(b.load(table.zeros, {panel, group, lane}), b.i32()), kBlock);
+    return params;
+  };
+  auto emitBlock = [&](Value block, const GroupParams &params, int64_t lanes) {
+    Value codes = unpackBlock(b, spec.table, table.codes, panel, lane, block);
+    if (params.zero)
+      codes = b.subi(codes, params.zero);
+    Value values = b.mulf(b.toFloat(codes), params.scale);
+    b.storeVector(lanes == kBlock ? values : b.slice(values, 0, lanes), y,
+                  {row, b.mul(block, kBlock)});
+  };
   b.forLoop(0, groupCount(spec.columns, spec.groupSize), 1, [&](Value group) {
-    Value scale = b.load(scales, {panel, group, lane});
+    GroupParams params = paramsOf(group);
     Value begin = b.mul(group, blocksOfGroup);
     b.forLoop(begin, b.min(b.add(begin, blocksOfGroup), fullBlocks), 1,
-              [&](Value block) { emitBlock(block, scale, kBlock); });
+              [&](Value block) { emitBlock(block, params, kBlock); });
   });
   if (rest != 0)
-    emitBlock(b.index(fullBlocks), b.load(scales, {panel, fullBlocks / blocksOfGroup, lane}), rest);
+    emitBlock(b.index(fullBlocks), paramsOf(fullBlocks / blocksOfGroup), rest);
 }
 
 func::FuncOp getOrEmitEmbedding(ModuleOp module, const EmbeddingSpec &spec, const Target &target) {
   bool packed = spec.table != WeightFormat::F32;
   auto inputs = [&](KernelBuilder &b) {
     SmallVector<Type> types = {b.memref({ShapedType::kDynamic}, b.i32())};
-    int64_t panels = panelCount(spec.vocab);
     if (packed) {
-      int64_t columnsOfSlab = spec.table == WeightFormat::I8 ? 4 : 8;
-      types.push_back(
-          b.memref({panels, paddedColumns(spec.columns) / columnsOfSlab, kPanelRows, 4}, b.i8()));
-      types.push_back(
-          b.memref({panels, groupCount(spec.columns, spec.groupSize), kPanelRows}, b.f32()));
+      int64_t params[] = {panelCount(spec.vocab), groupCount(spec.columns, spec.groupSize),
+                          kPanelRows};
+      types.push_back(b.memref(packedShape(spec.table, spec.vocab, spec.columns), b.i8()));
+      types.push_back(b.memref(params, b.f32()));
+      if (spec.zeroPoints)
+        types.push_back(b.memref(params, b.i8()));
     } else {
       types.push_back(b.memref({spec.vocab, spec.columns}, b.f32()));
     }
@@ -106,8 +137,10 @@ func::FuncOp getOrEmitEmbedding(ModuleOp module, const EmbeddingSpec &spec, cons
         b.forLoop(begin, end, 1, [&](Value row) {
           // The caller has checked that tokens are in the vocabulary.
           Value token = arith::IndexCastUIOp::create(b, b.getIndexType(), b.load(args[0], {row}));
-          if (packed)
-            return emitPackedRow(b, spec, args[1], args[2], token, args[3], row);
+          if (packed) {
+            PackedTable table{args[1], args[2], spec.zeroPoints ? args[3] : Value()};
+            return emitPackedRow(b, spec, table, token, args.back(), row);
+          }
           forColumns(b, 0, spec.columns, 4 * target.lanes(), [&](Value column, int64_t lanes) {
             b.storeVector(b.loadVector(lanes, args[1], {token, column}), args[2], {row, column});
           });

@@ -135,6 +135,7 @@ Value KernelBuilder::andi(Value a, int64_t mask) {
 Value KernelBuilder::xori(Value a, int64_t mask) {
   return createOrFold<arith::XOrIOp>(a, constant(a.getType(), mask));
 }
+Value KernelBuilder::ori(Value a, Value b) { return createOrFold<arith::OrIOp>(a, b); }
 Value KernelBuilder::shl(Value a, int64_t bits) {
   return createOrFold<arith::ShLIOp>(a, constant(a.getType(), bits));
 }
@@ -151,17 +152,20 @@ Value KernelBuilder::divf(Value a, Value b) { return createOrFold<arith::DivFOp>
 Value KernelBuilder::fma(Value a, Value b, Value c) {
   return vector::FMAOp::create(*this, a, b, c);
 }
+/// The type of `like` with other elements.
+static Type withElement(Value like, Type element) {
+  if (auto vector = dyn_cast<VectorType>(like.getType()))
+    return vector.clone(element);
+  return element;
+}
 Value KernelBuilder::toFloat(Value integers) {
-  Type type = f32();
-  if (auto vector = dyn_cast<VectorType>(integers.getType()))
-    type = vec(vector.getNumElements(), type);
-  return arith::SIToFPOp::create(*this, type, integers);
+  return arith::SIToFPOp::create(*this, withElement(integers, f32()), integers);
 }
 Value KernelBuilder::signExtend(Value integers, Type element) {
-  Type type = element;
-  if (auto vector = dyn_cast<VectorType>(integers.getType()))
-    type = vec(vector.getNumElements(), element);
-  return arith::ExtSIOp::create(*this, type, integers);
+  return arith::ExtSIOp::create(*this, withElement(integers, element), integers);
+}
+Value KernelBuilder::zeroExtend(Value integers, Type element) {
+  return arith::ExtUIOp::create(*this, withElement(integers, element), integers);
 }
 Value KernelBuilder::broadcast(Value scalar, int64_t lanes) {
   return vector::BroadcastOp::create(*this, vec(lanes, scalar.getType()), scalar);
@@ -236,6 +240,27 @@ Value KernelBuilder::dotU8S8(Value acc, Value u8, Value s8) {
     acc = addi(acc, muli(unsignedByte, signedByte));
   }
   return acc;
+}
+
+Value KernelBuilder::lookup(ArrayRef<float> table, Value index) {
+  int64_t lanes = cast<VectorType>(index.getType()).getNumElements();
+  bool wide = lanes == 16;
+  if (wide && target.emulateDot) {
+    Value low = lookup(table, slice(index, 0, 8)), high = lookup(table, slice(index, 8, 8));
+    SmallVector<int64_t> both(16);
+    std::iota(both.begin(), both.end(), 0);
+    return shuffle(low, high, both);
+  }
+  SmallVector<float> repeated(lanes);
+  for (int64_t i = 0; i < lanes; ++i)
+    repeated[i] = table[i % table.size()];
+  VectorType type = vec(lanes, f32());
+  Value values = arith::ConstantOp::create(*this, DenseElementsAttr::get(type, ArrayRef(repeated)));
+  StringRef name =
+      table.size() == 4
+          ? (wide ? "llvm.x86.avx512.vpermilvar.ps.512" : "llvm.x86.avx.vpermilvar.ps.256")
+          : (wide ? "llvm.x86.avx512.permvar.sf.512" : "llvm.x86.avx2.permps");
+  return intrinsic(name, type, {values, index});
 }
 
 void KernelBuilder::prefetch(Value memref, ArrayRef<Index> at) {

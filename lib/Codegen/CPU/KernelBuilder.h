@@ -93,6 +93,7 @@ public:
   mlir::Value muli(mlir::Value a, mlir::Value b);
   mlir::Value andi(mlir::Value a, int64_t mask);
   mlir::Value xori(mlir::Value a, int64_t mask);
+  mlir::Value ori(mlir::Value a, mlir::Value b);
   mlir::Value shl(mlir::Value a, int64_t bits);
   mlir::Value shrLogical(mlir::Value a, int64_t bits);
   mlir::Value shrArithmetic(mlir::Value a, int64_t bits);
@@ -103,6 +104,7 @@ public:
   mlir::Value fma(mlir::Value a, mlir::Value b, mlir::Value c); ///< a * b + c, rounded once
   mlir::Value toFloat(mlir::Value integers);                    ///< to f32, from signed
   mlir::Value signExtend(mlir::Value integers, mlir::Type element);
+  mlir::Value zeroExtend(mlir::Value integers, mlir::Type element);
   mlir::Value broadcast(mlir::Value scalar, int64_t lanes);
   mlir::Value bitcast(mlir::Value vector, mlir::VectorType type);
   /// Lane i of the result is lane mask[i] of (a, b).
@@ -122,6 +124,9 @@ public:
   /// i32 lane i of the result: acc[i] + sum of the four u8 * s8 products of bytes 4i .. 4i + 3;
   /// vpdpbusd, or generic arithmetic when the target emulates it. 64-byte vectors.
   mlir::Value dotU8S8(mlir::Value acc, mlir::Value u8, mlir::Value s8);
+  /// Lane i of the result is table[index[i] mod 4 or 8], the size of the table; index is a vector
+  /// of i32 of 8 or 16 lanes. vpermilps or vpermps.
+  mlir::Value lookup(llvm::ArrayRef<float> table, mlir::Value index);
   /// Fetch the cache line of an element into all levels.
   void prefetch(mlir::Value memref, llvm::ArrayRef<Index> at);
 

@@ -17,24 +17,16 @@ namespace easyquant::cpu {
 
 //===- Names and plans ----------------------------------------------------===//
 
-static StringRef formatName(WeightFormat format) {
-  switch (format) {
-  case WeightFormat::F32:
-    return "f32";
-  case WeightFormat::I8:
-    return "i8";
-  case WeightFormat::I4:
-    return "i4";
-  }
-  llvm_unreachable("unknown weight format");
-}
-
 std::string symbolName(const LinearSpec &spec) {
-  std::string name = llvm::formatv("linear_{0}x{1}_{2}", spec.n, spec.k, formatName(spec.weights));
+  std::string name = llvm::formatv("linear_{0}x{1}_{2}", spec.n, spec.k, nameOf(spec.weights));
+  if (spec.fullRange)
+    name += "_full";
+  if (spec.zeroPoints)
+    name += "_zp";
   if (spec.groupSize)
     name += "_g" + llvm::utostr(spec.groupSize);
   if (spec.quantizedInput)
-    name += "_q8";
+    name += spec.inputZeroPoints ? "_q8_zp" : "_q8";
   if (spec.bias)
     name += "_bias";
   if (spec.accumulate)
@@ -68,11 +60,11 @@ static constexpr int64_t kSlabTileBytes = 20 * 1024;
 static constexpr int64_t kMaxChunkPanels = 8;
 
 LinearPlan::LinearPlan(const LinearSpec &spec, const Target &target) {
-  bool vnni = target.isa == Isa::AVX512VNNI, nibbles = spec.weights == WeightFormat::I4;
+  bool vnni = target.isa == Isa::AVX512VNNI, bytes = spec.weights == WeightFormat::I8;
   dot = !spec.quantizedInput ? Dot::Float
         : vnni               ? Dot::Vnni
-        : nibbles            ? Dot::Saturated
-                             : Dot::Widened;
+        : bytes              ? Dot::Widened
+                             : Dot::Saturated;
   const TileShape *shape = llvm::find_if(
       tileShapes, [&](const TileShape &s) { return s.isa == target.isa && s.dot == dot; });
   tileRows = shape->rows;
@@ -80,7 +72,6 @@ LinearPlan::LinearPlan(const LinearSpec &spec, const Target &target) {
   gemvRows = shape->gemvRows;
   if (dot == Dot::Vnni && groupCount(spec.k, spec.groupSize) > 1)
     tileRows = kGroupedVnniRows;
-  prefetchBytes = 0;
 
   int64_t padded = paddedColumns(spec.k);
   slabColumns = padded;
@@ -105,7 +96,7 @@ LinearPlan::LinearPlan(const LinearSpec &spec, const Target &target) {
     break;
   }
   case Dot::Vnni:
-    panelBytes = nibbles ? padded * kPanelRows : 0;
+    panelBytes = bytes ? 0 : padded * kPanelRows;
     break;
   }
   // What is prepared from the codes of a tile's rows serves all panels of a chunk.
@@ -136,22 +127,27 @@ int64_t LinearKernel::lastSteps() const { return paddedColumns(spec.k) / 4 % gro
 
 static SmallVector<Type> argumentTypes(KernelBuilder &b, const LinearSpec &spec) {
   constexpr int64_t dynamic = ShapedType::kDynamic;
-  int64_t padded = paddedColumns(spec.k), panels = panelCount(spec.n);
-  int64_t groups = groupCount(spec.k, spec.groupSize);
+  int64_t padded = paddedColumns(spec.k), groups = groupCount(spec.k, spec.groupSize);
   SmallVector<Type> types;
   if (spec.quantizedInput) {
     types.push_back(b.memref({dynamic, padded}, b.i8()));
     types.push_back(b.memref({dynamic}, b.f32()));
     types.push_back(b.memref({dynamic, groups}, b.i32()));
+    if (spec.inputZeroPoints)
+      types.push_back(b.memref({dynamic}, b.i32()));
   } else {
     types.push_back(b.rows(spec.k));
   }
   if (spec.weights == WeightFormat::F32) {
     types.push_back(b.memref({spec.n, spec.k}, b.f32()));
   } else {
-    int64_t blocks = padded / (spec.weights == WeightFormat::I8 ? 4 : 8);
-    types.push_back(b.memref({panels, blocks, kPanelRows, 4}, b.i8()));
-    types.push_back(b.memref({panels, groups, kPanelRows}, b.f32()));
+    int64_t params[] = {panelCount(spec.n), groups, kPanelRows};
+    types.push_back(b.memref(packedShape(spec.weights, spec.n, spec.k), b.i8()));
+    types.push_back(b.memref(params, b.f32()));
+    if (spec.zeroPoints)
+      types.push_back(b.memref(params, b.i8()));
+    if (spec.inputZeroPoints)
+      types.push_back(b.memref(params, b.i32()));
   }
   if (spec.bias)
     types.push_back(b.memref({spec.n}, b.f32()));
@@ -168,11 +164,17 @@ static void bindArguments(LinearKernel &k, ValueRange args) {
   if (k.spec.quantizedInput) {
     k.xScales = args[at++];
     k.xSums = args[at++];
+    if (k.spec.inputZeroPoints)
+      k.xZeros = args[at++];
   }
   k.weights = args[at++];
   if (k.spec.weights != WeightFormat::F32) {
     k.weights = b.collapse(k.weights, 1);
     k.wScales = args[at++];
+    if (k.spec.zeroPoints)
+      k.wZeros = args[at++];
+    if (k.spec.inputZeroPoints)
+      k.wSums = args[at++];
   }
   if (k.spec.bias)
     k.bias = args[at++];
@@ -260,7 +262,8 @@ static void emitFloatGemm(LinearKernel &k, Value count, Value begin, Value end) 
 }
 
 func::FuncOp getOrEmitLinear(ModuleOp module, const LinearSpec &spec, const Target &target) {
-  assert(spec.groupSize % 8 == 0 && (!spec.quantizedInput || spec.weights != WeightFormat::F32));
+  assert(spec.groupSize % 8 == 0 && (!spec.inputZeroPoints || spec.quantizedInput));
+  assert(spec.weights != WeightFormat::F32 || (!spec.quantizedInput && !spec.zeroPoints));
   return getOrEmitThreaded(
       module, symbolName(spec), target, [&](KernelBuilder &b) { return argumentTypes(b, spec); },
       [&](KernelBuilder &b, ValueRange args, Value thread, Value threads) {

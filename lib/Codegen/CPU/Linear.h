@@ -15,7 +15,7 @@
 #ifndef EASYQUANT_LIB_CODEGEN_CPU_LINEAR_H
 #define EASYQUANT_LIB_CODEGEN_CPU_LINEAR_H
 
-#include "KernelBuilder.h"
+#include "PackedBlock.h"
 
 namespace easyquant::cpu {
 
@@ -23,11 +23,12 @@ namespace easyquant::cpu {
 enum class Dot {
   Float,     ///< weights unpacked to f32, FMA
   Widened,   ///< AVX2, int8: weights and codes widened to i16, vpmaddwd
-  Saturated, ///< AVX2, int4: weights as u8 0..15, vpmaddubsw, kSaturationSteps a time in 16 bits
+  Saturated, ///< AVX2, below int8: weights as u8 0..15, vpmaddubsw, kSaturationSteps a time in 16
+             ///< bits
   Vnni,      ///< AVX-512: weights as u8, vpdpbusd
 };
 
-/// A step is 4 columns of x. |u8 * s8 + u8 * s8| <= 2 * 15 * 127 = 3810 a step, and 8 * 3810 <
+/// A step is 4 columns of x. |u8 * s8 + u8 * s8| <= 2 * 15 * 128 = 3840 a step, and 8 * 3840 <
 /// 2^15.
 constexpr int64_t kSaturationSteps = 8;
 
@@ -36,12 +37,11 @@ struct LinearPlan {
   LinearPlan(const LinearSpec &spec, const Target &target);
 
   Dot dot;
-  int64_t tileRows;      ///< rows of x in a register tile
-  int64_t tileColumns;   ///< output columns in a register tile; divides kPanelRows
-  int64_t gemvRows;      ///< up to this many rows of x panels are streamed instead of unpacked
-  int64_t slabColumns;   ///< columns of x (K) that are unpacked at a time; Kp but for Float
-  int64_t chunkPanels;   ///< panels that are unpacked at a time
-  int64_t prefetchBytes; ///< how far ahead of its reads a streamed panel is fetched
+  int64_t tileRows;    ///< rows of x in a register tile
+  int64_t tileColumns; ///< output columns in a register tile; divides kPanelRows
+  int64_t gemvRows;    ///< up to this many rows of x panels are streamed instead of unpacked
+  int64_t slabColumns; ///< columns of x (K) that are unpacked at a time; Kp but for Float
+  int64_t chunkPanels; ///< panels that are unpacked at a time
 
   int64_t panelBytes;      ///< of one unpacked panel (0: tiles read the packed panel)
   int64_t activationBytes; ///< of what is prepared from the codes of a tile's rows
@@ -60,9 +60,12 @@ struct LinearKernel {
   mlir::Value x = {};       ///< rows<K>, or codes
   mlir::Value xScales = {}; ///< quantized input only, as is the next
   mlir::Value xSums = {};
+  mlir::Value xZeros = {};  ///< or null, as are the next but weights and y
   mlir::Value weights = {}; ///< packed: NP x bytes of a panel; F32: N x K
-  mlir::Value wScales = {}; ///< NP x G x 32; null for F32
-  mlir::Value bias = {};    ///< or null
+  mlir::Value wScales = {}; ///< NP x G x 32
+  mlir::Value wZeros = {};  ///< NP x G x 32
+  mlir::Value wSums = {};   ///< NP x G x 32
+  mlir::Value bias = {};
   mlir::Value y = {};
   mlir::Value thread = {};
 
@@ -71,13 +74,12 @@ struct LinearKernel {
   /// Widened codes of a tile's rows: tileRows x Kp/4 x i64, four i16 each.
   mlir::Value widened = {};
   /// Saturated: what a 16-bit accumulator starts from so that it ends as the sum of code * x, not
-  /// of (code + 8) * x: tileRows x chunks x i32, two i16 each, a chunk being the kSaturationSteps
-  /// (or fewer, at the end of a group) that share an accumulator.
+  /// of (code + offset) * x: tileRows x chunks x i32, two i16 each, a chunk being the
+  /// kSaturationSteps (or fewer, at the end of a group) that share an accumulator.
   mlir::Value corrections = {};
 
-  int64_t offset() const {
-    return spec.weights == WeightFormat::I8 ? 128 : spec.weights == WeightFormat::I4 ? 8 : 0;
-  }
+  /// What packed codes are stored above their values.
+  int64_t offset() const { return int64_t(1) << (bitsOf(spec.weights) - 1); }
   /// Four-column steps of a full group, and of the last one if it is short (else 0).
   int64_t groupSteps() const;
   int64_t fullGroups() const;
@@ -87,8 +89,9 @@ struct LinearKernel {
 };
 
 /// sums over groups: `body(group, firstStep, steps)` yields one group's exact i32 accumulators, a
-/// vector per (row, vector of columns) in row-major order; the result is
-/// sum_g sw[n, g] * (acc - offset * sums[m, g]) in f32. `firstColumn` counts inside the panel.
+/// vector per (row, vector of columns) in row-major order; the result is in f32
+/// sum_g sw[n, g] * (acc - (offset + zw[n, g]) * sums[m, g] - zx[m] * wsums[n, g]).
+/// `firstColumn` counts inside the panel.
 llvm::SmallVector<mlir::Value> emitGroupSums(
     LinearKernel &k, int64_t rows, mlir::Value firstRow, mlir::Value panel, Index firstColumn,
     int64_t vectors, int64_t correctedOffset,
@@ -116,6 +119,13 @@ void emitFloatTile(LinearKernel &k, int64_t rows, mlir::Value firstRow, mlir::Va
 
 /// y[row, columns of panel], straight from the packed panel.
 void emitGemv(LinearKernel &k, mlir::Value panel, mlir::Value row);
+
+/// Zero points of packed weights as i32: `lanes` columns of `panel` from `column` on, of a group.
+mlir::Value loadZeroPoints(LinearKernel &k, mlir::Value panel, Index group, Index column,
+                           int64_t lanes);
+
+/// The sums of neighbouring lanes: of a, then of c. vpmaddwd leaves two to a column.
+mlir::Value addPairs(KernelBuilder &b, mlir::Value a, mlir::Value c);
 
 /// The four codes of a step, in every 32-bit lane of a vector of `bytes` bytes.
 mlir::Value broadcastCodes(LinearKernel &k, Index row, Index column, int64_t bytes);

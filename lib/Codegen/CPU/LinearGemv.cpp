@@ -24,25 +24,13 @@ struct Gemv {
   Value panel, row;
   KernelBuilder &b = k.b;
 
-  /// 128 bytes of the panel from `offset` on, as vectors of `width` bytes.
-  Values stream(Value offset, int64_t width) {
-    if (int64_t distance = k.plan.prefetchBytes)
-      for (int64_t line = 0; line < 128; line += 64)
-        b.prefetch(k.weights, {panel, b.add(offset, distance + line)});
-    Values vectors;
-    for (int64_t byte = 0; byte < 128; byte += width)
-      vectors.push_back(b.loadVector(width, k.weights, {panel, b.add(offset, byte)}));
-    return vectors;
+  /// The block of 8 columns whose bytes begin at `offset`.
+  PackedBlock blockAt(Value offset) {
+    return PackedBlock(b, k.spec.weights, k.weights, panel, offset, b.target.lanes());
   }
 
-  Value highNibbles(Value bytes) {
-    auto type = cast<VectorType>(bytes.getType());
-    Value words = b.bitcast(bytes, b.vec(type.getNumElements() / 4, b.i32()));
-    return b.andi(b.bitcast(b.shrLogical(words, 4), type), 15);
-  }
-
-  /// int8 on AVX2. vpmaddubsw takes |x| as its unsigned and w * sign(x) as its signed operand: no
-  /// pair exceeds 2 * 127 * 127 < 2^15.
+  /// int8 above -128 on AVX2. vpmaddubsw takes |x| as its unsigned and w * sign(x) as its signed
+  /// operand: no pair exceeds 2 * 128 * 127 < 2^15.
   Values signedBytes(Value firstStep, int64_t steps) {
     constexpr int64_t vectors = 4;
     VectorType bytes = b.vec(32, b.i8()), type = b.vec(8, b.i32());
@@ -55,7 +43,8 @@ struct Gemv {
         Value x = broadcastCodes(k, row, b.mul(step, 4), 32);
         Value negative = b.subi(b.zero(bytes), x);
         Value magnitude = b.createOrFold<arith::MaxSIOp>(x, negative);
-        for (auto [v, packed] : llvm::enumerate(stream(b.mul(step, 128), 32))) {
+        for (int64_t v = 0; v < vectors; ++v) {
+          Value packed = b.loadVector(32, k.weights, {panel, b.add(b.mul(step, 128), v * 32)});
           Value w = b.intrinsic("llvm.x86.avx2.psign.b", bytes, {b.xori(packed, 0x80), x});
           Value pairs =
               b.intrinsic("llvm.x86.avx2.pmadd.ub.sw", b.vec(16, b.i16()), {magnitude, w});
@@ -66,17 +55,46 @@ struct Gemv {
     });
   }
 
-  /// int4 on AVX2: `blocks` (at most kSaturationSteps / 2) blocks of 8 columns in 16-bit lanes.
-  Values nibbleChunk(Value firstBlock, int64_t blocks, ValueRange sums) {
+  /// int8 of the full range on AVX2, for which -w may not be a code: as u8 and x as i16 to
+  /// vpmaddwd.
+  Values wideBytes(Value firstStep, int64_t steps) {
+    constexpr int64_t halves = 8; // 4 columns of the panel each
+    VectorType type = b.vec(8, b.i32());
+    Values zeros(halves, b.zero(type));
+    Values sums = b.forLoop(0, steps, 1, zeros, [&](Value i, ValueRange carried) {
+      Values acc(carried);
+      Value step = b.add(firstStep, i);
+      Value four = b.signExtend(b.loadVector(4, k.x, {row, b.mul(step, 4)}), b.i16());
+      Value word = b.extract(b.bitcast(four, b.vec(1, b.i64())), 0);
+      Value x = b.bitcast(b.broadcast(word, 4), b.vec(16, b.i16()));
+      for (int64_t h = 0; h < halves; ++h) {
+        Value packed = b.loadVector(16, k.weights, {panel, b.add(b.mul(step, 128), h * 16)});
+        Value products =
+            b.intrinsic("llvm.x86.avx2.pmadd.wd", type, {b.zeroExtend(packed, b.i16()), x});
+        acc[h] = b.addi(acc[h], products);
+      }
+      return acc;
+    });
+    Values result;
+    for (int64_t h = 0; h < halves; h += 2)
+      result.push_back(addPairs(b, sums[h], sums[h + 1]));
+    return result;
+  }
+
+  /// Below int8 on AVX2: `blocks` (at most kSaturationSteps / 2) blocks of 8 columns in 16-bit
+  /// lanes.
+  Values narrowChunk(Value firstBlock, int64_t blocks, ValueRange sums) {
     VectorType type16 = b.vec(16, b.i16());
     Values pairs;
     for (int64_t i = 0; i < blocks; ++i) {
-      Value block = b.add(firstBlock, i), column = b.mul(block, 8);
+      Value index = b.add(firstBlock, i), column = b.mul(index, 8);
       Value x[2] = {broadcastCodes(k, row, column, 32),
                     broadcastCodes(k, row, b.add(column, 4), 32)};
-      for (auto [v, packed] : llvm::enumerate(stream(b.mul(block, 128), 32))) {
-        Value low = b.intrinsic("llvm.x86.avx2.pmadd.ub.sw", type16, {b.andi(packed, 15), x[0]});
-        Value high = b.intrinsic("llvm.x86.avx2.pmadd.ub.sw", type16, {highNibbles(packed), x[1]});
+      PackedBlock block = blockAt(b.mul(index, PackedBlock::bytesOf(k.spec.weights)));
+      block.load(0);
+      for (int64_t v = 0; v < block.vectors(); ++v) {
+        Value low = b.intrinsic("llvm.x86.avx2.pmadd.ub.sw", type16, {block.bytes(0, v), x[0]});
+        Value high = b.intrinsic("llvm.x86.avx2.pmadd.ub.sw", type16, {block.bytes(1, v), x[1]});
         Value both = b.addi(low, high);
         if (i == 0)
           pairs.push_back(both);
@@ -93,40 +111,36 @@ struct Gemv {
     return result;
   }
 
-  Values nibbles(Value firstStep, int64_t steps) {
+  Values narrow(Value firstStep, int64_t steps) {
     constexpr int64_t chunkBlocks = kSaturationSteps / 2;
     int64_t blocks = steps / 2, whole = blocks / chunkBlocks, rest = blocks % chunkBlocks;
     Value firstBlock = b.div(firstStep, 2);
     Values sums;
     if (whole == 1)
-      sums = nibbleChunk(firstBlock, chunkBlocks, {});
+      sums = narrowChunk(firstBlock, chunkBlocks, {});
     else if (whole)
       sums = b.forLoop(
           0, whole, 1, Values(4, b.zero(b.vec(8, b.i32()))), [&](Value chunk, ValueRange carried) {
-            return nibbleChunk(b.add(firstBlock, b.mul(chunk, chunkBlocks)), chunkBlocks, carried);
+            return narrowChunk(b.add(firstBlock, b.mul(chunk, chunkBlocks)), chunkBlocks, carried);
           });
     if (rest)
-      sums = nibbleChunk(b.add(firstBlock, whole * chunkBlocks), rest, sums);
+      sums = narrowChunk(b.add(firstBlock, whole * chunkBlocks), rest, sums);
     return sums;
   }
 
-  /// Both formats with vpdpbusd, 8 columns of x a time. Two accumulators a vector of columns hide
+  /// All formats with vpdpbusd, 8 columns of x a time. Two accumulators a vector of columns hide
   /// its latency.
   Values vnni(Value firstStep, int64_t steps) {
     constexpr int64_t vectors = 2;
     Values zeros(2 * vectors, b.zero(b.vec(16, b.i32())));
     Values sums = b.forLoop(0, steps / 2, 1, zeros, [&](Value i, ValueRange carried) {
-      Value block = b.add(b.div(firstStep, 2), i), column = b.mul(block, 8);
+      Value index = b.add(b.div(firstStep, 2), i), column = b.mul(index, 8);
+      PackedBlock block = blockAt(b.mul(index, PackedBlock::bytesOf(k.spec.weights)));
       Values weights;
-      if (k.spec.weights == WeightFormat::I4) {
-        Values packed = stream(b.mul(block, 128), 64);
-        for (Value bytes : packed)
-          weights.push_back(b.andi(bytes, 15));
-        for (Value bytes : packed)
-          weights.push_back(highNibbles(bytes));
-      } else {
-        weights = stream(b.mul(block, 256), 64);
-        weights.append(stream(b.add(b.mul(block, 256), 128), 64));
+      for (int64_t half = 0; half < 2; ++half) {
+        block.load(half);
+        for (int64_t v = 0; v < vectors; ++v)
+          weights.push_back(block.bytes(half, v));
       }
       Values acc(carried);
       for (int64_t half = 0; half < 2; ++half) {
@@ -140,53 +154,46 @@ struct Gemv {
   }
 
   void quantized() {
-    int64_t offset = k.plan.dot == Dot::Widened ? 0 : k.offset();
+    bool narrowRange = !k.spec.zeroPoints && !k.spec.fullRange;
+    int64_t offset = k.plan.dot == Dot::Widened && narrowRange ? 0 : k.offset();
     Values sums = emitGroupSums(k, 1, row, panel, 0, kPanelRows / b.target.lanes(), offset,
                                 [&](Value firstStep, int64_t steps) -> Values {
                                   if (k.plan.dot == Dot::Widened)
-                                    return signedBytes(firstStep, steps);
+                                    return narrowRange ? signedBytes(firstStep, steps)
+                                                       : wideBytes(firstStep, steps);
                                   if (k.plan.dot == Dot::Saturated)
-                                    return nibbles(firstStep, steps);
+                                    return narrow(firstStep, steps);
                                   return vnni(firstStep, steps);
                                 });
     emitStore(k, 1, row, b.mul(panel, kPanelRows), sums);
   }
 
-  /// acc += x[column + i] * code for the first `count` columns of a block of 8.
-  void codesBlock(Value column, int64_t count, MutableArrayRef<Value> acc) {
-    int64_t lanes = b.target.lanes(), vectors = kPanelRows / lanes;
-    bool isNibbles = k.spec.weights == WeightFormat::I4;
-    int64_t perWord = isNibbles ? 8 : 4, bits = isNibbles ? 4 : 8;
-    for (int64_t part = 0; part * perWord < count; ++part) {
-      Value offset = isNibbles ? b.mul(column, 16) : b.add(b.mul(column, 32), part * 128);
-      Values words;
-      for (Value bytes : stream(offset, lanes * 4))
-        words.push_back(b.bitcast(b.xori(bytes, isNibbles ? 0x88 : 0x80), b.vec(lanes, b.i32())));
-      for (int64_t i = 0; i < std::min(perWord, count - part * perWord); ++i) {
-        Value x = b.broadcast(b.load(k.x, {row, b.add(column, part * perWord + i)}), lanes);
-        int64_t bit = isNibbles ? i % 4 * 8 + i / 4 * 4 : i * 8;
-        for (int64_t v = 0; v < vectors; ++v) {
-          Value top = bit + bits == 32 ? words[v] : b.shl(words[v], 32 - bits - bit);
-          Value code = b.toFloat(b.shrArithmetic(top, 32 - bits));
-          Value &sum = acc[i % 2 * vectors + v];
-          sum = b.fma(code, x, sum);
-        }
+  /// acc += x[column + i] * (code - zero point) for the first `count` columns of a block of 8.
+  void codesBlock(Value column, int64_t count, ArrayRef<Value> wZeros, MutableArrayRef<Value> acc) {
+    PackedBlock block = blockAt(b.mul(column, PackedBlock::bytesOf(k.spec.weights) / 8));
+    for (int64_t i = 0; i < count; ++i) {
+      if (i % 4 == 0)
+        block.loadCodes(i / 4);
+      Value x = b.broadcast(b.load(k.x, {row, b.add(column, i)}), b.target.lanes());
+      for (int64_t v = 0; v < block.vectors(); ++v) {
+        Value &sum = acc[i % 2 * block.vectors() + v];
+        sum = b.fma(block.code(i, v, wZeros), x, sum);
       }
     }
   }
 
-  /// Sums of x * code over a group of `count` columns.
-  Values codesGroup(Value firstColumn, int64_t count) {
+  /// Sums of x * (code - zero point) over a group of `count` columns.
+  Values codesGroup(Value firstColumn, int64_t count, ArrayRef<Value> wZeros) {
     int64_t lanes = b.target.lanes(), vectors = kPanelRows / lanes;
     Values acc(2 * vectors, b.zero(b.vec(lanes, b.f32())));
     if (count >= 8)
       acc = b.forLoop(0, count / 8 * 8, 8, acc, [&](Value i, ValueRange carried) {
         Values next(carried);
-        codesBlock(b.add(firstColumn, i), 8, next);
+        codesBlock(b.add(firstColumn, i), 8, wZeros, next);
         return next;
       });
     if (count % 8)
-      codesBlock(b.add(firstColumn, count / 8 * 8), count % 8, acc);
+      codesBlock(b.add(firstColumn, count / 8 * 8), count % 8, wZeros, acc);
     Values sums;
     for (int64_t v = 0; v < vectors; ++v)
       sums.push_back(b.addf(acc[v], acc[vectors + v]));
@@ -197,8 +204,10 @@ struct Gemv {
     int64_t lanes = b.target.lanes(), vectors = kPanelRows / lanes;
     int64_t size = k.spec.groupSize ? k.spec.groupSize : k.spec.k;
     auto group = [&](Value g, int64_t count, ValueRange sums) {
-      Values result;
-      for (auto [v, sum] : llvm::enumerate(codesGroup(b.mul(g, size), count))) {
+      Values result, wZeros;
+      for (int64_t v = 0; k.wZeros && v < vectors; ++v)
+        wZeros.push_back(b.toFloat(loadZeroPoints(k, panel, g, v * lanes, lanes)));
+      for (auto [v, sum] : llvm::enumerate(codesGroup(b.mul(g, size), count, wZeros))) {
         Value scale = b.loadVector(lanes, k.wScales, {panel, g, v * lanes});
         result.push_back(b.fma(scale, sum, sums[v]));
       }

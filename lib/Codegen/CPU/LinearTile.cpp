@@ -21,6 +21,10 @@ using Values = SmallVector<Value>;
 
 //===- Sums over groups ---------------------------------------------------===//
 
+Value loadZeroPoints(LinearKernel &k, Value panel, Index group, Index column, int64_t lanes) {
+  return k.b.signExtend(k.b.loadVector(lanes, k.wZeros, {panel, group, column}), k.b.i32());
+}
+
 SmallVector<Value> emitGroupSums(LinearKernel &k, int64_t rows, Value firstRow, Value panel,
                                  Index firstColumn, int64_t vectors, int64_t correctedOffset,
                                  llvm::function_ref<Values(Value firstStep, int64_t steps)> body) {
@@ -29,19 +33,35 @@ SmallVector<Value> emitGroupSums(LinearKernel &k, int64_t rows, Value firstRow, 
   auto group = [&](Value g, int64_t steps, ValueRange sums) {
     Values accumulators = body(b.mul(g, k.groupSteps()), steps);
     lanes = cast<VectorType>(accumulators[0].getType()).getNumElements();
-    Values scales, result;
-    for (int64_t v = 0; v < vectors; ++v)
-      scales.push_back(b.loadVector(lanes, k.wScales, {panel, g, b.add(firstColumn, v * lanes)}));
+    VectorType type = b.vec(lanes, b.i32());
+    Values scales, excess, wSums, result;
+    for (int64_t v = 0; v < vectors; ++v) {
+      Value column = b.add(firstColumn, v * lanes);
+      scales.push_back(b.loadVector(lanes, k.wScales, {panel, g, column}));
+      // What the multiplied codes are above those that the scale belongs to.
+      if (k.wZeros)
+        excess.push_back(
+            b.addi(loadZeroPoints(k, panel, g, column, lanes), b.constant(type, correctedOffset)));
+      if (k.xZeros)
+        wSums.push_back(b.loadVector(lanes, k.wSums, {panel, g, column}));
+    }
     for (int64_t r = 0; r < rows; ++r) {
-      Value correction;
-      if (correctedOffset) {
-        Value sum = b.load(k.xSums, {b.add(firstRow, r), g});
-        correction =
-            b.muli(b.broadcast(sum, lanes), b.constant(b.vec(lanes, b.i32()), correctedOffset));
-      }
+      Value row = b.add(firstRow, r), sum, correction, zero;
+      if (k.wZeros || correctedOffset)
+        sum = b.broadcast(b.load(k.xSums, {row, g}), lanes);
+      if (correctedOffset && !k.wZeros)
+        correction = b.muli(sum, b.constant(type, correctedOffset));
+      if (k.xZeros)
+        zero = b.broadcast(b.load(k.xZeros, {row}), lanes);
       for (int64_t v = 0; v < vectors; ++v) {
         Value acc = accumulators[r * vectors + v];
-        Value exact = b.toFloat(correction ? b.subi(acc, correction) : acc);
+        if (k.wZeros)
+          correction = b.muli(sum, excess[v]);
+        if (correction)
+          acc = b.subi(acc, correction);
+        if (zero)
+          acc = b.subi(acc, b.muli(zero, wSums[v]));
+        Value exact = b.toFloat(acc);
         result.push_back(sums.empty() ? b.mulf(scales[v], exact)
                                       : b.fma(scales[v], exact, sums[r * vectors + v]));
       }
@@ -71,6 +91,12 @@ Value broadcastCodes(LinearKernel &k, Index row, Index column, int64_t bytes) {
   return b.bitcast(word, b.vec(bytes, b.i8()));
 }
 
+Value addPairs(KernelBuilder &b, Value a, Value c) {
+  Value even = b.shuffle(a, c, {0, 2, 4, 6, 8, 10, 12, 14});
+  Value odd = b.shuffle(a, c, {1, 3, 5, 7, 9, 11, 13, 15});
+  return b.addi(even, odd);
+}
+
 namespace {
 struct IntegerTile {
   LinearKernel &k;
@@ -80,7 +106,7 @@ struct IntegerTile {
 
   /// Bytes [64 * part, ...) of a step of Vnni weights; int8 panels are read as they are packed.
   Value vnniWeights(Value step, int64_t part) {
-    if (k.spec.weights == WeightFormat::I4)
+    if (k.plan.panelBytes)
       return b.loadVector(64, k.unpacked, {slot, tile, step, part * 64});
     return b.loadVector(64, k.weights, {panel, b.add(b.mul(step, 128), part * 64)});
   }
@@ -99,14 +125,6 @@ struct IntegerTile {
       }
       return acc;
     });
-  }
-
-  /// Each 32-bit lane holds half of a column's sum: the lanes of two accumulators (4 columns each)
-  /// are added in pairs.
-  Value addPairs(Value a, Value c) {
-    Value even = b.shuffle(a, c, {0, 2, 4, 6, 8, 10, 12, 14});
-    Value odd = b.shuffle(a, c, {1, 3, 5, 7, 9, 11, 13, 15});
-    return b.addi(even, odd);
   }
 
   Values widened(Value firstStep, int64_t steps) {
@@ -133,12 +151,12 @@ struct IntegerTile {
     });
     Values result;
     for (int64_t r = 0; r < rows; ++r)
-      result.push_back(addPairs(sums[2 * r], sums[2 * r + 1]));
+      result.push_back(addPairs(b, sums[2 * r], sums[2 * r + 1]));
     return result;
   }
 
   /// Up to kSaturationSteps steps in 16-bit lanes, then added to `sums` in 32 bits. The lanes start
-  /// from the corrections and may wrap on the way: |sum of code * x| <= 16 * 7 * 127 < 2^15.
+  /// from the corrections and may wrap on the way: |sum of code * x| <= 16 * 8 * 128 < 2^15.
   Values saturatedChunk(Value chunk, Value firstStep, int64_t steps, ValueRange sums) {
     constexpr int64_t vectors = 2;
     VectorType type16 = b.vec(16, b.i16()), type32 = b.vec(8, b.i32());

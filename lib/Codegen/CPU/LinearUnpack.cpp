@@ -7,9 +7,9 @@
 //
 // The unpacked panel is, per tile of C = tileColumns output columns,
 //   Widened    i16 [Kp/4][C][4]: the codes themselves
-//   Saturated  u8  [Kp/4][C][4]: code + 8
-//   Vnni       u8  [Kp/4][C][4]: code + 8 (int4; int8 panels are used as they are packed)
-//   Float      f32 [slab][C]:    scale * code, or the weight
+//   Saturated  u8  [Kp/4][C][4]: code + 2^(b-1)
+//   Vnni       u8  [Kp/4][C][4]: code + 2^(b-1) (int8 panels are used as they are packed)
+//   Float      f32 [slab][C]:    scale * (code - zero point), or the weight
 //
 //===----------------------------------------------------------------------===//
 
@@ -21,7 +21,7 @@ using namespace mlir;
 
 namespace easyquant::cpu {
 
-/// Columns of the panel that a vector of packed bytes holds.
+/// Output columns of the panel that a vector of packed bytes holds.
 static constexpr int64_t kPackedColumns = 8;
 
 static void unpackWidened(LinearKernel &k, Value panel, Value slot) {
@@ -40,55 +40,45 @@ static void unpackWidened(LinearKernel &k, Value panel, Value slot) {
   });
 }
 
-static void unpackNibbles(LinearKernel &k, Value panel, Value slot) {
+static void unpackBytes(LinearKernel &k, Value panel, Value slot) {
   KernelBuilder &b = k.b;
   int64_t columns = k.plan.tileColumns;
-  b.forLoop(0, paddedColumns(k.spec.k) / 8, 1, [&](Value block) {
-    Value lowStep = b.mul(block, 2), highStep = b.add(lowStep, 1);
-    for (int64_t c = 0; c < kPanelRows; c += kPackedColumns) {
-      Value bytes = b.loadVector(32, k.weights, {panel, b.add(b.mul(block, 128), c * 4)});
-      Value words = b.bitcast(bytes, b.vec(8, b.i32()));
-      Value high = b.bitcast(b.shrLogical(words, 4), b.vec(32, b.i8()));
-      int64_t tile = c / columns, byte = c % columns * 4;
-      b.storeVector(b.andi(bytes, 15), k.unpacked, {slot, tile, lowStep, byte});
-      b.storeVector(b.andi(high, 15), k.unpacked, {slot, tile, highStep, byte});
+  b.forLoop(0, paddedColumns(k.spec.k) / 8, 1, [&](Value index) {
+    PackedBlock block(b, k.spec.weights, k.weights, panel,
+                      b.mul(index, PackedBlock::bytesOf(k.spec.weights)), kPackedColumns);
+    for (int64_t half = 0; half < 2; ++half) {
+      block.load(half);
+      for (int64_t v = 0; v < block.vectors(); ++v) {
+        int64_t c = v * kPackedColumns;
+        b.storeVector(block.bytes(half, v), k.unpacked,
+                      {slot, c / columns, b.add(b.mul(index, 2), half), c % columns * 4});
+      }
     }
   });
 }
 
-/// The scales of 8 columns from `column` of the panel on, for the group of x's column `at`.
-static Value scalesOf(LinearKernel &k, Value panel, Value at, int64_t column) {
-  KernelBuilder &b = k.b;
-  Value group = k.spec.groupSize ? b.div(at, k.spec.groupSize) : b.index(0);
-  return b.loadVector(8, k.wScales, {panel, group, column});
-}
-
-/// Codes in packed words (8 columns, 4 or 8 bits a code): the signed field from bit `bit` on.
-static Value signedField(KernelBuilder &b, Value words, int64_t bit, int64_t bits) {
-  Value top = bit + bits == 32 ? words : b.shl(words, 32 - bits - bit);
-  return b.shrArithmetic(top, 32 - bits);
-}
-
 static void unpackFloatCodes(LinearKernel &k, Value panel, Value slab, Value count) {
   KernelBuilder &b = k.b;
-  bool nibbles = k.spec.weights == WeightFormat::I4;
   int64_t columns = k.plan.tileColumns;
   // Slabs are multiples of 8 columns and so are groups: a block has one scale per column.
   b.forLoop(0, count, 8, [&](Value at) {
     Value first = b.add(slab, at);
+    Value group = k.spec.groupSize ? b.div(first, k.spec.groupSize) : b.index(0);
+    PackedBlock block(b, k.spec.weights, k.weights, panel,
+                      b.mul(first, PackedBlock::bytesOf(k.spec.weights) / 8), kPackedColumns);
+    SmallVector<Value> scales, zeros;
     for (int64_t c = 0; c < kPanelRows; c += kPackedColumns) {
-      Value scale = scalesOf(k, panel, first, c);
-      for (int64_t half = 0; half < (nibbles ? 1 : 2); ++half) {
-        Value offset = nibbles ? b.mul(first, 16) : b.mul(first, 32);
-        Value bytes = b.loadVector(32, k.weights, {panel, b.add(offset, half * 128 + c * 4)});
-        Value words = b.bitcast(b.xori(bytes, nibbles ? 0x88 : 0x80), b.vec(8, b.i32()));
-        for (int64_t i = 0; i < (nibbles ? 8 : 4); ++i) {
-          // Byte i holds column i; of nibbles the low one, the high one column 4 + i.
-          Value code = nibbles ? signedField(b, words, i % 4 * 8 + i / 4 * 4, 4)
-                               : signedField(b, words, i * 8, 8);
-          b.storeVector(b.mulf(b.toFloat(code), scale), k.unpacked,
-                        {0, c / columns, b.add(at, half * 4 + i), c % columns});
-        }
+      scales.push_back(b.loadVector(kPackedColumns, k.wScales, {panel, group, c}));
+      if (k.wZeros)
+        zeros.push_back(b.toFloat(loadZeroPoints(k, panel, group, c, kPackedColumns)));
+    }
+    for (int64_t i = 0; i < 8; ++i) {
+      if (i % 4 == 0)
+        block.loadCodes(i / 4);
+      for (int64_t v = 0; v < block.vectors(); ++v) {
+        int64_t c = v * kPackedColumns;
+        b.storeVector(b.mulf(block.code(i, v, zeros), scales[v]), k.unpacked,
+                      {0, c / columns, b.add(at, i), c % columns});
       }
     }
   });
@@ -128,10 +118,10 @@ void emitUnpack(LinearKernel &k, Value panel, Value slot, Value slab, Value coun
   case Dot::Widened:
     return unpackWidened(k, panel, slot);
   case Dot::Saturated:
-    return unpackNibbles(k, panel, slot);
+    return unpackBytes(k, panel, slot);
   case Dot::Vnni:
-    if (k.spec.weights == WeightFormat::I4)
-      unpackNibbles(k, panel, slot);
+    if (k.plan.panelBytes)
+      unpackBytes(k, panel, slot);
     return;
   case Dot::Float:
     if (k.spec.weights == WeightFormat::F32)
@@ -153,8 +143,8 @@ static void widenRows(LinearKernel &k, int64_t rows, Value firstRow) {
   });
 }
 
-/// -8 times the sums of a chunk's codes, those of columns 4i and 4i + 1 in the low i16, those of
-/// 4i + 2 and 4i + 3 in the high one: 8 * 16 * 127 < 2^15.
+/// -offset times the sums of a chunk's codes, those of columns 4i and 4i + 1 in the low i16, those
+/// of 4i + 2 and 4i + 3 in the high one: 8 * 16 * 128 < 2^15.
 static Value correctionOf(LinearKernel &k, Value row, Value firstStep, int64_t steps) {
   KernelBuilder &b = k.b;
   int64_t bytes = steps * 4;
@@ -164,8 +154,8 @@ static Value correctionOf(LinearKernel &k, Value row, Value firstStep, int64_t s
     std::iota(mask.begin(), mask.begin() + bytes, 0);
     codes = b.shuffle(codes, b.zero(codes.getType()), mask);
   }
-  Value eights = b.constant(codes.getType(), int64_t(k.offset()));
-  Value sums = b.intrinsic("llvm.x86.avx2.pmadd.ub.sw", b.vec(16, b.i16()), {eights, codes});
+  Value offsets = b.constant(codes.getType(), k.offset());
+  Value sums = b.intrinsic("llvm.x86.avx2.pmadd.ub.sw", b.vec(16, b.i16()), {offsets, codes});
   for (int64_t lanes = 8; lanes >= 2; lanes /= 2)
     sums = b.addi(b.slice(sums, 0, lanes), b.slice(sums, lanes, lanes));
   Value negative = b.subi(b.zero(sums.getType()), sums);

@@ -44,7 +44,19 @@ static StringRef nameOf(RowOp op) {
   llvm_unreachable("all row operations are named");
 }
 
-static bool quantizes(const RowSpec &spec) { return spec.quantize || spec.op == RowOp::Quantize; }
+/// Quantize is dynamic unless it is static.
+static RowQuantization quantizationOf(const RowSpec &spec) {
+  bool unsaid = spec.quantization == RowQuantization::None && spec.op == RowOp::Quantize;
+  return unsaid ? RowQuantization::Dynamic : spec.quantization;
+}
+static bool quantizes(const RowSpec &spec) { return quantizationOf(spec) != RowQuantization::None; }
+static bool isStatic(const RowSpec &spec) {
+  return quantizationOf(spec) == RowQuantization::Static;
+}
+/// Scale and zero point of a static one come before the outputs.
+static int64_t parameterCount(const RowSpec &spec) {
+  return isStatic(spec) ? 1 + spec.zeroPoints : 0;
+}
 
 std::string symbolName(const RowSpec &spec) {
   std::string name = llvm::formatv("{0}_{1}", nameOf(spec.op), spec.columns);
@@ -52,6 +64,8 @@ std::string symbolName(const RowSpec &spec) {
     name += llvm::formatv("_eps{0:x-}", llvm::bit_cast<uint32_t>(static_cast<float>(spec.epsilon)));
   if (quantizes(spec))
     name += spec.op == RowOp::Quantize ? "" : "_quantize";
+  if (isStatic(spec))
+    name += spec.zeroPoints ? "_static_zp" : spec.fullRange ? "_static_full" : "_static";
   if (quantizes(spec) && spec.groupSize != 0)
     name += llvm::formatv("_g{0}", spec.groupSize);
   return name;
@@ -87,6 +101,10 @@ private:
   Value gelu(Value x);
   void emitCodes(Value source, bool sourceIsRow, Value absMax);
   Value emitCodesOfGroup(Value source, bool sourceIsRow, Value inverse, Index begin, int64_t count);
+  void emitStaticCodes();
+  /// Stores the sum that `sumOf` yields for each weight group of columns.
+  void emitGroups(llvm::function_ref<Value(Index begin, int64_t count)> sumOf);
+  Value output(int64_t i) { return arguments[inputCount(spec.op) + parameterCount(spec) + i]; }
 
   /// Vectors worked on together: enough to hide latencies, few enough for their temporaries to
   /// stay in registers.
@@ -177,11 +195,17 @@ Value RowEmitter::emitValue(Value column, int64_t lanes) {
   llvm_unreachable("all row operations are emitted");
 }
 
+/// rne(x), ties to even, of |x| < 2^22. 1.5 * 2^23 added rounds and leaves the integer in the low
+/// bits: defined for whatever a row may hold, while a conversion of NaN to integer is not.
+static Value roundToInt(KernelBuilder &b, Value x) {
+  Value rounded = b.addf(x, b.constant(x.getType(), 0x1.8p23));
+  VectorType type = cast<VectorType>(x.getType()).clone(b.i32());
+  return b.subi(b.bitcast(rounded, type),
+                b.constant(type, int64_t{llvm::bit_cast<int32_t>(0x1.8p23f)}));
+}
+
 Value RowEmitter::emitCodesOfGroup(Value source, bool sourceIsRow, Value inverse, Index begin,
                                    int64_t count) {
-  // 1.5 * 2^23 added rounds to the nearest integer, ties to even, and leaves it in the low bits:
-  // defined for whatever a row may hold, while a conversion of NaN to integer is not.
-  constexpr double round = 0x1.8p23;
   return reduceColumns(b, begin, count, 4 * b.target.lanes(), b.i32(), Combine::Add,
                        [&](Value column, int64_t lanes) {
                          Value x = sourceIsRow ? b.loadVector(lanes, source, {row, column})
@@ -190,13 +214,9 @@ Value RowEmitter::emitCodesOfGroup(Value source, bool sourceIsRow, Value inverse
                          int64_t padded = paddedColumns(lanes);
                          x = padWithZeros(b, x, padded);
                          Value scaled = b.mulf(x, b.broadcast(inverse, padded));
-                         Value rounded = b.addf(scaled, b.constant(scaled.getType(), round));
-                         VectorType intType = b.vec(padded, b.i32());
-                         Value code = b.subi(
-                             b.bitcast(rounded, intType),
-                             b.constant(intType, int64_t{llvm::bit_cast<int32_t>(0x1.8p23f)}));
+                         Value code = roundToInt(b, scaled);
                          Value narrow = arith::TruncIOp::create(b, b.vec(padded, b.i8()), code);
-                         b.storeVector(narrow, arguments[inputCount(spec.op)], {row, column});
+                         b.storeVector(narrow, output(0), {row, column});
                          return code;
                        });
 }
@@ -209,14 +229,17 @@ void RowEmitter::emitCodes(Value source, bool sourceIsRow, Value absMax) {
   Value limit = b.constant(f32, 127.0);
   Value scale = arith::SelectOp::create(b, tiny, b.constant(f32, 1.0), b.divf(absMax, limit));
   Value inverse = arith::SelectOp::create(b, tiny, b.constant(f32, 0.0), b.divf(limit, absMax));
-  int64_t outputs = inputCount(spec.op);
-  b.store(scale, arguments[outputs + 1], {row});
+  b.store(scale, output(1), {row});
+  emitGroups([&](Index begin, int64_t count) {
+    return emitCodesOfGroup(source, sourceIsRow, inverse, begin, count);
+  });
+}
 
+void RowEmitter::emitGroups(llvm::function_ref<Value(Index begin, int64_t count)> sumOf) {
   int64_t groupSize = spec.groupSize == 0 ? spec.columns : spec.groupSize;
   int64_t fullGroups = spec.columns / groupSize, rest = spec.columns % groupSize;
   auto group = [&](Index index, int64_t count) {
-    Value total = emitCodesOfGroup(source, sourceIsRow, inverse, b.mul(index, groupSize), count);
-    b.store(total, arguments[outputs + 2], {row, index});
+    b.store(sumOf(b.mul(index, groupSize), count), output(2), {row, index});
   };
   if (fullGroups == 1)
     group(0, groupSize);
@@ -226,9 +249,46 @@ void RowEmitter::emitCodes(Value source, bool sourceIsRow, Value absMax) {
     group(fullGroups, rest);
 }
 
+void RowEmitter::emitStaticCodes() {
+  Value scale = arguments[inputCount(spec.op)], zero;
+  if (spec.zeroPoints)
+    zero = arguments[inputCount(spec.op) + 1];
+  b.store(scale, output(1), {row});
+  if (zero)
+    b.store(zero, output(3), {row});
+  Value inverse = b.divf(b.constant(b.f32(), 1.0), scale);
+  numerics::CodeRange range = numerics::codeRange(8, !spec.zeroPoints && !spec.fullRange);
+  // Clamping to integers before rounding is the same as after it, and takes any number.
+  Value lo = b.constant(b.f32(), static_cast<double>(range.min));
+  Value hi = b.constant(b.f32(), static_cast<double>(range.max));
+  if (zero) {
+    lo = b.subf(lo, b.toFloat(zero));
+    hi = b.subf(hi, b.toFloat(zero));
+  }
+  emitGroups([&](Index begin, int64_t count) {
+    return reduceColumns(
+        b, begin, count, wide(), b.i32(), Combine::Add, [&](Value column, int64_t lanes) {
+          Value scaled = b.mulf(emitValue(column, lanes), b.broadcast(inverse, lanes));
+          Value inside = maxNumber(b, scaled, b.broadcast(lo, lanes));
+          Value high = b.broadcast(hi, lanes);
+          Value code = roundToInt(
+              b, arith::SelectOp::create(
+                     b, arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, inside, high), inside,
+                     high));
+          if (zero)
+            code = b.addi(code, b.broadcast(zero, lanes));
+          // Zeros pad the last codes, whatever the code of a real zero is.
+          code = padWithZeros(b, code, paddedColumns(lanes));
+          auto narrow = cast<VectorType>(code.getType()).clone(b.i8());
+          b.storeVector(arith::TruncIOp::create(b, narrow, code), output(0), {row, column});
+          return code;
+        });
+  });
+}
+
 void RowEmitter::emit(Value begin, Value end) {
   Value buffer;
-  if (quantizes(spec) && spec.op != RowOp::Quantize)
+  if (quantizationOf(spec) == RowQuantization::Dynamic && spec.op != RowOp::Quantize)
     buffer =
         memref::AllocaOp::create(b, b.memref({spec.columns}, b.f32()), b.getI64IntegerAttr(64));
   b.forLoop(begin, end, 1, [&](Value index) {
@@ -236,10 +296,12 @@ void RowEmitter::emit(Value begin, Value end) {
     emitStatistics();
     if (!quantizes(spec)) {
       forColumns(b, 0, spec.columns, wide(), [&](Value column, int64_t lanes) {
-        b.storeVector(emitValue(column, lanes), arguments[inputCount(spec.op)], {row, column});
+        b.storeVector(emitValue(column, lanes), output(0), {row, column});
       });
       return;
     }
+    if (isStatic(spec))
+      return emitStaticCodes();
     Value absMax = reduceColumns(b, 0, spec.columns, wide(), b.f32(), Combine::Max,
                                  [&](Value column, int64_t lanes) -> Value {
                                    Value value = emitValue(column, lanes);
@@ -252,6 +314,7 @@ void RowEmitter::emit(Value begin, Value end) {
 }
 
 func::FuncOp getOrEmitRowOp(ModuleOp module, const RowSpec &spec, const Target &target) {
+  assert(isStatic(spec) || (!spec.zeroPoints && !spec.fullRange));
   auto inputs = [&](KernelBuilder &b) {
     Type rows = b.rows(spec.columns), columns = b.memref({spec.columns}, b.f32());
     SmallVector<Type> types = {rows};
@@ -262,12 +325,18 @@ func::FuncOp getOrEmitRowOp(ModuleOp module, const RowSpec &spec, const Target &
     else if (spec.op == RowOp::SiluMul || spec.op == RowOp::Add)
       types.push_back(rows);
     int64_t dynamic = ShapedType::kDynamic;
+    if (isStatic(spec))
+      types.push_back(b.f32());
+    if (isStatic(spec) && spec.zeroPoints)
+      types.push_back(b.i32());
     if (quantizes(spec))
       types.append({b.memref({dynamic, paddedColumns(spec.columns)}, b.i8()),
                     b.memref({dynamic}, b.f32()),
                     b.memref({dynamic, groupCount(spec.columns, spec.groupSize)}, b.i32())});
     else
       types.push_back(rows);
+    if (isStatic(spec) && spec.zeroPoints)
+      types.push_back(b.memref({dynamic}, b.i32()));
     return types;
   };
   return getOrEmitRowKernel(module, symbolName(spec), target, inputs, spec.columns,

@@ -60,7 +60,7 @@ SmallVector<Value, 3> FunctionEmitter::quantizedRows(Value value, int64_t groupS
   cpu::RowSpec spec;
   spec.op = cpu::RowOp::Quantize;
   spec.columns = cast<RankedTensorType>(value.getType()).getDimSize(1);
-  spec.quantize = true;
+  spec.quantization = cpu::RowQuantization::Dynamic;
   spec.groupSize = groupSize;
   SmallVector<Value> arguments = {rows(value)};
   SmallVector<Value, 3> parts = quantizedDestination(value, groupSize, rowsOf(rows(value)));
@@ -107,7 +107,7 @@ void FunctionEmitter::emitRowOp(cpu::RowSpec spec, Value output, ArrayRef<Value>
     arguments.push_back(memory.lookup(input));
   Value count = rowsOf(arguments.front());
   if (plan.isQuantizedOnly(output)) {
-    spec.quantize = true;
+    spec.quantization = cpu::RowQuantization::Dynamic;
     spec.groupSize = *quantizedUse(*output.use_begin());
     llvm::append_range(arguments, quantizedDestination(output, spec.groupSize, count));
   } else {
@@ -259,10 +259,10 @@ static FailureOr<cpu::WeightFormat> weightFormat(Operation *op, equant::SchemeAt
   if (layout != equant::LayoutAttr::panel(op->getContext()))
     return op->emitOpError("expected weights packed in the CPU's panels: run "
                            "equant-materialize-weights first");
-  if (!scheme.getSymmetric() || (scheme.getBits() != 8 && scheme.getBits() != 4))
-    return op->emitOpError() << "the CPU has no kernel for weights of scheme " << scheme
-                             << "; it has symmetric int8 and int4";
-  return scheme.getBits() == 8 ? cpu::WeightFormat::I8 : cpu::WeightFormat::I4;
+  if (!scheme.getSymmetric())
+    return op->emitOpError() << "zero points of packed weights do not reach the kernels yet, found "
+                             << scheme;
+  return cpu::formatOfBits(static_cast<int>(scheme.getBits()));
 }
 
 LogicalResult FunctionEmitter::emit(Operation &op) {
@@ -322,6 +322,7 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
         cpu::LinearSpec spec;
         spec.weights = *format;
         spec.groupSize = op.getWeightScheme().getGroupSize();
+        spec.fullRange = op.getWeightScheme().getFullRange();
         spec.quantizedInput = op.getInputScheme().has_value();
         emitLinear(*op, spec, {op.getCodes(), op.getScale()}, op.getBias());
         return success();

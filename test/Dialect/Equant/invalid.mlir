@@ -97,8 +97,16 @@ func.func @pack_shape(%q: tensor<40x24xi8>) {
 // -----
 
 func.func @pack_bits(%q: tensor<40x24xi3>) {
-  // expected-error @below {{packs int4 and int8 codes of static shape, found 'tensor<40x24xi3>'}}
+  // expected-error @below {{result must be 'tensor<2x3x24x4xi8>', found 'tensor<2x3x32x4xi8>'}}
   equant.pack %q {layout = #equant.layout<panel, rows = 32, depth = 4>} : tensor<40x24xi3> -> tensor<2x3x32x4xi8>
+  return
+}
+
+// -----
+
+func.func @pack_panel(%q: tensor<40x24xi3>) {
+  // expected-error @below {{packs codes of static shape, and codes of 2 or 3 bits in panels of a multiple of 4 rows, found 'tensor<40x24xi3>'}}
+  equant.pack %q {layout = #equant.layout<panel, rows = 10, depth = 4>} : tensor<40x24xi3> -> tensor<4x3x10x4xi8>
   return
 }
 

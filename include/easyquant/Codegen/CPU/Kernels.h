@@ -19,31 +19,34 @@
 //   * Nothing is allocated on the heap. No input is read and no output written out of bounds, for
 //     any M, N and K; memrefs may be aligned to no more than their element.
 //
-// Packed weights (P = kPanelRows = 32 output rows a panel, NP = ceil(N/32) panels; padding rows and
-// columns hold code 0; Kp = paddedColumns(K) = K rounded up to a multiple of 8)
-//   * I8: memref<NP x Kp/4 x 32 x 4 x i8>, byte = code + 128, codes in [-127, 127];
-//   * I4: memref<NP x Kp/8 x 32 x 4 x i8>, in byte [p, j, r, i] the low nibble is the code of
-//   column
-//     8j + i plus 8, the high nibble that of column 8j + 4 + i plus 8, codes in [-7, 7];
-//   * scales: memref<NP x G x 32 x f32>, G = groupCount(K, groupSize) groups along K (1 when the
-//     scale is per channel), the last one possibly short; padding rows have scale 1.
+// Packed weights (easyquant/Numerics/Packing.h defines the bytes; 32 = kPanelRows output rows a
+// panel, NP = panelCount(N) panels, Kp = paddedColumns(K), G = groupCount(K, groupSize) groups
+// along K, 1 when the scale is per channel, the last one possibly short)
+//   * codes: memref<packedShape(format, N, K) x i8>: I8 NP x Kp/4 x 32 x 4, I4 NP x Kp/8 x 32 x 4,
+//     I3 NP x Kp/8 x 24 x 4, I2 NP x Kp/8 x 16 x 4;
+//   * scales: memref<NP x G x 32 x f32>;
+//   * zero points, of asymmetric weights: memref<NP x G x 32 x i8>;
+//   * sums of code - zero point, where activations are asymmetric: memref<NP x G x 32 x i32>.
 //   * F32 weights are plain memref<N x K x f32>.
 //
-// Quantized activations (per token, symmetric: s = absmax / 127, q = rne(x * (127 / absmax)); s = 1
-// and q = 0 when absmax < 2^-119. easyquant/Numerics/Quantize.h defines it to the bit.)
+// Quantized activations (easyquant/Numerics/Quantize.h defines them to the bit)
 //   * codes: memref<? x Kp x i8>, columns K.. are 0;
 //   * scales: memref<? x f32>;
-//   * sums: memref<? x G x i32>, the sum of the codes of each weight group (the zero-point
-//     correction of offset weights).
+//   * sums: memref<? x G x i32>, the sum of the codes of each weight group (the correction for the
+//     offset and the zero points of the weights);
+//   * zero points, of asymmetric activations: memref<? x i32>.
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef EASYQUANT_CODEGEN_CPU_KERNELS_H
 #define EASYQUANT_CODEGEN_CPU_KERNELS_H
 
+#include "easyquant/Numerics/Packing.h"
+
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -67,23 +70,31 @@ struct Target {
   int64_t lanes() const;
 };
 
-constexpr int64_t kPanelRows = 32;
-constexpr int64_t paddedColumns(int64_t k) { return (k + 7) / 8 * 8; }
-constexpr int64_t panelCount(int64_t n) { return (n + kPanelRows - 1) / kPanelRows; }
-/// groupSize 0 means one group (a scale per channel).
-constexpr int64_t groupCount(int64_t k, int64_t groupSize) {
-  return groupSize == 0 ? 1 : (k + groupSize - 1) / groupSize;
-}
+using numerics::groupCount;
+using numerics::kPanelRows;
+using numerics::paddedColumns;
+using numerics::panelCount;
 
-enum class WeightFormat { F32, I8, I4 };
+enum class WeightFormat { F32, I8, I4, I3, I2 };
+/// "f32", "i8", ..., as symbols have it.
+llvm::StringRef nameOf(WeightFormat format);
+/// The format of codes of `bits` bits: 2, 3, 4 or 8.
+WeightFormat formatOfBits(int bits);
+/// Bits of a code; 32 for F32.
+int64_t bitsOf(WeightFormat format);
+/// The shape of packed N x K codes; not for F32.
+std::array<int64_t, 4> packedShape(WeightFormat format, int64_t n, int64_t k);
 
-/// y = x W^T (+ bias) (+ y).
-///   float input:      (x: rows<K>, w, [wscales], [bias: memref<Nxf32>], y: rows<N>, scratch,
-///   threads) quantized input:  (codes, scales, sums, w, wscales, [bias], y, scratch, threads)
+/// y = x W^T (+ bias) (+ y). Arguments, those in brackets where the spec has them:
+///   float input:      x: rows<K>, then
+///   quantized input:  codes, scales, sums, [zeros], then
+///   w, wscales (not F32), [wzeros], [wsums], [bias: memref<Nxf32>], y: rows<N>, scratch, threads
 /// One function serves M = 1 (GEMV) and M >= 2 (GEMM). groupSize is a multiple of 8, or 0.
-/// Quantized input needs I8 or I4 weights. With quantized input every accumulator is an exact int32
-/// of its group (the caller has checked K against the accumulator bound), and
-///   y[m,n] = sx[m] * sum_g sw[n,g] * (acc[m,n,g] - offset * sums[m,g]),  fp32, groups in order.
+/// Quantized input needs integer weights. Weights without zero points are s * q, others s * (q -
+/// z), the difference exact. With quantized input every accumulator is an exact int32 of its group
+/// (the caller has checked K against numerics::maxDotLength), and in fp32, groups in order,
+///   y[m,n] = sx[m] * sum_g sw[n,g] * (acc[m,n,g] - (offset + zw[n,g]) * sums[m,g]
+///                                                - zx[m] * wsums[n,g]).
 struct LinearSpec {
   int64_t n = 0, k = 0;
   WeightFormat weights = WeightFormat::F32;
@@ -92,34 +103,50 @@ struct LinearSpec {
   bool bias = false;
   /// Add to y instead of overwriting it: the residual connection.
   bool accumulate = false;
+  bool zeroPoints = false;      ///< of the weights: wzeros is an argument
+  bool inputZeroPoints = false; ///< of quantized input: zeros and wsums are arguments
+  /// Codes of symmetric weights go down to -2^(b-1), not only to -(2^(b-1) - 1).
+  bool fullRange = false;
 };
 std::string symbolName(const LinearSpec &spec);
 int64_t scratchBytes(const LinearSpec &spec, const Target &target);
 mlir::func::FuncOp getOrEmitLinear(mlir::ModuleOp module, const LinearSpec &spec,
                                    const Target &target);
 
-/// Row-wise operations, optionally followed by per-token quantization of the result.
+/// How a row operation's result is quantized to int8.
+enum class RowQuantization {
+  None,
+  Dynamic, ///< per token, symmetric: definition 2 of Numerics/Quantize.h
+  Static,  ///< scale and zero point are arguments: definition 3
+};
+
+/// Row-wise operations, optionally followed by quantization of the result.
 ///   Quantize:  (x, out...)                      RmsNorm:  (x, weight: memref<Cxf32>, out...)
 ///   LayerNorm: (x, weight, bias, out...)        SiluMul:  (gate, up, out...)   silu(gate) * up
 ///   Gelu:      (x, out...)                      Add:      (a, b, out...)
-/// then `threads`. out... is (y: rows<C>), or (codes, scales, sums) when quantized.
+/// then `threads`. out... is (y: rows<C>), or when quantized ([scale: f32], codes, scales, sums),
+/// scale being there when it is static; with zero points ([scale: f32, zero: i32], codes, scales,
+/// sums, zeros). Quantize itself is dynamic unless it is static.
 enum class RowOp { Quantize, RmsNorm, LayerNorm, SiluMul, GeluTanh, GeluErf, Add };
 struct RowSpec {
   RowOp op = RowOp::Quantize;
   int64_t columns = 0;
   double epsilon = 0.0; ///< of the norms
-  bool quantize = false;
-  int64_t groupSize = 0; ///< groups of the sums, when quantized
+  RowQuantization quantization = RowQuantization::None;
+  int64_t groupSize = 0;   ///< groups of the sums, when quantized
+  bool zeroPoints = false; ///< static only: asymmetric
+  bool fullRange = false;  ///< static only: codes from -128 on, as asymmetric ones always are
 };
 std::string symbolName(const RowSpec &spec);
 mlir::func::FuncOp getOrEmitRowOp(mlir::ModuleOp module, const RowSpec &spec, const Target &target);
 
-/// y[m] = table[tokens[m]]: (tokens: memref<?xi32>, table, [scales], y: rows<C>, threads). I8 and
-/// I4 tables are packed weights of N = vocab, K = columns.
+/// y[m] = table[tokens[m]]: (tokens: memref<?xi32>, table, [scales, [zeros]], y: rows<C>, threads).
+/// Integer tables are packed weights of N = vocab, K = columns.
 struct EmbeddingSpec {
   int64_t vocab = 0, columns = 0;
   WeightFormat table = WeightFormat::F32;
   int64_t groupSize = 0;
+  bool zeroPoints = false;
 };
 std::string symbolName(const EmbeddingSpec &spec);
 mlir::func::FuncOp getOrEmitEmbedding(mlir::ModuleOp module, const EmbeddingSpec &spec,

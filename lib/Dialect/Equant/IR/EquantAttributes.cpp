@@ -229,17 +229,29 @@ LogicalResult LayoutAttr::verify(function_ref<InFlightDiagnostic()> emitError, i
 }
 
 RankedTensorType LayoutAttr::getPackedCodesType(int64_t n, int64_t k, unsigned bits) const {
-  if (bits != 4 && bits != 8)
+  bool below4 = bits == 2 || bits == 3;
+  if ((bits != 4 && bits != 8 && !below4) || (below4 && getRows() % 4 != 0))
     return nullptr;
-  int64_t pairs = ceilDiv(k, 2 * getDepth());
-  return RankedTensorType::get(
-      {ceilDiv(n, getRows()), bits == 4 ? pairs : 2 * pairs, getRows(), getDepth()},
-      IntegerType::get(getContext(), 8));
+  int64_t blocks = ceilDiv(k, 2 * getDepth()), rows = getRows();
+  if (bits == 8)
+    blocks *= 2;
+  else
+    rows = rows * bits / 4;
+  return RankedTensorType::get({ceilDiv(n, getRows()), blocks, rows, getDepth()},
+                               IntegerType::get(getContext(), 8));
 }
 
 RankedTensorType LayoutAttr::getPackedScalesType(int64_t n, int64_t groups) const {
   return RankedTensorType::get({ceilDiv(n, getRows()), groups, getRows()},
                                Float32Type::get(getContext()));
+}
+
+RankedTensorType LayoutAttr::getPackedZeroPointsType(int64_t n, int64_t groups) const {
+  return getPackedScalesType(n, groups).clone(IntegerType::get(getContext(), 8));
+}
+
+RankedTensorType LayoutAttr::getPackedSumsType(int64_t n, int64_t groups) const {
+  return getPackedScalesType(n, groups).clone(IntegerType::get(getContext(), 32));
 }
 
 //===----------------------------------------------------------------------===//

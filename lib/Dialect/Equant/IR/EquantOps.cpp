@@ -89,8 +89,8 @@ static LogicalResult verifyWeight(Operation *op, SchemeAttr scheme, LayoutAttr l
   SmallVector<int64_t, 2> scaleShape = scheme.getScaleShape({n, k});
   RankedTensorType packed = layout.getPackedCodesType(n, k, scheme.getBits());
   if (!packed || !scheme.getSymmetric() || scheme.getOuter() || scaleShape[0] != n)
-    return op->emitOpError("packed weights must be int4 or int8, symmetric, and have scales per "
-                           "channel or per group, found ")
+    return op->emitOpError("packed weights must be symmetric and have scales per channel or per "
+                           "group, found ")
            << scheme;
   if (codes != packed)
     return op->emitOpError("codes of ") << n << "x" << k << " packed as " << layout << " must be "
@@ -110,10 +110,7 @@ static LogicalResult verifyWeight(Operation *op, SchemeAttr scheme, LayoutAttr l
 
 int64_t easyquant::equant::maxAccumulatedProducts(SchemeAttr weight, SchemeAttr input,
                                                   bool packed) {
-  numerics::Scheme scheme = weight.toNumerics();
-  return numerics::maxAccumulationLength(packed ? numerics::storedRange(scheme)
-                                                : numerics::codeRange(scheme),
-                                         numerics::codeRange(input.toNumerics()));
+  return numerics::maxDotLength(weight.toNumerics(), input.toNumerics(), /*stored=*/packed);
 }
 
 int64_t easyquant::equant::accumulatedProducts(SchemeAttr weight, int64_t k) {
@@ -277,7 +274,9 @@ void PackOp::build(OpBuilder &builder, OperationState &state, Value codes, Layou
 LogicalResult PackOp::verify() {
   RankedTensorType expected = packedCodesType(tensorType(getCodes()), getLayout());
   if (!expected)
-    return emitOpError("packs int4 and int8 codes of static shape, found ") << getCodes().getType();
+    return emitOpError("packs codes of static shape, and codes of 2 or 3 bits in panels of a "
+                       "multiple of 4 rows, found ")
+           << getCodes().getType();
   if (getPacked().getType() != expected)
     return emitOpError("result must be ") << expected << ", found " << getPacked().getType();
   return success();

@@ -119,9 +119,15 @@ def Equant_LayoutAttr : Equant_Attr<"Layout", "layout"> {
       * int8 codes become tensor<NP x K'/depth x rows x depth x i8>, code + 128 in each byte;
       * int4 codes become tensor<NP x K'/(2·depth) x rows x depth x i8>, byte [p, j, r, i] holding the code of column
         2·depth·j + i plus 8 in its low nibble and that of column 2·depth·j + depth + i plus 8 in its high one;
-      * scales become tensor<NP x G x rows x f32>.
+      * int2 codes become tensor<NP x K'/(2·depth) x rows/2 x depth x i8>, the same two columns, plus 2, in the low nibble
+        for row r and in the high nibble for row rows/2 + r;
+      * int3 codes become tensor<NP x K'/(2·depth) x 3·rows/4 x depth x i8>: the upper two bits of each code plus 4 as int2
+        has them, then the lowest bits, byte [p, j, rows/2 + r, i] holding those of the same two columns of row r in bits 0
+        and 1, of rows rows/4 + r, rows/2 + r and 3·rows/4 + r in the bits above;
+      * scales become tensor<NP x G x rows x f32>, zero points tensor<NP x G x rows x i8>, and the sums Σₖ(q − z) of each
+        row and group, which asymmetric activations need, tensor<NP x G x rows x i32>.
 
-    Padding holds code 0 and scale 1.
+    Padding holds code 0, scale 1, zero point 0 and sum 0.
 
     ```mlir
     #equant.layout<panel, rows = 32, depth = 4>
@@ -133,10 +139,13 @@ def Equant_LayoutAttr : Equant_Attr<"Layout", "layout"> {
     /// The panel of the CPU kernels: 32 rows, 4 columns deep.
     static LayoutAttr panel(::mlir::MLIRContext *context);
 
-    /// The type that N x K codes of `bits` bits are packed to; null unless bits is 4 or 8.
+    /// The type that N x K codes of `bits` bits are packed to; null unless bits is 2, 3, 4 or 8 and panels of fewer than
+    /// 4 bits have a multiple of 4 rows.
     ::mlir::RankedTensorType getPackedCodesType(int64_t n, int64_t k, unsigned bits) const;
-    /// The type that the N x G scales are packed to.
+    /// The types that the N x G scales, zero points and sums are packed to.
     ::mlir::RankedTensorType getPackedScalesType(int64_t n, int64_t groups) const;
+    ::mlir::RankedTensorType getPackedZeroPointsType(int64_t n, int64_t groups) const;
+    ::mlir::RankedTensorType getPackedSumsType(int64_t n, int64_t groups) const;
   }];
   let genVerifyDecl = 1;
 }

@@ -1,0 +1,62 @@
+//===- PackedBlock.h - Packed weights in registers --------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CODEGEN_CPU_PACKEDBLOCK_H
+#define EASYQUANT_LIB_CODEGEN_CPU_PACKEDBLOCK_H
+
+#include "KernelBuilder.h"
+
+namespace easyquant::cpu {
+
+/// Eight columns of a packed panel, which are contiguous bytes (Numerics/Packing.h), taken apart in
+/// registers: a step of four columns a time, `lanes` rows a vector.
+class PackedBlock {
+public:
+  /// panels: NP x bytes of a panel; the block begins at byte `offset` of `panel`.
+  PackedBlock(KernelBuilder &b, WeightFormat format, mlir::Value panels, mlir::Value panel,
+              mlir::Value offset, int64_t lanes)
+      : b(b), format(format), panels(panels), panel(panel), offset(offset), lanes(lanes) {}
+
+  /// Bytes of eight columns.
+  static int64_t bytesOf(WeightFormat format) { return kPanelRows * bitsOf(format); }
+  int64_t vectors() const { return kPanelRows / lanes; }
+
+  /// Emits the loads of step `half`, 0 or 1; only int8 has two, for the others the first serves
+  /// both. To be called before what follows.
+  void load(int64_t half);
+  /// Vector v of the step: code + 2^(b-1) of its four columns in the four bytes of each row.
+  mlir::Value bytes(int64_t half, int64_t v);
+
+  /// Emits what code() shares between the columns of step `half`, its loads among that.
+  void loadCodes(int64_t half);
+  /// Vector v of column 0 .. 7 as f32: the codes, or with `zeros` (a vector each) less them.
+  mlir::Value code(int64_t column, int64_t v, llvm::ArrayRef<mlir::Value> zeros);
+
+private:
+  /// `count` vectors of `width` bytes from byte `first` of the block on.
+  llvm::SmallVector<mlir::Value> loadBytes(int64_t first, int64_t count, int64_t width);
+  /// The bytes, shifted down as words: what crosses from a neighbour lies above `bits` of use.
+  mlir::Value shiftBytes(mlir::Value bytes, int64_t amount);
+  mlir::Value words(mlir::Value bytes) { return b.bitcast(bytes, b.vec(lanes, b.i32())); }
+  /// Of the plane of two bits: the vector that holds rows v * lanes .., and the bit of its field.
+  mlir::Value pairs(int64_t v) { return packed[v % packed.size()]; }
+  int64_t pairBit(int64_t half, int64_t v) { return 4 * (v / packed.size()) + 2 * half; }
+  /// The lowest bit of three, in bit 0 of each byte; what lies above is not cleared.
+  mlir::Value lowBits(int64_t half, int64_t v);
+
+  KernelBuilder &b;
+  WeightFormat format;
+  mlir::Value panels, panel, offset;
+  int64_t lanes;
+  llvm::SmallVector<mlir::Value> packed; ///< as loaded; of three bits the upper two
+  mlir::Value lowPlane;                  ///< of three bits: 32 bytes
+  llvm::SmallVector<mlir::Value> fields; ///< what code() shifts, a vector of words each
+};
+
+} // namespace easyquant::cpu
+
+#endif // EASYQUANT_LIB_CODEGEN_CPU_PACKEDBLOCK_H
