@@ -198,7 +198,7 @@ int main(int argc, char **argv) {
   for (int64_t columns : {576, 1536})
     for (RowOp op :
          {RowOp::Quantize, RowOp::RmsNorm, RowOp::LayerNorm, RowOp::SiluMul, RowOp::GeluTanh})
-      benchRowOp(*options, {op, columns, 1e-5, true, 0}, 512, cold);
+      benchRowOp(*options, {op, columns, 1e-5, RowQuantization::Dynamic}, 512, cold);
   benchAttention<float>(*options, {9, 3, 64}, cold);
   benchAttention<_Float16>(*options, {9, 3, 64}, cold);
   benchAttention<float>(*options, {12, 12, 64}, cold);

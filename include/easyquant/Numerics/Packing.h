@@ -97,7 +97,8 @@ void packPanelSums(const PanelLayout &layout, int64_t panel, const int8_t *codes
 /// Quantizes rows 32 * panel .. of w (N x K) by the absmax rule, packs them, and adds the
 /// quantization error of these rows to `error`. One pass over the weights: what
 /// equant-materialize-weights runs. Bits are those of chooseQParams, quantize and packPanel.
-/// Symmetric schemes of the narrow range per channel and per group only. Fails as chooseQParams does.
+/// Symmetric schemes of the narrow range per channel and per group only. Fails as chooseQParams
+/// does.
 Result<void> quantizePanelAbsMax(const PanelLayout &layout, ConstMatrix w, int64_t panel,
                                  uint8_t *codes, float *scales, ErrorSums &error);
 

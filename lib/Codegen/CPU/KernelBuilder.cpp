@@ -181,6 +181,11 @@ Value KernelBuilder::slice(Value vector, int64_t first, int64_t count) {
   std::iota(mask.begin(), mask.end(), first);
   return shuffle(vector, vector, mask);
 }
+Value KernelBuilder::join(Value low, Value high) {
+  SmallVector<int64_t> mask(2 * cast<VectorType>(low.getType()).getNumElements());
+  std::iota(mask.begin(), mask.end(), 0);
+  return shuffle(low, high, mask);
+}
 Value KernelBuilder::extract(Value vector, int64_t lane) {
   return vector::ExtractOp::create(*this, vector, lane);
 }
@@ -232,14 +237,18 @@ Value KernelBuilder::intrinsic(StringRef name, Type type, ValueRange operands) {
 Value KernelBuilder::dotU8S8(Value acc, Value u8, Value s8) {
   if (!target.emulateDot)
     return intrinsic("llvm.x86.avx512.vpdpbusd.512", acc.getType(), {acc, u8, s8});
-  auto type = cast<VectorType>(acc.getType());
-  Value u = bitcast(u8, type), s = bitcast(s8, type);
-  for (int64_t byte = 0; byte < 4; ++byte) {
-    Value unsignedByte = andi(shrLogical(u, 8 * byte), 255);
-    Value signedByte = shrArithmetic(shl(s, 24 - 8 * byte), 24);
-    acc = addi(acc, muli(unsignedByte, signedByte));
+  // Bytes of even and of odd place as i16, whose products vpmaddwd adds exactly.
+  VectorType words = vec(16, i16()), sums = vec(8, i32());
+  SmallVector<Value> halves;
+  for (int64_t half = 0; half < 2; ++half) {
+    Value u = bitcast(slice(u8, 32 * half, 32), words),
+          s = bitcast(slice(s8, 32 * half, 32), words);
+    Value even =
+        intrinsic("llvm.x86.avx2.pmadd.wd", sums, {andi(u, 255), shrArithmetic(shl(s, 8), 8)});
+    Value odd = intrinsic("llvm.x86.avx2.pmadd.wd", sums, {shrLogical(u, 8), shrArithmetic(s, 8)});
+    halves.push_back(addi(addi(slice(acc, 8 * half, 8), even), odd));
   }
-  return acc;
+  return join(halves[0], halves[1]);
 }
 
 Value KernelBuilder::lookup(ArrayRef<float> table, Value index) {
@@ -247,9 +256,7 @@ Value KernelBuilder::lookup(ArrayRef<float> table, Value index) {
   bool wide = lanes == 16;
   if (wide && target.emulateDot) {
     Value low = lookup(table, slice(index, 0, 8)), high = lookup(table, slice(index, 8, 8));
-    SmallVector<int64_t> both(16);
-    std::iota(both.begin(), both.end(), 0);
-    return shuffle(low, high, both);
+    return join(low, high);
   }
   SmallVector<float> repeated(lanes);
   for (int64_t i = 0; i < lanes; ++i)

@@ -111,6 +111,8 @@ public:
   mlir::Value shuffle(mlir::Value a, mlir::Value b, llvm::ArrayRef<int64_t> mask);
   /// `count` lanes from `first` on.
   mlir::Value slice(mlir::Value vector, int64_t first, int64_t count);
+  /// The lanes of `high` behind those of `low`.
+  mlir::Value join(mlir::Value low, mlir::Value high);
   mlir::Value extract(mlir::Value vector, int64_t lane);
   /// Sum of all lanes by halving, the same order for equal widths.
   mlir::Value sumLanes(mlir::Value vector);
