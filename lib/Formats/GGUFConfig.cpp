@@ -113,39 +113,98 @@ private:
 
 } // namespace
 
-static void readLLaMA(Metadata &metadata, const GGUFHeader &header, ModelConfig &config) {
-  config.normEpsilon = metadata.positive("llama.attention.layer_norm_rms_epsilon");
-  config.ropeTheta = metadata.positive("llama.rope.freq_base", 10000.0);
+/// The scaling of `prefix`.rope.scaling.*.
+static void readRope(Metadata &metadata, const GGUFHeader &header, const std::string &prefix,
+                     ModelConfig &config) {
+  numerics::RopeParams &rope = config.rope;
+  rope.headDim = config.headDim;
+  rope.theta = metadata.positive(prefix + ".rope.freq_base", 10000.0);
+  const std::string dimensions = prefix + ".rope.dimension_count";
+  int64_t rotated = metadata.integer(dimensions, kLargestWidth, config.headDim);
+  if (rotated != config.headDim)
+    metadata.fail(ErrorCode::Unsupported,
+                  "metadata {}: rotating {} of {} dimensions is not supported", quote(dimensions),
+                  rotated, config.headDim);
+  const std::string scaling = prefix + ".rope.scaling.";
+  const GGUFValue *type = metadata.find(scaling + "type");
+  const auto kind = type ? type->asString().value_or("") : std::string_view("none");
+  if (kind == "linear") {
+    rope.scaling = numerics::RopeScaling::Linear;
+    rope.factor = metadata.positive(scaling + "factor");
+  } else if (kind == "yarn") {
+    rope.scaling = numerics::RopeScaling::Yarn;
+    rope.factor = metadata.positive(scaling + "factor");
+    rope.originalPositions =
+        metadata.integer(scaling + "original_context_length", kLargestContext, config.maxContext);
+    rope.betaFast = metadata.positive(scaling + "yarn_beta_fast", 32.0);
+    rope.betaSlow = metadata.positive(scaling + "yarn_beta_slow", 1.0);
+    rope.attentionFactor = numerics::yarnAttentionFactor(rope.factor) *
+                           metadata.positive(scaling + "attn_factor", 1.0);
+    if (rope.betaSlow >= rope.betaFast || rope.theta <= 1.0)
+      metadata.fail(
+          ErrorCode::Corrupt,
+          "YaRN with betas {} and {} and base {}: expected a fast beta above the slow one "
+          "and a base above 1",
+          rope.betaFast, rope.betaSlow, rope.theta);
+  } else if (kind != "none") {
+    metadata.fail(ErrorCode::Unsupported,
+                  "RoPE scaling {} is not supported; expected none, linear or yarn", quote(kind));
+  }
+  if (rope.factor < 1.0)
+    metadata.fail(ErrorCode::Corrupt, "metadata {}: expected a number from 1 on, found {}",
+                  quote(scaling + "factor"), rope.factor);
+  for (const char *key : {"yarn_ext_factor", "yarn_attn_factor", "yarn_log_multiplier"})
+    if (metadata.find(scaling + key))
+      metadata.fail(ErrorCode::Unsupported, "metadata {} is not supported", quote(scaling + key));
+  if (metadata.find(prefix + ".rope.scale_linear") ||
+      header.indexByName.contains("rope_freqs.weight"))
+    metadata.fail(ErrorCode::Unsupported,
+                  "RoPE scaling by factors of its own for every dimension is not supported; import "
+                  "the Hugging Face checkpoint");
+}
+
+/// LLaMA and its descendants.
+static void readLLaMA(Metadata &metadata, const GGUFHeader &header, const std::string &prefix,
+                      ModelConfig &config) {
+  config.normEpsilon = metadata.positive(prefix + ".attention.layer_norm_rms_epsilon");
   config.activation = Activation::SiLU;
   int64_t valueDim =
-      metadata.integer("llama.attention.value_length", kLargestWidth, config.headDim);
+      metadata.integer(prefix + ".attention.value_length", kLargestWidth, config.headDim);
   if (valueDim != config.headDim)
     metadata.fail(
         ErrorCode::Unsupported,
         "keys of {} and values of {} dimensions a head: different lengths are not supported",
         config.headDim, valueDim);
-  int64_t rotated = metadata.integer("llama.rope.dimension_count", kLargestWidth, config.headDim);
-  if (rotated != config.headDim)
-    metadata.fail(ErrorCode::Unsupported,
-                  "metadata \"llama.rope.dimension_count\": rotating {} of {} dimensions is not "
-                  "supported",
-                  rotated, config.headDim);
-  if (metadata.find("llama.expert_count") && metadata.find("llama.expert_count")->asInteger() != 0)
+  readRope(metadata, header, prefix, config);
+  const GGUFValue *experts = metadata.find(prefix + ".expert_count");
+  if (experts && experts->asInteger() != 0)
     metadata.fail(ErrorCode::Unsupported, "mixtures of experts are not supported");
-  const GGUFValue *scaling = metadata.find("llama.rope.scaling.type");
-  if ((scaling && scaling->asString() != "none") || metadata.find("llama.rope.scale_linear") ||
-      header.indexByName.contains("rope_freqs.weight"))
-    metadata.fail(ErrorCode::Unsupported, "RoPE scaling {} is not supported; expected none",
-                  quote(scaling ? scaling->asString().value_or("") : "by factors"));
   // A checkpoint has the biases of a kind in all layers or in none.
-  config.attentionBias = header.indexByName.contains("blk.0.attn_q.bias");
-  config.mlpBias = header.indexByName.contains("blk.0.ffn_up.bias");
+  config.qkvBias = header.indexByName.contains("blk.0.attn_q.bias");
+  config.outputBias = config.qkvBias && config.architecture != Architecture::Qwen2;
+  config.mlpBias = config.architecture == Architecture::LLaMA &&
+                   header.indexByName.contains("blk.0.ffn_up.bias");
+  if (config.architecture == Architecture::Qwen2)
+    config.qkvBias = true;
+
+  const std::string window = prefix + ".attention.sliding_window";
+  if (!metadata.find(window))
+    return;
+  config.slidingWindow = metadata.integer(window, kLargestContext);
+  if (metadata.find(window + "_pattern"))
+    metadata.fail(ErrorCode::Unsupported, "metadata {} is not supported",
+                  quote(window + "_pattern"));
+  // llama.cpp knows Mistral as a llama.
+  if (config.architecture == Architecture::LLaMA && !config.qkvBias && !config.mlpBias)
+    config.architecture = Architecture::Mistral;
+  else if (config.architecture == Architecture::LLaMA)
+    metadata.fail(ErrorCode::Unsupported, "a llama with both a window and biases is not supported");
 }
 
 static void readGPT2(Metadata &metadata, ModelConfig &config) {
   config.normEpsilon = metadata.positive("gpt2.attention.layer_norm_epsilon");
   config.activation = Activation::GeluTanh;
-  config.attentionBias = config.mlpBias = true;
+  config.qkvBias = config.outputBias = config.mlpBias = true;
   if (config.numKVHeads != config.numHeads || config.headDim * config.numHeads != config.hiddenSize)
     metadata.fail(ErrorCode::Unsupported,
                   "gpt2 with {} heads of {} and {} key-value heads in {} "
@@ -162,6 +221,10 @@ Result<ModelConfig> formats::parseGGUFConfig(const GGUFHeader &header, std::stri
   Result<Architecture> architecture = parseArchitecture(*name->asString(), fileName);
   if (!architecture)
     return Unexpected(architecture.error());
+  if (*architecture == Architecture::Mistral)
+    return makeError(ErrorCode::Unsupported,
+                     "{}: architecture \"mistral\" is not one of GGUF; there it is \"llama\"",
+                     fileName);
   if (const GGUFValue *splits = metadata.find("split.count"); splits && splits->asInteger() > 1)
     return makeError(ErrorCode::Unsupported,
                      "{}: a GGUF model split over several files is not supported; merge them with "
@@ -192,8 +255,8 @@ Result<ModelConfig> formats::parseGGUFConfig(const GGUFHeader &header, std::stri
                                     std::max<int64_t>(1, config.hiddenSize / config.numHeads));
   config.maxContext = metadata.integer(prefix + ".context_length", kLargestContext);
   config.tieWordEmbeddings = !header.indexByName.contains("output.weight");
-  if (*architecture == Architecture::LLaMA)
-    readLLaMA(metadata, header, config);
+  if (config.isLLaMALike())
+    readLLaMA(metadata, header, prefix, config);
   else
     readGPT2(metadata, config);
 

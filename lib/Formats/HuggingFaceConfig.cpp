@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Fields and defaults are those of LlamaConfig and GPT2Config of the transformers library, which
-// leaves out of config.json what equals a default.
+// Fields and defaults are those of LlamaConfig, GPT2Config, MistralConfig, Qwen2Config and
+// Qwen3Config of the transformers library, which leaves out of config.json what equals a default.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,6 +17,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 using namespace easyquant;
@@ -37,19 +39,15 @@ public:
     return found == object.end() || found->is_null() ? nullptr : &*found;
   }
 
+  /// Whether the field is there, be it null.
+  bool has(const char *key) const { return object.contains(key); }
+
   int64_t integer(const char *key, int64_t largest, std::optional<int64_t> otherwise = {}) {
-    const json *value = find(key);
-    if (!value) {
-      if (!otherwise)
-        fail(ErrorCode::Corrupt, "{}: missing; expected an integer from 1 to {}", key, largest);
-      return otherwise.value_or(1);
-    }
-    if (!value->is_number_integer() || *value < 1 || *value > largest) {
-      fail(ErrorCode::Corrupt, "{}: expected an integer from 1 to {}, found {}", key, largest,
-           shown(*value));
-      return 1;
-    }
-    return value->get<int64_t>();
+    return integerFrom(1, key, largest, otherwise);
+  }
+  /// An integer that may be 0.
+  int64_t count(const char *key, int64_t largest, int64_t otherwise) {
+    return integerFrom(0, key, largest, otherwise);
   }
 
   double positive(const char *key, double otherwise) {
@@ -106,63 +104,203 @@ public:
   }
 
 private:
+  int64_t integerFrom(int64_t least, const char *key, int64_t largest,
+                      std::optional<int64_t> otherwise) {
+    const json *value = find(key);
+    if (!value) {
+      if (!otherwise)
+        fail(ErrorCode::Corrupt, "{}: missing; expected an integer from {} to {}", key, least,
+             largest);
+      return otherwise.value_or(1);
+    }
+    if (!value->is_number_integer() || *value < least || *value > largest) {
+      fail(ErrorCode::Corrupt, "{}: expected an integer from {} to {}, found {}", key, least,
+           largest, shown(*value));
+      return 1;
+    }
+    return value->get<int64_t>();
+  }
+
   const json &object;
   std::string_view fileName;
 };
 
 } // namespace
 
-/// Refuses position encodings that this build does not compute; `parameters` is rope_scaling of
-/// transformers 4 or rope_parameters of 5.
-static void refuseRopeScaling(Fields &fields, const char *key) {
-  const json *scaling = fields.find(key);
-  if (!scaling)
-    return;
-  std::string kind = "of an unknown kind";
-  if (scaling->is_object())
-    for (const char *name : {"rope_type", "type"})
-      if (auto found = scaling->find(name); found != scaling->end() && found->is_string())
-        kind = found->get<std::string>();
-  if (kind != "default")
-    fields.fail(ErrorCode::Unsupported,
-                "{}: RoPE scaling {} is not supported; expected none or \"default\"", key,
-                quote(kind));
+/// The frequencies that rope_scaling of transformers 4, or rope_parameters of 5, asks for.
+static void readRopeScaling(Fields &scaling, ModelConfig &config) {
+  numerics::RopeParams &rope = config.rope;
+  rope.theta = scaling.positive("rope_theta", rope.theta);
+  const std::string kind =
+      scaling.string("rope_type", scaling.string("type", "default")); // "type" of old files
+  auto need = [&](const char *name) {
+    if (!scaling.find(name))
+      scaling.fail(ErrorCode::Corrupt, "{}: missing; RoPE scaling {} needs it", name, quote(kind));
+    return scaling.positive(name, 1.0);
+  };
+  constexpr std::array<std::string_view, 5> kinds = {"default", "linear", "dynamic", "llama3",
+                                                     "yarn"};
+  if (std::ranges::find(kinds, kind) == kinds.end())
+    return scaling.fail(ErrorCode::Unsupported,
+                        "RoPE scaling {} is not supported; expected \"default\", \"linear\", "
+                        "\"dynamic\", \"llama3\" or \"yarn\"",
+                        quote(kind));
+  // "dynamic" (NTK) changes the base beyond max_position_embeddings tokens, where no context goes.
+  if (kind != "default" && kind != "dynamic")
+    rope.factor = need("factor");
+  if (rope.factor < 1.0)
+    scaling.fail(ErrorCode::Corrupt, "factor: expected a number from 1 on, found {}", rope.factor);
+
+  if (kind == "linear") {
+    rope.scaling = numerics::RopeScaling::Linear;
+  } else if (kind == "llama3") {
+    rope.scaling = numerics::RopeScaling::Llama3;
+    rope.lowFrequencyFactor = need("low_freq_factor");
+    rope.highFrequencyFactor = need("high_freq_factor");
+    rope.originalPositions = static_cast<int64_t>(need("original_max_position_embeddings"));
+    if (rope.lowFrequencyFactor >= rope.highFrequencyFactor)
+      scaling.fail(ErrorCode::Corrupt, "low_freq_factor {} must be below high_freq_factor {}",
+                   rope.lowFrequencyFactor, rope.highFrequencyFactor);
+  } else if (kind == "yarn") {
+    rope.scaling = numerics::RopeScaling::Yarn;
+    rope.originalPositions =
+        scaling.integer("original_max_position_embeddings", kLargestContext, config.maxContext);
+    rope.betaFast = scaling.positive("beta_fast", 32.0);
+    rope.betaSlow = scaling.positive("beta_slow", 1.0);
+    rope.truncate = scaling.flag("truncate", true);
+    double factor = numerics::yarnAttentionFactor(rope.factor);
+    if (scaling.find("mscale") && scaling.find("mscale_all_dim"))
+      factor = numerics::yarnAttentionFactor(rope.factor, scaling.positive("mscale", 1.0)) /
+               numerics::yarnAttentionFactor(rope.factor, scaling.positive("mscale_all_dim", 1.0));
+    rope.attentionFactor = scaling.positive("attention_factor", factor);
+    if (rope.betaSlow >= rope.betaFast)
+      scaling.fail(ErrorCode::Corrupt, "beta_slow {} must be below beta_fast {}", rope.betaSlow,
+                   rope.betaFast);
+    if (rope.theta <= 1.0)
+      scaling.fail(ErrorCode::Corrupt, "rope_theta {}: \"yarn\" needs one above 1", rope.theta);
+    // Qwen's instructions add the scaling and leave max_position_embeddings as it was.
+    const double extended = rope.factor * static_cast<double>(rope.originalPositions);
+    if (extended <= static_cast<double>(kLargestContext))
+      config.maxContext = std::max(config.maxContext, static_cast<int64_t>(std::llround(extended)));
+  }
+  if (kind == "dynamic" && scaling.integer("original_max_position_embeddings", kLargestContext,
+                                           config.maxContext) != config.maxContext)
+    scaling.fail(ErrorCode::Unsupported,
+                 "RoPE scaling \"dynamic\" with original_max_position_embeddings other than "
+                 "max_position_embeddings is not supported");
+  for (const char *name : {"mrope_section", "short_factor", "long_factor"})
+    if (scaling.find(name))
+      scaling.fail(ErrorCode::Unsupported, "{} is not supported", name);
+  if (scaling.positive("partial_rotary_factor", 1.0) != 1.0)
+    scaling.fail(ErrorCode::Unsupported, "partial_rotary_factor other than 1 is not supported");
 }
 
+static void readRope(Fields &fields, ModelConfig &config) {
+  config.rope.headDim = config.headDim;
+  config.rope.theta = fields.positive("rope_theta", 10000.0);
+  if (fields.positive("partial_rotary_factor", 1.0) != 1.0)
+    fields.fail(ErrorCode::Unsupported, "partial_rotary_factor other than 1 is not supported");
+  const json *scaling = fields.find("rope_scaling"), *parameters = fields.find("rope_parameters");
+  if (scaling && parameters && *scaling != *parameters)
+    return fields.fail(ErrorCode::Corrupt,
+                       "rope_scaling and rope_parameters say different things; remove one");
+  const json *found = parameters ? parameters : scaling;
+  if (!found)
+    return;
+  const std::string key = parameters ? "rope_parameters" : "rope_scaling";
+  if (!found->is_object())
+    return fields.fail(ErrorCode::Corrupt, "{}: expected an object, found {}", key,
+                       Fields::shown(*found));
+  Fields nested(*found, key);
+  readRopeScaling(nested, config);
+  if (nested.failure)
+    fields.fail(nested.failure->code, "{}", nested.failure->message);
+}
+
+/// The window of Mistral: in all layers, 4096 tokens if nothing is said, none if null.
+static void readMistralWindow(Fields &fields, ModelConfig &config) {
+  if (fields.has("sliding_window") && !fields.find("sliding_window"))
+    return;
+  config.slidingWindow = fields.integer("sliding_window", kLargestContext, 4096);
+}
+
+/// The window of Qwen: in the layers that layer_types names, else in those from max_window_layers
+/// on, and only if use_sliding_window says so.
+static void readQwenWindow(Fields &fields, ModelConfig &config) {
+  if (!fields.flag("use_sliding_window", false) ||
+      (fields.has("sliding_window") && !fields.find("sliding_window")))
+    return;
+  config.slidingWindow = fields.integer("sliding_window", kLargestContext, 4096);
+  const int64_t first = fields.count("max_window_layers", kMostLayers, 28);
+  for (int64_t layer = 0; layer < config.numLayers; ++layer)
+    config.windowedLayers.push_back(layer >= first);
+  if (const json *types = fields.find("layer_types")) {
+    if (!types->is_array() || types->size() != config.windowedLayers.size())
+      return fields.fail(ErrorCode::Corrupt, "layer_types: expected a list of {} kinds of layers",
+                         config.numLayers);
+    for (size_t layer = 0; layer < types->size(); ++layer) {
+      const json &type = (*types)[layer];
+      if (type != "full_attention" && type != "sliding_attention")
+        return fields.fail(ErrorCode::Unsupported,
+                           "layer_types: expected \"full_attention\" or \"sliding_attention\", "
+                           "found {}",
+                           Fields::shown(type));
+      config.windowedLayers[layer] = type == "sliding_attention";
+    }
+  }
+  // One form for each meaning.
+  if (std::ranges::find(config.windowedLayers, true) == config.windowedLayers.end())
+    config.slidingWindow = 0;
+  if (config.slidingWindow == 0 ||
+      std::ranges::find(config.windowedLayers, false) == config.windowedLayers.end())
+    config.windowedLayers.clear();
+}
+
+/// LLaMA and its descendants.
 static void readLLaMA(Fields &fields, ModelConfig &config) {
+  const Architecture architecture = config.architecture;
+  const bool isLLaMA = architecture == Architecture::LLaMA;
+  const bool isQwen = architecture == Architecture::Qwen2 || architecture == Architecture::Qwen3;
   config.hiddenSize = fields.integer("hidden_size", kLargestWidth);
   config.intermediateSize = fields.integer("intermediate_size", kLargestWidth);
   config.numLayers = fields.integer("num_hidden_layers", kMostLayers);
   config.numHeads = fields.integer("num_attention_heads", kMostHeads);
-  config.numKVHeads = fields.integer("num_key_value_heads", kMostHeads, config.numHeads);
-  if (!fields.find("head_dim") && config.hiddenSize % config.numHeads != 0)
+  config.numKVHeads = fields.integer("num_key_value_heads", kMostHeads,
+                                     isLLaMA  ? config.numHeads
+                                     : isQwen ? 32
+                                              : 8);
+  const int64_t headDim = architecture == Architecture::Qwen3
+                              ? 128
+                              : std::max<int64_t>(1, config.hiddenSize / config.numHeads);
+  if (!fields.find("head_dim") && architecture != Architecture::Qwen3 &&
+      config.hiddenSize % config.numHeads != 0)
     fields.fail(
         ErrorCode::Corrupt,
         "hidden_size {} is not a multiple of num_attention_heads {} and head_dim is missing",
         config.hiddenSize, config.numHeads);
-  config.headDim = fields.integer("head_dim", kLargestWidth,
-                                  std::max<int64_t>(1, config.hiddenSize / config.numHeads));
-  config.maxContext = fields.integer("max_position_embeddings", kLargestContext, 2048);
+  config.headDim = fields.integer("head_dim", kLargestWidth, headDim);
+  config.maxContext = fields.integer("max_position_embeddings", kLargestContext,
+                                     isLLaMA  ? 2048
+                                     : isQwen ? 32768
+                                              : 131072);
   config.normEpsilon = fields.positive("rms_norm_eps", 1e-6);
-  config.ropeTheta = fields.positive("rope_theta", 10000.0);
-  refuseRopeScaling(fields, "rope_scaling");
-  refuseRopeScaling(fields, "rope_parameters");
-  if (const json *parameters = fields.find("rope_parameters"); parameters && !fields.failure)
-    if (auto theta = parameters->find("rope_theta"); theta != parameters->end()) {
-      Fields nested(*parameters, "rope_parameters");
-      config.ropeTheta = nested.positive("rope_theta", config.ropeTheta);
-      if (nested.failure)
-        fields.fail(nested.failure->code, "{}", nested.failure->message);
-    }
-  if (fields.positive("partial_rotary_factor", 1.0) != 1.0)
-    fields.fail(ErrorCode::Unsupported, "partial_rotary_factor other than 1 is not supported");
+  readRope(fields, config);
   if (std::string name = fields.string("hidden_act", "silu"); name != "silu")
-    fields.fail(ErrorCode::Unsupported,
-                "hidden_act {} is not supported for llama; expected \"silu\"", quote(name));
+    fields.fail(ErrorCode::Unsupported, "hidden_act {} is not supported for {}; expected \"silu\"",
+                quote(name), architectureName(architecture));
   config.activation = Activation::SiLU;
   config.tieWordEmbeddings = fields.flag("tie_word_embeddings", false);
-  config.attentionBias = fields.flag("attention_bias", false);
-  config.mlpBias = fields.flag("mlp_bias", false);
+  // Mistral and Qwen2 have the biases that they have, whatever their configuration says.
+  if (isLLaMA || architecture == Architecture::Qwen3)
+    config.qkvBias = config.outputBias = fields.flag("attention_bias", false);
+  else
+    config.qkvBias = architecture == Architecture::Qwen2;
+  if (isLLaMA)
+    config.mlpBias = fields.flag("mlp_bias", false);
+  if (architecture == Architecture::Mistral)
+    readMistralWindow(fields, config);
+  else if (isQwen)
+    readQwenWindow(fields, config);
 }
 
 static void readGPT2(Fields &fields, ModelConfig &config) {
@@ -192,7 +330,7 @@ static void readGPT2(Fields &fields, ModelConfig &config) {
     if (fields.flag(key, expected) != expected)
       fields.fail(ErrorCode::Unsupported, "{}: {} is not supported for gpt2", key, !expected);
   config.tieWordEmbeddings = fields.flag("tie_word_embeddings", true);
-  config.attentionBias = config.mlpBias = true;
+  config.qkvBias = config.outputBias = config.mlpBias = true;
 }
 
 Result<ModelConfig> formats::parseHuggingFaceConfig(std::string_view text,
@@ -224,7 +362,7 @@ Result<ModelConfig> formats::parseHuggingFaceConfig(std::string_view text,
   ModelConfig config;
   config.architecture = *architecture;
   config.vocabSize = fields.integer("vocab_size", kLargestVocabulary);
-  if (*architecture == Architecture::LLaMA)
+  if (config.isLLaMALike())
     readLLaMA(fields, config);
   else
     readGPT2(fields, config);

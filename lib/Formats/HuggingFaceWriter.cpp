@@ -128,13 +128,80 @@ Result<void> writeWeights(const ModelSource &source, const fs::path &folder) {
 
 } // namespace
 
+static const char *className(Architecture architecture) {
+  switch (architecture) {
+  case Architecture::LLaMA:
+    return "LlamaForCausalLM";
+  case Architecture::GPT2:
+    return "GPT2LMHeadModel";
+  case Architecture::Mistral:
+    return "MistralForCausalLM";
+  case Architecture::Qwen2:
+    return "Qwen2ForCausalLM";
+  case Architecture::Qwen3:
+    return "Qwen3ForCausalLM";
+  }
+  return "";
+}
+
+/// rope_scaling; null where positions are not scaled.
+static nlohmann::ordered_json ropeScalingJson(const numerics::RopeParams &rope) {
+  nlohmann::ordered_json json;
+  switch (rope.scaling) {
+  case numerics::RopeScaling::None:
+    return nullptr;
+  case numerics::RopeScaling::Linear:
+    json["rope_type"] = "linear";
+    json["factor"] = rope.factor;
+    return json;
+  case numerics::RopeScaling::Llama3:
+    json["rope_type"] = "llama3";
+    json["factor"] = rope.factor;
+    json["low_freq_factor"] = rope.lowFrequencyFactor;
+    json["high_freq_factor"] = rope.highFrequencyFactor;
+    break;
+  case numerics::RopeScaling::Yarn:
+    json["rope_type"] = "yarn";
+    json["factor"] = rope.factor;
+    json["beta_fast"] = rope.betaFast;
+    json["beta_slow"] = rope.betaSlow;
+    json["attention_factor"] = rope.attentionFactor;
+    json["truncate"] = rope.truncate;
+    break;
+  }
+  json["original_max_position_embeddings"] = rope.originalPositions;
+  return json;
+}
+
+/// The window as each architecture's configuration speaks of it.
+static void addWindow(nlohmann::ordered_json &json, const ModelConfig &config) {
+  if (config.architecture == Architecture::LLaMA)
+    return;
+  const bool isQwen = config.architecture != Architecture::Mistral;
+  if (isQwen)
+    json["use_sliding_window"] = config.slidingWindow != 0;
+  if (config.slidingWindow == 0) {
+    json["sliding_window"] = nullptr;
+    return;
+  }
+  json["sliding_window"] = config.slidingWindow;
+  if (!isQwen)
+    return;
+  std::vector<std::string> types;
+  for (int64_t layer = 0; layer < config.numLayers; ++layer)
+    types.push_back(config.windowOf(layer) != 0 ? "sliding_attention" : "full_attention");
+  // Read where there are no layer_types: layers from this one on have the window.
+  json["max_window_layers"] =
+      std::find(types.begin(), types.end(), "sliding_attention") - types.begin();
+  json["layer_types"] = types;
+}
+
 std::string formats::huggingFaceConfigText(const ModelConfig &config) {
   nlohmann::ordered_json json;
-  const bool isLLaMA = config.architecture == Architecture::LLaMA;
-  json["architectures"] = {isLLaMA ? "LlamaForCausalLM" : "GPT2LMHeadModel"};
+  json["architectures"] = {className(config.architecture)};
   json["model_type"] = std::string(architectureName(config.architecture));
   json["vocab_size"] = config.vocabSize;
-  if (isLLaMA) {
+  if (config.isLLaMALike()) {
     json["hidden_size"] = config.hiddenSize;
     json["intermediate_size"] = config.intermediateSize;
     json["num_hidden_layers"] = config.numLayers;
@@ -143,10 +210,15 @@ std::string formats::huggingFaceConfigText(const ModelConfig &config) {
     json["head_dim"] = config.headDim;
     json["max_position_embeddings"] = config.maxContext;
     json["rms_norm_eps"] = config.normEpsilon;
-    json["rope_theta"] = config.ropeTheta;
+    json["rope_theta"] = config.rope.theta;
+    json["rope_scaling"] = ropeScalingJson(config.rope);
     json["hidden_act"] = std::string(activationName(config.activation));
-    json["attention_bias"] = config.attentionBias;
-    json["mlp_bias"] = config.mlpBias;
+    // Which biases a Mistral or a Qwen2 has is not for its configuration to say.
+    if (config.architecture == Architecture::LLaMA || config.architecture == Architecture::Qwen3)
+      json["attention_bias"] = config.qkvBias;
+    if (config.architecture == Architecture::LLaMA)
+      json["mlp_bias"] = config.mlpBias;
+    addWindow(json, config);
   } else {
     json["n_embd"] = config.hiddenSize;
     json["n_inner"] = config.intermediateSize;

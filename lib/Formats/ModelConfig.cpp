@@ -15,10 +15,24 @@
 using namespace easyquant;
 using namespace easyquant::formats;
 
-static constexpr std::array kArchitectures = {Architecture::LLaMA, Architecture::GPT2};
+static constexpr std::array kArchitectures = {Architecture::LLaMA, Architecture::GPT2,
+                                              Architecture::Mistral, Architecture::Qwen2,
+                                              Architecture::Qwen3};
 
 std::string_view formats::architectureName(Architecture architecture) {
-  return architecture == Architecture::LLaMA ? "llama" : "gpt2";
+  switch (architecture) {
+  case Architecture::LLaMA:
+    return "llama";
+  case Architecture::GPT2:
+    return "gpt2";
+  case Architecture::Mistral:
+    return "mistral";
+  case Architecture::Qwen2:
+    return "qwen2";
+  case Architecture::Qwen3:
+    return "qwen3";
+  }
+  return "";
 }
 
 std::string_view formats::activationName(Activation activation) {
@@ -49,7 +63,7 @@ Result<void> formats::checkConsistency(const ModelConfig &config, std::string_vi
     return makeError(ErrorCode::Corrupt,
                      "{}: {} attention heads cannot share {} key-value heads: expected a divisor",
                      fileName, config.numHeads, config.numKVHeads);
-  if (config.architecture == Architecture::LLaMA && config.headDim % 2 != 0)
+  if (config.isLLaMALike() && config.headDim % 2 != 0)
     return makeError(
         ErrorCode::Corrupt,
         "{}: head dimension {}: rotary position embedding turns pairs, so that it must "

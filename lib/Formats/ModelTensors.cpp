@@ -15,6 +15,10 @@ using namespace easyquant::formats;
 static std::vector<TensorPlan> planLLaMA(const ModelConfig &config) {
   const int64_t hidden = config.hiddenSize, inner = config.intermediateSize;
   const int64_t q = config.numHeads * config.headDim, kv = config.numKVHeads * config.headDim;
+  // llama.cpp rotates neighbours in models of its llama architecture, which Mistral's are, and
+  // halves in the others.
+  const int64_t permuted =
+      config.architecture == Architecture::LLaMA || config.architecture == Architecture::Mistral;
   std::vector<TensorPlan> plan;
   plan.push_back({"model.embed_tokens.weight", {config.vocabSize, hidden}, "token_embd.weight"});
   for (int64_t layer = 0; layer < config.numLayers; ++layer) {
@@ -30,10 +34,14 @@ static std::vector<TensorPlan> planLLaMA(const ModelConfig &config) {
             {name + part + ".bias", {rows}, gguf + ggufPart + ".bias", false, ropeHeads});
     };
     add("input_layernorm", "attn_norm", {hidden}, false);
-    add("self_attn.q_proj", "attn_q", {q, hidden}, config.attentionBias, config.numHeads);
-    add("self_attn.k_proj", "attn_k", {kv, hidden}, config.attentionBias, config.numKVHeads);
-    add("self_attn.v_proj", "attn_v", {kv, hidden}, config.attentionBias);
-    add("self_attn.o_proj", "attn_output", {hidden, q}, config.attentionBias);
+    add("self_attn.q_proj", "attn_q", {q, hidden}, config.qkvBias, permuted * config.numHeads);
+    add("self_attn.k_proj", "attn_k", {kv, hidden}, config.qkvBias, permuted * config.numKVHeads);
+    add("self_attn.v_proj", "attn_v", {kv, hidden}, config.qkvBias);
+    if (config.hasHeadNorms()) {
+      add("self_attn.q_norm", "attn_q_norm", {config.headDim}, false);
+      add("self_attn.k_norm", "attn_k_norm", {config.headDim}, false);
+    }
+    add("self_attn.o_proj", "attn_output", {hidden, q}, config.outputBias);
     add("post_attention_layernorm", "ffn_norm", {hidden}, false);
     add("mlp.gate_proj", "ffn_gate", {inner, hidden}, config.mlpBias);
     add("mlp.up_proj", "ffn_up", {inner, hidden}, config.mlpBias);
@@ -70,8 +78,7 @@ static std::vector<TensorPlan> planGPT2(const ModelConfig &config) {
 }
 
 std::vector<TensorPlan> formats::planTensors(const ModelConfig &config) {
-  std::vector<TensorPlan> plan =
-      config.architecture == Architecture::LLaMA ? planLLaMA(config) : planGPT2(config);
+  std::vector<TensorPlan> plan = config.isLLaMALike() ? planLLaMA(config) : planGPT2(config);
   if (!config.tieWordEmbeddings)
     plan.push_back({"lm_head.weight", {config.vocabSize, config.hiddenSize}, "output.weight"});
   return plan;
@@ -80,7 +87,7 @@ std::vector<TensorPlan> formats::planTensors(const ModelConfig &config) {
 bool formats::isRedundant(const ModelConfig &config, std::string_view name) {
   if (name == "lm_head.weight")
     return config.tieWordEmbeddings;
-  if (config.architecture == Architecture::LLaMA)
+  if (config.isLLaMALike())
     return name.ends_with(".rotary_emb.inv_freq");
   // The causal mask and the value that it puts in; not to be taken for the biases of c_attn.
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");

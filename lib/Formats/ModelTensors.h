@@ -25,8 +25,8 @@ struct TensorPlan {
   std::string ggufName;
   /// Hugging Face checkpoints hold K x N.
   bool isConv1D = false;
-  /// If not 0: the rows are those of so many heads, which GGUF keeps in another order (see
-  /// ggufRow()).
+  /// If not 0: the rows are those of so many heads, which this model's GGUF keeps in another order
+  /// (see ggufRow()).
   int64_t ropeHeads = 0;
 };
 

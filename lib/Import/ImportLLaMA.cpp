@@ -8,9 +8,14 @@
 // Touvron et al., 2023 (https://arxiv.org/abs/2302.13971): RMSNorm before each half of a block,
 // rotary positions on q and k, grouped-query attention, SwiGLU.
 //
-//   x = x + o_proj(attention(rope(q_proj(n)), rope(k_proj(n)), v_proj(n)))    n =
-//   input_layernorm(x) x = x + down_proj(silu(gate_proj(n)) * up_proj(n))              n =
-//   post_attention_layernorm(x)
+//   x = x + o_proj(attention(rope(q_proj(n)), rope(k_proj(n)), v_proj(n)))
+//       with n = input_layernorm(x)
+//   x = x + down_proj(silu(gate_proj(n)) * up_proj(n))
+//       with n = post_attention_layernorm(x)
+//
+// Mistral (Jiang et al., 2023, https://arxiv.org/abs/2310.06825) looks back through a window; Qwen2
+// (Yang et al., 2024, https://arxiv.org/abs/2407.10671) has biases on q, k and v; Qwen3 (Yang et
+// al., 2025, https://arxiv.org/abs/2505.09388) norms every head of q and k before the rotation.
 //
 //===----------------------------------------------------------------------===//
 
@@ -27,6 +32,12 @@ static Value rmsNorm(ModelBuilder &b, Value input, const std::string &name) {
                                b.getF64FloatAttr(b.config.normEpsilon));
 }
 
+static Value headNorm(ModelBuilder &b, Value input, const std::string &name) {
+  Value weight = b.load(name + ".weight");
+  return lm::HeadRmsNormOp::create(b, b.at(name), input.getType(), input, weight,
+                                   b.getF64FloatAttr(b.config.normEpsilon));
+}
+
 static Value embed(ModelBuilder &b, Value tokens, Value position) {
   Value table = b.load("model.embed_tokens.weight");
   return lm::EmbeddingOp::create(b, b.at("model.embed_tokens"), tokens, table);
@@ -37,12 +48,16 @@ static void buildLayer(ModelBuilder &b, int64_t index) {
   Value x = layer.getArgument(0), position = layer.getArgument(1);
   const std::string prefix = "model.layers." + std::to_string(index) + ".";
   const std::string attention = prefix + "self_attn", mlp = prefix + "mlp";
-  const bool attentionBias = b.config.attentionBias, mlpBias = b.config.mlpBias;
+  const bool qkvBias = b.config.qkvBias, mlpBias = b.config.mlpBias;
 
   Value normed = rmsNorm(b, x, prefix + "input_layernorm");
-  Value q = b.linear(normed, attention + ".q_proj", attentionBias);
-  Value k = b.linear(normed, attention + ".k_proj", attentionBias);
-  Value v = b.linear(normed, attention + ".v_proj", attentionBias);
+  Value q = b.linear(normed, attention + ".q_proj", qkvBias);
+  Value k = b.linear(normed, attention + ".k_proj", qkvBias);
+  Value v = b.linear(normed, attention + ".v_proj", qkvBias);
+  if (b.config.hasHeadNorms()) {
+    q = headNorm(b, q, attention + ".q_norm");
+    k = headNorm(b, k, attention + ".k_norm");
+  }
   Value table = b.load(kRopeTableName.str());
   auto rotate = [&](Value rows) -> Value {
     return lm::RopeOp::create(b, b.at(attention), rows, table, position, b.config.headDim);
@@ -50,7 +65,7 @@ static void buildLayer(ModelBuilder &b, int64_t index) {
   q = rotate(q);
   k = rotate(k);
   Value attended = b.attention(q, k, v, layer, index, attention);
-  Value projected = b.linear(attended, attention + ".o_proj", attentionBias);
+  Value projected = b.linear(attended, attention + ".o_proj", b.config.outputBias);
   x = b.add(x, projected, attention);
 
   normed = rmsNorm(b, x, prefix + "post_attention_layernorm");

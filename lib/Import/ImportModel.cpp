@@ -73,8 +73,7 @@ OwningOpRef<ModuleOp> easyquant::importModel(MLIRContext &context, const ModelSo
   context.loadDialect<lm::LMDialect, func::FuncDialect, ml_program::MLProgramDialect>();
   OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(&context));
   ModelBuilder b(*module, source);
-  const ArchitectureImporter &importer =
-      b.config.architecture == formats::Architecture::LLaMA ? kLLaMAImporter : kGPT2Importer;
+  const ArchitectureImporter &importer = b.config.isLLaMALike() ? kLLaMAImporter : kGPT2Importer;
 
   (*module)->setAttr(lm::kSourceAttr, b.getStringAttr(source.path().string()));
   (*module)->setAttr(lm::kModelAttr, modelAttr(b));

@@ -8,6 +8,7 @@
 #include "ModelBuilder.h"
 
 #include "easyquant/Dialect/LM/IR/LM.h"
+#include "easyquant/Dialect/LM/IR/RopeTable.h"
 #include "easyquant/Import/ImportModel.h"
 
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
@@ -47,7 +48,7 @@ void ModelBuilder::declareWeights() {
 
 void ModelBuilder::declareRopeTable() {
   declare(kRopeTableName, {config.maxContext, config.headDim / 2, 2},
-          getDictionaryAttr(getNamedAttr("theta", getF64FloatAttr(config.ropeTheta))));
+          lm::ropeTableAttr(getContext(), config.rope));
 }
 
 Value ModelBuilder::load(const std::string &name) {
@@ -82,7 +83,7 @@ Value ModelBuilder::attention(Value query, Value key, Value value, func::FuncOp 
   return lm::AttentionOp::create(*this, at(name), query, key, value,
                                  /*cache=*/layer.getArgument(2), /*position=*/layer.getArgument(1),
                                  index, config.numHeads, config.numKVHeads, config.headDim,
-                                 llvm::APFloat(scale));
+                                 llvm::APFloat(scale), config.windowOf(index));
 }
 
 Value ModelBuilder::add(Value a, Value b, const std::string &name) {

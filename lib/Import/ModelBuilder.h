@@ -50,7 +50,7 @@ public:
   /// The linear of site `site`, whose weight is `<site>.weight` and, if `bias`, whose bias is
   /// `<site>.bias`.
   mlir::Value linear(mlir::Value input, const std::string &site, bool bias);
-  /// lm.attention of layer `index` with scale 1/sqrt(D).
+  /// lm.attention of layer `index` with scale 1/sqrt(D), in the window that the layer has.
   mlir::Value attention(mlir::Value query, mlir::Value key, mlir::Value value,
                         mlir::func::FuncOp layer, int64_t index, const std::string &name);
   mlir::Value add(mlir::Value a, mlir::Value b, const std::string &name);

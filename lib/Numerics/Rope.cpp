@@ -7,6 +7,7 @@
 
 #include "easyquant/Numerics/Rope.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -18,6 +19,23 @@ Result<void> checkPositive(const char *name, double value) {
     return {};
   return makeError(ErrorCode::InvalidArgument,
                    "rotary embedding with {} = {}: expected a finite positive number", name, value);
+}
+
+Result<void> checkYarn(const RopeParams &params) {
+  for (auto [name, value] :
+       {std::pair("beta_fast", params.betaFast), std::pair("beta_slow", params.betaSlow),
+        std::pair("attention_factor", params.attentionFactor)})
+    if (auto ok = checkPositive(name, value); !ok)
+      return ok;
+  if (params.betaSlow >= params.betaFast)
+    return makeError(ErrorCode::InvalidArgument,
+                     "rotary embedding with beta_slow = {} and beta_fast = {}: the first must be "
+                     "below the second",
+                     params.betaSlow, params.betaFast);
+  if (params.theta <= 1.0)
+    return makeError(ErrorCode::InvalidArgument,
+                     "rotary embedding with rope_theta = {}: YaRN needs one above 1", params.theta);
+  return {};
 }
 
 Result<void> check(const RopeParams &params) {
@@ -33,6 +51,12 @@ Result<void> check(const RopeParams &params) {
     return ok;
   if (params.scaling == RopeScaling::Linear)
     return {};
+  if (auto ok = checkPositive("original_max_position_embeddings",
+                              static_cast<double>(params.originalPositions));
+      !ok)
+    return ok;
+  if (params.scaling == RopeScaling::Yarn)
+    return checkYarn(params);
   if (auto ok = checkPositive("low_freq_factor", params.lowFrequencyFactor); !ok)
     return ok;
   if (auto ok = checkPositive("high_freq_factor", params.highFrequencyFactor); !ok)
@@ -42,16 +66,38 @@ Result<void> check(const RopeParams &params) {
                      "rotary embedding with low_freq_factor = {} and high_freq_factor = {}: the "
                      "first must be below the second",
                      params.lowFrequencyFactor, params.highFrequencyFactor);
-  return checkPositive("original_max_position_embeddings",
-                       static_cast<double>(params.originalPositions));
+  return {};
 }
 
-double scaleFrequency(double frequency, const RopeParams &params) {
+/// How far pair `index` is interpolated: 0 for the fast ones, 1 for the slow ones.
+double yarnRamp(int64_t index, const RopeParams &params) {
+  const auto dim = static_cast<double>(params.headDim);
+  auto pairThatTurns = [&](double times) {
+    double length = static_cast<double>(params.originalPositions);
+    return dim * std::log(length / (2 * std::numbers::pi * times)) / (2 * std::log(params.theta));
+  };
+  double first = pairThatTurns(params.betaFast), last = pairThatTurns(params.betaSlow);
+  if (params.truncate) {
+    first = std::floor(first);
+    last = std::ceil(last);
+  }
+  first = std::max(first, 0.0);
+  last = std::min(last, dim - 1);
+  if (first == last)
+    last += 0.001; // as the reference implementations do
+  return std::clamp((static_cast<double>(index) - first) / (last - first), 0.0, 1.0);
+}
+
+double scaleFrequency(double frequency, int64_t index, const RopeParams &params) {
   switch (params.scaling) {
   case RopeScaling::None:
     return frequency;
   case RopeScaling::Linear:
     return frequency / params.factor;
+  case RopeScaling::Yarn: {
+    double ramp = yarnRamp(index, params);
+    return ramp * frequency / params.factor + (1 - ramp) * frequency;
+  }
   case RopeScaling::Llama3:
     break;
   }
@@ -73,7 +119,8 @@ Result<std::vector<double>> ropeFrequencies(const RopeParams &params) {
   std::vector<double> frequencies(params.headDim / 2);
   for (size_t i = 0; i < frequencies.size(); ++i) {
     double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(params.headDim);
-    frequencies[i] = scaleFrequency(std::pow(params.theta, exponent), params);
+    frequencies[i] =
+        scaleFrequency(std::pow(params.theta, exponent), static_cast<int64_t>(i), params);
   }
   return frequencies;
 }
@@ -84,13 +131,14 @@ Result<std::vector<float>> ropeTable(const RopeParams &params, int64_t positions
     return Unexpected(frequencies.error());
   if (positions < 0)
     return makeError(ErrorCode::InvalidArgument, "rotary table of {} positions", positions);
+  const double gain = params.scaling == RopeScaling::Yarn ? params.attentionFactor : 1.0;
   std::vector<float> table;
   table.reserve(positions * params.headDim);
   for (int64_t p = 0; p < positions; ++p)
     for (double frequency : *frequencies) {
       double angle = static_cast<double>(p) * frequency;
-      table.push_back(static_cast<float>(std::cos(angle)));
-      table.push_back(static_cast<float>(std::sin(angle)));
+      table.push_back(static_cast<float>(gain * std::cos(angle)));
+      table.push_back(static_cast<float>(gain * std::sin(angle)));
     }
   return table;
 }

@@ -75,10 +75,13 @@ TEST(HuggingFaceWriter, ConfigurationsComeBack) {
                        .headDim = 32,
                        .maxContext = 77,
                        .normEpsilon = 1e-5,
-                       .ropeTheta = 123456.5,
+                       .rope = {.headDim = 32, .theta = 123456.5},
+                       .slidingWindow = 0,
+                       .windowedLayers = {},
                        .activation = Activation::SiLU,
                        .tieWordEmbeddings = true,
-                       .attentionBias = true,
+                       .qkvBias = true,
+                       .outputBias = true,
                        .mlpBias = true,
                        .bosTokenId = 1,
                        .eosTokenIds = {2, 3}};
@@ -92,14 +95,38 @@ TEST(HuggingFaceWriter, ConfigurationsComeBack) {
                       .headDim = 16,
                       .maxContext = 77,
                       .normEpsilon = 1e-3,
-                      .ropeTheta = 0.0,
+                      .rope = {},
+                      .slidingWindow = 0,
+                      .windowedLayers = {},
                       .activation = Activation::GeluErf,
                       .tieWordEmbeddings = false,
-                      .attentionBias = true,
+                      .qkvBias = true,
+                      .outputBias = true,
                       .mlpBias = true,
                       .bosTokenId = {},
                       .eosTokenIds = {99}};
-  for (const ModelConfig &config : {llama, gpt2}) {
+  ModelConfig linear = llama, llama3 = llama, yarn = llama;
+  linear.rope.scaling = numerics::RopeScaling::Linear;
+  linear.rope.factor = 2.5;
+  llama3.rope = {32, 5e5, numerics::RopeScaling::Llama3, 8, 1.5, 4.5, 4096};
+  yarn.rope = {32, 5e5, numerics::RopeScaling::Yarn, 4, 1, 4, 16, 30, 2, 1.25, false};
+  ModelConfig mistral = llama;
+  mistral.architecture = Architecture::Mistral;
+  mistral.qkvBias = mistral.outputBias = mistral.mlpBias = false;
+  mistral.slidingWindow = 33;
+  ModelConfig noWindow = mistral;
+  noWindow.slidingWindow = 0;
+  ModelConfig qwen2 = noWindow;
+  qwen2.architecture = Architecture::Qwen2;
+  qwen2.qkvBias = true;
+  ModelConfig someLayers = qwen2, allLayers = qwen2, qwen3 = llama;
+  someLayers.slidingWindow = allLayers.slidingWindow = 9;
+  someLayers.windowedLayers = {true, false, true};
+  qwen3.architecture = Architecture::Qwen3;
+  qwen3.mlpBias = false;
+  for (const ModelConfig &config : {llama, gpt2, linear, llama3, yarn, mistral, noWindow, qwen2,
+                                    someLayers, allLayers, qwen3}) {
+    SCOPED_TRACE(huggingFaceConfigText(config));
     Result<ModelConfig> back = parseHuggingFaceConfig(huggingFaceConfigText(config), "config.json");
     ASSERT_VALUE(back);
     EXPECT_EQ(back->architecture, config.architecture);
@@ -112,10 +139,13 @@ TEST(HuggingFaceWriter, ConfigurationsComeBack) {
     EXPECT_EQ(back->headDim, config.headDim);
     EXPECT_EQ(back->maxContext, config.maxContext);
     EXPECT_EQ(back->normEpsilon, config.normEpsilon);
-    EXPECT_EQ(back->ropeTheta, config.ropeTheta);
+    EXPECT_TRUE(back->rope == config.rope);
+    EXPECT_EQ(back->slidingWindow, config.slidingWindow);
+    EXPECT_EQ(back->windowedLayers, config.windowedLayers);
     EXPECT_EQ(back->activation, config.activation);
     EXPECT_EQ(back->tieWordEmbeddings, config.tieWordEmbeddings);
-    EXPECT_EQ(back->attentionBias, config.attentionBias);
+    EXPECT_EQ(back->qkvBias, config.qkvBias);
+    EXPECT_EQ(back->outputBias, config.outputBias);
     EXPECT_EQ(back->mlpBias, config.mlpBias);
     EXPECT_EQ(back->bosTokenId, config.bosTokenId);
     EXPECT_EQ(back->eosTokenIds, config.eosTokenIds);

@@ -44,10 +44,10 @@ TEST(ModelConfig, FillsInTheDefaultsOfLlama) {
   EXPECT_EQ(config->headDim, 16);
   EXPECT_EQ(config->maxContext, 2048);
   EXPECT_EQ(config->normEpsilon, 1e-6);
-  EXPECT_EQ(config->ropeTheta, 10000.0);
+  EXPECT_EQ(config->rope.theta, 10000.0);
   EXPECT_EQ(config->activation, Activation::SiLU);
   EXPECT_FALSE(config->tieWordEmbeddings);
-  EXPECT_FALSE(config->attentionBias);
+  EXPECT_FALSE(config->qkvBias || config->outputBias);
   EXPECT_FALSE(config->mlpBias);
   EXPECT_EQ(config->bosTokenId, std::nullopt);
   EXPECT_TRUE(config->eosTokenIds.empty());
@@ -65,9 +65,9 @@ TEST(ModelConfig, ReadsEveryFieldOfLlama) {
   EXPECT_EQ(config->headDim, 32);
   EXPECT_EQ(config->normEpsilon, 1e-5);
   EXPECT_EQ(config->maxContext, 4096);
-  EXPECT_EQ(config->ropeTheta, 5e5);
+  EXPECT_EQ(config->rope.theta, 5e5);
   EXPECT_TRUE(config->tieWordEmbeddings);
-  EXPECT_TRUE(config->attentionBias);
+  EXPECT_TRUE(config->qkvBias && config->outputBias);
   EXPECT_TRUE(config->mlpBias);
   EXPECT_EQ(config->bosTokenId, 1);
   EXPECT_EQ(config->eosTokenIds, (std::vector<int64_t>{2, 3}));
@@ -76,7 +76,7 @@ TEST(ModelConfig, ReadsEveryFieldOfLlama) {
   Result<ModelConfig> moved = parse(with(
       llama(), "rope_parameters", json::parse(R"({"rope_type": "default", "rope_theta": 7})")));
   ASSERT_VALUE(moved);
-  EXPECT_EQ(moved->ropeTheta, 7.0);
+  EXPECT_EQ(moved->rope.theta, 7.0);
 }
 
 TEST(ModelConfig, ReadsGPT2) {
@@ -134,12 +134,7 @@ TEST(ModelConfig, RefusesFieldsThatAreWrong) {
 
 TEST(ModelConfig, RefusesWhatIsNotSupported) {
   EXPECT_ERROR(parse(with(llama(), "model_type", "mamba")), ErrorCode::Unsupported, "\"mamba\"",
-               "supported: llama, gpt2");
-  EXPECT_ERROR(parse(with(llama(), "rope_scaling", json::parse(R"({"type": "linear"})"))),
-               ErrorCode::Unsupported, "rope_scaling", "\"linear\"");
-  EXPECT_ERROR(parse(with(llama(), "rope_scaling", 4.0)), ErrorCode::Unsupported, "rope_scaling");
-  EXPECT_ERROR(parse(with(llama(), "rope_parameters", json::parse(R"({"rope_type": "yarn"})"))),
-               ErrorCode::Unsupported, "\"yarn\"");
+               "supported: llama, gpt2, mistral, qwen2, qwen3");
   EXPECT_ERROR(parse(with(llama(), "hidden_act", "relu")), ErrorCode::Unsupported, "\"relu\"",
                "\"silu\"");
   EXPECT_ERROR(parse(with(llama(), "partial_rotary_factor", 0.5)), ErrorCode::Unsupported,
@@ -200,7 +195,7 @@ TEST(ModelConfig, ReadsGGUF) {
   EXPECT_EQ(config->numKVHeads, 4);
   EXPECT_EQ(config->headDim, 16);
   EXPECT_EQ(config->normEpsilon, 1e-5);
-  EXPECT_EQ(config->ropeTheta, 10000.0);
+  EXPECT_EQ(config->rope.theta, 10000.0);
   EXPECT_TRUE(config->tieWordEmbeddings);
 
   GGUFBuilder wide = ggufLlama();
@@ -222,7 +217,7 @@ TEST(ModelConfig, ReadsGGUF) {
   config = parse(untied);
   ASSERT_VALUE(config);
   EXPECT_EQ(config->numKVHeads, 2);
-  EXPECT_EQ(config->ropeTheta, 5e5);
+  EXPECT_EQ(config->rope.theta, 5e5);
   EXPECT_FALSE(config->tieWordEmbeddings);
   EXPECT_EQ(config->eosTokenIds, (std::vector<int64_t>{2, 3}));
 }
@@ -261,11 +256,15 @@ TEST(ModelConfig, RefusesGGUFThatIsWrong) {
   EXPECT_ERROR(parse(ggufLlama().u32("llama.attention.value_length", 8)), ErrorCode::Unsupported,
                "16", "8");
   EXPECT_ERROR(parse(ggufLlama().u32("llama.expert_count", 8)), ErrorCode::Unsupported, "experts");
-  EXPECT_ERROR(parse(ggufLlama().text("llama.rope.scaling.type", "yarn")), ErrorCode::Unsupported,
-               "\"yarn\"");
+  EXPECT_ERROR(parse(ggufLlama().text("llama.rope.scaling.type", "longrope")),
+               ErrorCode::Unsupported, "\"longrope\"", "expected none, linear or yarn");
+  EXPECT_ERROR(parse(ggufLlama().text("llama.rope.scaling.type", "linear")), ErrorCode::Corrupt,
+               "llama.rope.scaling.factor", "missing");
+  EXPECT_ERROR(parse(ggufLlama().u32("llama.attention.sliding_window", 0)), ErrorCode::Corrupt,
+               "sliding_window", "found 0");
   EXPECT_ERROR(
       parse(ggufLlama().tensor("rope_freqs.weight", {8}, GGMLType::F32, std::string(32, 0))),
-      ErrorCode::Unsupported, "by factors");
+      ErrorCode::Unsupported, "factors of its own");
   EXPECT_ERROR(parse(ggufLlama().pair("split.count", GGUFType::U16, raw<uint16_t>(2))),
                ErrorCode::Unsupported, "split");
   EXPECT_ERROR(parse(ggufLlama().u32("tokenizer.ggml.bos_token_id", 100)), ErrorCode::Corrupt,

@@ -24,6 +24,10 @@ GPT2 = {
     "model_type": "gpt2", "vocab_size": 40, "n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 32,
     "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new", "bos_token_id": 1, "eos_token_id": 2,
 }
+MISTRAL = LLAMA | {"model_type": "mistral", "sliding_window": 5}
+QWEN2 = LLAMA | {"model_type": "qwen2", "use_sliding_window": False}
+QWEN3 = LLAMA | {"model_type": "qwen3", "head_dim": 6, "attention_bias": False}
+CONFIGS = {config["model_type"]: config for config in (LLAMA, GPT2, MISTRAL, QWEN2, QWEN3)}
 DEFECTS = {
     "missing-tensor": "one weight is not in the file",
     "extra-tensor": "a bias that the configuration does not speak of",
@@ -31,7 +35,8 @@ DEFECTS = {
     "integer-dtype": "a weight is stored as I32",
     "nan": "a weight is not a number",
     "unknown-architecture": "model_type is bert",
-    "rope-scaling": "rope_scaling is yarn",
+    "rope-scaling": "rope_scaling is longrope",
+    "wrong-norm-shape": "q_norm has an element too many",
     "quantized": "config.json has a quantization_config",
     "missing-shard": "the index names a file that is not there",
     "escaping-shard": "the index names a file outside the folder",
@@ -43,7 +48,7 @@ GGUF_NAMES = {
     "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
     "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down", "ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output",
-    "ln_2": "ffn_norm", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
+    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "ln_2": "ffn_norm", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
 }
 CONV1D = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 
@@ -71,8 +76,11 @@ def shapes(config):
                                 ("post_attention_layernorm", (d,)), ("mlp.gate_proj", (inner, d)),
                                 ("mlp.up_proj", (inner, d)), ("mlp.down_proj", (d, inner))):
                 result[f"model.layers.{layer}.{part}.weight"] = shape
-                if config.get("attention_bias") and "self_attn" in part:
+                if "self_attn" in part and (config.get("attention_bias") or config["model_type"] == "qwen2" and "o_proj" not in part):
                     result[f"model.layers.{layer}.{part}.bias"] = shape[:1]
+                if config["model_type"] == "qwen3" and part == "self_attn.v_proj":
+                    for norm in ("q_norm", "k_norm"):
+                        result[f"model.layers.{layer}.self_attn.{norm}.weight"] = (config["head_dim"],)
         result["model.norm.weight"] = (d,)
     if not config.get("tie_word_embeddings", config["model_type"] == "gpt2"):
         result["lm_head.weight"] = (config["vocab_size"], d)
@@ -140,7 +148,9 @@ def write_folder(out, config, weights, dtype, shards, defect):
     elif defect == "unknown-architecture":
         config = config | {"model_type": "bert"}
     elif defect == "rope-scaling":
-        config = config | {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}
+        config = config | {"rope_scaling": {"rope_type": "longrope", "factor": 4.0}}
+    elif defect == "wrong-norm-shape":
+        tensors["model.layers.1.self_attn.q_norm.weight"] = (dtype, (7,), encode([1.0] * 7, dtype))
     elif defect == "quantized":
         config = config | {"quantization_config": {"quant_method": "gptq", "bits": 4}}
 
@@ -182,6 +192,7 @@ def write_gguf(out, config, weights, dtype):
         return struct.pack("<If", 6, v) if isinstance(v, float) else struct.pack("<II", 4, v)
 
     arch = config["model_type"]
+    permuted = arch in ("llama", "mistral")
     if arch == "gpt2":
         pairs = {"context_length": config["n_positions"], "embedding_length": config["n_embd"],
                  "feed_forward_length": 4 * config["n_embd"], "block_count": config["n_layer"],
@@ -194,6 +205,15 @@ def write_gguf(out, config, weights, dtype):
                  "attention.head_count_kv": config["num_key_value_heads"], "rope.freq_base": config["rope_theta"],
                  "attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
                  "rope.dimension_count": config["head_dim"]}
+        if config["head_dim"] * config["num_attention_heads"] != config["hidden_size"]:
+            pairs |= {"attention.key_length": config["head_dim"], "attention.value_length": config["head_dim"]}
+        if arch == "mistral":  # to llama.cpp, a llama
+            arch = "llama"
+            pairs["attention.sliding_window"] = config["sliding_window"]
+        if scaling := config.get("rope_scaling"):
+            pairs |= {"rope.scaling.type": scaling["rope_type"], "rope.scaling.factor": float(scaling["factor"])}
+            if "original_max_position_embeddings" in scaling:
+                pairs["rope.scaling.original_context_length"] = scaling["original_max_position_embeddings"]
         eos = config["eos_token_id"]
     pairs = {"general.architecture": arch} | {f"{arch}.{key}": v for key, v in pairs.items()}
     pairs["tokenizer.ggml.bos_token_id"] = config["bos_token_id"]
@@ -203,9 +223,9 @@ def write_gguf(out, config, weights, dtype):
     header = b"".join(string(key) + value(v) for key, v in pairs.items())
     data = b""
     for name, (shape, values) in weights.items():
-        if ".q_proj." in name:
+        if permuted and ".q_proj." in name:
             shape, values = permute(config["num_attention_heads"], shape, values)
-        elif ".k_proj." in name:
+        elif permuted and ".k_proj." in name:
             shape, values = permute(config["num_key_value_heads"], shape, values)
         stored = dtype if len(shape) > 1 else "F32"
         header += string(gguf_name(name)) + struct.pack("<I", len(shape))
@@ -220,7 +240,7 @@ def write_gguf(out, config, weights, dtype):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--arch", choices=("llama", "gpt2"), required=True)
+    parser.add_argument("--arch", choices=CONFIGS, required=True)
     parser.add_argument("--format", choices=("hf", "gguf"), default="hf")
     parser.add_argument("--dtype", choices=("F32", "F16", "BF16"), default="F32")
     parser.add_argument("--seed", type=int, default=0)
@@ -229,7 +249,7 @@ def main():
     parser.add_argument("--defect", choices=DEFECTS)
     args = parser.parse_args()
 
-    config = dict(LLAMA if args.arch == "llama" else GPT2)
+    config = dict(CONFIGS[args.arch])
     for assignment in args.set:
         key, _, text = assignment.partition("=")
         config[key] = json.loads(text)

@@ -166,6 +166,37 @@ TEST(Rope, Llama3ScalingByWavelength) {
   EXPECT_GT(between, 3);
 }
 
+TEST(Rope, YarnInterpolatesThePairsThatTurnSlowly) {
+  RopeParams params{.headDim = 128,
+                    .theta = 1e6,
+                    .scaling = RopeScaling::Yarn,
+                    .factor = 4,
+                    .originalPositions = 32768,
+                    .attentionFactor = yarnAttentionFactor(4)};
+  EXPECT_NEAR(params.attentionFactor, 1.1386294361119891, 1e-15);
+  for (bool truncate : {true, false}) {
+    params.truncate = truncate;
+    auto scaled = ropeFrequencies(params);
+    RopeParams unscaled{.headDim = 128, .theta = 1e6};
+    auto plain = ropeFrequencies(unscaled);
+    ASSERT_TRUE(scaled && plain);
+    // Pair i turns 32768 f_i / 2 pi times: 32 times at i = 23.6, once at i = 39.6.
+    const double first = truncate ? 23.0 : 23.59658, last = truncate ? 40.0 : 39.65160;
+    for (int i = 0; i < 64; ++i) {
+      double turns = 32768 * (*plain)[i] / (2 * std::numbers::pi);
+      double ratio = (*scaled)[i] / (*plain)[i];
+      double t = std::clamp((i - first) / (last - first), 0.0, 1.0);
+      EXPECT_NEAR(ratio, t / 4 + (1 - t), 1e-6) << i;
+      EXPECT_TRUE(turns < 33 || i <= 23) << i;
+      EXPECT_TRUE(turns > 1 || i >= 40) << i;
+    }
+    auto table = ropeTable(params, 3), plainTable = ropeTable(unscaled, 3);
+    ASSERT_TRUE(table && plainTable);
+    for (int i = 0; i < 46; ++i) // the pairs that are not interpolated
+      EXPECT_NEAR((*table)[256 + i], 1.1386294361119891 * (*plainTable)[256 + i], 1e-6);
+  }
+}
+
 TEST(Rope, Refuses) {
   auto refused = [](RopeParams params, const char *word) {
     auto result = ropeTable(params, 1);
@@ -178,6 +209,10 @@ TEST(Rope, Refuses) {
   refused({.headDim = 8, .theta = NAN}, "rope_theta");
   refused({.headDim = 8, .scaling = RopeScaling::Linear, .factor = -2}, "factor");
   refused({.headDim = 8, .scaling = RopeScaling::Llama3, .lowFrequencyFactor = 4}, "below");
+  refused({.headDim = 8, .scaling = RopeScaling::Yarn, .betaFast = 1}, "beta_slow = 1");
+  refused({.headDim = 8, .theta = 1, .scaling = RopeScaling::Yarn}, "rope_theta = 1");
+  refused({.headDim = 8, .scaling = RopeScaling::Yarn, .attentionFactor = NAN}, "attention_factor");
+  refused({.headDim = 8, .scaling = RopeScaling::Yarn, .originalPositions = 0}, "original_max");
   EXPECT_FALSE(ropeTable({.headDim = 8}, -1));
 }
 

@@ -128,16 +128,20 @@ def write_model(folder, config, tensors, shards=1):
     return folder
 
 
-def random_llama(seed=0, *, hidden=40, ffn=52, layers=2, heads=5, kv_heads=1, vocab=97, context=96, tied=True):
-    """(config, tensors) of a llama whose sizes fit nothing: not the vector, not the group, not the panel."""
+def random_llama(seed=0, *, arch="llama", hidden=40, ffn=52, layers=2, heads=5, kv_heads=1, head_dim=None, vocab=97, context=96,
+                 tied=True, **fields):
+    """(config, tensors) of a llama, or of a descendant, whose sizes fit nothing: not the vector, not the group, not the panel.
+
+    `fields` are put into config.json; attention_bias and mlp_bias make biases where the architecture heeds them.
+    """
     random = np.random.default_rng(seed)
-    head_dim = hidden // heads
+    head_dim = head_dim or hidden // heads
 
     def matrix(rows, columns, gain=1.0):
         return (random.normal(0, gain / np.sqrt(columns), (rows, columns))).astype(np.float32)
 
-    def norm():
-        return random.uniform(0.5, 1.5, hidden).astype(np.float32)
+    def norm(width=hidden):
+        return random.uniform(0.5, 1.5, width).astype(np.float32)
 
     tensors = {"model.embed_tokens.weight": random.normal(0, 1, (vocab, hidden)).astype(np.float32), "model.norm.weight": norm()}
     if not tied:
@@ -146,21 +150,31 @@ def random_llama(seed=0, *, hidden=40, ffn=52, layers=2, heads=5, kv_heads=1, vo
         at = f"model.layers.{index}."
         tensors |= {
             at + "input_layernorm.weight": norm(), at + "post_attention_layernorm.weight": norm(),
-            at + "self_attn.q_proj.weight": matrix(hidden, hidden, 2.0),
+            at + "self_attn.q_proj.weight": matrix(heads * head_dim, hidden, 2.0),
             at + "self_attn.k_proj.weight": matrix(kv_heads * head_dim, hidden, 2.0),
             at + "self_attn.v_proj.weight": matrix(kv_heads * head_dim, hidden),
-            at + "self_attn.o_proj.weight": matrix(hidden, hidden),
+            at + "self_attn.o_proj.weight": matrix(hidden, heads * head_dim),
             at + "mlp.gate_proj.weight": matrix(ffn, hidden, 2.0), at + "mlp.up_proj.weight": matrix(ffn, hidden),
             at + "mlp.down_proj.weight": matrix(hidden, ffn),
         }
+        biased = ["q_proj", "k_proj", "v_proj"] if arch == "qwen2" else []
+        if arch in ("llama", "qwen3") and fields.get("attention_bias"):
+            biased = ["q_proj", "k_proj", "v_proj", "o_proj"]
+        if arch == "llama" and fields.get("mlp_bias"):
+            biased += ["gate_proj", "up_proj", "down_proj"]
+        for name in biased:
+            site = at + ("self_attn." if name[0] in "qkvo" else "mlp.") + name
+            tensors[site + ".bias"] = random.normal(0, 0.5, len(tensors[site + ".weight"])).astype(np.float32)
+        if arch == "qwen3":
+            tensors |= {at + f"self_attn.{name}.weight": norm(head_dim) for name in ("q_norm", "k_norm")}
     config = {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": hidden,
+        "architectures": [f"{arch.capitalize()}ForCausalLM"], "model_type": arch, "hidden_act": "silu", "hidden_size": hidden,
         "intermediate_size": ffn, "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads,
         "head_dim": head_dim, "vocab_size": vocab, "max_position_embeddings": context, "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0, "rope_scaling": None, "attention_bias": False, "mlp_bias": False,
         "tie_word_embeddings": tied, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32",
     }
-    return config, tensors
+    return config | fields, tensors
 
 
 def random_gpt2(seed=0, *, width=48, layers=2, heads=4, vocab=101, context=64, prefix=""):

@@ -9,6 +9,7 @@
 #define EASYQUANT_FORMATS_MODELCONFIG_H
 
 #include "easyquant/Formats/GGUF.h"
+#include "easyquant/Numerics/Rope.h"
 #include "easyquant/Support/Result.h"
 
 #include <cstdint>
@@ -19,8 +20,10 @@
 
 namespace easyquant::formats {
 
-enum class Architecture { LLaMA, GPT2 };
-/// "llama" or "gpt2": `model_type` of config.json and `general.architecture` of GGUF.
+/// Mistral, Qwen2 and Qwen3 are LLaMA with, respectively: a window of attention; biases on q, k and
+/// v; an RMS norm of every head of q and k.
+enum class Architecture { LLaMA, GPT2, Mistral, Qwen2, Qwen3 };
+/// "llama", "gpt2", "mistral", ...: `model_type` of config.json and `general.architecture` of GGUF.
 std::string_view architectureName(Architecture architecture);
 
 enum class Activation {
@@ -47,15 +50,28 @@ struct ModelConfig {
   int64_t maxContext = 0;
   /// Epsilon of RMSNorm or LayerNorm.
   double normEpsilon = 0.0;
-  /// Base of the rotary angles: pair i of D/2 turns by position * theta^(-2i/D). LLaMA only.
-  double ropeTheta = 0.0;
+  /// Rotary angles; not GPT-2, which has learned positions.
+  numerics::RopeParams rope;
+  /// Tokens that a layer's attention sees, itself included; 0: all. GPT-2 and LLaMA have none.
+  int64_t slidingWindow = 0;
+  /// Which layers have the window; empty: all, if there is one.
+  std::vector<bool> windowedLayers;
   Activation activation = Activation::SiLU;
   /// The output head uses the embedding's weights.
   bool tieWordEmbeddings = false;
-  /// Biases of q, k, v, o, and of gate, up, down (LLaMA; GPT-2 always has biases).
-  bool attentionBias = false, mlpBias = false;
+  /// Biases of q, k and v, of o, and of gate, up and down; GPT-2 always has all.
+  bool qkvBias = false, outputBias = false, mlpBias = false;
   std::optional<int64_t> bosTokenId;
   std::vector<int64_t> eosTokenIds;
+
+  /// LLaMA and its descendants: RMSNorm, rotary positions, SwiGLU.
+  bool isLLaMALike() const { return architecture != Architecture::GPT2; }
+  /// q_norm and k_norm: RMS norms of each head, before the rotation.
+  bool hasHeadNorms() const { return architecture == Architecture::Qwen3; }
+  /// Of the attention of a layer; 0: none.
+  int64_t windowOf(int64_t layer) const {
+    return windowedLayers.empty() || windowedLayers[layer] ? slidingWindow : 0;
+  }
 };
 
 /// From the text of a config.json; `fileName` is for messages. Errors: Corrupt (not JSON, a field

@@ -15,6 +15,7 @@
 
 #include "easyquant/Support/Result.h"
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -28,6 +29,12 @@ enum class RopeScaling {
   ///   w < L / highFrequencyFactor: f_i;   w > L / lowFrequencyFactor: f_i / factor;
   ///   between: (1 - t) f_i / factor + t f_i, t = (L / w - low) / (high - low).
   Llama3,
+  /// "yarn" (Peng et al., "YaRN", 2023, https://arxiv.org/abs/2309.00071): with the pair that turns
+  /// r times over L = originalPositions, d(r) = D ln(L / (2 pi r)) / (2 ln theta), the ends
+  /// a = floor d(betaFast) and b = ceil d(betaSlow), clamped to [0, D - 1], and the ramp
+  /// t_i = (i - a) / (b - a) clamped to [0, 1]: t f_i / factor + (1 - t) f_i, and every rotation
+  /// times attentionFactor. Without `truncate` a and b stay fractions.
+  Yarn,
 };
 
 struct RopeParams {
@@ -38,14 +45,26 @@ struct RopeParams {
   double lowFrequencyFactor = 1.0;  ///< low_freq_factor
   double highFrequencyFactor = 4.0; ///< high_freq_factor
   int64_t originalPositions = 8192; ///< original_max_position_embeddings
+  double betaFast = 32.0;           ///< beta_fast
+  double betaSlow = 1.0;            ///< beta_slow
+  double attentionFactor = 1.0;     ///< attention_factor
+  bool truncate = true;             ///< truncate
+
+  bool operator==(const RopeParams &) const = default;
 };
 
+/// YaRN's attentionFactor where a model states none: 0.1 mscale ln(factor) + 1.
+inline double yarnAttentionFactor(double factor, double mscale = 1.0) {
+  return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
+
 /// f_0 .. f_{D/2-1}. InvalidArgument on an odd or non-positive head dimension and on parameters
-/// that are not finite and positive, or whose low factor is not below the high one.
+/// that are not finite and positive, or whose low factor is not below the high one (YaRN: the slow
+/// beta below the fast one, theta above 1).
 Result<std::vector<double>> ropeFrequencies(const RopeParams &params);
 
-/// positions x D/2 x 2 floats, (cos, sin) of p * f_i, computed in double and rounded once: the
-/// table that the rope kernel reads.
+/// positions x D/2 x 2 floats, (cos, sin) of p * f_i (with YaRN times attentionFactor), computed in
+/// double and rounded once: the table that the rope kernel reads.
 Result<std::vector<float>> ropeTable(const RopeParams &params, int64_t positions);
 
 } // namespace easyquant::numerics

@@ -7,6 +7,8 @@
 
 #include "FunctionEmitter.h"
 
+#include "easyquant/Codegen/CPU/HeadNorm.h"
+
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -308,6 +310,14 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
                            cast<RankedTensorType>(op.getTable().getType()).getDimSize(0)};
         call(cpu::getOrEmitRope(program.module, spec, program.target),
              {inPlace(op), rows(op.getTable()), rows(op.getPosition()), threads()});
+        return success();
+      })
+      .Case([&](lm::HeadRmsNormOp op) {
+        int64_t columns = cast<RankedTensorType>(op.getInput().getType()).getDimSize(1);
+        int64_t headDim = cast<RankedTensorType>(op.getWeight().getType()).getDimSize(0);
+        cpu::HeadNormSpec spec{columns / headDim, headDim, op.getEpsilon().convertToDouble()};
+        call(cpu::getOrEmitHeadNorm(program.module, spec, program.target),
+             {inPlace(op), rows(op.getWeight()), threads()});
         return success();
       })
       .Case([&](lm::AttentionOp op) { return emitAttention(op); })

@@ -114,3 +114,19 @@ func.func @split_nothing(%x: tensor<?x8xf32>) {
   "lm.split"(%x) : (tensor<?x8xf32>) -> ()
   return
 }
+
+// -----
+
+func.func @head_norm_width(%x: tensor<?x12xf32>, %w: tensor<5xf32>) {
+  // expected-error @below {{input has 12 columns, which are no heads of 5, the elements of the weight}}
+  lm.head_rms_norm %x, %w {epsilon = 1.0e-6 : f64} : tensor<?x12xf32>, tensor<5xf32>
+  return
+}
+
+// -----
+
+func.func @head_norm_epsilon(%x: tensor<?x12xf32>, %w: tensor<4xf32>) {
+  // expected-error @below {{epsilon must be finite and not negative}}
+  lm.head_rms_norm %x, %w {epsilon = -1.0 : f64} : tensor<?x12xf32>, tensor<4xf32>
+  return
+}

@@ -1,11 +1,11 @@
 // RUN: easyquant-opt %s -split-input-file -verify-diagnostics
 
-// expected-error @below {{lm.rope_table must be {theta = T} with T finite and positive, found {theta = 0.000000e+00 : f64}}}
+// expected-error @below {{rotary embedding with rope_theta = 0: expected a finite positive number}}
 ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x2x2xf32> {lm.rope_table = {theta = 0.0 : f64}}
 
 // -----
 
-// expected-error @below {{lm.rope_table must be {theta = T} with T finite and positive, found {factor = 2.000000e+00 : f64, theta = 1.000000e+04 : f64}}}
+// expected-error @below {{lm.rope_table {factor = 2.000000e+00 : f64, theta = 1.000000e+04 : f64}: expected 1 fields, found 2}}
 ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x2x2xf32> {lm.rope_table = {theta = 10000.0 : f64, factor = 2.0 : f64}}
 
 // -----
@@ -17,3 +17,38 @@ ml_program.global private @t(#ml_program.extern : tensor<8x4xf32>) : tensor<8x4x
 
 // expected-error @below {{lm.rope_table belongs to an ml_program.global of type tensor<PxHx2xf32>}}
 func.func private @f() attributes {lm.rope_table = {theta = 10000.0 : f64}}
+
+// -----
+
+// expected-error @below {{lm.rope_table must be a dictionary, found "theta"}}
+ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x2x2xf32> {lm.rope_table = "theta"}
+
+// -----
+
+// expected-error @below {{scaling must be "linear", "llama3" or "yarn"}}
+ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x2x2xf32> {lm.rope_table = {theta = 10000.0 : f64, scaling = "ntk"}}
+
+// -----
+
+// expected-error @below {{factor must be there, a float}}
+ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x2x2xf32> {lm.rope_table = {theta = 10000.0 : f64, scaling = "linear"}}
+
+// -----
+
+// expected-error @below {{rotary embedding with factor = -2: expected a finite positive number}}
+ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x2x2xf32> {lm.rope_table = {theta = 10000.0 : f64, scaling = "linear", factor = -2.0 : f64}}
+
+// -----
+
+// expected-error @below {{original_positions must be there, an i64}}
+ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x2x2xf32> {lm.rope_table = {theta = 10000.0 : f64, scaling = "llama3", factor = 2.0 : f64, low_freq_factor = 1.0 : f64, high_freq_factor = 4.0 : f64}}
+
+// -----
+
+// expected-error @below {{truncate must be there, a bool}}
+ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x2x2xf32> {lm.rope_table = {theta = 10000.0 : f64, scaling = "yarn", factor = 2.0 : f64, beta_fast = 32.0 : f64, beta_slow = 1.0 : f64, attention_factor = 1.0 : f64, original_positions = 16 : i64}}
+
+// -----
+
+// expected-error @below {{beta_slow = 32 and beta_fast = 32}}
+ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x2x2xf32> {lm.rope_table = {theta = 10000.0 : f64, scaling = "yarn", factor = 2.0 : f64, beta_fast = 32.0 : f64, beta_slow = 32.0 : f64, attention_factor = 1.0 : f64, original_positions = 16 : i64, truncate = true}}

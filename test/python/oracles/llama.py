@@ -1,10 +1,12 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The llama architecture: RMSNorm, rotary positions (a dimension pairs with the one half a head away), grouped-query
-attention, SwiGLU, optionally tied head. Tensor names and layouts are those of a Hugging Face checkpoint."""
+attention, SwiGLU, optionally tied head; and its descendants mistral (attention in a window), qwen2 (biases on q, k and v)
+and qwen3 (RMSNorm of every head of q and k). Tensor names and layouts are those of a Hugging Face checkpoint."""
 
 import numpy as np
 
+from .rope import rotations
 from .schemes import FLOAT
 
 
@@ -17,22 +19,36 @@ def silu(x):
         return x / (1 + np.exp(-x))
 
 
-def causal_attention(q, k, v, rows=256):
+def causal_attention(q, k, v, window=None, rows=256, first=0):
     """softmax(q k^T / sqrt(d)) v of one head, each token seeing itself and what came before; all are (tokens, d).
 
-    Blocks of rows meet only the keys that they may see, which halves the work and bounds the memory.
+    With a window, only so many tokens, itself included. Rows before `first` are not computed. Blocks of rows meet only the
+    keys that they may see, which halves the work and bounds the memory.
     """
     q = q * q.dtype.type(q.shape[-1] ** -0.5)
     out = np.empty_like(v, shape=(len(q), v.shape[-1]))
-    for start in range(0, len(q), rows):
+    for start in range(first, len(q), rows):
         stop = min(start + rows, len(q))
-        scores = q[start:stop] @ k[:stop].T
-        own = scores[:, start:stop]
-        own[~np.tri(stop - start, dtype=bool)] = -np.inf
+        oldest = max(0, start + 1 - window) if window else 0
+        scores = q[start:stop] @ k[oldest:stop].T
+        age = np.arange(start, stop)[:, None] - np.arange(oldest, stop)
+        scores[(age < 0) | (age >= (window or stop))] = -np.inf
         scores -= scores.max(axis=-1, keepdims=True)
         np.exp(scores, out=scores)
-        out[start:stop] = (scores @ v[:stop]) / scores.sum(axis=-1, keepdims=True)
+        out[start:stop] = (scores @ v[oldest:stop]) / scores.sum(axis=-1, keepdims=True)
     return out
+
+
+def window_of(config, layer):
+    """Tokens that a layer's attention sees, itself included; None: all."""
+    kind = config["model_type"]
+    if kind == "mistral":
+        return config["sliding_window"]
+    if not kind.startswith("qwen") or not config.get("use_sliding_window"):
+        return None
+    if types := config.get("layer_types"):
+        return config["sliding_window"] if types[layer] == "sliding_attention" else None
+    return config["sliding_window"] if layer >= config["max_window_layers"] else None
 
 
 class Llama:
@@ -44,14 +60,18 @@ class Llama:
         self.kv_heads = config.get("num_key_value_heads") or self.heads
         self.head_dim = config.get("head_dim") or config["hidden_size"] // self.heads
         self.epsilon = config["rms_norm_eps"]
-        self.theta = config.get("rope_theta") or 10000.0
+        self.config = config
         self.vocab_size = config["vocab_size"]
 
         def vector(name):
             return np.asarray(tensors[name], self.dtype)
 
         def linear(name):
-            return scheme.linear(tensors[name + ".weight"], self.dtype)
+            apply = scheme.linear(tensors[name + ".weight"], self.dtype)
+            if name + ".bias" not in tensors:
+                return apply
+            bias = vector(name + ".bias")
+            return lambda x: apply(x) + bias
 
         embedding = tensors["model.embed_tokens.weight"]
         tied = config.get("tie_word_embeddings", "lm_head.weight" not in tensors)
@@ -65,37 +85,44 @@ class Llama:
             layer |= {name: linear(at + "mlp." + name) for name in ("gate_proj", "up_proj", "down_proj")}
             layer["input_norm"] = vector(at + "input_layernorm.weight")
             layer["post_norm"] = vector(at + "post_attention_layernorm.weight")
+            for name in ("q_norm", "k_norm"):
+                layer[name] = vector(f"{at}self_attn.{name}.weight") if config["model_type"] == "qwen3" else None
+            layer["window"] = window_of(config, index)
             self.layers.append(layer)
 
     def rope(self, x, position):
         """x: (tokens, heads, head_dim)."""
         half = self.head_dim // 2
-        frequency = self.theta ** (-np.arange(half, dtype=np.float64) / half)
-        angle = (position + np.arange(len(x), dtype=np.float64))[:, None] * frequency
-        cos, sin = np.cos(angle).astype(self.dtype)[:, None], np.sin(angle).astype(self.dtype)[:, None]
+        cos, sin = (part.astype(self.dtype)[:, None] for part in rotations(self.config, self.head_dim, position, len(x)))
         a, b = x[..., :half], x[..., half:]
         return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
 
-    def attention(self, layer, x):
+    def attention(self, layer, x, first=0):
+        """Of the rows from `first` on."""
         count = len(x)
-        q = self.rope(layer["q_proj"](x).reshape(count, self.heads, self.head_dim), 0)
-        k = self.rope(layer["k_proj"](x).reshape(count, self.kv_heads, self.head_dim), 0)
+        q = layer["q_proj"](x).reshape(count, self.heads, self.head_dim)
+        k = layer["k_proj"](x).reshape(count, self.kv_heads, self.head_dim)
+        if layer["q_norm"] is not None:
+            q, k = rms_norm(q, layer["q_norm"], self.epsilon), rms_norm(k, layer["k_norm"], self.epsilon)
+        q, k = self.rope(q, 0), self.rope(k, 0)
         v = layer["v_proj"](x).reshape(count, self.kv_heads, self.head_dim)
         out = np.empty((count, self.heads, self.head_dim), self.dtype)
         share = self.heads // self.kv_heads
         for head in range(self.heads):
-            out[:, head] = causal_attention(q[:, head], k[:, head // share], v[:, head // share])
-        return layer["o_proj"](out.reshape(count, -1))
+            out[:, head] = causal_attention(q[:, head], k[:, head // share], v[:, head // share], layer["window"], first=first)
+        return layer["o_proj"](out.reshape(count, -1)[first:])
 
-    def hidden(self, tokens):
-        """Normalized hidden states (tokens, hidden_size) of one sequence that starts at position 0."""
+    def hidden(self, tokens, last=None):
+        """Normalized hidden states (tokens, hidden_size) of one sequence that starts at position 0; of the `last` tokens only,
+        if asked so, which spares the last layer its other rows."""
         x = self.embedding.rows(np.asarray(tokens)).astype(self.dtype)
         for layer in self.layers:
-            x = x + self.attention(layer, rms_norm(x, layer["input_norm"], self.epsilon))
+            first = len(x) - last if last and layer is self.layers[-1] else 0
+            x = x[first:] + self.attention(layer, rms_norm(x, layer["input_norm"], self.epsilon), first)
             y = rms_norm(x, layer["post_norm"], self.epsilon)
             x = x + layer["down_proj"](silu(layer["gate_proj"](y)) * layer["up_proj"](y))
         return rms_norm(x, self.norm, self.epsilon)
 
-    def logits(self, tokens):
-        """(tokens, vocab_size)."""
-        return self.head(self.hidden(tokens))
+    def logits(self, tokens, last=None):
+        """(tokens, vocab_size), or (last, vocab_size)."""
+        return self.head(self.hidden(tokens, last))

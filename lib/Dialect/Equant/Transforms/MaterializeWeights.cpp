@@ -13,6 +13,7 @@
 #include "WeightReport.h"
 
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
+#include "easyquant/Dialect/LM/IR/RopeTable.h"
 #include "easyquant/Support/ProgressAction.h"
 
 #include "mlir/IR/Builders.h"
@@ -51,8 +52,8 @@ struct FloatConstant {
   Location loc;
   RankedTensorType type;
   SmallVector<OpOperand *> readers;
-  std::optional<double> ropeTheta; ///< of a rotation table, which is computed
-  std::string name;                ///< in the file
+  std::optional<numerics::RopeParams> rope; ///< of a rotation table, which is computed
+  std::string name;                         ///< in the file
 
   const std::string &firstGlobal() const { return parts.front().global; }
 };
@@ -179,7 +180,7 @@ LogicalResult MaterializeWeights::collectFloat(const ConstantMatcher &constants,
   FloatConstant constant{{}, nameOfReader(op), op->getLoc(), type, {}, {}, {}};
   if (GlobalOp global = constants.getExternGlobal(reader.get()))
     if (auto rope = global->getAttrOfType<DictionaryAttr>(lm::kRopeTableAttr))
-      constant.ropeTheta = rope.getAs<FloatAttr>("theta").getValueAsDouble(); // verified
+      constant.rope = *lm::ropeParams(rope, 2 * type.getDimSize(1)); // verified by the dialect
   std::string key;
   for (Value value : concatenated(reader.get())) {
     FailureOr<ConstantTensor> part = constants.match(op->getLoc(), constant.site, value);
@@ -237,7 +238,7 @@ LogicalResult MaterializeWeights::checkConstants(const ConstantReader &reader) {
     if (auto done = checkTensors(*use.weight, reader); !done)
       return emitError(use.op->getLoc()) << done.error().message;
   for (auto &[key, constant] : floats) {
-    if (constant.ropeTheta)
+    if (constant.rope)
       continue;
     for (const ConstantTensor &part : constant.parts)
       if (auto done = reader.check(part); !done)
@@ -297,9 +298,9 @@ void MaterializeWeights::planFloat(FloatConstant &constant) {
   tensor.site = constant.site;
   tensor.shape.assign(constant.type.getShape().begin(), constant.type.getShape().end());
   tensor.value = constant.parts;
-  if (constant.ropeTheta) {
+  if (constant.rope) {
     tensor.kind = FileTensor::Kind::RopeTable;
-    tensor.theta = *constant.ropeTheta;
+    tensor.rope = *constant.rope;
   }
 }
 

@@ -9,7 +9,6 @@
 
 #include "easyquant/Formats/DType.h"
 #include "easyquant/Formats/ShardedSafetensors.h"
-#include "easyquant/Numerics/Rope.h"
 
 #include <algorithm>
 
@@ -83,10 +82,7 @@ Result<void> WeightFile::writeFloat(const FileTensor &tensor) {
 }
 
 Result<void> WeightFile::writeRopeTable(const FileTensor &tensor) {
-  numerics::RopeParams params;
-  params.headDim = 2 * tensor.shape[1];
-  params.theta = tensor.theta;
-  Result<std::vector<float>> table = numerics::ropeTable(params, tensor.shape[0]);
+  Result<std::vector<float>> table = numerics::ropeTable(tensor.rope, tensor.shape[0]);
   if (!table)
     return makeError(table.error().code, "'{}': {}", tensor.name, table.error().message);
   return append(tensor, *table);

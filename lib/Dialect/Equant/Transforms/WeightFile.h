@@ -15,6 +15,8 @@
 
 #include "WeightEvaluation.h"
 
+#include "easyquant/Numerics/Rope.h"
+
 #include <filesystem>
 
 namespace easyquant::equant {
@@ -25,7 +27,7 @@ struct FileTensor {
     Codes,     ///< of `weight`: u8, packed
     Scales,    ///< of `weight`: f32, packed
     Float,     ///< f32, `value`
-    RopeTable, ///< f32, shape[0] positions of 2 * shape[1] dimensions, base `theta`
+    RopeTable, ///< f32, shape[0] positions of `rope`
   };
   Kind kind = Kind::Float;
   std::string name;
@@ -33,7 +35,7 @@ struct FileTensor {
   const ConstantWeight *weight = nullptr;
   std::vector<ConstantTensor> value; ///< top to bottom
   std::string site;                  ///< what reads `value`, for messages
-  double theta = 0.0;
+  numerics::RopeParams rope;
 };
 
 /// Where the tensors lie, and what quantizing cost.

@@ -6,13 +6,12 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Dialect/LM/IR/LM.h"
+#include "easyquant/Dialect/LM/IR/RopeTable.h"
 
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "llvm/ADT/TypeSwitch.h"
-
-#include <cmath>
 
 using namespace mlir;
 using namespace easyquant::lm;
@@ -58,12 +57,12 @@ LogicalResult LMDialect::verifyOperationAttribute(Operation *op, NamedAttribute 
       !type.getElementType().isF32())
     return op->emitOpError() << kRopeTableAttr
                              << " belongs to an ml_program.global of type tensor<PxHx2xf32>";
-  auto params = dyn_cast<DictionaryAttr>(attribute.getValue());
-  auto theta = params ? params.getAs<FloatAttr>("theta") : FloatAttr();
-  if (!theta || params.size() != 1 || !std::isfinite(theta.getValueAsDouble()) ||
-      theta.getValueAsDouble() <= 0.0)
-    return op->emitOpError() << kRopeTableAttr
-                             << " must be {theta = T} with T finite and positive, found "
+  auto dictionary = dyn_cast<DictionaryAttr>(attribute.getValue());
+  if (!dictionary)
+    return op->emitOpError() << kRopeTableAttr << " must be a dictionary, found "
                              << attribute.getValue();
+  if (auto params = ropeParams(dictionary, 2 * type.getDimSize(1)); !params)
+    return op->emitOpError() << kRopeTableAttr << " " << attribute.getValue() << ": "
+                             << params.error().message;
   return success();
 }

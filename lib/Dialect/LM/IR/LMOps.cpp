@@ -87,6 +87,13 @@ LogicalResult RopeOp::verify() {
 
 LogicalResult RmsNormOp::verify() { return verifyEpsilon(*this, getEpsilon()); }
 
+LogicalResult HeadRmsNormOp::verify() {
+  if (columns(getInput()) % rows(getWeight()) != 0)
+    return emitOpError("input has ") << columns(getInput()) << " columns, which are no heads of "
+                                     << rows(getWeight()) << ", the elements of the weight";
+  return verifyEpsilon(*this, getEpsilon());
+}
+
 LogicalResult LayerNormOp::verify() { return verifyEpsilon(*this, getEpsilon()); }
 
 void LinearOp::build(OpBuilder &builder, OperationState &state, Value input, Value weight,

@@ -44,8 +44,8 @@ namespace easyquant::lm {
 inline constexpr llvm::StringLiteral kSourceAttr = "lm.source";
 /// Attribute of the module: the model's sizes, `model` in an artifact's manifest.
 inline constexpr llvm::StringLiteral kModelAttr = "lm.model";
-/// Attribute of a global tensor<PxHx2xf32> that is computed: {theta = <f64>}; element [p, i] is the
-/// (cos, sin) of p * theta^(-i/H).
+/// Attribute of a global tensor<PxHx2xf32> that is computed: {theta = <f64>}, and element [p, i] is
+/// the (cos, sin) of p * theta^(-i/H), or with the scaling of a longer context (RopeTable.h).
 inline constexpr llvm::StringLiteral kRopeTableAttr = "lm.rope_table";
 
 /// tensor<?x`columns`xf32>: activations, a row per token.

@@ -22,7 +22,10 @@ def LM_Dialect : Dialect {
 
     The module attribute `lm.source` is the path of the checkpoint, `lm.model` a dictionary of the model's sizes. A global
     `tensor<PxHx2xf32>` with the attribute `lm.rope_table = {theta = T}` is computed rather than read: its element [p, i] is the
-    (cos, sin) of p · T^(−i/H).
+    (cos, sin) of p · T^(−i/H). Models of longer contexts scale these frequencies: `scaling` is then `"linear"` (with
+    `factor`), `"llama3"` (with `factor`, `low_freq_factor`, `high_freq_factor` and `original_positions`) or `"yarn"` (with
+    `factor`, `beta_fast`, `beta_slow`, `attention_factor`, `original_positions` and `truncate`); `easyquant/Numerics/Rope.h` has
+    the formulas.
 
     `docs/rationale/LM.md` says why.
   }];

@@ -100,6 +100,22 @@ def LM_RmsNormOp : LM_RowOp<"rms_norm", [LM_RowWise, LM_VectorOf<"input", "weigh
   let hasVerifier = 1;
 }
 
+def LM_HeadRmsNormOp : LM_RowOp<"head_rms_norm", [LM_RowWise]> {
+  let summary = "root mean square norm of each head of each row";
+  let description = [{
+    `lm.rms_norm` on every D consecutive columns by themselves, with one weight of D elements for all of them: what Qwen3
+    does to the heads of q and k before it rotates them (Henry et al., 2020, with RMSNorm).
+
+    ```mlir
+    %y = lm.head_rms_norm %x, %weight {epsilon = 1.0e-06 : f64} : tensor<?x2048xf32>, tensor<128xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input, LM_Vector:$weight, F64Attr:$epsilon);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$input `,` $weight attr-dict `:` type($input) `,` type($weight)";
+  let hasVerifier = 1;
+}
+
 def LM_LayerNormOp
     : LM_RowOp<"layer_norm",
                [LM_RowWise, LM_VectorOf<"input", "weight">, LM_VectorOf<"input", "bias">]> {

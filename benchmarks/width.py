@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What compiling costs at the width of real models, and how it grows with depth.
+
+    .venv/bin/python benchmarks/width.py --shape llama-7b --layers 2,4,8 [--scheme W8A8] [--vocab 2000] [--json FILE]
+
+For each depth a random checkpoint with the layers of the model is written (sharded bf16), compiled with round to nearest,
+and run for a few decode steps, each in a process of its own. The table shows peak resident memory and time. What a layer adds
+is the difference to the depth before. Memory should follow the largest layer, not the depth; time and bytes of all layers
+of the model are those of a layer times their number.
+
+Peak resident memory counts mapped pages of files too: what the system may drop at any time. "anonymous" is what it may not.
+The folder (--folder, by default a temporary one) needs about three times the bytes of the deepest checkpoint.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import multiprocessing
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from easyquant.memory import peak_rss_bytes
+from easyquant.tools import find_tool
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "test" / "Inputs"))
+from make_wide_checkpoint import SHAPES, write_checkpoint  # noqa: E402
+
+FULL_DEPTH = {"llama-7b": 32, "qwen3-14b": 40}
+STEPS = 5
+
+
+def anonymous_bytes(process):
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def compile_model(model, out, scheme):
+    """Wall seconds, CPU seconds, peak resident and peak anonymous bytes of easyquant-compile."""
+    begin, peak, anonymous = time.monotonic(), 0, 0
+    process = subprocess.Popen([find_tool("easyquant-compile"), model, "-o", out, f"--scheme={scheme}"])
+    ended = threading.Event()
+
+    def watch():
+        nonlocal peak, anonymous
+        while not ended.wait(0.02):
+            try:
+                peak = max(peak, peak_rss_bytes(process.pid))
+                anonymous = max(anonymous, anonymous_bytes(process.pid))
+            except OSError:
+                return
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    status = process.wait()
+    ended.set()
+    watcher.join()
+    if status != 0:
+        sys.exit(f"error: easyquant-compile ended with status {status}")
+    return {"compile_s": time.monotonic() - begin, "compile_peak_rss": peak, "compile_peak_anonymous": anonymous}
+
+
+def decode(artifact):
+    """Seconds of one decode step, and the memory of the process that made it."""
+    import numpy as np
+
+    from easyquant import _runtime
+
+    model = _runtime.Model(str(artifact))
+    session = _runtime.Session(model, context=64)
+    session.prefill(np.asarray([1], np.int32))
+    times = []
+    for token in range(2, 2 + STEPS):
+        begin = time.perf_counter()
+        session.decode(token)
+        times.append(time.perf_counter() - begin)
+    if not np.isfinite(np.array(session.logits)).all():
+        sys.exit("error: a logit is not finite")
+    return {"decode_s": statistics.median(times), "decode_peak_rss": peak_rss_bytes(),
+            "decode_peak_anonymous": anonymous_bytes("self"), "weights_bytes": model.weights_bytes}
+
+
+def measure(folder, layers, args):
+    model, out = folder / f"model-{layers}", folder / f"artifact-{layers}"
+    try:
+        size = write_checkpoint(model, args.shape, layers, args.vocab, shard_bytes=args.shard_bytes)
+        row = {"layers": layers, "checkpoint_bytes": size} | compile_model(model, out, args.scheme)
+        shutil.rmtree(model)
+        # A process of its own, so that the peak is this artifact's.
+        with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            row |= pool.submit(decode, out).result()
+        return row
+    finally:
+        for path in (model, out):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def show(rows, args):
+    table = Table(title=f"{args.shape}, {args.scheme}, vocabulary of {args.vocab or SHAPES[args.shape]['vocab_size']}")
+    for name in ("layers", "bf16 GB", "compile s", "s a layer", "peak RSS MB", "anonymous MB", "weights GB", "decode ms",
+                 "ms a layer", "run RSS MB", "anonymous MB"):
+        table.add_column(name, justify="right")
+    before = None
+    for row in rows:
+        deeper = row["layers"] - before["layers"] if before else 0
+
+        def added(key, unit):
+            return f"{(row[key] - before[key]) / deeper / unit:.2f}" if before else ""
+
+        table.add_row(
+            str(row["layers"]), f"{row['checkpoint_bytes'] / 1e9:.2f}", f"{row['compile_s']:.1f}", added("compile_s", 1),
+            f"{row['compile_peak_rss'] / 1e6:.0f}", f"{row['compile_peak_anonymous'] / 1e6:.0f}", f"{row['weights_bytes'] / 1e9:.2f}",
+            f"{row['decode_s'] * 1e3:.1f}", added("decode_s", 1e-3), f"{row['decode_peak_rss'] / 1e6:.0f}",
+            f"{row['decode_peak_anonymous'] / 1e6:.0f}")
+        before = row
+    console = Console()
+    console.print(table)
+    if len(rows) < 2:
+        return
+    first, last = rows[0], rows[-1]
+    more = FULL_DEPTH[args.shape] - last["layers"]
+
+    def at_full_depth(key):
+        return last[key] + more * (last[key] - first[key]) / (last["layers"] - first["layers"])
+
+    console.print(f"{FULL_DEPTH[args.shape]} layers, by the difference: compile {at_full_depth('compile_s'):.0f} s with "
+                  f"{at_full_depth('compile_peak_anonymous') / 1e6:.0f} MB anonymous, weights {at_full_depth('weights_bytes') / 1e9:.1f} GB, "
+                  f"decode {at_full_depth('decode_s') * 1e3:.0f} ms a token")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=SHAPES, default="llama-7b")
+    parser.add_argument("--layers", default="2,4,8", help="depths, separated by commas")
+    parser.add_argument("--scheme", default="W8A8")
+    parser.add_argument("--vocab", type=int, help="a smaller vocabulary saves disk and time")
+    parser.add_argument("--shard-bytes", type=int, default=5_000_000_000, help="of the checkpoint")
+    parser.add_argument("--folder", type=Path, help="where checkpoints and artifacts are for a while")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="easyquant-width-", dir=args.folder) as folder:
+        for layers in sorted({int(text) for text in args.layers.split(",")}):
+            rows.append(measure(Path(folder), layers, args))
+            print(json.dumps(rows[-1]), file=sys.stderr)
+    show(rows, args)
+    if args.json:
+        args.json.write_text(json.dumps({"shape": args.shape, "scheme": args.scheme, "vocab": args.vocab, "rows": rows}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

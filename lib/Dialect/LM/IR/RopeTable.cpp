@@ -1,0 +1,119 @@
+//===- RopeTable.cpp - The attribute lm.rope_table ------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Dialect/LM/IR/RopeTable.h"
+
+#include "mlir/IR/Builders.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::lm;
+using numerics::RopeParams;
+using numerics::RopeScaling;
+
+static constexpr llvm::StringLiteral kScaling = "scaling", kPositions = "original_positions",
+                                     kTruncate = "truncate";
+
+/// The value of `scaling`; empty where there is none.
+static StringRef nameOf(RopeScaling scaling) {
+  switch (scaling) {
+  case RopeScaling::None:
+    return "";
+  case RopeScaling::Linear:
+    return "linear";
+  case RopeScaling::Llama3:
+    return "llama3";
+  case RopeScaling::Yarn:
+    return "yarn";
+  }
+  llvm_unreachable("every scaling is named");
+}
+
+namespace {
+struct Number {
+  StringRef name;
+  double RopeParams::*member;
+};
+} // namespace
+
+/// The numbers that a table of this scaling has.
+static SmallVector<Number> numbersOf(RopeScaling scaling) {
+  SmallVector<Number> numbers = {{"theta", &RopeParams::theta}};
+  if (scaling != RopeScaling::None)
+    numbers.push_back({"factor", &RopeParams::factor});
+  if (scaling == RopeScaling::Llama3)
+    numbers.append({{"low_freq_factor", &RopeParams::lowFrequencyFactor},
+                    {"high_freq_factor", &RopeParams::highFrequencyFactor}});
+  if (scaling == RopeScaling::Yarn)
+    numbers.append({{"beta_fast", &RopeParams::betaFast},
+                    {"beta_slow", &RopeParams::betaSlow},
+                    {"attention_factor", &RopeParams::attentionFactor}});
+  return numbers;
+}
+
+static bool hasPositions(RopeScaling scaling) {
+  return scaling == RopeScaling::Llama3 || scaling == RopeScaling::Yarn;
+}
+
+DictionaryAttr lm::ropeTableAttr(MLIRContext *context, const RopeParams &params) {
+  Builder b(context);
+  NamedAttrList fields;
+  for (Number number : numbersOf(params.scaling))
+    fields.set(number.name, b.getF64FloatAttr(params.*number.member));
+  if (params.scaling != RopeScaling::None)
+    fields.set(kScaling, b.getStringAttr(nameOf(params.scaling)));
+  if (hasPositions(params.scaling))
+    fields.set(kPositions, b.getI64IntegerAttr(params.originalPositions));
+  if (params.scaling == RopeScaling::Yarn)
+    fields.set(kTruncate, b.getBoolAttr(params.truncate));
+  return fields.getDictionary(context);
+}
+
+Result<RopeParams> lm::ropeParams(DictionaryAttr attribute, int64_t headDim) {
+  RopeParams params;
+  params.headDim = headDim;
+  if (Attribute scaling = attribute.get(kScaling)) {
+    auto name = dyn_cast<StringAttr>(scaling);
+    bool known = false;
+    for (RopeScaling kind : {RopeScaling::Linear, RopeScaling::Llama3, RopeScaling::Yarn})
+      if (name && name.getValue() == nameOf(kind)) {
+        params.scaling = kind;
+        known = true;
+      }
+    if (!known)
+      return makeError(ErrorCode::InvalidArgument,
+                       "scaling must be \"linear\", \"llama3\" or \"yarn\"");
+  }
+  size_t expected = params.scaling == RopeScaling::None ? 0 : 1;
+  for (Number number : numbersOf(params.scaling)) {
+    auto value = attribute.getAs<FloatAttr>(number.name);
+    if (!value)
+      return makeError(ErrorCode::InvalidArgument, "{} must be there, a float", number.name.str());
+    params.*number.member = value.getValueAsDouble();
+    ++expected;
+  }
+  if (hasPositions(params.scaling)) {
+    auto value = attribute.getAs<IntegerAttr>(kPositions);
+    if (!value || !value.getType().isSignlessInteger(64))
+      return makeError(ErrorCode::InvalidArgument, "{} must be there, an i64", kPositions.str());
+    params.originalPositions = value.getInt();
+    ++expected;
+  }
+  if (params.scaling == RopeScaling::Yarn) {
+    auto value = attribute.getAs<BoolAttr>(kTruncate);
+    if (!value)
+      return makeError(ErrorCode::InvalidArgument, "{} must be there, a bool", kTruncate.str());
+    params.truncate = value.getValue();
+    ++expected;
+  }
+  if (attribute.size() != expected)
+    return makeError(ErrorCode::InvalidArgument, "expected {} fields, found {}", expected,
+                     attribute.size());
+  if (auto frequencies = numerics::ropeFrequencies(params); !frequencies)
+    return Unexpected(frequencies.error());
+  return params;
+}

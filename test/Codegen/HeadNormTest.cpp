@@ -1,0 +1,76 @@
+//===- HeadNormTest.cpp - RMS norm of every head --------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "GuardedBuffer.h"
+#include "KernelRunner.h"
+
+#include "easyquant/Codegen/CPU/HeadNorm.h"
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+using namespace mlir;
+using namespace easyquant::cpu;
+
+// Each head of a row against the formula in double: relative to its largest element, within the
+// roundings of a sum of squares and three products. Zeros stay zeros, and outliers do not overflow.
+TEST(HeadNorm, MatchesTheFormula) {
+  constexpr float between = -3.0f;
+  for (const Target &target : testTargets())
+    for (auto [heads, headDim] : {std::pair<int64_t, int64_t>{8, 8},
+                                  {16, 128},
+                                  {1, 64},
+                                  {3, 96},
+                                  {2, 12},
+                                  {5, 2},
+                                  {4, 50}}) {
+      HeadNormSpec spec{heads, headDim, 1e-6};
+      SCOPED_TRACE(symbolName(spec));
+      KernelRunner run(target,
+                       [&](ModuleOp module) { return getOrEmitHeadNorm(module, spec, target); });
+      std::mt19937 random(3);
+      std::normal_distribution<float> normal;
+      GuardedBuffer<float> weight(headDim);
+      for (int64_t i = 0; i < headDim; ++i)
+        weight[i] = normal(random);
+      MemRef<float, 1> weightView(weight.data(), {headDim});
+      const int64_t columns = heads * headDim, stride = columns + 5;
+      for (int64_t rows : {1, 2, 3, 17, 70}) {
+        GuardedBuffer<float> x((rows - 1) * stride + columns, between);
+        for (int64_t m = 0; m < rows; ++m)
+          for (int64_t c = 0; c < columns; ++c) {
+            bool zeros = m % 3 == 1 && c < headDim, outlier = m % 3 == 2 && c == columns - 1;
+            x[m * stride + c] = zeros ? 0.0f : outlier ? 3e15f : normal(random);
+          }
+        std::vector<float> input(x.data(), x.data() + x.elementCount()), first;
+        for (int64_t threads : {1, 2, 3}) {
+          std::copy(input.begin(), input.end(), x.data());
+          run(MemRef<float, 2>::strided(x.data(), {rows, columns}, stride), weightView, threads);
+          for (int64_t m = 0; m < rows; ++m)
+            for (int64_t head = 0; head < heads; ++head) {
+              const int64_t at = m * stride + head * headDim;
+              double squares = 0;
+              for (int64_t i = 0; i < headDim; ++i)
+                squares += double(input[at + i]) * input[at + i];
+              double root = std::sqrt(squares / double(headDim) + 1e-6);
+              for (int64_t i = 0; i < headDim; ++i) {
+                double expected = input[at + i] / root * weight[i];
+                ASSERT_NEAR(x[at + i], expected, 1e-6 * std::abs(expected) + 1e-30)
+                    << "row " << m << ", head " << head << ", dimension " << i;
+              }
+            }
+          for (int64_t i = 0; i < static_cast<int64_t>(x.elementCount()); ++i)
+            if (i % stride >= columns)
+              ASSERT_EQ(x[i], between);
+          if (threads == 1)
+            first.assign(x.data(), x.data() + x.elementCount());
+          ASSERT_TRUE(std::equal(first.begin(), first.end(), x.data())) << threads << " threads";
+        }
+      }
+    }
+}

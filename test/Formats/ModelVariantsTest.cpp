@@ -1,0 +1,158 @@
+//===- ModelVariantsTest.cpp - LLaMA's descendants and scaled positions ---===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Formats/ModelConfig.h"
+
+#include "TestFiles.h"
+
+#include <cmath>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+using namespace easyquant;
+using namespace easyquant::formats;
+using namespace easyquant::formats::test;
+using nlohmann::json;
+using numerics::RopeScaling;
+
+/// The configuration of four layers with `fields` on top.
+static Result<ModelConfig> parse(const char *architecture, const char *fields = "{}") {
+  json object = json::parse(R"({"vocab_size": 100, "hidden_size": 256, "intermediate_size": 96,
+    "num_hidden_layers": 4, "num_attention_heads": 32, "max_position_embeddings": 64})");
+  object["model_type"] = architecture;
+  object.update(json::parse(fields));
+  return parseHuggingFaceConfig(object.dump(), "config.json");
+}
+
+TEST(ModelVariants, Mistral) {
+  Result<ModelConfig> config = parse("mistral");
+  ASSERT_VALUE(config);
+  EXPECT_EQ(config->architecture, Architecture::Mistral);
+  EXPECT_EQ(config->numKVHeads, 8);
+  EXPECT_EQ(config->headDim, 8);
+  EXPECT_EQ(config->windowOf(3), 4096) << "the default of MistralConfig";
+  EXPECT_EQ(parse("mistral", R"({"sliding_window": null})")->windowOf(0), 0);
+  EXPECT_EQ(parse("mistral", R"({"sliding_window": 7})")->windowOf(0), 7);
+  EXPECT_EQ(parse("mistral", R"({"head_dim": 128})")->headDim, 128);
+  EXPECT_FALSE(parse("mistral", R"({"attention_bias": true})")->qkvBias);
+  for (const char *window : {R"({"sliding_window": 0})", R"({"sliding_window": -1})",
+                             R"({"sliding_window": 1.5})", R"({"sliding_window": "many"})"})
+    EXPECT_ERROR(parse("mistral", window), ErrorCode::Corrupt, "config.json: sliding_window",
+                 "an integer from 1");
+}
+
+TEST(ModelVariants, QwenBiasesAndHeads) {
+  Result<ModelConfig> qwen2 = parse("qwen2", R"({"num_key_value_heads": 2})");
+  ASSERT_VALUE(qwen2);
+  EXPECT_TRUE(qwen2->qkvBias && !qwen2->outputBias && !qwen2->mlpBias && !qwen2->hasHeadNorms());
+  EXPECT_EQ(qwen2->headDim, 8);
+  Result<ModelConfig> qwen3 = parse("qwen3");
+  ASSERT_VALUE(qwen3);
+  EXPECT_TRUE(qwen3->hasHeadNorms() && !qwen3->qkvBias && !qwen3->outputBias);
+  EXPECT_EQ(qwen3->headDim, 128) << "the default of Qwen3Config";
+  EXPECT_EQ(qwen3->numKVHeads, 32);
+  EXPECT_EQ(parse("qwen3", R"({"head_dim": 16})")->headDim, 16);
+  qwen3 = parse("qwen3", R"({"attention_bias": true})");
+  EXPECT_TRUE(qwen3->qkvBias && qwen3->outputBias);
+}
+
+TEST(ModelVariants, QwenWindows) {
+  auto windows = [](const char *fields) {
+    Result<ModelConfig> config = parse("qwen2", fields);
+    EXPECT_TRUE(config) << config.error().message;
+    std::vector<int64_t> result;
+    for (int64_t layer = 0; config && layer < 4; ++layer)
+      result.push_back(config->windowOf(layer));
+    return result;
+  };
+  using Windows = std::vector<int64_t>;
+  EXPECT_EQ(windows(R"({"sliding_window": 9})"), (Windows{0, 0, 0, 0})) << "off by default";
+  EXPECT_EQ(windows(R"({"use_sliding_window": true, "sliding_window": 9, "max_window_layers": 3})"),
+            (Windows{0, 0, 0, 9}));
+  EXPECT_EQ(windows(R"({"use_sliding_window": true, "sliding_window": 9, "max_window_layers": 0})"),
+            (Windows{9, 9, 9, 9}));
+  EXPECT_EQ(windows(R"({"use_sliding_window": true, "sliding_window": 9})"), (Windows{0, 0, 0, 0}))
+      << "28 layers without";
+  EXPECT_EQ(windows(R"({"use_sliding_window": true, "sliding_window": 9, "layer_types":
+    ["sliding_attention", "full_attention", "full_attention", "sliding_attention"]})"),
+            (Windows{9, 0, 0, 9}));
+  EXPECT_ERROR(parse("qwen2", R"({"use_sliding_window": true, "layer_types": ["full_attention"]})"),
+               ErrorCode::Corrupt, "layer_types", "4");
+  EXPECT_ERROR(parse("qwen3", R"({"use_sliding_window": true, "layer_types": ["a", "b", "c", 4]})"),
+               ErrorCode::Unsupported, "layer_types", "full_attention");
+  EXPECT_ERROR(parse("qwen3", R"({"use_sliding_window": true, "sliding_window": -4})"),
+               ErrorCode::Corrupt, "sliding_window", "-4");
+}
+
+TEST(ModelVariants, ScaledPositions) {
+  Result<ModelConfig> config = parse("llama", R"({"rope_theta": 7,
+    "rope_scaling": {"type": "linear", "factor": 4}})");
+  ASSERT_VALUE(config);
+  EXPECT_TRUE(config->rope == (numerics::RopeParams{8, 7, RopeScaling::Linear, 4}));
+
+  config = parse("llama", R"({"rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+    "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}})");
+  ASSERT_VALUE(config);
+  EXPECT_TRUE(config->rope == (numerics::RopeParams{8, 1e4, RopeScaling::Llama3, 8, 1, 4, 32}));
+
+  // transformers 5; Qwen's way of a longer context, max_position_embeddings left as it is.
+  config = parse("qwen3", R"({"head_dim": 8, "rope_parameters": {"rope_type": "yarn",
+    "rope_theta": 1000000, "factor": 4.0, "original_max_position_embeddings": 64}})");
+  ASSERT_VALUE(config);
+  EXPECT_TRUE(config->rope == (numerics::RopeParams{8, 1e6, RopeScaling::Yarn, 4, 1, 4, 64, 32, 1,
+                                                    1 + 0.1 * std::log(4.0), true}));
+  EXPECT_EQ(config->maxContext, 256);
+  config = parse("llama", R"({"rope_scaling": {"rope_type": "yarn", "factor": 40, "mscale": 1.0,
+    "mscale_all_dim": 0.5, "beta_fast": 16, "beta_slow": 2, "truncate": false}})");
+  ASSERT_VALUE(config);
+  EXPECT_EQ(config->rope.originalPositions, 64);
+  EXPECT_DOUBLE_EQ(config->rope.attentionFactor,
+                   (1 + 0.1 * std::log(40.0)) / (1 + 0.05 * std::log(40.0)));
+
+  // Up to max_position_embeddings, dynamic scaling scales nothing.
+  config = parse("llama", R"({"rope_scaling": {"type": "dynamic", "factor": 2.0}})");
+  ASSERT_VALUE(config);
+  EXPECT_EQ(config->rope.scaling, RopeScaling::None);
+}
+
+TEST(ModelVariants, RefusesScalingThatIsWrong) {
+  struct Case {
+    const char *scaling;
+    ErrorCode code;
+    std::string_view first, second;
+  };
+  for (const Case &wrong : std::initializer_list<Case>{
+           {R"(4.0)", ErrorCode::Corrupt, "rope_scaling", "an object"},
+           {R"({"type": "su"})", ErrorCode::Unsupported, "\"su\"", "\"yarn\""},
+           {R"({"rope_type": 3})", ErrorCode::Corrupt, "rope_type", "a string"},
+           {R"({"type": "linear"})", ErrorCode::Corrupt, "factor", "missing"},
+           {R"({"type": "linear", "factor": -2})", ErrorCode::Corrupt, "factor", "positive"},
+           {R"({"type": "linear", "factor": 0.5})", ErrorCode::Corrupt, "factor", "from 1 on"},
+           {R"({"type": "linear", "factor": "2"})", ErrorCode::Corrupt, "factor", "\\\"2\\\""},
+           {R"({"rope_type": "llama3", "factor": 8})", ErrorCode::Corrupt, "low_freq_factor",
+            "missing"},
+           {R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4,
+                "original_max_position_embeddings": 32})",
+            ErrorCode::Corrupt, "low_freq_factor 4", "below"},
+           {R"({"rope_type": "yarn"})", ErrorCode::Corrupt, "factor", "missing"},
+           {R"({"rope_type": "yarn", "factor": 4, "beta_fast": 1})", ErrorCode::Corrupt,
+            "beta_slow", "below"},
+           {R"({"rope_type": "yarn", "factor": 4, "attention_factor": 0})", ErrorCode::Corrupt,
+            "attention_factor", "positive"},
+           {R"({"rope_type": "default", "mrope_section": [1]})", ErrorCode::Unsupported,
+            "mrope_section", "not supported"},
+           {R"({"type": "dynamic", "factor": 2, "original_max_position_embeddings": 32})",
+            ErrorCode::Unsupported, "dynamic", "max_position_embeddings"}}) {
+    SCOPED_TRACE(wrong.scaling);
+    std::string fields = std::string(R"({"rope_scaling": )") + wrong.scaling + "}";
+    EXPECT_ERROR(parse("llama", fields.c_str()), wrong.code, "config.json: rope_scaling",
+                 wrong.first, wrong.second);
+  }
+  EXPECT_ERROR(parse("llama", R"({"rope_scaling": {"type": "linear", "factor": 2},
+                                  "rope_parameters": {"rope_type": "default"}})"),
+               ErrorCode::Corrupt, "rope_scaling and rope_parameters");
+}

@@ -1,0 +1,130 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The descendants of llama, and scaled positions: small random models against the numpy oracle, compiled."""
+
+import json
+
+import numpy as np
+import pytest
+
+from helpers import Runner, random_llama, random_tokens, run_tool, write_model
+from oracles.checkpoint import read_folder
+from oracles.llama import Llama
+from oracles.schemes import FLOAT, W8A8
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 24, "beta_fast": 4, "beta_slow": 0.5}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+MODELS = {
+    "llama with every bias": {"attention_bias": True, "mlp_bias": True, "tied": False},
+    "mistral": {"arch": "mistral", "sliding_window": 17, "heads": 4, "kv_heads": 2},
+    "mistral, window of 1": {"arch": "mistral", "sliding_window": 1},
+    "mistral, heads wider than the model": {"arch": "mistral", "sliding_window": 40, "head_dim": 24, "heads": 3},
+    "mistral, no window": {"arch": "mistral", "sliding_window": None, "tied": False},
+    "qwen2": {"arch": "qwen2", "heads": 4, "kv_heads": 2, "rope_theta": 1e6},
+    "qwen2, a window in the last layer": {"arch": "qwen2", "use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1},
+    "qwen3": {"arch": "qwen3", "head_dim": 16, "heads": 6, "kv_heads": 2, "rope_theta": 1e6},
+    "qwen3, heads of 12, biases": {"arch": "qwen3", "head_dim": 12, "heads": 4, "kv_heads": 4, "attention_bias": True, "tied": False},
+    "qwen3, a window by layer_types": {"arch": "qwen3", "head_dim": 128, "heads": 2, "use_sliding_window": True,
+                                       "sliding_window": 33, "layer_types": ["sliding_attention", "full_attention"]},
+    "linear scaling": {"rope_scaling": {"type": "linear", "factor": 3.0}},
+    "llama3 scaling": {"rope_scaling": LLAMA3, "hidden": 80, "rope_theta": 500000.0},
+    "yarn": {"arch": "qwen2", "rope_scaling": YARN, "hidden": 80},
+    "yarn, other parameters": {"rope_parameters": YARN | {"truncate": False, "attention_factor": 1.3, "rope_theta": 500.0}, "hidden": 80},
+    "dynamic scaling": {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}},
+}
+
+
+@pytest.fixture(scope="module")
+def model(workspace):
+    """model(name): the folder of MODELS[name], made once."""
+
+    def make(name):
+        folder = workspace / name.replace(" ", "-").replace(",", "")
+        return folder if folder.exists() else write_model(folder, *random_llama(11, **MODELS[name]))
+
+    return make
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_float_logits(artifact, model, name):
+    folder = model(name)
+    tokens = random_tokens(5, 96, 97)
+    config, tensors = read_folder(folder)
+    expected = Llama(config, tensors, dtype=np.float64).logits(tokens)
+    assert np.abs(expected).max() > 1
+    runner = Runner(artifact(folder, "--scheme=none", "--isa=avx2"))
+    assert np.abs(runner.score(tokens) - expected).max() < 1e-4
+    # Token by token behind a prompt, as a conversation runs.
+    runner.session.reset()
+    runner.session.prefill(np.asarray(tokens[:50], np.int32))
+    for at in range(50, 96):
+        runner.session.decode(tokens[at])
+        assert np.abs(runner.session.logits - expected[at]).max() < 1e-4
+
+
+def without(config, tensors, name):
+    """The model without what sets it apart."""
+    if "window" in name:
+        return config | {"sliding_window": None, "use_sliding_window": False}, tensors
+    if config["model_type"] == "qwen3":
+        return config, {key: np.ones_like(value) if "_norm.weight" in key and "self_attn" in key else value for key, value in tensors.items()}
+    if "bias" in name or config["model_type"] == "qwen2":
+        return config, {key: value for key, value in tensors.items() if not key.endswith(".bias")}
+    return config | {"rope_scaling": None, "rope_parameters": None}, tensors
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in ("mistral, no window", "dynamic scaling", "mistral, heads wider than the model")])
+def test_the_oracle_sees_the_difference(model, name):
+    """What an architecture adds changes the logits: the comparison above could fail."""
+    tokens = random_tokens(5, 96, 97)
+    config, tensors = read_folder(model(name))
+    expected = Llama(config, tensors, dtype=np.float64).logits(tokens)
+    assert np.abs(Llama(*without(config, tensors, name if name != "mistral" else "window"), dtype=np.float64).logits(tokens) - expected).max() > 0.05
+
+
+@pytest.mark.parametrize("name", ["mistral", "qwen2", "qwen3"])
+def test_w8a8(artifact, model, name):
+    tokens = random_tokens(6, 96, 97)
+    config, tensors = read_folder(model(name))
+    expected = Llama(config, tensors, W8A8, np.float64).logits(tokens)
+    found = Runner(artifact(model(name), "--scheme=W8A8", "--kv-cache=f32", "--isa=avx2")).score(tokens)
+    error = np.linalg.norm(found - expected) / np.linalg.norm(expected)
+    plain = Llama(config, tensors, FLOAT, np.float64).logits(tokens)
+    assert error < 5e-3 and np.linalg.norm(expected - plain) > 3 * np.linalg.norm(found - expected)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_exported_folder_is_the_model(model, tmp_path, name):
+    """Imported as IR and written back, the configuration and every weight mean the same."""
+    imported = run_tool("easyquant-translate", "--import-hf", model(name), "-o", tmp_path / "model.mlir")
+    assert imported.returncode == 0, imported.stderr
+    exported = run_tool("easyquant-translate", "--export-hf", tmp_path / "folder", tmp_path / "model.mlir")
+    assert exported.returncode == 0, exported.stderr
+    config, tensors = read_folder(tmp_path / "folder")
+    before, weights = read_folder(model(name))
+    assert tensors.keys() == weights.keys()
+    assert all(np.array_equal(tensors[key], weights[key]) for key in weights)
+    tokens = random_tokens(5, 96, 97)
+    assert np.array_equal(Llama(config, tensors, dtype=np.float64).logits(tokens), Llama(before, weights, dtype=np.float64).logits(tokens))
+    assert json.loads((tmp_path / "folder" / "config.json").read_text())["model_type"] == before["model_type"]
+
+
+@pytest.mark.parametrize("context, fields", [
+    (2048, {"arch": "qwen3", "head_dim": 16, "heads": 2, "layers": 2}),
+    (8192, {"arch": "qwen2", "heads": 2, "layers": 1, "rope_scaling": YARN | {"original_max_position_embeddings": 2048}}),
+    (32768, {"arch": "mistral", "sliding_window": 500, "heads": 2, "layers": 2}),
+    (32768, {"heads": 2, "layers": 1, "rope_scaling": LLAMA3 | {"original_max_position_embeddings": 4096}, "rope_theta": 500000.0}),
+])
+def test_end_of_long_contexts(artifact, workspace, context, fields):
+    """Prefill up to the last tokens of the context, decode these, and compare their logits with the oracle's."""
+    fields = {"hidden": 32, "ffn": 24, **fields, "context": context}
+    folder = write_model(workspace / f"{fields.get('arch', 'llama')}-{context}", *random_llama(12, **fields))
+    tokens = random_tokens(9, context, 97)
+    expected = Llama(*read_folder(folder), dtype=np.float64).logits(tokens, last=8)
+    session = Runner(artifact(folder, "--scheme=none", "--isa=avx2")).session
+    session.prefill(np.asarray(tokens[:-7], np.int32))
+    for at, row in enumerate(expected):
+        if at > 0:
+            session.decode(tokens[context - 8 + at])
+        assert np.abs(session.logits - row).max() < 1e-4
+    assert session.position == context
