@@ -125,7 +125,7 @@ def show(rows, args):
             f"{row['decode_s'] * 1e3:.1f}", added("decode_s", 1e-3), f"{row['decode_peak_rss'] / 1e6:.0f}",
             f"{row['decode_peak_anonymous'] / 1e6:.0f}")
         before = row
-    console = Console()
+    console = Console(width=max(Console().width, 130))  # a file is as wide as the table
     console.print(table)
     if len(rows) < 2:
         return

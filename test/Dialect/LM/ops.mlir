@@ -27,8 +27,8 @@ func.func @norms(%x: tensor<?x8xf32>, %w: tensor<8xf32>, %b: tensor<8xf32>) -> (
 // CHECK-LABEL: func.func @head_norm(
 // CHECK-SAME:    %[[X:[^:]*]]: tensor<?x12xf32>, %[[W:[^:]*]]: tensor<4xf32>)
 func.func @head_norm(%x: tensor<?x12xf32>, %w: tensor<4xf32>) -> tensor<?x12xf32> {
-  // CHECK: lm.head_rms_norm %[[X]], %[[W]] {epsilon = 1.000000e-06 : f64} : tensor<?x12xf32>, tensor<4xf32>
-  %y = lm.head_rms_norm %x, %w {epsilon = 1.0e-6 : f64} : tensor<?x12xf32>, tensor<4xf32>
+  // CHECK: lm.head_rms_norm %[[X]], %[[W]] {epsilon = 1.250000e-01 : f64} : tensor<?x12xf32>, tensor<4xf32>
+  %y = lm.head_rms_norm %x, %w {epsilon = 0.125 : f64} : tensor<?x12xf32>, tensor<4xf32>
   return %y : tensor<?x12xf32>
 }
 
