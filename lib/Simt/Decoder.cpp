@@ -1,0 +1,441 @@
+//===- Decoder.cpp - Statements of PTX to instructions of a Program -------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "ProgramDecoder.h"
+
+#include <algorithm>
+#include <bit>
+
+using namespace easyquant;
+using namespace easyquant::simt;
+
+// ---- modifiers ---------------------------------------------------------------------------------
+
+bool Decoder::accept(std::string_view modifier) {
+  if (peekModifier() != modifier)
+    return false;
+  ++next;
+  return true;
+}
+
+int Decoder::acceptAny(std::initializer_list<std::string_view> modifiers) {
+  int index = 0;
+  for (std::string_view modifier : modifiers) {
+    if (accept(modifier))
+      return index;
+    ++index;
+  }
+  return -1;
+}
+
+std::optional<Type> Decoder::acceptType() {
+  auto type = parseType(peekModifier());
+  if (type)
+    ++next;
+  return type;
+}
+
+Type Decoder::type() {
+  auto found = acceptType();
+  if (!found)
+    unknown();
+  return *found;
+}
+
+std::string_view Decoder::takeModifier() {
+  if (next >= parts.size())
+    unknown();
+  return parts[next++];
+}
+
+void Decoder::skipCacheHints() {
+  while (next < parts.size()) {
+    std::string_view part = parts[next];
+    bool hint = part.starts_with("L1::") || part.starts_with("L2::") || part == "ca" ||
+                part == "cg" || part == "cs" || part == "lu" || part == "cv" || part == "wb" ||
+                part == "wt";
+    if (!hint)
+      return;
+    ++next;
+  }
+}
+
+// ---- operands ----------------------------------------------------------------------------------
+
+const ast::Operand &Decoder::operand() {
+  if (!hasOperand())
+    fail("an operand is missing");
+  return statement->operands[nextOperand++];
+}
+
+bool Decoder::isRegister(const ast::Operand &operand) const {
+  auto symbol = const_cast<Decoder *>(this)->find(operand.name);
+  return operand.kind == ast::Operand::Name && symbol && symbol->kind == Symbol::Register;
+}
+
+Slot Decoder::constant(uint64_t bits, unsigned bytes) {
+  if (bytes < 8)
+    bits &= (1ull << 8 * bytes) - 1;
+  auto [known, isNew] = owner.constants.try_emplace({bits, bytes}, 0);
+  if (isNew) {
+    known->second = program.constants.size() | kConstantSlot;
+    for (unsigned lane = 0; lane < kLanes; ++lane) {
+      auto *data = reinterpret_cast<const std::byte *>(&bits);
+      program.constants.insert(program.constants.end(), data, data + std::min(bytes, 8u));
+    }
+  }
+  return known->second;
+}
+
+Slot Decoder::scratch(unsigned bytes) { return allocate(bytes, 1); }
+
+uint64_t Decoder::immediate(const ast::Operand &operand) {
+  if (operand.kind == ast::Operand::Name && operand.name == "WARP_SZ")
+    return kLanes;
+  if (operand.kind != ast::Operand::Integer)
+    fail("an integer constant is expected where '{}' stands", operand.name);
+  return operand.bits;
+}
+
+/// The bits of an immediate as an operand of `type`.
+static std::optional<uint64_t> immediateBits(const ast::Operand &operand, Type type) {
+  using Kind = ast::Operand::Kind;
+  switch (operand.kind) {
+  case Kind::Integer:
+    if (type == Type::F32)
+      return std::bit_cast<uint32_t>(static_cast<float>(static_cast<int64_t>(operand.bits)));
+    if (type == Type::F64)
+      return std::bit_cast<uint64_t>(static_cast<double>(static_cast<int64_t>(operand.bits)));
+    return operand.bits;
+  case Kind::Float32:
+    if (type == Type::F64)
+      return std::bit_cast<uint64_t>(
+          static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(operand.bits))));
+    return operand.bits;
+  case Kind::Float64:
+    if (sizeOf(type) == 4)
+      return std::bit_cast<uint32_t>(static_cast<float>(std::bit_cast<double>(operand.bits)));
+    return operand.bits;
+  default:
+    return std::nullopt;
+  }
+}
+
+Slot Decoder::read(const ast::Operand &operand, Type type) {
+  unsigned bytes = 0;
+  Slot slot = readWide(operand, type, bytes);
+  if (bytes != sizeOf(type))
+    fail("'{}' has {} bits where {} are needed", operand.name, 8 * bytes, 8 * sizeOf(type));
+  return slot;
+}
+
+Slot Decoder::readWide(const ast::Operand &operand, Type type, unsigned &bytes) {
+  bytes = sizeOf(type);
+  if (operand.negated)
+    fail("'!' stands before an operand that is no predicate");
+  if (auto bits = immediateBits(operand, type))
+    return constant(*bits, bytes);
+  if (operand.kind != ast::Operand::Name)
+    fail("a register or a constant is expected as operand {}", nextOperand);
+  if (operand.name == "WARP_SZ")
+    return constant(kLanes, bytes);
+  if (operand.name[0] == '%')
+    if (Slot slot = special(operand.name, bytes); slot != kNoSlot)
+      return slot;
+  auto symbol = find(operand.name);
+  if (!symbol)
+    fail("'{}' is not declared", operand.name);
+  switch (symbol->kind) {
+  case Symbol::Register:
+    if (operand.offset)
+      fail("'{}' is a register, to which nothing can be added here", operand.name);
+    if ((symbol->type == Type::Pred) != (type == Type::Pred))
+      fail("'{}' is {} predicate", operand.name, type == Type::Pred ? "no" : "a");
+    bytes = type == Type::Pred ? 1 : sizeOf(symbol->type);
+    if (bytes < sizeOf(type))
+      fail("'{}' has {} bits where {} are needed", operand.name, 8 * bytes, 8 * sizeOf(type));
+    use(symbol->index);
+    return symbol->slot;
+  case Symbol::Function:
+    functionCode(*symbol->function);
+    return constant(kFunctionWindow + owner.functionIndex(*symbol->function), bytes);
+  case Symbol::FrameParameter:
+    fail("the address of '{}' is taken; only kernels' parameters have one", operand.name);
+  default:
+    if (symbol->space == Space::Local)
+      return special(SpecialRegister::LocalAddress, bytes, symbol->address + operand.offset);
+    return constant(symbol->address + operand.offset, bytes);
+  }
+}
+
+Slot Decoder::write(const ast::Operand &operand, Type type) {
+  unsigned bytes = 0;
+  Slot slot = writeWide(operand, type, bytes);
+  if (bytes != sizeOf(type))
+    fail("'{}' has {} bits where {} are needed", operand.name, 8 * bytes, 8 * sizeOf(type));
+  return slot;
+}
+
+Slot Decoder::writeWide(const ast::Operand &operand, Type type, unsigned &bytes) {
+  bytes = sizeOf(type);
+  if (operand.kind == ast::Operand::Sink)
+    return scratch(type == Type::Pred ? 1 : bytes);
+  auto symbol = operand.kind == ast::Operand::Name ? find(operand.name) : std::nullopt;
+  if (!symbol || symbol->kind != Symbol::Register)
+    fail("'{}' is no register that could be written", operand.name);
+  if ((symbol->type == Type::Pred) != (type == Type::Pred))
+    fail("'{}' is {} predicate", operand.name, type == Type::Pred ? "no" : "a");
+  bytes = type == Type::Pred ? 1 : sizeOf(symbol->type);
+  if (bytes < sizeOf(type))
+    fail("'{}' has {} bits where {} are needed", operand.name, 8 * bytes, 8 * sizeOf(type));
+  defines.push_back(symbol->index);
+  return symbol->slot;
+}
+
+Slot Decoder::readPredicate(const ast::Operand &operand, bool &negated) {
+  negated = operand.negated;
+  if (operand.kind == ast::Operand::Integer)
+    return constant(operand.bits ? ~0u : 0u, 4);
+  ast::Operand plain = operand;
+  plain.negated = false;
+  return read(plain, Type::Pred);
+}
+
+uint32_t Decoder::readVector(const ast::Operand &operand, Type type, unsigned count) {
+  auto first = static_cast<uint32_t>(program.slots.size());
+  bool isVector = operand.kind == ast::Operand::Vector;
+  if ((isVector ? operand.items.size() : 1) != count)
+    fail("a vector of {} is needed", count);
+  std::vector<Slot> slots;
+  for (unsigned k = 0; k < count; ++k)
+    slots.push_back(read(isVector ? operand.items[k] : operand, type));
+  program.slots.insert(program.slots.end(), slots.begin(), slots.end());
+  return first;
+}
+
+uint32_t Decoder::writeVector(const ast::Operand &operand, Type type, unsigned count) {
+  auto first = static_cast<uint32_t>(program.slots.size());
+  bool isVector = operand.kind == ast::Operand::Vector;
+  if ((isVector ? operand.items.size() : 1) != count)
+    fail("a vector of {} is needed", count);
+  for (unsigned k = 0; k < count; ++k)
+    program.slots.push_back(write(isVector ? operand.items[k] : operand, type));
+  return first;
+}
+
+static uint64_t windowOf(Space space) {
+  return space == Space::Shared  ? kSharedWindow
+         : space == Space::Local ? kLocalWindow
+         : space == Space::Param ? kParameterWindow
+                                 : 0;
+}
+
+Slot Decoder::resolveAddress(const ast::Operand &operand, Space &space, int64_t &offset,
+                             bool &wide) {
+  if (operand.kind != ast::Operand::Address || operand.items.size() != 1)
+    fail("an address in [ ] is expected as operand {}", nextOperand);
+  const ast::Operand &base = operand.items[0];
+  offset = operand.offset;
+  wide = true;
+  if (base.kind == ast::Operand::Integer) {
+    offset = static_cast<int64_t>(base.bits);
+    return kNoSlot;
+  }
+  auto symbol = base.kind == ast::Operand::Name ? find(base.name) : std::nullopt;
+  if (!symbol)
+    fail("'{}' is not declared", base.name);
+  if (symbol->kind == Symbol::Register) {
+    if (sizeOf(symbol->type) != 4 && sizeOf(symbol->type) != 8)
+      fail("'{}' has no 32 or 64 bits, so it holds no address", base.name);
+    wide = sizeOf(symbol->type) == 8;
+    addressUses.push_back(symbol->index);
+    return symbol->slot;
+  }
+  if (symbol->kind != Symbol::Address && symbol->kind != Symbol::KernelParameter)
+    fail("'{}' has no address in this space", base.name);
+  if (symbol->space == Space::Local && (space == Space::Local || space == Space::Generic)) {
+    offset += space == Space::Generic ? kLocalWindow : 0;
+    return special(SpecialRegister::LocalAddress, 8, symbol->address);
+  }
+  bool globalLike = symbol->space == Space::Global || symbol->space == Space::Const;
+  if (space == Space::Generic)
+    offset += windowOf(symbol->space);
+  else if (space != symbol->space &&
+           !(globalLike && (space == Space::Global || space == Space::Const)))
+    fail("'{}' lies in another space", base.name);
+  offset += static_cast<int64_t>(symbol->address);
+  return kNoSlot;
+}
+
+void Decoder::address(const ast::Operand &operand, Space space) {
+  i.a = resolveAddress(operand, space, i.offset, i.wideAddress);
+  i.space = space;
+}
+
+void Decoder::secondAddress(const ast::Operand &operand, Space space) {
+  i.b = resolveAddress(operand, space, i.offset2, i.wideAddress2);
+}
+
+// ---- branches ----------------------------------------------------------------------------------
+
+void Decoder::branchTarget(std::string_view label) {
+  std::vector<uint32_t> chain;
+  for (const Scope &scope : scopes)
+    chain.push_back(scope.id);
+  fixups.push_back(
+      {static_cast<uint32_t>(program.code.size()), ~0u, label, chain, statement->line});
+}
+
+void Decoder::tableTarget(uint32_t table, uint32_t entry, std::string_view label) {
+  std::vector<uint32_t> chain;
+  for (const Scope &scope : scopes)
+    chain.push_back(scope.id);
+  fixups.push_back({table, entry, label, chain, statement->line});
+}
+
+const std::vector<ast::Operand> *Decoder::branchTargets(std::string_view label) const {
+  auto found = targetLists.find(label);
+  return found == targetLists.end() ? nullptr : &found->second->operands;
+}
+
+void Decoder::emit() {
+  i.uses = list(uses);
+  i.addressUses = list(addressUses);
+  i.defines = list(defines);
+  i.line = statement->line;
+  program.code.push_back(i);
+}
+
+RegisterList Decoder::list(std::vector<uint32_t> &indices) {
+  RegisterList result{static_cast<uint32_t>(program.registerLists.size()),
+                      static_cast<uint32_t>(indices.size())};
+  program.registerLists.insert(program.registerLists.end(), indices.begin(), indices.end());
+  indices.clear();
+  return result;
+}
+
+// ---- statements --------------------------------------------------------------------------------
+
+void Decoder::decodeStatement(const ast::Statement &current, const OpcodeTable &table) {
+  statement = &current;
+  parts.clear();
+  for (std::string_view rest = current.name; !rest.empty();) {
+    size_t dot = rest.find('.');
+    parts.push_back(rest.substr(0, dot));
+    rest.remove_prefix(dot == std::string_view::npos ? rest.size() : dot + 1);
+  }
+  opcode = parts[0];
+  next = 1;
+  nextOperand = 0;
+  i = Instruction();
+  auto found = table.find(opcode);
+  if (found == table.end())
+    unknown();
+  Slot guard = kNoSlot;
+  uint32_t guardIndex = 0;
+  if (!current.guard.empty()) {
+    auto symbol = find(current.guard);
+    if (!symbol || symbol->kind != Symbol::Register || symbol->type != Type::Pred)
+      fail("'{}' is no predicate", current.guard);
+    guard = symbol->slot;
+    guardIndex = symbol->index;
+  }
+  size_t first = program.code.size();
+  found->second(*this);
+  if (next != parts.size())
+    fail("the simulator does not know '.{}' of this instruction", parts[next]);
+  if (hasOperand())
+    fail("this instruction has too many operands");
+  if (i.run)
+    emit();
+  for (size_t pc = first; pc < program.code.size(); ++pc) {
+    Instruction &made = program.code[pc];
+    if (guard == kNoSlot)
+      continue;
+    made.guard = guard;
+    made.guardFlip = current.guardNegated ? kAllLanes : 0;
+    std::vector<uint32_t> indices(program.registerLists.begin() + made.addressUses.begin,
+                                  program.registerLists.begin() + made.addressUses.begin +
+                                      made.addressUses.count);
+    indices.push_back(guardIndex); // the last: Checker::before knows
+    made.addressUses = list(indices);
+  }
+}
+
+void Decoder::decodeFunction() {
+  const ast::Function &source = *function.source;
+  function.entry = program.code.size();
+  // Labels belong to their scope; inline assembly repeats them.
+  scopes.clear();
+  scopes.push_back({nextScope++, {}, {}});
+  auto parameters = [&](const std::vector<ast::Variable> &variables,
+                        std::vector<ParameterPlace> &places) {
+    for (const ast::Variable &variable : variables) {
+      if (source.isEntry) {
+        uint32_t align = variable.alignment();
+        uint32_t offset = (program.parameterBytes + align - 1) / align * align;
+        program.parameters.push_back({offset, static_cast<uint32_t>(variable.bytes())});
+        program.parameterBytes = offset + variable.bytes();
+        Symbol symbol{Symbol::KernelParameter, variable.type};
+        symbol.space = Space::Param;
+        symbol.address = offset;
+        symbol.bytes = variable.bytes();
+        scopes.back().symbols[variable.name] = symbol;
+      } else {
+        declare(variable);
+        ast::Operand name;
+        name.name = variable.name;
+        places.push_back(place(name, false));
+      }
+    }
+  };
+  parameters(source.results, function.results);
+  parameters(source.parameters, function.parameters);
+  for (const ast::Statement &s : source.body)
+    if (s.kind == ast::Statement::Targets)
+      targetLists[s.name] = &s;
+  for (const ast::Statement &s : source.body) {
+    statement = &s;
+    switch (s.kind) {
+    case ast::Statement::ScopeBegin:
+      scopes.push_back({nextScope++, {}, {}});
+      break;
+    case ast::Statement::ScopeEnd:
+      scopes.pop_back();
+      break;
+    case ast::Statement::Label:
+      if (!labels.try_emplace({scopes.back().id, s.name}, program.code.size()).second)
+        fail("label '{}' is there twice", s.name);
+      break;
+    case ast::Statement::Declaration:
+      declare(source.variables[s.variable]);
+      break;
+    case ast::Statement::Targets:
+      break;
+    case ast::Statement::Instruction:
+      decodeStatement(s, opcodeTable());
+    }
+  }
+  // A body may end without `ret`.
+  i = Instruction();
+  static const ast::Statement end{ast::Statement::Instruction, 0, "ret", {}, false, {}, 0};
+  ast::Statement last = end;
+  last.line = source.body.empty() ? source.line : source.body.back().line;
+  decodeStatement(last, opcodeTable());
+  for (const Fixup &fixup : fixups) {
+    uint32_t target = ~0u;
+    for (size_t k = fixup.scopes.size(); k-- && target == ~0u;)
+      if (auto found = labels.find({fixup.scopes[k], fixup.label}); found != labels.end())
+        target = found->second;
+    if (target == ~0u)
+      throw DecodeError{fixup.line, fmt::format("label '{}' is nowhere", fixup.label)};
+    if (fixup.entry == ~0u)
+      program.code[fixup.pc].offset = target;
+    else
+      program.branchTables[fixup.pc][fixup.entry] = target;
+  }
+}

@@ -1,0 +1,279 @@
+//===- Execution.h - Warps, blocks and the launch that they belong to - -*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_SIMT_EXECUTION_H
+#define EASYQUANT_LIB_SIMT_EXECUTION_H
+
+#include "Memory.h"
+
+#include <bit>
+#include <deque>
+#include <functional>
+
+namespace easyquant::simt {
+
+class Block;
+class Launch;
+class Checker;
+
+/// Ends the launch; its finding is recorded already.
+struct Stop {};
+
+/// An activation of a function by some lanes of a warp.
+struct Frame {
+  Frame *caller = nullptr;
+  const FunctionCode *function = nullptr;
+  std::vector<std::byte> storage;
+  std::byte *registers = nullptr;    ///< In storage, aligned to 64.
+  std::vector<std::byte> parameters; ///< Lane after lane.
+  std::vector<Mask> defined;         ///< Per register; for the checks only.
+  Mask lanes = 0;                    ///< Those that have not returned.
+  const CallSite *site = nullptr;
+  uint32_t returnTo = 0;
+  uint32_t depth = 0;
+  uint32_t localBase = 0;
+};
+
+/// Lanes of a warp that are at one place.
+struct Group {
+  enum State : uint8_t {
+    Ready,
+    AtBarrier,  ///< Waits for the block's barrier `barrier`.
+    Converging, ///< Waits at a warp-wide instruction for the other lanes of `members`.
+  };
+  Frame *frame = nullptr;
+  uint32_t pc = 0;
+  Mask mask = 0;
+  State state = Ready;
+  uint8_t barrier = 0;
+  Mask members = 0;
+};
+
+/// A copy that has been asked for and may arrive at any time.
+struct PendingCopy {
+  uint64_t destination; ///< Offset in the shared memory of the block.
+  std::array<std::byte, 16> data;
+  uint8_t bytes;
+  uint8_t lane;
+  uint32_t pc;
+};
+
+enum class AccessKind : uint8_t { Read, Write, Atomic };
+
+/// Bits of Instruction::flags of loads, stores and atomics. Strong accesses (volatile, relaxed,
+/// ...) do not race with each other, and order others where they acquire or release.
+constexpr uint32_t kStrongAccess = 1u << 31, kAcquire = 1u << 30, kRelease = 1u << 29;
+
+class Warp {
+public:
+  Warp(Block &block, unsigned index, Mask lanes);
+
+  template <typename T> T *reg(Slot slot) const {
+    return reinterpret_cast<T *>(bases[slot >> 31] + (slot & ~kConstantSlot));
+  }
+  Mask predicate(Slot slot) const { return *reg<Mask>(slot); }
+  void setPredicate(Slot slot, Mask lanes, Mask value) {
+    Mask &p = *reg<Mask>(slot);
+    p = (p & ~lanes) | (value & lanes);
+  }
+
+  /// Runs until all groups wait or are gone, or for about `slice` instructions.
+  void run(uint64_t slice);
+  bool done() const { return alive == 0; }
+  bool runnable() const;
+
+  // -- control flow, for handlers
+  void branch(uint32_t target, Mask taken);
+  void splitTo(const std::array<uint32_t, kLanes> &targets, Mask mask);
+  void call(const FunctionCode &callee, const CallSite &site, Mask mask);
+  void returnFrom(Mask mask);
+  void exit(Mask mask);
+  /// For a warp-wide instruction of `members`: true if all of them that live are in `mask`.
+  /// Otherwise the group waits at this instruction, and the handler returns at once.
+  bool converge(const Instruction &i, Mask members, Mask mask);
+  /// The current group waits at a barrier of the block.
+  void waitAt(uint8_t barrier);
+  void release(uint8_t barrier);
+  /// Runs other warps before this one goes on; for polling loops.
+  void yield() { yielded = true; }
+  /// Picks the group that runs next: the deepest call, then the lowest address.
+  bool reschedule();
+
+  // -- memory
+  /// Host addresses of what each lane of `mask` accesses: `bytes` at the register a + offset in
+  /// i.space. Ends the launch at an access that memory does not have.
+  void resolve(const Instruction &i, Mask mask, AccessKind kind, unsigned bytes,
+               std::byte *(&pointers)[kLanes]) {
+    uint64_t at[kLanes];
+    addresses(i.a, i.wideAddress, i.offset, at);
+    resolve(i, mask, kind, bytes, at, i.space, pointers);
+  }
+  /// The same at given addresses, which it fills in for lanes that do not take part.
+  void resolve(const Instruction &i, Mask mask, AccessKind kind, unsigned bytes,
+               uint64_t (&at)[kLanes], Space space, std::byte *(&pointers)[kLanes]);
+  /// What an address register says, plus the offset.
+  void addresses(Slot address, bool wide, int64_t offset, uint64_t (&out)[kLanes]) const;
+
+  // -- asynchronous copies (cp.async)
+  /// Copies `bytes` (up to 16 for each lane) to shared memory later: they are read now.
+  void startCopies(const Instruction &i, Mask mask, const uint64_t (&destination)[kLanes],
+                   std::byte *const (&source)[kLanes], const uint32_t (&sourceBytes)[kLanes],
+                   unsigned bytes, std::vector<PendingCopy> *into);
+  void finishCopies(std::vector<PendingCopy> &copies);
+
+  /// Thread number in the block of a lane.
+  unsigned thread(unsigned lane) const { return index * kLanes + lane; }
+  [[noreturn]] void stop(Finding::Kind kind, const Instruction &i, Mask lanes,
+                         const std::string &what);
+
+  std::byte *bases[2]; ///< Registers of the frame, constants.
+  uint32_t pc = 0, watch = ~0u;
+  Mask mask = 0; ///< Lanes of the running group.
+  Frame *frame = nullptr;
+  Block &block;
+  Launch &launch;
+  const unsigned index;
+  Mask alive;
+  bool regroup = false, yielded = false;
+  bool inverted = false; ///< Groups are picked from the other end, so that none starves.
+  std::vector<Group> pending;
+  std::vector<std::byte> local;    ///< Lane after lane, localStride each.
+  std::vector<uint8_t> localState; ///< Per byte of `local`: kWritten. For the checks only.
+  uint32_t localStride = 0;
+  Mask carry = 0; ///< CC.CF
+
+  // cp.async: copies not yet committed, and the committed groups, oldest first. Each lane has its
+  // own count of groups, so they are kept by lane.
+  struct LaneCopies {
+    std::vector<PendingCopy> open;
+    std::deque<std::vector<PendingCopy>> committed;
+  };
+  std::array<LaneCopies, kLanes> copies;
+  bool hasCopies = false;
+
+  // Happens-before; see Shadow.h.
+  uint32_t clock = 1;
+  std::vector<uint32_t> known; ///< Clocks of the block's warps that this one has learnt.
+  std::array<uint32_t, kLanes>
+      laneSync{};          ///< Clock of each lane's last warp-level synchronization.
+  bool fenced = false;     ///< A fence was passed, so that atomics release what came before.
+  Mask undefinedStore = 0; ///< Lanes whose stored value is undefined.
+
+private:
+  Frame *newFrame(const FunctionCode &function, Frame *caller, Mask lanes);
+  void enter(Frame *frame);
+  void initialiseSpecials(Frame &frame);
+  void dropLanes(Frame *frame, Mask lanes);
+  template <bool checked> void loop(uint64_t slice);
+  void growLocal(uint32_t bytes);
+  bool unblock();
+  std::vector<std::unique_ptr<Frame>> frames, spare;
+};
+
+/// A named barrier of a block.
+struct Barrier {
+  unsigned arrived = 0;               ///< Threads.
+  unsigned expected = 0;              ///< 0: all threads that live.
+  uint32_t pc = 0;                    ///< Of the first to arrive.
+  unsigned reduction = 0, voters = 0; ///< bar.red: threads with a true predicate, of how many.
+  struct Receiver {
+    Warp *warp;
+    std::byte *registers;
+    const Instruction *instruction;
+    Mask lanes;
+  };
+  std::vector<Receiver> receivers; ///< Of the reduction.
+  std::vector<uint32_t> clocks;
+  std::vector<Warp *> warps;
+};
+
+/// Gives the threads at a barrier the result of its reduction. In BarrierOps.cpp.
+void deliverReduction(const Barrier &barrier);
+
+/// An mbarrier object's state, kept beside its 8 bytes in shared memory. Defined in MBarrier.cpp.
+struct MBarrierTable;
+
+class Block {
+public:
+  Block(Launch &launch, std::array<uint32_t, 3> id, uint32_t linear);
+  ~Block();
+  /// Runs for about `slice` instructions a warp; true when all threads have exited.
+  bool run(uint64_t slice);
+  unsigned aliveThreads() const;
+  void arrive(Warp &warp, const Instruction &i, Mask mask, unsigned barrier, unsigned expected,
+              bool waits, bool aligned);
+  void checkBarriers(); ///< After threads exited.
+
+  Launch &launch;
+  const std::array<uint32_t, 3> id;
+  const uint32_t linear;
+  std::vector<std::byte> sharedStorage;
+  std::byte *shared; ///< Aligned to 1024 bytes; address kFirstSharedAddress is its first byte.
+  uint32_t sharedBytes;
+  std::vector<std::unique_ptr<Warp>> warps;
+  std::array<Barrier, 16> barriers;
+  std::unique_ptr<MBarrierTable> mbarriers;
+
+  // For the checks.
+  std::vector<uint8_t> sharedState; ///< Per byte; kWritten, kInFlight.
+  std::unique_ptr<ShadowMemory> sharedShadow;
+  std::vector<uint32_t> knownBlocks; ///< Blocks whose writes this one has acquired, sorted.
+
+private:
+  void complete(unsigned barrier);
+};
+constexpr uint8_t kWritten = 1, kInFlight = 2;
+
+struct Counters {
+  uint64_t issued = 0, lanes = 0, requests = 0, bytes = 0, sectors = 0, wavefronts = 0,
+           conflicts = 0;
+};
+
+class Launch {
+public:
+  Launch(Device::State &memory, const Program &program, const LaunchOptions &options,
+         std::vector<std::byte> parameters);
+  ~Launch();
+  LaunchReport run();
+
+  /// Records a finding; further ones of the same kind and instruction are counted.
+  void report(Finding::Kind kind, uint32_t pc, const Block &block, unsigned thread,
+              const std::string &what, uint64_t count = 1);
+  std::string quote(uint32_t pc) const; ///< "line 12: st.global..."
+  void count(const Instruction &i, Space space, Mask mask, unsigned bytes,
+             const uint64_t (&addresses)[kLanes]);
+  Counters &counters(const Instruction &i) { return perInstruction[&i - program.code.data()]; }
+
+  Device::State &memory;
+  const Program &program;
+  const LaunchOptions &options;
+  std::vector<std::byte> parameters;
+  std::vector<Counters> perInstruction;
+  std::unique_ptr<Checker> checker; ///< Null: no checks.
+  Allocation *lastAllocation = nullptr;
+  uint64_t executed = 0;
+  uint64_t barriersCompleted = 0, divergentBranches = 0;
+  uint64_t time = 0; ///< %clock
+  uint32_t localBytesPerThread = 0;
+
+private:
+  Statistics statistics() const;
+  std::vector<Finding> findings;
+  std::map<std::pair<int, uint32_t>, size_t> findingIndex;
+};
+
+/// Calls `visit(lane)` for each lane of the mask.
+template <typename Visit> inline void forEachLane(Mask mask, Visit &&visit) {
+  for (; mask; mask &= mask - 1)
+    visit(static_cast<unsigned>(std::countr_zero(mask)));
+}
+
+std::string describeLanes(const Warp &warp, Mask mask);
+
+} // namespace easyquant::simt
+
+#endif // EASYQUANT_LIB_SIMT_EXECUTION_H

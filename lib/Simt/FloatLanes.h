@@ -1,0 +1,81 @@
+//===- FloatLanes.h - Single and double precision as PTX rounds them - -*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_SIMT_FLOATLANES_H
+#define EASYQUANT_LIB_SIMT_FLOATLANES_H
+
+#include "Lanes.h"
+#include "SoftFloat.h"
+
+#include <bit>
+#include <cmath>
+#include <immintrin.h>
+
+namespace easyquant::simt {
+
+/// Subnormal numbers become zeros of their sign.
+inline float flush(float x) {
+  auto bits = std::bit_cast<uint32_t>(x);
+  return std::bit_cast<float>(bits & (bits & 0x7f800000u ? ~0u : 0x80000000u));
+}
+
+/// What every float32 result gets: the one NaN that the machine makes, .ftz, .sat (NaN becomes 0).
+template <bool ftz, bool sat> float finish(float r) {
+  if (ftz)
+    r = flush(r);
+  if (sat) {
+    r = r > 0.0f ? r : 0.0f;
+    return r < 1.0f ? r : 1.0f;
+  }
+  return r == r ? r : std::bit_cast<float>(0x7fffffffu);
+}
+
+/// The host rounds this way while it lives. Loads and stores do not move across its ends, and with
+/// them the arithmetic between.
+class RoundingScope {
+public:
+  explicit RoundingScope(Rounding rounding) : before(_mm_getcsr()) {
+    unsigned mode = rounding == Rounding::Zero   ? _MM_ROUND_TOWARD_ZERO
+                    : rounding == Rounding::Down ? _MM_ROUND_DOWN
+                    : rounding == Rounding::Up   ? _MM_ROUND_UP
+                                                 : _MM_ROUND_NEAREST;
+    asm volatile("" ::: "memory");
+    _mm_setcsr((before & ~_MM_ROUND_MASK) | mode);
+    asm volatile("" ::: "memory");
+  }
+  ~RoundingScope() {
+    asm volatile("" ::: "memory");
+    _mm_setcsr(before);
+    asm volatile("" ::: "memory");
+  }
+
+private:
+  unsigned before;
+};
+
+template <Handler handler, Rounding rounding> void rounded(Warp &w, const Instruction &i, Mask m) {
+  RoundingScope scope(rounding);
+  handler(w, i, m);
+}
+
+/// `handler` under a rounding mode, chosen when decoding.
+template <Handler handler> Handler withRounding(Rounding rounding) {
+  switch (rounding) {
+  case Rounding::Zero:
+    return rounded<handler, Rounding::Zero>;
+  case Rounding::Down:
+    return rounded<handler, Rounding::Down>;
+  case Rounding::Up:
+    return rounded<handler, Rounding::Up>;
+  default:
+    return handler;
+  }
+}
+
+} // namespace easyquant::simt
+
+#endif // EASYQUANT_LIB_SIMT_FLOATLANES_H

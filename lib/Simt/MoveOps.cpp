@@ -1,0 +1,192 @@
+//===- MoveOps.cpp - Moves, packing, address conversion -------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Decoder.h"
+#include "Lanes.h"
+
+using namespace easyquant;
+using namespace easyquant::simt;
+
+namespace {
+
+template <typename T> struct Same {
+  T operator()(T a) const { return a; }
+};
+template <typename T> constexpr Handler move = mapUnary<T, T, Same<T>>;
+
+void movePredicate(Warp &w, const Instruction &i, Mask m) {
+  w.setPredicate(i.dst, m, w.predicate(i.a));
+}
+void moveWide(Warp &w, const Instruction &i, Mask m) {
+  forEachLane(m, [&](unsigned lane) {
+    std::memmove(w.reg<std::byte>(i.dst) + 16 * lane, w.reg<std::byte>(i.a) + 16 * lane, 16);
+  });
+}
+
+/// d = {parts}, the first in the low bits; i.count parts of i.width bytes.
+void packParts(Warp &w, const Instruction &i, Mask m) {
+  const Slot *parts = w.launch.program.slots.data() + i.extra;
+  unsigned whole = i.count * i.width;
+  std::byte packed[kLanes * 16];
+  for (unsigned k = 0; k < i.count; ++k) {
+    const std::byte *part = w.reg<std::byte>(parts[k]);
+    for (unsigned lane = 0; lane < kLanes; ++lane)
+      std::memcpy(packed + lane * whole + k * i.width, part + lane * i.width, i.width);
+  }
+  std::byte *d = w.reg<std::byte>(i.dst);
+  forEachLane(m,
+              [&](unsigned lane) { std::memcpy(d + lane * whole, packed + lane * whole, whole); });
+}
+void unpackParts(Warp &w, const Instruction &i, Mask m) {
+  const Slot *parts = w.launch.program.slots.data() + i.extra;
+  unsigned whole = i.count * i.width;
+  std::byte packed[kLanes * 16];
+  std::memcpy(packed, w.reg<std::byte>(i.a), kLanes * whole);
+  for (unsigned k = 0; k < i.count; ++k) {
+    std::byte *part = w.reg<std::byte>(parts[k]);
+    forEachLane(m, [&](unsigned lane) {
+      std::memcpy(part + lane * i.width, packed + lane * whole + k * i.width, i.width);
+    });
+  }
+}
+
+/// The common case of two parts, as vector code.
+template <typename D, typename P> void packPair(Warp &w, const Instruction &i, Mask m) {
+  const Slot *parts = w.launch.program.slots.data() + i.extra;
+  const P *low = w.reg<P>(parts[0]), *high = w.reg<P>(parts[1]);
+  storeLanes(w.reg<D>(i.dst), m,
+             [&](unsigned lane) -> D { return low[lane] | D(high[lane]) << 8 * sizeof(P); });
+}
+template <typename D, typename P> void unpackPair(Warp &w, const Instruction &i, Mask m) {
+  const Slot *parts = w.launch.program.slots.data() + i.extra;
+  D whole[kLanes];
+  std::memcpy(whole, w.reg<D>(i.a), sizeof(whole));
+  storeLanes(w.reg<P>(parts[0]), m, [&](unsigned lane) { return P(whole[lane]); });
+  storeLanes(w.reg<P>(parts[1]), m, [&](unsigned lane) { return P(whole[lane] >> 8 * sizeof(P)); });
+}
+
+Type bitsOf(unsigned bytes) {
+  return bytes == 1 ? Type::B8 : bytes == 2 ? Type::B16 : bytes == 4 ? Type::B32 : Type::B64;
+}
+
+void decodeMov(Decoder &d) {
+  Type type = d.type();
+  d.i.opClass = OpClass::Move;
+  const ast::Operand &to = d.operand(), &from = d.operand();
+  bool packs = from.kind == ast::Operand::Vector, unpacks = to.kind == ast::Operand::Vector;
+  if (!packs && !unpacks) {
+    d.i.dst = d.write(to, type);
+    bool negated = false;
+    d.i.a = type == Type::Pred ? d.readPredicate(from, negated) : d.read(from, type);
+    if (negated)
+      d.unknown();
+    switch (sizeOf(type)) {
+    case 1:
+      d.i.run = type == Type::Pred ? movePredicate : move<uint8_t>;
+      break;
+    case 2:
+      d.i.run = move<uint16_t>;
+      break;
+    case 4:
+      d.i.run = move<uint32_t>;
+      break;
+    case 8:
+      d.i.run = move<uint64_t>;
+      break;
+    default:
+      d.i.run = moveWide;
+    }
+    return;
+  }
+  size_t parts = packs ? from.items.size() : to.items.size();
+  if (packs == unpacks || !(parts == 2 || parts == 4) || sizeOf(type) % parts || type == Type::Pred)
+    d.fail("a vector stands for {} equal parts of the other operand", parts);
+  d.i.count = parts;
+  d.i.width = sizeOf(type) / parts;
+  Type part = bitsOf(d.i.width);
+  if (packs) {
+    d.i.dst = d.write(to, type);
+    d.i.extra = d.readVector(from, part, parts);
+    d.i.run = parts != 2          ? packParts
+              : sizeOf(type) == 4 ? packPair<uint32_t, uint16_t>
+              : sizeOf(type) == 8 ? packPair<uint64_t, uint32_t>
+                                  : packParts;
+  } else {
+    d.i.a = d.read(from, type);
+    d.i.extra = d.writeVector(to, part, parts);
+    d.i.run = parts != 2          ? unpackParts
+              : sizeOf(type) == 4 ? unpackPair<uint32_t, uint16_t>
+              : sizeOf(type) == 8 ? unpackPair<uint64_t, uint32_t>
+                                  : unpackParts;
+  }
+}
+
+std::optional<uint64_t> window(int space) {
+  static constexpr uint64_t windows[] = {
+      0, 0, kSharedWindow, kSharedWindow, kLocalWindow, kParameterWindow};
+  return space < 0 ? std::nullopt : std::optional(windows[space]);
+}
+int acceptSpace(Decoder &d) {
+  int space = d.acceptAny({"global", "const", "shared", "shared::cta", "local", "param"});
+  if (space == 5)
+    d.accept("entry"); // .param::entry is one modifier in newer PTX
+  return space;
+}
+
+/// i.offset is added to the address.
+void convertAddress(Warp &w, const Instruction &i, Mask m) {
+  const uint64_t *a = w.reg<uint64_t>(i.a);
+  storeLanes(w.reg<uint64_t>(i.dst), m,
+             [&](unsigned lane) { return a[lane] + uint64_t(i.offset); });
+}
+
+void isInSpace(Warp &w, const Instruction &i, Mask m) {
+  const uint64_t *a = w.reg<uint64_t>(i.a);
+  Mask result = 0;
+  for (unsigned lane = 0; lane < kLanes; ++lane) {
+    uint64_t at = a[lane] & ~(kWindowBytes - 1);
+    bool inWindow = at == kSharedWindow || at == kLocalWindow || at == kParameterWindow;
+    result |= Mask(i.offset ? at == uint64_t(i.offset) : !inWindow) << lane;
+  }
+  if (i.flags) { // .const: constant variables are among the allocations
+    forEachLane(result & m, [&](unsigned lane) {
+      const Allocation *found = w.launch.memory.find(a[lane]);
+      if (!found || !found->readOnly)
+        result &= ~(1u << lane);
+    });
+  }
+  w.setPredicate(i.dst, m, result);
+}
+
+} // namespace
+
+void simt::addMoveOps(OpcodeTable &table) {
+  table["mov"] = decodeMov;
+  table["cvta"] = [](Decoder &d) {
+    bool to = d.accept("to");
+    auto base = window(acceptSpace(d));
+    if (!base || !d.accept("u64"))
+      d.unknown();
+    d.i.opClass = OpClass::Move;
+    d.i.dst = d.write(Type::U64);
+    d.i.a = d.read(Type::U64);
+    d.i.offset = static_cast<int64_t>(to ? -*base : *base);
+    d.i.run = convertAddress;
+  };
+  table["isspacep"] = [](Decoder &d) {
+    int space = acceptSpace(d);
+    auto base = window(space);
+    if (!base)
+      d.unknown();
+    d.i.opClass = OpClass::Compare;
+    d.i.dst = d.write(Type::Pred);
+    d.i.a = d.read(Type::U64);
+    d.i.offset = static_cast<int64_t>(*base);
+    d.i.flags = space == 1;
+    d.i.run = isInSpace;
+  };
+}

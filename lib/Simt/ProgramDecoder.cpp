@@ -1,0 +1,335 @@
+//===- ProgramDecoder.cpp - Functions and variables of a kernel being decoded -===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "ProgramDecoder.h"
+
+#include "Execution.h"
+
+#include <algorithm>
+#include <charconv>
+
+using namespace easyquant;
+using namespace easyquant::simt;
+
+const OpcodeTable &simt::opcodeTable() {
+  static const OpcodeTable table = [] {
+    OpcodeTable made;
+    for (auto add :
+         {addIntegerOps, addBitOps, addFloatOps, addCompareOps, addConvertOps, addMoveOps,
+          addLoadStoreOps, addAtomicOps, addWarpOps, addControlOps, addBarrierOps, addMatrixOps,
+          addWmmaOps, addMatrixMoveOps, addAsyncOps, addMBarrierOps})
+      add(made);
+    return made;
+  }();
+  return table;
+}
+
+// ---- symbols -----------------------------------------------------------------------------------
+
+/// A predicate is one mask, in the place of 32 bytes.
+Slot Decoder::allocate(unsigned bytes, uint32_t count) {
+  unsigned each = bytes * kLanes;
+  function.frameBytes = (function.frameBytes + 31) / 32 * 32;
+  Slot slot = function.frameBytes;
+  uint64_t end = uint64_t(slot) + uint64_t(each) * count;
+  if (end >= kConstantSlot)
+    fail("the function has more registers than the simulator takes");
+  function.frameBytes = end;
+  return slot;
+}
+
+void Decoder::declare(const ast::Variable &variable) {
+  Scope &scope = scopes.back();
+  Symbol symbol{Symbol::Address, variable.type};
+  symbol.space = variable.space;
+  symbol.bytes = variable.bytes();
+  switch (variable.space) {
+  case Space::Register: {
+    if (variable.vector != 1 || variable.isArray)
+      fail("registers that are vectors or arrays are not simulated; name their elements");
+    uint32_t count = std::max(variable.range, 1u);
+    if (variable.elements == 0)
+      count = 0;
+    Slot slot = allocate(sizeOf(variable.type), count); // a predicate's mask fits in 32 bytes too
+    if (variable.range || !count) {
+      scope.ranges[variable.name] = {variable.type, count, function.registers, slot};
+    } else {
+      symbol.kind = Symbol::Register;
+      symbol.slot = slot;
+      symbol.index = function.registers;
+      scope.symbols[variable.name] = symbol;
+    }
+    function.registers += count;
+    return;
+  }
+  case Space::Param: {
+    uint32_t align = variable.alignment();
+    symbol.kind = Symbol::FrameParameter;
+    symbol.address = (function.parameterBytes + align - 1) / align * align;
+    function.parameterBytes = symbol.address + variable.bytes();
+    break;
+  }
+  case Space::Local: {
+    uint32_t align = variable.alignment();
+    function.localBytes = (function.localBytes + align - 1) / align * align;
+    // The address in the function's part; where that begins depends on the caller.
+    symbol.address = function.localBytes;
+    if (variable.bytes() > 512 * 1024)
+      fail("'{}' has {} bytes; a thread has 512 KiB of local memory", variable.name,
+           variable.bytes());
+    function.localBytes += variable.bytes();
+    break;
+  }
+  case Space::Shared:
+    symbol.address = owner.sharedAddress(variable);
+    break;
+  default:
+    fail("'{}': variables of this space are declared outside of functions", variable.name);
+  }
+  scope.symbols[variable.name] = symbol;
+}
+
+std::optional<Decoder::Symbol> Decoder::find(std::string_view name) {
+  size_t digits = name.size();
+  while (digits && name[digits - 1] >= '0' && name[digits - 1] <= '9')
+    --digits;
+  uint32_t number = 0;
+  bool numbered =
+      digits < name.size() && (name[digits] != '0' || digits + 1 == name.size()) &&
+      std::from_chars(name.data() + digits, name.data() + name.size(), number).ec == std::errc();
+  for (size_t k = scopes.size(); k--;) {
+    if (auto found = scopes[k].symbols.find(name); found != scopes[k].symbols.end())
+      return found->second;
+    if (!numbered)
+      continue;
+    auto range = scopes[k].ranges.find(name.substr(0, digits));
+    if (range != scopes[k].ranges.end() && number < range->second.count) {
+      Symbol symbol{Symbol::Register, range->second.type};
+      symbol.slot = range->second.firstSlot + number * sizeOf(symbol.type) * kLanes;
+      symbol.index = range->second.firstIndex + number;
+      return symbol;
+    }
+  }
+  if (auto stored = owner.image.variables.find(name); stored != owner.image.variables.end()) {
+    Symbol symbol{Symbol::Address};
+    symbol.space = stored->second->readOnly ? Space::Const : Space::Global;
+    symbol.address = stored->second->address;
+    symbol.bytes = stored->second->size;
+    return symbol;
+  }
+  const ast::Module &tree = owner.image.module->syntax();
+  if (auto known = tree.functionByName.find(name); known != tree.functionByName.end()) {
+    Symbol symbol{Symbol::Function};
+    symbol.function = known->second;
+    return symbol;
+  }
+  for (const ast::Variable &variable : tree.variables)
+    if (variable.name == name && variable.space == Space::Shared) {
+      Symbol symbol{Symbol::Address, variable.type};
+      symbol.space = Space::Shared;
+      symbol.address = owner.sharedAddress(variable);
+      symbol.bytes = variable.bytes();
+      return symbol;
+    }
+  return std::nullopt;
+}
+
+// ---- special registers -------------------------------------------------------------------------
+
+static void readClock(Warp &warp, const Instruction &i, Mask mask);
+
+Slot Decoder::special(std::string_view name, unsigned bytes) {
+  using S = SpecialRegister;
+  struct Entry {
+    S name;
+    unsigned bytes;
+  };
+  static const std::unordered_map<std::string_view, Entry> table = {
+      {"%tid.x", {S::TidX, 4}},
+      {"%tid.y", {S::TidY, 4}},
+      {"%tid.z", {S::TidZ, 4}},
+      {"%ntid.x", {S::NTidX, 4}},
+      {"%ntid.y", {S::NTidY, 4}},
+      {"%ntid.z", {S::NTidZ, 4}},
+      {"%ctaid.x", {S::CtaIdX, 4}},
+      {"%ctaid.y", {S::CtaIdY, 4}},
+      {"%ctaid.z", {S::CtaIdZ, 4}},
+      {"%nctaid.x", {S::NCtaIdX, 4}},
+      {"%nctaid.y", {S::NCtaIdY, 4}},
+      {"%nctaid.z", {S::NCtaIdZ, 4}},
+      {"%laneid", {S::LaneId, 4}},
+      {"%warpid", {S::WarpId, 4}},
+      {"%nwarpid", {S::NWarpId, 4}},
+      {"%smid", {S::SmId, 4}},
+      {"%nsmid", {S::NSmId, 4}},
+      {"%gridid", {S::GridId, 8}},
+      {"%lanemask_eq", {S::LaneMaskEq, 4}},
+      {"%lanemask_le", {S::LaneMaskLe, 4}},
+      {"%lanemask_lt", {S::LaneMaskLt, 4}},
+      {"%lanemask_ge", {S::LaneMaskGe, 4}},
+      {"%lanemask_gt", {S::LaneMaskGt, 4}},
+      {"%dynamic_smem_size", {S::DynamicSharedSize, 4}},
+      {"%total_smem_size", {S::TotalSharedSize, 4}},
+      {"%clusterid.x", {S::CtaIdX, 4}},
+      {"%clusterid.y", {S::CtaIdY, 4}},
+      {"%clusterid.z", {S::CtaIdZ, 4}},
+      {"%cluster_ctarank", {S::Zero, 4}},
+      {"%cluster_nctarank", {S::One, 4}},
+      {"%cluster_ctaid.x", {S::Zero, 4}},
+      {"%cluster_nctaid.x", {S::One, 4}},
+      {"%cluster_ctaid.y", {S::Zero, 4}},
+      {"%cluster_nctaid.y", {S::One, 4}},
+      {"%cluster_ctaid.z", {S::Zero, 4}},
+      {"%cluster_nctaid.z", {S::One, 4}},
+      {"%clock", {S::Clock, 4}},
+      {"%clock_hi", {S::ClockHi, 4}},
+      {"%clock64", {S::Clock64, 8}},
+      {"%globaltimer", {S::GlobalTimer, 8}},
+      {"%globaltimer_lo", {S::GlobalTimerLo, 4}},
+      {"%globaltimer_hi", {S::GlobalTimerHi, 4}},
+  };
+  auto found = table.find(name);
+  if (found == table.end())
+    return kNoSlot;
+  unsigned width = found->second.bytes;
+  if (bytes > 8 || (bytes != width && name != "%gridid" && bytes < width))
+    fail("{} has {} bits", name, 8 * width);
+  if (found->second.name >= S::Clock) {
+    Slot slot = scratch(bytes);
+    Instruction outer = i;
+    i = Instruction();
+    i.run = readClock;
+    i.dst = slot;
+    i.width = bytes;
+    i.flags = name == "%clock_hi" || name == "%globaltimer_hi";
+    i.line = statement->line;
+    program.code.push_back(i);
+    i = outer;
+    return slot;
+  }
+  return special(found->second.name, bytes);
+}
+
+Slot Decoder::special(SpecialRegister name, unsigned bytes, uint32_t offset) {
+  for (const FunctionCode::Special &known : function.specials)
+    if (known.name == name && known.bytes == bytes && known.offset == offset)
+      return known.slot;
+  Slot slot = allocate(bytes, 1);
+  function.specials.push_back({name, slot, bytes, function.registers++, offset});
+  return slot;
+}
+
+/// One tick a warp instruction.
+static void readClock(Warp &warp, const Instruction &i, Mask mask) {
+  uint64_t time = i.flags ? warp.launch.time >> 32 : warp.launch.time;
+  ++warp.launch.time;
+  forEachLane(mask, [&](unsigned lane) {
+    if (i.width == 8)
+      warp.reg<uint64_t>(i.dst)[lane] = time;
+    else
+      warp.reg<uint32_t>(i.dst)[lane] = static_cast<uint32_t>(time);
+  });
+}
+
+// ---- calls and functions -----------------------------------------------------------------------
+
+ParameterPlace Decoder::place(const ast::Operand &operand, bool isResult) {
+  auto symbol = find(operand.name);
+  if (operand.kind != ast::Operand::Name || !symbol)
+    fail("arguments of calls are .param variables or registers");
+  ParameterPlace result;
+  if (symbol->kind == Symbol::Register) {
+    if (symbol->type == Type::Pred)
+      fail("predicates as parameters are not simulated");
+    result.inRegister = true;
+    result.slot = symbol->slot;
+    result.registerIndex = symbol->index;
+    result.bytes = sizeOf(symbol->type);
+    (isResult ? defines : uses).push_back(symbol->index);
+  } else if (symbol->kind == Symbol::FrameParameter) {
+    result.offset = symbol->address;
+    result.bytes = symbol->bytes;
+  } else {
+    fail("'{}' cannot be an argument", operand.name);
+  }
+  return result;
+}
+
+FunctionCode *Decoder::functionCode(const ast::Function &callee) {
+  if (!callee.hasBody)
+    fail("function '{}' is not in this file", callee.name);
+  return owner.functionCode(callee);
+}
+
+FunctionCode *ProgramDecoder::functionCode(const ast::Function &callee) {
+  return program.functions[functionIndex(callee)].get();
+}
+
+uint32_t ProgramDecoder::functionIndex(const ast::Function &callee) {
+  for (uint32_t k = 0; k < program.functions.size(); ++k)
+    if (program.functions[k]->source == &callee)
+      return k;
+  program.functions.push_back(std::make_unique<FunctionCode>());
+  program.functions.back()->source = &callee;
+  worklist.push_back(&callee);
+  return program.functions.size() - 1;
+}
+
+uint32_t ProgramDecoder::sharedAddress(const ast::Variable &variable) {
+  if (variable.elements == 0) {
+    program.usesDynamicShared = true;
+    return kFirstSharedAddress + dynamicBase;
+  }
+  auto [known, isNew] = sharedOffsets.try_emplace(&variable, 0);
+  if (isNew) {
+    uint32_t align = variable.alignment();
+    known->second = (program.staticSharedBytes + align - 1) / align * align;
+    if (known->second + variable.bytes() > 1u << 20)
+      throw Decoder::DecodeError{variable.line, "more shared memory than any GPU has"};
+    program.staticSharedBytes = known->second + variable.bytes();
+  }
+  return kFirstSharedAddress + known->second;
+}
+
+void ProgramDecoder::decode(const ast::Function &kernel) {
+  program.module = &image.module->syntax();
+  program.kernel = functionCode(kernel);
+  while (!worklist.empty()) {
+    const ast::Function *function = worklist.back();
+    worklist.pop_back();
+    Decoder(program, *this, *functionCode(*function)).decodeFunction();
+  }
+  // Dynamic shared memory begins aligned as nvcc's extern arrays ask for.
+  uint32_t align = 16;
+  for (const ast::Variable &variable : program.module->variables)
+    if (variable.space == Space::Shared && variable.elements == 0)
+      align = std::max(align, variable.alignment());
+  if (program.usesDynamicShared)
+    program.staticSharedBytes = (program.staticSharedBytes + align - 1) / align * align;
+}
+
+Result<std::unique_ptr<Program>> simt::decodeKernel(const ModuleImage &image,
+                                                    std::string_view kernel) {
+  const ast::Module &tree = image.module->syntax();
+  const ast::Function &function = *tree.functionByName.at(kernel);
+  if (!function.hasBody)
+    return makeError(ErrorCode::NotFound, "{}: kernel '{}' is declared only", tree.name, kernel);
+  try {
+    uint32_t dynamicBase = 0;
+    for (;;) {
+      auto program = std::make_unique<Program>();
+      ProgramDecoder(image, *program, dynamicBase).decode(function);
+      // Where dynamic shared memory begins is known after all else has been seen.
+      if (!program->usesDynamicShared || program->staticSharedBytes == dynamicBase)
+        return program;
+      dynamicBase = program->staticSharedBytes;
+    }
+  } catch (const Decoder::DecodeError &error) {
+    return makeError(ErrorCode::Unsupported, "{}:{}: {}\n  {}", tree.name, error.line,
+                     error.message, tree.line(error.line));
+  }
+}

@@ -1,0 +1,130 @@
+//===- Statistics.cpp - Counts of a launch, by class and by space ---------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Execution.h"
+
+#include <nlohmann/json.hpp>
+
+using namespace easyquant;
+using namespace easyquant::simt;
+
+const char *simt::nameOf(OpClass opClass) {
+  static constexpr const char *names[] = {
+      "integer", "float32", "float16",     "float64",    "convert", "compare", "move",
+      "control", "load",    "store",       "atomic",     "barrier", "fence",   "shuffle",
+      "dot",     "matrix",  "matrix_move", "async_copy", "special"};
+  return names[static_cast<unsigned>(opClass)];
+}
+
+const char *simt::nameOf(Finding::Kind kind) {
+  static constexpr const char *names[] = {"out of bounds",
+                                          "misaligned access",
+                                          "uninitialised read",
+                                          "race",
+                                          "asynchronous copy",
+                                          "divergent barrier",
+                                          "deadlock",
+                                          "write to constant memory",
+                                          "trap",
+                                          "instruction limit",
+                                          "bad operand"};
+  return names[kind];
+}
+
+static const char *spaceName(Space space) {
+  switch (space) {
+  case Space::Global:
+    return "global";
+  case Space::Const:
+    return "constant";
+  case Space::Shared:
+    return "shared";
+  case Space::Local:
+    return "local";
+  case Space::Generic:
+    return "generic";
+  default:
+    return "parameter";
+  }
+}
+
+Statistics Launch::statistics() const {
+  Statistics result;
+  result.barriers = barriersCompleted;
+  result.divergentBranches = divergentBranches;
+  result.blocks = uint64_t(options.grid[0]) * options.grid[1] * options.grid[2];
+  result.threads = result.blocks * options.block[0] * options.block[1] * options.block[2];
+  result.sharedBytes = program.staticSharedBytes + options.dynamicSharedBytes;
+  result.localBytesPerThread = localBytesPerThread;
+  for (size_t pc = 0; pc < program.code.size(); ++pc) {
+    const Counters &c = perInstruction[pc];
+    const Instruction &i = program.code[pc];
+    if (!c.issued)
+      continue;
+    result.warpInstructions += c.issued;
+    result.laneInstructions += c.lanes;
+    result.byClass[nameOf(i.opClass)] += c.issued;
+    if (c.requests) {
+      const char *verb = i.opClass == OpClass::Load         ? "load"
+                         : i.opClass == OpClass::Store      ? "store"
+                         : i.opClass == OpClass::Atomic     ? "atomic"
+                         : i.opClass == OpClass::MatrixMove ? "matrix"
+                         : i.opClass == OpClass::Async      ? "async"
+                                                            : "other";
+      Statistics::Traffic &t = result.traffic[fmt::format("{} {}", spaceName(i.space), verb)];
+      t.requests += c.requests;
+      t.bytes += c.bytes;
+      t.sectors += c.sectors;
+      t.wavefronts += c.wavefronts;
+      t.conflicts += c.conflicts;
+    }
+    result.instructions.push_back({i.line, program.module->line(i.line), nameOf(i.opClass),
+                                   c.issued, c.lanes, c.requests, c.bytes, c.sectors, c.wavefronts,
+                                   c.conflicts});
+  }
+  return result;
+}
+
+std::string Statistics::toJson() const {
+  nlohmann::json json = {
+      {"blocks", blocks},
+      {"threads", threads},
+      {"warp_instructions", warpInstructions},
+      {"lane_instructions", laneInstructions},
+      {"lanes_per_instruction",
+       warpInstructions ? double(laneInstructions) / double(warpInstructions) : 0.0},
+      {"divergent_branches", divergentBranches},
+      {"barriers", barriers},
+      {"shared_bytes", sharedBytes},
+      {"local_bytes_per_thread", localBytesPerThread},
+      {"instructions_by_class", byClass}};
+  json["traffic"] = nlohmann::json::object();
+  for (const auto &[name, t] : traffic)
+    json["traffic"][name] = {
+        {"requests", t.requests},
+        {"bytes", t.bytes},
+        {"sectors", t.sectors},
+        {"sectors_per_request", t.requests ? double(t.sectors) / double(t.requests) : 0.0},
+        {"wavefronts", t.wavefronts},
+        {"bank_conflicts", t.conflicts}};
+  json["instructions"] = nlohmann::json::array();
+  for (const InstructionStatistics &i : instructions) {
+    nlohmann::json entry = {{"line", i.line},
+                            {"text", i.text},
+                            {"class", i.opClass},
+                            {"issued", i.issued},
+                            {"lanes", i.lanes}};
+    if (i.requests)
+      entry.update({{"requests", i.requests},
+                    {"bytes", i.bytes},
+                    {"sectors", i.sectors},
+                    {"wavefronts", i.wavefronts},
+                    {"bank_conflicts", i.conflicts}});
+    json["instructions"].push_back(std::move(entry));
+  }
+  return json.dump(2);
+}

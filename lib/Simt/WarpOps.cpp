@@ -1,0 +1,256 @@
+//===- WarpOps.cpp - Shuffles, votes and other exchanges within a warp ----===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Checks.h"
+#include "Decoder.h"
+#include "FloatLanes.h"
+
+#include <algorithm>
+
+using namespace easyquant;
+using namespace easyquant::simt;
+
+namespace {
+
+/// Lets the members meet, and reports members that disagree. False: try again later.
+bool gather(Warp &w, const Instruction &i, Mask m, Slot membersSlot) {
+  const uint32_t *members = w.reg<uint32_t>(membersSlot);
+  Mask wanted = members[std::countr_zero(m)];
+  forEachLane(m, [&](unsigned lane) {
+    if (!(members[lane] >> lane & 1))
+      w.stop(Finding::BadOperand, i, 1u << lane,
+             fmt::format("is not in its own member mask {:#010x}", members[lane]));
+    wanted |= members[lane];
+  });
+  return w.converge(i, wanted, m);
+}
+
+enum Mode { Up, Down, Butterfly, Index };
+
+void shuffle(Warp &w, const Instruction &i, Mask m) {
+  if (!gather(w, i, m, i.d))
+    return;
+  const uint32_t *a = w.reg<uint32_t>(i.a), *b = w.reg<uint32_t>(i.b), *c = w.reg<uint32_t>(i.c);
+  uint32_t result[kLanes];
+  Mask valid = 0, absent = 0;
+  for (unsigned lane = 0; lane < kLanes; ++lane) {
+    int by = b[lane] & 31, clamp = c[lane] & 31, segment = c[lane] >> 8 & 31, self = lane;
+    int limit = (self & segment) | (clamp & ~segment), from = self;
+    bool inside = false;
+    switch (i.flags) {
+    case Up:
+      from = self - by, inside = from >= limit;
+      break;
+    case Down:
+      from = self + by, inside = from <= limit;
+      break;
+    case Butterfly:
+      from = self ^ by, inside = from <= limit;
+      break;
+    default:
+      from = (self & segment) | (by & ~segment), inside = from <= limit;
+    }
+    if (!inside)
+      from = self;
+    valid |= Mask(inside) << lane;
+    result[lane] = a[from & 31];
+    absent |= Mask(!(m >> (from & 31) & 1)) << lane;
+  }
+  if (w.launch.checker && (absent & m))
+    w.launch.report(Finding::Uninitialised, &i - w.launch.program.code.data(), w.block,
+                    w.thread(std::countr_zero(absent & m)),
+                    "takes the value of a lane that does not take part");
+  storeLanes(w.reg<uint32_t>(i.dst), m, [&](unsigned lane) { return result[lane]; });
+  if (i.extra != kNoSlot)
+    w.setPredicate(i.extra, m, valid);
+}
+
+enum VoteMode { All, Any, Uniform, Ballot };
+
+void vote(Warp &w, const Instruction &i, Mask m) {
+  if (!gather(w, i, m, i.b))
+    return;
+  Mask votes = (w.predicate(i.a) ^ (i.extra ? kAllLanes : 0)) & m;
+  if (i.flags == Ballot) {
+    storeLanes(w.reg<uint32_t>(i.dst), m, [&](unsigned) { return votes; });
+    return;
+  }
+  bool yes = i.flags == All ? votes == m : i.flags == Any ? votes != 0 : votes == m || votes == 0;
+  w.setPredicate(i.dst, m, yes ? kAllLanes : 0);
+}
+
+template <typename T> void match(Warp &w, const Instruction &i, Mask m) {
+  if (!gather(w, i, m, i.b))
+    return;
+  const T *a = w.reg<T>(i.a);
+  uint32_t result[kLanes] = {};
+  bool same = true;
+  forEachLane(m, [&](unsigned lane) {
+    forEachLane(m, [&](unsigned other) { result[lane] |= uint32_t(a[lane] == a[other]) << other; });
+    same &= result[lane] == m;
+  });
+  if (i.flags) { // .all
+    storeLanes(w.reg<uint32_t>(i.dst), m, [&](unsigned) { return same ? m : 0; });
+    if (i.c != kNoSlot)
+      w.setPredicate(i.c, m, same ? kAllLanes : 0);
+  } else {
+    storeLanes(w.reg<uint32_t>(i.dst), m, [&](unsigned lane) { return result[lane]; });
+  }
+}
+
+template <typename T, typename F> void reduce(Warp &w, const Instruction &i, Mask m) {
+  if (!gather(w, i, m, i.b))
+    return;
+  const T *a = w.reg<T>(i.a);
+  unsigned first = std::countr_zero(m);
+  T result = a[first];
+  forEachLane(m & (m - 1), [&](unsigned lane) { result = F()(result, a[lane]); });
+  storeLanes(w.reg<T>(i.dst), m, [&](unsigned) { return result; });
+}
+struct Sum {
+  uint32_t operator()(uint32_t a, uint32_t b) const { return a + b; }
+};
+template <typename T> struct Least {
+  T operator()(T a, T b) const { return std::min(a, b); }
+};
+template <typename T> struct Greatest {
+  T operator()(T a, T b) const { return std::max(a, b); }
+};
+template <bool maximum, bool absolute, bool nan> struct Extremum {
+  float operator()(float a, float b) const {
+    if (absolute)
+      a = std::fabs(a), b = std::fabs(b);
+    if (a != a || b != b)
+      return nan || (a != a && b != b) ? std::bit_cast<float>(0x7fffffffu) : a != a ? b : a;
+    return (a < b || (a == b && std::signbit(a))) == maximum ? b : a;
+  }
+};
+
+Handler floatReduction(bool maximum, bool absolute, bool nan) {
+  static constexpr Handler table[] = {
+      reduce<float, Extremum<false, false, false>>, reduce<float, Extremum<false, false, true>>,
+      reduce<float, Extremum<false, true, false>>,  reduce<float, Extremum<false, true, true>>,
+      reduce<float, Extremum<true, false, false>>,  reduce<float, Extremum<true, false, true>>,
+      reduce<float, Extremum<true, true, false>>,   reduce<float, Extremum<true, true, true>>};
+  return table[maximum * 4 + absolute * 2 + nan];
+}
+
+void decodeRedux(Decoder &d) {
+  if (!d.accept("sync"))
+    d.unknown();
+  int op = d.acceptAny({"add", "min", "max", "and", "or", "xor"});
+  bool absolute = d.accept("abs"), nan = d.accept("NaN");
+  Type type = d.type();
+  d.i.opClass = OpClass::Shuffle;
+  d.i.dst = d.write(type);
+  d.i.a = d.read(type);
+  d.i.b = d.read(Type::B32);
+  bool s = type == Type::S32, u = type == Type::U32 || s, b = type == Type::B32;
+  using U = uint32_t;
+  if (type == Type::F32 && (op == 1 || op == 2))
+    d.i.run = floatReduction(op == 2, absolute, nan);
+  else if (absolute || nan)
+    d.unknown();
+  else if (op == 0 && u)
+    d.i.run = reduce<U, Sum>;
+  else if (op == 1 && u)
+    d.i.run = s ? reduce<int32_t, Least<int32_t>> : reduce<U, Least<U>>;
+  else if (op == 2 && u)
+    d.i.run = s ? reduce<int32_t, Greatest<int32_t>> : reduce<U, Greatest<U>>;
+  else if (op == 3 && b)
+    d.i.run = reduce<U, std::bit_and<U>>;
+  else if (op == 4 && b)
+    d.i.run = reduce<U, std::bit_or<U>>;
+  else if (op == 5 && b)
+    d.i.run = reduce<U, std::bit_xor<U>>;
+  else
+    d.unknown();
+}
+
+} // namespace
+
+void simt::addWarpOps(OpcodeTable &table) {
+  table["shfl"] = [](Decoder &d) {
+    int mode = d.accept("sync") ? d.acceptAny({"up", "down", "bfly", "idx"}) : -1;
+    if (mode < 0 || !d.accept("b32"))
+      d.unknown();
+    d.i.opClass = OpClass::Shuffle;
+    const ast::Operand &to = d.operand();
+    d.i.extra = kNoSlot;
+    if (to.kind == ast::Operand::Pair) {
+      d.i.dst = d.write(to.items[0], Type::B32);
+      d.i.extra = d.write(to.items[1], Type::Pred);
+    } else {
+      d.i.dst = d.write(to, Type::B32);
+    }
+    d.i.a = d.read(Type::B32);
+    d.i.b = d.read(Type::B32);
+    d.i.c = d.read(Type::B32);
+    d.i.d = d.read(Type::B32);
+    d.i.flags = mode;
+    d.i.run = shuffle;
+  };
+  table["vote"] = [](Decoder &d) {
+    int mode = d.accept("sync") ? d.acceptAny({"all", "any", "uni", "ballot"}) : -1;
+    if (mode < 0 || !d.accept(mode == Ballot ? "b32" : "pred"))
+      d.unknown();
+    d.i.opClass = OpClass::Shuffle;
+    d.i.dst = d.write(mode == Ballot ? Type::B32 : Type::Pred);
+    bool negated = false;
+    d.i.a = d.readPredicate(d.operand(), negated);
+    d.i.b = d.read(Type::B32);
+    d.i.extra = negated;
+    d.i.flags = mode;
+    d.i.run = vote;
+  };
+  table["match"] = [](Decoder &d) {
+    int mode = d.acceptAny({"any", "all"});
+    if (mode < 0 || !d.accept("sync"))
+      d.unknown();
+    Type type = d.type();
+    d.i.opClass = OpClass::Shuffle;
+    const ast::Operand &to = d.operand();
+    if (to.kind == ast::Operand::Pair && mode == 1) {
+      d.i.dst = d.write(to.items[0], Type::B32);
+      d.i.c = d.write(to.items[1], Type::Pred);
+    } else {
+      d.i.dst = d.write(to, Type::B32);
+    }
+    d.i.a = d.read(type);
+    d.i.b = d.read(Type::B32);
+    d.i.flags = mode;
+    if (type != Type::B32 && type != Type::B64)
+      d.unknown();
+    d.i.run = type == Type::B32 ? match<uint32_t> : match<uint64_t>;
+  };
+  table["activemask"] = [](Decoder &d) {
+    if (!d.accept("b32"))
+      d.unknown();
+    d.i.opClass = OpClass::Shuffle;
+    d.i.dst = d.write(Type::B32);
+    d.i.run = [](Warp &w, const Instruction &i, Mask m) {
+      storeLanes(w.reg<uint32_t>(i.dst), m, [&](unsigned) { return m; });
+    };
+  };
+  table["redux"] = decodeRedux;
+  table["elect"] = [](Decoder &d) {
+    const ast::Operand &to = d.accept("sync") ? d.operand() : (d.unknown(), d.operand());
+    if (to.kind != ast::Operand::Pair)
+      d.fail("elect.sync has a register and a predicate as destination");
+    d.i.opClass = OpClass::Shuffle;
+    d.i.dst = d.write(to.items[0], Type::B32);
+    d.i.c = d.write(to.items[1], Type::Pred);
+    d.i.b = d.read(Type::B32);
+    d.i.run = [](Warp &w, const Instruction &i, Mask m) {
+      if (!gather(w, i, m, i.b))
+        return;
+      uint32_t leader = std::countr_zero(m);
+      storeLanes(w.reg<uint32_t>(i.dst), m, [&](unsigned) { return leader; });
+      w.setPredicate(i.c, m, 1u << leader);
+    };
+  };
+}
