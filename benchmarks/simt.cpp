@@ -4,7 +4,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-
 //
 // The inner loop of a register-blocked float GEMM (32 fused multiply-adds for 3 vector loads from
 // shared memory), and of an int8 GEMM on ldmatrix and mma.sync, without checks and with all.

@@ -4,7 +4,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-
 //
 // A copy reads its source when it is issued and writes shared memory when it is waited for: the
 // latest moment that the manual allows, so that a kernel that reads too early reads old data.

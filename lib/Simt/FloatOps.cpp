@@ -4,7 +4,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-
 //
 // Where PTX asks for an approximation (div.approx, ex2.approx, sin.approx, ...), the result here is
 // the exact one rounded to nearest, or within one unit in the last place for the elementary

@@ -4,7 +4,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-
 //
 // Handlers of instructions that do the same in every lane. The loops are written for the
 // vectorizer: registers are arrays over the lanes, which overlap wholly (add %r1, %r1, %r2) or not

@@ -4,10 +4,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-
 //
-// The 64 bits of an mbarrier object: phase (1 bit), transaction bytes (21, signed), expected and
-// pending arrivals (20 each), from the top. PTX leaves them open.
+// The 64 bits of an mbarrier object: phase (bit 63), transaction bytes (bits 40-60, signed),
+// expected and pending arrivals (20 bits each). PTX leaves them open.
 //
 //===----------------------------------------------------------------------===//
 
@@ -31,7 +30,7 @@ struct State {
   static State of(uint64_t bits) {
     State s;
     s.phase = bits >> 63;
-    s.transactions = static_cast<int32_t>(static_cast<int64_t>(bits << 1) >> 43);
+    s.transactions = static_cast<int32_t>(static_cast<int64_t>(bits << 3) >> 43);
     s.expected = bits >> 20 & 0xfffff;
     s.pending = bits & 0xfffff;
     return s;

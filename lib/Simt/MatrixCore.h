@@ -4,7 +4,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-
 //
 // mma.sync and wmma differ in where a warp keeps the elements; the product is the same. A shape is
 // M x N x K; A is M x K, B is K x N, C and D are M x N.

@@ -4,7 +4,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-
 //
 // A Program is a kernel with every function that it reaches, as one array of decoded instructions.
 // Each instruction carries the function that executes it for a whole warp. Registers live in frames

@@ -4,7 +4,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-
 //
 // Happens-before at the granularity that GPU programs synchronize at. Every warp has a clock that
 // advances at each synchronization; an access remembers (block, thread, clock). Across warps of a

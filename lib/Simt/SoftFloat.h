@@ -4,7 +4,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-
 //
 // The slow and certain way between float formats: any format to any other under any rounding mode
 // of PTX, one value at a time. The fast paths of Convert.cpp and HalfOps.cpp are tested against it.

@@ -4,7 +4,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-
 //
 // PTX does not say which lane holds which element of a wmma fragment; programs may only apply the
 // same function to all elements. Here element e of a matrix of T elements, counted along its

@@ -42,12 +42,14 @@ std::vector<T> download(const Device &device, uint64_t address, size_t count) {
 
 inline LaunchReport run(Device &device, const std::string &text, const LaunchOptions &options,
                         const Arguments &arguments) {
+  LaunchOptions limited = options; // a test that fails shall not hang
+  limited.maxInstructions = options.maxInstructions ? options.maxInstructions : 10'000'000;
   auto module = Module::parse(text, "test.ptx");
   if (!module) {
     ADD_FAILURE() << module.error().message;
     return {};
   }
-  auto report = launch(device, *module, "k", options, arguments);
+  auto report = launch(device, *module, "k", limited, arguments);
   if (!report) {
     ADD_FAILURE() << report.error().message;
     return {};

@@ -4,7 +4,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-
 //
 // Executes kernels given as PTX text on the host, with checks that a GPU does not make. Warps have
 // 32 lanes under an active mask; lanes that went apart meet again at the lowest program counter;
