@@ -23,6 +23,8 @@ enum class Transpose { No, Yes };
 /// c = alpha op(a) op(b) + beta c. c must not overlap a or b; with beta = 0 it is only written.
 void gemm(float alpha, ConstMatrix a, Transpose transposeA, ConstMatrix b, Transpose transposeB,
           float beta, Matrix c);
+void gemm(double alpha, MatrixView<const double> a, Transpose transposeA,
+          MatrixView<const double> b, Transpose transposeB, double beta, MatrixView<double> c);
 
 /// The lower triangle of the n x n matrix a becomes L with a = L L^T; the rest is left undefined.
 /// False when a is not positive definite. On `threads` threads (0: one per core), with the same
