@@ -5,9 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// easyquant-attention-bench [--threads N] [--rounds N] [--isa avx2|avx512vnni]
+// easyquant-attention-bench [--threads N] [--rounds N] [--isa avx2|avx512vnni] [--only caches]
 //
-// One line a kernel and shape: what it reaches, the roof, their ratio, the median over rounds of
+// First, decoding behind 4096 tokens over caches of codes and of f16 in turn, and medians of their
+// ratios within a round. Then
+// one line a kernel and shape: what it reaches, the roof, their ratio, the median over rounds of
 // roof, kernel, roof. Prefill counts the multiplications and additions that a causal mask leaves,
 // against the FMA rate from registers. Decode and row operations count the bytes that must be read,
 // against the bandwidth of reading memory; caches come cold, as from another layer, while rows are
@@ -24,7 +26,9 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <random>
 #include <vector>
@@ -40,6 +44,7 @@ namespace {
 
 struct Options {
   int threads = 2, rounds = 7;
+  bool cachesOnly = false;
   Target target;
 };
 
@@ -132,6 +137,96 @@ void benchAttention(const Options &options, AttentionSpec spec, const std::vecto
   }
 }
 
+/// One layer's cache, many times over, and a call of its kernel: one token behind 4096, each at the
+/// next position, so that quantizing a block of keys is paid for.
+class Decode {
+public:
+  Decode(const Options &options, AttentionSpec spec, std::optional<KVQuantization> kv)
+      : options(options), spec(withCache(spec, kv)),
+        run(options.target,
+            [&](mlir::ModuleOp module) {
+              return getOrEmitAttention(module, this->spec, options.target);
+            }),
+        layerBytes(cacheBytes(this->spec).fixed + kCapacity * cacheBytes(this->spec).perToken),
+        layers(std::max<int64_t>(1, kColdBytes / layerBytes)),
+        // As f16 0.065, so that scales are finite.
+        cache(layerBytes * layers, 0x2c), q(spec.heads * spec.headDim, 0.5f),
+        kv(spec.kvHeads * spec.headDim, 0.25f), y(q.size()),
+        scratch(options.threads * scratchBytes(this->spec, options.target) + 64) {}
+
+  void operator()() {
+    int8_t *start = cache.data() + layer * layerBytes;
+    layer = (layer + 1) % layers;
+    step = (step + 1) % 128;
+    int64_t position = kPosition + step, capacity = kCapacity, threads = options.threads;
+    int64_t qColumns = spec.heads * spec.headDim, kvColumns = spec.kvHeads * spec.headDim;
+    MemRef<float, 2> qView(q.data(), {1, qColumns}), kvView(kv.data(), {1, kvColumns}),
+        yView(y.data(), {1, qColumns});
+    auto *aligned =
+        reinterpret_cast<int8_t *>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
+    MemRef<int8_t, 1> scratchView(aligned, {static_cast<int64_t>(scratch.size()) - 64});
+    if (!spec.kv) {
+      int64_t elements = kvColumns * kCapacity;
+      auto *first = reinterpret_cast<_Float16 *>(start);
+      MemRef<_Float16, 1> keys(first, {elements}), values(first + elements, {elements});
+      run(qView, kvView, kvView, keys, values, position, yView, scratchView, threads);
+      return;
+    }
+    std::memset(start, 0, sizeof(int64_t)); // never truncated
+    MemRef<int8_t, 1> bytes(start, {layerBytes});
+    run(qView, kvView, kvView, bytes, capacity, position, yView, scratchView, threads);
+  }
+
+  /// Bytes that one token reads.
+  double bytes() const {
+    return static_cast<double>(cacheBytes(spec).fixed + kPosition * cacheBytes(spec).perToken);
+  }
+
+private:
+  static constexpr int64_t kPosition = 4096, kCapacity = 4096 + 128;
+  static AttentionSpec withCache(AttentionSpec spec, std::optional<KVQuantization> kv) {
+    spec.scale = 1 / std::sqrt(static_cast<double>(spec.headDim));
+    spec.halfCache = true;
+    spec.kv = kv;
+    return spec;
+  }
+
+  const Options &options;
+  AttentionSpec spec;
+  KernelRunner run;
+  int64_t layerBytes, layers;
+  std::vector<int8_t> cache;
+  std::vector<float> q, kv, y;
+  std::vector<int8_t> scratch;
+  int64_t layer = 0, step = 0;
+};
+
+/// Decoding behind 4096 tokens over caches of codes and of f16, in turn.
+void benchCaches(const Options &options, AttentionSpec spec) {
+  std::vector<std::unique_ptr<Decode>> caches;
+  std::vector<std::string> names = {"f16"};
+  caches.push_back(std::make_unique<Decode>(options, spec, std::nullopt));
+  for (int bits : {8, 4, 2}) {
+    KVQuantization kv;
+    kv.bits = bits;
+    caches.push_back(std::make_unique<Decode>(options, spec, kv));
+    names.push_back("int" + std::to_string(bits));
+  }
+  std::vector<std::vector<double>> times(caches.size()), speedups(caches.size());
+  for (int round = 0; round < options.rounds; ++round)
+    for (size_t i = 0; i < caches.size(); ++i) {
+      times[i].push_back(timeCalls([&] { (*caches[i])(); }));
+      speedups[i].push_back(times[0].back() / times[i].back());
+    }
+  for (size_t i = 0; i < caches.size(); ++i)
+    std::printf("decode at 4096, %2lld heads of %3lld (%lld kv), %-5s %9.1f us %7.2f GB/s of "
+                "cache, %5.2f times as fast as f16\n",
+                static_cast<long long>(spec.heads), static_cast<long long>(spec.headDim),
+                static_cast<long long>(spec.kvHeads), names[i].c_str(), median(times[i]) * 1e6,
+                caches[i]->bytes() / median(times[i]) * 1e-9, median(speedups[i]));
+  std::fflush(stdout);
+}
+
 void benchRowOp(const Options &options, const RowSpec &spec, int64_t rows,
                 const std::vector<float> &cold) {
   KernelRunner run(options.target, [&](mlir::ModuleOp module) {
@@ -175,6 +270,10 @@ std::optional<Options> parse(int argc, char **argv) {
       continue;
     if (key == "--rounds" && !value.getAsInteger(10, options.rounds) && options.rounds > 0)
       continue;
+    if (key == "--only" && value == "caches") {
+      options.cachesOnly = true;
+      continue;
+    }
     if (key != "--isa" || (value != "avx2" && value != "avx512vnni"))
       return std::nullopt;
     options.target.isa = value == "avx2" ? Isa::AVX2 : Isa::AVX512VNNI;
@@ -187,13 +286,19 @@ std::optional<Options> parse(int argc, char **argv) {
 int main(int argc, char **argv) {
   std::optional<Options> options = parse(argc, argv);
   if (!options) {
-    std::fprintf(stderr, "usage: easyquant-attention-bench [--threads N] [--rounds N] "
-                         "[--isa avx2|avx512vnni], the latter one that this CPU runs\n");
+    std::fprintf(
+        stderr, "usage: easyquant-attention-bench [--threads N] [--rounds N] "
+                "[--isa avx2|avx512vnni] [--only caches]; an instruction set that this CPU runs\n");
     return 1;
   }
   omp_set_num_threads(options->threads);
   std::printf("%s, %s, %d threads\n", bench::cpuModel().c_str(),
               options->target.name().str().c_str(), options->threads);
+  benchCaches(*options, {9, 3, 64});
+  benchCaches(*options, {32, 8, 128});
+  benchCaches(*options, {12, 12, 64});
+  if (options->cachesOnly)
+    return 0;
   std::vector<float> cold(kColdBytes / sizeof(float), 1.0f);
   for (int64_t columns : {576, 1536})
     for (RowOp op :
