@@ -43,6 +43,9 @@ public:
   PassText &addNumber(StringRef option, int64_t value) {
     return add(option, std::to_string(value));
   }
+  PassText &add(StringRef option, std::optional<int64_t> value) {
+    return value ? add(option, std::to_string(*value)) : *this;
+  }
   PassText &add(StringRef option, const std::vector<std::string> &values) {
     return values.empty() ? *this : add(option, llvm::join(values, ","));
   }
@@ -104,6 +107,9 @@ std::optional<std::string> CompileOptions::check() const {
              ", which this build does not have";
   if (target != "cpu")
     return "unknown target '" + target + "'; expected cpu";
+  bool kvOptions = kvGroup || kvResidual || kvSinks || !kvKeys.empty() || !kvKeyScales.empty();
+  if (kvScheme == "none" && kvOptions)
+    return "options of a quantized KV cache need --kv-scheme int8, int4 or int2";
   return std::nullopt;
 }
 
@@ -128,12 +134,26 @@ static std::string planPass(const CompileOptions &options) {
       .str();
 }
 
+/// The pass that quantizes the cache, behind a comma; nothing if it stays float.
+static std::string kvPass(const CompileOptions &options) {
+  if (options.kvScheme == "none")
+    return "";
+  return "," + PassText("equant-simquant-kv")
+                   .add("scheme", options.kvScheme)
+                   .add("group", options.kvGroup)
+                   .add("residual", options.kvResidual)
+                   .add("sinks", options.kvSinks)
+                   .add("keys", options.kvKeys)
+                   .add("key-scales", options.kvKeyScales)
+                   .str();
+}
+
 static std::string quantizePhase(const CompileOptions &options) {
   std::string text = planPass(options);
   for (const std::string &method : *methodsOf(options))
     text += "," + passOf(method).str();
   return text + "," + PassText("equant-quantize").add("max-fallback", options.maxFallback).str() +
-         ",func.func(equant-fuse-shared-input)";
+         ",func.func(equant-fuse-shared-input)" + kvPass(options);
 }
 
 std::vector<Phase> compilePhases(const CompileOptions &options, StringRef output) {

@@ -156,7 +156,7 @@ LogicalResult WriteManifest::write() {
       return missing(name);
     manifest[key] = toJSON(dictionary);
   }
-  (*manifest.getObject("program"))["abi"] = 1;
+  (*manifest.getObject("program"))["abi"] = 2;
   auto report = module->getAttrOfType<DictionaryAttr>(equant::kReportAttr);
   if (!report)
     return missing(equant::kReportAttr);

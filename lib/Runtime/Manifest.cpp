@@ -214,6 +214,22 @@ bool isIdentifier(const std::string &text) {
                      [&](char c) { return isLetter(c) || (c >= '0' && c <= '9'); });
 }
 
+/// `cache_scheme`: null where the whole cache is float. The program knows it; here it is
+/// provenance.
+void readCacheScheme(FieldReader &reader, const json &program) {
+  const char *expected = "an object or null";
+  const json &scheme = reader.member(program, "program", "cache_scheme", expected);
+  if (reader.failed() || scheme.is_null())
+    return;
+  std::string path = "program.cache_scheme";
+  if (!scheme.is_object())
+    return reader.fail(ErrorCode::Corrupt, path, describe(scheme), expected);
+  for (const char *key : {"bits", "group_size", "residual", "sinks"})
+    reader.integer(scheme, path, key, 0, kMaxInt32);
+  for (const char *key : {"keys", "key_scales"})
+    reader.string(scheme, path, key);
+}
+
 void readProgram(FieldReader &reader, const json &root, Manifest::Program &program) {
   const json &object = reader.object(root, "", "program");
   int64_t abi = reader.integer(object, "program", "abi", 0, kMaxInt64);
@@ -227,8 +243,10 @@ void readProgram(FieldReader &reader, const json &root, Manifest::Program &progr
   program.arenaBytes = reader.integer(object, "program", "arena_bytes", 0, kMaxInt64);
   program.arenaBytesPerThread =
       reader.integer(object, "program", "arena_bytes_per_thread", 0, kMaxInt64);
+  program.cacheBytes = reader.integer(object, "program", "cache_bytes", 0, kMaxInt64);
   program.cacheBytesPerToken =
       reader.integer(object, "program", "cache_bytes_per_token", 0, kMaxInt64);
+  readCacheScheme(reader, object);
   reader.string(object, "program", "cache_type");
   if (reader.failed())
     return;

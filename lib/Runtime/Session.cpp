@@ -133,7 +133,7 @@ Result<Session> Session::create(std::shared_ptr<const Model> model, int64_t cont
   if (!arena)
     return Unexpected(arena.error());
   std::string what = fmt::format("KV cache of {} tokens", capacity);
-  Result<Buffer> cache = allocate(what, capacity, program.cacheBytesPerToken, 0);
+  Result<Buffer> cache = allocate(what, capacity, program.cacheBytesPerToken, program.cacheBytes);
   if (!cache)
     return Unexpected(cache.error());
   session.arena = std::move(*arena);

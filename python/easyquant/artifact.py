@@ -62,6 +62,26 @@ class Artifact:
         return self.manifest["quantization"].get("scheme", "none")
 
     @property
+    def cache_scheme(self) -> dict | None:
+        """Of a KV cache of codes: bits, group_size, residual, sinks, keys, key_scales; None where it is float."""
+        return self.manifest["program"].get("cache_scheme")
+
+    def cache_bytes(self, tokens: int) -> int:
+        """Of the keys and values of a session that holds so many tokens."""
+        program = self.manifest["program"]
+        return int(program["cache_bytes"]) + tokens * int(program["cache_bytes_per_token"])
+
+    def describe_cache(self) -> str:
+        """'f16', 'int4 in groups of 64, newest 128 and first 4 f16'"""
+        kind, scheme = self.manifest["program"].get("cache_type", "unknown"), self.cache_scheme
+        if not scheme:
+            return kind
+        text = f"int{scheme['bits']} in groups of {scheme['group_size']}, newest {scheme['residual']} and first {scheme['sinks']} {kind}"
+        keys = [] if scheme["keys"] == "post-rope" else [scheme["keys"]]
+        keys += ["per token"] if scheme["key_scales"] == "token" else []
+        return f"{text}, keys {' '.join(keys)}" if keys else text
+
+    @property
     def max_context(self) -> int:
         return int(self.model["max_context"])
 

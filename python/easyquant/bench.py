@@ -86,6 +86,7 @@ def measure(artifact: Artifact, prefill: int = 512, decode: int = 128, threads: 
         "weights_bytes": model.weights_bytes,
         "artifact_bytes": artifact.total_bytes,
         "session_bytes": session.bytes,
+        "cache_bytes": artifact.manifest["program"].get("cache_bytes"),
         "cache_bytes_per_token": artifact.manifest["program"].get("cache_bytes_per_token"),
         "peak_rss_bytes": peak,
         "protocol": machine_stamp(artifact, model.isa, threads)

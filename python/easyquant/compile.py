@@ -36,6 +36,10 @@ TOKENIZER_FILES = (
 )
 
 
+# Options of CompileOptions and of the command line that make the KV cache one of codes.
+KV_OPTIONS = ("kv_scheme", "kv_group", "kv_residual", "kv_sinks", "kv_keys", "kv_key_scales")
+
+
 class Scheme(str, Enum):
     none = "none"
     W8A8 = "W8A8"
@@ -80,6 +84,23 @@ class CacheType(str, Enum):
     f16 = "f16"
 
 
+class KVScheme(str, Enum):
+    none = "none"
+    int8 = "int8"
+    int4 = "int4"
+    int2 = "int2"
+
+
+class KVKeys(str, Enum):
+    post_rope = "post-rope"
+    pre_rope = "pre-rope"
+
+
+class KVKeyScales(str, Enum):
+    channel = "channel"
+    token = "token"
+
+
 @dataclass
 class CompileOptions:
     """The options of easyquant-compile; None leaves its default."""
@@ -98,6 +119,12 @@ class CompileOptions:
     targets: list[str] = field(default_factory=list)
     head: str | None = None
     kv_cache: str | None = None
+    kv_scheme: str | None = None
+    kv_group: int | None = None
+    kv_residual: int | None = None
+    kv_sinks: int | None = None
+    kv_keys: str | None = None
+    kv_key_scales: str | None = None
     threads: int | None = None
     emit_ir_after: str | None = None
     dump_pipeline: bool = False
@@ -116,6 +143,7 @@ class CompileOptions:
             "max_fallback",
             "head",
             "kv_cache",
+            *KV_OPTIONS,
             "threads",
             "emit_ir_after",
         ):
@@ -289,6 +317,12 @@ def compile_command(
     targets: Annotated[list[str], typer.Option(metavar="P", help="Quantize only these sites: a name or re:PATTERN. Repeatable.")] = [],
     head: Annotated[Head | None, typer.Option(help="The output head and tied embedding. (default: int8 in quantized schemes, float in none)")] = None,
     kv_cache: Annotated[CacheType | None, typer.Option(help="Type of the KV cache. (default: auto)")] = None,
+    kv_scheme: Annotated[KVScheme | None, typer.Option(help="Keys and values of the past as codes. (default: none, a float cache)")] = None,
+    kv_group: Annotated[int | None, typer.Option(min=1, metavar="N", help="Tokens of a channel, or dimensions of a token, that share a scale in the cache. (default: 64)")] = None,
+    kv_residual: Annotated[int | None, typer.Option(min=1, metavar="N", help="Newest tokens whose keys and values stay float: a multiple of --kv-group. (default: 128)")] = None,
+    kv_sinks: Annotated[int | None, typer.Option(min=0, metavar="N", help="First tokens whose keys and values stay float. (default: 4)")] = None,
+    kv_keys: Annotated[KVKeys | None, typer.Option(help="Keep keys after or before their rotation. (default: post-rope)")] = None,
+    kv_key_scales: Annotated[KVKeyScales | None, typer.Option(help="Scales of keys. (default: channel)")] = None,
     threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads to compile with. (default: all CPUs)")] = None,
     emit_ir_after: Annotated[str | None, typer.Option(metavar="PHASE", help="Print the IR after import, quantize, materialize or kernels, and stop.")] = None,
     dump_pipeline: Annotated[bool, typer.Option("--dump-pipeline", help="Print the easyquant-opt command that does the same, and stop.")] = False,
@@ -313,6 +347,12 @@ def compile_command(
         targets=targets,
         head=head.value if head else None,
         kv_cache=kv_cache.value if kv_cache else None,
+        kv_scheme=kv_scheme.value if kv_scheme else None,
+        kv_group=kv_group,
+        kv_residual=kv_residual,
+        kv_sinks=kv_sinks,
+        kv_keys=kv_keys.value if kv_keys else None,
+        kv_key_scales=kv_key_scales.value if kv_key_scales else None,
         threads=threads,
         emit_ir_after=emit_ir_after,
         dump_pipeline=dump_pipeline,

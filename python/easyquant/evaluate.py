@@ -5,6 +5,7 @@
 import contextlib
 import tempfile
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Callable
 
@@ -25,6 +26,13 @@ from easyquant.tokenizer import load_tokenizer
 CHUNK_ROWS = 256
 
 
+class KVProtocol(str, Enum):
+    """How the tokens of a window come to the artifact. A call attends to its own tokens in float, whatever the cache is."""
+
+    prefill = "prefill"  # CHUNK_ROWS at a time
+    decode = "decode"  # one by one, or --kv-chunk at a time
+
+
 @dataclass
 class Evaluated:
     """An artifact, open for scoring."""
@@ -32,15 +40,17 @@ class Evaluated:
     artifact: Artifact
     model: object
     session: object
+    step: int = CHUNK_ROWS  # tokens a call
 
     @classmethod
-    def open(cls, artifact: Artifact, context: int, threads: int) -> "Evaluated":
+    def open(cls, artifact: Artifact, context: int, threads: int, step: int = CHUNK_ROWS) -> "Evaluated":
         model = load_model(artifact)
-        return cls(artifact, model, open_session(model, context=context, threads=threads))
+        return cls(artifact, model, open_session(model, context=context, threads=threads), step)
 
     def logits(self, tokens: np.ndarray) -> np.ndarray:
         """Of every token, appended to what the session holds."""
-        result = self.session.score(tokens)
+        parts = [self.session.score(tokens[begin : begin + self.step]) for begin in range(0, len(tokens), self.step)]
+        result = parts[0] if len(parts) == 1 else np.concatenate(parts)
         # An artifact that yields NaN or infinity has no perplexity, and a mean would hide where it happened.
         if not np.isfinite(result).all():
             raise UserError(f"{self.artifact.path}: produced logits that are not finite; compile the artifact again and report this")
@@ -108,6 +118,8 @@ def evaluate(
     split: str = "whole file",
     threads: int = 0,
     title: str | None = None,
+    kv_protocol: KVProtocol = KVProtocol.prefill,
+    kv_chunk: int = 1,
 ) -> dict:
     """The figures of `metrics.Scores` with the protocol's stamp under "protocol"."""
     context = check_context(artifact, context)
@@ -122,8 +134,11 @@ def evaluate(
     if (largest := int(windows.max())) >= artifact.model["vocab_size"]:
         raise UserError(f"{artifact.path}/tokenizer.json: token {largest} is outside the model's vocabulary of {artifact.model['vocab_size']}")
 
-    subject = Evaluated.open(artifact, context, threads)
-    other = Evaluated.open(reference, context, threads) if reference is not None else None
+    step = kv_chunk if kv_protocol == KVProtocol.decode else CHUNK_ROWS
+    subject = Evaluated.open(artifact, context, threads, step)
+    # A float cache gives the same logits however the tokens come.
+    other_step = step if reference is not None and reference.cache_scheme else CHUNK_ROWS
+    other = Evaluated.open(reference, context, threads, other_step) if reference is not None else None
     with console.progress() as bar:
         task = bar.add_task(title or "evaluating", total=windows.shape[0] * (context - 1))
         try:
@@ -139,6 +154,7 @@ def evaluate(
         len(windows),
         describe_reference(reference, reference_name) if reference is not None else None,
     )
+    stamp["kv_protocol"] = f"{kv_protocol.value}: {step} token{'s' if step > 1 else ''} a call, which attend to the cache, and to each other in float"
     return scores.figures() | {"protocol": stamp}
 
 
@@ -217,6 +233,8 @@ def eval_command(
     split: Annotated[str, typer.Option(metavar="NAME", help="Name of the corpus' split, for the protocol stamp.")] = "whole file",
     threads: Annotated[int, typer.Option(min=0, metavar="N", help="Threads; 0: all CPUs.")] = 0,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write figures and protocol here as well.")] = None,
+    kv_protocol: Annotated[KVProtocol, typer.Option(help="Feed windows in large chunks, or token by token, so that a quantized KV cache is attended to.")] = KVProtocol.prefill,
+    kv_chunk: Annotated[int, typer.Option(min=1, max=CHUNK_ROWS, metavar="N", help="Tokens a call with --kv-protocol decode.")] = 1,
 ) -> None:
     """Measure perplexity, and how far quantization moved the model from its reference.
 
@@ -227,6 +245,10 @@ def eval_command(
     check_context(artifact, context)
     if (text is None) == (choices is None):
         raise UserError("give either --text FILE or --choices FILE.jsonl")
+    if kv_chunk != 1 and kv_protocol != KVProtocol.decode:
+        raise UserError("--kv-chunk: goes with --kv-protocol decode")
+    if choices is not None and kv_protocol != KVProtocol.prefill:
+        raise UserError("--kv-protocol: goes with --text; choices are read in one chunk")
     if choices is not None and reference is not None:
         raise UserError("--reference: goes with --text; evaluate the reference itself with --choices")
     for option, file in (("--text", text), ("--choices", choices)):
@@ -237,7 +259,9 @@ def eval_command(
         if choices is not None:
             result = evaluate_choices(artifact, choices, context, split, threads)
         else:
-            result = evaluate(artifact, text, context, max_windows, other, name, bos, split, threads)
+            result = evaluate(
+                artifact, text, context, max_windows, other, name, bos, split, threads, kv_protocol=kv_protocol, kv_chunk=kv_chunk
+            )
     if json_file:
         write_json(json_file, result)
     print_result(result)

@@ -37,6 +37,16 @@ def properties_table(properties: dict[str, object]) -> Table:
     return table
 
 
+def describe_cache(artifact: Artifact) -> str:
+    """Type and bytes: 'f16, 23.0 kB a token'"""
+    program = artifact.manifest["program"]
+    text = f"{artifact.describe_cache()}; {console.human_bytes(program.get('cache_bytes_per_token', 0))} a token"
+    if fixed := program.get("cache_bytes"):
+        whole = console.human_bytes(artifact.cache_bytes(artifact.max_context))
+        text += f" and {console.human_bytes(fixed)} for window and sinks, {whole} for the whole context"
+    return text
+
+
 def artifact_properties(artifact: Artifact) -> dict[str, object]:
     model, program = artifact.model, artifact.manifest["program"]
     source = artifact.manifest["source"]
@@ -55,7 +65,7 @@ def artifact_properties(artifact: Artifact) -> dict[str, object]:
         "output head": quantization.get("head"),
         "left float": ", ".join(quantization.get("ignore", [])) or None,
         "instruction sets": ", ".join(program.get("entries", {})),
-        "KV cache": f"{program.get('cache_type')}, {console.human_bytes(program.get('cache_bytes_per_token', 0))} a token",
+        "KV cache": describe_cache(artifact),
         "EasyQuant": artifact.manifest.get("easyquant_version"),
     }
     return {label: value for label, value in properties.items() if value is not None}

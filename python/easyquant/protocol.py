@@ -111,7 +111,7 @@ def machine_stamp(artifact: Artifact, isa: str, threads: int) -> dict:
         "artifact": artifact.describe(),
         "target": artifact.manifest.get("target", "cpu"),
         "isa": isa,
-        "kv_cache": artifact.manifest["program"].get("cache_type"),
+        "kv_cache": artifact.describe_cache(),
         "cpu": cpu_name(),
         "threads": threads or len(os.sched_getaffinity(0)),
     }

@@ -91,7 +91,7 @@ nlohmann::json easyquant::runtime::test::writeFixtureFiles(const fs::path &folde
       {"name": "a", "out_features": 19, "in_features": 5,
        "weight": {"bits": 8, "granularity": "channel", "group_size": 0},
        "input": {"bits": 8, "granularity": "token"}, "bytes": 380, "weight_error": 0.004}],
-    "program": {"abi": 1, "cache_type": "f32",
+    "program": {"abi": 2, "cache_type": "f32", "cache_scheme": null,
                 "entries": {"avx2": "easyquant_forward_avx2",
                             "avx512vnni": "easyquant_forward_avx512vnni"}},
     "files": {}
@@ -101,6 +101,7 @@ nlohmann::json easyquant::runtime::test::writeFixtureFiles(const fs::path &folde
   manifest["program"]["max_rows"] = int(FIXTURE_MAX_ROWS);
   manifest["program"]["arena_bytes"] = int(FIXTURE_ARENA_BYTES);
   manifest["program"]["arena_bytes_per_thread"] = int(FIXTURE_ARENA_BYTES_PER_THREAD);
+  manifest["program"]["cache_bytes"] = int(FIXTURE_CACHE_BYTES);
   manifest["program"]["cache_bytes_per_token"] = int(FIXTURE_CACHE_BYTES_PER_TOKEN);
   for (const char *name : {"model.so", "weights.safetensors", "tokenizer.json"})
     manifest["files"][name] = fileEntry(folder / name);

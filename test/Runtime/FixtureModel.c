@@ -58,14 +58,14 @@ static void forward(MemRefBytes *weights, MemRefBytes *arena, MemRefBytes *cache
   require(weights->sizes[0] == FIXTURE_WEIGHTS_BYTES && (uintptr_t)weights->aligned % 4096 == 0);
   require(arena->sizes[0] == FIXTURE_ARENA_BYTES + threads * FIXTURE_ARENA_BYTES_PER_THREAD);
   require((uintptr_t)arena->aligned % 64 == 0 && (uintptr_t)cache->aligned % 64 == 0);
-  require(cache->sizes[0] % (16 * FIXTURE_CACHE_BYTES_PER_TOKEN) == 0);
+  require((cache->sizes[0] - FIXTURE_CACHE_BYTES) % (16 * FIXTURE_CACHE_BYTES_PER_TOKEN) == 0);
   /* Dimension-major, so that a wrong capacity would mix up the vectors. */
-  const int64_t capacity = cache->sizes[0] / FIXTURE_CACHE_BYTES_PER_TOKEN;
+  const int64_t capacity = (cache->sizes[0] - FIXTURE_CACHE_BYTES) / FIXTURE_CACHE_BYTES_PER_TOKEN;
   require(position + rows <= capacity);
 
   const float *embedding = (const float *)weights->aligned;
   const float *unembedding = embedding + FIXTURE_VOCAB * FIXTURE_DIM;
-  float *held = (float *)cache->aligned;
+  float *held = (float *)(cache->aligned + FIXTURE_CACHE_BYTES);
   for (int64_t m = 0; m < rows; ++m) {
     require(tokens->aligned[m] >= 0 && tokens->aligned[m] < FIXTURE_VOCAB);
     for (int64_t d = 0; d < FIXTURE_DIM; ++d)

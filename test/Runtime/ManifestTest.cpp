@@ -51,6 +51,7 @@ TEST_F(ManifestTest, ReadsWhatTheRuntimeNeeds) {
   EXPECT_EQ(result->program.maxRows, FIXTURE_MAX_ROWS);
   EXPECT_EQ(result->program.arenaBytes, FIXTURE_ARENA_BYTES);
   EXPECT_EQ(result->program.arenaBytesPerThread, FIXTURE_ARENA_BYTES_PER_THREAD);
+  EXPECT_EQ(result->program.cacheBytes, FIXTURE_CACHE_BYTES);
   EXPECT_EQ(result->program.cacheBytesPerToken, FIXTURE_CACHE_BYTES_PER_TOKEN);
   EXPECT_EQ(result->files.size(), 3u);
   EXPECT_EQ(result->text, manifest.dump());
@@ -78,8 +79,10 @@ TEST_F(ManifestTest, NamesBothVersionsAndTheRemedy) {
 TEST_F(ManifestTest, RefusesWrongValuesByName) {
   expectRefused("/format", "gguf", "m.json: format: found \"gguf\", expected ");
   expectRefused("/format_version", "1", "m.json: format_version: found \"1\", expected ");
-  expectRefused("/program/abi", 7, "m.json: program.abi: found 7, expected 1 ",
+  expectRefused("/program/abi", 7, "m.json: program.abi: found 7, expected 2 ",
                 ErrorCode::Unsupported);
+  expectRefused("/program/cache_scheme", "int4",
+                "m.json: program.cache_scheme: found \"int4\", expected an object or null");
   expectRefused("/target", "cuda", "m.json: target: found \"cuda\", expected \"cpu\"",
                 ErrorCode::Unsupported);
   expectRefused("/model/vocab_size", 0,

@@ -225,7 +225,8 @@ TEST_F(SessionTest, ChecksItsOptions) {
 TEST_F(SessionTest, SizesItsBuffers) {
   // 17 tokens take the cache of 32.
   EXPECT_EQ(create(17, 3).bytes(), FIXTURE_ARENA_BYTES + 3 * FIXTURE_ARENA_BYTES_PER_THREAD +
-                                       32 * FIXTURE_CACHE_BYTES_PER_TOKEN + 2 * FIXTURE_VOCAB * 4);
+                                       FIXTURE_CACHE_BYTES + 32 * FIXTURE_CACHE_BYTES_PER_TOKEN +
+                                       2 * FIXTURE_VOCAB * 4);
 }
 
 TEST_F(SessionTest, SaysHowMuchMemoryThereIsNot) {
@@ -236,7 +237,7 @@ TEST_F(SessionTest, SaysHowMuchMemoryThereIsNot) {
   ASSERT_FALSE(session.has_value());
   EXPECT_EQ(session.error().code, ErrorCode::OutOfRange);
   EXPECT_EQ(session.error().message.substr(0, 82),
-            "KV cache of 2147483648 tokens: the system has not got the 36028797018963968 bytes ");
+            "KV cache of 2147483648 tokens: the system has not got the 36028797018964032 bytes ");
 
   manifest["program"]["cache_bytes_per_token"] = INT64_MAX;
   load();

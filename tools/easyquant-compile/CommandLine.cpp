@@ -99,6 +99,21 @@ CommandLine CommandLine::parse(int argc, char **argv) {
                  "KV cache: f32, f16, or auto: f16 if anything is quantized")
       ->capture_default_str()
       ->type_name("TYPE");
+  app.add_option("--kv-scheme", compile.kvScheme,
+                 "Keys and values of the past as codes: int8, int4, int2, or none: float")
+      ->capture_default_str()
+      ->type_name("TYPE");
+  app.add_option("--kv-group", compile.kvGroup, "Tokens or dimensions that share a scale: 64")
+      ->type_name("N");
+  app.add_option("--kv-residual", compile.kvResidual, "Newest tokens that stay float: 128")
+      ->type_name("TOKENS");
+  app.add_option("--kv-sinks", compile.kvSinks, "First tokens that stay float: 4")
+      ->type_name("TOKENS");
+  app.add_option("--kv-keys", compile.kvKeys, "Keys are kept post-rope (default) or pre-rope")
+      ->type_name("PLACE");
+  app.add_option("--kv-key-scales", compile.kvKeyScales,
+                 "Scales of keys: per channel (default) or per token")
+      ->type_name("AXIS");
   app.add_option("--isa", compile.isas, "Instruction sets: avx2, avx512vnni (default: both)")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->delimiter(',')

@@ -38,10 +38,14 @@ struct CompileOptions {
   std::vector<std::string> ignore, targets; ///< site names, or re:PATTERN
   std::vector<std::string> isas;            ///< empty: all
   std::string kvCache = "auto";             ///< f32, f16 or auto
-  int64_t maxRows = 512;                    ///< tokens that one call of the program takes
-  unsigned threads = 0;                     ///< of quantization; 0: as many as there are CPUs
-  int64_t maxShardBytes = 0;                ///< of weights in one file; 0: the pass's default
-  std::vector<std::string> copyFiles;       ///< tokenizer files
+  std::string kvScheme = "none";            ///< int8, int4, int2 or none: a float cache
+  /// Of a cache of codes; empty: equant-simquant-kv's defaults.
+  std::optional<int64_t> kvGroup, kvResidual, kvSinks;
+  std::string kvKeys, kvKeyScales;
+  int64_t maxRows = 512;              ///< tokens that one call of the program takes
+  unsigned threads = 0;               ///< of quantization; 0: as many as there are CPUs
+  int64_t maxShardBytes = 0;          ///< of weights in one file; 0: the pass's default
+  std::vector<std::string> copyFiles; ///< tokenizer files
 
   /// What is wrong with the method, the recipe file or the target, if anything. Everything else is
   /// the passes' own to check.

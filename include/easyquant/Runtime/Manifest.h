@@ -27,7 +27,7 @@ namespace easyquant::runtime {
 
 /// The artifact format and the program ABI that this version reads.
 constexpr int64_t kFormatVersion = 1;
-constexpr int64_t kProgramAbi = 1;
+constexpr int64_t kProgramAbi = 2;
 
 constexpr const char *kManifestFile = "manifest.json";
 constexpr const char *kProgramFile = "model.so";
@@ -50,6 +50,8 @@ struct Manifest {
     int64_t maxRows = 0;
     int64_t arenaBytes = 0;
     int64_t arenaBytesPerThread = 0;
+    /// A cache of `capacity` tokens has cacheBytes + capacity * cacheBytesPerToken bytes.
+    int64_t cacheBytes = 0;
     int64_t cacheBytesPerToken = 0;
   };
   struct File {

@@ -72,9 +72,55 @@ struct ConvertEquantToKernels
   }
 
   LogicalResult convert();
+  LogicalResult planCache(Program &program);
 };
 
 } // namespace
+
+/// Every layer's cache is alike: as its first attention says, and all others must agree.
+LogicalResult ConvertEquantToKernels::planCache(Program &program) {
+  bool quantized = false;
+  SmallVector<Operation *> attentions;
+  getOperation().walk([&](Operation *op) {
+    quantized |= llvm::isa<equant::LinearOp, equant::AttentionOp>(op);
+    if (llvm::isa<lm::AttentionOp, equant::AttentionOp>(op))
+      attentions.push_back(op);
+  });
+  program.halfCache = kvCache == "f16" || (kvCache == "auto" && quantized);
+  for (Operation *op : attentions) {
+    cpu::AttentionSpec spec = attentionSpec(op, program.halfCache);
+    cpu::CacheBytes bytes = cpu::cacheBytes(spec);
+    auto kvScheme = op->getAttrOfType<equant::KVSchemeAttr>("kv_scheme");
+    bool rotates = spec.kv && spec.kv->ropePositions > 0;
+    if (op == attentions.front()) {
+      auto cache = cast<lm::KVCacheType>(op->getOperand(3).getType());
+      program.layerCache = bytes;
+      program.cacheBytes = {cache.getLayers() * bytes.fixed, cache.getLayers() * bytes.perToken};
+      program.kvScheme = kvScheme;
+      program.rotatesKeys = rotates;
+    } else if (kvScheme != program.kvScheme || rotates != program.rotatesKeys ||
+               bytes.perToken != program.layerCache.perToken) {
+      return op->emitOpError("has a cache unlike that of the first layer; all layers need the same "
+                             "KV scheme, place of keys, heads and dimensions");
+    }
+  }
+  return success();
+}
+
+/// What the manifest says of a cache of codes; unit, its null, for a float one.
+static Attribute describeCache(Builder &b, const Program &program) {
+  if (!program.kvScheme)
+    return b.getUnitAttr();
+  return b.getDictionaryAttr({
+      b.getNamedAttr("bits", b.getI64IntegerAttr(program.kvScheme.getCode().getWidth())),
+      b.getNamedAttr("group_size", b.getI64IntegerAttr(program.kvScheme.getGroup())),
+      b.getNamedAttr("residual", b.getI64IntegerAttr(program.kvScheme.getResidual())),
+      b.getNamedAttr("sinks", b.getI64IntegerAttr(program.kvScheme.getSinks())),
+      b.getNamedAttr("keys", b.getStringAttr(program.rotatesKeys ? "pre-rope" : "post-rope")),
+      b.getNamedAttr("key_scales",
+                     b.getStringAttr(equant::stringifyGranularity(program.kvScheme.getKeys()))),
+  });
+}
 
 LogicalResult ConvertEquantToKernels::convert() {
   ModuleOp module = getOperation();
@@ -92,9 +138,8 @@ LogicalResult ConvertEquantToKernels::convert() {
   if (kvCache != "f32" && kvCache != "f16" && kvCache != "auto")
     return module.emitError() << "unknown kv-cache type '" << kvCache
                               << "'; expected f32, f16 or auto";
-  bool quantized =
-      module.walk([](equant::LinearOp) { return WalkResult::interrupt(); }).wasInterrupted();
-  program.halfCache = kvCache == "f16" || (kvCache == "auto" && quantized);
+  if (failed(planCache(program)))
+    return failure();
 
   auto entry = program.symbols.lookup<func::FuncOp>(kEntry);
   if (!entry || !llvm::all_of(entry.getResultTypes(), isActivationType))
@@ -103,10 +148,6 @@ LogicalResult ConvertEquantToKernels::convert() {
   module.walk([&](equant::ObserveOp op) {
     program.observers.insert({op, static_cast<int64_t>(program.observers.size())});
   });
-  for (Type type : entry.getArgumentTypes())
-    if (auto cache = dyn_cast<lm::KVCacheType>(type))
-      program.cacheBytesPerToken = cache.getLayers() * 2 * cache.getKvHeads() * cache.getHeadDim() *
-                                   (program.halfCache ? 2 : 4);
 
   // The entry's buffers come first; below them, all layers use the same memory one after another.
   SmallVector<func::FuncOp> sources(module.getOps<func::FuncOp>());
@@ -161,8 +202,10 @@ LogicalResult ConvertEquantToKernels::convert() {
           builder.getNamedAttr("arena_bytes", builder.getI64IntegerAttr(program.arenaBytes)),
           builder.getNamedAttr("arena_bytes_per_thread",
                                builder.getI64IntegerAttr(program.arenaBytesPerThread)),
+          builder.getNamedAttr("cache_bytes", builder.getI64IntegerAttr(program.cacheBytes.fixed)),
           builder.getNamedAttr("cache_bytes_per_token",
-                               builder.getI64IntegerAttr(program.cacheBytesPerToken)),
+                               builder.getI64IntegerAttr(program.cacheBytes.perToken)),
+          builder.getNamedAttr("cache_scheme", describeCache(builder, program)),
           builder.getNamedAttr("cache_type",
                                builder.getStringAttr(program.halfCache ? "f16" : "f32")),
       }));

@@ -173,21 +173,48 @@ void FunctionEmitter::emitLinear(Operation &op, cpu::LinearSpec spec, ArrayRef<V
   call(cpu::getOrEmitLinear(program.module, spec, program.target), arguments);
 }
 
-LogicalResult FunctionEmitter::emitAttention(lm::AttentionOp op) {
+template <typename AttentionLike>
+static cpu::AttentionSpec specOf(AttentionLike op, bool halfCache) {
   cpu::AttentionSpec spec;
   spec.heads = op.getNumHeads();
   spec.kvHeads = op.getNumKvHeads();
   spec.headDim = op.getHeadDim();
   spec.scale = op.getScale().convertToDouble();
   spec.window = op.getWindow();
-  spec.halfCache = program.halfCache;
+  spec.halfCache = halfCache;
+  return spec;
+}
+
+cpu::AttentionSpec easyquant::attentionSpec(Operation *attention, bool halfCache) {
+  auto op = dyn_cast<equant::AttentionOp>(attention);
+  if (!op)
+    return specOf(cast<lm::AttentionOp>(attention), halfCache);
+  cpu::AttentionSpec spec = specOf(op, halfCache);
+  equant::KVSchemeAttr scheme = op.getKvScheme();
+  spec.kv = cpu::KVQuantization{static_cast<int>(scheme.getCode().getWidth()), scheme.getGroup(),
+                                scheme.getResidual(), scheme.getSinks(),
+                                scheme.getKeys() == equant::Granularity::Token};
+  if (op.getTable())
+    spec.kv->ropePositions = cast<RankedTensorType>(op.getTable().getType()).getDimSize(0);
+  return spec;
+}
+
+std::pair<Value, Value> FunctionEmitter::layerCache(int64_t layer) {
+  Value tokens = arith::SubIOp::create(b, rowsOf(cache()), constant(program.cacheBytes.fixed));
+  Value capacity = arith::DivUIOp::create(b, tokens, constant(program.cacheBytes.perToken));
+  Value bytes = arith::MulIOp::create(b, capacity, constant(layer * program.layerCache.perToken));
+  Value begin = arith::AddIOp::create(b, bytes, constant(layer * program.layerCache.fixed));
+  return {capacity, begin};
+}
+
+LogicalResult FunctionEmitter::emitAttention(lm::AttentionOp op) {
+  cpu::AttentionSpec spec = attentionSpec(op, program.halfCache);
   Type element = spec.halfCache ? Type(b.getF16Type()) : Type(b.getF32Type());
 
   // A layer's keys, then its values; every layer has room for `capacity` tokens.
   int64_t elementsPerToken = spec.kvHeads * spec.headDim;
   int64_t bytesPerToken = elementsPerToken * element.getIntOrFloatBitWidth() / 8;
-  Value capacity = arith::DivUIOp::create(b, rowsOf(cache()), constant(program.cacheBytesPerToken));
-  Value keys = arith::MulIOp::create(b, capacity, constant(op.getLayer() * 2 * bytesPerToken));
+  auto [capacity, keys] = layerCache(op.getLayer());
   Value values =
       arith::AddIOp::create(b, keys, arith::MulIOp::create(b, capacity, constant(bytesPerToken)));
   Value elements = arith::MulIOp::create(b, capacity, constant(elementsPerToken));
@@ -199,6 +226,25 @@ LogicalResult FunctionEmitter::emitAttention(lm::AttentionOp op) {
         view(cache(), values, {ShapedType::kDynamic}, element, elements), rows(op.getPosition()),
         destination(op.getOutput(), rowsOf(query)),
         scratch(cpu::scratchBytes(spec, program.target)), threads()});
+  return success();
+}
+
+LogicalResult FunctionEmitter::emitAttention(equant::AttentionOp op) {
+  cpu::AttentionSpec spec = attentionSpec(op, program.halfCache);
+  auto [capacity, begin] = layerCache(op.getLayer());
+  Value bytes = arith::AddIOp::create(
+      b, arith::MulIOp::create(b, capacity, constant(program.layerCache.perToken)),
+      constant(program.layerCache.fixed));
+  Value query = rows(op.getQuery());
+  SmallVector<Value> arguments = {
+      query, rows(op.getKey()), rows(op.getValue()),
+      view(cache(), begin, {ShapedType::kDynamic}, b.getI8Type(), bytes), capacity};
+  if (op.getTable())
+    arguments.push_back(rows(op.getTable()));
+  llvm::append_range(arguments,
+                     ValueRange{rows(op.getPosition()), destination(op.getOutput(), rowsOf(query)),
+                                scratch(cpu::scratchBytes(spec, program.target)), threads()});
+  call(cpu::getOrEmitAttention(program.module, spec, program.target), arguments);
   return success();
 }
 
@@ -321,6 +367,7 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
         return success();
       })
       .Case([&](lm::AttentionOp op) { return emitAttention(op); })
+      .Case([&](equant::AttentionOp op) { return emitAttention(op); })
       .Case([&](lm::LinearOp op) {
         emitLinear(*op, cpu::LinearSpec(), {op.getWeight()}, op.getBias());
         return success();

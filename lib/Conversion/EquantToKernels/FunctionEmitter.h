@@ -29,7 +29,9 @@ struct Program {
   cpu::Target target;
   int64_t maxRows = 0;
   bool halfCache = false;
-  int64_t cacheBytesPerToken = 0;
+  cpu::CacheBytes layerCache, cacheBytes; ///< of one layer, of all
+  equant::KVSchemeAttr kvScheme;          ///< null: the cache is float
+  bool rotatesKeys = false;               ///< as it reads them
   int64_t arenaBytesPerThread = 0;
   int64_t arenaBytes = 0; ///< where the scratch of the threads begins
   /// The observers of the module in its order; where there are any, every function takes an
@@ -44,6 +46,9 @@ struct Program {
     return mlir::MemRefType::get(shape, element);
   }
 };
+
+/// The kernel of an lm.attention or equant.attention.
+cpu::AttentionSpec attentionSpec(mlir::Operation *attention, bool halfCache);
 
 /// Emits one function of the model as calls of kernels.
 class FunctionEmitter {
@@ -94,6 +99,9 @@ private:
   void emitLinear(mlir::Operation &op, cpu::LinearSpec spec, mlir::ArrayRef<mlir::Value> weights,
                   mlir::Value bias);
   mlir::LogicalResult emitAttention(lm::AttentionOp op);
+  mlir::LogicalResult emitAttention(equant::AttentionOp op);
+  /// How many tokens the cache has room for, and where a layer's part of it begins.
+  std::pair<mlir::Value, mlir::Value> layerCache(int64_t layer);
   void emitObserve(equant::ObserveOp op);
   void emitCall(mlir::func::CallOp op);
   void emitReturn(mlir::func::ReturnOp op);

@@ -7,6 +7,7 @@
 
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 
+#include "easyquant/Dialect/LM/IR/Attention.h"
 #include "easyquant/Numerics/Bounds.h"
 
 #include "mlir/IR/Builders.h"
@@ -332,4 +333,23 @@ LogicalResult equant::LinearOp::verify() {
 LogicalResult equant::EmbeddingOp::verify() {
   return verifyWeight(*this, getWeightScheme(), getLayoutAttr(), tensorType(getCodes()), getScale(),
                       getZeroPoint(), getVocabSize(), lm::columns(getOutput()));
+}
+
+//===----------------------------------------------------------------------===//
+// Attention
+//===----------------------------------------------------------------------===//
+
+LogicalResult equant::AttentionOp::verify() {
+  if (failed(lm::verifyAttention(*this)))
+    return failure();
+  int64_t headDim = getHeadDim();
+  if (auto ok = numerics::checkKVScheme(getKvScheme().toNumerics(), headDim); !ok)
+    return emitOpError() << ok.error().message;
+  if (!getTable())
+    return success();
+  RankedTensorType table = tensorType(getTable());
+  if (table.getDimSize(1) != headDim / 2 || table.getDimSize(2) != 2)
+    return emitOpError("table must be tensor<Px")
+           << headDim / 2 << "x2xf32> for head_dim " << headDim << ", found " << table;
+  return success();
 }

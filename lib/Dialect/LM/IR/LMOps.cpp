@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Dialect/LM/IR/LM.h"
+#include "easyquant/Dialect/LM/IR/Attention.h"
 
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/Matchers.h"
@@ -122,33 +122,35 @@ LogicalResult LinearOp::verify() {
 // Attention
 //===----------------------------------------------------------------------===//
 
-LogicalResult AttentionOp::verify() {
-  int64_t heads = getNumHeads(), kvHeads = getNumKvHeads(), headDim = getHeadDim();
+LogicalResult easyquant::lm::verifyAttention(Operation *op, Value query, Value key,
+                                             KVCacheType cache, int64_t layer, int64_t heads,
+                                             int64_t kvHeads, int64_t headDim, double scale) {
   if (heads % kvHeads != 0)
-    return emitOpError("num_heads ") << heads << " is no multiple of num_kv_heads " << kvHeads;
+    return op->emitOpError("num_heads ") << heads << " is no multiple of num_kv_heads " << kvHeads;
   // Divisions rather than products: a hostile head_dim must not overflow.
   auto isHeads = [&](int64_t width, int64_t count) {
     return width % headDim == 0 && width / headDim == count;
   };
-  if (!isHeads(columns(getQuery()), heads))
-    return emitOpError("query has ") << columns(getQuery()) << " columns, expected " << heads
-                                     << " heads of " << headDim << " dimensions";
-  if (!isHeads(columns(getKey()), kvHeads))
-    return emitOpError("key and value have ")
-           << columns(getKey()) << " columns, expected " << kvHeads << " heads of " << headDim
+  if (!isHeads(columns(query), heads))
+    return op->emitOpError("query has ") << columns(query) << " columns, expected " << heads
+                                         << " heads of " << headDim << " dimensions";
+  if (!isHeads(columns(key), kvHeads))
+    return op->emitOpError("key and value have ")
+           << columns(key) << " columns, expected " << kvHeads << " heads of " << headDim
            << " dimensions";
-  KVCacheType cache = getCache().getType();
-  if (static_cast<int64_t>(getLayer()) >= cache.getLayers())
-    return emitOpError("layer ") << getLayer() << " is not in a cache of " << cache.getLayers()
-                                 << " layers";
+  if (layer >= cache.getLayers())
+    return op->emitOpError("layer ")
+           << layer << " is not in a cache of " << cache.getLayers() << " layers";
   if (cache.getKvHeads() != kvHeads || cache.getHeadDim() != headDim)
-    return emitOpError("cache has ") << cache.getKvHeads() << " heads of " << cache.getHeadDim()
-                                     << " dimensions, expected " << kvHeads << " of " << headDim;
-  double scale = getScale().convertToDouble();
+    return op->emitOpError("cache has ")
+           << cache.getKvHeads() << " heads of " << cache.getHeadDim() << " dimensions, expected "
+           << kvHeads << " of " << headDim;
   if (!std::isfinite(scale) || scale <= 0.0)
-    return emitOpError("scale must be finite and positive, found ") << scale;
+    return op->emitOpError("scale must be finite and positive, found ") << scale;
   return success();
 }
+
+LogicalResult AttentionOp::verify() { return verifyAttention(*this); }
 
 //===----------------------------------------------------------------------===//
 // Views

@@ -188,4 +188,32 @@ def Equant_PlanAttr : Equant_Attr<"Plan", "plan"> {
   let genVerifyDecl = 1;
 }
 
+def Equant_KVSchemeAttr : Equant_Attr<"KVScheme", "kv_scheme"> {
+  let summary = "which integers stand for the keys and values of a cache";
+  let description = [{
+    Asymmetric codes of `code` (`i2`, `i4` or `i8`), each slice with a minimum and a scale in the cache's float type.
+
+    | part | meaning |
+    |---|---|
+    | `group` | G, a power of two from 16 to 1024: tokens of a channel that share a slice of keys; dimensions of a head that share a slice of a token's values (all, where a head has fewer) |
+    | `residual` | R, a multiple of G: the newest tokens, which are float. Keys leave the window R at a time, values one by one |
+    | `sinks` | the first tokens, which stay float |
+    | `keys` | `channel`; or `token`: keys in slices like those of values |
+
+    `easyquant/Numerics/KVCache.h` defines codes, slices and the window to the bit.
+
+    ```mlir
+    #equant.kv_scheme<code = i4, group = 64, residual = 128, sinks = 4, keys = channel>
+    ```
+  }];
+  let parameters = (ins "::mlir::IntegerType":$code, "int64_t":$group, "int64_t":$residual, "int64_t":$sinks,
+                        EnumParameter<Equant_Granularity>:$keys);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let extraClassDeclaration = [{
+    /// The same scheme in plain C++.
+    ::easyquant::numerics::KVScheme toNumerics() const;
+  }];
+  let genVerifyDecl = 1;
+}
+
 #endif // EASYQUANT_DIALECT_EQUANT_IR_EQUANTATTRIBUTES

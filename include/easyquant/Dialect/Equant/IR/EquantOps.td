@@ -238,6 +238,41 @@ def Equant_EmbeddingOp : Equant_Op<"embedding"> {
   let hasVerifier = 1;
 }
 
+def Equant_AttentionOp
+    : Op<Equant_Dialect, "attention",
+         [AllTypesMatch<["query", "output"]>, AllTypesMatch<["key", "value"]>]> {
+  let summary = "attention over a cache of codes";
+  let description = [{
+    `lm.attention` whose cache holds keys and values as `kv_scheme` says: what leaves the float window is quantized, and
+    attended to as codes.
+
+    With a rotation table, keys come and are kept as they are before their rotation, and every one is rotated by the
+    angles of its token as it is read; the query comes rotated.
+
+    ```mlir
+    %y = equant.attention %q, %k, %v, %cache, %position
+           {head_dim = 64 : i64, kv_scheme = #equant.kv_scheme<code = i4, group = 64, residual = 128, sinks = 4, keys = channel>,
+            layer = 0 : i64, num_heads = 9 : i64, num_kv_heads = 3 : i64, scale = 1.25e-01 : f64}
+           : tensor<?x576xf32>, tensor<?x192xf32>, !lm.kv_cache<layers = 30, kv_heads = 3, head_dim = 64>
+    %z = equant.attention %q, %unrotated, %v, %cache, %position rope(%table : tensor<8192x32x2xf32>) {…} : …
+    ```
+  }];
+  let arguments = (ins LM_Activation:$query, LM_Activation:$key, LM_Activation:$value,
+                       Arg<LM_KVCacheType, "", [MemRead, MemWrite]>:$cache, Index:$position,
+                       Optional<LM_RopeTable>:$table, ConfinedAttr<I64Attr, [IntNonNegative]>:$layer,
+                       ConfinedAttr<I64Attr, [IntPositive]>:$num_heads,
+                       ConfinedAttr<I64Attr, [IntPositive]>:$num_kv_heads,
+                       ConfinedAttr<I64Attr, [IntPositive]>:$head_dim, F64Attr:$scale,
+                       DefaultValuedAttr<ConfinedAttr<I64Attr, [IntNonNegative]>, "0">:$window,
+                       Equant_KVSchemeAttr:$kv_scheme);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = [{
+    $query `,` $key `,` $value `,` $cache `,` $position (`rope` `(` $table^ `:` type($table) `)`)? attr-dict `:`
+    type($query) `,` type($key) `,` qualified(type($cache))
+  }];
+  let hasVerifier = 1;
+}
+
 //===----------------------------------------------------------------------===//
 // Calibration
 //===----------------------------------------------------------------------===//

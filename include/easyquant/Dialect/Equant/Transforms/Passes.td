@@ -293,4 +293,42 @@ def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> 
                            "::mlir::ml_program::MLProgramDialect"];
 }
 
+def SimQuantKV : Pass<"equant-simquant-kv", "::mlir::ModuleOp"> {
+  let summary = "Keep keys and values of the past as codes";
+  let description = [{
+    Turns every `lm.attention` into `equant.attention` with the scheme that the options give: asymmetric codes, keys per
+    channel in groups of tokens, values per token, and in float a window of the newest tokens and the first ones (SimQuant;
+    KIVI, Liu et al., 2024). Weights and activations stay what they are, so that it goes with every method.
+
+    `keys=pre-rope` takes keys before their rotation, where a channel keeps its range from token to token (KVQuant, Hooper et
+    al., 2024); the model must rotate them by `lm.rope`. Reading them costs a rotation each.
+
+    Before, with `keys=pre-rope`:
+
+    ```mlir
+    %kr = lm.rope %k, %table, %position {head_dim = 64 : i64} : tensor<?x192xf32>, tensor<8192x32x2xf32>
+    %y = lm.attention %q, %kr, %v, %cache, %position {...} : tensor<?x576xf32>, tensor<?x192xf32>, !lm.kv_cache<...>
+    ```
+
+    After:
+
+    ```mlir
+    %y = equant.attention %q, %k, %v, %cache, %position rope(%table : tensor<8192x32x2xf32>)
+           {kv_scheme = #equant.kv_scheme<code = i4, group = 64, residual = 128, sinks = 4, keys = channel>, ...}
+           : tensor<?x576xf32>, tensor<?x192xf32>, !lm.kv_cache<...>
+    ```
+  }];
+  let options = [
+    Option<"scheme", "scheme", "std::string", "\"int4\"", "codes: int8, int4 or int2">,
+    Option<"group", "group", "int64_t", "64",
+           "tokens of a channel, and dimensions of a token, that share a scale: a power of two from 16 to 1024">,
+    Option<"residual", "residual", "int64_t", "128", "newest tokens that are float: a multiple of the group">,
+    Option<"sinks", "sinks", "int64_t", "4", "first tokens that are float">,
+    Option<"keys", "keys", "std::string", "\"post-rope\"", "keys are kept post-rope or pre-rope">,
+    Option<"keyScales", "key-scales", "std::string", "\"channel\"",
+           "scales of keys: per channel, or per token as those of values">,
+  ];
+  let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect"];
+}
+
 #endif // EASYQUANT_DIALECT_EQUANT_TRANSFORMS_PASSES

@@ -1,0 +1,28 @@
+//===- Attention.h - What every attention must be ---------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_DIALECT_LM_IR_ATTENTION_H
+#define EASYQUANT_DIALECT_LM_IR_ATTENTION_H
+
+#include "easyquant/Dialect/LM/IR/LM.h"
+
+namespace easyquant::lm {
+
+/// Heads that fit the operands, a layer that is in the cache, a finite and positive scale.
+mlir::LogicalResult verifyAttention(mlir::Operation *op, mlir::Value query, mlir::Value key,
+                                    KVCacheType cache, int64_t layer, int64_t heads,
+                                    int64_t kvHeads, int64_t headDim, double scale);
+/// Of an op with the operands and attributes of AttentionOp.
+template <typename AttentionLike> mlir::LogicalResult verifyAttention(AttentionLike op) {
+  return verifyAttention(op, op.getQuery(), op.getKey(), op.getCache().getType(), op.getLayer(),
+                         op.getNumHeads(), op.getNumKvHeads(), op.getHeadDim(),
+                         op.getScale().convertToDouble());
+}
+
+} // namespace easyquant::lm
+
+#endif // EASYQUANT_DIALECT_LM_IR_ATTENTION_H
