@@ -52,9 +52,9 @@ Frame *Warp::newFrame(const FunctionCode &function, Frame *caller, Mask lanes) {
   growLocal(made->localBase + function.localBytes - kFirstLocalAddress);
   if (launch.checker) {
     made->defined.assign(function.registers, 0);
-    forEachLane(lanes, [&](unsigned lane) {
+    forEachLane(function.localBytes ? lanes : 0, [&](unsigned lane) {
       uint8_t *state = localState.data() + size_t(lane) * localStride;
-      std::fill_n(state + made->localBase - kFirstLocalAddress, function.localBytes, 0);
+      std::fill_n(state + (made->localBase - kFirstLocalAddress), function.localBytes, 0);
     });
   }
   initialiseSpecials(*made);
