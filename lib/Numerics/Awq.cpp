@@ -126,6 +126,8 @@ struct GroupGram {
 
 GroupGram gramOf(ConstMatrix inputs, ColumnRange columns) {
   GroupGram gram{columns, std::vector<float>(columns.count * columns.count)};
+  if (inputs.rows == 0)
+    return gram; // and there may be no memory to point into
   ConstMatrix x(inputs.data + columns.begin, inputs.rows, columns.count, inputs.stride);
   gemm(1, x, Transpose::Yes, x, Transpose::No, 0,
        Matrix(gram.values.data(), columns.count, columns.count));

@@ -36,11 +36,21 @@ static Registry &registry() {
   return *instance;
 }
 
+/// Where the handler writes the number of a signal, and the watching thread reads it. Not a blocked
+/// signal and sigwait: libraries start threads before main (OpenBLAS does), which block nothing.
+static int signalPipe[2] = {-1, -1};
+
+static void onSignal(int number) {
+  auto byte = static_cast<unsigned char>(number);
+  [[maybe_unused]] ssize_t written = ::write(signalPipe[1], &byte, 1);
+}
+
 /// Waits for a signal, cleans up and ends the process by that signal.
-static void watch(sigset_t signals) {
-  int number = 0;
-  if (sigwait(&signals, &number) != 0)
-    return;
+static void watch() {
+  unsigned char number = 0;
+  while (::read(signalPipe[0], &number, 1) != 1)
+    if (errno != EINTR)
+      return;
   Registry &staged = registry();
   // Not released again: a commit that has not begun must not begin any more.
   staged.mutex.lock();
@@ -49,21 +59,22 @@ static void watch(sigset_t signals) {
     for (int attempt = 0; attempt < 100 && sys::fs::exists(folder); ++attempt)
       sys::fs::remove_directories(folder);
   std::signal(number, SIG_DFL);
-  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
   std::raise(number);
 }
 
 void removeStagedFoldersOnSignal() {
-  sigset_t signals;
-  sigemptyset(&signals);
+  if (::pipe2(signalPipe, O_CLOEXEC) != 0)
+    return; // signals then end the process at once, and a temporary folder may stay
   for (int number : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction action = {};
     // A signal that the parent chose to ignore (nohup) stays ignored.
-    if (sigaction(number, nullptr, &action) == 0 && action.sa_handler != SIG_IGN)
-      sigaddset(&signals, number);
+    if (sigaction(number, nullptr, &action) != 0 || action.sa_handler == SIG_IGN)
+      continue;
+    action.sa_handler = onSignal;
+    action.sa_flags = SA_RESTART;
+    sigaction(number, &action, nullptr);
   }
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  std::thread(watch, signals).detach();
+  std::thread(watch).detach();
 }
 
 static Error fileError(StringRef path, std::error_code code) { return createFileError(path, code); }
