@@ -7,6 +7,7 @@
 
 #include "easyquant/Calibration/ModelConstants.h"
 
+#include "easyquant/Dialect/LM/IR/RopeTable.h"
 #include "easyquant/Numerics/Rope.h"
 
 #include <algorithm>
@@ -24,11 +25,12 @@ FailureOr<ModelConstants> ModelConstants::open(ModuleOp module) {
 }
 
 static Result<void> readRopeTable(GlobalOp global, DictionaryAttr attribute, std::span<float> out) {
-  numerics::RopeParams params;
-  params.headDim = 2 * cast<RankedTensorType>(global.getType()).getDimSize(1);
-  params.theta = attribute.getAs<FloatAttr>("theta").getValueAsDouble(); // verified by the dialect
+  int64_t headDim = 2 * cast<RankedTensorType>(global.getType()).getDimSize(1);
+  Result<numerics::RopeParams> params = lm::ropeParams(attribute, headDim);
+  if (!params)
+    return Unexpected(params.error());
   Result<std::vector<float>> table =
-      numerics::ropeTable(params, static_cast<int64_t>(out.size()) / params.headDim);
+      numerics::ropeTable(*params, static_cast<int64_t>(out.size()) / headDim);
   if (!table)
     return Unexpected(table.error());
   std::copy(table->begin(), table->end(), out.begin());
