@@ -92,7 +92,29 @@ void loadFloats(Warp &w, const Instruction &i, double (&out)[kLanes]) {
   }
 }
 
-/// Stores lanes into a register of `width` bytes, which may be more than the type has.
+/// Stores lanes into the destination register, which may be wider than the type: any register takes
+/// a narrower integer, and 32 bits take the codes of f16 and bf16.
+template <typename Value>
+void storeWide(Warp &w, const Instruction &i, Mask m, const Value (&values)[kLanes]) {
+  auto store = [&]<typename T>(T *d) {
+    storeLanes(d, m, [&](unsigned lane) { return static_cast<T>(values[lane]); });
+  };
+  switch (i.extra >> 8) {
+  case 1:
+    store(w.reg<uint8_t>(i.dst));
+    break;
+  case 2:
+    store(w.reg<uint16_t>(i.dst));
+    break;
+  case 4:
+    store(w.reg<uint32_t>(i.dst));
+    break;
+  default:
+    store(w.reg<uint64_t>(i.dst));
+  }
+}
+
+/// Integers are narrowed to the type first, so that a wider register gets its extension.
 void storeIntegers(Warp &w, const Instruction &i, Mask m, const int64_t (&v)[kLanes]) {
   int64_t narrowed[kLanes];
   auto narrow = [&]<typename T>(T) {
@@ -122,22 +144,7 @@ void storeIntegers(Warp &w, const Instruction &i, Mask m, const int64_t (&v)[kLa
     narrow(int64_t());
     break;
   }
-  auto store = [&]<typename T>(T *d) {
-    storeLanes(d, m, [&](unsigned lane) { return static_cast<T>(narrowed[lane]); });
-  };
-  switch (i.extra >> 8) {
-  case 1:
-    store(w.reg<uint8_t>(i.dst));
-    break;
-  case 2:
-    store(w.reg<uint16_t>(i.dst));
-    break;
-  case 4:
-    store(w.reg<uint32_t>(i.dst));
-    break;
-  default:
-    store(w.reg<uint64_t>(i.dst));
-  }
+  storeWide(w, i, m, narrowed);
 }
 
 struct Limits {
@@ -167,24 +174,6 @@ void integerToInteger(Warp &w, const Instruction &i, Mask m) {
   storeIntegers(w, i, m, v);
 }
 
-/// Codes of a float type to its register. Registers of floats have the size of their type, except
-/// that f16 and bf16 may come into wider ones.
-void storeCodes(Warp &w, const Instruction &i, Mask m, const uint64_t (&codes)[kLanes]) {
-  auto store = [&]<typename T>(T *d) {
-    storeLanes(d, m, [&](unsigned lane) { return static_cast<T>(codes[lane]); });
-  };
-  switch (i.extra >> 8) {
-  case 2:
-    store(w.reg<uint16_t>(i.dst));
-    break;
-  case 4:
-    store(w.reg<uint32_t>(i.dst));
-    break;
-  default:
-    store(w.reg<uint64_t>(i.dst));
-  }
-}
-
 void integerToFloat(Warp &w, const Instruction &i, Mask m) {
   int64_t v[kLanes];
   loadIntegers(w, i, v);
@@ -208,7 +197,7 @@ void integerToFloat(Warp &w, const Instruction &i, Mask m) {
       codes[lane] = code;
     }
   }
-  storeCodes(w, i, m, codes);
+  storeWide(w, i, m, codes);
 }
 
 double roundToInteger(double x, Rounding rounding) {
@@ -279,7 +268,7 @@ void floatToFloat(Warp &w, const Instruction &i, Mask m) {
   if (i.type == Type::TF32) // in the upper bits of a 32-bit register
     for (uint64_t &code : codes)
       code <<= 13;
-  storeCodes(w, i, m, codes);
+  storeWide(w, i, m, codes);
 }
 
 // The conversions that loops are full of.
