@@ -61,13 +61,15 @@ static Result<void> writeWhole(const fs::path &path, const std::vector<FoundTens
                                const Stamp &metadata) {
   std::vector<SafetensorsWriter::Tensor> declared;
   for (const FoundTensor &tensor : tensors)
-    declared.push_back({tensor.name, tensor.dtype, tensor.shape});
+    for (const std::string &name : tensor.names)
+      declared.push_back({name, tensor.dtype, tensor.shape});
   Result<StagedFile> file = StagedFile::create(path, std::move(declared), metadata);
   if (!file)
     return Unexpected(file.error());
   for (const FoundTensor &tensor : tensors)
-    if (auto done = file->write(tensor.name, tensor.bytes); !done)
-      return done;
+    for (const std::string &name : tensor.names)
+      if (auto done = file->write(name, tensor.bytes); !done)
+        return done;
   return file->commit();
 }
 

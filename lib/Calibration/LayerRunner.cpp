@@ -195,6 +195,7 @@ FailureOr<HiddenStates> LayerRunner::embed() {
                                  weight.isEmbedding ? vocabulary[row] : 0,
                                  std::span(place.row(row), step * place.columns))))
         return failure();
+    values.source().release(weight.global);
   }
 
   FailureOr<HiddenStates> states = allocate();

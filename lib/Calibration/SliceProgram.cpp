@@ -121,6 +121,8 @@ LogicalResult SliceProgram::load(const ModelConstants &constants) {
     if (failed(constants.read(weight.value, weight.global,
                               std::span(view(weight).data, weight.type.getNumElements()))))
       return failure();
+  for (const SliceWeight &weight : slice.weights)
+    constants.source().release(weight.global);
   return success();
 }
 

@@ -11,6 +11,7 @@
 #include "easyquant/Support/Checksum.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <numeric>
 
@@ -31,12 +32,22 @@ Result<CalibrationTokens> CalibrationTokens::read(const std::filesystem::path &p
                      "with easyquant calibrate",
                      path.string());
   CalibrationTokens tokens;
-  tokens.fields = file->metadata();
-  auto bos = tokens.fields.find("bos");
-  if (bos == tokens.fields.end() || (bos->second != "0" && bos->second != "1"))
-    return makeError(ErrorCode::Corrupt, "{}: its metadata must say \"bos\": \"0\" or \"1\"",
-                     path.string());
-  tokens.bos = bos->second == "1";
+  auto field = [&](const char *name) {
+    auto it = file->metadata().find(name);
+    return it == file->metadata().end() ? std::string() : it->second;
+  };
+  std::string bos = field("bos"), seed = field("seed");
+  if (bos != "0" && bos != "1")
+    return makeError(ErrorCode::Corrupt, "{}: its metadata say \"{}\" for \"bos\", expected 0 or 1",
+                     path.string(), bos);
+  tokens.bos = bos == "1";
+  tokens.text = field("text_hash");
+  tokens.tokenizer = field("tokenizer_hash");
+  if (auto [end, error] = std::from_chars(seed.data(), seed.data() + seed.size(), tokens.seed);
+      error != std::errc() || end != seed.data() + seed.size())
+    return makeError(ErrorCode::Corrupt,
+                     "{}: its metadata say \"{}\" for \"seed\", expected a number", path.string(),
+                     seed);
   std::span<const std::byte> bytes = file->data(*tensor);
   tokens.ids.resize(bytes.size() / sizeof(int32_t));
   if (!bytes.empty())
@@ -69,6 +80,17 @@ Result<CalibrationTokens> CalibrationTokens::read(const std::filesystem::path &p
 
 int64_t CalibrationTokens::count() const {
   return std::accumulate(lengths.begin(), lengths.end(), int64_t(0));
+}
+
+formats::CalibrationStamp CalibrationTokens::stamp() const {
+  formats::CalibrationStamp stamp;
+  stamp.text = text;
+  stamp.tokenizer = tokenizer;
+  stamp.samples = samples();
+  stamp.length = maxLength();
+  stamp.seed = seed;
+  stamp.bos = bos;
+  return stamp;
 }
 
 std::string CalibrationTokens::hash() const {

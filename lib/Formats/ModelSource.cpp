@@ -236,6 +236,13 @@ Result<void> ModelSource::readRows(std::string_view name, int64_t firstRow, int6
   return {};
 }
 
+void ModelSource::release(std::string_view name) const {
+  if (auto found = impl->indexByName.find(std::string(name)); found != impl->indexByName.end()) {
+    const StoredTensor &stored = impl->weights[found->second].stored;
+    stored.file->release(stored.data);
+  }
+}
+
 //===----------------------------------------------------------------------===//
 // What the source says of itself
 //===----------------------------------------------------------------------===//

@@ -7,6 +7,7 @@
 
 #include "easyquant/Pipelines/Compile.h"
 
+#include "easyquant/Calibration/Passes.h"
 #include "easyquant/Codegen/CPU/EmitObject.h"
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
 #include "easyquant/Dialect/Equant/Analysis/Recipe.h"
@@ -214,6 +215,7 @@ void registerDialects(DialectRegistry &registry) {
 void registerPasses() {
   equant::registerEquantPasses();
   registerEquantToKernelsPasses();
+  calibration::registerCalibrationPasses();
   lm::registerLMPasses();
   registerPipelinesPasses();
 }

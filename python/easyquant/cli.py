@@ -8,6 +8,7 @@ import typer
 
 from easyquant import __version__, console
 from easyquant.bench import bench_command
+from easyquant.calibration import calibrate_command
 from easyquant.compile import compile_command
 from easyquant.demo import demo_command
 from easyquant.evaluate import eval_command
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 
 app.command("compile")(compile_command)
+app.command("calibrate")(calibrate_command)
 app.command("run")(run_command)
 app.command("eval")(eval_command)
 app.command("bench")(bench_command)

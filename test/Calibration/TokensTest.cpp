@@ -51,7 +51,8 @@ TEST_F(TokensTest, PaddingAndBosDoNotCount) {
   EXPECT_EQ(tokens->sample(1)[1], 3);
   EXPECT_EQ(tokens->count(), 6);
   EXPECT_EQ(tokens->counted(), 4);
-  EXPECT_EQ(tokens->metadata().at("seed"), "7");
+  EXPECT_EQ(tokens->stamp().seed, 7);
+  EXPECT_TRUE(tokens->stamp().bos);
   EXPECT_EQ(read({1, 5, 9, 2, 1, 3, -1, -1}, 2, "0")->counted(), 6);
 }
 
@@ -70,7 +71,7 @@ TEST_F(TokensTest, BadFilesAreErrors) {
   expectError(read({1, -1, 3}, 1), "token 2 is 3, expected nothing but -1");
   expectError(read({1, 2, 1, -1}, 2), "sample 1 has no token but the one that begins texts");
   expectError(read({-1, -1}, 1, "0"), "sample 0 has no token");
-  expectError(read({1, 2}, 1, "yes"), "\"bos\"");
+  expectError(read({1, 2}, 1, "yes"), "for \"bos\", expected 0 or 1");
   expectError(read({1, 2}, 1, "1", "F32"), "I32 [samples, length]");
   std::filesystem::remove(path);
   EXPECT_EQ(CalibrationTokens::read(path, 10).error().code, ErrorCode::NotFound);

@@ -131,6 +131,9 @@ CommandLine CommandLine::parse(int argc, char **argv) {
   app.add_option("--emit-ir-after", line.emitAfter,
                  "Print the IR after import, quantize, materialize or kernels, and stop")
       ->type_name("PHASE");
+  app.add_option("--pipeline", line.pipeline,
+                 "Run these passes on the imported model instead, and stop: nothing is compiled")
+      ->type_name("PASSES");
   app.add_flag("--dump-pipeline", line.dumpPipeline,
                "Print the command that does the same step by step, and stop");
   app.add_flag("--force", line.force, "Replace an artifact that is there already");

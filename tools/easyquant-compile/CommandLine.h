@@ -19,6 +19,7 @@ struct CommandLine {
   std::string output;
   CompileOptions compile;
   std::string emitAfter; ///< import, quantize, materialize, kernels, or empty
+  std::string pipeline;  ///< passes to run instead of compiling
   bool dumpPipeline = false;
   bool force = false;
   ProgressFormat progress = ProgressFormat::Text;

@@ -51,7 +51,7 @@ int main(int argc, char **argv) {
 
   if (auto problem = line.compile.check())
     return fail(*problem);
-  if (line.output.empty() && line.emitAfter.empty())
+  if (line.output.empty() && line.emitAfter.empty() && line.pipeline.empty())
     return fail("no output folder; name one with -o OUT");
   Result<formats::ModelSource> source = formats::ModelSource::open(line.model);
   if (!source)
@@ -69,6 +69,9 @@ int main(int argc, char **argv) {
   if (!module)
     return 1;
   progress.report("import", 1, 1);
+
+  if (!line.pipeline.empty())
+    return succeeded(runPipeline(*module, line.pipeline)) ? 0 : 1;
 
   // Without an output, IR is wanted: the weights that materialization writes go with the folder.
   auto folder = StagedFolder::create(line.output.empty() ? "easyquant-ir" : line.output,

@@ -22,9 +22,9 @@ namespace easyquant::calibration {
 /// Everything that a result depends on, by name.
 using Stamp = std::map<std::string, std::string>;
 
-/// One tensor of a step.
+/// A tensor that a step has found, under one name or several.
 struct FoundTensor {
-  std::string name;
+  std::vector<std::string> names;
   std::string dtype; ///< of safetensors
   std::vector<int64_t> shape;
   std::vector<std::byte> bytes;

@@ -8,6 +8,7 @@
 #ifndef EASYQUANT_CALIBRATION_TOKENS_H
 #define EASYQUANT_CALIBRATION_TOKENS_H
 
+#include "easyquant/Formats/StatisticsFile.h"
 #include "easyquant/Support/Result.h"
 
 #include <cstdint>
@@ -20,9 +21,9 @@
 namespace easyquant::calibration {
 
 /// Token ids of `samples` sequences. The file is a safetensors file with one tensor `tokens`, I32
-/// [samples, length], -1 behind the end of a shorter sequence, and the metadata that statistics are
-/// stamped with: `bos` ("1" if every sequence begins with the token that begins texts) and
-/// text_hash, tokenizer_hash, seed, ... which are handed on as they are.
+/// [samples, length], -1 behind the end of a shorter sequence, and metadata: `bos`, "1" if every
+/// sequence begins with the token that begins texts, else "0"; and, for the stamp of statistics,
+/// text_hash, tokenizer_hash and seed.
 class CalibrationTokens {
 public:
   /// Errors: NotFound, Corrupt (no such tensor, a token outside of the vocabulary, one behind the
@@ -41,7 +42,8 @@ public:
   /// All tokens, and those that statistics count.
   int64_t count() const;
   int64_t counted() const { return count() - samples() * skipped(); }
-  const std::map<std::string, std::string> &metadata() const { return fields; }
+  /// What statistics of these tokens are stamped with; the model is still to be filled in.
+  formats::CalibrationStamp stamp() const;
   /// XXH3-128 of the ids and lengths.
   std::string hash() const;
 
@@ -50,7 +52,8 @@ private:
   int64_t stride = 0, longest = 0;
   std::vector<int64_t> lengths;
   bool bos = false;
-  std::map<std::string, std::string> fields;
+  std::string text, tokenizer;
+  int64_t seed = 0;
 };
 
 } // namespace easyquant::calibration

@@ -82,6 +82,9 @@ public:
   /// rows * (elements / shape[0]) elements.
   Result<void> readRows(std::string_view name, int64_t firstRow, int64_t rows,
                         std::span<float> out) const;
+  /// The pages of a weight that was read in small pieces leave memory; larger reads see to that
+  /// themselves. Nothing happens if there is no such weight.
+  void release(std::string_view name) const;
 
 private:
   struct Impl;

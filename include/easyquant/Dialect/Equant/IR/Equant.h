@@ -45,6 +45,10 @@ inline constexpr llvm::StringLiteral kRecipeAttr = "equant.recipe";
 inline constexpr llvm::StringLiteral kReportAttr = "equant.report";
 /// Attribute of the module: the sites that stay float against their plan, and why.
 inline constexpr llvm::StringLiteral kFallbacksAttr = "equant.fallbacks";
+/// Attribute of the module: the path of its statistics file. Attribute of a quantizable op: what
+/// that file says of its activations, in numbers of the whole tensor.
+inline constexpr llvm::StringLiteral kStatisticsAttr = "equant.statistics";
+inline constexpr llvm::StringLiteral kObservedAttr = "equant.observed";
 /// Attribute of a global: its first byte in the artifact's data section.
 inline constexpr llvm::StringLiteral kOffsetAttr = "equant.offset";
 /// Attribute of the module: the folder of what methods have computed.

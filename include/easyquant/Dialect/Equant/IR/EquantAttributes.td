@@ -53,7 +53,7 @@ def Equant_Statistic
                   [I32EnumAttrCase<"AbsMax", 0, "absmax">, I32EnumAttrCase<"MinMax", 1, "minmax">,
                    I32EnumAttrCase<"MeanAbs", 2, "mean_abs">, I32EnumAttrCase<"Moments", 3, "moments">,
                    I32EnumAttrCase<"Histogram", 4, "histogram">, I32EnumAttrCase<"Hessian", 5, "hessian">,
-                   I32EnumAttrCase<"Ema", 6, "ema">]> {
+                   I32EnumAttrCase<"Ema", 6, "ema">, I32EnumAttrCase<"Sinks", 7, "sinks">]> {
   let cppNamespace = "::easyquant::equant";
   let genSpecializedAttr = 0;
 }

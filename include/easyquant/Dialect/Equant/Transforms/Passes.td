@@ -194,9 +194,37 @@ def InsertObservers : Pass<"equant-insert-observers", "::mlir::ModuleOp"> {
   }];
   let options = [
     ListOption<"statistics", "statistics", "std::string",
-               "what to gather: absmax, minmax, mean_abs, moments, histogram, hessian, ema; by default absmax and minmax">,
+               "what to gather: absmax, minmax, mean_abs, moments, histogram, hessian, ema, sinks; by default absmax and minmax">,
     ListOption<"sites", "sites", "std::string",
                "sites to observe, all when empty: names, or re: and a regular expression">,
+  ];
+  let dependentDialects = ["::easyquant::equant::EquantDialect"];
+}
+
+def AttachCalibration : Pass<"equant-attach-calibration", "::mlir::ModuleOp"> {
+  let summary = "Bring what calibration has found back to the ops";
+  let description = [{
+    Reads a statistics file, by default the one that the module attribute `equant.statistics` names, and gives every
+    quantizable op that it has statistics of the attribute `equant.observed`: the numbers of the whole tensor, for people
+    and passes to read. What has an element a channel stays in the file. Removes the observers. Statistics of another
+    model are an error.
+
+    Before:
+
+    ```mlir
+    equant.observe %x {sites = ["up_proj"], statistics = ["minmax"]} : tensor<?x8xf32>
+    %u = lm.linear %x, %w {site = "up_proj"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
+    ```
+
+    After:
+
+    ```mlir
+    %u = lm.linear %x, %w {equant.observed = {max = 3.25 : f32, min = -4.5 : f32, tokens = 65536 : i64}, site = "up_proj"}
+           : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
+    ```
+  }];
+  let options = [
+    Option<"statistics", "statistics", "std::string", "\"\"", "the file; by default that of the module">,
   ];
   let dependentDialects = ["::easyquant::equant::EquantDialect"];
 }

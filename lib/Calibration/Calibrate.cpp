@@ -1,0 +1,194 @@
+//===- Calibrate.cpp - What a model's activations are like ----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Calibration/Journal.h"
+#include "easyquant/Calibration/Passes.h"
+#include "easyquant/Numerics/SiteStatistics.h"
+#include "easyquant/Support/Checksum.h"
+#include "easyquant/Support/ProgressAction.h"
+
+namespace easyquant::calibration {
+#define GEN_PASS_DEF_CALIBRATE
+#include "easyquant/Calibration/Passes.h.inc"
+} // namespace easyquant::calibration
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::calibration;
+using equant::ObserveOp;
+using numerics::ConstMatrix;
+using numerics::SiteStatistics;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Calibrate : calibration::impl::CalibrateBase<Calibrate> {
+  using CalibrateBase::CalibrateBase;
+
+  void getDependentDialects(DialectRegistry &registry) const override {
+    CalibrateBase::getDependentDialects(registry);
+    SliceCompiler::getDependentDialects(registry);
+  }
+  void runOnOperation() override {
+    if (failed(calibrate()))
+      signalPassFailure();
+  }
+
+private:
+  LogicalResult calibrate();
+  FailureOr<CalibrationTokens> readTokens();
+  FailureOr<Stamp> makeStamp(LayerRunner &runner);
+  LogicalResult runStep(LayerRunner &runner, size_t step, HiddenStates &states,
+                        std::vector<FoundTensor> &found);
+  LogicalResult fail(const Error &error) {
+    return emitError(getOperation().getLoc()) << error.message;
+  }
+};
+
+} // namespace
+
+FailureOr<CalibrationTokens> Calibrate::readTokens() {
+  ModuleOp module = getOperation();
+  if (tokensFile.empty())
+    return emitError(module.getLoc()) << "option tokens is missing: the file of calibration tokens";
+  if (work.empty())
+    return emitError(module.getLoc()) << "option work is missing: the folder of the journal";
+  if (!module.walk([](ObserveOp) { return WalkResult::interrupt(); }).wasInterrupted())
+    return emitError(module.getLoc()) << "nothing is observed: run equant-insert-observers first";
+  auto model = module->getAttrOfType<DictionaryAttr>(lm::kModelAttr);
+  auto vocabulary = model ? model.getAs<IntegerAttr>("vocab_size") : IntegerAttr();
+  if (!vocabulary)
+    return emitError(module.getLoc()) << "module has no " << lm::kModelAttr << " with vocab_size";
+  Result<CalibrationTokens> tokens =
+      CalibrationTokens::read(tokensFile.getValue(), vocabulary.getInt());
+  if (!tokens)
+    return fail(tokens.error());
+  if (tokens->samples() < samples || tokens->maxLength() < length)
+    return emitError(module.getLoc())
+           << tokensFile << ": has " << tokens->samples() << " samples of up to "
+           << tokens->maxLength() << " tokens, fewer than the " << samples << " x " << length
+           << " asked for";
+  return std::move(*tokens);
+}
+
+/// A hash of what is computed and observed, wherever the model lies.
+static std::string programHash(ModuleOp module) {
+  OwningOpRef<ModuleOp> copy = module.clone();
+  for (StringRef path : {lm::kSourceAttr, equant::kStatisticsAttr, StringLiteral("equant.work")})
+    (*copy)->removeAttr(path);
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  copy->print(stream);
+  return checksumOf(std::as_bytes(std::span(text)));
+}
+
+FailureOr<Stamp> Calibrate::makeStamp(LayerRunner &runner) {
+  Result<std::string> model = runner.constants().source().hash();
+  if (!model)
+    return fail(model.error());
+  const CalibrationTokens &tokens = runner.tokens();
+  formats::CalibrationStamp calibration = tokens.stamp();
+  calibration.model = *model;
+  Stamp stamp = calibration.toMetadata();
+  stamp["program_hash"] = programHash(getOperation());
+  stamp["tokens_hash"] = tokens.hash();
+  // These change the order of summation.
+  stamp["isa"] = runner.compiler().options().isa;
+  stamp["rows_at_a_time"] = std::to_string(runner.compiler().options().maxRows);
+  return stamp;
+}
+
+LogicalResult Calibrate::runStep(LayerRunner &runner, size_t step, HiddenStates &states,
+                                 std::vector<FoundTensor> &found) {
+  std::vector<std::pair<Observation, SiteStatistics>> collected; // in the order of the observers
+  unsigned threadCount = runner.compiler().options().threads;
+  auto observe = [&](const Observation &observation, int64_t, int64_t position,
+                     ConstMatrix rows) -> Result<void> {
+    auto it = llvm::find_if(
+        collected, [&](const auto &entry) { return entry.first.sites == observation.sites; });
+    if (it == collected.end()) {
+      auto created =
+          SiteStatistics::create(observation.sites.front(), rows.columns, observation.statistics);
+      if (!created)
+        return Unexpected(created.error());
+      it = collected.insert(it, {observation, std::move(*created)});
+    }
+    return it->second.update(rows, position, threadCount);
+  };
+  bool isHead = step == runner.layers().size();
+  if (failed(isHead ? runner.observeHead(states, observe) : runner.runLayer(step, states, observe)))
+    return failure();
+
+  for (auto &[observation, statistics] : collected)
+    for (numerics::StatisticTensor &tensor : std::move(statistics).finish()) {
+      // Sites that read the same activations have the same statistics.
+      FoundTensor &kept = found.emplace_back();
+      StringRef statistic = StringRef(tensor.name).rsplit('/').second;
+      for (const std::string &site : observation.sites)
+        kept.names.push_back(site + "/" + statistic.str());
+      kept.shape = tensor.shape;
+      kept.dtype = std::holds_alternative<std::vector<float>>(tensor.values) ? "F32" : "I64";
+      std::visit(
+          [&](const auto &values) {
+            auto bytes = std::as_bytes(std::span(values));
+            kept.bytes.assign(bytes.begin(), bytes.end());
+          },
+          tensor.values);
+    }
+  return success();
+}
+
+LogicalResult Calibrate::calibrate() {
+  ModuleOp module = getOperation();
+  FailureOr<CalibrationTokens> tokens = readTokens();
+  if (failed(tokens))
+    return failure();
+  EngineOptions options;
+  options.threads = threads;
+  options.maxRows = maxRows;
+  FailureOr<LayerRunner> runner = LayerRunner::create(module, *tokens, options);
+  if (failed(runner))
+    return failure();
+  FailureOr<Stamp> stamp = makeStamp(*runner);
+  if (failed(stamp))
+    return failure();
+
+  fs::path path = statistics.empty() ? fs::path(work.getValue()) / "statistics.safetensors"
+                                     : fs::path(statistics.getValue());
+  module->setAttr(equant::kStatisticsAttr, StringAttr::get(&getContext(), path.string()));
+  if (auto there = formats::SafetensorsFile::open(path); there && there->metadata() == *stamp)
+    return success();
+
+  Result<Journal> journal = Journal::open(work.getValue(), *stamp);
+  if (!journal)
+    return fail(journal.error());
+  size_t steps = runner->layers().size() + 1; // the last one is the head
+  int64_t total = static_cast<int64_t>(steps) * tokens->samples();
+  int64_t done = journal->next() * tokens->samples();
+  ProgressAction::report(&getContext(), "calibrate", done, total);
+  FailureOr<HiddenStates> states = journal->next() == 0 ? runner->embed() : runner->allocate();
+  if (failed(states))
+    return failure();
+  if (journal->next() != 0)
+    if (auto read = journal->readStates(*states); !read)
+      return fail(read.error());
+  runner->onSample = [&] {
+    ProgressAction::report(&getContext(), "calibrate", std::min(++done, total - 1), total);
+  };
+  for (size_t step = journal->next(); step < steps; ++step) {
+    std::vector<FoundTensor> found;
+    if (failed(runStep(*runner, step, *states, found)))
+      return failure();
+    if (auto kept = journal->record(static_cast<int64_t>(step), found, *states); !kept)
+      return fail(kept.error());
+  }
+  if (auto written = journal->merge(static_cast<int64_t>(steps), path, *stamp); !written)
+    return fail(written.error());
+  journal->remove(static_cast<int64_t>(steps));
+  ProgressAction::report(&getContext(), "calibrate", total, total);
+  return success();
+}
