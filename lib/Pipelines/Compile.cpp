@@ -20,6 +20,7 @@
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/FormatVariadic.h"
 
 using namespace mlir;
@@ -69,49 +70,106 @@ private:
 } // namespace
 
 namespace {
-/// The pass of a method that is more than a base.
+/// What a method that is more than a base adds to the pipeline.
 struct MethodPass {
   StringLiteral method, pass;
+  StringLiteral statistics; ///< that it reads of the file; empty: it runs the model itself
+};
+
+/// What the options ask of the model, whether they name it or a recipe does.
+struct Request {
+  std::vector<std::string> methods; ///< in order
+  bool staticActivations = false;
 };
 } // namespace
-static constexpr MethodPass kMethodPasses[] = {{"smoothquant", "equant-smooth-quant"},
-                                               {"awq", "equant-awq"},
-                                               {"gptq", "equant-gptq"},
-                                               {"lkd", "equant-lkd"}};
 
-static StringRef passOf(StringRef method) {
-  return llvm::find_if(kMethodPasses, [&](const MethodPass &p) { return p.method == method; })
-      ->pass;
+/// A new method with a pass of its own is one line here.
+static constexpr MethodPass kMethodPasses[] = {{"smoothquant", "equant-smooth-quant", "absmax"},
+                                               {"awq", "equant-awq", ""},
+                                               {"gptq", "equant-gptq", ""},
+                                               {"lkd", "equant-lkd", ""}};
+
+static const MethodPass &passOf(StringRef method) {
+  return *llvm::find_if(kMethodPasses, [&](const MethodPass &p) { return p.method == method; });
 }
 
-/// The methods that the options ask for, in order.
-static Result<std::vector<std::string>> methodsOf(const CompileOptions &options) {
+static Result<Request> requestOf(const CompileOptions &options) {
+  Request request;
   if (options.recipe.empty()) {
     Result<equant::MethodExpression> method = equant::parseMethod(options.method, options.scheme);
     if (!method)
       return Unexpected(method.error());
-    return method->methods;
+    request.methods = method->methods;
+    request.staticActivations = options.activations == "static";
+    return request;
   }
   Result<equant::Recipe> recipe = equant::readRecipe(options.recipe);
   if (!recipe)
     return Unexpected(recipe.error());
-  return recipe->methods();
+  request.methods = recipe->methods();
+  auto isStatic = [](const equant::SiteRequest &site) { return site.activations == "static"; };
+  request.staticActivations =
+      isStatic(recipe->request) || llvm::any_of(recipe->sites, [&](const equant::SiteRule &rule) {
+        return isStatic(rule.request);
+      });
+  return request;
+}
+
+/// The statistic from which an observer chooses static ranges; empty for an unknown one.
+static StringRef statisticOf(StringRef observer) {
+  return llvm::StringSwitch<StringRef>(observer)
+      .Cases({"", "minmax"}, "minmax")
+      .Case("absmax", "absmax")
+      .Case("ema", "ema")
+      .Cases({"percentile", "mse", "entropy"}, "histogram")
+      .Default("");
 }
 
 std::optional<std::string> CompileOptions::check() const {
-  Result<std::vector<std::string>> methods = methodsOf(*this);
-  if (!methods)
-    return methods.error().message;
-  for (const std::string &name : *methods)
-    if (!PassInfo::lookup(passOf(name)))
-      return "method '" + name + "' needs the pass " + passOf(name).str() +
+  Result<Request> request = requestOf(*this);
+  if (!request)
+    return request.error().message;
+  for (const std::string &name : request->methods) {
+    StringRef pass = passOf(name).pass;
+    if (!PassInfo::lookup(pass))
+      return "method '" + name + "' needs the pass " + pass.str() +
              ", which this build does not have";
+  }
+  if (statisticOf(observer).empty())
+    return "unknown observer '" + observer +
+           "'; expected minmax, absmax, percentile, mse, entropy or ema";
+  if (!request->methods.empty() && tokens.empty())
+    return "method " + request->methods.front() + " needs calibration text: give --tokens FILE";
+  if (request->staticActivations && tokens.empty())
+    return "static activations need calibration text: give --tokens FILE, or take dynamic ones";
   if (target != "cpu")
     return "unknown target '" + target + "'; expected cpu";
   bool kvOptions = kvGroup || kvResidual || kvSinks || !kvKeys.empty() || !kvKeyScales.empty();
   if (kvScheme == "none" && kvOptions)
     return "options of a quantized KV cache need --kv-scheme int8, int4 or int2";
   return std::nullopt;
+}
+
+/// The passes that gather statistics, where anything reads them.
+static std::string calibrationPasses(const CompileOptions &options, const Request &request) {
+  std::vector<std::string> statistics;
+  auto add = [&](StringRef name) {
+    if (!name.empty() && !llvm::is_contained(statistics, name.str()))
+      statistics.push_back(name.str());
+  };
+  for (const std::string &method : request.methods)
+    add(passOf(method).statistics);
+  if (request.staticActivations)
+    add(statisticOf(options.observer));
+  if (statistics.empty())
+    return "";
+  return PassText("equant-insert-observers").add("statistics", statistics).str() + "," +
+         PassText("equant-calibrate")
+             .add("tokens", options.tokens)
+             .add("work", options.work)
+             .add("threads", options.threads)
+             .str() +
+         ",equant-attach-calibration,";
 }
 
 /// The pass that decides how each site is quantized.
@@ -150,11 +208,20 @@ static std::string kvPass(const CompileOptions &options) {
 }
 
 static std::string quantizePhase(const CompileOptions &options) {
-  std::string text = planPass(options);
-  for (const std::string &method : *methodsOf(options))
-    text += "," + passOf(method).str();
-  return text + "," + PassText("equant-quantize").add("max-fallback", options.maxFallback).str() +
-         ",func.func(equant-fuse-shared-input)" + kvPass(options);
+  Request request = *requestOf(options);
+  std::string text = calibrationPasses(options, request) + planPass(options);
+  for (const std::string &name : request.methods) {
+    const MethodPass &method = passOf(name);
+    PassText pass(method.pass);
+    if (method.statistics.empty())
+      pass.add("tokens", options.tokens).add("threads", options.threads);
+    text += "," + pass.add("work", options.work).str();
+  }
+  PassText quantize("equant-quantize");
+  quantize.add("max-fallback", options.maxFallback);
+  if (request.staticActivations)
+    quantize.add("observer", options.observer);
+  return text + "," + quantize.str() + ",func.func(equant-fuse-shared-input)" + kvPass(options);
 }
 
 std::vector<Phase> compilePhases(const CompileOptions &options, StringRef output) {

@@ -21,13 +21,16 @@ def pattern_of(name: str) -> str:
 
 
 def describe_operand(operand: dict | None) -> str:
-    """'int8/channel', 'int4/group 64', 'float'"""
+    """'int8/channel', 'int4/group 64 + zero points', 'int8/tensor, static', 'float'"""
     if operand is None:
         return "float"
     granularity = operand.get("granularity")
     if granularity == "group":
         granularity = f"group {operand['group_size']}"
-    return f"int{operand['bits']}/{granularity}"
+    text = f"int{operand['bits']}/{granularity}"
+    if operand.get("symmetric") is False:
+        text += " + zero points"
+    return text + (", static" if operand.get("dynamic") is False else "")
 
 
 def properties_table(properties: dict[str, object]) -> Table:

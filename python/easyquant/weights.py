@@ -26,20 +26,20 @@ def read_site(artifact: Artifact, name: str) -> np.ndarray:
     site = next((site for site in artifact.manifest["sites"] if site["name"] == name), None)
     if site is None:
         raise UserError(f"{artifact.path}: has no site {name}; `easyquant inspect --all {artifact.path}` lists them")
-    weight = read_tensor(artifact, f"{name}.weight")
+    # Sites that share an input are one tensor below each other, and a tied head is the embedding.
+    tensor, first = site["tensor"], site["first_row"]
+    rows = slice(first, first + site["out_features"])
+    weight = read_tensor(artifact, tensor)
     if site["weight"] is None:
-        return weight
-    scales = read_tensor(artifact, f"{name}.weight_scale")
+        return weight[rows]
     scheme = site["weight"]
-    return dequantize(weight, scales, site["out_features"], site["in_features"], scheme["bits"], scheme["group_size"])
+    scales = read_tensor(artifact, f"{tensor}_scale")
+    zero_points = None if scheme["symmetric"] else read_tensor(artifact, f"{tensor}_zero_point")
+    return dequantize(weight, scales, rows.stop, site["in_features"], scheme["bits"], scheme["group_size"], zero_points)[rows]
 
 
 def example_site(artifacts: list[Artifact]) -> str:
-    """A site in the middle of the network that every artifact stores by itself and the quantized ones quantize.
-
-    Sites that share an input (q, k and v; gate and up) are fused into one tensor, so the choice is the
-    linear that closes a block.
-    """
+    """A site in the middle of the network that the quantized artifacts quantize: a linear that closes a block."""
     *_, quantized = artifacts
     sites = [site["name"] for site in quantized.manifest["sites"] if site["weight"] is not None]
     closing = [name for name in sites if name.endswith((".mlp.down_proj", ".mlp.c_proj"))] or sites

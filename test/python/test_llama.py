@@ -19,6 +19,18 @@ SCHEMES = {
     "W4A8 in 32s": (w4a8(32), ("--scheme=W4A8", "--group-size=32")),
     "W4A8 in 48s": (w4a8(48), ("--scheme=W4A8", "--group-size=48")),  # longer than some rows, short last group in others
     "W8A8, float head": (Scheme(8, 8), ("--scheme=W8A8", "--head=float")),
+    "W3A16 in 16s": (Scheme(3, None, 16, 8), ("--scheme=W3A16", "--group-size=16")),
+    "W2A16 in 8s": (Scheme(2, None, 8, 8), ("--scheme=W2A16", "--group-size=8")),
+    "W4A16 a row": (Scheme(4, None, 0, 8), ("--scheme=W4A16", "--group-size=0")),
+    "W8A8 with zero points": (Scheme(8, 8, 0, 8, "zeropoint"), ("--scheme=W8A8_ASYM", "--method=zeropoint")),
+    "W8A16 with zero points": (Scheme(8, None, 0, 8, "zeropoint"), ("--scheme=W8A16_ASYM", "--method=zeropoint")),
+    "W4A8 with zero points": (Scheme(4, 8, 16, 8, "zeropoint"), ("--scheme=W4A8", "--method=zeropoint", "--group-size=16")),
+    "W4A16 with zero points": (Scheme(4, None, 32, 8, "zeropoint"), ("--scheme=W4A16", "--method=zeropoint", "--group-size=32")),
+    "W3A16 with zero points": (Scheme(3, None, 24, 8, "zeropoint"), ("--scheme=W3A16", "--method=zeropoint", "--group-size=24")),
+    "W2A16 with zero points": (Scheme(2, None, 16, 8, "zeropoint"), ("--scheme=W2A16", "--method=zeropoint", "--group-size=16")),
+    "W8A8, all codes": (Scheme(8, 8, 0, 8, "symmetric"), ("--scheme=W8A8", "--method=symmetric")),
+    "W4A16, all codes": (Scheme(4, None, 32, 8, "symmetric"), ("--scheme=W4A16", "--method=symmetric", "--group-size=32")),
+    "zeroquant in 16s": (Scheme(8, 8, 16, 8), ("--scheme=W8A8", "--method=zeroquant", "--group-size=16")),
 }
 
 

@@ -1,11 +1,11 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Packed weights against the sentence in Kernels.h that defines them, element by element."""
+"""Packed weights against the sentences in Packing.h that define them, element by element."""
 
 import numpy as np
 import pytest
 
-from easyquant.packed import dequantize, relative_error, unpack_i4, unpack_i8, unpack_scales
+from easyquant.packed import dequantize, relative_error, unpack_i2, unpack_i3, unpack_i4, unpack_i8, unpack_scales
 
 SHAPES = [(32, 8), (33, 8), (1, 1), (64, 24), (70, 41), (5, 100)]
 
@@ -35,8 +35,34 @@ def pack_i4(codes: np.ndarray) -> np.ndarray:
     return packed
 
 
+def put_i2(packed: np.ndarray, n: int, k: int, field: int) -> None:
+    packed[n // 32, k // 8, n % 16, k % 4] |= field << ((4 if n % 32 >= 16 else 0) + (2 if k % 8 >= 4 else 0))
+
+
+def pack_i2(codes: np.ndarray) -> np.ndarray:
+    rows, columns = codes.shape
+    packed = np.zeros((panels(rows), -(-columns // 8), 16, 4), dtype=np.uint8)
+    for n in range(rows):
+        for k in range(columns):
+            put_i2(packed, n, k, int(codes[n, k]) + 2)
+    return packed
+
+
+def pack_i3(codes: np.ndarray) -> np.ndarray:
+    rows, columns = codes.shape
+    packed = np.zeros((panels(rows), -(-columns // 8), 24, 4), dtype=np.uint8)
+    for n in range(rows):
+        for k in range(columns):
+            field, row = int(codes[n, k]) + 4, n % 32
+            put_i2(packed[:, :, :16], n, k, field >> 1)
+            packed[n // 32, k // 8, 16 + row % 8, k % 4] |= (field & 1) << (2 * (row // 8) + (1 if k % 8 >= 4 else 0))
+    return packed
+
+
 @pytest.mark.parametrize("rows, columns", SHAPES)
-@pytest.mark.parametrize("pack, unpack, limit", [(pack_i8, unpack_i8, 127), (pack_i4, unpack_i4, 7)])
+@pytest.mark.parametrize(
+    "pack, unpack, limit", [(pack_i8, unpack_i8, 127), (pack_i4, unpack_i4, 7), (pack_i3, unpack_i3, 3), (pack_i2, unpack_i2, 1)]
+)
 def test_codes(rows, columns, pack, unpack, limit):
     codes = np.random.default_rng(rows).integers(-limit, limit + 1, (rows, columns)).astype(np.int64)
     np.testing.assert_array_equal(unpack(pack(codes), rows, columns), codes)
@@ -60,6 +86,13 @@ def test_dequantize_multiplies_codes_by_their_scales():
     scales = np.ones((1, 1, 32), dtype=np.float32)
     scales[0, 0, :2] = 0.5, 2.0
     np.testing.assert_array_equal(dequantize(pack_i4(codes), scales, 2, 4, 4, 0), [[-3.5, 0, 3.5, 1.5], [2, 4, 6, 8]])
+
+
+def test_dequantize_takes_zero_points_off():
+    codes = np.array([[-2, 0, 1], [-1, 1, 0]])
+    scales, zeros = np.ones((1, 1, 32), dtype=np.float32), np.zeros((1, 1, 32), dtype=np.int8)
+    scales[0, 0, 1], zeros[0, 0, :2] = 2.0, (-1, 1)
+    np.testing.assert_array_equal(dequantize(pack_i2(codes), scales, 2, 3, 2, 0, zeros), [[-1, 1, 2], [-4, 0, -2]])
 
 
 def test_relative_error():

@@ -53,6 +53,16 @@ static void addQuantization(CLI::App &app, CompileOptions &compile) {
       ->type_name("P");
   app.add_flag("--mixed", compile.mixed, "With zeroquant: 4 bits in MLPs, 8 in attention")
       ->excludes(recipe);
+  app.add_option("--observer", compile.observer,
+                 "Range of static activations: minmax (default), absmax, percentile, mse, entropy, "
+                 "ema")
+      ->type_name("RULE");
+  app.add_option("--tokens", compile.tokens,
+                 "Safetensors file of calibration tokens, for methods and static activations")
+      ->type_name("FILE");
+  app.add_option("--work", compile.work,
+                 "Folder of what calibration computes, to go on from (default: OUT.work)")
+      ->type_name("DIR");
   app.add_option("--max-fallback", compile.maxFallback,
                  "Sites that may stay float where they cannot be quantized as asked")
       ->capture_default_str()

@@ -49,6 +49,8 @@ int main(int argc, char **argv) {
   });
   Progress progress(context, line.progress);
 
+  if (line.compile.work.empty() && !line.output.empty())
+    line.compile.work = llvm::StringRef(line.output).rtrim('/').str() + ".work";
   if (auto problem = line.compile.check())
     return fail(*problem);
   if (line.output.empty() && line.emitAfter.empty() && line.pipeline.empty())

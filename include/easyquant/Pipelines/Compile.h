@@ -31,6 +31,9 @@ struct CompileOptions {
   std::string weightObserver;    ///< empty: all values
   double percentile = 0;         ///< of weightObserver percentile; 0: the default
   bool mixed = false;            ///< zeroquant: 4 bits in MLPs
+  std::string observer;          ///< range of static activations; empty: minmax
+  std::string tokens;            ///< calibration text, for what needs it
+  std::string work;              ///< folder of what calibration and methods compute
   int64_t maxFallback = 0;       ///< sites that may stay float against what is asked
   std::string target = "cpu";
   std::string head;                         ///< float or int8; empty: the scheme's default

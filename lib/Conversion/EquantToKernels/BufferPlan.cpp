@@ -8,7 +8,6 @@
 #include "easyquant/Conversion/EquantToKernels/BufferPlan.h"
 
 #include "easyquant/Codegen/CPU/Kernels.h"
-#include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Dialect/LM/IR/LM.h"
 
 using namespace mlir;
@@ -26,16 +25,32 @@ static int64_t columnsOf(Value value) {
   return cast<RankedTensorType>(value.getType()).getDimSize(1);
 }
 
-std::optional<int64_t> quantizedUse(OpOperand &use) {
+CodesKind CodesKind::of(equant::LinearOp linear) {
+  return {static_cast<int64_t>(linear.getWeightScheme().getGroupSize()),
+          linear.getInputSchemeAttr(), linear.getInputScaleAttr(), linear.getInputZeroPointAttr()};
+}
+
+ArrayAttr CodesKind::key() const {
+  Builder b(scheme.getContext());
+  SmallVector<Attribute> parts = {b.getI64IntegerAttr(groupSize), scheme};
+  if (scale)
+    parts.push_back(scale);
+  if (zeroPoint)
+    parts.push_back(zeroPoint);
+  return b.getArrayAttr(parts);
+}
+
+std::optional<CodesKind> quantizedUse(OpOperand &use) {
   auto linear = dyn_cast<equant::LinearOp>(use.getOwner());
   if (!linear || !linear.getInputScheme())
     return std::nullopt;
-  return linear.getWeightScheme().getGroupSize();
+  return CodesKind::of(linear);
 }
 
-QuantizedBytes quantizedBytes(int64_t columns, int64_t groupSize, int64_t rows) {
+QuantizedBytes quantizedBytes(int64_t columns, const CodesKind &kind, int64_t rows) {
   return {alignBuffer(rows * cpu::paddedColumns(columns)), alignBuffer(rows * 4),
-          alignBuffer(rows * 4 * cpu::groupCount(columns, groupSize))};
+          alignBuffer(rows * 4 * cpu::groupCount(columns, kind.groupSize)),
+          kind.hasZeroPoints() ? alignBuffer(rows * 4) : 0};
 }
 
 Value BufferPlan::storageOf(Value value) const {
@@ -111,30 +126,30 @@ void BufferPlan::measure(Block &block, int64_t maxRows) {
     for (Value result : op.getResults()) {
       if (!isActivation(result))
         continue;
-      // What only linears read, and all in the same groups, need not exist in float if its producer
+      // What only linears read, and all as the same codes, need not exist in float if its producer
       // can quantize.
-      std::optional<int64_t> groups;
+      ArrayAttr key;
       bool onlyCodes =
           !result.use_empty() && isa<lm::RmsNormOp, lm::LayerNormOp, lm::SiluMulOp, lm::GeluOp>(op);
       for (OpOperand &use : result.getUses()) {
-        std::optional<int64_t> group = quantizedUse(use);
-        onlyCodes &= group && (!groups || groups == group);
-        groups = group;
+        std::optional<CodesKind> kind = quantizedUse(use);
+        onlyCodes &= kind && (!key || key == kind->key());
+        key = kind ? kind->key() : nullptr;
       }
       if (onlyCodes)
-        quantizedOnly[result] = *groups;
+        quantizedOnly.insert(result);
       else if (storageOf(result) == result)
         floats[result] = {alignBuffer(maxRows * columnsOf(result) * 4), at, at};
     }
     for (OpOperand &use : op.getOpOperands()) {
       if (!isActivation(use.get()))
         continue;
-      if (auto group = quantizedUse(use)) {
-        QuantizedValue key(use.get(), *group);
+      if (auto kind = quantizedUse(use)) {
+        QuantizedValue key(use.get(), kind->key());
         Operation *producer = use.get().getDefiningOp();
         int first = isQuantizedOnly(use.get()) ? position.lookup(producer) : at;
         auto [it, isNew] = quantized.insert(
-            {key, {quantizedBytes(columnsOf(use.get()), *group, maxRows).total(), first, first}});
+            {key, {quantizedBytes(columnsOf(use.get()), *kind, maxRows).total(), first, first}});
         touch(it->second, at);
       }
       if (auto it = floats.find(storageOf(use.get())); it != floats.end())

@@ -41,31 +41,46 @@ Value FunctionEmitter::destination(Value value, Value rows) {
   return memory[value] = memory.lookup(storage);
 }
 
-SmallVector<Value, 3> FunctionEmitter::quantizedDestination(Value value, int64_t groupSize,
+SmallVector<Value, 4> FunctionEmitter::quantizedDestination(Value value, const CodesKind &kind,
                                                             Value rows) {
   int64_t columns = cast<RankedTensorType>(value.getType()).getDimSize(1);
-  int64_t offset = plan.offsetOf({value, groupSize});
-  QuantizedBytes sizes = quantizedBytes(columns, groupSize, program.maxRows);
+  int64_t offset = plan.offsetOf({value, kind.key()});
+  QuantizedBytes sizes = quantizedBytes(columns, kind, program.maxRows);
   constexpr int64_t dynamic = ShapedType::kDynamic;
-  SmallVector<Value, 3> parts = {
+  SmallVector<Value, 4> parts = {
       view(arena(), constant(offset), {dynamic, cpu::paddedColumns(columns)}, b.getI8Type(), rows),
       view(arena(), constant(offset + sizes.codes), {dynamic}, b.getF32Type(), rows),
       view(arena(), constant(offset + sizes.codes + sizes.scales),
-           {dynamic, cpu::groupCount(columns, groupSize)}, b.getI32Type(), rows)};
-  codes[{value, groupSize}] = parts;
+           {dynamic, cpu::groupCount(columns, kind.groupSize)}, b.getI32Type(), rows)};
+  if (kind.hasZeroPoints())
+    parts.push_back(view(arena(), constant(offset + sizes.codes + sizes.scales + sizes.sums),
+                         {dynamic}, b.getI32Type(), rows));
+  codes[{value, kind.key()}] = parts;
   return parts;
 }
 
-SmallVector<Value, 3> FunctionEmitter::quantizedRows(Value value, int64_t groupSize) {
-  if (auto it = codes.find({value, groupSize}); it != codes.end())
+void FunctionEmitter::quantize(cpu::RowSpec &spec, const CodesKind &kind,
+                               SmallVectorImpl<Value> &arguments) {
+  spec.quantization =
+      kind.isStatic() ? cpu::RowQuantization::Static : cpu::RowQuantization::Dynamic;
+  spec.groupSize = kind.groupSize;
+  spec.zeroPoints = kind.hasZeroPoints();
+  spec.fullRange = kind.isStatic() && kind.scheme.getFullRange();
+  if (kind.isStatic())
+    arguments.push_back(arith::ConstantOp::create(b, kind.scale));
+  if (kind.hasZeroPoints())
+    arguments.push_back(arith::ConstantOp::create(b, kind.zeroPoint));
+}
+
+SmallVector<Value, 4> FunctionEmitter::quantizedRows(Value value, const CodesKind &kind) {
+  if (auto it = codes.find({value, kind.key()}); it != codes.end())
     return it->second;
   cpu::RowSpec spec;
   spec.op = cpu::RowOp::Quantize;
   spec.columns = cast<RankedTensorType>(value.getType()).getDimSize(1);
-  spec.quantization = cpu::RowQuantization::Dynamic;
-  spec.groupSize = groupSize;
   SmallVector<Value> arguments = {rows(value)};
-  SmallVector<Value, 3> parts = quantizedDestination(value, groupSize, rowsOf(rows(value)));
+  quantize(spec, kind, arguments);
+  SmallVector<Value, 4> parts = quantizedDestination(value, kind, rowsOf(rows(value)));
   llvm::append_range(arguments, parts);
   arguments.push_back(threads());
   call(cpu::getOrEmitRowOp(program.module, spec, program.target), arguments);
@@ -109,9 +124,9 @@ void FunctionEmitter::emitRowOp(cpu::RowSpec spec, Value output, ArrayRef<Value>
     arguments.push_back(memory.lookup(input));
   Value count = rowsOf(arguments.front());
   if (plan.isQuantizedOnly(output)) {
-    spec.quantization = cpu::RowQuantization::Dynamic;
-    spec.groupSize = *quantizedUse(*output.use_begin());
-    llvm::append_range(arguments, quantizedDestination(output, spec.groupSize, count));
+    CodesKind kind = *quantizedUse(*output.use_begin());
+    quantize(spec, kind, arguments);
+    llvm::append_range(arguments, quantizedDestination(output, kind, count));
   } else {
     arguments.push_back(destination(output, count));
   }
@@ -145,14 +160,14 @@ LogicalResult FunctionEmitter::emitGlobal(ml_program::GlobalLoadConstOp op) {
 }
 
 void FunctionEmitter::emitLinear(Operation &op, cpu::LinearSpec spec, ArrayRef<Value> weights,
-                                 Value bias) {
+                                 Value bias, std::optional<CodesKind> kind) {
   Value input = op.getOperand(0), output = op.getResult(0);
   spec.n = cast<RankedTensorType>(output.getType()).getDimSize(1);
   spec.k = cast<RankedTensorType>(input.getType()).getDimSize(1);
   spec.bias = bias != nullptr;
   SmallVector<Value> arguments;
-  if (spec.quantizedInput)
-    llvm::append_range(arguments, quantizedRows(input, spec.groupSize));
+  if (kind)
+    llvm::append_range(arguments, quantizedRows(input, *kind));
   else
     arguments.push_back(rows(input));
   Value count = rowsOf(arguments.front());
@@ -307,9 +322,6 @@ static FailureOr<cpu::WeightFormat> weightFormat(Operation *op, equant::SchemeAt
   if (layout != equant::LayoutAttr::panel(op->getContext()))
     return op->emitOpError("expected weights packed in the CPU's panels: run "
                            "equant-materialize-weights first");
-  if (!scheme.getSymmetric())
-    return op->emitOpError() << "zero points of packed weights do not reach the kernels yet, found "
-                             << scheme;
   return cpu::formatOfBits(static_cast<int>(scheme.getBits()));
 }
 
@@ -335,11 +347,15 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
           return failure();
         cpu::EmbeddingSpec spec{static_cast<int64_t>(op.getVocabSize()),
                                 cast<RankedTensorType>(op.getOutput().getType()).getDimSize(1),
-                                *format, op.getWeightScheme().getGroupSize()};
+                                *format, op.getWeightScheme().getGroupSize(),
+                                bool(op.getZeroPoint())};
         Value tokens = rows(op.getTokens());
-        call(cpu::getOrEmitEmbedding(program.module, spec, program.target),
-             {tokens, rows(op.getCodes()), rows(op.getScale()),
-              destination(op.getOutput(), rowsOf(tokens)), threads()});
+        SmallVector<Value> arguments = {tokens, rows(op.getCodes()), rows(op.getScale())};
+        if (op.getZeroPoint())
+          arguments.push_back(rows(op.getZeroPoint()));
+        arguments.push_back(destination(op.getOutput(), rowsOf(tokens)));
+        arguments.push_back(threads());
+        call(cpu::getOrEmitEmbedding(program.module, spec, program.target), arguments);
         return success();
       })
       .Case([&](lm::PositionEmbeddingOp op) {
@@ -381,7 +397,17 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
         spec.groupSize = op.getWeightScheme().getGroupSize();
         spec.fullRange = op.getWeightScheme().getFullRange();
         spec.quantizedInput = op.getInputScheme().has_value();
-        emitLinear(*op, spec, {op.getCodes(), op.getScale()}, op.getBias());
+        spec.zeroPoints = bool(op.getZeroPoint());
+        spec.inputZeroPoints = bool(op.getCodeSums());
+        SmallVector<Value> weights = {op.getCodes(), op.getScale()};
+        if (op.getZeroPoint())
+          weights.push_back(op.getZeroPoint());
+        if (op.getCodeSums())
+          weights.push_back(op.getCodeSums());
+        std::optional<CodesKind> kind;
+        if (spec.quantizedInput)
+          kind = CodesKind::of(op);
+        emitLinear(*op, spec, weights, op.getBias(), kind);
         return success();
       })
       .Case([&](lm::RmsNormOp op) {

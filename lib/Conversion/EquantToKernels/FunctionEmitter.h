@@ -85,10 +85,14 @@ private:
   mlir::Value destination(mlir::Value value, mlir::Value rows);
   /// The float memory of a value that was emitted before.
   mlir::Value rows(mlir::Value value) { return memory.lookup(value); }
-  /// Codes, scales and sums of an activation; quantizes it if nobody has yet.
-  mlir::SmallVector<mlir::Value, 3> quantizedRows(mlir::Value value, int64_t groupSize);
-  mlir::SmallVector<mlir::Value, 3> quantizedDestination(mlir::Value value, int64_t groupSize,
+  /// Codes, scales, sums and, if there are any, zero points of an activation; quantizes it if
+  /// nobody has yet.
+  mlir::SmallVector<mlir::Value, 4> quantizedRows(mlir::Value value, const CodesKind &kind);
+  mlir::SmallVector<mlir::Value, 4> quantizedDestination(mlir::Value value, const CodesKind &kind,
                                                          mlir::Value rows);
+  /// Lets a row operation write codes: its arguments for them, before those of its output.
+  void quantize(cpu::RowSpec &spec, const CodesKind &kind,
+                mlir::SmallVectorImpl<mlir::Value> &arguments);
 
   void call(mlir::func::FuncOp kernel, mlir::ArrayRef<mlir::Value> arguments);
   void emitRowOp(cpu::RowSpec spec, mlir::Value output, mlir::ArrayRef<mlir::Value> inputs);
@@ -97,7 +101,7 @@ private:
 
   mlir::LogicalResult emitGlobal(mlir::ml_program::GlobalLoadConstOp op);
   void emitLinear(mlir::Operation &op, cpu::LinearSpec spec, mlir::ArrayRef<mlir::Value> weights,
-                  mlir::Value bias);
+                  mlir::Value bias, std::optional<CodesKind> kind = std::nullopt);
   mlir::LogicalResult emitAttention(lm::AttentionOp op);
   mlir::LogicalResult emitAttention(equant::AttentionOp op);
   /// How many tokens the cache has room for, and where a layer's part of it begins.
@@ -114,7 +118,7 @@ private:
   mlir::SmallVector<mlir::Value, 2> observer; ///< function and context, if the program takes them
   mlir::SmallVector<mlir::Value, 1> outputs;  ///< of the entry, one a result
   mlir::DenseMap<mlir::Value, mlir::Value> memory;
-  mlir::DenseMap<QuantizedValue, mlir::SmallVector<mlir::Value, 3>> codes;
+  mlir::DenseMap<QuantizedValue, mlir::SmallVector<mlir::Value, 4>> codes;
 };
 
 } // namespace easyquant

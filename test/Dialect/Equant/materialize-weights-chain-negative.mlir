@@ -57,3 +57,19 @@ module attributes {lm.source = "MODEL"} {
     return
   }
 }
+
+// -----
+
+#wt = #equant.scheme<i8, symmetric, tensor>
+module attributes {lm.source = "MODEL"} {
+  ml_program.global private @model.embed_tokens.weight(#ml_program.extern : tensor<40x16xf32>) : tensor<40x16xf32>
+  func.func @granularity(%x: tensor<?x16xf32>) {
+    %w = ml_program.global_load_const @model.embed_tokens.weight : tensor<40x16xf32>
+    %s = equant.choose_qparams %w rule absmax {scheme = #wt} : (tensor<40x16xf32>) -> tensor<1x1xf32>
+    %q = equant.quantize %w scale(%s) {scheme = #wt} : (tensor<40x16xf32>, tensor<1x1xf32>) -> tensor<40x16xi8>
+    // expected-error @below {{site 'up': weights in #equant.scheme<i8, symmetric, tensor> cannot be packed; expected scales per channel or per group}}
+    equant.linear %x, %q scale(%s) {sites = ["up"], weight_scheme = #wt}
+      : (tensor<?x16xf32>, tensor<40x16xi8>, tensor<1x1xf32>) -> tensor<?x40xf32>
+    return
+  }
+}

@@ -1,9 +1,12 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Round-to-nearest absmax quantization, simulated.
+"""Round-to-nearest quantization, simulated.
 
-    s = max|x| / (2^(b-1) - 1)        1 for an all-zero slice
-    q = clamp(rne(x / s), -(2^(b-1) - 1), 2^(b-1) - 1)
+    absmax     s = max|x| / (2^(b-1) - 1)      z = 0        1 for an all-zero slice
+               q = clamp(rne(x / s), -(2^(b-1) - 1), 2^(b-1) - 1)
+    symmetric  s = max|x| / (2^(b-1) - 1/2)    z = 0        codes from -2^(b-1) on
+    zeropoint  s = (max - min) / (2^b - 1)     z = rne(-2^(b-1) - min / s), the range stretched to contain 0
+               q = clamp(rne(x / s) + z, -2^(b-1), 2^(b-1) - 1)
 
 Weights have one scale per output channel, or per group of neighbouring inputs of a channel (the last group may be short);
 activations have one scale per token, taken when the token arrives. Codes stay integers held in floating point, so that a
@@ -25,10 +28,31 @@ def codes_of(x, scale, bits, dtype):
     return np.clip(np.rint(x.astype(np.float32) / scale), -limit, limit).astype(dtype)
 
 
-class QuantizedWeight:
-    """Codes and scales of a matrix (out, in). group_size 0: one scale per output channel."""
+def weight_codes(x, bits, rule, dtype):
+    """Codes less zero points and scales over the last axis."""
+    if rule == "absmax":
+        scale = absmax_scale(x, bits)
+        return codes_of(x, scale, bits, dtype), scale
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    x = x.astype(np.float32)
+    if rule == "symmetric":
+        scale = np.max(np.abs(x), axis=-1, keepdims=True) / np.float32(high + 0.5)
+        zero = np.zeros_like(scale)
+    else:
+        least = np.minimum(x.min(axis=-1, keepdims=True), 0)
+        most = np.maximum(x.max(axis=-1, keepdims=True), 0)
+        scale = ((most.astype(np.float64) - least) / (high - low)).astype(np.float32)
+        scale = np.where(scale > 0, scale, np.float32(1))
+        zero = np.clip(np.rint(np.float32(low) - least / scale), low, high)
+    scale = np.where(scale > 0, scale, np.float32(1)).astype(np.float32)
+    codes = np.clip(np.rint(x / scale) + zero, low, high)
+    return (codes - zero).astype(dtype), scale
 
-    def __init__(self, weight, bits, group_size, dtype):
+
+class QuantizedWeight:
+    """Codes (less their zero points) and scales of a matrix (out, in). group_size 0: one scale per output channel."""
+
+    def __init__(self, weight, bits, group_size, dtype, rule="absmax"):
         rows, columns = weight.shape
         size = group_size or columns
         self.bounds = [(at, min(at + size, columns)) for at in range(0, columns, size)]
@@ -36,9 +60,9 @@ class QuantizedWeight:
         self.scales = np.empty((rows, len(self.bounds)), np.float32)
         for group, (start, stop) in enumerate(self.bounds):
             part = weight[:, start:stop]
-            scale = absmax_scale(part, bits)
+            codes, scale = weight_codes(part, bits, rule, dtype)
             self.scales[:, group] = scale[:, 0]
-            self.codes[:, start:stop] = codes_of(part, scale, bits, dtype)
+            self.codes[:, start:stop] = codes
 
     def dequantized(self):
         out = np.empty_like(self.codes)
@@ -50,7 +74,7 @@ class QuantizedWeight:
 class Linear:
     """y = x W^T with W and x quantized as asked. weight: (out, in); weight_bits or input_bits None: left in float."""
 
-    def __init__(self, weight, dtype, weight_bits=None, group_size=0, input_bits=None):
+    def __init__(self, weight, dtype, weight_bits=None, group_size=0, input_bits=None, rule="absmax"):
         self.dtype, self.input_bits = dtype, input_bits
         self.quantized = None
         if weight_bits is None:
@@ -58,7 +82,7 @@ class Linear:
                 raise ValueError("quantized activations need quantized weights")
             self.weight = np.asarray(weight, dtype)
             return
-        self.quantized = QuantizedWeight(np.asarray(weight), weight_bits, group_size, dtype)
+        self.quantized = QuantizedWeight(np.asarray(weight), weight_bits, group_size, dtype, rule)
         if input_bits is None:
             self.weight = self.quantized.dequantized()
             self.quantized.codes = None  # only one of the two is needed again
@@ -84,16 +108,16 @@ class Linear:
 class Scheme:
     """What a preset means: bits of the linears, of their inputs, and of the head and tied embedding."""
 
-    def __init__(self, weight_bits=None, input_bits=None, group_size=0, head_bits=None):
+    def __init__(self, weight_bits=None, input_bits=None, group_size=0, head_bits=None, rule="absmax"):
         self.weight_bits, self.input_bits = weight_bits, input_bits
-        self.group_size, self.head_bits = group_size, head_bits
+        self.group_size, self.head_bits, self.rule = group_size, head_bits, rule
 
     def linear(self, weight, dtype):
-        return Linear(weight, dtype, self.weight_bits, self.group_size, self.input_bits)
+        return Linear(weight, dtype, self.weight_bits, self.group_size, self.input_bits, self.rule)
 
     def head(self, weight, dtype):
         """Per channel whatever the group size; its input is quantized when the linears' inputs are."""
-        return Linear(weight, dtype, self.head_bits, 0, self.input_bits if self.head_bits else None)
+        return Linear(weight, dtype, self.head_bits, 0, self.input_bits if self.head_bits else None, self.rule)
 
 
 FLOAT = Scheme()

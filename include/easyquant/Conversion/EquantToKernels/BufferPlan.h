@@ -14,8 +14,11 @@
 #ifndef EASYQUANT_CONVERSION_EQUANTTOKERNELS_BUFFERPLAN_H
 #define EASYQUANT_CONVERSION_EQUANTTOKERNELS_BUFFERPLAN_H
 
+#include "easyquant/Dialect/Equant/IR/Equant.h"
+
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/MapVector.h"
 
 namespace easyquant {
@@ -29,8 +32,9 @@ constexpr int64_t alignBuffer(int64_t bytes) {
 /// tensor<?xCxf32>: rows of tokens.
 bool isActivationType(mlir::Type type);
 
-/// The per-token codes of an activation for weights in groups of `groupSize` (0: per channel).
-using QuantizedValue = std::pair<mlir::Value, int64_t>;
+/// The codes of an activation as one kind of linear reads them: what quantizedUse gives says how
+/// they are made.
+using QuantizedValue = std::pair<mlir::Value, mlir::ArrayAttr>;
 
 class BufferPlan {
 public:
@@ -43,7 +47,8 @@ public:
   mlir::Value storageOf(mlir::Value value) const;
   /// The arena offset of a value that owns float memory, if it does.
   std::optional<int64_t> offsetOf(mlir::Value value) const;
-  /// The arena offset of the codes, followed by scales and sums, each aligned to kBufferAlignment.
+  /// The arena offset of the codes, followed by scales, sums and zero points, each aligned to
+  /// kBufferAlignment.
   int64_t offsetOf(QuantizedValue value) const { return quantized.lookup(value).offset; }
   /// True if the value is only ever read as codes, which its producer writes directly.
   bool isQuantizedOnly(mlir::Value value) const { return quantizedOnly.contains(value); }
@@ -68,23 +73,38 @@ private:
   llvm::DenseMap<mlir::Operation *, int> position;
   llvm::DenseMap<mlir::Value, mlir::Value> storage;
   llvm::DenseMap<mlir::Operation *, mlir::Operation *> accumulating;
-  llvm::DenseMap<mlir::Value, int64_t> quantizedOnly;
+  llvm::DenseSet<mlir::Value> quantizedOnly;
   llvm::MapVector<mlir::Value, Buffer> floats;
   llvm::MapVector<QuantizedValue, Buffer> quantized;
   int64_t endOffset = 0;
 };
 
-/// The group size of the weights that read `use` as codes, if it is the input of a linear with a
-/// quantized input.
-std::optional<int64_t> quantizedUse(mlir::OpOperand &use);
+/// How codes are made: the group size of the weights that read them (0: per channel), the scheme,
+/// and scale and zero point where it is static. Linears for which all of it is the same share
+/// codes.
+struct CodesKind {
+  int64_t groupSize = 0;
+  equant::SchemeAttr scheme;
+  mlir::FloatAttr scale;
+  mlir::IntegerAttr zeroPoint;
 
-/// Bytes of codes, scales and sums for `rows` rows of `columns` values, in that order, each part
-/// aligned.
-struct QuantizedBytes {
-  int64_t codes, scales, sums;
-  int64_t total() const { return codes + scales + sums; }
+  bool isStatic() const { return bool(scale); }
+  bool hasZeroPoints() const { return bool(zeroPoint); }
+  mlir::ArrayAttr key() const;
+  static CodesKind of(equant::LinearOp linear);
 };
-QuantizedBytes quantizedBytes(int64_t columns, int64_t groupSize, int64_t rows);
+
+/// The kind of codes in which `use` reads an activation, if it is the input of a linear with a
+/// quantized input.
+std::optional<CodesKind> quantizedUse(mlir::OpOperand &use);
+
+/// Bytes of codes, scales, sums and zero points for `rows` rows of `columns` values, in that order,
+/// each part aligned.
+struct QuantizedBytes {
+  int64_t codes, scales, sums, zeroPoints;
+  int64_t total() const { return codes + scales + sums + zeroPoints; }
+};
+QuantizedBytes quantizedBytes(int64_t columns, const CodesKind &kind, int64_t rows);
 
 } // namespace easyquant
 

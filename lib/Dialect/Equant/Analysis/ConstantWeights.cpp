@@ -86,7 +86,8 @@ FailureOr<WeightPart> Matcher::matchPart(QuantizeOp quantize, Value scale) const
 FailureOr<ConstantWeight> easyquant::equant::matchConstantWeight(const ConstantMatcher &constants,
                                                                  Location loc,
                                                                  ArrayRef<StringRef> sites,
-                                                                 Value codes, Value scales) {
+                                                                 Value codes, Value scales,
+                                                                 Value zeroPoints) {
   Matcher whole{constants, loc, sites.front()};
   auto pack = codes.getDefiningOp<PackOp>();
   if (!pack)
@@ -98,6 +99,11 @@ FailureOr<ConstantWeight> easyquant::equant::matchConstantWeight(const ConstantM
   SmallVector<Value> scaleLeaves = concatenated(packScales.getScale());
   if (codeLeaves.size() != scaleLeaves.size())
     return whole.fail("as many scales as codes to be concatenated", packScales.getScale());
+  SmallVector<Value> zeroLeaves(codeLeaves.size());
+  if (zeroPoints)
+    zeroLeaves = concatenated(zeroPoints);
+  if (codeLeaves.size() != zeroLeaves.size())
+    return whole.fail("as many zero points as codes to be concatenated", zeroPoints);
   if (codeLeaves.size() != sites.size())
     return emitError(loc) << "site '" << sites.front() << "': " << sites.size()
                           << " sites are named, but the weight is made of " << codeLeaves.size();
@@ -105,11 +111,14 @@ FailureOr<ConstantWeight> easyquant::equant::matchConstantWeight(const ConstantM
   ConstantWeight weight;
   weight.layout = pack.getLayout();
   ChooseQParamsOp rule; // of the parts whose scales are not computed
-  for (auto [codeLeaf, scaleLeaf, site] : llvm::zip_equal(codeLeaves, scaleLeaves, sites)) {
+  for (auto [codeLeaf, scaleLeaf, zeroLeaf, site] :
+       llvm::zip_equal(codeLeaves, scaleLeaves, zeroLeaves, sites)) {
     Matcher matcher{constants, loc, site};
     auto quantize = codeLeaf.getDefiningOp<QuantizeOp>();
     if (!quantize)
       return matcher.fail("codes from equant.quantize", codeLeaf);
+    if (quantize.getZeroPoint() != zeroLeaf)
+      return matcher.fail("the zero points that equant.quantize used", codeLeaf);
     FailureOr<WeightPart> part = matcher.matchPart(quantize, scaleLeaf);
     if (failed(part))
       return failure();

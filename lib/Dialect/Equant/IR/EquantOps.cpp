@@ -12,6 +12,8 @@
 
 #include "mlir/IR/Builders.h"
 
+#include <cmath>
+
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::equant;
@@ -89,9 +91,8 @@ static LogicalResult verifyWeight(Operation *op, SchemeAttr scheme, LayoutAttr l
   }
   SmallVector<int64_t, 2> scaleShape = scheme.getScaleShape({n, k});
   RankedTensorType packed = layout.getPackedCodesType(n, k, scheme.getBits());
-  if (!packed || !scheme.getSymmetric() || scheme.getOuter() || scaleShape[0] != n)
-    return op->emitOpError("packed weights must be symmetric and have scales per channel or per "
-                           "group, found ")
+  if (!packed || scheme.getOuter() || scaleShape[0] != n)
+    return op->emitOpError("packed weights must have scales per channel or per group, found ")
            << scheme;
   if (codes != packed)
     return op->emitOpError("codes of ") << n << "x" << k << " packed as " << layout << " must be "
@@ -100,8 +101,14 @@ static LogicalResult verifyWeight(Operation *op, SchemeAttr scheme, LayoutAttr l
   if (scale.getType() != packedScales)
     return op->emitOpError("scales of ") << n << "x" << k << " packed as " << layout << " must be "
                                          << packedScales << ", found " << scale.getType();
-  if (zeroPoint)
-    return op->emitOpError("packed weights have no zero points");
+  RankedTensorType packedZeroPoints = layout.getPackedZeroPointsType(n, scaleShape[1]);
+  if (bool(zeroPoint) == scheme.getSymmetric())
+    return op->emitOpError() << (zeroPoint ? "has zero points" : "has no zero points") << " for "
+                             << scheme;
+  if (zeroPoint && zeroPoint.getType() != packedZeroPoints)
+    return op->emitOpError("zero points of ")
+           << n << "x" << k << " packed as " << layout << " must be " << packedZeroPoints
+           << ", found " << zeroPoint.getType();
   return success();
 }
 
@@ -317,10 +324,39 @@ LogicalResult equant::LinearOp::verify() {
     return emitOpError("bias has ") << tensorType(getBias()).getDimSize(0)
                                     << " elements, but the result has " << n << " columns";
   SchemeAttr input = getInputSchemeAttr();
+  bool isStatic = input && !input.getDynamic();
+  if (isStatic != bool(getInputScaleAttr()) ||
+      (isStatic && !input.getSymmetric()) != bool(getInputZeroPointAttr()))
+    return emitOpError("input_scale belongs to a static input scheme, input_zero_point to an "
+                       "asymmetric one");
+  // The kernels correct for zero points of the input with these sums.
+  bool needsSums = isStatic && !input.getSymmetric() && getLayout();
+  if (needsSums != bool(getCodeSums()))
+    return emitOpError(needsSums ? "needs the sums of its packed codes for asymmetric input"
+                                 : "has sums of codes without packed codes and asymmetric input");
+  if (needsSums) {
+    RankedTensorType sums = getLayoutAttr().getPackedSumsType(n, weight.getScaleShape({n, k})[1]);
+    if (getCodeSums().getType() != sums)
+      return emitOpError("sums of codes must be ") << sums << ", found " << getCodeSums().getType();
+  }
   if (!input)
     return success();
-  if (input.getGranularity() != Granularity::Token)
-    return emitOpError("input must be quantized per token, found ") << input;
+  if (input.getGranularity() != (isStatic ? Granularity::Tensor : Granularity::Token) ||
+      (!isStatic && !input.getSymmetric()))
+    return emitOpError("input must be quantized per token, symmetric and dynamic, or per tensor "
+                       "with a constant scale, found ")
+           << input;
+  if (isStatic) {
+    float scale = getInputScaleAttr().getValue().convertToFloat();
+    numerics::CodeRange range = numerics::codeRange(input.toNumerics());
+    if (!std::isnormal(scale) || scale < 0)
+      return emitOpError("input_scale must be finite, normal and positive, found ")
+             << getInputScaleAttr();
+    if (IntegerAttr zero = getInputZeroPointAttr();
+        zero && (zero.getInt() < range.min || zero.getInt() > range.max))
+      return emitOpError("input_zero_point must be ")
+             << range.min << " to " << range.max << ", found " << zero.getInt();
+  }
   int64_t products = accumulatedProducts(weight, k);
   int64_t limit = maxAccumulatedProducts(weight, input, getLayout().has_value());
   if (products > limit)

@@ -30,8 +30,10 @@ struct FuseSharedInput : equant::impl::FuseSharedInputBase<FuseSharedInput> {
 static bool agree(equant::LinearOp a, equant::LinearOp b) {
   return a->getBlock() == b->getBlock() && a.getInput() == b.getInput() &&
          a.getWeightScheme() == b.getWeightScheme() &&
-         a.getInputSchemeAttr() == b.getInputSchemeAttr() && !a.getLayout() && !b.getLayout() &&
-         !a.getBias() == !b.getBias();
+         a.getInputSchemeAttr() == b.getInputSchemeAttr() &&
+         a.getInputScaleAttr() == b.getInputScaleAttr() &&
+         a.getInputZeroPointAttr() == b.getInputZeroPointAttr() && !a.getLayout() &&
+         !b.getLayout() && !a.getBias() == !b.getBias();
 }
 
 /// Codes, scales, ... of all linears below each other; null if they have none.
@@ -59,8 +61,9 @@ static void fuse(RewriterBase &rewriter, ArrayRef<equant::LinearOp> linears) {
   Value bias = concat(rewriter, loc, linears, [](auto op) { return op.getBias(); });
   auto fused = equant::LinearOp::create(
       rewriter, loc, lm::activationType(rewriter.getContext(), llvm::sum_of(widths)),
-      first.getInput(), codes, scale, zeroPoint, bias, rewriter.getArrayAttr(sites),
-      first.getWeightScheme(), first.getInputSchemeAttr(), /*layout=*/LayoutAttr());
+      first.getInput(), codes, scale, zeroPoint, /*code_sums=*/Value(), bias,
+      rewriter.getArrayAttr(sites), first.getWeightScheme(), first.getInputSchemeAttr(),
+      first.getInputScaleAttr(), first.getInputZeroPointAttr(), /*layout=*/LayoutAttr());
   auto split = lm::SplitOp::create(rewriter, loc, fused.getOutput(), widths);
   for (auto [linear, slice] : llvm::zip_equal(linears, split.getOutputs()))
     rewriter.replaceOp(linear, slice);

@@ -24,6 +24,7 @@
 #include "llvm/ADT/StringSet.h"
 
 #include <deque>
+#include <map>
 
 namespace easyquant::equant {
 #define GEN_PASS_DEF_MATERIALIZEWEIGHTS
@@ -38,10 +39,9 @@ using ml_program::GlobalOp;
 
 namespace {
 
-/// An op that reads a packed weight.
+/// An op that reads a packed weight: a linear or an embedding.
 struct Use {
   Operation *op;
-  OpOperand *codes, *scale;
   const ConstantWeight *weight;
 };
 
@@ -67,7 +67,7 @@ private:
   LogicalResult collectWeights(const ConstantMatcher &constants);
   template <typename OpT>
   LogicalResult collectWeight(const ConstantMatcher &constants, OpT op, ArrayRef<StringRef> sites);
-  const ConstantWeight *intern(ConstantWeight weight);
+  ConstantWeight *intern(ConstantWeight weight);
   LogicalResult collectFloats(const ConstantMatcher &constants);
   LogicalResult collectFloat(const ConstantMatcher &constants, OpOperand &reader);
   LogicalResult checkConstants(const ConstantReader &reader);
@@ -79,7 +79,7 @@ private:
 
   /// Each different weight once, in the order of first use.
   std::deque<ConstantWeight> weights; // which others point into
-  llvm::StringMap<const ConstantWeight *> weightByKey;
+  llvm::StringMap<ConstantWeight *> weightByKey;
   SmallVector<Use> uses;
   llvm::MapVector<StringRef, FloatConstant> floats; // by keys in `keys`
   llvm::StringSet<> keys;
@@ -106,27 +106,31 @@ template <typename OpT> static void pack(OpT op) {
 static LogicalResult checkPackable(Location loc, StringRef site, SchemeAttr scheme) {
   bool perRow = scheme.getGranularity() == Granularity::Group ||
                 (scheme.getGranularity() == Granularity::Channel && scheme.getAxis() == 0);
-  if (perRow && scheme.getSymmetric() && !scheme.getOuter() &&
-      (scheme.getBits() == 4 || scheme.getBits() == 8))
+  if (perRow && !scheme.getOuter())
     return success();
   return emitError(loc) << "site '" << site << "': weights in " << scheme
-                        << " cannot be packed; expected int4 or int8, symmetric, with scales per "
-                           "channel or per group";
+                        << " cannot be packed; expected scales per channel or per group";
 }
 
-const ConstantWeight *MaterializeWeights::intern(ConstantWeight weight) {
+ConstantWeight *MaterializeWeights::intern(ConstantWeight weight) {
   std::string key;
   llvm::raw_string_ostream os(key);
   os << weight.scheme << weight.layout << numerics::toString(weight.rule.kind)
      << weight.rule.percentile;
   for (const WeightPart &part : weight.parts)
     os << '\n' << part.key();
-  const ConstantWeight *&known = weightByKey[key];
+  ConstantWeight *&known = weightByKey[key];
   if (!known) {
     weights.push_back(std::move(weight));
     known = &weights.back();
   }
   return known;
+}
+
+/// Do the kernels need the sums of the codes?
+static bool needsSums(equant::LinearOp op) {
+  SchemeAttr input = op.getInputSchemeAttr();
+  return input && !input.getSymmetric();
 }
 
 template <typename OpT>
@@ -137,11 +141,14 @@ LogicalResult MaterializeWeights::collectWeight(const ConstantMatcher &constants
       return failure();
     pack(op);
   }
-  FailureOr<ConstantWeight> weight =
-      matchConstantWeight(constants, op.getLoc(), sites, op.getCodes(), op.getScale());
+  FailureOr<ConstantWeight> weight = matchConstantWeight(
+      constants, op.getLoc(), sites, op.getCodes(), op.getScale(), op.getZeroPoint());
   if (failed(weight))
     return failure();
-  uses.push_back({op, &op.getCodesMutable(), &op.getScaleMutable(), intern(std::move(*weight))});
+  ConstantWeight *known = intern(std::move(*weight));
+  if constexpr (std::is_same_v<OpT, equant::LinearOp>)
+    known->needsSums |= needsSums(op);
+  uses.push_back({op, known});
   return success();
 }
 
@@ -200,6 +207,11 @@ LogicalResult MaterializeWeights::collectFloats(const ConstantMatcher &constants
     if (isa<ChooseQParamsOp, QuantizeOp, ScaleOp, ConcatOp, PackScalesOp>(op))
       return WalkResult::advance();
     for (OpOperand &operand : op->getOpOperands()) {
+      auto type = dyn_cast<RankedTensorType>(operand.get().getType());
+      // Computed zero points belong to their weight.
+      if (isa<equant::LinearOp, equant::EmbeddingOp>(op) && type &&
+          type.getElementType().isInteger(32))
+        continue;
       Operation *made = operand.get().getDefiningOp();
       bool isConstant = isa_and_nonnull<ScaleOp>(made) ||
                         constants.getExternGlobal(operand.get()) ||
@@ -290,6 +302,15 @@ void MaterializeWeights::planWeight(const ConstantWeight &weight) {
   };
   add(FileTensor::Kind::Codes, name, codes);
   add(FileTensor::Kind::Scales, uniqueName(name + "_scale"), scales);
+  int64_t groups = scales.getDimSize(1);
+  if (!weight.scheme.getSymmetric()) {
+    add(FileTensor::Kind::ZeroPoints, uniqueName(name + "_zero_point"),
+        weight.layout.getPackedZeroPointsType(weight.rows, groups));
+    tensors.back().shape.front() += tensors.back().shape.front() % 2;
+  }
+  if (weight.needsSums)
+    add(FileTensor::Kind::Sums, uniqueName(name + "_sums"),
+        weight.layout.getPackedSumsType(weight.rows, groups));
 }
 
 void MaterializeWeights::planFloat(FloatConstant &constant) {
@@ -335,13 +356,18 @@ void MaterializeWeights::plan() {
 // What is left of the IR
 //===----------------------------------------------------------------------===//
 
+/// The element type of a tensor of the file in the IR, where bytes have no sign.
+static Type elementType(Builder &builder, FileTensor::Kind kind) {
+  if (kind == FileTensor::Kind::Codes || kind == FileTensor::Kind::ZeroPoints)
+    return builder.getI8Type();
+  return kind == FileTensor::Kind::Sums ? Type(builder.getI32Type()) : builder.getF32Type();
+}
+
 void MaterializeWeights::rewrite(const WrittenWeights &written) {
   ModuleOp module = getOperation();
   Builder attributes(&getContext());
-  struct Globals {
-    GlobalOp codes, scales;
-  };
-  llvm::DenseMap<const ConstantWeight *, Globals> packed;
+  using Kind = FileTensor::Kind;
+  std::map<std::pair<const ConstantWeight *, Kind>, GlobalOp> packed;
   llvm::StringMap<GlobalOp> before, floatGlobals;
   for (GlobalOp global : module.getOps<GlobalOp>())
     before[global.getSymName()] = global;
@@ -351,16 +377,16 @@ void MaterializeWeights::rewrite(const WrittenWeights &written) {
     GlobalOp old = before.lookup(tensor.weight ? tensor.weight->parts.front().weight.global
                                                : tensor.value.front().global);
     OpBuilder builder(old);
-    bool isCodes = tensor.kind == FileTensor::Kind::Codes;
-    Type element = isCodes ? Type(builder.getI8Type()) : builder.getF32Type();
-    auto type = RankedTensorType::get(tensor.shape, element);
+    auto type = RankedTensorType::get(tensor.shape, elementType(builder, tensor.kind));
+    if (tensor.kind == Kind::ZeroPoints) // without what the file pads them with
+      type = tensor.weight->layout.getPackedZeroPointsType(tensor.weight->rows, tensor.shape[1]);
     GlobalOp global = old;
     if (tensor.weight || tensor.name != old.getSymName() || type != old.getType())
       global = GlobalOp::create(builder, old.getLoc(), tensor.name, type, /*is_mutable=*/false,
                                 ml_program::ExternAttr::get(&getContext(), type),
                                 builder.getStringAttr("private"));
     if (tensor.weight)
-      (isCodes ? packed[tensor.weight].codes : packed[tensor.weight].scales) = global;
+      packed[{tensor.weight, tensor.kind}] = global;
     else
       floatGlobals[tensor.name] = global;
     global->removeAttr(kFileAttr);
@@ -371,9 +397,23 @@ void MaterializeWeights::rewrite(const WrittenWeights &written) {
 
   for (const Use &use : uses) {
     OpBuilder builder(use.op);
-    Globals globals = packed.lookup(use.weight);
-    use.codes->set(loadGlobal(builder, use.op->getLoc(), globals.codes));
-    use.scale->set(loadGlobal(builder, use.op->getLoc(), globals.scales));
+    auto load = [&](Kind kind) {
+      return loadGlobal(builder, use.op->getLoc(), packed.at({use.weight, kind}));
+    };
+    auto replace = [&](auto op) {
+      op.getCodesMutable().assign(load(Kind::Codes));
+      op.getScaleMutable().assign(load(Kind::Scales));
+      if (op.getZeroPoint())
+        op.getZeroPointMutable().assign(load(Kind::ZeroPoints));
+    };
+    if (auto embedding = dyn_cast<equant::EmbeddingOp>(use.op)) {
+      replace(embedding);
+      continue;
+    }
+    auto linear = cast<equant::LinearOp>(use.op);
+    replace(linear);
+    if (needsSums(linear))
+      linear.getCodeSumsMutable().assign(load(Kind::Sums));
   }
   for (auto &[key, constant] : floats) {
     GlobalOp global = floatGlobals.lookup(constant.name);

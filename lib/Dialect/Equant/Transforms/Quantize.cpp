@@ -5,7 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Dialect/Equant/Analysis/ConstantTensors.h"
+#include "StaticInputs.h"
+
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 
 #include "mlir/IR/Builders.h"
@@ -46,9 +47,13 @@ private:
   LogicalResult quantizeSite(QuantizableOpInterface op, PlanAttr plan);
   LogicalResult quantizeEmbedding(lm::EmbeddingOp op, PlanAttr plan);
   LogicalResult reportFallbacks(ArrayRef<Fallback> fallbacks);
+
+  std::optional<StaticInputs> staticInputs; ///< opened if a plan asks for them
 };
 
 } // namespace
+
+static bool isStatic(PlanAttr plan) { return plan.getInput() && !plan.getInput().getDynamic(); }
 
 /// Why the site cannot be quantized as planned; empty if it can.
 static std::string whyNot(QuantizableOpInterface op, PlanAttr plan) {
@@ -127,15 +132,25 @@ FailureOr<QuantizedWeight> Quantize::quantizeWeight(OpBuilder &builder, Location
 
 LogicalResult Quantize::quantizeSite(QuantizableOpInterface op, PlanAttr plan) {
   OpBuilder builder(op);
+  FloatAttr inputScale;
+  IntegerAttr inputZeroPoint;
+  if (isStatic(plan)) {
+    Result<numerics::SliceParams> params = staticInputs->choose(op, plan.getInput());
+    if (!params)
+      return emitError(op.getLoc()) << params.error().message;
+    inputScale = builder.getF32FloatAttr(params->scale);
+    if (!plan.getInput().getSymmetric())
+      inputZeroPoint = builder.getI32IntegerAttr(params->zeroPoint);
+  }
   FailureOr<QuantizedWeight> weight =
       quantizeWeight(builder, op.getLoc(), op.getSite(), op.getWeightOperand().get(), plan);
   if (failed(weight))
     return failure();
   auto linear = equant::LinearOp::create(
       builder, op.getLoc(), op->getResult(0).getType(), op.getActivationOperand().get(),
-      weight->codes, weight->scale, weight->zeroPoint, op.getBiasValue(),
-      builder.getStrArrayAttr({op.getSite()}), plan.getWeight(), plan.getInput(),
-      /*layout=*/LayoutAttr());
+      weight->codes, weight->scale, weight->zeroPoint, /*code_sums=*/Value(), op.getBiasValue(),
+      builder.getStrArrayAttr({op.getSite()}), plan.getWeight(), plan.getInput(), inputScale,
+      inputZeroPoint, /*layout=*/LayoutAttr());
   op->getResult(0).replaceAllUsesWith(linear);
   op->erase();
   return success();
@@ -187,6 +202,23 @@ void Quantize::runOnOperation() {
     emitError(module.getLoc()) << "max-fallback must not be negative, found "
                                << maxFallback.getValue();
     return signalPassFailure();
+  }
+  staticInputs.reset();
+  bool anyStatic =
+      module
+          .walk([](QuantizableOpInterface op) {
+            PlanAttr plan = getPlan(op);
+            return plan && isStatic(plan) ? WalkResult::interrupt() : WalkResult::advance();
+          })
+          .wasInterrupted();
+  if (anyStatic) {
+    StaticObserver wanted{observer, {}};
+    if (percentile != 0)
+      wanted.percentile = percentile;
+    FailureOr<StaticInputs> opened = StaticInputs::open(module, wanted);
+    if (failed(opened))
+      return signalPassFailure();
+    staticInputs.emplace(std::move(*opened));
   }
   // Weights by the global that they are, with their plans: what a tied embedding reads.
   llvm::MapVector<Attribute, PlanAttr> planOf;

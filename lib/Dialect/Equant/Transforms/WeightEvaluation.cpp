@@ -54,6 +54,9 @@ public:
         panelErrors(layout.panels()) {
     result.codes.resize(layout.codeBytes());
     result.scales.resize(layout.scaleCount());
+    if (!layout.scheme.symmetric)
+      result.zeroPoints.resize(layout.scaleCount() + layout.panels() % 2 * layout.panelScales());
+    result.sums.resize(weight.needsSums ? layout.scaleCount() : 0);
   }
 
   Result<EvaluatedWeight> run(llvm::ThreadPoolInterface &pool);
@@ -148,7 +151,7 @@ Result<void> Evaluation::evaluatePanel(int64_t panel, numerics::ConstMatrix rows
   int64_t first = panel * numerics::kPanelRows;
   std::vector<Fragment> fragments = fragmentsOf(weight, first, first + rows.rows);
   const WeightPart &only = weight.parts[fragments.front().part];
-  if (fragments.size() == 1 && !only.scale && !only.codes &&
+  if (fragments.size() == 1 && !only.scale && !only.codes && !weight.needsSums &&
       weight.rule.kind == numerics::ScaleRuleKind::AbsMax) {
     // Round to nearest in one pass over the rows.
     ErrorSums sums;
@@ -181,6 +184,12 @@ Result<void> Evaluation::evaluatePanel(int64_t panel, numerics::ConstMatrix rows
   }
   numerics::packPanel(alone, 0, whole.codes.data(), codes);
   numerics::packPanelScales(alone, 0, whole.params, scales);
+  if (!result.zeroPoints.empty())
+    numerics::packPanelZeroPoints(alone, 0, whole.params,
+                                  result.zeroPoints.data() + panel * layout.panelScales());
+  if (!result.sums.empty())
+    numerics::packPanelSums(alone, 0, whole.codes.data(), whole.params,
+                            result.sums.data() + panel * layout.panelScales());
   return {};
 }
 

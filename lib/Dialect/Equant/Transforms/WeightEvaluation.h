@@ -25,6 +25,8 @@ namespace easyquant::equant {
 struct EvaluatedWeight {
   std::vector<uint8_t> codes;
   std::vector<float> scales;
+  std::vector<int8_t> zeroPoints; ///< of asymmetric weights, for an even number of panels
+  std::vector<int32_t> sums;      ///< of codes less zero points, where they are needed
   std::vector<numerics::ErrorSums> errors;
 };
 

@@ -25,7 +25,19 @@ constexpr int64_t kAlignment = 64;
 constexpr int64_t kPieceFloats = int64_t(1) << 20;
 
 DType dtypeOf(const FileTensor &tensor) {
-  return tensor.kind == FileTensor::Kind::Codes ? DType::U8 : DType::F32;
+  switch (tensor.kind) {
+  case FileTensor::Kind::Codes:
+    return DType::U8;
+  case FileTensor::Kind::ZeroPoints:
+    return DType::I8;
+  case FileTensor::Kind::Sums:
+    return DType::I32;
+  case FileTensor::Kind::Scales:
+  case FileTensor::Kind::Float:
+  case FileTensor::Kind::RopeTable:
+    return DType::F32;
+  }
+  llvm_unreachable("every kind is named");
 }
 
 class WeightFile {
@@ -47,7 +59,7 @@ private:
   const ConstantReader &reader;
   ShardedSafetensorsWriter &writer;
   llvm::DefaultThreadPool pool;
-  std::vector<float> scales; ///< of the weight whose codes were written last
+  EvaluatedWeight last; ///< the weight whose codes were written last, without them
 };
 
 } // namespace
@@ -60,8 +72,8 @@ Result<void> WeightFile::writeCodes(const FileTensor &tensor, WrittenWeights &wr
   if (!evaluated)
     return Unexpected(evaluated.error());
   written.errors[tensor.weight] = std::move(evaluated->errors);
-  scales = std::move(evaluated->scales);
-  return append(tensor, evaluated->codes);
+  last = std::move(*evaluated);
+  return append(tensor, std::exchange(last.codes, {}));
 }
 
 Result<void> WeightFile::writeFloat(const FileTensor &tensor) {
@@ -93,7 +105,11 @@ Result<void> WeightFile::write(const FileTensor &tensor, WrittenWeights &written
   case FileTensor::Kind::Codes:
     return writeCodes(tensor, written);
   case FileTensor::Kind::Scales:
-    return append(tensor, std::exchange(scales, {}));
+    return append(tensor, std::exchange(last.scales, {}));
+  case FileTensor::Kind::ZeroPoints:
+    return append(tensor, std::exchange(last.zeroPoints, {}));
+  case FileTensor::Kind::Sums:
+    return append(tensor, std::exchange(last.sums, {}));
   case FileTensor::Kind::Float:
     return writeFloat(tensor);
   case FileTensor::Kind::RopeTable:
@@ -104,9 +120,17 @@ Result<void> WeightFile::write(const FileTensor &tensor, WrittenWeights &written
 
 void easyquant::equant::sortForAlignment(std::vector<FileTensor> &tensors) {
   std::vector<FileTensor> aligned, others;
-  for (FileTensor &tensor : tensors) {
-    int64_t bytes = formats::tensorBytes(dtypeOf(tensor), tensor.shape).value_or(0);
-    (bytes % kAlignment == 0 ? aligned : others).push_back(std::move(tensor));
+  for (size_t begin = 0, end; begin < tensors.size(); begin = end) {
+    // The tensors of a weight stay together.
+    bool isAligned = true;
+    for (end = begin; end == begin || (end < tensors.size() && tensors[end].weight &&
+                                       tensors[end].weight == tensors[begin].weight);
+         ++end)
+      isAligned &= formats::tensorBytes(dtypeOf(tensors[end]), tensors[end].shape).value_or(0) %
+                       kAlignment ==
+                   0;
+    auto &part = isAligned ? aligned : others;
+    std::move(tensors.begin() + begin, tensors.begin() + end, std::back_inserter(part));
   }
   std::move(others.begin(), others.end(), std::back_inserter(aligned));
   tensors = std::move(aligned);

@@ -21,13 +21,16 @@
 
 namespace easyquant::equant {
 
-/// A tensor of the file. The codes of a weight are followed by its scales.
+/// A tensor of the file. The codes of a weight come before its scales, zero points and sums, and
+/// those before the codes of another.
 struct FileTensor {
   enum class Kind {
-    Codes,     ///< of `weight`: u8, packed
-    Scales,    ///< of `weight`: f32, packed
-    Float,     ///< f32, `value`
-    RopeTable, ///< f32, shape[0] positions of `rope`
+    Codes,      ///< of `weight`: u8, packed
+    Scales,     ///< of `weight`: f32, packed
+    ZeroPoints, ///< of `weight`: i8, packed, with a panel of zeros where they would be odd
+    Sums,       ///< of the codes of `weight` less its zero points: i32, packed
+    Float,      ///< f32, `value`
+    RopeTable,  ///< f32, shape[0] positions of `rope`
   };
   Kind kind = Kind::Float;
   std::string name;
@@ -46,7 +49,8 @@ struct WrittenWeights {
 };
 
 /// An order in which every tensor whose size is a multiple of 64 bytes lies at a multiple of 64
-/// bytes, and that is otherwise the given one: all packed tensors are such.
+/// bytes, and that is otherwise the given one: all packed tensors are such, but for int3 codes of
+/// an odd number of blocks, whose weights come last.
 void sortForAlignment(std::vector<FileTensor> &tensors);
 
 /// One packed weight is in memory at a time. threads 0: as many as there are cores. The bytes

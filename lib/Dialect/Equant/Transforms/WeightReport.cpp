@@ -45,11 +45,14 @@ static Attribute describe(Builder &b, SchemeAttr scheme, bool isWeight) {
   return entry.getDictionary(b.getContext());
 }
 
-/// Bytes of a row of packed codes and scales, without the padding of the last panel.
+/// Bytes of a row of packed codes, scales, zero points and sums, without the padding of the last
+/// panel.
 static int64_t packedRowBytes(const ConstantWeight &weight) {
+  int64_t perGroup = sizeof(float);
+  perGroup += weight.scheme.getSymmetric() ? 0 : sizeof(int8_t);
+  perGroup += weight.needsSums ? sizeof(int32_t) : 0;
   return numerics::paddedColumns(weight.columns) * weight.scheme.getBits() / 8 +
-         numerics::groupCount(weight.columns, weight.scheme.getGroupSize()) *
-             int64_t(sizeof(float));
+         numerics::groupCount(weight.columns, weight.scheme.getGroupSize()) * perGroup;
 }
 
 ArrayAttr easyquant::equant::describeSites(

@@ -38,14 +38,17 @@ struct ConstantWeight {
   SchemeAttr scheme;
   LayoutAttr layout;
   numerics::ScaleRule rule; ///< where scales are not computed
+  bool needsSums = false;   ///< a reader has asymmetric activations
 };
 
-/// Looks through the definitions of packed codes and scales. `sites` names the parts. On failure
-/// the diagnostic, at `loc` and naming the first site, says which op is not the expected one.
+/// Looks through the definitions of packed codes and scales, and of zero points as they are (null
+/// if the weight has none). `sites` names the parts. On failure the diagnostic, at `loc` and naming
+/// the first site, says which op is not the expected one.
 mlir::FailureOr<ConstantWeight> matchConstantWeight(const ConstantMatcher &constants,
                                                     mlir::Location loc,
                                                     llvm::ArrayRef<llvm::StringRef> sites,
-                                                    mlir::Value codes, mlir::Value scales);
+                                                    mlir::Value codes, mlir::Value scales,
+                                                    mlir::Value zeroPoints);
 
 } // namespace easyquant::equant
 

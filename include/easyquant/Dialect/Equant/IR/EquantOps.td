@@ -39,6 +39,13 @@ def Equant_PackedCodes
 def Equant_PackedScales
     : Equant_TensorOf<"$t.getRank() == 3 && $t.hasStaticShape() && $t.getElementType().isF32()",
                       "packed scales, tensor<PxGxRxf32>">;
+def Equant_PackedZeroPoints
+    : Equant_TensorOf<"$t.getRank() == 3 && $t.hasStaticShape() && $t.getElementType().isSignlessInteger(8)",
+                      "packed zero points, tensor<PxGxRxi8>">;
+def Equant_PackedSums
+    : Equant_TensorOf<"$t.getRank() == 3 && $t.hasStaticShape() && $t.getElementType().isSignlessInteger(32)",
+                      "packed sums of codes, tensor<PxGxRxi32>">;
+def Equant_WeightZeroPoints : AnyTypeOf<[Equant_ZeroPoints, Equant_PackedZeroPoints], "", "::mlir::RankedTensorType">;
 def Equant_WeightCodes : AnyTypeOf<[Equant_Codes, Equant_PackedCodes], "", "::mlir::RankedTensorType">;
 def Equant_WeightScales : AnyTypeOf<[Equant_Scales, Equant_PackedScales], "", "::mlir::RankedTensorType">;
 def Equant_Rows
@@ -192,9 +199,11 @@ def Equant_LinearOp : Equant_Op<"linear", [AttrSizedOperandSegments, LM_RowWise]
   let summary = "y = x Ŵᵀ + b with quantized weights and, if asked, activations";
   let description = [{
     With an `input` scheme x is quantized at run time and the products are summed in int32, group by group; the verifier
-    proves from the code ranges that no accumulator overflows. Without one the activations stay float.
+    proves from the code ranges that no accumulator overflows. Without one the activations stay float. A static input
+    scheme, per tensor, comes with its constant `input_scale`, and an asymmetric one with its `input_zero_point`.
 
-    Codes and scales are N × K and N × G, or in the order of `layout`. `sites` names the linears of the checkpoint, from
+    Codes, scales and zero points are N × K, N × G and N × G, or in the order of `layout`; then `code_sums`, the sums of q − z
+    of each row and group, go with asymmetric activations. `sites` names the linears of the checkpoint, from
     top to bottom: several after `equant-fuse-shared-input`.
 
     ```mlir
@@ -205,13 +214,14 @@ def Equant_LinearOp : Equant_Op<"linear", [AttrSizedOperandSegments, LM_RowWise]
     ```
   }];
   let arguments = (ins LM_Activation:$input, Equant_WeightCodes:$codes, Equant_WeightScales:$scale,
-                       Optional<Equant_ZeroPoints>:$zero_point, Optional<LM_Vector>:$bias, StrArrayAttr:$sites,
-                       Equant_SchemeAttr:$weight_scheme, OptionalAttr<Equant_SchemeAttr>:$input_scheme,
-                       OptionalAttr<Equant_LayoutAttr>:$layout);
+                       Optional<Equant_WeightZeroPoints>:$zero_point, Optional<Equant_PackedSums>:$code_sums,
+                       Optional<LM_Vector>:$bias, StrArrayAttr:$sites, Equant_SchemeAttr:$weight_scheme,
+                       OptionalAttr<Equant_SchemeAttr>:$input_scheme, OptionalAttr<F32Attr>:$input_scale,
+                       OptionalAttr<I32Attr>:$input_zero_point, OptionalAttr<Equant_LayoutAttr>:$layout);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = [{
-    $input `,` $codes `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? (`bias` `(` $bias^ `)`)?
-    attr-dict `:` functional-type(operands, $output)
+    $input `,` $codes `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? (`code_sums` `(` $code_sums^ `)`)?
+    (`bias` `(` $bias^ `)`)? attr-dict `:` functional-type(operands, $output)
   }];
   let hasVerifier = 1;
 }
@@ -219,7 +229,7 @@ def Equant_LinearOp : Equant_Op<"linear", [AttrSizedOperandSegments, LM_RowWise]
 def Equant_EmbeddingOp : Equant_Op<"embedding"> {
   let summary = "rows of a quantized table, dequantized";
   let description = [{
-    y[m] = s[t] · q[t] for token t = tokens[m]. The table may be the weight of the output head that it is tied to.
+    y[m] = s[t] · (q[t] − z[t]) for token t = tokens[m]. The table may be the weight of the output head that it is tied to.
 
     ```mlir
     %y = equant.embedding %tokens, %codes scale(%scale)
@@ -228,7 +238,7 @@ def Equant_EmbeddingOp : Equant_Op<"embedding"> {
     ```
   }];
   let arguments = (ins LM_Tokens:$tokens, Equant_WeightCodes:$codes, Equant_WeightScales:$scale,
-                       Optional<Equant_ZeroPoints>:$zero_point, ConfinedAttr<I64Attr, [IntPositive]>:$vocab_size,
+                       Optional<Equant_WeightZeroPoints>:$zero_point, ConfinedAttr<I64Attr, [IntPositive]>:$vocab_size,
                        Equant_SchemeAttr:$weight_scheme, OptionalAttr<Equant_LayoutAttr>:$layout);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = [{

@@ -139,6 +139,11 @@ def Quantize : Pass<"equant-quantize", "::mlir::ModuleOp"> {
     An embedding that reads the same global as a planned head becomes `equant.embedding` of the same codes; any other stays
     float, as sites without a plan do.
 
+    A site whose plan asks for static activations gets `input_scale`, and `input_zero_point` where they are asymmetric, by the
+    observer from the statistics file that the module attribute `equant.statistics` names. Where an equivalence transform has
+    scaled the columns of the weight since, minmax and absmax follow it channel by channel; the others cannot, which is an
+    error.
+
     A site that cannot be quantized as planned, because an int32 accumulator might overflow, stays float and is listed with
     the reason in the module attribute `equant.fallbacks`; more than `max-fallback` of them are an error.
 
@@ -167,6 +172,9 @@ def Quantize : Pass<"equant-quantize", "::mlir::ModuleOp"> {
   }];
   let options = [
     Option<"maxFallback", "max-fallback", "int64_t", "0", "sites that may stay float against their plan">,
+    Option<"observer", "observer", "std::string", "\"minmax\"",
+           "range of static activations: minmax, absmax, percentile, mse, entropy or ema of what calibration has seen">,
+    Option<"percentile", "percentile", "double", "0", "of observer=percentile; 99.99 by default">,
   ];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
 }

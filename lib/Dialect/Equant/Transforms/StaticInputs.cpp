@@ -1,0 +1,152 @@
+//===- StaticInputs.cpp - Constant scales of activations ------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "StaticInputs.h"
+
+#include "easyquant/Numerics/Statistics.h"
+
+#include <algorithm>
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+using numerics::SliceParams;
+
+FailureOr<StaticInputs> StaticInputs::open(ModuleOp module, StaticObserver observer) {
+  static constexpr StringLiteral kObservers[] = {"minmax", "absmax",  "percentile",
+                                                 "mse",    "entropy", "ema"};
+  if (!llvm::is_contained(kObservers, StringRef(observer.name)))
+    return emitError(module.getLoc())
+           << "unknown observer '" << observer.name
+           << "'; legal are minmax, absmax, percentile, mse, entropy and ema";
+  if (observer.percentile && observer.name != "percentile")
+    return emitError(module.getLoc())
+           << "a percentile belongs to observer percentile, found " << observer.name;
+  auto path = module->getAttrOfType<StringAttr>(kStatisticsAttr);
+  if (!path)
+    return emitError(module.getLoc())
+           << "static activations need statistics: calibrate first (the module has no "
+           << kStatisticsAttr << "), or take dynamic activations";
+  FailureOr<ConstantReader> reader = ConstantReader::open(module);
+  if (failed(reader))
+    return failure();
+  Result<formats::StatisticsFile> file = formats::StatisticsFile::open(path.str());
+  if (!file)
+    return emitError(module.getLoc()) << file.error().message;
+  Result<std::string> hash = reader->source().hash();
+  if (!hash)
+    return emitError(module.getLoc()) << hash.error().message;
+  if (auto same = file->checkModel(*hash); !same)
+    return emitError(module.getLoc()) << same.error().message;
+  return StaticInputs(std::move(*file), std::move(*reader), module, std::move(observer));
+}
+
+/// The vector by which the channels of the activations were divided, as the weight tells; empty if
+/// they were not.
+static Result<std::vector<float>> divisorsOf(const ConstantTensor &weight,
+                                             const ConstantReader &reader) {
+  std::vector<float> divisors;
+  for (const ScaleStep &step : weight.steps) {
+    if (step.axis != 1)
+      continue;
+    std::vector<float> factor(weight.columns());
+    if (auto done = reader.readRows(step.factor, 0, factor.size(), factor); !done)
+      return Unexpected(done.error());
+    divisors.resize(factor.size(), 1.0f);
+    for (size_t j = 0; j < factor.size(); ++j)
+      divisors[j] = step.divide ? divisors[j] / factor[j] : divisors[j] * factor[j];
+  }
+  return divisors;
+}
+
+Result<SliceParams> StaticInputs::fromExtrema(StringRef site, const numerics::Scheme &scheme,
+                                              const std::vector<float> &divisors) const {
+  const int64_t channels = divisors.size();
+  std::vector<float> low, high;
+  if (observer.name == "minmax" || !file.has((site + "/absmax").str())) {
+    auto extrema = file.floats((site + "/minmax").str(), std::vector<int64_t>{2, channels});
+    if (!extrema)
+      return Unexpected(extrema.error());
+    low.assign(extrema->begin(), extrema->begin() + channels);
+    high.assign(extrema->begin() + channels, extrema->end());
+  } else {
+    auto peaks = file.floats((site + "/absmax").str(), std::vector<int64_t>{channels});
+    if (!peaks)
+      return Unexpected(peaks.error());
+    high = *peaks;
+    low.resize(channels);
+    std::transform(high.begin(), high.end(), low.begin(), std::negate<>());
+  }
+  float least = 0, greatest = 0;
+  for (int64_t j = 0; j < channels; ++j) {
+    // A negative factor exchanges the ends.
+    float ends[] = {low[j] / divisors[j], high[j] / divisors[j]};
+    for (float end : ends)
+      if (!std::isfinite(end))
+        return makeError(ErrorCode::Corrupt,
+                         "channel {} reaches from {} to {} and is divided by {}: its range is not "
+                         "finite",
+                         j, low[j], high[j], divisors[j]);
+    least = std::min({least, ends[0], ends[1]});
+    greatest = std::max({greatest, ends[0], ends[1]});
+  }
+  return numerics::paramsOfRange(least, greatest, scheme);
+}
+
+Result<SliceParams> StaticInputs::fromHistogram(StringRef site,
+                                                const numerics::Scheme &scheme) const {
+  auto counts = file.integers((site + "/histogram").str(),
+                              std::vector<int64_t>{2 * numerics::Histogram::kBins});
+  if (!counts)
+    return Unexpected(counts.error());
+  auto range = file.floats((site + "/histogram_range").str(), std::vector<int64_t>{2});
+  if (!range)
+    return Unexpected(range.error());
+  auto histogram = numerics::Histogram::fromCounts(*counts, (*range)[0], (*range)[1]);
+  if (!histogram)
+    return Unexpected(histogram.error());
+  numerics::ScaleRule rule{.kind = *numerics::scaleRuleKind(observer.name)};
+  if (observer.percentile)
+    rule.percentile = *observer.percentile;
+  return numerics::chooseQParams(*histogram, scheme, rule);
+}
+
+Result<SliceParams> StaticInputs::fromAverages(StringRef site,
+                                               const numerics::Scheme &scheme) const {
+  auto averages = file.floats((site + "/ema").str(), std::vector<int64_t>{2});
+  if (!averages)
+    return Unexpected(averages.error());
+  return numerics::Ema::params((*averages)[0], (*averages)[1], scheme);
+}
+
+Result<SliceParams> StaticInputs::choose(QuantizableOpInterface op, SchemeAttr scheme) const {
+  std::string site = op.getSite().str();
+  auto named = [&](const Error &error) {
+    return makeError(error.code, "site '{}': {}", site, error.message);
+  };
+  FailureOr<ConstantTensor> weight =
+      constants.match(op.getLoc(), site, op.getWeightOperand().get());
+  if (failed(weight))
+    return makeError(ErrorCode::Unsupported, "site '{}': its weight is no constant", site);
+  Result<std::vector<float>> divisors = divisorsOf(*weight, reader);
+  if (!divisors)
+    return named(divisors.error());
+  bool perChannel = observer.name == "minmax" || observer.name == "absmax";
+  if (!perChannel && !divisors->empty())
+    return makeError(ErrorCode::Unsupported,
+                     "site '{}': observer {} knows its activations as a whole, before they were "
+                     "smoothed channel by channel; take observer minmax or absmax",
+                     site, observer.name);
+  divisors->resize(weight->columns(), 1.0f);
+  numerics::Scheme numeric = scheme.toNumerics();
+  Result<SliceParams> params = perChannel               ? fromExtrema(site, numeric, *divisors)
+                               : observer.name == "ema" ? fromAverages(site, numeric)
+                                                        : fromHistogram(site, numeric);
+  if (!params)
+    return named(params.error());
+  return params;
+}

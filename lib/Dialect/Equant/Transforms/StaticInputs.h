@@ -1,0 +1,65 @@
+//===- StaticInputs.h - Constant scales of activations ----------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Chooses scales and zero points of activations that are quantized per tensor, from what
+// calibration has gathered. Private to the passes.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_STATICINPUTS_H
+#define EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_STATICINPUTS_H
+
+#include "easyquant/Dialect/Equant/Analysis/ConstantTensors.h"
+#include "easyquant/Formats/StatisticsFile.h"
+
+#include <optional>
+
+namespace easyquant::equant {
+
+/// How a static range follows from statistics.
+struct StaticObserver {
+  std::string name; ///< minmax, absmax, percentile, mse, entropy or ema
+  std::optional<double> percentile;
+};
+
+class StaticInputs {
+public:
+  /// Opens the module's statistics file and model. Fails with a diagnostic: an unknown observer, no
+  /// statistics, those of another model.
+  static mlir::FailureOr<StaticInputs> open(mlir::ModuleOp module, StaticObserver observer);
+
+  /// Scale and zero point of the activations of `op` in a static scheme per tensor.
+  ///
+  /// Statistics are of the activations before equivalence transforms. Such a transform divides
+  /// channel j of the activations by what it multiplies column j of the weight with, so that minmax
+  /// and absmax, which are kept per channel, follow it; the other observers know the tensor as a
+  /// whole and cannot (Unsupported). Also NotFound (what was not gathered, and how to gather it)
+  /// and Corrupt; each names the site.
+  Result<numerics::SliceParams> choose(QuantizableOpInterface op, SchemeAttr scheme) const;
+
+private:
+  StaticInputs(formats::StatisticsFile file, ConstantReader reader, mlir::ModuleOp module,
+               StaticObserver observer)
+      : file(std::move(file)), reader(std::move(reader)), constants(module),
+        observer(std::move(observer)) {}
+
+  Result<numerics::SliceParams> fromExtrema(llvm::StringRef site, const numerics::Scheme &scheme,
+                                            const std::vector<float> &divisors) const;
+  Result<numerics::SliceParams> fromHistogram(llvm::StringRef site,
+                                              const numerics::Scheme &scheme) const;
+  Result<numerics::SliceParams> fromAverages(llvm::StringRef site,
+                                             const numerics::Scheme &scheme) const;
+
+  formats::StatisticsFile file;
+  ConstantReader reader;
+  ConstantMatcher constants;
+  StaticObserver observer;
+};
+
+} // namespace easyquant::equant
+
+#endif // EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_STATICINPUTS_H

@@ -1,0 +1,45 @@
+// Static activations: scales from the statistics of the model, following what has scaled the weight since.
+
+// RUN: rm -rf %t && mkdir -p %t/work && %python %S/../../Inputs/make_checkpoint.py %t/model --arch llama
+// RUN: easyquant-translate --import-hf %t/model | easyquant-opt --equant-materialize-weights=output=%t | sed -n -e 's|.*xxh3_128 = "\([0-9a-f]*\)".*|\1|p' > %t/model.hash
+// RUN: %python %S/Inputs/statistics_file.py %t/model.hash %t/statistics.safetensors up=16 gate=16
+// RUN: %python %S/Inputs/work_folder.py %t/work/smooth.safetensors run smooth=f32:16
+// RUN: sed -e "s|DIR|%t|g" %s > %t/in.mlir
+// RUN: easyquant-opt %t/in.mlir --equant-quantize -o %t/minmax.mlir
+// RUN: easyquant-opt %t/in.mlir --equant-quantize=observer=absmax -o %t/absmax.mlir
+// RUN: %python %S/Inputs/statistics_file.py --check %t/statistics.safetensors %t/work/smooth.safetensors %t/minmax.mlir %t/absmax.mlir
+// RUN: FileCheck %s < %t/minmax.mlir
+
+// CHECK: equant.linear {{.*}} {input_scale = {{[0-9.e+-]+}} : f32, input_scheme = #equant.scheme<i8, symmetric, tensor>, sites = ["up"]
+// CHECK: equant.linear {{.*}} {input_scale = {{[0-9.e+-]+}} : f32, input_scheme = #equant.scheme<i8, asymmetric, tensor>, input_zero_point = {{-?[0-9]+}} : i32, sites = ["gate"]
+
+// What observers cannot know, and what is not there.
+// RUN: not easyquant-opt %t/in.mlir --equant-quantize=observer=mse 2>&1 | FileCheck %s --check-prefix=SMOOTHED
+// RUN: not easyquant-opt %t/in.mlir --equant-quantize=observer=max 2>&1 | FileCheck %s --check-prefix=OBSERVER
+// RUN: not easyquant-opt %t/in.mlir "--equant-quantize=observer=ema percentile=99" 2>&1 | FileCheck %s --check-prefix=PERCENTILE
+// RUN: sed -e "s|equant.statistics = \"[^\"]*\", ||" %t/in.mlir | not easyquant-opt --equant-quantize 2>&1 | FileCheck %s --check-prefix=NONE
+// RUN: %python %S/Inputs/statistics_file.py %t/model.hash %t/statistics.safetensors gate=16
+// RUN: not easyquant-opt %t/in.mlir --equant-quantize 2>&1 | FileCheck %s --check-prefix=SITE
+// RUN: echo 0123456789abcdef0123456789abcdef > %t/other.hash
+// RUN: %python %S/Inputs/statistics_file.py %t/other.hash %t/statistics.safetensors up=16 gate=16
+// RUN: not easyquant-opt %t/in.mlir --equant-quantize 2>&1 | FileCheck %s --check-prefix=OTHER
+// SMOOTHED: error: site 'up': observer mse knows its activations as a whole, before they were smoothed channel by channel; take observer minmax or absmax
+// OBSERVER: error: unknown observer 'max'; legal are minmax, absmax, percentile, mse, entropy and ema
+// PERCENTILE: error: a percentile belongs to observer percentile, found ema
+// NONE: error: static activations need statistics: calibrate first (the module has no equant.statistics), or take dynamic activations
+// SITE: error: site 'up': {{.*}}statistics.safetensors: {{.*}}up/minmax
+// OTHER: error: {{.*}}statistics.safetensors: {{.*}}model
+module attributes {equant.statistics = "DIR/statistics.safetensors", equant.work = "DIR/work", lm.source = "DIR/model"} {
+  ml_program.global private @model.layers.0.mlp.up_proj.weight(#ml_program.extern : tensor<24x16xf32>) : tensor<24x16xf32>
+  ml_program.global private @smooth(#ml_program.extern : tensor<16xf32>) : tensor<16xf32> {equant.file = "smooth.safetensors", equant.stamp = "run"}
+  func.func @layer(%x: tensor<?x16xf32>) {
+    %w = ml_program.global_load_const @model.layers.0.mlp.up_proj.weight : tensor<24x16xf32>
+    %s = ml_program.global_load_const @smooth : tensor<16xf32>
+    %w2 = equant.scale %w by %s {axis = 1} : tensor<24x16xf32>, tensor<16xf32>
+    lm.linear %x, %w2 {equant.plan = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, channel>, input = <i8, symmetric, tensor>>, site = "up"}
+      : (tensor<?x16xf32>, tensor<24x16xf32>) -> tensor<?x24xf32>
+    lm.linear %x, %w {equant.plan = #equant.plan<methods = [], rule = zeropoint, weight = <i8, asymmetric, channel>, input = <i8, asymmetric, tensor>>, site = "gate"}
+      : (tensor<?x16xf32>, tensor<24x16xf32>) -> tensor<?x24xf32>
+    return
+  }
+}
