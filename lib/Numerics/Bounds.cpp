@@ -8,6 +8,7 @@
 #include "easyquant/Numerics/Bounds.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace easyquant::numerics {
@@ -41,6 +42,54 @@ Result<void> checkAccumulator(int64_t length, CodeRange a, CodeRange b) {
                    "accumulator: at most {} fit; use groups (--group-size) or leave this site "
                    "float (--ignore)",
                    length, a.min, a.max, b.min, b.max, limit);
+}
+
+//===- Errors -------------------------------------------------------------===//
+
+double quantizationErrorBound(double lo, double hi, const SliceParams &params,
+                              const Scheme &scheme) {
+  CodeRange range = codeRange(scheme);
+  double scale = params.scale;
+  double least = scale * (range.min - params.zeroPoint);
+  double greatest = scale * (range.max - params.zeroPoint);
+  return std::max({roundingErrorBound(scale), least - lo, hi - greatest});
+}
+
+double simQuantErrorBound(std::span<const float> minima, std::span<const float> maxima, int bits) {
+  double widest = 0;
+  for (size_t d = 0; d < minima.size(); ++d)
+    widest = std::max(widest, double(maxima[d]) - minima[d]);
+  return widest / (2 * (std::ldexp(1.0, bits) - 1));
+}
+
+double linearErrorBound(std::span<const float> x, double inputError, std::span<const float> weights,
+                        std::span<const double> weightErrors, int64_t groupSize) {
+  double bound = 0;
+  for (size_t k = 0; k < x.size(); ++k) {
+    double weightError = weightErrors[groupSize == 0 ? 0 : k / groupSize];
+    bound +=
+        std::fabs(x[k]) * weightError + inputError * (std::fabs(double(weights[k])) + weightError);
+  }
+  return bound;
+}
+
+std::vector<double> compoundedErrors(std::span<const double> gains,
+                                     std::span<const double> localErrors) {
+  std::vector<double> errors(gains.size());
+  double error = 0;
+  for (size_t l = 0; l < gains.size(); ++l)
+    errors[l] = error = gains[l] * error + localErrors[l];
+  return errors;
+}
+
+double samplingErrorBound(double width, int64_t samples, double risk) {
+  return width * std::sqrt(std::log(2 / risk) / (2 * static_cast<double>(samples)));
+}
+
+int64_t samplesFor(double width, double error, double risk) {
+  double ratio = width / error;
+  return std::max<int64_t>(1,
+                           static_cast<int64_t>(std::ceil(ratio * ratio * std::log(2 / risk) / 2)));
 }
 
 } // namespace easyquant::numerics

@@ -8,9 +8,11 @@
 #ifndef EASYQUANT_NUMERICS_BOUNDS_H
 #define EASYQUANT_NUMERICS_BOUNDS_H
 
+#include "easyquant/Numerics/ScaleRules.h"
 #include "easyquant/Numerics/Scheme.h"
 
 #include <cstdint>
+#include <span>
 
 namespace easyquant::numerics {
 
@@ -43,8 +45,44 @@ constexpr CodeRange centredRange(const Scheme &scheme) {
 /// less their zero points, which the corrections leave.
 int64_t maxDotLength(const Scheme &weight, const Scheme &input, bool stored);
 
-/// Greatest |x - s * q| of a value inside the range of a scale, in exact arithmetic: s / 2.
+//===- Errors -------------------------------------------------------------===//
+// In exact arithmetic: a measured error may exceed these by the rounding of float operations.
+
+/// Greatest |x - s (q - z)| of a value inside the range that the scale was chosen for: s / 2.
 constexpr double roundingErrorBound(double scale) { return scale / 2; }
+
+/// The same for any value of [lo, hi], of which a rule may have cut the ends: s / 2, or the
+/// distance from an end to the nearest value that has a code.
+double quantizationErrorBound(double lo, double hi, const SliceParams &params,
+                              const Scheme &scheme);
+
+/// SimQuant, whose float zero is the least value of a channel: max over channels of
+/// (max - min) / (2 (2^bits - 1)).
+double simQuantErrorBound(std::span<const float> minima, std::span<const float> maxima, int bits);
+
+/// Greatest change of one output of y = sum_k x_k w_k when each x_k moves by up to inputError and
+/// each w_k by up to the error of its group:
+///
+///      sum_k |x_k| e_k + inputError sum_k |w_k| + inputError sum_k e_k
+///
+/// x may be activations or the largest magnitude of each channel: then it holds for all of them.
+/// weightErrors: of the ceil(K / groupSize) groups; groupSize 0: one. Rounding inside the integer
+/// product there is none.
+double linearErrorBound(std::span<const float> x, double inputError, std::span<const float> weights,
+                        std::span<const double> weightErrors, int64_t groupSize);
+
+/// What is left at the end of a chain of layers when layer l adds localErrors[l] to its output and
+/// stretches the error of its input by up to gains[l]: e_l = gains[l] e_(l-1) + localErrors[l],
+/// e_(-1) = 0. All e_l, the last being the error of the end.
+std::vector<double> compoundedErrors(std::span<const double> gains,
+                                     std::span<const double> localErrors);
+
+/// Hoeffding, 1963: with probability 1 - risk, the mean of n independent samples from an interval
+/// of this width is no farther from its expectation: width sqrt(ln(2 / risk) / (2 n)). A scale that
+/// is a mean over n calibration samples is off by that much over its largest code. 0 < risk < 1.
+double samplingErrorBound(double width, int64_t samples, double risk);
+/// The least n with samplingErrorBound(width, n, risk) <= error.
+int64_t samplesFor(double width, double error, double risk);
 
 } // namespace easyquant::numerics
 
