@@ -2,12 +2,12 @@
 
 // RUN: rm -rf %t && mkdir -p %t/work && %python %S/../../Inputs/make_checkpoint.py %t/model --arch llama
 // RUN: easyquant-translate --import-hf %t/model | easyquant-opt --equant-materialize-weights=output=%t | sed -n -e 's|.*xxh3_128 = "\([0-9a-f]*\)".*|\1|p' > %t/model.hash
-// RUN: %python %S/Inputs/statistics_file.py %t/model.hash %t/statistics.safetensors up=16 gate=16
+// RUN: %python %S/Inputs/static_inputs.py %t/model.hash %t/statistics.safetensors up=16 gate=16
 // RUN: %python %S/Inputs/work_folder.py %t/work/smooth.safetensors run smooth=f32:16
 // RUN: sed -e "s|DIR|%t|g" %s > %t/in.mlir
 // RUN: easyquant-opt %t/in.mlir --equant-quantize -o %t/minmax.mlir
 // RUN: easyquant-opt %t/in.mlir --equant-quantize=observer=absmax -o %t/absmax.mlir
-// RUN: %python %S/Inputs/statistics_file.py --check %t/statistics.safetensors %t/work/smooth.safetensors %t/minmax.mlir %t/absmax.mlir
+// RUN: %python %S/Inputs/static_inputs.py --check %t/statistics.safetensors %t/work/smooth.safetensors %t/minmax.mlir %t/absmax.mlir
 // RUN: FileCheck %s < %t/minmax.mlir
 
 // CHECK: equant.linear {{.*}} {input_scale = {{[0-9.e+-]+}} : f32, input_scheme = #equant.scheme<i8, symmetric, tensor>, sites = ["up"]
@@ -18,10 +18,10 @@
 // RUN: not easyquant-opt %t/in.mlir --equant-quantize=observer=max 2>&1 | FileCheck %s --check-prefix=OBSERVER
 // RUN: not easyquant-opt %t/in.mlir "--equant-quantize=observer=ema percentile=99" 2>&1 | FileCheck %s --check-prefix=PERCENTILE
 // RUN: sed -e "s|equant.statistics = \"[^\"]*\", ||" %t/in.mlir | not easyquant-opt --equant-quantize 2>&1 | FileCheck %s --check-prefix=NONE
-// RUN: %python %S/Inputs/statistics_file.py %t/model.hash %t/statistics.safetensors gate=16
+// RUN: %python %S/Inputs/static_inputs.py %t/model.hash %t/statistics.safetensors gate=16
 // RUN: not easyquant-opt %t/in.mlir --equant-quantize 2>&1 | FileCheck %s --check-prefix=SITE
 // RUN: echo 0123456789abcdef0123456789abcdef > %t/other.hash
-// RUN: %python %S/Inputs/statistics_file.py %t/other.hash %t/statistics.safetensors up=16 gate=16
+// RUN: %python %S/Inputs/static_inputs.py %t/other.hash %t/statistics.safetensors up=16 gate=16
 // RUN: not easyquant-opt %t/in.mlir --equant-quantize 2>&1 | FileCheck %s --check-prefix=OTHER
 // SMOOTHED: error: site 'up': observer mse knows its activations as a whole, before they were smoothed channel by channel; take observer minmax or absmax
 // OBSERVER: error: unknown observer 'max'; legal are minmax, absmax, percentile, mse, entropy and ema

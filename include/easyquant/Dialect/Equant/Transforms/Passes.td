@@ -367,4 +367,50 @@ def SimQuantKV : Pass<"equant-simquant-kv", "::mlir::ModuleOp"> {
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect"];
 }
 
+def SmoothQuant : Pass<"equant-smooth-quant", "::mlir::ModuleOp"> {
+  let summary = "Move outliers from activations to weights";
+  let description = [{
+    SmoothQuant (Xiao et al., 2022): activations have outliers in few channels, weights have none, and quantizing suffers
+    from outliers. Channel j of an activation is divided by s_j = max|X_j|^alpha / max|W_j|^(1 − alpha), and column j of all
+    weights that read it is multiplied by s_j, so that the model computes the same function of floats. max|W_j| is over all
+    readers (q, k, v; gate, up), max|X_j| comes from calibration (`<site>/absmax` of the file `statistics`); both maxima of
+    weights and factors are at least 1e-5.
+
+    The division costs nothing where it can go into weights: of the norm before (and its bias), of up_proj for the input of
+    down_proj (through `lm.silu_mul`), of v_proj for the input of o_proj if every head has values of its own. Anything else
+    (c_proj behind a GELU, o_proj under grouped queries) stays as it is; that is no fallback.
+
+    Only what a site reads whose plan names the method `smoothquant` is scaled. Factors go into the work folder
+    (`equant.work`) as `<first site>.smooth_scale`, one file a layer; a file that was computed from the same model,
+    statistics and alpha is not computed again. The module attribute `equant.transforms` says for every activation what was
+    scaled, or why not. Statistics of another model are an error.
+
+    Before:
+
+    ```mlir
+    %n = lm.rms_norm %x, %norm {epsilon = 1.0e-05 : f64} : tensor<?x576xf32>
+    %y = lm.linear %n, %w {equant.plan = #equant.plan<methods = ["smoothquant"], ...>, site = "up_proj"}
+           : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
+    ```
+
+    After:
+
+    ```mlir
+    %s = ml_program.global_load_const @up_proj.smooth_scale : tensor<576xf32>
+    %norm2 = equant.scale %norm by %s {axis = 0 : i64, divide} : tensor<576xf32>, tensor<576xf32>
+    %n = lm.rms_norm %x, %norm2 {epsilon = 1.0e-05 : f64} : tensor<?x576xf32>
+    %w2 = equant.scale %w by %s {axis = 1 : i64} : tensor<1536x576xf32>, tensor<576xf32>
+    %y = lm.linear %n, %w2 {equant.plan = #equant.plan<methods = ["smoothquant"], ...>, site = "up_proj"}
+           : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
+    ```
+  }];
+  let options = [
+    Option<"statistics", "statistics", "std::string", "\"\"", "the statistics file of the model's calibration">,
+    Option<"alpha", "alpha", "double", "0.5",
+           "from 0 (leave activations as they are) to 1 (make all their channels alike)">,
+  ];
+  let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect",
+                           "::mlir::ml_program::MLProgramDialect"];
+}
+
 #endif // EASYQUANT_DIALECT_EQUANT_TRANSFORMS_PASSES
