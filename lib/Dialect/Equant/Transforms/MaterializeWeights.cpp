@@ -12,6 +12,7 @@
 
 #include "WeightReport.h"
 
+#include "easyquant/Dialect/Equant/Transforms/FoldScale.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Dialect/LM/IR/RopeTable.h"
 #include "easyquant/Support/ProgressAction.h"
@@ -488,6 +489,8 @@ void MaterializeWeights::runOnOperation() {
     NamedAttrList quantization(recipe);
     if (Attribute fallbacks = module->getAttr(kFallbacksAttr))
       quantization.set("fallbacks", fallbacks);
+    if (Attribute transforms = module->getAttr(kTransformsAttr))
+      quantization.set("transforms", transforms);
     report.set("quantization", quantization.getDictionary(&getContext()));
   } else {
     report.set("quantization", UnitAttr::get(&getContext()));
