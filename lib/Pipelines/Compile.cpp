@@ -9,6 +9,7 @@
 
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Codegen/CPU/EmitObject.h"
+#include "easyquant/Calibration/Passes.h"
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
 #include "easyquant/Dialect/Equant/Analysis/Recipe.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
@@ -281,6 +282,7 @@ void registerDialects(DialectRegistry &registry) {
 
 void registerPasses() {
   equant::registerEquantPasses();
+  calibration::registerCalibrationPasses();
   registerEquantToKernelsPasses();
   calibration::registerCalibrationPasses();
   lm::registerLMPasses();

@@ -41,4 +41,49 @@ def Calibrate : Pass<"equant-calibrate", "::mlir::ModuleOp"> {
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect"];
 }
 
+def Gptq : Pass<"equant-gptq", "::mlir::ModuleOp"> {
+  let summary = "Round weights so that later columns make up for the errors of earlier ones";
+  let description = [{
+    GPTQ (Frantar et al., 2022, https://arxiv.org/abs/2210.17323) at the sites of layers whose `equant.plan` names `gptq`.
+    For each input x of a linear it gathers H = (2/n) Σ x xᵀ over the calibration tokens and rounds the weight W to the Ŵ of
+    small tr((W − Ŵ) H (W − Ŵ)ᵀ); scales follow from the plan's rule, and from the weights as corrected so far unless
+    `static-groups` or `act-order` asks for those of the weights as they were. `easyquant/Numerics/Gptq.h` has the formulas.
+
+    Layers are done in order, and inside a layer the sites by what they read (q, k and v; o; gate and up; down): each sees
+    the activations that the rounded weights before it produce, those of sites without `gptq` being rounded by their plan.
+
+    What is computed for layer i goes into `gptq_<i>.safetensors` in the module's work folder (`equant.work`). A layer whose
+    file is there with the right stamp (of the model, the tokens, the options, the plans and all layers before it) is not
+    computed again: a run that was ended goes on where it stopped, and ends with the same bytes.
+
+    Before:
+
+    ```mlir
+    %y = lm.linear %x, %w {equant.plan = #equant.plan<methods = ["gptq"], rule = absmax, weight = <i4, symmetric, group = 128>>,
+                           site = "up_proj"} : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
+    ```
+
+    After:
+
+    ```mlir
+    ml_program.global private @up_proj.weight_codes(#ml_program.extern : tensor<1536x576xi4>) : tensor<1536x576xi4>
+      {equant.file = "gptq_0.safetensors", equant.stamp = "d41d8c…"}
+    ...
+    %y = lm.linear %x, %w {equant.plan = #equant.plan<methods = ["gptq"], rule = absmax, weight = <i4, symmetric, group = 128>,
+                                                      codes = @up_proj.weight_codes, scale = @up_proj.weight_scale>,
+                           site = "up_proj"} : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
+    ```
+  }];
+  let options = [
+    Option<"tokensFile", "tokens", "std::string", "\"\"", "safetensors file of calibration tokens">,
+    Option<"actOrder", "act-order", "bool", "false",
+           "round columns in order of descending diagonal of H; implies static-groups">,
+    Option<"staticGroups", "static-groups", "bool", "false", "scales from the weights as they were">,
+    Option<"damping", "damping", "double", "0.01",
+           "share of mean(diag H) added to the diagonal; grows up to ten times that if H needs it">,
+    Option<"threads", "threads", "unsigned", "0", "threads; 0: one per core. Results do not depend on it">,
+  ];
+  let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
+}
+
 #endif // EASYQUANT_CALIBRATION_PASSES

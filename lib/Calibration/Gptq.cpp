@@ -1,0 +1,260 @@
+//===- Gptq.cpp - Round weights with GPTQ, layer by layer -----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A layer is run piecewise. With x its input and c = x + o_proj(...) the place where it can be cut,
+// what q, k and v read is computed from x, what o reads again from x, what gate and up read from x
+// together with c, what down reads from c, and the layer's output from c: less than twice the work
+// of one pass, and never more than two hidden states of all samples in memory.
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Numerics/Gptq.h"
+
+#include "easyquant/Calibration/LayerSites.h"
+#include "easyquant/Calibration/Passes.h"
+#include "easyquant/Calibration/RoundedSites.h"
+#include "easyquant/Numerics/Statistics.h"
+#include "easyquant/Support/ProgressAction.h"
+
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+
+namespace easyquant::calibration {
+#define GEN_PASS_DEF_GPTQ
+#include "easyquant/Calibration/Passes.h.inc"
+} // namespace easyquant::calibration
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::calibration;
+using formats::ComputedConstants;
+using numerics::ConstMatrix;
+using numerics::Matrix;
+using numerics::QuantizedMatrix;
+
+namespace {
+
+constexpr llvm::StringLiteral kMethod = "gptq";
+
+struct Gptq : calibration::impl::GptqBase<Gptq> {
+  using GptqBase::GptqBase;
+  void runOnOperation() override {
+    if (failed(run()))
+      signalPassFailure();
+  }
+  LogicalResult run();
+  void getDependentDialects(DialectRegistry &registry) const override {
+    GptqBase::getDependentDialects(registry);
+    SliceCompiler::getDependentDialects(registry);
+  }
+};
+
+/// Rounds the sites of one layer after the other.
+class LayerRounder {
+public:
+  LayerRounder(LayerRunner &runner, HiddenStates &states, HiddenStates &middle,
+               const numerics::GptqOptions &options)
+      : runner(runner), states(states), middle(middle), options(options) {}
+
+  /// Takes `states` through the layer. Without `codes` it finds them, else it uses them.
+  LogicalResult runLayer(func::FuncOp layer, QuantizedWeights &codes, bool areKnown);
+
+private:
+  LogicalResult advance(func::FuncOp layer, Value output, Value cut, const QuantizedWeights &codes,
+                        llvm::function_ref<Result<void>(int64_t sample, Matrix rows)> visit);
+  LogicalResult roundGroup(func::FuncOp layer, const SiteGroup &group, QuantizedWeights &codes);
+  FailureOr<QuantizedMatrix> roundToNearest(const PlannedSite &site);
+
+  LayerRunner &runner;
+  HiddenStates &states, &middle;
+  const numerics::GptqOptions &options;
+  Value base; ///< what is in `states` or, behind a cut, in `middle`
+};
+
+} // namespace
+
+/// Runs the layer from the base to `output`, and moves the base to `cut` if that is another value.
+LogicalResult LayerRounder::advance(func::FuncOp layer, Value output, Value cut,
+                                    const QuantizedWeights &codes,
+                                    llvm::function_ref<Result<void>(int64_t, Matrix)> visit) {
+  Slice slice{{base}, {output}};
+  slice.observers = false;
+  const bool moves = cut != base && cut != output;
+  if (moves)
+    slice.outputs.push_back(cut);
+  FailureOr<SliceProgram> program = runner.compiler().compile(slice);
+  if (failed(program) || failed(load(*program, runner.constants(), codes)))
+    return failure();
+  HiddenStates &from = base == layer.getArgument(0) ? states : middle;
+  std::vector<float> made(runner.tokens().maxLength() * lm::columns(output));
+  std::vector<float> atCut(moves ? runner.tokens().maxLength() * states.columns() : 0);
+  for (int64_t i = 0; i < states.samples(); ++i) {
+    Matrix in = from.sample(i), out(made.data(), in.rows, lm::columns(output));
+    SmallVector<Matrix> outputs = {out};
+    if (moves)
+      outputs.push_back(Matrix(atCut.data(), in.rows, states.columns()));
+    Result<void> done = runner.runSample(*program, layer.getSymName(), i, ConstMatrix(in), outputs);
+    if (done && moves)
+      std::copy_n(atCut.data(), in.rows * states.columns(), middle.sample(i).data);
+    if (done)
+      done = visit(i, out);
+    if (!done)
+      return emitError(layer.getLoc()) << done.error().message;
+  }
+  if (moves)
+    base = cut;
+  return success();
+}
+
+LogicalResult LayerRounder::roundGroup(func::FuncOp layer, const SiteGroup &group,
+                                       QuantizedWeights &codes) {
+  const int64_t skipped = runner.tokens().skipped();
+  numerics::Gram gram(lm::columns(group.activation));
+  Value cut = lastCut(layer, group.sites.front().op);
+  auto gather = [&](int64_t, Matrix rows) {
+    return gram.update(rows.middleRows(skipped, rows.rows - skipped), options.threads);
+  };
+  if (failed(advance(layer, group.activation, cut, codes, gather)))
+    return failure();
+  std::vector<float> hessian = std::move(gram).takeHessian();
+  const int64_t columns = lm::columns(group.activation);
+  auto factor = numerics::factorHessian(ConstMatrix(hessian.data(), columns, columns), options);
+  Location loc = group.sites.front().loc();
+  if (!factor)
+    return emitError(loc) << "site '" << group.sites.front().name()
+                          << "': " << factor.error().message;
+  if (factor->damping > options.damping || factor->inDouble)
+    emitRemark(loc) << "site '" << group.sites.front().name() << "': damping " << factor->damping
+                    << (factor->inDouble ? " in double precision" : "")
+                    << " was needed to make the Hessian positive definite";
+  std::vector<float>().swap(hessian);
+  for (const PlannedSite &site : group.sites) {
+    if (!site.plan.names(kMethod))
+      continue;
+    FailureOr<WeightValues> weight = readWeight(runner.constants(), site);
+    if (failed(weight))
+      return failure();
+    auto rounded = numerics::gptq(weight->view(), *factor, site.scheme(), site.rule(), options);
+    if (!rounded)
+      return emitError(site.loc()) << "site '" << site.name() << "': " << rounded.error().message;
+    codes[site.weight()] = std::move(rounded->weight);
+  }
+  return success();
+}
+
+FailureOr<QuantizedMatrix> LayerRounder::roundToNearest(const PlannedSite &site) {
+  FailureOr<WeightValues> weight = readWeight(runner.constants(), site);
+  if (failed(weight))
+    return failure();
+  auto rounded = numerics::quantize(weight->view(), site.scheme(), site.rule());
+  if (!rounded)
+    return emitError(site.loc()) << "site '" << site.name() << "': " << rounded.error().message;
+  return std::move(*rounded);
+}
+
+LogicalResult LayerRounder::runLayer(func::FuncOp layer, QuantizedWeights &codes, bool areKnown) {
+  base = layer.getArgument(0);
+  for (const SiteGroup &group : siteGroups(layer)) {
+    if (!areKnown && group.names(kMethod) && failed(roundGroup(layer, group, codes)))
+      return failure();
+    for (const PlannedSite &site : group.sites) {
+      if (site.plan.names(kMethod))
+        continue;
+      FailureOr<QuantizedMatrix> rounded = roundToNearest(site);
+      if (failed(rounded))
+        return failure();
+      codes[site.weight()] = std::move(*rounded);
+    }
+  }
+  Value output = layer.front().getTerminator()->getOperand(0);
+  return advance(layer, output, base, codes, [&](int64_t sample, Matrix rows) -> Result<void> {
+    std::copy_n(rows.data, rows.rows * rows.columns, states.sample(sample).data);
+    return {};
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// The pass
+//===----------------------------------------------------------------------===//
+
+LogicalResult Gptq::run() {
+  ModuleOp module = getOperation();
+  bool isNamed = false;
+  module.walk([&](equant::QuantizableOpInterface op) {
+    equant::PlanAttr plan = equant::getPlan(op);
+    isNamed |= plan && plan.names(kMethod);
+  });
+  if (!isNamed)
+    return success();
+  auto fail = [&](const Error &error) { return emitError(module.getLoc()) << error.message; };
+  FailureOr<ModelConstants> constants = ModelConstants::open(module);
+  FailureOr<std::string> folder = equant::getWorkFolder(module);
+  if (failed(constants) || failed(folder))
+    return failure();
+  if (tokensFile.empty())
+    return emitError(module.getLoc()) << "equant-gptq needs calibration tokens: give tokens=FILE";
+  auto tokens =
+      CalibrationTokens::read(tokensFile.getValue(), constants->source().config().vocabSize);
+  if (!tokens)
+    return fail(tokens.error());
+  EngineOptions engine;
+  engine.threads = threads;
+  FailureOr<LayerRunner> runner = LayerRunner::create(module, *tokens, engine);
+  if (failed(runner) || failed(checkSitesAreInLayers(module, runner->layers(), kMethod)))
+    return failure();
+
+  const numerics::GptqOptions options{
+      .actOrder = actOrder, .staticGroups = staticGroups, .damping = damping, .threads = threads};
+  FailureOr<std::string> stamp =
+      methodStamp(*runner, module,
+                  fmt::format("gptq 1 act-order={} static-groups={} damping={:a}",
+                              actOrder.getValue(), staticGroups.getValue(), damping.getValue()));
+  if (failed(stamp))
+    return failure();
+  // Stamps first: they are of the layers as they came.
+  const ComputedConstants work(*folder);
+  const int64_t layers = static_cast<int64_t>(runner->layers().size());
+  std::vector<std::string> files, stamps;
+  int64_t missing = 0; // layers up to the last one that is to be computed
+  for (auto [i, layer] : llvm::enumerate(runner->layers())) {
+    files.push_back("gptq_" + std::to_string(i) + ".safetensors");
+    stamps.push_back(layerStamp(layer, stamps.empty() ? *stamp : stamps.back()));
+    if (!sitesNaming(layer, kMethod).empty() && !work.has(files.back(), stamps.back()))
+      missing = static_cast<int64_t>(i) + 1;
+  }
+
+  if (missing > 0) {
+    FailureOr<HiddenStates> states = runner->embed(), middle = runner->allocate();
+    if (failed(states) || failed(middle))
+      return failure();
+    LayerRounder rounder(*runner, *states, *middle, options);
+    for (int64_t i = 0; i < missing; ++i) {
+      ProgressAction::report(&getContext(), "gptq", i, layers);
+      func::FuncOp layer = runner->layers()[i];
+      SmallVector<PlannedSite> sites = sitesNaming(layer, kMethod);
+      QuantizedWeights codes;
+      const bool isKnown = sites.empty() || work.has(files[i], stamps[i]);
+      for (const PlannedSite &site : sites) {
+        if (!isKnown)
+          break;
+        auto known = readRounded(work, files[i], stamps[i], site);
+        if (!known)
+          return fail(known.error());
+        codes[site.weight()] = std::move(*known);
+      }
+      if (failed(rounder.runLayer(layer, codes, isKnown)))
+        return failure();
+      if (isKnown)
+        continue;
+      if (auto done = writeRounded(work, files[i], stamps[i], sites, codes); !done)
+        return fail(done.error());
+    }
+  }
+  ProgressAction::report(&getContext(), "gptq", layers, layers);
+  for (int64_t i = 0; i < layers; ++i)
+    declareRounded(module, files[i], stamps[i], sitesNaming(runner->layers()[i], kMethod));
+  return success();
+}

@@ -1,0 +1,138 @@
+//===- LayerSites.cpp - The sites of a layer that methods work on ---------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Calibration/LayerSites.h"
+
+#include "easyquant/Support/Checksum.h"
+
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "llvm/ADT/SmallPtrSet.h"
+#include "llvm/Support/raw_ostream.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::calibration;
+using equant::QuantizableOpInterface;
+
+numerics::ScaleRule PlannedSite::rule() const { return {numerics::extremesRule(scheme())}; }
+
+bool SiteGroup::names(StringRef method) const {
+  return llvm::any_of(sites, [&](const PlannedSite &site) { return site.plan.names(method); });
+}
+
+SmallVector<SiteGroup> easyquant::calibration::siteGroups(func::FuncOp layer) {
+  llvm::MapVector<Value, SiteGroup> groups;
+  for (Operation &op : layer.front())
+    if (auto site = dyn_cast<QuantizableOpInterface>(op))
+      if (equant::PlanAttr plan = equant::getPlan(site)) {
+        Value activation = site.getActivationOperand().get();
+        SiteGroup &group = groups[activation];
+        group.activation = activation;
+        group.sites.push_back({site, plan});
+      }
+  SmallVector<SiteGroup> result;
+  for (auto &[activation, group] : groups)
+    result.push_back(std::move(group));
+  return result;
+}
+
+Value easyquant::calibration::lastCut(func::FuncOp layer, Operation *op) {
+  Block &block = layer.front();
+  Value input = block.getArgument(0), cut = input;
+  for (Operation &candidate : block) {
+    if (&candidate == op)
+      break;
+    if (candidate.getNumResults() != 1 || candidate.getResult(0).getType() != input.getType())
+      continue;
+    auto isSeen = [&](Value operand) {
+      if (operand == candidate.getResult(0))
+        return true;
+      if (Operation *producer = operand.getDefiningOp(); producer && producer->getBlock() == &block)
+        if (candidate.isBeforeInBlock(producer))
+          return true;
+      auto type = dyn_cast<RankedTensorType>(operand.getType());
+      return operand != input && (type ? type.hasStaticShape() : isa<BlockArgument>(operand));
+    };
+    bool cuts = true;
+    for (Operation *after = candidate.getNextNode(); after && cuts; after = after->getNextNode())
+      cuts = llvm::all_of(after->getOperands(), isSeen);
+    if (cuts)
+      cut = candidate.getResult(0);
+  }
+  return cut;
+}
+
+LogicalResult easyquant::calibration::checkSitesAreInLayers(ModuleOp module,
+                                                            ArrayRef<func::FuncOp> layers,
+                                                            StringRef method) {
+  llvm::SmallPtrSet<Operation *, 32> functions;
+  for (func::FuncOp layer : layers)
+    functions.insert(layer);
+  WalkResult walk = module.walk([&](QuantizableOpInterface op) {
+    equant::PlanAttr plan = equant::getPlan(op);
+    if (!plan || !plan.names(method) || functions.contains(op->getParentOp()))
+      return WalkResult::advance();
+    emitError(op.getLoc()) << "site '" << op.getSite() << "' is in none of the model's layers, and "
+                           << method << " works on these; take " << method << " out of its rule";
+    return WalkResult::interrupt();
+  });
+  return failure(walk.wasInterrupted());
+}
+
+FailureOr<WeightValues> easyquant::calibration::readWeight(const ModelConstants &constants,
+                                                           const PlannedSite &site) {
+  auto type = cast<RankedTensorType>(site.weight().getType());
+  WeightValues weight;
+  weight.rows = type.getDimSize(0);
+  weight.columns = type.getDimSize(1);
+  weight.values.resize(type.getNumElements());
+  if (failed(constants.read(site.weight(), site.name(), weight.values)))
+    return failure();
+  return weight;
+}
+
+LogicalResult easyquant::calibration::load(SliceProgram &program, const ModelConstants &constants,
+                                           const QuantizedWeights &quantized) {
+  if (failed(program.load(constants)))
+    return failure();
+  for (const SliceWeight &weight : program.weights())
+    if (auto found = quantized.find(weight.value); found != quantized.end())
+      numerics::dequantize(found->second, program.weight(weight.global));
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Stamps
+//===----------------------------------------------------------------------===//
+
+static std::string hashOf(StringRef text) {
+  return checksumOf(std::as_bytes(std::span(text.data(), text.size())));
+}
+
+std::string easyquant::calibration::layerStamp(func::FuncOp layer, StringRef before) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  os << before << '\n';
+  layer->print(os);
+  SymbolTable symbols(layer->getParentOfType<ModuleOp>());
+  layer.walk([&](ml_program::GlobalLoadConstOp load) {
+    os << '\n';
+    if (Operation *global = symbols.lookup(load.getGlobal().getLeafReference()))
+      global->print(os);
+  });
+  return hashOf(text);
+}
+
+FailureOr<std::string> easyquant::calibration::methodStamp(const LayerRunner &runner,
+                                                           ModuleOp module, StringRef method) {
+  Result<std::string> model = runner.constants().source().hash();
+  if (!model)
+    return emitError(module.getLoc()) << model.error().message;
+  return hashOf((method + "\n" + *model + "\n" + runner.tokens().hash() + "\n" +
+                 Twine(runner.tokens().skipped()))
+                    .str());
+}

@@ -1,0 +1,92 @@
+//===- RoundedSites.cpp - Codes that methods computed ---------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Calibration/RoundedSites.h"
+
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::calibration;
+using formats::ComputedConstants;
+using formats::ComputedTensor;
+using formats::DType;
+using numerics::QuantizedMatrix;
+
+static std::string codesName(const PlannedSite &site) { return site.name() + ".weight_codes"; }
+static std::string scaleName(const PlannedSite &site) { return site.name() + ".weight_scale"; }
+static std::string zeroName(const PlannedSite &site) { return site.name() + ".weight_zero_point"; }
+
+SmallVector<PlannedSite> easyquant::calibration::sitesNaming(func::FuncOp layer, StringRef method) {
+  SmallVector<PlannedSite> sites;
+  for (const SiteGroup &group : siteGroups(layer))
+    for (const PlannedSite &site : group.sites)
+      if (site.plan.names(method))
+        sites.push_back(site);
+  return sites;
+}
+
+Result<void> easyquant::calibration::writeRounded(const ComputedConstants &work, StringRef file,
+                                                  StringRef stamp, ArrayRef<PlannedSite> sites,
+                                                  const QuantizedWeights &codes) {
+  std::vector<ComputedTensor> tensors;
+  for (const PlannedSite &site : sites) {
+    const QuantizedMatrix &q = codes.find(site.weight())->second;
+    tensors.push_back(ComputedTensor::codes(codesName(site), {q.rows, q.columns}, q.codes));
+    std::vector<int64_t> shape = {q.params.rows, q.params.groups};
+    tensors.push_back(ComputedTensor::floats(scaleName(site), shape, q.params.scales));
+    if (!q.scheme.symmetric)
+      tensors.push_back(ComputedTensor::integers(zeroName(site), shape, q.params.zeroPoints));
+  }
+  return work.write(file, stamp, tensors);
+}
+
+Result<QuantizedMatrix> easyquant::calibration::readRounded(const ComputedConstants &work,
+                                                            StringRef file, StringRef stamp,
+                                                            const PlannedSite &site) {
+  auto type = cast<RankedTensorType>(site.weight().getType());
+  QuantizedMatrix q{site.scheme(), type.getDimSize(0), type.getDimSize(1), {}, {}};
+  q.params.rows = numerics::scaleRows(q.scheme, q.rows);
+  q.params.groups = numerics::groupCount(q.columns, q.scheme.groupSize);
+  q.codes.resize(q.rows * q.columns);
+  q.params.scales.resize(q.params.rows * q.params.groups);
+  auto read = [&](std::string name, DType dtype, int64_t rows, int64_t columns, auto &out) {
+    return work.readRows({file.str(), stamp.str(), std::move(name), dtype, {rows, columns}}, 0,
+                         rows, std::span(out));
+  };
+  auto done = read(codesName(site), DType::I8, q.rows, q.columns, q.codes);
+  if (done)
+    done = read(scaleName(site), DType::F32, q.params.rows, q.params.groups, q.params.scales);
+  if (done && !q.scheme.symmetric) {
+    q.params.zeroPoints.resize(q.params.scales.size());
+    done = read(zeroName(site), DType::I32, q.params.rows, q.params.groups, q.params.zeroPoints);
+  }
+  if (!done)
+    return Unexpected(done.error());
+  return q;
+}
+
+void easyquant::calibration::declareRounded(ModuleOp module, StringRef file, StringRef stamp,
+                                            ArrayRef<PlannedSite> sites) {
+  Builder builder(module.getContext());
+  for (PlannedSite site : sites) {
+    equant::SchemeAttr scheme = site.plan.getWeight();
+    ArrayRef<int64_t> shape = cast<RankedTensorType>(site.weight().getType()).getShape();
+    auto declare = [&](const std::string &name, ArrayRef<int64_t> shape, Type element) {
+      auto global =
+          equant::declareComputed(module, name, RankedTensorType::get(shape, element), file, stamp);
+      return FlatSymbolRefAttr::get(global.getSymNameAttr());
+    };
+    SmallVector<int64_t, 2> params = scheme.getScaleShape(shape);
+    FlatSymbolRefAttr codes = declare(codesName(site), shape, scheme.getCodeType());
+    FlatSymbolRefAttr scale = declare(scaleName(site), params, builder.getF32Type());
+    FlatSymbolRefAttr zero;
+    if (!scheme.getSymmetric())
+      zero = declare(zeroName(site), params, builder.getI32Type());
+    site.op->setAttr(equant::kPlanAttr, site.plan.withResults(codes, scale, zero));
+  }
+}

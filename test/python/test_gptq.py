@@ -1,0 +1,139 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""equant-gptq on a whole model. The oracle is an independent float64 model that gives the Hessians, with the rounded weights
+in the places of all earlier sites, and the Optimal Brain Quantizer that GPTQ speeds up, one column at a time."""
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from calibration import SITES, dequantized, plan, planned_module, recorded_inputs, run_pass, write_tokens
+from helpers import assert_refused, folder_contents, random_llama, random_tokens
+
+GROUP = 16
+
+
+@pytest.fixture(scope="module")
+def samples():
+    return [random_tokens(seed, length, 97) for seed, length in ((1, 64), (2, 40), (3, 96), (4, 57), (5, 90), (6, 33))]
+
+
+def all_layers(site):
+    return None if site == "lm_head" else plan(["gptq"])
+
+
+def rounded(model, work, tokens, options="", plan_of=all_layers):
+    work.mkdir(exist_ok=True)
+    result = run_pass(planned_module(model, work, plan_of), f"--equant-gptq=tokens={tokens} {options}")
+    assert result.returncode == 0, result.stderr
+    return result
+
+
+def scale_of(weights):
+    top = np.max(np.abs(weights), axis=1)
+    return np.where(top > 0, top / 7, 1)
+
+
+def brain_quantizer(weight, hessian, act_order):
+    """Ŵ, float64."""
+    weight, inverse = weight.astype(np.float64).copy(), np.linalg.inv(hessian)
+    order = np.argsort(-np.diag(hessian), kind="stable") if act_order else np.arange(len(hessian))
+    scales = np.stack([scale_of(weight[:, j // GROUP * GROUP:(j // GROUP + 1) * GROUP]) for j in range(weight.shape[1])], 1)
+    result = np.zeros_like(weight)
+    for j in order:
+        if not act_order and j % GROUP == 0:
+            scales[:, j:j + GROUP] = scale_of(weight[:, j:j + GROUP])[:, None]
+        result[:, j] = np.clip(np.rint(weight[:, j] / scales[:, j]), -7, 7) * scales[:, j]
+        weight -= np.outer((weight[:, j] - result[:, j]) / inverse[j, j], inverse[j])
+        inverse -= np.outer(inverse[:, j], inverse[j]) / inverse[j, j]
+    return result
+
+
+@pytest.mark.parametrize("act_order", [False, True])
+@pytest.mark.parametrize("bos", [False, True])
+def test_every_site_is_as_good_as_the_plain_solver(tiny_llama, tmp_path, samples, act_order, bos):
+    work, tokens = tmp_path / "work", write_tokens(tmp_path / "tokens.safetensors", samples, bos)
+    rounded(tiny_llama, work, tokens, f"act-order={'true' if act_order else 'false'}")
+    config, tensors = random_llama()
+    sites = [f"model.layers.{layer}.{short}" for layer in (0, 1) for short in SITES]
+    weights = {site: dequantized(work, f"gptq_{site.split('.')[2]}.safetensors", site, GROUP) for site in sites}
+    inputs = recorded_inputs(config, tensors, weights, samples, skip=int(bos))
+    for site in sites:
+        original, x = tensors[site + ".weight"].astype(np.float64), inputs[site]
+        hessian = 2 * x.T @ x / len(x)
+        hessian += 0.01 * np.mean(np.diag(hessian)) * np.eye(len(hessian))
+
+        def loss(weight):
+            return np.trace((original - weight) @ hessian @ (original - weight).T)
+
+        nearest = np.concatenate([np.clip(np.rint(part / scale_of(part)[:, None]), -7, 7) * scale_of(part)[:, None]
+                                  for part in np.split(original, range(GROUP, original.shape[1], GROUP), axis=1)], axis=1)
+        expected = loss(brain_quantizer(original, hessian, act_order))
+        assert loss(weights[site]) == pytest.approx(expected, rel=0.005), site
+        assert loss(weights[site]) < loss(nearest), site
+
+
+def test_bytes_do_not_depend_on_threads(tiny_llama, tmp_path, samples):
+    tokens = write_tokens(tmp_path / "tokens.safetensors", samples)
+    texts = []
+    for threads in (1, 2):
+        texts.append(rounded(tiny_llama, tmp_path / f"work{threads}", tokens, f"threads={threads}").stdout)
+    assert folder_contents(tmp_path / "work1") == folder_contents(tmp_path / "work2")
+    assert texts[0].replace("work1", "") == texts[1].replace("work2", "")
+
+
+@pytest.mark.parametrize("lost", [["gptq_0.safetensors"], ["gptq_1.safetensors"]])
+def test_an_ended_run_goes_on_and_ends_with_the_same_bytes(tiny_llama, tmp_path, samples, lost):
+    work, tokens = tmp_path / "work", write_tokens(tmp_path / "tokens.safetensors", samples)
+    whole = rounded(tiny_llama, work, tokens)
+    before = folder_contents(work)
+    kept = [path for path in work.iterdir() if path.name not in lost]
+    times = {path: path.stat().st_mtime_ns for path in kept}
+    for name in lost:
+        (work / name).unlink()
+    again = rounded(tiny_llama, work, tokens)
+    assert again.stdout == whole.stdout and folder_contents(work) == before
+    assert {path: path.stat().st_mtime_ns for path in kept} == times, "what is there is not computed again"
+
+
+def test_other_tokens_and_options_are_computed_anew(tiny_llama, tmp_path, samples):
+    work = tmp_path / "work"
+
+    def stamp():
+        with safe_open(work / "gptq_1.safetensors", "np") as file:
+            return file.metadata()
+
+    stamps = []
+    for sample_count, options in ((6, ""), (5, ""), (5, "damping=0.02"), (5, "act-order=true")):
+        rounded(tiny_llama, work, write_tokens(tmp_path / "tokens.safetensors", samples[:sample_count]), options)
+        assert stamp() not in stamps
+        stamps.append(stamp())
+
+
+def test_only_sites_that_ask_for_it_are_touched(tiny_llama, tmp_path, samples):
+    def plan_of(site):
+        if "up_proj" in site:
+            return plan(["gptq"])
+        return plan([]) if "layers" in site and "q_proj" in site else None
+
+    tokens = write_tokens(tmp_path / "tokens.safetensors", samples)
+    text = rounded(tiny_llama, tmp_path / "work", tokens, plan_of=plan_of).stdout
+    assert text.count("codes = @") == 2
+    with safe_open(tmp_path / "work/gptq_0.safetensors", "np") as file:
+        assert set(file.keys()) == {f"model.layers.0.mlp.up_proj.weight_{what}" for what in ("codes", "scale")}
+    # Without such sites nothing is asked for, not even tokens.
+    assert run_pass(planned_module(tiny_llama, tmp_path, lambda site: plan([])), "--equant-gptq").returncode == 0
+
+
+def test_mistakes_are_named(tiny_llama, tmp_path, samples):
+    tokens = write_tokens(tmp_path / "tokens.safetensors", samples)
+    module = planned_module(tiny_llama, tmp_path / "work", all_layers)
+    run = f"--equant-gptq=tokens={tokens}"
+    assert_refused(run_pass(module, "--equant-gptq"), "tokens=FILE")
+    assert_refused(run_pass(module, "--equant-gptq=tokens=missing.safetensors"), "missing.safetensors")
+    assert_refused(run_pass(module.replace("equant.work", "equant.play"), run), "equant.work")
+    assert_refused(run_pass(module, run + " damping=-1"), "damping")
+    head = planned_module(tiny_llama, tmp_path / "work", lambda site: plan(["gptq"]))
+    assert_refused(run_pass(head, run), "site 'lm_head'", "none of the model's layers")
+    large = write_tokens(tmp_path / "large.safetensors", [[1, 2, 97]])
+    assert_refused(run_pass(module, f"--equant-gptq=tokens={large}"), "large.safetensors", "97")
