@@ -86,4 +86,27 @@ def Gptq : Pass<"equant-gptq", "::mlir::ModuleOp"> {
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
 }
 
+def Lkd : Pass<"equant-lkd", "::mlir::ModuleOp"> {
+  let summary = "Distill each layer into its quantized self";
+  let description = [{
+    ZeroQuant's layer-by-layer distillation (Yao et al., 2022, https://arxiv.org/abs/2206.01861) at the sites of layers whose
+    `equant.plan` names `lkd`: the weights behind the codes of a layer are trained with Adam until the quantized layer gives
+    what the float layer gives, on hidden states of the float model. An eighth of the samples, at least one, is held out: what
+    is kept is the best on these, the weights as they came included. A remark says by how much the error of each layer fell.
+    `easyquant/Numerics/Lkd.h` has the details. Layers must be built like those of LLaMA or GPT-2.
+
+    What is computed for layer i goes into `lkd_<i>.safetensors` in the module's work folder (`equant.work`), and is not
+    computed again when it is there with the right stamp.
+
+    The plans change as `equant-gptq` changes them: they name the tensors with codes, scales and zero points.
+  }];
+  let options = [
+    Option<"tokensFile", "tokens", "std::string", "\"\"", "safetensors file of calibration tokens; at least two samples">,
+    Option<"epochs", "epochs", "int64_t", "4", "passes over the samples that are not held out">,
+    Option<"learningRate", "learning-rate", "double", "0.05", "largest step, in units of a weight's mean scale">,
+    Option<"threads", "threads", "unsigned", "0", "threads; 0: one per core. Results do not depend on it">,
+  ];
+  let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
+}
+
 #endif // EASYQUANT_CALIBRATION_PASSES
