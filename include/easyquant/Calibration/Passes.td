@@ -10,6 +10,55 @@
 
 include "mlir/Pass/PassBase.td"
 
+def Awq : Pass<"equant-awq", "::mlir::ModuleOp"> {
+  let summary = "Scale and clip weights so that those which matter are rounded finely";
+  let description = [{
+    AWQ (Lin et al., 2023, https://arxiv.org/abs/2306.00978) at the sites of layers whose `equant.plan` names `awq`. For every
+    activation that such sites read it tries factors s made of the mean magnitudes of its channels (r = 0, 1/20 … 19/20, and
+    none), each time with the rounded weights in the place of these sites, and keeps those that change the output of the
+    enclosing block (attention, MLP) least. The columns of the weights are multiplied by s; what makes the activation is
+    divided by it: a norm, up_proj under down_proj, v_proj under o_proj unless heads share values. Where nothing can take the
+    division the step is left out, and `equant.transforms` of the module says why.
+
+    Then the ranges of weights shrink as long as that lowers the error of their part of the output (20 steps, down to one half),
+    but not at linears that make queries and keys, and only where `awq` is the last method of the plan: what rounds after it
+    chooses ranges of its own.
+
+    Layers see activations of the float model. Means are over all calibration tokens, losses over the first `search-samples`
+    samples. `easyquant/Numerics/Awq.h` has the formulas. What is computed for layer i goes into `awq_<i>.safetensors` and
+    `awq_clip_<i>.safetensors` in the module's work folder (`equant.work`), and is not computed again when it is there with
+    the right stamp.
+
+    Before:
+
+    ```mlir
+    %n = lm.rms_norm %x, %wn {epsilon = 1.0e-05 : f64} : tensor<?x576xf32>
+    %y = lm.linear %n, %w {equant.plan = #equant.plan<methods = ["awq"], rule = zeropoint, weight = <i4, asymmetric, group = 128>>,
+                           site = "up_proj"} : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
+    ```
+
+    After:
+
+    ```mlir
+    %s = ml_program.global_load_const @up_proj.awq_scale : tensor<576xf32>
+    %ns = equant.scale %wn by %s {axis = 0 : i64, divide} : tensor<576xf32>, tensor<576xf32>
+    %n = lm.rms_norm %x, %ns {epsilon = 1.0e-05 : f64} : tensor<?x576xf32>
+    %ws = equant.scale %w by %s {axis = 1 : i64} : tensor<1536x576xf32>, tensor<576xf32>
+    %y = lm.linear %n, %ws {equant.plan = #equant.plan<methods = ["awq"], rule = zeropoint,
+                                                       weight = <i4, asymmetric, group = 128>, scale = @up_proj.weight_scale,
+                                                       zero_point = @up_proj.weight_zero_point>,
+                            site = "up_proj"} : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
+    ```
+  }];
+  let options = [
+    Option<"tokensFile", "tokens", "std::string", "\"\"", "safetensors file of calibration tokens">,
+    Option<"searchSamples", "search-samples", "int64_t", "8", "samples, the first ones, that candidates are compared on">,
+    Option<"clip", "clip", "bool", "true", "search ranges too">,
+    Option<"threads", "threads", "unsigned", "0", "threads; 0: one per core. Results do not depend on it">,
+  ];
+  let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
+}
+
 def Calibrate : Pass<"equant-calibrate", "::mlir::ModuleOp"> {
   let summary = "Run the model on calibration text and write what its observers see";
   let description = [{
