@@ -9,6 +9,7 @@ import typer
 from easyquant import __version__, console
 from easyquant.bench import bench_command
 from easyquant.calibration import calibrate_command
+from easyquant.compare import compare_command
 from easyquant.compile import compile_command
 from easyquant.demo import demo_command
 from easyquant.evaluate import eval_command
@@ -31,6 +32,7 @@ app.command("run")(run_command)
 app.command("eval")(eval_command)
 app.command("bench")(bench_command)
 app.command("inspect")(inspect_command)
+app.command("compare")(compare_command)
 app.command("demo")(demo_command)
 
 

@@ -18,7 +18,7 @@ import numpy as np  # noqa: E402
 from matplotlib.ticker import FuncFormatter, MaxNLocator  # noqa: E402
 
 INK, MUTED, GRID = "#010101", "#010102", "#010103"
-SERIES = ("#010104", "#010105", "#010106", "#010107")
+SERIES = tuple(f"#0101{number:02x}" for number in range(4, 12))
 VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--rule"} | {colour: f"--series-{i}" for i, colour in enumerate(SERIES)}
 
 _STYLE = {
@@ -44,6 +44,11 @@ _STYLE = {
     "figure.facecolor": "none",
     "axes.facecolor": "none",
 }
+
+
+def figure_style():
+    """The style of every figure, for a `with` block."""
+    return plt.rc_context(_STYLE)
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,6 @@ def to_svg(figure, name: str, description: str) -> str:
     return svg.replace("<svg", f'<svg role="img" aria-label="{description}"', 1)
 
 
-
 def _draw_bars(axes, bars: list[Bar], title: str, digits: int) -> None:
     places = np.arange(len(bars))[::-1]
     values = [bar.value for bar in bars]
@@ -97,7 +101,7 @@ def _draw_bars(axes, bars: list[Bar], title: str, digits: int) -> None:
 
 
 def perplexity_bars(bars: list[Bar]) -> str:
-    with plt.rc_context(_STYLE):
+    with figure_style():
         figure, axes = plt.subplots(figsize=(5.2, 0.55 * len(bars) + 0.9))
         _draw_bars(axes, bars, "Perplexity (lower is better)", 2)
         return to_svg(figure, "perplexity", "Perplexity of every artifact with its standard error")
@@ -105,7 +109,7 @@ def perplexity_bars(bars: list[Bar]) -> str:
 
 def perplexity_against_bytes(points: list[tuple[str, float, float]]) -> str:
     """`points`: label, bytes of weights, perplexity."""
-    with plt.rc_context(_STYLE):
+    with figure_style():
         figure, axes = plt.subplots(figsize=(5.2, 2.9))
         sizes = [size / 1e6 for _, size, _ in points]
         values = [value for _, _, value in points]
@@ -126,7 +130,7 @@ def perplexity_against_bytes(points: list[tuple[str, float, float]]) -> str:
 
 
 def speed_bars(prefill: list[Bar], decode: list[Bar]) -> str:
-    with plt.rc_context(_STYLE):
+    with figure_style():
         figure, (left, right) = plt.subplots(1, 2, figsize=(10.6, 0.5 * len(prefill) + 0.9), gridspec_kw={"wspace": 0.18})
         _draw_bars(left, prefill, "Prefill, tokens/s", 0)
         _draw_bars(right, decode, "Decode, tokens/s", 1)
@@ -135,7 +139,7 @@ def speed_bars(prefill: list[Bar], decode: list[Bar]) -> str:
 
 def weight_histograms(before: np.ndarray, after: list[tuple[str, np.ndarray]]) -> str:
     """The float weights as a line behind every artifact's weights, in the same bins."""
-    with plt.rc_context(_STYLE):
+    with figure_style():
         figure, panels = plt.subplots(1, len(after), figsize=(10.6, 2.7), sharey=True, squeeze=False, gridspec_kw={"wspace": 0.08})
         edge = float(np.quantile(np.abs(before), 0.9995)) or 1.0
         bins = np.linspace(-edge, edge, 162)

@@ -1,0 +1,257 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""`easyquant compare`: every method on a user's own model, on one protocol, side by side."""
+
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from easyquant import console
+from easyquant.artifact import Artifact, is_artifact
+from easyquant.bench import measure_apart
+from easyquant.comparison import Finding, Protocol, Variant, model_stamp, plan
+from easyquant.compile import CompileOptions, check_model, compile_model
+from easyquant.errors import UserError
+from easyquant.evaluate import evaluate
+from easyquant.files import sha256, write_json
+from easyquant.protocol import check_context
+from easyquant.weights import example_site, read_site
+
+DEFAULT_METHODS = "absmax,zeropoint,symmetric,zeroquant,zeroquant+lkd,smoothquant,awq,gptq"
+HISTOGRAM_BINS = 161
+
+
+def split_list(option: str, text: str) -> list[str]:
+    values = [value.strip() for value in text.split(",")]
+    if "" in values:
+        raise UserError(f"{option} {text}: has an empty entry; give names with commas between them")
+    return list(dict.fromkeys(values))
+
+
+def split_counts(option: str, text: str | None) -> list[int]:
+    counts = []
+    for value in split_list(option, text) if text else []:
+        if not value.isdecimal() or int(value) < 1:
+            raise UserError(f"{option} {text}: {value!r} is no number of samples; give whole numbers with commas between them, as in 8,16,32")
+        counts.append(int(value))
+    return counts
+
+
+class Comparison:
+    """Makes, judges and stores one variant after the other."""
+
+    def __init__(self, model: Path, text: Path, calib: Path | None, folder: Path, protocol: Protocol, threads: int, keep: bool):
+        self.model, self.text, self.calib, self.folder = model, text, calib, folder
+        self.protocol, self.threads, self.keep = protocol, threads, keep
+        self.reference: Artifact | None = None
+        self.site: str | None = None
+        self.edges: np.ndarray | None = None
+        self.before: list[int] | None = None
+
+    def options(self, variant: Variant) -> CompileOptions:
+        p = self.protocol
+        options = CompileOptions(scheme=variant.scheme, ignore=list(p.ignore), threads=self.threads or None, force=True)
+        if variant.scheme != "none":
+            options.method = variant.method
+            options.group_size = p.group_size
+        if variant.is_calibrated:
+            options.calib, options.nsamples, options.seqlen, options.seed = self.calib, variant.nsamples, p.seqlen, p.seed
+        if variant.kv != "none":
+            options.kv_scheme = variant.kv
+        return options
+
+    def result_file(self, variant: Variant) -> Path:
+        return self.folder / "results" / f"{variant.slug}.json"
+
+    def artifact_folder(self, variant: Variant) -> Path:
+        return self.folder / "artifacts" / variant.slug
+
+    def look_up(self, variant: Variant) -> Finding | None:
+        return Finding.load(self.result_file(variant), self.protocol.stamp(variant))
+
+    def compile_reference(self, variant: Variant) -> dict:
+        """The float artifact, which every other one is compared with; kept until the end."""
+        output = self.artifact_folder(variant)
+        cost = asdict(compile_model(self.model, output, self.options(variant)))
+        self.reference = Artifact.open(output)
+        return cost
+
+    def take_example(self, quantized: Artifact) -> None:
+        """The site whose weights are shown, and the bins that all variants count them in."""
+        self.site = example_site([self.reference, quantized])
+        weights = read_site(self.reference, self.site)
+        edge = float(np.quantile(np.abs(weights), 0.9995)) or 1.0
+        self.edges = np.linspace(-edge, edge, HISTOGRAM_BINS + 1)
+        self.before = np.histogram(weights, self.edges)[0].tolist()
+
+    def measure(self, variant: Variant) -> Finding:
+        output = self.artifact_folder(variant)
+        is_reference = variant.scheme == "none" and variant.kv == "none"
+        if is_reference:
+            cost = self.compile_reference(variant)
+        else:
+            cost = asdict(compile_model(self.model, output, self.options(variant)))
+        artifact = Artifact.open(output)
+        p = self.protocol
+        figures = evaluate(
+            artifact, self.text, p.context, p.max_windows, None if is_reference else self.reference, "float", threads=self.threads,
+            title=f"evaluating {variant.label}", kv_protocol="decode" if variant.kv != "none" else "prefill",
+        )  # fmt: skip
+        speed = measure_apart(artifact, p.prefill, p.decode, self.threads, p.repeats)
+        histogram = None
+        if variant.scheme != "none" and variant.kv == "none":
+            if self.site is None:
+                self.take_example(artifact)
+            histogram = np.histogram(read_site(artifact, self.site), self.edges)[0].tolist()
+        finding = Finding(variant, figures, speed, cost, artifact.manifest["sites"], histogram)
+        finding.save(self.result_file(variant), p.stamp(variant))
+        if not is_reference and not self.keep:
+            shutil.rmtree(output)
+        return finding
+
+    def run(self, variants: list[Variant]) -> tuple[list[Finding], list[tuple[Variant, str]]]:
+        """What was found, in the order of `variants`, and the variants that could not be made."""
+        findings, failures = [], []
+        for number, variant in enumerate(variants, 1):
+            where = f"{number} of {len(variants)}: {variant.label}" + (f", {variant.nsamples} calibration samples" if variant.nsamples else "")
+            finding = self.look_up(variant)
+            if finding is not None and (number > 1 or self.open_reference(variant)):
+                console.note(f"{where}: found by an earlier run")
+                findings.append(finding)
+                continue
+            console.note(where)
+            try:
+                findings.append(self.measure(variant))
+            except UserError as error:
+                if number == 1:
+                    raise
+                console.warn(f"{variant.label}: {error}")
+                failures.append((variant, str(error)))
+        return findings, failures
+
+    def open_reference(self, variant: Variant) -> bool:
+        folder = self.artifact_folder(variant)
+        if is_artifact(folder):
+            self.reference = Artifact.open(folder)
+        return self.reference is not None
+
+
+def results_table(findings: list[Finding]) -> Table:
+    table = console.table("Comparison")
+    table.add_column("variant", style="bold")
+    headings = ("samples", "perplexity", "loss\nincrease", "KL mean", "top-1", "weights", "KV bytes\na token", "prefill\ntokens/s", "decode\ntokens/s", "quantized\nin", "peak\nmemory")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for finding in findings:
+        f, speed = finding.figures, finding.speed
+        error = f["perplexity_stderr"]
+        compared = ("", "", "")
+        if "kl_mean" in f:
+            spread = f["loss_increase_stderr"]
+            compared = (f"{f['loss_increase']:+.4f}" + (f" ± {spread:.4f}" if spread is not None else ""), f"{f['kl_mean']:.4f}", f"{f['top1_agreement']:.1%}")
+        table.add_row(
+            finding.label,
+            str(finding.variant.nsamples or ""),
+            f"{f['perplexity']:.3f}" + ("" if error is None else f" ± {error:.2f}"),
+            *compared,
+            console.human_bytes(speed["weights_bytes"]),
+            f"{speed['cache_bytes_per_token']:,}",
+            f"{speed['prefill_tokens_per_s']:.0f}",
+            f"{speed['decode_tokens_per_s']:.1f}",
+            f"{finding.cost['wall_seconds']:.1f} s",
+            console.human_bytes(finding.cost["peak_rss_bytes"]),
+        )
+    return table
+
+
+def print_plan(variants: list[Variant], skipped: list[tuple[Variant, str]]) -> None:
+    table = console.table(f"{len(variants)} variants")
+    for heading in ("method", "scheme", "KV cache", "calibration samples"):
+        table.add_column(heading)
+    for variant in variants:
+        table.add_row(variant.method, variant.scheme, variant.kv, str(variant.nsamples or "none needed"))
+    console.out.print(table)
+    for variant, reason in skipped:
+        console.out.print(f"left out: {variant.label}: {reason}", markup=False, soft_wrap=True)
+
+
+@console.command
+def compare_command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A Hugging Face folder (safetensors, config.json) or a GGUF file.")],
+    text: Annotated[Path, typer.Option(metavar="FILE", help="The text to judge on, UTF-8.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="REPORT", help="The folder for the report and what it is made of.")],
+    methods: Annotated[str, typer.Option(metavar="LIST", help="Methods, with commas between them; + composes.")] = DEFAULT_METHODS,
+    schemes: Annotated[str, typer.Option(metavar="LIST", help="Schemes, with commas between them.")] = "W8A8,W4A16,W3A16",
+    kv_schemes: Annotated[str, typer.Option(metavar="LIST", help="KV caches: none, int8, int4, int2.")] = "none",
+    calib: Annotated[Path | None, typer.Option(metavar="FILE", help="Calibration text, UTF-8: not the one to judge on.")] = None,
+    nsamples: Annotated[int, typer.Option(min=1, metavar="N", help="Calibration samples.")] = 64,
+    seqlen: Annotated[int, typer.Option(min=2, metavar="N", help="Tokens of a calibration sample.")] = 512,
+    seed: Annotated[int, typer.Option(metavar="S", help="Which samples of the calibration text.")] = 0,
+    nsamples_sweep: Annotated[str | None, typer.Option(metavar="LIST", help="Calibrate also with these numbers of samples, as 8,16,32.")] = None,
+    group_size: Annotated[int | None, typer.Option(min=0, metavar="N", help="Weights that share a scale. (default: the scheme's)")] = None,
+    ignore: Annotated[list[str], typer.Option(metavar="P", help="Sites to leave float: a name or re:PATTERN. Repeatable.")] = [],
+    context: Annotated[int | None, typer.Option(metavar="N", help="Tokens a window. (default: as `eval`)")] = None,
+    max_windows: Annotated[int | None, typer.Option(min=1, metavar="N", help="Score only the first N windows.")] = None,
+    threads: Annotated[int, typer.Option(min=0, metavar="N", help="Threads; 0: all CPUs.")] = 0,
+    repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Speed measurements to take the median of.")] = 3,
+    keep_artifacts: Annotated[bool, typer.Option("--keep-artifacts", help="Keep every artifact in REPORT/artifacts.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the variants and stop.")] = False,
+) -> None:
+    """Try quantization methods on a model, judge them on one protocol, and write a report.
+
+    A run that was stopped goes on where it was: give the same command again.
+
+    Example: [bold]easyquant compare SmolLM2-135M --methods absmax,awq,gptq --schemes W4A16 --calib novels.txt --text wiki.txt -o report[/bold]
+    """
+    from easyquant import compare_report  # matplotlib is slow to load
+
+    check_model(model)
+    for option, file in (("--text", text), ("--calib", calib)):
+        if file is not None and not file.is_file():
+            raise UserError(f"{option} {file}: there is no such file; expected a text in UTF-8")
+    sweep = split_counts("--nsamples-sweep", nsamples_sweep)
+    variants, skipped = plan(split_list("--methods", methods), split_list("--schemes", schemes), split_list("--kv-schemes", kv_schemes), nsamples, sweep)
+    if calib is None and (needs := next((v for v in variants if v.is_calibrated), None)):
+        raise UserError(f"--calib FILE is missing: {needs.method} reads calibration text")
+    if dry_run:
+        return print_plan(variants, skipped)
+
+    for folder in (output, output / "results", output / "artifacts"):
+        folder.mkdir(parents=True, exist_ok=True)
+    with console.err.status("reading the model"):
+        probe = output / "artifacts" / variants[0].slug
+        if not is_artifact(probe):
+            compile_model(model, probe, CompileOptions(scheme="none", threads=threads or None, force=True))
+        reference = Artifact.open(probe)
+    context = check_context(reference, context)
+    protocol = Protocol(
+        model=model_stamp(reference), text_sha256=sha256(text), calib_sha256=sha256(calib) if calib else None, context=context,
+        max_windows=max_windows, nsamples=nsamples, seqlen=seqlen, seed=seed, group_size=group_size, ignore=tuple(ignore),
+        prefill=min(512, reference.max_context // 2), decode=min(64, reference.max_context // 2), repeats=repeats,
+    )  # fmt: skip
+    comparison = Comparison(model, text, calib, output, protocol, threads, keep_artifacts)
+    findings, failures = comparison.run(variants)
+
+    console.out.print(results_table(findings))
+    for variant, reason in skipped:
+        console.out.print(f"left out: {variant.label}: {reason}", markup=False, soft_wrap=True)
+    write_json(
+        output / "comparison.json",
+        {
+            "protocol": asdict(protocol),
+            "findings": [asdict(finding) for finding in findings],
+            "left_out": [asdict(variant) | {"reason": reason} for variant, reason in skipped],
+            "failed": [asdict(variant) | {"reason": reason} for variant, reason in failures],
+        },
+    )
+    compare_report.write(output / "report.html", comparison, findings, skipped, failures, title=model.name, text=text.name, calib=calib.name if calib else None)
+    if not keep_artifacts:
+        shutil.rmtree(output / "artifacts")
+    console.out.print(f"\n[bold]Report:[/bold] {output / 'report.html'}")
+    if failures:
+        raise UserError(f"{len(failures)} of {len(variants)} variants could not be made: " + "; ".join(f"{variant.label}: {reason}" for variant, reason in failures))

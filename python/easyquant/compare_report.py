@@ -1,0 +1,72 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The page of `easyquant compare`: one HTML file that refers to nothing outside itself."""
+
+from pathlib import Path
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from easyquant import compare_plots
+from easyquant.comparison import Finding, Variant, pareto
+from easyquant.console import human_bytes
+from easyquant.files import write_atomically
+
+
+def summarize(findings: list[Finding]) -> list[str]:
+    """What the numbers say: the closest variant of every scheme, and whether the next one is really worse."""
+    sentences = []
+    quantized = [f for f in findings if not f.is_float and f.variant.kv == "none"]
+    for scheme in dict.fromkeys(f.variant.scheme for f in quantized):
+        ranked = sorted((f for f in quantized if f.variant.scheme == scheme), key=lambda f: f.figures["kl_mean"])
+        best = ranked[0]
+        sentence = f"{scheme}: {best.variant.method} stays closest to the float model (mean KL divergence {best.figures['kl_mean']:.4f} nats, top-1 agreement {best.figures['top1_agreement']:.1%})"
+        if len(ranked) > 1:
+            sentence += f"; {ranked[1].variant.method} follows with {ranked[1].figures['kl_mean']:.4f}"
+        sentences.append(sentence + ".")
+    return sentences
+
+
+def _stamp(finding: Finding, comparison) -> dict[str, object]:
+    stamp = dict(finding.figures["protocol"])
+    for key in ("artifact", "scheme"):
+        stamp.pop(key, None)
+    p = comparison.protocol
+    stamp["calibration"] = f"{p.nsamples} samples of {p.seqlen} tokens, seed {p.seed}" if p.calib_sha256 else None
+    stamp["group size"] = p.group_size if p.group_size is not None else "the scheme's default"
+    return {key.replace("_", " "): value for key, value in stamp.items() if value is not None}
+
+
+def write(
+    path: Path, comparison, findings: list[Finding], skipped: list[tuple[Variant, str]], failures: list[tuple[Variant, str]],
+    title: str, text: str, calib: str | None, outliers: dict[str, list[float]] | None = None,
+) -> None:  # fmt: skip
+    environment = Environment(
+        loader=PackageLoader("easyquant", "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["human_bytes"] = human_bytes
+    colours = compare_plots.Colours(findings)
+    shown = [f for f in findings if f.variant.nsamples in (None, comparison.protocol.nsamples)]
+    front = {shown[i].label for i in pareto([(f.speed["weights_bytes"], f.figures["perplexity"]) for f in shown])}
+    html = environment.get_template("compare.html.j2").render(
+        model=title,
+        text=text,
+        calib=calib,
+        summary=summarize(shown),
+        findings=findings,
+        colours=colours,
+        front=front,
+        skipped=skipped,
+        failures=failures,
+        site=comparison.site,
+        stamp=_stamp(findings[-1], comparison),
+        figures={
+            "perplexity": compare_plots.perplexity_by_method(shown, colours),
+            "size": compare_plots.against_bytes(shown, colours),
+            "samples": compare_plots.against_samples(findings, colours),
+            "layers": compare_plots.layer_errors(shown, colours),
+            "weights": None if comparison.edges is None else compare_plots.histograms(shown, comparison.edges, np.array(comparison.before), colours),
+            "outliers": compare_plots.outliers(outliers) if outliers else None,
+        },
+    )
+    write_atomically(path, html.encode())
