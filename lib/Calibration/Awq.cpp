@@ -320,7 +320,7 @@ LogicalResult Awq::run() {
     return success();
 
   FailureOr<ModelConstants> constants = ModelConstants::open(module);
-  FailureOr<std::string> folder = equant::getWorkFolder(module);
+  FailureOr<std::string> folder = equant::getWorkFolder(module, workFolder);
   if (failed(constants) || failed(folder))
     return failure();
   if (searchSamples < 1)

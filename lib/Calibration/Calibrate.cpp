@@ -7,6 +7,7 @@
 
 #include "easyquant/Calibration/Journal.h"
 #include "easyquant/Calibration/Passes.h"
+#include "easyquant/Dialect/Equant/Analysis/ConstantTensors.h"
 #include "easyquant/Numerics/SiteStatistics.h"
 #include "easyquant/Support/Checksum.h"
 #include "easyquant/Support/ProgressAction.h"
@@ -55,8 +56,6 @@ FailureOr<CalibrationTokens> Calibrate::readTokens() {
   ModuleOp module = getOperation();
   if (tokensFile.empty())
     return emitError(module.getLoc()) << "option tokens is missing: the file of calibration tokens";
-  if (work.empty())
-    return emitError(module.getLoc()) << "option work is missing: the folder of the journal";
   if (!module.walk([](ObserveOp) { return WalkResult::interrupt(); }).wasInterrupted())
     return emitError(module.getLoc()) << "nothing is observed: run equant-insert-observers first";
   auto model = module->getAttrOfType<DictionaryAttr>(lm::kModelAttr);
@@ -78,7 +77,7 @@ FailureOr<CalibrationTokens> Calibrate::readTokens() {
 /// A hash of what is computed and observed, wherever the model lies.
 static std::string programHash(ModuleOp module) {
   OwningOpRef<ModuleOp> copy = module.clone();
-  for (StringRef path : {lm::kSourceAttr, equant::kStatisticsAttr, StringLiteral("equant.work")})
+  for (StringRef path : {lm::kSourceAttr, equant::kStatisticsAttr, equant::kWorkAttr})
     (*copy)->removeAttr(path);
   std::string text;
   llvm::raw_string_ostream stream(text);
@@ -154,16 +153,17 @@ LogicalResult Calibrate::calibrate() {
   if (failed(runner))
     return failure();
   FailureOr<Stamp> stamp = makeStamp(*runner);
-  if (failed(stamp))
+  FailureOr<std::string> work = equant::getWorkFolder(module, workFolder);
+  if (failed(stamp) || failed(work))
     return failure();
 
-  fs::path path = statistics.empty() ? fs::path(work.getValue()) / "statistics.safetensors"
+  fs::path path = statistics.empty() ? fs::path(*work) / "statistics.safetensors"
                                      : fs::path(statistics.getValue());
   module->setAttr(equant::kStatisticsAttr, StringAttr::get(&getContext(), path.string()));
   if (auto there = formats::SafetensorsFile::open(path); there && there->metadata() == *stamp)
     return success();
 
-  Result<Journal> journal = Journal::open(work.getValue(), *stamp);
+  Result<Journal> journal = Journal::open(*work, *stamp);
   if (!journal)
     return fail(journal.error());
   size_t steps = runner->layers().size() + 1; // the last one is the head

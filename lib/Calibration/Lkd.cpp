@@ -119,7 +119,7 @@ LogicalResult Lkd::run() {
     return success();
   auto fail = [&](const Error &error) { return emitError(module.getLoc()) << error.message; };
   FailureOr<ModelConstants> constants = ModelConstants::open(module);
-  FailureOr<std::string> folder = equant::getWorkFolder(module);
+  FailureOr<std::string> folder = equant::getWorkFolder(module, workFolder);
   if (failed(constants) || failed(folder))
     return failure();
   if (tokensFile.empty())

@@ -49,6 +49,10 @@ public:
   PassText &add(StringRef option, std::optional<int64_t> value) {
     return value ? add(option, std::to_string(*value)) : *this;
   }
+  PassText &add(StringRef option, std::optional<double> value) {
+    return value ? add(option, llvm::formatv("{0}", *value).str()) : *this;
+  }
+  PassText &addFlag(StringRef option, bool value) { return value ? add(option, "true") : *this; }
   PassText &add(StringRef option, const std::vector<std::string> &values) {
     return values.empty() ? *this : add(option, llvm::join(values, ","));
   }
@@ -75,6 +79,7 @@ namespace {
 struct MethodPass {
   StringLiteral method, pass;
   StringLiteral statistics; ///< that it reads of the file; empty: it runs the model itself
+  void (*addOptions)(PassText &, const CompileOptions &); ///< of its own
 };
 
 /// What the options ask of the model, whether they name it or a recipe does.
@@ -85,10 +90,23 @@ struct Request {
 } // namespace
 
 /// A new method with a pass of its own is one line here.
-static constexpr MethodPass kMethodPasses[] = {{"smoothquant", "equant-smooth-quant", "absmax"},
-                                               {"awq", "equant-awq", ""},
-                                               {"gptq", "equant-gptq", ""},
-                                               {"lkd", "equant-lkd", ""}};
+static constexpr MethodPass kMethodPasses[] = {
+    {"smoothquant", "equant-smooth-quant", "absmax",
+     [](PassText &pass, const CompileOptions &options) { pass.add("alpha", options.alpha); }},
+    {"awq", "equant-awq", "",
+     [](PassText &pass, const CompileOptions &options) {
+       pass.add("search-samples", options.searchSamples);
+       if (options.noClip)
+         pass.add("clip", "false");
+     }},
+    {"gptq", "equant-gptq", "",
+     [](PassText &pass, const CompileOptions &options) {
+       pass.addFlag("act-order", options.actOrder)
+           .addFlag("static-groups", options.staticGroups)
+           .add("damping", options.damping);
+     }},
+    {"lkd", "equant-lkd", "",
+     [](PassText &pass, const CompileOptions &options) { pass.add("epochs", options.epochs); }}};
 
 static const MethodPass &passOf(StringRef method) {
   return *llvm::find_if(kMethodPasses, [&](const MethodPass &p) { return p.method == method; });
@@ -184,10 +202,8 @@ static std::string planPass(const CompileOptions &options) {
     pass.addNumber("group-size", options.groupSize);
   pass.add("activations", options.activations).add("weight-observer", options.weightObserver);
   if (options.percentile != 0)
-    pass.add("percentile", llvm::formatv("{0}", options.percentile).str());
-  if (options.mixed)
-    pass.add("mixed", "true");
-  return pass.add("methods", method.methods)
+    pass.add("percentile", std::optional<double>(options.percentile));
+  return pass.addFlag("mixed", options.mixed).add("methods", method.methods)
       .add("head", options.head)
       .add("ignore", options.ignore)
       .add("targets", options.targets)
@@ -216,6 +232,7 @@ static std::string quantizePhase(const CompileOptions &options) {
     PassText pass(method.pass);
     if (method.statistics.empty())
       pass.add("tokens", options.tokens).add("threads", options.threads);
+    method.addOptions(pass, options);
     text += "," + pass.add("work", options.work).str();
   }
   PassText quantize("equant-quantize");

@@ -1,22 +1,19 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Calibration: the tokens that methods look at, and `easyquant calibrate`, which gathers statistics on them."""
+"""Calibration text: which tokens of which text methods look at."""
 
 import contextlib
 import tempfile
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
-import typer
 from safetensors.numpy import save
 
 from easyquant import console
-from easyquant.compile import check_model, run_compiler, tokenizer_files
+from easyquant.compiler import tokenizer_files
 from easyquant.errors import UserError
-from easyquant.files import check_writable, sha256, write_atomically
+from easyquant.files import sha256, write_atomically
 from easyquant.protocol import read_text
 from easyquant.tokenizer import load_tokenizer
 
@@ -83,75 +80,19 @@ def write_tokens(path: Path, calibration: CalibrationText, tokenizer_folder: Pat
 
 
 @contextlib.contextmanager
-def tokens_of(model: Path, calibration: CalibrationText):
-    """The tokens file of `calibration` for the model (a folder or a GGUF file), for as long as it is needed."""
-    with tokenizer_files(model) as files, tempfile.TemporaryDirectory(prefix="easyquant-tokens-") as folder:
+def tokens_of(model: Path, calibration: CalibrationText, keep: bool = False):
+    """The tokens file of `calibration` for the model (a folder or a GGUF file).
+
+    It is temporary, unless a printed command is going to name it (`keep`).
+    """
+    with contextlib.ExitStack() as stack:
+        files = stack.enter_context(tokenizer_files(model))
         if not any(file.name == "tokenizer.json" for file in files):
             raise UserError(f"{model}: has no tokenizer.json, without which the calibration text is no tokens")
+        prefix = "easyquant-tokens-"
+        folder = tempfile.mkdtemp(prefix=prefix) if keep else stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix))
         path = Path(folder) / "tokens.safetensors"
         write_tokens(path, calibration, files[0].parent)
+        if keep:
+            console.note(f"the calibration tokens are in {path}")
         yield path
-
-
-class Statistic(str, Enum):
-    absmax = "absmax"
-    minmax = "minmax"
-    mean_abs = "mean_abs"
-    moments = "moments"
-    histogram = "histogram"
-    hessian = "hessian"
-    ema = "ema"
-    sinks = "sinks"
-
-
-def quoted(value: Path | str) -> str:
-    """A value of an option in a pass pipeline."""
-    if '"' in str(value):
-        raise UserError(f"{value}: a path with a quotation mark cannot be passed on")
-    return f'"{value}"'
-
-
-def calibrate(model: Path, calibration: CalibrationText, output: Path, statistics: list[str], sites: list[str], work: Path | None, threads: int) -> None:
-    """Writes the statistics file `output`; shows its progress on stderr."""
-    check_model(model)
-    check_writable(output)
-    with contextlib.ExitStack() as stack:
-        bar = stack.enter_context(console.progress())
-        task = bar.add_task("tokenizing", total=None)
-        tokens = stack.enter_context(tokens_of(model, calibration))
-        folder = work or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent)))
-        observers = f"statistics={','.join(statistics)}"
-        if sites:
-            observers += f" sites={','.join(map(quoted, sites))}"
-        pipeline = (
-            f"equant-insert-observers{{{observers}}},"
-            f"equant-calibrate{{tokens={quoted(tokens)} work={quoted(folder)} statistics={quoted(output)} threads={threads}}}"
-        )
-
-        def follow(phase: str, done: int, total: int) -> None:
-            bar.update(task, description=phase, completed=done, total=total or None)
-
-        run_compiler([str(model), f"--pipeline={pipeline}"], follow)
-
-
-@console.command
-def calibrate_command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A Hugging Face folder (safetensors, config.json) or a GGUF file.")],
-    calib: Annotated[Path, typer.Option("--calib", metavar="FILE", help="The text to calibrate on, UTF-8.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="STATISTICS", help="The statistics file to write (safetensors).")],
-    nsamples: Annotated[int, typer.Option(min=1, metavar="N", help="Windows of the text.")] = 64,
-    seqlen: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens of a window.")] = 1024,
-    seed: Annotated[int, typer.Option(min=0, metavar="S", help="Chooses the windows.")] = 0,
-    bos: Annotated[bool, typer.Option("--calib-bos", help="Begin every window with the beginning-of-text token, which no statistic counts.")] = False,
-    statistics: Annotated[list[Statistic], typer.Option("--statistic", help="What to gather. Repeatable.")] = [Statistic.absmax, Statistic.minmax],
-    sites: Annotated[list[str], typer.Option("--site", metavar="P", help="Observe only these sites: a name or re:PATTERN. Repeatable.")] = [],
-    work: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the journal here: a run that was ended goes on from it.")] = None,
-    threads: Annotated[int, typer.Option(min=0, metavar="N", help="Threads; 0: all CPUs.")] = 0,
-) -> None:
-    """Gather statistics of a model's activations on a text.
-
-    Example: [bold]easyquant calibrate SmolLM2-135M --calib novels.txt -o statistics.safetensors --statistic mean_abs[/bold]
-    """
-    calibration = CalibrationText(calib, nsamples, seqlen, seed, bos)
-    calibrate(model, calibration, output, [item.value for item in statistics], sites, work, threads)
-    console.out.print(f"{output}: {console.human_bytes(output.stat().st_size)} of statistics on {nsamples} x {seqlen} tokens", markup=False)

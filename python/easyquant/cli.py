@@ -8,7 +8,7 @@ import typer
 
 from easyquant import __version__, console
 from easyquant.bench import bench_command
-from easyquant.calibration import calibrate_command
+from easyquant.calibrate import calibrate_command
 from easyquant.compare import compare_command
 from easyquant.compile import compile_command
 from easyquant.demo import demo_command

@@ -14,16 +14,20 @@ from rich.table import Table
 from easyquant import console
 from easyquant.artifact import Artifact, is_artifact
 from easyquant.bench import measure_apart
+from easyquant.calibration import CalibrationText
 from easyquant.comparison import Finding, Protocol, Variant, model_stamp, plan
-from easyquant.compile import CompileOptions, check_model, compile_model
+from easyquant.compile import CompileOptions, compile_model
+from easyquant.compiler import check_model
 from easyquant.errors import UserError
-from easyquant.evaluate import evaluate
+from easyquant.evaluate import KVProtocol, evaluate
 from easyquant.files import sha256, write_json
 from easyquant.protocol import check_context
 from easyquant.weights import example_site, read_site
 
 DEFAULT_METHODS = "absmax,zeropoint,symmetric,zeroquant,zeroquant+lkd,smoothquant,awq,gptq"
 HISTOGRAM_BINS = 161
+# Tokens a call of an evaluation past a quantized cache: each call attends to its own tokens in float.
+KV_CHUNK = 16
 
 
 def split_list(option: str, text: str) -> list[str]:
@@ -60,7 +64,7 @@ class Comparison:
             options.method = variant.method
             options.group_size = p.group_size
         if variant.is_calibrated:
-            options.calib, options.nsamples, options.seqlen, options.seed = self.calib, variant.nsamples, p.seqlen, p.seed
+            options.calibration = CalibrationText(self.calib, variant.nsamples, p.seqlen, p.seed)
         if variant.kv != "none":
             options.kv_scheme = variant.kv
         return options
@@ -100,7 +104,8 @@ class Comparison:
         p = self.protocol
         figures = evaluate(
             artifact, self.text, p.context, p.max_windows, None if is_reference else self.reference, "float", threads=self.threads,
-            title=f"evaluating {variant.label}", kv_protocol="decode" if variant.kv != "none" else "prefill",
+            title=f"evaluating {variant.label}", 
+            kv_protocol=KVProtocol.decode if variant.kv != "none" else KVProtocol.prefill, kv_chunk=KV_CHUNK if variant.kv != "none" else 1,
         )  # fmt: skip
         speed = measure_apart(artifact, p.prefill, p.decode, self.threads, p.repeats)
         histogram = None

@@ -3,41 +3,25 @@
 """`easyquant compile`: hands a model to the C++ compiler and shows how far it is."""
 
 import contextlib
-import json
-import os
-import resource
-import shlex
-import signal
-import subprocess
-import tempfile
-import threading
-import time
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Callable
+from typing import Annotated
 
 import typer
 
 from easyquant import console
-from easyquant.artifact import Artifact, is_artifact
+from easyquant.artifact import Artifact
+from easyquant.calibration import CalibrationText, tokens_of
+from easyquant.compiler import CompileCost, check_model, compiler_progress, run_compiler, tokenizer_files
 from easyquant.errors import UserError
-from easyquant.memory import peak_rss_bytes
 from easyquant.recipe import recipe_as_json
-from easyquant.tools import find_tool
-
-# What a Hugging Face folder may hold besides weights and config.json that running it needs.
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "generation_config.json",
-    "chat_template.jinja",
-)
-
 
 # Options of CompileOptions and of the command line that make the KV cache one of codes.
 KV_OPTIONS = ("kv_scheme", "kv_group", "kv_residual", "kv_sinks", "kv_keys", "kv_key_scales")
+# Those that methods read.
+METHOD_OPTIONS = ("observer", "alpha", "search_samples", "damping", "epochs")
+METHOD_FLAGS = ("no_clip", "act_order", "static_groups")
 
 
 class Scheme(str, Enum):
@@ -67,6 +51,15 @@ class WeightObserver(str, Enum):
     percentile = "percentile"
     mse = "mse"
     entropy = "entropy"
+
+
+class Observer(str, Enum):
+    minmax = "minmax"
+    absmax = "absmax"
+    percentile = "percentile"
+    mse = "mse"
+    entropy = "entropy"
+    ema = "ema"
 
 
 class CompileTarget(str, Enum):
@@ -115,6 +108,16 @@ class CompileOptions:
     percentile: float | None = None
     mixed: bool = False
     max_fallback: int | None = None
+    calibration: CalibrationText | None = None
+    work: Path | None = None
+    observer: str | None = None
+    alpha: float | None = None
+    search_samples: int | None = None
+    no_clip: bool = False
+    act_order: bool = False
+    static_groups: bool = False
+    damping: float | None = None
+    epochs: int | None = None
     ignore: list[str] = field(default_factory=list)
     targets: list[str] = field(default_factory=list)
     head: str | None = None
@@ -126,6 +129,7 @@ class CompileOptions:
     kv_keys: str | None = None
     kv_key_scales: str | None = None
     threads: int | None = None
+    max_shard_bytes: int | None = None
     emit_ir_after: str | None = None
     dump_pipeline: bool = False
     force: bool = False
@@ -141,16 +145,18 @@ class CompileOptions:
             "weight_observer",
             "percentile",
             "max_fallback",
+            "work",
+            *METHOD_OPTIONS,
             "head",
             "kv_cache",
             *KV_OPTIONS,
             "threads",
+            "max_shard_bytes",
             "emit_ir_after",
         ):
             if (value := getattr(self, name)) is not None:
                 result.append(f"--{name.replace('_', '-')}={value}")
-        if self.mixed:
-            result.append("--mixed")
+        result += [f"--{name.replace('_', '-')}" for name in ("mixed", *METHOD_FLAGS) if getattr(self, name)]
         result += [f"--ignore={pattern}" for pattern in self.ignore]
         result += [f"--targets={pattern}" for pattern in self.targets]
         if self.dump_pipeline:
@@ -158,111 +164,6 @@ class CompileOptions:
         if self.force:
             result.append("--force")
         return result
-
-
-@dataclass
-class CompileCost:
-    wall_seconds: float
-    cpu_seconds: float
-    peak_rss_bytes: int
-
-
-def check_model(model: Path) -> None:
-    if is_artifact(model):
-        raise UserError(f"{model}: is already a compiled artifact; give the model it came from, a Hugging Face folder or a GGUF file")
-    if model.is_dir() and not (model / "config.json").is_file():
-        raise UserError(f"{model}: has no config.json; expected a Hugging Face folder (config.json, *.safetensors, tokenizer.json) or a GGUF file")
-    if not model.exists():
-        raise UserError(f"{model}: there is no such file or folder; expected a Hugging Face folder or a GGUF file")
-
-
-@contextlib.contextmanager
-def tokenizer_files(model: Path, keep: bool = False):
-    """The tokenizer files that belong to `model`: its own, or what a GGUF's tokenizer turns into.
-
-    Those of a GGUF are temporary, unless a printed command is going to name them (`keep`).
-    """
-    if model.is_dir():
-        yield [model / name for name in TOKENIZER_FILES if (model / name).is_file()]
-        return
-    from easyquant.tokenizer import write_tokenizer_files
-
-    if keep:
-        folder = Path(tempfile.mkdtemp(prefix="easyquant-tokenizer-"))
-        console.note(f"the tokenizer files of {model.name} are in {folder}")
-        write_tokenizer_files(model, folder)
-        yield sorted(folder.iterdir())
-        return
-    with tempfile.TemporaryDirectory(prefix="easyquant-tokenizer-") as folder:
-        write_tokenizer_files(model, Path(folder))
-        yield sorted(Path(folder).iterdir())
-
-
-def wait_and_watch(process: subprocess.Popen) -> tuple[resource.struct_rusage, int]:
-    """Waits for `process`; gives what it used and its peak memory in bytes.
-
-    The peak is read from the running process: the kernel's ru_maxrss also counts what the child of a fork
-    shares with its parent before it becomes another program.
-    """
-    peak = 0
-    while True:
-        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-        if pid != 0:
-            process.returncode = os.waitstatus_to_exitcode(status)
-            return usage, peak
-        with contextlib.suppress(OSError):
-            peak = max(peak, peak_rss_bytes(process.pid))
-        time.sleep(0.02)
-
-
-def run_compiler(arguments: list[str], on_progress: Callable[[str, int, int], None] | None = None) -> CompileCost:
-    """Runs easyquant-compile; `on_progress(phase, done, total)` follows it.
-
-    Raises UserError with the tool's own error text. Its warnings go to stderr as they come.
-    """
-    tool = find_tool("easyquant-compile")
-    begin = time.monotonic()
-    process = subprocess.Popen([tool, *arguments, "--progress=json"], stderr=subprocess.PIPE, text=True, errors="replace")
-    messages: list[str] = []
-
-    def follow() -> None:
-        for line in process.stderr:
-            if line.startswith("{"):
-                with contextlib.suppress(ValueError, KeyError, TypeError):
-                    event = json.loads(line)
-                    report = (str(event["phase"]), int(event["done"]), int(event["total"]))
-                    if on_progress:
-                        on_progress(*report)
-                    continue
-            messages.append(line.rstrip("\n"))
-
-    reader = threading.Thread(target=follow)
-    reader.start()
-    try:
-        usage, peak = wait_and_watch(process)
-    except BaseException:
-        # Interrupted: the compiler leaves nothing behind when it is asked to end.
-        process.terminate()
-        process.wait()
-        raise
-    finally:
-        reader.join()
-        process.stderr.close()
-    text = "\n".join(line for line in messages if line.strip())
-    if process.returncode == -signal.SIGPIPE:
-        raise BrokenPipeError  # nobody reads the IR to its end: `easyquant compile ... | head`
-    if process.returncode != 0:
-        if process.returncode < 0:
-            ended = f"{tool.name} was ended by signal {-process.returncode}: {shlex.join([str(tool), *arguments])}"
-            text = "\n".join(filter(None, [text, ended]))
-        raise UserError((text or f"{tool.name} failed with status {process.returncode} and no message").removeprefix("error: "))
-    if text:
-        console.err.print(text, markup=False, soft_wrap=True)
-    return CompileCost(
-        wall_seconds=time.monotonic() - begin,
-        cpu_seconds=usage.ru_utime + usage.ru_stime,
-        peak_rss_bytes=peak,
-    )
 
 
 def compile_model(model: Path, output: Path | None, options: CompileOptions) -> CompileCost:
@@ -275,15 +176,11 @@ def compile_model(model: Path, output: Path | None, options: CompileOptions) -> 
         if output is not None:
             arguments += ["-o", str(output)]
         arguments += [f"--copy-file={file}" for file in stack.enter_context(tokenizer_files(model, keep=options.dump_pipeline))]
+        if options.calibration is not None:
+            arguments.append(f"--tokens={stack.enter_context(tokens_of(model, options.calibration, keep=options.dump_pipeline))}")
         if options.dump_pipeline or options.emit_ir_after:
             return run_compiler(arguments)
-        bar = stack.enter_context(console.progress())
-        task = bar.add_task("starting", total=None)
-
-        def follow(phase: str, done: int, total: int) -> None:
-            bar.update(task, description=phase, completed=done, total=total or None)
-
-        return run_compiler(arguments, follow)
+        return run_compiler(arguments, stack.enter_context(compiler_progress()))
 
 
 @console.command
@@ -308,6 +205,24 @@ def compile_command(
     weight_observer: Annotated[WeightObserver | None, typer.Option(help="Range of the weights that share a scale. (default: absmax, all of them)")] = None,
     percentile: Annotated[float | None, typer.Option(metavar="P", help="Of --weight-observer percentile. (default: 99.99)")] = None,
     mixed: Annotated[bool, typer.Option("--mixed", help="With zeroquant: weights of 4 bits in MLPs, of 8 in attention.")] = False,
+    calib: Annotated[Path | None, typer.Option("--calib", metavar="FILE", help="The text that methods and static activations are calibrated on, UTF-8.")] = None,
+    nsamples: Annotated[int, typer.Option(min=1, metavar="N", help="Windows of the calibration text.")] = 64,
+    seqlen: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens of a window.")] = 1024,
+    seed: Annotated[int, typer.Option(min=0, metavar="S", help="Chooses the windows.")] = 0,
+    calib_bos: Annotated[bool, typer.Option("--calib-bos", help="Begin every window with the beginning-of-text token, which no statistic counts.")] = False,
+    work: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of what calibration and methods compute; a run that was ended goes on from it. (default: OUT.work, removed at the end)"),
+    ] = None,
+    observer: Annotated[Observer | None, typer.Option(help="Range of static activations. (default: minmax)")] = None,
+    alpha: Annotated[float | None, typer.Option(min=0, max=1, metavar="A", help="SmoothQuant: 0 leaves activations as they are, 1 makes channels alike. (default: 0.5)")] = None,
+    search_samples: Annotated[int | None, typer.Option(min=1, metavar="N", help="AWQ: samples that candidates are compared on. (default: 8)")] = None,
+    no_clip: Annotated[bool, typer.Option("--no-clip", help="AWQ: search scales only, no ranges.")] = False,
+    act_order: Annotated[bool, typer.Option("--act-order", help="GPTQ: columns that matter most first.")] = False,
+    static_groups: Annotated[bool, typer.Option("--static-groups", help="GPTQ: scales of groups from the weights as they were.")] = False,
+    damping: Annotated[float | None, typer.Option(min=0, metavar="D", help="GPTQ: share of the Hessian's mean diagonal added to it. (default: 0.01)")] = None,
+    lkd: Annotated[bool, typer.Option("--lkd", help="Distill layer by layer at the end: METHOD+lkd.")] = False,
+    epochs: Annotated[int | None, typer.Option(min=1, metavar="N", help="LKD: passes over the samples. (default: 4)")] = None,
     max_fallback: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Sites that may stay float where they cannot be quantized as asked. (default: 0)")
     ] = None,
@@ -324,6 +239,7 @@ def compile_command(
     kv_keys: Annotated[KVKeys | None, typer.Option(help="Keep keys after or before their rotation. (default: post-rope)")] = None,
     kv_key_scales: Annotated[KVKeyScales | None, typer.Option(help="Scales of keys. (default: channel)")] = None,
     threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads to compile with. (default: all CPUs)")] = None,
+    max_shard_bytes: Annotated[int | None, typer.Option(min=1, metavar="BYTES", help="Weights in one file, beyond which they are sharded. (default: 5 GB)")] = None,
     emit_ir_after: Annotated[str | None, typer.Option(metavar="PHASE", help="Print the IR after import, quantize, materialize or kernels, and stop.")] = None,
     dump_pipeline: Annotated[bool, typer.Option("--dump-pipeline", help="Print the easyquant-opt command that does the same, and stop.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
@@ -332,9 +248,21 @@ def compile_command(
 
     Example: [bold]easyquant compile SmolLM2-135M -o smol-w8a8 --scheme W8A8[/bold]
     """
+    if lkd:
+        method = f"{method or 'absmax'}+lkd"
     options = CompileOptions(
         scheme=scheme.value if scheme else None,
         method=method,
+        calibration=CalibrationText(calib, nsamples, seqlen, seed, calib_bos) if calib else None,
+        work=work,
+        observer=observer.value if observer else None,
+        alpha=alpha,
+        search_samples=search_samples,
+        no_clip=no_clip,
+        act_order=act_order,
+        static_groups=static_groups,
+        damping=damping,
+        epochs=epochs,
         recipe=recipe,
         activations=activations.value if activations else None,
         weight_observer=weight_observer.value if weight_observer else None,
@@ -354,6 +282,7 @@ def compile_command(
         kv_keys=kv_keys.value if kv_keys else None,
         kv_key_scales=kv_key_scales.value if kv_key_scales else None,
         threads=threads,
+        max_shard_bytes=max_shard_bytes,
         emit_ir_after=emit_ir_after,
         dump_pipeline=dump_pipeline,
         force=force,

@@ -16,7 +16,8 @@ from rich.table import Table
 from easyquant import console
 from easyquant.artifact import Artifact, load_model, open_session, runtime
 from easyquant.bench import measure_apart
-from easyquant.compile import CompileOptions, check_model, compile_model
+from easyquant.compile import CompileOptions, compile_model
+from easyquant.compiler import check_model
 from easyquant.corpus import PACKAGE, fetch_novels
 from easyquant.errors import UserError
 from easyquant.evaluate import evaluate

@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from calibrating import calibrate, pipeline, write_tokens
-from easyquant.compile import wait_and_watch
+from easyquant.compiler import wait_and_watch
 from helpers import assert_refused, random_llama, run_tool, tool, write_model
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from easyquant.compile import CompileOptions, check_model, run_compiler, tokenizer_files
+from easyquant.compile import CompileOptions
+from easyquant.compiler import check_model, run_compiler, tokenizer_files
 from easyquant.errors import UserError
 
 

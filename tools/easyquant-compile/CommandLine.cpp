@@ -24,6 +24,34 @@ static constexpr const char *examples = R"(Examples:
   easyquant-compile MODEL -o OUT --scheme W8A8
   easyquant-compile model.gguf -o OUT --scheme W4A8 --group-size 64 --ignore 're:.*down_proj')";
 
+/// What methods do with calibration text.
+static void addMethods(CLI::App &app, CompileOptions &compile) {
+  app.add_option("--observer", compile.observer,
+                 "Range of static activations: minmax (default), absmax, percentile, mse, entropy, "
+                 "ema")
+      ->type_name("RULE");
+  app.add_option("--tokens", compile.tokens,
+                 "Safetensors file of calibration tokens, for methods and static activations")
+      ->type_name("FILE");
+  app.add_option("--work", compile.work,
+                 "Folder of what calibration and methods compute, to go on from; by default "
+                 "OUT.work, removed when OUT is whole")
+      ->type_name("DIR");
+  app.add_option("--alpha", compile.alpha,
+                 "SmoothQuant: from 0, activations stay as they are, to 1 (0.5)")
+      ->type_name("A");
+  app.add_option("--search-samples", compile.searchSamples,
+                 "AWQ: samples that candidates are compared on (8)")
+      ->type_name("N");
+  app.add_flag("--no-clip", compile.noClip, "AWQ: search scales only, no ranges");
+  app.add_flag("--act-order", compile.actOrder, "GPTQ: columns that matter most first");
+  app.add_flag("--static-groups", compile.staticGroups,
+               "GPTQ: scales of groups from the weights as they were");
+  app.add_option("--damping", compile.damping, "GPTQ: share of mean(diag H) added to it (0.01)")
+      ->type_name("D");
+  app.add_option("--epochs", compile.epochs, "LKD: passes over the samples (4)")->type_name("N");
+}
+
 /// What is quantized, and how. A recipe says all of it.
 static void addQuantization(CLI::App &app, CompileOptions &compile) {
   CLI::Option *recipe =
@@ -53,16 +81,6 @@ static void addQuantization(CLI::App &app, CompileOptions &compile) {
       ->type_name("P");
   app.add_flag("--mixed", compile.mixed, "With zeroquant: 4 bits in MLPs, 8 in attention")
       ->excludes(recipe);
-  app.add_option("--observer", compile.observer,
-                 "Range of static activations: minmax (default), absmax, percentile, mse, entropy, "
-                 "ema")
-      ->type_name("RULE");
-  app.add_option("--tokens", compile.tokens,
-                 "Safetensors file of calibration tokens, for methods and static activations")
-      ->type_name("FILE");
-  app.add_option("--work", compile.work,
-                 "Folder of what calibration computes, to go on from (default: OUT.work)")
-      ->type_name("DIR");
   app.add_option("--max-fallback", compile.maxFallback,
                  "Sites that may stay float where they cannot be quantized as asked")
       ->capture_default_str()
@@ -102,6 +120,7 @@ CommandLine CommandLine::parse(int argc, char **argv) {
       ->type_name("MODEL");
   app.add_option("-o", line.output, "Folder to write")->type_name("OUT");
   addQuantization(app, compile);
+  addMethods(app, compile);
   app.add_option("--target", compile.target, "What to compile for: cpu")
       ->capture_default_str()
       ->type_name("TARGET");

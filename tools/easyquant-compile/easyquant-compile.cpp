@@ -13,7 +13,9 @@
 
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/InitLLVM.h"
+#include "llvm/Support/Path.h"
 
 #include <csignal>
 
@@ -30,6 +32,21 @@ static LogicalResult runPipeline(ModuleOp module, const std::string &text) {
   if (!text.empty() && failed(parsePassPipeline(text, pm)))
     return failure();
   return pm.run(module);
+}
+
+/// Removes what methods computed, and the folder if nothing else is in it.
+static void removeWork(const std::string &folder) {
+  std::error_code error;
+  std::vector<std::string> computed;
+  for (llvm::sys::fs::directory_iterator it(folder, error), end; it != end && !error;
+       it.increment(error)) {
+    llvm::StringRef extension = llvm::sys::path::extension(it->path());
+    if (extension == ".safetensors" || extension == ".partial")
+      computed.push_back(it->path());
+  }
+  for (const std::string &file : computed)
+    llvm::sys::fs::remove(file);
+  llvm::sys::fs::remove(folder);
 }
 
 int main(int argc, char **argv) {
@@ -49,7 +66,8 @@ int main(int argc, char **argv) {
   });
   Progress progress(context, line.progress);
 
-  if (line.compile.work.empty() && !line.output.empty())
+  const bool keepsWork = !line.compile.work.empty();
+  if (!keepsWork && !line.output.empty())
     line.compile.work = llvm::StringRef(line.output).rtrim('/').str() + ".work";
   if (auto problem = line.compile.check())
     return fail(*problem);
@@ -80,6 +98,8 @@ int main(int argc, char **argv) {
                                      line.force || line.output.empty());
   if (!folder)
     return fail(llvm::toString(folder.takeError()));
+  if (line.compile.work.empty())
+    line.compile.work = folder->path();
   std::vector<Phase> phases = compilePhases(line.compile, folder->path());
   if (!line.emitAfter.empty()) {
     auto until = phasesUntil(phases, line.emitAfter, line.compile);
@@ -96,5 +116,7 @@ int main(int argc, char **argv) {
     return 1;
   if (llvm::Error error = folder->commit())
     return fail(llvm::toString(std::move(error)));
+  if (!keepsWork)
+    removeWork(line.compile.work);
   return 0;
 }

@@ -52,6 +52,7 @@ def Awq : Pass<"equant-awq", "::mlir::ModuleOp"> {
   }];
   let options = [
     Option<"tokensFile", "tokens", "std::string", "\"\"", "safetensors file of calibration tokens">,
+    Option<"workFolder", "work", "std::string", "\"\"", "folder of what is computed; by default that of the module">,
     Option<"searchSamples", "search-samples", "int64_t", "8", "samples, the first ones, that candidates are compared on">,
     Option<"clip", "clip", "bool", "true", "search ranges too">,
     Option<"threads", "threads", "unsigned", "0", "threads; 0: one per core. Results do not depend on it">,
@@ -79,7 +80,7 @@ def Calibrate : Pass<"equant-calibrate", "::mlir::ModuleOp"> {
   }];
   let options = [
     Option<"tokensFile", "tokens", "std::string", "\"\"", "safetensors file of the calibration tokens">,
-    Option<"work", "work", "std::string", "\"\"", "folder of the journal">,
+    Option<"workFolder", "work", "std::string", "\"\"", "folder of the journal; by default that of the module">,
     Option<"statistics", "statistics", "std::string", "\"\"",
            "the file to write; by default statistics.safetensors in the work folder">,
     Option<"samples", "samples", "int64_t", "0", "samples that the tokens file must have at least; 0: any">,
@@ -125,6 +126,7 @@ def Gptq : Pass<"equant-gptq", "::mlir::ModuleOp"> {
   }];
   let options = [
     Option<"tokensFile", "tokens", "std::string", "\"\"", "safetensors file of calibration tokens">,
+    Option<"workFolder", "work", "std::string", "\"\"", "folder of what is computed; by default that of the module">,
     Option<"actOrder", "act-order", "bool", "false",
            "round columns in order of descending diagonal of H; implies static-groups">,
     Option<"staticGroups", "static-groups", "bool", "false", "scales from the weights as they were">,
@@ -151,6 +153,7 @@ def Lkd : Pass<"equant-lkd", "::mlir::ModuleOp"> {
   }];
   let options = [
     Option<"tokensFile", "tokens", "std::string", "\"\"", "safetensors file of calibration tokens; at least two samples">,
+    Option<"workFolder", "work", "std::string", "\"\"", "folder of what is computed; by default that of the module">,
     Option<"epochs", "epochs", "int64_t", "4", "passes over the samples that are not held out">,
     Option<"learningRate", "learning-rate", "double", "0.05", "largest step, in units of a weight's mean scale">,
     Option<"threads", "threads", "unsigned", "0", "threads; 0: one per core. Results do not depend on it">,

@@ -34,6 +34,10 @@ struct CompileOptions {
   std::string observer;          ///< range of static activations; empty: minmax
   std::string tokens;            ///< calibration text, for what needs it
   std::string work;              ///< folder of what calibration and methods compute
+  /// Of methods; empty: the defaults of their passes.
+  std::optional<double> alpha, damping;
+  bool actOrder = false, staticGroups = false, noClip = false;
+  std::optional<int64_t> searchSamples, epochs;
   int64_t maxFallback = 0;       ///< sites that may stay float against what is asked
   std::string target = "cpu";
   std::string head;                         ///< float or int8; empty: the scheme's default

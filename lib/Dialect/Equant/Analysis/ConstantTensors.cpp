@@ -93,11 +93,14 @@ FailureOr<ConstantTensor> ConstantMatcher::match(Location loc, StringRef site, V
   return tensor;
 }
 
-FailureOr<std::string> easyquant::equant::getWorkFolder(ModuleOp module) {
-  if (auto work = module->getAttrOfType<StringAttr>(kWorkAttr))
-    return work.str();
+FailureOr<std::string> easyquant::equant::getWorkFolder(ModuleOp module, StringRef work) {
+  if (!work.empty())
+    module->setAttr(kWorkAttr, StringAttr::get(module.getContext(), work));
+  if (auto folder = module->getAttrOfType<StringAttr>(kWorkAttr))
+    return folder.str();
   return emitError(module.getLoc())
-         << "module has no " << kWorkAttr << ", the folder of what methods compute";
+         << "no folder for what methods compute: give the option work, or the module attribute "
+         << kWorkAttr;
 }
 
 GlobalOp easyquant::equant::declareComputed(ModuleOp module, StringRef name, RankedTensorType type,

@@ -44,11 +44,11 @@ private:
                                             Value weight, PlanAttr plan);
   FailureOr<Value> load(OpBuilder &builder, Location loc, StringRef site, FlatSymbolRefAttr name,
                         RankedTensorType type);
-  LogicalResult quantizeSite(QuantizableOpInterface op, PlanAttr plan);
+  FailureOr<std::optional<StaticInputs>> openStaticInputs();
+  LogicalResult quantizeSite(QuantizableOpInterface op, PlanAttr plan,
+                             const std::optional<StaticInputs> &staticInputs);
   LogicalResult quantizeEmbedding(lm::EmbeddingOp op, PlanAttr plan);
   LogicalResult reportFallbacks(ArrayRef<Fallback> fallbacks);
-
-  std::optional<StaticInputs> staticInputs; ///< opened if a plan asks for them
 };
 
 } // namespace
@@ -130,7 +130,25 @@ FailureOr<QuantizedWeight> Quantize::quantizeWeight(OpBuilder &builder, Location
   return result;
 }
 
-LogicalResult Quantize::quantizeSite(QuantizableOpInterface op, PlanAttr plan) {
+/// Opened if a plan asks for them.
+FailureOr<std::optional<StaticInputs>> Quantize::openStaticInputs() {
+  auto isAsked = [](QuantizableOpInterface op) {
+    PlanAttr plan = getPlan(op);
+    return plan && isStatic(plan) ? WalkResult::interrupt() : WalkResult::advance();
+  };
+  if (!getOperation().walk(isAsked).wasInterrupted())
+    return std::optional<StaticInputs>();
+  StaticObserver wanted{observer, {}};
+  if (percentile != 0)
+    wanted.percentile = percentile;
+  FailureOr<StaticInputs> opened = StaticInputs::open(getOperation(), wanted);
+  if (failed(opened))
+    return failure();
+  return std::optional<StaticInputs>(std::move(*opened));
+}
+
+LogicalResult Quantize::quantizeSite(QuantizableOpInterface op, PlanAttr plan,
+                                     const std::optional<StaticInputs> &staticInputs) {
   OpBuilder builder(op);
   FloatAttr inputScale;
   IntegerAttr inputZeroPoint;
@@ -203,23 +221,9 @@ void Quantize::runOnOperation() {
                                << maxFallback.getValue();
     return signalPassFailure();
   }
-  staticInputs.reset();
-  bool anyStatic =
-      module
-          .walk([](QuantizableOpInterface op) {
-            PlanAttr plan = getPlan(op);
-            return plan && isStatic(plan) ? WalkResult::interrupt() : WalkResult::advance();
-          })
-          .wasInterrupted();
-  if (anyStatic) {
-    StaticObserver wanted{observer, {}};
-    if (percentile != 0)
-      wanted.percentile = percentile;
-    FailureOr<StaticInputs> opened = StaticInputs::open(module, wanted);
-    if (failed(opened))
-      return signalPassFailure();
-    staticInputs.emplace(std::move(*opened));
-  }
+  FailureOr<std::optional<StaticInputs>> staticInputs = openStaticInputs();
+  if (failed(staticInputs))
+    return signalPassFailure();
   // Weights by the global that they are, with their plans: what a tied embedding reads.
   llvm::MapVector<Attribute, PlanAttr> planOf;
   SmallVector<Fallback> fallbacks;
@@ -236,7 +240,7 @@ void Quantize::runOnOperation() {
     }
     if (FlatSymbolRefAttr global = loadedGlobal(op.getWeightOperand().get()))
       planOf.insert({global, plan});
-    if (failed(quantizeSite(op, plan)))
+    if (failed(quantizeSite(op, plan, *staticInputs)))
       return signalPassFailure();
   }
   SmallVector<lm::EmbeddingOp> embeddings;

@@ -177,17 +177,19 @@ void SmoothQuant::runOnOperation() {
   if (functions.empty())
     return;
 
-  if (statistics.empty())
-    return fail("SmoothQuant needs the largest magnitude of each channel: calibrate, and give "
-                "statistics=FILE");
-  FailureOr<std::string> work = getWorkFolder(module);
+  auto gathered = module->getAttrOfType<StringAttr>(kStatisticsAttr);
+  std::string path = !statistics.empty() ? statistics.getValue() : gathered ? gathered.str() : "";
+  if (path.empty())
+    return fail("SmoothQuant needs the largest magnitude of each channel: run equant-calibrate "
+                "before, or give statistics=FILE");
+  FailureOr<std::string> work = getWorkFolder(module, workFolder);
   FailureOr<ConstantReader> reader = ConstantReader::open(module);
   if (failed(work) || failed(reader))
     return signalPassFailure();
-  Result<formats::StatisticsFile> file = formats::StatisticsFile::open(statistics.getValue());
+  Result<formats::StatisticsFile> file = formats::StatisticsFile::open(path);
   if (!file)
     return fail(file.error().message);
-  Result<std::string> hash = reader->source().hash(), fileHash = checksumOfFile(statistics);
+  Result<std::string> hash = reader->source().hash(), fileHash = checksumOfFile(path);
   if (!hash || !fileHash)
     return fail((hash ? fileHash : hash).error().message);
   if (auto same = file->checkModel(*hash); !same)

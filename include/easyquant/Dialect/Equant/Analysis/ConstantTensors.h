@@ -102,8 +102,9 @@ private:
   formats::ComputedConstants work;
 };
 
-/// The folder that `equant.work` names; fails with a diagnostic if the module names none.
-mlir::FailureOr<std::string> getWorkFolder(mlir::ModuleOp module);
+/// The folder `work`, which `equant.work` names from then on; if it is empty, the one that
+/// `equant.work` names. Fails with a diagnostic if there is neither.
+mlir::FailureOr<std::string> getWorkFolder(mlir::ModuleOp module, llvm::StringRef work);
 
 /// Declares the computed tensor `name` of `file` before the first function; one of this name that
 /// is there already gets the new type, file and stamp.

@@ -405,7 +405,9 @@ def SmoothQuant : Pass<"equant-smooth-quant", "::mlir::ModuleOp"> {
     ```
   }];
   let options = [
-    Option<"statistics", "statistics", "std::string", "\"\"", "the statistics file of the model's calibration">,
+    Option<"statistics", "statistics", "std::string", "\"\"",
+           "the statistics file of the model's calibration; by default that of the module">,
+    Option<"workFolder", "work", "std::string", "\"\"", "folder of what is computed; by default that of the module">,
     Option<"alpha", "alpha", "double", "0.5",
            "from 0 (leave activations as they are) to 1 (make all their channels alike)">,
   ];

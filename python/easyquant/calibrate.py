@@ -1,0 +1,77 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""`easyquant calibrate`: gathers statistics of a model's activations on a text."""
+
+import contextlib
+import tempfile
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from easyquant import console
+from easyquant.calibration import CalibrationText, tokens_of
+from easyquant.compiler import check_model, compiler_progress, run_compiler
+from easyquant.errors import UserError
+from easyquant.files import check_writable
+
+
+class Statistic(str, Enum):
+    absmax = "absmax"
+    minmax = "minmax"
+    mean_abs = "mean_abs"
+    moments = "moments"
+    histogram = "histogram"
+    hessian = "hessian"
+    ema = "ema"
+    sinks = "sinks"
+
+
+def quoted(value: Path | str) -> str:
+    """A value of an option in a pass pipeline."""
+    if '"' in str(value):
+        raise UserError(f"{value}: a path with a quotation mark cannot be passed on")
+    return f'"{value}"'
+
+
+def calibrate(model: Path, calibration: CalibrationText, output: Path, statistics: list[str], sites: list[str], work: Path | None, threads: int) -> None:
+    """Writes the statistics file `output`; shows its progress on stderr."""
+    check_model(model)
+    check_writable(output)
+    with contextlib.ExitStack() as stack:
+        follow = stack.enter_context(compiler_progress())
+        follow("tokenizing", 0, 0)
+        tokens = stack.enter_context(tokens_of(model, calibration))
+        folder = work or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent)))
+        observers = f"statistics={','.join(statistics)}"
+        if sites:
+            observers += f" sites={','.join(map(quoted, sites))}"
+        pipeline = (
+            f"equant-insert-observers{{{observers}}},"
+            f"equant-calibrate{{tokens={quoted(tokens)} work={quoted(folder)} statistics={quoted(output)} threads={threads}}}"
+        )
+        run_compiler([str(model), f"--pipeline={pipeline}"], follow)
+
+
+@console.command
+def calibrate_command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A Hugging Face folder (safetensors, config.json) or a GGUF file.")],
+    calib: Annotated[Path, typer.Option("--calib", metavar="FILE", help="The text to calibrate on, UTF-8.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="STATISTICS", help="The statistics file to write (safetensors).")],
+    nsamples: Annotated[int, typer.Option(min=1, metavar="N", help="Windows of the text.")] = 64,
+    seqlen: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens of a window.")] = 1024,
+    seed: Annotated[int, typer.Option(min=0, metavar="S", help="Chooses the windows.")] = 0,
+    bos: Annotated[bool, typer.Option("--calib-bos", help="Begin every window with the beginning-of-text token, which no statistic counts.")] = False,
+    statistics: Annotated[list[Statistic], typer.Option("--statistic", help="What to gather. Repeatable.")] = [Statistic.absmax, Statistic.minmax],
+    sites: Annotated[list[str], typer.Option("--site", metavar="P", help="Observe only these sites: a name or re:PATTERN. Repeatable.")] = [],
+    work: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the journal here: a run that was ended goes on from it.")] = None,
+    threads: Annotated[int, typer.Option(min=0, metavar="N", help="Threads; 0: all CPUs.")] = 0,
+) -> None:
+    """Gather statistics of a model's activations on a text.
+
+    Example: [bold]easyquant calibrate SmolLM2-135M --calib novels.txt -o statistics.safetensors --statistic mean_abs[/bold]
+    """
+    calibration = CalibrationText(calib, nsamples, seqlen, seed, bos)
+    calibrate(model, calibration, output, [item.value for item in statistics], sites, work, threads)
+    console.out.print(f"{output}: {console.human_bytes(output.stat().st_size)} of statistics on {nsamples} x {seqlen} tokens", markup=False)

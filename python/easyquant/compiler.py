@@ -1,0 +1,149 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Running easyquant-compile: what it is given of a model, its progress, its errors and its cost."""
+
+import contextlib
+import json
+import os
+import resource
+import shlex
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable
+
+from easyquant import console
+from easyquant.artifact import is_artifact
+from easyquant.errors import UserError
+from easyquant.memory import peak_rss_bytes
+from easyquant.tools import find_tool
+
+# What a Hugging Face folder may hold besides weights and config.json that running it needs.
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "generation_config.json",
+    "chat_template.jinja",
+)
+
+
+@dataclass
+class CompileCost:
+    wall_seconds: float
+    cpu_seconds: float
+    peak_rss_bytes: int
+
+
+def check_model(model: Path) -> None:
+    if is_artifact(model):
+        raise UserError(f"{model}: is already a compiled artifact; give the model it came from, a Hugging Face folder or a GGUF file")
+    if model.is_dir() and not (model / "config.json").is_file():
+        raise UserError(f"{model}: has no config.json; expected a Hugging Face folder (config.json, *.safetensors, tokenizer.json) or a GGUF file")
+    if not model.exists():
+        raise UserError(f"{model}: there is no such file or folder; expected a Hugging Face folder or a GGUF file")
+
+
+@contextlib.contextmanager
+def tokenizer_files(model: Path, keep: bool = False):
+    """The tokenizer files that belong to `model`: its own, or what a GGUF's tokenizer turns into.
+
+    Those of a GGUF are temporary, unless a printed command is going to name them (`keep`).
+    """
+    if model.is_dir():
+        yield [model / name for name in TOKENIZER_FILES if (model / name).is_file()]
+        return
+    from easyquant.tokenizer import write_tokenizer_files
+
+    if keep:
+        folder = Path(tempfile.mkdtemp(prefix="easyquant-tokenizer-"))
+        console.note(f"the tokenizer files of {model.name} are in {folder}")
+        write_tokenizer_files(model, folder)
+        yield sorted(folder.iterdir())
+        return
+    with tempfile.TemporaryDirectory(prefix="easyquant-tokenizer-") as folder:
+        write_tokenizer_files(model, Path(folder))
+        yield sorted(Path(folder).iterdir())
+
+
+def wait_and_watch(process: subprocess.Popen) -> tuple[resource.struct_rusage, int]:
+    """Waits for `process`; gives what it used and its peak memory in bytes.
+
+    The peak is read from the running process: the kernel's ru_maxrss also counts what the child of a fork
+    shares with its parent before it becomes another program.
+    """
+    peak = 0
+    while True:
+        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if pid != 0:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return usage, peak
+        with contextlib.suppress(OSError):
+            peak = max(peak, peak_rss_bytes(process.pid))
+        time.sleep(0.02)
+
+
+def run_compiler(arguments: list[str], on_progress: Callable[[str, int, int], None] | None = None) -> CompileCost:
+    """Runs easyquant-compile; `on_progress(phase, done, total)` follows it.
+
+    Raises UserError with the tool's own error text. Its warnings go to stderr as they come.
+    """
+    tool = find_tool("easyquant-compile")
+    begin = time.monotonic()
+    process = subprocess.Popen([tool, *arguments, "--progress=json"], stderr=subprocess.PIPE, text=True, errors="replace")
+    messages: list[str] = []
+
+    def follow() -> None:
+        for line in process.stderr:
+            if line.startswith("{"):
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    event = json.loads(line)
+                    report = (str(event["phase"]), int(event["done"]), int(event["total"]))
+                    if on_progress:
+                        on_progress(*report)
+                    continue
+            messages.append(line.rstrip("\n"))
+
+    reader = threading.Thread(target=follow)
+    reader.start()
+    try:
+        usage, peak = wait_and_watch(process)
+    except BaseException:
+        # Interrupted: the compiler leaves nothing behind when it is asked to end.
+        process.terminate()
+        process.wait()
+        raise
+    finally:
+        reader.join()
+        process.stderr.close()
+    text = "\n".join(line for line in messages if line.strip())
+    if process.returncode == -signal.SIGPIPE:
+        raise BrokenPipeError  # nobody reads the IR to its end: `easyquant compile ... | head`
+    if process.returncode != 0:
+        if process.returncode < 0:
+            ended = f"{tool.name} was ended by signal {-process.returncode}: {shlex.join([str(tool), *arguments])}"
+            text = "\n".join(filter(None, [text, ended]))
+        raise UserError((text or f"{tool.name} failed with status {process.returncode} and no message").removeprefix("error: "))
+    if text:
+        console.err.print(text, markup=False, soft_wrap=True)
+    return CompileCost(
+        wall_seconds=time.monotonic() - begin,
+        cpu_seconds=usage.ru_utime + usage.ru_stime,
+        peak_rss_bytes=peak,
+    )
+
+
+@contextlib.contextmanager
+def compiler_progress():
+    """A progress bar on stderr: what run_compiler reports to."""
+    with console.progress() as bar:
+        task = bar.add_task("starting", total=None)
+
+        def follow(phase: str, done: int, total: int) -> None:
+            bar.update(task, description=phase, completed=done, total=total or None)
+
+        yield follow
