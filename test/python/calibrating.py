@@ -1,6 +1,6 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Running `equant-calibrate` as a user's pipeline does."""
+"""Tokens files, and running `equant-calibrate` as a user's pipeline does."""
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -10,8 +10,12 @@ from helpers import run_tool
 ALL = "absmax,minmax,mean_abs,moments,histogram,hessian,ema,sinks"
 
 
-def write_tokens(path, tokens, bos=False, **metadata):
-    save_file({"tokens": np.asarray(tokens, np.int32)}, path, metadata={"bos": "1" if bos else "0", "seed": "0"} | metadata)
+def write_tokens(path, samples, bos=False, **metadata):
+    """A tokens file of lists of token ids; the shorter ones are padded."""
+    tokens = np.full((len(samples), max(map(len, samples))), -1, np.int32)
+    for row, sample in zip(tokens, samples):
+        row[:len(sample)] = sample
+    save_file({"tokens": tokens}, path, metadata={"bos": "1" if bos else "0", "seed": "0"} | metadata)
     return path
 
 

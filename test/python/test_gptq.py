@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from calibration import SITES, dequantized, plan, planned_module, recorded_inputs, run_pass, write_tokens
+from calibrating import write_tokens
 from helpers import assert_refused, folder_contents, random_llama, random_tokens
+from planning import SITES, dequantized, plan, planned_module, recorded_inputs, run_pass
 
 GROUP = 16
 

@@ -5,10 +5,11 @@
 import numpy as np
 import pytest
 
-from calibration import dequantized, plan, planned_module, run_pass, write_tokens
+from calibrating import write_tokens
 from helpers import assert_refused, folder_contents, random_gpt2, random_llama, random_tokens
 from oracles.llama import Llama, rms_norm, silu
 from oracles.schemes import absmax_scale
+from planning import dequantized, plan, planned_module, run_pass
 
 GROUP = 16
 

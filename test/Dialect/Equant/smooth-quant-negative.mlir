@@ -4,7 +4,7 @@
 // RUN: %python %S/Inputs/statistics_file.py %t/statistics.safetensors 0123 up=16
 // RUN: sed -e "s|MODEL|%t/model|; s|WORK|%t/work|" %s > %t/in.mlir
 // RUN: not easyquant-opt %t/in.mlir --equant-smooth-quant 2>&1 | FileCheck %s --check-prefix=NONE
-// NONE: error: SmoothQuant needs the largest magnitude of each channel: calibrate, and give statistics=FILE
+// NONE: error: SmoothQuant needs the largest magnitude of each channel: run equant-calibrate before, or give statistics=FILE
 
 // RUN: not easyquant-opt %t/in.mlir --equant-smooth-quant=statistics=%t/no.safetensors 2>&1 | FileCheck %s --check-prefix=MISSING
 // MISSING: error: {{.*}}no.safetensors
@@ -16,7 +16,7 @@
 // OTHER: error: {{.*}}statistics.safetensors: statistics of another model: they were gathered with the model of checksum "0123"
 
 // RUN: sed -e "s|, equant.work = \"[^\"]*\"||" %t/in.mlir | not easyquant-opt - --equant-smooth-quant=statistics=%t/statistics.safetensors 2>&1 | FileCheck %s --check-prefix=WORK
-// WORK: error: module has no equant.work
+// WORK: error: no folder for what methods compute: give the option work, or the module attribute equant.work
 
 // Without a site that asks for it nothing is needed, and nothing happens.
 // RUN: sed -e "s|smoothquant|gptq|" %t/in.mlir | easyquant-opt - --equant-smooth-quant | FileCheck %s --check-prefix=OTHERS

@@ -1,11 +1,11 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the tests of passes that run the model share: planned modules, tokens files, a model that remembers its inputs."""
+"""What the tests of passes that run the model share: planned modules, a model that remembers its inputs."""
 
 import re
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from helpers import run_tool
 from oracles.llama import Llama
@@ -30,15 +30,6 @@ def planned_module(model, work, plan_of):
 
     text = re.sub(r'\{site = "([^"]*)"\}', add, result.stdout)
     return text.replace("module attributes {", f'module attributes {{equant.work = "{work}", ', 1)
-
-
-def write_tokens(path, samples, bos=False):
-    """A tokens file of lists of token ids."""
-    tokens = np.full((len(samples), max(map(len, samples))), -1, np.int32)
-    for row, sample in zip(tokens, samples):
-        row[:len(sample)] = sample
-    save_file({"tokens": tokens}, path, metadata={"bos": "1" if bos else "0", "seed": "0"})
-    return path
 
 
 def run_pass(text, *passes):
