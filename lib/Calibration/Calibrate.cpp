@@ -69,8 +69,8 @@ FailureOr<CalibrationTokens> Calibrate::readTokens() {
   if (tokens->samples() < samples || tokens->maxLength() < length)
     return emitError(module.getLoc())
            << tokensFile << ": has " << tokens->samples() << " samples of up to "
-           << tokens->maxLength() << " tokens, fewer than the " << samples << " x " << length
-           << " asked for";
+           << tokens->maxLength() << " tokens, fewer than the " << samples.getValue() << " x "
+           << length.getValue() << " asked for";
   return std::move(*tokens);
 }
 

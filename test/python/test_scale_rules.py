@@ -110,11 +110,11 @@ def test_percentile_and_mse_against_numpy(quantize, granularity):
 
 
 def run_onnx(node, inputs, outputs):
-    """Runs one operator; inputs: {name: array}, outputs: {name: type}."""
+    """Runs one operator; inputs: {name: array}, outputs: {name: (type, shape)}."""
     types = {"float32": TensorProto.FLOAT, "int8": TensorProto.INT8}
     graph = helper.make_graph(
         [node], "test", [helper.make_tensor_value_info(k, types[str(v.dtype)], v.shape) for k, v in inputs.items()],
-        [helper.make_tensor_value_info(k, t, None) for k, t in outputs.items()])
+        [helper.make_tensor_value_info(k, *t) for k, t in outputs.items()])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     onnx.checker.check_model(model)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
@@ -135,18 +135,19 @@ def test_codes_are_onnxruntimes(quantize, kind, granularity):
         elif granularity == "channel":
             scales, zeros = scales[:, 0].copy(), zeros[:, 0].copy()
         node = helper.make_node("QuantizeLinear", ["x", "s", "z"], ["y"], **options)
-        codes, = run_onnx(node, {"x": x, "s": scales, "z": zeros}, {"y": TensorProto.INT8})
+        codes, = run_onnx(node, {"x": x, "s": scales, "z": zeros}, {"y": (TensorProto.INT8, x.shape)})
         np.testing.assert_array_equal(q["codes"], codes, err_msg=name)
         node = helper.make_node("DequantizeLinear", ["y", "s", "z"], ["x"], **options)
-        back, = run_onnx(node, {"y": codes, "s": scales, "z": zeros}, {"x": TensorProto.FLOAT})
-        ours = spread(q["scales"], x, granularity) * (q["codes"].astype(np.float32) - spread(q["zero_points"], x, granularity))
+        back, = run_onnx(node, {"y": codes, "s": scales, "z": zeros}, {"x": (TensorProto.FLOAT, x.shape)})
+        ours = spread(q["scales"], x, granularity) * (q["codes"].astype(np.float32) - spread(q["zero_points"].astype(np.float32), x, granularity))
         np.testing.assert_array_equal(back, ours)
 
 
 def test_zero_points_are_those_of_dynamic_quantize_linear(quantize):
     for name, x in matrices().items():
         node = helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "s", "z"])
-        codes, scale, zero = run_onnx(node, {"x": x}, {"y": TensorProto.UINT8, "s": TensorProto.FLOAT, "z": TensorProto.UINT8})
+        codes, scale, zero = run_onnx(node, {"x": x}, 
+                                     {"y": (TensorProto.UINT8, x.shape), "s": (TensorProto.FLOAT, ()), "z": (TensorProto.UINT8, ())})
         q = quantize(x, 8, "asymmetric", "tensor", "zeropoint")
         np.testing.assert_allclose(q["scales"][0, 0], scale, rtol=1.2e-7, err_msg=name)  # 1 ulp: ours is rounded once
         assert q["zero_points"][0, 0] == int(zero) - 128, name
