@@ -65,4 +65,56 @@ std::vector<double> bestExponents(std::span<const float> activationAbsMax,
   return exponents;
 }
 
+Result<SmoothingSearch> SmoothingSearch::create(std::span<const float> activationAbsMax,
+                                                std::span<const float> meanSquares,
+                                                std::span<const float> weightAbsMax,
+                                                const SmoothedCodes &codes) {
+  SmoothingSearch search;
+  search.codes = codes;
+  search.meanSquares.assign(meanSquares.begin(), meanSquares.end());
+  constexpr int kSteps = 20;
+  for (int step = 0; step <= kSteps; ++step) {
+    const double alpha = static_cast<double>(step) / kSteps;
+    auto factors = smoothingFactors(activationAbsMax, weightAbsMax, alpha);
+    if (!factors)
+      return Unexpected(factors.error());
+    double peak = 0;
+    for (size_t j = 0; j < factors->size(); ++j)
+      peak = std::max(peak, activationAbsMax[j] / static_cast<double>((*factors)[j]));
+    search.activationSteps.push_back(codes.maxActivation ? peak / codes.maxActivation : 0);
+    search.candidates.push_back({alpha, std::move(*factors), 0});
+  }
+  return search;
+}
+
+void SmoothingSearch::update(ConstMatrix weights) {
+  const int64_t columns = weights.columns, group = codes.groupSize ? codes.groupSize : columns;
+  for (size_t c = 0; c < candidates.size(); ++c) {
+    Candidate &candidate = candidates[c];
+    const double activationNoise = activationSteps[c] * activationSteps[c] / 12;
+    for (int64_t row = 0; row < weights.rows; ++row) {
+      const float *w = weights.row(row);
+      for (int64_t first = 0; first < columns; first += group) {
+        double peak = 0, squares = 0, inputs = 0;
+        for (int64_t j = first; j < std::min(first + group, columns); ++j) {
+          const double s = candidate.factors[j], scaled = w[j] * s;
+          peak = std::max(peak, std::fabs(scaled));
+          squares += scaled * scaled;
+          inputs += meanSquares[j] / (s * s);
+        }
+        const double step = peak / codes.maxWeight;
+        candidate.error += activationNoise * squares + inputs * step * step / 12;
+      }
+    }
+  }
+}
+
+const SmoothingSearch::Candidate &SmoothingSearch::best() const {
+  return *std::min_element(candidates.begin(), candidates.end(),
+                           [](const Candidate &a, const Candidate &b) {
+                             return std::pair(a.error, std::fabs(a.alpha - 0.5)) <
+                                    std::pair(b.error, std::fabs(b.alpha - 0.5));
+                           });
+}
+
 } // namespace easyquant::numerics

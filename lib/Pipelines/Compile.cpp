@@ -9,7 +9,6 @@
 
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Codegen/CPU/EmitObject.h"
-#include "easyquant/Calibration/Passes.h"
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
 #include "easyquant/Dialect/Equant/Analysis/Recipe.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
@@ -89,10 +88,17 @@ struct Request {
 };
 } // namespace
 
+static constexpr StringLiteral kSearch = "search";
+
 /// A new method with a pass of its own is one line here.
 static constexpr MethodPass kMethodPasses[] = {
     {"smoothquant", "equant-smooth-quant", "absmax",
-     [](PassText &pass, const CompileOptions &options) { pass.add("alpha", options.alpha); }},
+     [](PassText &pass, const CompileOptions &options) {
+       if (options.alpha == kSearch)
+         pass.add("search", "true");
+       else
+         pass.add("alpha", options.alpha);
+     }},
     {"awq", "equant-awq", "",
      [](PassText &pass, const CompileOptions &options) {
        pass.add("search-samples", options.searchSamples);
@@ -101,9 +107,9 @@ static constexpr MethodPass kMethodPasses[] = {
      }},
     {"gptq", "equant-gptq", "",
      [](PassText &pass, const CompileOptions &options) {
-       pass.addFlag("act-order", options.actOrder)
-           .addFlag("static-groups", options.staticGroups)
-           .add("damping", options.damping);
+       if (options.noActOrder)
+         pass.add("act-order", "false");
+       pass.addFlag("static-groups", options.staticGroups).add("damping", options.damping);
      }},
     {"lkd", "equant-lkd", "",
      [](PassText &pass, const CompileOptions &options) { pass.add("epochs", options.epochs); }}};
@@ -157,15 +163,25 @@ std::optional<std::string> CompileOptions::check() const {
   if (statisticOf(observer).empty())
     return "unknown observer '" + observer +
            "'; expected minmax, absmax, percentile, mse, entropy or ema";
-  if (!request->methods.empty() && tokens.empty())
-    return "method " + request->methods.front() + " needs calibration text: give --tokens FILE";
-  if (request->staticActivations && tokens.empty())
-    return "static activations need calibration text: give --tokens FILE, or take dynamic ones";
+  double number;
+  if (!alpha.empty() && alpha != kSearch && StringRef(alpha).getAsDouble(number))
+    return "alpha '" + alpha + "': expected a number from 0 to 1, or search";
   if (target != "cpu")
     return "unknown target '" + target + "'; expected cpu";
   bool kvOptions = kvGroup || kvResidual || kvSinks || !kvKeys.empty() || !kvKeyScales.empty();
   if (kvScheme == "none" && kvOptions)
     return "options of a quantized KV cache need --kv-scheme int8, int4 or int2";
+  return std::nullopt;
+}
+
+std::optional<std::string> CompileOptions::checkTokens() const {
+  Request request = *requestOf(*this);
+  if (!request.methods.empty() && tokens.empty())
+    return "method " + request.methods.front() +
+           " needs calibration text: give --calib FILE (easyquant) or --tokens FILE";
+  if (request.staticActivations && tokens.empty())
+    return "static activations need calibration text: give --calib FILE (easyquant) or --tokens "
+           "FILE, or take dynamic ones";
   return std::nullopt;
 }
 
@@ -178,6 +194,8 @@ static std::string calibrationPasses(const CompileOptions &options, const Reques
   };
   for (const std::string &method : request.methods)
     add(passOf(method).statistics);
+  if (options.alpha == kSearch)
+    add("moments");
   if (request.staticActivations)
     add(statisticOf(options.observer));
   if (statistics.empty())
@@ -203,7 +221,8 @@ static std::string planPass(const CompileOptions &options) {
   pass.add("activations", options.activations).add("weight-observer", options.weightObserver);
   if (options.percentile != 0)
     pass.add("percentile", std::optional<double>(options.percentile));
-  return pass.addFlag("mixed", options.mixed).add("methods", method.methods)
+  return pass.addFlag("mixed", options.mixed)
+      .add("methods", method.methods)
       .add("head", options.head)
       .add("ignore", options.ignore)
       .add("targets", options.targets)
@@ -261,6 +280,10 @@ std::vector<Phase> compilePhases(const CompileOptions &options, StringRef output
                        .add("copy-files", options.copyFiles)
                        .str()},
   };
+}
+
+std::string dryRunPipeline(const CompileOptions &options) {
+  return planPass(options) + ",easyquant-print-plans";
 }
 
 std::optional<std::vector<Phase>> phasesUntil(ArrayRef<Phase> phases, StringRef last,

@@ -5,15 +5,15 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "AttributeJSON.h"
+
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Support/Checksum.h"
 
-#include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinOps.h"
-#include "llvm/ADT/TypeSwitch.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/Path.h"
@@ -27,34 +27,6 @@ using namespace mlir;
 using namespace easyquant;
 namespace fs = llvm::sys::fs;
 namespace json = llvm::json;
-
-static json::Value toJSON(Attribute attribute) {
-  return llvm::TypeSwitch<Attribute, json::Value>(attribute)
-      .Case([](DictionaryAttr dictionary) {
-        json::Object object;
-        for (NamedAttribute entry : dictionary)
-          object[entry.getName().getValue()] = toJSON(entry.getValue());
-        return object;
-      })
-      .Case([](ArrayAttr array) {
-        json::Array elements;
-        for (Attribute element : array)
-          elements.push_back(toJSON(element));
-        return elements;
-      })
-      .Case([](equant::SchemeAttr scheme) {
-        return json::Object{{"bits", scheme.getBits()},
-                            {"symmetric", scheme.getSymmetric()},
-                            {"granularity", equant::stringifyGranularity(scheme.getGranularity())},
-                            {"group_size", scheme.getGroupSize()},
-                            {"dynamic", scheme.getDynamic()}};
-      })
-      .Case([](StringAttr string) { return string.getValue().str(); })
-      .Case([](BoolAttr boolean) { return boolean.getValue(); })
-      .Case([](IntegerAttr integer) { return integer.getInt(); })
-      .Case([](FloatAttr number) { return number.getValueAsDouble(); })
-      .Default([](Attribute) { return nullptr; });
-}
 
 namespace {
 

@@ -14,6 +14,7 @@ from easyquant.compile import compile_command
 from easyquant.demo import demo_command
 from easyquant.evaluate import eval_command
 from easyquant.inspect import inspect_command
+from easyquant.recipes import app as recipe_app
 from easyquant.run import run_command
 
 app = typer.Typer(
@@ -34,6 +35,7 @@ app.command("bench")(bench_command)
 app.command("inspect")(inspect_command)
 app.command("compare")(compare_command)
 app.command("demo")(demo_command)
+app.add_typer(recipe_app, name="recipe")
 
 
 def show_version(wanted: bool) -> None:

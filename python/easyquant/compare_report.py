@@ -8,7 +8,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from easyquant import compare_plots
-from easyquant.comparison import Finding, Variant, pareto
+from easyquant.comparison import Finding, Variant, paired_difference, pareto
 from easyquant.console import human_bytes
 from easyquant.files import write_atomically
 
@@ -22,7 +22,10 @@ def summarize(findings: list[Finding]) -> list[str]:
         best = ranked[0]
         sentence = f"{scheme}: {best.variant.method} stays closest to the float model (mean KL divergence {best.figures['kl_mean']:.4f} nats, top-1 agreement {best.figures['top1_agreement']:.1%})"
         if len(ranked) > 1:
+            difference, error = paired_difference(ranked[1], best, "kl")
             sentence += f"; {ranked[1].variant.method} follows with {ranked[1].figures['kl_mean']:.4f}"
+            if error is not None:
+                sentence += f", {difference:.4f} ± {error:.4f} more on the same windows"
         sentences.append(sentence + ".")
     return sentences
 

@@ -14,6 +14,7 @@ from easyquant import __version__
 from easyquant.artifact import Artifact
 from easyquant.errors import UserError
 from easyquant.files import write_json
+from easyquant.metrics import standard_error
 
 # Parts of a method that read calibration text. The others look at weights alone.
 CALIBRATED = frozenset({"smoothquant", "awq", "gptq", "lkd"})
@@ -186,6 +187,12 @@ def outliers_by_layer(statistics: Path) -> dict[str, list[float]]:
     except (SafetensorError, OSError) as error:
         raise UserError(f"{statistics}: the calibration statistics cannot be read ({error}); delete the file and compare again") from None
     return {kind: [value for _, value in sorted(layers.items())] for kind, layers in ratios.items()}
+
+
+def paired_difference(one: Finding, other: Finding, name: str) -> tuple[float, float | None]:
+    """How much larger `name` (loss, kl or top1) is in `one`, and the standard error of that, over the windows that both saw."""
+    difference = np.subtract(one.figures["windows"][name], other.figures["windows"][name])
+    return float(difference.mean()), standard_error(difference)
 
 
 def pareto(points: list[tuple[float, float]]) -> list[int]:

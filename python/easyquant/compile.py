@@ -15,13 +15,14 @@ from easyquant.artifact import Artifact
 from easyquant.calibration import CalibrationText, tokens_of
 from easyquant.compiler import CompileCost, check_model, compiler_progress, run_compiler, tokenizer_files
 from easyquant.errors import UserError
+from easyquant.plans import plans_of, print_dry_run
 from easyquant.recipe import recipe_as_json
 
 # Options of CompileOptions and of the command line that make the KV cache one of codes.
 KV_OPTIONS = ("kv_scheme", "kv_group", "kv_residual", "kv_sinks", "kv_keys", "kv_key_scales")
 # Those that methods read.
 METHOD_OPTIONS = ("observer", "alpha", "search_samples", "damping", "epochs")
-METHOD_FLAGS = ("no_clip", "act_order", "static_groups")
+METHOD_FLAGS = ("no_clip", "no_act_order", "static_groups")
 
 
 class Scheme(str, Enum):
@@ -111,10 +112,10 @@ class CompileOptions:
     calibration: CalibrationText | None = None
     work: Path | None = None
     observer: str | None = None
-    alpha: float | None = None
+    alpha: str | None = None
     search_samples: int | None = None
     no_clip: bool = False
-    act_order: bool = False
+    no_act_order: bool = False
     static_groups: bool = False
     damping: float | None = None
     epochs: int | None = None
@@ -215,10 +216,12 @@ def compile_command(
         typer.Option(metavar="DIR", help="Folder of what calibration and methods compute; a run that was ended goes on from it. (default: OUT.work, removed at the end)"),
     ] = None,
     observer: Annotated[Observer | None, typer.Option(help="Range of static activations. (default: minmax)")] = None,
-    alpha: Annotated[float | None, typer.Option(min=0, max=1, metavar="A", help="SmoothQuant: 0 leaves activations as they are, 1 makes channels alike. (default: 0.5)")] = None,
+    alpha: Annotated[
+        str | None, typer.Option(metavar="A", help="SmoothQuant: 0 leaves activations as they are, 1 makes channels alike; search: the best for each site. (default: 0.5)")
+    ] = None,
     search_samples: Annotated[int | None, typer.Option(min=1, metavar="N", help="AWQ: samples that candidates are compared on. (default: 8)")] = None,
     no_clip: Annotated[bool, typer.Option("--no-clip", help="AWQ: search scales only, no ranges.")] = False,
-    act_order: Annotated[bool, typer.Option("--act-order", help="GPTQ: columns that matter most first.")] = False,
+    no_act_order: Annotated[bool, typer.Option("--no-act-order", help="GPTQ: columns in their order, not those that matter most first.")] = False,
     static_groups: Annotated[bool, typer.Option("--static-groups", help="GPTQ: scales of groups from the weights as they were.")] = False,
     damping: Annotated[float | None, typer.Option(min=0, metavar="D", help="GPTQ: share of the Hessian's mean diagonal added to it. (default: 0.01)")] = None,
     lkd: Annotated[bool, typer.Option("--lkd", help="Distill layer by layer at the end: METHOD+lkd.")] = False,
@@ -241,6 +244,7 @@ def compile_command(
     threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads to compile with. (default: all CPUs)")] = None,
     max_shard_bytes: Annotated[int | None, typer.Option(min=1, metavar="BYTES", help="Weights in one file, beyond which they are sharded. (default: 5 GB)")] = None,
     emit_ir_after: Annotated[str | None, typer.Option(metavar="PHASE", help="Print the IR after import, quantize, materialize or kernels, and stop.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show sites, schemes, predicted bytes, memory and time, and stop.")] = False,
     dump_pipeline: Annotated[bool, typer.Option("--dump-pipeline", help="Print the easyquant-opt command that does the same, and stop.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
 ) -> None:
@@ -259,7 +263,7 @@ def compile_command(
         alpha=alpha,
         search_samples=search_samples,
         no_clip=no_clip,
-        act_order=act_order,
+        no_act_order=no_act_order,
         static_groups=static_groups,
         damping=damping,
         epochs=epochs,
@@ -287,6 +291,8 @@ def compile_command(
         dump_pipeline=dump_pipeline,
         force=force,
     )
+    if dry_run:
+        return print_dry_run(plans_of(model, options), options.calibration)
     prints_only = dump_pipeline or emit_ir_after is not None
     if output is None and not prints_only:
         raise UserError("-o OUT is missing: the folder to write the artifact to")

@@ -92,7 +92,7 @@ class Scores:
     reference_window_losses: list[float] = field(default_factory=list)
     tokens_scored: int = 0
     kl: list[np.ndarray] = field(default_factory=list)
-    agreements: int = 0
+    agreements: list[np.ndarray] = field(default_factory=list)
     max_difference: float = 0.0
 
     def add_window(self, losses: np.ndarray, reference_losses: np.ndarray | None = None) -> None:
@@ -103,7 +103,7 @@ class Scores:
 
     def add_comparison(self, comparison: Comparison) -> None:
         self.kl.append(comparison.kl)
-        self.agreements += int(comparison.agree.sum())
+        self.agreements.append(comparison.agree)
         self.max_difference = max(self.max_difference, comparison.max_difference)
 
     def figures(self) -> dict:
@@ -121,12 +121,17 @@ class Scores:
             "loss": loss,
             "loss_stderr": error,
             "tokens_scored": self.tokens_scored,
+            "windows": {"loss": self.window_losses},
         }
         if not self.reference_window_losses:
             return result
         reference = np.array(self.reference_window_losses)
         kl = np.concatenate(self.kl)
-        trials = len(kl)
+        agree = np.concatenate(self.agreements)
+        successes, trials = int(agree.sum()), len(kl)
+        # For paired differences: windows are the same for every artifact.
+        per_window = {"kl": kl, "top1": agree.astype(np.float64)}
+        result["windows"] |= {name: values.reshape(len(losses), -1).mean(axis=1).tolist() for name, values in per_window.items()}
         # The same windows on both sides: their difference varies far less than either loss.
         increase, increase_error = float((losses - reference).mean()), standard_error(losses - reference)
         return result | {
@@ -135,7 +140,7 @@ class Scores:
             "loss_increase_stderr": increase_error,
             "kl_mean": float(kl.mean()),
             "kl_p99": float(np.percentile(kl, 99)),
-            "top1_agreement": self.agreements / trials,
-            "top1_agreement_interval95": list(wilson_interval(self.agreements, trials)),
+            "top1_agreement": successes / trials,
+            "top1_agreement_interval95": list(wilson_interval(successes, trials)),
             "max_logit_difference": self.max_difference,
         }

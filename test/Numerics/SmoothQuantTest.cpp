@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <random>
 
 using namespace easyquant;
 using namespace easyquant::numerics;
@@ -115,6 +116,67 @@ TEST(SmoothQuant, BestExponentsMinimizeEachChannelsPart) {
     EXPECT_NEAR(best, 2 * std::sqrt(stepW * stepX * a[j] * w[j]), 1e-6 * best);
     EXPECT_LE(best, part(alphas[j] + 0.01) * (1 + 1e-12));
     EXPECT_LE(best, part(alphas[j] - 0.01) * (1 + 1e-12));
+  }
+}
+
+TEST(SmoothQuant, SearchFindsTheAlphaOfLeastMeasuredError) {
+  // Channels of activations with outliers, weights of 4 and of 8 bits; the oracle rounds both.
+  const int64_t tokens = 400, columns = 48, rows = 24;
+  std::mt19937 random(3);
+  std::normal_distribution<float> bell;
+  for (int bits : {4, 8}) {
+    std::vector<float> x(tokens * columns), w(rows * columns), peaks(columns), squares(columns);
+    std::vector<float> weightPeaks(columns);
+    for (int64_t j = 0; j < columns; ++j) {
+      const float size = j % 12 == 0 ? 30.0f : 1.0f;
+      double sum = 0;
+      for (int64_t t = 0; t < tokens; ++t) {
+        float value = size * bell(random);
+        x[t * columns + j] = value;
+        peaks[j] = std::max(peaks[j], std::fabs(value));
+        sum += double(value) * value;
+      }
+      squares[j] = static_cast<float>(sum / tokens);
+      for (int64_t n = 0; n < rows; ++n) {
+        w[n * columns + j] = 0.05f * bell(random);
+        weightPeaks[j] = std::max(weightPeaks[j], std::fabs(w[n * columns + j]));
+      }
+    }
+    const int qw = (1 << (bits - 1)) - 1;
+    auto measured = [&](const std::vector<float> &s) {
+      double step = 0;
+      for (int64_t j = 0; j < columns; ++j)
+        step = std::max(step, double(peaks[j]) / s[j] / 127);
+      std::vector<double> rounded(tokens * columns);
+      for (int64_t i = 0; i < tokens * columns; ++i)
+        rounded[i] = std::nearbyint(x[i] / s[i % columns] / step) * step;
+      double error = 0;
+      for (int64_t n = 0; n < rows; ++n) {
+        double weightStep = 0;
+        for (int64_t j = 0; j < columns; ++j)
+          weightStep = std::max(weightStep, std::fabs(double(w[n * columns + j]) * s[j]) / qw);
+        for (int64_t t = 0; t < tokens; ++t) {
+          double difference = 0;
+          for (int64_t j = 0; j < columns; ++j) {
+            double code = std::nearbyint(w[n * columns + j] * s[j] / weightStep) * weightStep;
+            difference += code * rounded[t * columns + j] -
+                          double(w[n * columns + j]) * x[t * columns + j];
+          }
+          error += difference * difference;
+        }
+      }
+      return error / tokens;
+    };
+    auto search = SmoothingSearch::create(peaks, squares, weightPeaks, {127, qw, 0});
+    ASSERT_TRUE(search);
+    search->update({w.data(), rows, columns});
+    const auto &best = search->best();
+    EXPECT_NEAR(best.error, measured(best.factors), 0.15 * best.error);
+    for (double alpha = 0; alpha <= 1; alpha += 0.1)
+      EXPECT_LE(measured(best.factors),
+                1.1 * measured(*smoothingFactors(peaks, weightPeaks, alpha)))
+          << "alpha " << alpha << " instead of " << best.alpha << ", " << bits << " bits";
+    EXPECT_LT(measured(best.factors), measured(std::vector<float>(columns, 1.0f)));
   }
 }
 

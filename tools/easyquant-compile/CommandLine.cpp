@@ -38,13 +38,14 @@ static void addMethods(CLI::App &app, CompileOptions &compile) {
                  "OUT.work, removed when OUT is whole")
       ->type_name("DIR");
   app.add_option("--alpha", compile.alpha,
-                 "SmoothQuant: from 0, activations stay as they are, to 1 (0.5)")
+                 "SmoothQuant: from 0, activations stay as they are, to 1 (0.5); or search")
       ->type_name("A");
   app.add_option("--search-samples", compile.searchSamples,
                  "AWQ: samples that candidates are compared on (8)")
       ->type_name("N");
   app.add_flag("--no-clip", compile.noClip, "AWQ: search scales only, no ranges");
-  app.add_flag("--act-order", compile.actOrder, "GPTQ: columns that matter most first");
+  app.add_flag("--no-act-order", compile.noActOrder,
+               "GPTQ: columns in their order, not those that matter most first");
   app.add_flag("--static-groups", compile.staticGroups,
                "GPTQ: scales of groups from the weights as they were");
   app.add_option("--damping", compile.damping, "GPTQ: share of mean(diag H) added to it (0.01)")
@@ -163,6 +164,8 @@ CommandLine CommandLine::parse(int argc, char **argv) {
   app.add_option("--pipeline", line.pipeline,
                  "Run these passes on the imported model instead, and stop: nothing is compiled")
       ->type_name("PASSES");
+  app.add_flag("--dry-run", line.dryRun,
+               "Print what would become of each site as JSON, and stop: nothing is compiled");
   app.add_flag("--dump-pipeline", line.dumpPipeline,
                "Print the command that does the same step by step, and stop");
   app.add_flag("--force", line.force, "Replace an artifact that is there already");

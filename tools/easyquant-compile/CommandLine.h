@@ -20,6 +20,7 @@ struct CommandLine {
   CompileOptions compile;
   std::string emitAfter; ///< import, quantize, materialize, kernels, or empty
   std::string pipeline;  ///< passes to run instead of compiling
+  bool dryRun = false;
   bool dumpPipeline = false;
   bool force = false;
   ProgressFormat progress = ProgressFormat::Text;

@@ -69,8 +69,13 @@ int main(int argc, char **argv) {
   const bool keepsWork = !line.compile.work.empty();
   if (!keepsWork && !line.output.empty())
     line.compile.work = llvm::StringRef(line.output).rtrim('/').str() + ".work";
-  if (auto problem = line.compile.check())
+  auto problem = line.compile.check();
+  if (!problem && !line.dryRun && line.pipeline.empty())
+    problem = line.compile.checkTokens();
+  if (problem)
     return fail(*problem);
+  if (line.dryRun)
+    line.pipeline = dryRunPipeline(line.compile);
   if (line.output.empty() && line.emitAfter.empty() && line.pipeline.empty())
     return fail("no output folder; name one with -o OUT");
   Result<formats::ModelSource> source = formats::ModelSource::open(line.model);

@@ -127,7 +127,7 @@ def Gptq : Pass<"equant-gptq", "::mlir::ModuleOp"> {
   let options = [
     Option<"tokensFile", "tokens", "std::string", "\"\"", "safetensors file of calibration tokens">,
     Option<"workFolder", "work", "std::string", "\"\"", "folder of what is computed; by default that of the module">,
-    Option<"actOrder", "act-order", "bool", "false",
+    Option<"actOrder", "act-order", "bool", "true",
            "round columns in order of descending diagonal of H; implies static-groups">,
     Option<"staticGroups", "static-groups", "bool", "false", "scales from the weights as they were">,
     Option<"damping", "damping", "double", "0.01",
@@ -155,7 +155,7 @@ def Lkd : Pass<"equant-lkd", "::mlir::ModuleOp"> {
     Option<"tokensFile", "tokens", "std::string", "\"\"", "safetensors file of calibration tokens; at least two samples">,
     Option<"workFolder", "work", "std::string", "\"\"", "folder of what is computed; by default that of the module">,
     Option<"epochs", "epochs", "int64_t", "4", "passes over the samples that are not held out">,
-    Option<"learningRate", "learning-rate", "double", "0.05", "largest step, in units of a weight's mean scale">,
+    Option<"learningRate", "learning-rate", "double", "0.005", "largest step, in units of a weight's mean scale">,
     Option<"threads", "threads", "unsigned", "0", "threads; 0: one per core. Results do not depend on it">,
   ];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];

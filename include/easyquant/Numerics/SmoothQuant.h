@@ -30,6 +30,7 @@
 #ifndef EASYQUANT_NUMERICS_SMOOTHQUANT_H
 #define EASYQUANT_NUMERICS_SMOOTHQUANT_H
 
+#include "easyquant/Numerics/Matrix.h"
 #include "easyquant/Support/Result.h"
 
 #include <span>
@@ -56,6 +57,46 @@ double smoothedErrorBound(std::span<const float> activationAbsMax,
 std::vector<double> bestExponents(std::span<const float> activationAbsMax,
                                   std::span<const float> weightAbsMax, double activationStep,
                                   double weightStep);
+
+/// Largest codes and groups of the linears that read an activation.
+struct SmoothedCodes {
+  int maxActivation = 127; ///< 0: activations stay float
+  int maxWeight = 127;
+  int64_t groupSize = 0; ///< columns of a row that share a scale; 0: all
+};
+
+/// Tries alpha = 0, 0.05, ..., 1 by the error that is to be expected. Codes being off by a uniform
+/// error within their step, the squared error of the outputs, over tokens whose channels have these
+/// mean squares and over all rows n of the weights, is expected to be
+///
+///      sum_n [ A^2/12 sum_j (W_nj s_j)^2  +  sum_j E[x_j^2] / s_j^2  B_ng(j)^2/12 ]
+///
+/// with steps A = max_j (a_j / s_j) / qx of the activations (those of a token are no larger) and
+/// B_ng = max_(j in g) |W_nj s_j| / qw of row n and group g. One pass over the weights.
+class SmoothingSearch {
+public:
+  struct Candidate {
+    double alpha = 0;
+    std::vector<float> factors;
+    double error = 0; ///< the sum above, of the rows seen so far
+  };
+
+  /// Fails as smoothingFactors does.
+  static Result<SmoothingSearch> create(std::span<const float> activationAbsMax,
+                                        std::span<const float> meanSquares,
+                                        std::span<const float> weightAbsMax,
+                                        const SmoothedCodes &codes);
+  /// Adds the error of rows of a weight.
+  void update(ConstMatrix weights);
+  /// The least error; of equal ones the alpha nearest to 1/2.
+  const Candidate &best() const;
+
+private:
+  std::vector<double> activationSteps; ///< A of each candidate
+  std::vector<Candidate> candidates;
+  std::vector<float> meanSquares;
+  SmoothedCodes codes;
+};
 
 } // namespace easyquant::numerics
 

@@ -35,8 +35,9 @@ struct CompileOptions {
   std::string tokens;            ///< calibration text, for what needs it
   std::string work;              ///< folder of what calibration and methods compute
   /// Of methods; empty: the defaults of their passes.
-  std::optional<double> alpha, damping;
-  bool actOrder = false, staticGroups = false, noClip = false;
+  std::string alpha; ///< a number, or search
+  std::optional<double> damping;
+  bool noActOrder = false, staticGroups = false, noClip = false;
   std::optional<int64_t> searchSamples, epochs;
   int64_t maxFallback = 0;       ///< sites that may stay float against what is asked
   std::string target = "cpu";
@@ -57,6 +58,9 @@ struct CompileOptions {
   /// What is wrong with the method, the recipe file or the target, if anything. Everything else is
   /// the passes' own to check.
   std::optional<std::string> check() const;
+  /// What needs calibration text while there is none, if anything; of options that check() has
+  /// nothing to say about.
+  std::optional<std::string> checkTokens() const;
 };
 
 /// A named part of the compilation: where --emit-ir-after can stop.
@@ -68,6 +72,9 @@ struct Phase {
 /// The phases after import that write the artifact into the folder `output`, of options that
 /// check() has nothing to say about.
 std::vector<Phase> compilePhases(const CompileOptions &options, llvm::StringRef output);
+
+/// Plans the sites and prints what would become of them; nothing is computed or written.
+std::string dryRunPipeline(const CompileOptions &options);
 
 /// The phases up to and with import (none), quantize, materialize or kernels, whose IR is to be
 /// seen; nothing if there is no such phase.

@@ -25,6 +25,17 @@ def EmitProgram : Pass<"easyquant-emit-program", "::mlir::ModuleOp"> {
   ];
 }
 
+def PrintPlans : Pass<"easyquant-print-plans", "::mlir::ModuleOp"> {
+  let summary = "Print what would become of each site as JSON";
+  let description = [{
+    Prints to standard output, of a module whose sites have plans, what `easyquant compile --dry-run` and `easyquant recipe
+    check` show: for every site its name and shape, the schemes of its weight and input (null: float), the methods, the bytes
+    of its weight as it will be stored, and, under `reason`, why it cannot be quantized as asked, if it cannot. Beside them
+    the recipe, the bytes of all other constants, the floats of the largest layer, and the model's sizes. The module stays
+    as it is.
+  }];
+}
+
 def WriteManifest : Pass<"easyquant-write-manifest", "::mlir::ModuleOp"> {
   let summary = "Complete the artifact: copy the tokenizer's files, write manifest.json";
   let description = [{

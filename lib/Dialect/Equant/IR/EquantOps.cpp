@@ -125,6 +125,27 @@ int64_t easyquant::equant::accumulatedProducts(SchemeAttr weight, int64_t k) {
   return weight.getGranularity() == Granularity::Group ? std::min(weight.getGroupSize(), k) : k;
 }
 
+std::string easyquant::equant::whyNotQuantizable(QuantizableOpInterface op, PlanAttr plan) {
+  std::string reason;
+  llvm::raw_string_ostream os(reason);
+  if (op.getContractionAxis() != 1) {
+    os << "sums over axis " << op.getContractionAxis()
+       << " of its weight, expected 1 (weights are out x in features)";
+    return reason;
+  }
+  if (!plan.getInput())
+    return reason;
+  // Codes are packed later, and then offset: check now, while the site has a name to complain with.
+  SchemeAttr weight = plan.getWeight(), input = plan.getInput();
+  int64_t products = accumulatedProducts(weight, lm::columns(op.getActivationOperand().get()));
+  int64_t limit = maxAccumulatedProducts(weight, input, /*packed=*/true);
+  if (products > limit)
+    os << "sums " << products << " products, but an int32 accumulator holds " << limit << " of "
+       << weight << " by " << input
+       << "; give a group size, leave activations float (A16) or ignore the site";
+  return reason;
+}
+
 //===----------------------------------------------------------------------===//
 // Codes and scales
 //===----------------------------------------------------------------------===//

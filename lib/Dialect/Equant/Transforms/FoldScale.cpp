@@ -154,9 +154,10 @@ void easyquant::equant::foldScale(const FoldPoint &point, ml_program::GlobalOp f
     scaleOperand(operand, factor, /*axis=*/0, /*divide=*/true);
 }
 
-void easyquant::equant::recordTransform(ModuleOp module, StringRef method, const FoldPoint &point) {
+void easyquant::equant::recordTransform(ModuleOp module, StringRef method, const FoldPoint &point,
+                                        NamedAttrList details) {
   Builder builder(module.getContext());
-  NamedAttrList entry;
+  NamedAttrList entry = std::move(details);
   entry.set("method", builder.getStringAttr(method));
   entry.set("sites", builder.getStrArrayAttr(point.sites()));
   if (!point.producer)

@@ -55,28 +55,6 @@ private:
 
 static bool isStatic(PlanAttr plan) { return plan.getInput() && !plan.getInput().getDynamic(); }
 
-/// Why the site cannot be quantized as planned; empty if it can.
-static std::string whyNot(QuantizableOpInterface op, PlanAttr plan) {
-  std::string reason;
-  llvm::raw_string_ostream os(reason);
-  if (op.getContractionAxis() != 1) {
-    os << "sums over axis " << op.getContractionAxis()
-       << " of its weight, expected 1 (weights are out x in features)";
-    return reason;
-  }
-  if (!plan.getInput())
-    return reason;
-  // Codes are packed later, and then offset: check now, while the site has a name to complain with.
-  SchemeAttr weight = plan.getWeight(), input = plan.getInput();
-  int64_t products = accumulatedProducts(weight, lm::columns(op.getActivationOperand().get()));
-  int64_t limit = maxAccumulatedProducts(weight, input, /*packed=*/true);
-  if (products > limit)
-    os << "sums " << products << " products, but an int32 accumulator holds " << limit << " of "
-       << weight << " by " << input
-       << "; give a group size, leave activations float (A16) or ignore the site";
-  return reason;
-}
-
 /// A computed tensor that the plan names.
 FailureOr<Value> Quantize::load(OpBuilder &builder, Location loc, StringRef site,
                                 FlatSymbolRefAttr name, RankedTensorType type) {
@@ -233,7 +211,7 @@ void Quantize::runOnOperation() {
     PlanAttr plan = getPlan(op);
     if (!plan)
       continue;
-    if (std::string reason = whyNot(op, plan); !reason.empty()) {
+    if (std::string reason = whyNotQuantizable(op, plan); !reason.empty()) {
       fallbacks.push_back({op.getSite().str(), reason});
       op->removeAttr(kPlanAttr);
       continue;

@@ -46,38 +46,55 @@ struct SmoothQuant : equant::impl::SmoothQuantBase<SmoothQuant> {
   void runOnOperation() override;
 };
 
+/// What becomes of one point.
+struct Smoothing {
+  std::vector<float> factors;
+  float alpha = 0;
+};
+
 /// The factors of one function.
 class Smoother {
 public:
+  /// No alpha: the best one of each point.
   Smoother(const ConstantMatcher &matcher, const ConstantReader &reader,
-           const formats::StatisticsFile &statistics, double alpha)
+           const formats::StatisticsFile &statistics, std::optional<double> alpha)
       : matcher(matcher), reader(reader), statistics(statistics), alpha(alpha) {}
 
   /// Points of the function that get factors, in program order.
   LogicalResult compute(ArrayRef<FoldPoint *> points);
   /// Everything that the factors follow from.
   FailureOr<std::string> stamp(ArrayRef<FoldPoint *> points, StringRef statisticsHash) const;
-  ArrayRef<float> factors(const FoldPoint *point) const { return found.find(point)->second; }
+  const Smoothing &of(const FoldPoint *point) const { return found.find(point)->second; }
 
 private:
   LogicalResult compute(const FoldPoint &point);
-  /// Takes the columns of a weight into account, its rows divided if they will be.
-  LogicalResult update(numerics::AbsMax &absMax, QuantizableOpInterface op);
+  FailureOr<Smoothing> search(const FoldPoint &point, ArrayRef<float> activation,
+                              ArrayRef<float> weight);
+  /// Visits the rows of a weight in order, divided if they will be.
+  LogicalResult visitRows(QuantizableOpInterface op,
+                          llvm::function_ref<Result<void>(numerics::ConstMatrix)> visit);
+  FailureOr<std::vector<float>> floats(const FoldPoint &point, StringRef statistic, int64_t rows);
 
   const ConstantMatcher &matcher;
   const ConstantReader &reader;
   const formats::StatisticsFile &statistics;
-  double alpha;
-  std::map<const FoldPoint *, std::vector<float>> found;
+  std::optional<double> alpha;
+  std::map<const FoldPoint *, Smoothing> found;
   /// Of linears whose rows will be divided.
   llvm::DenseMap<Operation *, const std::vector<float> *> divisors;
 };
 
 } // namespace
 
-static std::string nameOf(StringRef site) { return (site + ".smooth_scale").str(); }
+static std::string nameOf(const FoldPoint &point) {
+  return (point.sites().front() + ".smooth_scale").str();
+}
+static std::string alphaName(const FoldPoint &point) {
+  return (point.sites().front() + ".smooth_alpha").str();
+}
 
-LogicalResult Smoother::update(numerics::AbsMax &absMax, QuantizableOpInterface op) {
+LogicalResult Smoother::visitRows(QuantizableOpInterface op,
+                                  llvm::function_ref<Result<void>(numerics::ConstMatrix)> visit) {
   FailureOr<ConstantTensor> weight =
       matcher.match(op.getLoc(), op.getSite(), op.getWeightOperand().get());
   if (failed(weight))
@@ -97,36 +114,85 @@ LogicalResult Smoother::update(numerics::AbsMax &absMax, QuantizableOpInterface 
     for (int64_t i = 0; rowDivisors && i < count; ++i)
       for (float &value : chunk.subspan(i * columns, columns))
         value /= (*rowDivisors)[first + i];
-    if (auto done = absMax.update({values.data(), count, columns}); !done)
+    if (auto done = visit({values.data(), count, columns}); !done)
       return fail(done.error());
   }
   return success();
 }
 
-LogicalResult Smoother::compute(const FoldPoint &point) {
+/// A statistic of the activation: that of any reader will do, all of them see the same.
+FailureOr<std::vector<float>> Smoother::floats(const FoldPoint &point, StringRef statistic,
+                                               int64_t rows) {
   QuantizableOpInterface first = point.readers.front();
-  auto fail = [&](const Error &error) {
-    return emitError(first.getLoc()) << "site '" << first.getSite() << "': " << error.message;
-  };
-  // All readers see the same activation: the statistics of any of them will do.
-  std::string name = (first.getSite() + "/absmax").str();
+  std::string name = (first.getSite() + "/" + statistic).str();
   for (StringRef site : point.sites())
-    if (std::string other = (site + "/absmax").str(); statistics.has(other)) {
+    if (std::string other = (site + "/" + statistic).str(); statistics.has(other)) {
       name = other;
       break;
     }
-  int64_t columns = point.columns();
-  auto activation = statistics.floats(name, std::span(&columns, 1));
-  if (!activation)
-    return fail(activation.error());
-  numerics::AbsMax weight(columns);
+  std::vector<int64_t> shape = {point.columns()};
+  if (rows > 1)
+    shape.insert(shape.begin(), rows);
+  auto values = statistics.floats(name, shape);
+  if (!values)
+    return emitError(first.getLoc())
+           << "site '" << first.getSite() << "': " << values.error().message;
+  return std::move(*values);
+}
+
+FailureOr<Smoothing> Smoother::search(const FoldPoint &point, ArrayRef<float> activation,
+                                      ArrayRef<float> weight) {
+  QuantizableOpInterface first = point.readers.front();
+  FailureOr<std::vector<float>> moments = floats(point, "moments", 2);
+  if (failed(moments))
+    return failure();
+  const int64_t columns = point.columns();
+  std::vector<float> meanSquares(columns);
+  for (int64_t j = 0; j < columns; ++j)
+    meanSquares[j] = (*moments)[j] * (*moments)[j] + (*moments)[columns + j];
+  PlanAttr plan = getPlan(first);
   for (QuantizableOpInterface op : point.readers)
-    if (failed(update(weight, op)))
+    if (!plan)
+      plan = getPlan(op);
+  const numerics::Scheme scheme = plan.getWeight().toNumerics();
+  numerics::SmoothedCodes codes;
+  codes.maxWeight = numerics::codeRange(scheme).max;
+  codes.groupSize = scheme.groupSize;
+  codes.maxActivation = plan.getInput() ? numerics::codeRange(plan.getInput().toNumerics()).max : 0;
+  auto search = numerics::SmoothingSearch::create(activation, meanSquares, weight, codes);
+  if (!search)
+    return emitError(first.getLoc())
+           << "site '" << first.getSite() << "': " << search.error().message;
+  for (QuantizableOpInterface op : point.readers)
+    if (failed(visitRows(op, [&](numerics::ConstMatrix rows) -> Result<void> {
+          search->update(rows);
+          return {};
+        })))
       return failure();
-  auto factors = numerics::smoothingFactors(*activation, weight.channels(), alpha);
+  return Smoothing{search->best().factors, static_cast<float>(search->best().alpha)};
+}
+
+LogicalResult Smoother::compute(const FoldPoint &point) {
+  QuantizableOpInterface first = point.readers.front();
+  FailureOr<std::vector<float>> activation = floats(point, "absmax", 1);
+  if (failed(activation))
+    return failure();
+  numerics::AbsMax weight(point.columns());
+  for (QuantizableOpInterface op : point.readers)
+    if (failed(visitRows(op, [&](numerics::ConstMatrix rows) { return weight.update(rows); })))
+      return failure();
+  if (!alpha) {
+    FailureOr<Smoothing> best = search(point, *activation, weight.channels());
+    if (failed(best))
+      return failure();
+    found[&point] = std::move(*best);
+    return success();
+  }
+  auto factors = numerics::smoothingFactors(*activation, weight.channels(), *alpha);
   if (!factors)
-    return fail(factors.error());
-  found[&point] = std::move(*factors);
+    return emitError(first.getLoc())
+           << "site '" << first.getSite() << "': " << factors.error().message;
+  found[&point] = {std::move(*factors), static_cast<float>(*alpha)};
   return success();
 }
 
@@ -134,14 +200,15 @@ LogicalResult Smoother::compute(ArrayRef<FoldPoint *> points) {
   for (FoldPoint *point : llvm::reverse(points)) {
     if (failed(compute(*point)))
       return failure();
-    divisors[point->producer] = &found.find(point)->second;
+    divisors[point->producer] = &found.find(point)->second.factors;
   }
   return success();
 }
 
 FailureOr<std::string> Smoother::stamp(ArrayRef<FoldPoint *> points,
                                        StringRef statisticsHash) const {
-  std::string text = fmt::format("smoothquant 1, alpha {}, model {}, statistics {}", alpha,
+  std::string text = fmt::format("smoothquant 2, alpha {}, model {}, statistics {}",
+                                 alpha ? fmt::format("{}", *alpha) : "search",
                                  statistics.stamp().model, statisticsHash.str());
   for (const FoldPoint *point : points)
     for (QuantizableOpInterface op : point->readers) {
@@ -170,8 +237,9 @@ void SmoothQuant::runOnOperation() {
     };
     if (!llvm::any_of(point.readers, isAsked))
       continue;
-    recordTransform(module, kMethod, point);
-    if (point.producer)
+    if (!point.producer)
+      recordTransform(module, kMethod, point);
+    else
       functions[point.readers.front()->getParentOfType<FunctionOpInterface>()].push_back(&point);
   }
   if (functions.empty())
@@ -196,11 +264,12 @@ void SmoothQuant::runOnOperation() {
     return fail(same.error().message);
 
   ConstantMatcher matcher(module);
+  const std::optional<double> wanted = search ? std::nullopt : std::optional<double>(alpha);
   int64_t done = 0;
   for (auto &[function, asked] : functions) {
     std::string fileName =
         ("smooth_" + cast<FunctionOpInterface>(function).getName() + ".safetensors").str();
-    Smoother smoother(matcher, *reader, *file, alpha);
+    Smoother smoother(matcher, *reader, *file, wanted);
     FailureOr<std::string> stamp = smoother.stamp(asked, *fileHash);
     if (failed(stamp))
       return signalPassFailure();
@@ -208,16 +277,28 @@ void SmoothQuant::runOnOperation() {
       if (failed(smoother.compute(asked)))
         return signalPassFailure();
       std::vector<formats::ComputedTensor> tensors;
-      for (const FoldPoint *point : asked)
-        tensors.push_back(formats::ComputedTensor::floats(
-            nameOf(point->sites().front()), {point->columns()}, smoother.factors(point)));
+      for (const FoldPoint *point : asked) {
+        const Smoothing &smoothing = smoother.of(point);
+        tensors.push_back(
+            formats::ComputedTensor::floats(nameOf(*point), {point->columns()}, smoothing.factors));
+        tensors.push_back(formats::ComputedTensor::floats(alphaName(*point), {1},
+                                                          std::span(&smoothing.alpha, 1)));
+      }
       if (auto written = reader->computed().write(fileName, *stamp, tensors); !written)
         return fail(written.error().message);
     }
     for (const FoldPoint *point : asked) {
+      float used = 0;
+      if (auto read = reader->computed().readRows(
+              {fileName, *stamp, alphaName(*point), formats::DType::F32, {1}}, 0, 1,
+              std::span(&used, 1));
+          !read)
+        return fail(read.error().message);
+      NamedAttrList details;
+      details.set("alpha", Builder(&getContext()).getF32FloatAttr(used));
+      recordTransform(module, kMethod, *point, details);
       auto type = RankedTensorType::get({point->columns()}, Float32Type::get(&getContext()));
-      foldScale(*point,
-                declareComputed(module, nameOf(point->sites().front()), type, fileName, *stamp));
+      foldScale(*point, declareComputed(module, nameOf(*point), type, fileName, *stamp));
     }
     ProgressAction::report(&getContext(), "smooth", ++done, functions.size());
   }

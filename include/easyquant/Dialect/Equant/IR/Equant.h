@@ -62,6 +62,9 @@ inline constexpr llvm::StringLiteral kPlanAttr = "equant.plan";
 /// The plan of a site; null: it stays float.
 PlanAttr getPlan(QuantizableOpInterface op);
 
+/// Why the site cannot be quantized as planned; empty if it can.
+std::string whyNotQuantizable(QuantizableOpInterface op, PlanAttr plan);
+
 /// The rule in plain C++; a null percentile is the default one.
 numerics::ScaleRule toNumerics(ScaleRule rule, mlir::FloatAttr percentile);
 

@@ -57,8 +57,9 @@ llvm::SmallVector<FoldPoint> findFoldPoints(mlir::ModuleOp module);
 void foldScale(const FoldPoint &point, mlir::ml_program::GlobalOp factor);
 
 /// Records in the module's `equant.transforms` that `method` scaled what these sites read, or, with
-/// an obstacle, that it did not.
-void recordTransform(mlir::ModuleOp module, llvm::StringRef method, const FoldPoint &point);
+/// an obstacle, that it did not; `details` are kept with it.
+void recordTransform(mlir::ModuleOp module, llvm::StringRef method, const FoldPoint &point,
+                     mlir::NamedAttrList details = {});
 
 } // namespace easyquant::equant
 

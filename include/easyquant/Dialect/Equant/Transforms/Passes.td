@@ -410,6 +410,8 @@ def SmoothQuant : Pass<"equant-smooth-quant", "::mlir::ModuleOp"> {
     Option<"workFolder", "work", "std::string", "\"\"", "folder of what is computed; by default that of the module">,
     Option<"alpha", "alpha", "double", "0.5",
            "from 0 (leave activations as they are) to 1 (make all their channels alike)">,
+    Option<"search", "search", "bool", "false",
+           "choose alpha for every activation by the error to be expected; also needs `<site>/moments`">,
   ];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect",
                            "::mlir::ml_program::MLProgramDialect"];

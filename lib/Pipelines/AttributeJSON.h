@@ -1,0 +1,25 @@
+//===- AttributeJSON.h - Attributes as JSON ---------------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Private to lib/Pipelines.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_PIPELINES_ATTRIBUTEJSON_H
+#define EASYQUANT_LIB_PIPELINES_ATTRIBUTEJSON_H
+
+#include "mlir/IR/Attributes.h"
+#include "llvm/Support/JSON.h"
+
+namespace easyquant {
+
+/// Dictionaries, arrays, strings, numbers and schemes; null for anything else.
+llvm::json::Value toJSON(mlir::Attribute attribute);
+
+} // namespace easyquant
+
+#endif // EASYQUANT_LIB_PIPELINES_ATTRIBUTEJSON_H

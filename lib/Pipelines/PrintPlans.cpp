@@ -1,0 +1,107 @@
+//===- PrintPlans.cpp - What would become of each site --------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "AttributeJSON.h"
+
+#include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Dialect/LM/IR/LM.h"
+#include "easyquant/Pipelines/Passes.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "llvm/ADT/DenseSet.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/raw_ostream.h"
+
+namespace easyquant {
+#define GEN_PASS_DEF_PRINTPLANS
+#include "easyquant/Pipelines/Passes.h.inc"
+} // namespace easyquant
+
+using namespace mlir;
+using namespace easyquant;
+using equant::QuantizableOpInterface;
+using ml_program::GlobalLoadConstOp;
+namespace json = llvm::json;
+
+namespace {
+struct PrintPlans : public easyquant::impl::PrintPlansBase<PrintPlans> {
+  using PrintPlansBase::PrintPlansBase;
+  void runOnOperation() override;
+};
+} // namespace
+
+static int64_t bytesOf(RankedTensorType type) {
+  return llvm::divideCeil(type.getNumElements() * type.getElementTypeBitWidth(), 8);
+}
+
+/// Bytes of a weight as materialization will store it.
+static int64_t storedBytes(RankedTensorType weight, equant::SchemeAttr scheme) {
+  if (!scheme)
+    return weight.getNumElements() * static_cast<int64_t>(sizeof(float));
+  int64_t rows = weight.getDimSize(0), columns = weight.getDimSize(1);
+  int64_t groups = scheme.getScaleShape({rows, columns})[1];
+  auto layout = equant::LayoutAttr::panel(weight.getContext());
+  int64_t bytes = bytesOf(layout.getPackedCodesType(rows, columns, scheme.getBits())) +
+                  bytesOf(layout.getPackedScalesType(rows, groups));
+  if (!scheme.getSymmetric())
+    bytes += bytesOf(layout.getPackedZeroPointsType(rows, groups));
+  return bytes;
+}
+
+static json::Object describe(QuantizableOpInterface op) {
+  equant::PlanAttr plan = equant::getPlan(op);
+  auto weight = cast<RankedTensorType>(op.getWeightOperand().get().getType());
+  int64_t axis = op.getContractionAxis();
+  std::string reason = plan ? equant::whyNotQuantizable(op, plan) : "";
+  if (!reason.empty())
+    plan = {};
+  return json::Object{
+      {"name", op.getSite()},
+      {"out_features", weight.getDimSize(1 - axis)},
+      {"in_features", weight.getDimSize(axis)},
+      {"weight", plan ? toJSON(plan.getWeight()) : nullptr},
+      {"input", plan && plan.getInput() ? toJSON(plan.getInput()) : nullptr},
+      {"methods", plan && plan.getMethods() ? toJSON(plan.getMethods()) : json::Array()},
+      {"bytes", storedBytes(weight, plan ? plan.getWeight() : equant::SchemeAttr())},
+      {"reason", reason.empty() ? json::Value(nullptr) : json::Value(reason)}};
+}
+
+void PrintPlans::runOnOperation() {
+  ModuleOp module = getOperation();
+  json::Array sites;
+  llvm::DenseSet<Attribute> quantized; // globals that are stored as codes, or counted
+  module.walk([&](QuantizableOpInterface op) {
+    sites.push_back(describe(op));
+    if (auto load = op.getWeightOperand().get().getDefiningOp<GlobalLoadConstOp>())
+      quantized.insert(load.getGlobalAttr());
+  });
+  int64_t others = 0, largestLayer = 0;
+  module.walk([&](func::FuncOp function) {
+    int64_t floats = 0;
+    function.walk([&](GlobalLoadConstOp load) {
+      auto type = cast<RankedTensorType>(load.getType());
+      floats += type.getNumElements();
+      if (quantized.insert(load.getGlobalAttr()).second)
+        others += type.getNumElements() * static_cast<int64_t>(sizeof(float));
+    });
+    if (function.isPrivate())
+      largestLayer = std::max(largestLayer, floats);
+  });
+  auto attribute = [&](StringRef name) -> json::Value {
+    Attribute found = module->getAttr(name);
+    return found ? toJSON(found) : nullptr;
+  };
+  json::Object plans{{"sites", std::move(sites)},
+                     {"other_bytes", others},
+                     {"layer_floats", largestLayer},
+                     {"recipe", attribute(equant::kRecipeAttr)},
+                     {"model", attribute(lm::kModelAttr)}};
+  llvm::outs() << llvm::formatv("{0:2}\n", json::Value(std::move(plans)));
+  markAllAnalysesPreserved();
+}

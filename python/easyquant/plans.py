@@ -1,0 +1,123 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a compilation would do: sites, schemes, predicted bytes, memory and time, with nothing run."""
+
+import json
+import subprocess
+import time
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+
+from easyquant import console
+from easyquant.calibration import CalibrationText
+from easyquant.compiler import check_model
+from easyquant.errors import UserError
+from easyquant.inspect import describe_operand, pattern_of
+from easyquant.recipe import recipe_as_json
+from easyquant.tools import find_tool
+
+# Measured on models of 4 to 400 MB a layer (docs/benchmarks/methods.md): what the compiler takes without any method.
+BASE_BYTES = 210e6
+# Of one float forward over the calibration tokens, and of the floats of one layer that a method holds at a time.
+FORWARDS = {"statistics": 1.0, "smoothquant": 1.0, "gptq": 3.0, "awq": 6.0, "lkd": 16.0}
+LAYER_COPIES = {"statistics": 1, "smoothquant": 1, "gptq": 3, "awq": 3, "lkd": 6}
+# Hidden states of all samples.
+STATE_COPIES = {"statistics": 1, "smoothquant": 1, "gptq": 2, "awq": 2, "lkd": 2}
+
+
+@dataclass(frozen=True)
+class Plans:
+    """What easyquant-print-plans prints."""
+
+    sites: list[dict]
+    other_bytes: int
+    layer_floats: int
+    recipe: dict
+    model: dict
+
+    @property
+    def weight_bytes(self) -> int:
+        return self.other_bytes + sum(site["bytes"] for site in self.sites)
+
+    @property
+    def methods(self) -> list[str]:
+        return list(dict.fromkeys(method for site in self.sites for method in site["methods"]))
+
+    @property
+    def fallbacks(self) -> list[dict]:
+        return [site for site in self.sites if site["reason"]]
+
+
+def read_plans(model: Path, arguments: list[str]) -> Plans:
+    """Plans of `easyquant-compile MODEL arguments --dry-run`; raises UserError with its words."""
+    check_model(model)
+    tool = find_tool("easyquant-compile")
+    result = subprocess.run([tool, str(model), *arguments, "--dry-run", "--progress=none"], capture_output=True, text=True, errors="replace")
+    if result.returncode != 0:
+        raise UserError((result.stderr.strip() or f"{tool.name} failed with status {result.returncode} and no message").removeprefix("error: "))
+    return Plans(**json.loads(result.stdout))
+
+
+def plans_of(model: Path, options) -> Plans:
+    """Plans of CompileOptions."""
+    if options.recipe is None:
+        return read_plans(model, options.arguments())
+    with recipe_as_json(options.recipe) as recipe:
+        return read_plans(model, replace(options, recipe=recipe).arguments())
+
+
+def plans_table(plans: Plans) -> Table:
+    rows: dict[tuple, list[dict]] = defaultdict(list)
+    for site in plans.sites:
+        key = (pattern_of(site["name"]), site["out_features"], site["in_features"], describe_operand(site["weight"]), describe_operand(site["input"]))
+        rows[(*key, "+".join(site["methods"]))].append(site)
+    table = console.table("Sites", show_footer=True)
+    table.add_column("site", "everything else")
+    table.add_column("count", str(len(plans.sites)), justify="right")
+    table.add_column("out × in", justify="right")
+    table.add_column("weight", "float")
+    table.add_column("input")
+    table.add_column("methods")
+    table.add_column("bytes", console.human_bytes(plans.other_bytes), justify="right")
+    for (name, out, columns, weight, activation, methods), sites in rows.items():
+        size = console.human_bytes(sum(site["bytes"] for site in sites))
+        table.add_row(name, str(len(sites)), f"{out} × {columns}", weight, activation, methods, size)
+    return table
+
+
+def flops_per_second() -> float:
+    """Of a float matrix product on this machine, now."""
+    a = np.random.default_rng(0).standard_normal((768, 768), np.float32)
+    a @ a
+    begin = time.perf_counter()
+    for _ in range(4):
+        a @ a
+    return 4 * 2 * 768**3 / (time.perf_counter() - begin)
+
+
+def prediction(plans: Plans, calibration: CalibrationText | None) -> dict[str, str]:
+    """Peak memory and time in words, rough ones."""
+    work = plans.methods or (["statistics"] if any(site["input"] and site["input"]["dynamic"] is False for site in plans.sites) else [])
+    memory, seconds = BASE_BYTES, 5.0
+    if work:
+        tokens = calibration.samples * calibration.length if calibration else 64 * 1024
+        states = tokens * plans.model["hidden_size"] * 4
+        memory += max(plans.layer_floats * 4 * LAYER_COPIES[name] + states * STATE_COPIES[name] for name in work)
+        forward = 2 * tokens * sum(site["out_features"] * site["in_features"] for site in plans.sites) / (0.7 * flops_per_second())
+        seconds += forward * sum(FORWARDS[name] for name in work)
+    return {"weights": console.human_bytes(plans.weight_bytes), "memory": f"about {console.human_bytes(memory)} beside the model's own pages",
+            "time": f"about {seconds:.0f} s on this machine" if seconds < 120 else f"about {seconds / 60:.0f} min on this machine"}  # fmt: skip
+
+
+def print_dry_run(plans: Plans, calibration: CalibrationText | None) -> None:
+    console.out.print(plans_table(plans))
+    table = console.pairs()
+    for label, value in prediction(plans, calibration).items():
+        table.add_row(label, value)
+    console.out.print(table)
+    for site in plans.fallbacks:
+        console.out.print(f"stays float: {site['name']} {site['reason']}", markup=False, soft_wrap=True)
