@@ -3,10 +3,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What compiling costs at the width of real models, and how it grows with depth.
 
-    .venv/bin/python benchmarks/width.py --shape llama-7b --layers 2,4,8 [--scheme W8A8] [--vocab 2000] [--json FILE]
+    .venv/bin/python benchmarks/width.py --shape llama-7b --layers 2,4,8 [--scheme W8A8] [--method absmax] [--vocab 2000] [--json FILE]
 
-For each depth a random checkpoint with the layers of the model is written (sharded bf16), compiled with round to nearest,
-and run for a few decode steps, each in a process of its own. The table shows peak resident memory and time. What a layer adds
+For each depth a random checkpoint with the layers of the model is written (sharded bf16), compiled, and run for a few decode
+steps, each in a process of its own. Methods that calibrate (--method gptq, awq, smoothquant) do so on --samples x --length
+random tokens. The table shows peak resident memory and time. What a layer adds
 is the difference to the depth before. Memory should follow the largest layer, not the depth; time and bytes of all layers
 of the model are those of a layer times their number.
 
@@ -27,8 +28,10 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
+from safetensors.numpy import save_file
 
 from easyquant.memory import peak_rss_bytes
 from easyquant.tools import find_tool
@@ -38,6 +41,8 @@ from make_wide_checkpoint import SHAPES, write_checkpoint  # noqa: E402
 
 FULL_DEPTH = {"llama-7b": 32, "qwen3-14b": 40}
 STEPS = 5
+# Methods that look at weights alone.
+ROUNDING = ("absmax", "zeropoint", "symmetric", "zeroquant")
 
 
 def anonymous_bytes(process):
@@ -47,10 +52,21 @@ def anonymous_bytes(process):
     return 0
 
 
-def compile_model(model, out, scheme):
+def write_tokens(path, args):
+    """Random calibration tokens."""
+    vocabulary = args.vocab or SHAPES[args.shape]["vocab_size"]
+    tokens = np.random.default_rng(0).integers(0, vocabulary, (args.samples, args.length), dtype=np.int32)
+    save_file({"tokens": tokens}, path, metadata={"bos": "0", "seed": "0"})
+    return path
+
+
+def compile_model(model, out, args):
     """Wall seconds, CPU seconds, peak resident and peak anonymous bytes of easyquant-compile."""
+    command = [find_tool("easyquant-compile"), model, "-o", out, f"--scheme={args.scheme}", f"--method={args.method}"]
+    if args.method not in ROUNDING:
+        command.append(f"--tokens={write_tokens(out.with_suffix('.tokens'), args)}")
     begin, peak, anonymous = time.monotonic(), 0, 0
-    process = subprocess.Popen([find_tool("easyquant-compile"), model, "-o", out, f"--scheme={scheme}"])
+    process = subprocess.Popen(command)
     ended = threading.Event()
 
     def watch():
@@ -74,8 +90,6 @@ def compile_model(model, out, scheme):
 
 def decode(artifact):
     """Seconds of one decode step, and the memory of the process that made it."""
-    import numpy as np
-
     from easyquant import _runtime
 
     model = _runtime.Model(str(artifact))
@@ -96,7 +110,7 @@ def measure(folder, layers, args):
     model, out = folder / f"model-{layers}", folder / f"artifact-{layers}"
     try:
         size = write_checkpoint(model, args.shape, layers, args.vocab, shard_bytes=args.shard_bytes)
-        row = {"layers": layers, "checkpoint_bytes": size} | compile_model(model, out, args.scheme)
+        row = {"layers": layers, "checkpoint_bytes": size} | compile_model(model, out, args)
         shutil.rmtree(model)
         # A process of its own, so that the peak is this artifact's.
         with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
@@ -108,7 +122,7 @@ def measure(folder, layers, args):
 
 
 def show(rows, args):
-    table = Table(title=f"{args.shape}, {args.scheme}, vocabulary of {args.vocab or SHAPES[args.shape]['vocab_size']}")
+    table = Table(title=f"{args.shape}, {args.method} {args.scheme}, vocabulary of {args.vocab or SHAPES[args.shape]['vocab_size']}")
     for name in ("layers", "bf16 GB", "compile s", "s a layer", "peak RSS MB", "anonymous MB", "weights GB", "decode ms",
                  "ms a layer", "run RSS MB", "anonymous MB"):
         table.add_column(name, justify="right")
@@ -145,6 +159,9 @@ def main():
     parser.add_argument("--shape", choices=SHAPES, default="llama-7b")
     parser.add_argument("--layers", default="2,4,8", help="depths, separated by commas")
     parser.add_argument("--scheme", default="W8A8")
+    parser.add_argument("--method", default="absmax")
+    parser.add_argument("--samples", type=int, default=8, help="calibration samples")
+    parser.add_argument("--length", type=int, default=256, help="tokens of a sample")
     parser.add_argument("--vocab", type=int, help="a smaller vocabulary saves disk and time")
     parser.add_argument("--shard-bytes", type=int, default=5_000_000_000, help="of the checkpoint")
     parser.add_argument("--folder", type=Path, help="where checkpoints and artifacts are for a while")
@@ -157,7 +174,7 @@ def main():
             print(json.dumps(rows[-1]), file=sys.stderr)
     show(rows, args)
     if args.json:
-        args.json.write_text(json.dumps({"shape": args.shape, "scheme": args.scheme, "vocab": args.vocab, "rows": rows}, indent=2) + "\n")
+        args.json.write_text(json.dumps({"shape": args.shape, "scheme": args.scheme, "method": args.method, "samples": args.samples, "length": args.length, "vocab": args.vocab, "rows": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -14,18 +14,21 @@ from rich.table import Table
 from easyquant import console
 from easyquant.artifact import Artifact, is_artifact
 from easyquant.bench import measure_apart
+from easyquant.calibrate import calibrate
 from easyquant.calibration import CalibrationText
-from easyquant.comparison import Finding, Protocol, Variant, model_stamp, plan
+from easyquant.comparison import Finding, Protocol, Variant, model_stamp, outliers_by_layer, plan
 from easyquant.compile import CompileOptions, compile_model
 from easyquant.compiler import check_model
 from easyquant.errors import UserError
 from easyquant.evaluate import KVProtocol, evaluate
 from easyquant.files import sha256, write_json
 from easyquant.protocol import check_context
-from easyquant.weights import example_site, read_site
+from easyquant.weights import example_site, read_site, rounding_bound
 
 DEFAULT_METHODS = "absmax,zeropoint,symmetric,zeroquant,zeroquant+lkd,smoothquant,awq,gptq"
 HISTOGRAM_BINS = 161
+# Outliers are the same channels for any text: a few samples find them.
+OUTLIER_SAMPLES = 8
 # Tokens a call of an evaluation past a quantized cache: each call attends to its own tokens in float.
 KV_CHUNK = 16
 
@@ -113,7 +116,8 @@ class Comparison:
             if self.site is None:
                 self.take_example(artifact)
             histogram = np.histogram(read_site(artifact, self.site), self.edges)[0].tolist()
-        finding = Finding(variant, figures, speed, cost, artifact.manifest["sites"], histogram)
+        sites = [site | {"rounding_bound": rounding_bound(artifact, site)} if site["weight"] else site for site in artifact.manifest["sites"]]
+        finding = Finding(variant, figures, speed, cost, sites, histogram)
         finding.save(self.result_file(variant), p.stamp(variant))
         if not is_reference and not self.keep:
             shutil.rmtree(output)
@@ -144,6 +148,13 @@ class Comparison:
         if is_artifact(folder):
             self.reference = Artifact.open(folder)
         return self.reference is not None
+
+
+def outliers_of(model: Path, calibration: CalibrationText, folder: Path, threads: int) -> dict[str, list[float]]:
+    """The outliers of the model's activations; statistics that are there with the right stamp are not gathered again."""
+    statistics = folder / "statistics.safetensors"
+    calibrate(model, calibration, statistics, ["absmax"], [], folder / "work", threads)
+    return outliers_by_layer(statistics)
 
 
 def results_table(findings: list[Finding]) -> Table:
@@ -254,7 +265,8 @@ def compare_command(
             "failed": [asdict(variant) | {"reason": reason} for variant, reason in failures],
         },
     )
-    compare_report.write(output / "report.html", comparison, findings, skipped, failures, title=model.name, text=text.name, calib=calib.name if calib else None)
+    outliers = outliers_of(model, CalibrationText(calib, min(nsamples, OUTLIER_SAMPLES), seqlen, seed), output, threads) if calib else None
+    compare_report.write(output / "report.html", comparison, findings, skipped, failures, title=model.name, text=text.name, calib=calib.name if calib else None, outliers=outliers)
     if not keep_artifacts:
         shutil.rmtree(output / "artifacts")
     console.out.print(f"\n[bold]Report:[/bold] {output / 'report.html'}")

@@ -8,7 +8,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from easyquant import compare_plots
-from easyquant.comparison import Finding, Variant, paired_difference, pareto
+from easyquant.comparison import Finding, Variant, paired_difference, pareto, worst_rounding
 from easyquant.console import human_bytes
 from easyquant.files import write_atomically
 
@@ -61,6 +61,7 @@ def write(
         front=front,
         skipped=skipped,
         failures=failures,
+        roundings=[(f.label, worst_rounding(f.sites)) for f in shown if f.variant.kv == "none" and worst_rounding(f.sites)],
         site=comparison.site,
         stamp=_stamp(findings[-1], comparison),
         figures={

@@ -168,6 +168,25 @@ def errors_by_layer(sites: list[dict]) -> list[float]:
     return [float(np.sqrt(square / weight)) for _, (square, weight) in sorted(sums.items())]
 
 
+@dataclass(frozen=True)
+class WorstRounding:
+    """The site whose largest weight error is the greatest share of its bound s / 2."""
+
+    site: str
+    error: float
+    bound: float
+
+    @property
+    def share(self) -> float:
+        return self.error / self.bound if self.bound else 0.0
+
+
+def worst_rounding(sites: list[dict]) -> WorstRounding | None:
+    """None where nothing is quantized."""
+    found = [WorstRounding(site["name"], site["largest_error"], site["rounding_bound"]) for site in sites if site["weight"] is not None]
+    return max(found, key=lambda rounding: rounding.share, default=None)
+
+
 def outliers_by_layer(statistics: Path) -> dict[str, list[float]]:
     """For each kind of site, layer by layer: the largest channel's |x| over the median channel's, from a statistics file."""
     from safetensors import SafetensorError, safe_open

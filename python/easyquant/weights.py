@@ -38,6 +38,14 @@ def read_site(artifact: Artifact, name: str) -> np.ndarray:
     return dequantize(weight, scales, rows.stop, site["in_features"], scheme["bits"], scheme["group_size"], zero_points)[rows]
 
 
+def rounding_bound(artifact: Artifact, site: dict) -> float:
+    """s / 2 of the largest scale of a quantized site: what round to nearest moves a weight by at most, inside the range of its scale."""
+    rows = np.arange(site["first_row"], site["first_row"] + site["out_features"])
+    scales = read_tensor(artifact, f"{site['tensor']}_scale")  # panels x groups x rows of a panel
+    panel = scales.shape[2]
+    return float(scales[rows // panel, :, rows % panel].max()) / 2
+
+
 def example_site(artifacts: list[Artifact]) -> str:
     """A site in the middle of the network that the quantized artifacts quantize: a linear that closes a block."""
     *_, quantized = artifacts

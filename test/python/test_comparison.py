@@ -9,7 +9,19 @@ import pytest
 
 from easyquant import compare_report
 from easyquant.compare import split_counts, split_list
-from easyquant.comparison import Finding, Protocol, Variant, errors_by_layer, layer_of, outliers_by_layer, pareto, plan
+from easyquant.comparison import (
+    Finding,
+    Protocol,
+    Variant,
+    WorstRounding,
+    errors_by_layer,
+    layer_of,
+    outliers_by_layer,
+    paired_difference,
+    pareto,
+    plan,
+    worst_rounding,
+)
 from easyquant.errors import UserError
 from page_structure import Structure
 
@@ -20,16 +32,18 @@ PROTOCOL = Protocol(
 
 
 def finding(variant: Variant, perplexity: float, megabytes: float, kl: float | None) -> Finding:
-    figures = {"perplexity": perplexity, "perplexity_stderr": 0.5, "tokens_scored": 100}
+    figures = {"perplexity": perplexity, "perplexity_stderr": 0.5, "tokens_scored": 100, "windows": {"loss": [3.0, 3.1, 3.2]}}
     if kl is not None:
         figures |= {
             "loss_increase": 0.01, "loss_increase_stderr": 0.002, "kl_mean": kl, "kl_p99": 0.4, "top1_agreement": 0.91,
             "top1_agreement_interval95": [0.9, 0.92], "max_logit_difference": 1.0,
         }  # fmt: skip
+        figures["windows"] |= {"kl": [kl * 0.9, kl, kl * 1.1], "top1": [0.9, 0.91, 0.92]}
     figures["protocol"] = {"cpu": "A CPU", "isa": "avx2", "threads": 2, "windows": 4, "context": 8, "artifact": "x", "reference": None}
     speed = {"weights_bytes": int(megabytes * 1e6), "cache_bytes_per_token": 128, "prefill_tokens_per_s": 100.0, "decode_tokens_per_s": 10.0}
     sites = [
-        {"name": f"model.layers.{layer}.mlp.down_proj", "out_features": 4, "in_features": 8, "weight": {"bits": 4}, "weight_error": 0.1 + layer}
+        {"name": f"model.layers.{layer}.mlp.down_proj", "out_features": 4, "in_features": 8, "weight": {"bits": 4},
+         "weight_error": 0.1 + layer, "largest_error": 0.2, "rounding_bound": 0.25 + layer}
         for layer in range(2)
     ]
     histogram = None if kl is None else list(range(161))
@@ -70,6 +84,19 @@ def test_finding_survives_the_disk_and_goes_stale_with_the_protocol(tmp_path):
 
 def test_layers_are_read_from_site_names():
     assert layer_of("model.layers.12.self_attn.q_proj") == 12 and layer_of("h.3.mlp.c_fc") == 3 and layer_of("lm_head") is None
+
+
+def test_differences_are_of_the_same_windows():
+    one, other = finding(Variant("gptq", "W4A16"), 20, 80, 0.3), finding(Variant("awq", "W4A16"), 20, 80, 0.2)
+    difference, error = paired_difference(one, other, "kl")
+    assert difference == pytest.approx(0.1)
+    assert error == pytest.approx(0.01 / 3**0.5)
+
+
+def test_the_worst_rounding_is_the_one_nearest_to_its_bound():
+    worst = worst_rounding(finding(Variant("absmax", "W4A16"), 20, 80, 0.3).sites)
+    assert worst == WorstRounding("model.layers.0.mlp.down_proj", 0.2, 0.25) and worst.share == pytest.approx(0.8)
+    assert worst_rounding([]) is None
 
 
 def test_error_of_a_layer_weighs_its_sites_by_size():

@@ -61,7 +61,7 @@ ArrayAttr easyquant::equant::describeSites(
   Builder b(module.getContext());
   SmallVector<Attribute> sites;
   auto add = [&](StringRef name, Value tensor, int64_t row, int64_t n, int64_t k, int64_t bytes,
-                 double error, SchemeAttr weight, SchemeAttr input) {
+                 const numerics::ErrorSums &error, SchemeAttr weight, SchemeAttr input) {
     NamedAttrList entry;
     entry.set("name", b.getStringAttr(name));
     if (auto load = tensor.getDefiningOp<ml_program::GlobalLoadConstOp>()) {
@@ -73,7 +73,8 @@ ArrayAttr easyquant::equant::describeSites(
     entry.set("weight", describe(b, weight, /*isWeight=*/true));
     entry.set("input", describe(b, input, /*isWeight=*/false));
     entry.set("bytes", b.getI64IntegerAttr(bytes));
-    entry.set("weight_error", b.getF64FloatAttr(error));
+    entry.set("weight_error", b.getF64FloatAttr(error.relativeRms()));
+    entry.set("largest_error", b.getF64FloatAttr(error.maxAbsError));
     sites.push_back(entry.getDictionary(module.getContext()));
   };
   module.walk([&](Operation *op) {
@@ -85,15 +86,14 @@ ArrayAttr easyquant::equant::describeSites(
            llvm::zip_equal(weight.parts, written.errors.find(&weight)->second,
                            linear.getSites().getAsValueRange<StringAttr>())) {
         add(site, linear.getCodes(), row, part.rows, weight.columns,
-            part.rows * packedRowBytes(weight), error.relativeRms(), weight.scheme,
-            linear.getInputSchemeAttr());
+            part.rows * packedRowBytes(weight), error, weight.scheme, linear.getInputSchemeAttr());
         row += part.rows;
       }
     } else if (auto site = dyn_cast<QuantizableOpInterface>(op)) {
       auto type = cast<RankedTensorType>(site.getWeightOperand().get().getType());
       int64_t axis = site.getContractionAxis();
       add(site.getSite(), site.getWeightOperand().get(), /*row=*/0, type.getDimSize(1 - axis),
-          type.getDimSize(axis), type.getNumElements() * int64_t(sizeof(float)), 0.0, {}, {});
+          type.getDimSize(axis), type.getNumElements() * int64_t(sizeof(float)), {}, {}, {});
     }
   });
   return b.getArrayAttr(sites);

@@ -281,7 +281,7 @@ def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> 
     The module attribute `equant.report` holds parts of the artifact's manifest: `source` (kind, name, types and checksum of
     the model), `quantization` (`equant.recipe`, with `equant.fallbacks` and `equant.transforms`) and `sites`. It has an
     entry for every site, quantized or not, under the name that it had before fusing: `name`, `out_features`, `in_features`, `weight` and `input` (the schemes; unit where
-    float), `bytes`, and `weight_error`, the relative RMS error ‖W − Ŵ‖ / ‖W‖.
+    float), `bytes`, `weight_error`, the relative RMS error ‖W − Ŵ‖ / ‖W‖, and `largest_error`, max |W − Ŵ|.
 
     One packed weight is in memory at a time. The file is the same, byte for byte, for any number of threads. A value that
     is not finite, a computed tensor that is missing, damaged or of another run, and a file that cannot be written are
