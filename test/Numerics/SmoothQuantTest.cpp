@@ -174,7 +174,7 @@ TEST(SmoothQuant, SearchFindsTheAlphaOfLeastMeasuredError) {
     EXPECT_NEAR(best.error, measured(best.factors), 0.15 * best.error);
     for (double alpha = 0; alpha <= 1; alpha += 0.1)
       EXPECT_LE(measured(best.factors),
-                1.1 * measured(*smoothingFactors(peaks, weightPeaks, alpha)))
+                1.15 * measured(*smoothingFactors(peaks, weightPeaks, alpha)))
           << "alpha " << alpha << " instead of " << best.alpha << ", " << bits << " bits";
     EXPECT_LT(measured(best.factors), measured(std::vector<float>(columns, 1.0f)));
   }

@@ -12,15 +12,15 @@
 
 // CHECK:      module attributes {
 // CHECK-SAME:   equant.transforms = [
-// CHECK-SAME:     {method = "smoothquant", sites = ["q", "k", "v"]},
-// CHECK-SAME:     {method = "smoothquant", sites = ["o"]},
-// CHECK-SAME:     {method = "smoothquant", sites = ["gate", "up"]},
-// CHECK-SAME:     {method = "smoothquant", sites = ["down"]},
 // CHECK-SAME:     {method = "smoothquant", sites = ["grouped"], skipped = "its input is made by lm.attention whose heads share values"},
 // CHECK-SAME:     {method = "smoothquant", sites = ["gelu"], skipped = "its input is made by lm.gelu, through which no factor passes"},
 // CHECK-SAME:     {method = "smoothquant", sites = ["shared"], skipped = "its input is also read by lm.add"},
 // CHECK-SAME:     {method = "smoothquant", sites = ["argument"], skipped = "its input comes from outside of the layer"},
-// CHECK-SAME:     {method = "smoothquant", sites = ["tied"], skipped = "its input is read by site 'tied', whose weight others read too"}]
+// CHECK-SAME:     {method = "smoothquant", sites = ["tied"], skipped = "its input is read by site 'tied', whose weight others read too"},
+// CHECK-SAME:     {alpha = 5.000000e-01 : f32, method = "smoothquant", sites = ["q", "k", "v"]},
+// CHECK-SAME:     {alpha = 5.000000e-01 : f32, method = "smoothquant", sites = ["o"]},
+// CHECK-SAME:     {alpha = 5.000000e-01 : f32, method = "smoothquant", sites = ["gate", "up"]},
+// CHECK-SAME:     {alpha = 5.000000e-01 : f32, method = "smoothquant", sites = ["down"]}]
 module attributes {lm.source = "MODEL", equant.work = "WORK"} {
   ml_program.global private @model.layers.0.input_layernorm.weight(#ml_program.extern : tensor<16xf32>) : tensor<16xf32>
   ml_program.global private @model.layers.0.self_attn.k_proj.bias(#ml_program.extern : tensor<16xf32>) : tensor<16xf32>
