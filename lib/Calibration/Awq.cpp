@@ -14,9 +14,10 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "MethodRun.h"
+
 #include "easyquant/Numerics/Awq.h"
 
-#include "easyquant/Calibration/LayerSites.h"
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Dialect/Equant/Transforms/FoldScale.h"
 #include "easyquant/Numerics/Statistics.h"
@@ -35,7 +36,6 @@ using namespace easyquant;
 using namespace easyquant::calibration;
 using equant::FoldPoint;
 using equant::QuantizableOpInterface;
-using formats::ComputedConstants;
 using formats::ComputedTensor;
 using numerics::ConstMatrix;
 using numerics::Matrix;
@@ -43,6 +43,8 @@ using numerics::Matrix;
 namespace {
 
 constexpr llvm::StringLiteral kMethod = "awq";
+/// The part of its files that has ranges.
+constexpr llvm::StringLiteral kClip = "clip";
 
 struct Awq : calibration::impl::AwqBase<Awq> {
   using AwqBase::AwqBase;
@@ -302,7 +304,6 @@ static void declareClip(ModuleOp module, StringRef file, StringRef stamp,
 
 LogicalResult Awq::run() {
   ModuleOp module = getOperation();
-  auto fail = [&](const Error &error) { return emitError(module.getLoc()) << error.message; };
   SmallVector<FoldPoint> points = equant::findFoldPoints(module);
   llvm::MapVector<Operation *, std::vector<const FoldPoint *>> pointsOf;
   bool isNamed = false;
@@ -319,56 +320,36 @@ LogicalResult Awq::run() {
   if (!isNamed)
     return success();
 
-  FailureOr<ModelConstants> constants = ModelConstants::open(module);
-  FailureOr<std::string> folder = equant::getWorkFolder(module, workFolder);
-  if (failed(constants) || failed(folder))
-    return failure();
   if (searchSamples < 1)
     return emitError(module.getLoc())
            << "search-samples must be at least 1, found " << searchSamples.getValue();
-  if (tokensFile.empty())
-    return emitError(module.getLoc()) << "equant-awq needs calibration tokens: give tokens=FILE";
-  auto tokens =
-      CalibrationTokens::read(tokensFile.getValue(), constants->source().config().vocabSize);
-  if (!tokens)
-    return fail(tokens.error());
-  EngineOptions engine;
-  engine.threads = threads;
-  FailureOr<LayerRunner> runner = LayerRunner::create(module, *tokens, engine);
-  if (failed(runner) || failed(checkSitesAreInLayers(module, runner->layers(), kMethod)))
+  FailureOr<MethodRun> opened = MethodRun::open(
+      module,
+      {kMethod,
+       fmt::format("awq 1 search-samples={} clip={}", searchSamples.getValue(), clip.getValue()),
+       tokensFile, workFolder, threads});
+  if (failed(opened))
     return failure();
-  FailureOr<std::string> stamp = methodStamp(
-      *runner, module,
-      fmt::format("awq 1 search-samples={} clip={}", searchSamples.getValue(), clip.getValue()));
-  if (failed(stamp))
-    return failure();
-
-  const ComputedConstants work(*folder);
-  const int64_t layers = static_cast<int64_t>(runner->layers().size());
-  std::vector<std::string> files, clipFiles, stamps;
-  int64_t missing = 0; // layers up to the last one that is to be computed
-  for (auto [i, layer] : llvm::enumerate(runner->layers())) {
-    files.push_back("awq_" + std::to_string(i) + ".safetensors");
-    clipFiles.push_back("awq_clip_" + std::to_string(i) + ".safetensors");
-    stamps.push_back(layerStamp(layer, stamps.empty() ? *stamp : stamps.back()));
-    if (pointsOf.contains(layer) &&
-        (!work.has(files.back(), stamps.back()) || !work.has(clipFiles.back(), stamps.back())))
-      missing = static_cast<int64_t>(i) + 1;
-  }
+  MethodRun &run = *opened;
+  const int64_t missing = run.layersToRun([&](int64_t i) {
+    return !pointsOf.contains(run.layer(i)) || (run.has(i) && run.has(i, kClip));
+  });
   FailureOr<HiddenStates> states = failure();
-  if (missing > 0 && failed(states = runner->embed()))
+  if (missing > 0 && failed(states = run.runner().embed()))
     return failure();
 
-  for (int64_t i = 0; i < layers; ++i) {
-    ProgressAction::report(&getContext(), "awq", i, layers);
-    func::FuncOp layer = runner->layers()[i];
+  for (int64_t i = 0; i < run.layerCount(); ++i) {
+    ProgressAction::report(&getContext(), kMethod, i, run.layerCount());
+    func::FuncOp layer = run.layer(i);
+    const std::string scaleFile = run.file(i), clipFile = run.file(i, kClip);
+    const std::string &stamp = run.stamp(i);
     std::vector<const FoldPoint *> all = pointsOf.lookup(layer), asked;
     for (const FoldPoint *point : all)
       if (point->producer)
         asked.push_back(point);
-    const bool scaled = all.empty() || work.has(files[i], stamps[i]);
-    const bool clipped = all.empty() || work.has(clipFiles[i], stamps[i]);
-    LayerSearch search(*runner, layer, all, searchSamples, threads);
+    const bool scaled = all.empty() || run.has(i);
+    const bool clipped = all.empty() || run.has(i, kClip);
+    LayerSearch search(run.runner(), layer, all, searchSamples, threads);
     if (i < missing && failed(search.runLayer(*states, !scaled || !clipped)))
       return failure();
     std::vector<std::vector<float>> factors;
@@ -381,25 +362,25 @@ LogicalResult Awq::run() {
         continue;
       }
       std::vector<float> &known = factors.emplace_back(point->columns());
-      if (auto done = work.readRows(
-              {files[i], stamps[i], scaleName(*point), formats::DType::F32, {point->columns()}}, 0,
+      if (auto done = run.work().readRows(
+              {scaleFile, stamp, scaleName(*point), formats::DType::F32, {point->columns()}}, 0,
               point->columns(), known);
           !done)
-        return fail(done.error());
+        return run.fail(done.error());
     }
     if (!scaled) {
       std::vector<ComputedTensor> tensors;
       for (auto [point, found] : llvm::zip_equal(asked, factors))
         tensors.push_back(ComputedTensor::floats(scaleName(*point), {point->columns()}, found));
-      if (auto done = work.write(files[i], stamps[i], tensors); !done)
-        return fail(done.error());
+      if (auto done = run.work().write(scaleFile, stamp, tensors); !done)
+        return run.fail(done.error());
     }
     llvm::DenseMap<Value, ArrayRef<float>> divisors;
     for (auto [point, found] : llvm::zip_equal(asked, factors)) {
       auto type = RankedTensorType::get({point->columns()}, Float32Type::get(&getContext()));
       divisors[point->activation] = found;
-      equant::foldScale(
-          *point, equant::declareComputed(module, scaleName(*point), type, files[i], stamps[i]));
+      equant::foldScale(*point,
+                        equant::declareComputed(module, scaleName(*point), type, scaleFile, stamp));
     }
 
     SmallVector<PlannedSite> sites;
@@ -421,11 +402,11 @@ LogicalResult Awq::run() {
           tensors.push_back(ComputedTensor::integers(site.name() + ".weight_zero_point", shape,
                                                      params.zeroPoints));
       }
-      if (auto done = work.write(clipFiles[i], stamps[i], tensors); !done)
-        return fail(done.error());
+      if (auto done = run.work().write(clipFile, stamp, tensors); !done)
+        return run.fail(done.error());
     }
-    declareClip(module, clipFiles[i], stamps[i], sites);
+    declareClip(module, clipFile, stamp, sites);
   }
-  ProgressAction::report(&getContext(), "awq", layers, layers);
+  ProgressAction::report(&getContext(), kMethod, run.layerCount(), run.layerCount());
   return success();
 }

@@ -12,9 +12,10 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "MethodRun.h"
+
 #include "easyquant/Numerics/Gptq.h"
 
-#include "easyquant/Calibration/LayerSites.h"
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Calibration/RoundedSites.h"
 #include "easyquant/Numerics/Statistics.h"
@@ -30,7 +31,6 @@ namespace easyquant::calibration {
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::calibration;
-using formats::ComputedConstants;
 using numerics::ConstMatrix;
 using numerics::Matrix;
 using numerics::QuantizedMatrix;
@@ -182,79 +182,48 @@ LogicalResult LayerRounder::runLayer(func::FuncOp layer, QuantizedWeights &codes
 
 LogicalResult Gptq::run() {
   ModuleOp module = getOperation();
-  bool isNamed = false;
-  module.walk([&](equant::QuantizableOpInterface op) {
-    equant::PlanAttr plan = equant::getPlan(op);
-    isNamed |= plan && plan.names(kMethod);
-  });
-  if (!isNamed)
+  if (!isPlanned(module, kMethod))
     return success();
-  auto fail = [&](const Error &error) { return emitError(module.getLoc()) << error.message; };
-  FailureOr<ModelConstants> constants = ModelConstants::open(module);
-  FailureOr<std::string> folder = equant::getWorkFolder(module, workFolder);
-  if (failed(constants) || failed(folder))
+  FailureOr<MethodRun> opened = MethodRun::open(
+      module, {kMethod,
+               fmt::format("gptq 1 act-order={} static-groups={} damping={:a}", actOrder.getValue(),
+                           staticGroups.getValue(), damping.getValue()),
+               tokensFile, workFolder, threads});
+  if (failed(opened))
     return failure();
-  if (tokensFile.empty())
-    return emitError(module.getLoc()) << "equant-gptq needs calibration tokens: give tokens=FILE";
-  auto tokens =
-      CalibrationTokens::read(tokensFile.getValue(), constants->source().config().vocabSize);
-  if (!tokens)
-    return fail(tokens.error());
-  EngineOptions engine;
-  engine.threads = threads;
-  FailureOr<LayerRunner> runner = LayerRunner::create(module, *tokens, engine);
-  if (failed(runner) || failed(checkSitesAreInLayers(module, runner->layers(), kMethod)))
-    return failure();
-
+  MethodRun &run = *opened;
   const numerics::GptqOptions options{
       .actOrder = actOrder, .staticGroups = staticGroups, .damping = damping, .threads = threads};
-  FailureOr<std::string> stamp =
-      methodStamp(*runner, module,
-                  fmt::format("gptq 1 act-order={} static-groups={} damping={:a}",
-                              actOrder.getValue(), staticGroups.getValue(), damping.getValue()));
-  if (failed(stamp))
-    return failure();
-  // Stamps first: they are of the layers as they came.
-  const ComputedConstants work(*folder);
-  const int64_t layers = static_cast<int64_t>(runner->layers().size());
-  std::vector<std::string> files, stamps;
-  int64_t missing = 0; // layers up to the last one that is to be computed
-  for (auto [i, layer] : llvm::enumerate(runner->layers())) {
-    files.push_back("gptq_" + std::to_string(i) + ".safetensors");
-    stamps.push_back(layerStamp(layer, stamps.empty() ? *stamp : stamps.back()));
-    if (!sitesNaming(layer, kMethod).empty() && !work.has(files.back(), stamps.back()))
-      missing = static_cast<int64_t>(i) + 1;
-  }
+  auto isDone = [&](int64_t i) { return sitesNaming(run.layer(i), kMethod).empty() || run.has(i); };
 
-  if (missing > 0) {
-    FailureOr<HiddenStates> states = runner->embed(), middle = runner->allocate();
+  if (int64_t missing = run.layersToRun(isDone)) {
+    FailureOr<HiddenStates> states = run.runner().embed(), middle = run.runner().allocate();
     if (failed(states) || failed(middle))
       return failure();
-    LayerRounder rounder(*runner, *states, *middle, options);
+    LayerRounder rounder(run.runner(), *states, *middle, options);
     for (int64_t i = 0; i < missing; ++i) {
-      ProgressAction::report(&getContext(), "gptq", i, layers);
-      func::FuncOp layer = runner->layers()[i];
-      SmallVector<PlannedSite> sites = sitesNaming(layer, kMethod);
+      ProgressAction::report(&getContext(), kMethod, i, run.layerCount());
+      SmallVector<PlannedSite> sites = sitesNaming(run.layer(i), kMethod);
       QuantizedWeights codes;
-      const bool isKnown = sites.empty() || work.has(files[i], stamps[i]);
+      const bool isKnown = isDone(i);
       for (const PlannedSite &site : sites) {
         if (!isKnown)
           break;
-        auto known = readRounded(work, files[i], stamps[i], site);
+        auto known = readRounded(run.work(), run.file(i), run.stamp(i), site);
         if (!known)
-          return fail(known.error());
+          return run.fail(known.error());
         codes[site.weight()] = std::move(*known);
       }
-      if (failed(rounder.runLayer(layer, codes, isKnown)))
+      if (failed(rounder.runLayer(run.layer(i), codes, isKnown)))
         return failure();
       if (isKnown)
         continue;
-      if (auto done = writeRounded(work, files[i], stamps[i], sites, codes); !done)
-        return fail(done.error());
+      if (auto done = writeRounded(run.work(), run.file(i), run.stamp(i), sites, codes); !done)
+        return run.fail(done.error());
     }
   }
-  ProgressAction::report(&getContext(), "gptq", layers, layers);
-  for (int64_t i = 0; i < layers; ++i)
-    declareRounded(module, files[i], stamps[i], sitesNaming(runner->layers()[i], kMethod));
+  ProgressAction::report(&getContext(), kMethod, run.layerCount(), run.layerCount());
+  for (int64_t i = 0; i < run.layerCount(); ++i)
+    declareRounded(module, run.file(i), run.stamp(i), sitesNaming(run.layer(i), kMethod));
   return success();
 }

@@ -13,6 +13,7 @@
 #include "easyquant/Numerics/Lkd.h"
 
 #include "DecoderMatch.h"
+#include "MethodRun.h"
 
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Calibration/RoundedSites.h"
@@ -110,75 +111,46 @@ static LogicalResult distillLayer(LayerRunner &runner, func::FuncOp layer,
 
 LogicalResult Lkd::run() {
   ModuleOp module = getOperation();
-  bool isNamed = false;
-  module.walk([&](equant::QuantizableOpInterface op) {
-    equant::PlanAttr plan = equant::getPlan(op);
-    isNamed |= plan && plan.names(kMethod);
-  });
-  if (!isNamed)
+  if (!isPlanned(module, kMethod))
     return success();
-  auto fail = [&](const Error &error) { return emitError(module.getLoc()) << error.message; };
-  FailureOr<ModelConstants> constants = ModelConstants::open(module);
-  FailureOr<std::string> folder = equant::getWorkFolder(module, workFolder);
-  if (failed(constants) || failed(folder))
+  FailureOr<MethodRun> opened =
+      MethodRun::open(module, {kMethod,
+                               fmt::format("lkd 1 epochs={} learning-rate={:a}", epochs.getValue(),
+                                           learningRate.getValue()),
+                               tokensFile, workFolder, threads});
+  if (failed(opened))
     return failure();
-  if (tokensFile.empty())
-    return emitError(module.getLoc()) << "equant-lkd needs calibration tokens: give tokens=FILE";
-  auto tokens =
-      CalibrationTokens::read(tokensFile.getValue(), constants->source().config().vocabSize);
-  if (!tokens)
-    return fail(tokens.error());
-  EngineOptions engine;
-  engine.threads = threads;
-  FailureOr<LayerRunner> runner = LayerRunner::create(module, *tokens, engine);
-  if (failed(runner) || failed(checkSitesAreInLayers(module, runner->layers(), kMethod)))
-    return failure();
-
+  MethodRun &run = *opened;
+  LayerRunner &runner = run.runner();
   const numerics::LkdOptions options{.epochs = epochs,
                                      .learningRate = learningRate,
-                                     .skippedRows = tokens->skipped(),
+                                     .skippedRows = runner.tokens().skipped(),
                                      .threads = threads};
-  FailureOr<std::string> stamp =
-      methodStamp(*runner, module,
-                  fmt::format("lkd 1 epochs={} learning-rate={:a}", epochs.getValue(),
-                              learningRate.getValue()));
-  if (failed(stamp))
-    return failure();
-  const ComputedConstants work(*folder);
-  const int64_t layers = static_cast<int64_t>(runner->layers().size());
-  std::vector<std::string> files, stamps;
-  int64_t missing = 0; // layers up to the last one that is to be computed
-  for (auto [i, layer] : llvm::enumerate(runner->layers())) {
-    files.push_back("lkd_" + std::to_string(i) + ".safetensors");
-    stamps.push_back(layerStamp(layer, stamps.empty() ? *stamp : stamps.back()));
-    if (!sitesNaming(layer, kMethod).empty() && !work.has(files.back(), stamps.back()))
-      missing = static_cast<int64_t>(i) + 1;
-  }
+  auto isDone = [&](int64_t i) { return sitesNaming(run.layer(i), kMethod).empty() || run.has(i); };
 
-  if (missing > 0) {
-    FailureOr<HiddenStates> before = runner->embed(), after = runner->allocate();
+  if (int64_t missing = run.layersToRun(isDone)) {
+    FailureOr<HiddenStates> before = runner.embed(), after = runner.allocate();
     if (failed(before) || failed(after))
       return failure();
     for (int64_t i = 0; i < missing; ++i) {
-      ProgressAction::report(&getContext(), "lkd", i, layers);
-      func::FuncOp layer = runner->layers()[i];
-      SmallVector<PlannedSite> sites = sitesNaming(layer, kMethod);
+      ProgressAction::report(&getContext(), kMethod, i, run.layerCount());
       numerics::Matrix in = before->all(), out = after->all();
       std::copy_n(in.data, in.rows * in.columns, out.data);
-      if (failed(runner->runLayer(i, *after)))
+      if (failed(runner.runLayer(i, *after)))
         return failure();
-      if (!sites.empty() && !work.has(files[i], stamps[i])) {
+      if (!isDone(i)) {
+        SmallVector<PlannedSite> sites = sitesNaming(run.layer(i), kMethod);
         QuantizedWeights codes;
-        if (failed(distillLayer(*runner, layer, sites, *before, *after, options, codes)))
+        if (failed(distillLayer(runner, run.layer(i), sites, *before, *after, options, codes)))
           return failure();
-        if (auto done = writeRounded(work, files[i], stamps[i], sites, codes); !done)
-          return fail(done.error());
+        if (auto done = writeRounded(run.work(), run.file(i), run.stamp(i), sites, codes); !done)
+          return run.fail(done.error());
       }
       std::swap(*before, *after);
     }
   }
-  ProgressAction::report(&getContext(), "lkd", layers, layers);
-  for (int64_t i = 0; i < layers; ++i)
-    declareRounded(module, files[i], stamps[i], sitesNaming(runner->layers()[i], kMethod));
+  ProgressAction::report(&getContext(), kMethod, run.layerCount(), run.layerCount());
+  for (int64_t i = 0; i < run.layerCount(); ++i)
+    declareRounded(module, run.file(i), run.stamp(i), sitesNaming(run.layer(i), kMethod));
   return success();
 }

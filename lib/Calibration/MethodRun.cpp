@@ -1,0 +1,65 @@
+//===- MethodRun.cpp - A method that runs the model -----------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "MethodRun.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::calibration;
+
+bool easyquant::calibration::isPlanned(ModuleOp module, StringRef method) {
+  return module
+      .walk([&](equant::QuantizableOpInterface op) {
+        equant::PlanAttr plan = equant::getPlan(op);
+        return plan && plan.names(method) ? WalkResult::interrupt() : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
+FailureOr<MethodRun> MethodRun::open(ModuleOp module, const Request &request) {
+  FailureOr<ModelConstants> constants = ModelConstants::open(module);
+  FailureOr<std::string> work = equant::getWorkFolder(module, request.workFolder);
+  if (failed(constants) || failed(work))
+    return failure();
+  if (request.tokensFile.empty())
+    return emitError(module.getLoc())
+           << "equant-" << request.method << " needs calibration tokens: give tokens=FILE";
+  MethodRun run(module.getLoc(), request.method.str(), *work);
+  auto tokens = CalibrationTokens::read(request.tokensFile, constants->source().config().vocabSize);
+  if (!tokens)
+    return run.fail(tokens.error());
+  run.tokens = std::make_unique<const CalibrationTokens>(std::move(*tokens));
+  EngineOptions engine;
+  engine.threads = request.threads;
+  FailureOr<LayerRunner> runner = LayerRunner::create(module, *run.tokens, engine);
+  if (failed(runner) || failed(checkSitesAreInLayers(module, runner->layers(), request.method)))
+    return failure();
+  run.layerRunner.emplace(std::move(*runner));
+  FailureOr<std::string> before = methodStamp(*run.layerRunner, module, request.options);
+  if (failed(before))
+    return failure();
+  // All of them now: they are of the layers as they came.
+  for (func::FuncOp layer : run.layerRunner->layers())
+    run.stamps.push_back(layerStamp(layer, run.stamps.empty() ? *before : run.stamps.back()));
+  return std::move(run);
+}
+
+std::string MethodRun::file(int64_t i, StringRef part) const {
+  return method + (part.empty() ? "_" : ("_" + part + "_").str()) + std::to_string(i) +
+         ".safetensors";
+}
+
+bool MethodRun::has(int64_t i, StringRef part) const {
+  return folder.has(file(i, part), stamps[i]);
+}
+
+int64_t MethodRun::layersToRun(llvm::function_ref<bool(int64_t)> isDone) const {
+  int64_t count = layerCount();
+  while (count > 0 && isDone(count - 1))
+    --count;
+  return count;
+}

@@ -1,0 +1,68 @@
+//===- MethodRun.h - A method that runs the model --------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What equant-awq, equant-gptq and equant-lkd have in common: they take calibration tokens through
+// the layers, and what they compute for layer i goes into `<method>_<i>.safetensors` of the work
+// folder, whose stamp tells a later run that there is nothing to do. Private to lib/Calibration.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CALIBRATION_METHODRUN_H
+#define EASYQUANT_LIB_CALIBRATION_METHODRUN_H
+
+#include "easyquant/Calibration/LayerSites.h"
+#include "easyquant/Formats/ComputedConstants.h"
+
+namespace easyquant::calibration {
+
+/// Does the plan of any site name the method?
+bool isPlanned(mlir::ModuleOp module, llvm::StringRef method);
+
+class MethodRun {
+public:
+  struct Request {
+    llvm::StringRef method;
+    std::string options; ///< all that results depend on, as text
+    std::string tokensFile, workFolder;
+    unsigned threads = 0;
+  };
+
+  /// Reads the tokens, finds the layers and stamps them as they are. Fails with a diagnostic: no
+  /// tokens, no work folder, a site outside of the layers whose plan names the method.
+  static mlir::FailureOr<MethodRun> open(mlir::ModuleOp module, const Request &request);
+
+  LayerRunner &runner() { return *layerRunner; }
+  const formats::ComputedConstants &work() const { return folder; }
+  int64_t layerCount() const { return static_cast<int64_t>(stamps.size()); }
+  mlir::func::FuncOp layer(int64_t i) { return layerRunner->layers()[i]; }
+  /// "gptq_3.safetensors", or with a part "awq_clip_3.safetensors".
+  std::string file(int64_t i, llvm::StringRef part = "") const;
+  const std::string &stamp(int64_t i) const { return stamps[i]; }
+  /// Has an earlier run written that file?
+  bool has(int64_t i, llvm::StringRef part = "") const;
+  /// How many layers must be run: up to the last one that `isDone` does not say is done.
+  int64_t layersToRun(llvm::function_ref<bool(int64_t layer)> isDone) const;
+
+  mlir::LogicalResult fail(const Error &error) const {
+    return mlir::emitError(loc) << error.message;
+  }
+
+private:
+  MethodRun(mlir::Location loc, std::string method, std::string folder)
+      : loc(loc), method(std::move(method)), folder(std::move(folder)) {}
+
+  mlir::Location loc;
+  std::string method;
+  std::unique_ptr<const CalibrationTokens> tokens; ///< the runner refers to them
+  std::optional<LayerRunner> layerRunner;
+  formats::ComputedConstants folder;
+  std::vector<std::string> stamps;
+};
+
+} // namespace easyquant::calibration
+
+#endif // EASYQUANT_LIB_CALIBRATION_METHODRUN_H
