@@ -19,6 +19,7 @@
 #include "easyquant/Numerics/Awq.h"
 
 #include "easyquant/Calibration/Passes.h"
+#include "easyquant/Dialect/Equant/Analysis/Recipe.h"
 #include "easyquant/Dialect/Equant/Transforms/FoldScale.h"
 #include "easyquant/Numerics/Statistics.h"
 #include "easyquant/Support/ProgressAction.h"
@@ -331,6 +332,10 @@ LogicalResult Awq::run() {
   if (failed(opened))
     return failure();
   MethodRun &run = *opened;
+  Builder b(&getContext());
+  equant::recordOptions(module,
+                        {b.getNamedAttr("search_samples", b.getI64IntegerAttr(searchSamples)),
+                         b.getNamedAttr("clip", b.getBoolAttr(clip))});
   const int64_t missing = run.layersToRun([&](int64_t i) {
     return !pointsOf.contains(run.layer(i)) || (run.has(i) && run.has(i, kClip));
   });

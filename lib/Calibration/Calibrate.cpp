@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Calibration/Journal.h"
+#include "easyquant/Calibration/LayerSites.h"
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Dialect/Equant/Analysis/ConstantTensors.h"
 #include "easyquant/Numerics/SiteStatistics.h"
@@ -77,7 +78,8 @@ FailureOr<CalibrationTokens> Calibrate::readTokens() {
 /// A hash of what is computed and observed, wherever the model lies.
 static std::string programHash(ModuleOp module) {
   OwningOpRef<ModuleOp> copy = module.clone();
-  for (StringRef path : {lm::kSourceAttr, equant::kStatisticsAttr, equant::kWorkAttr})
+  for (StringRef path :
+       {lm::kSourceAttr, equant::kStatisticsAttr, equant::kWorkAttr, equant::kCalibrationAttr})
     (*copy)->removeAttr(path);
   std::string text;
   llvm::raw_string_ostream stream(text);
@@ -152,6 +154,7 @@ LogicalResult Calibrate::calibrate() {
   FailureOr<LayerRunner> runner = LayerRunner::create(module, *tokens, options);
   if (failed(runner))
     return failure();
+  recordCalibration(module, *tokens);
   FailureOr<Stamp> stamp = makeStamp(*runner);
   FailureOr<std::string> work = equant::getWorkFolder(module, workFolder);
   if (failed(stamp) || failed(work))

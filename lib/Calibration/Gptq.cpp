@@ -18,6 +18,7 @@
 
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Calibration/RoundedSites.h"
+#include "easyquant/Dialect/Equant/Analysis/Recipe.h"
 #include "easyquant/Numerics/Statistics.h"
 #include "easyquant/Support/ProgressAction.h"
 
@@ -192,6 +193,10 @@ LogicalResult Gptq::run() {
   if (failed(opened))
     return failure();
   MethodRun &run = *opened;
+  Builder b(&getContext());
+  equant::recordOptions(module, {b.getNamedAttr("act_order", b.getBoolAttr(actOrder)),
+                                 b.getNamedAttr("static_groups", b.getBoolAttr(staticGroups)),
+                                 b.getNamedAttr("damping", b.getF64FloatAttr(damping))});
   const numerics::GptqOptions options{
       .actOrder = actOrder, .staticGroups = staticGroups, .damping = damping, .threads = threads};
   auto isDone = [&](int64_t i) { return sitesNaming(run.layer(i), kMethod).empty() || run.has(i); };

@@ -127,6 +127,15 @@ std::string easyquant::calibration::layerStamp(func::FuncOp layer, StringRef bef
   return hashOf(text);
 }
 
+void easyquant::calibration::recordCalibration(ModuleOp module, const CalibrationTokens &tokens) {
+  Builder b(module.getContext());
+  NamedAttrList entries;
+  for (const auto &[name, value] : tokens.stamp().toMetadata())
+    if (name != "model_hash" && name != "format" && name != "format_version")
+      entries.set(name, b.getStringAttr(value));
+  module->setAttr(equant::kCalibrationAttr, entries.getDictionary(module.getContext()));
+}
+
 FailureOr<std::string> easyquant::calibration::methodStamp(const LayerRunner &runner,
                                                            ModuleOp module, StringRef method) {
   Result<std::string> model = runner.constants().source().hash();

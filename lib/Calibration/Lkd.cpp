@@ -17,6 +17,7 @@
 
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Calibration/RoundedSites.h"
+#include "easyquant/Dialect/Equant/Analysis/Recipe.h"
 #include "easyquant/Support/ProgressAction.h"
 
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
@@ -121,6 +122,8 @@ LogicalResult Lkd::run() {
   if (failed(opened))
     return failure();
   MethodRun &run = *opened;
+  Builder b(&getContext());
+  equant::recordOptions(module, b.getNamedAttr("epochs", b.getI64IntegerAttr(epochs)));
   LayerRunner &runner = run.runner();
   const numerics::LkdOptions options{.epochs = epochs,
                                      .learningRate = learningRate,

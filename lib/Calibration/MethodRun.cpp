@@ -39,6 +39,7 @@ FailureOr<MethodRun> MethodRun::open(ModuleOp module, const Request &request) {
   if (failed(runner) || failed(checkSitesAreInLayers(module, runner->layers(), request.method)))
     return failure();
   run.layerRunner.emplace(std::move(*runner));
+  recordCalibration(module, *run.tokens);
   FailureOr<std::string> before = methodStamp(*run.layerRunner, module, request.options);
   if (failed(before))
     return failure();

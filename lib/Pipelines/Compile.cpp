@@ -51,7 +51,9 @@ public:
   PassText &add(StringRef option, std::optional<double> value) {
     return value ? add(option, llvm::formatv("{0}", *value).str()) : *this;
   }
-  PassText &addFlag(StringRef option, bool value) { return value ? add(option, "true") : *this; }
+  PassText &addFlag(StringRef option, std::optional<bool> value) {
+    return value ? add(option, StringRef(*value ? "true" : "false")) : *this;
+  }
   PassText &add(StringRef option, const std::vector<std::string> &values) {
     return values.empty() ? *this : add(option, llvm::join(values, ","));
   }
@@ -95,21 +97,19 @@ static constexpr MethodPass kMethodPasses[] = {
     {"smoothquant", "equant-smooth-quant", "absmax",
      [](PassText &pass, const CompileOptions &options) {
        if (options.alpha == kSearch)
-         pass.add("search", "true");
+         pass.addFlag("search", true);
        else
          pass.add("alpha", options.alpha);
      }},
     {"awq", "equant-awq", "",
      [](PassText &pass, const CompileOptions &options) {
-       pass.add("search-samples", options.searchSamples);
-       if (options.noClip)
-         pass.add("clip", "false");
+       pass.add("search-samples", options.searchSamples).addFlag("clip", options.clip);
      }},
     {"gptq", "equant-gptq", "",
      [](PassText &pass, const CompileOptions &options) {
-       if (options.noActOrder)
-         pass.add("act-order", "false");
-       pass.addFlag("static-groups", options.staticGroups).add("damping", options.damping);
+       pass.addFlag("act-order", options.actOrder)
+           .addFlag("static-groups", options.staticGroups)
+           .add("damping", options.damping);
      }},
     {"lkd", "equant-lkd", "",
      [](PassText &pass, const CompileOptions &options) { pass.add("epochs", options.epochs); }}};
@@ -148,6 +148,36 @@ static StringRef statisticOf(StringRef observer) {
       .Case("ema", "ema")
       .Cases({"percentile", "mse", "entropy"}, "histogram")
       .Default("");
+}
+
+std::optional<std::string> CompileOptions::takeFromRecipe() {
+  if (recipe.empty())
+    return std::nullopt;
+  Result<equant::Recipe> read = equant::readRecipe(recipe);
+  if (!read)
+    return read.error().message;
+  auto take = [](auto &mine, const auto &theirs) {
+    if (mine == std::decay_t<decltype(mine)>())
+      mine = theirs;
+  };
+  const equant::MethodOptions &theirs = read->options;
+  take(alpha, theirs.alpha);
+  take(observer, theirs.observer);
+  take(damping, theirs.damping);
+  take(actOrder, theirs.actOrder);
+  take(staticGroups, theirs.staticGroups);
+  take(clip, theirs.clip);
+  take(searchSamples, theirs.searchSamples);
+  take(epochs, theirs.epochs);
+  const equant::KVOptions &kv = read->kv;
+  if (kvScheme == "none" && !kv.scheme.empty())
+    kvScheme = kv.scheme;
+  take(kvGroup, kv.group);
+  take(kvResidual, kv.residual);
+  take(kvSinks, kv.sinks);
+  take(kvKeys, kv.keys);
+  take(kvKeyScales, kv.keyScales);
+  return std::nullopt;
 }
 
 std::optional<std::string> CompileOptions::check() const {

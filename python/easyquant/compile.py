@@ -22,7 +22,7 @@ from easyquant.recipe import recipe_as_json
 KV_OPTIONS = ("kv_scheme", "kv_group", "kv_residual", "kv_sinks", "kv_keys", "kv_key_scales")
 # Those that methods read.
 METHOD_OPTIONS = ("observer", "alpha", "search_samples", "damping", "epochs")
-METHOD_FLAGS = ("no_clip", "no_act_order", "static_groups")
+METHOD_FLAGS = ("clip", "act_order", "static_groups")
 
 
 class Scheme(str, Enum):
@@ -114,9 +114,9 @@ class CompileOptions:
     observer: str | None = None
     alpha: str | None = None
     search_samples: int | None = None
-    no_clip: bool = False
-    no_act_order: bool = False
-    static_groups: bool = False
+    clip: bool | None = None
+    act_order: bool | None = None
+    static_groups: bool | None = None
     damping: float | None = None
     epochs: int | None = None
     ignore: list[str] = field(default_factory=list)
@@ -157,7 +157,11 @@ class CompileOptions:
         ):
             if (value := getattr(self, name)) is not None:
                 result.append(f"--{name.replace('_', '-')}={value}")
-        result += [f"--{name.replace('_', '-')}" for name in ("mixed", *METHOD_FLAGS) if getattr(self, name)]
+        if self.mixed:
+            result.append("--mixed")
+        for name in METHOD_FLAGS:
+            if (value := getattr(self, name)) is not None:
+                result.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
         result += [f"--ignore={pattern}" for pattern in self.ignore]
         result += [f"--targets={pattern}" for pattern in self.targets]
         if self.dump_pipeline:
@@ -220,9 +224,11 @@ def compile_command(
         str | None, typer.Option(metavar="A", help="SmoothQuant: 0 leaves activations as they are, 1 makes channels alike; search: the best for each site. (default: 0.5)")
     ] = None,
     search_samples: Annotated[int | None, typer.Option(min=1, metavar="N", help="AWQ: samples that candidates are compared on. (default: 8)")] = None,
-    no_clip: Annotated[bool, typer.Option("--no-clip", help="AWQ: search scales only, no ranges.")] = False,
-    no_act_order: Annotated[bool, typer.Option("--no-act-order", help="GPTQ: columns in their order, not those that matter most first.")] = False,
-    static_groups: Annotated[bool, typer.Option("--static-groups", help="GPTQ: scales of groups from the weights as they were.")] = False,
+    clip: Annotated[bool | None, typer.Option("--clip/--no-clip", help="AWQ: search ranges too. (default: yes)")] = None,
+    act_order: Annotated[bool | None, typer.Option("--act-order/--no-act-order", help="GPTQ: columns that matter most first. (default: yes)")] = None,
+    static_groups: Annotated[
+        bool | None, typer.Option("--static-groups/--no-static-groups", help="GPTQ: scales of groups from the weights as they were; always so with --act-order. (default: no)")
+    ] = None,
     damping: Annotated[float | None, typer.Option(min=0, metavar="D", help="GPTQ: share of the Hessian's mean diagonal added to it. (default: 0.01)")] = None,
     lkd: Annotated[bool, typer.Option("--lkd", help="Distill layer by layer at the end: METHOD+lkd.")] = False,
     epochs: Annotated[int | None, typer.Option(min=1, metavar="N", help="LKD: passes over the samples. (default: 4)")] = None,
@@ -262,8 +268,8 @@ def compile_command(
         observer=observer.value if observer else None,
         alpha=alpha,
         search_samples=search_samples,
-        no_clip=no_clip,
-        no_act_order=no_act_order,
+        clip=clip,
+        act_order=act_order,
         static_groups=static_groups,
         damping=damping,
         epochs=epochs,

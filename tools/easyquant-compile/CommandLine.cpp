@@ -43,11 +43,11 @@ static void addMethods(CLI::App &app, CompileOptions &compile) {
   app.add_option("--search-samples", compile.searchSamples,
                  "AWQ: samples that candidates are compared on (8)")
       ->type_name("N");
-  app.add_flag("--no-clip", compile.noClip, "AWQ: search scales only, no ranges");
-  app.add_flag("--no-act-order", compile.noActOrder,
-               "GPTQ: columns in their order, not those that matter most first");
-  app.add_flag("--static-groups", compile.staticGroups,
-               "GPTQ: scales of groups from the weights as they were");
+  app.add_flag("--clip,!--no-clip", compile.clip, "AWQ: search ranges too (yes)");
+  app.add_flag("--act-order,!--no-act-order", compile.actOrder,
+               "GPTQ: columns that matter most first (yes)");
+  app.add_flag("--static-groups,!--no-static-groups", compile.staticGroups,
+               "GPTQ: scales of groups from the weights as they were (with --act-order always)");
   app.add_option("--damping", compile.damping, "GPTQ: share of mean(diag H) added to it (0.01)")
       ->type_name("D");
   app.add_option("--epochs", compile.epochs, "LKD: passes over the samples (4)")->type_name("N");

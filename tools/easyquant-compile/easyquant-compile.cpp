@@ -69,7 +69,9 @@ int main(int argc, char **argv) {
   const bool keepsWork = !line.compile.work.empty();
   if (!keepsWork && !line.output.empty())
     line.compile.work = llvm::StringRef(line.output).rtrim('/').str() + ".work";
-  auto problem = line.compile.check();
+  auto problem = line.compile.takeFromRecipe();
+  if (!problem)
+    problem = line.compile.check();
   if (!problem && !line.dryRun && line.pipeline.empty())
     problem = line.compile.checkTokens();
   if (problem)

@@ -79,6 +79,9 @@ mlir::LogicalResult load(SliceProgram &program, const ModelConstants &constants,
 /// previous layer's, or that of the options, tokens and model), the text of the layer with its
 /// plans and that of the globals it reads, which carry the stamps of what was computed for them.
 std::string layerStamp(mlir::func::FuncOp layer, llvm::StringRef before);
+/// Notes in the module, as `equant.calibration`, which text it is calibrated on.
+void recordCalibration(mlir::ModuleOp module, const CalibrationTokens &tokens);
+
 /// The first of the chain: `method` is its name and options.
 mlir::FailureOr<std::string> methodStamp(const LayerRunner &runner, mlir::ModuleOp module,
                                          llvm::StringRef method);

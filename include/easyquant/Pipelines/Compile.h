@@ -37,7 +37,7 @@ struct CompileOptions {
   /// Of methods; empty: the defaults of their passes.
   std::string alpha; ///< a number, or search
   std::optional<double> damping;
-  bool noActOrder = false, staticGroups = false, noClip = false;
+  std::optional<bool> actOrder, staticGroups, clip;
   std::optional<int64_t> searchSamples, epochs;
   int64_t maxFallback = 0;       ///< sites that may stay float against what is asked
   std::string target = "cpu";
@@ -55,6 +55,9 @@ struct CompileOptions {
   int64_t maxShardBytes = 0;          ///< of weights in one file; 0: the pass's default
   std::vector<std::string> copyFiles; ///< tokenizer files
 
+  /// Takes from the recipe file, if there is one, the options of methods and of the KV cache that
+  /// are not given here. Says what is wrong with it, if anything.
+  std::optional<std::string> takeFromRecipe();
   /// What is wrong with the method, the recipe file or the target, if anything. Everything else is
   /// the passes' own to check.
   std::optional<std::string> check() const;

@@ -8,6 +8,7 @@
 #include "easyquant/Dialect/Equant/Analysis/Recipe.h"
 
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/MemoryBuffer.h"
 
@@ -48,6 +49,30 @@ public:
       else
         fail(key, "a number", *found);
     }
+  }
+  void read(StringRef key, std::optional<bool> &value) {
+    bool flag = false;
+    read(key, flag);
+    if (object.get(key))
+      value = flag;
+  }
+  /// A text or a number, as text.
+  void readTextOrNumber(StringRef key, std::string &value) {
+    const llvm::json::Value *found = take(key);
+    if (!found)
+      return;
+    if (auto text = found->getAsString())
+      value = text->str();
+    else if (auto number = found->getAsNumber())
+      value = llvm::formatv("{0}", *number);
+    else
+      fail(key, "a text or a number", *found);
+  }
+  const llvm::json::Object *readObject(StringRef key) {
+    const llvm::json::Value *found = take(key);
+    if (found && !found->getAsObject())
+      fail(key, "an object", *found);
+    return found ? found->getAsObject() : nullptr;
   }
   void read(StringRef key, bool &value) {
     if (const llvm::json::Value *found = take(key)) {
@@ -153,6 +178,32 @@ static Result<SiteRule> readRule(const llvm::json::Value &value, const SiteReque
   return rule;
 }
 
+static void readOptions(Fields &fields, MethodOptions &options) {
+  fields.readTextOrNumber("alpha", options.alpha);
+  fields.read("observer", options.observer);
+  fields.read("damping", options.damping);
+  fields.read("act_order", options.actOrder);
+  fields.read("static_groups", options.staticGroups);
+  fields.read("clip", options.clip);
+  fields.read("search_samples", options.searchSamples);
+  fields.read("epochs", options.epochs);
+}
+
+static Result<KVOptions> readKV(const llvm::json::Object &object, const std::string &where) {
+  KVOptions kv;
+  Fields fields(object, where);
+  fields.require("scheme");
+  fields.read("scheme", kv.scheme);
+  fields.read("group", kv.group);
+  fields.read("residual", kv.residual);
+  fields.read("sinks", kv.sinks);
+  fields.read("keys", kv.keys);
+  fields.read("key_scales", kv.keyScales);
+  if (auto done = fields.finish(); !done)
+    return Unexpected(done.error());
+  return kv;
+}
+
 Result<Recipe> easyquant::equant::parseRecipe(StringRef text, StringRef file) {
   llvm::Expected<llvm::json::Value> json = llvm::json::parse(text);
   if (!json)
@@ -168,9 +219,17 @@ Result<Recipe> easyquant::equant::parseRecipe(StringRef text, StringRef file) {
   fields.read("head", recipe.head);
   fields.read("ignore", recipe.ignore);
   fields.read("targets", recipe.targets);
+  readOptions(fields, recipe.options);
+  const llvm::json::Object *kv = fields.readObject("kv");
   const llvm::json::Array *rules = fields.readList("sites");
   if (auto done = fields.finish(); !done)
     return Unexpected(done.error());
+  if (kv) {
+    Result<KVOptions> options = readKV(*kv, file.str() + ": kv");
+    if (!options)
+      return Unexpected(options.error());
+    recipe.kv = std::move(*options);
+  }
   std::string method = object->getString("method").value_or("absmax").str();
   for (size_t i = 0; rules && i < rules->size(); ++i) {
     std::string where = file.str() + ": sites[" + std::to_string(i) + "]";

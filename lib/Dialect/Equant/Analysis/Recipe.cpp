@@ -270,3 +270,13 @@ DictionaryAttr easyquant::equant::toAttribute(MLIRContext *context, const Recipe
   }
   return fields.getDictionary(context);
 }
+
+void easyquant::equant::recordOptions(ModuleOp module, ArrayRef<NamedAttribute> options) {
+  auto known = module->getAttrOfType<DictionaryAttr>(kRecipeAttr);
+  if (!known)
+    return;
+  NamedAttrList fields(known);
+  for (NamedAttribute option : options)
+    fields.set(option.getName(), option.getValue());
+  module->setAttr(kRecipeAttr, fields.getDictionary(module.getContext()));
+}

@@ -491,6 +491,8 @@ void MaterializeWeights::runOnOperation() {
       quantization.set("fallbacks", fallbacks);
     if (Attribute transforms = module->getAttr(kTransformsAttr))
       quantization.set("transforms", transforms);
+    if (Attribute calibration = module->getAttr(kCalibrationAttr))
+      quantization.set("calibration", calibration);
     report.set("quantization", quantization.getDictionary(&getContext()));
   } else {
     report.set("quantization", UnitAttr::get(&getContext()));

@@ -7,6 +7,7 @@
 
 #include "StaticInputs.h"
 
+#include "easyquant/Dialect/Equant/Analysis/Recipe.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 
 #include "mlir/IR/Builders.h"
@@ -119,6 +120,8 @@ FailureOr<std::optional<StaticInputs>> Quantize::openStaticInputs() {
   StaticObserver wanted{observer, {}};
   if (percentile != 0)
     wanted.percentile = percentile;
+  Builder b(&getContext());
+  recordOptions(getOperation(), b.getNamedAttr("observer", b.getStringAttr(observer)));
   FailureOr<StaticInputs> opened = StaticInputs::open(getOperation(), wanted);
   if (failed(opened))
     return failure();

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "easyquant/Dialect/Equant/Analysis/Recipe.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 
 #include "mlir/IR/Builders.h"
@@ -37,6 +38,15 @@ struct SimQuantKV : equant::impl::SimQuantKVBase<SimQuantKV> {
     for (lm::AttentionOp op : attentions)
       if (failed(quantize(op, *kvScheme)))
         return signalPassFailure();
+    Builder b(&getContext());
+    Attribute options =
+        b.getDictionaryAttr({b.getNamedAttr("group", b.getI64IntegerAttr(group)),
+                             b.getNamedAttr("key_scales", b.getStringAttr(keyScales)),
+                             b.getNamedAttr("keys", b.getStringAttr(keys)),
+                             b.getNamedAttr("residual", b.getI64IntegerAttr(residual)),
+                             b.getNamedAttr("scheme", b.getStringAttr(scheme)),
+                             b.getNamedAttr("sinks", b.getI64IntegerAttr(sinks))});
+    recordOptions(getOperation(), b.getNamedAttr("kv", options));
   }
 
 private:

@@ -14,6 +14,7 @@
 
 #include "easyquant/Numerics/SmoothQuant.h"
 #include "easyquant/Dialect/Equant/Analysis/ConstantTensors.h"
+#include "easyquant/Dialect/Equant/Analysis/Recipe.h"
 #include "easyquant/Dialect/Equant/Transforms/FoldScale.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Formats/StatisticsFile.h"
@@ -242,6 +243,9 @@ void SmoothQuant::runOnOperation() {
     else
       functions[point.readers.front()->getParentOfType<FunctionOpInterface>()].push_back(&point);
   }
+  Builder b(&getContext());
+  recordOptions(module, b.getNamedAttr("alpha", search ? Attribute(b.getStringAttr("search"))
+                                                       : b.getF64FloatAttr(alpha)));
   if (functions.empty())
     return;
 
@@ -295,7 +299,7 @@ void SmoothQuant::runOnOperation() {
           !read)
         return fail(read.error().message);
       NamedAttrList details;
-      details.set("alpha", Builder(&getContext()).getF32FloatAttr(used));
+      details.set("alpha", b.getF32FloatAttr(used));
       recordTransform(module, kMethod, *point, details);
       auto type = RankedTensorType::get({point->columns()}, Float32Type::get(&getContext()));
       foldScale(*point, declareComputed(module, nameOf(*point), type, fileName, *stamp));

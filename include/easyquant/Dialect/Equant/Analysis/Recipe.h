@@ -14,7 +14,9 @@
 #define EASYQUANT_DIALECT_EQUANT_ANALYSIS_RECIPE_H
 
 #include "easyquant/Dialect/Equant/IR/Equant.h"
+
 #include "easyquant/Support/Result.h"
+#include "mlir/IR/BuiltinOps.h"
 
 #include <optional>
 #include <string>
@@ -71,6 +73,21 @@ struct SiteRule {
   SiteRequest request;
 };
 
+/// Options of the passes of methods; empty: the pass's default.
+struct MethodOptions {
+  std::string alpha;    ///< SmoothQuant: a number, or search
+  std::string observer; ///< of static activations
+  std::optional<double> damping;
+  std::optional<bool> actOrder, staticGroups, clip;
+  std::optional<int64_t> searchSamples, epochs;
+};
+
+/// Options of equant-simquant-kv. No scheme: a float cache.
+struct KVOptions {
+  std::string scheme, keys, keyScales;
+  std::optional<int64_t> group, residual, sinks;
+};
+
 /// A whole recipe.
 struct Recipe {
   SiteRequest request; ///< of the sites without a rule of their own
@@ -78,6 +95,8 @@ struct Recipe {
   std::string head;    ///< int8 or float; empty: the default
   std::vector<std::string> ignore, targets;
   std::vector<SiteRule> sites;
+  MethodOptions options;
+  KVOptions kv;
 
   /// The names of all methods that occur, each once, in the order of their first mention.
   std::vector<std::string> methods() const;
@@ -92,6 +111,10 @@ Result<Recipe> readRecipe(llvm::StringRef file);
 /// The recipe as an attribute of the module, `equant.recipe`, whose JSON parseRecipe reads back to
 /// the same recipe.
 mlir::DictionaryAttr toAttribute(mlir::MLIRContext *context, const Recipe &recipe);
+
+/// Notes in the module's `equant.recipe`, if it has one, what a pass did: its options under the
+/// keys that parseRecipe reads.
+void recordOptions(mlir::ModuleOp module, llvm::ArrayRef<mlir::NamedAttribute> options);
 
 } // namespace easyquant::equant
 
