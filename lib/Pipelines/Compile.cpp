@@ -251,7 +251,7 @@ static std::string planPass(const CompileOptions &options) {
   pass.add("activations", options.activations).add("weight-observer", options.weightObserver);
   if (options.percentile != 0)
     pass.add("percentile", std::optional<double>(options.percentile));
-  return pass.addFlag("mixed", options.mixed)
+  return pass.addFlag("mixed", options.mixed ? std::optional(true) : std::nullopt)
       .add("methods", method.methods)
       .add("head", options.head)
       .add("ignore", options.ignore)

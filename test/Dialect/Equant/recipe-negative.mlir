@@ -9,7 +9,7 @@
 // RUN: echo '["W4A16"]' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=OBJECT
 // OBJECT: error: {{.*}}a.json: a recipe is an object
 // RUN: echo '{"shceme": "W4A16"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=KEY
-// KEY: error: {{.*}}a.json: unknown key 'shceme'; legal are method, scheme, group_size, activations, weight_observer, percentile, mixed, head, ignore, targets, sites
+// KEY: error: {{.*}}a.json: unknown key 'shceme'; legal are method, scheme, group_size, activations, weight_observer, percentile, mixed, head, ignore, targets, alpha, observer, damping, act_order, static_groups, clip, search_samples, epochs, kv, sites
 // RUN: echo '{"group_size": "128"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=TYPE
 // TYPE: error: {{.*}}a.json: 'group_size' must be an integer, found "128"
 // RUN: echo '{"ignore": "lm_head"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=LIST
