@@ -205,6 +205,15 @@ Slot Decoder::readPredicate(const ast::Operand &operand, bool &negated) {
   return read(plain, Type::Pred);
 }
 
+void Decoder::arithmetic(Type type, OpClass opClass, unsigned sources) {
+  i.type = type;
+  i.opClass = opClass;
+  i.dst = write(type);
+  Slot *places[] = {&i.a, &i.b, &i.c};
+  for (unsigned k = 0; k < sources; ++k)
+    *places[k] = read(type);
+}
+
 uint32_t Decoder::readVector(const ast::Operand &operand, Type type, unsigned count) {
   auto first = static_cast<uint32_t>(program.slots.size());
   bool isVector = operand.kind == ast::Operand::Vector;

@@ -90,6 +90,8 @@ public:
   Slot writeWide(const ast::Operand &, Type, unsigned &bytes);
   /// A predicate source; sets `negated`.
   Slot readPredicate(const ast::Operand &, bool &negated);
+  /// dst and the first `sources` of a, b and c, all of one type.
+  void arithmetic(Type type, OpClass opClass, unsigned sources);
   /// Operands of a vector in Program::slots; returns the index of the first.
   uint32_t readVector(const ast::Operand &, Type, unsigned count);
   uint32_t writeVector(const ast::Operand &, Type, unsigned count);

@@ -92,8 +92,10 @@ Rounding roundingOf(int index) {
   return index < 0 ? Rounding::NearestEven : modes[index];
 }
 
-/// [.rounding][.ftz][.sat].type; `needsRounding`: an error without.
-Modifiers modifiers(Decoder &d, bool takesSat = true) {
+OpClass classOf(Type type) { return type == Type::F64 ? OpClass::Double : OpClass::Float; }
+
+/// [.rounding][.ftz][.sat].type and the operands.
+Modifiers arithmetic(Decoder &d, unsigned sources, bool takesSat = true) {
   Modifiers result;
   result.rounding = roundingOf(d.acceptAny({"rn", "rz", "rm", "rp"}));
   result.ftz = d.accept("ftz");
@@ -101,8 +103,7 @@ Modifiers modifiers(Decoder &d, bool takesSat = true) {
   result.type = d.type();
   if (result.type != Type::F32 && (result.type != Type::F64 || result.ftz || result.sat))
     d.unknown();
-  d.i.type = result.type;
-  d.i.opClass = result.type == Type::F64 ? OpClass::Double : OpClass::Float;
+  d.arithmetic(result.type, classOf(result.type), sources);
   return result;
 }
 
@@ -114,10 +115,7 @@ Modifiers modifiers(Decoder &d, bool takesSat = true) {
                                 : withRounding<SHAPE<float, Single<F, false, false>>>(m.rounding)))
 
 template <typename F> void decodeBinary(Decoder &d) {
-  Modifiers m = modifiers(d);
-  d.i.dst = d.write(m.type);
-  d.i.a = d.read(m.type);
-  d.i.b = d.read(m.type);
+  Modifiers m = arithmetic(d, 2);
   d.i.run = EASYQUANT_SIMT_SELECT(binary, F);
 }
 
@@ -126,33 +124,22 @@ bool isHalf(Type type) {
 }
 bool isSingleOrDouble(Type type) { return type == Type::F32 || type == Type::F64; }
 
-template <typename F, DecodeFunction integer> void decodeShared(Decoder &d) {
+/// An opcode that these families of types share.
+template <DecodeFunction half, DecodeFunction singleOrDouble, DecodeFunction integer>
+void decodeByType(Decoder &d) {
   Type type = d.lastType();
-  if (isHalf(type))
-    decodeHalfBinary(d);
-  else if (isSingleOrDouble(type))
-    decodeBinary<F>(d);
-  else
-    integer(d);
+  isHalf(type) ? half(d) : isSingleOrDouble(type) ? singleOrDouble(d) : integer(d);
 }
 
-void decodeFma(Decoder &d) {
-  if (isHalf(d.lastType()))
-    return decodeHalfFma(d);
-  Modifiers m = modifiers(d);
-  d.i.dst = d.write(m.type);
-  d.i.a = d.read(m.type);
-  d.i.b = d.read(m.type);
-  d.i.c = d.read(m.type);
+void decodeMultiplyAdd(Decoder &d) {
+  Modifiers m = arithmetic(d, 3);
   d.i.run = EASYQUANT_SIMT_SELECT(ternary, MultiplyAdd);
 }
 
 /// Functions that have .approx and rounded forms: the exact result serves both.
 template <typename F> void decodeUnary(Decoder &d) {
   d.accept("approx");
-  Modifiers m = modifiers(d, false);
-  d.i.dst = d.write(m.type);
-  d.i.a = d.read(m.type);
+  Modifiers m = arithmetic(d, 1, false);
   d.i.run = EASYQUANT_SIMT_SELECT(unary, F);
 }
 
@@ -171,9 +158,7 @@ template <typename F> void decodeReciprocal(Decoder &d) {
     d.accept("approx");
     bool flushes = d.accept("ftz");
     d.type();
-    d.i.opClass = OpClass::Double;
-    d.i.dst = d.write(Type::F64);
-    d.i.a = d.read(Type::F64);
+    d.arithmetic(Type::F64, OpClass::Double, 1);
     d.i.run = flushes ? unary<double, UpperWord<F>> : unary<double, F>;
     return;
   }
@@ -188,33 +173,21 @@ template <double (*function)(double)> void decodeElementary(Decoder &d) {
   bool flushes = d.accept("ftz");
   if (d.type() != Type::F32)
     d.unknown();
-  d.i.opClass = OpClass::Float;
-  d.i.dst = d.write(Type::F32);
-  d.i.a = d.read(Type::F32);
+  d.arithmetic(Type::F32, OpClass::Float, 1);
   using F = Elementary<function>;
   d.i.run = flushes ? unary<float, Single<F, true, false>> : unary<float, Single<F, false, false>>;
 }
 
 void decodeDiv(Decoder &d) {
-  if (!isSingleOrDouble(d.lastType()))
-    return decodeIntegerDiv(d);
   if (d.acceptAny({"approx", "full"}) < 0 && d.peekModifier().size() != 2)
     d.unknown();
   decodeBinary<Over>(d);
 }
 
 template <bool maximum> void decodeMinMax(Decoder &d) {
-  Type last = d.lastType();
-  if (isHalf(last))
-    return decodeHalfBinary(d);
-  if (!isSingleOrDouble(last))
-    return decodeIntegerMinMax(d);
   bool flushes = d.accept("ftz"), nan = d.accept("NaN");
   Type type = d.type();
-  d.i.opClass = type == Type::F64 ? OpClass::Double : OpClass::Float;
-  d.i.dst = d.write(type);
-  d.i.a = d.read(type);
-  d.i.b = d.read(type);
+  d.arithmetic(type, classOf(type), 2);
   if (type == Type::F64)
     d.i.run = binary<double, Extremum<maximum, false>>;
   else if (nan)
@@ -233,16 +206,9 @@ template <typename U, U sign, bool negate, bool ftz> struct ChangeSign {
   }
 };
 template <bool negate> void decodeSign(Decoder &d) {
-  Type last = d.lastType();
-  if (isHalf(last))
-    return decodeHalfUnary(d);
-  if (!isSingleOrDouble(last))
-    return decodeIntegerUnary(d);
   bool flushes = d.accept("ftz");
   Type type = d.type();
-  d.i.opClass = type == Type::F64 ? OpClass::Double : OpClass::Float;
-  d.i.dst = d.write(type);
-  d.i.a = d.read(type);
+  d.arithmetic(type, classOf(type), 1);
   if (type == Type::F64)
     d.i.run = mapUnary<uint64_t, uint64_t, ChangeSign<uint64_t, 1ull << 63, negate, false>>;
   else
@@ -273,18 +239,16 @@ template <typename T> void testProperty(Warp &w, const Instruction &i, Mask m) {
 } // namespace
 
 void simt::addFloatOps(OpcodeTable &table) {
-  table["add"] = decodeShared<Plus, decodeIntegerAdd>;
-  table["sub"] = decodeShared<Minus, decodeIntegerAdd>;
-  table["mul"] = decodeShared<Times, decodeIntegerMul>;
-  table["fma"] = decodeFma;
-  table["mad"] = [](Decoder &d) {
-    isSingleOrDouble(d.lastType()) ? decodeFma(d) : decodeIntegerMad(d);
-  };
-  table["div"] = decodeDiv;
-  table["min"] = decodeMinMax<false>;
-  table["max"] = decodeMinMax<true>;
-  table["abs"] = decodeSign<false>;
-  table["neg"] = decodeSign<true>;
+  table["add"] = decodeByType<decodeHalfBinary, decodeBinary<Plus>, decodeIntegerAdd>;
+  table["sub"] = decodeByType<decodeHalfBinary, decodeBinary<Minus>, decodeIntegerAdd>;
+  table["mul"] = decodeByType<decodeHalfBinary, decodeBinary<Times>, decodeIntegerMul>;
+  table["fma"] = decodeByType<decodeHalfFma, decodeMultiplyAdd, decodeMultiplyAdd>;
+  table["mad"] = decodeByType<decodeIntegerMad, decodeMultiplyAdd, decodeIntegerMad>;
+  table["div"] = decodeByType<decodeIntegerDiv, decodeDiv, decodeIntegerDiv>;
+  table["min"] = decodeByType<decodeHalfBinary, decodeMinMax<false>, decodeIntegerMinMax>;
+  table["max"] = decodeByType<decodeHalfBinary, decodeMinMax<true>, decodeIntegerMinMax>;
+  table["abs"] = decodeByType<decodeHalfUnary, decodeSign<false>, decodeIntegerUnary>;
+  table["neg"] = decodeByType<decodeHalfUnary, decodeSign<true>, decodeIntegerUnary>;
   table["sqrt"] = decodeUnary<SquareRoot>;
   table["rcp"] = decodeReciprocal<Reciprocal>;
   table["rsqrt"] = decodeReciprocal<ReciprocalRoot>;
@@ -297,10 +261,7 @@ void simt::addFloatOps(OpcodeTable &table) {
     Type type = d.type();
     if (!isSingleOrDouble(type))
       d.unknown();
-    d.i.opClass = OpClass::Float;
-    d.i.dst = d.write(type);
-    d.i.a = d.read(type);
-    d.i.b = d.read(type);
+    d.arithmetic(type, OpClass::Float, 2);
     d.i.run = type == Type::F64
                   ? mapBinary<uint64_t, uint64_t, uint64_t, CopySign<uint64_t, 1ull << 63>>
                   : mapBinary<uint32_t, uint32_t, uint32_t, CopySign<uint32_t, 1u << 31>>;

@@ -136,17 +136,6 @@ template <typename F> Handler binaryOf(Type type) {
   return isPair(type) ? pairBinary<Half, F> : halfBinary<Half, F>;
 }
 
-void head(Decoder &d, Type type, unsigned sources) {
-  d.i.type = type;
-  d.i.opClass = OpClass::Half;
-  d.i.dst = d.write(type);
-  d.i.a = d.read(type);
-  if (sources > 1)
-    d.i.b = d.read(type);
-  if (sources > 2)
-    d.i.c = d.read(type);
-}
-
 } // namespace
 
 void simt::decodeHalfBinary(Decoder &d) {
@@ -162,7 +151,7 @@ void simt::decodeHalfBinary(Decoder &d) {
     flags |= kXorSign;
   }
   Type type = d.type();
-  head(d, type, 2);
+  d.arithmetic(type, OpClass::Half, 2);
   d.i.flags = flags;
   d.i.run = d.opcode == "add"   ? binaryOf<HalfPlus>(type)
             : d.opcode == "sub" ? binaryOf<HalfMinus>(type)
@@ -179,7 +168,7 @@ void simt::decodeHalfFma(Decoder &d) {
   flags |= d.accept("sat") ? kSat : 0;
   flags |= d.accept("relu") ? kRelu : 0;
   Type type = d.type();
-  head(d, type, 3);
+  d.arithmetic(type, OpClass::Half, 3);
   d.i.flags = flags;
   if (isBFloat(type))
     d.i.run = isPair(type) ? pairFma<BFloat> : halfFma<BFloat>;
@@ -195,7 +184,7 @@ void simt::decodeHalfUnary(Decoder &d) {
   Type type = d.type();
   if (flushes && sign)
     d.unknown(); // not emitted by compilers
-  head(d, type, 1);
+  d.arithmetic(type, OpClass::Half, 1);
   bool pair = isPair(type), b = isBFloat(type);
   if (d.opcode == "abs")
     d.i.run = pair ? pairUnary<absolute> : halfUnary<absolute>;

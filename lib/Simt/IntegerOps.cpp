@@ -191,18 +191,6 @@ template <template <typename> class F> Handler signedUnary(Decoder &d, Type type
   }
 }
 
-void operands2(Decoder &d, Type type) {
-  d.i.type = type;
-  d.i.opClass = OpClass::Integer;
-  d.i.dst = d.write(type);
-  d.i.a = d.read(type);
-  d.i.b = d.read(type);
-}
-void operands3(Decoder &d, Type type) {
-  operands2(d, type);
-  d.i.c = d.read(type);
-}
-
 /// The type twice as wide.
 Type twice(Decoder &d, Type type) {
   switch (type) {
@@ -289,10 +277,7 @@ void decodeCarry(Decoder &d, uint32_t flags) {
   Type type = d.type();
   if (sizeOf(type) != 4 && sizeOf(type) != 8)
     d.unknown();
-  if (flags & kProduct)
-    operands3(d, type);
-  else
-    operands2(d, type);
+  d.arithmetic(type, OpClass::Integer, flags & kProduct ? 3 : 2);
   d.i.flags = flags;
   d.i.run = sizeOf(type) == 4 ? carryChain<uint32_t> : carryChain<uint64_t>;
 }
@@ -328,8 +313,7 @@ void decodeDot(Decoder &d) {
   Type a = d.type(), b = d.type();
   if (sizeOf(a) != 4 || !isInteger(a) || sizeOf(b) != 4 || !isInteger(b))
     d.unknown();
-  operands3(d, Type::B32);
-  d.i.opClass = OpClass::Dot;
+  d.arithmetic(Type::B32, OpClass::Dot, 3);
   int kind = 2 * isSigned(a) + isSigned(b);
   static constexpr Handler four[] = {dot<Dot4<false, false>>, dot<Dot4<false, true>>,
                                      dot<Dot4<true, false>>, dot<Dot4<true, true>>};
@@ -351,7 +335,7 @@ void simt::decodeIntegerAdd(Decoder &d) {
   Type type = d.type();
   if (sat && type != Type::S32)
     d.unknown();
-  operands2(d, type);
+  d.arithmetic(type, OpClass::Integer, 2);
   if (sat)
     d.i.run = subtract ? binary<int32_t, SubSat> : binary<int32_t, AddSat>;
   else
@@ -381,7 +365,7 @@ void simt::decodeIntegerMad(Decoder &d) {
     uint32_t flags = kProduct | kCarryOut | (half == 1 ? kHigh : 0);
     d.accept("cc");
     Type type = d.type();
-    operands3(d, type);
+    d.arithmetic(type, OpClass::Integer, 3);
     d.i.flags = flags;
     d.i.run = sizeOf(type) == 8 ? carryChain<uint64_t> : carryChain<uint32_t>;
     return;
@@ -405,7 +389,7 @@ void simt::decodeIntegerMad(Decoder &d) {
 
 void simt::decodeIntegerDiv(Decoder &d) {
   Type type = d.type();
-  operands2(d, type);
+  d.arithmetic(type, OpClass::Integer, 2);
   if (!isInteger(type))
     d.unknown();
   d.i.run = integerBinary<Div>(d, type);
@@ -414,7 +398,7 @@ void simt::decodeIntegerDiv(Decoder &d) {
 void simt::decodeIntegerMinMax(Decoder &d) {
   bool min = d.opcode == "min", relu = d.accept("relu");
   Type type = d.type();
-  operands2(d, type);
+  d.arithmetic(type, OpClass::Integer, 2);
   if (relu && type != Type::S32)
     d.unknown();
   if (relu)
@@ -426,23 +410,21 @@ void simt::decodeIntegerMinMax(Decoder &d) {
 
 void simt::decodeIntegerUnary(Decoder &d) {
   Type type = d.type();
-  d.i.opClass = OpClass::Integer;
-  d.i.dst = d.write(type);
-  d.i.a = d.read(type);
+  d.arithmetic(type, OpClass::Integer, 1);
   d.i.run = d.opcode == "abs" ? signedUnary<Abs>(d, type) : signedUnary<Neg>(d, type);
 }
 
 void simt::addIntegerOps(OpcodeTable &table) {
   table["rem"] = [](Decoder &d) {
     Type type = d.type();
-    operands2(d, type);
+    d.arithmetic(type, OpClass::Integer, 2);
     if (!isInteger(type))
       d.unknown();
     d.i.run = integerBinary<Rem>(d, type);
   };
   table["sad"] = [](Decoder &d) {
     Type type = d.type();
-    operands3(d, type);
+    d.arithmetic(type, OpClass::Integer, 3);
     d.i.run = integerTernary<Sad>(d, type);
   };
   table["addc"] = [](Decoder &d) { decodeCarry(d, kCarryIn); };
@@ -453,7 +435,7 @@ void simt::addIntegerOps(OpcodeTable &table) {
     Type type = d.type();
     if (half < 0 || sizeOf(type) != 4 || !isInteger(type))
       d.unknown();
-    operands2(d, type);
+    d.arithmetic(type, OpClass::Integer, 2);
     if (isSigned(type))
       d.i.run = half ? binary<int32_t, Mul24Hi> : binary<int32_t, Mul24Lo>;
     else
@@ -464,7 +446,7 @@ void simt::addIntegerOps(OpcodeTable &table) {
     Type type = d.type();
     if (half < 0 || sizeOf(type) != 4 || !isInteger(type))
       d.unknown();
-    operands3(d, type);
+    d.arithmetic(type, OpClass::Integer, 3);
     if (isSigned(type))
       d.i.run = half ? mapTernary<int32_t, int32_t, int32_t, int32_t, Mad24Hi<int32_t>>
                      : mapTernary<int32_t, int32_t, int32_t, int32_t, Mad24Lo<int32_t>>;
