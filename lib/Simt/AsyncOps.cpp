@@ -67,25 +67,20 @@ void copyAsync(Warp &w, const Instruction &i, Mask m) {
               [&](unsigned lane) { source[lane] = const_cast<std::byte *>(&nothing); });
   uint64_t destination[kLanes];
   w.addresses(i.a, i.wideAddress, i.offset, destination);
-  w.startCopies(i, m, destination, source, sizes, i.width, nullptr);
+  w.startCopies(i, m, destination, source, sizes, i.width, w.copies);
 }
 
 void commitGroup(Warp &w, const Instruction &, Mask m) {
-  forEachLane(m, [&](unsigned lane) {
-    w.copies[lane].committed.push_back(std::move(w.copies[lane].open));
-    w.copies[lane].open.clear();
-  });
+  forEachLane(m, [&](unsigned lane) { ++w.groups[lane]; });
 }
 
 /// All groups but the last i.offset have arrived.
 void waitGroup(Warp &w, const Instruction &i, Mask m) {
-  forEachLane(m, [&](unsigned lane) {
-    auto &groups = w.copies[lane].committed;
-    while (groups.size() > static_cast<size_t>(i.offset)) {
-      w.finishCopies(groups.front());
-      groups.pop_front();
-    }
-  });
+  w.takeCopies(
+      [&](const PendingCopy &copy) {
+        return m >> copy.lane & 1 && w.groups[copy.lane] > copy.group + i.offset;
+      },
+      [&](const PendingCopy &copy) { w.finishCopy(copy); });
 }
 
 void waitAll(Warp &w, const Instruction &i, Mask m) {
@@ -99,13 +94,8 @@ void arriveAfterCopies(Warp &w, const Instruction &i, Mask m) {
   w.addresses(i.a, i.wideAddress, i.offset, at);
   forEachLane(m, [&](unsigned lane) {
     std::vector<PendingCopy> all;
-    for (auto &group : w.copies[lane].committed) {
-      all.insert(all.end(), group.begin(), group.end());
-      group.clear();
-    }
-    auto &open = w.copies[lane].open;
-    all.insert(all.end(), open.begin(), open.end());
-    open.clear();
+    w.takeCopies([&](const PendingCopy &copy) { return copy.lane == lane; },
+                 [&](const PendingCopy &copy) { all.push_back(copy); });
     deferOnMBarrier(w, i, lane, at[lane], std::move(all), 0, 1, !i.flags);
   });
 }

@@ -11,7 +11,6 @@
 #include "Memory.h"
 
 #include <bit>
-#include <deque>
 #include <functional>
 
 namespace easyquant::simt {
@@ -55,11 +54,12 @@ struct Group {
 
 /// A copy that has been asked for and may arrive at any time.
 struct PendingCopy {
-  uint64_t destination; ///< Offset in the shared memory of the block.
   std::array<std::byte, 16> data;
+  uint32_t destination; ///< Offset in the shared memory of the block.
   uint8_t bytes;
   uint8_t lane;
   uint32_t pc;
+  uint32_t group; ///< Groups that the lane had committed before.
 };
 
 enum class AccessKind : uint8_t { Read, Write, Atomic };
@@ -122,8 +122,19 @@ public:
   /// Copies `bytes` (up to 16 for each lane) to shared memory later: they are read now.
   void startCopies(const Instruction &i, Mask mask, const uint64_t (&destination)[kLanes],
                    std::byte *const (&source)[kLanes], const uint32_t (&sourceBytes)[kLanes],
-                   unsigned bytes, std::vector<PendingCopy> *into);
-  void finishCopies(std::vector<PendingCopy> &copies);
+                   unsigned bytes, std::vector<PendingCopy> &into);
+  void finishCopy(const PendingCopy &copy);
+  /// Takes copies that `which` picks out of those under way, in the order they were issued.
+  template <typename Which, typename Visit> void takeCopies(Which &&which, Visit &&visit) {
+    size_t kept = 0;
+    for (const PendingCopy &copy : copies) {
+      if (which(copy))
+        visit(copy);
+      else
+        copies[kept++] = copy;
+    }
+    copies.resize(kept);
+  }
 
   /// Thread number in the block of a lane.
   unsigned thread(unsigned lane) const { return index * kLanes + lane; }
@@ -146,14 +157,9 @@ public:
   uint32_t localStride = 0;
   Mask carry = 0; ///< CC.CF
 
-  // cp.async: copies not yet committed, and the committed groups, oldest first. Each lane has its
-  // own count of groups, so they are kept by lane.
-  struct LaneCopies {
-    std::vector<PendingCopy> open;
-    std::deque<std::vector<PendingCopy>> committed;
-  };
-  std::array<LaneCopies, kLanes> copies;
-  bool hasCopies = false;
+  // cp.async: copies under way, oldest first, and how many groups each lane has committed.
+  std::vector<PendingCopy> copies;
+  std::array<uint32_t, kLanes> groups{};
 
   // Happens-before; see Shadow.h.
   uint32_t clock = 1;

@@ -10,6 +10,7 @@
 #include "MBarrier.h"
 
 #include <algorithm>
+#include <deque>
 
 using namespace easyquant;
 using namespace easyquant::simt;

@@ -96,7 +96,8 @@ public:
     auto work = std::move(found->second);
     w.block.mbarriers->deferred.erase(found);
     for (MBarrierTable::Deferred &one : work) {
-      one.warp->finishCopies(one.copies);
+      for (const PendingCopy &copy : one.copies)
+        one.warp->finishCopy(copy);
       if (w.launch.checker)
         w.launch.checker->releaseAt(*one.warp, kSharedWindow + offset);
       State s = load();
@@ -278,7 +279,7 @@ void copyBulkIn(Warp &w, const Instruction &i, Mask m) {
       std::fill_n(to, kLanes, destination[lane] + k);
       std::fill_n(sizes, kLanes, 16);
       w.resolve(i, 1u << lane, AccessKind::Read, 16, from, Space::Global, at);
-      w.startCopies(i, 1u << lane, to, at, sizes, 16, &pieces);
+      w.startCopies(i, 1u << lane, to, at, sizes, 16, pieces);
     }
     uint64_t barrier = i.wideAddress ? w.reg<uint64_t>(i.d)[lane] : w.reg<uint32_t>(i.d)[lane];
     deferOnMBarrier(w, i, lane, barrier + i.extra, std::move(pieces), bytes, 0, false);

@@ -262,13 +262,8 @@ void Warp::exit(Mask lanes) {
     dropLanes(f, lanes);
     f = caller;
   }
-  if (hasCopies)
-    forEachLane(lanes, [&](unsigned lane) {
-      for (auto &group : copies[lane].committed)
-        finishCopies(group);
-      copies[lane].committed.clear();
-      finishCopies(copies[lane].open);
-    });
+  takeCopies([&](const PendingCopy &copy) { return lanes >> copy.lane & 1; },
+             [&](const PendingCopy &copy) { finishCopy(copy); });
   mask &= ~lanes;
   alive &= ~lanes;
   regroup = true;

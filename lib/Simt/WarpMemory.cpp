@@ -224,7 +224,7 @@ void Warp::resolve(const Instruction &i, Mask m, AccessKind kind, unsigned bytes
 
 void Warp::startCopies(const Instruction &i, Mask m, const uint64_t (&destination)[kLanes],
                        std::byte *const (&source)[kLanes], const uint32_t (&sourceBytes)[kLanes],
-                       unsigned bytes, std::vector<PendingCopy> *into) {
+                       unsigned bytes, std::vector<PendingCopy> &into) {
   forEachLane(m, [&](unsigned lane) {
     uint64_t offset = destination[lane];
     if (offset - kSharedWindow < kWindowBytes)
@@ -238,28 +238,25 @@ void Warp::startCopies(const Instruction &i, Mask m, const uint64_t (&destinatio
       stop(Finding::Misaligned, i, 1u << lane,
            fmt::format("copies {} bytes to offset {}, which is no multiple of {}", bytes, offset,
                        bytes));
-    PendingCopy copy{offset,
-                     {},
+    PendingCopy copy{{},
+                     static_cast<uint32_t>(offset),
                      static_cast<uint8_t>(bytes),
                      static_cast<uint8_t>(lane),
-                     static_cast<uint32_t>(&i - launch.program.code.data())};
+                     static_cast<uint32_t>(&i - launch.program.code.data()),
+                     groups[lane]};
     std::memcpy(copy.data.data(), source[lane], sourceBytes[lane]); // the rest is zero
     if (launch.checker)
       launch.checker->startCopy(*this, i, copy);
-    (into ? *into : copies[lane].open).push_back(copy);
+    into.push_back(copy);
   });
-  hasCopies |= !into;
   if (launch.options.memoryStatistics)
     launch.count(i, Space::Shared, m, bytes, destination);
 }
 
-void Warp::finishCopies(std::vector<PendingCopy> &list) {
-  for (const PendingCopy &copy : list) {
-    std::memcpy(block.shared + copy.destination, copy.data.data(), copy.bytes);
-    if (launch.checker)
-      launch.checker->finishCopy(*this, copy);
-  }
-  list.clear();
+void Warp::finishCopy(const PendingCopy &copy) {
+  std::memcpy(block.shared + copy.destination, copy.data.data(), copy.bytes);
+  if (launch.checker)
+    launch.checker->finishCopy(*this, copy);
 }
 
 /// Passes that 32 banks of 4 bytes need for `lanes`, where lanes that want the same word share it.

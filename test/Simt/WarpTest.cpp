@@ -159,6 +159,42 @@ st.global.v4.b32 [%d3], {%r4, %r5, %r6, %r7};
     EXPECT_EQ(d[k], k >= 120 && k % 4 >= 2 ? 0 : k);
 }
 
+/// Odd lanes commit a second group: for them the first is not among the last, for even lanes it is.
+TEST(Async, LanesCountTheirOwnGroups) {
+  Device device;
+  uint64_t in = upload(device, iota(128), "in"), out = device.allocate(512, "out").value();
+  Arguments arguments;
+  arguments.add(in).add(out);
+  LaunchOptions options;
+  options.block = {32, 1, 1};
+  options.checks = Checks::None; // it reads early on purpose
+  auto report = run(device, moduleText(kernelText(".param .u64 a, .param .u64 o", copyKernel + R"(
+mov.u32 %r2, 777; st.shared.v2.u32 [%r1], {%r2, %r2};
+cp.async.ca.shared.global [%r1], [%d2], 4;
+cp.async.commit_group;
+and.b32 %r3, %r0, 1; setp.ne.u32 %p, %r3, 0;
+@%p cp.async.ca.shared.global [%r1+4], [%d2+4], 4;
+@%p cp.async.commit_group;
+cp.async.wait_group 1;
+ld.shared.v2.u32 {%r4, %r5}, [%r1];
+cp.async.wait_group 0;
+ld.shared.v2.u32 {%r6, %r7}, [%r1];
+mad.wide.u32 %d3, %r0, 16, %d1;
+st.global.v4.b32 [%d3], {%r4, %r5, %r6, %r7};
+)")),
+                    options, arguments);
+  EXPECT_TRUE(report.completed) << messages(report);
+  auto d = download<uint32_t>(device, out, 128);
+  for (uint32_t lane = 0; lane < 32; ++lane) {
+    uint32_t first = 4 * lane, old = 777;
+    bool odd = lane % 2;
+    EXPECT_EQ(d[4 * lane], odd ? first : old);
+    EXPECT_EQ(d[4 * lane + 1], old);
+    EXPECT_EQ(d[4 * lane + 2], first);
+    EXPECT_EQ(d[4 * lane + 3], odd ? first + 1 : old);
+  }
+}
+
 TEST(Async, BulkCopyCompletesOnAnMBarrier) {
   Device device;
   uint64_t in = upload(device, iota(128), "in"), out = device.allocate(512, "out").value();
