@@ -95,6 +95,8 @@ public:
   /// For a warp-wide instruction of `members`: true if all of them that live are in `mask`.
   /// Otherwise the group waits at this instruction, and the handler returns at once.
   bool converge(const Instruction &i, Mask members, Mask mask);
+  /// The same for an instruction that needs all 32 lanes, and ends the launch without them.
+  bool convergeWhole(const Instruction &i, Mask mask);
   /// The current group waits at a barrier of the block.
   void waitAt(uint8_t barrier);
   void release(uint8_t barrier);

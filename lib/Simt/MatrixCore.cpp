@@ -1,4 +1,4 @@
-//===- MatrixCore.cpp - Products of small matrices, and where their elements are -===//
+//===- MatrixCore.cpp - Products of small matrices in registers -----------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,6 +7,7 @@
 
 #include "MatrixCore.h"
 
+#include "Execution.h"
 #include "Half.h"
 
 #include <algorithm>
@@ -46,105 +47,231 @@ unsigned simt::elementBits(Type type) {
   }
 }
 
-double simt::decodeFloat(uint64_t bits, Type type) {
-  switch (type) {
+namespace {
+
+// The largest: A of m16n8k64 in s4, A of m16n8k16 in f64, C of m32n8.
+constexpr unsigned kMostElements = 1024, kMostWords = 256, kMostSums = 256;
+/// Every shape has a multiple of so many lines, so that loops over a group are vector code.
+constexpr unsigned kGroup = 8;
+
+// ---- elements ----------------------------------------------------------------------------------
+
+template <typename Word>
+void gatherWords(const Warp &w, const Slot *slots, const MatrixLayout &l, Word *out) {
+  Word registers[kMostWords]; // side by side, so that one index is enough
+  for (unsigned r = 0; r < l.words.size() / kLanes; ++r)
+    std::memcpy(registers + r * kLanes, w.reg<Word>(slots[r]), kLanes * sizeof(Word));
+  for (size_t k = 0; k < l.words.size(); ++k)
+    out[k] = registers[l.words[k]];
+}
+
+template <typename Word>
+void scatterWords(const Warp &w, const Slot *slots, const MatrixLayout &l, const Word *in) {
+  Word registers[kMostWords];
+  for (size_t k = 0; k < l.words.size(); ++k)
+    registers[l.words[k]] = in[k];
+  for (unsigned r = 0; r < l.words.size() / kLanes; ++r)
+    std::memcpy(w.reg<Word>(slots[r]), registers + r * kLanes, kLanes * sizeof(Word));
+}
+
+/// visit(word, element, part): for each part of the words, where groups of words side by side
+/// begin, and where the elements in that part of them go.
+template <unsigned perWord, typename Visit> void eachGroup(const MatrixLayout &l, Visit &&visit) {
+  for (size_t first = 0; first < l.words.size(); first += l.lines)
+    for (size_t line = 0; line < l.lines; line += kGroup)
+      for (unsigned part = 0; part < perWord; ++part)
+        visit(first + line, first * perWord + part * l.lines + line, part);
+}
+
+/// The elements of a matrix: `value` of their bits, above which other elements may be.
+template <typename Word, unsigned bits, auto value, typename Value>
+void gatherEach(const Warp &w, const Slot *slots, const MatrixLayout &l, Value *out) {
+  Word words[kMostWords];
+  gatherWords(w, slots, l, words);
+  eachGroup<8 * sizeof(Word) / bits>(l, [&](size_t word, size_t element, unsigned part) {
+    for (unsigned k = 0; k < kGroup; ++k)
+      out[element + k] = value(words[word + k] >> part * bits);
+  });
+}
+
+/// The way back; `code` gives bits with zeros above them.
+template <typename Word, unsigned bits, auto code, typename Value>
+void scatterEach(const Warp &w, const Slot *slots, const MatrixLayout &l, const Value *in) {
+  Word words[kMostWords] = {};
+  eachGroup<8 * sizeof(Word) / bits>(l, [&](size_t word, size_t element, unsigned part) {
+    for (unsigned k = 0; k < kGroup; ++k)
+      words[word + k] |= Word(code(in[element + k])) << part * bits;
+  });
+  scatterWords(w, slots, l, words);
+}
+
+template <FloatFormat format> double valueOf(uint32_t code) {
+  static constexpr auto values = [] {
+    std::array<double, 256> all;
+    for (unsigned k = 0; k < all.size(); ++k)
+      all[k] = std::bit_cast<double>(convert(k, format, kDouble, Rounding::NearestEven));
+    return all;
+  }();
+  return values[code & 0xff];
+}
+float single(uint32_t bits) { return std::bit_cast<float>(bits); }
+/// The tensor core looks at the upper 19 bits only.
+float tensorFloat(uint32_t bits) { return std::bit_cast<float>(bits & 0xffffe000u); }
+double twice(uint64_t bits) { return std::bit_cast<double>(bits); }
+
+void gather(const Warp &w, const Slot *slots, const MatrixLayout &l, double *out) {
+  switch (l.type) {
   case Type::F16:
-    return Half::widen(static_cast<uint16_t>(bits));
+    return gatherEach<uint32_t, 16, Half::widen>(w, slots, l, out);
   case Type::BF16:
-    return BFloat::widen(static_cast<uint16_t>(bits));
-  // The tensor core looks at the upper 19 bits only.
+    return gatherEach<uint32_t, 16, BFloat::widen>(w, slots, l, out);
   case Type::TF32:
-    return std::bit_cast<float>(static_cast<uint32_t>(bits) & 0xffffe000u);
+    return gatherEach<uint32_t, 32, tensorFloat>(w, slots, l, out);
   case Type::F32:
-    return std::bit_cast<float>(static_cast<uint32_t>(bits));
+    return gatherEach<uint32_t, 32, single>(w, slots, l, out);
   case Type::E4M3:
-    return std::bit_cast<double>(convert(bits, kE4M3, kDouble, Rounding::NearestEven));
+    return gatherEach<uint32_t, 8, valueOf<kE4M3>>(w, slots, l, out);
   case Type::E5M2:
-    return std::bit_cast<double>(convert(bits, kE5M2, kDouble, Rounding::NearestEven));
+    return gatherEach<uint32_t, 8, valueOf<kE5M2>>(w, slots, l, out);
   default:
-    return std::bit_cast<double>(bits);
+    return gatherEach<uint64_t, 64, twice>(w, slots, l, out);
   }
 }
 
-int32_t simt::decodeInteger(uint64_t bits, Type type) {
-  switch (type) {
+template <unsigned bits> int32_t signedValue(uint32_t x) {
+  return static_cast<int32_t>(x << (32 - bits)) >> (32 - bits);
+}
+template <unsigned bits> int32_t unsignedValue(uint32_t x) { return x & ((1u << bits) - 1); }
+
+/// Single bits stay together, 32 of a line.
+void gather(const Warp &w, const Slot *slots, const MatrixLayout &l, int32_t *out) {
+  switch (l.type) {
   case Type::S8:
-    return static_cast<int8_t>(bits);
+    return gatherEach<uint32_t, 8, signedValue<8>>(w, slots, l, out);
   case Type::U8:
-    return static_cast<uint8_t>(bits);
+    return gatherEach<uint32_t, 8, unsignedValue<8>>(w, slots, l, out);
   case Type::S4:
-    return static_cast<int32_t>(static_cast<uint32_t>(bits) << 28) >> 28;
+    return gatherEach<uint32_t, 4, signedValue<4>>(w, slots, l, out);
   case Type::U4:
-    return bits & 15;
-  case Type::B1:
-    return bits & 1;
+    return gatherEach<uint32_t, 4, unsignedValue<4>>(w, slots, l, out);
   default:
-    return static_cast<int32_t>(bits);
+    return gatherEach<uint32_t, 32, signedValue<32>>(w, slots, l, out);
   }
 }
 
-uint64_t simt::encodeFloat(double value, Type type) {
-  auto bits = std::bit_cast<uint64_t>(value);
-  switch (type) {
+/// To nearest even; NaN becomes the canonical one.
+uint32_t singleCode(double x) {
+  return x == x ? std::bit_cast<uint32_t>(static_cast<float>(x)) : 0x7fffffffu;
+}
+uint64_t doubleCode(double x) { return std::bit_cast<uint64_t>(x); }
+uint32_t integerCode(int32_t x) { return static_cast<uint32_t>(x); }
+
+void scatter(const Warp &w, const Slot *slots, const MatrixLayout &l, const double *in) {
+  switch (l.type) {
   case Type::F16:
-    return convert(bits, kDouble, kHalf, Rounding::NearestEven);
+    return scatterEach<uint32_t, 16, narrowOnce<Half>>(w, slots, l, in);
   case Type::F32:
-    return value != value ? 0x7fffffffu : std::bit_cast<uint32_t>(static_cast<float>(value));
+    return scatterEach<uint32_t, 32, singleCode>(w, slots, l, in);
   default:
-    return bits;
+    return scatterEach<uint64_t, 64, doubleCode>(w, slots, l, in);
   }
 }
 
-void simt::multiplyFloats(MatrixShape s, const double *a, const double *b, double *d) {
-  for (unsigned i = 0; i < s.m; ++i)
-    for (unsigned j = 0; j < s.n; ++j) {
-      double sum = d[i * s.n + j];
-      for (unsigned k = 0; k < s.k; ++k)
-        sum += a[i * s.k + k] * b[j * s.k + k];
-      d[i * s.n + j] = sum;
+void scatter(const Warp &w, const Slot *slots, const MatrixLayout &l, const int32_t *in) {
+  scatterEach<uint32_t, 32, integerCode>(w, slots, l, in);
+}
+
+// ---- products ----------------------------------------------------------------------------------
+
+/// sums += a · b, each sum in the order of k. A column of sums is one vector.
+template <unsigned m, typename Value>
+void accumulateColumns(MatrixShape s, const Value *a, const Value *b, Value *sums) {
+  using Column [[gnu::vector_size(m * sizeof(Value))]] = Value;
+  for (unsigned j = 0; j < s.n; ++j) {
+    Column sum, factor;
+    std::memcpy(&sum, sums + j * m, sizeof(sum));
+    for (unsigned k = 0; k < s.k; ++k) {
+      std::memcpy(&factor, a + k * m, sizeof(factor));
+      sum += factor * b[k * s.n + j];
     }
-}
-
-void simt::multiplyIntegers(MatrixShape s, const int32_t *a, const int32_t *b, int32_t *d,
-                            bool saturate) {
-  for (unsigned i = 0; i < s.m; ++i)
-    for (unsigned j = 0; j < s.n; ++j) {
-      int32_t products = 0; // at most 64 · 255 · 255
-      for (unsigned k = 0; k < s.k; ++k)
-        products += a[i * s.k + k] * b[j * s.k + k];
-      int64_t sum = int64_t(d[i * s.n + j]) + products;
-      if (saturate)
-        sum = std::clamp<int64_t>(sum, std::numeric_limits<int32_t>::min(),
-                                  std::numeric_limits<int32_t>::max());
-      d[i * s.n + j] = static_cast<int32_t>(sum);
-    }
-}
-
-void simt::multiplyBits(MatrixShape s, const int32_t *a, const int32_t *b, int32_t *d, bool isXor) {
-  for (unsigned i = 0; i < s.m; ++i)
-    for (unsigned j = 0; j < s.n; ++j)
-      for (unsigned k = 0; k < s.k; ++k)
-        d[i * s.n + j] += isXor ? a[i * s.k + k] ^ b[j * s.k + k] : a[i * s.k + k] & b[j * s.k + k];
-}
-
-FragmentPlace simt::placeOf(Fragment fragment, MatrixShape s, unsigned bits, unsigned row,
-                            unsigned column) {
-  // PTX ISA, "Matrix Fragments for mma": a quad of lanes holds a row of A (a column of B), each
-  // lane one register of neighbouring elements; further registers repeat this 8 rows or 4 registers
-  // on.
-  unsigned per = bits >= 32 ? 1 : 32 / bits; // elements a register
-  auto place = [](unsigned lane, unsigned reg, unsigned shift) {
-    return FragmentPlace{static_cast<uint8_t>(lane), static_cast<uint8_t>(reg),
-                         static_cast<uint8_t>(shift)};
-  };
-  if (fragment == Fragment::C) {
-    unsigned element = (row / 8) * 2 + column % 2;
-    unsigned lane = row % 8 * 4 + column / 2;
-    return bits == 16 ? place(lane, element / 2, element % 2 * 16) : place(lane, element, 0);
+    std::memcpy(sums + j * m, &sum, sizeof(sum));
   }
-  unsigned k = fragment == Fragment::A ? column : row,
-           other = fragment == Fragment::A ? row : column;
-  unsigned lane = other % 8 * 4 + k / per % 4, chunk = k / (4 * per);
-  unsigned reg = fragment == Fragment::A && s.m == 16 ? chunk * 2 + other / 8 : chunk;
-  return place(lane, reg, k % per * (bits >= 32 ? 0 : bits));
+}
+
+template <typename Value>
+void accumulate(MatrixShape s, const Value *a, const Value *b, Value *sums) {
+  switch (s.m) {
+  case 8:
+    return accumulateColumns<8>(s, a, b, sums);
+  case 16:
+    return accumulateColumns<16>(s, a, b, sums);
+  default:
+    return accumulateColumns<32>(s, a, b, sums);
+  }
+}
+
+/// The same of single bits, 32 of them a word.
+void accumulateBits(MatrixShape s, const int32_t *a, const int32_t *b, bool isXor, int32_t *sums) {
+  for (unsigned j = 0; j < s.n; ++j)
+    for (unsigned k = 0; k < s.k / 32; ++k)
+      for (unsigned i = 0; i < s.m; ++i) {
+        int32_t x = a[k * s.m + i], y = b[k * s.n + j];
+        sums[j * s.m + i] += std::popcount(static_cast<uint32_t>(isXor ? x ^ y : x & y));
+      }
+}
+
+/// c += products
+void addIntegers(const int32_t *products, size_t count, bool saturate, int32_t *c) {
+  for (size_t k = 0; k < count; ++k) {
+    int64_t sum = int64_t(c[k]) + products[k];
+    if (saturate)
+      sum = std::clamp<int64_t>(sum, std::numeric_limits<int32_t>::min(),
+                                std::numeric_limits<int32_t>::max());
+    c[k] = static_cast<int32_t>(sum);
+  }
+}
+
+/// Slots: d, a, b, c.
+void multiply(Warp &w, const Instruction &i, Mask m) {
+  if (!w.convergeWhole(i, m))
+    return;
+  const MatrixProduct &p = *w.launch.program.products[i.offset];
+  const Slot *d = w.launch.program.slots.data() + i.extra;
+  const Slot *a = d + p.d.registers, *b = a + p.a.registers, *c = b + p.b.registers;
+  if (p.d.type != Type::S32) {
+    double av[kMostElements], bv[kMostElements], sums[kMostSums];
+    gather(w, a, p.a, av);
+    gather(w, b, p.b, bv);
+    gather(w, c, p.c, sums);
+    accumulate(p.shape, av, bv, sums);
+    return scatter(w, d, p.d, sums);
+  }
+  int32_t av[kMostElements], bv[kMostElements], sums[kMostSums];
+  int32_t products[kMostSums] = {}; // at most 64 · 255 · 255
+  gather(w, a, p.a, av);
+  gather(w, b, p.b, bv);
+  gather(w, c, p.c, sums);
+  if (p.a.type == Type::B1)
+    accumulateBits(p.shape, av, bv, p.isXor, products);
+  else
+    accumulate(p.shape, av, bv, products);
+  addIntegers(products, p.shape.m * p.shape.n, p.saturate, sums);
+  scatter(w, d, p.d, sums);
+}
+
+} // namespace
+
+void simt::decodeProduct(Decoder &d, MatrixProduct product) {
+  auto &known = d.program.products;
+  auto same =
+      std::find_if(known.begin(), known.end(), [&](const auto &p) { return *p == product; });
+  if (same == known.end())
+    same = known.insert(known.end(), std::make_shared<MatrixProduct>(std::move(product)));
+  const MatrixProduct &p = **same;
+  d.i.opClass = OpClass::Matrix;
+  d.i.offset = same - known.begin();
+  d.i.extra = d.writeVector(d.operand(), registerType(p.d.type), p.d.registers);
+  for (const MatrixLayout *source : {&p.a, &p.b, &p.c})
+    d.readVector(d.operand(), registerType(source->type), source->registers);
+  d.i.run = multiply;
 }

@@ -1,4 +1,4 @@
-//===- MatrixCore.h - Products of small matrices, and where their elements are - -*- C++ -*-===//
+//===- MatrixCore.h - Products of small matrices in registers - -*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -6,7 +6,9 @@
 //===----------------------------------------------------------------------===//
 //
 // mma.sync and wmma differ in where a warp keeps the elements; the product is the same. A shape is
-// M x N x K; A is M x K, B is K x N, C and D are M x N.
+// M x N x K; A is M x K, B is K x N, C and D are M x N. Where the elements are is worked out when
+// the instruction is decoded; to execute it is to gather three matrices, to add up products of
+// columns of A, and to scatter one matrix.
 //
 // Integers are exact (modulo 2^32, or clamped with .satfinite). Floats: the products of a row and a
 // column and the addend are summed in double precision in the order of k and rounded once. Hardware
@@ -17,11 +19,9 @@
 #ifndef EASYQUANT_LIB_SIMT_MATRIXCORE_H
 #define EASYQUANT_LIB_SIMT_MATRIXCORE_H
 
-#include "Types.h"
+#include "Decoder.h"
 
-#include <array>
-#include <cstdint>
-#include <vector>
+#include <algorithm>
 
 namespace easyquant::simt {
 
@@ -32,36 +32,38 @@ struct MatrixShape {
 /// "m16n8k32"
 std::optional<MatrixShape> parseMatrixShape(std::string_view text);
 
+enum class Fragment { A, B, C };
+
 /// Bits of an element in a register.
 unsigned elementBits(Type type);
+/// What registers hold elements of a type, and how many each.
+inline Type registerType(Type element) { return element == Type::F64 ? Type::F64 : Type::B32; }
+inline unsigned elementsPerRegister(Type element) {
+  return std::max(32 / elementBits(element), 1u);
+}
 
-/// Values of a matrix, row after row.
-struct MatrixValues {
-  std::array<double, 64 * 64> floats;
-  std::array<int32_t, 64 * 64> integers;
+/// A matrix in the registers of a warp. A line is a row, of B a column; neighbours in a line share
+/// a register. Words are counted across the lines: the first of each line, the second of each, and
+/// so on; so are elements once they are gathered. Word k is in register words[k] / kLanes of lane
+/// words[k] % kLanes.
+struct MatrixLayout {
+  Type type = Type::B32;
+  unsigned registers = 0; ///< Also those without words: wmma has more for f16 than it needs.
+  unsigned lines = 0;
+  std::vector<uint16_t> words;
+  bool operator==(const MatrixLayout &) const = default;
 };
 
-/// An element out of the bits of a register. Integers: decodeInteger.
-double decodeFloat(uint64_t bits, Type type);
-int32_t decodeInteger(uint64_t bits, Type type);
-/// A float to the bits of its type, rounded to nearest even.
-uint64_t encodeFloat(double value, Type type);
-
-/// d = a · b + d, with d given as c. b is stored column after column.
-void multiplyFloats(MatrixShape shape, const double *a, const double *b, double *d);
-void multiplyIntegers(MatrixShape shape, const int32_t *a, const int32_t *b, int32_t *d,
-                      bool saturate);
-/// Bits: popcount of and, or of xor.
-void multiplyBits(MatrixShape shape, const int32_t *a, const int32_t *b, int32_t *d, bool isXor);
-
-/// Where an element of a fragment is: lane, register, and the shift within the register.
-struct FragmentPlace {
-  uint8_t lane, reg, shift;
+/// d = a · b + c
+struct MatrixProduct {
+  MatrixShape shape;
+  MatrixLayout d, a, b, c;
+  bool saturate = false, isXor = false; ///< isXor, of single bits: popcount of xor, not of and.
+  bool operator==(const MatrixProduct &) const = default;
 };
-/// Element (row, column) of A, B or C of an mma.sync instruction.
-enum class Fragment { A, B, C };
-FragmentPlace placeOf(Fragment fragment, MatrixShape shape, unsigned bits, unsigned row,
-                      unsigned column);
+
+/// Decodes the operands d, a, b, c of an instruction that computes this.
+void decodeProduct(Decoder &d, MatrixProduct product);
 
 } // namespace easyquant::simt
 

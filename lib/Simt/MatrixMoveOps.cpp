@@ -18,65 +18,53 @@ Mask addressLanes(unsigned matrices) {
   return matrices == 4 ? kAllLanes : (1u << 8 * matrices) - 1;
 }
 
-bool together(Warp &w, const Instruction &i, Mask m) {
-  if (!w.converge(i, w.alive, m))
-    return false;
-  if (m != kAllLanes)
-    w.stop(Finding::DivergentBarrier, i, m, "needs all 32 lanes of the warp");
-  return true;
+/// A matrix in a register is its rows one after the other, each in four lanes of two elements.
+constexpr unsigned kRows = 8, kLanesPerRow = kLanes / kRows, kRowBytes = 16;
+
+/// `a` and `result` may be the same.
+void transpose(const uint32_t *a, uint32_t *result) {
+  uint16_t rows[kRows][kRows], columns[kRows][kRows];
+  std::memcpy(rows, a, sizeof(rows));
+  for (unsigned row = 0; row < kRows; ++row)
+    for (unsigned column = 0; column < kRows; ++column)
+      columns[column][row] = rows[row][column];
+  std::memcpy(result, columns, sizeof(columns));
 }
 
-/// Lane l holds elements 2(l % 4) and the next of row l / 4; transposed: of column l / 4.
-void loadMatrices(Warp &w, const Instruction &i, Mask m) {
-  if (!together(w, i, m))
+/// `visit(register, rows in memory)` for each matrix, once the whole warp is here.
+template <AccessKind kind, typename Visit>
+void eachMatrix(Warp &w, const Instruction &i, Mask m, Visit &&visit) {
+  if (!w.convergeWhole(i, m))
     return;
   std::byte *rows[kLanes];
-  w.resolve(i, addressLanes(i.count), AccessKind::Read, 16, rows);
+  w.resolve(i, addressLanes(i.count), kind, kRowBytes, rows);
   const Slot *slots = w.launch.program.slots.data() + i.extra;
-  for (unsigned k = 0; k < i.count; ++k) {
-    uint16_t matrix[8][8];
-    for (unsigned row = 0; row < 8; ++row)
-      std::memcpy(matrix[row], rows[8 * k + row], 16);
-    uint32_t *d = w.reg<uint32_t>(slots[k]);
-    for (unsigned lane = 0; lane < kLanes; ++lane) {
-      unsigned a = lane / 4, b = 2 * (lane % 4);
-      d[lane] = i.flags ? matrix[b][a] | uint32_t(matrix[b + 1][a]) << 16
-                        : matrix[a][b] | uint32_t(matrix[a][b + 1]) << 16;
-    }
-  }
+  for (unsigned k = 0; k < i.count; ++k)
+    visit(w.reg<uint32_t>(slots[k]), rows + kRows * k);
+}
+
+void loadMatrices(Warp &w, const Instruction &i, Mask m) {
+  eachMatrix<AccessKind::Read>(w, i, m, [&](uint32_t *d, std::byte *const *rows) {
+    for (unsigned row = 0; row < kRows; ++row)
+      std::memcpy(d + kLanesPerRow * row, rows[row], kRowBytes);
+    if (i.flags)
+      transpose(d, d);
+  });
 }
 
 void storeMatrices(Warp &w, const Instruction &i, Mask m) {
-  if (!together(w, i, m))
-    return;
-  std::byte *rows[kLanes];
-  w.resolve(i, addressLanes(i.count), AccessKind::Write, 16, rows);
-  const Slot *slots = w.launch.program.slots.data() + i.extra;
-  for (unsigned k = 0; k < i.count; ++k) {
-    const uint32_t *s = w.reg<uint32_t>(slots[k]);
-    for (unsigned lane = 0; lane < kLanes; ++lane)
-      for (unsigned half = 0; half < 2; ++half) {
-        auto value = static_cast<uint16_t>(s[lane] >> 16 * half);
-        unsigned a = lane / 4, b = 2 * (lane % 4) + half;
-        unsigned row = i.flags ? b : a, column = i.flags ? a : b;
-        std::memcpy(rows[8 * k + row] + 2 * column, &value, 2);
-      }
-  }
+  eachMatrix<AccessKind::Write>(w, i, m, [&](const uint32_t *s, std::byte *const *rows) {
+    uint32_t transposed[kLanes];
+    if (i.flags)
+      transpose(s, transposed);
+    for (unsigned row = 0; row < kRows; ++row)
+      std::memcpy(rows[row], (i.flags ? transposed : s) + kLanesPerRow * row, kRowBytes);
+  });
 }
 
 void transposeMatrix(Warp &w, const Instruction &i, Mask m) {
-  if (!together(w, i, m))
-    return;
-  const uint32_t *a = w.reg<uint32_t>(i.a);
-  auto element = [&](unsigned row, unsigned column) {
-    return a[row * 4 + column / 2] >> 16 * (column % 2) & 0xffff;
-  };
-  uint32_t result[kLanes];
-  for (unsigned lane = 0; lane < kLanes; ++lane) {
-    unsigned row = lane / 4, column = 2 * (lane % 4);
-    result[lane] = element(column, row) | element(column + 1, row) << 16;
-  }
-  std::memcpy(w.reg<uint32_t>(i.dst), result, sizeof(result));
+  if (w.convergeWhole(i, m))
+    transpose(w.reg<uint32_t>(i.a), w.reg<uint32_t>(i.dst));
 }
 
 void head(Decoder &d) {

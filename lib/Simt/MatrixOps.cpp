@@ -5,146 +5,48 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Decoder.h"
-#include "Execution.h"
 #include "MatrixCore.h"
 
 #include <algorithm>
-#include <memory>
-#include <mutex>
 
 using namespace easyquant;
 using namespace easyquant::simt;
 
 namespace {
 
-/// What an instruction multiplies, with its fragments as tables. Shared by equal instructions.
-struct Multiply {
-  MatrixShape shape;
-  Type a, b, c, d;
-  bool saturate = false, bitwise = false, isXor = false;
-  unsigned aRegisters, bRegisters, cRegisters, dRegisters;
-  std::vector<FragmentPlace> aPlaces, bPlaces, cPlaces, dPlaces; ///< B: column after column.
-
-  bool same(const Multiply &o) const {
-    return shape == o.shape && a == o.a && b == o.b && c == o.c && d == o.d &&
-           saturate == o.saturate && bitwise == o.bitwise && isXor == o.isXor;
-  }
-};
-
-struct Catalogue {
-  std::mutex mutex;
-  std::vector<std::unique_ptr<Multiply>> known;
-};
-Catalogue &catalogue() {
-  static Catalogue instance;
-  return instance;
-}
-
-unsigned accumulatorBits(Type type) { return type == Type::F16 ? 16 : type == Type::F64 ? 64 : 32; }
-unsigned registersFor(unsigned elements, unsigned bits) {
-  return elements * std::min(bits, 32u) / 32 / 32;
-}
-
-uint32_t enter(Multiply wanted) {
-  Catalogue &all = catalogue();
-  std::lock_guard lock(all.mutex);
-  for (uint32_t k = 0; k < all.known.size(); ++k)
-    if (all.known[k]->same(wanted))
-      return k;
-  MatrixShape s = wanted.shape;
-  unsigned aBits = elementBits(wanted.a), bBits = elementBits(wanted.b);
-  wanted.aRegisters = registersFor(s.m * s.k, aBits);
-  wanted.bRegisters = registersFor(s.k * s.n, bBits);
-  wanted.cRegisters = registersFor(s.m * s.n, accumulatorBits(wanted.c));
-  wanted.dRegisters = registersFor(s.m * s.n, accumulatorBits(wanted.d));
-  for (unsigned i = 0; i < s.m; ++i)
-    for (unsigned k = 0; k < s.k; ++k)
-      wanted.aPlaces.push_back(placeOf(Fragment::A, s, aBits, i, k));
-  for (unsigned j = 0; j < s.n; ++j)
-    for (unsigned k = 0; k < s.k; ++k)
-      wanted.bPlaces.push_back(placeOf(Fragment::B, s, bBits, k, j));
-  for (unsigned i = 0; i < s.m; ++i)
-    for (unsigned j = 0; j < s.n; ++j) {
-      wanted.cPlaces.push_back(placeOf(Fragment::C, s, accumulatorBits(wanted.c), i, j));
-      wanted.dPlaces.push_back(placeOf(Fragment::C, s, accumulatorBits(wanted.d), i, j));
+/// PTX ISA, "Matrix Fragments for mma": a quad of lanes holds a row of A or C, or a column of B:
+/// each lane a word of A or B, two elements of C. Further registers repeat this 8 rows on, and then
+/// further along the line.
+MatrixLayout layoutOf(Fragment fragment, MatrixShape s, Type type) {
+  MatrixLayout layout{type, 0, fragment == Fragment::B ? s.n : s.m, {}};
+  unsigned per = elementsPerRegister(type);
+  unsigned words = (fragment == Fragment::C ? s.n : s.k) / per; // of a line
+  unsigned together = fragment == Fragment::C ? 2 / per : 1;    // of a line in a lane
+  for (unsigned word = 0; word < words; ++word)
+    for (unsigned line = 0; line < layout.lines; ++line) {
+      unsigned lane = line % 8 * 4 + word / together % 4;
+      unsigned repeat = word / together / 4 * (layout.lines / 8) + line / 8;
+      unsigned reg = repeat * together + word % together;
+      layout.words.push_back(static_cast<uint16_t>(reg * kLanes + lane));
     }
-  all.known.push_back(std::make_unique<Multiply>(std::move(wanted)));
-  return all.known.size() - 1;
-}
-
-uint64_t bitsAt(Warp &w, const Slot *slots, FragmentPlace place, Type type) {
-  if (type == Type::F64)
-    return w.reg<uint64_t>(slots[place.reg])[place.lane];
-  return w.reg<uint32_t>(slots[place.reg])[place.lane] >> place.shift;
-}
-
-template <typename Value, typename Decode>
-void gather(Warp &w, const Slot *slots, const std::vector<FragmentPlace> &places, Type type,
-            Value *out, Decode &&decode) {
-  for (size_t k = 0; k < places.size(); ++k)
-    out[k] = decode(bitsAt(w, slots, places[k], type), type);
-}
-
-void scatter(Warp &w, const Slot *slots, FragmentPlace place, Type type, uint64_t bits) {
-  if (type == Type::F64) {
-    w.reg<uint64_t>(slots[place.reg])[place.lane] = bits;
-    return;
-  }
-  uint32_t &word = w.reg<uint32_t>(slots[place.reg])[place.lane];
-  if (type == Type::F16)
-    word = (word & ~(0xffffu << place.shift)) | static_cast<uint32_t>(bits & 0xffff) << place.shift;
-  else
-    word = static_cast<uint32_t>(bits);
-}
-
-/// Slots: d, a, b, c.
-void multiply(Warp &w, const Instruction &i, Mask m) {
-  if (!w.converge(i, kAllLanes & w.alive, m))
-    return;
-  if (m != kAllLanes)
-    w.stop(Finding::DivergentBarrier, i, m, "needs all 32 lanes of the warp");
-  const Multiply &op = *reinterpret_cast<const Multiply *>(i.offset);
-  const Slot *d = w.launch.program.slots.data() + i.extra;
-  const Slot *a = d + op.dRegisters, *b = a + op.aRegisters, *c = b + op.bRegisters;
-  if (op.d == Type::S32) {
-    static thread_local std::array<int32_t, 16 * 256> av, bv;
-    std::array<int32_t, 16 * 16> cv;
-    gather(w, a, op.aPlaces, op.a, av.data(), decodeInteger);
-    gather(w, b, op.bPlaces, op.b, bv.data(), decodeInteger);
-    gather(w, c, op.cPlaces, op.c, cv.data(), decodeInteger);
-    if (op.bitwise)
-      multiplyBits(op.shape, av.data(), bv.data(), cv.data(), op.isXor);
-    else
-      multiplyIntegers(op.shape, av.data(), bv.data(), cv.data(), op.saturate);
-    for (size_t k = 0; k < op.dPlaces.size(); ++k)
-      scatter(w, d, op.dPlaces[k], op.d, static_cast<uint32_t>(cv[k]));
-    return;
-  }
-  static thread_local std::array<double, 16 * 64> av, bv;
-  std::array<double, 16 * 16> cv;
-  gather(w, a, op.aPlaces, op.a, av.data(), decodeFloat);
-  gather(w, b, op.bPlaces, op.b, bv.data(), decodeFloat);
-  gather(w, c, op.cPlaces, op.c, cv.data(), decodeFloat);
-  multiplyFloats(op.shape, av.data(), bv.data(), cv.data());
-  for (size_t k = 0; k < op.dPlaces.size(); ++k)
-    scatter(w, d, op.dPlaces[k], op.d, encodeFloat(cv[k], op.d));
+  layout.registers = layout.words.size() / kLanes;
+  return layout;
 }
 
 /// The shapes of the PTX manual for each element type.
-bool exists(const Multiply &op) {
+bool exists(const MatrixProduct &p) {
   auto is = [&](std::initializer_list<MatrixShape> shapes) {
-    return std::find(shapes.begin(), shapes.end(), op.shape) != shapes.end();
+    return std::find(shapes.begin(), shapes.end(), p.shape) != shapes.end();
   };
   auto accumulates = [&](std::initializer_list<Type> types) {
-    return op.c == op.d && std::find(types.begin(), types.end(), op.d) != types.end();
+    return p.c.type == p.d.type && std::find(types.begin(), types.end(), p.d.type) != types.end();
   };
   auto bothOf = [&](Type x, Type y) {
-    return (op.a == x || op.a == y) && (op.b == x || op.b == y);
+    return (p.a.type == x || p.a.type == y) && (p.b.type == x || p.b.type == y);
   };
   if (bothOf(Type::F16, Type::F16))
-    return is({{16, 8, 8}, {16, 8, 16}}) && (op.d == Type::F16 || op.d == Type::F32) &&
-           (op.c == Type::F16 || op.c == Type::F32);
+    return is({{16, 8, 8}, {16, 8, 16}}) && (p.d.type == Type::F16 || p.d.type == Type::F32) &&
+           (p.c.type == Type::F16 || p.c.type == Type::F32);
   if (bothOf(Type::BF16, Type::BF16))
     return is({{16, 8, 8}, {16, 8, 16}}) && accumulates({Type::F32});
   if (bothOf(Type::TF32, Type::TF32))
@@ -158,41 +60,34 @@ bool exists(const Multiply &op) {
   if (bothOf(Type::S4, Type::U4))
     return is({{8, 8, 32}, {16, 8, 32}, {16, 8, 64}}) && accumulates({Type::S32});
   if (bothOf(Type::B1, Type::B1))
-    return is({{8, 8, 128}, {16, 8, 128}, {16, 8, 256}}) && accumulates({Type::S32}) && op.bitwise;
+    return is({{8, 8, 128}, {16, 8, 128}, {16, 8, 256}}) && accumulates({Type::S32});
   return false;
 }
-
-Type registerType(Type element) { return element == Type::F64 ? Type::F64 : Type::B32; }
 
 void decodeMma(Decoder &d) {
   if (!d.accept("sync") || !d.accept("aligned"))
     d.unknown();
-  Multiply op{};
   auto shape = parseMatrixShape(d.takeModifier());
   if (!shape || !d.accept("row") || !d.accept("col"))
     d.unknown();
-  op.shape = *shape;
-  op.saturate = d.accept("satfinite");
-  op.d = d.type();
-  op.a = d.type();
-  op.b = d.type();
-  op.c = d.type();
-  if (int bits = d.acceptAny({"xor", "and"}); bits >= 0) {
-    op.bitwise = d.accept("popc");
-    op.isXor = bits == 0;
-  }
-  if (!exists(op))
+  MatrixProduct p;
+  p.shape = *shape;
+  p.saturate = d.accept("satfinite");
+  for (MatrixLayout *matrix : {&p.d, &p.a, &p.b, &p.c})
+    matrix->type = d.type();
+  if (!exists(p))
     d.unknown();
-  Catalogue &all = catalogue();
-  uint32_t index = enter(op);
-  const Multiply &known = *all.known[index];
-  d.i.opClass = OpClass::Matrix;
-  d.i.offset = reinterpret_cast<int64_t>(&known);
-  d.i.extra = d.writeVector(d.operand(), registerType(op.d), known.dRegisters);
-  d.readVector(d.operand(), registerType(op.a), known.aRegisters);
-  d.readVector(d.operand(), registerType(op.b), known.bRegisters);
-  d.readVector(d.operand(), registerType(op.c), known.cRegisters);
-  d.i.run = multiply;
+  if (p.a.type == Type::B1) {
+    int operation = d.acceptAny({"xor", "and"});
+    if (operation < 0 || !d.accept("popc"))
+      d.unknown();
+    p.isXor = operation == 0;
+  }
+  p.d = layoutOf(Fragment::C, *shape, p.d.type);
+  p.a = layoutOf(Fragment::A, *shape, p.a.type);
+  p.b = layoutOf(Fragment::B, *shape, p.b.type);
+  p.c = layoutOf(Fragment::C, *shape, p.c.type);
+  decodeProduct(d, std::move(p));
 }
 
 } // namespace

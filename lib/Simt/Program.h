@@ -160,6 +160,8 @@ struct KernelParameter {
   uint32_t offset, bytes;
 };
 
+struct MatrixProduct;
+
 struct Program {
   const ast::Module *module = nullptr;
   const FunctionCode *kernel = nullptr;
@@ -169,6 +171,7 @@ struct Program {
   std::vector<uint32_t> registerLists;
   std::vector<CallSite> calls;
   std::vector<std::vector<uint32_t>> branchTables;
+  std::vector<std::shared_ptr<const MatrixProduct>> products; ///< See MatrixCore.h.
   std::vector<std::unique_ptr<FunctionCode>> functions;
   uint32_t staticSharedBytes = 0; ///< Dynamic shared memory begins here.
   bool usesDynamicShared = false;

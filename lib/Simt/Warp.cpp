@@ -284,6 +284,14 @@ bool Warp::converge(const Instruction &i, Mask members, Mask lanes) {
   return false;
 }
 
+bool Warp::convergeWhole(const Instruction &i, Mask lanes) {
+  if (!converge(i, alive, lanes))
+    return false;
+  if (lanes != kAllLanes)
+    stop(Finding::DivergentBarrier, i, lanes, "needs all 32 lanes of the warp");
+  return true;
+}
+
 void Warp::waitAt(uint8_t barrier) {
   pending.push_back({frame, pc, mask, Group::AtBarrier, barrier});
   mask = 0;

@@ -12,11 +12,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Decoder.h"
 #include "Execution.h"
 #include "MatrixCore.h"
-
-#include <algorithm>
 
 using namespace easyquant;
 using namespace easyquant::simt;
@@ -33,14 +30,24 @@ struct Tile {
   unsigned columns() const { return fragment == Fragment::A ? shape.k : shape.n; }
   unsigned perLane() const { return rows() * columns() / kLanes; }
   unsigned bits() const { return elementBits(type); }
-  unsigned perRegister() const { return bits() >= 32 ? 1 : 32 / bits(); }
+  unsigned perRegister() const { return elementsPerRegister(type); }
   unsigned registers() const {
     if (type == Type::F16 && fragment != Fragment::C)
       return 8;
     return perLane() / perRegister();
   }
   unsigned copies() const { return registers() * perRegister() / perLane(); }
-  Type registerType() const { return type == Type::F64 ? Type::F64 : Type::B32; }
+  MatrixLayout layout() const {
+    MatrixLayout result{type, registers(), fragment == Fragment::B ? shape.n : shape.m, {}};
+    unsigned wordsPerLane = perLane() / perRegister();
+    unsigned wordsPerLine = wordsPerLane * kLanes / result.lines;
+    for (unsigned word = 0; word < wordsPerLine; ++word)
+      for (unsigned line = 0; line < result.lines; ++line) {
+        unsigned k = line * wordsPerLine + word;
+        result.words.push_back(static_cast<uint16_t>(k % wordsPerLane * kLanes + k / wordsPerLane));
+      }
+    return result;
+  }
 };
 
 // A Tile in the flags of an instruction, which is all that handlers see.
@@ -52,14 +59,6 @@ Tile unpackTile(uint32_t bits) {
   return {static_cast<Fragment>(bits & 3),
           {bits >> 2 & 127, bits >> 9 & 127, bits >> 16 & 127},
           static_cast<Type>(bits >> 23)};
-}
-
-bool together(Warp &w, const Instruction &i, Mask m) {
-  if (!w.converge(i, w.alive, m))
-    return false;
-  if (m != kAllLanes)
-    w.stop(Finding::DivergentBarrier, i, m, "needs all 32 lanes of the warp");
-  return true;
 }
 
 uint64_t readElement(Warp &w, const Slot *slots, const Tile &t, unsigned lane, unsigned slot) {
@@ -85,7 +84,7 @@ void writeElement(Warp &w, const Slot *slots, const Tile &t, unsigned lane, unsi
 
 /// b: the leading dimension in elements; flags: the tile; offset2: 1 for .col.
 void move(Warp &w, const Instruction &i, Mask m) {
-  if (!together(w, i, m))
+  if (!w.convergeWhole(i, m))
     return;
   Tile t = unpackTile(i.flags);
   bool stores = i.opClass == OpClass::Store, byColumns = i.offset2;
@@ -114,51 +113,6 @@ void move(Warp &w, const Instruction &i, Mask m) {
       }
     }
   }
-}
-
-struct Types {
-  Type d, a, b, c;
-};
-
-/// Slots: d, a, b, c. offset: the types; offset2: .satfinite.
-void multiply(Warp &w, const Instruction &i, Mask m) {
-  if (!together(w, i, m))
-    return;
-  MatrixShape shape = unpackTile(i.flags).shape;
-  auto bits = static_cast<uint64_t>(i.offset);
-  Tile tiles[] = {{Fragment::C, shape, static_cast<Type>(bits & 0xff)},
-                  {Fragment::A, shape, static_cast<Type>(bits >> 8 & 0xff)},
-                  {Fragment::B, shape, static_cast<Type>(bits >> 16 & 0xff)},
-                  {Fragment::C, shape, static_cast<Type>(bits >> 24 & 0xff)}};
-  const Slot *slots[4];
-  slots[0] = w.launch.program.slots.data() + i.extra;
-  for (int k = 1; k < 4; ++k)
-    slots[k] = slots[k - 1] + tiles[k - 1].registers();
-  // Elements are counted as the product wants them: B column after column.
-  auto gather = [&](int k, auto *out, auto &&decode) {
-    const Tile &t = tiles[k];
-    for (unsigned lane = 0; lane < kLanes; ++lane)
-      for (unsigned slot = 0; slot < t.perLane(); ++slot)
-        out[lane * t.perLane() + slot] = decode(readElement(w, slots[k], t, lane, slot), t.type);
-  };
-  const Tile &d = tiles[0];
-  if (d.type == Type::S32) {
-    int32_t a[512], b[512], c[256];
-    gather(1, a, decodeInteger);
-    gather(2, b, decodeInteger);
-    gather(3, c, decodeInteger);
-    multiplyIntegers(shape, a, b, c, i.offset2);
-    for (unsigned e = 0; e < d.perLane() * kLanes; ++e)
-      writeElement(w, slots[0], d, e / d.perLane(), e % d.perLane(), static_cast<uint32_t>(c[e]));
-    return;
-  }
-  double a[512], b[512], c[256];
-  gather(1, a, decodeFloat);
-  gather(2, b, decodeFloat);
-  gather(3, c, decodeFloat);
-  multiplyFloats(shape, a, b, c);
-  for (unsigned e = 0; e < d.perLane() * kLanes; ++e)
-    writeElement(w, slots[0], d, e / d.perLane(), e % d.perLane(), encodeFloat(c[e], d.type));
 }
 
 bool exists(const Tile &t) {
@@ -207,9 +161,9 @@ void decodeMove(Decoder &d, bool stores) {
   i.opClass = stores ? OpClass::Store : OpClass::Load;
   if (stores) {
     d.address(d.operand(), space);
-    i.extra = d.readVector(d.operand(), tile.registerType(), tile.registers());
+    i.extra = d.readVector(d.operand(), registerType(tile.type), tile.registers());
   } else {
-    i.extra = d.writeVector(d.operand(), tile.registerType(), tile.registers());
+    i.extra = d.writeVector(d.operand(), registerType(tile.type), tile.registers());
     d.address(d.operand(), space);
   }
   if (d.hasOperand())
@@ -220,39 +174,37 @@ void decodeMove(Decoder &d, bool stores) {
 }
 
 void decodeMultiply(Decoder &d) {
-  Instruction &i = d.i;
   if (!d.accept("sync") || !d.accept("aligned") || d.acceptAny({"row", "col"}) < 0 ||
       d.acceptAny({"row", "col"}) < 0)
     d.unknown();
-  MatrixShape s = shape(d);
+  MatrixProduct p;
+  p.shape = shape(d);
   d.accept("rn");
-  Types t{d.type(), Type::F16, Type::F16, Type::F16};
-  t.c = d.type();
+  Type first = d.type(), second = d.type();
+  Tile tiles[] = {{Fragment::C, p.shape, first},
+                  {Fragment::A, p.shape, Type::F16},
+                  {Fragment::B, p.shape, Type::F16},
+                  {Fragment::C, p.shape, second}};
   if (auto third = d.acceptType()) { // .dtype.atype.btype.ctype; f16 leaves out the middle
-    t.a = t.c;
-    t.b = *third;
-    t.c = d.type();
+    tiles[1].type = second;
+    tiles[2].type = *third;
+    tiles[3].type = d.type();
   }
-  bool saturate = d.accept("satfinite");
-  Tile tiles[] = {
-      {Fragment::C, s, t.d}, {Fragment::A, s, t.a}, {Fragment::B, s, t.b}, {Fragment::C, s, t.c}};
-  bool integer = t.d == Type::S32;
-  bool fits = (t.a == Type::S8 || t.a == Type::U8) == integer &&
-              (t.d == Type::F64) == (t.a == Type::F64) && t.a == t.b &&
-              (t.c == t.d || (t.a == Type::F16 && !integer));
+  p.saturate = d.accept("satfinite");
+  Type element = tiles[1].type;
+  bool integer = first == Type::S32;
+  bool fits = (element == Type::S8 || element == Type::U8) == integer &&
+              (first == Type::F64) == (element == Type::F64) && element == tiles[2].type &&
+              (tiles[3].type == first || (element == Type::F16 && !integer));
   for (const Tile &tile : tiles)
     fits &= exists(tile);
-  if (!fits || (saturate && !integer))
+  if (!fits || (p.saturate && !integer))
     d.unknown();
-  i.opClass = OpClass::Matrix;
-  i.extra = d.writeVector(d.operand(), tiles[0].registerType(), tiles[0].registers());
-  for (int k = 1; k < 4; ++k)
-    d.readVector(d.operand(), tiles[k].registerType(), tiles[k].registers());
-  i.offset = static_cast<int64_t>(t.d) | static_cast<int64_t>(t.a) << 8 |
-             static_cast<int64_t>(t.b) << 16 | static_cast<int64_t>(t.c) << 24;
-  i.offset2 = saturate;
-  i.flags = packTile(tiles[0]);
-  i.run = multiply;
+  p.d = tiles[0].layout();
+  p.a = tiles[1].layout();
+  p.b = tiles[2].layout();
+  p.c = tiles[3].layout();
+  decodeProduct(d, std::move(p));
 }
 
 } // namespace

@@ -7,7 +7,7 @@
 
 #include "Snippet.h"
 
-#include <cmath>
+#include <algorithm>
 
 using namespace easyquant::simt;
 
@@ -26,6 +26,29 @@ Place accumulator16(int lane, int i) {
 }
 Place accumulator8(int lane, int i) { return {group(lane), inGroup(lane) * 2 + (i & 1)}; }
 
+// Of the shapes with the largest k.
+Place aOf8Bits(int l, int i) {
+  return Place{(i < 4) || (i >= 8 && i < 12) ? group(l) : group(l) + 8,
+               i < 8 ? inGroup(l) * 4 + (i & 3) : inGroup(l) * 4 + (i & 3) + 16};
+}
+Place bOf8Bits(int l, int i) {
+  return Place{i < 4 ? inGroup(l) * 4 + (i & 3) : inGroup(l) * 4 + (i & 3) + 16, group(l)};
+}
+Place aOf4Bits(int l, int i) {
+  return Place{(i < 8) || (i >= 16 && i < 24) ? group(l) : group(l) + 8,
+               i < 16 ? inGroup(l) * 8 + (i & 7) : inGroup(l) * 8 + (i & 7) + 32};
+}
+Place bOf4Bits(int l, int i) {
+  return Place{i < 8 ? inGroup(l) * 8 + (i & 7) : inGroup(l) * 8 + (i & 7) + 32, group(l)};
+}
+Place aOf16Bits(int l, int i) {
+  return Place{(i < 2) || (i >= 4 && i < 6) ? group(l) : group(l) + 8,
+               i < 4 ? inGroup(l) * 2 + (i & 1) : inGroup(l) * 2 + (i & 1) + 8};
+}
+Place bOf16Bits(int l, int i) {
+  return Place{i < 2 ? inGroup(l) * 2 + (i & 1) : inGroup(l) * 2 + (i & 1) + 8, group(l)};
+}
+
 struct Case {
   const char *name, *instruction;
   int m, n, k, aElements, bElements, bits; ///< Elements a lane.
@@ -34,15 +57,9 @@ struct Case {
 };
 const Case cases[] = {
     {"m16n8k32s8", "mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.s8.s32", 16, 8, 32, 16, 8, 8,
-     false,
-     [](int l, int i) {
-       return Place{(i < 4) || (i >= 8 && i < 12) ? group(l) : group(l) + 8,
-                    i < 8 ? inGroup(l) * 4 + (i & 3) : inGroup(l) * 4 + (i & 3) + 16};
-     },
-     [](int l, int i) {
-       return Place{i < 4 ? inGroup(l) * 4 + (i & 3) : inGroup(l) * 4 + (i & 3) + 16, group(l)};
-     },
-     accumulator16},
+     false, aOf8Bits, bOf8Bits, accumulator16},
+    {"m16n8k32u8s8", "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32", 16, 8, 32, 16, 8, 8, false,
+     aOf8Bits, bOf8Bits, accumulator16},
     {"m16n8k16s8", "mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32", 16, 8, 16, 8, 4, 8, false,
      [](int l, int i) { return Place{i < 4 ? group(l) : group(l) + 8, inGroup(l) * 4 + (i & 3)}; },
      [](int l, int i) { return Place{inGroup(l) * 4 + i, group(l)}; }, accumulator16},
@@ -50,23 +67,13 @@ const Case cases[] = {
      [](int l, int i) { return Place{group(l), inGroup(l) * 4 + i}; },
      [](int l, int i) { return Place{inGroup(l) * 4 + i, group(l)}; }, accumulator8},
     {"m16n8k64s4", "mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32", 16, 8, 64, 32, 16, 4, false,
-     [](int l, int i) {
-       return Place{(i < 8) || (i >= 16 && i < 24) ? group(l) : group(l) + 8,
-                    i < 16 ? inGroup(l) * 8 + (i & 7) : inGroup(l) * 8 + (i & 7) + 32};
-     },
-     [](int l, int i) {
-       return Place{i < 8 ? inGroup(l) * 8 + (i & 7) : inGroup(l) * 8 + (i & 7) + 32, group(l)};
-     },
-     accumulator16},
+     aOf4Bits, bOf4Bits, accumulator16},
+    {"m16n8k64s4u4", "mma.sync.aligned.m16n8k64.row.col.satfinite.s32.s4.u4.s32", 16, 8, 64, 32, 16,
+     4, false, aOf4Bits, bOf4Bits, accumulator16},
     {"m16n8k16f16", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 16, 8, 16, 8, 4, 16, true,
-     [](int l, int i) {
-       return Place{(i < 2) || (i >= 4 && i < 6) ? group(l) : group(l) + 8,
-                    i < 4 ? inGroup(l) * 2 + (i & 1) : inGroup(l) * 2 + (i & 1) + 8};
-     },
-     [](int l, int i) {
-       return Place{i < 2 ? inGroup(l) * 2 + (i & 1) : inGroup(l) * 2 + (i & 1) + 8, group(l)};
-     },
-     accumulator16},
+     aOf16Bits, bOf16Bits, accumulator16},
+    {"m16n8k16bf16", "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", 16, 8, 16, 8, 4, 16,
+     true, aOf16Bits, bOf16Bits, accumulator16},
     {"m16n8k8f16", "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32", 16, 8, 8, 4, 2, 16, true,
      [](int l, int i) { return Place{i < 2 ? group(l) : group(l) + 8, inGroup(l) * 2 + (i & 1)}; },
      [](int l, int i) { return Place{inGroup(l) * 2 + i, group(l)}; }, accumulator16},
@@ -79,45 +86,50 @@ const Case cases[] = {
      accumulator16},
 };
 
-/// A small number that every type of the table holds, and its code.
-int element(std::mt19937 &random) { return static_cast<int>(random() % 16) - 8; }
-uint32_t codeOf(int value, int bits, bool isFloat) {
-  if (!isFloat)
-    return static_cast<uint32_t>(value) & ((1u << bits) - 1);
-  auto single = std::bit_cast<uint32_t>(static_cast<float>(value));
-  if (bits == 32)
-    return single;
-  auto h = static_cast<_Float16>(value);
-  return std::bit_cast<uint16_t>(h);
+/// Is this the type of operand A (0) or B (1)? An instruction ends in the types of d, a, b, c.
+bool operandIs(const Case &t, int operand, std::string_view type) {
+  std::string_view text = t.instruction;
+  for (int k = operand; k < 2; ++k)
+    text = text.substr(0, text.rfind('.'));
+  return text.substr(text.rfind('.') + 1) == type;
 }
 
-class Mma : public testing::TestWithParam<Case> {};
+double valueOf(const Case &t, int operand, uint32_t code) {
+  if (t.isFloat && t.bits == 32)
+    return std::bit_cast<float>(code & 0xffffe000); // tf32
+  if (operandIs(t, operand, "bf16"))
+    return std::bit_cast<float>(code << 16);
+  if (t.isFloat)
+    return std::bit_cast<_Float16>(static_cast<uint16_t>(code));
+  bool isSigned = operandIs(t, operand, "s8") || operandIs(t, operand, "s4");
+  return static_cast<int32_t>(code) - (isSigned && code >> (t.bits - 1) ? 1 << t.bits : 0);
+}
 
-TEST_P(Mma, MultipliesByTheManualsFragments) {
-  const Case &t = GetParam();
-  std::mt19937 random(7);
-  std::vector<int> a(t.m * t.k), b(t.k * t.n), c(t.m * t.n);
-  for (auto *matrix : {&a, &b, &c})
-    for (int &v : *matrix)
-      v = element(random);
+class Mma : public testing::TestWithParam<Case> {
+protected:
+  /// D, row after row, of codes in a, b and c in the same order.
+  static std::vector<uint32_t> execute(const Case &t, const std::vector<uint32_t> &a,
+                                       const std::vector<uint32_t> &b,
+                                       const std::vector<uint32_t> &c);
+};
+
+std::vector<uint32_t> Mma::execute(const Case &t, const std::vector<uint32_t> &a,
+                                   const std::vector<uint32_t> &b, const std::vector<uint32_t> &c) {
   int per = t.bits == 32 ? 1 : 32 / t.bits, cElements = t.m * t.n / 32;
   int aRegisters = t.aElements / per, bRegisters = t.bElements / per;
   std::vector<uint32_t> af(32 * aRegisters), bf(32 * bRegisters), cf(32 * cElements);
   for (int lane = 0; lane < 32; ++lane) {
     for (int i = 0; i < t.aElements; ++i) {
       Place p = t.a(lane, i);
-      af[lane * aRegisters + i / per] |= codeOf(a[p.row * t.k + p.column], t.bits, t.isFloat)
-                                         << i % per * t.bits % 32;
+      af[lane * aRegisters + i / per] |= a[p.row * t.k + p.column] << i % per * t.bits % 32;
     }
     for (int i = 0; i < t.bElements; ++i) {
       Place p = t.b(lane, i);
-      bf[lane * bRegisters + i / per] |= codeOf(b[p.row * t.n + p.column], t.bits, t.isFloat)
-                                         << i % per * t.bits % 32;
+      bf[lane * bRegisters + i / per] |= b[p.row * t.n + p.column] << i % per * t.bits % 32;
     }
     for (int i = 0; i < cElements; ++i) {
       Place p = t.c(lane, i);
-      cf[lane * cElements + i] = t.isFloat ? codeOf(c[p.row * t.n + p.column], 32, true)
-                                           : static_cast<uint32_t>(c[p.row * t.n + p.column]);
+      cf[lane * cElements + i] = c[p.row * t.n + p.column];
     }
   }
   auto loads = [&](const char *parameter, const char *prefix, int count) {
@@ -156,20 +168,48 @@ TEST_P(Mma, MultipliesByTheManualsFragments) {
       device,
       moduleText(kernelText(".param .u64 o, .param .u64 a, .param .u64 b, .param .u64 c", body)),
       options, arguments);
-  ASSERT_TRUE(report.completed && report.findings.empty()) << messages(report);
+  EXPECT_TRUE(report.completed && report.findings.empty()) << messages(report);
   auto d = download<uint32_t>(device, out, cf.size());
+  std::vector<uint32_t> result(t.m * t.n);
   for (int lane = 0; lane < 32; ++lane)
     for (int i = 0; i < cElements; ++i) {
       Place p = t.c(lane, i);
-      int expected = c[p.row * t.n + p.column];
-      for (int k = 0; k < t.k; ++k)
-        expected += a[p.row * t.k + k] * b[k * t.n + p.column];
-      uint32_t bits = d[lane * cElements + i];
-      ASSERT_EQ(t.isFloat ? std::bit_cast<float>(bits)
-                          : static_cast<float>(static_cast<int32_t>(bits)),
-                static_cast<float>(expected))
-          << "row " << p.row << ", column " << p.column;
+      result[p.row * t.n + p.column] = d[lane * cElements + i];
     }
+  return result;
+}
+
+/// Random codes, so that floats span their range with NaN and infinity, and sums of integers wrap
+/// or saturate. Floats: summed in double precision in the order of k, rounded once.
+TEST_P(Mma, MultipliesToTheBit) {
+  const Case &t = GetParam();
+  std::mt19937 random(7);
+  for (int repeat = 0; repeat < 8; ++repeat) {
+    std::vector<uint32_t> a(t.m * t.k), b(t.k * t.n), c(t.m * t.n);
+    for (auto *matrix : {&a, &b})
+      for (uint32_t &code : *matrix)
+        code = static_cast<uint32_t>(random()) & (t.bits == 32 ? ~0u : (1u << t.bits) - 1);
+    for (uint32_t &code : c)
+      code = t.isFloat || random() % 2 ? random() : 0x80000000u - random() % 16;
+    auto d = execute(t, a, b, c);
+    for (int row = 0; row < t.m; ++row)
+      for (int column = 0; column < t.n; ++column) {
+        uint32_t addend = c[row * t.n + column];
+        double sum = static_cast<int32_t>(addend);
+        if (t.isFloat)
+          sum = std::bit_cast<float>(addend);
+        for (int k = 0; k < t.k; ++k) {
+          double product = valueOf(t, 0, a[row * t.k + k]) * valueOf(t, 1, b[k * t.n + column]);
+          sum += product;
+        }
+        if (!t.isFloat && std::string_view(t.instruction).find("satfinite") != std::string::npos)
+          sum = std::clamp<double>(sum, INT32_MIN, INT32_MAX);
+        uint32_t expected = !t.isFloat   ? static_cast<uint32_t>(static_cast<int64_t>(sum))
+                            : sum != sum ? 0x7fffffffu
+                                         : std::bit_cast<uint32_t>(static_cast<float>(sum));
+        ASSERT_EQ(d[row * t.n + column], expected) << "row " << row << ", column " << column;
+      }
+  }
 }
 INSTANTIATE_TEST_SUITE_P(, Mma, testing::ValuesIn(cases),
                          [](const auto &info) { return std::string(info.param.name); });
