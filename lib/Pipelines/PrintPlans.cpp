@@ -54,6 +54,16 @@ static int64_t storedBytes(RankedTensorType weight, equant::SchemeAttr scheme) {
   return bytes;
 }
 
+/// A scheme in the words of the manifest; null for float.
+static json::Value describe(equant::SchemeAttr scheme, bool isWeight) {
+  if (!scheme)
+    return nullptr;
+  json::Value value = toJSON(scheme);
+  if (isWeight)
+    value.getAsObject()->erase("dynamic");
+  return value;
+}
+
 static json::Object describe(QuantizableOpInterface op) {
   equant::PlanAttr plan = equant::getPlan(op);
   auto weight = cast<RankedTensorType>(op.getWeightOperand().get().getType());
@@ -65,8 +75,8 @@ static json::Object describe(QuantizableOpInterface op) {
       {"name", op.getSite()},
       {"out_features", weight.getDimSize(1 - axis)},
       {"in_features", weight.getDimSize(axis)},
-      {"weight", plan ? toJSON(plan.getWeight()) : nullptr},
-      {"input", plan && plan.getInput() ? toJSON(plan.getInput()) : nullptr},
+      {"weight", describe(plan ? plan.getWeight() : equant::SchemeAttr(), /*isWeight=*/true)},
+      {"input", describe(plan ? plan.getInput() : equant::SchemeAttr(), /*isWeight=*/false)},
       {"methods", plan && plan.getMethods() ? toJSON(plan.getMethods()) : json::Array()},
       {"bytes", storedBytes(weight, plan ? plan.getWeight() : equant::SchemeAttr())},
       {"reason", reason.empty() ? json::Value(nullptr) : json::Value(reason)}};

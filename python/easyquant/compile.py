@@ -223,7 +223,7 @@ def compile_command(
     alpha: Annotated[
         str | None, typer.Option(metavar="A", help="SmoothQuant: 0 leaves activations as they are, 1 makes channels alike; search: the best for each site. (default: 0.5)")
     ] = None,
-    search_samples: Annotated[int | None, typer.Option(min=1, metavar="N", help="AWQ: samples that candidates are compared on. (default: 8)")] = None,
+    search_samples: Annotated[int | None, typer.Option(min=1, metavar="N", help="AWQ: samples that candidates are compared on. (default: 4)")] = None,
     clip: Annotated[bool | None, typer.Option("--clip/--no-clip", help="AWQ: search ranges too. (default: yes)")] = None,
     act_order: Annotated[bool | None, typer.Option("--act-order/--no-act-order", help="GPTQ: columns that matter most first. (default: yes)")] = None,
     static_groups: Annotated[

@@ -41,7 +41,7 @@ static void addMethods(CLI::App &app, CompileOptions &compile) {
                  "SmoothQuant: from 0, activations stay as they are, to 1 (0.5); or search")
       ->type_name("A");
   app.add_option("--search-samples", compile.searchSamples,
-                 "AWQ: samples that candidates are compared on (8)")
+                 "AWQ: samples that candidates are compared on (4)")
       ->type_name("N");
   app.add_flag("--clip,!--no-clip", compile.clip, "AWQ: search ranges too (yes)");
   app.add_flag("--act-order,!--no-act-order", compile.actOrder,

@@ -53,7 +53,7 @@ def Awq : Pass<"equant-awq", "::mlir::ModuleOp"> {
   let options = [
     Option<"tokensFile", "tokens", "std::string", "\"\"", "safetensors file of calibration tokens">,
     Option<"workFolder", "work", "std::string", "\"\"", "folder of what is computed; by default that of the module">,
-    Option<"searchSamples", "search-samples", "int64_t", "8", "samples, the first ones, that candidates are compared on">,
+    Option<"searchSamples", "search-samples", "int64_t", "4", "samples, the first ones, that candidates are compared on">,
     Option<"clip", "clip", "bool", "true", "search ranges too">,
     Option<"threads", "threads", "unsigned", "0", "threads; 0: one per core. Results do not depend on it">,
   ];
