@@ -193,6 +193,8 @@ std::optional<std::string> CompileOptions::check() const {
   if (statisticOf(observer).empty())
     return "unknown observer '" + observer +
            "'; expected minmax, absmax, percentile, mse, entropy or ema";
+  if (percentile != 0 && weightObserver != "percentile" && observer != "percentile")
+    return "percentile goes with --weight-observer percentile or --observer percentile";
   double number;
   if (!alpha.empty() && alpha != kSearch && StringRef(alpha).getAsDouble(number))
     return "alpha '" + alpha + "': expected a number from 0 to 1, or search";
@@ -224,7 +226,7 @@ static std::string calibrationPasses(const CompileOptions &options, const Reques
   };
   for (const std::string &method : request.methods)
     add(passOf(method).statistics);
-  if (options.alpha == kSearch)
+  if (options.alpha == kSearch && llvm::is_contained(request.methods, "smoothquant"))
     add("moments");
   if (request.staticActivations)
     add(statisticOf(options.observer));
@@ -249,7 +251,7 @@ static std::string planPass(const CompileOptions &options) {
   if (options.groupSize != -1)
     pass.addNumber("group-size", options.groupSize);
   pass.add("activations", options.activations).add("weight-observer", options.weightObserver);
-  if (options.percentile != 0)
+  if (options.percentile != 0 && options.weightObserver == "percentile")
     pass.add("percentile", std::optional<double>(options.percentile));
   return pass.addFlag("mixed", options.mixed ? std::optional(true) : std::nullopt)
       .add("methods", method.methods)
@@ -288,6 +290,8 @@ static std::string quantizePhase(const CompileOptions &options) {
   quantize.add("max-fallback", options.maxFallback);
   if (request.staticActivations)
     quantize.add("observer", options.observer);
+  if (request.staticActivations && options.observer == "percentile" && options.percentile != 0)
+    quantize.add("percentile", std::optional<double>(options.percentile));
   return text + "," + quantize.str() + ",func.func(equant-fuse-shared-input)" + kvPass(options);
 }
 

@@ -40,8 +40,10 @@ static int64_t bytesOf(RankedTensorType type) {
   return llvm::divideCeil(type.getNumElements() * type.getElementTypeBitWidth(), 8);
 }
 
-/// Bytes of a weight as materialization will store it.
-static int64_t storedBytes(RankedTensorType weight, equant::SchemeAttr scheme) {
+/// Bytes of a weight as materialization will store it: with the sums of its codes where the zero
+/// points of inputs must be corrected.
+static int64_t storedBytes(RankedTensorType weight, equant::SchemeAttr scheme,
+                           equant::SchemeAttr input) {
   if (!scheme)
     return weight.getNumElements() * static_cast<int64_t>(sizeof(float));
   int64_t rows = weight.getDimSize(0), columns = weight.getDimSize(1);
@@ -51,6 +53,8 @@ static int64_t storedBytes(RankedTensorType weight, equant::SchemeAttr scheme) {
                   bytesOf(layout.getPackedScalesType(rows, groups));
   if (!scheme.getSymmetric())
     bytes += bytesOf(layout.getPackedZeroPointsType(rows, groups));
+  if (input && !input.getSymmetric())
+    bytes += bytesOf(layout.getPackedSumsType(rows, groups));
   return bytes;
 }
 
@@ -59,8 +63,7 @@ static json::Value describe(equant::SchemeAttr scheme, bool isWeight) {
   if (!scheme)
     return nullptr;
   json::Value value = toJSON(scheme);
-  if (isWeight)
-    value.getAsObject()->erase("dynamic");
+  value.getAsObject()->erase(isWeight ? "dynamic" : "group_size");
   return value;
 }
 
@@ -78,7 +81,8 @@ static json::Object describe(QuantizableOpInterface op) {
       {"weight", describe(plan ? plan.getWeight() : equant::SchemeAttr(), /*isWeight=*/true)},
       {"input", describe(plan ? plan.getInput() : equant::SchemeAttr(), /*isWeight=*/false)},
       {"methods", plan && plan.getMethods() ? toJSON(plan.getMethods()) : json::Array()},
-      {"bytes", storedBytes(weight, plan ? plan.getWeight() : equant::SchemeAttr())},
+      {"bytes", storedBytes(weight, plan ? plan.getWeight() : equant::SchemeAttr(),
+                            plan ? plan.getInput() : equant::SchemeAttr())},
       {"reason", reason.empty() ? json::Value(nullptr) : json::Value(reason)}};
 }
 

@@ -200,7 +200,7 @@ def compile_command(
         typer.Option(
             metavar="METHOD",
             help="absmax, zeropoint, symmetric, zeroquant, smoothquant, awq, gptq, and such joined by +: "
-            "smoothquant+gptq, zeroquant+lkd. (default: absmax)",
+            "smoothquant+gptq, zeroquant+lkd. (default: absmax; zeropoint for _ASYM)",
         ),
     ] = None,
     recipe: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML or JSON of scheme and method per site, instead of the options.")] = None,

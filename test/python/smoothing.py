@@ -53,7 +53,7 @@ class Smoothed:
         found = {}
         for file in sorted((self.scratch / "work").glob("*.safetensors")):
             found |= load_file(file)
-        return {name.removesuffix(".smooth_scale"): s for name, s in found.items()}
+        return {name.removesuffix(".smooth_scale"): s for name, s in found.items() if name.endswith(".smooth_scale")}
 
     def tensors(self):
         """The float model that the transformed IR is."""

@@ -65,8 +65,7 @@ static void addQuantization(CLI::App &app, CompileOptions &compile) {
       ->type_name("SCHEME");
   app.add_option("--method", compile.method,
                  "absmax, zeropoint, symmetric, zeroquant, smoothquant, awq, gptq, and such joined "
-                 "by +: smoothquant+gptq, zeroquant+lkd")
-      ->capture_default_str()
+                 "by +: smoothquant+gptq, zeroquant+lkd (default: absmax, for _ASYM zeropoint)")
       ->excludes(recipe)
       ->type_name("METHOD");
   app.add_option("--activations", compile.activations,
@@ -77,7 +76,8 @@ static void addQuantization(CLI::App &app, CompileOptions &compile) {
                  "Range of weights: absmax or minmax (default: all), percentile, mse, entropy")
       ->excludes(recipe)
       ->type_name("RULE");
-  app.add_option("--percentile", compile.percentile, "Of --weight-observer percentile (99.99)")
+  app.add_option("--percentile", compile.percentile,
+                 "Of --weight-observer and --observer percentile (99.99)")
       ->excludes(recipe)
       ->type_name("P");
   app.add_flag("--mixed", compile.mixed, "With zeroquant: 4 bits in MLPs, 8 in attention")

@@ -25,21 +25,21 @@ namespace easyquant {
 
 struct CompileOptions {
   std::string recipe; ///< a JSON file that says scheme and method per site; replaces the next ones
-  std::string scheme = "W8A8";   ///< W8A8, W4A16_ASYM, ... or none
-  std::string method = "absmax"; ///< names joined by +
-  std::string activations;       ///< dynamic or static; empty: dynamic
-  std::string weightObserver;    ///< empty: all values
-  double percentile = 0;         ///< of weightObserver percentile; 0: the default
-  bool mixed = false;            ///< zeroquant: 4 bits in MLPs
-  std::string observer;          ///< range of static activations; empty: minmax
-  std::string tokens;            ///< calibration text, for what needs it
-  std::string work;              ///< folder of what calibration and methods compute
+  std::string scheme = "W8A8"; ///< W8A8, W4A16_ASYM, ... or none
+  std::string method;          ///< names joined by +; empty: absmax, zeropoint for _ASYM
+  std::string activations;     ///< dynamic or static; empty: dynamic
+  std::string weightObserver;  ///< empty: all values
+  double percentile = 0;       ///< of weightObserver percentile; 0: the default
+  bool mixed = false;          ///< zeroquant: 4 bits in MLPs
+  std::string observer;        ///< range of static activations; empty: minmax
+  std::string tokens;          ///< calibration text, for what needs it
+  std::string work;            ///< folder of what calibration and methods compute
   /// Of methods; empty: the defaults of their passes.
   std::string alpha; ///< a number, or search
   std::optional<double> damping;
   std::optional<bool> actOrder, staticGroups, clip;
   std::optional<int64_t> searchSamples, epochs;
-  int64_t maxFallback = 0;       ///< sites that may stay float against what is asked
+  int64_t maxFallback = 0; ///< sites that may stay float against what is asked
   std::string target = "cpu";
   std::string head;                         ///< float or int8; empty: the scheme's default
   int64_t groupSize = -1;                   ///< 0: a scale per channel; -1: the scheme's default

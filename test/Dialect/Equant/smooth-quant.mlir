@@ -17,10 +17,10 @@
 // CHECK-SAME:     {method = "smoothquant", sites = ["shared"], skipped = "its input is also read by lm.add"},
 // CHECK-SAME:     {method = "smoothquant", sites = ["argument"], skipped = "its input comes from outside of the layer"},
 // CHECK-SAME:     {method = "smoothquant", sites = ["tied"], skipped = "its input is read by site 'tied', whose weight others read too"},
-// CHECK-SAME:     {alpha = 5.000000e-01 : f32, method = "smoothquant", sites = ["q", "k", "v"]},
-// CHECK-SAME:     {alpha = 5.000000e-01 : f32, method = "smoothquant", sites = ["o"]},
-// CHECK-SAME:     {alpha = 5.000000e-01 : f32, method = "smoothquant", sites = ["gate", "up"]},
-// CHECK-SAME:     {alpha = 5.000000e-01 : f32, method = "smoothquant", sites = ["down"]}]
+// CHECK-SAME:     {alpha = 5.000000e-01 : f64, method = "smoothquant", sites = ["q", "k", "v"]},
+// CHECK-SAME:     {alpha = 5.000000e-01 : f64, method = "smoothquant", sites = ["o"]},
+// CHECK-SAME:     {alpha = 5.000000e-01 : f64, method = "smoothquant", sites = ["gate", "up"]},
+// CHECK-SAME:     {alpha = 5.000000e-01 : f64, method = "smoothquant", sites = ["down"]}]
 module attributes {lm.source = "MODEL", equant.work = "WORK"} {
   ml_program.global private @model.layers.0.input_layernorm.weight(#ml_program.extern : tensor<16xf32>) : tensor<16xf32>
   ml_program.global private @model.layers.0.self_attn.k_proj.bias(#ml_program.extern : tensor<16xf32>) : tensor<16xf32>

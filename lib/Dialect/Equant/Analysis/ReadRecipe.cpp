@@ -214,7 +214,7 @@ Result<Recipe> easyquant::equant::parseRecipe(StringRef text, StringRef file) {
     return makeError(ErrorCode::InvalidArgument, "{}: a recipe is an object", file.str());
   Recipe recipe;
   Fields fields(*object, file.str());
-  readRequest(fields, recipe.request, "absmax");
+  readRequest(fields, recipe.request, /*defaultMethod=*/"");
   fields.read("mixed", recipe.mixed);
   fields.read("head", recipe.head);
   fields.read("ignore", recipe.ignore);
@@ -230,7 +230,7 @@ Result<Recipe> easyquant::equant::parseRecipe(StringRef text, StringRef file) {
       return Unexpected(options.error());
     recipe.kv = std::move(*options);
   }
-  std::string method = object->getString("method").value_or("absmax").str();
+  std::string method = object->getString("method").value_or("").str();
   for (size_t i = 0; rules && i < rules->size(); ++i) {
     std::string where = file.str() + ": sites[" + std::to_string(i) + "]";
     Result<SiteRule> rule = readRule((*rules)[i], recipe.request, method, where);

@@ -68,6 +68,9 @@ Result<MethodExpression> easyquant::equant::makeMethod(StringRef base,
     if (method->stage < stage)
       return invalid("method " + quoted(name) + " transforms weights and comes before " +
                      quoted(expression.methods.back()) + ", which rounds them");
+    if (method->stage == Stage::Rounding && stage == Stage::Rounding)
+      return invalid("methods " + quoted(expression.methods.back()) + " and " + quoted(name) +
+                     " both round the weights: take one of them");
     stage = method->stage;
     expression.methods.push_back(name);
   }
@@ -76,14 +79,15 @@ Result<MethodExpression> easyquant::equant::makeMethod(StringRef base,
 
 Result<MethodExpression> easyquant::equant::parseMethod(StringRef text, StringRef scheme) {
   SmallVector<StringRef> names;
-  text.split(names, '+');
+  if (!text.empty())
+    text.split(names, '+');
   for (StringRef name : names)
     if (!findMethod(name))
       return invalid("unknown method " + quoted(name) +
                      "; legal are absmax, zeropoint, symmetric, zeroquant, smoothquant, awq, gptq, "
                      "lkd, and such joined by +");
   std::string base;
-  if (findMethod(names.front())->stage == Stage::Base) {
+  if (!names.empty() && findMethod(names.front())->stage == Stage::Base) {
     base = names.front().str();
     names.erase(names.begin());
   } else {

@@ -299,7 +299,8 @@ void SmoothQuant::runOnOperation() {
           !read)
         return fail(read.error().message);
       NamedAttrList details;
-      details.set("alpha", b.getF32FloatAttr(used));
+      // A float32 would be printed with the digits of its rounding.
+      details.set("alpha", b.getF64FloatAttr(std::round(used * 1e6) / 1e6));
       recordTransform(module, kMethod, *point, details);
       auto type = RankedTensorType::get({point->columns()}, Float32Type::get(&getContext()));
       foldScale(*point, declareComputed(module, nameOf(*point), type, fileName, *stamp));
