@@ -73,6 +73,20 @@ def test_compile_says_what_it_made(model, tmp_path):
     assert (tmp_path / "out" / "tokenizer.json").read_bytes() == (model / "tokenizer.json").read_bytes()
 
 
+def test_smoothquant_chooses_alpha_for_each_activation(built, text):
+    out = built("W8A8", "--method", "smoothquant", "--alpha", "search", "--calib", text, "--nsamples", "4", "--seqlen", "48")
+    transforms = json.loads((out / "manifest.json").read_text())["quantization"]["transforms"]
+    smoothed = [entry for entry in transforms if "skipped" not in entry]
+    # q, k and v; gate and up; down, of two layers. The model has grouped queries: o_proj is not smoothed.
+    assert sorted(len(entry["sites"]) for entry in smoothed) == [1, 1, 2, 2, 3, 3]
+    assert all(entry["method"] == "smoothquant" for entry in transforms)
+    for entry in smoothed:
+        assert 0 <= entry["alpha"] <= 1 and abs(entry["alpha"] * 20 - round(entry["alpha"] * 20)) < 1e-5
+    skipped = [entry for entry in transforms if "skipped" in entry]
+    assert [entry["sites"][0].split(".")[-1] for entry in skipped] == ["o_proj"] * 2 and all("alpha" not in entry for entry in skipped)
+    assert not out.with_name(out.name + ".work").exists(), "what was computed on the way is removed"
+
+
 def test_compile_keeps_an_artifact_that_exists(model, built):
     folder = built("W8A8")
     before = (folder / "manifest.json").read_bytes()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
 from easyquant.errors import UserError
 from easyquant.recipe import read_recipe, recipe_as_json
@@ -46,6 +47,14 @@ def test_yaml_reaches_the_compiler_and_the_artifact_repeats_it(model, tmp_path):
     for name in ("weights.safetensors", "recipe.json", "model.so", "manifest.json"):
         assert (first / name).read_bytes() == (second / name).read_bytes(), name
 
+    shown = easyquant("recipe", "show", first)
+    assert shown.returncode == 0, shown.stderr
+    assert yaml.safe_load(shown.stdout) == json.loads((first / "recipe.json").read_text())
+    again = tmp_path / "shown.yaml"
+    again.write_text(shown.stdout)
+    checked = easyquant("recipe", "check", again, model)
+    assert checked.returncode == 0 and "shown.yaml: quantizes 13 of 15 sites of model" in checked.stdout, checked.stderr
+
 
 def test_a_recipe_leaves_no_room_for_the_options(model, tmp_path):
     recipe = tmp_path / "recipe.json"
@@ -63,6 +72,32 @@ def test_what_the_compiler_refuses_comes_through(model, tmp_path):
     recipe.write_text("shceme: W8A8\n")
     done = easyquant("compile", model, "-o", tmp_path / "out", "--recipe", recipe)
     assert done.returncode == 1 and "mine.json: unknown key 'shceme'" in done.stderr
+
+
+def test_check_says_what_a_recipe_would_do(model, tmp_path):
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("method: smoothquant+gptq\nscheme: W4A16\nsites: [{match: 're:down_proj$', method: absmax, scheme: W8A16}]\n")
+    done = easyquant("recipe", "check", recipe, model)
+    assert done.returncode == 0 and "mine.yaml: quantizes 15 of 15 sites of model" in done.stdout, done.stderr
+    rows = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
+    assert "int4/group 128" in rows["model.layers.*.mlp.up_proj"] and "smoothquant+gptq" in rows["model.layers.*.mlp.up_proj"]
+    assert "int8/channel" in rows["model.layers.*.mlp.down_proj"] and "gptq" not in rows["model.layers.*.mlp.down_proj"]
+
+
+def test_check_names_what_is_wrong(model, tmp_path):
+    recipe = tmp_path / "mine.yaml"
+    for text, message in (
+        ("sites: [{match: q_porj}]\n", "sites[0] pattern 'q_porj' matches no site"),
+        ("sites: [{match: 're:mlp'}, {match: 're:up_proj$'}]\n", "has two rules: sites[0], 're:mlp', and sites[1], 're:up_proj$'"),
+        ("shceme: W8A8\n", "mine.json: unknown key 'shceme'"),
+    ):
+        recipe.write_text(text)
+        done = easyquant("recipe", "check", recipe, model)
+        assert done.returncode == 1 and message in done.stderr, done.stderr
+    done = easyquant("recipe", "check", tmp_path / "none.yaml", model)
+    assert done.returncode == 1 and "none.yaml: cannot be read" in done.stderr
+    done = easyquant("recipe", "show", tmp_path / "none.yaml")
+    assert done.returncode == 1 and "none.yaml: cannot be read" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,113 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""`easyquant compile --dry-run` and `easyquant recipe check`: what they foretell, against what comes of it."""
+
+import json
+from collections import defaultdict
+
+import pytest
+from safetensors import safe_open
+
+from command_line import run_command_line as easyquant
+from easyquant import console
+from easyquant.compile import CompileOptions
+from easyquant.errors import UserError
+from easyquant.plans import plans_of, prediction
+from helpers import assert_refused, random_llama, write_model
+
+PANEL = 32  # rows of a weight that are packed together
+
+
+def panels(rows):
+    return -(-rows // PANEL)
+
+
+def tensor_bytes(file):
+    with safe_open(file, "np") as tensors:
+        bits = {"U8": 8, "I8": 8, "I32": 32, "F32": 32}
+        total = 0
+        for name in tensors.keys():
+            part = tensors.get_slice(name)
+            elements = 1
+            for length in part.get_shape():
+                elements *= length
+            total += elements * bits[part.get_dtype()] // 8
+        return total
+
+
+@pytest.fixture(scope="module")
+def long(workspace):
+    """A model with a site that sums more products of eight bits than an int32 holds."""
+    return write_model(workspace / "long", *random_llama(hidden=8, ffn=70000, layers=1, heads=1, vocab=16))
+
+
+@pytest.mark.parametrize("scheme, method", [("W4A16", "absmax"), ("W8A8_ASYM", "zeropoint")])
+def test_bytes_are_those_of_the_artifact(tiny_llama, artifact, scheme, method):
+    plans = plans_of(tiny_llama, CompileOptions(scheme=scheme, method=method))
+    folder = artifact(tiny_llama, f"--scheme={scheme}", f"--method={method}", "--isa=avx2")
+    made = {site["name"]: site for site in json.loads((folder / "manifest.json").read_text())["sites"]}
+    assert [site["name"] for site in plans.sites] == list(made)
+    # The manifest counts the rows that a site has, the prediction the panels that they fill: the rest of the last one is zeros.
+    for site in plans.sites:
+        rows = site["out_features"]
+        assert site["bytes"] * rows == made[site["name"]]["bytes"] * panels(rows) * PANEL, site["name"]
+        assert (site["weight"], site["input"]) == (made[site["name"]]["weight"], made[site["name"]]["input"])
+    # q, k and v, and gate and up, are one weight each in the artifact and share its last panel. Nothing else differs: norms and
+    # the table of rotations are the other bytes, and the embedding is the head's weight.
+    together = defaultdict(list)
+    for site in plans.sites:
+        together[made[site["name"]]["tensor"]].append(site)
+    assert len(together) == 9
+    shared = sum(sites[0]["bytes"] // panels(sites[0]["out_features"])
+                 * (sum(panels(site["out_features"]) for site in sites) - panels(sum(site["out_features"] for site in sites)))
+                 for sites in together.values())
+    assert shared > 0, "the model's weights fill their panels: the test shows less than it says"
+    assert plans.weight_bytes - shared == tensor_bytes(folder / "weights.safetensors")
+
+
+def test_a_dry_run_shows_sites_and_writes_nothing(tiny_llama, tmp_path):
+    done = easyquant("compile", tiny_llama, "-o", tmp_path / "out", "--dry-run", "--method", "awq", "--scheme", "W4A16",
+                     "--group-size", "16", "--ignore", "model.layers.1.mlp.up_proj")
+    assert done.returncode == 0, done.stderr
+    lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
+    assert "int4/group 16 + zero points" in lines["model.layers.*.mlp.gate_proj"] and "awq" in lines["model.layers.*.mlp.gate_proj"]
+    assert "int8/channel + zero points" in lines["lm_head"] and "awq" not in lines["lm_head"]
+    assert sum(line.strip().startswith("model.layers.*.mlp.up_proj") for line in done.stdout.splitlines()) == 2, "one of two is float"
+    plans = plans_of(tiny_llama, CompileOptions(scheme="W4A16", method="awq", group_size=16, ignore=["model.layers.1.mlp.up_proj"]))
+    assert console.human_bytes(plans.weight_bytes) in lines["weights"]
+    assert "memory" in lines and "time" in lines
+    assert not list(tmp_path.iterdir())
+
+
+def test_prediction_knows_what_methods_hold(tiny_llama):
+    """Methods and more tokens cost memory; round to nearest reads no text."""
+    plain, gptq = (plans_of(tiny_llama, CompileOptions(scheme="W4A16", method=method)) for method in ("absmax", "gptq"))
+    assert plain.methods == [] and gptq.methods == ["gptq"] and plain.weight_bytes == gptq.weight_bytes
+    assert prediction(plain, None)["weights"] == prediction(gptq, None)["weights"]
+    assert prediction(plain, None)["memory"] != prediction(gptq, None)["memory"]
+    # Every float of the largest layer, its table of rotations included.
+    _, tensors = random_llama()
+    layer = sum(weight.size for name, weight in tensors.items() if name.startswith("model.layers.0."))
+    assert layer <= gptq.layer_floats <= layer + 96 * 8
+
+
+def test_sites_that_stay_float_are_listed(long, tmp_path):
+    reason = "stays float: model.layers.0.mlp.down_proj sums 70000 products"
+    done = easyquant("compile", long, "--dry-run", "--scheme", "W8A8")
+    assert done.returncode == 0 and reason in done.stdout
+
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("scheme: W8A8\n")
+    refused = easyquant("recipe", "check", recipe, long)
+    assert refused.returncode == 1 and reason in refused.stdout
+    assert_refused(refused, "recipe.yaml: 1 sites cannot be quantized as asked", "--max-fallback")
+    allowed = easyquant("recipe", "check", recipe, long, "--max-fallback", 1)
+    assert allowed.returncode == 0 and reason in allowed.stdout and "quantizes 7 of 8 sites" in " ".join(allowed.stdout.split())
+    recipe.write_text("scheme: W8A8\nsites: [{match: 're:down_proj$', scheme: W8A16}]\n")
+    mended = easyquant("recipe", "check", recipe, long)
+    assert mended.returncode == 0 and "stays float" not in mended.stdout and "quantizes 8 of 8 sites" in " ".join(mended.stdout.split())
+
+
+def test_a_model_that_is_none_is_named(tmp_path):
+    with pytest.raises(UserError, match="nowhere: there is no such file or folder"):
+        plans_of(tmp_path / "nowhere", CompileOptions(scheme="W8A8"))
