@@ -51,7 +51,9 @@ def test_bytes_are_those_of_the_artifact(tiny_llama, artifact, scheme, method):
     for site in plans.sites:
         rows = site["out_features"]
         assert site["bytes"] * rows == made[site["name"]]["bytes"] * panels(rows) * PANEL, site["name"]
-        assert (site["weight"], site["input"]) == (made[site["name"]]["weight"], made[site["name"]]["input"])
+        for operand in ("weight", "input"):  # the manifest says no more of either than applies to it
+            assert (site[operand] or {}).items() >= (made[site["name"]][operand] or {}).items(), site["name"]
+            assert (site[operand] is None) == (made[site["name"]][operand] is None), site["name"]
     # q, k and v, and gate and up, are one weight each in the artifact and share its last panel. Nothing else differs: norms and
     # the table of rotations are the other bytes, and the embedding is the head's weight.
     together = defaultdict(list)
