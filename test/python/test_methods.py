@@ -38,7 +38,7 @@ def test_every_method_makes_an_artifact_near_the_float_model(artifact, tiny_llam
     if "W8" in scheme:
         options = tuple(option for option in options if "group" not in option)
     one = compile_model(tiny_llama, tmp_path / "one", *options, "--threads=1")
-    assert similarity(one, artifact(tiny_llama, "--scheme=none")) > {"W8": 0.999, "W4": 0.95, "W3": 0.85, "W2": 0.4}[scheme[:2]]
+    assert similarity(one, artifact(tiny_llama, "--scheme=none")) > {"W8": 0.999, "W4": 0.9, "W3": 0.85, "W2": 0.4}[scheme[:2]]
     assert not (tmp_path / "one.work").exists()
     quantization = json.loads((one / "manifest.json").read_text())["quantization"]
     assert quantization["calibration"]["samples"] == "6" and quantization["fallbacks"] == []
@@ -86,5 +86,7 @@ def test_what_is_missing_is_named(tiny_llama, tokens, tmp_path):
     assert_refused(refused("--activations=static"), "static activations", "--calib FILE")
     assert_refused(refused("--method=smoothquant", "--alpha=often", f"--tokens={tokens}"), "alpha 'often'", "search")
     assert_refused(refused("--method=smoothquant", "--alpha=2", f"--tokens={tokens}"), "alpha 2", "0")
+    assert_refused(refused("--method=gptq+lkd", f"--tokens={tokens}"), "'gptq'", "'lkd'", "both round")
+    assert_refused(refused("--percentile=99"), "--weight-observer percentile")
     assert_refused(refused("--method=gptq+smoothquant", f"--tokens={tokens}"), "gptq")
     assert not (tmp_path / "out").exists()
