@@ -159,8 +159,8 @@ TEST(SmoothQuant, SearchFindsTheAlphaOfLeastMeasuredError) {
           double difference = 0;
           for (int64_t j = 0; j < columns; ++j) {
             double code = std::nearbyint(w[n * columns + j] * s[j] / weightStep) * weightStep;
-            difference += code * rounded[t * columns + j] -
-                          double(w[n * columns + j]) * x[t * columns + j];
+            difference +=
+                code * rounded[t * columns + j] - double(w[n * columns + j]) * x[t * columns + j];
           }
           error += difference * difference;
         }

@@ -33,11 +33,11 @@
 namespace easyquant::numerics {
 
 struct LkdOptions {
-  int64_t epochs = 4;         ///< passes over the sequences that are not held out
+  int64_t epochs = 4;          ///< passes over the sequences that are not held out
   double learningRate = 0.005; ///< in units of a weight's mean scale; positive
-  double heldOut = 0.125;     ///< share of the sequences, at least one; in (0, 1)
-  int64_t skippedRows = 0;    ///< first rows of every sequence that the loss does not count
-  unsigned threads = 0;       ///< 0: one per core. Results are the same bits for any number.
+  double heldOut = 0.125;      ///< share of the sequences, at least one; in (0, 1)
+  int64_t skippedRows = 0;     ///< first rows of every sequence that the loss does not count
+  unsigned threads = 0;        ///< 0: one per core. Results are the same bits for any number.
 };
 
 /// A linear that is quantized; the others stay float.

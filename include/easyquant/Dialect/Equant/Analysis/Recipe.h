@@ -34,10 +34,10 @@ struct MethodExpression {
   std::string str() const;
 };
 
-/// Parses a method for a scheme; empty: round to nearest. Without a base it is zeropoint for asymmetric schemes and for awq
-/// (whose clipped ranges are asymmetric; Lin et al., 2024), absmax otherwise. InvalidArgument on a
-/// name that is none, a base that is not first, a name twice, two roundings, and a rounding before a
-/// transform.
+/// Parses a method for a scheme; empty: round to nearest. Without a base it is zeropoint for
+/// asymmetric schemes and for awq (whose clipped ranges are asymmetric; Lin et al., 2024), absmax
+/// otherwise. InvalidArgument on a name that is none, a base that is not first, a name twice, two
+/// roundings, and a rounding before a transform.
 Result<MethodExpression> parseMethod(llvm::StringRef text, llvm::StringRef scheme);
 /// The same from its parts.
 Result<MethodExpression> makeMethod(llvm::StringRef base, llvm::ArrayRef<std::string> methods);
