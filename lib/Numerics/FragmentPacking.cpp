@@ -1,0 +1,140 @@
+//===- FragmentPacking.cpp - Codes and scales as GPUs read them -----------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Numerics/FragmentPacking.h"
+
+#include "RowQuantize.h"
+
+namespace easyquant::numerics {
+namespace {
+
+/// Where a code of a block is: bit `bit` .. of the block's bytes as little-endian words.
+struct Place {
+  int64_t word; ///< of the block's 128
+  int bit;
+};
+
+/// Row r < 128 / bits and column k < 32 of a block.
+Place placeOf(int bits, FragmentOrder order, int64_t r, int64_t k) {
+  int64_t g = r % 8, tile = r / 8; // an 8-row tile of mma's B operand
+  if (order == FragmentOrder::Bytes) {
+    int64_t half = k / 16, q = k % 16 / 4, i = k % 4, lane = 4 * g + q;
+    switch (bits) {
+    case 8:
+      return {4 * lane + 2 * tile + half, static_cast<int>(8 * i)};
+    case 4:
+      return {4 * lane + tile, static_cast<int>(8 * i + 4 * half)};
+    default:
+      return {4 * lane + tile % 4, static_cast<int>(8 * i + 4 * (tile / 4) + 2 * half)};
+    }
+  }
+  int64_t reg = k / 8, q = k % 8 / 2, i = k % 2, lane = 4 * g + q;
+  switch (bits) {
+  case 8:
+    return {4 * lane + 2 * tile + reg / 2, static_cast<int>(16 * (reg % 2) + 8 * i)};
+  case 4:
+    return {4 * lane + tile, static_cast<int>(16 * i + 4 * reg)};
+  default:
+    return {4 * lane + tile % 4, static_cast<int>(16 * i + 8 * (tile / 4) + 2 * reg)};
+  }
+}
+
+/// body(code index in the matrix, byte of the packed weight, bit in that byte) for every code.
+template <typename Body> void forCodes(const FragmentLayout &layout, Body body) {
+  int bits = layout.scheme.bits;
+  int64_t blockRows = fragmentRows(bits);
+  for (int64_t n = 0; n < layout.rows; ++n)
+    for (int64_t k = 0; k < layout.columns; ++k) {
+      int64_t block = n / blockRows * layout.columnBlocks() + k / kFragmentColumns;
+      Place place = placeOf(bits, layout.order, n % blockRows, k % kFragmentColumns);
+      body(n * layout.columns + k, block * kFragmentBytes + 4 * place.word + place.bit / 8,
+           place.bit % 8);
+    }
+}
+
+int64_t paramIndex(const QParams &params, int64_t n, int64_t g) {
+  return (params.rows == 1 ? 0 : n * params.groups) + g;
+}
+
+template <typename T, typename Value>
+std::vector<T> transposed(const FragmentLayout &layout, T padding, Value value) {
+  std::vector<T> out(layout.scaleCount(), padding);
+  for (int64_t g = 0; g < layout.groups(); ++g)
+    for (int64_t n = 0; n < layout.rows; ++n)
+      out[g * fragmentScaleRows(layout.rows) + n] = value(n, g);
+  return out;
+}
+
+} // namespace
+
+Result<FragmentLayout> fragmentLayout(const Scheme &scheme, FragmentOrder order, int64_t rows,
+                                      int64_t columns) {
+  if (auto ok = checkScheme(scheme); !ok)
+    return Unexpected(ok.error());
+  if (rows < 1 || columns < 1)
+    return makeError(ErrorCode::InvalidArgument,
+                     "packed weight of {} x {}: expected at least one row and one column", rows,
+                     columns);
+  if (scheme.dynamic)
+    return makeError(ErrorCode::Unsupported,
+                     "weights as {}: scales of weights are constants; make it static",
+                     toString(scheme));
+  if (scheme.bits == 3)
+    return makeError(ErrorCode::Unsupported,
+                     "weights as {}: the GPU kernels take 2, 4 or 8 bits", toString(scheme));
+  if (scheme.groupSize % kFragmentColumns != 0)
+    return makeError(ErrorCode::Unsupported,
+                     "weights as {}: the GPU kernels take group sizes that are multiples of 32 "
+                     "(such as {})",
+                     toString(scheme), (scheme.groupSize + 31) / 32 * 32);
+  return FragmentLayout{scheme, order, rows, columns};
+}
+
+void packFragments(const FragmentLayout &layout, const int8_t *codes, uint8_t *out) {
+  std::fill_n(out, layout.codeBytes(), uint8_t(0));
+  uint8_t mask = static_cast<uint8_t>((1 << layout.scheme.bits) - 1);
+  forCodes(layout, [&](int64_t index, int64_t byte, int bit) {
+    out[byte] |= static_cast<uint8_t>((codes[index] & mask) << bit);
+  });
+}
+
+void unpackFragments(const FragmentLayout &layout, const uint8_t *packed, int8_t *codes) {
+  int bits = layout.scheme.bits;
+  forCodes(layout, [&](int64_t index, int64_t byte, int bit) {
+    // The field to the top of a byte, and down again with its sign.
+    codes[index] = static_cast<int8_t>(
+        static_cast<int8_t>(packed[byte] << (8 - bits - bit)) >> (8 - bits));
+  });
+}
+
+std::vector<float> fragmentScales(const FragmentLayout &layout, const QParams &params) {
+  return transposed(layout, 1.0f, [&](int64_t n, int64_t g) {
+    return params.scales[paramIndex(params, n, g)];
+  });
+}
+
+static int32_t zeroPointOf(const QParams &params, int64_t n, int64_t g) {
+  return params.zeroPoints.empty() ? 0 : params.zeroPoints[paramIndex(params, n, g)];
+}
+
+std::vector<int8_t> fragmentZeroPoints(const FragmentLayout &layout, const QParams &params) {
+  return transposed(layout, int8_t(0), [&](int64_t n, int64_t g) {
+    return static_cast<int8_t>(zeroPointOf(params, n, g));
+  });
+}
+
+std::vector<int32_t> fragmentSums(const FragmentLayout &layout, const QuantizedMatrix &q) {
+  return transposed(layout, int32_t(0), [&](int64_t n, int64_t g) {
+    auto [begin, count] = groupColumns(g, layout.scheme.groupSize, layout.columns);
+    int32_t total = 0;
+    for (int64_t k = begin; k < begin + count; ++k)
+      total += q.codes[n * layout.columns + k];
+    return total - static_cast<int32_t>(count) * zeroPointOf(q.params, n, g);
+  });
+}
+
+} // namespace easyquant::numerics
