@@ -12,6 +12,8 @@
 
 #include "VectorMath.h"
 
+#include "../NormalCdf.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -93,13 +95,9 @@ Value logistic(KernelBuilder &b, Value x) {
 Value normalCdf(KernelBuilder &b, Value x) {
   auto type = cast<VectorType>(x.getType());
   Value one = b.constant(type, 1.0);
-  // The lower tail Phi(-|x|) = e^(-x^2/2) q(t), t = 1 / (1 + 0.35 |x|): what is left after the
-  // exponential is smooth. Relative error of q on |x| <= 14: 3.2e-8.
   Value magnitude = math::AbsFOp::create(b, x);
-  Value t = b.divf(one, b.fma(magnitude, b.constant(type, 0.35), one));
-  Value q = polynomial(b, t,
-                       {0x1.1df1d4p-3, 0x1.1e6fe6p-3, 0x1.ead5e0p-4, 0x1.b02920p-4, -0x1.7aa154p-6,
-                        0x1.45fd0ap-3, -0x1.05d9eep-2, 0x1.26da9cp-3, -0x1.dd86dap-6});
+  Value t = b.divf(one, b.fma(magnitude, b.constant(type, kNormalTailShrink), one));
+  Value q = polynomial(b, t, kNormalTail);
   q = b.mulf(q, t);
   Value square = b.mulf(x, b.mulf(x, b.constant(type, -0.5)));
   Value tail = b.mulf(q, exp(b, square));

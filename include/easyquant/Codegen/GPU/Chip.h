@@ -1,0 +1,39 @@
+//===- Chip.h - GPUs that kernels are generated for -------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_CODEGEN_GPU_CHIP_H
+#define EASYQUANT_CODEGEN_GPU_CHIP_H
+
+#include "easyquant/Support/Result.h"
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace easyquant::gpu {
+
+enum class ChipId { SM80, SM86, SM87, SM89, SM90a };
+
+/// What kernel generators ask about a chip. Source of the limits: CUDA C++ Programming Guide 13.0,
+/// "Technical specifications per compute capability".
+struct Chip {
+  ChipId id;
+  std::string_view name;       ///< "sm_80", what -mcpu and ptxas take
+  int64_t sharedBytesPerBlock; ///< most dynamic shared memory a block may opt in to
+  int64_t sharedBytesPerSM;    ///< shared memory of a multiprocessor
+  int64_t threadsPerSM;        ///< most resident threads
+};
+
+/// All chips, oldest first.
+std::span<const Chip> chips();
+const Chip &chip(ChipId id);
+/// Fails with Unsupported, naming all that there are.
+Result<Chip> findChip(std::string_view name);
+
+} // namespace easyquant::gpu
+
+#endif // EASYQUANT_CODEGEN_GPU_CHIP_H

@@ -1,0 +1,33 @@
+//===- Emit.h - GPU kernels as IR -------------------------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// getOrEmit*(module, spec, chip) returns the kernel of that spec (Kernels.h) in the gpu.module,
+// building it the first time it is asked for. Kernels are gpu, scf, arith, math, vector, llvm and
+// nvvm IR.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_CODEGEN_GPU_EMIT_H
+#define EASYQUANT_CODEGEN_GPU_EMIT_H
+
+#include "easyquant/Codegen/GPU/Kernels.h"
+
+#include "mlir/Dialect/GPU/IR/GPUDialect.h"
+
+namespace easyquant::gpu {
+
+/// The dialects that kernels are made of.
+void registerKernelDialects(mlir::DialectRegistry &registry);
+
+mlir::gpu::GPUFuncOp getOrEmitRowOp(mlir::gpu::GPUModuleOp module, const RowSpec &spec,
+                                    const Chip &chip);
+mlir::gpu::GPUFuncOp getOrEmitLinear(mlir::gpu::GPUModuleOp module, const LinearSpec &spec,
+                                     const LinearKernel &kernel, const Chip &chip);
+
+} // namespace easyquant::gpu
+
+#endif // EASYQUANT_CODEGEN_GPU_EMIT_H

@@ -1,0 +1,184 @@
+//===- Kernels.h - GPU kernels: specs, names, arguments, launches -*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A kernel is generated from a spec and a chip; equal specs are one kernel. This header says all
+// that whoever launches kernels has to know, and needs no MLIR: describe(spec, chip) gives name,
+// parameters and launch geometry; Emit.h makes the code.
+//
+// Conventions of every kernel
+//   * Parameters are device pointers (u64), i32 and f32. M, the number of rows (tokens), is the
+//     parameter `rows` >= 1; all other sizes are constants of the kernel.
+//   * Pointers are aligned to 16 bytes. Matrices are row-major; strides are parameters, in
+//   elements,
+//     where the spec's comment says so, and keep every row aligned as the widest access of the
+//     kernel wants it: to 16 bytes, if the row length is a multiple of that, else to the largest
+//     power of two bytes that divides it.
+//   * No input is read and no output written out of bounds, for any M, N and K. Nothing is kept
+//     between launches, and the bits of a result do not depend on how blocks are scheduled.
+//
+// Quantized activations (easyquant/Numerics/Quantize.h defines them to the bit)
+//   * codes: M x Kp int8, Kp = K rounded up to 16 (paddedColumns), columns K.. are 0;
+//   * scales: M floats;
+//   * sums: M x G int32, the sum of the codes of each weight group; where weights have zero points;
+//   * zero points, of asymmetric activations: M int32.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_CODEGEN_GPU_KERNELS_H
+#define EASYQUANT_CODEGEN_GPU_KERNELS_H
+
+#include "easyquant/Codegen/GPU/Chip.h"
+#include "easyquant/Numerics/Scheme.h"
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace easyquant::gpu {
+
+using numerics::groupCount;
+
+/// Columns of codes in memory: rows start at multiples of 16 bytes.
+constexpr int64_t paddedColumns(int64_t k) { return (k + 15) / 16 * 16; }
+
+/// Elements of float activations.
+enum class Float { F32, F16, BF16 };
+const char *nameOf(Float type); ///< "f32", ...
+constexpr int64_t bytesOf(Float type) { return type == Float::F32 ? 4 : 2; }
+
+//===- What a launch needs ------------------------------------------------===//
+
+struct Parameter {
+  enum Kind { Pointer, I32, F32 };
+  std::string name;
+  Kind kind = Pointer;
+  bool written = false; ///< of pointers: the kernel writes there (and may read)
+};
+
+/// A grid dimension: factor * ceil(rows / rowsPerBlock), or just factor where rowsPerBlock is 0.
+struct Extent {
+  int64_t factor = 1, rowsPerBlock = 0;
+  uint32_t of(int64_t rows) const {
+    return static_cast<uint32_t>(
+        rowsPerBlock == 0 ? factor : factor * ((rows + rowsPerBlock - 1) / rowsPerBlock));
+  }
+};
+
+struct Description {
+  std::string name; ///< symbol of the kernel
+  std::vector<Parameter> parameters;
+  std::array<Extent, 3> grid;
+  uint32_t threads = 0;    ///< of a block, in x
+  int64_t sharedBytes = 0; ///< dynamic shared memory
+  int64_t blocksPerSM = 0; ///< resident blocks that the tile was designed for; 0: not stated
+  std::array<uint32_t, 3> gridFor(int64_t rows) const {
+    return {grid[0].of(rows), grid[1].of(rows), grid[2].of(rows)};
+  }
+};
+
+//===- Row-wise operations ------------------------------------------------===//
+
+/// How a row operation's result is quantized to int8.
+enum class RowQuantization {
+  None,
+  Dynamic, ///< per token, symmetric: definition 2 of Numerics/Quantize.h
+  Static,  ///< scale and zero point are given: definition 3
+};
+
+/// Row-wise operations, optionally followed by quantization of the result. Parameters:
+///   Quantize:  x, x_stride               RmsNorm: x, x_stride, weight
+///   LayerNorm: x, x_stride, weight, bias SiluMul: gate, gate_stride, up, up_stride
+///   Gelu:      x, x_stride               Add:     a, a_stride, b, b_stride
+/// then (y, y_stride), or when quantized ([scale, [zero]], codes, scales, [sums], [zeros]), then
+/// rows. weight and bias are C floats; scale is one float and zero one int32 in device memory,
+/// there when the quantization is static. Quantize itself is dynamic unless it is static.
+enum class RowOp { Quantize, RmsNorm, LayerNorm, SiluMul, GeluTanh, GeluErf, Add };
+struct RowSpec {
+  RowOp op = RowOp::Quantize;
+  int64_t columns = 0;
+  Float input = Float::F32, output = Float::F32; ///< output: when not quantized
+  double epsilon = 0.0;                          ///< of the norms
+  RowQuantization quantization = RowQuantization::None;
+  bool sums = false;       ///< write sums of codes
+  int64_t groupSize = 0;   ///< groups of the sums; 0 (one group) or a multiple of 16
+  bool zeroPoints = false; ///< static only: asymmetric
+  bool fullRange = false;  ///< static only: codes from -128 on, as asymmetric ones always are
+
+  RowQuantization effectiveQuantization() const {
+    bool unsaid = quantization == RowQuantization::None && op == RowOp::Quantize;
+    return unsaid ? RowQuantization::Dynamic : quantization;
+  }
+};
+Description describe(const RowSpec &spec, const Chip &chip);
+
+/// How a row is spread over threads.
+struct RowShape {
+  int64_t vector;   ///< elements of one access: 16 bytes, or what divides the row
+  int64_t threads;  ///< of a row: a multiple of 32
+  int64_t rows;     ///< of a block
+  int64_t vectors;  ///< of a thread, the last one perhaps beyond the row's end
+  bool inRegisters; ///< the row is read once and kept
+};
+RowShape rowShape(const RowSpec &spec);
+
+//===- Linears on integer activations -------------------------------------===//
+
+/// y = x W^T (+ bias) (+ y), x quantized to int8. Weights are fragments of
+/// easyquant/Numerics/FragmentPacking.h in the order Bytes. Every accumulator is an exact int32 of
+/// its group (the caller has checked K against numerics::maxDotLength), and in fp32, groups in
+/// order,
+///   t = fma(sw[n,g], float(acc[m,n,g] - zw[n,g] * sums[m,g] - zx[m] * wsums[n,g]), t)
+///   y[m,n] = sx[m] * t (+ bias[n]) (+ y[m,n])
+/// each sum rounded once: the bits of numerics::reference::integerLinear, whichever kernel of a
+/// spec computes them, then rounded to the output's type. Parameters, those in brackets where the
+/// spec has them:
+///   codes, scales, [sums], [zeros], w, wscales, [wzeros], [wsums], [bias], y, y_stride, rows
+struct LinearSpec {
+  int64_t n = 0, k = 0;
+  int bits = 8;                 ///< of the weights: 2, 4 or 8
+  int64_t groupSize = 0;        ///< 0 or a multiple of 32
+  bool zeroPoints = false;      ///< of the weights: sums and wzeros are parameters
+  bool inputZeroPoints = false; ///< of the activations: zeros and wsums are parameters
+  bool bias = false;
+  bool accumulate = false; ///< add to y instead of overwriting it: the residual connection
+  Float output = Float::F32;
+
+  int64_t groups() const { return groupCount(k, groupSize); }
+};
+
+/// How a matrix product is cut: a block computes blockRows x blockColumns of y, a slab of K at a
+/// time, `stages` slabs in shared memory; its warps share the tile as a grid.
+struct GemmTile {
+  int64_t rows, columns, slab; ///< of a block; slab in columns of K
+  int64_t warpRows, warpColumns;
+  int64_t stages;
+  int64_t blocksPerSM;
+  int64_t threads() const { return 32 * warpRows * warpColumns; }
+};
+
+/// One of the kernels that compute a spec; `maxRows` says up to which M it is the one to take.
+struct LinearKernel {
+  enum Form {
+    Dot,   ///< dp4a, for few rows
+    Matrix ///< mma.sync
+  };
+  Form form = Matrix;
+  int64_t maxRows = 0;
+  GemmTile tile{};  ///< of Matrix
+  int64_t rows = 0; ///< of Dot: rows of y that a block computes
+  Description description;
+};
+
+/// The kernels of a spec, for ever more rows; the last one takes any number.
+std::vector<LinearKernel> linearKernels(const LinearSpec &spec, const Chip &chip);
+/// The kernel for so many rows.
+const LinearKernel &kernelFor(const std::vector<LinearKernel> &kernels, int64_t rows);
+
+} // namespace easyquant::gpu
+
+#endif // EASYQUANT_CODEGEN_GPU_KERNELS_H

@@ -1,0 +1,50 @@
+//===- GemmTiles.cpp - The tiles of each chip -----------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// {rows, columns, slab}, {warps down, warps across}, stages, blocks per multiprocessor. Chosen by
+// what fits: shared memory (rows + columns) * slab * stages * blocks, registers of the
+// accumulators.
+//
+//===----------------------------------------------------------------------===//
+
+#include "GemmTiles.h"
+
+#include <limits>
+
+namespace easyquant::gpu {
+
+static constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
+
+// Shared memory of 164 KiB and more.
+static constexpr TileChoice kLarge[] = {
+    {16, {16, 128, 128, 1, 4, 4, 2}, {16, 128, 64, 1, 4, 5, 2}},
+    {32, {32, 128, 128, 1, 4, 4, 2}, {32, 128, 64, 1, 4, 5, 2}},
+    {64, {64, 128, 64, 2, 2, 5, 2}, {64, 128, 64, 2, 4, 5, 2}},
+    {kAny, {128, 128, 64, 2, 2, 4, 2}, {128, 128, 64, 2, 4, 4, 1}},
+};
+// Shared memory of 100 KiB.
+static constexpr TileChoice kSmall[] = {
+    {16, {16, 128, 64, 1, 4, 4, 2}, {16, 128, 64, 1, 4, 4, 2}},
+    {32, {32, 128, 64, 1, 4, 4, 2}, {32, 128, 64, 1, 4, 4, 2}},
+    {64, {64, 128, 64, 2, 2, 4, 2}, {64, 128, 64, 2, 4, 4, 2}},
+    {kAny, {128, 128, 64, 2, 2, 3, 2}, {128, 128, 64, 2, 4, 4, 1}},
+};
+
+std::span<const TileChoice> integerTiles(ChipId chip) {
+  switch (chip) {
+  case ChipId::SM80:
+  case ChipId::SM87:
+  case ChipId::SM90a:
+    return kLarge;
+  case ChipId::SM86:
+  case ChipId::SM89:
+    return kSmall;
+  }
+  __builtin_unreachable();
+}
+
+} // namespace easyquant::gpu

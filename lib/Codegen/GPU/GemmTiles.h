@@ -1,0 +1,32 @@
+//===- GemmTiles.h - The tiles of each chip ---------------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CODEGEN_GPU_GEMMTILES_H
+#define EASYQUANT_LIB_CODEGEN_GPU_GEMMTILES_H
+
+#include "easyquant/Codegen/GPU/Kernels.h"
+
+#include <span>
+
+namespace easyquant::gpu {
+
+/// Threads of a block of the dp4a kernels: eight warps, each with its share of K.
+inline constexpr uint32_t kDotThreads = 256;
+
+/// The tile for up to maxRows rows. With scales per group there are float accumulators beside the
+/// integers, so that a warp's tile is half as large.
+struct TileChoice {
+  int64_t maxRows;
+  GemmTile plain, grouped;
+};
+
+/// Tiles of the int8 products of a chip, for ever more rows.
+std::span<const TileChoice> integerTiles(ChipId chip);
+
+} // namespace easyquant::gpu
+
+#endif // EASYQUANT_LIB_CODEGEN_GPU_GEMMTILES_H

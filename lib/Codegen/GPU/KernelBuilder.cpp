@@ -1,0 +1,371 @@
+//===- KernelBuilder.cpp - Shorthand for building GPU kernels -------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "KernelBuilder.h"
+
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+using namespace mlir;
+
+namespace easyquant::gpu {
+
+static constexpr unsigned kGlobalSpace = static_cast<unsigned>(NVVM::NVVMMemorySpace::Global);
+static constexpr unsigned kSharedSpace = static_cast<unsigned>(NVVM::NVVMMemorySpace::Shared);
+
+Type KernelBuilder::type(Float element) {
+  switch (element) {
+  case Float::F32:
+    return getF32Type();
+  case Float::F16:
+    return getF16Type();
+  case Float::BF16:
+    return getBF16Type();
+  }
+  llvm_unreachable("all float types are named");
+}
+
+//===- Integers -----------------------------------------------------------===//
+
+Value KernelBuilder::i32(Int i) {
+  return i.value ? i.value
+                 : arith::ConstantIntOp::create(*this, getI32Type(), i.constant).getResult();
+}
+Value KernelBuilder::add(Int a, Int b) { return createOrFold<arith::AddIOp>(i32(a), i32(b)); }
+Value KernelBuilder::sub(Int a, Int b) { return createOrFold<arith::SubIOp>(i32(a), i32(b)); }
+Value KernelBuilder::mul(Int a, Int b) { return createOrFold<arith::MulIOp>(i32(a), i32(b)); }
+Value KernelBuilder::div(Int a, int64_t b) { return createOrFold<arith::DivUIOp>(i32(a), i32(b)); }
+Value KernelBuilder::rem(Int a, int64_t b) { return createOrFold<arith::RemUIOp>(i32(a), i32(b)); }
+Value KernelBuilder::min(Int a, Int b) { return createOrFold<arith::MinSIOp>(i32(a), i32(b)); }
+Value KernelBuilder::max(Int a, Int b) { return createOrFold<arith::MaxSIOp>(i32(a), i32(b)); }
+Value KernelBuilder::andi(Int a, Int b) { return createOrFold<arith::AndIOp>(i32(a), i32(b)); }
+Value KernelBuilder::ori(Int a, Int b) { return createOrFold<arith::OrIOp>(i32(a), i32(b)); }
+Value KernelBuilder::xori(Int a, Int b) { return createOrFold<arith::XOrIOp>(i32(a), i32(b)); }
+Value KernelBuilder::shl(Int a, Int bits) { return createOrFold<arith::ShLIOp>(i32(a), i32(bits)); }
+Value KernelBuilder::shr(Int a, Int bits) {
+  return createOrFold<arith::ShRUIOp>(i32(a), i32(bits));
+}
+Value KernelBuilder::shrArithmetic(Int a, Int bits) {
+  return createOrFold<arith::ShRSIOp>(i32(a), i32(bits));
+}
+Value KernelBuilder::less(Int a, Int b) {
+  return createOrFold<arith::CmpIOp>(arith::CmpIPredicate::slt, i32(a), i32(b));
+}
+Value KernelBuilder::equal(Int a, Int b) {
+  return createOrFold<arith::CmpIOp>(arith::CmpIPredicate::eq, i32(a), i32(b));
+}
+Value KernelBuilder::both(Value a, Value b) {
+  if (!a || !b)
+    return a ? a : b;
+  return createOrFold<arith::AndIOp>(a, b);
+}
+Value KernelBuilder::select(Value condition, Value a, Value b) {
+  return condition ? createOrFold<arith::SelectOp>(condition, a, b) : a;
+}
+Value KernelBuilder::mulWide(Int a, Int b) {
+  return createOrFold<arith::MulIOp>(createOrFold<arith::ExtSIOp>(i64(), i32(a)),
+                                     createOrFold<arith::ExtSIOp>(i64(), i32(b)));
+}
+
+//===- Floats -------------------------------------------------------------===//
+
+Value KernelBuilder::constant(Type type, double value) {
+  TypedAttr attr = getFloatAttr(getElementTypeOrSelf(type), value);
+  if (auto vector = dyn_cast<VectorType>(type))
+    attr = DenseElementsAttr::get(vector, attr);
+  return arith::ConstantOp::create(*this, attr);
+}
+Value KernelBuilder::zero(Type type) {
+  return arith::ConstantOp::create(*this, cast<TypedAttr>(getZeroAttr(type)));
+}
+Value KernelBuilder::addf(Value a, Value b) { return createOrFold<arith::AddFOp>(a, b); }
+Value KernelBuilder::subf(Value a, Value b) { return createOrFold<arith::SubFOp>(a, b); }
+Value KernelBuilder::mulf(Value a, Value b) { return createOrFold<arith::MulFOp>(a, b); }
+Value KernelBuilder::divf(Value a, Value b) { return createOrFold<arith::DivFOp>(a, b); }
+Value KernelBuilder::maxf(Value a, Value b) { return createOrFold<arith::MaxNumFOp>(a, b); }
+Value KernelBuilder::minf(Value a, Value b) { return createOrFold<arith::MinNumFOp>(a, b); }
+Value KernelBuilder::fma(Value a, Value b, Value c) { return math::FmaOp::create(*this, a, b, c); }
+
+// No math.absf and math.sqrt: convert-gpu-to-nvvm insists on calls of libdevice for them.
+Value KernelBuilder::magnitude(Value x) {
+  return bitcast(andi(bitcast(x, i32()), 0x7fffffff), f32());
+}
+Value KernelBuilder::squareRoot(Value x) { return intrinsic("llvm.nvvm.sqrt.rn.f", f32(), x); }
+
+/// The type of `like` with other elements.
+static Type withElement(Value like, Type element) {
+  if (auto vector = dyn_cast<VectorType>(like.getType()))
+    return vector.clone(element);
+  return element;
+}
+Value KernelBuilder::toF32(Value x) {
+  if (getElementTypeOrSelf(x).isF32())
+    return x;
+  return arith::ExtFOp::create(*this, withElement(x, f32()), x);
+}
+Value KernelBuilder::fromF32(Value x, Float element) {
+  if (element == Float::F32)
+    return x;
+  return arith::TruncFOp::create(*this, withElement(x, type(element)), x);
+}
+Value KernelBuilder::toFloat(Value integer) {
+  return arith::SIToFPOp::create(*this, withElement(integer, f32()), integer);
+}
+Value KernelBuilder::bitcast(Value value, Type type) {
+  return value.getType() == type ? value : LLVM::BitcastOp::create(*this, type, value).getResult();
+}
+Value KernelBuilder::extract(Value vector, int64_t lane) {
+  if (!isa<VectorType>(vector.getType()))
+    return vector;
+  return createOrFold<vector::ExtractOp>(vector, lane);
+}
+Value KernelBuilder::join(ValueRange scalars) {
+  if (scalars.size() == 1)
+    return scalars.front();
+  return vector::FromElementsOp::create(*this, vec(scalars.size(), scalars.front().getType()),
+                                        scalars);
+}
+Value KernelBuilder::exp2Approximate(Value x) {
+  return intrinsic("llvm.nvvm.ex2.approx", f32(), x);
+}
+Value KernelBuilder::reciprocalApproximate(Value x) {
+  return intrinsic("llvm.nvvm.rcp.approx.ftz.f", f32(), x);
+}
+
+//===- Memory -------------------------------------------------------------===//
+
+Value KernelBuilder::advance(Value pointer, Int count, Type element) {
+  if (!count.value)
+    return count.constant == 0 ? pointer
+                               : LLVM::GEPOp::create(*this, pointer.getType(), element, pointer,
+                                                     LLVM::GEPArg(count.constant))
+                                     .getResult();
+  return LLVM::GEPOp::create(*this, pointer.getType(), element, pointer, LLVM::GEPArg(count.value));
+}
+Value KernelBuilder::rowOf(Value pointer, Value row, Int stride, Type element) {
+  return advance(pointer, mulWide(row, stride), element);
+}
+
+static uint64_t bytesOf(Type type) {
+  int64_t lanes = 1;
+  if (auto vector = dyn_cast<VectorType>(type))
+    lanes = vector.getNumElements();
+  return lanes * getElementTypeOrSelf(type).getIntOrFloatBitWidth() / 8;
+}
+Value KernelBuilder::load(Value pointer, Type type, bool constant) {
+  return LLVM::LoadOp::create(*this, type, pointer, bytesOf(type), /*isVolatile=*/false,
+                              /*isNonTemporal=*/false, /*isInvariant=*/constant);
+}
+void KernelBuilder::store(Value value, Value pointer) {
+  LLVM::StoreOp::create(*this, value, pointer, bytesOf(value.getType()));
+}
+
+Value KernelBuilder::global(StringRef name, int64_t bytes, bool external) {
+  auto module = getInsertionBlock()->getParentOp()->getParentOfType<mlir::gpu::GPUModuleOp>();
+  auto existing = module.lookupSymbol<LLVM::GlobalOp>(name);
+  if (!existing) {
+    OpBuilder::InsertionGuard guard(*this);
+    setInsertionPointToStart(module.getBody());
+    existing = LLVM::GlobalOp::create(
+        *this, LLVM::LLVMArrayType::get(i8(), bytes), /*isConstant=*/false,
+        external ? LLVM::Linkage::External : LLVM::Linkage::Internal, name, Attribute(),
+        /*alignment=*/128, kSharedSpace);
+  }
+  return LLVM::AddressOfOp::create(*this, existing);
+}
+Value KernelBuilder::sharedMemory(int64_t bytes) {
+  auto function = getInsertionBlock()->getParentOp()->getParentOfType<mlir::gpu::GPUFuncOp>();
+  if (!function)
+    function = cast<mlir::gpu::GPUFuncOp>(getInsertionBlock()->getParentOp());
+  return global((function.getName() + "_shared").str(), bytes, /*external=*/false);
+}
+Value KernelBuilder::dynamicSharedMemory() { return global("dynamic_shared", 0, true); }
+
+void KernelBuilder::copyAsync16(Value shared, Value global, Value valid) {
+  Value bytes = valid ? select(valid, i32(16), i32(0)) : Value();
+  NVVM::CpAsyncOp::create(*this, shared, global, 16, NVVM::LoadCacheModifierKind::CG, bytes);
+}
+void KernelBuilder::commitCopies() { NVVM::CpAsyncCommitGroupOp::create(*this); }
+void KernelBuilder::waitForCopies(int64_t pending) {
+  NVVM::CpAsyncWaitGroupOp::create(*this, static_cast<int32_t>(pending));
+}
+
+//===- Threads ------------------------------------------------------------===//
+
+Value KernelBuilder::thread() { return NVVM::ThreadIdXOp::create(*this, i32()); }
+Value KernelBuilder::block(int64_t dimension) {
+  if (dimension == 0)
+    return NVVM::BlockIdXOp::create(*this, i32());
+  if (dimension == 1)
+    return NVVM::BlockIdYOp::create(*this, i32());
+  return NVVM::BlockIdZOp::create(*this, i32());
+}
+void KernelBuilder::warpBarrier() { NVVM::SyncWarpOp::create(*this, i32(-1)); }
+void KernelBuilder::barrier() { NVVM::Barrier0Op::create(*this); }
+
+Value KernelBuilder::shuffleXor(Value value, int64_t mask) {
+  return NVVM::ShflOp::create(*this, value.getType(), i32(-1), value, i32(mask), i32(31),
+                              NVVM::ShflKind::bfly, UnitAttr());
+}
+Value KernelBuilder::warpSum(Value value) {
+  if (value.getType().isInteger(32))
+    return NVVM::ReduxOp::create(*this, i32(), value, NVVM::ReduxKind::ADD, i32(-1));
+  for (int64_t mask = 16; mask > 0; mask /= 2)
+    value = addf(value, shuffleXor(value, mask));
+  return value;
+}
+Value KernelBuilder::warpMaxUnsigned(Value value) {
+  return NVVM::ReduxOp::create(*this, i32(), value, NVVM::ReduxKind::UMAX, i32(-1));
+}
+void KernelBuilder::atomicAddShared(Value value, Value pointer) {
+  LLVM::AtomicRMWOp::create(*this, LLVM::AtomicBinOp::add, pointer, value,
+                            LLVM::AtomicOrdering::monotonic);
+}
+
+//===- Tensor cores -------------------------------------------------------===//
+
+/// The four members of a struct.
+static KernelBuilder::Values membersOf(KernelBuilder &b, Value aggregate) {
+  KernelBuilder::Values members;
+  for (int64_t i = 0; i < 4; ++i)
+    members.push_back(LLVM::ExtractValueOp::create(b, aggregate, i));
+  return members;
+}
+
+KernelBuilder::Values KernelBuilder::loadMatrix4(Value shared) {
+  Type type = LLVM::LLVMStructType::getLiteral(getContext(), SmallVector<Type>(4, i32()));
+  auto shape = NVVM::LdStMatrixShapeAttr::get(getContext(), 8, 8);
+  return membersOf(*this, NVVM::LdMatrixOp::create(*this, type, shared, 4, NVVM::MMALayout::row,
+                                                   shape, NVVM::LdStMatrixEltType::B16));
+}
+
+using OperandTypes = std::array<NVVM::MMATypes, 2>;
+static constexpr std::array kLayouts = {NVVM::MMALayout::row, NVVM::MMALayout::col};
+
+KernelBuilder::Values KernelBuilder::multiplyBytes(ValueRange a, ValueRange w, ValueRange c) {
+  Type type = LLVM::LLVMStructType::getLiteral(getContext(), SmallVector<Type>(4, i32()));
+  // Saturation changes nothing inside the bounds of K, and is the form that all chips share.
+  return membersOf(*this, NVVM::MmaOp::create(*this, type, a, w, c, ArrayRef<int64_t>{16, 8, 32},
+                                              std::nullopt, NVVM::MMAIntOverflow::satfinite,
+                                              OperandTypes{NVVM::MMATypes::s8, NVVM::MMATypes::s8},
+                                              kLayouts));
+}
+
+KernelBuilder::Values KernelBuilder::multiplyHalves(Float half, ValueRange a, ValueRange w,
+                                                    ValueRange c) {
+  Type type = LLVM::LLVMStructType::getLiteral(getContext(), SmallVector<Type>(4, f32()));
+  bool isBF16 = half == Float::BF16;
+  // The operands of f16 are vectors in NVVM, those of bf16 words.
+  auto operands = [&](ValueRange words) {
+    return isBF16 ? Values(words) : llvm::map_to_vector(words, [&](Value word) {
+      return bitcast(word, vec(2, getF16Type()));
+    });
+  };
+  NVVM::MMATypes element = isBF16 ? NVVM::MMATypes::bf16 : NVVM::MMATypes::f16;
+  return membersOf(*this,
+                   NVVM::MmaOp::create(*this, type, operands(a), operands(w), c,
+                                       ArrayRef<int64_t>{16, 8, 16}, std::nullopt, std::nullopt,
+                                       OperandTypes{element, element}, kLayouts));
+}
+
+//===- Integers of bytes --------------------------------------------------===//
+
+Value KernelBuilder::dp4a(Value a, Value b, Value c) {
+  VectorType bytes = vec(4, i8());
+  return NVVM::DotAccumulate4WayOp::create(*this, i32(), bitcast(a, bytes),
+                                           NVVM::DotAccumulateType::SIGNED, bitcast(b, bytes),
+                                           NVVM::DotAccumulateType::SIGNED, c);
+}
+Value KernelBuilder::permute(Value a, Value b, int64_t selector) {
+  return intrinsic("llvm.nvvm.prmt", i32(), {a, b, i32(selector)});
+}
+Value KernelBuilder::intrinsic(StringRef name, Type type, ValueRange operands) {
+  return LLVM::CallIntrinsicOp::create(*this, type, getStringAttr(name), operands).getResult(0);
+}
+
+//===- Control flow -------------------------------------------------------===//
+
+void KernelBuilder::forLoop(Int begin, Int end, int64_t step,
+                            llvm::function_ref<void(Value)> body) {
+  forLoop(begin, end, step, ValueRange(), [&](Value i, ValueRange) {
+    body(i);
+    return Values();
+  });
+}
+KernelBuilder::Values KernelBuilder::forLoop(Int begin, Int end, int64_t step, ValueRange inits,
+                                             llvm::function_ref<Values(Value, ValueRange)> body) {
+  Value lower = i32(begin), upper = i32(end), stride = i32(step);
+  auto loop = scf::ForOp::create(*this, lower, upper, stride, inits,
+                                 [](OpBuilder &, Location, Value, ValueRange) {});
+  OpBuilder::InsertionGuard guard(*this);
+  setInsertionPointToEnd(loop.getBody());
+  Values results = body(loop.getInductionVar(), loop.getRegionIterArgs());
+  scf::YieldOp::create(*this, results);
+  return Values(loop.getResults());
+}
+void KernelBuilder::ifThen(Value condition, llvm::function_ref<void()> body) {
+  if (!condition)
+    return body();
+  auto op = scf::IfOp::create(*this, condition, /*withElseRegion=*/false);
+  OpBuilder::InsertionGuard guard(*this);
+  setInsertionPointToStart(op.thenBlock());
+  body();
+}
+Value KernelBuilder::guarded(Value condition, Value otherwise, llvm::function_ref<Value()> body) {
+  if (!condition)
+    return body();
+  auto op = scf::IfOp::create(*this, otherwise.getType(), condition, /*withElseRegion=*/true);
+  OpBuilder::InsertionGuard guard(*this);
+  setInsertionPointToStart(op.thenBlock());
+  Value value = body();
+  scf::YieldOp::create(*this, value);
+  setInsertionPointToStart(op.elseBlock());
+  scf::YieldOp::create(*this, otherwise);
+  return op.getResult(0);
+}
+
+//===- Kernels ------------------------------------------------------------===//
+
+mlir::gpu::GPUFuncOp
+getOrEmitKernel(mlir::gpu::GPUModuleOp module, const Description &description,
+                llvm::function_ref<void(KernelBuilder &, const KernelArguments &)> build) {
+  if (auto existing = module.lookupSymbol<mlir::gpu::GPUFuncOp>(description.name))
+    return existing;
+  KernelBuilder b(module.getLoc(), module.getContext());
+  SmallVector<Type> types;
+  for (const Parameter &parameter : description.parameters)
+    types.push_back(parameter.kind == Parameter::Pointer
+                        ? LLVM::LLVMPointerType::get(b.getContext(), kGlobalSpace)
+                    : parameter.kind == Parameter::I32 ? b.i32()
+                                                       : b.f32());
+  b.setInsertionPointToEnd(module.getBody());
+  auto function = mlir::gpu::GPUFuncOp::create(b, description.name, b.getFunctionType(types, {}));
+  function->setAttr(mlir::gpu::GPUDialect::getKernelFuncAttrName(), b.getUnitAttr());
+  function.setKnownBlockSizeAttr(
+      b.getDenseI32ArrayAttr({static_cast<int32_t>(description.threads), 1, 1}));
+  if (description.blocksPerSM > 0)
+    function->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),
+                      b.getI32IntegerAttr(static_cast<int32_t>(description.blocksPerSM)));
+  KernelArguments arguments;
+  for (auto [i, parameter] : llvm::enumerate(description.parameters)) {
+    arguments.values[parameter.name] = function.getArgument(i);
+    if (parameter.kind != Parameter::Pointer)
+      continue;
+    function.setArgAttr(i, LLVM::LLVMDialect::getAlignAttrName(), b.getI64IntegerAttr(16));
+    if (!parameter.written)
+      function.setArgAttr(i, LLVM::LLVMDialect::getReadonlyAttrName(), b.getUnitAttr());
+  }
+  b.setInsertionPointToStart(&function.getBody().front());
+  build(b, arguments);
+  mlir::gpu::ReturnOp::create(b);
+  return function;
+}
+
+} // namespace easyquant::gpu

@@ -1,0 +1,173 @@
+//===- KernelBuilder.h - Shorthand for building GPU kernels -----*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// GPU kernels compute addresses in 32 bits within a row and in 64 bits between rows, and move
+// vectors of up to 16 bytes. KernelBuilder folds constants on the way and takes plain integers
+// where an i32 is meant. Memory is named by pointers, as PTX names it: `global` is !llvm.ptr<1>,
+// `shared` !llvm.ptr<3>.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CODEGEN_GPU_KERNELBUILDER_H
+#define EASYQUANT_LIB_CODEGEN_GPU_KERNELBUILDER_H
+
+#include "easyquant/Codegen/GPU/Kernels.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/GPU/IR/GPUDialect.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
+#include "llvm/ADT/SmallVector.h"
+
+#include <map>
+
+namespace easyquant::gpu {
+
+/// An i32 operand: a value, or a constant.
+class Int {
+public:
+  Int(mlir::Value value) : value(value) {}
+  template <std::integral T> Int(T constant) : constant(constant) {}
+
+  mlir::Value value;
+  int64_t constant = 0;
+};
+
+class KernelBuilder : public mlir::ImplicitLocOpBuilder {
+public:
+  using Values = llvm::SmallVector<mlir::Value>;
+  using ImplicitLocOpBuilder::ImplicitLocOpBuilder;
+
+  //===- Types --------------------------------------------------------------===//
+  mlir::Type f32() { return getF32Type(); }
+  mlir::Type i8() { return getI8Type(); }
+  mlir::Type i32() { return getI32Type(); }
+  mlir::Type i64() { return getI64Type(); }
+  mlir::Type type(Float element);
+  mlir::VectorType vec(int64_t lanes, mlir::Type element) {
+    return mlir::VectorType::get({lanes}, element);
+  }
+
+  //===- Integers (i32) -----------------------------------------------------===//
+  mlir::Value i32(Int i);
+  mlir::Value add(Int a, Int b);
+  mlir::Value sub(Int a, Int b);
+  mlir::Value mul(Int a, Int b);
+  mlir::Value div(Int a, int64_t b); ///< floor, a >= 0
+  mlir::Value rem(Int a, int64_t b); ///< a >= 0
+  mlir::Value min(Int a, Int b);     ///< signed
+  mlir::Value max(Int a, Int b);     ///< signed
+  mlir::Value andi(Int a, Int b);
+  mlir::Value ori(Int a, Int b);
+  mlir::Value xori(Int a, Int b);
+  mlir::Value shl(Int a, Int bits);
+  mlir::Value shr(Int a, Int bits);           ///< logical
+  mlir::Value shrArithmetic(Int a, Int bits); ///< keeps the sign
+  mlir::Value less(Int a, Int b);             ///< signed, i1
+  mlir::Value equal(Int a, Int b);            ///< i1
+  /// a and b, of i1; either may be null, which is true.
+  mlir::Value both(mlir::Value a, mlir::Value b);
+  mlir::Value select(mlir::Value condition, mlir::Value a, mlir::Value b);
+  /// i64: a * b of two i32, signed.
+  mlir::Value mulWide(Int a, Int b);
+
+  //===- Floats, scalars and vectors ----------------------------------------===//
+  mlir::Value constant(mlir::Type type, double value);
+  mlir::Value zero(mlir::Type type);
+  mlir::Value addf(mlir::Value a, mlir::Value b);
+  mlir::Value subf(mlir::Value a, mlir::Value b);
+  mlir::Value mulf(mlir::Value a, mlir::Value b);
+  mlir::Value divf(mlir::Value a, mlir::Value b);
+  mlir::Value maxf(mlir::Value a, mlir::Value b); ///< a if a > b, else b
+  mlir::Value minf(mlir::Value a, mlir::Value b);
+  mlir::Value fma(mlir::Value a, mlir::Value b, mlir::Value c); ///< rounded once
+  mlir::Value magnitude(mlir::Value x);                         ///< |x|, f32
+  mlir::Value squareRoot(mlir::Value x);                        ///< to nearest even, f32
+  mlir::Value toF32(mlir::Value x);                             ///< of any float
+  mlir::Value fromF32(mlir::Value x, Float type);               ///< to nearest even
+  mlir::Value toFloat(mlir::Value integer);                     ///< i32 to f32
+  mlir::Value bitcast(mlir::Value value, mlir::Type type);
+  mlir::Value extract(mlir::Value vector, int64_t lane);
+  mlir::Value join(mlir::ValueRange scalars); ///< a vector of them
+  /// Approximations of the machine: ex2.approx (2 ulp), rcp.approx (1 ulp).
+  mlir::Value exp2Approximate(mlir::Value x);
+  mlir::Value reciprocalApproximate(mlir::Value x);
+
+  //===- Memory -------------------------------------------------------------===//
+  /// The pointer `count` elements of `element` further on; count is i32 or i64.
+  mlir::Value advance(mlir::Value pointer, Int count, mlir::Type element);
+  /// Row `row` of a matrix: pointer + row * stride elements, in 64 bits.
+  mlir::Value rowOf(mlir::Value pointer, mlir::Value row, Int stride, mlir::Type element);
+  /// A scalar, or a vector when the type is one; `constant`: nobody writes it during the kernel.
+  mlir::Value load(mlir::Value pointer, mlir::Type type, bool constant = false);
+  void store(mlir::Value value, mlir::Value pointer);
+  /// `bytes` of static shared memory of the kernel that is built.
+  mlir::Value sharedMemory(int64_t bytes);
+  /// Dynamic shared memory, what the launch gives.
+  mlir::Value dynamicSharedMemory();
+  /// 16 bytes from global to shared memory, asynchronously and past the first-level cache. Where
+  /// `valid` (i1, may be null) is false, zeros; the source is not read then.
+  void copyAsync16(mlir::Value shared, mlir::Value global, mlir::Value valid);
+  void commitCopies();
+  /// Waits until at most `pending` of this thread's committed groups are under way.
+  void waitForCopies(int64_t pending);
+
+  //===- Threads ------------------------------------------------------------===//
+  mlir::Value thread();                 ///< of the block, below the block size
+  mlir::Value block(int64_t dimension); ///< 0 .. 2
+  void barrier();                       ///< of the block
+  void warpBarrier();                   ///< orders the shared memory accesses of a warp's lanes
+  mlir::Value shuffleXor(mlir::Value value, int64_t mask); ///< f32 or i32
+  mlir::Value warpSum(mlir::Value value);                  ///< f32 by halving; i32 by redux
+  mlir::Value warpMaxUnsigned(mlir::Value value);          ///< i32
+  /// shared[...] += value, i32, in no order.
+  void atomicAddShared(mlir::Value value, mlir::Value pointer);
+
+  //===- Tensor cores -------------------------------------------------------===//
+  /// ldmatrix x4: each lane names 16 bytes of a row; four registers.
+  Values loadMatrix4(mlir::Value shared);
+  /// c + a w by m16n8k32 on signed bytes: registers 4 + 4 x 2, of i32.
+  Values multiplyBytes(mlir::ValueRange a, mlir::ValueRange w, mlir::ValueRange c);
+  /// c + a w by m16n8k16 on f16 or bf16, pairs in i32; c of f32.
+  Values multiplyHalves(Float type, mlir::ValueRange a, mlir::ValueRange w, mlir::ValueRange c);
+
+  //===- Integers of bytes --------------------------------------------------===//
+  /// c + the sum of the four products of signed bytes of a and b.
+  mlir::Value dp4a(mlir::Value a, mlir::Value b, mlir::Value c);
+  /// Bytes of (b : a) selected by the nibbles of `selector`, prmt.
+  mlir::Value permute(mlir::Value a, mlir::Value b, int64_t selector);
+  mlir::Value intrinsic(llvm::StringRef name, mlir::Type type, mlir::ValueRange operands);
+
+  //===- Control flow -------------------------------------------------------===//
+  void forLoop(Int begin, Int end, int64_t step, llvm::function_ref<void(mlir::Value)> body);
+  Values forLoop(Int begin, Int end, int64_t step, mlir::ValueRange inits,
+                 llvm::function_ref<Values(mlir::Value, mlir::ValueRange)> body);
+  void ifThen(mlir::Value condition, llvm::function_ref<void()> body);
+  /// body() where the condition holds (null: always), `otherwise` elsewhere.
+  mlir::Value guarded(mlir::Value condition, mlir::Value otherwise,
+                      llvm::function_ref<mlir::Value()> body);
+
+private:
+  mlir::Value global(llvm::StringRef name, int64_t bytes, bool external);
+};
+
+/// The arguments of a kernel by the names of their parameters.
+class KernelArguments {
+public:
+  mlir::Value operator[](llvm::StringRef name) const { return values.at(name.str()); }
+  std::map<std::string, mlir::Value> values;
+};
+
+/// The gpu.func of that name in the module, or a new one with the description's parameters and
+/// block size, whose body `build` fills up to the return.
+mlir::gpu::GPUFuncOp
+getOrEmitKernel(mlir::gpu::GPUModuleOp module, const Description &description,
+                llvm::function_ref<void(KernelBuilder &, const KernelArguments &)> build);
+
+} // namespace easyquant::gpu
+
+#endif // EASYQUANT_LIB_CODEGEN_GPU_KERNELBUILDER_H

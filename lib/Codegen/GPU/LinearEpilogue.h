@@ -1,0 +1,58 @@
+//===- LinearEpilogue.h - From accumulators to y ----------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The arithmetic of LinearSpec, shared by the kernels that compute it, on pairs of neighbouring
+// columns n, n + 1 (n even) where a thread has pairs, else on single ones.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CODEGEN_GPU_LINEAREPILOGUE_H
+#define EASYQUANT_LIB_CODEGEN_GPU_LINEAREPILOGUE_H
+
+#include "KernelBuilder.h"
+
+namespace easyquant::gpu {
+
+class LinearEpilogue {
+public:
+  using Values = KernelBuilder::Values;
+
+  /// `width` columns at a time, 1 or 2; `shift`: accumulators are 2^shift times the dot products.
+  LinearEpilogue(KernelBuilder &b, const LinearSpec &spec, const KernelArguments &arguments,
+                 int64_t width, int64_t shift)
+      : b(b), spec(spec), arguments(arguments), width(width), shift(shift) {}
+
+  /// What columns n .. of group g bring along; n may be beyond N, not beyond its padding.
+  struct ColumnTerms {
+    Values scales, zeros, sums;
+  };
+  ColumnTerms columnTerms(Int group, mlir::Value n);
+  /// What row m brings along, 0 where it is not `valid` (null: it is).
+  mlir::Value rowSum(mlir::Value m, Int group, mlir::Value valid);
+  mlir::Value rowZero(mlir::Value m, mlir::Value valid);
+  mlir::Value rowScale(mlir::Value m, mlir::Value valid);
+
+  /// fma(sw, float(dot), t) for each column; t null: 0.
+  Values addGroup(mlir::ValueRange accumulators, const ColumnTerms &columns, mlir::Value rowSum,
+                  mlir::Value rowZero, mlir::ValueRange t);
+  /// Writes row m (which is there), columns n .. as far as they are below N.
+  void write(mlir::Value m, mlir::Value n, mlir::Value rowScale, mlir::ValueRange t);
+  /// Likewise, without asking whether the columns are there.
+  bool columnsAreWhole = false;
+
+private:
+  void writeColumns(mlir::Value row, mlir::Value n, mlir::Value rowScale, mlir::ValueRange t);
+
+  KernelBuilder &b;
+  const LinearSpec &spec;
+  const KernelArguments &arguments;
+  int64_t width, shift;
+};
+
+} // namespace easyquant::gpu
+
+#endif // EASYQUANT_LIB_CODEGEN_GPU_LINEAREPILOGUE_H

@@ -1,0 +1,23 @@
+//===- LinearKernels.h - The forms of integer linears -----------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CODEGEN_GPU_LINEARKERNELS_H
+#define EASYQUANT_LIB_CODEGEN_GPU_LINEARKERNELS_H
+
+#include "KernelBuilder.h"
+
+namespace easyquant::gpu {
+
+/// Bodies of LinearKernel::Matrix and LinearKernel::Dot.
+void emitMatrixLinear(KernelBuilder &b, const LinearSpec &spec, const GemmTile &tile,
+                      const KernelArguments &arguments);
+void emitDotLinear(KernelBuilder &b, const LinearSpec &spec, int64_t rows,
+                   const KernelArguments &arguments);
+
+} // namespace easyquant::gpu
+
+#endif // EASYQUANT_LIB_CODEGEN_GPU_LINEARKERNELS_H

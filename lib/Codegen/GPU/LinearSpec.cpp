@@ -1,0 +1,111 @@
+//===- LinearSpec.cpp - Integer linears: names, arguments, launches -------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Codegen/GPU/Kernels.h"
+
+#include "GemmTiles.h"
+
+#include "easyquant/Numerics/FragmentPacking.h"
+
+namespace easyquant::gpu {
+
+static std::string symbolName(const LinearSpec &spec) {
+  std::string name = fmt::format("linear_{}x{}_i{}", spec.n, spec.k, spec.bits);
+  if (spec.groupSize != 0)
+    name += fmt::format("_g{}", spec.groupSize);
+  name += spec.zeroPoints ? "_zp" : "";
+  name += spec.inputZeroPoints ? "_q_zp" : "_q";
+  name += spec.bias ? "_bias" : "";
+  name += spec.accumulate ? "_accumulate" : "";
+  return name + fmt::format("_{}", nameOf(spec.output));
+}
+
+static std::vector<Parameter> parametersOf(const LinearSpec &spec) {
+  std::vector<Parameter> parameters = {{"codes"}, {"scales"}};
+  auto input = [&](bool there, const char *name) {
+    if (there)
+      parameters.push_back({name});
+  };
+  input(spec.zeroPoints, "sums");
+  input(spec.inputZeroPoints, "zeros");
+  input(true, "w");
+  input(true, "wscales");
+  input(spec.zeroPoints, "wzeros");
+  input(spec.inputZeroPoints, "wsums");
+  input(spec.bias, "bias");
+  parameters.push_back({"y", Parameter::Pointer, true});
+  parameters.push_back({"y_stride", Parameter::I32});
+  parameters.push_back({"rows", Parameter::I32});
+  return parameters;
+}
+
+static int64_t divideCeil(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// Bytes of a slab in shared memory: codes of activations as they are, weights packed.
+static int64_t slabBytes(const GemmTile &tile, int bits) {
+  return tile.rows * tile.slab + tile.columns * tile.slab * bits / 8;
+}
+
+static LinearKernel matrixKernel(const LinearSpec &spec, GemmTile tile, int64_t maxRows) {
+  LinearKernel kernel;
+  kernel.form = LinearKernel::Matrix;
+  kernel.maxRows = maxRows;
+  kernel.tile = tile;
+  Description &description = kernel.description;
+  description.name =
+      fmt::format("{}_mma_{}x{}x{}", symbolName(spec), tile.rows, tile.columns, tile.slab);
+  description.parameters = parametersOf(spec);
+  description.grid[0].rowsPerBlock = tile.rows;
+  description.grid[1].factor = divideCeil(spec.n, tile.columns);
+  description.threads = static_cast<uint32_t>(tile.threads());
+  description.sharedBytes = tile.stages * slabBytes(tile, spec.bits);
+  description.blocksPerSM = tile.blocksPerSM;
+  return kernel;
+}
+
+static LinearKernel dotKernel(const LinearSpec &spec, int64_t rows) {
+  LinearKernel kernel;
+  kernel.form = LinearKernel::Dot;
+  kernel.maxRows = rows;
+  kernel.rows = rows;
+  Description &description = kernel.description;
+  description.name = fmt::format("{}_dp4a_{}", symbolName(spec), rows);
+  description.parameters = parametersOf(spec);
+  description.grid[0].factor = divideCeil(spec.n, numerics::fragmentRows(spec.bits));
+  description.grid[1].rowsPerBlock = rows;
+  description.threads = kDotThreads;
+  return kernel;
+}
+
+std::vector<LinearKernel> linearKernels(const LinearSpec &spec, const Chip &chip) {
+  std::vector<LinearKernel> kernels;
+  for (int64_t rows : {1, 4})
+    kernels.push_back(dotKernel(spec, rows));
+  for (const TileChoice &choice : integerTiles(chip.id)) {
+    GemmTile tile = spec.groups() > 1 ? choice.grouped : choice.plain;
+    // A warp takes whole blocks of weights.
+    while (tile.columns / tile.warpColumns % numerics::fragmentRows(spec.bits) != 0) {
+      tile.warpColumns /= 2;
+      if (tile.rows / tile.warpRows > 16)
+        tile.warpRows *= 2;
+    }
+    // A group ends where a slab ends.
+    if (spec.groups() > 1 && spec.groupSize % tile.slab != 0)
+      tile.slab = numerics::kFragmentColumns;
+    kernels.push_back(matrixKernel(spec, tile, choice.maxRows));
+  }
+  return kernels;
+}
+
+const LinearKernel &kernelFor(const std::vector<LinearKernel> &kernels, int64_t rows) {
+  for (const LinearKernel &kernel : kernels)
+    if (rows <= kernel.maxRows)
+      return kernel;
+  return kernels.back();
+}
+
+} // namespace easyquant::gpu

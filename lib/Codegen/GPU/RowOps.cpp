@@ -1,0 +1,459 @@
+//===- RowOps.cpp - Norms, activations, quantization of rows --------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A row belongs to a warp or to a block. Its elements are read once, 16 bytes a thread and access,
+// and stay in registers through statistics, largest magnitude and codes; a row too long for that is
+// read again for each of these. Reductions go through the warp and then through shared memory, in
+// an order that depends on the shape only.
+//
+//===----------------------------------------------------------------------===//
+
+#include "KernelBuilder.h"
+#include "ScalarMath.h"
+
+#include "easyquant/Codegen/GPU/Emit.h"
+
+using namespace mlir;
+
+namespace easyquant::gpu {
+namespace {
+
+/// Emits the body of one row.
+class RowEmitter {
+public:
+  RowEmitter(KernelBuilder &b, const RowSpec &spec, const KernelArguments &arguments)
+      : b(b), spec(spec), arguments(arguments), shape(rowShape(spec)),
+        groups(groupCount(spec.columns, spec.groupSize)),
+        quantization(spec.effectiveQuantization()) {}
+
+  void emit();
+
+private:
+  using Values = KernelBuilder::Values;
+  static constexpr int64_t kReductionBytes = 128; ///< a word of each of 32 warps
+  static constexpr int64_t kReductions = 4;       ///< most of one kernel
+
+  /// Elements of the row that a thread has in one vector: W values of f32, 0 beyond the row's end.
+  struct Piece {
+    Value column; ///< of the first element
+    Value inside; ///< i1; null: certainly
+    Values values;
+  };
+
+  Values loadVector(Value row, Type element, const Piece &piece);
+  Values readRow(StringRef name, Float type, const Piece &piece);
+  Values readColumns(StringRef name, const Piece &piece);
+  Piece piece(Int vector);
+  /// The result of the operation for the elements of a piece.
+  Values compute(const Piece &piece);
+  Values activation(const Values &x, llvm::function_ref<Value(Value)> function);
+  /// body for every piece of the thread, the carried value going from one to the next.
+  Value forPieces(Value init, llvm::function_ref<Value(int64_t, const Piece &, Value)> body);
+  /// The values of the operation, kept in registers from the first time on where they fit.
+  const Values &results(int64_t vector, const Piece &piece);
+
+  Value blockSum(Value value);
+  Value blockMaxUnsigned(Value value);
+  Value acrossWarps(Value value, llvm::function_ref<Value(Value)> inWarp, Value neutral);
+  /// Sum over the row of term(x), x the input.
+  Value sum(llvm::function_ref<Value(Value)> term);
+  Value reciprocalDeviation(Value sumOfSquares);
+  void emitStatistics();
+
+  void emitFloats();
+  void emitDynamicCodes();
+  void emitStaticCodes();
+  /// Stores the code words (f32 whose low byte is the code) of a piece; the sum of the codes.
+  Value storeCodes(const Piece &piece, const Values &codes);
+  void emitCodes(llvm::function_ref<Value(Value)> codeOf);
+  void addToGroup(const Piece &piece, Value sum);
+  void writeGroups();
+  /// body in the first thread of the row.
+  void once(llvm::function_ref<void()> body) { b.ifThen(b.equal(lane, 0), body); }
+
+  KernelBuilder &b;
+  const RowSpec &spec;
+  const KernelArguments &arguments;
+  const RowShape shape;
+  const int64_t groups;
+  const RowQuantization quantization;
+  Value row, lane; ///< of the row: thread 0 .. shape.threads - 1
+  Value shared, groupSums;
+  int64_t reductions = 0;
+  Value mean, deviation;
+  SmallVector<Piece> kept;      ///< in registers
+  SmallVector<Values> computed; ///< likewise
+  Values scratch;
+};
+
+} // namespace
+
+//===- Elements of the row ------------------------------------------------===//
+
+RowEmitter::Values RowEmitter::loadVector(Value row, Type element, const Piece &piece) {
+  Type type = shape.vector == 1 ? element : Type(b.vec(shape.vector, element));
+  Value loaded = b.guarded(piece.inside, b.zero(type), [&] {
+    return b.load(b.advance(row, piece.column, element), type, /*constant=*/true);
+  });
+  Values values;
+  for (int64_t i = 0; i < shape.vector; ++i)
+    values.push_back(b.toF32(b.extract(loaded, i)));
+  return values;
+}
+
+RowEmitter::Values RowEmitter::readRow(StringRef name, Float type, const Piece &piece) {
+  Value first = b.rowOf(arguments[name], row, arguments[(name + "_stride").str()], b.type(type));
+  return loadVector(first, b.type(type), piece);
+}
+
+RowEmitter::Values RowEmitter::readColumns(StringRef name, const Piece &piece) {
+  // Parameters of columns are floats, two accesses to a vector of halves.
+  Values values;
+  constexpr int64_t kFloats = 4;
+  int64_t width = std::min(shape.vector, kFloats);
+  for (int64_t i = 0; i < shape.vector; i += width) {
+    Type type = width == 1 ? b.f32() : Type(b.vec(width, b.f32()));
+    Value loaded = b.guarded(piece.inside, b.zero(type), [&] {
+      return b.load(b.advance(arguments[name], b.add(piece.column, i), b.f32()), type, true);
+    });
+    for (int64_t j = 0; j < width; ++j)
+      values.push_back(b.extract(loaded, j));
+  }
+  return values;
+}
+
+RowEmitter::Piece RowEmitter::piece(Int vector) {
+  Piece piece;
+  Value index = b.add(b.mul(vector, shape.threads), lane);
+  piece.column = b.mul(index, shape.vector);
+  bool certain =
+      !vector.value && (vector.constant + 1) * shape.threads * shape.vector <= spec.columns;
+  if (!certain)
+    piece.inside = b.less(piece.column, spec.columns);
+  StringRef first = spec.op == RowOp::SiluMul ? "gate" : spec.op == RowOp::Add ? "a" : "x";
+  piece.values = readRow(first, spec.input, piece);
+  return piece;
+}
+
+Value RowEmitter::forPieces(Value init,
+                            llvm::function_ref<Value(int64_t, const Piece &, Value)> body) {
+  if (shape.inRegisters) {
+    for (int64_t v = static_cast<int64_t>(kept.size()); v < shape.vectors; ++v)
+      kept.push_back(piece(v));
+    for (int64_t v = 0; v < shape.vectors; ++v)
+      init = body(v, kept[v], init);
+    return init;
+  }
+  SmallVector<Value> inits;
+  if (init)
+    inits.push_back(init);
+  Values carried = b.forLoop(0, shape.vectors, 1, inits, [&](Value vector, ValueRange carried) {
+    Value next = body(-1, piece(vector), init ? carried.front() : Value());
+    return init ? Values{next} : Values();
+  });
+  return init ? carried.front() : Value();
+}
+
+const RowEmitter::Values &RowEmitter::results(int64_t vector, const Piece &piece) {
+  if (vector < 0)
+    return scratch = compute(piece);
+  if (static_cast<int64_t>(computed.size()) <= vector)
+    computed.push_back(compute(piece));
+  return computed[vector];
+}
+
+RowEmitter::Values RowEmitter::activation(const Values &x,
+                                          llvm::function_ref<Value(Value)> function) {
+  return llvm::map_to_vector(x, function);
+}
+
+RowEmitter::Values RowEmitter::compute(const Piece &piece) {
+  const Values &x = piece.values;
+  Values y;
+  switch (spec.op) {
+  case RowOp::Quantize:
+    return x;
+  case RowOp::RmsNorm: {
+    Values weight = readColumns("weight", piece);
+    for (auto [v, w] : llvm::zip_equal(x, weight))
+      y.push_back(b.mulf(b.mulf(v, deviation), w));
+    return y;
+  }
+  case RowOp::LayerNorm: {
+    Values weight = readColumns("weight", piece), bias = readColumns("bias", piece);
+    for (auto [v, w, c] : llvm::zip_equal(x, weight, bias))
+      y.push_back(b.fma(b.mulf(b.subf(v, mean), deviation), w, c));
+    return y;
+  }
+  case RowOp::SiluMul: {
+    Values up = readRow("up", spec.input, piece);
+    for (auto [v, u] : llvm::zip_equal(x, up))
+      y.push_back(b.mulf(b.mulf(v, logistic(b, v)), u));
+    return y;
+  }
+  case RowOp::GeluTanh:
+    return activation(x, [&](Value v) {
+      // (1 + tanh(u)) / 2 = logistic(2u), u = sqrt(2 / pi) (v + 0.044715 v^3).
+      Value inner = b.fma(b.mulf(v, v), b.constant(b.f32(), 0.044715 * 1.5957691216057308),
+                          b.constant(b.f32(), 1.5957691216057308));
+      return b.mulf(v, logistic(b, b.mulf(v, inner)));
+    });
+  case RowOp::GeluErf:
+    return activation(x, [&](Value v) { return b.mulf(v, normalCdf(b, v)); });
+  case RowOp::Add: {
+    Values other = readRow("b", spec.input, piece);
+    for (auto [v, u] : llvm::zip_equal(x, other))
+      y.push_back(b.addf(v, u));
+    return y;
+  }
+  }
+  llvm_unreachable("all row operations are emitted");
+}
+
+//===- Reductions ---------------------------------------------------------===//
+
+Value RowEmitter::acrossWarps(Value value, llvm::function_ref<Value(Value)> inWarp, Value neutral) {
+  value = inWarp(value);
+  int64_t warps = shape.threads / 32;
+  if (warps == 1)
+    return value;
+  assert(reductions < kReductions && "each reduction has words of its own");
+  Value words = b.advance(shared, reductions++ * kReductionBytes, b.i8());
+  Value laneInWarp = b.rem(lane, 32);
+  b.ifThen(b.equal(laneInWarp, 0),
+           [&] { b.store(value, b.advance(words, b.div(lane, 32), value.getType())); });
+  b.barrier();
+  Value there = warps == 32 ? Value() : b.less(laneInWarp, warps);
+  Value partial = b.guarded(there, neutral, [&] {
+    return b.load(b.advance(words, laneInWarp, value.getType()), value.getType());
+  });
+  return inWarp(partial);
+}
+Value RowEmitter::blockSum(Value value) {
+  return acrossWarps(value, [&](Value v) { return b.warpSum(v); }, b.zero(value.getType()));
+}
+Value RowEmitter::blockMaxUnsigned(Value value) {
+  return acrossWarps(value, [&](Value v) { return b.warpMaxUnsigned(v); }, b.zero(b.i32()));
+}
+
+Value RowEmitter::sum(llvm::function_ref<Value(Value)> term) {
+  Value zero = b.zero(b.f32());
+  return blockSum(forPieces(zero, [&](int64_t, const Piece &piece, Value carried) {
+    Value total;
+    for (Value x : piece.values) {
+      Value t = term(x);
+      total = total ? b.addf(total, t) : t;
+    }
+    // A term of what lies beyond the end need not be 0.
+    return b.addf(carried, b.select(piece.inside, total, zero));
+  }));
+}
+
+Value RowEmitter::reciprocalDeviation(Value sumOfSquares) {
+  Value variance = b.divf(sumOfSquares, b.constant(b.f32(), static_cast<double>(spec.columns)));
+  Value shifted = b.addf(variance, b.constant(b.f32(), spec.epsilon));
+  return b.divf(b.constant(b.f32(), 1.0), b.squareRoot(shifted));
+}
+
+void RowEmitter::emitStatistics() {
+  if (spec.op == RowOp::RmsNorm) {
+    deviation = reciprocalDeviation(sum([&](Value x) { return b.mulf(x, x); }));
+  } else if (spec.op == RowOp::LayerNorm) {
+    // Two passes: the sum of squares minus the square of the sum would cancel.
+    Value total = sum([](Value x) { return x; });
+    mean = b.divf(total, b.constant(b.f32(), static_cast<double>(spec.columns)));
+    deviation = reciprocalDeviation(sum([&](Value x) {
+      Value centred = b.subf(x, mean);
+      return b.mulf(centred, centred);
+    }));
+  }
+}
+
+//===- Results ------------------------------------------------------------===//
+
+void RowEmitter::emitFloats() {
+  Type element = b.type(spec.output);
+  Value first = b.rowOf(arguments["y"], row, arguments["y_stride"], element);
+  int64_t width = std::min(shape.vector, 16 / bytesOf(spec.output));
+  forPieces(Value(), [&](int64_t vector, const Piece &piece, Value) {
+    const Values &y = results(vector, piece);
+    b.ifThen(piece.inside, [&] {
+      for (int64_t i = 0; i < shape.vector; i += width)
+        b.store(b.fromF32(b.join(ArrayRef(y).slice(i, width)), spec.output),
+                b.advance(first, b.add(piece.column, i), element));
+    });
+    return Value();
+  });
+}
+
+Value RowEmitter::storeCodes(const Piece &piece, const Values &codes) {
+  Values bytes;
+  for (Value code : codes)
+    bytes.push_back(arith::TruncIOp::create(b, b.i8(), b.bitcast(code, b.i32())));
+  // What lies beyond the end pads the codes with zeros, as far as rows go.
+  Value packed = b.join(bytes);
+  if (piece.inside)
+    packed = b.select(piece.inside, packed, b.zero(packed.getType()));
+  Value first = b.rowOf(arguments["codes"], row, paddedColumns(spec.columns), b.i8());
+  Value beforeEnd = b.less(piece.column, paddedColumns(spec.columns));
+  b.ifThen(beforeEnd, [&] { b.store(packed, b.advance(first, piece.column, b.i8())); });
+  if (!spec.sums)
+    return Value();
+  Value sum = b.i32(0);
+  if (shape.vector < 4) {
+    for (int64_t i = 0; i < shape.vector; ++i)
+      sum = b.add(sum, arith::ExtSIOp::create(b, b.i32(), b.extract(packed, i)).getResult());
+    return sum;
+  }
+  Value ones = b.i32(0x01010101);
+  for (int64_t i = 0; i < shape.vector; i += 4) {
+    Values four;
+    for (int64_t j = i; j < i + 4; ++j)
+      four.push_back(b.extract(packed, j));
+    sum = b.dp4a(b.bitcast(b.join(four), b.i32()), ones, sum);
+  }
+  return sum;
+}
+
+void RowEmitter::addToGroup(const Piece &piece, Value sum) {
+  Value group = b.div(piece.column, spec.groupSize);
+  Value words = b.advance(groupSums, group, b.i32());
+  if (spec.groupSize % (32 * shape.vector) != 0)
+    return b.ifThen(piece.inside, [&] { b.atomicAddShared(sum, words); });
+  // All of the warp is in one group, if the first lane is inside at all.
+  sum = b.warpSum(sum);
+  Value first = b.equal(b.rem(lane, 32), 0);
+  b.ifThen(b.both(first, piece.inside), [&] { b.atomicAddShared(sum, words); });
+}
+
+void RowEmitter::writeGroups() {
+  auto synchronize = [&] { shape.threads == 32 ? b.warpBarrier() : b.barrier(); };
+  synchronize();
+  Value sums = b.rowOf(arguments["sums"], row, groups, b.i32());
+  b.forLoop(lane, groups, shape.threads, [&](Value group) {
+    b.store(b.load(b.advance(groupSums, group, b.i32()), b.i32()), b.advance(sums, group, b.i32()));
+  });
+}
+
+void RowEmitter::emitCodes(llvm::function_ref<Value(Value)> codeOf) {
+  bool grouped = spec.sums && groups > 1;
+  if (grouped) {
+    b.forLoop(lane, groups, shape.threads,
+              [&](Value group) { b.store(b.i32(0), b.advance(groupSums, group, b.i32())); });
+    shape.threads == 32 ? b.warpBarrier() : b.barrier();
+  }
+  Value init = spec.sums && !grouped ? b.i32(0) : Value();
+  Value total = forPieces(init, [&](int64_t vector, const Piece &piece, Value carried) {
+    Value sum = storeCodes(piece, llvm::map_to_vector(results(vector, piece), codeOf));
+    if (grouped)
+      addToGroup(piece, sum);
+    return init ? b.add(carried, sum) : Value();
+  });
+  if (grouped)
+    return writeGroups();
+  if (!spec.sums)
+    return;
+  total = blockSum(total);
+  once([&] { b.store(total, b.advance(arguments["sums"], row, b.i32())); });
+}
+
+/// Added to |x| < 2^22 this rounds to the nearest integer, ties to even, whose low byte is then
+/// that of the sum; a conversion to integer would be slower, and undefined on infinities and NaNs.
+static constexpr double kRound = 0x1.8p23;
+
+void RowEmitter::emitDynamicCodes() {
+  // Magnitudes compare like the integers of their bits.
+  Value most =
+      blockMaxUnsigned(forPieces(b.i32(0), [&](int64_t vector, const Piece &piece, Value carried) {
+        for (Value y : results(vector, piece)) {
+          Value bits = b.bitcast(b.magnitude(y), b.i32());
+          carried = b.createOrFold<arith::MaxUIOp>(carried, bits);
+        }
+        return carried;
+      }));
+  Value absMax = b.bitcast(most, b.f32());
+  // Numerics/Quantize.h: below 2^-119 the scale or its reciprocal would leave the normal range.
+  Value tiny =
+      arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, absMax, b.constant(b.f32(), 0x1p-119));
+  Value limit = b.constant(b.f32(), 127.0);
+  Value scale = b.select(tiny, b.constant(b.f32(), 1.0), b.divf(absMax, limit));
+  Value inverse = b.select(tiny, b.constant(b.f32(), 0.0), b.divf(limit, absMax));
+  once([&] { b.store(scale, b.advance(arguments["scales"], row, b.f32())); });
+  emitCodes([&](Value y) { return b.addf(b.mulf(y, inverse), b.constant(b.f32(), kRound)); });
+}
+
+void RowEmitter::emitStaticCodes() {
+  Value scale = b.load(arguments["scale"], b.f32(), true), zero;
+  if (spec.zeroPoints)
+    zero = b.load(arguments["zero"], b.i32(), true);
+  once([&] {
+    b.store(scale, b.advance(arguments["scales"], row, b.f32()));
+    if (zero)
+      b.store(zero, b.advance(arguments["zeros"], row, b.i32()));
+  });
+  Value inverse = b.divf(b.constant(b.f32(), 1.0), scale);
+  numerics::CodeRange range = numerics::codeRange(8, !spec.zeroPoints && !spec.fullRange);
+  // Clamping to integers before rounding is the same as after it, and takes any number.
+  Value lo = b.constant(b.f32(), static_cast<double>(range.min));
+  Value hi = b.constant(b.f32(), static_cast<double>(range.max));
+  Value round = b.constant(b.f32(), kRound);
+  if (zero) {
+    Value z = b.toFloat(zero);
+    lo = b.subf(lo, z);
+    hi = b.subf(hi, z);
+  }
+  emitCodes([&](Value y) {
+    Value inside = b.minf(b.maxf(b.mulf(y, inverse), lo), hi);
+    Value code = b.addf(inside, round);
+    return zero ? b.add(b.bitcast(code, b.i32()), zero) : code;
+  });
+}
+
+//===- The kernel ---------------------------------------------------------===//
+
+void RowEmitter::emit() {
+  Value thread = b.thread();
+  row = b.block(0);
+  lane = thread;
+  Value warp = b.div(thread, 32);
+  if (shape.rows > 1) {
+    row = b.add(b.mul(row, shape.rows), warp);
+    lane = b.rem(thread, 32);
+  }
+  bool grouped = spec.sums && quantization != RowQuantization::None && groups > 1;
+  int64_t reductionBytes = shape.threads == 32 ? 0 : kReductions * kReductionBytes;
+  int64_t sharedBytes = reductionBytes + (grouped ? shape.rows * groups * 4 : 0);
+  if (sharedBytes > 0)
+    shared = b.sharedMemory(sharedBytes);
+  if (grouped) {
+    groupSums = b.advance(shared, reductionBytes, b.i8());
+    if (shape.rows > 1)
+      groupSums = b.advance(groupSums, b.mul(warp, groups), b.i32());
+  }
+  // A block has one row, or every warp one of its own: either all lanes leave or none.
+  b.ifThen(shape.rows > 1 ? b.less(row, arguments["rows"]) : Value(), [&] {
+    emitStatistics();
+    switch (quantization) {
+    case RowQuantization::None:
+      return emitFloats();
+    case RowQuantization::Dynamic:
+      return emitDynamicCodes();
+    case RowQuantization::Static:
+      return emitStaticCodes();
+    }
+  });
+}
+
+mlir::gpu::GPUFuncOp getOrEmitRowOp(mlir::gpu::GPUModuleOp module, const RowSpec &spec,
+                                    const Chip &chip) {
+  return getOrEmitKernel(module, describe(spec, chip),
+                         [&](KernelBuilder &b, const KernelArguments &arguments) {
+                           RowEmitter(b, spec, arguments).emit();
+                         });
+}
+
+} // namespace easyquant::gpu

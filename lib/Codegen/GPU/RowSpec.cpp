@@ -1,0 +1,125 @@
+//===- RowSpec.cpp - Row-wise operations: names, arguments, launches ------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Codegen/GPU/Kernels.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+namespace easyquant::gpu {
+
+const char *nameOf(Float type) {
+  return type == Float::F32 ? "f32" : type == Float::F16 ? "f16" : "bf16";
+}
+
+static const char *nameOf(RowOp op) {
+  switch (op) {
+  case RowOp::Quantize:
+    return "quantize";
+  case RowOp::RmsNorm:
+    return "rms_norm";
+  case RowOp::LayerNorm:
+    return "layer_norm";
+  case RowOp::SiluMul:
+    return "silu_mul";
+  case RowOp::GeluTanh:
+    return "gelu_tanh";
+  case RowOp::GeluErf:
+    return "gelu_erf";
+  case RowOp::Add:
+    return "add";
+  }
+  __builtin_unreachable();
+}
+
+static std::string symbolName(const RowSpec &spec) {
+  std::string name = fmt::format("{}_{}", nameOf(spec.op), spec.columns);
+  if (spec.op == RowOp::RmsNorm || spec.op == RowOp::LayerNorm)
+    name += fmt::format("_eps{:x}", std::bit_cast<uint32_t>(static_cast<float>(spec.epsilon)));
+  name += fmt::format("_{}", nameOf(spec.input));
+  RowQuantization quantization = spec.effectiveQuantization();
+  if (quantization == RowQuantization::None)
+    return name + fmt::format("_to_{}", nameOf(spec.output));
+  if (spec.op != RowOp::Quantize)
+    name += "_quantize";
+  if (quantization == RowQuantization::Static)
+    name += spec.zeroPoints ? "_static_zp" : spec.fullRange ? "_static_full" : "_static";
+  if (spec.sums)
+    name += fmt::format("_sums{}", spec.groupSize);
+  return name;
+}
+
+RowShape rowShape(const RowSpec &spec) {
+  // Enough threads that each has about sixteen elements: several loads in flight, registers for
+  // full occupancy.
+  constexpr int64_t kElements = 16, kMostElements = 32, kMostThreads = 1024, kBlock = 128;
+  RowShape shape{};
+  shape.vector = std::gcd(spec.columns, 16 / bytesOf(spec.input));
+  // Codes are written up to their padding.
+  int64_t columns = spec.effectiveQuantization() == RowQuantization::None
+                        ? spec.columns
+                        : paddedColumns(spec.columns);
+  int64_t vectors = columns / shape.vector;
+  int64_t perThread = std::max<int64_t>(1, kElements / shape.vector);
+  int64_t threads = (vectors + perThread - 1) / perThread;
+  shape.threads = std::min((threads + 31) / 32 * 32, kMostThreads);
+  shape.rows = shape.threads == 32 ? kBlock / 32 : 1;
+  shape.vectors = (vectors + shape.threads - 1) / shape.threads;
+  shape.inRegisters = shape.vectors * shape.vector <= kMostElements;
+  return shape;
+}
+
+Description describe(const RowSpec &spec, const Chip &) {
+  Description description;
+  description.name = symbolName(spec);
+  RowShape shape = rowShape(spec);
+  description.threads = static_cast<uint32_t>(shape.threads * shape.rows);
+  description.grid[0].rowsPerBlock = shape.rows;
+
+  std::vector<Parameter> &parameters = description.parameters;
+  auto input = [&](const char *name, bool stride) {
+    parameters.push_back({name});
+    if (stride)
+      parameters.push_back({std::string(name) + "_stride", Parameter::I32});
+  };
+  auto output = [&](const char *name) { parameters.push_back({name, Parameter::Pointer, true}); };
+  if (spec.op == RowOp::SiluMul) {
+    input("gate", true);
+    input("up", true);
+  } else if (spec.op == RowOp::Add) {
+    input("a", true);
+    input("b", true);
+  } else {
+    input("x", true);
+  }
+  if (spec.op == RowOp::RmsNorm || spec.op == RowOp::LayerNorm)
+    input("weight", false);
+  if (spec.op == RowOp::LayerNorm)
+    input("bias", false);
+  RowQuantization quantization = spec.effectiveQuantization();
+  if (quantization == RowQuantization::None) {
+    output("y");
+    parameters.push_back({"y_stride", Parameter::I32});
+  } else {
+    bool isStatic = quantization == RowQuantization::Static;
+    if (isStatic)
+      input("scale", false);
+    if (isStatic && spec.zeroPoints)
+      input("zero", false);
+    output("codes");
+    output("scales");
+    if (spec.sums)
+      output("sums");
+    if (isStatic && spec.zeroPoints)
+      output("zeros");
+  }
+  parameters.push_back({"rows", Parameter::I32});
+  return description;
+}
+
+} // namespace easyquant::gpu

@@ -1,0 +1,24 @@
+//===- ScalarMath.h - Elementary functions on f32 ---------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CODEGEN_GPU_SCALARMATH_H
+#define EASYQUANT_LIB_CODEGEN_GPU_SCALARMATH_H
+
+#include "KernelBuilder.h"
+
+namespace easyquant::gpu {
+
+/// e^x, relative error below 2^-21 + |x| 2^-23; 0 and infinity beyond the range.
+mlir::Value exp(KernelBuilder &b, mlir::Value x);
+/// 1 / (1 + e^-x).
+mlir::Value logistic(KernelBuilder &b, mlir::Value x);
+/// The distribution function of the standard normal distribution.
+mlir::Value normalCdf(KernelBuilder &b, mlir::Value x);
+
+} // namespace easyquant::gpu
+
+#endif // EASYQUANT_LIB_CODEGEN_GPU_SCALARMATH_H

@@ -1,0 +1,276 @@
+//===- LinearTest.cpp - Integer linears on a simulated GPU ----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "SimtRunner.h"
+
+#include "easyquant/Numerics/FragmentPacking.h"
+#include "easyquant/Numerics/Quantize.h"
+#include "easyquant/Numerics/Reference.h"
+#include "easyquant/Numerics/ScaleRules.h"
+
+#include <random>
+
+using namespace easyquant;
+using namespace easyquant::gpu;
+using namespace easyquant::numerics;
+using easyquant::gpu::paddedColumns;
+
+namespace {
+
+/// A linear with data: random codes of the whole range, scales and zero points of each group, and
+/// tokens with a row of zeros and one with an outlier among them when there are enough.
+struct Problem {
+  Problem(const LinearSpec &spec, int64_t rows) : spec(spec), rows(rows) {
+    std::mt19937 random(static_cast<unsigned>(spec.n * 31 + spec.k * 7 + rows));
+    std::normal_distribution<float> normal;
+    weights.scheme = {spec.bits, !spec.zeroPoints,
+                      spec.groupSize ? Granularity::Group : Granularity::Channel, spec.groupSize};
+    weights.rows = spec.n;
+    weights.columns = spec.k;
+    CodeRange range = codeRange(weights.scheme);
+    std::uniform_int_distribution<int> code(range.min, range.max);
+    weights.codes.resize(spec.n * spec.k);
+    for (int8_t &c : weights.codes)
+      c = static_cast<int8_t>(code(random));
+    weights.params.rows = spec.n;
+    weights.params.groups = spec.groups();
+    weights.params.scales.resize(spec.n * spec.groups());
+    for (float &s : weights.params.scales)
+      s = 0.001f + 0.01f * std::abs(normal(random));
+    if (spec.zeroPoints) {
+      weights.params.zeroPoints.resize(spec.n * spec.groups());
+      for (int32_t &z : weights.params.zeroPoints)
+        z = code(random);
+    }
+    std::vector<float> x(rows * spec.k);
+    for (int64_t i = 0; i < std::ssize(x); ++i)
+      x[i] = rows > 2 && i / spec.k == 1 ? 0.0f : normal(random);
+    if (rows > 2)
+      x[2 * spec.k + spec.k / 2] = 1e4f;
+    ConstMatrix matrix{x.data(), rows, spec.k, spec.k};
+    tokens = spec.inputZeroPoints ? *quantizeTokens(matrix, {8, false, Granularity::Tensor}, 0.02f,
+                                                    -11, spec.groupSize)
+                                  : *quantizeTokens(matrix, spec.groupSize);
+    bias.resize(spec.n);
+    for (float &v : bias)
+      v = normal(random);
+    y.resize(rows * spec.n);
+    for (float &v : y)
+      v = normal(random);
+  }
+
+  std::vector<float> expected() const {
+    std::vector<float> result = y;
+    auto ok =
+        reference::integerLinear(tokens, weights, spec.bias ? bias.data() : nullptr,
+                                 spec.accumulate, Matrix{result.data(), rows, spec.n, spec.n});
+    EXPECT_TRUE(ok) << ok.error().message;
+    return result;
+  }
+
+  /// Codes with the kernels' row length.
+  std::vector<int8_t> paddedCodes() const {
+    int64_t stride = paddedColumns(spec.k);
+    std::vector<int8_t> padded(rows * stride);
+    for (int64_t m = 0; m < rows; ++m)
+      std::copy_n(tokens.codes.begin() + m * tokens.paddedColumns, spec.k,
+                  padded.begin() + m * stride);
+    return padded;
+  }
+
+  LinearSpec spec;
+  int64_t rows;
+  QuantizedMatrix weights;
+  QuantizedTokens tokens;
+  std::vector<float> bias, y;
+};
+
+/// y of one kernel; its rows are a bit apart.
+std::vector<float> compute(KernelLibrary &library, const LinearKernel &kernel, const Problem &p,
+                           simt::Statistics *statistics = nullptr,
+                           simt::Checks checks = simt::Checks::All) {
+  const LinearSpec &spec = p.spec;
+  auto layout = fragmentLayout(p.weights.scheme, FragmentOrder::Bytes, spec.n, spec.k);
+  EXPECT_TRUE(layout) << layout.error().message;
+  std::vector<uint8_t> packed(layout->codeBytes());
+  packFragments(*layout, p.weights.codes.data(), packed.data());
+
+  simt::Device device;
+  int64_t stride = spec.n + 4;
+  std::vector<float> strided((p.rows - 1) * stride + spec.n);
+  for (int64_t m = 0; m < p.rows; ++m)
+    std::copy_n(p.y.begin() + m * spec.n, spec.n, strided.begin() + m * stride);
+  DeviceBuffer<int8_t> codes(device, p.paddedCodes(), "codes");
+  DeviceBuffer<float> scales(device, p.tokens.scales, "scales");
+  DeviceBuffer<int32_t> sums(device, p.tokens.sums, "sums");
+  DeviceBuffer<int32_t> zeros(device, p.tokens.zeroPoints, "zeros");
+  DeviceBuffer<uint8_t> w(device, packed, "w");
+  DeviceBuffer<float> wscales(device, fragmentScales(*layout, p.weights.params), "wscales");
+  DeviceBuffer<int8_t> wzeros(device, fragmentZeroPoints(*layout, p.weights.params), "wzeros");
+  DeviceBuffer<int32_t> wsums(device, fragmentSums(*layout, p.weights), "wsums");
+  DeviceBuffer<float> bias(device, p.bias, "bias"), y(device, strided, "y");
+  std::map<std::string, Argument> arguments = {{"codes", codes}, {"scales", scales},
+                                               {"w", w},         {"wscales", wscales},
+                                               {"y", y},         {"y_stride", stride}};
+  if (spec.zeroPoints) {
+    arguments.emplace("sums", sums);
+    arguments.emplace("wzeros", wzeros);
+  }
+  if (spec.inputZeroPoints) {
+    arguments.emplace("zeros", zeros);
+    arguments.emplace("wsums", wsums);
+  }
+  if (spec.bias)
+    arguments.emplace("bias", bias);
+  simt::Statistics found = run(device, library, kernel.description, p.rows, arguments, checks);
+  if (statistics)
+    *statistics = found;
+  std::vector<float> result = y.read(), dense;
+  for (int64_t m = 0; m < p.rows; ++m)
+    dense.insert(dense.end(), result.begin() + m * stride, result.begin() + m * stride + spec.n);
+  return dense;
+}
+
+/// Every kernel of every spec, on `rows` of which each takes what it is for and one more.
+void checkAll(const std::vector<LinearSpec> &specs, const std::vector<int64_t> &rows,
+              ChipId chip = ChipId::SM80) {
+  KernelLibrary library(chip);
+  for (const LinearSpec &spec : specs)
+    library.add(spec);
+  for (const LinearSpec &spec : specs)
+    for (int64_t m : rows) {
+      Problem problem(spec, m);
+      std::vector<float> expected = problem.expected();
+      for (const LinearKernel &kernel : linearKernels(spec, library.target())) {
+        bool dot = kernel.form == LinearKernel::Dot;
+        if (dot ? m > kernel.rows + 1 : kernel.tile.rows > 2 * m && kernel.tile.rows > 16)
+          continue;
+        EXPECT_EQ(compute(library, kernel, problem), expected)
+            << kernel.description.name << " on " << m << " rows";
+      }
+    }
+}
+
+LinearSpec spec(int64_t n, int64_t k, int bits, int64_t group = 0) {
+  LinearSpec spec;
+  spec.n = n;
+  spec.k = k;
+  spec.bits = bits;
+  spec.groupSize = group;
+  return spec;
+}
+
+} // namespace
+
+TEST(GPULinear, EightBitsPerChannel) {
+  checkAll({spec(128, 128, 8), spec(1, 1, 8), spec(33, 100, 8), spec(130, 260, 8)}, {1, 2, 3, 17});
+}
+
+TEST(GPULinear, LargeTiles) { checkAll({spec(128, 192, 8), spec(150, 80, 4)}, {65, 130}); }
+
+TEST(GPULinear, FourBitsInGroups) {
+  checkAll(
+      {spec(64, 128, 4, 32), spec(33, 200, 4, 64), spec(128, 300, 4, 96), spec(40, 384, 4, 256)},
+      {1, 3, 17, 70});
+}
+
+TEST(GPULinear, FewBits) {
+  checkAll({spec(70, 96, 4), spec(70, 96, 2), spec(130, 200, 2, 64)}, {1, 3, 40});
+}
+
+TEST(GPULinear, BiasResidualAndZeroPoints) {
+  std::vector<LinearSpec> specs;
+  for (int64_t group : {0, 64}) {
+    LinearSpec all = spec(50, 160, group ? 4 : 8, group);
+    all.bias = all.accumulate = all.zeroPoints = all.inputZeroPoints = true;
+    specs.push_back(all);
+    all.inputZeroPoints = all.accumulate = false;
+    specs.push_back(all);
+    all.zeroPoints = all.bias = false;
+    all.inputZeroPoints = all.accumulate = true;
+    specs.push_back(all);
+  }
+  checkAll(specs, {3, 17});
+}
+
+TEST(GPULinear, ManyGroupsInOneBlock) {
+  // More groups than the dp4a kernels hold between two barriers.
+  checkAll({spec(20, 32 * 70, 4, 32)}, {1, 2});
+}
+
+TEST(GPULinear, OtherChips) {
+  for (ChipId chip : {ChipId::SM89, ChipId::SM90a})
+    checkAll({spec(33, 100, 8), spec(128, 192, 4, 64)}, {3, 130}, chip);
+}
+
+TEST(GPULinear, MainLoopHasNoBankConflicts) {
+  KernelLibrary library;
+  std::vector<LinearSpec> specs = {spec(128, 512, 8), spec(128, 512, 4), spec(128, 512, 4, 128)};
+  for (const LinearSpec &s : specs)
+    library.add(s);
+  for (const LinearSpec &s : specs) {
+    Problem problem(s, 128);
+    for (const LinearKernel &kernel : linearKernels(s, library.target())) {
+      if (kernel.form != LinearKernel::Matrix)
+        continue;
+      simt::Statistics statistics;
+      compute(library, kernel, problem, &statistics, simt::Checks::None);
+      for (const auto &[kind, traffic] : statistics.traffic) {
+        if (kind.starts_with("shared"))
+          EXPECT_EQ(traffic.conflicts, 0u) << kernel.description.name << ": " << kind;
+        EXPECT_FALSE(kind.starts_with("local")) << kernel.description.name;
+      }
+      // All that is read of activations and weights comes in full sectors.
+      uint64_t copied = 0, sectors = 0;
+      for (const simt::InstructionStatistics &i : statistics.instructions)
+        if (i.text.starts_with("cp.async.cg")) {
+          copied += i.bytes;
+          sectors += i.sectors;
+        }
+      EXPECT_GT(copied, 0u) << kernel.description.name;
+      EXPECT_LE(sectors * 32, copied) << kernel.description.name;
+    }
+  }
+}
+
+TEST(GPULinear, HalfPrecisionOutput) {
+  KernelLibrary library(ChipId::SM90a);
+  for (Float type : {Float::F16, Float::BF16}) {
+    LinearSpec s = spec(66, 64, 8);
+    s.output = type;
+    std::vector<LinearKernel> kernels = library.add(s);
+    (void)kernels;
+  }
+  // What is stored is the reference, rounded.
+  for (Float type : {Float::F16, Float::BF16}) {
+    LinearSpec s = spec(66, 64, 8);
+    s.output = type;
+    Problem problem(s, 5);
+    std::vector<float> expected = problem.expected();
+    auto layout = *fragmentLayout(problem.weights.scheme, FragmentOrder::Bytes, s.n, s.k);
+    std::vector<uint8_t> packed(layout.codeBytes());
+    packFragments(layout, problem.weights.codes.data(), packed.data());
+    for (const LinearKernel &kernel : linearKernels(s, library.target())) {
+      simt::Device device;
+      DeviceBuffer<int8_t> codes(device, problem.paddedCodes());
+      DeviceBuffer<float> scales(device, problem.tokens.scales);
+      DeviceBuffer<uint8_t> w(device, packed);
+      DeviceBuffer<float> wscales(device, fragmentScales(layout, problem.weights.params));
+      DeviceBuffer<uint16_t> y(device, 5 * s.n, "y");
+      run(device, library, kernel.description, 5,
+          {{"codes", codes},
+           {"scales", scales},
+           {"w", w},
+           {"wscales", wscales},
+           {"y", y},
+           {"y_stride", s.n}});
+      std::vector<uint16_t> found = y.read();
+      for (size_t i = 0; i < found.size(); ++i)
+        ASSERT_EQ(found[i], toHalf(expected[i], type)) << kernel.description.name;
+    }
+  }
+}

@@ -1,0 +1,137 @@
+//===- ResourcesTest.cpp - What ptxas makes of the kernels ----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "SimtRunner.h"
+
+#include "easyquant/Codegen/GPU/Assemble.h"
+
+#include <cstdlib>
+
+using namespace easyquant;
+using namespace easyquant::gpu;
+
+namespace {
+
+constexpr int64_t kRegistersPerSM = 65536; // of every chip here
+
+/// Shapes of real layers: the tiles are whole, as they are where time is spent.
+std::vector<LinearSpec> linears() {
+  LinearSpec w8, w4, grouped;
+  w8.n = w4.n = grouped.n = 4096;
+  w8.k = w4.k = grouped.k = 4096;
+  w4.bits = grouped.bits = 4;
+  grouped.groupSize = 128;
+  w8.bias = true;
+  grouped.accumulate = grouped.zeroPoints = true;
+  return {w8, w4, grouped};
+}
+
+std::vector<RowSpec> rowOps() {
+  std::vector<RowSpec> specs;
+  for (RowOp op :
+       {RowOp::Quantize, RowOp::RmsNorm, RowOp::LayerNorm, RowOp::SiluMul, RowOp::GeluErf}) {
+    RowSpec spec;
+    spec.op = op;
+    spec.columns = op == RowOp::SiluMul ? 11008 : 4096;
+    spec.epsilon = 1e-5;
+    spec.quantization = RowQuantization::Dynamic;
+    specs.push_back(spec);
+  }
+  return specs;
+}
+
+class GPUResources : public testing::TestWithParam<ChipId> {};
+
+} // namespace
+
+TEST_P(GPUResources, AreWithinTheDesign) {
+  auto assembler = Assembler::find();
+  if (!assembler)
+    GTEST_SKIP() << assembler.error().message;
+  KernelLibrary library(GetParam());
+  const Chip &chip = library.target();
+  std::vector<Description> kernels;
+  for (const RowSpec &spec : rowOps())
+    kernels.push_back(library.add(spec));
+  for (const LinearSpec &spec : linears())
+    for (const LinearKernel &kernel : library.add(spec))
+      kernels.push_back(kernel.description);
+  auto cubin = assembler->assemble(library.ptx(), std::string(chip.name));
+  ASSERT_TRUE(cubin) << cubin.error().message;
+  for (const Description &kernel : kernels) {
+    SCOPED_TRACE(kernel.name);
+    ASSERT_TRUE(cubin->kernels.contains(kernel.name));
+    const KernelResources &used = cubin->kernels.at(kernel.name);
+    EXPECT_GT(used.registers, 0);
+    EXPECT_EQ(used.spillStoreBytes + used.spillLoadBytes + used.stackBytes, 0);
+    EXPECT_LE(kernel.sharedBytes + used.staticSharedBytes, chip.sharedBytesPerBlock);
+    // Registers are given to warps in units of 256.
+    int64_t registers = (used.registers * 32 + 255) / 256 * 256 * (kernel.threads / 32);
+    int64_t blocks = kRegistersPerSM / registers;
+    if (kernel.sharedBytes > 0)
+      blocks = std::min(blocks, chip.sharedBytesPerSM / (kernel.sharedBytes + 1024));
+    if (kernel.blocksPerSM > 0)
+      EXPECT_GE(blocks, kernel.blocksPerSM) << used.registers << " registers";
+    else // streaming kernels live from many loads under way
+      EXPECT_GE(std::min(blocks * kernel.threads, chip.threadsPerSM), chip.threadsPerSM / 2)
+          << used.registers << " registers";
+  }
+}
+
+static std::string nameOf(const testing::TestParamInfo<ChipId> &info) {
+  return std::string(chip(info.param).name);
+}
+INSTANTIATE_TEST_SUITE_P(Chips, GPUResources,
+                         testing::Values(ChipId::SM80, ChipId::SM86, ChipId::SM87, ChipId::SM89,
+                                         ChipId::SM90a),
+                         nameOf);
+
+TEST(GPUAssembler, JoinsChipsInOneFatbin) {
+  auto assembler = Assembler::find();
+  if (!assembler)
+    GTEST_SKIP() << assembler.error().message;
+  KernelLibrary library;
+  library.add(rowOps().front());
+  std::vector<Cubin> cubins;
+  // PTX of sm_80 assembles for all later chips: what the fatbin carries for those not named.
+  for (const char *chip : {"sm_80", "sm_90", "sm_100", "sm_120"}) {
+    auto cubin = assembler->assemble(library.ptx(), chip);
+    ASSERT_TRUE(cubin) << cubin.error().message;
+    EXPECT_TRUE(cubin->code.starts_with("\x7f"
+                                        "ELF"));
+    cubins.push_back(*cubin);
+  }
+  auto fatbin = assembler->makeFatbin(cubins, library.ptx(), "sm_80");
+  ASSERT_TRUE(fatbin) << fatbin.error().message;
+  EXPECT_EQ(fatbin->substr(0, 4), "\x50\xed\x55\xba");
+  size_t machineCode = 0;
+  for (const Cubin &cubin : cubins)
+    machineCode += cubin.code.size();
+  EXPECT_GT(fatbin->size(), machineCode / 8); // it may compress
+}
+
+TEST(GPUAssembler, KeepsWhatPtxasSays) {
+  auto assembler = Assembler::find();
+  if (!assembler)
+    GTEST_SKIP() << assembler.error().message;
+  auto refused = assembler->assemble(
+      ".version 8.0\n.target sm_80\n.address_size 64\n.entry k() { nonsense; }\n", "sm_80");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::Unsupported);
+  EXPECT_NE(refused.error().message.find("could not assemble kernels for sm_80"),
+            std::string::npos);
+  EXPECT_NE(refused.error().message.find("nonsense"), std::string::npos) << refused.error().message;
+}
+
+TEST(GPUAssembler, SaysHowToGetIt) {
+  ASSERT_EQ(setenv("EASYQUANT_CUDA_BIN", "/nowhere", 1), 0);
+  auto missing = Assembler::find();
+  unsetenv("EASYQUANT_CUDA_BIN");
+  ASSERT_FALSE(missing);
+  EXPECT_NE(missing.error().message.find("EASYQUANT_CUDA_BIN=/nowhere: install"), std::string::npos)
+      << missing.error().message;
+}

@@ -1,0 +1,361 @@
+//===- RowOpsTest.cpp - Row operations on a simulated GPU -----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "SimtRunner.h"
+
+#include "easyquant/Numerics/Quantize.h"
+#include "easyquant/Numerics/Reference.h"
+
+#include <cmath>
+#include <random>
+
+using namespace easyquant;
+using namespace easyquant::gpu;
+using namespace easyquant::numerics;
+using easyquant::gpu::paddedColumns;
+
+namespace {
+
+constexpr double kEpsilon = 1e-5;
+constexpr RowOp kOps[] = {RowOp::Quantize, RowOp::RmsNorm, RowOp::LayerNorm, RowOp::SiluMul,
+                          RowOp::GeluTanh, RowOp::GeluErf, RowOp::Add};
+/// One warp a row, several warps, a register-resident row of 1024 threads, a row read again.
+constexpr int64_t kColumns[] = {1, 7, 16, 64, 100, 578, 4096, 36868};
+
+/// Random rows, with a row of zeros, one with a huge outlier, one of denormals and one of large
+/// values among them when there are enough; rows a bit apart.
+struct Inputs {
+  Inputs(int64_t rows, int64_t columns)
+      : rows(rows), columns(columns), stride(columns + 16), a((rows - 1) * stride + columns),
+        b(a.size()), weight(columns), bias(columns) {
+    std::mt19937 random(static_cast<unsigned>(rows * 1000 + columns));
+    std::normal_distribution<float> normal;
+    for (int64_t i = 0; i < std::ssize(a); ++i) {
+      int64_t row = i / stride;
+      float size = row == 4 ? 1e-41f : row == 5 ? 300.0f : 1.0f;
+      a[i] = row == 2 ? 0.0f : size * normal(random);
+      b[i] = normal(random);
+    }
+    if (rows > 3)
+      a[3 * stride + columns / 2] = -1e6f;
+    for (int64_t i = 0; i < columns; ++i) {
+      weight[i] = normal(random);
+      bias[i] = normal(random);
+    }
+  }
+  ConstMatrix matrix(const std::vector<float> &x) const {
+    return {x.data(), rows, columns, stride};
+  }
+
+  int64_t rows, columns, stride;
+  std::vector<float> a, b, weight, bias;
+};
+
+/// The values of the operation in double precision.
+std::vector<double> expectedOf(RowOp op, const Inputs &in) {
+  std::vector<double> y(in.rows * in.columns);
+  numerics::reference::Output out{y.data(), in.rows, in.columns, in.columns};
+  ConstMatrix a = in.matrix(in.a), b = in.matrix(in.b);
+  switch (op) {
+  case RowOp::Quantize:
+    for (int64_t m = 0; m < in.rows; ++m)
+      std::copy_n(a.row(m), in.columns, y.begin() + m * in.columns);
+    break;
+  case RowOp::RmsNorm:
+    numerics::reference::rmsNorm(a, in.weight.data(), kEpsilon, out);
+    break;
+  case RowOp::LayerNorm:
+    numerics::reference::layerNorm(a, in.weight.data(), in.bias.data(), kEpsilon, out);
+    break;
+  case RowOp::SiluMul:
+    numerics::reference::siluMul(a, b, out);
+    break;
+  case RowOp::GeluTanh:
+    numerics::reference::geluTanh(a, out);
+    break;
+  case RowOp::GeluErf:
+    numerics::reference::geluErf(a, out);
+    break;
+  case RowOp::Add:
+    numerics::reference::add(a, b, out);
+    break;
+  }
+  return y;
+}
+
+/// The inputs in device memory, under the names of the parameters.
+struct DeviceInputs {
+  DeviceInputs(simt::Device &device, const Inputs &in, RowOp op)
+      : a(device, in.a), b(device, in.b), weight(device, in.weight), bias(device, in.bias) {
+    bool two = op == RowOp::SiluMul || op == RowOp::Add;
+    std::string first = op == RowOp::SiluMul ? "gate" : op == RowOp::Add ? "a" : "x";
+    arguments.emplace(first, a);
+    arguments.emplace(first + "_stride", in.stride);
+    if (two) {
+      arguments.emplace(op == RowOp::SiluMul ? "up" : "b", b);
+      arguments.emplace(op == RowOp::SiluMul ? "up_stride" : "b_stride", in.stride);
+    }
+    if (op == RowOp::RmsNorm || op == RowOp::LayerNorm)
+      arguments.emplace("weight", weight);
+    if (op == RowOp::LayerNorm)
+      arguments.emplace("bias", bias);
+  }
+  DeviceBuffer<float> a, b, weight, bias;
+  std::map<std::string, Argument> arguments;
+};
+
+RowSpec specOf(RowOp op, int64_t columns) {
+  RowSpec spec;
+  spec.op = op;
+  spec.columns = columns;
+  spec.epsilon = kEpsilon;
+  return spec;
+}
+
+/// y of the kernel without quantization.
+std::vector<float> runFloat(KernelLibrary &library, const RowSpec &spec, const Inputs &in) {
+  simt::Device device;
+  DeviceInputs inputs(device, in, spec.op);
+  DeviceBuffer<float> y(device, in.rows * in.columns, "y");
+  inputs.arguments.emplace("y", y);
+  inputs.arguments.emplace("y_stride", in.columns);
+  run(device, library, library.add(spec), in.rows, inputs.arguments);
+  EXPECT_EQ(y.unwritten(), 0u);
+  return y.read();
+}
+
+struct Codes {
+  std::vector<int8_t> codes;
+  std::vector<float> scales;
+  std::vector<int32_t> sums, zeros;
+};
+
+Codes runQuantized(KernelLibrary &library, const RowSpec &spec, const Inputs &in, float scale = 1,
+                   int32_t zero = 0) {
+  simt::Device device;
+  DeviceInputs inputs(device, in, spec.op);
+  int64_t groups = groupCount(in.columns, spec.groupSize);
+  bool isStatic = spec.quantization == RowQuantization::Static;
+  DeviceBuffer<int8_t> codes(device, in.rows * paddedColumns(in.columns), "codes");
+  DeviceBuffer<float> scales(device, in.rows, "scales");
+  DeviceBuffer<int32_t> sums(device, in.rows * groups, "sums"), zeros(device, in.rows, "zeros");
+  DeviceBuffer<float> scaleIn(device, std::vector<float>{scale});
+  DeviceBuffer<int32_t> zeroIn(device, std::vector<int32_t>{zero});
+  inputs.arguments.emplace("codes", codes);
+  inputs.arguments.emplace("scales", scales);
+  if (isStatic)
+    inputs.arguments.emplace("scale", scaleIn);
+  if (spec.zeroPoints) {
+    inputs.arguments.emplace("zero", zeroIn);
+    inputs.arguments.emplace("zeros", zeros);
+  }
+  if (spec.sums)
+    inputs.arguments.emplace("sums", sums);
+  run(device, library, library.add(spec), in.rows, inputs.arguments);
+  EXPECT_EQ(codes.unwritten() + scales.unwritten(), 0u);
+  EXPECT_TRUE(!spec.sums || sums.unwritten() == 0);
+  EXPECT_TRUE(!spec.zeroPoints || zeros.unwritten() == 0);
+  return {codes.read(), scales.read(), spec.sums ? sums.read() : std::vector<int32_t>(),
+          spec.zeroPoints ? zeros.read() : std::vector<int32_t>()};
+}
+
+void expectEqual(const Codes &found, const QuantizedTokens &expected, bool sums) {
+  EXPECT_EQ(found.scales, expected.scales);
+  EXPECT_EQ(found.zeros, expected.zeroPoints);
+  if (sums)
+    EXPECT_EQ(found.sums, expected.sums);
+  int64_t stride = paddedColumns(expected.columns), wrong = 0;
+  for (int64_t m = 0; m < expected.rows; ++m)
+    for (int64_t k = 0; k < stride; ++k)
+      wrong += found.codes[m * stride + k] !=
+               (k < expected.columns ? expected.codes[m * expected.paddedColumns + k] : 0);
+  EXPECT_EQ(wrong, 0) << "codes of " << expected.rows << " x " << expected.columns;
+}
+
+} // namespace
+
+TEST(GPURowOps, FloatsAreWithinBounds) {
+  KernelLibrary library;
+  for (int64_t columns : kColumns)
+    for (RowOp op : kOps)
+      if (op != RowOp::Quantize)
+        library.add(specOf(op, columns));
+  for (int64_t columns : kColumns)
+    for (int64_t rows : {1, 7}) {
+      if (rows * columns > 40000 && rows > 1)
+        continue;
+      Inputs in(rows, columns);
+      for (RowOp op : kOps) {
+        if (op == RowOp::Quantize)
+          continue;
+        std::vector<float> y = runFloat(library, specOf(op, columns), in);
+        std::vector<double> expected = expectedOf(op, in);
+        double worst = 0;
+        for (size_t i = 0; i < y.size(); ++i) {
+          // Sums of C terms in f32 by halving, and exponentials whose error grows with |x|.
+          double scale = std::max(std::abs(expected[i]), 1e-3);
+          if (op == RowOp::LayerNorm) // cancellation where a row is almost constant
+            scale = std::max(scale, std::abs(double(in.bias[i % columns])) + 1);
+          worst = std::max(worst, std::abs(y[i] - expected[i]) / scale);
+        }
+        EXPECT_LT(worst, 2e-5) << int(op) << " on " << rows << " x " << columns;
+      }
+    }
+}
+
+TEST(GPURowOps, DynamicCodesAreThoseOfTheFloats) {
+  KernelLibrary library;
+  auto quantized = [](RowOp op, int64_t columns) {
+    RowSpec spec = specOf(op, columns);
+    spec.quantization = RowQuantization::Dynamic;
+    spec.sums = columns % 3 != 0;
+    spec.groupSize = columns > 100 ? (columns == 578 ? 48 : 128) : 0;
+    return spec;
+  };
+  for (int64_t columns : kColumns)
+    for (RowOp op : kOps) {
+      library.add(quantized(op, columns));
+      if (op != RowOp::Quantize)
+        library.add(specOf(op, columns));
+    }
+  for (int64_t columns : kColumns)
+    for (int64_t rows : {1, 7}) {
+      if (rows * columns > 40000 && rows > 1)
+        continue;
+      Inputs in(rows, columns);
+      for (RowOp op : kOps) {
+        SCOPED_TRACE(testing::Message() << int(op) << " on " << rows << " x " << columns);
+        RowSpec spec = quantized(op, columns);
+        std::vector<float> y;
+        ConstMatrix values = in.matrix(in.a);
+        if (op != RowOp::Quantize) {
+          y = runFloat(library, specOf(op, columns), in);
+          values = {y.data(), rows, columns, columns};
+        }
+        auto expected = quantizeTokens(values, spec.groupSize);
+        ASSERT_TRUE(expected) << expected.error().message;
+        expectEqual(runQuantized(library, spec, in), *expected, spec.sums);
+      }
+    }
+}
+
+TEST(GPURowOps, StaticCodesAreThoseOfTheFloats) {
+  KernelLibrary library;
+  struct Case {
+    bool zeroPoints, fullRange;
+    float scale;
+    int32_t zero;
+  };
+  const Case cases[] = {{false, false, 0.02f, 0},
+                        {false, true, 0.01f, 0},
+                        {true, false, 0.03f, -37},
+                        {true, false, 0.03f, 127}};
+  auto quantized = [](RowOp op, int64_t columns, const Case &c) {
+    RowSpec spec = specOf(op, columns);
+    spec.quantization = RowQuantization::Static;
+    spec.zeroPoints = c.zeroPoints;
+    spec.fullRange = c.fullRange;
+    spec.sums = true;
+    return spec;
+  };
+  for (int64_t columns : {7, 100, 578})
+    for (RowOp op : {RowOp::Quantize, RowOp::SiluMul}) {
+      if (op != RowOp::Quantize)
+        library.add(specOf(op, columns));
+      for (const Case &c : cases)
+        library.add(quantized(op, columns, c));
+    }
+  for (int64_t columns : {7, 100, 578})
+    for (RowOp op : {RowOp::Quantize, RowOp::SiluMul})
+      for (const Case &c : cases) {
+        SCOPED_TRACE(testing::Message() << int(op) << ", " << columns << ", zero " << c.zero);
+        Inputs in(7, columns);
+        std::vector<float> y;
+        ConstMatrix values = in.matrix(in.a);
+        if (op != RowOp::Quantize) {
+          y = runFloat(library, specOf(op, columns), in);
+          values = {y.data(), 7, columns, columns};
+        }
+        Scheme scheme{8, !c.zeroPoints, Granularity::Tensor, 0, false, c.fullRange};
+        auto expected = quantizeTokens(values, scheme, c.scale, c.zero, 0);
+        ASSERT_TRUE(expected) << expected.error().message;
+        expectEqual(runQuantized(library, quantized(op, columns, c), in, c.scale, c.zero),
+                    *expected, true);
+      }
+}
+
+TEST(GPURowOps, HalvesAreReadAndWritten) {
+  KernelLibrary library(ChipId::SM90a);
+  constexpr int64_t kRows = 3, kWide = 1032;
+  auto specs = [&](Float type) {
+    RowSpec floats = specOf(RowOp::RmsNorm, kWide), codes = floats;
+    floats.input = floats.output = codes.input = type;
+    codes.quantization = RowQuantization::Dynamic;
+    return std::pair(floats, codes);
+  };
+  for (Float type : {Float::F16, Float::BF16}) {
+    library.add(specs(type).first);
+    library.add(specs(type).second);
+  }
+  for (Float type : {Float::F16, Float::BF16}) {
+    Inputs in(kRows, kWide);
+    std::vector<uint16_t> halves;
+    for (float &x : in.a) {
+      halves.push_back(toHalf(x, type));
+      x = fromHalf(halves.back(), type);
+    }
+    std::vector<double> expected = expectedOf(RowOp::RmsNorm, in);
+    simt::Device device;
+    DeviceBuffer<uint16_t> x(device, halves), y(device, kRows * kWide, "y");
+    DeviceBuffer<float> weight(device, in.weight), scales(device, kRows, "scales");
+    DeviceBuffer<int8_t> codes(device, kRows * paddedColumns(kWide), "codes");
+    run(device, library, library.add(specs(type).first), kRows,
+        {{"x", x}, {"x_stride", in.stride}, {"weight", weight}, {"y", y}, {"y_stride", kWide}});
+    run(device, library, library.add(specs(type).second), kRows,
+        {{"x", x},
+         {"x_stride", in.stride},
+         {"weight", weight},
+         {"codes", codes},
+         {"scales", scales}});
+    std::vector<uint16_t> result = y.read();
+    std::vector<int8_t> quantized = codes.read();
+    std::vector<float> scale = scales.read();
+    double unit = type == Float::F16 ? 0x1p-11 : 0x1p-8;
+    for (int64_t i = 0; i < kRows * kWide; ++i) {
+      EXPECT_NEAR(fromHalf(result[i], type), expected[i],
+                  1.01 * unit * std::abs(expected[i]) + 1e-7);
+      int64_t m = i / kWide, k = i % kWide;
+      EXPECT_NEAR(scale[m] * float(quantized[m * paddedColumns(kWide) + k]), expected[i],
+                  scale[m] * 0.501);
+    }
+  }
+}
+
+TEST(GPURowOps, EachByteCrossesTheBusOnce) {
+  // One read and one write, every sector full: what the roof of these kernels counts.
+  KernelLibrary library;
+  constexpr int64_t kRows = 2, kWide = 4096;
+  RowSpec spec = specOf(RowOp::RmsNorm, kWide);
+  spec.quantization = RowQuantization::Dynamic;
+  Inputs in(kRows, kWide);
+  simt::Device device;
+  DeviceInputs inputs(device, in, spec.op);
+  DeviceBuffer<int8_t> codes(device, kRows * kWide, "codes");
+  DeviceBuffer<float> scales(device, kRows, "scales");
+  inputs.arguments.emplace("codes", codes);
+  inputs.arguments.emplace("scales", scales);
+  simt::Statistics statistics = run(device, library, library.add(spec), kRows, inputs.arguments);
+  const auto &loads = statistics.traffic.at("global load");
+  EXPECT_EQ(loads.bytes, 2u * kRows * kWide * sizeof(float)); // the row and the weight
+  EXPECT_EQ(loads.sectors * 32, loads.bytes);
+  EXPECT_EQ(loads.requests, loads.bytes / 512); // 16 bytes a lane
+  const auto &stores = statistics.traffic.at("global store");
+  EXPECT_EQ(stores.bytes, kRows * (kWide + sizeof(float)));
+  EXPECT_EQ(stores.sectors, kRows * (kWide / 32 + 1));
+  EXPECT_EQ(statistics.traffic.at("shared load").conflicts, 0u);
+  EXPECT_EQ(statistics.traffic.at("shared store").conflicts, 0u);
+}

@@ -1,0 +1,134 @@
+//===- SimtRunner.cpp - GPU kernels compiled and simulated ----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "SimtRunner.h"
+
+#include "easyquant/Codegen/GPU/Emit.h"
+#include "easyquant/Codegen/GPU/EmitPTX.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/Verifier.h"
+#include "mlir/Pass/PassManager.h"
+#include "llvm/ADT/APFloat.h"
+
+using namespace mlir;
+
+namespace easyquant::gpu {
+
+struct KernelLibrary::State {
+  explicit State(const Chip &chip) : chip(chip) {
+    DialectRegistry registry;
+    registerKernelDialects(registry);
+    registerTranslations(registry);
+    context.appendDialectRegistry(registry);
+    context.loadAllAvailableDialects();
+    module = ModuleOp::create(UnknownLoc::get(&context));
+    OpBuilder b(module->getBodyRegion());
+    kernels = mlir::gpu::GPUModuleOp::create(b, module->getLoc(), "kernels");
+  }
+
+  const Chip &chip;
+  MLIRContext context;
+  OwningOpRef<ModuleOp> module;
+  mlir::gpu::GPUModuleOp kernels;
+  std::string ptx;
+  std::shared_ptr<const simt::Module> parsed;
+};
+
+KernelLibrary::KernelLibrary(ChipId id) : state(std::make_unique<State>(chip(id))) {}
+KernelLibrary::~KernelLibrary() = default;
+const Chip &KernelLibrary::target() const { return state->chip; }
+
+Description KernelLibrary::add(const RowSpec &spec) {
+  getOrEmitRowOp(state->kernels, spec, state->chip);
+  return describe(spec, state->chip);
+}
+
+std::vector<LinearKernel> KernelLibrary::add(const LinearSpec &spec) {
+  std::vector<LinearKernel> kernels = linearKernels(spec, state->chip);
+  for (const LinearKernel &kernel : kernels)
+    getOrEmitLinear(state->kernels, spec, kernel, state->chip);
+  return kernels;
+}
+
+const std::string &KernelLibrary::ptx() {
+  if (!state->ptx.empty())
+    return state->ptx;
+  EXPECT_TRUE(succeeded(verify(*state->module)));
+  PassManager pm(&state->context);
+  buildLowerToNVVMPipeline(pm);
+  EXPECT_TRUE(succeeded(pm.run(*state->module)));
+  auto text = emitPTX(state->kernels, state->chip);
+  EXPECT_TRUE(succeeded(text));
+  return state->ptx = *text;
+}
+
+std::shared_ptr<const simt::Module> KernelLibrary::module() {
+  if (!state->parsed) {
+    auto parsed = simt::Module::parse(ptx(), "kernels.ptx");
+    if (!parsed) {
+      ADD_FAILURE() << parsed.error().message;
+      std::abort();
+    }
+    state->parsed = *parsed;
+  }
+  return state->parsed;
+}
+
+simt::Statistics run(simt::Device &device, KernelLibrary &library, const Description &kernel,
+                     int64_t rows, const std::map<std::string, Argument> &arguments,
+                     simt::Checks checks) {
+  simt::Arguments values;
+  size_t used = 0;
+  for (const Parameter &parameter : kernel.parameters) {
+    if (parameter.name == "rows") {
+      values.add(static_cast<int32_t>(rows));
+      continue;
+    }
+    auto it = arguments.find(parameter.name);
+    if (it == arguments.end()) {
+      ADD_FAILURE() << kernel.name << ": no argument for " << parameter.name;
+      return {};
+    }
+    ++used;
+    std::visit([&](auto value) { values.add(value); }, it->second.value);
+  }
+  EXPECT_EQ(used, arguments.size()) << kernel.name << " was given arguments that it has not";
+  simt::LaunchOptions options;
+  options.grid = kernel.gridFor(rows);
+  options.block = {kernel.threads, 1, 1};
+  options.dynamicSharedBytes = static_cast<uint32_t>(kernel.sharedBytes);
+  options.checks = checks;
+  options.maxInstructions = 100'000'000; // a test that fails shall not hang
+  auto report = simt::launch(device, library.module(), kernel.name, options, values);
+  if (!report) {
+    ADD_FAILURE() << report.error().message;
+    return {};
+  }
+  EXPECT_TRUE(report->completed);
+  for (const simt::Finding &finding : report->findings)
+    ADD_FAILURE() << kernel.name << ": " << finding.message;
+  return report->statistics;
+}
+
+static const llvm::fltSemantics &semantics(Float type) {
+  return type == Float::F16 ? llvm::APFloat::IEEEhalf() : llvm::APFloat::BFloat();
+}
+uint16_t toHalf(float value, Float type) {
+  llvm::APFloat x(value);
+  bool lossy;
+  x.convert(semantics(type), llvm::APFloat::rmNearestTiesToEven, &lossy);
+  return static_cast<uint16_t>(x.bitcastToAPInt().getZExtValue());
+}
+float fromHalf(uint16_t bits, Float type) {
+  llvm::APFloat x(semantics(type), llvm::APInt(16, bits));
+  bool lossy;
+  x.convert(llvm::APFloat::IEEEsingle(), llvm::APFloat::rmNearestTiesToEven, &lossy);
+  return x.convertToFloat();
+}
+
+} // namespace easyquant::gpu

@@ -1,0 +1,97 @@
+//===- SimtRunner.h - GPU kernels compiled and simulated --------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Kernel tests take the road that artifacts take, spec to PTX, and run the PTX in the simulator
+// with all its checks: a test fails on anything that they find.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_TEST_CODEGEN_GPU_SIMTRUNNER_H
+#define EASYQUANT_TEST_CODEGEN_GPU_SIMTRUNNER_H
+
+#include "easyquant/Codegen/GPU/Kernels.h"
+#include "easyquant/Simt/Simt.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace easyquant::gpu {
+
+/// Kernels of a chip, compiled together when the first one runs.
+class KernelLibrary {
+public:
+  explicit KernelLibrary(ChipId id = ChipId::SM80);
+  ~KernelLibrary();
+
+  const Chip &target() const;
+  /// Adds a kernel, unless it is there.
+  Description add(const RowSpec &spec);
+  /// All kernels of the spec, for ever more rows.
+  std::vector<LinearKernel> add(const LinearSpec &spec);
+
+  /// PTX of all kernels added so far; none can be added afterwards.
+  const std::string &ptx();
+  std::shared_ptr<const simt::Module> module();
+
+private:
+  struct State;
+  std::unique_ptr<State> state;
+};
+
+/// Device memory of exactly so many elements: an access beyond them is out of bounds.
+template <typename T> class DeviceBuffer {
+public:
+  DeviceBuffer(simt::Device &device, size_t count, std::string name = "buffer")
+      : device(device), count(count),
+        where(device.allocate(std::max<size_t>(1, count) * sizeof(T), std::move(name)).value()) {}
+  DeviceBuffer(simt::Device &device, const std::vector<T> &values, std::string name = "input")
+      : DeviceBuffer(device, values.size(), std::move(name)) {
+    EXPECT_TRUE(device.copyIn(where, values.data(), count * sizeof(T)));
+  }
+  uint64_t address() const { return where; }
+  std::vector<T> read() const {
+    std::vector<T> values(count);
+    EXPECT_TRUE(device.copyOut(values.data(), where, count * sizeof(T)));
+    return values;
+  }
+  /// Elements that nobody has written.
+  size_t unwritten() const {
+    return device.uninitialisedBytes(where, count * sizeof(T)).value() / sizeof(T);
+  }
+
+private:
+  simt::Device &device;
+  size_t count;
+  uint64_t where;
+};
+
+/// The value of a parameter.
+struct Argument {
+  template <typename T> Argument(const DeviceBuffer<T> &buffer) : value(buffer.address()) {}
+  Argument(int value) : value(static_cast<int32_t>(value)) {}
+  Argument(int64_t value) : value(static_cast<int32_t>(value)) {}
+  Argument(float value) : value(value) {}
+  std::variant<uint64_t, int32_t, float> value;
+};
+
+/// Runs a kernel on `rows` rows; `arguments` by the names of the parameters, without `rows`.
+simt::Statistics run(simt::Device &device, KernelLibrary &library, const Description &kernel,
+                     int64_t rows, const std::map<std::string, Argument> &arguments,
+                     simt::Checks checks = simt::Checks::All);
+
+/// float to the bits of f16 or bf16, to nearest even, and back.
+uint16_t toHalf(float value, Float type);
+float fromHalf(uint16_t bits, Float type);
+
+} // namespace easyquant::gpu
+
+#endif // EASYQUANT_TEST_CODEGEN_GPU_SIMTRUNNER_H
