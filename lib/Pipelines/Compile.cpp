@@ -10,6 +10,7 @@
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Codegen/CPU/EmitObject.h"
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
+#include "easyquant/Conversion/GPUKernels/GPUKernels.h"
 #include "easyquant/Dialect/Equant/Analysis/Recipe.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Dialect/LM/Transforms/Passes.h"
@@ -359,6 +360,7 @@ void registerPasses() {
   calibration::registerCalibrationPasses();
   registerEquantToKernelsPasses();
   calibration::registerCalibrationPasses();
+  registerGPUKernelsPasses();
   lm::registerLMPasses();
   registerPipelinesPasses();
 }

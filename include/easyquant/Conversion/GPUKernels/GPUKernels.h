@@ -1,0 +1,24 @@
+//===- GPUKernels.h - GPU kernels and their lowering ------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_CONVERSION_GPUKERNELS_GPUKERNELS_H
+#define EASYQUANT_CONVERSION_GPUKERNELS_GPUKERNELS_H
+
+#include "mlir/Pass/Pass.h"
+
+namespace easyquant {
+
+/// On an op: the kernels that compute it, as symbols.
+inline constexpr llvm::StringLiteral kKernelsAttr = "equant.kernels";
+
+#define GEN_PASS_DECL
+#define GEN_PASS_REGISTRATION
+#include "easyquant/Conversion/GPUKernels/Passes.h.inc"
+
+} // namespace easyquant
+
+#endif // EASYQUANT_CONVERSION_GPUKERNELS_GPUKERNELS_H

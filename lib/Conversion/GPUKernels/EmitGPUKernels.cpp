@@ -1,0 +1,151 @@
+//===- EmitGPUKernels.cpp - The GPU kernels that a model needs ------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Codegen/GPU/Emit.h"
+#include "easyquant/Conversion/GPUKernels/GPUKernels.h"
+#include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Dialect/LM/IR/LM.h"
+#include "easyquant/Numerics/FragmentPacking.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+namespace easyquant {
+#define GEN_PASS_DEF_EMITGPUKERNELS
+#include "easyquant/Conversion/GPUKernels/Passes.h.inc"
+} // namespace easyquant
+
+using namespace mlir;
+using namespace easyquant;
+
+namespace {
+
+int64_t columnsOf(Value activation) {
+  return cast<RankedTensorType>(activation.getType()).getDimSize(1);
+}
+
+/// The linear on int8 activations that there are kernels for, if `op` is one.
+std::optional<easyquant::gpu::LinearSpec> linearSpec(equant::LinearOp op) {
+  if (!op.getInputScheme())
+    return std::nullopt;
+  equant::SchemeAttr weights = op.getWeightScheme(), input = *op.getInputScheme();
+  easyquant::gpu::LinearSpec spec;
+  spec.n = columnsOf(op.getOutput());
+  spec.k = columnsOf(op.getInput());
+  spec.bits = static_cast<int>(weights.getBits());
+  spec.groupSize = weights.getGroupSize();
+  spec.zeroPoints = !weights.getSymmetric();
+  spec.inputZeroPoints = !input.getSymmetric();
+  spec.bias = op.getBias() != nullptr;
+  bool known = (spec.bits == 8 || spec.bits == 4 || spec.bits == 2) &&
+               spec.groupSize % numerics::kFragmentColumns == 0;
+  return known ? std::optional(spec) : std::nullopt;
+}
+
+/// How `value` is quantized for linears that alone read it, if so.
+std::optional<easyquant::gpu::LinearSpec> onlyLinearUse(Value value) {
+  std::optional<easyquant::gpu::LinearSpec> common;
+  for (Operation *user : value.getUsers()) {
+    auto linear = dyn_cast<equant::LinearOp>(user);
+    auto spec = linear ? linearSpec(linear) : std::nullopt;
+    if (!spec || !linear.getInputScheme()->getDynamic() ||
+        (common &&
+         (common->groupSize != spec->groupSize || common->zeroPoints != spec->zeroPoints)))
+      return std::nullopt;
+    common = spec;
+  }
+  return common;
+}
+
+/// The row operation `op`, without what follows it.
+std::optional<easyquant::gpu::RowSpec> rowSpec(Operation *op) {
+  using easyquant::gpu::RowOp;
+  easyquant::gpu::RowSpec spec;
+  bool known = TypeSwitch<Operation *, bool>(op)
+                   .Case([&](lm::RmsNormOp norm) {
+                     spec.op = RowOp::RmsNorm;
+                     spec.epsilon = norm.getEpsilon().convertToDouble();
+                     return true;
+                   })
+                   .Case([&](lm::LayerNormOp norm) {
+                     spec.op = RowOp::LayerNorm;
+                     spec.epsilon = norm.getEpsilon().convertToDouble();
+                     return true;
+                   })
+                   .Case([&](lm::SiluMulOp) {
+                     spec.op = RowOp::SiluMul;
+                     return true;
+                   })
+                   .Default([](Operation *) { return false; });
+  if (!known)
+    return std::nullopt;
+  spec.columns = columnsOf(op->getResult(0));
+  return spec;
+}
+
+struct EmitGPUKernels : public easyquant::impl::EmitGPUKernelsBase<EmitGPUKernels> {
+  using EmitGPUKernelsBase::EmitGPUKernelsBase;
+
+  void runOnOperation() override {
+    auto target = easyquant::gpu::findChip(chip.getValue());
+    if (!target) {
+      getOperation().emitError("equant-emit-gpu-kernels: ") << target.error().message;
+      return signalPassFailure();
+    }
+    ModuleOp module = getOperation();
+    OpBuilder b(module.getBodyRegion());
+    mlir::gpu::GPUModuleOp kernels = mlir::gpu::GPUModuleOp::create(b, module.getLoc(), "kernels");
+    module.walk([&](Operation *op) {
+      SmallVector<StringRef> names;
+      if (auto linear = dyn_cast<equant::LinearOp>(op)) {
+        auto spec = linearSpec(linear);
+        if (!spec)
+          return;
+        // Of an input that others read too, the codes are made by a kernel of their own.
+        if (!onlyLinearUse(linear.getInput()) || !producesCodes(linear.getInput()))
+          names.push_back(emitRow(kernels, quantizing({}, *spec, spec->k), *target));
+        for (const easyquant::gpu::LinearKernel &kernel : linearKernels(*spec, *target))
+          names.push_back(getOrEmitLinear(kernels, *spec, kernel, *target).getName());
+      } else if (auto row = rowSpec(op)) {
+        if (auto use = onlyLinearUse(op->getResult(0)); use && !op->use_empty())
+          *row = quantizing(*row, *use, row->columns);
+        names.push_back(emitRow(kernels, *row, *target));
+      } else {
+        return;
+      }
+      op->setAttr(kKernelsAttr, b.getArrayAttr(llvm::map_to_vector(names, [&](StringRef name) {
+        return Attribute(SymbolRefAttr::get(b.getContext(), kernels.getName(),
+                                            FlatSymbolRefAttr::get(b.getContext(), name)));
+      })));
+    });
+  }
+
+private:
+  static bool producesCodes(Value value) {
+    Operation *producer = value.getDefiningOp();
+    return producer && rowSpec(producer);
+  }
+  static easyquant::gpu::RowSpec
+  quantizing(easyquant::gpu::RowSpec row, const easyquant::gpu::LinearSpec &use, int64_t columns) {
+    row.columns = columns;
+    row.quantization = easyquant::gpu::RowQuantization::Dynamic;
+    row.sums = use.zeroPoints;
+    row.groupSize = row.sums ? use.groupSize : 0;
+    return row;
+  }
+  static StringRef emitRow(mlir::gpu::GPUModuleOp kernels, const easyquant::gpu::RowSpec &spec,
+                           const easyquant::gpu::Chip &chip) {
+    return getOrEmitRowOp(kernels, spec, chip).getName();
+  }
+};
+
+} // namespace

@@ -1,0 +1,53 @@
+//===- LowerToNVVM.cpp - Kernels to the NVVM dialect ----------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Codegen/GPU/Emit.h"
+#include "easyquant/Codegen/GPU/EmitPTX.h"
+#include "easyquant/Conversion/GPUKernels/GPUKernels.h"
+
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "mlir/Pass/PassManager.h"
+
+namespace easyquant {
+#define GEN_PASS_DEF_LOWERTONVVM
+#include "easyquant/Conversion/GPUKernels/Passes.h.inc"
+} // namespace easyquant
+
+using namespace mlir;
+
+namespace {
+
+struct LowerToNVVM : public easyquant::impl::LowerToNVVMBase<LowerToNVVM> {
+  using LowerToNVVMBase::LowerToNVVMBase;
+
+  void getDependentDialects(DialectRegistry &registry) const override {
+    LowerToNVVMBase::getDependentDialects(registry);
+    easyquant::gpu::registerKernelDialects(registry);
+    OpPassManager pm(ModuleOp::getOperationName());
+    easyquant::gpu::buildLowerToNVVMPipeline(pm);
+    pm.getDependentDialects(registry);
+  }
+
+  void runOnOperation() override {
+    auto target = easyquant::gpu::findChip(chip.getValue());
+    if (!target) {
+      getOperation().emitError("equant-lower-to-nvvm: ") << target.error().message;
+      return signalPassFailure();
+    }
+    OpPassManager pm(ModuleOp::getOperationName());
+    easyquant::gpu::buildLowerToNVVMPipeline(pm);
+    if (failed(runPipeline(pm, getOperation())))
+      return signalPassFailure();
+    auto attr = NVVM::NVVMTargetAttr::get(&getContext(), /*optLevel=*/2, "nvptx64-nvidia-cuda",
+                                          target->name);
+    for (auto kernels : getOperation().getOps<gpu::GPUModuleOp>())
+      kernels.setTargetsAttr(ArrayAttr::get(&getContext(), attr));
+  }
+};
+
+} // namespace

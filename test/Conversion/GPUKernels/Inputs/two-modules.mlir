@@ -1,0 +1,2 @@
+gpu.module @a {}
+gpu.module @b {}

@@ -1,0 +1,56 @@
+// The road of a linear: op -> kernels -> gpu.func -> NVVM -> PTX.
+
+// RUN: easyquant-opt %s --equant-emit-gpu-kernels="chip=sm_80" | FileCheck %s
+// RUN: easyquant-opt %s --equant-emit-gpu-kernels="chip=sm_90a" --equant-lower-to-nvvm="chip=sm_90a" -o %t.nvvm
+// RUN: FileCheck %s --check-prefix=NVVM < %t.nvvm
+// RUN: easyquant-opt %t.nvvm --equant-emit-gpu-binary="ptx=%t.ptx" -o /dev/null
+// RUN: FileCheck %s --check-prefix=PTX < %t.ptx
+
+// CHECK: gpu.module @kernels {
+// CHECK: gpu.func @rms_norm_64_eps{{[0-9a-f]+}}_f32_quantize(%{{.*}}: !llvm.ptr<1> {{.*}}, %{{.*}}: i32, {{.*}}) kernel attributes {known_block_size = array<i32: 128, 1, 1>}
+// CHECK: gpu.func @linear_96x64_i8_q_f32_dp4a_1(
+// CHECK: nvvm.dot.accumulate.4way
+// CHECK: gpu.func @linear_96x64_i8_q_f32_mma_16x128x128(
+// CHECK: nvvm.cp.async.shared.global %{{.*}}, %{{.*}}, 16, cache = {{ *}}cg
+// CHECK: scf.for
+// CHECK: nvvm.cp.async.wait.group 2
+// CHECK: nvvm.barrier0
+// CHECK: nvvm.ldmatrix
+// CHECK: nvvm.mma.sync
+
+// NVVM: gpu.module @kernels [#nvvm.target<chip = "sm_90a">] {
+// NVVM-NOT: scf.
+// NVVM-NOT: arith.
+// NVVM: llvm.func @linear_96x64_i8_q_f32_mma_16x128x128({{.*}}nvvm.kernel
+
+// PTX: .target sm_90a
+// PTX-LABEL: .visible .entry linear_96x64_i8_q_f32_dp4a_1(
+// PTX: ld.global.nc.v4
+// PTX: dp4a.s32.s32
+// PTX-LABEL: .visible .entry linear_96x64_i8_q_f32_mma_16x128x128(
+// PTX: cp.async.cg.shared.global [{{.*}}], [{{.*}}], 16
+// PTX: cp.async.wait_group 2;
+// PTX: bar.sync 0;
+// PTX: ldmatrix.sync.aligned.m8n8.x4.shared.b16
+// PTX: mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.s8.s32
+// PTX-LABEL: .visible .entry linear_96x64_i4_g32_q_f32_mma_16x128x32(
+// PTX: mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.s8.s32
+
+#w8 = #equant.scheme<i8, symmetric, channel>
+#w4 = #equant.scheme<i4, symmetric, group = 32>
+#token = #equant.scheme<i8, symmetric, token, dynamic>
+
+// CHECK-LABEL: func.func @block(
+// CHECK: lm.rms_norm {{.*}}equant.kernels = [@kernels::@rms_norm_64_eps{{[0-9a-f]+}}_f32_quantize]
+// CHECK: equant.linear {{.*}}{equant.kernels = [@kernels::@linear_96x64_i8_q_f32_dp4a_1, @kernels::@linear_96x64_i8_q_f32_dp4a_4,
+// CHECK-SAME: @kernels::@linear_96x64_i8_q_f32_mma_128x128x64]
+// CHECK: equant.linear {{.*}}{equant.kernels = [@kernels::@quantize_64_f32, @kernels::@linear_96x64_i4_g32_q_f32_dp4a_1,
+func.func @block(%x: tensor<?x64xf32>, %norm: tensor<64xf32>, %codes: tensor<96x64xi8>, %scale: tensor<96x1xf32>,
+                 %codes4: tensor<96x64xi4>, %scale4: tensor<96x2xf32>) -> (tensor<?x96xf32>, tensor<?x96xf32>) {
+  %h = lm.rms_norm %x, %norm {epsilon = 1.0e-05 : f64} : tensor<?x64xf32>
+  %y = equant.linear %h, %codes scale(%scale) {sites = ["a"], weight_scheme = #w8, input_scheme = #token}
+         : (tensor<?x64xf32>, tensor<96x64xi8>, tensor<96x1xf32>) -> tensor<?x96xf32>
+  %z = equant.linear %x, %codes4 scale(%scale4) {sites = ["b"], weight_scheme = #w4, input_scheme = #token}
+         : (tensor<?x64xf32>, tensor<96x64xi4>, tensor<96x2xf32>) -> tensor<?x96xf32>
+  return %y, %z : tensor<?x96xf32>, tensor<?x96xf32>
+}

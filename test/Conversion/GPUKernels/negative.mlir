@@ -1,0 +1,21 @@
+// RUN: not easyquant-opt %s --equant-emit-gpu-kernels="chip=sm_99" 2>&1 | FileCheck %s --check-prefix=CHIP
+// RUN: not easyquant-opt %s --equant-lower-to-nvvm="chip=sm_70" 2>&1 | FileCheck %s --check-prefix=LOWER
+// RUN: not easyquant-opt %s --equant-emit-gpu-binary 2>&1 | FileCheck %s --check-prefix=TARGET
+// RUN: easyquant-opt %s --equant-lower-to-nvvm -o %t.nvvm
+// RUN: not env EASYQUANT_CUDA_BIN=/nowhere easyquant-opt %t.nvvm --equant-emit-gpu-binary="ptx=%t.ptx cubin=%t.cubin" 2>&1 | FileCheck %s --check-prefix=PTXAS
+// RUN: FileCheck %s --check-prefix=PTX < %t.ptx
+// RUN: not easyquant-opt %S/Inputs/two-modules.mlir --equant-emit-gpu-binary 2>&1 | FileCheck %s --check-prefix=TWO
+
+// CHIP: error: equant-emit-gpu-kernels: no kernels for chip "sm_99": choose one of sm_80, sm_86, sm_87, sm_89, sm_90a
+// LOWER: error: equant-lower-to-nvvm: no kernels for chip "sm_70"
+// TARGET: error: has no #nvvm.target: run equant-lower-to-nvvm first
+// PTXAS: error: no ptxas found in EASYQUANT_CUDA_BIN=/nowhere: install the Python package nvidia-cuda-nvcc
+// PTXAS-SAME: without them there is PTX only
+// PTX: .visible .entry nothing()
+// TWO: error: equant-emit-gpu-binary: expected one gpu.module of kernels, found 2
+
+gpu.module @kernels {
+  gpu.func @nothing() kernel {
+    gpu.return
+  }
+}
