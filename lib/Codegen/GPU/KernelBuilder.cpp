@@ -93,11 +93,10 @@ Value KernelBuilder::maxf(Value a, Value b) { return createOrFold<arith::MaxNumF
 Value KernelBuilder::minf(Value a, Value b) { return createOrFold<arith::MinNumFOp>(a, b); }
 Value KernelBuilder::fma(Value a, Value b, Value c) { return math::FmaOp::create(*this, a, b, c); }
 
-// No math.absf and math.sqrt: convert-gpu-to-nvvm insists on calls of libdevice for them.
+// No math.absf: convert-gpu-to-nvvm insists on a call of libdevice for it.
 Value KernelBuilder::magnitude(Value x) {
   return bitcast(andi(bitcast(x, i32()), 0x7fffffff), f32());
 }
-Value KernelBuilder::squareRoot(Value x) { return intrinsic("llvm.nvvm.sqrt.rn.f", f32(), x); }
 
 /// The type of `like` with other elements.
 static Type withElement(Value like, Type element) {
@@ -137,6 +136,9 @@ Value KernelBuilder::exp2Approximate(Value x) {
 }
 Value KernelBuilder::reciprocalApproximate(Value x) {
   return intrinsic("llvm.nvvm.rcp.approx.ftz.f", f32(), x);
+}
+Value KernelBuilder::reciprocalRootApproximate(Value x) {
+  return intrinsic("llvm.nvvm.rsqrt.approx.f", f32(), x);
 }
 
 //===- Memory -------------------------------------------------------------===//

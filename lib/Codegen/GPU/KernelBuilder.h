@@ -86,16 +86,16 @@ public:
   mlir::Value minf(mlir::Value a, mlir::Value b);
   mlir::Value fma(mlir::Value a, mlir::Value b, mlir::Value c); ///< rounded once
   mlir::Value magnitude(mlir::Value x);                         ///< |x|, f32
-  mlir::Value squareRoot(mlir::Value x);                        ///< to nearest even, f32
   mlir::Value toF32(mlir::Value x);                             ///< of any float
   mlir::Value fromF32(mlir::Value x, Float type);               ///< to nearest even
   mlir::Value toFloat(mlir::Value integer);                     ///< i32 to f32
   mlir::Value bitcast(mlir::Value value, mlir::Type type);
   mlir::Value extract(mlir::Value vector, int64_t lane);
   mlir::Value join(mlir::ValueRange scalars); ///< a vector of them
-  /// Approximations of the machine: ex2.approx (2 ulp), rcp.approx (1 ulp).
+  /// Approximations of the machine: ex2.approx (2 ulp), rcp.approx (1 ulp), rsqrt.approx (2 ulp).
   mlir::Value exp2Approximate(mlir::Value x);
   mlir::Value reciprocalApproximate(mlir::Value x);
+  mlir::Value reciprocalRootApproximate(mlir::Value x);
 
   //===- Memory -------------------------------------------------------------===//
   /// The pointer `count` elements of `element` further on; count is i32 or i64.

@@ -58,7 +58,9 @@ LinearEpilogue::Values LinearEpilogue::addGroup(ValueRange accumulators, const C
                                                 Value rowSum, Value rowZero, ValueRange t) {
   Values sums;
   for (int64_t i = 0; i < width; ++i) {
-    Value dot = shift ? b.shrArithmetic(accumulators[i], shift) : accumulators[i];
+    Value dot = accumulators[i];
+    if (shift && !shiftsLast())
+      dot = b.shrArithmetic(dot, shift);
     if (rowSum)
       dot = b.sub(dot, b.mul(columns.zeros[i], rowSum));
     if (rowZero)
@@ -82,7 +84,10 @@ void LinearEpilogue::writeColumns(Value row, Value n, Value rowScale, ValueRange
   Value old = spec.accumulate ? b.toF32(b.load(at, type)) : Value();
   Values results;
   for (int64_t i = 0; i < count; ++i) {
-    Value value = b.mulf(rowScale, t[i]);
+    Value sum = t[i];
+    if (shift && shiftsLast())
+      sum = b.mulf(sum, b.constant(b.f32(), 1.0 / static_cast<double>(int64_t{1} << shift)));
+    Value value = b.mulf(rowScale, sum);
     if (bias)
       value = b.addf(value, b.extract(bias, i));
     if (old)

@@ -45,6 +45,10 @@ public:
   bool columnsAreWhole = false;
 
 private:
+  /// Sums are carried 2^shift times too large and divided at the end, which is exact: once an
+  /// element instead of once an element and group. Corrections by zero points need the true dot
+  /// products.
+  bool shiftsLast() const { return !spec.zeroPoints && !spec.inputZeroPoints; }
   void writeColumns(mlir::Value row, mlir::Value n, mlir::Value rowScale, mlir::ValueRange t);
 
   KernelBuilder &b;

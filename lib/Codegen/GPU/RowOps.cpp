@@ -256,7 +256,8 @@ Value RowEmitter::sum(llvm::function_ref<Value(Value)> term) {
 Value RowEmitter::reciprocalDeviation(Value sumOfSquares) {
   Value variance = b.divf(sumOfSquares, b.constant(b.f32(), static_cast<double>(spec.columns)));
   Value shifted = b.addf(variance, b.constant(b.f32(), spec.epsilon));
-  return b.divf(b.constant(b.f32(), 1.0), b.squareRoot(shifted));
+  // Exact roots and quotients are calls, around which ptxas may spill the row.
+  return b.reciprocalRootApproximate(shifted);
 }
 
 void RowEmitter::emitStatistics() {

@@ -82,13 +82,13 @@ TEST_P(GPUResources, AreWithinTheDesign) {
   }
 }
 
-static std::string nameOf(const testing::TestParamInfo<ChipId> &info) {
+static std::string chipName(const testing::TestParamInfo<ChipId> &info) {
   return std::string(chip(info.param).name);
 }
 INSTANTIATE_TEST_SUITE_P(Chips, GPUResources,
                          testing::Values(ChipId::SM80, ChipId::SM86, ChipId::SM87, ChipId::SM89,
                                          ChipId::SM90a),
-                         nameOf);
+                         chipName);
 
 TEST(GPUAssembler, JoinsChipsInOneFatbin) {
   auto assembler = Assembler::find();
