@@ -84,8 +84,8 @@ Result<FragmentLayout> fragmentLayout(const Scheme &scheme, FragmentOrder order,
                      "weights as {}: scales of weights are constants; make it static",
                      toString(scheme));
   if (scheme.bits == 3)
-    return makeError(ErrorCode::Unsupported,
-                     "weights as {}: the GPU kernels take 2, 4 or 8 bits", toString(scheme));
+    return makeError(ErrorCode::Unsupported, "weights as {}: the GPU kernels take 2, 4 or 8 bits",
+                     toString(scheme));
   if (scheme.groupSize % kFragmentColumns != 0)
     return makeError(ErrorCode::Unsupported,
                      "weights as {}: the GPU kernels take group sizes that are multiples of 32 "
@@ -106,15 +106,14 @@ void unpackFragments(const FragmentLayout &layout, const uint8_t *packed, int8_t
   int bits = layout.scheme.bits;
   forCodes(layout, [&](int64_t index, int64_t byte, int bit) {
     // The field to the top of a byte, and down again with its sign.
-    codes[index] = static_cast<int8_t>(
-        static_cast<int8_t>(packed[byte] << (8 - bits - bit)) >> (8 - bits));
+    codes[index] =
+        static_cast<int8_t>(static_cast<int8_t>(packed[byte] << (8 - bits - bit)) >> (8 - bits));
   });
 }
 
 std::vector<float> fragmentScales(const FragmentLayout &layout, const QParams &params) {
-  return transposed(layout, 1.0f, [&](int64_t n, int64_t g) {
-    return params.scales[paramIndex(params, n, g)];
-  });
+  return transposed(layout, 1.0f,
+                    [&](int64_t n, int64_t g) { return params.scales[paramIndex(params, n, g)]; });
 }
 
 static int32_t zeroPointOf(const QParams &params, int64_t n, int64_t g) {

@@ -62,12 +62,12 @@ TEST(FragmentPacking, PlacesAreThoseOfTheManual) {
     int bit;
   };
   const Case cases[] = {
-      {8, FragmentOrder::Bytes, 11, 22, 4 * 3 + 1, 3, 16},   // t 1, g 3; h 1, q 1, i 2
-      {4, FragmentOrder::Bytes, 11, 22, 4 * 3 + 1, 1, 20},   // t 1; byte 2, upper nibble
-      {4, FragmentOrder::Bytes, 29, 9, 4 * 5 + 2, 3, 8},     // t 3, g 5; q 2, i 1
-      {2, FragmentOrder::Bytes, 43, 22, 4 * 3 + 1, 1, 22},   // row 32 + 11
-      {8, FragmentOrder::Halves, 11, 27, 4 * 3 + 1, 3, 24},  // r 3, q 1, i 1
-      {4, FragmentOrder::Halves, 11, 27, 4 * 3 + 1, 1, 28},  // r 3, i 1
+      {8, FragmentOrder::Bytes, 11, 22, 4 * 3 + 1, 3, 16},  // t 1, g 3; h 1, q 1, i 2
+      {4, FragmentOrder::Bytes, 11, 22, 4 * 3 + 1, 1, 20},  // t 1; byte 2, upper nibble
+      {4, FragmentOrder::Bytes, 29, 9, 4 * 5 + 2, 3, 8},    // t 3, g 5; q 2, i 1
+      {2, FragmentOrder::Bytes, 43, 22, 4 * 3 + 1, 1, 22},  // row 32 + 11
+      {8, FragmentOrder::Halves, 11, 27, 4 * 3 + 1, 3, 24}, // r 3, q 1, i 1
+      {4, FragmentOrder::Halves, 11, 27, 4 * 3 + 1, 1, 28}, // r 3, i 1
       {2, FragmentOrder::Halves, 43, 27, 4 * 3 + 1, 1, 30},
   };
   for (const Case &c : cases) {
@@ -108,8 +108,7 @@ TEST(FragmentPacking, RefusesWhatKernelsCannotTake) {
   EXPECT_EQ(fragmentLayout(groups(3, 0), FragmentOrder::Bytes, 8, 8).error().code,
             ErrorCode::Unsupported);
   auto error = fragmentLayout(groups(4, 40), FragmentOrder::Bytes, 8, 80).error();
-  EXPECT_NE(error.message.find("multiples of 32 (such as 64)"), std::string::npos)
-      << error.message;
+  EXPECT_NE(error.message.find("multiples of 32 (such as 64)"), std::string::npos) << error.message;
   EXPECT_EQ(fragmentLayout(groups(4, 0), FragmentOrder::Bytes, 0, 8).error().code,
             ErrorCode::InvalidArgument);
   Scheme dynamic{8, true, Granularity::Token, 0, true};

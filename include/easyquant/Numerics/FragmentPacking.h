@@ -6,29 +6,29 @@
 //===----------------------------------------------------------------------===//
 //
 // Fragments: the weight layout of the GPU kernels (easyquant/Codegen/GPU/Kernels.h). A block is 512
-// bytes, 16 for each lane of a warp, and holds R = 128 / b rows of 32 columns: what one 16-byte load
-// a lane brings is what the lane hands to mma.sync, after shifts and masks. Blocks lie row by row:
-// NB x KB x 512 bytes, NB = ceil(N / R), KB = ceil(K / 32). Codes are two's complement; padding rows
-// and columns hold code 0. Lane l has g = l / 4, q = l mod 4. Its 16 bytes are words of 32 bits:
+// bytes, 16 for each lane of a warp, and holds R = 128 / b rows of 32 columns: what one 16-byte
+// load a lane brings is what the lane hands to mma.sync, after shifts and masks. Blocks lie row by
+// row: NB x KB x 512 bytes, NB = ceil(N / R), KB = ceil(K / 32). Codes are two's complement;
+// padding rows and columns hold code 0. Lane l has g = l / 4, q = l mod 4. Its 16 bytes are four
+// words of 32 bits.
 //
-//   Bytes (int8 activations, m16n8k32; k(i) = 4q + i):
-//     I8  word 2t + h, t < 2, h < 2:  byte i = c(8t + g, 16h + k(i))
-//     I4  word t, t < 4:              byte i = c(8t + g, k(i)) + 2^4 c(8t + g, 16 + k(i))
-//     I2  word t, t < 4:              byte i = c(8t + g, k(i)) + 2^2 c(8t + g, 16 + k(i))
-//                                            + 2^4 c(8t + 32 + g, k(i))
-//                                            + 2^6 c(8t + 32 + g, 16 + k(i))
-//   Halves (f16 and bf16 activations, m16n8k16; register r < 4 of two steps of 16 columns, k(r, i) =
-//   16 (r / 2) + 8 (r mod 2) + 2q + i, i < 2):
-//     I8  words 2t, 2t + 1, t < 2:    byte 2(r mod 2) of word 2t + r / 2 = c(8t + g, k(r, 0)), the byte
-//                                     above it = c(8t + g, k(r, 1))
-//     I4  word t, t < 4:              bits 4r .. = c(8t + g, k(r, 0)), bits 16 + 4r .. = c(.., k(r, 1))
-//     I2  word t, t < 4:              bits 2r .. = c(8t + g, k(r, 0)), bits 16 + 2r .. = c(.., k(r, 1)),
-//                                     bits 8 + 2r .., 24 + 2r .. likewise of row 8t + 32 + g
+// Order Bytes (int8 activations, m16n8k32), with k(i) = 4q + i, h < 2:
+//   I8  word 2t + h, t < 2: byte i = c(8t + g, 16h + k(i))
+//   I4  word t, t < 4:      byte i = c(8t + g, k(i)) + 2^4 c(8t + g, 16 + k(i))
+//   I2  word t, t < 4:      byte i = c(8t + g, k(i)) + 2^2 c(8t + g, 16 + k(i))
+//                                  + 2^4 c(8t + 32 + g, k(i)) + 2^6 c(8t + 32 + g, 16 + k(i))
+//
+// Order Halves (f16 and bf16 activations, m16n8k16): register r < 4 of two steps of 16 columns has
+// columns k(r, i) = 8r + 2q + i, i < 2:
+//   I8  word 2t + r / 2, t < 2: byte 2(r mod 2) + i = c(8t + g, k(r, i))
+//   I4  word t, t < 4:          bits 16i + 4r .. = c(8t + g, k(r, i))
+//   I2  word t, t < 4:          bits 16i + 2r .. = c(8t + g, k(r, i)),
+//                               bits 16i + 8 + 2r .. = c(8t + 32 + g, k(r, i))
 //
 //   scales       G x Np floats: [g, n], Np = N rounded up to 64; padding 1
 //   zero points  G x Np int8; padding 0; asymmetric schemes only
-//   sums         G x Np int32: sum over k in group g of code - zero point; padding 0; what asymmetric
-//                activations need
+//   sums         G x Np int32: sum over k in group g of code - zero point; padding 0; what
+//                asymmetric activations need
 //
 //===----------------------------------------------------------------------===//
 
@@ -45,8 +45,8 @@ namespace easyquant::numerics {
 
 enum class FragmentOrder { Bytes, Halves };
 
-inline constexpr int64_t kFragmentBytes = 512;   ///< of a block
-inline constexpr int64_t kFragmentColumns = 32;  ///< of a block
+inline constexpr int64_t kFragmentBytes = 512;  ///< of a block
+inline constexpr int64_t kFragmentColumns = 32; ///< of a block
 constexpr int64_t fragmentRows(int bits) { return 128 / bits; }
 /// N as scales and zero points have it.
 constexpr int64_t fragmentScaleRows(int64_t n) { return (n + 63) / 64 * 64; }
