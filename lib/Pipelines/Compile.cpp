@@ -359,7 +359,6 @@ void registerPasses() {
   equant::registerEquantPasses();
   calibration::registerCalibrationPasses();
   registerEquantToKernelsPasses();
-  calibration::registerCalibrationPasses();
   registerGPUKernelsPasses();
   lm::registerLMPasses();
   registerPipelinesPasses();
