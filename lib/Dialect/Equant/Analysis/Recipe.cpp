@@ -218,6 +218,8 @@ SiteRequest easyquant::equant::headRequest(const SiteRequest &request) {
                   (scheme.ends_with(kAsymmetric) ? kAsymmetric.str() : "");
   head.groupSize = 0;
   head.method.methods.clear();
+  // No method smooths its input, whose outliers a scale for all tokens would not survive.
+  head.activations = "dynamic";
   return head;
 }
 

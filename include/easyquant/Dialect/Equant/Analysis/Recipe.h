@@ -65,7 +65,7 @@ inline bool isFloat(const SiteRequest &request) { return request.scheme == "none
 /// without zero points, ...
 Result<PlanAttr> makePlan(mlir::MLIRContext *context, const SiteRequest &request);
 
-/// The request for the output head: int8 per channel, whatever the scheme, and no methods.
+/// The request for the output head: int8 per channel, inputs per token, and no methods.
 SiteRequest headRequest(const SiteRequest &request);
 
 /// A rule of a recipe: a request for the sites that `match` names.
