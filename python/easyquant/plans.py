@@ -20,9 +20,9 @@ from easyquant.inspect import describe_operand, pattern_of
 from easyquant.recipe import recipe_as_json
 from easyquant.tools import find_tool
 
-# Measured on models of 4 to 400 MB a layer (docs/benchmarks/methods.md): what the compiler takes without any method.
+# Rough: what the compiler takes without any method was measured by benchmarks/width.py, the rest follows from what methods do.
 BASE_BYTES = 210e6
-# Of one float forward over the calibration tokens, and of the floats of one layer that a method holds at a time.
+# Multiples of one float forward over the calibration tokens, and of the floats of one layer that a method holds at a time.
 FORWARDS = {"statistics": 1.0, "smoothquant": 1.0, "gptq": 3.0, "awq": 6.0, "lkd": 16.0}
 LAYER_COPIES = {"statistics": 1, "smoothquant": 1, "gptq": 3, "awq": 3, "lkd": 6}
 # Hidden states of all samples.
