@@ -146,9 +146,9 @@ void unpackParams(const PanelLayout &layout, int64_t panel, const T *packed,
 
 } // namespace
 
-Result<PanelLayout> panelLayout(const Scheme &scheme, int64_t rows, int64_t columns) {
+Result<void> checkPackedWeight(const Scheme &scheme, int64_t rows, int64_t columns) {
   if (auto ok = checkScheme(scheme); !ok)
-    return Unexpected(ok.error());
+    return ok;
   if (rows < 1 || columns < 1)
     return makeError(ErrorCode::InvalidArgument,
                      "packed weight of {} x {}: expected at least one row and one column", rows,
@@ -157,6 +157,12 @@ Result<PanelLayout> panelLayout(const Scheme &scheme, int64_t rows, int64_t colu
     return makeError(ErrorCode::Unsupported,
                      "weights as {}: scales of weights are constants; make it static",
                      toString(scheme));
+  return {};
+}
+
+Result<PanelLayout> panelLayout(const Scheme &scheme, int64_t rows, int64_t columns) {
+  if (auto ok = checkPackedWeight(scheme, rows, columns); !ok)
+    return Unexpected(ok.error());
   if (scheme.groupSize % 8 != 0)
     return makeError(ErrorCode::Unsupported,
                      "weights as {}: the CPU kernels take group sizes that are multiples of 8 "
