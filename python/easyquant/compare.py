@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from easyquant import console
-from easyquant.artifact import Artifact, is_artifact
+from easyquant.artifact import Artifact
 from easyquant.bench import measure_apart
 from easyquant.calibrate import calibrate
 from easyquant.calibration import CalibrationText
@@ -52,10 +52,13 @@ def split_counts(option: str, text: str | None) -> list[int]:
 class Comparison:
     """Makes, judges and stores one variant after the other."""
 
-    def __init__(self, model: Path, text: Path, calib: Path | None, folder: Path, protocol: Protocol, threads: int, keep: bool):
+    def __init__(
+        self, model: Path, text: Path, calib: Path | None, folder: Path, protocol: Protocol, threads: int, keep: bool,
+        reference: Artifact, reference_cost: dict,
+    ):  # fmt: skip
         self.model, self.text, self.calib, self.folder = model, text, calib, folder
         self.protocol, self.threads, self.keep = protocol, threads, keep
-        self.reference: Artifact | None = None
+        self.reference, self.reference_cost = reference, reference_cost
         self.site: str | None = None
         self.edges: np.ndarray | None = None
         self.before: list[int] | None = None
@@ -81,13 +84,6 @@ class Comparison:
     def look_up(self, variant: Variant) -> Finding | None:
         return Finding.load(self.result_file(variant), self.protocol.stamp(variant))
 
-    def compile_reference(self, variant: Variant) -> dict:
-        """The float artifact, which every other one is compared with; kept until the end."""
-        output = self.artifact_folder(variant)
-        cost = asdict(compile_model(self.model, output, self.options(variant)))
-        self.reference = Artifact.open(output)
-        return cost
-
     def take_example(self, quantized: Artifact) -> None:
         """The site whose weights are shown, and the bins that all variants count them in."""
         self.site = example_site([self.reference, quantized])
@@ -99,11 +95,8 @@ class Comparison:
     def measure(self, variant: Variant) -> Finding:
         output = self.artifact_folder(variant)
         is_reference = variant.scheme == "none" and variant.kv == "none"
-        if is_reference:
-            cost = self.compile_reference(variant)
-        else:
-            cost = asdict(compile_model(self.model, output, self.options(variant)))
-        artifact = Artifact.open(output)
+        cost = self.reference_cost if is_reference else asdict(compile_model(self.model, output, self.options(variant)))
+        artifact = self.reference if is_reference else Artifact.open(output)
         p = self.protocol
         figures = evaluate(
             artifact, self.text, p.context, p.max_windows, None if is_reference else self.reference, "float", threads=self.threads,
@@ -129,7 +122,7 @@ class Comparison:
         for number, variant in enumerate(variants, 1):
             where = f"{number} of {len(variants)}: {variant.label}" + (f", {variant.nsamples} calibration samples" if variant.nsamples else "")
             finding = self.look_up(variant)
-            if finding is not None and (number > 1 or self.open_reference(variant)):
+            if finding is not None:
                 console.note(f"{where}: found by an earlier run")
                 findings.append(finding)
                 continue
@@ -143,17 +136,11 @@ class Comparison:
                 failures.append((variant, str(error)))
         return findings, failures
 
-    def open_reference(self, variant: Variant) -> bool:
-        folder = self.artifact_folder(variant)
-        if is_artifact(folder):
-            self.reference = Artifact.open(folder)
-        return self.reference is not None
-
 
 def outliers_of(model: Path, calibration: CalibrationText, folder: Path, threads: int) -> dict[str, list[float]]:
     """The outliers of the model's activations; statistics that are there with the right stamp are not gathered again."""
     statistics = folder / "statistics.safetensors"
-    calibrate(model, calibration, statistics, ["absmax"], [], folder / "work", threads)
+    calibrate(model, calibration, statistics, ["absmax"], [], folder / "artifacts" / "calibration", threads)
     return outliers_by_layer(statistics)
 
 
@@ -239,18 +226,17 @@ def compare_command(
 
     for folder in (output, output / "results", output / "artifacts"):
         folder.mkdir(parents=True, exist_ok=True)
-    with console.err.status("reading the model"):
-        probe = output / "artifacts" / variants[0].slug
-        if not is_artifact(probe):
-            compile_model(model, probe, CompileOptions(scheme="none", threads=threads or None, force=True))
-        reference = Artifact.open(probe)
+    # Anew in every run: what an earlier one left may be of another model, and all others are compared with it.
+    folder = output / "artifacts" / variants[0].slug
+    reference_cost = asdict(compile_model(model, folder, CompileOptions(scheme="none", threads=threads or None, force=True)))
+    reference = Artifact.open(folder)
     context = check_context(reference, context)
     protocol = Protocol(
         model=model_stamp(reference), text_sha256=sha256(text), calib_sha256=sha256(calib) if calib else None, context=context,
         max_windows=max_windows, nsamples=nsamples, seqlen=seqlen, seed=seed, group_size=group_size, ignore=tuple(ignore),
         prefill=min(512, reference.max_context // 2), decode=min(64, reference.max_context // 2), repeats=repeats,
     )  # fmt: skip
-    comparison = Comparison(model, text, calib, output, protocol, threads, keep_artifacts)
+    comparison = Comparison(model, text, calib, output, protocol, threads, keep_artifacts, reference, reference_cost)
     findings, failures = comparison.run(variants)
 
     console.out.print(results_table(findings))
