@@ -55,6 +55,13 @@ std::vector<LinearKernel> KernelLibrary::add(const LinearSpec &spec) {
   return kernels;
 }
 
+std::vector<WeightOnlyKernel> KernelLibrary::add(const WeightOnlySpec &spec) {
+  std::vector<WeightOnlyKernel> kernels = weightOnlyKernels(spec, state->chip);
+  for (const WeightOnlyKernel &kernel : kernels)
+    getOrEmitLinear(state->kernels, spec, kernel, state->chip);
+  return kernels;
+}
+
 const std::string &KernelLibrary::ptx() {
   if (!state->ptx.empty())
     return state->ptx;

@@ -13,7 +13,7 @@
 #ifndef EASYQUANT_TEST_CODEGEN_GPU_SIMTRUNNER_H
 #define EASYQUANT_TEST_CODEGEN_GPU_SIMTRUNNER_H
 
-#include "easyquant/Codegen/GPU/Kernels.h"
+#include "easyquant/Codegen/GPU/WeightOnly.h"
 #include "easyquant/Simt/Simt.h"
 
 #include <gtest/gtest.h>
@@ -37,6 +37,7 @@ public:
   Description add(const RowSpec &spec);
   /// All kernels of the spec, for ever more rows.
   std::vector<LinearKernel> add(const LinearSpec &spec);
+  std::vector<WeightOnlyKernel> add(const WeightOnlySpec &spec);
 
   /// PTX of all kernels added so far; none can be added afterwards.
   const std::string &ptx();

@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// getOrEmit*(module, spec, chip) returns the kernel of that spec (Kernels.h) in the gpu.module,
-// building it the first time it is asked for. Kernels are gpu, scf, arith, math, vector, llvm and
-// nvvm IR.
+// getOrEmit*(module, spec, chip) returns the kernel of that spec (Kernels.h, WeightOnly.h) in the
+// gpu.module, building it the first time it is asked for. Kernels are gpu, scf, arith, math,
+// vector, llvm and nvvm IR.
 //
 //===----------------------------------------------------------------------===//
 
@@ -15,6 +15,7 @@
 #define EASYQUANT_CODEGEN_GPU_EMIT_H
 
 #include "easyquant/Codegen/GPU/Kernels.h"
+#include "easyquant/Codegen/GPU/WeightOnly.h"
 
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
 
@@ -27,6 +28,8 @@ mlir::gpu::GPUFuncOp getOrEmitRowOp(mlir::gpu::GPUModuleOp module, const RowSpec
                                     const Chip &chip);
 mlir::gpu::GPUFuncOp getOrEmitLinear(mlir::gpu::GPUModuleOp module, const LinearSpec &spec,
                                      const LinearKernel &kernel, const Chip &chip);
+mlir::gpu::GPUFuncOp getOrEmitLinear(mlir::gpu::GPUModuleOp module, const WeightOnlySpec &spec,
+                                     const WeightOnlyKernel &kernel, const Chip &chip);
 
 } // namespace easyquant::gpu
 
