@@ -13,6 +13,7 @@
 #include "WeightReport.h"
 
 #include "easyquant/Dialect/Equant/Transforms/FoldScale.h"
+#include "easyquant/Dialect/Equant/Transforms/GPUWeights.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Dialect/LM/IR/RopeTable.h"
 #include "easyquant/Support/ProgressAction.h"
@@ -75,6 +76,8 @@ private:
   void plan();
   void planWeight(const ConstantWeight &weight);
   void planFloat(FloatConstant &constant);
+  void planForGPU(FileTensor &tensor);
+  LogicalResult chooseFiles();
   std::string uniqueName(std::string name);
   void rewrite(const WrittenWeights &written);
 
@@ -86,6 +89,7 @@ private:
   llvm::StringSet<> keys;
   std::vector<FileTensor> tensors;
   llvm::StringSet<> names; // of `tensors`
+  WeightFiles files;
 };
 
 } // namespace
@@ -147,8 +151,10 @@ LogicalResult MaterializeWeights::collectWeight(const ConstantMatcher &constants
   if (failed(weight))
     return failure();
   ConstantWeight *known = intern(std::move(*weight));
-  if constexpr (std::is_same_v<OpT, equant::LinearOp>)
+  if constexpr (std::is_same_v<OpT, equant::LinearOp>) {
     known->needsSums |= needsSums(op);
+    (op.getInputScheme() ? known->integerReader : known->floatReader) = true;
+  }
   uses.push_back({op, known});
   return success();
 }
@@ -351,6 +357,40 @@ void MaterializeWeights::plan() {
       planFloat(*constant);
   }
   sortForAlignment(tensors);
+  if (files.gpu)
+    for (FileTensor &tensor : tensors)
+      planForGPU(tensor);
+}
+
+/// The shape in the file for GPUs; writeWeights says what is wrong where there is none.
+void MaterializeWeights::planForGPU(FileTensor &tensor) {
+  if (!tensor.weight) {
+    int64_t count = ShapedType::getNumElements(tensor.shape);
+    constexpr int64_t multiple = kGPUAlignment / sizeof(float);
+    if (count % multiple == 0)
+      tensor.gpuShape = tensor.shape;
+    else
+      tensor.gpuShape = {static_cast<int64_t>(llvm::alignTo(count, multiple))};
+    return;
+  }
+  Result<numerics::FragmentLayout> layout = fragmentLayoutOf(*tensor.weight);
+  if (!layout)
+    return;
+  if (tensor.kind == FileTensor::Kind::Codes)
+    tensor.gpuShape = {layout->rowBlocks(), layout->codeBytes() / layout->rowBlocks()};
+  else
+    tensor.gpuShape = {layout->groups(), layout->scaleCount() / layout->groups()};
+}
+
+LogicalResult MaterializeWeights::chooseFiles() {
+  files = {packings.empty(), false};
+  for (const std::string &packing : packings) {
+    if (packing != "cpu" && packing != "gpu")
+      return emitError(getOperation().getLoc())
+             << "unknown packing '" << packing << "'; expected cpu or gpu";
+    (packing == "cpu" ? files.cpu : files.gpu) = true;
+  }
+  return success();
 }
 
 //===----------------------------------------------------------------------===//
@@ -374,7 +414,7 @@ void MaterializeWeights::rewrite(const WrittenWeights &written) {
     before[global.getSymName()] = global;
 
   llvm::SmallPtrSet<Operation *, 16> kept;
-  for (auto [tensor, offset] : llvm::zip_equal(tensors, written.offsets)) {
+  for (auto [index, tensor] : llvm::enumerate(tensors)) {
     GlobalOp old = before.lookup(tensor.weight ? tensor.weight->parts.front().weight.global
                                                : tensor.value.front().global);
     OpBuilder builder(old);
@@ -392,9 +432,18 @@ void MaterializeWeights::rewrite(const WrittenWeights &written) {
       floatGlobals[tensor.name] = global;
     global->removeAttr(kFileAttr);
     global->removeAttr(kStampAttr);
-    global->setAttr(kOffsetAttr, attributes.getI64IntegerAttr(offset));
+    if (files.cpu)
+      global->setAttr(kOffsetAttr, attributes.getI64IntegerAttr(written.offsets[index]));
+    if (files.gpu)
+      global->setAttr(kGPUOffsetAttr, attributes.getI64IntegerAttr(written.gpuOffsets[index]));
+    if (files.gpu && tensor.kind == Kind::Codes) {
+      bool halves = fragmentOrderOf(*tensor.weight) == numerics::FragmentOrder::Halves;
+      global->setAttr(kGPUOrderAttr, attributes.getStringAttr(halves ? "halves" : "bytes"));
+    }
     kept.insert(global);
   }
+  if (files.gpu)
+    module->setAttr(kGPUBytesAttr, attributes.getI64IntegerAttr(written.gpuBytes));
 
   for (const Use &use : uses) {
     OpBuilder builder(use.op);
@@ -453,6 +502,8 @@ void MaterializeWeights::runOnOperation() {
     emitError(module.getLoc()) << "option output is missing: the folder to write weights to";
     return signalPassFailure();
   }
+  if (failed(chooseFiles()))
+    return signalPassFailure();
   FailureOr<ConstantReader> reader = ConstantReader::open(module);
   if (failed(reader))
     return signalPassFailure();
@@ -475,7 +526,7 @@ void MaterializeWeights::runOnOperation() {
     ProgressAction::report(&getContext(), "materialize", done, tensors.size());
   };
   Result<WrittenWeights> written =
-      writeWeights(folder, maxShardBytes, tensors, *reader, threads, progress);
+      writeWeights(folder, maxShardBytes, files, tensors, *reader, threads, progress);
   if (!written) {
     emitError(module.getLoc()) << written.error().message;
     return signalPassFailure();
