@@ -70,11 +70,9 @@ private:
   Values zerosOf(Value group);
   void storeSums(ValueRange sums);
   Value slot(Int warp, Value token, Value column) {
-    Value place = b.add(b.mul(b.add(b.mul(warp, shape.rows), token), stride()), column);
+    Value place = b.add(b.mul(b.add(b.mul(warp, shape.rows), token), shape.tokenStride()), column);
     return b.advance(shared, place, b.f32());
   }
-  /// Of tokens in shared memory: lanes of one store are in different banks.
-  int64_t stride() const { return shape.columns + 4; }
   Value sumOfWarps(Value token, Value column);
   void finish();
   void finishSplit();
@@ -291,7 +289,7 @@ void StreamLinear::emit() {
   firstRow = b.mul(b.block(2), shape.rows);
   firstColumn = b.mul(b.block(0), shape.columns);
   writer.columnsAreWhole = spec.n % shape.columns == 0;
-  shared = b.sharedMemory(shape.warps * shape.rows * stride() * 4);
+  shared = b.sharedMemory(shape.sharedBytes());
 
   int64_t rowBytes = columnBlocks() * numerics::fragmentBytes(spec.bits);
   int64_t last = llvm::divideCeil(spec.n, numerics::fragmentRows(spec.bits)) - 1;

@@ -52,26 +52,38 @@ static std::vector<Parameter> parametersOf(const WeightOnlySpec &spec, bool spli
 
 //===- Few rows -----------------------------------------------------------===//
 
+/// Registers of a lane for the words of two units and for sums.
+static int64_t streamRegisters(const WeightOnlySpec &spec, const StreamShape &shape) {
+  int64_t bytes = shape.columns * numerics::kFragmentColumns * spec.bits / 8;
+  int64_t sums = divideCeil(shape.rows, 8) * 8 * shape.columns / 32;
+  return 2 * shape.unit * bytes / (32 * 4) + (spec.groups() > 1 ? 2 : 1) * sums;
+}
+
 static StreamShape streamShape(const WeightOnlySpec &spec, int64_t rows) {
   // Blocks that keep every multiprocessor of a large chip busy, warps that keep its schedulers so.
   constexpr int64_t kEnoughBlocks = 96, kMostWarps = 16, kMostSplits = 8, kMostUnit = 4;
+  constexpr int64_t kMostRegisters = 80, kMostSharedBytes = 48 * 1024;
   int64_t columnBlocks = divideCeil(spec.k, numerics::kFragmentColumns);
   StreamShape shape{};
   shape.rows = rows;
   // An mma takes 16 rows of weights.
   shape.columns = std::max<int64_t>(16, numerics::fragmentRows(spec.bits));
-  shape.unit = kMostUnit;
-  if (spec.groups() > 1) {
+  shape.warps = kMostWarps;
+  while (shape.sharedBytes() > kMostSharedBytes)
+    shape.warps /= 2;
+  auto fits = [&] {
+    if (streamRegisters(spec, shape) > kMostRegisters)
+      return false;
+    if (spec.groups() == 1) // no warp shall be idle while others have several blocks
+      return divideCeil(columnBlocks, shape.unit) >= shape.warps;
     // Scales are applied where units end: groups are whole units, or units whole groups.
     int64_t group = spec.groupSize / numerics::kFragmentColumns;
-    while (shape.unit % group != 0 && group % shape.unit != 0)
-      --shape.unit;
-  } else {
-    while (shape.unit > 1 && divideCeil(columnBlocks, shape.unit) < kMostWarps)
-      shape.unit /= 2;
-  }
+    return shape.unit % group == 0 || group % shape.unit == 0;
+  };
+  shape.unit = kMostUnit;
+  while (shape.unit > 1 && !fits())
+    --shape.unit;
   int64_t units = divideCeil(columnBlocks, shape.unit);
-  shape.warps = kMostWarps;
   while (shape.warps > 4 && shape.warps / 2 >= units)
     shape.warps /= 2;
   int64_t blocks = divideCeil(spec.n, shape.columns);
@@ -94,6 +106,7 @@ static WeightOnlyKernel streamKernel(const WeightOnlySpec &spec, int64_t rows) {
   description.grid[1].factor = kernel.stream.splits;
   description.grid[2].rowsPerBlock = rows;
   description.threads = static_cast<uint32_t>(32 * kernel.stream.warps);
+  description.blocksPerSM = 16 / kernel.stream.warps;
   return kernel;
 }
 

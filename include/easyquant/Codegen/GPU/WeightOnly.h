@@ -60,6 +60,11 @@ struct StreamShape {
   int64_t warps;   ///< of a block
   int64_t unit; ///< packed blocks between two applications of scales; within a group, or whole ones
   int64_t splits; ///< blocks that share K
+
+  /// Of one token's sums in shared memory, in elements: padded, so that the lanes of a store are in
+  /// different banks.
+  int64_t tokenStride() const { return columns + 4; }
+  int64_t sharedBytes() const { return warps * rows * tokenStride() * 4; } ///< static
 };
 
 /// One of the kernels that compute a spec; `maxRows` says up to which M it is the one to take.
