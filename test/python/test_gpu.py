@@ -147,6 +147,21 @@ def test_gpu_alone(stories, tmp_path):
     assert other.stdout == result.stdout
 
 
+@pytest.mark.parametrize("chip", ["sm_100", "sm_120"])
+def test_later_chips_take_the_ptx(artifact, stories, tmp_path, chip):
+    """What a driver does on a chip that came after the artifact, done by its assembler."""
+    import subprocess
+
+    from test_gpu_sass import cuda_program
+
+    if not (ptxas := cuda_program("ptxas")):
+        pytest.skip("unsupported: no ptxas (the extra `gpu` has it)")
+    out = artifact(stories, "--scheme=W8A8", TARGET)
+    later = json.loads((out / "manifest.json").read_text())["gpu"]["later"]
+    result = subprocess.run([ptxas, f"-arch={chip}", out / f"kernels.{later}.ptx", "-o", tmp_path / "later.cubin"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
 def test_inspect_shows_kernels_and_memory(artifact, stories):
     out = artifact(stories, "--scheme=W8A8", TARGET)
     text = run_command_line("inspect", out).stdout

@@ -265,7 +265,30 @@ LogicalResult ProgramBuilder::emitPositions(lm::PositionEmbeddingOp op) {
   return launch(op, describe(spec, chip), arguments, GPUPhase::Other, view->lastRows);
 }
 
+/// The rotation of keys that lie behind the queries which `op` rotates in the same rows, if that is
+/// what comes next.
+lm::RopeOp ProgramBuilder::keysBehind(lm::RopeOp op) const {
+  Operation *next = op->getNextNode();
+  while (isa_and_nonnull<ml_program::GlobalLoadConstOp>(next))
+    next = next->getNextNode();
+  auto keys = dyn_cast_or_null<lm::RopeOp>(next);
+  if (!keys || keys.getHeadDim() != op.getHeadDim() ||
+      plan->storageOf(keys.getOutput()) == keys.getOutput() || !memory.contains(keys.getInput()))
+    return nullptr;
+  auto table = op.getTable().getDefiningOp<ml_program::GlobalLoadConstOp>();
+  auto otherTable = keys.getTable().getDefiningOp<ml_program::GlobalLoadConstOp>();
+  View queries = memory.lookup(op.getInput()), behind = memory.lookup(keys.getInput());
+  bool isBehind = queries.begin.kind == behind.begin.kind && queries.stride == behind.stride &&
+                  queries.begin.offset + columnsOf(op.getInput()) * int64_t(sizeof(float)) ==
+                      behind.begin.offset;
+  bool isAlike = table && otherTable && table.getGlobal() == otherTable.getGlobal() &&
+                 op.getPosition() == keys.getPosition();
+  return isBehind && isAlike ? keys : nullptr;
+}
+
 LogicalResult ProgramBuilder::emitHeads(Operation *op) {
+  if (memory.contains(op->getResult(0))) // rotated along with the queries
+    return success();
   Arguments arguments;
   easyquant::gpu::HeadsSpec spec;
   if (auto rope = dyn_cast<lm::RopeOp>(op)) {
@@ -280,6 +303,12 @@ LogicalResult ProgramBuilder::emitHeads(Operation *op) {
   FailureOr<View> view = inPlace(op);
   if (failed(view))
     return failure();
+  if (auto rope = dyn_cast<lm::RopeOp>(op);
+      rope && plan->storageOf(rope.getOutput()) != rope.getOutput())
+    if (lm::RopeOp keys = keysBehind(rope)) {
+      spec.keyHeads = headsSpec(keys).heads;
+      memory[keys.getOutput()] = memory.lookup(keys.getInput());
+    }
   if (spec.positions && view->lastRows)
     return op->emitOpError("rotates rows of which only the last ones are there");
   add(arguments, "x", *view);

@@ -63,6 +63,7 @@ private:
   mlir::LogicalResult emitEmbedding(equant::EmbeddingOp op);
   mlir::LogicalResult emitPositions(lm::PositionEmbeddingOp op);
   mlir::LogicalResult emitHeads(mlir::Operation *op);
+  lm::RopeOp keysBehind(lm::RopeOp op) const;
   mlir::LogicalResult emitRowOp(mlir::Operation *op, gpu::RowSpec spec, Operands operands);
   mlir::LogicalResult emitLinear(equant::LinearOp op);
   mlir::LogicalResult emitFloatLinear(mlir::Operation *op);
