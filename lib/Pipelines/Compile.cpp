@@ -380,6 +380,13 @@ std::optional<std::vector<Phase>> phasesUntil(ArrayRef<Phase> phases, StringRef 
     return std::vector<Phase>();
   if (last == "kernels") {
     std::vector<Phase> until = *phasesUntil(phases, "materialize", options);
+    if (Targets targets(options.target); !targets.cpu) {
+      until.push_back(
+          {"kernels",
+           "lm-hoist-rows," +
+               PassText("equant-emit-gpu-kernels").add("chip", targets.chips.front()).str()});
+      return until;
+    }
     until.push_back(
         {"kernels",
          "lm-hoist-rows," + PassText("convert-equant-to-kernels")
