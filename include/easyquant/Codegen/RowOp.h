@@ -10,7 +10,8 @@
 
 namespace easyquant {
 
-enum class RowOp { Quantize, RmsNorm, LayerNorm, SiluMul, GeluTanh, GeluErf, Add };
+/// Copy rounds to the type of the output, where that is another one than the input's.
+enum class RowOp { Quantize, RmsNorm, LayerNorm, SiluMul, GeluTanh, GeluErf, Add, Copy };
 
 /// The operation in the names of kernels.
 constexpr const char *nameOf(RowOp op) {
@@ -29,6 +30,8 @@ constexpr const char *nameOf(RowOp op) {
     return "gelu_erf";
   case RowOp::Add:
     return "add";
+  case RowOp::Copy:
+    return "copy";
   }
   __builtin_unreachable();
 }

@@ -104,6 +104,7 @@ private:
 int64_t RowEmitter::inputCount(RowOp op) {
   switch (op) {
   case RowOp::Quantize:
+  case RowOp::Copy:
   case RowOp::GeluTanh:
   case RowOp::GeluErf:
     return 1;
@@ -154,6 +155,7 @@ Value RowEmitter::emitValue(Value column, int64_t lanes) {
   Value x = loadRow(0, column, lanes);
   switch (spec.op) {
   case RowOp::Quantize:
+  case RowOp::Copy:
     return x;
   case RowOp::RmsNorm:
     return b.mulf(b.mulf(x, b.broadcast(deviation, lanes)), loadColumns(1, column, lanes));

@@ -1,0 +1,128 @@
+//===- Attention.h - Heads, the key/value cache, attention ------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Conventions: easyquant/Codegen/GPU/Kernels.h. `position`, the number of tokens before this call,
+// is one int32 in device memory, so that a launch can be replayed; grids depend on `rows` only.
+// q, k and v are f32, rows * stride apart: columns of one fused matrix if need be.
+//
+// The cache of a layer is one range of bytes at `cache` (aligned to 16), cacheBytes(...) of them
+// for a capacity of C tokens, C a multiple of 16 and a parameter. Nothing that no token has written
+// is read; it need not be zeroed. Its elements are f16: what comes in is rounded to nearest even,
+// finite values beyond 65504 saturated.
+//
+//   float   f16 keys    H x C x D (H = kvHeads, D = headDim)
+//           f16 values  H x C x D
+//   codes   easyquant/Numerics/KVCache.h defines codes, slices, and which tokens are float. Token
+//           t >= S (sinks) is number i = t - S of the codes; R = residual, G = group, V =
+//           kvSlices; each part begins at a multiple of 16 bytes:
+//           f16 float keys    H x (S + R) x D: the sinks, then token t in row S + i mod R
+//           f16 float values  the same
+//           u8  key codes     H x C x D * bits / 8: bytes of 8 bits; of fewer, `bits` bytes are
+//           eight
+//                             dimensions, dimension 2 r + i of them from bit 4 bits i + bits r on
+//           u8  value codes   the same
+//           f16 value slices  H x C x V x 2: (minimum, scale)
+//           f16 key slices    per channel H x ceil(C / G) x 2 x D: minima, then scales; per token
+//                             as those of values
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_CODEGEN_GPU_ATTENTION_H
+#define EASYQUANT_CODEGEN_GPU_ATTENTION_H
+
+#include "easyquant/Codegen/GPU/Kernels.h"
+#include "easyquant/Numerics/KVCache.h"
+
+#include <optional>
+
+namespace easyquant::gpu {
+
+//===- Heads --------------------------------------------------------------===//
+
+/// What queries and keys go through before attention, in place: every head (headDim consecutive
+/// columns of x) is divided by its root mean square and multiplied with a weight (`norm`: headDim
+/// floats), and then rotated by the angles of its token's position (`positions` > 0: table is
+/// positions x D/2 x 2 floats (cos, sin); dimension i pairs with i + D/2). Keys that lie behind the
+/// queries in the row can go along: `keyHeads` more heads, with a weight of their own. Parameters:
+///   x, x_stride, [weight, [key_weight]], [table, position], rows
+struct HeadsSpec {
+  int64_t heads = 0, keyHeads = 0, headDim = 0;
+  bool norm = false;
+  double epsilon = 0.0;
+  int64_t positions = 0; ///< of the rotation table; 0: no rotation
+};
+Description describe(const HeadsSpec &spec, const Chip &chip);
+
+//===- Attention ----------------------------------------------------------===//
+
+/// Appends k and v (M tokens at `position`) to the cache and attends causally: token m sees tokens
+/// 0 .. position + m (with a window W > 0 only the last W of them). Query head h reads kv head
+/// h / (heads / kvHeads).
+struct AttentionSpec {
+  int64_t heads = 0, kvHeads = 0, headDim = 0;
+  double scale = 0.0; ///< usually 1 / sqrt(headDim)
+  int64_t window = 0; ///< 0: none
+  Float output = Float::F32;
+  /// Codes, if there. numerics::checkKVScheme says what is legal.
+  std::optional<numerics::KVScheme> kv = std::nullopt;
+  /// Of codes; > 0: keys come and are kept before their rotation, and are rotated as they are read,
+  /// by a table of so many positions. Queries come rotated.
+  int64_t keyPositions = 0;
+};
+
+/// Bytes of one layer's cache: fixed + capacity * perToken, for capacities that are multiples of
+/// 16; a multiple of 16 bytes then.
+struct CacheBytes {
+  int64_t fixed = 0, perToken = 0;
+};
+CacheBytes cacheBytes(const AttentionSpec &spec);
+
+/// How attention is cut. A block takes `queries` queries (of one kv head: tokens times the heads
+/// that share it) and a tile of cached tokens at a time.
+struct AttentionTile {
+  int64_t queries, tokens, warps;
+  bool matrix; ///< mma.sync on f16; else fma on f32
+  int64_t threads() const { return 32 * warps; }
+};
+
+/// One way of computing a spec: launches one after the other, whose parameters have the same
+/// meaning under the same name (each has those that it needs):
+///   q, q_stride, k, k_stride, v, v_stride   f32; strides in elements
+///   cache, capacity                         of this layer
+///   table                                   keyPositions x D/2 x 2 floats; if keyPositions > 0
+///   position                                pointer to an int32
+///   scratch                                 rows * scratchBytesPerRow bytes, contents undefined
+///   y, y_stride                             M x heads * D of `output`
+///   rows
+/// `maxRows` says up to which M it is the one to take.
+struct AttentionKernel {
+  enum Form {
+    Split,  ///< few tokens: the cached tokens are shared out among blocks, results then combined
+    Blocked ///< more tokens: a block does all for its queries
+  };
+  Form form = Blocked;
+  int64_t maxRows = 0;
+  AttentionTile tile{};
+  int64_t splits = 1;
+  int64_t scratchBytesPerRow = 0;
+  std::vector<Description> launches;
+};
+
+/// The ways of a spec, for ever more rows; the last one takes any number.
+std::vector<AttentionKernel> attentionKernels(const AttentionSpec &spec, const Chip &chip);
+/// The one for so many rows.
+const AttentionKernel &kernelFor(const std::vector<AttentionKernel> &kernels, int64_t rows);
+
+/// Of a cache of codes: to be launched before the next call when a session goes back to `position`
+/// from `held` tokens (pointers to an int32 each). Later tokens have taken the place of some that
+/// the float window should hold; these are filled in again from codes. Parameters:
+///   cache, capacity, position, held
+Description describeRestore(const AttentionSpec &spec, const Chip &chip);
+
+} // namespace easyquant::gpu
+
+#endif // EASYQUANT_CODEGEN_GPU_ATTENTION_H

@@ -1,0 +1,46 @@
+//===- Embedding.h - Rows of tables ------------------------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Conventions: easyquant/Codegen/GPU/Kernels.h. Tokens are M int32 in device memory, inside the
+// vocabulary (the caller has checked them); `position`, the number of tokens before this call, is
+// one int32 in device memory.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_CODEGEN_GPU_EMBEDDING_H
+#define EASYQUANT_CODEGEN_GPU_EMBEDDING_H
+
+#include "easyquant/Codegen/GPU/Kernels.h"
+#include "easyquant/Numerics/FragmentPacking.h"
+
+namespace easyquant::gpu {
+
+/// y[m] = table[tokens[m]], y of f32. A table of codes is a packed weight of N = vocab, K =
+/// columns, the one that a tied head multiplies with: w, wscales and wzeros as
+/// easyquant/Numerics/FragmentPacking.h has them; y = scale * (code - zero point), the difference
+/// exact. Parameters:
+///   tokens, (table | w, wscales, [wzeros]), y, y_stride, rows
+struct EmbeddingSpec {
+  int64_t vocab = 0, columns = 0;
+  int bits = 0;             ///< of codes: 2, 4 or 8; 0: floats, vocab x columns, row-major
+  Float table = Float::F32; ///< of a table of floats
+  numerics::FragmentOrder order = numerics::FragmentOrder::Bytes;
+  int64_t groupSize = 0; ///< 0 or a multiple of 32
+  bool zeroPoints = false;
+};
+Description describe(const EmbeddingSpec &spec, const Chip &chip);
+
+/// y[m] += table[position + m], in place, floats. Parameters:
+///   table, position, y, y_stride, rows
+struct PositionEmbeddingSpec {
+  int64_t positions = 0, columns = 0; ///< of the table
+};
+Description describe(const PositionEmbeddingSpec &spec, const Chip &chip);
+
+} // namespace easyquant::gpu
+
+#endif // EASYQUANT_CODEGEN_GPU_EMBEDDING_H
