@@ -260,7 +260,7 @@ static llvm::SmallPtrSet<Operation *, 4> queriesAndKeys(func::FuncOp layer) {
 }
 
 /// Ranges are for round to nearest; GPTQ and distillation choose theirs from the weights they make.
-static SmallVector<PlannedSite> clippedSites(func::FuncOp layer) {
+static SmallVector<PlannedSite> clippedSites(func::FuncOp layer, bool clip) {
   auto skipped = queriesAndKeys(layer);
   SmallVector<PlannedSite> sites;
   for (const SiteGroup &group : siteGroups(layer))
@@ -268,7 +268,7 @@ static SmallVector<PlannedSite> clippedSites(func::FuncOp layer) {
       auto granularity = site.scheme().granularity;
       bool isLast = !site.plan.getMethods().empty() &&
                     cast<StringAttr>(site.plan.getMethods().getValue().back()) == kMethod;
-      if (isLast && !skipped.contains(site.op) &&
+      if (isLast && site.plan.optionOr("clip", clip) && !skipped.contains(site.op) &&
           (granularity == numerics::Granularity::Channel ||
            granularity == numerics::Granularity::Group))
         sites.push_back(site);
@@ -425,9 +425,7 @@ LogicalResult Awq::run() {
       equant::foldScale(*point, equant::declareComputed(module, scaleName(*point), type,
                                                         run.file(i), run.stamp(i)));
     }
-    SmallVector<PlannedSite> sites;
-    if (clip)
-      sites = clippedSites(layer);
+    SmallVector<PlannedSite> sites = clippedSites(layer, clip);
     if (!run.has(i, kClip) && failed(findRanges(run, i, sites, divisors, search)))
       return failure();
     declareClip(module, run.file(i, kClip), run.stamp(i), sites);

@@ -87,9 +87,11 @@ class Comparison:
     def look_up(self, variant: Variant) -> Finding | None:
         return Finding.load(self.result_file(variant), self.protocol.stamp(variant))
 
-    def take_example(self, quantized: Artifact) -> None:
-        """The site whose weights are shown, and the bins that all variants count them in."""
-        self.site = example_site([self.reference, quantized])
+    def take_example(self, sites: list[dict]) -> None:
+        """The site whose weights are shown, and the bins that all variants count them in: those of the first variant with weights to show."""
+        self.site = example_site(sites) if self.site is None else self.site
+        if self.site is None or self.edges is not None:
+            return
         weights = read_site(self.reference, self.site)
         edge = float(np.quantile(np.abs(weights), 0.9995)) or 1.0
         self.edges = np.linspace(-edge, edge, HISTOGRAM_BINS + 1)
@@ -109,9 +111,9 @@ class Comparison:
         speed = measure_apart(artifact, p.prefill, p.decode, self.threads, p.repeats)
         histogram = None
         if variant.scheme != "none" and variant.kv == "none":
-            if self.site is None:
-                self.take_example(artifact)
-            histogram = np.histogram(read_site(artifact, self.site), self.edges)[0].tolist()
+            self.take_example(artifact.manifest["sites"])
+            if self.site is not None:
+                histogram = np.histogram(read_site(artifact, self.site), self.edges)[0].tolist()
         sites = [site | {"rounding_bound": rounding_bound(artifact, site)} if site["weight"] else site for site in artifact.manifest["sites"]]
         finding = Finding(variant, figures, speed, cost, sites, histogram)
         finding.save(self.result_file(variant), p.stamp(variant))
@@ -127,6 +129,8 @@ class Comparison:
             finding = self.look_up(variant)
             if finding is not None:
                 console.note(f"{where}: found by an earlier run")
+                if finding.histogram is not None:
+                    self.take_example(finding.sites)
                 findings.append(finding)
                 continue
             console.note(where)
@@ -218,7 +222,7 @@ def compare_command(
     kv_schemes: Annotated[str, typer.Option(metavar="LIST", help="KV caches: none, int8, int4, int2.")] = "none",
     calib: Annotated[Path | None, typer.Option(metavar="FILE", help="Calibration text, UTF-8: not the one to judge on.")] = None,
     nsamples: Annotated[int, typer.Option(min=1, metavar="N", help="Calibration samples.")] = 64,
-    seqlen: Annotated[int, typer.Option(min=2, metavar="N", help="Tokens of a calibration sample.")] = 512,
+    seqlen: Annotated[int, typer.Option(min=2, metavar="N", help="Tokens of a calibration sample.")] = 1024,
     seed: Annotated[int, typer.Option(metavar="S", help="Which samples of the calibration text.")] = 0,
     nsamples_sweep: Annotated[str | None, typer.Option(metavar="LIST", help="Calibrate also with these numbers of samples, as 8,16,32.")] = None,
     group_size: Annotated[int | None, typer.Option(min=0, metavar="N", help="Weights that share a scale. (default: the scheme's)")] = None,
