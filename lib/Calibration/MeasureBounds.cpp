@@ -17,20 +17,16 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "ErrorsAndBounds.h"
+#include "BoundsReport.h"
 #include "QuantizedLayer.h"
 
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Dialect/Equant/Transforms/FoldScale.h"
-#include "easyquant/Numerics/Bounds.h"
 #include "easyquant/Numerics/Metrics.h"
-#include "easyquant/Numerics/MovedBytes.h"
 #include "easyquant/Support/ProgressAction.h"
 
 #include "llvm/ADT/SetVector.h"
-#include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/Support/FormatVariadic.h"
-#include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
 
 namespace easyquant::calibration {
@@ -118,40 +114,14 @@ private:
   std::optional<HiddenStates> states;             ///< of the float model
   std::vector<std::vector<float>> prefix;         ///< of the quantized one, by sample
   llvm::MapVector<Value, Activation> activations; ///< of the layer at hand
-  std::vector<double> locals, gains, growth;
-  json::Array weights, outputs, caches, smoothings, means, bytes, leftOut;
+  Growth growth;
+  BoundsReport report;
 };
 
 } // namespace
 
-/// A number for JSON, which has no infinities.
-static json::Value number(double value) {
-  return std::isfinite(value) ? json::Value(value) : json::Value(nullptr);
-}
-
-/// The share is null where the bound is 0 and the error is not.
-static json::Object pairOf(double measured, double bound) {
-  return json::Object{{"measured", number(measured)},
-                      {"bound", number(bound)},
-                      {"share", measured == 0 ? json::Value(0.0) : number(measured / bound)}};
-}
-
-static json::Object pairOf(const std::string &site, const WorstPair &pair) {
-  json::Object entry = pairOf(pair.measured, pair.bound);
-  entry["site"] = site;
-  entry["largest"] = number(pair.largest);
-  return entry;
-}
-
-template <typename Sites> static json::Array namesOf(const Sites &sites) {
-  json::Array names;
-  for (StringRef site : sites)
-    names.push_back(site.str());
-  return names;
-}
-
-static json::Array namesOf(const SiteGroup &group) {
-  json::Array names;
+static BoundsReport::Sites namesOf(const SiteGroup &group) {
+  BoundsReport::Sites names;
   for (const PlannedSite &site : group.sites)
     names.push_back(site.name());
   return names;
@@ -282,10 +252,10 @@ LogicalResult Measurement::runLayer(int64_t index, ArrayRef<const FoldPoint *> p
     error = std::max(error, largestDifference(view(grown[i]), counted(exact)));
     stretched = std::max(stretched, largestDifference(view(grown[i]), view(local[i])));
   }
-  const double before = growth.empty() ? 0 : growth.back();
-  locals.push_back(localError);
-  gains.push_back(before > 0 ? stretched / before : 0);
-  growth.push_back(error);
+  const double before = growth.measured.empty() ? 0 : growth.measured.back();
+  growth.measured.push_back(error);
+  growth.local.push_back(localError);
+  growth.gain.push_back(before > 0 ? stretched / before : 0);
   prefix = std::move(grown);
 
   for (const SiteGroup &group : groups) {
@@ -397,12 +367,9 @@ LogicalResult Measurement::seeSites(const SiteGroup &group, Activation &activati
     };
     if (failed(visitRows(site.op, scheme.granularity == numerics::Granularity::Tensor, visit)))
       return failure();
-    weights.push_back(pairOf(site.name(), errors.weights));
-    outputs.push_back(pairOf(site.name(), errors.outputs));
     const int64_t features = cast<RankedTensorType>(site.weight().getType()).getDimSize(0);
-    auto moved = numerics::movedBytes(features, columns, scheme, int8, /*tokens=*/1);
-    bytes.push_back(
-        json::Object{{"site", site.name()}, {"fused", moved.fused}, {"separate", moved.separate}});
+    report.addSite(site.name(), errors,
+                   numerics::movedBytes(features, columns, scheme, int8, /*tokens=*/1));
   }
   return success();
 }
@@ -410,7 +377,7 @@ LogicalResult Measurement::seeSites(const SiteGroup &group, Activation &activati
 LogicalResult Measurement::seeCache(lm::AttentionOp attention, ArrayRef<std::vector<float>> keys,
                                     ArrayRef<std::vector<float>> values) {
   const int64_t headDim = attention.getHeadDim(), columns = lm::columns(attention.getKey());
-  const int64_t layer = static_cast<int64_t>(locals.size());
+  const int64_t layer = static_cast<int64_t>(growth.measured.size());
   int64_t shortest = runner.tokens().maxLength();
   for (const std::vector<float> &sample : keys)
     shortest = std::min(shortest, static_cast<int64_t>(sample.size()) / columns);
@@ -418,7 +385,7 @@ LogicalResult Measurement::seeCache(lm::AttentionOp attention, ArrayRef<std::vec
     auto scheme = measurableKVScheme(bits, shortest, headDim);
     if (!scheme) {
       if (layer == 0 && bits == 8)
-        leftOut.push_back("keys and values: " + scheme.error().message);
+        report.leaveOut("keys and values: " + scheme.error().message);
       return success();
     }
     CacheErrors ofKeys, ofValues;
@@ -430,16 +397,8 @@ LogicalResult Measurement::seeCache(lm::AttentionOp attention, ArrayRef<std::vec
       if (!done)
         return fail(attention.getLoc(), done.error());
     }
-    auto record = [&](StringRef what, const CacheErrors &errors) {
-      json::Object entry =
-          pairOf(errors.measured, numerics::simQuantErrorBound(errors.minima, errors.maxima, bits));
-      entry["tensor"] = what;
-      entry["layer"] = layer;
-      entry["bits"] = bits;
-      caches.push_back(std::move(entry));
-    };
-    record("keys", ofKeys);
-    record("values", ofValues);
+    report.addCache(layer, "keys", bits, ofKeys);
+    report.addCache(layer, "values", bits, ofValues);
   }
   return success();
 }
@@ -473,61 +432,33 @@ LogicalResult Measurement::seeSmoothing(const FoldPoint &point) {
           return {};
         })))
       return failure();
+  BoundsReport::Sites names;
+  for (StringRef site : point.sites())
+    names.push_back(site.str());
   auto found = measureSmoothing(activation.peaks.channels(), peaks.channels(), *search, codes);
-  if (!found) {
-    leftOut.push_back(llvm::formatv("smoothing of what '{0}' reads: {1}", point.sites().front(),
-                                    found.error().message)
-                          .str());
-    return success();
-  }
-  smoothings.push_back(json::Object{{"sites", namesOf(point.sites())},
-                                    {"best_mean", number(found->mean)},
-                                    {"best_least", number(found->least)},
-                                    {"best_greatest", number(found->greatest)},
-                                    {"searched", number(found->searched)},
-                                    {"error_best", number(found->bestError)},
-                                    {"error_searched", number(found->searchedError)},
-                                    {"error_plain", number(found->plainError)}});
+  if (found)
+    report.addSmoothing(names, *found);
+  else
+    report.leaveOut("smoothing of what '" + names.front() + "' reads: " + found.error().message);
   return success();
 }
 
 void Measurement::seeSampling(const SiteGroup &group) {
-  const std::vector<double> &scales = activations.find(group.activation)->second.scales;
-  for (const SampledMean &mean : measureSampling(scales, order, kRisk)) {
-    json::Object entry = pairOf(mean.measured, mean.bound);
-    entry["sites"] = namesOf(group);
-    entry["samples"] = mean.samples;
-    means.push_back(std::move(entry));
-  }
+  const Activation &activation = activations.find(group.activation)->second;
+  report.addSampling(namesOf(group), measureSampling(activation.scales, order, kRisk));
 }
 
 json::Object Measurement::takeReport() {
-  json::Array layers;
-  std::vector<double> bounds = numerics::compoundedErrors(gains, locals);
-  for (size_t i = 0; i < growth.size(); ++i) {
-    json::Object entry = pairOf(growth[i], bounds[i]);
-    entry["layer"] = static_cast<int64_t>(i);
-    entry["local"] = number(locals[i]);
-    entry["measured_gain"] = number(gains[i]);
-    layers.push_back(std::move(entry));
-  }
+  report.addLayers(growth);
   int64_t rows = 0;
   for (const std::vector<int64_t> &sample : picks)
     rows += static_cast<int64_t>(sample.size());
-  return json::Object{{"format", "easyquant-bounds"},
-                      {"format_version", 1},
-                      {"samples", samples},
-                      {"all_samples", runner.tokens().samples()},
-                      {"rows", rows},
-                      {"risk", kRisk},
-                      {"weights", std::move(weights)},
-                      {"outputs", std::move(outputs)},
-                      {"layers", std::move(layers)},
-                      {"keys_values", std::move(caches)},
-                      {"smoothing", std::move(smoothings)},
-                      {"sampling", std::move(means)},
-                      {"bytes_per_token", std::move(bytes)},
-                      {"left_out", std::move(leftOut)}};
+  return report.take(json::Object{{"format", "easyquant-bounds"},
+                                  {"format_version", 1},
+                                  {"samples", samples},
+                                  {"all_samples", runner.tokens().samples()},
+                                  {"rows", rows},
+                                  {"risk", kRisk}});
 }
 
 //===----------------------------------------------------------------------===//
