@@ -3,7 +3,9 @@
 """`easyquant compare`: every method on a user's own model, on one protocol, side by side."""
 
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +25,7 @@ from easyquant.compiler import check_model
 from easyquant.errors import UserError
 from easyquant.evaluate import KVProtocol, evaluate
 from easyquant.files import sha256, write_json
+from easyquant.plans import plans_of, prediction
 from easyquant.protocol import check_context
 from easyquant.weights import example_site, read_site, rounding_bound
 
@@ -52,31 +55,34 @@ def split_counts(option: str, text: str | None) -> list[int]:
     return counts
 
 
+def compile_options(
+    variant: Variant, *, calib: Path | None, seqlen: int, seed: int, group_size: int | None, ignore: list[str], threads: int
+) -> CompileOptions:  # fmt: skip
+    """How a variant is made."""
+    options = CompileOptions(scheme=variant.scheme, ignore=ignore, threads=threads or None, force=True)
+    if variant.scheme != "none":
+        options.method = variant.method
+        options.group_size = group_size
+    if variant.is_calibrated:
+        options.calibration = CalibrationText(calib, variant.nsamples, seqlen, seed)
+    if variant.kv != "none":
+        options.kv_scheme = variant.kv
+    return options
+
+
 class Comparison:
     """Makes, judges and stores one variant after the other."""
 
     def __init__(
-        self, model: Path, text: Path, calib: Path | None, folder: Path, protocol: Protocol, threads: int, keep: bool,
-        reference: Artifact, reference_cost: dict,
+        self, model: Path, text: Path, options: Callable[[Variant], CompileOptions], folder: Path, protocol: Protocol, threads: int,
+        keep: bool, reference: Artifact, reference_cost: dict,
     ):  # fmt: skip
-        self.model, self.text, self.calib, self.folder = model, text, calib, folder
+        self.model, self.text, self.options, self.folder = model, text, options, folder
         self.protocol, self.threads, self.keep = protocol, threads, keep
         self.reference, self.reference_cost = reference, reference_cost
         self.site: str | None = None
         self.edges: np.ndarray | None = None
         self.before: list[int] | None = None
-
-    def options(self, variant: Variant) -> CompileOptions:
-        p = self.protocol
-        options = CompileOptions(scheme=variant.scheme, ignore=list(p.ignore), threads=self.threads or None, force=True)
-        if variant.scheme != "none":
-            options.method = variant.method
-            options.group_size = p.group_size
-        if variant.is_calibrated:
-            options.calibration = CalibrationText(self.calib, variant.nsamples, p.seqlen, p.seed)
-        if variant.kv != "none":
-            options.kv_scheme = variant.kv
-        return options
 
     def result_file(self, variant: Variant) -> Path:
         return self.folder / "results" / f"{variant.slug}.json"
@@ -144,11 +150,11 @@ class Comparison:
         return findings, failures
 
 
-def bounds_of(comparison: Comparison, schemes: list[str]) -> tuple[dict[str, dict], dict[str, str]]:
+def bounds_of(comparison: Comparison, calib: Path, schemes: list[str]) -> tuple[dict[str, dict], dict[str, str]]:
     """What `equant-measure-bounds` reports of each scheme, and why it does not of others; stored reports of the same protocol are not made again."""
     reports, failures = {}, {}
     p = comparison.protocol
-    calibration = CalibrationText(comparison.calib, min(p.nsamples, BOUND_SAMPLES), p.seqlen, p.seed)
+    calibration = CalibrationText(calib, min(p.nsamples, BOUND_SAMPLES), p.seqlen, p.seed)
     for scheme in schemes:
         file = comparison.folder / "results" / f"bounds-{scheme.lower()}.json"
         stamp = p.stamp(Variant("bounds", scheme))
@@ -201,13 +207,19 @@ def results_table(findings: list[Finding]) -> Table:
     return table
 
 
-def print_plan(variants: list[Variant], skipped: list[tuple[Variant, str]]) -> None:
+def print_plan(model: Path, variants: list[Variant], options: Callable[[Variant], CompileOptions], skipped: list[tuple[Variant, str]]) -> None:
     table = console.table(f"{len(variants)} variants")
-    for heading in ("method", "scheme", "KV cache", "calibration samples"):
+    for heading in ("method", "scheme", "KV cache", "calibration samples", "quantized sites", "weights", "peak memory*", "time to make"):
         table.add_column(heading)
     for variant in variants:
-        table.add_row(variant.method, variant.scheme, variant.kv, str(variant.nsamples or "none needed"))
+        wanted = options(variant)
+        plans = plans_of(model, wanted)
+        predicted = prediction(plans, wanted.calibration)
+        sites = f"{sum(site['weight'] is not None for site in plans.sites)} of {len(plans.sites)}"
+        table.add_row(variant.method, variant.scheme, variant.kv, str(variant.nsamples or "none needed"), sites,
+                      console.human_bytes(predicted.weight_bytes), console.human_bytes(predicted.memory_bytes), predicted.time)  # fmt: skip
     console.out.print(table)
+    console.out.print("* beside the model's own pages; all predictions are rough, and judging is not in the time", markup=False, soft_wrap=True)
     for variant, reason in skipped:
         console.out.print(f"left out: {variant.label}: {reason}", markup=False, soft_wrap=True)
 
@@ -232,7 +244,7 @@ def compare_command(
     threads: Annotated[int, typer.Option(min=0, metavar="N", help="Threads; 0: all CPUs.")] = 0,
     repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Speed measurements to take the median of.")] = 3,
     keep_artifacts: Annotated[bool, typer.Option("--keep-artifacts", help="Keep every artifact in REPORT/artifacts.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the variants and stop.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the variants with predicted bytes, memory and time, and stop.")] = False,
 ) -> None:
     """Try quantization methods on a model, judge them on one protocol, and write a report.
 
@@ -250,8 +262,9 @@ def compare_command(
     variants, skipped = plan(split_list("--methods", methods), split_list("--schemes", schemes), split_list("--kv-schemes", kv_schemes), nsamples, sweep)
     if calib is None and (needs := next((v for v in variants if v.is_calibrated), None)):
         raise UserError(f"--calib FILE is missing: {needs.method} reads calibration text")
+    options = partial(compile_options, calib=calib, seqlen=seqlen, seed=seed, group_size=group_size, ignore=ignore, threads=threads)
     if dry_run:
-        return print_plan(variants, skipped)
+        return print_plan(model, variants, options, skipped)
 
     for folder in (output, output / "results", output / "artifacts"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -265,7 +278,7 @@ def compare_command(
         max_windows=max_windows, nsamples=nsamples, seqlen=seqlen, seed=seed, group_size=group_size, ignore=tuple(ignore),
         prefill=min(512, reference.max_context // 2), decode=min(64, reference.max_context // 2), repeats=repeats,
     )  # fmt: skip
-    comparison = Comparison(model, text, calib, output, protocol, threads, keep_artifacts, reference, reference_cost)
+    comparison = Comparison(model, text, options, output, protocol, threads, keep_artifacts, reference, reference_cost)
     findings, failures = comparison.run(variants)
 
     console.out.print(results_table(findings))
@@ -273,7 +286,7 @@ def compare_command(
         console.out.print(f"left out: {variant.label}: {reason}", markup=False, soft_wrap=True)
     bounds, bounds_failed = {}, {}
     if calib is not None:
-        bounds, bounds_failed = bounds_of(comparison, list(dict.fromkeys(v.scheme for v in variants if v.scheme != "none")))
+        bounds, bounds_failed = bounds_of(comparison, calib, list(dict.fromkeys(v.scheme for v in variants if v.scheme != "none")))
     for table in bounds_tables(bounds) if bounds else []:
         console.out.print(table)
     write_json(

@@ -3,6 +3,7 @@
 """`easyquant compare` from one end to the other on stories260K."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -48,3 +49,14 @@ def test_a_second_run_finds_all_and_writes_the_same_report(stories, folder):
     assert figures.read_bytes() == first_figures
     assert report.read_text().count("<svg") == first_page.count("<svg")
     assert not (folder / "report" / "artifacts").exists()
+
+
+def test_a_dry_run_predicts_and_writes_nothing(stories, tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT)
+    command = [sys.executable, "-m", "easyquant", "compare", stories, "--methods", "awq", "--schemes", "W4A16", "--calib", tmp_path / "text.txt", "--text",
+               tmp_path / "text.txt", "-o", tmp_path / "report", "--dry-run"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=os.environ | {"COLUMNS": "200"})
+    assert done.returncode == 0, done.stderr
+    for shown in ("36 of 36", "about ", "beside the model's own pages"):
+        assert shown in done.stdout, done.stdout
+    assert not (tmp_path / "report").exists()
