@@ -16,9 +16,10 @@ from rich.table import Table
 from easyquant import console
 from easyquant.artifact import Artifact
 from easyquant.bench import measure_apart
+from easyquant.bounds import bounds_tables, measure_bounds
 from easyquant.calibrate import calibrate
 from easyquant.calibration import CalibrationText
-from easyquant.comparison import Finding, Protocol, Variant, model_stamp, outliers_by_layer, plan
+from easyquant.comparison import Finding, Protocol, StoredBounds, Variant, model_stamp, outliers_by_layer, plan
 from easyquant.compile import CompileOptions, compile_model
 from easyquant.compiler import check_model
 from easyquant.errors import UserError
@@ -32,6 +33,8 @@ DEFAULT_METHODS = "absmax,zeropoint,symmetric,zeroquant,zeroquant+lkd,smoothquan
 HISTOGRAM_BINS = 161
 # Outliers are the same channels for any text: a few samples find them.
 OUTLIER_SAMPLES = 8
+# Bounds compare means over so many samples at most; each costs a forward pass for every scheme.
+BOUND_SAMPLES = 16
 # Tokens a call of an evaluation past a quantized cache: each call attends to its own tokens in float.
 KV_CHUNK = 16
 
@@ -147,6 +150,28 @@ class Comparison:
         return findings, failures
 
 
+def bounds_of(comparison: Comparison, calib: Path, schemes: list[str]) -> tuple[dict[str, dict], dict[str, str]]:
+    """What `equant-measure-bounds` reports of each scheme, and why it does not of others; stored reports of the same protocol are not made again."""
+    reports, failures = {}, {}
+    p = comparison.protocol
+    calibration = CalibrationText(calib, min(p.nsamples, BOUND_SAMPLES), p.seqlen, p.seed)
+    for scheme in schemes:
+        file = comparison.folder / "results" / f"bounds-{scheme.lower()}.json"
+        stamp = p.stamp(Variant("bounds", scheme))
+        report = StoredBounds.load(file, stamp)
+        if report is None:
+            console.note(f"bounds of {scheme}")
+            try:
+                report = measure_bounds(comparison.model, calibration, scheme, p.group_size, list(p.ignore), comparison.folder / "artifacts" / "bounds.json", comparison.threads)
+            except UserError as error:
+                console.warn(f"bounds of {scheme}: {error}")
+                failures[scheme] = str(error)
+                continue
+            StoredBounds.save(file, stamp, report)
+        reports[scheme] = report
+    return reports, failures
+
+
 def outliers_of(model: Path, calibration: CalibrationText, folder: Path, threads: int) -> dict[str, list[float]]:
     """The outliers of the model's activations; statistics that are there with the right stamp are not gathered again."""
     statistics = folder / "statistics.safetensors"
@@ -259,6 +284,11 @@ def compare_command(
     console.out.print(results_table(findings))
     for variant, reason in skipped:
         console.out.print(f"left out: {variant.label}: {reason}", markup=False, soft_wrap=True)
+    bounds, bounds_failed = {}, {}
+    if calib is not None:
+        bounds, bounds_failed = bounds_of(comparison, calib, list(dict.fromkeys(v.scheme for v in variants if v.scheme != "none")))
+    for table in bounds_tables(bounds) if bounds else []:
+        console.out.print(table)
     write_json(
         output / "comparison.json",
         {
@@ -266,10 +296,12 @@ def compare_command(
             "findings": [asdict(finding) for finding in findings],
             "left_out": [asdict(variant) | {"reason": reason} for variant, reason in skipped],
             "failed": [asdict(variant) | {"reason": reason} for variant, reason in failures],
+            "bounds": bounds,
+            "bounds_failed": bounds_failed,
         },
     )
     outliers = outliers_of(model, CalibrationText(calib, min(nsamples, OUTLIER_SAMPLES), seqlen, seed), output, threads) if calib else None
-    compare_report.write(output / "report.html", comparison, findings, skipped, failures, title=model.name, text=text.name, calib=calib.name if calib else None, outliers=outliers)
+    compare_report.write(output / "report.html", comparison, findings, skipped, failures, title=model.name, text=text.name, calib=calib.name if calib else None, outliers=outliers, bounds=bounds, bounds_failed=bounds_failed)
     if not keep_artifacts:
         shutil.rmtree(output / "artifacts")
     console.out.print(f"\n[bold]Report:[/bold] {output / 'report.html'}")

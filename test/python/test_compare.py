@@ -31,15 +31,21 @@ def folder(tmp_path_factory):
 
 
 def test_a_second_run_finds_all_and_writes_the_same_report(stories, folder):
-    compare(stories, folder)
+    assert "bounds of W4A16" in compare(stories, folder)
     report, figures = folder / "report" / "report.html", folder / "report" / "comparison.json"
     first_page, first_figures = report.read_text(), figures.read_bytes()
-    findings = {finding["variant"]["method"]: finding for finding in json.loads(first_figures)["findings"]}
+    found = json.loads(first_figures)
+    findings = {finding["variant"]["method"]: finding for finding in found["findings"]}
     assert findings.keys() == {"float", "absmax", "gptq"}
     assert all(site["largest_error"] <= 1.01 * site["rounding_bound"] for site in findings["absmax"]["sites"] if site["weight"])
     assert sum(findings["gptq"]["histogram"]) > 0
+    bounds = found["bounds"]["W4A16"]
+    assert found["bounds_failed"] == {} and len(bounds["weights"]) == len(findings["absmax"]["sites"])
+    assert all(pair["measured"] <= pair["bound"] * (1 + 1e-4) for kind in ("weights", "outputs", "layers", "keys_values") for pair in bounds[kind])
+    assert "Bounds beside measured errors" in first_page and "values of an int2 cache" in first_page
 
-    assert compare(stories, folder).count("found by an earlier run") == 3
+    again = compare(stories, folder)
+    assert again.count("found by an earlier run") == 3 and "bounds of W4A16" not in again
     assert figures.read_bytes() == first_figures
     assert report.read_text().count("<svg") == first_page.count("<svg")
     assert not (folder / "report" / "artifacts").exists()
