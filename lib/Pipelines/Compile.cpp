@@ -408,7 +408,21 @@ void registerDialects(DialectRegistry &registry) {
   cpu::registerTranslations(registry);
 }
 
+namespace {
+struct GPUPipelineOptions : PassPipelineOptions<GPUPipelineOptions> {
+  Option<std::string> chip{*this, "chip", llvm::cl::desc("GPU: sm_80, sm_86, sm_87, sm_89, sm_90a"),
+                           llvm::cl::init("sm_80")};
+};
+} // namespace
+
 void registerPasses() {
+  PassPipelineRegistration<GPUPipelineOptions>(
+      "easyquant-gpu-pipeline", "Generate the GPU kernels of a model's ops and lower them to NVVM",
+      [](OpPassManager &pm, const GPUPipelineOptions &options) {
+        pm.addPass(createEmitGPUKernels({options.chip}));
+        pm.addPass(createLowerToNVVM({options.chip}));
+      });
+
   equant::registerEquantPasses();
   calibration::registerCalibrationPasses();
   registerEquantToKernelsPasses();

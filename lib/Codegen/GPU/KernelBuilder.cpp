@@ -286,11 +286,12 @@ static KernelBuilder::Values membersOf(KernelBuilder &b, Value aggregate) {
   return members;
 }
 
-KernelBuilder::Values KernelBuilder::loadMatrix4(Value shared) {
+KernelBuilder::Values KernelBuilder::loadMatrix4(Value shared, bool transposed) {
   Type type = LLVM::LLVMStructType::getLiteral(getContext(), SmallVector<Type>(4, i32()));
   auto shape = NVVM::LdStMatrixShapeAttr::get(getContext(), 8, 8);
-  return membersOf(*this, NVVM::LdMatrixOp::create(*this, type, shared, 4, NVVM::MMALayout::row,
-                                                   shape, NVVM::LdStMatrixEltType::B16));
+  auto layout = transposed ? NVVM::MMALayout::col : NVVM::MMALayout::row;
+  return membersOf(*this, NVVM::LdMatrixOp::create(*this, type, shared, 4, layout, shape,
+                                                   NVVM::LdStMatrixEltType::B16));
 }
 
 using OperandTypes = std::array<NVVM::MMATypes, 2>;

@@ -11,6 +11,7 @@
 #include "easyquant/Codegen/GPU/Attention.h"
 #include "easyquant/Codegen/GPU/Embedding.h"
 #include "easyquant/Codegen/GPU/Kernels.h"
+#include "easyquant/Codegen/GPU/WeightOnly.h"
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Dialect/LM/IR/LM.h"
 

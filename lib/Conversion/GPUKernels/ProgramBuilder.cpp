@@ -59,6 +59,12 @@ GPUArgument ProgramBuilder::scratch(int64_t bytes) {
   return place(GPUArgument::Scratch);
 }
 
+/// Zero between launches, so that all of them share the same.
+GPUArgument ProgramBuilder::counters(int64_t count) {
+  program.stateBytes = std::max(program.stateBytes, alignBuffer(count * int64_t(sizeof(int32_t))));
+  return place(GPUArgument::State);
+}
+
 ProgramBuilder::View ProgramBuilder::destination(Value value, bool lastRows) {
   Operation *terminator = value.getParentBlock()->getTerminator();
   bool isForward = terminator->getParentOp() == forward;
@@ -194,11 +200,15 @@ LogicalResult ProgramBuilder::launch(Operation *op, const easyquant::gpu::Descri
 LogicalResult ProgramBuilder::emitGlobal(ml_program::GlobalLoadConstOp op) {
   auto global = symbols.lookup<ml_program::GlobalOp>(op.getGlobal().getLeafReference());
   auto offset = global ? global->getAttrOfType<IntegerAttr>(equant::kGPUOffsetAttr) : nullptr;
-  if (!offset)
+  auto halfOffset = global ? global->getAttrOfType<IntegerAttr>(equant::kGPUHalvesAttr) : nullptr;
+  if (!offset && !halfOffset)
     return op.emitOpError() << op.getGlobal()
                             << " has no place in the weights for GPUs: run "
                                "equant-materialize-weights with packing=gpu first";
-  constants[op.getResult()] = place(GPUArgument::Weights, offset.getInt());
+  if (offset)
+    constants[op.getResult()] = place(GPUArgument::Weights, offset.getInt());
+  if (halfOffset)
+    halves[op.getResult()] = place(GPUArgument::Weights, halfOffset.getInt());
   orders[op.getResult()] = global->getAttrOfType<StringAttr>(equant::kGPUOrderAttr);
   return success();
 }
@@ -255,7 +265,30 @@ LogicalResult ProgramBuilder::emitPositions(lm::PositionEmbeddingOp op) {
   return launch(op, describe(spec, chip), arguments, GPUPhase::Other, view->lastRows);
 }
 
+/// The rotation of keys that lie behind the queries which `op` rotates in the same rows, if that is
+/// what comes next.
+lm::RopeOp ProgramBuilder::keysBehind(lm::RopeOp op) const {
+  Operation *next = op->getNextNode();
+  while (isa_and_nonnull<ml_program::GlobalLoadConstOp>(next))
+    next = next->getNextNode();
+  auto keys = dyn_cast_or_null<lm::RopeOp>(next);
+  if (!keys || keys.getHeadDim() != op.getHeadDim() ||
+      plan->storageOf(keys.getOutput()) == keys.getOutput() || !memory.contains(keys.getInput()))
+    return nullptr;
+  auto table = op.getTable().getDefiningOp<ml_program::GlobalLoadConstOp>();
+  auto otherTable = keys.getTable().getDefiningOp<ml_program::GlobalLoadConstOp>();
+  View queries = memory.lookup(op.getInput()), behind = memory.lookup(keys.getInput());
+  bool isBehind = queries.begin.kind == behind.begin.kind && queries.stride == behind.stride &&
+                  queries.begin.offset + columnsOf(op.getInput()) * int64_t(sizeof(float)) ==
+                      behind.begin.offset;
+  bool isAlike = table && otherTable && table.getGlobal() == otherTable.getGlobal() &&
+                 op.getPosition() == keys.getPosition();
+  return isBehind && isAlike ? keys : nullptr;
+}
+
 LogicalResult ProgramBuilder::emitHeads(Operation *op) {
+  if (memory.contains(op->getResult(0))) // rotated along with the queries
+    return success();
   Arguments arguments;
   easyquant::gpu::HeadsSpec spec;
   if (auto rope = dyn_cast<lm::RopeOp>(op)) {
@@ -270,6 +303,12 @@ LogicalResult ProgramBuilder::emitHeads(Operation *op) {
   FailureOr<View> view = inPlace(op);
   if (failed(view))
     return failure();
+  if (auto rope = dyn_cast<lm::RopeOp>(op);
+      rope && plan->storageOf(rope.getOutput()) != rope.getOutput())
+    if (lm::RopeOp keys = keysBehind(rope)) {
+      spec.keyHeads = headsSpec(keys).heads;
+      memory[keys.getOutput()] = memory.lookup(keys.getInput());
+    }
   if (spec.positions && view->lastRows)
     return op->emitOpError("rotates rows of which only the last ones are there");
   add(arguments, "x", *view);
@@ -367,11 +406,58 @@ LogicalResult ProgramBuilder::emitLinear(equant::LinearOp op) {
 }
 
 LogicalResult ProgramBuilder::emitFloatLinear(Operation *op) {
-  std::string what = "float weights";
-  if (auto linear = dyn_cast<equant::LinearOp>(op))
-    what = describeSchemes(linear);
-  return op->emitError("site '") << siteOf(op) << "': no GPU kernel for " << what
-                                 << "; compile it with --target cpu or another scheme";
+  easyquant::gpu::WeightOnlySpec spec;
+  spec.n = columnsOf(op->getResult(0));
+  spec.k = columnsOf(op->getOperand(0));
+  spec.input = kHalves;
+  Arguments arguments;
+  Value bias;
+  if (auto linear = dyn_cast<equant::LinearOp>(op)) {
+    bias = linear.getBias();
+    spec.bits = static_cast<int>(linear.getWeightScheme().getBits());
+    spec.groupSize = linear.getWeightScheme().getGroupSize();
+    spec.zeroPoints = linear.getZeroPoint() != nullptr;
+    if (spec.groupSize % numerics::kFragmentColumns != 0)
+      return op->emitError("site '")
+             << siteOf(op) << "': no GPU kernel for " << describeSchemes(linear)
+             << "; compile it with --target cpu or groups of a multiple of "
+             << numerics::kFragmentColumns;
+    arguments["w"] = constants.lookup(linear.getCodes());
+    arguments["wscales"] = constants.lookup(linear.getScale());
+    if (spec.zeroPoints)
+      arguments["wzeros"] = constants.lookup(linear.getZeroPoint());
+  } else {
+    auto linearOp = cast<lm::LinearOp>(op);
+    bias = linearOp.getBias();
+    spec.bits = 16;
+    if (!halves.contains(linearOp.getWeight()))
+      return op->emitOpError("its weight is not in the weights for GPUs as fragments of bf16");
+    arguments["w"] = halves.lookup(linearOp.getWeight());
+  }
+  spec.bias = bias != nullptr;
+  if (bias)
+    arguments["bias"] = constants.lookup(bias);
+  std::optional<CodesKind> kind = quantizedUse(op->getOpOperand(0), kRules);
+  FailureOr<Codes> input = quantizedRows(op, op->getOperand(0), *kind);
+  if (failed(input))
+    return failure();
+  arguments["x"] = place(GPUArgument::Arena, input->codes);
+  arguments["x_stride"] = integer(easyquant::gpu::paddedColumns(spec.k));
+  add(arguments, "y", linearDestination(op, input->lastRows, spec.accumulate));
+  Range range;
+  std::vector<easyquant::gpu::WeightOnlyKernel> choices = weightOnlyKernels(spec, chip);
+  for (const easyquant::gpu::WeightOnlyKernel &kernel : choices) {
+    bool isLast = &kernel == &choices.back();
+    range.maxRows = isLast ? 0 : kernel.maxRows;
+    int64_t most = isLast ? program.maxRows : std::min(program.maxRows, kernel.maxRows);
+    arguments["partials"] = scratch(kernel.partialBytes(most));
+    arguments["counters"] = counters(kernel.counterCount(most));
+    getOrEmitLinear(kernels, spec, kernel, chip);
+    if (failed(launch(op, kernel.description, arguments, GPUPhase::Gemm, input->lastRows, range)))
+      return failure();
+    range.minRows = range.maxRows + 1;
+  }
+  return success();
 }
 
 LogicalResult ProgramBuilder::emitAttention(Operation *op) {

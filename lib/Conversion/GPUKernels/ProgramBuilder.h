@@ -63,6 +63,7 @@ private:
   mlir::LogicalResult emitEmbedding(equant::EmbeddingOp op);
   mlir::LogicalResult emitPositions(lm::PositionEmbeddingOp op);
   mlir::LogicalResult emitHeads(mlir::Operation *op);
+  lm::RopeOp keysBehind(lm::RopeOp op) const;
   mlir::LogicalResult emitRowOp(mlir::Operation *op, gpu::RowSpec spec, Operands operands);
   mlir::LogicalResult emitLinear(equant::LinearOp op);
   mlir::LogicalResult emitFloatLinear(mlir::Operation *op);
@@ -106,6 +107,7 @@ private:
   }
   GPUArgument constant(mlir::Attribute value);
   GPUArgument scratch(int64_t bytes);
+  GPUArgument counters(int64_t count);
   static void add(Arguments &arguments, llvm::StringRef name, const View &view) {
     arguments[name] = view.begin;
     arguments[(name + "_stride").str()] = integer(view.stride);
@@ -124,6 +126,7 @@ private:
   llvm::DenseSet<mlir::Operation *> called;
   llvm::DenseMap<mlir::Value, View> memory;
   llvm::DenseMap<mlir::Value, GPUArgument> constants;   ///< weights
+  llvm::DenseMap<mlir::Value, GPUArgument> halves;      ///< those that are there as bf16
   llvm::DenseMap<mlir::Value, mlir::StringAttr> orders; ///< of codes of weights
   llvm::DenseMap<QuantizedValue, Codes> codes;
   llvm::StringMap<size_t> kernelIndex;

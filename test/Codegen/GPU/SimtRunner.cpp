@@ -62,6 +62,33 @@ std::vector<WeightOnlyKernel> KernelLibrary::add(const WeightOnlySpec &spec) {
   return kernels;
 }
 
+Description KernelLibrary::add(const EmbeddingSpec &spec) {
+  getOrEmitEmbedding(state->kernels, spec, state->chip);
+  return describe(spec, state->chip);
+}
+
+Description KernelLibrary::add(const PositionEmbeddingSpec &spec) {
+  getOrEmitPositionEmbedding(state->kernels, spec, state->chip);
+  return describe(spec, state->chip);
+}
+
+Description KernelLibrary::add(const HeadsSpec &spec) {
+  getOrEmitHeads(state->kernels, spec, state->chip);
+  return describe(spec, state->chip);
+}
+
+std::vector<AttentionKernel> KernelLibrary::add(const AttentionSpec &spec) {
+  std::vector<AttentionKernel> kernels = attentionKernels(spec, state->chip);
+  for (const AttentionKernel &kernel : kernels)
+    getOrEmitAttention(state->kernels, spec, kernel, state->chip);
+  return kernels;
+}
+
+Description KernelLibrary::addRestore(const AttentionSpec &spec) {
+  getOrEmitRestore(state->kernels, spec, state->chip);
+  return describeRestore(spec, state->chip);
+}
+
 const std::string &KernelLibrary::ptx() {
   if (!state->ptx.empty())
     return state->ptx;

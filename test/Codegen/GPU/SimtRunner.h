@@ -14,6 +14,9 @@
 #define EASYQUANT_TEST_CODEGEN_GPU_SIMTRUNNER_H
 
 #include "easyquant/Codegen/GPU/WeightOnly.h"
+#include "easyquant/Codegen/GPU/Attention.h"
+#include "easyquant/Codegen/GPU/Embedding.h"
+#include "easyquant/Codegen/GPU/Kernels.h"
 #include "easyquant/Simt/Simt.h"
 
 #include <gtest/gtest.h>
@@ -38,6 +41,11 @@ public:
   /// All kernels of the spec, for ever more rows.
   std::vector<LinearKernel> add(const LinearSpec &spec);
   std::vector<WeightOnlyKernel> add(const WeightOnlySpec &spec);
+  Description add(const EmbeddingSpec &spec);
+  Description add(const PositionEmbeddingSpec &spec);
+  Description add(const HeadsSpec &spec);
+  std::vector<AttentionKernel> add(const AttentionSpec &spec);
+  Description addRestore(const AttentionSpec &spec);
 
   /// PTX of all kernels added so far; none can be added afterwards.
   const std::string &ptx();
@@ -78,6 +86,7 @@ private:
 /// The value of a parameter.
 struct Argument {
   template <typename T> Argument(const DeviceBuffer<T> &buffer) : value(buffer.address()) {}
+  explicit Argument(uint64_t address) : value(address) {}
   Argument(int value) : value(static_cast<int32_t>(value)) {}
   Argument(int64_t value) : value(static_cast<int32_t>(value)) {}
   Argument(float value) : value(value) {}

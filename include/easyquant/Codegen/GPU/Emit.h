@@ -14,6 +14,8 @@
 #ifndef EASYQUANT_CODEGEN_GPU_EMIT_H
 #define EASYQUANT_CODEGEN_GPU_EMIT_H
 
+#include "easyquant/Codegen/GPU/Attention.h"
+#include "easyquant/Codegen/GPU/Embedding.h"
 #include "easyquant/Codegen/GPU/Kernels.h"
 #include "easyquant/Codegen/GPU/WeightOnly.h"
 
@@ -30,6 +32,20 @@ mlir::gpu::GPUFuncOp getOrEmitLinear(mlir::gpu::GPUModuleOp module, const Linear
                                      const LinearKernel &kernel, const Chip &chip);
 mlir::gpu::GPUFuncOp getOrEmitLinear(mlir::gpu::GPUModuleOp module, const WeightOnlySpec &spec,
                                      const WeightOnlyKernel &kernel, const Chip &chip);
+mlir::gpu::GPUFuncOp getOrEmitEmbedding(mlir::gpu::GPUModuleOp module, const EmbeddingSpec &spec,
+                                        const Chip &chip);
+mlir::gpu::GPUFuncOp getOrEmitPositionEmbedding(mlir::gpu::GPUModuleOp module,
+                                                const PositionEmbeddingSpec &spec,
+                                                const Chip &chip);
+mlir::gpu::GPUFuncOp getOrEmitHeads(mlir::gpu::GPUModuleOp module, const HeadsSpec &spec,
+                                    const Chip &chip);
+/// All launches of `kernel`, in their order.
+std::vector<mlir::gpu::GPUFuncOp> getOrEmitAttention(mlir::gpu::GPUModuleOp module,
+                                                     const AttentionSpec &spec,
+                                                     const AttentionKernel &kernel,
+                                                     const Chip &chip);
+mlir::gpu::GPUFuncOp getOrEmitRestore(mlir::gpu::GPUModuleOp module, const AttentionSpec &spec,
+                                      const Chip &chip);
 
 } // namespace easyquant::gpu
 

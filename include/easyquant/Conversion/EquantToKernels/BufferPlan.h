@@ -97,7 +97,7 @@ struct CodesKind {
   equant::SchemeAttr scheme;
   mlir::FloatAttr scale;
   mlir::IntegerAttr zeroPoint;
-  mlir::UnitAttr halves; ///< nothing of the above then
+  mlir::UnitAttr halves{}; ///< nothing of the above then
 
   bool isHalves() const { return bool(halves); }
   bool isStatic() const { return bool(scale); }

@@ -57,6 +57,13 @@ struct FloatConstant {
   std::optional<numerics::RopeParams> rope; ///< of a rotation table, which is computed
   std::string name;                         ///< in the file
 
+  /// Some reader multiplies it with activations, which on a GPU it does in halves.
+  bool isMultiplied() const { return llvm::any_of(readers, isWeightOfLinear); }
+  static bool isWeightOfLinear(const OpOperand *reader) {
+    auto linear = dyn_cast<lm::LinearOp>(reader->getOwner());
+    return linear && linear.getWeight() == reader->get();
+  }
+
   const std::string &firstGlobal() const { return parts.front().global; }
 };
 
@@ -77,6 +84,7 @@ private:
   void planWeight(const ConstantWeight &weight);
   void planFloat(FloatConstant &constant);
   void planForGPU(FileTensor &tensor);
+  void planHalves();
   LogicalResult chooseFiles();
   std::string uniqueName(std::string name);
   void rewrite(const WrittenWeights &written);
@@ -88,7 +96,8 @@ private:
   llvm::MapVector<StringRef, FloatConstant> floats; // by keys in `keys`
   llvm::StringSet<> keys;
   std::vector<FileTensor> tensors;
-  llvm::StringSet<> names; // of `tensors`
+  llvm::StringSet<> names;               // of `tensors`
+  llvm::StringMap<std::string> halvesOf; // their names to those of the tensors that they copy
   WeightFiles files;
 };
 
@@ -357,13 +366,42 @@ void MaterializeWeights::plan() {
       planFloat(*constant);
   }
   sortForAlignment(tensors);
-  if (files.gpu)
-    for (FileTensor &tensor : tensors)
-      planForGPU(tensor);
+  if (!files.gpu)
+    return;
+  planHalves();
+  for (FileTensor &tensor : tensors)
+    planForGPU(tensor);
+}
+
+/// Weights of float linears once more for GPUs; in f32 only where something else reads them.
+void MaterializeWeights::planHalves() {
+  llvm::StringMap<const FloatConstant *> multiplied;
+  for (auto &[key, constant] : floats)
+    if (constant.isMultiplied())
+      multiplied[constant.name] = &constant;
+  std::vector<FileTensor> halves;
+  for (FileTensor &tensor : tensors) {
+    const FloatConstant *constant = tensor.weight ? nullptr : multiplied.lookup(tensor.name);
+    if (!constant)
+      continue;
+    FileTensor &copy = halves.emplace_back(tensor);
+    copy.kind = FileTensor::Kind::Halves;
+    copy.name = uniqueName(tensor.name + "_halves");
+    halvesOf[copy.name] = tensor.name;
+    copy.onlyGpu = true;
+    tensor.onlyCpu = llvm::all_of(constant->readers, FloatConstant::isWeightOfLinear);
+  }
+  std::move(halves.begin(), halves.end(), std::back_inserter(tensors));
 }
 
 /// The shape in the file for GPUs; writeWeights says what is wrong where there is none.
 void MaterializeWeights::planForGPU(FileTensor &tensor) {
+  if (tensor.kind == FileTensor::Kind::Halves) {
+    int64_t bytes = numerics::floatFragmentBytes(tensor.shape[0], tensor.shape[1]);
+    tensor.gpuShape = {bytes / numerics::kFragmentBytes,
+                       numerics::kFragmentBytes / int64_t(sizeof(uint16_t))};
+    return;
+  }
   if (!tensor.weight) {
     int64_t count = ShapedType::getNumElements(tensor.shape);
     constexpr int64_t multiple = kGPUAlignment / sizeof(float);
@@ -415,6 +453,8 @@ void MaterializeWeights::rewrite(const WrittenWeights &written) {
 
   llvm::SmallPtrSet<Operation *, 16> kept;
   for (auto [index, tensor] : llvm::enumerate(tensors)) {
+    if (tensor.kind == Kind::Halves) // behind the tensor that it is a copy of
+      continue;
     GlobalOp old = before.lookup(tensor.weight ? tensor.weight->parts.front().weight.global
                                                : tensor.value.front().global);
     OpBuilder builder(old);
@@ -434,7 +474,7 @@ void MaterializeWeights::rewrite(const WrittenWeights &written) {
     global->removeAttr(kStampAttr);
     if (files.cpu)
       global->setAttr(kOffsetAttr, attributes.getI64IntegerAttr(written.offsets[index]));
-    if (files.gpu)
+    if (files.gpu && tensor.isIn(/*gpu=*/true))
       global->setAttr(kGPUOffsetAttr, attributes.getI64IntegerAttr(written.gpuOffsets[index]));
     if (files.gpu && tensor.kind == Kind::Codes) {
       bool halves = fragmentOrderOf(*tensor.weight) == numerics::FragmentOrder::Halves;
@@ -442,6 +482,10 @@ void MaterializeWeights::rewrite(const WrittenWeights &written) {
     }
     kept.insert(global);
   }
+  for (auto [index, tensor] : llvm::enumerate(tensors))
+    if (tensor.kind == Kind::Halves)
+      floatGlobals.lookup(halvesOf.lookup(tensor.name))
+          ->setAttr(kGPUHalvesAttr, attributes.getI64IntegerAttr(written.gpuOffsets[index]));
   if (files.gpu)
     module->setAttr(kGPUBytesAttr, attributes.getI64IntegerAttr(written.gpuBytes));
 
@@ -497,6 +541,7 @@ void MaterializeWeights::runOnOperation() {
   keys.clear();
   tensors.clear();
   names.clear();
+  halvesOf.clear();
 
   if (output.empty()) {
     emitError(module.getLoc()) << "option output is missing: the folder to write weights to";

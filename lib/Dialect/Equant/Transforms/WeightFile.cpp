@@ -11,6 +11,8 @@
 #include "easyquant/Formats/ShardedSafetensors.h"
 
 #include <algorithm>
+#include <bit>
+#include <iterator>
 #include <optional>
 
 using namespace easyquant;
@@ -33,6 +35,8 @@ DType dtypeOf(const FileTensor &tensor) {
     return DType::I8;
   case FileTensor::Kind::Sums:
     return DType::I32;
+  case FileTensor::Kind::Halves:
+    return DType::BF16;
   case FileTensor::Kind::Scales:
   case FileTensor::Kind::Float:
   case FileTensor::Kind::RopeTable:
@@ -64,11 +68,15 @@ private:
                           EvaluatedWeight &evaluated);
   Result<void> writeFloat(const FileTensor &tensor);
   Result<void> writeRopeTable(const FileTensor &tensor);
+  Result<void> writeHalves(const FileTensor &tensor);
+  /// body(piece) for every few rows of `value`, top to bottom.
+  Result<void> forRows(const FileTensor &tensor,
+                       llvm::function_ref<Result<void>(const std::vector<float> &)> body);
 
   template <typename T>
-  static Result<void> append(ShardedSafetensorsWriter *file, const FileTensor &tensor,
-                             const std::vector<T> &data) {
-    if (!file)
+  Result<void> append(ShardedSafetensorsWriter *file, const FileTensor &tensor,
+                      const std::vector<T> &data) {
+    if (!file || !tensor.isIn(file == gpu))
       return {};
     return file->write(tensor.name, std::as_bytes(std::span(data)));
   }
@@ -141,9 +149,10 @@ Result<void> WeightFile::padForGPU(const FileTensor &tensor, int64_t count) {
   return append(gpu, tensor, std::vector<float>(elements - count, 0.0f));
 }
 
-Result<void> WeightFile::writeFloat(const FileTensor &tensor) {
+Result<void>
+WeightFile::forRows(const FileTensor &tensor,
+                    llvm::function_ref<Result<void>(const std::vector<float> &)> body) {
   std::vector<float> piece;
-  int64_t written = 0;
   for (const ConstantTensor &part : tensor.value) {
     int64_t rows = part.shape.front(), columns = part.columns();
     int64_t step = std::clamp<int64_t>(kPieceFloats / columns, 1, rows);
@@ -152,12 +161,42 @@ Result<void> WeightFile::writeFloat(const FileTensor &tensor) {
       piece.resize(count * columns);
       if (auto done = reader.readRows(part, row, count, piece); !done)
         return makeError(done.error().code, "site '{}': {}", tensor.site, done.error().message);
-      if (auto done = append(tensor, piece, piece); !done)
+      if (auto done = body(piece); !done)
         return done;
-      written += std::ssize(piece);
     }
   }
-  return gpu ? padForGPU(tensor, written) : Result<void>();
+  return {};
+}
+
+Result<void> WeightFile::writeFloat(const FileTensor &tensor) {
+  int64_t written = 0;
+  auto done = forRows(tensor, [&](const std::vector<float> &piece) {
+    written += std::ssize(piece);
+    return append(tensor, piece, piece);
+  });
+  if (!done || !gpu || !tensor.isIn(/*gpu=*/true))
+    return done;
+  return padForGPU(tensor, written);
+}
+
+/// To the nearest bf16, ties to even; the value is finite.
+static uint16_t toBFloat(float value) {
+  auto bits = std::bit_cast<uint32_t>(value);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+Result<void> WeightFile::writeHalves(const FileTensor &tensor) {
+  std::vector<uint16_t> matrix;
+  matrix.reserve(tensor.shape[0] * tensor.shape[1]);
+  auto done = forRows(tensor, [&](const std::vector<float> &piece) -> Result<void> {
+    std::transform(piece.begin(), piece.end(), std::back_inserter(matrix), toBFloat);
+    return {};
+  });
+  if (!done)
+    return done;
+  std::vector<uint8_t> packed(numerics::floatFragmentBytes(tensor.shape[0], tensor.shape[1]));
+  numerics::packFloatFragments(tensor.shape[0], tensor.shape[1], matrix.data(), packed.data());
+  return append(gpu, tensor, packed);
 }
 
 Result<void> WeightFile::writeRopeTable(const FileTensor &tensor) {
@@ -184,6 +223,8 @@ Result<void> WeightFile::write(const FileTensor &tensor, WrittenWeights &written
     return writeFloat(tensor);
   case FileTensor::Kind::RopeTable:
     return writeRopeTable(tensor);
+  case FileTensor::Kind::Halves:
+    return writeHalves(tensor);
   }
   llvm_unreachable("every kind is named");
 }
@@ -243,8 +284,9 @@ static Result<ShardedSafetensorsWriter> createFile(const std::filesystem::path &
                                                    bool gpu) {
   std::vector<formats::SafetensorsWriter::Tensor> declared;
   for (const FileTensor &tensor : tensors)
-    declared.push_back({tensor.name, std::string(formats::dtypeName(dtypeOf(tensor))),
-                        gpu ? tensor.gpuShape : tensor.shape});
+    if (tensor.isIn(gpu))
+      declared.push_back({tensor.name, std::string(formats::dtypeName(dtypeOf(tensor))),
+                          gpu ? tensor.gpuShape : tensor.shape});
   return ShardedSafetensorsWriter::create(folder, stem, std::move(declared), maxShardBytes);
 }
 
@@ -267,20 +309,22 @@ Result<WrittenWeights> easyquant::equant::writeWeights(const std::filesystem::pa
     *writer = std::move(*created);
   }
   WrittenWeights written;
+  int64_t nextCpu = 0, nextGpu = 0;
   WeightFile file(reader, cpu ? &*cpu : nullptr, gpu ? &*gpu : nullptr, threads);
   for (const auto &[index, tensor] : llvm::enumerate(tensors)) {
     if (auto done = file.write(tensor, written); !done)
       return Unexpected(done.error());
     progress(index + 1);
   }
-  if (cpu)
-    written.offsets.assign(cpu->offsets().begin(), cpu->offsets().end());
-  if (gpu)
-    written.gpuOffsets.assign(gpu->offsets().begin(), gpu->offsets().end());
-  if (gpu && !tensors.empty()) {
-    const FileTensor &end = tensors.back();
-    written.gpuBytes =
-        written.gpuOffsets.back() + formats::tensorBytes(dtypeOf(end), end.gpuShape).value_or(0);
+  for (const FileTensor &tensor : tensors) {
+    // The writers know the tensors of their own files, in this order.
+    if (cpu)
+      written.offsets.push_back(tensor.isIn(/*gpu=*/false) ? cpu->offsets()[nextCpu++] : -1);
+    if (gpu)
+      written.gpuOffsets.push_back(tensor.isIn(/*gpu=*/true) ? gpu->offsets()[nextGpu++] : -1);
+    if (gpu && tensor.isIn(/*gpu=*/true))
+      written.gpuBytes = written.gpuOffsets.back() +
+                         formats::tensorBytes(dtypeOf(tensor), tensor.gpuShape).value_or(0);
   }
   for (auto *writer : {&cpu, &gpu})
     if (*writer)

@@ -32,6 +32,7 @@ struct FileTensor {
     Sums,       ///< of the codes of `weight` less its zero points: i32, packed
     Float,      ///< f32, `value`
     RopeTable,  ///< f32, shape[0] positions of `rope`
+    Halves,     ///< `value`, a matrix, as fragments of bf16
   };
   Kind kind = Kind::Float;
   std::string name;
@@ -43,6 +44,9 @@ struct FileTensor {
   /// In the file for GPUs, where every tensor has a multiple of kGPUAlignment bytes, if need be
   /// with zeros behind it.
   std::vector<int64_t> gpuShape;
+  bool onlyCpu = false, onlyGpu = false; ///< not in the other file
+
+  bool isIn(bool gpu) const { return gpu ? !onlyCpu : !onlyGpu; }
 };
 
 /// Every tensor of the file for GPUs begins at a multiple of this many bytes.
@@ -55,7 +59,8 @@ struct WeightFiles {
 
 /// Where the tensors lie, and what quantizing cost.
 struct WrittenWeights {
-  /// Of each tensor in the mapped data sections; empty where that file was not asked for.
+  /// Of each tensor in the mapped data sections, -1 if the file is without it; empty where that
+  /// file was not asked for.
   std::vector<int64_t> offsets, gpuOffsets;
   int64_t gpuBytes = 0; ///< of all data sections for GPUs
   /// Of each weight, the quantization error of its parts.

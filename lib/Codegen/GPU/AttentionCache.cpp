@@ -1,0 +1,247 @@
+//===- AttentionCache.cpp - A layer's cache in device memory --------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "AttentionCache.h"
+
+#include <numeric>
+
+using namespace mlir;
+
+namespace easyquant::gpu {
+
+static Value selectIf(KernelBuilder &b, arith::CmpFPredicate predicate, Value x, double bound,
+                      Value then, Value otherwise) {
+  Value is = arith::CmpFOp::create(b, predicate, x, b.constant(x.getType(), bound));
+  return b.select(is, then, otherwise);
+}
+
+Value saturateToHalf(KernelBuilder &b, Value x) {
+  constexpr double kLargest = 65504.0;
+  Value above =
+      selectIf(b, arith::CmpFPredicate::OGT, x, kLargest, b.constant(b.f32(), kLargest), x);
+  return selectIf(b, arith::CmpFPredicate::OLT, x, -kLargest, b.constant(b.f32(), -kLargest),
+                  above);
+}
+
+Value finiteHalf(KernelBuilder &b, Value x) {
+  Value number = arith::CmpFOp::create(b, arith::CmpFPredicate::ORD, x, x);
+  return saturateToHalf(b, b.select(number, x, b.zero(b.f32())));
+}
+
+Value FloatCache::row(bool keys, Value head, Value token) {
+  Value slot = b.add(b.mul(head, capacity), token);
+  if (!keys)
+    slot = b.add(slot, b.mul(capacity, spec.kvHeads));
+  return b.rowOf(cache, slot, spec.headDim, b.type(Float::F16));
+}
+
+//===- Codes --------------------------------------------------------------===//
+
+Value CodePlaces::place(const CodeCache::Place &place) {
+  Value pointer = b.advance(cache, place.fixed, b.i8());
+  return place.rate == 0 ? pointer : b.advance(pointer, b.mulWide(capacity, place.rate), b.i8());
+}
+
+Value CodePlaces::floatRow(bool keys, Value head, Value token) {
+  const numerics::KVScheme &kv = layout.kv;
+  Value row = b.add(b.rem(b.sub(token, kv.sinks), kv.residual), kv.sinks);
+  if (kv.sinks > 0)
+    row = b.select(b.less(token, kv.sinks), token, row);
+  return b.rowOf(place(keys ? layout.floatKeys : layout.floatValues),
+                 b.add(b.mul(head, layout.floatRows), row), spec.headDim, b.type(Float::F16));
+}
+
+Value CodePlaces::codeRow(bool keys, Value head, Value i) {
+  return b.rowOf(place(keys ? layout.keyCodes : layout.valueCodes), b.add(b.mul(head, capacity), i),
+                 layout.codeBytes, b.i8());
+}
+
+Value CodePlaces::tokenSlices(bool keys, Value head, Value i) {
+  return b.rowOf(place(keys ? layout.keySlices : layout.valueSlices),
+                 b.add(b.mul(head, capacity), i), 2 * layout.slices, b.type(Float::F16));
+}
+
+Value CodePlaces::channelSlices(Value head, Value group) {
+  Value groups = b.div(b.add(capacity, layout.kv.group - 1), layout.kv.group);
+  return b.rowOf(place(layout.keySlices), b.add(b.mul(head, groups), group), 2 * spec.headDim,
+                 b.type(Float::F16));
+}
+
+Value CodePlaces::firstFloat(bool keys, Value position) {
+  const numerics::KVScheme &kv = layout.kv;
+  if (!keys)
+    return b.max(b.add(position, 1 - kv.residual), kv.sinks);
+  Value behind = b.max(b.sub(position, kv.sinks), 0);
+  return b.add(b.mul(b.div(behind, kv.residual), kv.residual), kv.sinks);
+}
+
+KernelBuilder::Values CodePlaces::biasedCodes(Value row, Value dim) {
+  // 0x6400 is 1024, whose last bits count ones.
+  constexpr int64_t kBias = 0x64006400, kBiasBytes = 0x64646464;
+  const int64_t bits = layout.kv.bits;
+  KernelBuilder::Values pairs;
+  Value at = b.advance(row, b.mul(b.div(dim, 8), bits), b.i8());
+  if (bits == 8) {
+    Value words = b.load(at, b.vec(2, b.i32()), /*constant=*/true);
+    for (int64_t i = 0; i < 4; ++i)
+      pairs.push_back(
+          b.permute(b.extract(words, i / 2), b.i32(kBiasBytes), i % 2 == 0 ? 0x4140 : 0x4342));
+    return pairs;
+  }
+  Value word;
+  if (bits == 4) {
+    word = b.load(at, b.i32(), /*constant=*/true);
+  } else {
+    Value two = arith::ExtUIOp::create(b, b.i32(), b.load(at, b.getI16Type(), /*constant=*/true));
+    word = b.permute(two, b.i32(0), 0x4140); // a byte to each half
+  }
+  int64_t field = (1 << bits) - 1;
+  for (int64_t i = 0; i < 4; ++i)
+    pairs.push_back(b.ori(b.andi(b.shr(word, i * bits), field << 16 | field), kBias));
+  return pairs;
+}
+
+Value CodePlaces::dequantize(bool keys, Value head, Value i, Value dim) {
+  Type pair = b.vec(2, b.type(Float::F16));
+  auto splat = [&](Value words, int64_t selector) {
+    return b.bitcast(b.permute(words, b.i32(0), selector), pair);
+  };
+  KernelBuilder::Values minima, scales;
+  if (slicesPerToken(keys)) {
+    Value slice = b.advance(tokenSlices(keys, head, i), b.div(dim, layout.width), b.i32());
+    Value both = b.load(slice, b.i32(), /*constant=*/true);
+    minima.assign(4, splat(both, 0x1010));
+    scales.assign(4, splat(both, 0x3232));
+  } else {
+    Value from = b.advance(channelSlices(head, b.div(i, layout.kv.group)), dim, b.type(Float::F16));
+    Type eight = b.vec(4, b.i32());
+    Value minimum = b.load(from, eight, /*constant=*/true);
+    Value scale = b.load(b.advance(from, spec.headDim, b.type(Float::F16)), eight, true);
+    for (int64_t j = 0; j < 4; ++j) {
+      minima.push_back(b.bitcast(b.extract(minimum, j), pair));
+      scales.push_back(b.bitcast(b.extract(scale, j), pair));
+    }
+  }
+  // Rounding the scale may have lifted the largest code beyond the range.
+  Value bias = b.constant(pair, 1024.0), largest = b.constant(pair, 65504.0);
+  KernelBuilder::Values words;
+  for (auto [j, biased] : llvm::enumerate(biasedCodes(codeRow(keys, head, i), dim))) {
+    Value code = b.subf(b.bitcast(biased, pair), bias); // exact
+    words.push_back(b.bitcast(b.minf(b.fma(scales[j], code, minima[j]), largest), b.i32()));
+  }
+  return b.join(words);
+}
+
+//===- Reading ------------------------------------------------------------===//
+
+Value readCallRow(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments,
+                  bool keys, Value head, Value row, Value dim, int64_t count) {
+  std::string name = keys ? "k" : "v";
+  Value from = b.rowOf(arguments[name], row, arguments[name + "_stride"], b.f32());
+  from = b.advance(from, b.add(b.mul(head, spec.headDim), dim), b.f32());
+  KernelBuilder::Values values;
+  int64_t width = std::min<int64_t>(count, 4);
+  Type type = width == 1 ? b.f32() : Type(b.vec(width, b.f32()));
+  for (int64_t i = 0; i < count; i += width) {
+    Value x = b.load(b.advance(from, i, b.f32()), type, /*constant=*/true);
+    for (int64_t j = 0; j < width; ++j) {
+      Value element = b.extract(x, j);
+      values.push_back(spec.kv ? finiteHalf(b, element) : saturateToHalf(b, element));
+    }
+  }
+  return b.fromF32(b.join(values), Float::F16);
+}
+
+CacheReader::CacheReader(KernelBuilder &b, const AttentionSpec &spec,
+                         const KernelArguments &arguments, Value head, Value position)
+    : b(b), spec(spec), arguments(arguments), head(head), position(position),
+      floats(b, spec, arguments) {
+  if (!spec.kv)
+    return;
+  codes.emplace(b, spec, arguments);
+  for (bool keys : {false, true})
+    firstFloat[keys] = codes->firstFloat(keys, position);
+}
+
+Value CacheReader::readCodes(bool keys, Value token, Value dim) {
+  int64_t sinks = spec.kv->sinks;
+  Type words = b.vec(4, b.i32());
+  // One of three: what comes, float rows, codes.
+  Value old = b.less(token, position), coded = b.less(token, firstFloat[keys]);
+  if (sinks > 0)
+    coded = b.both(coded, b.less(sinks - 1, token));
+  Value x = b.guarded(b.less(b.sub(position, 1), token), b.zero(words), [&] {
+    return b.bitcast(readCallRow(b, spec, arguments, keys, head, b.sub(token, position), dim, 8),
+                     words);
+  });
+  Value isFloat = b.both(old, b.equal(coded, b.zero(coded.getType())));
+  x = b.guarded(isFloat, x, [&] {
+    Value row = codes->floatRow(keys, head, token);
+    return b.load(b.advance(row, dim, b.type(Float::F16)), words, /*constant=*/true);
+  });
+  x = b.guarded(coded, x, [&] { return codes->dequantize(keys, head, b.sub(token, sinks), dim); });
+  return b.bitcast(x, b.vec(8, b.type(Float::F16)));
+}
+
+Value CacheReader::read(bool keys, Value token, Value dim, int64_t count) {
+  if (spec.kv)
+    return readCodes(keys, token, dim);
+  Type half = b.type(Float::F16), type = count == 1 ? half : Type(b.vec(count, half));
+  return b.load(b.advance(row(keys, token), dim, half), type, /*constant=*/true);
+}
+
+//===- Filling ------------------------------------------------------------===//
+
+void emitAppend(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments) {
+  Value row = b.block(0), token = b.add(b.load(arguments["position"], b.i32(), true), row);
+  FloatCache floats(b, spec, arguments);
+  std::optional<CodePlaces> codes;
+  Value kept;
+  if (spec.kv) {
+    codes.emplace(b, spec, arguments);
+    // A later token of the call takes the place of one that is no sink.
+    Value last = b.less(b.sub(arguments["rows"], spec.kv->residual + 1), row);
+    Value sink = b.less(token, spec.kv->sinks);
+    kept = b.ori(arith::ExtUIOp::create(b, b.i32(), last).getResult(),
+                 arith::ExtUIOp::create(b, b.i32(), sink).getResult());
+    kept = b.less(0, kept);
+  }
+  int64_t width = std::gcd<int64_t>(spec.headDim, 4);
+  b.ifThen(kept, [&] {
+    b.forLoop(b.mul(b.thread(), width), spec.kvHeads * spec.headDim, kCacheThreads * width,
+              [&](Value column) {
+                Value head = b.div(column, spec.headDim), dim = b.rem(column, spec.headDim);
+                for (bool keys : {true, false}) {
+                  Value x = readCallRow(b, spec, arguments, keys, head, row, dim, width);
+                  Value to =
+                      codes ? codes->floatRow(keys, head, token) : floats.row(keys, head, token);
+                  b.store(x, b.advance(to, dim, b.type(Float::F16)));
+                }
+              });
+  });
+}
+
+void emitRestore(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments) {
+  CodePlaces codes(b, spec, arguments);
+  const numerics::KVScheme &kv = *spec.kv;
+  Value position = b.load(arguments["position"], b.i32(), true);
+  Value held = b.load(arguments["held"], b.i32(), true), head = b.block(1);
+  // Token j lost its row when j + R came.
+  Value first = b.max(b.sub(position, kv.residual), kv.sinks);
+  Value token = b.add(first, b.block(0)), end = b.min(position, b.sub(held, kv.residual));
+  int64_t runs = spec.headDim / 8;
+  b.ifThen(b.less(token, end), [&] {
+    for (bool keys : {true, false})
+      b.forLoop(b.thread(), runs, kCacheThreads, [&](Value run) {
+        Value dim = b.mul(run, 8);
+        Value x = codes.dequantize(keys, head, b.sub(token, kv.sinks), dim);
+        b.store(x, b.advance(codes.floatRow(keys, head, token), dim, b.type(Float::F16)));
+      });
+  });
+}
+
+} // namespace easyquant::gpu

@@ -1,0 +1,110 @@
+//===- AttentionCache.h - A layer's cache in device memory ------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Attention.h (the public one) lays the cache out; here are its places as IR, what fills it, and
+// how keys and values are read.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CODEGEN_GPU_ATTENTIONCACHE_H
+#define EASYQUANT_LIB_CODEGEN_GPU_ATTENTIONCACHE_H
+
+#include "AttentionCut.h"
+#include "KernelBuilder.h"
+
+namespace easyquant::gpu {
+
+/// x, beyond the range of f16 saturated; NaN stays.
+mlir::Value saturateToHalf(KernelBuilder &b, mlir::Value x);
+/// x as a cache of codes keeps it: what is not finite becomes finite, for it must not spoil the
+/// codes of its neighbours.
+mlir::Value finiteHalf(KernelBuilder &b, mlir::Value x);
+
+/// Places of a float cache.
+class FloatCache {
+public:
+  FloatCache(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments)
+      : b(b), spec(spec), cache(arguments["cache"]), capacity(arguments["capacity"]) {}
+  /// The D halves of a token's key or value.
+  mlir::Value row(bool keys, mlir::Value head, mlir::Value token);
+
+private:
+  KernelBuilder &b;
+  const AttentionSpec &spec;
+  mlir::Value cache, capacity;
+};
+
+/// Places of a cache of codes.
+class CodePlaces {
+public:
+  CodePlaces(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments)
+      : layout(spec), b(b), spec(spec), cache(arguments["cache"]), capacity(arguments["capacity"]) {
+  }
+  /// The D halves of a token in the window or among the sinks.
+  mlir::Value floatRow(bool keys, mlir::Value head, mlir::Value token);
+  /// The codes of token number i; minimum and scale of its first slice, the next ones follow.
+  mlir::Value codeRow(bool keys, mlir::Value head, mlir::Value i);
+  mlir::Value tokenSlices(bool keys, mlir::Value head, mlir::Value i);
+  /// Minima of a group of keys' channels; scales lie D further on.
+  mlir::Value channelSlices(mlir::Value head, mlir::Value group);
+  /// Tokens below it are codes (but sinks) for a call at `position`: Numerics/KVCache.h.
+  mlir::Value firstFloat(bool keys, mlir::Value position);
+  bool slicesPerToken(bool keys) const {
+    return !keys || layout.kv.keys == numerics::KeySlices::Token;
+  }
+  /// Eight halves, as words, of codes.
+  mlir::Value dequantize(bool keys, mlir::Value head, mlir::Value i, mlir::Value dim);
+
+  const CodeCache layout;
+
+private:
+  mlir::Value place(const CodeCache::Place &place);
+  /// Pairs of halves 1024 + code.
+  KernelBuilder::Values biasedCodes(mlir::Value row, mlir::Value dim);
+
+  KernelBuilder &b;
+  const AttentionSpec &spec;
+  mlir::Value cache, capacity;
+};
+
+/// Keys and values of one head, as a call sees them.
+class CacheReader {
+public:
+  CacheReader(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments,
+              mlir::Value head, mlir::Value position);
+  /// `count` dimensions from `dim` on, as halves: a divisor of headDim up to 8; 8 of codes.
+  mlir::Value read(bool keys, mlir::Value token, mlir::Value dim, int64_t count);
+  /// Of a float cache.
+  mlir::Value row(bool keys, mlir::Value token) { return floats.row(keys, head, token); }
+
+private:
+  mlir::Value readCodes(bool keys, mlir::Value token, mlir::Value dim);
+
+  KernelBuilder &b;
+  const AttentionSpec &spec;
+  const KernelArguments &arguments;
+  mlir::Value head, position;
+  FloatCache floats;
+  std::optional<CodePlaces> codes;
+  mlir::Value firstFloat[2]; ///< of values, of keys
+};
+
+/// `count` floats of a call's token as a cache of codes keeps them, halves.
+mlir::Value readCallRow(KernelBuilder &b, const AttentionSpec &spec,
+                        const KernelArguments &arguments, bool keys, mlir::Value head,
+                        mlir::Value row, mlir::Value dim, int64_t count);
+
+/// Writes the float rows of a call's tokens: of a float cache all, of one of codes those that the
+/// call does not push out itself.
+void emitAppend(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments);
+/// Makes codes of what the next call sees as codes and this one did not.
+void emitQuantize(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments);
+void emitRestore(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments);
+
+} // namespace easyquant::gpu
+
+#endif // EASYQUANT_LIB_CODEGEN_GPU_ATTENTIONCACHE_H

@@ -1,0 +1,320 @@
+//===- AttentionMatrix.cpp - Attention by mma.sync ------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// m16n8k16 on f16, sums in f32. A warp has 16 queries as fragments; scores come out in the layout
+// in which weights go into the product with values, so that nothing passes through memory between.
+// While keys are multiplied values are under way, and the next keys while values are (of a float
+// cache: by cp.async).
+//
+// With many queries every warp has some of its own and sees all tokens of a tile. With few, all
+// warps have the same ones, each sees 16 tokens of a tile with a maximum and sum of its own, and
+// the results of the warps are merged in the end, in shared memory.
+//
+//===----------------------------------------------------------------------===//
+
+#include "AttentionBlock.h"
+
+#include <limits>
+
+using namespace mlir;
+
+namespace easyquant::gpu {
+namespace {
+
+class MatrixAttention {
+public:
+  MatrixAttention(KernelBuilder &b, const AttentionSpec &spec, const AttentionKernel &kernel,
+                  const KernelArguments &arguments)
+      : b(b), block(b, spec, kernel, arguments), spec(spec),
+        split(kernel.form == AttentionKernel::Split), places(spec, kernel.tile, split),
+        warps(kernel.tile.warps), steps(spec.headDim / 16),
+        tokenTiles((split ? 16 : kernel.tile.tokens) / 8), shared(b.dynamicSharedMemory()),
+        tiles(b, block, places, shared) {}
+
+  void emit();
+
+private:
+  using Values = KernelBuilder::Values;
+  /// Maxima and sums of the thread's two rows, then the output: registers 0 and 1 are of the first
+  /// row, 2 and 3 of the second one.
+  enum { kMaxima = 0, kSums = 2, kOutput = 4 };
+
+  int64_t columnTiles() const { return spec.headDim / 8; }
+  /// Lanes of a row of fragments: its sum or maximum.
+  template <typename Combine> Value acrossQuad(Value x, Combine combine) {
+    for (int64_t mask : {1, 2})
+      x = combine(x, b.shuffleXor(x, mask));
+    return x;
+  }
+  Value packHalves(Value x, Value y) {
+    return b.bitcast(b.fromF32(b.join({x, y}), Float::F16), b.i32());
+  }
+  void loadQueries();
+  Values queriesOf(int64_t step);
+  Values scores();
+  void mask(Values &s, Value firstToken);
+  Values weigh(Values s, ValueRange state);
+  void writeOwn(const Values &state);
+  void merge(const Values &state);
+
+  KernelBuilder &b;
+  AttentionBlock block;
+  const AttentionSpec &spec;
+  const bool split;
+  const AttentionShared places;
+  const int64_t warps, steps, tokenTiles;
+  Value shared;
+  KeyValueTiles tiles;
+
+  Value warp, lane, quadRow, quadColumn; ///< lane / 4, 2 * (lane mod 4)
+  AttentionBlock::Query queries[2];      ///< of rows quadRow and quadRow + 8
+  SmallVector<Values> fragments;         ///< of queries, where they are in registers
+  Value fragmentPlace;                   ///< where they are in shared memory
+  Value keyPlace, valuePlace;            ///< of this lane, for ldmatrix
+};
+
+} // namespace
+
+void MatrixAttention::loadQueries() {
+  Value rows[2];
+  for (int64_t half = 0; half < 2; ++half)
+    rows[half] = b.advance(block.queryRow(queries[half]), quadColumn, b.f32());
+  Value scale = b.constant(b.f32(), block.queryScale());
+  auto fragment = [&](int64_t step) {
+    Values words;
+    for (int64_t part = 0; part < 4; ++part) {
+      Value x = b.load(b.advance(rows[part % 2], step * 16 + part / 2 * 8, b.f32()),
+                       b.vec(2, b.f32()), /*constant=*/true);
+      auto element = [&](int64_t i) { return saturateToHalf(b, b.mulf(b.extract(x, i), scale)); };
+      words.push_back(packHalves(element(0), element(1)));
+    }
+    return words;
+  };
+  if (AttentionShared::queriesInRegisters(spec)) {
+    for (int64_t step = 0; step < steps; ++step)
+      fragments.push_back(fragment(step));
+    return;
+  }
+  fragmentPlace = b.advance(shared, b.add(b.mul(lane, 16), places.queries), b.i8());
+  if (!split)
+    fragmentPlace = b.advance(fragmentPlace, b.mul(warp, steps * 512), b.i8());
+  b.ifThen(split ? b.equal(warp, 0) : Value(), [&] {
+    for (int64_t step = 0; step < steps; ++step)
+      b.store(b.join(fragment(step)), b.advance(fragmentPlace, step * 512, b.i8()));
+  });
+}
+
+MatrixAttention::Values MatrixAttention::queriesOf(int64_t step) {
+  if (!fragments.empty())
+    return fragments[step];
+  Value words = b.load(b.advance(fragmentPlace, step * 512, b.i8()), b.vec(4, b.i32()));
+  Values four;
+  for (int64_t i = 0; i < 4; ++i)
+    four.push_back(b.extract(words, i));
+  return four;
+}
+
+MatrixAttention::Values MatrixAttention::scores() {
+  Values s(tokenTiles * 4, b.zero(b.f32()));
+  for (int64_t step = 0; step < steps; ++step) {
+    Values a = queriesOf(step);
+    for (int64_t pair = 0; pair < tokenTiles / 2; ++pair) {
+      Values k =
+          b.loadMatrix4(b.advance(keyPlace, pair * 16 * places.rowBytes + step * 32, b.i8()));
+      for (int64_t tile = 0; tile < 2; ++tile) {
+        int64_t at = (2 * pair + tile) * 4;
+        Values c = b.multiplyHalves(Float::F16, a, ArrayRef(k).slice(2 * tile, 2),
+                                    ArrayRef(s).slice(at, 4));
+        llvm::copy(c, s.begin() + at);
+      }
+    }
+  }
+  return s;
+}
+
+void MatrixAttention::mask(Values &s, Value firstToken) {
+  Value hidden = b.constant(b.f32(), -std::numeric_limits<double>::infinity());
+  Value own = b.add(firstToken, quadColumn);
+  if (split)
+    own = b.add(own, b.mul(warp, 16));
+  for (int64_t half = 0; half < 2; ++half) {
+    Value end = b.sub(queries[half].end, own), first = b.sub(queries[half].first, own);
+    for (int64_t tile = 0; tile < tokenTiles; ++tile)
+      for (int64_t i = 0; i < 2; ++i) {
+        Value &score = s[tile * 4 + 2 * half + i];
+        Value seen = b.less(tile * 8 + i, end);
+        if (spec.window > 0)
+          seen = b.both(seen, b.less(b.sub(first, 1), tile * 8 + i));
+        score = b.select(seen, score, hidden);
+      }
+  }
+}
+
+MatrixAttention::Values MatrixAttention::weigh(Values s, ValueRange state) {
+  Values next(state.begin(), state.end());
+  for (int64_t half = 0; half < 2; ++half) {
+    Value maximum = state[kMaxima + half];
+    for (int64_t tile = 0; tile < tokenTiles; ++tile)
+      for (int64_t i = 0; i < 2; ++i)
+        maximum = b.maxf(maximum, s[tile * 4 + 2 * half + i]);
+    maximum = acrossQuad(maximum, [&](Value x, Value y) { return b.maxf(x, y); });
+    Value decay = b.exp2Approximate(b.subf(state[kMaxima + half], maximum));
+    // The sum is that of this thread's columns; all of the row decay alike.
+    Value sum = b.mulf(state[kSums + half], decay);
+    for (int64_t tile = 0; tile < tokenTiles; ++tile)
+      for (int64_t i = 0; i < 2; ++i) {
+        Value &score = s[tile * 4 + 2 * half + i];
+        score = b.exp2Approximate(b.subf(score, maximum));
+        sum = b.addf(sum, score);
+      }
+    next[kMaxima + half] = maximum;
+    next[kSums + half] = sum;
+    for (int64_t tile = 0; tile < columnTiles(); ++tile)
+      for (int64_t i = 0; i < 2; ++i) {
+        Value &o = next[kOutput + tile * 4 + 2 * half + i];
+        o = b.mulf(o, decay);
+      }
+  }
+  for (int64_t step = 0; step < tokenTiles / 2; ++step) {
+    const Value *left = &s[8 * step], *right = left + 4;
+    Values a = {packHalves(left[0], left[1]), packHalves(left[2], left[3]),
+                packHalves(right[0], right[1]), packHalves(right[2], right[3])};
+    for (int64_t pair = 0; pair < columnTiles() / 2; ++pair) {
+      Values v =
+          b.loadMatrix4(b.advance(valuePlace, step * 16 * places.rowBytes + pair * 32, b.i8()),
+                        /*transposed=*/true);
+      for (int64_t tile = 0; tile < 2; ++tile) {
+        int64_t at = kOutput + (2 * pair + tile) * 4;
+        Values c = b.multiplyHalves(Float::F16, a, ArrayRef(v).slice(2 * tile, 2),
+                                    ArrayRef(next).slice(at, 4));
+        llvm::copy(c, next.begin() + at);
+      }
+    }
+  }
+  return next;
+}
+
+void MatrixAttention::writeOwn(const Values &state) {
+  Type element = b.type(spec.output);
+  for (int64_t half = 0; half < 2; ++half)
+    b.ifThen(queries[half].valid, [&] {
+      Value inverse = b.reciprocalApproximate(state[kSums + half]);
+      Value row = b.advance(block.outputRow(queries[half]), quadColumn, element);
+      for (int64_t tile = 0; tile < columnTiles(); ++tile) {
+        const Value *o = &state[kOutput + tile * 4 + 2 * half];
+        Value two = b.join({b.mulf(o[0], inverse), b.mulf(o[1], inverse)});
+        b.store(b.fromF32(two, spec.output), b.advance(row, tile * 8, element));
+      }
+    });
+}
+
+void MatrixAttention::merge(const Values &state) {
+  constexpr int64_t kRows = 16;
+  const int64_t stride = mergeStride(spec.headDim), pairs = spec.headDim / 2;
+  Type pair = b.vec(2, b.f32());
+  Value merges = b.advance(shared, places.merge, b.i8());
+  auto mergeOf = [&](Value w, Value row) {
+    return b.advance(merges, b.mul(b.add(b.mul(w, kRows), row), 2), b.f32());
+  };
+  auto outputOf = [&](Value w, Value row) {
+    return b.advance(shared, b.mul(b.add(b.mul(w, kRows), row), stride), b.f32());
+  };
+  b.barrier(); // all are through with keys and values
+  for (int64_t half = 0; half < 2; ++half) {
+    Value row = b.add(quadRow, half * 8);
+    b.ifThen(b.equal(quadColumn, 0), [&] {
+      b.store(b.join({state[kMaxima + half], state[kSums + half]}), mergeOf(warp, row));
+    });
+    for (int64_t tile = 0; tile < columnTiles(); ++tile) {
+      const Value *o = &state[kOutput + tile * 4 + 2 * half];
+      b.store(b.join({o[0], o[1]}),
+              b.advance(outputOf(warp, row), b.add(quadColumn, tile * 8), b.f32()));
+    }
+  }
+  b.barrier();
+  Value some = b.less(block.firstTile, block.endTile);
+  b.forLoop(b.thread(), kRows * pairs, warps * 32, [&](Value index) {
+    Value row = b.div(index, pairs), column = b.mul(b.rem(index, pairs), 2);
+    AttentionBlock::Query query = block.query(row);
+    b.ifThen(query.valid, [&] {
+      Values maxima, sums;
+      Value maximum;
+      for (int64_t w = 0; w < warps; ++w) {
+        Value own = b.load(mergeOf(b.i32(w), row), pair);
+        maxima.push_back(b.extract(own, 0));
+        sums.push_back(b.extract(own, 1));
+        maximum = maximum ? b.maxf(maximum, maxima.back()) : maxima.back();
+      }
+      Value sum = b.zero(b.f32()), x = b.zero(b.f32()), y = x;
+      for (int64_t w = 0; w < warps; ++w) {
+        Value factor = b.exp2Approximate(b.subf(maxima[w], maximum));
+        Value own = b.load(b.advance(outputOf(b.i32(w), row), column, b.f32()), pair);
+        sum = b.fma(sums[w], factor, sum);
+        x = b.fma(b.extract(own, 0), factor, x);
+        y = b.fma(b.extract(own, 1), factor, y);
+      }
+      Value to = block.outputRow(query);
+      if (block.final()) {
+        Value inverse = b.reciprocalApproximate(sum);
+        Value two = b.join({b.mulf(x, inverse), b.mulf(y, inverse)});
+        return b.store(b.fromF32(two, spec.output), b.advance(to, column, b.type(spec.output)));
+      }
+      b.ifThen(some, [&] { b.store(b.join({x, y}), b.advance(to, column, b.f32())); });
+      b.ifThen(b.equal(column, 0), [&] { block.storeMerge(query, maximum, sum); });
+    });
+  });
+}
+
+void MatrixAttention::emit() {
+  Value thread = b.thread();
+  warp = b.div(thread, 32);
+  lane = b.rem(thread, 32);
+  quadRow = b.div(lane, 4);
+  quadColumn = b.mul(b.rem(lane, 4), 2);
+  Value firstQuery = split ? quadRow : b.add(b.mul(warp, 16), quadRow);
+  queries[0] = block.query(firstQuery);
+  queries[1] = block.query(b.add(firstQuery, 8));
+  loadQueries();
+
+  // Matrices of keys: tokens 0 .. 7 and dimensions 0 .. 7, dimensions 8 .., then tokens 8 ..; of
+  // values, which are transposed: tokens 0 .. 7, tokens 8 .., then dimensions 8 ..
+  Value row = b.rem(lane, 8), second = b.rem(b.div(lane, 8), 2), third = b.div(lane, 16);
+  auto place = [&](int64_t part, Value token, Value chunk) {
+    if (split)
+      token = b.add(token, b.mul(warp, 16));
+    Value offset = b.add(b.mul(token, places.rowBytes), b.mul(chunk, 16));
+    return b.advance(shared, b.add(offset, part), b.i8());
+  };
+  keyPlace = place(places.keys, b.add(row, b.mul(third, 8)), second);
+  valuePlace = place(places.values, b.add(row, b.mul(second, 8)), third);
+
+  Values state(kOutput + columnTiles() * 4, b.zero(b.f32()));
+  state[kMaxima] = state[kMaxima + 1] = b.constant(b.f32(), kLeastMaximum);
+  b.ifThen(b.less(block.firstTile, block.endTile),
+           [&] { tiles.startKeys(block.firstToken(block.firstTile)); });
+  state = b.forLoop(block.firstTile, block.endTile, 1, state, [&](Value tile, ValueRange carried) {
+    Value token = block.firstToken(tile), next = b.add(tile, 1);
+    tiles.finishKeys(token);
+    tiles.startValues(token);
+    Values s = scores();
+    tiles.finishValues();
+    b.ifThen(b.less(next, block.endTile), [&] { tiles.startKeys(block.firstToken(next)); });
+    mask(s, token);
+    return weigh(s, carried);
+  });
+  for (int64_t half = 0; half < 2; ++half)
+    state[kSums + half] =
+        acrossQuad(state[kSums + half], [&](Value x, Value y) { return b.addf(x, y); });
+  split ? merge(state) : writeOwn(state);
+}
+
+void emitMatrixAttention(KernelBuilder &b, const AttentionSpec &spec, const AttentionKernel &kernel,
+                         const KernelArguments &arguments) {
+  MatrixAttention(b, spec, kernel, arguments).emit();
+}
+
+} // namespace easyquant::gpu

@@ -1,0 +1,211 @@
+//===- AttentionQuantize.cpp - Codes of keys and values -------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The steps of easyquant/Numerics/KVCache.h, to the bit. A block has a group of tokens of one head:
+// of keys, or of values. What becomes codes comes from the float window, or from the call itself.
+//
+//===----------------------------------------------------------------------===//
+
+#include "AttentionCache.h"
+
+#include "llvm/Support/MathExtras.h"
+
+#include <limits>
+
+using namespace mlir;
+
+namespace easyquant::gpu {
+namespace {
+
+class QuantizeEmitter {
+public:
+  QuantizeEmitter(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments)
+      : b(b), spec(spec), arguments(arguments), codes(b, spec, arguments), kv(codes.layout.kv),
+        runs(codes.layout.width / kRun), head(b.block(1)),
+        position(b.load(arguments["position"], b.i32(), /*constant=*/true)),
+        next(b.add(position, arguments["rows"])) {}
+
+  void emit();
+
+private:
+  using Values = KernelBuilder::Values;
+  static constexpr int64_t kRun = 8; ///< dimensions that a thread has at once
+  struct Slice {
+    Value minimum, scale;
+  };
+
+  /// Elements of a token as f32.
+  Values read(bool keys, Value token, Value dim, int64_t count);
+  Value smaller(Value x, Value y) { return choose(arith::CmpFPredicate::OLT, x, y); }
+  Value larger(Value x, Value y) { return choose(arith::CmpFPredicate::OGT, x, y); }
+  Value choose(arith::CmpFPredicate predicate, Value x, Value y) {
+    return b.select(arith::CmpFOp::create(b, predicate, x, y), x, y);
+  }
+  Slice slice(Value minimum, Value maximum);
+  /// Quantizes a run and writes its codes.
+  void store(bool keys, Value token, Value dim, const Values &x,
+             llvm::function_ref<Slice(int64_t)> sliceOf);
+  void emitTokens(bool keys, Value first, Value end);
+  void emitChannels(Value first);
+
+  KernelBuilder &b;
+  const AttentionSpec &spec;
+  const KernelArguments &arguments;
+  CodePlaces codes;
+  const numerics::KVScheme &kv;
+  const int64_t runs; ///< of a token's slice
+  Value head, position, next;
+};
+
+} // namespace
+
+QuantizeEmitter::Values QuantizeEmitter::read(bool keys, Value token, Value dim, int64_t count) {
+  Type half = b.type(Float::F16), type = count == 1 ? half : Type(b.vec(count, half));
+  Value x = b.guarded(b.less(token, position), b.zero(type), [&] {
+    return b.load(b.advance(codes.floatRow(keys, head, token), dim, half), type, true);
+  });
+  x = b.guarded(b.less(b.sub(position, 1), token), x, [&] {
+    return readCallRow(b, spec, arguments, keys, head, b.sub(token, position), dim, count);
+  });
+  Values values;
+  for (int64_t i = 0; i < count; ++i)
+    values.push_back(b.toF32(b.extract(x, i)));
+  return values;
+}
+
+QuantizeEmitter::Slice QuantizeEmitter::slice(Value minimum, Value maximum) {
+  Value levels = b.constant(b.f32(), static_cast<double>((1 << kv.bits) - 1));
+  Value scale = b.subf(b.divf(maximum, levels), b.divf(minimum, levels));
+  scale = b.toF32(b.fromF32(saturateToHalf(b, scale), Float::F16));
+  scale = larger(scale, b.constant(b.f32(), numerics::kvLeastScale(numerics::CacheFloat::F16)));
+  Value constant = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, minimum, maximum);
+  return {minimum, b.select(constant, b.constant(b.f32(), 1.0), scale)};
+}
+
+void QuantizeEmitter::store(bool keys, Value token, Value dim, const Values &x,
+                            llvm::function_ref<Slice(int64_t)> sliceOf) {
+  const int64_t bits = kv.bits;
+  Value levels = b.constant(b.f32(), static_cast<double>((1 << bits) - 1));
+  // At 1.5 * 2^23 the last bit of a float weighs 1: the addition rounds.
+  Value magic = b.constant(b.f32(), 0x1.8p23);
+  Value words[2] = {b.i32(0), b.i32(0)};
+  for (auto [i, value] : llvm::enumerate(x)) {
+    Slice s = sliceOf(static_cast<int64_t>(i));
+    Value steps = smaller(b.divf(b.subf(value, s.minimum), s.scale), levels);
+    Value code = b.sub(b.bitcast(b.addf(steps, magic), b.i32()), b.bitcast(magic, b.i32()));
+    int64_t bit = bits == 8 ? 8 * i : 4 * bits * (i % 2) + bits * (i / 2);
+    Value &word = words[bit / 32];
+    word = b.ori(word, b.shl(code, bit % 32));
+  }
+  Value to = b.advance(codes.codeRow(keys, head, b.sub(token, kv.sinks)),
+                       b.mul(b.div(dim, kRun), bits), b.i8());
+  if (bits == 8)
+    b.store(b.join({words[0], words[1]}), to);
+  else if (bits == 4)
+    b.store(words[0], to);
+  else
+    b.store(arith::TruncIOp::create(b, b.getI16Type(), words[0]), to);
+}
+
+/// A slice belongs to a warp.
+void QuantizeEmitter::emitTokens(bool keys, Value first, Value end) {
+  const CodeCache &layout = codes.layout;
+  const int64_t warps = kCacheThreads / 32, passes = llvm::divideCeil(runs, 32);
+  Value lane = b.rem(b.thread(), 32), warp = b.div(b.thread(), 32);
+  Value count = b.mul(b.sub(b.min(b.add(first, kv.group), end), first), layout.slices);
+  b.forLoop(warp, count, warps, [&](Value unit) {
+    Value token = b.add(first, b.div(unit, layout.slices)), part = b.rem(unit, layout.slices);
+    Value start = b.mul(part, layout.width);
+    auto runOf = [&](int64_t pass) { return b.add(lane, pass * 32); };
+    auto inside = [&](int64_t pass) {
+      return (pass + 1) * 32 > runs ? b.less(runOf(pass), runs) : Value();
+    };
+    auto dimOf = [&](Value run) { return b.add(start, b.mul(run, kRun)); };
+    Value minimum, maximum;
+    SmallVector<Values> kept;
+    for (int64_t pass = 0; pass < passes; ++pass) {
+      // Behind the end, the last run once more.
+      Value run = b.min(runOf(pass), runs - 1);
+      kept.push_back(read(keys, token, dimOf(run), kRun));
+      for (Value x : kept.back()) {
+        minimum = minimum ? smaller(x, minimum) : x;
+        maximum = maximum ? larger(x, maximum) : x;
+      }
+    }
+    for (int64_t mask = 16; mask > 0; mask /= 2) {
+      minimum = smaller(b.shuffleXor(minimum, mask), minimum);
+      maximum = larger(b.shuffleXor(maximum, mask), maximum);
+    }
+    Slice own = slice(minimum, maximum);
+    for (int64_t pass = 0; pass < passes; ++pass)
+      b.ifThen(inside(pass), [&] {
+        store(keys, token, dimOf(runOf(pass)), kept[pass], [&](int64_t) { return own; });
+      });
+    b.ifThen(b.equal(lane, 0), [&] {
+      Value both = b.fromF32(b.join({own.minimum, own.scale}), Float::F16);
+      Value slices = codes.tokenSlices(keys, head, b.sub(token, kv.sinks));
+      b.store(both, b.advance(slices, b.mul(part, 2), b.type(Float::F16)));
+    });
+  });
+}
+
+/// Of the group of keys that begins with token `first`.
+void QuantizeEmitter::emitChannels(Value first) {
+  const int64_t headDim = spec.headDim;
+  Type half = b.type(Float::F16);
+  Value shared = b.sharedMemory(2 * headDim * 4);
+  Value minima = shared, scales = b.advance(shared, headDim, b.f32());
+  Value slices = codes.channelSlices(head, b.div(b.sub(first, kv.sinks), kv.group));
+  b.forLoop(b.thread(), headDim, kCacheThreads, [&](Value dim) {
+    double infinity = std::numeric_limits<double>::infinity();
+    Values extrema = {b.constant(b.f32(), infinity), b.constant(b.f32(), -infinity)};
+    extrema =
+        b.forLoop(first, b.add(first, kv.group), 1, extrema, [&](Value token, ValueRange carried) {
+          Value x = read(/*keys=*/true, token, dim, 1).front();
+          return Values{smaller(x, carried[0]), larger(x, carried[1])};
+        });
+    Slice own = slice(extrema[0], extrema[1]);
+    b.store(own.minimum, b.advance(minima, dim, b.f32()));
+    b.store(own.scale, b.advance(scales, dim, b.f32()));
+    b.store(b.fromF32(own.minimum, Float::F16), b.advance(slices, dim, half));
+    b.store(b.fromF32(own.scale, Float::F16), b.advance(slices, b.add(dim, headDim), half));
+  });
+  b.barrier();
+  int64_t perToken = headDim / kRun;
+  b.forLoop(b.thread(), kv.group * perToken, kCacheThreads, [&](Value unit) {
+    Value token = b.add(first, b.div(unit, perToken));
+    Value dim = b.mul(b.rem(unit, perToken), kRun);
+    Values x = read(/*keys=*/true, token, dim, kRun);
+    store(/*keys=*/true, token, dim, x, [&](int64_t i) {
+      Value at = b.add(dim, i);
+      return Slice{b.load(b.advance(minima, at, b.f32()), b.f32()),
+                   b.load(b.advance(scales, at, b.f32()), b.f32())};
+    });
+  });
+}
+
+void QuantizeEmitter::emit() {
+  Value offset = b.mul(b.block(0), kv.group);
+  for (bool keys : {true, false}) {
+    Value first = b.add(codes.firstFloat(keys, position), offset);
+    Value end = codes.firstFloat(keys, next);
+    Value some = b.both(b.equal(b.block(2), keys ? 0 : 1), b.less(first, end));
+    // The same for all threads of a block.
+    b.ifThen(some, [&] {
+      if (codes.slicesPerToken(keys))
+        emitTokens(keys, first, end);
+      else
+        emitChannels(first);
+    });
+  }
+}
+
+void emitQuantize(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments) {
+  QuantizeEmitter(b, spec, arguments).emit();
+}
+
+} // namespace easyquant::gpu

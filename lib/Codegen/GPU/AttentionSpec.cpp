@@ -1,0 +1,312 @@
+//===- AttentionSpec.cpp - Attention: names, arguments, launches ----------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "AttentionCut.h"
+
+#include <bit>
+#include <limits>
+
+namespace easyquant::gpu {
+
+static int64_t divideCeil(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static int64_t alignTo16(int64_t bytes) { return divideCeil(bytes, 16) * 16; }
+static uint32_t bitsOf(double x) { return std::bit_cast<uint32_t>(static_cast<float>(x)); }
+
+//===- Heads --------------------------------------------------------------===//
+
+Description describe(const HeadsSpec &spec, const Chip &) {
+  constexpr int64_t kWarps = 4;
+  Description description;
+  std::string &name = description.name;
+  name = fmt::format("heads_{}", spec.heads);
+  if (spec.keyHeads > 0)
+    name += fmt::format("_{}", spec.keyHeads);
+  name += fmt::format("x{}", spec.headDim);
+  if (spec.norm)
+    name += fmt::format("_norm{:x}", bitsOf(spec.epsilon));
+  if (spec.positions > 0)
+    name += fmt::format("_rope{}", spec.positions);
+  description.threads = 32 * kWarps;
+  description.grid[0].rowsPerBlock = 1;
+  description.grid[1].factor = divideCeil(spec.heads + spec.keyHeads, kWarps);
+  std::vector<Parameter> &parameters = description.parameters;
+  parameters = {{"x", Parameter::Pointer, true}, {"x_stride", Parameter::I32}};
+  if (spec.norm)
+    parameters.push_back({"weight"});
+  if (spec.norm && spec.keyHeads > 0)
+    parameters.push_back({"key_weight"});
+  if (spec.positions > 0) {
+    parameters.push_back({"table"});
+    parameters.push_back({"position"});
+  }
+  parameters.push_back({"rows", Parameter::I32});
+  return description;
+}
+
+//===- The cache ----------------------------------------------------------===//
+
+CodeCache::CodeCache(const AttentionSpec &spec)
+    : kv(*spec.kv), floatRows(kv.sinks + kv.residual), codeBytes(spec.headDim * kv.bits / 8),
+      width(std::min(kv.group, spec.headDim)), slices(numerics::kvSlices(kv, spec.headDim)) {
+  Place at;
+  auto place = [&](int64_t fixed, int64_t rate) {
+    Place here = at;
+    at.fixed += fixed;
+    at.rate += rate;
+    return here;
+  };
+  int64_t floats = spec.kvHeads * floatRows * spec.headDim * 2, codes = spec.kvHeads * codeBytes;
+  int64_t tokenSlices = spec.kvHeads * slices * 4, channels = spec.kvHeads * spec.headDim * 4;
+  floatKeys = place(floats, 0);
+  floatValues = place(floats, 0);
+  keyCodes = place(0, codes);
+  valueCodes = place(0, codes);
+  valueSlices = place(0, tokenSlices);
+  // Of slices per channel, a last group that capacity cuts off is part of the fixed bytes.
+  bool perToken = kv.keys == numerics::KeySlices::Token;
+  keySlices = perToken ? place(0, tokenSlices) : place(channels, divideCeil(channels, kv.group));
+  bytes = {at.fixed, at.rate};
+}
+
+CacheBytes cacheBytes(const AttentionSpec &spec) {
+  if (spec.kv)
+    return CodeCache(spec).bytes;
+  return {0, 2 * spec.kvHeads * spec.headDim * 2};
+}
+
+//===- Tiles --------------------------------------------------------------===//
+
+/// Multiprocessors of the largest products with a chip: NVIDIA's data sheets of A100, A40, Orin,
+/// L40S and H200.
+static int64_t multiprocessors(ChipId chip) {
+  switch (chip) {
+  case ChipId::SM80:
+    return 108;
+  case ChipId::SM86:
+    return 84;
+  case ChipId::SM87:
+    return 16;
+  case ChipId::SM89:
+    return 142;
+  case ChipId::SM90a:
+    return 132;
+  }
+  __builtin_unreachable();
+}
+
+/// Stretches that the tokens are cut into, so that each multiprocessor has two blocks at M = 1: a
+/// power of two.
+static int64_t splitsOf(const AttentionSpec &spec, const AttentionTile &tile, ChipId chip) {
+  constexpr int64_t kMost = 64;
+  int64_t blocks = spec.kvHeads * QueryCut(spec, tile).chunks;
+  int64_t splits = 1;
+  while (splits < kMost && splits * blocks < 2 * multiprocessors(chip))
+    splits *= 2;
+  return splits;
+}
+
+static AttentionTile tileOf(const AttentionSpec &spec, AttentionKernel::Form form) {
+  constexpr int64_t kWarps = 4;
+  bool matrix = spec.headDim % 16 == 0 && spec.headDim <= 256;
+  if (!matrix)
+    return {16, 32, kWarps, false};
+  if (form == AttentionKernel::Split) // every warp has the same queries, and a part of the tokens
+    return {16, 16 * kWarps, kWarps, true};
+  return {16 * kWarps, spec.headDim <= 128 ? 64 : 32, kWarps, true};
+}
+
+AttentionShared::AttentionShared(const AttentionSpec &spec, const AttentionTile &tile, bool split) {
+  auto place = [&](int64_t size) {
+    int64_t at = bytes;
+    bytes += alignTo16(size);
+    return at;
+  };
+  if (tile.matrix) {
+    // An odd number of 16 bytes: eight rows of ldmatrix are in eight different groups of banks.
+    rowBytes = 2 * spec.headDim + 16;
+    keys = place(tile.tokens * rowBytes);
+    values = place(tile.tokens * rowBytes);
+    if (!queriesInRegisters(spec))
+      queries = place((split ? 1 : tile.warps) * spec.headDim / 16 * 512);
+    if (split) {
+      bytes = std::max(bytes, tile.warps * 16 * mergeStride(spec.headDim) * 4);
+      merge = place(tile.warps * 16 * 8);
+    }
+    return;
+  }
+  // An odd number of words: every lane reads the row of its token. Keys make way for values.
+  rowBytes = 4 * (spec.headDim | 1);
+  keys = values = place(tile.tokens * rowBytes);
+  queries = place(tile.queries * spec.headDim * 4);
+  weights = place(tile.queries * tile.tokens * 4);
+}
+
+//===- Launches -----------------------------------------------------------===//
+
+static std::string schemeName(const AttentionSpec &spec) {
+  const numerics::KVScheme &kv = *spec.kv;
+  return fmt::format("kv{}_group{}_residual{}_sinks{}{}", kv.bits, kv.group, kv.residual, kv.sinks,
+                     kv.keys == numerics::KeySlices::Token ? "_token" : "");
+}
+static std::string cacheName(const AttentionSpec &spec) {
+  std::string name = fmt::format("{}x{}", spec.kvHeads, spec.headDim);
+  return spec.kv ? name + "_" + schemeName(spec) : name;
+}
+
+static std::string symbolName(const AttentionSpec &spec) {
+  std::string name = fmt::format("attention_{}of{}x{}_scale{:x}", spec.heads, spec.kvHeads,
+                                 spec.headDim, bitsOf(spec.scale));
+  if (spec.window > 0)
+    name += fmt::format("_window{}", spec.window);
+  if (spec.kv)
+    name += "_" + schemeName(spec);
+  if (spec.keyPositions > 0)
+    name += fmt::format("_rope{}", spec.keyPositions);
+  return name;
+}
+
+namespace {
+/// Parameters by what they are for.
+struct Parameters {
+  std::vector<Parameter> list;
+  Parameters &matrix(const char *name, bool written = false) {
+    list.push_back({name, Parameter::Pointer, written});
+    list.push_back({std::string(name) + "_stride", Parameter::I32});
+    return *this;
+  }
+  Parameters &pointer(const char *name, bool written = false) {
+    list.push_back({name, Parameter::Pointer, written});
+    return *this;
+  }
+  Parameters &cache(bool written) {
+    pointer("cache", written);
+    list.push_back({"capacity", Parameter::I32});
+    return *this;
+  }
+  std::vector<Parameter> rows() {
+    list.push_back({"rows", Parameter::I32});
+    return list;
+  }
+};
+} // namespace
+
+/// Writes float rows: of a float cache, or of the window of one of codes.
+static Description describeAppend(const AttentionSpec &spec) {
+  Description description;
+  description.name = (spec.kv ? "kv_window_" : "kv_append_") + cacheName(spec);
+  description.parameters =
+      Parameters().matrix("k").matrix("v").cache(true).pointer("position").rows();
+  description.grid[0].rowsPerBlock = 1;
+  description.threads = kCacheThreads;
+  return description;
+}
+
+/// Makes codes of what leaves the float window: a block has a group of tokens of one head, of keys
+/// or values.
+static Description describeQuantize(const AttentionSpec &spec) {
+  Description description;
+  description.name = "kv_quantize_" + cacheName(spec);
+  description.parameters =
+      Parameters().matrix("k").matrix("v").cache(true).pointer("position").rows();
+  description.grid[0] = {spec.kv->residual / spec.kv->group, spec.kv->residual};
+  description.grid[1].factor = spec.kvHeads;
+  description.grid[2].factor = 2;
+  description.threads = kCacheThreads;
+  return description;
+}
+
+static Description describeAttend(const AttentionSpec &spec, const AttentionKernel &kernel) {
+  Description description;
+  bool final = kernel.splits == 1;
+  description.name = symbolName(spec);
+  description.name +=
+      kernel.form == AttentionKernel::Split ? fmt::format("_split{}", kernel.splits) : "_blocked";
+  if (final)
+    description.name += fmt::format("_{}", nameOf(spec.output));
+  Parameters parameters;
+  parameters.matrix("q");
+  if (spec.kv)
+    parameters.matrix("k").matrix("v");
+  parameters.cache(false);
+  if (spec.keyPositions > 0)
+    parameters.pointer("table");
+  parameters.pointer("position");
+  if (final)
+    parameters.matrix("y", true);
+  else
+    parameters.pointer("scratch", true);
+  description.parameters = parameters.rows();
+  QueryCut cut(spec, kernel.tile);
+  description.grid[0] = {cut.chunks, cut.tokens};
+  description.grid[1].factor = spec.kvHeads;
+  description.grid[2].factor = kernel.splits;
+  description.threads = static_cast<uint32_t>(kernel.tile.threads());
+  description.sharedBytes =
+      AttentionShared(spec, kernel.tile, kernel.form == AttentionKernel::Split).bytes;
+  description.blocksPerSM = spec.headDim <= 64 ? 4 : spec.headDim <= 128 ? 2 : 1;
+  return description;
+}
+
+static Description describeCombine(const AttentionSpec &spec, int64_t splits) {
+  Description description;
+  description.name = fmt::format("attention_combine_{}x{}_split{}_{}", spec.heads, spec.headDim,
+                                 splits, nameOf(spec.output));
+  description.parameters = Parameters().pointer("scratch").matrix("y", true).rows();
+  description.grid[0].rowsPerBlock = 1;
+  description.grid[1].factor = spec.heads;
+  description.threads = 128;
+  return description;
+}
+
+std::vector<AttentionKernel> attentionKernels(const AttentionSpec &spec, const Chip &chip) {
+  constexpr int64_t kSplitRows = 8, kAny = std::numeric_limits<int64_t>::max();
+  std::vector<AttentionKernel> kernels;
+  for (auto form : {AttentionKernel::Split, AttentionKernel::Blocked}) {
+    AttentionKernel kernel;
+    kernel.form = form;
+    kernel.tile = tileOf(spec, form);
+    kernel.maxRows = kAny;
+    if (form == AttentionKernel::Split) {
+      kernel.maxRows = kSplitRows;
+      kernel.splits = splitsOf(spec, kernel.tile, chip.id);
+    }
+    if (!spec.kv)
+      kernel.launches.push_back(describeAppend(spec));
+    kernel.launches.push_back(describeAttend(spec, kernel));
+    if (kernel.splits > 1) {
+      // Sums of the values, and of each the maximum and the sum of weights.
+      kernel.scratchBytesPerRow = spec.heads * kernel.splits * (spec.headDim + 2) * 4;
+      kernel.launches.push_back(describeCombine(spec, kernel.splits));
+    }
+    if (spec.kv) {
+      // Only now: what a call pushes out of the window, it still sees in float.
+      kernel.launches.push_back(describeQuantize(spec));
+      kernel.launches.push_back(describeAppend(spec));
+    }
+    kernels.push_back(kernel);
+  }
+  return kernels;
+}
+
+const AttentionKernel &kernelFor(const std::vector<AttentionKernel> &kernels, int64_t rows) {
+  for (const AttentionKernel &kernel : kernels)
+    if (rows <= kernel.maxRows)
+      return kernel;
+  return kernels.back();
+}
+
+Description describeRestore(const AttentionSpec &spec, const Chip &) {
+  Description description;
+  description.name = "kv_restore_" + cacheName(spec);
+  description.parameters = Parameters().cache(true).pointer("position").pointer("held").list;
+  description.grid[0].factor = spec.kv->residual;
+  description.grid[1].factor = spec.kvHeads;
+  description.threads = kCacheThreads;
+  return description;
+}
+
+} // namespace easyquant::gpu

@@ -1,0 +1,216 @@
+//===- AttentionTiles.cpp - Queries and tiles of a block ------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "AttentionBlock.h"
+
+#include "llvm/Support/MathExtras.h"
+
+#include <cmath>
+#include <numbers>
+#include <numeric>
+
+using namespace mlir;
+
+namespace easyquant::gpu {
+
+Value warpMax(KernelBuilder &b, Value value) {
+  for (int64_t mask = 16; mask > 0; mask /= 2)
+    value = b.maxf(value, b.shuffleXor(value, mask));
+  return value;
+}
+
+//===- Queries ------------------------------------------------------------===//
+
+AttentionBlock::AttentionBlock(KernelBuilder &b, const AttentionSpec &spec,
+                               const AttentionKernel &kernel, const KernelArguments &arguments)
+    : spec(spec), kernel(kernel), arguments(arguments), b(b), cut(spec, kernel.tile) {
+  rows = arguments["rows"];
+  position = b.load(arguments["position"], b.i32(), /*constant=*/true);
+  kvHead = b.block(1);
+  split = b.block(2);
+  // The last tokens see most: their blocks come first.
+  Value blocks = b.mul(b.div(b.add(rows, cut.tokens - 1), cut.tokens), cut.chunks);
+  Value index = b.sub(b.sub(blocks, 1), b.block(0));
+  firstQueryToken = b.mul(b.div(index, cut.chunks), cut.tokens);
+  firstHead = b.mul(b.rem(index, cut.chunks), kernel.tile.queries);
+
+  int64_t tokens = kernel.tile.tokens;
+  Value origin = firstToken(b.i32(0));
+  end = b.add(position, b.min(b.add(firstQueryToken, cut.tokens), rows));
+  Value begin = b.i32(0);
+  if (spec.window > 0)
+    begin = b.max(b.sub(b.add(b.add(position, firstQueryToken), 1), spec.window), 0);
+  firstTile = b.div(b.sub(begin, origin), tokens);
+  endTile = b.div(b.add(b.sub(end, origin), tokens - 1), tokens);
+  if (kernel.splits > 1) {
+    Value share = b.div(b.add(b.sub(endTile, firstTile), kernel.splits - 1), kernel.splits);
+    firstTile = b.add(firstTile, b.mul(share, split));
+    endTile = b.min(b.add(firstTile, share), endTile);
+  }
+}
+
+AttentionBlock::Query AttentionBlock::query(Value u) {
+  Query query;
+  if (cut.chunks == 1) {
+    query.token = b.add(firstQueryToken, b.div(u, cut.group));
+    query.head = b.rem(u, cut.group);
+    query.valid = b.less(query.token, rows);
+    if (cut.tokens * cut.group < kernel.tile.queries)
+      query.valid = b.both(query.valid, b.less(u, cut.tokens * cut.group));
+    query.token = b.select(query.valid, query.token, firstQueryToken);
+    query.head = b.select(query.valid, query.head, b.i32(0));
+  } else {
+    query.token = firstQueryToken;
+    query.head = b.add(firstHead, u);
+    query.valid = b.less(query.head, cut.group);
+    query.head = b.select(query.valid, query.head, firstHead);
+  }
+  query.end = b.add(b.add(position, query.token), 1);
+  query.first = spec.window > 0 ? b.max(b.sub(query.end, spec.window), 0) : b.i32(0);
+  query.end = b.select(query.valid, query.end, b.i32(0));
+  return query;
+}
+
+Value AttentionBlock::queryRow(const Query &query) {
+  Value head = b.add(b.mul(kvHead, cut.group), query.head);
+  Value row = b.rowOf(arguments["q"], query.token, arguments["q_stride"], b.f32());
+  return b.advance(row, b.mul(head, spec.headDim), b.f32());
+}
+
+double AttentionBlock::queryScale() const { return spec.scale * std::numbers::log2e; }
+
+/// Tiles of a cache of codes begin where groups do: a multiple of a tile behind the sinks.
+Value AttentionBlock::firstToken(Value tile) {
+  int64_t tokens = kernel.tile.tokens, sinks = spec.kv ? spec.kv->sinks % tokens : 0;
+  return b.add(b.mul(tile, tokens), sinks == 0 ? 0 : sinks - tokens);
+}
+
+Value AttentionBlock::mergeIndex(const Query &query) {
+  Value head = b.add(b.mul(kvHead, cut.group), query.head);
+  Value row = b.add(b.mul(query.token, spec.heads), head);
+  return b.add(b.mul(row, kernel.splits), split);
+}
+
+Value AttentionBlock::outputRow(const Query &query) {
+  if (!final())
+    return b.rowOf(arguments["scratch"], mergeIndex(query), spec.headDim, b.f32());
+  Type element = b.type(spec.output);
+  Value head = b.add(b.mul(kvHead, cut.group), query.head);
+  Value row = b.rowOf(arguments["y"], query.token, arguments["y_stride"], element);
+  return b.advance(row, b.mul(head, spec.headDim), element);
+}
+
+void AttentionBlock::storeMerge(const Query &query, Value maximum, Value sum) {
+  Value sums =
+      b.rowOf(arguments["scratch"], b.mul(rows, spec.heads * kernel.splits), spec.headDim, b.f32());
+  b.store(b.join({maximum, sum}), b.rowOf(sums, mergeIndex(query), 2, b.f32()));
+}
+
+//===- Keys and values ----------------------------------------------------===//
+
+KeyValueTiles::KeyValueTiles(KernelBuilder &b, const AttentionBlock &block,
+                             const AttentionShared &places, Value shared)
+    : b(b), block(block), places(places), shared(shared),
+      cache(b, block.spec, block.arguments, block.kvHead, block.position) {}
+
+/// body(row of the tile, first dimension, i1: there is such a row) for every run of `width`
+/// dimensions of the tile.
+static void forRuns(KernelBuilder &b, const AttentionTile &tile, int64_t headDim, int64_t width,
+                    llvm::function_ref<void(Value, Value)> body) {
+  int64_t perRow = headDim / width, total = tile.tokens * perRow, threads = tile.threads();
+  for (int64_t i = 0; i < static_cast<int64_t>(llvm::divideCeil(total, threads)); ++i) {
+    Value index = b.add(b.thread(), i * threads);
+    Value row = b.div(index, perRow), dim = b.mul(b.rem(index, perRow), width);
+    b.ifThen((i + 1) * threads > total ? b.less(index, total) : Value(), [&] { body(row, dim); });
+  }
+}
+
+void KeyValueTiles::copyFloats(bool keys, Value firstToken, Value to) {
+  Value rows = cache.row(keys, firstToken);
+  int64_t headDim = block.spec.headDim;
+  forRuns(b, block.kernel.tile, headDim, 8, [&](Value row, Value dim) {
+    Value from = b.advance(rows, b.add(b.mul(row, headDim), dim), b.type(Float::F16));
+    Value at = b.add(b.mul(row, places.rowBytes), b.mul(dim, 2));
+    b.copyAsync16(b.advance(to, at, b.i8()), from, b.less(b.add(firstToken, row), block.end));
+  });
+}
+
+void KeyValueTiles::convert(bool keys, Value firstToken, Value to) {
+  int64_t width = std::gcd<int64_t>(block.spec.headDim, 8);
+  Type half = b.type(Float::F16), type = width == 1 ? half : Type(b.vec(width, half));
+  forRuns(b, block.kernel.tile, block.spec.headDim, width, [&](Value row, Value dim) {
+    Value token = b.add(firstToken, row);
+    Value inside = b.less(token, block.end);
+    if (block.spec.kv)
+      inside = b.both(inside, b.less(-1, token));
+    Value x = b.guarded(inside, b.zero(type), [&] { return cache.read(keys, token, dim, width); });
+    Value at = b.advance(to, b.mul(row, places.rowBytes), b.i8());
+    if (block.kernel.tile.matrix)
+      return b.store(x, b.advance(at, dim, half));
+    for (int64_t i = 0; i < width; ++i)
+      b.store(b.toF32(b.extract(x, i)), b.advance(at, b.add(dim, i), b.f32()));
+  });
+}
+
+/// The keys of a tile, by the angles of their tokens.
+void KeyValueTiles::rotate(Value firstToken) {
+  const int64_t headDim = block.spec.headDim, threads = block.kernel.tile.threads();
+  const bool matrix = block.kernel.tile.matrix;
+  const int64_t width = matrix ? 2 : 1; // dimensions of a thread: a word of either form
+  const int64_t perRow = headDim / 2 / width;
+  Value keys = b.advance(shared, places.keys, b.i8());
+  Type element = b.type(matrix ? Float::F16 : Float::F32);
+  Type word = matrix ? Type(b.vec(2, element)) : element;
+  b.forLoop(b.thread(), block.kernel.tile.tokens * perRow, threads, [&](Value unit) {
+    Value row = b.div(unit, perRow), dim = b.mul(b.rem(unit, perRow), width);
+    Value token = b.add(firstToken, row);
+    b.ifThen(b.both(b.less(token, block.end), b.less(-1, token)), [&] {
+      Value table = b.rowOf(block.arguments["table"], token, headDim, b.f32());
+      Value turns = b.load(b.advance(table, b.mul(dim, 2), b.f32()), b.vec(2 * width, b.f32()),
+                           /*constant=*/true);
+      Value left = b.advance(b.advance(keys, b.mul(row, places.rowBytes), b.i8()), dim, element);
+      Value right = b.advance(left, headDim / 2, element);
+      Value u = b.load(left, word), v = b.load(right, word);
+      KernelBuilder::Values x, y;
+      for (int64_t i = 0; i < width; ++i) {
+        Value cosine = b.extract(turns, 2 * i), sine = b.extract(turns, 2 * i + 1);
+        Value minusSine = b.mulf(sine, b.constant(b.f32(), -1.0));
+        Value p = b.toF32(b.extract(u, i)), q = b.toF32(b.extract(v, i));
+        x.push_back(b.fma(p, cosine, b.mulf(q, minusSine)));
+        y.push_back(b.fma(q, cosine, b.mulf(p, sine)));
+      }
+      Float type = matrix ? Float::F16 : Float::F32;
+      b.store(b.fromF32(b.join(x), type), left);
+      b.store(b.fromF32(b.join(y), type), right);
+    });
+  });
+  b.barrier();
+}
+
+void KeyValueTiles::finishKeys(Value firstToken) {
+  finishValues();
+  if (block.spec.keyPositions > 0)
+    rotate(firstToken);
+}
+
+void KeyValueTiles::start(bool keys, Value firstToken) {
+  Value to = b.advance(shared, keys ? places.keys : places.values, b.i8());
+  if (block.kernel.tile.matrix && !block.spec.kv)
+    copyFloats(keys, firstToken, to);
+  else
+    convert(keys, firstToken, to);
+}
+
+void KeyValueTiles::finishValues() {
+  if (block.kernel.tile.matrix && !block.spec.kv) {
+    b.commitCopies();
+    b.waitForCopies(0);
+  }
+  b.barrier();
+}
+
+} // namespace easyquant::gpu

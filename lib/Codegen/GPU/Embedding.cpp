@@ -1,0 +1,170 @@
+//===- Embedding.cpp - Rows of tables -------------------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A block copies one row. Of a packed table, four lanes' words hold 32 columns of a row: a thread
+// takes one lane's, eight columns. The layout is the output head's; the few rows that an embedding
+// reads can afford the gather.
+//
+//===----------------------------------------------------------------------===//
+
+#include "KernelBuilder.h"
+
+#include "easyquant/Codegen/GPU/Emit.h"
+
+#include "llvm/Support/MathExtras.h"
+
+#include <numeric>
+
+using namespace mlir;
+
+namespace easyquant::gpu {
+namespace {
+
+/// Emits the row of a packed table.
+class PackedRowEmitter {
+public:
+  PackedRowEmitter(KernelBuilder &b, const EmbeddingSpec &spec, const KernelArguments &arguments,
+                   Value token, Value y)
+      : b(b), spec(spec), arguments(arguments), token(token), y(y),
+        rowsOfBlock(numerics::fragmentRows(spec.bits)),
+        columnBlocks(llvm::divideCeil(spec.columns, numerics::kFragmentColumns)) {}
+
+  void emit(int64_t threads);
+
+private:
+  using Values = KernelBuilder::Values;
+  static constexpr int64_t kLanes = 4; ///< that hold a row's part of a block
+  bool bytes() const { return spec.order == numerics::FragmentOrder::Bytes; }
+  /// The code in bits `bit` .. of a word, with its sign.
+  Value field(Value word, int64_t bit) {
+    return b.shrArithmetic(b.shl(word, 32 - spec.bits - bit), 32 - spec.bits);
+  }
+  /// Codes of the eight columns of lane q, in ascending order of columns.
+  Values codes(Value block, Value q);
+  void store(const Values &values, Value block, Value q);
+
+  KernelBuilder &b;
+  const EmbeddingSpec &spec;
+  const KernelArguments &arguments;
+  Value token, y;
+  int64_t rowsOfBlock, columnBlocks;
+};
+
+} // namespace
+
+PackedRowEmitter::Values PackedRowEmitter::codes(Value block, Value q) {
+  Value inBlock = b.rem(token, rowsOfBlock), tile = b.div(inBlock, 8);
+  Value lane = b.add(b.mul(b.rem(inBlock, 8), kLanes), q);
+  Value row = b.rowOf(arguments["w"], b.div(token, rowsOfBlock),
+                      columnBlocks * numerics::kFragmentBytes, b.i8());
+  Value words =
+      b.advance(row, b.add(b.mul(block, numerics::kFragmentBytes / 4), b.mul(lane, 4)), b.i32());
+  auto load = [&](Value word, Type type) {
+    return b.load(b.advance(words, word, b.i32()), type, /*constant=*/true);
+  };
+  Values codes;
+  if (spec.bits == 8) {
+    Value two = load(b.mul(tile, 2), b.vec(2, b.i32()));
+    for (int64_t i = 0; i < 8; ++i)
+      codes.push_back(field(b.extract(two, i / 4), 8 * (i % 4)));
+    return codes;
+  }
+  Value word = load(b.rem(tile, 4), b.i32());
+  if (spec.bits == 2) // rows 32 .. lie above the others
+    word = b.shr(word, b.mul(b.div(tile, 4), bytes() ? 4 : 8));
+  for (int64_t i = 0; i < 8; ++i)
+    codes.push_back(field(word, bytes() ? 8 * (i % 4) + spec.bits * (i / 4)
+                                        : 16 * (i % 2) + spec.bits * (i / 2)));
+  return codes;
+}
+
+void PackedRowEmitter::store(const Values &values, Value block, Value q) {
+  // Bytes: columns 16 h + 4 q + i; Halves: columns 8 r + 2 q + i.
+  int64_t run = bytes() ? 4 : 2, width = std::gcd(spec.columns, run);
+  Value first = b.add(b.mul(block, numerics::kFragmentColumns), b.mul(q, run));
+  bool whole = spec.columns % numerics::kFragmentColumns == 0;
+  for (int64_t i = 0; i < 8; i += width) {
+    Value column = b.add(first, i / run * kLanes * run + i % run);
+    b.ifThen(whole ? Value() : b.less(column, spec.columns), [&] {
+      b.store(b.join(ArrayRef(values).slice(i, width)), b.advance(y, column, b.f32()));
+    });
+  }
+}
+
+void PackedRowEmitter::emit(int64_t threads) {
+  b.forLoop(b.thread(), columnBlocks * kLanes, threads, [&](Value unit) {
+    Value block = b.div(unit, kLanes), q = b.rem(unit, kLanes);
+    Value group =
+        spec.groupSize == 0 ? b.i32(0) : b.div(block, spec.groupSize / numerics::kFragmentColumns);
+    auto param = [&](StringRef name, Type type) {
+      Value row = b.rowOf(arguments[name], group, numerics::fragmentScaleRows(spec.vocab), type);
+      return b.load(b.advance(row, token, type), type, /*constant=*/true);
+    };
+    Value scale = param("wscales", b.f32()), zero;
+    if (spec.zeroPoints)
+      zero = arith::ExtSIOp::create(b, b.i32(), param("wzeros", b.i8()));
+    Values values;
+    for (Value code : codes(block, q))
+      values.push_back(b.mulf(b.toFloat(zero ? b.sub(code, zero) : code), scale));
+    store(values, block, q);
+  });
+}
+
+static void emitFloatRow(KernelBuilder &b, const EmbeddingSpec &spec, Value table, Value token,
+                         Value y, int64_t threads) {
+  Type element = b.type(spec.table);
+  Value row = b.rowOf(table, token, spec.columns, element);
+  int64_t width = std::gcd(spec.columns, 16 / bytesOf(spec.table));
+  int64_t stored = std::min<int64_t>(width, 4);
+  b.forLoop(b.mul(b.thread(), width), spec.columns, threads * width, [&](Value column) {
+    Type type = width == 1 ? element : Type(b.vec(width, element));
+    Value x = b.load(b.advance(row, column, element), type, /*constant=*/true);
+    for (int64_t i = 0; i < width; i += stored) {
+      KernelBuilder::Values values;
+      for (int64_t j = i; j < i + stored; ++j)
+        values.push_back(b.toF32(b.extract(x, j)));
+      b.store(b.join(values), b.advance(y, b.add(column, i), b.f32()));
+    }
+  });
+}
+
+mlir::gpu::GPUFuncOp getOrEmitEmbedding(mlir::gpu::GPUModuleOp module, const EmbeddingSpec &spec,
+                                        const Chip &chip) {
+  Description description = describe(spec, chip);
+  return getOrEmitKernel(
+      module, description, [&](KernelBuilder &b, const KernelArguments &arguments) {
+        Value row = b.block(0);
+        Value token = b.load(b.advance(arguments["tokens"], row, b.i32()), b.i32(), true);
+        Value y = b.rowOf(arguments["y"], row, arguments["y_stride"], b.f32());
+        if (spec.bits == 0)
+          emitFloatRow(b, spec, arguments["table"], token, y, description.threads);
+        else
+          PackedRowEmitter(b, spec, arguments, token, y).emit(description.threads);
+      });
+}
+
+mlir::gpu::GPUFuncOp getOrEmitPositionEmbedding(mlir::gpu::GPUModuleOp module,
+                                                const PositionEmbeddingSpec &spec,
+                                                const Chip &chip) {
+  Description description = describe(spec, chip);
+  return getOrEmitKernel(
+      module, description, [&](KernelBuilder &b, const KernelArguments &arguments) {
+        Value row = b.block(0), position = b.load(arguments["position"], b.i32(), true);
+        Value table = b.rowOf(arguments["table"], b.add(position, row), spec.columns, b.f32());
+        Value y = b.rowOf(arguments["y"], row, arguments["y_stride"], b.f32());
+        int64_t width = std::gcd<int64_t>(spec.columns, 4);
+        Type type = width == 1 ? b.f32() : Type(b.vec(width, b.f32()));
+        b.forLoop(b.mul(b.thread(), width), spec.columns, description.threads * width,
+                  [&](Value column) {
+                    Value to = b.advance(y, column, b.f32());
+                    Value added = b.load(b.advance(table, column, b.f32()), type, true);
+                    b.store(b.addf(b.load(to, type), added), to);
+                  });
+      });
+}
+
+} // namespace easyquant::gpu

@@ -1,0 +1,59 @@
+//===- EmbeddingSpec.cpp - Rows of tables: names, arguments, launches -----===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Codegen/GPU/Embedding.h"
+
+namespace easyquant::gpu {
+
+static constexpr uint32_t kThreads = 128; // of a row
+
+static std::string symbolName(const EmbeddingSpec &spec) {
+  std::string name = fmt::format("embedding_{}x{}", spec.vocab, spec.columns);
+  if (spec.bits == 0)
+    return name + fmt::format("_{}", nameOf(spec.table));
+  name += fmt::format("_i{}", spec.bits);
+  if (spec.groupSize != 0)
+    name += fmt::format("_g{}", spec.groupSize);
+  name += spec.zeroPoints ? "_zp" : "";
+  return name + (spec.order == numerics::FragmentOrder::Bytes ? "_bytes" : "_halves");
+}
+
+Description describe(const EmbeddingSpec &spec, const Chip &) {
+  Description description;
+  description.name = symbolName(spec);
+  description.threads = kThreads;
+  description.grid[0].rowsPerBlock = 1;
+  std::vector<Parameter> &parameters = description.parameters;
+  parameters = {{"tokens"}};
+  if (spec.bits == 0) {
+    parameters.push_back({"table"});
+  } else {
+    parameters.push_back({"w"});
+    parameters.push_back({"wscales"});
+    if (spec.zeroPoints)
+      parameters.push_back({"wzeros"});
+  }
+  parameters.push_back({"y", Parameter::Pointer, true});
+  parameters.push_back({"y_stride", Parameter::I32});
+  parameters.push_back({"rows", Parameter::I32});
+  return description;
+}
+
+Description describe(const PositionEmbeddingSpec &spec, const Chip &) {
+  Description description;
+  description.name = fmt::format("position_embedding_{}x{}", spec.positions, spec.columns);
+  description.threads = kThreads;
+  description.grid[0].rowsPerBlock = 1;
+  description.parameters = {{"table"},
+                            {"position"},
+                            {"y", Parameter::Pointer, true},
+                            {"y_stride", Parameter::I32},
+                            {"rows", Parameter::I32}};
+  return description;
+}
+
+} // namespace easyquant::gpu

@@ -1,0 +1,127 @@
+//===- Heads.cpp - Norm and rotation of queries and keys ------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A warp has one head of one token in registers. Of an even number of dimensions a lane has pairs
+// (i, i + D/2), those that are rotated together.
+//
+//===----------------------------------------------------------------------===//
+
+#include "KernelBuilder.h"
+
+#include "easyquant/Codegen/GPU/Emit.h"
+
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+
+namespace easyquant::gpu {
+namespace {
+
+class HeadsEmitter {
+public:
+  HeadsEmitter(KernelBuilder &b, const HeadsSpec &spec, const KernelArguments &arguments)
+      : b(b), spec(spec), arguments(arguments), parts(spec.headDim % 2 == 0 ? 2 : 1),
+        span(spec.headDim / parts) {}
+
+  void emit(int64_t threads);
+
+private:
+  using Values = KernelBuilder::Values;
+  /// One column of each part of the head: first + i, and first + i + D/2.
+  struct Piece {
+    Value column, inside; ///< inside: i1, null: certainly
+    Values values;
+  };
+  void normalize(SmallVectorImpl<Piece> &pieces, Value head);
+  void rotate(Piece &piece, Value row);
+
+  KernelBuilder &b;
+  const HeadsSpec &spec;
+  const KernelArguments &arguments;
+  const int64_t parts, span;
+};
+
+} // namespace
+
+void HeadsEmitter::normalize(SmallVectorImpl<Piece> &pieces, Value head) {
+  Value squares;
+  for (const Piece &piece : pieces)
+    for (Value x : piece.values)
+      squares = squares ? b.fma(x, x, squares) : b.mulf(x, x);
+  Value mean = b.divf(b.warpSum(squares), b.constant(b.f32(), static_cast<double>(spec.headDim)));
+  Value scale = b.reciprocalRootApproximate(b.addf(mean, b.constant(b.f32(), spec.epsilon)));
+  Value weight = arguments["weight"];
+  if (spec.keyHeads > 0)
+    weight = b.select(b.less(head, spec.heads), weight, arguments["key_weight"]);
+  for (Piece &piece : pieces)
+    for (auto [part, x] : llvm::enumerate(piece.values)) {
+      Value column = b.add(piece.column, static_cast<int64_t>(part) * span);
+      Value w = b.guarded(piece.inside, b.zero(b.f32()), [&] {
+        return b.load(b.advance(weight, column, b.f32()), b.f32(), true);
+      });
+      x = b.mulf(b.mulf(x, scale), w);
+    }
+}
+
+void HeadsEmitter::rotate(Piece &piece, Value row) {
+  Type pair = b.vec(2, b.f32());
+  Value turn = b.guarded(piece.inside, b.zero(pair), [&] {
+    return b.load(b.advance(row, b.mul(piece.column, 2), b.f32()), pair, true);
+  });
+  Value cosine = b.extract(turn, 0), sine = b.extract(turn, 1);
+  Value minusSine = b.mulf(sine, b.constant(b.f32(), -1.0));
+  Value u = piece.values[0], v = piece.values[1];
+  piece.values = {b.fma(u, cosine, b.mulf(v, minusSine)), b.fma(v, cosine, b.mulf(u, sine))};
+}
+
+void HeadsEmitter::emit(int64_t threads) {
+  int64_t warps = threads / 32, heads = spec.heads + spec.keyHeads;
+  Value row = b.block(0), lane = b.rem(b.thread(), 32);
+  Value head = b.add(b.mul(b.block(1), warps), b.div(b.thread(), 32));
+  // All lanes of a warp have the same head.
+  b.ifThen(heads % warps == 0 ? Value() : b.less(head, heads), [&] {
+    Value x = b.rowOf(arguments["x"], row, arguments["x_stride"], b.f32());
+    x = b.advance(x, b.mul(head, spec.headDim), b.f32());
+    SmallVector<Piece> pieces;
+    for (int64_t first = 0; first < span; first += 32) {
+      Piece piece;
+      piece.column = b.add(lane, first);
+      if (first + 32 > span)
+        piece.inside = b.less(piece.column, span);
+      for (int64_t part = 0; part < parts; ++part)
+        piece.values.push_back(b.guarded(piece.inside, b.zero(b.f32()), [&] {
+          return b.load(b.advance(x, b.add(piece.column, part * span), b.f32()), b.f32());
+        }));
+      pieces.push_back(piece);
+    }
+    if (spec.norm)
+      normalize(pieces, head);
+    if (spec.positions > 0) {
+      Value position = b.add(b.load(arguments["position"], b.i32(), true), row);
+      Value table = b.rowOf(arguments["table"], position, spec.headDim, b.f32());
+      for (Piece &piece : pieces)
+        rotate(piece, table);
+    }
+    for (const Piece &piece : pieces)
+      b.ifThen(piece.inside, [&] {
+        for (auto [part, value] : llvm::enumerate(piece.values))
+          b.store(value,
+                  b.advance(x, b.add(piece.column, static_cast<int64_t>(part) * span), b.f32()));
+      });
+  });
+}
+
+mlir::gpu::GPUFuncOp getOrEmitHeads(mlir::gpu::GPUModuleOp module, const HeadsSpec &spec,
+                                    const Chip &chip) {
+  Description description = describe(spec, chip);
+  return getOrEmitKernel(module, description,
+                         [&](KernelBuilder &b, const KernelArguments &arguments) {
+                           HeadsEmitter(b, spec, arguments).emit(description.threads);
+                         });
+}
+
+} // namespace easyquant::gpu

@@ -1,0 +1,363 @@
+//===- AttentionTest.cpp - Attention on a simulated GPU -------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "SimtRunner.h"
+
+#include "easyquant/Numerics/Reference.h"
+#include "easyquant/Numerics/Rope.h"
+
+#include <cmath>
+#include <random>
+
+using namespace easyquant;
+using namespace easyquant::gpu;
+using namespace easyquant::numerics;
+
+namespace {
+
+constexpr int64_t kPositions = 512; // of the rotation table
+
+/// One layer of a session: its cache in device memory, and all keys and values as the host knows
+/// them.
+class Session {
+public:
+  /// Every call takes the kernel of `form`, whatever its number of tokens.
+  Session(KernelLibrary &library, const AttentionSpec &spec, AttentionKernel::Form form,
+          int64_t capacity, simt::Checks checks = simt::Checks::All)
+      : library(library), spec(spec), capacity(capacity), checks(checks),
+        cache(device, cacheBytes(spec).fixed + capacity * cacheBytes(spec).perToken, "cache"),
+        table(device, rotations(), "table") {
+    for (const AttentionKernel &candidate : library.add(spec))
+      if (candidate.form == form)
+        kernel = candidate;
+  }
+
+  int64_t position() const { return std::ssize(keys) / columns(); }
+
+  /// Appends `rows` random tokens; their attention must be that of the reference.
+  void call(int64_t rows) {
+    SCOPED_TRACE(testing::Message()
+                 << kernel.launches.back().name << ": " << rows << " tokens at " << position());
+    int64_t before = position(), width = spec.heads * spec.headDim;
+    int64_t stride = width + 2 * columns() + 16, yStride = width + 8;
+    std::vector<float> qkv((rows - 1) * stride + width + 2 * columns());
+    for (float &x : qkv)
+      x = normal(random);
+    // A dimension that towers above the others, in every third token.
+    for (int64_t m = 0; m < rows; m += 3)
+      qkv[m * stride + width + m % columns()] *= 8.0f;
+    for (int64_t m = 0; m < rows; ++m) {
+      const float *k = qkv.data() + m * stride + width, *v = k + columns();
+      keys.insert(keys.end(), k, k + columns());
+      values.insert(values.end(), v, v + columns());
+    }
+    std::vector<float> y = run(qkv, rows, before, stride, yStride);
+    compare(qkv, stride, rows, before, y, yStride);
+  }
+
+  /// Forgets all tokens from `position` on.
+  void goBack(int64_t to) {
+    int64_t held = position();
+    DeviceBuffer<int32_t> at(device, std::vector<int32_t>{int32_t(to)}, "position");
+    DeviceBuffer<int32_t> was(device, std::vector<int32_t>{int32_t(held)}, "held");
+    gpu::run(device, library, library.addRestore(spec), 1,
+             {{"cache", cache}, {"capacity", capacity}, {"position", at}, {"held", was}}, checks);
+    // What has left the window is known by its codes only.
+    QuantizedKV k = *quantizeKeys(matrix(keys), *spec.kv, spec.headDim, CacheFloat::F16);
+    QuantizedKV v = *quantizeValues(matrix(values), *spec.kv, spec.headDim, CacheFloat::F16);
+    int64_t end = std::min(to, held - spec.kv->residual);
+    auto forget = [&](std::vector<float> &x, const QuantizedKV &q, int64_t begin) {
+      for (int64_t t = begin; t < end; ++t)
+        for (int64_t j = 0; j < columns(); ++j)
+          x[t * columns() + j] = roundToCache(q.dequantized(t, j), CacheFloat::F16);
+      x.resize(to * columns());
+    };
+    forget(keys, k, quantizedKeys(*spec.kv, to));
+    forget(values, v, quantizedValues(*spec.kv, to));
+  }
+
+  /// Codes and slices in device memory are those of Numerics, to the bit.
+  void checkCodes();
+
+  simt::Statistics statistics; ///< of the last call's attention
+
+private:
+  int64_t columns() const { return spec.kvHeads * spec.headDim; }
+  ConstMatrix matrix(const std::vector<float> &x) const {
+    return {x.data(), std::ssize(x) / columns(), columns(), columns()};
+  }
+  static std::vector<float> rotationsOf(int64_t headDim) {
+    return *ropeTable({.headDim = headDim}, kPositions);
+  }
+  std::vector<float> rotations() const {
+    return spec.keyPositions > 0 ? rotationsOf(spec.headDim) : std::vector<float>(4);
+  }
+
+  std::vector<float> run(const std::vector<float> &qkv, int64_t rows, int64_t before,
+                         int64_t stride, int64_t yStride);
+  void compare(const std::vector<float> &qkv, int64_t stride, int64_t rows, int64_t before,
+               const std::vector<float> &y, int64_t yStride);
+
+  KernelLibrary &library;
+  AttentionSpec spec;
+  AttentionKernel kernel;
+  int64_t capacity;
+  simt::Checks checks;
+  simt::Device device;
+  DeviceBuffer<uint8_t> cache;
+  DeviceBuffer<float> table;
+  std::vector<float> keys, values;
+  std::mt19937 random{7};
+  std::normal_distribution<float> normal;
+};
+
+std::vector<float> Session::run(const std::vector<float> &qkv, int64_t rows, int64_t before,
+                                int64_t stride, int64_t yStride) {
+  int64_t width = spec.heads * spec.headDim;
+  // Device memory begins at multiples of 16 bytes; columns of it, at multiples of a row's part.
+  DeviceBuffer<float> fused(device, qkv, "qkv");
+  DeviceBuffer<int32_t> at(device, std::vector<int32_t>{int32_t(before)}, "position");
+  DeviceBuffer<uint8_t> scratch(device, rows * kernel.scratchBytesPerRow, "scratch");
+  DeviceBuffer<float> y(device, (rows - 1) * yStride + width, "y");
+  auto columnsFrom = [&](int64_t first) {
+    return Argument(fused.address() + static_cast<uint64_t>(first) * sizeof(float));
+  };
+  std::map<std::string, Argument> all = {{"q", columnsFrom(0)},
+                                         {"q_stride", stride},
+                                         {"k", columnsFrom(width)},
+                                         {"k_stride", stride},
+                                         {"v", columnsFrom(width + columns())},
+                                         {"v_stride", stride},
+                                         {"cache", cache},
+                                         {"capacity", capacity},
+                                         {"table", table},
+                                         {"position", at},
+                                         {"scratch", scratch},
+                                         {"y", y},
+                                         {"y_stride", yStride}};
+  for (const Description &launch : kernel.launches) {
+    std::map<std::string, Argument> arguments;
+    for (const Parameter &parameter : launch.parameters)
+      if (parameter.name != "rows")
+        arguments.emplace(parameter.name, all.at(parameter.name));
+    simt::Statistics found = gpu::run(device, library, launch, rows, arguments, checks);
+    if (launch.name.starts_with("attention_") && !launch.name.starts_with("attention_combine"))
+      statistics = found;
+  }
+  return y.read();
+}
+
+void Session::compare(const std::vector<float> &qkv, int64_t stride, int64_t rows, int64_t before,
+                      const std::vector<float> &y, int64_t yStride) {
+  int64_t width = spec.heads * spec.headDim, tokens = position(), dim = spec.headDim;
+  std::vector<float> seenKeys(keys.size()), seenValues(values.size());
+  Matrix k{seenKeys.data(), tokens, columns(), columns()};
+  Matrix v{seenValues.data(), tokens, columns(), columns()};
+  if (spec.kv) {
+    auto ok = seenKeysAndValues(matrix(keys), matrix(values), *spec.kv, dim, CacheFloat::F16,
+                                before, k, v);
+    ASSERT_TRUE(ok) << ok.error().message;
+  } else {
+    for (size_t i = 0; i < keys.size(); ++i) {
+      seenKeys[i] = roundToCache(keys[i], CacheFloat::F16);
+      seenValues[i] = roundToCache(values[i], CacheFloat::F16);
+    }
+  }
+  if (spec.keyPositions > 0) {
+    std::vector<double> rotated(seenKeys.size());
+    reference::rope(matrix(seenKeys), rotationsOf(dim), dim, 0,
+                    {rotated.data(), tokens, columns(), columns()});
+    std::copy(rotated.begin(), rotated.end(), seenKeys.begin());
+  }
+  ConstMatrix q{qkv.data(), rows, width, stride};
+  std::vector<double> expected(rows * width);
+  reference::attention(q, matrix(seenKeys), matrix(seenValues),
+                       {spec.heads, spec.kvHeads, dim, spec.scale, spec.window}, before,
+                       {expected.data(), rows, width, width});
+
+  // Halves have 11 bits. Queries and weights are rounded to them where mma.sync multiplies; what
+  // codes stand for, always; keys that are rotated after that, once more.
+  const double unit = 0x1p-11;
+  double ofKeys = (kernel.tile.matrix ? 1 : 0) + (spec.kv ? 1 : 0);
+  if (spec.keyPositions > 0)
+    ofKeys += 3; // u cos - v sin: each error counts up to sqrt 2 times
+  double ofValues = (kernel.tile.matrix ? 2 : 0) + (spec.kv ? 1 : 0);
+  double squares = 0, bounds = 0;
+  for (int64_t m = 0; m < rows; ++m)
+    for (int64_t h = 0; h < spec.heads; ++h) {
+      int64_t kv = h / (spec.heads / spec.kvHeads), last = before + m;
+      int64_t first = spec.window == 0 ? 0 : std::max<int64_t>(0, last - spec.window + 1);
+      double dots = 0, largest = 0;
+      for (int64_t t = first; t <= last; ++t) {
+        double dot = 0;
+        for (int64_t d = 0; d < dim; ++d) {
+          dot += std::abs(double(q(m, h * dim + d)) * seenKeys[t * columns() + kv * dim + d]);
+          largest = std::max(largest, std::abs(double(seenValues[t * columns() + kv * dim + d])));
+        }
+        dots = std::max(dots, dot * spec.scale);
+      }
+      // An error e of every score changes weights by a factor of exp(+-2 e) at most.
+      double score = dots * (ofKeys * unit + 0x1p-20);
+      double bound = (std::expm1(2 * score) + ofValues * unit + 0x1p-17) * largest;
+      for (int64_t d = 0; d < dim; ++d) {
+        double error = y[m * yStride + h * dim + d] - expected[m * width + h * dim + d];
+        ASSERT_LE(std::abs(error), bound)
+            << "token " << m << ", head " << h << ", dimension " << d << ": "
+            << y[m * yStride + h * dim + d] << ", not " << expected[m * width + h * dim + d];
+        squares += error * error;
+        bounds += bound * bound;
+      }
+    }
+  // Errors are random: far from their bound as a rule.
+  EXPECT_LE(squares, bounds / 16);
+}
+
+void Session::checkCodes() {
+  const KVScheme &kv = *spec.kv;
+  const int64_t heads = spec.kvHeads, dim = spec.headDim, slices = kvSlices(kv, dim);
+  const int64_t codeBytes = dim * kv.bits / 8, width = dim / slices, all = position();
+  std::vector<uint8_t> bytes = cache.read();
+  // Where the parts are: Attention.h.
+  int64_t floats = 2 * heads * (kv.sinks + kv.residual) * dim * 2;
+  int64_t valueCodes = floats + heads * capacity * codeBytes;
+  int64_t valueSlices = valueCodes + heads * capacity * codeBytes;
+  int64_t keySlices = valueSlices + heads * capacity * slices * 4;
+  auto code = [&](int64_t part, int64_t h, int64_t i, int64_t d) {
+    const uint8_t *row = bytes.data() + part + (h * capacity + i) * codeBytes;
+    if (kv.bits == 8)
+      return int(row[d]);
+    int64_t r = d % 8 / 2, bit = d / 8 * 8 * kv.bits + 4 * kv.bits * (d % 2) + kv.bits * r;
+    return row[bit / 8] >> (bit % 8) & ((1 << kv.bits) - 1);
+  };
+  auto half = [&](int64_t at) {
+    return fromHalf(static_cast<uint16_t>(bytes[at] | bytes[at + 1] << 8), Float::F16);
+  };
+  auto check = [&](bool ofKeys, const QuantizedKV &q, int64_t end) {
+    for (int64_t t = kv.sinks; t < end; ++t)
+      for (int64_t h = 0; h < heads; ++h)
+        for (int64_t d = 0; d < dim; ++d) {
+          int64_t i = t - kv.sinks, at = t * columns() + h * dim + d;
+          int64_t minimum, scale;
+          if (ofKeys && kv.keys == KeySlices::Channel) {
+            int64_t groups = (capacity + kv.group - 1) / kv.group;
+            minimum = keySlices + ((h * groups + i / kv.group) * 2 * dim + d) * 2;
+            scale = minimum + dim * 2;
+          } else {
+            int64_t part = ofKeys ? keySlices : valueSlices;
+            minimum = part + ((h * capacity + i) * slices + d / width) * 4;
+            scale = minimum + 2;
+          }
+          ASSERT_EQ(code(ofKeys ? floats : valueCodes, h, i, d), q.codes[at])
+              << (ofKeys ? "key " : "value ") << t << ", head " << h << ", dimension " << d;
+          ASSERT_EQ(half(minimum), q.slices[at].minimum);
+          ASSERT_EQ(half(scale), q.slices[at].scale);
+        }
+  };
+  check(true, *quantizeKeys(matrix(keys), kv, dim, CacheFloat::F16), quantizedKeys(kv, all));
+  check(false, *quantizeValues(matrix(values), kv, dim, CacheFloat::F16), quantizedValues(kv, all));
+}
+
+AttentionSpec specOf(int64_t heads, int64_t kvHeads, int64_t headDim, int64_t window = 0) {
+  AttentionSpec spec;
+  spec.heads = heads;
+  spec.kvHeads = kvHeads;
+  spec.headDim = headDim;
+  spec.scale = 1 / std::sqrt(double(headDim));
+  spec.window = window;
+  return spec;
+}
+
+constexpr AttentionKernel::Form kForms[] = {AttentionKernel::Split, AttentionKernel::Blocked};
+
+void checkAll(const std::vector<AttentionSpec> &specs, const std::vector<int64_t> &calls,
+              int64_t capacity, ChipId chip = ChipId::SM80) {
+  KernelLibrary library(chip);
+  for (const AttentionSpec &spec : specs)
+    library.add(spec);
+  for (const AttentionSpec &spec : specs)
+    for (auto form : kForms) {
+      Session session(library, spec, form, capacity);
+      for (int64_t rows : calls) {
+        session.call(rows);
+        if (testing::Test::HasFailure())
+          return;
+      }
+      if (spec.kv)
+        session.checkCodes();
+    }
+}
+
+} // namespace
+
+TEST(GPUAttention, FloatCacheByTensorCores) {
+  checkAll({specOf(9, 3, 64), specOf(4, 4, 16, 5), specOf(6, 1, 128), specOf(20, 1, 32),
+            specOf(2, 1, 256, 33), specOf(3, 1, 80)},
+           {17, 1, 1, 3, 50, 2, 1}, 96);
+}
+
+TEST(GPUAttention, FloatCacheWithoutTensorCores) {
+  checkAll({specOf(8, 4, 8), specOf(3, 3, 20), specOf(4, 4, 7, 6), specOf(40, 1, 36)},
+           {17, 1, 3, 40, 1}, 64);
+}
+
+TEST(GPUAttention, ManyTokens) {
+  // Several tiles in a stretch, and stretches without any.
+  checkAll({specOf(16, 8, 16), specOf(8, 8, 16, 150), specOf(16, 8, 8)}, {300, 1, 2, 150, 1}, 464,
+           ChipId::SM87);
+}
+
+namespace {
+
+AttentionSpec codesOf(AttentionSpec spec, KVScheme scheme, bool rotatedLater = false) {
+  spec.kv = scheme;
+  spec.keyPositions = rotatedLater ? kPositions : 0;
+  EXPECT_TRUE(checkKVScheme(scheme, spec.headDim));
+  return spec;
+}
+
+} // namespace
+
+TEST(GPUAttention, CodesByTensorCores) {
+  std::vector<AttentionSpec> specs;
+  for (int bits : {8, 4, 2}) {
+    specs.push_back(codesOf(specOf(6, 3, 64), {bits, 32, 32, 4, KeySlices::Channel}));
+    specs.push_back(codesOf(specOf(4, 1, 16), {bits, 16, 48, 0, KeySlices::Token}));
+  }
+  specs.push_back(codesOf(specOf(2, 1, 128), {4, 64, 64, 1, KeySlices::Token}));
+  specs.push_back(codesOf(specOf(4, 2, 32, 45), {8, 16, 32, 3, KeySlices::Channel}));
+  specs.push_back(codesOf(specOf(2, 2, 48), {4, 16, 16, 5, KeySlices::Channel}, true));
+  checkAll(specs, {37, 1, 1, 2, 70, 1, 3, 1}, 128);
+}
+
+TEST(GPUAttention, CodesWithoutTensorCores) {
+  checkAll({codesOf(specOf(8, 4, 8), {8, 16, 32, 2, KeySlices::Channel}),
+            codesOf(specOf(8, 4, 8), {4, 16, 16, 0, KeySlices::Token}, true),
+            codesOf(specOf(3, 3, 24, 40), {2, 32, 32, 1, KeySlices::Channel})},
+           {37, 1, 1, 60, 3, 1}, 112);
+}
+
+TEST(GPUAttention, SessionsGoBack) {
+  std::vector<AttentionSpec> specs = {codesOf(specOf(4, 2, 16), {8, 16, 32, 3, KeySlices::Channel}),
+                                      codesOf(specOf(4, 2, 16), {4, 16, 32, 0, KeySlices::Token}),
+                                      codesOf(specOf(2, 1, 8), {2, 16, 16, 4, KeySlices::Channel})};
+  KernelLibrary library;
+  for (const AttentionSpec &spec : specs) {
+    library.add(spec);
+    library.addRestore(spec);
+  }
+  for (const AttentionSpec &spec : specs)
+    for (auto form : kForms)
+      for (int64_t to : {95, 90, 61, 35, 2}) {
+        Session session(library, spec, form, 144);
+        session.call(96);
+        session.goBack(to);
+        session.call(1);
+        session.call(40);
+        session.call(2);
+        session.checkCodes();
+      }
+}

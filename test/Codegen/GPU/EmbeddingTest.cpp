@@ -1,0 +1,256 @@
+//===- EmbeddingTest.cpp - Rows of tables and heads on a simulated GPU ----===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "SimtRunner.h"
+
+#include "easyquant/Numerics/FragmentPacking.h"
+#include "easyquant/Numerics/Reference.h"
+#include "easyquant/Numerics/Rope.h"
+
+#include <cmath>
+#include <random>
+
+using namespace easyquant;
+using namespace easyquant::gpu;
+using namespace easyquant::numerics;
+
+namespace {
+
+std::vector<float> normal(size_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> distribution;
+  std::vector<float> values(count);
+  for (float &x : values)
+    x = distribution(random);
+  return values;
+}
+
+/// Tokens of the whole vocabulary, its last one among them.
+std::vector<int32_t> someTokens(int64_t vocab, int64_t rows) {
+  std::vector<int32_t> tokens;
+  for (int64_t m = 0; m < rows; ++m)
+    tokens.push_back(static_cast<int32_t>((vocab - 1 + m * 37) % vocab));
+  return tokens;
+}
+
+/// Rows `columns` + 4 floats apart as one dense matrix.
+std::vector<float> dense(const std::vector<float> &strided, int64_t rows, int64_t columns,
+                         int64_t stride) {
+  std::vector<float> result;
+  for (int64_t m = 0; m < rows; ++m)
+    result.insert(result.end(), strided.begin() + m * stride,
+                  strided.begin() + m * stride + columns);
+  return result;
+}
+
+constexpr int64_t kRows[] = {1, 2, 17};
+
+} // namespace
+
+TEST(GPUEmbedding, FloatTables) {
+  KernelLibrary library;
+  auto specOf = [](int64_t vocab, int64_t columns, Float type) {
+    EmbeddingSpec spec;
+    spec.vocab = vocab;
+    spec.columns = columns;
+    spec.table = type;
+    return spec;
+  };
+  std::vector<EmbeddingSpec> specs;
+  for (int64_t columns : {1, 6, 64, 1100})
+    for (Float type : {Float::F32, Float::F16, Float::BF16})
+      specs.push_back(specOf(33, columns, type));
+  for (const EmbeddingSpec &spec : specs)
+    library.add(spec);
+  for (const EmbeddingSpec &spec : specs)
+    for (int64_t rows : kRows) {
+      std::vector<float> table = normal(spec.vocab * spec.columns, 1);
+      std::vector<uint16_t> halves;
+      if (spec.table != Float::F32)
+        for (float &x : table) {
+          halves.push_back(toHalf(x, spec.table));
+          x = fromHalf(halves.back(), spec.table);
+        }
+      std::vector<int32_t> ids = someTokens(spec.vocab, rows);
+      int64_t stride = spec.columns + 4;
+      simt::Device device;
+      DeviceBuffer<int32_t> tokens(device, ids);
+      DeviceBuffer<float> floats(device, table), y(device, (rows - 1) * stride + spec.columns);
+      DeviceBuffer<uint16_t> shorts(device, halves);
+      Argument argument = spec.table == Float::F32 ? Argument(floats) : Argument(shorts);
+      run(device, library, library.add(spec), rows,
+          {{"tokens", tokens}, {"table", argument}, {"y", y}, {"y_stride", stride}});
+      std::vector<float> found = dense(y.read(), rows, spec.columns, stride), expected;
+      for (int32_t id : ids)
+        expected.insert(expected.end(), table.begin() + id * spec.columns,
+                        table.begin() + (id + 1) * spec.columns);
+      EXPECT_EQ(found, expected) << library.add(spec).name;
+    }
+}
+
+TEST(GPUEmbedding, PackedTablesAreThoseOfTheHead) {
+  KernelLibrary library;
+  struct Case {
+    int64_t vocab, columns, group;
+  };
+  std::vector<EmbeddingSpec> specs;
+  for (Case c : {Case{70, 64, 32}, {130, 100, 0}, {5, 7, 64}})
+    for (int bits : {8, 4, 2})
+      for (FragmentOrder order : {FragmentOrder::Bytes, FragmentOrder::Halves})
+        for (bool zeroPoints : {false, true}) {
+          EmbeddingSpec spec;
+          spec.vocab = c.vocab;
+          spec.columns = c.columns;
+          spec.bits = bits;
+          spec.order = order;
+          spec.groupSize = c.group;
+          spec.zeroPoints = zeroPoints;
+          specs.push_back(spec);
+          library.add(spec);
+        }
+  for (const EmbeddingSpec &spec : specs) {
+    constexpr int64_t kTokens = 5;
+    SCOPED_TRACE(library.add(spec).name);
+    Scheme scheme{spec.bits, !spec.zeroPoints,
+                  spec.groupSize ? Granularity::Group : Granularity::Channel, spec.groupSize};
+    auto layout = fragmentLayout(scheme, spec.order, spec.vocab, spec.columns);
+    ASSERT_TRUE(layout) << layout.error().message;
+    std::mt19937 random(static_cast<unsigned>(spec.bits + spec.columns));
+    CodeRange range = codeRange(scheme);
+    std::uniform_int_distribution<int> code(range.min, range.max);
+    QuantizedMatrix q;
+    q.scheme = scheme;
+    q.rows = spec.vocab;
+    q.columns = spec.columns;
+    for (int64_t i = 0; i < spec.vocab * spec.columns; ++i)
+      q.codes.push_back(static_cast<int8_t>(code(random)));
+    q.params.rows = spec.vocab;
+    q.params.groups = layout->groups();
+    q.params.scales = normal(spec.vocab * layout->groups(), 2);
+    if (spec.zeroPoints)
+      for (int64_t i = 0; i < spec.vocab * layout->groups(); ++i)
+        q.params.zeroPoints.push_back(code(random));
+    std::vector<uint8_t> packed(layout->codeBytes());
+    packFragments(*layout, q.codes.data(), packed.data());
+
+    std::vector<int32_t> ids = someTokens(spec.vocab, kTokens);
+    simt::Device device;
+    DeviceBuffer<int32_t> tokens(device, ids);
+    DeviceBuffer<uint8_t> w(device, packed);
+    DeviceBuffer<float> wscales(device, fragmentScales(*layout, q.params));
+    DeviceBuffer<int8_t> wzeros(device, fragmentZeroPoints(*layout, q.params));
+    DeviceBuffer<float> y(device, kTokens * spec.columns);
+    std::map<std::string, Argument> arguments = {
+        {"tokens", tokens}, {"w", w}, {"wscales", wscales}, {"y", y}, {"y_stride", spec.columns}};
+    if (spec.zeroPoints)
+      arguments.emplace("wzeros", wzeros);
+    run(device, library, library.add(spec), kTokens, arguments);
+    std::vector<float> expected;
+    for (int32_t id : ids)
+      for (int64_t k = 0; k < spec.columns; ++k) {
+        int64_t at = id * layout->groups() + (spec.groupSize ? k / spec.groupSize : 0);
+        int zero = spec.zeroPoints ? q.params.zeroPoints[at] : 0;
+        expected.push_back(q.params.scales[at] *
+                           static_cast<float>(q.codes[id * spec.columns + k] - zero));
+      }
+    EXPECT_EQ(y.read(), expected);
+  }
+}
+
+TEST(GPUEmbedding, PositionsAreAdded) {
+  KernelLibrary library;
+  constexpr int64_t kPositions = 40;
+  auto specOf = [](int64_t columns) { return PositionEmbeddingSpec{kPositions, columns}; };
+  for (int64_t columns : {7, 768})
+    library.add(specOf(columns));
+  for (int64_t columns : {7, 768})
+    for (int32_t position : {0, 23}) {
+      std::vector<float> rows = normal(17 * columns, 3), values = normal(kPositions * columns, 4);
+      simt::Device device;
+      DeviceBuffer<float> y(device, rows), table(device, values);
+      DeviceBuffer<int32_t> at(device, std::vector<int32_t>{position});
+      run(device, library, library.add(specOf(columns)), 17,
+          {{"table", table}, {"position", at}, {"y", y}, {"y_stride", columns}});
+      for (size_t i = 0; i < rows.size(); ++i)
+        rows[i] += values[position * columns + i];
+      EXPECT_EQ(y.read(), rows);
+    }
+}
+
+TEST(GPUHeads, NormAndRotation) {
+  KernelLibrary library(ChipId::SM90a);
+  constexpr int64_t kPositions = 60;
+  constexpr double kEpsilon = 1e-6;
+  struct Case {
+    int64_t heads, keyHeads, headDim;
+    bool norm, rope;
+  };
+  const Case cases[] = {{9, 3, 64, false, true}, {8, 4, 8, false, true},   {16, 8, 128, true, true},
+                        {3, 0, 20, true, true},  {5, 1, 256, true, false}, {2, 1, 7, true, false},
+                        {1, 0, 2, false, true},  {71, 1, 100, false, true}};
+  auto specOf = [&](const Case &c) {
+    return HeadsSpec{c.heads, c.keyHeads, c.headDim, c.norm, kEpsilon, c.rope ? kPositions : 0};
+  };
+  for (const Case &c : cases)
+    library.add(specOf(c));
+  for (const Case &c : cases)
+    for (int64_t rows : kRows)
+      for (int32_t position : {0, 41}) {
+        Description kernel = library.add(specOf(c));
+        SCOPED_TRACE(testing::Message() << kernel.name << " on " << rows << " at " << position);
+        int64_t heads = c.heads + c.keyHeads, columns = heads * c.headDim, stride = columns + 12;
+        std::vector<float> x = normal((rows - 1) * stride + columns, 5);
+        std::vector<float> weights = normal(2 * c.headDim, 6), table(2, 0.0f);
+        if (c.rope)
+          table = *ropeTable({.headDim = c.headDim}, kPositions);
+        simt::Device device;
+        DeviceBuffer<float> device_x(device, x), device_table(device, table);
+        DeviceBuffer<float> weight(device, {weights.begin(), weights.begin() + c.headDim});
+        DeviceBuffer<float> keyWeight(device, {weights.begin() + c.headDim, weights.end()});
+        DeviceBuffer<int32_t> at(device, std::vector<int32_t>{position});
+        std::map<std::string, Argument> arguments = {{"x", device_x}, {"x_stride", stride}};
+        if (c.norm)
+          arguments.emplace("weight", weight);
+        if (c.norm && c.keyHeads > 0)
+          arguments.emplace("key_weight", keyWeight);
+        if (c.rope) {
+          arguments.emplace("table", device_table);
+          arguments.emplace("position", at);
+        }
+        run(device, library, kernel, rows, arguments);
+
+        std::vector<float> found = device_x.read();
+        for (int64_t m = 0; m < rows; ++m)
+          for (int64_t h = 0; h < heads; ++h) {
+            std::vector<double> head(x.begin() + m * stride + h * c.headDim,
+                                     x.begin() + m * stride + (h + 1) * c.headDim);
+            if (c.norm) {
+              double squares = 0;
+              for (double v : head)
+                squares += v * v;
+              double scale = 1 / std::sqrt(squares / double(c.headDim) + kEpsilon);
+              const float *w = weights.data() + (h < c.heads ? 0 : c.headDim);
+              for (int64_t d = 0; d < c.headDim; ++d)
+                head[d] *= scale * w[d];
+            }
+            for (int64_t i = 0; c.rope && i < c.headDim / 2; ++i) {
+              const float *turn = table.data() + (position + m) * c.headDim + 2 * i;
+              double u = head[i], v = head[i + c.headDim / 2];
+              head[i] = u * turn[0] - v * turn[1];
+              head[i + c.headDim / 2] = v * turn[0] + u * turn[1];
+            }
+            for (int64_t d = 0; d < c.headDim; ++d)
+              ASSERT_NEAR(found[m * stride + h * c.headDim + d], head[d],
+                          2e-6 * (1 + std::abs(head[d])))
+                  << "token " << m << ", head " << h << ", dimension " << d;
+          }
+        // What lies between the rows is left alone.
+        for (int64_t m = 0; m + 1 < rows; ++m)
+          for (int64_t i = m * stride + columns; i < (m + 1) * stride; ++i)
+            ASSERT_EQ(found[i], x[i]);
+      }
+}
