@@ -169,6 +169,9 @@ std::vector<WeightOnlyKernel> weightOnlyKernels(const WeightOnlySpec &spec, cons
   for (const TileChoice &choice : halfTiles()) {
     GemmTile tile = spec.groups() > 1 ? choice.grouped : choice.plain;
     giveWholeBlocks(tile, numerics::fragmentRows(spec.bits));
+    // Sixty-four rows of unpacked weights, and sums twice: too many registers for two blocks.
+    if (spec.groups() > 1 && numerics::fragmentRows(spec.bits) == 64 && tile.threads() > 64)
+      tile.blocksPerSM = 1;
     fitRing(tile, spec, chip);
     kernels.push_back(matrixKernel(spec, tile, choice.maxRows));
   }

@@ -56,14 +56,15 @@ struct EmitGPUKernels : public easyquant::impl::EmitGPUKernelsBase<EmitGPUKernel
     mlir::gpu::GPUModuleOp kernels = mlir::gpu::GPUModuleOp::create(b, module.getLoc(), "kernels");
     module.walk([&](Operation *op) {
       SmallVector<StringRef> names;
-      if (auto linear = dyn_cast<equant::LinearOp>(op)) {
-        auto spec = linearSpec(linear);
-        if (!spec)
-          return;
+      auto linear = dyn_cast<equant::LinearOp>(op);
+      if (auto spec = linear ? linearSpec(linear) : std::nullopt) {
         // Of an input that others read too, the codes are made by a kernel of their own.
         if (!onlyLinearUse(linear.getInput()) || !producesCodes(linear.getInput()))
           names.push_back(emitRow(kernels, quantizing({}, *spec, spec->k), *target));
         for (const easyquant::gpu::LinearKernel &kernel : linearKernels(*spec, *target))
+          names.push_back(getOrEmitLinear(kernels, *spec, kernel, *target).getName());
+      } else if (auto spec = weightOnlySpec(op)) {
+        for (const easyquant::gpu::WeightOnlyKernel &kernel : weightOnlyKernels(*spec, *target))
           names.push_back(getOrEmitLinear(kernels, *spec, kernel, *target).getName());
       } else if (auto row = rowSpec(op)) {
         if (auto use = onlyLinearUse(op->getResult(0)); use && !op->use_empty())
