@@ -19,6 +19,7 @@ import math
 import os
 import statistics
 import sys
+import time
 from itertools import groupby
 from pathlib import Path
 
@@ -226,11 +227,14 @@ class CopyRoof:
 
 
 def product_roof(driver, integer):
-    """Multiply-adds a second of the tensor cores at the clock that the driver states, or None for a chip that is not known."""
+    """Multiply-adds a second of the tensor cores at the clock that the driver states, or None for a chip or a clock that is not known."""
     for chip, machine in MACHINES.items():
         if int("".join(c for c in chip if c.isdigit())) == driver.capability:
             products = machine.byte_products if integer else machine.half_products
-            return products * driver.attribute(MULTIPROCESSORS) * driver.attribute(CLOCK_KHZ) * 1e3
+            try:
+                return products * driver.attribute(MULTIPROCESSORS) * driver.attribute(CLOCK_KHZ) * 1e3
+            except CudaError:
+                return None
     return None
 
 
@@ -269,10 +273,6 @@ def time_case(driver, module, case, peers, copy_roof, rounds):
     return result
 
 
-def peers_of(family):
-    return family in ("w8a8", "w4a8", "w8a16", "w4a16", "w3a16", "w2a16", "bf16")
-
-
 HEADER = "| kernel | N × K | M | µs | GB/s | TOP/s | of its roof | of copy | × bf16 | × int8 | × fp8 |\n|" + "---|" * 11
 
 
@@ -285,16 +285,20 @@ def row_of(result):
     return "| " + " | ".join(cells) + " |"
 
 
-def time_all(driver, modules, cases, use_torch, rounds):
+def time_all(driver, modules, cases, use_torch, rounds, end, save):
+    """Results of all cases that were begun before `end`; `save` is given those so far after every shape."""
     torch = import_torch() if use_torch else None
     scaled, how = epilogue(torch) if torch else (None, "no torch")
     copy_roof = CopyRoof(driver)
     print(f"Copies of {COLD_BYTES / 1e9:.0f} GB in device memory: {copy_roof.measure() / 1e9:.0f} GB/s, read and written bytes counted. "
           f"{f'torch {torch.__version__}, {how}.' if torch else 'Without torch.'}\n\n{HEADER}", flush=True)
-    results, kernels = [], {}
+    results, kernels, late = [], {}, []
     timed = sorted((case for case in cases if weights_in(case) >= TIMED_WEIGHTS or case["n"] == 0 and case["k"] >= 4096),
                    key=lambda case: (case["n"], case["k"], case["rows"]))
     for (n, k, rows), group in groupby(timed, key=lambda case: (case["n"], case["k"], case["rows"])):
+        if time.monotonic() > end:
+            late.append(f"{n} × {k}, M = {rows}" if n else f"{k}, M = {rows}")
+            continue
         peers = Peers(torch, scaled, n, k, rows, COLD_BYTES) if torch and n else None
         for case in group:
             results.append(time_case(driver, modules[case["module"]], case, peers, copy_roof, rounds))
@@ -305,6 +309,9 @@ def time_all(driver, modules, cases, use_torch, rounds):
             for name, why in peers.missing.items():
                 kernels.setdefault((name, (f"none: {why}",)), []).append(f"{n} × {k}, M = {rows}")
             peers.close()
+        save(results)
+    if late:
+        print(f"\nNot timed, as --seconds had passed: {'; '.join(late)}.")
     print("\n(warm): fewer than 1 GB was gone through, so that caches may have helped. Kernels that torch ran:\n")
     for (name, used), shapes in kernels.items():
         print(f"- {name}: {', '.join(f'`{kernel}`' for kernel in used)} for {'; '.join(shapes)}")
@@ -353,6 +360,11 @@ def load_modules(driver, folder, names, machine_code):
     return modules
 
 
+def write_report(path, report):
+    if path:
+        path.write_text(json.dumps(report, indent=1) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="what easyquant-gpu-kernel-bench wrote")
@@ -360,9 +372,11 @@ def main():
     parser.add_argument("--check-only", action="store_true", help="time nothing")
     parser.add_argument("--no-torch", action="store_true", help="without peers")
     parser.add_argument("--families", help="only these, separated by commas")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=7, help="measurements to take the median of")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no shape after so long")
     parser.add_argument("--json", type=Path, help="write all results here")
     args = parser.parse_args()
+    end = time.monotonic() + args.seconds
     document = read_cases(args.folder)
     families = args.families.split(",") if args.families else None
     cases = [case for case in document["cases"] if families is None or case["family"] in families]
@@ -387,12 +401,12 @@ def main():
             print(f"error: {failure}", file=sys.stderr)
         report = {"date": datetime.date.today().isoformat(), "device": where, "chip": document["chip"], "checked": checked, "failures": failures}
         if not args.simt and not args.check_only:
-            report["results"] = time_all(driver, modules, cases, not args.no_torch, args.rounds)
+            report["results"] = time_all(driver, modules, cases, not args.no_torch, args.rounds, end,
+                                         lambda results: write_report(args.json, report | {"results": results}))
             report["targets"] = print_targets(report["results"])
     except (CudaError, NoTorch) as error:
         sys.exit(f"error: {error}")
-    if args.json:
-        args.json.write_text(json.dumps(report, indent=1) + "\n")
+    write_report(args.json, report)
     sys.exit(1 if failures else 0)
 
 

@@ -58,6 +58,25 @@ def test_wrong_kernels_are_found(prepared, tmp_path, module, of, to, words):
     assert_refused(result, words)
 
 
+def test_times_are_those_of_the_driver(prepared, tmp_path):
+    """The simulating driver takes a millisecond a launch and a copy; little memory is gone through."""
+    file = tmp_path / "report.json"
+    settings = "import gpu_kernels as g; g.COLD_BYTES = 40000; g.TIMED_WEIGHTS = 1; g.MOST_LAUNCHES = 4; g.main()"
+    command = [sys.executable, "-c", settings, prepared, "--no-torch", "--families=w8a8,w4a16", "--rounds=2", f"--json={file}"]
+    environment = os.environ | {"LD_LIBRARY_PATH": str(BUILD / "unittests" / "fake-cuda"), "PYTHONPATH": str(BENCHMARKS)}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    results = {(r["family"], r["rows"]): r for r in json.loads(file.read_text())["results"]}
+    assert set(results) == {(family, rows) for family in ("w8a8", "w4a16") for rows in (1, 4096)}
+    bandwidth = 2 * 40000 / 1e-3
+    for found in results.values():
+        assert found["seconds"] == pytest.approx(1e-3) and found["copy_bytes_per_s"] == pytest.approx(bandwidth)
+        assert found["ratios"]["copy"] == pytest.approx(found["bytes"] / 1e-3 / bandwidth)
+    # 20480 bytes of codes and 512 of scales; half as many codes and twice the scales.
+    assert {(r["family"], r["launches"], r["cold"]) for r in results.values()} == {("w8a8", 2, True), ("w4a16", 4, True)}
+    assert "not reached" in result.stdout and "not measured" in result.stdout
+
+
 def test_what_cannot_be_measured(prepared, tmp_path):
     assert_refused(run_benchmark(tmp_path), "cases.json", "easyquant-gpu-kernel-bench")
     assert_refused(run_benchmark(prepared, "--families=w5a5"), "w5a5")
