@@ -159,7 +159,8 @@ TEST_F(CApiTest, ErrorsCarryCodeAndMessage) {
   EXPECT_EQ(noModel, nullptr);
 
   Owned<eq_model> model = load();
-  eq_session_options tooLong = {FIXTURE_MAX_CONTEXT + 1, 1};
+  eq_session_options tooLong = {};
+  tooLong.context = FIXTURE_MAX_CONTEXT + 1;
   eq_session *noSession = nullptr;
   expectError(eq_session_create(model.get(), &tooLong, &noSession), EQ_OUT_OF_RANGE,
               "context: found 201 tokens, but the model was made for at most 200");
