@@ -9,16 +9,33 @@
 
 #include "RowQuantize.h"
 
+#include <cstring>
+
 namespace easyquant::numerics {
 namespace {
 
 /// Where a code of a block is: bit `bit` .. of the block's bytes as little-endian words.
 struct Place {
-  int64_t word; ///< of the block's 128
+  int64_t word; ///< of the block
   int bit;
 };
 
-/// Row r < 128 / bits and column k < 32 of a block.
+/// The bits of a code that lie side by side: a code of 3 bits is in two places.
+struct Part {
+  int first, count; ///< of the code's bits
+};
+constexpr Part kPartsOfThree[] = {{0, 2}, {2, 1}};
+
+/// The third bit of a code of 3 bits, order Halves.
+Place placeOfThirdBit(int64_t r, int64_t k) {
+  constexpr int kTurns[] = {0, 1, 8, 9};
+  int64_t g = r % 8, tile = r / 8;
+  int64_t reg = k / 8, q = k % 8 / 2, i = k % 2, lane = 4 * g + q;
+  int64_t bit = (16 * i + 2 * reg + 2 + kTurns[tile % 4]) % 32;
+  return {kFragmentBytes / 4 + 2 * lane + tile / 4, static_cast<int>(bit)};
+}
+
+/// Row r < fragmentRows(bits) and column k < 32 of a block; of 3 bits the low two.
 Place placeOf(int bits, FragmentOrder order, int64_t r, int64_t k) {
   int64_t g = r % 8, tile = r / 8; // an 8-row tile of mma's B operand
   if (order == FragmentOrder::Bytes) {
@@ -43,16 +60,37 @@ Place placeOf(int bits, FragmentOrder order, int64_t r, int64_t k) {
   }
 }
 
-/// body(code index in the matrix, byte of the packed weight, bit in that byte) for every code.
+/// body(code index in the matrix, part of the code, byte of the packed weight, bit in that byte)
+/// for every part of every code.
 template <typename Body> void forCodes(const FragmentLayout &layout, Body body) {
   int bits = layout.scheme.bits;
   int64_t blockRows = fragmentRows(bits);
   for (int64_t n = 0; n < layout.rows; ++n)
     for (int64_t k = 0; k < layout.columns; ++k) {
       int64_t block = n / blockRows * layout.columnBlocks() + k / kFragmentColumns;
-      Place place = placeOf(bits, layout.order, n % blockRows, k % kFragmentColumns);
-      body(n * layout.columns + k, block * kFragmentBytes + 4 * place.word + place.bit / 8,
-           place.bit % 8);
+      int64_t row = n % blockRows, column = k % kFragmentColumns;
+      auto visit = [&](Part part, Place place) {
+        body(n * layout.columns + k, part,
+             block * fragmentBytes(bits) + 4 * place.word + place.bit / 8, place.bit % 8);
+      };
+      if (bits == 3) {
+        visit(kPartsOfThree[0], placeOf(2, layout.order, row, column));
+        visit(kPartsOfThree[1], placeOfThirdBit(row, column));
+      } else {
+        visit({0, bits}, placeOf(bits, layout.order, row, column));
+      }
+    }
+}
+
+/// body(index in the matrix, index of the packed 16-bit element) for every float.
+template <typename Body> void forFloats(int64_t rows, int64_t columns, Body body) {
+  constexpr int64_t kRows = fragmentRows(16);
+  int64_t columnBlocks = (columns + kFragmentColumns - 1) / kFragmentColumns;
+  for (int64_t n = 0; n < rows; ++n)
+    for (int64_t k = 0; k < columns; ++k) {
+      int64_t block = n / kRows * columnBlocks + k / kFragmentColumns, g = n % kRows;
+      int64_t reg = k % kFragmentColumns / 8, q = k % 8 / 2, i = k % 2;
+      body(n * columns + k, block * (kFragmentBytes / 2) + 8 * (4 * g + q) + 2 * reg + i);
     }
 }
 
@@ -83,8 +121,9 @@ Result<FragmentLayout> fragmentLayout(const Scheme &scheme, FragmentOrder order,
     return makeError(ErrorCode::Unsupported,
                      "weights as {}: scales of weights are constants; make it static",
                      toString(scheme));
-  if (scheme.bits == 3)
-    return makeError(ErrorCode::Unsupported, "weights as {}: the GPU kernels take 2, 4 or 8 bits",
+  if (scheme.bits == 3 && order == FragmentOrder::Bytes)
+    return makeError(ErrorCode::Unsupported,
+                     "weights as {}: the GPU kernels on int8 activations take 2, 4 or 8 bits",
                      toString(scheme));
   if (scheme.groupSize % kFragmentColumns != 0)
     return makeError(ErrorCode::Unsupported,
@@ -96,18 +135,34 @@ Result<FragmentLayout> fragmentLayout(const Scheme &scheme, FragmentOrder order,
 
 void packFragments(const FragmentLayout &layout, const int8_t *codes, uint8_t *out) {
   std::fill_n(out, layout.codeBytes(), uint8_t(0));
-  uint8_t mask = static_cast<uint8_t>((1 << layout.scheme.bits) - 1);
-  forCodes(layout, [&](int64_t index, int64_t byte, int bit) {
-    out[byte] |= static_cast<uint8_t>((codes[index] & mask) << bit);
+  forCodes(layout, [&](int64_t index, Part part, int64_t byte, int bit) {
+    int field = (codes[index] >> part.first) & ((1 << part.count) - 1);
+    out[byte] |= static_cast<uint8_t>(field << bit);
   });
 }
 
 void unpackFragments(const FragmentLayout &layout, const uint8_t *packed, int8_t *codes) {
   int bits = layout.scheme.bits;
-  forCodes(layout, [&](int64_t index, int64_t byte, int bit) {
-    // The field to the top of a byte, and down again with its sign.
-    codes[index] =
-        static_cast<int8_t>(static_cast<int8_t>(packed[byte] << (8 - bits - bit)) >> (8 - bits));
+  std::fill_n(codes, layout.rows * layout.columns, int8_t(0));
+  // Codes gather at the top of their bytes, and come down again with their signs.
+  forCodes(layout, [&](int64_t index, Part part, int64_t byte, int bit) {
+    int field = (packed[byte] >> bit) & ((1 << part.count) - 1);
+    codes[index] = static_cast<int8_t>(codes[index] | field << (8 - bits + part.first));
+    if (part.first + part.count == bits)
+      codes[index] = static_cast<int8_t>(codes[index] >> (8 - bits));
+  });
+}
+
+void packFloatFragments(int64_t rows, int64_t columns, const uint16_t *weights, uint8_t *out) {
+  std::fill_n(out, floatFragmentBytes(rows, columns), uint8_t(0));
+  forFloats(rows, columns, [&](int64_t index, int64_t place) {
+    std::memcpy(out + 2 * place, weights + index, 2);
+  });
+}
+
+void unpackFloatFragments(int64_t rows, int64_t columns, const uint8_t *packed, uint16_t *weights) {
+  forFloats(rows, columns, [&](int64_t index, int64_t place) {
+    std::memcpy(weights + index, packed + 2 * place, 2);
   });
 }
 

@@ -9,6 +9,7 @@
 
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Codegen/CPU/EmitObject.h"
+#include "easyquant/Codegen/GPU/Chip.h"
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
 #include "easyquant/Conversion/GPUKernels/GPUKernels.h"
 #include "easyquant/Dialect/Equant/Analysis/Recipe.h"
@@ -151,6 +152,41 @@ static StringRef statisticOf(StringRef observer) {
       .Default("");
 }
 
+namespace {
+/// What there is to compile for.
+struct Targets {
+  bool cpu = false;
+  std::vector<std::string> chips;
+
+  explicit Targets(StringRef text) {
+    SmallVector<StringRef> names;
+    text.split(names, ',');
+    for (StringRef name : names) {
+      if (name == "cpu")
+        cpu = true;
+      else if (!llvm::is_contained(chips, name))
+        chips.push_back(name.str());
+    }
+  }
+  std::vector<std::string> packings() const {
+    if (chips.empty())
+      return {};
+    return cpu ? std::vector<std::string>{"cpu", "gpu"} : std::vector<std::string>{"gpu"};
+  }
+};
+} // namespace
+
+static std::optional<std::string> checkTarget(StringRef text) {
+  for (const std::string &name : Targets(text).chips)
+    if (!gpu::findChip(name)) {
+      std::string known = "cpu";
+      for (const gpu::Chip &chip : gpu::chips())
+        known += ", " + std::string(chip.name);
+      return "unknown target '" + name + "'; expected some of " + known + ", joined by commas";
+    }
+  return std::nullopt;
+}
+
 std::optional<std::string> CompileOptions::takeFromRecipe() {
   if (recipe.empty())
     return std::nullopt;
@@ -199,8 +235,8 @@ std::optional<std::string> CompileOptions::check() const {
   double number;
   if (!alpha.empty() && alpha != kSearch && StringRef(alpha).getAsDouble(number))
     return "alpha '" + alpha + "': expected a number from 0 to 1, or search";
-  if (target != "cpu")
-    return "unknown target '" + target + "'; expected cpu";
+  if (auto problem = checkTarget(target))
+    return problem;
   bool kvOptions = kvGroup || kvResidual || kvSinks || !kvKeys.empty() || !kvKeyScales.empty();
   if (kvScheme == "none" && kvOptions)
     return "options of a quantized KV cache need --kv-scheme int8, int4 or int2";
@@ -296,20 +332,37 @@ static std::string quantizePhase(const CompileOptions &options) {
   return text + "," + quantize.str() + ",func.func(equant-fuse-shared-input)" + kvPass(options);
 }
 
+/// The passes that write the programs, for CPUs and for GPUs.
+static std::string programPhase(const CompileOptions &options, StringRef output) {
+  Targets targets(options.target);
+  std::string text = "lm-hoist-rows";
+  if (targets.cpu)
+    text += "," + PassText("easyquant-emit-program")
+                      .add("output", output)
+                      .add("isa", options.isas)
+                      .add("max-rows", options.maxRows)
+                      .add("kv-cache", options.kvCache)
+                      .str();
+  if (!targets.chips.empty())
+    text += "," + PassText("easyquant-emit-gpu-program")
+                      .add("output", output)
+                      .add("chip", targets.chips)
+                      .add("max-rows", options.maxRows)
+                      .add("kv-cache", options.kvCache)
+                      .str();
+  return text;
+}
+
 std::vector<Phase> compilePhases(const CompileOptions &options, StringRef output) {
   return {
       {"quantize", quantizePhase(options)},
       {"materialize", PassText("equant-materialize-weights")
                           .add("output", output)
+                          .add("packing", Targets(options.target).packings())
                           .add("threads", options.threads)
                           .add("max-shard-bytes", options.maxShardBytes)
                           .str()},
-      {"program", "lm-hoist-rows," + PassText("easyquant-emit-program")
-                                         .add("output", output)
-                                         .add("isa", options.isas)
-                                         .add("max-rows", options.maxRows)
-                                         .add("kv-cache", options.kvCache)
-                                         .str()},
+      {"program", programPhase(options, output)},
       {"manifest", PassText("easyquant-write-manifest")
                        .add("output", output)
                        .add("copy-files", options.copyFiles)

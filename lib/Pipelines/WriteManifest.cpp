@@ -8,12 +8,14 @@
 #include "AttributeJSON.h"
 
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
+#include "easyquant/Conversion/GPUKernels/GPUKernels.h"
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Support/Checksum.h"
 
 #include "mlir/IR/BuiltinOps.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/Path.h"
@@ -41,6 +43,7 @@ struct WriteManifest : public easyquant::impl::WriteManifestBase<WriteManifest> 
   LogicalResult write();
   LogicalResult copyTokenizerFiles();
   LogicalResult writeRecipe();
+  std::string describeTarget();
   LogicalResult writeJSON(StringRef name, json::Value value);
   FailureOr<json::Object> describeFiles();
   LogicalResult missing(StringRef attribute) {
@@ -113,6 +116,19 @@ LogicalResult WriteManifest::writeRecipe() {
   return recipe ? writeJSON("recipe.json", toJSON(recipe)) : success();
 }
 
+/// "cpu", "sm_80,sm_90a,cpu"
+std::string WriteManifest::describeTarget() {
+  std::vector<std::string> targets;
+  if (auto gpu = getOperation()->getAttrOfType<DictionaryAttr>(kGPUProgramAttr))
+    for (NamedAttribute chip : gpu.getAs<DictionaryAttr>("chips"))
+      targets.push_back(chip.getName().str());
+  auto program = getOperation()->getAttrOfType<DictionaryAttr>(kProgramAttr);
+  auto entries = program ? program.getAs<DictionaryAttr>("entries") : nullptr;
+  if (targets.empty() || (entries && !entries.empty()))
+    targets.push_back("cpu");
+  return llvm::join(targets, ",");
+}
+
 LogicalResult WriteManifest::write() {
   ModuleOp module = getOperation();
   if (failed(copyTokenizerFiles()) || failed(writeRecipe()))
@@ -120,7 +136,7 @@ LogicalResult WriteManifest::write() {
   json::Object manifest{{"format", "easyquant-artifact"},
                         {"format_version", 1},
                         {"easyquant_version", EASYQUANT_VERSION},
-                        {"target", "cpu"}};
+                        {"target", describeTarget()}};
   for (auto [key, name] :
        {std::pair<StringRef, StringRef>("model", lm::kModelAttr), {"program", kProgramAttr}}) {
     auto dictionary = module->getAttrOfType<DictionaryAttr>(name);
@@ -129,6 +145,8 @@ LogicalResult WriteManifest::write() {
     manifest[key] = toJSON(dictionary);
   }
   (*manifest.getObject("program"))["abi"] = 2;
+  if (auto gpu = module->getAttrOfType<DictionaryAttr>(kGPUProgramAttr))
+    manifest["gpu"] = toJSON(gpu);
   auto report = module->getAttrOfType<DictionaryAttr>(equant::kReportAttr);
   if (!report)
     return missing(equant::kReportAttr);

@@ -107,23 +107,34 @@ Result<Artifact> Artifact::open(const std::string &folder, bool skipChecksums) {
     if (Result<void> checked = checkSize(folder + "/" + name, expected); !checked)
       return Unexpected(checked.error());
 
-  const std::vector<std::string> &weightFiles = artifact.contents.weightFiles;
-  std::vector<fs::path> paths;
-  for (const std::string &name : weightFiles)
-    paths.push_back(fs::path(folder) / name);
-  Result<formats::MappedShards> shards = formats::MappedShards::open(paths);
-  if (!shards)
-    return makeError(shards.error().code, "{}; {}", shards.error().message, kRemedy);
-  artifact.shards = std::move(*shards);
+  const Manifest &contents = artifact.contents;
+  static const std::vector<std::string> none;
+  const std::vector<std::string> &gpuFiles = contents.gpu ? contents.gpu->weightFiles : none;
+  for (auto [names, shards] : {std::pair(&contents.weightFiles, &artifact.shards),
+                               std::pair(&gpuFiles, &artifact.gpuShards)}) {
+    if (names->empty())
+      continue;
+    std::vector<fs::path> paths;
+    for (const std::string &name : *names)
+      paths.push_back(fs::path(folder) / name);
+    Result<formats::MappedShards> opened = formats::MappedShards::open(paths);
+    if (!opened)
+      return makeError(opened.error().code, "{}; {}", opened.error().message, kRemedy);
+    *shards = std::move(*opened);
+  }
   if (skipChecksums)
     return artifact;
 
-  for (auto &[name, expected] : artifact.contents.files) {
+  for (auto &[name, expected] : contents.files) {
     std::string path = folder + "/" + name;
-    auto shard = std::find(weightFiles.begin(), weightFiles.end(), name);
-    Result<std::string> found = shard == weightFiles.end()
-                                    ? checksumOfFile(path)
-                                    : checksumOfShard(artifact.shards, shard - weightFiles.begin());
+    auto shard = std::find(contents.weightFiles.begin(), contents.weightFiles.end(), name);
+    auto gpuShard = std::find(gpuFiles.begin(), gpuFiles.end(), name);
+    Result<std::string> found =
+        shard != contents.weightFiles.end()
+            ? checksumOfShard(artifact.shards, shard - contents.weightFiles.begin())
+        : gpuShard != gpuFiles.end()
+            ? checksumOfShard(artifact.gpuShards, gpuShard - gpuFiles.begin())
+            : checksumOfFile(path);
     if (!found)
       return Unexpected(found.error());
     if (Result<void> checked = checkChecksum(path, *found, expected); !checked)

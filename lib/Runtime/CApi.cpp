@@ -8,6 +8,8 @@
 #include "easyquant/Runtime/Session.h"
 #include "easyquant/Runtime/easyquant.h"
 
+#include <nlohmann/json.hpp>
+
 #include <new>
 
 using namespace easyquant;
@@ -18,9 +20,11 @@ struct eq_error {
 };
 struct eq_model {
   std::shared_ptr<const Model> model;
+  std::string device, deviceName;
 };
 struct eq_session {
   Session session;
+  std::string breakdown{};
 };
 
 static_assert(int(ErrorCode::InvalidArgument) == EQ_INVALID_ARGUMENT &&
@@ -86,12 +90,15 @@ eq_error *eq_model_load(const char *path, const eq_model_options *options, eq_mo
       return checked;
     if (Result<void> checked = requireArgument(static_cast<const void *>(model), "model"); !checked)
       return checked;
-    const char *isa = options && options->isa ? options->isa : "auto";
+    const eq_model_options given = options ? *options : eq_model_options{};
+    auto text = [](const char *value) { return std::string(value ? value : ""); };
+    DeviceRequest request{text(given.device), text(given.simt_chip), given.simt_checks != 0};
     Result<std::shared_ptr<const Model>> loaded =
-        Model::load(path, isa, options && options->skip_checksums != 0);
+        Model::load(path, text(given.isa), given.skip_checksums != 0, request);
     if (!loaded)
       return Unexpected(loaded.error());
-    *model = new eq_model{std::move(*loaded)};
+    std::string device = (*loaded)->device(), name = (*loaded)->describeDevice();
+    *model = new eq_model{std::move(*loaded), std::move(device), std::move(name)};
     return {};
   });
 }
@@ -114,8 +121,16 @@ const char *eq_model_isa(const eq_model *model) {
   return model ? model->model->isa().c_str() : nullptr;
 }
 
+const char *eq_model_device(const eq_model *model) {
+  return model ? model->device.c_str() : nullptr;
+}
+
+const char *eq_model_device_name(const eq_model *model) {
+  return model ? model->deviceName.c_str() : nullptr;
+}
+
 int64_t eq_model_weights_bytes(const eq_model *model) {
-  return model ? static_cast<int64_t>(model->model->weights().size()) : 0;
+  return model ? model->model->weightsBytes() : 0;
 }
 
 //===----------------------------------------------------------------------===//
@@ -130,8 +145,9 @@ eq_error *eq_session_create(const eq_model *model, const eq_session_options *opt
     if (Result<void> checked = requireArgument(static_cast<const void *>(session), "session");
         !checked)
       return checked;
-    eq_session_options given = options ? *options : eq_session_options{0, 0};
-    Result<Session> created = Session::create(model->model, given.context, given.threads);
+    eq_session_options given = options ? *options : eq_session_options{};
+    Result<Session> created =
+        Session::create(model->model, given.context, given.threads, given.measure != 0);
     if (!created)
       return Unexpected(created.error());
     *session = new eq_session{std::move(*created)};
@@ -191,4 +207,27 @@ void eq_session_reset(eq_session *session) {
 
 int64_t eq_session_bytes(const eq_session *session) {
   return session ? session->session.bytes() : 0;
+}
+
+eq_error *eq_session_breakdown(eq_session *session, const char **json) {
+  return guarded([&]() -> Result<void> {
+    if (Result<void> checked = requireArgument(session, "session"); !checked)
+      return checked;
+    if (Result<void> checked = requireArgument(static_cast<const void *>(json), "json"); !checked)
+      return checked;
+    Result<PhaseCosts> costs = session->session.costs();
+    if (!costs)
+      return Unexpected(costs.error());
+    nlohmann::json text;
+    for (size_t i = 0; i < kPhases; ++i) {
+      const PhaseCost &cost = (*costs)[i];
+      text[nameOf(static_cast<Phase>(i))] = {{"launches", cost.launches},
+                                             {"bytes", cost.bytes},
+                                             {"instructions", cost.instructions},
+                                             {"seconds", cost.seconds}};
+    }
+    session->breakdown = text.dump();
+    *json = session->breakdown.c_str();
+    return {};
+  });
 }

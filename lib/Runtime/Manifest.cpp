@@ -7,127 +7,18 @@
 
 #include "easyquant/Runtime/Manifest.h"
 
-#include "easyquant/Formats/ShardedSafetensors.h"
+#include "FieldReader.h"
 
-#include <nlohmann/json.hpp>
+#include "easyquant/Formats/ShardedSafetensors.h"
 
 #include <algorithm>
 #include <charconv>
-#include <limits>
+#include <sstream>
 
 using namespace easyquant;
 using namespace easyquant::runtime;
-using nlohmann::json;
 
 namespace {
-
-constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
-constexpr int64_t kMaxInt64 = std::numeric_limits<int64_t>::max();
-
-/// Short text for "found": scalars as they are written, containers by kind (they may be large).
-std::string describe(const json &value) {
-  if (value.is_object())
-    return "an object";
-  if (value.is_array())
-    return "an array";
-  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
-  return text.size() <= 80 ? text : text.substr(0, 77) + "...";
-}
-
-/// Reads fields and remembers the first mistake; after it, every read returns an empty value, so
-/// that callers check once at the end.
-class FieldReader {
-public:
-  explicit FieldReader(std::string_view document) : document(document) {}
-
-  bool failed() const { return error.has_value(); }
-  Error takeError() { return std::move(*error); }
-
-  void fail(ErrorCode code, std::string_view field, std::string_view found,
-            std::string_view expected) {
-    if (!error)
-      error = Error{code,
-                    fmt::format("{}: {}: found {}, expected {}", document, field, found, expected)};
-  }
-
-  /// The member `key`, or null after reporting that it is missing.
-  const json &member(const json &object, std::string_view where, const char *key,
-                     std::string_view expected) {
-    static const json nothing;
-    if (failed())
-      return nothing;
-    auto it = object.find(key);
-    if (it != object.end())
-      return *it;
-    fail(ErrorCode::Corrupt, join(where, key), "nothing", expected);
-    return nothing;
-  }
-
-  const json &object(const json &parent, std::string_view where, const char *key) {
-    return typed(parent, where, key, json::value_t::object, "an object");
-  }
-
-  const json &array(const json &parent, std::string_view where, const char *key) {
-    return typed(parent, where, key, json::value_t::array, "an array");
-  }
-
-  std::string string(const json &parent, std::string_view where, const char *key) {
-    const json &value = typed(parent, where, key, json::value_t::string, "a string");
-    return failed() ? std::string() : value.get<std::string>();
-  }
-
-  int64_t integer(const json &parent, std::string_view where, const char *key, int64_t low,
-                  int64_t high) {
-    std::string expected = fmt::format("an integer in {}..{}", low, high);
-    const json &value = member(parent, where, key, expected);
-    return integer(value, join(where, key), low, high);
-  }
-
-  int64_t integer(const json &value, const std::string &where, int64_t low, int64_t high) {
-    if (failed())
-      return 0;
-    // Positive literals are stored unsigned and may not fit; comparing unsigned sees that.
-    bool fits = value.is_number_unsigned() ? value.get<uint64_t>() <= uint64_t(kMaxInt64)
-                                           : value.is_number_integer();
-    if (fits && value.get<int64_t>() >= low && value.get<int64_t>() <= high)
-      return value.get<int64_t>();
-    fail(ErrorCode::Corrupt, where, describe(value),
-         fmt::format("an integer in {}..{}", low, high));
-    return 0;
-  }
-
-  void strings(const json &parent, std::string_view where, const char *key) {
-    const json &values = array(parent, where, key);
-    for (size_t i = 0; !failed() && i < values.size(); ++i)
-      if (!values[i].is_string())
-        fail(ErrorCode::Corrupt, fmt::format("{}[{}]", join(where, key), i), describe(values[i]),
-             "a string");
-  }
-
-  std::string checksum(const json &parent, std::string_view where, const char *key) {
-    std::string value = string(parent, where, key);
-    bool isHex = value.size() == 32 && value.find_first_not_of("0123456789abcdef") == value.npos;
-    if (!failed() && !isHex)
-      fail(ErrorCode::Corrupt, join(where, key), describe(json(value)), "32 lower-case hex digits");
-    return value;
-  }
-
-  static std::string join(std::string_view where, std::string_view key) {
-    return where.empty() ? std::string(key) : fmt::format("{}.{}", where, key);
-  }
-
-private:
-  const json &typed(const json &parent, std::string_view where, const char *key, json::value_t type,
-                    std::string_view expected) {
-    const json &value = member(parent, where, key, expected);
-    if (!failed() && value.type() != type)
-      fail(ErrorCode::Corrupt, join(where, key), describe(value), expected);
-    return value;
-  }
-
-  std::string_view document;
-  std::optional<Error> error;
-};
 
 void readModel(FieldReader &reader, const json &root, Manifest::Model &model) {
   const json &object = reader.object(root, "", "model");
@@ -230,7 +121,9 @@ void readCacheScheme(FieldReader &reader, const json &program) {
     reader.string(scheme, path, key);
 }
 
-void readProgram(FieldReader &reader, const json &root, Manifest::Program &program) {
+/// `mayBeEmpty`: there is a program for GPUs, so that there need not be one for CPUs.
+void readProgram(FieldReader &reader, const json &root, bool mayBeEmpty,
+                 Manifest::Program &program) {
   const json &object = reader.object(root, "", "program");
   int64_t abi = reader.integer(object, "program", "abi", 0, kMaxInt64);
   if (!reader.failed() && abi != kProgramAbi)
@@ -250,7 +143,7 @@ void readProgram(FieldReader &reader, const json &root, Manifest::Program &progr
   reader.string(object, "program", "cache_type");
   if (reader.failed())
     return;
-  if (entries.empty())
+  if (entries.empty() && !mayBeEmpty)
     return reader.fail(ErrorCode::Corrupt, "program.entries", "no entry", "at least one");
   for (auto &[isa, symbol] : entries.items()) {
     std::string where = "program.entries." + isa;
@@ -282,31 +175,30 @@ void readFiles(FieldReader &reader, const json &root, std::map<std::string, Mani
     file.checksum = reader.checksum(value, where, "xxh3_128");
     out.emplace(name, std::move(file));
   }
-  if (!out.count(kProgramFile))
-    reader.fail(ErrorCode::Corrupt, "files", "no entry for " + std::string(kProgramFile), "one");
 }
 
-/// How many shards the name of one says that there are; 1 for weights.safetensors, 0 for the name
-/// of another file.
-size_t shardCountOf(const std::string &name) {
-  if (name == formats::shardFileName(kWeightsStem, 0, 1))
+/// How many shards of `stem` the name of one says that there are; 1 for STEM.safetensors, 0 for the
+/// name of another file.
+size_t shardCountOf(const std::string &name, std::string_view stem) {
+  if (name == formats::shardFileName(stem, 0, 1))
     return 1;
   size_t count = 0;
   size_t at = name.find("-of-");
-  if (at == name.npos || !name.starts_with(kWeightsStem) || !name.ends_with(".safetensors"))
+  if (at == name.npos || !name.starts_with(std::string(stem) + "-") ||
+      !name.ends_with(".safetensors"))
     return 0;
   const char *digits = name.data() + at + 4;
   auto [end, error] = std::from_chars(digits, name.data() + name.size(), count);
   return error == std::errc() && end == digits + 5 && count > 1 ? count : 0;
 }
 
-/// Finds weights.safetensors, or all of its shards.
-std::vector<std::string> findWeights(FieldReader &reader,
+/// Finds STEM.safetensors, or all of its shards.
+std::vector<std::string> findWeights(FieldReader &reader, std::string_view stem,
                                      const std::map<std::string, Manifest::File> &files) {
   std::vector<std::string> names;
   size_t count = 0;
   for (const auto &[name, file] : files) {
-    size_t stated = shardCountOf(name);
+    size_t stated = shardCountOf(name, stem);
     if (stated != 0 && count != 0 && stated != count)
       reader.fail(ErrorCode::Corrupt, "files", name + " among weights of other shards",
                   "one set of weights");
@@ -314,31 +206,74 @@ std::vector<std::string> findWeights(FieldReader &reader,
   }
   count = std::max<size_t>(count, 1); // it comes from a name: the first that is missing ends this
   for (size_t i = 0; i < count && !reader.failed(); ++i) {
-    names.push_back(formats::shardFileName(kWeightsStem, i, count));
+    names.push_back(formats::shardFileName(stem, i, count));
     if (!files.count(names.back()))
       reader.fail(ErrorCode::Corrupt, "files", "no entry for " + names.back(), "one");
   }
   return names;
 }
 
+/// `gpu`, which artifacts for CPUs alone do not have.
+std::optional<Manifest::Gpu> readGpu(FieldReader &reader, const json &root) {
+  if (reader.failed() || !root.contains("gpu"))
+    return std::nullopt;
+  Manifest::Gpu gpu;
+  const json &object = reader.object(root, "", "gpu");
+  int64_t abi = reader.integer(object, "gpu", "abi", 0, kMaxInt64);
+  if (!reader.failed() && abi != kGpuProgramAbi)
+    reader.fail(ErrorCode::Unsupported, "gpu.abi", std::to_string(abi),
+                fmt::format("{} (EasyQuant {}); recompile the model with this version of EasyQuant",
+                            kGpuProgramAbi, EASYQUANT_VERSION));
+  gpu.programFile = reader.string(object, "gpu", "program");
+  gpu.later = reader.string(object, "gpu", "later");
+  gpu.weightsBytes = reader.integer(object, "gpu", "weights_bytes", 0, kMaxInt64);
+  const json &fatbin = reader.member(object, "gpu", "fatbin", "a file name or null");
+  if (!reader.failed() && !fatbin.is_null())
+    gpu.fatbinFile = reader.string(object, "gpu", "fatbin");
+  const json &chips = reader.object(object, "gpu", "chips");
+  if (reader.failed())
+    return std::nullopt;
+  for (auto &[name, entry] : chips.items()) {
+    std::string where = "gpu.chips." + name;
+    if (!entry.is_object() || !entry.contains("machine_code") ||
+        !entry["machine_code"].is_boolean()) {
+      reader.fail(ErrorCode::Corrupt, where, describe(entry), "an object with machine_code");
+      return std::nullopt;
+    }
+    gpu.chips[name] = {reader.string(entry, where, "ptx"), entry["machine_code"].get<bool>()};
+  }
+  if (!reader.failed() && !gpu.chips.count(gpu.later))
+    reader.fail(ErrorCode::Corrupt, "gpu.later", describe(json(gpu.later)), "one of gpu.chips");
+  return gpu;
+}
+
+/// Whatever the programs need is listed.
+void checkFiles(FieldReader &reader, Manifest &manifest) {
+  auto need = [&](const std::string &name) {
+    if (!manifest.files.count(name))
+      reader.fail(ErrorCode::Corrupt, "files", "no entry for " + name, "one");
+  };
+  if (!manifest.program.entries.empty()) {
+    need(kProgramFile);
+    manifest.weightFiles = findWeights(reader, kWeightsStem, manifest.files);
+  }
+  if (!manifest.gpu)
+    return;
+  need(manifest.gpu->programFile);
+  if (!manifest.gpu->fatbinFile.empty())
+    need(manifest.gpu->fatbinFile);
+  for (const auto &[name, chip] : manifest.gpu->chips)
+    need(chip.ptxFile);
+  manifest.gpu->weightFiles = findWeights(reader, kGpuWeightsStem, manifest.files);
+}
+
 } // namespace
 
 Result<Manifest> easyquant::runtime::parseManifest(std::string text, std::string_view path) {
-  json root;
-  try {
-    root = json::parse(text);
-  } catch (const json::parse_error &error) {
-    return makeError(ErrorCode::Corrupt,
-                     "{}: not valid JSON at byte {} of {}; copy or compile the artifact again",
-                     path, error.byte, text.size());
-  } catch (const json::out_of_range &) { // a number beyond double, such as 1e999
-    return makeError(ErrorCode::Corrupt,
-                     "{}: not valid JSON: a number is out of range; copy or compile the artifact "
-                     "again",
-                     path);
-  }
-  if (!root.is_object())
-    return makeError(ErrorCode::Corrupt, "{}: found {}, expected an object", path, describe(root));
+  Result<json> parsed = parseJSON(text, path);
+  if (!parsed)
+    return Unexpected(parsed.error());
+  const json &root = *parsed;
 
   FieldReader reader(path);
   std::string format = reader.string(root, "", "format");
@@ -355,17 +290,20 @@ Result<Manifest> easyquant::runtime::parseManifest(std::string text, std::string
                      kFormatVersion, EASYQUANT_VERSION);
   }
   std::string target = reader.string(root, "", "target");
-  if (!reader.failed() && target != "cpu")
-    reader.fail(ErrorCode::Unsupported, "target", describe(root["target"]),
-                "\"cpu\"; recompile the model with --target cpu");
+  std::istringstream targets(target);
+  for (std::string name; !reader.failed() && std::getline(targets, name, ',');)
+    if (name != "cpu" && !name.starts_with("sm_"))
+      reader.fail(ErrorCode::Unsupported, "target", describe(root["target"]),
+                  "cpu or GPUs; recompile the model with --target cpu");
 
   Manifest manifest;
   readModel(reader, root, manifest.model);
   readProvenance(reader, root);
   readSites(reader, root);
-  readProgram(reader, root, manifest.program);
+  manifest.gpu = readGpu(reader, root);
+  readProgram(reader, root, manifest.gpu.has_value(), manifest.program);
   readFiles(reader, root, manifest.files);
-  manifest.weightFiles = findWeights(reader, manifest.files);
+  checkFiles(reader, manifest);
   if (reader.failed())
     return Unexpected(reader.takeError());
   manifest.text = std::move(text);

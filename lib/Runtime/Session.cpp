@@ -7,6 +7,8 @@
 
 #include "easyquant/Runtime/Session.h"
 
+#include "Executor.h"
+
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -23,26 +25,61 @@ using namespace easyquant::runtime;
 // Model
 //===----------------------------------------------------------------------===//
 
+Result<void> Model::loadForCpu(std::string_view isa) {
+  const auto &entries = manifest().program.entries;
+  if (entries.empty())
+    return makeError(ErrorCode::Unsupported,
+                     "{}: has no code for CPUs; compile it with cpu in --target, or run it with "
+                     "--device cuda or simt",
+                     artifact.path());
+  Result<std::string> chosen = selectIsa(isa, entries, CpuFeatures::host(), artifact.path());
+  if (!chosen)
+    return Unexpected(chosen.error());
+  selected = std::move(*chosen);
+  Result<Program> program = Program::load(artifact.programPath(), entries.at(selected));
+  if (!program)
+    return Unexpected(program.error());
+  code = std::move(*program);
+  return {};
+}
+
 Result<std::shared_ptr<const Model>> Model::load(const std::string &folder, std::string_view isa,
-                                                 bool skipChecksums) {
+                                                 bool skipChecksums, const DeviceRequest &request) {
+  bool isAuto = request.device.empty() || request.device == "auto";
+  bool isGpu = request.device == "cuda" || request.device == "simt";
+  if (!isAuto && !isGpu && request.device != "cpu")
+    return makeError(ErrorCode::InvalidArgument,
+                     "device: found \"{}\", expected auto, cpu, cuda or simt", request.device);
   auto model = std::make_shared<Model>();
   Result<Artifact> artifact = Artifact::open(folder, skipChecksums);
   if (!artifact)
     return Unexpected(artifact.error());
   model->artifact = std::move(*artifact);
 
-  const auto &entries = model->manifest().program.entries;
-  Result<std::string> selected = selectIsa(isa, entries, CpuFeatures::host(), folder);
-  if (!selected)
-    return Unexpected(selected.error());
-  model->selected = std::move(*selected);
-
-  Result<Program> program =
-      Program::load(model->artifact.programPath(), entries.at(model->selected));
-  if (!program)
-    return Unexpected(program.error());
-  model->code = std::move(*program);
+  if (isGpu || (isAuto && model->manifest().gpu)) {
+    DeviceRequest asked = request;
+    if (isAuto)
+      asked.device = "cuda";
+    Result<std::shared_ptr<const GpuModel>> gpu = GpuModel::load(model->artifact, asked);
+    if (gpu) {
+      model->gpu = std::move(*gpu);
+      model->selected = model->gpu->chip;
+      return model;
+    }
+    // Without a GPU, auto is cpu; but a damaged artifact is an error on any device.
+    bool hasCpu = !model->manifest().program.entries.empty();
+    if (!isAuto || !hasCpu || gpu.error().code == ErrorCode::Corrupt)
+      return Unexpected(gpu.error());
+  }
+  if (auto loaded = model->loadForCpu(isa); !loaded)
+    return Unexpected(loaded.error());
   return model;
+}
+
+std::string Model::device() const { return gpu ? gpu->device->kind() : "cpu"; }
+std::string Model::describeDevice() const { return gpu ? gpu->device->description() : "cpu"; }
+int64_t Model::weightsBytes() const {
+  return gpu ? gpu->weights.size() : static_cast<int64_t>(artifact.weights().size());
 }
 
 //===----------------------------------------------------------------------===//
@@ -88,8 +125,8 @@ int32_t easyquant::runtime::availableThreads() {
 // Session
 //===----------------------------------------------------------------------===//
 
-/// count * size + base bytes, or OutOfRange if that is more than can be addressed.
-static Result<int64_t> sizeOf(std::string_view what, int64_t count, int64_t size, int64_t base) {
+Result<int64_t> easyquant::runtime::sizeOf(std::string_view what, int64_t count, int64_t size,
+                                           int64_t base) {
   int64_t bytes;
   // The page that Buffer may add must fit, too.
   if (__builtin_mul_overflow(count, size, &bytes) || __builtin_add_overflow(bytes, base, &bytes) ||
@@ -101,16 +138,14 @@ static Result<int64_t> sizeOf(std::string_view what, int64_t count, int64_t size
   return bytes;
 }
 
-static Result<Buffer> allocate(std::string_view what, int64_t count, int64_t size, int64_t base) {
-  return sizeOf(what, count, size, base).and_then([&](int64_t bytes) {
-    return Buffer::allocate(bytes, what);
-  });
-}
+Session::Session() = default;
+Session::Session(Session &&other) noexcept = default;
+Session &Session::operator=(Session &&other) noexcept = default;
+Session::~Session() = default;
 
 Result<Session> Session::create(std::shared_ptr<const Model> model, int64_t context,
-                                int32_t threads) {
+                                int32_t threads, bool measure) {
   const Manifest &manifest = model->manifest();
-  const Manifest::Program &program = manifest.program;
   if (context < 0)
     return makeError(ErrorCode::InvalidArgument,
                      "context: found {}, expected tokens, or 0 for the model's longest", context);
@@ -128,18 +163,19 @@ Result<Session> Session::create(std::shared_ptr<const Model> model, int64_t cont
   session.threadCount = threads == 0 ? availableThreads() : threads;
   int64_t capacity = (session.limit + kCacheBlock - 1) / kCacheBlock * kCacheBlock;
 
-  Result<Buffer> arena =
-      allocate("activations", session.threadCount, program.arenaBytesPerThread, program.arenaBytes);
-  if (!arena)
-    return Unexpected(arena.error());
-  std::string what = fmt::format("KV cache of {} tokens", capacity);
-  Result<Buffer> cache = allocate(what, capacity, program.cacheBytesPerToken, program.cacheBytes);
-  if (!cache)
-    return Unexpected(cache.error());
-  session.arena = std::move(*arena);
-  session.cache = std::move(*cache);
+  if (measure && !model->gpu)
+    return makeError(ErrorCode::Unsupported,
+                     "a program for CPUs is one function, whose phases are not measured; run with "
+                     "--device cuda or simt");
+  Result<std::unique_ptr<Executor>> executor =
+      model->gpu ? createGpuExecutor(*model->gpu, capacity, manifest.model.vocabSize, measure)
+                 : createCpuExecutor(model->artifact, model->code, capacity, session.threadCount);
+  if (!executor)
+    return Unexpected(executor.error());
+  session.executor = std::move(*executor);
   for (Buffer *logits : {&session.current, &session.next}) {
-    Result<Buffer> buffer = allocate("logits", manifest.model.vocabSize, sizeof(float), 0);
+    Result<Buffer> buffer =
+        Buffer::allocate(manifest.model.vocabSize * static_cast<int64_t>(sizeof(float)), "logits");
     if (!buffer)
       return Unexpected(buffer.error());
     *logits = std::move(*buffer);
@@ -184,24 +220,20 @@ Result<void> Session::append(std::span<const int32_t> tokens, float *allLogits) 
   if (Result<void> checked = check(tokens); !checked)
     return checked;
 
-  const Manifest &manifest = owner->manifest();
-  const int64_t vocab = manifest.model.vocabSize;
+  const int64_t vocab = owner->manifest().model.vocabSize;
   const int64_t count = static_cast<int64_t>(tokens.size());
-  // The ABI's descriptors are not const; programs only read weights and tokens.
-  auto *weights = reinterpret_cast<int8_t *>(const_cast<std::byte *>(owner->weights().data()));
-  auto *ids = const_cast<int32_t *>(tokens.data());
+  const int64_t most = executor->rowsPerStep(allLogits != nullptr);
   float *lastRow = next.as<float>();
 
   // `held` moves only at the end: what a failed call wrote into the cache lies beyond it.
-  for (int64_t begin = 0; begin < count; begin += manifest.program.maxRows) {
-    int64_t rows = std::min(count - begin, manifest.program.maxRows);
+  for (int64_t begin = 0; begin < count; begin += most) {
+    int64_t rows = std::min(count - begin, most);
     int64_t firstLogit = allLogits ? 0 : rows - 1;
     int64_t logitRows = rows - firstLogit;
     float *logits = allLogits ? allLogits + begin * vocab : lastRow;
-    owner->program().run(memRef1D(weights, static_cast<int64_t>(owner->weights().size())),
-                         memRef1D(arena.as<int8_t>(), arena.size()),
-                         memRef1D(cache.as<int8_t>(), cache.size()), memRef1D(ids + begin, rows),
-                         held + begin, firstLogit, threadCount, memRef2D(logits, logitRows, vocab));
+    if (auto done = executor->step(tokens.subspan(begin, rows), held + begin, firstLogit, logits);
+        !done)
+      return done;
     for (int64_t row = 0; row < logitRows; ++row)
       if (!allFinite(logits + row * vocab, vocab))
         return makeError(ErrorCode::Corrupt,
@@ -227,3 +259,6 @@ Result<void> Session::truncate(int64_t position) {
   hasLogits = false;
   return {};
 }
+
+int64_t Session::bytes() const { return executor->bytes() + current.size() + next.size(); }
+Result<PhaseCosts> Session::costs() const { return executor->costs(); }

@@ -100,8 +100,13 @@ Array adopt(std::unique_ptr<float[]> data, std::initializer_list<size_t> shape) 
 
 class Model {
 public:
-  Model(const std::string &path, const std::optional<std::string> &isa, bool skipChecksums) {
-    eq_model_options options = {isa ? isa->c_str() : nullptr, skipChecksums};
+  Model(const std::string &path, const std::optional<std::string> &isa, bool skipChecksums,
+        const std::optional<std::string> &device, const std::optional<std::string> &simtChip,
+        bool simtChecks) {
+    auto text = [](const std::optional<std::string> &value) {
+      return value ? value->c_str() : nullptr;
+    };
+    eq_model_options options = {text(isa), skipChecksums, text(device), text(simtChip), simtChecks};
     eq_model *loaded = nullptr;
     eq_error *error;
     {
@@ -123,9 +128,9 @@ private:
 
 class Session {
 public:
-  Session(const Model &model, int64_t context, int32_t threads)
+  Session(const Model &model, int64_t context, int32_t threads, bool measure)
       : vocabulary(static_cast<size_t>(eq_model_vocab_size(model.get()))) {
-    eq_session_options options = {context, threads};
+    eq_session_options options = {context, threads, measure};
     eq_session *created = nullptr;
     check(eq_session_create(model.get(), &options, &created));
     session.reset(created);
@@ -175,6 +180,11 @@ public:
     exclusively([&] { return eq_session_reset(session.get()), true; });
   }
   int64_t bytes() const { return eq_session_bytes(session.get()); }
+  nb::object breakdown() {
+    const char *json = nullptr;
+    check(exclusively([&] { return eq_session_breakdown(session.get(), &json); }));
+    return nb::module_::import_("json").attr("loads")(json);
+  }
 
 private:
   /// Runs `body` without the GIL, as the only one on this session. The lock is taken after the GIL
@@ -205,9 +215,12 @@ NB_MODULE(_runtime, m) {
   m.attr("Error") = errorType();
 
   nb::class_<Model>(m, "Model", "A loaded artifact; immutable, shared by its sessions.")
-      .def(nb::init<const std::string &, const std::optional<std::string> &, bool>(), "path"_a,
-           "isa"_a = nb::none(), "skip_checksums"_a = false,
-           "isa: None or \"auto\", \"avx2\", \"avx512vnni\".")
+      .def(nb::init<const std::string &, const std::optional<std::string> &, bool,
+                    const std::optional<std::string> &, const std::optional<std::string> &, bool>(),
+           "path"_a, "isa"_a = nb::none(), "skip_checksums"_a = false, "device"_a = nb::none(),
+           "simt_chip"_a = nb::none(), "simt_checks"_a = false,
+           "isa: None or \"auto\", \"avx2\", \"avx512vnni\". device: None or \"auto\", \"cpu\", "
+           "\"cuda\", \"simt\".")
       .def_prop_ro(
           "manifest",
           [](const Model &model) {
@@ -220,14 +233,22 @@ NB_MODULE(_runtime, m) {
           "The longest context in tokens.")
       .def_prop_ro(
           "isa", [](const Model &m) { return eq_model_isa(m.get()); },
-          "The instruction set chosen at loading.")
+          "The instruction set chosen at loading, or the chip whose program a GPU runs.")
+      .def_prop_ro(
+          "device", [](const Model &m) { return eq_model_device(m.get()); },
+          "Where the model runs: cpu, cuda or simt.")
+      .def_prop_ro(
+          "device_name", [](const Model &m) { return eq_model_device_name(m.get()); },
+          "The same for people.")
       .def_prop_ro(
           "weights_bytes", [](const Model &m) { return eq_model_weights_bytes(m.get()); },
           "Bytes of weights that all sessions share.");
 
   nb::class_<Session>(m, "Session", "Tokens held and their KV cache.")
-      .def(nb::init<const Model &, int64_t, int32_t>(), "model"_a, "context"_a = 0, "threads"_a = 0,
-           "context: tokens, 0 for the model's longest; threads: 0 for all CPUs of the process.")
+      .def(nb::init<const Model &, int64_t, int32_t, bool>(), "model"_a, "context"_a = 0,
+           "threads"_a = 0, "measure"_a = false,
+           "context: tokens, 0 for the model's longest; threads: 0 for all CPUs of the process; "
+           "measure: breakdown will be asked for.")
       .def(
           "prefill",
           [](Session &session, Tokens tokens) { session.prefill(tokens.data(), tokens.size()); },
@@ -260,5 +281,7 @@ NB_MODULE(_runtime, m) {
       .def_prop_ro("position", &Session::position, "Tokens held so far.")
       .def("truncate", &Session::truncate, "position"_a, "Forgets all but the first tokens.")
       .def("reset", &Session::reset, "Forgets all tokens.")
-      .def_prop_ro("bytes", &Session::bytes, "Bytes of the session's own buffers.");
+      .def_prop_ro("bytes", &Session::bytes, "Bytes of the session's own buffers.")
+      .def("breakdown", &Session::breakdown,
+           "What the phases of all steps have cost: launches, bytes, instructions, seconds.");
 }

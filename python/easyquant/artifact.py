@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from easyquant.device import AUTO, Placement
 from easyquant.errors import UserError
 
 FORMAT = "easyquant-artifact"
@@ -87,8 +88,14 @@ class Artifact:
 
     @property
     def weight_files(self) -> list[Path]:
-        """weights.safetensors, or its shards in their order."""
-        return [self.path / name for name in sorted(self.manifest["files"]) if name.startswith("weights") and name.endswith(".safetensors")]
+        """weights.safetensors, or its shards in their order; without those for GPUs."""
+        names = [name for name in sorted(self.manifest["files"]) if name.startswith("weights") and name.endswith(".safetensors")]
+        return [self.path / name for name in names if not name.startswith("weights.gpu")]
+
+    @property
+    def gpu(self) -> dict | None:
+        """What the manifest says of the program for GPUs; None where there is none."""
+        return self.manifest.get("gpu")
 
     def file_of_tensor(self, name: str) -> Path:
         """The file that holds a tensor of the weights."""
@@ -129,19 +136,19 @@ def runtime():
     return _runtime
 
 
-def load_model(artifact: Artifact, isa: str | None = None):
-    """Maps the weights and loads the program: a `_runtime.Model`."""
+def load_model(artifact: Artifact, isa: str | None = None, place: Placement = AUTO):
+    """Maps the weights, or brings them to a GPU, and loads the program: a `_runtime.Model`."""
     extension = runtime()
     try:
-        return extension.Model(str(artifact.path), isa=isa)
+        return extension.Model(str(artifact.path), isa=isa, device=place.device, simt_chip=place.simt_chip)
     except extension.Error as error:
         raise UserError(str(error)) from None
 
 
-def open_session(model, context: int = 0, threads: int = 0):
+def open_session(model, context: int = 0, threads: int = 0, measure: bool = False):
     """A `_runtime.Session` of `context` tokens (0: the model's own limit)."""
     extension = runtime()
     try:
-        return extension.Session(model, context=context, threads=threads)
+        return extension.Session(model, context=context, threads=threads, measure=measure)
     except extension.Error as error:
         raise UserError(str(error)) from None

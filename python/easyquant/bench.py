@@ -18,6 +18,8 @@ import typer
 
 from easyquant import console
 from easyquant.artifact import Artifact, load_model, open_session, runtime
+from easyquant.breakdown import breakdown, print_breakdown
+from easyquant.device import AUTO, Device, DeviceOption, Placement, SimtChipOption
 from easyquant.errors import UserError
 from easyquant.files import check_writable, write_json
 from easyquant.memory import peak_rss_bytes
@@ -44,11 +46,28 @@ def spread(values: list[float]) -> list[float]:
     return [min(values), max(values)]
 
 
-def measure(artifact: Artifact, prefill: int = 512, decode: int = 128, threads: int = 0, repeats: int = 5) -> dict:
-    """Medians over `repeats`, each with its smallest and largest value; one repeat warms up and is not counted."""
+def measure(
+    artifact: Artifact,
+    prefill: int = 512,
+    decode: int = 128,
+    threads: int = 0,
+    repeats: int = 5,
+    place: Placement = AUTO,
+    phases: bool = False,
+) -> dict:
+    """Medians over `repeats`, each with its smallest and largest value; one repeat warms up and is not counted.
+
+    `phases` adds what each phase costs, in one more run. Of a simulated GPU there is nothing else.
+    """
     if prefill + decode > artifact.max_context:
         raise UserError(f"--prefill {prefill} --decode {decode}: together more than the context of {artifact.path}, {artifact.max_context} tokens")
-    model = load_model(artifact)
+    model = load_model(artifact, place=place)
+    if model.device == "cpu" and phases:
+        raise UserError("--breakdown: a program for CPUs is one function, whose phases are not measured; give --device cuda or simt")
+    stamp = machine_stamp(artifact, model, threads) | {"prefill": prefill, "decode": decode, "batch": 1}
+    costs = {"breakdown": breakdown(model, prefill, decode)} if phases or model.device == "simt" else {}
+    if model.device == "simt":
+        return costs | {"weights_bytes": model.weights_bytes, "protocol": stamp | {"statistic": "counts of one run"}}
     session = open_session(model, context=prefill + decode, threads=threads)
     # Which tokens they are does not matter for the time; that they are the same in every run does.
     random = np.random.default_rng(0)
@@ -73,24 +92,23 @@ def measure(artifact: Artifact, prefill: int = 512, decode: int = 128, threads: 
         except runtime().Error as error:
             raise UserError(str(error)) from None
     peak = peak_rss_bytes()  # before the roof's own buffer is allocated
-    used = threads or len(os.sched_getaffinity(0))
-    bandwidth = read_bandwidth(used)
     decode_rate = statistics.median(decode_rates)
-    return {
+    roof = {}
+    if model.device == "cpu":
+        bandwidth = read_bandwidth(threads or len(os.sched_getaffinity(0)))
+        roof = {"decode_share_of_roof": decode_rate * model.weights_bytes / bandwidth, "read_bandwidth_bytes_per_s": bandwidth}
+    return costs | roof | {
         "prefill_tokens_per_s": statistics.median(prefill_rates),
         "prefill_tokens_per_s_range": spread(prefill_rates),
         "decode_tokens_per_s": decode_rate,
         "decode_tokens_per_s_range": spread(decode_rates),
-        "decode_share_of_roof": decode_rate * model.weights_bytes / bandwidth,
-        "read_bandwidth_bytes_per_s": bandwidth,
         "weights_bytes": model.weights_bytes,
         "artifact_bytes": artifact.total_bytes,
         "session_bytes": session.bytes,
         "cache_bytes": artifact.manifest["program"].get("cache_bytes"),
         "cache_bytes_per_token": artifact.manifest["program"].get("cache_bytes_per_token"),
         "peak_rss_bytes": peak,
-        "protocol": machine_stamp(artifact, model.isa, threads)
-        | {"prefill": prefill, "decode": decode, "batch": 1, "repeats": repeats, "warm_up": 1, "statistic": "median, range over repeats"},
+        "protocol": stamp | {"repeats": repeats, "warm_up": 1, "statistic": "median, range over repeats"},
     }
 
 
@@ -98,7 +116,7 @@ def measure_apart(artifact: Artifact, prefill: int, decode: int, threads: int, r
     """`measure` in a process of its own, so that the peak memory is this artifact's and nothing else's."""
     with tempfile.TemporaryDirectory(prefix="easyquant-bench-") as folder:
         file = Path(folder) / "bench.json"
-        options = {"prefill": prefill, "decode": decode, "threads": threads, "repeats": repeats, "json": file}
+        options = {"prefill": prefill, "decode": decode, "threads": threads, "repeats": repeats, "device": "cpu", "json": file}
         command = [sys.executable, "-m", "easyquant", "bench", str(artifact.path.resolve())]
         command += [f"--{name}={value}" for name, value in options.items()]
         # stderr is inherited: it shows the progress, and in the end the error.
@@ -114,19 +132,25 @@ def print_result(result: dict) -> None:
 
     protocol = result["protocol"]
     table = console.pairs()
-    table.add_row(f"prefill of {protocol['prefill']}", rate("prefill_tokens_per_s"))
-    table.add_row(f"decode of {protocol['decode']}", rate("decode_tokens_per_s"))
-    table.add_row(
-        "share of the memory roof",
-        f"{result['decode_share_of_roof']:.0%} of {result['read_bandwidth_bytes_per_s'] / 1e9:.1f} GB/s (decode, weights read once a token)",
-    )
+    if "prefill_tokens_per_s" in result:
+        table.add_row(f"prefill of {protocol['prefill']}", rate("prefill_tokens_per_s"))
+        table.add_row(f"decode of {protocol['decode']}", rate("decode_tokens_per_s"))
+    if "decode_share_of_roof" in result:
+        table.add_row(
+            "share of the memory roof",
+            f"{result['decode_share_of_roof']:.0%} of {result['read_bandwidth_bytes_per_s'] / 1e9:.1f} GB/s (decode, weights read once a token)",
+        )
     table.add_row("weights", console.human_bytes(result["weights_bytes"]))
-    table.add_row("session", console.human_bytes(result["session_bytes"]))
-    table.add_row("peak memory", console.human_bytes(result["peak_rss_bytes"]))
+    if "session_bytes" in result:
+        table.add_row("session", console.human_bytes(result["session_bytes"]))
+        table.add_row("peak memory", console.human_bytes(result["peak_rss_bytes"]))
     table.add_row("artifact", protocol["artifact"])
-    table.add_row("measured on", f"{protocol['cpu']}, {protocol['isa']}, {protocol['threads']} threads")
+    on = f"{protocol['cpu']}, {protocol['isa']}, {protocol['threads']} threads" if protocol["device"] == "cpu" else f"{protocol['device']}, code for {protocol['isa']}"
+    table.add_row("measured on", on)
     table.add_row("EasyQuant", protocol["easyquant"])
     console.out.print(table)
+    if "breakdown" in result:
+        print_breakdown(result["breakdown"], protocol["prefill"], protocol["decode"])
 
 
 @console.command
@@ -137,6 +161,9 @@ def bench_command(
     threads: Annotated[int, typer.Option(min=0, metavar="N", help="Threads; 0: all CPUs.")] = 0,
     repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Measurements to take the median of.")] = 5,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here as well.")] = None,
+    device: DeviceOption = Device.auto,
+    simt_chip: SimtChipOption = None,
+    phases: Annotated[bool, typer.Option("--breakdown", help="Show what each phase costs: seconds on cuda, instructions and bytes on simt, which shows nothing else.")] = False,
 ) -> None:
     """Measure prefill and decode speed, and memory.
 
@@ -144,7 +171,7 @@ def bench_command(
     """
     artifact = Artifact.open(artifact_path)
     check_writable(json_file)
-    result = measure(artifact, prefill, decode, threads, repeats)
+    result = measure(artifact, prefill, decode, threads, repeats, Placement.of(device, simt_chip), phases)
     if json_file:
         write_json(json_file, result)
     print_result(result)

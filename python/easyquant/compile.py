@@ -63,10 +63,6 @@ class Observer(str, Enum):
     ema = "ema"
 
 
-class CompileTarget(str, Enum):
-    cpu = "cpu"
-
-
 class Head(str, Enum):
     float = "float"
     int8 = "int8"
@@ -235,7 +231,7 @@ def compile_command(
     max_fallback: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Sites that may stay float where they cannot be quantized as asked. (default: 0)")
     ] = None,
-    target: Annotated[CompileTarget, typer.Option(help="What to compile for.")] = CompileTarget.cpu,
+    target: Annotated[str, typer.Option(metavar="TARGETS", help="What to compile for: cpu, sm_80, sm_86, sm_87, sm_89, sm_90a; several joined by commas.")] = "cpu",
     group_size: Annotated[int | None, typer.Option(min=0, metavar="N", help="Weights that share a scale: a multiple of 8, or 0 for a whole row. (default: 128 below 8 bits)")] = None,
     ignore: Annotated[list[str], typer.Option(metavar="P", help="Sites to leave float: a name or re:PATTERN. Repeatable.")] = [],
     targets: Annotated[list[str], typer.Option(metavar="P", help="Quantize only these sites: a name or re:PATTERN. Repeatable.")] = [],
@@ -279,7 +275,7 @@ def compile_command(
         percentile=percentile,
         mixed=mixed,
         max_fallback=max_fallback,
-        target=target.value,
+        target=target,
         group_size=group_size,
         ignore=ignore,
         targets=targets,

@@ -16,6 +16,7 @@ from easyquant import console
 from easyquant.artifact import Artifact, is_artifact, load_model, open_session, runtime
 from easyquant.choices import answer_questions, read_questions
 from easyquant.compile import CompileOptions, compile_model
+from easyquant.device import AUTO, Device, DeviceOption, Placement, SimtChipOption
 from easyquant.errors import UserError
 from easyquant.files import check_writable, sha256, write_json
 from easyquant.metrics import Scores, compare, token_losses
@@ -43,8 +44,8 @@ class Evaluated:
     step: int = CHUNK_ROWS  # tokens a call
 
     @classmethod
-    def open(cls, artifact: Artifact, context: int, threads: int, step: int = CHUNK_ROWS) -> "Evaluated":
-        model = load_model(artifact)
+    def open(cls, artifact: Artifact, context: int, threads: int, step: int = CHUNK_ROWS, place: Placement = AUTO) -> "Evaluated":
+        model = load_model(artifact, place=place)
         return cls(artifact, model, open_session(model, context=context, threads=threads), step)
 
     def logits(self, tokens: np.ndarray) -> np.ndarray:
@@ -120,6 +121,7 @@ def evaluate(
     title: str | None = None,
     kv_protocol: KVProtocol = KVProtocol.prefill,
     kv_chunk: int = 1,
+    place: Placement = AUTO,
 ) -> dict:
     """The figures of `metrics.Scores` with the protocol's stamp under "protocol"."""
     context = check_context(artifact, context)
@@ -135,10 +137,10 @@ def evaluate(
         raise UserError(f"{artifact.path}/tokenizer.json: token {largest} is outside the model's vocabulary of {artifact.model['vocab_size']}")
 
     step = kv_chunk if kv_protocol == KVProtocol.decode else CHUNK_ROWS
-    subject = Evaluated.open(artifact, context, threads, step)
+    subject = Evaluated.open(artifact, context, threads, step, place)
     # A float cache gives the same logits however the tokens come.
     other_step = step if reference is not None and reference.cache_scheme else CHUNK_ROWS
-    other = Evaluated.open(reference, context, threads, other_step) if reference is not None else None
+    other = Evaluated.open(reference, context, threads, other_step, place.of_reference(reference)) if reference is not None else None
     with console.progress() as bar:
         task = bar.add_task(title or "evaluating", total=windows.shape[0] * (context - 1))
         try:
@@ -147,7 +149,7 @@ def evaluate(
             raise UserError(str(error)) from None
     stamp = evaluation_stamp(
         artifact,
-        subject.model.isa,
+        subject.model,
         threads,
         corpus,
         context,
@@ -158,12 +160,14 @@ def evaluate(
     return scores.figures() | {"protocol": stamp}
 
 
-def evaluate_choices(artifact: Artifact, file: Path, context: int | None = None, split: str = "whole file", threads: int = 0) -> dict:
+def evaluate_choices(
+    artifact: Artifact, file: Path, context: int | None = None, split: str = "whole file", threads: int = 0, place: Placement = AUTO
+) -> dict:
     """Accuracy on multiple-choice questions, with the protocol's stamp."""
     context = artifact.max_context if context is None else check_context(artifact, context)
     questions = read_questions(file)
     tokenizer = load_tokenizer(artifact.path)
-    subject = Evaluated.open(artifact, context, threads)
+    subject = Evaluated.open(artifact, context, threads, place=place)
     bos = artifact.model.get("bos_token_id")
 
     def encode(text: str) -> list[int]:
@@ -175,7 +179,7 @@ def evaluate_choices(artifact: Artifact, file: Path, context: int | None = None,
             tally = answer_questions(subject.session, subject.logits, encode, questions, bos, context, lambda: bar.advance(task))
         except runtime().Error as error:
             raise UserError(str(error)) from None
-    stamp = machine_stamp(artifact, subject.model.isa, threads) | source_stamp(artifact) | {
+    stamp = machine_stamp(artifact, subject.model, threads) | source_stamp(artifact) | {
         "corpus": file.name,
         "corpus_sha256": sha256(file),
         "split": split,
@@ -235,12 +239,15 @@ def eval_command(
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write figures and protocol here as well.")] = None,
     kv_protocol: Annotated[KVProtocol, typer.Option(help="Feed windows in large chunks, or token by token, so that a quantized KV cache is attended to.")] = KVProtocol.prefill,
     kv_chunk: Annotated[int, typer.Option(min=1, max=CHUNK_ROWS, metavar="N", help="Tokens a call with --kv-protocol decode.")] = 1,
+    device: DeviceOption = Device.auto,
+    simt_chip: SimtChipOption = None,
 ) -> None:
     """Measure perplexity, and how far quantization moved the model from its reference.
 
     Example: [bold]easyquant eval smol-w8a8 --text novels.txt --reference SmolLM2-135M --json w8a8.json[/bold]
     """
     artifact = Artifact.open(artifact_path)
+    place = Placement.of(device, simt_chip)
     check_writable(json_file)
     check_context(artifact, context)
     if (text is None) == (choices is None):
@@ -257,10 +264,10 @@ def eval_command(
     with contextlib.ExitStack() as stack:
         other, name = stack.enter_context(reference_artifact(reference)) if reference else (None, None)
         if choices is not None:
-            result = evaluate_choices(artifact, choices, context, split, threads)
+            result = evaluate_choices(artifact, choices, context, split, threads, place)
         else:
             result = evaluate(
-                artifact, text, context, max_windows, other, name, bos, split, threads, kv_protocol=kv_protocol, kv_chunk=kv_chunk
+                artifact, text, context, max_windows, other, name, bos, split, threads, kv_protocol=kv_protocol, kv_chunk=kv_chunk, place=place
             )
     if json_file:
         write_json(json_file, result)

@@ -67,11 +67,31 @@ def artifact_properties(artifact: Artifact) -> dict[str, object]:
         "vocabulary": model.get("vocab_size"),
         "output head": quantization.get("head"),
         "left float": ", ".join(quantization.get("ignore", [])) or None,
-        "instruction sets": ", ".join(program.get("entries", {})),
+        "instruction sets": ", ".join(program.get("entries", {})) or None,
+        "activations": f"{console.human_bytes(program['arena_bytes'])} and {console.human_bytes(program['arena_bytes_per_thread'])} a thread"
+        if program.get("entries")
+        else None,
         "KV cache": describe_cache(artifact),
         "EasyQuant": artifact.manifest.get("easyquant_version"),
     }
     return {label: value for label, value in properties.items() if value is not None}
+
+
+def gpu_table(artifact: Artifact) -> Table:
+    """What sessions need on a GPU, and how many kernels do a step."""
+    gpu = artifact.gpu
+    table = console.table(f"GPUs ({gpu['fatbin'] or 'PTX only, which the driver assembles'})")
+    for title in ("chip", "code"):
+        table.add_column(title)
+    for title in ("kernels", "launches", "weights", "activations", "KV cache a token"):
+        table.add_column(title, justify="right")
+    for name, chip in gpu["chips"].items():
+        later = ", and PTX for later chips" if name == gpu["later"] else ""
+        table.add_row(
+            name, ("machine code" if chip["machine_code"] else "PTX") + later, str(chip["kernels"]), str(chip["launches"]),
+            console.human_bytes(gpu["weights_bytes"]), console.human_bytes(chip["arena_bytes"]), console.human_bytes(gpu["cache_bytes_per_token"])
+        )  # fmt: skip
+    return table
 
 
 def sites_table(artifact: Artifact, every_site: bool) -> Table:
@@ -138,6 +158,8 @@ def inspect_command(
         artifact = Artifact.open(path)
         console.out.print(properties_table(artifact_properties(artifact)))
         console.out.print()
+        if artifact.gpu:
+            console.out.print(gpu_table(artifact))
         console.out.print(sites_table(artifact, every))
         console.out.print(files_table(artifact))
         return

@@ -105,12 +105,14 @@ def version() -> str:
     return f"{__version__} (commit {commit})" if tracked.returncode == 0 else __version__
 
 
-def machine_stamp(artifact: Artifact, isa: str, threads: int) -> dict:
+def machine_stamp(artifact: Artifact, model, threads: int) -> dict:
+    """`model`: what of the artifact was loaded."""
     return {
         "easyquant": version(),
         "artifact": artifact.describe(),
         "target": artifact.manifest.get("target", "cpu"),
-        "isa": isa,
+        "device": model.device_name,
+        "isa": model.isa,
         "kv_cache": artifact.describe_cache(),
         "cpu": cpu_name(),
         "threads": threads or len(os.sched_getaffinity(0)),
@@ -129,10 +131,10 @@ def source_stamp(artifact: Artifact) -> dict:
 
 
 def evaluation_stamp(
-    artifact: Artifact, isa: str, threads: int, corpus: Corpus, context: int, window_count: int, reference: str | None
+    artifact: Artifact, model, threads: int, corpus: Corpus, context: int, window_count: int, reference: str | None
 ) -> dict:
     """Everything that has to stand beside a number."""
-    return machine_stamp(artifact, isa, threads) | source_stamp(artifact) | {
+    return machine_stamp(artifact, model, threads) | source_stamp(artifact) | {
         "corpus": corpus.path.name,
         "corpus_sha256": corpus.sha256,
         "split": corpus.split,

@@ -15,6 +15,7 @@ import typer
 
 from easyquant import console
 from easyquant.artifact import Artifact, load_model, open_session, runtime
+from easyquant.device import Device, DeviceOption, Placement, SimtChipOption
 from easyquant.errors import UserError
 from easyquant.sampling import Sampler
 from easyquant.tokenizer import load_tokenizer
@@ -75,6 +76,8 @@ def run_command(
     seed: Annotated[int | None, typer.Option(min=0, metavar="S", help="Equal seeds give equal texts. (default: random)")] = None,
     chat: Annotated[bool, typer.Option("--chat", help="The prompt is a message; use the model's chat template.")] = False,
     threads: Annotated[int, typer.Option(min=0, metavar="N", help="Threads; 0: all CPUs.")] = 0,
+    device: DeviceOption = Device.auto,
+    simt_chip: SimtChipOption = None,
 ) -> None:
     """Let an artifact continue a prompt, token by token.
 
@@ -97,7 +100,7 @@ def run_command(
     room = artifact.max_context - len(tokens) + 1
     if room < 1:
         raise UserError(f"--prompt: {len(tokens)} tokens, but the context of {artifact_path} is {artifact.max_context}; shorten the prompt")
-    model = load_model(artifact)
+    model = load_model(artifact, place=Placement.of(device, simt_chip))
     limit = min(max_new_tokens, room)
     session = open_session(model, context=min(artifact.max_context, len(tokens) + limit), threads=threads)
     speed = Speed()

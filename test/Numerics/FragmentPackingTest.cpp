@@ -11,6 +11,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <bit>
 #include <cstring>
 
 using namespace easyquant;
@@ -31,9 +33,11 @@ uint32_t word(const std::vector<uint8_t> &packed, int64_t block, int64_t lane, i
 } // namespace
 
 TEST(FragmentPacking, ComesBack) {
-  for (int bits : {2, 4, 8})
+  for (int bits : {2, 3, 4, 8})
     for (FragmentOrder order : {FragmentOrder::Bytes, FragmentOrder::Halves})
       for (auto [n, k] : {std::pair(1, 1), {16, 32}, {65, 33}, {130, 100}}) {
+        if (bits == 3 && order == FragmentOrder::Bytes)
+          continue;
         auto layout = fragmentLayout(groups(bits, 0), order, n, k);
         ASSERT_TRUE(layout) << layout.error().message;
         int half = 1 << (bits - 1);
@@ -80,6 +84,46 @@ TEST(FragmentPacking, PlacesAreThoseOfTheManual) {
     EXPECT_EQ(word(packed, block, c.lane, c.word), 1u << c.bit)
         << c.bits << " bits, row " << c.row << ", column " << c.column;
   }
+}
+
+TEST(FragmentPacking, ThirdBitsComeAboveTheOthers) {
+  // As kernels find them: word t / 4 of a lane's upper plane, turned right by {0, 1, 8, 9}[t mod
+  // 4].
+  auto layout = *fragmentLayout(groups(3, 0), FragmentOrder::Halves, 64, 32);
+  ASSERT_EQ(layout.codeBytes(), 768);
+  std::vector<int8_t> codes = randomCodes(64 * 32, 17, -4, 3);
+  std::vector<uint8_t> packed(layout.codeBytes());
+  packFragments(layout, codes.data(), packed.data());
+  for (int64_t row = 0; row < 64; ++row)
+    for (int64_t k = 0; k < 32; ++k) {
+      int64_t t = row / 8, lane = 4 * (row % 8) + k % 8 / 2, r = k / 8, i = k % 2;
+      uint32_t low = word(packed, 0, lane, t % 4) >> (8 * (t / 4)), high;
+      std::memcpy(&high, packed.data() + 512 + 8 * lane + 4 * (t / 4), 4);
+      high = std::rotr(high, std::array{0, 1, 8, 9}[t % 4]);
+      uint32_t field =
+          ((low & 0x00ff00ffu & (0x00030003u << 2 * r)) | (high & (0x00040004u << 2 * r))) >>
+          (16 * i + 2 * r);
+      ASSERT_EQ(field & 7, static_cast<uint32_t>(codes[row * 32 + k]) & 7) << row << ", " << k;
+    }
+}
+
+TEST(FragmentPacking, FloatsAreTheRegistersOfTheProduct) {
+  for (auto [n, k] : {std::pair(1, 1), {8, 32}, {21, 77}}) {
+    std::vector<uint16_t> weights(n * k), back(n * k);
+    for (size_t i = 0; i < weights.size(); ++i)
+      weights[i] = static_cast<uint16_t>(i * 40503 + 1);
+    std::vector<uint8_t> packed(floatFragmentBytes(n, k), 0xAA);
+    packFloatFragments(n, k, weights.data(), packed.data());
+    unpackFloatFragments(n, k, packed.data(), back.data());
+    EXPECT_EQ(back, weights);
+  }
+  // Row 8 + 3, column 32 + 8 * 2 + 2 * 1 + 1: block row 1, block 1 of 2, lane 13, word 2, upper
+  // half.
+  std::vector<uint16_t> weights(16 * 64);
+  weights[11 * 64 + 51] = 0x8001;
+  std::vector<uint8_t> packed(floatFragmentBytes(16, 64));
+  packFloatFragments(16, 64, weights.data(), packed.data());
+  EXPECT_EQ(word(packed, 3, 13, 2), 0x80010000u);
 }
 
 TEST(FragmentPacking, ParametersAreTransposed) {

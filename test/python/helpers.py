@@ -72,10 +72,10 @@ def folder_contents(folder):
 class Runner:
     """An artifact open for use through the Python extension."""
 
-    def __init__(self, artifact, context=0, threads=0, isa=None):
+    def __init__(self, artifact, context=0, threads=0, isa=None, **place):
         from easyquant import _runtime
 
-        self.model = _runtime.Model(str(artifact), isa=isa)
+        self.model = _runtime.Model(str(artifact), isa=isa, **place)
         self.session = _runtime.Session(self.model, context=context, threads=threads)
 
     def score(self, tokens):

@@ -122,7 +122,10 @@ CommandLine CommandLine::parse(int argc, char **argv) {
   app.add_option("-o", line.output, "Folder to write")->type_name("OUT");
   addQuantization(app, compile);
   addMethods(app, compile);
-  app.add_option("--target", compile.target, "What to compile for: cpu")
+  app.add_option(
+         "--target", compile.target,
+         "What to compile for: cpu, and GPUs: sm_80, sm_86, sm_87, sm_89, sm_90a; joined by "
+         "commas")
       ->capture_default_str()
       ->type_name("TARGET");
   app.add_option("--kv-cache", compile.kvCache,

@@ -23,17 +23,19 @@ static void check(eq_error *error) {
 }
 
 struct Options {
-  std::string artifact, isa = "auto", json;
+  std::string artifact, isa = "auto", device = "auto", simtChip, json;
+  bool simtChecks = false;
   std::vector<int32_t> tokens;
   int64_t maxNewTokens = 16;
-  eq_session_options session = {0, 0};
+  eq_session_options session = {0, 0, 0};
   bool ignoreEos = false;
 };
 
 /// Prints the generated ids as they come.
 static void run(const Options &options) {
   eq_model *rawModel = nullptr;
-  const eq_model_options modelOptions = {options.isa.c_str(), 0};
+  const eq_model_options modelOptions = {options.isa.c_str(), 0, options.device.c_str(),
+                                         options.simtChip.c_str(), options.simtChecks};
   check(eq_model_load(options.artifact.c_str(), &modelOptions, &rawModel));
   std::unique_ptr<eq_model, decltype(&eq_model_free)> model(rawModel, eq_model_free);
   eq_session *rawSession = nullptr;
@@ -64,6 +66,7 @@ static void run(const Options &options) {
                            {"generated", generated},
                            {"stopped", ended ? "eos" : "length"},
                            {"isa", eq_model_isa(rawModel)},
+                           {"device", eq_model_device(rawModel)},
                            {"logits", std::vector<float>(logits, logits + vocab)}};
   if (!(std::ofstream(options.json) << result.dump() << std::endl))
     throw std::runtime_error(options.json + ": cannot be written");
@@ -84,6 +87,12 @@ int main(int argc, char **argv) {
       ->check(CLI::NonNegativeNumber);
   app.add_option("--threads", options.session.threads, "Threads (0: all CPUs)");
   app.add_option("--isa", options.isa, "auto, avx2 or avx512vnni");
+  app.add_option("--device", options.device,
+                 "auto, cpu, cuda (an NVIDIA GPU) or simt (a simulated one)");
+  app.add_option("--simt-chip", options.simtChip,
+                 "GPU to simulate (default: the artifact's first)");
+  app.add_flag("--simt-checks", options.simtChecks,
+               "Let the simulator look for mistakes of kernels");
   app.add_option("--context", options.session.context, "Longest context (0: the model's)");
   app.add_option("--json", options.json, "Write ids and the last logits to this file");
   app.add_flag("--ignore-eos", options.ignoreEos, "Go on after an end-of-sequence token");

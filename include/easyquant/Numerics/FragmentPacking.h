@@ -24,6 +24,11 @@
 //   I4  word t, t < 4:          bits 16i + 4r .. = c(8t + g, k(r, i))
 //   I2  word t, t < 4:          bits 16i + 2r .. = c(8t + g, k(r, i)),
 //                               bits 16i + 8 + 2r .. = c(8t + 32 + g, k(r, i))
+//   I3  768 bytes for 64 rows. The low two bits of all codes are the 512 bytes of I2; in the 256
+//       bytes behind them, 8 for each lane, is the third: of c(8t + g, k(r, i)), t < 8, in word
+//       t / 4, bit (16i + 2r + 2 + {0, 1, 8, 9}[t mod 4]) mod 32, so that turning the word brings
+//       it above the other two
+//   floats of 16 bits, 8 rows a block: word r, bits 16i .. = w(g, k(r, i)); padding 0
 //
 //   scales       G x Np floats: [g, n], Np = N rounded up to 64; padding 1
 //   zero points  G x Np int8; padding 0; asymmetric schemes only
@@ -45,15 +50,21 @@ namespace easyquant::numerics {
 
 enum class FragmentOrder { Bytes, Halves };
 
-inline constexpr int64_t kFragmentBytes = 512;  ///< of a block
+inline constexpr int64_t kFragmentBytes = 512;  ///< of a block, but for 3 bits
 inline constexpr int64_t kFragmentColumns = 32; ///< of a block
-constexpr int64_t fragmentRows(int bits) { return 128 / bits; }
+/// Rows of a block; 16 bits are floats.
+constexpr int64_t fragmentRows(int bits) { return bits == 3 ? 64 : 128 / bits; }
+/// Bytes of a block.
+constexpr int64_t fragmentBytes(int bits) {
+  return fragmentRows(bits) * kFragmentColumns * bits / 8;
+}
 /// N as scales and zero points have it.
 constexpr int64_t fragmentScaleRows(int64_t n) { return (n + 63) / 64 * 64; }
 
 /// Where the codes and scales of an N x K weight lie. Made by fragmentLayout.
 struct FragmentLayout {
-  Scheme scheme; ///< static; 2, 4 or 8 bits; per tensor (the one scale repeated), channel or group
+  Scheme scheme; ///< static; 2, 3 (order Halves only), 4 or 8 bits; per tensor (the one scale
+                 ///< repeated), channel or group
   FragmentOrder order = FragmentOrder::Bytes;
   int64_t rows = 0, columns = 0;
 
@@ -63,13 +74,13 @@ struct FragmentLayout {
   }
   int64_t columnBlocks() const { return (columns + kFragmentColumns - 1) / kFragmentColumns; }
   int64_t groups() const { return groupCount(columns, scheme.groupSize); }
-  int64_t codeBytes() const { return rowBlocks() * columnBlocks() * kFragmentBytes; }
+  int64_t codeBytes() const { return rowBlocks() * columnBlocks() * fragmentBytes(scheme.bits); }
   int64_t scaleCount() const { return groups() * fragmentScaleRows(rows); }
 };
 
-/// Fails with Unsupported when kernels have no fragments for the scheme: dynamic, 3 bits, a group
-/// size that is not a multiple of 32; with InvalidArgument when it is no scheme, or N or K is not
-/// positive.
+/// Fails with Unsupported when kernels have no fragments for the scheme: dynamic, 3 bits in the
+/// order Bytes, a group size that is not a multiple of 32; with InvalidArgument when it is no
+/// scheme, or N or K is not positive.
 Result<FragmentLayout> fragmentLayout(const Scheme &scheme, FragmentOrder order, int64_t rows,
                                       int64_t columns);
 
@@ -77,6 +88,15 @@ Result<FragmentLayout> fragmentLayout(const Scheme &scheme, FragmentOrder order,
 void packFragments(const FragmentLayout &layout, const int8_t *codes, uint8_t *out);
 /// The inverse; padding is dropped.
 void unpackFragments(const FragmentLayout &layout, const uint8_t *packed, int8_t *codes);
+
+/// Floats of 16 bits, whichever: weights is N x K, out floatFragmentBytes(N, K) bytes, all written.
+constexpr int64_t floatFragmentBytes(int64_t rows, int64_t columns) {
+  int64_t r = fragmentRows(16);
+  return (rows + r - 1) / r * ((columns + kFragmentColumns - 1) / kFragmentColumns) *
+         kFragmentBytes;
+}
+void packFloatFragments(int64_t rows, int64_t columns, const uint16_t *weights, uint8_t *out);
+void unpackFloatFragments(int64_t rows, int64_t columns, const uint8_t *packed, uint16_t *weights);
 
 /// params: of the whole matrix; layout.scaleCount() values each.
 std::vector<float> fragmentScales(const FragmentLayout &layout, const QParams &params);

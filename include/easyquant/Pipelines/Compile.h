@@ -39,8 +39,8 @@ struct CompileOptions {
   std::optional<double> damping;
   std::optional<bool> actOrder, staticGroups, clip;
   std::optional<int64_t> searchSamples, epochs;
-  int64_t maxFallback = 0; ///< sites that may stay float against what is asked
-  std::string target = "cpu";
+  int64_t maxFallback = 0;                  ///< sites that may stay float against what is asked
+  std::string target = "cpu";               ///< cpu and GPUs, joined by commas: sm_80,sm_90a,cpu
   std::string head;                         ///< float or int8; empty: the scheme's default
   int64_t groupSize = -1;                   ///< 0: a scale per channel; -1: the scheme's default
   std::vector<std::string> ignore, targets; ///< site names, or re:PATTERN

@@ -25,6 +25,29 @@ def EmitProgram : Pass<"easyquant-emit-program", "::mlir::ModuleOp"> {
   ];
 }
 
+def EmitGPUProgram : Pass<"easyquant-emit-gpu-program", "::mlir::ModuleOp"> {
+  let summary = "Compile a model on materialized weights to kernels and a list of launches";
+  let description = [{
+    For every chip the functions of the model become a list of launches (`program.gpu.json`, which docs/Architecture.md
+    describes), and the kernels of those PTX (`kernels.<chip>.ptx`). Where `ptxas` and `fatbinary` are found, `kernels.fatbin`
+    has machine code for all chips, and PTX that a driver assembles for later ones; else a warning says that there is none.
+    Where every chip has an architecture of its own (sm_90a), that PTX is of sm_80, and there is a program for it, too.
+
+    The weights have to be materialized with the packing `gpu`. The module stays as it is, but for the attribute
+    `equant.gpu_program`, what the manifest says of all this.
+  }];
+  let options = [
+    Option<"output", "output", "std::string", "\"\"", "folder of the artifact">,
+    ListOption<"chips", "chip", "std::string", "GPUs: sm_80, sm_86, sm_87, sm_89, sm_90a">,
+    Option<"maxRows", "max-rows", "int64_t", "512", "most tokens of one call; buffers are planned for it">,
+    Option<"kvCache", "kv-cache", "std::string", "\"auto\"", "element type of the KV cache: f16 or auto">,
+  ];
+  let dependentDialects = [
+    "::mlir::arith::ArithDialect", "::mlir::gpu::GPUDialect", "::mlir::LLVM::LLVMDialect", "::mlir::math::MathDialect",
+    "::mlir::NVVM::NVVMDialect", "::mlir::scf::SCFDialect", "::mlir::vector::VectorDialect",
+  ];
+}
+
 def PrintPlans : Pass<"easyquant-print-plans", "::mlir::ModuleOp"> {
   let summary = "Print what would become of each site as JSON";
   let description = [{
@@ -40,7 +63,7 @@ def WriteManifest : Pass<"easyquant-write-manifest", "::mlir::ModuleOp"> {
   let summary = "Complete the artifact: copy the tokenizer's files, write manifest.json";
   let description = [{
     Copies `copy-files` into the folder and writes `<output>/manifest.json` from the module's attributes `lm.model`,
-    `equant.report` and `equant.program`, with size and checksum of every file of the folder.
+    `equant.report`, `equant.program` and `equant.gpu_program`, with size and checksum of every file of the folder.
   }];
   let options = [
     Option<"output", "output", "std::string", "\"\"", "folder of the artifact">,

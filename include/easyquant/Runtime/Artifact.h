@@ -29,13 +29,15 @@ public:
   const Manifest &manifest() const { return contents; }
   /// The data sections of the weights, aligned to a page; lasts as long as the artifact.
   std::span<const std::byte> weights() const { return shards.bytes(); }
+  /// The same of the weights for GPUs; empty where there are none.
+  std::span<const std::byte> gpuWeights() const { return gpuShards.bytes(); }
   std::string programPath() const;
   const std::string &path() const { return folder; }
 
 private:
   std::string folder;
   Manifest contents;
-  formats::MappedShards shards;
+  formats::MappedShards shards, gpuShards;
 };
 
 } // namespace easyquant::runtime

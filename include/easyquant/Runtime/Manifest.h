@@ -28,11 +28,13 @@ namespace easyquant::runtime {
 /// The artifact format and the program ABI that this version reads.
 constexpr int64_t kFormatVersion = 1;
 constexpr int64_t kProgramAbi = 2;
+constexpr int64_t kGpuProgramAbi = 1;
 
 constexpr const char *kManifestFile = "manifest.json";
 constexpr const char *kProgramFile = "model.so";
 /// Weights are weights.safetensors, or shards of that stem (Formats/ShardedSafetensors.h).
 constexpr const char *kWeightsStem = "weights";
+constexpr const char *kGpuWeightsStem = "weights.gpu";
 
 struct Manifest {
   struct Model {
@@ -44,7 +46,8 @@ struct Manifest {
     std::vector<int64_t> eosTokenIds;
   };
   struct Program {
-    /// Instruction set ("avx2", "avx512vnni") to entry, a C identifier.
+    /// Instruction set ("avx2", "avx512vnni") to entry, a C identifier. Empty in an artifact for
+    /// GPUs alone.
     std::map<std::string, std::string> entries;
     /// Tokens that one call takes at most.
     int64_t maxRows = 0;
@@ -59,8 +62,22 @@ struct Manifest {
     std::string checksum; ///< xxh3_128: 32 lower-case hex digits
   };
 
+  struct Gpu {
+    struct Chip {
+      std::string ptxFile;
+      bool machineCode = false; ///< in the fatbin; else only PTX
+    };
+    std::string programFile;
+    std::string fatbinFile; ///< empty: there is only PTX
+    std::string later;      ///< the chip whose PTX a driver can assemble for later ones
+    std::map<std::string, Chip> chips;
+    int64_t weightsBytes = 0;
+    std::vector<std::string> weightFiles;
+  };
+
   Model model;
   Program program;
+  std::optional<Gpu> gpu; ///< where the artifact is for GPUs, too
   /// By plain name: every file of the folder but the manifest itself.
   std::map<std::string, File> files;
   /// Names of those that hold the weights, in the order of their shards.

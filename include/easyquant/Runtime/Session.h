@@ -13,6 +13,7 @@
 #define EASYQUANT_RUNTIME_SESSION_H
 
 #include "easyquant/Runtime/Artifact.h"
+#include "easyquant/Runtime/Device.h"
 #include "easyquant/Runtime/Program.h"
 #include "easyquant/Support/Result.h"
 
@@ -30,23 +31,48 @@ constexpr int64_t kCacheBlock = 16;
 /// More threads than this are surely a mistake.
 constexpr int32_t kMaxThreads = 1024;
 
+class Executor;
+class GpuModel;
+
+/// Where a model is to run.
+struct DeviceRequest {
+  /// "cpu"; "cuda", an NVIDIA GPU; "simt", a simulated one; "" or "auto": cuda if the artifact has
+  /// code for GPUs and the machine one that can run it, else cpu.
+  std::string device = "auto";
+  std::string simtChip;    ///< the GPU to simulate, of those in the artifact; empty: the first
+  bool simtChecks = false; ///< let the simulator look for mistakes of kernels, too
+};
+
 /// A loaded artifact: immutable, shared by its sessions.
 class Model {
 public:
   /// `isa` is "", "auto", "avx2" or "avx512vnni". Errors: those of Artifact::open, selectIsa and
-  /// Program::load.
+  /// Program::load; InvalidArgument (no such device); Unsupported, NotFound, OutOfRange (a device
+  /// that is not there, cannot run the artifact or has too little memory).
   static Result<std::shared_ptr<const Model>> load(const std::string &folder, std::string_view isa,
-                                                   bool skipChecksums);
+                                                   bool skipChecksums,
+                                                   const DeviceRequest &request = {});
 
   const Manifest &manifest() const { return artifact.manifest(); }
+  /// "cpu", "cuda" or "simt".
+  std::string device() const;
+  /// The instruction set, or the chip whose program a GPU runs.
   const std::string &isa() const { return selected; }
+  /// For people: "cpu", "NVIDIA H200 (sm_90)".
+  std::string describeDevice() const;
   const Program &program() const { return code; }
   std::span<const std::byte> weights() const { return artifact.weights(); }
+  /// Of the weights, where they are used.
+  int64_t weightsBytes() const;
 
 private:
+  friend class Session;
+  Result<void> loadForCpu(std::string_view isa);
+
   Artifact artifact;
   std::string selected;
   Program code;
+  std::shared_ptr<const GpuModel> gpu; ///< null on CPUs
 };
 
 /// Anonymous zeroed pages, aligned to at least 64 bytes. Pages that are never touched cost nothing,
@@ -76,8 +102,12 @@ public:
   /// `context` tokens (0: the model's), `threads` (0: availableThreads()). Errors: InvalidArgument
   /// (a negative argument, too many threads), OutOfRange (longer than the model's context, or more
   /// memory than there is).
+  /// `measure`: costs() will be asked for.
   static Result<Session> create(std::shared_ptr<const Model> model, int64_t context,
-                                int32_t threads);
+                                int32_t threads, bool measure = false);
+  Session(Session &&other) noexcept;
+  Session &operator=(Session &&other) noexcept;
+  ~Session();
 
   /// Appends the tokens, in chunks of at most max_rows, and keeps the logits of the last one.
   /// Errors: InvalidArgument (no token, or one outside the vocabulary), OutOfRange (the context is
@@ -98,11 +128,14 @@ public:
   /// Tokens that the session can hold.
   int64_t context() const { return limit; }
   int32_t threads() const { return threadCount; }
-  int64_t bytes() const { return arena.size() + cache.size() + current.size() + next.size(); }
+  int64_t bytes() const;
+  /// What each phase has cost since the session began, with what loading the model cost. Errors:
+  /// Unsupported (on a CPU), InvalidArgument (the session does not measure).
+  Result<PhaseCosts> costs() const;
   const Model &model() const { return *owner; }
 
 private:
-  Session() = default;
+  Session();
   Result<void> append(std::span<const int32_t> tokens, float *allLogits);
   Result<void> check(std::span<const int32_t> tokens) const;
 
@@ -111,7 +144,7 @@ private:
   int32_t threadCount = 0;
   int64_t held = 0;
   bool hasLogits = false;
-  Buffer arena, cache;
+  std::unique_ptr<Executor> executor;
   /// Steps write `next`, which becomes `current` when all of them have succeeded.
   Buffer current, next;
 };

@@ -33,7 +33,7 @@ extern "C" {
 #define EQ_API __attribute__((visibility("default")))
 
 /** Raised whenever a declaration below changes its meaning. */
-#define EQ_ABI_VERSION 1
+#define EQ_ABI_VERSION 2
 
 /** The version that the library was built with; compare with EQ_ABI_VERSION. */
 EQ_API uint32_t eq_abi_version(void);
@@ -66,6 +66,14 @@ typedef struct eq_model_options {
   const char *isa;
   /** Nonzero: do not compare the files with the checksums in the manifest. */
   int32_t skip_checksums;
+  /** "cpu"; "cuda": an NVIDIA GPU through its driver; "simt": a simulated GPU. NULL or "auto": cuda
+      if the artifact has code for GPUs and there is one that can run it, else cpu. */
+  const char *device;
+  /** Of simt: the GPU to simulate, of those that the artifact was compiled for ("sm_80"); NULL or
+     "": the first. */
+  const char *simt_chip;
+  /** Nonzero, of simt: look for mistakes of kernels, too, such as races; slower. */
+  int32_t simt_checks;
 } eq_model_options;
 
 /** Loads the artifact folder `path`. `options` may be NULL. On success `*model` is to be freed with
@@ -78,8 +86,13 @@ EQ_API const char *eq_model_manifest(const eq_model *model);
 EQ_API int64_t eq_model_vocab_size(const eq_model *model);
 /** The longest context in tokens that the model was made for. */
 EQ_API int64_t eq_model_max_context(const eq_model *model);
-/** The instruction set chosen at loading: "avx2" or "avx512vnni". */
+/** The instruction set chosen at loading: "avx2" or "avx512vnni"; or the chip whose program a GPU
+    runs: "sm_80". */
 EQ_API const char *eq_model_isa(const eq_model *model);
+/** Where the model runs: "cpu", "cuda" or "simt". */
+EQ_API const char *eq_model_device(const eq_model *model);
+/** The same for people: "cpu", "NVIDIA H200 (sm_90)", "simulated sm_80". */
+EQ_API const char *eq_model_device_name(const eq_model *model);
 /** Bytes of weights that all sessions share. */
 EQ_API int64_t eq_model_weights_bytes(const eq_model *model);
 
@@ -92,6 +105,8 @@ typedef struct eq_session_options {
   int64_t context;
   /** Threads that one step uses; 0: the CPUs that this process may run on. */
   int32_t threads;
+  /** Nonzero: measure what eq_session_breakdown tells. Slower; of GPUs only. */
+  int32_t measure;
 } eq_session_options;
 
 /** `options` may be NULL. */
@@ -124,6 +139,12 @@ EQ_API void eq_session_reset(eq_session *session);
 
 /** Bytes of the session's own buffers: activations, KV cache, logits. */
 EQ_API int64_t eq_session_bytes(const eq_session *session);
+
+/** What the steps of a session have cost by phase, as JSON: {"load": {"launches": 1, "bytes": 2,
+    "instructions": 0, "seconds": 0.5}, ...} with load, quantize, gemm, attention, comm, sync and
+   other. Seconds are those of a GPU, instructions those of warps of a simulated one. Valid until
+   the next call on the session. */
+EQ_API eq_error *eq_session_breakdown(eq_session *session, const char **json);
 
 #ifdef __cplusplus
 }

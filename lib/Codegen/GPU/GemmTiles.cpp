@@ -34,6 +34,22 @@ static constexpr TileChoice kSmall[] = {
     {kAny, {128, 128, 64, 2, 2, 3, 2}, {128, 128, 64, 2, 4, 4, 1}},
 };
 
+static constexpr TileChoice kHalves[] = {
+    {32, {32, 64, 0, 1, 2, 0, 4}, {32, 64, 0, 1, 2, 0, 4}},
+    {64, {64, 128, 0, 2, 2, 0, 2}, {64, 128, 0, 2, 4, 0, 2}},
+    {kAny, {128, 128, 0, 2, 2, 0, 2}, {128, 128, 0, 2, 4, 0, 1}},
+};
+
+std::span<const TileChoice> halfTiles() { return kHalves; }
+
+void giveWholeBlocks(GemmTile &tile, int64_t blockRows) {
+  while (tile.columns / tile.warpColumns % blockRows != 0) {
+    tile.warpColumns /= 2;
+    if (tile.rows / tile.warpRows > 16)
+      tile.warpRows *= 2;
+  }
+}
+
 std::span<const TileChoice> integerTiles(ChipId chip) {
   switch (chip) {
   case ChipId::SM80:

@@ -26,6 +26,10 @@ struct TileChoice {
 
 /// Tiles of the int8 products of a chip, for ever more rows.
 std::span<const TileChoice> integerTiles(ChipId chip);
+/// Tiles of the products of 16-bit floats; slab and stages are left to what fits.
+std::span<const TileChoice> halfTiles();
+/// Regroups the warps of a tile, so that each takes whole blocks of `blockRows` rows of weights.
+void giveWholeBlocks(GemmTile &tile, int64_t blockRows);
 
 } // namespace easyquant::gpu
 

@@ -185,10 +185,11 @@ void IntegerGemm::emit() {
   Value warpRow = b.div(warp, tile.warpColumns), warpColumn = b.rem(warp, tile.warpColumns);
   Value blockRow = b.mul(b.block(0), tile.rows), blockColumn = b.mul(b.block(1), tile.columns);
 
-  rowCopy.emplace(b, activations, tile.rows, tile.threads(), arguments["codes"],
-                  paddedColumns(spec.k), slabs(), blockRow, rows);
-  blockCopy.emplace(b, tile.columns / rowsOfBlock(), tile.slab / kK, tile.threads(), arguments["w"],
-                    b.mul(b.block(1), tile.columns / rowsOfBlock()),
+  int64_t rowBytes = paddedColumns(spec.k);
+  rowCopy.emplace(b, activations, tile.rows, tile.threads(), arguments["codes"], rowBytes, rowBytes,
+                  slabs(), blockRow, rows);
+  blockCopy.emplace(b, spec.bits, tile.columns / rowsOfBlock(), tile.slab / kK, tile.threads(),
+                    arguments["w"], b.mul(b.block(1), tile.columns / rowsOfBlock()),
                     llvm::divideCeil(spec.n, rowsOfBlock()), columnBlocks(), slabs());
   for (int64_t stage = 0; stage < tile.stages - 1; ++stage)
     startCopy(b.i32(stage), b.i32(stage * stageBytes()));
@@ -250,7 +251,7 @@ void IntegerGemm::emit() {
   // Copies of the last, empty groups are complete; none outlives the block.
   b.waitForCopies(0);
 
-  epilogue.columnsAreWhole = spec.n % tile.columns == 0;
+  epilogue.writer.columnsAreWhole = spec.n % tile.columns == 0;
   for (int64_t i = 0; i < mTiles(); ++i)
     for (int64_t half = 0; half < 2; ++half) {
       Value m = rowOfTile(i, half);

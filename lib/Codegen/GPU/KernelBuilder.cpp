@@ -55,6 +55,10 @@ Value KernelBuilder::shr(Int a, Int bits) {
 Value KernelBuilder::shrArithmetic(Int a, Int bits) {
   return createOrFold<arith::ShRSIOp>(i32(a), i32(bits));
 }
+Value KernelBuilder::turnRight(Int a, Int bits) {
+  Value word = i32(a);
+  return LLVM::FshrOp::create(*this, word, word, i32(bits));
+}
 Value KernelBuilder::less(Int a, Int b) {
   return createOrFold<arith::CmpIOp>(arith::CmpIPredicate::slt, i32(a), i32(b));
 }
@@ -131,6 +135,22 @@ Value KernelBuilder::join(ValueRange scalars) {
   return vector::FromElementsOp::create(*this, vec(scalars.size(), scalars.front().getType()),
                                         scalars);
 }
+
+Value KernelBuilder::pair(Float element, double value) {
+  llvm::APFloat x(value);
+  bool lossy;
+  x.convert(cast<FloatType>(type(element)).getFloatSemantics(), llvm::APFloat::rmNearestTiesToEven,
+            &lossy);
+  uint32_t bits = static_cast<uint32_t>(x.bitcastToAPInt().getZExtValue());
+  return i32(static_cast<int32_t>(bits << 16 | bits));
+}
+Value KernelBuilder::pair(Value scalar) { return bitcast(join({scalar, scalar}), i32()); }
+Value KernelBuilder::pairFma(Float element, Value a, Value b, Value c) {
+  VectorType two = vec(2, type(element));
+  return bitcast(LLVM::FMAOp::create(*this, bitcast(a, two), bitcast(b, two), bitcast(c, two)),
+                 i32());
+}
+
 Value KernelBuilder::exp2Approximate(Value x) {
   return intrinsic("llvm.nvvm.ex2.approx", f32(), x);
 }
@@ -194,6 +214,9 @@ void KernelBuilder::copyAsync16(Value shared, Value global, Value valid) {
   Value bytes = valid ? select(valid, i32(16), i32(0)) : Value();
   NVVM::CpAsyncOp::create(*this, shared, global, 16, NVVM::LoadCacheModifierKind::CG, bytes);
 }
+void KernelBuilder::copyAsync(Value shared, Value global, Value bytes) {
+  NVVM::CpAsyncOp::create(*this, shared, global, 16, NVVM::LoadCacheModifierKind::CG, bytes);
+}
 void KernelBuilder::commitCopies() { NVVM::CpAsyncCommitGroupOp::create(*this); }
 void KernelBuilder::waitForCopies(int64_t pending) {
   NVVM::CpAsyncWaitGroupOp::create(*this, static_cast<int32_t>(pending));
@@ -229,6 +252,14 @@ Value KernelBuilder::warpMaxUnsigned(Value value) {
 void KernelBuilder::atomicAddShared(Value value, Value pointer) {
   LLVM::AtomicRMWOp::create(*this, LLVM::AtomicBinOp::add, pointer, value,
                             LLVM::AtomicOrdering::monotonic);
+}
+
+void KernelBuilder::fence() {
+  LLVM::CallIntrinsicOp::create(*this, getStringAttr("llvm.nvvm.membar.gl"), ValueRange());
+}
+Value KernelBuilder::countUpTo(Int most, Value pointer) {
+  return LLVM::AtomicRMWOp::create(*this, LLVM::AtomicBinOp::uinc_wrap, pointer, i32(most),
+                                   LLVM::AtomicOrdering::monotonic, "device");
 }
 
 //===- Tensor cores -------------------------------------------------------===//

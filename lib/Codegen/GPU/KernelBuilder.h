@@ -67,6 +67,7 @@ public:
   mlir::Value shl(Int a, Int bits);
   mlir::Value shr(Int a, Int bits);           ///< logical
   mlir::Value shrArithmetic(Int a, Int bits); ///< keeps the sign
+  mlir::Value turnRight(Int a, Int bits);     ///< bits that leave come in on the left
   mlir::Value less(Int a, Int b);             ///< signed, i1
   mlir::Value equal(Int a, Int b);            ///< i1
   /// a and b, of i1; either may be null, which is true.
@@ -92,6 +93,11 @@ public:
   mlir::Value bitcast(mlir::Value value, mlir::Type type);
   mlir::Value extract(mlir::Value vector, int64_t lane);
   mlir::Value join(mlir::ValueRange scalars); ///< a vector of them
+  //===- Pairs of f16 or bf16 in an i32 -------------------------------------===//
+  mlir::Value pair(Float type, double value); ///< the constant, twice
+  mlir::Value pair(mlir::Value scalar);       ///< a scalar f16 or bf16, twice
+  mlir::Value pairFma(Float type, mlir::Value a, mlir::Value b, mlir::Value c);
+
   /// Approximations of the machine: ex2.approx (2 ulp), rcp.approx (1 ulp), rsqrt.approx (2 ulp).
   mlir::Value exp2Approximate(mlir::Value x);
   mlir::Value reciprocalApproximate(mlir::Value x);
@@ -112,6 +118,8 @@ public:
   /// 16 bytes from global to shared memory, asynchronously and past the first-level cache. Where
   /// `valid` (i1, may be null) is false, zeros; the source is not read then.
   void copyAsync16(mlir::Value shared, mlir::Value global, mlir::Value valid);
+  /// Likewise the first `bytes` of 16 (i32, 0 to 16), zeros behind them.
+  void copyAsync(mlir::Value shared, mlir::Value global, mlir::Value bytes);
   void commitCopies();
   /// Waits until at most `pending` of this thread's committed groups are under way.
   void waitForCopies(int64_t pending);
@@ -126,6 +134,11 @@ public:
   mlir::Value warpMaxUnsigned(mlir::Value value);          ///< i32
   /// shared[...] += value, i32, in no order.
   void atomicAddShared(mlir::Value value, mlir::Value pointer);
+
+  /// Orders this thread's accesses to global memory for all threads of the device.
+  void fence();
+  /// Counts a word of global memory 0, 1, ... most, 0, ... and returns what it was.
+  mlir::Value countUpTo(Int most, mlir::Value pointer);
 
   //===- Tensor cores -------------------------------------------------------===//
   /// ldmatrix x4: each lane names 16 bytes of a row; four registers. Transposed: of 8 x 8 halves.

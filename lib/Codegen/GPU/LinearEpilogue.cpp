@@ -71,42 +71,14 @@ LinearEpilogue::Values LinearEpilogue::addGroup(ValueRange accumulators, const C
   return sums;
 }
 
-void LinearEpilogue::writeColumns(Value row, Value n, Value rowScale, ValueRange t) {
-  Type element = b.type(spec.output);
-  int64_t count = t.size();
-  Value at = b.advance(row, n, element);
-  Type type = count == 1 ? element : Type(b.vec(count, element));
-  auto pick = [&](StringRef name) {
-    return b.load(b.advance(arguments[name], n, b.f32()),
-                  count == 1 ? b.f32() : Type(b.vec(count, b.f32())), true);
-  };
-  Value bias = spec.bias ? pick("bias") : Value();
-  Value old = spec.accumulate ? b.toF32(b.load(at, type)) : Value();
+void LinearEpilogue::write(Value m, Value n, Value rowScale, ValueRange t) {
   Values results;
-  for (int64_t i = 0; i < count; ++i) {
-    Value sum = t[i];
+  for (Value sum : t) {
     if (shift && shiftsLast())
       sum = b.mulf(sum, b.constant(b.f32(), 1.0 / static_cast<double>(int64_t{1} << shift)));
-    Value value = b.mulf(rowScale, sum);
-    if (bias)
-      value = b.addf(value, b.extract(bias, i));
-    if (old)
-      value = b.addf(b.extract(old, i), value);
-    results.push_back(value);
+    results.push_back(b.mulf(rowScale, sum));
   }
-  b.store(b.fromF32(b.join(results), spec.output), at);
-}
-
-void LinearEpilogue::write(Value m, Value n, Value rowScale, ValueRange t) {
-  Value row = b.rowOf(arguments["y"], m, arguments["y_stride"], b.type(spec.output));
-  if (columnsAreWhole)
-    return writeColumns(row, n, rowScale, t);
-  if (spec.n % width == 0)
-    return b.ifThen(b.less(n, spec.n), [&] { writeColumns(row, n, rowScale, t); });
-  for (int64_t i = 0; i < width; ++i) {
-    Value column = b.add(n, i);
-    b.ifThen(b.less(column, spec.n), [&] { writeColumns(row, column, rowScale, t[i]); });
-  }
+  writer.write(m, n, results);
 }
 
 } // namespace easyquant::gpu

@@ -13,7 +13,7 @@
 #ifndef EASYQUANT_LIB_CODEGEN_GPU_LINEAREPILOGUE_H
 #define EASYQUANT_LIB_CODEGEN_GPU_LINEAREPILOGUE_H
 
-#include "KernelBuilder.h"
+#include "ResultWriter.h"
 
 namespace easyquant::gpu {
 
@@ -24,7 +24,8 @@ public:
   /// `width` columns at a time, 1 or 2; `shift`: accumulators are 2^shift times the dot products.
   LinearEpilogue(KernelBuilder &b, const LinearSpec &spec, const KernelArguments &arguments,
                  int64_t width, int64_t shift)
-      : b(b), spec(spec), arguments(arguments), width(width), shift(shift) {}
+      : writer(b, {spec.n, spec.bias, spec.accumulate, spec.output}, arguments, width), b(b),
+        spec(spec), arguments(arguments), width(width), shift(shift) {}
 
   /// What columns n .. of group g bring along; n may be beyond N, not beyond its padding.
   struct ColumnTerms {
@@ -41,15 +42,13 @@ public:
                   mlir::Value rowZero, mlir::ValueRange t);
   /// Writes row m (which is there), columns n .. as far as they are below N.
   void write(mlir::Value m, mlir::Value n, mlir::Value rowScale, mlir::ValueRange t);
-  /// Likewise, without asking whether the columns are there.
-  bool columnsAreWhole = false;
+  ResultWriter writer;
 
 private:
   /// Sums are carried 2^shift times too large and divided at the end, which is exact: once an
   /// element instead of once an element and group. Corrections by zero points need the true dot
   /// products.
   bool shiftsLast() const { return !spec.zeroPoints && !spec.inputZeroPoints; }
-  void writeColumns(mlir::Value row, mlir::Value n, mlir::Value rowScale, mlir::ValueRange t);
 
   KernelBuilder &b;
   const LinearSpec &spec;

@@ -87,12 +87,7 @@ std::vector<LinearKernel> linearKernels(const LinearSpec &spec, const Chip &chip
     kernels.push_back(dotKernel(spec, rows));
   for (const TileChoice &choice : integerTiles(chip.id)) {
     GemmTile tile = spec.groups() > 1 ? choice.grouped : choice.plain;
-    // A warp takes whole blocks of weights.
-    while (tile.columns / tile.warpColumns % numerics::fragmentRows(spec.bits) != 0) {
-      tile.warpColumns /= 2;
-      if (tile.rows / tile.warpRows > 16)
-        tile.warpRows *= 2;
-    }
+    giveWholeBlocks(tile, numerics::fragmentRows(spec.bits));
     // A group ends where a slab ends.
     if (spec.groups() > 1 && spec.groupSize % tile.slab != 0)
       tile.slab = numerics::kFragmentColumns;

@@ -176,6 +176,7 @@ RowEmitter::Values RowEmitter::compute(const Piece &piece) {
   Values y;
   switch (spec.op) {
   case RowOp::Quantize:
+  case RowOp::Copy:
     return x;
   case RowOp::RmsNorm: {
     Values weight = readColumns("weight", piece);

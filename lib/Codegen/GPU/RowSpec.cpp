@@ -33,6 +33,8 @@ static const char *nameOf(RowOp op) {
     return "gelu_erf";
   case RowOp::Add:
     return "add";
+  case RowOp::Copy:
+    return "copy";
   }
   __builtin_unreachable();
 }

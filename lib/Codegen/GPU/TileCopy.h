@@ -10,8 +10,8 @@
 //
 // Activations are rows of slabBytes, in which chunk c of row r lies at place c xor swizzle(r): the
 // eight rows that one phase of ldmatrix reads, and the eight chunks that a quarter of a warp
-// copies, are then in eight different groups of four banks. Weights are blocks of 512 bytes as
-// Numerics/FragmentPacking.h has them, read 16 bytes a lane: no conflict to avoid.
+// copies, are then in eight different groups of four banks. Weights are blocks as
+// Numerics/FragmentPacking.h has them, read 16 or 8 bytes a lane: no conflict to avoid.
 //
 //===----------------------------------------------------------------------===//
 
@@ -37,9 +37,10 @@ struct SwizzledRows {
 /// past `rowBytes` of a row arrive as zeros; `slabs` slabs of a row are asked for.
 class RowCopy {
 public:
-  /// source: row 0 of the matrix; firstRow: of the tile.
+  /// source: row 0 of the matrix, whose rows are `stride` bytes apart, a multiple of 16; firstRow:
+  /// of the tile.
   RowCopy(KernelBuilder &b, SwizzledRows layout, int64_t tileRows, int64_t threads,
-          mlir::Value source, int64_t rowBytes, int64_t slabs, mlir::Value firstRow,
+          mlir::Value source, Int stride, int64_t rowBytes, int64_t slabs, mlir::Value firstRow,
           mlir::Value rowCount);
   /// Starts the copy of slab `slab` (i32) to `shared`.
   void copy(mlir::Value slab, mlir::Value shared);
@@ -61,7 +62,7 @@ private:
 /// Copies the weight blocks of a tile: rowBlocks block rows of slabBlocks blocks.
 class BlockCopy {
 public:
-  BlockCopy(KernelBuilder &b, int64_t rowBlocks, int64_t slabBlocks, int64_t threads,
+  BlockCopy(KernelBuilder &b, int bits, int64_t rowBlocks, int64_t slabBlocks, int64_t threads,
             mlir::Value source, mlir::Value firstRowBlock, int64_t totalRowBlocks,
             int64_t totalColumnBlocks, int64_t slabs);
   void copy(mlir::Value slab, mlir::Value shared);
@@ -72,7 +73,7 @@ private:
     mlir::Value block; ///< in the slab
   };
   KernelBuilder &b;
-  int64_t slabBlocks, totalColumnBlocks;
+  int64_t slabBlocks, totalColumnBlocks, blockBytes;
   bool beyondEnd;
   llvm::SmallVector<Chunk> chunks;
 };

@@ -31,6 +31,8 @@ CodesKind CodesKind::of(equant::LinearOp linear) {
 }
 
 ArrayAttr CodesKind::key() const {
+  if (halves)
+    return ArrayAttr::get(halves.getContext(), halves);
   Builder b(scheme.getContext());
   SmallVector<Attribute> parts = {b.getI64IntegerAttr(groupSize), scheme};
   if (scale)
@@ -40,15 +42,23 @@ ArrayAttr CodesKind::key() const {
   return b.getArrayAttr(parts);
 }
 
-std::optional<CodesKind> quantizedUse(OpOperand &use) {
+std::optional<CodesKind> quantizedUse(OpOperand &use, const BufferRules &rules) {
   auto linear = dyn_cast<equant::LinearOp>(use.getOwner());
-  if (!linear || !linear.getInputScheme())
+  if (linear && linear.getInputScheme())
+    return CodesKind::of(linear);
+  if (!rules.gpu || !(linear || isa<lm::LinearOp>(use.getOwner())))
     return std::nullopt;
-  return CodesKind::of(linear);
+  CodesKind kind;
+  kind.halves = UnitAttr::get(use.getOwner()->getContext());
+  return kind;
 }
 
-QuantizedBytes quantizedBytes(int64_t columns, const CodesKind &kind, int64_t rows) {
-  return {alignBuffer(rows * cpu::paddedColumns(columns)), alignBuffer(rows * 4),
+QuantizedBytes quantizedBytes(int64_t columns, const CodesKind &kind, int64_t rows,
+                              const BufferRules &rules) {
+  int64_t padded = llvm::alignTo(columns, rules.codeColumns);
+  if (kind.isHalves())
+    return {alignBuffer(rows * padded * 2), 0, 0, 0};
+  return {alignBuffer(rows * padded), alignBuffer(rows * 4),
           alignBuffer(rows * 4 * cpu::groupCount(columns, kind.groupSize)),
           kind.hasZeroPoints() ? alignBuffer(rows * 4) : 0};
 }
@@ -121,19 +131,24 @@ void BufferPlan::measure(Block &block, int64_t maxRows) {
     buffer.first = std::min(buffer.first, at);
     buffer.last = std::max(buffer.last, at);
   };
+  bool isPublic = cast<func::FuncOp>(block.getParentOp()).isPublic();
+  auto isReturned = [&](Value value) {
+    return rules.gpu && isPublic && llvm::is_contained(block.getTerminator()->getOperands(), value);
+  };
   for (Operation &op : block) {
     int at = position.lookup(&op);
     for (Value result : op.getResults()) {
-      if (!isActivation(result))
+      if (!isActivation(result) || isReturned(result))
         continue;
       // What only linears read, and all as the same codes, need not exist in float if its producer
       // can quantize.
       ArrayAttr key;
+      bool isRowOp = isa<lm::RmsNormOp, lm::LayerNormOp, lm::SiluMulOp, lm::GeluOp>(op);
       bool onlyCodes =
-          !result.use_empty() && isa<lm::RmsNormOp, lm::LayerNormOp, lm::SiluMulOp, lm::GeluOp>(op);
+          !result.use_empty() && (isRowOp || isa<lm::AttentionOp, equant::AttentionOp>(op));
       for (OpOperand &use : result.getUses()) {
-        std::optional<CodesKind> kind = quantizedUse(use);
-        onlyCodes &= kind && (!key || key == kind->key());
+        std::optional<CodesKind> kind = quantizedUse(use, rules);
+        onlyCodes &= kind && (isRowOp || kind->isHalves()) && (!key || key == kind->key());
         key = kind ? kind->key() : nullptr;
       }
       if (onlyCodes)
@@ -144,12 +159,13 @@ void BufferPlan::measure(Block &block, int64_t maxRows) {
     for (OpOperand &use : op.getOpOperands()) {
       if (!isActivation(use.get()))
         continue;
-      if (auto kind = quantizedUse(use)) {
+      if (auto kind = quantizedUse(use, rules)) {
         QuantizedValue key(use.get(), kind->key());
         Operation *producer = use.get().getDefiningOp();
         int first = isQuantizedOnly(use.get()) ? position.lookup(producer) : at;
         auto [it, isNew] = quantized.insert(
-            {key, {quantizedBytes(columnsOf(use.get()), *kind, maxRows).total(), first, first}});
+            {key,
+             {quantizedBytes(columnsOf(use.get()), *kind, maxRows, rules).total(), first, first}});
         touch(it->second, at);
       }
       if (auto it = floats.find(storageOf(use.get())); it != floats.end())
@@ -184,10 +200,11 @@ void BufferPlan::place(int64_t base) {
   }
 }
 
-FailureOr<BufferPlan> BufferPlan::create(func::FuncOp function, int64_t maxRows, int64_t base) {
+FailureOr<BufferPlan> BufferPlan::create(func::FuncOp function, int64_t maxRows, int64_t base,
+                                         BufferRules rules) {
   if (!llvm::hasSingleElement(function.getBody()))
     return function.emitOpError("expected a body of one block: layers are straight-line programs");
-  BufferPlan plan;
+  BufferPlan plan(rules);
   Block &block = function.getBody().front();
   for (auto [index, op] : llvm::enumerate(block)) {
     plan.position[&op] = index;

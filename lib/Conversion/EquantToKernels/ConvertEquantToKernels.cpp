@@ -107,18 +107,16 @@ LogicalResult ConvertEquantToKernels::planCache(Program &program) {
   return success();
 }
 
-/// What the manifest says of a cache of codes; unit, its null, for a float one.
-static Attribute describeCache(Builder &b, const Program &program) {
-  if (!program.kvScheme)
+Attribute easyquant::describeCache(Builder &b, equant::KVSchemeAttr scheme, bool rotatesKeys) {
+  if (!scheme)
     return b.getUnitAttr();
   return b.getDictionaryAttr({
-      b.getNamedAttr("bits", b.getI64IntegerAttr(program.kvScheme.getCode().getWidth())),
-      b.getNamedAttr("group_size", b.getI64IntegerAttr(program.kvScheme.getGroup())),
-      b.getNamedAttr("residual", b.getI64IntegerAttr(program.kvScheme.getResidual())),
-      b.getNamedAttr("sinks", b.getI64IntegerAttr(program.kvScheme.getSinks())),
-      b.getNamedAttr("keys", b.getStringAttr(program.rotatesKeys ? "pre-rope" : "post-rope")),
-      b.getNamedAttr("key_scales",
-                     b.getStringAttr(equant::stringifyGranularity(program.kvScheme.getKeys()))),
+      b.getNamedAttr("bits", b.getI64IntegerAttr(scheme.getCode().getWidth())),
+      b.getNamedAttr("group_size", b.getI64IntegerAttr(scheme.getGroup())),
+      b.getNamedAttr("residual", b.getI64IntegerAttr(scheme.getResidual())),
+      b.getNamedAttr("sinks", b.getI64IntegerAttr(scheme.getSinks())),
+      b.getNamedAttr("keys", b.getStringAttr(rotatesKeys ? "pre-rope" : "post-rope")),
+      b.getNamedAttr("key_scales", b.getStringAttr(equant::stringifyGranularity(scheme.getKeys()))),
   });
 }
 
@@ -205,7 +203,8 @@ LogicalResult ConvertEquantToKernels::convert() {
           builder.getNamedAttr("cache_bytes", builder.getI64IntegerAttr(program.cacheBytes.fixed)),
           builder.getNamedAttr("cache_bytes_per_token",
                                builder.getI64IntegerAttr(program.cacheBytes.perToken)),
-          builder.getNamedAttr("cache_scheme", describeCache(builder, program)),
+          builder.getNamedAttr("cache_scheme",
+                               describeCache(builder, program.kvScheme, program.rotatesKeys)),
           builder.getNamedAttr("cache_type",
                                builder.getStringAttr(program.halfCache ? "f16" : "f32")),
       }));

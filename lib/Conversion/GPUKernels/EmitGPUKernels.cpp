@@ -5,11 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "KernelSpecs.h"
+
 #include "easyquant/Codegen/GPU/Emit.h"
 #include "easyquant/Conversion/GPUKernels/GPUKernels.h"
-#include "easyquant/Dialect/Equant/IR/Equant.h"
-#include "easyquant/Dialect/LM/IR/LM.h"
-#include "easyquant/Numerics/FragmentPacking.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -17,7 +16,6 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 namespace easyquant {
 #define GEN_PASS_DEF_EMITGPUKERNELS
@@ -28,28 +26,6 @@ using namespace mlir;
 using namespace easyquant;
 
 namespace {
-
-int64_t columnsOf(Value activation) {
-  return cast<RankedTensorType>(activation.getType()).getDimSize(1);
-}
-
-/// The linear on int8 activations that there are kernels for, if `op` is one.
-std::optional<easyquant::gpu::LinearSpec> linearSpec(equant::LinearOp op) {
-  if (!op.getInputScheme())
-    return std::nullopt;
-  equant::SchemeAttr weights = op.getWeightScheme(), input = *op.getInputScheme();
-  easyquant::gpu::LinearSpec spec;
-  spec.n = columnsOf(op.getOutput());
-  spec.k = columnsOf(op.getInput());
-  spec.bits = static_cast<int>(weights.getBits());
-  spec.groupSize = weights.getGroupSize();
-  spec.zeroPoints = !weights.getSymmetric();
-  spec.inputZeroPoints = !input.getSymmetric();
-  spec.bias = op.getBias() != nullptr;
-  bool known = (spec.bits == 8 || spec.bits == 4 || spec.bits == 2) &&
-               spec.groupSize % numerics::kFragmentColumns == 0;
-  return known ? std::optional(spec) : std::nullopt;
-}
 
 /// How `value` is quantized for linears that alone read it, if so.
 std::optional<easyquant::gpu::LinearSpec> onlyLinearUse(Value value) {
@@ -64,32 +40,6 @@ std::optional<easyquant::gpu::LinearSpec> onlyLinearUse(Value value) {
     common = spec;
   }
   return common;
-}
-
-/// The row operation `op`, without what follows it.
-std::optional<easyquant::gpu::RowSpec> rowSpec(Operation *op) {
-  using easyquant::gpu::RowOp;
-  easyquant::gpu::RowSpec spec;
-  bool known = TypeSwitch<Operation *, bool>(op)
-                   .Case([&](lm::RmsNormOp norm) {
-                     spec.op = RowOp::RmsNorm;
-                     spec.epsilon = norm.getEpsilon().convertToDouble();
-                     return true;
-                   })
-                   .Case([&](lm::LayerNormOp norm) {
-                     spec.op = RowOp::LayerNorm;
-                     spec.epsilon = norm.getEpsilon().convertToDouble();
-                     return true;
-                   })
-                   .Case([&](lm::SiluMulOp) {
-                     spec.op = RowOp::SiluMul;
-                     return true;
-                   })
-                   .Default([](Operation *) { return false; });
-  if (!known)
-    return std::nullopt;
-  spec.columns = columnsOf(op->getResult(0));
-  return spec;
 }
 
 struct EmitGPUKernels : public easyquant::impl::EmitGPUKernelsBase<EmitGPUKernels> {

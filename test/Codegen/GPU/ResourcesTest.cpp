@@ -30,6 +30,27 @@ std::vector<LinearSpec> linears() {
   return {w8, w4, grouped};
 }
 
+std::vector<WeightOnlySpec> weightOnlyLinears() {
+  std::vector<WeightOnlySpec> specs;
+  auto add = [&](int bits, int64_t group, bool zeroPoints, Float input) {
+    WeightOnlySpec spec;
+    spec.n = spec.k = 4096;
+    spec.bits = bits;
+    spec.groupSize = group;
+    spec.zeroPoints = zeroPoints;
+    spec.input = input;
+    spec.accumulate = group != 0;
+    specs.push_back(spec);
+  };
+  add(4, 128, true, Float::F16);
+  add(4, 128, false, Float::BF16);
+  add(2, 64, true, Float::BF16);
+  add(3, 128, true, Float::F16);
+  add(8, 0, true, Float::BF16);
+  add(16, 0, false, Float::BF16);
+  return specs;
+}
+
 std::vector<RowSpec> rowOps() {
   std::vector<RowSpec> specs;
   for (RowOp op :
@@ -59,6 +80,9 @@ TEST_P(GPUResources, AreWithinTheDesign) {
     kernels.push_back(library.add(spec));
   for (const LinearSpec &spec : linears())
     for (const LinearKernel &kernel : library.add(spec))
+      kernels.push_back(kernel.description);
+  for (const WeightOnlySpec &spec : weightOnlyLinears())
+    for (const WeightOnlyKernel &kernel : library.add(spec))
       kernels.push_back(kernel.description);
   auto cubin = assembler->assemble(library.ptx(), std::string(chip.name));
   ASSERT_TRUE(cubin) << cubin.error().message;

@@ -55,6 +55,13 @@ std::vector<LinearKernel> KernelLibrary::add(const LinearSpec &spec) {
   return kernels;
 }
 
+std::vector<WeightOnlyKernel> KernelLibrary::add(const WeightOnlySpec &spec) {
+  std::vector<WeightOnlyKernel> kernels = weightOnlyKernels(spec, state->chip);
+  for (const WeightOnlyKernel &kernel : kernels)
+    getOrEmitLinear(state->kernels, spec, kernel, state->chip);
+  return kernels;
+}
+
 Description KernelLibrary::add(const EmbeddingSpec &spec) {
   getOrEmitEmbedding(state->kernels, spec, state->chip);
   return describe(spec, state->chip);

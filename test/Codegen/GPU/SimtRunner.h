@@ -13,6 +13,7 @@
 #ifndef EASYQUANT_TEST_CODEGEN_GPU_SIMTRUNNER_H
 #define EASYQUANT_TEST_CODEGEN_GPU_SIMTRUNNER_H
 
+#include "easyquant/Codegen/GPU/WeightOnly.h"
 #include "easyquant/Codegen/GPU/Attention.h"
 #include "easyquant/Codegen/GPU/Embedding.h"
 #include "easyquant/Codegen/GPU/Kernels.h"
@@ -39,6 +40,7 @@ public:
   Description add(const RowSpec &spec);
   /// All kernels of the spec, for ever more rows.
   std::vector<LinearKernel> add(const LinearSpec &spec);
+  std::vector<WeightOnlyKernel> add(const WeightOnlySpec &spec);
   Description add(const EmbeddingSpec &spec);
   Description add(const PositionEmbeddingSpec &spec);
   Description add(const HeadsSpec &spec);

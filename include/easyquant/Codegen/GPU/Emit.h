@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// getOrEmit*(module, spec, chip) returns the kernel of that spec (Kernels.h) in the gpu.module,
-// building it the first time it is asked for. Kernels are gpu, scf, arith, math, vector, llvm and
-// nvvm IR.
+// getOrEmit*(module, spec, chip) returns the kernel of that spec (Kernels.h, WeightOnly.h) in the
+// gpu.module, building it the first time it is asked for. Kernels are gpu, scf, arith, math,
+// vector, llvm and nvvm IR.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,6 +17,7 @@
 #include "easyquant/Codegen/GPU/Attention.h"
 #include "easyquant/Codegen/GPU/Embedding.h"
 #include "easyquant/Codegen/GPU/Kernels.h"
+#include "easyquant/Codegen/GPU/WeightOnly.h"
 
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
 
@@ -29,6 +30,8 @@ mlir::gpu::GPUFuncOp getOrEmitRowOp(mlir::gpu::GPUModuleOp module, const RowSpec
                                     const Chip &chip);
 mlir::gpu::GPUFuncOp getOrEmitLinear(mlir::gpu::GPUModuleOp module, const LinearSpec &spec,
                                      const LinearKernel &kernel, const Chip &chip);
+mlir::gpu::GPUFuncOp getOrEmitLinear(mlir::gpu::GPUModuleOp module, const WeightOnlySpec &spec,
+                                     const WeightOnlyKernel &kernel, const Chip &chip);
 mlir::gpu::GPUFuncOp getOrEmitEmbedding(mlir::gpu::GPUModuleOp module, const EmbeddingSpec &spec,
                                         const Chip &chip);
 mlir::gpu::GPUFuncOp getOrEmitPositionEmbedding(mlir::gpu::GPUModuleOp module,

@@ -94,10 +94,11 @@ enum class RowQuantization {
 ///   Quantize:  x, x_stride               RmsNorm: x, x_stride, weight
 ///   LayerNorm: x, x_stride, weight, bias SiluMul: gate, gate_stride, up, up_stride
 ///   Gelu:      x, x_stride               Add:     a, a_stride, b, b_stride
+///   Copy:      x, x_stride: as it is, or rounded to the output's type
 /// then (y, y_stride), or when quantized ([scale, [zero]], codes, scales, [sums], [zeros]), then
 /// rows. weight and bias are C floats; scale is one float and zero one int32 in device memory,
 /// there when the quantization is static. Quantize itself is dynamic unless it is static.
-enum class RowOp { Quantize, RmsNorm, LayerNorm, SiluMul, GeluTanh, GeluErf, Add };
+enum class RowOp { Quantize, RmsNorm, LayerNorm, SiluMul, GeluTanh, GeluErf, Add, Copy };
 struct RowSpec {
   RowOp op = RowOp::Quantize;
   int64_t columns = 0;

@@ -32,6 +32,14 @@ constexpr int64_t alignBuffer(int64_t bytes) {
 /// tensor<?xCxf32>: rows of tokens.
 bool isActivationType(mlir::Type type);
 
+/// What differs between the machines that buffers are planned for.
+struct BufferRules {
+  int64_t codeColumns = 8; ///< rows of codes are padded to a multiple of this
+  /// Linears that do not read codes read halves, which the kernel that makes the activation writes,
+  /// and nothing is planned for what a public function returns.
+  bool gpu = false;
+};
+
 /// The codes of an activation as one kind of linear reads them: what quantizedUse gives says how
 /// they are made.
 using QuantizedValue = std::pair<mlir::Value, mlir::ArrayAttr>;
@@ -41,7 +49,7 @@ public:
   /// Plans `function` for calls of at most `maxRows` rows, its buffers from byte `base` of the
   /// arena on. Fails with a diagnostic if the function is not of the form above.
   static mlir::FailureOr<BufferPlan> create(mlir::func::FuncOp function, int64_t maxRows,
-                                            int64_t base);
+                                            int64_t base, BufferRules rules = {});
 
   /// The value whose memory `value` is stored in (itself, or what it overwrites).
   mlir::Value storageOf(mlir::Value value) const;
@@ -66,10 +74,12 @@ private:
     int64_t offset = -1;
   };
 
+  explicit BufferPlan(BufferRules rules) : rules(rules) {}
   void shareMemory(mlir::Block &block);
   void measure(mlir::Block &block, int64_t maxRows);
   void place(int64_t base);
 
+  BufferRules rules;
   llvm::DenseMap<mlir::Operation *, int> position;
   llvm::DenseMap<mlir::Value, mlir::Value> storage;
   llvm::DenseMap<mlir::Operation *, mlir::Operation *> accumulating;
@@ -81,13 +91,15 @@ private:
 
 /// How codes are made: the group size of the weights that read them (0: per channel), the scheme,
 /// and scale and zero point where it is static. Linears for which all of it is the same share
-/// codes.
+/// codes. Or halves, the form in which linears on float activations read theirs on a GPU.
 struct CodesKind {
   int64_t groupSize = 0;
   equant::SchemeAttr scheme;
   mlir::FloatAttr scale;
   mlir::IntegerAttr zeroPoint;
+  mlir::UnitAttr halves{}; ///< nothing of the above then
 
+  bool isHalves() const { return bool(halves); }
   bool isStatic() const { return bool(scale); }
   bool hasZeroPoints() const { return bool(zeroPoint); }
   mlir::ArrayAttr key() const;
@@ -95,16 +107,17 @@ struct CodesKind {
 };
 
 /// The kind of codes in which `use` reads an activation, if it is the input of a linear with a
-/// quantized input.
-std::optional<CodesKind> quantizedUse(mlir::OpOperand &use);
+/// quantized input; or halves, where the rules know them.
+std::optional<CodesKind> quantizedUse(mlir::OpOperand &use, const BufferRules &rules = {});
 
 /// Bytes of codes, scales, sums and zero points for `rows` rows of `columns` values, in that order,
-/// each part aligned.
+/// each part aligned. Halves have no part but the first.
 struct QuantizedBytes {
   int64_t codes, scales, sums, zeroPoints;
   int64_t total() const { return codes + scales + sums + zeroPoints; }
 };
-QuantizedBytes quantizedBytes(int64_t columns, const CodesKind &kind, int64_t rows);
+QuantizedBytes quantizedBytes(int64_t columns, const CodesKind &kind, int64_t rows,
+                              const BufferRules &rules = {});
 
 } // namespace easyquant
 

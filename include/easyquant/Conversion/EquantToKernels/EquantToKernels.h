@@ -8,9 +8,18 @@
 #ifndef EASYQUANT_CONVERSION_EQUANTTOKERNELS_EQUANTTOKERNELS_H
 #define EASYQUANT_CONVERSION_EQUANTTOKERNELS_EQUANTTOKERNELS_H
 
+#include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/Pass/Pass.h"
 
 namespace easyquant {
+
+namespace equant {
+class KVSchemeAttr;
+} // namespace equant
+
+/// What the manifest says of a cache of codes; unit, its null, for a float one (no scheme).
+/// `rotatesKeys`: keys are kept before their rotation.
+mlir::Attribute describeCache(mlir::Builder &b, equant::KVSchemeAttr scheme, bool rotatesKeys);
 
 /// On a converted module: what the runtime must know to call it. A dictionary of entry, max_rows,
 /// arena_bytes, arena_bytes_per_thread, cache_bytes, cache_bytes_per_token,

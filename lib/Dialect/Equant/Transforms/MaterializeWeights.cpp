@@ -13,6 +13,7 @@
 #include "WeightReport.h"
 
 #include "easyquant/Dialect/Equant/Transforms/FoldScale.h"
+#include "easyquant/Dialect/Equant/Transforms/GPUWeights.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Dialect/LM/IR/RopeTable.h"
 #include "easyquant/Support/ProgressAction.h"
@@ -56,6 +57,13 @@ struct FloatConstant {
   std::optional<numerics::RopeParams> rope; ///< of a rotation table, which is computed
   std::string name;                         ///< in the file
 
+  /// Some reader multiplies it with activations, which on a GPU it does in halves.
+  bool isMultiplied() const { return llvm::any_of(readers, isWeightOfLinear); }
+  static bool isWeightOfLinear(const OpOperand *reader) {
+    auto linear = dyn_cast<lm::LinearOp>(reader->getOwner());
+    return linear && linear.getWeight() == reader->get();
+  }
+
   const std::string &firstGlobal() const { return parts.front().global; }
 };
 
@@ -75,6 +83,9 @@ private:
   void plan();
   void planWeight(const ConstantWeight &weight);
   void planFloat(FloatConstant &constant);
+  void planForGPU(FileTensor &tensor);
+  void planHalves();
+  LogicalResult chooseFiles();
   std::string uniqueName(std::string name);
   void rewrite(const WrittenWeights &written);
 
@@ -85,7 +96,9 @@ private:
   llvm::MapVector<StringRef, FloatConstant> floats; // by keys in `keys`
   llvm::StringSet<> keys;
   std::vector<FileTensor> tensors;
-  llvm::StringSet<> names; // of `tensors`
+  llvm::StringSet<> names;               // of `tensors`
+  llvm::StringMap<std::string> halvesOf; // their names to those of the tensors that they copy
+  WeightFiles files;
 };
 
 } // namespace
@@ -147,8 +160,10 @@ LogicalResult MaterializeWeights::collectWeight(const ConstantMatcher &constants
   if (failed(weight))
     return failure();
   ConstantWeight *known = intern(std::move(*weight));
-  if constexpr (std::is_same_v<OpT, equant::LinearOp>)
+  if constexpr (std::is_same_v<OpT, equant::LinearOp>) {
     known->needsSums |= needsSums(op);
+    (op.getInputScheme() ? known->integerReader : known->floatReader) = true;
+  }
   uses.push_back({op, known});
   return success();
 }
@@ -351,6 +366,69 @@ void MaterializeWeights::plan() {
       planFloat(*constant);
   }
   sortForAlignment(tensors);
+  if (!files.gpu)
+    return;
+  planHalves();
+  for (FileTensor &tensor : tensors)
+    planForGPU(tensor);
+}
+
+/// Weights of float linears once more for GPUs; in f32 only where something else reads them.
+void MaterializeWeights::planHalves() {
+  llvm::StringMap<const FloatConstant *> multiplied;
+  for (auto &[key, constant] : floats)
+    if (constant.isMultiplied())
+      multiplied[constant.name] = &constant;
+  std::vector<FileTensor> halves;
+  for (FileTensor &tensor : tensors) {
+    const FloatConstant *constant = tensor.weight ? nullptr : multiplied.lookup(tensor.name);
+    if (!constant)
+      continue;
+    FileTensor &copy = halves.emplace_back(tensor);
+    copy.kind = FileTensor::Kind::Halves;
+    copy.name = uniqueName(tensor.name + "_halves");
+    halvesOf[copy.name] = tensor.name;
+    copy.onlyGpu = true;
+    tensor.onlyCpu = llvm::all_of(constant->readers, FloatConstant::isWeightOfLinear);
+  }
+  std::move(halves.begin(), halves.end(), std::back_inserter(tensors));
+}
+
+/// The shape in the file for GPUs; writeWeights says what is wrong where there is none.
+void MaterializeWeights::planForGPU(FileTensor &tensor) {
+  if (tensor.kind == FileTensor::Kind::Halves) {
+    int64_t bytes = numerics::floatFragmentBytes(tensor.shape[0], tensor.shape[1]);
+    tensor.gpuShape = {bytes / numerics::kFragmentBytes,
+                       numerics::kFragmentBytes / int64_t(sizeof(uint16_t))};
+    return;
+  }
+  if (!tensor.weight) {
+    int64_t count = ShapedType::getNumElements(tensor.shape);
+    constexpr int64_t multiple = kGPUAlignment / sizeof(float);
+    if (count % multiple == 0)
+      tensor.gpuShape = tensor.shape;
+    else
+      tensor.gpuShape = {static_cast<int64_t>(llvm::alignTo(count, multiple))};
+    return;
+  }
+  Result<numerics::FragmentLayout> layout = fragmentLayoutOf(*tensor.weight);
+  if (!layout)
+    return;
+  if (tensor.kind == FileTensor::Kind::Codes)
+    tensor.gpuShape = {layout->rowBlocks(), layout->codeBytes() / layout->rowBlocks()};
+  else
+    tensor.gpuShape = {layout->groups(), layout->scaleCount() / layout->groups()};
+}
+
+LogicalResult MaterializeWeights::chooseFiles() {
+  files = {packings.empty(), false};
+  for (const std::string &packing : packings) {
+    if (packing != "cpu" && packing != "gpu")
+      return emitError(getOperation().getLoc())
+             << "unknown packing '" << packing << "'; expected cpu or gpu";
+    (packing == "cpu" ? files.cpu : files.gpu) = true;
+  }
+  return success();
 }
 
 //===----------------------------------------------------------------------===//
@@ -374,7 +452,9 @@ void MaterializeWeights::rewrite(const WrittenWeights &written) {
     before[global.getSymName()] = global;
 
   llvm::SmallPtrSet<Operation *, 16> kept;
-  for (auto [tensor, offset] : llvm::zip_equal(tensors, written.offsets)) {
+  for (auto [index, tensor] : llvm::enumerate(tensors)) {
+    if (tensor.kind == Kind::Halves) // behind the tensor that it is a copy of
+      continue;
     GlobalOp old = before.lookup(tensor.weight ? tensor.weight->parts.front().weight.global
                                                : tensor.value.front().global);
     OpBuilder builder(old);
@@ -392,9 +472,22 @@ void MaterializeWeights::rewrite(const WrittenWeights &written) {
       floatGlobals[tensor.name] = global;
     global->removeAttr(kFileAttr);
     global->removeAttr(kStampAttr);
-    global->setAttr(kOffsetAttr, attributes.getI64IntegerAttr(offset));
+    if (files.cpu)
+      global->setAttr(kOffsetAttr, attributes.getI64IntegerAttr(written.offsets[index]));
+    if (files.gpu && tensor.isIn(/*gpu=*/true))
+      global->setAttr(kGPUOffsetAttr, attributes.getI64IntegerAttr(written.gpuOffsets[index]));
+    if (files.gpu && tensor.kind == Kind::Codes) {
+      bool halves = fragmentOrderOf(*tensor.weight) == numerics::FragmentOrder::Halves;
+      global->setAttr(kGPUOrderAttr, attributes.getStringAttr(halves ? "halves" : "bytes"));
+    }
     kept.insert(global);
   }
+  for (auto [index, tensor] : llvm::enumerate(tensors))
+    if (tensor.kind == Kind::Halves)
+      floatGlobals.lookup(halvesOf.lookup(tensor.name))
+          ->setAttr(kGPUHalvesAttr, attributes.getI64IntegerAttr(written.gpuOffsets[index]));
+  if (files.gpu)
+    module->setAttr(kGPUBytesAttr, attributes.getI64IntegerAttr(written.gpuBytes));
 
   for (const Use &use : uses) {
     OpBuilder builder(use.op);
@@ -448,11 +541,14 @@ void MaterializeWeights::runOnOperation() {
   keys.clear();
   tensors.clear();
   names.clear();
+  halvesOf.clear();
 
   if (output.empty()) {
     emitError(module.getLoc()) << "option output is missing: the folder to write weights to";
     return signalPassFailure();
   }
+  if (failed(chooseFiles()))
+    return signalPassFailure();
   FailureOr<ConstantReader> reader = ConstantReader::open(module);
   if (failed(reader))
     return signalPassFailure();
@@ -475,7 +571,7 @@ void MaterializeWeights::runOnOperation() {
     ProgressAction::report(&getContext(), "materialize", done, tensors.size());
   };
   Result<WrittenWeights> written =
-      writeWeights(folder, maxShardBytes, tensors, *reader, threads, progress);
+      writeWeights(folder, maxShardBytes, files, tensors, *reader, threads, progress);
   if (!written) {
     emitError(module.getLoc()) << written.error().message;
     return signalPassFailure();

@@ -11,6 +11,9 @@
 #include "easyquant/Formats/ShardedSafetensors.h"
 
 #include <algorithm>
+#include <bit>
+#include <iterator>
+#include <optional>
 
 using namespace easyquant;
 using namespace easyquant::equant;
@@ -32,6 +35,8 @@ DType dtypeOf(const FileTensor &tensor) {
     return DType::I8;
   case FileTensor::Kind::Sums:
     return DType::I32;
+  case FileTensor::Kind::Halves:
+    return DType::BF16;
   case FileTensor::Kind::Scales:
   case FileTensor::Kind::Float:
   case FileTensor::Kind::RopeTable:
@@ -40,29 +45,87 @@ DType dtypeOf(const FileTensor &tensor) {
   llvm_unreachable("every kind is named");
 }
 
+/// A weight as a GPU wants it.
+struct FragmentWeight {
+  std::vector<uint8_t> codes;
+  std::vector<float> scales;
+  std::vector<int8_t> zeroPoints;
+  std::vector<int32_t> sums;
+};
+
 class WeightFile {
 public:
-  WeightFile(const ConstantReader &reader, ShardedSafetensorsWriter &writer, unsigned threads)
-      : reader(reader), writer(writer), pool(llvm::hardware_concurrency(threads)) {}
+  /// A writer may be null: that file is not asked for.
+  WeightFile(const ConstantReader &reader, ShardedSafetensorsWriter *cpu,
+             ShardedSafetensorsWriter *gpu, unsigned threads)
+      : reader(reader), cpu(cpu), gpu(gpu), pool(llvm::hardware_concurrency(threads)) {}
 
   Result<void> write(const FileTensor &tensor, WrittenWeights &written);
 
 private:
   Result<void> writeCodes(const FileTensor &tensor, WrittenWeights &written);
+  Result<void> packForGPU(const FileTensor &tensor, const numerics::PanelLayout &layout,
+                          EvaluatedWeight &evaluated);
   Result<void> writeFloat(const FileTensor &tensor);
   Result<void> writeRopeTable(const FileTensor &tensor);
+  Result<void> writeHalves(const FileTensor &tensor);
+  /// body(piece) for every few rows of `value`, top to bottom.
+  Result<void> forRows(const FileTensor &tensor,
+                       llvm::function_ref<Result<void>(const std::vector<float> &)> body);
 
-  template <typename T> Result<void> append(const FileTensor &tensor, const std::vector<T> &data) {
-    return writer.write(tensor.name, std::as_bytes(std::span(data)));
+  template <typename T>
+  Result<void> append(ShardedSafetensorsWriter *file, const FileTensor &tensor,
+                      const std::vector<T> &data) {
+    if (!file || !tensor.isIn(file == gpu))
+      return {};
+    return file->write(tensor.name, std::as_bytes(std::span(data)));
   }
+  /// Two packings of one thing.
+  template <typename T>
+  Result<void> append(const FileTensor &tensor, const std::vector<T> &forCpu,
+                      const std::vector<T> &forGpu) {
+    if (auto done = append(cpu, tensor, forCpu); !done)
+      return done;
+    return append(gpu, tensor, forGpu);
+  }
+  /// The zeros behind a tensor of the file for GPUs that is `count` floats long.
+  Result<void> padForGPU(const FileTensor &tensor, int64_t count);
 
   const ConstantReader &reader;
-  ShardedSafetensorsWriter &writer;
+  ShardedSafetensorsWriter *cpu, *gpu;
   llvm::DefaultThreadPool pool;
-  EvaluatedWeight last; ///< the weight whose codes were written last, without them
+  /// The weight whose codes were written last, without them.
+  EvaluatedWeight last;
+  FragmentWeight lastFragments;
 };
 
 } // namespace
+
+/// Back to codes row by row, and from there to fragments.
+Result<void> WeightFile::packForGPU(const FileTensor &tensor, const numerics::PanelLayout &layout,
+                                    EvaluatedWeight &evaluated) {
+  Result<numerics::FragmentLayout> fragments = fragmentLayoutOf(*tensor.weight);
+  if (!fragments)
+    return Unexpected(fragments.error());
+  numerics::PackedWeights panels{layout, std::move(evaluated.codes), std::move(evaluated.scales),
+                                 evaluated.zeroPoints};
+  if (!layout.scheme.symmetric)
+    panels.zeroPoints.resize(layout.scaleCount());
+  Result<numerics::QuantizedMatrix> matrix = numerics::unpackPanels(panels);
+  evaluated.codes = std::move(panels.codes);
+  evaluated.scales = std::move(panels.scales);
+  if (!matrix)
+    return Unexpected(matrix.error());
+  lastFragments.codes.resize(fragments->codeBytes());
+  numerics::packFragments(*fragments, matrix->codes.data(), lastFragments.codes.data());
+  lastFragments.scales = numerics::fragmentScales(*fragments, matrix->params);
+  lastFragments.zeroPoints = layout.scheme.symmetric
+                                 ? std::vector<int8_t>()
+                                 : numerics::fragmentZeroPoints(*fragments, matrix->params);
+  lastFragments.sums = tensor.weight->needsSums ? numerics::fragmentSums(*fragments, *matrix)
+                                                : std::vector<int32_t>();
+  return {};
+}
 
 Result<void> WeightFile::writeCodes(const FileTensor &tensor, WrittenWeights &written) {
   Result<numerics::PanelLayout> layout = panelLayoutOf(*tensor.weight);
@@ -71,12 +134,24 @@ Result<void> WeightFile::writeCodes(const FileTensor &tensor, WrittenWeights &wr
   Result<EvaluatedWeight> evaluated = evaluate(*tensor.weight, *layout, reader, pool);
   if (!evaluated)
     return Unexpected(evaluated.error());
+  if (gpu)
+    if (auto done = packForGPU(tensor, *layout, *evaluated); !done)
+      return done;
   written.errors[tensor.weight] = std::move(evaluated->errors);
   last = std::move(*evaluated);
-  return append(tensor, std::exchange(last.codes, {}));
+  return append(tensor, std::exchange(last.codes, {}), std::exchange(lastFragments.codes, {}));
 }
 
-Result<void> WeightFile::writeFloat(const FileTensor &tensor) {
+Result<void> WeightFile::padForGPU(const FileTensor &tensor, int64_t count) {
+  int64_t elements = 1;
+  for (int64_t size : tensor.gpuShape)
+    elements *= size;
+  return append(gpu, tensor, std::vector<float>(elements - count, 0.0f));
+}
+
+Result<void>
+WeightFile::forRows(const FileTensor &tensor,
+                    llvm::function_ref<Result<void>(const std::vector<float> &)> body) {
   std::vector<float> piece;
   for (const ConstantTensor &part : tensor.value) {
     int64_t rows = part.shape.front(), columns = part.columns();
@@ -86,18 +161,51 @@ Result<void> WeightFile::writeFloat(const FileTensor &tensor) {
       piece.resize(count * columns);
       if (auto done = reader.readRows(part, row, count, piece); !done)
         return makeError(done.error().code, "site '{}': {}", tensor.site, done.error().message);
-      if (auto done = append(tensor, piece); !done)
+      if (auto done = body(piece); !done)
         return done;
     }
   }
   return {};
 }
 
+Result<void> WeightFile::writeFloat(const FileTensor &tensor) {
+  int64_t written = 0;
+  auto done = forRows(tensor, [&](const std::vector<float> &piece) {
+    written += std::ssize(piece);
+    return append(tensor, piece, piece);
+  });
+  if (!done || !gpu || !tensor.isIn(/*gpu=*/true))
+    return done;
+  return padForGPU(tensor, written);
+}
+
+/// To the nearest bf16, ties to even; the value is finite.
+static uint16_t toBFloat(float value) {
+  auto bits = std::bit_cast<uint32_t>(value);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+Result<void> WeightFile::writeHalves(const FileTensor &tensor) {
+  std::vector<uint16_t> matrix;
+  matrix.reserve(tensor.shape[0] * tensor.shape[1]);
+  auto done = forRows(tensor, [&](const std::vector<float> &piece) -> Result<void> {
+    std::transform(piece.begin(), piece.end(), std::back_inserter(matrix), toBFloat);
+    return {};
+  });
+  if (!done)
+    return done;
+  std::vector<uint8_t> packed(numerics::floatFragmentBytes(tensor.shape[0], tensor.shape[1]));
+  numerics::packFloatFragments(tensor.shape[0], tensor.shape[1], matrix.data(), packed.data());
+  return append(gpu, tensor, packed);
+}
+
 Result<void> WeightFile::writeRopeTable(const FileTensor &tensor) {
   Result<std::vector<float>> table = numerics::ropeTable(tensor.rope, tensor.shape[0]);
   if (!table)
     return makeError(table.error().code, "'{}': {}", tensor.name, table.error().message);
-  return append(tensor, *table);
+  if (auto done = append(tensor, *table, *table); !done || !gpu)
+    return done;
+  return padForGPU(tensor, std::ssize(*table));
 }
 
 Result<void> WeightFile::write(const FileTensor &tensor, WrittenWeights &written) {
@@ -105,15 +213,18 @@ Result<void> WeightFile::write(const FileTensor &tensor, WrittenWeights &written
   case FileTensor::Kind::Codes:
     return writeCodes(tensor, written);
   case FileTensor::Kind::Scales:
-    return append(tensor, std::exchange(last.scales, {}));
+    return append(tensor, std::exchange(last.scales, {}), std::exchange(lastFragments.scales, {}));
   case FileTensor::Kind::ZeroPoints:
-    return append(tensor, std::exchange(last.zeroPoints, {}));
+    return append(tensor, std::exchange(last.zeroPoints, {}),
+                  std::exchange(lastFragments.zeroPoints, {}));
   case FileTensor::Kind::Sums:
-    return append(tensor, std::exchange(last.sums, {}));
+    return append(tensor, std::exchange(last.sums, {}), std::exchange(lastFragments.sums, {}));
   case FileTensor::Kind::Float:
     return writeFloat(tensor);
   case FileTensor::Kind::RopeTable:
     return writeRopeTable(tensor);
+  case FileTensor::Kind::Halves:
+    return writeHalves(tensor);
   }
   llvm_unreachable("every kind is named");
 }
@@ -136,36 +247,88 @@ void easyquant::equant::sortForAlignment(std::vector<FileTensor> &tensors) {
   tensors = std::move(aligned);
 }
 
+numerics::FragmentOrder easyquant::equant::fragmentOrderOf(const ConstantWeight &weight) {
+  return weight.floatReader ? numerics::FragmentOrder::Halves : numerics::FragmentOrder::Bytes;
+}
+
+Result<numerics::FragmentLayout> easyquant::equant::fragmentLayoutOf(const ConstantWeight &weight) {
+  if (weight.integerReader && weight.floatReader)
+    return makeError(
+        ErrorCode::Unsupported,
+        "linears on int8 and on float activations share this weight, which GPU kernels "
+        "read in different orders; give both the same activations");
+  return numerics::fragmentLayout(weight.scheme.toNumerics(), fragmentOrderOf(weight), weight.rows,
+                                  weight.columns);
+}
+
+/// Whatever cannot be packed is refused before a byte is written.
+static Result<void> checkLayouts(WeightFiles files, const std::vector<FileTensor> &tensors) {
+  for (const FileTensor &tensor : tensors) {
+    if (!tensor.weight)
+      continue;
+    const std::string &site = tensor.weight->parts.front().site;
+    if (auto layout = panelLayoutOf(*tensor.weight); !layout)
+      return makeError(layout.error().code, "site '{}': {}", site, layout.error().message);
+    if (!files.gpu)
+      continue;
+    if (auto layout = fragmentLayoutOf(*tensor.weight); !layout)
+      return makeError(layout.error().code, "site '{}': {}; compile it with --target cpu", site,
+                       layout.error().message);
+  }
+  return {};
+}
+
+static Result<ShardedSafetensorsWriter> createFile(const std::filesystem::path &folder,
+                                                   std::string_view stem, int64_t maxShardBytes,
+                                                   const std::vector<FileTensor> &tensors,
+                                                   bool gpu) {
+  std::vector<formats::SafetensorsWriter::Tensor> declared;
+  for (const FileTensor &tensor : tensors)
+    if (tensor.isIn(gpu))
+      declared.push_back({tensor.name, std::string(formats::dtypeName(dtypeOf(tensor))),
+                          gpu ? tensor.gpuShape : tensor.shape});
+  return ShardedSafetensorsWriter::create(folder, stem, std::move(declared), maxShardBytes);
+}
+
 Result<WrittenWeights> easyquant::equant::writeWeights(const std::filesystem::path &folder,
-                                                       int64_t maxShardBytes,
+                                                       int64_t maxShardBytes, WeightFiles files,
                                                        const std::vector<FileTensor> &tensors,
                                                        const ConstantReader &reader,
                                                        unsigned threads,
                                                        llvm::function_ref<void(int64_t)> progress) {
-  // Whatever cannot be packed is refused before a byte is written.
-  std::vector<formats::SafetensorsWriter::Tensor> declared;
-  for (const FileTensor &tensor : tensors) {
-    declared.push_back(
-        {tensor.name, std::string(formats::dtypeName(dtypeOf(tensor))), tensor.shape});
-    if (!tensor.weight)
+  if (auto done = checkLayouts(files, tensors); !done)
+    return Unexpected(done.error());
+  std::optional<ShardedSafetensorsWriter> cpu, gpu;
+  for (auto [writer, asked, stem] :
+       {std::tuple(&cpu, files.cpu, "weights"), std::tuple(&gpu, files.gpu, "weights.gpu")}) {
+    if (!asked)
       continue;
-    if (auto layout = panelLayoutOf(*tensor.weight); !layout)
-      return makeError(layout.error().code, "site '{}': {}", tensor.weight->parts.front().site,
-                       layout.error().message);
+    auto created = createFile(folder, stem, maxShardBytes, tensors, writer == &gpu);
+    if (!created)
+      return Unexpected(created.error());
+    *writer = std::move(*created);
   }
-  Result<ShardedSafetensorsWriter> writer =
-      ShardedSafetensorsWriter::create(folder, "weights", std::move(declared), maxShardBytes);
-  if (!writer)
-    return Unexpected(writer.error());
   WrittenWeights written;
-  WeightFile file(reader, *writer, threads);
+  int64_t nextCpu = 0, nextGpu = 0;
+  WeightFile file(reader, cpu ? &*cpu : nullptr, gpu ? &*gpu : nullptr, threads);
   for (const auto &[index, tensor] : llvm::enumerate(tensors)) {
     if (auto done = file.write(tensor, written); !done)
       return Unexpected(done.error());
     progress(index + 1);
   }
-  written.offsets.assign(writer->offsets().begin(), writer->offsets().end());
-  if (auto done = writer->finish(); !done)
-    return Unexpected(done.error());
+  for (const FileTensor &tensor : tensors) {
+    // The writers know the tensors of their own files, in this order.
+    if (cpu)
+      written.offsets.push_back(tensor.isIn(/*gpu=*/false) ? cpu->offsets()[nextCpu++] : -1);
+    if (gpu)
+      written.gpuOffsets.push_back(tensor.isIn(/*gpu=*/true) ? gpu->offsets()[nextGpu++] : -1);
+    if (gpu && tensor.isIn(/*gpu=*/true))
+      written.gpuBytes = written.gpuOffsets.back() +
+                         formats::tensorBytes(dtypeOf(tensor), tensor.gpuShape).value_or(0);
+  }
+  for (auto *writer : {&cpu, &gpu})
+    if (*writer)
+      if (auto done = (*writer)->finish(); !done)
+        return Unexpected(done.error());
   return written;
 }

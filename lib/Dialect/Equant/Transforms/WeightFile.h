@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Writes weights.safetensors, or its shards: packed weights, and what stays float. Private to the
-// passes.
+// Writes weights.safetensors, or its shards: packed weights, and what stays float; and the same for
+// GPUs, weights.gpu.safetensors. Private to the passes.
 //
 //===----------------------------------------------------------------------===//
 
@@ -15,6 +15,7 @@
 
 #include "WeightEvaluation.h"
 
+#include "easyquant/Numerics/FragmentPacking.h"
 #include "easyquant/Numerics/Rope.h"
 
 #include <filesystem>
@@ -31,6 +32,7 @@ struct FileTensor {
     Sums,       ///< of the codes of `weight` less its zero points: i32, packed
     Float,      ///< f32, `value`
     RopeTable,  ///< f32, shape[0] positions of `rope`
+    Halves,     ///< `value`, a matrix, as fragments of bf16
   };
   Kind kind = Kind::Float;
   std::string name;
@@ -39,11 +41,28 @@ struct FileTensor {
   std::vector<ConstantTensor> value; ///< top to bottom
   std::string site;                  ///< what reads `value`, for messages
   numerics::RopeParams rope;
+  /// In the file for GPUs, where every tensor has a multiple of kGPUAlignment bytes, if need be
+  /// with zeros behind it.
+  std::vector<int64_t> gpuShape;
+  bool onlyCpu = false, onlyGpu = false; ///< not in the other file
+
+  bool isIn(bool gpu) const { return gpu ? !onlyCpu : !onlyGpu; }
+};
+
+/// Every tensor of the file for GPUs begins at a multiple of this many bytes.
+constexpr int64_t kGPUAlignment = 64;
+
+/// Which files there are to be.
+struct WeightFiles {
+  bool cpu = true, gpu = false;
 };
 
 /// Where the tensors lie, and what quantizing cost.
 struct WrittenWeights {
-  std::vector<int64_t> offsets; ///< of each tensor, in the mapped data sections
+  /// Of each tensor in the mapped data sections, -1 if the file is without it; empty where that
+  /// file was not asked for.
+  std::vector<int64_t> offsets, gpuOffsets;
+  int64_t gpuBytes = 0; ///< of all data sections for GPUs
   /// Of each weight, the quantization error of its parts.
   llvm::DenseMap<const ConstantWeight *, std::vector<numerics::ErrorSums>> errors;
 };
@@ -53,12 +72,18 @@ struct WrittenWeights {
 /// an odd number of blocks, whose weights come last.
 void sortForAlignment(std::vector<FileTensor> &tensors);
 
-/// One packed weight is in memory at a time. threads 0: as many as there are cores. The bytes
-/// depend on the tensors and what `reader` reads alone. On failure there is no file: Corrupt (a
-/// value that is not finite), IO, Unsupported (a scheme that is not packed); messages name file,
-/// tensor and site. `progress` hears how many tensors are written.
+/// The order in which a GPU wants the codes of a weight: that of the linears which read it.
+numerics::FragmentOrder fragmentOrderOf(const ConstantWeight &weight);
+/// How a GPU wants a weight. Fails (Unsupported) on schemes that there are no fragments for, and on
+/// a weight that linears on int8 and on float activations share.
+Result<numerics::FragmentLayout> fragmentLayoutOf(const ConstantWeight &weight);
+
+/// One packed weight is in memory at a time, evaluated once for all files. threads 0: as many as
+/// there are cores. The bytes depend on the tensors and what `reader` reads alone. On failure there
+/// is no file: Corrupt (a value that is not finite), IO, Unsupported (a scheme that is not packed);
+/// messages name file, tensor and site. `progress` hears how many tensors are written.
 Result<WrittenWeights> writeWeights(const std::filesystem::path &folder, int64_t maxShardBytes,
-                                    const std::vector<FileTensor> &tensors,
+                                    WeightFiles files, const std::vector<FileTensor> &tensors,
                                     const ConstantReader &reader, unsigned threads,
                                     llvm::function_ref<void(int64_t)> progress);
 

@@ -39,6 +39,8 @@ struct ConstantWeight {
   LayoutAttr layout;
   numerics::ScaleRule rule; ///< where scales are not computed
   bool needsSums = false;   ///< a reader has asymmetric activations
+  /// Some reader multiplies it with int8 activations, some with float ones.
+  bool integerReader = false, floatReader = false;
 };
 
 /// Looks through the definitions of packed codes and scales, and of zero points as they are (null

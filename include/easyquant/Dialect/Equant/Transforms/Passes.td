@@ -278,6 +278,11 @@ def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> 
     What is more than `max-shard-bytes` is sharded: `weights-00001-of-00002.safetensors` and so on, with
     `weights.safetensors.index.json`; offsets then count through the data sections, each rounded up to 4096 bytes.
 
+    With the packing `gpu`, `weights.gpu.safetensors` holds the same tensors as GPU kernels read them: fragments
+    (`easyquant/Numerics/FragmentPacking.h`), every tensor at a multiple of 64 bytes. Each weight is evaluated once, for both
+    files. A global then has `equant.gpu_offset`, one of codes also `equant.gpu_order`; its type stays the CPU's. The module's
+    `equant.gpu_bytes` is the size of the data.
+
     The module attribute `equant.report` holds parts of the artifact's manifest: `source` (kind, name, types and checksum of
     the model), `quantization` (`equant.recipe`, with `equant.fallbacks` and `equant.transforms`) and `sites`. It has an
     entry for every site, quantized or not, under the name that it had before fusing: `name`, `out_features`, `in_features`, `weight` and `input` (the schemes; unit where
@@ -321,6 +326,7 @@ def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> 
   }];
   let options = [
     Option<"output", "output", "std::string", "\"\"", "existing folder that weights.safetensors is written into">,
+    ListOption<"packings", "packing", "std::string", "files to write: cpu, gpu (default: cpu)">,
     Option<"threads", "threads", "unsigned", "0", "threads that quantize; 0: one per core">,
     Option<"maxShardBytes", "max-shard-bytes", "int64_t", "5000000000",
            "bytes of tensors that one file holds, unless a single tensor is larger">,

@@ -1,0 +1,337 @@
+//===- StreamLinear.cpp - Few float rows times packed weights -------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// With one row or a few, all that matters is to read the weights at full speed. They go from memory
+// to registers, 16 bytes a lane, a unit of several blocks ahead of the one that is multiplied; the
+// warps of a block share K. The product is mma.sync with its operands swapped: sixteen rows of
+// weights are its A, up to eight tokens its B, so that a token costs no more than an eighth of an
+// mma and lanes multiply without moving anything between them. Activations come through the
+// first-level cache, four pairs a lane and block.
+//
+// Partial sums of the warps meet in shared memory and are added in the order of the warps. Where
+// there are too few rows of weights to keep a chip busy, several blocks share K as well: each
+// writes its sums to memory, and the one that comes last, which a counter tells, adds them in the
+// order of the blocks.
+//
+//===----------------------------------------------------------------------===//
+
+#include "HalfWeights.h"
+#include "ResultWriter.h"
+#include "WeightOnlyKernels.h"
+
+#include "easyquant/Numerics/FragmentPacking.h"
+
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+
+namespace easyquant::gpu {
+namespace {
+
+class StreamLinear {
+public:
+  StreamLinear(KernelBuilder &b, const WeightOnlySpec &spec, const StreamShape &shape,
+               const KernelArguments &arguments)
+      : b(b), spec(spec), shape(shape), arguments(arguments), weights(b, spec.bits, spec.input),
+        writer(b, {spec.n, spec.bias, spec.accumulate, spec.output}, arguments, 1) {}
+
+  void emit();
+
+private:
+  using Values = KernelBuilder::Values;
+  static constexpr int64_t kColumns = numerics::kFragmentColumns;
+
+  int64_t columnBlocks() const { return llvm::divideCeil(spec.k, kColumns); }
+  int64_t units() const { return llvm::divideCeil(columnBlocks(), shape.unit); }
+  /// Packed blocks above one another that a block multiplies: two of floats make sixteen rows.
+  int64_t rowBlocks() const { return shape.columns / numerics::fragmentRows(spec.bits); }
+  int64_t weightTiles() const { return shape.columns / 16; }
+  int64_t tokenTiles() const { return llvm::divideCeil(shape.rows, 8); }
+  int64_t at(int64_t t, int64_t j) const { return 4 * (t * tokenTiles() + j); }
+  bool grouped() const { return spec.groups() > 1; }
+  /// Blocks of a unit that share scales.
+  int64_t run() const {
+    return grouped() ? std::min(shape.unit, spec.groupSize / kColumns) : shape.unit;
+  }
+
+  /// The words of all blocks of a unit; zeros where `there` (i1, may be null) is false and past the
+  /// end of K.
+  Values loadUnit(Value unit, Value there);
+  /// The pairs of a lane for token tile j: registers r < 4 of a block.
+  Values loadTokens(Value block, int64_t j);
+  Value loadPair(Value pointer, Value column);
+  Values multiplyUnit(Value unit, ValueRange words, Values sums);
+  /// Scales of group `group` for the lane's rows g and g + 8 of each tile of weights.
+  Values scalesOf(Value group);
+  Values zerosOf(Value group);
+  void storeSums(ValueRange sums);
+  Value slot(Int warp, Value token, Value column) {
+    Value place = b.add(b.mul(b.add(b.mul(warp, shape.rows), token), shape.tokenStride()), column);
+    return b.advance(shared, place, b.f32());
+  }
+  Value sumOfWarps(Value token, Value column);
+  void finish();
+  void finishSplit();
+  void writeResult(Value token, Value column, Value sum);
+  void forElements(llvm::function_ref<void(Value element, Value token, Value column)> body);
+
+  KernelBuilder &b;
+  const WeightOnlySpec &spec;
+  const StreamShape &shape;
+  const KernelArguments &arguments;
+  HalfWeights weights;
+  ResultWriter writer;
+
+  Value thread, warp, lane, quad, quarter; ///< lane = 4 quad + quarter
+  Value rows, firstRow, firstColumn;       ///< of y
+  SmallVector<Value> blockRows;            ///< of packed weights
+  SmallVector<Value> tokens;               ///< rows of x, one a token tile, from the lane's pair on
+  Values zeros;                            ///< where there is one group
+  Value shared;
+};
+
+} // namespace
+
+StreamLinear::Values StreamLinear::loadUnit(Value unit, Value there) {
+  Values words;
+  for (int64_t u = 0; u < shape.unit; ++u) {
+    Value block = b.add(b.mul(unit, shape.unit), u), valid = there;
+    if (columnBlocks() % shape.unit != 0)
+      valid = b.both(valid, b.less(block, columnBlocks()));
+    for (Value row : blockRows) {
+      Value pointer = b.advance(row, b.mul(block, numerics::fragmentBytes(spec.bits)), b.i8());
+      llvm::append_range(words, weights.load(pointer, lane, /*constant=*/true, valid));
+    }
+  }
+  return words;
+}
+
+Value StreamLinear::loadPair(Value pointer, Value column) {
+  Type element = b.type(spec.input);
+  auto whole = [&] { return b.load(pointer, b.i32(), true); };
+  // Of K, or of the blocks of a last unit.
+  if (units() * shape.unit * kColumns == spec.k)
+    return whole();
+  Value zero = b.i32(0);
+  if (spec.k % 2 == 0)
+    return b.guarded(b.less(column, spec.k), zero, whole);
+  Value single = b.guarded(b.equal(column, spec.k - 1), zero, [&]() -> Value {
+    return b.bitcast(b.join({b.load(pointer, element, true), b.zero(element)}), b.i32());
+  });
+  return b.guarded(b.less(column, spec.k - 1), single, whole);
+}
+
+StreamLinear::Values StreamLinear::loadTokens(Value block, int64_t j) {
+  Value first = b.mul(block, kColumns);
+  Values pairs;
+  for (int64_t r = 0; r < 4; ++r) {
+    Value column = b.add(first, 8 * r);
+    Value pointer = b.advance(tokens[j], column, b.type(spec.input));
+    pairs.push_back(loadPair(pointer, b.add(column, b.mul(quarter, 2))));
+  }
+  return pairs;
+}
+
+StreamLinear::Values StreamLinear::scalesOf(Value group) {
+  Values scales;
+  Value first = b.add(b.mul(group, numerics::fragmentScaleRows(spec.n)), b.add(firstColumn, quad));
+  Value pointer = b.advance(arguments["wscales"], first, b.f32());
+  for (int64_t row = 0; row < shape.columns; row += 8)
+    scales.push_back(b.load(b.advance(pointer, row, b.f32()), b.f32(), true));
+  return scales;
+}
+
+StreamLinear::Values StreamLinear::zerosOf(Value group) {
+  Values pairs;
+  if (!spec.zeroPoints)
+    return pairs;
+  Value first = b.add(b.mul(group, numerics::fragmentScaleRows(spec.n)), b.add(firstColumn, quad));
+  Value pointer = b.advance(arguments["wzeros"], first, b.i8());
+  for (int64_t row = 0; row < shape.columns; row += 8)
+    pairs.push_back(weights.zeroPair(b.load(b.advance(pointer, row, b.i8()), b.i8(), true)));
+  return pairs;
+}
+
+StreamLinear::Values StreamLinear::multiplyUnit(Value unit, ValueRange words, Values sums) {
+  int64_t wordsOfBlock = weights.words(), perColumn = wordsOfBlock * rowBlocks();
+  Value firstBlock = b.mul(unit, shape.unit);
+  for (int64_t begin = 0; begin < shape.unit; begin += run()) {
+    Values scales, groupZeros = zeros, dots = sums;
+    if (grouped()) {
+      Value group = b.div(b.add(firstBlock, begin), spec.groupSize / kColumns);
+      if (columnBlocks() % shape.unit != 0)
+        group = b.min(group, spec.groups() - 1);
+      scales = scalesOf(group);
+      groupZeros = zerosOf(group);
+      dots = Values(sums.size(), b.zero(b.f32()));
+    }
+    for (int64_t u = begin; u < begin + run(); ++u) {
+      Value block = b.add(firstBlock, u);
+      SmallVector<Values> x;
+      for (int64_t j = 0; j < tokenTiles(); ++j)
+        x.push_back(loadTokens(block, j));
+      SmallVector<HalfWeights::Tile> tiles;
+      for (int64_t i = 0; i < rowBlocks(); ++i)
+        llvm::append_range(
+            tiles, weights.unpack(words.slice(u * perColumn + i * wordsOfBlock, wordsOfBlock),
+                                  groupZeros));
+      for (int64_t step = 0; step < 2; ++step)
+        for (int64_t t = 0; t < weightTiles(); ++t)
+          for (int64_t j = 0; j < tokenTiles(); ++j) {
+            const HalfWeights::Tile &upper = tiles[2 * t], &lower = tiles[2 * t + 1];
+            Values a = {upper[2 * step], lower[2 * step], upper[2 * step + 1], lower[2 * step + 1]};
+            Values d = b.multiplyHalves(spec.input, a, ArrayRef(x[j]).slice(2 * step, 2),
+                                        ArrayRef(dots).slice(at(t, j), 4));
+            llvm::copy(d, dots.begin() + at(t, j));
+          }
+    }
+    if (!grouped()) {
+      sums = dots;
+      continue;
+    }
+    for (int64_t t = 0; t < weightTiles(); ++t)
+      for (int64_t j = 0; j < tokenTiles(); ++j)
+        for (int64_t i = 0; i < 4; ++i) {
+          Value &sum = sums[at(t, j) + i];
+          sum = b.fma(scales[2 * t + i / 2], dots[at(t, j) + i], sum);
+        }
+  }
+  return sums;
+}
+
+void StreamLinear::storeSums(ValueRange sums) {
+  // Of one token only the lanes that have it store; their second token is not there.
+  int64_t columns = std::min<int64_t>(2, shape.rows);
+  b.ifThen(shape.rows == 1 ? b.equal(quarter, 0) : Value(), [&] {
+    for (int64_t t = 0; t < weightTiles(); ++t)
+      for (int64_t j = 0; j < tokenTiles(); ++j)
+        for (int64_t half = 0; half < 2; ++half)
+          for (int64_t i = 0; i < columns; ++i) {
+            Value token = b.add(b.mul(quarter, 2), 8 * j + i);
+            b.store(sums[at(t, j) + 2 * half + i],
+                    slot(warp, token, b.add(quad, 16 * t + 8 * half)));
+          }
+  });
+}
+
+Value StreamLinear::sumOfWarps(Value token, Value column) {
+  Value sum = b.load(slot(0, token, column), b.f32());
+  for (int64_t w = 1; w < shape.warps; ++w)
+    sum = b.addf(sum, b.load(slot(w, token, column), b.f32()));
+  return sum;
+}
+
+void StreamLinear::forElements(llvm::function_ref<void(Value, Value, Value)> body) {
+  int64_t count = shape.rows * shape.columns, threads = 32 * shape.warps;
+  for (int64_t first = 0; first < count; first += threads) {
+    Value element = b.add(thread, first);
+    b.ifThen(first + threads > count ? b.less(element, count) : Value(),
+             [&] { body(element, b.div(element, shape.columns), b.rem(element, shape.columns)); });
+  }
+}
+
+void StreamLinear::writeResult(Value token, Value column, Value sum) {
+  Value m = b.add(firstRow, token), n = b.add(firstColumn, column);
+  b.ifThen(b.less(m, rows), [&] {
+    Value value = sum;
+    if (!grouped() && !spec.isFloat())
+      value = b.mulf(b.load(b.advance(arguments["wscales"], n, b.f32()), b.f32(), true), sum);
+    writer.write(m, n, value);
+  });
+}
+
+void StreamLinear::finish() {
+  forElements([&](Value, Value token, Value column) {
+    writeResult(token, column, sumOfWarps(token, column));
+  });
+}
+
+void StreamLinear::finishSplit() {
+  int64_t count = shape.rows * shape.columns;
+  int64_t across = llvm::divideCeil(spec.n, shape.columns);
+  Value tile = b.add(b.mul(b.block(2), across), b.block(0));
+  auto partial = [&](Int split, Value element) {
+    Value base = b.rowOf(arguments["partials"], tile, shape.splits * count, b.f32());
+    return b.advance(base, b.add(b.mul(split, count), element), b.f32());
+  };
+  forElements([&](Value element, Value token, Value column) {
+    b.store(sumOfWarps(token, column), partial(b.block(1), element));
+  });
+  b.fence();
+  b.barrier(); // also: all have read the sums of the warps, whose memory the answer comes through
+  b.ifThen(b.equal(thread, 0), [&] {
+    Value counter = b.advance(arguments["counters"], tile, b.i32());
+    b.store(b.countUpTo(shape.splits - 1, counter), shared);
+  });
+  b.barrier();
+  b.ifThen(b.equal(b.load(shared, b.i32()), shape.splits - 1), [&] {
+    b.fence();
+    forElements([&](Value element, Value token, Value column) {
+      Value sum = b.load(partial(0, element), b.f32());
+      for (int64_t split = 1; split < shape.splits; ++split)
+        sum = b.addf(sum, b.load(partial(split, element), b.f32()));
+      writeResult(token, column, sum);
+    });
+  });
+}
+
+void StreamLinear::emit() {
+  rows = arguments["rows"];
+  thread = b.thread();
+  warp = b.div(thread, 32);
+  lane = b.rem(thread, 32);
+  quad = b.div(lane, 4);
+  quarter = b.rem(lane, 4);
+  firstRow = b.mul(b.block(2), shape.rows);
+  firstColumn = b.mul(b.block(0), shape.columns);
+  writer.columnsAreWhole = spec.n % shape.columns == 0;
+  shared = b.sharedMemory(shape.sharedBytes());
+
+  int64_t rowBytes = columnBlocks() * numerics::fragmentBytes(spec.bits);
+  int64_t last = llvm::divideCeil(spec.n, numerics::fragmentRows(spec.bits)) - 1;
+  for (int64_t i = 0; i < rowBlocks(); ++i) {
+    Value row = b.add(b.mul(b.block(0), rowBlocks()), i);
+    // What a second block row that is not there would be multiplied to is not written.
+    if ((last + 1) % rowBlocks() != 0)
+      row = b.min(row, last);
+    blockRows.push_back(b.rowOf(arguments["w"], row, rowBytes, b.i8()));
+  }
+  Type element = b.type(spec.input);
+  for (int64_t j = 0; j < tokenTiles(); ++j) {
+    // Likewise of tokens: lanes without one read the last.
+    Value row = firstRow;
+    if (shape.rows > 1)
+      row = b.min(b.add(b.add(firstRow, quad), 8 * j), b.sub(rows, 1));
+    tokens.push_back(b.advance(b.rowOf(arguments["x"], row, arguments["x_stride"], element),
+                               b.mul(quarter, 2), element));
+  }
+  if (!grouped())
+    zeros = zerosOf(b.i32(0));
+
+  Value first = b.add(b.mul(b.block(1), shape.warps), warp);
+  int64_t step = shape.splits * shape.warps;
+  Values carried = loadUnit(first, units() < step ? b.less(first, units()) : Value());
+  int64_t wordCount = carried.size();
+  carried.append(at(weightTiles(), 0), b.zero(b.f32()));
+  carried = b.forLoop(first, units(), step, carried, [&](Value unit, ValueRange carried) {
+    Value next = b.add(unit, step);
+    Values results = loadUnit(next, b.less(next, units()));
+    llvm::append_range(results, multiplyUnit(unit, carried.take_front(wordCount),
+                                             Values(carried.drop_front(wordCount))));
+    return results;
+  });
+  storeSums(ValueRange(carried).drop_front(wordCount));
+  b.barrier();
+  shape.splits == 1 ? finish() : finishSplit();
+}
+
+void emitStreamLinear(KernelBuilder &b, const WeightOnlySpec &spec, const StreamShape &shape,
+                      const KernelArguments &arguments) {
+  StreamLinear(b, spec, shape, arguments).emit();
+}
+
+} // namespace easyquant::gpu

@@ -1,0 +1,260 @@
+//===- EmitGPUProgram.cpp - Compile a model to GPU kernels ----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Codegen/GPU/Assemble.h"
+#include "easyquant/Codegen/GPU/Emit.h"
+#include "easyquant/Codegen/GPU/EmitPTX.h"
+#include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
+#include "easyquant/Conversion/GPUKernels/GPUKernels.h"
+#include "easyquant/Conversion/GPUKernels/GPUProgram.h"
+#include "easyquant/Dialect/Equant/Transforms/GPUWeights.h"
+#include "easyquant/Pipelines/Passes.h"
+#include "easyquant/Support/ProgressAction.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/IR/Threading.h"
+#include "mlir/Pass/PassManager.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <atomic>
+
+namespace easyquant {
+#define GEN_PASS_DEF_EMITGPUPROGRAM
+#include "easyquant/Pipelines/Passes.h.inc"
+} // namespace easyquant
+
+using namespace mlir;
+using namespace easyquant;
+namespace json = llvm::json;
+
+static constexpr StringLiteral kProgramFile = "program.gpu.json", kFatbinFile = "kernels.fatbin";
+/// Of chips without a letter behind their number, the first: every later driver takes its PTX.
+static constexpr easyquant::gpu::ChipId kOldest = easyquant::gpu::ChipId::SM80;
+
+namespace {
+
+/// What is made for one chip.
+struct ChipCode {
+  easyquant::gpu::Chip chip;
+  bool asked = true; ///< else only its PTX is wanted, for later chips
+  OwningOpRef<ModuleOp> module{};
+  mlir::gpu::GPUModuleOp kernels{};
+  GPUProgram program{};
+  std::string ptx{};
+  std::optional<easyquant::gpu::Cubin> cubin{};
+
+  std::string name() const { return std::string(chip.name); }
+  std::string ptxFile() const { return "kernels." + name() + ".ptx"; }
+};
+
+struct EmitGPUProgram : public easyquant::impl::EmitGPUProgramBase<EmitGPUProgram> {
+  using EmitGPUProgramBase::EmitGPUProgramBase;
+
+  // The pass managers below run on several threads, where no dialect can be loaded any more.
+  void getDependentDialects(DialectRegistry &registry) const override {
+    EmitGPUProgramBase::getDependentDialects(registry);
+    easyquant::gpu::registerKernelDialects(registry);
+    easyquant::gpu::registerTranslations(registry);
+    OpPassManager pm(ModuleOp::getOperationName());
+    easyquant::gpu::buildLowerToNVVMPipeline(pm);
+    pm.getDependentDialects(registry);
+  }
+
+  void runOnOperation() override {
+    if (failed(emit()))
+      signalPassFailure();
+  }
+
+private:
+  LogicalResult emit();
+  /// Every chip once, and who makes PTX for later ones.
+  LogicalResult chooseChips(std::vector<ChipCode> &codes, size_t &later);
+  LogicalResult generate(ChipCode &code, const easyquant::gpu::Assembler *assembler);
+  LogicalResult write(StringRef name, StringRef bytes);
+  DictionaryAttr describe(ArrayRef<ChipCode> codes, StringRef later, bool hasMachineCode);
+  /// What a module without a program for CPUs says in its place.
+  void describeProgram(const GPUProgram &program);
+};
+
+} // namespace
+
+LogicalResult EmitGPUProgram::chooseChips(std::vector<ChipCode> &codes, size_t &later) {
+  auto isLater = [](const easyquant::gpu::Chip &chip) { return llvm::isDigit(chip.name.back()); };
+  std::optional<size_t> newest;
+  for (const easyquant::gpu::Chip &known : easyquant::gpu::chips()) {
+    if (!llvm::is_contained(chips, known.name))
+      continue;
+    if (isLater(known))
+      newest = codes.size();
+    codes.push_back({known});
+  }
+  for (const std::string &name : chips)
+    if (auto chip = easyquant::gpu::findChip(name); !chip)
+      return getOperation().emitError("easyquant-emit-gpu-program: ") << chip.error().message;
+  if (codes.empty())
+    return getOperation().emitError("easyquant-emit-gpu-program: option chip is missing: the GPUs "
+                                    "to compile for");
+  if (!newest) {
+    newest = codes.size();
+    codes.push_back({easyquant::gpu::chip(kOldest), /*asked=*/false});
+  }
+  later = *newest;
+  return success();
+}
+
+LogicalResult EmitGPUProgram::generate(ChipCode &code, const easyquant::gpu::Assembler *assembler) {
+  PassManager pm(&getContext());
+  easyquant::gpu::buildLowerToNVVMPipeline(pm);
+  if (failed(pm.run(*code.module)))
+    return failure();
+  FailureOr<std::string> ptx = easyquant::gpu::emitPTX(code.kernels, code.chip);
+  if (failed(ptx))
+    return failure();
+  code.ptx = std::move(*ptx);
+  code.module = nullptr;
+  if (!assembler || !code.asked)
+    return success();
+  auto cubin = assembler->assemble(code.ptx, code.name());
+  if (!cubin)
+    return getOperation().emitError() << cubin.error().message;
+  code.cubin = std::move(*cubin);
+  return success();
+}
+
+LogicalResult EmitGPUProgram::write(StringRef name, StringRef bytes) {
+  llvm::SmallString<128> path(output);
+  llvm::sys::path::append(path, name);
+  std::error_code error;
+  llvm::raw_fd_ostream stream(path, error);
+  if (!error) {
+    stream << bytes;
+    stream.close();
+    error = stream.error();
+    stream.clear_error();
+  }
+  if (error)
+    return getOperation().emitError() << path << ": " << error.message();
+  return success();
+}
+
+DictionaryAttr EmitGPUProgram::describe(ArrayRef<ChipCode> codes, StringRef later,
+                                        bool hasMachineCode) {
+  Builder b(&getContext());
+  auto integer = [&](int64_t value) { return b.getI64IntegerAttr(value); };
+  NamedAttrList entries;
+  for (const ChipCode &code : codes) {
+    NamedAttrList entry;
+    entry.set("ptx", b.getStringAttr(code.ptxFile()));
+    entry.set("machine_code", b.getBoolAttr(code.cubin.has_value()));
+    entry.set("kernels", integer(code.program.kernels.size()));
+    entry.set("launches", integer(code.program.launches.size()));
+    entry.set("arena_bytes", integer(code.program.arenaBytes));
+    entries.set(code.name(), entry.getDictionary(&getContext()));
+  }
+  const GPUProgram &program = codes.front().program;
+  NamedAttrList description;
+  description.set("abi", integer(1));
+  description.set("program", b.getStringAttr(kProgramFile));
+  description.set("fatbin", hasMachineCode ? Attribute(b.getStringAttr(kFatbinFile))
+                                           : Attribute(b.getUnitAttr()));
+  description.set("later", b.getStringAttr(later));
+  description.set("chips", entries.getDictionary(&getContext()));
+  description.set("max_rows", integer(program.maxRows));
+  description.set("cache_bytes", integer(program.cacheBytes));
+  description.set("cache_bytes_per_token", integer(program.cacheBytesPerToken));
+  description.set("cache_type", b.getStringAttr("f16"));
+  auto bytes = getOperation()->getAttrOfType<IntegerAttr>(equant::kGPUBytesAttr);
+  description.set("weights_bytes", integer(bytes ? bytes.getInt() : 0));
+  return description.getDictionary(&getContext());
+}
+
+void EmitGPUProgram::describeProgram(const GPUProgram &program) {
+  Builder b(&getContext());
+  NamedAttrList entry;
+  for (auto [name, value] :
+       {std::pair("max_rows", program.maxRows), std::pair("arena_bytes", int64_t(0)),
+        std::pair("arena_bytes_per_thread", int64_t(0)),
+        std::pair("cache_bytes", program.cacheBytes),
+        std::pair("cache_bytes_per_token", program.cacheBytesPerToken)})
+    entry.set(name, b.getI64IntegerAttr(value));
+  entry.set("entries", b.getDictionaryAttr({}));
+  entry.set("cache_scheme", describeCache(b, program.kvScheme, program.rotatesKeys));
+  entry.set("cache_type", b.getStringAttr("f16"));
+  getOperation()->setAttr(kProgramAttr, entry.getDictionary(&getContext()));
+}
+
+LogicalResult EmitGPUProgram::emit() {
+  ModuleOp module = getOperation();
+  if (kvCache != "f16" && kvCache != "auto")
+    return module.emitError() << "kv-cache type '" << kvCache
+                              << "': GPU kernels keep keys and values in f16; expected f16 or auto";
+  std::vector<ChipCode> codes;
+  size_t later = 0;
+  if (failed(chooseChips(codes, later)))
+    return failure();
+  for (ChipCode &code : codes) {
+    code.module = ModuleOp::create(module.getLoc());
+    OpBuilder b(code.module->getBodyRegion());
+    code.kernels = mlir::gpu::GPUModuleOp::create(b, module.getLoc(), "kernels");
+    auto program = buildGPUProgram(module, code.chip, maxRows, code.kernels);
+    if (failed(program))
+      return failure();
+    code.program = std::move(*program);
+  }
+
+  auto assembler = easyquant::gpu::Assembler::find();
+  if (!assembler)
+    module.emitWarning() << assembler.error().message;
+  std::atomic<size_t> done = 0;
+  ProgressAction::report(&getContext(), "kernels", 0, codes.size());
+  if (failed(failableParallelForEachN(&getContext(), 0, codes.size(), [&](size_t i) {
+        if (failed(generate(codes[i], assembler ? &*assembler : nullptr)))
+          return failure();
+        if (++done < codes.size())
+          ProgressAction::report(&getContext(), "kernels", done, codes.size());
+        return success();
+      })))
+    return failure();
+
+  if (std::error_code error = llvm::sys::fs::create_directories(output))
+    return module.emitError() << output << ": " << error.message();
+  json::Object programs;
+  for (const ChipCode &code : codes) {
+    if (failed(write(code.ptxFile(), code.ptx)))
+      return failure();
+    programs[code.name()] = toJSON(code.program);
+  }
+  if (assembler) {
+    std::vector<easyquant::gpu::Cubin> cubins;
+    for (ChipCode &code : codes)
+      if (code.cubin)
+        cubins.push_back(*code.cubin);
+    auto fatbin = assembler->makeFatbin(cubins, codes[later].ptx, codes[later].name());
+    if (!fatbin)
+      return module.emitError() << fatbin.error().message;
+    if (failed(write(kFatbinFile, *fatbin)))
+      return failure();
+  }
+  json::Value document = json::Object{
+      {"format", "easyquant-gpu-program"}, {"format_version", 1}, {"chips", std::move(programs)}};
+  std::string text;
+  llvm::raw_string_ostream(text) << document << "\n";
+  if (failed(write(kProgramFile, text)))
+    return failure();
+  module->setAttr(kGPUProgramAttr, describe(codes, codes[later].name(), assembler.has_value()));
+  if (!module->hasAttr(kProgramAttr))
+    describeProgram(codes.front().program);
+  ProgressAction::report(&getContext(), "kernels", codes.size(), codes.size());
+  return success();
+}

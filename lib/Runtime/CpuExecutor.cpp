@@ -1,0 +1,72 @@
+//===- CpuExecutor.cpp - Steps of model.so --------------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Executor.h"
+
+using namespace easyquant;
+using namespace easyquant::runtime;
+
+namespace {
+
+class CpuExecutor final : public Executor {
+public:
+  CpuExecutor(const Artifact &artifact, const Program &program, int32_t threads, Buffer arena,
+              Buffer cache)
+      : artifact(artifact), program(program), threads(threads), arena(std::move(arena)),
+        cache(std::move(cache)) {}
+
+  int64_t rowsPerStep(bool) const override { return artifact.manifest().program.maxRows; }
+  int64_t bytes() const override { return arena.size() + cache.size(); }
+  Result<void> step(std::span<const int32_t> tokens, int64_t position, int64_t firstLogit,
+                    float *logits) override {
+    // The ABI's descriptors are not const; programs only read weights and tokens.
+    std::span<const std::byte> bytes = artifact.weights();
+    auto *weights = reinterpret_cast<int8_t *>(const_cast<std::byte *>(bytes.data()));
+    auto *ids = const_cast<int32_t *>(tokens.data());
+    auto rows = static_cast<int64_t>(tokens.size());
+    program.run(memRef1D(weights, static_cast<int64_t>(bytes.size())),
+                memRef1D(arena.as<int8_t>(), arena.size()),
+                memRef1D(cache.as<int8_t>(), cache.size()), memRef1D(ids, rows), position,
+                firstLogit, threads,
+                memRef2D(logits, rows - firstLogit, artifact.manifest().model.vocabSize));
+    return {};
+  }
+  Result<PhaseCosts> costs() override {
+    return makeError(ErrorCode::Unsupported, "phases of a step are not measured on CPUs");
+  }
+
+private:
+  const Artifact &artifact;
+  const Program &program;
+  int32_t threads;
+  Buffer arena, cache;
+};
+
+} // namespace
+
+static Result<Buffer> allocate(std::string_view what, int64_t count, int64_t size, int64_t base) {
+  return sizeOf(what, count, size, base).and_then([&](int64_t bytes) {
+    return Buffer::allocate(bytes, what);
+  });
+}
+
+Result<std::unique_ptr<Executor>> easyquant::runtime::createCpuExecutor(const Artifact &artifact,
+                                                                        const Program &program,
+                                                                        int64_t capacity,
+                                                                        int32_t threads) {
+  const Manifest::Program &sizes = artifact.manifest().program;
+  Result<Buffer> arena =
+      allocate("activations", threads, sizes.arenaBytesPerThread, sizes.arenaBytes);
+  if (!arena)
+    return Unexpected(arena.error());
+  std::string what = fmt::format("KV cache of {} tokens", capacity);
+  Result<Buffer> cache = allocate(what, capacity, sizes.cacheBytesPerToken, sizes.cacheBytes);
+  if (!cache)
+    return Unexpected(cache.error());
+  return std::make_unique<CpuExecutor>(artifact, program, threads, std::move(*arena),
+                                       std::move(*cache));
+}

@@ -1,0 +1,418 @@
+//===- CudaDevice.cpp - A GPU through NVIDIA's driver ---------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "CudaDriver.h"
+
+#include "easyquant/Runtime/Device.h"
+
+#include <vector>
+
+using namespace easyquant;
+using namespace easyquant::runtime;
+using namespace easyquant::runtime::cuda;
+
+namespace {
+
+/// The primary context of a GPU, which other libraries of the process share.
+class CudaContext {
+public:
+  CudaContext(const Driver &driver, DeviceId id) : driver(driver), id(id) {}
+  ~CudaContext() {
+    if (context)
+      driver.primaryContextRelease(id);
+  }
+  Result<void> open() {
+    if (Status status = driver.primaryContextRetain(&context, id); status != kSuccess)
+      return makeError(ErrorCode::Unsupported, "the GPU cannot be used: {}",
+                       driver.describe(status));
+    return {};
+  }
+
+  const Driver &driver;
+  const DeviceId id;
+  Context context = nullptr;
+};
+
+/// Makes a context the calling thread's, for as long as this lives.
+class Current {
+public:
+  explicit Current(const CudaContext &context) : driver(context.driver) {
+    driver.contextPush(context.context);
+  }
+  ~Current() {
+    Context old;
+    driver.contextPop(&old);
+  }
+  Current(const Current &) = delete;
+
+private:
+  const Driver &driver;
+};
+
+class CudaDevice final : public Device {
+public:
+  CudaDevice(std::shared_ptr<CudaContext> context, std::string name, CudaCapability capability)
+      : context(std::move(context)), driver(this->context->driver), name(std::move(name)),
+        capability(capability) {}
+  ~CudaDevice() override {
+    if (module) {
+      Current current(*context);
+      driver.moduleUnload(module);
+    }
+  }
+
+  std::string kind() const override { return "cuda"; }
+  std::string description() const override {
+    return fmt::format("{} (sm_{})", name, capability.number);
+  }
+  Result<int64_t> freeBytes() const override;
+  Result<uint64_t> allocate(int64_t bytes, std::string_view what) override;
+  void free(uint64_t address) override {
+    Current current(*context);
+    driver.free(address);
+  }
+  Result<void> load(std::span<const GpuKernel> kernels, const std::string &ptx,
+                    const std::string &ptxName, const std::string &fatbin) override;
+  Result<std::unique_ptr<Queue>> createQueue() override;
+
+  const std::shared_ptr<CudaContext> context;
+  const Driver &driver;
+  std::vector<GpuKernel> kernels;
+  std::vector<Function> functions;
+
+private:
+  std::string name;
+  CudaCapability capability;
+  Module module = nullptr;
+};
+
+class CudaRecording final : public Recording {
+public:
+  CudaRecording(std::shared_ptr<CudaContext> context, Graph graph, GraphExec exec)
+      : context(std::move(context)), graph(graph), exec(exec) {}
+  ~CudaRecording() override {
+    Current current(*context);
+    context->driver.graphExecDestroy(exec);
+    context->driver.graphDestroy(graph);
+  }
+  GraphExec executable() const { return exec; }
+
+private:
+  std::shared_ptr<CudaContext> context;
+  Graph graph;
+  GraphExec exec;
+};
+
+class CudaQueue final : public Queue {
+public:
+  explicit CudaQueue(CudaDevice &device)
+      : device(device), context(device.context), driver(device.driver) {}
+  ~CudaQueue() override;
+  Result<void> open();
+
+  Result<void> upload(uint64_t to, const void *from, int64_t bytes) override;
+  Result<void> download(void *to, uint64_t from, int64_t bytes) override;
+  Result<void> fill(uint64_t to, uint8_t value, int64_t bytes) override;
+  Result<void> launch(const DeviceLaunch &launch) override;
+  bool canRecord() const override { return !measuring; }
+  Result<void> beginRecording() override;
+  Result<std::unique_ptr<Recording>> endRecording() override;
+  Result<void> replay(Recording &recording) override;
+  Result<void> startMeasuring() override;
+  Result<PhaseCosts> costs() override;
+
+private:
+  /// What `status` means for the work of this queue.
+  Result<void> check(Status status, std::string_view what);
+  /// An event where a phase begins; what came before belongs to the phase before it.
+  Result<void> mark(Phase phase, int64_t bytes, bool isNewEvent);
+  Result<void> collect();
+
+  CudaDevice &device;
+  std::shared_ptr<CudaContext> context;
+  const Driver &driver;
+  Stream stream = nullptr;
+  std::string last = "nothing"; ///< launched, for messages: errors come late
+  bool measuring = false;
+  PhaseCosts counted{};
+  /// Where phases began since times were collected.
+  std::vector<std::pair<Phase, Event>> marks;
+};
+
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Device
+//===----------------------------------------------------------------------===//
+
+Result<int64_t> CudaDevice::freeBytes() const {
+  Current current(*context);
+  size_t free = 0, total = 0;
+  if (Status status = driver.memoryInfo(&free, &total); status != kSuccess)
+    return makeError(ErrorCode::Unsupported, "the GPU does not say how much memory it has: {}",
+                     driver.describe(status));
+  return static_cast<int64_t>(free);
+}
+
+Result<uint64_t> CudaDevice::allocate(int64_t bytes, std::string_view what) {
+  Current current(*context);
+  Pointer address = 0;
+  Status status = driver.allocate(&address, static_cast<size_t>(bytes));
+  if (status == kSuccess)
+    return address;
+  size_t free = 0, total = 0;
+  driver.memoryInfo(&free, &total);
+  return makeError(ErrorCode::OutOfRange,
+                   "{}: {} bytes cannot be allocated on {}, which has {} of {} free: {}; ask for a "
+                   "shorter context, or free memory of the GPU",
+                   what, bytes, description(), free, total, driver.describe(status));
+}
+
+Result<void> CudaDevice::load(std::span<const GpuKernel> given, const std::string &ptx,
+                              const std::string &ptxName, const std::string &fatbin) {
+  Current current(*context);
+  const std::string &code = fatbin.empty() ? ptx : fatbin;
+  Status status = driver.moduleLoad(&module, code.c_str());
+  if (status == kUnsupportedPtxVersion)
+    return makeError(ErrorCode::Unsupported,
+                     "{}: the driver is too old for the kernels of this artifact: {}; update it",
+                     ptxName, driver.describe(status));
+  if (status == kNoBinaryForGpu)
+    return makeError(ErrorCode::Unsupported,
+                     "{}: the artifact has no code for {}: {}; compile it with this chip in "
+                     "--target",
+                     ptxName, description(), driver.describe(status));
+  if (status != kSuccess)
+    return makeError(ErrorCode::Corrupt,
+                     "{}: the kernels cannot be loaded on {}: {}; compile the artifact again",
+                     ptxName, description(), driver.describe(status));
+  int most = 0;
+  driver.deviceGetAttribute(&most, kMaxSharedMemoryOptin, context->id);
+  for (const GpuKernel &kernel : given) {
+    Function function = nullptr;
+    if (driver.moduleFunction(&function, module, kernel.name.c_str()) != kSuccess)
+      return makeError(ErrorCode::Corrupt,
+                       "{}: has no kernel {}, which the program launches; compile the artifact "
+                       "again",
+                       ptxName, kernel.name);
+    if (kernel.sharedBytes > static_cast<uint32_t>(most))
+      return makeError(
+          ErrorCode::Unsupported,
+          "kernel {} needs {} bytes of shared memory, but {} has {}; compile with this "
+          "chip in --target",
+          kernel.name, kernel.sharedBytes, description(), most);
+    status = driver.functionSetAttribute(function, kMaxDynamicSharedBytes,
+                                         static_cast<int>(kernel.sharedBytes));
+    if (status != kSuccess)
+      return makeError(ErrorCode::Unsupported, "kernel {}: {} bytes of shared memory: {}",
+                       kernel.name, kernel.sharedBytes, driver.describe(status));
+    functions.push_back(function);
+  }
+  kernels.assign(given.begin(), given.end());
+  return {};
+}
+
+Result<std::unique_ptr<Queue>> CudaDevice::createQueue() {
+  auto queue = std::make_unique<CudaQueue>(*this);
+  if (auto opened = queue->open(); !opened)
+    return Unexpected(opened.error());
+  return queue;
+}
+
+//===----------------------------------------------------------------------===//
+// Queue
+//===----------------------------------------------------------------------===//
+
+Result<void> CudaQueue::open() {
+  Current current(*context);
+  return check(driver.streamCreate(&stream, kStreamNonBlocking), "creating a stream");
+}
+
+CudaQueue::~CudaQueue() {
+  Current current(*context);
+  for (auto &[phase, event] : marks)
+    driver.eventDestroy(event);
+  if (stream) {
+    driver.streamSynchronize(stream);
+    driver.streamDestroy(stream);
+  }
+}
+
+Result<void> CudaQueue::check(Status status, std::string_view what) {
+  if (status == kSuccess)
+    return {};
+  if (status == kOutOfMemory)
+    return makeError(ErrorCode::OutOfRange, "{}: {} is out of memory; ask for a shorter context",
+                     what, device.description());
+  // From kIllegalAddress on, kernels went wrong or the device is gone; nothing runs there any more.
+  return makeError(status >= kIllegalAddress ? ErrorCode::IO : ErrorCode::Unsupported,
+                   "{} failed on {}: {}; the last launch was {}{}", what, device.description(),
+                   driver.describe(status), last,
+                   status >= kIllegalAddress ? "; load the model again in a new process" : "");
+}
+
+Result<void> CudaQueue::upload(uint64_t to, const void *from, int64_t bytes) {
+  Current current(*context);
+  if (auto marked = mark(Phase::Load, bytes, true); !marked)
+    return marked;
+  return check(driver.copyToDevice(to, from, static_cast<size_t>(bytes), stream),
+               "copying to the device");
+}
+
+Result<void> CudaQueue::download(void *to, uint64_t from, int64_t bytes) {
+  Current current(*context);
+  if (auto marked = mark(Phase::Sync, bytes, true); !marked)
+    return marked;
+  Status status = driver.copyFromDevice(to, from, static_cast<size_t>(bytes), stream);
+  if (status == kSuccess)
+    status = driver.streamSynchronize(stream);
+  if (auto done = check(status, "a step"); !done)
+    return done;
+  return collect();
+}
+
+Result<void> CudaQueue::fill(uint64_t to, uint8_t value, int64_t bytes) {
+  Current current(*context);
+  return check(driver.fill(to, value, static_cast<size_t>(bytes), stream), "filling memory");
+}
+
+Result<void> CudaQueue::launch(const DeviceLaunch &launch) {
+  Current current(*context);
+  const GpuKernel &kernel = device.kernels[launch.kernel];
+  bool changed = marks.empty() || marks.back().first != launch.phase;
+  if (auto marked = mark(launch.phase, 0, changed); !marked)
+    return marked;
+  std::vector<uint64_t> values(launch.arguments.begin(), launch.arguments.end());
+  std::vector<void *> places; // little-endian: an i32 is the first half of its eight bytes
+  for (uint64_t &value : values)
+    places.push_back(&value);
+  last = fmt::format("kernel {} of site '{}'", kernel.name, launch.site);
+  const Profiler &profiler = Profiler::get();
+  profiler.push(std::string(launch.site).c_str());
+  Status status = driver.launchKernel(device.functions[launch.kernel], launch.grid[0],
+                                      launch.grid[1], launch.grid[2], kernel.threads, 1, 1,
+                                      kernel.sharedBytes, stream, places.data(), nullptr);
+  profiler.pop();
+  return check(status, "a launch");
+}
+
+Result<void> CudaQueue::beginRecording() {
+  Current current(*context);
+  return check(driver.beginCapture(stream, kCaptureThreadLocal), "capturing a step");
+}
+
+Result<std::unique_ptr<Recording>> CudaQueue::endRecording() {
+  Current current(*context);
+  Graph graph = nullptr;
+  if (auto done = check(driver.endCapture(stream, &graph), "capturing a step"); !done)
+    return Unexpected(done.error());
+  GraphExec exec = nullptr;
+  if (auto done = check(driver.graphInstantiate(&exec, graph, 0), "making a graph of a step");
+      !done) {
+    driver.graphDestroy(graph);
+    return Unexpected(done.error());
+  }
+  return std::make_unique<CudaRecording>(context, graph, exec);
+}
+
+Result<void> CudaQueue::replay(Recording &recording) {
+  Current current(*context);
+  last = "a decode step as a graph";
+  const Profiler &profiler = Profiler::get();
+  profiler.push("decode step");
+  Status status = driver.graphLaunch(static_cast<CudaRecording &>(recording).executable(), stream);
+  profiler.pop();
+  return check(status, "a launch");
+}
+
+//===----------------------------------------------------------------------===//
+// Times
+//===----------------------------------------------------------------------===//
+
+Result<void> CudaQueue::startMeasuring() {
+  measuring = true;
+  return {};
+}
+
+Result<void> CudaQueue::mark(Phase phase, int64_t bytes, bool isNewEvent) {
+  if (!measuring)
+    return {};
+  PhaseCost &cost = counted[static_cast<size_t>(phase)];
+  ++cost.launches;
+  cost.bytes += static_cast<uint64_t>(bytes);
+  if (!isNewEvent)
+    return {};
+  Event event = nullptr;
+  if (auto done = check(driver.eventCreate(&event, 0), "measuring"); !done)
+    return done;
+  marks.emplace_back(phase, event);
+  return check(driver.eventRecord(event, stream), "measuring");
+}
+
+Result<void> CudaQueue::collect() {
+  if (marks.empty())
+    return {};
+  // The end of the last phase; it closes the list.
+  if (auto done = mark(Phase::Sync, 0, true); !done)
+    return done;
+  --counted[static_cast<size_t>(Phase::Sync)].launches;
+  if (auto done = check(driver.eventSynchronize(marks.back().second), "measuring"); !done)
+    return done;
+  for (size_t i = 0; i + 1 < marks.size(); ++i) {
+    float milliseconds = 0;
+    if (auto done =
+            check(driver.eventElapsedTime(&milliseconds, marks[i].second, marks[i + 1].second),
+                  "measuring");
+        !done)
+      return done;
+    counted[static_cast<size_t>(marks[i].first)].seconds += milliseconds / 1000;
+  }
+  for (auto &[phase, event] : marks)
+    driver.eventDestroy(event);
+  marks.clear();
+  return {};
+}
+
+Result<PhaseCosts> CudaQueue::costs() {
+  Current current(*context);
+  if (auto done = collect(); !done)
+    return Unexpected(done.error());
+  return counted;
+}
+
+//===----------------------------------------------------------------------===//
+// Opening
+//===----------------------------------------------------------------------===//
+
+Result<std::shared_ptr<Device>> easyquant::runtime::openCudaDevice(CudaCapability &capability) {
+  Result<const Driver *> opened = Driver::get();
+  if (!opened)
+    return Unexpected(opened.error());
+  const Driver &driver = **opened;
+  int count = 0;
+  Status status = driver.deviceGetCount(&count);
+  if (status != kSuccess || count < 1)
+    return makeError(
+        ErrorCode::NotFound,
+        "there is an NVIDIA driver, but it shows no GPU{}; check CUDA_VISIBLE_DEVICES, "
+        "or run with --device cpu or simt",
+        status == kSuccess ? "" : ": " + driver.describe(status));
+  DeviceId id = 0;
+  char name[256] = "";
+  int major = 0, minor = 0;
+  for (Status asked : {driver.deviceGet(&id, 0), driver.deviceGetName(name, sizeof(name), id),
+                       driver.deviceGetAttribute(&major, kCapabilityMajor, id),
+                       driver.deviceGetAttribute(&minor, kCapabilityMinor, id)})
+    if (asked != kSuccess)
+      return makeError(ErrorCode::Unsupported, "the GPU cannot be examined: {}",
+                       driver.describe(asked));
+  capability.number = 10 * major + minor;
+  auto context = std::make_shared<CudaContext>(driver, id);
+  if (auto made = context->open(); !made)
+    return Unexpected(made.error());
+  return std::make_shared<CudaDevice>(std::move(context), name, capability);
+}

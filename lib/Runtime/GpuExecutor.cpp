@@ -1,0 +1,229 @@
+//===- GpuExecutor.cpp - Steps of a list of launches ----------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Executor.h"
+
+#include <algorithm>
+#include <cstring>
+
+using namespace easyquant;
+using namespace easyquant::runtime;
+
+/// Logits that are on the device at a time where those of all tokens are wanted.
+static constexpr int64_t kMostLogitBytes = int64_t(64) << 20;
+
+namespace {
+
+/// What a step is told, in one piece of device memory: `position`, `held`, and the tokens.
+constexpr int64_t kPositionOffset = 0, kHeldOffset = 4, kTokensOffset = 16;
+
+class GpuExecutor final : public Executor {
+public:
+  GpuExecutor(const GpuModel &model, int64_t capacity, int64_t vocabulary)
+      : model(model), program(model.program), capacity(capacity), vocabulary(vocabulary) {}
+  Result<void> allocate(bool measure);
+
+  int64_t rowsPerStep(bool allLogits) const override {
+    int64_t most = std::max<int64_t>(1, kMostLogitBytes / (vocabulary * 4));
+    return allLogits ? std::min(program.maxRows, most) : program.maxRows;
+  }
+  int64_t bytes() const override {
+    return arena.size() + cache.size() + state.size() + input.size() + logitsMemory.size();
+  }
+  Result<void> step(std::span<const int32_t> tokens, int64_t position, int64_t firstLogit,
+                    float *logits) override;
+  Result<PhaseCosts> costs() override;
+
+private:
+  Result<void> makeRoomForLogits(int64_t rows);
+  Result<void> launchAll(const std::vector<GpuLaunch> &launches, int64_t rows, int64_t firstLogit);
+  uint64_t valueOf(const GpuArgument &argument, int64_t rows, int64_t firstLogit) const;
+
+  const GpuModel &model;
+  const GpuProgram &program;
+  const int64_t capacity, vocabulary;
+  DeviceMemory arena, cache, state, input, logitsMemory;
+  std::unique_ptr<Queue> queue;
+  std::unique_ptr<Recording> decodeStep;
+  bool measuring = false;
+  int64_t seen = 0; ///< tokens that the cache knows, were the session not to go back
+  std::vector<std::byte> staging;
+};
+
+} // namespace
+
+Result<void> GpuExecutor::allocate(bool measure) {
+  std::string what = fmt::format("KV cache of {} tokens", capacity);
+  Result<int64_t> cacheBytes =
+      sizeOf(what, capacity, program.cacheBytesPerToken, program.cacheBytes);
+  if (!cacheBytes)
+    return Unexpected(cacheBytes.error());
+  Result<int64_t> free = model.device->freeBytes();
+  if (!free)
+    return Unexpected(free.error());
+  if (*cacheBytes > *free || program.arenaBytes > *free - *cacheBytes)
+    return makeError(
+        ErrorCode::OutOfRange,
+        "a session of {} tokens needs {} bytes on the device ({} of activations, {} of "
+        "keys and values), but {} has {} free; ask for a shorter context",
+        capacity, program.arenaBytes + *cacheBytes, program.arenaBytes, *cacheBytes,
+        model.device->description(), *free);
+  for (auto [memory, bytes, name] :
+       {std::tuple(&arena, program.arenaBytes, std::string_view("activations")),
+        std::tuple(&cache, *cacheBytes, std::string_view(what)),
+        std::tuple(&state, program.stateBytes, std::string_view("state")),
+        std::tuple(&input, kTokensOffset + program.maxRows * 4, std::string_view("tokens"))}) {
+    Result<DeviceMemory> allocated = DeviceMemory::allocate(model.device, bytes, name);
+    if (!allocated)
+      return Unexpected(allocated.error());
+    *memory = std::move(*allocated);
+  }
+  Result<std::unique_ptr<Queue>> created = model.device->createQueue();
+  if (!created)
+    return Unexpected(created.error());
+  queue = std::move(*created);
+  measuring = measure;
+  if (measure)
+    if (auto done = queue->startMeasuring(); !done)
+      return done;
+  for (DeviceMemory *memory : {&cache, &state})
+    if (memory->size() > 0)
+      if (auto done = queue->fill(memory->address(), 0, memory->size()); !done)
+        return done;
+  return makeRoomForLogits(1);
+}
+
+Result<void> GpuExecutor::makeRoomForLogits(int64_t rows) {
+  int64_t bytes = rows * vocabulary * int64_t(sizeof(float));
+  if (bytes <= logitsMemory.size())
+    return {};
+  decodeStep.reset(); // it writes to the old place
+  logitsMemory = DeviceMemory();
+  Result<DeviceMemory> allocated = DeviceMemory::allocate(model.device, bytes, "logits");
+  if (!allocated)
+    return Unexpected(allocated.error());
+  logitsMemory = std::move(*allocated);
+  return {};
+}
+
+uint64_t GpuExecutor::valueOf(const GpuArgument &argument, int64_t rows, int64_t firstLogit) const {
+  using Kind = GpuArgument::Kind;
+  auto offset = static_cast<uint64_t>(argument.offset);
+  auto step = static_cast<uint64_t>(argument.step);
+  switch (argument.kind) {
+  case Kind::Weights:
+    return model.weights.address() + offset;
+  case Kind::Arena:
+    return arena.address() + offset + step * static_cast<uint64_t>(firstLogit);
+  case Kind::Cache:
+    return cache.address() + offset + step * static_cast<uint64_t>(capacity);
+  case Kind::State:
+    return state.address() + offset;
+  case Kind::Constants:
+    return model.constants.address() + offset;
+  case Kind::Tokens:
+    return input.address() + kTokensOffset;
+  case Kind::Position:
+    return input.address() + kPositionOffset;
+  case Kind::Held:
+    return input.address() + kHeldOffset;
+  case Kind::Logits:
+    return logitsMemory.address();
+  case Kind::Rows:
+    return static_cast<uint64_t>(rows);
+  case Kind::Capacity:
+    return static_cast<uint64_t>(capacity);
+  case Kind::Integer:
+    return static_cast<uint32_t>(argument.integer);
+  }
+  __builtin_unreachable();
+}
+
+Result<void> GpuExecutor::launchAll(const std::vector<GpuLaunch> &launches, int64_t rows,
+                                    int64_t firstLogit) {
+  std::vector<uint64_t> arguments;
+  for (const GpuLaunch &launch : launches) {
+    int64_t own = launch.lastRows ? rows - firstLogit : rows;
+    if (!launch.happensFor(own))
+      continue;
+    arguments.clear();
+    for (const GpuArgument &argument : launch.arguments)
+      arguments.push_back(valueOf(argument, own, firstLogit));
+    DeviceLaunch ready{launch.kernel, program.kernels[launch.kernel].gridFor(own), arguments,
+                       launch.site, launch.phase};
+    if (auto done = queue->launch(ready); !done)
+      return done;
+  }
+  return {};
+}
+
+Result<void> GpuExecutor::step(std::span<const int32_t> tokens, int64_t position,
+                               int64_t firstLogit, float *logits) {
+  auto rows = static_cast<int64_t>(tokens.size());
+  int64_t logitRows = rows - firstLogit;
+  if (auto done = makeRoomForLogits(logitRows); !done)
+    return done;
+
+  staging.assign(kTokensOffset + tokens.size_bytes(), std::byte(0));
+  auto put = [&](int64_t offset, int64_t value) {
+    auto narrow = static_cast<int32_t>(value);
+    std::memcpy(staging.data() + offset, &narrow, sizeof(narrow));
+  };
+  put(kPositionOffset, position);
+  put(kHeldOffset, std::max(seen, position));
+  std::memcpy(staging.data() + kTokensOffset, tokens.data(), tokens.size_bytes());
+  if (auto done = queue->upload(input.address(), staging.data(), std::ssize(staging)); !done)
+    return done;
+
+  if (position < seen)
+    if (auto done = launchAll(program.restore, rows, firstLogit); !done)
+      return done;
+  seen = position + rows; // even should the step fail: it may have written
+  if (rows == 1 && queue->canRecord()) {
+    if (!decodeStep) {
+      if (auto done = queue->beginRecording(); !done)
+        return done;
+      Result<void> launched = launchAll(program.launches, rows, firstLogit);
+      Result<std::unique_ptr<Recording>> recorded = queue->endRecording();
+      if (!launched)
+        return launched;
+      if (!recorded)
+        return Unexpected(recorded.error());
+      decodeStep = std::move(*recorded);
+    }
+    if (auto done = queue->replay(*decodeStep); !done)
+      return done;
+  } else if (auto done = launchAll(program.launches, rows, firstLogit); !done) {
+    return done;
+  }
+  return queue->download(logits, logitsMemory.address(),
+                         logitRows * vocabulary * int64_t(sizeof(float)));
+}
+
+Result<PhaseCosts> GpuExecutor::costs() {
+  if (!measuring)
+    return makeError(ErrorCode::InvalidArgument,
+                     "costs of phases: the session was not created to measure them");
+  Result<PhaseCosts> costs = queue->costs();
+  if (!costs)
+    return costs;
+  PhaseCost &load = (*costs)[static_cast<size_t>(Phase::Load)];
+  load.launches += model.loading.launches;
+  load.bytes += model.loading.bytes;
+  load.seconds += model.loading.seconds;
+  return costs;
+}
+
+Result<std::unique_ptr<Executor>> easyquant::runtime::createGpuExecutor(const GpuModel &model,
+                                                                        int64_t capacity,
+                                                                        int64_t vocabulary,
+                                                                        bool measure) {
+  auto executor = std::make_unique<GpuExecutor>(model, capacity, vocabulary);
+  if (auto done = executor->allocate(measure); !done)
+    return Unexpected(done.error());
+  return executor;
+}

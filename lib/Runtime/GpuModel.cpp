@@ -1,0 +1,168 @@
+//===- GpuModel.cpp - An artifact's weights and kernels on a device -------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "GpuModel.h"
+
+#include <fmt/ranges.h>
+
+#include <chrono>
+
+using namespace easyquant;
+using namespace easyquant::runtime;
+
+static Result<std::string> readFile(const std::string &path) {
+  Result<formats::MappedFile> file = formats::MappedFile::open(path);
+  if (!file)
+    return Unexpected(file.error());
+  std::span<const std::byte> bytes = file->bytes();
+  return std::string(reinterpret_cast<const char *>(bytes.data()), bytes.size());
+}
+
+static std::string namesOf(const Manifest::Gpu &gpu) {
+  std::vector<std::string> names;
+  for (const auto &[name, chip] : gpu.chips)
+    names.push_back(name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+namespace {
+/// A device, and what of the artifact it is to run.
+struct Opened {
+  std::shared_ptr<Device> device;
+  ChipChoice chip;
+};
+} // namespace
+
+static Result<Opened> openSimt(const Artifact &artifact, const DeviceRequest &request) {
+  const Manifest::Gpu &gpu = *artifact.manifest().gpu;
+  std::string chip = request.simtChip.empty() ? gpu.chips.begin()->first : request.simtChip;
+  if (!gpu.chips.count(chip))
+    return makeError(ErrorCode::Unsupported,
+                     "{}: not compiled for {} but for {}; choose one of those with --simt-chip, or "
+                     "recompile",
+                     artifact.path(), chip, namesOf(gpu));
+  auto device = openSimtDevice(chip, request.simtChecks);
+  if (!device)
+    return Unexpected(device.error());
+  return Opened{std::move(*device), {chip, false}};
+}
+
+static Result<Opened> openCuda(const Artifact &artifact) {
+  const Manifest::Gpu &gpu = *artifact.manifest().gpu;
+  CudaCapability capability;
+  auto device = openCudaDevice(capability);
+  if (!device)
+    return Unexpected(device.error());
+  std::vector<ChipChoice> choices;
+  for (const auto &[name, chip] : gpu.chips)
+    choices.push_back({name, chip.machineCode});
+  ChipChoice chosen = chooseChip(capability, choices);
+  if (chosen.name.empty())
+    return makeError(ErrorCode::Unsupported,
+                     "{}: compiled for {}, none of which runs on {}; compile it with this chip, or "
+                     "one before it, in --target",
+                     artifact.path(), namesOf(gpu), (*device)->description());
+  return Opened{std::move(*device), chosen};
+}
+
+/// Says before anything is loaded if it will not fit.
+static Result<void> checkMemory(const Artifact &artifact, const Device &device,
+                                const GpuProgram &program) {
+  const Manifest::Gpu &gpu = *artifact.manifest().gpu;
+  Result<int64_t> free = device.freeBytes();
+  if (!free)
+    return Unexpected(free.error());
+  int64_t least = gpu.weightsBytes + program.arenaBytes + program.cacheBytes +
+                  kCacheBlock * program.cacheBytesPerToken;
+  if (least <= *free)
+    return {};
+  return makeError(
+      ErrorCode::OutOfRange,
+      "{}: needs at least {} bytes on the device ({} of weights, {} of activations, the "
+      "rest for {} tokens), but {} has {} free; use a larger GPU, a smaller scheme, or "
+      "--device cpu",
+      artifact.path(), least, gpu.weightsBytes, program.arenaBytes, kCacheBlock,
+      device.description(), *free);
+}
+
+Result<std::shared_ptr<const GpuModel>> GpuModel::load(const Artifact &artifact,
+                                                       const DeviceRequest &request) {
+  const std::string &folder = artifact.path();
+  if (!artifact.manifest().gpu)
+    return makeError(
+        ErrorCode::Unsupported,
+        "{}: has no code for GPUs; compile it with --target sm_90a,cpu or the like, or "
+        "run it with --device cpu",
+        folder);
+  const Manifest::Gpu &gpu = *artifact.manifest().gpu;
+  if (static_cast<int64_t>(artifact.gpuWeights().size()) < gpu.weightsBytes)
+    return makeError(ErrorCode::Corrupt,
+                     "{}: gpu.weights_bytes: found {}, but the weights for GPUs have {} bytes; "
+                     "compile the artifact again",
+                     folder, gpu.weightsBytes, artifact.gpuWeights().size());
+  Result<Opened> opened =
+      request.device == "simt" ? openSimt(artifact, request) : openCuda(artifact);
+  if (!opened)
+    return Unexpected(opened.error());
+
+  auto model = std::make_shared<GpuModel>();
+  model->device = opened->device;
+  model->chip = opened->chip.name;
+  std::string programPath = folder + "/" + gpu.programFile;
+  Result<std::string> text = readFile(programPath);
+  if (!text)
+    return Unexpected(text.error());
+  Result<GpuProgram> program = parseGpuProgram(*text, programPath, model->chip, gpu.weightsBytes);
+  if (!program)
+    return Unexpected(program.error());
+  model->program = std::move(*program);
+  if (auto checked = checkMemory(artifact, *model->device, model->program); !checked)
+    return Unexpected(checked.error());
+
+  std::string ptxPath = folder + "/" + gpu.chips.at(model->chip).ptxFile;
+  Result<std::string> ptx = readFile(ptxPath);
+  if (!ptx)
+    return Unexpected(ptx.error());
+  std::string fatbin;
+  if (opened->chip.machineCode) {
+    Result<std::string> read = readFile(folder + "/" + gpu.fatbinFile);
+    if (!read)
+      return Unexpected(read.error());
+    fatbin = std::move(*read);
+  }
+  if (auto done = model->device->load(model->program.kernels, *ptx, ptxPath, fatbin); !done)
+    return Unexpected(done.error());
+
+  auto begin = std::chrono::steady_clock::now();
+  auto queue = model->device->createQueue();
+  if (!queue)
+    return Unexpected(queue.error());
+  const std::vector<std::byte> &constants = model->program.constants;
+  for (auto [memory, data, what] :
+       {std::tuple(&model->weights, artifact.gpuWeights().first(gpu.weightsBytes), "weights"),
+        std::tuple(&model->constants, std::span<const std::byte>(constants), "constants")}) {
+    int64_t bytes = static_cast<int64_t>(data.size());
+    Result<DeviceMemory> allocated = DeviceMemory::allocate(model->device, bytes, what);
+    if (!allocated)
+      return Unexpected(allocated.error());
+    *memory = std::move(*allocated);
+    if (bytes == 0)
+      continue;
+    if (auto done = (*queue)->upload(memory->address(), data.data(), bytes); !done)
+      return Unexpected(done.error());
+    // Waits for the copies: the artifact may be gone when the queue would make them.
+    std::byte first;
+    if (auto done = (*queue)->download(&first, memory->address(), 1); !done)
+      return Unexpected(done.error());
+    ++model->loading.launches;
+    model->loading.bytes += data.size();
+  }
+  if (model->device->kind() != "simt") // simulated time is no time
+    model->loading.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return model;
+}

@@ -1,0 +1,369 @@
+//===- WeightOnlyTest.cpp - Linears on floats on a simulated GPU ----------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "SimtRunner.h"
+
+#include "easyquant/Numerics/FragmentPacking.h"
+#include "easyquant/Numerics/Quantize.h"
+
+#include <cmath>
+#include <random>
+
+using namespace easyquant;
+using namespace easyquant::gpu;
+using namespace easyquant::numerics;
+using easyquant::gpu::kernelFor;
+
+namespace {
+
+/// The last place of 1.
+double unitOf(Float type) {
+  return type == Float::F32 ? 0x1p-23 : type == Float::F16 ? 0x1p-10 : 0x1p-7;
+}
+float rounded(float value, Float type) {
+  return type == Float::F32 ? value : fromHalf(toHalf(value, type), type);
+}
+
+/// A linear with data: random codes of the whole range, scales and zero points of each group;
+/// tokens with a row of zeros and an outlier when there are enough.
+struct Problem {
+  Problem(const WeightOnlySpec &spec, int64_t rows)
+      : spec(spec), rows(rows), xStride((spec.k + 7) / 8 * 8 + 8) {
+    std::mt19937 random(static_cast<unsigned>(spec.n * 31 + spec.k * 7 + rows));
+    std::normal_distribution<float> normal;
+    // What is behind the columns of a row must not matter.
+    x.assign(rows * xStride, 0x7fff);
+    for (int64_t m = 0; m < rows; ++m)
+      for (int64_t k = 0; k < spec.k; ++k)
+        x[m * xStride + k] = toHalf(rows > 2 && m == 1 ? 0.0f : normal(random), spec.input);
+    x[(rows - 1) * xStride + spec.k / 2] = toHalf(300.0f, spec.input);
+    if (spec.isFloat()) {
+      for (int64_t i = 0; i < spec.n * spec.k; ++i)
+        floats.push_back(toHalf(0.05f * normal(random), spec.input));
+    } else {
+      quantized(random);
+    }
+    for (int64_t n = 0; n < spec.n; ++n)
+      bias.push_back(normal(random));
+    for (int64_t i = 0; i < rows * spec.n; ++i)
+      y.push_back(rounded(normal(random), spec.output));
+  }
+
+  void quantized(std::mt19937 &random) {
+    weights.scheme = {spec.bits, !spec.zeroPoints,
+                      spec.groupSize ? Granularity::Group : Granularity::Channel, spec.groupSize};
+    weights.rows = spec.n;
+    weights.columns = spec.k;
+    CodeRange range = codeRange(weights.scheme);
+    std::uniform_int_distribution<int> code(range.min, range.max);
+    for (int64_t i = 0; i < spec.n * spec.k; ++i)
+      weights.codes.push_back(static_cast<int8_t>(code(random)));
+    weights.params.rows = spec.n;
+    weights.params.groups = spec.groups();
+    std::uniform_real_distribution<float> scale(0.001f, 0.02f);
+    for (int64_t i = 0; i < spec.n * spec.groups(); ++i) {
+      weights.params.scales.push_back(scale(random));
+      if (spec.zeroPoints)
+        weights.params.zeroPoints.push_back(code(random));
+    }
+  }
+
+  /// The weights as floats.
+  std::vector<float> dequantized() const {
+    std::vector<float> w(spec.n * spec.k);
+    if (spec.isFloat()) {
+      for (size_t i = 0; i < w.size(); ++i)
+        w[i] = fromHalf(floats[i], spec.input);
+      return w;
+    }
+    dequantize(weights, Matrix{w.data(), spec.n, spec.k, spec.k});
+    return w;
+  }
+
+  /// All of y within the bound of WeightOnly.h, against sums in double.
+  void check(const std::vector<float> &found) const {
+    std::vector<float> w = dequantized();
+    for (int64_t m = 0; m < rows; ++m)
+      for (int64_t n = 0; n < spec.n; ++n) {
+        double sum = 0, magnitude = 0;
+        auto add = [&](double term) {
+          sum += term;
+          magnitude += std::abs(term);
+        };
+        for (int64_t k = 0; k < spec.k; ++k)
+          add(double(fromHalf(x[m * xStride + k], spec.input)) * w[n * spec.k + k]);
+        if (spec.bias)
+          add(bias[n]);
+        if (spec.accumulate)
+          add(y[m * spec.n + n]);
+        double bound = (static_cast<double>(spec.k) / 8 + 32) * 0x1p-22 * magnitude;
+        bound += 0.5 * unitOf(spec.output) * (std::abs(sum) + bound) + 0x1p-25;
+        ASSERT_NEAR(found[m * spec.n + n], sum, bound) << "row " << m << ", column " << n;
+      }
+  }
+
+  WeightOnlySpec spec;
+  int64_t rows, xStride;
+  std::vector<uint16_t> x, floats;
+  QuantizedMatrix weights;
+  std::vector<float> bias, y;
+};
+
+struct Packed {
+  std::vector<uint8_t> codes;
+  std::vector<float> scales;
+  std::vector<int8_t> zeros;
+};
+Packed pack(const Problem &p) {
+  const WeightOnlySpec &spec = p.spec;
+  Packed packed;
+  if (spec.isFloat()) {
+    packed.codes.resize(floatFragmentBytes(spec.n, spec.k));
+    packFloatFragments(spec.n, spec.k, p.floats.data(), packed.codes.data());
+    return packed;
+  }
+  auto layout = fragmentLayout(p.weights.scheme, FragmentOrder::Halves, spec.n, spec.k);
+  EXPECT_TRUE(layout) << layout.error().message;
+  packed.codes.resize(layout->codeBytes());
+  packFragments(*layout, p.weights.codes.data(), packed.codes.data());
+  packed.scales = fragmentScales(*layout, p.weights.params);
+  packed.zeros = fragmentZeroPoints(*layout, p.weights.params);
+  return packed;
+}
+
+/// y of one kernel, whose rows are a bit apart; launched `launches` times.
+template <typename Element>
+std::vector<float> computeAs(KernelLibrary &library, const WeightOnlyKernel &kernel,
+                             const Problem &p, simt::Statistics *statistics, simt::Checks checks,
+                             int launches) {
+  const WeightOnlySpec &spec = p.spec;
+  int64_t stride = spec.n + 4 + spec.n % 2;
+  std::vector<Element> strided((p.rows - 1) * stride + spec.n);
+  for (int64_t m = 0; m < p.rows; ++m)
+    for (int64_t n = 0; n < spec.n; ++n)
+      if constexpr (sizeof(Element) == 4)
+        strided[m * stride + n] = p.y[m * spec.n + n];
+      else
+        strided[m * stride + n] = toHalf(p.y[m * spec.n + n], spec.output);
+  Packed packed = pack(p);
+  simt::Device device;
+  DeviceBuffer<uint16_t> x(device, p.x, "x");
+  DeviceBuffer<uint8_t> w(device, packed.codes, "w");
+  DeviceBuffer<float> scales(device, packed.scales, "wscales"), bias(device, p.bias, "bias");
+  DeviceBuffer<int8_t> zeros(device, packed.zeros, "wzeros");
+  DeviceBuffer<Element> y(device, strided, "y");
+  DeviceBuffer<float> partials(device, kernel.partialBytes(p.rows) / 4, "partials");
+  DeviceBuffer<int32_t> counters(device, std::vector<int32_t>(kernel.counterCount(p.rows)),
+                                 "counters");
+  std::map<std::string, Argument> arguments = {
+      {"x", x}, {"x_stride", p.xStride}, {"w", w}, {"y", y}, {"y_stride", stride}};
+  if (!spec.isFloat())
+    arguments.emplace("wscales", scales);
+  if (spec.zeroPoints)
+    arguments.emplace("wzeros", zeros);
+  if (spec.bias)
+    arguments.emplace("bias", bias);
+  if (kernel.counterCount(1) > 0) {
+    arguments.emplace("partials", partials);
+    arguments.emplace("counters", counters);
+  }
+  for (int launch = 0; launch < launches; ++launch) {
+    simt::Statistics found = run(device, library, kernel.description, p.rows, arguments, checks);
+    if (statistics)
+      *statistics = found;
+    for (int32_t count : counters.read())
+      EXPECT_EQ(count, 0);
+  }
+  std::vector<float> dense;
+  std::vector<Element> result = y.read();
+  for (int64_t m = 0; m < p.rows; ++m)
+    for (int64_t n = 0; n < spec.n; ++n)
+      if constexpr (sizeof(Element) == 4)
+        dense.push_back(result[m * stride + n]);
+      else
+        dense.push_back(fromHalf(result[m * stride + n], spec.output));
+  return dense;
+}
+std::vector<float> compute(KernelLibrary &library, const WeightOnlyKernel &kernel, const Problem &p,
+                           simt::Statistics *statistics = nullptr,
+                           simt::Checks checks = simt::Checks::All, int launches = 1) {
+  return p.spec.output == Float::F32
+             ? computeAs<float>(library, kernel, p, statistics, checks, launches)
+             : computeAs<uint16_t>(library, kernel, p, statistics, checks, launches);
+}
+
+/// Every kernel of every spec, on those of `rows` that it could be taken for.
+void checkAll(const std::vector<WeightOnlySpec> &specs, const std::vector<int64_t> &rows,
+              ChipId chip = ChipId::SM80) {
+  KernelLibrary library(chip);
+  for (const WeightOnlySpec &spec : specs)
+    library.add(spec);
+  for (const WeightOnlySpec &spec : specs)
+    for (int64_t m : rows) {
+      Problem problem(spec, m);
+      for (const WeightOnlyKernel &kernel : weightOnlyKernels(spec, library.target())) {
+        bool stream = kernel.form == WeightOnlyKernel::Stream;
+        if (stream ? m > kernel.stream.rows + 1 : kernel.tile.rows > 2 * m && kernel.tile.rows > 32)
+          continue;
+        SCOPED_TRACE(kernel.description.name + " on " + std::to_string(m) + " rows");
+        problem.check(compute(library, kernel, problem));
+      }
+    }
+}
+
+WeightOnlySpec spec(int64_t n, int64_t k, int bits, int64_t group = 0, Float input = Float::BF16) {
+  WeightOnlySpec spec;
+  spec.n = n;
+  spec.k = k;
+  spec.bits = bits;
+  spec.groupSize = group;
+  spec.input = input;
+  return spec;
+}
+
+class GPUWeightOnlyBits : public testing::TestWithParam<int> {};
+
+} // namespace
+
+TEST_P(GPUWeightOnlyBits, PerChannel) {
+  std::vector<WeightOnlySpec> specs;
+  for (Float input : {Float::F16, Float::BF16})
+    for (auto [n, k] : {std::pair(128, 128), {1, 1}, {33, 100}, {70, 77}})
+      specs.push_back(spec(n, k, GetParam(), 0, input));
+  checkAll(specs, {1, 3, 9, 17});
+}
+
+TEST_P(GPUWeightOnlyBits, LargeTiles) {
+  checkAll({spec(150, 200, GetParam(), 0, Float::F16), spec(128, 192, GetParam())}, {65, 130});
+}
+
+TEST_P(GPUWeightOnlyBits, BiasResidualAndOutputs) {
+  std::vector<WeightOnlySpec> specs;
+  for (Float output : {Float::F32, Float::F16, Float::BF16}) {
+    WeightOnlySpec all = spec(50, 96, GetParam(), 0, output == Float::F16 ? output : Float::BF16);
+    all.output = output;
+    all.bias = true;
+    specs.push_back(all);
+    all.accumulate = true;
+    specs.push_back(all);
+  }
+  checkAll(specs, {3, 17});
+}
+
+TEST_P(GPUWeightOnlyBits, BlocksShareColumns) {
+  KernelLibrary library;
+  WeightOnlySpec whole = spec(40, 8192, GetParam());
+  whole.bias = whole.accumulate = true;
+  std::vector<WeightOnlySpec> specs = {whole};
+  if (!whole.isFloat())
+    specs.push_back(spec(40, 8192, GetParam(), 128));
+  for (const WeightOnlySpec &s : specs)
+    library.add(s);
+  for (const WeightOnlySpec &s : specs)
+    for (const WeightOnlyKernel &kernel : weightOnlyKernels(s, library.target())) {
+      if (kernel.form != WeightOnlyKernel::Stream)
+        continue;
+      SCOPED_TRACE(kernel.description.name);
+      EXPECT_GT(kernel.stream.splits, 1);
+      Problem problem(s, kernel.stream.rows == 1 ? 2 : 3);
+      // A second launch finds the counters as the first did; what adds to y is launched once.
+      int launches = s.accumulate ? 1 : 2;
+      problem.check(compute(library, kernel, problem, nullptr, simt::Checks::All, launches));
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Bits, GPUWeightOnlyBits, testing::Values(2, 3, 4, 8, 16));
+
+TEST(GPUWeightOnly, Groups) {
+  for (Float input : {Float::F16, Float::BF16})
+    checkAll({spec(64, 128, 4, 32, input), spec(33, 200, 4, 64, input), spec(70, 300, 2, 96, input),
+              spec(40, 384, 8, 256, input), spec(65, 168, 3, 64, input)},
+             {1, 9, 17, 70});
+}
+
+TEST(GPUWeightOnly, ZeroPoints) {
+  for (Float input : {Float::F16, Float::BF16}) {
+    std::vector<WeightOnlySpec> specs;
+    for (int bits : {2, 3, 4, 8})
+      for (int64_t group : {0, 64}) {
+        WeightOnlySpec s = spec(50, 160, bits, group, input);
+        s.zeroPoints = true;
+        s.bias = group != 0;
+        specs.push_back(s);
+      }
+    checkAll(specs, {1, 3, 33});
+  }
+}
+
+TEST(GPUWeightOnly, OtherChips) {
+  for (ChipId chip : {ChipId::SM89, ChipId::SM90a})
+    checkAll({spec(33, 100, 8), spec(128, 192, 4, 64), spec(128, 128, 16)}, {3, 130}, chip);
+}
+
+TEST(GPUWeightOnly, TilesAreReadWithoutBankConflicts) {
+  KernelLibrary library;
+  std::vector<WeightOnlySpec> specs = {spec(128, 512, 4, 128), spec(128, 512, 8), spec(128, 512, 3),
+                                       spec(128, 512, 2), spec(128, 512, 16)};
+  for (const WeightOnlySpec &s : specs)
+    library.add(s);
+  for (const WeightOnlySpec &s : specs) {
+    Problem problem(s, 128);
+    for (const WeightOnlyKernel &kernel : weightOnlyKernels(s, library.target())) {
+      if (kernel.form != WeightOnlyKernel::Matrix)
+        continue;
+      SCOPED_TRACE(kernel.description.name);
+      simt::Statistics statistics;
+      compute(library, kernel, problem, &statistics, simt::Checks::None);
+      for (const auto &[kind, traffic] : statistics.traffic) {
+        if (kind.starts_with("shared"))
+          EXPECT_EQ(traffic.conflicts, 0u) << kind;
+        EXPECT_FALSE(kind.starts_with("local"));
+      }
+      uint64_t copied = 0, sectors = 0;
+      for (const simt::InstructionStatistics &i : statistics.instructions)
+        if (i.text.starts_with("cp.async.cg")) {
+          copied += i.bytes;
+          sectors += i.sectors;
+        }
+      EXPECT_GT(copied, 0u);
+      EXPECT_LE(sectors * 32, copied);
+    }
+  }
+}
+
+TEST(GPUWeightOnly, EachWeightIsReadOnce) {
+  // Of few rows: every byte of the weights once, in full sectors, 16 or 8 bytes a lane.
+  KernelLibrary library;
+  std::vector<WeightOnlySpec> specs = {spec(128, 2048, 4, 128), spec(128, 2048, 4),
+                                       spec(128, 1056, 8),      spec(128, 2048, 3),
+                                       spec(128, 2048, 2, 64),  spec(128, 1024, 16)};
+  for (const WeightOnlySpec &s : specs)
+    library.add(s);
+  for (const WeightOnlySpec &s : specs)
+    for (const WeightOnlyKernel &kernel : weightOnlyKernels(s, library.target())) {
+      if (kernel.form != WeightOnlyKernel::Stream)
+        continue;
+      SCOPED_TRACE(kernel.description.name);
+      Problem problem(s, kernel.stream.rows);
+      simt::Statistics statistics;
+      compute(library, kernel, problem, &statistics, simt::Checks::None);
+      uint64_t bytes = 0, sectors = 0;
+      for (const simt::InstructionStatistics &i : statistics.instructions)
+        if (i.text.starts_with("ld.global") &&
+            (i.text.find(".v4") != std::string::npos || i.text.find(".v2") != std::string::npos)) {
+          bytes += i.bytes;
+          sectors += i.sectors;
+        }
+      EXPECT_EQ(bytes, pack(problem).codes.size());
+      EXPECT_EQ(sectors * 32, bytes);
+      for (const auto &[kind, traffic] : statistics.traffic) {
+        if (kind.starts_with("shared"))
+          EXPECT_EQ(traffic.conflicts, 0u) << kind;
+        EXPECT_FALSE(kind.starts_with("local"));
+      }
+    }
+}

@@ -1,0 +1,309 @@
+//===- FakeCuda.cpp - A CUDA driver without a GPU -------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A libcuda.so.1 on the simulator of lib/Simt, so that what the runtime does with the driver can be
+// tested where there is none: put its folder into LD_LIBRARY_PATH. It takes PTX, no machine code.
+// The environment makes it another machine:
+//   FAKE_CUDA_VERSION=11080    the driver's version     FAKE_CUDA_CAPABILITY=90
+//   FAKE_CUDA_DEVICES=0        no GPU                   FAKE_CUDA_MEMORY=1000  bytes of it
+//   FAKE_CUDA_FAIL=12          the GPU is lost with launch 12, counted from 1
+//   FAKE_CUDA_LOG=FILE         what was called, in the end
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Simt/Simt.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+using namespace easyquant;
+
+namespace {
+
+enum : int {
+  kSuccess = 0,
+  kInvalidValue = 1,
+  kOutOfMemory = 2,
+  kNoDevice = 100,
+  kNoBinaryForGpu = 209,
+  kInvalidPtx = 218,
+  kNotFound = 500,
+  kNotPermitted = 800,
+  kLaunchFailed = 719,
+};
+
+long setting(const char *name, long otherwise) {
+  const char *text = std::getenv(name);
+  return text ? std::strtol(text, nullptr, 10) : otherwise;
+}
+
+struct FakeFunction {
+  std::shared_ptr<const simt::Module> module;
+  std::string name;
+  int sharedBytes = 0;
+};
+struct FakeModule {
+  std::shared_ptr<const simt::Module> module;
+  std::map<std::string, std::unique_ptr<FakeFunction>> functions;
+};
+struct FakeLaunch {
+  FakeFunction *function;
+  simt::LaunchOptions options;
+  simt::Arguments arguments;
+};
+struct FakeGraph {
+  std::vector<FakeLaunch> launches;
+};
+struct FakeStream {
+  std::unique_ptr<FakeGraph> capturing;
+};
+struct FakeEvent {
+  double time = 0;
+};
+
+/// The one machine. What happens on a stream happens at once.
+struct Machine {
+  simt::Device device;
+  std::map<unsigned long long, size_t> allocations;
+  size_t used = 0;
+  long launches = 0;
+  bool lost = false;
+  std::map<std::string, long> calls;
+
+  ~Machine() {
+    const char *path = std::getenv("FAKE_CUDA_LOG");
+    std::FILE *file = path ? std::fopen(path, "w") : nullptr;
+    if (!file)
+      return;
+    for (const auto &[name, count] : calls)
+      std::fprintf(file, "%s %ld\n", name.c_str(), count);
+    std::fprintf(file, "allocated %zu\n", used);
+    std::fclose(file);
+  }
+  size_t memory() const { return static_cast<size_t>(setting("FAKE_CUDA_MEMORY", 1L << 32)); }
+};
+Machine &machine() {
+  static Machine instance;
+  return instance;
+}
+void called(const char *name) { ++machine().calls[name]; }
+int lostOr(int status) { return machine().lost ? kLaunchFailed : status; }
+
+int runLaunch(const FakeLaunch &launch) {
+  Machine &m = machine();
+  if (++m.launches == setting("FAKE_CUDA_FAIL", 0))
+    m.lost = true;
+  if (m.lost)
+    return kSuccess; // launches are asynchronous: the next one that waits hears of it
+  auto report = simt::launch(m.device, launch.function->module, launch.function->name,
+                             launch.options, launch.arguments);
+  if (!report || !report->findings.empty()) {
+    std::fprintf(stderr, "fake driver: %s\n",
+                 report ? report->findings.front().message.c_str()
+                        : report.error().message.c_str());
+    m.lost = true;
+  }
+  return kSuccess;
+}
+
+} // namespace
+
+extern "C" {
+
+int cuInit(unsigned) { return setting("FAKE_CUDA_DEVICES", 1) ? kSuccess : kNoDevice; }
+int cuDriverGetVersion(int *version) {
+  *version = static_cast<int>(setting("FAKE_CUDA_VERSION", 13000));
+  return kSuccess;
+}
+int cuDeviceGetCount(int *count) {
+  *count = static_cast<int>(setting("FAKE_CUDA_DEVICES", 1));
+  return kSuccess;
+}
+int cuDeviceGet(int *device, int) {
+  *device = 0;
+  return kSuccess;
+}
+int cuDeviceGetName(char *name, int length, int) {
+  std::snprintf(name, static_cast<size_t>(length), "Fake GPU");
+  return kSuccess;
+}
+int cuDeviceGetAttribute(int *value, int attribute, int) {
+  int capability = static_cast<int>(setting("FAKE_CUDA_CAPABILITY", 80));
+  *value = attribute == 75 ? capability / 10 : attribute == 76 ? capability % 10 : 163 * 1024;
+  return kSuccess;
+}
+int cuDevicePrimaryCtxRetain(void **context, int) {
+  *context = &machine();
+  return kSuccess;
+}
+int cuDevicePrimaryCtxRelease_v2(int) { return kSuccess; }
+int cuCtxPushCurrent_v2(void *) { return kSuccess; }
+int cuCtxPopCurrent_v2(void **context) {
+  *context = nullptr;
+  return kSuccess;
+}
+int cuMemGetInfo_v2(size_t *free, size_t *total) {
+  *total = machine().memory();
+  *free = *total - machine().used;
+  return kSuccess;
+}
+int cuMemAlloc_v2(unsigned long long *address, size_t bytes) {
+  Machine &m = machine();
+  if (bytes > m.memory() - m.used)
+    return kOutOfMemory;
+  auto made = m.device.allocate(bytes, "allocation");
+  if (!made)
+    return kOutOfMemory;
+  *address = *made;
+  m.allocations[*address] = bytes;
+  m.used += bytes;
+  return lostOr(kSuccess);
+}
+int cuMemFree_v2(unsigned long long address) {
+  Machine &m = machine();
+  auto found = m.allocations.find(address);
+  if (found == m.allocations.end())
+    return kInvalidValue;
+  m.used -= found->second;
+  m.allocations.erase(found);
+  (void)m.device.free(address);
+  return lostOr(kSuccess);
+}
+int cuMemcpyHtoDAsync_v2(unsigned long long to, const void *from, size_t bytes, FakeStream *s) {
+  called("cuMemcpyHtoDAsync");
+  if (s->capturing)
+    return kNotPermitted;
+  return lostOr(machine().device.copyIn(to, from, bytes) ? kSuccess : kInvalidValue);
+}
+int cuMemcpyDtoHAsync_v2(void *to, unsigned long long from, size_t bytes, FakeStream *s) {
+  called("cuMemcpyDtoHAsync");
+  if (s->capturing)
+    return kNotPermitted;
+  return lostOr(machine().device.copyOut(to, from, bytes) ? kSuccess : kInvalidValue);
+}
+int cuMemsetD8Async(unsigned long long to, unsigned char value, size_t bytes, FakeStream *) {
+  return lostOr(machine().device.fill(to, value, bytes) ? kSuccess : kInvalidValue);
+}
+int cuModuleLoadData(FakeModule **module, const void *image) {
+  const char *text = static_cast<const char *>(image);
+  if (std::strncmp(text, "//", 2) != 0 && std::strncmp(text, ".version", 8) != 0 && text[0] != '\n')
+    return kNoBinaryForGpu;
+  auto parsed = simt::Module::parse(text, "kernels.ptx");
+  if (!parsed)
+    return kInvalidPtx;
+  *module = new FakeModule{*parsed, {}};
+  return kSuccess;
+}
+int cuModuleUnload(FakeModule *module) {
+  delete module;
+  return kSuccess;
+}
+int cuModuleGetFunction(FakeFunction **function, FakeModule *module, const char *name) {
+  if (!module->module->find(name))
+    return kNotFound;
+  auto &known = module->functions[name];
+  if (!known)
+    known = std::make_unique<FakeFunction>(FakeFunction{module->module, name});
+  *function = known.get();
+  return kSuccess;
+}
+int cuFuncSetAttribute(FakeFunction *function, int attribute, int value) {
+  if (attribute != 8 || value > 163 * 1024)
+    return kInvalidValue;
+  function->sharedBytes = value;
+  return kSuccess;
+}
+int cuLaunchKernel(FakeFunction *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                   unsigned by, unsigned bz, unsigned shared, FakeStream *stream, void **parameters,
+                   void **) {
+  called("cuLaunchKernel");
+  if (static_cast<int>(shared) > std::max(function->sharedBytes, 48 * 1024))
+    return kInvalidValue;
+  FakeLaunch launch{function, {}, {}};
+  launch.options.grid = {gx, gy, gz};
+  launch.options.block = {bx, by, bz};
+  launch.options.dynamicSharedBytes = shared;
+  const simt::KernelInfo *info = function->module->find(function->name);
+  for (size_t i = 0; i < info->parameters.size(); ++i)
+    launch.arguments.addBytes(parameters[i], info->parameters[i].bytes);
+  if (stream->capturing) {
+    stream->capturing->launches.push_back(std::move(launch));
+    return kSuccess;
+  }
+  return runLaunch(launch);
+}
+int cuStreamCreate(FakeStream **stream, unsigned) {
+  *stream = new FakeStream();
+  return lostOr(kSuccess);
+}
+int cuStreamDestroy_v2(FakeStream *stream) {
+  delete stream;
+  return kSuccess;
+}
+int cuStreamSynchronize(FakeStream *) { return lostOr(kSuccess); }
+int cuStreamBeginCapture_v2(FakeStream *stream, int) {
+  called("cuStreamBeginCapture");
+  stream->capturing = std::make_unique<FakeGraph>();
+  return lostOr(kSuccess);
+}
+int cuStreamEndCapture(FakeStream *stream, FakeGraph **graph) {
+  *graph = stream->capturing.release();
+  return lostOr(kSuccess);
+}
+int cuGraphInstantiateWithFlags(FakeGraph **exec, FakeGraph *graph, unsigned long long) {
+  *exec = new FakeGraph(*graph);
+  return kSuccess;
+}
+int cuGraphLaunch(FakeGraph *exec, FakeStream *) {
+  called("cuGraphLaunch");
+  for (const FakeLaunch &launch : exec->launches)
+    runLaunch(launch);
+  return kSuccess;
+}
+int cuGraphExecDestroy(FakeGraph *exec) {
+  delete exec;
+  return kSuccess;
+}
+int cuGraphDestroy(FakeGraph *graph) {
+  delete graph;
+  return kSuccess;
+}
+int cuEventCreate(FakeEvent **event, unsigned) {
+  *event = new FakeEvent();
+  return kSuccess;
+}
+int cuEventDestroy_v2(FakeEvent *event) {
+  delete event;
+  return kSuccess;
+}
+int cuEventRecord(FakeEvent *event, FakeStream *) {
+  // Each launch takes a millisecond.
+  event->time = static_cast<double>(machine().launches);
+  return lostOr(kSuccess);
+}
+int cuEventSynchronize(FakeEvent *) { return lostOr(kSuccess); }
+int cuEventElapsedTime(float *milliseconds, FakeEvent *from, FakeEvent *to) {
+  *milliseconds = static_cast<float>(to->time - from->time);
+  return kSuccess;
+}
+int cuGetErrorName(int status, const char **name) {
+  *name = status == kLaunchFailed  ? "CUDA_ERROR_LAUNCH_FAILED"
+          : status == kOutOfMemory ? "CUDA_ERROR_OUT_OF_MEMORY"
+                                   : "CUDA_ERROR";
+  return kSuccess;
+}
+int cuGetErrorString(int, const char **text) {
+  *text = "as the test wants it";
+  return kSuccess;
+}
+
+} // extern "C"

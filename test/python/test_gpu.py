@@ -1,0 +1,334 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Whole models on a GPU: simulated, and through a CUDA driver that simulates.
+
+The integers of a GPU are those of the CPU. What differs are floats: exponentials, roots and sums of attention in another order, keys and
+values in f16 on both sides. A difference of one unit of the last place before a quantization can move a code by one, which later layers
+see as 1/127 of a row's largest value: hence the bound on logits, a share of their largest magnitude.
+"""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from command_line import run_command_line
+from helpers import BUILD, Runner, assert_refused, compile_model, random_llama, random_tokens, run_tool, write_model
+
+LOGIT_BOUND = 0.02
+TARGET = "--target=sm_80,cpu"
+PROMPT = [1, 403, 407, 261, 378]  # "Once upon a time" of stories260K, roughly
+
+
+@pytest.fixture(scope="module")
+def fake_cuda():
+    """Environment in which --device cuda finds the driver of test/Runtime/FakeCuda.cpp."""
+    folder = BUILD / "unittests" / "fake-cuda"
+    assert (folder / "libcuda.so.1").exists(), f"{folder}/libcuda.so.1 is missing; build FakeCuda first"
+
+    def environment(**settings):
+        return os.environ | {"LD_LIBRARY_PATH": str(folder)} | {f"FAKE_CUDA_{name.upper()}": str(value) for name, value in settings.items()}
+
+    return environment
+
+
+@pytest.fixture(scope="module")
+def ptx_only(stories, tmp_path_factory):
+    """W8A8 for sm_80 and CPUs, compiled where there is no ptxas."""
+    out = tmp_path_factory.mktemp("ptx") / "artifact"
+    result = run_tool("easyquant-compile", stories, "-o", out, "--scheme=W8A8", TARGET, env=os.environ | {"EASYQUANT_CUDA_BIN": "/nonexistent"})
+    assert result.returncode == 0, result.stderr
+    assert "no ptxas found" in result.stderr and "PTX only" in result.stderr
+    return out
+
+
+def on_simt(artifact, **options):
+    return Runner(artifact, device="simt", **options)
+
+
+def assert_close(found, expected):
+    assert np.abs(found - expected).max() <= LOGIT_BOUND * np.abs(expected).max()
+
+
+SCHEMES = {
+    "W8A8": ["--scheme=W8A8"],
+    "W4A8": ["--scheme=W4A8", "--group-size=32"],
+    "W8A8_ASYM": ["--scheme=W8A8_ASYM"],
+    "W4A16": ["--scheme=W4A16", "--group-size=32"],
+    "W3A16": ["--scheme=W3A16", "--group-size=32"],
+    "W2A16_ASYM": ["--scheme=W2A16_ASYM", "--group-size=32"],
+    "none": ["--scheme=none", "--kv-cache=f16"],
+    "int8 cache": ["--scheme=W8A8", "--kv-scheme=int8", "--kv-group=16", "--kv-residual=16"],
+    "int4 cache": ["--scheme=W8A8", "--kv-scheme=int4", "--kv-group=16", "--kv-residual=16"],
+}
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_same_tokens_as_on_the_cpu(artifact, stories, name):
+    out = artifact(stories, *SCHEMES[name], TARGET)
+    cpu, gpu = Runner(out, device="cpu", context=64), on_simt(out, context=64)
+    assert (gpu.model.device, gpu.model.device_name, gpu.model.isa) == ("simt", "simulated sm_80", "sm_80")
+    tokens = cpu.greedy(PROMPT, 12)
+    assert gpu.greedy(PROMPT, 12) == tokens
+    assert_close(gpu.score(tokens), cpu.score(tokens))
+
+
+def test_nothing_is_found_by_the_checks(artifact, stories):
+    """Races, uninitialised reads, bounds: prefill of two kinds of kernels, and a decode step."""
+    runner = on_simt(artifact(stories, "--scheme=W8A8", TARGET), context=64, simt_checks=True)
+    runner.session.prefill(np.asarray(random_tokens(0, 20, 512), np.int32))
+    runner.session.decode(5)
+    assert np.isfinite(runner.session.logits).all()
+
+
+def test_sizes_that_fit_nothing(artifact, tiny_llama):
+    """Odd heads, widths that are no multiples of a tile, two layers of grouped queries."""
+    out = artifact(tiny_llama, "--scheme=W8A8", TARGET)
+    tokens = random_tokens(3, 21, 97)
+    assert_close(on_simt(out, simt_checks=True).score(tokens), Runner(out, device="cpu").score(tokens))
+
+
+def test_gpt2(artifact, tiny_gpt2):
+    """Biases, layer norms, gelu, learned positions."""
+    out = artifact(tiny_gpt2, "--scheme=W8A8", TARGET)
+    tokens = random_tokens(4, 9, 101)
+    assert_close(on_simt(out).score(tokens), Runner(out, device="cpu").score(tokens))
+
+
+def test_qwen3_has_norms_of_heads(artifact, workspace):
+    model = write_model(workspace / "tiny-qwen3-gpu", *random_llama(5, arch="qwen3", heads=4, kv_heads=2, head_dim=16))
+    out = artifact(model, "--scheme=W8A8", TARGET)
+    tokens = random_tokens(5, 9, 97)
+    assert_close(on_simt(out).score(tokens), Runner(out, device="cpu").score(tokens))
+
+
+def test_static_activations(artifact, stories, tmp_path_factory):
+    """Their scales and zero points are constants of the program, in device memory."""
+    text = tmp_path_factory.mktemp("calibration") / "text.txt"
+    text.write_text("Once upon a time there was a little girl named Lily. She loved to play with her toys. " * 20)
+    out = text.parent / "artifact"
+    result = run_command_line("compile", stories, "-o", out, "--scheme=W8A8", "--activations=static", TARGET, f"--calib={text}", "--nsamples=2", "--seqlen=64")
+    assert result.returncode == 0, result.stderr
+    tokens = random_tokens(6, 9, 512)
+    assert_close(on_simt(out).score(tokens), Runner(out, device="cpu").score(tokens))
+
+
+def test_a_session_goes_back(artifact, stories):
+    """Chunks, truncation and a second try give what one call gives."""
+    runner = on_simt(artifact(stories, "--scheme=W8A8", TARGET), context=64)
+    tokens = random_tokens(1, 24, 512)
+    whole = runner.score(tokens)[-1]
+    session = runner.session
+    session.reset()
+    session.prefill(np.asarray(tokens[:7] + [9, 9, 9], np.int32))
+    session.truncate(7)
+    session.prefill(np.asarray(tokens[7:22], np.int32))
+    session.decode(tokens[22])
+    session.decode(tokens[23])
+    assert_close(np.array(session.logits), whole)
+
+
+# ------------------------------------------------------------------------------------------------------------ artifacts
+
+
+def test_gpu_alone(stories, tmp_path):
+    out = compile_model(stories, tmp_path / "gpu", "--scheme=W8A8", "--target=sm_90a")
+    manifest = json.loads((out / "manifest.json").read_text())
+    # Later chips do not run what is for sm_90a alone: there is PTX of sm_80, too.
+    assert set(manifest["gpu"]["chips"]) == {"sm_80", "sm_90a"} and manifest["gpu"]["later"] == "sm_80"
+    assert manifest["target"] == "sm_80,sm_90a" and manifest["program"]["entries"] == {}
+    assert not (out / "model.so").exists() and not (out / "weights.safetensors").exists()
+    assert_refused(run_tool("easyquant-run", out, "--tokens=1", "--device=cpu"), "no code for CPUs", "--target")
+    result = run_tool("easyquant-run", out, "--tokens=1,403", "--max-new-tokens=2", "--device=simt", "--simt-chip=sm_90a")
+    assert result.returncode == 0, result.stderr
+    other = run_tool("easyquant-run", out, "--tokens=1,403", "--max-new-tokens=2", "--device=simt", "--simt-chip=sm_80")
+    assert other.stdout == result.stdout
+
+
+def test_inspect_shows_kernels_and_memory(artifact, stories):
+    out = artifact(stories, "--scheme=W8A8", TARGET)
+    text = run_command_line("inspect", out).stdout
+    chip = json.loads((out / "manifest.json").read_text())["gpu"]["chips"]["sm_80"]
+    for part in ("sm_80", "kernels.fatbin", str(chip["kernels"]), str(chip["launches"]), "PTX for later chips"):
+        assert part in text
+
+
+def test_breakdown_counts(artifact, stories, tmp_path):
+    out = artifact(stories, "--scheme=W8A8", TARGET)
+    file = tmp_path / "bench.json"
+    result = run_command_line("bench", out, "--device=simt", "--prefill=6", "--decode=2", "--breakdown", f"--json={file}")
+    assert result.returncode == 0, result.stderr
+    report = json.loads(file.read_text())
+    prefill, decode = report["breakdown"]["prefill"], report["breakdown"]["decode"]
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert prefill["load"]["bytes"] > manifest["gpu"]["weights_bytes"] and decode["load"]["bytes"] == 2 * (16 + 4)
+    assert decode["sync"]["bytes"] == 2 * 512 * 4 and decode["comm"]["launches"] == 0
+    for phase in ("quantize", "gemm", "attention", "other"):
+        assert decode[phase]["instructions"] > 0 and decode[phase]["bytes"] > 0
+    # Every weight is read once a token: the packed bytes of all linears.
+    linears = sum(site["bytes"] for site in manifest["sites"])
+    assert linears < decode["gemm"]["bytes"] / 2 < 2 * linears
+    assert_refused(run_tool("easyquant-run", out, "--tokens=1", "--device=npu"), "npu", "auto, cpu, cuda or simt")
+    assert "not measured" in run_command_line("bench", out, "--device=cpu", "--breakdown").stderr
+
+
+def test_one_evaluation_two_packings(artifact, stories):
+    """What a GPU multiplies with are the CPU's codes and scales, in another order."""
+    from safetensors.numpy import load_file
+
+    out = artifact(stories, "--scheme=W8A8", TARGET)
+    cpu, gpu = load_file(out / "weights.safetensors"), load_file(out / "weights.gpu.safetensors")
+    assert set(cpu) == set(gpu)
+    name = "model.layers.0.mlp.down_proj.weight"
+    panels, fragments = cpu[name].astype(np.int16) - 128, gpu[name].view(np.int8).astype(np.int16)
+    assert np.array_equal(np.sort(panels[panels != 0]), np.sort(fragments[fragments != 0]))
+    scales = gpu[name + "_scale"].ravel()[:64]
+    assert np.array_equal(scales, cpu[name + "_scale"].reshape(-1)[:64])
+
+
+@pytest.mark.parametrize("options, words", [
+    (["--scheme=W8A8", "--target=sm_80,tpu"], ["tpu", "sm_90a", "cpu"]),
+    (["--scheme=W8A8", "--target="], ["target"]),
+    (["--scheme=W4A8", "--group-size=8", TARGET], ["site 'model.layers.0.self_attn.q_proj'", "multiples of 32", "--target cpu"]),
+    (["--scheme=W8A8", "--kv-cache=f32", TARGET], ["f32", "f16"]),
+])
+def test_what_cannot_be_compiled(stories, tmp_path, options, words):
+    assert_refused(run_tool("easyquant-compile", stories, "-o", tmp_path / "out", *options), *words)
+    assert not (tmp_path / "out").exists()
+
+
+# -------------------------------------------------------------------------------------------------------------- mistakes
+
+
+def test_a_chip_that_is_not_in_the_artifact(artifact, stories):
+    out = artifact(stories, "--scheme=W8A8", TARGET)
+    assert_refused(run_tool("easyquant-run", out, "--tokens=1", "--device=simt", "--simt-chip=sm_89"), "sm_89", "sm_80", "--simt-chip")
+
+
+def test_an_artifact_without_code_for_gpus(artifact, stories):
+    out = artifact(stories, "--scheme=W8A8")
+    assert_refused(run_tool("easyquant-run", out, "--tokens=1", "--device=simt"), "no code for GPUs", "--target")
+
+
+def edit_program(folder, change):
+    """Changes the launch list; the manifest agrees but for the checksum."""
+    file = folder / "program.gpu.json"
+    document = json.loads(file.read_text())
+    change(document["chips"]["sm_80"])
+    file.write_text(json.dumps(document))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"][file.name]["bytes"] = file.stat().st_size
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def first_argument(program, kind):
+    return next(argument for launch in program["launches"] for argument in launch["arguments"] if argument[0] == kind)
+
+
+HOSTILE = {
+    "weights outside": (lambda p: first_argument(p, "weights").__setitem__(slice(1, None), [1 << 40]), ["inside its memory"]),
+    "arena outside": (lambda p: first_argument(p, "arena").__setitem__(slice(1, None), [p["arena_bytes"]]), ["inside its memory"]),
+    "a step outside": (lambda p: first_argument(p, "arena").__setitem__(slice(1, None), [0, 1 << 40]), ["inside its memory"]),
+    "an unknown place": (lambda p: first_argument(p, "tokens").__setitem__(0, "host"), ["host"]),
+    "no such kernel": (lambda p: p["launches"][0].update(kernel=10000), ["launches[0].kernel", "10000"]),
+    "an argument too few": (lambda p: p["launches"][0]["arguments"].pop(), ["launches[0].arguments", "takes"]),
+    "a pointer for a number": (lambda p: p["launches"][0]["arguments"].__setitem__(-1, ["tokens"]), ["launches[0].arguments", "tokens"]),
+    "threads without end": (lambda p: p["kernels"][0].update(threads=4096), ["kernels[0].threads", "4096"]),
+    "a grid without end": (lambda p: p["kernels"][0]["grid"].__setitem__(1, [65535, 1]), ["kernels[0].grid[1]"]),
+    "a negative arena": (lambda p: p.update(arena_bytes=-1), ["arena_bytes"]),
+    "no rows": (lambda p: p.update(max_rows=0), ["max_rows"]),
+    "a kernel that the PTX has not": (lambda p: p["kernels"][0].update(name="nothing"), ["nothing", "kernels.sm_80.ptx"]),
+    "constants that are none": (lambda p: p.update(constants="xyz"), ["constants"]),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_programs(artifact, stories, tmp_path, name):
+    out = tmp_path / "artifact"
+    shutil.copytree(artifact(stories, "--scheme=W8A8", TARGET), out)
+    change, words = HOSTILE[name]
+    edit_program(out, change)
+    assert_refused(run_tool("easyquant-run", out, "--tokens=1", "--device=simt"), "program.gpu.json", "damaged")
+    from easyquant import _runtime
+
+    with pytest.raises(_runtime.Error) as error:
+        _runtime.Model(str(out), device="simt", skip_checksums=True)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_damaged_weights_for_gpus(artifact, stories, tmp_path):
+    out = tmp_path / "artifact"
+    shutil.copytree(artifact(stories, "--scheme=W8A8", TARGET), out)
+    file = out / "weights.gpu.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-100] ^= 1
+    file.write_bytes(data)
+    assert_refused(run_tool("easyquant-run", out, "--tokens=1", "--device=simt"), "weights.gpu.safetensors", "damaged")
+
+
+# ------------------------------------------------------------------------------------------------------------------ cuda
+
+
+def run_cuda(artifact, environment, *options):
+    return run_tool("easyquant-run", artifact, "--tokens=1,403,407", "--max-new-tokens=4", *options, env=environment)
+
+
+def test_cuda_runs_what_the_simulator_runs(ptx_only, fake_cuda, tmp_path):
+    log = tmp_path / "calls"
+    result = run_cuda(ptx_only, fake_cuda(log=log), "--device=cuda")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == run_cuda(ptx_only, fake_cuda(), "--device=cpu").stdout
+    calls = dict(line.split() for line in log.read_text().splitlines())
+    # One prompt, and three decode steps: one capture, replayed.
+    assert (calls["cuStreamBeginCapture"], calls["cuGraphLaunch"]) == ("1", "3")
+    assert calls["allocated"] == "0"
+
+
+def test_auto_takes_the_gpu_that_is_there(ptx_only, fake_cuda, tmp_path):
+    for settings, device in (({}, "cuda"), ({"devices": 0}, "cpu"), ({"capability": 75}, "cpu"), ({"version": 11080}, "cpu")):
+        file = tmp_path / "run.json"
+        result = run_cuda(ptx_only, fake_cuda(**settings), f"--json={file}")
+        assert result.returncode == 0, result.stderr
+        assert json.loads(file.read_text())["device"] == device
+
+
+@pytest.mark.parametrize("settings, words", [
+    ({"devices": 0}, ["no GPU", "--device cpu"]),
+    ({"version": 11080}, ["too old", "11.8", "12.0"]),
+    ({"capability": 75}, ["sm_80", "Fake GPU (sm_75)", "--target"]),
+    ({"memory": 100000}, ["bytes on the device", "100000 free", "of weights"]),
+    ({"fail": 3}, ["CUDA_ERROR_LAUNCH_FAILED", "the last launch was kernel", "site", "Fake GPU"]),
+])
+def test_cuda_that_cannot_be(ptx_only, fake_cuda, settings, words):
+    assert_refused(run_cuda(ptx_only, fake_cuda(**settings), "--device=cuda"), *words)
+
+
+def test_no_driver(ptx_only):
+    """Where there is one, nothing is to be said."""
+    import ctypes
+
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        assert_refused(run_cuda(ptx_only, dict(os.environ), "--device=cuda"), "no NVIDIA driver", "libcuda.so.1", "--device cpu")
+        return
+    pytest.skip("this machine has an NVIDIA driver")
+
+
+def test_cuda_measures_by_events(ptx_only, fake_cuda, tmp_path):
+    """The fake driver takes a millisecond a launch."""
+    import subprocess
+    import sys
+
+    file = tmp_path / "bench.json"
+    command = [sys.executable, "-m", "easyquant", "bench", str(ptx_only), "--device=cuda", "--prefill=3", "--decode=2", "--repeats=1", "--breakdown", f"--json={file}"]
+    result = subprocess.run(command, env=fake_cuda() | {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    report = json.loads(file.read_text())
+    decode = report["breakdown"]["decode"]
+    for phase in ("quantize", "gemm", "attention", "other"):
+        assert decode[phase]["seconds"] == pytest.approx(decode[phase]["launches"] / 1000)
+    assert report["decode_tokens_per_s"] > 0 and "decode_share_of_roof" not in report
