@@ -39,13 +39,12 @@ AttentionBlock::AttentionBlock(KernelBuilder &b, const AttentionSpec &spec,
   firstHead = b.mul(b.rem(index, cut.chunks), kernel.tile.queries);
 
   int64_t tokens = kernel.tile.tokens;
-  Value origin = firstToken(b.i32(0));
   end = b.add(position, b.min(b.add(firstQueryToken, cut.tokens), rows));
   Value begin = b.i32(0);
   if (spec.window > 0)
     begin = b.max(b.sub(b.add(b.add(position, firstQueryToken), 1), spec.window), 0);
-  firstTile = b.div(b.sub(begin, origin), tokens);
-  endTile = b.div(b.add(b.sub(end, origin), tokens - 1), tokens);
+  firstTile = b.div(b.sub(begin, origin()), tokens);
+  endTile = b.div(b.add(b.sub(end, origin()), tokens - 1), tokens);
   if (kernel.splits > 1) {
     Value share = b.div(b.add(b.sub(endTile, firstTile), kernel.splits - 1), kernel.splits);
     firstTile = b.add(firstTile, b.mul(share, split));
@@ -83,10 +82,8 @@ Value AttentionBlock::queryRow(const Query &query) {
 
 double AttentionBlock::queryScale() const { return spec.scale * std::numbers::log2e; }
 
-/// Tiles of a cache of codes begin where groups do: a multiple of a tile behind the sinks.
 Value AttentionBlock::firstToken(Value tile) {
-  int64_t tokens = kernel.tile.tokens, sinks = spec.kv ? spec.kv->sinks % tokens : 0;
-  return b.add(b.mul(tile, tokens), sinks == 0 ? 0 : sinks - tokens);
+  return b.add(b.mul(tile, kernel.tile.tokens), origin());
 }
 
 Value AttentionBlock::mergeIndex(const Query &query) {
