@@ -55,7 +55,7 @@ MACHINES = {
 ISSUE_SLOTS = 4  # schedulers
 INTEGER_LANES = 64
 SHARED_BYTES = 128
-INTEGER = "LOP3|SHF|LEA|PRMT|SEL|ISETP|IADD3|IMNMX|PLOP3|IDP|IMAD"
+INTEGER = "LOP3|SHF|LEA|PRMT|SEL|ISETP|IADD3|IMNMX"  # the pipe of bits and sums; products of integers have another
 
 
 def model_text():
@@ -82,6 +82,7 @@ def cycles_of(body, warps, machine):
         "tensor cores": products,
         "issue": len(body) / ISSUE_SLOTS,
         "integer": count(body, INTEGER) * 32 / INTEGER_LANES,
+        "integer products": count(body, "IMAD|IDP") * 32 / INTEGER_LANES,
         "half": count(body, "HFMA2|HADD2|HMUL2") * 32 / machine.half_lanes,
         "float": count(body, "FFMA|FADD|FMUL") * 32 / machine.float_lanes,
         "shared memory": moved / SHARED_BYTES,
@@ -120,11 +121,14 @@ def matrix_row(chip, kernel, code, threads):
 
 def stream_row(chip, kernel, code):
     body, machine = main_loop(code, "HMMA|IDP"), MACHINES[chip]
+    whole = body is None
+    if whole:
+        body = [line for line in code if not line.endswith(":")]
     cycles = cycles_of(body, 1, machine)
     bound = max(cycles, key=cycles.get)
     weights = sum(32 * access_bytes(i) for i in matching(body, "LDG") if access_bytes(i) >= 8)
     rate = weights / cycles[bound]
-    return [title_of(kernel), chip, f"{len(body)}", f"{weights}", f"{count(code, 'LDL|STL')}", f"{cycles[bound]:.0f}", bound,
+    return [title_of(kernel), chip, f"{len(body)}{' (all)' if whole else ''}", f"{weights}", f"{count(code, 'LDL|STL')}", f"{cycles[bound]:.0f}", bound,
             f"{rate:.1f}", f"{machine.memory_bytes:.1f}", f"{rate / machine.memory_bytes:.1f}"]
 
 
@@ -149,6 +153,7 @@ For a loop of a block of w warps, the cycles of a multiprocessor are at least th
 - **tensor cores**: w × (products of the HMMA and IMMA of a warp) / (dense products a cycle);
 - **issue**: w × (instructions of a warp) / {ISSUE_SLOTS};
 - **integer**: w × ({INTEGER.replace("|", ", ")}) × 32 / {INTEGER_LANES};
+- **integer products**: w × (IMAD, IDP) × 32 / {INTEGER_LANES}, which are made elsewhere;
 - **half**: w × (HFMA2, HADD2, HMUL2) × 32 / lanes; **float** likewise of FFMA, FADD and FMUL;
 - **shared memory**: w × bytes of LDS, LDSM, LDGSTS and STS / {SHARED_BYTES}.
 
@@ -171,7 +176,7 @@ STREAM = """
 
 The kernels for one row. "bytes" of weights that a warp reads in one turn of the loop; "allowed" is how many bytes a cycle its
 instructions leave time for on a multiprocessor full of warps, "memory" what the device's memory delivers to each. Where allowed
-is more than memory, memory is the bound.
+is more than memory, memory is the bound. "(all)": each warp has so few groups that there is no loop, and the whole kernel is counted.
 
 """
 
@@ -179,13 +184,15 @@ is more than memory, memory is the bound.
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1, help="chips compiled at a time")
+    parser.add_argument("--keep", type=Path, help="folder to leave the code of each chip in")
     args = parser.parse_args()
     for program in ("ptxas", "nvdisasm"):
         if not cuda_program(program):
             sys.exit(f"error: no {program}: install the extra `gpu` of easyquant (pip install easyquant[gpu])")
     opt = Path(os.environ.get("EASYQUANT_TOOLS", Path(__file__).resolve().parent.parent / "build" / "bin")) / "easyquant-opt"
     with tempfile.TemporaryDirectory(prefix="easyquant-static-") as folder, ThreadPoolExecutor(args.jobs) as pool:
-        folder = Path(folder)
+        folder = args.keep or Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / "linears.mlir").write_text(model_text())
         kernels = dict(zip(CHIPS, pool.map(lambda chip: kernels_of(opt, folder / "linears.mlir", chip, folder), CHIPS)))
 
@@ -210,9 +217,11 @@ def main():
            "a tile", "bound", "busy"], rows)
     print(STREAM.lstrip("\n"), end="")
     table(["weights", "chip", "instructions", "bytes", "local", "cycles", "bound", "allowed", "memory", "ratio"], few)
-    print('"local": instructions that touch local memory (LDL, STL) in all of a kernel; none, on any chip.'
-          if all(count(code, "LDL|STL") == 0 for found in kernels.values() for code, _ in found.values()) else
-          '"local": instructions that touch local memory (LDL, STL) in all of a kernel.')
+    spilled = sorted({f"{name} ({chip})" for chip, found in kernels.items() for name, (code, _) in found.items() if count(code, "LDL|STL")})
+    print('"local": instructions that touch local memory (LDL, STL) in all of a kernel; ' +
+          (f"there are some in {', '.join(spilled)}." if spilled else "of all kernels of these linears, for any number of rows, none has any."))
+    if slow := [f"{row[0].split(',')[0]} on {row[1]} ({row[-1]})" for row in few if float(row[-1]) < 1.05]:
+        print(f"\nMemory is not what bounds {', '.join(slow)}: unpacking takes as long, or longer.")
 
 
 if __name__ == "__main__":

@@ -64,7 +64,8 @@ def main_loop(instructions, opcode="IMMA|HMMA"):
 
 def access_bytes(instruction):
     """Bytes that a lane moves with a load, store or copy."""
-    if re.match(rf"{GUARD}LDSM\b", instruction):
-        return 4 * int(re.search(r"\.M88(?:\.(\d))?", instruction)[1] or 1)
-    suffix = re.search(r"\.(128|64|U16|S16|16|U8|S8|8)\b", instruction)
-    return {"128": 16, "64": 8, "U16": 2, "S16": 2, "16": 2, "U8": 1, "S8": 1, "8": 1}[suffix[1]] if suffix else 4
+    opcode = re.match(rf"{GUARD}(\S+)", instruction)[2]  # addresses have suffixes too
+    if opcode.startswith("LDSM"):
+        return 4 * int(re.search(r"\.M88(?:\.(\d))?", opcode)[1] or 1)
+    width = re.search(r"\.(?:U|S)?(128|64|16|8)(?=\.|$)", opcode)
+    return int(width[1]) // 8 if width else 4

@@ -14,7 +14,7 @@ from sass import CHIPS, access_bytes, compile_kernels, count, cuda_program, func
 
 # The least share of a loop's instructions that are matrix products, as measured with ptxas 13.0, less a little.
 LEAST_SHARE = {"i8_q_f32_mma_128x128x64": 0.40, "i4_g128_q_f32_mma_128x128x64": 0.30, "i4_g128_bf16_f32_mma_128x128x64": 0.27,
-               "i8_bf16_f32_mma_128x128x64": 0.23, "i3_g128_bf16_f32_mma_128x128x64": 0.15, "i2_g128_bf16_f32_mma_128x128x64": 0.20,
+               "i8_bf16_f32_mma_128x128x64": 0.20, "i3_g128_bf16_f32_mma_128x128x64": 0.15, "i2_g128_bf16_f32_mma_128x128x64": 0.18,
                "bf16_bf16_f32_mma_128x128x32": 0.40}
 # Of one row: the most instructions for each block of weights that a warp reads (16 bytes a lane; of 3 bits 24).
 MOST_INSTRUCTIONS = {"i8_bf16": 64, "i4_g128_bf16": 72, "i3_g128_bf16": 176, "i2_g128_bf16": 132, "bf16_bf16": 20}

@@ -133,7 +133,12 @@ static void fitRing(GemmTile &tile, const WeightOnlySpec &spec, const Chip &chip
   constexpr int64_t kMostStages = 4, kReserved = 1024; // of each block, by the driver
   int64_t bytes =
       std::min(chip.sharedBytesPerSM / tile.blocksPerSM - kReserved, chip.sharedBytesPerBlock);
+  // Of floats, which fill most of a slab's bytes, a long slab takes twice the copies a thread: more
+  // addresses than the largest tile has registers for.
+  bool onlyShort = spec.isFloat() && tile.rows > 64;
   for (int64_t slab : {64, 32}) {
+    if (onlyShort && slab > 32)
+      continue;
     tile.slab = slab;
     tile.stages = std::min(kMostStages, bytes / slabBytes(tile, spec.bits));
     bool endsGroups = spec.groups() == 1 || spec.groupSize % slab == 0;
