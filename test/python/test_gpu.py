@@ -187,7 +187,7 @@ def test_breakdown_counts(artifact, stories, tmp_path):
     linears = sum(site["bytes"] for site in manifest["sites"])
     assert linears < decode["gemm"]["bytes"] / 2 < 2 * linears
     assert_refused(run_tool("easyquant-run", out, "--tokens=1", "--device=npu"), "npu", "auto, cpu, cuda or simt")
-    assert "not measured" in run_command_line("bench", out, "--device=cpu", "--breakdown").stderr
+    assert "not measured" in run_command_line("bench", out, "--device=cpu", "--prefill=6", "--decode=2", "--breakdown").stderr
 
 
 def test_one_evaluation_two_packings(artifact, stories):
