@@ -76,6 +76,43 @@ TEST_F(ManifestTest, NamesBothVersionsAndTheRemedy) {
             "); recompile the model with this version of EasyQuant");
 }
 
+TEST_F(ManifestTest, ReadsWhatThereIsForGpus) {
+  manifest["target"] = "sm_80,sm_90a,cpu";
+  manifest["gpu"] = {{"abi", 1},
+                     {"program", "program.gpu.json"},
+                     {"fatbin", nullptr},
+                     {"later", "sm_80"},
+                     {"weights_bytes", 640},
+                     {"chips",
+                      {{"sm_80", {{"ptx", "kernels.sm_80.ptx"}, {"machine_code", false}}},
+                       {"sm_90a", {{"ptx", "kernels.sm_90a.ptx"}, {"machine_code", false}}}}}};
+  for (const char *file :
+       {"program.gpu.json", "kernels.sm_80.ptx", "kernels.sm_90a.ptx",
+        "weights.gpu-00001-of-00002.safetensors", "weights.gpu-00002-of-00002.safetensors"})
+    manifest["files"][file] = manifest["files"]["tokenizer.json"];
+  Result<Manifest> result = parse();
+  ASSERT_TRUE(result.has_value()) << result.error().message;
+  ASSERT_TRUE(result->gpu.has_value());
+  EXPECT_EQ(result->gpu->chips.at("sm_90a").ptxFile, "kernels.sm_90a.ptx");
+  EXPECT_EQ(result->gpu->weightsBytes, 640);
+  EXPECT_TRUE(result->gpu->fatbinFile.empty());
+  EXPECT_EQ(result->gpu->weightFiles.size(), 2u);
+  EXPECT_EQ(result->weightFiles, std::vector<std::string>{"weights.safetensors"});
+
+  expectRefused("/gpu/abi", 2, "m.json: gpu.abi: found 2, expected 1 ", ErrorCode::Unsupported);
+  expectRefused("/gpu/later", "sm_86", "m.json: gpu.later: found \"sm_86\", ");
+  expectRefused("/gpu/chips/sm_80/machine_code", 1, "m.json: gpu.chips.sm_80: found an object, ");
+  expectRefused("/gpu/fatbin", "kernels.fatbin",
+                "m.json: files: found no entry for kernels.fatbin");
+  expectRefused("/gpu/weights_bytes", -1, "m.json: gpu.weights_bytes: found -1, ");
+
+  // Without a program for CPUs nothing of it is needed.
+  manifest["program"]["entries"] = json::object();
+  manifest["files"].erase("model.so");
+  manifest["files"].erase("weights.safetensors");
+  EXPECT_TRUE(parse().has_value());
+}
+
 TEST_F(ManifestTest, RefusesWrongValuesByName) {
   expectRefused("/format", "gguf", "m.json: format: found \"gguf\", expected ");
   expectRefused("/format_version", "1", "m.json: format_version: found \"1\", expected ");
@@ -83,7 +120,7 @@ TEST_F(ManifestTest, RefusesWrongValuesByName) {
                 ErrorCode::Unsupported);
   expectRefused("/program/cache_scheme", "int4",
                 "m.json: program.cache_scheme: found \"int4\", expected an object or null");
-  expectRefused("/target", "cuda", "m.json: target: found \"cuda\", expected \"cpu\"",
+  expectRefused("/target", "cuda", "m.json: target: found \"cuda\", expected cpu or GPUs",
                 ErrorCode::Unsupported);
   expectRefused("/model/vocab_size", 0,
                 "m.json: model.vocab_size: found 0, expected an integer in");

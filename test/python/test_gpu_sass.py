@@ -3,95 +3,85 @@
 """The machine code of the GPU kernels, for every chip: what the main loops of the linears consist of."""
 
 import re
-import subprocess
-import sysconfig
-from pathlib import Path
+import sys
 
 import pytest
 
-from helpers import run_tool
+from helpers import REPO, tool
 
-CHIPS = ("sm_80", "sm_86", "sm_87", "sm_89", "sm_90a")
+sys.path.insert(0, str(REPO / "benchmarks"))
+from sass import CHIPS, access_bytes, compile_kernels, count, cuda_program, functions_of, main_loop, matching  # noqa: E402
+
 # The least share of a loop's instructions that are matrix products, as measured with ptxas 13.0, less a little.
-LEAST_SHARE = {"linear_4096x4096_i8_q_f32_mma_128x128x64": 0.40, "linear_4096x4096_i4_g128_q_f32_mma_128x128x64": 0.30}
+LEAST_SHARE = {"i8_q_f32_mma_128x128x64": 0.40, "i4_g128_q_f32_mma_128x128x64": 0.30, "i4_g128_bf16_f32_mma_128x128x64": 0.27,
+               "i8_bf16_f32_mma_128x128x64": 0.20, "i3_g128_bf16_f32_mma_128x128x64": 0.15, "i2_g128_bf16_f32_mma_128x128x64": 0.18,
+               "bf16_bf16_f32_mma_128x128x32": 0.40}
+# Of one row: the most instructions for each block of weights that a warp reads (16 bytes a lane; of 3 bits 24).
+MOST_INSTRUCTIONS = {"i8_bf16": 64, "i4_g128_bf16": 72, "i3_g128_bf16": 176, "i2_g128_bf16": 132, "bf16_bf16": 20}
 
-MODEL = """
-func.func @linears(%x: tensor<?x4096xf32>, %w: tensor<4096x4096xi8>, %w4: tensor<4096x4096xi4>, %s: tensor<4096x1xf32>, %s4: tensor<4096x32xf32>)
-    -> (tensor<?x4096xf32>, tensor<?x4096xf32>) {
-  %y = equant.linear %x, %w scale(%s) {sites = ["a"], weight_scheme = #equant.scheme<i8, symmetric, channel>,
-         input_scheme = #equant.scheme<i8, symmetric, token, dynamic>}
-         : (tensor<?x4096xf32>, tensor<4096x4096xi8>, tensor<4096x1xf32>) -> tensor<?x4096xf32>
-  %z = equant.linear %x, %w4 scale(%s4) {sites = ["b"], weight_scheme = #equant.scheme<i4, symmetric, group = 128>,
-         input_scheme = #equant.scheme<i8, symmetric, token, dynamic>}
-         : (tensor<?x4096xf32>, tensor<4096x4096xi4>, tensor<4096x32xf32>) -> tensor<?x4096xf32>
-  return %y, %z : tensor<?x4096xf32>, tensor<?x4096xf32>
-}
-"""
+S = 4096
+INT8 = ", input_scheme = #equant.scheme<i8, symmetric, token, dynamic>"
+LINEARS = [("i8", "i8, symmetric, channel", 1, INT8), ("i4", "i4, symmetric, group = 128", 32, INT8),
+           ("i8", "i8, symmetric, channel", 1, ""), ("i4", "i4, symmetric, group = 128", 32, ""),
+           ("i3", "i3, symmetric, group = 128", 32, ""), ("i2", "i2, symmetric, group = 128", 32, "")]
 
 
-def cuda_program(name):
-    """A program of the extra `gpu`, which pins their versions; the test is about its code."""
-    for path in Path(sysconfig.get_paths()["purelib"]).glob(f"nvidia/cu*/bin/{name}"):
-        return path
-    return None
+def model():
+    """A function of one linear after another, on the same input."""
+    arguments, lines = [f"%x: tensor<?x{S}xf32>", f"%f: tensor<{S}x{S}xf32>"], []
+    for i, (codes, scheme, groups, inputs) in enumerate(LINEARS):
+        arguments += [f"%w{i}: tensor<{S}x{S}x{codes}>", f"%s{i}: tensor<{S}x{groups}xf32>"]
+        lines.append(f'  %y{i} = equant.linear %x, %w{i} scale(%s{i}) {{sites = ["{i}"], weight_scheme = #equant.scheme<{scheme}>{inputs}}}'
+                     f" : (tensor<?x{S}xf32>, tensor<{S}x{S}x{codes}>, tensor<{S}x{groups}xf32>) -> tensor<?x{S}xf32>")
+    lines.append(f'  %z = lm.linear %x, %f {{site = "float"}} : (tensor<?x{S}xf32>, tensor<{S}x{S}xf32>) -> tensor<?x{S}xf32>')
+    results = [f"%y{i}" for i in range(len(LINEARS))] + ["%z"]
+    types = ", ".join([f"tensor<?x{S}xf32>"] * len(results))
+    return "\n".join([f"func.func @linears({', '.join(arguments)}) -> ({types}) {{", *lines, f"  return {', '.join(results)} : {types}", "}"])
 
 
 @pytest.fixture(scope="module", params=CHIPS)
 def functions(request, tmp_path_factory):
     """{kernel: its instructions in order, labels among them as 'NAME:'}"""
-    nvdisasm = cuda_program("nvdisasm")
-    if not nvdisasm or not cuda_program("ptxas"):
+    if not cuda_program("nvdisasm") or not cuda_program("ptxas"):
         pytest.skip("unsupported: no ptxas or nvdisasm (the extra `gpu` has both)")
     folder = tmp_path_factory.mktemp("sass")
-    (folder / "model.mlir").write_text(MODEL)
-    result = run_tool("easyquant-opt", folder / "model.mlir", f"--equant-emit-gpu-kernels=chip={request.param}",
-                      f"--equant-lower-to-nvvm=chip={request.param}",
-                      f"--equant-emit-gpu-binary=cubin={folder / 'kernels.cubin'}", "-o", "/dev/null")
+    (folder / "model.mlir").write_text(model())
+    result = compile_kernels(tool("easyquant-opt"), folder / "model.mlir", request.param, folder / "kernels.cubin", folder / "kernels.ptx")
     assert result.returncode == 0, result.stderr
-    text = subprocess.run([nvdisasm, "-c", folder / "kernels.cubin"], check=True, capture_output=True, text=True).stdout
-    found, current = {}, None
-    for line in text.splitlines():
-        if section := re.match(r"\s*\.section\s+\.text\.([\w$]+)", line):
-            current = found.setdefault(section[1], [])
-        elif label := re.match(r"(\.L_x_\d+):", line):
-            current.append(f"{label[1]}:")
-        elif (instruction := re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", line)) and current is not None:
-            current.append(instruction[1])
-    return found
-
-
-def loops(instructions):
-    """Bodies of loops: from a label to a branch back to it."""
-    places = {line[:-1]: i for i, line in enumerate(instructions) if line.endswith(":")}
-    for i, line in enumerate(instructions):
-        if (branch := re.search(r"\bBRA\b.*?`\((\.L_x_\d+)\)", line)) and places.get(branch[1], i) < i:
-            yield [word for word in instructions[places[branch[1]] : i + 1] if not word.endswith(":")]
-
-
-def count(body, opcode):
-    return sum(bool(re.match(rf"(@!?U?P\d+ )?{opcode}\b", instruction)) for instruction in body)
+    return functions_of(folder / "kernels.cubin")
 
 
 @pytest.mark.parametrize("kernel", LEAST_SHARE)
 def test_main_loop_is_mostly_matrix_products(functions, kernel):
-    # The innermost loop with products: the shortest of those that have any.
-    body = min((body for body in loops(functions[kernel]) if count(body, "IMMA")), key=len)
-    share = count(body, "IMMA") / len(body)
-    print(f"{kernel}: {count(body, 'IMMA')} IMMA of {len(body)} instructions")
-    assert share >= LEAST_SHARE[kernel]
+    body = main_loop(functions[f"linear_{S}x{S}_{kernel}"])
+    products = count(body, "IMMA|HMMA")
+    print(f"{kernel}: {products} products of {len(body)} instructions")
+    assert products / len(body) >= LEAST_SHARE[kernel]
     assert count(body, "LDGSTS") > 0, "slabs are to arrive asynchronously"
     assert count(body, "LDSM") > 0, "activations are to come by ldmatrix"
     assert count(body, "LDG") == 0, "nothing is to be waited for"
-    assert all("128" in i for i in body if re.match(r"(@!?U?P\d+ )?LDS\b", i)), "weights come 16 bytes a lane"
+    # Of 3 bits the upper plane is half as wide.
+    least = 8 if kernel.startswith("i3") else 16
+    assert all(access_bytes(i) >= least for i in matching(body, "LDS")), "weights come 16 bytes a lane"
 
 
 def test_nothing_is_kept_in_local_memory(functions):
-    assert len(functions) > 10
+    assert len(functions) > 40
     for kernel, instructions in functions.items():
-        assert not [i for i in instructions if re.match(r"(@!?U?P\d+ )?(LDL|STL)\b", i)], kernel
+        assert not count(instructions, "LDL|STL"), kernel
 
 
 def test_few_rows_are_multiplied_by_dp4a(functions):
-    instructions = functions["linear_4096x4096_i8_q_f32_dp4a_1"]
+    instructions = functions[f"linear_{S}x{S}_i8_q_f32_dp4a_1"]
     assert count(instructions, "IDP") > 0
     assert any(re.search(r"LDG\.E\.128", i) for i in instructions), "weights come 16 bytes a lane"
+
+
+@pytest.mark.parametrize("kernel", MOST_INSTRUCTIONS)
+def test_weights_of_few_rows_go_straight_to_the_tensor_cores(functions, kernel):
+    body = main_loop(functions[f"linear_{S}x{S}_{kernel}_f32_stream_1"])
+    blocks = len([i for i in matching(body, "LDG") if access_bytes(i) == 16])
+    print(f"{kernel}: {len(body)} instructions, {blocks} blocks, {count(body, 'HMMA')} products")
+    assert blocks >= 4 and count(body, "HMMA") > 0
+    assert len(body) / blocks <= MOST_INSTRUCTIONS[kernel]
+    assert count(body, "LDS|LDSM|STS|BAR") == 0, "nothing but registers between memory and products"

@@ -42,19 +42,23 @@ Value HalfWeights::zeroPair(Value zero) {
 
 Value HalfWeights::subtract(Value x, Value y) { return b.pairFma(type, y, b.pair(type, -1.0), x); }
 
-Value HalfWeights::fromField(Value field, int64_t at, Value zero) {
-  int64_t sign = int64_t{1} << (bits - 1 + at);
+int64_t HalfWeights::magic(int64_t at) const {
   // 2^m has the exponent m + bias, whose bits begin at bit m.
   int64_t exponentBias = type == Float::F16 ? 15 : 127;
-  int64_t magic = (mantissa() + exponentBias) << mantissa();
-  Value raw = b.xori(field, twice(magic | sign));
+  return twice((mantissa() + exponentBias) << mantissa() | int64_t{1} << (bits - 1 + at));
+}
+
+Value HalfWeights::fromField(Value field, int64_t at, Value zero) {
   double unit = std::ldexp(1.0, static_cast<int>(at));
-  double offset =
-      (std::ldexp(1.0, static_cast<int>(mantissa())) + static_cast<double>(sign)) / unit;
+  double offset = std::ldexp(1.0, static_cast<int>(mantissa())) / unit + std::ldexp(1.0, bits - 1);
   Value minus = b.pair(type, -offset);
-  if (zero)
+  // The difference is the same all through a group. Of fewer bits there are many different ones:
+  // too many registers.
+  bool folds = zero && bits == 4;
+  if (folds)
     minus = subtract(minus, zero);
-  return b.pairFma(type, raw, b.pair(type, 1.0 / unit), minus);
+  Value code = b.pairFma(type, field, b.pair(type, 1.0 / unit), minus);
+  return zero && !folds ? subtract(code, zero) : code;
 }
 
 HalfWeights::Tile HalfWeights::unpackTile(ValueRange words, int64_t tile, Value zero) {
@@ -66,7 +70,8 @@ HalfWeights::Tile HalfWeights::unpackTile(ValueRange words, int64_t tile, Value 
     int64_t at = bit - shift;
     Value word = words[tile % 4];
     Value moved = shift == 0 ? word : b.shr(word, shift);
-    registers[r] = fromField(b.andi(moved, twice(((1 << bits) - 1) << at)), at, zero);
+    Value field = b.maskXor(moved, twice(((1 << bits) - 1) << at), magic(at));
+    registers[r] = fromField(field, at, zero);
   }
   return registers;
 }
@@ -87,8 +92,8 @@ HalfWeights::Tile HalfWeights::unpackThree(ValueRange words, int64_t tile, Value
       third = b.shr(high, at);
       at = 0;
     }
-    Value field = b.ori(b.andi(lowest, twice(3 << at)), b.andi(third, twice(4 << at)));
-    registers[r] = fromField(field, at, zero);
+    Value upper = b.maskXor(third, twice(4 << at), magic(at));
+    registers[r] = fromField(b.maskXor(lowest, twice(3 << at), upper), at, zero);
   }
   return registers;
 }

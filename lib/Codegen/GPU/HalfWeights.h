@@ -46,7 +46,10 @@ public:
 
 private:
   int64_t mantissa() const { return type == Float::F16 ? 10 : 7; }
-  /// c - z of fields at bit `at` of each half, all other bits 0.
+  /// With the bits of 2^m above it and its sign flipped, what a field at bit `at` is; in both
+  /// halves.
+  int64_t magic(int64_t at) const;
+  /// c - z of such fields.
   mlir::Value fromField(mlir::Value field, int64_t at, mlir::Value zero);
   mlir::Value subtract(mlir::Value a, mlir::Value b);
   Tile unpackTile(mlir::ValueRange words, int64_t tile, mlir::Value zero);

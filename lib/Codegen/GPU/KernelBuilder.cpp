@@ -59,6 +59,15 @@ Value KernelBuilder::turnRight(Int a, Int bits) {
   Value word = i32(a);
   return LLVM::FshrOp::create(*this, word, word, i32(bits));
 }
+Value KernelBuilder::maskXor(Value a, int64_t mask, Int b) {
+  constexpr int kTruthTable = (0xf0 & 0xcc) ^ 0xaa;
+  return LLVM::InlineAsmOp::create(
+             *this, i32(), ValueRange{a, i32(mask), i32(b)},
+             ("lop3.b32 $0, $1, $2, $3, " + llvm::Twine(kTruthTable) + ";").str(), "=r,r,n,r",
+             /*has_side_effects=*/false, /*is_align_stack=*/false,
+             LLVM::tailcallkind::TailCallKind::None, LLVM::AsmDialectAttr(), ArrayAttr())
+      .getResult(0);
+}
 Value KernelBuilder::less(Int a, Int b) {
   return createOrFold<arith::CmpIOp>(arith::CmpIPredicate::slt, i32(a), i32(b));
 }
@@ -231,6 +240,11 @@ Value KernelBuilder::block(int64_t dimension) {
   if (dimension == 1)
     return NVVM::BlockIdYOp::create(*this, i32());
   return NVVM::BlockIdZOp::create(*this, i32());
+}
+Value KernelBuilder::warp() {
+  // Code that depends on the quotient alone would be code for lanes that may go apart.
+  return NVVM::ShflOp::create(*this, i32(), i32(-1), div(thread(), 32), i32(0), i32(31),
+                              NVVM::ShflKind::idx, UnitAttr());
 }
 void KernelBuilder::warpBarrier() { NVVM::SyncWarpOp::create(*this, i32(-1)); }
 void KernelBuilder::barrier() { NVVM::Barrier0Op::create(*this); }

@@ -68,8 +68,10 @@ public:
   mlir::Value shr(Int a, Int bits);           ///< logical
   mlir::Value shrArithmetic(Int a, Int bits); ///< keeps the sign
   mlir::Value turnRight(Int a, Int bits);     ///< bits that leave come in on the left
-  mlir::Value less(Int a, Int b);             ///< signed, i1
-  mlir::Value equal(Int a, Int b);            ///< i1
+  /// (a & mask) ^ b in one instruction; left to itself, ptxas takes two when b is a constant too.
+  mlir::Value maskXor(mlir::Value a, int64_t mask, Int b);
+  mlir::Value less(Int a, Int b);  ///< signed, i1
+  mlir::Value equal(Int a, Int b); ///< i1
   /// a and b, of i1; either may be null, which is true.
   mlir::Value both(mlir::Value a, mlir::Value b);
   mlir::Value select(mlir::Value condition, mlir::Value a, mlir::Value b);
@@ -127,6 +129,7 @@ public:
   //===- Threads ------------------------------------------------------------===//
   mlir::Value thread();                 ///< of the block, below the block size
   mlir::Value block(int64_t dimension); ///< 0 .. 2
+  mlir::Value warp();                   ///< of the block, known to be the same in all lanes
   void barrier();                       ///< of the block
   void warpBarrier();                   ///< orders the shared memory accesses of a warp's lanes
   mlir::Value shuffleXor(mlir::Value value, int64_t mask); ///< f32 or i32

@@ -282,7 +282,7 @@ void StreamLinear::finishSplit() {
 void StreamLinear::emit() {
   rows = arguments["rows"];
   thread = b.thread();
-  warp = b.div(thread, 32);
+  warp = b.warp();
   lane = b.rem(thread, 32);
   quad = b.div(lane, 4);
   quarter = b.rem(lane, 4);

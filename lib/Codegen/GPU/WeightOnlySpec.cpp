@@ -133,7 +133,12 @@ static void fitRing(GemmTile &tile, const WeightOnlySpec &spec, const Chip &chip
   constexpr int64_t kMostStages = 4, kReserved = 1024; // of each block, by the driver
   int64_t bytes =
       std::min(chip.sharedBytesPerSM / tile.blocksPerSM - kReserved, chip.sharedBytesPerBlock);
+  // Of floats, which fill most of a slab's bytes, a long slab takes twice the copies a thread: more
+  // addresses than the largest tile has registers for.
+  bool onlyShort = spec.isFloat() && tile.rows > 64;
   for (int64_t slab : {64, 32}) {
+    if (onlyShort && slab > 32)
+      continue;
     tile.slab = slab;
     tile.stages = std::min(kMostStages, bytes / slabBytes(tile, spec.bits));
     bool endsGroups = spec.groups() == 1 || spec.groupSize % slab == 0;
@@ -169,6 +174,9 @@ std::vector<WeightOnlyKernel> weightOnlyKernels(const WeightOnlySpec &spec, cons
   for (const TileChoice &choice : halfTiles()) {
     GemmTile tile = spec.groups() > 1 ? choice.grouped : choice.plain;
     giveWholeBlocks(tile, numerics::fragmentRows(spec.bits));
+    // Sixty-four rows of unpacked weights, and sums twice: too many registers for two blocks.
+    if (spec.groups() > 1 && numerics::fragmentRows(spec.bits) == 64 && tile.threads() > 64)
+      tile.blocksPerSM = 1;
     fitRing(tile, spec, chip);
     kernels.push_back(matrixKernel(spec, tile, choice.maxRows));
   }

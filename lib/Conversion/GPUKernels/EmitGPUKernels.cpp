@@ -56,22 +56,25 @@ struct EmitGPUKernels : public easyquant::impl::EmitGPUKernelsBase<EmitGPUKernel
     mlir::gpu::GPUModuleOp kernels = mlir::gpu::GPUModuleOp::create(b, module.getLoc(), "kernels");
     module.walk([&](Operation *op) {
       SmallVector<StringRef> names;
-      if (auto linear = dyn_cast<equant::LinearOp>(op)) {
-        auto spec = linearSpec(linear);
-        if (!spec)
-          return;
+      auto linear = dyn_cast<equant::LinearOp>(op);
+      if (auto spec = linear ? linearSpec(linear) : std::nullopt) {
         // Of an input that others read too, the codes are made by a kernel of their own.
         if (!onlyLinearUse(linear.getInput()) || !producesCodes(linear.getInput()))
           names.push_back(emitRow(kernels, quantizing({}, *spec, spec->k), *target));
         for (const easyquant::gpu::LinearKernel &kernel : linearKernels(*spec, *target))
+          names.push_back(getOrEmitLinear(kernels, *spec, kernel, *target).getName());
+      } else if (auto spec = weightOnlySpec(op)) {
+        for (const easyquant::gpu::WeightOnlyKernel &kernel : weightOnlyKernels(*spec, *target))
           names.push_back(getOrEmitLinear(kernels, *spec, kernel, *target).getName());
       } else if (auto row = rowSpec(op)) {
         if (auto use = onlyLinearUse(op->getResult(0)); use && !op->use_empty())
           *row = quantizing(*row, *use, row->columns);
         names.push_back(emitRow(kernels, *row, *target));
       } else {
-        return;
+        emitHeads(kernels, op, *target, names);
       }
+      if (names.empty())
+        return;
       op->setAttr(kKernelsAttr, b.getArrayAttr(llvm::map_to_vector(names, [&](StringRef name) {
         return Attribute(SymbolRefAttr::get(b.getContext(), kernels.getName(),
                                             FlatSymbolRefAttr::get(b.getContext(), name)));
@@ -80,6 +83,20 @@ struct EmitGPUKernels : public easyquant::impl::EmitGPUKernelsBase<EmitGPUKernel
   }
 
 private:
+  /// What is between projections and attention, and attention itself.
+  static void emitHeads(mlir::gpu::GPUModuleOp kernels, Operation *op,
+                        const easyquant::gpu::Chip &chip, SmallVectorImpl<StringRef> &names) {
+    if (auto rope = dyn_cast<lm::RopeOp>(op))
+      names.push_back(getOrEmitHeads(kernels, headsSpec(rope), chip).getName());
+    else if (auto norm = dyn_cast<lm::HeadRmsNormOp>(op))
+      names.push_back(getOrEmitHeads(kernels, headsSpec(norm), chip).getName());
+    if (!isa<lm::AttentionOp, equant::AttentionOp>(op))
+      return;
+    easyquant::gpu::AttentionSpec spec = gpuAttentionSpec(op);
+    for (const easyquant::gpu::AttentionKernel &kernel : attentionKernels(spec, chip))
+      for (mlir::gpu::GPUFuncOp function : getOrEmitAttention(kernels, spec, kernel, chip))
+        names.push_back(function.getName());
+  }
   static bool producesCodes(Value value) {
     Operation *producer = value.getDefiningOp();
     return producer && rowSpec(producer);

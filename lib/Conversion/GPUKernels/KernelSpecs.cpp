@@ -34,6 +34,28 @@ std::optional<gpu::LinearSpec> linearSpec(equant::LinearOp op) {
   return known ? std::optional(spec) : std::nullopt;
 }
 
+std::optional<gpu::WeightOnlySpec> weightOnlySpec(Operation *op) {
+  gpu::WeightOnlySpec spec;
+  spec.input = gpu::Float::BF16;
+  if (auto linear = dyn_cast<lm::LinearOp>(op)) {
+    spec.bits = 16;
+    spec.bias = linear.getBias() != nullptr;
+  } else if (auto linear = dyn_cast<equant::LinearOp>(op); linear && !linear.getInputScheme()) {
+    equant::SchemeAttr weights = linear.getWeightScheme();
+    spec.bits = static_cast<int>(weights.getBits());
+    spec.groupSize = weights.getGroupSize();
+    spec.zeroPoints = !weights.getSymmetric();
+    spec.bias = linear.getBias() != nullptr;
+    if (spec.groupSize % numerics::kFragmentColumns != 0)
+      return std::nullopt;
+  } else {
+    return std::nullopt;
+  }
+  spec.n = columnsOf(op->getResult(0));
+  spec.k = columnsOf(op->getOperand(0));
+  return spec;
+}
+
 std::optional<gpu::RowSpec> rowSpec(Operation *op) {
   using gpu::RowOp;
   gpu::RowSpec spec;

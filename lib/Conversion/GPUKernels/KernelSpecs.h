@@ -25,6 +25,10 @@ int64_t columnsOf(mlir::Value matrix);
 /// The linear on int8 activations that there are kernels for, if `op` is one.
 std::optional<gpu::LinearSpec> linearSpec(equant::LinearOp op);
 
+/// The linear on bf16 activations that there are kernels for, if `op` is one: weight-only, or of an
+/// lm.linear, whose weights are bf16 too.
+std::optional<gpu::WeightOnlySpec> weightOnlySpec(mlir::Operation *op);
+
 /// The row operation that `op` is, without what follows it, if it is one.
 std::optional<gpu::RowSpec> rowSpec(mlir::Operation *op);
 

@@ -167,7 +167,7 @@ FailureOr<ProgramBuilder::Codes> ProgramBuilder::quantizedRows(Operation *reader
 LogicalResult ProgramBuilder::append(std::vector<GPULaunch> &launches, Operation *op,
                                      const easyquant::gpu::Description &kernel,
                                      const Arguments &arguments, GPUPhase phase, bool lastRows,
-                                     Range range) {
+                                     RowRange range) {
   auto [known, isNew] = kernelIndex.try_emplace(kernel.name, program.kernels.size());
   if (isNew)
     program.kernels.push_back(kernel);
@@ -189,7 +189,7 @@ LogicalResult ProgramBuilder::append(std::vector<GPULaunch> &launches, Operation
 
 LogicalResult ProgramBuilder::launch(Operation *op, const easyquant::gpu::Description &kernel,
                                      const Arguments &arguments, GPUPhase phase, bool lastRows,
-                                     Range range) {
+                                     RowRange range) {
   return append(program.launches, op, kernel, arguments, phase, lastRows, range);
 }
 
@@ -265,7 +265,30 @@ LogicalResult ProgramBuilder::emitPositions(lm::PositionEmbeddingOp op) {
   return launch(op, describe(spec, chip), arguments, GPUPhase::Other, view->lastRows);
 }
 
+/// The rotation of keys that lie behind the queries which `op` rotates in the same rows, if that is
+/// what comes next.
+lm::RopeOp ProgramBuilder::keysBehind(lm::RopeOp op) const {
+  Operation *next = op->getNextNode();
+  while (isa_and_nonnull<ml_program::GlobalLoadConstOp>(next))
+    next = next->getNextNode();
+  auto keys = dyn_cast_or_null<lm::RopeOp>(next);
+  if (!keys || keys.getHeadDim() != op.getHeadDim() ||
+      plan->storageOf(keys.getOutput()) == keys.getOutput() || !memory.contains(keys.getInput()))
+    return nullptr;
+  auto table = op.getTable().getDefiningOp<ml_program::GlobalLoadConstOp>();
+  auto otherTable = keys.getTable().getDefiningOp<ml_program::GlobalLoadConstOp>();
+  View queries = memory.lookup(op.getInput()), behind = memory.lookup(keys.getInput());
+  bool isBehind = queries.begin.kind == behind.begin.kind && queries.stride == behind.stride &&
+                  queries.begin.offset + columnsOf(op.getInput()) * int64_t(sizeof(float)) ==
+                      behind.begin.offset;
+  bool isAlike = table && otherTable && table.getGlobal() == otherTable.getGlobal() &&
+                 op.getPosition() == keys.getPosition();
+  return isBehind && isAlike ? keys : nullptr;
+}
+
 LogicalResult ProgramBuilder::emitHeads(Operation *op) {
+  if (memory.contains(op->getResult(0))) // rotated along with the queries
+    return success();
   Arguments arguments;
   easyquant::gpu::HeadsSpec spec;
   if (auto rope = dyn_cast<lm::RopeOp>(op)) {
@@ -280,6 +303,12 @@ LogicalResult ProgramBuilder::emitHeads(Operation *op) {
   FailureOr<View> view = inPlace(op);
   if (failed(view))
     return failure();
+  if (auto rope = dyn_cast<lm::RopeOp>(op);
+      rope && plan->storageOf(rope.getOutput()) != rope.getOutput())
+    if (lm::RopeOp keys = keysBehind(rope)) {
+      spec.keyHeads = headsSpec(keys).heads;
+      memory[keys.getOutput()] = memory.lookup(keys.getInput());
+    }
   if (spec.positions && view->lastRows)
     return op->emitOpError("rotates rows of which only the last ones are there");
   add(arguments, "x", *view);
@@ -318,7 +347,7 @@ ProgramBuilder::View ProgramBuilder::linearDestination(Operation *op, bool lastR
                                                        bool &accumulate) {
   Value output = op->getResult(0);
   auto add = cast_or_null<lm::AddOp>(plan->accumulatingAdd(op));
-  accumulate = add != nullptr;
+  accumulate = static_cast<bool>(add);
   if (!add)
     return destination(output, lastRows);
   Value stream = add.getLhs() == output ? add.getRhs() : add.getLhs();
@@ -364,7 +393,7 @@ LogicalResult ProgramBuilder::emitLinear(equant::LinearOp op) {
   if (op.getBias())
     arguments["bias"] = constants.lookup(op.getBias());
   add(arguments, "y", linearDestination(op, input->lastRows, spec->accumulate));
-  Range range;
+  RowRange range;
   std::vector<easyquant::gpu::LinearKernel> choices = linearKernels(*spec, chip);
   for (const easyquant::gpu::LinearKernel &kernel : choices) {
     range.maxRows = &kernel == &choices.back() ? 0 : kernel.maxRows;
@@ -415,7 +444,7 @@ LogicalResult ProgramBuilder::emitFloatLinear(Operation *op) {
   arguments["x"] = place(GPUArgument::Arena, input->codes);
   arguments["x_stride"] = integer(easyquant::gpu::paddedColumns(spec.k));
   add(arguments, "y", linearDestination(op, input->lastRows, spec.accumulate));
-  Range range;
+  RowRange range;
   std::vector<easyquant::gpu::WeightOnlyKernel> choices = weightOnlyKernels(spec, chip);
   for (const easyquant::gpu::WeightOnlyKernel &kernel : choices) {
     bool isLast = &kernel == &choices.back();
@@ -475,7 +504,7 @@ LogicalResult ProgramBuilder::emitAttention(Operation *op) {
     if (failed(append(program.restore, op, restore, arguments, GPUPhase::Attention, false, {})))
       return failure();
   }
-  Range range;
+  RowRange range;
   std::vector<easyquant::gpu::AttentionKernel> choices = attentionKernels(spec, chip);
   for (const easyquant::gpu::AttentionKernel &kernel : choices) {
     bool isLast = &kernel == &choices.back();

@@ -24,6 +24,11 @@
 
 namespace easyquant {
 
+/// From how many rows on a kernel is taken, and up to how many (0: any number).
+struct RowRange {
+  int64_t minRows = 1, maxRows = 0;
+};
+
 class ProgramBuilder {
 public:
   ProgramBuilder(mlir::ModuleOp model, const gpu::Chip &chip, int64_t maxRows,
@@ -50,11 +55,6 @@ private:
   using Arguments = llvm::StringMap<GPUArgument>;
   /// The operands of a row operation by the names of its parameters.
   using Operands = llvm::ArrayRef<std::pair<llvm::StringRef, mlir::Value>>;
-  /// From how many rows on a kernel is taken, and up to how many (0: any number).
-  struct Range {
-    int64_t minRows = 1, maxRows = 0;
-  };
-
   mlir::LogicalResult runFunction(mlir::func::FuncOp function, const BufferPlan &plan);
   mlir::LogicalResult emit(mlir::Operation &op);
 
@@ -63,6 +63,7 @@ private:
   mlir::LogicalResult emitEmbedding(equant::EmbeddingOp op);
   mlir::LogicalResult emitPositions(lm::PositionEmbeddingOp op);
   mlir::LogicalResult emitHeads(mlir::Operation *op);
+  lm::RopeOp keysBehind(lm::RopeOp op) const;
   mlir::LogicalResult emitRowOp(mlir::Operation *op, gpu::RowSpec spec, Operands operands);
   mlir::LogicalResult emitLinear(equant::LinearOp op);
   mlir::LogicalResult emitFloatLinear(mlir::Operation *op);
@@ -91,10 +92,10 @@ private:
 
   mlir::LogicalResult launch(mlir::Operation *op, const gpu::Description &kernel,
                              const Arguments &arguments, GPUPhase phase, bool lastRows,
-                             Range range = {});
+                             RowRange range = {});
   mlir::LogicalResult append(std::vector<GPULaunch> &launches, mlir::Operation *op,
                              const gpu::Description &kernel, const Arguments &arguments,
-                             GPUPhase phase, bool lastRows, Range range);
+                             GPUPhase phase, bool lastRows, RowRange range);
 
   static GPUArgument integer(int64_t value) {
     GPUArgument argument;

@@ -32,7 +32,7 @@ float rounded(float value, Float type) {
 /// tokens with a row of zeros and an outlier when there are enough.
 struct Problem {
   Problem(const WeightOnlySpec &spec, int64_t rows)
-      : spec(spec), rows(rows), xStride((spec.k + 7) / 8 * 8 + 8) {
+      : spec(spec), rows(rows), xStride((spec.k + 7) / 8 * 8 + 16) {
     std::mt19937 random(static_cast<unsigned>(spec.n * 31 + spec.k * 7 + rows));
     std::normal_distribution<float> normal;
     // What is behind the columns of a row must not matter.
@@ -361,7 +361,8 @@ TEST(GPUWeightOnly, EachWeightIsReadOnce) {
       EXPECT_EQ(bytes, pack(problem).codes.size());
       EXPECT_EQ(sectors * 32, bytes);
       for (const auto &[kind, traffic] : statistics.traffic) {
-        if (kind.starts_with("shared"))
+        // Sums of two tokens of sixteen columns are read together, once, after the loop.
+        if (kind == "shared store" || (kind == "shared load" && kernel.stream.columns >= 32))
           EXPECT_EQ(traffic.conflicts, 0u) << kind;
         EXPECT_FALSE(kind.starts_with("local"));
       }

@@ -3,6 +3,7 @@
 // RUN: easyquant-opt %s --equant-emit-gpu-kernels="chip=sm_80" | FileCheck %s
 // RUN: easyquant-opt %s --equant-emit-gpu-kernels="chip=sm_90a" --equant-lower-to-nvvm="chip=sm_90a" -o %t.nvvm
 // RUN: FileCheck %s --check-prefix=NVVM < %t.nvvm
+// RUN: easyquant-opt %s --easyquant-gpu-pipeline="chip=sm_90a" | FileCheck %s --check-prefix=NVVM
 // RUN: easyquant-opt %t.nvvm --equant-emit-gpu-binary="ptx=%t.ptx" -o /dev/null
 // RUN: FileCheck %s --check-prefix=PTX < %t.ptx
 
@@ -36,6 +37,20 @@
 // PTX-LABEL: .visible .entry linear_96x64_i4_g32_q_f32_mma_16x128x32(
 // PTX: mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.s8.s32
 
+// Weights of 4 bits and floats, on bf16.
+// PTX-LABEL: .visible .entry linear_96x64_i4_g32_bf16_f32_stream_1(
+// PTX: ld.global.nc.v4
+// PTX: lop3.b32
+// PTX: add.rn.bf16x2
+// PTX: mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
+// PTX-LABEL: .visible .entry linear_96x64_i4_g32_bf16_f32_mma_32x64x32(
+// PTX: cp.async.cg.shared.global
+// PTX: ldmatrix.sync.aligned.m8n8.x4.shared.b16
+// PTX: mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
+// PTX-LABEL: .visible .entry linear_96x64_bf16_bf16_f32_stream_1(
+// PTX-NOT: fma.rn.bf16x2
+// PTX: mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
+
 #w8 = #equant.scheme<i8, symmetric, channel>
 #w4 = #equant.scheme<i4, symmetric, group = 32>
 #token = #equant.scheme<i8, symmetric, token, dynamic>
@@ -45,12 +60,18 @@
 // CHECK: equant.linear {{.*}}{equant.kernels = [@kernels::@linear_96x64_i8_q_f32_dp4a_1, @kernels::@linear_96x64_i8_q_f32_dp4a_4,
 // CHECK-SAME: @kernels::@linear_96x64_i8_q_f32_mma_128x128x64]
 // CHECK: equant.linear {{.*}}{equant.kernels = [@kernels::@quantize_64_f32, @kernels::@linear_96x64_i4_g32_q_f32_dp4a_1,
+// CHECK: equant.linear {{.*}}{equant.kernels = [@kernels::@linear_96x64_i4_g32_bf16_f32_stream_1,
+// CHECK: lm.linear {{.*}}{equant.kernels = [@kernels::@linear_96x64_bf16_bf16_f32_stream_1,
 func.func @block(%x: tensor<?x64xf32>, %norm: tensor<64xf32>, %codes: tensor<96x64xi8>, %scale: tensor<96x1xf32>,
-                 %codes4: tensor<96x64xi4>, %scale4: tensor<96x2xf32>) -> (tensor<?x96xf32>, tensor<?x96xf32>) {
+                 %codes4: tensor<96x64xi4>, %scale4: tensor<96x2xf32>, %float: tensor<96x64xf32>)
+                 -> (tensor<?x96xf32>, tensor<?x96xf32>, tensor<?x96xf32>, tensor<?x96xf32>) {
   %h = lm.rms_norm %x, %norm {epsilon = 1.0e-05 : f64} : tensor<?x64xf32>
   %y = equant.linear %h, %codes scale(%scale) {sites = ["a"], weight_scheme = #w8, input_scheme = #token}
          : (tensor<?x64xf32>, tensor<96x64xi8>, tensor<96x1xf32>) -> tensor<?x96xf32>
   %z = equant.linear %x, %codes4 scale(%scale4) {sites = ["b"], weight_scheme = #w4, input_scheme = #token}
          : (tensor<?x64xf32>, tensor<96x64xi4>, tensor<96x2xf32>) -> tensor<?x96xf32>
-  return %y, %z : tensor<?x96xf32>, tensor<?x96xf32>
+  %u = equant.linear %x, %codes4 scale(%scale4) {sites = ["c"], weight_scheme = #w4}
+         : (tensor<?x64xf32>, tensor<96x64xi4>, tensor<96x2xf32>) -> tensor<?x96xf32>
+  %v = lm.linear %x, %float {site = "d"} : (tensor<?x64xf32>, tensor<96x64xf32>) -> tensor<?x96xf32>
+  return %y, %z, %u, %v : tensor<?x96xf32>, tensor<?x96xf32>, tensor<?x96xf32>, tensor<?x96xf32>
 }

@@ -13,10 +13,11 @@ include "mlir/Pass/PassBase.td"
 def EmitGPUKernels : Pass<"equant-emit-gpu-kernels", "::mlir::ModuleOp"> {
   let summary = "Generate the GPU kernels that the ops of a model need";
   let description = [{
-    Every `equant.linear` on int8 activations, norm and gated activation gets the kernels that compute it on a GPU: functions
-    of the `gpu.module` `@kernels`, one for each different spec, named by the op's attribute `equant.kernels` (a linear has
-    several, for ever more rows). An activation that only such linears read is quantized by the kernel that makes it. The
-    ops stay as they are. An op without GPU kernels is left alone.
+    Every linear, norm, activation function, rotation and attention gets the kernels that compute it on a GPU: functions of the
+    `gpu.module` `@kernels`, one for each different spec, named by the op's attribute `equant.kernels` (a linear has several,
+    for ever more rows). An activation that only linears on int8 activations read is quantized by the kernel that makes it;
+    weight-only and float linears take bf16. The ops stay as they are; others are left alone. `--easyquant-gpu-pipeline="chip=sm_90a"` does this
+    and lowers the kernels to NVVM.
 
     ```mlir
     %y = equant.linear %x, %codes scale(%s) {sites = ["q"], weight_scheme = #equant.scheme<i8, symmetric, channel>,
