@@ -146,3 +146,49 @@ def outliers(ratios: dict[str, list[float]]) -> str:
         axes.set_title("Activation outliers: the largest channel's |x| over the median channel's", loc="left", fontsize=10.5)
         axes.legend(fontsize=8, ncols=4)
         return to_svg(figure, "outliers", "Activation outliers by layer and kind of site")
+
+
+def growth_through_layers(reports: dict[str, dict]) -> str:
+    """Of each scheme: the error of the hidden states behind each layer, all layers up to it quantized, and its bound."""
+    with figure_style():
+        figure, panels = plt.subplots(1, len(reports), figsize=(10.6, 3.0), squeeze=False, gridspec_kw={"wspace": 0.22})
+        for axes, (scheme, report) in zip(panels[0], reports.items()):
+            layers = report["layers"]
+            for name, colour, style in (("bound", MUTED, "--"), ("measured", SERIES[1], "-")):
+                axes.plot([layer["layer"] for layer in layers], [layer[name] for layer in layers], style, linewidth=1.4, color=colour, label=name)
+            # Where nothing is quantized there is no error, which has no logarithm.
+            if all(layer[name] for layer in layers for name in ("bound", "measured")):
+                axes.set_yscale("log")
+            axes.set_xlabel("layer")
+            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+            axes.set_title(f"{scheme}: largest error of the hidden states", loc="left", fontsize=10.5)
+            axes.legend(fontsize=7.5)
+        return to_svg(figure, "growth", "Growth of the error through the layers, measured and bound")
+
+
+def sampled_scales(reports: dict[str, dict]) -> str | None:
+    """How far the mean scale of n samples is from that of all, in units of each activation's own bound for one sample."""
+    errors: dict[int, list[float]] = {}
+    bounds: dict[int, float] = {}
+    report = next(iter(reports.values()))
+    entries = report["sampling"]
+    of_one = {tuple(entry["sites"]): entry["bound"] for entry in entries if entry["samples"] == 1}
+    for entry in entries:
+        if unit := of_one[tuple(entry["sites"])]:
+            errors.setdefault(entry["samples"], []).append(entry["measured"] / unit)
+            bounds[entry["samples"]] = entry["bound"] / unit
+    if not errors:
+        return None
+    counts = sorted(errors)
+    with figure_style():
+        figure, axes = plt.subplots(figsize=(5.2, 3.6))
+        axes.plot(counts, [bounds[n] for n in counts], "--", linewidth=1.4, color=MUTED, label=f"Hoeffding, risk {report['risk']:.0%}")
+        axes.plot(counts, [max(errors[n]) for n in counts], marker="o", markersize=4, linewidth=1.4, color=SERIES[1], label="worst activation")
+        axes.plot(counts, [float(np.median(errors[n])) for n in counts], marker="s", markersize=4, linewidth=1.4, color=SERIES[2], label="median activation")
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("calibration samples n")
+        axes.set_title("Error of a mean scale, in bounds for one sample", loc="left", fontsize=10.5)
+        axes.legend(fontsize=8)
+        return to_svg(figure, "sampling", "Error of mean scales over n calibration samples, measured and bound")

@@ -8,6 +8,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from easyquant import compare_plots
+from easyquant.bounds import bound_rows, moved_bytes, smoothing_rows
 from easyquant.comparison import Finding, Variant, paired_difference, pareto, worst_rounding
 from easyquant.console import human_bytes
 from easyquant.files import write_atomically
@@ -43,6 +44,7 @@ def _stamp(finding: Finding, comparison) -> dict[str, object]:
 def write(
     path: Path, comparison, findings: list[Finding], skipped: list[tuple[Variant, str]], failures: list[tuple[Variant, str]],
     title: str, text: str, calib: str | None, outliers: dict[str, list[float]] | None = None,
+    bounds: dict[str, dict] | None = None, bounds_failed: dict[str, str] | None = None,
 ) -> None:  # fmt: skip
     environment = Environment(
         loader=PackageLoader("easyquant", "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -62,6 +64,11 @@ def write(
         skipped=skipped,
         failures=failures,
         roundings=[(f.label, worst_rounding(f.sites)) for f in shown if f.variant.kv == "none" and worst_rounding(f.sites)],
+        bounds=bound_rows(bounds or {}),
+        smoothings=smoothing_rows(bounds or {}),
+        moved=moved_bytes(bounds or {}),
+        bounds_failed=bounds_failed or {},
+        bounds_left_out=list(dict.fromkeys(reason for report in (bounds or {}).values() for reason in report["left_out"])),
         site=comparison.site,
         stamp=_stamp(findings[-1], comparison),
         figures={
@@ -71,6 +78,8 @@ def write(
             "layers": compare_plots.layer_errors(shown, colours),
             "weights": None if comparison.edges is None else compare_plots.histograms(shown, comparison.edges, np.array(comparison.before), colours),
             "outliers": compare_plots.outliers(outliers) if outliers else None,
+            "growth": compare_plots.growth_through_layers(bounds) if bounds else None,
+            "sampling": compare_plots.sampled_scales(bounds) if bounds else None,
         },
     )
     write_atomically(path, html.encode())

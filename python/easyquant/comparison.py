@@ -148,6 +148,23 @@ class Finding:
         return self.variant.scheme == "none"
 
 
+class StoredBounds:
+    """A report of `equant-measure-bounds` in the report's folder."""
+
+    @staticmethod
+    def save(path: Path, stamp: str, report: dict) -> None:
+        write_json(path, {"stamp": stamp, "report": report})
+
+    @staticmethod
+    def load(path: Path, stamp: str) -> dict | None:
+        """What an earlier run found under the same protocol, if it did."""
+        try:
+            stored = json.loads(path.read_text())
+            return stored["report"] if stored["stamp"] == stamp else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+
 def layer_of(site: str) -> int | None:
     """`model.layers.3.mlp.up_proj` → 3; None outside the layers."""
     found = re.search(r"\b(?:layers|h)\.(\d+)\.", site)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
 
 from helpers import DATA, Runner, compile_model, random_gpt2, random_llama, test_data, write_model
 from oracles.checkpoint import read_llama2c
@@ -134,6 +135,14 @@ def smollm2(make_smollm2):
 @pytest.fixture(scope="session")
 def smollm2_degrid(make_smollm2):
     return make_smollm2("--degrid", "1")
+
+
+@pytest.fixture(scope="session")
+def smollm2_layer(smollm2_degrid):
+    """(config, tensors) of a model of SmolLM2's first layer, whose activations have outliers."""
+    config = json.loads((smollm2_degrid / "config.json").read_text()) | {"num_hidden_layers": 1}
+    with safe_open(smollm2_degrid / "model.safetensors", "numpy") as file:
+        return config, {name: file.get_tensor(name) for name in file.keys() if ".layers." not in name or ".layers.0." in name}
 
 
 @pytest.fixture(scope="session")

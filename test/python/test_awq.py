@@ -34,13 +34,15 @@ class Searched:
     bits: int
     rule: str
     bos: bool
+    model: tuple | None = None  # config and tensors of a trained one
     samples: list = field(default_factory=list)
     text: str = ""
 
     def __post_init__(self):
-        self.config, self.tensors = random_llama(11, kv_heads=self.kv_heads)
+        self.config, self.tensors = self.model or random_llama(11, kv_heads=self.kv_heads)
+        self.layers = range(self.config["num_hidden_layers"])
         # Columns that matter unequally, or there is little to protect.
-        for index in range(2):
+        for index in self.layers if self.model is None else ():
             for norm in ("input_layernorm", "post_attention_layernorm"):
                 self.tensors[f"model.layers.{index}.{norm}.weight"][::7] *= 6
         write_model(self.folder / "model", self.config, self.tensors)
@@ -65,7 +67,7 @@ class Searched:
 
     def factors(self):
         """{first site: s} of all layers."""
-        return {name.removesuffix(".awq_scale"): s for index in range(2)
+        return {name.removesuffix(".awq_scale"): s for index in self.layers
                 for name, s in load_file(self.work / f"awq_{index}.safetensors").items()}
 
     def materialized(self):
@@ -116,12 +118,12 @@ def candidates(mean):
         yield powers / np.sqrt(powers.max() * powers.min())
 
 
-def test_factors_are_those_of_a_direct_search(searched):
+def assert_factors_are_those_of_a_direct_search(searched, looked_at=tuple(READERS)):
     factors, gains = searched.factors(), []
     asked = [first for first in READERS if searched.kv_heads == 5 or "o_proj" not in first]
-    assert set(factors) == {f"model.layers.{index}.{first}" for index in range(2) for first in asked}
+    assert set(factors) == {f"model.layers.{index}.{first}" for index in searched.layers for first in asked}
     for site, weights, read, block in searched.points():
-        if site not in factors:
+        if site not in factors or not site.endswith(looked_at):
             continue
         mean = np.mean(np.abs(np.concatenate([x[searched.skip:] for x in read])), axis=0)
 
@@ -139,6 +141,16 @@ def test_factors_are_those_of_a_direct_search(searched):
         assert found <= min(losses) * (1 + 1e-4), site
         gains.append(found / losses[0])
     assert min(gains) < 0.95, "nothing was worth scaling: the test shows nothing"
+
+
+def test_factors_are_those_of_a_direct_search(searched):
+    assert_factors_are_those_of_a_direct_search(searched)
+
+
+def test_factors_of_a_real_layer(smollm2_layer, tmp_path):
+    config = smollm2_layer[0]
+    assert_factors_are_those_of_a_direct_search(Searched(tmp_path, config["num_key_value_heads"], 4, "zeropoint", True, smollm2_layer),
+                                                ("self_attn.q_proj", "mlp.down_proj"))
 
 
 def test_the_float_model_computes_the_same(searched):

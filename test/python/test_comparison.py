@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from easyquant import compare_report
+from easyquant.bounds import BoundRow, bound_rows, bounds_tables, moved_bytes, smoothing_rows
 from easyquant.compare import split_counts, split_list
 from easyquant.comparison import (
     Finding,
     Protocol,
+    StoredBounds,
     Variant,
     WorstRounding,
     errors_by_layer,
@@ -130,6 +132,63 @@ def test_bad_lists_are_refused(text):
     assert split_list("--methods", "awq, gptq,awq") == ["awq", "gptq"]
 
 
+def pair(measured: float, bound: float, **where) -> dict:
+    return {"measured": measured, "bound": bound, "share": measured / bound if bound else None if measured else 0.0} | where
+
+
+def bounds_report(scale: float, smooths: bool) -> dict:
+    """As easyquant-measure-bounds writes it."""
+    cache = [pair(0.4 * layer + 0.1 / bits, 1.0, layer=layer, bits=bits, tensor=tensor) for layer in (0, 1) for bits in (8, 4, 2) for tensor in ("keys", "values")]
+    smoothing = {"sites": ["a", "b"], "best_mean": 0.4, "best_least": 0.2, "best_greatest": 0.7, "searched": 0.55, "error_best": 2.0, "error_searched": 3.0, "error_plain": 40.0}
+    return {
+        "samples": 2, "all_samples": 4, "rows": 32, "risk": 0.05,
+        "weights": [pair(0.25 * scale, 0.5, site="up"), pair(0.2 * scale, 0.25, site="down")],
+        "outputs": [pair(0.1, 4.0, site="up"), pair(3.0, 2.0, site="gate")],
+        "layers": [pair(1.0, 1.0, layer=0), pair(1.5, 3.0, layer=1), pair(2.0, 8.0, layer=2)],
+        "keys_values": cache,
+        "sampling": [pair(0.1 / n, 1.0 / n, samples=n, sites=["up", "gate"]) for n in (1, 2)],
+        "smoothing": [smoothing, smoothing | {"sites": ["c"], "error_searched": 2.1}] if smooths else [],
+        "bytes_per_token": [{"site": "up", "fused": 1000, "separate": 3000}, {"site": "down", "fused": 500, "separate": 600}],
+        "left_out": ["keys and values: a <reason>"],
+    }
+
+
+BOUNDS = {"W8A8": bounds_report(1.0, True), "W4A16": bounds_report(1.3, False)}
+
+
+def test_bounds_are_shown_where_they_are_nearest_or_exceeded():
+    rows = {(row.scheme, row.quantity): row for row in bound_rows(BOUNDS)}
+    assert rows["W8A8", "weight, |W − Ŵ|"] == BoundRow("W8A8", "weight, |W − Ŵ|", "down", 0.2, 0.25, 0.8)
+    above = rows["W4A16", "weight, |W − Ŵ|"]
+    assert above.is_above and above.measured == pytest.approx(0.26) and above.share_text == "104.0%, above"
+    assert rows["W8A8", "output of a linear"].share_text == "150.0%, above"
+    assert rows["W8A8", "hidden states, all layers up to one quantized"].where == "layer 1"
+    assert rows["W8A8", "hidden states, all layers quantized"].share == 0.25
+    assert rows["any", "keys of an int2 cache"].measured == pytest.approx(0.45) and rows["any", "values of an int8 cache"].where == "layer 1"
+    assert rows["any", "mean scale of n samples against all 4"].where == "up, n = 1"
+    assert len(rows) == 2 * 4 + 6 + 1
+
+
+def test_a_bound_is_never_rounded_to_kept():
+    assert BoundRow("any", "q", "w", 1.0, 0.0, None).share_text == "above a bound of 0"
+    assert BoundRow("any", "q", "w", 1.000004, 1.0, 1.000004).share_text == "100.00040%, above"
+    assert BoundRow("any", "q", "w", 1.0, 1.0, 1.0).share_text == "100.0%"
+
+
+def test_smoothing_and_bytes_of_all_schemes():
+    (row,) = smoothing_rows(BOUNDS)
+    assert (row.scheme, row.where, row.best, row.searched, row.error_searched) == ("W8A8", "a, b", "0.40 (0.20 to 0.70)", 0.55, 3.0)
+    assert moved_bytes(BOUNDS) == [("W8A8", 1500, 3600), ("W4A16", 1500, 3600)]
+    assert [table.row_count for table in bounds_tables(BOUNDS)] == [15, 1, 2]
+
+
+def test_bounds_are_stored_under_their_protocol(tmp_path):
+    stamp, file = PROTOCOL.stamp(Variant("bounds", "W8A8")), tmp_path / "bounds-w8a8.json"
+    StoredBounds.save(file, stamp, BOUNDS["W8A8"])
+    assert StoredBounds.load(file, stamp) == BOUNDS["W8A8"]
+    assert StoredBounds.load(file, PROTOCOL.stamp(Variant("bounds", "W4A16"))) is None
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory) -> str:
     findings = [
@@ -142,7 +201,7 @@ def page(tmp_path_factory) -> str:
     comparison = SimpleNamespace(protocol=Protocol(**{**PROTOCOL.__dict__, "nsamples": 64}), site="model.layers.0.mlp.down_proj", edges=np.linspace(-1, 1, 162), before=[1] * 161)
     file = tmp_path_factory.mktemp("page") / "report.html"
     skipped, failures = [(Variant("smoothquant", "W4A16"), "a <reason>")], [(Variant("gptq", "W4A16"), "no memory")]
-    compare_report.write(file, comparison, findings, skipped, failures, title="A <model>", text="wiki", calib="novels", outliers={"up_proj": [2.0, 9.0]})
+    compare_report.write(file, comparison, findings, skipped, failures, title="A <model>", text="wiki", calib="novels", outliers={"up_proj": [2.0, 9.0]}, bounds=BOUNDS, bounds_failed={"W3A16": "out of <memory>"})
     return file.read_text()
 
 
@@ -152,9 +211,15 @@ def test_page_is_sound(page):
     structure.check_nothing_outside_is_referred_to()
     structure.check_ids()
     structure.check_colours()
-    assert structure.tags.count("svg") == 6
+    assert structure.tags.count("svg") == 8
 
 
 def test_page_says_what_was_found(page):
     for shown in ("A &lt;model&gt;", "a &lt;reason&gt;", "no memory", "20.500", "0.1500", "Pareto", "64 samples of 32 tokens", "W4A16: awq stays closest"):
+        assert shown in page, shown
+
+
+def test_page_shows_bounds_beside_measured_errors(page):
+    assert "Bounds beside measured errors" in page and "mean scale of n samples" in page
+    for shown in ("<strong>104.0%, above</strong>", "<td>0.26</td><td>0.25</td>", "0.40 (0.20 to 0.70)", "3,600", "keys and values: a &lt;reason&gt;", "out of &lt;memory&gt;"):
         assert shown in page, shown

@@ -8,7 +8,7 @@ import pytest
 from safetensors import safe_open
 
 from calibrating import write_tokens
-from helpers import assert_refused, folder_contents, random_llama, random_tokens
+from helpers import assert_refused, folder_contents, random_llama, random_tokens, write_model
 from planning import SITES, dequantized, plan, planned_module, recorded_inputs, run_pass
 
 GROUP = 16
@@ -50,13 +50,7 @@ def brain_quantizer(weight, hessian, act_order):
     return result
 
 
-@pytest.mark.parametrize("act_order", [False, True])
-@pytest.mark.parametrize("bos", [False, True])
-def test_every_site_is_as_good_as_the_plain_solver(tiny_llama, tmp_path, samples, act_order, bos):
-    work, tokens = tmp_path / "work", write_tokens(tmp_path / "tokens.safetensors", samples, bos)
-    rounded(tiny_llama, work, tokens, f"act-order={'true' if act_order else 'false'}")
-    config, tensors = random_llama()
-    sites = [f"model.layers.{layer}.{short}" for layer in (0, 1) for short in SITES]
+def assert_as_good_as_the_plain_solver(work, config, tensors, sites, samples, act_order, bos):
     weights = {site: dequantized(work, f"gptq_{site.split('.')[2]}.safetensors", site, GROUP) for site in sites}
     inputs = recorded_inputs(config, tensors, weights, samples, skip=int(bos))
     for site in sites:
@@ -72,6 +66,24 @@ def test_every_site_is_as_good_as_the_plain_solver(tiny_llama, tmp_path, samples
         expected = loss(brain_quantizer(original, hessian, act_order))
         assert loss(weights[site]) == pytest.approx(expected, rel=0.005), site
         assert loss(weights[site]) < loss(nearest), site
+
+
+@pytest.mark.parametrize("act_order", [False, True])
+@pytest.mark.parametrize("bos", [False, True])
+def test_every_site_is_as_good_as_the_plain_solver(tiny_llama, tmp_path, samples, act_order, bos):
+    work, tokens = tmp_path / "work", write_tokens(tmp_path / "tokens.safetensors", samples, bos)
+    rounded(tiny_llama, work, tokens, f"act-order={'true' if act_order else 'false'}")
+    sites = [f"model.layers.{layer}.{short}" for layer in (0, 1) for short in SITES]
+    assert_as_good_as_the_plain_solver(work, *random_llama(), sites, samples, act_order, bos)
+
+
+def test_a_real_layer_is_as_good_as_by_the_plain_solver(smollm2_layer, tmp_path):
+    config, tensors = smollm2_layer
+    sites = [f"model.layers.0.{short}" for short in ("self_attn.k_proj", "self_attn.o_proj", "mlp.gate_proj")]
+    samples = [random_tokens(seed, 512, 40000) for seed in (1, 2)]
+    work, tokens = tmp_path / "work", write_tokens(tmp_path / "tokens.safetensors", samples, False)
+    rounded(write_model(tmp_path / "model", config, tensors), work, tokens, "act-order=true", lambda site: plan(["gptq"]) if site in sites else None)
+    assert_as_good_as_the_plain_solver(work, config, tensors, sites, samples, act_order=True, bos=False)
 
 
 def test_bytes_do_not_depend_on_threads(tiny_llama, tmp_path, samples):

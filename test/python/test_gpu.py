@@ -19,6 +19,7 @@ from helpers import BUILD, Runner, assert_refused, compile_model, random_llama, 
 
 LOGIT_BOUND = 0.02
 TARGET = "--target=sm_80,cpu"
+ISA = "--isa=avx2"  # one of them is enough here
 PROMPT = [1, 403, 407, 261, 378]  # "Once upon a time" of stories260K, roughly
 
 
@@ -38,7 +39,7 @@ def fake_cuda():
 def ptx_only(stories, tmp_path_factory):
     """W8A8 for sm_80 and CPUs, compiled where there is no ptxas."""
     out = tmp_path_factory.mktemp("ptx") / "artifact"
-    result = run_tool("easyquant-compile", stories, "-o", out, "--scheme=W8A8", TARGET, env=os.environ | {"EASYQUANT_CUDA_BIN": "/nonexistent"})
+    result = run_tool("easyquant-compile", stories, "-o", out, "--scheme=W8A8", TARGET, ISA, env=os.environ | {"EASYQUANT_CUDA_BIN": "/nonexistent"})
     assert result.returncode == 0, result.stderr
     assert "no ptxas found" in result.stderr and "PTX only" in result.stderr
     return out
@@ -67,7 +68,7 @@ SCHEMES = {
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_same_tokens_as_on_the_cpu(artifact, stories, name):
-    out = artifact(stories, *SCHEMES[name], TARGET)
+    out = artifact(stories, *SCHEMES[name], TARGET, ISA)
     cpu, gpu = Runner(out, device="cpu", context=64), on_simt(out, context=64)
     assert (gpu.model.device, gpu.model.device_name, gpu.model.isa) == ("simt", "simulated sm_80", "sm_80")
     tokens = cpu.greedy(PROMPT, 12)
@@ -77,7 +78,7 @@ def test_same_tokens_as_on_the_cpu(artifact, stories, name):
 
 def test_nothing_is_found_by_the_checks(artifact, stories):
     """Races, uninitialised reads, bounds: prefill of two kinds of kernels, and a decode step."""
-    runner = on_simt(artifact(stories, "--scheme=W8A8", TARGET), context=64, simt_checks=True)
+    runner = on_simt(artifact(stories, "--scheme=W8A8", TARGET, ISA), context=64, simt_checks=True)
     runner.session.prefill(np.asarray(random_tokens(0, 20, 512), np.int32))
     runner.session.decode(5)
     assert np.isfinite(runner.session.logits).all()
@@ -85,21 +86,21 @@ def test_nothing_is_found_by_the_checks(artifact, stories):
 
 def test_sizes_that_fit_nothing(artifact, tiny_llama):
     """Odd heads, widths that are no multiples of a tile, two layers of grouped queries."""
-    out = artifact(tiny_llama, "--scheme=W8A8", TARGET)
+    out = artifact(tiny_llama, "--scheme=W8A8", TARGET, ISA)
     tokens = random_tokens(3, 21, 97)
     assert_close(on_simt(out, simt_checks=True).score(tokens), Runner(out, device="cpu").score(tokens))
 
 
 def test_gpt2(artifact, tiny_gpt2):
     """Biases, layer norms, gelu, learned positions."""
-    out = artifact(tiny_gpt2, "--scheme=W8A8", TARGET)
+    out = artifact(tiny_gpt2, "--scheme=W8A8", TARGET, ISA)
     tokens = random_tokens(4, 9, 101)
     assert_close(on_simt(out).score(tokens), Runner(out, device="cpu").score(tokens))
 
 
 def test_qwen3_has_norms_of_heads(artifact, workspace):
     model = write_model(workspace / "tiny-qwen3-gpu", *random_llama(5, arch="qwen3", heads=4, kv_heads=2, head_dim=16))
-    out = artifact(model, "--scheme=W8A8", TARGET)
+    out = artifact(model, "--scheme=W8A8", TARGET, ISA)
     tokens = random_tokens(5, 9, 97)
     assert_close(on_simt(out).score(tokens), Runner(out, device="cpu").score(tokens))
 
@@ -117,7 +118,7 @@ def test_static_activations(artifact, stories, tmp_path_factory):
 
 def test_a_session_goes_back(artifact, stories):
     """Chunks, truncation and a second try give what one call gives."""
-    runner = on_simt(artifact(stories, "--scheme=W8A8", TARGET), context=64)
+    runner = on_simt(artifact(stories, "--scheme=W8A8", TARGET, ISA), context=64)
     tokens = random_tokens(1, 24, 512)
     whole = runner.score(tokens)[-1]
     session = runner.session
@@ -156,14 +157,14 @@ def test_later_chips_take_the_ptx(artifact, stories, tmp_path, chip):
 
     if not (ptxas := cuda_program("ptxas")):
         pytest.skip("unsupported: no ptxas (the extra `gpu` has it)")
-    out = artifact(stories, "--scheme=W8A8", TARGET)
+    out = artifact(stories, "--scheme=W8A8", TARGET, ISA)
     later = json.loads((out / "manifest.json").read_text())["gpu"]["later"]
     result = subprocess.run([ptxas, f"-arch={chip}", out / f"kernels.{later}.ptx", "-o", tmp_path / "later.cubin"], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
 
 
 def test_inspect_shows_kernels_and_memory(artifact, stories):
-    out = artifact(stories, "--scheme=W8A8", TARGET)
+    out = artifact(stories, "--scheme=W8A8", TARGET, ISA)
     text = run_command_line("inspect", out).stdout
     chip = json.loads((out / "manifest.json").read_text())["gpu"]["chips"]["sm_80"]
     for part in ("sm_80", "kernels.fatbin", str(chip["kernels"]), str(chip["launches"]), "PTX for later chips"):
@@ -171,7 +172,7 @@ def test_inspect_shows_kernels_and_memory(artifact, stories):
 
 
 def test_breakdown_counts(artifact, stories, tmp_path):
-    out = artifact(stories, "--scheme=W8A8", TARGET)
+    out = artifact(stories, "--scheme=W8A8", TARGET, ISA)
     file = tmp_path / "bench.json"
     result = run_command_line("bench", out, "--device=simt", "--prefill=6", "--decode=2", "--breakdown", f"--json={file}")
     assert result.returncode == 0, result.stderr
@@ -193,7 +194,7 @@ def test_one_evaluation_two_packings(artifact, stories):
     """What a GPU multiplies with are the CPU's codes and scales, in another order."""
     from safetensors.numpy import load_file
 
-    out = artifact(stories, "--scheme=W8A8", TARGET)
+    out = artifact(stories, "--scheme=W8A8", TARGET, ISA)
     cpu, gpu = load_file(out / "weights.safetensors"), load_file(out / "weights.gpu.safetensors")
     assert set(cpu) == set(gpu)
     name = "model.layers.0.mlp.down_proj.weight"
@@ -218,7 +219,7 @@ def test_what_cannot_be_compiled(stories, tmp_path, options, words):
 
 
 def test_a_chip_that_is_not_in_the_artifact(artifact, stories):
-    out = artifact(stories, "--scheme=W8A8", TARGET)
+    out = artifact(stories, "--scheme=W8A8", TARGET, ISA)
     assert_refused(run_tool("easyquant-run", out, "--tokens=1", "--device=simt", "--simt-chip=sm_89"), "sm_89", "sm_80", "--simt-chip")
 
 
@@ -262,7 +263,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_programs(artifact, stories, tmp_path, name):
     out = tmp_path / "artifact"
-    shutil.copytree(artifact(stories, "--scheme=W8A8", TARGET), out)
+    shutil.copytree(artifact(stories, "--scheme=W8A8", TARGET, ISA), out)
     change, words = HOSTILE[name]
     edit_program(out, change)
     assert_refused(run_tool("easyquant-run", out, "--tokens=1", "--device=simt"), "program.gpu.json", "damaged")
@@ -276,7 +277,7 @@ def test_hostile_programs(artifact, stories, tmp_path, name):
 
 def test_damaged_weights_for_gpus(artifact, stories, tmp_path):
     out = tmp_path / "artifact"
-    shutil.copytree(artifact(stories, "--scheme=W8A8", TARGET), out)
+    shutil.copytree(artifact(stories, "--scheme=W8A8", TARGET, ISA), out)
     file = out / "weights.gpu.safetensors"
     data = bytearray(file.read_bytes())
     data[-100] ^= 1

@@ -61,11 +61,13 @@ def expected_factors(config, tensors, absmax, alpha):
     return factors
 
 
-@pytest.fixture(scope="module", params=["stories260K", "multi-head", "grouped"])
+@pytest.fixture(scope="module", params=["stories260K", "SmolLM2", "multi-head", "grouped"])
 def llama(request, tmp_path_factory):
     """(folder, config, tensors, largest activations): a trained model, and random ones with and without grouped queries."""
     if request.param == "stories260K":
         config, tensors = read_llama2c(test_data("stories260K.bin"))
+    elif request.param == "SmolLM2":
+        config, tensors = request.getfixturevalue("smollm2_layer")
     else:
         config, tensors = random_llama(3, heads=5, kv_heads=5 if request.param == "multi-head" else 1, tied=False)
     folder = write_model(tmp_path_factory.mktemp("smooth") / "model", config, tensors)

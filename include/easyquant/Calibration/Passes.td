@@ -161,4 +161,46 @@ def Lkd : Pass<"equant-lkd", "::mlir::ModuleOp"> {
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
 }
 
+def MeasureBounds : Pass<"equant-measure-bounds", "::mlir::ModuleOp"> {
+  let summary = "Measure what quantization does to a model, and compute what it can do at most";
+  let description = [{
+    Runs the float model on calibration tokens, layer by layer, and beside it the layers as their `equant.plan`s would have
+    them, rounded to nearest. Writes JSON; the module is left as it is. Every entry has `measured`, `bound` and `share`,
+    measured / bound (null where the bound is 0 and the error is not). What exceeds its bound is written as it is; bounds hold
+    in exact arithmetic, so that a share may be over 1 by the rounding of floats. `easyquant/Numerics/Bounds.h` has the
+    formulas.
+
+    | key | entries | measured | bound |
+    |---|---|---|---|
+    | `weights` | a site | \|W − Ŵ\| in the group of weights with the greatest share | half its step, or what its range cuts off |
+    | `outputs` | a site | \|x Wᵀ − x̂ Ŵᵀ\| of the output with the greatest share, over `rows` tokens, in double | `linearErrorBound` of x, W and the steps |
+    | `layers` | a layer | largest error of the hidden states behind it when all layers so far are quantized | `local` and `measured_gain` of the layers so far, compounded |
+    | `keys_values` | a layer, `keys` or `values`, 8, 4, 2 bits | largest error of keys (post-rope) or values | that of SimQuant: the widest slice |
+    | `sampling` | an activation, n samples | the mean of the int8 scales of n samples, less that of all | Hoeffding's, at `risk`; draws without replacement |
+
+    `largest`, of a site, is the largest error anywhere. `local`, of a layer, is the largest error that it adds when its input
+    is exact; `measured_gain` how much it stretches, on this text, the error that comes in: the quantized layer's largest
+    difference between exact and inexact inputs over the largest difference of these inputs. `smoothing` has for each
+    activation that is quantized and can be scaled the mean and range of `bestExponents`, the exponent that SmoothQuant's
+    search finds, and the error bound E(s) of both and without smoothing. `bytes_per_token` counts what one token moves at a
+    site with fused kernels and with separate ones (`easyquant/Numerics/MovedBytes.h`). `left_out` says what could not be
+    measured and why.
+
+    The first `samples` samples go through the quantized layers, all samples through the float model. The embedding is exact,
+    also where the head that it is tied to is quantized. Plans that name computed codes or static inputs are refused.
+
+    ```
+    easyquant-compile MODEL --pipeline='equant-absmax{scheme=W8A8},equant-measure-bounds{tokens=tokens.safetensors output=bounds.json}'
+    ```
+  }];
+  let options = [
+    Option<"tokensFile", "tokens", "std::string", "\"\"", "safetensors file of calibration tokens">,
+    Option<"samples", "samples", "int64_t", "2", "samples, the first ones, that go through quantized layers">,
+    Option<"rows", "rows", "int64_t", "32", "tokens of them on which outputs of sites are compared">,
+    Option<"threads", "threads", "unsigned", "0", "threads; 0: one per core. Results do not depend on it">,
+    Option<"output", "output", "std::string", "\"\"", "the JSON file to write">,
+  ];
+  let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
+}
+
 #endif // EASYQUANT_CALIBRATION_PASSES

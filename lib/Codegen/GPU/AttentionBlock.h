@@ -45,6 +45,8 @@ public:
   double queryScale() const;
 
   mlir::Value firstToken(mlir::Value tile); ///< may be negative where codes are
+  /// Tiles hold tokens before the first one that a query sees.
+  bool masksFirst() const { return spec.window > 0 || origin() < 0; }
 
   bool final() const { return kernel.splits == 1; }
   /// A query's sum of weighted values: divided by the sum of weights in the end, as it is before.
@@ -60,6 +62,12 @@ public:
   const KernelArguments &arguments;
 
 private:
+  /// The first token of tile 0. Tiles of a cache of codes begin where groups do: a multiple of a
+  /// tile behind the sinks.
+  int64_t origin() const {
+    int64_t tokens = kernel.tile.tokens, sinks = spec.kv ? spec.kv->sinks % tokens : 0;
+    return sinks == 0 ? 0 : sinks - tokens;
+  }
   mlir::Value mergeIndex(const Query &query);
   KernelBuilder &b;
   QueryCut cut;
@@ -80,10 +88,14 @@ public:
   void finishValues();
 
 private:
+  static constexpr int64_t kRun = 8; ///< dimensions that a thread has at once
   void rotate(mlir::Value firstToken);
   void start(bool keys, mlir::Value firstToken);
   void copyFloats(bool keys, mlir::Value firstToken, mlir::Value to);
   void convert(bool keys, mlir::Value firstToken, mlir::Value to);
+  void convertCodes(bool keys, mlir::Value firstToken, mlir::Value to);
+  /// Halves, to where they belong.
+  void store(mlir::Value x, mlir::Value row, mlir::Value dim, mlir::Value to);
 
   KernelBuilder &b;
   const AttentionBlock &block;

@@ -105,33 +105,38 @@ KernelBuilder::Values CodePlaces::biasedCodes(Value row, Value dim) {
   return pairs;
 }
 
-Value CodePlaces::dequantize(bool keys, Value head, Value i, Value dim) {
-  Type pair = b.vec(2, b.type(Float::F16));
-  auto splat = [&](Value words, int64_t selector) {
-    return b.bitcast(b.permute(words, b.i32(0), selector), pair);
-  };
-  KernelBuilder::Values minima, scales;
+CodePlaces::Slices CodePlaces::slices(bool keys, Value head, Value i, Value dim) {
+  Type half = b.type(Float::F16), pair = b.vec(2, half), eight = b.vec(4, b.i32());
+  Slices slices;
   if (slicesPerToken(keys)) {
     Value slice = b.advance(tokenSlices(keys, head, i), b.div(dim, layout.width), b.i32());
     Value both = b.load(slice, b.i32(), /*constant=*/true);
-    minima.assign(4, splat(both, 0x1010));
-    scales.assign(4, splat(both, 0x3232));
-  } else {
-    Value from = b.advance(channelSlices(head, b.div(i, layout.kv.group)), dim, b.type(Float::F16));
-    Type eight = b.vec(4, b.i32());
-    Value minimum = b.load(from, eight, /*constant=*/true);
-    Value scale = b.load(b.advance(from, spec.headDim, b.type(Float::F16)), eight, true);
-    for (int64_t j = 0; j < 4; ++j) {
-      minima.push_back(b.bitcast(b.extract(minimum, j), pair));
-      scales.push_back(b.bitcast(b.extract(scale, j), pair));
-    }
+    auto splat = [&](int64_t selector) {
+      return b.bitcast(b.permute(both, b.i32(0), selector), pair);
+    };
+    slices.minima.assign(4, splat(0x1010));
+    slices.scales.assign(4, splat(0x3232));
+    return slices;
   }
+  Value from = b.advance(channelSlices(head, b.div(i, layout.kv.group)), dim, half);
+  Value minimum = b.load(from, eight, /*constant=*/true);
+  Value scale = b.load(b.advance(from, spec.headDim, half), eight, /*constant=*/true);
+  for (int64_t j = 0; j < 4; ++j) {
+    slices.minima.push_back(b.bitcast(b.extract(minimum, j), pair));
+    slices.scales.push_back(b.bitcast(b.extract(scale, j), pair));
+  }
+  return slices;
+}
+
+Value CodePlaces::dequantize(Value codeRow, Value dim, const Slices &slices) {
+  Type pair = b.vec(2, b.type(Float::F16));
   // Rounding the scale may have lifted the largest code beyond the range.
   Value bias = b.constant(pair, 1024.0), largest = b.constant(pair, 65504.0);
   KernelBuilder::Values words;
-  for (auto [j, biased] : llvm::enumerate(biasedCodes(codeRow(keys, head, i), dim))) {
+  for (auto [j, biased] : llvm::enumerate(biasedCodes(codeRow, dim))) {
     Value code = b.subf(b.bitcast(biased, pair), bias); // exact
-    words.push_back(b.bitcast(b.minf(b.fma(scales[j], code, minima[j]), largest), b.i32()));
+    Value x = b.fma(slices.scales[j], code, slices.minima[j]);
+    words.push_back(b.bitcast(b.minf(x, largest), b.i32()));
   }
   return b.join(words);
 }
@@ -183,8 +188,16 @@ Value CacheReader::readCodes(bool keys, Value token, Value dim) {
     Value row = codes->floatRow(keys, head, token);
     return b.load(b.advance(row, dim, b.type(Float::F16)), words, /*constant=*/true);
   });
-  x = b.guarded(coded, x, [&] { return codes->dequantize(keys, head, b.sub(token, sinks), dim); });
+  x = b.guarded(coded, x, [&] {
+    Value i = b.sub(token, sinks);
+    return codes->dequantize(codes->codeRow(keys, head, i), dim, codes->slices(keys, head, i, dim));
+  });
   return b.bitcast(x, b.vec(8, b.type(Float::F16)));
+}
+
+Value CacheReader::allCodes(bool keys, Value first, int64_t count) {
+  return b.both(b.less(spec.kv->sinks - 1, first),
+                b.less(b.add(first, count - 1), firstFloat[keys]));
 }
 
 Value CacheReader::read(bool keys, Value token, Value dim, int64_t count) {
@@ -238,7 +251,9 @@ void emitRestore(KernelBuilder &b, const AttentionSpec &spec, const KernelArgume
     for (bool keys : {true, false})
       b.forLoop(b.thread(), runs, kCacheThreads, [&](Value run) {
         Value dim = b.mul(run, 8);
-        Value x = codes.dequantize(keys, head, b.sub(token, kv.sinks), dim);
+        Value i = b.sub(token, kv.sinks);
+        Value x =
+            codes.dequantize(codes.codeRow(keys, head, i), dim, codes.slices(keys, head, i, dim));
         b.store(x, b.advance(codes.floatRow(keys, head, token), dim, b.type(Float::F16)));
       });
   });

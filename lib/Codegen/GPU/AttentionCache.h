@@ -56,8 +56,13 @@ public:
   bool slicesPerToken(bool keys) const {
     return !keys || layout.kv.keys == numerics::KeySlices::Token;
   }
-  /// Eight halves, as words, of codes.
-  mlir::Value dequantize(bool keys, mlir::Value head, mlir::Value i, mlir::Value dim);
+  /// Minima and scales of eight dimensions of a token, as pairs of halves.
+  struct Slices {
+    KernelBuilder::Values minima, scales;
+  };
+  Slices slices(bool keys, mlir::Value head, mlir::Value i, mlir::Value dim);
+  /// Eight halves, as words, of a row of codes.
+  mlir::Value dequantize(mlir::Value codeRow, mlir::Value dim, const Slices &slices);
 
   const CodeCache layout;
 
@@ -80,6 +85,10 @@ public:
   mlir::Value read(bool keys, mlir::Value token, mlir::Value dim, int64_t count);
   /// Of a float cache.
   mlir::Value row(bool keys, mlir::Value token) { return floats.row(keys, head, token); }
+
+  /// Of a cache of codes: tokens first .. first + count - 1 are all codes (i1).
+  mlir::Value allCodes(bool keys, mlir::Value first, int64_t count);
+  CodePlaces &codePlaces() { return *codes; }
 
 private:
   mlir::Value readCodes(bool keys, mlir::Value token, mlir::Value dim);

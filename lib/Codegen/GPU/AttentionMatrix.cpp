@@ -147,7 +147,7 @@ void MatrixAttention::mask(Values &s, Value firstToken) {
       for (int64_t i = 0; i < 2; ++i) {
         Value &score = s[tile * 4 + 2 * half + i];
         Value seen = b.less(tile * 8 + i, end);
-        if (spec.window > 0)
+        if (block.masksFirst())
           seen = b.both(seen, b.less(b.sub(first, 1), tile * 8 + i));
         score = b.select(seen, score, hidden);
       }

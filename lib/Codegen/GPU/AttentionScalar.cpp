@@ -120,7 +120,7 @@ ScalarAttention::Values ScalarAttention::step(Value tileIndex, ValueRange carrie
   for (int64_t j = 0; j < queries; ++j) {
     AttentionBlock::Query query = block.query(queryOf(j));
     Value seen = b.less(token, query.end);
-    if (spec.window > 0)
+    if (block.masksFirst())
       seen = b.both(seen, b.less(b.sub(query.first, 1), token));
     Value score = b.select(seen, s[j], hidden);
     Value &maximum = state[at(j)], &sum = state[at(j) + 1];

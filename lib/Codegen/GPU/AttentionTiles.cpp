@@ -39,13 +39,12 @@ AttentionBlock::AttentionBlock(KernelBuilder &b, const AttentionSpec &spec,
   firstHead = b.mul(b.rem(index, cut.chunks), kernel.tile.queries);
 
   int64_t tokens = kernel.tile.tokens;
-  Value origin = firstToken(b.i32(0));
   end = b.add(position, b.min(b.add(firstQueryToken, cut.tokens), rows));
   Value begin = b.i32(0);
   if (spec.window > 0)
     begin = b.max(b.sub(b.add(b.add(position, firstQueryToken), 1), spec.window), 0);
-  firstTile = b.div(b.sub(begin, origin), tokens);
-  endTile = b.div(b.add(b.sub(end, origin), tokens - 1), tokens);
+  firstTile = b.div(b.sub(begin, origin()), tokens);
+  endTile = b.div(b.add(b.sub(end, origin()), tokens - 1), tokens);
   if (kernel.splits > 1) {
     Value share = b.div(b.add(b.sub(endTile, firstTile), kernel.splits - 1), kernel.splits);
     firstTile = b.add(firstTile, b.mul(share, split));
@@ -83,10 +82,8 @@ Value AttentionBlock::queryRow(const Query &query) {
 
 double AttentionBlock::queryScale() const { return spec.scale * std::numbers::log2e; }
 
-/// Tiles of a cache of codes begin where groups do: a multiple of a tile behind the sinks.
 Value AttentionBlock::firstToken(Value tile) {
-  int64_t tokens = kernel.tile.tokens, sinks = spec.kv ? spec.kv->sinks % tokens : 0;
-  return b.add(b.mul(tile, tokens), sinks == 0 ? 0 : sinks - tokens);
+  return b.add(b.mul(tile, kernel.tile.tokens), origin());
 }
 
 Value AttentionBlock::mergeIndex(const Query &query) {
@@ -139,8 +136,18 @@ void KeyValueTiles::copyFloats(bool keys, Value firstToken, Value to) {
   });
 }
 
+void KeyValueTiles::store(Value x, Value row, Value dim, Value to) {
+  Value at = b.advance(to, b.mul(row, places.rowBytes), b.i8());
+  if (block.kernel.tile.matrix)
+    return b.store(x, b.advance(at, dim, b.type(Float::F16)));
+  auto vector = dyn_cast<VectorType>(x.getType());
+  for (int64_t i = 0; i < (vector ? vector.getNumElements() : 1); ++i)
+    b.store(b.toF32(b.extract(x, i)), b.advance(at, b.add(dim, i), b.f32()));
+}
+
+/// Whatever the tokens of the tile are.
 void KeyValueTiles::convert(bool keys, Value firstToken, Value to) {
-  int64_t width = std::gcd<int64_t>(block.spec.headDim, 8);
+  int64_t width = std::gcd<int64_t>(block.spec.headDim, kRun);
   Type half = b.type(Float::F16), type = width == 1 ? half : Type(b.vec(width, half));
   forRuns(b, block.kernel.tile, block.spec.headDim, width, [&](Value row, Value dim) {
     Value token = b.add(firstToken, row);
@@ -148,11 +155,29 @@ void KeyValueTiles::convert(bool keys, Value firstToken, Value to) {
     if (block.spec.kv)
       inside = b.both(inside, b.less(-1, token));
     Value x = b.guarded(inside, b.zero(type), [&] { return cache.read(keys, token, dim, width); });
-    Value at = b.advance(to, b.mul(row, places.rowBytes), b.i8());
-    if (block.kernel.tile.matrix)
-      return b.store(x, b.advance(at, dim, half));
-    for (int64_t i = 0; i < width; ++i)
-      b.store(b.toF32(b.extract(x, i)), b.advance(at, b.add(dim, i), b.f32()));
+    store(x, row, dim, to);
+  });
+}
+
+/// All tokens of the tile are codes.
+void KeyValueTiles::convertCodes(bool keys, Value firstToken, Value to) {
+  CodePlaces &codes = cache.codePlaces();
+  const CodeCache &layout = codes.layout;
+  const AttentionTile &tile = block.kernel.tile;
+  const int64_t perRow = block.spec.headDim / kRun;
+  Value i = b.sub(firstToken, layout.kv.sinks), rows = codes.codeRow(keys, block.kvHead, i);
+  // Where a tile is part of one group of channels and a thread has the same dimensions in each of
+  // its rows, slices are read once.
+  bool once = !codes.slicesPerToken(keys) && layout.kv.group % tile.tokens == 0 &&
+              tile.threads() % perRow == 0;
+  std::optional<CodePlaces::Slices> slices;
+  if (once)
+    slices = codes.slices(keys, block.kvHead, i, b.mul(b.rem(b.thread(), perRow), kRun));
+  forRuns(b, tile, block.spec.headDim, kRun, [&](Value row, Value dim) {
+    Value from = b.advance(rows, b.mul(row, layout.codeBytes), b.i8());
+    Value x = codes.dequantize(
+        from, dim, once ? *slices : codes.slices(keys, block.kvHead, b.add(i, row), dim));
+    store(b.bitcast(x, b.vec(kRun, b.type(Float::F16))), row, dim, to);
   });
 }
 
@@ -199,10 +224,13 @@ void KeyValueTiles::finishKeys(Value firstToken) {
 
 void KeyValueTiles::start(bool keys, Value firstToken) {
   Value to = b.advance(shared, keys ? places.keys : places.values, b.i8());
-  if (block.kernel.tile.matrix && !block.spec.kv)
-    copyFloats(keys, firstToken, to);
-  else
-    convert(keys, firstToken, to);
+  if (!block.spec.kv)
+    return block.kernel.tile.matrix ? copyFloats(keys, firstToken, to)
+                                    : convert(keys, firstToken, to);
+  // The same for all threads. No query sees less than the codes.
+  Value all = cache.allCodes(keys, firstToken, block.kernel.tile.tokens);
+  b.ifThen(all, [&] { convertCodes(keys, firstToken, to); });
+  b.ifThen(b.equal(all, b.zero(all.getType())), [&] { convert(keys, firstToken, to); });
 }
 
 void KeyValueTiles::finishValues() {

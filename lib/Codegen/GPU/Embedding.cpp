@@ -31,6 +31,7 @@ public:
                    Value token, Value y)
       : b(b), spec(spec), arguments(arguments), token(token), y(y),
         rowsOfBlock(numerics::fragmentRows(spec.bits)),
+        blockBytes(numerics::fragmentBytes(spec.bits)),
         columnBlocks(llvm::divideCeil(spec.columns, numerics::kFragmentColumns)) {}
 
   void emit(int64_t threads);
@@ -38,48 +39,98 @@ public:
 private:
   using Values = KernelBuilder::Values;
   static constexpr int64_t kLanes = 4; ///< that hold a row's part of a block
-  bool bytes() const { return spec.order == numerics::FragmentOrder::Bytes; }
+  bool floats() const { return spec.bits == 16; }
+  bool bytes() const { return !floats() && spec.order == numerics::FragmentOrder::Bytes; }
   /// The code in bits `bit` .. of a word, with its sign.
   Value field(Value word, int64_t bit) {
     return b.shrArithmetic(b.shl(word, 32 - spec.bits - bit), 32 - spec.bits);
   }
+  Value loadWords(Value from, Int word, int64_t count) {
+    Type type = count == 1 ? b.i32() : Type(b.vec(count, b.i32()));
+    return b.load(b.advance(from, word, b.i32()), type, /*constant=*/true);
+  }
+  /// The first of lane q's words of a block.
+  Value wordsOf(Value block, Value q);
   /// Codes of the eight columns of lane q, in ascending order of columns.
   Values codes(Value block, Value q);
+  Values floatsOf(Value block, Value q);
+  Values dequantized(Value block, Value q);
   void store(const Values &values, Value block, Value q);
 
   KernelBuilder &b;
   const EmbeddingSpec &spec;
   const KernelArguments &arguments;
   Value token, y;
-  int64_t rowsOfBlock, columnBlocks;
+  int64_t rowsOfBlock, blockBytes, columnBlocks;
 };
 
 } // namespace
 
+Value PackedRowEmitter::wordsOf(Value block, Value q) {
+  Value row = b.rowOf(arguments["w"], b.div(token, rowsOfBlock), columnBlocks * blockBytes, b.i8());
+  Value lane = b.add(b.mul(b.rem(token, 8), kLanes), q);
+  return b.advance(row, b.add(b.mul(block, blockBytes / 4), b.mul(lane, 4)), b.i32());
+}
+
+PackedRowEmitter::Values PackedRowEmitter::floatsOf(Value block, Value q) {
+  Value words = loadWords(wordsOf(block, q), 0, 4);
+  Values values;
+  for (int64_t i = 0; i < 8; ++i) {
+    Value two = b.bitcast(b.extract(words, i / 2), b.vec(2, b.type(spec.table)));
+    values.push_back(b.toF32(b.extract(two, i % 2)));
+  }
+  return values;
+}
+
 PackedRowEmitter::Values PackedRowEmitter::codes(Value block, Value q) {
-  Value inBlock = b.rem(token, rowsOfBlock), tile = b.div(inBlock, 8);
-  Value lane = b.add(b.mul(b.rem(inBlock, 8), kLanes), q);
-  Value row = b.rowOf(arguments["w"], b.div(token, rowsOfBlock),
-                      columnBlocks * numerics::kFragmentBytes, b.i8());
-  Value words =
-      b.advance(row, b.add(b.mul(block, numerics::kFragmentBytes / 4), b.mul(lane, 4)), b.i32());
-  auto load = [&](Value word, Type type) {
-    return b.load(b.advance(words, word, b.i32()), type, /*constant=*/true);
-  };
+  Value words = wordsOf(block, q), tile = b.div(b.rem(token, rowsOfBlock), 8);
   Values codes;
   if (spec.bits == 8) {
-    Value two = load(b.mul(tile, 2), b.vec(2, b.i32()));
+    Value two = loadWords(words, b.mul(tile, 2), 2);
     for (int64_t i = 0; i < 8; ++i)
       codes.push_back(field(b.extract(two, i / 4), 8 * (i % 4)));
     return codes;
   }
-  Value word = load(b.rem(tile, 4), b.i32());
-  if (spec.bits == 2) // rows 32 .. lie above the others
+  Value word = loadWords(words, b.rem(tile, 4), 1);
+  if (spec.bits < 4) // rows 32 .. lie above the others
     word = b.shr(word, b.mul(b.div(tile, 4), bytes() ? 4 : 8));
+  if (spec.bits == 3) {
+    // The third bit of t, 8 tiles: 512 bytes further on, two words a lane. Turned to the right by
+    // {0, 1, 8, 9}[t mod 4], bit 16 i + 2 r + 2 is that of the column.
+    Value lane = b.add(b.mul(b.rem(token, 8), kLanes), q);
+    Value high = b.advance(words, b.sub(b.i32(128), b.mul(lane, 2)), b.i32());
+    Value third = loadWords(high, b.div(tile, 4), 1), t = b.rem(tile, 4);
+    Value turn = b.add(b.rem(t, 2), b.mul(b.div(t, 2), 8));
+    third = b.intrinsic("llvm.fshr.i32", b.i32(), {third, third, turn});
+    for (int64_t i = 0; i < 8; ++i) {
+      int64_t bit = 16 * (i % 2) + 2 * (i / 2);
+      Value low = b.andi(b.shr(word, bit), 3);
+      // The bit 2 places above, which may have come around.
+      Value sign = b.andi(b.shr(third, (bit + 2) % 32), 1);
+      codes.push_back(b.sub(low, b.shl(sign, 2)));
+    }
+    return codes;
+  }
   for (int64_t i = 0; i < 8; ++i)
     codes.push_back(field(word, bytes() ? 8 * (i % 4) + spec.bits * (i / 4)
                                         : 16 * (i % 2) + spec.bits * (i / 2)));
   return codes;
+}
+
+PackedRowEmitter::Values PackedRowEmitter::dequantized(Value block, Value q) {
+  Value group =
+      spec.groupSize == 0 ? b.i32(0) : b.div(block, spec.groupSize / numerics::kFragmentColumns);
+  auto param = [&](StringRef name, Type type) {
+    Value row = b.rowOf(arguments[name], group, numerics::fragmentScaleRows(spec.vocab), type);
+    return b.load(b.advance(row, token, type), type, /*constant=*/true);
+  };
+  Value scale = param("wscales", b.f32()), zero;
+  if (spec.zeroPoints)
+    zero = arith::ExtSIOp::create(b, b.i32(), param("wzeros", b.i8()));
+  Values values;
+  for (Value code : codes(block, q))
+    values.push_back(b.mulf(b.toFloat(zero ? b.sub(code, zero) : code), scale));
+  return values;
 }
 
 void PackedRowEmitter::store(const Values &values, Value block, Value q) {
@@ -98,19 +149,7 @@ void PackedRowEmitter::store(const Values &values, Value block, Value q) {
 void PackedRowEmitter::emit(int64_t threads) {
   b.forLoop(b.thread(), columnBlocks * kLanes, threads, [&](Value unit) {
     Value block = b.div(unit, kLanes), q = b.rem(unit, kLanes);
-    Value group =
-        spec.groupSize == 0 ? b.i32(0) : b.div(block, spec.groupSize / numerics::kFragmentColumns);
-    auto param = [&](StringRef name, Type type) {
-      Value row = b.rowOf(arguments[name], group, numerics::fragmentScaleRows(spec.vocab), type);
-      return b.load(b.advance(row, token, type), type, /*constant=*/true);
-    };
-    Value scale = param("wscales", b.f32()), zero;
-    if (spec.zeroPoints)
-      zero = arith::ExtSIOp::create(b, b.i32(), param("wzeros", b.i8()));
-    Values values;
-    for (Value code : codes(block, q))
-      values.push_back(b.mulf(b.toFloat(zero ? b.sub(code, zero) : code), scale));
-    store(values, block, q);
+    store(floats() ? floatsOf(block, q) : dequantized(block, q), block, q);
   });
 }
 

@@ -15,6 +15,8 @@ static std::string symbolName(const EmbeddingSpec &spec) {
   std::string name = fmt::format("embedding_{}x{}", spec.vocab, spec.columns);
   if (spec.bits == 0)
     return name + fmt::format("_{}", nameOf(spec.table));
+  if (spec.bits == 16)
+    return name + fmt::format("_{}_fragments", nameOf(spec.table));
   name += fmt::format("_i{}", spec.bits);
   if (spec.groupSize != 0)
     name += fmt::format("_g{}", spec.groupSize);
@@ -33,7 +35,8 @@ Description describe(const EmbeddingSpec &spec, const Chip &) {
     parameters.push_back({"table"});
   } else {
     parameters.push_back({"w"});
-    parameters.push_back({"wscales"});
+    if (spec.bits != 16)
+      parameters.push_back({"wscales"});
     if (spec.zeroPoints)
       parameters.push_back({"wzeros"});
   }

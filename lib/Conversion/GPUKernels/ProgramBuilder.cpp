@@ -167,7 +167,7 @@ FailureOr<ProgramBuilder::Codes> ProgramBuilder::quantizedRows(Operation *reader
 LogicalResult ProgramBuilder::append(std::vector<GPULaunch> &launches, Operation *op,
                                      const easyquant::gpu::Description &kernel,
                                      const Arguments &arguments, GPUPhase phase, bool lastRows,
-                                     Range range) {
+                                     RowRange range) {
   auto [known, isNew] = kernelIndex.try_emplace(kernel.name, program.kernels.size());
   if (isNew)
     program.kernels.push_back(kernel);
@@ -189,7 +189,7 @@ LogicalResult ProgramBuilder::append(std::vector<GPULaunch> &launches, Operation
 
 LogicalResult ProgramBuilder::launch(Operation *op, const easyquant::gpu::Description &kernel,
                                      const Arguments &arguments, GPUPhase phase, bool lastRows,
-                                     Range range) {
+                                     RowRange range) {
   return append(program.launches, op, kernel, arguments, phase, lastRows, range);
 }
 
@@ -347,7 +347,7 @@ ProgramBuilder::View ProgramBuilder::linearDestination(Operation *op, bool lastR
                                                        bool &accumulate) {
   Value output = op->getResult(0);
   auto add = cast_or_null<lm::AddOp>(plan->accumulatingAdd(op));
-  accumulate = add != nullptr;
+  accumulate = static_cast<bool>(add);
   if (!add)
     return destination(output, lastRows);
   Value stream = add.getLhs() == output ? add.getRhs() : add.getLhs();
@@ -393,7 +393,7 @@ LogicalResult ProgramBuilder::emitLinear(equant::LinearOp op) {
   if (op.getBias())
     arguments["bias"] = constants.lookup(op.getBias());
   add(arguments, "y", linearDestination(op, input->lastRows, spec->accumulate));
-  Range range;
+  RowRange range;
   std::vector<easyquant::gpu::LinearKernel> choices = linearKernels(*spec, chip);
   for (const easyquant::gpu::LinearKernel &kernel : choices) {
     range.maxRows = &kernel == &choices.back() ? 0 : kernel.maxRows;
@@ -444,7 +444,7 @@ LogicalResult ProgramBuilder::emitFloatLinear(Operation *op) {
   arguments["x"] = place(GPUArgument::Arena, input->codes);
   arguments["x_stride"] = integer(easyquant::gpu::paddedColumns(spec.k));
   add(arguments, "y", linearDestination(op, input->lastRows, spec.accumulate));
-  Range range;
+  RowRange range;
   std::vector<easyquant::gpu::WeightOnlyKernel> choices = weightOnlyKernels(spec, chip);
   for (const easyquant::gpu::WeightOnlyKernel &kernel : choices) {
     bool isLast = &kernel == &choices.back();
@@ -504,7 +504,7 @@ LogicalResult ProgramBuilder::emitAttention(Operation *op) {
     if (failed(append(program.restore, op, restore, arguments, GPUPhase::Attention, false, {})))
       return failure();
   }
-  Range range;
+  RowRange range;
   std::vector<easyquant::gpu::AttentionKernel> choices = attentionKernels(spec, chip);
   for (const easyquant::gpu::AttentionKernel &kernel : choices) {
     bool isLast = &kernel == &choices.back();

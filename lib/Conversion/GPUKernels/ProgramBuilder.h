@@ -24,6 +24,11 @@
 
 namespace easyquant {
 
+/// From how many rows on a kernel is taken, and up to how many (0: any number).
+struct RowRange {
+  int64_t minRows = 1, maxRows = 0;
+};
+
 class ProgramBuilder {
 public:
   ProgramBuilder(mlir::ModuleOp model, const gpu::Chip &chip, int64_t maxRows,
@@ -50,11 +55,6 @@ private:
   using Arguments = llvm::StringMap<GPUArgument>;
   /// The operands of a row operation by the names of its parameters.
   using Operands = llvm::ArrayRef<std::pair<llvm::StringRef, mlir::Value>>;
-  /// From how many rows on a kernel is taken, and up to how many (0: any number).
-  struct Range {
-    int64_t minRows = 1, maxRows = 0;
-  };
-
   mlir::LogicalResult runFunction(mlir::func::FuncOp function, const BufferPlan &plan);
   mlir::LogicalResult emit(mlir::Operation &op);
 
@@ -92,10 +92,10 @@ private:
 
   mlir::LogicalResult launch(mlir::Operation *op, const gpu::Description &kernel,
                              const Arguments &arguments, GPUPhase phase, bool lastRows,
-                             Range range = {});
+                             RowRange range = {});
   mlir::LogicalResult append(std::vector<GPULaunch> &launches, mlir::Operation *op,
                              const gpu::Description &kernel, const Arguments &arguments,
-                             GPUPhase phase, bool lastRows, Range range);
+                             GPUPhase phase, bool lastRows, RowRange range);
 
   static GPUArgument integer(int64_t value) {
     GPUArgument argument;

@@ -310,6 +310,38 @@ TEST(GPUAttention, ManyTokens) {
            ChipId::SM87);
 }
 
+TEST(GPUAttention, TilesHaveNoBankConflicts) {
+  KernelLibrary library;
+  std::vector<AttentionSpec> specs;
+  for (int64_t headDim : {64, 128}) {
+    specs.push_back(specOf(8, 2, headDim));
+    specs.push_back(specs.back());
+    specs.back().kv = KVScheme{8, 64, 64, 0, KeySlices::Channel};
+  }
+  for (const AttentionSpec &spec : specs)
+    library.add(spec);
+  for (const AttentionSpec &spec : specs)
+    for (auto form : kForms) {
+      Session session(library, spec, form, 384, simt::Checks::None);
+      session.call(256);
+      session.call(form == AttentionKernel::Split ? 1 : 64);
+      uint64_t copied = 0, sectors = 0;
+      for (const auto &[kind, traffic] : session.statistics.traffic) {
+        if (kind.starts_with("shared"))
+          EXPECT_EQ(traffic.conflicts, 0u) << spec.headDim << ": " << kind;
+        EXPECT_FALSE(kind.starts_with("local")) << spec.headDim;
+      }
+      // What is read of a float cache comes in full sectors.
+      for (const simt::InstructionStatistics &i : session.statistics.instructions)
+        if (i.text.starts_with("cp.async.cg")) {
+          copied += i.bytes;
+          sectors += i.sectors;
+        }
+      EXPECT_EQ(copied > 0, !spec.kv);
+      EXPECT_LE(sectors * 32, copied);
+    }
+}
+
 namespace {
 
 AttentionSpec codesOf(AttentionSpec spec, KVScheme scheme, bool rotatedLater = false) {

@@ -99,9 +99,11 @@ TEST(GPUEmbedding, PackedTablesAreThoseOfTheHead) {
   };
   std::vector<EmbeddingSpec> specs;
   for (Case c : {Case{70, 64, 32}, {130, 100, 0}, {5, 7, 64}})
-    for (int bits : {8, 4, 2})
+    for (int bits : {8, 4, 3, 2})
       for (FragmentOrder order : {FragmentOrder::Bytes, FragmentOrder::Halves})
         for (bool zeroPoints : {false, true}) {
+          if (bits == 3 && order == FragmentOrder::Bytes)
+            continue;
           EmbeddingSpec spec;
           spec.vocab = c.vocab;
           spec.columns = c.columns;
@@ -159,6 +161,42 @@ TEST(GPUEmbedding, PackedTablesAreThoseOfTheHead) {
       }
     EXPECT_EQ(y.read(), expected);
   }
+}
+
+TEST(GPUEmbedding, FloatFragments) {
+  KernelLibrary library;
+  constexpr int64_t kVocab = 21, kTokens = 4;
+  auto specOf = [](int64_t columns, Float type) {
+    EmbeddingSpec spec;
+    spec.vocab = kVocab;
+    spec.columns = columns;
+    spec.bits = 16;
+    spec.table = type;
+    return spec;
+  };
+  for (Float type : {Float::F16, Float::BF16})
+    for (int64_t columns : {7, 64, 100})
+      library.add(specOf(columns, type));
+  for (Float type : {Float::F16, Float::BF16})
+    for (int64_t columns : {7, 64, 100}) {
+      std::vector<uint16_t> halves;
+      for (float x : normal(kVocab * columns, 8))
+        halves.push_back(toHalf(x, type));
+      std::vector<uint8_t> packed(floatFragmentBytes(kVocab, columns));
+      packFloatFragments(kVocab, columns, halves.data(), packed.data());
+      std::vector<int32_t> ids = someTokens(kVocab, kTokens);
+      simt::Device device;
+      DeviceBuffer<int32_t> tokens(device, ids);
+      DeviceBuffer<uint8_t> w(device, packed);
+      DeviceBuffer<float> y(device, kTokens * columns);
+      run(device, library, library.add(specOf(columns, type)), kTokens,
+          {{"tokens", tokens}, {"w", w}, {"y", y}, {"y_stride", columns}});
+      std::vector<float> expected;
+      for (int32_t id : ids)
+        for (int64_t k = 0; k < columns; ++k)
+          expected.push_back(fromHalf(halves[id * columns + k], type));
+      EXPECT_EQ(y.read(), expected) << columns << " columns of " << nameOf(type);
+    }
 }
 
 TEST(GPUEmbedding, PositionsAreAdded) {

@@ -65,6 +65,23 @@ std::vector<RowSpec> rowOps() {
   return specs;
 }
 
+/// Heads of 64, 128 and 256 dimensions; float caches and codes.
+std::vector<AttentionSpec> attentions() {
+  std::vector<AttentionSpec> specs;
+  for (int64_t headDim : {64, 128, 256})
+    for (int bits : {0, 8, 4}) {
+      AttentionSpec spec;
+      spec.heads = 32;
+      spec.kvHeads = 8;
+      spec.headDim = headDim;
+      spec.scale = 0.1;
+      if (bits > 0)
+        spec.kv = {bits, 64, 128, 4, numerics::KeySlices::Channel};
+      specs.push_back(spec);
+    }
+  return specs;
+}
+
 class GPUResources : public testing::TestWithParam<ChipId> {};
 
 } // namespace
@@ -84,6 +101,10 @@ TEST_P(GPUResources, AreWithinTheDesign) {
   for (const WeightOnlySpec &spec : weightOnlyLinears())
     for (const WeightOnlyKernel &kernel : library.add(spec))
       kernels.push_back(kernel.description);
+  for (const AttentionSpec &spec : attentions())
+    for (const AttentionKernel &kernel : library.add(spec))
+      kernels.insert(kernels.end(), kernel.launches.begin(), kernel.launches.end());
+  kernels.push_back(library.add(HeadsSpec{32, 8, 128, true, 1e-6, 4096}));
   auto cubin = assembler->assemble(library.ptx(), std::string(chip.name));
   ASSERT_TRUE(cubin) << cubin.error().message;
   for (const Description &kernel : kernels) {

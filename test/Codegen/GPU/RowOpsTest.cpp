@@ -22,7 +22,7 @@ namespace {
 
 constexpr double kEpsilon = 1e-5;
 constexpr RowOp kOps[] = {RowOp::Quantize, RowOp::RmsNorm, RowOp::LayerNorm, RowOp::SiluMul,
-                          RowOp::GeluTanh, RowOp::GeluErf, RowOp::Add};
+                          RowOp::GeluTanh, RowOp::GeluErf, RowOp::Add,       RowOp::Copy};
 /// One warp a row, several warps, a register-resident row of 1024 threads, a row read again.
 constexpr int64_t kColumns[] = {1, 7, 16, 64, 100, 578, 4096, 36868};
 
@@ -62,6 +62,7 @@ std::vector<double> expectedOf(RowOp op, const Inputs &in) {
   ConstMatrix a = in.matrix(in.a), b = in.matrix(in.b);
   switch (op) {
   case RowOp::Quantize:
+  case RowOp::Copy:
     for (int64_t m = 0; m < in.rows; ++m)
       std::copy_n(a.row(m), in.columns, y.begin() + m * in.columns);
     break;

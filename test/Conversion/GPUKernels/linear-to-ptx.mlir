@@ -41,7 +41,7 @@
 // PTX-LABEL: .visible .entry linear_96x64_i4_g32_bf16_f32_stream_1(
 // PTX: ld.global.nc.v4
 // PTX: lop3.b32
-// PTX: fma.rn.bf16x2
+// PTX: add.rn.bf16x2
 // PTX: mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
 // PTX-LABEL: .visible .entry linear_96x64_i4_g32_bf16_f32_mma_32x64x32(
 // PTX: cp.async.cg.shared.global
