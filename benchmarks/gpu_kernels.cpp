@@ -1,0 +1,411 @@
+//===- gpu_kernels.cpp - Kernels to be timed, with all a launch needs -----===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Compiles the kernels of the benchmark for a chip into a folder that gpu_kernels.py measures on a
+// machine without a compiler: for each layer PTX and, where NVIDIA's assembler is, a fatbin; and
+// cases.json, which says of each kernel how it is launched and what its arguments are.
+//
+//   easyquant-gpu-kernel-bench --chip sm_90a --out FOLDER [--families w8a8,...] [--shapes NxK,...]
+//                              [--rows M,...] [--jobs N] [--ptx-only]
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Codegen/GPU/Assemble.h"
+#include "easyquant/Codegen/GPU/Emit.h"
+#include "easyquant/Codegen/GPU/EmitPTX.h"
+#include "easyquant/Numerics/FragmentPacking.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/Verifier.h"
+#include "mlir/Pass/PassManager.h"
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <set>
+#include <thread>
+
+using namespace easyquant;
+using namespace easyquant::gpu;
+using nlohmann::json;
+
+namespace {
+
+//===- Arguments ----------------------------------------------------------===//
+
+/// What memory is filled with before a launch: random values, small positive ones (scales), zeros,
+/// or nothing, which is for what the kernel writes.
+enum class Fill { Random, Scale, Zero, None };
+
+/// The argument of one parameter: memory, or a number.
+struct Argument {
+  std::string type = {}; ///< i8, u8, i32, f32 or bf16
+  int64_t count = 0;
+  Fill fill = Fill::Random;
+  bool rotated = false; ///< of ever other memory when timed, so that it comes from no cache
+  bool scratch = false; ///< not counted: no kernel has to move it
+  int64_t value = 0;    ///< of a number
+
+  int64_t bytes() const {
+    return count * (type == "i8" || type == "u8" ? 1 : type == "bf16" ? 2 : 4);
+  }
+};
+using Arguments = std::map<std::string, Argument>;
+
+Argument number(int64_t value) { return {.value = value}; }
+
+const char *nameOf(Fill fill) {
+  switch (fill) {
+  case Fill::Random:
+    return "random";
+  case Fill::Scale:
+    return "scale";
+  case Fill::Zero:
+    return "zero";
+  case Fill::None:
+    return "none";
+  }
+  __builtin_unreachable();
+}
+
+/// A kernel on so many rows.
+struct Case {
+  Description kernel;
+  int64_t rows = 0;
+  Arguments arguments;
+};
+
+json toJson(const Case &c) {
+  json grid = json::array(), arguments = json::array();
+  for (const Extent &extent : c.kernel.grid)
+    grid.push_back({extent.factor, extent.rowsPerBlock});
+  int64_t bytes = 0;
+  for (const Parameter &parameter : c.kernel.parameters) {
+    json entry = {{"name", parameter.name}};
+    if (parameter.name == "rows") {
+      entry["value"] = c.rows;
+    } else {
+      const Argument &argument = c.arguments.at(parameter.name);
+      if (parameter.kind == Parameter::Pointer) {
+        entry.update({{"type", argument.type},
+                      {"count", argument.count},
+                      {"fill", nameOf(argument.fill)},
+                      {"rotated", argument.rotated},
+                      {"written", parameter.written}});
+        bytes += argument.scratch ? 0 : argument.bytes();
+      } else {
+        entry["value"] = argument.value;
+      }
+    }
+    arguments.push_back(std::move(entry));
+  }
+  return {{"rows", c.rows},
+          {"bytes", bytes},
+          {"arguments", std::move(arguments)},
+          {"kernel",
+           {{"name", c.kernel.name},
+            {"grid", std::move(grid)},
+            {"threads", c.kernel.threads},
+            {"shared_bytes", c.kernel.sharedBytes}}}};
+}
+
+//===- What is compiled ---------------------------------------------------===//
+
+/// The kernels of one layer: one module.
+struct Layer {
+  std::string family;
+  int64_t n = 0, k = 0; ///< n is 0 for operations on rows of k columns
+  json facts;           ///< what the checks have to know
+  std::vector<Case> cases;
+  std::function<void(mlir::gpu::GPUModuleOp)> emit;
+
+  std::string name() const {
+    return n ? fmt::format("{}_{}x{}", family, n, k) : fmt::format("{}_{}", family, k);
+  }
+};
+
+Layer integerLinear(const std::string &family, int64_t n, int64_t k, int bits, int64_t group,
+                    const std::vector<int64_t> &rows, const Chip &chip) {
+  LinearSpec spec;
+  spec.n = n;
+  spec.k = k;
+  spec.bits = bits;
+  spec.groupSize = group;
+  spec.output = Float::BF16;
+  std::vector<LinearKernel> kernels = linearKernels(spec, chip);
+  auto layout = numerics::fragmentLayout(
+      {bits, true, group ? numerics::Granularity::Group : numerics::Granularity::Channel, group},
+      numerics::FragmentOrder::Bytes, n, k);
+  Layer layer{family, n, k, {{"bits", bits}, {"group_size", group}, {"order", "bytes"}}, {}, {}};
+  for (int64_t m : rows)
+    layer.cases.push_back({kernelFor(kernels, m).description,
+                           m,
+                           {{"codes", {"i8", m * paddedColumns(k)}},
+                            {"scales", {"f32", m, Fill::Scale}},
+                            {"w", {"u8", layout->codeBytes(), Fill::Random, true}},
+                            {"wscales", {"f32", layout->scaleCount(), Fill::Scale, true}},
+                            {"y", {"bf16", m * n, Fill::None}},
+                            {"y_stride", number(n)}}});
+  layer.emit = [=](mlir::gpu::GPUModuleOp module) {
+    for (int64_t m : rows)
+      getOrEmitLinear(module, spec, kernelFor(kernels, m), chip);
+  };
+  return layer;
+}
+
+Layer floatLinear(const std::string &family, int64_t n, int64_t k, int bits, int64_t group,
+                  const std::vector<int64_t> &rows, const Chip &chip) {
+  WeightOnlySpec spec;
+  spec.n = n;
+  spec.k = k;
+  spec.bits = bits;
+  spec.groupSize = group;
+  spec.output = Float::BF16;
+  std::vector<WeightOnlyKernel> kernels = weightOnlyKernels(spec, chip);
+  const int64_t stride = (k + 7) / 8 * 8;
+  Arguments shared;
+  if (spec.isFloat()) {
+    shared["w"] = {"bf16", numerics::floatFragmentBytes(n, k) / 2, Fill::Random, true};
+  } else {
+    auto layout = numerics::fragmentLayout(
+        {bits, true, group ? numerics::Granularity::Group : numerics::Granularity::Channel, group},
+        numerics::FragmentOrder::Halves, n, k);
+    shared["w"] = {"u8", layout->codeBytes(), Fill::Random, true};
+    shared["wscales"] = {"f32", layout->scaleCount(), Fill::Scale, true};
+  }
+  Layer layer{family, n, k, {{"bits", bits}, {"group_size", group}, {"order", "halves"}}, {}, {}};
+  for (int64_t m : rows) {
+    const WeightOnlyKernel &kernel = kernelFor(kernels, m);
+    Arguments arguments = shared;
+    arguments["x"] = {"bf16", m * stride};
+    arguments["x_stride"] = number(stride);
+    arguments["y"] = {"bf16", m * n, Fill::None};
+    arguments["y_stride"] = number(n);
+    arguments["partials"] = {
+        .type = "u8", .count = kernel.partialBytes(m), .fill = Fill::None, .scratch = true};
+    arguments["counters"] = {
+        .type = "i32", .count = kernel.counterCount(m), .fill = Fill::Zero, .scratch = true};
+    layer.cases.push_back({kernel.description, m, std::move(arguments)});
+  }
+  layer.emit = [=](mlir::gpu::GPUModuleOp module) {
+    for (int64_t m : rows)
+      getOrEmitLinear(module, spec, kernelFor(kernels, m), chip);
+  };
+  return layer;
+}
+
+Layer rowOperation(const std::string &family, RowOp op, int64_t columns,
+                   const std::vector<int64_t> &rows, const Chip &chip) {
+  RowSpec spec;
+  spec.op = op;
+  spec.columns = columns;
+  spec.epsilon = 1e-5;
+  spec.quantization = RowQuantization::Dynamic;
+  Layer layer{family, 0, columns, {{"epsilon", spec.epsilon}}, {}, {}};
+  for (int64_t m : rows)
+    layer.cases.push_back({describe(spec, chip),
+                           m,
+                           {{"x", {"f32", m * columns, Fill::Random, true}},
+                            {"x_stride", number(columns)},
+                            {"weight", {"f32", columns}},
+                            {"codes", {"i8", m * paddedColumns(columns), Fill::None, true}},
+                            {"scales", {"f32", m, Fill::None, true}}}});
+  layer.emit = [=](mlir::gpu::GPUModuleOp module) { getOrEmitRowOp(module, spec, chip); };
+  return layer;
+}
+
+struct Linear {
+  const char *family;
+  bool integer;
+  int bits;
+  int64_t group;
+};
+constexpr Linear kLinears[] = {
+    {"w8a8", true, 8, 0},     {"w4a8", true, 4, 128},   {"w8a16", false, 8, 0},
+    {"w4a16", false, 4, 128}, {"w3a16", false, 3, 128}, {"w2a16", false, 2, 128},
+    {"bf16", false, 16, 0},
+};
+struct RowFamily {
+  const char *family;
+  RowOp op;
+};
+constexpr RowFamily kRowOps[] = {{"quantize", RowOp::Quantize},
+                                 {"rms_norm_quantize", RowOp::RmsNorm}};
+
+std::vector<std::string> allFamilies() {
+  std::vector<std::string> names;
+  for (const Linear &linear : kLinears)
+    names.push_back(linear.family);
+  for (const RowFamily &row : kRowOps)
+    names.push_back(row.family);
+  return names;
+}
+
+//===- Compiling ----------------------------------------------------------===//
+
+Result<std::string> ptxOf(const Layer &layer, const Chip &chip) {
+  mlir::DialectRegistry registry;
+  registerKernelDialects(registry);
+  registerTranslations(registry);
+  mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
+  context.loadAllAvailableDialects();
+  mlir::OwningOpRef<mlir::ModuleOp> module =
+      mlir::ModuleOp::create(mlir::UnknownLoc::get(&context));
+  mlir::OpBuilder b(module->getBodyRegion());
+  auto kernels = mlir::gpu::GPUModuleOp::create(b, module->getLoc(), "kernels");
+  layer.emit(kernels);
+  mlir::PassManager pm(&context);
+  buildLowerToNVVMPipeline(pm);
+  if (mlir::succeeded(mlir::verify(*module)) && mlir::succeeded(pm.run(*module)))
+    if (auto ptx = emitPTX(kernels, chip); mlir::succeeded(ptx))
+      return std::move(*ptx);
+  return makeError(ErrorCode::Unsupported, "{}: no PTX for {}; the reason stands above",
+                   layer.name(), chip.name);
+}
+
+Result<void> write(const std::filesystem::path &path, const std::string &bytes) {
+  std::ofstream file(path, std::ios::binary);
+  if (!(file << bytes << std::flush))
+    return makeError(ErrorCode::IO, "{}: cannot be written; check the folder and the free space",
+                     path.string());
+  return {};
+}
+
+Result<void> compile(const Layer &layer, const Chip &chip, const Assembler *assembler,
+                     const std::filesystem::path &folder) {
+  auto ptx = ptxOf(layer, chip);
+  if (!ptx)
+    return Unexpected(ptx.error());
+  if (auto written = write(folder / (layer.name() + ".ptx"), *ptx); !written || !assembler)
+    return written;
+  auto cubin = assembler->assemble(*ptx, std::string(chip.name));
+  if (!cubin)
+    return Unexpected(cubin.error());
+  auto fatbin = assembler->makeFatbin({std::move(*cubin)}, "", "");
+  if (!fatbin)
+    return Unexpected(fatbin.error());
+  return write(folder / (layer.name() + ".fatbin"), *fatbin);
+}
+
+struct Options {
+  std::string chip;
+  std::filesystem::path out;
+  std::vector<std::string> families = allFamilies();
+  std::vector<std::string> shapes = {"256x512", "4096x4096", "11008x4096", "4096x11008",
+                                     "17408x5120"};
+  std::vector<int64_t> rows = {1, 16, 128, 4096};
+  unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
+  bool ptxOnly = false;
+};
+
+Result<std::vector<Layer>> layersOf(const Options &options, const Chip &chip) {
+  std::vector<Layer> layers;
+  std::set<int64_t> columns;
+  auto wanted = [&](const char *family) {
+    return std::ranges::find(options.families, family) != options.families.end();
+  };
+  for (const std::string &shape : options.shapes) {
+    long long n = 0, k = 0;
+    int end = 0;
+    // Groups are of 128 columns: K is to consist of whole ones.
+    if (std::sscanf(shape.c_str(), "%lldx%lld%n", &n, &k, &end) != 2 || end != std::ssize(shape) ||
+        n < 1 || k < 128 || k % 128 != 0)
+      return makeError(ErrorCode::InvalidArgument,
+                       "--shapes: found {}; expected NxK, K a multiple of 128, as 4096x11008",
+                       shape);
+    columns.insert(k);
+    for (const Linear &linear : kLinears)
+      if (wanted(linear.family))
+        layers.push_back((linear.integer ? integerLinear : floatLinear)(
+            linear.family, n, k, linear.bits, linear.group, options.rows, chip));
+  }
+  for (const RowFamily &row : kRowOps)
+    if (wanted(row.family))
+      for (int64_t k : columns)
+        layers.push_back(rowOperation(row.family, row.op, k, options.rows, chip));
+  return layers;
+}
+
+Result<void> prepare(const Options &options) {
+  auto chip = findChip(options.chip);
+  if (!chip)
+    return Unexpected(chip.error());
+  auto layers = layersOf(options, *chip);
+  if (!layers)
+    return Unexpected(layers.error());
+  Result<Assembler> assembler = Assembler::find();
+  if (!assembler && !options.ptxOnly)
+    fmt::print(stderr, "warning: PTX only: {}\n", assembler.error().message);
+  const bool machineCode = assembler && !options.ptxOnly;
+  std::error_code error;
+  std::filesystem::create_directories(options.out, error);
+
+  std::vector<Result<void>> results(layers->size());
+  std::atomic<size_t> next = 0;
+  std::vector<std::thread> workers;
+  for (unsigned i = 0; i < options.jobs; ++i)
+    workers.emplace_back([&] {
+      for (size_t at = next++; at < layers->size(); at = next++)
+        results[at] =
+            compile((*layers)[at], *chip, machineCode ? &*assembler : nullptr, options.out);
+    });
+  for (std::thread &worker : workers)
+    worker.join();
+  for (const Result<void> &result : results)
+    if (!result)
+      return result;
+
+  json cases = json::array();
+  for (const Layer &layer : *layers)
+    for (const Case &c : layer.cases) {
+      json entry = toJson(c);
+      entry.update({{"family", layer.family},
+                    {"n", layer.n},
+                    {"k", layer.k},
+                    {"facts", layer.facts},
+                    {"module", layer.name()},
+                    {"operations", 2 * c.rows * layer.n * layer.k}});
+      cases.push_back(std::move(entry));
+    }
+  json document = {
+      {"chip", chip->name}, {"machine_code", machineCode}, {"cases", std::move(cases)}};
+  return write(options.out / "cases.json", document.dump() + "\n");
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+  Options options;
+  CLI::App app("Compiles the kernels that benchmarks/gpu_kernels.py measures.",
+               "easyquant-gpu-kernel-bench");
+  app.option_defaults()->always_capture_default();
+  app.add_option("--chip", options.chip, "The GPU: sm_80, sm_90a, ...")->required();
+  app.add_option("--out", options.out, "Folder to write")->required();
+  app.add_option("--families", options.families, "Kernels, separated by commas")
+      ->delimiter(',')
+      ->check(CLI::IsMember(allFamilies()));
+  app.add_option("--shapes", options.shapes, "Weights, NxK, separated by commas")->delimiter(',');
+  app.add_option("--rows", options.rows, "Rows of the activations, separated by commas")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 65536));
+  app.add_option("--jobs", options.jobs, "Layers compiled at a time")->check(CLI::Range(1, 256));
+  app.add_flag("--ptx-only", options.ptxOnly, "No machine code: the driver assembles");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError &error) {
+    return app.exit(error) ? 1 : 0;
+  }
+  if (auto done = prepare(options); !done) {
+    fmt::print(stderr, "error: {}\n", done.error().message);
+    return 1;
+  }
+  return 0;
+}
