@@ -13,6 +13,8 @@
 #
 # Settings of --prepare: CHIPS (sm_90a,sm_80), SHAPES of the kernels, SCHEME (W8A8) of MODEL. Of the other half: PYTHON (python3),
 # EASYQUANT_CUDA_ALL_SECONDS (570), after which no step is begun.
+#
+# shellcheck disable=SC2317 # functions that are called by name, in a shell that timeout starts
 set -uo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -133,7 +135,7 @@ easyquant() { carried "$bundle/interpreter/bin/python3" -m easyquant "$@"; }
 same_tokens() {
   local artifact=$1 tokens=$2 count=$3 device
   for device in cpu cuda; do
-    carried "$bundle/bin/easyquant-run" "$artifact" --tokens "$tokens" --max-new-tokens "$count" --ignore-eos --device $device \
+    carried "$bundle/bin/easyquant-run" "$artifact" --tokens "$tokens" --max-new-tokens "$count" --ignore-eos --device "$device" \
       --json "$work/$device.json" >/dev/null || return
   done
   "$python" "$bundle/benchmarks/gpu_compare.py" tokens "$work/cpu.json" "$work/cuda.json"
@@ -145,13 +147,13 @@ small_artifacts() {
     printf '%s: ' "$(basename "$artifact")"
     same_tokens "$artifact" 1,403,407,261,378 24 || status=1
   done
-  return $status
+  return "$status"
 }
 
 same_perplexity() {
   local device
   for device in cpu cuda; do
-    easyquant eval "$bundle/model" --text "$bundle/text.txt" --context "${CONTEXT:-1024}" --max-windows 8 --device $device --json "$work/$device.json" >/dev/null || return
+    easyquant eval "$bundle/model" --text "$bundle/text.txt" --context "${CONTEXT:-1024}" --max-windows 8 --device "$device" --json "$work/$device.json" >/dev/null || return
   done
   "$python" "$bundle/benchmarks/gpu_compare.py" perplexity "$work/cpu.json" "$work/cuda.json"
 }
@@ -163,7 +165,7 @@ check_kernels() {
   if [[ -e $oldest && $oldest != "$own_kernels" ]]; then
     "$python" "$bundle/benchmarks/gpu_kernels.py" "$oldest" --check-only --families w8a8,w4a16,quantize || status=1
   fi
-  return $status
+  return "$status"
 }
 
 run_all() {
@@ -204,14 +206,19 @@ run_all() {
   return $((failed > 100 ? 100 : failed))
 }
 
-case ${1:-} in
---prepare)
-  (($# == 3 || $# == 4)) || fail "expected: gpu_all.sh --prepare FOLDER MODEL [TEXT]"
-  prepare "${@:2}"
-  ;;
--h | --help) sed -n 's/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | sed -n '3,17p' ;;
-*)
-  (($# <= 1)) || fail "expected: gpu_all.sh [PAGE.md]"
-  run_all "$@"
-  ;;
-esac
+main() {
+  case ${1:-} in
+  --prepare)
+    (($# == 3 || $# == 4)) || fail "expected: gpu_all.sh --prepare FOLDER MODEL [TEXT]"
+    prepare "${@:2}"
+    ;;
+  -h | --help) sed -n '5,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" ;;
+  *)
+    (($# <= 1)) || fail "expected: gpu_all.sh [PAGE.md]"
+    run_all "$@"
+    ;;
+  esac
+}
+
+main "$@"
+exit

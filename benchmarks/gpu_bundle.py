@@ -7,7 +7,7 @@ package, this interpreter and the packages that are imported. Used by gpu_all.sh
     .venv/bin/python benchmarks/gpu_bundle.py FOLDER
 """
 
-import importlib
+import importlib.metadata
 import os
 import re
 import shutil
@@ -37,18 +37,30 @@ def copy_libraries(of, folder):
                 shutil.copyfile(place.resolve(), folder / name)
 
 
-def imported_packages():
-    """Files and folders of the packages that the commands import."""
-    for name in ("cli", "evaluate", "bench", "breakdown", "tokenizer"):
-        importlib.import_module(f"easyquant.{name}")
-    importlib.import_module("tokenizers")
-    site = Path(sysconfig.get_paths()["purelib"])
-    names = {name.split(".")[0] for name, module in list(sys.modules.items()) if site in Path(getattr(module, "__file__", None) or "/").parents}
-    names |= {"pygments", "markdown_it", "mdurl", "typing_extensions"}  # imported by rich when it has something to show
-    for name in sorted(names):
-        for path in (site / name, site / f"{name}.py", site / f"{name}.libs"):
-            if path.exists():
-                yield path
+def distributions():
+    """Of the packages that the commands need, and of those that these need."""
+    found, wanted = {}, ["jinja2", "numpy", "pyyaml", "rich", "safetensors", "tokenizers", "typer"]
+    while wanted:
+        name = wanted.pop()
+        # tokenizers asks it for downloads alone.
+        if name in found or name == "huggingface-hub":
+            continue
+        try:
+            found[name] = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # of another platform or another Python
+        for requirement in found[name].requires or ():
+            if "extra ==" not in requirement:
+                wanted.append(re.match(r"[\w.-]+", requirement)[0].lower().replace("_", "-").replace(".", "-"))
+    return found.values()
+
+
+def copy_packages(folder):
+    for distribution in distributions():
+        for file in distribution.files:
+            if file.suffix != ".pyc" and ".." not in file.parts:
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file.locate(), folder / file)
 
 
 def main():
@@ -67,11 +79,7 @@ def main():
     shutil.copy(tool, out / "bin")
     shutil.copyfile(openmp, out / "lib" / "libomp.so.5")
     shutil.copytree(REPO / "python" / "easyquant", out / "python" / "easyquant", ignore=NOT_CARRIED, dirs_exist_ok=True)
-    for path in imported_packages():
-        if path.is_dir():
-            shutil.copytree(path, out / "packages" / path.name, ignore=NOT_CARRIED, dirs_exist_ok=True)
-        else:
-            shutil.copy(path, out / "packages")
+    copy_packages(out / "packages")
 
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     interpreter = Path(sys.executable).resolve()
