@@ -260,7 +260,7 @@ static llvm::SmallPtrSet<Operation *, 4> queriesAndKeys(func::FuncOp layer) {
 }
 
 /// Ranges are for round to nearest; GPTQ and distillation choose theirs from the weights they make.
-static SmallVector<PlannedSite> clippedSites(func::FuncOp layer) {
+static SmallVector<PlannedSite> clippedSites(func::FuncOp layer, bool clip) {
   auto skipped = queriesAndKeys(layer);
   SmallVector<PlannedSite> sites;
   for (const SiteGroup &group : siteGroups(layer))
@@ -268,7 +268,7 @@ static SmallVector<PlannedSite> clippedSites(func::FuncOp layer) {
       auto granularity = site.scheme().granularity;
       bool isLast = !site.plan.getMethods().empty() &&
                     cast<StringAttr>(site.plan.getMethods().getValue().back()) == kMethod;
-      if (isLast && !skipped.contains(site.op) &&
+      if (isLast && site.plan.optionOr("clip", clip) && !skipped.contains(site.op) &&
           (granularity == numerics::Granularity::Channel ||
            granularity == numerics::Granularity::Group))
         sites.push_back(site);
@@ -303,24 +303,85 @@ static void declareClip(ModuleOp module, StringRef file, StringRef stamp,
 // The pass
 //===----------------------------------------------------------------------===//
 
-LogicalResult Awq::run() {
-  ModuleOp module = getOperation();
-  SmallVector<FoldPoint> points = equant::findFoldPoints(module);
+/// The activations of each layer that sites whose plans name the method read; notes them in the
+/// module's `equant.transforms`.
+static llvm::MapVector<Operation *, std::vector<const FoldPoint *>>
+plannedPoints(ModuleOp module, ArrayRef<FoldPoint> points) {
   llvm::MapVector<Operation *, std::vector<const FoldPoint *>> pointsOf;
-  bool isNamed = false;
   for (const FoldPoint &point : points) {
     if (llvm::none_of(point.readers, [](QuantizableOpInterface op) {
           equant::PlanAttr plan = equant::getPlan(op);
           return plan && plan.names(kMethod);
         }))
       continue;
-    isNamed = true;
     equant::recordTransform(module, kMethod, point);
     pointsOf[QuantizableOpInterface(point.readers.front())->getParentOp()].push_back(&point);
   }
-  if (!isNamed)
-    return success();
+  return pointsOf;
+}
 
+/// The factors of layer `i`, one vector a point: those of an earlier run, or found now and written.
+static FailureOr<std::vector<std::vector<float>>> findFactors(const MethodRun &run, int64_t i,
+                                                              ArrayRef<const FoldPoint *> points,
+                                                              LayerSearch &search) {
+  std::vector<std::vector<float>> factors;
+  if (run.has(i)) {
+    for (const FoldPoint *point : points) {
+      std::vector<float> &known = factors.emplace_back(point->columns());
+      if (auto done = run.work().readRows({run.file(i),
+                                           run.stamp(i),
+                                           scaleName(*point),
+                                           formats::DType::F32,
+                                           {point->columns()}},
+                                          0, point->columns(), known);
+          !done)
+        return run.fail(done.error());
+    }
+    return factors;
+  }
+  for (const FoldPoint *point : points) {
+    FailureOr<std::vector<float>> found = search.searchScales(*point);
+    if (failed(found))
+      return failure();
+    factors.push_back(std::move(*found));
+  }
+  std::vector<ComputedTensor> tensors;
+  for (auto [point, found] : llvm::zip_equal(points, factors))
+    tensors.push_back(ComputedTensor::floats(scaleName(*point), {point->columns()}, found));
+  if (auto done = run.work().write(run.file(i), run.stamp(i), tensors); !done)
+    return run.fail(done.error());
+  return factors;
+}
+
+/// Finds the ranges of the sites of layer `i` and writes them; `divisors` divide their inputs.
+static LogicalResult findRanges(const MethodRun &run, int64_t i, ArrayRef<PlannedSite> sites,
+                                const llvm::DenseMap<Value, ArrayRef<float>> &divisors,
+                                LayerSearch &search) {
+  std::vector<ComputedTensor> tensors; // that borrow from `found`
+  std::vector<numerics::QParams> found;
+  found.reserve(sites.size());
+  for (const PlannedSite &site : sites) {
+    auto result = search.searchClip(site, divisors.lookup(site.activation()));
+    if (failed(result))
+      return failure();
+    numerics::QParams &params = found.emplace_back(std::move(result->params));
+    std::vector<int64_t> shape = {params.rows, params.groups};
+    tensors.push_back(ComputedTensor::floats(site.name() + ".weight_scale", shape, params.scales));
+    if (!params.zeroPoints.empty())
+      tensors.push_back(
+          ComputedTensor::integers(site.name() + ".weight_zero_point", shape, params.zeroPoints));
+  }
+  if (auto done = run.work().write(run.file(i, kClip), run.stamp(i), tensors); !done)
+    return run.fail(done.error());
+  return success();
+}
+
+LogicalResult Awq::run() {
+  ModuleOp module = getOperation();
+  SmallVector<FoldPoint> points = equant::findFoldPoints(module);
+  auto pointsOf = plannedPoints(module, points);
+  if (pointsOf.empty())
+    return success();
   if (searchSamples < 1)
     return emitError(module.getLoc())
            << "search-samples must be at least 1, found " << searchSamples.getValue();
@@ -336,9 +397,10 @@ LogicalResult Awq::run() {
   equant::recordOptions(module,
                         {b.getNamedAttr("search_samples", b.getI64IntegerAttr(searchSamples)),
                          b.getNamedAttr("clip", b.getBoolAttr(clip))});
-  const int64_t missing = run.layersToRun([&](int64_t i) {
+  auto isDone = [&](int64_t i) {
     return !pointsOf.contains(run.layer(i)) || (run.has(i) && run.has(i, kClip));
-  });
+  };
+  const int64_t missing = run.layersToRun(isDone);
   FailureOr<HiddenStates> states = failure();
   if (missing > 0 && failed(states = run.runner().embed()))
     return failure();
@@ -346,71 +408,27 @@ LogicalResult Awq::run() {
   for (int64_t i = 0; i < run.layerCount(); ++i) {
     ProgressAction::report(&getContext(), kMethod, i, run.layerCount());
     func::FuncOp layer = run.layer(i);
-    const std::string scaleFile = run.file(i), clipFile = run.file(i, kClip);
-    const std::string &stamp = run.stamp(i);
     std::vector<const FoldPoint *> all = pointsOf.lookup(layer), asked;
-    for (const FoldPoint *point : all)
-      if (point->producer)
-        asked.push_back(point);
-    const bool scaled = all.empty() || run.has(i);
-    const bool clipped = all.empty() || run.has(i, kClip);
+    llvm::copy_if(all, std::back_inserter(asked), [](auto *point) { return point->producer; });
     LayerSearch search(run.runner(), layer, all, searchSamples, threads);
-    if (i < missing && failed(search.runLayer(*states, !scaled || !clipped)))
+    if (i < missing && failed(search.runLayer(*states, !isDone(i))))
       return failure();
-    std::vector<std::vector<float>> factors;
-    for (const FoldPoint *point : asked) {
-      if (!scaled) {
-        FailureOr<std::vector<float>> found = search.searchScales(*point);
-        if (failed(found))
-          return failure();
-        factors.push_back(std::move(*found));
-        continue;
-      }
-      std::vector<float> &known = factors.emplace_back(point->columns());
-      if (auto done = run.work().readRows(
-              {scaleFile, stamp, scaleName(*point), formats::DType::F32, {point->columns()}}, 0,
-              point->columns(), known);
-          !done)
-        return run.fail(done.error());
-    }
-    if (!scaled) {
-      std::vector<ComputedTensor> tensors;
-      for (auto [point, found] : llvm::zip_equal(asked, factors))
-        tensors.push_back(ComputedTensor::floats(scaleName(*point), {point->columns()}, found));
-      if (auto done = run.work().write(scaleFile, stamp, tensors); !done)
-        return run.fail(done.error());
-    }
+    if (all.empty())
+      continue;
+    auto factors = findFactors(run, i, asked, search);
+    if (failed(factors))
+      return failure();
     llvm::DenseMap<Value, ArrayRef<float>> divisors;
-    for (auto [point, found] : llvm::zip_equal(asked, factors)) {
+    for (auto [point, found] : llvm::zip_equal(asked, *factors)) {
       auto type = RankedTensorType::get({point->columns()}, Float32Type::get(&getContext()));
       divisors[point->activation] = found;
-      equant::foldScale(*point,
-                        equant::declareComputed(module, scaleName(*point), type, scaleFile, stamp));
+      equant::foldScale(*point, equant::declareComputed(module, scaleName(*point), type,
+                                                        run.file(i), run.stamp(i)));
     }
-
-    SmallVector<PlannedSite> sites;
-    if (clip && !all.empty())
-      sites = clippedSites(layer);
-    if (!clipped) {
-      std::vector<ComputedTensor> tensors;
-      std::vector<numerics::QParams> found;
-      found.reserve(sites.size());
-      for (PlannedSite site : sites) {
-        auto result = search.searchClip(site, divisors.lookup(site.activation()));
-        if (failed(result))
-          return failure();
-        numerics::QParams &params = found.emplace_back(std::move(result->params));
-        std::vector<int64_t> shape = {params.rows, params.groups};
-        tensors.push_back(
-            ComputedTensor::floats(site.name() + ".weight_scale", shape, params.scales));
-        if (!params.zeroPoints.empty())
-          tensors.push_back(ComputedTensor::integers(site.name() + ".weight_zero_point", shape,
-                                                     params.zeroPoints));
-      }
-      if (auto done = run.work().write(clipFile, stamp, tensors); !done)
-        return run.fail(done.error());
-    }
-    declareClip(module, clipFile, stamp, sites);
+    SmallVector<PlannedSite> sites = clippedSites(layer, clip);
+    if (!run.has(i, kClip) && failed(findRanges(run, i, sites, divisors, search)))
+      return failure();
+    declareClip(module, run.file(i, kClip), run.stamp(i), sites);
   }
   ProgressAction::report(&getContext(), kMethod, run.layerCount(), run.layerCount());
   return success();

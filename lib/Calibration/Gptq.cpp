@@ -77,6 +77,37 @@ private:
 
 } // namespace
 
+/// The options of a site: its own, over those of the pass.
+static numerics::GptqOptions optionsOf(const PlannedSite &site, numerics::GptqOptions options) {
+  options.actOrder = site.plan.optionOr("act_order", options.actOrder);
+  options.staticGroups = site.plan.optionOr("static_groups", options.staticGroups);
+  options.damping = site.plan.optionOr("damping", options.damping);
+  return options;
+}
+
+/// Those with which the Hessian is factored, which all sites that read the same input share.
+static FailureOr<numerics::GptqOptions> optionsOf(const SiteGroup &group,
+                                                  const numerics::GptqOptions &options) {
+  const PlannedSite *first = nullptr;
+  numerics::GptqOptions common = options;
+  for (const PlannedSite &site : group.sites) {
+    if (!site.plan.names(kMethod))
+      continue;
+    numerics::GptqOptions own = optionsOf(site, options);
+    if (!first) {
+      first = &site;
+      common = own;
+    } else if (own.actOrder != common.actOrder || own.damping != common.damping) {
+      return emitError(site.loc())
+             << "sites '" << first->name() << "' and '" << site.name()
+             << "' read the same activations, but ask for act_order " << common.actOrder << " and "
+             << own.actOrder << ", damping " << common.damping << " and " << own.damping
+             << ": give both the same";
+    }
+  }
+  return common;
+}
+
 /// Runs the layer from the base to `output`, and moves the base to `cut` if that is another value.
 LogicalResult LayerRounder::advance(func::FuncOp layer, Value output, Value cut,
                                     const QuantizedWeights &codes,
@@ -122,12 +153,15 @@ LogicalResult LayerRounder::roundGroup(func::FuncOp layer, const SiteGroup &grou
     return failure();
   std::vector<float> hessian = std::move(gram).takeHessian();
   const int64_t columns = lm::columns(group.activation);
-  auto factor = numerics::factorHessian(ConstMatrix(hessian.data(), columns, columns), options);
+  FailureOr<numerics::GptqOptions> common = optionsOf(group, options);
+  if (failed(common))
+    return failure();
+  auto factor = numerics::factorHessian(ConstMatrix(hessian.data(), columns, columns), *common);
   Location loc = group.sites.front().loc();
   if (!factor)
     return emitError(loc) << "site '" << group.sites.front().name()
                           << "': " << factor.error().message;
-  if (factor->damping > options.damping || factor->inDouble)
+  if (factor->damping > common->damping || factor->inDouble)
     emitRemark(loc) << "site '" << group.sites.front().name() << "': damping " << factor->damping
                     << (factor->inDouble ? " in double precision" : "")
                     << " was needed to make the Hessian positive definite";
@@ -138,7 +172,8 @@ LogicalResult LayerRounder::roundGroup(func::FuncOp layer, const SiteGroup &grou
     FailureOr<WeightValues> weight = readWeight(runner.constants(), site);
     if (failed(weight))
       return failure();
-    auto rounded = numerics::gptq(weight->view(), *factor, site.scheme(), site.rule(), options);
+    auto rounded = numerics::gptq(weight->view(), *factor, site.scheme(), site.rule(),
+                                  optionsOf(site, options));
     if (!rounded)
       return emitError(site.loc()) << "site '" << site.name() << "': " << rounded.error().message;
     codes[site.weight()] = std::move(rounded->weight);
@@ -199,6 +234,11 @@ LogicalResult Gptq::run() {
                                  b.getNamedAttr("damping", b.getF64FloatAttr(damping))});
   const numerics::GptqOptions options{
       .actOrder = actOrder, .staticGroups = staticGroups, .damping = damping, .threads = threads};
+  // What cannot be is said before hours of work.
+  for (int64_t i = 0; i < run.layerCount(); ++i)
+    for (const SiteGroup &group : siteGroups(run.layer(i)))
+      if (failed(optionsOf(group, options)))
+        return failure();
   auto isDone = [&](int64_t i) { return sitesNaming(run.layer(i), kMethod).empty() || run.has(i); };
 
   if (int64_t missing = run.layersToRun(isDone)) {

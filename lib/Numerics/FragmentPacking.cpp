@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Numerics/FragmentPacking.h"
+#include "easyquant/Numerics/Packing.h"
 
 #include "RowQuantize.h"
 
@@ -111,16 +112,8 @@ std::vector<T> transposed(const FragmentLayout &layout, T padding, Value value) 
 
 Result<FragmentLayout> fragmentLayout(const Scheme &scheme, FragmentOrder order, int64_t rows,
                                       int64_t columns) {
-  if (auto ok = checkScheme(scheme); !ok)
+  if (auto ok = checkPackedWeight(scheme, rows, columns); !ok)
     return Unexpected(ok.error());
-  if (rows < 1 || columns < 1)
-    return makeError(ErrorCode::InvalidArgument,
-                     "packed weight of {} x {}: expected at least one row and one column", rows,
-                     columns);
-  if (scheme.dynamic)
-    return makeError(ErrorCode::Unsupported,
-                     "weights as {}: scales of weights are constants; make it static",
-                     toString(scheme));
   if (scheme.bits == 3 && order == FragmentOrder::Bytes)
     return makeError(ErrorCode::Unsupported,
                      "weights as {}: the GPU kernels on int8 activations take 2, 4 or 8 bits",

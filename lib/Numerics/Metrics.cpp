@@ -7,44 +7,24 @@
 
 #include "easyquant/Numerics/Metrics.h"
 
-#include <cmath>
-#include <limits>
+#include "ErrorLanes.h"
 
 namespace easyquant::numerics {
 namespace {
 
 double greater(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
-/// Independent lanes, since the compiler may not reorder a sum of floating-point numbers.
-constexpr int64_t kLanes = 8;
-
 template <typename T>
-void accumulate(ErrorSums &sums, const T *reference, const float *actual, int64_t count) {
-  double error[kLanes] = {}, square[kLanes] = {}, largest[kLanes] = {};
-  auto step = [&](int64_t lane, int64_t i) {
-    double expected = reference[i];
-    double difference = std::fabs(expected - static_cast<double>(actual[i]));
-    error[lane] += difference * difference;
-    square[lane] += expected * expected;
-    largest[lane] = difference > largest[lane] ? difference : largest[lane];
-  };
-  int64_t whole = count - count % kLanes;
-  for (int64_t i = 0; i < whole; i += kLanes)
-    for (int64_t lane = 0; lane < kLanes; ++lane)
-      step(lane, i + lane);
-  for (int64_t i = whole; i < count; ++i)
-    step(i - whole, i);
+EASYQUANT_INLINE void accumulate(ErrorSums &sums, const T *reference, const float *actual,
+                                 int64_t count) {
+  ErrorLanes lanes{};
+  lanes.add(reference, actual, count);
+  sums.add(lanes.sums());
+}
 
-  ErrorSums part;
-  for (int64_t lane = 0; lane < kLanes; ++lane) {
-    part.squaredError += error[lane];
-    part.squaredReference += square[lane];
-    part.maxAbsError = greater(part.maxAbsError, largest[lane]);
-  }
-  // The comparison above passes over NaNs; the sum does not.
-  if (std::isnan(part.squaredError))
-    part.maxAbsError = std::numeric_limits<double>::quiet_NaN();
-  sums.add(part);
+EASYQUANT_VECTOR_CLONES
+void accumulateFloats(ErrorSums &sums, const float *reference, const float *actual, int64_t count) {
+  accumulate(sums, reference, actual, count);
 }
 
 template <typename T> ErrorSums sumsOf(const T *reference, const float *actual, int64_t count) {
@@ -56,7 +36,7 @@ template <typename T> ErrorSums sumsOf(const T *reference, const float *actual, 
 } // namespace
 
 void ErrorSums::add(const float *reference, const float *actual, int64_t count) {
-  accumulate(*this, reference, actual, count);
+  accumulateFloats(*this, reference, actual, count);
 }
 void ErrorSums::add(const double *reference, const float *actual, int64_t count) {
   accumulate(*this, reference, actual, count);

@@ -7,6 +7,7 @@
 
 #include "easyquant/Numerics/Packing.h"
 
+#include "ErrorLanes.h"
 #include "RowQuantize.h"
 
 #include <cassert>
@@ -19,7 +20,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "EasyQuant runs on x86-64");
 
 /// Codes from..from+7 of a row of K columns, 0 beyond its end or when there is no such row.
-uint64_t loadCodes(const int8_t *row, int64_t from, int64_t columns) {
+EASYQUANT_INLINE uint64_t loadCodes(const int8_t *row, int64_t from, int64_t columns) {
   uint64_t word = 0;
   if (row && from + 8 <= columns)
     std::memcpy(&word, row + from, 8);
@@ -38,7 +39,7 @@ void storeCodes(uint64_t word, int8_t *row, int64_t from, int64_t columns) {
 constexpr uint64_t kOnes = 0x0101010101010101;
 
 /// Two's complement + 2^(b-1) flips the sign bit.
-template <int bits> uint64_t fieldsOf(uint64_t codes) {
+template <int bits> EASYQUANT_INLINE uint64_t fieldsOf(uint64_t codes) {
   constexpr uint64_t mask = kOnes * ((1 << bits) - 1), signs = kOnes << (bits - 1);
   return (codes ^ signs) & mask;
 }
@@ -49,7 +50,7 @@ template <int bits> uint64_t codesOf(uint64_t fields) {
 }
 
 /// The last four columns `shift` bits above the first four.
-uint32_t foldHalves(uint64_t fields, int shift) {
+EASYQUANT_INLINE uint32_t foldHalves(uint64_t fields, int shift) {
   return static_cast<uint32_t>(fields) | static_cast<uint32_t>(fields >> 32) << shift;
 }
 uint64_t unfoldHalves(uint32_t folded, int shift, uint64_t mask) {
@@ -59,7 +60,7 @@ uint64_t unfoldHalves(uint32_t folded, int shift, uint64_t mask) {
 /// Words of 4 bytes in a block.
 constexpr int64_t blockWords(int bits) { return kPanelRows * bits / 4; }
 
-template <int bits> void packBlock(const uint64_t *codes, uint32_t *out) {
+template <int bits> EASYQUANT_INLINE void packBlock(const uint64_t *codes, uint32_t *out) {
   uint64_t fields[kPanelRows];
   for (int64_t r = 0; r < kPanelRows; ++r)
     fields[r] = fieldsOf<bits>(codes[r]);
@@ -97,13 +98,18 @@ template <int bits> uint64_t unpackRow(const uint32_t *in, int64_t r) {
 }
 
 template <int bits>
-void packPanelOf(const PanelLayout &layout, int64_t rows, const int8_t *codes, uint8_t *out) {
+EASYQUANT_INLINE void packPanelOf(const PanelLayout &layout, int64_t rows, const int8_t *codes,
+                                  int64_t stride, uint8_t *out) {
   constexpr int64_t words = blockWords(bits);
   uint64_t block[kPanelRows];
   uint32_t packed[words];
   for (int64_t j = 0; j < layout.columns; j += 8, out += sizeof(packed)) {
-    for (int64_t r = 0; r < kPanelRows; ++r)
-      block[r] = loadCodes(r < rows ? codes + r * layout.columns : nullptr, j, layout.columns);
+    if (rows == kPanelRows && j + 8 <= layout.columns)
+      for (int64_t r = 0; r < kPanelRows; ++r)
+        std::memcpy(&block[r], codes + r * stride + j, 8);
+    else
+      for (int64_t r = 0; r < kPanelRows; ++r)
+        block[r] = loadCodes(r < rows ? codes + r * stride : nullptr, j, layout.columns);
     packBlock<bits>(block, packed);
     std::memcpy(out, packed, sizeof(packed));
   }
@@ -146,9 +152,9 @@ void unpackParams(const PanelLayout &layout, int64_t panel, const T *packed,
 
 } // namespace
 
-Result<PanelLayout> panelLayout(const Scheme &scheme, int64_t rows, int64_t columns) {
+Result<void> checkPackedWeight(const Scheme &scheme, int64_t rows, int64_t columns) {
   if (auto ok = checkScheme(scheme); !ok)
-    return Unexpected(ok.error());
+    return ok;
   if (rows < 1 || columns < 1)
     return makeError(ErrorCode::InvalidArgument,
                      "packed weight of {} x {}: expected at least one row and one column", rows,
@@ -157,6 +163,12 @@ Result<PanelLayout> panelLayout(const Scheme &scheme, int64_t rows, int64_t colu
     return makeError(ErrorCode::Unsupported,
                      "weights as {}: scales of weights are constants; make it static",
                      toString(scheme));
+  return {};
+}
+
+Result<PanelLayout> panelLayout(const Scheme &scheme, int64_t rows, int64_t columns) {
+  if (auto ok = checkPackedWeight(scheme, rows, columns); !ok)
+    return Unexpected(ok.error());
   if (scheme.groupSize % 8 != 0)
     return makeError(ErrorCode::Unsupported,
                      "weights as {}: the CPU kernels take group sizes that are multiples of 8 "
@@ -165,19 +177,24 @@ Result<PanelLayout> panelLayout(const Scheme &scheme, int64_t rows, int64_t colu
   return PanelLayout{scheme, rows, columns};
 }
 
-void packPanel(const PanelLayout &layout, int64_t panel, const int8_t *codes, uint8_t *out) {
-  int64_t rows = layout.panelRows(panel);
+EASYQUANT_VECTOR_CLONES
+static void packRows(const PanelLayout &layout, int64_t rows, const int8_t *codes, int64_t stride,
+                     uint8_t *out) {
   switch (layout.scheme.bits) {
   case 2:
-    return packPanelOf<2>(layout, rows, codes, out);
+    return packPanelOf<2>(layout, rows, codes, stride, out);
   case 3:
-    return packPanelOf<3>(layout, rows, codes, out);
+    return packPanelOf<3>(layout, rows, codes, stride, out);
   case 4:
-    return packPanelOf<4>(layout, rows, codes, out);
+    return packPanelOf<4>(layout, rows, codes, stride, out);
   case 8:
-    return packPanelOf<8>(layout, rows, codes, out);
+    return packPanelOf<8>(layout, rows, codes, stride, out);
   }
   assert(false && "panelLayout lets no other scheme through");
+}
+
+void packPanel(const PanelLayout &layout, int64_t panel, const int8_t *codes, uint8_t *out) {
+  packRows(layout, layout.panelRows(panel), codes, layout.columns, out);
 }
 
 void unpackPanel(const PanelLayout &layout, int64_t panel, const uint8_t *packed, int8_t *codes) {
@@ -235,6 +252,43 @@ void packPanelSums(const PanelLayout &layout, int64_t panel, const int8_t *codes
   packParams(layout, panel, params, int32_t(0), sum, out);
 }
 
+/// Weights that are quantized and measured at a time: few enough for the CPU to work on several
+/// such parts at once, dividing in one while it sums in another.
+constexpr int64_t kPart = 32;
+
+EASYQUANT_INLINE static void quantizePart(const float *x, int64_t count, float scale,
+                                          CodeRange range, int8_t *codes, ErrorLanes &error) {
+  float back[kPart];
+  quantizeSlice(x, count, scale, 0, range, codes);
+  dequantizeSlice(codes, count, scale, 0, back);
+  error.add(x, back, count);
+}
+
+/// One row: its codes, its scales, which lie `kPanelRows` apart, and its error. False where the row
+/// is not finite. `next` is the row that follows, on its way from memory meanwhile.
+EASYQUANT_VECTOR_CLONES
+static bool quantizeRowAbsMax(const float *row, const float *next, const PanelLayout &layout,
+                              CodeRange range, int8_t *codes, float *scales, ErrorSums &error) {
+  ErrorLanes lanes{};
+  for (int64_t g = 0; g < layout.groups(); ++g) {
+    auto [begin, count] = groupColumns(g, layout.scheme.groupSize, layout.columns);
+    int32_t bits = absMaxBits(row + begin, count);
+    if (bits >= kInfinityBits)
+      return false;
+    float scale = scaleFromAbsMax(std::bit_cast<float>(bits), range.max);
+    scales[g * kPanelRows] = scale;
+    const int64_t end = begin + count, whole = end - count % kPart;
+    for (int64_t j = begin; j < whole; j += kPart) {
+      for (int64_t line = 0; line < kPart; line += 16)
+        __builtin_prefetch(next + j + line);
+      quantizePart(row + j, kPart, scale, range, codes + j, lanes);
+    }
+    quantizePart(row + whole, end - whole, scale, range, codes + whole, lanes);
+  }
+  error.add(lanes.sums());
+  return true;
+}
+
 Result<void> quantizePanelAbsMax(const PanelLayout &layout, ConstMatrix w, int64_t panel,
                                  uint8_t *codes, float *scales, ErrorSums &error) {
   const Scheme &scheme = layout.scheme;
@@ -254,27 +308,18 @@ Result<void> quantizePanelAbsMax(const PanelLayout &layout, ConstMatrix w, int64
                      panel, w.rows, w.columns, layout.panels(), layout.rows, layout.columns);
 
   CodeRange range = codeRange(scheme);
-  int64_t rows = layout.panelRows(panel), columns = layout.columns, groups = layout.groups();
-  std::vector<int8_t> plain(rows * columns);
-  std::vector<float> back(columns);
+  int64_t rows = layout.panelRows(panel), columns = layout.columns;
+  // Rows a power of two bytes apart would meet in the same few lines of the cache.
+  const int64_t stride = (columns + 63) / 64 * 64 + 64;
+  std::vector<int8_t> plain(rows * stride);
   std::fill_n(scales, layout.panelScales(), 1.0f);
   for (int64_t r = 0; r < rows; ++r) {
     const float *row = w.row(panel * kPanelRows + r);
-    int8_t *rowCodes = plain.data() + r * columns;
-    for (int64_t g = 0; g < groups; ++g) {
-      auto [begin, count] = groupColumns(g, scheme.groupSize, columns);
-      int32_t bits = absMaxBits(row + begin, count);
-      if (bits >= kInfinityBits)
-        return notFiniteError(row, columns, panel * kPanelRows + r);
-      float scale = scaleFromAbsMax(std::bit_cast<float>(bits), range.max);
-      scales[g * kPanelRows + r] = scale;
-      quantizeSlice(row + begin, count, scale, 0, range, rowCodes + begin);
-      for (int64_t j = begin; j < begin + count; ++j)
-        back[j] = scale * static_cast<float>(rowCodes[j]);
-    }
-    error.add(row, back.data(), columns);
+    const float *next = w.row(std::min(panel * kPanelRows + r + 1, w.rows - 1));
+    if (!quantizeRowAbsMax(row, next, layout, range, plain.data() + r * stride, scales + r, error))
+      return notFiniteError(row, columns, panel * kPanelRows + r);
   }
-  packPanel(layout, panel, plain.data(), codes);
+  packRows(layout, rows, plain.data(), stride, codes);
   return {};
 }
 

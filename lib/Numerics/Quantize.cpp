@@ -41,6 +41,32 @@ Result<void> checkParams(ConstMatrix x, const Scheme &scheme, const QParams &par
   return {};
 }
 
+struct Slice {
+  float scale;
+  int32_t zeroPoint;
+};
+EASYQUANT_INLINE Slice paramsOf(const QParams &params, int64_t row, int64_t group) {
+  int64_t i = (params.rows == 1 ? 0 : row * params.groups) + group;
+  return {params.scales[i], params.zeroPoints.empty() ? 0 : params.zeroPoints[i]};
+}
+
+/// How many rows were finite and are quantized: all, or as many as precede the first that is not.
+EASYQUANT_VECTOR_CLONES
+int64_t quantizeRows(ConstMatrix x, const Scheme &scheme, const QParams &params, int8_t *codes) {
+  const CodeRange range = codeRange(scheme);
+  for (int64_t i = 0; i < x.rows; ++i) {
+    const float *row = x.row(i);
+    if (absMaxBits(row, x.columns) >= kInfinityBits)
+      return i;
+    for (int64_t g = 0; g < params.groups; ++g) {
+      auto [begin, count] = groupColumns(g, scheme.groupSize, x.columns);
+      auto [scale, zeroPoint] = paramsOf(params, i, g);
+      quantizeSlice(row + begin, count, scale, zeroPoint, range, codes + i * x.columns + begin);
+    }
+  }
+  return x.rows;
+}
+
 } // namespace
 
 Result<void> quantize(ConstMatrix x, const Scheme &scheme, const QParams &params,
@@ -56,35 +82,23 @@ Result<void> quantize(ConstMatrix x, const Scheme &scheme, const QParams &params
                      "room for {} codes of a matrix of {} x {}: expected {}", codes.size(), x.rows,
                      x.columns, x.rows * x.columns);
 
-  CodeRange range = codeRange(scheme);
-  for (int64_t i = 0; i < x.rows; ++i) {
-    const float *row = x.row(i);
-    if (absMaxBits(row, x.columns) >= kInfinityBits)
-      return notFiniteError(row, x.columns, i);
-    int64_t firstParam = params.rows == 1 ? 0 : i * params.groups;
-    for (int64_t g = 0; g < params.groups; ++g) {
-      auto [begin, count] = groupColumns(g, scheme.groupSize, x.columns);
-      int32_t zeroPoint = params.zeroPoints.empty() ? 0 : params.zeroPoints[firstParam + g];
-      quantizeSlice(row + begin, count, params.scales[firstParam + g], zeroPoint, range,
-                    codes.data() + i * x.columns + begin);
-    }
-  }
+  if (int64_t row = quantizeRows(x, scheme, params, codes.data()); row < x.rows)
+    return notFiniteError(x.row(row), x.columns, row);
   return {};
 }
 
-void dequantize(const QuantizedMatrix &q, Matrix out) {
-  for (int64_t i = 0; i < q.rows; ++i) {
-    int64_t firstParam = q.params.rows == 1 ? 0 : i * q.params.groups;
-    const int8_t *codes = q.codes.data() + i * q.columns;
+EASYQUANT_VECTOR_CLONES
+static void dequantizeRows(const QuantizedMatrix &q, Matrix out) {
+  for (int64_t i = 0; i < q.rows; ++i)
     for (int64_t g = 0; g < q.params.groups; ++g) {
       auto [begin, count] = groupColumns(g, q.scheme.groupSize, q.columns);
-      float scale = q.params.scales[firstParam + g];
-      int32_t zeroPoint = q.params.zeroPoints.empty() ? 0 : q.params.zeroPoints[firstParam + g];
-      for (int64_t j = begin; j < begin + count; ++j)
-        out(i, j) = scale * static_cast<float>(codes[j] - zeroPoint);
+      auto [scale, zeroPoint] = paramsOf(q.params, i, g);
+      dequantizeSlice(q.codes.data() + i * q.columns + begin, count, scale, zeroPoint,
+                      out.row(i) + begin);
     }
-  }
 }
+
+void dequantize(const QuantizedMatrix &q, Matrix out) { dequantizeRows(q, out); }
 
 /// Tokens of zeros, to be filled row by row.
 static Result<QuantizedTokens> zeroTokens(ConstMatrix x, int64_t groupSize) {

@@ -6,12 +6,15 @@
 //===----------------------------------------------------------------------===//
 //
 // Private to lib/Numerics. Branch-free loops over contiguous floats, written so that the vectorizer
-// takes them even on baseline x86-64 (SSE2 has no rounding instruction).
+// takes them even on baseline x86-64 (SSE2 has no rounding instruction), and inlined, so that it
+// takes them as its caller is compiled (VectorClones.h).
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef EASYQUANT_LIB_NUMERICS_ROWQUANTIZE_H
 #define EASYQUANT_LIB_NUMERICS_ROWQUANTIZE_H
+
+#include "VectorClones.h"
 
 #include "easyquant/Numerics/Matrix.h"
 #include "easyquant/Numerics/Scheme.h"
@@ -34,7 +37,7 @@ inline Result<void> checkMatrix(ConstMatrix x) {
 
 /// The bits of the largest magnitude, compared as integers: for finite numbers the order is that of
 /// the magnitudes, and any infinity or NaN comes out at or above kInfinityBits.
-inline int32_t absMaxBits(const float *x, int64_t count) {
+EASYQUANT_INLINE int32_t absMaxBits(const float *x, int64_t count) {
   int32_t largest = 0;
   for (int64_t i = 0; i < count; ++i)
     largest = std::max(largest, std::bit_cast<int32_t>(x[i]) & 0x7fffffff);
@@ -57,7 +60,7 @@ inline Unexpected notFiniteError(
 struct Extremes {
   float min, max;
 };
-inline Extremes extremesOf(const float *x, int64_t count) {
+EASYQUANT_INLINE Extremes extremesOf(const float *x, int64_t count) {
   constexpr int64_t lanes = 8;
   float low[lanes], high[lanes];
   std::fill_n(low, lanes, x[0]);
@@ -78,7 +81,7 @@ inline Extremes extremesOf(const float *x, int64_t count) {
 /// rne(x) for lo <= x <= hi with magnitudes below 2^22, clamped to [lo, hi] first: rounding is
 /// monotone and leaves integers alone, so clamping before it is the same. At 1.5 * 2^23 the last
 /// bit of a float weighs 1, so the addition itself rounds to nearest even.
-inline int32_t roundClamped(float x, float lo, float hi) {
+EASYQUANT_INLINE int32_t roundClamped(float x, float lo, float hi) {
   constexpr float magic = 0x1.8p23f;
   x = x < lo ? lo : x;
   x = x > hi ? hi : x;
@@ -86,12 +89,19 @@ inline int32_t roundClamped(float x, float lo, float hi) {
 }
 
 /// The codes of a slice that has one scale: definition 1 of Quantize.h. The slice is finite.
-inline void quantizeSlice(const float *x, int64_t count, float scale, int32_t zeroPoint,
-                          CodeRange range, int8_t *codes) {
+EASYQUANT_INLINE void quantizeSlice(const float *x, int64_t count, float scale, int32_t zeroPoint,
+                                    CodeRange range, int8_t *codes) {
   float lo = static_cast<float>(range.min - zeroPoint);
   float hi = static_cast<float>(range.max - zeroPoint);
   for (int64_t i = 0; i < count; ++i)
     codes[i] = static_cast<int8_t>(roundClamped(x[i] / scale, lo, hi) + zeroPoint);
+}
+
+/// And back.
+EASYQUANT_INLINE void dequantizeSlice(const int8_t *codes, int64_t count, float scale,
+                                      int32_t zeroPoint, float *out) {
+  for (int64_t i = 0; i < count; ++i)
+    out[i] = scale * static_cast<float>(codes[i] - zeroPoint);
 }
 
 /// The columns of a row that share a scale.

@@ -23,7 +23,6 @@
 #include "mlir/Pass/PassRegistry.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSwitch.h"
-#include "llvm/Support/FormatVariadic.h"
 
 using namespace mlir;
 
@@ -51,7 +50,7 @@ public:
     return value ? add(option, std::to_string(*value)) : *this;
   }
   PassText &add(StringRef option, std::optional<double> value) {
-    return value ? add(option, llvm::formatv("{0}", *value).str()) : *this;
+    return value ? add(option, fmt::format("{}", *value)) : *this;
   }
   PassText &addFlag(StringRef option, std::optional<bool> value) {
     return value ? add(option, StringRef(*value ? "true" : "false")) : *this;
@@ -88,17 +87,17 @@ struct MethodPass {
 /// What the options ask of the model, whether they name it or a recipe does.
 struct Request {
   std::vector<std::string> methods; ///< in order
-  bool staticActivations = false;
+  /// Of static activations, which there are none of where this is empty; "" is the default one.
+  std::vector<std::string> observers;
+  bool searchesAlpha = false;
 };
 } // namespace
-
-static constexpr StringLiteral kSearch = "search";
 
 /// A new method with a pass of its own is one line here.
 static constexpr MethodPass kMethodPasses[] = {
     {"smoothquant", "equant-smooth-quant", "absmax",
      [](PassText &pass, const CompileOptions &options) {
-       if (options.alpha == kSearch)
+       if (options.alpha == equant::kSearch)
          pass.addFlag("search", true);
        else
          pass.add("alpha", options.alpha);
@@ -127,18 +126,21 @@ static Result<Request> requestOf(const CompileOptions &options) {
     if (!method)
       return Unexpected(method.error());
     request.methods = method->methods;
-    request.staticActivations = options.activations == "static";
+    if (options.activations == "static")
+      request.observers = {options.observer};
+    request.searchesAlpha = options.alpha == equant::kSearch;
     return request;
   }
   Result<equant::Recipe> recipe = equant::readRecipe(options.recipe);
   if (!recipe)
     return Unexpected(recipe.error());
   request.methods = recipe->methods();
-  auto isStatic = [](const equant::SiteRequest &site) { return site.activations == "static"; };
-  request.staticActivations =
-      isStatic(recipe->request) || llvm::any_of(recipe->sites, [&](const equant::SiteRule &rule) {
-        return isStatic(rule.request);
-      });
+  if (!options.observer.empty()) // wins over the recipe's
+    recipe->options.observer = options.observer;
+  if (!options.alpha.empty())
+    recipe->options.alpha = options.alpha;
+  request.observers = recipe->observers();
+  request.searchesAlpha = recipe->searchesAlpha();
   return request;
 }
 
@@ -233,7 +235,7 @@ std::optional<std::string> CompileOptions::check() const {
   if (percentile != 0 && weightObserver != "percentile" && observer != "percentile")
     return "percentile goes with --weight-observer percentile or --observer percentile";
   double number;
-  if (!alpha.empty() && alpha != kSearch && StringRef(alpha).getAsDouble(number))
+  if (!alpha.empty() && alpha != equant::kSearch && StringRef(alpha).getAsDouble(number))
     return "alpha '" + alpha + "': expected a number from 0 to 1, or search";
   if (auto problem = checkTarget(target))
     return problem;
@@ -248,7 +250,7 @@ std::optional<std::string> CompileOptions::checkTokens() const {
   if (!request.methods.empty() && tokens.empty())
     return "method " + request.methods.front() +
            " needs calibration text: give --calib FILE (easyquant) or --tokens FILE";
-  if (request.staticActivations && tokens.empty())
+  if (!request.observers.empty() && tokens.empty())
     return "static activations need calibration text: give --calib FILE (easyquant) or --tokens "
            "FILE, or take dynamic ones";
   return std::nullopt;
@@ -263,10 +265,10 @@ static std::string calibrationPasses(const CompileOptions &options, const Reques
   };
   for (const std::string &method : request.methods)
     add(passOf(method).statistics);
-  if (options.alpha == kSearch && llvm::is_contained(request.methods, "smoothquant"))
+  if (request.searchesAlpha && llvm::is_contained(request.methods, "smoothquant"))
     add("moments");
-  if (request.staticActivations)
-    add(statisticOf(options.observer));
+  for (const std::string &observer : request.observers)
+    add(statisticOf(observer));
   if (statistics.empty())
     return "";
   return PassText("equant-insert-observers").add("statistics", statistics).str() + "," +
@@ -325,9 +327,9 @@ static std::string quantizePhase(const CompileOptions &options) {
   }
   PassText quantize("equant-quantize");
   quantize.add("max-fallback", options.maxFallback);
-  if (request.staticActivations)
+  if (!request.observers.empty())
     quantize.add("observer", options.observer);
-  if (request.staticActivations && options.observer == "percentile" && options.percentile != 0)
+  if (!request.observers.empty() && options.observer == "percentile" && options.percentile != 0)
     quantize.add("percentile", std::optional<double>(options.percentile));
   return text + "," + quantize.str() + ",func.func(equant-fuse-shared-input)" + kvPass(options);
 }

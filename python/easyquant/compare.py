@@ -3,7 +3,9 @@
 """`easyquant compare`: every method on a user's own model, on one protocol, side by side."""
 
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +14,7 @@ import typer
 from rich.table import Table
 
 from easyquant import console
-from easyquant.artifact import Artifact, is_artifact
+from easyquant.artifact import Artifact
 from easyquant.bench import measure_apart
 from easyquant.calibrate import calibrate
 from easyquant.calibration import CalibrationText
@@ -22,6 +24,7 @@ from easyquant.compiler import check_model
 from easyquant.errors import UserError
 from easyquant.evaluate import KVProtocol, evaluate
 from easyquant.files import sha256, write_json
+from easyquant.plans import plans_of, prediction
 from easyquant.protocol import check_context
 from easyquant.weights import example_site, read_site, rounding_bound
 
@@ -49,28 +52,34 @@ def split_counts(option: str, text: str | None) -> list[int]:
     return counts
 
 
+def compile_options(
+    variant: Variant, *, calib: Path | None, seqlen: int, seed: int, group_size: int | None, ignore: list[str], threads: int
+) -> CompileOptions:  # fmt: skip
+    """How a variant is made."""
+    options = CompileOptions(scheme=variant.scheme, ignore=ignore, threads=threads or None, force=True)
+    if variant.scheme != "none":
+        options.method = variant.method
+        options.group_size = group_size
+    if variant.is_calibrated:
+        options.calibration = CalibrationText(calib, variant.nsamples, seqlen, seed)
+    if variant.kv != "none":
+        options.kv_scheme = variant.kv
+    return options
+
+
 class Comparison:
     """Makes, judges and stores one variant after the other."""
 
-    def __init__(self, model: Path, text: Path, calib: Path | None, folder: Path, protocol: Protocol, threads: int, keep: bool):
-        self.model, self.text, self.calib, self.folder = model, text, calib, folder
+    def __init__(
+        self, model: Path, text: Path, options: Callable[[Variant], CompileOptions], folder: Path, protocol: Protocol, threads: int,
+        keep: bool, reference: Artifact, reference_cost: dict,
+    ):  # fmt: skip
+        self.model, self.text, self.options, self.folder = model, text, options, folder
         self.protocol, self.threads, self.keep = protocol, threads, keep
-        self.reference: Artifact | None = None
+        self.reference, self.reference_cost = reference, reference_cost
         self.site: str | None = None
         self.edges: np.ndarray | None = None
         self.before: list[int] | None = None
-
-    def options(self, variant: Variant) -> CompileOptions:
-        p = self.protocol
-        options = CompileOptions(scheme=variant.scheme, ignore=list(p.ignore), threads=self.threads or None, force=True)
-        if variant.scheme != "none":
-            options.method = variant.method
-            options.group_size = p.group_size
-        if variant.is_calibrated:
-            options.calibration = CalibrationText(self.calib, variant.nsamples, p.seqlen, p.seed)
-        if variant.kv != "none":
-            options.kv_scheme = variant.kv
-        return options
 
     def result_file(self, variant: Variant) -> Path:
         return self.folder / "results" / f"{variant.slug}.json"
@@ -81,16 +90,11 @@ class Comparison:
     def look_up(self, variant: Variant) -> Finding | None:
         return Finding.load(self.result_file(variant), self.protocol.stamp(variant))
 
-    def compile_reference(self, variant: Variant) -> dict:
-        """The float artifact, which every other one is compared with; kept until the end."""
-        output = self.artifact_folder(variant)
-        cost = asdict(compile_model(self.model, output, self.options(variant)))
-        self.reference = Artifact.open(output)
-        return cost
-
-    def take_example(self, quantized: Artifact) -> None:
-        """The site whose weights are shown, and the bins that all variants count them in."""
-        self.site = example_site([self.reference, quantized])
+    def take_example(self, sites: list[dict]) -> None:
+        """The site whose weights are shown, and the bins that all variants count them in: those of the first variant with weights to show."""
+        self.site = example_site(sites) if self.site is None else self.site
+        if self.site is None or self.edges is not None:
+            return
         weights = read_site(self.reference, self.site)
         edge = float(np.quantile(np.abs(weights), 0.9995)) or 1.0
         self.edges = np.linspace(-edge, edge, HISTOGRAM_BINS + 1)
@@ -99,11 +103,8 @@ class Comparison:
     def measure(self, variant: Variant) -> Finding:
         output = self.artifact_folder(variant)
         is_reference = variant.scheme == "none" and variant.kv == "none"
-        if is_reference:
-            cost = self.compile_reference(variant)
-        else:
-            cost = asdict(compile_model(self.model, output, self.options(variant)))
-        artifact = Artifact.open(output)
+        cost = self.reference_cost if is_reference else asdict(compile_model(self.model, output, self.options(variant)))
+        artifact = self.reference if is_reference else Artifact.open(output)
         p = self.protocol
         figures = evaluate(
             artifact, self.text, p.context, p.max_windows, None if is_reference else self.reference, "float", threads=self.threads,
@@ -113,9 +114,9 @@ class Comparison:
         speed = measure_apart(artifact, p.prefill, p.decode, self.threads, p.repeats)
         histogram = None
         if variant.scheme != "none" and variant.kv == "none":
-            if self.site is None:
-                self.take_example(artifact)
-            histogram = np.histogram(read_site(artifact, self.site), self.edges)[0].tolist()
+            self.take_example(artifact.manifest["sites"])
+            if self.site is not None:
+                histogram = np.histogram(read_site(artifact, self.site), self.edges)[0].tolist()
         sites = [site | {"rounding_bound": rounding_bound(artifact, site)} if site["weight"] else site for site in artifact.manifest["sites"]]
         finding = Finding(variant, figures, speed, cost, sites, histogram)
         finding.save(self.result_file(variant), p.stamp(variant))
@@ -129,8 +130,10 @@ class Comparison:
         for number, variant in enumerate(variants, 1):
             where = f"{number} of {len(variants)}: {variant.label}" + (f", {variant.nsamples} calibration samples" if variant.nsamples else "")
             finding = self.look_up(variant)
-            if finding is not None and (number > 1 or self.open_reference(variant)):
+            if finding is not None:
                 console.note(f"{where}: found by an earlier run")
+                if finding.histogram is not None:
+                    self.take_example(finding.sites)
                 findings.append(finding)
                 continue
             console.note(where)
@@ -143,17 +146,11 @@ class Comparison:
                 failures.append((variant, str(error)))
         return findings, failures
 
-    def open_reference(self, variant: Variant) -> bool:
-        folder = self.artifact_folder(variant)
-        if is_artifact(folder):
-            self.reference = Artifact.open(folder)
-        return self.reference is not None
-
 
 def outliers_of(model: Path, calibration: CalibrationText, folder: Path, threads: int) -> dict[str, list[float]]:
     """The outliers of the model's activations; statistics that are there with the right stamp are not gathered again."""
     statistics = folder / "statistics.safetensors"
-    calibrate(model, calibration, statistics, ["absmax"], [], folder / "work", threads)
+    calibrate(model, calibration, statistics, ["absmax"], [], folder / "artifacts" / "calibration", threads)
     return outliers_by_layer(statistics)
 
 
@@ -185,13 +182,19 @@ def results_table(findings: list[Finding]) -> Table:
     return table
 
 
-def print_plan(variants: list[Variant], skipped: list[tuple[Variant, str]]) -> None:
+def print_plan(model: Path, variants: list[Variant], options: Callable[[Variant], CompileOptions], skipped: list[tuple[Variant, str]]) -> None:
     table = console.table(f"{len(variants)} variants")
-    for heading in ("method", "scheme", "KV cache", "calibration samples"):
+    for heading in ("method", "scheme", "KV cache", "calibration samples", "quantized sites", "weights", "peak memory*", "time to make"):
         table.add_column(heading)
     for variant in variants:
-        table.add_row(variant.method, variant.scheme, variant.kv, str(variant.nsamples or "none needed"))
+        wanted = options(variant)
+        plans = plans_of(model, wanted)
+        predicted = prediction(plans, wanted.calibration)
+        sites = f"{sum(site['weight'] is not None for site in plans.sites)} of {len(plans.sites)}"
+        table.add_row(variant.method, variant.scheme, variant.kv, str(variant.nsamples or "none needed"), sites,
+                      console.human_bytes(predicted.weight_bytes), console.human_bytes(predicted.memory_bytes), predicted.time)  # fmt: skip
     console.out.print(table)
+    console.out.print("* beside the model's own pages; all predictions are rough, and judging is not in the time", markup=False, soft_wrap=True)
     for variant, reason in skipped:
         console.out.print(f"left out: {variant.label}: {reason}", markup=False, soft_wrap=True)
 
@@ -206,7 +209,7 @@ def compare_command(
     kv_schemes: Annotated[str, typer.Option(metavar="LIST", help="KV caches: none, int8, int4, int2.")] = "none",
     calib: Annotated[Path | None, typer.Option(metavar="FILE", help="Calibration text, UTF-8: not the one to judge on.")] = None,
     nsamples: Annotated[int, typer.Option(min=1, metavar="N", help="Calibration samples.")] = 64,
-    seqlen: Annotated[int, typer.Option(min=2, metavar="N", help="Tokens of a calibration sample.")] = 512,
+    seqlen: Annotated[int, typer.Option(min=2, metavar="N", help="Tokens of a calibration sample.")] = 1024,
     seed: Annotated[int, typer.Option(metavar="S", help="Which samples of the calibration text.")] = 0,
     nsamples_sweep: Annotated[str | None, typer.Option(metavar="LIST", help="Calibrate also with these numbers of samples, as 8,16,32.")] = None,
     group_size: Annotated[int | None, typer.Option(min=0, metavar="N", help="Weights that share a scale. (default: the scheme's)")] = None,
@@ -216,7 +219,7 @@ def compare_command(
     threads: Annotated[int, typer.Option(min=0, metavar="N", help="Threads; 0: all CPUs.")] = 0,
     repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Speed measurements to take the median of.")] = 3,
     keep_artifacts: Annotated[bool, typer.Option("--keep-artifacts", help="Keep every artifact in REPORT/artifacts.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the variants and stop.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the variants with predicted bytes, memory and time, and stop.")] = False,
 ) -> None:
     """Try quantization methods on a model, judge them on one protocol, and write a report.
 
@@ -234,23 +237,23 @@ def compare_command(
     variants, skipped = plan(split_list("--methods", methods), split_list("--schemes", schemes), split_list("--kv-schemes", kv_schemes), nsamples, sweep)
     if calib is None and (needs := next((v for v in variants if v.is_calibrated), None)):
         raise UserError(f"--calib FILE is missing: {needs.method} reads calibration text")
+    options = partial(compile_options, calib=calib, seqlen=seqlen, seed=seed, group_size=group_size, ignore=ignore, threads=threads)
     if dry_run:
-        return print_plan(variants, skipped)
+        return print_plan(model, variants, options, skipped)
 
     for folder in (output, output / "results", output / "artifacts"):
         folder.mkdir(parents=True, exist_ok=True)
-    with console.err.status("reading the model"):
-        probe = output / "artifacts" / variants[0].slug
-        if not is_artifact(probe):
-            compile_model(model, probe, CompileOptions(scheme="none", threads=threads or None, force=True))
-        reference = Artifact.open(probe)
+    # Anew in every run: what an earlier one left may be of another model, and all others are compared with it.
+    folder = output / "artifacts" / variants[0].slug
+    reference_cost = asdict(compile_model(model, folder, CompileOptions(scheme="none", threads=threads or None, force=True)))
+    reference = Artifact.open(folder)
     context = check_context(reference, context)
     protocol = Protocol(
         model=model_stamp(reference), text_sha256=sha256(text), calib_sha256=sha256(calib) if calib else None, context=context,
         max_windows=max_windows, nsamples=nsamples, seqlen=seqlen, seed=seed, group_size=group_size, ignore=tuple(ignore),
         prefill=min(512, reference.max_context // 2), decode=min(64, reference.max_context // 2), repeats=repeats,
     )  # fmt: skip
-    comparison = Comparison(model, text, calib, output, protocol, threads, keep_artifacts)
+    comparison = Comparison(model, text, options, output, protocol, threads, keep_artifacts, reference, reference_cost)
     findings, failures = comparison.run(variants)
 
     console.out.print(results_table(findings))

@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,9 @@ from easyquant.tools import find_tool
 # Rough: what the compiler takes without any method was measured by benchmarks/width.py, the rest follows from what methods do.
 BASE_BYTES = 210e6
 # Multiples of one float forward over the calibration tokens, and of the floats of one layer that a method holds at a time.
-FORWARDS = {"statistics": 1.0, "smoothquant": 1.0, "gptq": 3.0, "awq": 6.0, "lkd": 16.0}
+FORWARDS = {"statistics": 1.0, "smoothquant": 1.0, "gptq": 2.0, "awq": 1.0, "lkd": 16.0}
+# AWQ takes 21 candidates for each block through 4 of the samples besides.
+SEARCHED_SAMPLES = 21 * 4
 LAYER_COPIES = {"statistics": 1, "smoothquant": 1, "gptq": 3, "awq": 3, "lkd": 6}
 # Hidden states of all samples.
 STATE_COPIES = {"statistics": 1, "smoothquant": 1, "gptq": 2, "awq": 2, "lkd": 2}
@@ -89,6 +92,19 @@ def plans_table(plans: Plans) -> Table:
     return table
 
 
+@dataclass(frozen=True)
+class Prediction:
+    """What a compilation will take, roughly."""
+
+    weight_bytes: int
+    memory_bytes: float  # beside the model's own pages
+    seconds: float  # on this machine
+
+    @property
+    def time(self) -> str:
+        return f"about {self.seconds:.0f} s" if self.seconds < 120 else f"about {self.seconds / 60:.0f} min"
+
+
 def flops_per_second() -> float:
     """Of a float matrix product on this machine, now."""
     a = np.random.default_rng(0).standard_normal((768, 768), np.float32)
@@ -99,25 +115,34 @@ def flops_per_second() -> float:
     return 4 * 2 * 768**3 / (time.perf_counter() - begin)
 
 
-def prediction(plans: Plans, calibration: CalibrationText | None) -> dict[str, str]:
-    """Peak memory and time in words, rough ones."""
+# Several predictions are of the same machine.
+machine_speed = cache(flops_per_second)
+
+
+def forwards(method: str, samples: int) -> float:
+    return FORWARDS[method] + (SEARCHED_SAMPLES / samples if method == "awq" else 0.0)
+
+
+def prediction(plans: Plans, calibration: CalibrationText | None) -> Prediction:
     work = plans.methods or (["statistics"] if any(site["input"] and site["input"]["dynamic"] is False for site in plans.sites) else [])
     memory, seconds = BASE_BYTES, 5.0
     if work:
-        tokens = calibration.samples * calibration.length if calibration else 64 * 1024
+        samples, length = (calibration.samples, calibration.length) if calibration else (64, 1024)
+        tokens = samples * length
         states = tokens * plans.model["hidden_size"] * 4
         memory += max(plans.layer_floats * 4 * LAYER_COPIES[name] + states * STATE_COPIES[name] for name in work)
-        forward = 2 * tokens * sum(site["out_features"] * site["in_features"] for site in plans.sites) / (0.7 * flops_per_second())
-        seconds += forward * sum(FORWARDS[name] for name in work)
-    return {"weights": console.human_bytes(plans.weight_bytes), "memory": f"about {console.human_bytes(memory)} beside the model's own pages",
-            "time": f"about {seconds:.0f} s on this machine" if seconds < 120 else f"about {seconds / 60:.0f} min on this machine"}  # fmt: skip
+        forward = 2 * tokens * sum(site["out_features"] * site["in_features"] for site in plans.sites) / (0.7 * machine_speed())
+        seconds += forward * sum(forwards(name, samples) for name in work)
+    return Prediction(plans.weight_bytes, memory, seconds)
 
 
 def print_dry_run(plans: Plans, calibration: CalibrationText | None) -> None:
     console.out.print(plans_table(plans))
     table = console.pairs()
-    for label, value in prediction(plans, calibration).items():
-        table.add_row(label, value)
+    predicted = prediction(plans, calibration)
+    table.add_row("weights", console.human_bytes(predicted.weight_bytes))
+    table.add_row("memory", f"about {console.human_bytes(predicted.memory_bytes)} beside the model's own pages")
+    table.add_row("time", f"{predicted.time} on this machine")
     console.out.print(table)
     for site in plans.fallbacks:
         console.out.print(f"stays float: {site['name']} {site['reason']}", markup=False, soft_wrap=True)

@@ -46,19 +46,18 @@ def rounding_bound(artifact: Artifact, site: dict) -> float:
     return float(scales[rows // panel, :, rows % panel].max()) / 2
 
 
-def example_site(artifacts: list[Artifact]) -> str:
-    """A site in the middle of the network that the quantized artifacts quantize: a linear that closes a block."""
-    *_, quantized = artifacts
-    sites = [site["name"] for site in quantized.manifest["sites"] if site["weight"] is not None]
-    closing = [name for name in sites if name.endswith((".mlp.down_proj", ".mlp.c_proj"))] or sites
-    if not closing:
-        raise UserError(f"{quantized.path}: has no quantized site to show")
-    return closing[len(closing) // 2]
+def example_site(sites: list[dict]) -> str | None:
+    """Of the sites of a manifest one in the middle of the network that is quantized: a linear that closes a block."""
+    quantized = [site["name"] for site in sites if site["weight"] is not None]
+    closing = [name for name in quantized if name.endswith((".mlp.down_proj", ".mlp.c_proj"))] or quantized
+    return closing[len(closing) // 2] if closing else None
 
 
 def example_weights(artifacts: list[Artifact], labels: list[str]) -> WeightExample:
     """`artifacts`: the float one first."""
-    site = example_site(artifacts)
+    site = example_site(artifacts[-1].manifest["sites"])
+    if site is None:
+        raise UserError(f"{artifacts[-1].path}: has no quantized site to show")
     before = read_site(artifacts[0], site)
     after = []
     for artifact, label in zip(artifacts[1:], labels[1:]):

@@ -44,6 +44,14 @@ def test_dumped_pipeline_of_the_command_line(tiny_llama, tmp_path):
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["quantization"]["scheme"] == "W8A8"
 
 
+def test_numbers_reach_the_passes_with_all_digits(tiny_llama, tmp_path):
+    (tmp_path / "tokens").touch()
+    printed = run_tool("easyquant-compile", tiny_llama, "-o", tmp_path / "out", "--scheme=W4A16", "--method=smoothquant+gptq", "--alpha=0.725",
+                       "--damping=0.001", f"--tokens={tmp_path / 'tokens'}", "--dump-pipeline")
+    assert printed.returncode == 0, printed.stderr
+    assert "alpha=0.725" in printed.stdout and "damping=0.001" in printed.stdout
+
+
 @pytest.mark.parametrize("phase, word", [
     ("import", "lm.linear"), ("quantize", "equant.linear"), ("materialize", "equant.offset"), ("kernels", "func.func private")])
 def test_ir_after_a_phase_is_valid(tiny_llama, tmp_path, phase, word):

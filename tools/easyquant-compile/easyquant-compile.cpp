@@ -10,12 +10,11 @@
 #include "easyquant/Formats/ModelSource.h"
 #include "easyquant/Import/ImportModel.h"
 #include "easyquant/Pipelines/StagedFolder.h"
+#include "easyquant/Pipelines/WorkFolder.h"
 
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
-#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/InitLLVM.h"
-#include "llvm/Support/Path.h"
 
 #include <csignal>
 
@@ -32,21 +31,6 @@ static LogicalResult runPipeline(ModuleOp module, const std::string &text) {
   if (!text.empty() && failed(parsePassPipeline(text, pm)))
     return failure();
   return pm.run(module);
-}
-
-/// Removes what methods computed, and the folder if nothing else is in it.
-static void removeWork(const std::string &folder) {
-  std::error_code error;
-  std::vector<std::string> computed;
-  for (llvm::sys::fs::directory_iterator it(folder, error), end; it != end && !error;
-       it.increment(error)) {
-    llvm::StringRef extension = llvm::sys::path::extension(it->path());
-    if (extension == ".safetensors" || extension == ".partial")
-      computed.push_back(it->path());
-  }
-  for (const std::string &file : computed)
-    llvm::sys::fs::remove(file);
-  llvm::sys::fs::remove(folder);
 }
 
 int main(int argc, char **argv) {
@@ -124,6 +108,6 @@ int main(int argc, char **argv) {
   if (llvm::Error error = folder->commit())
     return fail(llvm::toString(std::move(error)));
   if (!keepsWork)
-    removeWork(line.compile.work);
+    removeWorkFolder(line.compile.work);
   return 0;
 }

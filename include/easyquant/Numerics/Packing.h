@@ -65,6 +65,10 @@ struct PanelLayout {
   int64_t scaleCount() const { return panels() * panelScales(); }
 };
 
+/// What every layout of packed weights asks: a scheme, with static scales, and at least one
+/// element. Unsupported, InvalidArgument.
+Result<void> checkPackedWeight(const Scheme &scheme, int64_t rows, int64_t columns);
+
 /// Fails with Unsupported when kernels have no panels for the scheme: dynamic, a group size that is
 /// not a multiple of 8; with InvalidArgument when it is no scheme, or N or K is not positive.
 Result<PanelLayout> panelLayout(const Scheme &scheme, int64_t rows, int64_t columns);

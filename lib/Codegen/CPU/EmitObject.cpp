@@ -7,6 +7,8 @@
 
 #include "easyquant/Codegen/CPU/EmitObject.h"
 
+#include "../OptimizeModule.h"
+
 #include "mlir/Conversion/Passes.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/MemRef/Transforms/Passes.h"
@@ -19,7 +21,6 @@
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
 #include "llvm/MC/TargetRegistry.h"
-#include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Program.h"
 #include "llvm/Support/TargetSelect.h"
@@ -77,28 +78,6 @@ static std::unique_ptr<llvm::TargetMachine> createTargetMachine(const Target &ta
       std::nullopt, llvm::CodeGenOptLevel::Default));
 }
 
-/// The kernels are already tiled, unrolled and vectorized: what is left for LLVM is to clean up,
-/// keep values in registers and hoist addresses. Its own vectorizers and unrollers would only
-/// cost time and undo register tiles.
-static void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
-  llvm::PipelineTuningOptions tuning;
-  tuning.LoopVectorization = false;
-  tuning.SLPVectorization = false;
-  tuning.LoopInterleaving = false;
-  tuning.LoopUnrolling = false;
-  llvm::LoopAnalysisManager lam;
-  llvm::FunctionAnalysisManager fam;
-  llvm::CGSCCAnalysisManager cgam;
-  llvm::ModuleAnalysisManager mam;
-  llvm::PassBuilder builder(&machine, tuning);
-  builder.registerModuleAnalyses(mam);
-  builder.registerCGSCCAnalyses(cgam);
-  builder.registerFunctionAnalyses(fam);
-  builder.registerLoopAnalyses(lam);
-  builder.crossRegisterProxies(lam, fam, cgam, mam);
-  builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2).run(module, mam);
-}
-
 FailureOr<llvm::SmallVector<char, 0>> emitObject(ModuleOp module, const Target &target) {
   std::string error;
   std::unique_ptr<llvm::TargetMachine> machine = createTargetMachine(target, error);
@@ -128,7 +107,7 @@ FailureOr<llvm::SmallVector<char, 0>> emitObject(ModuleOp module, const Target &
     function.addFnAttr("prefer-vector-width", "512");
     function.addFnAttr("min-legal-vector-width", "512");
   }
-  optimize(*llvmModule, *machine);
+  optimizeModule(*llvmModule, *machine);
 
   llvm::SmallVector<char, 0> object;
   llvm::raw_svector_ostream stream(object);

@@ -24,30 +24,8 @@ using namespace mlir;
 
 namespace easyquant::cpu {
 
-static StringRef nameOf(RowOp op) {
-  switch (op) {
-  case RowOp::Quantize:
-    return "quantize";
-  case RowOp::RmsNorm:
-    return "rms_norm";
-  case RowOp::LayerNorm:
-    return "layer_norm";
-  case RowOp::SiluMul:
-    return "silu_mul";
-  case RowOp::GeluTanh:
-    return "gelu_tanh";
-  case RowOp::GeluErf:
-    return "gelu_erf";
-  case RowOp::Add:
-    return "add";
-  }
-  llvm_unreachable("all row operations are named");
-}
-
-/// Quantize is dynamic unless it is static.
 static RowQuantization quantizationOf(const RowSpec &spec) {
-  bool unsaid = spec.quantization == RowQuantization::None && spec.op == RowOp::Quantize;
-  return unsaid ? RowQuantization::Dynamic : spec.quantization;
+  return effectiveQuantization(spec.op, spec.quantization);
 }
 static bool quantizes(const RowSpec &spec) { return quantizationOf(spec) != RowQuantization::None; }
 static bool isStatic(const RowSpec &spec) {
@@ -126,6 +104,7 @@ private:
 int64_t RowEmitter::inputCount(RowOp op) {
   switch (op) {
   case RowOp::Quantize:
+  case RowOp::Copy:
   case RowOp::GeluTanh:
   case RowOp::GeluErf:
     return 1;
@@ -176,6 +155,7 @@ Value RowEmitter::emitValue(Value column, int64_t lanes) {
   Value x = loadRow(0, column, lanes);
   switch (spec.op) {
   case RowOp::Quantize:
+  case RowOp::Copy:
     return x;
   case RowOp::RmsNorm:
     return b.mulf(b.mulf(x, b.broadcast(deviation, lanes)), loadColumns(1, column, lanes));

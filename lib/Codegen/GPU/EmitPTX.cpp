@@ -7,6 +7,8 @@
 
 #include "easyquant/Codegen/GPU/EmitPTX.h"
 
+#include "../OptimizeModule.h"
+
 #include "mlir/Conversion/GPUToNVVM/GPUToNVVMPass.h"
 #include "mlir/Conversion/Passes.h"
 #include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
@@ -18,7 +20,6 @@
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
 #include "llvm/MC/TargetRegistry.h"
-#include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Target/TargetMachine.h"
 
@@ -71,25 +72,6 @@ static std::unique_ptr<llvm::TargetMachine> createTargetMachine(const Chip &chip
                                   std::nullopt, std::nullopt, llvm::CodeGenOptLevel::Aggressive));
 }
 
-/// Kernels are already tiled and unrolled; LLVM cleans up, hoists addresses and simplifies.
-static void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
-  llvm::PipelineTuningOptions tuning;
-  tuning.LoopVectorization = false;
-  tuning.SLPVectorization = false;
-  tuning.LoopUnrolling = false;
-  llvm::LoopAnalysisManager lam;
-  llvm::FunctionAnalysisManager fam;
-  llvm::CGSCCAnalysisManager cgam;
-  llvm::ModuleAnalysisManager mam;
-  llvm::PassBuilder builder(&machine, tuning);
-  builder.registerModuleAnalyses(mam);
-  builder.registerCGSCCAnalyses(cgam);
-  builder.registerFunctionAnalyses(fam);
-  builder.registerLoopAnalyses(lam);
-  builder.crossRegisterProxies(lam, fam, cgam, mam);
-  builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2).run(module, mam);
-}
-
 FailureOr<std::string> emitPTX(mlir::gpu::GPUModuleOp module, const Chip &chip) {
   std::string error;
   std::unique_ptr<llvm::TargetMachine> machine = createTargetMachine(chip, error);
@@ -103,7 +85,7 @@ FailureOr<std::string> emitPTX(mlir::gpu::GPUModuleOp module, const Chip &chip) 
     return module.emitError("translation of the kernels to LLVM IR failed");
   llvmModule->setTargetTriple(machine->getTargetTriple());
   llvmModule->setDataLayout(machine->createDataLayout());
-  optimize(*llvmModule, *machine);
+  optimizeModule(*llvmModule, *machine);
 
   llvm::SmallString<0> text;
   llvm::raw_svector_ostream stream(text);

@@ -17,28 +17,6 @@ const char *nameOf(Float type) {
   return type == Float::F32 ? "f32" : type == Float::F16 ? "f16" : "bf16";
 }
 
-static const char *nameOf(RowOp op) {
-  switch (op) {
-  case RowOp::Quantize:
-    return "quantize";
-  case RowOp::RmsNorm:
-    return "rms_norm";
-  case RowOp::LayerNorm:
-    return "layer_norm";
-  case RowOp::SiluMul:
-    return "silu_mul";
-  case RowOp::GeluTanh:
-    return "gelu_tanh";
-  case RowOp::GeluErf:
-    return "gelu_erf";
-  case RowOp::Add:
-    return "add";
-  case RowOp::Copy:
-    return "copy";
-  }
-  __builtin_unreachable();
-}
-
 static std::string symbolName(const RowSpec &spec) {
   std::string name = fmt::format("{}_{}", nameOf(spec.op), spec.columns);
   if (spec.op == RowOp::RmsNorm || spec.op == RowOp::LayerNorm)

@@ -57,6 +57,16 @@ func.func private @input() attributes {a = #equant.plan<methods = [], rule = abs
 
 // -----
 
+// expected-error @below {{option "alpha" = "best": expected a number or "search"}}
+func.func private @alpha() attributes {a = #equant.plan<methods = ["smoothquant"], rule = absmax, weight = <i8, symmetric, channel>, options = {alpha = "best"}>}
+
+// -----
+
+// expected-error @below {{option "epochs" = 3 : i64: expected one of alpha, act_order, static_groups, damping, clip, observer}}
+func.func private @option() attributes {a = #equant.plan<methods = ["lkd"], rule = absmax, weight = <i8, symmetric, channel>, options = {epochs = 3}>}
+
+// -----
+
 // expected-error @below {{codes @c come without scales}}
 func.func private @codes() attributes {a = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, channel>, codes = @c>}
 

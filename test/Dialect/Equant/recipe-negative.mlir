@@ -22,13 +22,25 @@
 // RUN: echo '{"sites": [{"scheme": "none"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=MATCH
 // MATCH: error: {{.*}}a.json: sites[0]: key 'match' is missing
 // RUN: echo '{"sites": [{"match": "up", "head": "int8"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=SITEKEY
-// SITEKEY: error: {{.*}}a.json: sites[0]: unknown key 'head'; legal are match, method, scheme, group_size, activations, weight_observer, percentile
+// SITEKEY: error: {{.*}}a.json: sites[0]: unknown key 'head'; legal are match, method, scheme, group_size, activations, weight_observer, percentile, alpha, observer, damping, act_order, static_groups, clip
 // RUN: echo '{"sites": [{"match": "pu"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=NOSITE
 // NOSITE: error: sites[0] pattern 'pu' matches no site; the closest names are 'up', 'lm_head' (use re: for a regular expression)
 // RUN: echo '{"sites": [{"match": "up"}, {"match": "re:u"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=TWO
 // TWO: error: site 'up' has two rules: sites[0], 'up', and sites[1], 're:u'; let one of them name fewer sites
 // RUN: echo '{"sites": [{"match": "up", "scheme": "W4A16", "group_size": 12}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=GROUP
 // GROUP: error: site 'up': group size must be a positive multiple of 8, or 0 for a scale per channel; found 12
+// RUN: echo '{"sites": [{"match": "up", "alpha": 0.5}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=ALPHA
+// ALPHA: error: site 'up': alpha belongs to method smoothquant, found method absmax
+// RUN: echo '{"method": "smoothquant", "sites": [{"match": "up", "alpha": 1.5}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=RANGE
+// RANGE: error: site 'up': alpha '1.5': expected a number from 0 to 1, or search
+// RUN: echo '{"method": "gptq", "sites": [{"match": "up", "clip": false}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=CLIP
+// CLIP: error: site 'up': clip belongs to method awq, found method gptq
+// RUN: echo '{"method": "gptq", "sites": [{"match": "up", "damping": 0}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=DAMPING
+// DAMPING: error: site 'up': damping 0: expected a positive number
+// RUN: echo '{"sites": [{"match": "up", "observer": "ema"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=DYNAMIC
+// DYNAMIC: error: site 'up': observer ema belongs to static activations
+// RUN: echo '{"sites": [{"match": "up", "activations": "static", "observer": "max"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=OBSERVER
+// OBSERVER: error: site 'up': unknown observer 'max'; legal are minmax, absmax, percentile, mse, entropy and ema
 // RUN: echo '{"mixed": true}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=MIXED
 // MIXED: error: mixed precision by blocks belongs to zeroquant, found method absmax
 // RUN: echo '{"method": "zeroquant", "scheme": "W4A16", "mixed": true}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=MIXED4

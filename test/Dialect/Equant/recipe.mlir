@@ -1,5 +1,5 @@
 // RUN: rm -rf %t && mkdir %t
-// RUN: echo '{"method": "gptq", "scheme": "W4A16", "head": "float", "ignore": ["skipped"], "sites": [{"match": "re:down$", "scheme": "W8A8", "method": "zeropoint", "activations": "static"}, {"match": "layers.0.up", "weight_observer": "percentile", "percentile": 99, "group_size": 8}, {"match": "layers.1.up", "scheme": "none"}]}' > %t/a.json
+// RUN: echo '{"method": "gptq", "scheme": "W4A16", "head": "float", "ignore": ["skipped"], "sites": [{"match": "re:down$", "scheme": "W8A8", "method": "zeropoint", "activations": "static"}, {"match": "layers.0.up", "weight_observer": "percentile", "percentile": 99, "group_size": 8}, {"match": "layers.1.up", "scheme": "none"}, {"match": "layers.1.out", "method": "smoothquant+gptq", "scheme": "W8A8", "activations": "static", "alpha": 0.725, "act_order": true, "damping": 0.05, "observer": "percentile"}]}' > %t/a.json
 // RUN: easyquant-opt %s --equant-recipe=file=%t/a.json -o %t/out.mlir
 // RUN: FileCheck %s < %t/out.mlir
 
@@ -16,6 +16,8 @@
 // CHECK: methods = [], rule = zeropoint, weight = <i8, asymmetric, channel>, input = <i8, asymmetric, tensor>>, site = "layers.0.down"}
 // CHECK: {site = "layers.1.up"}
 // CHECK: methods = ["gptq"], rule = absmax, weight = <i4, symmetric, group = 128>>, site = "layers.1.gate"}
+// CHECK: methods = ["smoothquant", "gptq"], rule = absmax, weight = <i8, symmetric, channel>, input = <i8, symmetric, tensor>,
+// CHECK-SAME: options = {act_order = true, alpha = 7.250000e-01 : f64, damping = 5.000000e-02 : f64, observer = "percentile"}>, site = "layers.1.out"}
 // CHECK: {site = "skipped"}
 // CHECK: {site = "lm_head"}
 module {
@@ -24,6 +26,7 @@ module {
     lm.linear %x, %w {site = "layers.0.down"} : (tensor<?x16xf32>, tensor<16x16xf32>) -> tensor<?x16xf32>
     lm.linear %x, %w {site = "layers.1.up"} : (tensor<?x16xf32>, tensor<16x16xf32>) -> tensor<?x16xf32>
     lm.linear %x, %w {site = "layers.1.gate"} : (tensor<?x16xf32>, tensor<16x16xf32>) -> tensor<?x16xf32>
+    lm.linear %x, %w {site = "layers.1.out"} : (tensor<?x16xf32>, tensor<16x16xf32>) -> tensor<?x16xf32>
     lm.linear %x, %w {site = "skipped"} : (tensor<?x16xf32>, tensor<16x16xf32>) -> tensor<?x16xf32>
     lm.linear %x, %w {site = "lm_head"} : (tensor<?x16xf32>, tensor<16x16xf32>) -> tensor<?x16xf32>
     return

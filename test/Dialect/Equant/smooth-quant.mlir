@@ -7,6 +7,14 @@
 // RUN: easyquant-opt %t/in.mlir "--equant-smooth-quant=statistics=%t/statistics.safetensors alpha=0.5" | FileCheck %s
 // RUN: easyquant-opt %t/in.mlir "--equant-smooth-quant=statistics=%t/statistics.safetensors alpha=0.5" | easyquant-opt | FileCheck %s
 
+// A site's own alpha stands above the pass's; sites that read the same activations agree on it.
+// RUN: sed -e "s|#plan, site = \"down\"|#own, site = \"down\"|" %t/in.mlir | easyquant-opt - "--equant-smooth-quant=statistics=%t/statistics.safetensors alpha=0.5" | FileCheck %s --check-prefix=OWN
+// OWN: {alpha = 5.000000e-01 : f64, method = "smoothquant", sites = ["gate", "up"]}
+// OWN: {alpha = 2.500000e-01 : f64, method = "smoothquant", sites = ["down"]}
+// RUN: sed -e "s|#plan, site = \"up\"|#own, site = \"up\"|" %t/in.mlir | not easyquant-opt - "--equant-smooth-quant=statistics=%t/statistics.safetensors alpha=0.5" 2>&1 | FileCheck %s --check-prefix=TORN
+// TORN: error: sites 'gate' and 'up' read the same activations, but one asks for the default alpha, the other for alpha 2.500000e-01 : f64: give both the same
+
+#own = #equant.plan<methods = ["smoothquant"], rule = absmax, weight = <i8, symmetric, channel>, options = {alpha = 0.25}>
 #plan = #equant.plan<methods = ["smoothquant"], rule = absmax, weight = <i8, symmetric, channel>>
 #other = #equant.plan<methods = ["gptq"], rule = absmax, weight = <i8, symmetric, channel>>
 

@@ -41,6 +41,7 @@
 #ifndef EASYQUANT_CODEGEN_CPU_KERNELS_H
 #define EASYQUANT_CODEGEN_CPU_KERNELS_H
 
+#include "easyquant/Codegen/RowOp.h"
 #include "easyquant/Numerics/Packing.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -52,6 +53,9 @@
 #include <string>
 
 namespace easyquant::cpu {
+
+using easyquant::RowOp;
+using easyquant::RowQuantization;
 
 enum class Isa { AVX2, AVX512VNNI };
 
@@ -113,13 +117,6 @@ int64_t scratchBytes(const LinearSpec &spec, const Target &target);
 mlir::func::FuncOp getOrEmitLinear(mlir::ModuleOp module, const LinearSpec &spec,
                                    const Target &target);
 
-/// How a row operation's result is quantized to int8.
-enum class RowQuantization {
-  None,
-  Dynamic, ///< per token, symmetric: definition 2 of Numerics/Quantize.h
-  Static,  ///< scale and zero point are arguments: definition 3
-};
-
 /// Row-wise operations, optionally followed by quantization of the result.
 ///   Quantize:  (x, out...)                      RmsNorm:  (x, weight: memref<Cxf32>, out...)
 ///   LayerNorm: (x, weight, bias, out...)        SiluMul:  (gate, up, out...)   silu(gate) * up
@@ -127,7 +124,6 @@ enum class RowQuantization {
 /// then `threads`. out... is (y: rows<C>), or when quantized ([scale: f32], codes, scales, sums),
 /// scale being there when it is static; with zero points ([scale: f32, zero: i32], codes, scales,
 /// sums, zeros). Quantize itself is dynamic unless it is static.
-enum class RowOp { Quantize, RmsNorm, LayerNorm, SiluMul, GeluTanh, GeluErf, Add };
 struct RowSpec {
   RowOp op = RowOp::Quantize;
   int64_t columns = 0;

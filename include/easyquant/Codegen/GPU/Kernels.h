@@ -32,6 +32,7 @@
 #define EASYQUANT_CODEGEN_GPU_KERNELS_H
 
 #include "easyquant/Codegen/GPU/Chip.h"
+#include "easyquant/Codegen/RowOp.h"
 #include "easyquant/Numerics/Scheme.h"
 
 #include <array>
@@ -41,6 +42,8 @@
 
 namespace easyquant::gpu {
 
+using easyquant::RowOp;
+using easyquant::RowQuantization;
 using numerics::groupCount;
 
 /// Columns of codes in memory: rows start at multiples of 16 bytes.
@@ -83,13 +86,6 @@ struct Description {
 
 //===- Row-wise operations ------------------------------------------------===//
 
-/// How a row operation's result is quantized to int8.
-enum class RowQuantization {
-  None,
-  Dynamic, ///< per token, symmetric: definition 2 of Numerics/Quantize.h
-  Static,  ///< scale and zero point are given: definition 3
-};
-
 /// Row-wise operations, optionally followed by quantization of the result. Parameters:
 ///   Quantize:  x, x_stride               RmsNorm: x, x_stride, weight
 ///   LayerNorm: x, x_stride, weight, bias SiluMul: gate, gate_stride, up, up_stride
@@ -98,7 +94,6 @@ enum class RowQuantization {
 /// then (y, y_stride), or when quantized ([scale, [zero]], codes, scales, [sums], [zeros]), then
 /// rows. weight and bias are C floats; scale is one float and zero one int32 in device memory,
 /// there when the quantization is static. Quantize itself is dynamic unless it is static.
-enum class RowOp { Quantize, RmsNorm, LayerNorm, SiluMul, GeluTanh, GeluErf, Add, Copy };
 struct RowSpec {
   RowOp op = RowOp::Quantize;
   int64_t columns = 0;
@@ -111,8 +106,7 @@ struct RowSpec {
   bool fullRange = false;  ///< static only: codes from -128 on, as asymmetric ones always are
 
   RowQuantization effectiveQuantization() const {
-    bool unsaid = quantization == RowQuantization::None && op == RowOp::Quantize;
-    return unsaid ? RowQuantization::Dynamic : quantization;
+    return easyquant::effectiveQuantization(op, quantization);
   }
 };
 Description describe(const RowSpec &spec, const Chip &chip);

@@ -8,7 +8,6 @@
 #include "easyquant/Dialect/Equant/Analysis/Recipe.h"
 
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/MemoryBuffer.h"
 
@@ -64,7 +63,7 @@ public:
     if (auto text = found->getAsString())
       value = text->str();
     else if (auto number = found->getAsNumber())
-      value = llvm::formatv("{0}", *number);
+      value = fmt::format("{}", *number);
     else
       fail(key, "a text or a number", *found);
   }
@@ -156,6 +155,15 @@ static void readRequest(Fields &fields, SiteRequest &request, const std::string 
     fields.fail(parsed.error().message);
 }
 
+static void readOptions(Fields &fields, SiteOptions &options) {
+  fields.readTextOrNumber("alpha", options.alpha);
+  fields.read("observer", options.observer);
+  fields.read("damping", options.damping);
+  fields.read("act_order", options.actOrder);
+  fields.read("static_groups", options.staticGroups);
+  fields.read("clip", options.clip);
+}
+
 static Result<SiteRule> readRule(const llvm::json::Value &value, const SiteRequest &defaults,
                                  const std::string &defaultMethod, const std::string &where) {
   const llvm::json::Object *object = value.getAsObject();
@@ -173,18 +181,14 @@ static Result<SiteRule> readRule(const llvm::json::Value &value, const SiteReque
   fields.require("match");
   fields.read("match", rule.match);
   readRequest(fields, rule.request, defaultMethod);
+  readOptions(fields, rule.request.options);
   if (auto done = fields.finish(); !done)
     return Unexpected(done.error());
   return rule;
 }
 
 static void readOptions(Fields &fields, MethodOptions &options) {
-  fields.readTextOrNumber("alpha", options.alpha);
-  fields.read("observer", options.observer);
-  fields.read("damping", options.damping);
-  fields.read("act_order", options.actOrder);
-  fields.read("static_groups", options.staticGroups);
-  fields.read("clip", options.clip);
+  readOptions(fields, static_cast<SiteOptions &>(options));
   fields.read("search_samples", options.searchSamples);
   fields.read("epochs", options.epochs);
 }

@@ -157,6 +157,68 @@ static Result<numerics::ScaleRule> ruleOf(const SiteRequest &request,
   return rule;
 }
 
+bool easyquant::equant::isObserver(StringRef name) {
+  static constexpr StringLiteral kObservers[] = {"minmax", "absmax",  "percentile",
+                                                 "mse",    "entropy", "ema"};
+  return llvm::is_contained(kObservers, name);
+}
+
+/// The options that a site has of its own; null if there are none.
+static Result<DictionaryAttr> optionsOf(MLIRContext *context, const SiteRequest &request,
+                                        bool isStatic) {
+  Builder builder(context);
+  NamedAttrList fields;
+  const SiteOptions &options = request.options;
+  auto checkMethod = [&](StringRef option, StringRef method) -> Result<void> {
+    if (llvm::is_contained(request.method.methods, method))
+      return {};
+    return invalid(option + " belongs to method " + method + ", found method " +
+                   request.method.str());
+  };
+  if (!options.alpha.empty()) {
+    double alpha = 0;
+    if (auto ok = checkMethod("alpha", "smoothquant"); !ok)
+      return Unexpected(ok.error());
+    if (options.alpha == kSearch)
+      fields.set("alpha", builder.getStringAttr(kSearch));
+    else if (!StringRef(options.alpha).getAsDouble(alpha) && alpha >= 0 && alpha <= 1)
+      fields.set("alpha", builder.getF64FloatAttr(alpha));
+    else
+      return invalid("alpha " + quoted(options.alpha) +
+                     ": expected a number from 0 to 1, or search");
+  }
+  if (options.damping) {
+    if (auto ok = checkMethod("damping", "gptq"); !ok)
+      return Unexpected(ok.error());
+    if (!(*options.damping > 0))
+      return invalid("damping " + fmt::format("{}", *options.damping) +
+                     ": expected a positive number");
+    fields.set("damping", builder.getF64FloatAttr(*options.damping));
+  }
+  struct Flag {
+    StringLiteral option, method;
+    std::optional<bool> value;
+  };
+  for (const Flag &flag :
+       {Flag{"act_order", "gptq", options.actOrder},
+        Flag{"static_groups", "gptq", options.staticGroups}, Flag{"clip", "awq", options.clip}}) {
+    if (!flag.value)
+      continue;
+    if (auto ok = checkMethod(flag.option, flag.method); !ok)
+      return Unexpected(ok.error());
+    fields.set(flag.option, builder.getBoolAttr(*flag.value));
+  }
+  if (!options.observer.empty()) {
+    if (!isObserver(options.observer))
+      return invalid("unknown observer " + quoted(options.observer) +
+                     "; legal are minmax, absmax, percentile, mse, entropy and ema");
+    if (!isStatic)
+      return invalid("observer " + options.observer + " belongs to static activations");
+    fields.set("observer", builder.getStringAttr(options.observer));
+  }
+  return fields.empty() ? DictionaryAttr() : fields.getDictionary(context);
+}
+
 Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteRequest &request) {
   const Preset *preset = findPreset(request.scheme);
   if (!preset)
@@ -201,13 +263,17 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
                                       .symmetric = weight.symmetric,
                                       .granularity = numerics::Granularity::Tensor,
                                       .fullRange = weight.fullRange});
+  Result<DictionaryAttr> options =
+      optionsOf(context, request, input && input.getGranularity() == Granularity::Tensor);
+  if (!options)
+    return Unexpected(options.error());
   SmallVector<StringRef> methods(request.method.methods.begin(), request.method.methods.end());
   bool isPercentile = rule->kind == numerics::ScaleRuleKind::Percentile;
   return PlanAttr::get(context, builder.getStrArrayAttr(methods),
                        static_cast<ScaleRule>(rule->kind),
                        isPercentile ? builder.getF64FloatAttr(rule->percentile) : FloatAttr(),
-                       SchemeAttr::get(context, weight), input, /*codes=*/{}, /*scale=*/{},
-                       /*zero_point=*/{});
+                       SchemeAttr::get(context, weight), input, *options, /*codes=*/{},
+                       /*scale=*/{}, /*zero_point=*/{});
 }
 
 SiteRequest easyquant::equant::headRequest(const SiteRequest &request) {
@@ -236,6 +302,26 @@ std::vector<std::string> Recipe::methods() const {
   return names;
 }
 
+std::vector<std::string> Recipe::observers() const {
+  std::vector<std::string> names;
+  auto add = [&](const SiteRequest &site, const std::string &name) {
+    if (site.activations == "static" && !llvm::is_contained(names, name))
+      names.push_back(name);
+  };
+  add(request, options.observer);
+  for (const SiteRule &rule : sites) {
+    const std::string &own = rule.request.options.observer;
+    add(rule.request, own.empty() ? options.observer : own);
+  }
+  return names;
+}
+
+bool Recipe::searchesAlpha() const {
+  return options.alpha == kSearch || llvm::any_of(sites, [](const SiteRule &rule) {
+           return rule.request.options.alpha == kSearch;
+         });
+}
+
 static void describe(Builder &builder, const SiteRequest &request, NamedAttrList &fields) {
   // The base is spelled out where the methods and the scheme do not imply it.
   std::string method = request.method.str();
@@ -250,6 +336,22 @@ static void describe(Builder &builder, const SiteRequest &request, NamedAttrList
     fields.set("weight_observer", builder.getStringAttr(request.weightObserver));
   if (request.percentile)
     fields.set("percentile", builder.getF64FloatAttr(*request.percentile));
+}
+
+static void describe(Builder &builder, const SiteOptions &options, NamedAttrList &fields) {
+  if (!options.alpha.empty())
+    fields.set("alpha", builder.getStringAttr(options.alpha));
+  if (!options.observer.empty())
+    fields.set("observer", builder.getStringAttr(options.observer));
+  if (options.damping)
+    fields.set("damping", builder.getF64FloatAttr(*options.damping));
+  auto setFlag = [&](StringRef name, std::optional<bool> value) {
+    if (value)
+      fields.set(name, builder.getBoolAttr(*value));
+  };
+  setFlag("act_order", options.actOrder);
+  setFlag("static_groups", options.staticGroups);
+  setFlag("clip", options.clip);
 }
 
 DictionaryAttr easyquant::equant::toAttribute(MLIRContext *context, const Recipe &recipe) {
@@ -270,6 +372,7 @@ DictionaryAttr easyquant::equant::toAttribute(MLIRContext *context, const Recipe
       NamedAttrList entry;
       entry.set("match", builder.getStringAttr(rule.match));
       describe(builder, rule.request, entry);
+      describe(builder, rule.request.options, entry);
       rules.push_back(entry.getDictionary(context));
     }
     fields.set("sites", builder.getArrayAttr(rules));

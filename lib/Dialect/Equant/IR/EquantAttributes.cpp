@@ -262,16 +262,45 @@ bool PlanAttr::names(StringRef method) const {
   return llvm::is_contained(getMethods().getAsValueRange<StringAttr>(), method);
 }
 
+Attribute PlanAttr::option(StringRef name) const {
+  return getOptions() ? getOptions().get(name) : Attribute();
+}
+bool PlanAttr::optionOr(StringRef name, bool otherwise) const {
+  auto value = dyn_cast_or_null<BoolAttr>(option(name));
+  return value ? value.getValue() : otherwise;
+}
+double PlanAttr::optionOr(StringRef name, double otherwise) const {
+  auto value = dyn_cast_or_null<FloatAttr>(option(name));
+  return value ? value.getValueAsDouble() : otherwise;
+}
+
 PlanAttr PlanAttr::withResults(FlatSymbolRefAttr codes, FlatSymbolRefAttr scale,
                                FlatSymbolRefAttr zeroPoint) const {
-  return get(getContext(), getMethods(), getRule(), getPercentile(), getWeight(), getInput(), codes,
-             scale, zeroPoint);
+  return get(getContext(), getMethods(), getRule(), getPercentile(), getWeight(), getInput(),
+             getOptions(), codes, scale, zeroPoint);
+}
+
+/// What an option of a site's plan takes instead of this; empty where it is legal.
+static std::string whatOptionTakes(NamedAttribute option) {
+  StringRef name = option.getName();
+  Attribute value = option.getValue();
+  if (name == "alpha") {
+    auto text = dyn_cast<StringAttr>(value);
+    return isa<FloatAttr>(value) || (text && text == "search") ? "" : "a number or \"search\"";
+  }
+  if (name == "damping")
+    return isa<FloatAttr>(value) ? "" : "a number";
+  if (name == "observer")
+    return isa<StringAttr>(value) ? "" : "a name";
+  if (name == "act_order" || name == "static_groups" || name == "clip")
+    return isa<BoolAttr>(value) ? "" : "true or false";
+  return "one of alpha, act_order, static_groups, damping, clip, observer";
 }
 
 LogicalResult PlanAttr::verify(function_ref<InFlightDiagnostic()> emitError, ArrayAttr methods,
                                ScaleRule rule, FloatAttr percentile, SchemeAttr weight,
-                               SchemeAttr input, FlatSymbolRefAttr codes, FlatSymbolRefAttr scale,
-                               FlatSymbolRefAttr zeroPoint) {
+                               SchemeAttr input, DictionaryAttr options, FlatSymbolRefAttr codes,
+                               FlatSymbolRefAttr scale, FlatSymbolRefAttr zeroPoint) {
   if (!llvm::all_of(methods, llvm::IsaPred<StringAttr>))
     return emitError() << "methods must be names, found " << methods;
   if (weight.getDynamic() || weight.getOuter())
@@ -283,6 +312,11 @@ LogicalResult PlanAttr::verify(function_ref<InFlightDiagnostic()> emitError, Arr
     return emitError() << "input must be quantized per token, or per tensor with static scales, "
                           "found "
                        << input;
+  if (options)
+    for (NamedAttribute option : options)
+      if (std::string expected = whatOptionTakes(option); !expected.empty())
+        return emitError() << "option " << option.getName() << " = " << option.getValue()
+                           << ": expected " << expected;
   if (codes && !scale)
     return emitError() << "codes " << codes << " come without scales";
   if (bool(zeroPoint) != (scale && !weight.getSymmetric()))

@@ -134,7 +134,7 @@ LogicalResult Quantize::quantizeSite(QuantizableOpInterface op, PlanAttr plan,
   FloatAttr inputScale;
   IntegerAttr inputZeroPoint;
   if (isStatic(plan)) {
-    Result<numerics::SliceParams> params = staticInputs->choose(op, plan.getInput());
+    Result<numerics::SliceParams> params = staticInputs->choose(op, plan);
     if (!params)
       return emitError(op.getLoc()) << params.error().message;
     inputScale = builder.getF32FloatAttr(params->scale);

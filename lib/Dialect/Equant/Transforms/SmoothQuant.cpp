@@ -24,6 +24,7 @@
 
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "llvm/ADT/MapVector.h"
+#include "llvm/Support/FormatVariadic.h"
 
 #include <map>
 
@@ -56,7 +57,7 @@ struct Smoothing {
 /// The factors of one function.
 class Smoother {
 public:
-  /// No alpha: the best one of each point.
+  /// No alpha: the best one of each point. Sites may have alphas of their own.
   Smoother(const ConstantMatcher &matcher, const ConstantReader &reader,
            const formats::StatisticsFile &statistics, std::optional<double> alpha)
       : matcher(matcher), reader(reader), statistics(statistics), alpha(alpha) {}
@@ -69,6 +70,7 @@ public:
 
 private:
   LogicalResult compute(const FoldPoint &point);
+  FailureOr<std::optional<double>> alphaOf(const FoldPoint &point) const;
   FailureOr<Smoothing> search(const FoldPoint &point, ArrayRef<float> activation,
                               ArrayRef<float> weight);
   /// Visits the rows of a weight in order, divided if they will be.
@@ -173,27 +175,54 @@ FailureOr<Smoothing> Smoother::search(const FoldPoint &point, ArrayRef<float> ac
   return Smoothing{search->best().factors, static_cast<float>(search->best().alpha)};
 }
 
+/// The alpha of the sites that read the activation, which all of them share.
+FailureOr<std::optional<double>> Smoother::alphaOf(const FoldPoint &point) const {
+  QuantizableOpInterface asking;
+  Attribute own;
+  for (QuantizableOpInterface op : point.readers) {
+    PlanAttr plan = getPlan(op);
+    if (!plan || !plan.names(kMethod))
+      continue;
+    Attribute here = plan.option("alpha");
+    if (asking && here != own) {
+      auto text = [](Attribute value) {
+        return value ? llvm::formatv("alpha {0}", value).str() : std::string("the default alpha");
+      };
+      return emitError(op.getLoc()) << "sites '" << asking.getSite() << "' and '" << op.getSite()
+                                    << "' read the same activations, but one asks for " << text(own)
+                                    << ", the other for " << text(here) << ": give both the same";
+    }
+    asking = op;
+    own = here;
+  }
+  if (!own)
+    return alpha;
+  auto number = dyn_cast<FloatAttr>(own);
+  return number ? std::optional(number.getValueAsDouble()) : std::nullopt;
+}
+
 LogicalResult Smoother::compute(const FoldPoint &point) {
   QuantizableOpInterface first = point.readers.front();
   FailureOr<std::vector<float>> activation = floats(point, "absmax", 1);
-  if (failed(activation))
+  FailureOr<std::optional<double>> wanted = alphaOf(point);
+  if (failed(activation) || failed(wanted))
     return failure();
   numerics::AbsMax weight(point.columns());
   for (QuantizableOpInterface op : point.readers)
     if (failed(visitRows(op, [&](numerics::ConstMatrix rows) { return weight.update(rows); })))
       return failure();
-  if (!alpha) {
+  if (!*wanted) {
     FailureOr<Smoothing> best = search(point, *activation, weight.channels());
     if (failed(best))
       return failure();
     found[&point] = std::move(*best);
     return success();
   }
-  auto factors = numerics::smoothingFactors(*activation, weight.channels(), *alpha);
+  auto factors = numerics::smoothingFactors(*activation, weight.channels(), **wanted);
   if (!factors)
     return emitError(first.getLoc())
            << "site '" << first.getSite() << "': " << factors.error().message;
-  found[&point] = {std::move(*factors), static_cast<float>(*alpha)};
+  found[&point] = {std::move(*factors), static_cast<float>(**wanted)};
   return success();
 }
 
@@ -208,10 +237,13 @@ LogicalResult Smoother::compute(ArrayRef<FoldPoint *> points) {
 
 FailureOr<std::string> Smoother::stamp(ArrayRef<FoldPoint *> points,
                                        StringRef statisticsHash) const {
-  std::string text = fmt::format("smoothquant 2, alpha {}, model {}, statistics {}",
-                                 alpha ? fmt::format("{}", *alpha) : "search",
-                                 statistics.stamp().model, statisticsHash.str());
-  for (const FoldPoint *point : points)
+  std::string text = fmt::format("smoothquant 3, model {}, statistics {}", statistics.stamp().model,
+                                 statisticsHash.str());
+  for (const FoldPoint *point : points) {
+    FailureOr<std::optional<double>> wanted = alphaOf(*point);
+    if (failed(wanted))
+      return failure();
+    text += "\n" + (*wanted ? fmt::format("{}", **wanted) : kSearch.str());
     for (QuantizableOpInterface op : point->readers) {
       FailureOr<ConstantTensor> weight =
           matcher.match(op.getLoc(), op.getSite(), op.getWeightOperand().get());
@@ -219,6 +251,7 @@ FailureOr<std::string> Smoother::stamp(ArrayRef<FoldPoint *> points,
         return failure();
       text += "\n" + op.getSite().str() + " " + weight->key();
     }
+  }
   return "smoothquant " + checksumOf(std::as_bytes(std::span(text)));
 }
 
@@ -244,7 +277,7 @@ void SmoothQuant::runOnOperation() {
       functions[point.readers.front()->getParentOfType<FunctionOpInterface>()].push_back(&point);
   }
   Builder b(&getContext());
-  recordOptions(module, b.getNamedAttr("alpha", search ? Attribute(b.getStringAttr("search"))
+  recordOptions(module, b.getNamedAttr("alpha", search ? Attribute(b.getStringAttr(kSearch))
                                                        : b.getF64FloatAttr(alpha)));
   if (functions.empty())
     return;

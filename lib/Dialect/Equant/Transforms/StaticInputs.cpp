@@ -7,6 +7,7 @@
 
 #include "StaticInputs.h"
 
+#include "easyquant/Dialect/Equant/Analysis/Recipe.h"
 #include "easyquant/Numerics/Statistics.h"
 
 #include <algorithm>
@@ -17,9 +18,7 @@ using namespace easyquant::equant;
 using numerics::SliceParams;
 
 FailureOr<StaticInputs> StaticInputs::open(ModuleOp module, StaticObserver observer) {
-  static constexpr StringLiteral kObservers[] = {"minmax", "absmax",  "percentile",
-                                                 "mse",    "entropy", "ema"};
-  if (!llvm::is_contained(kObservers, StringRef(observer.name)))
+  if (!isObserver(observer.name))
     return emitError(module.getLoc())
            << "unknown observer '" << observer.name
            << "'; legal are minmax, absmax, percentile, mse, entropy and ema";
@@ -63,11 +62,12 @@ static Result<std::vector<float>> divisorsOf(const ConstantTensor &weight,
   return divisors;
 }
 
-Result<SliceParams> StaticInputs::fromExtrema(StringRef site, const numerics::Scheme &scheme,
+Result<SliceParams> StaticInputs::fromExtrema(StringRef site, StringRef observer,
+                                              const numerics::Scheme &scheme,
                                               const std::vector<float> &divisors) const {
   const int64_t channels = divisors.size();
   std::vector<float> low, high;
-  if (observer.name == "minmax" || !file.has((site + "/absmax").str())) {
+  if (observer == "minmax" || !file.has((site + "/absmax").str())) {
     auto extrema = file.floats((site + "/minmax").str(), std::vector<int64_t>{2, channels});
     if (!extrema)
       return Unexpected(extrema.error());
@@ -97,7 +97,7 @@ Result<SliceParams> StaticInputs::fromExtrema(StringRef site, const numerics::Sc
   return numerics::paramsOfRange(least, greatest, scheme);
 }
 
-Result<SliceParams> StaticInputs::fromHistogram(StringRef site,
+Result<SliceParams> StaticInputs::fromHistogram(StringRef site, StringRef wanted,
                                                 const numerics::Scheme &scheme) const {
   auto counts = file.integers((site + "/histogram").str(),
                               std::vector<int64_t>{2 * numerics::Histogram::kBins});
@@ -109,8 +109,8 @@ Result<SliceParams> StaticInputs::fromHistogram(StringRef site,
   auto histogram = numerics::Histogram::fromCounts(*counts, (*range)[0], (*range)[1]);
   if (!histogram)
     return Unexpected(histogram.error());
-  numerics::ScaleRule rule{.kind = *numerics::scaleRuleKind(observer.name)};
-  if (observer.percentile)
+  numerics::ScaleRule rule{.kind = *numerics::scaleRuleKind(wanted.str())};
+  if (observer.percentile && wanted == observer.name)
     rule.percentile = *observer.percentile;
   return numerics::chooseQParams(*histogram, scheme, rule);
 }
@@ -123,7 +123,7 @@ Result<SliceParams> StaticInputs::fromAverages(StringRef site,
   return numerics::Ema::params((*averages)[0], (*averages)[1], scheme);
 }
 
-Result<SliceParams> StaticInputs::choose(QuantizableOpInterface op, SchemeAttr scheme) const {
+Result<SliceParams> StaticInputs::choose(QuantizableOpInterface op, PlanAttr plan) const {
   std::string site = op.getSite().str();
   auto named = [&](const Error &error) {
     return makeError(error.code, "site '{}': {}", site, error.message);
@@ -135,17 +135,19 @@ Result<SliceParams> StaticInputs::choose(QuantizableOpInterface op, SchemeAttr s
   Result<std::vector<float>> divisors = divisorsOf(*weight, reader);
   if (!divisors)
     return named(divisors.error());
-  bool perChannel = observer.name == "minmax" || observer.name == "absmax";
+  auto own = dyn_cast_or_null<StringAttr>(plan.option("observer"));
+  StringRef wanted = own ? own.getValue() : StringRef(observer.name);
+  bool perChannel = wanted == "minmax" || wanted == "absmax";
   if (!perChannel && !divisors->empty())
     return makeError(ErrorCode::Unsupported,
                      "site '{}': observer {} knows its activations as a whole, before they were "
                      "smoothed channel by channel; take observer minmax or absmax",
-                     site, observer.name);
+                     site, wanted.str());
   divisors->resize(weight->columns(), 1.0f);
-  numerics::Scheme numeric = scheme.toNumerics();
-  Result<SliceParams> params = perChannel               ? fromExtrema(site, numeric, *divisors)
-                               : observer.name == "ema" ? fromAverages(site, numeric)
-                                                        : fromHistogram(site, numeric);
+  numerics::Scheme numeric = plan.getInput().toNumerics();
+  Result<SliceParams> params = perChannel        ? fromExtrema(site, wanted, numeric, *divisors)
+                               : wanted == "ema" ? fromAverages(site, numeric)
+                                                 : fromHistogram(site, wanted, numeric);
   if (!params)
     return named(params.error());
   return params;

@@ -28,18 +28,19 @@ struct StaticObserver {
 
 class StaticInputs {
 public:
-  /// Opens the module's statistics file and model. Fails with a diagnostic: an unknown observer, no
+  /// Opens the module's statistics file and model; sites whose plans name an observer take that.
+  /// Fails with a diagnostic: an unknown observer, no
   /// statistics, those of another model.
   static mlir::FailureOr<StaticInputs> open(mlir::ModuleOp module, StaticObserver observer);
 
-  /// Scale and zero point of the activations of `op` in a static scheme per tensor.
+  /// Scale and zero point of the activations of `op`, whose plan has a static scheme per tensor.
   ///
   /// Statistics are of the activations before equivalence transforms. Such a transform divides
   /// channel j of the activations by what it multiplies column j of the weight with, so that minmax
   /// and absmax, which are kept per channel, follow it; the other observers know the tensor as a
   /// whole and cannot (Unsupported). Also NotFound (what was not gathered, and how to gather it)
   /// and Corrupt; each names the site.
-  Result<numerics::SliceParams> choose(QuantizableOpInterface op, SchemeAttr scheme) const;
+  Result<numerics::SliceParams> choose(QuantizableOpInterface op, PlanAttr plan) const;
 
 private:
   StaticInputs(formats::StatisticsFile file, ConstantReader reader, mlir::ModuleOp module,
@@ -47,9 +48,10 @@ private:
       : file(std::move(file)), reader(std::move(reader)), constants(module),
         observer(std::move(observer)) {}
 
-  Result<numerics::SliceParams> fromExtrema(llvm::StringRef site, const numerics::Scheme &scheme,
+  Result<numerics::SliceParams> fromExtrema(llvm::StringRef site, llvm::StringRef observer,
+                                            const numerics::Scheme &scheme,
                                             const std::vector<float> &divisors) const;
-  Result<numerics::SliceParams> fromHistogram(llvm::StringRef site,
+  Result<numerics::SliceParams> fromHistogram(llvm::StringRef site, llvm::StringRef wanted,
                                               const numerics::Scheme &scheme) const;
   Result<numerics::SliceParams> fromAverages(llvm::StringRef site,
                                              const numerics::Scheme &scheme) const;

@@ -42,6 +42,14 @@ Result<MethodExpression> parseMethod(llvm::StringRef text, llvm::StringRef schem
 /// The same from its parts.
 Result<MethodExpression> makeMethod(llvm::StringRef base, llvm::ArrayRef<std::string> methods);
 
+/// Options of methods that a site may have of its own; empty: those of the pass.
+struct SiteOptions {
+  std::string alpha;    ///< SmoothQuant: a number, or search
+  std::string observer; ///< of static activations
+  std::optional<double> damping;
+  std::optional<bool> actOrder, staticGroups, clip;
+};
+
 /// What is asked of a site, unchecked.
 struct SiteRequest {
   MethodExpression method{"absmax", {}};
@@ -52,6 +60,7 @@ struct SiteRequest {
   /// default), percentile, mse, entropy.
   std::string weightObserver;
   std::optional<double> percentile; ///< of weightObserver percentile; 99.99 by default
+  SiteOptions options;              ///< only of a rule
 
   /// The group size that is meant: 128 by default below 8 bits and with zeroquant, else 0.
   int64_t effectiveGroupSize() const;
@@ -75,13 +84,14 @@ struct SiteRule {
 };
 
 /// Options of the passes of methods; empty: the pass's default.
-struct MethodOptions {
-  std::string alpha;    ///< SmoothQuant: a number, or search
-  std::string observer; ///< of static activations
-  std::optional<double> damping;
-  std::optional<bool> actOrder, staticGroups, clip;
+struct MethodOptions : SiteOptions {
   std::optional<int64_t> searchSamples, epochs;
 };
+
+/// SmoothQuant's alpha that is searched for.
+inline constexpr llvm::StringLiteral kSearch = "search";
+/// Is it the name of an observer of activations: minmax, absmax, percentile, mse, entropy or ema?
+bool isObserver(llvm::StringRef name);
 
 /// Options of equant-simquant-kv. No scheme: a float cache.
 struct KVOptions {
@@ -101,6 +111,10 @@ struct Recipe {
 
   /// The names of all methods that occur, each once, in the order of their first mention.
   std::vector<std::string> methods() const;
+  /// The observers of static activations that occur, each once; the default one is "".
+  std::vector<std::string> observers() const;
+  /// Is alpha searched for anywhere?
+  bool searchesAlpha() const;
 };
 
 /// Reads a recipe from JSON. InvalidArgument, naming `file`, the key, what was found and what was

@@ -1,0 +1,53 @@
+//===- RowOp.h - Row-wise operations of all targets -------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_CODEGEN_ROWOP_H
+#define EASYQUANT_CODEGEN_ROWOP_H
+
+namespace easyquant {
+
+enum class RowOp { Quantize, RmsNorm, LayerNorm, SiluMul, GeluTanh, GeluErf, Add, Copy };
+
+/// The operation in the names of kernels.
+constexpr const char *nameOf(RowOp op) {
+  switch (op) {
+  case RowOp::Quantize:
+    return "quantize";
+  case RowOp::RmsNorm:
+    return "rms_norm";
+  case RowOp::LayerNorm:
+    return "layer_norm";
+  case RowOp::SiluMul:
+    return "silu_mul";
+  case RowOp::GeluTanh:
+    return "gelu_tanh";
+  case RowOp::GeluErf:
+    return "gelu_erf";
+  case RowOp::Add:
+    return "add";
+  case RowOp::Copy:
+    return "copy";
+  }
+  __builtin_unreachable();
+}
+
+/// How a row operation's result is quantized to int8.
+enum class RowQuantization {
+  None,
+  Dynamic, ///< per token, symmetric: definition 2 of Numerics/Quantize.h
+  Static,  ///< scale and zero point are given: definition 3
+};
+
+/// Quantize is dynamic unless it is static; the others are as they say.
+constexpr RowQuantization effectiveQuantization(RowOp op, RowQuantization quantization) {
+  bool unsaid = op == RowOp::Quantize && quantization == RowQuantization::None;
+  return unsaid ? RowQuantization::Dynamic : quantization;
+}
+
+} // namespace easyquant
+
+#endif // EASYQUANT_CODEGEN_ROWOP_H

@@ -1,0 +1,56 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""`easyquant compare` from one end to the other on stories260K."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+TEXT = "Once upon a time there was a little girl named Lily. She loved to play in the park with her friends. " * 12
+
+
+def compare(stories, folder, *options):
+    command = [
+        sys.executable, "-m", "easyquant", "compare", stories, "--methods", "absmax,gptq", "--schemes", "W4A16", "--group-size", "32",
+        "--calib", folder / "text.txt", "--text", folder / "text.txt", "--nsamples", "2", "--seqlen", "64", "--context", "128",
+        "--max-windows", "2", "--repeats", "1", "-o", folder / "report", *options,
+    ]  # fmt: skip
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compare")
+    (folder / "text.txt").write_text(TEXT)
+    return folder
+
+
+def test_a_second_run_finds_all_and_writes_the_same_report(stories, folder):
+    compare(stories, folder)
+    report, figures = folder / "report" / "report.html", folder / "report" / "comparison.json"
+    first_page, first_figures = report.read_text(), figures.read_bytes()
+    findings = {finding["variant"]["method"]: finding for finding in json.loads(first_figures)["findings"]}
+    assert findings.keys() == {"float", "absmax", "gptq"}
+    assert all(site["largest_error"] <= 1.01 * site["rounding_bound"] for site in findings["absmax"]["sites"] if site["weight"])
+    assert sum(findings["gptq"]["histogram"]) > 0
+
+    assert compare(stories, folder).count("found by an earlier run") == 3
+    assert figures.read_bytes() == first_figures
+    assert report.read_text().count("<svg") == first_page.count("<svg")
+    assert not (folder / "report" / "artifacts").exists()
+
+
+def test_a_dry_run_predicts_and_writes_nothing(stories, tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT)
+    command = [sys.executable, "-m", "easyquant", "compare", stories, "--methods", "awq", "--schemes", "W4A16", "--calib", tmp_path / "text.txt", "--text",
+               tmp_path / "text.txt", "-o", tmp_path / "report", "--dry-run"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=os.environ | {"COLUMNS": "200"})
+    assert done.returncode == 0, done.stderr
+    for shown in ("36 of 36", "about ", "beside the model's own pages"):
+        assert shown in done.stdout, done.stdout
+    assert not (tmp_path / "report").exists()
