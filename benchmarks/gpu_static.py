@@ -59,6 +59,7 @@ INTEGER = "LOP3|SHF|LEA|PRMT|SEL|ISETP|IADD3|IMNMX"  # the pipe of bits and sums
 
 
 def model_text():
+    """A function of one linear after another, on the same input."""
     x, s = f"%x: tensor<?x{SIZE}xf32>", SIZE
     arguments, lines = [x, f"%wf: tensor<{s}x{s}xf32>"], []
     for name, codes, scheme, groups, quantized in LINEARS:
@@ -128,8 +129,8 @@ def stream_row(chip, kernel, code):
     bound = max(cycles, key=cycles.get)
     weights = sum(32 * access_bytes(i) for i in matching(body, "LDG") if access_bytes(i) >= 8)
     rate = weights / cycles[bound]
-    return [title_of(kernel), chip, f"{len(body)}{' (all)' if whole else ''}", f"{weights}", f"{count(code, 'LDL|STL')}", f"{cycles[bound]:.0f}", bound,
-            f"{rate:.1f}", f"{machine.memory_bytes:.1f}", f"{rate / machine.memory_bytes:.1f}"]
+    return [title_of(kernel), chip, f"{len(body)}{' (all)' if whole else ''}", f"{weights}", f"{count(code, 'LDL|STL')}",
+            f"{cycles[bound]:.0f}", bound, f"{rate:.1f}", f"{machine.memory_bytes:.1f}", f"{rate / machine.memory_bytes:.1f}"]
 
 
 def table(header, rows):
@@ -217,9 +218,10 @@ def main():
            "a tile", "bound", "busy"], rows)
     print(STREAM.lstrip("\n"), end="")
     table(["weights", "chip", "instructions", "bytes", "local", "cycles", "bound", "allowed", "memory", "ratio"], few)
-    spilled = sorted({f"{name} ({chip})" for chip, found in kernels.items() for name, (code, _) in found.items() if count(code, "LDL|STL")})
+    spilled = sorted(f"{name} ({chip})" for chip, found in kernels.items() for name, (code, _) in found.items()
+                     if count(code, "LDL|STL"))
     print('"local": instructions that touch local memory (LDL, STL) in all of a kernel; ' +
-          (f"there are some in {', '.join(spilled)}." if spilled else "of all kernels of these linears, for any number of rows, none has any."))
+          (f"there are some in {', '.join(spilled)}." if spilled else "of the kernels of these linears, for any number of rows, none has any."))
     if slow := [f"{row[0].split(',')[0]} on {row[1]} ({row[-1]})" for row in few if float(row[-1]) < 1.05]:
         print(f"\nMemory is not what bounds {', '.join(slow)}: unpacking takes as long, or longer.")
 

@@ -168,6 +168,8 @@ def main():
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     rows = []
+    if args.folder:
+        args.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="easyquant-width-", dir=args.folder) as folder:
         for layers in sorted({int(text) for text in args.layers.split(",")}):
             rows.append(measure(Path(folder), layers, args))

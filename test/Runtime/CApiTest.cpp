@@ -43,17 +43,14 @@ protected:
 
   Owned<eq_model> load() {
     eq_model *model = nullptr;
-    eq_model_options options = {};
-    options.isa = "avx2";
+    eq_model_options options = {"avx2", 0, nullptr, nullptr, 0};
     expectSuccess(eq_model_load(folder.path().c_str(), &options, &model));
     return Owned<eq_model>(model);
   }
 
   Owned<eq_session> create(const eq_model *model, int64_t context = 0) {
     eq_session *session = nullptr;
-    eq_session_options options = {};
-    options.context = context;
-    options.threads = 1;
+    eq_session_options options = {context, 1, 0};
     expectSuccess(eq_session_create(model, &options, &session));
     return Owned<eq_session>(session);
   }
@@ -152,15 +149,13 @@ TEST_F(CApiTest, ErrorsCarryCodeAndMessage) {
   eq_model *noModel = nullptr;
   expectError(eq_model_load("/nonexistent", nullptr, &noModel), EQ_NOT_FOUND,
               "/nonexistent: no such folder; expected an artifact that `easyquant compile` wrote");
-  eq_model_options options = {};
-  options.isa = "sse2";
+  eq_model_options options = {"sse2", 0, nullptr, nullptr, 0};
   expectError(eq_model_load(folder.path().c_str(), &options, &noModel), EQ_INVALID_ARGUMENT,
               "isa: found \"sse2\", expected auto, avx2 or avx512vnni");
   EXPECT_EQ(noModel, nullptr);
 
   Owned<eq_model> model = load();
-  eq_session_options tooLong = {};
-  tooLong.context = FIXTURE_MAX_CONTEXT + 1;
+  eq_session_options tooLong = {FIXTURE_MAX_CONTEXT + 1, 1, 0};
   eq_session *noSession = nullptr;
   expectError(eq_session_create(model.get(), &tooLong, &noSession), EQ_OUT_OF_RANGE,
               "context: found 201 tokens, but the model was made for at most 200");

@@ -18,6 +18,7 @@ from command_line import run_command_line
 from helpers import BUILD, Runner, assert_refused, compile_model, random_llama, random_tokens, run_tool, write_model
 
 LOGIT_BOUND = 0.02
+CACHE_BOUND = 0.05  # of a cache of codes, where a scale may move too
 TARGET = "--target=sm_80,cpu"
 ISA = "--isa=avx2"  # one of them is enough here
 PROMPT = [1, 403, 407, 261, 378]  # "Once upon a time" of stories260K, roughly
@@ -49,8 +50,8 @@ def on_simt(artifact, **options):
     return Runner(artifact, device="simt", **options)
 
 
-def assert_close(found, expected):
-    assert np.abs(found - expected).max() <= LOGIT_BOUND * np.abs(expected).max()
+def assert_close(found, expected, bound=LOGIT_BOUND):
+    assert np.abs(found - expected).max() <= bound * np.abs(expected).max()
 
 
 SCHEMES = {
@@ -71,9 +72,11 @@ def test_same_tokens_as_on_the_cpu(artifact, stories, name):
     out = artifact(stories, *SCHEMES[name], TARGET, ISA)
     cpu, gpu = Runner(out, device="cpu", context=64), on_simt(out, context=64)
     assert (gpu.model.device, gpu.model.device_name, gpu.model.isa) == ("simt", "simulated sm_80", "sm_80")
-    tokens = cpu.greedy(PROMPT, 12)
-    assert gpu.greedy(PROMPT, 12) == tokens
-    assert_close(gpu.score(tokens), cpu.score(tokens))
+    # Behind window and sinks there are codes.
+    prompt = cpu.greedy(PROMPT, 30) if "cache" in name else PROMPT
+    tokens = cpu.greedy(prompt, 12)
+    assert gpu.greedy(prompt, 12) == tokens
+    assert_close(gpu.score(tokens), cpu.score(tokens), CACHE_BOUND if "cache" in name else LOGIT_BOUND)
 
 
 def test_nothing_is_found_by_the_checks(artifact, stories):
@@ -187,7 +190,7 @@ def test_breakdown_counts(artifact, stories, tmp_path):
     linears = sum(site["bytes"] for site in manifest["sites"])
     assert linears < decode["gemm"]["bytes"] / 2 < 2 * linears
     assert_refused(run_tool("easyquant-run", out, "--tokens=1", "--device=npu"), "npu", "auto, cpu, cuda or simt")
-    assert "not measured" in run_command_line("bench", out, "--device=cpu", "--breakdown").stderr
+    assert "not measured" in run_command_line("bench", out, "--device=cpu", "--prefill=6", "--decode=2", "--breakdown").stderr
 
 
 def test_one_evaluation_two_packings(artifact, stories):

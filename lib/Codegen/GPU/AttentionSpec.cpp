@@ -247,7 +247,9 @@ static Description describeAttend(const AttentionSpec &spec, const AttentionKern
   description.threads = static_cast<uint32_t>(kernel.tile.threads());
   description.sharedBytes =
       AttentionShared(spec, kernel.tile, kernel.form == AttentionKernel::Split).bytes;
-  description.blocksPerSM = spec.headDim <= 64 ? 4 : spec.headDim <= 128 ? 2 : 1;
+  // With a whole tile of scores in registers, four blocks of narrow heads would be one too many.
+  bool blocked = kernel.form == AttentionKernel::Blocked;
+  description.blocksPerSM = spec.headDim <= 64 ? (blocked ? 3 : 4) : spec.headDim <= 128 ? 2 : 1;
   return description;
 }
 

@@ -13,10 +13,10 @@
 #ifndef EASYQUANT_TEST_CODEGEN_GPU_SIMTRUNNER_H
 #define EASYQUANT_TEST_CODEGEN_GPU_SIMTRUNNER_H
 
-#include "easyquant/Codegen/GPU/WeightOnly.h"
 #include "easyquant/Codegen/GPU/Attention.h"
 #include "easyquant/Codegen/GPU/Embedding.h"
 #include "easyquant/Codegen/GPU/Kernels.h"
+#include "easyquant/Codegen/GPU/WeightOnly.h"
 #include "easyquant/Simt/Simt.h"
 
 #include <gtest/gtest.h>
