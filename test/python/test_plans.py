@@ -85,8 +85,8 @@ def test_prediction_knows_what_methods_hold(tiny_llama):
     """Methods and more tokens cost memory; round to nearest reads no text."""
     plain, gptq = (plans_of(tiny_llama, CompileOptions(scheme="W4A16", method=method)) for method in ("absmax", "gptq"))
     assert plain.methods == [] and gptq.methods == ["gptq"] and plain.weight_bytes == gptq.weight_bytes
-    assert prediction(plain, None)["weights"] == prediction(gptq, None)["weights"]
-    assert prediction(plain, None)["memory"] != prediction(gptq, None)["memory"]
+    assert prediction(plain, None).weight_bytes == prediction(gptq, None).weight_bytes
+    assert prediction(plain, None).memory_bytes < prediction(gptq, None).memory_bytes
     # Every float of the largest layer, its table of rotations included.
     _, tensors = random_llama()
     layer = sum(weight.size for name, weight in tensors.items() if name.startswith("model.layers.0."))
