@@ -144,7 +144,8 @@ TEST_P(SymmetricPanels, OnePassGivesTheBitsOfTheSteps) {
     EXPECT_EQ(packed.codes, expected.codes);
     EXPECT_EQ(packed.scales, expected.scales);
     double relative = relativeRms(w.data(), back.data(), w.size());
-    EXPECT_NEAR(error.relativeRms(), relative, 1e-12 * relative);
+    // Both round: the codes times the scale here, the weights over the scale there.
+    EXPECT_NEAR(error.relativeRms(), relative, 1e-5 * relative);
   }
 }
 
