@@ -26,8 +26,6 @@ namespace fs = std::filesystem;
 
 namespace {
 constexpr const char *kStampKey = "stamp";
-/// Pages of larger tensors leave memory after they were read.
-constexpr size_t kReleaseBytes = size_t(1) << 20;
 } // namespace
 
 struct ComputedConstants::Impl {
@@ -195,7 +193,7 @@ Result<void> ComputedConstants::Impl::readRows(const ComputedPlace &place, DType
   std::span<const std::byte> part = data.subspan(firstRow * rowBytes, rows * rowBytes);
   if (!part.empty())
     std::memcpy(out.data(), part.data(), part.size());
-  if (part.size() >= kReleaseBytes)
+  if (part.size() >= MappedFile::kReleaseBytes)
     found->file->mapping().release(part);
   if (type == DType::F32)
     if (size_t at = firstNotFinite(out); at != out.size() / sizeof(float))

@@ -32,9 +32,6 @@ struct Weight {
   int64_t permutedHeadDim = 0;
 };
 
-/// Pages of larger weights leave memory after they were read, so that the resident set does not
-/// grow with the model.
-constexpr size_t kReleaseBytes = size_t(1) << 20;
 constexpr size_t kHashPiece = size_t(16) << 20;
 /// Stored rows of a transposed weight that are converted before they are scattered: 16 floats are a
 /// cache line of the output.
@@ -224,7 +221,7 @@ Result<void> ModelSource::readRows(std::string_view name, int64_t firstRow, int6
     return done;
 
   const StoredTensor &stored = impl->weights[found->second].stored;
-  if (out.size_bytes() >= kReleaseBytes)
+  if (out.size_bytes() >= MappedFile::kReleaseBytes)
     stored.file->release(stored.data);
   auto bad =
       std::find_if(out.begin(), out.end(), [](float value) { return !std::isfinite(value); });
