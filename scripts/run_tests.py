@@ -1,10 +1,12 @@
 """Runs every suite of the project, shows what failed, and ends with one line of true counts."""
 
 import argparse
+import concurrent.futures
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -16,6 +18,13 @@ PYTHON = sys.executable
 class Totals:
     def __init__(self):
         self.passed = self.failed = self.skipped = 0
+        self.lock = threading.Lock()
+
+    def add(self, other):
+        with self.lock:
+            self.passed += other.passed
+            self.failed += other.failed
+            self.skipped += other.skipped
 
     def add_junit(self, path):
         """Adds the cases of a JUnit XML file; returns the messages of skipped ones."""
@@ -35,27 +44,25 @@ class Totals:
 
 def run(title, command, totals, junit=None, env=None):
     """Runs one suite. Its output is shown only if it fails; without JUnit output it counts as one test."""
-    print(f"{title:<44}", end="", flush=True)
     begin = time.monotonic()
-    before = (totals.passed, totals.failed, totals.skipped)
     result = subprocess.run(
         [str(c) for c in command], cwd=REPO, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-    reasons = []
+    own, reasons = Totals(), []
     if junit is not None and junit.exists():
-        reasons = totals.add_junit(junit)
-        if result.returncode != 0 and totals.failed == before[1]:
-            totals.failed += 1  # it broke outside any case: a crash, a sanitizer report at exit
+        reasons = own.add_junit(junit)
+        if result.returncode != 0 and own.failed == 0:
+            own.failed = 1  # it broke outside any case: a crash, a sanitizer report at exit
     elif result.returncode == 0:
-        totals.passed += 1
+        own.passed = 1
     else:
-        totals.failed += 1
-    passed, failed, skipped = (now - then for now, then in zip((totals.passed, totals.failed, totals.skipped), before))
-    print(f"{passed:5} ok {failed:4} failed {skipped:4} skipped  {time.monotonic() - begin:6.1f} s", flush=True)
-    if failed:
-        print(result.stdout)
-    for reason in sorted(set(reasons)):
-        print(f"    skipped: {reason}")
+        own.failed = 1
+    report = [f"{title:<44}{own.passed:5} ok {own.failed:4} failed {own.skipped:4} skipped  {time.monotonic() - begin:6.1f} s"]
+    if own.failed:
+        report.append(result.stdout)
+    report += [f"    skipped: {reason}" for reason in sorted(set(reasons))]
+    print("\n".join(report), flush=True)
+    totals.add(own)
 
 
 def main():
@@ -64,15 +71,19 @@ def main():
     parser.add_argument("--build", type=Path, default=REPO / "build")
     args = parser.parse_args()
     totals = Totals()
+    os.environ.setdefault("KMP_BLOCKTIME", "0")  # several programs at once: threads that wait must not spin
 
     with tempfile.TemporaryDirectory() as scratch:
         scratch = Path(scratch)
 
+        def unit_test(program, build, env):
+            junit = scratch / f"{build.name}-{program.name}.xml"
+            run(f"{build.name}: {program.name}", [program, f"--gtest_output=xml:{junit}"], totals, junit, env)
+
         def unit_tests(build, env=None):
             programs = [p for p in (build / "unittests").glob("*Test*") if p.suffix != ".so"]
-            for program in sorted(programs):
-                junit = scratch / f"{build.name}-{program.name}.xml"
-                run(f"{build.name}: {program.name}", [program, f"--gtest_output=xml:{junit}"], totals, junit, env)
+            with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+                list(pool.map(lambda program: unit_test(program, build, env), sorted(programs)))
 
         sources = subprocess.run(["git", "ls-files", "*.cpp", "*.h"], cwd=REPO, capture_output=True, text=True, check=True)
         run("format", ["clang-format-22", "--dry-run", "-Werror", *sources.stdout.split()], totals)
@@ -86,8 +97,9 @@ def main():
         run("lit", [Path(PYTHON).parent / "lit", "-q", "--xunit-xml-output", lit, "--param", f"build={args.build}", "test"],
             totals, lit)
         pytest = scratch / "pytest.xml"
-        run("pytest", [PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={pytest}", "test/python"],
-            totals, pytest)
+        # A worker a core; what a file's tests share, models and artifacts, is made once.
+        run("pytest", [PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "auto", "--dist", "loadfile",
+                       f"--junitxml={pytest}", "test/python"], totals, pytest)
 
     skipped = f", {totals.skipped} skipped" if totals.skipped else ""
     print(f"{totals.passed} passed, {totals.failed} failed{skipped}")
