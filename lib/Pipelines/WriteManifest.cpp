@@ -44,7 +44,9 @@ struct WriteManifest : public easyquant::impl::WriteManifestBase<WriteManifest> 
   LogicalResult copyTokenizerFiles();
   LogicalResult writeRecipe();
   std::string describeTarget();
+  LogicalResult writeFile(StringRef name, const llvm::formatv_object_base &text);
   LogicalResult writeJSON(StringRef name, json::Value value);
+  LogicalResult writeChecksum(StringRef name, StringRef checksumFile);
   FailureOr<json::Object> describeFiles();
   LogicalResult missing(StringRef attribute) {
     return getOperation().emitError()
@@ -93,14 +95,14 @@ FailureOr<json::Object> WriteManifest::describeFiles() {
   return files;
 }
 
-LogicalResult WriteManifest::writeJSON(StringRef name, json::Value value) {
+LogicalResult WriteManifest::writeFile(StringRef name, const llvm::formatv_object_base &text) {
   llvm::SmallString<128> path(output);
   llvm::sys::path::append(path, name);
   std::error_code code;
   llvm::raw_fd_ostream stream(path, code);
   if (code)
     return error(path, code);
-  stream << llvm::formatv("{0:2}\n", value);
+  stream << text;
   stream.close();
   if (stream.has_error()) {
     code = stream.error();
@@ -108,6 +110,20 @@ LogicalResult WriteManifest::writeJSON(StringRef name, json::Value value) {
     return error(path, code);
   }
   return success();
+}
+
+LogicalResult WriteManifest::writeJSON(StringRef name, json::Value value) {
+  return writeFile(name, llvm::formatv("{0:2}\n", value));
+}
+
+/// As `xxh128sum NAME` prints it.
+LogicalResult WriteManifest::writeChecksum(StringRef name, StringRef checksumFile) {
+  llvm::SmallString<128> path(output);
+  llvm::sys::path::append(path, name);
+  Result<std::string> checksum = checksumOfFile(path.str().str());
+  if (!checksum)
+    return getOperation().emitError() << checksum.error().message;
+  return writeFile(checksumFile, llvm::formatv("{0}  {1}\n", *checksum, name));
 }
 
 /// What `compile --recipe` takes to do the same again.
@@ -157,5 +173,7 @@ LogicalResult WriteManifest::write() {
   if (failed(files))
     return failure();
   manifest["files"] = std::move(*files);
-  return writeJSON("manifest.json", std::move(manifest));
+  if (failed(writeJSON("manifest.json", std::move(manifest))))
+    return failure();
+  return writeChecksum("manifest.json", "manifest.xxh128");
 }

@@ -41,7 +41,7 @@ static Result<void> checkFolder(const std::string &folder) {
   return {};
 }
 
-static Result<std::string> readManifest(const std::string &path) {
+static Result<std::string> readText(const std::string &path) {
   Result<formats::MappedFile> file = formats::MappedFile::open(path);
   if (!file)
     return Unexpected(file.error());
@@ -50,6 +50,19 @@ static Result<std::string> readManifest(const std::string &path) {
     return makeError(ErrorCode::Corrupt, "{}: found {} bytes, expected at most {}", path,
                      bytes.size(), kMaxManifestBytes);
   return std::string(reinterpret_cast<const char *>(bytes.data()), bytes.size());
+}
+
+/// A manifest whose fields are all possible may still have a wrong digit in one of them.
+static Result<void> checkManifest(const std::string &folder, const std::string &text) {
+  const std::string path = folder + "/" + kManifestChecksumFile;
+  Result<std::string> expected = readText(path);
+  if (!expected)
+    return makeError(expected.error().code, "{}; {}", expected.error().message, kRemedy);
+  const std::string found = checksumOf(std::as_bytes(std::span(text)));
+  if (expected->starts_with(found + " "))
+    return {};
+  return makeError(ErrorCode::Corrupt, "{}/{}: damaged: found checksum {}, expected that of {}; {}",
+                   folder, kManifestFile, found, kManifestChecksumFile, kRemedy);
 }
 
 static Result<void> checkSize(const std::string &path, const Manifest::File &expected) {
@@ -95,13 +108,16 @@ Result<Artifact> Artifact::open(const std::string &folder, bool skipChecksums) {
   Artifact artifact;
   artifact.folder = folder;
   std::string manifestPath = folder + "/" + kManifestFile;
-  Result<std::string> text = readManifest(manifestPath);
+  Result<std::string> text = readText(manifestPath);
   if (!text)
     return Unexpected(text.error());
   Result<Manifest> manifest = parseManifest(std::move(*text), manifestPath);
   if (!manifest)
     return Unexpected(manifest.error());
   artifact.contents = std::move(*manifest);
+  if (!skipChecksums)
+    if (Result<void> checked = checkManifest(folder, artifact.contents.text); !checked)
+      return Unexpected(checked.error());
 
   for (auto &[name, expected] : artifact.contents.files)
     if (Result<void> checked = checkSize(folder + "/" + name, expected); !checked)

@@ -156,7 +156,8 @@ void readProgram(FieldReader &reader, const json &root, bool mayBeEmpty,
 /// Names are joined to the folder's path, so they must not lead out of it.
 bool isPlainFileName(const std::string &name) {
   return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
-         name.find_first_of(std::string_view("/\\\0", 3)) == name.npos && name != kManifestFile;
+         name.find_first_of(std::string_view("/\\\0", 3)) == name.npos && name != kManifestFile &&
+         name != kManifestChecksumFile;
 }
 
 void readFiles(FieldReader &reader, const json &root, std::map<std::string, Manifest::File> &out) {

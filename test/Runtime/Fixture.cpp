@@ -110,7 +110,10 @@ nlohmann::json easyquant::runtime::test::writeFixtureFiles(const fs::path &folde
 
 void easyquant::runtime::test::writeManifest(const fs::path &folder,
                                              const nlohmann::json &manifest) {
-  writeFile(folder / "manifest.json", manifest.dump(2) + "\n");
+  const std::string text = manifest.dump(2) + "\n";
+  writeFile(folder / "manifest.json", text);
+  writeFile(folder / "manifest.xxh128",
+            checksumOf(std::as_bytes(std::span(text))) + "  manifest.json\n");
 }
 
 void easyquant::runtime::test::writeFixture(const fs::path &folder, const FixtureWeights &weights) {

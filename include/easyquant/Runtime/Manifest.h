@@ -31,6 +31,8 @@ constexpr int64_t kProgramAbi = 2;
 constexpr int64_t kGpuProgramAbi = 1;
 
 constexpr const char *kManifestFile = "manifest.json";
+/// Its checksum, as `xxh128sum manifest.json` prints it.
+constexpr const char *kManifestChecksumFile = "manifest.xxh128";
 constexpr const char *kProgramFile = "model.so";
 /// Weights are weights.safetensors, or shards of that stem (Formats/ShardedSafetensors.h).
 constexpr const char *kWeightsStem = "weights";
