@@ -47,6 +47,7 @@ def folder(tmp_path, weights):
         "files": {name: {"bytes": (tmp_path / name).stat().st_size, "xxh3_128": checksum} for name in ("model.so", "weights.safetensors")},
     }
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    (tmp_path / "manifest.xxh128").write_text(f"{checksum}  manifest.json\n")
     return tmp_path
 
 
