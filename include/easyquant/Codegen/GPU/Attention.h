@@ -114,8 +114,6 @@ struct AttentionKernel {
 
 /// The ways of a spec, for ever more rows; the last one takes any number.
 std::vector<AttentionKernel> attentionKernels(const AttentionSpec &spec, const Chip &chip);
-/// The one for so many rows.
-const AttentionKernel &kernelFor(const std::vector<AttentionKernel> &kernels, int64_t rows);
 
 /// Of a cache of codes: to be launched before the next call when a session goes back to `position`
 /// from `held` tokens (pointers to an int32 each). Later tokens have taken the place of some that
