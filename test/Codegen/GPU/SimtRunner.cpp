@@ -149,6 +149,22 @@ simt::Statistics run(simt::Device &device, KernelLibrary &library, const Descrip
   return report->statistics;
 }
 
+uint64_t expectSmoothCopies(const simt::Statistics &statistics) {
+  for (const auto &[kind, traffic] : statistics.traffic) {
+    if (kind.starts_with("shared"))
+      EXPECT_EQ(traffic.conflicts, 0u) << kind;
+    EXPECT_FALSE(kind.starts_with("local"));
+  }
+  uint64_t copied = 0, sectors = 0;
+  for (const simt::InstructionStatistics &i : statistics.instructions)
+    if (i.text.starts_with("cp.async.cg")) {
+      copied += i.bytes;
+      sectors += i.sectors;
+    }
+  EXPECT_LE(sectors * 32, copied);
+  return copied;
+}
+
 static const llvm::fltSemantics &semantics(Float type) {
   return type == Float::F16 ? llvm::APFloat::IEEEhalf() : llvm::APFloat::BFloat();
 }
