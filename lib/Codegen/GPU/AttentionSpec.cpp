@@ -263,8 +263,12 @@ static Description describeCombine(const AttentionSpec &spec, int64_t splits) {
   return description;
 }
 
-std::vector<AttentionKernel> attentionKernels(const AttentionSpec &spec, const Chip &chip) {
+Result<std::vector<AttentionKernel>> attentionKernels(const AttentionSpec &spec, const Chip &chip) {
   constexpr int64_t kSplitRows = 8, kAny = std::numeric_limits<int64_t>::max();
+  if (spec.headDim > kMostHeadDim)
+    return makeError(ErrorCode::Unsupported,
+                     "no GPU kernel for attention with heads of {} dimensions; expected at most {}",
+                     spec.headDim, kMostHeadDim);
   std::vector<AttentionKernel> kernels;
   for (auto form : {AttentionKernel::Split, AttentionKernel::Blocked}) {
     AttentionKernel kernel;

@@ -101,6 +101,10 @@ LogicalResult ProgramBuilder::emitAttention(Operation *op) {
   } else {
     add(arguments, "y", destination(output, false));
   }
+  auto choices = attentionKernels(spec, chip);
+  if (!choices)
+    return op->emitError("site '")
+           << siteOf(op) << "': " << choices.error().message << "; compile it with --target cpu";
   if (spec.kv) {
     easyquant::gpu::Description restore = describeRestore(spec, chip);
     getOrEmitRestore(kernels, spec, chip);
@@ -108,8 +112,7 @@ LogicalResult ProgramBuilder::emitAttention(Operation *op) {
       return failure();
   }
   return forRowRanges(
-      attentionKernels(spec, chip),
-      [&](const easyquant::gpu::AttentionKernel &kernel, RowRange range, int64_t most) {
+      *choices, [&](const easyquant::gpu::AttentionKernel &kernel, RowRange range, int64_t most) {
         arguments["scratch"] = scratch(most * kernel.scratchBytesPerRow);
         getOrEmitAttention(kernels, spec, kernel, chip);
         for (const easyquant::gpu::Description &description : kernel.launches)

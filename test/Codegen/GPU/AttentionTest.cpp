@@ -304,6 +304,22 @@ TEST(GPUAttention, FloatCacheWithoutTensorCores) {
            {17, 1, 3, 40, 1}, 64);
 }
 
+TEST(GPUAttention, HeadsAreAsWideAsSharedMemory) {
+  checkAll({specOf(2, 1, kMostHeadDim), specOf(1, 1, 264)}, {3, 1, 18}, 32, ChipId::SM86);
+  for (const Chip &chip : chips()) {
+    auto widest = attentionKernels(specOf(1, 1, kMostHeadDim), chip);
+    ASSERT_TRUE(widest) << widest.error().message;
+    for (const AttentionKernel &kernel : *widest)
+      for (const Description &launch : kernel.launches)
+        EXPECT_LE(launch.sharedBytes, chip.sharedBytesPerBlock) << launch.name << chip.name;
+    auto wider = attentionKernels(specOf(1, 1, kMostHeadDim + 1), chip);
+    ASSERT_FALSE(wider);
+    EXPECT_EQ(wider.error().code, ErrorCode::Unsupported);
+    EXPECT_NE(wider.error().message.find("513 dimensions; expected at most 512"), std::string::npos)
+        << wider.error().message;
+  }
+}
+
 TEST(GPUAttention, ManyTokens) {
   // Several tiles in a stretch, and stretches without any.
   checkAll({specOf(16, 8, 16), specOf(8, 8, 16, 150), specOf(16, 8, 8)}, {300, 1, 2, 150, 1}, 464,

@@ -78,10 +78,14 @@ Description KernelLibrary::add(const HeadsSpec &spec) {
 }
 
 std::vector<AttentionKernel> KernelLibrary::add(const AttentionSpec &spec) {
-  std::vector<AttentionKernel> kernels = attentionKernels(spec, state->chip);
-  for (const AttentionKernel &kernel : kernels)
+  auto kernels = attentionKernels(spec, state->chip);
+  if (!kernels) {
+    ADD_FAILURE() << kernels.error().message;
+    return {};
+  }
+  for (const AttentionKernel &kernel : *kernels)
     getOrEmitAttention(state->kernels, spec, kernel, state->chip);
-  return kernels;
+  return *kernels;
 }
 
 Description KernelLibrary::addRestore(const AttentionSpec &spec) {
