@@ -19,7 +19,14 @@ LogicalResult ProgramBuilder::emitEmbedding(lm::EmbeddingOp op) {
   spec.columns = table.getDimSize(1);
   Arguments arguments;
   arguments["tokens"] = place(GPUArgument::Tokens);
-  arguments["table"] = constants.lookup(op.getTable());
+  if (auto fragments = halves.find(op.getTable()); fragments != halves.end()) {
+    // Those of the head that is tied to it.
+    spec.bits = 16;
+    spec.table = kHalves;
+    arguments["w"] = fragments->second;
+  } else {
+    arguments["table"] = constants.lookup(op.getTable());
+  }
   add(arguments, "y", destination(op.getOutput(), false));
   getOrEmitEmbedding(kernels, spec, chip);
   return launch(op, describe(spec, chip), arguments, GPUPhase::Other, false);
