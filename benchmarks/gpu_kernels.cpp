@@ -132,54 +132,64 @@ struct Layer {
   }
 };
 
-Layer integerLinear(const std::string &family, int64_t n, int64_t k, int bits, int64_t group,
-                    const std::vector<int64_t> &rows, const Chip &chip) {
-  LinearSpec spec;
+template <typename Spec> Spec linearOf(int64_t n, int64_t k, int bits, int64_t group) {
+  Spec spec;
   spec.n = n;
   spec.k = k;
   spec.bits = bits;
   spec.groupSize = group;
   spec.output = Float::BF16;
+  return spec;
+}
+
+/// What these benchmarks ask for there are fragments of.
+numerics::FragmentLayout layoutOf(int64_t n, int64_t k, int bits, int64_t group,
+                                  numerics::FragmentOrder order) {
+  auto granularity = group ? numerics::Granularity::Group : numerics::Granularity::Channel;
+  return *numerics::fragmentLayout({bits, true, granularity, group}, order, n, k);
+}
+
+/// Emits the kernels for so many rows each.
+template <typename Spec, typename Kernel>
+auto emitterOf(const Spec &spec, const std::vector<Kernel> &kernels,
+               const std::vector<int64_t> &rows, const Chip &chip) {
+  return [=](mlir::gpu::GPUModuleOp module) {
+    for (int64_t m : rows)
+      getOrEmitLinear(module, spec, kernelFor(kernels, m), chip);
+  };
+}
+
+Layer integerLinear(const std::string &family, int64_t n, int64_t k, int bits, int64_t group,
+                    const std::vector<int64_t> &rows, const Chip &chip) {
+  auto spec = linearOf<LinearSpec>(n, k, bits, group);
   std::vector<LinearKernel> kernels = linearKernels(spec, chip);
-  auto layout = numerics::fragmentLayout(
-      {bits, true, group ? numerics::Granularity::Group : numerics::Granularity::Channel, group},
-      numerics::FragmentOrder::Bytes, n, k);
+  auto layout = layoutOf(n, k, bits, group, numerics::FragmentOrder::Bytes);
   Layer layer{family, n, k, {{"bits", bits}, {"group_size", group}, {"order", "bytes"}}, {}, {}};
   for (int64_t m : rows)
     layer.cases.push_back({kernelFor(kernels, m).description,
                            m,
                            {{"codes", {"i8", m * paddedColumns(k)}},
                             {"scales", {"f32", m, Fill::Scale}},
-                            {"w", {"u8", layout->codeBytes(), Fill::Random, true}},
-                            {"wscales", {"f32", layout->scaleCount(), Fill::Scale, true}},
+                            {"w", {"u8", layout.codeBytes(), Fill::Random, true}},
+                            {"wscales", {"f32", layout.scaleCount(), Fill::Scale, true}},
                             {"y", {"bf16", m * n, Fill::None}},
                             {"y_stride", number(n)}}});
-  layer.emit = [=](mlir::gpu::GPUModuleOp module) {
-    for (int64_t m : rows)
-      getOrEmitLinear(module, spec, kernelFor(kernels, m), chip);
-  };
+  layer.emit = emitterOf(spec, kernels, rows, chip);
   return layer;
 }
 
 Layer floatLinear(const std::string &family, int64_t n, int64_t k, int bits, int64_t group,
                   const std::vector<int64_t> &rows, const Chip &chip) {
-  WeightOnlySpec spec;
-  spec.n = n;
-  spec.k = k;
-  spec.bits = bits;
-  spec.groupSize = group;
-  spec.output = Float::BF16;
+  auto spec = linearOf<WeightOnlySpec>(n, k, bits, group);
   std::vector<WeightOnlyKernel> kernels = weightOnlyKernels(spec, chip);
   const int64_t stride = (k + 7) / 8 * 8;
   Arguments shared;
   if (spec.isFloat()) {
     shared["w"] = {"bf16", numerics::floatFragmentBytes(n, k) / 2, Fill::Random, true};
   } else {
-    auto layout = numerics::fragmentLayout(
-        {bits, true, group ? numerics::Granularity::Group : numerics::Granularity::Channel, group},
-        numerics::FragmentOrder::Halves, n, k);
-    shared["w"] = {"u8", layout->codeBytes(), Fill::Random, true};
-    shared["wscales"] = {"f32", layout->scaleCount(), Fill::Scale, true};
+    auto layout = layoutOf(n, k, bits, group, numerics::FragmentOrder::Halves);
+    shared["w"] = {"u8", layout.codeBytes(), Fill::Random, true};
+    shared["wscales"] = {"f32", layout.scaleCount(), Fill::Scale, true};
   }
   Layer layer{family, n, k, {{"bits", bits}, {"group_size", group}, {"order", "halves"}}, {}, {}};
   for (int64_t m : rows) {
@@ -195,10 +205,7 @@ Layer floatLinear(const std::string &family, int64_t n, int64_t k, int bits, int
         .type = "i32", .count = kernel.counterCount(m), .fill = Fill::Zero, .scratch = true};
     layer.cases.push_back({kernel.description, m, std::move(arguments)});
   }
-  layer.emit = [=](mlir::gpu::GPUModuleOp module) {
-    for (int64_t m : rows)
-      getOrEmitLinear(module, spec, kernelFor(kernels, m), chip);
-  };
+  layer.emit = emitterOf(spec, kernels, rows, chip);
   return layer;
 }
 

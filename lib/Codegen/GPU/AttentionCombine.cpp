@@ -13,8 +13,6 @@
 
 #include "AttentionBlock.h"
 
-#include "llvm/Support/MathExtras.h"
-
 #include <numeric>
 
 using namespace mlir;
@@ -26,7 +24,7 @@ void emitCombine(KernelBuilder &b, const AttentionSpec &spec, int64_t splits,
   using Values = KernelBuilder::Values;
   constexpr int64_t kWarps = 4;
   const int64_t headDim = spec.headDim, width = std::gcd<int64_t>(headDim, 4);
-  const int64_t passes = llvm::divideCeil(headDim, 32 * width);
+  const int64_t passes = divideCeil(headDim, 32 * width);
   Type pair = b.vec(2, b.f32()), piece = width == 1 ? b.f32() : Type(b.vec(width, b.f32()));
   Value token = b.block(0), head = b.block(1);
   Value warp = b.div(b.thread(), 32), lane = b.rem(b.thread(), 32);

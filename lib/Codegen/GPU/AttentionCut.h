@@ -22,7 +22,7 @@ namespace easyquant::gpu {
 struct QueryCut {
   QueryCut(const AttentionSpec &spec, const AttentionTile &tile)
       : group(spec.heads / spec.kvHeads), tokens(std::max<int64_t>(1, tile.queries / group)),
-        chunks((group + tile.queries - 1) / tile.queries) {}
+        chunks(divideCeil(group, tile.queries)) {}
   int64_t group, tokens, chunks;
 };
 

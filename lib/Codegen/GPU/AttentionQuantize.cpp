@@ -12,8 +12,6 @@
 
 #include "AttentionCache.h"
 
-#include "llvm/Support/MathExtras.h"
-
 #include <limits>
 
 using namespace mlir;
@@ -114,7 +112,7 @@ void QuantizeEmitter::store(bool keys, Value token, Value dim, const Values &x,
 /// A slice belongs to a warp.
 void QuantizeEmitter::emitTokens(bool keys, Value first, Value end) {
   const CodeCache &layout = codes.layout;
-  const int64_t warps = kCacheThreads / 32, passes = llvm::divideCeil(runs, 32);
+  const int64_t warps = kCacheThreads / 32, passes = divideCeil(runs, 32);
   Value lane = b.rem(b.thread(), 32), warp = b.div(b.thread(), 32);
   Value count = b.mul(b.sub(b.min(b.add(first, kv.group), end), first), layout.slices);
   b.forLoop(warp, count, warps, [&](Value unit) {

@@ -13,8 +13,6 @@
 
 #include "AttentionBlock.h"
 
-#include "llvm/Support/MathExtras.h"
-
 #include <limits>
 
 using namespace mlir;
@@ -29,7 +27,7 @@ public:
       : b(b), block(b, spec, kernel, arguments), spec(spec), tile(kernel.tile),
         places(spec, tile, kernel.form == AttentionKernel::Split), shared(b.dynamicSharedMemory()),
         tiles(b, block, places, shared), queries(tile.queries / tile.warps),
-        columns(llvm::divideCeil(spec.headDim, 32)) {}
+        columns(divideCeil(spec.headDim, 32)) {}
 
   void emit();
 

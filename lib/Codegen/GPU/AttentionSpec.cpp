@@ -12,7 +12,6 @@
 
 namespace easyquant::gpu {
 
-static int64_t divideCeil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static int64_t alignTo16(int64_t bytes) { return divideCeil(bytes, 16) * 16; }
 static uint32_t bitsOf(double x) { return std::bit_cast<uint32_t>(static_cast<float>(x)); }
 
@@ -264,8 +263,12 @@ static Description describeCombine(const AttentionSpec &spec, int64_t splits) {
   return description;
 }
 
-std::vector<AttentionKernel> attentionKernels(const AttentionSpec &spec, const Chip &chip) {
+Result<std::vector<AttentionKernel>> attentionKernels(const AttentionSpec &spec, const Chip &chip) {
   constexpr int64_t kSplitRows = 8, kAny = std::numeric_limits<int64_t>::max();
+  if (spec.headDim > kMostHeadDim)
+    return makeError(ErrorCode::Unsupported,
+                     "no GPU kernel for attention with heads of {} dimensions; expected at most {}",
+                     spec.headDim, kMostHeadDim);
   std::vector<AttentionKernel> kernels;
   for (auto form : {AttentionKernel::Split, AttentionKernel::Blocked}) {
     AttentionKernel kernel;
@@ -292,13 +295,6 @@ std::vector<AttentionKernel> attentionKernels(const AttentionSpec &spec, const C
     kernels.push_back(kernel);
   }
   return kernels;
-}
-
-const AttentionKernel &kernelFor(const std::vector<AttentionKernel> &kernels, int64_t rows) {
-  for (const AttentionKernel &kernel : kernels)
-    if (rows <= kernel.maxRows)
-      return kernel;
-  return kernels.back();
 }
 
 Description describeRestore(const AttentionSpec &spec, const Chip &) {

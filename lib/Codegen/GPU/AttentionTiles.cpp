@@ -7,8 +7,6 @@
 
 #include "AttentionBlock.h"
 
-#include "llvm/Support/MathExtras.h"
-
 #include <cmath>
 #include <numbers>
 #include <numeric>
@@ -119,7 +117,7 @@ KeyValueTiles::KeyValueTiles(KernelBuilder &b, const AttentionBlock &block,
 static void forRuns(KernelBuilder &b, const AttentionTile &tile, int64_t headDim, int64_t width,
                     llvm::function_ref<void(Value, Value)> body) {
   int64_t perRow = headDim / width, total = tile.tokens * perRow, threads = tile.threads();
-  for (int64_t i = 0; i < static_cast<int64_t>(llvm::divideCeil(total, threads)); ++i) {
+  for (int64_t i = 0; i < divideCeil(total, threads); ++i) {
     Value index = b.add(b.thread(), i * threads);
     Value row = b.div(index, perRow), dim = b.mul(b.rem(index, perRow), width);
     b.ifThen((i + 1) * threads > total ? b.less(index, total) : Value(), [&] { body(row, dim); });

@@ -23,8 +23,6 @@
 
 #include "easyquant/Numerics/FragmentPacking.h"
 
-#include "llvm/Support/MathExtras.h"
-
 using namespace mlir;
 
 namespace easyquant::gpu {
@@ -47,7 +45,7 @@ private:
 
   int64_t blockRows() const { return numerics::fragmentRows(spec.bits); }
   int64_t tiles() const { return blockRows() / 8; }
-  int64_t columnBlocks() const { return llvm::divideCeil(spec.k, numerics::kFragmentColumns); }
+  int64_t columnBlocks() const { return divideCeil(spec.k, numerics::kFragmentColumns); }
 
   /// Adds blocks first, first + stride, ... (`count` in all, as far as the row has them).
   Values accumulate(Value first, int64_t stride, int64_t count);
@@ -105,7 +103,7 @@ DotLinear::Values DotLinear::addBlock(Value block, bool certain, Values sums) {
 DotLinear::Values DotLinear::accumulate(Value first, int64_t stride, int64_t count) {
   Values sums(rowCount * tiles(), b.i32(0));
   int64_t unroll = std::min(kUnroll, count);
-  int64_t trips = llvm::divideCeil(count, unroll);
+  int64_t trips = divideCeil(count, unroll);
   // Which blocks there are is known if all warps and trips end where the row ends.
   bool certain = stride == kWarps && trips * unroll * kWarps == columnBlocks();
   if (stride == 1)
@@ -155,7 +153,7 @@ void DotLinear::finish(llvm::function_ref<Value()> total) {
 
 void DotLinear::emitPlain() {
   shared = b.sharedMemory(kWarps * rowCount * blockRows() * 4);
-  storeSlot(accumulate(warp, kWarps, llvm::divideCeil(columnBlocks(), kWarps)), warp);
+  storeSlot(accumulate(warp, kWarps, divideCeil(columnBlocks(), kWarps)), warp);
   b.barrier();
   Value m = b.add(firstRow, b.div(thread, blockRows()));
   Value n = b.add(b.mul(b.block(0), blockRows()), b.rem(thread, blockRows()));

@@ -15,8 +15,6 @@
 
 #include "easyquant/Codegen/GPU/Emit.h"
 
-#include "llvm/Support/MathExtras.h"
-
 #include <numeric>
 
 using namespace mlir;
@@ -32,7 +30,7 @@ public:
       : b(b), spec(spec), arguments(arguments), token(token), y(y),
         rowsOfBlock(numerics::fragmentRows(spec.bits)),
         blockBytes(numerics::fragmentBytes(spec.bits)),
-        columnBlocks(llvm::divideCeil(spec.columns, numerics::kFragmentColumns)) {}
+        columnBlocks(divideCeil(spec.columns, numerics::kFragmentColumns)) {}
 
   void emit(int64_t threads);
 

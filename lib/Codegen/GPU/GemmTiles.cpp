@@ -42,6 +42,23 @@ static constexpr TileChoice kHalves[] = {
 
 std::span<const TileChoice> halfTiles() { return kHalves; }
 
+int64_t slabBytes(const GemmTile &tile, int64_t elementBytes, int bits) {
+  return tile.rows * tile.slab * elementBytes + tile.columns * tile.slab * bits / 8;
+}
+
+Description describeTile(const std::string &linear, std::vector<Parameter> parameters, int64_t n,
+                         const GemmTile &tile, int64_t stageBytes) {
+  Description description;
+  description.name = fmt::format("{}_mma_{}x{}x{}", linear, tile.rows, tile.columns, tile.slab);
+  description.parameters = std::move(parameters);
+  description.grid[0].rowsPerBlock = tile.rows;
+  description.grid[1].factor = divideCeil(n, tile.columns);
+  description.threads = static_cast<uint32_t>(tile.threads());
+  description.sharedBytes = tile.stages * stageBytes;
+  description.blocksPerSM = tile.blocksPerSM;
+  return description;
+}
+
 void giveWholeBlocks(GemmTile &tile, int64_t blockRows) {
   while (tile.columns / tile.warpColumns % blockRows != 0) {
     tile.warpColumns /= 2;

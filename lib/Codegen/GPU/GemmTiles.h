@@ -28,6 +28,11 @@ struct TileChoice {
 std::span<const TileChoice> integerTiles(ChipId chip);
 /// Tiles of the products of 16-bit floats; slab and stages are left to what fits.
 std::span<const TileChoice> halfTiles();
+/// Bytes of a slab in shared memory: activations as they are, weights packed.
+int64_t slabBytes(const GemmTile &tile, int64_t elementBytes, int bits);
+/// The kernel that computes N columns of y by such tiles.
+Description describeTile(const std::string &linear, std::vector<Parameter> parameters, int64_t n,
+                         const GemmTile &tile, int64_t stageBytes);
 /// Regroups the warps of a tile, so that each takes whole blocks of `blockRows` rows of weights.
 void giveWholeBlocks(GemmTile &tile, int64_t blockRows);
 

@@ -14,8 +14,6 @@
 
 #include "easyquant/Codegen/GPU/Emit.h"
 
-#include "llvm/Support/MathExtras.h"
-
 using namespace mlir;
 
 namespace easyquant::gpu {

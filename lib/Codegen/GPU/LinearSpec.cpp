@@ -43,27 +43,13 @@ static std::vector<Parameter> parametersOf(const LinearSpec &spec) {
   return parameters;
 }
 
-static int64_t divideCeil(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-/// Bytes of a slab in shared memory: codes of activations as they are, weights packed.
-static int64_t slabBytes(const GemmTile &tile, int bits) {
-  return tile.rows * tile.slab + tile.columns * tile.slab * bits / 8;
-}
-
 static LinearKernel matrixKernel(const LinearSpec &spec, GemmTile tile, int64_t maxRows) {
   LinearKernel kernel;
   kernel.form = LinearKernel::Matrix;
   kernel.maxRows = maxRows;
   kernel.tile = tile;
-  Description &description = kernel.description;
-  description.name =
-      fmt::format("{}_mma_{}x{}x{}", symbolName(spec), tile.rows, tile.columns, tile.slab);
-  description.parameters = parametersOf(spec);
-  description.grid[0].rowsPerBlock = tile.rows;
-  description.grid[1].factor = divideCeil(spec.n, tile.columns);
-  description.threads = static_cast<uint32_t>(tile.threads());
-  description.sharedBytes = tile.stages * slabBytes(tile, spec.bits);
-  description.blocksPerSM = tile.blocksPerSM;
+  kernel.description = describeTile(symbolName(spec), parametersOf(spec), spec.n, tile,
+                                    slabBytes(tile, /*elementBytes=*/1, spec.bits));
   return kernel;
 }
 
@@ -94,13 +80,6 @@ std::vector<LinearKernel> linearKernels(const LinearSpec &spec, const Chip &chip
     kernels.push_back(matrixKernel(spec, tile, choice.maxRows));
   }
   return kernels;
-}
-
-const LinearKernel &kernelFor(const std::vector<LinearKernel> &kernels, int64_t rows) {
-  for (const LinearKernel &kernel : kernels)
-    if (rows <= kernel.maxRows)
-      return kernel;
-  return kernels.back();
 }
 
 } // namespace easyquant::gpu

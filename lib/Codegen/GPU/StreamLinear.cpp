@@ -25,8 +25,6 @@
 
 #include "easyquant/Numerics/FragmentPacking.h"
 
-#include "llvm/Support/MathExtras.h"
-
 using namespace mlir;
 
 namespace easyquant::gpu {
@@ -45,12 +43,12 @@ private:
   using Values = KernelBuilder::Values;
   static constexpr int64_t kColumns = numerics::kFragmentColumns;
 
-  int64_t columnBlocks() const { return llvm::divideCeil(spec.k, kColumns); }
-  int64_t units() const { return llvm::divideCeil(columnBlocks(), shape.unit); }
+  int64_t columnBlocks() const { return divideCeil(spec.k, kColumns); }
+  int64_t units() const { return divideCeil(columnBlocks(), shape.unit); }
   /// Packed blocks above one another that a block multiplies: two of floats make sixteen rows.
   int64_t rowBlocks() const { return shape.columns / numerics::fragmentRows(spec.bits); }
   int64_t weightTiles() const { return shape.columns / 16; }
-  int64_t tokenTiles() const { return llvm::divideCeil(shape.rows, 8); }
+  int64_t tokenTiles() const { return divideCeil(shape.rows, 8); }
   int64_t at(int64_t t, int64_t j) const { return 4 * (t * tokenTiles() + j); }
   bool grouped() const { return spec.groups() > 1; }
   /// Blocks of a unit that share scales.
@@ -252,7 +250,7 @@ void StreamLinear::finish() {
 
 void StreamLinear::finishSplit() {
   int64_t count = shape.rows * shape.columns;
-  int64_t across = llvm::divideCeil(spec.n, shape.columns);
+  int64_t across = divideCeil(spec.n, shape.columns);
   Value tile = b.add(b.mul(b.block(2), across), b.block(0));
   auto partial = [&](Int split, Value element) {
     Value base = b.rowOf(arguments["partials"], tile, shape.splits * count, b.f32());
@@ -292,7 +290,7 @@ void StreamLinear::emit() {
   shared = b.sharedMemory(shape.sharedBytes());
 
   int64_t rowBytes = columnBlocks() * numerics::fragmentBytes(spec.bits);
-  int64_t last = llvm::divideCeil(spec.n, numerics::fragmentRows(spec.bits)) - 1;
+  int64_t last = divideCeil(spec.n, numerics::fragmentRows(spec.bits)) - 1;
   for (int64_t i = 0; i < rowBlocks(); ++i) {
     Value row = b.add(b.mul(b.block(0), rowBlocks()), i);
     // What a second block row that is not there would be multiplied to is not written.

@@ -9,8 +9,6 @@
 
 #include "easyquant/Numerics/FragmentPacking.h"
 
-#include "llvm/Support/MathExtras.h"
-
 using namespace mlir;
 
 namespace easyquant::gpu {
@@ -24,7 +22,7 @@ RowCopy::RowCopy(KernelBuilder &b, SwizzledRows layout, int64_t tileRows, int64_
   Value thread = b.thread();
   Value chunk = b.rem(thread, perRow);
   column = b.mul(chunk, 16);
-  for (int64_t i = 0; i < static_cast<int64_t>(llvm::divideCeil(total, threads)); ++i) {
+  for (int64_t i = 0; i < divideCeil(total, threads); ++i) {
     Value row = b.add(b.div(thread, perRow), i * threads / perRow);
     Chunk c;
     if ((i + 1) * threads > total)
@@ -62,7 +60,7 @@ BlockCopy::BlockCopy(KernelBuilder &b, int bits, int64_t rowBlocks, int64_t slab
       blockBytes(numerics::fragmentBytes(bits)), beyondEnd(slabs * slabBlocks > totalColumnBlocks) {
   int64_t perBlock = blockBytes / 16, perRow = slabBlocks * perBlock, total = rowBlocks * perRow;
   Value thread = b.thread();
-  for (int64_t i = 0; i < static_cast<int64_t>(llvm::divideCeil(total, threads)); ++i) {
+  for (int64_t i = 0; i < divideCeil(total, threads); ++i) {
     Value index = b.add(thread, i * threads);
     Value row = b.div(index, perRow), rest = b.rem(index, perRow);
     Chunk c;

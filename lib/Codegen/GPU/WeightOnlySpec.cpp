@@ -15,8 +15,6 @@
 
 namespace easyquant::gpu {
 
-static int64_t divideCeil(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 static std::string symbolName(const WeightOnlySpec &spec) {
   std::string name = fmt::format("linear_{}x{}_", spec.n, spec.k);
   if (spec.isFloat())
@@ -122,10 +120,7 @@ int64_t WeightOnlyKernel::partialBytes(int64_t rows) const {
 
 //===- Tiles --------------------------------------------------------------===//
 
-/// Bytes of a slab in shared memory.
-static int64_t slabBytes(const GemmTile &tile, int bits) {
-  return tile.rows * tile.slab * 2 + tile.columns * tile.slab * bits / 8;
-}
+static constexpr int64_t kElementBytes = 2; // of activations
 
 /// The slab and the number of stages that the shared memory of a chip has room for: long slabs, as
 /// there are fewer barriers then, if at least three of them fit.
@@ -140,7 +135,7 @@ static void fitRing(GemmTile &tile, const WeightOnlySpec &spec, const Chip &chip
     if (onlyShort && slab > 32)
       continue;
     tile.slab = slab;
-    tile.stages = std::min(kMostStages, bytes / slabBytes(tile, spec.bits));
+    tile.stages = std::min(kMostStages, bytes / slabBytes(tile, kElementBytes, spec.bits));
     bool endsGroups = spec.groups() == 1 || spec.groupSize % slab == 0;
     if (tile.stages >= 3 && endsGroups)
       return;
@@ -153,15 +148,8 @@ static WeightOnlyKernel matrixKernel(const WeightOnlySpec &spec, const GemmTile 
   kernel.form = WeightOnlyKernel::Matrix;
   kernel.maxRows = maxRows;
   kernel.tile = tile;
-  Description &description = kernel.description;
-  description.name =
-      fmt::format("{}_mma_{}x{}x{}", symbolName(spec), tile.rows, tile.columns, tile.slab);
-  description.parameters = parametersOf(spec, /*splits=*/false);
-  description.grid[0].rowsPerBlock = tile.rows;
-  description.grid[1].factor = divideCeil(spec.n, tile.columns);
-  description.threads = static_cast<uint32_t>(tile.threads());
-  description.sharedBytes = tile.stages * slabBytes(tile, spec.bits);
-  description.blocksPerSM = tile.blocksPerSM;
+  kernel.description = describeTile(symbolName(spec), parametersOf(spec, /*splits=*/false), spec.n,
+                                    tile, slabBytes(tile, kElementBytes, spec.bits));
   return kernel;
 }
 
@@ -181,13 +169,6 @@ std::vector<WeightOnlyKernel> weightOnlyKernels(const WeightOnlySpec &spec, cons
     kernels.push_back(matrixKernel(spec, tile, choice.maxRows));
   }
   return kernels;
-}
-
-const WeightOnlyKernel &kernelFor(const std::vector<WeightOnlyKernel> &kernels, int64_t rows) {
-  for (const WeightOnlyKernel &kernel : kernels)
-    if (rows <= kernel.maxRows)
-      return kernel;
-  return kernels.back();
 }
 
 } // namespace easyquant::gpu

@@ -54,7 +54,7 @@ struct EmitGPUKernels : public easyquant::impl::EmitGPUKernelsBase<EmitGPUKernel
     ModuleOp module = getOperation();
     OpBuilder b(module.getBodyRegion());
     mlir::gpu::GPUModuleOp kernels = mlir::gpu::GPUModuleOp::create(b, module.getLoc(), "kernels");
-    module.walk([&](Operation *op) {
+    WalkResult result = module.walk([&](Operation *op) {
       SmallVector<StringRef> names;
       auto linear = dyn_cast<equant::LinearOp>(op);
       if (auto spec = linear ? linearSpec(linear) : std::nullopt) {
@@ -70,32 +70,40 @@ struct EmitGPUKernels : public easyquant::impl::EmitGPUKernelsBase<EmitGPUKernel
         if (auto use = onlyLinearUse(op->getResult(0)); use && !op->use_empty())
           *row = quantizing(*row, *use, row->columns);
         names.push_back(emitRow(kernels, *row, *target));
-      } else {
-        emitHeads(kernels, op, *target, names);
+      } else if (failed(emitHeads(kernels, op, *target, names))) {
+        return WalkResult::interrupt();
       }
       if (names.empty())
-        return;
+        return WalkResult::advance();
       op->setAttr(kKernelsAttr, b.getArrayAttr(llvm::map_to_vector(names, [&](StringRef name) {
         return Attribute(SymbolRefAttr::get(b.getContext(), kernels.getName(),
                                             FlatSymbolRefAttr::get(b.getContext(), name)));
       })));
+      return WalkResult::advance();
     });
+    if (result.wasInterrupted())
+      signalPassFailure();
   }
 
 private:
   /// What is between projections and attention, and attention itself.
-  static void emitHeads(mlir::gpu::GPUModuleOp kernels, Operation *op,
-                        const easyquant::gpu::Chip &chip, SmallVectorImpl<StringRef> &names) {
+  static LogicalResult emitHeads(mlir::gpu::GPUModuleOp kernels, Operation *op,
+                                 const easyquant::gpu::Chip &chip,
+                                 SmallVectorImpl<StringRef> &names) {
     if (auto rope = dyn_cast<lm::RopeOp>(op))
       names.push_back(getOrEmitHeads(kernels, headsSpec(rope), chip).getName());
     else if (auto norm = dyn_cast<lm::HeadRmsNormOp>(op))
       names.push_back(getOrEmitHeads(kernels, headsSpec(norm), chip).getName());
     if (!isa<lm::AttentionOp, equant::AttentionOp>(op))
-      return;
+      return success();
     easyquant::gpu::AttentionSpec spec = gpuAttentionSpec(op);
-    for (const easyquant::gpu::AttentionKernel &kernel : attentionKernels(spec, chip))
+    auto choices = attentionKernels(spec, chip);
+    if (!choices)
+      return op->emitError(choices.error().message);
+    for (const easyquant::gpu::AttentionKernel &kernel : *choices)
       for (mlir::gpu::GPUFuncOp function : getOrEmitAttention(kernels, spec, kernel, chip))
         names.push_back(function.getName());
+    return success();
   }
   static bool producesCodes(Value value) {
     Operation *producer = value.getDefiningOp();

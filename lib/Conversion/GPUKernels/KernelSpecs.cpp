@@ -36,7 +36,7 @@ std::optional<gpu::LinearSpec> linearSpec(equant::LinearOp op) {
 
 std::optional<gpu::WeightOnlySpec> weightOnlySpec(Operation *op) {
   gpu::WeightOnlySpec spec;
-  spec.input = gpu::Float::BF16;
+  spec.input = kHalves;
   if (auto linear = dyn_cast<lm::LinearOp>(op)) {
     spec.bits = 16;
     spec.bias = linear.getBias() != nullptr;

@@ -19,14 +19,17 @@
 
 namespace easyquant {
 
+/// Float activations of linears on a GPU: as wide a range as f32.
+inline constexpr gpu::Float kHalves = gpu::Float::BF16;
+
 /// Columns of an activation or a table.
 int64_t columnsOf(mlir::Value matrix);
 
 /// The linear on int8 activations that there are kernels for, if `op` is one.
 std::optional<gpu::LinearSpec> linearSpec(equant::LinearOp op);
 
-/// The linear on bf16 activations that there are kernels for, if `op` is one: weight-only, or of an
-/// lm.linear, whose weights are bf16 too.
+/// The linear on float activations that there are kernels for, if `op` is one: weight-only, or of
+/// an lm.linear, whose weights are kHalves too.
 std::optional<gpu::WeightOnlySpec> weightOnlySpec(mlir::Operation *op);
 
 /// The row operation that `op` is, without what follows it, if it is one.

@@ -6,7 +6,9 @@
 //===----------------------------------------------------------------------===//
 //
 // Walks the functions of a model in order and says for every op which kernels compute it, where
-// its operands lie and where its result goes: what FunctionEmitter is for CPUs.
+// its operands lie and where its result goes: what FunctionEmitter is for CPUs. What an op becomes
+// is in a file for each family (RowLaunches.cpp, LinearLaunches.cpp, AttentionLaunches.cpp), where
+// values lie in ProgramMemory.cpp.
 //
 //===----------------------------------------------------------------------===//
 
@@ -23,6 +25,9 @@
 #include "llvm/ADT/StringMap.h"
 
 namespace easyquant {
+
+/// The site of an op, for launches and messages.
+std::string siteOf(mlir::Operation *op);
 
 /// From how many rows on a kernel is taken, and up to how many (0: any number).
 struct RowRange {
@@ -87,9 +92,31 @@ private:
   void quantize(gpu::RowSpec &spec, mlir::Value value, const CodesKind &kind, const Codes &codes,
                 Arguments &arguments);
   bool needsSums(mlir::Value value, const CodesKind &kind) const;
+  /// The arguments of a packed weight: of a linear or an embedding.
+  template <typename OpT> void addCodes(Arguments &arguments, OpT op) {
+    arguments["w"] = constants.lookup(op.getCodes());
+    arguments["wscales"] = constants.lookup(op.getScale());
+    if (op.getZeroPoint())
+      arguments["wzeros"] = constants.lookup(op.getZeroPoint());
+  }
   /// Where a linear's result goes, adding the residual stream if the plan says so.
   View linearDestination(mlir::Operation *op, bool lastRows, bool &accumulate);
 
+  /// body(kernel, range, most) for the kernels of a spec, which are for ever more rows: from
+  /// `range` the rows for which each is taken, `most` of them in any call.
+  template <typename Kernel, typename Body>
+  mlir::LogicalResult forRowRanges(const std::vector<Kernel> &choices, Body body) {
+    RowRange range;
+    for (const Kernel &kernel : choices) {
+      bool isLast = &kernel == &choices.back();
+      range.maxRows = isLast ? 0 : kernel.maxRows;
+      if (failed(body(kernel, range,
+                      isLast ? program.maxRows : std::min(program.maxRows, kernel.maxRows))))
+        return mlir::failure();
+      range.minRows = range.maxRows + 1;
+    }
+    return mlir::success();
+  }
   mlir::LogicalResult launch(mlir::Operation *op, const gpu::Description &kernel,
                              const Arguments &arguments, GPUPhase phase, bool lastRows,
                              RowRange range = {});

@@ -5,14 +5,12 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "SimtRunner.h"
+#include "LinearData.h"
 
-#include "easyquant/Numerics/FragmentPacking.h"
 #include "easyquant/Numerics/Reference.h"
 #include "easyquant/Numerics/Rope.h"
 
 #include <cmath>
-#include <random>
 
 using namespace easyquant;
 using namespace easyquant::gpu;
@@ -117,34 +115,16 @@ TEST(GPUEmbedding, PackedTablesAreThoseOfTheHead) {
   for (const EmbeddingSpec &spec : specs) {
     constexpr int64_t kTokens = 5;
     SCOPED_TRACE(library.add(spec).name);
-    Scheme scheme{spec.bits, !spec.zeroPoints,
-                  spec.groupSize ? Granularity::Group : Granularity::Channel, spec.groupSize};
-    auto layout = fragmentLayout(scheme, spec.order, spec.vocab, spec.columns);
-    ASSERT_TRUE(layout) << layout.error().message;
     std::mt19937 random(static_cast<unsigned>(spec.bits + spec.columns));
-    CodeRange range = codeRange(scheme);
-    std::uniform_int_distribution<int> code(range.min, range.max);
-    QuantizedMatrix q;
-    q.scheme = scheme;
-    q.rows = spec.vocab;
-    q.columns = spec.columns;
-    for (int64_t i = 0; i < spec.vocab * spec.columns; ++i)
-      q.codes.push_back(static_cast<int8_t>(code(random)));
-    q.params.rows = spec.vocab;
-    q.params.groups = layout->groups();
-    q.params.scales = normal(spec.vocab * layout->groups(), 2);
-    if (spec.zeroPoints)
-      for (int64_t i = 0; i < spec.vocab * layout->groups(); ++i)
-        q.params.zeroPoints.push_back(code(random));
-    std::vector<uint8_t> packed(layout->codeBytes());
-    packFragments(*layout, q.codes.data(), packed.data());
-
+    QuantizedMatrix q = randomWeights(spec.vocab, spec.columns, spec.bits, spec.groupSize,
+                                      !spec.zeroPoints, random);
+    Fragments packed = pack(q, spec.order);
     std::vector<int32_t> ids = someTokens(spec.vocab, kTokens);
     simt::Device device;
     DeviceBuffer<int32_t> tokens(device, ids);
-    DeviceBuffer<uint8_t> w(device, packed);
-    DeviceBuffer<float> wscales(device, fragmentScales(*layout, q.params));
-    DeviceBuffer<int8_t> wzeros(device, fragmentZeroPoints(*layout, q.params));
+    DeviceBuffer<uint8_t> w(device, packed.codes);
+    DeviceBuffer<float> wscales(device, packed.scales);
+    DeviceBuffer<int8_t> wzeros(device, packed.zeros);
     DeviceBuffer<float> y(device, kTokens * spec.columns);
     std::map<std::string, Argument> arguments = {
         {"tokens", tokens}, {"w", w}, {"wscales", wscales}, {"y", y}, {"y_stride", spec.columns}};
@@ -154,7 +134,7 @@ TEST(GPUEmbedding, PackedTablesAreThoseOfTheHead) {
     std::vector<float> expected;
     for (int32_t id : ids)
       for (int64_t k = 0; k < spec.columns; ++k) {
-        int64_t at = id * layout->groups() + (spec.groupSize ? k / spec.groupSize : 0);
+        int64_t at = id * q.params.groups + (spec.groupSize ? k / spec.groupSize : 0);
         int zero = spec.zeroPoints ? q.params.zeroPoints[at] : 0;
         expected.push_back(q.params.scales[at] *
                            static_cast<float>(q.codes[id * spec.columns + k] - zero));

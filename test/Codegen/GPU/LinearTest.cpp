@@ -5,14 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "SimtRunner.h"
+#include "LinearData.h"
 
-#include "easyquant/Numerics/FragmentPacking.h"
 #include "easyquant/Numerics/Quantize.h"
 #include "easyquant/Numerics/Reference.h"
-#include "easyquant/Numerics/ScaleRules.h"
-
-#include <random>
 
 using namespace easyquant;
 using namespace easyquant::gpu;
@@ -21,31 +17,13 @@ using easyquant::gpu::paddedColumns;
 
 namespace {
 
-/// A linear with data: random codes of the whole range, scales and zero points of each group, and
-/// tokens with a row of zeros and one with an outlier among them when there are enough.
+/// A linear with data: random weights, and tokens with a row of zeros and one with an outlier among
+/// them when there are enough.
 struct Problem {
   Problem(const LinearSpec &spec, int64_t rows) : spec(spec), rows(rows) {
     std::mt19937 random(static_cast<unsigned>(spec.n * 31 + spec.k * 7 + rows));
     std::normal_distribution<float> normal;
-    weights.scheme = {spec.bits, !spec.zeroPoints,
-                      spec.groupSize ? Granularity::Group : Granularity::Channel, spec.groupSize};
-    weights.rows = spec.n;
-    weights.columns = spec.k;
-    CodeRange range = codeRange(weights.scheme);
-    std::uniform_int_distribution<int> code(range.min, range.max);
-    weights.codes.resize(spec.n * spec.k);
-    for (int8_t &c : weights.codes)
-      c = static_cast<int8_t>(code(random));
-    weights.params.rows = spec.n;
-    weights.params.groups = spec.groups();
-    weights.params.scales.resize(spec.n * spec.groups());
-    for (float &s : weights.params.scales)
-      s = 0.001f + 0.01f * std::abs(normal(random));
-    if (spec.zeroPoints) {
-      weights.params.zeroPoints.resize(spec.n * spec.groups());
-      for (int32_t &z : weights.params.zeroPoints)
-        z = code(random);
-    }
+    weights = randomWeights(spec.n, spec.k, spec.bits, spec.groupSize, !spec.zeroPoints, random);
     std::vector<float> x(rows * spec.k);
     for (int64_t i = 0; i < std::ssize(x); ++i)
       x[i] = rows > 2 && i / spec.k == 1 ? 0.0f : normal(random);
@@ -60,7 +38,7 @@ struct Problem {
       v = normal(random);
     y.resize(rows * spec.n);
     for (float &v : y)
-      v = normal(random);
+      v = rounded(normal(random), spec.output);
   }
 
   std::vector<float> expected() const {
@@ -69,7 +47,7 @@ struct Problem {
         reference::integerLinear(tokens, weights, spec.bias ? bias.data() : nullptr,
                                  spec.accumulate, Matrix{result.data(), rows, spec.n, spec.n});
     EXPECT_TRUE(ok) << ok.error().message;
-    return result;
+    return rounded(result, spec.output);
   }
 
   /// Codes with the kernels' row length.
@@ -89,33 +67,25 @@ struct Problem {
   std::vector<float> bias, y;
 };
 
-/// y of one kernel; its rows are a bit apart.
+/// y of one kernel.
 std::vector<float> compute(KernelLibrary &library, const LinearKernel &kernel, const Problem &p,
                            simt::Statistics *statistics = nullptr,
                            simt::Checks checks = simt::Checks::All) {
   const LinearSpec &spec = p.spec;
-  auto layout = fragmentLayout(p.weights.scheme, FragmentOrder::Bytes, spec.n, spec.k);
-  EXPECT_TRUE(layout) << layout.error().message;
-  std::vector<uint8_t> packed(layout->codeBytes());
-  packFragments(*layout, p.weights.codes.data(), packed.data());
-
+  Fragments packed = pack(p.weights, FragmentOrder::Bytes);
   simt::Device device;
-  int64_t stride = spec.n + 4;
-  std::vector<float> strided((p.rows - 1) * stride + spec.n);
-  for (int64_t m = 0; m < p.rows; ++m)
-    std::copy_n(p.y.begin() + m * spec.n, spec.n, strided.begin() + m * stride);
   DeviceBuffer<int8_t> codes(device, p.paddedCodes(), "codes");
   DeviceBuffer<float> scales(device, p.tokens.scales, "scales");
   DeviceBuffer<int32_t> sums(device, p.tokens.sums, "sums");
   DeviceBuffer<int32_t> zeros(device, p.tokens.zeroPoints, "zeros");
-  DeviceBuffer<uint8_t> w(device, packed, "w");
-  DeviceBuffer<float> wscales(device, fragmentScales(*layout, p.weights.params), "wscales");
-  DeviceBuffer<int8_t> wzeros(device, fragmentZeroPoints(*layout, p.weights.params), "wzeros");
-  DeviceBuffer<int32_t> wsums(device, fragmentSums(*layout, p.weights), "wsums");
-  DeviceBuffer<float> bias(device, p.bias, "bias"), y(device, strided, "y");
-  std::map<std::string, Argument> arguments = {{"codes", codes}, {"scales", scales},
-                                               {"w", w},         {"wscales", wscales},
-                                               {"y", y},         {"y_stride", stride}};
+  DeviceBuffer<uint8_t> w(device, packed.codes, "w");
+  DeviceBuffer<float> wscales(device, packed.scales, "wscales"), bias(device, p.bias, "bias");
+  DeviceBuffer<int8_t> wzeros(device, packed.zeros, "wzeros");
+  DeviceBuffer<int32_t> wsums(device, packed.sums, "wsums");
+  FloatRows y(device, p.y, p.rows, spec.n, spec.output, "y");
+  std::map<std::string, Argument> arguments = {
+      {"codes", codes},     {"scales", scales},           {"w", w},
+      {"wscales", wscales}, {"y", Argument(y.address())}, {"y_stride", y.stride()}};
   if (spec.zeroPoints) {
     arguments.emplace("sums", sums);
     arguments.emplace("wzeros", wzeros);
@@ -129,10 +99,7 @@ std::vector<float> compute(KernelLibrary &library, const LinearKernel &kernel, c
   simt::Statistics found = run(device, library, kernel.description, p.rows, arguments, checks);
   if (statistics)
     *statistics = found;
-  std::vector<float> result = y.read(), dense;
-  for (int64_t m = 0; m < p.rows; ++m)
-    dense.insert(dense.end(), result.begin() + m * stride, result.begin() + m * stride + spec.n);
-  return dense;
+  return y.read();
 }
 
 /// Every kernel of every spec, on `rows` of which each takes what it is for and one more.
@@ -217,60 +184,19 @@ TEST(GPULinear, MainLoopHasNoBankConflicts) {
     for (const LinearKernel &kernel : linearKernels(s, library.target())) {
       if (kernel.form != LinearKernel::Matrix)
         continue;
+      SCOPED_TRACE(kernel.description.name);
       simt::Statistics statistics;
       compute(library, kernel, problem, &statistics, simt::Checks::None);
-      for (const auto &[kind, traffic] : statistics.traffic) {
-        if (kind.starts_with("shared"))
-          EXPECT_EQ(traffic.conflicts, 0u) << kernel.description.name << ": " << kind;
-        EXPECT_FALSE(kind.starts_with("local")) << kernel.description.name;
-      }
-      // All that is read of activations and weights comes in full sectors.
-      uint64_t copied = 0, sectors = 0;
-      for (const simt::InstructionStatistics &i : statistics.instructions)
-        if (i.text.starts_with("cp.async.cg")) {
-          copied += i.bytes;
-          sectors += i.sectors;
-        }
-      EXPECT_GT(copied, 0u) << kernel.description.name;
-      EXPECT_LE(sectors * 32, copied) << kernel.description.name;
+      EXPECT_GT(expectSmoothCopies(statistics), 0u);
     }
   }
 }
 
 TEST(GPULinear, HalfPrecisionOutput) {
-  KernelLibrary library(ChipId::SM90a);
+  std::vector<LinearSpec> specs;
   for (Float type : {Float::F16, Float::BF16}) {
-    LinearSpec s = spec(66, 64, 8);
-    s.output = type;
-    std::vector<LinearKernel> kernels = library.add(s);
-    (void)kernels;
+    specs.push_back(spec(66, 64, 8));
+    specs.back().output = type;
   }
-  // What is stored is the reference, rounded.
-  for (Float type : {Float::F16, Float::BF16}) {
-    LinearSpec s = spec(66, 64, 8);
-    s.output = type;
-    Problem problem(s, 5);
-    std::vector<float> expected = problem.expected();
-    auto layout = *fragmentLayout(problem.weights.scheme, FragmentOrder::Bytes, s.n, s.k);
-    std::vector<uint8_t> packed(layout.codeBytes());
-    packFragments(layout, problem.weights.codes.data(), packed.data());
-    for (const LinearKernel &kernel : linearKernels(s, library.target())) {
-      simt::Device device;
-      DeviceBuffer<int8_t> codes(device, problem.paddedCodes());
-      DeviceBuffer<float> scales(device, problem.tokens.scales);
-      DeviceBuffer<uint8_t> w(device, packed);
-      DeviceBuffer<float> wscales(device, fragmentScales(layout, problem.weights.params));
-      DeviceBuffer<uint16_t> y(device, 5 * s.n, "y");
-      run(device, library, kernel.description, 5,
-          {{"codes", codes},
-           {"scales", scales},
-           {"w", w},
-           {"wscales", wscales},
-           {"y", y},
-           {"y_stride", s.n}});
-      std::vector<uint16_t> found = y.read();
-      for (size_t i = 0; i < found.size(); ++i)
-        ASSERT_EQ(found[i], toHalf(expected[i], type)) << kernel.description.name;
-    }
-  }
+  checkAll(specs, {5}, ChipId::SM90a);
 }

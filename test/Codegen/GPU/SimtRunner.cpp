@@ -78,10 +78,14 @@ Description KernelLibrary::add(const HeadsSpec &spec) {
 }
 
 std::vector<AttentionKernel> KernelLibrary::add(const AttentionSpec &spec) {
-  std::vector<AttentionKernel> kernels = attentionKernels(spec, state->chip);
-  for (const AttentionKernel &kernel : kernels)
+  auto kernels = attentionKernels(spec, state->chip);
+  if (!kernels) {
+    ADD_FAILURE() << kernels.error().message;
+    return {};
+  }
+  for (const AttentionKernel &kernel : *kernels)
     getOrEmitAttention(state->kernels, spec, kernel, state->chip);
-  return kernels;
+  return *kernels;
 }
 
 Description KernelLibrary::addRestore(const AttentionSpec &spec) {
@@ -147,6 +151,22 @@ simt::Statistics run(simt::Device &device, KernelLibrary &library, const Descrip
   for (const simt::Finding &finding : report->findings)
     ADD_FAILURE() << kernel.name << ": " << finding.message;
   return report->statistics;
+}
+
+uint64_t expectSmoothCopies(const simt::Statistics &statistics) {
+  for (const auto &[kind, traffic] : statistics.traffic) {
+    if (kind.starts_with("shared"))
+      EXPECT_EQ(traffic.conflicts, 0u) << kind;
+    EXPECT_FALSE(kind.starts_with("local"));
+  }
+  uint64_t copied = 0, sectors = 0;
+  for (const simt::InstructionStatistics &i : statistics.instructions)
+    if (i.text.starts_with("cp.async.cg")) {
+      copied += i.bytes;
+      sectors += i.sectors;
+    }
+  EXPECT_LE(sectors * 32, copied);
+  return copied;
 }
 
 static const llvm::fltSemantics &semantics(Float type) {

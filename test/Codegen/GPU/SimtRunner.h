@@ -98,6 +98,10 @@ simt::Statistics run(simt::Device &device, KernelLibrary &library, const Descrip
                      int64_t rows, const std::map<std::string, Argument> &arguments,
                      simt::Checks checks = simt::Checks::All);
 
+/// Shared memory is read and written without bank conflicts, nothing is in local memory, and what
+/// cp.async copies comes in full sectors: so many bytes.
+uint64_t expectSmoothCopies(const simt::Statistics &statistics);
+
 /// float to the bits of f16 or bf16, to nearest even, and back.
 uint16_t toHalf(float value, Float type);
 float fromHalf(uint16_t bits, Float type);

@@ -5,18 +5,15 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "SimtRunner.h"
+#include "LinearData.h"
 
-#include "easyquant/Numerics/FragmentPacking.h"
 #include "easyquant/Numerics/Quantize.h"
 
 #include <cmath>
-#include <random>
 
 using namespace easyquant;
 using namespace easyquant::gpu;
 using namespace easyquant::numerics;
-using easyquant::gpu::kernelFor;
 
 namespace {
 
@@ -24,12 +21,9 @@ namespace {
 double unitOf(Float type) {
   return type == Float::F32 ? 0x1p-23 : type == Float::F16 ? 0x1p-10 : 0x1p-7;
 }
-float rounded(float value, Float type) {
-  return type == Float::F32 ? value : fromHalf(toHalf(value, type), type);
-}
 
-/// A linear with data: random codes of the whole range, scales and zero points of each group;
-/// tokens with a row of zeros and an outlier when there are enough.
+/// A linear with data: random weights; tokens with a row of zeros and an outlier when there are
+/// enough.
 struct Problem {
   Problem(const WeightOnlySpec &spec, int64_t rows)
       : spec(spec), rows(rows), xStride((spec.k + 7) / 8 * 8 + 16) {
@@ -45,31 +39,12 @@ struct Problem {
       for (int64_t i = 0; i < spec.n * spec.k; ++i)
         floats.push_back(toHalf(0.05f * normal(random), spec.input));
     } else {
-      quantized(random);
+      weights = randomWeights(spec.n, spec.k, spec.bits, spec.groupSize, !spec.zeroPoints, random);
     }
     for (int64_t n = 0; n < spec.n; ++n)
       bias.push_back(normal(random));
     for (int64_t i = 0; i < rows * spec.n; ++i)
       y.push_back(rounded(normal(random), spec.output));
-  }
-
-  void quantized(std::mt19937 &random) {
-    weights.scheme = {spec.bits, !spec.zeroPoints,
-                      spec.groupSize ? Granularity::Group : Granularity::Channel, spec.groupSize};
-    weights.rows = spec.n;
-    weights.columns = spec.k;
-    CodeRange range = codeRange(weights.scheme);
-    std::uniform_int_distribution<int> code(range.min, range.max);
-    for (int64_t i = 0; i < spec.n * spec.k; ++i)
-      weights.codes.push_back(static_cast<int8_t>(code(random)));
-    weights.params.rows = spec.n;
-    weights.params.groups = spec.groups();
-    std::uniform_real_distribution<float> scale(0.001f, 0.02f);
-    for (int64_t i = 0; i < spec.n * spec.groups(); ++i) {
-      weights.params.scales.push_back(scale(random));
-      if (spec.zeroPoints)
-        weights.params.zeroPoints.push_back(code(random));
-    }
   }
 
   /// The weights as floats.
@@ -113,54 +88,35 @@ struct Problem {
   std::vector<float> bias, y;
 };
 
-struct Packed {
-  std::vector<uint8_t> codes;
-  std::vector<float> scales;
-  std::vector<int8_t> zeros;
-};
-Packed pack(const Problem &p) {
-  const WeightOnlySpec &spec = p.spec;
-  Packed packed;
-  if (spec.isFloat()) {
-    packed.codes.resize(floatFragmentBytes(spec.n, spec.k));
-    packFloatFragments(spec.n, spec.k, p.floats.data(), packed.codes.data());
-    return packed;
-  }
-  auto layout = fragmentLayout(p.weights.scheme, FragmentOrder::Halves, spec.n, spec.k);
-  EXPECT_TRUE(layout) << layout.error().message;
-  packed.codes.resize(layout->codeBytes());
-  packFragments(*layout, p.weights.codes.data(), packed.codes.data());
-  packed.scales = fragmentScales(*layout, p.weights.params);
-  packed.zeros = fragmentZeroPoints(*layout, p.weights.params);
+Fragments packedWeights(const Problem &p) {
+  if (!p.spec.isFloat())
+    return pack(p.weights, FragmentOrder::Halves);
+  Fragments packed;
+  packed.codes.resize(floatFragmentBytes(p.spec.n, p.spec.k));
+  packFloatFragments(p.spec.n, p.spec.k, p.floats.data(), packed.codes.data());
   return packed;
 }
 
-/// y of one kernel, whose rows are a bit apart; launched `launches` times.
-template <typename Element>
-std::vector<float> computeAs(KernelLibrary &library, const WeightOnlyKernel &kernel,
-                             const Problem &p, simt::Statistics *statistics, simt::Checks checks,
-                             int launches) {
+/// y of one kernel, launched `launches` times.
+std::vector<float> compute(KernelLibrary &library, const WeightOnlyKernel &kernel, const Problem &p,
+                           simt::Statistics *statistics = nullptr,
+                           simt::Checks checks = simt::Checks::All, int launches = 1) {
   const WeightOnlySpec &spec = p.spec;
-  int64_t stride = spec.n + 4 + spec.n % 2;
-  std::vector<Element> strided((p.rows - 1) * stride + spec.n);
-  for (int64_t m = 0; m < p.rows; ++m)
-    for (int64_t n = 0; n < spec.n; ++n)
-      if constexpr (sizeof(Element) == 4)
-        strided[m * stride + n] = p.y[m * spec.n + n];
-      else
-        strided[m * stride + n] = toHalf(p.y[m * spec.n + n], spec.output);
-  Packed packed = pack(p);
+  Fragments packed = packedWeights(p);
   simt::Device device;
   DeviceBuffer<uint16_t> x(device, p.x, "x");
   DeviceBuffer<uint8_t> w(device, packed.codes, "w");
   DeviceBuffer<float> scales(device, packed.scales, "wscales"), bias(device, p.bias, "bias");
   DeviceBuffer<int8_t> zeros(device, packed.zeros, "wzeros");
-  DeviceBuffer<Element> y(device, strided, "y");
+  FloatRows y(device, p.y, p.rows, spec.n, spec.output, "y");
   DeviceBuffer<float> partials(device, kernel.partialBytes(p.rows) / 4, "partials");
   DeviceBuffer<int32_t> counters(device, std::vector<int32_t>(kernel.counterCount(p.rows)),
                                  "counters");
-  std::map<std::string, Argument> arguments = {
-      {"x", x}, {"x_stride", p.xStride}, {"w", w}, {"y", y}, {"y_stride", stride}};
+  std::map<std::string, Argument> arguments = {{"x", x},
+                                               {"x_stride", p.xStride},
+                                               {"w", w},
+                                               {"y", Argument(y.address())},
+                                               {"y_stride", y.stride()}};
   if (!spec.isFloat())
     arguments.emplace("wscales", scales);
   if (spec.zeroPoints)
@@ -178,22 +134,7 @@ std::vector<float> computeAs(KernelLibrary &library, const WeightOnlyKernel &ker
     for (int32_t count : counters.read())
       EXPECT_EQ(count, 0);
   }
-  std::vector<float> dense;
-  std::vector<Element> result = y.read();
-  for (int64_t m = 0; m < p.rows; ++m)
-    for (int64_t n = 0; n < spec.n; ++n)
-      if constexpr (sizeof(Element) == 4)
-        dense.push_back(result[m * stride + n]);
-      else
-        dense.push_back(fromHalf(result[m * stride + n], spec.output));
-  return dense;
-}
-std::vector<float> compute(KernelLibrary &library, const WeightOnlyKernel &kernel, const Problem &p,
-                           simt::Statistics *statistics = nullptr,
-                           simt::Checks checks = simt::Checks::All, int launches = 1) {
-  return p.spec.output == Float::F32
-             ? computeAs<float>(library, kernel, p, statistics, checks, launches)
-             : computeAs<uint16_t>(library, kernel, p, statistics, checks, launches);
+  return y.read();
 }
 
 /// Every kernel of every spec, on those of `rows` that it could be taken for.
@@ -318,19 +259,7 @@ TEST(GPUWeightOnly, TilesAreReadWithoutBankConflicts) {
       SCOPED_TRACE(kernel.description.name);
       simt::Statistics statistics;
       compute(library, kernel, problem, &statistics, simt::Checks::None);
-      for (const auto &[kind, traffic] : statistics.traffic) {
-        if (kind.starts_with("shared"))
-          EXPECT_EQ(traffic.conflicts, 0u) << kind;
-        EXPECT_FALSE(kind.starts_with("local"));
-      }
-      uint64_t copied = 0, sectors = 0;
-      for (const simt::InstructionStatistics &i : statistics.instructions)
-        if (i.text.starts_with("cp.async.cg")) {
-          copied += i.bytes;
-          sectors += i.sectors;
-        }
-      EXPECT_GT(copied, 0u);
-      EXPECT_LE(sectors * 32, copied);
+      EXPECT_GT(expectSmoothCopies(statistics), 0u);
     }
   }
 }
@@ -358,7 +287,7 @@ TEST(GPUWeightOnly, EachWeightIsReadOnce) {
           bytes += i.bytes;
           sectors += i.sectors;
         }
-      EXPECT_EQ(bytes, pack(problem).codes.size());
+      EXPECT_EQ(bytes, packedWeights(problem).codes.size());
       EXPECT_EQ(sectors * 32, bytes);
       for (const auto &[kind, traffic] : statistics.traffic) {
         // Sums of two tokens of sixteen columns are read together, once, after the loop.

@@ -5,6 +5,8 @@
 // RUN: not env EASYQUANT_CUDA_BIN=/nowhere easyquant-opt %t.nvvm --equant-emit-gpu-binary="ptx=%t.ptx cubin=%t.cubin" 2>&1 | FileCheck %s --check-prefix=PTXAS
 // RUN: FileCheck %s --check-prefix=PTX < %t.ptx
 // RUN: not easyquant-opt %S/Inputs/two-modules.mlir --equant-emit-gpu-binary 2>&1 | FileCheck %s --check-prefix=TWO
+// RUN: not easyquant-opt %S/Inputs/wide-heads.mlir --equant-emit-gpu-kernels 2>&1 | FileCheck %s --check-prefix=HEADS
+// RUN: not easyquant-opt %S/Inputs/wide-heads.mlir --easyquant-emit-gpu-program="output=%t.program chip=sm_80" 2>&1 | FileCheck %s --check-prefix=PROGRAM
 
 // CHIP: error: equant-emit-gpu-kernels: no kernels for chip "sm_99": choose one of sm_80, sm_86, sm_87, sm_89, sm_90a
 // LOWER: error: equant-lower-to-nvvm: no kernels for chip "sm_70"
@@ -13,6 +15,8 @@
 // PTXAS-SAME: without them there is PTX only
 // PTX: .visible .entry nothing()
 // TWO: error: equant-emit-gpu-binary: expected one gpu.module of kernels, found 2
+// HEADS: error: no GPU kernel for attention with heads of 513 dimensions; expected at most 512
+// PROGRAM: error: site 'model.layers.0.self_attn': no GPU kernel for attention with heads of 513 dimensions; expected at most 512; compile it with --target cpu
 
 gpu.module @kernels {
   gpu.func @nothing() kernel {

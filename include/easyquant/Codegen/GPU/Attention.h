@@ -112,10 +112,13 @@ struct AttentionKernel {
   std::vector<Description> launches;
 };
 
-/// The ways of a spec, for ever more rows; the last one takes any number.
-std::vector<AttentionKernel> attentionKernels(const AttentionSpec &spec, const Chip &chip);
-/// The one for so many rows.
-const AttentionKernel &kernelFor(const std::vector<AttentionKernel> &kernels, int64_t rows);
+/// Wider heads do not fit: of 512 dimensions, keys and queries fill the shared memory of the chips
+/// that have least of it.
+inline constexpr int64_t kMostHeadDim = 512;
+
+/// The ways of a spec, for ever more rows; the last one takes any number. Unsupported for heads of
+/// more than kMostHeadDim dimensions.
+Result<std::vector<AttentionKernel>> attentionKernels(const AttentionSpec &spec, const Chip &chip);
 
 /// Of a cache of codes: to be launched before the next call when a session goes back to `position`
 /// from `held` tokens (pointers to an int32 each). Later tokens have taken the place of some that

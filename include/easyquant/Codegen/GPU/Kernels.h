@@ -48,6 +48,8 @@ using numerics::groupCount;
 
 /// Columns of codes in memory: rows start at multiples of 16 bytes.
 constexpr int64_t paddedColumns(int64_t k) { return (k + 15) / 16 * 16; }
+/// Of numbers that are not negative.
+constexpr int64_t divideCeil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// Elements of float activations.
 enum class Float { F32, F16, BF16 };
@@ -67,8 +69,8 @@ struct Parameter {
 struct Extent {
   int64_t factor = 1, rowsPerBlock = 0;
   uint32_t of(int64_t rows) const {
-    return static_cast<uint32_t>(
-        rowsPerBlock == 0 ? factor : factor * ((rows + rowsPerBlock - 1) / rowsPerBlock));
+    return static_cast<uint32_t>(rowsPerBlock == 0 ? factor
+                                                   : factor * divideCeil(rows, rowsPerBlock));
   }
 };
 
@@ -83,6 +85,16 @@ struct Description {
     return {grid[0].of(rows), grid[1].of(rows), grid[2].of(rows)};
   }
 };
+
+/// Of the kernels of one spec, which are for ever more rows, the one for so many; the last one
+/// takes any number. A kernel's `maxRows` says up to which M it is the one to take.
+template <typename Kernel>
+const Kernel &kernelFor(const std::vector<Kernel> &kernels, int64_t rows) {
+  for (const Kernel &kernel : kernels)
+    if (rows <= kernel.maxRows)
+      return kernel;
+  return kernels.back();
+}
 
 //===- Row-wise operations ------------------------------------------------===//
 
@@ -171,8 +183,6 @@ struct LinearKernel {
 
 /// The kernels of a spec, for ever more rows; the last one takes any number.
 std::vector<LinearKernel> linearKernels(const LinearSpec &spec, const Chip &chip);
-/// The kernel for so many rows.
-const LinearKernel &kernelFor(const std::vector<LinearKernel> &kernels, int64_t rows);
 
 } // namespace easyquant::gpu
 

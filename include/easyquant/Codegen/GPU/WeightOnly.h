@@ -87,8 +87,6 @@ struct WeightOnlyKernel {
 
 /// The kernels of a spec, for ever more rows; each takes any number.
 std::vector<WeightOnlyKernel> weightOnlyKernels(const WeightOnlySpec &spec, const Chip &chip);
-/// The kernel for so many rows.
-const WeightOnlyKernel &kernelFor(const std::vector<WeightOnlyKernel> &kernels, int64_t rows);
 
 } // namespace easyquant::gpu
 

@@ -63,6 +63,13 @@ struct FloatConstant {
     auto linear = dyn_cast<lm::LinearOp>(reader->getOwner());
     return linear && linear.getWeight() == reader->get();
   }
+  /// Of a constant that is multiplied: no reader on a GPU wants anything but its halves, which an
+  /// embedding takes its rows from.
+  bool isReadAsHalves() const {
+    return llvm::all_of(readers, [](const OpOperand *reader) {
+      return isWeightOfLinear(reader) || isa<lm::EmbeddingOp>(reader->getOwner());
+    });
+  }
 
   const std::string &firstGlobal() const { return parts.front().global; }
 };
@@ -373,7 +380,8 @@ void MaterializeWeights::plan() {
     planForGPU(tensor);
 }
 
-/// Weights of float linears once more for GPUs; in f32 only where something else reads them.
+/// Weights of float linears once more for GPUs, for an embedding that is tied to one, too; in f32
+/// only where something else reads them.
 void MaterializeWeights::planHalves() {
   llvm::StringMap<const FloatConstant *> multiplied;
   for (auto &[key, constant] : floats)
@@ -389,7 +397,7 @@ void MaterializeWeights::planHalves() {
     copy.name = uniqueName(tensor.name + "_halves");
     halvesOf[copy.name] = tensor.name;
     copy.onlyGpu = true;
-    tensor.onlyCpu = llvm::all_of(constant->readers, FloatConstant::isWeightOfLinear);
+    tensor.onlyCpu = constant->isReadAsHalves();
   }
   std::move(halves.begin(), halves.end(), std::back_inserter(tensors));
 }

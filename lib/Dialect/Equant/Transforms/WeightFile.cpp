@@ -248,7 +248,9 @@ void easyquant::equant::sortForAlignment(std::vector<FileTensor> &tensors) {
 }
 
 numerics::FragmentOrder easyquant::equant::fragmentOrderOf(const ConstantWeight &weight) {
-  return weight.floatReader ? numerics::FragmentOrder::Halves : numerics::FragmentOrder::Bytes;
+  // Embeddings take either; of 3 bits there is but one.
+  bool isHalves = weight.floatReader || (weight.scheme.getBits() == 3 && !weight.integerReader);
+  return isHalves ? numerics::FragmentOrder::Halves : numerics::FragmentOrder::Bytes;
 }
 
 Result<numerics::FragmentLayout> easyquant::equant::fragmentLayoutOf(const ConstantWeight &weight) {

@@ -22,8 +22,8 @@ namespace easyquant::equant {
 inline constexpr llvm::StringLiteral kGPUOffsetAttr = "equant.gpu_offset";
 /// Of packed codes: "bytes" or "halves", the order of their fragments.
 inline constexpr llvm::StringLiteral kGPUOrderAttr = "equant.gpu_order";
-/// Of a float weight that linears read: where it lies as fragments of bf16. What else reads it
-/// finds it in f32 at kGPUOffsetAttr.
+/// Of a float weight that linears read: where it lies as fragments of bf16, which an embedding tied
+/// to it reads as well. What else reads it finds it in f32 at kGPUOffsetAttr.
 inline constexpr llvm::StringLiteral kGPUHalvesAttr = "equant.gpu_halves_offset";
 /// On the module: how many bytes all sections have.
 inline constexpr llvm::StringLiteral kGPUBytesAttr = "equant.gpu_bytes";

@@ -281,8 +281,8 @@ def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> 
     With the packing `gpu`, `weights.gpu.safetensors` holds the same tensors as GPU kernels read them: fragments
     (`easyquant/Numerics/FragmentPacking.h`), every tensor at a multiple of 64 bytes. Each weight is evaluated once, for both
     files. A global then has `equant.gpu_offset`, one of codes also `equant.gpu_order`; its type stays the CPU's. The weight of
-    a float linear is there as fragments of bf16, at `equant.gpu_halves_offset`. The module's `equant.gpu_bytes` is the size
-    of the data.
+    a float linear is there as fragments of bf16, at `equant.gpu_halves_offset`; an embedding that is tied to it reads these,
+    too. The module's `equant.gpu_bytes` is the size of the data.
 
     The module attribute `equant.report` holds parts of the artifact's manifest: `source` (kind, name, types and checksum of
     the model), `quantization` (`equant.recipe`, with `equant.fallbacks` and `equant.transforms`) and `sites`. It has an

@@ -1,0 +1,58 @@
+//===- LinearData.h - Weights and results of simulated linears --*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_TEST_CODEGEN_GPU_LINEARDATA_H
+#define EASYQUANT_TEST_CODEGEN_GPU_LINEARDATA_H
+
+#include "SimtRunner.h"
+
+#include "easyquant/Numerics/FragmentPacking.h"
+
+#include <random>
+
+namespace easyquant::gpu {
+
+/// N x K codes of the whole range, with scales (and zero points, where they are not symmetric) of
+/// each row and group (of `groupSize` columns; 0: the row).
+numerics::QuantizedMatrix randomWeights(int64_t n, int64_t k, int bits, int64_t groupSize,
+                                        bool symmetric, std::mt19937 &random);
+
+/// A weight as kernels read it.
+struct Fragments {
+  std::vector<uint8_t> codes;
+  std::vector<float> scales;
+  std::vector<int8_t> zeros;
+  std::vector<int32_t> sums;
+};
+Fragments pack(const numerics::QuantizedMatrix &weights, numerics::FragmentOrder order);
+
+/// Rows of floats of any type in device memory, a bit apart; outside, they are dense.
+class FloatRows {
+public:
+  FloatRows(simt::Device &device, const std::vector<float> &values, int64_t rows, int64_t columns,
+            Float type, std::string name);
+  uint64_t address() const { return bytes.address(); }
+  int64_t stride() const { return strideOf(columns); } ///< in elements
+  std::vector<float> read() const;
+
+private:
+  static int64_t strideOf(int64_t columns) { return columns + 4 + columns % 2; }
+  static std::vector<uint8_t> spread(const std::vector<float> &values, int64_t rows,
+                                     int64_t columns, Float type);
+
+  int64_t rows, columns;
+  Float type;
+  DeviceBuffer<uint8_t> bytes;
+};
+
+/// float rounded to the type.
+float rounded(float value, Float type);
+std::vector<float> rounded(std::vector<float> values, Float type);
+
+} // namespace easyquant::gpu
+
+#endif // EASYQUANT_TEST_CODEGEN_GPU_LINEARDATA_H
