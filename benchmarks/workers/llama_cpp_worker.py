@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The llama.cpp side of peers_llama_cpp.py; runs in the peer's own environment (llama-cpp-python, gguf, numpy).
 
-Reads one JSON request per line from standard input and answers each with one JSON line on standard output:
+Its requests, as serving.py reads them:
 
     {"op": "make", "source": PATH, "out": PATH, "type": "Q4_0"}        quantize a model file or folder
     {"op": "load", "id": ID, "path": PATH, "threads": 2, "flash": true, "context": 1024}
@@ -13,17 +13,16 @@ Reads one JSON request per line from standard input and answers each with one JS
 Timings are of llama_decode through the C interface: no Python object per token, no sampling, no detokenizing.
 """
 
-import contextlib
 import ctypes
 import json
 import os
 import sys
-import time
 from pathlib import Path
 
 import gguf
 import llama_cpp
 import numpy as np
+from serving import serve, timed
 
 HEAD_TYPE = llama_cpp.GGML_TYPE_Q8_0  # int8 embedding and output head in every variant
 FILE_TYPES = {"Q4_0": llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_0, "Q8_0": llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0}
@@ -167,51 +166,31 @@ class Model:
         status = llama_cpp.llama_decode(self.context, llama_cpp.llama_batch_get_one(array, len(tokens)))
         if status != 0:
             raise RuntimeError(f"llama_decode returned {status}")
-        return llama_cpp.llama_get_logits_ith(self.context, -1)  # waits for the result
+        llama_cpp.llama_get_logits_ith(self.context, -1)  # waits for the result
 
     def measure(self, prompt, following):
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), False)
-        start = time.perf_counter()
-        for at in range(0, len(prompt), 512):
-            self.step(prompt[at:at + 512])
-        prefilled = time.perf_counter()
-        for token in following:
-            logits = self.step([token])
-        done = time.perf_counter()
-        last = np.ctypeslib.as_array(logits, (self.vocab,))
-        if not np.isfinite(last).all():
-            raise RuntimeError("llama.cpp gave non-finite logits")
-        return {"prefill_s": prefilled - start, "decode_s": done - prefilled, "top1": int(last.argmax())}
+
+        def prefill():
+            for at in range(0, len(prompt), 512):
+                self.step(prompt[at:at + 512])
+
+        return timed(prefill, lambda token: self.step([token]), following, self.logits)
+
+    def logits(self):
+        return np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(self.context, -1), (self.vocab,))
 
 
-def main():
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # whatever the library prints goes to standard error
-    llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
-    llama_cpp.llama_backend_init()
-    models = {}
-    for line in sys.stdin:
-        request = json.loads(line)
-        op = request.pop("op")
-        try:
-            if op == "make":
-                answer = make(**request)
-            elif op == "load":
-                name = request.pop("id")
-                models[name] = Model(**request)
-                answer = {"vocab_size": models[name].vocab}
-            elif op == "measure":
-                answer = models[request["id"]].measure(request["prompt"], request["next"])
-            elif op == "describe":
-                answer = {"version": llama_cpp.__version__,
-                          "features": llama_cpp.llama_print_system_info().decode().strip()}
-            else:
-                raise ValueError(f"unknown request {op!r}")
-        except Exception as error:  # the caller reports it; a worker that dies would only hide the reason
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        answers.write(json.dumps(answer) + "\n")
+def load(**options):
+    model = Model(**options)
+    return model, {"vocab_size": model.vocab}
+
+
+def describe():
+    return {"version": llama_cpp.__version__, "features": llama_cpp.llama_print_system_info().decode().strip()}
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
-        main()
+    llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
+    llama_cpp.llama_backend_init()
+    serve(load, Model.measure, make=make, describe=describe)

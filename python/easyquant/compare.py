@@ -19,7 +19,7 @@ from easyquant.bench import measure_apart
 from easyquant.bounds import bounds_tables, measure_bounds
 from easyquant.calibrate import calibrate
 from easyquant.calibration import CalibrationText
-from easyquant.comparison import Finding, Protocol, StoredBounds, Variant, model_stamp, outliers_by_layer, plan
+from easyquant.comparison import Finding, Protocol, Variant, model_stamp, outliers_by_layer, plan, store, stored
 from easyquant.compile import CompileOptions, compile_model
 from easyquant.compiler import check_model
 from easyquant.errors import UserError
@@ -158,17 +158,17 @@ def bounds_of(comparison: Comparison, calib: Path, schemes: list[str]) -> tuple[
     for scheme in schemes:
         file = comparison.folder / "results" / f"bounds-{scheme.lower()}.json"
         stamp = p.stamp(Variant("bounds", scheme))
-        report = StoredBounds.load(file, stamp)
-        if report is None:
+        found = stored(file, stamp)
+        if found is None:
             console.note(f"bounds of {scheme}")
             try:
-                report = measure_bounds(comparison.model, calibration, scheme, p.group_size, list(p.ignore), comparison.folder / "artifacts" / "bounds.json", comparison.threads)
+                found = measure_bounds(comparison.model, calibration, scheme, p.group_size, list(p.ignore), comparison.folder / "artifacts" / "bounds.json", comparison.threads)
             except UserError as error:
                 console.warn(f"bounds of {scheme}: {error}")
                 failures[scheme] = str(error)
                 continue
-            StoredBounds.save(file, stamp, report)
-        reports[scheme] = report
+            store(file, stamp, found)
+        reports[scheme] = found
     return reports, failures
 
 

@@ -5,12 +5,10 @@
 from pathlib import Path
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from easyquant import compare_plots
+from easyquant import compare_plots, pages
 from easyquant.bounds import bound_rows, moved_bytes, smoothing_rows
 from easyquant.comparison import Finding, Variant, paired_difference, pareto, worst_rounding
-from easyquant.console import human_bytes
 from easyquant.files import write_atomically
 
 
@@ -46,14 +44,11 @@ def write(
     title: str, text: str, calib: str | None, outliers: dict[str, list[float]] | None = None,
     bounds: dict[str, dict] | None = None, bounds_failed: dict[str, str] | None = None,
 ) -> None:  # fmt: skip
-    environment = Environment(
-        loader=PackageLoader("easyquant", "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["human_bytes"] = human_bytes
     colours = compare_plots.Colours(findings)
     shown = [f for f in findings if f.variant.nsamples in (None, comparison.protocol.nsamples)]
     front = {shown[i].label for i in pareto([(f.speed["weights_bytes"], f.figures["perplexity"]) for f in shown])}
-    html = environment.get_template("compare.html.j2").render(
+    html = pages.render(
+        "compare.html.j2",
         model=title,
         text=text,
         calib=calib,

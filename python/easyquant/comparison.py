@@ -114,6 +114,20 @@ def plan(
     return variants, skipped
 
 
+def store(path: Path, stamp: str, found: dict) -> None:
+    """Keeps in the report's folder what was found under the protocol of the stamp."""
+    write_json(path, {"stamp": stamp, **found})
+
+
+def stored(path: Path, stamp: str) -> dict | None:
+    """What an earlier run stored under the same protocol, if it did."""
+    try:
+        found = json.loads(path.read_text())
+        return found if found.pop("stamp") == stamp else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
 @dataclass
 class Finding:
     """Everything measured of one variant, as it is stored in the report's folder."""
@@ -126,17 +140,15 @@ class Finding:
     histogram: list[int] | None = None  # of the example site's weights
 
     def save(self, path: Path, stamp: str) -> None:
-        write_json(path, {"stamp": stamp, **asdict(self)})
+        store(path, stamp, asdict(self))
 
     @classmethod
     def load(cls, path: Path, stamp: str) -> "Finding | None":
         """What an earlier run found under the same protocol, if it did."""
+        found = stored(path, stamp)
         try:
-            stored = json.loads(path.read_text())
-            if stored.pop("stamp") != stamp:
-                return None
-            return cls(Variant(**stored.pop("variant")), **stored)
-        except (OSError, ValueError, KeyError, TypeError):
+            return None if found is None else cls(Variant(**found.pop("variant")), **found)
+        except (KeyError, TypeError):
             return None
 
     @property
@@ -146,23 +158,6 @@ class Finding:
     @property
     def is_float(self) -> bool:
         return self.variant.scheme == "none"
-
-
-class StoredBounds:
-    """A report of `equant-measure-bounds` in the report's folder."""
-
-    @staticmethod
-    def save(path: Path, stamp: str, report: dict) -> None:
-        write_json(path, {"stamp": stamp, "report": report})
-
-    @staticmethod
-    def load(path: Path, stamp: str) -> dict | None:
-        """What an earlier run found under the same protocol, if it did."""
-        try:
-            stored = json.loads(path.read_text())
-            return stored["report"] if stored["stamp"] == stamp else None
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
 
 
 def layer_of(site: str) -> int | None:

@@ -12,9 +12,9 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable
 
 from easyquant import console
 from easyquant.artifact import is_artifact

@@ -38,7 +38,7 @@ class Placement:
 
     def of_reference(self, reference) -> "Placement":
         """The same for an artifact that another is compared with; a CPU where it has no code for GPUs."""
-        return self if reference.manifest.get("gpu") else Placement("cpu")
+        return self if reference.gpu else Placement("cpu")
 
 
 AUTO = Placement()

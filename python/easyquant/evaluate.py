@@ -4,10 +4,11 @@
 
 import contextlib
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Callable
+from typing import Annotated
 
 import numpy as np
 import typer

@@ -11,13 +11,17 @@ from pathlib import Path
 from easyquant.errors import UserError
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Writes `data` under a temporary name beside `path`, then renames it into place."""
-    path = Path(path)
+def _check_place(path: Path) -> None:
     if path.is_dir():
         raise UserError(f"{path}: is a folder; give the name of a file")
     if not path.parent.is_dir():
         raise UserError(f"{path}: there is no folder {path.parent}; create it first")
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Writes `data` under a temporary name beside `path`, then renames it into place."""
+    path = Path(path)
+    _check_place(path)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as stream:
@@ -42,10 +46,7 @@ def check_writable(path: Path | None) -> None:
     if path is None:
         return
     path = Path(path)
-    if path.is_dir():
-        raise UserError(f"{path}: is a folder; give the name of a file")
-    if not path.parent.is_dir():
-        raise UserError(f"{path}: there is no folder {path.parent}; create it first")
+    _check_place(path)
     if not os.access(path.parent, os.W_OK):
         raise UserError(f"{path}: the folder {path.parent} is not writable")
 

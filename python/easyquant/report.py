@@ -4,10 +4,7 @@
 
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
-from easyquant import plots
-from easyquant.console import human_bytes
+from easyquant import pages, plots
 from easyquant.files import write_atomically
 from easyquant.results import Answer, Result, WeightExample
 
@@ -61,11 +58,8 @@ def _stamp(results: list[Result]) -> dict[str, object]:
 
 def render(results: list[Result], weights: WeightExample, answer: Answer, model: str, text: str, command: str) -> str:
     """`results`: the float artifact first. Gives a complete HTML document that refers to nothing outside itself."""
-    environment = Environment(
-        loader=PackageLoader("easyquant", "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["human_bytes"] = human_bytes
-    return environment.get_template("report.html.j2").render(
+    return pages.render(
+        "report.html.j2",
         results=results,
         summary=summarize(results),
         weights=weights,

@@ -70,7 +70,7 @@ class Tokenizer:
         # The same tokenizer to which "<s>" is three characters; a setting of the object, hence a second one.
         self._literal: HuggingFaceTokenizer | None = None
         self._template: jinja2.Template | None = None
-        self._special = {index: token for index, token in tokenizer.get_added_tokens_decoder().items()}
+        self._special = dict(tokenizer.get_added_tokens_decoder())
         self._pieces: dict[tuple[int, bool], bytes] = {}
         steps = _decoder_steps(json.loads(tokenizer.to_str()).get("decoder"))
         kinds = {step["type"] for step in steps}

@@ -13,7 +13,6 @@ from easyquant.compare import split_counts, split_list
 from easyquant.comparison import (
     Finding,
     Protocol,
-    StoredBounds,
     Variant,
     WorstRounding,
     errors_by_layer,
@@ -22,6 +21,8 @@ from easyquant.comparison import (
     paired_difference,
     pareto,
     plan,
+    store,
+    stored,
     worst_rounding,
 )
 from easyquant.errors import UserError
@@ -184,9 +185,12 @@ def test_smoothing_and_bytes_of_all_schemes():
 
 def test_bounds_are_stored_under_their_protocol(tmp_path):
     stamp, file = PROTOCOL.stamp(Variant("bounds", "W8A8")), tmp_path / "bounds-w8a8.json"
-    StoredBounds.save(file, stamp, BOUNDS["W8A8"])
-    assert StoredBounds.load(file, stamp) == BOUNDS["W8A8"]
-    assert StoredBounds.load(file, PROTOCOL.stamp(Variant("bounds", "W4A16"))) is None
+    store(file, stamp, BOUNDS["W8A8"])
+    assert stored(file, stamp) == BOUNDS["W8A8"]
+    assert stored(file, PROTOCOL.stamp(Variant("bounds", "W4A16"))) is None
+    for text in ("", "[1]", '{"samples": 2}'):
+        file.write_text(text)
+        assert stored(file, stamp) is None
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 """A small random GPT-2 against the numpy oracle."""
 
 import numpy as np
-import pytest
 
 from helpers import folder_contents, random_gpt2, random_tokens, write_model
 from oracles.checkpoint import read_folder

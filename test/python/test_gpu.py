@@ -7,15 +7,21 @@ values in f16 on both sides. A difference of one unit of the last place before a
 see as 1/127 of a row's largest value: hence the bound on logits, a share of their largest magnitude.
 """
 
+import ctypes
 import json
 import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from command_line import run_command_line
+from easyquant import _runtime
 from helpers import BUILD, Runner, assert_refused, compile_model, random_llama, random_tokens, run_tool, write_model
+from sass import cuda_program
 
 LOGIT_BOUND = 0.02
 CACHE_BOUND = 0.05  # of a cache of codes, where a scale may move too
@@ -154,10 +160,6 @@ def test_gpu_alone(stories, tmp_path):
 @pytest.mark.parametrize("chip", ["sm_100", "sm_120"])
 def test_later_chips_take_the_ptx(artifact, stories, tmp_path, chip):
     """What a driver does on a chip that came after the artifact, done by its assembler."""
-    import subprocess
-
-    from test_gpu_sass import cuda_program
-
     if not (ptxas := cuda_program("ptxas")):
         pytest.skip("unsupported: no ptxas (the extra `gpu` has it)")
     out = artifact(stories, "--scheme=W8A8", TARGET, ISA)
@@ -195,8 +197,6 @@ def test_breakdown_counts(artifact, stories, tmp_path):
 
 def test_one_evaluation_two_packings(artifact, stories):
     """What a GPU multiplies with are the CPU's codes and scales, in another order."""
-    from safetensors.numpy import load_file
-
     out = artifact(stories, "--scheme=W8A8", TARGET, ISA)
     cpu, gpu = load_file(out / "weights.safetensors"), load_file(out / "weights.gpu.safetensors")
     assert set(cpu) == set(gpu)
@@ -270,8 +270,6 @@ def test_hostile_programs(artifact, stories, tmp_path, name):
     change, words = HOSTILE[name]
     edit_program(out, change)
     assert_refused(run_tool("easyquant-run", out, "--tokens=1", "--device=simt"), "program.gpu.json", "damaged")
-    from easyquant import _runtime
-
     with pytest.raises(_runtime.Error) as error:
         _runtime.Model(str(out), device="simt", skip_checksums=True)
     for word in words:
@@ -327,8 +325,6 @@ def test_cuda_that_cannot_be(ptx_only, fake_cuda, settings, words):
 
 def test_no_driver(ptx_only):
     """Where there is one, nothing is to be said."""
-    import ctypes
-
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -339,9 +335,6 @@ def test_no_driver(ptx_only):
 
 def test_cuda_measures_by_events(ptx_only, fake_cuda, tmp_path):
     """The fake driver takes a millisecond a launch."""
-    import subprocess
-    import sys
-
     file = tmp_path / "bench.json"
     command = [sys.executable, "-m", "easyquant", "bench", str(ptx_only), "--device=cuda", "--prefill=3", "--decode=2", "--repeats=1", "--breakdown", f"--json={file}"]
     result = subprocess.run(command, env=fake_cuda() | {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}, capture_output=True, text=True)

@@ -48,8 +48,7 @@ class GPT2:
         return weight(x) + bias
 
     def attention(self, block, x):
-        count, width = x.shape
-        size = width // self.heads
+        size = x.shape[1] // self.heads
         q, k, v = np.split(self.affine(block["attn.c_attn"], x), 3, axis=-1)
         out = np.empty_like(x)
         for head in range(self.heads):

@@ -1,0 +1,56 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the workers of peers_llama_cpp.py do alike. Runs in the environment of either library."""
+
+import contextlib
+import json
+import os
+import sys
+import time
+
+import numpy as np
+
+
+def serve(load, measure, **others):
+    """Reads one JSON request per line from standard input and answers each with one JSON line on standard output.
+
+    {"op": NAME, ...} calls a function with the rest. `load(**rest)` makes a model, which is kept as `id`, and an answer;
+    `measure(model, prompt, next)` an answer.
+    """
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # whatever the library prints goes to standard error
+    models = {}
+
+    def answer(op, request):
+        if op == "load":
+            name = request.pop("id")
+            models[name], result = load(**request)
+            return result
+        if op == "measure":
+            return measure(models[request["id"]], request["prompt"], request["next"])
+        if op not in others:
+            raise ValueError(f"unknown request {op!r}")
+        return others[op](**request)
+
+    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
+        for line in sys.stdin:
+            request = json.loads(line)
+            try:
+                result = answer(request.pop("op"), request)
+            except Exception as error:  # the caller reports it; a worker that dies would only hide the reason
+                result = {"error": f"{type(error).__name__}: {error}"}
+            answers.write(json.dumps(result) + "\n")
+
+
+def timed(prefill, decode, following, logits):
+    """Seconds of prefill() and of decode(token) for each of `following`; then the token that logits() likes best."""
+    start = time.perf_counter()
+    prefill()
+    prefilled = time.perf_counter()
+    for token in following:
+        decode(token)
+    done = time.perf_counter()
+    last = np.asarray(logits())
+    if not np.isfinite(last).all():
+        raise RuntimeError("non-finite logits")
+    return {"prefill_s": prefilled - start, "decode_s": done - prefilled, "top1": int(last.argmax())}
