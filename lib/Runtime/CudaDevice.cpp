@@ -9,11 +9,15 @@
 
 #include "easyquant/Runtime/Device.h"
 
+#include <array>
+#include <utility>
 #include <vector>
 
 using namespace easyquant;
 using namespace easyquant::runtime;
 using namespace easyquant::runtime::cuda;
+
+static constexpr const char *kStartAgain = "; load the model again in a new process";
 
 namespace {
 
@@ -40,17 +44,18 @@ public:
 /// Makes a context the calling thread's, for as long as this lives.
 class Current {
 public:
-  explicit Current(const CudaContext &context) : driver(context.driver) {
-    driver.contextPush(context.context);
-  }
+  explicit Current(const CudaContext &context)
+      : driver(context.driver), pushed(driver.contextPush(context.context) == kSuccess) {}
   ~Current() {
     Context old;
-    driver.contextPop(&old);
+    if (pushed) // else that would be somebody else's
+      driver.contextPop(&old);
   }
   Current(const Current &) = delete;
 
 private:
   const Driver &driver;
+  const bool pushed;
 };
 
 class CudaDevice final : public Device {
@@ -67,7 +72,8 @@ public:
 
   std::string kind() const override { return "cuda"; }
   std::string description() const override {
-    return fmt::format("{} (sm_{})", name, capability.number);
+    return fmt::format("{} (sm_{}{})", name, capability.number,
+                       assembled ? ", PTX assembled by its driver" : "");
   }
   Result<int64_t> freeBytes() const override;
   Result<uint64_t> allocate(int64_t bytes, std::string_view what) override;
@@ -75,8 +81,7 @@ public:
     Current current(*context);
     driver.free(address);
   }
-  Result<void> load(std::span<const GpuKernel> kernels, const std::string &ptx,
-                    const std::string &ptxName, const std::string &fatbin) override;
+  Result<void> load(const GpuCode &code, std::span<const GpuKernel> kernels) override;
   Result<std::unique_ptr<Queue>> createQueue() override;
 
   const std::shared_ptr<CudaContext> context;
@@ -85,9 +90,17 @@ public:
   std::vector<Function> functions;
 
 private:
+  Status loadModule(const std::string &image, std::string &log);
+  Unexpected cannotLoad(const GpuCode &code, Status status, const std::string &log) const;
+  /// Machine code of this very chip? Where there is none that it can run, a driver takes the
+  /// fatbin's PTX, which is of another chip: its kernels may need launches other than the
+  /// program's.
+  bool isMachineCodeOf(const std::string &chip, const GpuKernel &kernel) const;
+
   std::string name;
   CudaCapability capability;
   Module module = nullptr;
+  bool assembled = false; ///< the kernels, from PTX
 };
 
 class CudaRecording final : public Recording {
@@ -164,6 +177,10 @@ Result<uint64_t> CudaDevice::allocate(int64_t bytes, std::string_view what) {
   Status status = driver.allocate(&address, static_cast<size_t>(bytes));
   if (status == kSuccess)
     return address;
+  if (status != kOutOfMemory)
+    return makeError(losesDevice(status) ? ErrorCode::IO : ErrorCode::Unsupported,
+                     "{}: {} bytes cannot be allocated on {}: {}{}", what, bytes, description(),
+                     driver.describe(status), losesDevice(status) ? kStartAgain : "");
   size_t free = 0, total = 0;
   driver.memoryInfo(&free, &total);
   return makeError(ErrorCode::OutOfRange,
@@ -172,24 +189,69 @@ Result<uint64_t> CudaDevice::allocate(int64_t bytes, std::string_view what) {
                    what, bytes, description(), free, total, driver.describe(status));
 }
 
-Result<void> CudaDevice::load(std::span<const GpuKernel> given, const std::string &ptx,
-                              const std::string &ptxName, const std::string &fatbin) {
-  Current current(*context);
-  const std::string &code = fatbin.empty() ? ptx : fatbin;
-  Status status = driver.moduleLoad(&module, code.c_str());
+Status CudaDevice::loadModule(const std::string &image, std::string &log) {
+  std::array<char, 4096> text{};
+  int options[] = {kJitErrorLog, kJitErrorLogBytes};
+  void *values[] = {text.data(), reinterpret_cast<void *>(text.size() - 1)};
+  Status status = driver.moduleLoad(&module, image.c_str(), 2, options, values);
+  if (status != kSuccess)
+    module = nullptr;
+  log = text.data();
+  return status;
+}
+
+bool CudaDevice::isMachineCodeOf(const std::string &chip, const GpuKernel &kernel) const {
+  Function function = nullptr;
+  int version = 0;
+  return driver.moduleFunction(&function, module, kernel.name.c_str()) == kSuccess &&
+         driver.functionAttribute(&version, kPtxVersion, function) == kSuccess &&
+         version == numberOf(chip);
+}
+
+Unexpected CudaDevice::cannotLoad(const GpuCode &code, Status status,
+                                  const std::string &log) const {
+  if (status == kOutOfMemory)
+    return makeError(ErrorCode::OutOfRange,
+                     "{}: the kernels do not fit on {}: {}; free memory of the GPU", code.ptxName,
+                     description(), driver.describe(status));
   if (status == kUnsupportedPtxVersion)
     return makeError(ErrorCode::Unsupported,
                      "{}: the driver is too old for the kernels of this artifact: {}; update it",
-                     ptxName, driver.describe(status));
+                     code.ptxName, driver.describe(status));
   if (status == kNoBinaryForGpu)
     return makeError(ErrorCode::Unsupported,
                      "{}: the artifact has no code for {}: {}; compile it with this chip in "
                      "--target",
-                     ptxName, description(), driver.describe(status));
-  if (status != kSuccess)
+                     code.ptxName, description(), driver.describe(status));
+  if (status == kInvalidPtx || status == kInvalidImage)
     return makeError(ErrorCode::Corrupt,
-                     "{}: the kernels cannot be loaded on {}: {}; compile the artifact again",
-                     ptxName, description(), driver.describe(status));
+                     "{}: the kernels cannot be loaded on {}: {}{}{}; compile the artifact again",
+                     code.ptxName, description(), driver.describe(status), log.empty() ? "" : ": ",
+                     log);
+  return makeError(losesDevice(status) ? ErrorCode::IO : ErrorCode::Unsupported,
+                   "{}: the kernels cannot be loaded on {}: {}{}", code.ptxName, description(),
+                   driver.describe(status),
+                   losesDevice(status) ? kStartAgain : "; check the driver's installation");
+}
+
+Result<void> CudaDevice::load(const GpuCode &code, std::span<const GpuKernel> given) {
+  Current current(*context);
+  std::string log;
+  Status status = kNoBinaryForGpu;
+  if (!code.fatbin.empty()) {
+    status = loadModule(code.fatbin, log);
+    if (status == kSuccess && !given.empty() && !isMachineCodeOf(code.chip, given.front())) {
+      driver.moduleUnload(std::exchange(module, nullptr));
+      status = kNoBinaryForGpu;
+    }
+  }
+  // A driver older than the assembler may refuse its machine code, and yet take the PTX.
+  if (status != kSuccess && status != kOutOfMemory && !losesDevice(status)) {
+    status = loadModule(code.ptx, log);
+    assembled = status == kSuccess;
+  }
+  if (status != kSuccess)
+    return cannotLoad(code, status, log);
   int most = 0;
   driver.deviceGetAttribute(&most, kMaxSharedMemoryOptin, context->id);
   for (const GpuKernel &kernel : given) {
@@ -198,7 +260,7 @@ Result<void> CudaDevice::load(std::span<const GpuKernel> given, const std::strin
       return makeError(ErrorCode::Corrupt,
                        "{}: has no kernel {}, which the program launches; compile the artifact "
                        "again",
-                       ptxName, kernel.name);
+                       code.ptxName, kernel.name);
     if (kernel.sharedBytes > static_cast<uint32_t>(most))
       return makeError(
           ErrorCode::Unsupported,
@@ -248,11 +310,9 @@ Result<void> CudaQueue::check(Status status, std::string_view what) {
   if (status == kOutOfMemory)
     return makeError(ErrorCode::OutOfRange, "{}: {} is out of memory; ask for a shorter context",
                      what, device.description());
-  // From kIllegalAddress on, kernels went wrong or the device is gone; nothing runs there any more.
-  return makeError(status >= kIllegalAddress ? ErrorCode::IO : ErrorCode::Unsupported,
+  return makeError(losesDevice(status) ? ErrorCode::IO : ErrorCode::Unsupported,
                    "{} failed on {}: {}; the last launch was {}{}", what, device.description(),
-                   driver.describe(status), last,
-                   status >= kIllegalAddress ? "; load the model again in a new process" : "");
+                   driver.describe(status), last, losesDevice(status) ? kStartAgain : "");
 }
 
 Result<void> CudaQueue::upload(uint64_t to, const void *from, int64_t bytes) {

@@ -76,7 +76,8 @@ std::string Driver::describe(Status status) const {
 const Profiler &Profiler::get() {
   static const Profiler instance = [] {
     Profiler profiler;
-    for (const char *name : {"libnvToolsExt.so.1", "libnvtx3interop.so"}) {
+    // Of CUDA 12 and of CUDA 13.
+    for (const char *name : {"libnvToolsExt.so.1", "libnvtx3interop.so.1"}) {
       void *library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
       if (!library)
         continue;

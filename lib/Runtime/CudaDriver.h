@@ -37,17 +37,38 @@ enum : Status {
   kSuccess = 0,
   kOutOfMemory = 2,
   kNoDevice = 100,
+  kInvalidImage = 200,
   kNoBinaryForGpu = 209,
   kInvalidPtx = 218,
   kUnsupportedPtxVersion = 222,
-  kNotFound = 500,
-  kNotReady = 600,
-  kIllegalAddress = 700,
 };
+/// After these the GPU does nothing more for this process: those of which cuda.h says that the
+/// process must be ended, and a context or memory that is gone.
+constexpr bool losesDevice(Status status) {
+  constexpr Status kEccUncorrectable = 214, kContained = 226, kIllegalAddress = 700,
+                   kLaunchTimeout = 702, kContextIsDestroyed = 709, kHardwareStackError = 714,
+                   kLaunchFailed = 719, kTensorMemoryLeak = 721, kMpsClientTerminated = 810,
+                   kExternalDevice = 911;
+  switch (status) {
+  case kEccUncorrectable:
+  case kContained:
+  case kIllegalAddress:
+  case kLaunchTimeout:
+  case kContextIsDestroyed:
+  case kTensorMemoryLeak:
+  case kMpsClientTerminated:
+  case kExternalDevice:
+    return true;
+  default: // illegal instructions, misaligned addresses and the like
+    return status >= kHardwareStackError && status <= kLaunchFailed;
+  }
+}
 /// Of CUdevice_attribute.
 enum : int { kCapabilityMajor = 75, kCapabilityMinor = 76, kMaxSharedMemoryOptin = 97 };
 /// Of CUfunction_attribute.
-enum : int { kMaxDynamicSharedBytes = 8 };
+enum : int { kPtxVersion = 5, kMaxDynamicSharedBytes = 8 };
+/// Of CUjit_option: where the driver's assembler writes what is wrong.
+enum : int { kJitErrorLog = 5, kJitErrorLogBytes = 6 };
 /// Of CUstreamCaptureMode: only this thread's calls are watched.
 enum : int { kCaptureThreadLocal = 1 };
 /// Of CUstream_flags: no implicit waiting for the default stream.
@@ -73,9 +94,10 @@ constexpr int kLeastVersion = 12000;
   X(cuMemcpyHtoDAsync_v2, copyToDevice, (Pointer, const void *, size_t, Stream))                   \
   X(cuMemcpyDtoHAsync_v2, copyFromDevice, (void *, Pointer, size_t, Stream))                       \
   X(cuMemsetD8Async, fill, (Pointer, unsigned char, size_t, Stream))                               \
-  X(cuModuleLoadData, moduleLoad, (Module *, const void *))                                        \
+  X(cuModuleLoadDataEx, moduleLoad, (Module *, const void *, unsigned, int *, void **))            \
   X(cuModuleUnload, moduleUnload, (Module))                                                        \
   X(cuModuleGetFunction, moduleFunction, (Function *, Module, const char *))                       \
+  X(cuFuncGetAttribute, functionAttribute, (int *, int, Function))                                 \
   X(cuFuncSetAttribute, functionSetAttribute, (Function, int, int))                                \
   X(cuLaunchKernel, launchKernel,                                                                  \
     (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream,       \

@@ -65,8 +65,12 @@ struct Architecture {
     if (error != std::errc())
       number = 0;
   }
+  /// Of Jetson, whose machine code no other GPU takes, as it takes none of theirs.
+  static bool isJetson(int number) { return number == 87; }
 };
 } // namespace
+
+int easyquant::runtime::numberOf(std::string_view chip) { return Architecture(chip).number; }
 
 ChipChoice easyquant::runtime::chooseChip(CudaCapability capability,
                                           std::span<const ChipChoice> chips) {
@@ -79,7 +83,10 @@ ChipChoice easyquant::runtime::chooseChip(CudaCapability capability,
     bool same = architecture.number == capability.number;
     if (architecture.exact && !same)
       continue;
-    bool runs = chip.machineCode && architecture.number / 10 == capability.number / 10;
+    bool compatible = same || (architecture.number / 10 == capability.number / 10 &&
+                               !Architecture::isJetson(architecture.number) &&
+                               !Architecture::isJetson(capability.number));
+    bool runs = chip.machineCode && compatible;
     // Machine code before PTX, then the newest, then what is for this chip alone.
     int rank = (runs ? 10000 : 0) + 2 * architecture.number + (architecture.exact ? 1 : 0);
     if (rank > bestRank) {

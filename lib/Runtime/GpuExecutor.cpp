@@ -47,11 +47,11 @@ private:
   const GpuProgram &program;
   const int64_t capacity, vocabulary;
   DeviceMemory arena, cache, state, input, logitsMemory;
+  std::vector<std::byte> staging; ///< outlives the queue, which may still copy from it
   std::unique_ptr<Queue> queue;
   std::unique_ptr<Recording> decodeStep;
   bool measuring = false;
   int64_t seen = 0; ///< tokens that the cache knows, were the session not to go back
-  std::vector<std::byte> staging;
 };
 
 } // namespace

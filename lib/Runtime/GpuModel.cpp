@@ -123,18 +123,20 @@ Result<std::shared_ptr<const GpuModel>> GpuModel::load(const Artifact &artifact,
   if (auto checked = checkMemory(artifact, *model->device, model->program); !checked)
     return Unexpected(checked.error());
 
-  std::string ptxPath = folder + "/" + gpu.chips.at(model->chip).ptxFile;
-  Result<std::string> ptx = readFile(ptxPath);
+  GpuCode code;
+  code.chip = model->chip;
+  code.ptxName = folder + "/" + gpu.chips.at(model->chip).ptxFile;
+  Result<std::string> ptx = readFile(code.ptxName);
   if (!ptx)
     return Unexpected(ptx.error());
-  std::string fatbin;
+  code.ptx = std::move(*ptx);
   if (opened->chip.machineCode) {
-    Result<std::string> read = readFile(folder + "/" + gpu.fatbinFile);
-    if (!read)
-      return Unexpected(read.error());
-    fatbin = std::move(*read);
+    Result<std::string> fatbin = readFile(folder + "/" + gpu.fatbinFile);
+    if (!fatbin)
+      return Unexpected(fatbin.error());
+    code.fatbin = std::move(*fatbin);
   }
-  if (auto done = model->device->load(model->program.kernels, *ptx, ptxPath, fatbin); !done)
+  if (auto done = model->device->load(code, model->program.kernels); !done)
     return Unexpected(done.error());
 
   auto begin = std::chrono::steady_clock::now();

@@ -37,8 +37,7 @@ public:
     std::lock_guard lock(mutex);
     (void)device.free(address); // it came from allocate()
   }
-  Result<void> load(std::span<const GpuKernel> given, const std::string &ptx,
-                    const std::string &ptxName, const std::string &) override;
+  Result<void> load(const GpuCode &code, std::span<const GpuKernel> given) override;
   Result<std::unique_ptr<Queue>> createQueue() override;
 
   Result<simt::LaunchReport> run(const DeviceLaunch &launch, bool measure);
@@ -97,9 +96,8 @@ private:
 
 } // namespace
 
-Result<void> SimtDevice::load(std::span<const GpuKernel> given, const std::string &ptx,
-                              const std::string &ptxName, const std::string &) {
-  auto parsed = simt::Module::parse(ptx, ptxName);
+Result<void> SimtDevice::load(const GpuCode &code, std::span<const GpuKernel> given) {
+  auto parsed = simt::Module::parse(code.ptx, code.ptxName);
   if (!parsed)
     return Unexpected(parsed.error());
   for (const GpuKernel &kernel : given) {
@@ -108,12 +106,13 @@ Result<void> SimtDevice::load(std::span<const GpuKernel> given, const std::strin
       return makeError(ErrorCode::Corrupt,
                        "{}: has no kernel {}, which the program launches; compile the artifact "
                        "again",
-                       ptxName, kernel.name);
+                       code.ptxName, kernel.name);
     if (info->parameters.size() != kernel.parameters.size())
       return makeError(ErrorCode::Corrupt,
                        "{}: kernel {} takes {} parameters, found {} in the program; compile the "
                        "artifact again",
-                       ptxName, kernel.name, info->parameters.size(), kernel.parameters.size());
+                       code.ptxName, kernel.name, info->parameters.size(),
+                       kernel.parameters.size());
   }
   module = std::move(*parsed);
   kernels.assign(given.begin(), given.end());

@@ -21,9 +21,15 @@ TEST(ChooseChip, MachineCodeOfItsGenerationThatIsNotNewer) {
       {"sm_80", true}, {"sm_86", true}, {"sm_89", true}, {"sm_90a", true}};
   EXPECT_EQ(choose(80, all), "sm_80 code");
   EXPECT_EQ(choose(86, all), "sm_86 code");
-  EXPECT_EQ(choose(87, all), "sm_86 code");
   EXPECT_EQ(choose(89, all), "sm_89 code");
   EXPECT_EQ(choose(90, all), "sm_90a code");
+}
+
+TEST(ChooseChip, MachineCodeOfJetsonIsForJetsonAlone) {
+  EXPECT_EQ(choose(87, {{"sm_80", true}, {"sm_86", true}}), "sm_86 ptx");
+  EXPECT_EQ(choose(87, {{"sm_86", true}, {"sm_87", true}}), "sm_87 code");
+  EXPECT_EQ(choose(89, {{"sm_87", true}}), "sm_87 ptx");
+  EXPECT_EQ(choose(89, {{"sm_86", true}, {"sm_87", true}}), "sm_86 code");
 }
 
 TEST(ChooseChip, ElseTheNewestPtx) {

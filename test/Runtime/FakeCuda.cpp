@@ -6,22 +6,29 @@
 //===----------------------------------------------------------------------===//
 //
 // A libcuda.so.1 on the simulator of lib/Simt, so that what the runtime does with the driver can be
-// tested where there is none: put its folder into LD_LIBRARY_PATH. It takes PTX, no machine code.
-// The environment makes it another machine:
+// tested where there is none: put its folder into LD_LIBRARY_PATH. It takes PTX, no machine code,
+// and refuses what a real driver refuses: calls without a current context, waiting for a stream
+// whose launches are being captured. The environment makes it another machine:
 //   FAKE_CUDA_VERSION=11080    the driver's version     FAKE_CUDA_CAPABILITY=90
 //   FAKE_CUDA_DEVICES=0        no GPU                   FAKE_CUDA_MEMORY=1000  bytes of it
 //   FAKE_CUDA_FAIL=12          the GPU is lost with launch 12, counted from 1
+//   FAKE_CUDA_IMAGE=FILE.ptx   what it finds in any fatbin
 //   FAKE_CUDA_LOG=FILE         what was called, in the end
 //
 //===----------------------------------------------------------------------===//
+
+#include "CudaDriver.h"
+#include "SameAbi.h"
 
 #include "easyquant/Simt/Simt.h"
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -34,11 +41,13 @@ enum : int {
   kInvalidValue = 1,
   kOutOfMemory = 2,
   kNoDevice = 100,
+  kInvalidContext = 201,
   kNoBinaryForGpu = 209,
   kInvalidPtx = 218,
   kNotFound = 500,
   kNotPermitted = 800,
   kLaunchFailed = 719,
+  kCaptureUnsupported = 900,
 };
 
 long setting(const char *name, long otherwise) {
@@ -96,7 +105,26 @@ Machine &machine() {
   return instance;
 }
 void called(const char *name) { ++machine().calls[name]; }
-int lostOr(int status) { return machine().lost ? kLaunchFailed : status; }
+thread_local int contexts = 0; ///< on the thread's stack of current ones
+int lostOr(int status) {
+  return contexts == 0 ? kInvalidContext : machine().lost ? kLaunchFailed : status;
+}
+
+/// The text of PTX, or of what stands for the PTX and machine code of a fatbin; empty: no such
+/// code.
+std::string codeOf(const void *image) {
+  const char *text = static_cast<const char *>(image);
+  if (std::strncmp(text, "\x50\xed\x55\xba", 4) == 0) {
+    const char *path = std::getenv("FAKE_CUDA_IMAGE");
+    std::ostringstream found;
+    if (path)
+      found << std::ifstream(path).rdbuf();
+    return found.str();
+  }
+  bool isPtx =
+      std::strncmp(text, "//", 2) == 0 || std::strncmp(text, ".version", 8) == 0 || text[0] == '\n';
+  return isPtx ? text : "";
+}
 
 int runLaunch(const FakeLaunch &launch) {
   Machine &m = machine();
@@ -146,15 +174,21 @@ int cuDevicePrimaryCtxRetain(void **context, int) {
   return kSuccess;
 }
 int cuDevicePrimaryCtxRelease_v2(int) { return kSuccess; }
-int cuCtxPushCurrent_v2(void *) { return kSuccess; }
+int cuCtxPushCurrent_v2(void *) {
+  ++contexts;
+  return kSuccess;
+}
 int cuCtxPopCurrent_v2(void **context) {
-  *context = nullptr;
+  if (contexts == 0)
+    return kInvalidContext;
+  --contexts;
+  *context = &machine();
   return kSuccess;
 }
 int cuMemGetInfo_v2(size_t *free, size_t *total) {
   *total = machine().memory();
   *free = *total - machine().used;
-  return kSuccess;
+  return lostOr(kSuccess);
 }
 int cuMemAlloc_v2(unsigned long long *address, size_t bytes) {
   Machine &m = machine();
@@ -204,19 +238,33 @@ int cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from, size_t 
 int cuMemsetD8Async(unsigned long long to, unsigned char value, size_t bytes, FakeStream *) {
   return lostOr(machine().device.fill(to, value, bytes) ? kSuccess : kInvalidValue);
 }
-int cuModuleLoadData(FakeModule **module, const void *image) {
-  const char *text = static_cast<const char *>(image);
-  if (std::strncmp(text, "//", 2) != 0 && std::strncmp(text, ".version", 8) != 0 && text[0] != '\n')
+int cuModuleLoadDataEx(FakeModule **module, const void *image, unsigned count, int *options,
+                       void **values) {
+  called("cuModuleLoadDataEx");
+  if (int status = lostOr(kSuccess); status != kSuccess)
+    return status;
+  std::string text = codeOf(image);
+  if (text.empty())
     return kNoBinaryForGpu;
   auto parsed = simt::Module::parse(text, "kernels.ptx");
-  if (!parsed)
-    return kInvalidPtx;
-  *module = new FakeModule{*parsed, {}};
-  return kSuccess;
+  if (parsed) {
+    *module = new FakeModule{*parsed, {}};
+    return kSuccess;
+  }
+  char *log = nullptr;
+  size_t size = 0;
+  for (unsigned i = 0; i < count; ++i)
+    if (options[i] == 5)
+      log = static_cast<char *>(values[i]);
+    else if (options[i] == 6)
+      size = reinterpret_cast<size_t>(values[i]);
+  if (log)
+    std::snprintf(log, size, "%s", parsed.error().message.c_str());
+  return kInvalidPtx;
 }
 int cuModuleUnload(FakeModule *module) {
   delete module;
-  return kSuccess;
+  return lostOr(kSuccess);
 }
 int cuModuleGetFunction(FakeFunction **function, FakeModule *module, const char *name) {
   if (!module->module->find(name))
@@ -225,18 +273,26 @@ int cuModuleGetFunction(FakeFunction **function, FakeModule *module, const char 
   if (!known)
     known = std::make_unique<FakeFunction>(FakeFunction{module->module, name});
   *function = known.get();
-  return kSuccess;
+  return lostOr(kSuccess);
+}
+int cuFuncGetAttribute(int *value, int attribute, FakeFunction *function) {
+  if (attribute != 5)
+    return kInvalidValue;
+  *value = std::atoi(function->module->target().substr(std::strlen("sm_")).data());
+  return lostOr(kSuccess);
 }
 int cuFuncSetAttribute(FakeFunction *function, int attribute, int value) {
   if (attribute != 8 || value > 163 * 1024)
     return kInvalidValue;
   function->sharedBytes = value;
-  return kSuccess;
+  return lostOr(kSuccess);
 }
 int cuLaunchKernel(FakeFunction *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
                    unsigned by, unsigned bz, unsigned shared, FakeStream *stream, void **parameters,
                    void **) {
   called("cuLaunchKernel");
+  if (contexts == 0)
+    return kInvalidContext;
   if (static_cast<int>(shared) > std::max(function->sharedBytes, 48 * 1024))
     return kInvalidValue;
   FakeLaunch launch{function, {}, {}};
@@ -260,9 +316,13 @@ int cuStreamDestroy_v2(FakeStream *stream) {
   delete stream;
   return kSuccess;
 }
-int cuStreamSynchronize(FakeStream *) { return lostOr(kSuccess); }
+int cuStreamSynchronize(FakeStream *stream) {
+  return stream->capturing ? kCaptureUnsupported : lostOr(kSuccess);
+}
 int cuStreamBeginCapture_v2(FakeStream *stream, int) {
   called("cuStreamBeginCapture");
+  if (stream->capturing)
+    return kCaptureUnsupported;
   stream->capturing = std::make_unique<FakeGraph>();
   return lostOr(kSuccess);
 }
@@ -276,6 +336,8 @@ int cuGraphInstantiateWithFlags(FakeGraph **exec, FakeGraph *graph, unsigned lon
 }
 int cuGraphLaunch(FakeGraph *exec, FakeStream *) {
   called("cuGraphLaunch");
+  if (contexts == 0)
+    return kInvalidContext;
   for (const FakeLaunch &launch : exec->launches)
     runLaunch(launch);
   return kSuccess;
@@ -318,3 +380,10 @@ int cuGetErrorString(int, const char **text) {
 }
 
 } // extern "C"
+
+// What is called is declared in CudaDriver.h, which CudaAbiTest.cpp compares with NVIDIA's header.
+#define EASYQUANT_CHECK(symbol, name, parameters)                                                  \
+  static_assert(                                                                                   \
+      kSameAbi<decltype(symbol), std::remove_pointer_t<decltype(runtime::cuda::Driver::name)>>,    \
+      #symbol " is not defined as CudaDriver.h declares it");
+EASYQUANT_CUDA_FUNCTIONS(EASYQUANT_CHECK)

@@ -304,6 +304,38 @@ def test_cuda_runs_what_the_simulator_runs(ptx_only, fake_cuda, tmp_path):
     assert calls["allocated"] == "0"
 
 
+@pytest.mark.parametrize("image, name", [
+    (None, "Fake GPU (sm_86, PTX assembled by its driver)"),  # as a driver older than the assembler
+    ("sm_86", "Fake GPU (sm_86)"),
+    ("sm_80", "Fake GPU (sm_86, PTX assembled by its driver)"),  # a driver that prefers the fatbin's PTX, of another chip
+])
+def test_code_of_the_chip_whose_program_runs(artifact, stories, fake_cuda, tmp_path, image, name):
+    out = artifact(stories, "--scheme=W8A8", "--target=sm_80,sm_86,cpu", ISA)
+    if not json.loads((out / "manifest.json").read_text())["gpu"]["chips"]["sm_86"]["machine_code"]:
+        pytest.skip("unsupported: no ptxas (the extra `gpu` has it)")
+    settings = {"capability": 86} | ({"image": out / f"kernels.{image}.ptx"} if image else {})
+    file = tmp_path / "run.json"
+    result = run_cuda(out, fake_cuda(**settings), "--device=cuda", f"--json={file}")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(file.read_text())["device_name"] == name
+    assert result.stdout == run_cuda(out, fake_cuda(), "--device=cpu").stdout
+
+
+def test_what_the_drivers_assembler_says(ptx_only, fake_cuda, tmp_path):
+    import subprocess
+    import sys
+
+    out = tmp_path / "artifact"
+    shutil.copytree(ptx_only, out)
+    ptx = out / "kernels.sm_80.ptx"
+    ptx.write_text(ptx.read_text().replace(".entry ", ".entri ", 1))
+    command = [sys.executable, "-c", "import sys; from easyquant import _runtime; _runtime.Model(sys.argv[1], device='cuda', skip_checksums=True)", out]
+    result = subprocess.run(command, env=fake_cuda() | {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}, capture_output=True, text=True)
+    assert result.returncode == 1
+    for word in ("kernels.sm_80.ptx", "Fake GPU (sm_80)", ".entri", "compile the artifact again"):
+        assert word in result.stderr
+
+
 def test_auto_takes_the_gpu_that_is_there(ptx_only, fake_cuda, tmp_path):
     for settings, device in (({}, "cuda"), ({"devices": 0}, "cpu"), ({"capability": 75}, "cpu"), ({"version": 11080}, "cpu")):
         file = tmp_path / "run.json"

@@ -67,6 +67,7 @@ static void run(const Options &options) {
                            {"stopped", ended ? "eos" : "length"},
                            {"isa", eq_model_isa(rawModel)},
                            {"device", eq_model_device(rawModel)},
+                           {"device_name", eq_model_device_name(rawModel)},
                            {"logits", std::vector<float>(logits, logits + vocab)}};
   if (!(std::ofstream(options.json) << result.dump() << std::endl))
     throw std::runtime_error(options.json + ": cannot be written");

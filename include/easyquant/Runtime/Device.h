@@ -55,7 +55,7 @@ class Queue {
 public:
   virtual ~Queue() = default;
 
-  /// Copies to the device; `from` may be changed on return.
+  /// Copies to the device; `from` stays as it is until the next download has returned.
   virtual Result<void> upload(uint64_t to, const void *from, int64_t bytes) = 0;
   /// Waits for all that came before and copies from the device. What failed before is said here.
   virtual Result<void> download(void *to, uint64_t from, int64_t bytes) = 0;
@@ -73,6 +73,13 @@ public:
   virtual Result<PhaseCosts> costs() = 0;
 };
 
+/// A model's kernels as an artifact has them.
+struct GpuCode {
+  std::string chip;         ///< that they are for: sm_90a
+  std::string ptx, ptxName; ///< its text, and what messages call it
+  std::string fatbin;       ///< machine code, of several chips; empty: none for this one
+};
+
 class Device {
 public:
   virtual ~Device() = default;
@@ -85,10 +92,9 @@ public:
   /// `what` is named in the error: OutOfRange, stating the bytes.
   virtual Result<uint64_t> allocate(int64_t bytes, std::string_view what) = 0;
   virtual void free(uint64_t address) = 0;
-  /// Makes a model's kernels ready, once: from a fatbin if it is not empty, else from PTX. Errors
-  /// name kernels that are missing.
-  virtual Result<void> load(std::span<const GpuKernel> kernels, const std::string &ptx,
-                            const std::string &ptxName, const std::string &fatbin) = 0;
+  /// Makes a model's kernels ready, once: from machine code if there is any that the device takes,
+  /// else from PTX. Errors name kernels that are missing.
+  virtual Result<void> load(const GpuCode &code, std::span<const GpuKernel> kernels) = 0;
   virtual Result<std::unique_ptr<Queue>> createQueue() = 0;
 };
 
@@ -129,10 +135,13 @@ struct ChipChoice {
   std::string name;
   bool machineCode = false;
 };
+/// 90 of "sm_90a", 0 of what is no chip.
+int numberOf(std::string_view chip);
 /// What a GPU of this compute capability is to run of it: the newest machine code of its generation
 /// that is not newer than itself, else (`machineCode` is false then) the newest PTX that its driver
 /// can assemble; an empty name if there is none. Code for one architecture alone (sm_90a) is for
-/// that one.
+/// that one, and machine code for Jetson (sm_87) for Jetson: CUDA C++ Programming Guide, "Binary
+/// Compatibility".
 ChipChoice chooseChip(CudaCapability capability, std::span<const ChipChoice> chips);
 
 } // namespace easyquant::runtime
