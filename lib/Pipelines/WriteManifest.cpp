@@ -13,6 +13,7 @@
 #include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Support/Checksum.h"
+#include "easyquant/Support/WriteFile.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/StringExtras.h"
@@ -94,19 +95,10 @@ FailureOr<json::Object> WriteManifest::describeFiles() {
 }
 
 LogicalResult WriteManifest::writeJSON(StringRef name, json::Value value) {
-  llvm::SmallString<128> path(output);
-  llvm::sys::path::append(path, name);
-  std::error_code code;
-  llvm::raw_fd_ostream stream(path, code);
-  if (code)
-    return error(path, code);
-  stream << llvm::formatv("{0:2}\n", value);
-  stream.close();
-  if (stream.has_error()) {
-    code = stream.error();
-    stream.clear_error();
-    return error(path, code);
-  }
+  if (auto done = writeFile(std::filesystem::path(output.getValue()) / name.str(),
+                            llvm::formatv("{0:2}\n", value).str());
+      !done)
+    return getOperation().emitError() << done.error().message;
   return success();
 }
 
