@@ -5,6 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "SlicePass.h"
+
 #include "easyquant/Calibration/Journal.h"
 #include "easyquant/Calibration/LayerSites.h"
 #include "easyquant/Calibration/Passes.h"
@@ -28,20 +30,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-struct Calibrate : calibration::impl::CalibrateBase<Calibrate> {
-  using CalibrateBase::CalibrateBase;
-
-  void getDependentDialects(DialectRegistry &registry) const override {
-    CalibrateBase::getDependentDialects(registry);
-    SliceCompiler::getDependentDialects(registry);
-  }
-  void runOnOperation() override {
-    if (failed(calibrate()))
-      signalPassFailure();
-  }
+struct Calibrate : SlicePass<calibration::impl::CalibrateBase<Calibrate>> {
+  using SlicePass::SlicePass;
+  LogicalResult run() override;
 
 private:
-  LogicalResult calibrate();
   FailureOr<CalibrationTokens> readTokens();
   FailureOr<Stamp> makeStamp(LayerRunner &runner);
   LogicalResult runStep(LayerRunner &runner, size_t step, HiddenStates &states,
@@ -143,7 +136,7 @@ LogicalResult Calibrate::runStep(LayerRunner &runner, size_t step, HiddenStates 
   return success();
 }
 
-LogicalResult Calibrate::calibrate() {
+LogicalResult Calibrate::run() {
   ModuleOp module = getOperation();
   FailureOr<CalibrationTokens> tokens = readTokens();
   if (failed(tokens))

@@ -13,6 +13,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "MethodRun.h"
+#include "SlicePass.h"
 
 #include "easyquant/Numerics/Gptq.h"
 
@@ -40,17 +41,9 @@ namespace {
 
 constexpr llvm::StringLiteral kMethod = "gptq";
 
-struct Gptq : calibration::impl::GptqBase<Gptq> {
-  using GptqBase::GptqBase;
-  void runOnOperation() override {
-    if (failed(run()))
-      signalPassFailure();
-  }
-  LogicalResult run();
-  void getDependentDialects(DialectRegistry &registry) const override {
-    GptqBase::getDependentDialects(registry);
-    SliceCompiler::getDependentDialects(registry);
-  }
+struct Gptq : SlicePass<calibration::impl::GptqBase<Gptq>> {
+  using SlicePass::SlicePass;
+  LogicalResult run() override;
 };
 
 /// Rounds the sites of one layer after the other.

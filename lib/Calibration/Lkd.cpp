@@ -14,6 +14,7 @@
 
 #include "DecoderMatch.h"
 #include "MethodRun.h"
+#include "SlicePass.h"
 
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Calibration/RoundedSites.h"
@@ -38,17 +39,9 @@ namespace {
 
 constexpr llvm::StringLiteral kMethod = "lkd";
 
-struct Lkd : calibration::impl::LkdBase<Lkd> {
-  using LkdBase::LkdBase;
-  void runOnOperation() override {
-    if (failed(run()))
-      signalPassFailure();
-  }
-  LogicalResult run();
-  void getDependentDialects(DialectRegistry &registry) const override {
-    LkdBase::getDependentDialects(registry);
-    SliceCompiler::getDependentDialects(registry);
-  }
+struct Lkd : SlicePass<calibration::impl::LkdBase<Lkd>> {
+  using SlicePass::SlicePass;
+  LogicalResult run() override;
 };
 
 } // namespace

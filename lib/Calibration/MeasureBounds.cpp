@@ -17,17 +17,19 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "BoundsReport.h"
+#include "FloatRun.h"
 #include "QuantizedLayer.h"
+#include "SiteBounds.h"
+#include "SlicePass.h"
 
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Dialect/Equant/Transforms/FoldScale.h"
 #include "easyquant/Numerics/Metrics.h"
 #include "easyquant/Support/ProgressAction.h"
+#include "easyquant/Support/WriteFile.h"
 
 #include "llvm/ADT/SetVector.h"
 #include "llvm/Support/FormatVariadic.h"
-#include "llvm/Support/raw_ostream.h"
 
 namespace easyquant::calibration {
 #define GEN_PASS_DEF_MEASUREBOUNDS
@@ -45,89 +47,41 @@ namespace json = llvm::json;
 
 namespace {
 
-/// Floats of a weight that are in memory at a time, where its scheme allows to cut it.
-constexpr int64_t kChunkFloats = int64_t(1) << 22;
-/// What Hoeffding's bound may fail with.
-constexpr double kRisk = 0.05;
-/// Scales of the mean over samples are those of int8 activations.
-constexpr numerics::CodeRange kInputCodes = numerics::codeRange(8, /*symmetric=*/true);
-
-struct MeasureBounds : calibration::impl::MeasureBoundsBase<MeasureBounds> {
-  using MeasureBoundsBase::MeasureBoundsBase;
-  void runOnOperation() override {
-    if (failed(run()))
-      signalPassFailure();
-  }
-  LogicalResult run();
-  void getDependentDialects(DialectRegistry &registry) const override {
-    MeasureBoundsBase::getDependentDialects(registry);
-    SliceCompiler::getDependentDialects(registry);
-  }
+struct MeasureBounds : SlicePass<calibration::impl::MeasureBoundsBase<MeasureBounds>> {
+  using SlicePass::SlicePass;
+  LogicalResult run() override;
 };
 
-/// What is gathered of an activation that sites read.
-struct Activation {
-  explicit Activation(int64_t columns) : peaks(columns), moments(columns) {}
-  numerics::AbsMax peaks;
-  numerics::Moments moments;
-  std::vector<double> scales; ///< of each sample by itself
-  std::vector<float> picked;  ///< rows on which outputs are compared
-};
+/// Hidden states of one sample, by sample.
+using SampleRows = std::vector<std::vector<float>>;
 
 class Measurement {
 public:
   Measurement(LayerRunner &runner, int64_t samples, int64_t rows, unsigned threads)
-      : runner(runner), samples(std::min(samples, runner.tokens().samples())), threads(threads),
-        order(randomOrder(runner.tokens().samples())) {
-    pickTokens(rows);
-  }
+      : runner(runner), model(runner, samples, rows),
+        sites(runner.constants(), runner.tokens().samples(), threads, report) {}
 
   LogicalResult run(ModuleOp module, llvm::function_ref<void(int64_t)> progress);
   json::Object takeReport();
 
 private:
-  void pickTokens(int64_t rows);
-  LogicalResult runLayer(int64_t index, ArrayRef<const FoldPoint *> points);
+  LogicalResult runLayer(func::FuncOp layer, ArrayRef<const FoldPoint *> points);
+  LogicalResult runQuantized(func::FuncOp layer, SampleRows &local, SampleRows &grown);
+  void addGrowth(const SampleRows &local, const SampleRows &grown);
   LogicalResult runHead(ModuleOp module);
-  /// Takes all samples from `input` through `function` to its values; `output` replaces the states.
-  LogicalResult runFloat(func::FuncOp function, Value input, Value output,
-                         lm::AttentionOp attention, ArrayRef<Value> observed);
-  LogicalResult seeCache(lm::AttentionOp attention, ArrayRef<std::vector<float>> keys,
-                         ArrayRef<std::vector<float>> values);
-  LogicalResult seeSites(const SiteGroup &group, Activation &activation);
-  LogicalResult seeSmoothing(const FoldPoint &point);
-  void seeSampling(const SiteGroup &group);
-  LogicalResult visitRows(QuantizableOpInterface op, bool whole,
-                          llvm::function_ref<Result<void>(ConstMatrix)> visit);
-  /// The rows of a sample that count.
-  ConstMatrix counted(ConstMatrix rows) const {
-    const int64_t skipped = runner.tokens().skipped();
-    return rows.middleRows(skipped, rows.rows - skipped);
-  }
-  LogicalResult fail(Location loc, const Error &error) { return emitError(loc) << error.message; }
+  LogicalResult addSites(ArrayRef<SiteGroup> groups);
 
   LayerRunner &runner;
-  int64_t samples;
-  unsigned threads;
-  std::vector<int64_t> order;
-  std::vector<std::vector<int64_t>> picks;        ///< by sample: rows on which outputs are compared
-  std::optional<HiddenStates> states;             ///< of the float model
-  std::vector<std::vector<float>> prefix;         ///< of the quantized one, by sample
-  llvm::MapVector<Value, Activation> activations; ///< of the layer at hand
+  FloatRun model;
+  SampleRows prefix; ///< behind the layers so far, all of them quantized
   Growth growth;
   BoundsReport report;
+  SiteBounds sites;
 };
 
 } // namespace
 
-static BoundsReport::Sites namesOf(const SiteGroup &group) {
-  BoundsReport::Sites names;
-  for (const PlannedSite &site : group.sites)
-    names.push_back(site.name());
-  return names;
-}
-
-/// The greatest difference of two lists of rows of samples, over rows that count.
+/// The greatest difference of two lists of rows.
 static double largestDifference(ConstMatrix a, ConstMatrix b) {
   double largest = 0;
   for (int64_t r = 0; r < a.rows; ++r)
@@ -135,100 +89,58 @@ static double largestDifference(ConstMatrix a, ConstMatrix b) {
   return largest;
 }
 
-void Measurement::pickTokens(int64_t rows) {
-  const CalibrationTokens &tokens = runner.tokens();
-  std::vector<std::pair<int64_t, int64_t>> all;
-  for (int64_t i = 0; i < samples; ++i)
-    for (int64_t r = tokens.skipped(); r < static_cast<int64_t>(tokens.sample(i).size()); ++r)
-      all.emplace_back(i, r);
-  const int64_t count = static_cast<int64_t>(all.size());
-  picks.resize(samples);
-  for (int64_t j = 0; j < std::min(rows, count); ++j) {
-    auto [sample, row] = all[j * count / std::min(rows, count)];
-    picks[sample].push_back(row);
-  }
-}
-
-//===----------------------------------------------------------------------===//
-// Running
-//===----------------------------------------------------------------------===//
-
-LogicalResult Measurement::runFloat(func::FuncOp function, Value input, Value output,
-                                    lm::AttentionOp attention, ArrayRef<Value> observed) {
-  activations.clear();
-  llvm::SetVector<Value> wanted(observed.begin(), observed.end());
-  for (Value value : observed)
-    activations.insert({value, Activation(lm::columns(value))});
-  if (attention) {
-    wanted.insert(attention.getKey());
-    wanted.insert(attention.getValue());
-  }
-  if (output)
-    wanted.insert(output);
-  Slice slice{{input}, llvm::to_vector(wanted)};
-  slice.observers = false;
-  FailureOr<SliceProgram> program = runner.compiler().compile(slice);
-  if (failed(program) || failed(program->load(runner.constants())))
+/// Takes the hidden states of the float model and those of the prefix through the quantized layer,
+/// before the float layer replaces the former.
+LogicalResult Measurement::runQuantized(func::FuncOp layer, SampleRows &local, SampleRows &grown) {
+  FailureOr<QuantizedLayer> quantized = QuantizedLayer::create(runner, layer);
+  if (failed(quantized))
     return failure();
-  std::vector<std::vector<float>> keys, values;
-  for (int64_t i = 0; i < runner.tokens().samples(); ++i) {
-    Matrix in = states->sample(i);
-    std::vector<std::vector<float>> memory;
-    SmallVector<Matrix> made;
-    for (Value value : wanted) {
-      const int64_t columns = lm::columns(value);
-      made.push_back({memory.emplace_back(in.rows * columns).data(), in.rows, columns});
-    }
-    if (auto done = runner.runSample(*program, function.getSymName(), i, ConstMatrix(in), made);
-        !done)
-      return fail(function.getLoc(), done.error());
-    for (auto [value, rows, kept] : llvm::zip_equal(wanted, made, memory)) {
-      if (auto it = activations.find(value); it != activations.end()) {
-        Activation &activation = it->second;
-        numerics::AbsMax peak(rows.columns);
-        Result<void> done = peak.update(counted(rows));
-        if (done)
-          done = activation.moments.update(counted(rows));
-        if (!done)
-          return fail(function.getLoc(), done.error());
-        activation.peaks.merge(peak);
-        activation.scales.push_back(numerics::scaleFromAbsMax(peak.tensor(), kInputCodes.max));
-        if (i < samples)
-          for (int64_t row : picks[i])
-            activation.picked.insert(activation.picked.end(), rows.row(row),
-                                     rows.row(row) + rows.columns);
-      }
-      if (value == output)
-        std::copy_n(rows.data, rows.rows * rows.columns, in.data);
-      if (attention && i < samples && value == attention.getKey())
-        keys.push_back(kept);
-      if (attention && i < samples && value == attention.getValue())
-        values.push_back(kept);
-    }
+  for (int64_t i = 0; i < model.samples(); ++i) {
+    const ConstMatrix exact = model.hiddenStates(i);
+    auto through = [&](ConstMatrix from, std::vector<float> &to) {
+      to.resize(from.rows * from.columns);
+      return quantized->run(i, from, Matrix(to.data(), from.rows, from.columns));
+    };
+    Result<void> done = through(exact, local.emplace_back());
+    if (done)
+      done = through({prefix[i].data(), exact.rows, exact.columns}, grown.emplace_back());
+    if (!done)
+      return emitError(layer.getLoc()) << done.error().message;
   }
-  return attention ? seeCache(attention, keys, values) : success();
+  return success();
 }
 
-LogicalResult Measurement::runLayer(int64_t index, ArrayRef<const FoldPoint *> points) {
-  func::FuncOp layer = runner.layers()[index];
-  std::vector<std::vector<float>> local(samples), grown(samples);
-  {
-    FailureOr<QuantizedLayer> quantized = QuantizedLayer::create(runner, layer);
-    if (failed(quantized))
-      return failure();
-    for (int64_t i = 0; i < samples; ++i) {
-      Matrix exact = states->sample(i);
-      auto through = [&](ConstMatrix from, std::vector<float> &to) {
-        to.resize(from.rows * from.columns);
-        return quantized->run(i, from, Matrix(to.data(), from.rows, from.columns));
-      };
-      Result<void> done = through(exact, local[i]);
-      if (done)
-        done = through(Matrix(prefix[i].data(), exact.rows, exact.columns), grown[i]);
-      if (!done)
-        return fail(layer.getLoc(), done.error());
-    }
+void Measurement::addGrowth(const SampleRows &local, const SampleRows &grown) {
+  double localError = 0, error = 0, stretched = 0;
+  for (int64_t i = 0; i < model.samples(); ++i) {
+    const ConstMatrix exact = model.hiddenStates(i);
+    auto counted = [&](const std::vector<float> &rows) {
+      return model.counted({rows.data(), exact.rows, exact.columns});
+    };
+    localError = std::max(localError, largestDifference(counted(local[i]), model.counted(exact)));
+    error = std::max(error, largestDifference(counted(grown[i]), model.counted(exact)));
+    stretched = std::max(stretched, largestDifference(counted(grown[i]), counted(local[i])));
   }
+  const double before = growth.measured.empty() ? 0 : growth.measured.back();
+  growth.measured.push_back(error);
+  growth.local.push_back(localError);
+  growth.gain.push_back(before > 0 ? stretched / before : 0);
+}
+
+LogicalResult Measurement::addSites(ArrayRef<SiteGroup> groups) {
+  for (const SiteGroup &group : groups) {
+    const ActivationSummary &activation = model.summary(group.activation);
+    sites.addSampling(group, activation);
+    if (failed(sites.addLinears(group, activation)))
+      return failure();
+  }
+  return success();
+}
+
+LogicalResult Measurement::runLayer(func::FuncOp layer, ArrayRef<const FoldPoint *> points) {
+  SampleRows local, grown;
+  if (failed(runQuantized(layer, local, grown)))
+    return failure();
 
   SmallVector<SiteGroup> groups = siteGroups(layer);
   llvm::SetVector<Value> observed;
@@ -238,33 +150,19 @@ LogicalResult Measurement::runLayer(int64_t index, ArrayRef<const FoldPoint *> p
     observed.insert(point->activation);
   lm::AttentionOp attention;
   layer.walk([&](lm::AttentionOp op) { attention = op; });
-  if (failed(runFloat(layer, layer.getArgument(0), layer.front().getTerminator()->getOperand(0),
-                      attention, observed.getArrayRef())))
+  if (failed(model.run(layer, layer.getArgument(0), layer.front().getTerminator()->getOperand(0),
+                       observed.getArrayRef(), attention)))
     return failure();
 
-  double localError = 0, error = 0, stretched = 0;
-  for (int64_t i = 0; i < samples; ++i) {
-    Matrix exact = states->sample(i);
-    auto view = [&](std::vector<float> &rows) {
-      return counted(ConstMatrix(rows.data(), exact.rows, exact.columns));
-    };
-    localError = std::max(localError, largestDifference(view(local[i]), counted(exact)));
-    error = std::max(error, largestDifference(view(grown[i]), counted(exact)));
-    stretched = std::max(stretched, largestDifference(view(grown[i]), view(local[i])));
-  }
-  const double before = growth.measured.empty() ? 0 : growth.measured.back();
-  growth.measured.push_back(error);
-  growth.local.push_back(localError);
-  growth.gain.push_back(before > 0 ? stretched / before : 0);
+  const int64_t index = std::ssize(growth.measured);
+  addGrowth(local, grown);
   prefix = std::move(grown);
-
-  for (const SiteGroup &group : groups) {
-    seeSampling(group);
-    if (failed(seeSites(group, activations.find(group.activation)->second)))
-      return failure();
-  }
+  if (attention && failed(sites.addCache(attention, index, model.cachedRows())))
+    return failure();
+  if (failed(addSites(groups)))
+    return failure();
   for (const FoldPoint *point : points)
-    if (failed(seeSmoothing(*point)))
+    if (failed(sites.addSmoothing(*point, model.summary(point->activation))))
       return failure();
   return success();
 }
@@ -290,175 +188,50 @@ LogicalResult Measurement::runHead(ModuleOp module) {
       if (failed(checkRoundsToNearest(site)))
         return failure();
   }
-  if (failed(runFloat(forward, last, /*output=*/Value(), lm::AttentionOp(), observed)))
+  if (failed(model.run(forward, last, /*output=*/Value(), observed, lm::AttentionOp())))
     return failure();
-  for (const SiteGroup &group : groups) {
-    seeSampling(group);
-    if (failed(seeSites(group, activations.find(group.activation)->second)))
-      return failure();
-  }
-  return success();
+  return addSites(groups);
+}
+
+/// By layer: where factors could go on activations that a plan quantizes.
+static llvm::DenseMap<Operation *, SmallVector<const FoldPoint *>>
+smoothablePoints(ArrayRef<FoldPoint> points) {
+  auto isQuantized = [](QuantizableOpInterface op) {
+    equant::PlanAttr plan = equant::getPlan(op);
+    return plan && plan.getInput();
+  };
+  llvm::DenseMap<Operation *, SmallVector<const FoldPoint *>> pointsOf;
+  for (const FoldPoint &point : points)
+    if (point.producer && llvm::any_of(point.readers, isQuantized))
+      pointsOf[QuantizableOpInterface(point.readers.front())->getParentOp()].push_back(&point);
+  return pointsOf;
 }
 
 LogicalResult Measurement::run(ModuleOp module, llvm::function_ref<void(int64_t)> progress) {
-  FailureOr<HiddenStates> embedded = runner.embed();
-  if (failed(embedded))
+  if (failed(model.start()))
     return failure();
-  states = std::move(*embedded);
-  for (int64_t i = 0; i < samples; ++i) {
-    Matrix rows = states->sample(i);
+  for (int64_t i = 0; i < model.samples(); ++i) {
+    Matrix rows = model.hiddenStates(i);
     prefix.emplace_back(rows.data, rows.data + rows.rows * rows.columns);
   }
   SmallVector<FoldPoint> points = equant::findFoldPoints(module);
-  llvm::DenseMap<Operation *, SmallVector<const FoldPoint *>> pointsOf;
-  for (const FoldPoint &point : points) {
-    auto isQuantized = [](QuantizableOpInterface op) {
-      equant::PlanAttr plan = equant::getPlan(op);
-      return plan && plan.getInput();
-    };
-    if (point.producer && llvm::any_of(point.readers, isQuantized))
-      pointsOf[QuantizableOpInterface(point.readers.front())->getParentOp()].push_back(&point);
-  }
+  auto pointsOf = smoothablePoints(points);
   for (auto [index, layer] : llvm::enumerate(runner.layers())) {
     progress(index);
-    if (failed(runLayer(index, pointsOf.lookup(layer))))
+    if (failed(runLayer(layer, pointsOf.lookup(layer))))
       return failure();
   }
   return runHead(module);
 }
 
-//===----------------------------------------------------------------------===//
-// Measuring
-//===----------------------------------------------------------------------===//
-
-LogicalResult Measurement::visitRows(QuantizableOpInterface op, bool whole,
-                                     llvm::function_ref<Result<void>(ConstMatrix)> visit) {
-  Value weight = op.getWeightOperand().get();
-  auto type = cast<RankedTensorType>(weight.getType());
-  const int64_t rows = type.getDimSize(0), columns = type.getDimSize(1);
-  const int64_t step = whole ? rows : std::clamp<int64_t>(kChunkFloats / columns, 1, rows);
-  std::vector<float> values(step * columns);
-  for (int64_t first = 0; first < rows; first += step) {
-    const int64_t count = std::min(step, rows - first);
-    if (failed(runner.constants().readRows(weight, op.getSite(), first,
-                                           std::span(values.data(), count * columns))))
-      return failure();
-    if (auto done = visit({values.data(), count, columns}); !done)
-      return fail(op.getLoc(), done.error());
-  }
-  return success();
-}
-
-LogicalResult Measurement::seeSites(const SiteGroup &group, Activation &activation) {
-  for (const PlannedSite &site : group.sites) {
-    const bool int8 = static_cast<bool>(site.plan.getInput());
-    const int64_t columns = lm::columns(group.activation);
-    auto rows = QuantizedRows::make(activation.picked, columns, int8);
-    if (!rows)
-      return fail(site.loc(), rows.error());
-    const numerics::Scheme scheme = site.scheme();
-    LinearErrors errors;
-    auto visit = [&](ConstMatrix weight) -> Result<void> {
-      auto codes = roundToNearest(site, weight);
-      if (!codes)
-        return Unexpected(codes.error());
-      errors.merge(measureLinear(weight, *codes, *rows, threads));
-      return {};
-    };
-    if (failed(visitRows(site.op, scheme.granularity == numerics::Granularity::Tensor, visit)))
-      return failure();
-    const int64_t features = cast<RankedTensorType>(site.weight().getType()).getDimSize(0);
-    report.addSite(site.name(), errors,
-                   numerics::movedBytes(features, columns, scheme, int8, /*tokens=*/1));
-  }
-  return success();
-}
-
-LogicalResult Measurement::seeCache(lm::AttentionOp attention, ArrayRef<std::vector<float>> keys,
-                                    ArrayRef<std::vector<float>> values) {
-  const int64_t headDim = attention.getHeadDim(), columns = lm::columns(attention.getKey());
-  const int64_t layer = static_cast<int64_t>(growth.measured.size());
-  int64_t shortest = runner.tokens().maxLength();
-  for (const std::vector<float> &sample : keys)
-    shortest = std::min(shortest, static_cast<int64_t>(sample.size()) / columns);
-  for (int bits : {8, 4, 2}) {
-    auto scheme = measurableKVScheme(bits, shortest, headDim);
-    if (!scheme) {
-      if (layer == 0 && bits == 8)
-        report.leaveOut("keys and values: " + scheme.error().message);
-      return success();
-    }
-    CacheErrors ofKeys, ofValues;
-    for (auto [k, v] : llvm::zip_equal(keys, values)) {
-      const int64_t tokens = static_cast<int64_t>(k.size()) / columns;
-      auto done = ofKeys.seeKeys({k.data(), tokens, columns}, *scheme, headDim);
-      if (done)
-        done = ofValues.seeValues({v.data(), tokens, columns}, *scheme, headDim);
-      if (!done)
-        return fail(attention.getLoc(), done.error());
-    }
-    report.addCache(layer, "keys", bits, ofKeys);
-    report.addCache(layer, "values", bits, ofValues);
-  }
-  return success();
-}
-
-LogicalResult Measurement::seeSmoothing(const FoldPoint &point) {
-  const Activation &activation = activations.find(point.activation)->second;
-  equant::PlanAttr plan;
-  for (QuantizableOpInterface op : point.readers)
-    if (equant::PlanAttr other = equant::getPlan(op); !plan && other && other.getInput())
-      plan = other;
-  const numerics::Scheme scheme = plan.getWeight().toNumerics();
-  const numerics::SmoothedCodes codes{.maxActivation =
-                                          numerics::codeRange(plan.getInput().toNumerics()).max,
-                                      .maxWeight = numerics::codeRange(scheme).max,
-                                      .groupSize = scheme.groupSize};
-  numerics::AbsMax peaks(point.columns());
-  for (QuantizableOpInterface op : point.readers)
-    if (failed(visitRows(op, false, [&](ConstMatrix rows) { return peaks.update(rows); })))
-      return failure();
-  std::vector<float> squares = activation.moments.variances();
-  for (size_t j = 0; float mean : activation.moments.means())
-    squares[j++] += mean * mean;
-  Location loc = QuantizableOpInterface(point.readers.front()).getLoc();
-  auto search = numerics::SmoothingSearch::create(activation.peaks.channels(), squares,
-                                                  peaks.channels(), codes);
-  if (!search)
-    return fail(loc, search.error());
-  for (QuantizableOpInterface op : point.readers)
-    if (failed(visitRows(op, false, [&](ConstMatrix rows) -> Result<void> {
-          search->update(rows);
-          return {};
-        })))
-      return failure();
-  BoundsReport::Sites names;
-  for (StringRef site : point.sites())
-    names.push_back(site.str());
-  auto found = measureSmoothing(activation.peaks.channels(), peaks.channels(), *search, codes);
-  if (found)
-    report.addSmoothing(names, *found);
-  else
-    report.leaveOut("smoothing of what '" + names.front() + "' reads: " + found.error().message);
-  return success();
-}
-
-void Measurement::seeSampling(const SiteGroup &group) {
-  const Activation &activation = activations.find(group.activation)->second;
-  report.addSampling(namesOf(group), measureSampling(activation.scales, order, kRisk));
-}
-
 json::Object Measurement::takeReport() {
   report.addLayers(growth);
-  int64_t rows = 0;
-  for (const std::vector<int64_t> &sample : picks)
-    rows += static_cast<int64_t>(sample.size());
   return report.take(json::Object{{"format", "easyquant-bounds"},
                                   {"format_version", 1},
-                                  {"samples", samples},
+                                  {"samples", model.samples()},
                                   {"all_samples", runner.tokens().samples()},
-                                  {"rows", rows},
-                                  {"risk", kRisk}});
+                                  {"rows", model.pickedRows()},
+                                  {"risk", kSamplingRisk}});
 }
 
 //===----------------------------------------------------------------------===//
@@ -475,13 +248,10 @@ LogicalResult MeasureBounds::run() {
   if (samples < 1 || rows < 1)
     return fail("samples and rows must be at least 1, found ")
            << samples.getValue() << " and " << rows.getValue();
-  bool isPlanned =
-      module
-          .walk([](QuantizableOpInterface op) {
-            return equant::getPlan(op) ? WalkResult::interrupt() : WalkResult::advance();
-          })
-          .wasInterrupted();
-  if (!isPlanned)
+  auto isPlanned = [](QuantizableOpInterface op) {
+    return equant::getPlan(op) ? WalkResult::interrupt() : WalkResult::advance();
+  };
+  if (!module.walk(isPlanned).wasInterrupted())
     return fail("no site has a plan: run equant-absmax or another pass that plans first");
   FailureOr<ModelConstants> constants = ModelConstants::open(module);
   if (failed(constants))
@@ -502,12 +272,8 @@ LogicalResult MeasureBounds::run() {
     return failure();
   ProgressAction::report(&getContext(), "bounds", layers, layers);
   json::Value report(measurement.takeReport());
-  if (llvm::Error error =
-          llvm::writeToOutput(output.getValue(), [&](llvm::raw_ostream &os) -> llvm::Error {
-            os << llvm::formatv("{0:2}\n", report);
-            return llvm::Error::success();
-          }))
-    return fail(output.getValue() + ": " + llvm::toString(std::move(error)));
+  if (auto done = writeFile(output.getValue(), llvm::formatv("{0:2}\n", report).str()); !done)
+    return fail(done.error().message);
   markAllAnalysesPreserved();
   return success();
 }

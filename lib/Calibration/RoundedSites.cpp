@@ -1,4 +1,4 @@
-//===- RoundedSites.cpp - Codes that methods computed ---------------------===//
+//===- RoundedSites.cpp - Codes and scales that methods computed ----------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -30,6 +30,19 @@ SmallVector<PlannedSite> easyquant::calibration::sitesNaming(func::FuncOp layer,
   return sites;
 }
 
+//===----------------------------------------------------------------------===//
+// The file
+//===----------------------------------------------------------------------===//
+
+/// The tensors borrow from `params`.
+static void append(std::vector<ComputedTensor> &tensors, const PlannedSite &site,
+                   const numerics::QParams &params) {
+  std::vector<int64_t> shape = {params.rows, params.groups};
+  tensors.push_back(ComputedTensor::floats(scaleName(site), shape, params.scales));
+  if (!site.scheme().symmetric)
+    tensors.push_back(ComputedTensor::integers(zeroName(site), shape, params.zeroPoints));
+}
+
 Result<void> easyquant::calibration::writeRounded(const ComputedConstants &work, StringRef file,
                                                   StringRef stamp, ArrayRef<PlannedSite> sites,
                                                   const QuantizedWeights &codes) {
@@ -37,11 +50,17 @@ Result<void> easyquant::calibration::writeRounded(const ComputedConstants &work,
   for (const PlannedSite &site : sites) {
     const QuantizedMatrix &q = codes.find(site.weight())->second;
     tensors.push_back(ComputedTensor::codes(codesName(site), {q.rows, q.columns}, q.codes));
-    std::vector<int64_t> shape = {q.params.rows, q.params.groups};
-    tensors.push_back(ComputedTensor::floats(scaleName(site), shape, q.params.scales));
-    if (!q.scheme.symmetric)
-      tensors.push_back(ComputedTensor::integers(zeroName(site), shape, q.params.zeroPoints));
+    append(tensors, site, q.params);
   }
+  return work.write(file, stamp, tensors);
+}
+
+Result<void> easyquant::calibration::writeScales(const ComputedConstants &work, StringRef file,
+                                                 StringRef stamp, ArrayRef<PlannedSite> sites,
+                                                 ArrayRef<numerics::QParams> params) {
+  std::vector<ComputedTensor> tensors;
+  for (auto [site, found] : llvm::zip_equal(sites, params))
+    append(tensors, site, found);
   return work.write(file, stamp, tensors);
 }
 
@@ -70,23 +89,38 @@ Result<QuantizedMatrix> easyquant::calibration::readRounded(const ComputedConsta
   return q;
 }
 
-void easyquant::calibration::declareRounded(ModuleOp module, StringRef file, StringRef stamp,
-                                            ArrayRef<PlannedSite> sites) {
+//===----------------------------------------------------------------------===//
+// The IR
+//===----------------------------------------------------------------------===//
+
+static void declare(ModuleOp module, StringRef file, StringRef stamp, ArrayRef<PlannedSite> sites,
+                    bool withCodes) {
   Builder builder(module.getContext());
   for (PlannedSite site : sites) {
     equant::SchemeAttr scheme = site.plan.getWeight();
     ArrayRef<int64_t> shape = cast<RankedTensorType>(site.weight().getType()).getShape();
-    auto declare = [&](const std::string &name, ArrayRef<int64_t> shape, Type element) {
+    SmallVector<int64_t, 2> params = scheme.getScaleShape(shape);
+    auto declared = [&](const std::string &name, ArrayRef<int64_t> shape, Type element) {
       auto global =
           equant::declareComputed(module, name, RankedTensorType::get(shape, element), file, stamp);
       return FlatSymbolRefAttr::get(global.getSymNameAttr());
     };
-    SmallVector<int64_t, 2> params = scheme.getScaleShape(shape);
-    FlatSymbolRefAttr codes = declare(codesName(site), shape, scheme.getCodeType());
-    FlatSymbolRefAttr scale = declare(scaleName(site), params, builder.getF32Type());
-    FlatSymbolRefAttr zero;
+    FlatSymbolRefAttr codes, scale, zero;
+    if (withCodes)
+      codes = declared(codesName(site), shape, scheme.getCodeType());
+    scale = declared(scaleName(site), params, builder.getF32Type());
     if (!scheme.getSymmetric())
-      zero = declare(zeroName(site), params, builder.getI32Type());
+      zero = declared(zeroName(site), params, builder.getI32Type());
     site.op->setAttr(equant::kPlanAttr, site.plan.withResults(codes, scale, zero));
   }
+}
+
+void easyquant::calibration::declareRounded(ModuleOp module, StringRef file, StringRef stamp,
+                                            ArrayRef<PlannedSite> sites) {
+  declare(module, file, stamp, sites, /*withCodes=*/true);
+}
+
+void easyquant::calibration::declareScales(ModuleOp module, StringRef file, StringRef stamp,
+                                           ArrayRef<PlannedSite> sites) {
+  declare(module, file, stamp, sites, /*withCodes=*/false);
 }

@@ -8,6 +8,7 @@
 #include "easyquant/Formats/HuggingFaceWriter.h"
 
 #include "easyquant/Formats/ShardedSafetensors.h"
+#include "easyquant/Support/WriteFile.h"
 
 #include "ModelTensors.h"
 #include "Text.h"
@@ -16,7 +17,6 @@
 
 #include <algorithm>
 #include <fcntl.h>
-#include <fstream>
 #include <unistd.h>
 
 using namespace easyquant;
@@ -61,15 +61,6 @@ Result<void> flushFolder(const fs::path &folder) {
   if (!flushed)
     return makeError(ErrorCode::IO, "{}: cannot flush to the disk: {}", folder.string(),
                      std::strerror(reason));
-  return {};
-}
-
-Result<void> writeText(const fs::path &path, std::string_view text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file)
-    return makeError(ErrorCode::IO, "{}: cannot write: {}", path.string(), std::strerror(errno));
   return {};
 }
 
@@ -256,7 +247,7 @@ Result<void> formats::writeHuggingFace(const ModelSource &source, const fs::path
                      error ? error.message() : "exists already");
   }
   if (Result<void> done =
-          writeText(staging.path / "config.json", huggingFaceConfigText(source.config()));
+          writeFile(staging.path / "config.json", huggingFaceConfigText(source.config()));
       !done)
     return done;
   if (Result<void> done = writeWeights(source, staging.path); !done)

@@ -7,74 +7,17 @@
 
 #include "easyquant/Pipelines/Compile.h"
 
-#include "easyquant/Calibration/Passes.h"
-#include "easyquant/Codegen/CPU/EmitObject.h"
-#include "easyquant/Codegen/GPU/Chip.h"
-#include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
-#include "easyquant/Conversion/GPUKernels/GPUKernels.h"
-#include "easyquant/Dialect/Equant/Analysis/Recipe.h"
-#include "easyquant/Dialect/Equant/Transforms/Passes.h"
-#include "easyquant/Dialect/LM/Transforms/Passes.h"
-#include "easyquant/Pipelines/Passes.h"
+#include "PassText.h"
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "easyquant/Codegen/GPU/Chip.h"
+#include "easyquant/Dialect/Equant/Analysis/Recipe.h"
+
 #include "mlir/Pass/PassRegistry.h"
-#include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSwitch.h"
 
 using namespace mlir;
 
 namespace easyquant {
-
-namespace {
-
-/// Writes `pass{option=value ...}`.
-class PassText {
-public:
-  explicit PassText(StringRef pass) : text(pass.str()) {}
-
-  PassText &add(StringRef option, StringRef value) {
-    if (!value.empty())
-      options.push_back((option + "=" + quoted(value)).str());
-    return *this;
-  }
-  PassText &add(StringRef option, int64_t value) {
-    return value == 0 ? *this : addNumber(option, value);
-  }
-  PassText &addNumber(StringRef option, int64_t value) {
-    return add(option, std::to_string(value));
-  }
-  PassText &add(StringRef option, std::optional<int64_t> value) {
-    return value ? add(option, std::to_string(*value)) : *this;
-  }
-  PassText &add(StringRef option, std::optional<double> value) {
-    return value ? add(option, fmt::format("{}", *value)) : *this;
-  }
-  PassText &addFlag(StringRef option, std::optional<bool> value) {
-    return value ? add(option, StringRef(*value ? "true" : "false")) : *this;
-  }
-  PassText &add(StringRef option, const std::vector<std::string> &values) {
-    return values.empty() ? *this : add(option, llvm::join(values, ","));
-  }
-  std::string str() const {
-    return options.empty() ? text : text + "{" + llvm::join(options, " ") + "}";
-  }
-
-private:
-  /// The option parser takes a value in quotes as it is, spaces and braces included.
-  static std::string quoted(StringRef value) {
-    bool plain = llvm::all_of(
-        value, [](char c) { return llvm::isAlnum(c) || StringRef("_-./,:+").contains(c); });
-    return plain ? value.str() : ("\"" + value + "\"").str();
-  }
-
-  std::string text;
-  std::vector<std::string> options;
-};
-
-} // namespace
 
 namespace {
 /// What a method that is more than a base adds to the pipeline.
@@ -144,14 +87,13 @@ static Result<Request> requestOf(const CompileOptions &options) {
   return request;
 }
 
-/// The statistic from which an observer chooses static ranges; empty for an unknown one.
+/// The statistic from which an observer chooses static ranges.
 static StringRef statisticOf(StringRef observer) {
   return llvm::StringSwitch<StringRef>(observer)
-      .Cases({"", "minmax"}, "minmax")
       .Case("absmax", "absmax")
       .Case("ema", "ema")
       .Cases({"percentile", "mse", "entropy"}, "histogram")
-      .Default("");
+      .Default("minmax");
 }
 
 namespace {
@@ -229,9 +171,9 @@ std::optional<std::string> CompileOptions::check() const {
       return "method '" + name + "' needs the pass " + pass.str() +
              ", which this build does not have";
   }
-  if (statisticOf(observer).empty())
-    return "unknown observer '" + observer +
-           "'; expected minmax, absmax, percentile, mse, entropy or ema";
+  if (!observer.empty())
+    if (auto known = equant::checkObserver(observer); !known)
+      return known.error().message;
   if (percentile != 0 && weightObserver != "percentile" && observer != "percentile")
     return "percentile goes with --weight-observer percentile or --observer percentile";
   double number;
@@ -409,35 +351,6 @@ std::string pipelineText(ArrayRef<Phase> phases) {
   llvm::interleave(
       phases, [&](const Phase &phase) { text += phase.pipeline; }, [&] { text += ","; });
   return text;
-}
-
-void registerDialects(DialectRegistry &registry) {
-  registry.insert<arith::ArithDialect, equant::EquantDialect, func::FuncDialect, lm::LMDialect,
-                  ml_program::MLProgramDialect>();
-  cpu::registerTranslations(registry);
-}
-
-namespace {
-struct GPUPipelineOptions : PassPipelineOptions<GPUPipelineOptions> {
-  Option<std::string> chip{*this, "chip", llvm::cl::desc("GPU: sm_80, sm_86, sm_87, sm_89, sm_90a"),
-                           llvm::cl::init("sm_80")};
-};
-} // namespace
-
-void registerPasses() {
-  PassPipelineRegistration<GPUPipelineOptions>(
-      "easyquant-gpu-pipeline", "Generate the GPU kernels of a model's ops and lower them to NVVM",
-      [](OpPassManager &pm, const GPUPipelineOptions &options) {
-        pm.addPass(createEmitGPUKernels({options.chip}));
-        pm.addPass(createLowerToNVVM({options.chip}));
-      });
-
-  equant::registerEquantPasses();
-  calibration::registerCalibrationPasses();
-  registerEquantToKernelsPasses();
-  registerGPUKernelsPasses();
-  lm::registerLMPasses();
-  registerPipelinesPasses();
 }
 
 } // namespace easyquant

@@ -14,6 +14,7 @@
 #include "easyquant/Dialect/Equant/Transforms/GPUWeights.h"
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Support/ProgressAction.h"
+#include "easyquant/Support/WriteFile.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -24,7 +25,6 @@
 #include "mlir/IR/Threading.h"
 #include "mlir/Pass/PassManager.h"
 #include "llvm/Support/FileSystem.h"
-#include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <atomic>
@@ -133,18 +133,8 @@ LogicalResult EmitGPUProgram::generate(ChipCode &code, const easyquant::gpu::Ass
 }
 
 LogicalResult EmitGPUProgram::write(StringRef name, StringRef bytes) {
-  llvm::SmallString<128> path(output);
-  llvm::sys::path::append(path, name);
-  std::error_code error;
-  llvm::raw_fd_ostream stream(path, error);
-  if (!error) {
-    stream << bytes;
-    stream.close();
-    error = stream.error();
-    stream.clear_error();
-  }
-  if (error)
-    return getOperation().emitError() << path << ": " << error.message();
+  if (auto done = writeFile(std::filesystem::path(output.getValue()) / name.str(), bytes); !done)
+    return getOperation().emitError() << done.error().message;
   return success();
 }
 

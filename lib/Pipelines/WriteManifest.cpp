@@ -13,6 +13,7 @@
 #include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Support/Checksum.h"
+#include "easyquant/Support/WriteFile.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/StringExtras.h"
@@ -44,7 +45,7 @@ struct WriteManifest : public easyquant::impl::WriteManifestBase<WriteManifest> 
   LogicalResult copyTokenizerFiles();
   LogicalResult writeRecipe();
   std::string describeTarget();
-  LogicalResult writeFile(StringRef name, const llvm::formatv_object_base &text);
+  LogicalResult writeText(StringRef name, const std::string &text);
   LogicalResult writeJSON(StringRef name, json::Value value);
   LogicalResult writeChecksum(StringRef name, StringRef checksumFile);
   FailureOr<json::Object> describeFiles();
@@ -95,25 +96,14 @@ FailureOr<json::Object> WriteManifest::describeFiles() {
   return files;
 }
 
-LogicalResult WriteManifest::writeFile(StringRef name, const llvm::formatv_object_base &text) {
-  llvm::SmallString<128> path(output);
-  llvm::sys::path::append(path, name);
-  std::error_code code;
-  llvm::raw_fd_ostream stream(path, code);
-  if (code)
-    return error(path, code);
-  stream << text;
-  stream.close();
-  if (stream.has_error()) {
-    code = stream.error();
-    stream.clear_error();
-    return error(path, code);
-  }
+LogicalResult WriteManifest::writeText(StringRef name, const std::string &text) {
+  if (auto done = writeFile(std::filesystem::path(output.getValue()) / name.str(), text); !done)
+    return getOperation().emitError() << done.error().message;
   return success();
 }
 
 LogicalResult WriteManifest::writeJSON(StringRef name, json::Value value) {
-  return writeFile(name, llvm::formatv("{0:2}\n", value));
+  return writeText(name, llvm::formatv("{0:2}\n", value).str());
 }
 
 /// As `xxh128sum NAME` prints it.
@@ -123,7 +113,7 @@ LogicalResult WriteManifest::writeChecksum(StringRef name, StringRef checksumFil
   Result<std::string> checksum = checksumOfFile(path.str().str());
   if (!checksum)
     return getOperation().emitError() << checksum.error().message;
-  return writeFile(checksumFile, llvm::formatv("{0}  {1}\n", *checksum, name));
+  return writeText(checksumFile, llvm::formatv("{0}  {1}\n", *checksum, name).str());
 }
 
 /// What `compile --recipe` takes to do the same again.

@@ -12,6 +12,7 @@
 #include "easyquant/Numerics/Bounds.h"
 
 #include "RandomData.h"
+#include "SchemeKinds.h"
 
 #include <gtest/gtest.h>
 
@@ -26,14 +27,6 @@ namespace {
 
 /// Float operations may add that much to an error in exact arithmetic.
 constexpr double kSlack = 1 + 1e-4;
-
-std::vector<Scheme> allKinds() {
-  std::vector<Scheme> schemes;
-  for (int bits : {2, 3, 4, 8})
-    for (auto [symmetric, full] : {std::pair(true, false), {true, true}, {false, false}})
-      schemes.push_back({bits, symmetric, Granularity::Channel, 0, false, full});
-  return schemes;
-}
 
 /// Largest |x - xhat| of a row under its parameters.
 double measured(const std::vector<float> &x, const Scheme &scheme, SliceParams params) {

@@ -12,6 +12,7 @@
 #include "easyquant/Numerics/ScaleRules.h"
 
 #include "RandomData.h"
+#include "SchemeKinds.h"
 
 #include <gtest/gtest.h>
 
@@ -23,14 +24,6 @@ using namespace easyquant;
 using namespace easyquant::numerics;
 
 namespace {
-
-std::vector<Scheme> allKinds() {
-  std::vector<Scheme> schemes;
-  for (int bits : {2, 3, 4, 8})
-    for (auto [symmetric, full] : {std::pair(true, false), {true, true}, {false, false}})
-      schemes.push_back({bits, symmetric, Granularity::Channel, 0, false, full});
-  return schemes;
-}
 
 /// Slices of every temper: bell-shaped, heavy-tailed, one-sided, with one outlier, tiny.
 std::vector<std::vector<float>> slices() {

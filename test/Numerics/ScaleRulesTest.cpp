@@ -12,6 +12,7 @@
 #include "easyquant/Numerics/ScaleRules.h"
 
 #include "RandomData.h"
+#include "SchemeKinds.h"
 
 #include <gtest/gtest.h>
 
@@ -30,15 +31,6 @@ constexpr Granularity kChannel = Granularity::Channel, kGroup = Granularity::Gro
 Scheme kind(int bits, bool symmetric, bool fullRange, Granularity granularity = kChannel,
             int64_t groupSize = 0) {
   return {bits, symmetric, granularity, groupSize, false, fullRange};
-}
-
-/// Every kind of scheme of every width.
-std::vector<Scheme> allKinds(Granularity granularity = kChannel, int64_t groupSize = 0) {
-  std::vector<Scheme> schemes;
-  for (int bits : {2, 3, 4, 8})
-    for (auto [symmetric, full] : {std::pair(true, false), {true, true}, {false, false}})
-      schemes.push_back(kind(bits, symmetric, full, granularity, groupSize));
-  return schemes;
 }
 
 /// The values of slice (i, g), in order.

@@ -9,6 +9,7 @@
 
 #include "easyquant/Formats/ModelSource.h"
 #include "easyquant/Import/ImportModel.h"
+#include "easyquant/Pipelines/RegisterPasses.h"
 #include "easyquant/Pipelines/StagedFolder.h"
 #include "easyquant/Pipelines/WorkFolder.h"
 

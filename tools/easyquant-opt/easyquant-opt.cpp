@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Pipelines/Compile.h"
+#include "easyquant/Pipelines/RegisterPasses.h"
 
 #include "mlir/InitAllDialects.h"
 #include "mlir/InitAllExtensions.h"

@@ -1,4 +1,4 @@
-//===- RoundedSites.h - Codes that methods computed -------------*- C++ -*-===//
+//===- RoundedSites.h - Codes and scales that methods computed --*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,7 +7,8 @@
 //
 // A rounding method leaves three tensors of a site in a file of the work folder,
 // <site>.weight_codes, <site>.weight_scale and, of an asymmetric scheme, <site>.weight_zero_point,
-// and their names in the site's plan.
+// and their names in the site's plan. A method that chooses ranges alone leaves no codes: the site
+// is then rounded to nearest.
 //
 //===----------------------------------------------------------------------===//
 
@@ -21,7 +22,7 @@ namespace easyquant::calibration {
 /// The sites of a layer whose plans name `method`, in the order of execution.
 llvm::SmallVector<PlannedSite> sitesNaming(mlir::func::FuncOp layer, llvm::StringRef method);
 
-/// Writes the codes of `sites`. Errors: those of ComputedConstants::write.
+/// Writes the codes of `sites` and their scales. Errors: those of ComputedConstants::write.
 Result<void> writeRounded(const formats::ComputedConstants &work, llvm::StringRef file,
                           llvm::StringRef stamp, llvm::ArrayRef<PlannedSite> sites,
                           const QuantizedWeights &codes);
@@ -32,6 +33,13 @@ Result<numerics::QuantizedMatrix> readRounded(const formats::ComputedConstants &
 /// Declares the tensors of the file, and names them in the plans.
 void declareRounded(mlir::ModuleOp module, llvm::StringRef file, llvm::StringRef stamp,
                     llvm::ArrayRef<PlannedSite> sites);
+
+/// The same without codes; `params` are those of each of the sites.
+Result<void> writeScales(const formats::ComputedConstants &work, llvm::StringRef file,
+                         llvm::StringRef stamp, llvm::ArrayRef<PlannedSite> sites,
+                         llvm::ArrayRef<numerics::QParams> params);
+void declareScales(mlir::ModuleOp module, llvm::StringRef file, llvm::StringRef stamp,
+                   llvm::ArrayRef<PlannedSite> sites);
 
 } // namespace easyquant::calibration
 

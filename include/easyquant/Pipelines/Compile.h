@@ -88,11 +88,6 @@ std::optional<std::vector<Phase>> phasesUntil(llvm::ArrayRef<Phase> phases, llvm
 /// builtin.module(...).
 std::string pipelineText(llvm::ArrayRef<Phase> phases);
 
-/// Makes every dialect and pass of the project known: what easyquant-opt, -translate and -compile
-/// start with.
-void registerDialects(mlir::DialectRegistry &registry);
-void registerPasses();
-
 } // namespace easyquant
 
 #endif // EASYQUANT_PIPELINES_COMPILE_H

@@ -9,6 +9,8 @@
 
 #include "../OptimizeModule.h"
 
+#include "easyquant/Support/WriteFile.h"
+
 #include "mlir/Conversion/Passes.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/MemRef/Transforms/Passes.h"
@@ -134,18 +136,9 @@ LogicalResult linkSharedObject(Location loc, ArrayRef<llvm::SmallVector<char, 0>
   });
   for (const auto &[index, object] : llvm::enumerate(objects)) {
     std::string path = (output + "." + Twine(index) + ".o").str();
-    std::error_code error;
-    llvm::raw_fd_ostream stream(path, error);
-    if (error)
-      return emitError(loc) << path << ": " << error.message();
     files.push_back(path);
-    stream.write(object.data(), object.size());
-    stream.close();
-    if (stream.has_error()) {
-      InFlightDiagnostic diag = emitError(loc) << path << ": " << stream.error().message();
-      stream.clear_error();
-      return diag;
-    }
+    if (auto done = writeFile(path, {object.data(), object.size()}); !done)
+      return emitError(loc) << done.error().message;
   }
 
   SmallVector<StringRef> args = {*linker,

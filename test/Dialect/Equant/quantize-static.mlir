@@ -17,6 +17,8 @@
 // RUN: not easyquant-opt %t/in.mlir --equant-quantize=observer=mse 2>&1 | FileCheck %s --check-prefix=SMOOTHED
 // RUN: not easyquant-opt %t/in.mlir --equant-quantize=observer=max 2>&1 | FileCheck %s --check-prefix=OBSERVER
 // RUN: not easyquant-opt %t/in.mlir "--equant-quantize=observer=ema percentile=99" 2>&1 | FileCheck %s --check-prefix=PERCENTILE
+// RUN: sed -e 's|symmetric, tensor>>, site = "up"|symmetric, tensor>, options = {observer = "max"}>, site = "up"|' %t/in.mlir \
+// RUN:   | not easyquant-opt --equant-quantize 2>&1 | FileCheck %s --check-prefix=OWN
 // RUN: sed -e "s|equant.statistics = \"[^\"]*\", ||" %t/in.mlir | not easyquant-opt --equant-quantize 2>&1 | FileCheck %s --check-prefix=NONE
 // RUN: %python %S/Inputs/static_inputs.py %t/model.hash %t/statistics.safetensors gate=16
 // RUN: not easyquant-opt %t/in.mlir --equant-quantize 2>&1 | FileCheck %s --check-prefix=SITE
@@ -25,6 +27,7 @@
 // RUN: not easyquant-opt %t/in.mlir --equant-quantize 2>&1 | FileCheck %s --check-prefix=OTHER
 // SMOOTHED: error: site 'up': observer mse knows its activations as a whole, before they were smoothed channel by channel; take observer minmax or absmax
 // OBSERVER: error: unknown observer 'max'; legal are minmax, absmax, percentile, mse, entropy and ema
+// OWN: error: site 'up': unknown observer 'max'; legal are minmax, absmax, percentile, mse, entropy and ema
 // PERCENTILE: error: a percentile belongs to observer percentile, found ema
 // NONE: error: static activations need statistics: calibrate first (the module has no equant.statistics), or take dynamic activations
 // SITE: error: site 'up': {{.*}}statistics.safetensors: {{.*}}up/minmax

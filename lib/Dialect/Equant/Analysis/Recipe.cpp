@@ -157,10 +157,13 @@ static Result<numerics::ScaleRule> ruleOf(const SiteRequest &request,
   return rule;
 }
 
-bool easyquant::equant::isObserver(StringRef name) {
+Result<void> easyquant::equant::checkObserver(StringRef name) {
   static constexpr StringLiteral kObservers[] = {"minmax", "absmax",  "percentile",
                                                  "mse",    "entropy", "ema"};
-  return llvm::is_contained(kObservers, name);
+  if (llvm::is_contained(kObservers, name))
+    return {};
+  return invalid("unknown observer " + quoted(name) +
+                 "; legal are minmax, absmax, percentile, mse, entropy and ema");
 }
 
 /// The options that a site has of its own; null if there are none.
@@ -209,9 +212,8 @@ static Result<DictionaryAttr> optionsOf(MLIRContext *context, const SiteRequest 
     fields.set(flag.option, builder.getBoolAttr(*flag.value));
   }
   if (!options.observer.empty()) {
-    if (!isObserver(options.observer))
-      return invalid("unknown observer " + quoted(options.observer) +
-                     "; legal are minmax, absmax, percentile, mse, entropy and ema");
+    if (auto ok = checkObserver(options.observer); !ok)
+      return Unexpected(ok.error());
     if (!isStatic)
       return invalid("observer " + options.observer + " belongs to static activations");
     fields.set("observer", builder.getStringAttr(options.observer));

@@ -18,10 +18,8 @@ using namespace easyquant::equant;
 using numerics::SliceParams;
 
 FailureOr<StaticInputs> StaticInputs::open(ModuleOp module, StaticObserver observer) {
-  if (!isObserver(observer.name))
-    return emitError(module.getLoc())
-           << "unknown observer '" << observer.name
-           << "'; legal are minmax, absmax, percentile, mse, entropy and ema";
+  if (auto known = checkObserver(observer.name); !known)
+    return emitError(module.getLoc()) << known.error().message;
   if (observer.percentile && observer.name != "percentile")
     return emitError(module.getLoc())
            << "a percentile belongs to observer percentile, found " << observer.name;
@@ -97,7 +95,7 @@ Result<SliceParams> StaticInputs::fromExtrema(StringRef site, StringRef observer
   return numerics::paramsOfRange(least, greatest, scheme);
 }
 
-Result<SliceParams> StaticInputs::fromHistogram(StringRef site, StringRef wanted,
+Result<SliceParams> StaticInputs::fromHistogram(StringRef site, StringRef observer,
                                                 const numerics::Scheme &scheme) const {
   auto counts = file.integers((site + "/histogram").str(),
                               std::vector<int64_t>{2 * numerics::Histogram::kBins});
@@ -109,9 +107,9 @@ Result<SliceParams> StaticInputs::fromHistogram(StringRef site, StringRef wanted
   auto histogram = numerics::Histogram::fromCounts(*counts, (*range)[0], (*range)[1]);
   if (!histogram)
     return Unexpected(histogram.error());
-  numerics::ScaleRule rule{.kind = *numerics::scaleRuleKind(wanted.str())};
-  if (observer.percentile && wanted == observer.name)
-    rule.percentile = *observer.percentile;
+  numerics::ScaleRule rule{.kind = *numerics::scaleRuleKind(observer.str())};
+  if (preset.percentile && observer == preset.name)
+    rule.percentile = *preset.percentile;
   return numerics::chooseQParams(*histogram, scheme, rule);
 }
 
@@ -136,18 +134,20 @@ Result<SliceParams> StaticInputs::choose(QuantizableOpInterface op, PlanAttr pla
   if (!divisors)
     return named(divisors.error());
   auto own = dyn_cast_or_null<StringAttr>(plan.option("observer"));
-  StringRef wanted = own ? own.getValue() : StringRef(observer.name);
-  bool perChannel = wanted == "minmax" || wanted == "absmax";
+  StringRef observer = own ? own.getValue() : StringRef(preset.name);
+  if (auto known = checkObserver(observer); !known)
+    return named(known.error());
+  bool perChannel = observer == "minmax" || observer == "absmax";
   if (!perChannel && !divisors->empty())
     return makeError(ErrorCode::Unsupported,
                      "site '{}': observer {} knows its activations as a whole, before they were "
                      "smoothed channel by channel; take observer minmax or absmax",
-                     site, wanted.str());
+                     site, observer.str());
   divisors->resize(weight->columns(), 1.0f);
   numerics::Scheme numeric = plan.getInput().toNumerics();
-  Result<SliceParams> params = perChannel        ? fromExtrema(site, wanted, numeric, *divisors)
-                               : wanted == "ema" ? fromAverages(site, numeric)
-                                                 : fromHistogram(site, wanted, numeric);
+  Result<SliceParams> params = perChannel          ? fromExtrema(site, observer, numeric, *divisors)
+                               : observer == "ema" ? fromAverages(site, numeric)
+                                                   : fromHistogram(site, observer, numeric);
   if (!params)
     return named(params.error());
   return params;

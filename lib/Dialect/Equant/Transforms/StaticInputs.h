@@ -28,9 +28,9 @@ struct StaticObserver {
 
 class StaticInputs {
 public:
-  /// Opens the module's statistics file and model; sites whose plans name an observer take that.
-  /// Fails with a diagnostic: an unknown observer, no
-  /// statistics, those of another model.
+  /// Opens the module's statistics file and model. Sites whose plans name an observer take that,
+  /// all others `observer`. Fails with a diagnostic: an unknown observer, no statistics, those of
+  /// another model.
   static mlir::FailureOr<StaticInputs> open(mlir::ModuleOp module, StaticObserver observer);
 
   /// Scale and zero point of the activations of `op`, whose plan has a static scheme per tensor.
@@ -38,20 +38,20 @@ public:
   /// Statistics are of the activations before equivalence transforms. Such a transform divides
   /// channel j of the activations by what it multiplies column j of the weight with, so that minmax
   /// and absmax, which are kept per channel, follow it; the other observers know the tensor as a
-  /// whole and cannot (Unsupported). Also NotFound (what was not gathered, and how to gather it)
-  /// and Corrupt; each names the site.
+  /// whole and cannot (Unsupported). Also NotFound (what was not gathered, and how to gather it),
+  /// InvalidArgument (an unknown observer) and Corrupt; each names the site.
   Result<numerics::SliceParams> choose(QuantizableOpInterface op, PlanAttr plan) const;
 
 private:
   StaticInputs(formats::StatisticsFile file, ConstantReader reader, mlir::ModuleOp module,
-               StaticObserver observer)
+               StaticObserver preset)
       : file(std::move(file)), reader(std::move(reader)), constants(module),
-        observer(std::move(observer)) {}
+        preset(std::move(preset)) {}
 
   Result<numerics::SliceParams> fromExtrema(llvm::StringRef site, llvm::StringRef observer,
                                             const numerics::Scheme &scheme,
                                             const std::vector<float> &divisors) const;
-  Result<numerics::SliceParams> fromHistogram(llvm::StringRef site, llvm::StringRef wanted,
+  Result<numerics::SliceParams> fromHistogram(llvm::StringRef site, llvm::StringRef observer,
                                               const numerics::Scheme &scheme) const;
   Result<numerics::SliceParams> fromAverages(llvm::StringRef site,
                                              const numerics::Scheme &scheme) const;
@@ -59,7 +59,7 @@ private:
   formats::StatisticsFile file;
   ConstantReader reader;
   ConstantMatcher constants;
-  StaticObserver observer;
+  StaticObserver preset; ///< of sites that name none
 };
 
 } // namespace easyquant::equant

@@ -69,7 +69,7 @@ private:
   Result<void> writeFloat(const FileTensor &tensor);
   Result<void> writeRopeTable(const FileTensor &tensor);
   Result<void> writeHalves(const FileTensor &tensor);
-  /// body(piece) for every few rows of `value`, top to bottom.
+  /// body(piece) for every few rows of the constant, top to bottom.
   Result<void> forRows(const FileTensor &tensor,
                        llvm::function_ref<Result<void>(const std::vector<float> &)> body);
 
@@ -153,14 +153,15 @@ Result<void>
 WeightFile::forRows(const FileTensor &tensor,
                     llvm::function_ref<Result<void>(const std::vector<float> &)> body) {
   std::vector<float> piece;
-  for (const ConstantTensor &part : tensor.value) {
+  for (const ConstantTensor &part : tensor.constant->parts) {
     int64_t rows = part.shape.front(), columns = part.columns();
     int64_t step = std::clamp<int64_t>(kPieceFloats / columns, 1, rows);
     for (int64_t row = 0; row < rows; row += step) {
       int64_t count = std::min(step, rows - row);
       piece.resize(count * columns);
       if (auto done = reader.readRows(part, row, count, piece); !done)
-        return makeError(done.error().code, "site '{}': {}", tensor.site, done.error().message);
+        return makeError(done.error().code, "site '{}': {}", tensor.constant->site,
+                         done.error().message);
       if (auto done = body(piece); !done)
         return done;
     }
@@ -200,7 +201,7 @@ Result<void> WeightFile::writeHalves(const FileTensor &tensor) {
 }
 
 Result<void> WeightFile::writeRopeTable(const FileTensor &tensor) {
-  Result<std::vector<float>> table = numerics::ropeTable(tensor.rope, tensor.shape[0]);
+  Result<std::vector<float>> table = numerics::ropeTable(*tensor.constant->rope, tensor.shape[0]);
   if (!table)
     return makeError(table.error().code, "'{}': {}", tensor.name, table.error().message);
   if (auto done = append(tensor, *table, *table); !done || !gpu)

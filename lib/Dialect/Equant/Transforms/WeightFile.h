@@ -13,10 +13,10 @@
 #ifndef EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_WEIGHTFILE_H
 #define EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_WEIGHTFILE_H
 
+#include "ModelWeights.h"
 #include "WeightEvaluation.h"
 
 #include "easyquant/Numerics/FragmentPacking.h"
-#include "easyquant/Numerics/Rope.h"
 
 #include <filesystem>
 
@@ -30,17 +30,15 @@ struct FileTensor {
     Scales,     ///< of `weight`: f32, packed
     ZeroPoints, ///< of `weight`: i8, packed, with a panel of zeros where they would be odd
     Sums,       ///< of the codes of `weight` less its zero points: i32, packed
-    Float,      ///< f32, `value`
-    RopeTable,  ///< f32, shape[0] positions of `rope`
-    Halves,     ///< `value`, a matrix, as fragments of bf16
+    Float,      ///< `constant`: f32
+    RopeTable,  ///< `constant`: f32, shape[0] positions
+    Halves,     ///< `constant`, a matrix, as fragments of bf16
   };
   Kind kind = Kind::Float;
   std::string name;
   std::vector<int64_t> shape;
-  const ConstantWeight *weight = nullptr;
-  std::vector<ConstantTensor> value; ///< top to bottom
-  std::string site;                  ///< what reads `value`, for messages
-  numerics::RopeParams rope;
+  const ConstantWeight *weight = nullptr;  ///< of the packed kinds, else null
+  const FloatConstant *constant = nullptr; ///< of the other kinds, else null
   /// In the file for GPUs, where every tensor has a multiple of kGPUAlignment bytes, if need be
   /// with zeros behind it.
   std::vector<int64_t> gpuShape;

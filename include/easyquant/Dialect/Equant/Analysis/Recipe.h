@@ -91,7 +91,8 @@ struct MethodOptions : SiteOptions {
 /// SmoothQuant's alpha that is searched for.
 inline constexpr llvm::StringLiteral kSearch = "search";
 /// Is it the name of an observer of activations: minmax, absmax, percentile, mse, entropy or ema?
-bool isObserver(llvm::StringRef name);
+/// Errors: InvalidArgument.
+Result<void> checkObserver(llvm::StringRef name);
 
 /// Options of equant-simquant-kv. No scheme: a float cache.
 struct KVOptions {

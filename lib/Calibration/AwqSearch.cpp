@@ -1,0 +1,181 @@
+//===- AwqSearch.cpp - AWQ's scales and ranges in one layer ---------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "AwqSearch.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::calibration;
+using equant::FoldPoint;
+using equant::QuantizableOpInterface;
+using numerics::ConstMatrix;
+using numerics::Matrix;
+
+static Operation *firstReader(const FoldPoint &point) {
+  return QuantizableOpInterface(point.readers.front());
+}
+
+/// The first cut behind an op.
+Value AwqSearch::nextCut(Operation *op) {
+  Value before = lastCut(layer, op);
+  for (Operation *next = op->getNextNode(); next; next = next->getNextNode())
+    if (Value cut = lastCut(layer, next); cut != before)
+      return cut;
+  return layer.front().getTerminator()->getOperand(0);
+}
+
+/// What candidates are computed from and compared on, but for the layer's input.
+llvm::SetVector<Value> AwqSearch::searchedValues() {
+  llvm::SetVector<Value> wanted;
+  for (const FoldPoint *point : points) {
+    wanted.insert(point->activation);
+    Operation *reader = firstReader(*point);
+    for (Value cut : {lastCut(layer, reader), nextCut(reader)})
+      if (cut != layer.getArgument(0))
+        wanted.insert(cut);
+  }
+  return wanted;
+}
+
+LogicalResult AwqSearch::runLayer(HiddenStates &states, bool gather) {
+  Value input = layer.getArgument(0), output = layer.front().getTerminator()->getOperand(0);
+  llvm::SetVector<Value> wanted;
+  if (gather) {
+    wanted = searchedValues();
+    for (const FoldPoint *point : points)
+      means.insert({point->activation, numerics::MeanAbs(point->columns())});
+  }
+  wanted.insert(output);
+  Slice slice{{input}, llvm::to_vector(wanted)};
+  slice.observers = false;
+  FailureOr<SliceProgram> program = runner.compiler().compile(slice);
+  if (failed(program) || failed(program->load(runner.constants())))
+    return failure();
+  if (gather) {
+    rows[input].columns = states.columns();
+    for (Value value : wanted)
+      rows[value].columns = lm::columns(value);
+  }
+
+  std::vector<std::vector<float>> made;
+  for (Value value : wanted)
+    made.emplace_back(runner.tokens().maxLength() * lm::columns(value));
+  const int64_t skipped = runner.tokens().skipped();
+  for (int64_t i = 0; i < states.samples(); ++i) {
+    Matrix in = states.sample(i);
+    SmallVector<Matrix> outputs;
+    for (auto [value, memory] : llvm::zip_equal(wanted, made))
+      outputs.push_back(Matrix(memory.data(), in.rows, lm::columns(value)));
+    if (gather && i < kept)
+      rows[input].samples.emplace_back(in.data, in.data + in.rows * in.columns);
+    Result<void> done = runner.runSample(*program, layer.getSymName(), i, ConstMatrix(in), outputs);
+    for (auto [value, out] : llvm::zip_equal(wanted, outputs)) {
+      if (auto mean = means.find(value); done && mean != means.end())
+        done = mean->second.update(out.middleRows(skipped, out.rows - skipped));
+      if (gather && i < kept)
+        rows[value].samples.emplace_back(out.data, out.data + out.rows * out.columns);
+      if (value == output)
+        std::copy_n(out.data, out.rows * out.columns, in.data);
+    }
+    if (!done)
+      return emitError(layer.getLoc()) << done.error().message;
+  }
+  return success();
+}
+
+/// Gives the program the weights that `scales` make.
+Result<void> AwqSearch::quantizeScaled(SliceProgram &program,
+                                       std::vector<std::pair<PlannedSite, WeightValues>> &weights,
+                                       std::span<const float> scales) {
+  for (auto &[site, weight] : weights)
+    for (const SliceWeight &place : program.weights()) {
+      if (place.value != site.weight())
+        continue;
+      auto done = numerics::fakeQuantizeScaled(weight.view(), scales, site.scheme(), site.rule(),
+                                               threads, program.weight(place.global));
+      if (!done)
+        return makeError(done.error().code, "site '{}': {}", site.name(), done.error().message);
+    }
+  return {};
+}
+
+/// The mean squared error of what the program puts out, over the samples kept.
+Result<double> AwqSearch::outputError(SliceProgram &program, const Slice &slice) {
+  Value output = slice.outputs.front();
+  std::vector<float> made(runner.tokens().maxLength() * lm::columns(output));
+  const int64_t skipped = runner.tokens().skipped();
+  double sum = 0, count = 0;
+  for (int64_t i = 0; i < kept; ++i) {
+    SmallVector<ConstMatrix> inputs;
+    for (Value value : slice.inputs)
+      inputs.push_back(rows.find(value)->second.sample(i));
+    Matrix expected = rows.find(output)->second.sample(i);
+    Matrix found(made.data(), expected.rows, expected.columns);
+    if (auto done = program.run(inputs, {found}); !done)
+      return Unexpected(done.error());
+    for (int64_t r = skipped; r < found.rows; ++r)
+      for (int64_t c = 0; c < found.columns; ++c) {
+        double difference = static_cast<double>(found(r, c)) - expected(r, c);
+        sum += difference * difference;
+      }
+    count += static_cast<double>((found.rows - skipped) * found.columns);
+  }
+  return sum / std::max(count, 1.0);
+}
+
+FailureOr<std::vector<float>> AwqSearch::searchScales(const FoldPoint &point) {
+  Operation *reader = firstReader(point);
+  Value base = lastCut(layer, reader);
+  Slice slice{{point.activation}, {nextCut(reader)}};
+  if (base != point.activation)
+    slice.inputs.push_back(base); // the residual
+  slice.observers = false;
+  FailureOr<SliceProgram> program = runner.compiler().compile(slice);
+  if (failed(program) || failed(program->load(runner.constants())))
+    return failure();
+  std::vector<std::pair<PlannedSite, WeightValues>> weights;
+  for (QuantizableOpInterface op : point.readers)
+    if (PlannedSite site{op, equant::getPlan(op)}; site.plan) {
+      FailureOr<WeightValues> weight = readWeight(runner.constants(), site);
+      if (failed(weight))
+        return failure();
+      weights.emplace_back(site, std::move(*weight));
+    }
+
+  auto loss = [&](std::span<const float> scales) -> Result<double> {
+    if (auto done = quantizeScaled(*program, weights, scales); !done)
+      return Unexpected(done.error());
+    return outputError(*program, slice);
+  };
+  auto found = numerics::searchAwqScales(means.find(point.activation)->second.means(), loss);
+  if (!found)
+    return emitError(reader->getLoc())
+           << "site '" << point.sites().front() << "': " << found.error().message;
+  return std::move(found->scales);
+}
+
+FailureOr<numerics::AwqClipResult> AwqSearch::searchClip(const PlannedSite &site,
+                                                         ArrayRef<float> factors) {
+  FailureOr<WeightValues> weight = readWeight(runner.constants(), site);
+  if (failed(weight))
+    return failure();
+  KeptRows &activation = rows.find(site.activation())->second;
+  const int64_t skipped = runner.tokens().skipped();
+  std::vector<float> inputs;
+  for (int64_t i = 0; i < kept; ++i) {
+    Matrix sample = activation.sample(i);
+    for (int64_t r = skipped; r < sample.rows; ++r)
+      for (int64_t c = 0; c < sample.columns; ++c)
+        inputs.push_back(factors.empty() ? sample(r, c) : sample(r, c) / factors[c]);
+  }
+  ConstMatrix view(inputs.data(), static_cast<int64_t>(inputs.size()) / weight->columns,
+                   weight->columns);
+  auto found = numerics::searchAwqClip(weight->view(), view, site.scheme(), threads);
+  if (!found)
+    return emitError(site.loc()) << "site '" << site.name() << "': " << found.error().message;
+  return std::move(*found);
+}

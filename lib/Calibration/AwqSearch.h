@@ -1,0 +1,73 @@
+//===- AwqSearch.h - AWQ's scales and ranges in one layer -------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The enclosing block of q, k, v and o ends with the residual sum behind attention, that of gate,
+// up and down with the one behind the MLP: the next place where the layer can be cut. Its output
+// differs from the block's by the residual, which no candidate changes, so that their errors agree.
+// Private to lib/Calibration.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CALIBRATION_AWQSEARCH_H
+#define EASYQUANT_LIB_CALIBRATION_AWQSEARCH_H
+
+#include "easyquant/Calibration/LayerSites.h"
+#include "easyquant/Dialect/Equant/Transforms/FoldScale.h"
+#include "easyquant/Numerics/Awq.h"
+#include "easyquant/Numerics/Statistics.h"
+
+#include "llvm/ADT/SetVector.h"
+
+namespace easyquant::calibration {
+
+class AwqSearch {
+public:
+  /// `points` are the fold points of the layer. Candidates are compared on the first
+  /// `searchSamples` samples.
+  AwqSearch(LayerRunner &runner, mlir::func::FuncOp layer,
+            std::vector<const equant::FoldPoint *> points, int64_t searchSamples, unsigned threads)
+      : runner(runner), layer(layer), points(std::move(points)), threads(threads),
+        kept(std::min(searchSamples, runner.tokens().samples())) {}
+
+  /// Takes `states` through the layer; with `gather` the activations are looked at on the way,
+  /// which both searches need. Fails with a diagnostic, as these do.
+  mlir::LogicalResult runLayer(HiddenStates &states, bool gather);
+  /// The factors of a point.
+  mlir::FailureOr<std::vector<float>> searchScales(const equant::FoldPoint &point);
+  /// Scales and zero points of a site whose weight has been scaled; `factors` divide its input.
+  mlir::FailureOr<numerics::AwqClipResult> searchClip(const PlannedSite &site,
+                                                      llvm::ArrayRef<float> factors);
+
+private:
+  /// Rows of the samples that candidates are compared on.
+  struct KeptRows {
+    int64_t columns = 0;
+    std::vector<std::vector<float>> samples;
+    numerics::Matrix sample(int64_t i) {
+      return {samples[i].data(), static_cast<int64_t>(samples[i].size()) / columns, columns};
+    }
+  };
+
+  mlir::Value nextCut(mlir::Operation *op);
+  llvm::SetVector<mlir::Value> searchedValues();
+  Result<void> quantizeScaled(SliceProgram &program,
+                              std::vector<std::pair<PlannedSite, WeightValues>> &weights,
+                              std::span<const float> scales);
+  Result<double> outputError(SliceProgram &program, const Slice &slice);
+
+  LayerRunner &runner;
+  mlir::func::FuncOp layer;
+  std::vector<const equant::FoldPoint *> points;
+  unsigned threads;
+  int64_t kept;
+  llvm::MapVector<mlir::Value, numerics::MeanAbs> means;
+  llvm::MapVector<mlir::Value, KeptRows> rows; ///< activations, cuts, and the layer's input
+};
+
+} // namespace easyquant::calibration
+
+#endif // EASYQUANT_LIB_CALIBRATION_AWQSEARCH_H

@@ -1,0 +1,114 @@
+//===- FloatRun.cpp - The float model, looked at on its way ---------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "FloatRun.h"
+
+#include "easyquant/Numerics/Quantize.h"
+
+#include "llvm/ADT/SetVector.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::calibration;
+using numerics::ConstMatrix;
+using numerics::Matrix;
+
+/// Scales of samples are those of int8 activations.
+static constexpr numerics::CodeRange kInputCodes = numerics::codeRange(8, /*symmetric=*/true);
+
+FloatRun::FloatRun(LayerRunner &runner, int64_t samples, int64_t rows)
+    : runner(runner), kept(std::min(samples, runner.tokens().samples())), picks(kept) {
+  const CalibrationTokens &tokens = runner.tokens();
+  std::vector<std::pair<int64_t, int64_t>> all;
+  for (int64_t i = 0; i < kept; ++i)
+    for (int64_t r = tokens.skipped(); r < std::ssize(tokens.sample(i)); ++r)
+      all.emplace_back(i, r);
+  const int64_t count = std::ssize(all), wanted = std::min(rows, count);
+  for (int64_t j = 0; j < wanted; ++j) {
+    auto [sample, row] = all[j * count / wanted];
+    picks[sample].push_back(row);
+  }
+}
+
+int64_t FloatRun::pickedRows() const {
+  int64_t rows = 0;
+  for (const std::vector<int64_t> &sample : picks)
+    rows += std::ssize(sample);
+  return rows;
+}
+
+ConstMatrix FloatRun::counted(ConstMatrix rows) const {
+  const int64_t skipped = runner.tokens().skipped();
+  return rows.middleRows(skipped, rows.rows - skipped);
+}
+
+LogicalResult FloatRun::start() {
+  FailureOr<HiddenStates> embedded = runner.embed();
+  if (failed(embedded))
+    return failure();
+  states = std::move(*embedded);
+  return success();
+}
+
+Result<void> FloatRun::summarize(ActivationSummary &summary, int64_t sample,
+                                 ConstMatrix rows) const {
+  numerics::AbsMax peak(rows.columns);
+  if (auto done = peak.update(counted(rows)); !done)
+    return done;
+  if (auto done = summary.moments.update(counted(rows)); !done)
+    return done;
+  summary.peaks.merge(peak);
+  summary.scales.push_back(numerics::scaleFromAbsMax(peak.tensor(), kInputCodes.max));
+  if (sample < kept)
+    for (int64_t row : picks[sample])
+      summary.picked.insert(summary.picked.end(), rows.row(row), rows.row(row) + rows.columns);
+  return {};
+}
+
+LogicalResult FloatRun::run(func::FuncOp function, Value input, Value output,
+                            ArrayRef<Value> observed, lm::AttentionOp attention) {
+  summaries.clear();
+  cached = {};
+  llvm::SetVector<Value> wanted(observed.begin(), observed.end());
+  for (Value value : observed)
+    summaries.insert({value, ActivationSummary(lm::columns(value))});
+  if (attention) {
+    wanted.insert(attention.getKey());
+    wanted.insert(attention.getValue());
+  }
+  if (output)
+    wanted.insert(output);
+  Slice slice{{input}, llvm::to_vector(wanted)};
+  slice.observers = false;
+  FailureOr<SliceProgram> program = runner.compiler().compile(slice);
+  if (failed(program) || failed(program->load(runner.constants())))
+    return failure();
+
+  for (int64_t i = 0; i < states->samples(); ++i) {
+    Matrix in = states->sample(i);
+    std::vector<std::vector<float>> memory;
+    SmallVector<Matrix> made;
+    for (Value value : wanted) {
+      const int64_t columns = lm::columns(value);
+      made.push_back({memory.emplace_back(in.rows * columns).data(), in.rows, columns});
+    }
+    auto done = runner.runSample(*program, function.getSymName(), i, ConstMatrix(in), made);
+    for (auto [value, rows, values] : llvm::zip_equal(wanted, made, memory)) {
+      if (auto found = summaries.find(value); done && found != summaries.end())
+        done = summarize(found->second, i, rows);
+      if (value == output)
+        std::copy_n(rows.data, rows.rows * rows.columns, in.data);
+      if (attention && i < kept && value == attention.getKey())
+        cached.keys.push_back(values);
+      if (attention && i < kept && value == attention.getValue())
+        cached.values.push_back(values);
+    }
+    if (!done)
+      return emitError(function.getLoc()) << done.error().message;
+  }
+  return success();
+}

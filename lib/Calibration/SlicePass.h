@@ -1,0 +1,42 @@
+//===- SlicePass.h - Passes that run slices of the model --------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Private to lib/Calibration.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CALIBRATION_SLICEPASS_H
+#define EASYQUANT_LIB_CALIBRATION_SLICEPASS_H
+
+#include "easyquant/Calibration/SliceProgram.h"
+
+#include "mlir/Pass/Pass.h"
+
+namespace easyquant::calibration {
+
+/// A pass on top of the base that TableGen makes of its definition.
+template <typename PassBase> class SlicePass : public PassBase {
+public:
+  using PassBase::PassBase;
+
+  void getDependentDialects(mlir::DialectRegistry &registry) const override {
+    PassBase::getDependentDialects(registry);
+    SliceCompiler::getDependentDialects(registry);
+  }
+  void runOnOperation() final {
+    if (failed(run()))
+      this->signalPassFailure();
+  }
+
+protected:
+  /// Fails with a diagnostic.
+  virtual mlir::LogicalResult run() = 0;
+};
+
+} // namespace easyquant::calibration
+
+#endif // EASYQUANT_LIB_CALIBRATION_SLICEPASS_H

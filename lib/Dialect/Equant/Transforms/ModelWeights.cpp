@@ -1,0 +1,202 @@
+//===- ModelWeights.cpp - The constants that a model reads ----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "ModelWeights.h"
+
+#include "WeightEvaluation.h"
+
+#include "easyquant/Dialect/LM/IR/RopeTable.h"
+
+#include "mlir/IR/Builders.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+using ml_program::GlobalOp;
+
+//===----------------------------------------------------------------------===//
+// Packed weights
+//===----------------------------------------------------------------------===//
+
+/// Puts the weight of a linear or an embedding into the kernels' order.
+template <typename OpT> static void pack(OpT op) {
+  OpBuilder builder(op);
+  LayoutAttr layout = LayoutAttr::panel(op.getContext());
+  op.getCodesMutable().assign(PackOp::create(builder, op.getLoc(), op.getCodes(), layout));
+  op.getScaleMutable().assign(PackScalesOp::create(builder, op.getLoc(), op.getScale(), layout));
+  op.setLayoutAttr(layout);
+}
+
+/// What there are packed tensors for: what the verifier of a packed weight demands.
+static LogicalResult checkPackable(Location loc, StringRef site, SchemeAttr scheme) {
+  bool perRow = scheme.getGranularity() == Granularity::Group ||
+                (scheme.getGranularity() == Granularity::Channel && scheme.getAxis() == 0);
+  if (perRow && !scheme.getOuter())
+    return success();
+  return emitError(loc) << "site '" << site << "': weights in " << scheme
+                        << " cannot be packed; expected scales per channel or per group";
+}
+
+ConstantWeight *ModelWeights::intern(ConstantWeight weight) {
+  std::string key;
+  llvm::raw_string_ostream os(key);
+  os << weight.scheme << weight.layout << numerics::toString(weight.rule.kind)
+     << weight.rule.percentile;
+  for (const WeightPart &part : weight.parts)
+    os << '\n' << part.key();
+  ConstantWeight *&known = weightByKey[key];
+  if (!known) {
+    weights.push_back(std::move(weight));
+    known = &weights.back();
+  }
+  return known;
+}
+
+bool easyquant::equant::needsSums(LinearOp op) {
+  SchemeAttr input = op.getInputSchemeAttr();
+  return input && !input.getSymmetric();
+}
+
+template <typename OpT>
+LogicalResult ModelWeights::collectWeight(const ConstantMatcher &matcher, OpT op,
+                                          ArrayRef<StringRef> sites) {
+  if (!op.getLayout()) {
+    if (failed(checkPackable(op.getLoc(), sites.front(), op.getWeightScheme())))
+      return failure();
+    pack(op);
+  }
+  FailureOr<ConstantWeight> weight = matchConstantWeight(matcher, op.getLoc(), sites, op.getCodes(),
+                                                         op.getScale(), op.getZeroPoint());
+  if (failed(weight))
+    return failure();
+  ConstantWeight *known = intern(std::move(*weight));
+  if constexpr (std::is_same_v<OpT, equant::LinearOp>) {
+    known->needsSums |= needsSums(op);
+    (op.getInputScheme() ? known->integerReader : known->floatReader) = true;
+  }
+  readers.push_back({op, known});
+  return success();
+}
+
+LogicalResult ModelWeights::collectWeights(ModuleOp module, const ConstantMatcher &matcher) {
+  WalkResult result = module.walk([&](Operation *op) -> WalkResult {
+    if (auto linear = dyn_cast<equant::LinearOp>(op))
+      return collectWeight(matcher, linear,
+                           llvm::to_vector(linear.getSites().getAsValueRange<StringAttr>()));
+    // A table that is not tied is no site; its messages speak of it as the embedding.
+    if (auto embedding = dyn_cast<equant::EmbeddingOp>(op))
+      return collectWeight(matcher, embedding, {"embedding"});
+    return WalkResult::advance();
+  });
+  return failure(result.wasInterrupted());
+}
+
+//===----------------------------------------------------------------------===//
+// Constants that stay float
+//===----------------------------------------------------------------------===//
+
+/// How messages speak of an op that is no site: by its module in the checkpoint.
+static std::string nameOfReader(Operation *op) {
+  if (auto site = dyn_cast<QuantizableOpInterface>(op))
+    return site.getSite().str();
+  if (auto linear = dyn_cast<equant::LinearOp>(op))
+    return cast<StringAttr>(linear.getSites()[0]).str();
+  if (auto name = dyn_cast<NameLoc>(op->getLoc()))
+    return name.getName().str();
+  return op->getName().getStringRef().str();
+}
+
+LogicalResult ModelWeights::collectFloat(const ConstantMatcher &matcher, OpOperand &reader) {
+  Operation *op = reader.getOwner();
+  auto type = dyn_cast<RankedTensorType>(reader.get().getType());
+  if (!type || !type.hasStaticShape() || !type.getElementType().isF32() || type.getRank() == 0)
+    return emitError(op->getLoc()) << "site '" << nameOfReader(op)
+                                   << "': a constant must be a tensor of f32 to be written, found "
+                                   << reader.get().getType();
+  FloatConstant constant{{}, nameOfReader(op), op->getLoc(), type};
+  if (GlobalOp global = matcher.getExternGlobal(reader.get()))
+    if (auto rope = global->getAttrOfType<DictionaryAttr>(lm::kRopeTableAttr))
+      constant.rope = *lm::ropeParams(rope, 2 * type.getDimSize(1)); // verified by the dialect
+  std::string key;
+  for (Value value : concatenated(reader.get())) {
+    FailureOr<ConstantTensor> part = matcher.match(op->getLoc(), constant.site, value);
+    if (failed(part))
+      return failure();
+    key += part->key() + '\n';
+    constant.parts.push_back(std::move(*part));
+  }
+  FloatConstant *&known = constantByKey[key];
+  if (!known) {
+    constants.push_back(std::move(constant));
+    known = &constants.back();
+  }
+  known->readers.push_back(&reader);
+  return success();
+}
+
+LogicalResult ModelWeights::collectFloats(ModuleOp module, const ConstantMatcher &matcher) {
+  WalkResult result = module.walk([&](Operation *op) -> WalkResult {
+    // These read constants for the sake of their own readers.
+    if (isa<ChooseQParamsOp, QuantizeOp, ScaleOp, ConcatOp, PackScalesOp>(op))
+      return WalkResult::advance();
+    for (OpOperand &operand : op->getOpOperands()) {
+      auto type = dyn_cast<RankedTensorType>(operand.get().getType());
+      // Computed zero points belong to their weight.
+      if (isa<equant::LinearOp, equant::EmbeddingOp>(op) && type &&
+          type.getElementType().isInteger(32))
+        continue;
+      Operation *made = operand.get().getDefiningOp();
+      bool isConstant = isa_and_nonnull<ScaleOp>(made) || matcher.getExternGlobal(operand.get()) ||
+                        (isa_and_nonnull<ConcatOp>(made) &&
+                         cast<RankedTensorType>(operand.get().getType()).getRank() == 1);
+      if (isConstant && failed(collectFloat(matcher, operand)))
+        return WalkResult::interrupt();
+    }
+    return WalkResult::advance();
+  });
+  return failure(result.wasInterrupted());
+}
+
+LogicalResult ModelWeights::collect(ModuleOp module) {
+  ConstantMatcher matcher(module);
+  return failure(failed(collectWeights(module, matcher)) || failed(collectFloats(module, matcher)));
+}
+
+LogicalResult ModelWeights::check(ModuleOp module, const ConstantReader &reader) const {
+  // Every tensor of the model, read or not: a global that names none is a mistake.
+  const formats::ModelSource &source = reader.source();
+  for (GlobalOp global : module.getOps<GlobalOp>()) {
+    if (!isa_and_nonnull<ml_program::ExternAttr>(global.getValueAttr()) ||
+        global->hasAttr(lm::kRopeTableAttr) || global->hasAttr(kFileAttr))
+      continue;
+    StringRef name = global.getSymName();
+    const formats::ModelTensor *stored = source.find(std::string_view(name));
+    auto type = dyn_cast<RankedTensorType>(global.getType());
+    if (!stored)
+      return emitError(global.getLoc())
+             << source.path().string() << ": has no tensor '" << name << "'";
+    if (!type || type.getShape() != ArrayRef<int64_t>(stored->shape)) {
+      InFlightDiagnostic diagnostic = emitError(global.getLoc())
+                                      << "global '" << name << "' is " << global.getType()
+                                      << ", but in " << source.path().string() << " its shape is ";
+      llvm::interleave(stored->shape, diagnostic, "x");
+      return diagnostic;
+    }
+  }
+  for (const WeightUse &use : readers)
+    if (auto done = checkTensors(*use.weight, reader); !done)
+      return emitError(use.op->getLoc()) << done.error().message;
+  for (const FloatConstant &constant : constants) {
+    if (constant.rope)
+      continue;
+    for (const ConstantTensor &part : constant.parts)
+      if (auto done = reader.check(part); !done)
+        return emitError(constant.loc)
+               << "site '" << constant.site << "': " << done.error().message;
+  }
+  return success();
+}

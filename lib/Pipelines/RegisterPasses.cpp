@@ -1,0 +1,55 @@
+//===- RegisterPasses.cpp - Every dialect and pass ------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Pipelines/RegisterPasses.h"
+
+#include "easyquant/Calibration/Passes.h"
+#include "easyquant/Codegen/CPU/EmitObject.h"
+#include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
+#include "easyquant/Conversion/GPUKernels/GPUKernels.h"
+#include "easyquant/Dialect/Equant/Transforms/Passes.h"
+#include "easyquant/Dialect/LM/Transforms/Passes.h"
+#include "easyquant/Pipelines/Passes.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+
+using namespace mlir;
+
+namespace easyquant {
+
+void registerDialects(DialectRegistry &registry) {
+  registry.insert<arith::ArithDialect, equant::EquantDialect, func::FuncDialect, lm::LMDialect,
+                  ml_program::MLProgramDialect>();
+  cpu::registerTranslations(registry);
+}
+
+namespace {
+struct GPUPipelineOptions : PassPipelineOptions<GPUPipelineOptions> {
+  Option<std::string> chip{*this, "chip", llvm::cl::desc("GPU: sm_80, sm_86, sm_87, sm_89, sm_90a"),
+                           llvm::cl::init("sm_80")};
+};
+} // namespace
+
+void registerPasses() {
+  PassPipelineRegistration<GPUPipelineOptions>(
+      "easyquant-gpu-pipeline", "Generate the GPU kernels of a model's ops and lower them to NVVM",
+      [](OpPassManager &pm, const GPUPipelineOptions &options) {
+        pm.addPass(createEmitGPUKernels({options.chip}));
+        pm.addPass(createLowerToNVVM({options.chip}));
+      });
+
+  equant::registerEquantPasses();
+  calibration::registerCalibrationPasses();
+  registerEquantToKernelsPasses();
+  registerGPUKernelsPasses();
+  lm::registerLMPasses();
+  registerPipelinesPasses();
+}
+
+} // namespace easyquant
