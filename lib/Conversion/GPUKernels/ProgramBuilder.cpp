@@ -19,21 +19,6 @@ using namespace easyquant;
 /// Float activations of linears on a GPU: as wide a range as f32.
 static constexpr easyquant::gpu::Float kHalves = easyquant::gpu::Float::BF16;
 
-static std::string siteOf(Operation *op) {
-  if (auto linear = dyn_cast<equant::LinearOp>(op)) {
-    // "a.q_proj+k_proj" where linears were fused
-    std::string site;
-    for (StringRef name : linear.getSites().getAsValueRange<StringAttr>())
-      site += site.empty() ? name.str() : "+" + name.substr(name.rfind('.') + 1).str();
-    return site;
-  }
-  if (auto quantizable = dyn_cast<equant::QuantizableOpInterface>(op))
-    return quantizable.getSite().str();
-  if (auto name = dyn_cast<NameLoc>(op->getLoc()))
-    return name.getName().str();
-  return op->getName().getStringRef().str();
-}
-
 //===----------------------------------------------------------------------===//
 // Memory
 //===----------------------------------------------------------------------===//

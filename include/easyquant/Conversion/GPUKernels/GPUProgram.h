@@ -15,6 +15,7 @@
 #define EASYQUANT_CONVERSION_GPUKERNELS_GPUPROGRAM_H
 
 #include "easyquant/Codegen/GPU/Kernels.h"
+#include "easyquant/Conversion/EquantToKernels/KernelCalls.h"
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
@@ -45,8 +46,7 @@ struct GPUArgument {
   int64_t integer = 0;
 };
 
-/// What a launch counts as in `bench --breakdown`.
-enum class GPUPhase { Quantize, Gemm, Attention, Other };
+using GPUPhase = KernelPhase;
 
 struct GPULaunch {
   std::string site;
