@@ -99,6 +99,7 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
     options.isa = isa;
     options.maxRows = maxRows;
     options.kvCache = kvCache;
+    options.profile = true;
     pm.addPass(createConvertEquantToKernels(options));
     cpu::buildLowerToLLVMPipeline(pm);
     if (failed(pm.run(module)))

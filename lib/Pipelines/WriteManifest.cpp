@@ -150,7 +150,7 @@ LogicalResult WriteManifest::write() {
       return missing(name);
     manifest[key] = toJSON(dictionary);
   }
-  (*manifest.getObject("program"))["abi"] = 2;
+  (*manifest.getObject("program"))["abi"] = 3;
   if (auto gpu = module->getAttrOfType<DictionaryAttr>(kGPUProgramAttr))
     manifest["gpu"] = toJSON(gpu);
   auto report = module->getAttrOfType<DictionaryAttr>(equant::kReportAttr);

@@ -24,7 +24,7 @@ struct eq_model {
 };
 struct eq_session {
   Session session;
-  std::string breakdown{};
+  std::string breakdown{}, siteBreakdown{};
 };
 
 static_assert(int(ErrorCode::InvalidArgument) == EQ_INVALID_ARGUMENT &&
@@ -209,6 +209,13 @@ int64_t eq_session_bytes(const eq_session *session) {
   return session ? session->session.bytes() : 0;
 }
 
+static nlohmann::json toJson(const PhaseCost &cost) {
+  return {{"launches", cost.launches},
+          {"bytes", cost.bytes},
+          {"instructions", cost.instructions},
+          {"seconds", cost.seconds}};
+}
+
 eq_error *eq_session_breakdown(eq_session *session, const char **json) {
   return guarded([&]() -> Result<void> {
     if (Result<void> checked = requireArgument(session, "session"); !checked)
@@ -219,15 +226,33 @@ eq_error *eq_session_breakdown(eq_session *session, const char **json) {
     if (!costs)
       return Unexpected(costs.error());
     nlohmann::json text;
-    for (size_t i = 0; i < kPhases; ++i) {
-      const PhaseCost &cost = (*costs)[i];
-      text[nameOf(static_cast<Phase>(i))] = {{"launches", cost.launches},
-                                             {"bytes", cost.bytes},
-                                             {"instructions", cost.instructions},
-                                             {"seconds", cost.seconds}};
-    }
+    for (size_t i = 0; i < kPhases; ++i)
+      text[nameOf(static_cast<Phase>(i))] = toJson((*costs)[i]);
     session->breakdown = text.dump();
     *json = session->breakdown.c_str();
+    return {};
+  });
+}
+
+eq_error *eq_session_breakdown_sites(eq_session *session, const char **json) {
+  return guarded([&]() -> Result<void> {
+    if (Result<void> checked = requireArgument(session, "session"); !checked)
+      return checked;
+    if (Result<void> checked = requireArgument(static_cast<const void *>(json), "json"); !checked)
+      return checked;
+    Result<std::vector<SiteCost>> costs = session->session.siteCosts();
+    if (!costs)
+      return Unexpected(costs.error());
+    nlohmann::json text = nlohmann::json::array();
+    for (const SiteCost &site : *costs) {
+      nlohmann::json entry = toJson(site.cost);
+      entry["site"] = site.site;
+      entry["phase"] = nameOf(site.phase);
+      text.push_back(std::move(entry));
+    }
+    // A name that is not UTF-8 came from the checkpoint; it is shown as far as it can be.
+    session->siteBreakdown = text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    *json = session->siteBreakdown.c_str();
     return {};
   });
 }

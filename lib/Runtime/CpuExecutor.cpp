@@ -6,6 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "Executor.h"
+#include "KernelClock.h"
+
+#include <optional>
 
 using namespace easyquant;
 using namespace easyquant::runtime;
@@ -15,9 +18,12 @@ namespace {
 class CpuExecutor final : public Executor {
 public:
   CpuExecutor(const Artifact &artifact, const Program &program, int32_t threads, Buffer arena,
-              Buffer cache)
+              Buffer cache, bool measure)
       : artifact(artifact), program(program), threads(threads), arena(std::move(arena)),
-        cache(std::move(cache)) {}
+        cache(std::move(cache)) {
+    if (measure)
+      clock.emplace();
+  }
 
   int64_t rowsPerStep(bool) const override { return artifact.manifest().program.maxRows; }
   int64_t bytes() const override { return arena.size() + cache.size(); }
@@ -31,12 +37,21 @@ public:
     program.run(memRef1D(weights, static_cast<int64_t>(bytes.size())),
                 memRef1D(arena.as<int8_t>(), arena.size()),
                 memRef1D(cache.as<int8_t>(), cache.size()), memRef1D(ids, rows), position,
-                firstLogit, threads,
+                firstLogit, threads, clock ? clock->begin() : Marks(),
                 memRef2D(logits, rows - firstLogit, artifact.manifest().model.vocabSize));
+    if (clock)
+      clock->end();
     return {};
   }
   Result<PhaseCosts> costs() override {
-    return makeError(ErrorCode::Unsupported, "phases of a step are not measured on CPUs");
+    if (!clock)
+      return notMeasured();
+    return clock->phases();
+  }
+  Result<std::vector<SiteCost>> siteCosts() override {
+    if (!clock)
+      return notMeasured();
+    return clock->sites();
   }
 
 private:
@@ -44,6 +59,7 @@ private:
   const Program &program;
   int32_t threads;
   Buffer arena, cache;
+  std::optional<KernelClock> clock; ///< where the session measures
 };
 
 } // namespace
@@ -54,10 +70,9 @@ static Result<Buffer> allocate(std::string_view what, int64_t count, int64_t siz
   });
 }
 
-Result<std::unique_ptr<Executor>> easyquant::runtime::createCpuExecutor(const Artifact &artifact,
-                                                                        const Program &program,
-                                                                        int64_t capacity,
-                                                                        int32_t threads) {
+Result<std::unique_ptr<Executor>>
+easyquant::runtime::createCpuExecutor(const Artifact &artifact, const Program &program,
+                                      int64_t capacity, int32_t threads, bool measure) {
   const Manifest::Program &sizes = artifact.manifest().program;
   Result<Buffer> arena =
       allocate("activations", threads, sizes.arenaBytesPerThread, sizes.arenaBytes);
@@ -68,5 +83,5 @@ Result<std::unique_ptr<Executor>> easyquant::runtime::createCpuExecutor(const Ar
   if (!cache)
     return Unexpected(cache.error());
   return std::make_unique<CpuExecutor>(artifact, program, threads, std::move(*arena),
-                                       std::move(*cache));
+                                       std::move(*cache), measure);
 }

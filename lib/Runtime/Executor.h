@@ -31,15 +31,18 @@ public:
                             float *logits) = 0;
   virtual int64_t bytes() const = 0;
   virtual Result<PhaseCosts> costs() = 0;
+  virtual Result<std::vector<SiteCost>> siteCosts() = 0;
 };
 
+/// `measure`: costs() and siteCosts() will be asked for.
 Result<std::unique_ptr<Executor>> createCpuExecutor(const Artifact &artifact,
                                                     const Program &program, int64_t capacity,
-                                                    int32_t threads);
-
-/// `measure`: costs() will be asked for.
+                                                    int32_t threads, bool measure);
 Result<std::unique_ptr<Executor>> createGpuExecutor(const GpuModel &model, int64_t capacity,
                                                     int64_t vocabulary, bool measure);
+
+/// What costs() says of a session that does not measure.
+Unexpected notMeasured();
 
 /// count * size + base bytes, or OutOfRange if that is more than can be addressed.
 Result<int64_t> sizeOf(std::string_view what, int64_t count, int64_t size, int64_t base);

@@ -37,6 +37,7 @@ public:
   Result<void> step(std::span<const int32_t> tokens, int64_t position, int64_t firstLogit,
                     float *logits) override;
   Result<PhaseCosts> costs() override;
+  Result<std::vector<SiteCost>> siteCosts() override;
 
 private:
   Result<void> makeRoomForLogits(int64_t rows);
@@ -206,8 +207,7 @@ Result<void> GpuExecutor::step(std::span<const int32_t> tokens, int64_t position
 
 Result<PhaseCosts> GpuExecutor::costs() {
   if (!measuring)
-    return makeError(ErrorCode::InvalidArgument,
-                     "costs of phases: the session was not created to measure them");
+    return notMeasured();
   Result<PhaseCosts> costs = queue->costs();
   if (!costs)
     return costs;
@@ -216,6 +216,15 @@ Result<PhaseCosts> GpuExecutor::costs() {
   load.bytes += model.loading.bytes;
   load.seconds += model.loading.seconds;
   return costs;
+}
+
+Result<std::vector<SiteCost>> GpuExecutor::siteCosts() {
+  if (!measuring)
+    return notMeasured();
+  return makeError(ErrorCode::Unsupported,
+                   "costs of sites: found a session on {}, expected one on cpu; on cuda NVIDIA's "
+                   "profilers show the sites of launches",
+                   model.device->description());
 }
 
 Result<std::unique_ptr<Executor>> easyquant::runtime::createGpuExecutor(const GpuModel &model,

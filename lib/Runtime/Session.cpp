@@ -138,6 +138,12 @@ Result<int64_t> easyquant::runtime::sizeOf(std::string_view what, int64_t count,
   return bytes;
 }
 
+Unexpected easyquant::runtime::notMeasured() {
+  return makeError(ErrorCode::InvalidArgument,
+                   "costs of phases: the session was not created to measure them; set measure in "
+                   "its options");
+}
+
 Session::Session() = default;
 Session::Session(Session &&other) noexcept = default;
 Session &Session::operator=(Session &&other) noexcept = default;
@@ -163,13 +169,10 @@ Result<Session> Session::create(std::shared_ptr<const Model> model, int64_t cont
   session.threadCount = threads == 0 ? availableThreads() : threads;
   int64_t capacity = (session.limit + kCacheBlock - 1) / kCacheBlock * kCacheBlock;
 
-  if (measure && !model->gpu)
-    return makeError(ErrorCode::Unsupported,
-                     "a program for CPUs is one function, whose phases are not measured; run with "
-                     "--device cuda or simt");
   Result<std::unique_ptr<Executor>> executor =
-      model->gpu ? createGpuExecutor(*model->gpu, capacity, manifest.model.vocabSize, measure)
-                 : createCpuExecutor(model->artifact, model->code, capacity, session.threadCount);
+      model->gpu
+          ? createGpuExecutor(*model->gpu, capacity, manifest.model.vocabSize, measure)
+          : createCpuExecutor(model->artifact, model->code, capacity, session.threadCount, measure);
   if (!executor)
     return Unexpected(executor.error());
   session.executor = std::move(*executor);
@@ -262,3 +265,4 @@ Result<void> Session::truncate(int64_t position) {
 
 int64_t Session::bytes() const { return executor->bytes() + current.size() + next.size(); }
 Result<PhaseCosts> Session::costs() const { return executor->costs(); }
+Result<std::vector<SiteCost>> Session::siteCosts() const { return executor->siteCosts(); }

@@ -180,13 +180,17 @@ public:
     exclusively([&] { return eq_session_reset(session.get()), true; });
   }
   int64_t bytes() const { return eq_session_bytes(session.get()); }
-  nb::object breakdown() {
+  nb::object breakdown() { return parsed(eq_session_breakdown); }
+  nb::object breakdownSites() { return parsed(eq_session_breakdown_sites); }
+
+private:
+  /// What `describe` writes as JSON, as Python objects.
+  nb::object parsed(eq_error *(*describe)(eq_session *, const char **)) {
     const char *json = nullptr;
-    check(exclusively([&] { return eq_session_breakdown(session.get(), &json); }));
+    check(exclusively([&] { return describe(session.get(), &json); }));
     return nb::module_::import_("json").attr("loads")(json);
   }
 
-private:
   /// Runs `body` without the GIL, as the only one on this session. The lock is taken after the GIL
   /// is given up, so that its holder can come to its end.
   template <typename Body> std::invoke_result_t<Body> exclusively(Body body) {
@@ -283,5 +287,7 @@ NB_MODULE(_runtime, m) {
       .def("reset", &Session::reset, "Forgets all tokens.")
       .def_prop_ro("bytes", &Session::bytes, "Bytes of the session's own buffers.")
       .def("breakdown", &Session::breakdown,
-           "What the phases of all steps have cost: launches, bytes, instructions, seconds.");
+           "What the phases of all steps have cost: launches, bytes, instructions, seconds.")
+      .def("breakdown_sites", &Session::breakdownSites,
+           "The same by site, on CPUs only: a list in the order of the model.");
 }

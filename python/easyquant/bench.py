@@ -62,10 +62,8 @@ def measure(
     if prefill + decode > artifact.max_context:
         raise UserError(f"--prefill {prefill} --decode {decode}: together more than the context of {artifact.path}, {artifact.max_context} tokens")
     model = load_model(artifact, place=place)
-    if model.device == "cpu" and phases:
-        raise UserError("--breakdown: a program for CPUs is one function, whose phases are not measured; give --device cuda or simt")
     stamp = machine_stamp(artifact, model, threads) | {"prefill": prefill, "decode": decode, "batch": 1}
-    costs = {"breakdown": breakdown(model, prefill, decode)} if phases or model.device == "simt" else {}
+    costs = {"breakdown": breakdown(model, prefill, decode, threads)} if phases or model.device == "simt" else {}
     if model.device == "simt":
         return costs | {"weights_bytes": model.weights_bytes, "protocol": stamp | {"statistic": "counts of one run"}}
     session = open_session(model, context=prefill + decode, threads=threads)
@@ -163,7 +161,7 @@ def bench_command(
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here as well.")] = None,
     device: DeviceOption = Device.auto,
     simt_chip: SimtChipOption = None,
-    phases: Annotated[bool, typer.Option("--breakdown", help="Show what each phase costs: seconds on cuda, instructions and bytes on simt, which shows nothing else.")] = False,
+    phases: Annotated[bool, typer.Option("--breakdown", help="Show what each phase costs: seconds on cpu (by site, too) and cuda, instructions and bytes on simt, which shows nothing else.")] = False,
 ) -> None:
     """Measure prefill and decode speed, and memory.
 

@@ -48,9 +48,9 @@ protected:
     return Owned<eq_model>(model);
   }
 
-  Owned<eq_session> create(const eq_model *model, int64_t context = 0) {
+  Owned<eq_session> create(const eq_model *model, int64_t context = 0, bool measure = false) {
     eq_session *session = nullptr;
-    eq_session_options options = {context, 1, 0};
+    eq_session_options options = {context, 1, measure};
     expectSuccess(eq_session_create(model, &options, &session));
     return Owned<eq_session>(session);
   }
@@ -106,6 +106,33 @@ TEST_F(CApiTest, StepsScoresTruncatesAndResets) {
   EXPECT_EQ(eq_session_logits(session.get()), nullptr);
 }
 
+TEST_F(CApiTest, BreaksDownWhatStepsCost) {
+  Owned<eq_model> model = load();
+  Owned<eq_session> session = create(model.get(), 0, /*measure=*/true);
+  std::vector<int32_t> tokens = randomTokens(2, 3);
+  expectSuccess(eq_session_prefill(session.get(), tokens.data(), tokens.size()));
+  const char *text = nullptr, *siteText = nullptr;
+  expectSuccess(eq_session_breakdown(session.get(), &text));
+  expectSuccess(eq_session_breakdown_sites(session.get(), &siteText));
+  ASSERT_TRUE(text && siteText);
+  auto phases = nlohmann::json::parse(text), sites = nlohmann::json::parse(siteText);
+  std::vector<std::string> names;
+  for (auto &[name, cost] : phases.items())
+    names.push_back(name);
+  EXPECT_EQ(names, (std::vector<std::string>{"attention", "comm", "gemm", "load", "other",
+                                             "quantize", "sync"}));
+  ASSERT_EQ(sites.size(), 2u);
+  for (auto [index, site, phase, launches] :
+       {std::tuple(0, "embedding", "other", 2), std::tuple(1, "attention", "attention", 1)}) {
+    EXPECT_EQ(sites[index]["site"], site);
+    EXPECT_EQ(sites[index]["phase"], phase);
+    EXPECT_EQ(sites[index]["launches"], launches);
+    for (const char *figure : {"launches", "bytes", "instructions", "seconds"})
+      EXPECT_EQ(sites[index][figure], phases[phase][figure]) << site << " " << figure;
+  }
+  EXPECT_GE(phases["attention"]["seconds"], int(FIXTURE_ATTENTION_NANOSECONDS) / 1e9);
+}
+
 TEST_F(CApiTest, RefusesNull) {
   Owned<eq_model> model = load();
   Owned<eq_session> session = create(model.get());
@@ -128,6 +155,11 @@ TEST_F(CApiTest, RefusesNull) {
   expectError(eq_session_score(session.get(), nullptr, 1, logits), code, message("tokens"));
   expectError(eq_session_score(session.get(), &token, 1, nullptr), code, message("logits"));
   expectError(eq_session_truncate(nullptr, 0), code, message("session"));
+  const char *text = nullptr;
+  for (auto *breakdown : {eq_session_breakdown, eq_session_breakdown_sites}) {
+    expectError(breakdown(nullptr, &text), code, message("session"));
+    expectError(breakdown(session.get(), nullptr), code, message("json"));
+  }
   EXPECT_EQ(noModel, nullptr);
   EXPECT_EQ(noSession, nullptr);
 

@@ -91,7 +91,7 @@ nlohmann::json easyquant::runtime::test::writeFixtureFiles(const fs::path &folde
       {"name": "a", "out_features": 19, "in_features": 5,
        "weight": {"bits": 8, "granularity": "channel", "group_size": 0},
        "input": {"bits": 8, "granularity": "token"}, "bytes": 380, "weight_error": 0.004}],
-    "program": {"abi": 2, "cache_type": "f32", "cache_scheme": null,
+    "program": {"abi": 3, "cache_type": "f32", "cache_scheme": null,
                 "entries": {"avx2": "easyquant_forward_avx2",
                             "avx512vnni": "easyquant_forward_avx512vnni"}},
     "files": {}

@@ -17,6 +17,10 @@
 |* so that they depend on every token, every position, what the cache holds   *|
 |* and both weights. SessionTest.cpp computes the same from the token list.   *|
 |*                                                                            *|
+|* It marks two kernels: what puts a token into the cache, the embedding      *|
+|* (other), and what computes with it, the attention, which takes at least    *|
+|* FIXTURE_ATTENTION_NANOSECONDS when it is measured.                         *|
+|*                                                                            *|
 |* What the runtime promises is checked here, and a broken promise traps.     *|
 |*                                                                            *|
 \*===----------------------------------------------------------------------===*/
@@ -25,6 +29,7 @@
 
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 #ifdef _OPENMP
 extern int omp_get_thread_num(void);
@@ -47,9 +52,13 @@ static void require(int condition) {
     __builtin_trap();
 }
 
+typedef void (*Mark)(void *context, int64_t phase, const char *site);
+/* The numbers of the program ABI. */
+enum { PHASE_ATTENTION = 3, PHASE_OTHER = 6 };
+
 static void forward(MemRefBytes *weights, MemRefBytes *arena, MemRefBytes *cache,
                     MemRefTokens *tokens, int64_t position, int64_t first_logit, int64_t threads,
-                    MemRefLogits *logits) {
+                    Mark mark, void *mark_context, MemRefLogits *logits) {
   const int64_t rows = tokens->sizes[0];
   require(rows >= 1 && rows <= FIXTURE_MAX_ROWS && tokens->strides[0] == 1);
   require(first_logit >= 0 && first_logit < rows && threads >= 1 && position >= 0);
@@ -63,16 +72,25 @@ static void forward(MemRefBytes *weights, MemRefBytes *arena, MemRefBytes *cache
   const int64_t capacity = (cache->sizes[0] - FIXTURE_CACHE_BYTES) / FIXTURE_CACHE_BYTES_PER_TOKEN;
   require(position + rows <= capacity);
 
+  require(mark || !mark_context);
   const float *embedding = (const float *)weights->aligned;
   const float *unembedding = embedding + FIXTURE_VOCAB * FIXTURE_DIM;
   float *held = (float *)(cache->aligned + FIXTURE_CACHE_BYTES);
   for (int64_t m = 0; m < rows; ++m) {
     require(tokens->aligned[m] >= 0 && tokens->aligned[m] < FIXTURE_VOCAB);
+    if (mark)
+      mark(mark_context, PHASE_OTHER, "embedding");
     for (int64_t d = 0; d < FIXTURE_DIM; ++d)
       held[d * capacity + position + m] =
           embedding[tokens->aligned[m] * FIXTURE_DIM + d] * (1.0f + (float)(position + m) / 64.0f);
   }
 
+  if (mark) {
+    mark(mark_context, PHASE_ATTENTION, "attention");
+    struct timespec pause = {0, FIXTURE_ATTENTION_NANOSECONDS};
+    while (nanosleep(&pause, &pause) != 0)
+      ;
+  }
 #ifdef _OPENMP
 #pragma omp parallel for schedule(static)
 #endif
@@ -97,8 +115,10 @@ static void forward(MemRefBytes *weights, MemRefBytes *arena, MemRefBytes *cache
 #define ENTRY(ISA)                                                                                 \
   void _mlir_ciface_easyquant_forward_##ISA(                                                       \
       MemRefBytes *weights, MemRefBytes *arena, MemRefBytes *cache, MemRefTokens *tokens,          \
-      int64_t position, int64_t first_logit, int64_t threads, MemRefLogits *logits) {              \
-    forward(weights, arena, cache, tokens, position, first_logit, threads, logits);                \
+      int64_t position, int64_t first_logit, int64_t threads, Mark mark, void *mark_context,       \
+      MemRefLogits *logits) {                                                                      \
+    forward(weights, arena, cache, tokens, position, first_logit, threads, mark, mark_context,     \
+            logits);                                                                               \
   }
 
 /* clang-format off */

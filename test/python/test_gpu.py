@@ -192,7 +192,14 @@ def test_breakdown_counts(artifact, stories, tmp_path):
     linears = sum(site["bytes"] for site in manifest["sites"])
     assert linears < decode["gemm"]["bytes"] / 2 < 2 * linears
     assert_refused(run_tool("easyquant-run", out, "--tokens=1", "--device=npu"), "npu", "auto, cpu, cuda or simt")
-    assert "not measured" in run_command_line("bench", out, "--device=cpu", "--prefill=6", "--decode=2", "--breakdown").stderr
+    session = Runner(out, context=16, device="simt").session
+    with pytest.raises(RuntimeError, match="not created to measure"):
+        session.breakdown()
+    from easyquant import _runtime
+
+    session = _runtime.Session(_runtime.Model(str(out), device="simt"), context=16, measure=True)
+    with pytest.raises(_runtime.Error, match="found a session on simulated sm_80, expected one on cpu"):
+        session.breakdown_sites()
 
 
 def test_one_evaluation_two_packings(artifact, stories):

@@ -41,9 +41,16 @@ struct PhaseCost {
   uint64_t launches = 0;     ///< kernels, or copies
   uint64_t bytes = 0;        ///< copied; of simulated kernels also what they read and write
   uint64_t instructions = 0; ///< of simulated warps
-  double seconds = 0;        ///< on a real device
+  double seconds = 0;        ///< on a CPU or a real device
 };
 using PhaseCosts = std::array<PhaseCost, kPhases>;
+
+/// What one site has cost in one phase.
+struct SiteCost {
+  std::string site;
+  Phase phase = Phase::Other;
+  PhaseCost cost;
+};
 
 /// Launches that can be done again, all at once.
 class Recording {

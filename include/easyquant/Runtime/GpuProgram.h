@@ -25,7 +25,7 @@
 namespace easyquant::runtime {
 
 /// What time is spent on. Load: to the device; Comm: among devices; Sync: waiting, and back from
-/// the device.
+/// the device. Programs for CPUs give the numbers in their marks.
 enum class Phase { Load, Quantize, Gemm, Attention, Comm, Sync, Other };
 constexpr size_t kPhases = 7;
 const char *nameOf(Phase phase); ///< "load", ...

@@ -27,7 +27,7 @@ namespace easyquant::runtime {
 
 /// The artifact format and the program ABI that this version reads.
 constexpr int64_t kFormatVersion = 1;
-constexpr int64_t kProgramAbi = 2;
+constexpr int64_t kProgramAbi = 3;
 constexpr int64_t kGpuProgramAbi = 1;
 
 constexpr const char *kManifestFile = "manifest.json";

@@ -59,9 +59,18 @@ template <typename T> MemRef<T, 2> memRef2D(T *data, int64_t rows, int64_t colum
   return {data, data, 0, {rows, columns}, {columns, 1}};
 }
 
+/// What a program calls before each of its kernels: `phase` is a number of Phase, `site` a text
+/// that lives as long as the program. It is called in the thread of the step, outside parallel
+/// regions.
+struct Marks {
+  void (*function)(void *context, int64_t phase, const char *site) = nullptr; ///< null: nothing
+  void *context = nullptr;
+};
+
 using EntryFunction = void (*)(MemRef<int8_t, 1> *weights, MemRef<int8_t, 1> *arena,
                                MemRef<int8_t, 1> *cache, MemRef<int32_t, 1> *tokens,
                                int64_t position, int64_t firstLogit, int64_t threads,
+                               decltype(Marks::function) mark, void *markContext,
                                MemRef<float, 2> *logits);
 
 /// LLVM's OpenMP runtime, opened once for the process and never closed: its workers outlive any
@@ -91,7 +100,7 @@ public:
   /// One step; `threads` >= 1. Whoever calls has checked tokens and sizes.
   void run(MemRef<int8_t, 1> weights, MemRef<int8_t, 1> arena, MemRef<int8_t, 1> cache,
            MemRef<int32_t, 1> tokens, int64_t position, int64_t firstLogit, int32_t threads,
-           MemRef<float, 2> logits) const;
+           Marks marks, MemRef<float, 2> logits) const;
 
 private:
   struct Close {

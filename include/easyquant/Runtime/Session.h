@@ -23,6 +23,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace easyquant::runtime {
 
@@ -102,7 +103,7 @@ public:
   /// `context` tokens (0: the model's), `threads` (0: availableThreads()). Errors: InvalidArgument
   /// (a negative argument, too many threads), OutOfRange (longer than the model's context, or more
   /// memory than there is).
-  /// `measure`: costs() will be asked for.
+  /// `measure`: costs() and siteCosts() will be asked for.
   static Result<Session> create(std::shared_ptr<const Model> model, int64_t context,
                                 int32_t threads, bool measure = false);
   Session(Session &&other) noexcept;
@@ -129,9 +130,12 @@ public:
   int64_t context() const { return limit; }
   int32_t threads() const { return threadCount; }
   int64_t bytes() const;
-  /// What each phase has cost since the session began, with what loading the model cost. Errors:
-  /// Unsupported (on a CPU), InvalidArgument (the session does not measure).
+  /// What each phase has cost since the session began, with what loading the model to a device
+  /// cost. Error: InvalidArgument (the session does not measure).
   Result<PhaseCosts> costs() const;
+  /// The same by sites, each in the phases that it has, in the order of the program. Errors:
+  /// InvalidArgument, and Unsupported (on a GPU).
+  Result<std::vector<SiteCost>> siteCosts() const;
   const Model &model() const { return *owner; }
 
 private:

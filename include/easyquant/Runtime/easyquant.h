@@ -33,7 +33,7 @@ extern "C" {
 #define EQ_API __attribute__((visibility("default")))
 
 /** Raised whenever a declaration below changes its meaning. */
-#define EQ_ABI_VERSION 2
+#define EQ_ABI_VERSION 3
 
 /** The version that the library was built with; compare with EQ_ABI_VERSION. */
 EQ_API uint32_t eq_abi_version(void);
@@ -105,7 +105,7 @@ typedef struct eq_session_options {
   int64_t context;
   /** Threads that one step uses; 0: the CPUs that this process may run on. */
   int32_t threads;
-  /** Nonzero: measure what eq_session_breakdown tells. Slower; of GPUs only. */
+  /** Nonzero: measure what eq_session_breakdown tells. Slower. */
   int32_t measure;
 } eq_session_options;
 
@@ -142,9 +142,15 @@ EQ_API int64_t eq_session_bytes(const eq_session *session);
 
 /** What the steps of a session have cost by phase, as JSON: {"load": {"launches": 1, "bytes": 2,
     "instructions": 0, "seconds": 0.5}, ...} with load, quantize, gemm, attention, comm, sync and
-   other. Seconds are those of a GPU, instructions those of warps of a simulated one. Valid until
-   the next call on the session. */
+    other. Launches are calls of kernels, and copies; seconds are those of a CPU or a GPU, bytes and
+    instructions those of a GPU, instructions of warps of a simulated one. Valid until the next call
+    of this function on the session. */
 EQ_API eq_error *eq_session_breakdown(eq_session *session, const char **json);
+
+/** The same by site, on CPUs only: [{"site": "model.layers.0.mlp.down_proj", "phase": "gemm",
+    "launches": 1, "bytes": 0, "instructions": 0, "seconds": 0.5}, ...] in the order of the model, a
+    site once for each of its phases. Valid until the next call of this function on the session. */
+EQ_API eq_error *eq_session_breakdown_sites(eq_session *session, const char **json);
 
 #ifdef __cplusplus
 }

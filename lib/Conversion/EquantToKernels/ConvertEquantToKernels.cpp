@@ -37,7 +37,7 @@ static MemRefType rowsType(RankedTensorType type) {
 }
 
 /// (weights, arena, cache, the model's own arguments, threads, observer and context if the model is
-/// observed, results if it is the entry).
+/// observed, marking function and context if it may be profiled, results if it is the entry).
 static FunctionType kernelFunctionType(Program &program, func::FuncOp source, bool isEntry) {
   SmallVector<Type> types(3, program.bytes());
   for (Type type : source.getArgumentTypes()) {
@@ -53,6 +53,8 @@ static FunctionType kernelFunctionType(Program &program, func::FuncOp source, bo
   }
   types.push_back(IndexType::get(program.context()));
   if (!program.observers.empty())
+    types.append(2, LLVM::LLVMPointerType::get(program.context()));
+  if (program.marks)
     types.append(2, LLVM::LLVMPointerType::get(program.context()));
   if (isEntry)
     for (Type type : source.getResultTypes())
@@ -133,6 +135,8 @@ LogicalResult ConvertEquantToKernels::convert() {
   if (maxRows < 1)
     return module.emitError() << "max-rows is " << maxRows << "; expected at least 1";
   program.maxRows = maxRows;
+  if (profile)
+    program.marks.emplace(program.symbols);
   if (kvCache != "f32" && kvCache != "f16" && kvCache != "auto")
     return module.emitError() << "unknown kv-cache type '" << kvCache
                               << "'; expected f32, f16 or auto";

@@ -83,12 +83,14 @@ SmallVector<Value, 4> FunctionEmitter::quantizedRows(Value value, const CodesKin
   SmallVector<Value, 4> parts = quantizedDestination(value, kind, rowsOf(rows(value)));
   llvm::append_range(arguments, parts);
   arguments.push_back(threads());
-  call(cpu::getOrEmitRowOp(program.module, spec, program.target), arguments);
+  callKernel(KernelPhase::Quantize, cpu::getOrEmitRowOp(program.module, spec, program.target),
+             arguments);
   return parts;
 }
 
 /// Row by row, for the rare value that an op would overwrite while others still read it.
 void FunctionEmitter::copy(Value from, Value to) {
+  mark(KernelPhase::Other);
   Value columns = memref::DimOp::create(b, from, 1), one = constant(1);
   scf::ForOp::create(b, zero(), rowsOf(from), one, ValueRange(),
                      [&](OpBuilder &builder, Location loc, Value row, ValueRange) {
@@ -108,13 +110,24 @@ void FunctionEmitter::copy(Value from, Value to) {
 // Operations
 //===----------------------------------------------------------------------===//
 
-void FunctionEmitter::call(func::FuncOp kernel, ArrayRef<Value> arguments) {
+void FunctionEmitter::call(func::FuncOp callee, ArrayRef<Value> arguments) {
   SmallVector<Value> operands;
-  for (auto [argument, type] : llvm::zip_equal(arguments, kernel.getArgumentTypes()))
+  for (auto [argument, type] : llvm::zip_equal(arguments, callee.getArgumentTypes()))
     operands.push_back(argument.getType() == type
                            ? argument
                            : memref::CastOp::create(b, type, argument).getResult());
-  func::CallOp::create(b, kernel, operands);
+  func::CallOp::create(b, callee, operands);
+}
+
+void FunctionEmitter::mark(KernelPhase phase) {
+  if (program.marks)
+    program.marks->emit(b, marker[0], marker[1], phase, siteOf(emitted));
+}
+
+void FunctionEmitter::callKernel(KernelPhase phase, func::FuncOp kernel,
+                                 ArrayRef<Value> arguments) {
+  mark(phase);
+  call(kernel, arguments);
 }
 
 void FunctionEmitter::emitRowOp(cpu::RowSpec spec, Value output, ArrayRef<Value> inputs) {
@@ -123,7 +136,9 @@ void FunctionEmitter::emitRowOp(cpu::RowSpec spec, Value output, ArrayRef<Value>
   for (Value input : inputs)
     arguments.push_back(memory.lookup(input));
   Value count = rowsOf(arguments.front());
+  KernelPhase phase = KernelPhase::Other;
   if (plan.isQuantizedOnly(output)) {
+    phase = KernelPhase::Quantize;
     CodesKind kind = *quantizedUse(*output.use_begin());
     quantize(spec, kind, arguments);
     llvm::append_range(arguments, quantizedDestination(output, kind, count));
@@ -131,7 +146,7 @@ void FunctionEmitter::emitRowOp(cpu::RowSpec spec, Value output, ArrayRef<Value>
     arguments.push_back(destination(output, count));
   }
   arguments.push_back(threads());
-  call(cpu::getOrEmitRowOp(program.module, spec, program.target), arguments);
+  callKernel(phase, cpu::getOrEmitRowOp(program.module, spec, program.target), arguments);
 }
 
 /// The memory that an op updates: that of its activation, or a copy if others still read it.
@@ -185,7 +200,8 @@ void FunctionEmitter::emitLinear(Operation &op, cpu::LinearSpec spec, ArrayRef<V
   arguments.push_back(rows(output));
   arguments.push_back(scratch(cpu::scratchBytes(spec, program.target)));
   arguments.push_back(threads());
-  call(cpu::getOrEmitLinear(program.module, spec, program.target), arguments);
+  callKernel(KernelPhase::Gemm, cpu::getOrEmitLinear(program.module, spec, program.target),
+             arguments);
 }
 
 template <typename AttentionLike>
@@ -235,12 +251,12 @@ LogicalResult FunctionEmitter::emitAttention(lm::AttentionOp op) {
   Value elements = arith::MulIOp::create(b, capacity, constant(elementsPerToken));
 
   Value query = rows(op.getQuery());
-  call(cpu::getOrEmitAttention(program.module, spec, program.target),
-       {query, rows(op.getKey()), rows(op.getValue()),
-        view(cache(), keys, {ShapedType::kDynamic}, element, elements),
-        view(cache(), values, {ShapedType::kDynamic}, element, elements), rows(op.getPosition()),
-        destination(op.getOutput(), rowsOf(query)),
-        scratch(cpu::scratchBytes(spec, program.target)), threads()});
+  callKernel(KernelPhase::Attention, cpu::getOrEmitAttention(program.module, spec, program.target),
+             {query, rows(op.getKey()), rows(op.getValue()),
+              view(cache(), keys, {ShapedType::kDynamic}, element, elements),
+              view(cache(), values, {ShapedType::kDynamic}, element, elements),
+              rows(op.getPosition()), destination(op.getOutput(), rowsOf(query)),
+              scratch(cpu::scratchBytes(spec, program.target)), threads()});
   return success();
 }
 
@@ -259,7 +275,8 @@ LogicalResult FunctionEmitter::emitAttention(equant::AttentionOp op) {
   llvm::append_range(arguments,
                      ValueRange{rows(op.getPosition()), destination(op.getOutput(), rowsOf(query)),
                                 scratch(cpu::scratchBytes(spec, program.target)), threads()});
-  call(cpu::getOrEmitAttention(program.module, spec, program.target), arguments);
+  callKernel(KernelPhase::Attention, cpu::getOrEmitAttention(program.module, spec, program.target),
+             arguments);
   return success();
 }
 
@@ -274,6 +291,7 @@ void FunctionEmitter::emitCall(func::CallOp op) {
   }
   arguments.push_back(threads());
   llvm::append_range(arguments, observer);
+  llvm::append_range(arguments, marker);
   call(program.symbols.lookup<func::FuncOp>((op.getCallee() + ".kernels").str()), arguments);
 }
 
@@ -327,6 +345,7 @@ static FailureOr<cpu::WeightFormat> weightFormat(Operation *op, equant::SchemeAt
 
 LogicalResult FunctionEmitter::emit(Operation &op) {
   b.setLoc(op.getLoc());
+  emitted = &op;
   return TypeSwitch<Operation *, LogicalResult>(&op)
       .Case([&](ml_program::GlobalLoadConstOp op) { return emitGlobal(op); })
       .Case([&](arith::ConstantOp op) {
@@ -337,8 +356,9 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
         auto table = cast<RankedTensorType>(op.getTable().getType());
         cpu::EmbeddingSpec spec{table.getDimSize(0), table.getDimSize(1)};
         Value tokens = rows(op.getTokens());
-        call(cpu::getOrEmitEmbedding(program.module, spec, program.target),
-             {tokens, rows(op.getTable()), destination(op.getOutput(), rowsOf(tokens)), threads()});
+        callKernel(
+            KernelPhase::Other, cpu::getOrEmitEmbedding(program.module, spec, program.target),
+            {tokens, rows(op.getTable()), destination(op.getOutput(), rowsOf(tokens)), threads()});
         return success();
       })
       .Case([&](equant::EmbeddingOp op) -> LogicalResult {
@@ -355,14 +375,16 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
           arguments.push_back(rows(op.getZeroPoint()));
         arguments.push_back(destination(op.getOutput(), rowsOf(tokens)));
         arguments.push_back(threads());
-        call(cpu::getOrEmitEmbedding(program.module, spec, program.target), arguments);
+        callKernel(KernelPhase::Other,
+                   cpu::getOrEmitEmbedding(program.module, spec, program.target), arguments);
         return success();
       })
       .Case([&](lm::PositionEmbeddingOp op) {
         auto table = cast<RankedTensorType>(op.getTable().getType());
         cpu::PositionEmbeddingSpec spec{table.getDimSize(0), table.getDimSize(1)};
-        call(cpu::getOrEmitPositionEmbedding(program.module, spec, program.target),
-             {rows(op.getTable()), rows(op.getPosition()), inPlace(op)});
+        callKernel(KernelPhase::Other,
+                   cpu::getOrEmitPositionEmbedding(program.module, spec, program.target),
+                   {rows(op.getTable()), rows(op.getPosition()), inPlace(op)});
         return success();
       })
       .Case([&](lm::RopeOp op) {
@@ -370,16 +392,17 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
         int64_t headDim = op.getHeadDim();
         cpu::RopeSpec spec{columns / headDim, headDim,
                            cast<RankedTensorType>(op.getTable().getType()).getDimSize(0)};
-        call(cpu::getOrEmitRope(program.module, spec, program.target),
-             {inPlace(op), rows(op.getTable()), rows(op.getPosition()), threads()});
+        callKernel(KernelPhase::Attention, cpu::getOrEmitRope(program.module, spec, program.target),
+                   {inPlace(op), rows(op.getTable()), rows(op.getPosition()), threads()});
         return success();
       })
       .Case([&](lm::HeadRmsNormOp op) {
         int64_t columns = cast<RankedTensorType>(op.getInput().getType()).getDimSize(1);
         int64_t headDim = cast<RankedTensorType>(op.getWeight().getType()).getDimSize(0);
         cpu::HeadNormSpec spec{columns / headDim, headDim, op.getEpsilon().convertToDouble()};
-        call(cpu::getOrEmitHeadNorm(program.module, spec, program.target),
-             {inPlace(op), rows(op.getWeight()), threads()});
+        callKernel(KernelPhase::Attention,
+                   cpu::getOrEmitHeadNorm(program.module, spec, program.target),
+                   {inPlace(op), rows(op.getWeight()), threads()});
         return success();
       })
       .Case([&](lm::AttentionOp op) { return emitAttention(op); })
@@ -485,6 +508,10 @@ LogicalResult FunctionEmitter::run() {
   threadsArgument = body->getArgument(next++);
   if (!program.observers.empty()) {
     observer = {body->getArgument(next), body->getArgument(next + 1)};
+    next += 2;
+  }
+  if (program.marks) {
+    marker = {body->getArgument(next), body->getArgument(next + 1)};
     next += 2;
   }
   llvm::append_range(outputs, body->getArguments().drop_front(next));

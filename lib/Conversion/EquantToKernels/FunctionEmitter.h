@@ -8,6 +8,8 @@
 #ifndef EASYQUANT_LIB_CONVERSION_EQUANTTOKERNELS_FUNCTIONEMITTER_H
 #define EASYQUANT_LIB_CONVERSION_EQUANTTOKERNELS_FUNCTIONEMITTER_H
 
+#include "Marks.h"
+
 #include "easyquant/Codegen/CPU/Kernels.h"
 #include "easyquant/Conversion/EquantToKernels/BufferPlan.h"
 #include "easyquant/Dialect/Equant/IR/Equant.h"
@@ -37,6 +39,8 @@ struct Program {
   /// The observers of the module in its order; where there are any, every function takes an
   /// observing function and its context behind `threads`.
   llvm::DenseMap<mlir::Operation *, int64_t> observers;
+  /// Where there are any, every function takes a marking function and its context behind those.
+  std::optional<Marks> marks;
 
   mlir::MemRefType bytes() const {
     return memref({mlir::ShapedType::kDynamic}, mlir::IntegerType::get(context(), 8));
@@ -94,7 +98,11 @@ private:
   void quantize(cpu::RowSpec &spec, const CodesKind &kind,
                 mlir::SmallVectorImpl<mlir::Value> &arguments);
 
-  void call(mlir::func::FuncOp kernel, mlir::ArrayRef<mlir::Value> arguments);
+  void call(mlir::func::FuncOp callee, mlir::ArrayRef<mlir::Value> arguments);
+  /// What follows is for the op that is being emitted, and counts as `phase`.
+  void mark(KernelPhase phase);
+  void callKernel(KernelPhase phase, mlir::func::FuncOp kernel,
+                  mlir::ArrayRef<mlir::Value> arguments);
   void emitRowOp(cpu::RowSpec spec, mlir::Value output, mlir::ArrayRef<mlir::Value> inputs);
   void copy(mlir::Value from, mlir::Value to);
   template <typename OpTy> mlir::Value inPlace(OpTy op);
@@ -114,8 +122,10 @@ private:
   const BufferPlan &plan;
   mlir::func::FuncOp source, result;
   mlir::ImplicitLocOpBuilder b;
+  mlir::Operation *emitted = nullptr; ///< the op of `source` that is being emitted
   mlir::Value threadsArgument;
   mlir::SmallVector<mlir::Value, 2> observer; ///< function and context, if the program takes them
+  mlir::SmallVector<mlir::Value, 2> marker;   ///< the same of its marks
   mlir::SmallVector<mlir::Value, 1> outputs;  ///< of the entry, one a result
   mlir::DenseMap<mlir::Value, mlir::Value> memory;
   mlir::DenseMap<QuantizedValue, mlir::SmallVector<mlir::Value, 4>> codes;

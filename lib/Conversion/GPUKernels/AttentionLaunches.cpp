@@ -60,7 +60,7 @@ LogicalResult ProgramBuilder::emitHeads(Operation *op) {
     return op->emitOpError("rotates rows of which only the last ones are there");
   add(arguments, "x", *view);
   getOrEmitHeads(kernels, spec, chip);
-  return launch(op, describe(spec, chip), arguments, GPUPhase::Attention, view->lastRows);
+  return launch(op, describe(spec, chip), arguments, KernelPhase::Attention, view->lastRows);
 }
 
 LogicalResult ProgramBuilder::emitAttention(Operation *op) {
@@ -108,7 +108,7 @@ LogicalResult ProgramBuilder::emitAttention(Operation *op) {
   if (spec.kv) {
     easyquant::gpu::Description restore = describeRestore(spec, chip);
     getOrEmitRestore(kernels, spec, chip);
-    if (failed(append(program.restore, op, restore, arguments, GPUPhase::Attention, false, {})))
+    if (failed(append(program.restore, op, restore, arguments, KernelPhase::Attention, false, {})))
       return failure();
   }
   return forRowRanges(
@@ -116,7 +116,7 @@ LogicalResult ProgramBuilder::emitAttention(Operation *op) {
         arguments["scratch"] = scratch(most * kernel.scratchBytesPerRow);
         getOrEmitAttention(kernels, spec, kernel, chip);
         for (const easyquant::gpu::Description &description : kernel.launches)
-          if (failed(launch(op, description, arguments, GPUPhase::Attention, false, range)))
+          if (failed(launch(op, description, arguments, KernelPhase::Attention, false, range)))
             return failure();
         return success();
       });

@@ -52,7 +52,7 @@ LogicalResult ProgramBuilder::emitLinear(equant::LinearOp op) {
   return forRowRanges(linearKernels(*spec, chip), [&](const easyquant::gpu::LinearKernel &kernel,
                                                       RowRange range, int64_t) {
     getOrEmitLinear(kernels, *spec, kernel, chip);
-    return launch(op, kernel.description, arguments, GPUPhase::Gemm, input->lastRows, range);
+    return launch(op, kernel.description, arguments, KernelPhase::Gemm, input->lastRows, range);
   });
 }
 
@@ -88,6 +88,6 @@ LogicalResult ProgramBuilder::emitFloatLinear(Operation *op) {
         arguments["partials"] = scratch(kernel.partialBytes(most));
         arguments["counters"] = counters(kernel.counterCount(most));
         getOrEmitLinear(kernels, *spec, kernel, chip);
-        return launch(op, kernel.description, arguments, GPUPhase::Gemm, input->lastRows, range);
+        return launch(op, kernel.description, arguments, KernelPhase::Gemm, input->lastRows, range);
       });
 }

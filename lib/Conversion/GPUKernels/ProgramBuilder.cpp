@@ -15,28 +15,13 @@
 using namespace mlir;
 using namespace easyquant;
 
-std::string easyquant::siteOf(Operation *op) {
-  if (auto linear = dyn_cast<equant::LinearOp>(op)) {
-    // "a.q_proj+k_proj" where linears were fused
-    std::string site;
-    for (StringRef name : linear.getSites().getAsValueRange<StringAttr>())
-      site += site.empty() ? name.str() : "+" + name.substr(name.rfind('.') + 1).str();
-    return site;
-  }
-  if (auto quantizable = dyn_cast<equant::QuantizableOpInterface>(op))
-    return quantizable.getSite().str();
-  if (auto name = dyn_cast<NameLoc>(op->getLoc()))
-    return name.getName().str();
-  return op->getName().getStringRef().str();
-}
-
 //===----------------------------------------------------------------------===//
 // Launches
 //===----------------------------------------------------------------------===//
 
 LogicalResult ProgramBuilder::append(std::vector<GPULaunch> &launches, Operation *op,
                                      const easyquant::gpu::Description &kernel,
-                                     const Arguments &arguments, GPUPhase phase, bool lastRows,
+                                     const Arguments &arguments, KernelPhase phase, bool lastRows,
                                      RowRange range) {
   auto [known, isNew] = kernelIndex.try_emplace(kernel.name, program.kernels.size());
   if (isNew)
@@ -58,7 +43,7 @@ LogicalResult ProgramBuilder::append(std::vector<GPULaunch> &launches, Operation
 }
 
 LogicalResult ProgramBuilder::launch(Operation *op, const easyquant::gpu::Description &kernel,
-                                     const Arguments &arguments, GPUPhase phase, bool lastRows,
+                                     const Arguments &arguments, KernelPhase phase, bool lastRows,
                                      RowRange range) {
   return append(program.launches, op, kernel, arguments, phase, lastRows, range);
 }

@@ -26,9 +26,6 @@
 
 namespace easyquant {
 
-/// The site of an op, for launches and messages.
-std::string siteOf(mlir::Operation *op);
-
 /// From how many rows on a kernel is taken, and up to how many (0: any number).
 struct RowRange {
   int64_t minRows = 1, maxRows = 0;
@@ -118,11 +115,11 @@ private:
     return mlir::success();
   }
   mlir::LogicalResult launch(mlir::Operation *op, const gpu::Description &kernel,
-                             const Arguments &arguments, GPUPhase phase, bool lastRows,
+                             const Arguments &arguments, KernelPhase phase, bool lastRows,
                              RowRange range = {});
   mlir::LogicalResult append(std::vector<GPULaunch> &launches, mlir::Operation *op,
                              const gpu::Description &kernel, const Arguments &arguments,
-                             GPUPhase phase, bool lastRows, RowRange range);
+                             KernelPhase phase, bool lastRows, RowRange range);
 
   static GPUArgument integer(int64_t value) {
     GPUArgument argument;

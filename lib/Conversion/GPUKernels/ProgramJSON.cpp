@@ -47,15 +47,15 @@ static llvm::StringRef nameOf(GPUArgument::Kind kind) {
   llvm_unreachable("every kind is named");
 }
 
-static llvm::StringRef nameOf(GPUPhase phase) {
+static llvm::StringRef nameOf(KernelPhase phase) {
   switch (phase) {
-  case GPUPhase::Quantize:
+  case KernelPhase::Quantize:
     return "quantize";
-  case GPUPhase::Gemm:
+  case KernelPhase::Gemm:
     return "gemm";
-  case GPUPhase::Attention:
+  case KernelPhase::Attention:
     return "attention";
-  case GPUPhase::Other:
+  case KernelPhase::Other:
     return "other";
   }
   llvm_unreachable("every phase is named");

@@ -57,7 +57,7 @@ LogicalResult ProgramBuilder::copy(Operation *op, const View &from, const View &
   add(arguments, "x", from);
   add(arguments, "y", to);
   getOrEmitRowOp(kernels, spec, chip);
-  return launch(op, describe(spec, chip), arguments, GPUPhase::Other, from.lastRows);
+  return launch(op, describe(spec, chip), arguments, KernelPhase::Other, from.lastRows);
 }
 
 FailureOr<ProgramBuilder::View> ProgramBuilder::inPlace(Operation *op) {
@@ -129,7 +129,8 @@ FailureOr<ProgramBuilder::Codes> ProgramBuilder::quantizedRows(Operation *reader
   add(arguments, "x", input);
   quantize(spec, value, kind, made, arguments);
   getOrEmitRowOp(kernels, spec, chip);
-  if (failed(launch(reader, describe(spec, chip), arguments, GPUPhase::Quantize, input.lastRows)))
+  if (failed(
+          launch(reader, describe(spec, chip), arguments, KernelPhase::Quantize, input.lastRows)))
     return failure();
   return made;
 }

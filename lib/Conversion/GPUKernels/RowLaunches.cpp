@@ -29,7 +29,7 @@ LogicalResult ProgramBuilder::emitEmbedding(lm::EmbeddingOp op) {
   }
   add(arguments, "y", destination(op.getOutput(), false));
   getOrEmitEmbedding(kernels, spec, chip);
-  return launch(op, describe(spec, chip), arguments, GPUPhase::Other, false);
+  return launch(op, describe(spec, chip), arguments, KernelPhase::Other, false);
 }
 
 LogicalResult ProgramBuilder::emitEmbedding(equant::EmbeddingOp op) {
@@ -47,7 +47,7 @@ LogicalResult ProgramBuilder::emitEmbedding(equant::EmbeddingOp op) {
   addCodes(arguments, op);
   add(arguments, "y", destination(op.getOutput(), false));
   getOrEmitEmbedding(kernels, spec, chip);
-  return launch(op, describe(spec, chip), arguments, GPUPhase::Other, false);
+  return launch(op, describe(spec, chip), arguments, KernelPhase::Other, false);
 }
 
 LogicalResult ProgramBuilder::emitPositions(lm::PositionEmbeddingOp op) {
@@ -61,7 +61,7 @@ LogicalResult ProgramBuilder::emitPositions(lm::PositionEmbeddingOp op) {
   arguments["position"] = place(GPUArgument::Position);
   add(arguments, "y", *view);
   getOrEmitPositionEmbedding(kernels, spec, chip);
-  return launch(op, describe(spec, chip), arguments, GPUPhase::Other, view->lastRows);
+  return launch(op, describe(spec, chip), arguments, KernelPhase::Other, view->lastRows);
 }
 
 LogicalResult ProgramBuilder::emitRowOp(Operation *op, easyquant::gpu::RowSpec spec,
@@ -79,11 +79,11 @@ LogicalResult ProgramBuilder::emitRowOp(Operation *op, easyquant::gpu::RowSpec s
     lastRows |= view->second.lastRows;
   }
   spec.columns = columnsOf(output);
-  GPUPhase phase = GPUPhase::Other;
+  KernelPhase phase = KernelPhase::Other;
   if (plan->isQuantizedOnly(output)) {
     CodesKind kind = *quantizedUse(*output.use_begin(), kRules);
     quantize(spec, output, kind, codesOf(output, kind, lastRows), arguments);
-    phase = GPUPhase::Quantize;
+    phase = KernelPhase::Quantize;
   } else {
     add(arguments, "y", destination(output, lastRows));
   }

@@ -32,12 +32,22 @@ def ConvertEquantToKernels : Pass<"convert-equant-to-kernels", "::mlir::ModuleOp
     call @rms_norm_64_quantize(%x, %w, %codes, %scales, %sums, %threads) : …
     call @linear_64x64_i8_q_accumulate(%codes, %scales, %sums, %weights, %wscales, %x, %scratch, %threads) : …
     ```
+
+    With `profile`, every function takes a marking function and a context for it behind `threads`, pointers, and calls it before
+    every kernel with the number of the phase and the name of the site (docs/Architecture.md, "The program ABI"), unless it is
+    null:
+    ```mlir
+    call @mark_kernel(%mark, %context, %gemm, %site) : (!llvm.ptr, !llvm.ptr, i64, !llvm.ptr) -> ()
+    call @linear_64x64_i8_q_accumulate(…) : …
+    ```
   }];
   let options = [
     Option<"isa", "isa", "std::string", "\"avx2\"", "instruction set of the kernels: avx2 or avx512vnni">,
     Option<"maxRows", "max-rows", "int64_t", "512", "most tokens of one call; buffers are planned for it">,
     Option<"kvCache", "kv-cache", "std::string", "\"auto\"",
            "element type of the KV cache: f32, f16, or auto: f16 if a linear is quantized, else f32">,
+    Option<"profile", "profile", "bool", "false",
+           "call a function that is given at run time before every kernel, with its phase and site">,
   ];
   let dependentDialects = [
     "::mlir::arith::ArithDialect", "::mlir::func::FuncDialect", "::mlir::LLVM::LLVMDialect", "::mlir::math::MathDialect",

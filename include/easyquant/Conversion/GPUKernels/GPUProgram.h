@@ -15,6 +15,7 @@
 #define EASYQUANT_CONVERSION_GPUKERNELS_GPUPROGRAM_H
 
 #include "easyquant/Codegen/GPU/Kernels.h"
+#include "easyquant/Conversion/EquantToKernels/KernelCalls.h"
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
@@ -45,12 +46,9 @@ struct GPUArgument {
   int64_t integer = 0;
 };
 
-/// What a launch counts as in `bench --breakdown`.
-enum class GPUPhase { Quantize, Gemm, Attention, Other };
-
 struct GPULaunch {
   std::string site;
-  GPUPhase phase = GPUPhase::Other;
+  KernelPhase phase = KernelPhase::Other;
   size_t kernel = 0;     ///< of GPUProgram::kernels
   bool lastRows = false; ///< over the rows whose logits are asked for; else all rows of the call
   int64_t minRows = 1;   ///< it happens for so many rows of its own and more,
