@@ -11,6 +11,7 @@ LIBRARY = "libcuda.so.1"
 # Of CUdevice_attribute.
 CLOCK_KHZ, MULTIPROCESSORS, CAPABILITY_MAJOR, CAPABILITY_MINOR = 13, 16, 75, 76
 MAX_DYNAMIC_SHARED_BYTES = 8  # of CUfunction_attribute
+JIT_ERROR_LOG, JIT_ERROR_LOG_BYTES = 5, 6  # of CUjit_option
 CAPTURE_THREAD_LOCAL, NON_BLOCKING = 1, 1
 
 
@@ -82,20 +83,35 @@ class Driver:
     def synchronize(self):
         self.call("cuStreamSynchronize", self.stream)
 
+    def is_lost(self):
+        """After some errors, such as an illegal address, the GPU does nothing more for this process."""
+        try:
+            self.synchronize()
+            return False
+        except CudaError:
+            return True
+
     # ------------------------------------------------------------------------------------------------------------- kernels
 
     def load(self, image):
-        """A module of machine code or of PTX."""
-        # The image is copied by the driver; of PTX it reads up to the 0 that create_string_buffer appends.
-        return self.out(ctypes.c_void_p, "cuModuleLoadData", ctypes.create_string_buffer(image))
+        """A module of machine code or of PTX. What the driver's assembler says of PTX is in the error."""
+        log = ctypes.create_string_buffer(4096)
+        options = (ctypes.c_int * 2)(JIT_ERROR_LOG, JIT_ERROR_LOG_BYTES)
+        values = (ctypes.c_void_p * 2)(ctypes.addressof(log), len(log) - 1)
+        try:
+            # The image is copied by the driver; of PTX it reads up to the 0 that create_string_buffer appends.
+            return self.out(ctypes.c_void_p, "cuModuleLoadDataEx", ctypes.create_string_buffer(image), 2, options, values)
+        except CudaError as error:
+            said = log.value.decode(errors="replace").strip()
+            raise CudaError(f"{error}: {said}" if said else str(error)) from None
 
     def unload(self, module):
         self.call("cuModuleUnload", module)
 
     def function(self, module, name, shared_bytes):
         function = self.out(ctypes.c_void_p, "cuModuleGetFunction", module, name.encode())
-        if shared_bytes:
-            self.call("cuFuncSetAttribute", function, MAX_DYNAMIC_SHARED_BYTES, shared_bytes)
+        # With 0 bytes, too: a driver loads functions when they are first used, which is not to be while launches are captured.
+        self.call("cuFuncSetAttribute", function, MAX_DYNAMIC_SHARED_BYTES, shared_bytes)
         return function
 
     def launch(self, function, grid, threads, shared_bytes, values):

@@ -7,21 +7,24 @@
 #   benchmarks/gpu_all.sh --prepare FOLDER MODEL [TEXT]    where EasyQuant is built: writes FOLDER
 #   FOLDER/gpu_all.sh [PAGE.md]                            where the GPU is: under ten minutes
 #
-# The second needs the driver, Python with numpy and torch, and FOLDER: this script and an archive in parts of at most 60 MB. It checks
-# and times the kernels, compares small models and MODEL with the CPU, and writes PAGE.md, by default docs/benchmarks/gpu-NAME.md in
-# FOLDER. What fails is said on the page, and the rest goes on. The exit status is the number of steps that failed.
+# The second needs the driver, Python with numpy and torch, and FOLDER: this script, an archive in parts of at most 60 MB and their
+# checksums. It checks and times the kernels, compares small models and MODEL with what the CPU gave in the first half, and writes PAGE.md,
+# by default docs/benchmarks/gpu-NAME.md in FOLDER, and PAGE.json with every time of a kernel. What fails is said on the page, and the rest
+# goes on. The exit status is the number of steps that failed; 1 and no page if something is missing.
 #
-# Settings of --prepare: CHIPS (sm_90a,sm_80), SHAPES of the kernels, SCHEME (W8A8) of MODEL. Of the other half: PYTHON (python3),
-# EASYQUANT_CUDA_ALL_SECONDS (570), after which no step is begun.
+# Settings of --prepare: CHIPS (sm_90a,sm_80), SHAPES of the kernels, SCHEMES of MODEL (W8A8,W4A16), CONTEXT (1024) and WINDOWS (8) of its
+# perplexity, TOKENS of its prompt, PYTHON (.venv's). Of the other half: PYTHON (python3), EASYQUANT_CUDA_ALL_SECONDS (570), after which no
+# step is begun.
 #
 # shellcheck disable=SC2317 # functions that are called by name, in a shell that timeout starts
 set -uo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 part_bytes=60000000
+stage='' scratch='' # set by prepare, removed in the end
 
 fail() {
-  echo "error: $*" >&2
+  printf 'error: %s\n' "$@" >&2
   exit 1
 }
 
@@ -34,29 +37,48 @@ small_models=(
   "w4a16 --scheme=W4A16 --group-size=32"
   "int8-cache --scheme=W8A8 --kv-scheme=int8 --kv-group=16 --kv-residual=16"
 )
+small_prompt=1,403,407,261,378
+
+# prepare_model NAME PROMPT COUNT COMPILE...: NAME for the GPUs, and what a CPU makes of the prompt. COMPILE is a command that lacks the
+# options -o and --target.
+prepare_model() {
+  local name=$1 prompt=$2 count=$3
+  shift 3
+  echo "$name"
+  "$@" -o "$stage/$name" --target "$chips"
+  "$@" -o "$scratch/$name" --target cpu
+  mkdir -p "$stage/cpu/$name"
+  "$tools/easyquant-run" "$scratch/$name" --tokens "$prompt" --max-new-tokens "$count" --ignore-eos --device cpu \
+    --json "$stage/cpu/$name/tokens.json" >/dev/null
+}
 
 prepare() {
   set -e
-  local folder=$1 model=$2 text=${3:-} repo chips stage tools python chip entry
+  local folder=$1 model=$2 text=${3:-} repo tools python chips chip entry scheme
   repo=$(cd "$here/.." && pwd)
   chips=${CHIPS:-sm_90a,sm_80}
   tools=${EASYQUANT_TOOLS:-$repo/build/bin}
-  python=$repo/.venv/bin/python
+  python=${PYTHON:-$repo/.venv/bin/python}
   data=${EASYQUANT_TEST_DATA:-$repo/../shared/data}
   text=${text:-$data/wikitext2-raw-test.joined.txt}
   [[ -e $model ]] || fail "$model: there is no such model"
   [[ -e $text ]] || fail "$text: there is no such text; name one as the third argument"
-  [[ -x $tools/easyquant-gpu-kernel-bench ]] || fail "$tools/easyquant-gpu-kernel-bench is missing; build it: ninja -C build easyquant-gpu-kernel-bench"
+  for entry in easyquant-gpu-kernel-bench easyquant-compile easyquant-run; do
+    [[ -x $tools/$entry ]] || fail "$tools/$entry is missing; build it: ninja -C build $entry"
+  done
   mkdir -p "$folder"
-  rm -f "$folder"/gpu-bundle.tar.gz.*
-  stage=$folder/stage
-  rm -rf "$stage" && mkdir "$stage" "$stage/benchmarks" "$stage/small"
+  folder=$(cd "$folder" && pwd)
+  rm -f "$folder"/gpu-bundle.*
+  stage=$folder/stage scratch=$folder/scratch
+  trap 'rm -rf "$stage" "$scratch"' EXIT
+  rm -rf "$stage" "$scratch"
+  mkdir "$stage" "$stage/benchmarks" "$stage/small" "$scratch" "$scratch/small" "$stage/cpu"
   for chip in ${chips//,/ }; do
     echo "kernels of the benchmark for $chip"
     "$tools/easyquant-gpu-kernel-bench" --chip "$chip" --out "$stage/kernels/$chip" ${SHAPES:+--shapes "$SHAPES"}
   done
   if [[ -e $data/stories260K.bin ]]; then
-    PYTHONPATH=$repo/test/python:$repo/python "$python" - "$data" "$stage/stories" <<'PYTHON'
+    PYTHONPATH=$repo/test/python:$repo/python "$python" - "$data" "$scratch/stories" <<'PYTHON'
 import sys
 from pathlib import Path
 
@@ -69,25 +91,29 @@ write_model(out, *read_llama2c(data / "stories260K.bin"))
 read_tokenizer(data / "tok512.bin").save(str(out / "tokenizer.json"))
 PYTHON
     for entry in "${small_models[@]}"; do
-      echo "stories260K, $entry"
       # shellcheck disable=SC2086 # the options of an entry are words
-      "$tools/easyquant-compile" "$stage/stories" -o "$stage/small/${entry%% *}" ${entry#* } --isa avx2 --target "$chips,cpu"
+      prepare_model "small/${entry%% *}" $small_prompt 24 "$tools/easyquant-compile" "$scratch/stories" ${entry#* }
     done
-    rm -r "$stage/stories"
   fi
-  echo "$(basename "$model"), ${SCHEME:-W8A8}"
-  PYTHONPATH=$repo/python EASYQUANT_TOOLS=$tools "$python" -m easyquant compile "$model" -o "$stage/model" --scheme "${SCHEME:-W8A8}" \
-    --target "${chips%%,*},cpu"
-  basename "$model" >"$stage/model.name"
   # Several windows are enough to see that perplexities agree.
   head -c 400000 "$text" >"$stage/text.txt"
+  export PYTHONPATH=$repo/python EASYQUANT_TOOLS=$tools
+  for scheme in $(tr , ' ' <<<"${SCHEMES:-W8A8,W4A16}"); do
+    prepare_model "$scheme" "${TOKENS:-1,4093,338,253,2520}" 32 "$python" -m easyquant compile "$model" --scheme "$scheme"
+    "$python" -m easyquant eval "$scratch/$scheme" --text "$stage/text.txt" --context "${CONTEXT:-1024}" --max-windows "${WINDOWS:-8}" \
+      --device cpu --json "$stage/cpu/$scheme/perplexity.json" >/dev/null
+    echo "$scheme" >>"$stage/schemes"
+  done
+  basename "$model" >"$stage/model.name"
+  sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1 >"$stage/cpu/name"
   echo "runtime, Python and packages"
-  PYTHONPATH=$repo/python "$python" "$here/gpu_bundle.py" "$stage"
+  "$python" "$here/gpu_bundle.py" "$stage"
   cp "$here"/{cuda_driver,gpu_compare,gpu_kernels,gpu_reference,gpu_static,sass,torch_peers}.py "$stage/benchmarks"
   git -C "$repo" describe --always --dirty >"$stage/version" 2>/dev/null || echo "unknown" >"$stage/version"
   tar -C "$stage" -czf - . | split -b $part_bytes -d - "$folder/gpu-bundle.tar.gz."
-  rm -r "$stage"
+  (cd "$folder" && sha256sum gpu-bundle.tar.gz.* >gpu-bundle.sha256)
   cp "$here/gpu_all.sh" "$folder"
+  rm -rf "$stage" "$scratch"
   ls -l "$folder"
 }
 
@@ -97,31 +123,31 @@ failed=0
 work='' page='' # set by run_all
 
 say() { printf '%s\n' "$@" | tee -a "$page"; }
+all_seconds=${EASYQUANT_CUDA_ALL_SECONDS:-570}
+seconds_left() { echo $((all_seconds - SECONDS)); }
 
-# step TITLE FORM SECONDS COMMAND...: FORM is `text` or `markdown`, what the command prints. Its failure is said and counted.
+# step TITLE FORM SECONDS COMMAND...: FORM is `text` or `markdown`, what the command prints; SECONDS of 570. What it prints is on the page
+# at once, so that it is there whatever comes. Its failure is said and counted.
 step() {
-  local title=$1 form=$2 limit=$3 status begin=$SECONDS
+  local title=$1 form=$2 limit=$(($3 * all_seconds / 570)) status begin=$SECONDS left
   shift 3
   say "" "## $title" ""
-  local left=$((${EASYQUANT_CUDA_ALL_SECONDS:-570} - SECONDS))
+  left=$(seconds_left)
   if ((left < 5)); then
     say "**Not done:** the time was up."
     failed=$((failed + 1))
     return
   fi
-  timeout $((limit < left ? limit : left)) "$@" >"$work/out" 2>"$work/err"
-  status=$?
+  [[ $form == markdown ]] || say '```'
+  timeout --kill-after=10 $((limit < left ? limit : left)) "$@" 2>"$work/err" | tee -a "$page"
+  status=${PIPESTATUS[0]}
+  [[ -z $(tail -c 1 "$page") ]] || say "" # it was stopped within a line
+  [[ $form == markdown ]] || say '```'
+  ((status != 0)) || return 0
+  say "" "**Failed** with status $status$( ((status == 124 || status == 137)) && echo ', the time was up') after $((SECONDS - begin)) s."
   # Progress bars and warnings are no result; of a failure, the end of them is.
-  ((status == 0)) || tail -n 15 "$work/err" >>"$work/out"
-  if [[ $form == markdown && $status == 0 ]]; then
-    say "$(cat "$work/out")"
-  else
-    say '```' "$(cat "$work/out")" '```'
-  fi
-  if ((status != 0)); then
-    say "" "**Failed** with status $status$( ((status == 124)) && echo ', the time was up') after $((SECONDS - begin)) s."
-    failed=$((failed + 1))
-  fi
+  [[ ! -s $work/err ]] || say "" '```' "$(tail -n 15 "$work/err")" '```'
+  failed=$((failed + 1))
 }
 
 # Programs of the bundle; the machine's Python keeps its own libraries.
@@ -130,77 +156,122 @@ carried() {
     PYTHONPATH=$bundle/python:$bundle/packages EASYQUANT_TOOLS=$bundle/bin COLUMNS=120 NO_COLOR=1 "$@"
 }
 easyquant() { carried "$bundle/interpreter/bin/python3" -m easyquant "$@"; }
+compare() { "$python" "$bundle/benchmarks/gpu_compare.py" "$@"; }
 
-# Tokens of an artifact on the GPU and on the CPU.
+# same_tokens ARTIFACT [BOUND]: tokens on the GPU and on the CPU, after the same prompt.
 same_tokens() {
-  local artifact=$1 tokens=$2 count=$3 device
-  for device in cpu cuda; do
-    carried "$bundle/bin/easyquant-run" "$artifact" --tokens "$tokens" --max-new-tokens "$count" --ignore-eos --device "$device" \
-      --json "$work/$device.json" >/dev/null || return
-  done
-  "$python" "$bundle/benchmarks/gpu_compare.py" tokens "$work/cpu.json" "$work/cuda.json"
+  local name=$1 cpu=$bundle/cpu/$1/tokens.json prompt count
+  read -r prompt count < <("$python" -c 'import json, sys; d = json.load(open(sys.argv[1])); print(*map(str, d["prompt"]), sep=",", end=" "); print(len(d["generated"]))' "$cpu")
+  printf '%s: ' "$name"
+  carried "$bundle/bin/easyquant-run" "$bundle/$name" --tokens "$prompt" --max-new-tokens "$count" --ignore-eos --device cuda \
+    --json "$work/cuda.json" >/dev/null && compare tokens "$cpu" "$work/cuda.json" ${2:+"$2"}
 }
 
 small_artifacts() {
   local artifact status=0
   for artifact in "$bundle"/small/*/; do
-    printf '%s: ' "$(basename "$artifact")"
-    same_tokens "$artifact" 1,403,407,261,378 24 || status=1
+    # In a cache of codes, scales may move, too.
+    same_tokens "small/$(basename "$artifact")" "$([[ $artifact == *-cache/ ]] && echo 0.05)" || status=1
   done
   return "$status"
 }
 
+# The window's length and their number are those of the CPU's evaluation.
 same_perplexity() {
-  local device
-  for device in cpu cuda; do
-    easyquant eval "$bundle/model" --text "$bundle/text.txt" --context "${CONTEXT:-1024}" --max-windows 8 --device "$device" --json "$work/$device.json" >/dev/null || return
-  done
-  "$python" "$bundle/benchmarks/gpu_compare.py" perplexity "$work/cpu.json" "$work/cuda.json"
+  local scheme=$1 cpu=$bundle/cpu/$1/perplexity.json context windows
+  read -r context windows < <("$python" -c 'import json, sys; p = json.load(open(sys.argv[1]))["protocol"]; print(p["context"], p["windows"])' "$cpu")
+  easyquant eval "$bundle/$scheme" --text "$bundle/text.txt" --context "$context" --max-windows "$windows" --device cuda --json "$work/cuda.json" >/dev/null &&
+    compare perplexity "$cpu" "$work/cuda.json"
 }
 
-# The device's own kernels, and a few of the oldest chip, which every driver can assemble.
+speed() { easyquant bench "$bundle/$1" --device cuda --breakdown --prefill "${PREFILL:-512}" --decode "${DECODE:-128}"; }
+
+# The device's own kernels, and a few of the oldest chip, whose PTX every driver can assemble. A family is a process, so that one that
+# breaks the GPU's context takes no other with it. Families without a mistake are in $work/families: only their times mean anything.
 check_kernels() {
-  local status=0 oldest=$bundle/kernels/sm_80/
-  "$python" "$bundle/benchmarks/gpu_kernels.py" "$own_kernels" --check-only || status=1
+  set -o pipefail
+  local status=0 family oldest=$bundle/kernels/sm_80
+  for family in $("$python" -c 'import json, sys; print(*sorted({case["family"] for case in json.load(open(sys.argv[1]))["cases"]}))' "$own_kernels/cases.json"); do
+    printf '%s: ' "$family"
+    if timeout --kill-after=10 "$patience" "$python" "$bundle/benchmarks/gpu_kernels.py" "$own_kernels" --check-only --families "$family" | grep .; then
+      printf '%s,' "$family" >>"$work/families"
+    else
+      echo "failed"
+      status=1
+    fi
+  done
   if [[ -e $oldest && $oldest != "$own_kernels" ]]; then
-    "$python" "$bundle/benchmarks/gpu_kernels.py" "$oldest" --check-only --families w8a8,w4a16,quantize || status=1
+    printf 'PTX of sm_80: '
+    "$python" "$bundle/benchmarks/gpu_kernels.py" "$oldest" --check-only --families w8a8,w4a16,quantize | grep . || status=1
   fi
   return "$status"
 }
 
+time_kernels() {
+  local families
+  families=$(sed 's/,$//' "$work/families" 2>/dev/null)
+  [[ -n $families ]] || fail "no kernel gave the right results"
+  "$python" "$bundle/benchmarks/gpu_kernels.py" "$own_kernels" --time-only --families "$families" --seconds "$1" --json "${page%.md}.json"
+}
+
+# What the second half needs; all that is missing is said at once.
+check_machine() {
+  local missing=() checked
+  if command -v "$python" >/dev/null; then
+    "$python" -c 'import numpy' 2>/dev/null || missing+=("$python has no numpy: install it, or name a Python with numpy and torch in PYTHON")
+    "$python" -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null || missing+=("libcuda.so.1: there is no NVIDIA driver on this machine")
+  else
+    missing+=("$python: there is no such program; name a Python with numpy and torch in PYTHON")
+  fi
+  if [[ ! -e $here/gpu-bundle.sha256 ]]; then
+    missing+=("$here/gpu-bundle.sha256 is missing; make this folder with --prepare")
+  elif ! checked=$(cd "$here" && sha256sum --check --quiet gpu-bundle.sha256 2>/dev/null); then
+    missing+=("$here: parts of the archive are missing or damaged ($(cut -d : -f 1 <<<"$checked" | paste -sd ' ')); copy them again, or make them with --prepare")
+  fi
+  ((${#missing[@]} == 0)) || fail "${missing[@]}"
+}
+
 run_all() {
   python=${PYTHON:-python3}
-  command -v "$python" >/dev/null || fail "$python: there is no such program; name a Python with numpy and torch in PYTHON"
-  "$python" -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null || fail "libcuda.so.1: there is no NVIDIA driver on this machine"
+  check_machine
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
   bundle=$work/bundle
   mkdir "$bundle"
-  cat "$here"/gpu-bundle.tar.gz.* | tar -xzf - -C "$bundle" || fail "$here/gpu-bundle.tar.gz.*: a part is missing or damaged; make them with --prepare"
+  cat "$here"/gpu-bundle.tar.gz.* | tar -xzf - -C "$bundle" || fail "$here/gpu-bundle.tar.gz.* cannot be unpacked into $work; is the disk full?"
 
-  local capability name
-  name=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -1 | sed 's/^NVIDIA //')
-  capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -1 | tr -d .)
-  for own_kernels in "$bundle"/kernels/sm_"$capability"{a,}/ "$bundle"/kernels/sm_80/ "$bundle"/kernels/*/; do
+  local name capability scheme schemes gpu
+  gpu=$(cd "$bundle/benchmarks" && "$python" -c 'from cuda_driver import Driver; d = Driver(); print(d.capability, d.name)' 2>&1) ||
+    fail "the NVIDIA driver cannot be used: $(tail -n 1 <<<"$gpu")"
+  read -r capability name <<<"$gpu"
+  name=${name#NVIDIA }
+  for own_kernels in "$bundle/kernels/sm_$capability"{a,} "$bundle/kernels/sm_80" "$bundle"/kernels/*; do
     [[ ! -e $own_kernels ]] || break
   done
-  page=${1:-$here/docs/benchmarks/gpu-$(tr 'A-Z ' 'a-z-' <<<"${name:-unknown}").md}
+  page=${1:-$here/docs/benchmarks/gpu-$(tr 'A-Z ' 'a-z-' <<<"$name").md}
   mkdir -p "$(dirname "$page")"
   : >"$page"
-  say "# ${name:-An unknown GPU}" "" "    benchmarks/gpu_all.sh" "" \
-    "$(date -u +%Y-%m-%d), EasyQuant $(cat "$bundle/version"), model $(cat "$bundle/model.name"), $(nproc) CPUs ($(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1))."
+  say "# $name" "" "    benchmarks/gpu_all.sh" "" \
+    "$(date -u +%Y-%m-%d), $name (sm_$capability), EasyQuant $(cat "$bundle/version"), model $(cat "$bundle/model.name"), $(nproc) CPUs ($(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1)). The CPU that results are compared with: $(cat "$bundle/cpu/name")."
 
-  command -v nvidia-smi >/dev/null && step "The GPU" text 20 nvidia-smi \
-    --query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,power.limit --format=csv
-  export -f carried easyquant same_tokens small_artifacts same_perplexity check_kernels
-  export bundle python work own_kernels
-  step "Kernels beside numpy" text 120 bash -c check_kernels
-  step "Small models beside the CPU" text 60 bash -c small_artifacts
-  step "$(cat "$bundle/model.name") beside the CPU" text 60 bash -c "same_tokens \$bundle/model ${TOKENS:-1,4093,338,253,2520} 32"
-  step "Perplexity beside the CPU" text 150 bash -c same_perplexity
-  step "Speed of the model" text 90 bash -c "easyquant bench \$bundle/model --device cuda --breakdown --prefill ${PREFILL:-512} --decode ${DECODE:-128}"
-  step "Kernels" markdown 400 "$python" "$bundle/benchmarks/gpu_kernels.py" "$own_kernels" \
-    --seconds 330 --json "${page%.md}.json"
+  export -f carried easyquant compare same_tokens small_artifacts same_perplexity speed check_kernels time_kernels fail
+  export bundle python work own_kernels page patience=$((60 * all_seconds / 570))
+  if command -v nvidia-smi >/dev/null; then
+    step "The GPU" text 20 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,power.limit --format=csv
+  fi
+  step "Kernels beside numpy" text 180 bash -c check_kernels
+  if compgen -G "$bundle/small/*/" >/dev/null; then
+    step "Small models beside the CPU" text 60 bash -c small_artifacts
+  fi
+  mapfile -t schemes <"$bundle/schemes"
+  for scheme in "${schemes[@]}"; do
+    step "$(cat "$bundle/model.name"), $scheme, beside the CPU" text 60 bash -c "same_tokens $scheme"
+    step "Perplexity of $scheme beside the CPU" text 120 bash -c "same_perplexity $scheme"
+    step "Speed of $scheme" text 60 bash -c "speed $scheme"
+  done
+  step "torch's products" text 60 "$python" "$bundle/benchmarks/torch_peers.py"
+  # Enough for the last shape that is begun.
+  step "Kernels" markdown 450 bash -c "time_kernels $(($(seconds_left) - 40))"
   say "" "$failed steps failed; $SECONDS s."
   echo "written: $page" >&2
   return $((failed > 100 ? 100 : failed))
@@ -212,7 +283,7 @@ main() {
     (($# == 3 || $# == 4)) || fail "expected: gpu_all.sh --prepare FOLDER MODEL [TEXT]"
     prepare "${@:2}"
     ;;
-  -h | --help) sed -n '5,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" ;;
+  -h | --help) sed -n '5,20s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" ;;
   *)
     (($# <= 1)) || fail "expected: gpu_all.sh [PAGE.md]"
     run_all "$@"

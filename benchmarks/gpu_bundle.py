@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Copies what `easyquant eval` and `bench` and easyquant-run need into a folder, for a machine without EasyQuant: the runtime, the Python
-package, this interpreter and the packages that are imported. Used by gpu_all.sh --prepare.
+"""Copies what `easyquant eval` and `bench` and easyquant-run need on a GPU into a folder, for a machine without EasyQuant: the runtime, the
+Python package, this interpreter and the packages that are imported. Used by gpu_all.sh --prepare.
 
     .venv/bin/python benchmarks/gpu_bundle.py FOLDER
 """
@@ -19,8 +19,10 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("EASYQUANT_BUILD", REPO / "build"))
 OF_THE_SYSTEM = re.compile(r"(libc|libm|libdl|librt|libpthread|libutil|libgcc_s|libstdc\+\+|ld-linux.*)\.so")
+# With the modules of the standard library that would bring large libraries along, for windows, terminals, databases and encryption.
 NOT_CARRIED = shutil.ignore_patterns("__pycache__", "site-packages", "dist-packages", "test", "tests", "idlelib", "tkinter", "turtledemo",
-                                     "ensurepip", "lib2to3", "config-*", "*.a", "*.pyc")
+                                     "ensurepip", "lib2to3", "pydoc_data", "config-*", "*.a", "*.pyc", "_tkinter.*.so", "_curses*.so", "readline.*.so",
+                                     "_sqlite3.*.so", "_dbm.*.so", "_gdbm.*.so", "nis.*.so", "_ssl.*.so", "_hashlib.*.so", "_crypt.*.so", "_test*.so")
 
 
 def libraries_of(path):
@@ -58,7 +60,7 @@ def distributions():
 def copy_packages(folder):
     for distribution in distributions():
         for file in distribution.files:
-            if file.suffix != ".pyc" and ".." not in file.parts:
+            if file.suffix != ".pyc" and not {"..", "tests"} & set(file.parts):
                 (folder / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file.locate(), folder / file)
 
@@ -69,15 +71,13 @@ def main():
     out = Path(sys.argv[1])
     tool = BUILD / "bin" / "easyquant-run"
     extension = next((REPO / "python" / "easyquant").glob("_runtime*.so"), None)
-    openmp = next((path for path in map(Path, ("/usr/lib/llvm-22/lib/libomp.so.5", "/usr/lib/x86_64-linux-gnu/libomp.so.5")) if path.exists()), None)
-    for what, found in ((tool, tool.exists()), ("python/easyquant/_runtime*.so", extension), ("libomp.so.5", openmp)):
+    for what, found in ((tool, tool.exists()), ("python/easyquant/_runtime*.so", extension)):
         if not found:
             sys.exit(f"error: {what} is missing; build first (scripts/setup.sh)")
     for folder in ("bin", "lib", "packages", "interpreter/bin", "interpreter/lib"):
         (out / folder).mkdir(parents=True, exist_ok=True)
 
     shutil.copy(tool, out / "bin")
-    shutil.copyfile(openmp, out / "lib" / "libomp.so.5")
     shutil.copytree(REPO / "python" / "easyquant", out / "python" / "easyquant", ignore=NOT_CARRIED, dirs_exist_ok=True)
     copy_packages(out / "packages")
 
@@ -86,7 +86,11 @@ def main():
     shutil.copy(interpreter, out / "interpreter" / "bin" / "python3")
     standard = Path(sysconfig.get_paths()["stdlib"])
     shutil.copytree(standard, out / "interpreter" / "lib" / version, ignore=NOT_CARRIED, dirs_exist_ok=True)
-    copy_libraries([tool, extension, interpreter, *(standard / "lib-dynload").glob("*.so")], out / "lib")
+    modules = out / "interpreter" / "lib" / version / "lib-dynload"
+    copy_libraries([tool, extension, interpreter, *(standard / "lib-dynload" / path.name for path in modules.glob("*.so"))], out / "lib")
+    if stripper := shutil.which("strip"):
+        shared = [path for folder in ("bin", "lib", "python", "interpreter") for path in (out / folder).rglob("*") if ".so" in path.name or path.parent.name == "bin"]
+        subprocess.run([stripper, "--strip-debug", *(path for path in shared if path.is_file())], check=True)
 
 
 if __name__ == "__main__":

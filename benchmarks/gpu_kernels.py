@@ -8,7 +8,8 @@
 
 Every kernel is checked first, on layers of at most 2^24 weights: integers to the bit, floats within their bound. A time is the median of
 several runs of a CUDA graph that goes through at least 1 GB of weights, interleaved with the same of torch and a copy. --simt checks the
-small layers on the driver of the tests, which simulates a GPU, and times nothing.
+small layers on the driver of the tests, which simulates a GPU, and times nothing. What fails is said, and the rest goes on; the exit status
+is 1 then.
 """
 
 import argparse
@@ -170,7 +171,7 @@ def weights_in(case):
 
 
 def check_all(driver, modules, cases, simulated):
-    """The number of kernels checked, and what is wrong."""
+    """The number of kernels checked, and what is wrong. An error of the driver that leaves it usable is one of a kernel."""
     checker, checked, failures = Checker(), 0, []
     limit = SIMULATED_WEIGHTS if simulated else CHECKED_WEIGHTS
     for case in cases:
@@ -178,23 +179,38 @@ def check_all(driver, modules, cases, simulated):
             continue
         rows = min(case["rows"], CHECKED_ROWS)
         # Of the taller kernels only so many rows are launched: memory for more is not needed.
-        launch = Launch(driver, modules[case["module"]], shortened(case, rows), copies=2)
-        try:
-            launch.run(rows=rows)
-            problem = checker.check(launch, rows)
-            if not problem:
-                # The same through a graph, as it is timed.
-                graph = launch.graph()
-                driver.replay(graph)
-                driver.synchronize()
-                driver.destroy(graph)
-                problem = checker.check(launch, rows)
-        finally:
-            launch.close()
         checked += 1
+        try:
+            problem = check_case(driver, modules[case["module"]], shortened(case, rows), checker)
+        except CudaError as error:
+            problem = str(error)
         if problem:
             failures.append(f"{case['kernel']['name']}, {rows} rows: {problem}")
+            if driver.is_lost():
+                failures.append("the GPU is lost, and nothing more can be checked in this process")
+                break
     return checked, failures
+
+
+def check_case(driver, module, case, checker):
+    launch = Launch(driver, module, case, copies=2)
+    try:
+        launch.run()
+        problem = checker.check(launch, case["rows"])
+        if problem:
+            return problem
+        # The same through a graph, as it is timed, into memory without the first results.
+        for argument in case["arguments"]:
+            if argument.get("fill") == "none":
+                driver.fill(launch.places[argument["name"]], 0xFF, argument["count"] * np.dtype(TYPES[argument["type"]]).itemsize)
+        graph = launch.graph()
+        driver.replay(graph)
+        driver.synchronize()
+        driver.destroy(graph)
+        return checker.check(launch, case["rows"])
+    finally:
+        if not driver.is_lost():
+            launch.close()
 
 
 def shortened(case, rows):
@@ -242,6 +258,8 @@ def time_case(driver, module, case, peers, copy_roof, rounds):
     rotated = sum(a["count"] * np.dtype(TYPES[a["type"]]).itemsize for a in case["arguments"] if a.get("rotated"))
     copies = min(MOST_LAUNCHES, math.ceil(COLD_BYTES / rotated))
     launch = Launch(driver, module, case, copies)
+    launch.run()
+    driver.synchronize()
     graph = launch.graph()
     try:
         for _ in range(2):
@@ -254,8 +272,9 @@ def time_case(driver, module, case, peers, copy_roof, rounds):
                 times.append(peers.seconds(name))
             copied.append(copy_roof.measure())
     finally:
-        driver.destroy(graph)
-        launch.close()
+        if not driver.is_lost():
+            driver.destroy(graph)
+            launch.close()
     seconds, bandwidth = statistics.median(ours), statistics.median(copied)
     result = {key: case[key] for key in ("family", "n", "k", "rows", "bytes", "operations")}
     result |= {"kernel": case["kernel"]["name"], "seconds": seconds, "seconds_range": [min(ours), max(ours)], "launches": copies,
@@ -285,33 +304,41 @@ def row_of(result):
     return "| " + " | ".join(cells) + " |"
 
 
-def time_all(driver, modules, cases, use_torch, rounds, end, save):
-    """Results of all cases that were begun before `end`; `save` is given those so far after every shape."""
-    torch = import_torch() if use_torch else None
+def time_all(driver, modules, cases, torch, rounds, end, save, failures):
+    """Results of all cases that were begun before `end`; `save` is given those so far after every shape. What fails is appended to
+    `failures`."""
+    timed = sorted((case for case in cases if weights_in(case) >= TIMED_WEIGHTS or case["n"] == 0 and case["k"] >= 4096),
+                   key=lambda case: (case["n"], case["k"], case["rows"]))
+    if not timed:
+        print(f"No layer of {TIMED_WEIGHTS} weights or more is there to be timed.")
+        return []
     scaled, how = epilogue(torch) if torch else (None, "no torch")
     copy_roof = CopyRoof(driver)
     print(f"Copies of {COLD_BYTES / 1e9:.0f} GB in device memory: {copy_roof.measure() / 1e9:.0f} GB/s, read and written bytes counted. "
           f"{f'torch {torch.__version__}, {how}.' if torch else 'Without torch.'}\n\n{HEADER}", flush=True)
-    results, kernels, late = [], {}, []
-    timed = sorted((case for case in cases if weights_in(case) >= TIMED_WEIGHTS or case["n"] == 0 and case["k"] >= 4096),
-                   key=lambda case: (case["n"], case["k"], case["rows"]))
+    results, kernels, late, lost = [], {}, [], False
     for (n, k, rows), group in groupby(timed, key=lambda case: (case["n"], case["k"], case["rows"])):
-        if time.monotonic() > end:
+        if time.monotonic() > end or lost:
             late.append(f"{n} × {k}, M = {rows}" if n else f"{k}, M = {rows}")
             continue
         peers = Peers(torch, scaled, n, k, rows, COLD_BYTES) if torch and n else None
         for case in group:
-            results.append(time_case(driver, modules[case["module"]], case, peers, copy_roof, rounds))
-            print(row_of(results[-1]), flush=True)
-        if peers:
+            try:
+                results.append(time_case(driver, modules[case["module"]], case, peers, copy_roof, rounds))
+                print(row_of(results[-1]), flush=True)
+            except CudaError as error:
+                failures.append(f"{case['kernel']['name']}, {rows} rows: {error}")
+                if lost := driver.is_lost():
+                    break
+        save(results)
+        if peers and not lost:
             for name in peers.kernels:
                 kernels.setdefault((name, tuple(peers.kernels[name])), []).append(f"{n} × {k}, M = {rows}")
             for name, why in peers.missing.items():
                 kernels.setdefault((name, (f"none: {why}",)), []).append(f"{n} × {k}, M = {rows}")
             peers.close()
-        save(results)
     if late:
-        print(f"\nNot timed, as --seconds had passed: {'; '.join(late)}.")
+        print(f"\nNot timed, as {'the GPU was lost' if lost else '--seconds had passed'}: {'; '.join(late)}.")
     print("\n(warm): fewer than 1 GB was gone through, so that caches may have helped. Kernels that torch ran:\n")
     for (name, used), shapes in kernels.items():
         print(f"- {name}: {', '.join(f'`{kernel}`' for kernel in used)} for {'; '.join(shapes)}")
@@ -342,8 +369,8 @@ def read_cases(folder):
     return document
 
 
-def load_modules(driver, folder, names, machine_code):
-    """Machine code where it is for this GPU, else PTX, which the driver assembles."""
+def load_modules(driver, folder, names, machine_code, failures):
+    """Machine code where it is for this GPU, else PTX, which the driver assembles. What cannot be loaded is left out."""
     modules = {}
     for name in sorted(names):
         fatbin, ptx = folder / f"{name}.fatbin", folder / f"{name}.ptx"
@@ -356,8 +383,18 @@ def load_modules(driver, folder, names, machine_code):
         try:
             modules[name] = driver.load(ptx.read_bytes())
         except CudaError as error:
-            raise CudaError(f"{ptx}: {error}; this GPU is sm_{driver.capability}: prepare a folder for its chip") from None
+            failures.append(f"{ptx}: {error}; this GPU is sm_{driver.capability}: prepare a folder for its chip")
     return modules
+
+
+def torch_or_none(args, failures):
+    if args.no_torch:
+        return None
+    try:
+        return import_torch()
+    except NoTorch as error:  # our own times are worth having without it
+        failures.append(str(error))
+        return None
 
 
 def write_report(path, report):
@@ -369,7 +406,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="what easyquant-gpu-kernel-bench wrote")
     parser.add_argument("--simt", action="store_true", help="check the small layers in the simulator (EASYQUANT_BUILD, or build)")
-    parser.add_argument("--check-only", action="store_true", help="time nothing")
+    part = parser.add_mutually_exclusive_group()
+    part.add_argument("--check-only", action="store_true", help="time nothing")
+    part.add_argument("--time-only", action="store_true", help="check nothing, as that has been done")
     parser.add_argument("--no-torch", action="store_true", help="without peers")
     parser.add_argument("--families", help="only these, separated by commas")
     parser.add_argument("--rounds", type=int, default=7, help="measurements to take the median of")
@@ -393,19 +432,27 @@ def main():
             sys.exit(f"error: {args.folder}: no layer has at most {SIMULATED_WEIGHTS} weights; prepare one, as --shapes 256x512")
     try:
         driver = Driver(library)
-        modules = load_modules(driver, args.folder, {case["module"] for case in cases}, document["machine_code"])
-        where = "the simulator" if args.simt else f"{driver.name} (sm_{driver.capability}), driver for CUDA {driver.version // 1000}.{driver.version % 1000 // 10}"
-        checked, failures = check_all(driver, modules, cases, args.simt)
-        print(f"{checked - len(failures)} of {checked} kernels for {document['chip']} gave numpy's results on {where}.\n", flush=True)
-        for failure in failures:
-            print(f"error: {failure}", file=sys.stderr)
-        report = {"date": datetime.date.today().isoformat(), "device": where, "chip": document["chip"], "checked": checked, "failures": failures}
-        if not args.simt and not args.check_only:
-            report["results"] = time_all(driver, modules, cases, not args.no_torch, args.rounds, end,
-                                         lambda results: write_report(args.json, report | {"results": results}))
-            report["targets"] = print_targets(report["results"])
-    except (CudaError, NoTorch) as error:
+    except CudaError as error:
         sys.exit(f"error: {error}")
+    where = "the simulator" if args.simt else f"{driver.name} (sm_{driver.capability}), driver for CUDA {driver.version // 1000}.{driver.version % 1000 // 10}"
+    failures = []
+    report = {"date": datetime.date.today().isoformat(), "device": where, "chip": document["chip"], "failures": failures}
+    try:
+        modules = load_modules(driver, args.folder, {case["module"] for case in cases}, document["machine_code"], failures)
+        cases = [case for case in cases if case["module"] in modules]
+        if not args.time_only:
+            checked, wrong = check_all(driver, modules, cases, args.simt)
+            failures += wrong
+            report["checked"] = checked
+            print(f"{max(0, checked - len(wrong))} of {checked} kernels for {document['chip']} gave numpy's results on {where}.\n", flush=True)
+        if not args.simt and not args.check_only:
+            report["results"] = time_all(driver, modules, cases, torch_or_none(args, failures), args.rounds, end,
+                                         lambda results: write_report(args.json, report | {"results": results}), failures)
+            report["targets"] = print_targets(report["results"])
+    except CudaError as error:
+        failures.append(str(error))
+    for failure in failures:
+        print(f"error: {failure}", file=sys.stderr)
     write_report(args.json, report)
     sys.exit(1 if failures else 0)
 

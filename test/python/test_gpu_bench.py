@@ -77,6 +77,54 @@ def test_times_are_those_of_the_driver(prepared, tmp_path):
     assert "not reached" in result.stdout and "not measured" in result.stdout
 
 
+def test_a_module_that_cannot_be_loaded_is_left_out(prepared, tmp_path):
+    folder = tmp_path / "kernels"
+    shutil.copytree(prepared, folder)
+    path = folder / "quantize_256.ptx"
+    path.write_text(path.read_text().replace(".entry ", ".entri "))
+    file = tmp_path / "report.json"
+    result = run_benchmark(folder, "--simt", "--families=quantize,w8a8", f"--json={file}")
+    # With what the driver's assembler says.
+    assert_refused(result, "quantize_256.ptx", ".entri", "prepare a folder for its chip")
+    assert "2 of 2 kernels" in result.stdout and len(json.loads(file.read_text())["failures"]) == 1
+
+
+def test_times_without_torch(prepared, tmp_path):
+    """It is missed, and said; our own times are there."""
+    file = tmp_path / "report.json"
+    settings = "import sys; sys.modules['torch'] = None; import gpu_kernels as g; g.COLD_BYTES = 40000; g.TIMED_WEIGHTS = 1; g.MOST_LAUNCHES = 4; g.main()"
+    command = [sys.executable, "-c", settings, prepared, "--families=w8a8", "--rounds=1", "--time-only", f"--json={file}"]
+    environment = os.environ | {"LD_LIBRARY_PATH": str(BUILD / "unittests" / "fake-cuda"), "PYTHONPATH": str(BENCHMARKS)}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert_refused(result, "torch cannot be imported", "pip install torch", "--no-torch")
+    report = json.loads(file.read_text())
+    assert len(report["results"]) == 2 and "checked" not in report
+
+
+def test_a_gpu_that_is_lost(prepared, tmp_path):
+    """The kernel is named, and nothing is tried after it."""
+    file = tmp_path / "report.json"
+    command = [sys.executable, BENCHMARKS / "gpu_kernels.py", prepared, "--check-only", "--families=quantize,w8a8", f"--json={file}"]
+    environment = os.environ | {"LD_LIBRARY_PATH": str(BUILD / "unittests" / "fake-cuda"), "FAKE_CUDA_FAIL": "4"}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert_refused(result, "CUDA_ERROR_LAUNCH_FAILED", "the GPU is lost")
+    report = json.loads(file.read_text())
+    assert report["checked"] == 2 and len(report["failures"]) == 2
+
+
+def test_products_of_torch():
+    """On the CPU, where torch is installed; else it says what to do."""
+    result = subprocess.run([sys.executable, BENCHMARKS / "torch_peers.py", "--device=cpu", "--shape=64x96", "--rows=17"], capture_output=True, text=True)
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        assert_refused(result, "torch cannot be imported", "pip install torch")
+        return
+    assert result.returncode == 0, result.stdout + result.stderr
+    for name in ("bf16", "int8", "fp8"):
+        assert f"{name}, M = 17" in result.stdout
+
+
 def test_what_cannot_be_measured(prepared, tmp_path):
     assert_refused(run_benchmark(tmp_path), "cases.json", "easyquant-gpu-kernel-bench")
     assert_refused(run_benchmark(prepared, "--families=w5a5"), "w5a5")

@@ -1,0 +1,100 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""benchmarks/gpu_all.sh from end to end, on the driver that simulates a GPU: small kernels, a small model, and no times."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from helpers import BUILD, REPO, assert_refused
+
+# Without ptxas, as the driver of the tests takes no machine code.
+SETTINGS = {"EASYQUANT_CUDA_BIN": "/nonexistent", "CHIPS": "sm_80", "SHAPES": "72x256", "SCHEMES": "W8A8", "CONTEXT": "32", "WINDOWS": "2", "TOKENS": "1,403,407,261,378"}
+STEPS = ["Kernels beside numpy", "Small models beside the CPU", "stories260K, W8A8, beside the CPU", "Perplexity of W8A8 beside the CPU",
+         "Speed of W8A8", "torch's products", "Kernels"]
+
+
+@pytest.fixture(scope="module")
+def bundle(stories, tmp_path_factory):
+    """What --prepare writes."""
+    base = tmp_path_factory.mktemp("gpu-all")
+    text = base / "text.txt"
+    text.write_text("Once upon a time there was a little girl named Lily. She loved to play with her toys. " * 20)
+    result = prepare(base / "bundle", stories, text)
+    assert result.returncode == 0, result.stderr
+    return base / "bundle"
+
+
+def prepare(*arguments):
+    environment = os.environ | SETTINGS | {"EASYQUANT_TOOLS": str(BUILD / "bin"), "EASYQUANT_BUILD": str(BUILD), "PYTHON": sys.executable}
+    return subprocess.run([REPO / "benchmarks" / "gpu_all.sh", "--prepare", *map(str, arguments)], env=environment, capture_output=True, text=True)
+
+
+def run_all(folder, *arguments, **environment):
+    """Without the Python packages of this checkout: the machine has none of them."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("EASYQUANT", "PYTHON"))}
+    # A simulator takes its time.
+    environment = plain | {"PYTHON": sys.executable, "EASYQUANT_CUDA_ALL_SECONDS": "5700"} | environment
+    return subprocess.run([folder / "gpu_all.sh", *map(str, arguments)], env=environment, capture_output=True, text=True)
+
+
+def test_the_archive_holds_no_compiler(bundle, tmp_path):
+    parts = sorted(bundle.glob("gpu-bundle.tar.gz.*"))
+    assert parts and all(part.stat().st_size <= 60_000_000 for part in parts)
+    assert {path.name for path in bundle.iterdir()} - {part.name for part in parts} == {"gpu_all.sh", "gpu-bundle.sha256"}
+    subprocess.run(["tar", "-xz", "-C", tmp_path], input=b"".join(part.read_bytes() for part in parts), check=True)
+    assert {path.name for path in (tmp_path / "bin").iterdir()} == {"easyquant-run"}
+    for file in [tmp_path / "bin" / "easyquant-run", *tmp_path.rglob("*.so"), *tmp_path.rglob("*.so.*")]:
+        # Nothing is left that only this machine has: no LLVM, no CUDA.
+        listed = subprocess.run(["ldd", file], env={"LD_LIBRARY_PATH": str(tmp_path / "lib")}, capture_output=True, text=True).stdout
+        places = [line.split("=>")[1].strip() for line in listed.splitlines() if "=>" in line]
+        assert not [place for place in places if not place.startswith((str(tmp_path), "/lib/x86_64", "/usr/lib/x86_64", "/lib64"))], f"{file}: {listed}"
+        assert "LLVM" not in listed and "cuda" not in listed and "libomp" not in listed
+
+
+def test_all_steps_in_the_simulator(bundle, tmp_path):
+    page = tmp_path / "out" / "page.md"
+    result = run_all(bundle, page, LD_LIBRARY_PATH=str(BUILD / "unittests" / "fake-cuda"), PREFILL="3", DECODE="2")
+    text = page.read_text()
+    assert [line[3:] for line in text.splitlines() if line.startswith("## ") and line != "## The GPU"] == STEPS, result.stderr
+    failed = [part.splitlines()[0] for part in text.split("\n## ")[1:] if "**Failed**" in part]
+    # torch is not to be had here, or sees no GPU; all else passes.
+    assert failed == ["torch's products", "Kernels"], text
+    assert result.returncode == 2 and "2 steps failed" in text
+    assert text.count("4 of 4 kernels for sm_80 gave numpy's results on Fake GPU (sm_80)") == 9
+    assert text.count("24 greedy tokens") == 4 and text.count("32 greedy tokens") == 1 and "DIFFERENT" not in text
+    assert page.with_suffix(".json").exists()
+
+
+def test_what_is_missing_is_said_at_once(bundle, tmp_path):
+    folder = tmp_path / "folder"
+    shutil.copytree(bundle, folder)
+    before = sorted(folder.rglob("*"))
+    part = folder / "gpu-bundle.tar.gz.00"
+    part.write_bytes(part.read_bytes()[:-1])
+    words = ["gpu-bundle.tar.gz.00", "damaged"]
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        words.append("no NVIDIA driver")
+    assert_refused(run_all(folder), *words)
+    assert_refused(run_all(folder, PYTHON="no-such-python"), "no-such-python", *words[:2])
+    assert_refused(run_all(folder, "a.md", "b.md"), "expected: gpu_all.sh [PAGE.md]")
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_a_driver_without_a_gpu(bundle, tmp_path):
+    result = run_all(bundle, tmp_path / "page.md", LD_LIBRARY_PATH=str(BUILD / "unittests" / "fake-cuda"), FAKE_CUDA_DEVICES="0")
+    assert_refused(result, "the NVIDIA driver cannot be used", "cuInit")
+    assert not (tmp_path / "page.md").exists()
+
+
+def test_what_cannot_be_prepared(stories, tmp_path):
+    assert_refused(prepare(tmp_path / "out"), "expected: gpu_all.sh --prepare FOLDER MODEL")
+    assert_refused(prepare(tmp_path / "out", tmp_path / "none", __file__), "none: there is no such model")
+    assert_refused(prepare(tmp_path / "out", stories, tmp_path / "none"), "none: there is no such text")
+    assert not (tmp_path / "out").exists()
