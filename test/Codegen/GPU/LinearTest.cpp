@@ -10,6 +10,8 @@
 #include "easyquant/Numerics/Quantize.h"
 #include "easyquant/Numerics/Reference.h"
 
+#include <algorithm>
+
 using namespace easyquant;
 using namespace easyquant::gpu;
 using namespace easyquant::numerics;
@@ -102,19 +104,27 @@ std::vector<float> compute(KernelLibrary &library, const LinearKernel &kernel, c
   return y.read();
 }
 
-/// Every kernel of every spec, on `rows` of which each takes what it is for and one more.
+/// A kernel takes what it is for and one row more.
+bool isFor(const LinearKernel &kernel, int64_t rows) {
+  if (kernel.form == LinearKernel::Dot)
+    return rows <= kernel.rows + 1;
+  return kernel.tile.rows <= std::max<int64_t>(2 * rows, 16);
+}
+
+/// Every kernel of every spec, on those of `rows` that it could be taken for.
 void checkAll(const std::vector<LinearSpec> &specs, const std::vector<int64_t> &rows,
               ChipId chip = ChipId::SM80) {
   KernelLibrary library(chip);
   for (const LinearSpec &spec : specs)
-    library.add(spec);
+    for (const LinearKernel &kernel : linearKernels(spec, library.target()))
+      if (std::ranges::any_of(rows, [&](int64_t m) { return isFor(kernel, m); }))
+        library.add(spec, kernel);
   for (const LinearSpec &spec : specs)
     for (int64_t m : rows) {
       Problem problem(spec, m);
       std::vector<float> expected = problem.expected();
       for (const LinearKernel &kernel : linearKernels(spec, library.target())) {
-        bool dot = kernel.form == LinearKernel::Dot;
-        if (dot ? m > kernel.rows + 1 : kernel.tile.rows > 2 * m && kernel.tile.rows > 16)
+        if (!isFor(kernel, m))
           continue;
         EXPECT_EQ(compute(library, kernel, problem), expected)
             << kernel.description.name << " on " << m << " rows";

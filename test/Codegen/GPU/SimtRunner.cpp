@@ -48,17 +48,23 @@ Description KernelLibrary::add(const RowSpec &spec) {
   return describe(spec, state->chip);
 }
 
+void KernelLibrary::add(const LinearSpec &spec, const LinearKernel &kernel) {
+  getOrEmitLinear(state->kernels, spec, kernel, state->chip);
+}
+void KernelLibrary::add(const WeightOnlySpec &spec, const WeightOnlyKernel &kernel) {
+  getOrEmitLinear(state->kernels, spec, kernel, state->chip);
+}
+
 std::vector<LinearKernel> KernelLibrary::add(const LinearSpec &spec) {
   std::vector<LinearKernel> kernels = linearKernels(spec, state->chip);
   for (const LinearKernel &kernel : kernels)
-    getOrEmitLinear(state->kernels, spec, kernel, state->chip);
+    add(spec, kernel);
   return kernels;
 }
-
 std::vector<WeightOnlyKernel> KernelLibrary::add(const WeightOnlySpec &spec) {
   std::vector<WeightOnlyKernel> kernels = weightOnlyKernels(spec, state->chip);
   for (const WeightOnlyKernel &kernel : kernels)
-    getOrEmitLinear(state->kernels, spec, kernel, state->chip);
+    add(spec, kernel);
   return kernels;
 }
 

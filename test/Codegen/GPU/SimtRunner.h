@@ -38,7 +38,10 @@ public:
   const Chip &target() const;
   /// Adds a kernel, unless it is there.
   Description add(const RowSpec &spec);
-  /// All kernels of the spec, for ever more rows.
+  void add(const LinearSpec &spec, const LinearKernel &kernel);
+  void add(const WeightOnlySpec &spec, const WeightOnlyKernel &kernel);
+  /// All kernels of the spec, for ever more rows. To compile them takes longer than to run them: a
+  /// test that runs some adds those.
   std::vector<LinearKernel> add(const LinearSpec &spec);
   std::vector<WeightOnlyKernel> add(const WeightOnlySpec &spec);
   Description add(const EmbeddingSpec &spec);
