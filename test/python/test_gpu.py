@@ -214,6 +214,23 @@ def test_one_evaluation_two_packings(artifact, stories):
     assert np.array_equal(scales, cpu[name + "_scale"].reshape(-1)[:64])
 
 
+def test_a_float_head_and_its_embedding_share_one_tensor(artifact, stories):
+    """Fragments of bf16: the table is not there once more in f32."""
+    from safetensors import safe_open
+
+    out = artifact(stories, *SCHEMES["none"], TARGET, ISA)
+    names = {}
+    for device, file in (("cpu", "weights.safetensors"), ("gpu", "weights.gpu.safetensors")):
+        with safe_open(out / file, "np") as tensors:
+            names[device] = {name for name in tensors.keys() if "embed_tokens" in name or "lm_head" in name}
+    assert names == {"cpu": {"model.embed_tokens.weight"}, "gpu": {"model.embed_tokens.weight_halves"}}
+    program = json.loads((out / "program.gpu.json").read_text())["chips"]["sm_80"]
+    head = next(launch for launch in program["launches"] if (launch["site"], launch["phase"]) == ("lm_head", "gemm"))
+    [weights] = [argument for argument in head["arguments"] if argument[0] == "weights"]
+    first = program["launches"][0]
+    assert program["kernels"][first["kernel"]]["name"].startswith("embedding_") and weights in first["arguments"]
+
+
 @pytest.mark.parametrize("options, words", [
     (["--scheme=W8A8", "--target=sm_80,tpu"], ["tpu", "sm_90a", "cpu"]),
     (["--scheme=W8A8", "--target="], ["target"]),
