@@ -1,6 +1,7 @@
 // RUN: easyquant-opt %s --convert-equant-to-kernels="max-rows=4 profile" | FileCheck %s
 // RUN: easyquant-opt %s --convert-equant-to-kernels="max-rows=4" | FileCheck %s --check-prefix=PLAIN
-// RUN: easyquant-opt %s --convert-equant-to-kernels="max-rows=4 profile" | FileCheck %s --check-prefix=MARK
+// RUN: easyquant-opt %s --convert-equant-to-kernels="max-rows=4 profile" | FileCheck %s --check-prefix=CALLS
+// RUN: easyquant-opt %s --convert-equant-to-kernels="max-rows=4 profile" | FileCheck %s --check-prefix=SITES
 
 // Before every kernel the function that the program was given hears of its phase (quantize 1, gemm 2, other 6) and site; a layer
 // is no kernel and passes the function on. What makes codes counts as quantization, for the linear that needs them where no other
@@ -68,17 +69,18 @@ func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x10xf32> {
   return %logits : tensor<?x10xf32>
 }
 
-// MARK-LABEL: func.func private @mark_kernel(
-// MARK-SAME: %[[MARK:[^:]*]]: !llvm.ptr, %[[CONTEXT:[^:]*]]: !llvm.ptr, %[[PHASE:[^:]*]]: i64, %[[SITE:[^:]*]]: !llvm.ptr)
-// MARK: %[[NULL:.*]] = llvm.mlir.zero : !llvm.ptr
-// MARK: %[[GIVEN:.*]] = llvm.icmp "ne" %[[MARK]], %[[NULL]]
-// MARK: scf.if %[[GIVEN]] {
-// MARK-NEXT: llvm.call %[[MARK]](%[[CONTEXT]], %[[PHASE]], %[[SITE]]) : !llvm.ptr, (!llvm.ptr, i64, !llvm.ptr) -> ()
-// MARK-NEXT: }
-// MARK-DAG: llvm.mlir.global private unnamed_addr constant @{{.*}}("input_layernorm\00")
-// MARK-DAG: llvm.mlir.global private unnamed_addr constant @{{.*}}("attn.q_proj+k_proj\00")
-// MARK-DAG: llvm.mlir.global private unnamed_addr constant @{{.*}}("down_proj\00")
-// MARK-DAG: llvm.mlir.global private unnamed_addr constant @{{.*}}("lm_head\00")
+// CALLS-LABEL: func.func private @mark_kernel(
+// CALLS-SAME: %[[MARK:[^:]*]]: !llvm.ptr, %[[CONTEXT:[^:]*]]: !llvm.ptr, %[[PHASE:[^:]*]]: i64, %[[SITE:[^:]*]]: !llvm.ptr)
+// CALLS: %[[NULL:.*]] = llvm.mlir.zero : !llvm.ptr
+// CALLS: %[[GIVEN:.*]] = llvm.icmp "ne" %[[MARK]], %[[NULL]]
+// CALLS: scf.if %[[GIVEN]] {
+// CALLS-NEXT: llvm.call %[[MARK]](%[[CONTEXT]], %[[PHASE]], %[[SITE]]) : !llvm.ptr, (!llvm.ptr, i64, !llvm.ptr) -> ()
+// CALLS-NEXT: }
+
+// SITES-DAG: llvm.mlir.global private unnamed_addr constant @{{.*}}("input_layernorm\00")
+// SITES-DAG: llvm.mlir.global private unnamed_addr constant @{{.*}}("attn.q_proj+k_proj\00")
+// SITES-DAG: llvm.mlir.global private unnamed_addr constant @{{.*}}("down_proj\00")
+// SITES-DAG: llvm.mlir.global private unnamed_addr constant @{{.*}}("lm_head\00")
 
 // PLAIN-NOT: mark_kernel
 // PLAIN-NOT: !llvm.ptr
