@@ -1,6 +1,6 @@
 // RUN: easyquant-opt %s --convert-equant-to-kernels="max-rows=4 profile" | FileCheck %s
 // RUN: easyquant-opt %s --convert-equant-to-kernels="max-rows=4" | FileCheck %s --check-prefix=PLAIN
-// RUN: easyquant-opt %s --convert-equant-to-kernels="max-rows=4 profile" | FileCheck %s --check-prefix=CALLS
+// RUN: easyquant-opt %s --convert-equant-to-kernels="max-rows=4 profile" | FileCheck %s --check-prefix=MARK
 // RUN: easyquant-opt %s --convert-equant-to-kernels="max-rows=4 profile" | FileCheck %s --check-prefix=SITES
 
 // Before every kernel the function that the program was given hears of its phase (quantize 1, gemm 2, other 6) and site; a layer
@@ -17,29 +17,29 @@ ml_program.global private @table(#ml_program.extern : tensor<10x32xf32>) : tenso
 #panel = #equant.layout<panel, rows = 32, depth = 4>
 
 // CHECK-LABEL: func.func private @layer_0.kernels(
-// CHECK-SAME: %[[X:[^:]*]]: memref<?x32xf32, {{.*}}>, %[[THREADS:[^:]*]]: index, %[[MARK:[^:]*]]: !llvm.ptr, %[[CONTEXT:[^:]*]]: !llvm.ptr)
+// CHECK-SAME: %[[X:[^:]*]]: memref<?x32xf32, {{.*}}>, %[[THREADS:[^:]*]]: index, %[[FN:[^:]*]]: !llvm.ptr, %[[CONTEXT:[^:]*]]: !llvm.ptr)
 func.func private @layer_0(%x: tensor<?x32xf32>) -> tensor<?x32xf32> {
   %norm = ml_program.global_load_const @norm : tensor<32xf32>
   %c = ml_program.global_load_const @c : tensor<1x8x32x4xi8>
   %s = ml_program.global_load_const @s : tensor<1x1x32xf32>
   // CHECK: %[[QUANTIZE:.*]] = llvm.mlir.constant(1 : i64) : i64
   // CHECK-NEXT: %[[SITE:.*]] = llvm.mlir.addressof @[[NORM:site[_0-9]*]] : !llvm.ptr
-  // CHECK-NEXT: call @mark_kernel(%[[MARK]], %[[CONTEXT]], %[[QUANTIZE]], %[[SITE]])
+  // CHECK-NEXT: call @mark_kernel(%[[FN]], %[[CONTEXT]], %[[QUANTIZE]], %[[SITE]])
   // CHECK: call @rms_norm
   %h = lm.rms_norm %x, %norm {epsilon = 1.0e-05 : f64} : tensor<?x32xf32> loc("input_layernorm")
   // CHECK: %[[GEMM:.*]] = llvm.mlir.constant(2 : i64) : i64
   // CHECK-NEXT: %[[SITE:.*]] = llvm.mlir.addressof @[[QK:site[_0-9]*]] : !llvm.ptr
-  // CHECK-NEXT: call @mark_kernel(%[[MARK]], %[[CONTEXT]], %[[GEMM]], %[[SITE]])
+  // CHECK-NEXT: call @mark_kernel(%[[FN]], %[[CONTEXT]], %[[GEMM]], %[[SITE]])
   // CHECK: call @linear
   %u = equant.linear %h, %c scale(%s) {sites = ["attn.q_proj", "attn.k_proj"], weight_scheme = #w, input_scheme = #x, layout = #panel}
          : (tensor<?x32xf32>, tensor<1x8x32x4xi8>, tensor<1x1x32xf32>) -> tensor<?x32xf32>
   // CHECK: llvm.mlir.constant(1 : i64) : i64
   // CHECK-NEXT: %[[SITE:.*]] = llvm.mlir.addressof @[[DOWN:site[_0-9]*]] : !llvm.ptr
-  // CHECK-NEXT: call @mark_kernel(%[[MARK]],
+  // CHECK-NEXT: call @mark_kernel(%[[FN]],
   // CHECK: call @quantize
   // CHECK: llvm.mlir.constant(2 : i64) : i64
   // CHECK-NEXT: %[[SITE:.*]] = llvm.mlir.addressof @[[DOWN]] : !llvm.ptr
-  // CHECK-NEXT: call @mark_kernel(%[[MARK]],
+  // CHECK-NEXT: call @mark_kernel(%[[FN]],
   // CHECK: call @linear
   %d = equant.linear %u, %c scale(%s) {sites = ["down_proj"], weight_scheme = #w, input_scheme = #x, layout = #panel}
          : (tensor<?x32xf32>, tensor<1x8x32x4xi8>, tensor<1x1x32xf32>) -> tensor<?x32xf32>
@@ -51,13 +51,13 @@ func.func private @layer_0(%x: tensor<?x32xf32>) -> tensor<?x32xf32> {
 }
 
 // CHECK-LABEL: func.func @easyquant_forward_avx2(
-// CHECK-SAME: %[[THREADS:[^:]*]]: index, %[[MARK:[^:]*]]: !llvm.ptr, %[[CONTEXT:[^:]*]]: !llvm.ptr, %[[LOGITS:[^:]*]]: memref<?x10xf32
+// CHECK-SAME: %[[THREADS:[^:]*]]: index, %[[FN:[^:]*]]: !llvm.ptr, %[[CONTEXT:[^:]*]]: !llvm.ptr, %[[LOGITS:[^:]*]]: memref<?x10xf32
 // CHECK: llvm.mlir.constant(6 : i64) : i64
-// CHECK: call @mark_kernel(%[[MARK]], %[[CONTEXT]],
+// CHECK: call @mark_kernel(%[[FN]], %[[CONTEXT]],
 // CHECK: call @embedding
 // CHECK-NOT: mark_kernel
-// CHECK: call @layer_0.kernels({{.*}}, %[[THREADS]], %[[MARK]], %[[CONTEXT]])
-// CHECK: call @mark_kernel(%[[MARK]], %[[CONTEXT]],
+// CHECK: call @layer_0.kernels({{.*}}, %[[THREADS]], %[[FN]], %[[CONTEXT]])
+// CHECK: call @mark_kernel(%[[FN]], %[[CONTEXT]],
 // CHECK: call @linear
 // CHECK-NOT: mark_kernel
 // CHECK: return
@@ -69,18 +69,21 @@ func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x10xf32> {
   return %logits : tensor<?x10xf32>
 }
 
-// CALLS-LABEL: func.func private @mark_kernel(
-// CALLS-SAME: %[[MARK:[^:]*]]: !llvm.ptr, %[[CONTEXT:[^:]*]]: !llvm.ptr, %[[PHASE:[^:]*]]: i64, %[[SITE:[^:]*]]: !llvm.ptr)
-// CALLS: %[[NULL:.*]] = llvm.mlir.zero : !llvm.ptr
-// CALLS: %[[GIVEN:.*]] = llvm.icmp "ne" %[[MARK]], %[[NULL]]
-// CALLS: scf.if %[[GIVEN]] {
-// CALLS-NEXT: llvm.call %[[MARK]](%[[CONTEXT]], %[[PHASE]], %[[SITE]]) : !llvm.ptr, (!llvm.ptr, i64, !llvm.ptr) -> ()
-// CALLS-NEXT: }
+// MARK-LABEL: func.func private @mark_kernel(
+// MARK-SAME: %[[FN:[^:]*]]: !llvm.ptr, %[[CONTEXT:[^:]*]]: !llvm.ptr, %[[PHASE:[^:]*]]: i64, %[[SITE:[^:]*]]: !llvm.ptr)
+// MARK: %[[NULL:.*]] = llvm.mlir.zero : !llvm.ptr
+// MARK: %[[GIVEN:.*]] = llvm.icmp "ne" %[[FN]], %[[NULL]]
+// MARK: scf.if %[[GIVEN]] {
+// MARK-NEXT: llvm.call %[[FN]](%[[CONTEXT]], %[[PHASE]], %[[SITE]]) : !llvm.ptr, (!llvm.ptr, i64, !llvm.ptr) -> ()
+// MARK-NEXT: }
 
+// One text a site.
 // SITES-DAG: llvm.mlir.global private unnamed_addr constant @{{.*}}("input_layernorm\00")
 // SITES-DAG: llvm.mlir.global private unnamed_addr constant @{{.*}}("attn.q_proj+k_proj\00")
 // SITES-DAG: llvm.mlir.global private unnamed_addr constant @{{.*}}("down_proj\00")
+// SITES-DAG: llvm.mlir.global private unnamed_addr constant @{{.*}}("lm.embedding\00")
 // SITES-DAG: llvm.mlir.global private unnamed_addr constant @{{.*}}("lm_head\00")
+// SITES-NOT: constant @site
 
 // PLAIN-NOT: mark_kernel
-// PLAIN-NOT: !llvm.ptr
+// PLAIN-NOT: llvm.mlir.global
