@@ -5,8 +5,8 @@
 
     .venv/bin/python benchmarks/gpu_static.py > docs/benchmarks/gpu-static.md
 
-Compiles linears of 4096 x 4096 with easyquant-opt (EASYQUANT_TOOLS, or build/bin), assembles them with ptxas, reads the main
-loops out of nvdisasm's text, and prints the page: how the page counts stands on the page.
+Compiles linears of 4096 x 4096 and attention of 32 heads with easyquant-opt (EASYQUANT_TOOLS, or build/bin), assembles them with
+ptxas, reads the main loops out of nvdisasm's text, and prints the page: how the page counts stands on the page.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from sass import CHIPS, access_bytes, compile_kernels, count, cuda_program, functions_of, main_loop, matching
+from sass import CHIPS, access_bytes, compile_kernels, count, cuda_program, functions_of, main_loop, main_path, matching
 
 SIZE = 4096  # N and K of the linears
 
@@ -29,6 +29,9 @@ LINEARS = [("w8a8", "i8", "i8, symmetric, channel", 1, True), ("w4a8", "i4", "i4
            ("w3a16", "i3", "i3, symmetric, group = 128", 32, False), ("w2a16", "i2", "i2, symmetric, group = 128", 32, False)]
 TITLES = {"i8_q": "W8A8", "i4_g128_q": "W4A8, groups of 128", "i4_g128_bf16": "W4A16, groups of 128", "i8_bf16": "W8A16",
           "i3_g128_bf16": "W3A16, groups of 128", "i2_g128_bf16": "W2A16, groups of 128", "bf16_bf16": "bf16"}
+HEADS, KV_HEADS, HEAD_DIM = 32, 8, 128
+# What the names of the kernels say of the cache, type of its codes.
+CACHES = {"f16": ("", None), "int8": ("kv8_group64_residual128_sinks4_", "i8"), "int4": ("kv4_group64_residual128_sinks4_", "i4")}
 
 
 @dataclass
@@ -54,12 +57,14 @@ MACHINES = {
 }
 ISSUE_SLOTS = 4  # schedulers
 INTEGER_LANES = 64
+SPECIAL_LANES = 16
 SHARED_BYTES = 128
-INTEGER = "LOP3|SHF|LEA|PRMT|SEL|ISETP|IADD3|IMNMX"  # the pipe of bits and sums; products of integers have another
+# The pipe of bits, sums and comparisons; products of integers have another.
+INTEGER = "LOP3|SHF|LEA|PRMT|SEL|ISETP|IADD3|IMNMX|FMNMX|FSEL|FSETP"
 
 
 def model_text():
-    """A function of one linear after another, on the same input."""
+    """A function of one linear after another, on the same input, and one of attention for each cache."""
     x, s = f"%x: tensor<?x{SIZE}xf32>", SIZE
     arguments, lines = [x, f"%wf: tensor<{s}x{s}xf32>"], []
     for name, codes, scheme, groups, quantized in LINEARS:
@@ -72,7 +77,25 @@ def model_text():
     results = [f"%y_{name}" for name, *_ in LINEARS] + ["%y_float"]
     types = ", ".join([f"tensor<?x{s}xf32>"] * len(results))
     return "\n".join([f"func.func @linears({', '.join(arguments)}) -> ({types}) {{", *lines,
-                      f"  return {', '.join(results)} : {types}", "}", ""])
+                      f"  return {', '.join(results)} : {types}", "}", *(attention_text(*cache) for cache in CACHES.items()), ""])
+
+
+def attention_text(name, cache):
+    q, kv, handle = (f"tensor<?x{HEADS * HEAD_DIM}xf32>", f"tensor<?x{KV_HEADS * HEAD_DIM}xf32>",
+                     f"!lm.kv_cache<layers = 1, kv_heads = {KV_HEADS}, head_dim = {HEAD_DIM}>")
+    codes = cache[1]
+    scheme = f", kv_scheme = #equant.kv_scheme<code = {codes}, group = 64, residual = 128, sinks = 4, keys = channel>" if codes else ""
+    return "\n".join([f"func.func @attention_{name}(%q: {q}, %k: {kv}, %v: {kv}, %cache: {handle}, %position: index) -> {q} {{",
+                      f"  %y = {'equant' if codes else 'lm'}.attention %q, %k, %v, %cache, %position {{layer = 0, num_heads = {HEADS}, "
+                      f"num_kv_heads = {KV_HEADS}, head_dim = {HEAD_DIM}, scale = {HEAD_DIM ** -0.5}{scheme}}} : {q}, {kv}, {handle}",
+                      f"  return %y : {q}", "}"])
+
+
+def attention_kernel(functions, cache, form):
+    """The name of the kernel that attends: `form` is split (few tokens) or blocked."""
+    pattern = rf"attention_{HEADS}of{KV_HEADS}x{HEAD_DIM}_scale[0-9a-f]+_{CACHES[cache][0]}{form}"
+    [name] = [name for name in functions if re.match(pattern, name)]
+    return name
 
 
 def cycles_of(body, warps, machine):
@@ -86,6 +109,7 @@ def cycles_of(body, warps, machine):
         "integer products": count(body, "IMAD|IDP") * 32 / INTEGER_LANES,
         "half": count(body, "HFMA2|HADD2|HMUL2") * 32 / machine.half_lanes,
         "float": count(body, "FFMA|FADD|FMUL") * 32 / machine.float_lanes,
+        "special": count(body, "MUFU") * 32 / SPECIAL_LANES,
         "shared memory": moved / SHARED_BYTES,
     }
     return {resource: warps * cycles for resource, cycles in of_a_warp.items()}
@@ -133,6 +157,21 @@ def stream_row(chip, kernel, code):
             f"{cycles[bound]:.0f}", bound, f"{rate:.1f}", f"{machine.memory_bytes:.1f}", f"{rate / machine.memory_bytes:.1f}"]
 
 
+def attention_rows(chip, cache, form, name, code, threads):
+    body, warps, machine = main_path(code), threads // 32, MACHINES[chip]
+    tensor, cycles = count(body, "HMMA"), cycles_of(body, warps, machine)
+    bound = max(cycles, key=cycles.get)
+    loads = [access_bytes(i) for i in matching(body, "LDS|LDSM") if "RZ, [RZ]" not in i]
+    brought = [access_bytes(i) for i in matching(body, "LDG|LDGSTS")]
+    row = [cache, chip, f"{len(body)}", f"{100 * tensor / len(body):.0f} %", f"{sum(loads) / len(loads):.0f}",
+           f"{sum(brought) / len(brought):.0f}", f"{count(body, 'LDGSTS')}", f"{count(code, 'LDL|STL')}",
+           *(f"{cycles[r]:.0f}" for r in ("tensor cores", "issue", "integer", "half", "float", "special", "shared memory")), bound]
+    if form == "blocked":
+        return [*row, f"{100 * cycles['tensor cores'] / cycles[bound]:.0f} %"]
+    rate = warps * 32 * sum(brought) / cycles[bound]
+    return [*row, f"{rate:.1f}", f"{machine.memory_bytes:.1f}", f"{rate / machine.memory_bytes:.1f}"]
+
+
 def table(header, rows):
     print("| " + " | ".join(header) + " |")
     print("|" + "---|" * len(header))
@@ -145,8 +184,8 @@ TEXT = f"""# What the machine code says
 
     .venv/bin/python benchmarks/gpu_static.py > docs/benchmarks/gpu-static.md
 
-Nothing here was timed. The kernels of linears of {SIZE} × {SIZE} are compiled for each chip, and the main loop of each is read from
-the machine code: the innermost loop with products. From its instructions follows the least number of cycles that a
+Nothing here was timed. The kernels of linears of {SIZE} × {SIZE}, and of attention, are compiled for each chip, and the main loop of
+each is read from the machine code: the innermost loop with products. From its instructions follows the least number of cycles that a
 multiprocessor takes for it, whatever else happens; a kernel is slower by what it waits.
 
 For a loop of a block of w warps, the cycles of a multiprocessor are at least the largest of
@@ -156,6 +195,7 @@ For a loop of a block of w warps, the cycles of a multiprocessor are at least th
 - **integer**: w × ({INTEGER.replace("|", ", ")}) × 32 / {INTEGER_LANES};
 - **integer products**: w × (IMAD, IDP) × 32 / {INTEGER_LANES}, which are made elsewhere;
 - **half**: w × (HFMA2, HADD2, HMUL2) × 32 / lanes; **float** likewise of FFMA, FADD and FMUL;
+- **special**: w × MUFU × 32 / {SPECIAL_LANES}, the exponentials of attention;
 - **shared memory**: w × bytes of LDS, LDSM, LDGSTS and STS / {SHARED_BYTES}.
 
 Of a multiprocessor, a cycle (dense rates and memory bandwidth of the data sheet over multiprocessors and boost clock; lanes of bf16
@@ -181,6 +221,22 @@ is more than memory, memory is the bound. "(all)": each warp has so few groups t
 
 """
 
+ATTENTION = f"""
+## Attention
+
+{HEADS} heads on {KV_HEADS} key/value heads of {HEAD_DIM} dimensions, over a cache of f16 or of codes (groups of 64, scales of keys per
+channel). A turn of the loop takes 64 tokens of the cache. Of a cache of codes it has a short way for 64 tokens that are all codes, and
+a long one for those at the window's edge; the short one is counted. "load": bytes a lane of a load from shared memory, "global": of
+one from global memory.
+
+"""
+
+ATTENTION_FEW = """
+Of few tokens, 16 queries (4 of a token and key/value head) a block; the cache is read once, so that memory is to be the bound: columns
+as for the linears of few rows.
+
+"""
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -194,8 +250,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="easyquant-static-") as folder, ThreadPoolExecutor(args.jobs) as pool:
         folder = args.keep or Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "linears.mlir").write_text(model_text())
-        kernels = dict(zip(CHIPS, pool.map(lambda chip: kernels_of(opt, folder / "linears.mlir", chip, folder), CHIPS)))
+        (folder / "model.mlir").write_text(model_text())
+        kernels = dict(zip(CHIPS, pool.map(lambda chip: kernels_of(opt, folder / "model.mlir", chip, folder), CHIPS)))
 
     print(TEXT, end="")
     table(["chip", "as in", "products, 16 bits", "products, int8", "pairs of bf16", "f32", "bytes of memory"],
@@ -218,10 +274,21 @@ def main():
            "a tile", "bound", "busy"], rows)
     print(STREAM.lstrip("\n"), end="")
     table(["weights", "chip", "instructions", "bytes", "local", "cycles", "bound", "allowed", "memory", "ratio"], few)
+    print(ATTENTION.lstrip("\n"), end="")
+    columns = ["cache", "chip", "instructions", "share", "load", "global", "LDGSTS", "local", "tensor", "issue", "integer", "half", "float",
+               "special", "shared", "bound"]
+    for form, text, more in (("blocked", "64 queries a block:\n\n", ["busy"]), ("split", ATTENTION_FEW.lstrip("\n"), ["allowed", "memory", "ratio"])):
+        print(text, end="")
+        found = []
+        for cache in CACHES:
+            for chip in CHIPS:
+                name = attention_kernel(kernels[chip], cache, form)
+                found.append(attention_rows(chip, cache, form, name, *kernels[chip][name]))
+        table([*columns, *more], found)
     spilled = sorted(f"{name} ({chip})" for chip, found in kernels.items() for name, (code, _) in found.items()
                      if count(code, "LDL|STL"))
     print('"local": instructions that touch local memory (LDL, STL) in all of a kernel; ' +
-          (f"there are some in {', '.join(spilled)}." if spilled else "of the kernels of these linears, for any number of rows, none has any."))
+          (f"there are some in {', '.join(spilled)}." if spilled else "of all these kernels, for any number of rows, none has any."))
     if slow := [f"{row[0].split(',')[0]} on {row[1]} ({row[-1]})" for row in few if float(row[-1]) < 1.05]:
         print(f"\nMemory is not what bounds {', '.join(slow)}: unpacking takes as long, or longer.")
 

@@ -41,11 +41,16 @@ def functions_of(cubin):
 
 
 def loops(instructions):
-    """Bodies of loops: from a label to a branch back to it."""
+    """Loops, from a label to a branch back to it: (label, body)."""
     places = {line[:-1]: i for i, line in enumerate(instructions) if line.endswith(":")}
     for i, line in enumerate(instructions):
-        if (branch := re.search(r"\bBRA\b.*?`\((\.L_x_\d+)\)", line)) and places.get(branch[1], i) < i:
-            yield [word for word in instructions[places[branch[1]] : i + 1] if not word.endswith(":")]
+        if (target := branch_target(line)) and places.get(target, i) < i:
+            yield target, [word for word in instructions[places[target] : i + 1] if not word.endswith(":")]
+
+
+def branch_target(instruction):
+    branch = re.search(r"\bBRA\b.*?`\((\.L_x_\d+)\)", instruction)
+    return branch[1] if branch else None
 
 
 def matching(body, opcode):
@@ -59,13 +64,60 @@ def count(body, opcode):
 
 def main_loop(instructions, opcode="IMMA|HMMA"):
     """The innermost loop with products: the shortest of those that have any. None if there is none."""
-    return min((body for body in loops(instructions) if count(body, opcode)), key=len, default=None)
+    return min((body for _, body in loops(instructions) if count(body, opcode)), key=len, default=None)
+
+
+def basic_blocks(instructions):
+    """Instructions without a branch between them, and of each the blocks that may follow, by number."""
+    blocks, labels = [[]], {}
+    for line in instructions:
+        if line.endswith(":"):
+            if blocks[-1]:
+                blocks.append([])
+            labels[line[:-1]] = len(blocks) - 1
+        else:
+            blocks[-1].append(line)
+            if re.match(rf"{GUARD}(BRA|EXIT|RET)\b", line):
+                blocks.append([])
+    successors = []
+    for i, block in enumerate(blocks):
+        last = block[-1] if block else ""
+        ends = re.match(r"(BRA|EXIT|RET)\b", last)  # a guarded one may let it pass
+        target = labels.get(branch_target(last))
+        successors.append(([] if ends or i + 1 == len(blocks) else [i + 1]) + ([] if target is None else [target]))
+    return blocks, successors, labels
+
+
+def main_path(instructions, opcode="HMMA"):
+    """One turn of the main loop where it has branches: of all ways from its first instruction back there the one with most products,
+    then most stores to shared memory, then fewest branches. In a loop that takes a short way where all is alike, and else decides
+    anew for each element, that is the short way."""
+    label, _ = min(((label, body) for label, body in loops(instructions) if count(body, opcode)), key=lambda loop: len(loop[1]))
+    blocks, successors, labels = basic_blocks(instructions)
+    head, best, under_way = labels[label], {}, set()
+
+    def way(block):
+        """(products, stores, -blocks), blocks from `block` back to the head; None if no way leads there."""
+        if block in best:
+            return best[block]
+        under_way.add(block)
+        ways = [((0, 0, 0), [])] if head in successors[block] else []
+        ways += [found for next in successors[block] if next not in under_way and (found := way(next))]
+        under_way.remove(block)
+        best[block] = None
+        if ways:
+            score, rest = max(ways, key=lambda found: found[0])
+            own = (count(blocks[block], opcode), count(blocks[block], "STS|LDGSTS"), -1)
+            best[block] = (tuple(map(sum, zip(own, score))), [block, *rest])
+        return best[block]
+
+    return [instruction for block in way(head)[1] for instruction in blocks[block]]
 
 
 def access_bytes(instruction):
     """Bytes that a lane moves with a load, store or copy."""
     opcode = re.match(rf"{GUARD}(\S+)", instruction)[2]  # addresses have suffixes too
     if opcode.startswith("LDSM"):
-        return 4 * int(re.search(r"\.M88(?:\.(\d))?", opcode)[1] or 1)
+        return 4 * int(re.search(r"\.MT?88(?:\.(\d))?", opcode)[1] or 1)
     width = re.search(r"\.(?:U|S)?(128|64|16|8)(?=\.|$)", opcode)
     return int(width[1]) // 8 if width else 4

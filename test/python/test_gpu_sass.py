@@ -1,6 +1,6 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The machine code of the GPU kernels, for every chip: what the main loops of the linears consist of."""
+"""The machine code of the GPU kernels, for every chip: what the main loops of linears and attention consist of."""
 
 import re
 import sys
@@ -10,8 +10,8 @@ import pytest
 from helpers import REPO, tool
 
 sys.path.insert(0, str(REPO / "benchmarks"))
-from gpu_static import SIZE as S, model_text  # noqa: E402
-from sass import CHIPS, access_bytes, compile_kernels, count, cuda_program, functions_of, main_loop, matching  # noqa: E402
+from gpu_static import CACHES, SIZE as S, attention_kernel, model_text  # noqa: E402
+from sass import CHIPS, access_bytes, compile_kernels, count, cuda_program, functions_of, main_loop, main_path, matching  # noqa: E402
 
 # The least share of the instructions of a loop of the tile of 128 x 128 that are matrix products, as measured with ptxas 13.0, less
 # a little.
@@ -19,6 +19,13 @@ LEAST_SHARE = {"i8_q": 0.40, "i4_g128_q": 0.30, "i4_g128_bf16": 0.27, "i8_bf16":
                "bf16_bf16": 0.42}
 # Of one row: the most instructions for each block of weights that a warp reads (16 bytes a lane; of 3 bits 24).
 MOST_INSTRUCTIONS = {"i8_bf16": 60, "i4_g128_bf16": 70, "i3_g128_bf16": 165, "i2_g128_bf16": 110, "bf16_bf16": 14}
+# The same of attention, of the short way through its loop: one turn is 64 cached tokens, of which the warps of `split` (few tokens) have
+# 16 each, those of `blocked` all.
+LEAST_ATTENTION_SHARE = {("f16", "split"): 0.09, ("f16", "blocked"): 0.175, ("int8", "split"): 0.05, ("int8", "blocked"): 0.12,
+                         ("int4", "split"): 0.043, ("int4", "blocked"): 0.11}
+PRODUCTS = {"split": 32, "blocked": 128}  # of a turn: 16 queries, 128 dimensions, keys and values
+RUNS = 16  # of eight dimensions of keys or values that a lane brings in a turn
+RUN_BYTES = {"f16": 16, "int8": 8, "int4": 4}
 
 
 @pytest.fixture(scope="module", params=CHIPS)
@@ -69,3 +76,22 @@ def test_weights_of_few_rows_go_straight_to_the_tensor_cores(functions, kernel):
     assert blocks >= 4 and count(body, "HMMA") > 0
     assert len(body) / blocks <= MOST_INSTRUCTIONS[kernel]
     assert count(body, "LDS|LDSM|STS|BAR") == 0, "nothing but registers between memory and products"
+
+
+@pytest.mark.parametrize("form", PRODUCTS)
+@pytest.mark.parametrize("cache", CACHES)
+def test_attention_brings_keys_and_values_once(functions, cache, form):
+    body = main_path(functions[attention_kernel(functions, cache, form)])
+    products = count(body, "HMMA")
+    print(f"{cache} {form}: {products} products of {len(body)} instructions")
+    assert products == PRODUCTS[form]
+    assert products / len(body) >= LEAST_ATTENTION_SHARE[cache, form]
+    copies, loads = ([access_bytes(i) for i in matching(body, opcode)] for opcode in ("LDGSTS", "LDG"))
+    if cache == "f16":
+        assert copies == [RUN_BYTES[cache]] * RUNS and not loads, "keys and values arrive asynchronously"
+    else:
+        # Beside the codes, a word of minimum and scale for each run of values, and those of the keys' channels once.
+        assert not copies and sorted(loads) == sorted([RUN_BYTES[cache]] * RUNS + [4] * (RUNS // 2) + [16, 16])
+        assert [access_bytes(i) for i in matching(body, "STS")] == [16] * RUNS
+    fragments = [access_bytes(i) for i in matching(body, "LDS|LDSM")]
+    assert fragments == [16] * (PRODUCTS[form] // 2), "four tiles of keys or values at once, queries stay in registers"
