@@ -13,7 +13,7 @@
 #ifndef EASYQUANT_PIPELINES_REGISTERPASSES_H
 #define EASYQUANT_PIPELINES_REGISTERPASSES_H
 
-#include "mlir/Support/LLVM.h"
+#include "mlir/IR/DialectRegistry.h"
 
 namespace easyquant {
 
