@@ -39,7 +39,8 @@ def test_phases_add_up_to_the_run(measured, part, steps):
     assert all(set(cost) == FIGURES and cost["bytes"] == cost["instructions"] == 0 for cost in costs.values())
     for phase in ("load", "comm", "sync"):
         assert costs[phase]["launches"] == 0 and costs[phase]["seconds"] == 0
-    # Three norms and an activation make codes; q, k and v are one linear, as are gate and up; RoPE turns q and k.
+    # Two norms, the activation and what attention gives become codes, in the end the last norm; q, k and v are one linear, as are gate and
+    # up; RoPE turns q and k.
     launches = {phase: costs[phase]["launches"] / steps for phase in ("quantize", "gemm", "attention", "other")}
     assert launches == {"quantize": 4 * LAYERS + 1, "gemm": 4 * LAYERS + 1, "attention": 3 * LAYERS, "other": 1}
     assert all(costs[phase]["seconds"] > 0 for phase in launches)
