@@ -172,7 +172,7 @@ LogicalResult Awq::run() {
   FailureOr<MethodRun> opened = MethodRun::open(
       module,
       {kMethod,
-       fmt::format("awq 1 search-samples={} clip={}", searchSamples.getValue(), clip.getValue()),
+       fmt::format("awq 2 search-samples={} clip={}", searchSamples.getValue(), clip.getValue()),
        tokensFile, workFolder, threads});
   if (failed(opened))
     return failure();

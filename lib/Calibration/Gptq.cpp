@@ -35,7 +35,6 @@ using namespace easyquant;
 using namespace easyquant::calibration;
 using numerics::ConstMatrix;
 using numerics::Matrix;
-using numerics::QuantizedMatrix;
 
 namespace {
 
@@ -60,7 +59,6 @@ private:
   LogicalResult advance(func::FuncOp layer, Value output, Value cut, const QuantizedWeights &codes,
                         llvm::function_ref<Result<void>(int64_t sample, Matrix rows)> visit);
   LogicalResult roundGroup(func::FuncOp layer, const SiteGroup &group, QuantizedWeights &codes);
-  FailureOr<QuantizedMatrix> roundToNearest(const PlannedSite &site);
 
   LayerRunner &runner;
   HiddenStates &states, &middle;
@@ -174,16 +172,6 @@ LogicalResult LayerRounder::roundGroup(func::FuncOp layer, const SiteGroup &grou
   return success();
 }
 
-FailureOr<QuantizedMatrix> LayerRounder::roundToNearest(const PlannedSite &site) {
-  FailureOr<WeightValues> weight = readWeight(runner.constants(), site);
-  if (failed(weight))
-    return failure();
-  auto rounded = numerics::quantize(weight->view(), site.scheme(), site.rule());
-  if (!rounded)
-    return emitError(site.loc()) << "site '" << site.name() << "': " << rounded.error().message;
-  return std::move(*rounded);
-}
-
 LogicalResult LayerRounder::runLayer(func::FuncOp layer, QuantizedWeights &codes, bool areKnown) {
   base = layer.getArgument(0);
   for (const SiteGroup &group : siteGroups(layer)) {
@@ -192,9 +180,12 @@ LogicalResult LayerRounder::runLayer(func::FuncOp layer, QuantizedWeights &codes
     for (const PlannedSite &site : group.sites) {
       if (site.plan.names(kMethod))
         continue;
-      FailureOr<QuantizedMatrix> rounded = roundToNearest(site);
-      if (failed(rounded))
+      FailureOr<WeightValues> weight = readWeight(runner.constants(), site);
+      if (failed(weight))
         return failure();
+      auto rounded = roundToNearest(site, weight->view());
+      if (!rounded)
+        return emitError(site.loc()) << rounded.error().message;
       codes[site.weight()] = std::move(*rounded);
     }
   }
@@ -215,7 +206,7 @@ LogicalResult Gptq::run() {
     return success();
   FailureOr<MethodRun> opened = MethodRun::open(
       module, {kMethod,
-               fmt::format("gptq 1 act-order={} static-groups={} damping={:a}", actOrder.getValue(),
+               fmt::format("gptq 2 act-order={} static-groups={} damping={:a}", actOrder.getValue(),
                            staticGroups.getValue(), damping.getValue()),
                tokensFile, workFolder, threads});
   if (failed(opened))

@@ -18,7 +18,9 @@ using namespace easyquant;
 using namespace easyquant::calibration;
 using equant::QuantizableOpInterface;
 
-numerics::ScaleRule PlannedSite::rule() const { return {numerics::extremesRule(scheme())}; }
+numerics::ScaleRule PlannedSite::rule() const {
+  return equant::toNumerics(plan.getRule(), plan.getPercentile());
+}
 
 bool SiteGroup::names(StringRef method) const {
   return llvm::any_of(sites, [&](const PlannedSite &site) { return site.plan.names(method); });
@@ -93,6 +95,14 @@ FailureOr<WeightValues> easyquant::calibration::readWeight(const ModelConstants 
   if (failed(constants.read(site.weight(), site.name(), weight.values)))
     return failure();
   return weight;
+}
+
+Result<numerics::QuantizedMatrix>
+easyquant::calibration::roundToNearest(const PlannedSite &site, numerics::ConstMatrix rows) {
+  auto rounded = numerics::quantize(rows, site.scheme(), site.rule());
+  if (!rounded)
+    return makeError(rounded.error().code, "site '{}': {}", site.name(), rounded.error().message);
+  return rounded;
 }
 
 LogicalResult easyquant::calibration::load(SliceProgram &program, const ModelConstants &constants,

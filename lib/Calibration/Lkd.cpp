@@ -109,7 +109,7 @@ LogicalResult Lkd::run() {
     return success();
   FailureOr<MethodRun> opened =
       MethodRun::open(module, {kMethod,
-                               fmt::format("lkd 1 epochs={} learning-rate={:a}", epochs.getValue(),
+                               fmt::format("lkd 2 epochs={} learning-rate={:a}", epochs.getValue(),
                                            learningRate.getValue()),
                                tokensFile, workFolder, threads});
   if (failed(opened))

@@ -15,7 +15,6 @@ using namespace easyquant;
 using namespace easyquant::calibration;
 using numerics::ConstMatrix;
 using numerics::Matrix;
-using numerics::QuantizedMatrix;
 
 LogicalResult easyquant::calibration::checkRoundsToNearest(const PlannedSite &site) {
   auto fail = [&](const Twine &problem) {
@@ -28,15 +27,6 @@ LogicalResult easyquant::calibration::checkRoundsToNearest(const PlannedSite &si
     return fail("its inputs are to be quantized with static scales; bounds are measured of "
                 "activations=dynamic");
   return success();
-}
-
-Result<QuantizedMatrix> easyquant::calibration::roundToNearest(const PlannedSite &site,
-                                                               ConstMatrix rows) {
-  auto rounded = numerics::quantize(
-      rows, site.scheme(), equant::toNumerics(site.plan.getRule(), site.plan.getPercentile()));
-  if (!rounded)
-    return makeError(rounded.error().code, "site '{}': {}", site.name(), rounded.error().message);
-  return rounded;
 }
 
 /// The activations among the arguments of its block that a value is computed from.

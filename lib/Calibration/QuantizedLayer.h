@@ -25,11 +25,6 @@ namespace easyquant::calibration {
 /// computed codes or scales, static inputs.
 mlir::LogicalResult checkRoundsToNearest(const PlannedSite &site);
 
-/// Rows of the weight of a site by the site's plan. Errors: those of numerics::quantize, naming the
-/// site.
-Result<numerics::QuantizedMatrix> roundToNearest(const PlannedSite &site,
-                                                 numerics::ConstMatrix rows);
-
 class QuantizedLayer {
 public:
   /// Rounds the weights and compiles the pieces. Fails with a diagnostic.

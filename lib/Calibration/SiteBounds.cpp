@@ -7,8 +7,6 @@
 
 #include "SiteBounds.h"
 
-#include "QuantizedLayer.h"
-
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::calibration;

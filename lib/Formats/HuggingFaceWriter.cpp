@@ -179,6 +179,7 @@ static void addWindow(nlohmann::ordered_json &json, const ModelConfig &config) {
   if (!isQwen)
     return;
   std::vector<std::string> types;
+  types.reserve(config.numLayers);
   for (int64_t layer = 0; layer < config.numLayers; ++layer)
     types.push_back(config.windowOf(layer) != 0 ? "sliding_attention" : "full_attention");
   // Read where there are no layer_types: layers from this one on have the window.

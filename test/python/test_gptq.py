@@ -6,6 +6,7 @@ in the places of all earlier sites, and the Optimal Brain Quantizer that GPTQ sp
 import numpy as np
 import pytest
 from safetensors import safe_open
+from safetensors.numpy import load_file
 
 from calibrating import write_tokens
 from helpers import assert_refused, folder_contents, random_llama, random_tokens, write_model
@@ -84,6 +85,16 @@ def test_a_real_layer_is_as_good_as_by_the_plain_solver(smollm2_layer, tmp_path)
     work, tokens = tmp_path / "work", write_tokens(tmp_path / "tokens.safetensors", samples, False)
     rounded(write_model(tmp_path / "model", config, tensors), work, tokens, "act-order=true", lambda site: plan(["gptq"]) if site in sites else None)
     assert_as_good_as_the_plain_solver(work, config, tensors, sites, samples, act_order=True, bos=False)
+
+
+def test_scales_follow_the_rule_of_the_plan(tiny_llama, tmp_path, samples):
+    site, work = "model.layers.0.mlp.up_proj", tmp_path / "work"
+    asked = plan(["gptq"], rule="percentile, percentile = 8.0e+01 : f64")
+    tokens = write_tokens(tmp_path / "tokens.safetensors", samples)
+    rounded(tiny_llama, work, tokens, "static-groups=true", lambda name: asked if name == site else None)
+    weight = random_llama()[1][site + ".weight"]
+    expected = [np.percentile(np.abs(weight[:, at : at + GROUP]), 80, axis=1) / 7 for at in range(0, weight.shape[1], GROUP)]
+    assert load_file(work / "gptq_0.safetensors")[site + ".weight_scale"] == pytest.approx(np.stack(expected, 1), rel=1e-5)
 
 
 def test_bytes_do_not_depend_on_threads(tiny_llama, tmp_path, samples):

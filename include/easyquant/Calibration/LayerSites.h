@@ -68,6 +68,11 @@ struct WeightValues {
 /// Reads the weight as the IR has it; fails with a diagnostic.
 mlir::FailureOr<WeightValues> readWeight(const ModelConstants &constants, const PlannedSite &site);
 
+/// Rows of the weight of a site by the site's plan. Errors: those of numerics::quantize, naming the
+/// site.
+Result<numerics::QuantizedMatrix> roundToNearest(const PlannedSite &site,
+                                                 numerics::ConstMatrix rows);
+
 /// Codes of weights, by the value that they stand for.
 using QuantizedWeights = llvm::MapVector<mlir::Value, numerics::QuantizedMatrix>;
 
