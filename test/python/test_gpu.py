@@ -256,7 +256,7 @@ def test_an_artifact_without_code_for_gpus(artifact, stories):
 
 
 def edit_program(folder, change):
-    """Changes the launch list; the manifest agrees but for the checksum."""
+    """Changes the launch list; the manifest agrees but for the checksums."""
     file = folder / "program.gpu.json"
     document = json.loads(file.read_text())
     change(document["chips"]["sm_80"])
@@ -293,7 +293,7 @@ def test_hostile_programs(artifact, stories, tmp_path, name):
     shutil.copytree(artifact(stories, "--scheme=W8A8", TARGET, ISA), out)
     change, words = HOSTILE[name]
     edit_program(out, change)
-    assert_refused(run_tool("easyquant-run", out, "--tokens=1", "--device=simt"), "program.gpu.json", "damaged")
+    assert_refused(run_tool("easyquant-run", out, "--tokens=1", "--device=simt"), "manifest.json", "damaged")
     with pytest.raises(_runtime.Error) as error:
         _runtime.Model(str(out), device="simt", skip_checksums=True)
     for word in words:
