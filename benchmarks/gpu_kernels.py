@@ -339,7 +339,9 @@ def time_all(driver, modules, cases, torch, rounds, end, save, failures):
             peers.close()
     if late:
         print(f"\nNot timed, as {'the GPU was lost' if lost else '--seconds had passed'}: {'; '.join(late)}.")
-    print("\n(warm): fewer than 1 GB was gone through, so that caches may have helped. Kernels that torch ran:\n")
+    print("\n(warm): fewer than 1 GB was gone through, so that caches may have helped.")
+    if kernels:
+        print("\nKernels that torch ran:\n")
     for (name, used), shapes in kernels.items():
         print(f"- {name}: {', '.join(f'`{kernel}`' for kernel in used)} for {'; '.join(shapes)}")
     return results
