@@ -105,7 +105,7 @@ def test_a_gpu_that_is_lost(prepared, tmp_path):
     """The kernel is named, and nothing is tried after it."""
     file = tmp_path / "report.json"
     command = [sys.executable, BENCHMARKS / "gpu_kernels.py", prepared, "--check-only", "--families=quantize,w8a8", f"--json={file}"]
-    environment = os.environ | {"LD_LIBRARY_PATH": str(BUILD / "unittests" / "fake-cuda"), "FAKE_CUDA_FAIL": "4"}
+    environment = os.environ | {"LD_LIBRARY_PATH": str(BUILD / "unittests" / "fake-cuda"), "FAKE_CUDA_FAIL": "8"}
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert_refused(result, "CUDA_ERROR_LAUNCH_FAILED", "the GPU is lost")
     report = json.loads(file.read_text())
