@@ -24,7 +24,7 @@ public:
   std::vector<FileTensor> tensors;
 
 private:
-  std::string uniqueName(std::string name);
+  std::string uniqueName(const std::string &name);
   void planWeight(const ConstantWeight &weight);
   void planFloat(const FloatConstant &constant, std::string name);
 
@@ -44,7 +44,7 @@ static std::string joinNames(ArrayRef<StringRef> globals) {
   return suffix.empty() ? joined : joined + "." + suffix.str();
 }
 
-std::string TensorPlanner::uniqueName(std::string name) {
+std::string TensorPlanner::uniqueName(const std::string &name) {
   std::string unique = name;
   for (int i = 2; !names.insert(unique).second; ++i)
     unique = name + "_" + std::to_string(i);
