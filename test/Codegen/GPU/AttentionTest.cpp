@@ -309,11 +309,17 @@ TEST(GPUAttention, FloatCacheWithoutTensorCores) {
 TEST(GPUAttention, HeadsAreAsWideAsSharedMemory) {
   checkAll({specOf(2, 1, kMostHeadDim), specOf(1, 1, 264)}, {3, 1, 18}, 32, ChipId::SM86);
   for (const Chip &chip : chips()) {
-    auto widest = attentionKernels(specOf(1, 1, kMostHeadDim), chip);
-    ASSERT_TRUE(widest) << widest.error().message;
-    for (const AttentionKernel &kernel : *widest)
-      for (const Description &launch : kernel.launches)
-        EXPECT_LE(launch.sharedBytes, chip.sharedBytesPerBlock) << launch.name << chip.name;
+    for (int64_t headDim : {64, 128, 256, int(kMostHeadDim)}) {
+      auto kernels = attentionKernels(specOf(1, 1, headDim), chip);
+      ASSERT_TRUE(kernels) << kernels.error().message;
+      for (const AttentionKernel &kernel : *kernels)
+        for (const Description &launch : kernel.launches) {
+          SCOPED_TRACE(launch.name + " on " + std::string(chip.name));
+          EXPECT_LE(launch.sharedBytes, chip.sharedBytesPerBlock);
+          // 1024 bytes of each block are the driver's.
+          EXPECT_LE(launch.blocksPerSM * (launch.sharedBytes + 1024), chip.sharedBytesPerSM);
+        }
+    }
     auto wider = attentionKernels(specOf(1, 1, kMostHeadDim + 1), chip);
     ASSERT_FALSE(wider);
     EXPECT_EQ(wider.error().code, ErrorCode::Unsupported);
