@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs clang-tidy over the rooms without MLIR; --changed REV: over the files that differ from REV; --all: over all, which takes
-# an hour and more. MLIR's headers are most of the time there. Needs a build.
+# long: a file that includes MLIR takes minutes on a busy machine. Needs a build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,9 +11,10 @@ case ${1:-} in
   shift
   ;;
 --changed)
-  mapfile -t files < <(git diff --name-only --diff-filter=d "${2:?a revision is missing}" -- '*.cpp')
-  ((${#files[@]})) || { echo "no C++ file differs from $2"; exit 0; }
-  pattern="/($(IFS='|'; echo "${files[*]}"))\$"
+  revision=${2:?give the revision to compare with: --changed REV}
+  files=$(git diff --name-only --diff-filter=d "$revision" -- '*.cpp')
+  [[ -n $files ]] || { echo "no C++ file differs from $revision"; exit 0; }
+  pattern="/(${files//$'\n'/|})\$"
   shift 2
   ;;
 -h | --help)
