@@ -70,7 +70,8 @@ int main(int argc, char **argv) {
     return fail(source.error().message);
 
   if (line.dumpPipeline) {
-    llvm::outs() << "easyquant-translate --import-"
+    // Locations name what is no site, such as norms.
+    llvm::outs() << "easyquant-translate --mlir-print-debuginfo --import-"
                  << (source->kind() == formats::ModelSource::Kind::GGUF ? "gguf" : "hf") << " '"
                  << line.model << "' | easyquant-opt -o /dev/null --pass-pipeline='builtin.module("
                  << pipelineText(compilePhases(line.compile, line.output)) << ")'\n";

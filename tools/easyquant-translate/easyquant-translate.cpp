@@ -12,6 +12,7 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "mlir/IR/AsmState.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Support/FileUtilities.h"
 #include "llvm/Support/CommandLine.h"
@@ -77,6 +78,7 @@ int main(int argc, char **argv) {
       cl::desc("Write the model of an lm module as a Hugging Face folder with F32 weights"));
   cl::opt<std::string> output("o", cl::value_desc("file"), cl::init("-"), cl::cat(category),
                               cl::desc("Where --import-* writes (default: standard output)"));
+  mlir::registerAsmPrinterCLOptions();
   cl::HideUnrelatedOptions(category);
   cl::ParseCommandLineOptions(argc, argv, "EasyQuant: model files to lm IR and back\n");
 
