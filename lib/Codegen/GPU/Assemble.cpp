@@ -7,13 +7,14 @@
 
 #include "easyquant/Codegen/GPU/Assemble.h"
 
+#include "easyquant/Support/WriteFile.h"
+
 #include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/Program.h"
-#include "llvm/Support/raw_ostream.h"
 
 #include <cstdlib>
 
@@ -42,19 +43,6 @@ private:
   explicit ScratchFolder(std::string path) : path(std::move(path)) {}
   std::string path;
 };
-
-Result<void> writeFile(const std::string &path, StringRef text) {
-  std::error_code error;
-  llvm::raw_fd_ostream out(path, error);
-  if (!error) {
-    out << text;
-    out.close();
-    error = out.error();
-  }
-  if (error)
-    return makeError(ErrorCode::IO, "{} cannot be written: {}", path, error.message());
-  return {};
-}
 
 Result<std::string> readFile(const std::string &path) {
   auto buffer = llvm::MemoryBuffer::getFile(path);
