@@ -385,10 +385,8 @@ void Decoder::decodeFunction() {
                         std::vector<ParameterPlace> &places) {
     for (const ast::Variable &variable : variables) {
       if (source.isEntry) {
-        uint32_t align = variable.alignment();
-        uint32_t offset = (program.parameterBytes + align - 1) / align * align;
+        uint32_t offset = reserve(program.parameterBytes, variable);
         program.parameters.push_back({offset, static_cast<uint32_t>(variable.bytes())});
-        program.parameterBytes = offset + variable.bytes();
         Symbol symbol{Symbol::KernelParameter, variable.type};
         symbol.space = Space::Param;
         symbol.address = offset;

@@ -10,7 +10,7 @@
 
 #include "Memory.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <initializer_list>
 #include <unordered_map>
 
@@ -172,6 +172,9 @@ private:
   void declare(const ast::Variable &variable);
   void decodeStatement(const ast::Statement &statement, const OpcodeTable &table);
   Slot allocate(unsigned bytes, uint32_t count);
+  /// Where `variable` begins in a thread's memory, of which `used` bytes are taken before and
+  /// after.
+  static uint32_t reserve(uint32_t &used, const ast::Variable &variable);
   Symbol registerSymbol(Type type);
   Slot special(std::string_view name, unsigned bytes);
   Slot special(SpecialRegister name, unsigned bytes, uint32_t offset = 0);

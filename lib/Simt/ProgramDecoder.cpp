@@ -42,6 +42,18 @@ Slot Decoder::allocate(unsigned bytes, uint32_t count) {
   return slot;
 }
 
+uint32_t Decoder::reserve(uint32_t &used, const ast::Variable &variable) {
+  constexpr uint64_t most = 512 * 1024; // of local memory, where parameters lie as well
+  const uint64_t align = variable.alignment(), begin = (used + align - 1) / align * align;
+  if (begin + variable.bytes() > most)
+    throw DecodeError{
+        variable.line,
+        fmt::format("'{}' has {} bytes, behind {} others; a thread has 512 KiB of local memory",
+                    variable.name, variable.bytes(), begin)};
+  used = static_cast<uint32_t>(begin + variable.bytes());
+  return static_cast<uint32_t>(begin);
+}
+
 void Decoder::declare(const ast::Variable &variable) {
   Scope &scope = scopes.back();
   Symbol symbol{Symbol::Address, variable.type};
@@ -66,24 +78,14 @@ void Decoder::declare(const ast::Variable &variable) {
     function.registers += count;
     return;
   }
-  case Space::Param: {
-    uint32_t align = variable.alignment();
+  case Space::Param:
     symbol.kind = Symbol::FrameParameter;
-    symbol.address = (function.parameterBytes + align - 1) / align * align;
-    function.parameterBytes = symbol.address + variable.bytes();
+    symbol.address = reserve(function.parameterBytes, variable);
     break;
-  }
-  case Space::Local: {
-    uint32_t align = variable.alignment();
-    function.localBytes = (function.localBytes + align - 1) / align * align;
+  case Space::Local:
     // The address in the function's part; where that begins depends on the caller.
-    symbol.address = function.localBytes;
-    if (variable.bytes() > 512 * 1024)
-      fail("'{}' has {} bytes; a thread has 512 KiB of local memory", variable.name,
-           variable.bytes());
-    function.localBytes += variable.bytes();
+    symbol.address = reserve(function.localBytes, variable);
     break;
-  }
   case Space::Shared:
     symbol.address = owner.sharedAddress(variable);
     break;

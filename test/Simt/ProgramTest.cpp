@@ -148,6 +148,15 @@ TEST(Errors, QuoteTheLine) {
   expectError("add.u32 %r0, %r1, %r2", {"bad.ptx:"});
 }
 
+TEST(Errors, VariablesFitInAThread) {
+  expectError("{ .param .b8 huge[4294967290]; .param .b8 next[64]; st.param.b8 [next], %r0; }",
+              {"bad.ptx:7:", "'huge' has 4294967290 bytes, behind 0 others", "512 KiB"});
+  expectError(".local .b8 a[400000]; .local .align 8 .b8 b[400000];",
+              {"'b' has 400000 bytes, behind 400000 others"});
+  EXPECT_NE(errorOf(moduleText(kernelText(".param .b8 p[4294967290]", ""))).find("512 KiB"),
+            std::string::npos);
+}
+
 TEST(Errors, NameWhatTheLaunchLacks) {
   std::string good = moduleText(kernelText(".param .u64 p, .param .f32 x", ""));
   EXPECT_NE(errorOf(good, {}, {}, "other").find("no kernel 'other'. Its kernels:\n  k"),
