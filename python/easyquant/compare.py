@@ -214,7 +214,7 @@ def print_plan(model: Path, variants: list[Variant], options: Callable[[Variant]
     for variant in variants:
         wanted = options(variant)
         plans = plans_of(model, wanted)
-        predicted = prediction(plans, wanted.calibration)
+        predicted = prediction(plans, wanted)
         sites = f"{sum(site['weight'] is not None for site in plans.sites)} of {len(plans.sites)}"
         table.add_row(variant.method, variant.scheme, variant.kv, str(variant.nsamples or "none needed"), sites,
                       console.human_bytes(predicted.weight_bytes), console.human_bytes(predicted.memory_bytes), predicted.time)  # fmt: skip

@@ -294,7 +294,7 @@ def compile_command(
         force=force,
     )
     if dry_run:
-        return print_dry_run(plans_of(model, options), options.calibration)
+        return print_dry_run(plans_of(model, options), options)
     prints_only = dump_pipeline or emit_ir_after is not None
     if output is None and not prints_only:
         raise UserError("-o OUT is missing: the folder to write the artifact to")

@@ -14,7 +14,6 @@ import numpy as np
 from rich.table import Table
 
 from easyquant import console
-from easyquant.calibration import CalibrationText
 from easyquant.compiler import check_model
 from easyquant.errors import UserError
 from easyquant.inspect import describe_operand, pattern_of
@@ -24,9 +23,10 @@ from easyquant.tools import find_tool
 # Rough: what the compiler takes without any method was measured by benchmarks/width.py, the rest follows from what methods do.
 BASE_BYTES = 210e6
 # Multiples of one float forward over the calibration tokens, and of the floats of one layer that a method holds at a time.
-FORWARDS = {"statistics": 1.0, "smoothquant": 1.0, "gptq": 2.0, "awq": 1.0, "lkd": 16.0}
-# AWQ takes 21 candidates for each block through 4 of the samples besides.
-SEARCHED_SAMPLES = 21 * 4
+FORWARDS = {"statistics": 1.0, "smoothquant": 1.0, "gptq": 2.0, "awq": 1.0, "lkd": 10.4}
+# AWQ takes candidates for each block through some of the samples besides.
+AWQ_CANDIDATES, AWQ_SAMPLES = 21, 4
+LKD_EPOCHS = 4  # those of the figure above, which benchmarks/method_costs.py measured
 LAYER_COPIES = {"statistics": 1, "smoothquant": 1, "gptq": 3, "awq": 3, "lkd": 6}
 # Hidden states of all samples.
 STATE_COPIES = {"statistics": 1, "smoothquant": 1, "gptq": 2, "awq": 2, "lkd": 2}
@@ -119,27 +119,32 @@ def flops_per_second() -> float:
 machine_speed = cache(flops_per_second)
 
 
-def forwards(method: str, samples: int) -> float:
-    return FORWARDS[method] + (SEARCHED_SAMPLES / samples if method == "awq" else 0.0)
+def forwards(method: str, samples: int, options) -> float:
+    if method == "awq":
+        return FORWARDS[method] + AWQ_CANDIDATES * min(options.search_samples or AWQ_SAMPLES, samples) / samples
+    if method == "lkd":
+        return FORWARDS[method] * (options.epochs or LKD_EPOCHS) / LKD_EPOCHS
+    return FORWARDS[method]
 
 
-def prediction(plans: Plans, calibration: CalibrationText | None) -> Prediction:
+def prediction(plans: Plans, options) -> Prediction:
+    """Of compiling what CompileOptions ask for."""
     work = plans.methods or (["statistics"] if any(site["input"] and site["input"]["dynamic"] is False for site in plans.sites) else [])
     memory, seconds = BASE_BYTES, 5.0
     if work:
-        samples, length = (calibration.samples, calibration.length) if calibration else (64, 1024)
+        samples, length = (options.calibration.samples, options.calibration.length) if options.calibration else (64, 1024)
         tokens = samples * length
         states = tokens * plans.model["hidden_size"] * 4
         memory += max(plans.layer_floats * 4 * LAYER_COPIES[name] + states * STATE_COPIES[name] for name in work)
         forward = 2 * tokens * sum(site["out_features"] * site["in_features"] for site in plans.sites) / (0.7 * machine_speed())
-        seconds += forward * sum(forwards(name, samples) for name in work)
+        seconds += forward * sum(forwards(name, samples, options) for name in work)
     return Prediction(plans.weight_bytes, memory, seconds)
 
 
-def print_dry_run(plans: Plans, calibration: CalibrationText | None) -> None:
+def print_dry_run(plans: Plans, options) -> None:
     console.out.print(plans_table(plans))
     table = console.pairs()
-    predicted = prediction(plans, calibration)
+    predicted = prediction(plans, options)
     table.add_row("weights", console.human_bytes(predicted.weight_bytes))
     table.add_row("memory", f"about {console.human_bytes(predicted.memory_bytes)} beside the model's own pages")
     table.add_row("time", f"{predicted.time} on this machine")

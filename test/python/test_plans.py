@@ -12,7 +12,7 @@ from command_line import run_command_line as easyquant
 from easyquant import console
 from easyquant.compile import CompileOptions
 from easyquant.errors import UserError
-from easyquant.plans import plans_of, prediction
+from easyquant.plans import forwards, plans_of, prediction
 from helpers import assert_refused, random_llama, write_model
 
 PANEL = 32  # rows of a weight that are packed together
@@ -81,12 +81,19 @@ def test_a_dry_run_shows_sites_and_writes_nothing(tiny_llama, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_prediction_knows_how_long_awq_searches_and_lkd_learns():
+    assert forwards("awq", 64, CompileOptions()) == forwards("awq", 64, CompileOptions(search_samples=4)) == 1 + 21 * 4 / 64
+    assert forwards("awq", 64, CompileOptions(search_samples=128)) == 22, "no more samples than there are"
+    assert forwards("lkd", 64, CompileOptions(epochs=8)) == 2 * forwards("lkd", 64, CompileOptions())
+
+
 def test_prediction_knows_what_methods_hold(tiny_llama):
     """Methods and more tokens cost memory; round to nearest reads no text."""
-    plain, gptq = (plans_of(tiny_llama, CompileOptions(scheme="W4A16", method=method)) for method in ("absmax", "gptq"))
+    plain_options, gptq_options = (CompileOptions(scheme="W4A16", method=method) for method in ("absmax", "gptq"))
+    plain, gptq = plans_of(tiny_llama, plain_options), plans_of(tiny_llama, gptq_options)
     assert plain.methods == [] and gptq.methods == ["gptq"] and plain.weight_bytes == gptq.weight_bytes
-    assert prediction(plain, None).weight_bytes == prediction(gptq, None).weight_bytes
-    assert prediction(plain, None).memory_bytes < prediction(gptq, None).memory_bytes
+    assert prediction(plain, plain_options).weight_bytes == prediction(gptq, gptq_options).weight_bytes
+    assert prediction(plain, plain_options).memory_bytes < prediction(gptq, gptq_options).memory_bytes
     # Every float of the largest layer, its table of rotations included.
     _, tensors = random_llama()
     layer = sum(weight.size for name, weight in tensors.items() if name.startswith("model.layers.0."))
