@@ -28,20 +28,7 @@ using namespace mlir;
 
 namespace easyquant::cpu {
 
-namespace {
-
-/// How a spec is cut up.
-struct Plan {
-  Plan(const AttentionSpec &spec, const Target &target)
-      : prefill(spec, target, std::max<int64_t>(1, kPrefillRows / AttentionTile::headsOf(spec))),
-        decode(spec, target, 1), heads(spec.heads / AttentionTile::headsOf(spec)),
-        parts(llvm::divideCeil(kDecodeTiles, heads)) {}
-  AttentionTile prefill, decode;
-  int64_t heads; ///< tiles side by side
-  int64_t parts; ///< stretches of tokens when decoding, at most
-};
-
-} // namespace
+using Plan = AttentionPlan<AttentionTile>;
 
 std::string symbolName(const AttentionSpec &spec) {
   std::string name =

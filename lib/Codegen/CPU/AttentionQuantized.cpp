@@ -24,18 +24,11 @@ namespace easyquant::cpu {
 
 namespace {
 
-/// How a spec is cut up.
-struct Plan {
-  Plan(const AttentionSpec &spec, const Target &target)
-      : prefill(spec, target, std::max<int64_t>(1, kPrefillRows / AttentionTile::headsOf(spec))),
-        decode(spec, target, 1), heads(spec.heads / AttentionTile::headsOf(spec)),
-        parts(llvm::divideCeil(kDecodeTiles, heads)) {
+struct Plan : AttentionPlan<CodesTile> {
+  Plan(const AttentionSpec &spec, const Target &target) : AttentionPlan(spec, target) {
     panels = std::max(prefill.tile.bytes, decode.tile.bytes * heads * (parts + 1));
     bytes = panels + std::max(prefill.bytes, decode.bytes);
   }
-  CodesTile prefill, decode;
-  int64_t heads;  ///< tiles side by side
-  int64_t parts;  ///< stretches of codes when decoding, at most
   int64_t panels; ///< where a thread's panels begin in its scratch
   int64_t bytes;  ///< of scratch, a thread
 };

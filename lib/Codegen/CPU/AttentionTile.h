@@ -24,6 +24,8 @@
 
 #include "KernelBuilder.h"
 
+#include "llvm/Support/MathExtras.h"
+
 namespace easyquant::cpu {
 
 /// Rows (queries x heads) of a tile when there are many tokens: enough that each key and value that
@@ -60,6 +62,17 @@ struct AttentionTile {
   // Places in scratch, in bytes from the tile's offset.
   int64_t queries, scores, output, maxima, decays, sums;
   int64_t bytes; ///< all of it, a multiple of 64
+};
+
+/// How a spec is cut up into tiles for many tokens and for one.
+template <typename Tile> struct AttentionPlan {
+  AttentionPlan(const AttentionSpec &spec, const Target &target)
+      : prefill(spec, target, std::max<int64_t>(1, kPrefillRows / AttentionTile::headsOf(spec))),
+        decode(spec, target, 1), heads(spec.heads / AttentionTile::headsOf(spec)),
+        parts(llvm::divideCeil(kDecodeTiles, heads)) {}
+  Tile prefill, decode;
+  int64_t heads; ///< tiles side by side
+  int64_t parts; ///< stretches of cached tokens when decoding, at most
 };
 
 /// What a tile has in scratch: dense matrices as flat memrefs, so that the distance between rows of
