@@ -92,7 +92,7 @@ template <typename Base> class WithAssembler : public Base {
 protected:
   void SetUp() override {
     if (!assembler)
-      GTEST_SKIP() << assembler.error().message;
+      GTEST_SKIP() << "unsupported: " << assembler.error().message;
   }
   Result<Assembler> assembler = Assembler::find();
 };
