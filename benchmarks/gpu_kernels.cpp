@@ -4,15 +4,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-//
-// Compiles the kernels of the benchmark for a chip into a folder that gpu_kernels.py measures on a
-// machine without a compiler: for each layer PTX and, where NVIDIA's assembler is, a fatbin; and
-// cases.json, which says of each kernel how it is launched and what its arguments are.
-//
-//   easyquant-gpu-kernel-bench --chip sm_90a --out FOLDER [--families w8a8,...] [--shapes NxK,...]
-//                              [--rows M,...] [--jobs N] [--ptx-only]
-//
-//===----------------------------------------------------------------------===//
+
+#include "gpu_kernels.h"
 
 #include "easyquant/Codegen/GPU/Assemble.h"
 #include "easyquant/Codegen/GPU/Emit.h"
@@ -23,7 +16,6 @@
 #include "mlir/IR/Verifier.h"
 #include "mlir/Pass/PassManager.h"
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <atomic>
@@ -247,15 +239,6 @@ struct RowFamily {
 constexpr RowFamily kRowOps[] = {{"quantize", RowOp::Quantize},
                                  {"rms_norm_quantize", RowOp::RmsNorm}};
 
-std::vector<std::string> allFamilies() {
-  std::vector<std::string> names;
-  for (const Linear &linear : kLinears)
-    names.push_back(linear.family);
-  for (const RowFamily &row : kRowOps)
-    names.push_back(row.family);
-  return names;
-}
-
 //===- Compiling ----------------------------------------------------------===//
 
 Result<std::string> ptxOf(const Layer &layer, const Chip &chip) {
@@ -302,18 +285,7 @@ Result<void> compile(const Layer &layer, const Chip &chip, const Assembler *asse
   return write(folder / (layer.name() + ".fatbin"), *fatbin);
 }
 
-struct Options {
-  std::string chip;
-  std::filesystem::path out;
-  std::vector<std::string> families = allFamilies();
-  std::vector<std::string> shapes = {"256x512", "4096x4096", "11008x4096", "4096x11008",
-                                     "17408x5120"};
-  std::vector<int64_t> rows = {1, 16, 128, 4096};
-  unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
-  bool ptxOnly = false;
-};
-
-Result<std::vector<Layer>> layersOf(const Options &options, const Chip &chip) {
+Result<std::vector<Layer>> layersOf(const bench::GPUKernelOptions &options, const Chip &chip) {
   std::vector<Layer> layers;
   std::set<int64_t> columns;
   auto wanted = [&](const char *family) {
@@ -341,7 +313,18 @@ Result<std::vector<Layer>> layersOf(const Options &options, const Chip &chip) {
   return layers;
 }
 
-Result<void> prepare(const Options &options) {
+} // namespace
+
+std::vector<std::string> bench::allKernelFamilies() {
+  std::vector<std::string> names;
+  for (const Linear &linear : kLinears)
+    names.push_back(linear.family);
+  for (const RowFamily &row : kRowOps)
+    names.push_back(row.family);
+  return names;
+}
+
+Result<void> bench::prepareGPUKernels(const GPUKernelOptions &options) {
   auto chip = findChip(options.chip);
   if (!chip)
     return Unexpected(chip.error());
@@ -385,34 +368,4 @@ Result<void> prepare(const Options &options) {
   json document = {
       {"chip", chip->name}, {"machine_code", machineCode}, {"cases", std::move(cases)}};
   return write(options.out / "cases.json", document.dump() + "\n");
-}
-
-} // namespace
-
-int main(int argc, char **argv) {
-  Options options;
-  CLI::App app("Compiles the kernels that benchmarks/gpu_kernels.py measures.",
-               "easyquant-gpu-kernel-bench");
-  app.option_defaults()->always_capture_default();
-  app.add_option("--chip", options.chip, "The GPU: sm_80, sm_90a, ...")->required();
-  app.add_option("--out", options.out, "Folder to write")->required();
-  app.add_option("--families", options.families, "Kernels, separated by commas")
-      ->delimiter(',')
-      ->check(CLI::IsMember(allFamilies()));
-  app.add_option("--shapes", options.shapes, "Weights, NxK, separated by commas")->delimiter(',');
-  app.add_option("--rows", options.rows, "Rows of the activations, separated by commas")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 65536));
-  app.add_option("--jobs", options.jobs, "Layers compiled at a time")->check(CLI::Range(1, 256));
-  app.add_flag("--ptx-only", options.ptxOnly, "No machine code: the driver assembles");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError &error) {
-    return app.exit(error) ? 1 : 0;
-  }
-  if (auto done = prepare(options); !done) {
-    fmt::print(stderr, "error: {}\n", done.error().message);
-    return 1;
-  }
-  return 0;
 }

@@ -126,7 +126,8 @@ std::vector<StatisticTensor> SiteStatistics::finish() && {
     add("ema", {2}, std::vector<float>{float(ema->peak()), float(ema->mean())});
   if (peaks) {
     std::vector<int64_t> sinks = peaks->sinks();
-    add("sinks", {static_cast<int64_t>(sinks.size())}, std::move(sinks));
+    const auto count = static_cast<int64_t>(sinks.size()); // arguments are evaluated in any order
+    add("sinks", {count}, std::move(sinks));
   }
   return tensors;
 }

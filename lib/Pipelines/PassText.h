@@ -15,7 +15,7 @@
 #include "mlir/Support/LLVM.h"
 #include "llvm/ADT/StringExtras.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdint>
 #include <optional>

@@ -77,14 +77,17 @@ void removeStagedFoldersOnSignal() {
   std::thread(watch).detach();
 }
 
-static Error fileError(StringRef path, std::error_code code) { return createFileError(path, code); }
+static llvm::Error fileError(StringRef path, std::error_code code) {
+  return createFileError(path, code);
+}
 
 /// Flushes a file or folder to the disk.
-static Error flush(StringRef path) {
+static llvm::Error flush(StringRef path) {
   int fd = ::open(path.str().c_str(), O_RDONLY | O_CLOEXEC);
   int status = fd < 0 ? -1 : ::fsync(fd);
-  Error error = status == 0 ? Error::success()
-                            : fileError(path, std::error_code(errno, std::generic_category()));
+  llvm::Error error = status == 0
+                          ? llvm::Error::success()
+                          : fileError(path, std::error_code(errno, std::generic_category()));
   if (fd >= 0)
     ::close(fd);
   return error;
@@ -150,14 +153,14 @@ static std::error_code swapNames(const std::string &from, const std::string &to)
   return sys::fs::rename(aside, from);
 }
 
-Error StagedFolder::commit() {
+llvm::Error StagedFolder::commit() {
   std::error_code code;
   for (sys::fs::directory_iterator it(staging, code), end; it != end && !code; it.increment(code))
-    if (Error error = flush(it->path()))
+    if (llvm::Error error = flush(it->path()))
       return error;
   if (code)
     return fileError(staging, code);
-  if (Error error = flush(staging))
+  if (llvm::Error error = flush(staging))
     return error;
 
   std::lock_guard lock(registry().mutex);

@@ -14,7 +14,7 @@
 #ifndef EASYQUANT_SUPPORT_RESULT_H
 #define EASYQUANT_SUPPORT_RESULT_H
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <tl/expected.hpp>
 
 #include <string>

@@ -9,6 +9,8 @@
 
 #include "mlir/IR/Builders.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 using namespace mlir;

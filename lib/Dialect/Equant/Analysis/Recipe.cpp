@@ -19,7 +19,7 @@ using namespace easyquant::equant;
 static constexpr int64_t kDefaultGroupSize = 128;
 static constexpr StringLiteral kAsymmetric = "_ASYM";
 
-static std::string quoted(StringRef text) { return ("'" + text + "'").str(); }
+static std::string inQuotes(StringRef text) { return ("'" + text + "'").str(); }
 
 static Unexpected invalid(const Twine &message) {
   return Unexpected(Error{ErrorCode::InvalidArgument, message.str()});
@@ -61,15 +61,15 @@ Result<MethodExpression> easyquant::equant::makeMethod(StringRef base,
   for (const std::string &name : methods) {
     const Method *method = findMethod(name);
     if (!method || method->stage == Stage::Base)
-      return invalid("unknown method " + quoted(name) +
+      return invalid("unknown method " + inQuotes(name) +
                      "; legal are smoothquant, awq, gptq and lkd");
     if (llvm::is_contained(expression.methods, name))
-      return invalid("method " + quoted(name) + " is named twice");
+      return invalid("method " + inQuotes(name) + " is named twice");
     if (method->stage < stage)
-      return invalid("method " + quoted(name) + " transforms weights and comes before " +
-                     quoted(expression.methods.back()) + ", which rounds them");
+      return invalid("method " + inQuotes(name) + " transforms weights and comes before " +
+                     inQuotes(expression.methods.back()) + ", which rounds them");
     if (method->stage == Stage::Rounding && stage == Stage::Rounding)
-      return invalid("methods " + quoted(expression.methods.back()) + " and " + quoted(name) +
+      return invalid("methods " + inQuotes(expression.methods.back()) + " and " + inQuotes(name) +
                      " both round the weights: take one of them");
     stage = method->stage;
     expression.methods.push_back(name);
@@ -83,7 +83,7 @@ Result<MethodExpression> easyquant::equant::parseMethod(StringRef text, StringRe
     text.split(names, '+');
   for (StringRef name : names)
     if (!findMethod(name))
-      return invalid("unknown method " + quoted(name) +
+      return invalid("unknown method " + inQuotes(name) +
                      "; legal are absmax, zeropoint, symmetric, zeroquant, smoothquant, awq, gptq, "
                      "lkd, and such joined by +");
   std::string base;
@@ -96,8 +96,8 @@ Result<MethodExpression> easyquant::equant::parseMethod(StringRef text, StringRe
   }
   for (StringRef name : names)
     if (findMethod(name)->stage == Stage::Base)
-      return invalid("method " + quoted(name) +
-                     " chooses the codes and comes first: " + quoted(text));
+      return invalid("method " + inQuotes(name) +
+                     " chooses the codes and comes first: " + inQuotes(text));
   return makeMethod(base, SmallVector<std::string>(names.begin(), names.end()));
 }
 
@@ -144,7 +144,7 @@ static Result<numerics::ScaleRule> ruleOf(const SiteRequest &request,
   } else if (observer == "percentile" || observer == "mse" || observer == "entropy") {
     rule.kind = *numerics::scaleRuleKind(request.weightObserver);
   } else {
-    return invalid("unknown weight observer " + quoted(observer) +
+    return invalid("unknown weight observer " + inQuotes(observer) +
                    "; legal are absmax, minmax, percentile, mse and entropy");
   }
   if (request.percentile && rule.kind != numerics::ScaleRuleKind::Percentile)
@@ -162,7 +162,7 @@ Result<void> easyquant::equant::checkObserver(StringRef name) {
                                                  "mse",    "entropy", "ema"};
   if (llvm::is_contained(kObservers, name))
     return {};
-  return invalid("unknown observer " + quoted(name) +
+  return invalid("unknown observer " + inQuotes(name) +
                  "; legal are minmax, absmax, percentile, mse, entropy and ema");
 }
 
@@ -187,7 +187,7 @@ static Result<DictionaryAttr> optionsOf(MLIRContext *context, const SiteRequest 
     else if (!StringRef(options.alpha).getAsDouble(alpha) && alpha >= 0 && alpha <= 1)
       fields.set("alpha", builder.getF64FloatAttr(alpha));
     else
-      return invalid("alpha " + quoted(options.alpha) +
+      return invalid("alpha " + inQuotes(options.alpha) +
                      ": expected a number from 0 to 1, or search");
   }
   if (options.damping) {
@@ -225,11 +225,11 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
   const Preset *preset = findPreset(request.scheme);
   if (!preset)
     return invalid(
-        "unknown scheme " + quoted(request.scheme) +
+        "unknown scheme " + inQuotes(request.scheme) +
         "; legal are W8A8, W8A16, W4A16, W4A8, W3A16 and W2A16, the same with _ASYM, and "
         "none");
   if (request.activations != "dynamic" && request.activations != "static")
-    return invalid("unknown activations " + quoted(request.activations) +
+    return invalid("unknown activations " + inQuotes(request.activations) +
                    "; legal are dynamic and static");
   int64_t groupSize = request.effectiveGroupSize();
   if (preset->weightBits == 0 && request.groupSize.value_or(0) != 0)
