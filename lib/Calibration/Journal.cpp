@@ -9,6 +9,7 @@
 
 #include "easyquant/Formats/Safetensors.h"
 #include "easyquant/Formats/SafetensorsWriter.h"
+#include "easyquant/Support/Folders.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -89,10 +90,8 @@ static bool hasStamp(const fs::path &path, const Stamp &stamp) {
 }
 
 Result<Journal> Journal::open(const fs::path &folder, Stamp stamp) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error)
-    return makeError(ErrorCode::IO, "{}: cannot be created: {}", folder.string(), error.message());
+  if (Result<void> made = makeFolders(folder); !made)
+    return Unexpected(made.error());
   Journal journal;
   journal.folder = folder;
   journal.stamp = std::move(stamp);

@@ -9,6 +9,7 @@
 
 #include "easyquant/Formats/Safetensors.h"
 #include "easyquant/Formats/SafetensorsWriter.h"
+#include "easyquant/Support/Folders.h"
 
 #include "Text.h"
 
@@ -96,11 +97,8 @@ Result<void> ComputedConstants::write(std::string_view file, std::string_view st
                          path.string(), quote(tensor.name), at);
     declared.push_back({tensor.name, std::string(dtypeName(tensor.type)), tensor.shape});
   }
-  std::error_code error;
-  fs::create_directories(path.parent_path(), error);
-  if (error)
-    return makeError(ErrorCode::IO, "{}: cannot be created: {}", path.parent_path().string(),
-                     error.message());
+  if (Result<void> made = makeFolders(path.parent_path()); !made)
+    return made;
   // Another process may be computing the same file.
   fs::path temporary = path;
   temporary += ".partial-" + std::to_string(::getpid());
@@ -113,6 +111,7 @@ Result<void> ComputedConstants::write(std::string_view file, std::string_view st
       return done;
   if (Result<void> done = writer->finish(); !done)
     return done;
+  std::error_code error;
   fs::rename(temporary, path, error);
   if (error) {
     std::error_code ignored;

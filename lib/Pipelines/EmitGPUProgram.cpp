@@ -13,6 +13,7 @@
 #include "easyquant/Conversion/GPUKernels/GPUProgram.h"
 #include "easyquant/Dialect/Equant/Transforms/GPUWeights.h"
 #include "easyquant/Pipelines/Passes.h"
+#include "easyquant/Support/Folders.h"
 #include "easyquant/Support/ProgressAction.h"
 #include "easyquant/Support/WriteFile.h"
 
@@ -217,8 +218,8 @@ LogicalResult EmitGPUProgram::emit() {
       })))
     return failure();
 
-  if (std::error_code error = llvm::sys::fs::create_directories(output))
-    return module.emitError() << output << ": " << error.message();
+  if (Result<void> made = makeFolders(output.getValue()); !made)
+    return module.emitError() << made.error().message;
   json::Object programs;
   for (const ChipCode &code : codes) {
     if (failed(write(code.ptxFile(), code.ptx)))

@@ -8,6 +8,7 @@
 #include "easyquant/Codegen/CPU/EmitObject.h"
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
 #include "easyquant/Pipelines/Passes.h"
+#include "easyquant/Support/Folders.h"
 #include "easyquant/Support/ProgressAction.h"
 
 #include "mlir/IR/Threading.h"
@@ -82,8 +83,8 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
       return signalPassFailure();
     module->setAttr(kProgramAttr, mergePrograms(&getContext(), programs, isas));
 
-    if (std::error_code error = llvm::sys::fs::create_directories(output)) {
-      module.emitError() << output << ": " << error.message();
+    if (Result<void> made = makeFolders(output.getValue()); !made) {
+      module.emitError() << made.error().message;
       return signalPassFailure();
     }
     llvm::SmallString<128> path(output);

@@ -7,6 +7,8 @@
 
 #include "easyquant/Pipelines/StagedFolder.h"
 
+#include "easyquant/Support/Folders.h"
+
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
 
@@ -19,7 +21,7 @@
 #include <thread>
 #include <unistd.h>
 
-using namespace llvm;
+namespace sys = llvm::sys;
 
 namespace easyquant {
 
@@ -52,8 +54,10 @@ static void watch() {
     if (errno != EINTR)
       return;
   Registry &staged = registry();
-  // Not released again: a commit that has not begun must not begin any more.
+  // Not released again: a commit that has not begun must not begin any more, and no pass may make
+  // its output folder anew once it is removed.
   staged.mutex.lock();
+  makeNoMoreFolders();
   for (const std::string &folder : staged.folders)
     // Other threads may still add files until their folder is gone.
     for (int attempt = 0; attempt < 100 && sys::fs::exists(folder); ++attempt)
@@ -77,12 +81,12 @@ void removeStagedFoldersOnSignal() {
   std::thread(watch).detach();
 }
 
-static llvm::Error fileError(StringRef path, std::error_code code) {
-  return createFileError(path, code);
+static llvm::Error fileError(llvm::StringRef path, std::error_code code) {
+  return llvm::createFileError(path, code);
 }
 
 /// Flushes a file or folder to the disk.
-static llvm::Error flush(StringRef path) {
+static llvm::Error flush(llvm::StringRef path) {
   int fd = ::open(path.str().c_str(), O_RDONLY | O_CLOEXEC);
   int status = fd < 0 ? -1 : ::fsync(fd);
   llvm::Error error = status == 0
@@ -93,27 +97,27 @@ static llvm::Error flush(StringRef path) {
   return error;
 }
 
-static std::string parentOf(StringRef path) {
-  StringRef parent = sys::path::parent_path(path);
+static std::string parentOf(llvm::StringRef path) {
+  llvm::StringRef parent = sys::path::parent_path(path);
   return parent.empty() ? "." : parent.str();
 }
 
-Expected<StagedFolder> StagedFolder::create(StringRef destination, bool replace) {
+llvm::Expected<StagedFolder> StagedFolder::create(llvm::StringRef destination, bool replace) {
   destination = destination.rtrim('/');
   if (destination.empty())
-    return createStringError("the output folder has no name");
+    return llvm::createStringError("the output folder has no name");
   if (sys::fs::exists(destination)) {
     if (!replace)
-      return createStringError(destination + " exists; give another folder or --force");
+      return llvm::createStringError(destination + " exists; give another folder or --force");
     if (!sys::fs::is_directory(destination))
-      return createStringError(destination + " is not a folder and will not be replaced");
+      return llvm::createStringError(destination + " is not a folder and will not be replaced");
     if (!sys::fs::exists(destination + "/manifest.json"))
-      return createStringError(destination +
-                               " holds no artifact and will not be replaced; remove it yourself");
+      return llvm::createStringError(
+          destination + " holds no artifact and will not be replaced; remove it yourself");
   }
   if (std::error_code code = sys::fs::create_directories(parentOf(destination)))
     return fileError(parentOf(destination), code);
-  SmallString<128> staging;
+  llvm::SmallString<128> staging;
   sys::fs::createUniquePath(destination + ".partial-%%%%%%%%", staging, /*MakeAbsolute=*/false);
   std::lock_guard lock(registry().mutex);
   if (std::error_code code =

@@ -15,7 +15,7 @@ using namespace easyquant;
 using namespace easyquant::formats;
 using namespace easyquant::formats::test;
 
-static Result<GGUFHeader> parse(const std::string &file) {
+static Result<GGUFHeader> parseGGUF(const std::string &file) {
   return parseGGUFHeader(bytesOf(file), "file");
 }
 
@@ -40,7 +40,7 @@ TEST(GGUF, ReadsMetadataOfEveryType) {
                 GGUFBuilder::string(""))
       .pair("floats", GGUFType::Array, raw(GGUFType::F32) + raw<uint64_t>(1) + raw(0.5f));
   std::string file = builder.build();
-  Result<GGUFHeader> header = parse(file);
+  Result<GGUFHeader> header = parseGGUF(file);
   ASSERT_VALUE(header);
   auto value = [&](const char *key) -> const GGUFValue & {
     return header->metadata.find(key)->second;
@@ -74,7 +74,7 @@ TEST(GGUF, PlacesTensors) {
       .tensor("matrix", {32, 2}, GGMLType::Q8_0, std::string(68, 'm'))
       .tensor("vector", {3}, GGMLType::F32, std::string(12, 'v'));
   std::string file = builder.build();
-  Result<GGUFHeader> header = parse(file);
+  Result<GGUFHeader> header = parseGGUF(file);
   ASSERT_VALUE(header);
   ASSERT_EQ(header->tensors.size(), 2u);
   const GGUFTensor &matrix = header->tensors[0], &vector = header->tensors[1];
@@ -87,15 +87,15 @@ TEST(GGUF, PlacesTensors) {
 }
 
 TEST(GGUF, RefusesOtherFilesAndVersions) {
-  EXPECT_ERROR(parse(""), ErrorCode::Corrupt, "file", "magic");
-  EXPECT_ERROR(parse("GGML" + std::string(40, '\0')), ErrorCode::Corrupt, "not a GGUF file");
+  EXPECT_ERROR(parseGGUF(""), ErrorCode::Corrupt, "file", "magic");
+  EXPECT_ERROR(parseGGUF("GGML" + std::string(40, '\0')), ErrorCode::Corrupt, "not a GGUF file");
   GGUFBuilder builder;
   builder.version = 1;
-  EXPECT_ERROR(parse(builder.build()), ErrorCode::Unsupported, "version 1", "2 or 3");
+  EXPECT_ERROR(parseGGUF(builder.build()), ErrorCode::Unsupported, "version 1", "2 or 3");
   builder.version = 4;
-  EXPECT_ERROR(parse(builder.build()), ErrorCode::Unsupported, "version 4");
+  EXPECT_ERROR(parseGGUF(builder.build()), ErrorCode::Unsupported, "version 4");
   builder.version = 0x03000000;
-  EXPECT_ERROR(parse(builder.build()), ErrorCode::Unsupported, "big-endian");
+  EXPECT_ERROR(parseGGUF(builder.build()), ErrorCode::Unsupported, "big-endian");
 }
 
 TEST(GGUF, RefusesEveryTruncation) {
@@ -105,45 +105,47 @@ TEST(GGUF, RefusesEveryTruncation) {
             raw(GGUFType::String) + raw<uint64_t>(1) + GGUFBuilder::string("item"))
       .tensor("t", {4, 2}, GGMLType::F32, std::string(32, 'x'));
   std::string file = builder.build();
-  ASSERT_TRUE(parse(file));
+  ASSERT_TRUE(parseGGUF(file));
   for (size_t size = 0; size < file.size(); ++size)
-    EXPECT_ERROR(parse(file.substr(0, size)), ErrorCode::Corrupt, "file");
+    EXPECT_ERROR(parseGGUF(file.substr(0, size)), ErrorCode::Corrupt, "file");
 }
 
 TEST(GGUF, RefusesCountsBeyondTheFile) {
   GGUFBuilder builder;
   builder.tensorCount = 1ull << 60;
-  EXPECT_ERROR(parse(builder.build()), ErrorCode::Corrupt, "1152921504606846976 tensors");
+  EXPECT_ERROR(parseGGUF(builder.build()), ErrorCode::Corrupt, "1152921504606846976 tensors");
   builder.tensorCount = 0;
   builder.pairCount = ~0ull;
-  EXPECT_ERROR(parse(builder.build()), ErrorCode::Corrupt, "18446744073709551615 metadata entries");
+  EXPECT_ERROR(parseGGUF(builder.build()), ErrorCode::Corrupt,
+               "18446744073709551615 metadata entries");
 
   for (GGUFType type : {GGUFType::U8, GGUFType::F64, GGUFType::String}) {
     GGUFBuilder array;
     array.pair("big", GGUFType::Array,
                raw(type) + raw<uint64_t>(1ull << 61) + std::string(64, '\0'));
-    EXPECT_ERROR(parse(array.build()), ErrorCode::Corrupt, "\"big\"", "2305843009213693952");
+    EXPECT_ERROR(parseGGUF(array.build()), ErrorCode::Corrupt, "\"big\"", "2305843009213693952");
   }
   GGUFBuilder text;
   text.pair("long", GGUFType::String, raw<uint64_t>(~0ull));
-  EXPECT_ERROR(parse(text.build()), ErrorCode::Corrupt, "\"long\"", "18446744073709551615 bytes");
+  EXPECT_ERROR(parseGGUF(text.build()), ErrorCode::Corrupt, "\"long\"",
+               "18446744073709551615 bytes");
 }
 
 TEST(GGUF, RefusesBadMetadata) {
-  EXPECT_ERROR(parse(GGUFBuilder().u32("a", 1).u32("a", 2).build()), ErrorCode::Corrupt, "\"a\"",
-               "twice");
-  EXPECT_ERROR(parse(GGUFBuilder().u32("", 1).build()), ErrorCode::Corrupt, "key \"\"");
-  EXPECT_ERROR(parse(GGUFBuilder().u32("a\nb", 1).build()), ErrorCode::Corrupt, "a\\x0ab");
-  EXPECT_ERROR(parse(GGUFBuilder().pair("a", static_cast<GGUFType>(13), raw(1)).build()),
+  EXPECT_ERROR(parseGGUF(GGUFBuilder().u32("a", 1).u32("a", 2).build()), ErrorCode::Corrupt,
+               "\"a\"", "twice");
+  EXPECT_ERROR(parseGGUF(GGUFBuilder().u32("", 1).build()), ErrorCode::Corrupt, "key \"\"");
+  EXPECT_ERROR(parseGGUF(GGUFBuilder().u32("a\nb", 1).build()), ErrorCode::Corrupt, "a\\x0ab");
+  EXPECT_ERROR(parseGGUF(GGUFBuilder().pair("a", static_cast<GGUFType>(13), raw(1)).build()),
                ErrorCode::Corrupt, "\"a\"", "unknown value type 13");
-  EXPECT_ERROR(parse(GGUFBuilder()
-                         .pair("a", GGUFType::Array, raw(GGUFType::Array) + raw<uint64_t>(1))
-                         .build()),
+  EXPECT_ERROR(parseGGUF(GGUFBuilder()
+                             .pair("a", GGUFType::Array, raw(GGUFType::Array) + raw<uint64_t>(1))
+                             .build()),
                ErrorCode::Unsupported, "array of arrays");
   for (uint32_t alignment : {0u, 3u, 48u, 1u << 30})
-    EXPECT_ERROR(parse(GGUFBuilder().u32("general.alignment", alignment).build()),
+    EXPECT_ERROR(parseGGUF(GGUFBuilder().u32("general.alignment", alignment).build()),
                  ErrorCode::Corrupt, "general.alignment", "power of two");
-  EXPECT_ERROR(parse(GGUFBuilder().text("general.alignment", "32").build()), ErrorCode::Corrupt,
+  EXPECT_ERROR(parseGGUF(GGUFBuilder().text("general.alignment", "32").build()), ErrorCode::Corrupt,
                "general.alignment", "string");
 }
 
@@ -151,7 +153,7 @@ TEST(GGUF, RefusesBadTensors) {
   auto entry = [](std::vector<uint64_t> dimensions, uint32_t type = 0, uint64_t offset = 0) {
     GGUFBuilder builder;
     builder.entry("t", dimensions, type, offset);
-    return parse(builder.build() + std::string(256, '\0'));
+    return parseGGUF(builder.build() + std::string(256, '\0'));
   };
   EXPECT_ERROR(entry({}), ErrorCode::Corrupt, "\"t\"", "1 to 4 dimensions, found 0");
   EXPECT_ERROR(entry({1, 1, 1, 1, 1}), ErrorCode::Corrupt, "found 5");
@@ -170,9 +172,10 @@ TEST(GGUF, RefusesBadTensors) {
 
   GGUFBuilder twice;
   twice.entry("t", {4}, 0, 0).entry("t", {4}, 0, 32);
-  EXPECT_ERROR(parse(twice.build() + std::string(64, '\0')), ErrorCode::Corrupt, "\"t\"", "twice");
+  EXPECT_ERROR(parseGGUF(twice.build() + std::string(64, '\0')), ErrorCode::Corrupt, "\"t\"",
+               "twice");
   GGUFBuilder overlap;
   overlap.entry("a", {16}, 0, 0).entry("b", {4}, 0, 32);
-  EXPECT_ERROR(parse(overlap.build() + std::string(64, '\0')), ErrorCode::Corrupt, "\"a\"", "\"b\"",
-               "overlap");
+  EXPECT_ERROR(parseGGUF(overlap.build() + std::string(64, '\0')), ErrorCode::Corrupt, "\"a\"",
+               "\"b\"", "overlap");
 }

@@ -23,7 +23,7 @@ namespace {
 /// A GPT-2 of one layer, width 2 and one head; element i of each weight is i, or `last` at the end.
 void writeGPT2(const std::filesystem::path &folder, float last = 1) {
   std::filesystem::create_directory(folder);
-  writeFile(folder / "config.json", R"({"model_type": "gpt2", "vocab_size": 3, "n_embd": 2,
+  putFile(folder / "config.json", R"({"model_type": "gpt2", "vocab_size": 3, "n_embd": 2,
     "n_inner": 4, "n_layer": 1, "n_head": 1, "n_positions": 4})");
   const std::vector<std::pair<std::string, std::vector<int64_t>>> shapes = {
       {"wte.weight", {3, 2}},
@@ -155,7 +155,7 @@ TEST(HuggingFaceWriter, ConfigurationsComeBack) {
 TEST(HuggingFaceWriter, WritesWhatItReads) {
   TemporaryFolder folder;
   writeGPT2(folder / "in");
-  writeFile(folder / "in/tokenizer.json", "{}");
+  putFile(folder / "in/tokenizer.json", "{}");
   Result<ModelSource> source = ModelSource::open(folder / "in");
   ASSERT_VALUE(source);
   ASSERT_TRUE(writeHuggingFace(*source, (folder / "out").string() + "/"));

@@ -27,7 +27,7 @@ static json gpt2() {
     "n_head": 4, "bos_token_id": 99, "eos_token_id": 99})");
 }
 
-static Result<ModelConfig> parse(const json &config) {
+static Result<ModelConfig> parseConfig(const json &config) {
   return parseHuggingFaceConfig(config.dump(), "config.json");
 }
 
@@ -37,7 +37,7 @@ static json with(json config, const char *key, json value) {
 }
 
 TEST(ModelConfig, FillsInTheDefaultsOfLlama) {
-  Result<ModelConfig> config = parse(llama());
+  Result<ModelConfig> config = parseConfig(llama());
   ASSERT_VALUE(config);
   EXPECT_EQ(config->architecture, Architecture::LLaMA);
   EXPECT_EQ(config->numKVHeads, 4);
@@ -59,7 +59,7 @@ TEST(ModelConfig, ReadsEveryFieldOfLlama) {
     "max_position_embeddings": 4096, "rope_theta": 5e5, "tie_word_embeddings": true,
     "attention_bias": true, "mlp_bias": true, "bos_token_id": 1, "eos_token_id": [2, 3],
     "rope_scaling": {"rope_type": "default"}, "pad_token_id": null})"));
-  Result<ModelConfig> config = parse(object);
+  Result<ModelConfig> config = parseConfig(object);
   ASSERT_VALUE(config);
   EXPECT_EQ(config->numKVHeads, 2);
   EXPECT_EQ(config->headDim, 32);
@@ -73,14 +73,14 @@ TEST(ModelConfig, ReadsEveryFieldOfLlama) {
   EXPECT_EQ(config->eosTokenIds, (std::vector<int64_t>{2, 3}));
 
   // transformers 5 moved the base of the angles.
-  Result<ModelConfig> moved = parse(with(
+  Result<ModelConfig> moved = parseConfig(with(
       llama(), "rope_parameters", json::parse(R"({"rope_type": "default", "rope_theta": 7})")));
   ASSERT_VALUE(moved);
   EXPECT_EQ(moved->rope.theta, 7.0);
 }
 
 TEST(ModelConfig, ReadsGPT2) {
-  Result<ModelConfig> config = parse(gpt2());
+  Result<ModelConfig> config = parseConfig(gpt2());
   ASSERT_VALUE(config);
   EXPECT_EQ(config->architecture, Architecture::GPT2);
   EXPECT_EQ(config->intermediateSize, 256);
@@ -90,8 +90,9 @@ TEST(ModelConfig, ReadsGPT2) {
   EXPECT_EQ(config->activation, Activation::GeluTanh);
   EXPECT_TRUE(config->tieWordEmbeddings);
   EXPECT_EQ(config->eosTokenIds, std::vector<int64_t>{99});
-  EXPECT_EQ(parse(with(gpt2(), "n_inner", 80))->intermediateSize, 80);
-  EXPECT_EQ(parse(with(gpt2(), "activation_function", "gelu"))->activation, Activation::GeluErf);
+  EXPECT_EQ(parseConfig(with(gpt2(), "n_inner", 80))->intermediateSize, 80);
+  EXPECT_EQ(parseConfig(with(gpt2(), "activation_function", "gelu"))->activation,
+            Activation::GeluErf);
 }
 
 TEST(ModelConfig, RefusesFieldsThatAreWrong) {
@@ -121,32 +122,33 @@ TEST(ModelConfig, RefusesFieldsThatAreWrong) {
                                    {"eos_token_id", json::array({"</s>"}), "eos_token_id"},
                                    {"eos_token_id", json::object(), "eos_token_id"}}) {
     SCOPED_TRACE(wrong.key);
-    EXPECT_ERROR(parse(with(llama(), wrong.key, wrong.value)), ErrorCode::Corrupt, "config.json",
-                 wrong.part);
+    EXPECT_ERROR(parseConfig(with(llama(), wrong.key, wrong.value)), ErrorCode::Corrupt,
+                 "config.json", wrong.part);
   }
   for (const char *key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
                           "num_attention_heads", "model_type"}) {
     json object = llama();
     object.erase(key);
-    EXPECT_ERROR(parse(object), ErrorCode::Corrupt, key, "missing");
+    EXPECT_ERROR(parseConfig(object), ErrorCode::Corrupt, key, "missing");
   }
 }
 
 TEST(ModelConfig, RefusesWhatIsNotSupported) {
-  EXPECT_ERROR(parse(with(llama(), "model_type", "mamba")), ErrorCode::Unsupported, "\"mamba\"",
-               "supported: llama, gpt2, mistral, qwen2, qwen3");
-  EXPECT_ERROR(parse(with(llama(), "hidden_act", "relu")), ErrorCode::Unsupported, "\"relu\"",
+  EXPECT_ERROR(parseConfig(with(llama(), "model_type", "mamba")), ErrorCode::Unsupported,
+               "\"mamba\"", "supported: llama, gpt2, mistral, qwen2, qwen3");
+  EXPECT_ERROR(parseConfig(with(llama(), "hidden_act", "relu")), ErrorCode::Unsupported, "\"relu\"",
                "\"silu\"");
-  EXPECT_ERROR(parse(with(llama(), "partial_rotary_factor", 0.5)), ErrorCode::Unsupported,
+  EXPECT_ERROR(parseConfig(with(llama(), "partial_rotary_factor", 0.5)), ErrorCode::Unsupported,
                "partial_rotary_factor");
   EXPECT_ERROR(
-      parse(with(llama(), "quantization_config", json::parse(R"({"quant_method": "awq"})"))),
+      parseConfig(with(llama(), "quantization_config", json::parse(R"({"quant_method": "awq"})"))),
       ErrorCode::Unsupported, "\"awq\"", "float checkpoint");
-  EXPECT_ERROR(parse(with(gpt2(), "activation_function", "relu")), ErrorCode::Unsupported, "relu");
-  EXPECT_ERROR(parse(with(gpt2(), "scale_attn_weights", false)), ErrorCode::Unsupported,
+  EXPECT_ERROR(parseConfig(with(gpt2(), "activation_function", "relu")), ErrorCode::Unsupported,
+               "relu");
+  EXPECT_ERROR(parseConfig(with(gpt2(), "scale_attn_weights", false)), ErrorCode::Unsupported,
                "scale_attn_weights");
-  EXPECT_ERROR(parse(with(gpt2(), "scale_attn_by_inverse_layer_idx", true)), ErrorCode::Unsupported,
-               "scale_attn_by_inverse_layer_idx");
+  EXPECT_ERROR(parseConfig(with(gpt2(), "scale_attn_by_inverse_layer_idx", true)),
+               ErrorCode::Unsupported, "scale_attn_by_inverse_layer_idx");
 }
 
 TEST(ModelConfig, RefusesHostileJson) {
@@ -156,7 +158,7 @@ TEST(ModelConfig, RefusesHostileJson) {
         std::string("{\"model_type\": \"llama\", \"rope_theta\": 1e999}")})
     EXPECT_ERROR(parseHuggingFaceConfig(text, "config.json"), ErrorCode::Corrupt, "config.json");
   std::string escape = "\x1b[2J";
-  Result<ModelConfig> config = parse(with(llama(), "model_type", escape));
+  Result<ModelConfig> config = parseConfig(with(llama(), "model_type", escape));
   ASSERT_FALSE(config);
   EXPECT_EQ(config.error().message.find('\x1b'), std::string::npos)
       << "control characters reach the terminal";
@@ -179,7 +181,7 @@ static GGUFBuilder ggufLlama() {
   return builder;
 }
 
-static Result<ModelConfig> parse(const GGUFBuilder &builder) {
+static Result<ModelConfig> parseConfig(const GGUFBuilder &builder) {
   std::string file = builder.build();
   Result<GGUFHeader> header = parseGGUFHeader(bytesOf(file), "m.gguf");
   if (!header)
@@ -188,7 +190,7 @@ static Result<ModelConfig> parse(const GGUFBuilder &builder) {
 }
 
 TEST(ModelConfig, ReadsGGUF) {
-  Result<ModelConfig> config = parse(ggufLlama());
+  Result<ModelConfig> config = parseConfig(ggufLlama());
   ASSERT_VALUE(config);
   EXPECT_EQ(config->architecture, Architecture::LLaMA);
   EXPECT_EQ(config->vocabSize, 100) << "from the embedding";
@@ -204,7 +206,7 @@ TEST(ModelConfig, ReadsGGUF) {
       .u32("llama.rope.dimension_count", 32)
       .text("llama.rope.scaling.type", "none")
       .u32("llama.expert_count", 0);
-  config = parse(wide);
+  config = parseConfig(wide);
   ASSERT_VALUE(config);
   EXPECT_EQ(config->headDim, 32);
 
@@ -214,7 +216,7 @@ TEST(ModelConfig, ReadsGGUF) {
       .u32("tokenizer.ggml.eot_token_id", 3)
       .f32("llama.rope.freq_base", 5e5f)
       .tensor("output.weight", {64, 100}, GGMLType::F16, std::string(12800, '\0'));
-  config = parse(untied);
+  config = parseConfig(untied);
   ASSERT_VALUE(config);
   EXPECT_EQ(config->numKVHeads, 2);
   EXPECT_EQ(config->rope.theta, 5e5);
@@ -226,47 +228,48 @@ TEST(ModelConfig, ReadsNumbersThatAreArraysOverLayers) {
   GGUFBuilder same = ggufLlama();
   same.pair("llama.attention.head_count_kv", GGUFType::Array,
             raw(GGUFType::U32) + raw<uint64_t>(3) + rawAll<uint32_t>({2, 2, 2}));
-  Result<ModelConfig> config = parse(same);
+  Result<ModelConfig> config = parseConfig(same);
   ASSERT_VALUE(config);
   EXPECT_EQ(config->numKVHeads, 2);
   GGUFBuilder different = ggufLlama();
   different.pair("llama.attention.head_count_kv", GGUFType::Array,
                  raw(GGUFType::U32) + raw<uint64_t>(3) + rawAll<uint32_t>({2, 4, 2}));
-  EXPECT_ERROR(parse(different), ErrorCode::Unsupported, "head_count_kv", "differ by layer");
+  EXPECT_ERROR(parseConfig(different), ErrorCode::Unsupported, "head_count_kv", "differ by layer");
 }
 
 TEST(ModelConfig, RefusesGGUFThatIsWrong) {
-  EXPECT_ERROR(parse(GGUFBuilder()), ErrorCode::Corrupt, "general.architecture");
-  EXPECT_ERROR(parse(GGUFBuilder().text("general.architecture", "bert")), ErrorCode::Unsupported,
-               "\"bert\"", "llama, gpt2");
-  EXPECT_ERROR(parse(GGUFBuilder().text("general.architecture", "llama")), ErrorCode::NotFound,
-               "token_embd.weight", "vocabulary only");
-  EXPECT_ERROR(parse(ggufLlama().u32("llama.attention.head_count_kv", 3)), ErrorCode::Corrupt,
+  EXPECT_ERROR(parseConfig(GGUFBuilder()), ErrorCode::Corrupt, "general.architecture");
+  EXPECT_ERROR(parseConfig(GGUFBuilder().text("general.architecture", "bert")),
+               ErrorCode::Unsupported, "\"bert\"", "llama, gpt2");
+  EXPECT_ERROR(parseConfig(GGUFBuilder().text("general.architecture", "llama")),
+               ErrorCode::NotFound, "token_embd.weight", "vocabulary only");
+  EXPECT_ERROR(parseConfig(ggufLlama().u32("llama.attention.head_count_kv", 3)), ErrorCode::Corrupt,
                "cannot share 3");
-  EXPECT_ERROR(parse(ggufLlama().u32("llama.attention.head_count_kv", 0)), ErrorCode::Corrupt,
+  EXPECT_ERROR(parseConfig(ggufLlama().u32("llama.attention.head_count_kv", 0)), ErrorCode::Corrupt,
                "head_count_kv", "found 0");
-  EXPECT_ERROR(parse(ggufLlama().text("llama.vocab_size", "many")), ErrorCode::Corrupt,
+  EXPECT_ERROR(parseConfig(ggufLlama().text("llama.vocab_size", "many")), ErrorCode::Corrupt,
                "llama.vocab_size", "string");
-  EXPECT_ERROR(parse(ggufLlama().f32("llama.rope.freq_base", -1.0f)), ErrorCode::Corrupt,
+  EXPECT_ERROR(parseConfig(ggufLlama().f32("llama.rope.freq_base", -1.0f)), ErrorCode::Corrupt,
                "freq_base");
-  EXPECT_ERROR(parse(ggufLlama().f32("llama.rope.freq_base", std::stof("nan"))), ErrorCode::Corrupt,
-               "freq_base");
-  EXPECT_ERROR(parse(ggufLlama().u32("llama.rope.dimension_count", 8)), ErrorCode::Unsupported,
-               "rotating 8 of 16");
-  EXPECT_ERROR(parse(ggufLlama().u32("llama.attention.value_length", 8)), ErrorCode::Unsupported,
-               "16", "8");
-  EXPECT_ERROR(parse(ggufLlama().u32("llama.expert_count", 8)), ErrorCode::Unsupported, "experts");
-  EXPECT_ERROR(parse(ggufLlama().text("llama.rope.scaling.type", "longrope")),
+  EXPECT_ERROR(parseConfig(ggufLlama().f32("llama.rope.freq_base", std::stof("nan"))),
+               ErrorCode::Corrupt, "freq_base");
+  EXPECT_ERROR(parseConfig(ggufLlama().u32("llama.rope.dimension_count", 8)),
+               ErrorCode::Unsupported, "rotating 8 of 16");
+  EXPECT_ERROR(parseConfig(ggufLlama().u32("llama.attention.value_length", 8)),
+               ErrorCode::Unsupported, "16", "8");
+  EXPECT_ERROR(parseConfig(ggufLlama().u32("llama.expert_count", 8)), ErrorCode::Unsupported,
+               "experts");
+  EXPECT_ERROR(parseConfig(ggufLlama().text("llama.rope.scaling.type", "longrope")),
                ErrorCode::Unsupported, "\"longrope\"", "expected none, linear or yarn");
-  EXPECT_ERROR(parse(ggufLlama().text("llama.rope.scaling.type", "linear")), ErrorCode::Corrupt,
-               "llama.rope.scaling.factor", "missing");
-  EXPECT_ERROR(parse(ggufLlama().u32("llama.attention.sliding_window", 0)), ErrorCode::Corrupt,
-               "sliding_window", "found 0");
+  EXPECT_ERROR(parseConfig(ggufLlama().text("llama.rope.scaling.type", "linear")),
+               ErrorCode::Corrupt, "llama.rope.scaling.factor", "missing");
+  EXPECT_ERROR(parseConfig(ggufLlama().u32("llama.attention.sliding_window", 0)),
+               ErrorCode::Corrupt, "sliding_window", "found 0");
   EXPECT_ERROR(
-      parse(ggufLlama().tensor("rope_freqs.weight", {8}, GGMLType::F32, std::string(32, 0))),
+      parseConfig(ggufLlama().tensor("rope_freqs.weight", {8}, GGMLType::F32, std::string(32, 0))),
       ErrorCode::Unsupported, "factors of its own");
-  EXPECT_ERROR(parse(ggufLlama().pair("split.count", GGUFType::U16, raw<uint16_t>(2))),
+  EXPECT_ERROR(parseConfig(ggufLlama().pair("split.count", GGUFType::U16, raw<uint16_t>(2))),
                ErrorCode::Unsupported, "split");
-  EXPECT_ERROR(parse(ggufLlama().u32("tokenizer.ggml.bos_token_id", 100)), ErrorCode::Corrupt,
+  EXPECT_ERROR(parseConfig(ggufLlama().u32("tokenizer.ggml.bos_token_id", 100)), ErrorCode::Corrupt,
                "100", "vocabulary");
 }

@@ -92,7 +92,7 @@ void writeTensors(const std::filesystem::path &path, const Tensors &tensors) {
 
 Result<ModelSource> openFolder(const TemporaryFolder &folder, const char *config,
                                const Tensors &tensors) {
-  writeFile(folder / "config.json", config);
+  putFile(folder / "config.json", config);
   writeTensors(folder / "model.safetensors", tensors);
   return ModelSource::open(folder.path);
 }
@@ -232,7 +232,7 @@ TEST(ModelSource, RefusesValuesThatAreNotFinite) {
 
 TEST(ModelSource, ReadsShards) {
   TemporaryFolder folder;
-  writeFile(folder / "config.json", kLlama);
+  putFile(folder / "config.json", kLlama);
   Tensors all = llamaTensors(), first, second;
   std::string map;
   for (const auto &[name, tensor] : all) {
@@ -245,7 +245,7 @@ TEST(ModelSource, ReadsShards) {
   writeTensors(folder / "b.st", second);
   const auto index = folder / "model.safetensors.index.json";
   const std::string good = "{\"weight_map\": {" + map + "}}";
-  writeFile(index, good);
+  putFile(index, good);
   Result<ModelSource> source = ModelSource::open(folder.path);
   ASSERT_VALUE(source);
   EXPECT_EQ((*readAll(*source, "model.norm.weight"))[7], 7.0f);
@@ -257,7 +257,7 @@ TEST(ModelSource, ReadsShards) {
   auto refuse = [&](std::string from, std::string to) {
     std::string text = good;
     text.replace(text.find(from), from.size(), to);
-    writeFile(index, text);
+    putFile(index, text);
     return ModelSource::open(folder.path);
   };
   for (const char *name :
@@ -304,7 +304,7 @@ TEST(ModelSource, ReadsGGUFInHuggingFaceOrder) {
     floats(name, 32, 0, builder);
 
   TemporaryFolder folder;
-  writeFile(folder / "tiny.gguf", builder.build());
+  putFile(folder / "tiny.gguf", builder.build());
   Result<ModelSource> source = ModelSource::open(folder / "tiny.gguf");
   ASSERT_VALUE(source);
   EXPECT_EQ(source->kindName(), "gguf");
@@ -325,8 +325,8 @@ TEST(ModelSource, ReadsGGUFInHuggingFaceOrder) {
   EXPECT_EQ((*readAll(*source, "model.layers.0.self_attn.v_proj.weight"))[32], 32.0f) << "v stays";
 
   GGUFBuilder vector = builder;
-  writeFile(folder / "extra.gguf",
-            vector.tensor("blk.0.attn_q.bias2", {32}, GGMLType::F32, std::string(128, 0)).build());
+  putFile(folder / "extra.gguf",
+          vector.tensor("blk.0.attn_q.bias2", {32}, GGMLType::F32, std::string(128, 0)).build());
   EXPECT_ERROR(ModelSource::open(folder / "extra.gguf"), ErrorCode::Unsupported, "attn_q.bias2");
 }
 
@@ -334,24 +334,24 @@ TEST(ModelSource, RefusesWhatIsNoModel) {
   TemporaryFolder folder;
   EXPECT_ERROR(ModelSource::open(folder / "nowhere"), ErrorCode::NotFound, "nowhere");
   EXPECT_ERROR(ModelSource::open(folder.path), ErrorCode::NotFound, "config.json");
-  writeFile(folder / "config.json", kLlama);
+  putFile(folder / "config.json", kLlama);
   EXPECT_ERROR(ModelSource::open(folder.path), ErrorCode::NotFound, "model.safetensors");
-  writeFile(folder / "pytorch_model.bin", "pickle");
+  putFile(folder / "pytorch_model.bin", "pickle");
   EXPECT_ERROR(ModelSource::open(folder.path), ErrorCode::NotFound, "safe_serialization");
-  writeFile(folder / "model.safetensors", "");
+  putFile(folder / "model.safetensors", "");
   EXPECT_ERROR(ModelSource::open(folder / "model.safetensors"), ErrorCode::InvalidArgument,
                "the folder with config.json");
   EXPECT_ERROR(ModelSource::open(folder.path), ErrorCode::Corrupt, "model.safetensors");
-  writeFile(folder / "weights.gguf", "GGUF");
+  putFile(folder / "weights.gguf", "GGUF");
   EXPECT_ERROR(ModelSource::open(folder / "weights.gguf"), ErrorCode::Corrupt, "weights.gguf");
 }
 
 TEST(ModelSource, TakesEndOfTextFromTheGenerationConfig) {
   TemporaryFolder folder;
-  writeFile(folder / "generation_config.json", R"({"eos_token_id": [4, 5]})");
+  putFile(folder / "generation_config.json", R"({"eos_token_id": [4, 5]})");
   Result<ModelSource> source = openFolder(folder, kLlama, llamaTensors());
   ASSERT_VALUE(source);
   EXPECT_EQ(source->config().eosTokenIds, (std::vector<int64_t>{4, 5}));
-  writeFile(folder / "generation_config.json", R"({"eos_token_id": 6})");
+  putFile(folder / "generation_config.json", R"({"eos_token_id": 6})");
   EXPECT_ERROR(ModelSource::open(folder.path), ErrorCode::Corrupt, "generation_config.json", "6");
 }

@@ -20,7 +20,7 @@ using nlohmann::json;
 using numerics::RopeScaling;
 
 /// The configuration of four layers with `fields` on top.
-static Result<ModelConfig> parse(const char *architecture, const char *fields = "{}") {
+static Result<ModelConfig> parseVariant(const char *architecture, const char *fields = "{}") {
   json object = json::parse(R"({"vocab_size": 100, "hidden_size": 256, "intermediate_size": 96,
     "num_hidden_layers": 4, "num_attention_heads": 32, "max_position_embeddings": 64})");
   object["model_type"] = architecture;
@@ -29,40 +29,40 @@ static Result<ModelConfig> parse(const char *architecture, const char *fields = 
 }
 
 TEST(ModelVariants, Mistral) {
-  Result<ModelConfig> config = parse("mistral");
+  Result<ModelConfig> config = parseVariant("mistral");
   ASSERT_VALUE(config);
   EXPECT_EQ(config->architecture, Architecture::Mistral);
   EXPECT_EQ(config->numKVHeads, 8);
   EXPECT_EQ(config->headDim, 8);
   EXPECT_EQ(config->windowOf(3), 4096) << "the default of MistralConfig";
-  EXPECT_EQ(parse("mistral", R"({"sliding_window": null})")->windowOf(0), 0);
-  EXPECT_EQ(parse("mistral", R"({"sliding_window": 7})")->windowOf(0), 7);
-  EXPECT_EQ(parse("mistral", R"({"head_dim": 128})")->headDim, 128);
-  EXPECT_FALSE(parse("mistral", R"({"attention_bias": true})")->qkvBias);
+  EXPECT_EQ(parseVariant("mistral", R"({"sliding_window": null})")->windowOf(0), 0);
+  EXPECT_EQ(parseVariant("mistral", R"({"sliding_window": 7})")->windowOf(0), 7);
+  EXPECT_EQ(parseVariant("mistral", R"({"head_dim": 128})")->headDim, 128);
+  EXPECT_FALSE(parseVariant("mistral", R"({"attention_bias": true})")->qkvBias);
   for (const char *window : {R"({"sliding_window": 0})", R"({"sliding_window": -1})",
                              R"({"sliding_window": 1.5})", R"({"sliding_window": "many"})"})
-    EXPECT_ERROR(parse("mistral", window), ErrorCode::Corrupt, "config.json: sliding_window",
+    EXPECT_ERROR(parseVariant("mistral", window), ErrorCode::Corrupt, "config.json: sliding_window",
                  "an integer from 1");
 }
 
 TEST(ModelVariants, QwenBiasesAndHeads) {
-  Result<ModelConfig> qwen2 = parse("qwen2", R"({"num_key_value_heads": 2})");
+  Result<ModelConfig> qwen2 = parseVariant("qwen2", R"({"num_key_value_heads": 2})");
   ASSERT_VALUE(qwen2);
   EXPECT_TRUE(qwen2->qkvBias && !qwen2->outputBias && !qwen2->mlpBias && !qwen2->hasHeadNorms());
   EXPECT_EQ(qwen2->headDim, 8);
-  Result<ModelConfig> qwen3 = parse("qwen3");
+  Result<ModelConfig> qwen3 = parseVariant("qwen3");
   ASSERT_VALUE(qwen3);
   EXPECT_TRUE(qwen3->hasHeadNorms() && !qwen3->qkvBias && !qwen3->outputBias);
   EXPECT_EQ(qwen3->headDim, 128) << "the default of Qwen3Config";
   EXPECT_EQ(qwen3->numKVHeads, 32);
-  EXPECT_EQ(parse("qwen3", R"({"head_dim": 16})")->headDim, 16);
-  qwen3 = parse("qwen3", R"({"attention_bias": true})");
+  EXPECT_EQ(parseVariant("qwen3", R"({"head_dim": 16})")->headDim, 16);
+  qwen3 = parseVariant("qwen3", R"({"attention_bias": true})");
   EXPECT_TRUE(qwen3->qkvBias && qwen3->outputBias);
 }
 
 TEST(ModelVariants, QwenWindows) {
   auto windows = [](const char *fields) {
-    Result<ModelConfig> config = parse("qwen2", fields);
+    Result<ModelConfig> config = parseVariant("qwen2", fields);
     EXPECT_TRUE(config) << config.error().message;
     std::vector<int64_t> result;
     for (int64_t layer = 0; config && layer < 4; ++layer)
@@ -80,33 +80,36 @@ TEST(ModelVariants, QwenWindows) {
   EXPECT_EQ(windows(R"({"use_sliding_window": true, "sliding_window": 9, "layer_types":
     ["sliding_attention", "full_attention", "full_attention", "sliding_attention"]})"),
             (Windows{9, 0, 0, 9}));
-  EXPECT_ERROR(parse("qwen2", R"({"use_sliding_window": true, "layer_types": ["full_attention"]})"),
-               ErrorCode::Corrupt, "layer_types", "4");
-  EXPECT_ERROR(parse("qwen3", R"({"use_sliding_window": true, "layer_types": ["a", "b", "c", 4]})"),
-               ErrorCode::Unsupported, "layer_types", "full_attention");
-  EXPECT_ERROR(parse("qwen3", R"({"use_sliding_window": true, "sliding_window": -4})"),
+  EXPECT_ERROR(
+      parseVariant("qwen2", R"({"use_sliding_window": true, "layer_types": ["full_attention"]})"),
+      ErrorCode::Corrupt, "layer_types", "4");
+  EXPECT_ERROR(
+      parseVariant("qwen3", R"({"use_sliding_window": true, "layer_types": ["a", "b", "c", 4]})"),
+      ErrorCode::Unsupported, "layer_types", "full_attention");
+  EXPECT_ERROR(parseVariant("qwen3", R"({"use_sliding_window": true, "sliding_window": -4})"),
                ErrorCode::Corrupt, "sliding_window", "-4");
 }
 
 TEST(ModelVariants, ScaledPositions) {
-  Result<ModelConfig> config = parse("llama", R"({"rope_theta": 7,
+  Result<ModelConfig> config = parseVariant("llama", R"({"rope_theta": 7,
     "rope_scaling": {"type": "linear", "factor": 4}})");
   ASSERT_VALUE(config);
   EXPECT_TRUE(config->rope == (numerics::RopeParams{8, 7, RopeScaling::Linear, 4}));
 
-  config = parse("llama", R"({"rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+  config = parseVariant("llama", R"({"rope_scaling": {"rope_type": "llama3", "factor": 8.0,
     "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}})");
   ASSERT_VALUE(config);
   EXPECT_TRUE(config->rope == (numerics::RopeParams{8, 1e4, RopeScaling::Llama3, 8, 1, 4, 32}));
 
   // transformers 5; Qwen's way of a longer context, max_position_embeddings left as it is.
-  config = parse("qwen3", R"({"head_dim": 8, "rope_parameters": {"rope_type": "yarn",
+  config = parseVariant("qwen3", R"({"head_dim": 8, "rope_parameters": {"rope_type": "yarn",
     "rope_theta": 1000000, "factor": 4.0, "original_max_position_embeddings": 64}})");
   ASSERT_VALUE(config);
   EXPECT_TRUE(config->rope == (numerics::RopeParams{8, 1e6, RopeScaling::Yarn, 4, 1, 4, 64, 32, 1,
                                                     1 + 0.1 * std::log(4.0), true}));
   EXPECT_EQ(config->maxContext, 256);
-  config = parse("llama", R"({"rope_scaling": {"rope_type": "yarn", "factor": 40, "mscale": 1.0,
+  config =
+      parseVariant("llama", R"({"rope_scaling": {"rope_type": "yarn", "factor": 40, "mscale": 1.0,
     "mscale_all_dim": 0.5, "beta_fast": 16, "beta_slow": 2, "truncate": false}})");
   ASSERT_VALUE(config);
   EXPECT_EQ(config->rope.originalPositions, 64);
@@ -114,7 +117,7 @@ TEST(ModelVariants, ScaledPositions) {
                    (1 + 0.1 * std::log(40.0)) / (1 + 0.05 * std::log(40.0)));
 
   // Up to max_position_embeddings, dynamic scaling scales nothing.
-  config = parse("llama", R"({"rope_scaling": {"type": "dynamic", "factor": 2.0}})");
+  config = parseVariant("llama", R"({"rope_scaling": {"type": "dynamic", "factor": 2.0}})");
   ASSERT_VALUE(config);
   EXPECT_EQ(config->rope.scaling, RopeScaling::None);
 }
@@ -149,10 +152,10 @@ TEST(ModelVariants, RefusesScalingThatIsWrong) {
             ErrorCode::Unsupported, "dynamic", "max_position_embeddings"}}) {
     SCOPED_TRACE(wrong.scaling);
     std::string fields = std::string(R"({"rope_scaling": )") + wrong.scaling + "}";
-    EXPECT_ERROR(parse("llama", fields.c_str()), wrong.code, "config.json: rope_scaling",
+    EXPECT_ERROR(parseVariant("llama", fields.c_str()), wrong.code, "config.json: rope_scaling",
                  wrong.first, wrong.second);
   }
-  EXPECT_ERROR(parse("llama", R"({"rope_scaling": {"type": "linear", "factor": 2},
+  EXPECT_ERROR(parseVariant("llama", R"({"rope_scaling": {"type": "linear", "factor": 2},
                                   "rope_parameters": {"rope_type": "default"}})"),
                ErrorCode::Corrupt, "rope_scaling and rope_parameters");
 }

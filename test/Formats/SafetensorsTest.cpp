@@ -16,18 +16,18 @@ using namespace easyquant::formats;
 using namespace easyquant::formats::test;
 
 /// Parses a header before a data section of `dataBytes` zeros.
-static Result<SafetensorsHeader> parse(std::string_view header, size_t dataBytes = 0) {
+static Result<SafetensorsHeader> parseSafetensors(std::string_view header, size_t dataBytes = 0) {
   return parseSafetensorsHeader(bytesOf(safetensors(header, std::string(dataBytes, '\0'))), "file");
 }
 
 TEST(Safetensors, ReadsTensorsInTheOrderOfTheirBytes) {
   Result<SafetensorsHeader> header =
-      parse(R"({"__metadata__":{"format":"pt","note":"\u00e4"},)"
-            R"("b":{"dtype":"BF16","shape":[3],"data_offsets":[24,30]},)"
-            R"("a":{"data_offsets":[0,24],"shape":[2,3],"dtype":"F32"},)"
-            R"("empty":{"dtype":"I64","shape":[4,0],"data_offsets":[24,24]},)"
-            R"("scalar":{"dtype":"U8","shape":[],"data_offsets":[30,31]}}   )",
-            31);
+      parseSafetensors(R"({"__metadata__":{"format":"pt","note":"\u00e4"},)"
+                       R"("b":{"dtype":"BF16","shape":[3],"data_offsets":[24,30]},)"
+                       R"("a":{"data_offsets":[0,24],"shape":[2,3],"dtype":"F32"},)"
+                       R"("empty":{"dtype":"I64","shape":[4,0],"data_offsets":[24,24]},)"
+                       R"("scalar":{"dtype":"U8","shape":[],"data_offsets":[30,31]}}   )",
+                       31);
   ASSERT_VALUE(header);
   ASSERT_EQ(header->tensors.size(), 4u);
   EXPECT_EQ(header->tensors[0].name, "a");
@@ -44,7 +44,7 @@ TEST(Safetensors, ReadsTensorsInTheOrderOfTheirBytes) {
 }
 
 TEST(Safetensors, ReadsAFileWithoutTensors) {
-  Result<SafetensorsHeader> header = parse("{}");
+  Result<SafetensorsHeader> header = parseSafetensors("{}");
   ASSERT_VALUE(header);
   EXPECT_TRUE(header->tensors.empty());
 }
@@ -95,26 +95,27 @@ TEST(Safetensors, RefusesWhatIsNotTheFormatsJson) {
         "{\"__metadata__\":{\"a\":\"\",\"a\":\"\"}}",
         "{\"a\xff\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}"}) {
     SCOPED_TRACE(header);
-    EXPECT_ERROR(parse(header, 4), ErrorCode::Corrupt, "file");
+    EXPECT_ERROR(parseSafetensors(header, 4), ErrorCode::Corrupt, "file");
   }
 }
 
 TEST(Safetensors, RefusesDeepNestingWithoutRecursion) {
-  EXPECT_ERROR(parse("{\"a\":" + std::string(5'000'000, '[')), ErrorCode::Corrupt, "an array");
+  EXPECT_ERROR(parseSafetensors("{\"a\":" + std::string(5'000'000, '[')), ErrorCode::Corrupt,
+               "an array");
   std::string nested;
   for (int i = 0; i < 500'000; ++i)
     nested += "{\"a\":";
-  EXPECT_ERROR(parse(nested), ErrorCode::Corrupt, "file");
+  EXPECT_ERROR(parseSafetensors(nested), ErrorCode::Corrupt, "file");
 }
 
 TEST(Safetensors, NamesTheTensorThatIsWrong) {
-  EXPECT_ERROR(parse(R"({"w":{"dtype":"F31","shape":[1],"data_offsets":[0,4]}})", 4),
+  EXPECT_ERROR(parseSafetensors(R"({"w":{"dtype":"F31","shape":[1],"data_offsets":[0,4]}})", 4),
                ErrorCode::Corrupt, "file: tensor \"w\": unknown dtype \"F31\"");
-  EXPECT_ERROR(parse(R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4),
+  EXPECT_ERROR(parseSafetensors(R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4),
                ErrorCode::Corrupt, "\"w\"", "span 4 bytes", "F32 of shape [2] takes 8");
-  EXPECT_ERROR(parse(R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", 4),
+  EXPECT_ERROR(parseSafetensors(R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", 4),
                ErrorCode::Corrupt, "\"w\"", "the end lies before the begin");
-  EXPECT_ERROR(parse(R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 4),
+  EXPECT_ERROR(parseSafetensors(R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 4),
                ErrorCode::Corrupt, "\"w\"", "reach beyond the data section of 4 bytes");
 }
 
@@ -124,44 +125,47 @@ TEST(Safetensors, RefusesSizesThatOverflow) {
         "[0,9223372036854775807,9223372036854775807]", "[18446744073709551615]",
         "[18446744073709551616]"}) {
     SCOPED_TRACE(shape);
-    EXPECT_ERROR(
-        parse(fmt::format(R"({{"w":{{"dtype":"F32","shape":{},"data_offsets":[0,0]}}}})", shape)),
-        ErrorCode::Corrupt, "file");
+    EXPECT_ERROR(parseSafetensors(fmt::format(
+                     R"({{"w":{{"dtype":"F32","shape":{},"data_offsets":[0,0]}}}})", shape)),
+                 ErrorCode::Corrupt, "file");
   }
-  EXPECT_ERROR(parse(R"({"w":{"dtype":"U8","shape":[9223372036854775807],)"
-                     R"("data_offsets":[0,9223372036854775807]}})",
-                     4),
+  EXPECT_ERROR(parseSafetensors(R"({"w":{"dtype":"U8","shape":[9223372036854775807],)"
+                                R"("data_offsets":[0,9223372036854775807]}})",
+                                4),
                ErrorCode::Corrupt, "reach beyond");
 }
 
 TEST(Safetensors, RefusesOverlapsHolesAndLeftovers) {
-  EXPECT_ERROR(parse(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
-                     R"("b":{"dtype":"U8","shape":[4],"data_offsets":[3,7]}})",
-                     7),
+  EXPECT_ERROR(parseSafetensors(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
+                                R"("b":{"dtype":"U8","shape":[4],"data_offsets":[3,7]}})",
+                                7),
                ErrorCode::Corrupt, "\"b\"", "overlap", "ends at 4");
-  EXPECT_ERROR(parse(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
-                     R"("b":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})",
-                     4),
+  EXPECT_ERROR(parseSafetensors(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
+                                R"("b":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})",
+                                4),
                ErrorCode::Corrupt, "\"b\"", "overlap");
-  EXPECT_ERROR(parse(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[1,5]}})", 5),
+  EXPECT_ERROR(parseSafetensors(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[1,5]}})", 5),
                ErrorCode::Corrupt, "\"a\"", "hole after byte 0");
-  EXPECT_ERROR(parse(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 5),
+  EXPECT_ERROR(parseSafetensors(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 5),
                ErrorCode::Corrupt, "take 4 bytes, but the data section has 5");
 }
 
 TEST(Safetensors, RefusesNamesThatCannotBe) {
   const char *rest = R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
-  EXPECT_ERROR(parse(std::string("{\"") + rest + "}"), ErrorCode::Corrupt, "the name \"\"");
-  EXPECT_ERROR(parse(std::string("{\"a\\u0000b") + rest + "}"), ErrorCode::Corrupt, "a\\x00b");
-  EXPECT_ERROR(parse("{\"" + std::string(2000, 'x') + rest + "}"), ErrorCode::Corrupt, "...");
-  EXPECT_ERROR(parse(std::string("{\"a") + rest + ",\"a" + rest + "}"), ErrorCode::Corrupt, "\"a\"",
-               "twice");
+  EXPECT_ERROR(parseSafetensors(std::string("{\"") + rest + "}"), ErrorCode::Corrupt,
+               "the name \"\"");
+  EXPECT_ERROR(parseSafetensors(std::string("{\"a\\u0000b") + rest + "}"), ErrorCode::Corrupt,
+               "a\\x00b");
+  EXPECT_ERROR(parseSafetensors("{\"" + std::string(2000, 'x') + rest + "}"), ErrorCode::Corrupt,
+               "...");
+  EXPECT_ERROR(parseSafetensors(std::string("{\"a") + rest + ",\"a" + rest + "}"),
+               ErrorCode::Corrupt, "\"a\"", "twice");
 }
 
 TEST(Safetensors, OpensFiles) {
   TemporaryFolder folder;
-  writeFile(folder / "model.safetensors",
-            safetensors(R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", raw(1.5f)));
+  putFile(folder / "model.safetensors",
+          safetensors(R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", raw(1.5f)));
   Result<SafetensorsFile> file = SafetensorsFile::open(folder / "model.safetensors");
   ASSERT_VALUE(file);
   SafetensorsFile moved = std::move(*file);
@@ -175,6 +179,6 @@ TEST(Safetensors, OpensFiles) {
 
   EXPECT_ERROR(SafetensorsFile::open(folder / "nothing"), ErrorCode::NotFound, "nothing");
   EXPECT_ERROR(SafetensorsFile::open(folder.path), ErrorCode::Unsupported, "not a regular file");
-  writeFile(folder / "empty", "");
+  putFile(folder / "empty", "");
   EXPECT_ERROR(SafetensorsFile::open(folder / "empty"), ErrorCode::Corrupt, "empty");
 }

@@ -133,8 +133,8 @@ TEST(ShardedSafetensors, RefusesShardsThatCannotBeMapped) {
   TemporaryFolder folder;
   EXPECT_ERROR(MappedShards::open(std::vector<fs::path>{folder / "no.safetensors"}),
                ErrorCode::NotFound, "no.safetensors");
-  writeFile(folder / "bare",
-            safetensors(R"({"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", "1234"));
+  putFile(folder / "bare",
+          safetensors(R"({"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", "1234"));
   EXPECT_ERROR(MappedShards::open(std::vector<fs::path>{folder / "bare"}), ErrorCode::Corrupt,
                "bare", "found at byte 61, expected at a multiple of 4096");
 }

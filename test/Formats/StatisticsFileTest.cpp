@@ -83,7 +83,7 @@ TEST(StatisticsFile, RefusesFilesWithoutAStamp) {
     broken.erase(key);
     EXPECT_NE(openWith(broken).find(key), std::string::npos);
   }
-  test::writeFile(folder / "text", "not a safetensors file");
+  test::putFile(folder / "text", "not a safetensors file");
   EXPECT_EQ(StatisticsFile::open(folder / "text").error().code, ErrorCode::Corrupt);
 }
 

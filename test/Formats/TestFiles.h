@@ -38,7 +38,7 @@ public:
   std::filesystem::path path;
 };
 
-inline void writeFile(const std::filesystem::path &path, std::string_view text) {
+inline void putFile(const std::filesystem::path &path, std::string_view text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 

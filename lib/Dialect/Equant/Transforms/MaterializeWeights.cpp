@@ -16,6 +16,7 @@
 
 #include "easyquant/Dialect/Equant/Transforms/FoldScale.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
+#include "easyquant/Support/Folders.h"
 #include "easyquant/Support/ProgressAction.h"
 
 namespace easyquant::equant {
@@ -86,8 +87,8 @@ LogicalResult MaterializeWeights::run() {
   if (!source)
     return fail() << source.error().message;
   std::filesystem::path folder = output.getValue();
-  if (std::error_code error; !std::filesystem::create_directories(folder, error) && error)
-    return fail() << output << ": cannot be created: " << error.message();
+  if (Result<void> made = makeFolders(folder); !made)
+    return fail() << made.error().message;
   auto progress = [&](int64_t done) {
     ProgressAction::report(&getContext(), "materialize", done, tensors.size());
   };
