@@ -36,7 +36,7 @@ using formats::ComputedTensor;
 
 namespace {
 
-constexpr llvm::StringLiteral kMethod = "awq";
+constexpr llvm::StringLiteral kAwq = "awq";
 /// The part of its files that has ranges.
 constexpr llvm::StringLiteral kClip = "clip";
 
@@ -77,7 +77,7 @@ static SmallVector<PlannedSite> clippedSites(func::FuncOp layer, bool clip) {
     for (PlannedSite site : group.sites) {
       auto granularity = site.scheme().granularity;
       bool isLast = !site.plan.getMethods().empty() &&
-                    cast<StringAttr>(site.plan.getMethods().getValue().back()) == kMethod;
+                    cast<StringAttr>(site.plan.getMethods().getValue().back()) == kAwq;
       if (isLast && site.plan.optionOr("clip", clip) && !skipped.contains(site.op) &&
           (granularity == numerics::Granularity::Channel ||
            granularity == numerics::Granularity::Group))
@@ -102,10 +102,10 @@ plannedPoints(ModuleOp module, ArrayRef<FoldPoint> points) {
   for (const FoldPoint &point : points) {
     if (llvm::none_of(point.readers, [](QuantizableOpInterface op) {
           equant::PlanAttr plan = equant::getPlan(op);
-          return plan && plan.names(kMethod);
+          return plan && plan.names(kAwq);
         }))
       continue;
-    equant::recordTransform(module, kMethod, point);
+    equant::recordTransform(module, kAwq, point);
     pointsOf[QuantizableOpInterface(point.readers.front())->getParentOp()].push_back(&point);
   }
   return pointsOf;
@@ -171,7 +171,7 @@ LogicalResult Awq::run() {
            << "search-samples must be at least 1, found " << searchSamples.getValue();
   FailureOr<MethodRun> opened = MethodRun::open(
       module,
-      {kMethod,
+      {kAwq,
        fmt::format("awq 2 search-samples={} clip={}", searchSamples.getValue(), clip.getValue()),
        tokensFile, workFolder, threads});
   if (failed(opened))
@@ -190,7 +190,7 @@ LogicalResult Awq::run() {
     return failure();
 
   for (int64_t i = 0; i < run.layerCount(); ++i) {
-    ProgressAction::report(&getContext(), kMethod, i, run.layerCount());
+    ProgressAction::report(&getContext(), kAwq, i, run.layerCount());
     func::FuncOp layer = run.layer(i);
     std::vector<const FoldPoint *> all = pointsOf.lookup(layer), asked;
     llvm::copy_if(all, std::back_inserter(asked), [](auto *point) { return point->producer; });
@@ -214,6 +214,6 @@ LogicalResult Awq::run() {
       return failure();
     declareScales(module, run.file(i, kClip), run.stamp(i), sites);
   }
-  ProgressAction::report(&getContext(), kMethod, run.layerCount(), run.layerCount());
+  ProgressAction::report(&getContext(), kAwq, run.layerCount(), run.layerCount());
   return success();
 }

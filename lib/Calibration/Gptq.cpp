@@ -38,7 +38,7 @@ using numerics::Matrix;
 
 namespace {
 
-constexpr llvm::StringLiteral kMethod = "gptq";
+constexpr llvm::StringLiteral kGptq = "gptq";
 
 struct Gptq : SlicePass<calibration::impl::GptqBase<Gptq>> {
   using SlicePass::SlicePass;
@@ -82,7 +82,7 @@ static FailureOr<numerics::GptqOptions> optionsOf(const SiteGroup &group,
   const PlannedSite *first = nullptr;
   numerics::GptqOptions common = options;
   for (const PlannedSite &site : group.sites) {
-    if (!site.plan.names(kMethod))
+    if (!site.plan.names(kGptq))
       continue;
     numerics::GptqOptions own = optionsOf(site, options);
     if (!first) {
@@ -158,7 +158,7 @@ LogicalResult LayerRounder::roundGroup(func::FuncOp layer, const SiteGroup &grou
                     << " was needed to make the Hessian positive definite";
   std::vector<float>().swap(hessian);
   for (const PlannedSite &site : group.sites) {
-    if (!site.plan.names(kMethod))
+    if (!site.plan.names(kGptq))
       continue;
     FailureOr<WeightValues> weight = readWeight(runner.constants(), site);
     if (failed(weight))
@@ -175,10 +175,10 @@ LogicalResult LayerRounder::roundGroup(func::FuncOp layer, const SiteGroup &grou
 LogicalResult LayerRounder::runLayer(func::FuncOp layer, QuantizedWeights &codes, bool areKnown) {
   base = layer.getArgument(0);
   for (const SiteGroup &group : siteGroups(layer)) {
-    if (!areKnown && group.names(kMethod) && failed(roundGroup(layer, group, codes)))
+    if (!areKnown && group.names(kGptq) && failed(roundGroup(layer, group, codes)))
       return failure();
     for (const PlannedSite &site : group.sites) {
-      if (site.plan.names(kMethod))
+      if (site.plan.names(kGptq))
         continue;
       FailureOr<WeightValues> weight = readWeight(runner.constants(), site);
       if (failed(weight))
@@ -202,10 +202,10 @@ LogicalResult LayerRounder::runLayer(func::FuncOp layer, QuantizedWeights &codes
 
 LogicalResult Gptq::run() {
   ModuleOp module = getOperation();
-  if (!isPlanned(module, kMethod))
+  if (!isPlanned(module, kGptq))
     return success();
   FailureOr<MethodRun> opened = MethodRun::open(
-      module, {kMethod,
+      module, {kGptq,
                fmt::format("gptq 2 act-order={} static-groups={} damping={:a}", actOrder.getValue(),
                            staticGroups.getValue(), damping.getValue()),
                tokensFile, workFolder, threads});
@@ -223,7 +223,7 @@ LogicalResult Gptq::run() {
     for (const SiteGroup &group : siteGroups(run.layer(i)))
       if (failed(optionsOf(group, options)))
         return failure();
-  auto isDone = [&](int64_t i) { return sitesNaming(run.layer(i), kMethod).empty() || run.has(i); };
+  auto isDone = [&](int64_t i) { return sitesNaming(run.layer(i), kGptq).empty() || run.has(i); };
 
   if (int64_t missing = run.layersToRun(isDone)) {
     FailureOr<HiddenStates> states = run.runner().embed(), middle = run.runner().allocate();
@@ -231,8 +231,8 @@ LogicalResult Gptq::run() {
       return failure();
     LayerRounder rounder(run.runner(), *states, *middle, options);
     for (int64_t i = 0; i < missing; ++i) {
-      ProgressAction::report(&getContext(), kMethod, i, run.layerCount());
-      SmallVector<PlannedSite> sites = sitesNaming(run.layer(i), kMethod);
+      ProgressAction::report(&getContext(), kGptq, i, run.layerCount());
+      SmallVector<PlannedSite> sites = sitesNaming(run.layer(i), kGptq);
       QuantizedWeights codes;
       const bool isKnown = isDone(i);
       for (const PlannedSite &site : sites) {
@@ -251,8 +251,8 @@ LogicalResult Gptq::run() {
         return run.fail(done.error());
     }
   }
-  ProgressAction::report(&getContext(), kMethod, run.layerCount(), run.layerCount());
+  ProgressAction::report(&getContext(), kGptq, run.layerCount(), run.layerCount());
   for (int64_t i = 0; i < run.layerCount(); ++i)
-    declareRounded(module, run.file(i), run.stamp(i), sitesNaming(run.layer(i), kMethod));
+    declareRounded(module, run.file(i), run.stamp(i), sitesNaming(run.layer(i), kGptq));
   return success();
 }

@@ -37,7 +37,7 @@ using numerics::QuantizedMatrix;
 
 namespace {
 
-constexpr llvm::StringLiteral kMethod = "lkd";
+constexpr llvm::StringLiteral kLkd = "lkd";
 
 struct Lkd : SlicePass<calibration::impl::LkdBase<Lkd>> {
   using SlicePass::SlicePass;
@@ -105,10 +105,10 @@ static LogicalResult distillLayer(LayerRunner &runner, func::FuncOp layer,
 
 LogicalResult Lkd::run() {
   ModuleOp module = getOperation();
-  if (!isPlanned(module, kMethod))
+  if (!isPlanned(module, kLkd))
     return success();
   FailureOr<MethodRun> opened =
-      MethodRun::open(module, {kMethod,
+      MethodRun::open(module, {kLkd,
                                fmt::format("lkd 2 epochs={} learning-rate={:a}", epochs.getValue(),
                                            learningRate.getValue()),
                                tokensFile, workFolder, threads});
@@ -122,20 +122,20 @@ LogicalResult Lkd::run() {
                                      .learningRate = learningRate,
                                      .skippedRows = runner.tokens().skipped(),
                                      .threads = threads};
-  auto isDone = [&](int64_t i) { return sitesNaming(run.layer(i), kMethod).empty() || run.has(i); };
+  auto isDone = [&](int64_t i) { return sitesNaming(run.layer(i), kLkd).empty() || run.has(i); };
 
   if (int64_t missing = run.layersToRun(isDone)) {
     FailureOr<HiddenStates> before = runner.embed(), after = runner.allocate();
     if (failed(before) || failed(after))
       return failure();
     for (int64_t i = 0; i < missing; ++i) {
-      ProgressAction::report(&getContext(), kMethod, i, run.layerCount());
+      ProgressAction::report(&getContext(), kLkd, i, run.layerCount());
       numerics::Matrix in = before->all(), out = after->all();
       std::copy_n(in.data, in.rows * in.columns, out.data);
       if (failed(runner.runLayer(i, *after)))
         return failure();
       if (!isDone(i)) {
-        SmallVector<PlannedSite> sites = sitesNaming(run.layer(i), kMethod);
+        SmallVector<PlannedSite> sites = sitesNaming(run.layer(i), kLkd);
         QuantizedWeights codes;
         if (failed(distillLayer(runner, run.layer(i), sites, *before, *after, options, codes)))
           return failure();
@@ -145,8 +145,8 @@ LogicalResult Lkd::run() {
       std::swap(*before, *after);
     }
   }
-  ProgressAction::report(&getContext(), kMethod, run.layerCount(), run.layerCount());
+  ProgressAction::report(&getContext(), kLkd, run.layerCount(), run.layerCount());
   for (int64_t i = 0; i < run.layerCount(); ++i)
-    declareRounded(module, run.file(i), run.stamp(i), sitesNaming(run.layer(i), kMethod));
+    declareRounded(module, run.file(i), run.stamp(i), sitesNaming(run.layer(i), kLkd));
   return success();
 }

@@ -19,7 +19,7 @@ struct DTypeInfo {
   int64_t bytes;
 };
 
-constexpr std::array<DTypeInfo, 17> kTypes = {{
+constexpr std::array<DTypeInfo, 17> kDTypes = {{
     {DType::Bool, "BOOL", 1},
     {DType::U8, "U8", 1},
     {DType::I8, "I8", 1},
@@ -40,24 +40,24 @@ constexpr std::array<DTypeInfo, 17> kTypes = {{
 }};
 
 constexpr bool indexedByEnumerator() {
-  for (size_t i = 0; i < kTypes.size(); ++i)
-    if (static_cast<size_t>(kTypes[i].type) != i)
+  for (size_t i = 0; i < kDTypes.size(); ++i)
+    if (static_cast<size_t>(kDTypes[i].type) != i)
       return false;
   return true;
 }
 static_assert(indexedByEnumerator());
 } // namespace
 
-std::string_view formats::dtypeName(DType type) { return kTypes[static_cast<size_t>(type)].name; }
+std::string_view formats::dtypeName(DType type) { return kDTypes[static_cast<size_t>(type)].name; }
 
 std::optional<DType> formats::parseDType(std::string_view name) {
-  for (const DTypeInfo &info : kTypes)
+  for (const DTypeInfo &info : kDTypes)
     if (info.name == name)
       return info.type;
   return std::nullopt;
 }
 
-int64_t formats::dtypeBytes(DType type) { return kTypes[static_cast<size_t>(type)].bytes; }
+int64_t formats::dtypeBytes(DType type) { return kDTypes[static_cast<size_t>(type)].bytes; }
 
 std::optional<int64_t> formats::elementCount(std::span<const int64_t> shape) {
   // A zero anywhere makes the product zero, but must not excuse an overflow before it.

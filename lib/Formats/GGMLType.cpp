@@ -28,7 +28,7 @@
 using namespace easyquant;
 using namespace easyquant::formats;
 
-static constexpr std::array kTypes = {
+static constexpr std::array kGGMLTypes = {
     GGMLTypeInfo{GGMLType::F32, "F32", 1, 4, true},
     GGMLTypeInfo{GGMLType::F16, "F16", 1, 2, true},
     GGMLTypeInfo{GGMLType::Q4_0, "Q4_0", 32, 18, true},
@@ -64,10 +64,11 @@ static constexpr std::array kTypes = {
 };
 
 const GGMLTypeInfo *formats::ggmlTypeInfo(uint32_t type) {
-  const auto *found = std::find_if(kTypes.begin(), kTypes.end(), [&](const GGMLTypeInfo &info) {
-    return static_cast<uint32_t>(info.type) == type;
-  });
-  return found == kTypes.end() ? nullptr : found;
+  const auto *found =
+      std::find_if(kGGMLTypes.begin(), kGGMLTypes.end(), [&](const GGMLTypeInfo &info) {
+        return static_cast<uint32_t>(info.type) == type;
+      });
+  return found == kGGMLTypes.end() ? nullptr : found;
 }
 
 namespace {

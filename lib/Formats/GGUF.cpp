@@ -37,7 +37,7 @@ struct TypeInfo {
   std::string_view name;
   uint64_t bytes; ///< of one value; 0 if it varies
 };
-constexpr std::array<TypeInfo, 13> kTypes = {{
+constexpr std::array<TypeInfo, 13> kValueTypes = {{
     {GGUFType::U8, "uint8", 1},
     {GGUFType::I8, "int8", 1},
     {GGUFType::U16, "uint16", 2},
@@ -204,7 +204,7 @@ private:
     uint32_t number = 0;
     if (!read(number, what))
       return false;
-    if (number >= kTypes.size())
+    if (number >= kValueTypes.size())
       return fail(ErrorCode::Corrupt, "{}: unknown value type {}", what, number);
     type = static_cast<GGUFType>(number);
     return true;
@@ -220,7 +220,7 @@ private:
       value.value = text;
       return true;
     }
-    uint64_t bytes = kTypes[static_cast<size_t>(value.type)].bytes;
+    uint64_t bytes = kValueTypes[static_cast<size_t>(value.type)].bytes;
     if (left() < bytes)
       return truncated(what);
     value = numberAt(value.type, file.data() + position);
@@ -244,7 +244,7 @@ private:
         if (!readString(text, what))
           return false;
     } else {
-      uint64_t bytes = kTypes[static_cast<size_t>(array.elementType)].bytes;
+      uint64_t bytes = kValueTypes[static_cast<size_t>(array.elementType)].bytes;
       if (array.count > left() / bytes)
         return fail(ErrorCode::Corrupt, "{}: {} values are announced, but only {} bytes are left",
                     what, array.count, left());
@@ -354,7 +354,7 @@ private:
 } // namespace
 
 std::string_view formats::ggufTypeName(GGUFType type) {
-  return kTypes[static_cast<size_t>(type)].name;
+  return kValueTypes[static_cast<size_t>(type)].name;
 }
 
 std::optional<int64_t> GGUFValue::asInteger() const {
@@ -387,7 +387,7 @@ std::optional<std::string_view> GGUFValue::asString() const {
 const GGUFArray *GGUFValue::asArray() const { return std::get_if<GGUFArray>(&value); }
 
 std::optional<std::vector<int64_t>> formats::integersOf(const GGUFArray &array) {
-  uint64_t bytes = kTypes[static_cast<size_t>(array.elementType)].bytes;
+  uint64_t bytes = kValueTypes[static_cast<size_t>(array.elementType)].bytes;
   std::vector<int64_t> result;
   if (bytes == 0)
     return std::nullopt;

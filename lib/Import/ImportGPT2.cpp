@@ -25,14 +25,14 @@ static Value layerNorm(ModelBuilder &b, Value input, const std::string &name) {
                                  b.getF64FloatAttr(b.config.normEpsilon));
 }
 
-static Value embed(ModelBuilder &b, Value tokens, Value position) {
+static Value embedGPT2(ModelBuilder &b, Value tokens, Value position) {
   Value table = b.load("wte.weight");
   Value embedded = lm::EmbeddingOp::create(b, b.at("wte"), tokens, table);
   Value positions = b.load("wpe.weight");
   return lm::PositionEmbeddingOp::create(b, b.at("wpe"), embedded, positions, position);
 }
 
-static void buildLayer(ModelBuilder &b, int64_t index) {
+static void buildGPT2Layer(ModelBuilder &b, int64_t index) {
   func::FuncOp layer = b.startLayer(index);
   Value x = layer.getArgument(0);
   const int64_t hidden = b.config.hiddenSize;
@@ -58,7 +58,8 @@ static void buildLayer(ModelBuilder &b, int64_t index) {
   b.finishLayer(b.add(x, down, mlp));
 }
 
-static Value finalNorm(ModelBuilder &b, Value input) { return layerNorm(b, input, "ln_f"); }
+static Value finalGPT2Norm(ModelBuilder &b, Value input) { return layerNorm(b, input, "ln_f"); }
 
-const ArchitectureImporter easyquant::kGPT2Importer = {embed, buildLayer, finalNorm, "wte.weight",
+const ArchitectureImporter easyquant::kGPT2Importer = {embedGPT2, buildGPT2Layer, finalGPT2Norm,
+                                                       "wte.weight",
                                                        /*usesRope=*/false};

@@ -38,12 +38,12 @@ static Value headNorm(ModelBuilder &b, Value input, const std::string &name) {
                                    b.getF64FloatAttr(b.config.normEpsilon));
 }
 
-static Value embed(ModelBuilder &b, Value tokens, Value position) {
+static Value embedLLaMA(ModelBuilder &b, Value tokens, Value position) {
   Value table = b.load("model.embed_tokens.weight");
   return lm::EmbeddingOp::create(b, b.at("model.embed_tokens"), tokens, table);
 }
 
-static void buildLayer(ModelBuilder &b, int64_t index) {
+static void buildLLaMALayer(ModelBuilder &b, int64_t index) {
   func::FuncOp layer = b.startLayer(index);
   Value x = layer.getArgument(0), position = layer.getArgument(1);
   const std::string prefix = "model.layers." + std::to_string(index) + ".";
@@ -76,7 +76,9 @@ static void buildLayer(ModelBuilder &b, int64_t index) {
   b.finishLayer(b.add(x, down, mlp));
 }
 
-static Value finalNorm(ModelBuilder &b, Value input) { return rmsNorm(b, input, "model.norm"); }
+static Value finalLLaMANorm(ModelBuilder &b, Value input) {
+  return rmsNorm(b, input, "model.norm");
+}
 
 const ArchitectureImporter easyquant::kLLaMAImporter = {
-    embed, buildLayer, finalNorm, "model.embed_tokens.weight", /*usesRope=*/true};
+    embedLLaMA, buildLLaMALayer, finalLLaMANorm, "model.embed_tokens.weight", /*usesRope=*/true};

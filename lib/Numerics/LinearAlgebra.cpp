@@ -63,13 +63,13 @@ bool factor(blasint n, double *a, blasint stride) {
 
 //===- Factors by tiles ---------------------------------------------------===//
 
-constexpr int64_t kTile = 256;
+constexpr int64_t kFactorTile = 256;
 
 template <typename T> bool choleskyByTiles(T *a, int64_t n, unsigned threads) {
   runOnTheCallingThread();
-  auto tile = [&](int64_t i, int64_t j) { return a + i * kTile * n + j * kTile; };
-  auto size = [&](int64_t i) { return std::min(kTile, n - i * kTile); };
-  const int64_t tiles = (n + kTile - 1) / kTile;
+  auto tile = [&](int64_t i, int64_t j) { return a + i * kFactorTile * n + j * kFactorTile; };
+  auto size = [&](int64_t i) { return std::min(kFactorTile, n - i * kFactorTile); };
+  const int64_t tiles = (n + kFactorTile - 1) / kFactorTile;
   for (int64_t p = 0; p < tiles; ++p) {
     if (!factor(size(p), tile(p, p), n))
       return false;
@@ -91,8 +91,8 @@ template <typename T> bool choleskyByTiles(T *a, int64_t n, unsigned threads) {
 template <typename T> void invertByTiles(const T *l, int64_t n, T *inverse, unsigned threads) {
   runOnTheCallingThread();
   std::fill_n(inverse, n * n, T(0));
-  parallelFor((n + kTile - 1) / kTile, threads, [&](int64_t t) {
-    const int64_t first = t * kTile, columns = std::min(kTile, n - first);
+  parallelFor((n + kFactorTile - 1) / kFactorTile, threads, [&](int64_t t) {
+    const int64_t first = t * kFactorTile, columns = std::min(kFactorTile, n - first);
     T *x = inverse + first * n + first;
     for (int64_t j = 0; j < columns; ++j)
       x[j * n + j] = 1;

@@ -17,7 +17,7 @@ struct Named {
   ScaleRuleKind kind;
   const char *name;
 };
-constexpr Named kNames[] = {
+constexpr Named kRuleNames[] = {
     {ScaleRuleKind::AbsMax, "absmax"},
     {ScaleRuleKind::ZeroPoint, "zeropoint"},
     {ScaleRuleKind::Symmetric, "symmetric"},
@@ -67,7 +67,7 @@ SliceParams chooseParams(const Slice &slice, const Scheme &scheme, const ScaleRu
 } // namespace
 
 const char *toString(ScaleRuleKind kind) {
-  for (const Named &named : kNames)
+  for (const Named &named : kRuleNames)
     if (named.kind == kind)
       return named.name;
   return "unknown";
@@ -75,7 +75,7 @@ const char *toString(ScaleRuleKind kind) {
 
 Result<ScaleRuleKind> scaleRuleKind(std::string_view name) {
   std::string legal;
-  for (const Named &named : kNames) {
+  for (const Named &named : kRuleNames) {
     if (named.name == name)
       return named.kind;
     legal += fmt::format("{}{}", legal.empty() ? "" : ", ", named.name);

@@ -11,10 +11,10 @@
 
 namespace easyquant::numerics {
 
-static constexpr std::string_view kNames[] = {"absmax",    "minmax",  "mean_abs", "moments",
-                                              "histogram", "hessian", "ema",      "sinks"};
+static constexpr std::string_view kStatisticNames[] = {
+    "absmax", "minmax", "mean_abs", "moments", "histogram", "hessian", "ema", "sinks"};
 
-std::string SiteStatistics::names() { return fmt::format("{}", fmt::join(kNames, ", ")); }
+std::string SiteStatistics::names() { return fmt::format("{}", fmt::join(kStatisticNames, ", ")); }
 
 Result<SiteStatistics> SiteStatistics::create(std::string site, int64_t columns,
                                               std::span<const std::string> statistics) {

@@ -206,7 +206,7 @@ SliceParams Ema::params(double peak, double mean, const Scheme &scheme) {
 //===- Gram ---------------------------------------------------------------===//
 
 /// Side of the squares of H that a thread computes at a time.
-static constexpr int64_t kTile = 256;
+static constexpr int64_t kGramTile = 256;
 
 Result<void> Gram::update(ConstMatrix x, unsigned threads) {
   auto largest = checkRows(x, columns);
@@ -221,10 +221,10 @@ Result<void> Gram::update(ConstMatrix x, unsigned threads) {
   rows += x.rows;
   if (x.rows == 0)
     return {};
-  int64_t tiles = (columns + kTile - 1) / kTile;
+  int64_t tiles = (columns + kGramTile - 1) / kGramTile;
   auto columnsOf = [&](int64_t tile) {
-    return ConstMatrix(x.data + tile * kTile, x.rows, std::min(kTile, columns - tile * kTile),
-                       x.stride);
+    return ConstMatrix(x.data + tile * kGramTile, x.rows,
+                       std::min(kGramTile, columns - tile * kGramTile), x.stride);
   };
   parallelFor(tiles * tiles, threads, [&](int64_t index) {
     int64_t row = index / tiles, column = index % tiles;
@@ -232,7 +232,7 @@ Result<void> Gram::update(ConstMatrix x, unsigned threads) {
       return;
     ConstMatrix a = columnsOf(row), b = columnsOf(column);
     gemm(1, a, Transpose::Yes, b, Transpose::No, 1,
-         Matrix(sums.data() + row * kTile * columns + column * kTile, a.columns, b.columns,
+         Matrix(sums.data() + row * kGramTile * columns + column * kGramTile, a.columns, b.columns,
                 columns));
   });
   return {};

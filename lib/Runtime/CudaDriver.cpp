@@ -12,16 +12,16 @@
 using namespace easyquant;
 using namespace easyquant::runtime::cuda;
 
-static constexpr const char *kLibrary = "libcuda.so.1";
+static constexpr const char *kDriverLibrary = "libcuda.so.1";
 
 static Result<Driver> open() {
-  void *library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  void *library = ::dlopen(kDriverLibrary, RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char *reason = ::dlerror();
     return makeError(ErrorCode::NotFound,
                      "no NVIDIA driver: {} cannot be opened ({}); install the driver (CUDA 12.0 or "
                      "later), or run with --device cpu or simt",
-                     kLibrary, reason ? reason : "unknown reason");
+                     kDriverLibrary, reason ? reason : "unknown reason");
   }
   Driver driver;
   const char *missing = nullptr;

@@ -15,7 +15,7 @@ using namespace easyquant;
 using namespace easyquant::runtime;
 namespace fs = std::filesystem;
 
-static constexpr const char *kLibrary = "libomp.so.5";
+static constexpr const char *kOpenMPLibrary = "libomp.so.5";
 
 /// The folder of the shared library or executable that holds this code; empty if it cannot be told.
 static fs::path ownFolder() {
@@ -35,14 +35,15 @@ static fs::path ownFolder() {
 
 Result<OpenMP> OpenMP::open() {
   // Two copies of the runtime in one process abort ("OMP: Error #15"), so one that is there wins.
-  void *library = ::dlopen(kLibrary, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
+  void *library = ::dlopen(kOpenMPLibrary, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
 
   std::vector<std::string> candidates;
   if (fs::path folder = ownFolder(); !folder.empty())
-    for (const fs::path &path : {folder / kLibrary, folder.parent_path() / "lib" / kLibrary})
+    for (const fs::path &path :
+         {folder / kOpenMPLibrary, folder.parent_path() / "lib" / kOpenMPLibrary})
       if (std::error_code error; fs::exists(path, error))
         candidates.push_back(path.string());
-  candidates.push_back(kLibrary);
+  candidates.push_back(kOpenMPLibrary);
 
   std::string failures;
   for (size_t i = 0; i < candidates.size() && !library; ++i) {
@@ -57,14 +58,14 @@ Result<OpenMP> OpenMP::open() {
     return makeError(ErrorCode::NotFound,
                      "{}: LLVM's OpenMP runtime, which compiled models need, was not found ({}); "
                      "install it (Debian: libomp5-22) or put it beside the EasyQuant library",
-                     kLibrary, failures);
+                     kOpenMPLibrary, failures);
   OpenMP openmp;
   openmp.setter = reinterpret_cast<void (*)(int)>(::dlsym(library, "omp_set_num_threads"));
   if (!openmp.setter || !::dlsym(library, "__kmpc_fork_call"))
     return makeError(ErrorCode::Unsupported,
                      "{}: the library of this name that was loaded does not define "
                      "omp_set_num_threads and __kmpc_fork_call; expected LLVM's OpenMP runtime",
-                     kLibrary);
+                     kOpenMPLibrary);
   return openmp;
 }
 

@@ -13,6 +13,7 @@
 #include "easyquant/Numerics/Awq.h"
 
 #include "RandomData.h"
+#include "SchemeKinds.h"
 
 #include <gtest/gtest.h>
 
@@ -22,8 +23,6 @@ using namespace easyquant;
 using namespace easyquant::numerics;
 
 namespace {
-
-constexpr Granularity kChannel = Granularity::Channel, kGroup = Granularity::Group;
 
 TEST(Awq, ScalesAreNormalizedPowers) {
   std::vector<float> x = {0, 1e-6f, 0.02f, 1, 3, 250};

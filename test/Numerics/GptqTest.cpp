@@ -14,6 +14,7 @@
 #include "easyquant/Numerics/Gptq.h"
 
 #include "RandomData.h"
+#include "SchemeKinds.h"
 
 #include <gtest/gtest.h>
 
@@ -99,14 +100,14 @@ Doubles errorOf(const std::vector<float> &w, const QuantizedMatrix &q) {
   return error;
 }
 
-struct Case {
+struct SolverCase {
   int64_t rows, columns, inputs;
   Scheme scheme;
   bool actOrder = false, staticGroups = false;
 };
 
 /// W - What.
-Doubles oracle(const std::vector<float> &w, const Doubles &h, const Case &c) {
+Doubles oracle(const std::vector<float> &w, const Doubles &h, const SolverCase &c) {
   const int64_t k = c.columns, size = c.scheme.groupSize == 0 ? k : c.scheme.groupSize;
   const ScaleRule rule{extremesRule(c.scheme)};
   Scheme perRow = c.scheme;
@@ -160,10 +161,10 @@ Doubles oracle(const std::vector<float> &w, const Doubles &h, const Case &c) {
   return error;
 }
 
-class GptqOracle : public testing::TestWithParam<Case> {};
+class GptqOracle : public testing::TestWithParam<SolverCase> {};
 
 TEST_P(GptqOracle, LosesNoMoreThanThePlainSolverAndLessThanNearest) {
-  const Case &c = GetParam();
+  const SolverCase &c = GetParam();
   std::vector<float> w = gaussian(c.rows * c.columns, c.columns * 7 + c.rows);
   std::vector<float> h = hessianOf(c.columns, c.inputs, c.columns);
   GptqOptions options{.actOrder = c.actOrder, .staticGroups = c.staticGroups, .threads = 2};
@@ -187,21 +188,20 @@ TEST_P(GptqOracle, LosesNoMoreThanThePlainSolverAndLessThanNearest) {
     EXPECT_LT(loss, rounded);
 }
 
-constexpr Granularity kChannel = Granularity::Channel, kGroup = Granularity::Group,
-                      kTensor = Granularity::Tensor;
 INSTANTIATE_TEST_SUITE_P(
     Shapes, GptqOracle,
-    testing::Values(Case{1, 1, 5, {4, true, kChannel, 0}}, Case{2, 31, 100, {4, true, kChannel, 0}},
-                    Case{3, 64, 200, {8, true, kChannel, 0}},
-                    Case{17, 100, 400, {4, true, kGroup, 32}},
-                    Case{17, 130, 400, {4, false, kGroup, 48}},
-                    Case{40, 130, 60, {3, false, kGroup, 128}},
-                    Case{33, 96, 300, {2, false, kGroup, 8}},
-                    Case{6, 70, 200, {4, true, kTensor, 0}, false, true},
-                    Case{17, 130, 400, {4, false, kGroup, 32}, true},
-                    Case{17, 100, 50, {3, true, kGroup, 48}, true},
-                    Case{17, 130, 400, {4, false, kGroup, 32}, false, true},
-                    Case{3, 64, 200, {4, true, kChannel, 0, false, true}, true}));
+    testing::Values(SolverCase{1, 1, 5, {4, true, kChannel, 0}},
+                    SolverCase{2, 31, 100, {4, true, kChannel, 0}},
+                    SolverCase{3, 64, 200, {8, true, kChannel, 0}},
+                    SolverCase{17, 100, 400, {4, true, kGroup, 32}},
+                    SolverCase{17, 130, 400, {4, false, kGroup, 48}},
+                    SolverCase{40, 130, 60, {3, false, kGroup, 128}},
+                    SolverCase{33, 96, 300, {2, false, kGroup, 8}},
+                    SolverCase{6, 70, 200, {4, true, kTensor, 0}, false, true},
+                    SolverCase{17, 130, 400, {4, false, kGroup, 32}, true},
+                    SolverCase{17, 100, 50, {3, true, kGroup, 48}, true},
+                    SolverCase{17, 130, 400, {4, false, kGroup, 32}, false, true},
+                    SolverCase{3, 64, 200, {4, true, kChannel, 0, false, true}, true}));
 
 TEST(Gptq, GivesTheSameBytesForAnyNumberOfThreads) {
   const int64_t rows = 150, k = 300;

@@ -83,11 +83,11 @@ struct Task {
   }
 };
 
-const Scheme kInt4{4, true, Granularity::Group, 16}, kInt3{3, false, Granularity::Channel, 0};
+const Scheme kInt4Groups{4, true, Granularity::Group, 16}, kInt3{3, false, Granularity::Channel, 0};
 
 TEST(Lkd, LowersTheErrorOnSequencesHeldOut) {
   for (const DecoderShape &shape : {llamaShape(), gpt2Shape(DecoderActivation::GeluTanh)})
-    for (const Scheme &scheme : {kInt4, kInt3}) {
+    for (const Scheme &scheme : {kInt4Groups, kInt3}) {
       Task task(shape, 24, scheme);
       auto result = task.distilled({.epochs = 10});
       ASSERT_TRUE(result) << result.error().message;
@@ -102,12 +102,12 @@ TEST(Lkd, LowersTheErrorOnSequencesHeldOut) {
 }
 
 TEST(Lkd, NeverEndsWorseThanItBegan) {
-  Task task(llamaShape(), 8, kInt4);
+  Task task(llamaShape(), 8, kInt4Groups);
   auto wild = task.distilled({.epochs = 2, .learningRate = 30});
   ASSERT_TRUE(wild) << wild.error().message;
   EXPECT_EQ(wild->after, wild->before);
   for (size_t s = 0; s < task.sites.size(); ++s) {
-    auto nearest = quantize(task.layer.weights.weights[task.sites[s].linear], kInt4, {});
+    auto nearest = quantize(task.layer.weights.weights[task.sites[s].linear], kInt4Groups, {});
     EXPECT_EQ(wild->weights[s].codes, nearest->codes);
     EXPECT_EQ(wild->weights[s].params.scales, nearest->params.scales);
   }
@@ -119,7 +119,7 @@ TEST(Lkd, NeverEndsWorseThanItBegan) {
 TEST(Lkd, GivesTheSameBytesForAnyNumberOfThreads) {
   std::vector<std::vector<int8_t>> codes;
   for (unsigned threads : {1u, 3u}) {
-    Task task(gpt2Shape(DecoderActivation::GeluErf), 6, kInt4);
+    Task task(gpt2Shape(DecoderActivation::GeluErf), 6, kInt4Groups);
     auto result = task.distilled({.epochs = 2, .threads = threads});
     ASSERT_TRUE(result);
     for (const QuantizedMatrix &weight : result->weights)
@@ -130,13 +130,13 @@ TEST(Lkd, GivesTheSameBytesForAnyNumberOfThreads) {
 }
 
 TEST(Lkd, RefusesWhatItCannotTrain) {
-  Task task(llamaShape(), 3, kInt4);
+  Task task(llamaShape(), 3, kInt4Groups);
   EXPECT_FALSE(task.distilled({.epochs = -1}));
   EXPECT_FALSE(task.distilled({.learningRate = 0}));
   EXPECT_FALSE(task.distilled({.learningRate = NAN}));
   EXPECT_FALSE(task.distilled({.heldOut = 1}));
-  Task gpt2(gpt2Shape(DecoderActivation::GeluErf), 3, kInt4);
-  gpt2.sites.push_back({kGate, kInt4, {}});
+  Task gpt2(gpt2Shape(DecoderActivation::GeluErf), 3, kInt4Groups);
+  gpt2.sites.push_back({kGate, kInt4Groups, {}});
   EXPECT_FALSE(gpt2.distilled({}));
   task.in[0][3] = INFINITY;
   auto bad = task.distilled({});

@@ -9,6 +9,7 @@
 #include "easyquant/Numerics/ScaleRules.h"
 
 #include "RandomData.h"
+#include "SchemeKinds.h"
 
 #include <gtest/gtest.h>
 
@@ -19,16 +20,11 @@ using namespace easyquant::numerics;
 
 namespace {
 
-constexpr Scheme kInt8{8, true, Granularity::Channel, 0, false};
-Scheme grouped(int bits, int64_t groupSize) {
-  return {bits, true, Granularity::Group, groupSize, false};
-}
-
-struct Shape {
+struct PackedShape {
   int64_t rows, columns;
   Scheme scheme;
 };
-class PackedPanels : public testing::TestWithParam<Shape> {
+class PackedPanels : public testing::TestWithParam<PackedShape> {
 protected:
   int64_t rows = GetParam().rows, columns = GetParam().columns;
   Scheme scheme = GetParam().scheme;
@@ -149,26 +145,26 @@ TEST_P(SymmetricPanels, OnePassGivesTheBitsOfTheSteps) {
   }
 }
 
-const Shape symmetricShapes[] = {{1, 1, kInt8},
-                                 {1, 1, grouped(4, 8)},
-                                 {31, 7, kInt8},
-                                 {32, 8, kInt8},
-                                 {33, 9, grouped(4, 8)},
-                                 {64, 576, kInt8},
-                                 {70, 100, grouped(4, 48)},
-                                 {5, 172, grouped(4, 128)},
-                                 {96, 61, grouped(8, 32)},
-                                 {34, 30, {4, true, Granularity::Channel, 0, false}},
-                                 {1, 1, grouped(3, 8)},
-                                 {70, 100, grouped(3, 48)},
-                                 {33, 31, {3, true, Granularity::Channel, 0, false}},
-                                 {1, 1, grouped(2, 8)},
-                                 {70, 100, grouped(2, 64)},
-                                 {33, 31, {2, true, Granularity::Channel, 0, false}}};
-const Shape asymmetricShapes[] = {{33, 31, {8, false, Granularity::Channel, 0, false}},
-                                  {70, 100, {4, false, Granularity::Group, 48, false}},
-                                  {5, 172, {3, false, Granularity::Group, 128, false}},
-                                  {40, 65, {2, false, Granularity::Group, 32, false}}};
+const PackedShape symmetricShapes[] = {{1, 1, kInt8},
+                                       {1, 1, grouped(4, 8)},
+                                       {31, 7, kInt8},
+                                       {32, 8, kInt8},
+                                       {33, 9, grouped(4, 8)},
+                                       {64, 576, kInt8},
+                                       {70, 100, grouped(4, 48)},
+                                       {5, 172, grouped(4, 128)},
+                                       {96, 61, grouped(8, 32)},
+                                       {34, 30, {4, true, Granularity::Channel, 0, false}},
+                                       {1, 1, grouped(3, 8)},
+                                       {70, 100, grouped(3, 48)},
+                                       {33, 31, {3, true, Granularity::Channel, 0, false}},
+                                       {1, 1, grouped(2, 8)},
+                                       {70, 100, grouped(2, 64)},
+                                       {33, 31, {2, true, Granularity::Channel, 0, false}}};
+const PackedShape asymmetricShapes[] = {{33, 31, {8, false, Granularity::Channel, 0, false}},
+                                        {70, 100, {4, false, Granularity::Group, 48, false}},
+                                        {5, 172, {3, false, Granularity::Group, 128, false}},
+                                        {40, 65, {2, false, Granularity::Group, 32, false}}};
 INSTANTIATE_TEST_SUITE_P(Symmetric, PackedPanels, testing::ValuesIn(symmetricShapes));
 INSTANTIATE_TEST_SUITE_P(Asymmetric, PackedPanels, testing::ValuesIn(asymmetricShapes));
 INSTANTIATE_TEST_SUITE_P(Symmetric, SymmetricPanels, testing::ValuesIn(symmetricShapes));

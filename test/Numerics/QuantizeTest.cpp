@@ -14,6 +14,7 @@
 #include "easyquant/Numerics/ScaleRules.h"
 
 #include "RandomData.h"
+#include "SchemeKinds.h"
 
 #include <gtest/gtest.h>
 
@@ -31,14 +32,14 @@ int32_t clampTo(double v, CodeRange range) {
   return static_cast<int32_t>(std::min<double>(std::max<double>(v, range.min), range.max));
 }
 
-struct Case {
+struct AbsMaxCase {
   int64_t rows, columns;
   Scheme scheme;
 };
 
-class AbsMax : public testing::TestWithParam<Case> {};
+class AbsMaxScales : public testing::TestWithParam<AbsMaxCase> {};
 
-TEST_P(AbsMax, MatchesTheDefinitionElementByElement) {
+TEST_P(AbsMaxScales, MatchesTheDefinitionElementByElement) {
   auto [rows, columns, scheme] = GetParam();
   for (float outlier : {0.0f, 1.0e6f, -3.0e38f, 1.0e-40f}) {
     std::vector<float> x = gaussian(rows * columns, rows * 131 + columns, outlier);
@@ -82,15 +83,17 @@ TEST_P(AbsMax, MatchesTheDefinitionElementByElement) {
   }
 }
 
-constexpr Granularity kChannel = Granularity::Channel, kGroup = Granularity::Group,
-                      kTensor = Granularity::Tensor;
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, AbsMax,
-    testing::Values(Case{1, 1, {8, true, kChannel, 0}}, Case{1, 1, {4, true, kGroup, 32}},
-                    Case{3, 100, {4, true, kGroup, 48}}, Case{5, 31, {8, true, kGroup, 8}},
-                    Case{17, 64, {8, true, kChannel, 0}}, Case{4, 257, {3, true, kChannel, 0}},
-                    Case{7, 33, {2, true, kGroup, 16}}, Case{6, 19, {8, true, kTensor, 0}},
-                    Case{2, 130, {4, true, kGroup, 128}}, Case{33, 7, {4, true, kTensor, 0}}));
+INSTANTIATE_TEST_SUITE_P(Shapes, AbsMaxScales,
+                         testing::Values(AbsMaxCase{1, 1, {8, true, kChannel, 0}},
+                                         AbsMaxCase{1, 1, {4, true, kGroup, 32}},
+                                         AbsMaxCase{3, 100, {4, true, kGroup, 48}},
+                                         AbsMaxCase{5, 31, {8, true, kGroup, 8}},
+                                         AbsMaxCase{17, 64, {8, true, kChannel, 0}},
+                                         AbsMaxCase{4, 257, {3, true, kChannel, 0}},
+                                         AbsMaxCase{7, 33, {2, true, kGroup, 16}},
+                                         AbsMaxCase{6, 19, {8, true, kTensor, 0}},
+                                         AbsMaxCase{2, 130, {4, true, kGroup, 128}},
+                                         AbsMaxCase{33, 7, {4, true, kTensor, 0}}));
 
 TEST(Quantize, RoundsHalfToEven) {
   // absmax 127 gives scale 1, so that the values are the quotients.

@@ -16,6 +16,7 @@
 #include "easyquant/Numerics/ScaleRules.h"
 
 #include "RandomData.h"
+#include "SchemeKinds.h"
 
 #include <gtest/gtest.h>
 
@@ -45,11 +46,11 @@ TEST(Linear, ClosedForm) {
       EXPECT_EQ(y[m * N + n], K * m * n + (n - m) * s1 - s2 + bias[n]);
 }
 
-struct Shape {
+struct LinearShape {
   int64_t m, n, k;
   Scheme scheme;
 };
-class IntegerLinear : public testing::TestWithParam<Shape> {};
+class IntegerLinear : public testing::TestWithParam<LinearShape> {};
 
 TEST_P(IntegerLinear, IsTheLinearOfTheDequantizedOperands) {
   auto [M, N, K, scheme] = GetParam();
@@ -169,17 +170,13 @@ TEST(IntegerLinearZeroPoints, GiveTheLinearOfTheDequantizedOperands) {
       }
 }
 
-constexpr Scheme kInt8{8, true, Granularity::Channel, 0, false};
-constexpr Scheme grouped(int bits, int64_t size) {
-  return {bits, true, Granularity::Group, size, false};
-}
-INSTANTIATE_TEST_SUITE_P(Shapes, IntegerLinear,
-                         testing::Values(Shape{1, 1, 1, kInt8}, Shape{1, 33, 64, kInt8},
-                                         Shape{2, 5, 100, grouped(4, 48)},
-                                         Shape{3, 40, 172, grouped(4, 32)},
-                                         Shape{17, 9, 31, grouped(8, 128)},
-                                         Shape{4, 7, 576, {8, true, Granularity::Tensor, 0, false}},
-                                         Shape{2, 3, 65, grouped(2, 8)}));
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, IntegerLinear,
+    testing::Values(LinearShape{1, 1, 1, kInt8}, LinearShape{1, 33, 64, kInt8},
+                    LinearShape{2, 5, 100, grouped(4, 48)}, LinearShape{3, 40, 172, grouped(4, 32)},
+                    LinearShape{17, 9, 31, grouped(8, 128)},
+                    LinearShape{4, 7, 576, {8, true, Granularity::Tensor, 0, false}},
+                    LinearShape{2, 3, 65, grouped(2, 8)}));
 
 TEST(IntegerLinear, ExtremeCodesStayExact) {
   const int64_t K = 66311; // the longest sum that weights stored + 128 allow

@@ -25,9 +25,6 @@ using namespace easyquant::numerics;
 
 namespace {
 
-constexpr Granularity kChannel = Granularity::Channel, kGroup = Granularity::Group,
-                      kTensor = Granularity::Tensor;
-
 Scheme kind(int bits, bool symmetric, bool fullRange, Granularity granularity = kChannel,
             int64_t groupSize = 0) {
   return {bits, symmetric, granularity, groupSize, false, fullRange};

@@ -15,6 +15,15 @@
 
 namespace easyquant::numerics {
 
+inline constexpr Granularity kTensor = Granularity::Tensor, kChannel = Granularity::Channel,
+                             kGroup = Granularity::Group;
+
+inline constexpr Scheme kInt8{8, true, kChannel, 0, false};
+
+inline constexpr Scheme grouped(int bits, int64_t groupSize) {
+  return {bits, true, kGroup, groupSize, false};
+}
+
 /// Every kind of scheme of every width: symmetric, with the full range too, and asymmetric.
 inline std::vector<Scheme> allKinds(Granularity granularity = Granularity::Channel,
                                     int64_t groupSize = 0) {

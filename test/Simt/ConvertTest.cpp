@@ -15,7 +15,7 @@ using namespace easyquant::simt;
 
 namespace {
 
-constexpr size_t kCount = 3000;
+constexpr size_t kSamples = 3000;
 
 /// A small float format by its definition, apart from the simulator's own code.
 struct Format {
@@ -64,13 +64,13 @@ uint32_t nearest(const Format &f, double x, bool saturate) {
 }
 
 TEST(Convert, SingleToHalfAndBFloat) {
-  auto a = floats(kCount, 1);
+  auto a = floats(kSamples, 1);
   auto h = perElement<uint16_t>("cvt.rn.f16.f32 %d, %a;", a);
   auto b = perElement<uint16_t>("cvt.rn.bf16.f32 %d, %a;", a);
-  auto pairs = perElement<uint32_t>("cvt.rn.f16x2.f32 %d, %a, %b;", a, floats(kCount, 2));
-  auto second = floats(kCount, 2);
+  auto pairs = perElement<uint32_t>("cvt.rn.f16x2.f32 %d, %a, %b;", a, floats(kSamples, 2));
+  auto second = floats(kSamples, 2);
   auto zeroed = perElement<uint16_t>("cvt.rn.relu.f16.f32 %d, %a;", a);
-  for (size_t k = 0; k < kCount; ++k) {
+  for (size_t k = 0; k < kSamples; ++k) {
     uint32_t expected = nearest(half, a[k], false);
     ASSERT_EQ(h[k], expected) << a[k];
     ASSERT_EQ(b[k], nearest(bfloat, a[k], false)) << a[k];
@@ -80,11 +80,11 @@ TEST(Convert, SingleToHalfAndBFloat) {
 }
 
 TEST(Convert, DirectedRoundingNeverCrosses) {
-  auto a = floats(kCount, 3);
+  auto a = floats(kSamples, 3);
   auto zero = perElement<uint16_t>("cvt.rz.f16.f32 %d, %a;", a);
   auto down = perElement<uint16_t>("cvt.rm.f16.f32 %d, %a;", a);
   auto up = perElement<uint16_t>("cvt.rp.f16.f32 %d, %a;", a);
-  for (size_t k = 0; k < kCount; ++k) {
+  for (size_t k = 0; k < kSamples; ++k) {
     if (!std::isfinite(a[k]))
       continue;
     double x = a[k], z = half.value(zero[k]), d = half.value(down[k]), u = half.value(up[k]);
@@ -98,10 +98,10 @@ TEST(Convert, DirectedRoundingNeverCrosses) {
 }
 
 TEST(Convert, EightBitFloats) {
-  auto a = floats(kCount, 4), b = floats(kCount, 5);
+  auto a = floats(kSamples, 4), b = floats(kSamples, 5);
   auto narrow = perElement<uint16_t>("cvt.rn.satfinite.e4m3x2.f32 %d, %a, %b;", a, b);
   auto wide = perElement<uint16_t>("cvt.rn.satfinite.e5m2x2.f32 %d, %a, %b;", a, b);
-  for (size_t k = 0; k < kCount; ++k) {
+  for (size_t k = 0; k < kSamples; ++k) {
     ASSERT_EQ(narrow[k], nearest(e4m3, b[k], true) | nearest(e4m3, a[k], true) << 8)
         << a[k] << " " << b[k];
     ASSERT_EQ(wide[k], nearest(e5m2, b[k], true) | nearest(e5m2, a[k], true) << 8)
@@ -119,9 +119,9 @@ TEST(Convert, EightBitFloats) {
 }
 
 TEST(Convert, TensorFloat) {
-  auto a = floats(kCount, 6);
+  auto a = floats(kSamples, 6);
   auto d = perElement<uint32_t>("cvt.rna.tf32.f32 %d, %a;", a);
-  for (size_t k = 0; k < kCount; ++k) {
+  for (size_t k = 0; k < kSamples; ++k) {
     if (!std::isfinite(a[k]))
       continue;
     // Ties away from zero: half of the last kept place is added to the magnitude.
@@ -131,7 +131,7 @@ TEST(Convert, TensorFloat) {
 }
 
 TEST(Convert, FloatsToIntegersClamp) {
-  auto a = floats(kCount, 7);
+  auto a = floats(kSamples, 7);
   struct {
     const char *mode;
     double (*round)(double);
@@ -145,7 +145,7 @@ TEST(Convert, FloatsToIntegersClamp) {
     auto u8 = perElement<uint16_t>("cvt." + mode + ".u8.f32 %d, %a;", a);
     auto s8 = perElement<int32_t>("cvt." + mode + ".sat.s8.f32 %d, %a;", a);
     auto same = perElement<float>("cvt." + mode + ".f32.f32 %d, %a;", a);
-    for (size_t k = 0; k < kCount; ++k) {
+    for (size_t k = 0; k < kSamples; ++k) {
       double r = m.round(a[k]);
       auto clamp = [&](double low, double high) {
         return r != r ? 0 : std::fmin(std::fmax(r, low), high);
@@ -160,12 +160,12 @@ TEST(Convert, FloatsToIntegersClamp) {
 }
 
 TEST(Convert, IntegersWidenNarrowAndSaturate) {
-  auto a = integers<int32_t>(kCount, 8);
+  auto a = integers<int32_t>(kSamples, 8);
   auto s64 = perElement<int64_t>("cvt.s64.s32 %d, %a;", a);
   auto s16 = perElement<int32_t>("cvt.s32.s16 %d, %a;", a);
   auto sat = perElement<int16_t>("cvt.sat.s8.s32 %d, %a;", a);
   auto usat = perElement<uint16_t>("cvt.sat.u16.s32 %d, %a;", a);
-  for (size_t k = 0; k < kCount; ++k) {
+  for (size_t k = 0; k < kSamples; ++k) {
     ASSERT_EQ(s64[k], int64_t(a[k]));
     ASSERT_EQ(s16[k], int32_t(int16_t(a[k])));
     ASSERT_EQ(sat[k], std::clamp(a[k], -128, 127));
@@ -174,13 +174,13 @@ TEST(Convert, IntegersWidenNarrowAndSaturate) {
 }
 
 TEST(Convert, IntegersToFloats) {
-  auto a = integers<uint64_t>(kCount, 9);
-  auto s = integers<int32_t>(kCount, 10);
+  auto a = integers<uint64_t>(kSamples, 9);
+  auto s = integers<int32_t>(kSamples, 10);
   auto u = perElement<float>("cvt.rn.f32.u64 %d, %a;", a);
   auto d = perElement<double>("cvt.rn.f64.s64 %d, %a;", a);
   auto f = perElement<float>("cvt.rn.f32.s32 %d, %a;", s);
   auto toZero = perElement<float>("cvt.rz.f32.u64 %d, %a;", a);
-  for (size_t k = 0; k < kCount; ++k) {
+  for (size_t k = 0; k < kSamples; ++k) {
     ASSERT_EQ(u[k], static_cast<float>(a[k]));
     ASSERT_EQ(d[k], static_cast<double>(static_cast<int64_t>(a[k])));
     ASSERT_EQ(f[k], static_cast<float>(s[k]));
@@ -194,12 +194,12 @@ TEST(Convert, IntegersToFloats) {
 /// double, and so is a fused one of halves.
 TEST(Half, RoundsTheExactResultOnce) {
   std::mt19937_64 random(11);
-  std::vector<uint16_t> a(kCount), b(kCount), c(kCount);
-  for (size_t k = 0; k < kCount; ++k)
+  std::vector<uint16_t> a(kSamples), b(kSamples), c(kSamples);
+  for (size_t k = 0; k < kSamples; ++k)
     a[k] = random(), b[k] = random(), c[k] = k % 3 ? random() : a[k] ^ 0x8000;
   auto check = [&](const char *instruction, const Format &f, auto expected) {
     auto d = perElement<uint16_t>(instruction, a, b, c);
-    for (size_t k = 0; k < kCount; ++k) {
+    for (size_t k = 0; k < kSamples; ++k) {
       long double x = f.value(a[k]), y = f.value(b[k]), z = f.value(c[k]);
       long double exact = expected(x, y, z);
       uint32_t code;

@@ -28,7 +28,7 @@ using namespace mlir;
 
 namespace easyquant::cpu {
 
-using Plan = AttentionPlan<AttentionTile>;
+using FloatPlan = AttentionPlan<AttentionTile>;
 
 std::string symbolName(const AttentionSpec &spec) {
   std::string name =
@@ -51,7 +51,7 @@ std::string symbolName(const AttentionSpec &spec) {
 int64_t scratchBytes(const AttentionSpec &spec, const Target &target) {
   if (spec.kv)
     return quantizedScratchBytes(spec, target);
-  Plan plan(spec, target);
+  FloatPlan plan(spec, target);
   // Decoding uses the first thread's share for all its tiles.
   return std::max(plan.prefill.bytes, plan.decode.bytes * plan.heads * plan.parts);
 }
@@ -155,7 +155,7 @@ static func::FuncOp getOrEmitAppend(ModuleOp module, const AttentionSpec &spec,
 namespace {
 
 /// The arguments of the kernel that its parts pass on.
-struct Operands {
+struct FloatOperands {
   Value q, keys, values, position, y, scratch;
 };
 
@@ -170,8 +170,8 @@ static Value firstSeen(KernelBuilder &b, const AttentionSpec &spec, Value positi
   return b.mul(b.div(b.sub(past, spec.window), kCacheBlock), kCacheBlock);
 }
 
-static void emitDecode(KernelBuilder &b, ModuleOp module, const Plan &plan, const Operands &in,
-                       Value threads) {
+static void emitDecode(KernelBuilder &b, ModuleOp module, const FloatPlan &plan,
+                       const FloatOperands &in, Value threads) {
   const AttentionTile &tile = plan.decode;
   func::FuncOp attend = getOrEmitAttendTile(module, tile, b.target);
   func::FuncOp finish = getOrEmitFinishTile(module, tile, b.target);
@@ -202,8 +202,8 @@ static void emitDecode(KernelBuilder &b, ModuleOp module, const Plan &plan, cons
   });
 }
 
-static void emitPrefill(KernelBuilder &b, ModuleOp module, const Plan &plan, const Operands &in,
-                        Value threads) {
+static void emitPrefill(KernelBuilder &b, ModuleOp module, const FloatPlan &plan,
+                        const FloatOperands &in, Value threads) {
   const AttentionTile &tile = plan.prefill;
   func::FuncOp attend = getOrEmitAttendTile(module, tile, b.target);
   func::FuncOp finish = getOrEmitFinishTile(module, tile, b.target);
@@ -234,7 +234,7 @@ func::FuncOp getOrEmitAttention(ModuleOp module, const AttentionSpec &spec, cons
   if (spec.kv)
     return getOrEmitQuantizedAttention(module, spec, target);
   func::FuncOp append = getOrEmitAppend(module, spec, target);
-  Plan plan(spec, target);
+  FloatPlan plan(spec, target);
   auto arguments = [&](KernelBuilder &b) {
     Type queries = b.rows(spec.heads * spec.headDim), kv = b.rows(spec.kvHeads * spec.headDim);
     Type cache = b.memref({ShapedType::kDynamic}, cacheElement(b, spec)), index = b.getIndexType();
@@ -243,7 +243,7 @@ func::FuncOp getOrEmitAttention(ModuleOp module, const AttentionSpec &spec, cons
   };
   return getOrEmitFunction(module, name, target, arguments, [&](KernelBuilder &b, ValueRange args) {
     Value k = args[1], v = args[2], threads = args[8];
-    Operands in{args[0], args[3], args[4], args[5], args[6], args[7]};
+    FloatOperands in{args[0], args[3], args[4], args[5], args[6], args[7]};
     Value tokens = b.size(in.q, 0);
     callForRows(b, append, {k, v, in.keys, in.values, in.position}, tokens,
                 2 * spec.kvHeads * spec.headDim, threads);

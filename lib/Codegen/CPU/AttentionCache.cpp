@@ -19,9 +19,6 @@ using namespace mlir;
 
 namespace easyquant::cpu {
 
-/// Dimensions and tokens that are quantized together: an 8 x 8 block is transposed in registers.
-static constexpr int64_t kBlock = 8;
-
 //===----------------------------------------------------------------------===//
 // Places
 //===----------------------------------------------------------------------===//

@@ -17,6 +17,9 @@
 
 namespace easyquant::cpu {
 
+/// Dimensions and tokens handled together: a block of 8 x 8 is transposed in registers.
+constexpr int64_t kBlock = 8;
+
 /// The numbers of a cache of codes.
 struct CacheLayout {
   explicit CacheLayout(const AttentionSpec &spec);

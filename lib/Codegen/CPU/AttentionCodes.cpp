@@ -22,9 +22,6 @@ namespace easyquant::cpu {
 
 using Values = KernelBuilder::Values;
 
-/// Dimensions whose slices are applied to queries at once.
-static constexpr int64_t kBlock = 8;
-
 /// The float tile works on f32 panels, whatever the cache's type.
 static AttentionSpec onPanels(AttentionSpec spec) {
   spec.halfCache = false;

@@ -13,8 +13,6 @@ using namespace mlir;
 
 namespace easyquant::cpu {
 
-static constexpr int64_t kBlock = 8; ///< rows and dimensions that are transposed together
-
 PanelEmitter::PanelEmitter(KernelBuilder &b, const CodesTile &tile, CacheViews &cache, Value kvHead,
                            Value capacity, Value scratch, Value offset)
     : b(b), tile(tile), cache(cache), kvHead(kvHead), capacity(capacity),

@@ -24,8 +24,8 @@ namespace easyquant::cpu {
 
 namespace {
 
-struct Plan : AttentionPlan<CodesTile> {
-  Plan(const AttentionSpec &spec, const Target &target) : AttentionPlan(spec, target) {
+struct CodesPlan : AttentionPlan<CodesTile> {
+  CodesPlan(const AttentionSpec &spec, const Target &target) : AttentionPlan(spec, target) {
     panels = std::max(prefill.tile.bytes, decode.tile.bytes * heads * (parts + 1));
     bytes = panels + std::max(prefill.bytes, decode.bytes);
   }
@@ -34,8 +34,8 @@ struct Plan : AttentionPlan<CodesTile> {
 };
 
 /// The arguments of the kernel.
-struct Operands {
-  Operands(const AttentionSpec &spec, ValueRange args) {
+struct CodesOperands {
+  CodesOperands(const AttentionSpec &spec, ValueRange args) {
     q = args[0], k = args[1], v = args[2], cache = args[3], capacity = args[4];
     args = args.drop_front(5);
     if (spec.kv->ropePositions > 0) {
@@ -101,9 +101,9 @@ private:
 
   KernelBuilder &b;
   ModuleOp module;
-  Plan plan;
+  CodesPlan plan;
   const CacheLayout &layout;
-  Operands in;
+  CodesOperands in;
   Value keys; ///< that are codes
 };
 
@@ -208,7 +208,7 @@ void KernelEmitter::emitPrefill(Value queries) {
 }
 
 int64_t quantizedScratchBytes(const AttentionSpec &spec, const Target &target) {
-  return Plan(spec, target).bytes;
+  return CodesPlan(spec, target).bytes;
 }
 
 func::FuncOp getOrEmitQuantizedAttention(ModuleOp module, const AttentionSpec &spec,

@@ -20,7 +20,7 @@ using namespace mlir;
 namespace easyquant::cpu {
 
 /// Columns unpacked together; group sizes are multiples of it, and rows are padded to one.
-static constexpr int64_t kBlock = 8;
+static constexpr int64_t kColumns = 8;
 
 std::string symbolName(const EmbeddingSpec &spec) {
   std::string name =
@@ -35,7 +35,7 @@ std::string symbolName(const EmbeddingSpec &spec) {
 /// The codes of columns 8 block .. 8 block + 7 of row `lane` of a panel, as i32.
 static Value unpackBlock(KernelBuilder &b, WeightFormat format, Value table, Value panel,
                          Value lane, Value block) {
-  VectorType wide = b.vec(kBlock, b.i32());
+  VectorType wide = b.vec(kColumns, b.i32());
   // Four bytes of the panel: those of a row, or of the rows that share a field with it.
   auto load = [&](Index slab, Index row) -> Value {
     return b.zeroExtend(b.loadVector(4, table, {panel, slab, row, 0}), b.i32());
@@ -82,18 +82,18 @@ struct PackedTable {
 static void emitPackedRow(KernelBuilder &b, const EmbeddingSpec &spec, const PackedTable &table,
                           Value token, Value y, Value row) {
   Value panel = b.div(token, kPanelRows), lane = b.rem(token, kPanelRows);
-  int64_t fullBlocks = spec.columns / kBlock, rest = spec.columns % kBlock;
+  int64_t fullBlocks = spec.columns / kColumns, rest = spec.columns % kColumns;
   int64_t blocksOfGroup =
-      spec.groupSize == 0 ? paddedColumns(spec.columns) / kBlock : spec.groupSize / kBlock;
+      spec.groupSize == 0 ? paddedColumns(spec.columns) / kColumns : spec.groupSize / kColumns;
   struct GroupParams {
     Value scale, zero;
   };
   auto paramsOf = [&](Index group) {
     GroupParams params;
-    params.scale = b.broadcast(b.load(table.scales, {panel, group, lane}), kBlock);
+    params.scale = b.broadcast(b.load(table.scales, {panel, group, lane}), kColumns);
     if (table.zeros)
       params.zero =
-          b.broadcast(b.signExtend(b.load(table.zeros, {panel, group, lane}), b.i32()), kBlock);
+          b.broadcast(b.signExtend(b.load(table.zeros, {panel, group, lane}), b.i32()), kColumns);
     return params;
   };
   auto emitBlock = [&](Value block, const GroupParams &params, int64_t lanes) {
@@ -101,14 +101,14 @@ static void emitPackedRow(KernelBuilder &b, const EmbeddingSpec &spec, const Pac
     if (params.zero)
       codes = b.subi(codes, params.zero);
     Value values = b.mulf(b.toFloat(codes), params.scale);
-    b.storeVector(lanes == kBlock ? values : b.slice(values, 0, lanes), y,
-                  {row, b.mul(block, kBlock)});
+    b.storeVector(lanes == kColumns ? values : b.slice(values, 0, lanes), y,
+                  {row, b.mul(block, kColumns)});
   };
   b.forLoop(0, groupCount(spec.columns, spec.groupSize), 1, [&](Value group) {
     GroupParams params = paramsOf(group);
     Value begin = b.mul(group, blocksOfGroup);
     b.forLoop(begin, b.min(b.add(begin, blocksOfGroup), fullBlocks), 1,
-              [&](Value block) { emitBlock(block, params, kBlock); });
+              [&](Value block) { emitBlock(block, params, kColumns); });
   });
   if (rest != 0)
     emitBlock(b.index(fullBlocks), paramsOf(fullBlocks / blocksOfGroup), rest);

@@ -36,11 +36,11 @@ struct EmitGPUBinary : public easyquant::impl::EmitGPUBinaryBase<EmitGPUBinary> 
 
 private:
   LogicalResult emit(ModuleOp module) {
-    auto modules = module.getOps<gpu::GPUModuleOp>();
+    auto modules = module.getOps<mlir::gpu::GPUModuleOp>();
     if (std::distance(modules.begin(), modules.end()) != 1)
       return module.emitError("equant-emit-gpu-binary: expected one gpu.module of kernels, found ")
              << std::distance(modules.begin(), modules.end());
-    gpu::GPUModuleOp kernels = *modules.begin();
+    mlir::gpu::GPUModuleOp kernels = *modules.begin();
     auto targets = kernels.getTargetsAttr();
     auto target = targets && targets.size() == 1 ? dyn_cast<NVVM::NVVMTargetAttr>(targets[0])
                                                  : NVVM::NVVMTargetAttr();
@@ -65,7 +65,7 @@ private:
     return write(kernels, cubin, code->code);
   }
 
-  static LogicalResult write(gpu::GPUModuleOp kernels, StringRef path, StringRef text) {
+  static LogicalResult write(mlir::gpu::GPUModuleOp kernels, StringRef path, StringRef text) {
     std::string error;
     auto file = openOutputFile(path, &error);
     if (!file)

@@ -45,7 +45,7 @@ struct LowerToNVVM : public easyquant::impl::LowerToNVVMBase<LowerToNVVM> {
       return signalPassFailure();
     auto attr = NVVM::NVVMTargetAttr::get(&getContext(), /*optLevel=*/2, "nvptx64-nvidia-cuda",
                                           target->name);
-    for (auto kernels : getOperation().getOps<gpu::GPUModuleOp>())
+    for (auto kernels : getOperation().getOps<mlir::gpu::GPUModuleOp>())
       kernels.setTargetsAttr(ArrayAttr::get(&getContext(), attr));
   }
 };

@@ -73,13 +73,13 @@ static json::Value toJSON(const GPUArgument &argument) {
   return value;
 }
 
-static json::Value toJSON(const gpu::Description &kernel) {
+static json::Value toJSON(const easyquant::gpu::Description &kernel) {
   json::Array parameters, grid;
-  for (const gpu::Parameter &parameter : kernel.parameters)
-    parameters.push_back(parameter.kind == gpu::Parameter::Pointer ? "pointer"
-                         : parameter.kind == gpu::Parameter::I32   ? "i32"
-                                                                   : "f32");
-  for (const gpu::Extent &extent : kernel.grid)
+  for (const easyquant::gpu::Parameter &parameter : kernel.parameters)
+    parameters.push_back(parameter.kind == easyquant::gpu::Parameter::Pointer ? "pointer"
+                         : parameter.kind == easyquant::gpu::Parameter::I32   ? "i32"
+                                                                              : "f32");
+  for (const easyquant::gpu::Extent &extent : kernel.grid)
     grid.push_back(json::Array{extent.factor, extent.rowsPerBlock});
   return json::Object{{"name", kernel.name},
                       {"parameters", std::move(parameters)},
@@ -107,7 +107,7 @@ static json::Value toJSON(const std::vector<GPULaunch> &launches) {
 
 json::Object easyquant::toJSON(const GPUProgram &program) {
   json::Array kernels;
-  for (const gpu::Description &kernel : program.kernels)
+  for (const easyquant::gpu::Description &kernel : program.kernels)
     kernels.push_back(::toJSON(kernel));
   return json::Object{
       {"max_rows", program.maxRows},

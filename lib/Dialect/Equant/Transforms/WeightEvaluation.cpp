@@ -21,7 +21,7 @@ using numerics::QuantizedMatrix;
 namespace {
 
 /// Floats that a thread reads at a time: enough for ModelSource to let go of pages it has read.
-constexpr int64_t kChunkFloats = int64_t(1) << 18;
+constexpr int64_t kReadFloats = int64_t(1) << 18;
 
 /// Rows first .. first + count - 1 of a weight, all of one part.
 struct Fragment {
@@ -49,7 +49,7 @@ public:
   Evaluation(const ConstantWeight &weight, const PanelLayout &layout, const ConstantReader &reader)
       : weight(weight), layout(layout), reader(reader),
         chunkPanels(std::max<int64_t>(
-            1, kChunkFloats / (numerics::kPanelRows * std::max<int64_t>(1, layout.columns)))),
+            1, kReadFloats / (numerics::kPanelRows * std::max<int64_t>(1, layout.columns)))),
         chunks((layout.panels() + chunkPanels - 1) / chunkPanels), failures(chunks),
         panelErrors(layout.panels()) {
     result.codes.resize(layout.codeBytes());
