@@ -48,9 +48,9 @@ struct Gptq : SlicePass<calibration::impl::GptqBase<Gptq>> {
 /// Rounds the sites of one layer after the other.
 class LayerRounder {
 public:
-  LayerRounder(LayerRunner &runner, HiddenStates &states, HiddenStates &middle,
+  LayerRounder(MethodRun &run, HiddenStates &states, HiddenStates &middle,
                const numerics::GptqOptions &options)
-      : runner(runner), states(states), middle(middle), options(options) {}
+      : runner(run.runner()), work(run.work()), states(states), middle(middle), options(options) {}
 
   /// Takes `states` through the layer. Without `codes` it finds them, else it uses them.
   LogicalResult runLayer(func::FuncOp layer, QuantizedWeights &codes, bool areKnown);
@@ -61,6 +61,7 @@ private:
   LogicalResult roundGroup(func::FuncOp layer, const SiteGroup &group, QuantizedWeights &codes);
 
   LayerRunner &runner;
+  const formats::ComputedConstants &work;
   HiddenStates &states, &middle;
   const numerics::GptqOptions &options;
   Value base; ///< what is in `states` or, behind a cut, in `middle`
@@ -180,12 +181,9 @@ LogicalResult LayerRounder::runLayer(func::FuncOp layer, QuantizedWeights &codes
     for (const PlannedSite &site : group.sites) {
       if (site.plan.names(kGptq))
         continue;
-      FailureOr<WeightValues> weight = readWeight(runner.constants(), site);
-      if (failed(weight))
+      auto rounded = roundAsPlanned(work, runner.constants(), site);
+      if (failed(rounded))
         return failure();
-      auto rounded = roundToNearest(site, weight->view());
-      if (!rounded)
-        return emitError(site.loc()) << rounded.error().message;
       codes[site.weight()] = std::move(*rounded);
     }
   }
@@ -229,7 +227,7 @@ LogicalResult Gptq::run() {
     FailureOr<HiddenStates> states = run.runner().embed(), middle = run.runner().allocate();
     if (failed(states) || failed(middle))
       return failure();
-    LayerRounder rounder(run.runner(), *states, *middle, options);
+    LayerRounder rounder(run, *states, *middle, options);
     for (int64_t i = 0; i < missing; ++i) {
       ProgressAction::report(&getContext(), kGptq, i, run.layerCount());
       SmallVector<PlannedSite> sites = sitesNaming(run.layer(i), kGptq);

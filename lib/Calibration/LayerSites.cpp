@@ -129,10 +129,19 @@ std::string easyquant::calibration::layerStamp(func::FuncOp layer, StringRef bef
   os << before << '\n';
   layer->print(os);
   SymbolTable symbols(layer->getParentOfType<ModuleOp>());
-  layer.walk([&](ml_program::GlobalLoadConstOp load) {
+  auto add = [&](StringAttr name) {
     os << '\n';
-    if (Operation *global = symbols.lookup(load.getGlobal().getLeafReference()))
+    if (Operation *global = symbols.lookup(name))
       global->print(os);
+  };
+  layer.walk([&](Operation *op) {
+    if (auto load = dyn_cast<ml_program::GlobalLoadConstOp>(op))
+      add(load.getGlobal().getLeafReference());
+    auto site = dyn_cast<QuantizableOpInterface>(op);
+    if (equant::PlanAttr plan = site ? equant::getPlan(site) : nullptr)
+      for (FlatSymbolRefAttr named : {plan.getCodes(), plan.getScale(), plan.getZeroPoint()})
+        if (named)
+          add(named.getAttr());
   });
   return hashOf(text);
 }

@@ -64,9 +64,9 @@ Result<void> easyquant::calibration::writeScales(const ComputedConstants &work, 
   return work.write(file, stamp, tensors);
 }
 
-Result<QuantizedMatrix> easyquant::calibration::readRounded(const ComputedConstants &work,
-                                                            StringRef file, StringRef stamp,
-                                                            const PlannedSite &site) {
+/// Scales and zero points and, `withCodes`, codes; without, zeros take their place.
+static Result<QuantizedMatrix> read(const ComputedConstants &work, StringRef file, StringRef stamp,
+                                    const PlannedSite &site, bool withCodes) {
   auto type = cast<RankedTensorType>(site.weight().getType());
   QuantizedMatrix q{site.scheme(), type.getDimSize(0), type.getDimSize(1), {}, {}};
   q.params.rows = numerics::scaleRows(q.scheme, q.rows);
@@ -77,7 +77,9 @@ Result<QuantizedMatrix> easyquant::calibration::readRounded(const ComputedConsta
     return work.readRows({file.str(), stamp.str(), std::move(name), dtype, {rows, columns}}, 0,
                          rows, std::span(out));
   };
-  auto done = read(codesName(site), DType::I8, q.rows, q.columns, q.codes);
+  Result<void> done;
+  if (withCodes)
+    done = read(codesName(site), DType::I8, q.rows, q.columns, q.codes);
   if (done)
     done = read(scaleName(site), DType::F32, q.params.rows, q.params.groups, q.params.scales);
   if (done && !q.scheme.symmetric) {
@@ -87,6 +89,49 @@ Result<QuantizedMatrix> easyquant::calibration::readRounded(const ComputedConsta
   if (!done)
     return Unexpected(done.error());
   return q;
+}
+
+Result<QuantizedMatrix> easyquant::calibration::readRounded(const ComputedConstants &work,
+                                                            StringRef file, StringRef stamp,
+                                                            const PlannedSite &site) {
+  return read(work, file, stamp, site, /*withCodes=*/true);
+}
+
+FailureOr<QuantizedMatrix> easyquant::calibration::roundAsPlanned(const ComputedConstants &work,
+                                                                  const ModelConstants &constants,
+                                                                  const PlannedSite &site) {
+  auto orFail = [&](Result<QuantizedMatrix> result) -> FailureOr<QuantizedMatrix> {
+    if (!result)
+      return emitError(site.loc()) << result.error().message;
+    return std::move(*result);
+  };
+  auto readNamed = [&](FlatSymbolRefAttr name, bool withCodes) -> FailureOr<QuantizedMatrix> {
+    auto global = SymbolTable::lookupNearestSymbolFrom<ml_program::GlobalOp>(
+        equant::QuantizableOpInterface(site.op), name.getAttr());
+    auto attribute = [&](StringRef key) {
+      return global ? global->getAttrOfType<StringAttr>(key) : StringAttr();
+    };
+    StringAttr file = attribute(equant::kFileAttr), stamp = attribute(equant::kStampAttr);
+    if (!file || !stamp)
+      return emitError(site.loc()) << "site '" << site.name() << "': its plan names @"
+                                   << name.getValue() << ", which is no computed tensor";
+    return orFail(read(work, file, stamp, site, withCodes));
+  };
+  if (site.plan.getCodes())
+    return readNamed(site.plan.getCodes(), /*withCodes=*/true);
+  FailureOr<WeightValues> weight = readWeight(constants, site);
+  if (failed(weight))
+    return failure();
+  if (!site.plan.getScale())
+    return orFail(roundToNearest(site, weight->view()));
+  FailureOr<QuantizedMatrix> rounded = readNamed(site.plan.getScale(), /*withCodes=*/false);
+  if (failed(rounded))
+    return failure();
+  if (auto done =
+          numerics::quantize(weight->view(), rounded->scheme, rounded->params, rounded->codes);
+      !done)
+    return emitError(site.loc()) << "site '" << site.name() << "': " << done.error().message;
+  return rounded;
 }
 
 //===----------------------------------------------------------------------===//

@@ -36,7 +36,8 @@ struct Request {
 };
 } // namespace
 
-/// A new method with a pass of its own is one line here.
+/// A new method with a pass of its own is one line here. In the order in which they run: GPTQ is
+/// last, since it sees what the weights of the other sites have been rounded to.
 static constexpr MethodPass kMethodPasses[] = {
     {"smoothquant", "equant-smooth-quant", "absmax",
      [](PassText &pass, const CompileOptions &options) {
@@ -49,14 +50,13 @@ static constexpr MethodPass kMethodPasses[] = {
      [](PassText &pass, const CompileOptions &options) {
        pass.add("search-samples", options.searchSamples).addFlag("clip", options.clip);
      }},
-    {"gptq", "equant-gptq", "",
-     [](PassText &pass, const CompileOptions &options) {
+    {"lkd", "equant-lkd", "",
+     [](PassText &pass, const CompileOptions &options) { pass.add("epochs", options.epochs); }},
+    {"gptq", "equant-gptq", "", [](PassText &pass, const CompileOptions &options) {
        pass.addFlag("act-order", options.actOrder)
            .addFlag("static-groups", options.staticGroups)
            .add("damping", options.damping);
-     }},
-    {"lkd", "equant-lkd", "",
-     [](PassText &pass, const CompileOptions &options) { pass.add("epochs", options.epochs); }}};
+     }}};
 
 static const MethodPass &passOf(StringRef method) {
   return *llvm::find_if(kMethodPasses, [&](const MethodPass &p) { return p.method == method; });

@@ -51,8 +51,8 @@ def brain_quantizer(weight, hessian, act_order):
     return result
 
 
-def assert_as_good_as_the_plain_solver(work, config, tensors, sites, samples, act_order, bos):
-    weights = {site: dequantized(work, f"gptq_{site.split('.')[2]}.safetensors", site, GROUP) for site in sites}
+def assert_as_good_as_the_plain_solver(work, config, tensors, sites, samples, act_order, bos, others={}):
+    weights = others | {site: dequantized(work, f"gptq_{site.split('.')[2]}.safetensors", site, GROUP) for site in sites}
     inputs = recorded_inputs(config, tensors, weights, samples, skip=int(bos))
     for site in sites:
         original, x = tensors[site + ".weight"].astype(np.float64), inputs[site]
@@ -85,6 +85,37 @@ def test_a_real_layer_is_as_good_as_by_the_plain_solver(smollm2_layer, tmp_path)
     work, tokens = tmp_path / "work", write_tokens(tmp_path / "tokens.safetensors", samples, False)
     rounded(write_model(tmp_path / "model", config, tensors), work, tokens, "act-order=true", lambda site: plan(["gptq"]) if site in sites else None)
     assert_as_good_as_the_plain_solver(work, config, tensors, sites, samples, act_order=True, bos=False)
+
+
+def awq_rounded(work, site, weight, top):
+    """Ŵ of a site that reads what gate_proj reads: scaled, rounded to nearest in the ranges that were found, and scaled back."""
+    layer = site.split(".")[2]
+    factor = load_file(work / f"awq_{layer}.safetensors")[f"model.layers.{layer}.mlp.gate_proj.awq_scale"].astype(np.float64)
+    scale = load_file(work / f"awq_clip_{layer}.safetensors")[site + ".weight_scale"].astype(np.float64)
+    scale = scale[:, np.arange(weight.shape[1]) // GROUP]
+    return np.clip(np.rint(weight * factor / scale), -top, top) * scale / factor
+
+
+@pytest.mark.parametrize("method", ["awq", "lkd"])
+def test_sites_of_other_methods_are_seen_as_these_rounded_them(tiny_llama, tmp_path, samples, method):
+    def plan_of(site):
+        if "down_proj" in site:
+            return plan(["gptq"])
+        return plan([method], weight="<i2, symmetric, group = 16>") if "gate_proj" in site or "up_proj" in site else None
+
+    work, tokens = tmp_path / "work", write_tokens(tmp_path / "tokens.safetensors", samples)
+    work.mkdir()
+    result = run_pass(planned_module(tiny_llama, work, plan_of), f"--equant-{method}=tokens={tokens}", f"--equant-gptq=tokens={tokens}")
+    assert result.returncode == 0, result.stderr
+    config, tensors = random_llama()
+    others = {}
+    for site in (f"model.layers.{layer}.mlp.{short}" for layer in (0, 1) for short in ("gate_proj", "up_proj")):
+        if method == "awq":
+            others[site] = awq_rounded(work, site, tensors[site + ".weight"], top=1)
+        else:
+            others[site] = dequantized(work, f"lkd_{site.split('.')[2]}.safetensors", site, GROUP)
+    sites = [f"model.layers.{layer}.mlp.down_proj" for layer in (0, 1)]
+    assert_as_good_as_the_plain_solver(work, config, tensors, sites, samples, act_order=True, bos=False, others=others)
 
 
 def test_scales_follow_the_rule_of_the_plan(tiny_llama, tmp_path, samples):

@@ -82,7 +82,8 @@ mlir::LogicalResult load(SliceProgram &program, const ModelConstants &constants,
 
 /// Identifies what a method computes for a layer: `before`, the stamp of what came before (the
 /// previous layer's, or that of the options, tokens and model), the text of the layer with its
-/// plans and that of the globals it reads, which carry the stamps of what was computed for them.
+/// plans and that of the globals it reads or its plans name, which carry the stamps of what was
+/// computed for them.
 std::string layerStamp(mlir::func::FuncOp layer, llvm::StringRef before);
 /// Notes in the module, as `equant.calibration`, which text it is calibrated on.
 void recordCalibration(mlir::ModuleOp module, const CalibrationTokens &tokens);

@@ -30,6 +30,12 @@ Result<void> writeRounded(const formats::ComputedConstants &work, llvm::StringRe
 Result<numerics::QuantizedMatrix> readRounded(const formats::ComputedConstants &work,
                                               llvm::StringRef file, llvm::StringRef stamp,
                                               const PlannedSite &site);
+/// The weight of a site as it will be, as far as is known: the codes that its plan names, or
+/// rounded to nearest in the ranges that its plan names, or in those of its rule. Fails with a
+/// diagnostic.
+mlir::FailureOr<numerics::QuantizedMatrix> roundAsPlanned(const formats::ComputedConstants &work,
+                                                          const ModelConstants &constants,
+                                                          const PlannedSite &site);
 /// Declares the tensors of the file, and names them in the plans.
 void declareRounded(mlir::ModuleOp module, llvm::StringRef file, llvm::StringRef stamp,
                     llvm::ArrayRef<PlannedSite> sites);
