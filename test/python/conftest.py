@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
-from helpers import DATA, Runner, compile_model, random_gpt2, random_llama, test_data, write_model
+from helpers import DATA, ISA, Runner, compile_model, random_gpt2, random_llama, test_data, write_model
 from oracles.checkpoint import read_llama2c
 from oracles.llama2c_tokenizer import read_tokenizer
 
@@ -49,10 +49,12 @@ def workspace(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def artifact(workspace):
-    """artifact(model, *options): the artifact folder of a model, compiled once in the session."""
+    """artifact(model, *options): the artifact folder of a model, compiled once in the session, for this CPU unless options say."""
     made = {}
 
     def get(model, *options):
+        if not any(option.startswith(("--isa", "--target")) for option in options):
+            options += (ISA,)
         key = (Path(model), *options)
         if key not in made:
             made[key] = compile_model(model, workspace / f"artifact-{len(made)}", *options)

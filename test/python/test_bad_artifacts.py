@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from helpers import Runner, assert_refused, compile_model, random_tokens, run_tool
+from helpers import ISA, Runner, assert_refused, compile_model, random_tokens, run_tool
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_damaged_artifact(copy, name):
 
 @pytest.mark.parametrize("damage", ["missing", "flipped", "unlisted"])
 def test_damaged_shard(tiny_llama, tmp_path, damage):
-    out = compile_model(tiny_llama, tmp_path / "sharded", "--scheme=W8A8", "--max-shard-bytes=20000")
+    out = compile_model(tiny_llama, tmp_path / "sharded", "--scheme=W8A8", "--max-shard-bytes=20000", ISA)
     shard = sorted(out.glob("weights-*.safetensors"))[1]
     if damage == "missing":
         shard.unlink()

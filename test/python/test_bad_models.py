@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from helpers import Runner, assert_refused, compile_model, folder_contents, random_llama, random_tokens, run_tool, tool, write_model
+from helpers import ISA, Runner, assert_refused, compile_model, folder_contents, random_llama, random_tokens, run_tool, tool, write_model
 
 
 @pytest.fixture
@@ -181,11 +181,11 @@ def test_output_that_is_there_stays(tiny_llama, tmp_path):
 
 
 def test_force_replaces_an_artifact(artifact, tiny_llama, tmp_path):
-    out = compile_model(tiny_llama, tmp_path / "out", "--scheme=none", "--isa=avx2")
+    out = compile_model(tiny_llama, tmp_path / "out", "--scheme=none", ISA)
     before = folder_contents(out)
     assert_refused(run_tool("easyquant-compile", tiny_llama, "-o", out), "--force")
     assert folder_contents(out) == before
-    compile_model(tiny_llama, out, "--scheme=W8A8", "--force")
+    compile_model(tiny_llama, out, "--scheme=W8A8", "--force", ISA)
     assert folder_contents(out) == folder_contents(artifact(tiny_llama, "--scheme=W8A8"))
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 

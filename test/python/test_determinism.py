@@ -8,12 +8,12 @@ import json
 import numpy as np
 import pytest
 
-from helpers import Runner, compile_model, folder_contents, random_tokens
+from helpers import ALL_ISAS, ISA, Runner, compile_model, folder_contents, random_tokens
 
 
 @pytest.mark.parametrize("scheme", ["W8A8", "W4A8"])
 def test_artifact_built_twice(artifact, tiny_llama, tmp_path, scheme):
-    first = folder_contents(artifact(tiny_llama, f"--scheme={scheme}"))
+    first = folder_contents(artifact(tiny_llama, f"--scheme={scheme}", ALL_ISAS))
     again = folder_contents(compile_model(tiny_llama, tmp_path / "again", f"--scheme={scheme}", "--threads=1"))
     assert first.keys() == again.keys()
     for name in first:
@@ -26,7 +26,7 @@ def test_shards_change_nothing(artifact, tiny_llama, tmp_path):
     from easyquant.weights import read_site
 
     whole = artifact(tiny_llama, "--scheme=W8A8")
-    options = ("--scheme=W8A8", "--max-shard-bytes=20000")
+    options = ("--scheme=W8A8", "--max-shard-bytes=20000", ISA)
     sharded = compile_model(tiny_llama, tmp_path / "sharded", *options)
     assert not (sharded / "weights.safetensors").exists()
     assert len(Artifact.open(sharded).weight_files) > 2
@@ -39,7 +39,7 @@ def test_shards_change_nothing(artifact, tiny_llama, tmp_path):
 
 
 def test_folder_holds_what_the_manifest_says(artifact, tiny_llama):
-    out = artifact(tiny_llama, "--scheme=W8A8")
+    out = artifact(tiny_llama, "--scheme=W8A8", ALL_ISAS)
     manifest = json.loads((out / "manifest.json").read_text())
     files = {path.name for path in out.iterdir()}
     assert files == {"manifest.json", "manifest.xxh128", *manifest["files"]}

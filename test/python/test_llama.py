@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from helpers import Runner, random_llama, random_tokens, write_model
+from helpers import ALL_ISAS, Runner, random_llama, random_tokens, supported_isas, write_model
 from oracles.checkpoint import read_folder
 from oracles.llama import Llama
 from oracles.schemes import FLOAT, Scheme, W8A8, W8A16, w4a8, w4a16
@@ -38,12 +38,6 @@ def relative_error(found, expected):
     return np.sqrt(np.mean((found - expected) ** 2) / np.mean(expected**2))
 
 
-def supported_isas():
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        flags = next(line for line in file if line.startswith("flags")).split()
-    return ["avx2"] + ["avx512vnni"] * ("avx512_vnni" in flags and "avx512bw" in flags)
-
-
 @pytest.mark.parametrize("isa", ["avx2", "avx512vnni"])
 def test_float_logits(artifact, tiny_llama, isa):
     if isa not in supported_isas():
@@ -51,7 +45,7 @@ def test_float_logits(artifact, tiny_llama, isa):
     tokens = random_tokens(5, 96, 97)
     expected = Llama(*read_folder(tiny_llama), dtype=np.float64).logits(tokens)
     assert np.abs(expected).max() > 1
-    found = Runner(artifact(tiny_llama, "--scheme=none"), isa=isa).score(tokens)
+    found = Runner(artifact(tiny_llama, "--scheme=none", ALL_ISAS), isa=isa).score(tokens)
     assert np.abs(found - expected).max() < 1e-4
 
 

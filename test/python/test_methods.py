@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from calibrating import write_tokens
-from helpers import Runner, assert_refused, compile_model, folder_contents, random_tokens, run_tool, tool
+from helpers import ISA, Runner, assert_refused, compile_model, folder_contents, random_tokens, run_tool, tool
 
 METHODS = [
     ("W8A8", "smoothquant"), ("W8A8", "smoothquant+gptq"), ("W4A16", "awq"), ("W4A16", "awq+gptq"), ("W4A16", "gptq"),
@@ -34,7 +34,7 @@ def similarity(artifact, reference):
 
 @pytest.mark.parametrize("scheme, method", METHODS)
 def test_every_method_makes_an_artifact_near_the_float_model(artifact, tiny_llama, tokens, tmp_path, scheme, method):
-    options = (f"--scheme={scheme}", f"--method={method}", f"--tokens={tokens}", "--group-size=32", "--isa=avx2")
+    options = (f"--scheme={scheme}", f"--method={method}", f"--tokens={tokens}", "--group-size=32", ISA)
     if "W8" in scheme:
         options = tuple(option for option in options if "group" not in option)
     one = compile_model(tiny_llama, tmp_path / "one", *options, "--threads=1")
@@ -48,16 +48,16 @@ def test_every_method_makes_an_artifact_near_the_float_model(artifact, tiny_llam
 
 def test_a_recipe_does_the_same_again(tiny_llama, tokens, tmp_path):
     options = ("--scheme=W4A16", "--method=awq+gptq", "--no-act-order", "--damping=0.02", "--search-samples=2", "--kv-scheme=int8",
-               "--kv-residual=64")  # fmt: skip
+               "--kv-residual=64", ISA)  # fmt: skip
     first = compile_model(tiny_llama, tmp_path / "first", *options, f"--tokens={tokens}")
     recipe = json.loads((first / "recipe.json").read_text())
     assert recipe["act_order"] is False and recipe["search_samples"] == 2 and recipe["kv"]["residual"] == 64
-    second = compile_model(tiny_llama, tmp_path / "second", f"--recipe={first / 'recipe.json'}", f"--tokens={tokens}")
+    second = compile_model(tiny_llama, tmp_path / "second", f"--recipe={first / 'recipe.json'}", f"--tokens={tokens}", ISA)
     assert folder_contents(first) == folder_contents(second)
 
 
 def test_an_interrupted_compilation_goes_on_from_its_work_folder(tiny_llama, tokens, tmp_path):
-    options = ["--scheme=W4A16", "--method=awq+gptq", f"--tokens={tokens}", "--isa=avx2"]
+    options = ["--scheme=W4A16", "--method=awq+gptq", f"--tokens={tokens}", ISA]
     whole = folder_contents(compile_model(tiny_llama, tmp_path / "whole", *options))
     out, work = tmp_path / "out", tmp_path / "out.work"
     command = [tool("easyquant-compile"), tiny_llama, "-o", out, *options, "--progress=json"]

@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from helpers import BUILD, compile_model, folder_contents, run_tool
+from helpers import ALL_ISAS, BUILD, ISA, compile_model, folder_contents, run_tool
 
-SCHEMES = [("--scheme=W8A8", "--ignore=re:.*layers\\.0\\.mlp\\..*"), ("--scheme=W4A16", "--group-size=32", "--kv-cache=f32"),
-           ("--scheme=none",)]
+SCHEMES = [("--scheme=W8A8", "--ignore=re:.*layers\\.0\\.mlp\\..*", ISA), ("--scheme=W4A16", "--group-size=32", "--kv-cache=f32", ISA),
+           ("--scheme=none", ALL_ISAS)]
 
 
 def run_in_shell(command):
