@@ -34,6 +34,59 @@ static LogicalResult runPipeline(ModuleOp module, const std::string &text) {
   return pm.run(module);
 }
 
+/// What is wrong with the options, as far as it can be said before the model is opened.
+static std::optional<std::string> check(CommandLine &line) {
+  auto problem = line.compile.takeFromRecipe();
+  if (!problem)
+    problem = line.compile.check();
+  if (!problem && !line.dryRun && line.pipeline.empty())
+    problem = line.compile.checkTokens();
+  return problem;
+}
+
+/// The command that does, step by step, what this one would do.
+static void dumpPipeline(const CommandLine &line, const formats::ModelSource &source) {
+  // Locations name what is no site, such as norms.
+  llvm::outs() << "easyquant-translate --mlir-print-debuginfo --import-"
+               << (source.kind() == formats::ModelSource::Kind::GGUF ? "gguf" : "hf") << " '"
+               << line.model << "' | easyquant-opt -o /dev/null --pass-pipeline='builtin.module("
+               << pipelineText(compilePhases(line.compile, line.output)) << ")'\n";
+}
+
+/// Runs the phases until `line.emitAfter` and prints the module.
+static int emitIR(ModuleOp module, const CommandLine &line, const std::vector<Phase> &phases) {
+  auto until = phasesUntil(phases, line.emitAfter, line.compile);
+  if (!until)
+    return fail("unknown phase '" + line.emitAfter +
+                "'; expected import, quantize, materialize or kernels");
+  if (failed(runPipeline(module, pipelineText(*until))))
+    return 1;
+  module->print(llvm::outs());
+  return 0;
+}
+
+/// Compiles into the output folder, or prints the IR of a phase on the way there.
+static int compile(ModuleOp module, CommandLine &line, bool keepsWork) {
+  // Without an output, IR is wanted: the weights that materialization writes go with the folder.
+  auto folder = StagedFolder::create(line.output.empty() ? "easyquant-ir" : line.output,
+                                     line.force || line.output.empty());
+  if (!folder)
+    return fail(llvm::toString(folder.takeError()));
+  if (line.compile.work.empty())
+    line.compile.work = folder->path();
+  std::vector<Phase> phases = compilePhases(line.compile, folder->path());
+  if (!line.emitAfter.empty())
+    return emitIR(module, line, phases);
+
+  if (failed(runPipeline(module, pipelineText(phases))))
+    return 1;
+  if (llvm::Error error = folder->commit())
+    return fail(llvm::toString(std::move(error)));
+  if (!keepsWork)
+    removeWorkFolder(line.compile.work);
+  return 0;
+}
+
 int main(int argc, char **argv) {
   llvm::InitLLVM init(argc, argv);
   removeStagedFoldersOnSignal();
@@ -54,12 +107,7 @@ int main(int argc, char **argv) {
   const bool keepsWork = !line.compile.work.empty();
   if (!keepsWork && !line.output.empty())
     line.compile.work = llvm::StringRef(line.output).rtrim('/').str() + ".work";
-  auto problem = line.compile.takeFromRecipe();
-  if (!problem)
-    problem = line.compile.check();
-  if (!problem && !line.dryRun && line.pipeline.empty())
-    problem = line.compile.checkTokens();
-  if (problem)
+  if (auto problem = check(line))
     return fail(*problem);
   if (line.dryRun)
     line.pipeline = dryRunPipeline(line.compile);
@@ -68,13 +116,8 @@ int main(int argc, char **argv) {
   Result<formats::ModelSource> source = formats::ModelSource::open(line.model);
   if (!source)
     return fail(source.error().message);
-
   if (line.dumpPipeline) {
-    // Locations name what is no site, such as norms.
-    llvm::outs() << "easyquant-translate --mlir-print-debuginfo --import-"
-                 << (source->kind() == formats::ModelSource::Kind::GGUF ? "gguf" : "hf") << " '"
-                 << line.model << "' | easyquant-opt -o /dev/null --pass-pipeline='builtin.module("
-                 << pipelineText(compilePhases(line.compile, line.output)) << ")'\n";
+    dumpPipeline(line, *source);
     return 0;
   }
 
@@ -82,34 +125,7 @@ int main(int argc, char **argv) {
   if (!module)
     return 1;
   progress.report("import", 1, 1);
-
   if (!line.pipeline.empty())
     return succeeded(runPipeline(*module, line.pipeline)) ? 0 : 1;
-
-  // Without an output, IR is wanted: the weights that materialization writes go with the folder.
-  auto folder = StagedFolder::create(line.output.empty() ? "easyquant-ir" : line.output,
-                                     line.force || line.output.empty());
-  if (!folder)
-    return fail(llvm::toString(folder.takeError()));
-  if (line.compile.work.empty())
-    line.compile.work = folder->path();
-  std::vector<Phase> phases = compilePhases(line.compile, folder->path());
-  if (!line.emitAfter.empty()) {
-    auto until = phasesUntil(phases, line.emitAfter, line.compile);
-    if (!until)
-      return fail("unknown phase '" + line.emitAfter +
-                  "'; expected import, quantize, materialize or kernels");
-    if (failed(runPipeline(*module, pipelineText(*until))))
-      return 1;
-    module->print(llvm::outs());
-    return 0;
-  }
-
-  if (failed(runPipeline(*module, pipelineText(phases))))
-    return 1;
-  if (llvm::Error error = folder->commit())
-    return fail(llvm::toString(std::move(error)));
-  if (!keepsWork)
-    removeWorkFolder(line.compile.work);
-  return 0;
+  return compile(*module, line, keepsWork);
 }
