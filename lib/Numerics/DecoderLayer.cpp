@@ -234,8 +234,8 @@ void DecoderLayer<T>::forward(const DecoderWeights<T> &layer, MatrixView<const T
 }
 
 template <typename T>
-void DecoderLayer<T>::backward(const DecoderWeights<T> &layer, MatrixView<const T> x,
-                               MatrixView<const T> dy, const DecoderGradients<T> &gradients) {
+void DecoderLayer<T>::backward(const DecoderWeights<T> &layer, MatrixView<const T> dy,
+                               const DecoderGradients<T> &gradients) {
   const int64_t width = shape.headDim, hidden = shape.hidden;
   auto weightGradient = [&](DecoderLinear which, MatrixView<const T> dOut, MatrixView<const T> in) {
     if (gradients[which].data)

@@ -109,7 +109,7 @@ Result<double> Distiller::loss(size_t sequence, bool withGradient) {
   if (withGradient) {
     for (Trained &weight : trained)
       std::fill(weight.gradient.begin(), weight.gradient.end(), 0.0f);
-    model.backward(weights, x, y, gradients);
+    model.backward(weights, y, gradients);
   }
   return sum / count;
 }
@@ -145,6 +145,7 @@ void Distiller::update(Trained &weight, double rate) const {
 
 std::vector<QuantizedMatrix> Distiller::codes() const {
   std::vector<QuantizedMatrix> all;
+  all.reserve(trained.size());
   for (const Trained &weight : trained)
     all.push_back(weight.codes);
   return all;

@@ -190,8 +190,9 @@ void packRows(const PanelLayout &layout, int64_t rows, const int8_t *codes, int6
     return packPanelOf<4>(layout, rows, codes, stride, out);
   case 8:
     return packPanelOf<8>(layout, rows, codes, stride, out);
+  default:
+    assert(false && "panelLayout lets no other scheme through");
   }
-  assert(false && "panelLayout lets no other scheme through");
 }
 
 void packPanel(const PanelLayout &layout, int64_t panel, const int8_t *codes, uint8_t *out) {
@@ -209,8 +210,9 @@ void unpackPanel(const PanelLayout &layout, int64_t panel, const uint8_t *packed
     return unpackPanelOf<4>(layout, rows, packed, codes);
   case 8:
     return unpackPanelOf<8>(layout, rows, packed, codes);
+  default:
+    assert(false && "panelLayout lets no other scheme through");
   }
-  assert(false && "panelLayout lets no other scheme through");
 }
 
 void packPanelScales(const PanelLayout &layout, int64_t panel, const QParams &params, float *out) {

@@ -348,6 +348,7 @@ Result<void> CudaQueue::launch(const DeviceLaunch &launch) {
     return marked;
   std::vector<uint64_t> values(launch.arguments.begin(), launch.arguments.end());
   std::vector<void *> places; // little-endian: an i32 is the first half of its eight bytes
+  places.reserve(values.size());
   for (uint64_t &value : values)
     places.push_back(&value);
   last = fmt::format("kernel {} of site '{}'", kernel.name, launch.site);

@@ -24,6 +24,7 @@ static Result<std::string> readFile(const std::string &path) {
 
 static std::string namesOf(const Manifest::Gpu &gpu) {
   std::vector<std::string> names;
+  names.reserve(gpu.chips.size());
   for (const auto &[name, chip] : gpu.chips)
     names.push_back(name);
   return fmt::format("{}", fmt::join(names, ", "));
@@ -58,6 +59,7 @@ static Result<Opened> openCuda(const Artifact &artifact) {
   if (!device)
     return Unexpected(device.error());
   std::vector<ChipChoice> choices;
+  choices.reserve(gpu.chips.size());
   for (const auto &[name, chip] : gpu.chips)
     choices.push_back({name, chip.machineCode});
   ChipChoice chosen = chooseChip(capability, choices);

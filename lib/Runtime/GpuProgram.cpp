@@ -201,9 +201,10 @@ GpuLaunch ProgramReader::readLaunch(const json &object, const std::string &where
   launch.site = reader.string(object, where, "site");
   std::string phase = reader.string(object, where, "phase");
   const char *const *known = std::find(std::begin(kPhaseNames), std::end(kPhaseNames), phase);
-  if (!reader.failed() && known == std::end(kPhaseNames))
+  if (known != std::end(kPhaseNames))
+    launch.phase = static_cast<Phase>(known - std::begin(kPhaseNames));
+  else if (!reader.failed())
     reader.fail(ErrorCode::Corrupt, where + ".phase", describe(json(phase)), "a phase");
-  launch.phase = static_cast<Phase>(known - std::begin(kPhaseNames));
   launch.kernel = static_cast<size_t>(
       reader.integer(object, where, "kernel", 0, static_cast<int64_t>(program.kernels.size()) - 1));
   const json &last = reader.member(object, where, "last_rows", "true or false");

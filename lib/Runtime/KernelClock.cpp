@@ -82,6 +82,7 @@ PhaseCosts KernelClock::phases() const {
 
 std::vector<SiteCost> KernelClock::sites() const {
   std::vector<SiteCost> costs;
+  costs.reserve(entries.size());
   for (const Entry &entry : entries)
     costs.push_back({entry.site, entry.phase, costOf(entry)});
   return costs;

@@ -46,7 +46,7 @@ FloatFormat formatOf(Type type) {
 /// The low bits of each lane of a register of `width` bytes.
 template <typename T> void loadLow(Warp &w, Slot slot, unsigned width, int64_t (&out)[kLanes]) {
   const std::byte *base = w.reg<std::byte>(slot);
-  for (unsigned lane = 0; lane < kLanes; ++lane) {
+  for (size_t lane = 0; lane < kLanes; ++lane) {
     T v;
     std::memcpy(&v, base + lane * width, sizeof(T));
     out[lane] = static_cast<int64_t>(v);
@@ -324,9 +324,9 @@ void pairToPair(Warp &w, const Instruction &i, Mask m) {
   FloatFormat to = formatOf(i.type), from = formatOf(sourceType(i));
   uint64_t signTo = 1ull << (to.bits() - 1);
   auto code = [&](uint32_t x) {
-    auto r = static_cast<uint32_t>(convert(x & ((1u << from.bits()) - 1), from, to,
-                                           Rounding::NearestEven, i.flags & kSatFinite));
-    bool nan = unpack(x & ((1u << from.bits()) - 1), from).kind == Unpacked::NaN;
+    auto r = static_cast<uint32_t>(
+        convert(x & from.mask(), from, to, Rounding::NearestEven, i.flags & kSatFinite));
+    bool nan = unpack(x & from.mask(), from).kind == Unpacked::NaN;
     return i.flags & kRelu && !nan && r & signTo ? 0 : r;
   };
   if (sizeOf(i.type) == 4)

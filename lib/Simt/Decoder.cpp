@@ -220,6 +220,7 @@ uint32_t Decoder::readVector(const ast::Operand &operand, Type type, unsigned co
   if ((isVector ? operand.items.size() : 1) != count)
     fail("a vector of {} is needed", count);
   std::vector<Slot> slots;
+  slots.reserve(count);
   for (unsigned k = 0; k < count; ++k)
     slots.push_back(read(isVector ? operand.items[k] : operand, type));
   program.slots.insert(program.slots.end(), slots.begin(), slots.end());
@@ -291,19 +292,21 @@ void Decoder::secondAddress(const ast::Operand &operand, Space space) {
 
 // ---- branches ----------------------------------------------------------------------------------
 
-void Decoder::branchTarget(std::string_view label) {
+std::vector<uint32_t> Decoder::scopeChain() const {
   std::vector<uint32_t> chain;
+  chain.reserve(scopes.size());
   for (const Scope &scope : scopes)
     chain.push_back(scope.id);
+  return chain;
+}
+
+void Decoder::branchTarget(std::string_view label) {
   fixups.push_back(
-      {static_cast<uint32_t>(program.code.size()), ~0u, label, chain, statement->line});
+      {static_cast<uint32_t>(program.code.size()), ~0u, label, scopeChain(), statement->line});
 }
 
 void Decoder::tableTarget(uint32_t table, uint32_t entry, std::string_view label) {
-  std::vector<uint32_t> chain;
-  for (const Scope &scope : scopes)
-    chain.push_back(scope.id);
-  fixups.push_back({table, entry, label, chain, statement->line});
+  fixups.push_back({table, entry, label, scopeChain(), statement->line});
 }
 
 const std::vector<ast::Operand> *Decoder::branchTargets(std::string_view label) const {

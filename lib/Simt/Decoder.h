@@ -172,6 +172,8 @@ private:
   void declare(const ast::Variable &variable);
   void decodeStatement(const ast::Statement &statement, const OpcodeTable &table);
   Slot allocate(unsigned bytes, uint32_t count);
+  /// The scopes around the statement, from the outermost on.
+  std::vector<uint32_t> scopeChain() const;
   /// Where `variable` begins in a thread's memory, of which `used` bytes are taken before and
   /// after.
   static uint32_t reserve(uint32_t &used, const ast::Variable &variable);

@@ -76,9 +76,15 @@ template <typename F, bool ftz, bool sat> struct Single {
   static float in(float x) { return ftz ? flush(x) : x; }
 };
 
-template <typename T, typename F> constexpr Handler unary = mapUnary<T, T, F>;
-template <typename T, typename F> constexpr Handler binary = mapBinary<T, T, T, F>;
-template <typename T, typename F> constexpr Handler ternary = mapTernary<T, T, T, T, F>;
+template <typename T, typename F> struct Unary {
+  static constexpr Handler handler = mapUnary<T, T, F>;
+};
+template <typename T, typename F> struct Binary {
+  static constexpr Handler handler = mapBinary<T, T, T, F>;
+};
+template <typename T, typename F> struct Ternary {
+  static constexpr Handler handler = mapTernary<T, T, T, T, F>;
+};
 
 struct Modifiers {
   Rounding rounding = Rounding::NearestEven;
@@ -107,16 +113,21 @@ Modifiers arithmetic(Decoder &d, unsigned sources, bool takesSat = true) {
   return result;
 }
 
-#define EASYQUANT_SIMT_SELECT(SHAPE, F)                                                            \
-  (m.type == Type::F64 ? withRounding<SHAPE<double, F>>(m.rounding)                                \
-   : m.ftz             ? (m.sat ? withRounding<SHAPE<float, Single<F, true, true>>>(m.rounding)    \
-                                : withRounding<SHAPE<float, Single<F, true, false>>>(m.rounding))  \
-                       : (m.sat ? withRounding<SHAPE<float, Single<F, false, true>>>(m.rounding)   \
-                                : withRounding<SHAPE<float, Single<F, false, false>>>(m.rounding)))
+/// What `Shape` makes of the functor for the type and the modifiers.
+template <template <typename, typename> typename Shape, typename F>
+Handler select(const Modifiers &m) {
+  if (m.type == Type::F64)
+    return withRounding<Shape<double, F>::handler>(m.rounding);
+  if (m.ftz)
+    return m.sat ? withRounding<Shape<float, Single<F, true, true>>::handler>(m.rounding)
+                 : withRounding<Shape<float, Single<F, true, false>>::handler>(m.rounding);
+  return m.sat ? withRounding<Shape<float, Single<F, false, true>>::handler>(m.rounding)
+               : withRounding<Shape<float, Single<F, false, false>>::handler>(m.rounding);
+}
 
 template <typename F> void decodeBinary(Decoder &d) {
   Modifiers m = arithmetic(d, 2);
-  d.i.run = EASYQUANT_SIMT_SELECT(binary, F);
+  d.i.run = select<Binary, F>(m);
 }
 
 bool isHalf(Type type) {
@@ -133,14 +144,14 @@ void decodeByType(Decoder &d) {
 
 void decodeMultiplyAdd(Decoder &d) {
   Modifiers m = arithmetic(d, 3);
-  d.i.run = EASYQUANT_SIMT_SELECT(ternary, MultiplyAdd);
+  d.i.run = select<Ternary, MultiplyAdd>(m);
 }
 
 /// Functions that have .approx and rounded forms: the exact result serves both.
 template <typename F> void decodeUnary(Decoder &d) {
   d.accept("approx");
   Modifiers m = arithmetic(d, 1, false);
-  d.i.run = EASYQUANT_SIMT_SELECT(unary, F);
+  d.i.run = select<Unary, F>(m);
 }
 
 /// The double-precision approximations keep the upper word of the result only.
@@ -159,7 +170,7 @@ template <typename F> void decodeReciprocal(Decoder &d) {
     bool flushes = d.accept("ftz");
     d.type();
     d.arithmetic(Type::F64, OpClass::Double, 1);
-    d.i.run = flushes ? unary<double, UpperWord<F>> : unary<double, F>;
+    d.i.run = flushes ? Unary<double, UpperWord<F>>::handler : Unary<double, F>::handler;
     return;
   }
   decodeUnary<F>(d);
@@ -175,7 +186,8 @@ template <double (*function)(double)> void decodeElementary(Decoder &d) {
     d.unknown();
   d.arithmetic(Type::F32, OpClass::Float, 1);
   using F = Elementary<function>;
-  d.i.run = flushes ? unary<float, Single<F, true, false>> : unary<float, Single<F, false, false>>;
+  d.i.run = flushes ? Unary<float, Single<F, true, false>>::handler
+                    : Unary<float, Single<F, false, false>>::handler;
 }
 
 void decodeDiv(Decoder &d) {
@@ -189,13 +201,13 @@ template <bool maximum> void decodeMinMax(Decoder &d) {
   Type type = d.type();
   d.arithmetic(type, classOf(type), 2);
   if (type == Type::F64)
-    d.i.run = binary<double, Extremum<maximum, false>>;
+    d.i.run = Binary<double, Extremum<maximum, false>>::handler;
   else if (nan)
-    d.i.run = flushes ? binary<float, Single<Extremum<maximum, true>, true, false>>
-                      : binary<float, Single<Extremum<maximum, true>, false, false>>;
+    d.i.run = flushes ? Binary<float, Single<Extremum<maximum, true>, true, false>>::handler
+                      : Binary<float, Single<Extremum<maximum, true>, false, false>>::handler;
   else
-    d.i.run = flushes ? binary<float, Single<Extremum<maximum, false>, true, false>>
-                      : binary<float, Single<Extremum<maximum, false>, false, false>>;
+    d.i.run = flushes ? Binary<float, Single<Extremum<maximum, false>, true, false>>::handler
+                      : Binary<float, Single<Extremum<maximum, false>, false, false>>::handler;
 }
 
 template <typename U, U sign, bool negate, bool ftz> struct ChangeSign {

@@ -138,7 +138,7 @@ template <typename Memory> Handler storeFrom(unsigned registerBytes) {
 /// A kernel's parameter: the same for all lanes.
 void loadUniform(Warp &w, const Instruction &i, Mask m) {
   const Slot *slots = w.launch.program.slots.data() + i.extra;
-  for (unsigned k = 0; k < i.count; ++k) {
+  for (size_t k = 0; k < i.count; ++k) {
     uint64_t value = 0;
     std::memcpy(&value, w.launch.parameters.data() + i.offset + k * i.width, i.width);
     unsigned bytes = i.flags & 0xff;
@@ -147,19 +147,19 @@ void loadUniform(Warp &w, const Instruction &i, Mask m) {
       value = static_cast<uint64_t>(static_cast<int64_t>(value << shift) >> shift);
     }
     std::byte *d = w.reg<std::byte>(slots[k]);
-    forEachLane(m, [&](unsigned lane) { std::memcpy(d + lane * bytes, &value, bytes); });
+    forEachLane(m, [&](size_t lane) { std::memcpy(d + lane * bytes, &value, bytes); });
   }
 }
 
 /// Parameters of calls live in the frame, lane after lane.
-std::byte *frameParameter(Warp &w, const Instruction &i, unsigned lane) {
-  return w.frame->parameters.data() + size_t(lane) * w.frame->function->parameterBytes + i.offset;
+std::byte *frameParameter(Warp &w, const Instruction &i, size_t lane) {
+  return w.frame->parameters.data() + lane * w.frame->function->parameterBytes + i.offset;
 }
 void loadFrame(Warp &w, const Instruction &i, Mask m) {
   const Slot *slots = w.launch.program.slots.data() + i.extra;
   unsigned bytes = i.flags & 0xff;
-  forEachLane(m, [&](unsigned lane) {
-    for (unsigned k = 0; k < i.count; ++k) {
+  forEachLane(m, [&](size_t lane) {
+    for (size_t k = 0; k < i.count; ++k) {
       uint64_t value = 0;
       std::memcpy(&value, frameParameter(w, i, lane) + k * i.width, i.width);
       if (isSigned(i.type) && i.width < 8) {
@@ -173,8 +173,8 @@ void loadFrame(Warp &w, const Instruction &i, Mask m) {
 void storeFrame(Warp &w, const Instruction &i, Mask m) {
   const Slot *slots = w.launch.program.slots.data() + i.extra;
   unsigned bytes = i.flags & 0xff;
-  forEachLane(m, [&](unsigned lane) {
-    for (unsigned k = 0; k < i.count; ++k)
+  forEachLane(m, [&](size_t lane) {
+    for (size_t k = 0; k < i.count; ++k)
       std::memcpy(frameParameter(w, i, lane) + k * i.width,
                   w.reg<std::byte>(slots[k]) + lane * bytes, i.width);
   });
@@ -184,13 +184,13 @@ void load128(Warp &w, const Instruction &i, Mask m) {
   std::byte *at[kLanes];
   w.resolve(i, m, AccessKind::Read, 16, at);
   std::byte *d = w.reg<std::byte>(w.launch.program.slots[i.extra]);
-  forEachLane(m, [&](unsigned lane) { std::memcpy(d + 16 * lane, at[lane], 16); });
+  forEachLane(m, [&](size_t lane) { std::memcpy(d + 16 * lane, at[lane], 16); });
 }
 void store128(Warp &w, const Instruction &i, Mask m) {
   std::byte *at[kLanes];
   w.resolve(i, m, AccessKind::Write, 16, at);
   const std::byte *s = w.reg<std::byte>(w.launch.program.slots[i.extra]);
-  forEachLane(m, [&](unsigned lane) { std::memcpy(at[lane], s + 16 * lane, 16); });
+  forEachLane(m, [&](size_t lane) { std::memcpy(at[lane], s + 16 * lane, 16); });
 }
 
 /// Where the address operand names a parameter: sets offset, and tells which.
@@ -202,7 +202,7 @@ std::optional<Decoder::Symbol> parameterOf(Decoder &d, const ast::Operand &addre
                   symbol->kind != Decoder::Symbol::KernelParameter))
     return std::nullopt;
   d.i.offset = static_cast<int64_t>(symbol->address) + address.offset;
-  uint64_t bytes = d.i.width * d.i.count;
+  uint64_t bytes = uint64_t(d.i.width) * d.i.count;
   if (address.offset < 0 || address.offset + bytes > symbol->bytes)
     d.fail("'{}' has {} bytes, and {} at {} are asked for", address.items[0].name, symbol->bytes,
            bytes, address.offset);

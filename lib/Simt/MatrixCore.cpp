@@ -23,8 +23,9 @@ std::optional<MatrixShape> simt::parseMatrixShape(std::string_view text) {
   const char names[] = {'m', 'n', 'k'};
   const char *at = text.data(), *end = at + text.size();
   for (int part = 0; part < 3; ++part) {
-    if (at == end || *at++ != names[part])
+    if (at == end || *at != names[part])
       return std::nullopt;
+    ++at;
     auto [stop, error] = std::from_chars(at, end, *parts[part]);
     if (error != std::errc())
       return std::nullopt;
@@ -79,7 +80,7 @@ void scatterWords(const Warp &w, const Slot *slots, const MatrixLayout &l, const
 template <unsigned perWord, typename Visit> void eachGroup(const MatrixLayout &l, Visit &&visit) {
   for (size_t first = 0; first < l.words.size(); first += l.lines)
     for (size_t line = 0; line < l.lines; line += kGroup)
-      for (unsigned part = 0; part < perWord; ++part)
+      for (size_t part = 0; part < perWord; ++part)
         visit(first + line, first * perWord + part * l.lines + line, part);
 }
 
@@ -88,8 +89,9 @@ template <typename Word, unsigned bits, auto value, typename Value>
 void gatherEach(const Warp &w, const Slot *slots, const MatrixLayout &l, Value *out) {
   Word words[kMostWords];
   gatherWords(w, slots, l, words);
-  eachGroup<8 * sizeof(Word) / bits>(l, [&](size_t word, size_t element, unsigned part) {
+  eachGroup<8 * sizeof(Word) / bits>(l, [&](size_t word, size_t element, size_t part) {
     for (unsigned k = 0; k < kGroup; ++k)
+      // NOLINTNEXTLINE(clang-analyzer-core.*): gatherWords fills all that a layout has.
       out[element + k] = value(words[word + k] >> part * bits);
   });
 }
@@ -98,8 +100,9 @@ void gatherEach(const Warp &w, const Slot *slots, const MatrixLayout &l, Value *
 template <typename Word, unsigned bits, auto code, typename Value>
 void scatterEach(const Warp &w, const Slot *slots, const MatrixLayout &l, const Value *in) {
   Word words[kMostWords] = {};
-  eachGroup<8 * sizeof(Word) / bits>(l, [&](size_t word, size_t element, unsigned part) {
+  eachGroup<8 * sizeof(Word) / bits>(l, [&](size_t word, size_t element, size_t part) {
     for (unsigned k = 0; k < kGroup; ++k)
+      // NOLINTNEXTLINE(clang-analyzer-core.*): a layout's elements are all there.
       words[word + k] |= Word(code(in[element + k])) << part * bits;
   });
   scatterWords(w, slots, l, words);
@@ -215,6 +218,7 @@ void accumulateBits(MatrixShape s, const int32_t *a, const int32_t *b, bool isXo
   for (unsigned j = 0; j < s.n; ++j)
     for (unsigned k = 0; k < s.k / 32; ++k)
       for (unsigned i = 0; i < s.m; ++i) {
+        // NOLINTNEXTLINE(clang-analyzer-core.*): gather has filled both.
         int32_t x = a[k * s.m + i], y = b[k * s.n + j];
         sums[j * s.m + i] += std::popcount(static_cast<uint32_t>(isXor ? x ^ y : x & y));
       }
@@ -223,6 +227,7 @@ void accumulateBits(MatrixShape s, const int32_t *a, const int32_t *b, bool isXo
 /// c += products
 void addIntegers(const int32_t *products, size_t count, bool saturate, int32_t *c) {
   for (size_t k = 0; k < count; ++k) {
+    // NOLINTNEXTLINE(clang-analyzer-core.*): gather has filled it.
     int64_t sum = int64_t(c[k]) + products[k];
     if (saturate)
       sum = std::clamp<int64_t>(sum, std::numeric_limits<int32_t>::min(),
@@ -255,7 +260,7 @@ void multiply(Warp &w, const Instruction &i, Mask m) {
     accumulateBits(p.shape, av, bv, p.isXor, products);
   else
     accumulate(p.shape, av, bv, products);
-  addIntegers(products, p.shape.m * p.shape.n, p.saturate, sums);
+  addIntegers(products, size_t(p.shape.m) * p.shape.n, p.saturate, sums);
   scatter(w, d, p.d, sums);
 }
 

@@ -39,13 +39,13 @@ void eachMatrix(Warp &w, const Instruction &i, Mask m, Visit &&visit) {
   std::byte *rows[kLanes];
   w.resolve(i, addressLanes(i.count), kind, kRowBytes, rows);
   const Slot *slots = w.launch.program.slots.data() + i.extra;
-  for (unsigned k = 0; k < i.count; ++k)
+  for (size_t k = 0; k < i.count; ++k)
     visit(w.reg<uint32_t>(slots[k]), rows + kRows * k);
 }
 
 void loadMatrices(Warp &w, const Instruction &i, Mask m) {
   eachMatrix<AccessKind::Read>(w, i, m, [&](uint32_t *d, std::byte *const *rows) {
-    for (unsigned row = 0; row < kRows; ++row)
+    for (size_t row = 0; row < kRows; ++row)
       std::memcpy(d + kLanesPerRow * row, rows[row], kRowBytes);
     if (i.flags)
       transpose(d, d);
@@ -57,7 +57,7 @@ void storeMatrices(Warp &w, const Instruction &i, Mask m) {
     uint32_t transposed[kLanes];
     if (i.flags)
       transpose(s, transposed);
-    for (unsigned row = 0; row < kRows; ++row)
+    for (size_t row = 0; row < kRows; ++row)
       std::memcpy(rows[row], (i.flags ? transposed : s) + kLanesPerRow * row, kRowBytes);
   });
 }

@@ -22,7 +22,7 @@ void movePredicate(Warp &w, const Instruction &i, Mask m) {
   w.setPredicate(i.dst, m, w.predicate(i.a));
 }
 void moveWide(Warp &w, const Instruction &i, Mask m) {
-  forEachLane(m, [&](unsigned lane) {
+  forEachLane(m, [&](size_t lane) {
     std::memmove(w.reg<std::byte>(i.dst) + 16 * lane, w.reg<std::byte>(i.a) + 16 * lane, 16);
   });
 }
@@ -30,25 +30,24 @@ void moveWide(Warp &w, const Instruction &i, Mask m) {
 /// d = {parts}, the first in the low bits; i.count parts of i.width bytes.
 void packParts(Warp &w, const Instruction &i, Mask m) {
   const Slot *parts = w.launch.program.slots.data() + i.extra;
-  unsigned whole = i.count * i.width;
+  const size_t whole = size_t(i.count) * i.width;
   std::byte packed[kLanes * 16];
-  for (unsigned k = 0; k < i.count; ++k) {
+  for (size_t k = 0; k < i.count; ++k) {
     const std::byte *part = w.reg<std::byte>(parts[k]);
-    for (unsigned lane = 0; lane < kLanes; ++lane)
+    for (size_t lane = 0; lane < kLanes; ++lane)
       std::memcpy(packed + lane * whole + k * i.width, part + lane * i.width, i.width);
   }
   std::byte *d = w.reg<std::byte>(i.dst);
-  forEachLane(m,
-              [&](unsigned lane) { std::memcpy(d + lane * whole, packed + lane * whole, whole); });
+  forEachLane(m, [&](size_t lane) { std::memcpy(d + lane * whole, packed + lane * whole, whole); });
 }
 void unpackParts(Warp &w, const Instruction &i, Mask m) {
   const Slot *parts = w.launch.program.slots.data() + i.extra;
-  unsigned whole = i.count * i.width;
+  const size_t whole = size_t(i.count) * i.width;
   std::byte packed[kLanes * 16];
   std::memcpy(packed, w.reg<std::byte>(i.a), kLanes * whole);
-  for (unsigned k = 0; k < i.count; ++k) {
+  for (size_t k = 0; k < i.count; ++k) {
     std::byte *part = w.reg<std::byte>(parts[k]);
-    forEachLane(m, [&](unsigned lane) {
+    forEachLane(m, [&](size_t lane) {
       std::memcpy(part + lane * i.width, packed + lane * whole + k * i.width, i.width);
     });
   }

@@ -32,6 +32,7 @@ struct FloatFormat {
   bool hasInfinity = true; ///< e4m3 has none: all ones is NaN, the other codes are numbers.
   constexpr int bias() const { return (1 << (exponentBits - 1)) - 1; }
   constexpr int bits() const { return 1 + exponentBits + mantissaBits; }
+  constexpr uint64_t mask() const { return ~uint64_t(0) >> (64 - bits()); }
 };
 inline constexpr FloatFormat kHalf{5, 10}, kBFloat{8, 7}, kTF32{8, 10}, kSingle{8, 23},
     kDouble{11, 52}, kE4M3{4, 3, false}, kE5M2{5, 2};

@@ -39,7 +39,7 @@ void shuffle(Warp &w, const Instruction &i, Mask m) {
   Mask valid = 0, absent = 0;
   for (unsigned lane = 0; lane < kLanes; ++lane) {
     int by = b[lane] & 31, clamp = c[lane] & 31, segment = c[lane] >> 8 & 31, self = lane;
-    int limit = (self & segment) | (clamp & ~segment), from = self;
+    int limit = (self & segment) | (clamp & ~segment), from;
     bool inside = false;
     switch (i.flags) {
     case Up:
@@ -149,12 +149,12 @@ void decodeRedux(Decoder &d) {
   d.i.dst = d.write(type);
   d.i.a = d.read(type);
   d.i.b = d.read(Type::B32);
-  bool s = type == Type::S32, u = type == Type::U32 || s, b = type == Type::B32;
+  const bool isPlain = !absolute && !nan;
+  const bool s = isPlain && type == Type::S32, u = s || (isPlain && type == Type::U32),
+             b = isPlain && type == Type::B32;
   using U = uint32_t;
   if (type == Type::F32 && (op == 1 || op == 2))
     d.i.run = floatReduction(op == 2, absolute, nan);
-  else if (absolute || nan)
-    d.unknown();
   else if (op == 0 && u)
     d.i.run = reduce<U, Sum>;
   else if (op == 1 && u)

@@ -65,8 +65,8 @@ public:
 
   /// y = the layer of x, both T x hidden. y must not be x.
   void forward(const DecoderWeights<T> &layer, MatrixView<const T> x, MatrixView<T> y);
-  /// After forward, with the same arguments: adds dL/dW to the gradients, given dL/dy.
-  void backward(const DecoderWeights<T> &layer, MatrixView<const T> x, MatrixView<const T> dy,
+  /// After forward of the same layer: adds dL/dW to the gradients, given dL/dy.
+  void backward(const DecoderWeights<T> &layer, MatrixView<const T> dy,
                 const DecoderGradients<T> &gradients);
 
 private:

@@ -39,7 +39,7 @@ namespace easyquant::simt {
 
 namespace ast {
 struct Module;
-}
+} // namespace ast
 struct Program;
 class Memory;
 
