@@ -24,6 +24,16 @@ static constexpr const char *examples = R"(Examples:
   easyquant-compile MODEL -o OUT --scheme W8A8
   easyquant-compile model.gguf -o OUT --scheme W4A8 --group-size 64 --ignore 're:.*down_proj')";
 
+/// `--name` and `--no-name`, the last one wins; `value` stays empty where neither is given.
+/// (CLI11's own add_flag takes an optional for a count and sets it to 0.)
+static void addSwitch(CLI::App &app, const std::string &name, std::optional<bool> &value,
+                      const std::string &description) {
+  app.add_flag_function(
+         "--" + name + ",!--no-" + name, [&value](int64_t count) { value = count > 0; },
+         description)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
 /// What methods do with calibration text.
 static void addMethods(CLI::App &app, CompileOptions &compile) {
   app.add_option("--observer", compile.observer,
@@ -43,11 +53,10 @@ static void addMethods(CLI::App &app, CompileOptions &compile) {
   app.add_option("--search-samples", compile.searchSamples,
                  "AWQ: samples that candidates are compared on (4)")
       ->type_name("N");
-  app.add_flag("--clip,!--no-clip", compile.clip, "AWQ: search ranges too (yes)");
-  app.add_flag("--act-order,!--no-act-order", compile.actOrder,
-               "GPTQ: columns that matter most first (yes)");
-  app.add_flag("--static-groups,!--no-static-groups", compile.staticGroups,
-               "GPTQ: scales of groups from the weights as they were (with --act-order always)");
+  addSwitch(app, "clip", compile.clip, "AWQ: search ranges too (yes)");
+  addSwitch(app, "act-order", compile.actOrder, "GPTQ: columns that matter most first (yes)");
+  addSwitch(app, "static-groups", compile.staticGroups,
+            "GPTQ: scales of groups from the weights as they were (no; with --act-order always)");
   app.add_option("--damping", compile.damping, "GPTQ: share of mean(diag H) added to it (0.01)")
       ->type_name("D");
   app.add_option("--epochs", compile.epochs, "LKD: passes over the samples (4)")->type_name("N");
