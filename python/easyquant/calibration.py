@@ -3,8 +3,11 @@
 """Calibration text: which tokens of which text methods look at."""
 
 import contextlib
+import math
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,10 @@ from easyquant.errors import UserError
 from easyquant.files import sha256, write_atomically
 from easyquant.protocol import read_text
 from easyquant.tokenizer import load_tokenizer
+
+# What of a text says how many characters a token has, and how much longer than a window by that a stretch of text is.
+PROBED_CHARACTERS = 20_000
+STRETCH_MARGIN = 1.5
 
 
 @dataclass(frozen=True)
@@ -29,24 +36,66 @@ class CalibrationText:
     bos: bool = False  # every window begins with the token that begins texts, which no statistic counts
 
 
-def choose_windows(tokens: np.ndarray, samples: int, length: int, seed: int, bos_token: int | None = None) -> np.ndarray:
-    """int32 [samples, length]: disjoint windows of the text from random places, in the order of the text.
-
-    The seed chooses where the grid of windows starts and which of them are taken.
-    """
-    body = length if bos_token is None else length - 1
+def check_windows(samples: int, body: int) -> None:
     if samples < 1 or body < 1:
-        raise UserError(f"--nsamples {samples} --seqlen {length}: expected at least one sample of at least one token besides BOS")
+        raise UserError(f"--nsamples {samples} --seqlen {body}: expected at least one sample of at least one token besides BOS")
+
+
+def choose_places(count: int, slack: int, samples: int, seed: int) -> tuple[int, np.ndarray]:
+    """Where a grid of `count` equal windows begins, up to `slack` behind the start, and which of them are taken, in order."""
+    generator = np.random.default_rng(seed)
+    first = int(generator.integers(slack + 1))
+    return first, np.sort(generator.choice(count, size=samples, replace=False))
+
+
+def choose_windows(tokens: np.ndarray, samples: int, body: int, seed: int) -> np.ndarray:
+    """[samples, body]: disjoint windows from random places of a text that is tokens already, in the order of the text."""
+    check_windows(samples, body)
     if len(tokens) < samples * body:
         raise UserError(
-            f"the calibration text has {len(tokens)} tokens, but --nsamples {samples} x --seqlen {length} takes {samples * body}; "
+            f"the calibration text has {len(tokens)} tokens, but --nsamples {samples} x --seqlen {body} takes {samples * body}; "
             "give a longer text, or ask for fewer or shorter samples"
         )
-    generator = np.random.default_rng(seed)
     count = len(tokens) // body
-    first = int(generator.integers(len(tokens) - count * body + 1))
-    chosen = np.sort(generator.choice(count, size=samples, replace=False))
-    windows = tokens[first : first + count * body].reshape(count, body)[chosen]
+    first, chosen = choose_places(count, len(tokens) - count * body, samples, seed)
+    return tokens[first : first + count * body].reshape(count, body)[chosen]
+
+
+def read_windows(text: str, encode: Callable[[str], list[int]], samples: int, body: int, seed: int, advance: Callable[[], None]) -> np.ndarray | None:
+    """The same from a text of which only what is taken becomes tokens: each window is the beginning of a stretch of characters.
+
+    None where stretches of the length that the text's beginning suggests are too many for it, or too short for a window.
+    """
+    check_windows(samples, body)
+    probe = text[:PROBED_CHARACTERS]
+    stretch = math.ceil(STRETCH_MARGIN * body * len(probe) / max(1, len(encode(probe))))
+    count = len(text) // max(1, stretch)
+    if count < samples:
+        return None
+    first, chosen = choose_places(count, len(text) - count * stretch, samples, seed)
+    windows = []
+    for place in chosen:
+        begin = first + int(place) * stretch
+        piece = text[begin : begin + stretch]
+        if begin > 0:  # not in the middle of a word
+            piece = piece[next((index for index, character in enumerate(piece) if character.isspace()), 0) :]
+        tokens = encode(piece)
+        if len(tokens) <= body:  # the last one may be half a word
+            return None
+        windows.append(tokens[:body])
+        advance()
+    return np.asarray(windows)
+
+
+def windows_of_text(text: str, encode: Callable[[str], list[int]], samples: int, length: int, seed: int, bos_token: int | None = None) -> np.ndarray:
+    """int32 [samples, length]: disjoint windows from random places of the text, in its order. The seed chooses the places."""
+    body = length if bos_token is None else length - 1
+    with console.progress() as bar:
+        task = bar.add_task("tokenizing", total=samples)
+        windows = read_windows(text, encode, samples, body, seed, lambda: bar.advance(task))
+        if windows is None:
+            bar.reset(task, total=None)
+            windows = choose_windows(np.asarray(encode(text)), samples, body, seed)
     if bos_token is not None:
         windows = np.concatenate([np.full((samples, 1), bos_token), windows], axis=1)
     return np.ascontiguousarray(windows, dtype=np.int32)
@@ -60,10 +109,10 @@ def write_tokens(path: Path, calibration: CalibrationText, tokenizer_folder: Pat
     tokenizer = load_tokenizer(tokenizer_folder)
     if calibration.bos and tokenizer.bos_token_id is None:
         raise UserError("--calib-bos: the model's tokenizer has no beginning-of-text token")
-    tokens = np.asarray(tokenizer.encode(read_text(calibration.text), add_special_tokens=False), dtype=np.int32)
+    text, encode = read_text(calibration.text), partial(tokenizer.encode, add_special_tokens=False)
     bos_token = tokenizer.bos_token_id if calibration.bos else None
     try:
-        windows = choose_windows(tokens, calibration.samples, calibration.length, calibration.seed, bos_token)
+        windows = windows_of_text(text, encode, calibration.samples, calibration.length, calibration.seed, bos_token)
     except UserError as error:
         raise UserError(f"{calibration.text}: {error}") from None
     metadata = {

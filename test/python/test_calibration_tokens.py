@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from easyquant.calibration import CalibrationText, choose_windows, write_tokens
+from easyquant.calibration import CalibrationText, choose_windows, read_windows, windows_of_text, write_tokens
 from easyquant.errors import UserError
 from easyquant.files import sha256
 
@@ -15,7 +15,7 @@ TEXT = np.arange(1000, dtype=np.int32)
 
 def test_windows_are_disjoint_pieces_of_the_text():
     windows = choose_windows(TEXT, 7, 64, seed=3)
-    assert windows.shape == (7, 64) and windows.dtype == np.int32
+    assert windows.shape == (7, 64)
     assert len(np.unique(windows)) == windows.size  # no token twice
     assert (np.diff(windows, axis=1) == 1).all()  # consecutive
 
@@ -26,8 +26,37 @@ def test_the_seed_chooses():
     assert any((first != choose_windows(TEXT, 4, 32, seed=seed)).any() for seed in (1, 2))
 
 
+class Words:
+    """A tokenizer for which word N of a text is token N; counts what it is given."""
+
+    def __init__(self, count):
+        self.text, self.characters = " ".join(str(number) for number in range(count)), 0
+
+    def encode(self, text):
+        self.characters += len(text)
+        return [int(word) for word in text.split()]
+
+
+def test_only_what_is_taken_is_tokenized():
+    words = Words(100_000)
+    windows = windows_of_text(words.text, words.encode, 6, 50, seed=4)
+    assert windows.shape == (6, 50) and windows.dtype == np.int32
+    assert len(np.unique(windows)) == windows.size and (np.diff(windows, axis=1) == 1).all() and (np.diff(windows[:, 0]) > 0).all()
+    assert words.characters < len(words.text) / 10
+    np.testing.assert_array_equal(windows, windows_of_text(words.text, words.encode, 6, 50, seed=4))
+    assert any((windows != windows_of_text(words.text, words.encode, 6, 50, seed=seed)).any() for seed in (1, 2))
+
+
+def test_a_text_unlike_its_beginning_is_tokenized_whole():
+    words = Words(2000)
+    words.text += " " * 200_000 + Words(30_000).text
+    assert read_windows(words.text, words.encode, 20, 100, 0, lambda: None) is None
+    assert windows_of_text(words.text, words.encode, 20, 100, seed=0).shape == (20, 100)
+
+
 def test_bos_takes_the_first_place_of_every_window():
-    windows = choose_windows(TEXT, 5, 64, seed=1, bos_token=-7)
+    words = Words(1000)
+    windows = windows_of_text(words.text, words.encode, 5, 64, seed=1, bos_token=-7)
     assert windows.shape == (5, 64)
     assert (windows[:, 0] == -7).all() and (np.diff(windows[:, 1:], axis=1) == 1).all()
 
