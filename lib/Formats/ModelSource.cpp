@@ -265,6 +265,10 @@ std::string ModelSource::name() const {
   fs::path full = fs::weakly_canonical(impl->path, ignored);
   if (!full.has_filename())
     full = full.parent_path();
+  // A download of Hugging Face's is models--ORGANIZATION--NAME/snapshots/REVISION.
+  const std::string download = full.parent_path().parent_path().filename().string();
+  if (full.parent_path().filename() == "snapshots" && download.starts_with("models--"))
+    return download.substr(download.rfind("--") + 2);
   return full.filename().string();
 }
 

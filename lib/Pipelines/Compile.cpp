@@ -11,6 +11,7 @@
 
 #include "easyquant/Codegen/GPU/Chip.h"
 #include "easyquant/Dialect/Equant/Analysis/Recipe.h"
+#include "easyquant/Support/DidYouMean.h"
 
 #include "mlir/Pass/PassRegistry.h"
 #include "llvm/ADT/StringSwitch.h"
@@ -123,10 +124,11 @@ struct Targets {
 static std::optional<std::string> checkTarget(StringRef text) {
   for (const std::string &name : Targets(text).chips)
     if (!gpu::findChip(name)) {
-      std::string known = "cpu";
+      std::vector<std::string> known = {"cpu"};
       for (const gpu::Chip &chip : gpu::chips())
-        known += ", " + std::string(chip.name);
-      return "unknown target '" + name + "'; expected some of " + known + ", joined by commas";
+        known.emplace_back(chip.name);
+      return "unknown target '" + name + "'; expected some of " + llvm::join(known, ", ") +
+             ", joined by commas" + didYouMean(name, known);
     }
   return std::nullopt;
 }

@@ -12,7 +12,7 @@ import typer
 
 from easyquant import console
 from easyquant.calibration import CalibrationText, tokens_of
-from easyquant.compiler import check_model, compiler_progress, run_compiler
+from easyquant.compiler import compiler_progress, find_model, run_compiler
 from easyquant.errors import UserError
 from easyquant.files import check_writable
 
@@ -37,7 +37,7 @@ def quoted(value: Path | str) -> str:
 
 def calibrate(model: Path, calibration: CalibrationText, output: Path, statistics: list[str], sites: list[str], work: Path | None, threads: int) -> None:
     """Writes the statistics file `output`; shows its progress on stderr."""
-    check_model(model)
+    model = find_model(model)
     check_writable(output)
     with contextlib.ExitStack() as stack:
         follow = stack.enter_context(compiler_progress())

@@ -10,31 +10,31 @@ from easyquant import __version__, console
 from easyquant.bench import bench_command
 from easyquant.calibrate import calibrate_command
 from easyquant.compare import compare_command
-from easyquant.compile import compile_command
+from easyquant.compile import CompileCommand, compile_command
 from easyquant.demo import demo_command
 from easyquant.evaluate import eval_command
 from easyquant.inspect import inspect_command
 from easyquant.recipes import app as recipe_app
 from easyquant.run import run_command
+from easyquant.usage import Command, Commands
 
 app = typer.Typer(
     name="easyquant",
+    cls=Commands,
     help="Quantize, compile, run and judge large language models.",
     no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command("compile")(compile_command)
-app.command("calibrate")(calibrate_command)
-app.command("run")(run_command)
-app.command("eval")(eval_command)
-app.command("bench")(bench_command)
-app.command("inspect")(inspect_command)
-app.command("compare")(compare_command)
-app.command("demo")(demo_command)
+app.command("compile", cls=CompileCommand)(compile_command)
+app.command("calibrate", cls=Command)(calibrate_command)
+app.command("run", cls=Command)(run_command)
+app.command("eval", cls=Command)(eval_command)
+app.command("bench", cls=Command)(bench_command)
+app.command("inspect", cls=Command)(inspect_command)
+app.command("compare", cls=Command)(compare_command)
+app.command("demo", cls=Command)(demo_command)
 app.add_typer(recipe_app, name="recipe")
 
 
@@ -52,8 +52,4 @@ def options(
 
 
 def main() -> None:
-    try:
-        app()
-    except SystemExit as end:
-        # Typer ends with 2 where the command line itself is wrong; here every refusal is status 1.
-        raise SystemExit(1 if end.code == 2 else end.code) from None
+    app()

@@ -21,10 +21,11 @@ from easyquant.calibrate import calibrate
 from easyquant.calibration import CalibrationText
 from easyquant.comparison import Finding, Protocol, Variant, model_stamp, outliers_by_layer, plan, store, stored
 from easyquant.compile import CompileOptions, compile_model
-from easyquant.compiler import check_model
+from easyquant.compiler import find_model
 from easyquant.errors import UserError
 from easyquant.evaluate import KVProtocol, evaluate
 from easyquant.files import sha256, write_json
+from easyquant.hub import model_name
 from easyquant.plans import plans_of, prediction
 from easyquant.protocol import check_context
 from easyquant.weights import example_site, read_site, rounding_bound
@@ -254,7 +255,7 @@ def compare_command(
     """
     from easyquant import compare_report  # matplotlib is slow to load
 
-    check_model(model)
+    model = find_model(model)
     for option, file in (("--text", text), ("--calib", calib)):
         if file is not None and not file.is_file():
             raise UserError(f"{option} {file}: there is no such file; expected a text in UTF-8")
@@ -301,7 +302,7 @@ def compare_command(
         },
     )
     outliers = outliers_of(model, CalibrationText(calib, min(nsamples, OUTLIER_SAMPLES), seqlen, seed), output, threads) if calib else None
-    compare_report.write(output / "report.html", comparison, findings, skipped, failures, title=model.name, text=text.name, calib=calib.name if calib else None, outliers=outliers, bounds=bounds, bounds_failed=bounds_failed)
+    compare_report.write(output / "report.html", comparison, findings, skipped, failures, title=model_name(model), text=text.name, calib=calib.name if calib else None, outliers=outliers, bounds=bounds, bounds_failed=bounds_failed)
     if not keep_artifacts:
         shutil.rmtree(output / "artifacts")
     console.out.print(f"\n[bold]Report:[/bold] {output / 'report.html'}")

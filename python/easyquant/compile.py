@@ -3,6 +3,7 @@
 """`easyquant compile`: hands a model to the C++ compiler and shows how far it is."""
 
 import contextlib
+import time
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -11,12 +12,20 @@ from typing import Annotated
 import typer
 
 from easyquant import console
+from easyquant.advice import better_method
 from easyquant.artifact import Artifact
 from easyquant.calibration import CalibrationText, tokens_of
-from easyquant.compiler import CompileCost, check_model, compiler_progress, run_compiler, tokenizer_files
+from easyquant.compiler import CompileCost, compiler_progress, find_model, run_compiler, tokenizer_files
 from easyquant.errors import UserError
+from easyquant.memory import age_seconds, peak_rss_bytes
 from easyquant.plans import plans_of, print_dry_run
 from easyquant.recipe import recipe_as_json
+from easyquant.usage import Command, completes
+
+# What the compiler knows; other words are its own to refuse.
+METHODS = ("absmax", "zeropoint", "symmetric", "zeroquant", "smoothquant", "awq", "gptq", "lkd")
+TARGETS = ("cpu", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90a")
+PHASES = ("import", "quantize", "materialize", "kernels")
 
 # Options of CompileOptions and of the command line that make the KV cache one of codes.
 KV_OPTIONS = ("kv_scheme", "kv_group", "kv_residual", "kv_sinks", "kv_keys", "kv_key_scales")
@@ -169,10 +178,11 @@ class CompileOptions:
 
 def compile_model(model: Path, output: Path | None, options: CompileOptions) -> CompileCost:
     """Compiles with a progress bar on stderr."""
-    check_model(model)
+    begin = time.monotonic()
+    model = find_model(model)
     with contextlib.ExitStack() as stack:
         if options.recipe is not None:
-            options = replace(options, recipe=stack.enter_context(recipe_as_json(options.recipe)))
+            options = replace(options, recipe=stack.enter_context(recipe_as_json(options.recipe, keep=options.dump_pipeline)))
         arguments = [str(model), *options.arguments()]
         if output is not None:
             arguments += ["-o", str(output)]
@@ -181,7 +191,22 @@ def compile_model(model: Path, output: Path | None, options: CompileOptions) -> 
             arguments.append(f"--tokens={stack.enter_context(tokens_of(model, options.calibration, keep=options.dump_pipeline))}")
         if options.dump_pipeline or options.emit_ir_after:
             return run_compiler(arguments)
-        return run_compiler(arguments, stack.enter_context(compiler_progress()))
+        cost = run_compiler(arguments, stack.enter_context(compiler_progress()))
+    return replace(cost, wall_seconds=time.monotonic() - begin)
+
+
+class CompileCommand(Command):
+    groups = {
+        "What to make": ("--output", "--target", "--threads", "--max-shard-bytes", "--force"),
+        "Quantization": (
+            "--scheme", "--method", "--recipe", "--group-size", "--activations", "--head", "--ignore", "--targets", "--weight-observer", "--percentile", "--observer", "--mixed",
+            "--max-fallback",
+        ),
+        "Calibration": ("--calib", "--nsamples", "--seqlen", "--seed", "--calib-bos", "--work"),
+        "Options of methods": ("--alpha", "--search-samples", "--clip", "--act-order", "--static-groups", "--damping", "--lkd", "--epochs"),
+        "KV cache": ("--kv-cache", "--kv-scheme", "--kv-group", "--kv-residual", "--kv-sinks", "--kv-keys", "--kv-key-scales"),
+        "Look, and stop": ("--dry-run", "--dump-pipeline", "--emit-ir-after"),
+    }  # fmt: skip
 
 
 @console.command
@@ -195,6 +220,7 @@ def compile_command(
         str | None,
         typer.Option(
             metavar="METHOD",
+            autocompletion=completes(METHODS, "+"),
             help="absmax, zeropoint, symmetric, zeroquant, smoothquant, awq, gptq, and such joined by +: "
             "smoothquant+gptq, zeroquant+lkd. (default: absmax; zeropoint for _ASYM)",
         ),
@@ -231,7 +257,7 @@ def compile_command(
     max_fallback: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Sites that may stay float where they cannot be quantized as asked. (default: 0)")
     ] = None,
-    target: Annotated[str, typer.Option(metavar="TARGETS", help="What to compile for: cpu, sm_80, sm_86, sm_87, sm_89, sm_90a; several joined by commas.")] = "cpu",
+    target: Annotated[str, typer.Option(metavar="TARGETS", autocompletion=completes(TARGETS, ","), help="What to compile for: cpu, sm_80, sm_86, sm_87, sm_89, sm_90a; several joined by commas.")] = "cpu",
     group_size: Annotated[int | None, typer.Option(min=0, metavar="N", help="Weights that share a scale: a multiple of 8, or 0 for a whole row. (default: 128 below 8 bits)")] = None,
     ignore: Annotated[list[str], typer.Option(metavar="P", help="Sites to leave float: a name or re:PATTERN. Repeatable.")] = [],
     targets: Annotated[list[str], typer.Option(metavar="P", help="Quantize only these sites: a name or re:PATTERN. Repeatable.")] = [],
@@ -245,7 +271,7 @@ def compile_command(
     kv_key_scales: Annotated[KVKeyScales | None, typer.Option(help="Scales of keys. (default: channel)")] = None,
     threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads to compile with. (default: all CPUs)")] = None,
     max_shard_bytes: Annotated[int | None, typer.Option(min=1, metavar="BYTES", help="Weights in one file, beyond which they are sharded. (default: 5 GB)")] = None,
-    emit_ir_after: Annotated[str | None, typer.Option(metavar="PHASE", help="Print the IR after import, quantize, materialize or kernels, and stop.")] = None,
+    emit_ir_after: Annotated[str | None, typer.Option(metavar="PHASE", autocompletion=completes(PHASES), help="Print the IR after import, quantize, materialize or kernels, and stop.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show sites, schemes, predicted bytes, memory and time, and stop.")] = False,
     dump_pipeline: Annotated[bool, typer.Option("--dump-pipeline", help="Print the easyquant-opt command that does the same, and stop.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
@@ -304,7 +330,9 @@ def compile_command(
     artifact = Artifact.open(output)
     console.out.print(
         f"{output}: {artifact.describe()}, {console.human_bytes(artifact.total_bytes)}, "
-        f"compiled in {cost.wall_seconds:.1f} s with at most {console.human_bytes(cost.peak_rss_bytes)} of memory",
+        f"compiled in {age_seconds():.1f} s with at most {console.human_bytes(max(cost.total_peak_bytes, peak_rss_bytes()))} of memory",
         markup=False,
         soft_wrap=True,
     )
+    if method is None and recipe is None and (advice := better_method(options, model, output)):
+        console.note(advice)

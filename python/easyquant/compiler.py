@@ -16,10 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from easyquant import console
+from easyquant import console, hub
 from easyquant.artifact import is_artifact
 from easyquant.errors import UserError
-from easyquant.memory import peak_rss_bytes
+from easyquant.memory import peak_rss_bytes, rss_bytes
 from easyquant.tools import find_tool
 
 # What a Hugging Face folder may hold besides weights and config.json that running it needs.
@@ -36,7 +36,8 @@ TOKENIZER_FILES = (
 class CompileCost:
     wall_seconds: float
     cpu_seconds: float
-    peak_rss_bytes: int
+    peak_rss_bytes: int  # of the compiler
+    total_peak_bytes: int  # of the compiler and this process together
 
 
 def check_model(model: Path) -> None:
@@ -45,7 +46,14 @@ def check_model(model: Path) -> None:
     if model.is_dir() and not (model / "config.json").is_file():
         raise UserError(f"{model}: has no config.json; expected a Hugging Face folder (config.json, *.safetensors, tokenizer.json) or a GGUF file")
     if not model.exists():
-        raise UserError(f"{model}: there is no such file or folder; expected a Hugging Face folder or a GGUF file")
+        raise UserError(f"{model}: there is no such file or folder; expected a Hugging Face folder or a GGUF file{hub.download_hint(model)}")
+
+
+def find_model(model: Path) -> Path:
+    """The model at a path, or the download of a name at Hugging Face. UserError where it is none."""
+    found = hub.locate(model)
+    check_model(found)
+    return found
 
 
 @contextlib.contextmanager
@@ -70,20 +78,21 @@ def tokenizer_files(model: Path, keep: bool = False):
         yield sorted(Path(folder).iterdir())
 
 
-def wait_and_watch(process: subprocess.Popen) -> tuple[resource.struct_rusage, int]:
-    """Waits for `process`; gives what it used and its peak memory in bytes.
+def wait_and_watch(process: subprocess.Popen) -> tuple[resource.struct_rusage, int, int]:
+    """Waits for `process`; gives what it used and its peak memory in bytes, alone and with this process.
 
     The peak is read from the running process: the kernel's ru_maxrss also counts what the child of a fork
     shares with its parent before it becomes another program.
     """
-    peak = 0
+    peak = total = 0
     while True:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
         if pid != 0:
             process.returncode = os.waitstatus_to_exitcode(status)
-            return usage, peak
+            return usage, peak, total
         with contextlib.suppress(OSError):
             peak = max(peak, peak_rss_bytes(process.pid))
+            total = max(total, peak + rss_bytes())
         time.sleep(0.02)
 
 
@@ -111,7 +120,7 @@ def run_compiler(arguments: list[str], on_progress: Callable[[str, int, int], No
     reader = threading.Thread(target=follow)
     reader.start()
     try:
-        usage, peak = wait_and_watch(process)
+        usage, peak, total = wait_and_watch(process)
     except BaseException:
         # Interrupted: the compiler leaves nothing behind when it is asked to end.
         process.terminate()
@@ -134,6 +143,7 @@ def run_compiler(arguments: list[str], on_progress: Callable[[str, int, int], No
         wall_seconds=time.monotonic() - begin,
         cpu_seconds=usage.ru_utime + usage.ru_stime,
         peak_rss_bytes=peak,
+        total_peak_bytes=total,
     )
 
 

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from easyquant import console
 from easyquant.artifact import Artifact, is_artifact
+from easyquant.hub import model_name
 from easyquant.models import ModelInfo, read_model
 
 
@@ -164,7 +165,7 @@ def inspect_command(
         console.out.print(files_table(artifact))
         return
     model = read_model(path)
-    properties = {"model": f"{model.path.name} ({model.kind})", **model.properties, "parameters": model.parameters}
+    properties = {"model": f"{model_name(model.path)} ({model.kind})", **model.properties, "parameters": model.parameters}
     console.out.print(properties_table(properties))
     console.out.print()
     console.out.print(tensors_table(model, every))

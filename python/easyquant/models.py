@@ -11,6 +11,7 @@ import numpy as np
 
 from easyquant.errors import UserError
 from easyquant.gguf_header import GgufHeader, GgufTensor, read_gguf_header
+from easyquant.hub import download_hint, locate
 
 
 @dataclass(frozen=True)
@@ -138,11 +139,11 @@ def read_gguf(path: Path) -> ModelInfo:
 
 
 def read_model(path: Path) -> ModelInfo:
-    path = Path(path)
+    path = locate(Path(path))
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise UserError(f"{path}: has neither manifest.json nor config.json; expected an artifact or a Hugging Face folder")
         return read_hugging_face(path)
     if not path.exists():
-        raise UserError(f"{path}: there is no such file or folder; expected an artifact, a Hugging Face folder or a GGUF file")
+        raise UserError(f"{path}: there is no such file or folder; expected an artifact, a Hugging Face folder or a GGUF file{download_hint(path)}")
     return read_gguf(path)

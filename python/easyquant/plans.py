@@ -14,7 +14,7 @@ import numpy as np
 from rich.table import Table
 
 from easyquant import console
-from easyquant.compiler import check_model
+from easyquant.compiler import find_model
 from easyquant.errors import UserError
 from easyquant.inspect import describe_operand, pattern_of
 from easyquant.recipe import recipe_as_json
@@ -57,7 +57,7 @@ class Plans:
 
 def read_plans(model: Path, arguments: list[str]) -> Plans:
     """Plans of `easyquant-compile MODEL arguments --dry-run`; raises UserError with its words."""
-    check_model(model)
+    model = find_model(model)
     tool = find_tool("easyquant-compile")
     result = subprocess.run([tool, str(model), *arguments, "--dry-run", "--progress=none"], capture_output=True, text=True, errors="replace")
     if result.returncode != 0:

@@ -11,14 +11,17 @@ import yaml
 from easyquant import console
 from easyquant.artifact import Artifact, is_artifact
 from easyquant.compile import CompileOptions
+from easyquant.compiler import find_model
 from easyquant.errors import UserError
+from easyquant.hub import model_name
 from easyquant.plans import plans_of, plans_table
 from easyquant.recipe import read_recipe
+from easyquant.usage import Command, Commands
 
-app = typer.Typer(no_args_is_help=True, help="Show the recipe of an artifact, or check one against a model.")
+app = typer.Typer(cls=Commands, no_args_is_help=True, help="Show the recipe of an artifact, or check one against a model.")
 
 
-@app.command("show")
+@app.command("show", cls=Command)
 @console.command
 def show_command(
     source: Annotated[Path, typer.Argument(metavar="ARTIFACT_OR_FILE", help="An artifact, or a recipe file.")],
@@ -32,7 +35,7 @@ def show_command(
     console.out.print(yaml.safe_dump(read_recipe(source), sort_keys=False, allow_unicode=True), end="", markup=False, soft_wrap=True)
 
 
-@app.command("check")
+@app.command("check", cls=Command)
 @console.command
 def check_command(
     recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe file: YAML or JSON.")],
@@ -43,6 +46,7 @@ def check_command(
 
     Example: [bold]easyquant recipe check recipe.yaml SmolLM2-135M[/bold]
     """
+    model = find_model(model)
     plans = plans_of(model, CompileOptions(recipe=recipe))
     console.out.print(plans_table(plans))
     for site in plans.fallbacks:
@@ -50,4 +54,4 @@ def check_command(
     if len(plans.fallbacks) > max_fallback:
         raise UserError(f"{recipe}: {len(plans.fallbacks)} sites cannot be quantized as asked; see above, or allow them with --max-fallback")
     quantized = sum(site["weight"] is not None for site in plans.sites)
-    console.out.print(f"{recipe}: quantizes {quantized} of {len(plans.sites)} sites of {model.name}", markup=False, soft_wrap=True)
+    console.out.print(f"{recipe}: quantizes {quantized} of {len(plans.sites)} sites of {model_name(model)}", markup=False, soft_wrap=True)

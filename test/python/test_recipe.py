@@ -71,7 +71,7 @@ def test_what_the_compiler_refuses_comes_through(model, tmp_path):
     assert done.returncode == 1 and "sites[0] pattern 'q_porj' matches no site" in done.stderr
     recipe.write_text("shceme: W8A8\n")
     done = easyquant("compile", model, "-o", tmp_path / "out", "--recipe", recipe)
-    assert done.returncode == 1 and "mine.json: unknown key 'shceme'" in done.stderr
+    assert done.returncode == 1 and f"error: {recipe}: unknown key 'shceme'" in done.stderr and "did you mean 'scheme'?" in done.stderr
 
 
 def test_check_says_what_a_recipe_would_do(model, tmp_path):
@@ -89,7 +89,7 @@ def test_check_names_what_is_wrong(model, tmp_path):
     for text, message in (
         ("sites: [{match: q_porj}]\n", "sites[0] pattern 'q_porj' matches no site"),
         ("sites: [{match: 're:mlp'}, {match: 're:up_proj$'}]\n", "has two rules: sites[0], 're:mlp', and sites[1], 're:up_proj$'"),
-        ("shceme: W8A8\n", "mine.json: unknown key 'shceme'"),
+        ("shceme: W8A8\n", "mine.yaml: unknown key 'shceme'"),
     ):
         recipe.write_text(text)
         done = easyquant("recipe", "check", recipe, model)

@@ -12,6 +12,7 @@
 #include "easyquant/Pipelines/RegisterPasses.h"
 #include "easyquant/Pipelines/StagedFolder.h"
 #include "easyquant/Pipelines/WorkFolder.h"
+#include "easyquant/Support/DidYouMean.h"
 
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
@@ -58,7 +59,9 @@ static int emitIR(ModuleOp module, const CommandLine &line, const std::vector<Ph
   auto until = phasesUntil(phases, line.emitAfter, line.compile);
   if (!until)
     return fail("unknown phase '" + line.emitAfter +
-                "'; expected import, quantize, materialize or kernels");
+                "'; expected import, quantize, materialize or kernels" +
+                didYouMean(line.emitAfter, std::array<llvm::StringRef, 4>{
+                                               "import", "quantize", "materialize", "kernels"}));
   if (failed(runPipeline(module, pipelineText(*until))))
     return 1;
   module->print(llvm::outs());

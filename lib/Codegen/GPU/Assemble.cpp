@@ -128,9 +128,9 @@ Result<Assembler> Assembler::find() {
   if (assembler.ptxas.empty() || assembler.fatbinary.empty())
     return makeError(
         ErrorCode::NotFound,
-        "no {} found{}{}: install the Python package nvidia-cuda-nvcc (pip install "
-        "'easyquant[gpu]') or name the folder of the CUDA programs in EASYQUANT_CUDA_BIN; without "
-        "them there is PTX only",
+        "no {} found{}{}: install the Python package nvidia-cuda-nvcc (scripts/setup.sh, or pip "
+        "install '.[gpu]' in a checkout of EasyQuant) or name the folder of the CUDA programs in "
+        "EASYQUANT_CUDA_BIN; without them there is PTX only",
         assembler.ptxas.empty() ? "ptxas" : "fatbinary", chosen ? " in EASYQUANT_CUDA_BIN=" : "",
         chosen ? chosen : "");
   return assembler;

@@ -7,6 +7,8 @@
 
 #include "easyquant/Dialect/Equant/Analysis/Recipe.h"
 
+#include "easyquant/Support/DidYouMean.h"
+
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -111,7 +113,8 @@ public:
   Result<void> finish() {
     for (const auto &[key, value] : object)
       if (!llvm::is_contained(known, StringRef(key)))
-        fail("unknown key '" + StringRef(key) + "'; legal are " + llvm::join(known, ", "));
+        fail("unknown key '" + StringRef(key) + "'; legal are " + llvm::join(known, ", ") +
+             didYouMean(key, known));
     if (problem)
       return Unexpected(Error{ErrorCode::InvalidArgument, where + ": " + *problem});
     return {};

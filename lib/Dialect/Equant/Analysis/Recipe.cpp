@@ -8,6 +8,7 @@
 #include "easyquant/Dialect/Equant/Analysis/Recipe.h"
 
 #include "easyquant/Numerics/ScaleRules.h"
+#include "easyquant/Support/DidYouMean.h"
 
 #include "mlir/IR/Builders.h"
 #include "llvm/ADT/StringExtras.h"
@@ -23,6 +24,13 @@ static std::string inQuotes(StringRef text) { return ("'" + text + "'").str(); }
 
 static Unexpected invalid(const Twine &message) {
   return Unexpected(Error{ErrorCode::InvalidArgument, message.str()});
+}
+
+/// There is no such `what`; `legal` says which there are.
+template <typename Names>
+static Unexpected unknown(StringRef what, StringRef found, StringRef legal, const Names &names) {
+  return invalid("unknown " + what + " " + inQuotes(found) + "; legal are " + legal +
+                 didYouMean(found, names));
 }
 
 //===----------------------------------------------------------------------===//
@@ -43,6 +51,15 @@ constexpr Method kMethods[] = {
 };
 } // namespace
 
+/// The names of methods, of all or of those that come after a base.
+static SmallVector<StringRef> methodNames(bool bases) {
+  SmallVector<StringRef> names;
+  for (const Method &method : kMethods)
+    if (bases || method.stage != Stage::Base)
+      names.push_back(method.name);
+  return names;
+}
+
 static const Method *findMethod(StringRef name) {
   const Method *method = llvm::find_if(kMethods, [&](const Method &m) { return m.name == name; });
   return method == std::end(kMethods) ? nullptr : method;
@@ -61,8 +78,7 @@ Result<MethodExpression> easyquant::equant::makeMethod(StringRef base,
   for (const std::string &name : methods) {
     const Method *method = findMethod(name);
     if (!method || method->stage == Stage::Base)
-      return invalid("unknown method " + inQuotes(name) +
-                     "; legal are smoothquant, awq, gptq and lkd");
+      return unknown("method", name, "smoothquant, awq, gptq and lkd", methodNames(/*bases=*/false));
     if (llvm::is_contained(expression.methods, name))
       return invalid("method " + inQuotes(name) + " is named twice");
     if (method->stage < stage)
@@ -83,9 +99,10 @@ Result<MethodExpression> easyquant::equant::parseMethod(StringRef text, StringRe
     text.split(names, '+');
   for (StringRef name : names)
     if (!findMethod(name))
-      return invalid("unknown method " + inQuotes(name) +
-                     "; legal are absmax, zeropoint, symmetric, zeroquant, smoothquant, awq, gptq, "
-                     "lkd, and such joined by +");
+      return unknown("method", name,
+                     "absmax, zeropoint, symmetric, zeroquant, smoothquant, awq, gptq, lkd, and "
+                     "such joined by +",
+                     methodNames(/*bases=*/true));
   std::string base;
   if (!names.empty() && findMethod(names.front())->stage == Stage::Base) {
     base = names.front().str();
@@ -144,8 +161,10 @@ static Result<numerics::ScaleRule> ruleOf(const SiteRequest &request,
   } else if (observer == "percentile" || observer == "mse" || observer == "entropy") {
     rule.kind = *numerics::scaleRuleKind(request.weightObserver);
   } else {
-    return invalid("unknown weight observer " + inQuotes(observer) +
-                   "; legal are absmax, minmax, percentile, mse and entropy");
+    static constexpr StringLiteral kObservers[] = {"absmax", "minmax", "percentile", "mse",
+                                                   "entropy"};
+    return unknown("weight observer", observer, "absmax, minmax, percentile, mse and entropy",
+                   kObservers);
   }
   if (request.percentile && rule.kind != numerics::ScaleRuleKind::Percentile)
     return invalid("percentile " + fmt::format("{}", *request.percentile) +
@@ -162,8 +181,7 @@ Result<void> easyquant::equant::checkObserver(StringRef name) {
                                                  "mse",    "entropy", "ema"};
   if (llvm::is_contained(kObservers, name))
     return {};
-  return invalid("unknown observer " + inQuotes(name) +
-                 "; legal are minmax, absmax, percentile, mse, entropy and ema");
+  return unknown("observer", name, "minmax, absmax, percentile, mse, entropy and ema", kObservers);
 }
 
 /// The options that a site has of its own; null if there are none.
@@ -223,14 +241,19 @@ static Result<DictionaryAttr> optionsOf(MLIRContext *context, const SiteRequest 
 
 Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteRequest &request) {
   const Preset *preset = findPreset(request.scheme);
-  if (!preset)
-    return invalid(
-        "unknown scheme " + inQuotes(request.scheme) +
-        "; legal are W8A8, W8A16, W4A16, W4A8, W3A16 and W2A16, the same with _ASYM, and "
-        "none");
-  if (request.activations != "dynamic" && request.activations != "static")
-    return invalid("unknown activations " + inQuotes(request.activations) +
-                   "; legal are dynamic and static");
+  if (!preset) {
+    SmallVector<std::string> names;
+    for (const Preset &known : kPresets)
+      names.push_back((known.name + (known.weightBits == 0 ? "" : kAsymmetric)).str());
+    for (const Preset &known : kPresets)
+      names.push_back(known.name.str());
+    return unknown("scheme", request.scheme,
+                   "W8A8, W8A16, W4A16, W4A8, W3A16 and W2A16, the same with _ASYM, and none",
+                   names);
+  }
+  static constexpr StringLiteral kActivations[] = {"dynamic", "static"};
+  if (!llvm::is_contained(kActivations, request.activations))
+    return unknown("activations", request.activations, "dynamic and static", kActivations);
   int64_t groupSize = request.effectiveGroupSize();
   if (preset->weightBits == 0 && request.groupSize.value_or(0) != 0)
     return invalid("group size " + Twine(groupSize) + " needs a scheme, but scheme is none");

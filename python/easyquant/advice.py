@@ -1,0 +1,32 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Which method does better than round to nearest, for those who named none."""
+
+import shlex
+from pathlib import Path
+
+# By scheme, where one clearly does: docs/benchmarks/methods.md has the figures. Weights of 8 bits with float activations lose
+# next to nothing either way.
+BETTER = {
+    "W8A8": "smoothquant", "W8A8_ASYM": "smoothquant",
+    "W4A16": "awq", "W4A16_ASYM": "awq",
+    "W4A8": "awq", "W4A8_ASYM": "awq",
+    "W3A16": "awq", "W3A16_ASYM": "awq",
+    "W2A16": "awq", "W2A16_ASYM": "awq",
+}  # fmt: skip
+
+
+DEFAULT_SCHEME = "W8A8"
+
+
+def better_method(options, model: Path, output: Path) -> str | None:
+    """One line with the command that keeps more of the model than what CompileOptions asked for without naming a method."""
+    scheme = options.scheme or DEFAULT_SCHEME
+    method = BETTER.get(scheme)
+    if method is None:
+        return None
+    said_otherwise = ("--scheme=", "--target=cpu", "--work=", "--force")
+    others = [argument for argument in options.arguments() if not argument.startswith(said_otherwise)]
+    command = ["easyquant", "compile", model, "-o", f"{output}-{method}", "--scheme", scheme, "--method", method, *others]
+    calib = shlex.quote(str(options.calibration.text)) if options.calibration else "FILE"
+    return f"note: {method} keeps more of the model at {scheme}: {shlex.join(map(str, command))} --calib {calib}"
