@@ -245,7 +245,7 @@ def main():
     args = parser.parse_args()
     for program in ("ptxas", "nvdisasm"):
         if not cuda_program(program):
-            sys.exit(f"error: no {program}: install the extra `gpu` of easyquant (pip install easyquant[gpu])")
+            sys.exit(f"error: no {program}: install the extra `gpu` of this checkout (scripts/setup.sh, or pip install '.[gpu]')")
     opt = Path(os.environ.get("EASYQUANT_TOOLS", Path(__file__).resolve().parent.parent / "build" / "bin")) / "easyquant-opt"
     with tempfile.TemporaryDirectory(prefix="easyquant-static-") as folder, ThreadPoolExecutor(args.jobs) as pool:
         folder = args.keep or Path(folder)

@@ -1,6 +1,6 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The demo's text: Jane Austen's six novels, from the Debian package r-cran-janeaustenr.
+"""The demo's texts: Jane Austen's six novels, one to be judged on and five to calibrate on, from the Debian package r-cran-janeaustenr.
 
 The package is an R package, and R keeps its data in a lazy-load data base: an index (`.rdx`, itself a
 serialized R list) says at which offset of the `.rdb` file each variable lies; there, a big-endian 32-bit
@@ -13,12 +13,20 @@ import subprocess
 import tempfile
 import warnings
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 
 from easyquant.errors import UserError
 from easyquant.files import write_atomically
 
 PACKAGE = "r-cran-janeaustenr"
+JUDGED = "sensesensibility"  # the variable of the novel that no calibration sees
+
+
+@dataclass(frozen=True)
+class Novels:
+    judged: Path  # Sense and Sensibility
+    others: Path  # the five others
 
 
 def read_r_value(data: bytes):
@@ -47,10 +55,10 @@ def read_lazy_load(stem: Path) -> dict[str, object]:
         raise UserError(f"{stem}.rdx/.rdb: cannot be read as R's lazy-load data base ({error})") from None
 
 
-def fetch_novels(cache: Path) -> Path:
-    """The six novels as one UTF-8 text file in `cache`; downloaded the first time."""
-    target = cache / "austen-6-novels.txt"
-    if target.is_file():
+def fetch_novels(cache: Path) -> Novels:
+    """UTF-8 text files in `cache`; downloaded the first time."""
+    target = Novels(cache / "sense-and-sensibility.txt", cache / "austen-5-other-novels.txt")
+    if target.judged.is_file() and target.others.is_file():
         return target
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache, prefix=".austen-") as scratch:
@@ -59,8 +67,9 @@ def fetch_novels(cache: Path) -> Path:
         package = next(folder.glob(f"{PACKAGE}_*.deb"))
         _run(["dpkg-deb", "-x", package.name, "."], folder, f"{package.name}: cannot be unpacked")
         novels = read_lazy_load(folder / "usr/lib/R/site-library/janeaustenr/data/Rdata")
-        text = "\n\n\n".join("\n".join(map(str, novels[name])) for name in sorted(novels))
-        write_atomically(target, (text + "\n").encode())
+        for file, names in ((target.others, sorted(novels.keys() - {JUDGED})), (target.judged, [JUDGED])):
+            text = "\n\n\n".join("\n".join(map(str, novels[name])) for name in names)
+            write_atomically(file, (text + "\n").encode())
     return target
 
 

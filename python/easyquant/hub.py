@@ -7,7 +7,7 @@ from pathlib import Path
 
 from easyquant.errors import UserError
 
-# "gpt2", "HuggingFaceTB/SmolLM2-135M"
+# "gpt2", "HuggingFaceTB/SmolLM2-135M"; one without a slash is more often a path that was misspelled
 _NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
@@ -49,7 +49,9 @@ def locate(model: Path) -> Path:
 
 def download_hint(model: Path) -> str:
     """What to do where `model` is neither a path nor a download; nothing where it cannot be a name."""
-    return f"; as a name at Hugging Face it is not in {cache_folder()}: download it with `hf download {model}`" if is_name(model) else ""
+    if not is_name(model) or "/" not in str(model):
+        return ""
+    return f"; as a name at Hugging Face it is not in {cache_folder()}: download it with `hf download {model}`"
 
 
 def model_name(model: Path) -> str:

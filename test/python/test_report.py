@@ -2,10 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The demo's page stands alone, says what was measured, and trusts no text."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from rich.console import Console
 
 from easyquant import report
+from easyquant.advice import BETTER
+from easyquant.demo import VARIANTS, answers_table, results_table
 from easyquant.results import Answer, Result, WeightExample
 from page_structure import Structure
 
@@ -25,17 +30,22 @@ def result(label: str, perplexity: float, scale: float, compared: bool) -> Resul
         "artifact_bytes": 5, "peak_rss_bytes": 7,
         "protocol": {"prefill": 8, "decode": 4, "batch": 1, "statistic": "median", "repeats": 3, "warm_up": 1},
     }  # fmt: skip
-    return Result(label, label.lower(), figures, speed, 1.5, 1000)
+    return Result(label, label.lower(), f"how {label} is", not compared, figures, speed, 1.5, 1000)
+
+
+RESULTS = [result("float", 20.0, 1.0, False), result("W8A8", 21.0, 4.0, True), result("W4A16", 19.0, 5.0, True)]
+ANSWERS = [Answer(label, f"{label} says <script>alert(1)</script> & more", "fast") for label in ("float", "W8A8", "W4A16")]
 
 
 @pytest.fixture(scope="module")
 def page() -> str:
     random = np.random.default_rng(0)
     before = random.normal(0, 0.1, (16, 24)).astype(np.float32)
-    weights = WeightExample("model.layers.0.mlp.down_proj", before, [("W8A8", before + 0.001, 0.0125), ("W4A8", before * 0.9, 0.1)])
-    results = [result("float", 20.0, 1.0, False), result("W8A8", 21.0, 4.0, True), result("W4A8", 19.0, 5.0, True)]
-    answer = Answer("W8A8", "What is <b>?", "It's <script>alert(1)</script> & more", "fast")
-    return report.render(results, weights, answer, model="A <model>", text="read text", command="easyquant run x")
+    weights = WeightExample("model.layers.0.mlp.down_proj", before, [("W8A8", before + 0.001, 0.0125), ("W4A16", before * 0.9, 0.1)])
+    return report.render(
+        RESULTS, weights, ANSWERS, prompt="What is <b>?", model="A <model>", stored="Q4_1", calib="five.txt", calibrated_on="4 windows of five.txt",
+        text="sixth.txt", output=Path("out"), seconds=125.4,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -48,21 +58,43 @@ def test_page_is_sound(structure):
     structure.check_nothing_outside_is_referred_to()
     structure.check_ids()
     structure.check_colours()
-    assert structure.tags.count("svg") == 4
+    assert structure.tags.count("svg") == 3
 
 
 def test_text_is_escaped(page):
-    assert "<script>alert" not in page and "&lt;script&gt;alert(1)" in page
+    assert "<script>alert" not in page and page.count("&lt;script&gt;alert(1)") == 3
     assert "What is &lt;b&gt;?" in page and "A &lt;model&gt;" in page
 
 
 def test_numbers_are_shown(page):
-    for shown in ("20.000", "21.000", "± 0.50", "0.0123", "91.0 %", "90.0–92.0", "400.0 MB", "100.0 MB", "1.25 %", "abc123", "median"):
+    for shown in ("20.000", "21.000", "± 0.50", "0.0123", "91.0 %", "90.0–92.0", "200.0 MB", "100.0 MB", "80.0 MB", "1.25 %", "abc123", "median", "2 min 5 s"):
         assert shown in page, shown
 
 
-def test_summary_compares_with_the_float_artifact():
-    results = [result("float", 20.0, 1.0, False), result("W8A8", 21.0, 4.0, True), result("W4A8", 19.0, 5.0, True)]
-    first, second = report.summarize(results)
-    assert "4.0 times less memory" in first and "5.0% higher" in first
-    assert "5.0 times less memory" in second and "5.0% lower" in second
+def test_the_page_says_what_was_held_out(page):
+    assert "Calibrated on 4 windows of five.txt, judged on 4 windows of 8 tokens of sixth.txt, of which calibration saw nothing" in page
+
+
+def test_sizes_are_compared_with_bf16(page):
+    """The float artifact computes in f32, 400 MB; nobody would deploy it so."""
+    assert "200.0 MB <small>of weights as bf16" in page and "2.0 × smaller than bf16" in page and "2.5 × smaller than bf16" in page
+    first, second = report.summarize(RESULTS)
+    assert "2.0 times less memory for weights than bf16" in first and "5.0% higher" in first
+    assert "2.5 times less memory for weights than bf16" in second and "5.0% lower" in second
+
+
+def test_the_terminal_shows_answers_side_by_side():
+    console = Console(width=90, record=True)
+    console.print(results_table(RESULTS), answers_table("What is?", ANSWERS))
+    lines = console.export_text().splitlines()
+    assert any(line.split()[:3] == ["float", "200.0", "MB"] for line in lines)
+    assert [line.split() for line in lines if "float" in line][-2] == ["float", "W8A8", "W4A16"]
+    assert any("float says" in line and "W8A8 says" in line and "W4A16 says" in line for line in lines)
+
+
+def test_the_demo_shows_the_methods_that_keep_most(tmp_path):
+    made = [(variant.scheme, variant.method) for variant in VARIANTS]
+    assert made == [("none", None), ("W8A8", BETTER["W8A8"]), ("W4A16", BETTER["W4A16"])]
+    for variant in VARIANTS:
+        calibration = variant.options(tmp_path / "five.txt", 2).calibration
+        assert (calibration is None) == (variant.method is None) and (calibration is None or calibration.text.name == "five.txt")
