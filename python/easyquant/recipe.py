@@ -14,6 +14,7 @@ from pathlib import Path
 
 import yaml
 
+from easyquant import console
 from easyquant.errors import UserError
 
 
@@ -68,6 +69,8 @@ def recipe_as_json(file: Path, keep: bool = False):
         folder = tempfile.mkdtemp(prefix=prefix) if keep else stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix))
         path = Path(folder) / "recipe.json"
         path.write_text(text + "\n", encoding="utf-8")
+        if keep:
+            console.note(f"the recipe as JSON is in {path}")
         try:
             yield path
         except UserError as error:

@@ -3,7 +3,10 @@
 """How `easyquant compile` drives its tool: arguments, progress, errors. A script stands in for the tool."""
 
 import json
+import re
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,8 @@ import pytest
 from easyquant.compile import CompileOptions
 from easyquant.compiler import check_model, run_compiler, tokenizer_files
 from easyquant.errors import UserError
+from easyquant.memory import age_seconds, rss_bytes
+from command_line import run_command_line
 
 
 @pytest.fixture
@@ -57,8 +62,21 @@ def test_peak_memory_is_the_tools_own(tool):
     ours = bytearray(400_000_000)
     ours[::4096] = b"x" * len(ours[::4096])
     tool("import time; held = bytearray(100_000_000); held[::4096] = b'x' * len(held[::4096]); time.sleep(0.3)")
-    assert 100_000_000 < run_compiler([]).peak_rss_bytes < 200_000_000
+    cost = run_compiler([])
+    assert 100_000_000 < cost.peak_rss_bytes < 200_000_000
+    assert cost.total_peak_bytes > 500_000_000, "of the tool and this process"
     del ours
+
+
+def test_time_and_memory_that_compile_prints_are_of_the_whole_command(tiny_llama, tmp_path):
+    before = age_seconds()
+    done = run_command_line("compile", tiny_llama, "-o", tmp_path / "out")
+    seconds, memory = re.search(r"compiled in ([\d.]+) s with at most ([\d.]+) MB", done.stdout).groups()
+    assert before - 0.1 < float(seconds) < age_seconds() + 0.1, "from the start of the interpreter, which is that of the tests"
+    assert float(memory) * 1e6 > rss_bytes()
+    begin = time.monotonic()
+    told = subprocess.run([sys.executable, "-c", "import time; time.sleep(0.3); from easyquant.memory import age_seconds; print(age_seconds())"], capture_output=True, text=True)
+    assert 0.3 < float(told.stdout) < time.monotonic() - begin + 0.1
 
 
 def test_arguments_arrive_as_given(tool, tmp_path):

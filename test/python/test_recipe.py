@@ -3,8 +3,12 @@
 """Recipes: YAML to the compiler, and back out of the artifact."""
 
 import json
+import re
+import shutil
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 import yaml
@@ -104,7 +108,8 @@ def test_check_names_what_is_wrong(model, tmp_path):
     "text, message",
     [
         ("scheme: W4A16\nscheme: W8A8\n", "key 'scheme' is there twice"),
-        ("scheme: [W4A16\n", "is no YAML"),
+        ("scheme: [W4A16\n", "recipe.yaml, line 2, column 1: is no YAML: expected ',' or ']'"),
+        ("scheme: \x01\n", "is no YAML: character"),
         ("- W4A16\n", "found list"),
         ("", "found NoneType"),
         ("scheme: 2026-01-01\n", "a value that JSON has not"),
@@ -119,6 +124,24 @@ def test_bad_yaml_is_refused(tmp_path, text, message):
         with recipe_as_json(file):
             pass
     assert str(file) in str(error.value) and message in str(error.value)
+
+
+def test_numbers_as_json_writes_them(tmp_path):
+    """PyYAML by itself takes 1e-05 for a text."""
+    file = tmp_path / "recipe.json"
+    file.write_text('{"damping": 1e-05, "alpha": 5E-1, "percentile": 99.9, "group_size": 64, "scheme": "W8A8"}')
+    assert read_recipe(file) == {"damping": 1e-05, "alpha": 0.5, "percentile": 99.9, "group_size": 64, "scheme": "W8A8"}
+
+
+def test_a_printed_pipeline_names_a_recipe_that_stays(model, tmp_path):
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("scheme: W8A16\n")
+    done = easyquant("compile", model, "-o", tmp_path / "out", "--recipe", recipe, "--dump-pipeline")
+    kept = re.search(r"easyquant-recipe-\S+", done.stderr)
+    assert done.returncode == 0 and kept, done
+    with open(Path(tempfile.gettempdir()) / kept[0]) as file:
+        assert json.load(file) == {"scheme": "W8A16"}
+    shutil.rmtree((Path(tempfile.gettempdir()) / kept[0]).parent)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):

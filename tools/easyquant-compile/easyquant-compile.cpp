@@ -18,6 +18,7 @@
 #include "mlir/Pass/PassRegistry.h"
 #include "llvm/Support/InitLLVM.h"
 
+#include <array>
 #include <csignal>
 
 using namespace easyquant;

@@ -78,7 +78,8 @@ Result<MethodExpression> easyquant::equant::makeMethod(StringRef base,
   for (const std::string &name : methods) {
     const Method *method = findMethod(name);
     if (!method || method->stage == Stage::Base)
-      return unknown("method", name, "smoothquant, awq, gptq and lkd", methodNames(/*bases=*/false));
+      return unknown("method", name, "smoothquant, awq, gptq and lkd",
+                     methodNames(/*bases=*/false));
     if (llvm::is_contained(expression.methods, name))
       return invalid("method " + inQuotes(name) + " is named twice");
     if (method->stage < stage)
