@@ -63,7 +63,7 @@ def calibrate_command(
     seqlen: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens of a window.")] = 1024,
     seed: Annotated[int, typer.Option(min=0, metavar="S", help="Chooses the windows.")] = 0,
     bos: Annotated[bool, typer.Option("--calib-bos", help="Begin every window with the beginning-of-text token, which no statistic counts.")] = False,
-    statistics: Annotated[list[Statistic], typer.Option("--statistic", help="What to gather. Repeatable.")] = [Statistic.absmax, Statistic.minmax],
+    statistics: Annotated[list[Statistic], typer.Option("--statistic", metavar="NAME", help="What to gather. Repeatable.")] = [Statistic.absmax, Statistic.minmax],
     sites: Annotated[list[str], typer.Option("--site", metavar="P", help="Observe only these sites: a name or re:PATTERN. Repeatable.")] = [],
     work: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the journal here: a run that was ended goes on from it.")] = None,
     threads: Annotated[int, typer.Option(min=0, metavar="N", help="Threads; 0: all CPUs.")] = 0,

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How commands explain themselves: help that fits 80 columns, completion, and what is wrong with a command line in one line."""
 
+import re
 import shutil
 import textwrap
 from collections.abc import Iterable
@@ -86,11 +87,12 @@ def completes(names: Iterable[str], joint: str | None = None):
 # ------------------------------------------------------------------------------------------------------------------ help
 
 
-def _names(parameter) -> str:
-    """'-o, --output OUT', '--clip, --no-clip'"""
+def _names(parameter, all_names: bool = True) -> str:
+    """'-o, --output OUT', '--clip, --no-clip'; or by the shortest name alone, '-o OUT'."""
     if isinstance(parameter, TyperArgument):
         return _name(parameter)
-    names = ", ".join(sorted([*parameter.opts, *parameter.secondary_opts], key=lambda name: name.startswith("--")))
+    names = sorted([*parameter.opts, *parameter.secondary_opts], key=lambda name: name.startswith("--"))
+    names = ", ".join(names) if all_names else names[0]
     return names if parameter.is_flag else f"{names} {parameter.metavar or parameter.name.split('_')[-1].upper()}"
 
 
@@ -107,6 +109,8 @@ def _explanation(parameter) -> str:
     if isinstance(default, (list, tuple)):
         default = ", ".join(str(getattr(item, "value", item)) for item in default)
     default = getattr(default, "value", default)
+    if isinstance(default, str):
+        default = re.sub(",(?! )", ", ", default)  # so that a long list can be wrapped
     if not parameter.is_flag and default not in (None, "") and not default_said:
         text += f" (default: {default})"
     return f"{text} (required)" if parameter.required else text
@@ -128,7 +132,7 @@ def _section(title: str, entries: list[tuple[str, str]], width: int) -> Text:
 def _print_help(command, context) -> None:
     width = min(shutil.get_terminal_size().columns, WIDEST)
     parameters = [parameter for parameter in command.get_params(context) if not getattr(parameter, "hidden", False)]
-    required = [_names(parameter) for parameter in parameters if parameter.required]
+    required = [_names(parameter, all_names=False) for parameter in parameters if parameter.required]
     subcommands = [(name, command.get_command(context, name).get_short_help_str(limit=200)) for name in getattr(command, "commands", ())]
     usage = [context.command_path, *required, *(["COMMAND"] if subcommands else []), "[OPTIONS]"]
     page = Text("Usage: ", style="bold").append(" ".join(usage) + "\n", style="not bold")
