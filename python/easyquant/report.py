@@ -39,10 +39,10 @@ def _perplexity_bars(results: list[Result]) -> list[plots.Bar]:
     return bars
 
 
-def _figures(results: list[Result], weights: WeightExample) -> dict[str, str]:
+def _figures(results: list[Result], weights: WeightExample | None) -> dict[str, str]:
     sizes = [plots.Bar(result.label, result.deployed_bytes / 1e6) for result in results]
     distances = [plots.Bar(result.label, result.figures.get("kl_mean", 0.0)) for result in results]
-    return {
+    figures = {
         "cost": plots.bar_panels(
             "cost",
             "Weights, prefill and decode speed of every artifact",
@@ -57,8 +57,10 @@ def _figures(results: list[Result], weights: WeightExample) -> dict[str, str]:
             "KL divergence from the float artifact, and perplexity, of every artifact",
             [("KL divergence from float, nats (lower is better)", distances, 4), ("Perplexity (lower is better)", _perplexity_bars(results), 2)],
         ),
-        "weights": plots.weight_histograms(weights.before, [(label, values) for label, values, _ in weights.after]),
     }
+    if weights is not None:
+        figures["weights"] = plots.weight_histograms(weights.before, [(label, values) for label, values, _ in weights.after])
+    return figures
 
 
 def _stamp(results: list[Result]) -> dict[str, object]:
@@ -74,7 +76,7 @@ def _stamp(results: list[Result]) -> dict[str, object]:
     return {key.replace("_", " "): value for key, value in stamp.items() if value is not None}
 
 
-def render(results: list[Result], weights: WeightExample, answers: list[Answer], **texts) -> str:
+def render(results: list[Result], weights: WeightExample | None, answers: list[Answer], **texts) -> str:
     """`results`: the float artifact first. Gives a complete HTML document that refers to nothing outside itself.
 
     `texts`: prompt, model, stored (types of the model's file), calib, calibrated_on, text, output, seconds.

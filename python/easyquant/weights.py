@@ -6,6 +6,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from easyquant.artifact import Artifact
+from easyquant.comparison import layer_of
 from easyquant.errors import UserError
 from easyquant.packed import dequantize, relative_error
 from easyquant.results import WeightExample
@@ -53,14 +54,21 @@ def example_site(sites: list[dict]) -> str | None:
     return closing[len(closing) // 2] if closing else None
 
 
-def example_weights(artifacts: list[Artifact], labels: list[str]) -> WeightExample:
-    """`artifacts`: the float one first."""
-    site = example_site(artifacts[-1].manifest["sites"])
-    if site is None:
-        raise UserError(f"{artifacts[-1].path}: has no quantized site to show")
+def scaled_sites(artifact: Artifact) -> set[str]:
+    """Sites whose weights a method multiplied by factors: they are no longer those of the model, though the function is the same."""
+    transforms = artifact.manifest["quantization"].get("transforms", [])
+    return {site for entry in transforms if "skipped" not in entry for site in entry["sites"]}
+
+
+def example_weights(artifacts: list[Artifact], labels: list[str]) -> WeightExample | None:
+    """Of a site that no method scaled, if there is one. `artifacts`: the float one first."""
+    quantized = artifacts[1:]
+    scaled = set().union(*map(scaled_sites, quantized))
+    comparable = [site["name"] for site in quantized[-1].manifest["sites"] if site["weight"] is not None and site["name"] not in scaled]
+    layers = [name for name in comparable if layer_of(name) is not None]
+    if not layers:
+        return None
+    site = layers[len(layers) // 2]
     before = read_site(artifacts[0], site)
-    after = []
-    for artifact, label in zip(artifacts[1:], labels[1:]):
-        weights = read_site(artifact, site)
-        after.append((label, weights, relative_error(before, weights)))
+    after = [(label, weights, relative_error(before, weights)) for artifact, label in zip(quantized, labels[1:]) for weights in [read_site(artifact, site)]]
     return WeightExample(site, before, after)

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from easyquant.artifact import Artifact
 from easyquant.packed import relative_error
-from easyquant.weights import read_site
+from easyquant.weights import example_weights, read_site, scaled_sites
 from command_line import Done, run_command_line
 from helpers import BUILD, random_llama, test_data, write_model
 
@@ -185,6 +185,16 @@ def test_weights_read_back_have_the_error_that_the_manifest_states(built, scheme
     name = "model.layers.1.mlp.down_proj"
     stated = next(site["weight_error"] for site in quantized.manifest["sites"] if site["name"] == name)
     assert relative_error(read_site(exact, name), read_site(quantized, name)) == pytest.approx(stated, rel=1e-4)
+
+
+def test_the_example_of_the_demo_is_a_site_that_no_method_scaled(built, text):
+    """Weights that SmoothQuant multiplied by factors are unlike the model's, though nothing is wrong with them."""
+    smoothed = Artifact.open(built("W8A8", "--method", "smoothquant", "--alpha", "search", "--calib", text, "--nsamples", "4", "--seqlen", "48"))
+    example = example_weights([Artifact.open(built("none")), smoothed], ["float", "W8A8"])
+    assert example.site.endswith(".self_attn.o_proj")
+    stated = {site["name"]: site["weight_error"] for site in smoothed.manifest["sites"]}
+    assert example.after[0][2] == pytest.approx(stated[example.site], rel=1e-4)
+    assert "model.layers.1.mlp.down_proj" in scaled_sites(smoothed) and example.site not in scaled_sites(smoothed)
 
 
 def test_run_from_the_first_token_on_tells_the_published_story(stories, tmp_path):
