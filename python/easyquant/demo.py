@@ -39,7 +39,7 @@ MODEL_TITLE = "SmolLM2-135M-Instruct"
 
 PROMPT = "What is the capital of France, and what is it known for?"
 ANSWER_TOKENS = 96
-CALIBRATION_SAMPLES, CALIBRATION_LENGTH = 32, 512
+CALIBRATION_SAMPLES, CALIBRATION_LENGTH = 32, 256
 
 
 @dataclass(frozen=True)
