@@ -22,7 +22,7 @@ def result(label: str, perplexity: float, scale: float, compared: bool) -> Resul
             "loss_increase": 0.01, "loss_increase_stderr": None, "kl_mean": 0.0123, "kl_p99": 0.4, "top1_agreement": 0.91,
             "top1_agreement_interval95": [0.9, 0.92], "max_logit_difference": 1.0,
         }  # fmt: skip
-    figures["protocol"] = {"cpu": "A CPU", "isa": "avx2", "threads": 2, "windows": 4, "context": 8, "corpus_sha256": "abc123", "reference": None}
+    figures["protocol"] = {"artifact": f"small, {label} in groups of 32", "cpu": "A CPU", "isa": "avx2", "threads": 2, "windows": 4, "context": 8, "corpus_sha256": "abc123", "reference": None}
     speed = {
         "prefill_tokens_per_s": 100 * scale, "prefill_tokens_per_s_range": [90 * scale, 110 * scale],
         "decode_tokens_per_s": 10 * scale, "decode_tokens_per_s_range": [9 * scale, 11 * scale],
@@ -67,7 +67,7 @@ def test_text_is_escaped(page):
 
 
 def test_numbers_are_shown(page):
-    for shown in ("20.000", "21.000", "± 0.50", "0.0123", "91.0 %", "90.0–92.0", "200.0 MB", "100.0 MB", "80.0 MB", "1.25 %", "abc123", "median", "2 min 5 s"):
+    for shown in ("20.000", "21.000", "± 0.50", "0.0123", "91.0 %", "90.0–92.0", "200.0 MB", "100.0 MB", "80.0 MB", "1.25 %", "abc123", "median", "2 min 5 s", "small, W4A16 in groups of 32"):
         assert shown in page, shown
 
 
