@@ -8,9 +8,11 @@
 #ifndef EASYQUANT_SUPPORT_DIDYOUMEAN_H
 #define EASYQUANT_SUPPORT_DIDYOUMEAN_H
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringRef.h"
 
+#include <iterator>
 #include <string>
 
 namespace easyquant {
