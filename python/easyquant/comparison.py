@@ -14,7 +14,7 @@ from easyquant import __version__
 from easyquant.artifact import Artifact
 from easyquant.errors import UserError
 from easyquant.files import write_json
-from easyquant.metrics import standard_error
+from easyquant.metrics import paired
 
 # Parts of a method that read calibration text. The others look at weights alone.
 CALIBRATED = frozenset({"smoothquant", "awq", "gptq", "lkd"})
@@ -222,8 +222,7 @@ def outliers_by_layer(statistics: Path) -> dict[str, list[float]]:
 
 def paired_difference(one: Finding, other: Finding, name: str) -> tuple[float, float | None]:
     """How much larger `name` (loss, kl or top1) is in `one`, and the standard error of that, over the windows that both saw."""
-    difference = np.subtract(one.figures["windows"][name], other.figures["windows"][name])
-    return float(difference.mean()), standard_error(difference)
+    return paired(one.figures["windows"][name], other.figures["windows"][name])
 
 
 def pareto(points: list[tuple[float, float]]) -> list[int]:
