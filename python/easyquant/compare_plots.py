@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from easyquant.comparison import Finding, errors_by_layer, one_cache, pareto
-from easyquant.drawing import Look, draw_line, draw_points, legend_below, place_labels, plain_log, unhide_lines
+from easyquant.drawing import Look, draw_line, draw_points, legend_below, place_labels, plain_log, settle, unhide_lines
 from easyquant.plots import INK, MUTED, SERIES, SMALL, figure_style, plt, to_svg
 
 MARKERS = "osD^vP*X"
@@ -97,6 +97,8 @@ def against_bytes(findings: list[Finding], looks: Looks) -> list[str]:
                 scale("log")
                 plain_log(axis, min(numbers), max(numbers))
         axes.margins(0.08, 0.1)
+        axes.update_datalim(points)
+        axes.autoscale_view()
         front = pareto(points)
         (line,) = axes.step(*zip(*(points[i] for i in front)), where="post", color=MUTED, linewidth=1.0, zorder=1)
         axes.set_xlabel("weights in memory, MB")
@@ -107,6 +109,7 @@ def against_bytes(findings: list[Finding], looks: Looks) -> list[str]:
         handles += [Line2D([], [], linestyle="none", marker=looks.markers[scheme], color=MUTED, markersize=6.5, label=scheme) for scheme in schemes if scheme != "none"]
         handles += [Line2D([], [], color=MUTED, linewidth=1.0, label="Pareto front")]
         legend_below(figure, handles)
+        settle(figure)
         diameters = draw_points(axes, points, [looks.of[f.variant.method] for f in shown], [looks.markers[f.variant.scheme] for f in shown])
         place_labels(axes, {i: shown[i].variant.weights for i in front}, points, diameters, line)
         return [to_svg(figure, "size", "Perplexity against megabytes of weights, with the Pareto front")]
@@ -134,6 +137,7 @@ def against_samples(findings: list[Finding], looks: Looks) -> list[str]:
             axes.set_ylabel("mean KL divergence, nats")
             axes.set_title(scheme, **TITLE)
             legend_below(figure, [looks.of[method].key(method) for method in methods])
+            settle(figure)
             unhide_lines(axes, lines)
             panels.append(to_svg(figure, f"samples-{len(panels)}", f"Mean KL divergence of {scheme} against the number of calibration samples"))
     return panels
@@ -153,6 +157,7 @@ def layer_errors(findings: list[Finding], looks: Looks) -> list[str]:
             _layer_axis(axes)
             axes.set_title(scheme, **TITLE)
             legend_below(figure, [looks.of[f.variant.method].key(f.variant.method) for f in members])
+            settle(figure)
             unhide_lines(axes, lines)
             panels.append(to_svg(figure, f"layers-{len(panels)}", f"Relative weight error of each layer for each method, {scheme}"))
     return panels
@@ -200,6 +205,7 @@ def outliers(ratios: dict[str, list[float]]) -> list[str]:
         axes.set_ylabel("largest |x| over median")
         _layer_axis(axes)
         legend_below(figure, [look.key(", ".join(kinds)) for kinds, look in zip(same.values(), looks)])
+        settle(figure)
         unhide_lines(axes, lines)
         return [to_svg(figure, "outliers", "Activation outliers by layer and kind of site")]
 
@@ -225,6 +231,7 @@ def growth_through_layers(reports: dict[str, dict]) -> list[str]:
             axes.set_ylabel("largest error")
             axes.set_title(scheme, **TITLE)
             legend_below(figure, lines)
+            settle(figure)
             unhide_lines(axes, lines)
             panels.append(to_svg(figure, f"growth-{len(panels)}", f"Growth of the error through the layers of {scheme}, measured and bound"))
     return panels
@@ -259,5 +266,6 @@ def sampled_scales(reports: dict[str, dict]) -> list[str]:
         axes.set_xlabel("calibration samples n")
         axes.set_ylabel("error, in bounds for n = 1")
         legend_below(figure, lines)
+        settle(figure)
         unhide_lines(axes, lines)
         return [to_svg(figure, "sampling", "Error of mean scales over n calibration samples, measured and bound")]

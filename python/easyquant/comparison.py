@@ -246,7 +246,7 @@ def paired_difference(one: Finding, other: Finding, name: str) -> tuple[float, f
 def cache_remark(finding: Finding) -> str:
     """How much of the judging went through the codes of a quantized KV cache."""
     remark = f"KV {finding.variant.kv}: {finding.figures['protocol']['kv_codes']}"
-    return remark + (", and the figures are those of a float cache. Give a longer --context." if finding.is_cache_unread else ".")
+    return remark + ("; the figures are those of a float cache. Give a longer --context." if finding.is_cache_unread else ".")
 
 
 def cache_remarks(findings: list[Finding]) -> list[str]:

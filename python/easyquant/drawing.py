@@ -55,6 +55,12 @@ def legend_below(figure, handles: Sequence) -> None:
     figure.set_figheight(figure.get_figheight() + rows * 1.45 * SMALL / 72)
 
 
+def settle(figure) -> None:
+    """Lays a figure out for good: what is drawn from here on knows where everything is."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+
+
 def plain_log(axis, low: float, high: float) -> None:
     """A logarithmic axis whose ticks are plain numbers, a few of them."""
     ratio = high / low
@@ -95,8 +101,7 @@ def _together(axes, lines: list[Line2D]) -> dict[Line2D, list[tuple[Line2D, ...]
 
 
 def unhide_lines(axes, lines: list[Line2D]) -> None:
-    """Where lines run over one another they become stripes of all their colours, so that none hides another."""
-    axes.figure.draw_without_rendering()
+    """Where lines run over one another they become stripes of all their colours, so that none hides another. The figure is settled."""
     for line, groups in _together(axes, lines).items():
         data, alone = line.get_xydata(), []
         for begin, end in _runs(groups):
@@ -118,11 +123,8 @@ def draw_line(axes, xs: Sequence[float], ys: Sequence[float], **style) -> Line2D
 
 
 def draw_points(axes, places: list[tuple[float, float]], looks: list[Look], markers: list[str]) -> list[float]:
-    """Points; those at one place are rings around one another. Their diameters, in points."""
+    """Points; those at one place are rings around one another. Gives their diameters, in points of type. The figure is settled."""
     groups: list[list[int]] = []
-    axes.update_datalim(places)
-    axes.autoscale_view()
-    axes.figure.draw_without_rendering()
     at = axes.transData.transform(places) * 72 / axes.figure.dpi
     for i in range(len(places)):
         group = next((g for g in groups if np.hypot(*(at[g[0]] - at[i])) < 2 * NEAR), None)
@@ -145,7 +147,6 @@ def _places_along(axes, line: Line2D) -> np.ndarray:
 
 def place_labels(axes, labels: dict[int, str], points: list[tuple[float, float]], sizes: list[float], line: Line2D) -> None:
     """Each label beside its point, at a side where it covers no point, no other label and not the line; where there is none, it is left out."""
-    axes.figure.draw_without_rendering()
     room = axes.get_window_extent()
     dpi = axes.figure.dpi / 72
     radii = [0.5 * size + 1 for size in sizes]

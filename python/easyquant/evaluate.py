@@ -97,10 +97,10 @@ def share_past_codes(scheme: dict, inputs: int, step: int) -> float:
     return sum(end - begin for begin, end in calls_of_window(inputs, step) if begin >= floats) / inputs
 
 
-def describe_past_codes(share: float, artifact: Artifact, context: int) -> str:
+def describe_past_codes(share: float, artifact: Artifact, context: int, step: int) -> str:
     if share:
         return f"{share:.0%} of the tokens attended to codes, the others to the float part alone"
-    return f"windows of {context} tokens are too short for this cache ({artifact.describe_cache()}): no token attended to codes, nothing was quantized"
+    return f"nothing was quantized: no token of a window of {context}, {step} a call, attended to codes of this cache ({artifact.describe_cache()})"
 
 
 def check_comparable(artifact: Artifact, reference: Artifact) -> None:
@@ -182,7 +182,7 @@ def evaluate(
     figures = scores.figures()
     if artifact.cache_scheme:
         figures["kv_codes_share"] = share_past_codes(artifact.cache_scheme, context - 1, step)
-        stamp["kv_codes"] = describe_past_codes(figures["kv_codes_share"], artifact, context)
+        stamp["kv_codes"] = describe_past_codes(figures["kv_codes_share"], artifact, context, step)
     return figures | {"protocol": stamp}
 
 

@@ -28,7 +28,7 @@ def finding(variant: Variant, perplexity: float, megabytes: float, kl: float | N
         figures["kv_codes_share"] = 0.0 if variant.kv == "int8" else 0.5
     figures["protocol"] = {"cpu": "A CPU", "isa": "avx2", "threads": 2, "windows": 4, "context": 8, "artifact": "x", "reference": None}
     if variant.kv != "none":
-        figures["protocol"]["kv_codes"] = "too <short>: nothing was quantized" if variant.kv == "int8" else "50% of the tokens attended to codes"
+        figures["protocol"]["kv_codes"] = "nothing was quantized: <short>" if variant.kv == "int8" else "50% of the tokens attended to codes"
     speed = {"weights_bytes": int(megabytes * 1e6), "cache_bytes_per_token": 128, "prefill_tokens_per_s": 100.0, "decode_tokens_per_s": 10.0}
     sites = [
         {"name": f"model.layers.{layer}.mlp.down_proj", "out_features": 4, "in_features": 8, "weight": {"bits": 4},

@@ -55,7 +55,7 @@ def test_rows_tell_variants_of_one_method_apart(page):
 
 
 def test_a_cache_that_was_not_quantized_is_said_to_be(page):
-    remark = "KV int8: too <short>: nothing was quantized, and the figures are those of a float cache. Give a longer --context."
+    remark = "KV int8: nothing was quantized: <short>; the figures are those of a float cache. Give a longer --context."
     assert cache_remarks(FINDINGS) == [remark, "KV int4: 50% of the tokens attended to codes."]
     assert remark.replace("<", "&lt;").replace(">", "&gt;") in page and "50% of the tokens attended to codes" in page
     console = Console(width=200, record=True)
