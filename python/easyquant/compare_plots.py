@@ -52,16 +52,19 @@ def _layer_axis(axes) -> None:
 
 
 def perplexity(findings: list[Finding], looks: Looks) -> list[str]:
-    """A panel a scheme, with the float weights on top and the float model as a line through all; a length means the same in all of them."""
-    unquantized = [finding for finding in findings if finding.is_float]
-    base = unquantized[0]
-    schemes = {scheme: unquantized + members for scheme, members in _by_scheme([f for f in findings if not f.is_float]).items()} or {"float": unquantized}
+    """A panel a scheme and cache, with the float weights on top and the float model as a line through all; a length means the same in all of them."""
+    base = next(finding for finding in findings if finding.is_float)
+    groups: dict[str, list[Finding]] = {}
+    for finding in (f for f in findings if not f.is_float):
+        above = [f for f in findings if f.is_float and f.variant.kv == finding.variant.kv]
+        groups.setdefault(finding.variant.scheme + finding.variant.cache, above).append(finding)
+    groups = groups or {"float": [f for f in findings if f.is_float]}
     values = np.array([finding.figures["perplexity"] for finding in findings])
     errors = np.array([finding.figures["perplexity_stderr"] or 0.0 for finding in findings])
     # Perplexities that explode would leave the others no room.
     limit = min(float((values + errors).max()), 3.0 * float(np.median(values)))
     panels = []
-    for number, (scheme, members) in enumerate(schemes.items()):
+    for title, members in groups.items():
         with figure_style():
             figure, axes = _panel(0.44 * len(members) + 0.6)
             places = np.arange(len(members))[::-1]
@@ -72,14 +75,14 @@ def perplexity(findings: list[Finding], looks: Looks) -> list[str]:
                 if error is not None and value + error <= limit:
                     axes.errorbar(value, place, xerr=error, color=INK, capsize=2.5, linewidth=1.0)
                 note = f"{value:,.2f}" + (" (cut off)" if value + (error or 0.0) > limit else "")
-                axes.text(0, place + 0.25, finding.variant.name, va="bottom", color=INK, fontsize=SMALL)
+                axes.text(0, place + 0.25, finding.variant.name if title == "float" else finding.variant.method, va="bottom", color=INK, fontsize=SMALL)
                 axes.text(1.01, place, note, va="center", ha="left", color=INK, fontsize=SMALL, transform=axes.get_yaxis_transform())
             axes.axvline(base.figures["perplexity"], color=MUTED, linewidth=1.0, linestyle=(0, (3, 2)), zorder=0.5)
             axes.yaxis.set_major_locator(NullLocator())
             axes.xaxis.set_major_locator(MaxNLocator(5))
             axes.set_ylim(-0.4, len(members) - 0.25)
-            axes.set_title(scheme, **TITLE)
-            panels.append(to_svg(figure, f"perplexity-{number}", f"Perplexity of every variant of {scheme} with its standard error"))
+            axes.set_title(title, **TITLE)
+            panels.append(to_svg(figure, f"perplexity-{len(panels)}", f"Perplexity of every variant of {title} with its standard error"))
     return panels
 
 

@@ -67,7 +67,7 @@ def plain_log(axis, low: float, high: float) -> None:
     if ratio > 1e3:
         axis.set_major_locator(LogLocator(numticks=6))
     else:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12) if ratio > 12 else MaxNLocator(5))
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12) if ratio > 4 else MaxNLocator(5))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1000 else f"{value:g}"))
 
