@@ -196,7 +196,7 @@ def results_table(findings: list[Finding]) -> Table:
             spread = f["loss_increase_stderr"]
             compared = (f"{f['loss_increase']:+.4f}" + (f" ± {spread:.4f}" if spread is not None else ""), f"{f['kl_mean']:.4f}", f"{f['top1_agreement']:.1%}")
         table.add_row(
-            finding.label + (" (not quantized)" if finding.is_cache_unread else ""),
+            finding.label + (" *" if "kv_codes_share" in f else ""),
             str(finding.variant.nsamples or ""),
             f"{f['perplexity']:.3f}" + ("" if error is None else f" ± {error:.2f}"),
             *compared,
@@ -286,7 +286,7 @@ def compare_command(
 
     console.out.print(results_table(findings))
     for remark in cache_remarks(findings):
-        console.out.print(remark, markup=False, soft_wrap=True)
+        console.out.print(f"* {remark}", markup=False, soft_wrap=True)
     for variant, reason in skipped:
         console.out.print(f"left out: {variant.label}: {reason}", markup=False, soft_wrap=True)
     bounds, bounds_failed = {}, {}
