@@ -146,6 +146,7 @@ std::optional<std::string> CompileOptions::takeFromRecipe() {
   const equant::MethodOptions &theirs = read->options;
   take(alpha, theirs.alpha);
   take(observer, theirs.observer);
+  take(percentile, theirs.percentile);
   take(damping, theirs.damping);
   take(actOrder, theirs.actOrder);
   take(staticGroups, theirs.staticGroups);
@@ -176,7 +177,7 @@ std::optional<std::string> CompileOptions::check() const {
   if (!observer.empty())
     if (auto known = equant::checkObserver(observer); !known)
       return known.error().message;
-  if (percentile != 0 && weightObserver != "percentile" && observer != "percentile")
+  if (percentile && weightObserver != "percentile" && observer != "percentile")
     return "percentile goes with --weight-observer percentile or --observer percentile";
   double number;
   if (!alpha.empty() && alpha != equant::kSearch && StringRef(alpha).getAsDouble(number))
@@ -234,8 +235,8 @@ static std::string planPass(const CompileOptions &options) {
   if (options.groupSize != -1)
     pass.addNumber("group-size", options.groupSize);
   pass.add("activations", options.activations).add("weight-observer", options.weightObserver);
-  if (options.percentile != 0 && options.weightObserver == "percentile")
-    pass.add("percentile", std::optional<double>(options.percentile));
+  if (options.weightObserver == "percentile")
+    pass.add("percentile", options.percentile);
   return pass.addFlag("mixed", options.mixed ? std::optional(true) : std::nullopt)
       .add("methods", method.methods)
       .add("head", options.head)
@@ -273,8 +274,8 @@ static std::string quantizePhase(const CompileOptions &options) {
   quantize.add("max-fallback", options.maxFallback);
   if (!request.observers.empty())
     quantize.add("observer", options.observer);
-  if (!request.observers.empty() && options.observer == "percentile" && options.percentile != 0)
-    quantize.add("percentile", std::optional<double>(options.percentile));
+  if (!request.observers.empty() && options.observer == "percentile")
+    quantize.add("percentile", options.percentile);
   return text + "," + quantize.str() + ",func.func(equant-fuse-shared-input)" + kvPass(options);
 }
 

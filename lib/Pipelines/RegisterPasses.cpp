@@ -31,8 +31,9 @@ void registerDialects(DialectRegistry &registry) {
 
 namespace {
 struct GPUPipelineOptions : PassPipelineOptions<GPUPipelineOptions> {
-  Option<std::string> chip{*this, "chip", llvm::cl::desc("GPU: sm_80, sm_86, sm_87, sm_89, sm_90a"),
-                           llvm::cl::init("sm_80")};
+  Option<std::string> chip{
+      *this, "chip", llvm::cl::desc("GPU: sm_80, sm_86, sm_87, sm_89, sm_90a (default: sm_80)"),
+      llvm::cl::init("sm_80")};
 };
 } // namespace
 

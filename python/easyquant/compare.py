@@ -19,7 +19,7 @@ from easyquant.bench import measure_apart
 from easyquant.bounds import bounds_tables, measure_bounds
 from easyquant.calibrate import calibrate
 from easyquant.calibration import CalibrationText
-from easyquant.comparison import Finding, Protocol, Variant, model_stamp, outliers_by_layer, plan, store, stored
+from easyquant.comparison import Finding, Protocol, Variant, cache_remark, cache_remarks, model_stamp, outliers_by_layer, plan, store, stored
 from easyquant.compile import CompileOptions, compile_model
 from easyquant.compiler import find_model
 from easyquant.errors import UserError
@@ -113,11 +113,11 @@ class Comparison:
         figures = evaluate(
             artifact, self.text, p.context, p.max_windows, None if is_reference else self.reference, "float", threads=self.threads,
             title=f"evaluating {variant.label}", 
-            kv_protocol=KVProtocol.decode if variant.kv != "none" else KVProtocol.prefill, kv_chunk=KV_CHUNK if variant.kv != "none" else 1,
+            kv_protocol=KVProtocol.decode if variant.kv != "none" else KVProtocol.prefill, kv_chunk=p.kv_chunk if variant.kv != "none" else 1,
         )  # fmt: skip
         speed = measure_apart(artifact, p.prefill, p.decode, self.threads, p.repeats)
         histogram = None
-        if variant.scheme != "none" and variant.kv == "none":
+        if variant.scheme != "none":
             self.take_example(artifact.manifest["sites"])
             if self.site is not None:
                 histogram = np.histogram(read_site(artifact, self.site), self.edges)[0].tolist()
@@ -143,6 +143,9 @@ class Comparison:
             console.note(where)
             try:
                 findings.append(self.measure(variant))
+                # Every cache comes with the float weights first: it is said before all the others take their time.
+                if findings[-1].is_float and findings[-1].is_cache_unread:
+                    console.warn(cache_remark(findings[-1]))
             except UserError as error:
                 if number == 1:
                     raise
@@ -194,7 +197,7 @@ def results_table(findings: list[Finding]) -> Table:
             spread = f["loss_increase_stderr"]
             compared = (f"{f['loss_increase']:+.4f}" + (f" ± {spread:.4f}" if spread is not None else ""), f"{f['kl_mean']:.4f}", f"{f['top1_agreement']:.1%}")
         table.add_row(
-            finding.label,
+            finding.label + (" *" if "kv_codes_share" in f else ""),
             str(finding.variant.nsamples or ""),
             f"{f['perplexity']:.3f}" + ("" if error is None else f" ± {error:.2f}"),
             *compared,
@@ -277,12 +280,14 @@ def compare_command(
     protocol = Protocol(
         model=model_stamp(reference), text_sha256=sha256(text), calib_sha256=sha256(calib) if calib else None, context=context,
         max_windows=max_windows, nsamples=nsamples, seqlen=seqlen, seed=seed, group_size=group_size, ignore=tuple(ignore),
-        prefill=min(512, reference.max_context // 2), decode=min(64, reference.max_context // 2), repeats=repeats,
+        kv_chunk=KV_CHUNK, prefill=min(512, reference.max_context // 2), decode=min(64, reference.max_context // 2), repeats=repeats,
     )  # fmt: skip
     comparison = Comparison(model, text, options, output, protocol, threads, keep_artifacts, reference, reference_cost)
     findings, failures = comparison.run(variants)
 
     console.out.print(results_table(findings))
+    for remark in cache_remarks(findings):
+        console.out.print(f"* {remark}", markup=False, soft_wrap=True)
     for variant, reason in skipped:
         console.out.print(f"left out: {variant.label}: {reason}", markup=False, soft_wrap=True)
     bounds, bounds_failed = {}, {}

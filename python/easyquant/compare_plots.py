@@ -1,172 +1,246 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The figures of `easyquant compare`, in the style of `easyquant.plots`."""
+"""The figures of `easyquant compare`, in the style of `easyquant.plots`: each a list of panels, which the page lays out.
+
+The page has the headings and says what is drawn; a panel's title tells it from its neighbours.
+"""
+
+import textwrap
 
 import numpy as np
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from easyquant.comparison import Finding, errors_by_layer, pareto
-from easyquant.plots import INK, MUTED, SERIES, figure_style, plt, to_svg
+from easyquant.comparison import Finding, errors_by_layer, one_cache, pareto
+from easyquant.drawing import Look, draw_line, draw_points, legend_below, place_labels, plain_log, settle, unhide_lines
+from easyquant.plots import INK, MUTED, SERIES, SMALL, figure_style, plt, to_svg
 
 MARKERS = "osD^vP*X"
+# Two panels side by side fill the page, as do four small ones.
+WIDTH, SMALL_WIDTH = 5.0, 2.4
+TITLE = {"loc": "left", "fontweight": "bold"}
 
 
-class Colours:
-    """One colour a method, the same in every figure: float is grey."""
+class Looks:
+    """One look a method, the same in every figure: float is grey."""
 
     def __init__(self, findings: list[Finding]):
-        methods = dict.fromkeys(finding.variant.method for finding in findings)
-        self.order = list(methods)
-
-    def index(self, method: str) -> int:
-        return self.order.index(method) % len(SERIES)
-
-    def of(self, method: str) -> str:
-        return SERIES[self.index(method)]
-
-
-def perplexity_by_method(findings: list[Finding], colours: Colours) -> str:
-    with figure_style():
-        figure, axes = plt.subplots(figsize=(10.6, 0.32 * len(findings) + 1.1))
-        places = np.arange(len(findings))[::-1]
-        # Perplexities that explode would leave the others no room.
-        values = np.array([finding.figures["perplexity"] for finding in findings])
-        limit = min(float(values.max()), 3.0 * float(np.median(values)))
-        for place, finding, value in zip(places, findings, values):
-            axes.barh(place, min(value, limit), height=0.62, color=colours.of(finding.variant.method))
-            error = finding.figures["perplexity_stderr"]
-            if error is not None and value <= limit:
-                axes.errorbar(value, place, xerr=error, color=INK, capsize=2.5, linewidth=1.0)
-            end = min(value, limit) + (error or 0.0) * (value <= limit)
-            note = f"{value:,.2f}" + (" (cut off)" if value > limit else "")
-            axes.text(end + 0.008 * limit, place, note, va="center", color=INK, fontsize=8.5)
-        axes.set_yticks(places, [finding.label for finding in findings])
-        axes.tick_params(axis="y", colors=INK)
-        axes.set_xlim(0, 1.14 * limit)
-        axes.set_ylim(-0.7, len(findings) - 0.3)
-        axes.grid(axis="y", visible=False)
-        axes.set_title("Perplexity (lower is better), with one standard error", loc="left", fontsize=10.5)
-        return to_svg(figure, "perplexity", "Perplexity of every variant with its standard error")
+        quantized = dict.fromkeys(finding.variant.method for finding in findings if not finding.is_float)
+        colours = len(SERIES) - 1
+        self.of = {finding.variant.method: Look(0) for finding in findings if finding.is_float}
+        self.of |= {method: Look(1 + i % colours, i // colours) for i, method in enumerate(quantized)}
+        self.markers = {}
+        for finding in findings:
+            self.markers.setdefault(finding.variant.scheme, MARKERS[len(self.markers) % len(MARKERS)])
 
 
-def against_bytes(findings: list[Finding], colours: Colours) -> str:
-    """Perplexity against bytes of weights, with the Pareto front."""
-    with figure_style():
-        figure, axes = plt.subplots(figsize=(5.2, 3.6))
-        schemes = list(dict.fromkeys(finding.variant.scheme for finding in findings))
-        points = [(finding.speed["weights_bytes"] / 1e6, finding.figures["perplexity"]) for finding in findings]
-        front = pareto(points)
-        axes.step([points[i][0] for i in front], [points[i][1] for i in front], where="post", color=MUTED, linewidth=1.0, label="Pareto front")
-        for finding, (size, value) in zip(findings, points):
-            marker = MARKERS[schemes.index(finding.variant.scheme) % len(MARKERS)]
-            axes.scatter(size, value, s=42, marker=marker, color=colours.of(finding.variant.method), zorder=3)
-        for index in front:
-            axes.annotate(findings[index].label, points[index], xytext=(4, -11), textcoords="offset points", fontsize=7.5, color=INK)
-        values = sorted(value for _, value in points)
-        if values[-1] > 3 * values[len(values) // 2]:
-            axes.set_yscale("log")
-        axes.set_xlabel("weights in memory, MB")
-        axes.set_title("Perplexity against size", loc="left", fontsize=10.5)
-        axes.legend(loc="upper right", fontsize=8)
-        return to_svg(figure, "size", "Perplexity against megabytes of weights, with the Pareto front")
-
-
-def against_samples(findings: list[Finding], colours: Colours) -> str | None:
-    """KL divergence against calibration samples, a line a method; None if nothing was swept."""
-    lines: dict[tuple[str, str], list[tuple[int, float]]] = {}
+def _by_scheme(findings: list[Finding]) -> dict[str, list[Finding]]:
+    schemes: dict[str, list[Finding]] = {}
     for finding in findings:
-        variant = finding.variant
-        if variant.nsamples is not None and variant.kv == "none":
-            lines.setdefault((variant.method, variant.scheme), []).append((variant.nsamples, finding.figures["kl_mean"]))
-    lines = {key: sorted(points) for key, points in lines.items() if len(points) > 1}
-    if not lines:
-        return None
+        schemes.setdefault(finding.variant.scheme, []).append(finding)
+    return schemes
+
+
+def _panel(height: float, width: float = WIDTH):
+    return plt.subplots(figsize=(width, height))
+
+
+def _layer_axis(axes) -> None:
+    axes.set_xlabel("layer")
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
+
+
+def perplexity(findings: list[Finding], looks: Looks) -> list[str]:
+    """A panel a scheme and cache, with the float weights on top and the float model as a line through all; a length means the same in all of them."""
+    base = next(finding for finding in findings if finding.is_float)
+    groups: dict[str, list[Finding]] = {}
+    for finding in (f for f in findings if not f.is_float):
+        above = [f for f in findings if f.is_float and f.variant.kv == finding.variant.kv]
+        groups.setdefault(finding.variant.scheme + finding.variant.cache, above).append(finding)
+    groups = groups or {"float": [f for f in findings if f.is_float]}
+    values = np.array([finding.figures["perplexity"] for finding in findings])
+    errors = np.array([finding.figures["perplexity_stderr"] or 0.0 for finding in findings])
+    # Perplexities that explode would leave the others no room.
+    limit = min(float((values + errors).max()), 3.0 * float(np.median(values)))
+    panels = []
+    for title, members in groups.items():
+        with figure_style():
+            figure, axes = _panel(0.44 * len(members) + 0.6)
+            places = np.arange(len(members))[::-1]
+            axes.set_xlim(0, 1.02 * limit)
+            for place, finding in zip(places, members):
+                value, error = finding.figures["perplexity"], finding.figures["perplexity_stderr"]
+                axes.barh(place, min(value, limit), height=0.42, **looks.of[finding.variant.method].area)
+                if error is not None and value + error <= limit:
+                    axes.errorbar(value, place, xerr=error, color=INK, capsize=2.5, linewidth=1.0)
+                note = f"{value:,.2f}" + (" (cut off)" if value + (error or 0.0) > limit else "")
+                axes.text(0, place + 0.25, finding.variant.name if title == "float" else finding.variant.method, va="bottom", color=INK, fontsize=SMALL)
+                axes.text(1.01, place, note, va="center", ha="left", color=INK, fontsize=SMALL, transform=axes.get_yaxis_transform())
+            axes.axvline(base.figures["perplexity"], color=MUTED, linewidth=1.0, linestyle=(0, (3, 2)), zorder=0.5)
+            axes.yaxis.set_major_locator(NullLocator())
+            axes.xaxis.set_major_locator(MaxNLocator(5))
+            axes.set_ylim(-0.4, len(members) - 0.25)
+            axes.set_title(title, **TITLE)
+            panels.append(to_svg(figure, f"perplexity-{len(panels)}", f"Perplexity of every variant of {title} with its standard error"))
+    return panels
+
+
+def against_bytes(findings: list[Finding], looks: Looks) -> list[str]:
+    """Perplexity against bytes of weights, with the Pareto front; caches have their bytes elsewhere."""
+    shown = one_cache(findings)
     with figure_style():
-        figure, axes = plt.subplots(figsize=(5.2, 3.6))
-        for (method, scheme), points in lines.items():
-            axes.plot(*zip(*points), marker="o", markersize=4, linewidth=1.4, color=colours.of(method), label=f"{method} {scheme}")
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.set_xlabel("calibration samples")
-        axes.set_ylabel("mean KL divergence, nats")
-        axes.set_title("Accuracy against calibration", loc="left", fontsize=10.5)
-        axes.legend(fontsize=8)
-        return to_svg(figure, "samples", "Mean KL divergence against the number of calibration samples")
+        figure, axes = _panel(3.5)
+        points = [(finding.speed["weights_bytes"] / 1e6, finding.figures["perplexity"]) for finding in shown]
+        sizes, values = zip(*points)
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+        for axis, scale, numbers in ((axes.xaxis, axes.set_xscale, sizes), (axes.yaxis, axes.set_yscale, values)):
+            # Most variants are much smaller than the float model, and a few much worse: on a plain axis they would be one spot.
+            if max(numbers) > 2 * min(numbers):
+                scale("log")
+                plain_log(axis, min(numbers), max(numbers))
+        axes.margins(0.08, 0.1)
+        axes.update_datalim(points)
+        axes.autoscale_view()
+        front = pareto(points)
+        (line,) = axes.step(*zip(*(points[i] for i in front)), where="post", color=MUTED, linewidth=1.0, zorder=1)
+        axes.set_xlabel("weights in memory, MB")
+        axes.set_ylabel("perplexity")
+        schemes = _by_scheme(shown)
+        methods = dict.fromkeys(finding.variant.method for finding in shown)
+        handles = [Patch(label=method, **looks.of[method].area) for method in methods]
+        handles += [Line2D([], [], linestyle="none", marker=looks.markers[scheme], color=MUTED, markersize=6.5, label=scheme) for scheme in schemes if scheme != "none"]
+        handles += [Line2D([], [], color=MUTED, linewidth=1.0, label="Pareto front")]
+        legend_below(figure, handles)
+        settle(figure)
+        diameters = draw_points(axes, points, [looks.of[f.variant.method] for f in shown], [looks.markers[f.variant.scheme] for f in shown])
+        place_labels(axes, {i: shown[i].variant.weights for i in front}, points, diameters, line)
+        return [to_svg(figure, "size", "Perplexity against megabytes of weights, with the Pareto front")]
 
 
-def layer_errors(findings: list[Finding], colours: Colours) -> str | None:
-    quantized = [f for f in findings if not f.is_float and f.variant.kv == "none"]
-    quantized = list({f.label: f for f in quantized if errors_by_layer(f.sites)}.values())
-    schemes = list(dict.fromkeys(f.variant.scheme for f in quantized))
-    if not schemes:
-        return None
-    with figure_style():
-        figure, panels = plt.subplots(1, len(schemes), figsize=(10.6, 3.0), squeeze=False, gridspec_kw={"wspace": 0.22})
-        for axes, scheme in zip(panels[0], schemes):
-            for finding in quantized:
-                if finding.variant.scheme == scheme:
-                    errors = errors_by_layer(finding.sites)
-                    axes.plot(range(len(errors)), errors, linewidth=1.4, color=colours.of(finding.variant.method), label=finding.variant.method)
-            axes.set_title(f"{scheme}: ‖W − Ŵ‖ / ‖W‖", loc="left", fontsize=10.5)
-            axes.set_xlabel("layer")
-            axes.set_ylim(bottom=0)
-            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-            axes.legend(fontsize=7.5)
-        return to_svg(figure, "layers", "Relative weight error of each layer for each method")
+def against_samples(findings: list[Finding], looks: Looks) -> list[str]:
+    """KL divergence against calibration samples, a panel a scheme and a line a method; empty if nothing was swept."""
+    swept: dict[str, dict[str, dict[int, float]]] = {}
+    for finding in (f for f in findings if f.variant.nsamples is not None and f.variant.kv == "none"):
+        of_method = swept.setdefault(finding.variant.scheme, {}).setdefault(finding.variant.method, {})
+        of_method[finding.variant.nsamples] = finding.figures["kl_mean"]
+    panels = []
+    for scheme, methods in swept.items():
+        methods = {method: sorted(points.items()) for method, points in methods.items() if len(points) > 1}
+        if not methods:
+            continue
+        with figure_style():
+            figure, axes = _panel(2.8)
+            axes.set_xscale("log", base=2)
+            lines = [draw_line(axes, *zip(*points), **looks.of[method].line) for method, points in methods.items()]
+            axes.set_xticks(sorted({count for points in methods.values() for count, _ in points}))
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.set_xlabel("calibration samples")
+            axes.set_ylabel("mean KL divergence, nats")
+            axes.set_title(scheme, **TITLE)
+            legend_below(figure, [looks.of[method].key(method) for method in methods])
+            settle(figure)
+            unhide_lines(axes, lines)
+            panels.append(to_svg(figure, f"samples-{len(panels)}", f"Mean KL divergence of {scheme} against the number of calibration samples"))
+    return panels
 
 
-def histograms(findings: list[Finding], edges: np.ndarray, before: np.ndarray, colours: Colours) -> str | None:
-    shown = list({f.label: f for f in findings if f.histogram is not None and not f.is_float and f.variant.kv == "none"}.values())[:8]
-    if not shown:
-        return None
-    columns = min(4, len(shown))
-    rows = -(-len(shown) // columns)
-    with figure_style():
-        figure, panels = plt.subplots(rows, columns, figsize=(10.6, 2.2 * rows), squeeze=False, sharex=True, sharey=True, gridspec_kw={"wspace": 0.08, "hspace": 0.3})
-        for axes in panels.flat[len(shown) :]:
-            axes.set_visible(False)
-        for axes, finding in zip(panels.flat, shown):
-            axes.stairs(finding.histogram, edges, fill=True, color=colours.of(finding.variant.method), alpha=0.85)
+def layer_errors(findings: list[Finding], looks: Looks) -> list[str]:
+    """A panel a scheme: the relative error of each layer's weights, a line a method."""
+    quantized = [f for f in one_cache(findings) if not f.is_float and errors_by_layer(f.sites)]
+    panels = []
+    for scheme, members in _by_scheme(quantized).items():
+        with figure_style():
+            figure, axes = _panel(2.8)
+            errors = [errors_by_layer(finding.sites) for finding in members]
+            lines = [draw_line(axes, range(len(e)), e, **looks.of[f.variant.method].line) for f, e in zip(members, errors)]
+            axes.set_ylim(0, 1.06 * max(map(max, errors)) or 1.0)
+            axes.set_ylabel("‖W − Ŵ‖ / ‖W‖")
+            _layer_axis(axes)
+            axes.set_title(scheme, **TITLE)
+            legend_below(figure, [looks.of[f.variant.method].key(f.variant.method) for f in members])
+            settle(figure)
+            unhide_lines(axes, lines)
+            panels.append(to_svg(figure, f"layers-{len(panels)}", f"Relative weight error of each layer for each method, {scheme}"))
+    return panels
+
+
+def histograms(findings: list[Finding], edges: np.ndarray, before: np.ndarray, looks: Looks) -> list[str]:
+    """A small panel a variant, those whose weights are the same in one, with equal axes: its weights over the float ones."""
+    same: dict[tuple, list[Finding]] = {}
+    for finding in one_cache(findings):
+        if finding.histogram is not None and not finding.is_float:
+            same.setdefault((finding.variant.scheme, *finding.histogram), []).append(finding)
+    top = 1.6 * max([before.max(), *(max(members[0].histogram) for members in same.values())], default=1)
+    panels = []
+    for (scheme, *counts), members in same.items():
+        with figure_style():
+            names = textwrap.wrap(", ".join(member.variant.method for member in members), 28) + [scheme]
+            figure, axes = _panel(1.35 + 0.16 * len(names), SMALL_WIDTH)
+            for part, member in enumerate(members):
+                # Equal ones share the area: from left to right.
+                cuts = np.linspace(0, len(counts), len(members) + 1).round().astype(int)[part : part + 2]
+                axes.stairs(counts[slice(*cuts)], edges[cuts[0] : cuts[1] + 1], fill=True, color=looks.of[member.variant.method].colour, alpha=0.85)
             axes.stairs(before, edges, color=INK, linewidth=0.8)
             axes.set_yscale("symlog", linthresh=100)
+            axes.set_ylim(0, top)
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+            axes.xaxis.set_major_locator(MaxNLocator(4))
             axes.grid(axis="x", visible=False)
-            axes.set_title(finding.label, loc="left", fontsize=9)
-        return to_svg(figure, "weights", "Histograms of one layer's weights, quantized by each method, over the float weights")
+            figure.suptitle("\n".join(names), x=0.03, ha="left", fontsize=SMALL)
+            panels.append(to_svg(figure, f"weights-{len(panels)}", f"Histogram of one layer's weights, {scheme}, over the float weights"))
+    return panels
 
 
-def outliers(ratios: dict[str, list[float]]) -> str:
+def outliers(ratios: dict[str, list[float]]) -> list[str]:
+    """A line a kind of site; kinds that read the same activation have one."""
+    same: dict[tuple, list[str]] = {}
+    for kind, values in sorted(ratios.items(), key=lambda item: -max(item[1])):
+        same.setdefault(tuple(values), []).append(kind)
+    colours = len(SERIES) - 1
+    looks = [Look(1 + i % colours, i // colours) for i in range(len(same))]
     with figure_style():
-        figure, axes = plt.subplots(figsize=(10.6, 3.0))
-        for i, (kind, values) in enumerate(sorted(ratios.items(), key=lambda item: -max(item[1]))):
-            axes.plot(range(len(values)), values, linewidth=1.4, color=SERIES[(i + 1) % len(SERIES)], label=kind)
+        figure, axes = _panel(3.1)
+        lines = [draw_line(axes, range(len(values)), values, **look.line) for values, look in zip(same, looks)]
         axes.set_yscale("log")
-        axes.set_xlabel("layer")
-        axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
-        axes.set_title("Activation outliers: the largest channel's |x| over the median channel's", loc="left", fontsize=10.5)
-        axes.legend(fontsize=8, ncols=4)
-        return to_svg(figure, "outliers", "Activation outliers by layer and kind of site")
+        plain_log(axes.yaxis, min(map(min, same)), max(map(max, same)))
+        axes.set_ylabel("largest |x| over median")
+        _layer_axis(axes)
+        legend_below(figure, [look.key(", ".join(kinds)) for kinds, look in zip(same.values(), looks)])
+        settle(figure)
+        unhide_lines(axes, lines)
+        return [to_svg(figure, "outliers", "Activation outliers by layer and kind of site")]
 
 
-def growth_through_layers(reports: dict[str, dict]) -> str:
+BOUND = {"color": MUTED, "linewidth": 1.6, "linestyle": (0, (4, 2))}
+
+
+def growth_through_layers(reports: dict[str, dict]) -> list[str]:
     """Of each scheme: the error of the hidden states behind each layer, all layers up to it quantized, and its bound."""
-    with figure_style():
-        figure, panels = plt.subplots(1, len(reports), figsize=(10.6, 3.0), squeeze=False, gridspec_kw={"wspace": 0.22})
-        for axes, (scheme, report) in zip(panels[0], reports.items()):
-            layers = report["layers"]
-            for name, colour, style in (("bound", MUTED, "--"), ("measured", SERIES[1], "-")):
-                axes.plot([layer["layer"] for layer in layers], [layer[name] for layer in layers], style, linewidth=1.4, color=colour, label=name)
+    panels = []
+    for scheme, report in reports.items():
+        layers = report["layers"]
+        places = [layer["layer"] for layer in layers]
+        bounds, measured = ([layer[name] for layer in layers] for name in ("bound", "measured"))
+        with figure_style():
+            figure, axes = _panel(2.6)
+            lines = [draw_line(axes, places, bounds, **BOUND, label="bound"), draw_line(axes, places, measured, **Look(1).line, label="measured")]
             # Where nothing is quantized there is no error, which has no logarithm.
-            if all(layer[name] for layer in layers for name in ("bound", "measured")):
+            if all(bounds) and all(measured):
                 axes.set_yscale("log")
-            axes.set_xlabel("layer")
-            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-            axes.set_title(f"{scheme}: largest error of the hidden states", loc="left", fontsize=10.5)
-            axes.legend(fontsize=7.5)
-        return to_svg(figure, "growth", "Growth of the error through the layers, measured and bound")
+                plain_log(axes.yaxis, min(bounds + measured), max(bounds + measured))
+            _layer_axis(axes)
+            axes.set_ylabel("largest error")
+            axes.set_title(scheme, **TITLE)
+            legend_below(figure, lines)
+            settle(figure)
+            unhide_lines(axes, lines)
+            panels.append(to_svg(figure, f"growth-{len(panels)}", f"Growth of the error through the layers of {scheme}, measured and bound"))
+    return panels
 
 
-def sampled_scales(reports: dict[str, dict]) -> str | None:
+def sampled_scales(reports: dict[str, dict]) -> list[str]:
     """How far the mean scale of n samples is from that of all, in units of each activation's own bound for one sample."""
     errors: dict[int, list[float]] = {}
     bounds: dict[int, float] = {}
@@ -178,17 +252,23 @@ def sampled_scales(reports: dict[str, dict]) -> str | None:
             errors.setdefault(entry["samples"], []).append(entry["measured"] / unit)
             bounds[entry["samples"]] = entry["bound"] / unit
     if not errors:
-        return None
+        return []
     counts = sorted(errors)
     with figure_style():
-        figure, axes = plt.subplots(figsize=(5.2, 3.6))
-        axes.plot(counts, [bounds[n] for n in counts], "--", linewidth=1.4, color=MUTED, label=f"Hoeffding, risk {report['risk']:.0%}")
-        axes.plot(counts, [max(errors[n]) for n in counts], marker="o", markersize=4, linewidth=1.4, color=SERIES[1], label="worst activation")
-        axes.plot(counts, [float(np.median(errors[n])) for n in counts], marker="s", markersize=4, linewidth=1.4, color=SERIES[2], label="median activation")
+        figure, axes = _panel(2.8)
         axes.set_xscale("log", base=2)
+        lines = [
+            draw_line(axes, counts, [bounds[n] for n in counts], **BOUND, label=f"Hoeffding, risk {report['risk']:.0%}"),
+            draw_line(axes, counts, [max(errors[n]) for n in counts], **Look(1).line, label="worst activation"),
+            draw_line(axes, counts, [float(np.median(errors[n])) for n in counts], **Look(2).line, label="median activation"),
+        ]
+        axes.set_xticks(counts)
+        axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.set_ylim(bottom=0)
         axes.set_xlabel("calibration samples n")
-        axes.set_title("Error of a mean scale, in bounds for one sample", loc="left", fontsize=10.5)
-        axes.legend(fontsize=8)
-        return to_svg(figure, "sampling", "Error of mean scales over n calibration samples, measured and bound")
+        axes.set_ylabel("error, in bounds for n = 1")
+        legend_below(figure, lines)
+        settle(figure)
+        unhide_lines(axes, lines)
+        return [to_svg(figure, "sampling", "Error of mean scales over n calibration samples, measured and bound")]

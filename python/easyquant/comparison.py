@@ -14,7 +14,7 @@ from easyquant import __version__
 from easyquant.artifact import Artifact
 from easyquant.errors import UserError
 from easyquant.files import write_json
-from easyquant.metrics import standard_error
+from easyquant.metrics import paired
 
 # Parts of a method that read calibration text. The others look at weights alone.
 CALIBRATED = frozenset({"smoothquant", "awq", "gptq", "lkd"})
@@ -31,11 +31,23 @@ class Variant:
     nsamples: int | None = None  # calibration samples; None where the method reads none
 
     @property
+    def weights(self) -> str:
+        """'awq W4A16'"""
+        return FLOAT if self.scheme == "none" else f"{self.method} {self.scheme}"
+
+    @property
+    def cache(self) -> str:
+        """', KV int4'; nothing where the cache is float."""
+        return "" if self.kv == "none" else f", KV {self.kv}"
+
+    @property
     def label(self) -> str:
-        parts = [FLOAT if self.scheme == "none" else f"{self.method} {self.scheme}"]
-        if self.kv != "none":
-            parts.append(f"KV {self.kv}")
-        return ", ".join(parts)
+        return self.weights + self.cache
+
+    @property
+    def name(self) -> str:
+        """Among variants of one scheme."""
+        return self.method + self.cache
 
     @property
     def is_calibrated(self) -> bool:
@@ -62,6 +74,7 @@ class Protocol:
     seed: int
     group_size: int | None
     ignore: tuple[str, ...]
+    kv_chunk: int
     prefill: int
     decode: int
     repeats: int
@@ -159,6 +172,11 @@ class Finding:
     def is_float(self) -> bool:
         return self.variant.scheme == "none"
 
+    @property
+    def is_cache_unread(self) -> bool:
+        """Was the quantized KV cache attended to by no token? Then the figures are those of a float cache."""
+        return self.figures.get("kv_codes_share") == 0
+
 
 def layer_of(site: str) -> int | None:
     """`model.layers.3.mlp.up_proj` → 3; None outside the layers."""
@@ -222,8 +240,24 @@ def outliers_by_layer(statistics: Path) -> dict[str, list[float]]:
 
 def paired_difference(one: Finding, other: Finding, name: str) -> tuple[float, float | None]:
     """How much larger `name` (loss, kl or top1) is in `one`, and the standard error of that, over the windows that both saw."""
-    difference = np.subtract(one.figures["windows"][name], other.figures["windows"][name])
-    return float(difference.mean()), standard_error(difference)
+    return paired(one.figures["windows"][name], other.figures["windows"][name])
+
+
+def cache_remark(finding: Finding) -> str:
+    """How much of the judging went through the codes of a quantized KV cache."""
+    remark = f"KV {finding.variant.kv}: {finding.figures['protocol']['kv_codes']}"
+    return remark + ("; the figures are those of a float cache. Give a longer --context." if finding.is_cache_unread else ".")
+
+
+def cache_remarks(findings: list[Finding]) -> list[str]:
+    return list(dict.fromkeys(cache_remark(finding) for finding in findings if "kv_codes" in finding.figures["protocol"]))
+
+
+def one_cache(findings: list[Finding]) -> list[Finding]:
+    """Of each method and scheme the variant over a float cache, or, if there is none in a comparison, over the first of the caches."""
+    caches = dict.fromkeys(finding.variant.kv for finding in findings if not finding.is_float)
+    shown = "none" if "none" in caches else next(iter(caches), "none")
+    return [finding for finding in findings if finding.variant.kv == ("none" if finding.is_float else shown)]
 
 
 def pareto(points: list[tuple[float, float]]) -> list[int]:

@@ -82,6 +82,27 @@ def score_windows(
     return scores
 
 
+def calls_of_window(inputs: int, step: int) -> list[tuple[int, int]]:
+    """Begin and end of the calls in which `score_windows` brings the tokens of a window to an artifact."""
+    chunks = ((begin, min(begin + CHUNK_ROWS, inputs)) for begin in range(0, inputs, CHUNK_ROWS))
+    return [(begin, min(begin + step, end)) for start, end in chunks for begin in range(start, end, step)]
+
+
+def share_past_codes(scheme: dict, inputs: int, step: int) -> float:
+    """How many of a window's tokens attend to codes of the KV cache.
+
+    A call does once it begins behind the sinks and a whole float window (include/easyquant/Numerics/KVCache.h).
+    """
+    floats = scheme["sinks"] + scheme["residual"]
+    return sum(end - begin for begin, end in calls_of_window(inputs, step) if begin >= floats) / inputs
+
+
+def describe_past_codes(share: float, artifact: Artifact, context: int, step: int) -> str:
+    if share:
+        return f"{share:.0%} of the tokens attended to codes, the others to the float part alone"
+    return f"nothing was quantized: no token of a window of {context}, {step} a call, attended to codes of this cache ({artifact.describe_cache()})"
+
+
 def check_comparable(artifact: Artifact, reference: Artifact) -> None:
     """Two artifacts are compared token by token, so they must mean the same by a token."""
     ours, theirs = artifact.model["vocab_size"], reference.model["vocab_size"]
@@ -158,7 +179,11 @@ def evaluate(
         describe_reference(reference, reference_name) if reference is not None else None,
     )
     stamp["kv_protocol"] = f"{kv_protocol.value}: {step} token{'s' if step > 1 else ''} a call, which attend to the cache, and to each other in float"
-    return scores.figures() | {"protocol": stamp}
+    figures = scores.figures()
+    if artifact.cache_scheme:
+        figures["kv_codes_share"] = share_past_codes(artifact.cache_scheme, context - 1, step)
+        stamp["kv_codes"] = describe_past_codes(figures["kv_codes_share"], artifact, context, step)
+    return figures | {"protocol": stamp}
 
 
 def evaluate_choices(
@@ -273,3 +298,5 @@ def eval_command(
     if json_file:
         write_json(json_file, result)
     print_result(result)
+    if result.get("kv_codes_share") == 0:
+        console.warn(f"KV cache: {result['protocol']['kv_codes']}; give a longer --context, or --kv-protocol decode")

@@ -7,6 +7,7 @@ every sum over the vocabulary or over positions is accumulated in fp64.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -82,6 +83,12 @@ def standard_error(values: np.ndarray) -> float | None:
     if len(values) < 2:
         return None
     return float(np.std(values, ddof=1) / math.sqrt(len(values)))
+
+
+def paired(one: Sequence[float], other: Sequence[float]) -> tuple[float, float | None]:
+    """The mean of one − other over the windows that both saw, and its standard error."""
+    difference = np.subtract(one, other)
+    return float(difference.mean()), standard_error(difference)
 
 
 @dataclass

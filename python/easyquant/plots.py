@@ -4,8 +4,11 @@
 
 matplotlib draws with stand-in colours; `to_svg` replaces each by a CSS variable, so that one drawing
 serves light and dark pages. Glyphs are paths: a figure looks the same everywhere and refers to nothing.
+An inch is 96 pixels of the page, so that letters have the size of those around the figure; a narrow page
+makes a figure smaller, a wide one never makes it larger.
 """
 
+import html
 import io
 import re
 from dataclasses import dataclass
@@ -18,14 +21,20 @@ import numpy as np  # noqa: E402
 from matplotlib.ticker import FuncFormatter, MaxNLocator  # noqa: E402
 
 INK, MUTED, GRID = "#010101", "#010102", "#010103"
-SERIES = tuple(f"#0101{number:02x}" for number in range(4, 12))
+SERIES = tuple(f"#0101{number:02x}" for number in range(4, 16))
 VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--rule"} | {colour: f"--series-{i}" for i, colour in enumerate(SERIES)}
+# Points: the least that is still read on a telephone, and the largest that stands beside the page's own headings.
+SMALL, NORMAL, LARGE = 9, 10, 11
+PIXELS_PER_INCH = 96
 
 _STYLE = {
     "svg.fonttype": "path",
     "svg.hashsalt": "easyquant",
     "font.family": "DejaVu Sans",
-    "font.size": 9.5,
+    "font.size": NORMAL,
+    "axes.titlesize": LARGE,
+    "legend.fontsize": SMALL,
+    "figure.constrained_layout.use": True,
     "axes.edgecolor": GRID,
     "axes.labelcolor": MUTED,
     "axes.titlecolor": INK,
@@ -62,7 +71,8 @@ class Bar:
 def to_svg(figure, name: str, description: str) -> str:
     """An <svg> element for an HTML page: no prolog, no outside names, ids that begin with `name`."""
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", bbox_inches="tight", pad_inches=0.04, metadata={"Date": None})
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    width = round(figure.get_figwidth() * PIXELS_PER_INCH)
     plt.close(figure)
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
@@ -77,7 +87,7 @@ def to_svg(figure, name: str, description: str) -> str:
     # The page sets the width; the viewBox keeps the proportions.
     svg = re.sub(r'(<svg[^>]*?)\s(?:width|height)="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg[^>]*?)\s(?:width|height)="[^"]*"', r"\1", svg, count=1)
-    return svg.replace("<svg", f'<svg role="img" aria-label="{description}"', 1)
+    return svg.replace("<svg", f'<svg role="img" aria-label="{html.escape(description)}" style="max-width: {width}px"', 1)
 
 
 def _draw_bars(axes, bars: list[Bar], title: str, digits: int) -> None:
@@ -96,14 +106,14 @@ def _draw_bars(axes, bars: list[Bar], title: str, digits: int) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_visible(False)
-    axes.set_title(title, loc="left", fontsize=10.5)
+    axes.set_title(title, loc="left")
 
 
 def bar_panels(name: str, description: str, panels: list[tuple[str, list[Bar], int]]) -> str:
     """Bars of the same things side by side. `panels`: title, bars, digits of the numbers."""
     with figure_style():
         rows = len(panels[0][1])
-        figure, axes = plt.subplots(1, len(panels), figsize=(10.6, 0.42 * rows + 0.9), sharey=True, squeeze=False, gridspec_kw={"wspace": 0.1})
+        figure, axes = plt.subplots(1, len(panels), figsize=(10.6, 0.42 * rows + 0.9), sharey=True, squeeze=False)
         for place, (title, bars, digits) in zip(axes[0], panels):
             _draw_bars(place, bars, title, digits)
         return to_svg(figure, name, description)

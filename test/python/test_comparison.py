@@ -1,13 +1,11 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What `easyquant compare` plans, keeps between runs, and shows."""
-
-from types import SimpleNamespace
+"""What `easyquant compare` plans and keeps between runs."""
 
 import numpy as np
 import pytest
 
-from easyquant import compare_report
+from comparisons import BOUNDS, PROTOCOL, finding
 from easyquant.bounds import BoundRow, bound_rows, bounds_tables, moved_bytes, smoothing_rows
 from easyquant.compare import split_counts, split_list
 from easyquant.comparison import (
@@ -26,32 +24,6 @@ from easyquant.comparison import (
     worst_rounding,
 )
 from easyquant.errors import UserError
-from page_structure import Structure
-
-PROTOCOL = Protocol(
-    model="m", text_sha256="t", calib_sha256="c", context=64, max_windows=2, nsamples=8, seqlen=32, seed=0, group_size=None,
-    ignore=(), prefill=16, decode=4, repeats=1,
-)  # fmt: skip
-
-
-def finding(variant: Variant, perplexity: float, megabytes: float, kl: float | None) -> Finding:
-    figures = {"perplexity": perplexity, "perplexity_stderr": 0.5, "tokens_scored": 100, "windows": {"loss": [3.0, 3.1, 3.2]}}
-    if kl is not None:
-        figures |= {
-            "loss_increase": 0.01, "loss_increase_stderr": 0.002, "kl_mean": kl, "kl_p99": 0.4, "top1_agreement": 0.91,
-            "top1_agreement_interval95": [0.9, 0.92], "max_logit_difference": 1.0,
-        }  # fmt: skip
-        figures["windows"] |= {"kl": [kl * 0.9, kl, kl * 1.1], "top1": [0.9, 0.91, 0.92]}
-    figures["protocol"] = {"cpu": "A CPU", "isa": "avx2", "threads": 2, "windows": 4, "context": 8, "artifact": "x", "reference": None}
-    speed = {"weights_bytes": int(megabytes * 1e6), "cache_bytes_per_token": 128, "prefill_tokens_per_s": 100.0, "decode_tokens_per_s": 10.0}
-    sites = [
-        {"name": f"model.layers.{layer}.mlp.down_proj", "out_features": 4, "in_features": 8, "weight": {"bits": 4},
-         "weight_error": 0.1 + layer, "largest_error": 0.2, "rounding_bound": 0.25 + layer}
-        for layer in range(2)
-    ]
-    histogram = None if kl is None else list(range(161))
-    return Finding(variant, figures, speed, {"wall_seconds": 1.5, "cpu_seconds": 2.0, "peak_rss_bytes": 1000}, sites if kl else [], histogram)
-
 
 def test_plan_puts_the_float_model_first_and_leaves_out_what_makes_no_sense():
     variants, skipped = plan(["absmax", "smoothquant", "gptq"], ["W8A8", "W4A16"], ["none", "int8"], 64, [8, 64])
@@ -133,30 +105,6 @@ def test_bad_lists_are_refused(text):
     assert split_list("--methods", "awq, gptq,awq") == ["awq", "gptq"]
 
 
-def pair(measured: float, bound: float, **where) -> dict:
-    return {"measured": measured, "bound": bound, "share": measured / bound if bound else None if measured else 0.0} | where
-
-
-def bounds_report(scale: float, smooths: bool) -> dict:
-    """As easyquant-measure-bounds writes it."""
-    cache = [pair(0.4 * layer + 0.1 / bits, 1.0, layer=layer, bits=bits, tensor=tensor) for layer in (0, 1) for bits in (8, 4, 2) for tensor in ("keys", "values")]
-    smoothing = {"sites": ["a", "b"], "best_mean": 0.4, "best_least": 0.2, "best_greatest": 0.7, "searched": 0.55, "error_best": 2.0, "error_searched": 3.0, "error_plain": 40.0}
-    return {
-        "samples": 2, "all_samples": 4, "rows": 32, "risk": 0.05,
-        "weights": [pair(0.25 * scale, 0.5, site="up"), pair(0.2 * scale, 0.25, site="down")],
-        "outputs": [pair(0.1, 4.0, site="up"), pair(3.0, 2.0, site="gate")],
-        "layers": [pair(1.0, 1.0, layer=0), pair(1.5, 3.0, layer=1), pair(2.0, 8.0, layer=2)],
-        "keys_values": cache,
-        "sampling": [pair(0.1 / n, 1.0 / n, samples=n, sites=["up", "gate"]) for n in (1, 2)],
-        "smoothing": [smoothing, smoothing | {"sites": ["c"], "error_searched": 2.1}] if smooths else [],
-        "bytes_per_token": [{"site": "up", "fused": 1000, "separate": 3000}, {"site": "down", "fused": 500, "separate": 600}],
-        "left_out": ["keys and values: a <reason>"],
-    }
-
-
-BOUNDS = {"W8A8": bounds_report(1.0, True), "W4A16": bounds_report(1.3, False)}
-
-
 def test_bounds_are_shown_where_they_are_nearest_or_exceeded():
     rows = {(row.scheme, row.quantity): row for row in bound_rows(BOUNDS)}
     assert rows["W8A8", "weight, |W − Ŵ|"] == BoundRow("W8A8", "weight, |W − Ŵ|", "down", 0.2, 0.25, 0.8)
@@ -191,39 +139,3 @@ def test_bounds_are_stored_under_their_protocol(tmp_path):
     for text in ("", "[1]", '{"samples": 2}'):
         file.write_text(text)
         assert stored(file, stamp) is None
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory) -> str:
-    findings = [
-        finding(Variant("float", "none"), 20.0, 540, None),
-        finding(Variant("absmax", "W4A16"), 25.0, 80, 0.4),
-        finding(Variant("awq", "W4A16", "none", 8), 21.0, 80, 0.2),
-        finding(Variant("awq", "W4A16", "none", 64), 20.5, 80, 0.15),
-        finding(Variant("absmax", "W4A16", "int4"), 500.0, 80, 0.5),
-    ]
-    comparison = SimpleNamespace(protocol=Protocol(**{**PROTOCOL.__dict__, "nsamples": 64}), site="model.layers.0.mlp.down_proj", edges=np.linspace(-1, 1, 162), before=[1] * 161)
-    file = tmp_path_factory.mktemp("page") / "report.html"
-    skipped, failures = [(Variant("smoothquant", "W4A16"), "a <reason>")], [(Variant("gptq", "W4A16"), "no memory")]
-    compare_report.write(file, comparison, findings, skipped, failures, title="A <model>", text="wiki", calib="novels", outliers={"up_proj": [2.0, 9.0]}, bounds=BOUNDS, bounds_failed={"W3A16": "out of <memory>"})
-    return file.read_text()
-
-
-def test_page_is_sound(page):
-    structure = Structure(page)
-    structure.check_elements_are_closed()
-    structure.check_nothing_outside_is_referred_to()
-    structure.check_ids()
-    structure.check_colours()
-    assert structure.tags.count("svg") == 8
-
-
-def test_page_says_what_was_found(page):
-    for shown in ("A &lt;model&gt;", "a &lt;reason&gt;", "no memory", "20.500", "0.1500", "Pareto", "64 samples of 32 tokens", "W4A16: awq stays closest"):
-        assert shown in page, shown
-
-
-def test_page_shows_bounds_beside_measured_errors(page):
-    assert "Bounds beside measured errors" in page and "mean scale of n samples" in page
-    for shown in ("<strong>104.0%, above</strong>", "<td>0.26</td><td>0.25</td>", "0.40 (0.20 to 0.70)", "3,600", "keys and values: a &lt;reason&gt;", "out of &lt;memory&gt;"):
-        assert shown in page, shown

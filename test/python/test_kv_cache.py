@@ -11,6 +11,7 @@ from oracles.kv_cache import QuantizedCacheLlama
 
 from command_line import run_command_line
 from easyquant.artifact import Artifact
+from easyquant.evaluate import calls_of_window, share_past_codes
 from helpers import BUILD, Runner, assert_refused, random_gpt2, random_tokens, run_tool, test_data, write_model
 
 SMALL = ("--kv-group=16", "--kv-residual=32", "--kv-sinks=4")
@@ -53,6 +54,18 @@ def test_stories_match_a_numpy_decoder(runner, stories, story, bits, options):
     moved, apart = kl(float_logits, expected), kl(expected, found)
     assert moved > 1e-7
     assert apart < 0.02 * moved + 1e-9, (moved, apart)
+
+
+@pytest.mark.parametrize("inputs, step, read", [(48, 1, 12), (48, 16, 0), (52, 16, 4), (160, 7, 160 - 42)])
+def test_who_attends_to_codes_is_known(runner, stories, story, inputs, step, read):
+    """Caches of 2 and of 8 bits differ by their codes alone: in the logits of the tokens that see them, and of no other."""
+    found = []
+    for bits in (8, 2):
+        subject = runner(stories, "--scheme=none", "--kv-cache=f32", f"--kv-scheme=int{bits}", *SMALL)
+        subject.session.reset()
+        found.append(np.concatenate([subject.session.score(story[begin:end]) for begin, end in calls_of_window(inputs, step)]))
+    assert (found[0] != found[1]).any(axis=1).sum() == read
+    assert share_past_codes({"sinks": 4, "residual": 32}, inputs, step) == read / inputs
 
 
 def test_fewer_bits_say_less(runner, stories, story):
@@ -129,7 +142,7 @@ def test_refuses_models_that_it_cannot_serve(tmp_path, width, message):
 
 
 def test_eval_decodes(artifact, stories, tmp_path):
-    """In one large call of prefill little of the past is codes; decoding attends to them, and the stamp says which it was."""
+    """In one large call of prefill none of the past is codes, of which eval warns; decoding attends to them, and the stamp says which it was."""
     tokenizer = f"--copy-file={stories / 'tokenizer.json'}"
     out = artifact(stories, "--scheme=none", "--kv-scheme=int2", *SMALL, tokenizer)
     reference = artifact(stories, "--scheme=none", tokenizer)
@@ -143,9 +156,11 @@ def test_eval_decodes(artifact, stories, tmp_path):
             f"--kv-protocol={protocol[0]}", *protocol[1:], "--json", file, EASYQUANT_TOOLS=str(BUILD / "bin"))  # fmt: skip
         assert done.returncode == 0, done.stderr
         figures[protocol[0]] = json.loads(file.read_text())
+        assert ("warning: KV cache: nothing was quantized" in done.stderr) == (protocol == ["prefill"])
     assert figures["decode"]["kl_mean"] > 10 * figures["prefill"]["kl_mean"]
     assert figures["decode"]["protocol"]["kv_protocol"].startswith("decode: 4 tokens a call")
     assert figures["prefill"]["protocol"]["kv_protocol"].startswith("prefill: 256 tokens a call")
+    assert figures["prefill"]["kv_codes_share"] == 0 and "86% of the tokens attended to codes" in figures["decode"]["protocol"]["kv_codes"]
     assert "int2 in groups of 16, newest 32 and first 4 f16" in figures["decode"]["protocol"]["kv_cache"]
 
 

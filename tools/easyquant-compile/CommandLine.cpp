@@ -36,9 +36,10 @@ static void addSwitch(CLI::App &app, const std::string &name, std::optional<bool
 
 /// What methods do with calibration text.
 static void addMethods(CLI::App &app, CompileOptions &compile) {
-  app.add_option("--observer", compile.observer,
-                 "Range of static activations: minmax (default), absmax, percentile, mse, entropy, "
-                 "ema")
+  app.add_option(
+         "--observer", compile.observer,
+         "Range of static activations: minmax, absmax, percentile, mse, entropy, ema (default: "
+         "minmax)")
       ->type_name("RULE");
   app.add_option("--tokens", compile.tokens,
                  "Safetensors file of calibration tokens, for methods and static activations")
@@ -47,19 +48,25 @@ static void addMethods(CLI::App &app, CompileOptions &compile) {
                  "Folder of what calibration and methods compute, to go on from; by default "
                  "OUT.work, removed when OUT is whole")
       ->type_name("DIR");
-  app.add_option("--alpha", compile.alpha,
-                 "SmoothQuant: from 0, activations stay as they are, to 1 (0.5); or search")
+  app.add_option(
+         "--alpha", compile.alpha,
+         "SmoothQuant: from 0, activations stay as they are, to 1; or search (default: 0.5)")
       ->type_name("A");
   app.add_option("--search-samples", compile.searchSamples,
-                 "AWQ: samples that candidates are compared on (4)")
+                 "AWQ: samples that candidates are compared on (default: 4)")
       ->type_name("N");
-  addSwitch(app, "clip", compile.clip, "AWQ: search ranges too (yes)");
-  addSwitch(app, "act-order", compile.actOrder, "GPTQ: columns that matter most first (yes)");
-  addSwitch(app, "static-groups", compile.staticGroups,
-            "GPTQ: scales of groups from the weights as they were (no; with --act-order always)");
-  app.add_option("--damping", compile.damping, "GPTQ: share of mean(diag H) added to it (0.01)")
+  addSwitch(app, "clip", compile.clip, "AWQ: search ranges too (default: yes)");
+  addSwitch(app, "act-order", compile.actOrder,
+            "GPTQ: columns that matter most first (default: yes)");
+  addSwitch(
+      app, "static-groups", compile.staticGroups,
+      "GPTQ: scales of groups from the weights as they were; with --act-order always (default: "
+      "no)");
+  app.add_option("--damping", compile.damping,
+                 "GPTQ: share of mean(diag H) added to it (default: 0.01)")
       ->type_name("D");
-  app.add_option("--epochs", compile.epochs, "LKD: passes over the samples (4)")->type_name("N");
+  app.add_option("--epochs", compile.epochs, "LKD: passes over the samples (default: 4)")
+      ->type_name("N");
 }
 
 /// What is quantized, and how. A recipe says all of it.
@@ -74,19 +81,21 @@ static void addQuantization(CLI::App &app, CompileOptions &compile) {
       ->type_name("SCHEME");
   app.add_option("--method", compile.method,
                  "absmax, zeropoint, symmetric, zeroquant, smoothquant, awq, gptq, and such joined "
-                 "by +: smoothquant+gptq, zeroquant+lkd (default: absmax, for _ASYM zeropoint)")
+                 "by +: smoothquant+gptq, zeroquant+lkd (default: absmax; zeropoint for _ASYM)")
       ->excludes(recipe)
       ->type_name("METHOD");
   app.add_option("--activations", compile.activations,
-                 "Scales of 8-bit activations: dynamic (default) or static")
+                 "Scales of 8-bit activations: dynamic or static (default: dynamic)")
       ->excludes(recipe)
       ->type_name("KIND");
-  app.add_option("--weight-observer", compile.weightObserver,
-                 "Range of weights: absmax or minmax (default: all), percentile, mse, entropy")
+  app.add_option(
+         "--weight-observer", compile.weightObserver,
+         "Range of weights: absmax or minmax, which are all, percentile, mse, entropy (default: "
+         "absmax)")
       ->excludes(recipe)
       ->type_name("RULE");
   app.add_option("--percentile", compile.percentile,
-                 "Of --weight-observer and --observer percentile (99.99)")
+                 "Of --weight-observer and --observer percentile (default: 99.99)")
       ->excludes(recipe)
       ->type_name("P");
   app.add_flag("--mixed", compile.mixed, "With zeroquant: 4 bits in MLPs, 8 in attention")
@@ -97,12 +106,14 @@ static void addQuantization(CLI::App &app, CompileOptions &compile) {
       ->check(CLI::NonNegativeNumber)
       ->type_name("N");
   app.add_option("--group-size", compile.groupSize,
-                 "Columns that share a scale, 0 for the whole row; by default 128 below 8 bits")
+                 "Columns that share a scale, 0 for the whole row (default: 128 below 8 bits)")
       ->check(CLI::NonNegativeNumber)
       ->excludes(recipe)
       ->type_name("COLUMNS");
-  app.add_option("--head", compile.head,
-                 "Output head and tied embedding: int8 (default where quantized) or float")
+  app.add_option(
+         "--head", compile.head,
+         "Output head and tied embedding: int8 or float (default: int8 in quantized schemes, "
+         "float in none)")
       ->excludes(recipe)
       ->type_name("TYPE");
   app.add_option("--ignore", compile.ignore,
@@ -111,7 +122,8 @@ static void addQuantization(CLI::App &app, CompileOptions &compile) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1)
       ->type_name("SITE");
-  app.add_option("--targets", compile.targets, "Sites to quantize (default: all); repeatable")
+  app.add_option("--targets", compile.targets,
+                 "Sites to quantize, all if none is named; repeatable")
       ->excludes(recipe)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1)
@@ -145,16 +157,19 @@ CommandLine CommandLine::parse(int argc, char **argv) {
                  "Keys and values of the past as codes: int8, int4, int2, or none: float")
       ->capture_default_str()
       ->type_name("TYPE");
-  app.add_option("--kv-group", compile.kvGroup, "Tokens or dimensions that share a scale: 64")
+  app.add_option("--kv-group", compile.kvGroup,
+                 "Tokens or dimensions that share a scale (default: 64)")
       ->type_name("N");
-  app.add_option("--kv-residual", compile.kvResidual, "Newest tokens that stay float: 128")
+  app.add_option("--kv-residual", compile.kvResidual,
+                 "Newest tokens that stay float (default: 128)")
       ->type_name("TOKENS");
-  app.add_option("--kv-sinks", compile.kvSinks, "First tokens that stay float: 4")
+  app.add_option("--kv-sinks", compile.kvSinks, "First tokens that stay float (default: 4)")
       ->type_name("TOKENS");
-  app.add_option("--kv-keys", compile.kvKeys, "Keys are kept post-rope (default) or pre-rope")
+  app.add_option("--kv-keys", compile.kvKeys,
+                 "Keys are kept post-rope or pre-rope (default: post-rope)")
       ->type_name("PLACE");
   app.add_option("--kv-key-scales", compile.kvKeyScales,
-                 "Scales of keys: per channel (default) or per token")
+                 "Scales of keys: per channel or per token (default: channel)")
       ->type_name("AXIS");
   app.add_option("--isa", compile.isas, "Instruction sets: avx2, avx512vnni (default: both)")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)

@@ -8,6 +8,8 @@
 #ifndef EASYQUANT_CALIBRATION_PASSES
 #define EASYQUANT_CALIBRATION_PASSES
 
+include "easyquant/Support/PassOptions.td"
+
 include "mlir/Pass/PassBase.td"
 
 def Awq : Pass<"equant-awq", "::mlir::ModuleOp"> {
@@ -53,8 +55,8 @@ def Awq : Pass<"equant-awq", "::mlir::ModuleOp"> {
   let options = [
     Option<"tokensFile", "tokens", "std::string", "\"\"", "safetensors file of calibration tokens">,
     Option<"workFolder", "work", "std::string", "\"\"", "folder of what is computed; by default that of the module">,
-    Option<"searchSamples", "search-samples", "int64_t", "4", "samples, the first ones, that candidates are compared on">,
-    Option<"clip", "clip", "bool", "true", "search ranges too">,
+    NumberOption<"searchSamples", "search-samples", "int64_t", "4", "samples, the first ones, that candidates are compared on">,
+    NumberOption<"clip", "clip", "bool", "true", "search ranges too">,
     Option<"threads", "threads", "unsigned", "0", "threads; 0: one per core. Results do not depend on it">,
   ];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
@@ -86,7 +88,7 @@ def Calibrate : Pass<"equant-calibrate", "::mlir::ModuleOp"> {
     Option<"samples", "samples", "int64_t", "0", "samples that the tokens file must have at least; 0: any">,
     Option<"length", "length", "int64_t", "0", "tokens that its longest sample must have at least; 0: any">,
     Option<"threads", "threads", "unsigned", "0", "threads of the compiled layers; 0: one per core">,
-    Option<"maxRows", "max-rows", "int64_t", "512", "tokens that go through a layer at a time">,
+    NumberOption<"maxRows", "max-rows", "int64_t", "512", "tokens that go through a layer at a time">,
   ];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect"];
 }
@@ -127,10 +129,10 @@ def Gptq : Pass<"equant-gptq", "::mlir::ModuleOp"> {
   let options = [
     Option<"tokensFile", "tokens", "std::string", "\"\"", "safetensors file of calibration tokens">,
     Option<"workFolder", "work", "std::string", "\"\"", "folder of what is computed; by default that of the module">,
-    Option<"actOrder", "act-order", "bool", "true",
+    NumberOption<"actOrder", "act-order", "bool", "true",
            "round columns in order of descending diagonal of H; implies static-groups">,
-    Option<"staticGroups", "static-groups", "bool", "false", "scales from the weights as they were">,
-    Option<"damping", "damping", "double", "0.01",
+    NumberOption<"staticGroups", "static-groups", "bool", "false", "scales from the weights as they were">,
+    NumberOption<"damping", "damping", "double", "0.01",
            "share of mean(diag H) added to the diagonal; grows up to ten times that if H needs it">,
     Option<"threads", "threads", "unsigned", "0", "threads; 0: one per core. Results do not depend on it">,
   ];
@@ -154,8 +156,8 @@ def Lkd : Pass<"equant-lkd", "::mlir::ModuleOp"> {
   let options = [
     Option<"tokensFile", "tokens", "std::string", "\"\"", "safetensors file of calibration tokens; at least two samples">,
     Option<"workFolder", "work", "std::string", "\"\"", "folder of what is computed; by default that of the module">,
-    Option<"epochs", "epochs", "int64_t", "4", "passes over the samples that are not held out">,
-    Option<"learningRate", "learning-rate", "double", "0.005", "largest step, in units of a weight's mean scale">,
+    NumberOption<"epochs", "epochs", "int64_t", "4", "passes over the samples that are not held out">,
+    NumberOption<"learningRate", "learning-rate", "double", "0.005", "largest step, in units of a weight's mean scale">,
     Option<"threads", "threads", "unsigned", "0", "threads; 0: one per core. Results do not depend on it">,
   ];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
@@ -195,8 +197,8 @@ def MeasureBounds : Pass<"equant-measure-bounds", "::mlir::ModuleOp"> {
   }];
   let options = [
     Option<"tokensFile", "tokens", "std::string", "\"\"", "safetensors file of calibration tokens">,
-    Option<"samples", "samples", "int64_t", "2", "samples, the first ones, that go through quantized layers">,
-    Option<"rows", "rows", "int64_t", "32", "tokens of them on which outputs of sites are compared">,
+    NumberOption<"samples", "samples", "int64_t", "2", "samples, the first ones, that go through quantized layers">,
+    NumberOption<"rows", "rows", "int64_t", "32", "tokens of them on which outputs of sites are compared">,
     Option<"threads", "threads", "unsigned", "0", "threads; 0: one per core. Results do not depend on it">,
     Option<"output", "output", "std::string", "\"\"", "the JSON file to write">,
   ];

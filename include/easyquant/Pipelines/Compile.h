@@ -25,15 +25,15 @@ namespace easyquant {
 
 struct CompileOptions {
   std::string recipe; ///< a JSON file that says scheme and method per site; replaces the next ones
-  std::string scheme = "W8A8"; ///< W8A8, W4A16_ASYM, ... or none
-  std::string method;          ///< names joined by +; empty: absmax, zeropoint for _ASYM
-  std::string activations;     ///< dynamic or static; empty: dynamic
-  std::string weightObserver;  ///< empty: all values
-  double percentile = 0;       ///< of weightObserver percentile; 0: the default
-  bool mixed = false;          ///< zeroquant: 4 bits in MLPs
-  std::string observer;        ///< range of static activations; empty: minmax
-  std::string tokens;          ///< calibration text, for what needs it
-  std::string work;            ///< folder of what calibration and methods compute
+  std::string scheme = "W8A8";      ///< W8A8, W4A16_ASYM, ... or none
+  std::string method;               ///< names joined by +; empty: absmax, zeropoint for _ASYM
+  std::string activations;          ///< dynamic or static; empty: dynamic
+  std::string weightObserver;       ///< empty: absmax
+  std::optional<double> percentile; ///< of weightObserver and observer percentile
+  bool mixed = false;               ///< zeroquant: 4 bits in MLPs
+  std::string observer;             ///< range of static activations; empty: minmax
+  std::string tokens;               ///< calibration text, for what needs it
+  std::string work;                 ///< folder of what calibration and methods compute
   /// Of methods; empty: the defaults of their passes.
   std::string alpha; ///< a number, or search
   std::optional<double> damping;

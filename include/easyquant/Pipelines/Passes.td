@@ -8,6 +8,8 @@
 #ifndef EASYQUANT_PIPELINES_PASSES
 #define EASYQUANT_PIPELINES_PASSES
 
+include "easyquant/Support/PassOptions.td"
+
 include "mlir/Pass/PassBase.td"
 
 def EmitProgram : Pass<"easyquant-emit-program", "::mlir::ModuleOp"> {
@@ -19,9 +21,9 @@ def EmitProgram : Pass<"easyquant-emit-program", "::mlir::ModuleOp"> {
   }];
   let options = [
     Option<"output", "output", "std::string", "\"\"", "folder of the artifact">,
-    ListOption<"isas", "isa", "std::string", "instruction sets to compile for (default: avx2 and avx512vnni)">,
-    Option<"maxRows", "max-rows", "int64_t", "512", "most tokens of one call; buffers are planned for it">,
-    Option<"kvCache", "kv-cache", "std::string", "\"auto\"", "element type of the KV cache: f32, f16 or auto">,
+    ListOption<"isas", "isa", "std::string", "instruction sets to compile for; by default avx2 and avx512vnni">,
+    NumberOption<"maxRows", "max-rows", "int64_t", "512", "most tokens of one call; buffers are planned for it">,
+    TextOption<"kvCache", "kv-cache", "auto", "element type of the KV cache: f32, f16 or auto">,
   ];
 }
 
@@ -39,8 +41,8 @@ def EmitGPUProgram : Pass<"easyquant-emit-gpu-program", "::mlir::ModuleOp"> {
   let options = [
     Option<"output", "output", "std::string", "\"\"", "folder of the artifact">,
     ListOption<"chips", "chip", "std::string", "GPUs: sm_80, sm_86, sm_87, sm_89, sm_90a">,
-    Option<"maxRows", "max-rows", "int64_t", "512", "most tokens of one call; buffers are planned for it">,
-    Option<"kvCache", "kv-cache", "std::string", "\"auto\"", "element type of the KV cache: f16 or auto">,
+    NumberOption<"maxRows", "max-rows", "int64_t", "512", "most tokens of one call; buffers are planned for it">,
+    TextOption<"kvCache", "kv-cache", "auto", "element type of the KV cache: f16 or auto">,
   ];
   let dependentDialects = [
     "::mlir::arith::ArithDialect", "::mlir::gpu::GPUDialect", "::mlir::LLVM::LLVMDialect", "::mlir::math::MathDialect",

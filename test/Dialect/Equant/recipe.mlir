@@ -9,7 +9,7 @@
 // RUN: easyquant-opt %s --equant-recipe=file=%t/b.json | diff %t/out.mlir -
 
 // CHECK: equant.recipe = {activations = "dynamic", group_size = 128 : i64, head = "float", ignore = ["skipped"], method = "gptq", scheme = "W4A16", sites = [
-// CHECK-SAME: {activations = "static", group_size = 0 : i64, match = "re:down$", method = "zeropoint", scheme = "W8A8"},
+// CHECK-SAME: {activations = "static", group_size = 0 : i64, match = "re:down$", method = "zeropoint", scheme = "W8A8", weight_observer = "absmax"},
 // CHECK-SAME: {activations = "dynamic", group_size = 8 : i64, match = "layers.0.up", method = "gptq", percentile = 9.900000e+01 : f64, scheme = "W4A16", weight_observer = "percentile"},
 // CHECK-LABEL: func.func @forward(
 // CHECK: methods = ["gptq"], rule = percentile, percentile = 9.900000e+01 : f64, weight = <i4, symmetric, group = 8>>, site = "layers.0.up"}

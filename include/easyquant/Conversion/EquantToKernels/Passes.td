@@ -8,6 +8,8 @@
 #ifndef EASYQUANT_CONVERSION_EQUANTTOKERNELS_PASSES
 #define EASYQUANT_CONVERSION_EQUANTTOKERNELS_PASSES
 
+include "easyquant/Support/PassOptions.td"
+
 include "mlir/Pass/PassBase.td"
 
 def ConvertEquantToKernels : Pass<"convert-equant-to-kernels", "::mlir::ModuleOp"> {
@@ -42,11 +44,11 @@ def ConvertEquantToKernels : Pass<"convert-equant-to-kernels", "::mlir::ModuleOp
     ```
   }];
   let options = [
-    Option<"isa", "isa", "std::string", "\"avx2\"", "instruction set of the kernels: avx2 or avx512vnni">,
-    Option<"maxRows", "max-rows", "int64_t", "512", "most tokens of one call; buffers are planned for it">,
-    Option<"kvCache", "kv-cache", "std::string", "\"auto\"",
+    TextOption<"isa", "isa", "avx2", "instruction set of the kernels: avx2 or avx512vnni">,
+    NumberOption<"maxRows", "max-rows", "int64_t", "512", "most tokens of one call; buffers are planned for it">,
+    TextOption<"kvCache", "kv-cache", "auto",
            "element type of the KV cache: f32, f16, or auto: f16 if a linear is quantized, else f32">,
-    Option<"profile", "profile", "bool", "false",
+    NumberOption<"profile", "profile", "bool", "false",
            "call a function that is given at run time before every kernel, with its phase and site">,
   ];
   let dependentDialects = [

@@ -8,6 +8,8 @@
 #ifndef EASYQUANT_CONVERSION_GPUKERNELS_PASSES
 #define EASYQUANT_CONVERSION_GPUKERNELS_PASSES
 
+include "easyquant/Support/PassOptions.td"
+
 include "mlir/Pass/PassBase.td"
 
 def EmitGPUKernels : Pass<"equant-emit-gpu-kernels", "::mlir::ModuleOp"> {
@@ -30,7 +32,7 @@ def EmitGPUKernels : Pass<"equant-emit-gpu-kernels", "::mlir::ModuleOp"> {
     ```
   }];
   let options = [
-    Option<"chip", "chip", "std::string", "\"sm_80\"", "GPU: sm_80, sm_86, sm_87, sm_89 or sm_90a">,
+    TextOption<"chip", "chip", "sm_80", "GPU: sm_80, sm_86, sm_87, sm_89 or sm_90a">,
   ];
   let dependentDialects = [
     "::mlir::arith::ArithDialect", "::mlir::gpu::GPUDialect", "::mlir::LLVM::LLVMDialect", "::mlir::math::MathDialect",
@@ -45,7 +47,7 @@ def LowerToNVVM : Pass<"equant-lower-to-nvvm", "::mlir::ModuleOp"> {
     `#nvvm.target<chip = …>`, for which `equant-emit-gpu-binary` makes code.
   }];
   let options = [
-    Option<"chip", "chip", "std::string", "\"sm_80\"", "GPU: sm_80, sm_86, sm_87, sm_89 or sm_90a">,
+    TextOption<"chip", "chip", "sm_80", "GPU: sm_80, sm_86, sm_87, sm_89 or sm_90a">,
   ];
   let dependentDialects = ["::mlir::LLVM::LLVMDialect", "::mlir::NVVM::NVVMDialect"];
 }

@@ -227,6 +227,12 @@ Result<Recipe> easyquant::equant::parseRecipe(StringRef text, StringRef file) {
   fields.read("ignore", recipe.ignore);
   fields.read("targets", recipe.targets);
   readOptions(fields, recipe.options);
+  // One key for weights and activations, as on the command line.
+  if (recipe.options.observer == "percentile") {
+    recipe.options.percentile = recipe.request.percentile;
+    if (recipe.request.weightObserver != "percentile")
+      recipe.request.percentile.reset();
+  }
   const llvm::json::Object *kv = fields.readObject("kv");
   const llvm::json::Array *rules = fields.readList("sites");
   if (auto done = fields.finish(); !done)

@@ -157,7 +157,7 @@ static Result<numerics::ScaleRule> ruleOf(const SiteRequest &request,
                                           const numerics::Scheme &weight) {
   numerics::ScaleRule rule;
   StringRef observer = request.weightObserver;
-  if (observer.empty() || observer == "absmax" || observer == "minmax") {
+  if (observer == "absmax" || observer == "minmax") {
     rule.kind = numerics::extremesRule(weight);
   } else if (observer == "percentile" || observer == "mse" || observer == "entropy") {
     rule.kind = *numerics::scaleRuleKind(request.weightObserver);
@@ -358,8 +358,7 @@ static void describe(Builder &builder, const SiteRequest &request, NamedAttrList
   fields.set("scheme", builder.getStringAttr(request.scheme));
   fields.set("group_size", builder.getI64IntegerAttr(request.effectiveGroupSize()));
   fields.set("activations", builder.getStringAttr(request.activations));
-  if (!request.weightObserver.empty())
-    fields.set("weight_observer", builder.getStringAttr(request.weightObserver));
+  fields.set("weight_observer", builder.getStringAttr(request.weightObserver));
   if (request.percentile)
     fields.set("percentile", builder.getF64FloatAttr(*request.percentile));
 }

@@ -118,10 +118,13 @@ FailureOr<std::optional<StaticInputs>> Quantize::openStaticInputs() {
   if (!getOperation().walk(isAsked).wasInterrupted())
     return std::optional<StaticInputs>();
   StaticObserver wanted{observer, {}};
-  if (percentile != 0)
-    wanted.percentile = percentile;
   Builder b(&getContext());
-  recordOptions(getOperation(), b.getNamedAttr("observer", b.getStringAttr(observer)));
+  SmallVector<NamedAttribute> recorded{b.getNamedAttr("observer", b.getStringAttr(observer))};
+  if (observer == "percentile" || percentile.hasValue()) {
+    wanted.percentile = percentile;
+    recorded.push_back(b.getNamedAttr("percentile", b.getF64FloatAttr(percentile)));
+  }
+  recordOptions(getOperation(), recorded);
   FailureOr<StaticInputs> opened = StaticInputs::open(getOperation(), wanted);
   if (failed(opened))
     return failure();

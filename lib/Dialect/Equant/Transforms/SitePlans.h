@@ -41,7 +41,7 @@ protected:
       recipe.request.groupSize = this->groupSize;
     recipe.request.activations = this->activations;
     recipe.request.weightObserver = this->weightObserver;
-    if (this->percentile != 0)
+    if (this->weightObserver == "percentile" || this->percentile.hasValue())
       recipe.request.percentile = this->percentile;
     recipe.head = this->head;
     recipe.ignore.assign(this->ignore.begin(), this->ignore.end());

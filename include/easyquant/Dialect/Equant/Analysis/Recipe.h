@@ -56,9 +56,9 @@ struct SiteRequest {
   std::string scheme = "W8A8"; ///< W{2,3,4,8}A16, W4A8, W8A8, each with _ASYM if need be, or none
   std::optional<int64_t> groupSize;    ///< 0: a scale per channel; unset: the scheme's default
   std::string activations = "dynamic"; ///< or static; of schemes that quantize them
-  /// How the range of weights that share a scale is found: absmax or minmax (all values; the
-  /// default), percentile, mse, entropy.
-  std::string weightObserver;
+  /// How the range of weights that share a scale is found: absmax or minmax (all values),
+  /// percentile, mse, entropy.
+  std::string weightObserver = "absmax";
   std::optional<double> percentile; ///< of weightObserver percentile; 99.99 by default
   SiteOptions options;              ///< only of a rule
 
@@ -85,6 +85,7 @@ struct SiteRule {
 
 /// Options of the passes of methods; empty: the pass's default.
 struct MethodOptions : SiteOptions {
+  std::optional<double> percentile; ///< of observer percentile
   std::optional<int64_t> searchSamples, epochs;
 };
 

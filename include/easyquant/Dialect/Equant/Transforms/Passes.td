@@ -8,6 +8,8 @@
 #ifndef EASYQUANT_DIALECT_EQUANT_TRANSFORMS_PASSES
 #define EASYQUANT_DIALECT_EQUANT_TRANSFORMS_PASSES
 
+include "easyquant/Support/PassOptions.td"
+
 include "mlir/Pass/PassBase.td"
 
 /// A pass that plans: it decides how each site is quantized, and changes nothing else.
@@ -17,16 +19,16 @@ class PlanPass<string flag> : Pass<flag, "::mlir::ModuleOp"> {
 
 /// What all of them but `equant-recipe` take.
 defvar PlanOptions = [
-  Option<"scheme", "scheme", "std::string", "\"W8A8\"",
+  TextOption<"scheme", "scheme", "W8A8",
          "W8A8, W8A16, W4A16, W4A8, W3A16, W2A16, the same with _ASYM, or none (leave the model float)">,
   Option<"groupSize", "group-size", "int64_t", "-1",
          "input features that share a weight scale: a positive multiple of 8, or 0 for a scale per channel; by default 128 "
          "below 8 bits, else 0">,
-  Option<"activations", "activations", "std::string", "\"dynamic\"",
+  TextOption<"activations", "activations", "dynamic",
          "scales of 8-bit activations: dynamic, per token at run time, or static, per tensor from calibration">,
-  Option<"weightObserver", "weight-observer", "std::string", "\"\"",
-         "range of the weights that share a scale: absmax or minmax (all values, the default), percentile, mse or entropy">,
-  Option<"percentile", "percentile", "double", "0", "of weight-observer=percentile; 99.99 by default">,
+  TextOption<"weightObserver", "weight-observer", "absmax",
+             "range of the weights that share a scale: absmax or minmax, which are all values, percentile, mse or entropy">,
+  NumberOption<"percentile", "percentile", "double", "99.99", "of weight-observer=percentile">,
   ListOption<"methods", "methods", "std::string",
              "what later passes do at the planned sites, in order: smoothquant, awq, gptq, lkd">,
   Option<"head", "head", "std::string", "\"\"",
@@ -109,7 +111,7 @@ def ZeroQuant : PlanPass<"equant-zeroquant"> {
     ```
   }];
   let options = PlanOptions # [
-    Option<"mixed", "mixed", "bool", "false", "weights of 4 bits in MLPs, of 8 in attention; with W8A8 or W8A16">,
+    NumberOption<"mixed", "mixed", "bool", "false", "weights of 4 bits in MLPs, of 8 in attention; with W8A8 or W8A16">,
   ];
 }
 
@@ -171,10 +173,10 @@ def Quantize : Pass<"equant-quantize", "::mlir::ModuleOp"> {
     ```
   }];
   let options = [
-    Option<"maxFallback", "max-fallback", "int64_t", "0", "sites that may stay float against their plan">,
-    Option<"observer", "observer", "std::string", "\"minmax\"",
+    NumberOption<"maxFallback", "max-fallback", "int64_t", "0", "sites that may stay float against their plan">,
+    TextOption<"observer", "observer", "minmax",
            "range of static activations: minmax, absmax, percentile, mse, entropy or ema of what calibration has seen">,
-    Option<"percentile", "percentile", "double", "0", "of observer=percentile; 99.99 by default">,
+    NumberOption<"percentile", "percentile", "double", "99.99", "of observer=percentile">,
   ];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
 }
@@ -327,9 +329,9 @@ def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> 
   }];
   let options = [
     Option<"output", "output", "std::string", "\"\"", "existing folder that weights.safetensors is written into">,
-    ListOption<"packings", "packing", "std::string", "files to write: cpu, gpu (default: cpu)">,
+    ListOption<"packings", "packing", "std::string", "files to write: cpu, gpu; by default cpu">,
     Option<"threads", "threads", "unsigned", "0", "threads that quantize; 0: one per core">,
-    Option<"maxShardBytes", "max-shard-bytes", "int64_t", "5000000000",
+    NumberOption<"maxShardBytes", "max-shard-bytes", "int64_t", "5000000000",
            "bytes of tensors that one file holds, unless a single tensor is larger">,
   ];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect",
@@ -362,13 +364,13 @@ def SimQuantKV : Pass<"equant-simquant-kv", "::mlir::ModuleOp"> {
     ```
   }];
   let options = [
-    Option<"scheme", "scheme", "std::string", "\"int4\"", "codes: int8, int4 or int2">,
-    Option<"group", "group", "int64_t", "64",
+    TextOption<"scheme", "scheme", "int4", "codes: int8, int4 or int2">,
+    NumberOption<"group", "group", "int64_t", "64",
            "tokens of a channel, and dimensions of a token, that share a scale: a power of two from 16 to 1024">,
-    Option<"residual", "residual", "int64_t", "128", "newest tokens that are float: a multiple of the group">,
-    Option<"sinks", "sinks", "int64_t", "4", "first tokens that are float">,
-    Option<"keys", "keys", "std::string", "\"post-rope\"", "keys are kept post-rope or pre-rope">,
-    Option<"keyScales", "key-scales", "std::string", "\"channel\"",
+    NumberOption<"residual", "residual", "int64_t", "128", "newest tokens that are float: a multiple of the group">,
+    NumberOption<"sinks", "sinks", "int64_t", "4", "first tokens that are float">,
+    TextOption<"keys", "keys", "post-rope", "keys are kept post-rope or pre-rope">,
+    TextOption<"keyScales", "key-scales", "channel",
            "scales of keys: per channel, or per token as those of values">,
   ];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect"];
@@ -415,9 +417,9 @@ def SmoothQuant : Pass<"equant-smooth-quant", "::mlir::ModuleOp"> {
     Option<"statistics", "statistics", "std::string", "\"\"",
            "the statistics file of the model's calibration; by default that of the module">,
     Option<"workFolder", "work", "std::string", "\"\"", "folder of what is computed; by default that of the module">,
-    Option<"alpha", "alpha", "double", "0.5",
+    NumberOption<"alpha", "alpha", "double", "0.5",
            "from 0 (leave activations as they are) to 1 (make all their channels alike)">,
-    Option<"search", "search", "bool", "false",
+    NumberOption<"search", "search", "bool", "false",
            "choose alpha for every activation by the error to be expected; also needs `<site>/moments`">,
   ];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect",

@@ -1,0 +1,203 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""One default everywhere: what help states, what the pipeline does, and what the recipe records."""
+
+import json
+import re
+
+import pytest
+import typer
+
+from calibrating import write_tokens
+from easyquant.cli import app
+from easyquant.compile import CompileOptions
+from helpers import ISA, compile_model, folder_contents, random_tokens, run_tool
+
+# Command lines that together read every option that makes a difference to a pass.
+BASES = {
+    "plain": (),
+    "asymmetric": ("--scheme=W4A16_ASYM",),
+    "float": ("--scheme=none",),
+    "composed": ("--scheme=W4A8", "--method=smoothquant+awq+gptq", "--activations=static", "--kv-scheme=int4"),
+    "percentile": ("--scheme=W8A8", "--activations=static", "--observer=percentile", "--weight-observer=percentile"),
+    "distilled": ("--scheme=W4A8", "--method=zeroquant+lkd"),
+}
+# Options whose default is another by what else is asked, as help says: the text, and what is meant on a base.
+DEPENDENT = {
+    "method": ("absmax; zeropoint for _ASYM", {"plain": "absmax", "asymmetric": "zeropoint"}),
+    "group-size": ("128 below 8 bits", {"plain": "0", "asymmetric": "128", "composed": "128"}),
+    "head": ("int8 in quantized schemes, float in none", {"plain": "int8", "asymmetric": "int8", "float": "float"}),
+}
+# Options that decide nothing about the model: what is read, written or shown. Of them, only these state a default.
+OUTSIDE = {"threads": "all CPUs", "max-shard-bytes": "5 GB", "work": "OUT.work, removed at the end"}
+WORDS = {"yes": "true", "no": "false"}
+
+
+def stated(text):
+    """What a help text says is the default, or None."""
+    found = re.search(r"\(default: ([^)]*)\)", " ".join(text.split()))
+    return found and found[1].split(", all of them")[0].split(", a float cache")[0]
+
+
+def options_of_compile():
+    """{name: stated default or None} of `easyquant compile`."""
+    command = typer.main.get_command(app).commands["compile"]
+    found = {}
+    for parameter in command.params:
+        name = parameter.opts[0].removeprefix("--")
+        default = stated(parameter.help or "")
+        if default is None and parameter.show_default and parameter.default not in (None, False, []) and name != "model":
+            default = str(getattr(parameter.default, "value", parameter.default))
+        found[name] = default
+    return found
+
+
+def options_of_compiler():
+    """{name: stated default or None} of easyquant-compile."""
+    text = run_tool("easyquant-compile", "--help").stdout
+    entries = re.findall(r"^  (?:-h,)?-{1,2}([a-z][a-z0-9-]*)([^\n]*(?:\n {20,}[^\n]*)*)", text, re.MULTILINE)
+    found = {}
+    for name, rest in entries:
+        shown = re.match(r"(?:,--no-\S+)? ?\S*=(\S+)", rest)
+        found[name] = shown[1] if shown else stated(rest)
+    return found
+
+
+COMPILE, COMPILER = options_of_compile(), options_of_compiler()
+SHARED = sorted(COMPILE.keys() & COMPILER.keys())
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory):
+    return write_tokens(tmp_path_factory.mktemp("tokens") / "tokens.safetensors", [random_tokens(seed, 40, 97) for seed in range(4)])
+
+
+@pytest.fixture(scope="module")
+def expanded(tiny_llama, tokens):
+    """The passes of easyquant-compile with all of their options, as easyquant-opt reads them."""
+    known = {}
+
+    def get(*options):
+        if options not in known:
+            printed = run_tool("easyquant-compile", tiny_llama, "-o", "out", f"--tokens={tokens}", *options, "--dump-pipeline")
+            assert printed.returncode == 0, printed.stderr
+            text = re.search(r"--pass-pipeline='(.*)'\n", printed.stdout)[1]
+            shown = run_tool("easyquant-opt", "--dump-pass-pipeline", f"--pass-pipeline={text}", input="")
+            known[options] = shown.stderr[: shown.stderr.index("\n)\n")]
+        return known[options]
+
+    return get
+
+
+def explicit(name, value):
+    if value in WORDS:
+        return f"--{'' if value == 'yes' else 'no-'}{name}"
+    return f"--{name}={value}"
+
+
+def test_both_command_lines_state_the_same(expanded):
+    assert len(SHARED) > 30
+    for name in SHARED:
+        theirs = COMPILER[name]
+        assert COMPILE[name] == theirs or name in OUTSIDE, f"--{name}: {COMPILE[name]!r} and {theirs!r}"
+    assert {name: COMPILE[name] for name in OUTSIDE} == OUTSIDE
+    # No option is held by one alone but those that are about text, files and what is shown.
+    assert COMPILE.keys() - COMPILER.keys() <= {"model", "output", "calib", "nsamples", "seqlen", "seed", "calib-bos", "lkd", "help"}
+
+
+CONSTANT = [name for name in SHARED if COMPILE[name] is not None and name not in DEPENDENT and name not in OUTSIDE]
+
+
+@pytest.mark.parametrize("name", CONSTANT)
+def test_what_help_states_is_what_the_passes_do(expanded, name):
+    """Given with the default that help states, an option changes no option of any pass."""
+    accepted = 0
+    for base in BASES.values():
+        if any(option.startswith(f"--{name}=") for option in base):
+            continue
+        if name == "percentile" and base != BASES["percentile"] or name.startswith("kv-") and name not in ("kv-cache", "kv-scheme") and base != BASES["composed"]:
+            continue  # refused elsewhere
+        assert expanded(*base, explicit(name, COMPILE[name])) == expanded(*base), f"{name} on {base}"
+        accepted += 1
+    assert accepted
+
+
+def test_what_is_given_reaches_a_pass(expanded):
+    """The test above sees a difference where there is one: every such option is read by a pass."""
+    others = {"yes": "no", "no": "yes", "0": "3", "4": "3", "64": "32", "128": "64", "0.01": "0.02", "0.5": "0.7", "99.99": "99.9",
+              "W8A8": "W8A16", "dynamic": "static", "minmax": "mse", "absmax": "mse", "auto": "f16", "none": "int8", "cpu": "sm_80",
+              "post-rope": "pre-rope", "channel": "token"}  # fmt: skip
+    for name in CONSTANT:
+        other = explicit(name, others[COMPILE[name]])
+        free = [base for base in BASES.values() if not any(option.startswith(f"--{name}=") for option in base)]
+        if name.startswith("kv-") or name == "percentile":
+            free = [BASES["percentile" if name == "percentile" else "plain" if name in ("kv-cache", "kv-scheme") else "composed"]]
+        assert any(expanded(*base, other) != expanded(*base) for base in free), other
+
+
+@pytest.mark.parametrize("name", DEPENDENT)
+def test_defaults_that_depend_on_the_scheme(tiny_llama, tmp_path, name):
+    text, expected = DEPENDENT[name]
+    assert COMPILE[name] == text
+    for base, value in expected.items():
+        options = (*[option for option in BASES[base] if not option.startswith(("--method", "--activations"))], "--emit-ir-after=quantize")
+        default = run_tool("easyquant-compile", tiny_llama, *options, cwd=tmp_path)
+        given = run_tool("easyquant-compile", tiny_llama, *options, explicit(name, value), cwd=tmp_path)
+        assert default.returncode == given.returncode == 0 and default.stdout == given.stdout, (base, given.stderr)
+
+
+def test_passes_do_what_their_help_states():
+    """Every option of every pass of ours with a value of its own states it."""
+    text = run_tool("easyquant-opt", "--help").stdout
+    sections = re.findall(r"^ +--((?:equant|easyquant|lm|convert-equant)-[a-z0-9-]+) +-   .*\n((?: {8}--.*\n)*)", text, re.MULTILINE)
+    assert len(sections) > 25
+    for flag, listed in sections:
+        if not listed:
+            continue
+        shown = run_tool("easyquant-opt", "--dump-pass-pipeline", f"--{flag}", input="").stderr
+        printed = dict(re.findall(r"([a-z-]+)=(\S*)(?=[ }])", shown[: shown.index("\n)\n")]))
+        for name, description in re.findall(r"--([a-z-]+)(?:=<[^>]*>)? +- (.*)", listed):
+            default, value = stated(description), printed.get(name, "")
+            if default is None:
+                assert value in ("", "-1", "0"), f"--{flag}={name} is {value} and does not say so"
+            else:
+                assert value == default or float(value) == float(default), f"--{flag}={name} states {default} and is {value}"
+
+
+COMPOSITIONS = {
+    "absmax": ("--scheme=W8A8",), "zeropoint": ("--scheme=W4A16_ASYM",), "symmetric": ("--scheme=W4A8", "--method=symmetric"),
+    "zeroquant": ("--scheme=W8A8", "--method=zeroquant", "--mixed"), "smoothquant": ("--scheme=W8A8", "--method=smoothquant"),
+    "search": ("--scheme=W8A8", "--method=smoothquant", "--alpha=search", "--activations=static"),
+    "awq": ("--scheme=W4A16", "--method=awq"), "gptq": ("--scheme=W4A16", "--method=gptq"), "lkd": ("--scheme=W4A8", "--method=lkd"),
+    "smoothquant+gptq": ("--scheme=W8A8", "--method=smoothquant+gptq"), "awq+gptq": ("--scheme=W4A16", "--method=awq+gptq"),
+    "zeroquant+lkd": ("--scheme=W4A8", "--method=zeroquant+lkd"), "smoothquant+awq+gptq": BASES["composed"],
+    "not-defaults": ("--scheme=W4A16", "--method=awq+gptq", "--no-act-order", "--static-groups", "--no-clip", "--group-size=16",
+                     "--head=float", "--ignore=re:layers.0"),
+    "percentile": (*BASES["percentile"], "--percentile=99.5"),
+    "observer": ("--scheme=W8A8", "--activations=static", "--observer=percentile", "--percentile=99"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPOSITIONS)
+def test_the_recipe_makes_the_artifact_again(tiny_llama, tokens, tmp_path, expanded, name):
+    """To the byte; and what it records is what the passes did."""
+    options = COMPOSITIONS[name]
+    first = compile_model(tiny_llama, tmp_path / "first", *options, f"--tokens={tokens}", ISA)
+    second = compile_model(tiny_llama, tmp_path / "second", f"--recipe={first / 'recipe.json'}", f"--tokens={tokens}", ISA)
+    assert folder_contents(first) == folder_contents(second)
+    recipe = json.loads((first / "recipe.json").read_text())
+    passes = dict(re.findall(r"([a-z-]+)=(\S+?)[ }]", expanded(*options)))
+    for key in ("act_order", "static_groups", "clip", "damping", "search_samples", "epochs", "observer", "percentile", "activations", "weight_observer"):
+        if key.replace("_", "-") not in passes or key == "percentile" and "percentile" not in recipe:
+            continue
+        if key == "observer" and recipe["activations"] == "dynamic":
+            continue  # of equant-quantize, which has nothing to do with it
+        found, expected = recipe[key], passes[key.replace("_", "-")]
+        assert str(found).lower() == expected or float(found) == float(expected), key
+
+
+def test_options_of_python_are_those_of_the_compiler():
+    """Every field of CompileOptions is an option of both command lines, under the same name."""
+    for field in CompileOptions.__dataclass_fields__:
+        name = field.replace("_", "-")
+        assert name in COMPILE and name in COMPILER or name == "calibration", name

@@ -1,0 +1,44 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The gate for accuracy: benchmarks/quality.py on SmolLM2 off its grid, with few and short samples and windows."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from helpers import REPO, test_data
+
+SCRIPT = REPO / "benchmarks" / "quality.py"
+VARIANTS = "W8A8/absmax,W8A8/smoothquant,W4A16/absmax,W4A16/gptq,W4A16/awq,W4A8/zeroquant"
+# Golden figures are recorded for these.
+SIZES = ("--nsamples=16", "--seqlen=256", "--context=256", "--windows=6")
+
+
+def quality(model, folder, *options):
+    texts = [f"--calib={test_data('austen-6-novels.txt')}", f"--text={test_data('wikitext2-raw-test.joined.txt')}"]
+    command = [sys.executable, SCRIPT, model, *texts, f"--work={folder}", *SIZES, *options]
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=900)
+
+
+def test_every_method_is_as_good_as_it_was(smollm2_degrid, tmp_path):
+    done = quality(smollm2_degrid, tmp_path, f"--variants={VARIANTS}")
+    assert done.returncode == 0 and "0 problems in 6 variants" in done.stdout, done.stdout + done.stderr
+    assert "none" not in done.stdout, "a variant without a golden figure"
+
+    # It goes on from what it found, and sees a method that does worse, or better, than it should, and an order that is broken.
+    for name, factor, problem in (("W4A16-awq", 1.15, "W4A16 awq: KL"), ("W4A16-gptq", 0.85, "W4A16 gptq: KL"), ("W4A16-awq", 9, "is not ahead of")):
+        file = tmp_path / f"{name}.json"
+        kept = file.read_text()
+        found = json.loads(kept)
+        file.write_text(json.dumps(found | {"kl_mean": found["kl_mean"] * factor}))
+        done = quality(smollm2_degrid, tmp_path, f"--variants={VARIANTS}")
+        assert done.returncode == 1 and problem in done.stdout, done.stdout + done.stderr
+        file.write_text(kept)
+
+
+@pytest.mark.parametrize("options, message", [(("--variants=W8A8/gtpq",), "W8A8/gtpq is none of")])
+def test_bad_arguments(smollm2_degrid, tmp_path, options, message):
+    done = quality(smollm2_degrid, tmp_path, *options)
+    assert done.returncode == 1 and message in done.stderr
