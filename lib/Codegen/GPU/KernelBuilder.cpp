@@ -407,8 +407,10 @@ getOrEmitKernel(mlir::gpu::GPUModuleOp module, const Description &description,
     if (parameter.kind != Parameter::Pointer)
       continue;
     function.setArgAttr(i, LLVM::LLVMDialect::getAlignAttrName(), b.getI64IntegerAttr(16));
-    if (!parameter.written)
+    if (!parameter.written) {
       function.setArgAttr(i, LLVM::LLVMDialect::getReadonlyAttrName(), b.getUnitAttr());
+      function.setArgAttr(i, LLVM::LLVMDialect::getNoAliasAttrName(), b.getUnitAttr());
+    }
   }
   b.setInsertionPointToStart(&function.getBody().front());
   build(b, arguments);
