@@ -351,7 +351,7 @@ def main():
                     if (case["family"], case["rows"]) == (family, m) and "_mma_" not in case["kernel"]["name"]:
                         row, enough = few_row(chip, case, kernel)
                         found.append(row)
-                        where = f"{row[0].split(',')[0]} of {m} rows on {chip}"
+                        where = f"{row[0].split(',')[0]}, M = {m}, on {chip}"
                         slow += [f"{where} ({row[9]})"] if m == 1 and float(row[9]) < 1.05 else []
                         idle += [] if enough else [f"{where} ({row[-2]} of {row[-1]} KB)"]
         table(["weights", "chip", "instructions", "bytes", "local", "cycles", "bound", "allowed", "memory", "ratio", *UNDER_WAY], found)
@@ -374,9 +374,9 @@ def main():
     print('"local": instructions that touch local memory (LDL, STL) in all of a kernel; ' +
           (f"there are some in {', '.join(spilled)}." if spilled else "of all these kernels, for any number of rows, none has any."))
     if slow:
-        print(f"\nMemory is not what bounds {', '.join(slow)}: unpacking takes as long, or longer.")
+        print(f"\nMemory is not what bounds {'; '.join(slow)}: unpacking takes as long, or longer.")
     if idle:
-        print(f"\nLess is under way than wanted in {', '.join(idle)}.")
+        print(f"\nLess is under way than wanted in {'; '.join(idle)}.")
 
 
 if __name__ == "__main__":
