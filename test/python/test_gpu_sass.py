@@ -9,7 +9,7 @@ import pytest
 from helpers import REPO, tool
 
 sys.path.insert(0, str(REPO / "benchmarks"))
-from gpu_static import CACHES, SIZE as S, attention_kernel, model_text  # noqa: E402
+from gpu_static import CACHES, MACHINES, SIZE as S, Kernel, attention_kernel, model_text, under_way  # noqa: E402
 from sass import (CHIPS, access_bytes, compile_kernels, count, cuda_program, functions_of, loads_of_waits, main_loop, main_path,  # noqa: E402
                   matching, reads_and_writes, waits)
 
@@ -106,6 +106,14 @@ def test_what_a_loop_waits_for():
     assert [(sorted(reads), sorted(writes)) for reads, writes in map(reads_and_writes, [
         "STS.128 [R81+0x880], R56", "IMAD.WIDE.U32 R14, R18, 0x200, R26", "ISETP.GE.AND P1, PT, R18, R25, PT", "CS2R R20, SRZ",
         "IADD3.X R4, R5, -R7, RZ, P3, !PT"])] == [([56, 57, 58, 59, 81], []), ([18, 26, 27], [14, 15]), ([18, 25], []), ([], [20, 21]), ([5, 7], [4])]
+
+
+def test_what_a_multiprocessor_has_under_way():
+    # 48 x 256 registers a block; 256 blocks of eight warps for 132 multiprocessors, four loads of 16 bytes a lane.
+    kernel, machine = Kernel([], threads=256, registers=43, shared=512, asked=2), MACHINES["sm_90a"]
+    assert kernel.resident(machine) == 5
+    assert under_way(kernel, machine, 256, 5, [["LDG.E.128 R4, desc[UR6][R20.64]"] * 4], 8) == (["4.0", "1.9", "32", "25"], True)
+    assert under_way(kernel, machine, 256, 1, [["LDG.E.128 R4, desc[UR6][R20.64]"] * 4, ["LDG.E R4, desc[UR6][R20.64]"]], 8)[1] is False
 
 
 @pytest.mark.parametrize("kernel", MOST_INSTRUCTIONS)
