@@ -4,17 +4,19 @@
 #
 # All that is to be seen on a GPU, in one command. In two halves, as machines with a GPU have no compiler:
 #
-#   benchmarks/gpu_all.sh --prepare FOLDER MODEL [TEXT]    where EasyQuant is built: writes FOLDER
-#   FOLDER/gpu_all.sh [PAGE.md]                            where the GPU is: under ten minutes
+#   benchmarks/gpu_all.sh --prepare FOLDER [MODEL [TEXT]]    where EasyQuant is built: writes FOLDER
+#   FOLDER/gpu_all.sh [PAGE.md]                              where the GPU is: under ten minutes
 #
-# The second needs the driver, Python with numpy and torch, and FOLDER: this script, an archive in parts of at most 60 MB and their
-# checksums. It checks and times the kernels, compares small models and MODEL with what the CPU gave in the first half, and writes PAGE.md,
-# by default docs/benchmarks/gpu-NAME.md in FOLDER, and PAGE.json with every time of a kernel. What fails is said on the page, and the rest
-# goes on. The exit status is the number of steps that failed; 1 and no page if something is missing.
+# FOLDER then has this script, a bundle of a few MB and its checksum: the benchmark's kernels, small models and easyquant-run. With MODEL it
+# has a second one, in parts of at most 60 MB: MODEL, a text, and the Python package with an interpreter. The second half needs the driver,
+# Python with numpy and torch, and the first bundle; the other one it uses if it is there. It checks and times the kernels, compares models
+# with what the CPU gave in the first half, and writes PAGE.md, by default docs/benchmarks/gpu-NAME.md in FOLDER, and PAGE.json with every
+# time of a kernel. What fails is said on the page, and the rest goes on. The exit status is the number of steps that failed; 1 and no page
+# if something is missing.
 #
-# Settings of --prepare: CHIPS (sm_90a,sm_80), SHAPES of the kernels, SCHEMES of MODEL (W8A8,W4A16), CONTEXT (1024) and WINDOWS (8) of its
-# perplexity, PYTHON (.venv's). Of the other half: PYTHON (python3), EASYQUANT_CUDA_ALL_SECONDS (570), after which no
-# step is begun.
+# Settings of --prepare: CHIPS (sm_90a,sm_80), SHAPES of the kernels, MOST_BYTES of the first bundle (30000000), SCHEMES of MODEL
+# (W8A8,W4A16), CONTEXT (1024) and WINDOWS (8) of its perplexity, PYTHON (.venv's). Of the other half: PYTHON (python3),
+# EASYQUANT_CUDA_ALL_SECONDS (570), after which no step is begun.
 #
 # shellcheck disable=SC2317 # functions that are called by name, in a shell that timeout starts
 set -uo pipefail
@@ -30,14 +32,15 @@ fail() {
 
 # ----------------------------------------------------------------------------------------------------------------- prepare
 
-# The models of the tests that are compared with the CPU token by token: name, options of easyquant-compile.
+# The models of the tests that are compared with the CPU token by token: name, model, prompt, number of tokens, options of
+# easyquant-compile. gpt2's weights are random: tokens behind the first would say nothing.
 small_models=(
-  "w8a8 --scheme=W8A8"
-  "w4a8 --scheme=W4A8 --group-size=32"
-  "w4a16 --scheme=W4A16 --group-size=32"
-  "int8-cache --scheme=W8A8 --kv-scheme=int8 --kv-group=16 --kv-residual=16"
+  "w8a8 stories 1,403,407,261,378 24 --scheme=W8A8"
+  "w4a8 stories 1,403,407,261,378 24 --scheme=W4A8 --group-size=32"
+  "w4a16 stories 1,403,407,261,378 24 --scheme=W4A16 --group-size=32"
+  "int8-cache stories 1,403,407,261,378 24 --scheme=W8A8 --kv-scheme=int8 --kv-group=16 --kv-residual=16"
+  "gpt2 gpt2 1,5,92,33,71 1 --scheme=W8A16"
 )
-small_prompt=1,403,407,261,378
 prompt_text="Once upon a time, there was a king who lived in a castle."
 
 # Where activations are quantized, codes that move change the logits of a deep model by so much of the largest that another token may be
@@ -63,49 +66,85 @@ print(*load_tokenizer(Path(sys.argv[1])).encode(sys.argv[2], add_special_tokens=
     --json "$stage/cpu/$name/tokens.json" >/dev/null
 }
 
+# pack NAME: what is staged becomes the bundle NAME.
+pack() {
+  tar -C "$stage" -czf - . | split -b $part_bytes -d - "$folder/$1.tar.gz."
+  (cd "$folder" && sha256sum "$1".tar.gz.* >"$1.sha256")
+  rm -rf "$stage"
+}
+
 prepare() {
   set -e
-  local folder=$1 model=$2 text=${3:-} repo tools python chips chip entry scheme
+  local folder=$1 model=${2:-} text=${3:-} repo tools python chips chip data entry
   repo=$(cd "$here/.." && pwd)
   chips=${CHIPS:-sm_90a,sm_80}
   tools=${EASYQUANT_TOOLS:-$repo/build/bin}
   python=${PYTHON:-$repo/.venv/bin/python}
   data=${EASYQUANT_TEST_DATA:-$repo/../shared/data}
-  text=${text:-$data/wikitext2-raw-test.joined.txt}
-  [[ -e $model ]] || fail "$model: there is no such model"
-  [[ -e $text ]] || fail "$text: there is no such text; name one as the third argument"
+  if [[ -n $model ]]; then
+    text=${text:-$data/wikitext2-raw-test.joined.txt}
+    [[ -e $model ]] || fail "$model: there is no such model"
+    [[ -e $text ]] || fail "$text: there is no such text; name one as the third argument"
+  fi
   for entry in easyquant-gpu-kernel-bench easyquant-compile easyquant-run; do
     [[ -x $tools/$entry ]] || fail "$tools/$entry is missing; build it: ninja -C build $entry"
   done
   mkdir -p "$folder"
   folder=$(cd "$folder" && pwd)
-  rm -f "$folder"/gpu-bundle.*
+  rm -f "$folder"/gpu-{bundle,model}.*
   stage=$folder/stage scratch=$folder/scratch
   trap 'rm -rf "$stage" "$scratch"' EXIT
   rm -rf "$stage" "$scratch"
-  mkdir "$stage" "$stage/benchmarks" "$stage/small" "$scratch" "$scratch/small" "$stage/cpu"
+  mkdir "$scratch"
+  prepare_kernels
+  [[ -z $model ]] || prepare_large
+  cp "$here/gpu_all.sh" "$folder"
+  rm -rf "$scratch"
+  ls -l "$folder"
+}
+
+# The bundle that everything needs.
+prepare_kernels() {
+  local name model tokens count options bytes most=${MOST_BYTES:-30000000}
+  mkdir -p "$stage/benchmarks" "$stage/small" "$stage/cpu" "$scratch/small"
   for chip in ${chips//,/ }; do
     echo "kernels of the benchmark for $chip"
     "$tools/easyquant-gpu-kernel-bench" --chip "$chip" --out "$stage/kernels/$chip" ${SHAPES:+--shapes "$SHAPES"}
   done
-  if [[ -e $data/stories260K.bin ]]; then
-    PYTHONPATH=$repo/test/python:$repo/python "$python" - "$data" "$scratch/stories" <<'PYTHON'
+  PYTHONPATH=$repo/test/python:$repo/python "$python" - "$data" "$scratch" <<'PYTHON'
 import sys
 from pathlib import Path
 
-from helpers import write_model
+from helpers import random_gpt2, write_model
 from oracles.checkpoint import read_llama2c
-from oracles.llama2c_tokenizer import read_tokenizer
 
 data, out = map(Path, sys.argv[1:])
-write_model(out, *read_llama2c(data / "stories260K.bin"))
-read_tokenizer(data / "tok512.bin").save(str(out / "tokenizer.json"))
+write_model(out / "gpt2", *random_gpt2())
+if (data / "stories260K.bin").exists():
+    write_model(out / "stories", *read_llama2c(data / "stories260K.bin"))
 PYTHON
-    for entry in "${small_models[@]}"; do
-      # shellcheck disable=SC2086 # the options of an entry are words
-      prepare_model "small/${entry%% *}" $small_prompt 24 "$tools/easyquant-compile" "$scratch/stories" ${entry#* }
-    done
+  for entry in "${small_models[@]}"; do
+    read -r name model tokens count options <<<"$entry"
+    [[ -e $scratch/$model ]] || continue
+    # shellcheck disable=SC2086 # the options of an entry are words
+    prepare_model "small/$name" "$tokens" "$count" "$tools/easyquant-compile" "$scratch/$model" $options
+  done
+  sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1 >"$stage/cpu/name"
+  "$python" "$here/gpu_bundle.py" runtime "$stage"
+  cp "$here"/{cuda_driver,gpu_compare,gpu_kernels,gpu_reference,gpu_static,sass,torch_peers}.py "$stage/benchmarks"
+  git -C "$repo" describe --always --dirty >"$stage/version" 2>/dev/null || echo "unknown" >"$stage/version"
+  pack gpu-bundle
+  bytes=$(cat "$folder"/gpu-bundle.tar.gz.* | wc -c)
+  if ((bytes > most)); then
+    rm -f "$folder"/gpu-bundle.*
+    fail "$folder: the bundle would have $bytes bytes, expected at most $most; name fewer CHIPS or SHAPES, or more MOST_BYTES"
   fi
+}
+
+# The second bundle: MODEL, what evaluates it, and what the CPU says.
+prepare_large() {
+  local scheme
+  mkdir -p "$stage/cpu"
   # Several windows are enough to see that perplexities agree.
   head -c 400000 "$text" >"$stage/text.txt"
   export PYTHONPATH=$repo/python EASYQUANT_TOOLS=$tools
@@ -116,16 +155,9 @@ PYTHON
     echo "$scheme" >>"$stage/schemes"
   done
   basename "$model" >"$stage/model.name"
-  sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1 >"$stage/cpu/name"
-  echo "runtime, Python and packages"
-  "$python" "$here/gpu_bundle.py" "$stage"
-  cp "$here"/{cuda_driver,gpu_compare,gpu_kernels,gpu_reference,gpu_static,sass,torch_peers}.py "$stage/benchmarks"
-  git -C "$repo" describe --always --dirty >"$stage/version" 2>/dev/null || echo "unknown" >"$stage/version"
-  tar -C "$stage" -czf - . | split -b $part_bytes -d - "$folder/gpu-bundle.tar.gz."
-  (cd "$folder" && sha256sum gpu-bundle.tar.gz.* >gpu-bundle.sha256)
-  cp "$here/gpu_all.sh" "$folder"
-  rm -rf "$stage" "$scratch"
-  ls -l "$folder"
+  echo "Python and packages"
+  "$python" "$here/gpu_bundle.py" python "$stage"
+  pack gpu-model
 }
 
 # --------------------------------------------------------------------------------------------------------------------- run
@@ -236,8 +268,8 @@ check_machine() {
   fi
   if [[ ! -e $here/gpu-bundle.sha256 ]]; then
     missing+=("$here/gpu-bundle.sha256 is missing; make this folder with --prepare")
-  elif ! checked=$(cd "$here" && sha256sum --check --quiet gpu-bundle.sha256 2>/dev/null); then
-    missing+=("$here: parts of the archive are missing or damaged ($(cut -d : -f 1 <<<"$checked" | paste -sd ' ')); copy them again, or make them with --prepare")
+  elif ! checked=$(cd "$here" && cat gpu-*.sha256 | sha256sum --check --quiet 2>/dev/null); then
+    missing+=("$here: parts of the archives are missing or damaged ($(cut -d : -f 1 <<<"$checked" | paste -sd ' ')); copy them again, or make them with --prepare")
   fi
   ((${#missing[@]} == 0)) || fail "${missing[@]}"
 }
@@ -249,9 +281,16 @@ run_all() {
   trap 'rm -rf "$work"' EXIT
   bundle=$work/bundle
   mkdir "$bundle"
-  cat "$here"/gpu-bundle.tar.gz.* | tar -xzf - -C "$bundle" || fail "$here/gpu-bundle.tar.gz.* cannot be unpacked into $work; is the disk full?"
+  local name capability scheme schemes=() model='' gpu
+  for name in gpu-bundle gpu-model; do
+    [[ -e $here/$name.sha256 ]] || continue
+    cat "$here/$name".tar.gz.* | tar -xzf - -C "$bundle" || fail "$here/$name.tar.gz.* cannot be unpacked into $work; is the disk full?"
+  done
+  if [[ -e $bundle/schemes ]]; then
+    mapfile -t schemes <"$bundle/schemes"
+    model=$(cat "$bundle/model.name")
+  fi
 
-  local name capability scheme schemes gpu
   gpu=$(cd "$bundle/benchmarks" && "$python" -c 'from cuda_driver import Driver; d = Driver(); print(d.capability, d.name)' 2>&1) ||
     fail "the NVIDIA driver cannot be used: $(tail -n 1 <<<"$gpu")"
   read -r capability name <<<"$gpu"
@@ -263,7 +302,7 @@ run_all() {
   mkdir -p "$(dirname "$page")"
   : >"$page"
   say "# $name" "" "    benchmarks/gpu_all.sh" "" \
-    "$(date -u +%Y-%m-%d), $name (sm_$capability), EasyQuant $(cat "$bundle/version"), model $(cat "$bundle/model.name"), $(nproc) CPUs ($(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1)). The CPU that results are compared with: $(cat "$bundle/cpu/name")."
+    "$(date -u +%Y-%m-%d), $name (sm_$capability), EasyQuant $(cat "$bundle/version"),${model:+ model $model,} $(nproc) CPUs ($(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1)). The CPU that results are compared with: $(cat "$bundle/cpu/name")."
 
   export -f carried easyquant compare same_tokens small_artifacts same_perplexity speed check_kernels time_kernels fail
   export bundle python work own_kernels page patience=$((60 * all_seconds / 570))
@@ -271,12 +310,9 @@ run_all() {
     step "The GPU" text 20 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,power.limit --format=csv
   fi
   step "Kernels beside numpy" text 180 bash -c check_kernels
-  if compgen -G "$bundle/small/*/" >/dev/null; then
-    step "Small models beside the CPU" text 60 bash -c small_artifacts
-  fi
-  mapfile -t schemes <"$bundle/schemes"
+  step "Small models beside the CPU" text 60 bash -c small_artifacts
   for scheme in "${schemes[@]}"; do
-    step "$(cat "$bundle/model.name"), $scheme, beside the CPU" text 60 bash -c "same_tokens $scheme $(logit_bound "$scheme")"
+    step "$model, $scheme, beside the CPU" text 60 bash -c "same_tokens $scheme $(logit_bound "$scheme")"
     step "Perplexity of $scheme beside the CPU" text 120 bash -c "same_perplexity $scheme"
     step "Speed of $scheme" text 60 bash -c "speed $scheme"
   done
@@ -291,10 +327,10 @@ run_all() {
 main() {
   case ${1:-} in
   --prepare)
-    (($# == 3 || $# == 4)) || fail "expected: gpu_all.sh --prepare FOLDER MODEL [TEXT]"
+    (($# >= 2 && $# <= 4)) || fail "expected: gpu_all.sh --prepare FOLDER [MODEL [TEXT]]"
     prepare "${@:2}"
     ;;
-  -h | --help) sed -n '5,20s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" ;;
+  -h | --help) sed -n '5,24s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" ;;
   *)
     (($# <= 1)) || fail "expected: gpu_all.sh [PAGE.md]"
     run_all "$@"

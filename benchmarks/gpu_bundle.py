@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Copies what `easyquant eval` and `bench` and easyquant-run need on a GPU into a folder, for a machine without EasyQuant: the runtime, the
-Python package, this interpreter and the packages that are imported. Used by gpu_all.sh --prepare.
+"""Copies what runs on a GPU into a folder, for a machine without EasyQuant: `runtime`, easyquant-run; `python`, for `easyquant eval` and
+`bench`, the Python package, this interpreter and the packages that are imported; and the libraries of each. Used by gpu_all.sh --prepare.
 
-    .venv/bin/python benchmarks/gpu_bundle.py FOLDER
+    .venv/bin/python benchmarks/gpu_bundle.py runtime|python FOLDER
 """
 
 import importlib.metadata
@@ -65,19 +65,26 @@ def copy_packages(folder):
                 shutil.copyfile(file.locate(), folder / file)
 
 
-def main():
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    out = Path(sys.argv[1])
-    tool = BUILD / "bin" / "easyquant-run"
-    extension = next((REPO / "python" / "easyquant").glob("_runtime*.so"), None)
-    for what, found in ((tool, tool.exists()), ("python/easyquant/_runtime*.so", extension)):
-        if not found:
-            sys.exit(f"error: {what} is missing; build first (scripts/setup.sh)")
-    for folder in ("bin", "lib", "packages", "interpreter/bin", "interpreter/lib"):
-        (out / folder).mkdir(parents=True, exist_ok=True)
+def need(what, found):
+    if not found or not found.exists():
+        sys.exit(f"error: {what} is missing; build first (scripts/setup.sh)")
 
+
+def copy_runtime(out):
+    """Returns the programs and libraries whose own libraries are needed too."""
+    tool = BUILD / "bin" / "easyquant-run"
+    need(tool, tool)
+    (out / "bin").mkdir(parents=True, exist_ok=True)
     shutil.copy(tool, out / "bin")
+    return [tool]
+
+
+def copy_python(out):
+    """Likewise."""
+    extension = next((REPO / "python" / "easyquant").glob("_runtime*.so"), None)
+    need("python/easyquant/_runtime*.so", extension)
+    for folder in ("packages", "interpreter/bin", "interpreter/lib"):
+        (out / folder).mkdir(parents=True, exist_ok=True)
     shutil.copytree(REPO / "python" / "easyquant", out / "python" / "easyquant", ignore=NOT_CARRIED, dirs_exist_ok=True)
     copy_packages(out / "packages")
 
@@ -87,7 +94,19 @@ def main():
     standard = Path(sysconfig.get_paths()["stdlib"])
     shutil.copytree(standard, out / "interpreter" / "lib" / version, ignore=NOT_CARRIED, dirs_exist_ok=True)
     modules = out / "interpreter" / "lib" / version / "lib-dynload"
-    copy_libraries([tool, extension, interpreter, *(standard / "lib-dynload" / path.name for path in modules.glob("*.so"))], out / "lib")
+    return [extension, interpreter, *(standard / "lib-dynload" / path.name for path in modules.glob("*.so"))]
+
+
+PARTS = {"runtime": copy_runtime, "python": copy_python}
+
+
+def main():
+    if len(sys.argv) != 3 or sys.argv[1] not in PARTS:
+        sys.exit(__doc__)
+    out = Path(sys.argv[2])
+    linked = PARTS[sys.argv[1]](out)
+    (out / "lib").mkdir(exist_ok=True)
+    copy_libraries(linked, out / "lib")
     if stripper := shutil.which("strip"):
         shared = [path for folder in ("bin", "lib", "python", "interpreter") for path in (out / folder).rglob("*") if ".so" in path.name or path.parent.name == "bin"]
         subprocess.run([stripper, "--strip-debug", *(path for path in shared if path.is_file())], check=True)

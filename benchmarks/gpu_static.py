@@ -5,21 +5,24 @@
 
     .venv/bin/python benchmarks/gpu_static.py > docs/benchmarks/gpu-static.md
 
-Compiles linears of 4096 x 4096 and attention of 32 heads with easyquant-opt (EASYQUANT_TOOLS, or build/bin), assembles them with
-ptxas, reads the main loops out of nvdisasm's text, and prints the page: how the page counts stands on the page.
+Compiles linears of 4096 x 4096 and attention of 32 heads with easyquant-opt, and linears of few rows with easyquant-gpu-kernel-bench
+(EASYQUANT_TOOLS, or build/bin), assembles them with ptxas, reads the main loops out of nvdisasm's text, and prints the page: how the page
+counts stands on the page.
 """
 
 import argparse
+import json
 import math
 import os
 import re
+import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from sass import CHIPS, access_bytes, compile_kernels, count, cuda_program, functions_of, main_loop, main_path, matching
+from sass import CHIPS, access_bytes, assemble, count, cuda_program, functions_of, loads_of_waits, main_loop, main_path, matching, waits
 
 SIZE = 4096  # N and K of the linears
 
@@ -29,7 +32,10 @@ LINEARS = [("w8a8", "i8", "i8, symmetric, channel", 1, True), ("w4a8", "i4", "i4
            ("w3a16", "i3", "i3, symmetric, group = 128", 32, False), ("w2a16", "i2", "i2, symmetric, group = 128", 32, False)]
 TITLES = {"i8_q": "W8A8", "i4_g128_q": "W4A8, groups of 128", "i4_g128_bf16": "W4A16, groups of 128", "i8_bf16": "W8A16",
           "i3_g128_bf16": "W3A16, groups of 128", "i2_g128_bf16": "W2A16, groups of 128", "bf16_bf16": "bf16"}
+FAMILIES = dict(zip([*(name for name, *_ in LINEARS), "bf16"], TITLES.values()))  # of the benchmark: their titles
+FEW_ROWS = (1, 4, 16)
 HEADS, KV_HEADS, HEAD_DIM = 32, 8, 128
+WEIGHT_BYTES = 8  # a lane's least load of weights; loads of activations, which come from a cache, are of four
 # What the names of the kernels say of the cache, type of its codes.
 CACHES = {"f16": ("", None), "int8": ("kv8_group64_residual128_sinks4_", "i8"), "int4": ("kv4_group64_residual128_sinks4_", "i4")}
 
@@ -38,23 +44,39 @@ CACHES = {"f16": ("", None), "int8": ("kv8_group64_residual128_sinks4_", "i8"), 
 class Machine:
     """Of a multiprocessor, in a cycle. Sources: products from the dense rates of NVIDIA's data sheets (A100, A40, AGX Orin, L40S,
     H100 SXM), divided by multiprocessors and boost clock; lanes from "Arithmetic instructions" of the CUDA C++ Programming Guide;
-    memory from the same data sheets, H200 for sm_90a."""
+    memory from the same data sheets, H200 for sm_90a; resident threads from "Technical specifications per compute capability"."""
 
     device: str
     half_products: int  # multiply-adds of f16 or bf16 with sums in f32, in the tensor cores
     byte_products: int  # of int8
     half_lanes: int  # threads whose pair of bf16 is multiplied and added
     float_lanes: int
-    memory_bytes: float
+    gigabytes: float  # of the device's memory, a second
+    multiprocessors: int
+    gigahertz: float
+    threads: int  # resident at once
+    shared_kb: int
+
+    @property
+    def memory_bytes(self):
+        return self.gigabytes / self.multiprocessors / self.gigahertz
+
+    @property
+    def wanted_bytes(self):
+        """Under way at once, so that memory does not wait for a multiprocessor."""
+        return self.gigabytes / self.multiprocessors * LATENCY_NS
 
 
 MACHINES = {
-    "sm_80": Machine("A100 80 GB", 1024, 2048, 64, 64, 2039 / 108 / 1.41),
-    "sm_86": Machine("A40", 512, 1024, 64, 128, 696 / 84 / 1.74),
-    "sm_87": Machine("AGX Orin", 1024, 2048, 64, 128, 204.8 / 16 / 1.3),
-    "sm_89": Machine("L40S", 512, 1024, 64, 128, 864 / 142 / 2.52),
-    "sm_90a": Machine("H200", 2048, 4096, 128, 128, 4800 / 132 / 1.83),
+    "sm_80": Machine("A100 80 GB", 1024, 2048, 64, 64, 2039, 108, 1.41, 2048, 164),
+    "sm_86": Machine("A40", 512, 1024, 64, 128, 696, 84, 1.74, 1536, 100),
+    "sm_87": Machine("AGX Orin", 1024, 2048, 64, 128, 204.8, 16, 1.3, 1536, 164),
+    "sm_89": Machine("L40S", 512, 1024, 64, 128, 864, 142, 2.52, 1536, 100),
+    "sm_90a": Machine("H200", 2048, 4096, 128, 128, 4800, 132, 1.83, 2048, 228),
 }
+LATENCY_NS = 700  # of memory under load: assumed, until it is measured
+REGISTERS = 65536
+UNDER_WAY = ["loads", "blocks", "under way", "wanted"]
 ISSUE_SLOTS = 4  # schedulers
 INTEGER_LANES = 64
 SPECIAL_LANES = 16
@@ -115,61 +137,107 @@ def cycles_of(body, warps, machine):
     return {resource: warps * cycles for resource, cycles in of_a_warp.items()}
 
 
-def kernels_of(opt, model, chip, folder):
-    """{kernel: (instructions, threads of a block)}"""
-    cubin, ptx = folder / f"{chip}.cubin", folder / f"{chip}.ptx"
-    result = compile_kernels(opt, model, chip, cubin, ptx)
+@dataclass
+class Kernel:
+    code: list
+    threads: int  # of a block
+    registers: int
+    shared: int  # bytes, static
+    asked: int  # for so many blocks of a multiprocessor ptxas was asked to leave registers
+
+    def resident(self, machine):
+        """Blocks that a multiprocessor has room for."""
+        registers = math.ceil(self.registers * 32 / 256) * 256 * self.threads // 32
+        return min(REGISTERS // registers, machine.threads // self.threads, machine.shared_kb * 1024 // (self.shared + 1024))
+
+
+def read_kernels(ptx, chip):
+    """{name: Kernel} of a file of PTX."""
+    cubin, text = ptx.with_suffix(".cubin"), ptx.read_text()
+    resources, functions = assemble(ptx, chip, cubin), functions_of(cubin)
+    entries = {name: head for name, head in re.findall(r"\.entry (\w+)\((.*?)\n\{", text, re.S)}
+    numbers = {name: [int((re.search(rf"\.{word} (\d+)", head) or [0, 0])[1]) for word in ("maxntid", "minnctapersm")]
+               for name, head in entries.items()}
+    return {name: Kernel(functions[name], numbers[name][0], *resources[name], numbers[name][1]) for name in entries}
+
+
+def kernels_of(tools, model, chip, folder):
+    """{name: Kernel} of the model, and the cases of the benchmark for few rows, with their kernels."""
+    ptx, few = folder / f"{chip}.ptx", folder / f"few-{chip}"
+    run([tools / "easyquant-opt", model, f"--equant-emit-gpu-kernels=chip={chip}", f"--equant-lower-to-nvvm=chip={chip}",
+         f"--equant-emit-gpu-binary=ptx={ptx}", "-o", os.devnull])
+    run([tools / "easyquant-gpu-kernel-bench", "--chip", chip, "--out", few, "--families", ",".join(FAMILIES), "--shapes", f"{SIZE}x{SIZE}",
+         "--rows", ",".join(map(str, FEW_ROWS)), "--ptx-only", "--jobs", "1"])
+    modules = {path.stem: read_kernels(path, chip) for path in few.glob("*.ptx")}
+    cases = json.loads((few / "cases.json").read_text())["cases"]
+    return read_kernels(ptx, chip), [(case, modules[case["module"]][case["kernel"]["name"]]) for case in cases]
+
+
+def run(command):
+    result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode != 0:
-        sys.exit(f"error: easyquant-opt for {chip}: {result.stderr}")
-    threads = dict(re.findall(r"\.entry (\w+)\(.*?\.(?:req|max)ntid (\d+)", ptx.read_text(), re.S))
-    return {name: (code, int(threads[name])) for name, code in functions_of(cubin).items() if name in threads}
+        sys.exit(f"error: {command[0]}: {result.stderr}")
 
 
 def title_of(kernel):
     return TITLES[re.match(rf"linear_{SIZE}x{SIZE}_(.*?)(_f32)?_(mma|stream|dp4a)_", kernel)[1].removesuffix("_f32")]
 
 
-def matrix_row(chip, kernel, code, threads):
-    rows, columns, slab = map(int, re.search(r"_mma_(\d+)x(\d+)x(\d+)", kernel).groups())
-    body, warps, machine = main_loop(code), threads // 32, MACHINES[chip]
+def matrix_row(chip, name, kernel):
+    rows, columns, slab = map(int, re.search(r"_mma_(\d+)x(\d+)x(\d+)", name).groups())
+    body, warps, machine = main_loop(kernel.code), kernel.threads // 32, MACHINES[chip]
     tensor = count(body, "HMMA|IMMA")
     depth = 16 if count(body, "HMMA") else 32
     slabs = tensor / (rows * columns * slab / (warps * 16 * 8 * depth))
     cycles = {resource: total / slabs for resource, total in cycles_of(body, warps, machine).items()}
     bound = max(cycles, key=cycles.get)
     loads = [access_bytes(i) for i in matching(body, "LDS|LDSM") if "RZ, [RZ]" not in i]
-    return [title_of(kernel), f"{rows} × {columns} × {slab}", chip, f"{len(body)}", f"{100 * tensor / len(body):.0f} %",
-            f"{sum(loads) / len(loads):.0f}", f"{count(body, 'LDGSTS')}", f"{count(code, 'LDL|STL')}",
+    return [title_of(name), f"{rows} × {columns} × {slab}", chip, f"{len(body)}", f"{100 * tensor / len(body):.0f} %",
+            f"{sum(loads) / len(loads):.0f}", f"{count(body, 'LDGSTS')}", f"{count(kernel.code, 'LDL|STL')}",
             *(f"{cycles[r]:.0f}" for r in ("tensor cores", "issue", "integer", "half", "shared memory")),
             f"{cycles[bound] * math.ceil(SIZE / slab):.0f}", bound, f"{100 * cycles['tensor cores'] / cycles[bound]:.0f} %"]
 
 
-def stream_row(chip, kernel, code):
-    body, machine = main_loop(code, "HMMA|IDP"), MACHINES[chip]
+def under_way(kernel, machine, blocks, resident, found, least_bytes):
+    """Columns: loads, blocks, KB under way, KB wanted; and whether they are enough."""
+    loads = loads_of_waits(found, least_bytes)
+    on_each = min(resident, blocks / machine.multiprocessors)
+    bytes_under_way = on_each * kernel.threads * sum(map(sum, loads)) / len(loads)
+    return [f"{sum(map(len, loads)) / len(loads):.1f}", f"{on_each:.1f}", f"{bytes_under_way / 1000:.0f}",
+            f"{machine.wanted_bytes / 1000:.0f}"], bytes_under_way >= machine.wanted_bytes
+
+
+def few_row(chip, case, kernel):
+    body, machine = main_loop(kernel.code, "HMMA|IDP"), MACHINES[chip]
     whole = body is None
     if whole:
-        body = [line for line in code if not line.endswith(":")]
+        body = [line for line in kernel.code if not line.endswith(":")]
     cycles = cycles_of(body, 1, machine)
     bound = max(cycles, key=cycles.get)
-    weights = sum(32 * access_bytes(i) for i in matching(body, "LDG") if access_bytes(i) >= 8)
+    weights = sum(32 * access_bytes(i) for i in matching(body, "LDG") if access_bytes(i) >= WEIGHT_BYTES)
     rate = weights / cycles[bound]
-    return [title_of(kernel), chip, f"{len(body)}{' (all)' if whole else ''}", f"{weights}", f"{count(code, 'LDL|STL')}",
-            f"{cycles[bound]:.0f}", bound, f"{rate:.1f}", f"{machine.memory_bytes:.1f}", f"{rate / machine.memory_bytes:.1f}"]
+    blocks = math.prod(factor * (math.ceil(case["rows"] / rows) if rows else 1) for factor, rows in case["kernel"]["grid"])
+    columns, enough = under_way(kernel, machine, blocks, kernel.resident(machine), waits(body, 1) if whole else waits(body), WEIGHT_BYTES)
+    row = [FAMILIES[case["family"]], chip, f"{len(body)}{' (all)' if whole else ''}", f"{weights}", f"{count(kernel.code, 'LDL|STL')}",
+           f"{cycles[bound]:.0f}", bound, f"{rate:.1f}", f"{machine.memory_bytes:.1f}", f"{rate / machine.memory_bytes:.1f}", *columns]
+    return row, enough
 
 
-def attention_rows(chip, cache, form, name, code, threads):
-    body, warps, machine = main_path(code), threads // 32, MACHINES[chip]
+def attention_row(chip, cache, form, name, kernel):
+    body, warps, machine = main_path(kernel.code), kernel.threads // 32, MACHINES[chip]
     tensor, cycles = count(body, "HMMA"), cycles_of(body, warps, machine)
     bound = max(cycles, key=cycles.get)
     loads = [access_bytes(i) for i in matching(body, "LDS|LDSM") if "RZ, [RZ]" not in i]
     brought = [access_bytes(i) for i in matching(body, "LDG|LDGSTS")]
     row = [cache, chip, f"{len(body)}", f"{100 * tensor / len(body):.0f} %", f"{sum(loads) / len(loads):.0f}",
-           f"{sum(brought) / len(brought):.0f}", f"{count(body, 'LDGSTS')}", f"{count(code, 'LDL|STL')}",
+           f"{sum(brought) / len(brought):.0f}", f"{count(body, 'LDGSTS')}", f"{count(kernel.code, 'LDL|STL')}",
            *(f"{cycles[r]:.0f}" for r in ("tensor cores", "issue", "integer", "half", "float", "special", "shared memory")), bound]
     if form == "blocked":
-        return [*row, f"{100 * cycles['tensor cores'] / cycles[bound]:.0f} %"]
+        return [*row, f"{100 * cycles['tensor cores'] / cycles[bound]:.0f} %"], True
     rate = warps * 32 * sum(brought) / cycles[bound]
-    return [*row, f"{rate:.1f}", f"{machine.memory_bytes:.1f}", f"{rate / machine.memory_bytes:.1f}"]
+    # Its shared memory is the launch's: for so many blocks it was designed.
+    columns, enough = under_way(kernel, machine, KV_HEADS * int(name.rpartition("split")[2]), kernel.asked, waits(body), 1)
+    return [*row, f"{rate:.1f}", f"{machine.memory_bytes:.1f}", f"{rate / machine.memory_bytes:.1f}", *columns], enough
 
 
 def table(header, rows):
@@ -212,12 +280,18 @@ the loop and, with groups, between the groups. "share" is the tensor cores' part
 
 """
 
-STREAM = """
+FEW = f"""
 ## Few rows
 
-The kernels for one row. "bytes" of weights that a warp reads in one turn of the loop; "allowed" is how many bytes a cycle its
-instructions leave time for on a multiprocessor full of warps, "memory" what the device's memory delivers to each. Where allowed
-is more than memory, memory is the bound. "(all)": each warp has so few groups that there is no loop, and the whole kernel is counted.
+The kernels of the benchmark for M rows. "bytes" of weights that a warp reads in one turn of the loop; "allowed" is how many bytes a
+cycle its instructions leave time for on a multiprocessor full of warps, "memory" what the device's memory delivers to each. Where
+allowed is more than memory, memory is the bound. "(all)": each warp has so few groups that there is no loop, and the whole kernel is
+counted.
+
+Memory is busy only as long as enough is asked of it. "loads": those of weights that a lane has under way when the loop waits for one of
+them, on average over the places where it waits, if all loads take equally long and instructions no time; "blocks": of a layer of {SIZE}
+rows on a multiprocessor, which are no more than its registers, threads and shared memory have room for; "under way": KB, both
+multiplied; "wanted": KB, the bandwidth times {LATENCY_NS} ns, which memory is assumed to take under load.
 
 """
 
@@ -233,7 +307,7 @@ one from global memory.
 
 ATTENTION_FEW = """
 Of few tokens, 16 queries (4 of a token and key/value head) a block; the cache is read once, so that memory is to be the bound: columns
-as for the linears of few rows.
+as for the linears of few rows, "loads" of keys or values with their scales, "blocks" as designed.
 
 """
 
@@ -246,12 +320,12 @@ def main():
     for program in ("ptxas", "nvdisasm"):
         if not cuda_program(program):
             sys.exit(f"error: no {program}: install the extra `gpu` of this checkout (scripts/setup.sh, or pip install '.[gpu]')")
-    opt = Path(os.environ.get("EASYQUANT_TOOLS", Path(__file__).resolve().parent.parent / "build" / "bin")) / "easyquant-opt"
+    tools = Path(os.environ.get("EASYQUANT_TOOLS", Path(__file__).resolve().parent.parent / "build" / "bin"))
     with tempfile.TemporaryDirectory(prefix="easyquant-static-") as folder, ThreadPoolExecutor(args.jobs) as pool:
         folder = args.keep or Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "model.mlir").write_text(model_text())
-        kernels = dict(zip(CHIPS, pool.map(lambda chip: kernels_of(opt, folder / "model.mlir", chip, folder), CHIPS)))
+        kernels = dict(zip(CHIPS, pool.map(lambda chip: kernels_of(tools, folder / "model.mlir", chip, folder), CHIPS)))
 
     print(TEXT, end="")
     table(["chip", "as in", "products, 16 bits", "products, int8", "pairs of bf16", "f32", "bytes of memory"],
@@ -260,37 +334,49 @@ def main():
     print("GeForce cards of sm_86 and sm_89 have half as many products of 16 bits. On sm_90a, mma.sync is known to reach about two\n"
           "thirds of these rates, which are those of wgmma.")
     print(MATRIX, end="")
-    rows, few = [], []
+    rows, slow, idle = [], [], []
     for title in TITLES.values():
         for chip in CHIPS:
-            for name, (code, threads) in sorted(kernels[chip].items()):
-                if not name.startswith("linear_") or title_of(name) != title:
-                    continue
-                if "_mma_128x128" in name:
-                    rows.append(matrix_row(chip, name, code, threads))
-                if re.search(r"_(stream|dp4a)_1$", name):
-                    few.append(stream_row(chip, name, code))
+            rows += [matrix_row(chip, name, kernel) for name, kernel in sorted(kernels[chip][0].items())
+                     if "_mma_128x128" in name and title_of(name) == title]
     table(["weights", "tile", "chip", "instructions", "share", "load", "LDGSTS", "local", "tensor", "issue", "integer", "half", "shared",
            "a tile", "bound", "busy"], rows)
-    print(STREAM.lstrip("\n"), end="")
-    table(["weights", "chip", "instructions", "bytes", "local", "cycles", "bound", "allowed", "memory", "ratio"], few)
+    print(FEW.lstrip("\n"), end="")
+    for m in FEW_ROWS:
+        print(f"M = {m}{', where no tile is taken' if m > 1 else ''}:\n")
+        found = []
+        for family in FAMILIES:
+            for chip in CHIPS:
+                for case, kernel in kernels[chip][1]:
+                    if (case["family"], case["rows"]) == (family, m) and "_mma_" not in case["kernel"]["name"]:
+                        row, enough = few_row(chip, case, kernel)
+                        found.append(row)
+                        where = f"{row[0].split(',')[0]}, M = {m}, on {chip}"
+                        slow += [f"{where} ({row[9]})"] if m == 1 and float(row[9]) < 1.05 else []
+                        idle += [] if enough else [f"{where} ({row[-2]} of {row[-1]} KB)"]
+        table(["weights", "chip", "instructions", "bytes", "local", "cycles", "bound", "allowed", "memory", "ratio", *UNDER_WAY], found)
     print(ATTENTION.lstrip("\n"), end="")
     columns = ["cache", "chip", "instructions", "share", "load", "global", "LDGSTS", "local", "tensor", "issue", "integer", "half", "float",
                "special", "shared", "bound"]
-    for form, text, more in (("blocked", "64 queries a block:\n\n", ["busy"]), ("split", ATTENTION_FEW.lstrip("\n"), ["allowed", "memory", "ratio"])):
+    for form, text, more in (("blocked", "64 queries a block:\n\n", ["busy"]),
+                             ("split", ATTENTION_FEW.lstrip("\n"), ["allowed", "memory", "ratio", *UNDER_WAY])):
         print(text, end="")
         found = []
         for cache in CACHES:
             for chip in CHIPS:
-                name = attention_kernel(kernels[chip], cache, form)
-                found.append(attention_rows(chip, cache, form, name, *kernels[chip][name]))
+                name = attention_kernel(kernels[chip][0], cache, form)
+                row, enough = attention_row(chip, cache, form, name, kernels[chip][0][name])
+                found.append(row)
+                idle += [] if enough else [f"attention over {cache} on {chip} ({row[-2]} of {row[-1]} KB)"]
         table([*columns, *more], found)
-    spilled = sorted(f"{name} ({chip})" for chip, found in kernels.items() for name, (code, _) in found.items()
-                     if count(code, "LDL|STL"))
+    spilled = sorted(f"{name} ({chip})" for chip, (found, _) in kernels.items() for name, kernel in found.items()
+                     if count(kernel.code, "LDL|STL"))
     print('"local": instructions that touch local memory (LDL, STL) in all of a kernel; ' +
           (f"there are some in {', '.join(spilled)}." if spilled else "of all these kernels, for any number of rows, none has any."))
-    if slow := [f"{row[0].split(',')[0]} on {row[1]} ({row[-1]})" for row in few if float(row[-1]) < 1.05]:
-        print(f"\nMemory is not what bounds {', '.join(slow)}: unpacking takes as long, or longer.")
+    if slow:
+        print(f"\nMemory is not what bounds {'; '.join(slow)}: unpacking takes as long, or longer.")
+    if idle:
+        print(f"\nLess is under way than wanted in {'; '.join(idle)}.")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,13 @@ def cuda_program(name):
     return None
 
 
+def assemble(ptx, chip, cubin):
+    """Writes the machine code of PTX; returns {kernel: (registers of a thread, bytes of static shared memory)}."""
+    said = subprocess.run([cuda_program("ptxas"), "-v", f"-arch={chip}", ptx, "-o", cubin], check=True, capture_output=True, text=True).stderr
+    parts = re.findall(r"Compiling entry function '(\w+)'.*?Used (\d+) registers(.*?)$", said, re.S | re.M)
+    return {name: (int(registers), int((re.search(r"(\d+) bytes smem", rest) or [0, 0])[1])) for name, registers, rest in parts}
+
+
 def compile_kernels(opt, model, chip, cubin, ptx):
     """Writes the kernels of an MLIR file for a chip as machine code and as PTX; returns the finished process of easyquant-opt."""
     return subprocess.run([opt, model, f"--equant-emit-gpu-kernels=chip={chip}", f"--equant-lower-to-nvvm=chip={chip}",
@@ -121,3 +128,76 @@ def access_bytes(instruction):
         return 4 * int(re.search(r"\.MT?88(?:\.(\d))?", opcode)[1] or 1)
     width = re.search(r"\.(?:U|S)?(128|64|16|8)(?=\.|$)", opcode)
     return int(width[1]) // 8 if width else 4
+
+
+# -------------------------------------------------------------------------------------------------------- loads under way
+
+LOADS = "LD|LDG|LDGSTS|LDS|LDSM|LDL|LDC|ULDC"
+STORES = "ST|STG|STS|STL"
+PRODUCTS = {"HMMA": (4, 4, 2, 4), "IMMA": (4, 4, 2, 4)}  # registers of the result and the operands: m16n8k16, m16n8k32
+
+
+def registers(operand, count=1):
+    """The numbers of the `count` general registers that an operand begins with; none, if it is no such register."""
+    found = re.match(r"[-~|!]*R(\d+)", operand)
+    return set(range(int(found[1]), int(found[1]) + count)) if found else set()
+
+
+def reads_and_writes(instruction):
+    """The general registers that an instruction reads and those that it writes."""
+    name, rest = re.match(rf"{GUARD}(\S+)\s*(.*)", instruction).groups()[1:]
+    opcode = name.split(".")[0]
+    reads = set()
+    for address in re.findall(r"\[[^\]]*\]", rest):
+        for register, wide in re.findall(r"(?<!U)(R\d+)(\.64)?", address):
+            reads |= registers(register, 2 if wide else 1)
+    operands = [word for word in re.split(r",\s*", re.sub(r"\w*\[[^\]]*\](\[[^\]]*\])?", "[]", rest)) if word != "[]"]
+    if re.fullmatch(STORES, opcode):
+        return reads.union(*(registers(word, max(1, access_bytes(instruction) // 4)) for word in operands)), set()
+    # Predicates that are results too stand before or behind the register.
+    results = [word for word in operands[:1] if registers(word)]
+    counts = [1] * len(operands)
+    if opcode in PRODUCTS:
+        counts = PRODUCTS[opcode]
+    elif re.fullmatch(LOADS, opcode):
+        counts[:1] = [max(1, access_bytes(instruction) // 4)]
+    elif ".WIDE" in name:
+        counts = [2, 1, 1, 2]
+    elif opcode == "CS2R":
+        counts[:1] = [2]
+    pairs = list(zip(operands, counts))
+    writes = set().union(*(registers(*pair) for pair in pairs[: len(results)]))
+    return reads.union(*(registers(*pair) for pair in pairs[len(results) :])), writes
+
+
+def waits(body, turns=8):
+    """Where a warp waits for global memory in one turn of a loop that it goes through again and again, or, if `turns` is 1, in code that
+    it goes through once: of each such place, the loads and copies that are under way there. All take equally long, and instructions no time
+    beside them: what is waited for brings along all that was begun before it."""
+    body = [line for line in body if not re.match(r"@!U?PT|.*:$", line)]  # what never happens, labels
+    under_way, found, group = [], [], 0  # (load, registers that it writes, the group of copies that it belongs to)
+    for turn in range(turns):
+        for instruction in body:
+            opcode = re.match(rf"{GUARD}(\w+)", instruction)[2]
+            reads, writes = reads_and_writes(instruction)
+            if opcode == "DEPBAR":
+                most = int(re.search(r"0x([0-9a-f]+)", instruction)[1], 16)
+                late = [entry for entry in under_way if entry[2] is not None and entry[2] < group - most]
+            else:
+                late = [entry for entry in under_way if entry[1] & (reads | writes)]
+            if late:
+                if turn == turns - 1:
+                    found.append([load for load, *_ in under_way])
+                # Copies of later groups, which nobody waits for, stay under way.
+                under_way = [entry for entry in under_way if opcode == "DEPBAR" and entry[2] is not None and entry[2] >= group - most]
+            if opcode == "LDGDEPBAR":
+                group += 1
+            elif opcode in ("LD", "LDG", "LDGSTS"):
+                under_way.append((instruction, writes, group if opcode == "LDGSTS" else None))
+    return found
+
+
+def loads_of_waits(found, least_bytes):
+    """Of the places of `waits`, those where loads of so many bytes a lane are under way: the bytes of each."""
+    wide = [[access_bytes(load) for load in loads if access_bytes(load) >= least_bytes] for loads in found]
+    return [loads for loads in wide if loads]

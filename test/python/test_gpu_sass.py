@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The machine code of the GPU kernels, for every chip: what the main loops of linears and attention consist of."""
 
-import re
 import sys
 
 import pytest
@@ -10,8 +9,9 @@ import pytest
 from helpers import REPO, tool
 
 sys.path.insert(0, str(REPO / "benchmarks"))
-from gpu_static import CACHES, SIZE as S, attention_kernel, model_text  # noqa: E402
-from sass import CHIPS, access_bytes, compile_kernels, count, cuda_program, functions_of, main_loop, main_path, matching  # noqa: E402
+from gpu_static import CACHES, MACHINES, SIZE as S, Kernel, attention_kernel, model_text, under_way  # noqa: E402
+from sass import (CHIPS, access_bytes, compile_kernels, count, cuda_program, functions_of, loads_of_waits, main_loop, main_path,  # noqa: E402
+                  matching, reads_and_writes, waits)
 
 # The least share of the instructions of a loop of the tile of 128 x 128 that are matrix products, as measured with ptxas 13.0, less
 # a little.
@@ -26,6 +26,11 @@ LEAST_ATTENTION_SHARE = {("f16", "split"): 0.09, ("f16", "blocked"): 0.175, ("in
 PRODUCTS = {"split": 32, "blocked": 128}  # of a turn: 16 queries, 128 dimensions, keys and values
 RUNS = 16  # of eight dimensions of keys or values that a lane brings in a turn
 RUN_BYTES = {"f16": 16, "int8": 8, "int4": 4}
+# Of few rows, that many bytes of weights a lane are asked for before the first of them is waited for, wherever the loop waits: four
+# blocks, of floats and 8 bits two rows of them or none.
+LEAST_UNDER_WAY = {"i8_q_f32_dp4a_1": 64, "i8_q_f32_dp4a_4": 64, "i8_bf16_f32_stream_1": 64, "i4_g128_bf16_f32_stream_1": 64,
+                   "i3_g128_bf16_f32_stream_1": 96, "i2_g128_bf16_f32_stream_1": 64, "bf16_bf16_f32_stream_1": 128,
+                   "i4_g128_bf16_f32_stream_8": 64, "i8_bf16_f32_stream_16": 64, "bf16_bf16_f32_stream_16": 128}
 
 
 @pytest.fixture(scope="module", params=CHIPS)
@@ -63,9 +68,52 @@ def test_nothing_is_kept_in_local_memory(functions):
 
 
 def test_few_rows_are_multiplied_by_dp4a(functions):
-    instructions = functions[f"linear_{S}x{S}_i8_q_f32_dp4a_1"]
-    assert count(instructions, "IDP") > 0
-    assert any(re.search(r"LDG\.E\.128", i) for i in instructions), "weights come 16 bytes a lane"
+    body = main_loop(functions[f"linear_{S}x{S}_i8_q_f32_dp4a_1"], "IDP")
+    assert {access_bytes(i) for i in matching(body, "LDG")} == {4, 16}, "weights come 16 bytes a lane, four codes of the row at a time"
+
+
+@pytest.mark.parametrize("kernel", LEAST_UNDER_WAY)
+def test_loads_of_few_rows_are_under_way_together(functions, kernel):
+    body = main_loop(functions[f"linear_{S}x{S}_{kernel}"], "IDP|HMMA")
+    found = loads_of_waits(waits(body), least_bytes=8)
+    print(f"{kernel}: {found}")
+    assert found and all(sum(loads) >= LEAST_UNDER_WAY[kernel] for loads in found)
+
+
+def test_loads_of_groups_are_under_way_together(functions):
+    # A warp has four groups of four blocks, and no loop: they come in at most two goes of one row, four of four.
+    for rows, most in (1, 2), (4, 4):
+        found = loads_of_waits(waits(functions[f"linear_{S}x{S}_i4_g128_q_f32_dp4a_{rows}"], turns=1), least_bytes=8)
+        print(f"{rows} rows: {found}")
+        assert len(found) <= most and sum(map(sum, found)) == 256
+
+
+def test_a_row_is_read_in_one_go(functions):
+    [loads] = loads_of_waits(waits(functions["quantize_4096_f32"], turns=1), least_bytes=4)
+    assert loads == [16] * 4
+
+
+def test_what_a_loop_waits_for():
+    body = ["LDG.E.128 R4, desc[UR6][R20.64+-0x2000]", "@!P1 LDG.E.CONSTANT R9, desc[UR6][R2.64]", "IDP.4A.S8.S8 R30, R7, R9.reuse, R30",
+            "LDG.E.64 R10, desc[UR6][R20.64]", "HMMA.16816.F32.BF16 R48, R8, R12, R48", "@P0 BRA `(.L_x_1)"]
+    assert [(sorted(reads), sorted(writes)) for reads, writes in map(reads_and_writes, body)] == [
+        ([20, 21], [4, 5, 6, 7]), ([2, 3], [9]), ([7, 9, 30], [30]), ([20, 21], [10, 11]),
+        ([8, 9, 10, 11, 12, 13, 48, 49, 50, 51], [48, 49, 50, 51]), ([], [])]
+    assert loads_of_waits(waits(body), 8) == [[16], [8]] and loads_of_waits(waits(body), 4) == [[16, 4], [8]]
+    # Two groups of copies may stay under way.
+    copies = ["DEPBAR.LE SB0, 0x2", "BAR.SYNC 0x0", "LDGSTS.E.BYPASS.128 [R4], desc[UR4][R8.64]", "LDGDEPBAR"]
+    assert [len(loads) for loads in waits(copies)] == [3]
+    assert [(sorted(reads), sorted(writes)) for reads, writes in map(reads_and_writes, [
+        "STS.128 [R81+0x880], R56", "IMAD.WIDE.U32 R14, R18, 0x200, R26", "ISETP.GE.AND P1, PT, R18, R25, PT", "CS2R R20, SRZ",
+        "IADD3.X R4, R5, -R7, RZ, P3, !PT"])] == [([56, 57, 58, 59, 81], []), ([18, 26, 27], [14, 15]), ([18, 25], []), ([], [20, 21]), ([5, 7], [4])]
+
+
+def test_what_a_multiprocessor_has_under_way():
+    # 48 x 256 registers a block; 256 blocks of eight warps for 132 multiprocessors, four loads of 16 bytes a lane.
+    kernel, machine = Kernel([], threads=256, registers=43, shared=512, asked=2), MACHINES["sm_90a"]
+    assert kernel.resident(machine) == 5
+    assert under_way(kernel, machine, 256, 5, [["LDG.E.128 R4, desc[UR6][R20.64]"] * 4], 8) == (["4.0", "1.9", "32", "25"], True)
+    assert under_way(kernel, machine, 256, 1, [["LDG.E.128 R4, desc[UR6][R20.64]"] * 4, ["LDG.E R4, desc[UR6][R20.64]"]], 8)[1] is False
 
 
 @pytest.mark.parametrize("kernel", MOST_INSTRUCTIONS)

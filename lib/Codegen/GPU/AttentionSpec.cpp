@@ -260,6 +260,7 @@ static Description describeCombine(const AttentionSpec &spec, int64_t splits) {
   description.grid[0].rowsPerBlock = 1;
   description.grid[1].factor = spec.heads;
   description.threads = 128;
+  description.blocksPerSM = 8; // registers for the loads of several stretches at once
   return description;
 }
 

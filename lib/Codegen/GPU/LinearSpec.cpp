@@ -64,6 +64,9 @@ static LinearKernel dotKernel(const LinearSpec &spec, int64_t rows) {
   description.grid[0].factor = divideCeil(spec.n, numerics::fragmentRows(spec.bits));
   description.grid[1].rowsPerBlock = rows;
   description.threads = kDotThreads;
+  // There are few blocks, so that registers are worth more than room for others: left to itself,
+  // ptxas makes do with the 32 of a full multiprocessor, and waits for every load.
+  description.blocksPerSM = 2;
   return kernel;
 }
 

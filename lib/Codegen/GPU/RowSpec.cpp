@@ -60,6 +60,9 @@ Description describe(const RowSpec &spec, const Chip &) {
   RowShape shape = rowShape(spec);
   description.threads = static_cast<uint32_t>(shape.threads * shape.rows);
   description.grid[0].rowsPerBlock = shape.rows;
+  // Half of a multiprocessor's threads, with registers for all that each of them loads at once.
+  constexpr int64_t kThreads = 1024;
+  description.blocksPerSM = std::max<int64_t>(1, kThreads / description.threads);
 
   std::vector<Parameter> &parameters = description.parameters;
   auto input = [&](const char *name, bool stride) {

@@ -12,6 +12,7 @@
 #include "llvm/Support/ThreadPool.h"
 
 #include <cstdlib>
+#include <functional>
 #include <future>
 
 using namespace easyquant;
@@ -103,16 +104,7 @@ struct Assembled {
   Result<Cubin> cubin;
 };
 
-Assembled assemble(KernelLibrary &library, std::vector<Description> kernels) {
-  auto assembler = Assembler::find();
-  if (!assembler)
-    return {{}, Unexpected(assembler.error())};
-  return {std::move(kernels),
-          assembler->assemble(library.ptx(), std::string(library.target().name))};
-}
-
-Assembled assembleLinearsAndRowOps(ChipId chip) {
-  KernelLibrary library(chip);
+std::vector<Description> addLinearsAndRowOps(KernelLibrary &library) {
   std::vector<Description> kernels;
   for (const RowSpec &spec : rowOps())
     kernels.push_back(library.add(spec));
@@ -122,24 +114,49 @@ Assembled assembleLinearsAndRowOps(ChipId chip) {
   for (const WeightOnlySpec &spec : weightOnlyLinears())
     for (const WeightOnlyKernel &kernel : library.add(spec))
       kernels.push_back(kernel.description);
-  return assemble(library, std::move(kernels));
+  return kernels;
 }
 
-Assembled assembleAttention(ChipId chip) {
-  KernelLibrary library(chip);
+std::vector<Description> addAttention(KernelLibrary &library) {
   std::vector<Description> kernels = {library.add(HeadsSpec{32, 8, 128, true, 1e-6, 4096})};
   for (const AttentionSpec &spec : attentions())
     for (const AttentionKernel &kernel : library.add(spec))
       kernels.insert(kernels.end(), kernel.launches.begin(), kernel.launches.end());
-  return assemble(library, std::move(kernels));
+  return kernels;
 }
 
-/// What is assembled for all chips, on all cores, by the first test that asks.
+Assembled assemble(const std::vector<Description> &kernels, const std::string &ptx,
+                   std::string_view chip) {
+  auto assembler = Assembler::find();
+  if (!assembler)
+    return {{}, Unexpected(assembler.error())};
+  return {kernels, assembler->assemble(ptx, std::string(chip))};
+}
+
+/// What is assembled for all chips, on all cores, by the first test that asks. PTX takes longer to
+/// make than to assemble: chips of one generation that have the same kernels share it.
 class EveryChip {
 public:
-  explicit EveryChip(Assembled (*make)(ChipId)) {
-    for (const Chip &chip : chips())
-      futures[chip.id] = pool.async([make, id = chip.id] { return make(id); });
+  explicit EveryChip(std::vector<Description> (*add)(KernelLibrary &)) {
+    std::map<std::string, std::shared_future<std::string>> texts;
+    std::vector<std::function<void()>> then;
+    for (const Chip &chip : chips()) {
+      auto library = std::make_shared<KernelLibrary>(chip.id);
+      std::vector<Description> kernels = add(*library);
+      std::string key(chip.name.substr(0, std::string_view("sm_8").size()));
+      for (const Description &kernel : kernels)
+        key += fmt::format(" {}/{}/{}", kernel.name, kernel.sharedBytes, kernel.blocksPerSM);
+      std::shared_future<std::string> &text = texts[key];
+      if (!text.valid())
+        text = pool.async([library] { return library->ptx(); });
+      then.push_back([this, kernels, text, &chip] {
+        futures[chip.id] =
+            pool.async([kernels, text, &chip] { return assemble(kernels, text.get(), chip.name); });
+      });
+    }
+    // Behind all that they wait for.
+    for (const auto &begin : then)
+      begin();
   }
   const Assembled &of(ChipId chip) { return futures.at(chip).get(); }
 
@@ -176,12 +193,12 @@ void check(const Assembled &assembled, const Chip &chip) {
 } // namespace
 
 TEST_P(GPUResources, LinearsAndRowOpsAreWithinTheDesign) {
-  static EveryChip assembled(assembleLinearsAndRowOps);
+  static EveryChip assembled(addLinearsAndRowOps);
   check(assembled.of(GetParam()), chip(GetParam()));
 }
 
 TEST_P(GPUResources, AttentionIsWithinTheDesign) {
-  static EveryChip assembled(assembleAttention);
+  static EveryChip assembled(addAttention);
   check(assembled.of(GetParam()), chip(GetParam()));
 }
 

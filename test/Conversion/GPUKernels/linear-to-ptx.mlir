@@ -8,7 +8,7 @@
 // RUN: FileCheck %s --check-prefix=PTX < %t.ptx
 
 // CHECK: gpu.module @kernels {
-// CHECK: gpu.func @rms_norm_64_eps{{[0-9a-f]+}}_f32_quantize(%{{.*}}: !llvm.ptr<1> {{.*}}, %{{.*}}: i32, {{.*}}) kernel attributes {known_block_size = array<i32: 128, 1, 1>}
+// CHECK: gpu.func @rms_norm_64_eps{{[0-9a-f]+}}_f32_quantize(%{{.*}}: !llvm.ptr<1> {{.*}}, %{{.*}}: i32, {{.*}}) kernel attributes {known_block_size = array<i32: 128, 1, 1>, nvvm.minctasm = 8 : i32}
 // CHECK: gpu.func @linear_96x64_i8_q_f32_dp4a_1(
 // CHECK: nvvm.dot.accumulate.4way
 // CHECK: gpu.func @linear_96x64_i8_q_f32_mma_16x128x128(
@@ -24,7 +24,11 @@
 // NVVM-NOT: arith.
 // NVVM: llvm.func @linear_96x64_i8_q_f32_mma_16x128x128({{.*}}nvvm.kernel
 
+// What is read nobody writes: all loads go through the read-only cache, and may be begun at any time.
 // PTX: .target sm_90a
+// PTX-LABEL: .visible .entry rms_norm_64_eps
+// PTX: .minnctapersm 8
+// PTX-NOT: ld.global.v
 // PTX-LABEL: .visible .entry linear_96x64_i8_q_f32_dp4a_1(
 // PTX: ld.global.nc.v4
 // PTX: dp4a.s32.s32
