@@ -25,12 +25,12 @@ FailureOr<ModelConstants> ModelConstants::open(ModuleOp module) {
 }
 
 static Result<void> readRopeTable(GlobalOp global, DictionaryAttr attribute, std::span<float> out) {
-  int64_t headDim = 2 * cast<RankedTensorType>(global.getType()).getDimSize(1);
-  Result<numerics::RopeParams> params = lm::ropeParams(attribute, headDim);
+  Result<numerics::RopeParams> params =
+      lm::ropeParams(attribute, cast<RankedTensorType>(global.getType()));
   if (!params)
     return Unexpected(params.error());
   Result<std::vector<float>> table =
-      numerics::ropeTable(*params, static_cast<int64_t>(out.size()) / headDim);
+      numerics::ropeTable(*params, static_cast<int64_t>(out.size()) / params->headDim);
   if (!table)
     return Unexpected(table.error());
   std::copy(table->begin(), table->end(), out.begin());

@@ -56,6 +56,8 @@ constexpr size_t kMaxText = size_t(4) << 20;
 /// Address space of a child: what the compiler itself takes, and room for a small model.
 constexpr rlim_t kMemory = rlim_t(4) << 30;
 
+constexpr rlim_t kMaxFile = rlim_t(64) << 20;
+
 /// What a child says of itself, in memory that it shares with its parent.
 struct Report {
   uint64_t seed, runs, parsed, succeeded;
@@ -173,8 +175,10 @@ void runMutant(MLIRContext &context, ArrayRef<std::string> seeds, uint64_t seed)
   rlimit memory{kMemory, kMemory};
   ::setrlimit(RLIMIT_AS, &memory);
 #endif
-  rlimit noCore{0, 0};
+  rlimit noCore{0, 0}, smallFiles{kMaxFile, kMaxFile};
   ::setrlimit(RLIMIT_CORE, &noCore);
+  ::setrlimit(RLIMIT_FSIZE, &smallFiles);
+  std::signal(SIGXFSZ, SIG_IGN); // so that writing is what fails
   llvm::sys::PrintStackTraceOnErrorSignal("FuzzIR");
   std::unique_ptr<MLIRContext> context = makeContext();
   for (; seed < end; ++seed) {

@@ -8,6 +8,7 @@
 #ifndef EASYQUANT_CALIBRATION_PASSES
 #define EASYQUANT_CALIBRATION_PASSES
 
+include "easyquant/Dialect/Equant/Transforms/MethodOptions.td"
 include "mlir/Pass/PassBase.td"
 
 def Awq : Pass<"equant-awq", "::mlir::ModuleOp"> {
@@ -56,7 +57,7 @@ def Awq : Pass<"equant-awq", "::mlir::ModuleOp"> {
     Option<"searchSamples", "search-samples", "int64_t", "4", "samples, the first ones, that candidates are compared on">,
     Option<"clip", "clip", "bool", "true", "search ranges too">,
     Option<"threads", "threads", "unsigned", "0", "threads; 0: one per core. Results do not depend on it">,
-  ];
+  ] # MethodOptions;
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
 }
 
@@ -133,7 +134,7 @@ def Gptq : Pass<"equant-gptq", "::mlir::ModuleOp"> {
     Option<"damping", "damping", "double", "0.01",
            "share of mean(diag H) added to the diagonal; grows up to ten times that if H needs it">,
     Option<"threads", "threads", "unsigned", "0", "threads; 0: one per core. Results do not depend on it">,
-  ];
+  ] # MethodOptions;
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
 }
 
@@ -157,7 +158,7 @@ def Lkd : Pass<"equant-lkd", "::mlir::ModuleOp"> {
     Option<"epochs", "epochs", "int64_t", "4", "passes over the samples that are not held out">,
     Option<"learningRate", "learning-rate", "double", "0.005", "largest step, in units of a weight's mean scale">,
     Option<"threads", "threads", "unsigned", "0", "threads; 0: one per core. Results do not depend on it">,
-  ];
+  ] # MethodOptions;
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
 }
 

@@ -180,23 +180,11 @@ FailureOr<GPUProgram> ProgramBuilder::build() {
   forward = symbols.lookup<func::FuncOp>("forward");
   if (!forward || forward.getNumResults() != 1 || !isActivationType(forward.getResultTypes()[0]))
     return model.emitError("expected a function @forward that returns the logits");
-  if (program.maxRows < 1)
-    return model.emitError("max-rows is ") << program.maxRows << "; expected at least 1";
-  // As on CPUs: the buffers of @forward come first; below them, all layers use the same memory.
-  auto entryPlan = BufferPlan::create(forward, program.maxRows, 0, kRules);
-  if (failed(entryPlan))
+  FailureOr<ModelPlan> planned = ModelPlan::create(model, forward, program.maxRows, kRules);
+  if (failed(planned))
     return failure();
-  int64_t base = buffersEnd = entryPlan->end();
-  plans.insert({forward, std::move(*entryPlan)});
-  for (auto function : model.getOps<func::FuncOp>()) {
-    if (function == forward)
-      continue;
-    auto layer = BufferPlan::create(function, program.maxRows, base, kRules);
-    if (failed(layer))
-      return failure();
-    buffersEnd = std::max(buffersEnd, layer->end());
-    plans.insert({function, std::move(*layer)});
-  }
+  plans = std::move(planned->functions);
+  buffersEnd = planned->arenaBytes;
   if (failed(runFunction(forward, plans.find(forward)->second)))
     return failure();
   program.arenaBytes = buffersEnd + scratchBytes;

@@ -120,7 +120,7 @@ LogicalResult ModelWeights::collectFloat(const ConstantMatcher &matcher, OpOpera
   FloatConstant constant{{}, nameOfReader(op), op->getLoc(), type};
   if (GlobalOp global = matcher.getExternGlobal(reader.get()))
     if (auto rope = global->getAttrOfType<DictionaryAttr>(lm::kRopeTableAttr))
-      constant.rope = *lm::ropeParams(rope, 2 * type.getDimSize(1)); // verified by the dialect
+      constant.rope = *lm::ropeParams(rope, cast<RankedTensorType>(global.getType())); // verified
   std::string key;
   for (Value value : concatenated(reader.get())) {
     FailureOr<ConstantTensor> part = matcher.match(op->getLoc(), constant.site, value);

@@ -14,6 +14,7 @@
 
 #include "easyquant/Numerics/SmoothQuant.h"
 #include "easyquant/Dialect/Equant/Analysis/ConstantTensors.h"
+#include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
 #include "easyquant/Dialect/Equant/Analysis/Recipe.h"
 #include "easyquant/Dialect/Equant/Transforms/FoldScale.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
@@ -264,6 +265,7 @@ void SmoothQuant::runOnOperation() {
   // Points that are asked for, by the function that they are in.
   SmallVector<FoldPoint> points = findFoldPoints(module);
   llvm::MapVector<Operation *, SmallVector<FoldPoint *>> functions;
+  bool isPlanned = false;
   for (FoldPoint &point : points) {
     auto isAsked = [](QuantizableOpInterface op) {
       PlanAttr plan = getPlan(op);
@@ -271,10 +273,16 @@ void SmoothQuant::runOnOperation() {
     };
     if (!llvm::any_of(point.readers, isAsked))
       continue;
+    isPlanned = true;
     if (!point.producer)
       recordTransform(module, kMethod, point);
     else
       functions[point.readers.front()->getParentOfType<FunctionOpInterface>()].push_back(&point);
+  }
+  if (!isPlanned) {
+    if (failed(reportNotPlanned(module, getArgument(), kMethod, requireSites)))
+      signalPassFailure();
+    return;
   }
   Builder b(&getContext());
   recordOptions(module, b.getNamedAttr("alpha", search ? Attribute(b.getStringAttr(kSearch))
