@@ -7,6 +7,7 @@
 
 #include "easyquant/Calibration/LayerRunner.h"
 
+#include "easyquant/Conversion/EquantToKernels/BufferPlan.h"
 #include "easyquant/Dialect/LM/Analysis/Calls.h"
 
 #include "mlir/IR/SymbolTable.h"
@@ -43,7 +44,7 @@ Result<HiddenStates> HiddenStates::allocate(const CalibrationTokens &tokens, int
 FailureOr<LayerRunner> LayerRunner::create(ModuleOp module, const CalibrationTokens &tokens,
                                            EngineOptions options) {
   FailureOr<ModelConstants> values = ModelConstants::open(module);
-  if (failed(values))
+  if (failed(values) || failed(values->check()))
     return failure();
   int64_t context = values->source().config().maxContext;
   if (tokens.maxLength() > context)
@@ -75,7 +76,8 @@ LogicalResult LayerRunner::findLayers() {
     auto layer = symbols.lookup<func::FuncOp>(call.getCallee());
     Value state = call.getNumOperands() ? call.getOperand(0) : Value();
     if (!layer || layer.isExternal() || !llvm::hasSingleElement(layer.getBody()) ||
-        call.getNumResults() != 1 || !state || state.getType() != call.getResult(0).getType() ||
+        call.getNumResults() != 1 || !state || !isActivationType(state.getType()) ||
+        state.getType() != call.getResult(0).getType() ||
         (lastState && state != lastState))
       return call.emitOpError("expected a layer: hidden states of the layer before in, hidden "
                               "states out");

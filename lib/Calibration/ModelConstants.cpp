@@ -24,6 +24,17 @@ FailureOr<ModelConstants> ModelConstants::open(ModuleOp module) {
   return ModelConstants(module, std::move(*reader));
 }
 
+LogicalResult ModelConstants::check() const {
+  equant::ConstantMatcher matcher(module);
+  ModuleOp model = module; // a handle whose methods are not const
+  WalkResult walk = model.walk([&](ml_program::GlobalLoadConstOp load) {
+    GlobalOp global = matcher.getExternGlobal(load);
+    bool bad = global && failed(equant::checkGlobal(global, reader));
+    return bad ? WalkResult::interrupt() : WalkResult::advance();
+  });
+  return failure(walk.wasInterrupted());
+}
+
 static Result<void> readRopeTable(GlobalOp global, DictionaryAttr attribute, std::span<float> out) {
   Result<numerics::RopeParams> params =
       lm::ropeParams(attribute, cast<RankedTensorType>(global.getType()));

@@ -10,12 +10,14 @@
 // assertions are off in the distribution's packages, so nothing but verifiers stands between IR and
 // the passes.
 //
-//   FuzzIR TESTS [--seconds N] [--seed N] [--count N]    TESTS is this project's folder test
-//   FuzzIR --list-passes                                 what is run
+//   FuzzIR TESTS [--seconds N] [--seed N] [--count N] [--only PASS]
+//   FuzzIR --list-passes
+//
+// TESTS is this project's folder test; with --only, every pipeline has that pass.
 //
 // Mutants run in child processes of bounded memory and time. One that ends otherwise is written to
-// fuzz-ir-SEED.mlir in the working directory, and `--seed SEED --count 1` runs it again. A folder
-// that is removed in the end holds what passes read and write.
+// fuzz-ir-SEED.mlir beside this program, and `--seed SEED --count 1` runs it again. A folder that is
+// removed in the end holds what passes read and write.
 //
 //===----------------------------------------------------------------------===//
 
@@ -99,8 +101,13 @@ const Pipeline &choosePipeline(Random &random) {
   llvm_unreachable("the weights have a sum");
 }
 
+/// Of --only.
+StringRef onlyPass;
+
 std::string makePipeline(Random &random) {
   std::string text = choosePipeline(random).text;
+  while (!StringRef(text).contains(onlyPass))
+    text = choosePipeline(random).text;
   if (random.oneIn(3))
     text += std::string(",") + choosePipeline(random).text;
   if (random.oneIn(4))
@@ -212,7 +219,8 @@ void saveMutant(const fs::path &folder, const std::string &problem, const char *
   std::string words{std::istreambuf_iterator<char>(said), {}};
   llvm::errs() << "FuzzIR: seed " << report->seed << ": " << problem << "\n  pipeline "
                << report->pipeline << "\n  module " << path.string() << "\n"
-               << StringRef(words).take_back(4000) << "\n";
+               << StringRef(words).take_back(4000) << StringRef(report->text).take_front(8000)
+               << "\n";
 }
 
 bool parseNumber(StringRef text, uint64_t &value) { return !text.getAsInteger(10, value); }
@@ -235,6 +243,11 @@ int main(int argc, char **argv) {
   bool understood = argc > 1 && argc % 2 == 0;
   for (int i = 2; i + 1 < argc; i += 2) {
     StringRef option = argv[i];
+    if (option == "--only") {
+      onlyPass = argv[i + 1];
+      understood &= llvm::is_contained(passesInPipelines(), onlyPass);
+      continue;
+    }
     uint64_t *value = option == "--seconds" ? &seconds
                       : option == "--seed"  ? &seed
                       : option == "--count" ? &count
@@ -242,7 +255,8 @@ int main(int argc, char **argv) {
     understood &= value && parseNumber(argv[i + 1], *value);
   }
   if (!understood) {
-    llvm::errs() << "usage: FuzzIR TESTS [--seconds N] [--seed N] [--count N] | --list-passes\n";
+    llvm::errs() << "usage: FuzzIR TESTS [--seconds N] [--seed N] [--count N] [--only PASS] | "
+                    "--list-passes\n";
     return 1;
   }
 
@@ -250,7 +264,8 @@ int main(int argc, char **argv) {
   ::setenv("OMP_NUM_THREADS", "1", 1);
   registerAllPasses();
   easyquant::registerPasses();
-  const fs::path folder = fs::current_path(), testFolder = fs::absolute(tests.str());
+  const fs::path testFolder = fs::absolute(tests.str());
+  const fs::path folder = fs::absolute(argv[0]).parent_path();
   std::string work = (fs::temp_directory_path() / "easyquant-fuzz-XXXXXX").string();
   if (!::mkdtemp(work.data())) {
     llvm::errs() << "FuzzIR: no temporary folder can be made\n";

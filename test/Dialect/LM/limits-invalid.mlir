@@ -43,3 +43,9 @@ func.func private @groups() attributes {s = #equant.scheme<i4, symmetric, group 
 
 // expected-error @below {{equant.offset belongs to an ml_program.global and is a byte, an i64 that is not negative; found -64 : i64}}
 ml_program.global private @w(#ml_program.extern : tensor<8x8xf32>) : tensor<8x8xf32> {equant.offset = -64 : i64}
+
+// -----
+
+// In a module, a value might be made from itself.
+// expected-error @below {{expected to be in a function}}
+%0 = "equant.concat"(%0) : (tensor<8xf32>) -> tensor<8xf32>

@@ -69,3 +69,8 @@ ml_program.global private @t(#ml_program.extern : tensor<2147483648x32x2xf32>) :
 
 // 16 million positions are none too many.
 ml_program.global private @t(#ml_program.extern : tensor<16777216x64x2xf32>) : tensor<16777216x64x2xf32> {lm.rope_table = {theta = 10000.0 : f64}}
+
+// -----
+
+// expected-error @below {{lm.rope_table belongs to an ml_program.global of type tensor<PxHx2xf32>}}
+"ml_program.global"() <{sym_name = "t", sym_visibility = "private"}> {lm.rope_table = {theta = 10000.0 : f64}} : () -> ()

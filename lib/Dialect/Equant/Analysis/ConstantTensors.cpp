@@ -209,3 +209,47 @@ Result<void> ConstantReader::readRows(const ConstantTensor &tensor, int64_t firs
       return applied;
   return {};
 }
+
+static std::optional<formats::DType> storedType(Type element) {
+  if (element.isF32())
+    return formats::DType::F32;
+  if (isCodeType(element))
+    return formats::DType::I8;
+  return element.isSignlessInteger(32) ? std::optional(formats::DType::I32) : std::nullopt;
+}
+
+LogicalResult easyquant::equant::checkGlobal(GlobalOp global, const ConstantReader &reader) {
+  if (global->hasAttr(lm::kRopeTableAttr)) // computed; the dialect has checked it
+    return success();
+  StringRef name = global.getSymName();
+  const formats::ModelSource &source = reader.source();
+  auto type = dyn_cast<RankedTensorType>(global.getType());
+  if (auto file = global->getAttrOfType<StringAttr>(kFileAttr)) {
+    auto stored = type ? storedType(type.getElementType()) : std::nullopt;
+    if (!stored)
+      return emitError(global.getLoc()) << "global '" << name << "' in file '" << file.getValue()
+                                        << "' must be a tensor of f32, i32 or codes, found "
+                                        << global.getType();
+    auto stamp = global->getAttrOfType<StringAttr>(kStampAttr);
+    ConstantTensor tensor{.global = name.str(),
+                          .file = file.str(),
+                          .stamp = stamp ? stamp.str() : "",
+                          .shape = {type.getShape().begin(), type.getShape().end()},
+                          .steps = {}};
+    if (auto there = reader.computed().check(tensor.place(*stored)); !there)
+      return emitError(global.getLoc()) << there.error().message;
+    return success();
+  }
+  const formats::ModelTensor *stored = source.find(std::string_view(name));
+  if (!stored)
+    return emitError(global.getLoc())
+           << source.path().string() << ": has no tensor '" << name << "'";
+  if (!type || type.getShape() != ArrayRef<int64_t>(stored->shape)) {
+    InFlightDiagnostic diagnostic = emitError(global.getLoc())
+                                    << "global '" << name << "' is " << global.getType()
+                                    << ", but in " << source.path().string() << " its shape is ";
+    llvm::interleave(stored->shape, diagnostic, "x");
+    return diagnostic;
+  }
+  return success();
+}

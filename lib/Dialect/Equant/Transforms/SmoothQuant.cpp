@@ -106,6 +106,8 @@ LogicalResult Smoother::visitRows(QuantizableOpInterface op,
   auto fail = [&](const Error &error) {
     return emitError(op.getLoc()) << "site '" << op.getSite() << "': " << error.message;
   };
+  if (auto there = reader.check(*weight); !there)
+    return fail(there.error());
   const std::vector<float> *rowDivisors = divisors.lookup(op);
   int64_t rows = weight->shape[0], columns = weight->shape[1];
   int64_t step = std::max<int64_t>(1, kChunkFloats / columns);

@@ -11,6 +11,7 @@
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -54,7 +55,9 @@ LogicalResult KVCacheType::verify(function_ref<InFlightDiagnostic()> emitError, 
   return success();
 }
 
-LogicalResult lm::verifyBoundedTypes(Operation *op) {
+LogicalResult lm::verifyModelOp(Operation *op) {
+  if (!op->getParentOfType<FunctionOpInterface>())
+    return op->emitOpError("expected to be in a function");
   auto check = [&](Type checked) -> LogicalResult {
     auto type = dyn_cast<RankedTensorType>(checked);
     if (!type)
@@ -81,8 +84,10 @@ LogicalResult lm::verifyBoundedTypes(Operation *op) {
 LogicalResult LMDialect::verifyOperationAttribute(Operation *op, NamedAttribute attribute) {
   if (attribute.getName() != kRopeTableAttr)
     return success();
+  // Attributes are verified before their op, which may lack its type.
   auto global = dyn_cast<ml_program::GlobalOp>(op);
-  auto type = global ? dyn_cast<RankedTensorType>(global.getType()) : RankedTensorType();
+  TypeAttr declared = global ? global.getTypeAttr() : TypeAttr();
+  auto type = declared ? dyn_cast<RankedTensorType>(declared.getValue()) : RankedTensorType();
   if (!type || type.getRank() != 3 || !type.hasStaticShape() || type.getDimSize(2) != 2 ||
       !type.getElementType().isF32())
     return op->emitOpError() << kRopeTableAttr

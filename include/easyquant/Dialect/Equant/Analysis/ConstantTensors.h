@@ -116,6 +116,10 @@ mlir::ml_program::GlobalOp declareComputed(mlir::ModuleOp module, llvm::StringRe
 mlir::Value loadGlobal(mlir::OpBuilder &builder, mlir::Location loc,
                        mlir::ml_program::GlobalOp global);
 
+/// Is what an extern global names there, in the shape that the IR says? Asked before anybody
+/// allocates by that shape. Fails with a diagnostic.
+mlir::LogicalResult checkGlobal(mlir::ml_program::GlobalOp global, const ConstantReader &reader);
+
 } // namespace easyquant::equant
 
 #endif // EASYQUANT_DIALECT_EQUANT_ANALYSIS_CONSTANTTENSORS_H

@@ -15,7 +15,7 @@
 
 #include "easyquant/Numerics/Rope.h"
 
-#include "mlir/IR/Operation.h"
+#include "mlir/IR/OpDefinition.h"
 
 namespace easyquant::lm {
 
@@ -28,18 +28,17 @@ inline constexpr int64_t kMaxLayers = 4096;
 using numerics::kMaxHeadDim;
 
 /// Fails with a diagnostic that names type and limit if a tensor among operands and results is
-/// larger.
-mlir::LogicalResult verifyBoundedTypes(mlir::Operation *op);
+/// larger; and if the op is in no function, where a value might be made from itself.
+mlir::LogicalResult verifyModelOp(mlir::Operation *op);
 
 } // namespace easyquant::lm
 
 namespace mlir::OpTrait {
 
-/// Tensors among operands and results keep the limits.
-template <typename ConcreteType>
-class BoundedTypes : public TraitBase<ConcreteType, BoundedTypes> {
+/// An op of a model: in a function, its tensors within the limits.
+template <typename ConcreteType> class ModelOp : public TraitBase<ConcreteType, ModelOp> {
 public:
-  static LogicalResult verifyTrait(Operation *op) { return easyquant::lm::verifyBoundedTypes(op); }
+  static LogicalResult verifyTrait(Operation *op) { return easyquant::lm::verifyModelOp(op); }
 };
 
 } // namespace mlir::OpTrait
