@@ -77,8 +77,7 @@ LogicalResult LayerRunner::findLayers() {
     Value state = call.getNumOperands() ? call.getOperand(0) : Value();
     if (!layer || layer.isExternal() || !llvm::hasSingleElement(layer.getBody()) ||
         call.getNumResults() != 1 || !state || !isActivationType(state.getType()) ||
-        state.getType() != call.getResult(0).getType() ||
-        (lastState && state != lastState))
+        state.getType() != call.getResult(0).getType() || (lastState && state != lastState))
       return call.emitOpError("expected a layer: hidden states of the layer before in, hidden "
                               "states out");
     if (!firstState)

@@ -40,10 +40,11 @@ Result<void> checkYarn(const RopeParams &params) {
 
 Result<void> check(const RopeParams &params) {
   if (params.headDim < 2 || params.headDim % 2 != 0 || params.headDim > kMaxHeadDim)
-    return makeError(ErrorCode::InvalidArgument,
-                     "rotary embedding of heads of dimension {}: expected a positive even number of "
-                     "at most {}",
-                     params.headDim, kMaxHeadDim);
+    return makeError(
+        ErrorCode::InvalidArgument,
+        "rotary embedding of heads of dimension {}: expected a positive even number of "
+        "at most {}",
+        params.headDim, kMaxHeadDim);
   if (auto ok = checkPositive("rope_theta", params.theta); !ok)
     return ok;
   if (params.scaling == RopeScaling::None)

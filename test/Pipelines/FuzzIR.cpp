@@ -16,8 +16,8 @@
 // TESTS is this project's folder test; with --only, every pipeline has that pass.
 //
 // Mutants run in child processes of bounded memory and time. One that ends otherwise is written to
-// fuzz-ir-SEED.mlir beside this program, and `--seed SEED --count 1` runs it again. A folder that is
-// removed in the end holds what passes read and write.
+// fuzz-ir-SEED.mlir beside this program, and `--seed SEED --count 1` runs it again. A folder that
+// is removed in the end holds what passes read and write.
 //
 //===----------------------------------------------------------------------===//
 
@@ -63,7 +63,7 @@ constexpr rlim_t kMaxFile = rlim_t(64) << 20;
 /// What a child says of itself, in memory that it shares with its parent.
 struct Report {
   uint64_t seed, runs, parsed, succeeded;
-  bool making; ///< a mutant, which is then none
+  bool making;       ///< a mutant, which is then none
   char problem[256]; ///< found by the child itself
   char pipeline[1024];
   char text[kMaxText];
@@ -91,9 +91,9 @@ void checkMessage(StringRef message) {
 }
 
 const Pipeline &choosePipeline(Random &random) {
-  static const int total = std::accumulate(
-      pipelines().begin(), pipelines().end(), 0,
-      [](int sum, const Pipeline &pipeline) { return sum + pipeline.weight; });
+  static const int total =
+      std::accumulate(pipelines().begin(), pipelines().end(), 0,
+                      [](int sum, const Pipeline &pipeline) { return sum + pipeline.weight; });
   int at = static_cast<int>(random.below(total));
   for (const Pipeline &pipeline : pipelines())
     if ((at -= pipeline.weight) < 0)
@@ -175,7 +175,8 @@ void runMutant(MLIRContext &context, ArrayRef<std::string> seeds, uint64_t seed)
 /// Runs mutants from `seed` on until it has done as many as a child should.
 [[noreturn]] void runChild(ArrayRef<std::string> seeds, uint64_t seed, uint64_t end,
                            const char *output) {
-  int null = ::open("/dev/null", O_WRONLY), file = ::open(output, O_CREAT | O_TRUNC | O_WRONLY, 0644);
+  int null = ::open("/dev/null", O_WRONLY),
+      file = ::open(output, O_CREAT | O_TRUNC | O_WRONLY, 0644);
   ::dup2(null, STDOUT_FILENO);
   ::dup2(file, STDERR_FILENO);
 #if !__has_feature(address_sanitizer) // which reserves far more
@@ -272,8 +273,8 @@ int main(int argc, char **argv) {
     return 1;
   }
   fs::current_path(work);
-  report = static_cast<Report *>(::mmap(nullptr, sizeof(Report), PROT_READ | PROT_WRITE,
-                                        MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  report = static_cast<Report *>(
+      ::mmap(nullptr, sizeof(Report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
 
   // What compiles starts threads, which no child would inherit: the seeds come from a child, too.
   if (::fork() == 0) {

@@ -23,12 +23,48 @@ using namespace easyquant::test;
 //===----------------------------------------------------------------------===//
 
 std::string easyquant::test::edgeNumber(Random &random) {
-  static const StringRef kEdges[] = {
-      "0", "1", "2", "3", "5", "7", "8", "9", "15", "16", "17", "24", "31", "32", "33", "64", "100",
-      "127", "128", "129", "255", "256", "1000", "1024", "4096", "65535", "65536", "1000003",
-      "1048576", "1048577", "100000000", "2147483647", "2147483648", "4294967296", "1099511627776",
-      "4611686018427387904", "9223372036854775807", "9223372036854775808", "18446744073709551615",
-      "-1", "-2147483648", "-9223372036854775808"};
+  static const StringRef kEdges[] = {"0",
+                                     "1",
+                                     "2",
+                                     "3",
+                                     "5",
+                                     "7",
+                                     "8",
+                                     "9",
+                                     "15",
+                                     "16",
+                                     "17",
+                                     "24",
+                                     "31",
+                                     "32",
+                                     "33",
+                                     "64",
+                                     "100",
+                                     "127",
+                                     "128",
+                                     "129",
+                                     "255",
+                                     "256",
+                                     "1000",
+                                     "1024",
+                                     "4096",
+                                     "65535",
+                                     "65536",
+                                     "1000003",
+                                     "1048576",
+                                     "1048577",
+                                     "100000000",
+                                     "2147483647",
+                                     "2147483648",
+                                     "4294967296",
+                                     "1099511627776",
+                                     "4611686018427387904",
+                                     "9223372036854775807",
+                                     "9223372036854775808",
+                                     "18446744073709551615",
+                                     "-1",
+                                     "-2147483648",
+                                     "-9223372036854775808"};
   return random.pick(kEdges).str();
 }
 
@@ -159,8 +195,9 @@ private:
 
 /// A string or symbol of the module, or a strange one.
 std::string Mutator::word() {
-  static const StringRef kWords[] = {"", "x", "re:(", "re:.*", "lm_head", "gptq", "search", "linear",
-                                     "layer_0", "forward", "a.b.c", "minmax", "absmax", "i8"};
+  static const StringRef kWords[] = {"",      "x",      "re:(",   "re:.*",   "lm_head",
+                                     "gptq",  "search", "linear", "layer_0", "forward",
+                                     "a.b.c", "minmax", "absmax", "i8"};
   if (random.oneIn(8))
     return std::string(5000, 'n');
   if (random.oneIn(2) || ops.empty())
@@ -180,14 +217,24 @@ Attribute Mutator::mutate(Attribute attribute) {
   return llvm::TypeSwitch<Attribute, Attribute>(attribute)
       .Case([&](BoolAttr value) { return b.getBoolAttr(!value.getValue()); })
       .Case([&](IntegerAttr value) -> Attribute {
-        unsigned width = isa<IndexType>(value.getType()) ? 64 : value.getType().getIntOrFloatBitWidth();
+        unsigned width =
+            isa<IndexType>(value.getType()) ? 64 : value.getType().getIntOrFloatBitWidth();
         if (width == 0)
           return value;
         APInt number = APInt(128, edgeNumber(random), 10).trunc(width);
         return IntegerAttr::get(value.getType(), number);
       })
       .Case([&](FloatAttr value) -> Attribute {
-        double kEdges[] = {0.0, -0.0, -1.0, 0.5, 1.0, 1e-300, 1e300, 1e-45, 3.4e38, 100.0,
+        double kEdges[] = {0.0,
+                           -0.0,
+                           -1.0,
+                           0.5,
+                           1.0,
+                           1e-300,
+                           1e300,
+                           1e-45,
+                           3.4e38,
+                           100.0,
                            std::numeric_limits<double>::quiet_NaN(),
                            std::numeric_limits<double>::infinity()};
         return FloatAttr::get(value.getType(), random.pick(kEdges));
@@ -241,9 +288,10 @@ Type Mutator::mutate(Type type) {
   Builder b(context());
   switch (random.below(6)) {
   case 0: {
-    Type kElements[] = {b.getF32Type(), b.getF16Type(),      b.getF64Type(),      b.getI8Type(),
-                        b.getI1Type(),  b.getIntegerType(4), b.getIntegerType(2), b.getIntegerType(3),
-                        b.getI32Type(), b.getIndexType()};
+    Type kElements[] = {b.getF32Type(),      b.getF16Type(),      b.getF64Type(),
+                        b.getI8Type(),       b.getI1Type(),       b.getIntegerType(4),
+                        b.getIntegerType(2), b.getIntegerType(3), b.getI32Type(),
+                        b.getIndexType()};
     return tensor.clone(random.pick(kElements));
   }
   case 1:
@@ -336,8 +384,8 @@ void Mutator::eraseOp(Operation *op) {
   for (Value result : op->getResults()) {
     if (result.use_empty())
       continue;
-    auto like = llvm::find_if(op->getOperands(),
-                              [&](Value v) { return v.getType() == result.getType(); });
+    auto like =
+        llvm::find_if(op->getOperands(), [&](Value v) { return v.getType() == result.getType(); });
     if (like == op->operand_end())
       return;
     result.replaceAllUsesWith(*like);

@@ -215,7 +215,8 @@ FailureOr<BufferPlan> BufferPlan::create(func::FuncOp function, int64_t maxRows,
     // Ops of our dialects keep the limit by themselves.
     for (Type type : op.getResultTypes())
       if (isActivationType(type) && cast<RankedTensorType>(type).getDimSize(1) > lm::kMaxExtent)
-        return op.emitOpError("takes dimensions of at most ") << lm::kMaxExtent << ", found " << type;
+        return op.emitOpError("takes dimensions of at most ")
+               << lm::kMaxExtent << ", found " << type;
   }
   plan.shareMemory(block);
   plan.measure(block, maxRows);
@@ -224,6 +225,15 @@ FailureOr<BufferPlan> BufferPlan::create(func::FuncOp function, int64_t maxRows,
            << kMaxPlannedBytes << " bytes of buffers that can be addressed, for calls of up to "
            << maxRows << " tokens; lower max-rows";
   return plan;
+}
+
+LogicalResult verifyCacheBytes(Operation *op, int64_t layers, int64_t fixedBytes,
+                               int64_t bytesPerToken) {
+  if (fixedBytes <= kMaxPlannedBytes / layers && bytesPerToken <= kMaxPlannedBytes / layers)
+    return success();
+  return op->emitOpError("needs a cache of ")
+         << fixedBytes << " bytes a layer and " << bytesPerToken << " more a token, for " << layers
+         << " layers; at most " << kMaxPlannedBytes << " can be addressed";
 }
 
 /// One activation in, and one of its type out.

@@ -97,12 +97,9 @@ LogicalResult ConvertEquantToKernels::planCache(Program &program) {
     if (op == attentions.front()) {
       auto cache = cast<lm::KVCacheType>(op->getOperand(3).getType());
       program.layerCache = bytes;
-      // No product overflows: the type and the scheme of a cache are bounded.
+      if (failed(verifyCacheBytes(op, cache.getLayers(), bytes.fixed, bytes.perToken)))
+        return failure();
       program.cacheBytes = {cache.getLayers() * bytes.fixed, cache.getLayers() * bytes.perToken};
-      if (std::max(program.cacheBytes.fixed, program.cacheBytes.perToken) > kMaxPlannedBytes)
-        return op->emitOpError("needs a cache of ")
-               << program.cacheBytes.fixed << " bytes and " << program.cacheBytes.perToken
-               << " more a token; at most " << kMaxPlannedBytes << " can be addressed";
       program.kvScheme = kvScheme;
       program.rotatesKeys = rotates;
     } else if (kvScheme != program.kvScheme || rotates != program.rotatesKeys ||
@@ -178,7 +175,8 @@ LogicalResult ConvertEquantToKernels::convert() {
     results.push_back(result);
   }
   for (auto [source, result] : llvm::zip_equal(sources, results))
-    if (failed(FunctionEmitter(program, plan->functions.find(source)->second, source, result).run()))
+    if (failed(
+            FunctionEmitter(program, plan->functions.find(source)->second, source, result).run()))
       return failure();
 
   for (func::FuncOp source : sources)

@@ -108,6 +108,11 @@ struct ModelPlan {
                                            int64_t maxRows, BufferRules rules = {});
 };
 
+/// Fails with a diagnostic of the attention `op` if the caches of all layers are more than
+/// kMaxPlannedBytes, or what a token adds to them is.
+mlir::LogicalResult verifyCacheBytes(mlir::Operation *op, int64_t layers, int64_t fixedBytes,
+                                     int64_t bytesPerToken);
+
 /// How codes are made: the group size of the weights that read them (0: per channel), the scheme,
 /// and scale and zero point where it is static. Linears for which all of it is the same share
 /// codes. Or halves, the form in which linears on float activations read theirs on a GPU.

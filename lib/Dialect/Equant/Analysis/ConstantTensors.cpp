@@ -227,9 +227,9 @@ LogicalResult easyquant::equant::checkGlobal(GlobalOp global, const ConstantRead
   if (auto file = global->getAttrOfType<StringAttr>(kFileAttr)) {
     auto stored = type ? storedType(type.getElementType()) : std::nullopt;
     if (!stored)
-      return emitError(global.getLoc()) << "global '" << name << "' in file '" << file.getValue()
-                                        << "' must be a tensor of f32, i32 or codes, found "
-                                        << global.getType();
+      return emitError(global.getLoc())
+             << "global '" << name << "' in file '" << file.getValue()
+             << "' must be a tensor of f32, i32 or codes, found " << global.getType();
     auto stamp = global->getAttrOfType<StringAttr>(kStampAttr);
     ConstantTensor tensor{.global = name.str(),
                           .file = file.str(),

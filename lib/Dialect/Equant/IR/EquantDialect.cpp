@@ -44,8 +44,9 @@ LogicalResult EquantDialect::verifyOperationAttribute(Operation *op, NamedAttrib
     auto offset = dyn_cast<IntegerAttr>(attribute.getValue());
     if (!isa<ml_program::GlobalOp>(op) || !offset || !offset.getType().isSignlessInteger(64) ||
         offset.getInt() < 0)
-      return op->emitOpError() << name << " belongs to an ml_program.global and is a byte, an i64 "
-                                          "that is not negative; found "
+      return op->emitOpError() << name
+                               << " belongs to an ml_program.global and is a byte, an i64 "
+                                  "that is not negative; found "
                                << attribute.getValue();
   } else if (name == kWorkAttr) {
     if (!isa<ModuleOp>(op) || !isa<StringAttr>(attribute.getValue()))

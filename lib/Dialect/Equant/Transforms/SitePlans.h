@@ -19,7 +19,6 @@
 
 namespace easyquant::equant {
 
-
 /// Sets `equant.plan` on every site that is to be quantized, and `equant.recipe` on the module; one
 /// without any site stays as it is, with a warning of `pass`. Fails with a diagnostic if the recipe
 /// is an error, or asks for what there is not: a pattern that names no site, two rules for one
@@ -33,8 +32,7 @@ template <typename BaseT> struct PlanPass : BaseT {
 
 protected:
   mlir::LogicalResult planSites(const Result<Recipe> &recipe) {
-    return equant::planSites(this->getOperation(), this->getArgument(), recipe,
-                             this->requireSites);
+    return equant::planSites(this->getOperation(), this->getArgument(), recipe, this->requireSites);
   }
   /// The recipe that the options mean.
   Result<Recipe> recipeFor(llvm::StringRef base) {

@@ -40,8 +40,8 @@ public:
       func::CallOp call = calls.pop_back_val();
       auto callee = symbols.lookup<func::FuncOp>(call.getCallee());
       if (!callee || callee.isExternal())
-        return call.emitOpError("calls @") << call.getCallee()
-                                           << ", which is no function with a body in this module";
+        return call.emitOpError("calls @")
+               << call.getCallee() << ", which is no function with a body in this module";
       auto caller = llvm::find_if(chain, [&](auto &link) { return link.first == callee; });
       if (caller != chain.end()) {
         InFlightDiagnostic diagnostic = call.emitOpError("makes a function call itself: ");
