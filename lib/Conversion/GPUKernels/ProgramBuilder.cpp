@@ -36,6 +36,10 @@ LogicalResult ProgramBuilder::append(std::vector<GPULaunch> &launches, Operation
     if (it == arguments.end())
       return op->emitOpError("its kernel ")
              << kernel.name << " takes '" << parameter.name << "', which no operand gives";
+    if (it->second.integer > std::numeric_limits<int32_t>::max())
+      return op->emitOpError("its kernel ")
+             << kernel.name << " takes '" << parameter.name << "' as an i32, found "
+             << it->second.integer;
     launch.arguments.push_back(it->second);
   }
   launches.push_back(std::move(launch));
@@ -187,7 +191,15 @@ FailureOr<GPUProgram> ProgramBuilder::build() {
   buffersEnd = planned->arenaBytes;
   if (failed(runFunction(forward, plans.find(forward)->second)))
     return failure();
+  // Nobody could say where they are.
+  if (llvm::any_of(forward.getArgumentTypes(), isActivationType))
+    return forward.emitOpError("expected to take tokens, found activations among its arguments ")
+           << forward.getFunctionType();
   program.arenaBytes = buffersEnd + scratchBytes;
+  if (program.arenaBytes > kMaxPlannedBytes)
+    return forward.emitOpError("needs ")
+           << program.arenaBytes << " bytes of buffers for calls of up to " << program.maxRows
+           << " tokens; at most " << kMaxPlannedBytes << " can be addressed; lower max-rows";
   for (auto *launches : {&program.launches, &program.restore})
     for (GPULaunch &launch : *launches)
       for (GPUArgument &argument : launch.arguments)
