@@ -37,9 +37,8 @@ LogicalResult ProgramBuilder::append(std::vector<GPULaunch> &launches, Operation
       return op->emitOpError("its kernel ")
              << kernel.name << " takes '" << parameter.name << "', which no operand gives";
     if (it->second.integer > std::numeric_limits<int32_t>::max())
-      return op->emitOpError("its kernel ")
-             << kernel.name << " takes '" << parameter.name << "' as an i32, found "
-             << it->second.integer;
+      return op->emitOpError("its kernel ") << kernel.name << " takes '" << parameter.name
+                                            << "' as an i32, found " << it->second.integer;
     launch.arguments.push_back(it->second);
   }
   launches.push_back(std::move(launch));

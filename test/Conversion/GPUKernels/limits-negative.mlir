@@ -14,8 +14,10 @@ func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x8xf32> {
 
 // -----
 
+ml_program.global private @w(#ml_program.extern : tensor<8x8xf32>) : tensor<8x8xf32> {equant.gpu_halves_offset = 0 : i64}
 // expected-error @below {{expected to take tokens, found activations among its arguments}}
 func.func @forward(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
-  %y = lm.gelu %x approximate none : tensor<?x8xf32>
+  %w = ml_program.global_load_const @w : tensor<8x8xf32>
+  %y = lm.linear %x, %w {site = "q"} : (tensor<?x8xf32>, tensor<8x8xf32>) -> tensor<?x8xf32>
   return %y : tensor<?x8xf32>
 }
