@@ -43,12 +43,14 @@ formats::ComputedPlace ConstantTensor::place(formats::DType type) const {
 //===----------------------------------------------------------------------===//
 
 SmallVector<Value> easyquant::equant::concatenated(Value value) {
-  auto concat = value.getDefiningOp<ConcatOp>();
-  if (!concat)
-    return {value};
-  SmallVector<Value> leaves;
-  for (Value input : concat.getInputs())
-    llvm::append_range(leaves, concatenated(input));
+  SmallVector<Value> leaves, worklist = {value};
+  while (!worklist.empty()) {
+    Value next = worklist.pop_back_val();
+    if (auto concat = next.getDefiningOp<ConcatOp>())
+      llvm::append_range(worklist, llvm::reverse(concat.getInputs()));
+    else
+      leaves.push_back(next);
+  }
   return leaves;
 }
 
@@ -60,12 +62,16 @@ GlobalOp ConstantMatcher::getExternGlobal(Value value) const {
   return global;
 }
 
-FailureOr<ConstantTensor> ConstantMatcher::match(Location loc, StringRef site, Value value) const {
+FailureOr<ConstantTensor> ConstantMatcher::match(Location loc, StringRef site, Value value,
+                                                 int scales) const {
   if (auto scale = value.getDefiningOp<ScaleOp>()) {
-    FailureOr<ConstantTensor> tensor = match(loc, site, scale.getInput());
+    if (scales == kMaxScales)
+      return emitError(loc) << "site '" << site << "': expected at most " << kMaxScales
+                            << " equant.scale on a constant, found more";
+    FailureOr<ConstantTensor> tensor = match(loc, site, scale.getInput(), scales + 1);
     if (failed(tensor))
       return failure();
-    FailureOr<ConstantTensor> factor = match(loc, site, scale.getFactor());
+    FailureOr<ConstantTensor> factor = match(loc, site, scale.getFactor(), scales + 1);
     if (failed(factor))
       return failure();
     tensor->steps.push_back({std::move(*factor), scale.getAxisAttr().getInt(), scale.getDivide()});

@@ -36,15 +36,16 @@ public:
 
 private:
   void addProducers(Value value) {
-    Operation *op = value.getDefiningOp();
-    if (!op || !seen.insert(op).second)
-      return;
-    if (isa<QuantizableOpInterface>(op)) {
-      sites.insert(op);
-      return;
+    SmallVector<Value> worklist = {value};
+    while (!worklist.empty()) {
+      Operation *op = worklist.pop_back_val().getDefiningOp();
+      if (!op || !seen.insert(op).second)
+        continue;
+      if (isa<QuantizableOpInterface>(op))
+        sites.insert(op);
+      else
+        llvm::append_range(worklist, op->getOperands());
     }
-    for (Value operand : op->getOperands())
-      addProducers(operand);
   }
   void addConsumers(Value value) {
     for (Operation *user : value.getUsers())

@@ -65,11 +65,18 @@ public:
   /// if it is none.
   mlir::ml_program::GlobalOp getExternGlobal(mlir::Value value) const;
 
-  /// Fails with a diagnostic at `loc` that names `site` and the op which makes no constant.
+  /// Fails with a diagnostic at `loc` that names `site` and the op which makes no constant, or
+  /// where more than kMaxScales equant.scale lie on each other.
   mlir::FailureOr<ConstantTensor> match(mlir::Location loc, llvm::StringRef site,
-                                        mlir::Value value) const;
+                                        mlir::Value value) const {
+    return match(loc, site, value, /*scales=*/0);
+  }
+  static constexpr int kMaxScales = 64;
 
 private:
+  mlir::FailureOr<ConstantTensor> match(mlir::Location loc, llvm::StringRef site,
+                                        mlir::Value value, int scales) const;
+
   mlir::SymbolTable symbols;
 };
 
