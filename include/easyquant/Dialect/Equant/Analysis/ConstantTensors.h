@@ -74,8 +74,8 @@ public:
   static constexpr int kMaxScales = 64;
 
 private:
-  mlir::FailureOr<ConstantTensor> match(mlir::Location loc, llvm::StringRef site,
-                                        mlir::Value value, int scales) const;
+  mlir::FailureOr<ConstantTensor> match(mlir::Location loc, llvm::StringRef site, mlir::Value value,
+                                        int scales) const;
 
   mlir::SymbolTable symbols;
 };
