@@ -93,6 +93,8 @@ def main():
             unit_tests(REPO / "build-asan", {"UBSAN_OPTIONS": "print_stacktrace=1"})
             run("build-asan: fuzz the header readers", [REPO / "build-asan/unittests/FuzzHeaders", "--seconds", 60], totals)
             unit_tests(REPO / "build-tsan")
+            # Without AddressSanitizer: see docs/Architecture.md, "What holds against hostile IR".
+            run("fuzz the passes", [args.build / "unittests/FuzzIR", "test", "--seconds", 60], totals)
         lit = scratch / "lit.xml"
         run("lit", [Path(PYTHON).parent / "lit", "-q", "--xunit-xml-output", lit, "--param", f"build={args.build}", "test"],
             totals, lit)

@@ -16,6 +16,7 @@
 
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Calibration/RoundedSites.h"
+#include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
 #include "easyquant/Dialect/Equant/Analysis/Recipe.h"
 #include "easyquant/Support/ProgressAction.h"
 
@@ -165,7 +166,7 @@ LogicalResult Awq::run() {
   SmallVector<FoldPoint> points = equant::findFoldPoints(module);
   auto pointsOf = plannedPoints(module, points);
   if (pointsOf.empty())
-    return success();
+    return equant::reportNotPlanned(module, getArgument(), kAwq, requireSites);
   if (searchSamples < 1)
     return emitError(module.getLoc())
            << "search-samples must be at least 1, found " << searchSamples.getValue();

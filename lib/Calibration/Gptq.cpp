@@ -19,6 +19,7 @@
 
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Calibration/RoundedSites.h"
+#include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
 #include "easyquant/Dialect/Equant/Analysis/Recipe.h"
 #include "easyquant/Numerics/Statistics.h"
 #include "easyquant/Support/ProgressAction.h"
@@ -201,7 +202,7 @@ LogicalResult LayerRounder::runLayer(func::FuncOp layer, QuantizedWeights &codes
 LogicalResult Gptq::run() {
   ModuleOp module = getOperation();
   if (!isPlanned(module, kGptq))
-    return success();
+    return equant::reportNotPlanned(module, getArgument(), kGptq, requireSites);
   FailureOr<MethodRun> opened = MethodRun::open(
       module, {kGptq,
                fmt::format("gptq 2 act-order={} static-groups={} damping={:a}", actOrder.getValue(),

@@ -7,6 +7,9 @@
 
 #include "easyquant/Calibration/LayerRunner.h"
 
+#include "easyquant/Conversion/EquantToKernels/BufferPlan.h"
+#include "easyquant/Dialect/LM/Analysis/Calls.h"
+
 #include "mlir/IR/SymbolTable.h"
 
 #include <algorithm>
@@ -41,7 +44,7 @@ Result<HiddenStates> HiddenStates::allocate(const CalibrationTokens &tokens, int
 FailureOr<LayerRunner> LayerRunner::create(ModuleOp module, const CalibrationTokens &tokens,
                                            EngineOptions options) {
   FailureOr<ModelConstants> values = ModelConstants::open(module);
-  if (failed(values))
+  if (failed(values) || failed(values->check()))
     return failure();
   int64_t context = values->source().config().maxContext;
   if (tokens.maxLength() > context)
@@ -59,6 +62,8 @@ FailureOr<LayerRunner> LayerRunner::create(ModuleOp module, const CalibrationTok
 }
 
 LogicalResult LayerRunner::findLayers() {
+  if (failed(lm::verifyCalls(module)))
+    return failure();
   SymbolTable symbols(module);
   auto forward = symbols.lookup<func::FuncOp>("forward");
   if (!forward || !llvm::hasSingleElement(forward.getBody()))
@@ -71,8 +76,8 @@ LogicalResult LayerRunner::findLayers() {
     auto layer = symbols.lookup<func::FuncOp>(call.getCallee());
     Value state = call.getNumOperands() ? call.getOperand(0) : Value();
     if (!layer || layer.isExternal() || !llvm::hasSingleElement(layer.getBody()) ||
-        call.getNumResults() != 1 || !state || state.getType() != call.getResult(0).getType() ||
-        (lastState && state != lastState))
+        call.getNumResults() != 1 || !state || !isActivationType(state.getType()) ||
+        state.getType() != call.getResult(0).getType() || (lastState && state != lastState))
       return call.emitOpError("expected a layer: hidden states of the layer before in, hidden "
                               "states out");
     if (!firstState)
@@ -93,18 +98,44 @@ LogicalResult LayerRunner::fail(const Error &error) {
 // Running
 //===----------------------------------------------------------------------===//
 
-/// The first row with a value that is not finite.
-static std::optional<int64_t> findNonFinite(ConstMatrix rows) {
+namespace {
+struct NonFinite {
+  int64_t row, column;
+  float value;
+};
+} // namespace
+
+/// The first value that is not finite.
+static std::optional<NonFinite> findNonFinite(ConstMatrix rows) {
   for (int64_t row = 0; row < rows.rows; ++row) {
     // x - x is 0 for finite x only; summing spares a branch an element.
     float sum = 0;
     for (int64_t column = 0; column < rows.columns; ++column)
       sum += rows(row, column) - rows(row, column);
-    if (sum != 0 || std::isnan(sum))
-      return row;
+    if (sum == 0)
+      continue;
+    for (int64_t column = 0; column < rows.columns; ++column)
+      if (!std::isfinite(rows(row, column)))
+        return NonFinite{row, column, rows(row, column)};
   }
   return std::nullopt;
 }
+
+/// A function of the model with the sites in it; other names as they are.
+static std::string describe(ModuleOp module, StringRef name) {
+  std::string first, last;
+  if (auto function = module.lookupSymbol<func::FuncOp>(name))
+    function.walk([&](equant::QuantizableOpInterface op) {
+      last = op.getSite().str();
+      if (first.empty())
+        first = last;
+    });
+  return first.empty() ? name.str()
+                       : fmt::format("{} (sites '{}' to '{}')", name.str(), first, last);
+}
+
+static constexpr char kOverflow[] =
+    "the model overflows on this text. Calibrate on other text, or mend the weights of the model";
 
 static std::string namesOf(const Observation &observation) {
   std::string names;
@@ -120,11 +151,12 @@ Result<void> LayerRunner::runSample(SliceProgram &program, StringRef name, int64
   auto observe = [&](const Observation &observation, int64_t position, ConstMatrix rows) {
     if (error)
       return;
-    if (auto row = findNonFinite(rows)) {
+    if (auto bad = findNonFinite(rows)) {
       error = Error{ErrorCode::Corrupt,
-                    fmt::format("calibration: what site {} reads is not finite at token {} of "
-                                "sample {}; the model overflows on this text",
-                                namesOf(observation), position + *row, sample)};
+                    fmt::format("calibration: what site {} reads is {} at token {} of sample {}, "
+                                "channel {}; expected a finite number: {}",
+                                namesOf(observation), bad->value, position + bad->row, sample,
+                                bad->column, kOverflow)};
       return;
     }
     int64_t skipped = std::clamp<int64_t>(text->skipped() - position, 0, rows.rows);
@@ -140,11 +172,12 @@ Result<void> LayerRunner::runSample(SliceProgram &program, StringRef name, int64
   if (error)
     return Unexpected(*error);
   for (Matrix output : outputs)
-    if (auto row = findNonFinite(output))
+    if (auto bad = findNonFinite(output))
       return makeError(ErrorCode::Corrupt,
-                       "calibration: the output of {} is not finite at token {} of sample {}; the "
-                       "model overflows on this text",
-                       name.str(), *row, sample);
+                       "calibration: the output of {} is {} at token {} of sample {}, channel {}; "
+                       "expected a finite number: {}",
+                       describe(module, name), bad->value, bad->row, sample, bad->column,
+                       kOverflow);
   if (onSample)
     onSample();
   return {};

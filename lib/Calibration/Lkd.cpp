@@ -18,6 +18,7 @@
 
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Calibration/RoundedSites.h"
+#include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
 #include "easyquant/Dialect/Equant/Analysis/Recipe.h"
 #include "easyquant/Support/ProgressAction.h"
 
@@ -106,7 +107,7 @@ static LogicalResult distillLayer(LayerRunner &runner, func::FuncOp layer,
 LogicalResult Lkd::run() {
   ModuleOp module = getOperation();
   if (!isPlanned(module, kLkd))
-    return success();
+    return equant::reportNotPlanned(module, getArgument(), kLkd, requireSites);
   FailureOr<MethodRun> opened =
       MethodRun::open(module, {kLkd,
                                fmt::format("lkd 2 epochs={} learning-rate={:a}", epochs.getValue(),

@@ -24,13 +24,24 @@ FailureOr<ModelConstants> ModelConstants::open(ModuleOp module) {
   return ModelConstants(module, std::move(*reader));
 }
 
+LogicalResult ModelConstants::check() const {
+  equant::ConstantMatcher matcher(module);
+  ModuleOp model = module; // a handle whose methods are not const
+  WalkResult walk = model.walk([&](ml_program::GlobalLoadConstOp load) {
+    GlobalOp global = matcher.getExternGlobal(load);
+    bool bad = global && failed(equant::checkGlobal(global, reader));
+    return bad ? WalkResult::interrupt() : WalkResult::advance();
+  });
+  return failure(walk.wasInterrupted());
+}
+
 static Result<void> readRopeTable(GlobalOp global, DictionaryAttr attribute, std::span<float> out) {
-  int64_t headDim = 2 * cast<RankedTensorType>(global.getType()).getDimSize(1);
-  Result<numerics::RopeParams> params = lm::ropeParams(attribute, headDim);
+  Result<numerics::RopeParams> params =
+      lm::ropeParams(attribute, cast<RankedTensorType>(global.getType()));
   if (!params)
     return Unexpected(params.error());
   Result<std::vector<float>> table =
-      numerics::ropeTable(*params, static_cast<int64_t>(out.size()) / headDim);
+      numerics::ropeTable(*params, static_cast<int64_t>(out.size()) / params->headDim);
   if (!table)
     return Unexpected(table.error());
   std::copy(table->begin(), table->end(), out.begin());

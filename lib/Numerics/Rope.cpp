@@ -39,10 +39,12 @@ Result<void> checkYarn(const RopeParams &params) {
 }
 
 Result<void> check(const RopeParams &params) {
-  if (params.headDim < 2 || params.headDim % 2 != 0)
-    return makeError(ErrorCode::InvalidArgument,
-                     "rotary embedding of heads of dimension {}: expected a positive even number",
-                     params.headDim);
+  if (params.headDim < 2 || params.headDim % 2 != 0 || params.headDim > kMaxHeadDim)
+    return makeError(
+        ErrorCode::InvalidArgument,
+        "rotary embedding of heads of dimension {}: expected a positive even number of "
+        "at most {}",
+        params.headDim, kMaxHeadDim);
   if (auto ok = checkPositive("rope_theta", params.theta); !ok)
     return ok;
   if (params.scaling == RopeScaling::None)
@@ -113,6 +115,18 @@ double scaleFrequency(double frequency, int64_t index, const RopeParams &params)
 
 } // namespace
 
+Result<void> checkRope(const RopeParams &params, int64_t positions) {
+  if (auto ok = check(params); !ok)
+    return ok;
+  if (positions < 0 || positions > kMaxRopeTableFloats / params.headDim)
+    return makeError(ErrorCode::InvalidArgument,
+                     "rotary table of {} positions for heads of {}: expected at most {} floats, {} "
+                     "positions",
+                     positions, params.headDim, kMaxRopeTableFloats,
+                     kMaxRopeTableFloats / params.headDim);
+  return {};
+}
+
 Result<std::vector<double>> ropeFrequencies(const RopeParams &params) {
   if (auto ok = check(params); !ok)
     return Unexpected(ok.error());
@@ -125,16 +139,14 @@ Result<std::vector<double>> ropeFrequencies(const RopeParams &params) {
   return frequencies;
 }
 
-Result<std::vector<float>> ropeTable(const RopeParams &params, int64_t positions) {
+Result<std::vector<float>> ropeTable(const RopeParams &params, int64_t positions, int64_t first) {
+  if (auto ok = checkRope(params, positions); !ok)
+    return Unexpected(ok.error());
   auto frequencies = ropeFrequencies(params);
-  if (!frequencies)
-    return Unexpected(frequencies.error());
-  if (positions < 0)
-    return makeError(ErrorCode::InvalidArgument, "rotary table of {} positions", positions);
   const double gain = params.scaling == RopeScaling::Yarn ? params.attentionFactor : 1.0;
   std::vector<float> table;
   table.reserve(positions * params.headDim);
-  for (int64_t p = 0; p < positions; ++p)
+  for (int64_t p = first; p < first + positions; ++p)
     for (double frequency : *frequencies) {
       double angle = static_cast<double>(p) * frequency;
       table.push_back(static_cast<float>(gain * std::cos(angle)));

@@ -99,7 +99,9 @@ void PrintPlans::runOnOperation() {
   module.walk([&](func::FuncOp function) {
     int64_t floats = 0;
     function.walk([&](GlobalLoadConstOp load) {
-      auto type = cast<RankedTensorType>(load.getType());
+      auto type = dyn_cast<RankedTensorType>(load.getType());
+      if (!type || !type.hasStaticShape()) // no weight
+        return;
       floats += type.getNumElements();
       if (quantized.insert(load.getGlobalAttr()).second)
         others += type.getNumElements() * static_cast<int64_t>(sizeof(float));

@@ -21,6 +21,10 @@ public:
 
   const formats::ModelSource &source() const { return reader.source(); }
 
+  /// Are all constants that the model's functions load there, in their shapes? Then whoever
+  /// allocates by a weight's type allocates what is read. Fails with a diagnostic.
+  mlir::LogicalResult check() const;
+
   /// The value of a constant, row-major, as far as `out` goes: tables may be read in part. Every
   /// value is finite. Fails with a diagnostic that names `global`, what messages call the constant.
   mlir::LogicalResult read(mlir::Value constant, llvm::StringRef global,

@@ -8,6 +8,7 @@
 #ifndef EASYQUANT_CALIBRATION_PASSES
 #define EASYQUANT_CALIBRATION_PASSES
 
+include "easyquant/Dialect/Equant/Transforms/MethodOptions.td"
 include "easyquant/Support/PassOptions.td"
 
 include "mlir/Pass/PassBase.td"
@@ -58,7 +59,7 @@ def Awq : Pass<"equant-awq", "::mlir::ModuleOp"> {
     NumberOption<"searchSamples", "search-samples", "int64_t", "4", "samples, the first ones, that candidates are compared on">,
     NumberOption<"clip", "clip", "bool", "true", "search ranges too">,
     Option<"threads", "threads", "unsigned", "0", "threads; 0: one per core. Results do not depend on it">,
-  ];
+  ] # MethodOptions;
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
 }
 
@@ -135,7 +136,7 @@ def Gptq : Pass<"equant-gptq", "::mlir::ModuleOp"> {
     NumberOption<"damping", "damping", "double", "0.01",
            "share of mean(diag H) added to the diagonal; grows up to ten times that if H needs it">,
     Option<"threads", "threads", "unsigned", "0", "threads; 0: one per core. Results do not depend on it">,
-  ];
+  ] # MethodOptions;
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
 }
 
@@ -159,7 +160,7 @@ def Lkd : Pass<"equant-lkd", "::mlir::ModuleOp"> {
     NumberOption<"epochs", "epochs", "int64_t", "4", "passes over the samples that are not held out">,
     NumberOption<"learningRate", "learning-rate", "double", "0.005", "largest step, in units of a weight's mean scale">,
     Option<"threads", "threads", "unsigned", "0", "threads; 0: one per core. Results do not depend on it">,
-  ];
+  ] # MethodOptions;
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
 }
 

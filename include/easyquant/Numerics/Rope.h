@@ -58,14 +58,24 @@ inline double yarnAttentionFactor(double factor, double mscale = 1.0) {
   return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
 
-/// f_0 .. f_{D/2-1}. InvalidArgument on an odd or non-positive head dimension and on parameters
-/// that are not finite and positive, or whose low factor is not below the high one (YaRN: the slow
-/// beta below the fast one, theta above 1).
+/// Largest dimension of a head, anywhere.
+constexpr int64_t kMaxHeadDim = 65536;
+/// Most floats of a rotation table: 16 million positions of heads of 128.
+constexpr int64_t kMaxRopeTableFloats = int64_t(1) << 31;
+
+/// Are these parameters, and a table of so many positions? InvalidArgument on a head dimension that
+/// is odd, not positive or over kMaxHeadDim, on parameters that are not finite and positive, or
+/// whose low factor is not below the high one (YaRN: the slow beta below the fast one, theta above
+/// 1), and on positions that are negative or too many.
+Result<void> checkRope(const RopeParams &params, int64_t positions);
+
+/// f_0 .. f_{D/2-1}. InvalidArgument as checkRope.
 Result<std::vector<double>> ropeFrequencies(const RopeParams &params);
 
-/// positions x D/2 x 2 floats, (cos, sin) of p * f_i (with YaRN times attentionFactor), computed in
-/// double and rounded once: the table that the rope kernel reads.
-Result<std::vector<float>> ropeTable(const RopeParams &params, int64_t positions);
+/// positions x D/2 x 2 floats, (cos, sin) of p * f_i (with YaRN times attentionFactor) for p from
+/// `first` on, computed in double and rounded once: the table that the rope kernel reads.
+Result<std::vector<float>> ropeTable(const RopeParams &params, int64_t positions,
+                                     int64_t first = 0);
 
 } // namespace easyquant::numerics
 

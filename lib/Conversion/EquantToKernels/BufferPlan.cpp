@@ -8,6 +8,7 @@
 #include "easyquant/Conversion/EquantToKernels/BufferPlan.h"
 
 #include "easyquant/Codegen/CPU/Kernels.h"
+#include "easyquant/Dialect/LM/Analysis/Calls.h"
 #include "easyquant/Dialect/LM/IR/LM.h"
 
 using namespace mlir;
@@ -175,7 +176,7 @@ void BufferPlan::measure(Block &block, int64_t maxRows) {
 }
 
 /// Gives each buffer the lowest offset that no buffer alive at the same time covers.
-void BufferPlan::place(int64_t base) {
+int64_t BufferPlan::place(int64_t base) {
   SmallVector<Buffer *> buffers;
   for (auto &[value, buffer] : floats)
     buffers.push_back(&buffer);
@@ -194,10 +195,13 @@ void BufferPlan::place(int64_t base) {
     }
     buffer->offset = offset;
     endOffset = std::max(endOffset, offset + buffer->bytes);
+    if (endOffset > kMaxPlannedBytes) // and far from overflow: no buffer is much larger
+      return endOffset;
     placed.insert(llvm::upper_bound(placed, buffer,
                                     [](Buffer *a, Buffer *b) { return a->offset < b->offset; }),
                   buffer);
   }
+  return endOffset;
 }
 
 FailureOr<BufferPlan> BufferPlan::create(func::FuncOp function, int64_t maxRows, int64_t base,
@@ -208,14 +212,66 @@ FailureOr<BufferPlan> BufferPlan::create(func::FuncOp function, int64_t maxRows,
   Block &block = function.getBody().front();
   for (auto [index, op] : llvm::enumerate(block)) {
     plan.position[&op] = index;
-    if (isa<func::CallOp>(op) &&
-        (op.getNumResults() != 1 || llvm::count_if(op.getOperands(), isActivation) != 1 ||
-         op.getResult(0).getType() != (*llvm::find_if(op.getOperands(), isActivation)).getType()))
-      return op.emitOpError("expected a layer: one activation in, and one of its type out");
+    // Ops of our dialects keep the limit by themselves.
+    for (Type type : op.getResultTypes())
+      if (isActivationType(type) && cast<RankedTensorType>(type).getDimSize(1) > lm::kMaxExtent)
+        return op.emitOpError("takes dimensions of at most ")
+               << lm::kMaxExtent << ", found " << type;
   }
   plan.shareMemory(block);
   plan.measure(block, maxRows);
-  plan.place(base);
+  if (plan.place(base) > kMaxPlannedBytes)
+    return function.emitOpError("needs more than the ")
+           << kMaxPlannedBytes << " bytes of buffers that can be addressed, for calls of up to "
+           << maxRows << " tokens; lower max-rows";
+  return plan;
+}
+
+LogicalResult verifyCacheBytes(Operation *op, int64_t layers, int64_t fixedBytes,
+                               int64_t bytesPerToken) {
+  if (fixedBytes <= kMaxPlannedBytes / layers && bytesPerToken <= kMaxPlannedBytes / layers)
+    return success();
+  return op->emitOpError("needs a cache of ")
+         << fixedBytes << " bytes a layer and " << bytesPerToken << " more a token, for " << layers
+         << " layers; at most " << kMaxPlannedBytes << " can be addressed";
+}
+
+/// One activation in, and one of its type out.
+static bool isLayer(FunctionType type) {
+  return type.getNumResults() == 1 && llvm::count_if(type.getInputs(), isActivationType) == 1 &&
+         type.getResult(0) == *llvm::find_if(type.getInputs(), isActivationType);
+}
+
+FailureOr<ModelPlan> ModelPlan::create(ModuleOp module, func::FuncOp forward, int64_t maxRows,
+                                       BufferRules rules) {
+  if (maxRows < 1 || maxRows > kMaxRows)
+    return module.emitError() << "max-rows is " << maxRows << "; expected 1 to " << kMaxRows;
+  if (failed(lm::verifyCalls(module)))
+    return failure();
+  auto entry = BufferPlan::create(forward, maxRows, 0, rules);
+  if (failed(entry))
+    return failure();
+  ModelPlan plan;
+  const int64_t base = plan.arenaBytes = entry->end();
+  for (auto function : module.getOps<func::FuncOp>()) {
+    if (llvm::count_if(function.getArgumentTypes(), llvm::IsaPred<lm::KVCacheType>) > 1)
+      return function.emitOpError("takes several caches; expected one for all layers");
+    if (function == forward) {
+      plan.functions.insert({function, std::move(*entry)});
+      continue;
+    }
+    if (!isLayer(function.getFunctionType()))
+      return function.emitOpError("expected a layer: one activation in, and one of its type out");
+    auto layer = BufferPlan::create(function, maxRows, base, rules);
+    if (failed(layer))
+      return failure();
+    auto nested = function.getOps<func::CallOp>();
+    if (!nested.empty())
+      return (*nested.begin()).emitOpError("expected calls in @")
+             << forward.getSymName() << " only";
+    plan.arenaBytes = std::max(plan.arenaBytes, layer->end());
+    plan.functions.insert({function, std::move(*layer)});
+  }
   return plan;
 }
 

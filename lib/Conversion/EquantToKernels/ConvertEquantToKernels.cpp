@@ -97,6 +97,8 @@ LogicalResult ConvertEquantToKernels::planCache(Program &program) {
     if (op == attentions.front()) {
       auto cache = cast<lm::KVCacheType>(op->getOperand(3).getType());
       program.layerCache = bytes;
+      if (failed(verifyCacheBytes(op, cache.getLayers(), bytes.fixed, bytes.perToken)))
+        return failure();
       program.cacheBytes = {cache.getLayers() * bytes.fixed, cache.getLayers() * bytes.perToken};
       program.kvScheme = kvScheme;
       program.rotatesKeys = rotates;
@@ -132,8 +134,6 @@ LogicalResult ConvertEquantToKernels::convert() {
   else
     return module.emitError() << "unknown instruction set '" << isa
                               << "'; expected avx2 or avx512vnni";
-  if (maxRows < 1)
-    return module.emitError() << "max-rows is " << maxRows << "; expected at least 1";
   program.maxRows = maxRows;
   if (profile)
     program.marks.emplace(program.symbols);
@@ -151,25 +151,11 @@ LogicalResult ConvertEquantToKernels::convert() {
     program.observers.insert({op, static_cast<int64_t>(program.observers.size())});
   });
 
-  // The entry's buffers come first; below them, all layers use the same memory one after another.
   SmallVector<func::FuncOp> sources(module.getOps<func::FuncOp>());
-  llvm::MapVector<func::FuncOp, BufferPlan> plans;
-  auto entryPlan = BufferPlan::create(entry, maxRows, 0);
-  if (failed(entryPlan))
+  FailureOr<ModelPlan> plan = ModelPlan::create(module, entry, maxRows);
+  if (failed(plan))
     return failure();
-  int64_t base = program.arenaBytes = entryPlan->end();
-  for (func::FuncOp source : sources) {
-    if (source != entry) {
-      auto nested = source.getOps<func::CallOp>();
-      if (!nested.empty())
-        return (*nested.begin()).emitOpError("expected calls in @") << kEntry << " only";
-    }
-    auto plan = source == entry ? std::move(entryPlan) : BufferPlan::create(source, maxRows, base);
-    if (failed(plan))
-      return failure();
-    program.arenaBytes = std::max(program.arenaBytes, plan->end());
-    plans.insert({source, std::move(*plan)});
-  }
+  program.arenaBytes = plan->arenaBytes;
 
   // Declare all functions, then fill them in.
   OpBuilder builder(&getContext());
@@ -189,7 +175,8 @@ LogicalResult ConvertEquantToKernels::convert() {
     results.push_back(result);
   }
   for (auto [source, result] : llvm::zip_equal(sources, results))
-    if (failed(FunctionEmitter(program, plans.find(source)->second, source, result).run()))
+    if (failed(
+            FunctionEmitter(program, plan->functions.find(source)->second, source, result).run()))
       return failure();
 
   for (func::FuncOp source : sources)

@@ -168,7 +168,9 @@ LogicalResult FunctionEmitter::emitGlobal(ml_program::GlobalLoadConstOp op) {
     return op.emitOpError()
            << op.getGlobal()
            << " has no place in the artifact: run equant-materialize-weights first";
-  auto type = cast<RankedTensorType>(op.getType());
+  auto type = dyn_cast<RankedTensorType>(op.getType());
+  if (!type || !type.hasStaticShape())
+    return op.emitOpError("expected a constant tensor of static shape, found ") << op.getType();
   memory[op.getResult()] =
       view(weights(), constant(offset.getInt()), type.getShape(), type.getElementType(), {});
   return success();

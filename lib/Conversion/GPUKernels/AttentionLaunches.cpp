@@ -72,6 +72,8 @@ LogicalResult ProgramBuilder::emitAttention(Operation *op) {
   bool rotates = spec.keyPositions > 0;
   GPUArgument begin = place(GPUArgument::Cache, layer * bytes.fixed, layer * bytes.perToken);
   if (program.cacheBytesPerToken == 0) {
+    if (failed(verifyCacheBytes(op, cache.getLayers(), bytes.fixed, bytes.perToken)))
+      return failure();
     program.cacheBytes = cache.getLayers() * bytes.fixed;
     program.cacheBytesPerToken = cache.getLayers() * bytes.perToken;
     program.kvScheme = kvScheme;

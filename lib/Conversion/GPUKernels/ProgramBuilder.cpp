@@ -36,6 +36,9 @@ LogicalResult ProgramBuilder::append(std::vector<GPULaunch> &launches, Operation
     if (it == arguments.end())
       return op->emitOpError("its kernel ")
              << kernel.name << " takes '" << parameter.name << "', which no operand gives";
+    if (it->second.integer > std::numeric_limits<int32_t>::max())
+      return op->emitOpError("its kernel ") << kernel.name << " takes '" << parameter.name
+                                            << "' as an i32, found " << it->second.integer;
     launch.arguments.push_back(it->second);
   }
   launches.push_back(std::move(launch));
@@ -180,26 +183,22 @@ FailureOr<GPUProgram> ProgramBuilder::build() {
   forward = symbols.lookup<func::FuncOp>("forward");
   if (!forward || forward.getNumResults() != 1 || !isActivationType(forward.getResultTypes()[0]))
     return model.emitError("expected a function @forward that returns the logits");
-  if (program.maxRows < 1)
-    return model.emitError("max-rows is ") << program.maxRows << "; expected at least 1";
-  // As on CPUs: the buffers of @forward come first; below them, all layers use the same memory.
-  auto entryPlan = BufferPlan::create(forward, program.maxRows, 0, kRules);
-  if (failed(entryPlan))
+  FailureOr<ModelPlan> planned = ModelPlan::create(model, forward, program.maxRows, kRules);
+  if (failed(planned))
     return failure();
-  int64_t base = buffersEnd = entryPlan->end();
-  plans.insert({forward, std::move(*entryPlan)});
-  for (auto function : model.getOps<func::FuncOp>()) {
-    if (function == forward)
-      continue;
-    auto layer = BufferPlan::create(function, program.maxRows, base, kRules);
-    if (failed(layer))
-      return failure();
-    buffersEnd = std::max(buffersEnd, layer->end());
-    plans.insert({function, std::move(*layer)});
-  }
+  plans = std::move(planned->functions);
+  buffersEnd = planned->arenaBytes;
   if (failed(runFunction(forward, plans.find(forward)->second)))
     return failure();
+  // Nobody could say where they are.
+  if (llvm::any_of(forward.getArgumentTypes(), isActivationType))
+    return forward.emitOpError("expected to take tokens, found activations among its arguments ")
+           << forward.getFunctionType();
   program.arenaBytes = buffersEnd + scratchBytes;
+  if (program.arenaBytes > kMaxPlannedBytes)
+    return forward.emitOpError("needs ")
+           << program.arenaBytes << " bytes of buffers for calls of up to " << program.maxRows
+           << " tokens; at most " << kMaxPlannedBytes << " can be addressed; lower max-rows";
   for (auto *launches : {&program.launches, &program.restore})
     for (GPULaunch &launch : *launches)
       for (GPUArgument &argument : launch.arguments)

@@ -22,3 +22,56 @@ func.func @forward(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
   %y = math.exp %x : tensor<?x8xf32>
   return %y : tensor<?x8xf32>
 }
+
+// -----
+
+// A function that is no layer.
+func.func @forward(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
+  return %x : tensor<?x8xf32>
+}
+// expected-error @below {{expected a layer: one activation in, and one of its type out}}
+func.func private @layer_0(%x: tensor<?x8xf32>, %y: tensor<?x8xf32>) -> index {
+  %c = arith.constant 1 : index
+  return %c : index
+}
+
+// -----
+
+// expected-error @below {{takes several caches; expected one for all layers}}
+func.func @forward(%x: tensor<?x8xf32>, %a: !lm.kv_cache<layers = 1, kv_heads = 1, head_dim = 8>,
+                   %b: !lm.kv_cache<layers = 9, kv_heads = 1, head_dim = 8>) -> tensor<?x8xf32> {
+  return %x : tensor<?x8xf32>
+}
+
+// -----
+
+// Only what ops of a model make is within the limits by their verifiers.
+func.func @forward(%x: tensor<?x9223372036854775807xf32>) -> tensor<?x9223372036854775807xf32> {
+  // expected-error @below {{takes dimensions of at most 2147483647, found 'tensor<?x9223372036854775807xf32>'}}
+  %y = call @layer_0(%x) : (tensor<?x9223372036854775807xf32>) -> tensor<?x9223372036854775807xf32>
+  return %y : tensor<?x9223372036854775807xf32>
+}
+func.func private @layer_0(%x: tensor<?x9223372036854775807xf32>) -> tensor<?x9223372036854775807xf32> {
+  return %x : tensor<?x9223372036854775807xf32>
+}
+
+// -----
+
+ml_program.global private @n(#ml_program.extern : index) : index {equant.offset = 0 : i64}
+func.func @forward(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
+  // expected-error @below {{expected a constant tensor of static shape, found 'index'}}
+  %n = ml_program.global_load_const @n : index
+  return %x : tensor<?x8xf32>
+}
+
+// -----
+
+func.func @forward(%q: tensor<?x2147483640xf32>, %cache: !lm.kv_cache<layers = 4096, kv_heads = 268435455, head_dim = 8>,
+                   %position: index) -> tensor<?x2147483640xf32> {
+  // expected-error @below {{for 4096 layers; at most 140737488355328 can be addressed}}
+  %y = equant.attention %q, %q, %q, %cache, %position
+         {layer = 0, num_heads = 268435455, num_kv_heads = 268435455, head_dim = 8, scale = 0.25,
+          kv_scheme = #equant.kv_scheme<code = i8, group = 16, residual = 65536, sinks = 65536, keys = channel>}
+         : tensor<?x2147483640xf32>, tensor<?x2147483640xf32>, !lm.kv_cache<layers = 4096, kv_heads = 268435455, head_dim = 8>
+  return %y : tensor<?x2147483640xf32>
+}

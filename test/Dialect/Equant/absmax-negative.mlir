@@ -12,6 +12,7 @@
 // RUN: not easyquant-opt %s --equant-absmax=methods=gptq,smoothquant 2>&1 | FileCheck %s --check-prefix=ORDER
 // RUN: not easyquant-opt %s --equant-absmax=methods=gptq,gptq 2>&1 | FileCheck %s --check-prefix=REPEATED
 // RUN: not easyquant-opt %s "--equant-absmax=scheme=W4A16 group-size=12" 2>&1 | FileCheck %s --check-prefix=GROUP
+// RUN: not easyquant-opt %s "--equant-absmax=scheme=W4A16 group-size=4611686018427387904" 2>&1 | FileCheck %s --check-prefix=HUGE-GROUP
 // RUN: not easyquant-opt %s "--equant-absmax=scheme=W8A8 group-size=-8" 2>&1 | FileCheck %s --check-prefix=NEGATIVE-GROUP
 // RUN: not easyquant-opt %s --equant-absmax=ignore=lm_haed 2>&1 | FileCheck %s --check-prefix=PATTERN
 // RUN: not easyquant-opt %s "--equant-absmax=targets=re:^mlp" 2>&1 | FileCheck %s --check-prefix=REGEX
@@ -19,7 +20,7 @@
 // RUN: not easyquant-opt %s --equant-absmax --equant-absmax 2>&1 | FileCheck %s --check-prefix=TWICE
 
 // SCHEME: error: unknown scheme 'W5A8'; legal are W8A8, W8A16, W4A16, W4A8, W3A16 and W2A16, the same with _ASYM, and none
-// HEAD: error: unknown head 'int4'; legal are int8 and float
+// HEAD: error: option head: unknown head 'int4'; legal are int8 and float
 // FLOAT-HEAD: error: head=int8 needs a scheme that quantizes, but scheme is none
 // FLOAT-GROUP: error: group size 64 needs a scheme, but scheme is none
 // ASYMMETRIC: error: scheme W4A16_ASYM has zero points, but absmax chooses none; take method zeropoint
@@ -32,6 +33,7 @@
 // ORDER: error: method 'smoothquant' transforms weights and comes before 'gptq', which rounds them
 // REPEATED: error: method 'gptq' is named twice
 // GROUP: error: group size must be a positive multiple of 8, or 0 for a scale per channel; found 12
+// HUGE-GROUP: error: group size must be at most 2147483647, found 4611686018427387904
 // NEGATIVE-GROUP: error: group size must be a positive multiple of 8, or 0 for a scale per channel; found -8
 // PATTERN: error: ignore pattern 'lm_haed' matches no site; the closest names are 'lm_head', 'layers.0.up' (use re: for a regular expression)
 // REGEX: error: targets pattern 're:^mlp' matches no site; the closest names are

@@ -24,9 +24,9 @@
 // RUN: echo '{"sites": [{"match": "up", "head": "int8"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=SITEKEY
 // SITEKEY: error: {{.*}}a.json: sites[0]: unknown key 'head'; legal are match, method, scheme, group_size, activations, weight_observer, percentile, alpha, observer, damping, act_order, static_groups, clip
 // RUN: echo '{"sites": [{"match": "pu"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=NOSITE
-// NOSITE: error: sites[0] pattern 'pu' matches no site; the closest names are 'up', 'lm_head' (use re: for a regular expression)
+// NOSITE: error: {{.*}}a.json: sites[0] pattern 'pu' matches no site; the closest names are 'up', 'lm_head' (use re: for a regular expression)
 // RUN: echo '{"sites": [{"match": "up"}, {"match": "re:u"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=TWO
-// TWO: error: site 'up' has two rules: sites[0], 'up', and sites[1], 're:u'; let one of them name fewer sites
+// TWO: error: {{.*}}a.json: site 'up' has two rules: sites[0], 'up', and sites[1], 're:u'; let one of them name fewer sites
 // RUN: echo '{"sites": [{"match": "up", "scheme": "W4A16", "group_size": 12}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=GROUP
 // GROUP: error: site 'up': group size must be a positive multiple of 8, or 0 for a scale per channel; found 12
 // RUN: echo '{"sites": [{"match": "up", "alpha": 0.5}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=ALPHA
@@ -42,9 +42,11 @@
 // RUN: echo '{"sites": [{"match": "up", "activations": "static", "observer": "max"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=OBSERVER
 // OBSERVER: error: site 'up': unknown observer 'max'; legal are minmax, absmax, percentile, mse, entropy and ema
 // RUN: echo '{"mixed": true}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=MIXED
-// MIXED: error: mixed precision by blocks belongs to zeroquant, found method absmax
+// MIXED: error: {{.*}}a.json: mixed precision by blocks belongs to zeroquant, found method absmax
 // RUN: echo '{"method": "zeroquant", "scheme": "W4A16", "mixed": true}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=MIXED4
-// MIXED4: error: mixed means MLP weights of 4 bits beside attention weights of 8: give scheme W8A8 or W8A16, found W4A16
+// MIXED4: error: {{.*}}a.json: mixed means MLP weights of 4 bits beside attention weights of 8: give scheme W8A8 or W8A16, found W4A16
+// RUN: echo '{"head": "8tni"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=HEAD
+// HEAD: error: {{.*}}a.json: option head: unknown head '8tni'; legal are int8 and float; without the option it is int8, or float where the scheme is none
 func.func @forward(%x: tensor<?x16xf32>, %w: tensor<16x16xf32>) {
   lm.linear %x, %w {site = "up"} : (tensor<?x16xf32>, tensor<16x16xf32>) -> tensor<?x16xf32>
   lm.linear %x, %w {site = "lm_head"} : (tensor<?x16xf32>, tensor<16x16xf32>) -> tensor<?x16xf32>

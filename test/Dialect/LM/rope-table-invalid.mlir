@@ -52,3 +52,25 @@ ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x
 
 // expected-error @below {{beta_slow = 32 and beta_fast = 32}}
 ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x2x2xf32> {lm.rope_table = {theta = 10000.0 : f64, scaling = "yarn", factor = 2.0 : f64, beta_fast = 32.0 : f64, beta_slow = 32.0 : f64, attention_factor = 1.0 : f64, original_positions = 16 : i64, truncate = true}}
+
+// -----
+
+// Verifiers compute no table: these take no time and no memory.
+
+// expected-error @below {{a table for heads of at most 65536 dimensions has at most 32768 pairs a position, found 2147483648}}
+ml_program.global private @t(#ml_program.extern : tensor<32x2147483648x2xf32>) : tensor<32x2147483648x2xf32> {lm.rope_table = {theta = 10000.0 : f64}}
+
+// -----
+
+// expected-error @below {{rotary table of 2147483648 positions for heads of 64: expected at most 2147483648 floats, 33554432 positions}}
+ml_program.global private @t(#ml_program.extern : tensor<2147483648x32x2xf32>) : tensor<2147483648x32x2xf32> {lm.rope_table = {theta = 10000.0 : f64}}
+
+// -----
+
+// 16 million positions are none too many.
+ml_program.global private @t(#ml_program.extern : tensor<16777216x64x2xf32>) : tensor<16777216x64x2xf32> {lm.rope_table = {theta = 10000.0 : f64}}
+
+// -----
+
+// expected-error @below {{lm.rope_table belongs to an ml_program.global of type tensor<PxHx2xf32>}}
+"ml_program.global"() <{sym_name = "t", sym_visibility = "private"}> {lm.rope_table = {theta = 10000.0 : f64}} : () -> ()

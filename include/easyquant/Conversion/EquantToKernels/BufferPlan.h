@@ -23,6 +23,11 @@
 
 namespace easyquant {
 
+/// Most tokens of one call.
+constexpr int64_t kMaxRows = int64_t(1) << 20;
+/// Most bytes of an arena or a cache: what a process can address.
+constexpr int64_t kMaxPlannedBytes = int64_t(1) << 47;
+
 /// Buffers start at multiples of a cache line.
 constexpr int64_t kBufferAlignment = 64;
 constexpr int64_t alignBuffer(int64_t bytes) {
@@ -46,8 +51,9 @@ using QuantizedValue = std::pair<mlir::Value, mlir::ArrayAttr>;
 
 class BufferPlan {
 public:
-  /// Plans `function` for calls of at most `maxRows` rows, its buffers from byte `base` of the
-  /// arena on. Fails with a diagnostic if the function is not of the form above.
+  /// Plans `function` for calls of at most `maxRows` (1 to kMaxRows) rows, its buffers from byte
+  /// `base` of the arena on. Fails with a diagnostic if the function is not of the form above, or
+  /// its buffers end behind kMaxPlannedBytes.
   static mlir::FailureOr<BufferPlan> create(mlir::func::FuncOp function, int64_t maxRows,
                                             int64_t base, BufferRules rules = {});
 
@@ -77,7 +83,8 @@ private:
   explicit BufferPlan(BufferRules rules) : rules(rules) {}
   void shareMemory(mlir::Block &block);
   void measure(mlir::Block &block, int64_t maxRows);
-  void place(int64_t base);
+  /// The first byte behind all buffers, or more than kMaxPlannedBytes.
+  int64_t place(int64_t base);
 
   BufferRules rules;
   llvm::DenseMap<mlir::Operation *, int> position;
@@ -88,6 +95,23 @@ private:
   llvm::MapVector<QuantizedValue, Buffer> quantized;
   int64_t endOffset = 0;
 };
+
+/// The plans of @forward and of the layers that it calls. The buffers of @forward come first; below
+/// them, all layers use the same memory one after another.
+struct ModelPlan {
+  llvm::MapVector<mlir::func::FuncOp, BufferPlan> functions;
+  int64_t arenaBytes = 0;
+
+  /// Fails with a diagnostic also if maxRows is not 1 to kMaxRows, a function calls itself, or one
+  /// that is not `forward` calls another or is no layer.
+  static mlir::FailureOr<ModelPlan> create(mlir::ModuleOp module, mlir::func::FuncOp forward,
+                                           int64_t maxRows, BufferRules rules = {});
+};
+
+/// Fails with a diagnostic of the attention `op` if the caches of all layers are more than
+/// kMaxPlannedBytes, or what a token adds to them is.
+mlir::LogicalResult verifyCacheBytes(mlir::Operation *op, int64_t layers, int64_t fixedBytes,
+                                     int64_t bytesPerToken);
 
 /// How codes are made: the group size of the weights that read them (0: per channel), the scheme,
 /// and scale and zero point where it is static. Linears for which all of it is the same share

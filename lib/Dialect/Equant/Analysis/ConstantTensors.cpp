@@ -43,12 +43,14 @@ formats::ComputedPlace ConstantTensor::place(formats::DType type) const {
 //===----------------------------------------------------------------------===//
 
 SmallVector<Value> easyquant::equant::concatenated(Value value) {
-  auto concat = value.getDefiningOp<ConcatOp>();
-  if (!concat)
-    return {value};
-  SmallVector<Value> leaves;
-  for (Value input : concat.getInputs())
-    llvm::append_range(leaves, concatenated(input));
+  SmallVector<Value> leaves, worklist = {value};
+  while (!worklist.empty()) {
+    Value next = worklist.pop_back_val();
+    if (auto concat = next.getDefiningOp<ConcatOp>())
+      llvm::append_range(worklist, llvm::reverse(concat.getInputs()));
+    else
+      leaves.push_back(next);
+  }
   return leaves;
 }
 
@@ -60,12 +62,16 @@ GlobalOp ConstantMatcher::getExternGlobal(Value value) const {
   return global;
 }
 
-FailureOr<ConstantTensor> ConstantMatcher::match(Location loc, StringRef site, Value value) const {
+FailureOr<ConstantTensor> ConstantMatcher::match(Location loc, StringRef site, Value value,
+                                                 int scales) const {
   if (auto scale = value.getDefiningOp<ScaleOp>()) {
-    FailureOr<ConstantTensor> tensor = match(loc, site, scale.getInput());
+    if (scales == kMaxScales)
+      return emitError(loc) << "site '" << site << "': expected at most " << kMaxScales
+                            << " equant.scale on a constant, found more";
+    FailureOr<ConstantTensor> tensor = match(loc, site, scale.getInput(), scales + 1);
     if (failed(tensor))
       return failure();
-    FailureOr<ConstantTensor> factor = match(loc, site, scale.getFactor());
+    FailureOr<ConstantTensor> factor = match(loc, site, scale.getFactor(), scales + 1);
     if (failed(factor))
       return failure();
     tensor->steps.push_back({std::move(*factor), scale.getAxisAttr().getInt(), scale.getDivide()});
@@ -208,4 +214,48 @@ Result<void> ConstantReader::readRows(const ConstantTensor &tensor, int64_t firs
     if (auto applied = apply(step, tensor, firstRow, rows, out); !applied)
       return applied;
   return {};
+}
+
+static std::optional<formats::DType> storedType(Type element) {
+  if (element.isF32())
+    return formats::DType::F32;
+  if (isCodeType(element))
+    return formats::DType::I8;
+  return element.isSignlessInteger(32) ? std::optional(formats::DType::I32) : std::nullopt;
+}
+
+LogicalResult easyquant::equant::checkGlobal(GlobalOp global, const ConstantReader &reader) {
+  if (global->hasAttr(lm::kRopeTableAttr)) // computed; the dialect has checked it
+    return success();
+  StringRef name = global.getSymName();
+  const formats::ModelSource &source = reader.source();
+  auto type = dyn_cast<RankedTensorType>(global.getType());
+  if (auto file = global->getAttrOfType<StringAttr>(kFileAttr)) {
+    auto stored = type ? storedType(type.getElementType()) : std::nullopt;
+    if (!stored)
+      return emitError(global.getLoc())
+             << "global '" << name << "' in file '" << file.getValue()
+             << "' must be a tensor of f32, i32 or codes, found " << global.getType();
+    auto stamp = global->getAttrOfType<StringAttr>(kStampAttr);
+    ConstantTensor tensor{.global = name.str(),
+                          .file = file.str(),
+                          .stamp = stamp ? stamp.str() : "",
+                          .shape = {type.getShape().begin(), type.getShape().end()},
+                          .steps = {}};
+    if (auto there = reader.computed().check(tensor.place(*stored)); !there)
+      return emitError(global.getLoc()) << there.error().message;
+    return success();
+  }
+  const formats::ModelTensor *stored = source.find(std::string_view(name));
+  if (!stored)
+    return emitError(global.getLoc())
+           << source.path().string() << ": has no tensor '" << name << "'";
+  if (!type || type.getShape() != ArrayRef<int64_t>(stored->shape)) {
+    InFlightDiagnostic diagnostic = emitError(global.getLoc())
+                                    << "global '" << name << "' is " << global.getType()
+                                    << ", but in " << source.path().string() << " its shape is ";
+    llvm::interleave(stored->shape, diagnostic, "x");
+    return diagnostic;
+  }
+  return success();
 }

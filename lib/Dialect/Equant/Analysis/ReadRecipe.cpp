@@ -220,7 +220,8 @@ Result<Recipe> easyquant::equant::parseRecipe(StringRef text, StringRef file) {
   if (!object)
     return makeError(ErrorCode::InvalidArgument, "{}: a recipe is an object", file.str());
   Recipe recipe;
-  Fields fields(*object, file.str());
+  recipe.file = file.str();
+  Fields fields(*object, recipe.file);
   readRequest(fields, recipe.request, /*defaultMethod=*/"");
   fields.read("mixed", recipe.mixed);
   fields.read("head", recipe.head);

@@ -262,6 +262,9 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
     return invalid("group size must be a positive multiple of 8, or 0 for a scale per channel; "
                    "found " +
                    Twine(groupSize));
+  if (groupSize > lm::kMaxExtent)
+    return invalid("group size must be at most " + Twine(lm::kMaxExtent) + ", found " +
+                   Twine(groupSize));
   if (preset->weightBits == 0)
     return PlanAttr();
   const std::string &base = request.method.base;

@@ -105,6 +105,9 @@ LogicalResult SchemeAttr::verify(function_ref<InFlightDiagnostic()> emitError, u
   if (granularity == Granularity::Group ? groupSize < 1 : groupSize != 0)
     return emitError() << "group size must be positive with groups and 0 without, found "
                        << groupSize;
+  if (groupSize > lm::kMaxExtent)
+    return emitError() << "group size must be at most " << lm::kMaxExtent << ", found "
+                       << groupSize;
   if (axis != 0 && (granularity != Granularity::Channel || axis != 1))
     return emitError() << "channel axis must be 0 or 1, found " << axis;
   if (granularity == Granularity::Token && !dynamic)

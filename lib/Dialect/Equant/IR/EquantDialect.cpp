@@ -40,6 +40,14 @@ LogicalResult EquantDialect::verifyOperationAttribute(Operation *op, NamedAttrib
       return op->emitOpError() << name << " belongs to an ml_program.global and is a string";
     if (name == kStampAttr && !op->hasAttr(kFileAttr))
       return op->emitOpError() << kStampAttr << " needs " << kFileAttr;
+  } else if (name == kOffsetAttr) {
+    auto offset = dyn_cast<IntegerAttr>(attribute.getValue());
+    if (!isa<ml_program::GlobalOp>(op) || !offset || !offset.getType().isSignlessInteger(64) ||
+        offset.getInt() < 0)
+      return op->emitOpError() << name
+                               << " belongs to an ml_program.global and is a byte, an i64 "
+                                  "that is not negative; found "
+                               << attribute.getValue();
   } else if (name == kWorkAttr) {
     if (!isa<ModuleOp>(op) || !isa<StringAttr>(attribute.getValue()))
       return op->emitOpError() << kWorkAttr << " belongs to the module and is a path";

@@ -120,7 +120,7 @@ LogicalResult ModelWeights::collectFloat(const ConstantMatcher &matcher, OpOpera
   FloatConstant constant{{}, nameOfReader(op), op->getLoc(), type};
   if (GlobalOp global = matcher.getExternGlobal(reader.get()))
     if (auto rope = global->getAttrOfType<DictionaryAttr>(lm::kRopeTableAttr))
-      constant.rope = *lm::ropeParams(rope, 2 * type.getDimSize(1)); // verified by the dialect
+      constant.rope = *lm::ropeParams(rope, cast<RankedTensorType>(global.getType())); // verified
   std::string key;
   for (Value value : concatenated(reader.get())) {
     FailureOr<ConstantTensor> part = matcher.match(op->getLoc(), constant.site, value);
@@ -168,25 +168,10 @@ LogicalResult ModelWeights::collect(ModuleOp module) {
 
 LogicalResult ModelWeights::check(ModuleOp module, const ConstantReader &reader) const {
   // Every tensor of the model, read or not: a global that names none is a mistake.
-  const formats::ModelSource &source = reader.source();
-  for (GlobalOp global : module.getOps<GlobalOp>()) {
-    if (!isa_and_nonnull<ml_program::ExternAttr>(global.getValueAttr()) ||
-        global->hasAttr(lm::kRopeTableAttr) || global->hasAttr(kFileAttr))
-      continue;
-    StringRef name = global.getSymName();
-    const formats::ModelTensor *stored = source.find(std::string_view(name));
-    auto type = dyn_cast<RankedTensorType>(global.getType());
-    if (!stored)
-      return emitError(global.getLoc())
-             << source.path().string() << ": has no tensor '" << name << "'";
-    if (!type || type.getShape() != ArrayRef<int64_t>(stored->shape)) {
-      InFlightDiagnostic diagnostic = emitError(global.getLoc())
-                                      << "global '" << name << "' is " << global.getType()
-                                      << ", but in " << source.path().string() << " its shape is ";
-      llvm::interleave(stored->shape, diagnostic, "x");
-      return diagnostic;
-    }
-  }
+  for (GlobalOp global : module.getOps<GlobalOp>())
+    if (isa_and_nonnull<ml_program::ExternAttr>(global.getValueAttr()) &&
+        !global->hasAttr(kFileAttr) && failed(checkGlobal(global, reader)))
+      return failure();
   for (const WeightUse &use : readers)
     if (auto done = checkTensors(*use.weight, reader); !done)
       return emitError(use.op->getLoc()) << done.error().message;

@@ -7,6 +7,7 @@
 
 #include "SitePlans.h"
 
+#include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
 #include "easyquant/Dialect/Equant/Analysis/SitePatterns.h"
 
 #include "llvm/ADT/SetVector.h"
@@ -35,15 +36,16 @@ public:
 
 private:
   void addProducers(Value value) {
-    Operation *op = value.getDefiningOp();
-    if (!op || !seen.insert(op).second)
-      return;
-    if (isa<QuantizableOpInterface>(op)) {
-      sites.insert(op);
-      return;
+    SmallVector<Value> worklist = {value};
+    while (!worklist.empty()) {
+      Operation *op = worklist.pop_back_val().getDefiningOp();
+      if (!op || !seen.insert(op).second)
+        continue;
+      if (isa<QuantizableOpInterface>(op))
+        sites.insert(op);
+      else
+        llvm::append_range(worklist, op->getOperands());
     }
-    for (Value operand : op->getOperands())
-      addProducers(operand);
   }
   void addConsumers(Value value) {
     for (Operation *user : value.getUsers())
@@ -58,24 +60,30 @@ private:
 /// Gives sites their requests.
 class SitePlanner {
 public:
-  SitePlanner(ModuleOp module, Recipe &recipe) : module(module), recipe(recipe) {
+  SitePlanner(ModuleOp module, Recipe recipe) : module(module), recipe(std::move(recipe)) {
     module.walk([&](QuantizableOpInterface op) {
       ops.push_back(op);
       sites.push_back(op.getSite());
     });
   }
 
-  LogicalResult run();
+  LogicalResult run(StringRef pass, bool requireSites);
 
 private:
-  InFlightDiagnostic onModule() { return emitError(module.getLoc()); }
+  /// What is wrong with a recipe is said with its file.
+  InFlightDiagnostic onModule() {
+    InFlightDiagnostic diagnostic = emitError(module.getLoc());
+    if (!recipe.file.empty())
+      diagnostic << recipe.file << ": ";
+    return diagnostic;
+  }
   LogicalResult checkHead();
   LogicalResult checkMixed();
   LogicalResult matchRules();
   SiteRequest requestFor(QuantizableOpInterface op, const AttentionSites &attention) const;
 
   ModuleOp module;
-  Recipe &recipe;
+  Recipe recipe;
   SmallVector<QuantizableOpInterface> ops;
   SmallVector<StringRef> sites;
   llvm::StringMap<size_t> ruleOf; ///< index in recipe.sites
@@ -85,9 +93,12 @@ private:
 
 LogicalResult SitePlanner::checkHead() {
   if (recipe.head != "" && recipe.head != "int8" && recipe.head != "float")
-    return onModule() << "unknown head '" << recipe.head << "'; legal are int8 and float";
+    return onModule() << "option head: unknown head '" << recipe.head
+                      << "'; legal are int8 and float; without the option it is int8, or float "
+                         "where the scheme is none";
   if (isFloat(recipe.request) && recipe.head == "int8")
-    return onModule() << "head=int8 needs a scheme that quantizes, but scheme is none";
+    return onModule() << "head=int8 needs a scheme that quantizes, but scheme is none; leave head "
+                         "out or give a scheme";
   if (recipe.head.empty())
     recipe.head = isFloat(recipe.request) ? "float" : "int8";
   return success();
@@ -143,7 +154,7 @@ SiteRequest SitePlanner::requestFor(QuantizableOpInterface op,
   return request;
 }
 
-LogicalResult SitePlanner::run() {
+LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
   if (module->hasAttr(kRecipeAttr))
     return onModule() << "module is quantized already: it has " << kRecipeAttr;
   // What is wrong with the options is said once, not for every site.
@@ -157,7 +168,10 @@ LogicalResult SitePlanner::run() {
       failed(matchRules()))
     return failure();
 
+  if (ops.empty())
+    return reportNothingToDo(module, pass, "a quantizable op", requireSites);
   AttentionSites attention(module);
+  bool isAnyPlanned = isFloat(recipe.request); // where nothing is asked, nothing is missing
   for (QuantizableOpInterface op : ops) {
     StringRef site = op.getSite();
     if (ignored->contains(site) || (!recipe.targets.empty() && !targeted->contains(site)))
@@ -165,19 +179,23 @@ LogicalResult SitePlanner::run() {
     Result<PlanAttr> plan = makePlan(module.getContext(), requestFor(op, attention));
     if (!plan)
       return emitError(op.getLoc()) << "site '" << site << "': " << plan.error().message;
-    if (*plan)
-      op->setAttr(kPlanAttr, *plan);
+    if (!*plan)
+      continue;
+    op->setAttr(kPlanAttr, *plan);
+    isAnyPlanned = true;
   }
+  if (!isAnyPlanned &&
+      failed(reportNothingToDo(
+          module, pass, "a quantizable op that is a target, is not ignored and stays no float",
+          requireSites)))
+    return failure();
   module->setAttr(kRecipeAttr, toAttribute(module.getContext(), recipe));
   return success();
 }
 
-LogicalResult easyquant::equant::planSites(ModuleOp module, Recipe recipe) {
-  return SitePlanner(module, recipe).run();
-}
-
-LogicalResult easyquant::equant::planSites(ModuleOp module, Result<Recipe> recipe) {
+LogicalResult easyquant::equant::planSites(ModuleOp module, StringRef pass,
+                                           const Result<Recipe> &recipe, bool requireSites) {
   if (!recipe)
     return emitError(module.getLoc()) << recipe.error().message;
-  return planSites(module, std::move(*recipe));
+  return SitePlanner(module, *recipe).run(pass, requireSites);
 }

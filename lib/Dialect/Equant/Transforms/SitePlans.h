@@ -19,16 +19,21 @@
 
 namespace easyquant::equant {
 
-/// Sets `equant.plan` on every site that is to be quantized, and `equant.recipe` on the module.
-/// Fails with a diagnostic on whatever the recipe asks that there is not: a pattern that names no
-/// site, two rules for one site, a scheme, ...
-mlir::LogicalResult planSites(mlir::ModuleOp module, Recipe recipe);
+/// Sets `equant.plan` on every site that is to be quantized, and `equant.recipe` on the module; one
+/// without any site stays as it is, with a warning of `pass`. Fails with a diagnostic if the recipe
+/// is an error, or asks for what there is not: a pattern that names no site, two rules for one
+/// site, a scheme, ...
+mlir::LogicalResult planSites(mlir::ModuleOp module, llvm::StringRef pass,
+                              const Result<Recipe> &recipe, bool requireSites);
 
 /// A plan pass with options, BaseT being its generated class.
 template <typename BaseT> struct PlanPass : BaseT {
   using BaseT::BaseT;
 
 protected:
+  mlir::LogicalResult planSites(const Result<Recipe> &recipe) {
+    return equant::planSites(this->getOperation(), this->getArgument(), recipe, this->requireSites);
+  }
   /// The recipe that the options mean.
   Result<Recipe> recipeFor(llvm::StringRef base) {
     Recipe recipe;
@@ -49,9 +54,6 @@ protected:
     return recipe;
   }
 };
-
-/// planSites of a recipe that may be an error.
-mlir::LogicalResult planSites(mlir::ModuleOp module, Result<Recipe> recipe);
 
 } // namespace easyquant::equant
 

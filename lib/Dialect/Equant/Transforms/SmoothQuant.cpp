@@ -14,6 +14,7 @@
 
 #include "easyquant/Numerics/SmoothQuant.h"
 #include "easyquant/Dialect/Equant/Analysis/ConstantTensors.h"
+#include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
 #include "easyquant/Dialect/Equant/Analysis/Recipe.h"
 #include "easyquant/Dialect/Equant/Transforms/FoldScale.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
@@ -105,6 +106,8 @@ LogicalResult Smoother::visitRows(QuantizableOpInterface op,
   auto fail = [&](const Error &error) {
     return emitError(op.getLoc()) << "site '" << op.getSite() << "': " << error.message;
   };
+  if (auto there = reader.check(*weight); !there)
+    return fail(there.error());
   const std::vector<float> *rowDivisors = divisors.lookup(op);
   int64_t rows = weight->shape[0], columns = weight->shape[1];
   int64_t step = std::max<int64_t>(1, kChunkFloats / columns);
@@ -264,6 +267,7 @@ void SmoothQuant::runOnOperation() {
   // Points that are asked for, by the function that they are in.
   SmallVector<FoldPoint> points = findFoldPoints(module);
   llvm::MapVector<Operation *, SmallVector<FoldPoint *>> functions;
+  bool isPlanned = false;
   for (FoldPoint &point : points) {
     auto isAsked = [](QuantizableOpInterface op) {
       PlanAttr plan = getPlan(op);
@@ -271,10 +275,16 @@ void SmoothQuant::runOnOperation() {
     };
     if (!llvm::any_of(point.readers, isAsked))
       continue;
+    isPlanned = true;
     if (!point.producer)
       recordTransform(module, kMethod, point);
     else
       functions[point.readers.front()->getParentOfType<FunctionOpInterface>()].push_back(&point);
+  }
+  if (!isPlanned) {
+    if (failed(reportNotPlanned(module, getArgument(), kMethod, requireSites)))
+      signalPassFailure();
+    return;
   }
   Builder b(&getContext());
   recordOptions(module, b.getNamedAttr("alpha", search ? Attribute(b.getStringAttr(kSearch))

@@ -201,12 +201,16 @@ Result<void> WeightFile::writeHalves(const FileTensor &tensor) {
 }
 
 Result<void> WeightFile::writeRopeTable(const FileTensor &tensor) {
-  Result<std::vector<float>> table = numerics::ropeTable(*tensor.constant->rope, tensor.shape[0]);
-  if (!table)
-    return makeError(table.error().code, "'{}': {}", tensor.name, table.error().message);
-  if (auto done = append(tensor, *table, *table); !done || !gpu)
-    return done;
-  return padForGPU(tensor, std::ssize(*table));
+  const numerics::RopeParams &params = *tensor.constant->rope;
+  const int64_t positions = tensor.shape[0], step = kPieceFloats / params.headDim;
+  for (int64_t first = 0; first < positions; first += step) {
+    auto piece = numerics::ropeTable(params, std::min(step, positions - first), first);
+    if (!piece)
+      return makeError(piece.error().code, "'{}': {}", tensor.name, piece.error().message);
+    if (auto done = append(tensor, *piece, *piece); !done)
+      return done;
+  }
+  return gpu ? padForGPU(tensor, positions * params.headDim) : Result<void>();
 }
 
 Result<void> WeightFile::write(const FileTensor &tensor, WrittenWeights &written) {

@@ -26,7 +26,7 @@ struct ZeroQuant : PlanPass<equant::impl::ZeroQuantBase<ZeroQuant>> {
     Result<Recipe> recipe = recipeFor("zeroquant");
     if (recipe)
       recipe->mixed = mixed;
-    if (failed(planSites(getOperation(), std::move(recipe))))
+    if (failed(planSites(recipe)))
       signalPassFailure();
   }
 };

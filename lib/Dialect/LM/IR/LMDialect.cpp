@@ -11,9 +11,11 @@
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
+using namespace easyquant;
 using namespace easyquant::lm;
 
 #include "easyquant/Dialect/LM/IR/LMDialect.cpp.inc"
@@ -45,15 +47,48 @@ LogicalResult KVCacheType::verify(function_ref<InFlightDiagnostic()> emitError, 
   if (layers < 1 || kvHeads < 1 || headDim < 1)
     return emitError() << "layers, kv_heads and head_dim must be positive, found " << layers << ", "
                        << kvHeads << " and " << headDim;
+  if (layers > kMaxLayers || headDim > kMaxHeadDim || kvHeads > kMaxExtent / headDim)
+    return emitError() << "at most " << kMaxLayers << " layers, heads of " << kMaxHeadDim
+                       << " dimensions and " << kMaxExtent
+                       << " dimensions of all heads are supported, found " << layers
+                       << " layers and " << kvHeads << " heads of " << headDim;
+  return success();
+}
+
+LogicalResult lm::verifyModelOp(Operation *op) {
+  if (!op->getParentOfType<FunctionOpInterface>())
+    return op->emitOpError("expected to be in a function");
+  auto check = [&](Type checked) -> LogicalResult {
+    auto type = dyn_cast<RankedTensorType>(checked);
+    if (!type)
+      return success();
+    int64_t elements = 1;
+    for (int64_t extent : type.getShape()) {
+      if (extent > kMaxExtent)
+        return op->emitOpError("takes dimensions of at most ") << kMaxExtent << ", found " << type;
+      if (extent <= 0) // dynamic, or not of this dialect
+        continue;
+      if (elements > kMaxElements / extent)
+        return op->emitOpError("takes tensors of at most ")
+               << kMaxElements << " elements, found " << type;
+      elements *= extent;
+    }
+    return success();
+  };
+  for (Type type : llvm::concat<const Type>(op->getOperandTypes(), op->getResultTypes()))
+    if (failed(check(type)))
+      return failure();
   return success();
 }
 
 LogicalResult LMDialect::verifyOperationAttribute(Operation *op, NamedAttribute attribute) {
   if (attribute.getName() != kRopeTableAttr)
     return success();
+  // Attributes are verified before their op, which may lack its type.
   auto global = dyn_cast<ml_program::GlobalOp>(op);
-  auto type = global ? dyn_cast<RankedTensorType>(global.getType()) : RankedTensorType();
-  if (!type || !type.hasStaticShape() || type.getRank() != 3 || type.getDimSize(2) != 2 ||
+  TypeAttr declared = global ? global.getTypeAttr() : TypeAttr();
+  auto type = declared ? dyn_cast<RankedTensorType>(declared.getValue()) : RankedTensorType();
+  if (!type || type.getRank() != 3 || !type.hasStaticShape() || type.getDimSize(2) != 2 ||
       !type.getElementType().isF32())
     return op->emitOpError() << kRopeTableAttr
                              << " belongs to an ml_program.global of type tensor<PxHx2xf32>";
@@ -61,7 +96,7 @@ LogicalResult LMDialect::verifyOperationAttribute(Operation *op, NamedAttribute 
   if (!dictionary)
     return op->emitOpError() << kRopeTableAttr << " must be a dictionary, found "
                              << attribute.getValue();
-  if (auto params = ropeParams(dictionary, 2 * type.getDimSize(1)); !params)
+  if (auto params = ropeParams(dictionary, type); !params)
     return op->emitOpError() << kRopeTableAttr << " " << attribute.getValue() << ": "
                              << params.error().message;
   return success();

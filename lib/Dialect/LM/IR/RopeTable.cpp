@@ -73,9 +73,15 @@ DictionaryAttr lm::ropeTableAttr(MLIRContext *context, const RopeParams &params)
   return fields.getDictionary(context);
 }
 
-Result<RopeParams> lm::ropeParams(DictionaryAttr attribute, int64_t headDim) {
+Result<RopeParams> lm::ropeParams(DictionaryAttr attribute, RankedTensorType table) {
+  const int64_t positions = table.getDimSize(0), pairs = table.getDimSize(1);
+  if (pairs > numerics::kMaxHeadDim / 2)
+    return makeError(ErrorCode::InvalidArgument,
+                     "a table for heads of at most {} dimensions has at most {} pairs a position, "
+                     "found {}",
+                     numerics::kMaxHeadDim, numerics::kMaxHeadDim / 2, pairs);
   RopeParams params;
-  params.headDim = headDim;
+  params.headDim = 2 * pairs;
   if (Attribute scaling = attribute.get(kScaling)) {
     auto name = dyn_cast<StringAttr>(scaling);
     bool known = false;
@@ -113,7 +119,7 @@ Result<RopeParams> lm::ropeParams(DictionaryAttr attribute, int64_t headDim) {
   if (attribute.size() != expected)
     return makeError(ErrorCode::InvalidArgument, "expected {} fields, found {}", expected,
                      attribute.size());
-  if (auto frequencies = numerics::ropeFrequencies(params); !frequencies)
-    return Unexpected(frequencies.error());
+  if (auto legal = numerics::checkRope(params, positions); !legal)
+    return Unexpected(legal.error());
   return params;
 }

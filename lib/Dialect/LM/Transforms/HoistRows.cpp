@@ -7,6 +7,8 @@
 
 #include "easyquant/Dialect/LM/Transforms/Passes.h"
 
+#include "easyquant/Dialect/LM/Analysis/Calls.h"
+
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/PatternMatch.h"
@@ -71,6 +73,8 @@ struct HoistRows : easyquant::lm::impl::HoistRowsBase<HoistRows> {
   using HoistRowsBase::HoistRowsBase;
 
   void runOnOperation() override {
+    if (failed(verifyCalls(getOperation())))
+      return signalPassFailure();
     RewritePatternSet set(&getContext());
     set.add<HoistAboveRowWiseOp>(&getContext());
     FrozenRewritePatternSet patterns(std::move(set));

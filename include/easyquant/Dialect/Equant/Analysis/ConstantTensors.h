@@ -65,11 +65,18 @@ public:
   /// if it is none.
   mlir::ml_program::GlobalOp getExternGlobal(mlir::Value value) const;
 
-  /// Fails with a diagnostic at `loc` that names `site` and the op which makes no constant.
+  /// Fails with a diagnostic at `loc` that names `site` and the op which makes no constant, or
+  /// where more than kMaxScales equant.scale lie on each other.
   mlir::FailureOr<ConstantTensor> match(mlir::Location loc, llvm::StringRef site,
-                                        mlir::Value value) const;
+                                        mlir::Value value) const {
+    return match(loc, site, value, /*scales=*/0);
+  }
+  static constexpr int kMaxScales = 64;
 
 private:
+  mlir::FailureOr<ConstantTensor> match(mlir::Location loc, llvm::StringRef site, mlir::Value value,
+                                        int scales) const;
+
   mlir::SymbolTable symbols;
 };
 
@@ -115,6 +122,10 @@ mlir::ml_program::GlobalOp declareComputed(mlir::ModuleOp module, llvm::StringRe
 /// A load of `global` at the builder's place.
 mlir::Value loadGlobal(mlir::OpBuilder &builder, mlir::Location loc,
                        mlir::ml_program::GlobalOp global);
+
+/// Is what an extern global names there, in the shape that the IR says? Asked before anybody
+/// allocates by that shape. Fails with a diagnostic.
+mlir::LogicalResult checkGlobal(mlir::ml_program::GlobalOp global, const ConstantReader &reader);
 
 } // namespace easyquant::equant
 

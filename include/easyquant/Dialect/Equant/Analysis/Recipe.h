@@ -103,6 +103,7 @@ struct KVOptions {
 
 /// A whole recipe.
 struct Recipe {
+  std::string file;    ///< that it was read from; empty: made of options
   SiteRequest request; ///< of the sites without a rule of their own
   bool mixed = false;  ///< zeroquant: MLP weights of 4 bits
   std::string head;    ///< int8 or float; empty: the default

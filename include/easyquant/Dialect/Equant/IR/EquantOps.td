@@ -16,7 +16,7 @@ include "mlir/IR/CommonAttrConstraints.td"
 include "mlir/Interfaces/SideEffectInterfaces.td"
 
 class Equant_Op<string mnemonic, list<Trait> traits = []>
-    : Op<Equant_Dialect, mnemonic, traits # [Pure]>;
+    : Op<Equant_Dialect, mnemonic, traits # [Pure, LM_ModelOp]>;
 
 class Equant_TensorOf<string condition, string summary>
     : Type<And<[CPred<"::llvm::isa<::mlir::RankedTensorType>($_self)">, LM_TensorPred<"!$t.getEncoding()">,
@@ -250,7 +250,7 @@ def Equant_EmbeddingOp : Equant_Op<"embedding"> {
 
 def Equant_AttentionOp
     : Op<Equant_Dialect, "attention",
-         [AllTypesMatch<["query", "output"]>, AllTypesMatch<["key", "value"]>]> {
+         [AllTypesMatch<["query", "output"]>, AllTypesMatch<["key", "value"]>, LM_ModelOp]> {
   let summary = "attention over a cache of codes";
   let description = [{
     `lm.attention` whose cache holds keys and values as `kv_scheme` says: what leaves the float window is quantized, and
@@ -287,7 +287,7 @@ def Equant_AttentionOp
 // Calibration
 //===----------------------------------------------------------------------===//
 
-def Equant_ObserveOp : Op<Equant_Dialect, "observe", [MemoryEffects<[MemWrite]>]> {
+def Equant_ObserveOp : Op<Equant_Dialect, "observe", [MemoryEffects<[MemWrite]>, LM_ModelOp]> {
   let summary = "shows activations to whoever calibrates";
   let description = [{
     Hands the rows of `input` to the observer that the program is given at run time; without observers in it a program

@@ -8,6 +8,7 @@
 #ifndef EASYQUANT_DIALECT_EQUANT_TRANSFORMS_PASSES
 #define EASYQUANT_DIALECT_EQUANT_TRANSFORMS_PASSES
 
+include "easyquant/Dialect/Equant/Transforms/MethodOptions.td"
 include "easyquant/Support/PassOptions.td"
 
 include "mlir/Pass/PassBase.td"
@@ -36,7 +37,7 @@ defvar PlanOptions = [
   ListOption<"ignore", "ignore", "std::string", "sites to leave float: names, or re: and a regular expression">,
   ListOption<"targets", "targets", "std::string",
              "sites to quantize, all when empty: names, or re: and a regular expression">,
-];
+] # MethodOptions;
 
 def AbsMax : PlanPass<"equant-absmax"> {
   let summary = "Plan symmetric codes with scales from the largest magnitude";
@@ -62,7 +63,8 @@ def AbsMax : PlanPass<"equant-absmax"> {
            : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
     ```
 
-    What was asked for is recorded in the module attribute `equant.recipe`.
+    What was asked for is recorded in the module attribute `equant.recipe`. A module without a quantizable op is left as it is,
+    with a warning; with `require-sites`, that is an error. So it is of every method.
   }];
   let options = PlanOptions;
 }
@@ -130,7 +132,7 @@ def ApplyRecipe : PlanPass<"equant-recipe"> {
 
     A rule that names no site, two rules for one site, an unknown key and a value of the wrong type are errors.
   }];
-  let options = [Option<"file", "file", "std::string", "\"\"", "the recipe">];
+  let options = [Option<"file", "file", "std::string", "\"\"", "the recipe">] # MethodOptions;
 }
 
 def Quantize : Pass<"equant-quantize", "::mlir::ModuleOp"> {
@@ -421,7 +423,7 @@ def SmoothQuant : Pass<"equant-smooth-quant", "::mlir::ModuleOp"> {
            "from 0 (leave activations as they are) to 1 (make all their channels alike)">,
     NumberOption<"search", "search", "bool", "false",
            "choose alpha for every activation by the error to be expected; also needs `<site>/moments`">,
-  ];
+  ] # MethodOptions;
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect",
                            "::mlir::ml_program::MLProgramDialect"];
 }

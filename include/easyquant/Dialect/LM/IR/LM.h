@@ -12,6 +12,8 @@
 #ifndef EASYQUANT_DIALECT_LM_IR_LM_H
 #define EASYQUANT_DIALECT_LM_IR_LM_H
 
+#include "easyquant/Dialect/LM/IR/Limits.h"
+
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinTypes.h"

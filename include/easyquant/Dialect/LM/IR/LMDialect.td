@@ -37,4 +37,8 @@ def LM_Dialect : Dialect {
 /// Row m of every result depends on row m of the activation operands, and on no other row.
 def LM_RowWise : NativeOpTrait<"RowWise">;
 
+/// In a function, and no tensor among operands and results larger than
+/// easyquant/Dialect/LM/IR/Limits.h says.
+def LM_ModelOp : NativeOpTrait<"ModelOp">;
+
 #endif // EASYQUANT_DIALECT_LM_IR_LMDIALECT

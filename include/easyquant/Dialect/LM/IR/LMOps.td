@@ -15,7 +15,8 @@ include "mlir/IR/BuiltinAttributes.td"
 include "mlir/Interfaces/InferTypeOpInterface.td"
 include "mlir/Interfaces/SideEffectInterfaces.td"
 
-class LM_Op<string mnemonic, list<Trait> traits = []> : Op<LM_Dialect, mnemonic, traits>;
+class LM_Op<string mnemonic, list<Trait> traits = []>
+    : Op<LM_Dialect, mnemonic, traits # [LM_ModelOp]>;
 
 /// An operation on rows that keeps their width.
 class LM_RowOp<string mnemonic, list<Trait> traits = []>

@@ -18,7 +18,7 @@ def LM_KVCacheType : TypeDef<LM_Dialect, "KVCache"> {
   let description = [{
     The keys and values of every token that a session has seen, for all layers. The handle says how many layers, heads
     and dimensions there are and nothing of their storage: capacity, element type and memory layout are the target's
-    business.
+    business. At most 4096 layers, heads of at most 65536 dimensions, 2^31 - 1 of them together in a layer.
 
     Example: `!lm.kv_cache<layers = 30, kv_heads = 3, head_dim = 64>`
   }];
@@ -43,7 +43,7 @@ def LM_Activation : LM_TensorOf<2, "isF32()", "$t.isDynamicDim(0) && $t.getDimSi
 def LM_Tokens : LM_TensorOf<1, "isSignlessInteger(32)", "$t.isDynamicDim(0)", "token ids tensor<?xi32>">;
 
 class LM_Constant<int rank, string summary>
-    : LM_TensorOf<rank, "isF32()", "$t.hasStaticShape() && $t.getNumElements() > 0", summary>;
+    : LM_TensorOf<rank, "isF32()", "::llvm::all_of($t.getShape(), [](int64_t extent) { return extent > 0; })", summary>;
 def LM_Vector : LM_Constant<1, "vector tensor<Cxf32>">;
 def LM_Matrix : LM_Constant<2, "matrix tensor<NxKxf32>">;
 def LM_RopeTable : LM_Constant<3, "rotation table tensor<PxD/2x2xf32>">;

@@ -12,6 +12,7 @@
 #include "easyquant/Support/Result.h"
 
 #include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinTypes.h"
 
 namespace easyquant::lm {
 
@@ -19,8 +20,10 @@ namespace easyquant::lm {
 mlir::DictionaryAttr ropeTableAttr(mlir::MLIRContext *context, const numerics::RopeParams &params);
 
 /// The parameters that `lm.rope_table` of a tensor<P x headDim/2 x 2 x f32> states.
-/// InvalidArgument, saying what is wrong, on anything that ropeTableAttr() does not make.
-Result<numerics::RopeParams> ropeParams(mlir::DictionaryAttr attribute, int64_t headDim);
+/// InvalidArgument, saying what is wrong, on anything that ropeTableAttr() does not make, and on a
+/// table larger than numerics::checkRope allows. Computes none of it.
+Result<numerics::RopeParams> ropeParams(mlir::DictionaryAttr attribute,
+                                        mlir::RankedTensorType table);
 
 } // namespace easyquant::lm
 

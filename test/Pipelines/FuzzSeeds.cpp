@@ -1,0 +1,213 @@
+//===- FuzzSeeds.cpp - Good modules, and what is run on them --------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "FuzzSeeds.h"
+
+#include "easyquant/Formats/SafetensorsWriter.h"
+#include "easyquant/Import/ImportModel.h"
+#include "easyquant/Pipelines/RegisterPasses.h"
+
+#include "mlir/InitAllDialects.h"
+#include "mlir/Parser/Parser.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Pass/PassRegistry.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Regex.h"
+
+#include <cstdlib>
+#include <set>
+
+using namespace mlir;
+using namespace easyquant::test;
+namespace fs = std::filesystem;
+
+//===----------------------------------------------------------------------===//
+// Pipelines
+//===----------------------------------------------------------------------===//
+
+static constexpr Pipeline kPipelines[] = {
+    {"canonicalize,cse"},
+    {"equant-absmax{scheme=W8A8}"},
+    {"equant-absmax{scheme=W4A16 group-size=8 methods=gptq}"},
+    {"equant-absmax{scheme=W8A8 activations=static methods=smoothquant head=float}"},
+    {"equant-zeropoint{scheme=W4A16_ASYM group-size=16 methods=awq}"},
+    {"equant-symmetric{scheme=W3A16 weight-observer=percentile percentile=99.9}", 5},
+    {"equant-zeroquant{scheme=W8A8 mixed=true methods=lkd}", 5},
+    {"equant-recipe{file=recipe.json}", 5},
+    {"equant-absmax{scheme=W8A8},equant-quantize,func.func(equant-fuse-shared-input),canonicalize"},
+    {"equant-quantize{max-fallback=3}"},
+    {"equant-quantize{observer=percentile percentile=99 max-fallback=100}"},
+    {"func.func(equant-fuse-shared-input)"},
+    {"equant-simquant-kv{scheme=int4 group=16 residual=32 sinks=4 keys=pre-rope}"},
+    {"equant-simquant-kv{scheme=int2 group=64 residual=128 sinks=0 key-scales=token}"},
+    {"equant-insert-observers{statistics=absmax,minmax,hessian}"},
+    {"equant-attach-calibration{statistics=statistics.safetensors}", 5},
+    {"equant-smooth-quant{statistics=statistics.safetensors work=work alpha=0.5}"},
+    {"equant-smooth-quant{statistics=statistics.safetensors work=work search=true}"},
+    {"lm-hoist-rows"},
+    {"convert-equant-to-kernels{max-rows=512}"},
+    {"convert-equant-to-kernels{isa=avx512vnni max-rows=64 kv-cache=f32 profile=true}"},
+    {"equant-absmax{scheme=W4A8 group-size=8},equant-quantize,func.func(equant-fuse-shared-input),"
+     "equant-materialize-weights{output=out threads=1},lm-hoist-rows,convert-equant-to-kernels",
+     20},
+    {"equant-zeropoint{scheme=W8A16},equant-quantize,equant-simquant-kv{group=16 residual=16},"
+     "equant-materialize-weights{output=out threads=1 packing=cpu,gpu max-shard-bytes=10000},"
+     "lm-hoist-rows,convert-equant-to-kernels",
+     20},
+    {"equant-materialize-weights{output=out threads=1}"},
+    {"equant-materialize-weights{output=out threads=1 packing=gpu}"},
+    {"equant-emit-gpu-kernels{chip=sm_90a}", 5},
+    {"easyquant-gpu-pipeline{chip=sm_80}", 1},
+    {"equant-emit-gpu-kernels,equant-lower-to-nvvm,equant-emit-gpu-binary{ptx=kernels.ptx}", 1},
+    {"easyquant-emit-gpu-program{output=out chip=sm_80 max-rows=64}", 1},
+    {"easyquant-emit-program{output=out isa=avx2 max-rows=64}", 1},
+    {"easyquant-print-plans"},
+    {"easyquant-write-manifest{output=out}"},
+    {"equant-insert-observers,equant-calibrate{tokens=tokens.safetensors work=work threads=1}", 1},
+    {"equant-awq{tokens=tokens.safetensors work=work threads=1 search-samples=1}", 1},
+    {"equant-gptq{tokens=tokens.safetensors work=work threads=1}", 1},
+    {"equant-lkd{tokens=tokens.safetensors work=work threads=1 epochs=1}", 1},
+    {"equant-measure-bounds{tokens=tokens.safetensors threads=1 samples=1 rows=4 output=b.json}",
+     1},
+};
+
+llvm::ArrayRef<Pipeline> easyquant::test::pipelines() { return kPipelines; }
+
+std::vector<std::string> easyquant::test::passesInPipelines() {
+  std::set<std::string> passes;
+  for (const Pipeline &pipeline : kPipelines) {
+    StringRef text = pipeline.text;
+    SmallVector<StringRef> found;
+    llvm::Regex flag("(^|[,(])((equant|lm|easyquant|convert)-[a-z0-9-]+)");
+    while (flag.match(text, &found)) {
+      passes.insert(found[2].str());
+      text = text.substr(found[0].end() - text.begin());
+    }
+  }
+  return {passes.begin(), passes.end()};
+}
+
+//===----------------------------------------------------------------------===//
+// Modules
+//===----------------------------------------------------------------------===//
+
+std::unique_ptr<MLIRContext> easyquant::test::makeContext() {
+  DialectRegistry registry;
+  registerAllDialects(registry);
+  registerDialects(registry);
+  return std::make_unique<MLIRContext>(registry, MLIRContext::Threading::DISABLED);
+}
+
+static std::string textOf(ModuleOp module) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  module->print(os);
+  return text + "\n";
+}
+
+static void addTestFiles(MLIRContext &context, const fs::path &tests,
+                         std::vector<std::string> &seeds) {
+  std::set<fs::path> files; // in an order that does not depend on the disk
+  for (const fs::directory_entry &entry : fs::recursive_directory_iterator(tests))
+    if (entry.path().extension() == ".mlir")
+      files.insert(entry.path());
+  ScopedDiagnosticHandler quiet(&context, [](Diagnostic &) { return success(); });
+  for (const fs::path &file : files) {
+    auto buffer = llvm::MemoryBuffer::getFile(file.string());
+    if (!buffer)
+      continue;
+    SmallVector<StringRef> parts;
+    (*buffer)->getBuffer().split(parts, "// -----");
+    for (StringRef part : parts) {
+      auto module = parseSourceString<ModuleOp>(part, &context);
+      if (module && !module->getBody()->empty())
+        seeds.push_back(textOf(*module));
+    }
+  }
+}
+
+[[noreturn]] static void giveUp(const Twine &what) {
+  llvm::errs() << "FuzzIR: " << what << "\n";
+  std::exit(1);
+}
+
+static OwningOpRef<ModuleOp> run(MLIRContext &context, const std::string &text,
+                                 StringRef pipeline) {
+  auto module = parseSourceString<ModuleOp>(text, &context);
+  PassManager pm(&context);
+  if (!module || failed(parsePassPipeline(pipeline, pm)) || failed(pm.run(*module)))
+    giveUp("a good model does not go through " + pipeline);
+  return module;
+}
+
+static void makeCheckpoint(const fs::path &tests, const std::string &arguments) {
+  std::string command =
+      "python3 '" + (tests / "Inputs/make_checkpoint.py").string() + "' " + arguments;
+  if (std::system(command.c_str()) != 0)
+    giveUp("cannot run " + command);
+}
+
+static void writeTokens() {
+  constexpr int64_t kSamples = 2, kLength = 6;
+  int32_t tokens[kSamples * kLength];
+  for (int i = 0; i < kSamples * kLength; ++i)
+    tokens[i] = i * 7 % 40;
+  auto writer = easyquant::formats::SafetensorsWriter::create(
+      "tokens.safetensors", {{"tokens", "I32", {kSamples, kLength}}},
+      {{"bos", "0"}, {"seed", "0"}});
+  if (!writer || !writer->write("tokens", std::as_bytes(std::span(tokens))) || !writer->finish())
+    giveUp("cannot write tokens.safetensors");
+}
+
+std::vector<std::string> easyquant::test::makeSeeds(const fs::path &tests) {
+  std::unique_ptr<MLIRContext> context = makeContext();
+  std::vector<std::string> seeds;
+  addTestFiles(*context, tests, seeds);
+  if (seeds.size() < 50)
+    giveUp("there are no test files in " + tests.string());
+
+  fs::create_directories("out");
+  writeTokens();
+  std::error_code error;
+  llvm::raw_fd_ostream("recipe.json", error)
+      << R"({"method": "zeropoint", "scheme": "W8A16", "sites": [
+           {"match": "re:\\.down_proj$", "scheme": "none"},
+           {"match": "re:\\.o_proj$", "method": "gptq", "scheme": "W4A16", "group_size": 8}]})";
+  // Heads of 8 are the smallest whose keys and values can be codes.
+  makeCheckpoint(tests, "llama --arch llama --set head_dim=8");
+  makeCheckpoint(tests, "gpt2 --arch gpt2");
+  makeCheckpoint(tests, "qwen3 --arch qwen3 --set head_dim=8 --set tie_word_embeddings=false");
+  for (const char *name : {"llama", "gpt2", "qwen3"}) {
+    auto source = formats::ModelSource::open(name);
+    if (!source)
+      giveUp(source.error().message);
+    std::string imported = textOf(*importModel(*context, *source));
+    auto add = [&](const std::string &pipeline) {
+      seeds.push_back(textOf(*run(*context, imported, pipeline)));
+    };
+    seeds.push_back(imported);
+    if (StringRef(name) == "llama")
+      (void)run(*context, imported,
+                "equant-insert-observers{statistics=absmax,minmax,moments,mean_abs,histogram},"
+                "equant-calibrate{tokens=tokens.safetensors work=work threads=1 "
+                "statistics=statistics.safetensors}");
+    const std::string plan = "equant-zeropoint{scheme=W4A16 group-size=8 methods=awq,gptq}",
+                      quantize = "equant-absmax{scheme=W8A8},equant-quantize,"
+                                 "func.func(equant-fuse-shared-input)",
+                      materialize = ",equant-materialize-weights{output=out packing=cpu,gpu}";
+    add(plan);
+    add("equant-absmax{scheme=W8A8 methods=smoothquant}");
+    add(quantize);
+    add(quantize + materialize + ",lm-hoist-rows");
+    add("equant-absmax{scheme=none},equant-quantize" + materialize);
+    if (StringRef(name) != "gpt2")
+      add("equant-zeropoint{scheme=W4A16 group-size=32},equant-quantize,"
+          "equant-simquant-kv{group=16 residual=16 keys=pre-rope}" +
+          materialize + ",lm-hoist-rows");
+  }
+  return seeds;
+}
