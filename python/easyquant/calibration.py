@@ -14,8 +14,10 @@ from easyquant import console
 from easyquant.compiler import tokenizer_files
 from easyquant.errors import UserError
 from easyquant.files import scratch_folder, sha256, write_atomically
+from easyquant.models import vocabulary_of
 from easyquant.protocol import read_text
 from easyquant.tokenizer import load_tokenizer
+from easyquant.tokenizer_checks import LARGEST_VOCABULARY
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,12 @@ def choose_windows(tokens: np.ndarray, samples: int, length: int, seed: int, bos
     return np.ascontiguousarray(windows, dtype=np.int32)
 
 
-def write_tokens(path: Path, calibration: CalibrationText, tokenizer_folder: Path) -> np.ndarray:
+def write_tokens(path: Path, calibration: CalibrationText, tokenizer_folder: Path, vocabulary: int = LARGEST_VOCABULARY) -> np.ndarray:
     """Writes the tokens file that `equant-calibrate` reads: `tokens` I32 [samples, length], and where they are from.
 
-    `tokenizer_folder` has the tokenizer.json of the model.
+    `tokenizer_folder` has the tokenizer.json of the model, which knows so many tokens.
     """
-    tokenizer = load_tokenizer(tokenizer_folder)
+    tokenizer = load_tokenizer(tokenizer_folder, vocabulary)
     if calibration.bos and tokenizer.bos_token_id is None:
         raise UserError("--calib-bos: the model's tokenizer has no beginning-of-text token")
     tokens = np.asarray(tokenizer.encode(read_text(calibration.text), add_special_tokens=False), dtype=np.int32)
@@ -91,7 +93,7 @@ def tokens_of(model: Path, calibration: CalibrationText, keep: bool = False):
             raise UserError(f"{model}: has no tokenizer.json, without which the calibration text is no tokens")
         folder = tempfile.mkdtemp(prefix="easyquant-tokens-") if keep else stack.enter_context(scratch_folder())
         path = Path(folder) / "tokens.safetensors"
-        write_tokens(path, calibration, files[0].parent)
+        write_tokens(path, calibration, files[0].parent, vocabulary_of(model))
         if keep:
             console.note(f"the calibration tokens are in {path}")
         yield path

@@ -13,7 +13,7 @@ import typer
 from easyquant import console
 from easyquant.artifact import Artifact
 from easyquant.calibration import CalibrationText, tokens_of
-from easyquant.compiler import CompileCost, check_model, compiler_progress, run_compiler, tokenizer_files
+from easyquant.compiler import CompileCost, check_model, compiler_progress, run_compiler, tokenizer_files, warn_without_tokenizer
 from easyquant.errors import UserError
 from easyquant.plans import plans_of, print_dry_run
 from easyquant.recipe import recipe_as_json
@@ -176,7 +176,10 @@ def compile_model(model: Path, output: Path | None, options: CompileOptions) -> 
         arguments = [str(model), *options.arguments()]
         if output is not None:
             arguments += ["-o", str(output)]
-        arguments += [f"--copy-file={file}" for file in stack.enter_context(tokenizer_files(model, keep=options.dump_pipeline))]
+        files = stack.enter_context(tokenizer_files(model, keep=options.dump_pipeline))
+        arguments += [f"--copy-file={file}" for file in files]
+        if output is not None:
+            warn_without_tokenizer(model, files)
         if options.calibration is not None:
             arguments.append(f"--tokens={stack.enter_context(tokens_of(model, options.calibration, keep=options.dump_pipeline))}")
         if options.dump_pipeline or options.emit_ir_after:

@@ -21,6 +21,8 @@ from easyquant.artifact import is_artifact
 from easyquant.errors import UserError
 from easyquant.files import scratch_folder
 from easyquant.memory import peak_rss_bytes
+from easyquant.models import vocabulary_of
+from easyquant.tokenizer_checks import check_files
 from easyquant.tools import find_tool
 
 # What a Hugging Face folder may hold besides weights and config.json that running it needs.
@@ -49,6 +51,27 @@ def check_model(model: Path) -> None:
         raise UserError(f"{model}: there is no such file or folder; expected a Hugging Face folder or a GGUF file")
 
 
+def _files_of_gguf(model: Path, folder: Path) -> list[Path]:
+    from easyquant.tokenizer import write_tokenizer_files
+
+    write_tokenizer_files(model, folder)
+    files = sorted(folder.iterdir())
+    check_files(files, vocabulary_of(model), source=model)
+    return files
+
+
+def warn_without_tokenizer(model: Path, files: list[Path]) -> None:
+    if any(file.name == "tokenizer.json" for file in files):
+        return
+    remedy = f"put it into {model} and compile again"
+    if (model / "tokenizer.model").is_file():
+        remedy = f"`AutoTokenizer.from_pretrained('{model}').save_pretrained('{model}')` of transformers makes it of tokenizer.model; then compile again"
+    console.warn(
+        f"{model}: has no tokenizer.json, so the artifact knows no text: `easyquant run` and `eval` will refuse it, "
+        f"`bench`, `inspect` and easyquant-run --tokens work; {remedy}"
+    )
+
+
 @contextlib.contextmanager
 def tokenizer_files(model: Path, keep: bool = False):
     """The tokenizer files that belong to `model`: its own, or what a GGUF's tokenizer turns into.
@@ -56,19 +79,17 @@ def tokenizer_files(model: Path, keep: bool = False):
     Those of a GGUF are temporary, unless a printed command is going to name them (`keep`).
     """
     if model.is_dir():
-        yield [model / name for name in TOKENIZER_FILES if (model / name).is_file()]
+        files = [model / name for name in TOKENIZER_FILES if (model / name).is_file()]
+        check_files(files, vocabulary_of(model))
+        yield files
         return
-    from easyquant.tokenizer import write_tokenizer_files
-
     if keep:
         folder = Path(tempfile.mkdtemp(prefix="easyquant-tokenizer-"))
         console.note(f"the tokenizer files of {model.name} are in {folder}")
-        write_tokenizer_files(model, folder)
-        yield sorted(folder.iterdir())
+        yield _files_of_gguf(model, folder)
         return
     with scratch_folder() as folder:
-        write_tokenizer_files(model, folder)
-        yield sorted(folder.iterdir())
+        yield _files_of_gguf(model, folder)
 
 
 def wait_and_watch(process: subprocess.Popen) -> tuple[resource.struct_rusage, int]:

@@ -79,7 +79,7 @@ def fetch_model(cache: Path) -> Path:
 
 def answer_prompt(artifact: Artifact, label: str, prompt: str, threads: int) -> Answer:
     """The artifact's greedy answer, shown on the terminal while it comes."""
-    tokenizer = load_tokenizer(artifact.path)
+    tokenizer = load_tokenizer(artifact.path, artifact.model["vocab_size"])
     tokens = tokenizer.encode_chat([{"role": "user", "content": prompt}]) if tokenizer.has_chat_template else tokenizer.encode(prompt)
     session = open_session(load_model(artifact), context=min(artifact.max_context, len(tokens) + ANSWER_TOKENS), threads=threads)
     limit = min(ANSWER_TOKENS, artifact.max_context - len(tokens))

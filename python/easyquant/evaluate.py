@@ -131,7 +131,7 @@ def evaluate(
     if reference is not None:
         check_comparable(artifact, reference)
         check_context(reference, context)
-    corpus = Corpus.read(text, load_tokenizer(artifact.path), int(bos_token) if bos else None, split)
+    corpus = Corpus.read(text, load_tokenizer(artifact.path, artifact.model["vocab_size"]), int(bos_token) if bos else None, split)
     windows = corpus.windows(context, max_windows)
     if (largest := int(windows.max())) >= artifact.model["vocab_size"]:
         raise UserError(f"{artifact.path}/tokenizer.json: token {largest} is outside the model's vocabulary of {artifact.model['vocab_size']}")
@@ -166,7 +166,7 @@ def evaluate_choices(
     """Accuracy on multiple-choice questions, with the protocol's stamp."""
     context = artifact.max_context if context is None else check_context(artifact, context)
     questions = read_questions(file)
-    tokenizer = load_tokenizer(artifact.path)
+    tokenizer = load_tokenizer(artifact.path, artifact.model["vocab_size"])
     subject = Evaluated.open(artifact, context, threads, place=place)
     bos = artifact.model.get("bos_token_id")
 
