@@ -40,6 +40,15 @@ def damages(manifest):
             yield f"{path} = {absurd!r}", copy.deepcopy(changed)
 
 
+def is_refused(out, what, command) -> bool:
+    done = run_command_line(*command, EASYQUANT_TOOLS=str(BUILD / "bin"))
+    if done.returncode == 0:
+        return False
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert done.returncode == 1 and len(errors) == 1 and str(out) in errors[0], (what, command, done)
+    return True
+
+
 @pytest.fixture
 def commands(tmp_path):
     text = tmp_path / "text"
@@ -73,14 +82,11 @@ def test_damaged_fields(artifact, stories, tmp_path, commands):
     accepted = 0
     for index, (what, changed) in enumerate(damages(manifest)):
         sign_manifest(out, changed)
-        name, *options = commands[index % len(commands)]
-        for command in (("inspect", out), ("recipe", "show", out) if name == "recipe" else (name, out, *options)):
-            done = run_command_line(*command, EASYQUANT_TOOLS=str(BUILD / "bin"))
-            if done.returncode == 0:
-                accepted += 1
-                continue
-            errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-            assert done.returncode == 1 and len(errors) == 1 and str(out) in errors[0], (what, command, done)
+        seen = is_refused(out, what, ("inspect", out))
+        accepted += not seen
+        if not seen or index % 20 == 0:  # by the same reader; what it lets pass has to work or be an error of its own
+            name, *options = commands[index % len(commands)]
+            is_refused(out, what, ("recipe", "show", out) if name == "recipe" else (name, out, *options))
     assert index > 250 and accepted < index / 4, "most damage is seen"
 
 
