@@ -91,9 +91,7 @@ void removeStagedFoldersOnSignal() {
   std::thread(watch).detach();
 }
 
-static llvm::Error failure(const llvm::Twine &message) {
-  return llvm::createStringError(message);
-}
+static llvm::Error failure(const llvm::Twine &message) { return llvm::createStringError(message); }
 
 /// Flushes a file or folder to the disk.
 static std::error_code flush(llvm::StringRef path) {
@@ -132,8 +130,7 @@ static llvm::Error check(llvm::StringRef destination, bool replace) {
   if (!sys::fs::is_directory(destination))
     return failure(destination + " is not a folder and will not be replaced");
   if (!sys::fs::exists(destination + "/manifest.json"))
-    return failure(destination +
-                   " holds no artifact and will not be replaced; remove it yourself");
+    return failure(destination + " holds no artifact and will not be replaced; remove it yourself");
   return llvm::Error::success();
 }
 
@@ -150,8 +147,8 @@ llvm::Expected<StagedFolder> StagedFolder::make(FolderClaim claim, std::string d
       return failure(left + ": cannot be removed: " + code.message());
   std::lock_guard lock(registry().mutex);
   StagedFolder staged(std::move(claim), std::move(destination), replace);
-  if (std::error_code code = sys::fs::create_directory(staged.staging, /*IgnoreExisting=*/false,
-                                                       sys::fs::all_all)) {
+  if (std::error_code code =
+          sys::fs::create_directory(staged.staging, /*IgnoreExisting=*/false, sys::fs::all_all)) {
     std::string path = std::exchange(staged.staging, "");
     return failure(path + ": cannot be created: " + code.message());
   }
@@ -178,6 +175,9 @@ llvm::Expected<StagedFolder> StagedFolder::create(llvm::StringRef named, bool re
   if (!*claim)
     return failure(*destination + " is being written by " + FolderClaim::holderOf(folder) +
                    "; wait for it or give another folder");
+  // Killed while it exchanged names in two steps: nothing was lost.
+  if (!sys::fs::exists(*destination))
+    sys::fs::rename(replacedIn(folder), *destination);
   // Who held the claim until now may have finished.
   if (llvm::Error error = check(*destination, replace))
     return error;
@@ -259,9 +259,9 @@ llvm::Error StagedFolder::flushFiles() {
 
 llvm::Error StagedFolder::commit() {
   if (llvm::Error error = flushFiles())
-    return failure(llvm::toString(std::move(error)) + "; " + destination +
-                   (replace && sys::fs::exists(destination) ? " stays as it was"
-                                                            : " was not written"));
+    return failure(
+        llvm::toString(std::move(error)) + "; " + destination +
+        (replace && sys::fs::exists(destination) ? " stays as it was" : " was not written"));
 
   std::lock_guard lock(registry().mutex);
   if (llvm::Error error = check(destination, replace))

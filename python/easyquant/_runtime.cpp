@@ -5,9 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Model and Session over easyquant.h, and the reader of manifests. Errors raise easyquant._runtime.Error, whose `code` is the
-// name of the eq_error_code without EQ_ and whose text is the message. Steps and loading release
-// the GIL; a session that two Python threads use takes one call after the other.
+// Model and Session over easyquant.h, and the reader of manifests. Errors raise
+// easyquant._runtime.Error, whose `code` is the name of the eq_error_code without EQ_ and whose
+// text is the message. Steps and loading release the GIL; a session that two Python threads use
+// takes one call after the other.
 //
 //===----------------------------------------------------------------------===//
 

@@ -133,8 +133,6 @@ def evaluate(
         check_context(reference, context)
     corpus = Corpus.read(text, load_tokenizer(artifact.path, artifact.model["vocab_size"]), int(bos_token) if bos else None, split)
     windows = corpus.windows(context, max_windows)
-    if (largest := int(windows.max())) >= artifact.model["vocab_size"]:
-        raise UserError(f"{artifact.path}/tokenizer.json: token {largest} is outside the model's vocabulary of {artifact.model['vocab_size']}")
 
     step = kv_chunk if kv_protocol == KVProtocol.decode else CHUNK_ROWS
     subject = Evaluated.open(artifact, context, threads, step, place)

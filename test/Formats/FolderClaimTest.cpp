@@ -39,7 +39,9 @@ TEST(FolderClaim, LeavesWhatOthersPutThere) {
   TemporaryFolder folder;
   std::filesystem::create_directory(folder / "out.partial");
   ASSERT_TRUE(writeFile(folder / "out.partial/thesis", "years of work"));
-  { ASSERT_TRUE(*FolderClaim::take(folder / "out.partial")); }
+  {
+    ASSERT_TRUE(*FolderClaim::take(folder / "out.partial"));
+  }
   EXPECT_TRUE(std::filesystem::exists(folder / "out.partial/thesis"));
   EXPECT_FALSE(std::filesystem::exists(folder / "out.partial/lock"));
 }

@@ -107,7 +107,8 @@ TEST_F(ManifestTest, ReadsWhatThereIsForGpus) {
 
   expectRefused("/gpu/abi", 2, "m.json: gpu.abi: found 2, expected 1 ", ErrorCode::Unsupported);
   expectRefused("/gpu/later", "sm_86", "m.json: gpu.later: found \"sm_86\", ");
-  expectRefused("/gpu/chips/sm_80/machine_code", 1, "m.json: gpu.chips.sm_80.machine_code: found 1, ");
+  expectRefused("/gpu/chips/sm_80/machine_code", 1,
+                "m.json: gpu.chips.sm_80.machine_code: found 1, ");
   expectRefused("/gpu/chips/sm_80/launches", -1, "m.json: gpu.chips.sm_80.launches: found -1, ");
   expectRefused("/gpu/fatbin", "kernels.fatbin",
                 "m.json: files: found no entry for kernels.fatbin");

@@ -78,8 +78,8 @@ static int compile(MLIRContext &context, formats::ModelSource &source, CommandLi
                    Progress &progress, bool keepsWork) {
   // First of all: who may not write there shall learn it before any work is done. Without an
   // output, IR is wanted: the weights that materialization writes go with the folder.
-  auto folder = line.output.empty() ? StagedFolder::scratch()
-                                    : StagedFolder::create(line.output, line.force);
+  auto folder =
+      line.output.empty() ? StagedFolder::scratch() : StagedFolder::create(line.output, line.force);
   if (!folder)
     return fail(llvm::toString(folder.takeError()));
   OwningOpRef<ModuleOp> module = readModel(context, source, progress);
