@@ -82,6 +82,8 @@ def test_what_a_killed_compilation_left_is_removed(tiny_llama, tmp_path):
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert [path.name for path in tmp_path.iterdir()] == ["out.partial"]
+    (tmp_path / "out.work").mkdir()
+    (tmp_path / "out.work" / "gptq.safetensors.partial-1234").touch()
     compile_model(tiny_llama, out, ISA)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
