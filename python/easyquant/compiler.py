@@ -116,7 +116,9 @@ def run_compiler(arguments: list[str], on_progress: Callable[[str, int, int], No
     """
     tool = find_tool("easyquant-compile")
     begin = time.monotonic()
-    process = subprocess.Popen([tool, *arguments, "--progress=json"], stderr=subprocess.PIPE, text=True, errors="replace")
+    command = [tool, *arguments, "--progress=json"]
+    # It inherits the locks of scratch folders: should this process be killed, it still reads what is in them.
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace", close_fds=False)
     messages: list[str] = []
 
     def follow() -> None:

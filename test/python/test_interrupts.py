@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Ctrl-C at any moment of the start: status 130 and no word."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -59,6 +60,28 @@ def test_scratch_folders_of_killed_processes_are_removed(tmp_path):
         living.send_signal(signal.SIGINT)
         living.communicate()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_compiler_that_outlives_its_parent_keeps_its_files(tmp_path):
+    scratch, compiler = tmp_path / "scratch", tmp_path / "easyquant-compile"
+    scratch.mkdir()
+    compiler.write_text(f"#!{sys.executable}\nimport os, time; os.write(1, b'!' + str(os.getpid()).encode() + b'\\n'); time.sleep(60)\n")
+    compiler.chmod(0o755)
+    process = start(
+        f"import os; os.environ['EASYQUANT_TOOLS'] = {str(tmp_path)!r}; from easyquant.compiler import run_compiler; from easyquant.files import scratch_folder\n"
+        f"with scratch_folder({str(scratch)!r}): run_compiler([])"
+    )
+    child = int(process.stdout.readline())
+    process.kill()
+    process.wait()
+    with scratch_folder(scratch):
+        assert len(list(scratch.iterdir())) == 2
+    os.kill(child, signal.SIGKILL)
+    while os.path.exists(f"/proc/{child}/fd/1"):
+        time.sleep(0.01)
+    with scratch_folder(scratch):
+        assert len(list(scratch.iterdir())) == 1
+    process.communicate()
 
 
 def test_scratch_folders_do_not_disturb_each_other(tmp_path):
