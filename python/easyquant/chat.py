@@ -46,8 +46,10 @@ class ChatTemplate:
             reply = json.loads(done.stdout)
         except ValueError:  # as where a template overflows the stack
             self.fail(f"ended its process with status {done.returncode} ({done.stderr.strip()[-200:] or 'no message'})")
-        if "error" in reply:
-            self.fail(f"refuses these messages ({reply['error']})")
+        if "limit" in reply:
+            self.fail(reply["limit"])
+        if "refuses" in reply:
+            self.fail(f"refuses these messages ({reply['refuses']})")
         return reply["text"]
 
 

@@ -4,7 +4,7 @@
 
 A template is a program of whoever made the model. The sandbox keeps it from objects that it was not given; how much
 memory and time it takes only the kernel can bound, hence a process of its own. Reads {"template", "variables",
-"memory", "seconds", "characters"} and writes {"text"} or {"error"}, both JSON.
+"memory", "seconds", "characters"} and writes {"text"}, {"refuses"}: why, or {"limit"}: which one, all of it JSON.
 """
 
 import json
@@ -33,15 +33,15 @@ def environment() -> jinja2.Environment:
     return result
 
 
-def render(template: str, variables: dict, characters: int) -> str:
-    """The text; an error where it has more than so many characters."""
+def render(template: str, variables: dict, characters: int) -> dict:
+    """The text, unless it has more than so many characters."""
     pieces, length = [], 0
     for piece in environment().from_string(template).generate(**variables):
         length += len(piece)
         if length > characters:
-            raise ValueError(f"its text has more than {characters} characters")
+            return {"limit": f"writes more than {characters} characters"}
         pieces.append(piece)
-    return "".join(pieces)
+    return {"text": "".join(pieces)}
 
 
 def main() -> None:
@@ -51,11 +51,11 @@ def main() -> None:
     # Beyond the first limit comes a signal that says why, beyond the second the end.
     resource.setrlimit(resource.RLIMIT_CPU, (request["seconds"], request["seconds"] + 1))
     try:
-        reply = {"text": render(request["template"], request["variables"], request["characters"])}
+        reply = render(request["template"], request["variables"], request["characters"])
     except MemoryError:
-        reply = {"error": f"it needs more than {request['memory'] >> 20} MB of memory"}
+        reply = {"limit": f"needs more than {request['memory'] >> 20} MB of memory"}
     except Exception as error:  # whatever a template can raise
-        reply = {"error": f"{type(error).__name__}: {str(error)[:300]}"}
+        reply = {"refuses": f"{type(error).__name__}: {str(error)[:300]}"}
     json.dump(reply, sys.stdout)
 
 
