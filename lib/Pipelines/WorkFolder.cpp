@@ -21,7 +21,8 @@ void easyquant::removeWorkFolder(const std::string &folder) {
   for (llvm::sys::fs::directory_iterator it(folder, error), end; it != end && !error;
        it.increment(error)) {
     llvm::StringRef extension = llvm::sys::path::extension(it->path());
-    if (extension == ".safetensors" || extension == ".partial")
+    // .partial-1234 is what process 1234 was writing when it was killed.
+    if (extension == ".safetensors" || extension.starts_with(".partial"))
       computed.push_back(it->path());
   }
   for (const std::string &file : computed)

@@ -101,23 +101,27 @@ static std::string checksumOfShard(const formats::MappedShards &shards, size_t i
 
 std::string Artifact::programPath() const { return folder + "/" + kProgramFile; }
 
-Result<Artifact> Artifact::open(const std::string &folder, bool skipChecksums) {
+Result<Manifest> easyquant::runtime::readManifest(const std::string &folder, bool skipChecksums) {
   if (Result<void> checked = checkFolder(folder); !checked)
     return Unexpected(checked.error());
-
-  Artifact artifact;
-  artifact.folder = folder;
-  std::string manifestPath = folder + "/" + kManifestFile;
-  Result<std::string> text = readText(manifestPath);
+  std::string path = folder + "/" + kManifestFile;
+  Result<std::string> text = readText(path);
   if (!text)
     return Unexpected(text.error());
-  Result<Manifest> manifest = parseManifest(std::move(*text), manifestPath);
+  // First: of a damaged text no field is worth a message.
+  if (!skipChecksums)
+    if (Result<void> checked = checkManifest(folder, *text); !checked)
+      return Unexpected(checked.error());
+  return parseManifest(std::move(*text), path);
+}
+
+Result<Artifact> Artifact::open(const std::string &folder, bool skipChecksums) {
+  Result<Manifest> manifest = readManifest(folder, skipChecksums);
   if (!manifest)
     return Unexpected(manifest.error());
+  Artifact artifact;
+  artifact.folder = folder;
   artifact.contents = std::move(*manifest);
-  if (!skipChecksums)
-    if (Result<void> checked = checkManifest(folder, artifact.contents.text); !checked)
-      return Unexpected(checked.error());
 
   for (auto &[name, expected] : artifact.contents.files)
     if (Result<void> checked = checkSize(folder + "/" + name, expected); !checked)

@@ -80,6 +80,11 @@ public:
     return failed() ? std::string() : value.get<std::string>();
   }
 
+  bool boolean(const json &parent, std::string_view where, const char *key) {
+    const json &value = typed(parent, where, key, json::value_t::boolean, "true or false");
+    return !failed() && value.get<bool>();
+  }
+
   int64_t integer(const json &parent, std::string_view where, const char *key, int64_t low,
                   int64_t high) {
     std::string expected = fmt::format("an integer in {}..{}", low, high);

@@ -64,7 +64,7 @@ void readProvenance(FieldReader &reader, const json &root) {
 
 /// `weight` or `input` of a site: null where it stays float.
 void readSiteScheme(FieldReader &reader, const json &site, const std::string &where,
-                    const char *key, bool hasGroups) {
+                    const char *key, bool isWeight) {
   const json &scheme = reader.member(site, where, key, "an object or null");
   if (reader.failed() || scheme.is_null())
     return;
@@ -72,9 +72,20 @@ void readSiteScheme(FieldReader &reader, const json &site, const std::string &wh
   if (!scheme.is_object())
     return reader.fail(ErrorCode::Corrupt, path, describe(scheme), "an object or null");
   reader.integer(scheme, path, "bits", 1, 32);
-  reader.string(scheme, path, "granularity");
-  if (hasGroups)
+  std::string granularity = reader.string(scheme, path, "granularity");
+  if (isWeight || granularity == "group")
     reader.integer(scheme, path, "group_size", 0, kMaxInt32);
+  reader.boolean(scheme, path, "symmetric");
+  if (!isWeight)
+    reader.boolean(scheme, path, "dynamic");
+}
+
+/// A relative or absolute error of rounding.
+void readError(FieldReader &reader, const json &site, const std::string &where, const char *key) {
+  const json &error = reader.member(site, where, key, "a number");
+  if (!reader.failed() && (!error.is_number() || !(error.get<double>() >= 0)))
+    reader.fail(ErrorCode::Corrupt, FieldReader::join(where, key), describe(error),
+                "a number >= 0");
 }
 
 void readSites(FieldReader &reader, const json &root) {
@@ -87,12 +98,13 @@ void readSites(FieldReader &reader, const json &root) {
     reader.string(site, where, "name");
     reader.integer(site, where, "out_features", 1, kMaxInt64);
     reader.integer(site, where, "in_features", 1, kMaxInt64);
-    readSiteScheme(reader, site, where, "weight", /*hasGroups=*/true);
-    readSiteScheme(reader, site, where, "input", /*hasGroups=*/false);
+    reader.string(site, where, "tensor");
+    reader.integer(site, where, "first_row", 0, kMaxInt64);
+    readSiteScheme(reader, site, where, "weight", /*isWeight=*/true);
+    readSiteScheme(reader, site, where, "input", /*isWeight=*/false);
     reader.integer(site, where, "bytes", 0, kMaxInt64);
-    const json &error = reader.member(site, where, "weight_error", "a number");
-    if (!reader.failed() && (!error.is_number() || !(error.get<double>() >= 0)))
-      reader.fail(ErrorCode::Corrupt, where + ".weight_error", describe(error), "a number >= 0");
+    readError(reader, site, where, "weight_error");
+    readError(reader, site, where, "largest_error");
   }
 }
 
@@ -228,6 +240,8 @@ std::optional<Manifest::Gpu> readGpu(FieldReader &reader, const json &root) {
   gpu.programFile = reader.string(object, "gpu", "program");
   gpu.later = reader.string(object, "gpu", "later");
   gpu.weightsBytes = reader.integer(object, "gpu", "weights_bytes", 0, kMaxInt64);
+  for (const char *key : {"cache_bytes", "cache_bytes_per_token"})
+    reader.integer(object, "gpu", key, 0, kMaxInt64);
   const json &fatbin = reader.member(object, "gpu", "fatbin", "a file name or null");
   if (!reader.failed() && !fatbin.is_null())
     gpu.fatbinFile = reader.string(object, "gpu", "fatbin");
@@ -236,12 +250,14 @@ std::optional<Manifest::Gpu> readGpu(FieldReader &reader, const json &root) {
     return std::nullopt;
   for (auto &[name, entry] : chips.items()) {
     std::string where = "gpu.chips." + name;
-    if (!entry.is_object() || !entry.contains("machine_code") ||
-        !entry["machine_code"].is_boolean()) {
-      reader.fail(ErrorCode::Corrupt, where, describe(entry), "an object with machine_code");
+    if (!entry.is_object()) {
+      reader.fail(ErrorCode::Corrupt, where, describe(entry), "an object");
       return std::nullopt;
     }
-    gpu.chips[name] = {reader.string(entry, where, "ptx"), entry["machine_code"].get<bool>()};
+    gpu.chips[name] = {reader.string(entry, where, "ptx"),
+                       reader.boolean(entry, where, "machine_code")};
+    for (const char *key : {"kernels", "launches", "arena_bytes"})
+      reader.integer(entry, where, key, 0, kMaxInt64);
   }
   if (!reader.failed() && !gpu.chips.count(gpu.later))
     reader.fail(ErrorCode::Corrupt, "gpu.later", describe(json(gpu.later)), "one of gpu.chips");
@@ -305,8 +321,12 @@ Result<Manifest> easyquant::runtime::parseManifest(std::string text, std::string
   readProgram(reader, root, manifest.gpu.has_value(), manifest.program);
   readFiles(reader, root, manifest.files);
   checkFiles(reader, manifest);
-  if (reader.failed())
-    return Unexpected(reader.takeError());
+  if (reader.failed()) {
+    Error error = reader.takeError();
+    if (error.code == ErrorCode::Corrupt)
+      error.message += "; compile the artifact again";
+    return Unexpected(std::move(error));
+  }
   manifest.text = std::move(text);
   return manifest;
 }

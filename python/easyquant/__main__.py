@@ -1,7 +1,17 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""`python -m easyquant` is the same as `easyquant`."""
+"""The command `easyquant`, which `python -m easyquant` is too."""
 
-from easyquant.cli import main
+from easyquant import interrupts
 
-main()
+interrupts.leave_quietly()  # before anything that takes long to import
+
+
+def main() -> None:
+    from easyquant import cli
+
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -5,12 +5,14 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Model and Session over easyquant.h. Errors raise easyquant._runtime.Error, whose `code` is the
-// name of the eq_error_code without EQ_ and whose text is the message. Steps and loading release
-// the GIL; a session that two Python threads use takes one call after the other.
+// Model and Session over easyquant.h, and the reader of manifests. Errors raise
+// easyquant._runtime.Error, whose `code` is the name of the eq_error_code without EQ_ and whose
+// text is the message. Steps and loading release the GIL; a session that two Python threads use
+// takes one call after the other.
 //
 //===----------------------------------------------------------------------===//
 
+#include "easyquant/Runtime/Artifact.h"
 #include "easyquant/Runtime/easyquant.h"
 
 #include <nanobind/nanobind.h>
@@ -247,6 +249,16 @@ NB_MODULE(_runtime, m) {
       .def_prop_ro(
           "weights_bytes", [](const Model &m) { return eq_model_weights_bytes(m.get()); },
           "Bytes of weights that all sessions share.");
+
+  m.def(
+      "read_manifest",
+      [](const std::string &path) {
+        auto manifest = easyquant::runtime::readManifest(path);
+        if (!manifest)
+          raise(static_cast<eq_error_code>(manifest.error().code), manifest.error().message);
+        return std::move(manifest->text);
+      },
+      "path"_a, "The checked text of an artifact's manifest.json; no other file is looked at.");
 
   nb::class_<Session>(m, "Session", "Tokens held and their KV cache.")
       .def(nb::init<const Model &, int64_t, int32_t, bool>(), "model"_a, "context"_a = 0,

@@ -9,9 +9,6 @@ from pathlib import Path
 from easyquant.device import AUTO, Placement
 from easyquant.errors import UserError
 
-FORMAT = "easyquant-artifact"
-FORMAT_VERSION = 1
-
 
 def is_artifact(path: Path) -> bool:
     return (Path(path) / "manifest.json").is_file()
@@ -26,33 +23,13 @@ class Artifact:
 
     @classmethod
     def open(cls, path: Path) -> "Artifact":
-        path = Path(path)
-        file = path / "manifest.json"
-        if not path.is_dir():
-            found = "it is a file" if path.exists() else "there is no such folder"
-            raise UserError(f"{path}: {found}; expected an artifact folder, which `easyquant compile MODEL -o {path}` writes")
-        if not file.is_file():
-            raise UserError(
-                f"{path}: has no manifest.json, so it is not an artifact; `easyquant compile {path} -o OUT` makes one of a model"
-            )
+        """Reads the manifest as every part of EasyQuant does: its checksum is compared first, then its fields are checked."""
+        extension = runtime()
         try:
-            manifest = json.loads(file.read_bytes())
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{file}: is not valid JSON ({error}); compile the artifact again") from None
-        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            found = manifest.get("format") if isinstance(manifest, dict) else type(manifest).__name__
-            raise UserError(f"{file}: its format is {found!r}, expected {FORMAT!r}; it is not an EasyQuant artifact")
-        if manifest.get("format_version") != FORMAT_VERSION:
-            raise UserError(
-                f"{file}: format version {manifest.get('format_version')!r}, this EasyQuant reads {FORMAT_VERSION}; "
-                "compile the artifact again"
-            )
-        for section in ("model", "source", "quantization", "program", "files"):
-            if not isinstance(manifest.get(section), dict):
-                raise UserError(f"{file}: section {section!r} is missing; compile the artifact again")
-        if not isinstance(manifest.get("sites"), list):
-            raise UserError(f"{file}: section 'sites' is missing; compile the artifact again")
-        return cls(path, manifest)
+            text = extension.read_manifest(str(path))
+        except extension.Error as error:
+            raise UserError(str(error)) from None
+        return cls(Path(path), json.loads(text))
 
     @property
     def model(self) -> dict:

@@ -8,7 +8,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +20,7 @@ from easyquant.artifact import Artifact, load_model, open_session, runtime
 from easyquant.breakdown import breakdown, print_breakdown
 from easyquant.device import AUTO, Device, DeviceOption, Placement, SimtChipOption
 from easyquant.errors import UserError
-from easyquant.files import check_writable, write_json
+from easyquant.files import check_writable, scratch_folder, write_json
 from easyquant.memory import peak_rss_bytes
 from easyquant.protocol import machine_stamp
 
@@ -112,8 +111,8 @@ def measure(
 
 def measure_apart(artifact: Artifact, prefill: int, decode: int, threads: int, repeats: int) -> dict:
     """`measure` in a process of its own, so that the peak memory is this artifact's and nothing else's."""
-    with tempfile.TemporaryDirectory(prefix="easyquant-bench-") as folder:
-        file = Path(folder) / "bench.json"
+    with scratch_folder() as folder:
+        file = folder / "bench.json"
         options = {"prefill": prefill, "decode": decode, "threads": threads, "repeats": repeats, "device": "cpu", "json": file}
         command = [sys.executable, "-m", "easyquant", "bench", str(artifact.path.resolve())]
         command += [f"--{name}={value}" for name, value in options.items()]

@@ -3,7 +3,6 @@
 """`easyquant calibrate`: gathers statistics of a model's activations on a text."""
 
 import contextlib
-import tempfile
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +13,7 @@ from easyquant import console
 from easyquant.calibration import CalibrationText, tokens_of
 from easyquant.compiler import compiler_progress, find_model, run_compiler
 from easyquant.errors import UserError
-from easyquant.files import check_writable
+from easyquant.files import check_writable, scratch_folder
 
 
 class Statistic(str, Enum):
@@ -43,7 +42,7 @@ def calibrate(model: Path, calibration: CalibrationText, output: Path, statistic
         follow = stack.enter_context(compiler_progress())
         follow("tokenizing", 0, 0)
         tokens = stack.enter_context(tokens_of(model, calibration))
-        folder = work or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent)))
+        folder = work or stack.enter_context(scratch_folder(output.parent))
         observers = f"statistics={','.join(statistics)}"
         if sites:
             observers += f" sites={','.join(map(quoted, sites))}"

@@ -16,9 +16,11 @@ from safetensors.numpy import save
 from easyquant import console
 from easyquant.compiler import tokenizer_files
 from easyquant.errors import UserError
-from easyquant.files import sha256, write_atomically
+from easyquant.files import scratch_folder, sha256, write_atomically
+from easyquant.models import vocabulary_of
 from easyquant.protocol import read_text
 from easyquant.tokenizer import load_tokenizer
+from easyquant.tokenizer_checks import LARGEST_VOCABULARY
 
 # What of a text says how many characters a token has, and how much longer than a window by that a stretch of text is.
 PROBED_CHARACTERS = 20_000
@@ -101,12 +103,12 @@ def windows_of_text(text: str, encode: Callable[[str], list[int]], samples: int,
     return np.ascontiguousarray(windows, dtype=np.int32)
 
 
-def write_tokens(path: Path, calibration: CalibrationText, tokenizer_folder: Path) -> np.ndarray:
+def write_tokens(path: Path, calibration: CalibrationText, tokenizer_folder: Path, vocabulary: int = LARGEST_VOCABULARY) -> np.ndarray:
     """Writes the tokens file that `equant-calibrate` reads: `tokens` I32 [samples, length], and where they are from.
 
-    `tokenizer_folder` has the tokenizer.json of the model.
+    `tokenizer_folder` has the tokenizer.json of the model, which knows so many tokens.
     """
-    tokenizer = load_tokenizer(tokenizer_folder)
+    tokenizer = load_tokenizer(tokenizer_folder, vocabulary)
     if calibration.bos and tokenizer.bos_token_id is None:
         raise UserError("--calib-bos: the model's tokenizer has no beginning-of-text token")
     text, encode = read_text(calibration.text), partial(tokenizer.encode, add_special_tokens=False)
@@ -138,10 +140,9 @@ def tokens_of(model: Path, calibration: CalibrationText, keep: bool = False):
         files = stack.enter_context(tokenizer_files(model))
         if not any(file.name == "tokenizer.json" for file in files):
             raise UserError(f"{model}: has no tokenizer.json, without which the calibration text is no tokens")
-        prefix = "easyquant-tokens-"
-        folder = tempfile.mkdtemp(prefix=prefix) if keep else stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix))
+        folder = tempfile.mkdtemp(prefix="easyquant-tokens-") if keep else stack.enter_context(scratch_folder())
         path = Path(folder) / "tokens.safetensors"
-        write_tokens(path, calibration, files[0].parent)
+        write_tokens(path, calibration, files[0].parent, vocabulary_of(model))
         if keep:
             console.note(f"the calibration tokens are in {path}")
         yield path

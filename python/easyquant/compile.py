@@ -15,7 +15,7 @@ from easyquant import console
 from easyquant.advice import better_method
 from easyquant.artifact import Artifact
 from easyquant.calibration import CalibrationText, tokens_of
-from easyquant.compiler import CompileCost, compiler_progress, find_model, run_compiler, tokenizer_files
+from easyquant.compiler import CompileCost, compiler_progress, find_model, run_compiler, tokenizer_files, warn_without_tokenizer
 from easyquant.errors import UserError
 from easyquant.memory import age_seconds, peak_rss_bytes
 from easyquant.plans import plans_of, print_dry_run
@@ -186,7 +186,10 @@ def compile_model(model: Path, output: Path | None, options: CompileOptions) -> 
         arguments = [str(model), *options.arguments()]
         if output is not None:
             arguments += ["-o", str(output)]
-        arguments += [f"--copy-file={file}" for file in stack.enter_context(tokenizer_files(model, keep=options.dump_pipeline))]
+        files = stack.enter_context(tokenizer_files(model, keep=options.dump_pipeline))
+        arguments += [f"--copy-file={file}" for file in files]
+        if output is not None:
+            warn_without_tokenizer(model, files)
         if options.calibration is not None:
             arguments.append(f"--tokens={stack.enter_context(tokens_of(model, options.calibration, keep=options.dump_pipeline))}")
         if options.dump_pipeline or options.emit_ir_after:

@@ -19,7 +19,10 @@ from pathlib import Path
 from easyquant import console, hub
 from easyquant.artifact import is_artifact
 from easyquant.errors import UserError
+from easyquant.files import scratch_folder
 from easyquant.memory import peak_rss_bytes, rss_bytes
+from easyquant.models import vocabulary_of
+from easyquant.tokenizer_checks import check_files
 from easyquant.tools import find_tool
 
 # What a Hugging Face folder may hold besides weights and config.json that running it needs.
@@ -56,6 +59,27 @@ def find_model(model: Path) -> Path:
     return found
 
 
+def _files_of_gguf(model: Path, folder: Path) -> list[Path]:
+    from easyquant.tokenizer import write_tokenizer_files
+
+    write_tokenizer_files(model, folder)
+    files = sorted(folder.iterdir())
+    check_files(files, vocabulary_of(model), source=model)
+    return files
+
+
+def warn_without_tokenizer(model: Path, files: list[Path]) -> None:
+    if any(file.name == "tokenizer.json" for file in files):
+        return
+    remedy = f"put it into {model} and compile again"
+    if (model / "tokenizer.model").is_file():
+        remedy = f"`AutoTokenizer.from_pretrained('{model}').save_pretrained('{model}')` of transformers makes it of tokenizer.model; then compile again"
+    console.warn(
+        f"{model}: has no tokenizer.json, so the artifact knows no text: `easyquant run` and `eval` will refuse it, "
+        f"`bench`, `inspect` and easyquant-run --tokens work; {remedy}"
+    )
+
+
 @contextlib.contextmanager
 def tokenizer_files(model: Path, keep: bool = False):
     """The tokenizer files that belong to `model`: its own, or what a GGUF's tokenizer turns into.
@@ -63,19 +87,17 @@ def tokenizer_files(model: Path, keep: bool = False):
     Those of a GGUF are temporary, unless a printed command is going to name them (`keep`).
     """
     if model.is_dir():
-        yield [model / name for name in TOKENIZER_FILES if (model / name).is_file()]
+        files = [model / name for name in TOKENIZER_FILES if (model / name).is_file()]
+        check_files(files, vocabulary_of(model))
+        yield files
         return
-    from easyquant.tokenizer import write_tokenizer_files
-
     if keep:
         folder = Path(tempfile.mkdtemp(prefix="easyquant-tokenizer-"))
         console.note(f"the tokenizer files of {model.name} are in {folder}")
-        write_tokenizer_files(model, folder)
-        yield sorted(folder.iterdir())
+        yield _files_of_gguf(model, folder)
         return
-    with tempfile.TemporaryDirectory(prefix="easyquant-tokenizer-") as folder:
-        write_tokenizer_files(model, Path(folder))
-        yield sorted(Path(folder).iterdir())
+    with scratch_folder() as folder:
+        yield _files_of_gguf(model, folder)
 
 
 def wait_and_watch(process: subprocess.Popen) -> tuple[resource.struct_rusage, int, int]:
@@ -103,7 +125,9 @@ def run_compiler(arguments: list[str], on_progress: Callable[[str, int, int], No
     """
     tool = find_tool("easyquant-compile")
     begin = time.monotonic()
-    process = subprocess.Popen([tool, *arguments, "--progress=json"], stderr=subprocess.PIPE, text=True, errors="replace")
+    command = [tool, *arguments, "--progress=json"]
+    # It inherits the locks of scratch folders: should this process be killed, it still reads what is in them.
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace", close_fds=False)
     messages: list[str] = []
 
     def follow() -> None:

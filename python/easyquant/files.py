@@ -1,11 +1,15 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Files that are either written whole or not at all."""
+"""Files that are either written whole or not at all, and folders for what is on the way."""
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
+import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from easyquant.errors import UserError
@@ -33,6 +37,45 @@ def write_atomically(path: Path, data: bytes) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def _locked(folder: Path) -> int | None:
+    """A descriptor that holds the lock of `folder`; None where another process holds it or the folder is gone."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(handle), os.stat(folder)):
+            return handle
+    except OSError:
+        pass
+    os.close(handle)
+    return None
+
+
+@contextlib.contextmanager
+def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
+    """A folder in `parent`, or where temporary files go, for as long as it is needed.
+
+    This process holds it by a lock, and so do children that inherit descriptors (close_fds=False); those that nothing
+    holds, since the processes were killed, are removed on the way.
+    """
+    parent, prefix = Path(parent or tempfile.gettempdir()), ".easyquant-scratch-"
+    for left in parent.glob(f"{prefix}*"):
+        if (handle := _locked(left)) is not None:
+            shutil.rmtree(left, ignore_errors=True)
+            os.close(handle)
+    # Before it is locked, another process may take it for one that was left.
+    while (handle := _locked(folder := Path(tempfile.mkdtemp(prefix=prefix, dir=parent)))) is None:
+        shutil.rmtree(folder, ignore_errors=True)
+    os.set_inheritable(handle, True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)
 
 
 def write_json(path: Path, value) -> None:

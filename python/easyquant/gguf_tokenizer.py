@@ -22,9 +22,12 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from easyquant.errors import UserError
 from easyquant.files import write_atomically, write_json
 from easyquant.gguf_header import read_gguf_header
+from easyquant.tokenizer_checks import LARGEST_TEMPLATE
 
 # Token types of GGUF.
 UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4
+# Characters looked at where every cut of every token is tried; trained vocabularies have a hundredth of it.
+LARGEST_WORK = 2 * 10**9
 # What SentencePiece files that do not say have.
 _SENTENCEPIECE_TOKENS = {"unknown": 0, "bos": 1, "eos": 2}
 
@@ -164,6 +167,8 @@ class _Vocabulary:
         scores = self.numbers("scores", "fi")
         if not np.all(np.isfinite(scores)):
             self.fail("scores", f"is not finite at token {int(np.argmin(np.isfinite(scores)))}")
+        if (work := sum(len(token) ** 2 for token in self.tokens)) > LARGEST_WORK:
+            self.fail("tokens", f"has tokens so long that their merges take {work} steps, expected at most {LARGEST_WORK}")
         ids = self.ids
         merges = []
         for index in np.argsort(-scores.astype(np.float64), kind="stable").tolist():
@@ -258,6 +263,8 @@ def write_tokenizer_files(path: Path, out_dir: Path) -> None:
     if isinstance(context, int):
         config["model_max_length"] = context
     template = vocabulary.fields.get("tokenizer.chat_template")
+    if isinstance(template, str) and len(template) > LARGEST_TEMPLATE:
+        raise UserError(f"{path}: tokenizer.chat_template has {len(template)} characters, expected at most {LARGEST_TEMPLATE}; convert the model again")
     if isinstance(template, str) and template:
         config["chat_template"] = template
     out_dir = Path(out_dir)

@@ -138,6 +138,21 @@ def read_gguf(path: Path) -> ModelInfo:
     return ModelInfo(path, "gguf", {label: value for label, value in properties.items() if value is not None}, tensors)
 
 
+def vocabulary_of(model: Path) -> int:
+    """How many tokens a model knows: a Hugging Face folder or a GGUF file."""
+    if Path(model).is_dir():
+        file = Path(model) / "config.json"
+        size = read_json(file).get("vocab_size")
+        if type(size) is not int or size < 1:
+            raise UserError(f"{file}: vocab_size: found {size!r}, expected a positive integer")
+        return size
+    header = read_gguf_header(model)
+    for tensor in header.tensors:
+        if tensor.name == "token_embd.weight" and len(tensor.shape) == 2:
+            return tensor.shape[0]
+    raise UserError(f"{model}: tensor 'token_embd.weight' of two dimensions is missing, expected in every model; convert it again from its checkpoint")
+
+
 def read_model(path: Path) -> ModelInfo:
     path = locate(Path(path))
     if path.is_dir():

@@ -16,6 +16,7 @@ import yaml
 
 from easyquant import console
 from easyquant.errors import UserError
+from easyquant.files import scratch_folder
 
 
 class _Loader(yaml.SafeLoader):
@@ -65,8 +66,7 @@ def recipe_as_json(file: Path, keep: bool = False):
     except (TypeError, ValueError) as error:
         raise UserError(f"{file}: holds a value that JSON has not: {error}") from None
     with contextlib.ExitStack() as stack:
-        prefix = "easyquant-recipe-"
-        folder = tempfile.mkdtemp(prefix=prefix) if keep else stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix))
+        folder = tempfile.mkdtemp(prefix="easyquant-recipe-") if keep else stack.enter_context(scratch_folder())
         path = Path(folder) / "recipe.json"
         path.write_text(text + "\n", encoding="utf-8")
         if keep:

@@ -90,7 +90,7 @@ def run_command(
         seed = secrets.randbelow(2**32)
         console.note(f"seed {seed}")
     sampler = Sampler(temperature, top_p, seed or 0)
-    tokenizer = load_tokenizer(artifact.path)
+    tokenizer = load_tokenizer(artifact.path, artifact.model["vocab_size"])
     tokens = tokenizer.encode_chat([{"role": "user", "content": prompt}]) if chat else tokenizer.encode(prompt)
     bos = artifact.model.get("bos_token_id")
     if not tokens and bos is not None:

@@ -7,19 +7,18 @@ chat_template.jinja add to it. `tokenizer_from_gguf` and `write_tokenizer_files`
 """
 
 import codecs
+import contextlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 
-import jinja2
-import jinja2.ext
-import jinja2.sandbox
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
+from easyquant.chat import ChatTemplate, chat_template
 from easyquant.errors import UserError
 from easyquant.gguf_tokenizer import tokenizer_from_gguf, write_tokenizer_files
+from easyquant.tokenizer_checks import LARGEST_VOCABULARY, check_config, check_tokenizer, read_json
 
 __all__ = ["TextStream", "Tokenizer", "load_tokenizer", "tokenizer_from_gguf", "write_tokenizer_files"]
 
@@ -65,11 +64,10 @@ class TextStream:
 class Tokenizer:
     """A `tokenizers` tokenizer with the parts that `transformers` would add: BOS, EOS, chat template."""
 
-    def __init__(self, tokenizer: HuggingFaceTokenizer, config: Mapping, chat_template: str | None, source: str):
+    def __init__(self, tokenizer: HuggingFaceTokenizer, config: Mapping, chat_template: ChatTemplate | None, source: str):
         self._tokenizer, self._source, self._chat_template = tokenizer, source, chat_template
         # The same tokenizer to which "<s>" is three characters; a setting of the object, hence a second one.
         self._literal: HuggingFaceTokenizer | None = None
-        self._template: jinja2.Template | None = None
         self._special = dict(tokenizer.get_added_tokens_decoder())
         self._pieces: dict[tuple[int, bool], bytes] = {}
         steps = _decoder_steps(json.loads(tokenizer.to_str()).get("decoder"))
@@ -102,9 +100,11 @@ class Tokenizer:
         """
         tokenizer = self._tokenizer if parse_special else self._literal_tokenizer()
         try:
-            return tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
-        except (UnicodeError, TypeError):  # The library says that such a text "must be str".
+            text.encode()
+        except UnicodeError:
             raise UserError("the text has lone surrogates, which no encoding allows; read it as UTF-8") from None
+        with _refusals(f"{self._source}: the library tokenizers fails on this text"):
+            return tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
 
     def _literal_tokenizer(self) -> HuggingFaceTokenizer:
         if self._literal is None:
@@ -151,32 +151,11 @@ class Tokenizer:
         """The text that the model's chat template makes of [{"role": "user", "content": ...}, ...]."""
         if self._chat_template is None:
             raise UserError(f"{self._source}: the model has no chat template; give it plain text")
-        try:
-            if self._template is None:
-                self._template = _chat_environment().from_string(self._chat_template)
-            return self._template.render(messages=messages, add_generation_prompt=add_generation_prompt, **self.special_tokens)
-        except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError) as error:
-            raise UserError(f"{self._source}: the chat template refuses these messages ({type(error).__name__}: {error})") from None
+        return self._chat_template.render({"messages": list(messages), "add_generation_prompt": add_generation_prompt, **self.special_tokens})
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True) -> list[int]:
         """Token ids of a chat; the template itself writes BOS where the model wants it."""
         return self.encode(self.render_chat(messages, add_generation_prompt=add_generation_prompt), add_special_tokens=False)
-
-
-def _chat_environment() -> jinja2.Environment:
-    """The environment that templates are written for, which is that of `transformers`."""
-
-    def refuse(message: str):
-        raise jinja2.TemplateError(message)
-
-    def to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False) -> str:
-        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols])
-    environment.filters["tojson"] = to_json
-    environment.globals["raise_exception"] = refuse
-    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    return environment
 
 
 def _token_text(value) -> str | None:
@@ -186,44 +165,34 @@ def _token_text(value) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _read_json(path: Path) -> Mapping:
-    if not path.is_file():
-        return {}
+@contextlib.contextmanager
+def _refusals(what: str):
+    """Whatever the library does not like is a UserError: it raises plain Exception, and its panics are not even that."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read as JSON ({error})") from None
-    if not isinstance(value, dict):
-        raise UserError(f"{path}: is a JSON {type(value).__name__}, expected an object")
-    return value
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise UserError(f"{what} ({error})") from None
 
 
-def _chat_template(folder: Path, config: Mapping) -> str | None:
-    """The default chat template: chat_template.jinja, else that of tokenizer_config.json."""
-    file = folder / "chat_template.jinja"
-    if file.is_file():
-        try:
-            return file.read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            raise UserError(f"{file}: cannot be read ({error})") from None
-    template = config.get("chat_template")
-    if isinstance(template, list):  # Several, by name.
-        template = next((entry.get("template") for entry in template if isinstance(entry, Mapping) and entry.get("name") == "default"), None)
-    return template if isinstance(template, str) and template else None
-
-
-def load_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a model folder or artifact. UserError when tokenizer.json is missing or damaged."""
+def load_tokenizer(folder: Path, vocabulary: int = LARGEST_VOCABULARY) -> Tokenizer:
+    """The tokenizer of a model folder or artifact whose model knows so many tokens. UserError when tokenizer.json is missing or damaged."""
     folder = Path(folder)
     file = folder / "tokenizer.json"
     if not file.is_file():
         raise UserError(f"{file}: there is no such file; a tokenizer in any other form must be converted to tokenizer.json first")
-    try:
-        tokenizer = HuggingFaceTokenizer.from_str(file.read_text(encoding="utf-8"))
-    except Exception as error:  # The library raises plain Exception for whatever is wrong with the file.
-        raise UserError(f"{file}: is no tokenizer of the library tokenizers ({error})") from None
-    config = _read_json(folder / "tokenizer_config.json")
+    text, value = read_json(file)
+    check_tokenizer(value, str(file), vocabulary)
+    with _refusals(f"{file}: is no tokenizer of the library tokenizers"):
+        tokenizer = HuggingFaceTokenizer.from_str(text)
+    # What an added token is not given as its id, the library chooses.
+    if (largest := max(tokenizer.get_added_tokens_decoder(), default=0)) >= vocabulary:
+        raise UserError(f"{file}: added_tokens: a token has id {largest}, expected one from 0 to {vocabulary - 1}, the model's vocabulary")
+    configuration = folder / "tokenizer_config.json"
+    config = read_json(configuration)[1] if configuration.is_file() else {}
+    check_config(config, str(configuration), vocabulary)
     # A file may ask for cut or padded sequences; here a text is all of its tokens and nothing else.
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return Tokenizer(tokenizer, config, _chat_template(folder, config), str(file))
+    return Tokenizer(tokenizer, config, chat_template(folder, config), str(file))

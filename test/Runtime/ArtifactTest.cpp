@@ -164,6 +164,16 @@ TEST_F(ArtifactTest, FindsFlippedBytesOfTheManifest) {
   expectError(ErrorCode::NotFound, "manifest.xxh128");
 }
 
+TEST_F(ArtifactTest, ComparesTheManifestsChecksumBeforeItsFields) {
+  nlohmann::json manifest = nlohmann::json::parse(readFile(file("manifest.json")));
+  manifest["program"]["arena_bytes"] = -1;
+  writeFile(file("manifest.json"), manifest.dump());
+  expectError(ErrorCode::Corrupt, "manifest.json: damaged: found checksum ");
+  expectError(ErrorCode::Corrupt, "program.arena_bytes: found -1", /*skipChecksums=*/true);
+  writeManifest(folder.path(), manifest);
+  expectError(ErrorCode::Corrupt, "program.arena_bytes: found -1");
+}
+
 TEST_F(ArtifactTest, ComparesSizesEvenWithoutChecksums) {
   for (const char *name : {"model.so", "weights.safetensors"}) {
     std::string original = readFile(file(name));

@@ -83,9 +83,15 @@ TEST_F(ManifestTest, ReadsWhatThereIsForGpus) {
                      {"fatbin", nullptr},
                      {"later", "sm_80"},
                      {"weights_bytes", 640},
-                     {"chips",
-                      {{"sm_80", {{"ptx", "kernels.sm_80.ptx"}, {"machine_code", false}}},
-                       {"sm_90a", {{"ptx", "kernels.sm_90a.ptx"}, {"machine_code", false}}}}}};
+                     {"cache_bytes", 0},
+                     {"cache_bytes_per_token", 64},
+                     {"chips", json::object()}};
+  for (const char *chip : {"sm_80", "sm_90a"})
+    manifest["gpu"]["chips"][chip] = {{"ptx", fmt::format("kernels.{}.ptx", chip)},
+                                      {"machine_code", false},
+                                      {"kernels", 3},
+                                      {"launches", 9},
+                                      {"arena_bytes", 0}};
   for (const char *file :
        {"program.gpu.json", "kernels.sm_80.ptx", "kernels.sm_90a.ptx",
         "weights.gpu-00001-of-00002.safetensors", "weights.gpu-00002-of-00002.safetensors"})
@@ -101,7 +107,9 @@ TEST_F(ManifestTest, ReadsWhatThereIsForGpus) {
 
   expectRefused("/gpu/abi", 2, "m.json: gpu.abi: found 2, expected 1 ", ErrorCode::Unsupported);
   expectRefused("/gpu/later", "sm_86", "m.json: gpu.later: found \"sm_86\", ");
-  expectRefused("/gpu/chips/sm_80/machine_code", 1, "m.json: gpu.chips.sm_80: found an object, ");
+  expectRefused("/gpu/chips/sm_80/machine_code", 1,
+                "m.json: gpu.chips.sm_80.machine_code: found 1, ");
+  expectRefused("/gpu/chips/sm_80/launches", -1, "m.json: gpu.chips.sm_80.launches: found -1, ");
   expectRefused("/gpu/fatbin", "kernels.fatbin",
                 "m.json: files: found no entry for kernels.fatbin");
   expectRefused("/gpu/weights_bytes", -1, "m.json: gpu.weights_bytes: found -1, ");
@@ -140,6 +148,11 @@ TEST_F(ManifestTest, RefusesWrongValuesByName) {
   expectRefused("/sites/1/weight", 8, "m.json: sites[1].weight: found 8, ");
   expectRefused("/sites/1/weight/bits", 64, "m.json: sites[1].weight.bits: found 64, ");
   expectRefused("/sites/0/weight_error", "small", "m.json: sites[0].weight_error: found \"small\"");
+  expectRefused("/sites/0/tensor", nullptr, "m.json: sites[0].tensor: found null, ");
+  expectRefused("/sites/0/first_row", -1, "m.json: sites[0].first_row: found -1, ");
+  expectRefused("/sites/1/input/dynamic", 1, "m.json: sites[1].input.dynamic: found 1, ");
+  expectRefused("/sites/1/input/granularity", "group",
+                "m.json: sites[1].input.group_size: found nothing, ");
   expectRefused("/sites/0", nullptr, "m.json: sites[0]: found null, ");
   expectRefused("/quantization/ignore/0", 3, "m.json: quantization.ignore[0]: found 3, ");
   expectRefused("/source/stored_types/F32", -2, "m.json: source.stored_types.F32: found -2, ");

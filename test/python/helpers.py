@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What the tests share: paths, small models, and the tools as a user starts them."""
 
+import ctypes
 import json
 import os
 import subprocess
@@ -79,6 +80,20 @@ def folder_contents(folder):
 
 
 # ------------------------------------------------------------------------------------------------------------ artifacts
+
+
+class _Hash(ctypes.Structure):
+    _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
+
+
+def sign_manifest(folder, manifest):
+    """Writes manifest.json, and its checksum beside it, so that only its fields can be what is wrong with it."""
+    xxhash = ctypes.CDLL("libxxhash.so.0").XXH3_128bits
+    xxhash.restype, xxhash.argtypes = _Hash, [ctypes.c_char_p, ctypes.c_size_t]
+    text = json.dumps(manifest).encode()
+    hashed = xxhash(text, len(text))
+    (folder / "manifest.json").write_bytes(text)
+    (folder / "manifest.xxh128").write_text(f"{hashed.high:016x}{hashed.low:016x}  manifest.json\n")
 
 
 class Runner:

@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from helpers import ISA, Runner, assert_refused, compile_model, random_tokens, run_tool
+from helpers import ISA, Runner, assert_refused, compile_model, random_tokens, run_tool, sign_manifest
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def copy(artifact, tiny_llama, tmp_path):
 def edit_manifest(folder, change):
     manifest = json.loads((folder / "manifest.json").read_text())
     change(manifest)
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    sign_manifest(folder, manifest)
 
 
 def flip(path, at):
@@ -45,7 +45,7 @@ DAMAGE = {
     "the ABI before": (lambda a: edit_manifest(a, lambda m: m["program"].update(abi=2)), ["abi", "found 2", "expected 3", "recompile"]),
     "another ABI": (lambda a: edit_manifest(a, lambda m: m["program"].update(abi=7)), ["abi", "7"]),
     "no entry": (lambda a: edit_manifest(a, lambda m: m["program"].update(entries={})), ["manifest.json"]),
-    "an edited manifest": (lambda a: edit_manifest(a, lambda m: m["program"].update(cache_bytes_per_token=1)), ["manifest.json", "damaged", "manifest.xxh128"]),
+    "an edited manifest": (lambda a: flip(a / "manifest.json", 900), ["manifest.json", "damaged", "manifest.xxh128"]),
     "no checksum of the manifest": (lambda a: (a / "manifest.xxh128").unlink(), ["manifest.xxh128", "again"]),
     "a negative arena": (lambda a: edit_manifest(a, lambda m: m["program"].update(arena_bytes=-1)), ["arena_bytes"]),
     "a cache of no bytes": (lambda a: edit_manifest(a, lambda m: m["program"].update(cache_bytes_per_token="many")), ["cache_bytes_per_token"]),

@@ -247,6 +247,7 @@ def test_ended_compile(tiny_llama, tmp_path, number):
             assert list(tmp_path.iterdir()) == [], "a signal that can be handled leaves nothing behind"
     assert seen_temporary
     compile_model(tiny_llama, out, "--force")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"], "what a killed compilation left is removed by the next"
     assert np.isfinite(Runner(out).score(random_tokens(0, 8, 97))).all()
 
 

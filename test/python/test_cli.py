@@ -12,6 +12,7 @@ import pytest
 from easyquant import __version__
 from command_line import Done
 from command_line import run_command_line as easyquant
+from helpers import sign_manifest
 
 COMMANDS = ("compile", "run", "eval", "bench", "inspect", "demo")
 
@@ -31,14 +32,23 @@ def expect_error(done: Done, *parts: str) -> None:
         assert part in line
 
 
+CHECKSUM = "0" * 32
+
+
 def write_manifest(folder, **changes) -> None:
+    """Of an artifact whose files nothing looks at before it comes to an error."""
     manifest = {
         "format": "easyquant-artifact", "format_version": 1, "easyquant_version": "0.1.0", "target": "cpu",
-        "model": {"architecture": "llama", "vocab_size": 10, "max_context": 32, "eos_token_ids": [2]},
-        "source": {"name": "tiny"}, "quantization": {"scheme": "W8A8", "method": "absmax"}, "program": {}, "files": {}, "sites": [],
+        "model": {"architecture": "llama", "vocab_size": 10, "max_context": 32, "hidden_size": 8, "intermediate_size": 8, "num_layers": 1,
+                  "num_heads": 1, "num_kv_heads": 1, "head_dim": 8, "parameters": 100, "bos_token_id": None, "eos_token_ids": [2]},
+        "source": {"kind": "huggingface", "name": "tiny", "xxh3_128": CHECKSUM, "stored_types": {"F32": 1}},
+        "quantization": {"scheme": "W8A8", "method": "absmax", "group_size": 0, "head": "int8", "ignore": [], "targets": []},
+        "program": {"abi": 3, "entries": {"avx2": "forward"}, "max_rows": 8, "arena_bytes": 0, "arena_bytes_per_thread": 0, "cache_bytes": 0,
+                    "cache_bytes_per_token": 0, "cache_scheme": None, "cache_type": "f16"},
+        "files": {name: {"bytes": 0, "xxh3_128": CHECKSUM} for name in ("model.so", "weights.safetensors")}, "sites": [],
     }  # fmt: skip
     folder.mkdir(exist_ok=True)
-    (folder / "manifest.json").write_text(json.dumps(manifest | changes))
+    sign_manifest(folder, manifest | changes)
 
 
 def test_version():
@@ -62,19 +72,20 @@ class TestArtifactErrors:
         expect_error(easyquant(command[0], tmp_path / "none", *command[1:]), "none", "no such folder", "easyquant compile")
 
     def test_no_artifact(self, command, tmp_path):
-        expect_error(easyquant(command[0], tmp_path, *command[1:]), "has no manifest.json")
+        expect_error(easyquant(command[0], tmp_path, *command[1:]), "holds no manifest.json")
 
     def test_damaged_manifest(self, command, tmp_path):
+        write_manifest(tmp_path)
         (tmp_path / "manifest.json").write_text('{"format": ')
-        expect_error(easyquant(command[0], tmp_path, *command[1:]), "manifest.json", "not valid JSON")
+        expect_error(easyquant(command[0], tmp_path, *command[1:]), "manifest.json: damaged: found checksum", "copy or compile the artifact again")
 
     def test_another_version(self, command, tmp_path):
         write_manifest(tmp_path, format_version=99)
-        expect_error(easyquant(command[0], tmp_path, *command[1:]), "format version 99", "reads 1", "compile the artifact again")
+        expect_error(easyquant(command[0], tmp_path, *command[1:]), "format_version: found 99", "expected 1", "recompile the model")
 
     def test_a_manifest_without_its_parts(self, command, tmp_path):
         write_manifest(tmp_path, model=None)
-        expect_error(easyquant(command[0], tmp_path, *command[1:]), "section 'model' is missing")
+        expect_error(easyquant(command[0], tmp_path, *command[1:]), "model: found null, expected an object", "compile the artifact again")
 
 
 def test_inspect_of_nothing(tmp_path):

@@ -112,8 +112,8 @@ def test_a_missing_tool(monkeypatch, tmp_path):
 
 
 def test_tokenizer_files_of_a_folder(tmp_path):
-    for name in ("tokenizer.json", "generation_config.json", "model.safetensors"):
-        (tmp_path / name).touch()
+    for name, content in {"config.json": '{"vocab_size": 9}', "tokenizer.json": "{}", "generation_config.json": "{}", "model.safetensors": ""}.items():
+        (tmp_path / name).write_text(content)
     with tokenizer_files(tmp_path) as files:
         assert [file.name for file in files] == ["tokenizer.json", "generation_config.json"]
 

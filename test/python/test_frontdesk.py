@@ -133,11 +133,11 @@ def test_a_model_is_a_reference_too(model, built, text, tmp_path):
 
 
 def test_a_reference_of_another_model_is_refused(built, text, tmp_path, workspace):
-    other = write_model(tmp_path / "other", *random_llama(seed=4, vocab=50))
+    other = write_model(tmp_path / "other", *random_llama(seed=4, vocab=120))
     (other / "tokenizer.json").write_bytes((built("none") / "tokenizer.json").read_bytes())
     succeed("compile", other, "-o", tmp_path / "out", "--scheme", "none")
     done = easyquant("eval", built("none"), "--text", text, "--reference", tmp_path / "out")
-    assert done.returncode == 1 and "vocabulary has 50 tokens" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 1 and "vocabulary has 120 tokens" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_run_is_greedy_and_repeats_the_prompt(built):

@@ -139,11 +139,6 @@ def test_chat(tmp_path):
     assert tokenizer.encode_chat(messages)[0] == 0
     with pytest.raises(UserError, match="no role system"):
         tokenizer.render_chat([{"role": "system", "content": ""}])
-    for hostile in ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "{% for", "{{ messages.append(1) }}", "{{ 1 / 0 }}", "{{ messages[9].role }}"):
-        (tmp_path / "chat_template.jinja").write_text(hostile)
-        with pytest.raises(UserError, match="the chat template refuses"):
-            load_tokenizer(tmp_path).render_chat(messages)
-    (tmp_path / "chat_template.jinja").unlink()
     config = {"bos_token": {"content": "<|end|>"}, "chat_template": [{"name": "tools", "template": "t"}, {"name": "default", "template": "{{ bos_token }}d"}]}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     assert load_tokenizer(tmp_path).render_chat([]) == "<|end|>d"

@@ -55,6 +55,14 @@ static void dumpPipeline(const CommandLine &line, const formats::ModelSource &so
                << pipelineText(compilePhases(line.compile, line.output)) << ")'\n";
 }
 
+static OwningOpRef<ModuleOp> readModel(MLIRContext &context, formats::ModelSource &source,
+                                       Progress &progress) {
+  OwningOpRef<ModuleOp> module = importModel(context, source);
+  if (module)
+    progress.report("import", 1, 1);
+  return module;
+}
+
 /// Runs the phases until `line.emitAfter` and prints the module.
 static int emitIR(ModuleOp module, const CommandLine &line, const std::vector<Phase> &phases) {
   auto until = phasesUntil(phases, line.emitAfter, line.compile);
@@ -70,19 +78,24 @@ static int emitIR(ModuleOp module, const CommandLine &line, const std::vector<Ph
 }
 
 /// Compiles into the output folder, or prints the IR of a phase on the way there.
-static int compile(ModuleOp module, CommandLine &line, bool keepsWork) {
-  // Without an output, IR is wanted: the weights that materialization writes go with the folder.
-  auto folder = StagedFolder::create(line.output.empty() ? "easyquant-ir" : line.output,
-                                     line.force || line.output.empty());
+static int compile(MLIRContext &context, formats::ModelSource &source, CommandLine &line,
+                   Progress &progress, bool keepsWork) {
+  // First of all: who may not write there shall learn it before any work is done. Without an
+  // output, IR is wanted: the weights that materialization writes go with the folder.
+  auto folder =
+      line.output.empty() ? StagedFolder::scratch() : StagedFolder::create(line.output, line.force);
   if (!folder)
     return fail(llvm::toString(folder.takeError()));
+  OwningOpRef<ModuleOp> module = readModel(context, source, progress);
+  if (!module)
+    return 1;
   if (line.compile.work.empty())
     line.compile.work = folder->path();
   std::vector<Phase> phases = compilePhases(line.compile, folder->path());
   if (!line.emitAfter.empty())
-    return emitIR(module, line, phases);
+    return emitIR(*module, line, phases);
 
-  if (failed(runPipeline(module, pipelineText(phases))))
+  if (failed(runPipeline(*module, pipelineText(phases))))
     return 1;
   if (llvm::Error error = folder->commit())
     return fail(llvm::toString(std::move(error)));
@@ -125,11 +138,8 @@ int main(int argc, char **argv) {
     return 0;
   }
 
-  OwningOpRef<ModuleOp> module = importModel(context, *source);
-  if (!module)
-    return 1;
-  progress.report("import", 1, 1);
-  if (!line.pipeline.empty())
-    return succeeded(runPipeline(*module, line.pipeline)) ? 0 : 1;
-  return compile(*module, line, keepsWork);
+  if (line.pipeline.empty())
+    return compile(context, *source, line, progress, keepsWork);
+  OwningOpRef<ModuleOp> module = readModel(context, *source, progress);
+  return module && succeeded(runPipeline(*module, line.pipeline)) ? 0 : 1;
 }

@@ -8,6 +8,8 @@
 #ifndef EASYQUANT_PIPELINES_STAGEDFOLDER_H
 #define EASYQUANT_PIPELINES_STAGEDFOLDER_H
 
+#include "easyquant/Support/FolderClaim.h"
+
 #include "llvm/Support/Error.h"
 
 #include <string>
@@ -18,26 +20,35 @@ namespace easyquant {
 /// To be called at the start of main: threads that run already would still take the signals.
 void removeStagedFoldersOnSignal();
 
-/// A folder beside its destination, under a temporary name; removed again unless it is committed.
-/// A killed process leaves at most `<destination>.partial-*` behind, never half a destination.
+/// A folder on its way to its destination, under a temporary name; removed again unless it is
+/// committed. It is in the claim `<destination>.partial`, so that a destination has one writer at
+/// a time, and what a killed process left there is removed by the next.
 class StagedFolder {
 public:
-  /// Fails if `destination` exists and is not to be replaced, or the folder cannot be made.
+  /// Fails if `destination` exists and is not to be replaced, is being written by another process,
+  /// or the folder cannot be made.
   static llvm::Expected<StagedFolder> create(llvm::StringRef destination, bool replace);
+  /// A folder in the working directory for what nobody keeps.
+  static llvm::Expected<StagedFolder> scratch();
   StagedFolder(StagedFolder &&other);
   ~StagedFolder();
 
   const std::string &path() const { return staging; }
 
-  /// Flushes every file to the disk and gives the folder its name; a folder that was there before
-  /// changes places with it and is then removed, so that one of the two is there at every moment.
+  /// Flushes every file to the disk and gives the folder its name. What another put there meanwhile
+  /// stays; an artifact that is to be replaced changes places with it and is then removed, so that
+  /// one of the two is there at every moment. An error says what stands.
   llvm::Error commit();
 
 private:
-  StagedFolder(std::string destination, std::string staging)
-      : destination(std::move(destination)), staging(std::move(staging)) {}
+  StagedFolder(FolderClaim claim, std::string destination, bool replace);
+  static llvm::Expected<StagedFolder> make(FolderClaim claim, std::string destination,
+                                           bool replace);
+  llvm::Error flushFiles();
 
-  std::string destination, staging;
+  FolderClaim claim;
+  std::string destination, staging; ///< staging is empty once it is committed
+  bool replace;
 };
 
 } // namespace easyquant

@@ -18,6 +18,10 @@
 
 namespace easyquant::runtime {
 
+/// The manifest of an artifact folder, compared with its checksum and then checked field by field;
+/// of the files that it lists nothing is looked at. Errors: as of Artifact::open.
+Result<Manifest> readManifest(const std::string &folder, bool skipChecksums = false);
+
 /// An artifact folder whose files have been checked against its manifest, with its weights mapped.
 class Artifact {
 public:
