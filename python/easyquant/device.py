@@ -25,7 +25,7 @@ DeviceOption = Annotated[
 SimtChipOption = Annotated[str | None, typer.Option(metavar="CHIP", help="The GPU that simt simulates, of those in the artifact. (default: its first)")]
 
 
-def check_threads(count: int) -> int:
+def check_threads(count: int | None) -> int | None:
     from easyquant.artifact import runtime  # which knows of this module
 
     if count and count > (most := runtime().max_threads()):

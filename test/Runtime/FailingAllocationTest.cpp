@@ -119,7 +119,7 @@ TEST_F(FailingAllocationTest, SessionsReturnAndGoOn) {
   for (bool measure : {false, true}) {
     Owned<eq_session> session;
     int64_t count = sweep([&] { return create(model.get(), session, measure); }, [] {});
-    EXPECT_GT(count, 5);
+    EXPECT_GT(count, 0);
     ASSERT_TRUE(session);
     // Whatever failed, the same session works afterwards.
     sweep([&] { return append(session.get()); }, [&] { expectWorks(session.get()); });

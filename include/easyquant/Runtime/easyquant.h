@@ -142,9 +142,11 @@ EQ_API eq_error *eq_session_score(eq_session *session, const int32_t *tokens, si
                                   float *logits);
 
 /** What prefill, decode and score call in their own thread while they run: before each of their
-    steps, and before each kernel of a step. `done` of their `total` tokens are held by then; nonzero
-    ends the call with EQ_INTERRUPTED, the session being as it was. It must be quick (a step has
-    hundreds of kernels), must not use the session, and must return: no exception, no longjmp. */
+    steps, and before each kernel of a step. `done` of their `total` tokens are through by then;
+    nonzero ends the call with EQ_INTERRUPTED, the session being as it was; in a KV cache of codes,
+    as after a truncation: what has left the float window comes back as codes. It must be quick (a
+    step has hundreds of kernels), must not use the session, and must return: no exception, no
+    longjmp. */
 typedef int32_t (*eq_progress)(void *context, int64_t done, int64_t total);
 /** Of the calls from here on. NULL: none. */
 EQ_API void eq_session_set_progress(eq_session *session, eq_progress progress, void *context);
