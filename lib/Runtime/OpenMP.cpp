@@ -14,6 +14,7 @@
 #include <mutex>
 #include <optional>
 #include <pthread.h>
+#include <type_traits>
 #include <vector>
 
 using namespace easyquant;

@@ -7,6 +7,7 @@
 
 #include "easyquant/Support/WriteFile.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
