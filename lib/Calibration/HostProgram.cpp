@@ -98,8 +98,10 @@ template <size_t... N> static constexpr auto callTable(std::index_sequence<N...>
   }...};
 }
 
-void HostProgram::call(ArrayRef<uintptr_t> arguments, int32_t threads) const {
+Result<void> HostProgram::call(ArrayRef<uintptr_t> arguments, int32_t threads) const {
   static constexpr auto table = callTable(std::make_index_sequence<kMaxArguments + 1>());
-  openmp->setNumThreads(threads);
+  if (auto ready = openmp->prepare(threads); !ready)
+    return ready;
   table[arguments.size()](entry, arguments.data());
+  return {};
 }

@@ -9,6 +9,7 @@
 #define EASYQUANT_LIB_CALIBRATION_HOSTPROGRAM_H
 
 #include "easyquant/Runtime/Program.h"
+#include "easyquant/Support/Result.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/DialectRegistry.h"
@@ -29,8 +30,8 @@ public:
   int64_t arenaBytes = 0, arenaBytesPerThread = 0, cacheBytesPerToken = 0;
 
   /// Calls the entry. Every argument is a pointer to a memref's descriptor, an integer, or a
-  /// pointer.
-  void call(llvm::ArrayRef<uintptr_t> arguments, int32_t threads) const;
+  /// pointer. Errors: those of OpenMP::prepare.
+  Result<void> call(llvm::ArrayRef<uintptr_t> arguments, int32_t threads) const;
   /// More arguments than call() can pass.
   static constexpr size_t kMaxArguments = 32;
 

@@ -10,9 +10,9 @@
 #include "HostProgram.h"
 
 #include "easyquant/Codegen/CPU/Kernels.h"
+#include "easyquant/Support/Threads.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "llvm/Support/Threading.h"
 
 #include <algorithm>
 #include <deque>
@@ -35,8 +35,10 @@ Result<SliceCompiler> SliceCompiler::create(const EngineOptions &options) {
   if (!isa)
     return Unexpected(isa.error());
   compiler.settings.isa = *isa;
-  if (options.threads == 0)
-    compiler.settings.threads = llvm::hardware_concurrency().compute_thread_count();
+  Result<int32_t> threads = chooseThreads(options.threads);
+  if (!threads)
+    return Unexpected(threads.error());
+  compiler.settings.threads = static_cast<unsigned>(*threads);
   if (options.length < 1 || options.maxRows < 1)
     return makeError(ErrorCode::InvalidArgument,
                      "sequences of {} tokens in chunks of {}: expected at least 1", options.length,
@@ -257,7 +259,8 @@ Result<void> SliceProgram::run(ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> ou
     }
     for (Matrix output : outputs)
       passRows(output);
-    program->call(arguments, static_cast<int32_t>(options.threads));
+    if (auto done = program->call(arguments, static_cast<int32_t>(options.threads)); !done)
+      return done;
   }
   return {};
 }

@@ -12,6 +12,7 @@
 #include "easyquant/Codegen/GPU/Chip.h"
 #include "easyquant/Dialect/Equant/Analysis/Recipe.h"
 #include "easyquant/Support/DidYouMean.h"
+#include "easyquant/Support/Threads.h"
 
 #include "mlir/Pass/PassRegistry.h"
 #include "llvm/ADT/StringSwitch.h"
@@ -184,6 +185,8 @@ std::optional<std::string> CompileOptions::check() const {
     return "alpha '" + alpha + "': expected a number from 0 to 1, or search";
   if (auto problem = checkTarget(target))
     return problem;
+  if (auto chosen = chooseThreads(threads); !chosen)
+    return chosen.error().message;
   bool kvOptions = kvGroup || kvResidual || kvSinks || !kvKeys.empty() || !kvKeyScales.empty();
   if (kvScheme == "none" && kvOptions)
     return "options of a quantized KV cache need --kv-scheme int8, int4 or int2";

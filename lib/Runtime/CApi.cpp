@@ -5,10 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Json.h"
+
 #include "easyquant/Runtime/Session.h"
 #include "easyquant/Runtime/easyquant.h"
-
-#include <nlohmann/json.hpp>
+#include "easyquant/Support/Threads.h"
 
 #include <new>
 
@@ -25,12 +26,15 @@ struct eq_model {
 struct eq_session {
   Session session;
   std::string breakdown{}, siteBreakdown{};
+  eq_progress progress = nullptr;
+  void *progressContext = nullptr;
 };
 
 static_assert(int(ErrorCode::InvalidArgument) == EQ_INVALID_ARGUMENT &&
               int(ErrorCode::NotFound) == EQ_NOT_FOUND && int(ErrorCode::Corrupt) == EQ_CORRUPT &&
               int(ErrorCode::Unsupported) == EQ_UNSUPPORTED &&
-              int(ErrorCode::OutOfRange) == EQ_OUT_OF_RANGE && int(ErrorCode::IO) == EQ_IO);
+              int(ErrorCode::OutOfRange) == EQ_OUT_OF_RANGE && int(ErrorCode::IO) == EQ_IO &&
+              int(ErrorCode::Interrupted) == EQ_INTERRUPTED);
 
 /// What is reported when there is no memory to report with; never freed.
 static eq_error *outOfMemory() {
@@ -38,12 +42,10 @@ static eq_error *outOfMemory() {
   return &error;
 }
 
-/// Runs `body`, which returns a Result<void>, and turns its error or exception into an eq_error.
-/// The containers of the standard library are the only ones to throw here.
-template <typename Body> static eq_error *guarded(Body body) noexcept {
+/// The exception that is being handled.
+static eq_error *describeException() noexcept {
   try {
-    Result<void> result = body();
-    return result ? nullptr : new eq_error{std::move(result.error())};
+    throw;
   } catch (const std::bad_alloc &) {
     return outOfMemory();
   } catch (const std::exception &exception) {
@@ -52,6 +54,18 @@ template <typename Body> static eq_error *guarded(Body body) noexcept {
     } catch (...) {
       return outOfMemory();
     }
+  } catch (...) {
+    return outOfMemory(); // only what is no std::exception: nothing here throws such
+  }
+}
+
+/// Runs `body`, which returns a Result<void>, and turns its error or exception into an eq_error.
+template <typename Body> static eq_error *guarded(Body body) noexcept {
+  try {
+    Result<void> result = body();
+    return result ? nullptr : new eq_error{std::move(result.error())};
+  } catch (...) {
+    return describeException();
   }
 }
 
@@ -137,6 +151,8 @@ int64_t eq_model_weights_bytes(const eq_model *model) {
 // Sessions
 //===----------------------------------------------------------------------===//
 
+int32_t eq_max_threads(void) { return mostThreads(); }
+
 eq_error *eq_session_create(const eq_model *model, const eq_session_options *options,
                             eq_session **session) {
   return guarded([&]() -> Result<void> {
@@ -184,6 +200,18 @@ eq_error *eq_session_score(eq_session *session, const int32_t *tokens, size_t co
   });
 }
 
+void eq_session_set_progress(eq_session *session, eq_progress progress, void *context) {
+  if (!session)
+    return;
+  session->progress = progress;
+  session->progressContext = context;
+  auto ask = [](void *owner, int64_t done, int64_t total) {
+    auto *self = static_cast<eq_session *>(owner);
+    return self->progress(self->progressContext, done, total) != 0;
+  };
+  session->session.setProgress(progress ? Progress{ask, session} : Progress());
+}
+
 const float *eq_session_logits(const eq_session *session) {
   return session ? session->session.logits() : nullptr;
 }
@@ -209,11 +237,13 @@ int64_t eq_session_bytes(const eq_session *session) {
   return session ? session->session.bytes() : 0;
 }
 
-static nlohmann::json toJson(const PhaseCost &cost) {
-  return {{"launches", cost.launches},
-          {"bytes", cost.bytes},
-          {"instructions", cost.instructions},
-          {"seconds", cost.seconds}};
+static Json::Object toJson(const PhaseCost &cost) {
+  Json::Object object;
+  object["launches"] = Json(cost.launches);
+  object["bytes"] = Json(cost.bytes);
+  object["instructions"] = Json(cost.instructions);
+  object["seconds"] = Json(cost.seconds);
+  return object;
 }
 
 eq_error *eq_session_breakdown(eq_session *session, const char **json) {
@@ -225,10 +255,10 @@ eq_error *eq_session_breakdown(eq_session *session, const char **json) {
     Result<PhaseCosts> costs = session->session.costs();
     if (!costs)
       return Unexpected(costs.error());
-    nlohmann::json text;
+    Json::Object phases;
     for (size_t i = 0; i < kPhases; ++i)
-      text[nameOf(static_cast<Phase>(i))] = toJson((*costs)[i]);
-    session->breakdown = text.dump();
+      phases[nameOf(static_cast<Phase>(i))] = Json(toJson((*costs)[i]));
+    session->breakdown = Json(std::move(phases)).text();
     *json = session->breakdown.c_str();
     return {};
   });
@@ -243,15 +273,14 @@ eq_error *eq_session_breakdown_sites(eq_session *session, const char **json) {
     Result<std::vector<SiteCost>> costs = session->session.siteCosts();
     if (!costs)
       return Unexpected(costs.error());
-    nlohmann::json text = nlohmann::json::array();
+    Json::Array sites;
     for (const SiteCost &site : *costs) {
-      nlohmann::json entry = toJson(site.cost);
-      entry["site"] = site.site;
-      entry["phase"] = nameOf(site.phase);
-      text.push_back(std::move(entry));
+      Json::Object entry = toJson(site.cost);
+      entry["site"] = Json(site.site);
+      entry["phase"] = Json(std::string(nameOf(site.phase)));
+      sites.push_back(Json(std::move(entry)));
     }
-    // A name that is not UTF-8 came from the checkpoint; it is shown as far as it can be.
-    session->siteBreakdown = text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    session->siteBreakdown = Json(std::move(sites)).text();
     *json = session->siteBreakdown.c_str();
     return {};
   });

@@ -8,12 +8,29 @@
 #include "Executor.h"
 #include "KernelClock.h"
 
+#include <csetjmp>
 #include <optional>
 
 using namespace easyquant;
 using namespace easyquant::runtime;
 
 namespace {
+
+/// The marks of a step that may be left before any of its kernels. Between two kernels a program
+/// holds nothing but its stack (the program ABI), so that a jump out of it loses nothing.
+struct WatchedMarks {
+  const Watch &watch;
+  Marks inner;
+  std::jmp_buf exit;
+
+  static void mark(void *context, int64_t phase, const char *site) {
+    auto *self = static_cast<WatchedMarks *>(context);
+    if (self->watch.stops())
+      std::longjmp(self->exit, 1);
+    if (self->inner.function)
+      self->inner.function(self->inner.context, phase, site);
+  }
+};
 
 class CpuExecutor final : public Executor {
 public:
@@ -28,21 +45,7 @@ public:
   int64_t rowsPerStep(bool) const override { return artifact.manifest().program.maxRows; }
   int64_t bytes() const override { return arena.size() + cache.size(); }
   Result<void> step(std::span<const int32_t> tokens, int64_t position, int64_t firstLogit,
-                    float *logits) override {
-    // The ABI's descriptors are not const; programs only read weights and tokens.
-    std::span<const std::byte> bytes = artifact.weights();
-    auto *weights = reinterpret_cast<int8_t *>(const_cast<std::byte *>(bytes.data()));
-    auto *ids = const_cast<int32_t *>(tokens.data());
-    auto rows = static_cast<int64_t>(tokens.size());
-    program.run(memRef1D(weights, static_cast<int64_t>(bytes.size())),
-                memRef1D(arena.as<int8_t>(), arena.size()),
-                memRef1D(cache.as<int8_t>(), cache.size()), memRef1D(ids, rows), position,
-                firstLogit, threads, clock ? clock->begin() : Marks(),
-                memRef2D(logits, rows - firstLogit, artifact.manifest().model.vocabSize));
-    if (clock)
-      clock->end();
-    return {};
-  }
+                    float *logits, const Watch &watch) override;
   Result<PhaseCosts> costs() override {
     if (!clock)
       return notMeasured();
@@ -64,6 +67,33 @@ private:
 
 } // namespace
 
+Result<void> CpuExecutor::step(std::span<const int32_t> tokens, int64_t position,
+                               int64_t firstLogit, float *logits, const Watch &watch) {
+  // A session may be used from another thread than the one that created it.
+  if (auto ready = program.prepare(threads); !ready)
+    return ready;
+  // The ABI's descriptors are not const; programs only read weights and tokens.
+  std::span<const std::byte> bytes = artifact.weights();
+  auto *weights = reinterpret_cast<int8_t *>(const_cast<std::byte *>(bytes.data()));
+  auto *ids = const_cast<int32_t *>(tokens.data());
+  auto rows = static_cast<int64_t>(tokens.size());
+
+  WatchedMarks watched{watch, clock ? clock->begin() : Marks(), {}};
+  Marks marks = watch.progress.function ? Marks{WatchedMarks::mark, &watched} : watched.inner;
+  const bool isLeft = setjmp(watched.exit) != 0;
+  if (!isLeft)
+    program.run(memRef1D(weights, static_cast<int64_t>(bytes.size())),
+                memRef1D(arena.as<int8_t>(), arena.size()),
+                memRef1D(cache.as<int8_t>(), cache.size()), memRef1D(ids, rows), position,
+                firstLogit, threads, marks,
+                memRef2D(logits, rows - firstLogit, artifact.manifest().model.vocabSize));
+  if (clock)
+    clock->end();
+  if (isLeft)
+    return watch.interrupted();
+  return {};
+}
+
 static Result<Buffer> allocate(std::string_view what, int64_t count, int64_t size, int64_t base) {
   return sizeOf(what, count, size, base).and_then([&](int64_t bytes) {
     return Buffer::allocate(bytes, what);
@@ -73,6 +103,8 @@ static Result<Buffer> allocate(std::string_view what, int64_t count, int64_t siz
 Result<std::unique_ptr<Executor>>
 easyquant::runtime::createCpuExecutor(const Artifact &artifact, const Program &program,
                                       int64_t capacity, int32_t threads, bool measure) {
+  if (auto ready = program.prepare(threads); !ready)
+    return Unexpected(ready.error());
   const Manifest::Program &sizes = artifact.manifest().program;
   Result<Buffer> arena =
       allocate("activations", threads, sizes.arenaBytesPerThread, sizes.arenaBytes);

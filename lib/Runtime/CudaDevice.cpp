@@ -457,11 +457,9 @@ Result<std::shared_ptr<Device>> easyquant::runtime::openCudaDevice(CudaCapabilit
   int count = 0;
   Status status = driver.deviceGetCount(&count);
   if (status != kSuccess || count < 1)
-    return makeError(
-        ErrorCode::NotFound,
-        "there is an NVIDIA driver, but it shows no GPU{}; check CUDA_VISIBLE_DEVICES, "
-        "or run with --device cpu or simt",
-        status == kSuccess ? "" : ": " + driver.describe(status));
+    return makeError(ErrorCode::NotFound,
+                     "there is an NVIDIA driver, but it shows no GPU{}; check CUDA_VISIBLE_DEVICES",
+                     status == kSuccess ? "" : ": " + driver.describe(status));
   DeviceId id = 0;
   char name[256] = "";
   int major = 0, minor = 0;

@@ -8,6 +8,8 @@
 #include "CudaDriver.h"
 
 #include <dlfcn.h>
+#include <mutex>
+#include <optional>
 
 using namespace easyquant;
 using namespace easyquant::runtime::cuda;
@@ -20,7 +22,7 @@ static Result<Driver> open() {
     const char *reason = ::dlerror();
     return makeError(ErrorCode::NotFound,
                      "no NVIDIA driver: {} cannot be opened ({}); install the driver (CUDA 12.0 or "
-                     "later), or run with --device cpu or simt",
+                     "later)",
                      kDriverLibrary, reason ? reason : "unknown reason");
   }
   Driver driver;
@@ -47,8 +49,7 @@ static Result<Driver> open() {
   if (status == kNoDevice)
     return makeError(
         ErrorCode::NotFound,
-        "there is an NVIDIA driver, but it has no GPU ({}); check CUDA_VISIBLE_DEVICES, "
-        "or run with --device cpu or simt",
+        "there is an NVIDIA driver, but it has no GPU ({}); check CUDA_VISIBLE_DEVICES",
         driver.describe(status));
   if (status != kSuccess)
     return makeError(ErrorCode::Unsupported, "the NVIDIA driver cannot be started: {}",
@@ -57,10 +58,15 @@ static Result<Driver> open() {
 }
 
 Result<const Driver *> Driver::get() {
-  // A failure is remembered too: the search would find nothing new in a running process.
-  static const Result<Driver> instance = open();
-  if (!instance)
-    return Unexpected(instance.error());
+  static std::mutex mutex;
+  static std::optional<Driver> instance;
+  std::lock_guard lock(mutex);
+  if (!instance) {
+    Result<Driver> opened = open(); // a failure is not remembered: memory may have been short
+    if (!opened)
+      return Unexpected(opened.error());
+    instance = *opened;
+  }
   return &*instance;
 }
 

@@ -17,8 +17,23 @@
 
 #include "easyquant/Runtime/Artifact.h"
 #include "easyquant/Runtime/Program.h"
+#include "easyquant/Runtime/Session.h"
 
 namespace easyquant::runtime {
+
+/// Of a call that appends tokens, while it runs.
+struct Watch {
+  Progress progress;
+  int64_t done, total;
+
+  /// To be asked before each kernel.
+  bool stops() const {
+    return progress.function && progress.function(progress.context, done, total);
+  }
+  Unexpected interrupted() const {
+    return makeError(ErrorCode::Interrupted, "interrupted after {} of {} tokens", done, total);
+  }
+};
 
 class Executor {
 public:
@@ -28,7 +43,7 @@ public:
   virtual int64_t rowsPerStep(bool allLogits) const = 0;
   /// Appends tokens at `position` and writes the logits of tokens firstLogit .. to `logits`.
   virtual Result<void> step(std::span<const int32_t> tokens, int64_t position, int64_t firstLogit,
-                            float *logits) = 0;
+                            float *logits, const Watch &watch) = 0;
   virtual int64_t bytes() const = 0;
   virtual Result<PhaseCosts> costs() = 0;
   virtual Result<std::vector<SiteCost>> siteCosts() = 0;

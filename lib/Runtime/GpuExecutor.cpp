@@ -35,13 +35,14 @@ public:
     return arena.size() + cache.size() + state.size() + input.size() + logitsMemory.size();
   }
   Result<void> step(std::span<const int32_t> tokens, int64_t position, int64_t firstLogit,
-                    float *logits) override;
+                    float *logits, const Watch &watch) override;
   Result<PhaseCosts> costs() override;
   Result<std::vector<SiteCost>> siteCosts() override;
 
 private:
   Result<void> makeRoomForLogits(int64_t rows);
-  Result<void> launchAll(const std::vector<GpuLaunch> &launches, int64_t rows, int64_t firstLogit);
+  Result<void> launchAll(const std::vector<GpuLaunch> &launches, int64_t rows, int64_t firstLogit,
+                         const Watch &watch);
   uint64_t valueOf(const GpuArgument &argument, int64_t rows, int64_t firstLogit) const;
 
   const GpuModel &model;
@@ -145,12 +146,14 @@ uint64_t GpuExecutor::valueOf(const GpuArgument &argument, int64_t rows, int64_t
 }
 
 Result<void> GpuExecutor::launchAll(const std::vector<GpuLaunch> &launches, int64_t rows,
-                                    int64_t firstLogit) {
+                                    int64_t firstLogit, const Watch &watch) {
   std::vector<uint64_t> arguments;
   for (const GpuLaunch &launch : launches) {
     int64_t own = launch.lastRows ? rows - firstLogit : rows;
     if (!launch.happensFor(own))
       continue;
+    if (watch.stops())
+      return watch.interrupted();
     arguments.clear();
     for (const GpuArgument &argument : launch.arguments)
       arguments.push_back(valueOf(argument, own, firstLogit));
@@ -163,7 +166,7 @@ Result<void> GpuExecutor::launchAll(const std::vector<GpuLaunch> &launches, int6
 }
 
 Result<void> GpuExecutor::step(std::span<const int32_t> tokens, int64_t position,
-                               int64_t firstLogit, float *logits) {
+                               int64_t firstLogit, float *logits, const Watch &watch) {
   auto rows = static_cast<int64_t>(tokens.size());
   int64_t logitRows = rows - firstLogit;
   if (auto done = makeRoomForLogits(logitRows); !done)
@@ -181,14 +184,14 @@ Result<void> GpuExecutor::step(std::span<const int32_t> tokens, int64_t position
     return done;
 
   if (position < seen)
-    if (auto done = launchAll(program.restore, rows, firstLogit); !done)
+    if (auto done = launchAll(program.restore, rows, firstLogit, watch); !done)
       return done;
   seen = position + rows; // even should the step fail: it may have written
   if (rows == 1 && queue->canRecord()) {
     if (!decodeStep) {
       if (auto done = queue->beginRecording(); !done)
         return done;
-      Result<void> launched = launchAll(program.launches, rows, firstLogit);
+      Result<void> launched = launchAll(program.launches, rows, firstLogit, watch);
       Result<std::unique_ptr<Recording>> recorded = queue->endRecording();
       if (!launched)
         return launched;
@@ -198,7 +201,7 @@ Result<void> GpuExecutor::step(std::span<const int32_t> tokens, int64_t position
     }
     if (auto done = queue->replay(*decodeStep); !done)
       return done;
-  } else if (auto done = launchAll(program.launches, rows, firstLogit); !done) {
+  } else if (auto done = launchAll(program.launches, rows, firstLogit, watch); !done) {
     return done;
   }
   return queue->download(logits, logitsMemory.address(),

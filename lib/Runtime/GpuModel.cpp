@@ -22,12 +22,20 @@ static Result<std::string> readFile(const std::string &path) {
   return std::string(reinterpret_cast<const char *>(bytes.data()), bytes.size());
 }
 
-static std::string namesOf(const Manifest::Gpu &gpu) {
+static std::string namesOf(const Manifest::Gpu &gpu, const char *separator = ", ") {
   std::vector<std::string> names;
   names.reserve(gpu.chips.size());
   for (const auto &[name, chip] : gpu.chips)
     names.push_back(name);
-  return fmt::format("{}", fmt::join(names, ", "));
+  return fmt::format("{}", fmt::join(names, separator));
+}
+
+std::string easyquant::runtime::withoutGpu(const Manifest &manifest) {
+  if (!manifest.program.entries.empty())
+    return "or run it with --device cpu";
+  return fmt::format("or compile the model with --target {},cpu to run it on CPUs (--device simt "
+                     "simulates a GPU: slow, for small models)",
+                     namesOf(*manifest.gpu, ","));
 }
 
 namespace {
@@ -57,7 +65,8 @@ static Result<Opened> openCuda(const Artifact &artifact) {
   CudaCapability capability;
   auto device = openCudaDevice(capability);
   if (!device)
-    return Unexpected(device.error());
+    return makeError(device.error().code, "{}: {}, {}", artifact.path(), device.error().message,
+                     withoutGpu(artifact.manifest()));
   std::vector<ChipChoice> choices;
   choices.reserve(gpu.chips.size());
   for (const auto &[name, chip] : gpu.chips)
@@ -66,8 +75,9 @@ static Result<Opened> openCuda(const Artifact &artifact) {
   if (chosen.name.empty())
     return makeError(ErrorCode::Unsupported,
                      "{}: compiled for {}, none of which runs on {}; compile it with this chip, or "
-                     "one before it, in --target",
-                     artifact.path(), namesOf(gpu), (*device)->description());
+                     "one before it, in --target, {}",
+                     artifact.path(), namesOf(gpu), (*device)->description(),
+                     withoutGpu(artifact.manifest()));
   return Opened{std::move(*device), chosen};
 }
 
@@ -85,10 +95,9 @@ static Result<void> checkMemory(const Artifact &artifact, const Device &device,
   return makeError(
       ErrorCode::OutOfRange,
       "{}: needs at least {} bytes on the device ({} of weights, {} of activations, the "
-      "rest for {} tokens), but {} has {} free; use a larger GPU, a smaller scheme, or "
-      "--device cpu",
+      "rest for {} tokens), but {} has {} free; use a larger GPU or a smaller scheme, {}",
       artifact.path(), least, gpu.weightsBytes, program.arenaBytes, kCacheBlock,
-      device.description(), *free);
+      device.description(), *free, withoutGpu(artifact.manifest()));
 }
 
 Result<std::shared_ptr<const GpuModel>> GpuModel::load(const Artifact &artifact,

@@ -14,6 +14,10 @@
 
 namespace easyquant::runtime {
 
+/// What can be done with an artifact that has code for GPUs where there is none that runs it: the
+/// end of a message.
+std::string withoutGpu(const Manifest &manifest);
+
 /// Immutable; shared by the sessions of a model.
 class GpuModel {
 public:

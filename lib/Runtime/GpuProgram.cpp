@@ -69,15 +69,15 @@ public:
   ProgramReader(FieldReader &reader, int64_t weightsBytes)
       : reader(reader), weightsBytes(weightsBytes) {}
 
-  GpuProgram read(const json &object, const std::string &where);
+  GpuProgram read(const Json &object, const std::string &where);
 
 private:
-  void readConstants(const json &object, const std::string &where);
-  GpuKernel readKernel(const json &object, const std::string &where);
-  void readLaunches(const json &object, const std::string &where, const char *key,
+  void readConstants(const Json &object, const std::string &where);
+  GpuKernel readKernel(const Json &object, const std::string &where);
+  void readLaunches(const Json &object, const std::string &where, const char *key,
                     std::vector<GpuLaunch> &launches);
-  GpuLaunch readLaunch(const json &object, const std::string &where);
-  GpuArgument readArgument(const json &value, const std::string &where, Parameter parameter);
+  GpuLaunch readLaunch(const Json &object, const std::string &where);
+  GpuArgument readArgument(const Json &value, const std::string &where, Parameter parameter);
   /// Does a place lie in its memory?
   bool fits(const GpuArgument &argument) const;
 
@@ -88,40 +88,40 @@ private:
 
 } // namespace
 
-void ProgramReader::readConstants(const json &object, const std::string &where) {
+void ProgramReader::readConstants(const Json &object, const std::string &where) {
   std::string hex = reader.string(object, where, "constants");
   auto digit = [](char c) { return c >= 'a' ? c - 'a' + 10 : c - '0'; };
   if (hex.size() % 2 != 0 || hex.find_first_not_of("0123456789abcdef") != hex.npos)
-    return reader.fail(ErrorCode::Corrupt, where + ".constants", describe(json(hex)),
+    return reader.fail(ErrorCode::Corrupt, where + ".constants", Json::describe(hex),
                        "bytes as lower-case hex digits");
   for (size_t i = 0; i < hex.size(); i += 2)
     program.constants.push_back(static_cast<std::byte>(digit(hex[i]) * 16 + digit(hex[i + 1])));
 }
 
-GpuKernel ProgramReader::readKernel(const json &object, const std::string &where) {
+GpuKernel ProgramReader::readKernel(const Json &object, const std::string &where) {
   GpuKernel kernel;
   kernel.name = reader.string(object, where, "name");
-  const json &parameters = reader.array(object, where, "parameters");
+  const Json &parameters = reader.array(object, where, "parameters");
   for (size_t i = 0; !reader.failed() && i < parameters.size(); ++i) {
-    const json &name = parameters[i];
-    if (name == "pointer")
+    const Json &name = parameters[i];
+    if (name.is("pointer"))
       kernel.parameters.push_back(Parameter::Pointer);
-    else if (name == "i32")
+    else if (name.is("i32"))
       kernel.parameters.push_back(Parameter::I32);
-    else if (name == "f32")
+    else if (name.is("f32"))
       kernel.parameters.push_back(Parameter::F32);
     else
-      reader.fail(ErrorCode::Corrupt, fmt::format("{}.parameters[{}]", where, i), describe(name),
+      reader.fail(ErrorCode::Corrupt, fmt::format("{}.parameters[{}]", where, i), name.describe(),
                   "pointer, i32 or f32");
   }
-  const json &grid = reader.array(object, where, "grid");
+  const Json &grid = reader.array(object, where, "grid");
   if (!reader.failed() && grid.size() != 3)
     reader.fail(ErrorCode::Corrupt, where + ".grid", std::to_string(grid.size()) + " dimensions",
                 "3");
   for (size_t i = 0; !reader.failed() && i < 3; ++i) {
     std::string at = fmt::format("{}.grid[{}]", where, i);
-    if (!grid[i].is_array() || grid[i].size() != 2) {
-      reader.fail(ErrorCode::Corrupt, at, describe(grid[i]), "[factor, rows per block]");
+    if (!grid[i].isArray() || grid[i].size() != 2) {
+      reader.fail(ErrorCode::Corrupt, at, grid[i].describe(), "[factor, rows per block]");
       break;
     }
     int64_t most = i == 0 ? kMaxGridX : kMaxGridOther;
@@ -162,17 +162,16 @@ bool ProgramReader::fits(const GpuArgument &argument) const {
   }
 }
 
-GpuArgument ProgramReader::readArgument(const json &value, const std::string &where,
+GpuArgument ProgramReader::readArgument(const Json &value, const std::string &where,
                                         Parameter parameter) {
   GpuArgument argument;
   const ArgumentKind *kind = nullptr;
-  if (value.is_array() && !value.empty() && value[0].is_string())
+  if (value.isArray() && value.size() > 0 && value[0].isString())
     for (const ArgumentKind &known : kArgumentKinds)
-      if (value[0] == known.name && value.size() <= known.numbers + 1)
+      if (value[0].is(known.name) && value.size() <= known.numbers + 1)
         kind = &known;
   if (!kind) {
-    reader.fail(ErrorCode::Corrupt, where,
-                value.dump(-1, ' ', true, json::error_handler_t::replace),
+    reader.fail(ErrorCode::Corrupt, where, value.text(),
                 "where it comes from, such as [\"weights\", 4096]");
     return argument;
   }
@@ -190,13 +189,13 @@ GpuArgument ProgramReader::readArgument(const json &value, const std::string &wh
   if (reader.failed())
     return argument;
   if (kind->parameter != parameter)
-    reader.fail(ErrorCode::Corrupt, where, describe(value[0]), "what its kernel takes there");
+    reader.fail(ErrorCode::Corrupt, where, value[0].describe(), "what its kernel takes there");
   else if (!fits(argument))
-    reader.fail(ErrorCode::Corrupt, where, value.dump(), "a place inside its memory");
+    reader.fail(ErrorCode::Corrupt, where, value.text(), "a place inside its memory");
   return argument;
 }
 
-GpuLaunch ProgramReader::readLaunch(const json &object, const std::string &where) {
+GpuLaunch ProgramReader::readLaunch(const Json &object, const std::string &where) {
   GpuLaunch launch;
   launch.site = reader.string(object, where, "site");
   std::string phase = reader.string(object, where, "phase");
@@ -204,18 +203,18 @@ GpuLaunch ProgramReader::readLaunch(const json &object, const std::string &where
   if (known != std::end(kPhaseNames))
     launch.phase = static_cast<Phase>(known - std::begin(kPhaseNames));
   else if (!reader.failed())
-    reader.fail(ErrorCode::Corrupt, where + ".phase", describe(json(phase)), "a phase");
+    reader.fail(ErrorCode::Corrupt, where + ".phase", Json::describe(phase), "a phase");
   launch.kernel = static_cast<size_t>(
       reader.integer(object, where, "kernel", 0, static_cast<int64_t>(program.kernels.size()) - 1));
-  const json &last = reader.member(object, where, "last_rows", "true or false");
-  if (!reader.failed() && !last.is_boolean())
-    reader.fail(ErrorCode::Corrupt, where + ".last_rows", describe(last), "true or false");
+  const Json &last = reader.member(object, where, "last_rows", "true or false");
+  if (!reader.failed() && !last.isBoolean())
+    reader.fail(ErrorCode::Corrupt, where + ".last_rows", last.describe(), "true or false");
   launch.minRows = reader.integer(object, where, "min_rows", 1, kMaxInt32);
   launch.maxRows = reader.integer(object, where, "max_rows", 0, kMaxInt32);
-  const json &arguments = reader.array(object, where, "arguments");
+  const Json &arguments = reader.array(object, where, "arguments");
   if (reader.failed())
     return launch;
-  launch.lastRows = last.get<bool>();
+  launch.lastRows = last.boolean();
   const GpuKernel &kernel = program.kernels[launch.kernel];
   if (arguments.size() != kernel.parameters.size())
     reader.fail(ErrorCode::Corrupt, where + ".arguments", std::to_string(arguments.size()),
@@ -226,18 +225,18 @@ GpuLaunch ProgramReader::readLaunch(const json &object, const std::string &where
   return launch;
 }
 
-void ProgramReader::readLaunches(const json &object, const std::string &where, const char *key,
+void ProgramReader::readLaunches(const Json &object, const std::string &where, const char *key,
                                  std::vector<GpuLaunch> &launches) {
-  const json &list = reader.array(object, where, key);
+  const Json &list = reader.array(object, where, key);
   for (size_t i = 0; !reader.failed() && i < list.size(); ++i) {
     std::string at = fmt::format("{}.{}[{}]", where, key, i);
-    if (!list[i].is_object())
-      return reader.fail(ErrorCode::Corrupt, at, describe(list[i]), "an object");
+    if (!list[i].isObject())
+      return reader.fail(ErrorCode::Corrupt, at, list[i].describe(), "an object");
     launches.push_back(readLaunch(list[i], at));
   }
 }
 
-GpuProgram ProgramReader::read(const json &object, const std::string &where) {
+GpuProgram ProgramReader::read(const Json &object, const std::string &where) {
   program.maxRows = reader.integer(object, where, "max_rows", 1, kMaxInt32);
   program.arenaBytes = reader.integer(object, where, "arena_bytes", 0, kMaxBytes);
   program.stateBytes = reader.integer(object, where, "state_bytes", 0, kMaxBytes);
@@ -245,11 +244,11 @@ GpuProgram ProgramReader::read(const json &object, const std::string &where) {
   program.cacheBytesPerToken = reader.integer(object, where, "cache_bytes_per_token", 0, kMaxInt32);
   if (!reader.failed())
     readConstants(object, where);
-  const json &kernels = reader.array(object, where, "kernels");
+  const Json &kernels = reader.array(object, where, "kernels");
   for (size_t i = 0; !reader.failed() && i < kernels.size(); ++i) {
     std::string at = fmt::format("{}.kernels[{}]", where, i);
-    if (!kernels[i].is_object())
-      reader.fail(ErrorCode::Corrupt, at, describe(kernels[i]), "an object");
+    if (!kernels[i].isObject())
+      reader.fail(ErrorCode::Corrupt, at, kernels[i].describe(), "an object");
     else
       program.kernels.push_back(readKernel(kernels[i], at));
   }
@@ -261,24 +260,24 @@ GpuProgram ProgramReader::read(const json &object, const std::string &where) {
 Result<GpuProgram> easyquant::runtime::parseGpuProgram(std::string_view text, std::string_view path,
                                                        const std::string &chip,
                                                        int64_t weightsBytes) {
-  Result<json> root = parseJSON(text, path);
+  Result<Json> root = Json::parseObject(text, path);
   if (!root)
     return Unexpected(root.error());
   FieldReader reader(path);
   std::string format = reader.string(*root, "", "format");
   if (!reader.failed() && format != "easyquant-gpu-program")
-    reader.fail(ErrorCode::Corrupt, "format", describe(json(format)), "\"easyquant-gpu-program\"");
+    reader.fail(ErrorCode::Corrupt, "format", Json::describe(format), "\"easyquant-gpu-program\"");
   int64_t version = reader.integer(*root, "", "format_version", 0, kMaxInt64);
   if (!reader.failed() && version != 1)
     reader.fail(ErrorCode::Unsupported, "format_version", std::to_string(version),
                 fmt::format("1 (EasyQuant {}); recompile the model with this version of EasyQuant",
                             EASYQUANT_VERSION));
-  const json &chips = reader.object(*root, "", "chips");
-  if (!reader.failed() && !chips.contains(chip))
+  const Json &chips = reader.object(*root, "", "chips");
+  if (!reader.failed() && !chips.find(chip))
     return makeError(ErrorCode::NotFound, "{}: has no program for {}; compile the artifact again",
                      path, chip);
   GpuProgram program;
-  const json &object = reader.object(chips, "chips", chip.c_str());
+  const Json &object = reader.object(chips, "chips", chip.c_str());
   if (!reader.failed())
     program = ProgramReader(reader, weightsBytes).read(object, "chips." + chip);
   if (reader.failed())

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 using namespace easyquant;
 using namespace easyquant::runtime;
@@ -32,7 +33,7 @@ void KernelClock::end() {
   if (running != kNone)
     entries[running].time += Clock::now() - since;
   running = kNone;
-  if (isIncomplete)
+  if (std::exchange(isIncomplete, false))
     throw std::bad_alloc();
 }
 

@@ -20,8 +20,8 @@ using namespace easyquant::runtime;
 
 namespace {
 
-void readModel(FieldReader &reader, const json &root, Manifest::Model &model) {
-  const json &object = reader.object(root, "", "model");
+void readModel(FieldReader &reader, const Json &root, Manifest::Model &model) {
+  const Json &object = reader.object(root, "", "model");
   model.architecture = reader.string(object, "model", "architecture");
   model.vocabSize = reader.integer(object, "model", "vocab_size", 1, kMaxInt32);
   model.maxContext = reader.integer(object, "model", "max_context", 1, kMaxInt32);
@@ -32,28 +32,28 @@ void readModel(FieldReader &reader, const json &root, Manifest::Model &model) {
   if (reader.failed())
     return;
 
-  const json &bos = reader.member(object, "model", "bos_token_id", "a token id or null");
-  if (!reader.failed() && !bos.is_null())
+  const Json &bos = reader.member(object, "model", "bos_token_id", "a token id or null");
+  if (!reader.failed() && !bos.isNull())
     model.bosTokenId = reader.integer(bos, "model.bos_token_id", 0, model.vocabSize - 1);
-  const json &eos = reader.array(object, "model", "eos_token_ids");
+  const Json &eos = reader.array(object, "model", "eos_token_ids");
   for (size_t i = 0; !reader.failed() && i < eos.size(); ++i)
     model.eosTokenIds.push_back(
         reader.integer(eos[i], fmt::format("model.eos_token_ids[{}]", i), 0, model.vocabSize - 1));
 }
 
-void readProvenance(FieldReader &reader, const json &root) {
+void readProvenance(FieldReader &reader, const Json &root) {
   reader.string(root, "", "easyquant_version");
 
-  const json &source = reader.object(root, "", "source");
+  const Json &source = reader.object(root, "", "source");
   reader.string(source, "source", "kind");
   reader.string(source, "source", "name");
   reader.checksum(source, "source", "xxh3_128");
-  const json &types = reader.object(source, "source", "stored_types");
+  const Json &types = reader.object(source, "source", "stored_types");
   if (!reader.failed())
-    for (auto &[name, count] : types.items())
+    for (auto &[name, count] : types.members())
       reader.integer(count, "source.stored_types." + name, 0, kMaxInt64);
 
-  const json &quantization = reader.object(root, "", "quantization");
+  const Json &quantization = reader.object(root, "", "quantization");
   reader.string(quantization, "quantization", "method");
   reader.string(quantization, "quantization", "scheme");
   reader.integer(quantization, "quantization", "group_size", 0, kMaxInt32);
@@ -63,14 +63,14 @@ void readProvenance(FieldReader &reader, const json &root) {
 }
 
 /// `weight` or `input` of a site: null where it stays float.
-void readSiteScheme(FieldReader &reader, const json &site, const std::string &where,
+void readSiteScheme(FieldReader &reader, const Json &site, const std::string &where,
                     const char *key, bool isWeight) {
-  const json &scheme = reader.member(site, where, key, "an object or null");
-  if (reader.failed() || scheme.is_null())
+  const Json &scheme = reader.member(site, where, key, "an object or null");
+  if (reader.failed() || scheme.isNull())
     return;
   std::string path = FieldReader::join(where, key);
-  if (!scheme.is_object())
-    return reader.fail(ErrorCode::Corrupt, path, describe(scheme), "an object or null");
+  if (!scheme.isObject())
+    return reader.fail(ErrorCode::Corrupt, path, scheme.describe(), "an object or null");
   reader.integer(scheme, path, "bits", 1, 32);
   std::string granularity = reader.string(scheme, path, "granularity");
   if (isWeight || granularity == "group")
@@ -81,20 +81,20 @@ void readSiteScheme(FieldReader &reader, const json &site, const std::string &wh
 }
 
 /// A relative or absolute error of rounding.
-void readError(FieldReader &reader, const json &site, const std::string &where, const char *key) {
-  const json &error = reader.member(site, where, key, "a number");
-  if (!reader.failed() && (!error.is_number() || !(error.get<double>() >= 0)))
-    reader.fail(ErrorCode::Corrupt, FieldReader::join(where, key), describe(error),
+void readError(FieldReader &reader, const Json &site, const std::string &where, const char *key) {
+  const Json &error = reader.member(site, where, key, "a number");
+  if (!reader.failed() && !(error.number().value_or(-1) >= 0))
+    reader.fail(ErrorCode::Corrupt, FieldReader::join(where, key), error.describe(),
                 "a number >= 0");
 }
 
-void readSites(FieldReader &reader, const json &root) {
-  const json &sites = reader.array(root, "", "sites");
+void readSites(FieldReader &reader, const Json &root) {
+  const Json &sites = reader.array(root, "", "sites");
   for (size_t i = 0; !reader.failed() && i < sites.size(); ++i) {
-    const json &site = sites[i];
+    const Json &site = sites[i];
     std::string where = fmt::format("sites[{}]", i);
-    if (!site.is_object())
-      return reader.fail(ErrorCode::Corrupt, where, describe(site), "an object");
+    if (!site.isObject())
+      return reader.fail(ErrorCode::Corrupt, where, site.describe(), "an object");
     reader.string(site, where, "name");
     reader.integer(site, where, "out_features", 1, kMaxInt64);
     reader.integer(site, where, "in_features", 1, kMaxInt64);
@@ -119,14 +119,14 @@ bool isIdentifier(const std::string &text) {
 
 /// `cache_scheme`: null where the whole cache is float. The program knows it; here it is
 /// provenance.
-void readCacheScheme(FieldReader &reader, const json &program) {
+void readCacheScheme(FieldReader &reader, const Json &program) {
   const char *expected = "an object or null";
-  const json &scheme = reader.member(program, "program", "cache_scheme", expected);
-  if (reader.failed() || scheme.is_null())
+  const Json &scheme = reader.member(program, "program", "cache_scheme", expected);
+  if (reader.failed() || scheme.isNull())
     return;
   std::string path = "program.cache_scheme";
-  if (!scheme.is_object())
-    return reader.fail(ErrorCode::Corrupt, path, describe(scheme), expected);
+  if (!scheme.isObject())
+    return reader.fail(ErrorCode::Corrupt, path, scheme.describe(), expected);
   for (const char *key : {"bits", "group_size", "residual", "sinks"})
     reader.integer(scheme, path, key, 0, kMaxInt32);
   for (const char *key : {"keys", "key_scales"})
@@ -134,16 +134,16 @@ void readCacheScheme(FieldReader &reader, const json &program) {
 }
 
 /// `mayBeEmpty`: there is a program for GPUs, so that there need not be one for CPUs.
-void readProgram(FieldReader &reader, const json &root, bool mayBeEmpty,
+void readProgram(FieldReader &reader, const Json &root, bool mayBeEmpty,
                  Manifest::Program &program) {
-  const json &object = reader.object(root, "", "program");
+  const Json &object = reader.object(root, "", "program");
   int64_t abi = reader.integer(object, "program", "abi", 0, kMaxInt64);
   if (!reader.failed() && abi != kProgramAbi)
     return reader.fail(
         ErrorCode::Unsupported, "program.abi", std::to_string(abi),
         fmt::format("{} (EasyQuant {}); recompile the model with this version of EasyQuant",
                     kProgramAbi, EASYQUANT_VERSION));
-  const json &entries = reader.object(object, "program", "entries");
+  const Json &entries = reader.object(object, "program", "entries");
   program.maxRows = reader.integer(object, "program", "max_rows", 1, kMaxInt32);
   program.arenaBytes = reader.integer(object, "program", "arena_bytes", 0, kMaxInt64);
   program.arenaBytesPerThread =
@@ -155,13 +155,13 @@ void readProgram(FieldReader &reader, const json &root, bool mayBeEmpty,
   reader.string(object, "program", "cache_type");
   if (reader.failed())
     return;
-  if (entries.empty() && !mayBeEmpty)
+  if (entries.size() == 0 && !mayBeEmpty)
     return reader.fail(ErrorCode::Corrupt, "program.entries", "no entry", "at least one");
-  for (auto &[isa, symbol] : entries.items()) {
+  for (auto &[isa, symbol] : entries.members()) {
     std::string where = "program.entries." + isa;
-    if (!symbol.is_string() || !isIdentifier(symbol.get<std::string>()))
-      return reader.fail(ErrorCode::Corrupt, where, describe(symbol), "a C identifier");
-    program.entries.emplace(isa, symbol.get<std::string>());
+    if (!symbol.isString() || !isIdentifier(symbol.string()))
+      return reader.fail(ErrorCode::Corrupt, where, symbol.describe(), "a C identifier");
+    program.entries.emplace(isa, symbol.string());
   }
 }
 
@@ -172,17 +172,17 @@ bool isPlainFileName(const std::string &name) {
          name != kManifestChecksumFile;
 }
 
-void readFiles(FieldReader &reader, const json &root, std::map<std::string, Manifest::File> &out) {
-  const json &files = reader.object(root, "", "files");
+void readFiles(FieldReader &reader, const Json &root, std::map<std::string, Manifest::File> &out) {
+  const Json &files = reader.object(root, "", "files");
   if (reader.failed())
     return;
-  for (auto &[name, value] : files.items()) {
-    std::string where = fmt::format("files[{}]", describe(json(name)));
+  for (auto &[name, value] : files.members()) {
+    std::string where = fmt::format("files[{}]", Json::describe(name));
     if (!isPlainFileName(name))
       return reader.fail(ErrorCode::Corrupt, where, "this name",
                          "the plain name of a file beside the manifest");
-    if (!value.is_object())
-      return reader.fail(ErrorCode::Corrupt, where, describe(value), "an object");
+    if (!value.isObject())
+      return reader.fail(ErrorCode::Corrupt, where, value.describe(), "an object");
     Manifest::File file;
     file.bytes = reader.integer(value, where, "bytes", 0, kMaxInt64);
     file.checksum = reader.checksum(value, where, "xxh3_128");
@@ -227,11 +227,11 @@ std::vector<std::string> findWeights(FieldReader &reader, std::string_view stem,
 }
 
 /// `gpu`, which artifacts for CPUs alone do not have.
-std::optional<Manifest::Gpu> readGpu(FieldReader &reader, const json &root) {
-  if (reader.failed() || !root.contains("gpu"))
+std::optional<Manifest::Gpu> readGpu(FieldReader &reader, const Json &root) {
+  if (reader.failed() || !root.find("gpu"))
     return std::nullopt;
   Manifest::Gpu gpu;
-  const json &object = reader.object(root, "", "gpu");
+  const Json &object = reader.object(root, "", "gpu");
   int64_t abi = reader.integer(object, "gpu", "abi", 0, kMaxInt64);
   if (!reader.failed() && abi != kGpuProgramAbi)
     reader.fail(ErrorCode::Unsupported, "gpu.abi", std::to_string(abi),
@@ -242,16 +242,16 @@ std::optional<Manifest::Gpu> readGpu(FieldReader &reader, const json &root) {
   gpu.weightsBytes = reader.integer(object, "gpu", "weights_bytes", 0, kMaxInt64);
   for (const char *key : {"cache_bytes", "cache_bytes_per_token"})
     reader.integer(object, "gpu", key, 0, kMaxInt64);
-  const json &fatbin = reader.member(object, "gpu", "fatbin", "a file name or null");
-  if (!reader.failed() && !fatbin.is_null())
+  const Json &fatbin = reader.member(object, "gpu", "fatbin", "a file name or null");
+  if (!reader.failed() && !fatbin.isNull())
     gpu.fatbinFile = reader.string(object, "gpu", "fatbin");
-  const json &chips = reader.object(object, "gpu", "chips");
+  const Json &chips = reader.object(object, "gpu", "chips");
   if (reader.failed())
     return std::nullopt;
-  for (auto &[name, entry] : chips.items()) {
+  for (auto &[name, entry] : chips.members()) {
     std::string where = "gpu.chips." + name;
-    if (!entry.is_object()) {
-      reader.fail(ErrorCode::Corrupt, where, describe(entry), "an object");
+    if (!entry.isObject()) {
+      reader.fail(ErrorCode::Corrupt, where, entry.describe(), "an object");
       return std::nullopt;
     }
     gpu.chips[name] = {reader.string(entry, where, "ptx"),
@@ -260,7 +260,7 @@ std::optional<Manifest::Gpu> readGpu(FieldReader &reader, const json &root) {
       reader.integer(entry, where, key, 0, kMaxInt64);
   }
   if (!reader.failed() && !gpu.chips.count(gpu.later))
-    reader.fail(ErrorCode::Corrupt, "gpu.later", describe(json(gpu.later)), "one of gpu.chips");
+    reader.fail(ErrorCode::Corrupt, "gpu.later", Json::describe(gpu.later), "one of gpu.chips");
   return gpu;
 }
 
@@ -287,30 +287,30 @@ void checkFiles(FieldReader &reader, Manifest &manifest) {
 } // namespace
 
 Result<Manifest> easyquant::runtime::parseManifest(std::string text, std::string_view path) {
-  Result<json> parsed = parseJSON(text, path);
+  Result<Json> parsed = Json::parseObject(text, path);
   if (!parsed)
     return Unexpected(parsed.error());
-  const json &root = *parsed;
+  const Json &root = *parsed;
 
   FieldReader reader(path);
   std::string format = reader.string(root, "", "format");
   if (!reader.failed() && format != "easyquant-artifact")
-    reader.fail(ErrorCode::Corrupt, "format", describe(root["format"]), "\"easyquant-artifact\"");
+    reader.fail(ErrorCode::Corrupt, "format", Json::describe(format), "\"easyquant-artifact\"");
   // The version comes before every other field: they may mean something else in another version.
   int64_t version = reader.integer(root, "", "format_version", 0, kMaxInt64);
   if (!reader.failed() && version != kFormatVersion) {
-    auto writer = root.find("easyquant_version");
+    const Json *writer = root.find("easyquant_version");
     return makeError(ErrorCode::Unsupported,
                      "{}: format_version: found {} (written by EasyQuant {}), expected {} "
                      "(EasyQuant {}); recompile the model with this version of EasyQuant",
-                     path, version, writer == root.end() ? "of unknown version" : describe(*writer),
+                     path, version, writer ? writer->describe() : "of unknown version",
                      kFormatVersion, EASYQUANT_VERSION);
   }
   std::string target = reader.string(root, "", "target");
   std::istringstream targets(target);
   for (std::string name; !reader.failed() && std::getline(targets, name, ',');)
     if (name != "cpu" && !name.starts_with("sm_"))
-      reader.fail(ErrorCode::Unsupported, "target", describe(root["target"]),
+      reader.fail(ErrorCode::Unsupported, "target", Json::describe(target),
                   "cpu or GPUs; recompile the model with --target cpu");
 
   Manifest manifest;

@@ -1,4 +1,4 @@
-//===- OpenMP.cpp - Finding LLVM's OpenMP runtime -------------------------===//
+//===- OpenMP.cpp - Finding LLVM's OpenMP runtime, and its threads --------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,8 +7,14 @@
 
 #include "easyquant/Runtime/Program.h"
 
+#include <cstdlib>
+#include <cstring>
 #include <dlfcn.h>
 #include <filesystem>
+#include <mutex>
+#include <optional>
+#include <pthread.h>
+#include <type_traits>
 #include <vector>
 
 using namespace easyquant;
@@ -60,19 +66,117 @@ Result<OpenMP> OpenMP::open() {
                      "install it (Debian: libomp5-22) or put it beside the EasyQuant library",
                      kOpenMPLibrary, failures);
   OpenMP openmp;
-  openmp.setter = reinterpret_cast<void (*)(int)>(::dlsym(library, "omp_set_num_threads"));
-  if (!openmp.setter || !::dlsym(library, "__kmpc_fork_call"))
+  std::string missing;
+  auto bind = [&](auto &function, const char *name) {
+    function =
+        reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library, name));
+    if (!function)
+      missing += (missing.empty() ? "" : ", ") + std::string(name);
+  };
+  bind(openmp.setNumThreads, "omp_set_num_threads");
+  bind(openmp.stackBytes, "kmp_get_stacksize_s");
+  bind(openmp.fork, "__kmpc_fork_call");
+  bind(openmp.beginLoop, "__kmpc_for_static_init_8u");
+  bind(openmp.endLoop, "__kmpc_for_static_fini");
+  bind(openmp.barrier, "__kmpc_barrier");
+  if (!missing.empty())
     return makeError(ErrorCode::Unsupported,
-                     "{}: the library of this name that was loaded does not define "
-                     "omp_set_num_threads and __kmpc_fork_call; expected LLVM's OpenMP runtime",
-                     kOpenMPLibrary);
+                     "{}: the library of this name that was loaded does not define {}; expected "
+                     "LLVM's OpenMP runtime",
+                     kOpenMPLibrary, missing);
   return openmp;
 }
 
 Result<const OpenMP *> OpenMP::get() {
-  // A failure is remembered too: the search would find nothing new in a running process.
-  static const Result<OpenMP> instance = open();
-  if (!instance)
-    return Unexpected(instance.error());
+  static std::mutex mutex;
+  static std::optional<OpenMP> instance;
+  std::lock_guard lock(mutex);
+  if (!instance) {
+    Result<OpenMP> opened = open(); // a failure is not remembered: memory may have been short
+    if (!opened)
+      return Unexpected(opened.error());
+    instance = *opened;
+  }
   return &*instance;
+}
+
+//===----------------------------------------------------------------------===//
+// Threads
+//===----------------------------------------------------------------------===//
+
+/// More than libomp takes from the heap when it is first called, and for a further thread.
+static constexpr size_t kHeapBytes = size_t(1) << 20;
+
+/// libomp adds a little to each stack, more from one to the next.
+static constexpr size_t kStackMargin = size_t(256) << 10;
+
+/// Whether there is such a piece now. (A pair that the compiler may not take away.)
+static bool tryHeap() {
+  void *volatile heap = std::malloc(kHeapBytes);
+  const bool isThere = heap != nullptr;
+  std::free(heap);
+  return isThere;
+}
+
+/// Starts and ends a thread with such a stack, and takes and returns heap, in both threads: the C
+/// library keeps the stack, and the heap that it makes for a thread, for the next one. 0 or an
+/// errno.
+static int tryThread(size_t stackBytes) {
+  pthread_attr_t attributes;
+  ::pthread_attr_init(&attributes);
+  ::pthread_attr_setstacksize(&attributes, stackBytes + kStackMargin);
+  pthread_t helper;
+  auto run = [](void *isThere) -> void * {
+    *static_cast<bool *>(isThere) = tryHeap();
+    return nullptr;
+  };
+  bool isThere = false;
+  int error = ::pthread_create(&helper, &attributes, run, &isThere);
+  ::pthread_attr_destroy(&attributes);
+  if (error != 0)
+    return error;
+  ::pthread_join(helper, nullptr);
+  return isThere && tryHeap() ? 0 : ENOMEM;
+}
+
+static constexpr int32_t kStaticSchedule = 34;
+
+/// What the regions of compiled programs consist of.
+void OpenMP::meet(int32_t *globalThread, int32_t *, const OpenMP *openmp) {
+  static constexpr Place place;
+  int32_t last = 0;
+  uint64_t lower = 0, upper = 0;
+  int64_t stride = 1;
+  openmp->beginLoop(&place, *globalThread, kStaticSchedule, &last, &lower, &upper, &stride, 1, 1);
+  openmp->endLoop(&place, *globalThread);
+  openmp->barrier(&place, *globalThread);
+}
+
+Result<void> OpenMP::prepare(int32_t threads) const {
+  // Of the parallel regions before, in this thread: libomp keeps their workers with it. In the
+  // thread's own storage from the start, since one that is made when first used may find no memory.
+  [[gnu::tls_model("initial-exec")]] static thread_local int32_t team = 0;
+  // libomp aborts where it is refused a thread or memory. It takes them when it is first called,
+  // when a region has more threads than those before, and in the region after that; from then on
+  // only, where it is built to trace loops, a line of text that each thread has held before. So the
+  // threads are made here, one by one, each after another that took the same was ended.
+  static constexpr Place place;
+  for (int32_t next = team + 1; next <= threads; ++next) {
+    int error = tryHeap() ? 0 : ENOMEM;
+    if (error == 0 && next > 1)
+      error = tryThread(stackBytes());
+    if (error != 0)
+      return makeError(ErrorCode::OutOfRange,
+                       "threads: the system grants {} of {} ({}); ask for fewer, or raise the "
+                       "limits of the process",
+                       next - 1, threads, std::strerror(error));
+    for (int region = 0; region < 2; ++region) {
+      setNumThreads(next);
+      fork(&place, 1, reinterpret_cast<Region>(meet), this);
+    }
+    team = next;
+  }
+  setNumThreads(threads);
+  team = threads;
+  return {};
 }

@@ -59,7 +59,6 @@ Result<Program> Program::load(const std::string &path, const std::string &symbol
 void Program::run(MemRef<int8_t, 1> weights, MemRef<int8_t, 1> arena, MemRef<int8_t, 1> cache,
                   MemRef<int32_t, 1> tokens, int64_t position, int64_t firstLogit, int32_t threads,
                   Marks marks, MemRef<float, 2> logits) const {
-  openmp->setNumThreads(threads);
   entry(&weights, &arena, &cache, &tokens, position, firstLogit, threads, marks.function,
         marks.context, &logits);
 }

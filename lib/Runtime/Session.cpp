@@ -9,14 +9,14 @@
 
 #include "Executor.h"
 
+#include "easyquant/Support/Threads.h"
+
 #include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstring>
 #include <limits>
-#include <sched.h>
 #include <sys/mman.h>
-#include <thread>
 
 using namespace easyquant;
 using namespace easyquant::runtime;
@@ -29,9 +29,8 @@ Result<void> Model::loadForCpu(std::string_view isa) {
   const auto &entries = manifest().program.entries;
   if (entries.empty())
     return makeError(ErrorCode::Unsupported,
-                     "{}: has no code for CPUs; compile it with cpu in --target, or run it with "
-                     "--device cuda or simt",
-                     artifact.path());
+                     "{}: has no code for CPUs; run it with --device cuda, {}", artifact.path(),
+                     withoutGpu(manifest()));
   Result<std::string> chosen = selectIsa(isa, entries, CpuFeatures::host(), artifact.path());
   if (!chosen)
     return Unexpected(chosen.error());
@@ -83,7 +82,7 @@ int64_t Model::weightsBytes() const {
 }
 
 //===----------------------------------------------------------------------===//
-// Memory and threads
+// Memory
 //===----------------------------------------------------------------------===//
 
 static constexpr int64_t kPage = 4096;
@@ -108,17 +107,6 @@ Result<Buffer> Buffer::allocate(int64_t bytes, std::string_view what) {
     ::madvise(pages, static_cast<size_t>(length), MADV_HUGEPAGE); // a hint: may be refused
   buffer.pages = {pages, Unmap{static_cast<size_t>(length)}};
   return buffer;
-}
-
-int32_t easyquant::runtime::availableThreads() {
-  cpu_set_t set;
-  int count = 0;
-  // Fails on machines with more CPUs than a cpu_set_t holds.
-  if (::sched_getaffinity(0, sizeof(set), &set) == 0)
-    count = CPU_COUNT(&set);
-  else
-    count = static_cast<int>(std::thread::hardware_concurrency());
-  return std::clamp(count, 1, kMaxThreads);
 }
 
 //===----------------------------------------------------------------------===//
@@ -159,14 +147,13 @@ Result<Session> Session::create(std::shared_ptr<const Model> model, int64_t cont
     return makeError(ErrorCode::OutOfRange,
                      "context: found {} tokens, but the model was made for at most {}", context,
                      manifest.model.maxContext);
-  if (threads < 0 || threads > kMaxThreads)
-    return makeError(ErrorCode::InvalidArgument,
-                     "threads: found {}, expected 1..{}, or 0 for all CPUs of the process", threads,
-                     kMaxThreads);
+  Result<int32_t> chosen = chooseThreads(threads);
+  if (!chosen)
+    return Unexpected(chosen.error());
 
   Session session;
   session.limit = context == 0 ? manifest.model.maxContext : context;
-  session.threadCount = threads == 0 ? availableThreads() : threads;
+  session.threadCount = *chosen;
   int64_t capacity = (session.limit + kCacheBlock - 1) / kCacheBlock * kCacheBlock;
 
   Result<std::unique_ptr<Executor>> executor =
@@ -234,7 +221,11 @@ Result<void> Session::append(std::span<const int32_t> tokens, float *allLogits) 
     int64_t firstLogit = allLogits ? 0 : rows - 1;
     int64_t logitRows = rows - firstLogit;
     float *logits = allLogits ? allLogits + begin * vocab : lastRow;
-    if (auto done = executor->step(tokens.subspan(begin, rows), held + begin, firstLogit, logits);
+    const Watch watch{progress, begin, count};
+    if (watch.stops())
+      return watch.interrupted();
+    if (auto done =
+            executor->step(tokens.subspan(begin, rows), held + begin, firstLogit, logits, watch);
         !done)
       return done;
     for (int64_t row = 0; row < logitRows; ++row)

@@ -8,7 +8,8 @@
 // Model and Session over easyquant.h, and the reader of manifests. Errors raise
 // easyquant._runtime.Error, whose `code` is the name of the eq_error_code without EQ_ and whose
 // text is the message. Steps and loading release the GIL; a session that two Python threads use
-// takes one call after the other.
+// takes one call after the other. Prefill and score handle Python's signals while they run: Ctrl-C
+// ends them, and the session is as it was.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,6 +23,8 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <chrono>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -60,6 +63,8 @@ const char *codeName(eq_error_code code) {
     return "OUT_OF_RANGE";
   case EQ_IO:
     return "IO";
+  case EQ_INTERRUPTED:
+    return "INTERRUPTED";
   }
   return "UNKNOWN";
 }
@@ -100,6 +105,44 @@ Array adopt(std::unique_ptr<float[]> data, std::initializer_list<size_t> shape) 
   return Array(data.release(), shape, owner);
 }
 
+/// What a call on a session asks while it runs: whether Python has signals to handle, so that
+/// Ctrl-C ends it, and then `progress`, a function of tokens done and their total, or None.
+class Watch {
+public:
+  explicit Watch(const nb::object &progress) : progress(progress) {}
+
+  static int32_t ask(void *self, int64_t done, int64_t total) noexcept {
+    return static_cast<Watch *>(self)->stops(done, total);
+  }
+  /// What was raised meanwhile.
+  std::exception_ptr raised;
+
+private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr auto kInterval = std::chrono::milliseconds(50);
+
+  bool stops(int64_t done, int64_t total) noexcept {
+    Clock::time_point now = Clock::now();
+    if (now < due)
+      return false;
+    due = now + kInterval;
+    nb::gil_scoped_acquire acquire;
+    try {
+      if (PyErr_CheckSignals() != 0)
+        throw nb::python_error();
+      if (!progress.is_none())
+        progress(done, total);
+      return false;
+    } catch (...) {
+      raised = std::current_exception();
+      return true;
+    }
+  }
+
+  const nb::object &progress;
+  Clock::time_point due = Clock::now() + kInterval;
+};
+
 class Model {
 public:
   Model(const std::string &path, const std::optional<std::string> &isa, bool skipChecksums,
@@ -138,8 +181,8 @@ public:
     session.reset(created);
   }
 
-  void prefill(const int32_t *tokens, size_t count) {
-    check(exclusively([&] { return eq_session_prefill(session.get(), tokens, count); }));
+  void prefill(const int32_t *tokens, size_t count, const nb::object &progress) {
+    watched(progress, [&] { return eq_session_prefill(session.get(), tokens, count); });
   }
 
   Rows score(const int32_t *tokens, size_t count) {
@@ -148,14 +191,14 @@ public:
     if (!logits)
       raise(EQ_OUT_OF_RANGE, "logits of " + std::to_string(count) +
                                  " tokens do not fit the memory; score fewer at a time");
-    check(
-        exclusively([&] { return eq_session_score(session.get(), tokens, count, logits.get()); }));
+    watched(nb::none(),
+            [&] { return eq_session_score(session.get(), tokens, count, logits.get()); });
     return adopt<Rows>(std::move(logits), {count, vocabulary});
   }
 
   void decode(int64_t token) {
-    std::vector<int32_t> tokens = narrow({token});
-    prefill(tokens.data(), 1);
+    int32_t narrowed = narrow({token}).front();
+    check(exclusively([&] { return eq_session_decode(session.get(), narrowed); }));
   }
 
   /// A copy, so that it stays what it is when the session goes on.
@@ -201,6 +244,22 @@ private:
     return body();
   }
 
+  /// Runs a call that may take long.
+  template <typename Call> void watched(const nb::object &progress, Call call) {
+    Watch watch(progress);
+    eq_error *error = exclusively([&] {
+      eq_session_set_progress(session.get(), Watch::ask, &watch);
+      eq_error *result = call();
+      eq_session_set_progress(session.get(), nullptr, nullptr);
+      return result;
+    });
+    if (watch.raised) {
+      eq_error_free(error);
+      std::rethrow_exception(watch.raised);
+    }
+    check(error);
+  }
+
   struct Free {
     void operator()(eq_session *session) const { eq_session_free(session); }
   };
@@ -219,6 +278,7 @@ NB_MODULE(_runtime, m) {
       "OUT_OF_RANGE or IO; `message`: what was found, what was expected, what to do.",
       PyExc_RuntimeError, nullptr));
   m.attr("Error") = errorType();
+  m.def("max_threads", eq_max_threads, "The most threads that a session may have.");
 
   nb::class_<Model>(m, "Model", "A loaded artifact; immutable, shared by its sessions.")
       .def(nb::init<const std::string &, const std::optional<std::string> &, bool,
@@ -267,15 +327,20 @@ NB_MODULE(_runtime, m) {
            "measure: breakdown will be asked for.")
       .def(
           "prefill",
-          [](Session &session, Tokens tokens) { session.prefill(tokens.data(), tokens.size()); },
-          nb::arg("tokens").noconvert(), "Appends tokens and computes the logits of the last one.")
+          [](Session &session, Tokens tokens, const nb::object &progress) {
+            session.prefill(tokens.data(), tokens.size(), progress);
+          },
+          nb::arg("tokens").noconvert(), "progress"_a = nb::none(),
+          "Appends tokens and computes the logits of the last one. progress(done, total), if "
+          "given, "
+          "is called now and then; it must not use the session.")
       .def(
           "prefill",
-          [](Session &session, const std::vector<int64_t> &tokens) {
+          [](Session &session, const std::vector<int64_t> &tokens, const nb::object &progress) {
             std::vector<int32_t> narrowed = narrow(tokens);
-            session.prefill(narrowed.data(), narrowed.size());
+            session.prefill(narrowed.data(), narrowed.size(), progress);
           },
-          "tokens"_a)
+          "tokens"_a, "progress"_a = nb::none())
       .def("decode", &Session::decode, "token"_a, "Appends one token.")
       .def(
           "score",

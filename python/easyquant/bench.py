@@ -18,7 +18,7 @@ import typer
 from easyquant import console
 from easyquant.artifact import Artifact, load_model, open_session, runtime
 from easyquant.breakdown import breakdown, print_breakdown
-from easyquant.device import AUTO, Device, DeviceOption, Placement, SimtChipOption
+from easyquant.device import AUTO, Device, DeviceOption, Placement, SimtChipOption, ThreadsOption
 from easyquant.errors import UserError
 from easyquant.files import check_writable, scratch_folder, write_json
 from easyquant.memory import peak_rss_bytes
@@ -155,7 +155,7 @@ def bench_command(
     artifact_path: Annotated[Path, typer.Argument(metavar="OUT", help="An artifact folder.")],
     prefill: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens of the prompt.")] = 512,
     decode: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens decoded after it, one by one.")] = 128,
-    threads: Annotated[int, typer.Option(min=0, metavar="N", help="Threads; 0: all CPUs.")] = 0,
+    threads: ThreadsOption = 0,
     repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Measurements to take the median of.")] = 5,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here as well.")] = None,
     device: DeviceOption = Device.auto,

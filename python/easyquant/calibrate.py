@@ -12,6 +12,7 @@ import typer
 from easyquant import console
 from easyquant.calibration import CalibrationText, tokens_of
 from easyquant.compiler import compiler_progress, find_model, run_compiler
+from easyquant.device import ThreadsOption
 from easyquant.errors import UserError
 from easyquant.files import check_writable, scratch_folder
 
@@ -65,7 +66,7 @@ def calibrate_command(
     statistics: Annotated[list[Statistic], typer.Option("--statistic", metavar="NAME", help="What to gather. Repeatable.")] = [Statistic.absmax, Statistic.minmax],
     sites: Annotated[list[str], typer.Option("--site", metavar="P", help="Observe only these sites: a name or re:PATTERN. Repeatable.")] = [],
     work: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the journal here: a run that was ended goes on from it.")] = None,
-    threads: Annotated[int, typer.Option(min=0, metavar="N", help="Threads; 0: all CPUs.")] = 0,
+    threads: ThreadsOption = 0,
 ) -> None:
     """Gather statistics of a model's activations on a text.
 

@@ -22,6 +22,7 @@ from easyquant.calibration import CalibrationText
 from easyquant.comparison import Finding, Protocol, Variant, cache_remark, cache_remarks, model_stamp, outliers_by_layer, plan, store, stored
 from easyquant.compile import CompileOptions, compile_model
 from easyquant.compiler import find_model
+from easyquant.device import ThreadsOption
 from easyquant.errors import UserError
 from easyquant.evaluate import KVProtocol, evaluate
 from easyquant.files import sha256, write_json
@@ -245,7 +246,7 @@ def compare_command(
     ignore: Annotated[list[str], typer.Option(metavar="P", help="Sites to leave float: a name or re:PATTERN. Repeatable.")] = [],
     context: Annotated[int | None, typer.Option(metavar="N", help="Tokens a window. (default: as `eval`)")] = None,
     max_windows: Annotated[int | None, typer.Option(min=1, metavar="N", help="Score only the first N windows.")] = None,
-    threads: Annotated[int, typer.Option(min=0, metavar="N", help="Threads; 0: all CPUs.")] = 0,
+    threads: ThreadsOption = 0,
     repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Speed measurements to take the median of.")] = 3,
     keep_artifacts: Annotated[bool, typer.Option("--keep-artifacts", help="Keep every artifact in REPORT/artifacts.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the variants with predicted bytes, memory and time, and stop.")] = False,

@@ -16,6 +16,7 @@ from easyquant.advice import better_method
 from easyquant.artifact import Artifact
 from easyquant.calibration import CalibrationText, tokens_of
 from easyquant.compiler import CompileCost, compiler_progress, find_model, run_compiler, tokenizer_files, warn_without_tokenizer
+from easyquant.device import check_threads
 from easyquant.errors import UserError
 from easyquant.memory import age_seconds, peak_rss_bytes
 from easyquant.plans import plans_of, print_dry_run
@@ -272,7 +273,7 @@ def compile_command(
     kv_sinks: Annotated[int | None, typer.Option(min=0, metavar="N", help="First tokens whose keys and values stay float. (default: 4)")] = None,
     kv_keys: Annotated[KVKeys | None, typer.Option(help="Keep keys after or before their rotation. (default: post-rope)")] = None,
     kv_key_scales: Annotated[KVKeyScales | None, typer.Option(help="Scales of keys. (default: channel)")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads to compile with. (default: all CPUs)")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, metavar="N", callback=check_threads, help="Threads to compile with. (default: all CPUs)")] = None,
     max_shard_bytes: Annotated[int | None, typer.Option(min=1, metavar="BYTES", help="Weights in one file, beyond which they are sharded. (default: 5 GB)")] = None,
     emit_ir_after: Annotated[str | None, typer.Option(metavar="PHASE", autocompletion=completes(PHASES), help="Print the IR after import, quantize, materialize or kernels, and stop.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show sites, schemes, predicted bytes, memory and time, and stop.")] = False,

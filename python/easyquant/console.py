@@ -2,9 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What the terminal sees: results on stdout, everything else (progress, speeds, errors) on stderr."""
 
+import contextlib
 import functools
 import os
 import sys
+import time
+from collections.abc import Callable, Iterator
 
 import typer
 from rich import box
@@ -50,6 +53,24 @@ class _Table(Table):
 
     def add_row(self, *cells: str, **options) -> None:
         super().add_row(*map(Text, cells), **options)
+
+
+@contextlib.contextmanager
+def late_progress(title: str, after: float = 1.0) -> Iterator[Callable[[int, int], None]]:
+    """A function to be told how much of how many is done; what takes longer than `after` seconds gets a progress display."""
+    begin = time.monotonic()
+    with contextlib.ExitStack() as shown:
+        bars: list[Progress] = []
+
+        def tell(done: int, total: int) -> None:
+            if not bars:
+                if time.monotonic() - begin < after:
+                    return
+                bars.append(shown.enter_context(progress()))
+                bars[0].add_task(title, total=total)
+            bars[0].update(bars[0].task_ids[0], completed=done)
+
+        yield tell
 
 
 def table(title: str, **options) -> Table:

@@ -20,6 +20,7 @@ from easyquant.calibration import CalibrationText
 from easyquant.compile import CompileOptions, compile_model
 from easyquant.compiler import find_model
 from easyquant.corpus import PACKAGE, fetch_novels
+from easyquant.device import ThreadsOption
 from easyquant.errors import UserError
 from easyquant.evaluate import evaluate
 from easyquant.files import scratch_folder, sha256
@@ -150,7 +151,7 @@ def demo_command(
     windows: Annotated[int, typer.Option(min=1, metavar="N", help="Windows to evaluate on.")] = 8,
     context: Annotated[int, typer.Option(min=2, metavar="N", help="Tokens a window.")] = 512,
     prompt: Annotated[str, typer.Option(metavar="TEXT", help="What every artifact is asked.")] = PROMPT,
-    threads: Annotated[int, typer.Option(min=0, metavar="N", help="Threads; 0: all CPUs.")] = 0,
+    threads: ThreadsOption = 0,
     cache: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where downloads are kept. (default: ~/.cache/easyquant)")] = None,
 ) -> None:
     """Compile SmolLM2 as float, W8A8 and W4A16, judge each on real text, and write a report.

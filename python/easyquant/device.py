@@ -1,6 +1,6 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Where an artifact runs: --device and --simt-chip of run, eval and bench."""
+"""Where an artifact runs: --device and --simt-chip of run, eval and bench; on how many threads: --threads of every command."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -23,6 +23,17 @@ DeviceOption = Annotated[
     typer.Option(help="cuda: an NVIDIA GPU; simt: a simulated one; auto: cuda if the artifact has code for GPUs and there is one that runs it, else cpu."),
 ]
 SimtChipOption = Annotated[str | None, typer.Option(metavar="CHIP", help="The GPU that simt simulates, of those in the artifact. (default: its first)")]
+
+
+def check_threads(count: int | None) -> int | None:
+    from easyquant.artifact import runtime  # which knows of this module
+
+    if count and count > (most := runtime().max_threads()):
+        raise typer.BadParameter(f"found {count}, expected 1 to {most} (so many for the CPUs that the process may run on), or 0 for one a CPU")
+    return count
+
+
+ThreadsOption = Annotated[int, typer.Option(min=0, metavar="N", callback=check_threads, help="Threads; 0: all CPUs.")]
 
 
 @dataclass(frozen=True)

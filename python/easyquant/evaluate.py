@@ -16,7 +16,7 @@ from easyquant import console
 from easyquant.artifact import Artifact, is_artifact, load_model, open_session, runtime
 from easyquant.choices import answer_questions, read_questions
 from easyquant.compile import CompileOptions, compile_model
-from easyquant.device import AUTO, Device, DeviceOption, Placement, SimtChipOption
+from easyquant.device import AUTO, Device, DeviceOption, Placement, SimtChipOption, ThreadsOption
 from easyquant.errors import UserError
 from easyquant.files import check_writable, scratch_folder, sha256, write_json
 from easyquant.metrics import Scores, compare, token_losses
@@ -258,7 +258,7 @@ def eval_command(
     reference: Annotated[Path | None, typer.Option(metavar="MODEL_OR_ARTIFACT", help="Compare with an artifact, or with the float form of a model.")] = None,
     bos: Annotated[bool, typer.Option("--bos", help="Put the beginning-of-text token once before the text.")] = False,
     split: Annotated[str, typer.Option(metavar="NAME", help="Name of the corpus' split, for the protocol stamp.")] = "whole file",
-    threads: Annotated[int, typer.Option(min=0, metavar="N", help="Threads; 0: all CPUs.")] = 0,
+    threads: ThreadsOption = 0,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write figures and protocol here as well.")] = None,
     kv_protocol: Annotated[KVProtocol, typer.Option(help="Feed windows in large chunks, or token by token, so that a quantized KV cache is attended to.")] = KVProtocol.prefill,
     kv_chunk: Annotated[int, typer.Option(min=1, max=CHUNK_ROWS, metavar="N", help="Tokens a call with --kv-protocol decode.")] = 1,

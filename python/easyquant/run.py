@@ -15,7 +15,7 @@ import typer
 
 from easyquant import console
 from easyquant.artifact import Artifact, load_model, open_session, runtime
-from easyquant.device import Device, DeviceOption, Placement, SimtChipOption
+from easyquant.device import Device, DeviceOption, Placement, SimtChipOption, ThreadsOption
 from easyquant.errors import UserError
 from easyquant.sampling import Sampler
 from easyquant.tokenizer import load_tokenizer
@@ -46,7 +46,8 @@ def generate(session, prompt: list[int], limit: int, sampler: Sampler, stop: set
     speed = speed if speed is not None else Speed()
     speed.prompt_tokens = len(prompt)
     begin = time.perf_counter()
-    session.prefill(np.asarray(prompt, dtype=np.int32))
+    with console.late_progress("reading the prompt") as progress:
+        session.prefill(np.asarray(prompt, dtype=np.int32), progress=progress)
     speed.prefill_seconds = time.perf_counter() - begin
     for index in range(limit):
         token = sampler(session.logits)
@@ -75,7 +76,7 @@ def run_command(
     top_p: Annotated[float, typer.Option(metavar="P", help="Sample from the most likely tokens of this total probability.")] = 1.0,
     seed: Annotated[int | None, typer.Option(min=0, metavar="S", help="Equal seeds give equal texts. (default: random)")] = None,
     chat: Annotated[bool, typer.Option("--chat", help="The prompt is a message; use the model's chat template.")] = False,
-    threads: Annotated[int, typer.Option(min=0, metavar="N", help="Threads; 0: all CPUs.")] = 0,
+    threads: ThreadsOption = 0,
     device: DeviceOption = Device.auto,
     simt_chip: SimtChipOption = None,
 ) -> None:
@@ -106,16 +107,15 @@ def run_command(
     speed = Speed()
     stream = tokenizer.stream(at_start=chat or not prompt)
     write = sys.stdout.write
-    if not chat:
-        write(prompt)
-        sys.stdout.flush()
+    shown = chat  # a prompt that is continued is written with the first token: its progress has the line until then
     try:
         for token in generate(session, tokens, limit, sampler, stop_tokens(artifact), speed):
-            write(stream.push(token))
+            write(stream.push(token) if shown else prompt + stream.push(token))
+            shown = True
             sys.stdout.flush()
     except runtime().Error as error:
         raise UserError(str(error)) from None
-    write(stream.finish() + "\n")
+    write(("" if shown else prompt) + stream.finish() + "\n")
     if speed.new_tokens == limit < max_new_tokens:
         console.warn(f"stopped after {limit} tokens: the context of {artifact.max_context} tokens is full")
     console.note(str(speed))

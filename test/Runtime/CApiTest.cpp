@@ -167,6 +167,7 @@ TEST_F(CApiTest, RefusesNull) {
   eq_model_free(nullptr);
   eq_session_free(nullptr);
   eq_session_reset(nullptr);
+  eq_session_set_progress(nullptr, nullptr, nullptr);
   EXPECT_EQ(eq_session_logits(nullptr), nullptr);
   EXPECT_EQ(eq_session_position(nullptr), 0);
   EXPECT_EQ(eq_session_bytes(nullptr), 0);
@@ -205,6 +206,42 @@ TEST_F(CApiTest, ErrorsCarryCodeAndMessage) {
               "longer context (the model was made for at most 200)");
   expectError(eq_session_truncate(session.get(), 1), EQ_INVALID_ARGUMENT,
               "position: found 1, expected 0..0 (the tokens held)");
+}
+
+TEST_F(CApiTest, EndsACallWhenAsked) {
+  Owned<eq_model> model = load();
+  Owned<eq_session> session = create(model.get());
+  const int32_t tokens[] = {1, 2, 3, 4, 5, 6};
+  int64_t asked = 0;
+  auto stopInTheSecondStep = [](void *context, int64_t done, int64_t total) -> int32_t {
+    EXPECT_EQ(total, 6);
+    ++*static_cast<int64_t *>(context);
+    return done == FIXTURE_MAX_ROWS;
+  };
+  eq_session_set_progress(session.get(), stopInTheSecondStep, &asked);
+  expectError(eq_session_prefill(session.get(), tokens, 6), EQ_INTERRUPTED,
+              "interrupted after 4 of 6 tokens");
+  EXPECT_EQ(asked, 1 + FIXTURE_MAX_ROWS + 1 + 1); // step, embeddings, attention; second step
+  EXPECT_EQ(eq_session_position(session.get()), 0);
+  EXPECT_EQ(eq_session_logits(session.get()), nullptr);
+  eq_session_set_progress(session.get(), nullptr, nullptr);
+  expectSuccess(eq_session_prefill(session.get(), tokens, 6));
+}
+
+TEST_F(CApiTest, BoundsThreads) {
+  Owned<eq_model> model = load();
+  eq_session *session = nullptr;
+  const int32_t most = eq_max_threads();
+  ASSERT_GE(most, 8);
+  for (int32_t threads : {most + 1, 1000000}) {
+    const eq_session_options options = {16, threads, 0};
+    Owned<eq_error> error(eq_session_create(model.get(), &options, &session));
+    ASSERT_TRUE(error);
+    EXPECT_EQ(eq_error_get_code(error.get()), EQ_INVALID_ARGUMENT);
+    EXPECT_TRUE(std::string(eq_error_get_message(error.get()))
+                    .starts_with("threads: found " + std::to_string(threads) + ", expected 1.." +
+                                 std::to_string(most)));
+  }
 }
 
 TEST_F(CApiTest, SessionsOutliveTheModelHandle) {

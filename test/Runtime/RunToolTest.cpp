@@ -27,9 +27,11 @@ protected:
     writeManifest(folder.path(), manifest);
   }
 
-  Outcome run(const std::string &arguments) const {
+  /// `before`: of the shell's, such as a limit.
+  Outcome run(const std::string &arguments, const std::string &before = "") const {
     std::string out = (scratch.path() / "out").string(), err = (scratch.path() / "err").string();
-    int status = std::system((EASYQUANT_RUN " " + arguments + " >" + out + " 2>" + err).c_str());
+    std::string command = before + EASYQUANT_RUN " " + arguments + " >" + out + " 2>" + err;
+    int status = std::system(command.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, readFile(out), readFile(err)};
   }
 
@@ -92,7 +94,68 @@ TEST_F(RunToolTest, WritesJson) {
   EXPECT_EQ(result["isa"], "avx2");
   EXPECT_EQ(result["logits"].size(), size_t(FIXTURE_VOCAB));
 
-  expectFailure(artifact() + " --tokens 1 --json /nonexistent/x.json", "/nonexistent/x.json: ");
+  expectFailure(artifact() + " --tokens 1 --json /nonexistent/x.json",
+                "/nonexistent/x.json: cannot write: No such file or directory");
+}
+
+TEST_F(RunToolTest, ReplacesJsonAtOnceOrNotAtAll) {
+  const std::string path = (scratch.path() / "result.json").string();
+  writeFile(path, "what was there before");
+  std::string prompt = "1";
+  for (int i = 1; i < FIXTURE_MAX_CONTEXT; ++i)
+    prompt += ",17";
+  const std::string options = artifact() + " --max-new-tokens 1 --json " + path + " --tokens ";
+  // Two blocks of 512 bytes in a file: enough for standard output, and for libomp.
+  Outcome outcome = run(options + prompt, "ulimit -f 2; ");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.errors, "error: " + path + ": cannot write: File too large\n");
+  EXPECT_EQ(readFile(path), "what was there before");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(scratch.path()), {}), 3);
+  ASSERT_EQ(run(options + prompt).status, 0);
+  EXPECT_EQ(nlohmann::json::parse(readFile(path))["prompt"].size(), size_t(FIXTURE_MAX_CONTEXT));
+}
+
+TEST_F(RunToolTest, SaysWhyNothingCanBePrinted) {
+  const std::string err = (scratch.path() / "err").string();
+  const std::string command = EASYQUANT_RUN " " + artifact() + " --tokens 1 >/dev/full 2>" + err;
+  EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1);
+  EXPECT_EQ(readFile(err), "error: standard output: cannot write: No space left on device\n");
+}
+
+/// A prompt of 50 steps that take 30 ms each.
+static const std::string kSlowly = "export FIXTURE_ATTENTION_NANOSECONDS=30000000; ";
+static const std::string kLongPrompt = [] {
+  std::string prompt = " --max-new-tokens 1 --tokens 1";
+  for (int i = 1; i < FIXTURE_MAX_CONTEXT; ++i)
+    prompt += ",5";
+  return prompt;
+}();
+
+TEST_F(RunToolTest, ShowsPrefillOnATerminal) {
+  Outcome piped = run(artifact() + kLongPrompt, kSlowly);
+  EXPECT_EQ(piped.errors, "");
+  const std::string out = (scratch.path() / "terminal").string();
+  std::system((kSlowly + "script -qec '" EASYQUANT_RUN " " + artifact() + kLongPrompt +
+               "' /dev/null >" + out + " </dev/null")
+                  .c_str());
+  std::string shown = readFile(out);
+  EXPECT_NE(shown.find("\rprefill: "), std::string::npos) << shown;
+  EXPECT_NE(shown.find(" of 200 tokens\r\033[K"), std::string::npos) << shown;
+  // What takes less than a second shows nothing.
+  std::system(("script -qec '" EASYQUANT_RUN " " + artifact() + kLongPrompt + "' /dev/null >" +
+               out + " </dev/null")
+                  .c_str());
+  EXPECT_EQ(readFile(out).find("prefill"), std::string::npos);
+}
+
+TEST_F(RunToolTest, EndsOnInterrupt) {
+  const std::string path = (scratch.path() / "result.json").string();
+  // 130: ended by SIGINT, as a shell tells it.
+  Outcome outcome = run(artifact() + kLongPrompt + " --json " + path,
+                        kSlowly + "timeout --preserve-status -s INT 0.3 ");
+  EXPECT_EQ(outcome.status, 130);
+  EXPECT_EQ(outcome.output + outcome.errors, "");
+  EXPECT_FALSE(std::filesystem::exists(path));
 }
 
 TEST_F(RunToolTest, HelpShowsAnExample) {
@@ -115,6 +178,42 @@ TEST_F(RunToolTest, ReportsMistakesWithStatusOne) {
   expectFailure(artifact() + " --tokens 1 --max-new-tokens=-1", "--max-new-tokens");
   expectFailure(artifact() + " --tokens 1 --unknown", "--unknown");
 }
+
+TEST_F(RunToolTest, BoundsThreadsByTheCpus) {
+  // taskset: of one CPU, wherever this runs.
+  const std::string one = "taskset -c $(taskset -pc $$ | sed 's/.*: //;s/[-,].*//') ";
+  Outcome refused = run(artifact() + " --tokens 1 --threads 9", one);
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_EQ(refused.errors, "error: threads: found 9, expected 1..8 (8 for each CPU that the "
+                            "process may run on), or 0 for one a CPU\n");
+  Outcome most = run(artifact() + " --tokens 1,5 --max-new-tokens 2 --ignore-eos --threads 8", one);
+  EXPECT_EQ(most.output, greedy({1, 5}, 2)) << most.errors;
+  expectFailure(artifact() + " --tokens 1 --threads 100000000", "threads: found 100000000");
+}
+
+#if !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer) // which map terabytes
+TEST_F(RunToolTest, ThreadsWithoutMemoryAreAnError) {
+  // From where the program can be loaded to where all of its threads have their stacks. libomp
+  // aborts where it does not get one, so it may not come to that.
+  int ran = 0, refused = 0;
+  for (int megabytes = 40; ran == 0 && megabytes < 2000; megabytes += megabytes / 4) {
+    Outcome outcome =
+        run(artifact() + " --tokens 1,5 --max-new-tokens 2 --ignore-eos --threads 8",
+            "export KMP_BLOCKTIME=0; ulimit -v " + std::to_string(megabytes * 1024) + "; ");
+    if (outcome.status == 127) // the dynamic linker's
+      continue;
+    ran += outcome.status == 0;
+    refused += outcome.errors.starts_with("error: threads: the system grants ");
+    if (outcome.status == 0)
+      EXPECT_EQ(outcome.output, greedy({1, 5}, 2));
+    else
+      EXPECT_TRUE(outcome.status == 1 && outcome.errors.starts_with("error: "))
+          << megabytes << " MB: status " << outcome.status << ", " << outcome.errors;
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_EQ(ran, 1);
+}
+#endif
 
 TEST_F(RunToolTest, SaysWhenTheContextIsFull) {
   Outcome outcome = run(artifact() + " --tokens 1,5 --context 4 --max-new-tokens 9 --ignore-eos");

@@ -7,6 +7,7 @@
 
 #include "easyquant/Runtime/Session.h"
 #include "Fixture.h"
+#include "easyquant/Support/Threads.h"
 
 #include <cmath>
 #include <gtest/gtest.h>
@@ -214,12 +215,51 @@ TEST_F(SessionTest, ChecksItsOptions) {
               "context: found 201 tokens, but the model was made for at most 200");
   expectError(INT64_MAX, 1, ErrorCode::OutOfRange,
               "context: found 9223372036854775807 tokens, but the model was made for at most 200");
-  expectError(1, -1, ErrorCode::InvalidArgument,
-              "threads: found -1, expected 1..1024, or 0 for all CPUs of the process");
-  expectError(1, 1025, ErrorCode::InvalidArgument,
-              "threads: found 1025, expected 1..1024, or 0 for all CPUs of the process");
+  const int32_t most = mostThreads();
+  for (int32_t threads : {-1, most + 1, INT32_MAX})
+    expectError(1, threads, ErrorCode::InvalidArgument,
+                fmt::format("threads: found {}, expected 1..{} (8 for each CPU that the process "
+                            "may run on), or 0 for one a CPU",
+                            threads, most));
   EXPECT_GE(create(0, 0).threads(), 1);
   EXPECT_EQ(create(0, 0).context(), FIXTURE_MAX_CONTEXT);
+}
+
+TEST_F(SessionTest, EndsBeforeAnyKernelWhenAsked) {
+  // How often it may still go on, and what it has been told.
+  struct Countdown {
+    int64_t left;
+    std::vector<int64_t> done{};
+  };
+  auto count = [](void *context, int64_t done, int64_t total) {
+    auto *self = static_cast<Countdown *>(context);
+    EXPECT_EQ(total, 10);
+    self->done.push_back(done);
+    return self->left-- == 0;
+  };
+  std::vector<int32_t> held = randomTokens(7, 1), tokens = randomTokens(10, 2);
+  Session session = create(0, 2);
+  ASSERT_TRUE(session.prefill(held).has_value());
+  // Three steps of 4, 4 and 2 tokens; before each, before each of their embeddings and before each
+  // attention it is asked.
+  const int64_t questions = 3 + 10 + 3;
+  for (int64_t left = 0; left < questions; ++left) {
+    Countdown countdown{left};
+    session.setProgress({count, &countdown});
+    Result<void> result = session.prefill(tokens);
+    const int64_t done = left < 6 ? 0 : left < 12 ? 4 : 8;
+    expectRefused(session, held, result, ErrorCode::Interrupted,
+                  fmt::format("interrupted after {} of 10 tokens", done));
+    EXPECT_EQ(std::ssize(countdown.done), left + 1);
+    EXPECT_EQ(countdown.done.back(), done);
+  }
+  Countdown patient{questions};
+  session.setProgress({count, &patient});
+  ASSERT_TRUE(session.prefill(tokens).has_value());
+  EXPECT_EQ(std::ssize(patient.done), questions);
+  session.setProgress({});
+  held.insert(held.end(), tokens.begin(), tokens.end());
+  expectLogitsOf(session, held);
 }
 
 TEST_F(SessionTest, SizesItsBuffers) {

@@ -5,13 +5,18 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "PrefillProgress.h"
+
 #include "easyquant/Runtime/easyquant.h"
+#include "easyquant/Support/WriteFile.h"
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <fstream>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
 #include <iostream>
 #include <memory>
 #include <stdexcept>
@@ -20,6 +25,13 @@ static void check(eq_error *error) {
   std::unique_ptr<eq_error, decltype(&eq_error_free)> owner(error, eq_error_free);
   if (error)
     throw std::runtime_error(eq_error_get_message(error));
+}
+
+/// Writes to standard output what must not get lost.
+static void print(const std::string &text) {
+  errno = 0;
+  if (!(std::cout << text << std::flush))
+    throw std::runtime_error(std::string("standard output: cannot write: ") + std::strerror(errno));
 }
 
 struct Options {
@@ -46,7 +58,10 @@ static void run(const Options &options) {
   std::vector<int32_t> ends = manifest["model"]["eos_token_ids"];
   int64_t vocab = eq_model_vocab_size(rawModel);
 
-  check(eq_session_prefill(rawSession, options.tokens.data(), options.tokens.size()));
+  {
+    PrefillProgress progress(rawSession);
+    check(eq_session_prefill(rawSession, options.tokens.data(), options.tokens.size()));
+  }
   std::vector<int32_t> generated;
   bool ended = false;
   while (std::ssize(generated) < options.maxNewTokens && !ended) {
@@ -54,11 +69,11 @@ static void run(const Options &options) {
       check(eq_session_decode(rawSession, generated.back()));
     const float *logits = eq_session_logits(rawSession);
     auto token = static_cast<int32_t>(std::max_element(logits, logits + vocab) - logits);
-    std::cout << (generated.empty() ? "" : ",") << token << std::flush;
+    print((generated.empty() ? "" : ",") + std::to_string(token));
     generated.push_back(token);
     ended = !options.ignoreEos && std::find(ends.begin(), ends.end(), token) != ends.end();
   }
-  std::cout << std::endl;
+  print("\n");
   if (options.json.empty())
     return;
   const float *logits = eq_session_logits(rawSession);
@@ -69,11 +84,13 @@ static void run(const Options &options) {
                            {"device", eq_model_device(rawModel)},
                            {"device_name", eq_model_device_name(rawModel)},
                            {"logits", std::vector<float>(logits, logits + vocab)}};
-  if (!(std::ofstream(options.json) << result.dump() << std::endl))
-    throw std::runtime_error(options.json + ": cannot be written");
+  if (auto written = easyquant::writeFile(options.json, result.dump() + "\n"); !written)
+    throw std::runtime_error(written.error().message);
 }
 
 int main(int argc, char **argv) {
+  // A file that grows beyond the process's limit is an error of that write, not of this program.
+  std::signal(SIGXFSZ, SIG_IGN);
   Options options;
   CLI::App app("Runs a compiled model on token ids and prints the ids that follow greedily.",
                "easyquant-run");
@@ -86,7 +103,7 @@ int main(int argc, char **argv) {
       ->required();
   app.add_option("--max-new-tokens", options.maxNewTokens, "Ids to generate")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--threads", options.session.threads, "Threads (0: all CPUs)");
+  app.add_option("--threads", options.session.threads, "Threads, at most 8 a CPU (0: one a CPU)");
   app.add_option("--isa", options.isa, "auto, avx2 or avx512vnni");
   app.add_option("--device", options.device,
                  "auto, cpu, cuda (an NVIDIA GPU) or simt (a simulated one)");

@@ -82,12 +82,30 @@ public:
   /// what was tried; Unsupported (not an OpenMP runtime).
   static Result<const OpenMP *> get();
 
-  /// For parallel regions that the calling thread enters.
-  void setNumThreads(int32_t threads) const { setter(threads); }
+  /// For the parallel regions that the calling thread is about to enter: `threads` >= 1 of them,
+  /// which libomp has and need not start. Costs nothing where the regions before had as many.
+  /// Errors: OutOfRange (the system does not grant them, or memory for them).
+  Result<void> prepare(int32_t threads) const;
 
 private:
   static Result<OpenMP> open();
-  void (*setter)(int) = nullptr;
+
+  /// ident_t of libomp's kmp.h: where in a program a call stands.
+  struct Place {
+    int32_t reserved1 = 0, flags = 2, reserved2 = 0, reserved3 = 0;
+    const char *source = ";unknown;unknown;0;0;;";
+  };
+  using Region = void (*)(int32_t *globalThread, int32_t *boundThread, ...);
+  static void meet(int32_t *globalThread, int32_t *boundThread, const OpenMP *openmp);
+
+  void (*setNumThreads)(int) = nullptr;
+  size_t (*stackBytes)() = nullptr;
+  void (*fork)(const Place *, int32_t argumentCount, Region, ...) = nullptr;
+  void (*beginLoop)(const Place *, int32_t globalThread, int32_t schedule, int32_t *last,
+                    uint64_t *lower, uint64_t *upper, int64_t *stride, int64_t increment,
+                    int64_t chunk) = nullptr;
+  void (*endLoop)(const Place *, int32_t globalThread) = nullptr;
+  void (*barrier)(const Place *, int32_t globalThread) = nullptr;
 };
 
 /// A loaded model.so with one entry bound. Immutable; may be called from several threads at once.
@@ -97,7 +115,10 @@ public:
   /// symbol), and those of OpenMP::get.
   static Result<Program> load(const std::string &path, const std::string &symbol);
 
-  /// One step; `threads` >= 1. Whoever calls has checked tokens and sizes.
+  /// Lets the calling thread have `threads` for its steps: OpenMP::prepare.
+  Result<void> prepare(int32_t threads) const { return openmp->prepare(threads); }
+
+  /// One step. Whoever calls has prepared `threads`, and checked tokens and sizes.
   void run(MemRef<int8_t, 1> weights, MemRef<int8_t, 1> arena, MemRef<int8_t, 1> cache,
            MemRef<int32_t, 1> tokens, int64_t position, int64_t firstLogit, int32_t threads,
            Marks marks, MemRef<float, 2> logits) const;

@@ -29,8 +29,6 @@ namespace easyquant::runtime {
 
 /// Cache capacities are multiples of this many tokens (the attention kernels' block).
 constexpr int64_t kCacheBlock = 16;
-/// More threads than this are surely a mistake.
-constexpr int32_t kMaxThreads = 1024;
 
 class Executor;
 class GpuModel;
@@ -95,14 +93,20 @@ private:
   int64_t bytes = 0;
 };
 
-/// CPUs that this process may run on, at least 1.
-int32_t availableThreads();
+/// What a session asks, in the thread of a call that appends tokens, before each step and before
+/// each kernel of it (on an NVIDIA GPU, before each launch). It must not throw, nor use the
+/// session.
+struct Progress {
+  /// `done` of the `total` tokens of the call; true: end it.
+  bool (*function)(void *context, int64_t done, int64_t total) = nullptr; ///< null: nothing
+  void *context = nullptr;
+};
 
 class Session {
 public:
   /// `context` tokens (0: the model's), `threads` (0: availableThreads()). Errors: InvalidArgument
-  /// (a negative argument, too many threads), OutOfRange (longer than the model's context, or more
-  /// memory than there is).
+  /// (a negative argument), those of chooseThreads, OutOfRange (longer than the model's context, or
+  /// more memory or threads than there are).
   /// `measure`: costs() and siteCosts() will be asked for.
   static Result<Session> create(std::shared_ptr<const Model> model, int64_t context,
                                 int32_t threads, bool measure = false);
@@ -112,13 +116,17 @@ public:
 
   /// Appends the tokens, in chunks of at most max_rows, and keeps the logits of the last one.
   /// Errors: InvalidArgument (no token, or one outside the vocabulary), OutOfRange (the context is
-  /// full), Corrupt (a logit that is not finite). The session is then as it was.
+  /// full, or a thread that makes its first call is not granted its helpers), Corrupt (a logit that
+  /// is not finite), Interrupted (by the progress function). The session is then as it was.
   Result<void> prefill(std::span<const int32_t> tokens) { return append(tokens, nullptr); }
 
   /// prefill, and writes tokens.size() x vocab_size logits, row-major, to `logits`.
   Result<void> score(std::span<const int32_t> tokens, float *logits) {
     return append(tokens, logits);
   }
+
+  /// Of the calls from here on.
+  void setProgress(Progress function) { progress = function; }
 
   /// Forgets all but the first `position` tokens. Error: InvalidArgument (beyond position()).
   Result<void> truncate(int64_t position);
@@ -148,6 +156,7 @@ private:
   int32_t threadCount = 0;
   int64_t held = 0;
   bool hasLogits = false;
+  Progress progress;
   std::unique_ptr<Executor> executor;
   /// Steps write `next`, which becomes `current` when all of them have succeeded.
   Buffer current, next;

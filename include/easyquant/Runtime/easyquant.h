@@ -14,6 +14,15 @@
 |* object is expected is EQ_INVALID_ARGUMENT; functions that only read return *|
 |* 0 or NULL for it, and the _free functions ignore it.                       *|
 |*                                                                            *|
+|* Too little memory is an error like any other, and a later call may find    *|
+|* more. One thing cannot be promised: LLVM's OpenMP runtime, which runs the  *|
+|* threads of a session on a CPU, aborts the process where it is refused      *|
+|* memory or a thread itself. It asks for them only while a session is        *|
+|* created and in a thread's first call on one; before either, as much as it  *|
+|* will take is taken and given back, so that it can be refused only if       *|
+|* something else in the process or the system takes the last of it in        *|
+|* between.                                                                   *|
+|*                                                                            *|
 |* Threads: a model is immutable after loading and may be shared by any       *|
 |* number of threads; a session belongs to one thread at a time. Sessions of  *|
 |* one model share its weights.                                               *|
@@ -49,7 +58,8 @@ typedef enum eq_error_code {
   EQ_CORRUPT = 3,          /**< A file fails its format's rules or its checksum. */
   EQ_UNSUPPORTED = 4,      /**< Well-formed, but not for this build or this machine. */
   EQ_OUT_OF_RANGE = 5,     /**< A limit of the model or session (context length, memory). */
-  EQ_IO = 6                /**< The operating system refused. */
+  EQ_IO = 6,               /**< The operating system refused. */
+  EQ_INTERRUPTED = 7       /**< The progress function of the session asked to end. */
 } eq_error_code;
 
 EQ_API eq_error_code eq_error_get_code(const eq_error *error);
@@ -98,12 +108,17 @@ EQ_API int64_t eq_model_weights_bytes(const eq_model *model);
 
 /*===-- Sessions ------------------------------------------------------------===*/
 
+/** The most threads that a session may have: 8 for each CPU that this process may run on. */
+EQ_API int32_t eq_max_threads(void);
+
 typedef struct eq_session eq_session;
 
 typedef struct eq_session_options {
   /** Tokens that the session can hold; 0: eq_model_max_context. */
   int64_t context;
-  /** Threads that one step uses; 0: the CPUs that this process may run on. */
+  /** Threads that one step uses, at most eq_max_threads; 0: the CPUs that this process may run on.
+      The memory that they need is taken when the session is created, and when another thread makes
+      its first call on it; not granted, that is EQ_OUT_OF_RANGE. */
   int32_t threads;
   /** Nonzero: measure what eq_session_breakdown tells. Slower. */
   int32_t measure;
@@ -125,6 +140,16 @@ EQ_API eq_error *eq_session_decode(eq_session *session, int32_t token);
  */
 EQ_API eq_error *eq_session_score(eq_session *session, const int32_t *tokens, size_t count,
                                   float *logits);
+
+/** What prefill, decode and score call in their own thread while they run: before each of their
+    steps, and before each kernel of a step. `done` of their `total` tokens are through by then;
+    nonzero ends the call with EQ_INTERRUPTED, the session being as it was; in a KV cache of codes,
+    as after a truncation: what has left the float window comes back as codes. It must be quick (a
+    step has hundreds of kernels), must not use the session, and must return: no exception, no
+    longjmp. */
+typedef int32_t (*eq_progress)(void *context, int64_t done, int64_t total);
+/** Of the calls from here on. NULL: none. */
+EQ_API void eq_session_set_progress(eq_session *session, eq_progress progress, void *context);
 
 /** vocab_size logits of the last token; valid until the next call on the session, NULL before any
     token. */

@@ -30,6 +30,7 @@ enum class ErrorCode {
   Unsupported = 4,     ///< Well-formed, but not something this build or this machine can do.
   OutOfRange = 5,      ///< A limit of the model, the session or the machine would be exceeded.
   IO = 6,              ///< The operating system refused (disk full, permission, ...).
+  Interrupted = 7,     ///< The caller asked to end before it was done.
 };
 
 struct Error {

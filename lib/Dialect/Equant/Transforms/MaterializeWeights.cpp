@@ -18,6 +18,7 @@
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Support/Folders.h"
 #include "easyquant/Support/ProgressAction.h"
+#include "easyquant/Support/Threads.h"
 
 namespace easyquant::equant {
 #define GEN_PASS_DEF_MATERIALIZEWEIGHTS
@@ -73,6 +74,8 @@ LogicalResult MaterializeWeights::run() {
   ModuleOp module = getOperation();
   if (output.empty())
     return fail() << "option output is missing: the folder to write weights to";
+  if (auto chosen = chooseThreads(threads); !chosen)
+    return fail() << chosen.error().message;
   FailureOr<WeightFiles> files = chooseFiles();
   if (failed(files))
     return failure();

@@ -1,0 +1,162 @@
+//===- Json.cpp - JSON documents that need no memory to go ----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Json.h"
+
+#include <nlohmann/json.hpp>
+
+#include <limits>
+
+using namespace easyquant;
+using namespace easyquant::runtime;
+
+/// Deeper than any file of an artifact, and not so deep that a destructor runs out of stack.
+static constexpr size_t kMaxDepth = 64;
+
+/// What nlohmann::json calls for each part of a text.
+class easyquant::runtime::JsonBuilder final : public nlohmann::json_sax<nlohmann::json> {
+public:
+  JsonBuilder(Json &root, std::string_view path, size_t length)
+      : root(root), path(path), length(length) {}
+
+  bool null() override { return put(Json()); }
+  bool boolean(bool value) override { return put(Json(value)); }
+  bool number_integer(int64_t value) override { return put(Json(value)); }
+  bool number_unsigned(uint64_t value) override {
+    if (value <= uint64_t(std::numeric_limits<int64_t>::max()))
+      return put(Json(static_cast<int64_t>(value)));
+    return put(Json(value));
+  }
+  bool number_float(double value, const std::string &) override { return put(Json(value)); }
+  bool string(std::string &value) override { return put(Json(std::move(value))); }
+  bool binary(nlohmann::json::binary_t &) override { return false; } // not in a text
+  bool start_object(size_t) override { return open(Json(Json::Object())); }
+  bool start_array(size_t) override { return open(Json(Json::Array())); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(std::string &name) override {
+    member = std::move(name);
+    return true;
+  }
+  bool parse_error(size_t position, const std::string &,
+                   const nlohmann::json::exception &error) override {
+    if (error.id == 406) // a number beyond double, such as 1e999
+      message = fmt::format("{}: not valid JSON: a number is out of range", path);
+    else
+      message = fmt::format("{}: not valid JSON at byte {} of {}", path, position, length);
+    return false;
+  }
+
+  std::string message;
+
+private:
+  /// The value at its place; of members of the same name the last one counts.
+  Json &place(Json value) {
+    if (ancestors.empty())
+      return root = std::move(value);
+    Json &parent = *ancestors.back();
+    if (parent.isArray())
+      return std::get<Json::Array>(parent.value).emplace_back(std::move(value));
+    return std::get<Json::Object>(parent.value)[std::move(member)] = std::move(value);
+  }
+  bool put(Json value) {
+    place(std::move(value));
+    return true;
+  }
+  bool open(Json container) {
+    if (ancestors.size() == kMaxDepth) {
+      message = fmt::format("{}: found JSON nested more than {} levels deep", path, kMaxDepth);
+      return false;
+    }
+    ancestors.push_back(&place(std::move(container)));
+    return true;
+  }
+  bool close() {
+    ancestors.pop_back();
+    return true;
+  }
+
+  Json &root;
+  std::string_view path;
+  size_t length;
+  std::string member; ///< the name of the value that comes next, in an object
+  /// The containers that are open. They stay where they are: only the last one grows.
+  std::vector<Json *> ancestors;
+};
+
+Result<Json> Json::parseObject(std::string_view text, std::string_view path) {
+  Json root;
+  JsonBuilder builder(root, path, text.size());
+  if (!nlohmann::json::sax_parse(text, &builder))
+    return makeError(ErrorCode::Corrupt, "{}; copy or compile the artifact again", builder.message);
+  if (!root.isObject())
+    return makeError(ErrorCode::Corrupt, "{}: found {}, expected an object", path, root.describe());
+  return root;
+}
+
+std::optional<int64_t> Json::integer() const {
+  const int64_t *found = std::get_if<int64_t>(&value);
+  return found ? std::optional(*found) : std::nullopt;
+}
+
+std::optional<double> Json::number() const {
+  if (const auto *found = std::get_if<int64_t>(&value))
+    return static_cast<double>(*found);
+  if (const auto *found = std::get_if<uint64_t>(&value))
+    return static_cast<double>(*found);
+  const double *found = std::get_if<double>(&value);
+  return found ? std::optional(*found) : std::nullopt;
+}
+
+const Json *Json::find(std::string_view key) const {
+  if (!isObject())
+    return nullptr;
+  auto found = members().find(key);
+  return found == members().end() ? nullptr : &found->second;
+}
+
+size_t Json::size() const {
+  if (isObject())
+    return members().size();
+  return isArray() ? std::get<Array>(value).size() : 0;
+}
+
+std::string Json::text() const {
+  auto scalar = [](const auto &value) {
+    return nlohmann::json(value).dump(-1, ' ', /*ensure_ascii=*/true,
+                                      nlohmann::json::error_handler_t::replace);
+  };
+  std::string joined;
+  if (isArray()) {
+    for (const Json &element : std::get<Array>(value))
+      joined += (joined.empty() ? "" : ",") + element.text();
+    return "[" + joined + "]";
+  }
+  if (isObject()) {
+    for (const auto &[name, member] : members())
+      joined += (joined.empty() ? "" : ",") + scalar(name) + ":" + member.text();
+    return "{" + joined + "}";
+  }
+  return std::visit(
+      [&](const auto &value) -> std::string {
+        using T = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<T, Array> || std::is_same_v<T, Object>)
+          return {};
+        else
+          return scalar(value);
+      },
+      value);
+}
+
+std::string Json::describe() const {
+  if (isObject())
+    return "an object";
+  if (isArray())
+    return "an array";
+  std::string found = text();
+  return found.size() <= 80 ? found : found.substr(0, 77) + "...";
+}

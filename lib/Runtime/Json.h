@@ -1,0 +1,81 @@
+//===- Json.h - JSON documents that need no memory to go --------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// nlohmann::json reads the text, but its values take memory in their destructors and end the
+// process where there is none. The runtime reports that as an error, so that it keeps documents in
+// this. Private to the runtime.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_RUNTIME_JSON_H
+#define EASYQUANT_LIB_RUNTIME_JSON_H
+
+#include "easyquant/Support/Result.h"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace easyquant::runtime {
+
+class Json {
+public:
+  using Array = std::vector<Json>;
+  using Object = std::map<std::string, Json, std::less<>>;
+  /// An integer is unsigned only where it fits nothing else.
+  using Value =
+      std::variant<std::nullptr_t, bool, int64_t, uint64_t, double, std::string, Array, Object>;
+
+  Json() = default;
+  explicit Json(Value value) : value(std::move(value)) {}
+
+  /// Errors: Corrupt, naming `path` (no JSON, no object, nested too deeply).
+  static Result<Json> parseObject(std::string_view text, std::string_view path);
+
+  bool isNull() const { return holds<std::nullptr_t>(); }
+  bool isBoolean() const { return holds<bool>(); }
+  bool isString() const { return holds<std::string>(); }
+  bool isArray() const { return holds<Array>(); }
+  bool isObject() const { return holds<Object>(); }
+  /// std::nullopt where it is no integer of 64 bits.
+  std::optional<int64_t> integer() const;
+  /// std::nullopt where it is no number.
+  std::optional<double> number() const;
+  /// Whether it is this text.
+  bool is(std::string_view text) const { return isString() && string() == text; }
+
+  // Of values that are of this kind.
+  bool boolean() const { return std::get<bool>(value); }
+  const std::string &string() const { return std::get<std::string>(value); }
+  const Object &members() const { return std::get<Object>(value); }
+  const Json &operator[](size_t index) const { return std::get<Array>(value)[index]; }
+
+  /// Null where it is no object, or has no such member.
+  const Json *find(std::string_view key) const;
+  /// Of an array or object; else 0.
+  size_t size() const;
+
+  /// As JSON in one line, for messages.
+  std::string text() const;
+  /// Short text for "found": scalars as they are written, containers by kind (they may be large).
+  std::string describe() const;
+  static std::string describe(std::string_view text) { return Json(std::string(text)).describe(); }
+
+private:
+  friend class JsonBuilder;
+  template <typename T> bool holds() const { return std::holds_alternative<T>(value); }
+
+  Value value = nullptr;
+};
+
+} // namespace easyquant::runtime
+
+#endif // EASYQUANT_LIB_RUNTIME_JSON_H

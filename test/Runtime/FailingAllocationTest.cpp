@@ -1,0 +1,157 @@
+//===- FailingAllocationTest.cpp - The C interface without memory ---------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Every allocation of a model's life is refused once, one after the other, from loading to freeing:
+// what is called must return, and the next life must be as if nothing had happened. What leaks,
+// AddressSanitizer finds.
+//
+//===----------------------------------------------------------------------===//
+
+#include "FailingAllocation.h"
+#include "Fixture.h"
+#include "easyquant/Runtime/easyquant.h"
+
+#include <gtest/gtest.h>
+#include <memory>
+#include <thread>
+
+using namespace easyquant::runtime::test;
+
+namespace {
+
+struct Freer {
+  void operator()(eq_error *error) const { eq_error_free(error); }
+  void operator()(eq_model *model) const { eq_model_free(model); }
+  void operator()(eq_session *session) const { eq_session_free(session); }
+};
+template <typename T> using Owned = std::unique_ptr<T, Freer>;
+
+class FailingAllocationTest : public testing::Test {
+protected:
+  void SetUp() override { writeFixture(folder.path()); }
+
+  Owned<eq_error> load(Owned<eq_model> &model) const {
+    eq_model *raw = nullptr;
+    eq_error *error = eq_model_load(path.c_str(), nullptr, &raw);
+    model.reset(raw);
+    return Owned<eq_error>(error);
+  }
+
+  static Owned<eq_error> create(const eq_model *model, Owned<eq_session> &session, bool measure) {
+    eq_session *raw = nullptr;
+    const eq_session_options options = {100, 2, measure};
+    eq_error *error = eq_session_create(model, &options, &raw);
+    session.reset(raw);
+    return Owned<eq_error>(error);
+  }
+
+  /// Every call that appends.
+  static Owned<eq_error> append(eq_session *session) {
+    static const int32_t tokens[] = {1, 5, 9, 3, 7, 11};
+    static float logits[3 * FIXTURE_VOCAB];
+    eq_session_reset(session);
+    for (auto call : {+[](eq_session *s) { return eq_session_prefill(s, tokens, 6); },
+                      +[](eq_session *s) { return eq_session_decode(s, 4); },
+                      +[](eq_session *s) { return eq_session_truncate(s, 2); },
+                      +[](eq_session *s) { return eq_session_score(s, tokens, 3, logits); }})
+      if (Owned<eq_error> error{call(session)})
+        return error;
+    return nullptr;
+  }
+
+  /// Every call that tells what was measured.
+  static Owned<eq_error> tell(eq_session *session) {
+    const char *json = nullptr;
+    for (auto call : {eq_session_breakdown, eq_session_breakdown_sites})
+      if (Owned<eq_error> error{call(session, &json)})
+        return error;
+    return nullptr;
+  }
+
+  static void expectWorks(eq_session *session) {
+    Owned<eq_error> error = append(session);
+    ASSERT_FALSE(error) << eq_error_get_message(error.get());
+    std::vector<double> expected = referenceLogits(FixtureWeights(), {1, 5, 1, 5, 9});
+    for (size_t v = 0; v < FIXTURE_VOCAB; ++v)
+      EXPECT_NEAR(eq_session_logits(session)[v], expected[v], 1e-4 * (1 + std::abs(expected[v])));
+  }
+
+  /// Lets the first, second, ... allocation of `body` fail, until there is none left; `after`
+  /// follows each. How many there were.
+  template <typename Body, typename After> static int64_t sweep(Body body, After after) {
+    for (int64_t number = 1;; ++number) {
+      SCOPED_TRACE(number);
+      Owned<eq_error> error;
+      bool isOver;
+      {
+        FailingAllocation failing(number);
+        error = body();
+        isOver = !FailingAllocation::hasFailed();
+      }
+      if (error)
+        EXPECT_GT(std::string(eq_error_get_message(error.get())).size(), 8u);
+      EXPECT_FALSE(isOver && error) << eq_error_get_message(error.get());
+      after();
+      if (isOver || testing::Test::HasFailure())
+        return number - 1;
+    }
+  }
+
+  TemporaryFolder folder;
+  const std::string path = folder.path();
+};
+
+TEST_F(FailingAllocationTest, LoadingReturns) {
+  // From cold: each allocation fails the first time that it is made in this process.
+  Owned<eq_model> model;
+  int64_t count = sweep([&] { return load(model); }, [] {});
+  EXPECT_GT(count, 100);
+  ASSERT_TRUE(model);
+}
+
+TEST_F(FailingAllocationTest, SessionsReturnAndGoOn) {
+  Owned<eq_model> model;
+  ASSERT_FALSE(load(model));
+  for (bool measure : {false, true}) {
+    Owned<eq_session> session;
+    int64_t count = sweep([&] { return create(model.get(), session, measure); }, [] {});
+    EXPECT_GT(count, 0);
+    ASSERT_TRUE(session);
+    // Whatever failed, the same session works afterwards.
+    sweep([&] { return append(session.get()); }, [&] { expectWorks(session.get()); });
+    if (measure)
+      EXPECT_GT(sweep([&] { return tell(session.get()); }, [] {}), 50);
+    expectWorks(session.get());
+  }
+}
+
+#if !__has_feature(address_sanitizer) // which alone sees what libomp allocates
+TEST_F(FailingAllocationTest, StepsFindTheirThreads) {
+  constexpr size_t kLineOfText = 512; // of a libomp that traces its loops
+  Owned<eq_model> model;
+  Owned<eq_session> session;
+  ASSERT_FALSE(load(model));
+  std::thread([&] { // which libomp has not seen
+    {
+      FailingAllocation watching(0);
+      ASSERT_FALSE(create(model.get(), session, false));
+      EXPECT_GT(FailingAllocation::largestOfOpenMP(), kLineOfText);
+    }
+    FailingAllocation watching(0);
+    ASSERT_FALSE(append(session.get()));
+    EXPECT_LE(FailingAllocation::largestOfOpenMP(), kLineOfText);
+  })
+      .join();
+  // In this thread the first call takes what it needs.
+  ASSERT_FALSE(append(session.get()));
+  FailingAllocation watching(0);
+  ASSERT_FALSE(append(session.get()));
+  EXPECT_LE(FailingAllocation::largestOfOpenMP(), kLineOfText);
+}
+#endif
+
+} // namespace
