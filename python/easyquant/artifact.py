@@ -8,6 +8,7 @@ from pathlib import Path
 
 from easyquant.device import AUTO, Placement
 from easyquant.errors import UserError
+from easyquant.extension import runtime
 
 
 def is_artifact(path: Path) -> bool:
@@ -102,15 +103,6 @@ class Artifact:
         if group := quantization.get("group_size"):
             text += f" in groups of {group}"
         return f"{text} ({quantization.get('method', 'absmax')})"
-
-
-def runtime():
-    """The extension easyquant._runtime, or an error that says how to get it."""
-    try:
-        from easyquant import _runtime
-    except ImportError as error:
-        raise UserError(f"easyquant._runtime: the extension cannot be loaded ({error}); build it with scripts/setup.sh") from None
-    return _runtime
 
 
 def load_model(artifact: Artifact, isa: str | None = None, place: Placement = AUTO):

@@ -16,10 +16,11 @@ import numpy as np
 import typer
 
 from easyquant import console
-from easyquant.artifact import Artifact, load_model, open_session, runtime
+from easyquant.artifact import Artifact, load_model, open_session
 from easyquant.breakdown import breakdown, print_breakdown
 from easyquant.device import AUTO, Device, DeviceOption, Placement, SimtChipOption, ThreadsOption
 from easyquant.errors import UserError
+from easyquant.extension import runtime
 from easyquant.files import check_writable, scratch_folder, write_json
 from easyquant.memory import peak_rss_bytes
 from easyquant.protocol import machine_stamp

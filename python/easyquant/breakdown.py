@@ -8,8 +8,9 @@ import time
 import numpy as np
 
 from easyquant import console
-from easyquant.artifact import open_session, runtime
+from easyquant.artifact import open_session
 from easyquant.errors import UserError
+from easyquant.extension import runtime
 
 # In the order in which they are shown. Loading counts the weights; comm is between several devices.
 PHASES = ("load", "quantize", "gemm", "attention", "comm", "sync", "other")

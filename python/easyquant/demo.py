@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from easyquant import console
-from easyquant.artifact import Artifact, load_model, open_session, runtime
+from easyquant.artifact import Artifact, load_model, open_session
 from easyquant.bench import measure_apart
 from easyquant.calibration import CalibrationText
 from easyquant.compile import CompileOptions, compile_model
@@ -23,6 +23,7 @@ from easyquant.corpus import PACKAGE, fetch_novels
 from easyquant.device import ThreadsOption
 from easyquant.errors import UserError
 from easyquant.evaluate import evaluate
+from easyquant.extension import runtime
 from easyquant.files import scratch_folder, sha256
 from easyquant.hub import model_name
 from easyquant.memory import age_seconds

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from easyquant.errors import UserError
+from easyquant.extension import runtime
 
 
 class Device(str, Enum):
@@ -26,8 +27,6 @@ SimtChipOption = Annotated[str | None, typer.Option(metavar="CHIP", help="The GP
 
 
 def check_threads(count: int | None) -> int | None:
-    from easyquant.artifact import runtime  # which knows of this module
-
     if count and count > (most := runtime().max_threads()):
         raise typer.BadParameter(f"found {count}, expected 1 to {most} (so many for the CPUs that the process may run on), or 0 for one a CPU")
     return count

@@ -14,9 +14,10 @@ import numpy as np
 import typer
 
 from easyquant import console
-from easyquant.artifact import Artifact, load_model, open_session, runtime
+from easyquant.artifact import Artifact, load_model, open_session
 from easyquant.device import Device, DeviceOption, Placement, SimtChipOption, ThreadsOption
 from easyquant.errors import UserError
+from easyquant.extension import runtime
 from easyquant.sampling import Sampler
 from easyquant.tokenizer import load_tokenizer
 
