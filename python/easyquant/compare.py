@@ -3,7 +3,7 @@
 """`easyquant compare`: every method on a user's own model, on one protocol, side by side."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from easyquant.bounds import bounds_tables, measure_bounds
 from easyquant.calibrate import calibrate
 from easyquant.calibration import CalibrationText
 from easyquant.comparison import Finding, Protocol, Variant, cache_remark, cache_remarks, model_stamp, outliers_by_layer, plan, store, stored
-from easyquant.compile import CompileOptions, compile_model
+from easyquant.compile import METHODS, CompileOptions, KVScheme, Scheme, compile_model
 from easyquant.compiler import find_model
 from easyquant.device import ThreadsOption
 from easyquant.errors import UserError
@@ -29,7 +29,8 @@ from easyquant.files import sha256, write_json
 from easyquant.hub import model_name
 from easyquant.plans import plans_of, prediction
 from easyquant.protocol import check_context
-from easyquant.weights import example_site, read_site, rounding_bound
+from easyquant.usage import did_you_mean
+from easyquant.weights import example_site, read_site, rounding_bound, scaled_sites
 
 DEFAULT_METHODS = "absmax,zeropoint,symmetric,zeroquant,zeroquant+lkd,smoothquant,awq,gptq"
 HISTOGRAM_BINS = 161
@@ -46,6 +47,15 @@ def split_list(option: str, text: str) -> list[str]:
     if "" in values:
         raise UserError(f"{option} {text}: has an empty entry; give names with commas between them")
     return list(dict.fromkeys(values))
+
+
+def split_names(option: str, text: str, known: Iterable[str], joined: bool = False) -> list[str]:
+    """`joined`: a value may be several names with + between them."""
+    known, values = list(known), split_list(option, text)
+    for name in (name for value in values for name in (value.split("+") if joined else [value])):
+        if name not in known:
+            raise UserError(f"{option} {text}: {name!r} is none of {', '.join(known)}{did_you_mean(name, known)}")
+    return values
 
 
 def split_counts(option: str, text: str | None) -> list[int]:
@@ -120,7 +130,7 @@ class Comparison:
         histogram = None
         if variant.scheme != "none":
             self.take_example(artifact.manifest["sites"])
-            if self.site is not None:
+            if self.site is not None and self.site not in scaled_sites(artifact):
                 histogram = np.histogram(read_site(artifact, self.site), self.edges)[0].tolist()
         sites = [site | {"rounding_bound": rounding_bound(artifact, site)} if site["weight"] else site for site in artifact.manifest["sites"]]
         finding = Finding(variant, figures, speed, cost, sites, histogram)
@@ -264,7 +274,10 @@ def compare_command(
         if file is not None and not file.is_file():
             raise UserError(f"{option} {file}: there is no such file; expected a text in UTF-8")
     sweep = split_counts("--nsamples-sweep", nsamples_sweep)
-    variants, skipped = plan(split_list("--methods", methods), split_list("--schemes", schemes), split_list("--kv-schemes", kv_schemes), nsamples, sweep)
+    variants, skipped = plan(
+        split_names("--methods", methods, METHODS, joined=True), split_names("--schemes", schemes, Scheme.__members__),
+        split_names("--kv-schemes", kv_schemes, KVScheme.__members__), nsamples, sweep,
+    )  # fmt: skip
     if calib is None and (needs := next((v for v in variants if v.is_calibrated), None)):
         raise UserError(f"--calib FILE is missing: {needs.method} reads calibration text")
     options = partial(compile_options, calib=calib, seqlen=seqlen, seed=seed, group_size=group_size, ignore=ignore, threads=threads)

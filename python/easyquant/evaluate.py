@@ -153,7 +153,8 @@ def evaluate(
     if reference is not None:
         check_comparable(artifact, reference)
         check_context(reference, context)
-    corpus = Corpus.read(text, load_tokenizer(artifact.path, artifact.model["vocab_size"]), int(bos_token) if bos else None, split)
+    with console.err.status(f"tokenizing {text.name}"):
+        corpus = Corpus.read(text, load_tokenizer(artifact.path, artifact.model["vocab_size"]), int(bos_token) if bos else None, split)
     windows = corpus.windows(context, max_windows)
 
     step = kv_chunk if kv_protocol == KVProtocol.decode else CHUNK_ROWS

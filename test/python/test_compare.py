@@ -60,3 +60,16 @@ def test_a_dry_run_predicts_and_writes_nothing(stories, tmp_path):
     for shown in ("36 of 36", "about ", "beside the model's own pages"):
         assert shown in done.stdout, done.stdout
     assert not (tmp_path / "report").exists()
+
+
+def test_names_are_checked_before_any_work(stories, tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT)
+    for options, message in (
+        (("--methods", "absmax,awq+gtpq"), "--methods absmax,awq+gtpq: 'gtpq' is none of absmax"),
+        (("--schemes", "w4a16"), "did you mean W4A16?"),
+        (("--kv-schemes", "none,int3"), "--kv-schemes none,int3: 'int3' is none of none, int8, int4, int2"),
+    ):
+        command = [sys.executable, "-m", "easyquant", "compare", stories, "--text", tmp_path / "text.txt", "-o", tmp_path / "report", *options]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=os.environ | {"COLUMNS": "200"})
+        assert done.returncode == 1 and message in done.stderr, done.stderr
+        assert not (tmp_path / "report").exists()
