@@ -92,7 +92,7 @@ def main():
         if args.fast == "no":
             unit_tests(REPO / "build-asan", {"UBSAN_OPTIONS": "print_stacktrace=1"})
             run("build-asan: fuzz the header readers", [REPO / "build-asan/unittests/FuzzHeaders", "--seconds", 60], totals)
-            unit_tests(REPO / "build-tsan")
+            unit_tests(REPO / "build-tsan", {"TSAN_OPTIONS": f"suppressions={REPO / 'test/tsan.suppressions'}"})
             # Without AddressSanitizer: see docs/Architecture.md, "What holds against hostile IR".
             run("fuzz the passes", [args.build / "unittests/FuzzIR", "test", "--seconds", 60], totals)
         lit = scratch / "lit.xml"
