@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from easyquant import console
 from easyquant.artifact import Artifact, load_model, open_session
@@ -117,7 +116,7 @@ def answers_table(prompt: str, answers: list[Answer]) -> Table:
     table = console.table(prompt, expand=True)
     for answer in answers:
         table.add_column(answer.label, ratio=1)
-    table.add_row(*(Text(answer.text) for answer in answers))
+    table.add_row(*(answer.text for answer in answers))
     return table
 
 

@@ -16,7 +16,7 @@ PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
 def test_distribution_package_and_command():
     installed = importlib.metadata.distribution(PROJECT["name"])
     assert PROJECT["name"] == "easyquant-compiler" and installed.version == __version__
-    assert [(entry.name, entry.value) for entry in installed.entry_points] == [("easyquant", "easyquant.cli:main")]
+    assert [(entry.name, entry.value) for entry in installed.entry_points] == [("easyquant", "easyquant.__main__:main")]
     assert "gpu" in PROJECT["optional-dependencies"]
 
 
