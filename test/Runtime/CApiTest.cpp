@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Fixture.h"
+#include "Owned.h"
 #include "easyquant/Runtime/easyquant.h"
 
 #include <gtest/gtest.h>
@@ -17,13 +18,6 @@ extern "C" int64_t greedyFromC(const char *artifact, const int32_t *prompt, size
                                int32_t *generated, size_t count);
 
 namespace {
-
-struct Freer {
-  void operator()(eq_error *error) const { eq_error_free(error); }
-  void operator()(eq_model *model) const { eq_model_free(model); }
-  void operator()(eq_session *session) const { eq_session_free(session); }
-};
-template <typename T> using Owned = std::unique_ptr<T, Freer>;
 
 void expectError(eq_error *raw, eq_error_code code, const std::string &message) {
   Owned<eq_error> error(raw);

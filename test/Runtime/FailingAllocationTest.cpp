@@ -13,6 +13,7 @@
 
 #include "FailingAllocation.h"
 #include "Fixture.h"
+#include "Owned.h"
 #include "easyquant/Runtime/easyquant.h"
 
 #include <gtest/gtest.h>
@@ -22,13 +23,6 @@
 using namespace easyquant::runtime::test;
 
 namespace {
-
-struct Freer {
-  void operator()(eq_error *error) const { eq_error_free(error); }
-  void operator()(eq_model *model) const { eq_model_free(model); }
-  void operator()(eq_session *session) const { eq_session_free(session); }
-};
-template <typename T> using Owned = std::unique_ptr<T, Freer>;
 
 class FailingAllocationTest : public testing::Test {
 protected:
