@@ -7,8 +7,8 @@
 
 #include "easyquant/Numerics/Awq.h"
 
+#include "Codec.h"
 #include "LinearAlgebra.h"
-#include "RowQuantize.h"
 
 #include "easyquant/Support/Parallel.h"
 
@@ -90,8 +90,9 @@ Result<void> fakeQuantizeScaled(ConstMatrix w, std::span<const float> scales, co
                      "weight of {} x {}, {} scales, room for {} x {}: sizes do not fit", w.rows, k,
                      scales.size(), out.rows, out.columns);
   // One scale for all rows needs all rows at once.
-  const int64_t height =
-      scheme.granularity == Granularity::Tensor ? std::max<int64_t>(w.rows, 1) : kBlockRows;
+  const int64_t height = scheme.granularity == Granularity::Tensor || scheme.outer
+                             ? std::max<int64_t>(w.rows, 1)
+                             : kBlockRows;
   const int64_t blocks = (w.rows + height - 1) / height;
   std::vector<Result<void>> done(blocks);
   parallelFor(blocks, threads, [&](int64_t b) {
@@ -135,12 +136,11 @@ GroupGram gramOf(ConstMatrix inputs, ColumnRange columns) {
 }
 
 /// Chooses the parameters of `rows` rows of one group.
-void clipGroup(ConstMatrix w, const GroupGram &gram, const Scheme &scheme, SliceParams *best,
-               int64_t &clipped) {
+template <typename Codec>
+void clipGroup(const Codec &codec, ConstMatrix w, const GroupGram &gram, const Scheme &scheme,
+               float outer, SliceParams *best, int64_t &clipped) {
   const int64_t rows = w.rows, count = gram.columns.count;
-  const CodeRange range = codeRange(scheme);
   std::vector<float> difference(rows * count), product(rows * count);
-  std::vector<int8_t> codes(count);
   std::vector<SliceParams> params(rows);
   std::vector<double> least(rows, std::numeric_limits<double>::infinity());
   std::vector<bool> shrunk(rows);
@@ -149,11 +149,10 @@ void clipGroup(ConstMatrix w, const GroupGram &gram, const Scheme &scheme, Slice
       const float *row = w.row(i) + gram.columns.begin;
       auto [lo, hi] = std::minmax_element(row, row + count);
       const float limit = std::max(-*lo, *hi) * (1.0f - static_cast<float>(step) / kAwqGrid);
-      params[i] = paramsOfRange(std::max(*lo, -limit), std::min(*hi, limit), scheme);
-      quantizeSlice(row, count, params[i].scale, params[i].zeroPoint, range, codes.data());
+      const auto [scale, zeroPoint] = params[i] =
+          paramsOfRange(std::max(*lo, -limit), std::min(*hi, limit), scheme, outer);
       for (int64_t j = 0; j < count; ++j)
-        difference[i * count + j] =
-            row[j] - params[i].scale * static_cast<float>(codes[j] - params[i].zeroPoint);
+        difference[i * count + j] = row[j] - scale * codec.round(row[j] / scale, zeroPoint).value;
     }
     gemm(1, ConstMatrix(difference.data(), rows, count), Transpose::No,
          ConstMatrix(gram.values.data(), count, count), Transpose::No, 0,
@@ -204,6 +203,10 @@ Result<AwqClipResult> searchAwqClip(ConstMatrix w, ConstMatrix inputs, const Sch
   QParams &params = result.params;
   params.rows = w.rows;
   params.groups = groupCount(w.columns, scheme.groupSize);
+  float absMax = 0;
+  for (int64_t i = 0; i < w.rows && scheme.outer; ++i)
+    absMax = std::max(absMax, std::bit_cast<float>(absMaxBits(w.row(i), w.columns)));
+  params.outer = outerScale(absMax, scheme);
   params.scales.resize(params.rows * params.groups);
   if (!scheme.symmetric)
     params.zeroPoints.resize(params.scales.size());
@@ -217,7 +220,9 @@ Result<AwqClipResult> searchAwqClip(ConstMatrix w, ConstMatrix inputs, const Sch
   auto clip = [&](int64_t g, const GroupGram &gram, int64_t b, int64_t &count) {
     const int64_t first = b * kBlockRows, rows = std::min(kBlockRows, w.rows - first);
     std::vector<SliceParams> best(rows);
-    clipGroup(w.middleRows(first, rows), gram, scheme, best.data(), count);
+    withCodec(scheme, [&](const auto &codec) {
+      clipGroup(codec, w.middleRows(first, rows), gram, scheme, params.outer, best.data(), count);
+    });
     for (int64_t i = 0; i < rows; ++i) {
       params.scales[(first + i) * params.groups + g] = best[i].scale;
       if (!scheme.symmetric)
@@ -239,6 +244,8 @@ Result<AwqClipResult> searchAwqClip(ConstMatrix w, ConstMatrix inputs, const Sch
   }
   for (int64_t count : clipped)
     result.clipped += count;
+  if (auto ok = checkScales(params, scheme); !ok)
+    return Unexpected(ok.error());
   return result;
 }
 

@@ -48,11 +48,11 @@ Result<void> checkAccumulator(int64_t length, CodeRange a, CodeRange b) {
 
 double quantizationErrorBound(double lo, double hi, const SliceParams &params,
                               const Scheme &scheme) {
-  CodeRange range = codeRange(scheme);
+  CodeValues values = codeValues(scheme);
   double scale = params.scale;
-  double least = scale * (range.min - params.zeroPoint);
-  double greatest = scale * (range.max - params.zeroPoint);
-  return std::max({roundingErrorBound(scale), least - lo, hi - greatest});
+  double least = scale * (values.least - params.zeroPoint);
+  double greatest = scale * (values.greatest - params.zeroPoint);
+  return std::max({roundingErrorBound(scale) * values.gap, least - lo, hi - greatest});
 }
 
 double simQuantErrorBound(std::span<const float> minima, std::span<const float> maxima, int bits) {

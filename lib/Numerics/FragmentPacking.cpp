@@ -6,9 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Numerics/FragmentPacking.h"
-#include "easyquant/Numerics/Packing.h"
 
-#include "RowQuantize.h"
+#include "PackParams.h"
 
 #include <cstring>
 
@@ -61,17 +60,18 @@ Place placeOf(int bits, FragmentOrder order, int64_t r, int64_t k) {
   }
 }
 
-/// body(code index in the matrix, part of the code, byte of the packed weight, bit in that byte)
-/// for every part of every code.
-template <typename Body> void forCodes(const FragmentLayout &layout, Body body) {
+/// body(code index in rows first .. first + count - 1, part of the code, byte of the packed weight,
+/// bit in that byte) for every part of every code.
+template <typename Body>
+void forCodes(const FragmentLayout &layout, int64_t first, int64_t count, Body body) {
   int bits = layout.scheme.bits;
   int64_t blockRows = fragmentRows(bits);
-  for (int64_t n = 0; n < layout.rows; ++n)
+  for (int64_t n = first; n < first + count; ++n)
     for (int64_t k = 0; k < layout.columns; ++k) {
       int64_t block = n / blockRows * layout.columnBlocks() + k / kFragmentColumns;
       int64_t row = n % blockRows, column = k % kFragmentColumns;
       auto visit = [&](Part part, Place place) {
-        body(n * layout.columns + k, part,
+        body((n - first) * layout.columns + k, part,
              block * fragmentBytes(bits) + 4 * place.word + place.bit / 8, place.bit % 8);
       };
       if (bits == 3) {
@@ -95,19 +95,6 @@ template <typename Body> void forFloats(int64_t rows, int64_t columns, Body body
     }
 }
 
-int64_t paramIndex(const QParams &params, int64_t n, int64_t g) {
-  return (params.rows == 1 ? 0 : n * params.groups) + g;
-}
-
-template <typename T, typename Value>
-std::vector<T> transposed(const FragmentLayout &layout, T padding, Value value) {
-  std::vector<T> out(layout.scaleCount(), padding);
-  for (int64_t g = 0; g < layout.groups(); ++g)
-    for (int64_t n = 0; n < layout.rows; ++n)
-      out[g * fragmentScaleRows(layout.rows) + n] = value(n, g);
-  return out;
-}
-
 } // namespace
 
 Result<FragmentLayout> fragmentLayout(const Scheme &scheme, FragmentOrder order, int64_t rows,
@@ -118,6 +105,11 @@ Result<FragmentLayout> fragmentLayout(const Scheme &scheme, FragmentOrder order,
     return makeError(ErrorCode::Unsupported,
                      "weights as {}: the GPU kernels on int8 activations take 2, 4 or 8 bits",
                      toString(scheme));
+  if (!scheme.isInteger() || scheme.outer ||
+      (scheme.scales != ScaleFormat::F32 && scheme.scales != ScaleFormat::F16))
+    return makeError(ErrorCode::Unsupported,
+                     "weights as {}: the GPU kernels take integers with scales of f32 or f16",
+                     toString(scheme));
   if (scheme.groupSize % kFragmentColumns != 0)
     return makeError(ErrorCode::Unsupported,
                      "weights as {}: the GPU kernels take group sizes that are multiples of 32 "
@@ -126,19 +118,55 @@ Result<FragmentLayout> fragmentLayout(const Scheme &scheme, FragmentOrder order,
   return FragmentLayout{scheme, order, rows, columns};
 }
 
-void packFragments(const FragmentLayout &layout, const int8_t *codes, uint8_t *out) {
-  std::fill_n(out, layout.codeBytes(), uint8_t(0));
-  forCodes(layout, [&](int64_t index, Part part, int64_t byte, int bit) {
-    int field = (codes[index] >> part.first) & ((1 << part.count) - 1);
-    out[byte] |= static_cast<uint8_t>(field << bit);
+int64_t FragmentLayout::bytes(WeightTensor tensor) const {
+  if (!has(tensor))
+    return 0;
+  switch (tensor) {
+  case WeightTensor::Codes:
+    return rowBlocks() * columnBlocks() * fragmentBytes(scheme.bits);
+  case WeightTensor::Scales:
+    return scaleCount() * scaleBytes(scheme.scales);
+  case WeightTensor::ZeroPoints:
+    return scaleCount() * zeroPointBits(scheme.bits) / 8;
+  case WeightTensor::Sums:
+    return scaleCount() * int64_t(sizeof(int32_t));
+  case WeightTensor::Outer:
+    return 0;
+  }
+  return 0;
+}
+
+void FragmentLayout::pack(int64_t firstRow, const QuantizedMatrix &block, PackedWeight &out) const {
+  uint8_t *codes = out[WeightTensor::Codes].data();
+  forCodes(*this, firstRow, block.rows, [&](int64_t index, Part part, int64_t byte, int bit) {
+    int field = (block.codes[index] >> part.first) & ((1 << part.count) - 1);
+    codes[byte] |= static_cast<uint8_t>(field << bit);
   });
+  const int64_t padded = fragmentScaleRows(rows), end = firstRow + block.rows;
+  const int bits = zeroPointBits(scheme.bits), fields = 8 / bits;
+  const int32_t offset = int32_t(1) << (scheme.bits - 1);
+  for (int64_t g = 0; g < groups(); ++g)
+    for (int64_t n = firstRow; n < (end == rows ? padded : end); ++n) {
+      const bool isRow = n < end;
+      const int64_t at = g * padded + n;
+      const int64_t index = isRow ? paramIndex(block.params, n - firstRow, g) : 0;
+      storeScale(out[WeightTensor::Scales].data(), at, isRow ? block.params.scales[index] : 1.0f,
+                 scheme.scales);
+      if (!scheme.symmetric)
+        orField(out[WeightTensor::ZeroPoints].data(), at / fields, at % fields, bits,
+                (isRow ? zeroPointOf(block.params, index) : 0) + offset);
+      if (withSums) {
+        const int32_t sum = isRow ? groupSum(block, n - firstRow, g) : 0;
+        std::memcpy(out[WeightTensor::Sums].data() + at * sizeof(sum), &sum, sizeof(sum));
+      }
+    }
 }
 
 void unpackFragments(const FragmentLayout &layout, const uint8_t *packed, int8_t *codes) {
   int bits = layout.scheme.bits;
   std::fill_n(codes, layout.rows * layout.columns, int8_t(0));
   // Codes gather at the top of their bytes, and come down again with their signs.
-  forCodes(layout, [&](int64_t index, Part part, int64_t byte, int bit) {
+  forCodes(layout, 0, layout.rows, [&](int64_t index, Part part, int64_t byte, int bit) {
     int field = (packed[byte] >> bit) & ((1 << part.count) - 1);
     codes[index] = static_cast<int8_t>(codes[index] | field << (8 - bits + part.first));
     if (part.first + part.count == bits)
@@ -156,31 +184,6 @@ void packFloatFragments(int64_t rows, int64_t columns, const uint16_t *weights, 
 void unpackFloatFragments(int64_t rows, int64_t columns, const uint8_t *packed, uint16_t *weights) {
   forFloats(rows, columns, [&](int64_t index, int64_t place) {
     std::memcpy(weights + index, packed + 2 * place, 2);
-  });
-}
-
-std::vector<float> fragmentScales(const FragmentLayout &layout, const QParams &params) {
-  return transposed(layout, 1.0f,
-                    [&](int64_t n, int64_t g) { return params.scales[paramIndex(params, n, g)]; });
-}
-
-static int32_t zeroPointOf(const QParams &params, int64_t n, int64_t g) {
-  return params.zeroPoints.empty() ? 0 : params.zeroPoints[paramIndex(params, n, g)];
-}
-
-std::vector<int8_t> fragmentZeroPoints(const FragmentLayout &layout, const QParams &params) {
-  return transposed(layout, int8_t(0), [&](int64_t n, int64_t g) {
-    return static_cast<int8_t>(zeroPointOf(params, n, g));
-  });
-}
-
-std::vector<int32_t> fragmentSums(const FragmentLayout &layout, const QuantizedMatrix &q) {
-  return transposed(layout, int32_t(0), [&](int64_t n, int64_t g) {
-    auto [begin, count] = groupColumns(g, layout.scheme.groupSize, layout.columns);
-    int32_t total = 0;
-    for (int64_t k = begin; k < begin + count; ++k)
-      total += q.codes[n * layout.columns + k];
-    return total - static_cast<int32_t>(count) * zeroPointOf(q.params, n, g);
   });
 }
 

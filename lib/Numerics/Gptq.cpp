@@ -7,8 +7,8 @@
 
 #include "easyquant/Numerics/Gptq.h"
 
+#include "Codec.h"
 #include "LinearAlgebra.h"
-#include "RowQuantize.h"
 
 #include "easyquant/Support/Parallel.h"
 
@@ -143,7 +143,7 @@ struct RowBlock {
     Scheme perRow = scheme;
     perRow.granularity = Granularity::Channel;
     perRow.groupSize = 0;
-    auto params = chooseQParams(columns(w, first, last), perRow, rule);
+    auto params = chooseQParams(columns(w, first, last), perRow, rule, out.params.outer);
     if (!params)
       return Unexpected(params.error());
     for (int64_t i = 0; i < w.rows; ++i) {
@@ -157,8 +157,10 @@ struct RowBlock {
 
   /// Works on a transposed copy: the loops run down the rows, which are independent.
   void roundLeaf(int64_t first, int64_t last) {
+    withCodec(scheme, [&](const auto &codec) { roundLeaf(codec, first, last); });
+  }
+  template <typename Codec> void roundLeaf(const Codec &codec, int64_t first, int64_t last) {
     const int64_t rows = w.rows, count = last - first;
-    const CodeRange range = codeRange(scheme);
     float tile[kLeafColumns][kMaxBlockRows], error[kMaxBlockRows], scale[kMaxBlockRows];
     int32_t zeroPoint[kMaxBlockRows] = {}, code[kMaxBlockRows];
     for (int64_t i = 0; i < rows; ++i)
@@ -174,11 +176,9 @@ struct RowBlock {
           zeroPoint[i] = out.params.zeroPoints[param];
       }
       for (int64_t i = 0; i < rows; ++i) {
-        float lo = static_cast<float>(range.min - zeroPoint[i]);
-        float hi = static_cast<float>(range.max - zeroPoint[i]);
-        int32_t steps = roundClamped(tile[j][i] / scale[i], lo, hi);
-        code[i] = steps + zeroPoint[i];
-        error[i] = (tile[j][i] - scale[i] * static_cast<float>(steps)) / upper[j];
+        Rounded rounded = codec.round(tile[j][i] / scale[i], zeroPoint[i]);
+        code[i] = rounded.code;
+        error[i] = (tile[j][i] - scale[i] * rounded.value) / upper[j];
       }
       for (int64_t t = j + 1; t < count; ++t)
         for (int64_t i = 0; i < rows; ++i)

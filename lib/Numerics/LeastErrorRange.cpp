@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Codec.h"
 #include "RangeRules.h"
-#include "RowQuantize.h"
 
 namespace easyquant::numerics {
 namespace {
@@ -25,25 +25,23 @@ inline float fifthRoot(float v) {
 }
 
 /// The error of one value under a range, in units of `unit`, to the power of the norm.
-struct ErrorPower {
-  ErrorPower(ValueRange range, const Scheme &scheme, float unit) : perUnit(1.0f / unit), scale(1) {
-    auto [s, zeroPoint] = paramsOfRange(range.min, range.max, scheme);
-    CodeRange codes = codeRange(scheme);
-    scale = s;
-    lo = static_cast<float>(codes.min - zeroPoint);
-    hi = static_cast<float>(codes.max - zeroPoint);
-  }
-  float squared(float x) const {
-    float back = scale * static_cast<float>(roundClamped(x / scale, lo, hi));
+template <typename Codec> struct ErrorPower {
+  ErrorPower(const Codec &codec, SliceParams params, float unit)
+      : codec(codec), params(params), perUnit(1.0f / unit) {}
+  EASYQUANT_INLINE float squared(float x) const {
+    float back = params.scale * codec.round(x / params.scale, params.zeroPoint).value;
     float error = (x - back) * perUnit;
     return error * error;
   }
 
-  float perUnit, scale, lo, hi;
+  const Codec &codec;
+  SliceParams params;
+  float perUnit;
 };
 
 /// Sum of |error|^norm over contiguous values, in lanes of a fixed order.
-template <bool isSquare> double sumOf(const ErrorPower &error, const float *x, int64_t count) {
+template <bool isSquare, typename Codec>
+double sumOf(const ErrorPower<Codec> &error, const float *x, int64_t count) {
   constexpr int64_t lanes = 8;
   double sums[lanes] = {};
   auto add = [&](int64_t lane, float v) {
@@ -80,27 +78,32 @@ template <typename Error> ValueRange leastOf(ValueRange all, Error &&error) {
 
 } // namespace
 
-ValueRange leastErrorRange(ConstMatrix slice, ValueRange all, const Scheme &scheme, double norm) {
-  return leastOf(all, [&](ValueRange range) {
-    ErrorPower error(range, scheme, all.absMax());
-    double sum = 0;
-    for (int64_t i = 0; i < slice.rows; ++i)
-      sum += norm == 2 ? sumOf<true>(error, slice.row(i), slice.columns)
-                       : sumOf<false>(error, slice.row(i), slice.columns);
-    return sum;
+ValueRange leastErrorRange(ConstMatrix slice, ValueRange all, const Scheme &scheme, double norm,
+                           float outer) {
+  return withCodec(scheme, [&](const auto &codec) {
+    return leastOf(all, [&](ValueRange range) {
+      ErrorPower error(codec, paramsOfRange(range.min, range.max, scheme, outer), all.absMax());
+      double sum = 0;
+      for (int64_t i = 0; i < slice.rows; ++i)
+        sum += norm == 2 ? sumOf<true>(error, slice.row(i), slice.columns)
+                         : sumOf<false>(error, slice.row(i), slice.columns);
+      return sum;
+    });
   });
 }
 
 ValueRange leastErrorRange(const Histogram &values, ValueRange all, const Scheme &scheme,
-                           double norm) {
-  return leastOf(all, [&](ValueRange range) {
-    ErrorPower error(range, scheme, all.absMax());
-    double sum = 0;
-    for (int64_t i = -Histogram::kBins; i < Histogram::kBins; ++i)
-      if (int64_t count = values.count(i))
-        sum += count *
-               std::pow(error.squared(static_cast<float>((i + 0.5) * values.width())), norm / 2);
-    return sum;
+                           double norm, float outer) {
+  return withCodec(scheme, [&](const auto &codec) {
+    return leastOf(all, [&](ValueRange range) {
+      ErrorPower error(codec, paramsOfRange(range.min, range.max, scheme, outer), all.absMax());
+      double sum = 0;
+      for (int64_t i = -Histogram::kBins; i < Histogram::kBins; ++i)
+        if (int64_t count = values.count(i))
+          sum += count *
+                 std::pow(error.squared(static_cast<float>((i + 0.5) * values.width())), norm / 2);
+      return sum;
+    });
   });
 }
 

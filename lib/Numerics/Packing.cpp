@@ -7,8 +7,7 @@
 
 #include "easyquant/Numerics/Packing.h"
 
-#include "PackRows.h"
-#include "RowQuantize.h"
+#include "PackParams.h"
 
 #include <bit>
 #include <cassert>
@@ -126,46 +125,7 @@ void unpackPanelOf(const PanelLayout &layout, int64_t rows, const uint8_t *packe
   }
 }
 
-/// The parameter of row `row` of the matrix, group g.
-int64_t paramIndex(const PanelLayout &layout, const QParams &params, int64_t row, int64_t g) {
-  return (params.rows == 1 ? 0 : row) * layout.groups() + g;
-}
-
-/// out[g, r] = value(row, index of its parameter, g), `padding` beyond the last row.
-template <typename T, typename Value>
-void packParams(const PanelLayout &layout, int64_t panel, const QParams &params, T padding,
-                Value value, T *out) {
-  int64_t rows = layout.panelRows(panel);
-  for (int64_t g = 0; g < layout.groups(); ++g)
-    for (int64_t r = 0; r < kPanelRows; ++r)
-      out[g * kPanelRows + r] =
-          r < rows ? value(r, paramIndex(layout, params, panel * kPanelRows + r, g), g) : padding;
-}
-
-template <typename T, typename U>
-void unpackParams(const PanelLayout &layout, int64_t panel, const T *packed,
-                  std::vector<U> &params) {
-  int64_t rows = layout.panelRows(panel), groups = layout.groups();
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t g = 0; g < groups; ++g)
-      params[(panel * kPanelRows + r) * groups + g] = packed[g * kPanelRows + r];
-}
-
 } // namespace
-
-Result<void> checkPackedWeight(const Scheme &scheme, int64_t rows, int64_t columns) {
-  if (auto ok = checkScheme(scheme); !ok)
-    return ok;
-  if (rows < 1 || columns < 1)
-    return makeError(ErrorCode::InvalidArgument,
-                     "packed weight of {} x {}: expected at least one row and one column", rows,
-                     columns);
-  if (scheme.dynamic)
-    return makeError(ErrorCode::Unsupported,
-                     "weights as {}: scales of weights are constants; make it static",
-                     toString(scheme));
-  return {};
-}
 
 Result<PanelLayout> panelLayout(const Scheme &scheme, int64_t rows, int64_t columns) {
   if (auto ok = checkPackedWeight(scheme, rows, columns); !ok)
@@ -179,8 +139,8 @@ Result<PanelLayout> panelLayout(const Scheme &scheme, int64_t rows, int64_t colu
 }
 
 EASYQUANT_VECTOR_CLONES
-void packRows(const PanelLayout &layout, int64_t rows, const int8_t *codes, int64_t stride,
-              uint8_t *out) {
+static void packRows(const PanelLayout &layout, int64_t rows, const int8_t *codes, int64_t stride,
+                     uint8_t *out) {
   switch (layout.scheme.bits) {
   case 2:
     return packPanelOf<2>(layout, rows, codes, stride, out);
@@ -215,104 +175,101 @@ void unpackPanel(const PanelLayout &layout, int64_t panel, const uint8_t *packed
   }
 }
 
-void packPanelScales(const PanelLayout &layout, int64_t panel, const QParams &params, float *out) {
-  auto scale = [&](int64_t, int64_t index, int64_t) { return params.scales[index]; };
-  packParams(layout, panel, params, 1.0f, scale, out);
+//===- Parameters ---------------------------------------------------------===//
+
+/// Bytes of the zero points of a group of a panel.
+static int64_t zeroBytes(const Scheme &scheme) {
+  return kPanelRows * zeroPointBits(scheme.bits) / 8;
 }
 
-void unpackPanelScales(const PanelLayout &layout, int64_t panel, const float *packed,
-                       QParams &params) {
-  unpackParams(layout, panel, packed, params.scales);
-}
-
-static int32_t zeroPointOf(const QParams &params, int64_t index) {
-  return params.zeroPoints.empty() ? 0 : params.zeroPoints[index];
-}
-
-void packPanelZeroPoints(const PanelLayout &layout, int64_t panel, const QParams &params,
-                         int8_t *out) {
-  auto zero = [&](int64_t, int64_t index, int64_t) {
-    return static_cast<int8_t>(zeroPointOf(params, index));
-  };
-  packParams(layout, panel, params, int8_t(0), zero, out);
-}
-
-void unpackPanelZeroPoints(const PanelLayout &layout, int64_t panel, const int8_t *packed,
-                           QParams &params) {
-  unpackParams(layout, panel, packed, params.zeroPoints);
-}
-
-void packPanelSums(const PanelLayout &layout, int64_t panel, const int8_t *codes,
-                   const QParams &params, int32_t *out) {
-  auto sum = [&](int64_t row, int64_t index, int64_t g) {
-    auto [begin, count] = groupColumns(g, layout.scheme.groupSize, layout.columns);
-    const int8_t *first = codes + row * layout.columns + begin;
-    int32_t total = 0;
-    for (int64_t k = 0; k < count; ++k)
-      total += first[k];
-    return total - static_cast<int32_t>(count) * zeroPointOf(params, index);
-  };
-  packParams(layout, panel, params, int32_t(0), sum, out);
-}
-
-PackedWeights packPanels(const PanelLayout &layout, const QuantizedMatrix &q) {
-  PackedWeights packed{layout, {}, {}, {}};
-  packed.codes.resize(layout.codeBytes());
-  packed.scales.resize(layout.scaleCount());
-  packed.zeroPoints.resize(layout.scheme.symmetric ? 0 : layout.scaleCount());
-  for (int64_t p = 0; p < layout.panels(); ++p) {
-    packPanel(layout, p, q.codes.data() + p * kPanelRows * layout.columns,
-              packed.codes.data() + p * layout.panelBytes());
-    packPanelScales(layout, p, q.params, packed.scales.data() + p * layout.panelScales());
-    if (!layout.scheme.symmetric)
-      packPanelZeroPoints(layout, p, q.params, packed.zeroPoints.data() + p * layout.panelScales());
+int64_t PanelLayout::panelBytes(WeightTensor tensor) const {
+  if (!has(tensor))
+    return 0;
+  switch (tensor) {
+  case WeightTensor::Codes:
+    return panelBytes();
+  case WeightTensor::Scales:
+    return panelScales() * scaleBytes(scheme.scales);
+  case WeightTensor::ZeroPoints:
+    return groups() * zeroBytes(scheme);
+  case WeightTensor::Sums:
+    return panelScales() * int64_t(sizeof(int32_t));
+  case WeightTensor::Outer:
+    return kPanelRows * int64_t(sizeof(float));
   }
-  return packed;
+  return 0;
 }
 
-Result<QuantizedMatrix> unpackPanels(const PackedWeights &packed) {
-  const PanelLayout &layout = packed.layout;
-  bool symmetric = layout.scheme.symmetric;
-  int64_t zeroPoints = symmetric ? 0 : layout.scaleCount();
-  if (std::ssize(packed.codes) != layout.codeBytes() ||
-      std::ssize(packed.scales) != layout.scaleCount() ||
-      std::ssize(packed.zeroPoints) != zeroPoints)
-    return makeError(ErrorCode::InvalidArgument,
-                     "packed {} weight of {} x {} with {} bytes of codes, {} scales and {} zero "
-                     "points: expected {}, {} and {}",
-                     toString(layout.scheme), layout.rows, layout.columns, packed.codes.size(),
-                     packed.scales.size(), packed.zeroPoints.size(), layout.codeBytes(),
-                     layout.scaleCount(), zeroPoints);
-  QuantizedMatrix q{layout.scheme, layout.rows, layout.columns, {}, {}};
+void PanelLayout::pack(int64_t firstRow, const QuantizedMatrix &block, PackedWeight &out) const {
+  const QParams &params = block.params;
+  const int bits = zeroPointBits(scheme.bits);
+  const int32_t offset = int32_t(1) << (scheme.bits - 1);
+  for (int64_t first = 0; first < block.rows; first += kPanelRows) {
+    const int64_t panel = (firstRow + first) / kPanelRows;
+    auto place = [&](WeightTensor tensor) {
+      return has(tensor) ? out[tensor].data() + panel * panelBytes(tensor) : nullptr;
+    };
+    const int64_t inside = std::min(kPanelRows, block.rows - first);
+    packRows(*this, inside, block.codes.data() + first * columns, columns,
+             place(WeightTensor::Codes));
+    uint8_t *scales = place(WeightTensor::Scales), *zeros = place(WeightTensor::ZeroPoints);
+    uint8_t *sums = place(WeightTensor::Sums), *outer = place(WeightTensor::Outer);
+    for (int64_t g = 0; g < groups(); ++g)
+      for (int64_t r = 0; r < kPanelRows; ++r) {
+        const bool isRow = r < inside;
+        const int64_t at = g * kPanelRows + r;
+        const int64_t index = isRow ? paramIndex(params, first + r, g) : 0;
+        storeScale(scales, at, isRow ? innerScale(params, index, scheme) : 1.0f, scheme.scales);
+        if (zeros) {
+          const int64_t width = zeroBytes(scheme);
+          orField(zeros, g * width + r % width, r / width, bits,
+                  isRow ? zeroPointOf(params, index) + offset : offset);
+        }
+        if (sums) {
+          const int32_t sum = isRow ? groupSum(block, first + r, g) : 0;
+          std::memcpy(sums + at * sizeof(sum), &sum, sizeof(sum));
+        }
+      }
+    for (int64_t r = 0; outer && r < kPanelRows; ++r)
+      storeScale(outer, r, r < inside ? params.outer : 1.0f, ScaleFormat::F32);
+  }
+}
+
+Result<QuantizedMatrix> unpackPanels(const PanelLayout &layout, const PackedWeight &packed) {
+  for (size_t i = 0; i < kWeightTensors; ++i)
+    if (std::ssize(packed.tensors[i]) != layout.bytes(static_cast<WeightTensor>(i)))
+      return makeError(ErrorCode::InvalidArgument,
+                       "packed weight of {} x {} as {}: tensor {} has {} bytes, expected {}",
+                       layout.rows, layout.columns, toString(layout.scheme), i,
+                       packed.tensors[i].size(), layout.bytes(static_cast<WeightTensor>(i)));
+  const Scheme &scheme = layout.scheme;
+  const int bits = zeroPointBits(scheme.bits);
+  const int64_t width = zeroBytes(scheme);
+  QuantizedMatrix q{scheme, layout.rows, layout.columns, {}, {}};
   q.codes.resize(layout.rows * layout.columns);
-  bool perTensor = layout.scheme.granularity == Granularity::Tensor;
-  q.params.rows = perTensor ? 1 : layout.rows;
+  q.params.rows = scaleRows(scheme, layout.rows);
   q.params.groups = layout.groups();
   q.params.scales.resize(q.params.rows * q.params.groups);
-  q.params.zeroPoints.resize(symmetric ? 0 : q.params.scales.size());
-  if (perTensor)
-    q.params.scales[0] = packed.scales[0];
-  if (perTensor && !symmetric)
-    q.params.zeroPoints[0] = packed.zeroPoints[0];
-  for (int64_t p = 0; p < layout.panels(); ++p) {
-    unpackPanel(layout, p, packed.codes.data() + p * layout.panelBytes(),
-                q.codes.data() + p * kPanelRows * layout.columns);
-    if (perTensor)
-      continue;
-    unpackPanelScales(layout, p, packed.scales.data() + p * layout.panelScales(), q.params);
-    if (!symmetric)
-      unpackPanelZeroPoints(layout, p, packed.zeroPoints.data() + p * layout.panelScales(),
-                            q.params);
-  }
-  return q;
-}
-
-std::vector<int32_t> packSums(const PanelLayout &layout, const QuantizedMatrix &q) {
-  std::vector<int32_t> sums(layout.scaleCount());
+  q.params.zeroPoints.resize(scheme.symmetric ? 0 : q.params.scales.size());
+  if (scheme.outer)
+    q.params.outer = loadScale(packed[WeightTensor::Outer].data(), 0, ScaleFormat::F32);
   for (int64_t p = 0; p < layout.panels(); ++p)
-    packPanelSums(layout, p, q.codes.data() + p * kPanelRows * layout.columns, q.params,
-                  sums.data() + p * layout.panelScales());
-  return sums;
+    unpackPanel(layout, p, packed[WeightTensor::Codes].data() + p * layout.panelBytes(),
+                q.codes.data() + p * kPanelRows * layout.columns);
+  for (int64_t row = 0; row < q.params.rows; ++row)
+    for (int64_t g = 0; g < q.params.groups; ++g) {
+      const int64_t slice = row / kPanelRows * q.params.groups + g, r = row % kPanelRows;
+      const int64_t index = row * q.params.groups + g;
+      q.params.scales[index] =
+          loadScale(packed[WeightTensor::Scales].data(), slice * kPanelRows + r, scheme.scales) *
+          q.params.outer;
+      if (!scheme.symmetric) {
+        int32_t byte = packed[WeightTensor::ZeroPoints][slice * width + r % width];
+        int32_t field = byte >> (r / width * bits) & ((1 << bits) - 1);
+        q.params.zeroPoints[index] = field - (1 << (scheme.bits - 1));
+      }
+    }
+  return q;
 }
 
 } // namespace easyquant::numerics

@@ -7,7 +7,7 @@
 
 #include "easyquant/Numerics/Quantize.h"
 
-#include "RowQuantize.h"
+#include "Codec.h"
 
 namespace easyquant::numerics {
 namespace {
@@ -51,9 +51,9 @@ EASYQUANT_INLINE Slice paramsOf(const QParams &params, int64_t row, int64_t grou
 }
 
 /// How many rows were finite and are quantized: all, or as many as precede the first that is not.
-EASYQUANT_VECTOR_CLONES
-int64_t quantizeRows(ConstMatrix x, const Scheme &scheme, const QParams &params, int8_t *codes) {
-  const CodeRange range = codeRange(scheme);
+template <typename Codec>
+EASYQUANT_INLINE int64_t quantizeRowsBy(const Codec &codec, ConstMatrix x, const Scheme &scheme,
+                                        const QParams &params, int8_t *codes) {
   for (int64_t i = 0; i < x.rows; ++i) {
     const float *row = x.row(i);
     if (absMaxBits(row, x.columns) >= kInfinityBits)
@@ -61,10 +61,16 @@ int64_t quantizeRows(ConstMatrix x, const Scheme &scheme, const QParams &params,
     for (int64_t g = 0; g < params.groups; ++g) {
       auto [begin, count] = groupColumns(g, scheme.groupSize, x.columns);
       auto [scale, zeroPoint] = paramsOf(params, i, g);
-      quantizeSlice(row + begin, count, scale, zeroPoint, range, codes + i * x.columns + begin);
+      quantizeSlice(codec, row + begin, count, scale, zeroPoint, codes + i * x.columns + begin);
     }
   }
   return x.rows;
+}
+EASYQUANT_VECTOR_CLONES
+int64_t quantizeRows(ConstMatrix x, const Scheme &scheme, const QParams &params, int8_t *codes) {
+  return withCodec(scheme, [&](const auto &codec) __attribute__((always_inline)) {
+    return quantizeRowsBy(codec, x, scheme, params, codes);
+  });
 }
 
 } // namespace
@@ -87,15 +93,21 @@ Result<void> quantize(ConstMatrix x, const Scheme &scheme, const QParams &params
   return {};
 }
 
-EASYQUANT_VECTOR_CLONES
-static void dequantizeRows(const QuantizedMatrix &q, Matrix out) {
+template <typename Codec>
+static EASYQUANT_INLINE void dequantizeRowsBy(const Codec &codec, const QuantizedMatrix &q,
+                                              Matrix out) {
   for (int64_t i = 0; i < q.rows; ++i)
     for (int64_t g = 0; g < q.params.groups; ++g) {
       auto [begin, count] = groupColumns(g, q.scheme.groupSize, q.columns);
       auto [scale, zeroPoint] = paramsOf(q.params, i, g);
-      dequantizeSlice(q.codes.data() + i * q.columns + begin, count, scale, zeroPoint,
+      dequantizeSlice(codec, q.codes.data() + i * q.columns + begin, count, scale, zeroPoint,
                       out.row(i) + begin);
     }
+}
+EASYQUANT_VECTOR_CLONES
+static void dequantizeRows(const QuantizedMatrix &q, Matrix out) {
+  withCodec(q.scheme, [&](const auto &codec)
+                          __attribute__((always_inline)) { dequantizeRowsBy(codec, q, out); });
 }
 
 void dequantize(const QuantizedMatrix &q, Matrix out) { dequantizeRows(q, out); }
@@ -153,7 +165,8 @@ Result<QuantizedTokens> quantizeTokens(ConstMatrix x, const Scheme &scheme, floa
                                        int32_t zeroPoint, int64_t groupSize) {
   if (auto ok = checkScheme(scheme); !ok)
     return Unexpected(ok.error());
-  if (scheme.bits != 8 || scheme.dynamic || scheme.granularity != Granularity::Tensor)
+  if (!scheme.isInteger() || scheme.bits != 8 || scheme.dynamic ||
+      scheme.granularity != Granularity::Tensor)
     return makeError(ErrorCode::InvalidArgument,
                      "static activations as {}: expected int8 with one static scale per tensor",
                      toString(scheme));

@@ -25,9 +25,10 @@ struct ValueRange {
 ValueRange percentileRange(ConstMatrix slice, const Scheme &scheme, double percentile);
 ValueRange percentileRange(const Histogram &values, const Scheme &scheme, double percentile);
 
-ValueRange leastErrorRange(ConstMatrix slice, ValueRange all, const Scheme &scheme, double norm);
+ValueRange leastErrorRange(ConstMatrix slice, ValueRange all, const Scheme &scheme, double norm,
+                           float outer);
 ValueRange leastErrorRange(const Histogram &values, ValueRange all, const Scheme &scheme,
-                           double norm);
+                           double norm, float outer);
 
 ValueRange leastEntropyRange(ConstMatrix slice, ValueRange all, const Scheme &scheme);
 ValueRange leastEntropyRange(const Histogram &values, ValueRange all, const Scheme &scheme);

@@ -88,22 +88,6 @@ EASYQUANT_INLINE int32_t roundClamped(float x, float lo, float hi) {
   return std::bit_cast<int32_t>(x + magic) - std::bit_cast<int32_t>(magic);
 }
 
-/// The codes of a slice that has one scale: definition 1 of Quantize.h. The slice is finite.
-EASYQUANT_INLINE void quantizeSlice(const float *x, int64_t count, float scale, int32_t zeroPoint,
-                                    CodeRange range, int8_t *codes) {
-  float lo = static_cast<float>(range.min - zeroPoint);
-  float hi = static_cast<float>(range.max - zeroPoint);
-  for (int64_t i = 0; i < count; ++i)
-    codes[i] = static_cast<int8_t>(roundClamped(x[i] / scale, lo, hi) + zeroPoint);
-}
-
-/// And back.
-EASYQUANT_INLINE void dequantizeSlice(const int8_t *codes, int64_t count, float scale,
-                                      int32_t zeroPoint, float *out) {
-  for (int64_t i = 0; i < count; ++i)
-    out[i] = scale * static_cast<float>(codes[i] - zeroPoint);
-}
-
 /// The columns of a row that share a scale.
 struct ColumnRange {
   int64_t begin, count;

@@ -47,21 +47,39 @@ ValueRange rangeOf(const Histogram &values) {
   return {std::min(values.min(), 0.0f), std::max(values.max(), 0.0f)};
 }
 
+/// The scale of a range that is not zero, before it is rounded to its format.
+float scaleOfRange(ValueRange range, const Scheme &scheme) {
+  CodeValues values = codeValues(scheme);
+  if (!scheme.symmetric) // in double precision, since max - min may be beyond the largest float
+    return static_cast<float>((double(range.max) - range.min) /
+                              (double(values.greatest) - values.least));
+  if (!scheme.isInteger())
+    return std::max(range.max / values.greatest, range.min / values.least);
+  return range.absMax() / (scheme.fullRange ? values.greatest + 0.5f : values.greatest);
+}
+
+/// Of a power of two, of which scaleOfRange takes no whole steps.
+float powerOfRange(ValueRange range, const Scheme &scheme) {
+  float power = roundScale(codeValues(scheme).absMax(), ScaleFormat::F8E8M0FNU);
+  return roundScale(range.absMax(), ScaleFormat::F8E8M0FNU) / power;
+}
+
 /// Slice: ConstMatrix or Histogram.
 template <typename Slice>
-SliceParams chooseParams(const Slice &slice, const Scheme &scheme, const ScaleRule &rule) {
+SliceParams chooseParams(const Slice &slice, const Scheme &scheme, const ScaleRule &rule,
+                         float outer = 1) {
   ValueRange all = rangeOf(slice), range = all;
   if (!isZero(all, scheme)) {
     if (rule.kind == ScaleRuleKind::Percentile)
       range = percentileRange(slice, scheme, rule.percentile);
     else if (rule.kind == ScaleRuleKind::Mse)
-      range = leastErrorRange(slice, all, scheme, rule.norm);
+      range = leastErrorRange(slice, all, scheme, rule.norm, outer);
     else if (rule.kind == ScaleRuleKind::Entropy)
       range = leastEntropyRange(slice, all, scheme);
     if (isZero(range, scheme))
       range = all;
   }
-  return paramsOfRange(range.min, range.max, scheme);
+  return paramsOfRange(range.min, range.max, scheme, outer);
 }
 
 } // namespace
@@ -99,6 +117,10 @@ Result<void> checkScaleRule(const ScaleRule &rule, const Scheme &scheme) {
         "scale rule {} for {}: absmax serves symmetric schemes, symmetric those of the "
         "full range, zeropoint asymmetric ones; take {}",
         toString(rule.kind), toString(scheme), toString(extremesRule(scheme)));
+  if (rule.kind == ScaleRuleKind::Entropy && !scheme.isInteger())
+    return makeError(ErrorCode::InvalidArgument,
+                     "scale rule entropy for {}: it compares steps of equal width; take mse",
+                     toString(scheme));
   if (rule.kind == ScaleRuleKind::Percentile && !(rule.percentile > 50 && rule.percentile <= 100))
     return makeError(ErrorCode::InvalidArgument,
                      "percentile {}: expected one above 50 and at most 100 (99.9 and 99.99 are "
@@ -109,22 +131,51 @@ Result<void> checkScaleRule(const ScaleRule &rule, const Scheme &scheme) {
   return {};
 }
 
-SliceParams paramsOfRange(float lo, float hi, const Scheme &scheme) {
+SliceParams paramsOfRange(float lo, float hi, const Scheme &scheme, float outer) {
   ValueRange range{std::min(lo, 0.0f), std::max(hi, 0.0f)};
-  CodeRange codes = codeRange(scheme);
   if (isZero(range, scheme))
-    return {};
+    return {outer, 0};
+  bool isPower = scheme.scales == ScaleFormat::F8E8M0FNU;
+  float exact = isPower ? powerOfRange(range, scheme) : scaleOfRange(range, scheme);
+  float scale = roundScale(exact / outer, scheme.scales) * outer;
   if (scheme.symmetric)
-    return {range.absMax() / (scheme.fullRange ? codes.max + 0.5f : float(codes.max)), 0};
-  // In double precision, since max - min may be beyond the largest float.
-  double levels = codes.max - codes.min;
-  float scale = static_cast<float>((double(range.max) - range.min) / levels);
+    return {scale, 0};
+  CodeRange codes = codeRange(scheme);
   float zeroPoint = std::nearbyint(float(codes.min) - range.min / scale);
   return {scale, static_cast<int32_t>(
                      std::clamp(zeroPoint, static_cast<float>(codes.min), float(codes.max)))};
 }
 
+float outerScale(float absMax, const Scheme &scheme) {
+  if (!scheme.outer || absMax < kMinAbsMax)
+    return 1;
+  // Both of normal range, whatever the values: their product is absMax / max value.
+  float largest = decodeScale(encodeScale(448, scheme.scales), scheme.scales);
+  return std::max(absMax / codeValues(scheme).absMax() / largest, 0x1p-110f);
+}
+
+Result<void> checkScales(const QParams &params, const Scheme &scheme) {
+  if (scheme.scales == ScaleFormat::F32)
+    return {};
+  for (size_t i = 0; i < params.scales.size(); ++i)
+    if (!isScale(params.scales[i] / params.outer, scheme.scales))
+      return makeError(ErrorCode::OutOfRange,
+                       "scale [{}, {}] is {}: {} does not hold it with all its bits; take f32 "
+                       "(--scale-type f32)",
+                       int64_t(i) / params.groups, int64_t(i) % params.groups, params.scales[i],
+                       toString(scheme.scales));
+  return {};
+}
+
 Result<QParams> chooseQParams(ConstMatrix x, const Scheme &scheme, const ScaleRule &rule) {
+  float absMax = 0;
+  for (int64_t i = 0; i < x.rows && scheme.outer; ++i)
+    absMax = std::max(absMax, std::bit_cast<float>(absMaxBits(x.row(i), x.columns)));
+  return chooseQParams(x, scheme, rule, outerScale(absMax, scheme));
+}
+
+Result<QParams> chooseQParams(ConstMatrix x, const Scheme &scheme, const ScaleRule &rule,
+                              float outer) {
   if (auto ok = checkScheme(scheme); !ok)
     return Unexpected(ok.error());
   if (auto ok = checkMatrix(x); !ok)
@@ -138,22 +189,23 @@ Result<QParams> chooseQParams(ConstMatrix x, const Scheme &scheme, const ScaleRu
   QParams params;
   params.rows = scaleRows(scheme, x.rows);
   params.groups = groupCount(x.columns, scheme.groupSize);
+  params.outer = outer;
   auto add = [&](ConstMatrix slice) {
-    SliceParams chosen = chooseParams(slice, scheme, rule);
+    SliceParams chosen = chooseParams(slice, scheme, rule, outer);
     params.scales.push_back(chosen.scale);
     if (!scheme.symmetric)
       params.zeroPoints.push_back(chosen.zeroPoint);
   };
-  if (scheme.granularity == Granularity::Tensor) {
-    add(x);
-    return params;
-  }
   params.scales.reserve(params.rows * params.groups);
-  for (int64_t i = 0; i < x.rows; ++i)
+  if (scheme.granularity == Granularity::Tensor)
+    add(x);
+  for (int64_t i = 0; i < x.rows && scheme.granularity != Granularity::Tensor; ++i)
     for (int64_t g = 0; g < params.groups; ++g) {
       auto [begin, count] = groupColumns(g, scheme.groupSize, x.columns);
       add({x.row(i) + begin, 1, count});
     }
+  if (auto ok = checkScales(params, scheme); !ok)
+    return Unexpected(ok.error());
   return params;
 }
 

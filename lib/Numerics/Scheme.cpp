@@ -7,13 +7,55 @@
 
 #include "easyquant/Numerics/Scheme.h"
 
+#include <algorithm>
+
 namespace easyquant::numerics {
+
+/// The format of codes that are no integers.
+static Result<void> checkFormat(const Scheme &scheme) {
+  if ((scheme.codes == CodeFormat::Table) != (scheme.table != nullptr))
+    return makeError(ErrorCode::InvalidArgument, "{} codes {} a table of values",
+                     toString(scheme.codes), scheme.table ? "with" : "without");
+  if (scheme.isInteger())
+    return {};
+  int bits = scheme.table ? scheme.table->bits() : scheme.codes == CodeFormat::F8E4M3FN ? 8 : 4;
+  if (scheme.bits != bits)
+    return makeError(ErrorCode::InvalidArgument, "{} codes of {} bits: they have {}",
+                     toString(scheme.codes), scheme.bits, bits);
+  if (!scheme.symmetric || scheme.fullRange)
+    return makeError(
+        ErrorCode::InvalidArgument, "{} codes {}: only integers have zero points and a full range",
+        toString(scheme.codes), scheme.symmetric ? "of the full range" : "with zero points");
+  return {};
+}
+
+CodeValues codeValues(const Scheme &scheme) {
+  switch (scheme.codes) {
+  case CodeFormat::F8E4M3FN:
+    return {-448, 448, 32};
+  case CodeFormat::F4E2M1FN:
+    return {-6, 6, 2};
+  case CodeFormat::Table: {
+    std::span<const float> table = scheme.table->values();
+    CodeValues values{table.front(), table.back(), 0};
+    for (size_t i = 1; i < table.size(); ++i)
+      values.gap = std::max(values.gap, table[i] - table[i - 1]);
+    return values;
+  }
+  case CodeFormat::Integer:
+    break;
+  }
+  CodeRange range = codeRange(scheme);
+  return {static_cast<float>(range.min), static_cast<float>(range.max), 1};
+}
 
 Result<void> checkScheme(const Scheme &scheme) {
   if (scheme.bits != 2 && scheme.bits != 3 && scheme.bits != 4 && scheme.bits != 8)
     return makeError(ErrorCode::Unsupported,
                      "scheme of {} bits: codes have 2, 3, 4 or 8 bits; choose one of these",
                      scheme.bits);
+  if (auto ok = checkFormat(scheme); !ok)
+    return ok;
   if (scheme.granularity == Granularity::Group && scheme.groupSize < 1)
     return makeError(ErrorCode::InvalidArgument,
                      "scheme with a scale per group and group size {}: expected a group size of at "
@@ -57,8 +99,14 @@ const char *toString(Granularity granularity) {
 }
 
 std::string toString(const Scheme &scheme) {
-  std::string text =
-      fmt::format("int{} {}", scheme.bits, scheme.symmetric ? "symmetric" : "asymmetric");
+  std::string text;
+  if (scheme.isInteger())
+    text = fmt::format("int{} {}", scheme.bits, scheme.symmetric ? "symmetric" : "asymmetric");
+  else if (scheme.table && !scheme.table->name().empty())
+    text = scheme.table->name();
+  else
+    text = scheme.table ? fmt::format("table of {}", scheme.table->values().size())
+                        : toString(scheme.codes);
   if (scheme.fullRange)
     text += " full range";
   text += scheme.granularity == Granularity::Group
@@ -66,6 +114,10 @@ std::string toString(const Scheme &scheme) {
               : fmt::format(", per {}", toString(scheme.granularity));
   if (scheme.dynamic)
     text += ", dynamic";
+  if (scheme.scales != ScaleFormat::F32)
+    text += fmt::format(", {} scales", toString(scheme.scales));
+  if (scheme.outer)
+    text += ", scaled";
   return text;
 }
 

@@ -51,8 +51,9 @@ int64_t maxDotLength(const Scheme &weight, const Scheme &input, bool stored);
 /// Greatest |x - s (q - z)| of a value inside the range that the scale was chosen for: s / 2.
 constexpr double roundingErrorBound(double scale) { return scale / 2; }
 
-/// The same for any value of [lo, hi], of which a rule may have cut the ends: s / 2, or the
-/// distance from an end to the nearest value that has a code.
+/// The same for any value of [lo, hi], of which a rule may have cut the ends: s / 2, times the
+/// widest gap of codes that are no integers, or the distance from an end to the nearest value that
+/// has a code.
 double quantizationErrorBound(double lo, double hi, const SliceParams &params,
                               const Scheme &scheme);
 

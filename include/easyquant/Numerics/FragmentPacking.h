@@ -12,6 +12,7 @@
 // padding rows and columns hold code 0. Lane l has g = l / 4, q = l mod 4. Its 16 bytes are four
 // words of 32 bits.
 //
+// clang-format off
 // Order Bytes (int8 activations, m16n8k32), with k(i) = 4q + i, h < 2:
 //   I8  word 2t + h, t < 2: byte i = c(8t + g, 16h + k(i))
 //   I4  word t, t < 4:      byte i = c(8t + g, k(i)) + 2^4 c(8t + g, 16 + k(i))
@@ -30,18 +31,19 @@
 //       it above the other two
 //   floats of 16 bits, 8 rows a block: word r, bits 16i .. = w(g, k(r, i)); padding 0
 //
-//   scales       G x Np floats: [g, n], Np = N rounded up to 64; padding 1
-//   zero points  G x Np int8; padding 0; asymmetric schemes only
+//   scales       G x Np, in their format: [g, n], Np = N rounded up to 64; padding 1
+//   zero points  G x Np z / 8 bytes, z = zeroPointBits(b): that of row n, + 2^(b-1), in the field of z
+//                bits from bit z (n mod 8/z) on of byte [g, n / (8/z)]; padding 0; asymmetric only
 //   sums         G x Np int32: sum over k in group g of code - zero point; padding 0; what
 //                asymmetric activations need
+// clang-format on
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef EASYQUANT_NUMERICS_FRAGMENTPACKING_H
 #define EASYQUANT_NUMERICS_FRAGMENTPACKING_H
 
-#include "easyquant/Numerics/Quantize.h"
-#include "easyquant/Numerics/Scheme.h"
+#include "easyquant/Numerics/WeightLayout.h"
 
 #include <cstdint>
 #include <vector>
@@ -62,31 +64,31 @@ constexpr int64_t fragmentBytes(int bits) {
 constexpr int64_t fragmentScaleRows(int64_t n) { return (n + 63) / 64 * 64; }
 
 /// Where the codes and scales of an N x K weight lie. Made by fragmentLayout.
-struct FragmentLayout {
-  Scheme scheme; ///< static; 2, 3 (order Halves only), 4 or 8 bits; per tensor (the one scale
-                 ///< repeated), channel or group
-  FragmentOrder order = FragmentOrder::Bytes;
-  int64_t rows = 0, columns = 0;
+struct FragmentLayout final : WeightLayout {
+  FragmentLayout(const Scheme &scheme, FragmentOrder order, int64_t rows, int64_t columns)
+      : WeightLayout(scheme, rows, columns), order(order) {}
+
+  FragmentOrder order; ///< codes of 3 bits are in the order Halves only
 
   int64_t rowBlocks() const {
     int64_t r = fragmentRows(scheme.bits);
     return (rows + r - 1) / r;
   }
   int64_t columnBlocks() const { return (columns + kFragmentColumns - 1) / kFragmentColumns; }
-  int64_t groups() const { return groupCount(columns, scheme.groupSize); }
-  int64_t codeBytes() const { return rowBlocks() * columnBlocks() * fragmentBytes(scheme.bits); }
   int64_t scaleCount() const { return groups() * fragmentScaleRows(rows); }
+
+  int64_t bytes(WeightTensor tensor) const override;
+  int64_t blockRows() const override { return 64; }
+  void pack(int64_t firstRow, const QuantizedMatrix &block, PackedWeight &out) const override;
 };
 
 /// Fails with Unsupported when kernels have no fragments for the scheme: dynamic, 3 bits in the
-/// order Bytes, a group size that is not a multiple of 32; with InvalidArgument when it is no
-/// scheme, or N or K is not positive.
+/// order Bytes, codes that are no integers, scales that are neither f32 nor f16, a group size that
+/// is not a multiple of 32; with InvalidArgument when it is no scheme, or N or K is not positive.
 Result<FragmentLayout> fragmentLayout(const Scheme &scheme, FragmentOrder order, int64_t rows,
                                       int64_t columns);
 
-/// codes: N x K. out: layout.codeBytes() bytes, all written.
-void packFragments(const FragmentLayout &layout, const int8_t *codes, uint8_t *out);
-/// The inverse; padding is dropped.
+/// Codes N x K out of packed ones; padding is dropped.
 void unpackFragments(const FragmentLayout &layout, const uint8_t *packed, int8_t *codes);
 
 /// Floats of 16 bits, whichever: weights is N x K, out floatFragmentBytes(N, K) bytes, all written.
@@ -97,12 +99,6 @@ constexpr int64_t floatFragmentBytes(int64_t rows, int64_t columns) {
 }
 void packFloatFragments(int64_t rows, int64_t columns, const uint16_t *weights, uint8_t *out);
 void unpackFloatFragments(int64_t rows, int64_t columns, const uint8_t *packed, uint16_t *weights);
-
-/// params: of the whole matrix; layout.scaleCount() values each.
-std::vector<float> fragmentScales(const FragmentLayout &layout, const QParams &params);
-/// All 0 when params has none.
-std::vector<int8_t> fragmentZeroPoints(const FragmentLayout &layout, const QParams &params);
-std::vector<int32_t> fragmentSums(const FragmentLayout &layout, const QuantizedMatrix &q);
 
 } // namespace easyquant::numerics
 

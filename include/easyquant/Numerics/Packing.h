@@ -7,22 +7,27 @@
 //
 // Panels: the weight layout of the CPU kernels (easyquant/Codegen/CPU/Kernels.h), one for M = 1 and
 // for large M. P = 32 output rows make a panel; NP = ceil(N / 32); Kp = K rounded up to 8; padding
-// rows and columns hold code 0. Codes are stored + 2^(b-1); c(r, k) stands for code(32p + r, k)
-// + 2^(b-1). Eight columns of a panel are one block of 32 b bytes:
-//   I8  NP x Kp/4 x 32 x 4 bytes: [p, j, r, i] = c(r, 4j + i)
-//   I4  NP x Kp/8 x 32 x 4 bytes: [p, j, r, i] = c(r, 8j + i) + 2^4 c(r, 8j + 4 + i)
-//   I3  NP x Kp/8 x 24 x 4 bytes: the upper two bits of each code as I2 has them, in [p, j, 0..15],
-//                                 then the lowest bits: [p, j, 16 + r, i], r < 8, holds that of
-//                                 c(8f + r, 8j + i) in bit 2f, that of c(8f + r, 8j + 4 + i) in 2f
-//                                 + 1
-//   I2  NP x Kp/8 x 16 x 4 bytes: [p, j, r, i] = c(r, 8j + i) + 2^2 c(r, 8j + 4 + i)
-//                                              + 2^4 c(16 + r, 8j + i) + 2^6 c(16 + r, 8j + 4 + i)
+// rows and columns hold code 0. Codes are stored + 2^(b-1), which of formats that are no integers
+// gives their bits; c(r, k) stands for code(32p + r, k) + 2^(b-1). Eight columns of a panel are one
+// block of 32 b bytes:
+// clang-format off
+//   8 bits  NP x Kp/4 x 32 x 4 bytes: [p, j, r, i] = c(r, 4j + i)
+//   4 bits  NP x Kp/8 x 32 x 4 bytes: [p, j, r, i] = c(r, 8j + i) + 2^4 c(r, 8j + 4 + i)
+//   3 bits  NP x Kp/8 x 24 x 4 bytes: the upper two bits of each code as 2 bits have them, in
+//                                     [p, j, 0..15], then the lowest bits: [p, j, 16 + r, i], r < 8,
+//                                     holds that of c(8f + r, 8j + i) in bit 2f, that of
+//                                     c(8f + r, 8j + 4 + i) in bit 2f + 1
+//   2 bits  NP x Kp/8 x 16 x 4 bytes: [p, j, r, i] = c(r, 8j + i) + 2^2 c(r, 8j + 4 + i)
+//                                                  + 2^4 c(16 + r, 8j + i)
+//                                                  + 2^6 c(16 + r, 8j + 4 + i)
 // so that a shift and a mask of a vector of bytes give four columns of each of its rows.
-//   scales       NP x G x 32 floats: [p, g, r] = scale(32p + r, g); padding 1
-//   zero points  NP x G x 32 int8:   [p, g, r] = z(32p + r, g); padding 0; asymmetric schemes only
-//   sums         NP x G x 32 int32:  [p, g, r] = sum over k in group g of code(32p + r, k) - z(32p
-//   + r,
-//                g); padding 0; what asymmetric activations need
+//   scales       NP x G x 32, in their format: [p, g, r] = scale(32p + r, g); padding 1
+//   zero points  NP x G x B bytes, B = 4 z, z = zeroPointBits(b): [p, g, r] holds those of rows
+//                32p + r + B f in the field of z bits from bit z f on, each + 2^(b-1); padding 0
+//   sums         NP x G x 32 int32: [p, g, r] = sum over k in group g of code(32p + r, k) - z(32p + r, g);
+//                padding 0; what asymmetric activations need
+//   outer        NP x 32 floats; padding 1
+// clang-format on
 // Panels are independent: a caller may process them from as many threads as it likes.
 //
 // Dense: a little-endian bit stream of b-bit fields, field i = code i + 2^(b-1) in bits
@@ -35,8 +40,7 @@
 
 #include "easyquant/Numerics/Matrix.h"
 #include "easyquant/Numerics/Metrics.h"
-#include "easyquant/Numerics/Quantize.h"
-#include "easyquant/Numerics/Scheme.h"
+#include "easyquant/Numerics/WeightLayout.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -50,24 +54,25 @@ constexpr int64_t paddedColumns(int64_t k) { return (k + 7) / 8 * 8; }
 constexpr int64_t panelCount(int64_t n) { return (n + kPanelRows - 1) / kPanelRows; }
 
 /// Where the codes and scales of an N x K weight lie when packed. Made by panelLayout.
-struct PanelLayout {
-  Scheme scheme; ///< static; per tensor (the one scale repeated), channel or group
-  int64_t rows = 0, columns = 0;
+struct PanelLayout final : WeightLayout {
+  PanelLayout() = default;
+  PanelLayout(const Scheme &scheme, int64_t rows, int64_t columns)
+      : WeightLayout(scheme, rows, columns) {}
 
   int64_t panels() const { return panelCount(rows); }
-  int64_t groups() const { return groupCount(columns, scheme.groupSize); }
   /// Rows of this panel that are rows of the matrix: 32, fewer in the last one.
   int64_t panelRows(int64_t panel) const { return std::min(kPanelRows, rows - panel * kPanelRows); }
+  /// Bytes of the codes of a panel.
   int64_t panelBytes() const { return kPanelRows * paddedColumns(columns) * scheme.bits / 8; }
+  /// Bytes of a panel of any tensor.
+  int64_t panelBytes(WeightTensor tensor) const;
   /// Scales of a panel, and as many zero points and sums.
   int64_t panelScales() const { return kPanelRows * groups(); }
-  int64_t codeBytes() const { return panels() * panelBytes(); }
-  int64_t scaleCount() const { return panels() * panelScales(); }
-};
 
-/// What every layout of packed weights asks: a scheme, with static scales, and at least one
-/// element. Unsupported, InvalidArgument.
-Result<void> checkPackedWeight(const Scheme &scheme, int64_t rows, int64_t columns);
+  int64_t bytes(WeightTensor tensor) const override { return panels() * panelBytes(tensor); }
+  int64_t blockRows() const override { return kPanelRows; }
+  void pack(int64_t firstRow, const QuantizedMatrix &block, PackedWeight &out) const override;
+};
 
 /// Fails with Unsupported when kernels have no panels for the scheme: dynamic, a group size that is
 /// not a multiple of 8; with InvalidArgument when it is no scheme, or N or K is not positive.
@@ -79,45 +84,16 @@ void packPanel(const PanelLayout &layout, int64_t panel, const int8_t *codes, ui
 /// The inverse; padding is dropped.
 void unpackPanel(const PanelLayout &layout, int64_t panel, const uint8_t *packed, int8_t *codes);
 
-/// params: of the whole matrix (those that quantize takes). out: panelScales() floats, all written.
-void packPanelScales(const PanelLayout &layout, int64_t panel, const QParams &params, float *out);
-/// Writes this panel's rows of params.scales, which has its final size; not for one scale per
-/// tensor.
-void unpackPanelScales(const PanelLayout &layout, int64_t panel, const float *packed,
-                       QParams &params);
+/// The inverse of pack, but for the sums. Fails with InvalidArgument when the sizes are not those
+/// of the layout.
+Result<QuantizedMatrix> unpackPanels(const PanelLayout &layout, const PackedWeight &packed);
 
-/// Likewise for zero points: out has panelScales() bytes, all 0 when params has none.
-void packPanelZeroPoints(const PanelLayout &layout, int64_t panel, const QParams &params,
-                         int8_t *out);
-/// Writes this panel's rows of params.zeroPoints, which has its final size; not for one zero point
-/// per tensor.
-void unpackPanelZeroPoints(const PanelLayout &layout, int64_t panel, const int8_t *packed,
-                           QParams &params);
-
-/// codes as in packPanel, params as in packPanelScales. out: panelScales() integers, all written.
-void packPanelSums(const PanelLayout &layout, int64_t panel, const int8_t *codes,
-                   const QParams &params, int32_t *out);
-
-/// Quantizes rows 32 * panel .. of w (N x K) by the absmax rule, packs them, and adds the
-/// quantization error of these rows to `error`. One pass over the weights: what
-/// equant-materialize-weights runs. Bits are those of chooseQParams, quantize and packPanel.
-/// Symmetric schemes of the narrow range per channel and per group only. Fails as chooseQParams
-/// does.
-Result<void> quantizePanelAbsMax(const PanelLayout &layout, ConstMatrix w, int64_t panel,
-                                 uint8_t *codes, float *scales, ErrorSums &error);
-
-/// A whole weight in panels.
-struct PackedWeights {
-  PanelLayout layout;
-  std::vector<uint8_t> codes;     ///< layout.codeBytes()
-  std::vector<float> scales;      ///< layout.scaleCount()
-  std::vector<int8_t> zeroPoints; ///< layout.scaleCount(); empty when symmetric
-};
-PackedWeights packPanels(const PanelLayout &layout, const QuantizedMatrix &q);
-/// Fails with InvalidArgument when the sizes are not those of the layout.
-Result<QuantizedMatrix> unpackPanels(const PackedWeights &packed);
-/// packPanelSums of all panels: layout.scaleCount() integers.
-std::vector<int32_t> packSums(const PanelLayout &layout, const QuantizedMatrix &q);
+/// Quantizes w by the absmax rule, and adds the quantization error of its rows to `error`, in one
+/// pass over the weights. Bits are those of chooseQParams and quantize. Symmetric integers of the
+/// narrow range per channel and per group only, with scales of f32 or f16. Fails as chooseQParams
+/// does; rows are counted from firstRow.
+Result<QuantizedMatrix> quantizeAbsMax(ConstMatrix w, const Scheme &scheme, int64_t firstRow,
+                                       ErrorSums &error);
 
 /// ceil(count * bits / 8).
 constexpr int64_t denseBytes(int64_t count, int bits) { return (count * bits + 7) / 8; }

@@ -13,6 +13,9 @@
 //
 //      q = clamp(rne(x / s) + z, min, max)        xhat = s * float(q - z)
 //
+//    and of codes that are no integers q = nearest(x / s), xhat = s * value(q) (NumberFormats.h).
+//    Scales are those of their format: rounded to it before codes are chosen.
+//
 // 2. Activations, dynamic, per token (a row), int8 symmetric; what kernels do at run time:
 //
 //      absmax = max_k |x_k|
@@ -60,8 +63,9 @@ inline constexpr float kMinAbsMax = 0x1p-119f;
 /// Granularity::Tensor and N otherwise, groups is groupCount(K, groupSize).
 struct QParams {
   int64_t rows = 0, groups = 0;
-  std::vector<float> scales;
+  std::vector<float> scales;       ///< where there is an outer scale, their product with it
   std::vector<int32_t> zeroPoints; ///< empty when symmetric: all 0
+  float outer = 1;                 ///< of schemes with an outer scale
 };
 
 /// Codes (N x K, row-major) with their parameters.

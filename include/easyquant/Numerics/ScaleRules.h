@@ -13,6 +13,14 @@
 //      symmetric, full    s = t / (2^(b-1) - 0.5)      z = 0     SYQ: Faraone et al., 2018
 //      asymmetric         s = (hi - lo) / (2^b - 1)    z = rne(min code - lo / s), so that 0 is a
 //      code
+//      no integers        s = max(hi / max value, lo / min value)
+//
+// and s is then rounded to the format of scales (z is of the rounded one). A power of two is that
+// of OCP Microscaling, 2^(floor(log2 t) - floor(log2 max value)), so that values up to 4/3 of the
+// range of f4E2M1FN saturate. With an outer scale o, that of the tensor's largest magnitude is the
+// largest scale there is, and s is o times a scale of the format:
+//
+//      o = t(tensor) / (max value * 448)         s = o * round((t / max value) / o)
 //
 // and a rule gives
 //
@@ -79,13 +87,23 @@ struct SliceParams {
   friend bool operator==(const SliceParams &, const SliceParams &) = default;
 };
 
-/// Those of the range from min(lo, 0) to max(hi, 0); finite.
-SliceParams paramsOfRange(float lo, float hi, const Scheme &scheme);
+/// Those of the range from min(lo, 0) to max(hi, 0); finite. `outer`: of schemes that have one.
+SliceParams paramsOfRange(float lo, float hi, const Scheme &scheme, float outer = 1);
+
+/// The outer scale of a tensor whose largest magnitude is absMax; 1 without one, and of zeros.
+float outerScale(float absMax, const Scheme &scheme);
+
+/// Are all scales such as their format holds with all its bits? OutOfRange, saying which is not and
+/// that f32 holds it.
+Result<void> checkScales(const QParams &params, const Scheme &scheme);
 
 /// Scales and zero points of an N x K matrix. Fails with InvalidArgument like checkScheme and
 /// checkScaleRule, on a matrix whose rows overlap, and on an element that is not finite (naming its
-/// row and column).
+/// row and column); with OutOfRange like checkScales. The second form is for some rows of a tensor,
+/// whose outer scale is known.
 Result<QParams> chooseQParams(ConstMatrix x, const Scheme &scheme, const ScaleRule &rule);
+Result<QParams> chooseQParams(ConstMatrix x, const Scheme &scheme, const ScaleRule &rule,
+                              float outer);
 
 /// chooseQParams and quantize in one.
 Result<QuantizedMatrix> quantize(ConstMatrix x, const Scheme &scheme, const ScaleRule &rule);

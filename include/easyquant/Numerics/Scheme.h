@@ -5,14 +5,16 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A scheme says which integers stand for the values of a tensor and which values share a scale. It
-// is plain data; the IR carries it as #equant.scheme.
+// A scheme says which codes stand for the values of a tensor, which values share a scale, and what
+// numbers codes and scales are (NumberFormats.h). It is plain data; the IR carries it as
+// #equant.scheme.
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef EASYQUANT_NUMERICS_SCHEME_H
 #define EASYQUANT_NUMERICS_SCHEME_H
 
+#include "easyquant/Numerics/NumberFormats.h"
 #include "easyquant/Support/Result.h"
 
 #include <cstdint>
@@ -35,7 +37,7 @@ struct CodeRange {
 };
 
 struct Scheme {
-  int bits = 8; ///< 2, 3, 4 or 8
+  int bits = 8; ///< of a code: 2, 3, 4 or 8
   /// Symmetric: zero point 0 and the narrow range [-(2^(b-1)-1), 2^(b-1)-1], so that negation is
   /// exact, unless `fullRange`. Otherwise a zero point and the full range [-2^(b-1), 2^(b-1)-1].
   bool symmetric = true;
@@ -46,7 +48,14 @@ struct Scheme {
   /// Symmetric only: the codes of the full range, with s = absmax / (2^(b-1) - 0.5) (SYQ; Faraone
   /// et al., 2018, https://arxiv.org/abs/1807.00301).
   bool fullRange = false;
+  /// Other codes than integers are symmetric, without zero points, and not `fullRange`.
+  CodeFormat codes = CodeFormat::Integer;
+  ScaleFormat scales = ScaleFormat::F32;
+  /// The scales are themselves scaled, by one f32 factor a tensor (NVFP4).
+  bool outer = false;
+  const Codebook *table = nullptr; ///< of CodeFormat::Table
 
+  bool isInteger() const { return codes == CodeFormat::Integer; }
   friend bool operator==(const Scheme &, const Scheme &) = default;
 };
 
@@ -56,8 +65,19 @@ constexpr CodeRange codeRange(int bits, bool symmetric) {
   return {symmetric ? 1 - half : -half, half - 1};
 }
 constexpr CodeRange codeRange(const Scheme &scheme) {
-  return codeRange(scheme.bits, scheme.symmetric && !scheme.fullRange);
+  bool narrow = scheme.symmetric && !scheme.fullRange && scheme.codes == CodeFormat::Integer;
+  return codeRange(scheme.bits, narrow);
 }
+
+/// What codes stand for, in units of the scale and before a zero point: -127, 127 and 1; -448, 448
+/// and 32; -1, 1 and 0.304 (NF4).
+struct CodeValues {
+  float least = 0, greatest = 0;
+  float gap = 1; ///< the widest between two neighbours
+
+  float absMax() const { return -least > greatest ? -least : greatest; }
+};
+CodeValues codeValues(const Scheme &scheme);
 
 /// Scales along one row of K columns: ceil(K / groupSize), 1 when the scheme has no groups.
 constexpr int64_t groupCount(int64_t k, int64_t groupSize) {
@@ -70,13 +90,14 @@ constexpr int64_t scaleRows(const Scheme &scheme, int64_t rows) {
 }
 
 /// Is this a scheme at all? InvalidArgument or Unsupported otherwise: a bit width that is not 2, 3,
-/// 4 or 8, a group size without groups (or the reverse), scales per token that are not dynamic,
-/// dynamic scales of weights, an asymmetric scheme with `fullRange` (it has that range anyway). A
-/// size need not divide K, nor be below it.
+/// 4 or 8, or not that of the codes' format, a group size without groups (or the reverse), scales
+/// per token that are not dynamic, dynamic scales of weights, an asymmetric scheme with `fullRange`
+/// (it has that range anyway), zero points or `fullRange` of codes that are no integers. A size
+/// need not divide K, nor be below it.
 Result<void> checkScheme(const Scheme &scheme);
 
-/// For people: "int4 symmetric, groups of 128", "int8 symmetric, per token, dynamic", "int8
-/// symmetric full range, per channel".
+/// For people: "int4 symmetric, groups of 128, f16 scales", "int8 symmetric, per token, dynamic",
+/// "int8 symmetric full range, per channel", "f4E2M1FN, groups of 16, f8E4M3FN scales, scaled".
 std::string toString(const Scheme &scheme);
 /// "tensor", "channel", "group" or "token": the name in manifests and in IR.
 const char *toString(Granularity granularity);

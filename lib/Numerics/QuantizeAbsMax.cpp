@@ -1,11 +1,13 @@
-//===- QuantizePanel.cpp - Round to nearest in one pass -------------------===//
+//===- QuantizeAbsMax.cpp - Round to nearest in one pass ------------------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#include "PackRows.h"
+#include "easyquant/Numerics/Packing.h"
+#include "easyquant/Numerics/ScaleRules.h"
+
 #include "RowQuantize.h"
 
 #include <cstring>
@@ -86,27 +88,40 @@ EASYQUANT_INLINE void quantizeRest(const float *x, int64_t count, float scale, i
   std::copy_n(paddedCodes, count, codes);
 }
 
-/// One row: its codes, its scales, which lie `kPanelRows` apart, and its error. False where the row
-/// is not finite. `next` is the row that follows, on its way from memory meanwhile.
+/// What became of a row.
+enum class RowResult { Done, NotFinite, NoScale };
+
+/// One row: its codes, its scales and its error. NoScale where f16 does not hold a scale. `next` is
+/// the row that follows, on its way from memory meanwhile.
 EASYQUANT_VECTOR_CLONES
-static bool quantizeRowAbsMax(const float *row, const float *next, const PanelLayout &layout,
-                              CodeRange range, int8_t *codes, float *scales, ErrorSums &error) {
+static RowResult quantizeRowAbsMax(const float *row, const float *next, int64_t columns,
+                                   const Scheme &scheme, int8_t *codes, float *scales,
+                                   ErrorSums &error) {
+  const CodeRange range = codeRange(scheme);
+  const int64_t allGroups = groupCount(columns, scheme.groupSize);
   RowErrors errors{};
-  for (int64_t from = 0; from < layout.groups(); from += kGroups) {
-    const int64_t groups = std::min(kGroups, layout.groups() - from);
+  const bool isHalf = scheme.scales == ScaleFormat::F16;
+  bool areScales = true;
+  for (int64_t from = 0; from < allGroups; from += kGroups) {
+    const int64_t groups = std::min(kGroups, allGroups - from);
     int32_t absMax[kGroups];
     for (int64_t g = 0; g < groups; ++g) {
-      auto [begin, count] = groupColumns(from + g, layout.scheme.groupSize, layout.columns);
+      auto [begin, count] = groupColumns(from + g, scheme.groupSize, columns);
       absMax[g] = absMaxBitsOfGroup(row + begin, count);
     }
     for (int64_t g = 0; g < groups; ++g) {
       if (absMax[g] >= kInfinityBits)
-        return false;
-      scales[(from + g) * kPanelRows] = scaleFromAbsMax(std::bit_cast<float>(absMax[g]), range.max);
+        return RowResult::NotFinite;
+      float scale = scaleFromAbsMax(std::bit_cast<float>(absMax[g]), range.max);
+      if (isHalf) {
+        scale = static_cast<float>(static_cast<_Float16>(scale));
+        areScales &= isScale(scale, ScaleFormat::F16);
+      }
+      scales[from + g] = scale;
     }
     for (int64_t g = 0; g < groups; ++g) {
-      auto [begin, count] = groupColumns(from + g, layout.scheme.groupSize, layout.columns);
-      const float scale = scales[(from + g) * kPanelRows];
+      auto [begin, count] = groupColumns(from + g, scheme.groupSize, columns);
+      const float scale = scales[from + g];
       const int64_t end = begin + count, whole = end - count % kPart;
       for (int64_t j = begin; j < whole; j += kPart) {
         for (int64_t line = 0; line < kPart; line += 16)
@@ -118,43 +133,39 @@ static bool quantizeRowAbsMax(const float *row, const float *next, const PanelLa
     }
   }
   error.add(errors.sums());
-  return true;
+  return areScales ? RowResult::Done : RowResult::NoScale;
 }
 
 } // namespace
 
-Result<void> quantizePanelAbsMax(const PanelLayout &layout, ConstMatrix w, int64_t panel,
-                                 uint8_t *codes, float *scales, ErrorSums &error) {
-  const Scheme &scheme = layout.scheme;
+Result<QuantizedMatrix> quantizeAbsMax(ConstMatrix w, const Scheme &scheme, int64_t firstRow,
+                                       ErrorSums &error) {
   if (scheme.granularity != Granularity::Channel && scheme.granularity != Granularity::Group)
     return makeError(ErrorCode::Unsupported,
-                     "panel-wise quantization as {}: its scale needs the whole tensor; use "
+                     "quantization in one pass as {}: its scale needs the whole tensor; use "
                      "chooseQParams",
                      toString(scheme));
-  if (!scheme.symmetric || scheme.fullRange)
+  if (!scheme.isInteger() || !scheme.symmetric || scheme.fullRange || scheme.outer ||
+      (scheme.scales != ScaleFormat::F32 && scheme.scales != ScaleFormat::F16))
     return makeError(ErrorCode::InvalidArgument,
-                     "absmax scales for {}: the absmax rule serves symmetric codes of the narrow "
-                     "range; take another scheme or rule",
+                     "absmax scales in one pass for {}: expected symmetric integers of the narrow "
+                     "range, with scales of f32 or f16",
                      toString(scheme));
-  if (w.rows != layout.rows || w.columns != layout.columns || panel < 0 || panel >= layout.panels())
-    return makeError(ErrorCode::InvalidArgument,
-                     "panel {} of a weight of {} x {}: the layout is one of {} panels for {} x {}",
-                     panel, w.rows, w.columns, layout.panels(), layout.rows, layout.columns);
-
-  CodeRange range = codeRange(scheme);
-  int64_t rows = layout.panelRows(panel), columns = layout.columns;
-  // Rows a power of two bytes apart would meet in the same few lines of the cache.
-  const int64_t stride = (columns + 63) / 64 * 64 + 64;
-  std::vector<int8_t> plain(rows * stride);
-  std::fill_n(scales, layout.panelScales(), 1.0f);
-  for (int64_t r = 0; r < rows; ++r) {
-    const float *row = w.row(panel * kPanelRows + r);
-    const float *next = w.row(std::min(panel * kPanelRows + r + 1, w.rows - 1));
-    if (!quantizeRowAbsMax(row, next, layout, range, plain.data() + r * stride, scales + r, error))
-      return notFiniteError(row, columns, panel * kPanelRows + r);
+  QuantizedMatrix q{scheme, w.rows, w.columns, {}, {}};
+  q.params.rows = w.rows;
+  q.params.groups = groupCount(w.columns, scheme.groupSize);
+  q.params.scales.resize(q.params.rows * q.params.groups);
+  q.codes.resize(w.rows * w.columns);
+  for (int64_t r = 0; r < w.rows; ++r) {
+    float *scales = q.params.scales.data() + r * q.params.groups;
+    RowResult result = quantizeRowAbsMax(w.row(r), w.row(std::min(r + 1, w.rows - 1)), w.columns,
+                                         scheme, q.codes.data() + r * w.columns, scales, error);
+    if (result == RowResult::NotFinite)
+      return notFiniteError(w.row(r), w.columns, firstRow + r);
+    if (result == RowResult::NoScale)
+      return Unexpected(checkScales(q.params, scheme).error());
   }
-  packRows(layout, rows, plain.data(), stride, codes);
-  return {};
+  return q;
 }
 
 } // namespace easyquant::numerics

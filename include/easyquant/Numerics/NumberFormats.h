@@ -1,0 +1,99 @@
+//===- NumberFormats.h - What codes and scales are --------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A code stands for a value before scaling. Formats have the names of MLIR and of ml_dtypes:
+//
+//      integers       two's complement of 2, 3, 4 or 8 bits, less their zero point
+//      f8E4M3FN       s eeee mmm, bias 7, no infinity; +-448 (Micikevicius et al., FP8 Formats for
+//                     Deep Learning, 2022, https://arxiv.org/abs/2209.05433)
+//      f4E2M1FN       s ee m, bias 1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives (OCP
+//                     Microscaling Formats v1.0, 2023)
+//      a table        2^b values in ascending order: NF4 (Dettmers et al., QLoRA, 2023,
+//                     https://arxiv.org/abs/2305.14314), IQ4_NL (llama.cpp), or learned
+//
+// and of scales, all of which are positive:
+//
+//      f32, f16, bf16, f8E4M3FN
+//      f8E8M0FNU      2^(e - 127): a power of two (OCP Microscaling)
+//
+// A number is rounded to the nearest value of its format, ties to even, in a table to the lower;
+// what lies beyond the ends becomes an end. As codes, formats that are no integers count from
+// -2^(b-1) on: the code of bits x is x - 2^(b-1), so that memory, which holds code + 2^(b-1), holds
+// the bits.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_NUMERICS_NUMBERFORMATS_H
+#define EASYQUANT_NUMERICS_NUMBERFORMATS_H
+
+#include "easyquant/Support/Result.h"
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace easyquant::numerics {
+
+enum class CodeFormat { Integer, F8E4M3FN, F4E2M1FN, Table };
+enum class ScaleFormat { F32, F16, BF16, F8E4M3FN, F8E8M0FNU };
+
+/// "f8E4M3FN", ...; "table" and "integer".
+const char *toString(CodeFormat format);
+const char *toString(ScaleFormat format);
+
+//===- Codes --------------------------------------------------------------===//
+
+/// The bits of the nearest value, ties to even; x is no NaN.
+uint8_t encodeF8E4M3FN(float x);
+uint8_t encodeF4E2M1FN(float x);
+/// The value of the bits; that of NaN (0x7f and 0xff) is a NaN.
+float decodeF8E4M3FN(uint8_t bits);
+/// Of the low four bits.
+float decodeF4E2M1FN(uint8_t bits);
+
+//===- Tables -------------------------------------------------------------===//
+
+/// A table of 2^b ascending values, b = 2, 3 or 4. Equal tables are one object, which lives as long
+/// as the process, so that schemes hold and compare pointers.
+class Codebook {
+public:
+  /// InvalidArgument unless there are 4, 8 or 16 finite values, each larger than the one before.
+  static Result<const Codebook *> of(std::span<const float> values);
+  static const Codebook *nf4();
+  static const Codebook *iq4nl();
+
+  std::span<const float> values() const { return table; }
+  int bits() const;
+  /// "nf4", "iq4_nl"; empty: any other.
+  std::string_view name() const;
+
+private:
+  explicit Codebook(std::vector<float> values) : table(std::move(values)) {}
+  std::vector<float> table;
+};
+
+//===- Scales -------------------------------------------------------------===//
+
+/// The nearest scale of the format for a positive normal x; f16 may become infinite or subnormal
+/// (see isScale). f8E8M0FNU: the power of two not above x.
+float roundScale(float x, ScaleFormat format);
+/// Is x, which roundScale has given, one that the format holds with all its bits: finite, and of
+/// f16 and bf16 normal?
+bool isScale(float x, ScaleFormat format);
+/// The bits of a scale that the format holds, in 1, 2 or 4 bytes, and back.
+uint32_t encodeScale(float scale, ScaleFormat format);
+float decodeScale(uint32_t bits, ScaleFormat format);
+constexpr int scaleBytes(ScaleFormat format) {
+  return format == ScaleFormat::F32                                  ? 4
+         : format == ScaleFormat::F16 || format == ScaleFormat::BF16 ? 2
+                                                                     : 1;
+}
+
+} // namespace easyquant::numerics
+
+#endif // EASYQUANT_NUMERICS_NUMBERFORMATS_H

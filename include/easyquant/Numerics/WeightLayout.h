@@ -1,0 +1,89 @@
+//===- WeightLayout.h - Weights in the order of a kernel --------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A layout takes a quantized weight row by row, as quantization makes it, and puts its codes,
+// scales, zero points and sums where a target's kernels read them. It knows nothing of how they
+// were found.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_NUMERICS_WEIGHTLAYOUT_H
+#define EASYQUANT_NUMERICS_WEIGHTLAYOUT_H
+
+#include "easyquant/Numerics/Quantize.h"
+#include "easyquant/Numerics/Scheme.h"
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace easyquant::numerics {
+
+/// The tensors that a packed weight may consist of.
+enum class WeightTensor {
+  Codes,
+  Scales,     ///< in the format of the scheme
+  ZeroPoints, ///< of asymmetric schemes, in fields of zeroPointBits
+  Sums,       ///< of code - zero point over each group: int32, where activations are asymmetric
+  Outer,      ///< of schemes with outer scales: one f32 a row
+};
+inline constexpr size_t kWeightTensors = 5;
+
+/// Bits of a packed zero point: those of a code, but 4 for codes of 3.
+constexpr int zeroPointBits(int bits) { return bits == 3 ? 4 : bits; }
+
+/// The bytes of each tensor; empty where there is none.
+struct PackedWeight {
+  std::array<std::vector<uint8_t>, kWeightTensors> tensors;
+
+  std::vector<uint8_t> &operator[](WeightTensor tensor) {
+    return tensors[static_cast<size_t>(tensor)];
+  }
+  const std::vector<uint8_t> &operator[](WeightTensor tensor) const {
+    return tensors[static_cast<size_t>(tensor)];
+  }
+};
+
+class WeightLayout {
+public:
+  virtual ~WeightLayout() = default;
+
+  Scheme scheme; ///< static; per tensor (the one scale repeated), channel or group
+  int64_t rows = 0, columns = 0;
+  bool withSums = false;
+
+  int64_t groups() const { return groupCount(columns, scheme.groupSize); }
+  bool has(WeightTensor tensor) const;
+  virtual int64_t bytes(WeightTensor tensor) const = 0;
+
+  /// Blocks of so many rows may be packed apart, by any threads.
+  virtual int64_t blockRows() const = 0;
+  /// Rows firstRow .. of the weight, a multiple of blockRows() unless they are the last, into
+  /// tensors of bytes() bytes each, whose padding was 0; scales in the padding become 1.
+  virtual void pack(int64_t firstRow, const QuantizedMatrix &block, PackedWeight &out) const = 0;
+
+  /// Room for all tensors, all 0.
+  PackedWeight allocate() const;
+
+protected:
+  WeightLayout() = default;
+  WeightLayout(const Scheme &scheme, int64_t rows, int64_t columns)
+      : scheme(scheme), rows(rows), columns(columns) {}
+  WeightLayout(const WeightLayout &) = default;
+  WeightLayout &operator=(const WeightLayout &) = default;
+};
+
+/// What every layout of packed weights asks: a scheme, with static scales, and at least one
+/// element. Unsupported, InvalidArgument.
+Result<void> checkPackedWeight(const Scheme &scheme, int64_t rows, int64_t columns);
+
+/// A whole weight.
+PackedWeight pack(const WeightLayout &layout, const QuantizedMatrix &q);
+
+} // namespace easyquant::numerics
+
+#endif // EASYQUANT_NUMERICS_WEIGHTLAYOUT_H

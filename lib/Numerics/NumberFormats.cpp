@@ -1,0 +1,186 @@
+//===- NumberFormats.cpp - What codes and scales are ----------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Numerics/NumberFormats.h"
+
+#include "Codec.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace easyquant::numerics {
+
+const char *toString(CodeFormat format) {
+  switch (format) {
+  case CodeFormat::Integer:
+    return "integer";
+  case CodeFormat::F8E4M3FN:
+    return "f8E4M3FN";
+  case CodeFormat::F4E2M1FN:
+    return "f4E2M1FN";
+  case CodeFormat::Table:
+    return "table";
+  }
+  return "unknown";
+}
+
+const char *toString(ScaleFormat format) {
+  switch (format) {
+  case ScaleFormat::F32:
+    return "f32";
+  case ScaleFormat::F16:
+    return "f16";
+  case ScaleFormat::BF16:
+    return "bf16";
+  case ScaleFormat::F8E4M3FN:
+    return "f8E4M3FN";
+  case ScaleFormat::F8E8M0FNU:
+    return "f8E8M0FNU";
+  }
+  return "unknown";
+}
+
+//===- Codes --------------------------------------------------------------===//
+
+uint8_t encodeF8E4M3FN(float x) { return static_cast<uint8_t>(F8E4M3FNCodec::encode(x)); }
+uint8_t encodeF4E2M1FN(float x) { return static_cast<uint8_t>(F4E2M1FNCodec::encode(x)); }
+float decodeF8E4M3FN(uint8_t bits) {
+  return (bits & 0x7f) == 0x7f ? std::numeric_limits<float>::quiet_NaN()
+                               : F8E4M3FNCodec::decode(bits);
+}
+float decodeF4E2M1FN(uint8_t bits) { return F4E2M1FNCodec::decode(bits & 15); }
+
+//===- Tables -------------------------------------------------------------===//
+
+// bitsandbytes' create_normal_map (Dettmers et al., 2023, appendix E).
+static constexpr float kNF4[] = {-1.0f,
+                                 -0.6961928009986877f,
+                                 -0.5250730514526367f,
+                                 -0.39491748809814453f,
+                                 -0.28444138169288635f,
+                                 -0.18477343022823334f,
+                                 -0.09105003625154495f,
+                                 0.0f,
+                                 0.07958029955625534f,
+                                 0.16093020141124725f,
+                                 0.24611230194568634f,
+                                 0.33791524171829224f,
+                                 0.44070982933044434f,
+                                 0.5626170039176941f,
+                                 0.7229568362236023f,
+                                 1.0f};
+static constexpr float kIQ4NL[] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                   1,    13,   25,  38,  53,  69,  89,  113};
+
+Result<const Codebook *> Codebook::of(std::span<const float> values) {
+  if (values.size() != 4 && values.size() != 8 && values.size() != 16)
+    return makeError(ErrorCode::InvalidArgument, "table of {} values: expected 4, 8 or 16",
+                     values.size());
+  for (size_t i = 0; i < values.size(); ++i)
+    if (!std::isfinite(values[i]) || (i > 0 && values[i] <= values[i - 1]))
+      return makeError(ErrorCode::InvalidArgument,
+                       "value {} of the table is {}: expected finite values, each larger than the "
+                       "one before",
+                       i, values[i]);
+  static std::mutex mutex;
+  static std::map<std::vector<float>, std::unique_ptr<Codebook>> known;
+  std::lock_guard lock(mutex);
+  std::vector<float> key(values.begin(), values.end());
+  std::unique_ptr<Codebook> &entry = known[key];
+  if (!entry)
+    entry.reset(new Codebook(std::move(key)));
+  return entry.get();
+}
+
+const Codebook *Codebook::nf4() {
+  static const Codebook *table = *of(kNF4);
+  return table;
+}
+
+const Codebook *Codebook::iq4nl() {
+  static const Codebook *table = *of(kIQ4NL);
+  return table;
+}
+
+int Codebook::bits() const { return std::countr_zero(table.size()); }
+
+std::string_view Codebook::name() const {
+  return this == nf4() ? "nf4" : this == iq4nl() ? "iq4_nl" : "";
+}
+
+//===- Scales -------------------------------------------------------------===//
+
+static float powerOfTwo(int32_t exponent) {
+  return std::bit_cast<float>((exponent + 127) << 23); // -126 .. 127
+}
+
+float roundScale(float x, ScaleFormat format) {
+  switch (format) {
+  case ScaleFormat::F32:
+    return x;
+  case ScaleFormat::F16:
+    return static_cast<float>(static_cast<_Float16>(x));
+  case ScaleFormat::BF16: {
+    uint32_t bits = std::bit_cast<uint32_t>(x);
+    return std::bit_cast<float>((bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000);
+  }
+  case ScaleFormat::F8E4M3FN:
+    // A scale of 0 would make values of codes.
+    return F8E4M3FNCodec::decode(std::max(F8E4M3FNCodec::encode(x), 1));
+  case ScaleFormat::F8E8M0FNU:
+    return powerOfTwo((std::bit_cast<int32_t>(x) >> 23) - 127);
+  }
+  return x;
+}
+
+bool isScale(float x, ScaleFormat format) {
+  float least = format == ScaleFormat::F16        ? 0x1p-14f
+                : format == ScaleFormat::F8E4M3FN ? F8E4M3FNCodec::kStep
+                                                  : 0x1p-126f;
+  return std::isfinite(x) && x >= least;
+}
+
+uint32_t encodeScale(float scale, ScaleFormat format) {
+  uint32_t bits = std::bit_cast<uint32_t>(scale);
+  switch (format) {
+  case ScaleFormat::F32:
+    return bits;
+  case ScaleFormat::F16:
+    return std::bit_cast<uint16_t>(static_cast<_Float16>(scale));
+  case ScaleFormat::BF16:
+    return bits >> 16;
+  case ScaleFormat::F8E4M3FN:
+    return F8E4M3FNCodec::encode(scale);
+  case ScaleFormat::F8E8M0FNU:
+    return bits >> 23;
+  }
+  return 0;
+}
+
+float decodeScale(uint32_t bits, ScaleFormat format) {
+  switch (format) {
+  case ScaleFormat::F32:
+    return std::bit_cast<float>(bits);
+  case ScaleFormat::F16:
+    return static_cast<float>(std::bit_cast<_Float16>(static_cast<uint16_t>(bits)));
+  case ScaleFormat::BF16:
+    return std::bit_cast<float>(bits << 16);
+  case ScaleFormat::F8E4M3FN:
+    return decodeF8E4M3FN(static_cast<uint8_t>(bits));
+  case ScaleFormat::F8E8M0FNU:
+    return bits == 0     ? 0x1p-127f
+           : bits == 255 ? std::numeric_limits<float>::quiet_NaN()
+                         : powerOfTwo(static_cast<int32_t>(bits) - 127);
+  }
+  return 0;
+}
+
+} // namespace easyquant::numerics

@@ -1,0 +1,68 @@
+//===- PackParams.h - Scales, zero points and sums in bytes -----*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Private to lib/Numerics: what the layouts of weights share.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_NUMERICS_PACKPARAMS_H
+#define EASYQUANT_LIB_NUMERICS_PACKPARAMS_H
+
+#include "RowQuantize.h"
+
+#include "easyquant/Numerics/WeightLayout.h"
+
+#include <cstring>
+
+namespace easyquant::numerics {
+
+/// Of row `row` of the block, group g.
+inline int64_t paramIndex(const QParams &params, int64_t row, int64_t g) {
+  return (params.rows == 1 ? 0 : row * params.groups) + g;
+}
+
+/// Element i of an array of little-endian scales.
+inline void storeScale(uint8_t *out, int64_t i, float scale, ScaleFormat format) {
+  uint32_t bits = encodeScale(scale, format);
+  int bytes = scaleBytes(format);
+  std::memcpy(out + i * bytes, &bits, bytes);
+}
+inline float loadScale(const uint8_t *in, int64_t i, ScaleFormat format) {
+  uint32_t bits = 0;
+  int bytes = scaleBytes(format);
+  std::memcpy(&bits, in + i * bytes, bytes);
+  return decodeScale(bits, format);
+}
+/// The scale as it is packed: without the outer one, which kernels apply at the end.
+inline float innerScale(const QParams &params, int64_t index, const Scheme &scheme) {
+  return scheme.outer ? roundScale(params.scales[index] / params.outer, scheme.scales)
+                      : params.scales[index];
+}
+
+inline int32_t zeroPointOf(const QParams &params, int64_t index) {
+  return params.zeroPoints.empty() ? 0 : params.zeroPoints[index];
+}
+
+/// Field i, of `bits` bits, of bytes that are 0: fields begin at the low end.
+inline void orField(uint8_t *out, int64_t byte, int64_t field, int bits, int32_t value) {
+  out[byte] = static_cast<uint8_t>(out[byte] | value << (field * bits));
+}
+
+/// Sum of code - zero point over group g of row `row` of the block.
+inline int32_t groupSum(const QuantizedMatrix &block, int64_t row, int64_t g) {
+  auto [begin, count] = groupColumns(g, block.scheme.groupSize, block.columns);
+  const int8_t *codes = block.codes.data() + row * block.columns + begin;
+  int32_t total = 0;
+  for (int64_t k = 0; k < count; ++k)
+    total += codes[k];
+  int64_t index = paramIndex(block.params, row, g);
+  return total - static_cast<int32_t>(count) * zeroPointOf(block.params, index);
+}
+
+} // namespace easyquant::numerics
+
+#endif // EASYQUANT_LIB_NUMERICS_PACKPARAMS_H
