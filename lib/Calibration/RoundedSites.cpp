@@ -152,8 +152,8 @@ static void declare(ModuleOp module, StringRef file, StringRef stamp, ArrayRef<P
     };
     FlatSymbolRefAttr codes, scale, zero;
     if (withCodes)
-      codes = declared(codesName(site), shape, scheme.getCodeType());
-    scale = declared(scaleName(site), params, builder.getF32Type());
+      codes = declared(codesName(site), shape, scheme.getCode());
+    scale = declared(scaleName(site), params, scheme.getScale());
     if (!scheme.getSymmetric())
       zero = declared(zeroName(site), params, builder.getI32Type());
     site.op->setAttr(equant::kPlanAttr, site.plan.withResults(codes, scale, zero));

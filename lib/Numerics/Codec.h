@@ -6,7 +6,8 @@
 //===----------------------------------------------------------------------===//
 //
 // Private to lib/Numerics. A codec knows the codes of one scheme. Whoever rounds is written once,
-// as a template over codecs, and vectorized for each: they have no branches, and are inlined.
+// as a template over codecs, and vectorized for each: they have no branches, and are inlined; nor
+// constructors, since clang forgets those that only clones of a function call.
 // Values are in units of the scale; the zero point of an integer code is subtracted.
 //
 //===----------------------------------------------------------------------===//
@@ -15,8 +16,6 @@
 #define EASYQUANT_LIB_NUMERICS_CODEC_H
 
 #include "RowQuantize.h"
-
-#include <array>
 
 namespace easyquant::numerics {
 
@@ -29,7 +28,6 @@ struct Rounded {
 struct IntegerCodec {
   CodeRange range;
 
-  explicit IntegerCodec(const Scheme &scheme) : range(codeRange(scheme)) {}
   EASYQUANT_INLINE Rounded round(float steps, int32_t zeroPoint) const {
     float lo = static_cast<float>(range.min - zeroPoint);
     float hi = static_cast<float>(range.max - zeroPoint);
@@ -44,7 +42,6 @@ struct IntegerCodec {
 struct F8E4M3FNCodec {
   static constexpr float kLargest = 448, kLeastNormal = 0x1p-6f, kStep = 0x1p-9f;
 
-  explicit F8E4M3FNCodec(const Scheme &) {}
   static EASYQUANT_INLINE int32_t encode(float x) {
     int32_t bits = std::bit_cast<int32_t>(x), sign = (bits >> 24) & 0x80;
     float magnitude = std::bit_cast<float>(bits & 0x7fffffff);
@@ -68,7 +65,6 @@ struct F8E4M3FNCodec {
 };
 
 struct F4E2M1FNCodec {
-  explicit F4E2M1FNCodec(const Scheme &) {}
   static EASYQUANT_INLINE int32_t encode(float x) {
     int32_t bits = std::bit_cast<int32_t>(x), sign = (bits >> 28) & 8;
     float m = std::bit_cast<float>(bits & 0x7fffffff);
@@ -92,13 +88,16 @@ struct F4E2M1FNCodec {
 
 template <int bits> struct TableCodec {
   static constexpr int kSize = 1 << bits;
-  std::array<float, kSize> table;
-  std::array<float, kSize - 1> middles;
+  float table[kSize];
+  float middles[kSize - 1];
 
-  explicit TableCodec(const Scheme &scheme) {
-    std::copy_n(scheme.table->values().begin(), kSize, table.begin());
+  static EASYQUANT_INLINE TableCodec of(const Codebook &codebook) {
+    TableCodec codec{};
+    for (int i = 0; i < kSize; ++i)
+      codec.table[i] = codebook.values()[i];
     for (int i = 0; i + 1 < kSize; ++i)
-      middles[i] = static_cast<float>((double(table[i]) + table[i + 1]) / 2);
+      codec.middles[i] = static_cast<float>((double(codec.table[i]) + codec.table[i + 1]) / 2);
+    return codec;
   }
   EASYQUANT_INLINE Rounded round(float steps, int32_t) const {
     int32_t index = 0;
@@ -116,22 +115,22 @@ template <int bits> struct TableCodec {
 template <typename Body> EASYQUANT_INLINE auto withCodec(const Scheme &scheme, Body &&body) {
   switch (scheme.codes) {
   case CodeFormat::F8E4M3FN:
-    return body(F8E4M3FNCodec(scheme));
+    return body(F8E4M3FNCodec{});
   case CodeFormat::F4E2M1FN:
-    return body(F4E2M1FNCodec(scheme));
+    return body(F4E2M1FNCodec{});
   case CodeFormat::Table:
     switch (scheme.bits) {
     case 2:
-      return body(TableCodec<2>(scheme));
+      return body(TableCodec<2>::of(*scheme.table));
     case 3:
-      return body(TableCodec<3>(scheme));
+      return body(TableCodec<3>::of(*scheme.table));
     default:
-      return body(TableCodec<4>(scheme));
+      return body(TableCodec<4>::of(*scheme.table));
     }
   case CodeFormat::Integer:
     break;
   }
-  return body(IntegerCodec(scheme));
+  return body(IntegerCodec{codeRange(scheme)});
 }
 
 /// The codes of a slice that has one scale: definition 1 of Quantize.h. The slice is finite.

@@ -110,6 +110,8 @@ const Codebook *Codebook::iq4nl() {
   return table;
 }
 
+std::span<const float> Codebook::values() const { return table; }
+
 int Codebook::bits() const { return std::countr_zero(table.size()); }
 
 std::string_view Codebook::name() const {

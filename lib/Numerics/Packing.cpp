@@ -97,21 +97,27 @@ template <int bits> uint64_t unpackRow(const uint32_t *in, int64_t r) {
   return codesOf<bits>(fields);
 }
 
+/// Columns that are taken from every row at a time: whole cache lines, since rows a power of two bytes
+/// apart meet in the same few lines of the cache.
+constexpr int64_t kTileColumns = 64;
+
 template <int bits>
-EASYQUANT_INLINE void packPanelOf(const PanelLayout &layout, int64_t rows, const int8_t *codes,
-                                  int64_t stride, uint8_t *out) {
-  constexpr int64_t words = blockWords(bits);
-  uint64_t block[kPanelRows];
+EASYQUANT_INLINE void packPanelOf(int64_t columns, int64_t rows, const int8_t *codes,
+                                  uint8_t *out) {
+  constexpr int64_t words = blockWords(bits), blocks = kTileColumns / 8;
+  uint64_t tile[blocks][kPanelRows];
   uint32_t packed[words];
-  for (int64_t j = 0; j < layout.columns; j += 8, out += sizeof(packed)) {
-    if (rows == kPanelRows && j + 8 <= layout.columns)
-      for (int64_t r = 0; r < kPanelRows; ++r)
-        std::memcpy(&block[r], codes + r * stride + j, 8);
-    else
-      for (int64_t r = 0; r < kPanelRows; ++r)
-        block[r] = loadCodes(r < rows ? codes + r * stride : nullptr, j, layout.columns);
-    packBlock<bits>(block, packed);
-    std::memcpy(out, packed, sizeof(packed));
+  for (int64_t j = 0; j < columns; j += kTileColumns) {
+    const int64_t used = std::min(blocks, (columns - j + 7) / 8);
+    for (int64_t r = 0; r < kPanelRows; ++r) {
+      const int8_t *row = r < rows ? codes + r * columns : nullptr;
+      for (int64_t i = 0; i < used; ++i)
+        tile[i][r] = loadCodes(row, j + 8 * i, columns);
+    }
+    for (int64_t i = 0; i < used; ++i, out += sizeof(packed)) {
+      packBlock<bits>(tile[i], packed);
+      std::memcpy(out, packed, sizeof(packed));
+    }
   }
 }
 
@@ -139,24 +145,23 @@ Result<PanelLayout> panelLayout(const Scheme &scheme, int64_t rows, int64_t colu
 }
 
 EASYQUANT_VECTOR_CLONES
-static void packRows(const PanelLayout &layout, int64_t rows, const int8_t *codes, int64_t stride,
-                     uint8_t *out) {
-  switch (layout.scheme.bits) {
+static void packRows(int bits, int64_t columns, int64_t rows, const int8_t *codes, uint8_t *out) {
+  switch (bits) {
   case 2:
-    return packPanelOf<2>(layout, rows, codes, stride, out);
+    return packPanelOf<2>(columns, rows, codes, out);
   case 3:
-    return packPanelOf<3>(layout, rows, codes, stride, out);
+    return packPanelOf<3>(columns, rows, codes, out);
   case 4:
-    return packPanelOf<4>(layout, rows, codes, stride, out);
+    return packPanelOf<4>(columns, rows, codes, out);
   case 8:
-    return packPanelOf<8>(layout, rows, codes, stride, out);
+    return packPanelOf<8>(columns, rows, codes, out);
   default:
     assert(false && "panelLayout lets no other scheme through");
   }
 }
 
 void packPanel(const PanelLayout &layout, int64_t panel, const int8_t *codes, uint8_t *out) {
-  packRows(layout, layout.panelRows(panel), codes, layout.columns, out);
+  packRows(layout.scheme.bits, layout.columns, layout.panelRows(panel), codes, out);
 }
 
 void unpackPanel(const PanelLayout &layout, int64_t panel, const uint8_t *packed, int8_t *codes) {
@@ -210,7 +215,7 @@ void PanelLayout::pack(int64_t firstRow, const QuantizedMatrix &block, PackedWei
       return has(tensor) ? out[tensor].data() + panel * panelBytes(tensor) : nullptr;
     };
     const int64_t inside = std::min(kPanelRows, block.rows - first);
-    packRows(*this, inside, block.codes.data() + first * columns, columns,
+    packRows(scheme.bits, columns, inside, block.codes.data() + first * columns,
              place(WeightTensor::Codes));
     uint8_t *scales = place(WeightTensor::Scales), *zeros = place(WeightTensor::ZeroPoints);
     uint8_t *sums = place(WeightTensor::Sums), *outer = place(WeightTensor::Outer);

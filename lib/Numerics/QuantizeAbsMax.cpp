@@ -138,18 +138,20 @@ static RowResult quantizeRowAbsMax(const float *row, const float *next, int64_t 
 
 } // namespace
 
+bool canQuantizeAbsMax(const Scheme &scheme) {
+  bool perRow =
+      scheme.granularity == Granularity::Channel || scheme.granularity == Granularity::Group;
+  bool isFloat = scheme.scales == ScaleFormat::F32 || scheme.scales == ScaleFormat::F16;
+  return perRow && isFloat && scheme.isInteger() && scheme.symmetric && !scheme.fullRange &&
+         !scheme.outer;
+}
+
 Result<QuantizedMatrix> quantizeAbsMax(ConstMatrix w, const Scheme &scheme, int64_t firstRow,
                                        ErrorSums &error) {
-  if (scheme.granularity != Granularity::Channel && scheme.granularity != Granularity::Group)
+  if (!canQuantizeAbsMax(scheme))
     return makeError(ErrorCode::Unsupported,
-                     "quantization in one pass as {}: its scale needs the whole tensor; use "
-                     "chooseQParams",
-                     toString(scheme));
-  if (!scheme.isInteger() || !scheme.symmetric || scheme.fullRange || scheme.outer ||
-      (scheme.scales != ScaleFormat::F32 && scheme.scales != ScaleFormat::F16))
-    return makeError(ErrorCode::InvalidArgument,
-                     "absmax scales in one pass for {}: expected symmetric integers of the narrow "
-                     "range, with scales of f32 or f16",
+                     "quantization in one pass as {}: expected symmetric integers of the narrow "
+                     "range per channel or group, with scales of f32 or f16; use chooseQParams",
                      toString(scheme));
   QuantizedMatrix q{scheme, w.rows, w.columns, {}, {}};
   q.params.rows = w.rows;

@@ -50,9 +50,9 @@ static int64_t storedBytes(RankedTensorType weight, equant::SchemeAttr scheme,
   int64_t groups = scheme.getScaleShape({rows, columns})[1];
   auto layout = equant::LayoutAttr::panel(weight.getContext());
   int64_t bytes = bytesOf(layout.getPackedCodesType(rows, columns, scheme.getBits())) +
-                  bytesOf(layout.getPackedScalesType(rows, groups));
+                  bytesOf(layout.getPackedScalesType(rows, groups, scheme.getScale()));
   if (!scheme.getSymmetric())
-    bytes += bytesOf(layout.getPackedZeroPointsType(rows, groups));
+    bytes += bytesOf(layout.getPackedZeroPointsType(rows, groups, scheme.getBits()));
   if (input && !input.getSymmetric())
     bytes += bytesOf(layout.getPackedSumsType(rows, groups));
   return bytes;

@@ -67,7 +67,7 @@ public:
   static const Codebook *nf4();
   static const Codebook *iq4nl();
 
-  std::span<const float> values() const { return table; }
+  std::span<const float> values() const;
   int bits() const;
   /// "nf4", "iq4_nl"; empty: any other.
   std::string_view name() const;

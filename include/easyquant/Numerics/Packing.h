@@ -88,10 +88,12 @@ void unpackPanel(const PanelLayout &layout, int64_t panel, const uint8_t *packed
 /// of the layout.
 Result<QuantizedMatrix> unpackPanels(const PanelLayout &layout, const PackedWeight &packed);
 
+/// Does quantizeAbsMax take the scheme: symmetric integers of the narrow range per channel or per
+/// group, with scales of f32 or f16?
+bool canQuantizeAbsMax(const Scheme &scheme);
 /// Quantizes w by the absmax rule, and adds the quantization error of its rows to `error`, in one
-/// pass over the weights. Bits are those of chooseQParams and quantize. Symmetric integers of the
-/// narrow range per channel and per group only, with scales of f32 or f16. Fails as chooseQParams
-/// does; rows are counted from firstRow.
+/// pass over the weights. Bits are those of chooseQParams and quantize. Fails as chooseQParams does,
+/// and with Unsupported on schemes that it does not take; rows are counted from firstRow.
 Result<QuantizedMatrix> quantizeAbsMax(ConstMatrix w, const Scheme &scheme, int64_t firstRow,
                                        ErrorSums &error);
 

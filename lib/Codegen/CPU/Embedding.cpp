@@ -11,7 +11,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "PackedBlock.h"
 #include "RowKernel.h"
+#include "WeightParams.h"
 
 #include "llvm/Support/FormatVariadic.h"
 
@@ -25,6 +27,7 @@ static constexpr int64_t kColumns = 8;
 std::string symbolName(const EmbeddingSpec &spec) {
   std::string name =
       llvm::formatv("embedding_{0}x{1}_{2}", spec.vocab, spec.columns, nameOf(spec.table));
+  name += nameOf(spec.numbers);
   if (spec.zeroPoints)
     name += "_zp";
   if (spec.table != WeightFormat::F32 && spec.groupSize != 0)
@@ -32,10 +35,9 @@ std::string symbolName(const EmbeddingSpec &spec) {
   return name;
 }
 
-/// The codes of columns 8 block .. 8 block + 7 of row `lane` of a panel, as i32.
+/// The fields of columns 8 block .. 8 block + 7 of row `lane` of a panel, as i32: code + 2^(b-1).
 static Value unpackBlock(KernelBuilder &b, WeightFormat format, Value table, Value panel,
                          Value lane, Value block) {
-  VectorType wide = b.vec(kColumns, b.i32());
   // Four bytes of the panel: those of a row, or of the rows that share a field with it.
   auto load = [&](Index slab, Index row) -> Value {
     return b.zeroExtend(b.loadVector(4, table, {panel, slab, row, 0}), b.i32());
@@ -50,26 +52,32 @@ static Value unpackBlock(KernelBuilder &b, WeightFormat format, Value table, Val
     Value both = b.shuffle(pairs, b.shrLogical(pairs, bits), {0, 1, 2, 3, 4, 5, 6, 7});
     return b.andi(both, (1 << bits) - 1);
   };
-  Value codes;
   switch (format) {
   case WeightFormat::I8: {
     Value first = b.mul(block, 2);
-    codes = b.shuffle(load(first, lane), load(b.add(first, 1), lane), {0, 1, 2, 3, 4, 5, 6, 7});
-    break;
+    return b.shuffle(load(first, lane), load(b.add(first, 1), lane), {0, 1, 2, 3, 4, 5, 6, 7});
   }
   case WeightFormat::I4:
-    codes = join(load(block, lane), 4);
-    break;
+    return join(load(block, lane), 4);
   case WeightFormat::I3:
-    codes = b.addi(b.shl(join(field(0, 16, 2), 2), 1), join(field(16, 8, 1), 1));
-    break;
+    return b.addi(b.shl(join(field(0, 16, 2), 2), 1), join(field(16, 8, 1), 1));
   case WeightFormat::I2:
-    codes = join(field(0, 16, 2), 2);
-    break;
+    return join(field(0, 16, 2), 2);
   case WeightFormat::F32:
-    llvm_unreachable("floats are not packed");
+    break;
   }
-  return b.subi(codes, b.constant(wide, int64_t(1) << (bitsOf(format) - 1)));
+  llvm_unreachable("floats are not packed");
+}
+
+/// What the fields stand for, less the zero point (i32 lanes, may be null).
+static Value valuesOf(KernelBuilder &b, const EmbeddingSpec &spec, Value fields, Value zero) {
+  if (spec.numbers.codes == CodeFormat::F8E4M3FN)
+    return decodeF8E4M3FN(b, fields);
+  if (spec.numbers.codes != CodeFormat::Integer)
+    return b.lookup(valuesOfFields(spec.numbers, bitsOf(spec.table)), fields);
+  auto offset = int64_t(1) << (bitsOf(spec.table) - 1);
+  Value codes = b.subi(fields, b.constant(fields.getType(), offset));
+  return b.toFloat(zero ? b.subi(codes, zero) : codes);
 }
 
 namespace {
@@ -90,17 +98,16 @@ static void emitPackedRow(KernelBuilder &b, const EmbeddingSpec &spec, const Pac
   };
   auto paramsOf = [&](Index group) {
     GroupParams params;
-    params.scale = b.broadcast(b.load(table.scales, {panel, group, lane}), kColumns);
+    Value scale = loadScales(b, spec.numbers.scales, 1, table.scales, panel, group, lane);
+    params.scale = b.broadcast(b.extract(scale, 0), kColumns);
     if (table.zeros)
-      params.zero =
-          b.broadcast(b.signExtend(b.load(table.zeros, {panel, group, lane}), b.i32()), kColumns);
+      params.zero = b.broadcast(
+          loadZeroPoint(b, bitsOf(spec.table), table.zeros, panel, group, lane), kColumns);
     return params;
   };
   auto emitBlock = [&](Value block, const GroupParams &params, int64_t lanes) {
-    Value codes = unpackBlock(b, spec.table, table.codes, panel, lane, block);
-    if (params.zero)
-      codes = b.subi(codes, params.zero);
-    Value values = b.mulf(b.toFloat(codes), params.scale);
+    Value fields = unpackBlock(b, spec.table, table.codes, panel, lane, block);
+    Value values = b.mulf(valuesOf(b, spec, fields, params.zero), params.scale);
     b.storeVector(lanes == kColumns ? values : b.slice(values, 0, lanes), y,
                   {row, b.mul(block, kColumns)});
   };
@@ -119,12 +126,12 @@ func::FuncOp getOrEmitEmbedding(ModuleOp module, const EmbeddingSpec &spec, cons
   auto inputs = [&](KernelBuilder &b) {
     SmallVector<Type> types = {b.memref({ShapedType::kDynamic}, b.i32())};
     if (packed) {
-      int64_t params[] = {panelCount(spec.vocab), groupCount(spec.columns, spec.groupSize),
-                          kPanelRows};
+      int64_t panels = panelCount(spec.vocab);
+      int64_t groups = groupCount(spec.columns, spec.groupSize);
       types.push_back(b.memref(packedShape(spec.table, spec.vocab, spec.columns), b.i8()));
-      types.push_back(b.memref(params, b.f32()));
+      types.push_back(scalesType(b, spec.numbers.scales, panels, groups));
       if (spec.zeroPoints)
-        types.push_back(b.memref(params, b.i8()));
+        types.push_back(zeroPointsType(b, bitsOf(spec.table), panels, groups));
     } else {
       types.push_back(b.memref({spec.vocab, spec.columns}, b.f32()));
     }

@@ -258,6 +258,12 @@ Value KernelBuilder::lookup(ArrayRef<float> table, Value index) {
     Value low = lookup(table, slice(index, 0, 8)), high = lookup(table, slice(index, 8, 8));
     return join(low, high);
   }
+  if (table.size() == 16 && !wide) {
+    Value low = lookup(table.take_front(8), index), high = lookup(table.take_back(8), index);
+    Value top = shl(index, 28); // its sign is the fourth bit
+    Value isHigh = createOrFold<arith::CmpIOp>(arith::CmpIPredicate::slt, top, zero(top.getType()));
+    return arith::SelectOp::create(*this, isHigh, high, low);
+  }
   SmallVector<float> repeated(lanes);
   for (int64_t i = 0; i < lanes; ++i)
     repeated[i] = table[i % table.size()];

@@ -21,6 +21,7 @@ std::string symbolName(const LinearSpec &spec) {
   std::string name = llvm::formatv("linear_{0}x{1}_{2}", spec.n, spec.k, nameOf(spec.weights));
   if (spec.fullRange)
     name += "_full";
+  name += nameOf(spec.numbers);
   if (spec.zeroPoints)
     name += "_zp";
   if (spec.groupSize)
@@ -141,13 +142,13 @@ static SmallVector<Type> argumentTypes(KernelBuilder &b, const LinearSpec &spec)
   if (spec.weights == WeightFormat::F32) {
     types.push_back(b.memref({spec.n, spec.k}, b.f32()));
   } else {
-    int64_t params[] = {panelCount(spec.n), groups, kPanelRows};
+    int64_t panels = panelCount(spec.n);
     types.push_back(b.memref(packedShape(spec.weights, spec.n, spec.k), b.i8()));
-    types.push_back(b.memref(params, b.f32()));
+    types.push_back(scalesType(b, spec.numbers.scales, panels, groups));
     if (spec.zeroPoints)
-      types.push_back(b.memref(params, b.i8()));
+      types.push_back(zeroPointsType(b, bitsOf(spec.weights), panels, groups));
     if (spec.inputZeroPoints)
-      types.push_back(b.memref(params, b.i32()));
+      types.push_back(b.memref({panels, groups, kPanelRows}, b.i32()));
   }
   if (spec.bias)
     types.push_back(b.memref({spec.n}, b.f32()));
@@ -264,6 +265,7 @@ static void emitFloatGemm(LinearKernel &k, Value count, Value begin, Value end) 
 func::FuncOp getOrEmitLinear(ModuleOp module, const LinearSpec &spec, const Target &target) {
   assert(spec.groupSize % 8 == 0 && (!spec.inputZeroPoints || spec.quantizedInput));
   assert(spec.weights != WeightFormat::F32 || (!spec.quantizedInput && !spec.zeroPoints));
+  assert(spec.numbers.codes == CodeFormat::Integer || !(spec.quantizedInput || spec.zeroPoints));
   return getOrEmitThreaded(
       module, symbolName(spec), target, [&](KernelBuilder &b) { return argumentTypes(b, spec); },
       [&](KernelBuilder &b, ValueRange args, Value thread, Value threads) {

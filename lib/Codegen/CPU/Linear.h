@@ -16,6 +16,7 @@
 #define EASYQUANT_LIB_CODEGEN_CPU_LINEAR_H
 
 #include "PackedBlock.h"
+#include "WeightParams.h"
 
 namespace easyquant::cpu {
 
@@ -63,7 +64,7 @@ struct LinearKernel {
   mlir::Value xZeros = {};  ///< or null, as are the next but weights and y
   mlir::Value weights = {}; ///< packed: NP x bytes of a panel; F32: N x K
   mlir::Value wScales = {}; ///< NP x G x 32
-  mlir::Value wZeros = {};  ///< NP x G x 32
+  mlir::Value wZeros = {};  ///< NP x G x bytes of fields
   mlir::Value wSums = {};   ///< NP x G x 32
   mlir::Value bias = {};
   mlir::Value y = {};
@@ -78,6 +79,10 @@ struct LinearKernel {
   /// kSaturationSteps (or fewer, at the end of a group) that share an accumulator.
   mlir::Value corrections = {};
 
+  /// Eight columns of packed codes, `lanes` rows a vector; they begin at byte `offset` of `panel`.
+  PackedBlock block(mlir::Value panel, mlir::Value offset, int64_t lanes) {
+    return PackedBlock(b, spec.weights, spec.numbers, weights, panel, offset, lanes);
+  }
   /// What packed codes are stored above their values.
   int64_t offset() const { return int64_t(1) << (bitsOf(spec.weights) - 1); }
   /// Four-column steps of a full group, and of the last one if it is short (else 0).
@@ -120,7 +125,10 @@ void emitFloatTile(LinearKernel &k, int64_t rows, mlir::Value firstRow, mlir::Va
 /// y[row, columns of panel], straight from the packed panel.
 void emitGemv(LinearKernel &k, mlir::Value panel, mlir::Value row);
 
-/// Zero points of packed weights as i32: `lanes` columns of `panel` from `column` on, of a group.
+/// Scales (f32) and zero points (i32) of packed weights: `lanes` columns of `panel` from `column`
+/// on, of a group.
+mlir::Value loadScales(LinearKernel &k, mlir::Value panel, Index group, Index column,
+                       int64_t lanes);
 mlir::Value loadZeroPoints(LinearKernel &k, mlir::Value panel, Index group, Index column,
                            int64_t lanes);
 

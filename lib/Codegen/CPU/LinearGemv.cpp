@@ -25,9 +25,7 @@ struct Gemv {
   KernelBuilder &b = k.b;
 
   /// The block of 8 columns whose bytes begin at `offset`.
-  PackedBlock blockAt(Value offset) {
-    return PackedBlock(b, k.spec.weights, k.weights, panel, offset, b.target.lanes());
-  }
+  PackedBlock blockAt(Value offset) { return k.block(panel, offset, b.target.lanes()); }
 
   /// int8 above -128 on AVX2. vpmaddubsw takes |x| as its unsigned and w * sign(x) as its signed
   /// operand: no pair exceeds 2 * 128 * 127 < 2^15.
@@ -208,7 +206,7 @@ struct Gemv {
       for (int64_t v = 0; k.wZeros && v < vectors; ++v)
         wZeros.push_back(b.toFloat(loadZeroPoints(k, panel, g, v * lanes, lanes)));
       for (auto [v, sum] : llvm::enumerate(codesGroup(b.mul(g, size), count, wZeros))) {
-        Value scale = b.loadVector(lanes, k.wScales, {panel, g, v * lanes});
+        Value scale = loadScales(k, panel, g, v * lanes, lanes);
         result.push_back(b.fma(scale, sum, sums[v]));
       }
       return result;

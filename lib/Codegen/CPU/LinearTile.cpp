@@ -21,8 +21,12 @@ using Values = SmallVector<Value>;
 
 //===- Sums over groups ---------------------------------------------------===//
 
+Value loadScales(LinearKernel &k, Value panel, Index group, Index column, int64_t lanes) {
+  return loadScales(k.b, k.spec.numbers.scales, lanes, k.wScales, panel, group, column);
+}
+
 Value loadZeroPoints(LinearKernel &k, Value panel, Index group, Index column, int64_t lanes) {
-  return k.b.signExtend(k.b.loadVector(lanes, k.wZeros, {panel, group, column}), k.b.i32());
+  return loadZeroPoints(k.b, bitsOf(k.spec.weights), lanes, k.wZeros, panel, group, column);
 }
 
 SmallVector<Value> emitGroupSums(LinearKernel &k, int64_t rows, Value firstRow, Value panel,
@@ -37,7 +41,7 @@ SmallVector<Value> emitGroupSums(LinearKernel &k, int64_t rows, Value firstRow, 
     Values scales, excess, wSums, result;
     for (int64_t v = 0; v < vectors; ++v) {
       Value column = b.add(firstColumn, v * lanes);
-      scales.push_back(b.loadVector(lanes, k.wScales, {panel, g, column}));
+      scales.push_back(loadScales(k, panel, g, column, lanes));
       // What the multiplied codes are above those that the scale belongs to.
       if (k.wZeros)
         excess.push_back(

@@ -44,8 +44,8 @@ static void unpackBytes(LinearKernel &k, Value panel, Value slot) {
   KernelBuilder &b = k.b;
   int64_t columns = k.plan.tileColumns;
   b.forLoop(0, paddedColumns(k.spec.k) / 8, 1, [&](Value index) {
-    PackedBlock block(b, k.spec.weights, k.weights, panel,
-                      b.mul(index, PackedBlock::bytesOf(k.spec.weights)), kPackedColumns);
+    PackedBlock block =
+        k.block(panel, b.mul(index, PackedBlock::bytesOf(k.spec.weights)), kPackedColumns);
     for (int64_t half = 0; half < 2; ++half) {
       block.load(half);
       for (int64_t v = 0; v < block.vectors(); ++v) {
@@ -64,11 +64,11 @@ static void unpackFloatCodes(LinearKernel &k, Value panel, Value slab, Value cou
   b.forLoop(0, count, 8, [&](Value at) {
     Value first = b.add(slab, at);
     Value group = k.spec.groupSize ? b.div(first, k.spec.groupSize) : b.index(0);
-    PackedBlock block(b, k.spec.weights, k.weights, panel,
-                      b.mul(first, PackedBlock::bytesOf(k.spec.weights) / 8), kPackedColumns);
+    PackedBlock block =
+        k.block(panel, b.mul(first, PackedBlock::bytesOf(k.spec.weights) / 8), kPackedColumns);
     SmallVector<Value> scales, zeros;
     for (int64_t c = 0; c < kPanelRows; c += kPackedColumns) {
-      scales.push_back(b.loadVector(kPackedColumns, k.wScales, {panel, group, c}));
+      scales.push_back(loadScales(k, panel, group, c, kPackedColumns));
       if (k.wZeros)
         zeros.push_back(b.toFloat(loadZeroPoints(k, panel, group, c, kPackedColumns)));
     }

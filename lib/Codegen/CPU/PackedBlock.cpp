@@ -5,12 +5,15 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Codes of two and three bits become floats by table: a permutation reads only the low bits of its
-// index, so that neither a mask nor a conversion is left to do.
+// Codes of two and three bits, and all that are no integers but f8E4M3FN, become floats by table: a
+// permutation reads only the low bits of its index, so that neither a mask nor a conversion is left
+// to do.
 //
 //===----------------------------------------------------------------------===//
 
 #include "PackedBlock.h"
+
+#include "WeightParams.h"
 
 using namespace mlir;
 
@@ -86,10 +89,10 @@ void PackedBlock::loadCodes(int64_t half) {
   for (int64_t v = 0; v < vectors(); ++v)
     switch (format) {
     case WeightFormat::I8:
-      fields.push_back(words(b.xori(packed[v], 0x80)));
+      fields.push_back(words(isInteger() ? b.xori(packed[v], 0x80) : packed[v]));
       break;
     case WeightFormat::I4:
-      fields.push_back(words(b.xori(packed[v], 0x88)));
+      fields.push_back(words(isInteger() ? b.xori(packed[v], 0x88) : packed[v]));
       break;
     case WeightFormat::I3:
       fields.push_back(words(bytes(half, v)));
@@ -105,22 +108,38 @@ static Value signedField(KernelBuilder &b, Value words, int64_t bit, int64_t bit
   return b.shrArithmetic(top, 32 - bits);
 }
 
+SmallVector<float> valuesOfFields(const WeightNumbers &numbers, int64_t bits) {
+  SmallVector<float> table;
+  if (numbers.table)
+    table.append(numbers.table->values().begin(), numbers.table->values().end());
+  for (int64_t field = 0; !numbers.table && field < int64_t(1) << bits; ++field)
+    table.push_back(numbers.codes == CodeFormat::F4E2M1FN
+                        ? numerics::decodeF4E2M1FN(static_cast<uint8_t>(field))
+                        : static_cast<float>(field - (int64_t(1) << (bits - 1))));
+  return table;
+}
+
 Value PackedBlock::code(int64_t column, int64_t v, ArrayRef<Value> zeros) {
   int64_t half = column / 4, bit = column % 4 * 8;
-  auto index = [&](int64_t shift) { return shift ? b.shrLogical(fields[v], shift) : fields[v]; };
+  auto lookup = [&](int64_t shift, int64_t bits) {
+    Value index = shift ? b.shrLogical(fields[v], shift) : fields[v];
+    return b.lookup(valuesOfFields(numbers, bits), index);
+  };
   Value code;
   switch (format) {
   case WeightFormat::I8:
-    code = b.toFloat(signedField(b, fields[v], bit, 8));
+    code = isInteger() ? b.toFloat(signedField(b, fields[v], bit, 8))
+                       : decodeF8E4M3FN(b, bit ? b.shrLogical(fields[v], bit) : fields[v]);
     break;
   case WeightFormat::I4:
-    code = b.toFloat(signedField(b, fields[v], bit + 4 * half, 4));
+    code = isInteger() ? b.toFloat(signedField(b, fields[v], bit + 4 * half, 4))
+                       : lookup(bit + 4 * half, 4);
     break;
   case WeightFormat::I3:
-    code = b.lookup({-4, -3, -2, -1, 0, 1, 2, 3}, index(bit));
+    code = lookup(bit, 3);
     break;
   case WeightFormat::I2:
-    code = b.lookup({-2, -1, 0, 1}, index(bit + pairBit(half, v)));
+    code = lookup(bit + pairBit(half, v), 2);
     break;
   case WeightFormat::F32:
     llvm_unreachable("floats are not packed");

@@ -17,9 +17,10 @@ namespace easyquant::cpu {
 class PackedBlock {
 public:
   /// panels: NP x bytes of a panel; the block begins at byte `offset` of `panel`.
-  PackedBlock(KernelBuilder &b, WeightFormat format, mlir::Value panels, mlir::Value panel,
-              mlir::Value offset, int64_t lanes)
-      : b(b), format(format), panels(panels), panel(panel), offset(offset), lanes(lanes) {}
+  PackedBlock(KernelBuilder &b, WeightFormat format, const WeightNumbers &numbers,
+              mlir::Value panels, mlir::Value panel, mlir::Value offset, int64_t lanes)
+      : b(b), format(format), numbers(numbers), panels(panels), panel(panel), offset(offset),
+        lanes(lanes) {}
 
   /// Bytes of eight columns.
   static int64_t bytesOf(WeightFormat format) { return kPanelRows * bitsOf(format); }
@@ -33,7 +34,8 @@ public:
 
   /// Emits what code() shares between the columns of step `half`, its loads among that.
   void loadCodes(int64_t half);
-  /// Vector v of column 0 .. 7 as f32: the codes, or with `zeros` (a vector each) less them.
+  /// Vector v of column 0 .. 7 as f32: what the codes stand for, or with `zeros` (a vector each)
+  /// less them.
   mlir::Value code(int64_t column, int64_t v, llvm::ArrayRef<mlir::Value> zeros);
 
 private:
@@ -45,17 +47,22 @@ private:
   /// Of the plane of two bits: the vector that holds rows v * lanes .., and the bit of its field.
   mlir::Value pairs(int64_t v) { return packed[v % packed.size()]; }
   int64_t pairBit(int64_t half, int64_t v) { return 4 * (v / packed.size()) + 2 * half; }
+  bool isInteger() const { return numbers.codes == CodeFormat::Integer; }
   /// The lowest bit of three, in bit 0 of each byte; what lies above is not cleared.
   mlir::Value lowBits(int64_t half, int64_t v);
 
   KernelBuilder &b;
   WeightFormat format;
+  WeightNumbers numbers;
   mlir::Value panels, panel, offset;
   int64_t lanes;
   llvm::SmallVector<mlir::Value> packed; ///< as loaded; of three bits the upper two
   mlir::Value lowPlane;                  ///< of three bits: 32 bytes
   llvm::SmallVector<mlir::Value> fields; ///< what code() shifts, a vector of words each
 };
+
+/// What the fields of `bits` bits stand for, in their order; not of f8E4M3FN.
+llvm::SmallVector<float> valuesOfFields(const WeightNumbers &numbers, int64_t bits);
 
 } // namespace easyquant::cpu
 

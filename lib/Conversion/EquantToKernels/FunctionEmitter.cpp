@@ -171,8 +171,12 @@ LogicalResult FunctionEmitter::emitGlobal(ml_program::GlobalLoadConstOp op) {
   auto type = dyn_cast<RankedTensorType>(op.getType());
   if (!type || !type.hasStaticShape())
     return op.emitOpError("expected a constant tensor of static shape, found ") << op.getType();
+  // Kernels decode formats that memory knows no loads of from integers of their width.
+  Type element = type.getElementType();
+  if (isa<FloatType>(element) && !element.isF32() && !element.isF16())
+    element = b.getIntegerType(element.getIntOrFloatBitWidth());
   memory[op.getResult()] =
-      view(weights(), constant(offset.getInt()), type.getShape(), type.getElementType(), {});
+      view(weights(), constant(offset.getInt()), type.getShape(), element, {});
   return success();
 }
 
@@ -370,7 +374,8 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
         cpu::EmbeddingSpec spec{static_cast<int64_t>(op.getVocabSize()),
                                 cast<RankedTensorType>(op.getOutput().getType()).getDimSize(1),
                                 *format, op.getWeightScheme().getGroupSize(),
-                                bool(op.getZeroPoint())};
+                                bool(op.getZeroPoint()),
+                                cpu::WeightNumbers::of(op.getWeightScheme().toNumerics())};
         Value tokens = rows(op.getTokens());
         SmallVector<Value> arguments = {tokens, rows(op.getCodes()), rows(op.getScale())};
         if (op.getZeroPoint())
@@ -420,6 +425,7 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
         cpu::LinearSpec spec;
         spec.weights = *format;
         spec.groupSize = op.getWeightScheme().getGroupSize();
+        spec.numbers = cpu::WeightNumbers::of(op.getWeightScheme().toNumerics());
         spec.fullRange = op.getWeightScheme().getFullRange();
         spec.quantizedInput = op.getInputScheme().has_value();
         spec.zeroPoints = bool(op.getZeroPoint());

@@ -22,10 +22,11 @@
 // Packed weights (easyquant/Numerics/Packing.h defines the bytes; 32 = kPanelRows output rows a
 // panel, NP = panelCount(N) panels, Kp = paddedColumns(K), G = groupCount(K, groupSize) groups
 // along K, 1 when the scale is per channel, the last one possibly short)
-//   * codes: memref<packedShape(format, N, K) x i8>: I8 NP x Kp/4 x 32 x 4, I4 NP x Kp/8 x 32 x 4,
-//     I3 NP x Kp/8 x 24 x 4, I2 NP x Kp/8 x 16 x 4;
-//   * scales: memref<NP x G x 32 x f32>;
-//   * zero points, of asymmetric weights: memref<NP x G x 32 x i8>;
+//   * codes: memref<packedShape(format, N, K) x i8>: NP x Kp/4 x 32 x 4 of 8 bits, NP x Kp/8 x 32 x
+//   4 of
+//     4, NP x Kp/8 x 24 x 4 of 3, NP x Kp/8 x 16 x 4 of 2;
+//   * scales: memref<NP x G x 32 x T>, T being f32, f16, i16 (bf16) or i8 (f8E4M3FN, f8E8M0FNU);
+//   * zero points, of asymmetric weights: memref<NP x G x B x i8>, fields of zeroPointBits;
 //   * sums of code - zero point, where activations are asymmetric: memref<NP x G x 32 x i32>.
 //   * F32 weights are plain memref<N x K x f32>.
 //
@@ -79,6 +80,10 @@ using numerics::kPanelRows;
 using numerics::paddedColumns;
 using numerics::panelCount;
 
+using numerics::CodeFormat;
+using numerics::ScaleFormat;
+
+/// The width of packed codes, of integers and of others (WeightCodes); F32: weights are floats.
 enum class WeightFormat { F32, I8, I4, I3, I2 };
 /// "f32", "i8", ..., as symbols have it.
 llvm::StringRef nameOf(WeightFormat format);
@@ -89,14 +94,28 @@ int64_t bitsOf(WeightFormat format);
 /// The shape of packed N x K codes; not for F32.
 std::array<int64_t, 4> packedShape(WeightFormat format, int64_t n, int64_t k);
 
+/// What packed codes stand for, and what their scales are.
+struct WeightNumbers {
+  CodeFormat codes = CodeFormat::Integer;
+  ScaleFormat scales = ScaleFormat::F32;
+  const numerics::Codebook *table = nullptr; ///< of CodeFormat::Table
+
+  static WeightNumbers of(const numerics::Scheme &scheme) {
+    return {scheme.codes, scheme.scales, scheme.table};
+  }
+};
+/// As symbols have it: "", "_s16", "_f8E4M3FN", "_nf4_s16", ...
+std::string nameOf(const WeightNumbers &numbers);
+
 /// y = x W^T (+ bias) (+ y). Arguments, those in brackets where the spec has them:
 ///   float input:      x: rows<K>, then
 ///   quantized input:  codes, scales, sums, [zeros], then
 ///   w, wscales (not F32), [wzeros], [wsums], [bias: memref<Nxf32>], y: rows<N>, scratch, threads
 /// One function serves M = 1 (GEMV) and M >= 2 (GEMM). groupSize is a multiple of 8, or 0.
-/// Quantized input needs integer weights. Weights without zero points are s * q, others s * (q -
-/// z), the difference exact. With quantized input every accumulator is an exact int32 of its group
-/// (the caller has checked K against numerics::maxDotLength), and in fp32, groups in order,
+/// Quantized input needs integer codes. Weights without zero points are s * q, others s * (q - z),
+/// the difference exact; codes that are no integers stand for s * value(q). With quantized input
+/// every accumulator is an exact int32 of its group (the caller has checked K against
+/// numerics::maxDotLength), and in fp32, groups in order,
 ///   y[m,n] = sx[m] * sum_g sw[n,g] * (acc[m,n,g] - (offset + zw[n,g]) * sums[m,g]
 ///                                                - zx[m] * wsums[n,g]).
 struct LinearSpec {
@@ -111,6 +130,7 @@ struct LinearSpec {
   bool inputZeroPoints = false; ///< of quantized input: zeros and wsums are arguments
   /// Codes of symmetric weights go down to -2^(b-1), not only to -(2^(b-1) - 1).
   bool fullRange = false;
+  WeightNumbers numbers = {};
 };
 std::string symbolName(const LinearSpec &spec);
 int64_t scratchBytes(const LinearSpec &spec, const Target &target);
@@ -143,6 +163,7 @@ struct EmbeddingSpec {
   WeightFormat table = WeightFormat::F32;
   int64_t groupSize = 0;
   bool zeroPoints = false;
+  WeightNumbers numbers = {};
 };
 std::string symbolName(const EmbeddingSpec &spec);
 mlir::func::FuncOp getOrEmitEmbedding(mlir::ModuleOp module, const EmbeddingSpec &spec,
@@ -206,15 +227,16 @@ CacheBytes cacheBytes(const AttentionSpec &spec);
 /// and the layer's cache, cacheBytes of it, zeroed at first, is (H = kvHeads, D = headDim, C =
 /// capacity, a multiple of 16; S sinks, a window of R tokens, groups of G; F = 32 / bits codes in a
 /// word; W = ceil(D / F); V = D / min(G, D); token t >= S is number i = t - S of the codes)
+// clang-format off
 ///   i64 held            tokens after the newest call, padded to 64 bytes: tells when a session was
 ///                       truncated
-///   T  keys, values     each H x (S + R) x D: the sinks, then token t in row S + i mod R; each
-///   part
+///   T  keys, values     each H x (S + R) x D: the sinks, then token t in row S + i mod R; each part
 ///                       padded to 64 bytes
 ///   i32 key codes       H x C/16 x W x 16: bits (d mod F) bits .. of word [i/16, d/F, i mod 16]
-///   i32 value codes     H x C/16 x 16/F x D: bits (i mod F) bits .. of word [i/16, i mod 16 / F,
-///   d] T  value slices     H x 2 x V x C: minima, then scales T  key slices       H x ceil(C/G) x
-///   2 x D: minima, then scales; per token as those of values
+///   i32 value codes     H x C/16 x 16/F x D: bits (i mod F) bits .. of word [i/16, i mod 16 / F, d]
+///   T  value slices     H x 2 x V x C: minima, then scales
+///   T  key slices       H x ceil(C/G) x 2 x D: minima, then scales; per token as those of values
+// clang-format on
 std::string symbolName(const AttentionSpec &spec);
 int64_t scratchBytes(const AttentionSpec &spec, const Target &target);
 mlir::func::FuncOp getOrEmitAttention(mlir::ModuleOp module, const AttentionSpec &spec,

@@ -217,7 +217,7 @@ Result<void> ConstantReader::readRows(const ConstantTensor &tensor, int64_t firs
 }
 
 static std::optional<formats::DType> storedType(Type element) {
-  if (element.isF32())
+  if (isScaleType(element)) // with all digits, whatever they are rounded to
     return formats::DType::F32;
   if (isCodeType(element))
     return formats::DType::I8;
@@ -235,7 +235,7 @@ LogicalResult easyquant::equant::checkGlobal(GlobalOp global, const ConstantRead
     if (!stored)
       return emitError(global.getLoc())
              << "global '" << name << "' in file '" << file.getValue()
-             << "' must be a tensor of f32, i32 or codes, found " << global.getType();
+             << "' must be a tensor of scales, i32 or codes, found " << global.getType();
     auto stamp = global->getAttrOfType<StringAttr>(kStampAttr);
     ConstantTensor tensor{.global = name.str(),
                           .file = file.str(),

@@ -7,6 +7,8 @@
 
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 
+#include "easyquant/Numerics/WeightLayout.h"
+
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -30,10 +32,123 @@ void EquantDialect::registerAttributes() {
 static bool isCodeWidth(unsigned bits) { return bits == 2 || bits == 3 || bits == 4 || bits == 8; }
 
 bool easyquant::equant::isCodeType(Type type) {
-  return type.isSignlessInteger() && isCodeWidth(type.getIntOrFloatBitWidth());
+  return isa<Float8E4M3FNType, Float4E2M1FNType>(type) ||
+         (type.isSignlessInteger() && isCodeWidth(type.getIntOrFloatBitWidth()));
 }
 
+static constexpr const char *kCodeTypes = "i2, i3, i4, i8, f8E4M3FN or f4E2M1FN";
+static constexpr const char *kScaleTypes = "f32, f16, bf16, f8E4M3FN or f8E8M0FNU";
+
+FloatType easyquant::equant::scaleType(MLIRContext *context, numerics::ScaleFormat format) {
+  switch (format) {
+  case numerics::ScaleFormat::F32:
+    return Float32Type::get(context);
+  case numerics::ScaleFormat::F16:
+    return Float16Type::get(context);
+  case numerics::ScaleFormat::BF16:
+    return BFloat16Type::get(context);
+  case numerics::ScaleFormat::F8E4M3FN:
+    return Float8E4M3FNType::get(context);
+  case numerics::ScaleFormat::F8E8M0FNU:
+    return Float8E8M0FNUType::get(context);
+  }
+  llvm_unreachable("every format is named");
+}
+
+static std::optional<numerics::ScaleFormat> scaleFormat(Type type) {
+  using Format = numerics::ScaleFormat;
+  return llvm::TypeSwitch<Type, std::optional<Format>>(type)
+      .Case<Float32Type>([](auto) { return Format::F32; })
+      .Case<Float16Type>([](auto) { return Format::F16; })
+      .Case<BFloat16Type>([](auto) { return Format::BF16; })
+      .Case<Float8E4M3FNType>([](auto) { return Format::F8E4M3FN; })
+      .Case<Float8E8M0FNUType>([](auto) { return Format::F8E8M0FNU; })
+      .Default([](Type) { return std::nullopt; });
+}
+
+bool easyquant::equant::isScaleType(Type type) { return scaleFormat(type).has_value(); }
+
 static int64_t ceilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+
+//===----------------------------------------------------------------------===//
+// CodebookAttr
+//===----------------------------------------------------------------------===//
+
+static const numerics::Codebook *namedCodebook(StringRef name) {
+  for (const numerics::Codebook *table : {numerics::Codebook::nf4(), numerics::Codebook::iq4nl()})
+    if (name == StringRef(table->name()))
+      return table;
+  return nullptr;
+}
+
+CodebookAttr CodebookAttr::get(MLIRContext *context, const numerics::Codebook &table) {
+  return get(context, DenseF32ArrayAttr::get(context, table.values()));
+}
+
+const numerics::Codebook *CodebookAttr::toNumerics() const {
+  return *numerics::Codebook::of(getValues().asArrayRef());
+}
+
+LogicalResult CodebookAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                                   DenseF32ArrayAttr values) {
+  if (auto table = numerics::Codebook::of(values.asArrayRef()); !table)
+    return emitError() << table.error().message;
+  return success();
+}
+
+/// A name, or `[` values `]`.
+static FailureOr<CodebookAttr> parseCodebook(AsmParser &parser) {
+  SMLoc at = parser.getCurrentLocation();
+  StringRef name;
+  if (succeeded(parser.parseOptionalKeyword(&name))) {
+    if (const numerics::Codebook *table = namedCodebook(name))
+      return CodebookAttr::get(parser.getContext(), *table);
+    return parser.emitError(at) << "there is no table '" << name
+                                << "'; expected nf4, iq4_nl or a list of values";
+  }
+  SmallVector<float> values;
+  auto parseValue = [&]() -> ParseResult {
+    double value;
+    if (parser.parseFloat(value))
+      return failure();
+    values.push_back(static_cast<float>(value));
+    return success();
+  };
+  if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, parseValue))
+    return failure();
+  auto table = CodebookAttr::getChecked([&] { return parser.emitError(at); }, parser.getContext(),
+                                        DenseF32ArrayAttr::get(parser.getContext(), values));
+  if (!table)
+    return failure();
+  return table;
+}
+
+static void printCodebook(AsmPrinter &printer, CodebookAttr codebook) {
+  std::string_view name = codebook.toNumerics()->name();
+  if (!name.empty()) {
+    printer << StringRef(name);
+    return;
+  }
+  printer << "[";
+  llvm::interleaveComma(codebook.getValues().asArrayRef(), printer.getStream(),
+                        [&](float value) { printer.printFloat(APFloat(value)); });
+  printer << "]";
+}
+
+Attribute CodebookAttr::parse(AsmParser &parser, Type) {
+  if (parser.parseLess())
+    return {};
+  FailureOr<CodebookAttr> codebook = parseCodebook(parser);
+  if (failed(codebook) || parser.parseGreater())
+    return {};
+  return *codebook;
+}
+
+void CodebookAttr::print(AsmPrinter &printer) const {
+  printer << "<";
+  printCodebook(printer, *this);
+  printer << ">";
+}
 
 //===----------------------------------------------------------------------===//
 // SchemeAttr
@@ -45,20 +160,20 @@ static_assert(unsigned(Granularity::Tensor) == unsigned(numerics::Granularity::T
               unsigned(Granularity::Group) == unsigned(numerics::Granularity::Group) &&
               unsigned(Granularity::Token) == unsigned(numerics::Granularity::Token));
 
+static Type codeType(MLIRContext *context, const numerics::Scheme &scheme) {
+  if (scheme.codes == numerics::CodeFormat::F8E4M3FN)
+    return Float8E4M3FNType::get(context);
+  if (scheme.codes == numerics::CodeFormat::F4E2M1FN)
+    return Float4E2M1FNType::get(context);
+  return IntegerType::get(context, scheme.bits);
+}
+
 SchemeAttr SchemeAttr::get(MLIRContext *context, const numerics::Scheme &scheme) {
-  return get(context, scheme.bits, scheme.symmetric, scheme.fullRange,
-             static_cast<Granularity>(scheme.granularity), /*axis=*/0, scheme.groupSize,
-             scheme.dynamic, /*outer=*/std::nullopt);
-}
-
-SchemeAttr SchemeAttr::perChannel(MLIRContext *context, unsigned bits) {
-  return get(context, {.bits = int(bits), .granularity = numerics::Granularity::Channel});
-}
-
-SchemeAttr SchemeAttr::perGroup(MLIRContext *context, unsigned bits, int64_t groupSize) {
-  return get(
-      context,
-      {.bits = int(bits), .granularity = numerics::Granularity::Group, .groupSize = groupSize});
+  return get(context, codeType(context, scheme),
+             scheme.table ? CodebookAttr::get(context, *scheme.table) : CodebookAttr(),
+             scheme.symmetric, scheme.fullRange, static_cast<Granularity>(scheme.granularity),
+             scheme.groupSize, scaleType(context, scheme.scales),
+             scheme.dynamic ? ScaleOrigin::Dynamic : ScaleOrigin::Static, scheme.outer);
 }
 
 SchemeAttr SchemeAttr::perToken(MLIRContext *context, unsigned bits) {
@@ -66,16 +181,37 @@ SchemeAttr SchemeAttr::perToken(MLIRContext *context, unsigned bits) {
              {.bits = int(bits), .granularity = numerics::Granularity::Token, .dynamic = true});
 }
 
-numerics::Scheme SchemeAttr::toNumerics() const {
-  return {.bits = static_cast<int>(getBits()),
-          .symmetric = getSymmetric(),
-          .granularity = static_cast<numerics::Granularity>(getGranularity()),
-          .groupSize = getGroupSize(),
-          .dynamic = getDynamic(),
-          .fullRange = getFullRange()};
+/// The scheme of the parameters, of which code and scale are types of their kinds.
+static numerics::Scheme toScheme(Type code, CodebookAttr codebook, bool symmetric, bool fullRange,
+                                 Granularity granularity, int64_t groupSize, Type scale,
+                                 ScaleOrigin origin, bool outer) {
+  numerics::Scheme scheme{.bits = static_cast<int>(code.getIntOrFloatBitWidth()),
+                          .symmetric = symmetric,
+                          .granularity = static_cast<numerics::Granularity>(granularity),
+                          .groupSize = groupSize,
+                          .dynamic = origin != ScaleOrigin::Static,
+                          .fullRange = fullRange,
+                          .scales = *scaleFormat(scale),
+                          .outer = outer};
+  if (codebook) {
+    scheme.codes = numerics::CodeFormat::Table;
+    scheme.table = codebook.toNumerics();
+  } else if (isa<Float8E4M3FNType>(code)) {
+    scheme.codes = numerics::CodeFormat::F8E4M3FN;
+  } else if (isa<Float4E2M1FNType>(code)) {
+    scheme.codes = numerics::CodeFormat::F4E2M1FN;
+  }
+  return scheme;
 }
 
-IntegerType SchemeAttr::getCodeType() const { return IntegerType::get(getContext(), getBits()); }
+numerics::Scheme SchemeAttr::toNumerics() const {
+  return toScheme(getCode(), getCodebook(), getSymmetric(), getFullRange(), getGranularity(),
+                  getGroupSize(), getScale(), getOrigin(), getOuter());
+}
+
+unsigned SchemeAttr::getBits() const { return getCode().getIntOrFloatBitWidth(); }
+
+bool SchemeAttr::isInteger() const { return isa<IntegerType>(getCode()) && !getCodebook(); }
 
 SmallVector<int64_t, 2> SchemeAttr::getScaleShape(ArrayRef<int64_t> matrixShape) const {
   int64_t rows = matrixShape[0], columns = matrixShape[1];
@@ -83,9 +219,6 @@ SmallVector<int64_t, 2> SchemeAttr::getScaleShape(ArrayRef<int64_t> matrixShape)
   case Granularity::Tensor:
     return {1, 1};
   case Granularity::Channel:
-    if (getAxis() == 1)
-      return {1, columns};
-    return {rows, 1};
   case Granularity::Token:
     return {rows, 1};
   case Granularity::Group:
@@ -94,12 +227,16 @@ SmallVector<int64_t, 2> SchemeAttr::getScaleShape(ArrayRef<int64_t> matrixShape)
   llvm_unreachable("every granularity is named");
 }
 
-LogicalResult SchemeAttr::verify(function_ref<InFlightDiagnostic()> emitError, unsigned bits,
-                                 bool symmetric, bool fullRange, Granularity granularity,
-                                 int64_t axis, int64_t groupSize, bool dynamic,
-                                 std::optional<Granularity> outer) {
-  if (!isCodeWidth(bits))
-    return emitError() << "codes must be i2, i3, i4 or i8, found i" << bits;
+LogicalResult SchemeAttr::verify(function_ref<InFlightDiagnostic()> emitError, Type code,
+                                 CodebookAttr codebook, bool symmetric, bool fullRange,
+                                 Granularity granularity, int64_t groupSize, Type scale,
+                                 ScaleOrigin origin, bool outer) {
+  if (!isCodeType(code))
+    return emitError() << "codes must be " << kCodeTypes << ", found " << code;
+  if (!isScaleType(scale))
+    return emitError() << "scales must be " << kScaleTypes << ", found " << scale;
+  if (codebook && !isa<IntegerType>(code))
+    return emitError() << "codes of a table are integers, its indices, found " << code;
   if (fullRange && !symmetric)
     return emitError() << "asymmetric codes always have the full range: leave 'full' out";
   if (granularity == Granularity::Group ? groupSize < 1 : groupSize != 0)
@@ -108,21 +245,18 @@ LogicalResult SchemeAttr::verify(function_ref<InFlightDiagnostic()> emitError, u
   if (groupSize > lm::kMaxExtent)
     return emitError() << "group size must be at most " << lm::kMaxExtent << ", found "
                        << groupSize;
-  if (axis != 0 && (granularity != Granularity::Channel || axis != 1))
-    return emitError() << "channel axis must be 0 or 1, found " << axis;
-  if (granularity == Granularity::Token && !dynamic)
+  if (granularity == Granularity::Token && origin != ScaleOrigin::Dynamic)
     return emitError() << "scales per token must be dynamic: how many tokens there will be is not "
                           "known before run time";
-  if (!outer)
-    return success();
-  if (*outer != Granularity::Tensor && *outer != Granularity::Channel)
-    return emitError() << "outer scale must be per tensor or per channel, found "
-                       << stringifyGranularity(*outer);
   // Coarser than what it scales, else it would be the same scale twice.
-  if (granularity != Granularity::Group &&
-      !(granularity == Granularity::Channel && *outer == Granularity::Tensor))
-    return emitError() << "outer scale per " << stringifyGranularity(*outer)
-                       << " is not coarser than scales per " << stringifyGranularity(granularity);
+  if (outer && granularity != Granularity::Group && granularity != Granularity::Channel)
+    return emitError() << "an outer scale per tensor is not coarser than scales per "
+                       << stringifyGranularity(granularity);
+  numerics::Scheme scheme =
+      toScheme(code, codebook, symmetric, fullRange, granularity, groupSize, scale, origin, outer);
+  scheme.dynamic = granularity == Granularity::Token; // weights are the ops' to check
+  if (auto ok = numerics::checkScheme(scheme); !ok)
+    return emitError() << ok.error().message;
   return success();
 }
 
@@ -131,27 +265,78 @@ static ParseResult parseNumber(AsmParser &parser, int64_t &number) {
   return failure(parser.parseEqual() || parser.parseInteger(number));
 }
 
+namespace {
+/// What follows the granularity.
+struct SchemeTail {
+  ScaleOrigin origin = ScaleOrigin::Static;
+  Type scale;
+  bool outer = false;
+};
+} // namespace
+
+static ParseResult parseTail(AsmParser &parser, SchemeTail &tail) {
+  while (succeeded(parser.parseOptionalComma())) {
+    SMLoc at = parser.getCurrentLocation();
+    StringRef word;
+    if (parser.parseKeyword(&word))
+      return failure();
+    bool isFirst = tail.origin == ScaleOrigin::Static && !tail.scale && !tail.outer;
+    if ((word == "dynamic" || word == "online") && isFirst) {
+      tail.origin = *symbolizeScaleOrigin(word);
+    } else if (word == "scale" && !tail.scale && !tail.outer) {
+      if (parser.parseEqual() || parser.parseType(tail.scale))
+        return failure();
+    } else if (word == "outer" && !tail.outer) {
+      if (parser.parseEqual() || parser.parseKeyword("tensor"))
+        return failure();
+      tail.outer = true;
+    } else {
+      return parser.emitError(at) << "expected 'dynamic' or 'online', 'scale = TYPE' and 'outer = "
+                                     "tensor', in this order, found '"
+                                  << word << "'";
+    }
+  }
+  return success();
+}
+
 Attribute SchemeAttr::parse(AsmParser &parser, Type) {
   SMLoc start = parser.getCurrentLocation();
-  IntegerType code;
+  Type code;
   StringRef word;
   if (parser.parseLess() || parser.parseType(code) || parser.parseComma())
     return {};
-  SMLoc at = parser.getCurrentLocation();
-  if (parser.parseKeyword(&word))
-    return {};
-  bool symmetric = word == "symmetric";
-  if (!symmetric && word != "asymmetric") {
-    parser.emitError(at) << "expected 'symmetric' or 'asymmetric', found '" << word << "'";
+  auto integer = dyn_cast<IntegerType>(code);
+  if (integer && !integer.isSignless()) {
+    parser.emitError(start) << "codes must be " << kCodeTypes << ", found " << code;
     return {};
   }
-  at = parser.getCurrentLocation();
-  if (parser.parseComma() || parser.parseKeyword(&word))
-    return {};
-  bool fullRange = word == "full";
-  if (fullRange) {
+  SMLoc at = parser.getCurrentLocation();
+  auto next = [&]() -> ParseResult {
     at = parser.getCurrentLocation();
-    if (parser.parseComma() || parser.parseKeyword(&word))
+    return parser.parseKeyword(&word);
+  };
+  if (next())
+    return {};
+  CodebookAttr codebook;
+  bool symmetric = true, fullRange = false;
+  if (integer && word == "codebook") {
+    if (parser.parseEqual())
+      return {};
+    FailureOr<CodebookAttr> table = parseCodebook(parser);
+    if (failed(table) || parser.parseComma() || next())
+      return {};
+    codebook = *table;
+  } else if (integer) {
+    symmetric = word == "symmetric";
+    if (!symmetric && word != "asymmetric") {
+      parser.emitError(at) << "expected 'symmetric', 'asymmetric' or 'codebook', found '" << word
+                           << "'";
+      return {};
+    }
+    if (parser.parseComma() || next())
+      return {};
+    fullRange = word == "full";
+    if (fullRange && (parser.parseComma() || next()))
       return {};
   }
   std::optional<Granularity> granularity = symbolizeGranularity(word);
@@ -160,57 +345,38 @@ Attribute SchemeAttr::parse(AsmParser &parser, Type) {
                          << word << "'";
     return {};
   }
-  int64_t axis = 0, groupSize = 0;
+  int64_t groupSize = 0;
   if (*granularity == Granularity::Group && parseNumber(parser, groupSize))
     return {};
-  if (*granularity == Granularity::Channel && succeeded(parser.parseOptionalEqual()) &&
-      parser.parseInteger(axis))
+  SchemeTail tail;
+  if (parseTail(parser, tail) || parser.parseGreater())
     return {};
-
-  bool dynamic = false;
-  std::optional<Granularity> outer;
-  while (succeeded(parser.parseOptionalComma())) {
-    at = parser.getCurrentLocation();
-    if (parser.parseKeyword(&word))
-      return {};
-    if (word == "dynamic" && !dynamic && !outer) {
-      dynamic = true;
-    } else if (word == "outer" && !outer) {
-      if (parser.parseEqual() || parser.parseKeyword(&word))
-        return {};
-      outer = symbolizeGranularity(word);
-      if (!outer) {
-        parser.emitError(at) << "outer scale must be per tensor or per channel, found '" << word
-                             << "'";
-        return {};
-      }
-    } else {
-      parser.emitError(at) << "expected 'dynamic' or 'outer = tensor|channel', found '" << word
-                           << "'";
-      return {};
-    }
-  }
-  if (parser.parseGreater())
-    return {};
-  if (!code.isSignless()) {
-    parser.emitError(start) << "codes must be i2, i3, i4 or i8, found " << code;
-    return {};
-  }
-  return getChecked([&] { return parser.emitError(start); }, parser.getContext(), code.getWidth(),
-                    symmetric, fullRange, *granularity, axis, groupSize, dynamic, outer);
+  if (!tail.scale)
+    tail.scale = Float32Type::get(parser.getContext());
+  return getChecked([&] { return parser.emitError(start); }, parser.getContext(), code, codebook,
+                    symmetric, fullRange, *granularity, groupSize, tail.scale, tail.origin,
+                    tail.outer);
 }
 
 void SchemeAttr::print(AsmPrinter &printer) const {
-  printer << "<i" << getBits() << (getSymmetric() ? ", symmetric, " : ", asymmetric, ")
-          << (getFullRange() ? "full, " : "") << stringifyGranularity(getGranularity());
+  printer << "<" << getCode() << ", ";
+  if (getCodebook()) {
+    printer << "codebook = ";
+    printCodebook(printer, getCodebook());
+    printer << ", ";
+  } else if (isInteger()) {
+    printer << (getSymmetric() ? "symmetric, " : "asymmetric, ")
+            << (getFullRange() ? "full, " : "");
+  }
+  printer << stringifyGranularity(getGranularity());
   if (getGranularity() == Granularity::Group)
     printer << " = " << getGroupSize();
-  if (getAxis() != 0)
-    printer << " = " << getAxis();
-  if (getDynamic())
-    printer << ", dynamic";
+  if (getOrigin() != ScaleOrigin::Static)
+    printer << ", " << stringifyScaleOrigin(getOrigin());
+  if (!getScale().isF32())
+    printer << ", scale = " << getScale();
   if (getOuter())
-    printer << ", outer = " << stringifyGranularity(*getOuter());
+    printer << ", outer = tensor";
   printer << ">";
 }
 
@@ -244,17 +410,19 @@ RankedTensorType LayoutAttr::getPackedCodesType(int64_t n, int64_t k, unsigned b
                                IntegerType::get(getContext(), 8));
 }
 
-RankedTensorType LayoutAttr::getPackedScalesType(int64_t n, int64_t groups) const {
-  return RankedTensorType::get({ceilDiv(n, getRows()), groups, getRows()},
-                               Float32Type::get(getContext()));
+RankedTensorType LayoutAttr::getPackedScalesType(int64_t n, int64_t groups, Type scale) const {
+  return RankedTensorType::get({ceilDiv(n, getRows()), groups, getRows()}, scale);
 }
 
-RankedTensorType LayoutAttr::getPackedZeroPointsType(int64_t n, int64_t groups) const {
-  return getPackedScalesType(n, groups).clone(IntegerType::get(getContext(), 8));
+RankedTensorType LayoutAttr::getPackedZeroPointsType(int64_t n, int64_t groups,
+                                                     unsigned bits) const {
+  int64_t bytes = ceilDiv(getRows() * numerics::zeroPointBits(static_cast<int>(bits)), 8);
+  return RankedTensorType::get({ceilDiv(n, getRows()), groups, bytes},
+                               IntegerType::get(getContext(), 8));
 }
 
 RankedTensorType LayoutAttr::getPackedSumsType(int64_t n, int64_t groups) const {
-  return getPackedScalesType(n, groups).clone(IntegerType::get(getContext(), 32));
+  return getPackedScalesType(n, groups, IntegerType::get(getContext(), 32));
 }
 
 //===----------------------------------------------------------------------===//
@@ -306,8 +474,8 @@ LogicalResult PlanAttr::verify(function_ref<InFlightDiagnostic()> emitError, Arr
                                FlatSymbolRefAttr scale, FlatSymbolRefAttr zeroPoint) {
   if (!llvm::all_of(methods, llvm::IsaPred<StringAttr>))
     return emitError() << "methods must be names, found " << methods;
-  if (weight.getDynamic() || weight.getOuter())
-    return emitError() << "weights have one level of static scales, found " << weight;
+  if (weight.getDynamic())
+    return emitError() << "weights have static scales, found " << weight;
   if (std::string problem = whyRuleCannotServe(rule, percentile, weight); !problem.empty())
     return emitError() << problem;
   if (input && input.getGranularity() != Granularity::Token &&
@@ -315,6 +483,9 @@ LogicalResult PlanAttr::verify(function_ref<InFlightDiagnostic()> emitError, Arr
     return emitError() << "input must be quantized per token, or per tensor with static scales, "
                           "found "
                        << input;
+  if (input && input.isInteger() != weight.isInteger())
+    return emitError() << "input and weight are multiplied as integers or as floats, both; found "
+                       << input << " and " << weight;
   if (options)
     for (NamedAttribute option : options)
       if (std::string expected = whatOptionTakes(option); !expected.empty())

@@ -23,13 +23,12 @@ using namespace easyquant::equant;
 
 static RankedTensorType tensorType(Value value) { return cast<RankedTensorType>(value.getType()); }
 
-static RankedTensorType scaleType(SchemeAttr scheme, ArrayRef<int64_t> matrixShape) {
-  return RankedTensorType::get(scheme.getScaleShape(matrixShape),
-                               Float32Type::get(scheme.getContext()));
+static RankedTensorType scaleTensorType(SchemeAttr scheme, ArrayRef<int64_t> matrixShape) {
+  return RankedTensorType::get(scheme.getScaleShape(matrixShape), scheme.getScale());
 }
 
 static RankedTensorType zeroPointType(RankedTensorType scale) {
-  return scale.clone(IntegerType::get(scale.getContext(), 32));
+  return RankedTensorType::get(scale.getShape(), IntegerType::get(scale.getContext(), 32));
 }
 
 std::string easyquant::equant::statisticNames() {
@@ -55,7 +54,7 @@ static LogicalResult verifyQParams(Operation *op, SchemeAttr scheme, ArrayRef<in
                                    Value scale, Value zeroPoint) {
   if (scheme.getOuter())
     return op->emitOpError("takes one level of scales, found ") << scheme;
-  RankedTensorType expected = scaleType(scheme, matrixShape);
+  RankedTensorType expected = scaleTensorType(scheme, matrixShape);
   if (scale.getType() != expected)
     return op->emitOpError("scale must be ")
            << expected << " for " << scheme << ", found " << scale.getType();
@@ -71,7 +70,7 @@ static LogicalResult verifyQParams(Operation *op, SchemeAttr scheme, ArrayRef<in
 
 static LogicalResult verifyCodes(Operation *op, SchemeAttr scheme, RankedTensorType codes,
                                  ArrayRef<int64_t> shape) {
-  auto expected = RankedTensorType::get(shape, scheme.getCodeType());
+  auto expected = RankedTensorType::get(shape, scheme.getCode());
   if (codes != expected)
     return op->emitOpError("codes must be ")
            << expected << " for " << scheme << ", found " << codes;
@@ -97,11 +96,12 @@ static LogicalResult verifyWeight(Operation *op, SchemeAttr scheme, LayoutAttr l
   if (codes != packed)
     return op->emitOpError("codes of ") << n << "x" << k << " packed as " << layout << " must be "
                                         << packed << ", found " << codes;
-  RankedTensorType packedScales = layout.getPackedScalesType(n, scaleShape[1]);
+  RankedTensorType packedScales = layout.getPackedScalesType(n, scaleShape[1], scheme.getScale());
   if (scale.getType() != packedScales)
     return op->emitOpError("scales of ") << n << "x" << k << " packed as " << layout << " must be "
                                          << packedScales << ", found " << scale.getType();
-  RankedTensorType packedZeroPoints = layout.getPackedZeroPointsType(n, scaleShape[1]);
+  RankedTensorType packedZeroPoints =
+      layout.getPackedZeroPointsType(n, scaleShape[1], scheme.getBits());
   if (bool(zeroPoint) == scheme.getSymmetric())
     return op->emitOpError() << (zeroPoint ? "has zero points" : "has no zero points") << " for "
                              << scheme;
@@ -133,7 +133,7 @@ std::string easyquant::equant::whyNotQuantizable(QuantizableOpInterface op, Plan
        << " of its weight, expected 1 (weights are out x in features)";
     return reason;
   }
-  if (!plan.getInput())
+  if (!plan.getInput() || !plan.getInput().isInteger())
     return reason;
   // Codes are packed later, and then offset: check now, while the site has a name to complain with.
   SchemeAttr weight = plan.getWeight(), input = plan.getInput();
@@ -175,7 +175,7 @@ std::string easyquant::equant::whyRuleCannotServe(ScaleRule rule, FloatAttr perc
 
 void ChooseQParamsOp::build(OpBuilder &builder, OperationState &state, Value input, ScaleRule rule,
                             FloatAttr percentile, SchemeAttr scheme) {
-  RankedTensorType scale = scaleType(scheme, tensorType(input).getShape());
+  RankedTensorType scale = scaleTensorType(scheme, tensorType(input).getShape());
   build(builder, state, scale, scheme.getSymmetric() ? Type() : Type(zeroPointType(scale)), input,
         rule, percentile, scheme);
 }
@@ -190,7 +190,7 @@ LogicalResult ChooseQParamsOp::verify() {
 
 void QuantizeOp::build(OpBuilder &builder, OperationState &state, Value input, Value scale,
                        Value zeroPoint, Value rounded, SchemeAttr scheme) {
-  build(builder, state, RankedTensorType::get(tensorType(input).getShape(), scheme.getCodeType()),
+  build(builder, state, RankedTensorType::get(tensorType(input).getShape(), scheme.getCode()),
         input, scale, zeroPoint, rounded, scheme);
 }
 
@@ -314,15 +314,16 @@ LogicalResult PackOp::verify() {
 void PackScalesOp::build(OpBuilder &builder, OperationState &state, Value scale,
                          LayoutAttr layout) {
   ArrayRef<int64_t> shape = tensorType(scale).getShape();
-  build(builder, state, layout.getPackedScalesType(shape[0], shape[1]), scale, layout);
+  Type element = tensorType(scale).getElementType();
+  build(builder, state, layout.getPackedScalesType(shape[0], shape[1], element), scale, layout);
 }
 
 LogicalResult PackScalesOp::verify() {
   RankedTensorType scale = tensorType(getScale());
   if (!scale.hasStaticShape())
     return emitOpError("packs scales of static shape, found ") << scale;
-  RankedTensorType expected =
-      getLayout().getPackedScalesType(scale.getDimSize(0), scale.getDimSize(1));
+  RankedTensorType expected = getLayout().getPackedScalesType(
+      scale.getDimSize(0), scale.getDimSize(1), scale.getElementType());
   if (getPacked().getType() != expected)
     return emitOpError("result must be ") << expected << ", found " << getPacked().getType();
   return success();
@@ -367,6 +368,9 @@ LogicalResult equant::LinearOp::verify() {
     return emitOpError("input must be quantized per token, symmetric and dynamic, or per tensor "
                        "with a constant scale, found ")
            << input;
+  if (input.isInteger() != weight.isInteger())
+    return emitOpError("input and weight are multiplied as integers or as floats, both; found ")
+           << input << " and " << weight;
   if (isStatic) {
     float scale = getInputScaleAttr().getValue().convertToFloat();
     numerics::CodeRange range = numerics::codeRange(input.toNumerics());
@@ -378,6 +382,8 @@ LogicalResult equant::LinearOp::verify() {
       return emitOpError("input_zero_point must be ")
              << range.min << " to " << range.max << ", found " << zero.getInt();
   }
+  if (!input.isInteger())
+    return success();
   int64_t products = accumulatedProducts(weight, k);
   int64_t limit = maxAccumulatedProducts(weight, input, getLayout().has_value());
   if (products > limit)

@@ -70,11 +70,11 @@ static void fuse(RewriterBase &rewriter, ArrayRef<equant::LinearOp> linears) {
 }
 
 void FuseSharedInput::runOnOperation() {
-  // Scales per tensor or per input channel have no place below each other.
+  // Scales per tensor have no place below each other.
   auto isCandidate = [](equant::LinearOp op) {
     SchemeAttr scheme = op.getWeightScheme();
     return scheme.getGranularity() == Granularity::Group ||
-           (scheme.getGranularity() == Granularity::Channel && scheme.getAxis() == 0);
+           scheme.getGranularity() == Granularity::Channel;
   };
   SmallVector<SmallVector<equant::LinearOp>> groups;
   IRRewriter rewriter(&getContext());

@@ -34,7 +34,7 @@ template <typename OpT> static void pack(OpT op) {
 /// What there are packed tensors for: what the verifier of a packed weight demands.
 static LogicalResult checkPackable(Location loc, StringRef site, SchemeAttr scheme) {
   bool perRow = scheme.getGranularity() == Granularity::Group ||
-                (scheme.getGranularity() == Granularity::Channel && scheme.getAxis() == 0);
+                scheme.getGranularity() == Granularity::Channel;
   if (perRow && !scheme.getOuter())
     return success();
   return emitError(loc) << "site '" << site << "': weights in " << scheme

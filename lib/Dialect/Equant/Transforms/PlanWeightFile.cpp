@@ -55,31 +55,35 @@ void TensorPlanner::planWeight(const ConstantWeight &weight) {
   SmallVector<StringRef> globals;
   for (const WeightPart &part : weight.parts)
     globals.push_back(part.weight.global);
-  RankedTensorType codes =
-      weight.layout.getPackedCodesType(weight.rows, weight.columns, weight.scheme.getBits());
-  RankedTensorType scales = weight.layout.getPackedScalesType(
-      weight.rows, weight.scheme.getScaleShape({weight.rows, weight.columns})[1]);
+  const SchemeAttr scheme = weight.scheme;
+  const int64_t groups = scheme.getScaleShape({weight.rows, weight.columns})[1];
   // Read as float as well, the global keeps its name.
   std::string name = joinNames(globals);
   name = uniqueName(names.contains(name) ? name + "_packed" : name);
-  auto add = [&](FileTensor::Kind kind, std::string tensorName, RankedTensorType type) {
+  auto add = [&](numerics::WeightTensor part, std::string tensorName, RankedTensorType type) {
     FileTensor &tensor = tensors.emplace_back();
-    tensor.kind = kind;
+    tensor.kind = FileTensor::Kind::Packed;
     tensor.name = std::move(tensorName);
-    tensor.shape.assign(type.getShape().begin(), type.getShape().end());
     tensor.weight = &weight;
+    tensor.part = part;
+    tensor.shape.assign(type.getShape().begin(), type.getShape().end());
+    // Kernels read whole lines of 64 bytes of codes; what follows begins at one.
+    while (part != numerics::WeightTensor::Codes &&
+           formats::tensorBytes(dtypeOf(tensor), tensor.shape).value_or(0) % 64 != 0)
+      ++tensor.shape.front();
   };
-  add(FileTensor::Kind::Codes, name, codes);
-  add(FileTensor::Kind::Scales, uniqueName(name + "_scale"), scales);
-  int64_t groups = scales.getDimSize(1);
-  if (!weight.scheme.getSymmetric()) {
-    add(FileTensor::Kind::ZeroPoints, uniqueName(name + "_zero_point"),
-        weight.layout.getPackedZeroPointsType(weight.rows, groups));
-    tensors.back().shape.front() += tensors.back().shape.front() % 2;
-  }
+  using numerics::WeightTensor;
+  const LayoutAttr layout = weight.layout;
+  add(WeightTensor::Codes, name,
+      layout.getPackedCodesType(weight.rows, weight.columns, scheme.getBits()));
+  add(WeightTensor::Scales, uniqueName(name + "_scale"),
+      layout.getPackedScalesType(weight.rows, groups, scheme.getScale()));
+  if (!scheme.getSymmetric())
+    add(WeightTensor::ZeroPoints, uniqueName(name + "_zero_point"),
+        layout.getPackedZeroPointsType(weight.rows, groups, scheme.getBits()));
   if (weight.needsSums)
-    add(FileTensor::Kind::Sums, uniqueName(name + "_sums"),
-        weight.layout.getPackedSumsType(weight.rows, groups));
+    add(WeightTensor::Sums, uniqueName(name + "_sums"),
+        layout.getPackedSumsType(weight.rows, groups));
 }
 
 void TensorPlanner::planFloat(const FloatConstant &constant, std::string name) {
@@ -164,10 +168,13 @@ static void planForGPU(FileTensor &tensor) {
   Result<numerics::FragmentLayout> layout = fragmentLayoutOf(*tensor.weight);
   if (!layout)
     return;
-  if (tensor.kind == FileTensor::Kind::Codes)
-    tensor.gpuShape = {layout->rowBlocks(), layout->codeBytes() / layout->rowBlocks()};
+  int64_t bytes = layout->bytes(tensor.part), element = formats::dtypeBytes(dtypeOf(tensor));
+  int64_t rows =
+      tensor.part == numerics::WeightTensor::Codes ? layout->rowBlocks() : layout->groups();
+  if (bytes % kGPUAlignment == 0)
+    tensor.gpuShape = {rows, bytes / element / rows};
   else
-    tensor.gpuShape = {layout->groups(), layout->scaleCount() / layout->groups()};
+    tensor.gpuShape = {static_cast<int64_t>(llvm::alignTo(bytes, kGPUAlignment)) / element};
 }
 
 std::vector<FileTensor> easyquant::equant::planTensors(ModuleOp module, const ModelWeights &weights,

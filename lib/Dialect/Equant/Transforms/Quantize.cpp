@@ -78,8 +78,7 @@ FailureOr<QuantizedWeight> Quantize::quantizeWeight(OpBuilder &builder, Location
   };
   QuantizedWeight result;
   if (plan.getScale()) {
-    FailureOr<Value> scale =
-        load(builder, loc, site, plan.getScale(), params(builder.getF32Type()));
+    FailureOr<Value> scale = load(builder, loc, site, plan.getScale(), params(scheme.getScale()));
     if (failed(scale))
       return failure();
     result.scale = *scale;
@@ -98,8 +97,8 @@ FailureOr<QuantizedWeight> Quantize::quantizeWeight(OpBuilder &builder, Location
   }
   Value rounded;
   if (plan.getCodes()) {
-    FailureOr<Value> codes = load(builder, loc, site, plan.getCodes(),
-                                  RankedTensorType::get(shape, scheme.getCodeType()));
+    FailureOr<Value> codes =
+        load(builder, loc, site, plan.getCodes(), RankedTensorType::get(shape, scheme.getCode()));
     if (failed(codes))
       return failure();
     rounded = *codes;

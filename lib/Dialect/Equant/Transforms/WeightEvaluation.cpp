@@ -7,6 +7,8 @@
 
 #include "WeightEvaluation.h"
 
+#include "easyquant/Numerics/Packing.h"
+
 #include <algorithm>
 #include <atomic>
 #include <limits>
@@ -15,8 +17,8 @@
 using namespace easyquant;
 using namespace easyquant::equant;
 using numerics::ErrorSums;
-using numerics::PanelLayout;
 using numerics::QuantizedMatrix;
+using numerics::WeightLayout;
 
 namespace {
 
@@ -42,40 +44,41 @@ std::vector<Fragment> fragmentsOf(const ConstantWeight &weight, int64_t first, i
   return fragments;
 }
 
-/// One evaluation: chunks of panels, each computed by whichever thread comes first, each writing
-/// its own place only.
+/// Rows of a chunk are a multiple of this, and so of the blocks of every layout.
+constexpr int64_t kBlockRows = 64;
+
+/// One evaluation: chunks of rows, each computed by whichever thread comes first, each writing its
+/// own place only.
 class Evaluation {
 public:
-  Evaluation(const ConstantWeight &weight, const PanelLayout &layout, const ConstantReader &reader)
-      : weight(weight), layout(layout), reader(reader),
-        chunkPanels(std::max<int64_t>(
-            1, kReadFloats / (numerics::kPanelRows * std::max<int64_t>(1, layout.columns)))),
-        chunks((layout.panels() + chunkPanels - 1) / chunkPanels), failures(chunks),
-        panelErrors(layout.panels()) {
-    result.codes.resize(layout.codeBytes());
-    result.scales.resize(layout.scaleCount());
-    if (!layout.scheme.symmetric)
-      result.zeroPoints.resize(layout.scaleCount() + layout.panels() % 2 * layout.panelScales());
-    result.sums.resize(weight.needsSums ? layout.scaleCount() : 0);
+  Evaluation(const ConstantWeight &weight, llvm::ArrayRef<const WeightLayout *> layouts,
+             const ConstantReader &reader)
+      : weight(weight), scheme(weight.scheme.toNumerics()), layouts(layouts), reader(reader),
+        chunkRows(std::max<int64_t>(1, kReadFloats / (kBlockRows * weight.columns)) * kBlockRows),
+        chunks((weight.rows + chunkRows - 1) / chunkRows), failures(chunks), chunkErrors(chunks) {
+    for (const WeightLayout *layout : layouts)
+      result.packed.push_back(layout->allocate());
   }
 
   Result<EvaluatedWeight> run(llvm::ThreadPoolInterface &pool);
 
 private:
   void work();
-  Result<void> evaluateChunk(int64_t chunk, std::vector<float> &rows);
-  Result<void> evaluatePanel(int64_t panel, numerics::ConstMatrix rows);
-  Result<void> quantizeFragment(const Fragment &fragment, numerics::ConstMatrix rows,
-                                QuantizedMatrix &quantized) const;
+  Result<void> evaluateChunk(int64_t chunk, std::vector<float> &values);
+  Result<QuantizedMatrix> quantizeFragment(const Fragment &fragment, numerics::ConstMatrix rows,
+                                           ErrorSums &error) const;
+  Result<void> chooseParams(const Fragment &fragment, numerics::ConstMatrix rows,
+                            numerics::QParams &params) const;
 
   const ConstantWeight &weight;
-  const PanelLayout &layout;
+  const numerics::Scheme scheme;
+  const llvm::ArrayRef<const WeightLayout *> layouts;
   const ConstantReader &reader;
-  const int64_t chunkPanels, chunks;
+  const int64_t chunkRows, chunks;
   std::atomic<int64_t> next = 0;
   std::vector<std::optional<Error>> failures; ///< of each chunk
-  /// Of each panel, in the order of its fragments.
-  std::vector<std::vector<std::pair<size_t, ErrorSums>>> panelErrors;
+  /// Of each chunk, in the order of its fragments.
+  std::vector<std::vector<std::pair<size_t, ErrorSums>>> chunkErrors;
   EvaluatedWeight result;
 };
 
@@ -102,124 +105,110 @@ Result<std::vector<T>> readComputed(const ConstantReader &reader, const Constant
 
 } // namespace
 
-/// Codes and scales of rows of one part, by the rule or as computed.
-Result<void> Evaluation::quantizeFragment(const Fragment &fragment, numerics::ConstMatrix rows,
-                                          QuantizedMatrix &quantized) const {
+/// Scales and zero points of rows of one part, by the rule or as computed.
+Result<void> Evaluation::chooseParams(const Fragment &fragment, numerics::ConstMatrix rows,
+                                      numerics::QParams &params) const {
   const WeightPart &part = weight.parts[fragment.part];
-  const numerics::CodeRange range = numerics::codeRange(layout.scheme);
-  quantized = {layout.scheme, rows.rows, rows.columns, {}, {}};
-  if (part.scale) {
-    quantized.params.rows = rows.rows;
-    quantized.params.groups = layout.groups();
-    auto scales =
-        readComputed<float>(reader, *part.scale, formats::DType::F32, fragment,
-                            std::numeric_limits<float>::min(), std::numeric_limits<float>::max());
-    if (!scales)
-      return Unexpected(scales.error());
-    quantized.params.scales = std::move(*scales);
-  } else {
-    auto params = numerics::chooseQParams(rows, layout.scheme, weight.rule);
-    if (!params)
-      return Unexpected(params.error());
-    quantized.params = std::move(*params);
+  if (!part.scale) {
+    auto chosen = numerics::chooseQParams(rows, scheme, weight.rule);
+    if (!chosen)
+      return Unexpected(chosen.error());
+    params = std::move(*chosen);
+    return {};
   }
-  if (part.zeroPoint) {
-    auto zeroPoints = readComputed<int32_t>(reader, *part.zeroPoint, formats::DType::I32, fragment,
-                                            range.min, range.max);
-    if (!zeroPoints)
-      return Unexpected(zeroPoints.error());
-    quantized.params.zeroPoints = std::move(*zeroPoints);
-  }
+  params.rows = rows.rows;
+  params.groups = numerics::groupCount(rows.columns, scheme.groupSize);
+  auto scales =
+      readComputed<float>(reader, *part.scale, formats::DType::F32, fragment,
+                          std::numeric_limits<float>::min(), std::numeric_limits<float>::max());
+  if (!scales)
+    return Unexpected(scales.error());
+  params.scales = std::move(*scales);
+  if (!part.zeroPoint)
+    return {};
+  const numerics::CodeRange range = numerics::codeRange(scheme);
+  auto zeroPoints = readComputed<int32_t>(reader, *part.zeroPoint, formats::DType::I32, fragment,
+                                          range.min, range.max);
+  if (!zeroPoints)
+    return Unexpected(zeroPoints.error());
+  params.zeroPoints = std::move(*zeroPoints);
+  return {};
+}
+
+/// Rows of one part, by the rule or as computed.
+Result<QuantizedMatrix> Evaluation::quantizeFragment(const Fragment &fragment,
+                                                     numerics::ConstMatrix rows,
+                                                     ErrorSums &error) const {
+  const WeightPart &part = weight.parts[fragment.part];
+  if (!part.scale && !part.codes && weight.rule.kind == numerics::ScaleRuleKind::AbsMax &&
+      numerics::canQuantizeAbsMax(scheme))
+    return numerics::quantizeAbsMax(rows, scheme, fragment.rowInPart, error);
+  QuantizedMatrix quantized{scheme, rows.rows, rows.columns, {}, {}};
+  if (auto done = chooseParams(fragment, rows, quantized.params); !done)
+    return Unexpected(done.error());
   if (part.codes) {
+    const numerics::CodeRange range = numerics::codeRange(scheme);
     auto codes =
         readComputed<int8_t>(reader, *part.codes, formats::DType::I8, fragment,
                              static_cast<int8_t>(range.min), static_cast<int8_t>(range.max));
     if (!codes)
       return Unexpected(codes.error());
     quantized.codes = std::move(*codes);
-    return {};
+  } else {
+    quantized.codes.resize(rows.rows * rows.columns);
+    if (auto done = numerics::quantize(rows, scheme, quantized.params, quantized.codes); !done)
+      return Unexpected(done.error());
   }
-  quantized.codes.resize(rows.rows * rows.columns);
-  return numerics::quantize(rows, layout.scheme, quantized.params, quantized.codes);
+  std::vector<float> back(rows.rows * rows.columns);
+  numerics::dequantize(quantized, {back.data(), rows.rows, rows.columns});
+  for (int64_t r = 0; r < rows.rows; ++r)
+    error.add(rows.row(r), back.data() + r * rows.columns, rows.columns);
+  return quantized;
 }
 
-Result<void> Evaluation::evaluatePanel(int64_t panel, numerics::ConstMatrix rows) {
-  PanelLayout alone = layout;
-  alone.rows = rows.rows;
-  uint8_t *codes = result.codes.data() + panel * layout.panelBytes();
-  float *scales = result.scales.data() + panel * layout.panelScales();
-  int64_t first = panel * numerics::kPanelRows;
-  std::vector<Fragment> fragments = fragmentsOf(weight, first, first + rows.rows);
-  const WeightPart &only = weight.parts[fragments.front().part];
-  if (fragments.size() == 1 && !only.scale && !only.codes && !weight.needsSums &&
-      weight.rule.kind == numerics::ScaleRuleKind::AbsMax) {
-    // Round to nearest in one pass over the rows.
-    ErrorSums sums;
-    if (auto done = numerics::quantizePanelAbsMax(alone, rows, 0, codes, scales, sums); !done)
-      return done;
-    panelErrors[panel].emplace_back(fragments.front().part, sums);
-    return {};
+/// Puts the rows of `from` below those of `to`.
+static void append(QuantizedMatrix &to, QuantizedMatrix from) {
+  if (to.rows == 0) {
+    to = std::move(from);
+    return;
   }
-
-  QuantizedMatrix whole{layout.scheme, rows.rows, rows.columns, {}, {}};
-  whole.params.rows = rows.rows;
-  whole.params.groups = layout.groups();
-  std::vector<float> back;
-  for (const Fragment &fragment : fragments) {
-    auto part = rows.middleRows(fragment.first - first, fragment.count);
-    QuantizedMatrix quantized;
-    if (auto done = quantizeFragment(fragment, part, quantized); !done)
-      return makeError(done.error().code, "site '{}': {}", weight.parts[fragment.part].site,
-                       done.error().message);
-    back.resize(fragment.count * rows.columns);
-    numerics::dequantize(quantized, {back.data(), fragment.count, rows.columns});
-    ErrorSums sums;
-    for (int64_t r = 0; r < fragment.count; ++r)
-      sums.add(part.row(r), back.data() + r * rows.columns, rows.columns);
-    panelErrors[panel].emplace_back(fragment.part, sums);
-    auto append = [](auto &to, const auto &from) { to.insert(to.end(), from.begin(), from.end()); };
-    append(whole.codes, quantized.codes);
-    append(whole.params.scales, quantized.params.scales);
-    append(whole.params.zeroPoints, quantized.params.zeroPoints);
-  }
-  numerics::packPanel(alone, 0, whole.codes.data(), codes);
-  numerics::packPanelScales(alone, 0, whole.params, scales);
-  if (!result.zeroPoints.empty())
-    numerics::packPanelZeroPoints(alone, 0, whole.params,
-                                  result.zeroPoints.data() + panel * layout.panelScales());
-  if (!result.sums.empty())
-    numerics::packPanelSums(alone, 0, whole.codes.data(), whole.params,
-                            result.sums.data() + panel * layout.panelScales());
-  return {};
+  auto join = [](auto &a, const auto &b) { a.insert(a.end(), b.begin(), b.end()); };
+  to.rows += from.rows;
+  to.params.rows += from.params.rows;
+  join(to.codes, from.codes);
+  join(to.params.scales, from.params.scales);
+  join(to.params.zeroPoints, from.params.zeroPoints);
 }
 
-Result<void> Evaluation::evaluateChunk(int64_t chunk, std::vector<float> &rows) {
-  int64_t firstPanel = chunk * chunkPanels;
-  int64_t endPanel = std::min(firstPanel + chunkPanels, layout.panels());
-  int64_t firstRow = firstPanel * numerics::kPanelRows;
-  int64_t endRow = std::min(endPanel * numerics::kPanelRows, layout.rows);
-  int64_t columns = layout.columns;
-  rows.resize((endRow - firstRow) * columns);
+Result<void> Evaluation::evaluateChunk(int64_t chunk, std::vector<float> &values) {
+  const int64_t firstRow = chunk * chunkRows, columns = weight.columns;
+  const int64_t endRow = std::min(firstRow + chunkRows, weight.rows);
+  QuantizedMatrix block;
   for (const Fragment &fragment : fragmentsOf(weight, firstRow, endRow)) {
-    std::span<float> place(rows.data() + (fragment.first - firstRow) * columns,
-                           fragment.count * columns);
     const WeightPart &part = weight.parts[fragment.part];
-    if (auto done = reader.readRows(part.weight, fragment.rowInPart, fragment.count, place); !done)
-      return makeError(done.error().code, "site '{}': {}", part.site, done.error().message);
+    auto named = [&](const Error &error) {
+      return makeError(error.code, "site '{}': {}", part.site, error.message);
+    };
+    values.resize(fragment.count * columns);
+    if (auto done = reader.readRows(part.weight, fragment.rowInPart, fragment.count, values); !done)
+      return named(done.error());
+    ErrorSums error;
+    auto quantized = quantizeFragment(
+        fragment, numerics::ConstMatrix(values.data(), fragment.count, columns), error);
+    if (!quantized)
+      return named(quantized.error());
+    chunkErrors[chunk].emplace_back(fragment.part, error);
+    append(block, std::move(*quantized));
   }
-  numerics::ConstMatrix matrix(rows.data(), endRow - firstRow, columns);
-  for (int64_t panel = firstPanel; panel < endPanel; ++panel) {
-    int64_t row = panel * numerics::kPanelRows - firstRow;
-    if (auto done = evaluatePanel(panel, matrix.middleRows(row, layout.panelRows(panel))); !done)
-      return done;
-  }
+  for (auto [layout, packed] : llvm::zip_equal(layouts, result.packed))
+    layout->pack(firstRow, block, packed);
   return {};
 }
 
 void Evaluation::work() {
-  std::vector<float> rows;
+  std::vector<float> values;
   for (int64_t chunk; (chunk = next++) < chunks;)
-    if (auto done = evaluateChunk(chunk, rows); !done)
+    if (auto done = evaluateChunk(chunk, values); !done)
       failures[chunk] = done.error();
 }
 
@@ -234,18 +223,10 @@ Result<EvaluatedWeight> Evaluation::run(llvm::ThreadPoolInterface &pool) {
     if (failure)
       return Unexpected(*failure);
   result.errors.resize(weight.parts.size());
-  for (const auto &errors : panelErrors)
+  for (const auto &errors : chunkErrors)
     for (const auto &[part, sums] : errors)
       result.errors[part].add(sums);
   return std::move(result);
-}
-
-Result<PanelLayout> easyquant::equant::panelLayoutOf(const ConstantWeight &weight) {
-  if (weight.layout.getRows() != numerics::kPanelRows || weight.layout.getDepth() != 4)
-    return makeError(ErrorCode::Unsupported,
-                     "panels of {} rows and depth {}: only {} rows of depth 4 are packed",
-                     weight.layout.getRows(), weight.layout.getDepth(), numerics::kPanelRows);
-  return numerics::panelLayout(weight.scheme.toNumerics(), weight.rows, weight.columns);
 }
 
 Result<void> easyquant::equant::checkTensors(const ConstantWeight &weight,
@@ -265,8 +246,8 @@ Result<void> easyquant::equant::checkTensors(const ConstantWeight &weight,
 }
 
 Result<EvaluatedWeight> easyquant::equant::evaluate(const ConstantWeight &weight,
-                                                    const PanelLayout &layout,
+                                                    llvm::ArrayRef<const WeightLayout *> layouts,
                                                     const ConstantReader &reader,
                                                     llvm::ThreadPoolInterface &pool) {
-  return Evaluation(weight, layout, reader).run(pool);
+  return Evaluation(weight, layouts, reader).run(pool);
 }

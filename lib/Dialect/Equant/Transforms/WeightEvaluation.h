@@ -15,33 +15,28 @@
 
 #include "easyquant/Dialect/Equant/Analysis/ConstantWeights.h"
 #include "easyquant/Numerics/Metrics.h"
-#include "easyquant/Numerics/Packing.h"
+#include "easyquant/Numerics/WeightLayout.h"
 
 #include "llvm/Support/ThreadPool.h"
 
 namespace easyquant::equant {
 
-/// A packed weight, and the quantization error of each part.
+/// A weight in the order of each layout, and the quantization error of each part.
 struct EvaluatedWeight {
-  std::vector<uint8_t> codes;
-  std::vector<float> scales;
-  std::vector<int8_t> zeroPoints; ///< of asymmetric weights, for an even number of panels
-  std::vector<int32_t> sums;      ///< of codes less zero points, where they are needed
+  std::vector<numerics::PackedWeight> packed;
   std::vector<numerics::ErrorSums> errors;
 };
-
-/// How the weight is packed. Fails (Unsupported) on schemes and layouts that lib/Numerics does not
-/// pack.
-Result<numerics::PanelLayout> panelLayoutOf(const ConstantWeight &weight);
 
 /// Are all tensors that the weight is made of there? Errors name file, tensor and site.
 Result<void> checkTensors(const ConstantWeight &weight, const ConstantReader &reader);
 
-/// Reads, quantizes and packs. No more than the packed weight and a few rows a thread are in memory
-/// at a time. The same bytes and the same errors for any number of threads. Fails like
-/// ConstantReader::readRows: a source value that is not finite among others; and with Corrupt on a
-/// computed scale that is not positive, or a computed zero point or code out of range.
-Result<EvaluatedWeight> evaluate(const ConstantWeight &weight, const numerics::PanelLayout &layout,
+/// Reads and quantizes block of rows by block of rows, and hands each to all layouts. No more than
+/// the packed weight and a few rows a thread are in memory at a time. The same bytes and the same
+/// errors for any number of threads. Fails like ConstantReader::readRows: a source value that is
+/// not finite among others; and with Corrupt on a computed scale that is not positive, or a
+/// computed zero point or code out of range.
+Result<EvaluatedWeight> evaluate(const ConstantWeight &weight,
+                                 llvm::ArrayRef<const numerics::WeightLayout *> layouts,
                                  const ConstantReader &reader, llvm::ThreadPoolInterface &pool);
 
 } // namespace easyquant::equant

@@ -7,7 +7,6 @@
 
 #include "WeightFile.h"
 
-#include "easyquant/Formats/DType.h"
 #include "easyquant/Formats/ShardedSafetensors.h"
 
 #include <algorithm>
@@ -27,32 +26,6 @@ constexpr int64_t kAlignment = 64;
 /// Floats that are in memory at a time.
 constexpr int64_t kPieceFloats = int64_t(1) << 20;
 
-DType dtypeOf(const FileTensor &tensor) {
-  switch (tensor.kind) {
-  case FileTensor::Kind::Codes:
-    return DType::U8;
-  case FileTensor::Kind::ZeroPoints:
-    return DType::I8;
-  case FileTensor::Kind::Sums:
-    return DType::I32;
-  case FileTensor::Kind::Halves:
-    return DType::BF16;
-  case FileTensor::Kind::Scales:
-  case FileTensor::Kind::Float:
-  case FileTensor::Kind::RopeTable:
-    return DType::F32;
-  }
-  llvm_unreachable("every kind is named");
-}
-
-/// A weight as a GPU wants it.
-struct FragmentWeight {
-  std::vector<uint8_t> codes;
-  std::vector<float> scales;
-  std::vector<int8_t> zeroPoints;
-  std::vector<int32_t> sums;
-};
-
 class WeightFile {
 public:
   /// A writer may be null: that file is not asked for.
@@ -63,9 +36,8 @@ public:
   Result<void> write(const FileTensor &tensor, WrittenWeights &written);
 
 private:
-  Result<void> writeCodes(const FileTensor &tensor, WrittenWeights &written);
-  Result<void> packForGPU(const FileTensor &tensor, const numerics::PanelLayout &layout,
-                          EvaluatedWeight &evaluated);
+  Result<void> evaluateWeight(const FileTensor &tensor, WrittenWeights &written);
+  Result<void> writePacked(const FileTensor &tensor, WrittenWeights &written);
   Result<void> writeFloat(const FileTensor &tensor);
   Result<void> writeRopeTable(const FileTensor &tensor);
   Result<void> writeHalves(const FileTensor &tensor);
@@ -94,52 +66,92 @@ private:
   const ConstantReader &reader;
   ShardedSafetensorsWriter *cpu, *gpu;
   llvm::DefaultThreadPool pool;
-  /// The weight whose codes were written last, without them.
-  EvaluatedWeight last;
-  FragmentWeight lastFragments;
+  /// Of the weight whose codes were written last, what has not been written yet.
+  numerics::PackedWeight forCpu, forGpu;
 };
 
 } // namespace
 
-/// Back to codes row by row, and from there to fragments.
-Result<void> WeightFile::packForGPU(const FileTensor &tensor, const numerics::PanelLayout &layout,
-                                    EvaluatedWeight &evaluated) {
-  Result<numerics::FragmentLayout> fragments = fragmentLayoutOf(*tensor.weight);
-  if (!fragments)
-    return Unexpected(fragments.error());
-  numerics::PackedWeights panels{layout, std::move(evaluated.codes), std::move(evaluated.scales),
-                                 evaluated.zeroPoints};
-  if (!layout.scheme.symmetric)
-    panels.zeroPoints.resize(layout.scaleCount());
-  Result<numerics::QuantizedMatrix> matrix = numerics::unpackPanels(panels);
-  evaluated.codes = std::move(panels.codes);
-  evaluated.scales = std::move(panels.scales);
-  if (!matrix)
-    return Unexpected(matrix.error());
-  lastFragments.codes.resize(fragments->codeBytes());
-  numerics::packFragments(*fragments, matrix->codes.data(), lastFragments.codes.data());
-  lastFragments.scales = numerics::fragmentScales(*fragments, matrix->params);
-  lastFragments.zeroPoints = layout.scheme.symmetric
-                                 ? std::vector<int8_t>()
-                                 : numerics::fragmentZeroPoints(*fragments, matrix->params);
-  lastFragments.sums = tensor.weight->needsSums ? numerics::fragmentSums(*fragments, *matrix)
-                                                : std::vector<int32_t>();
+static DType dtypeOfScales(numerics::ScaleFormat format) {
+  switch (format) {
+  case numerics::ScaleFormat::F32:
+    return DType::F32;
+  case numerics::ScaleFormat::F16:
+    return DType::F16;
+  case numerics::ScaleFormat::BF16:
+    return DType::BF16;
+  case numerics::ScaleFormat::F8E4M3FN:
+    return DType::F8E4M3;
+  case numerics::ScaleFormat::F8E8M0FNU:
+    return DType::F8E8M0;
+  }
+  llvm_unreachable("every format is named");
+}
+
+DType easyquant::equant::dtypeOf(const FileTensor &tensor) {
+  switch (tensor.kind) {
+  case FileTensor::Kind::Packed:
+    switch (tensor.part) {
+    case numerics::WeightTensor::Codes:
+    case numerics::WeightTensor::ZeroPoints:
+      return DType::U8;
+    case numerics::WeightTensor::Scales:
+      return dtypeOfScales(tensor.weight->scheme.toNumerics().scales);
+    case numerics::WeightTensor::Sums:
+      return DType::I32;
+    case numerics::WeightTensor::Outer:
+      return DType::F32;
+    }
+    llvm_unreachable("every tensor is named");
+  case FileTensor::Kind::Halves:
+    return DType::BF16;
+  case FileTensor::Kind::Float:
+  case FileTensor::Kind::RopeTable:
+    return DType::F32;
+  }
+  llvm_unreachable("every kind is named");
+}
+
+/// Evaluates the weight, of which this is the first tensor, for all files.
+Result<void> WeightFile::evaluateWeight(const FileTensor &tensor, WrittenWeights &written) {
+  Result<numerics::PanelLayout> panels = panelLayoutOf(*tensor.weight);
+  if (!panels)
+    return Unexpected(panels.error());
+  std::vector<const numerics::WeightLayout *> layouts;
+  if (cpu)
+    layouts.push_back(&*panels);
+  std::optional<numerics::FragmentLayout> fragments;
+  if (gpu) {
+    Result<numerics::FragmentLayout> layout = fragmentLayoutOf(*tensor.weight);
+    if (!layout)
+      return Unexpected(layout.error());
+    layouts.push_back(&fragments.emplace(*layout));
+  }
+  Result<EvaluatedWeight> evaluated = evaluate(*tensor.weight, layouts, reader, pool);
+  if (!evaluated)
+    return Unexpected(evaluated.error());
+  written.errors[tensor.weight] = std::move(evaluated->errors);
+  if (cpu)
+    forCpu = std::move(evaluated->packed.front());
+  if (gpu)
+    forGpu = std::move(evaluated->packed.back());
   return {};
 }
 
-Result<void> WeightFile::writeCodes(const FileTensor &tensor, WrittenWeights &written) {
-  Result<numerics::PanelLayout> layout = panelLayoutOf(*tensor.weight);
-  if (!layout)
-    return Unexpected(layout.error());
-  Result<EvaluatedWeight> evaluated = evaluate(*tensor.weight, *layout, reader, pool);
-  if (!evaluated)
-    return Unexpected(evaluated.error());
-  if (gpu)
-    if (auto done = packForGPU(tensor, *layout, *evaluated); !done)
+Result<void> WeightFile::writePacked(const FileTensor &tensor, WrittenWeights &written) {
+  if (tensor.part == numerics::WeightTensor::Codes)
+    if (auto done = evaluateWeight(tensor, written); !done)
       return done;
-  written.errors[tensor.weight] = std::move(evaluated->errors);
-  last = std::move(*evaluated);
-  return append(tensor, std::exchange(last.codes, {}), std::exchange(lastFragments.codes, {}));
+  for (auto [file, packed, shape] :
+       {std::tuple(cpu, &forCpu, &tensor.shape), std::tuple(gpu, &forGpu, &tensor.gpuShape)}) {
+    if (!file || !tensor.isIn(file == gpu))
+      continue;
+    std::vector<uint8_t> bytes = std::exchange((*packed)[tensor.part], {});
+    bytes.resize(formats::tensorBytes(dtypeOf(tensor), *shape).value_or(bytes.size()));
+    if (auto done = append(file, tensor, bytes); !done)
+      return done;
+  }
+  return {};
 }
 
 Result<void> WeightFile::padForGPU(const FileTensor &tensor, int64_t count) {
@@ -215,15 +227,8 @@ Result<void> WeightFile::writeRopeTable(const FileTensor &tensor) {
 
 Result<void> WeightFile::write(const FileTensor &tensor, WrittenWeights &written) {
   switch (tensor.kind) {
-  case FileTensor::Kind::Codes:
-    return writeCodes(tensor, written);
-  case FileTensor::Kind::Scales:
-    return append(tensor, std::exchange(last.scales, {}), std::exchange(lastFragments.scales, {}));
-  case FileTensor::Kind::ZeroPoints:
-    return append(tensor, std::exchange(last.zeroPoints, {}),
-                  std::exchange(lastFragments.zeroPoints, {}));
-  case FileTensor::Kind::Sums:
-    return append(tensor, std::exchange(last.sums, {}), std::exchange(lastFragments.sums, {}));
+  case FileTensor::Kind::Packed:
+    return writePacked(tensor, written);
   case FileTensor::Kind::Float:
     return writeFloat(tensor);
   case FileTensor::Kind::RopeTable:
@@ -252,6 +257,18 @@ void easyquant::equant::sortForAlignment(std::vector<FileTensor> &tensors) {
   tensors = std::move(aligned);
 }
 
+Result<numerics::PanelLayout> easyquant::equant::panelLayoutOf(const ConstantWeight &weight) {
+  if (weight.layout.getRows() != numerics::kPanelRows || weight.layout.getDepth() != 4)
+    return makeError(ErrorCode::Unsupported,
+                     "panels of {} rows and depth {}: only {} rows of depth 4 are packed",
+                     weight.layout.getRows(), weight.layout.getDepth(), numerics::kPanelRows);
+  Result<numerics::PanelLayout> layout =
+      numerics::panelLayout(weight.scheme.toNumerics(), weight.rows, weight.columns);
+  if (layout)
+    layout->withSums = weight.needsSums;
+  return layout;
+}
+
 numerics::FragmentOrder easyquant::equant::fragmentOrderOf(const ConstantWeight &weight) {
   // Embeddings take either; of 3 bits there is but one.
   bool isHalves = weight.floatReader || (weight.scheme.getBits() == 3 && !weight.integerReader);
@@ -264,8 +281,11 @@ Result<numerics::FragmentLayout> easyquant::equant::fragmentLayoutOf(const Const
         ErrorCode::Unsupported,
         "linears on int8 and on float activations share this weight, which GPU kernels "
         "read in different orders; give both the same activations");
-  return numerics::fragmentLayout(weight.scheme.toNumerics(), fragmentOrderOf(weight), weight.rows,
-                                  weight.columns);
+  Result<numerics::FragmentLayout> layout = numerics::fragmentLayout(
+      weight.scheme.toNumerics(), fragmentOrderOf(weight), weight.rows, weight.columns);
+  if (layout)
+    layout->withSums = weight.needsSums;
+  return layout;
 }
 
 /// Whatever cannot be packed is refused before a byte is written.

@@ -16,7 +16,9 @@
 #include "ModelWeights.h"
 #include "WeightEvaluation.h"
 
+#include "easyquant/Formats/DType.h"
 #include "easyquant/Numerics/FragmentPacking.h"
+#include "easyquant/Numerics/Packing.h"
 
 #include <filesystem>
 
@@ -26,19 +28,18 @@ namespace easyquant::equant {
 /// those before the codes of another.
 struct FileTensor {
   enum class Kind {
-    Codes,      ///< of `weight`: u8, packed
-    Scales,     ///< of `weight`: f32, packed
-    ZeroPoints, ///< of `weight`: i8, packed, with a panel of zeros where they would be odd
-    Sums,       ///< of the codes of `weight` less its zero points: i32, packed
-    Float,      ///< `constant`: f32
-    RopeTable,  ///< `constant`: f32, shape[0] positions
-    Halves,     ///< `constant`, a matrix, as fragments of bf16
+    Packed,    ///< `part` of `weight`
+    Float,     ///< `constant`: f32
+    RopeTable, ///< `constant`: f32, shape[0] positions
+    Halves,    ///< `constant`, a matrix, as fragments of bf16
   };
   Kind kind = Kind::Float;
   std::string name;
+  /// With zeros behind a packed tensor that would end inside a line of 64 bytes, but for codes.
   std::vector<int64_t> shape;
-  const ConstantWeight *weight = nullptr;  ///< of the packed kinds, else null
-  const FloatConstant *constant = nullptr; ///< of the other kinds, else null
+  const ConstantWeight *weight = nullptr;                      ///< of Packed, else null
+  numerics::WeightTensor part = numerics::WeightTensor::Codes; ///< of Packed
+  const FloatConstant *constant = nullptr;                     ///< of the other kinds, else null
   /// In the file for GPUs, where every tensor has a multiple of kGPUAlignment bytes, if need be
   /// with zeros behind it.
   std::vector<int64_t> gpuShape;
@@ -46,6 +47,9 @@ struct FileTensor {
 
   bool isIn(bool gpu) const { return gpu ? !onlyCpu : !onlyGpu; }
 };
+
+/// The type of a tensor's elements in the files, where fields of bits are bytes.
+formats::DType dtypeOf(const FileTensor &tensor);
 
 /// Every tensor of the file for GPUs begins at a multiple of this many bytes.
 constexpr int64_t kGPUAlignment = 64;
@@ -70,6 +74,9 @@ struct WrittenWeights {
 /// an odd number of blocks, whose weights come last.
 void sortForAlignment(std::vector<FileTensor> &tensors);
 
+/// How a CPU wants a weight. Fails (Unsupported) on schemes and layouts that there are no panels
+/// for.
+Result<numerics::PanelLayout> panelLayoutOf(const ConstantWeight &weight);
 /// The order in which a GPU wants the codes of a weight: that of the linears which read it.
 numerics::FragmentOrder fragmentOrderOf(const ConstantWeight &weight);
 /// How a GPU wants a weight. Fails (Unsupported) on schemes that there are no fragments for, and on

@@ -23,6 +23,7 @@ using namespace easyquant::equant;
 using ml_program::GlobalLoadConstOp;
 using ml_program::GlobalOp;
 using Kind = FileTensor::Kind;
+using numerics::WeightTensor;
 
 namespace {
 
@@ -43,24 +44,37 @@ public:
 
 private:
   GlobalOp globalOf(const FileTensor &tensor) const {
-    return tensor.weight ? packed.at({tensor.weight, tensor.kind}) : floats.lookup(tensor.constant);
+    return tensor.weight ? packed.at({tensor.weight, tensor.part}) : floats.lookup(tensor.constant);
   }
 
   ModuleOp module;
   Builder attributes;
   llvm::StringMap<GlobalOp> before;
-  std::map<std::pair<const ConstantWeight *, Kind>, GlobalOp> packed;
+  std::map<std::pair<const ConstantWeight *, WeightTensor>, GlobalOp> packed;
   llvm::DenseMap<const FloatConstant *, GlobalOp> floats;
   llvm::SmallPtrSet<Operation *, 16> kept;
 };
 
 } // namespace
 
-/// The element type of a tensor of the file in the IR, where bytes have no sign.
-static Type elementType(Builder &builder, FileTensor::Kind kind) {
-  if (kind == FileTensor::Kind::Codes || kind == FileTensor::Kind::ZeroPoints)
-    return builder.getI8Type();
-  return kind == FileTensor::Kind::Sums ? Type(builder.getI32Type()) : builder.getF32Type();
+/// The type of a packed tensor in the IR: without what the file pads it with.
+static RankedTensorType packedType(const FileTensor &tensor) {
+  const ConstantWeight &weight = *tensor.weight;
+  const SchemeAttr scheme = weight.scheme;
+  const int64_t groups = scheme.getScaleShape({weight.rows, weight.columns})[1];
+  switch (tensor.part) {
+  case WeightTensor::Codes:
+    return weight.layout.getPackedCodesType(weight.rows, weight.columns, scheme.getBits());
+  case WeightTensor::Scales:
+    return weight.layout.getPackedScalesType(weight.rows, groups, scheme.getScale());
+  case WeightTensor::ZeroPoints:
+    return weight.layout.getPackedZeroPointsType(weight.rows, groups, scheme.getBits());
+  case WeightTensor::Sums:
+    return weight.layout.getPackedSumsType(weight.rows, groups);
+  case WeightTensor::Outer:
+    break;
+  }
+  llvm_unreachable("no global stands for it");
 }
 
 void WeightGlobals::declare(const FileTensor &tensor) {
@@ -68,9 +82,9 @@ void WeightGlobals::declare(const FileTensor &tensor) {
     return;
   GlobalOp old = before.lookup(tensor.weight ? tensor.weight->parts.front().weight.global
                                              : tensor.constant->parts.front().global);
-  auto type = RankedTensorType::get(tensor.shape, elementType(attributes, tensor.kind));
-  if (tensor.kind == Kind::ZeroPoints) // without what the file pads them with
-    type = tensor.weight->layout.getPackedZeroPointsType(tensor.weight->rows, tensor.shape[1]);
+  RankedTensorType type = tensor.weight
+                              ? packedType(tensor)
+                              : RankedTensorType::get(tensor.shape, attributes.getF32Type());
   GlobalOp global = old;
   if (tensor.weight || tensor.name != old.getSymName() || type != old.getType()) {
     OpBuilder place(old);
@@ -81,7 +95,7 @@ void WeightGlobals::declare(const FileTensor &tensor) {
   global->removeAttr(kFileAttr);
   global->removeAttr(kStampAttr);
   if (tensor.weight)
-    packed[{tensor.weight, tensor.kind}] = global;
+    packed[{tensor.weight, tensor.part}] = global;
   else
     floats[tensor.constant] = global;
   kept.insert(global);
@@ -102,7 +116,7 @@ void WeightGlobals::setPlaces(ArrayRef<FileTensor> tensors, WeightFiles files,
       set(kOffsetAttr, written.offsets[index]);
     if (files.gpu && tensor.isIn(/*gpu=*/true))
       set(kGPUOffsetAttr, written.gpuOffsets[index]);
-    if (files.gpu && tensor.kind == Kind::Codes) {
+    if (files.gpu && tensor.weight && tensor.part == WeightTensor::Codes) {
       bool halves = fragmentOrderOf(*tensor.weight) == numerics::FragmentOrder::Halves;
       global->setAttr(kGPUOrderAttr, attributes.getStringAttr(halves ? "halves" : "bytes"));
     }
@@ -113,21 +127,21 @@ void WeightGlobals::setPlaces(ArrayRef<FileTensor> tensors, WeightFiles files,
 
 void WeightGlobals::load(const WeightUse &use) const {
   OpBuilder builder(use.op);
-  auto load = [&](Kind kind) {
-    return loadGlobal(builder, use.op->getLoc(), packed.at({use.weight, kind}));
+  auto load = [&](WeightTensor part) {
+    return loadGlobal(builder, use.op->getLoc(), packed.at({use.weight, part}));
   };
   auto replace = [&](auto op) {
-    op.getCodesMutable().assign(load(Kind::Codes));
-    op.getScaleMutable().assign(load(Kind::Scales));
+    op.getCodesMutable().assign(load(WeightTensor::Codes));
+    op.getScaleMutable().assign(load(WeightTensor::Scales));
     if (op.getZeroPoint())
-      op.getZeroPointMutable().assign(load(Kind::ZeroPoints));
+      op.getZeroPointMutable().assign(load(WeightTensor::ZeroPoints));
   };
   if (auto embedding = dyn_cast<equant::EmbeddingOp>(use.op))
     return replace(embedding);
   auto linear = cast<equant::LinearOp>(use.op);
   replace(linear);
   if (needsSums(linear))
-    linear.getCodeSumsMutable().assign(load(Kind::Sums));
+    linear.getCodeSumsMutable().assign(load(WeightTensor::Sums));
 }
 
 void WeightGlobals::load(const FloatConstant &constant) const {

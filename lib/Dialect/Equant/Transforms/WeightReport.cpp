@@ -35,7 +35,12 @@ static Attribute describe(Builder &b, SchemeAttr scheme, bool isWeight) {
   if (!scheme)
     return b.getUnitAttr();
   NamedAttrList entry;
+  numerics::Scheme numeric = scheme.toNumerics();
+  std::string_view table = numeric.table ? numeric.table->name() : "";
   entry.set("bits", b.getI64IntegerAttr(scheme.getBits()));
+  entry.set("codes", b.getStringAttr(table.empty() ? StringRef(numerics::toString(numeric.codes))
+                                                   : StringRef(table)));
+  entry.set("scale_type", b.getStringAttr(numerics::toString(numeric.scales)));
   entry.set("symmetric", b.getBoolAttr(scheme.getSymmetric()));
   if (!isWeight)
     entry.set("dynamic", b.getBoolAttr(scheme.getDynamic()));
@@ -48,11 +53,13 @@ static Attribute describe(Builder &b, SchemeAttr scheme, bool isWeight) {
 /// Bytes of a row of packed codes, scales, zero points and sums, without the padding of the last
 /// panel.
 static int64_t packedRowBytes(const ConstantWeight &weight) {
-  int64_t perGroup = sizeof(float);
-  perGroup += weight.scheme.getSymmetric() ? 0 : sizeof(int8_t);
-  perGroup += weight.needsSums ? sizeof(int32_t) : 0;
-  return numerics::paddedColumns(weight.columns) * weight.scheme.getBits() / 8 +
-         numerics::groupCount(weight.columns, weight.scheme.getGroupSize()) * perGroup;
+  const numerics::Scheme scheme = weight.scheme.toNumerics();
+  int64_t bits = 8 * numerics::scaleBytes(scheme.scales);
+  bits += scheme.symmetric ? 0 : numerics::zeroPointBits(scheme.bits);
+  bits += weight.needsSums ? 32 : 0;
+  return (numerics::paddedColumns(weight.columns) * scheme.bits +
+          numerics::groupCount(weight.columns, scheme.groupSize) * bits) /
+         8;
 }
 
 ArrayAttr easyquant::equant::describeSites(

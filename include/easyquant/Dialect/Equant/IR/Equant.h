@@ -30,8 +30,12 @@
 
 namespace easyquant::equant {
 
-/// Is this the type of a code: i2, i3, i4 or i8?
+/// Is this the type of a code: i2, i3, i4, i8, f8E4M3FN or f4E2M1FN?
 bool isCodeType(mlir::Type type);
+/// Is this the type of a scale: f32, f16, bf16, f8E4M3FN or f8E8M0FNU?
+bool isScaleType(mlir::Type type);
+/// The type of scales of a format.
+mlir::FloatType scaleType(mlir::MLIRContext *context, numerics::ScaleFormat format);
 
 } // namespace easyquant::equant
 

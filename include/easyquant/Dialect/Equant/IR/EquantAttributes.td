@@ -58,51 +58,86 @@ def Equant_Statistic
   let genSpecializedAttr = 0;
 }
 
+def Equant_ScaleOrigin
+    : I32EnumAttr<"ScaleOrigin", "when scales come to be",
+                  [I32EnumAttrCase<"Static", 0, "static">, I32EnumAttrCase<"Dynamic", 1, "dynamic">,
+                   I32EnumAttrCase<"Online", 2, "online">]> {
+  let cppNamespace = "::easyquant::equant";
+  let genSpecializedAttr = 0;
+}
+
+def Equant_CodebookAttr : Equant_Attr<"Codebook", "codebook"> {
+  let summary = "the values that codes stand for, in units of the scale";
+  let description = [{
+    A table of 4, 8 or 16 ascending values: `nf4` (QLoRA), `iq4_nl` (llama.cpp), or any others. A value is rounded to the
+    nearest of the table.
+
+    ```mlir
+    #equant.codebook<nf4>
+    #equant.codebook<[-1.0, -0.25, 0.25, 1.0]>
+    ```
+  }];
+  let parameters = (ins "::mlir::DenseF32ArrayAttr":$values);
+  let extraClassDeclaration = [{
+    static CodebookAttr get(::mlir::MLIRContext *context, const ::easyquant::numerics::Codebook &table);
+    /// The same table in plain C++.
+    const ::easyquant::numerics::Codebook *toNumerics() const;
+  }];
+  let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
+}
+
 def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
-  let summary = "which integers stand for the values of a matrix, and which values share a scale";
+  let summary = "which codes stand for the values of a matrix, which values share a scale, and what scales are";
   let description = [{
     In this order:
 
     | part | meaning |
     |---|---|
-    | `i2`, `i3`, `i4`, `i8` | the codes |
-    | `symmetric` | zero point 0, codes in [−(2^(b−1) − 1), 2^(b−1) − 1] |
-    | `symmetric, full` | zero point 0, codes in [−2^(b−1), 2^(b−1) − 1] |
-    | `asymmetric` | a zero point with every scale, codes in [−2^(b−1), 2^(b−1) − 1] |
+    | `i2`, `i3`, `i4`, `i8`, `f8E4M3FN`, `f4E2M1FN` | the codes |
+    | `codebook = nf4`, `codebook = iq4_nl`, `codebook = [...]` | integer codes are indices of a table (`#equant.codebook`) |
+    | `symmetric` | integers: zero point 0, codes in [−(2^(b−1) − 1), 2^(b−1) − 1] |
+    | `symmetric, full` | integers: zero point 0, codes in [−2^(b−1), 2^(b−1) − 1] |
+    | `asymmetric` | integers: a zero point with every scale, codes in [−2^(b−1), 2^(b−1) − 1] |
     | `tensor` | one scale |
-    | `channel`, `channel = A` | a scale for each index of axis A: 0, the output features of a weight, when absent |
+    | `channel` | a scale for each output feature of a weight |
     | `group = G` | a scale for each G consecutive columns of a row; the last group of a row may be short |
-    | `token` | a scale for each row of an activation; always dynamic |
+    | `token` | a scale for each row of an activation; always computed at run time |
     | `dynamic` | scales are computed from each input at run time; static when absent |
-    | `outer = tensor`, `outer = channel` | the scales are themselves scaled, by one factor per tensor or per channel |
+    | `online` | scales are state of a sequence, updated step by step |
+    | `scale = T` | the type of scales: `f16`, `bf16`, `f8E4M3FN`, `f8E8M0FNU`; `f32` when absent |
+    | `outer = tensor` | the scales are themselves scaled, by one f32 a tensor |
+
+    `lib/Numerics` defines every format to the bit (`easyquant/Numerics/NumberFormats.h`).
 
     ```mlir
     #equant.scheme<i8, symmetric, channel>
     #equant.scheme<i8, symmetric, full, channel>
-    #equant.scheme<i4, symmetric, group = 128>
+    #equant.scheme<i4, symmetric, group = 128, scale = f16>
+    #equant.scheme<i4, codebook = nf4, group = 64, scale = f16>
     #equant.scheme<i8, symmetric, token, dynamic>
-    #equant.scheme<i4, asymmetric, group = 16, outer = tensor>
+    #equant.scheme<f8E4M3FN, channel>
+    #equant.scheme<f4E2M1FN, group = 32, scale = f8E8M0FNU>
+    #equant.scheme<f4E2M1FN, group = 16, scale = f8E4M3FN, outer = tensor>
     ```
   }];
-  let parameters = (ins "unsigned":$bits, "bool":$symmetric, "bool":$full_range,
-                        "::easyquant::equant::Granularity":$granularity,
-                        "int64_t":$axis, "int64_t":$group_size, "bool":$dynamic,
-                        "std::optional<::easyquant::equant::Granularity>":$outer);
+  let parameters = (ins "::mlir::Type":$code, "::easyquant::equant::CodebookAttr":$codebook, "bool":$symmetric,
+                        "bool":$full_range, "::easyquant::equant::Granularity":$granularity, "int64_t":$group_size,
+                        "::mlir::Type":$scale, "::easyquant::equant::ScaleOrigin":$origin, "bool":$outer);
   let extraClassDeclaration = [{
     /// A scheme of lib/Numerics, which is a scheme (numerics::checkScheme).
     static SchemeAttr get(::mlir::MLIRContext *context, const ::easyquant::numerics::Scheme &scheme);
-    /// Constant scales, one an output feature: <iB, symmetric, channel>.
-    static SchemeAttr perChannel(::mlir::MLIRContext *context, unsigned bits);
-    /// Constant scales, one a group: <iB, symmetric, group = G>.
-    static SchemeAttr perGroup(::mlir::MLIRContext *context, unsigned bits, int64_t groupSize);
     /// Scales computed at run time, one a token: <iB, symmetric, token, dynamic>.
     static SchemeAttr perToken(::mlir::MLIRContext *context, unsigned bits);
 
-    /// The same scheme in plain C++. It has neither an axis nor an outer scale.
+    /// The same scheme in plain C++, where online scales are dynamic ones.
     ::easyquant::numerics::Scheme toNumerics() const;
-    /// iB, the element type of codes.
-    ::mlir::IntegerType getCodeType() const;
-    /// The shape of the scales of a matrix: 1x1, Nx1, 1xK or NxG. A dynamic extent stays one.
+    /// Of a code.
+    unsigned getBits() const;
+    /// Are codes integers, that can be multiplied as they are?
+    bool isInteger() const;
+    bool getDynamic() const { return getOrigin() != ScaleOrigin::Static; }
+    /// The shape of the scales of a matrix: 1x1, Nx1 or NxG. A dynamic extent stays one.
     ::llvm::SmallVector<int64_t, 2> getScaleShape(::llvm::ArrayRef<int64_t> matrixShape) const;
   }];
   let hasCustomAssemblyFormat = 1;
@@ -116,18 +151,19 @@ def Equant_LayoutAttr : Equant_Attr<"Layout", "layout"> {
     a dot-product instruction finds its `depth` codes side by side. With N output features, K columns rounded up to K' =
     a multiple of 2 · depth and NP = ⌈N / rows⌉ panels
 
-      * int8 codes become tensor<NP x K'/depth x rows x depth x i8>, code + 128 in each byte;
-      * int4 codes become tensor<NP x K'/(2·depth) x rows x depth x i8>, byte [p, j, r, i] holding the code of column
+      * codes of 8 bits become tensor<NP x K'/depth x rows x depth x i8>, code + 128 in each byte;
+      * codes of 4 bits become tensor<NP x K'/(2·depth) x rows x depth x i8>, byte [p, j, r, i] holding the code of column
         2·depth·j + i plus 8 in its low nibble and that of column 2·depth·j + depth + i plus 8 in its high one;
-      * int2 codes become tensor<NP x K'/(2·depth) x rows/2 x depth x i8>, the same two columns, plus 2, in the low nibble
-        for row r and in the high nibble for row rows/2 + r;
-      * int3 codes become tensor<NP x K'/(2·depth) x 3·rows/4 x depth x i8>: the upper two bits of each code plus 4 as int2
-        has them, then the lowest bits, byte [p, j, rows/2 + r, i] holding those of the same two columns of row r in bits 0
-        and 1, of rows rows/4 + r, rows/2 + r and 3·rows/4 + r in the bits above;
-      * scales become tensor<NP x G x rows x f32>, zero points tensor<NP x G x rows x i8>, and the sums Σₖ(q − z) of each
-        row and group, which asymmetric activations need, tensor<NP x G x rows x i32>.
+      * codes of 2 bits become tensor<NP x K'/(2·depth) x rows/2 x depth x i8>, the same two columns, plus 2, in the low
+        nibble for row r and in the high nibble for row rows/2 + r;
+      * codes of 3 bits become tensor<NP x K'/(2·depth) x 3·rows/4 x depth x i8>: the upper two bits of each code plus 4 as
+        2 bits have them, then the lowest bits, byte [p, j, rows/2 + r, i] holding those of the same two columns of row r in
+        bits 0 and 1, of rows rows/4 + r, rows/2 + r and 3·rows/4 + r in the bits above;
+      * scales become tensor<NP x G x rows x T>, zero points tensor<NP x G x rows·z/8 x i8> in fields of z bits (those of a
+        code, but 4 for 3), and the sums Σₖ(q − z) of each row and group, which asymmetric activations need,
+        tensor<NP x G x rows x i32>.
 
-    Padding holds code 0, scale 1, zero point 0 and sum 0.
+    Padding holds code 0, scale 1, zero point 0 and sum 0. `easyquant/Numerics/Packing.h` defines the bytes.
 
     ```mlir
     #equant.layout<panel, rows = 32, depth = 4>
@@ -142,9 +178,9 @@ def Equant_LayoutAttr : Equant_Attr<"Layout", "layout"> {
     /// The type that N x K codes of `bits` bits are packed to; null unless bits is 2, 3, 4 or 8 and panels of fewer than
     /// 4 bits have a multiple of 4 rows.
     ::mlir::RankedTensorType getPackedCodesType(int64_t n, int64_t k, unsigned bits) const;
-    /// The types that the N x G scales, zero points and sums are packed to.
-    ::mlir::RankedTensorType getPackedScalesType(int64_t n, int64_t groups) const;
-    ::mlir::RankedTensorType getPackedZeroPointsType(int64_t n, int64_t groups) const;
+    /// The types that the N x G scales, zero points (of codes of `bits` bits) and sums are packed to.
+    ::mlir::RankedTensorType getPackedScalesType(int64_t n, int64_t groups, ::mlir::Type scale) const;
+    ::mlir::RankedTensorType getPackedZeroPointsType(int64_t n, int64_t groups, unsigned bits) const;
     ::mlir::RankedTensorType getPackedSumsType(int64_t n, int64_t groups) const;
   }];
   let genVerifyDecl = 1;

@@ -29,19 +29,22 @@ def Equant_Matrix
                       "matrix tensor<NxKxf32>">;
 def Equant_Codes : Equant_TensorOf<"$t.getRank() == 2 && !$t.isDynamicDim(1) && "
                                    "::easyquant::equant::isCodeType($t.getElementType())",
-                                   "codes tensor<NxKxiB>, B being 2, 3, 4 or 8">;
-def Equant_Scales : Equant_TensorOf<"$t.getRank() == 2 && $t.getElementType().isF32()", "scales tensor<NxGxf32>">;
+                                   "codes tensor<NxKxT> of i2, i3, i4, i8, f8E4M3FN or f4E2M1FN">;
+def Equant_Scales
+    : Equant_TensorOf<"$t.getRank() == 2 && ::easyquant::equant::isScaleType($t.getElementType())",
+                      "scales tensor<NxGxT> of f32, f16, bf16, f8E4M3FN or f8E8M0FNU">;
 def Equant_ZeroPoints
     : Equant_TensorOf<"$t.getRank() == 2 && $t.getElementType().isSignlessInteger(32)", "zero points tensor<NxGxi32>">;
 def Equant_PackedCodes
     : Equant_TensorOf<"$t.getRank() == 4 && $t.hasStaticShape() && $t.getElementType().isSignlessInteger(8)",
                       "packed codes, tensor<PxJxRxDxi8>">;
 def Equant_PackedScales
-    : Equant_TensorOf<"$t.getRank() == 3 && $t.hasStaticShape() && $t.getElementType().isF32()",
-                      "packed scales, tensor<PxGxRxf32>">;
+    : Equant_TensorOf<"$t.getRank() == 3 && $t.hasStaticShape() && "
+                      "::easyquant::equant::isScaleType($t.getElementType())",
+                      "packed scales, tensor<PxGxRxT>">;
 def Equant_PackedZeroPoints
     : Equant_TensorOf<"$t.getRank() == 3 && $t.hasStaticShape() && $t.getElementType().isSignlessInteger(8)",
-                      "packed zero points, tensor<PxGxRxi8>">;
+                      "packed zero points, tensor<PxGxBxi8>">;
 def Equant_PackedSums
     : Equant_TensorOf<"$t.getRank() == 3 && $t.hasStaticShape() && $t.getElementType().isSignlessInteger(32)",
                       "packed sums of codes, tensor<PxGxRxi32>">;
@@ -82,7 +85,8 @@ def Equant_ChooseQParamsOp : Equant_Op<"choose_qparams"> {
 def Equant_QuantizeOp : Equant_Op<"quantize", [AttrSizedOperandSegments]> {
   let summary = "q = clamp(rne(x / s) + z)";
   let description = [{
-    Rounds half to even and clamps to the range of the scheme. `lib/Numerics` defines it to the bit.
+    Rounds half to even and clamps to the range of the scheme; codes that are no integers are the nearest of their format.
+    `lib/Numerics` defines it to the bit.
 
     With `rounded` the codes are these, which a method has chosen for the same scales to make up for the errors of others
     (GPTQ, LKD), instead of the nearest ones; the input says what they stand for.

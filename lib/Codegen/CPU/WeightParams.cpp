@@ -1,0 +1,119 @@
+//===- WeightParams.cpp - Scales and zero points in registers -------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "WeightParams.h"
+
+#include "easyquant/Numerics/WeightLayout.h"
+
+using namespace mlir;
+
+namespace easyquant::cpu {
+
+static Type elementOf(KernelBuilder &b, ScaleFormat format) {
+  switch (format) {
+  case ScaleFormat::F32:
+    return b.f32();
+  case ScaleFormat::F16:
+    return b.getF16Type();
+  case ScaleFormat::BF16:
+    return b.i16();
+  case ScaleFormat::F8E4M3FN:
+  case ScaleFormat::F8E8M0FNU:
+    return b.i8();
+  }
+  llvm_unreachable("every format is named");
+}
+
+MemRefType scalesType(KernelBuilder &b, ScaleFormat format, int64_t panels, int64_t groups) {
+  return b.memref({panels, groups, kPanelRows}, elementOf(b, format));
+}
+
+/// Bytes of the zero points of a group of a panel, each of which has fields of rows so far apart.
+static int64_t zeroBytes(int64_t bits) {
+  return kPanelRows * numerics::zeroPointBits(static_cast<int>(bits)) / 8;
+}
+
+MemRefType zeroPointsType(KernelBuilder &b, int64_t bits, int64_t panels, int64_t groups) {
+  return b.memref({panels, groups, zeroBytes(bits)}, b.i8());
+}
+
+Value decodeF8E4M3FN(KernelBuilder &b, Value words) {
+  auto type = cast<VectorType>(words.getType());
+  VectorType floats = b.vec(type.getNumElements(), b.f32());
+  // Exponent and mantissa where f32 has them, and the difference of the biases.
+  Value magnitude = b.shl(b.andi(words, 0x7f), 20);
+  Value shifted = b.addi(magnitude, b.constant(type, int64_t(120) << 23));
+  Value normal = b.bitcast(shifted, floats);
+  // Of the exponent 0 that is 2^-7 (1 + m/8) for 2^-6 m/8.
+  Value small = b.fma(normal, b.constant(floats, 2.0), b.constant(floats, -0x1p-6));
+  Value isSmall = b.createOrFold<arith::CmpIOp>(arith::CmpIPredicate::ult, magnitude,
+                                                b.constant(type, int64_t(8) << 20));
+  Value value = arith::SelectOp::create(b, isSmall, small, normal);
+  Value sign = b.shl(b.andi(words, 0x80), 24);
+  return b.bitcast(b.ori(b.bitcast(value, type), sign), floats);
+}
+
+Value loadScales(KernelBuilder &b, ScaleFormat format, int64_t lanes, Value scales, Index panel,
+                 Index group, Index row) {
+  Value loaded = b.loadVector(lanes, scales, {panel, group, row});
+  VectorType floats = b.vec(lanes, b.f32());
+  auto fromBits = [&](int64_t shift) {
+    return b.bitcast(b.shl(b.zeroExtend(loaded, b.i32()), shift), floats);
+  };
+  switch (format) {
+  case ScaleFormat::F32:
+    return loaded;
+  case ScaleFormat::F16:
+    return b.createOrFold<arith::ExtFOp>(floats, loaded);
+  case ScaleFormat::BF16:
+    return fromBits(16);
+  case ScaleFormat::F8E4M3FN:
+    return decodeF8E4M3FN(b, b.zeroExtend(loaded, b.i32()));
+  case ScaleFormat::F8E8M0FNU:
+    return fromBits(23);
+  }
+  llvm_unreachable("every format is named");
+}
+
+Value loadZeroPoints(KernelBuilder &b, int64_t bits, int64_t lanes, Value zeros, Index panel,
+                     Index group, Index row) {
+  const int64_t width = zeroBytes(bits), field = numerics::zeroPointBits(static_cast<int>(bits));
+  const int64_t bytes = std::min(lanes, width);
+  Value at = b.rem(b.index(row), width);
+  Value loaded = b.zeroExtend(b.loadVector(bytes, zeros, {panel, group, at}), b.i32());
+  VectorType type = b.vec(lanes, b.i32());
+  if (field < 8) {
+    // The first field, and the next one in the lanes that come again.
+    Value first = b.mul(b.div(b.index(row), width), field);
+    Value shift = b.broadcast(arith::IndexCastUIOp::create(b, b.i32(), first), lanes);
+    if (lanes > bytes) {
+      SmallVector<int64_t> again(lanes);
+      SmallVector<int32_t> more(lanes);
+      for (int64_t i = 0; i < lanes; ++i) {
+        again[i] = i % bytes;
+        more[i] = static_cast<int32_t>(i / bytes * field);
+      }
+      loaded = b.shuffle(loaded, loaded, again);
+      shift =
+          b.addi(shift, arith::ConstantOp::create(b, DenseElementsAttr::get(type, ArrayRef(more))));
+    }
+    loaded = b.andi(b.createOrFold<arith::ShRUIOp>(loaded, shift), (1 << field) - 1);
+  }
+  return b.subi(loaded, b.constant(type, int64_t(1) << (bits - 1)));
+}
+
+Value loadZeroPoint(KernelBuilder &b, int64_t bits, Value zeros, Index panel, Index group,
+                    Index row) {
+  const int64_t width = zeroBytes(bits), field = numerics::zeroPointBits(static_cast<int>(bits));
+  Value byte = b.load(zeros, {panel, group, b.rem(b.index(row), width)});
+  Value shift = arith::IndexCastUIOp::create(b, b.i32(), b.mul(b.div(b.index(row), width), field));
+  Value wide = arith::ExtUIOp::create(b, b.i32(), byte);
+  Value code = b.andi(b.createOrFold<arith::ShRUIOp>(wide, shift), (1 << field) - 1);
+  return b.subi(code, b.constant(b.i32(), int64_t(1) << (bits - 1)));
+}
+
+} // namespace easyquant::cpu

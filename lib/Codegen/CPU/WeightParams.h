@@ -1,0 +1,36 @@
+//===- WeightParams.h - Scales and zero points in registers -----*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CODEGEN_CPU_WEIGHTPARAMS_H
+#define EASYQUANT_LIB_CODEGEN_CPU_WEIGHTPARAMS_H
+
+#include "KernelBuilder.h"
+
+namespace easyquant::cpu {
+
+/// The memref of the scales of packed weights: panels x groups x 32. Formats that LLVM does not
+/// know are integers of their width.
+mlir::MemRefType scalesType(KernelBuilder &b, ScaleFormat format, int64_t panels, int64_t groups);
+/// Of the zero points of codes of `bits` bits: panels x groups x bytes of fields.
+mlir::MemRefType zeroPointsType(KernelBuilder &b, int64_t bits, int64_t panels, int64_t groups);
+
+/// `lanes` scales as f32, of rows `row` .. of a panel.
+mlir::Value loadScales(KernelBuilder &b, ScaleFormat format, int64_t lanes, mlir::Value scales,
+                       Index panel, Index group, Index row);
+/// As many zero points as i32: 8 or 16 from a multiple of 8 on.
+mlir::Value loadZeroPoints(KernelBuilder &b, int64_t bits, int64_t lanes, mlir::Value zeros,
+                           Index panel, Index group, Index row);
+/// The zero point of one row, an i32.
+mlir::Value loadZeroPoint(KernelBuilder &b, int64_t bits, mlir::Value zeros, Index panel,
+                          Index group, Index row);
+
+/// f8E4M3FN in the low byte of i32 lanes, above which there may be others, as f32.
+mlir::Value decodeF8E4M3FN(KernelBuilder &b, mlir::Value words);
+
+} // namespace easyquant::cpu
+
+#endif // EASYQUANT_LIB_CODEGEN_CPU_WEIGHTPARAMS_H
