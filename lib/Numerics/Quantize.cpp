@@ -110,6 +110,10 @@ static void dequantizeRows(const QuantizedMatrix &q, Matrix out) {
                           __attribute__((always_inline)) { dequantizeRowsBy(codec, q, out); });
 }
 
+float codeValue(const Scheme &scheme, int32_t code, int32_t zeroPoint) {
+  return withCodec(scheme, [&](const auto &codec) { return codec.value(code, zeroPoint); });
+}
+
 void dequantize(const QuantizedMatrix &q, Matrix out) { dequantizeRows(q, out); }
 
 /// Tokens of zeros, to be filled row by row.

@@ -94,6 +94,10 @@ numerics::QuantizedMatrix randomQuantized(const EmbeddingSpec &spec) {
   scheme.granularity =
       spec.groupSize == 0 ? numerics::Granularity::Channel : numerics::Granularity::Group;
   scheme.groupSize = spec.groupSize;
+  scheme.codes = spec.numbers.codes;
+  scheme.scales = spec.numbers.scales;
+  scheme.table = spec.numbers.table;
+  scheme.fullRange &= scheme.isInteger();
   std::mt19937 random(static_cast<unsigned>(spec.columns));
   int half = 1 << (scheme.bits - 1);
   std::uniform_int_distribution<int> code(-half, half - 1);
@@ -102,8 +106,10 @@ numerics::QuantizedMatrix randomQuantized(const EmbeddingSpec &spec) {
   numerics::QuantizedMatrix q{scheme, spec.vocab, spec.columns, {}, {spec.vocab, groups, {}, {}}};
   for (int64_t i = 0; i < spec.vocab * spec.columns; ++i)
     q.codes.push_back(static_cast<int8_t>(code(random)));
+  if (scheme.codes == CodeFormat::F8E4M3FN) // less its NaNs
+    std::ranges::replace_if(q.codes, [](int8_t c) { return c == -1 || c == 127; }, int8_t(0));
   for (int64_t i = 0; i < spec.vocab * groups; ++i) {
-    q.params.scales.push_back(scale(random));
+    q.params.scales.push_back(numerics::roundScale(scale(random), scheme.scales));
     if (spec.zeroPoints)
       q.params.zeroPoints.push_back(code(random));
   }
@@ -115,20 +121,24 @@ void checkPacked(const EmbeddingSpec &spec, const Kernel &run) {
   numerics::QuantizedMatrix quantized = randomQuantized(spec);
   auto layout = numerics::panelLayout(quantized.scheme, spec.vocab, spec.columns);
   ASSERT_TRUE(layout.has_value()) << layout.error().message;
-  numerics::PackedWeights packed = numerics::packPanels(*layout, quantized);
+  numerics::PackedWeight packed = numerics::pack(*layout, quantized);
   std::vector<float> table(quantized.codes.size());
   numerics::dequantize(quantized, {table.data(), spec.vocab, spec.columns});
 
-  GuardedBuffer<uint8_t> codes(packed.codes.size());
-  std::ranges::copy(packed.codes, codes.data());
-  GuardedBuffer<float> scales(packed.scales.size());
-  std::ranges::copy(packed.scales, scales.data());
-  GuardedBuffer<int8_t> zeros(packed.zeroPoints.size());
-  std::ranges::copy(packed.zeroPoints, zeros.data());
+  using numerics::WeightTensor;
+  auto guarded = [&](WeightTensor tensor) {
+    auto buffer = std::make_unique<GuardedBuffer<uint8_t>>(packed[tensor].size());
+    std::ranges::copy(packed[tensor], buffer->data());
+    return buffer;
+  };
+  auto codes = guarded(WeightTensor::Codes), scales = guarded(WeightTensor::Scales),
+       zeros = guarded(WeightTensor::ZeroPoints);
   std::array<int64_t, 3> params = {panelCount(spec.vocab), layout->groups(), kPanelRows};
-  MemRef<uint8_t, 4> codesView(codes.data(), packedShape(spec.table, spec.vocab, spec.columns));
-  MemRef<float, 3> scalesView(scales.data(), params);
-  MemRef<int8_t, 3> zerosView(zeros.data(), params);
+  std::array<int64_t, 3> fields = params;
+  fields[2] = kPanelRows * numerics::zeroPointBits(static_cast<int>(bitsOf(spec.table))) / 8;
+  MemRef<uint8_t, 4> codesView(codes->data(), packedShape(spec.table, spec.vocab, spec.columns));
+  // Of the elements that the kernel takes them for, whatever these are.
+  MemRef<uint8_t, 3> scalesView(scales->data(), params), zerosView(zeros->data(), fields);
   for (int64_t rows : {1, 3, 40}) {
     std::vector<int32_t> tokens = someTokens(rows, spec.vocab);
     MemRef<int32_t, 1> tokensView(tokens.data(), {rows});
@@ -160,7 +170,15 @@ TEST(Embedding, PackedTable) {
          {WeightFormat::I8, WeightFormat::I4, WeightFormat::I3, WeightFormat::I2})
       for (auto [columns, groupSize] : shapes)
         for (bool zeroPoints : {false, true})
-          specs.push_back({vocab, columns, format, groupSize, zeroPoints});
+          specs.push_back({vocab, columns, format, groupSize, zeroPoints, {}});
+    for (WeightNumbers numbers :
+         {WeightNumbers{.scales = ScaleFormat::F16},
+          WeightNumbers{.codes = CodeFormat::F4E2M1FN, .scales = ScaleFormat::F8E8M0FNU},
+          WeightNumbers{.codes = CodeFormat::Table, .table = numerics::Codebook::nf4()}})
+      specs.push_back({vocab, 100, WeightFormat::I4, 32, false, numbers});
+    specs.push_back(
+        {vocab, 100, WeightFormat::I8, 0, false, {CodeFormat::F8E4M3FN, ScaleFormat::BF16}});
+    specs.push_back({vocab, 172, WeightFormat::I2, 16, true, {.scales = ScaleFormat::F16}});
     KernelLibrary library(target, [&](ModuleOp module) {
       return llvm::map_to_vector(specs, [&](const EmbeddingSpec &spec) {
         return getOrEmitEmbedding(module, spec, target);

@@ -48,8 +48,7 @@ struct Problem {
   LinearSpec spec;
   std::vector<float> w, bias;     ///< w: for F32
   num::QuantizedMatrix quantized; ///< not for F32, as are the next
-  num::PackedWeights packed;
-  std::vector<int32_t> sums;
+  num::PackedWeight packed;
   std::mt19937 rng;
 
   /// Codes and zero points are random; with `extreme` codes each is one of the two furthest out.
@@ -70,10 +69,15 @@ struct Problem {
     scheme.fullRange = spec.fullRange;
     scheme.granularity = spec.groupSize ? num::Granularity::Group : num::Granularity::Channel;
     scheme.groupSize = spec.groupSize;
+    scheme.codes = spec.numbers.codes;
+    scheme.scales = spec.numbers.scales;
+    scheme.table = spec.numbers.table;
     num::CodeRange range = num::codeRange(scheme);
+    // The one code of f8E4M3FN that quantization never gives: a NaN.
+    range.max -= scheme.codes == CodeFormat::F8E4M3FN;
     auto random = [&] {
-      return static_cast<int8_t>(range.min +
-                                 static_cast<int32_t>(rng() % (range.max - range.min + 1)));
+      int32_t code = range.min + static_cast<int32_t>(rng() % (range.max - range.min + 1));
+      return static_cast<int8_t>(scheme.codes == CodeFormat::F8E4M3FN && code == -1 ? 0 : code);
     };
     int64_t groups = groupCount(spec.k, spec.groupSize);
     quantized = {scheme, spec.n, spec.k, {}, {spec.n, groups, {}, {}}};
@@ -81,13 +85,14 @@ struct Problem {
       quantized.codes.push_back(!extreme ? random()
                                          : static_cast<int8_t>(rng() % 4 ? range.min : range.max));
     for (int64_t i = 0; i < spec.n * groups; ++i) {
-      quantized.params.scales.push_back(0.01f + 0.01f * std::fabs(gauss(rng)));
+      quantized.params.scales.push_back(
+          num::roundScale(0.01f + 0.01f * std::fabs(gauss(rng)), scheme.scales));
       if (spec.zeroPoints)
         quantized.params.zeroPoints.push_back(extreme ? range.max : random());
     }
     num::PanelLayout layout = *num::panelLayout(scheme, spec.n, spec.k);
-    packed = num::packPanels(layout, quantized);
-    sums = num::packSums(layout, quantized);
+    layout.withSums = spec.inputZeroPoints;
+    packed = num::pack(layout, quantized);
   }
 
   std::vector<float> makeX(int64_t m, Inputs kind) {
@@ -129,15 +134,16 @@ class Call {
 public:
   Call(const Problem &problem, const Target &target, const Kernel &run)
       : problem(problem), spec(problem.spec), target(target), run(run), weights(weightBytes()),
-        scales(problem.packed.scales.size()), zeros(problem.packed.zeroPoints.size()),
-        sums(problem.sums.size()), bias(spec.n) {
+        scales(problem.packed[num::WeightTensor::Scales].size()),
+        zeros(problem.packed[num::WeightTensor::ZeroPoints].size()),
+        sums(problem.packed[num::WeightTensor::Sums].size()), bias(spec.n) {
     if (isPacked(spec))
-      copyInto(weights, problem.packed.codes);
+      copyInto(weights, problem.packed[num::WeightTensor::Codes]);
     else
       std::memcpy(weights.data(), problem.w.data(), weightBytes());
-    copyInto(scales, problem.packed.scales);
-    copyInto(zeros, problem.packed.zeroPoints);
-    copyInto(sums, problem.sums);
+    copyInto(scales, problem.packed[num::WeightTensor::Scales]);
+    copyInto(zeros, problem.packed[num::WeightTensor::ZeroPoints]);
+    copyInto(sums, problem.packed[num::WeightTensor::Sums]);
     copyInto(bias, problem.bias);
   }
 
@@ -183,9 +189,10 @@ public:
       }
       std::array<int64_t, 3> params = {panelCount(n), tokens.groups, kPanelRows};
       MemRef<uint8_t, 4> w(weights.data(), packedShape(spec.weights, n, k));
-      MemRef<float, 3> wScales(scales.data(), params);
-      MemRef<int8_t, 3> wZeros(zeros.data(), params);
-      MemRef<int32_t, 3> wSums(sums.data(), params);
+      std::array<int64_t, 3> fields = {panelCount(n), tokens.groups, zeroBytes()};
+      // Of the elements that the kernel takes them for, whatever these are.
+      MemRef<uint8_t, 3> wScales(scales.data(), params), wZeros(zeros.data(), fields);
+      MemRef<uint8_t, 3> wSums(sums.data(), params);
       if (spec.zeroPoints && spec.inputZeroPoints)
         return withBias(args..., w, wScales, wZeros, wSums);
       if (spec.zeroPoints)
@@ -217,7 +224,12 @@ public:
 
 private:
   size_t weightBytes() const {
-    return isPacked(spec) ? problem.packed.codes.size() : problem.w.size() * sizeof(float);
+    return isPacked(spec) ? problem.packed[num::WeightTensor::Codes].size()
+                          : problem.w.size() * sizeof(float);
+  }
+  /// Of the zero points of a group of a panel.
+  int64_t zeroBytes() const {
+    return kPanelRows * num::zeroPointBits(static_cast<int>(bitsOf(spec.weights))) / 8;
   }
 
   const Problem &problem;
@@ -225,9 +237,7 @@ private:
   const Target target;
   const Kernel &run;
   GuardedBuffer<uint8_t> weights;
-  GuardedBuffer<float> scales;
-  GuardedBuffer<int8_t> zeros;
-  GuardedBuffer<int32_t> sums;
+  GuardedBuffer<uint8_t> scales, zeros, sums;
   GuardedBuffer<float> bias;
 };
 
@@ -253,8 +263,9 @@ double weightAt(const Problem &p, int64_t n, int64_t k) {
     return p.w[at];
   const num::QParams &params = p.quantized.params;
   int64_t group = n * params.groups + (p.spec.groupSize ? k / p.spec.groupSize : 0);
-  int32_t zero = p.spec.zeroPoints ? params.zeroPoints[group] : 0;
-  return static_cast<double>(params.scales[group]) * (p.quantized.codes[at] - zero);
+  return static_cast<double>(params.scales[group]) *
+         num::codeValue(p.quantized.scheme, p.quantized.codes[at],
+                        p.spec.zeroPoints ? params.zeroPoints[group] : 0);
 }
 
 void expectFloatLinear(const Problem &p, const std::vector<float> &x, int64_t m,
@@ -309,6 +320,14 @@ void check(const LinearSpec &spec, const Target &target, const Kernel &run, int6
   }
 }
 
+/// A table of unequal steps.
+const num::Codebook *tableOf(int64_t bits) {
+  std::vector<float> values;
+  for (int i = 0; i < 1 << bits; ++i)
+    values.push_back(-1.5f + 0.3f * static_cast<float>(i) + 0.02f * static_cast<float>(i * i));
+  return *num::Codebook::of(values);
+}
+
 /// Shapes around every boundary (vectors, groups, panels, padding) with every option of the spec;
 /// compiled together.
 std::vector<LinearSpec> specsOf(WeightFormat weights, bool quantized) {
@@ -338,6 +357,30 @@ std::vector<LinearSpec> specsOf(WeightFormat weights, bool quantized) {
   specs.push_back(make(1, 1, 0, false, false, true));
   specs.push_back(make(31, 200, 0, true, true, false));
   specs.back().fullRange = isPacked(spec);
+  if (!isPacked(spec))
+    return specs;
+  for (ScaleFormat scales :
+       {ScaleFormat::F16, ScaleFormat::BF16, ScaleFormat::F8E4M3FN, ScaleFormat::F8E8M0FNU})
+    for (bool zeroPoints : {false, true}) {
+      specs.push_back(make(37, 90, 16, false, false, zeroPoints));
+      specs.back().numbers.scales = scales;
+    }
+  // What is no integer meets floats, and has no zero points.
+  for (LinearSpec made : quantized ? std::vector<LinearSpec>() : std::vector(specs)) {
+    if (made.zeroPoints || made.fullRange)
+      continue;
+    made.numbers.codes = CodeFormat::Table;
+    if (weights == WeightFormat::I8)
+      made.numbers.codes = CodeFormat::F8E4M3FN;
+    else
+      made.numbers.table = tableOf(bitsOf(weights));
+    specs.push_back(made);
+    if (weights == WeightFormat::I4) {
+      specs.back().numbers = {CodeFormat::F4E2M1FN, made.numbers.scales};
+      made.numbers.table = num::Codebook::iq4nl();
+      specs.push_back(made);
+    }
+  }
   return specs;
 }
 

@@ -24,6 +24,27 @@ Scheme groups(int bits, int64_t size) {
   return {bits, true, size ? Granularity::Group : Granularity::Channel, size};
 }
 
+QuantizedMatrix matrix(const FragmentLayout &layout, std::vector<int8_t> codes) {
+  QuantizedMatrix q;
+  q.scheme = layout.scheme;
+  q.rows = layout.rows;
+  q.columns = layout.columns;
+  q.codes = std::move(codes);
+  q.params = {q.rows, layout.groups(), std::vector<float>(q.rows * layout.groups(), 1.0f), {}};
+  return q;
+}
+
+std::vector<uint8_t> packedCodes(const FragmentLayout &layout, const std::vector<int8_t> &codes) {
+  return pack(layout, matrix(layout, codes))[WeightTensor::Codes];
+}
+
+/// Element i of a tensor of little-endian values.
+template <typename T> T element(const std::vector<uint8_t> &bytes, int64_t i) {
+  T value;
+  std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+  return value;
+}
+
 uint32_t word(const std::vector<uint8_t> &packed, int64_t block, int64_t lane, int64_t index) {
   uint32_t value;
   std::memcpy(&value, packed.data() + block * 512 + lane * 16 + index * 4, 4);
@@ -42,8 +63,8 @@ TEST(FragmentPacking, ComesBack) {
         ASSERT_TRUE(layout) << layout.error().message;
         int half = 1 << (bits - 1);
         std::vector<int8_t> codes = randomCodes(n * k, bits * 100 + n, -half, half - 1);
-        std::vector<uint8_t> packed(layout->codeBytes(), 0xAA);
-        packFragments(*layout, codes.data(), packed.data());
+        std::vector<uint8_t> packed = packedCodes(*layout, codes);
+        EXPECT_EQ(std::ssize(packed), layout->bytes(WeightTensor::Codes));
         std::vector<int8_t> back(codes.size());
         unpackFragments(*layout, packed.data(), back.data());
         EXPECT_EQ(back, codes) << bits << " bits, " << n << " x " << k;
@@ -78,8 +99,7 @@ TEST(FragmentPacking, PlacesAreThoseOfTheManual) {
     auto layout = *fragmentLayout(groups(c.bits, 0), c.order, 64, 32);
     std::vector<int8_t> codes(64 * 32);
     codes[c.row * 32 + c.column] = 1;
-    std::vector<uint8_t> packed(layout.codeBytes());
-    packFragments(layout, codes.data(), packed.data());
+    std::vector<uint8_t> packed = packedCodes(layout, codes);
     int64_t block = c.row / fragmentRows(c.bits);
     EXPECT_EQ(word(packed, block, c.lane, c.word), 1u << c.bit)
         << c.bits << " bits, row " << c.row << ", column " << c.column;
@@ -90,10 +110,9 @@ TEST(FragmentPacking, ThirdBitsComeAboveTheOthers) {
   // As kernels find them: word t / 4 of a lane's upper plane, turned right by {0, 1, 8, 9}[t mod
   // 4].
   auto layout = *fragmentLayout(groups(3, 0), FragmentOrder::Halves, 64, 32);
-  ASSERT_EQ(layout.codeBytes(), 768);
+  ASSERT_EQ(layout.bytes(WeightTensor::Codes), 768);
   std::vector<int8_t> codes = randomCodes(64 * 32, 17, -4, 3);
-  std::vector<uint8_t> packed(layout.codeBytes());
-  packFragments(layout, codes.data(), packed.data());
+  std::vector<uint8_t> packed = packedCodes(layout, codes);
   for (int64_t row = 0; row < 64; ++row)
     for (int64_t k = 0; k < 32; ++k) {
       int64_t t = row / 8, lane = 4 * (row % 8) + k % 8 / 2, r = k / 8, i = k % 2;
@@ -127,25 +146,80 @@ TEST(FragmentPacking, FloatsAreTheRegistersOfTheProduct) {
 }
 
 TEST(FragmentPacking, ParametersAreTransposed) {
-  QuantizedMatrix q;
-  q.scheme = {4, false, Granularity::Group, 32};
-  q.rows = 3;
-  q.columns = 40;
-  q.codes = randomCodes(3 * 40, 5, -8, 7);
-  q.params = {3, 2, {1, 2, 3, 4, 5, 6}, {-1, 1, -2, 2, -3, 3}};
-  auto layout = *fragmentLayout(q.scheme, FragmentOrder::Bytes, 3, 40);
-  std::vector<float> scales = fragmentScales(layout, q.params);
-  std::vector<int8_t> zeros = fragmentZeroPoints(layout, q.params);
-  std::vector<int32_t> sums = fragmentSums(layout, q);
-  ASSERT_EQ(scales.size(), 128u);
-  EXPECT_EQ(scales[2], 5.0f);
-  EXPECT_EQ(scales[64 + 1], 4.0f);
-  EXPECT_EQ(scales[3], 1.0f); // padding
-  EXPECT_EQ(zeros[64 + 2], 3);
-  int32_t expected = -8 * 3;
-  for (int64_t k = 32; k < 40; ++k)
-    expected += q.codes[2 * 40 + k];
-  EXPECT_EQ(sums[64 + 2], expected);
+  for (ScaleFormat format : {ScaleFormat::F32, ScaleFormat::F16}) {
+    Scheme scheme = groups(4, 32);
+    scheme.symmetric = false;
+    scheme.scales = format;
+    auto layout = *fragmentLayout(scheme, FragmentOrder::Bytes, 3, 40);
+    layout.withSums = true;
+    QuantizedMatrix q = matrix(layout, randomCodes(3 * 40, 5, -8, 7));
+    q.params = {3, 2, {1, 2, 3, 4, 5, 6}, {-1, 1, -2, 2, -3, 3}};
+    PackedWeight packed = pack(layout, q);
+    const std::vector<uint8_t> &scales = packed[WeightTensor::Scales];
+    ASSERT_EQ(std::ssize(scales), 128 * scaleBytes(format));
+    auto scale = [&](int64_t i) {
+      return decodeScale(format == ScaleFormat::F32 ? element<uint32_t>(scales, i)
+                                                    : element<uint16_t>(scales, i),
+                         format);
+    };
+    EXPECT_EQ(scale(2), 5.0f);
+    EXPECT_EQ(scale(64 + 1), 4.0f);
+    EXPECT_EQ(scale(3), 1.0f); // padding
+    int32_t expected = -8 * 3;
+    for (int64_t k = 32; k < 40; ++k)
+      expected += q.codes[2 * 40 + k];
+    EXPECT_EQ(element<int32_t>(packed[WeightTensor::Sums], 64 + 2), expected);
+    EXPECT_EQ(element<int32_t>(packed[WeightTensor::Sums], 64 + 3), 0);
+  }
+}
+
+TEST(FragmentPacking, ZeroPointsTakeTheBitsOfTheirCodes) {
+  // Row 6 of group 1: of 2 bits the third field of byte 16 + 1, of 3 and 4 bits the first of byte
+  // 32 + 3, of 8 bits byte 64 + 6. All others are 0, which is stored as 2^(b-1).
+  struct Case {
+    int bits;
+    int64_t bytes, byte;
+    uint8_t found, others;
+  };
+  for (const Case &c : {Case{2, 32, 17, 0x9a, 0xaa},
+                        {3, 64, 35, 0x43, 0x44},
+                        {4, 64, 35, 0x87, 0x88},
+                        {8, 128, 70, 0x7f, 0x80}}) {
+    Scheme scheme = groups(c.bits, 32);
+    scheme.symmetric = false;
+    auto layout = *fragmentLayout(scheme, FragmentOrder::Halves, 64, 64);
+    QuantizedMatrix q = matrix(layout, std::vector<int8_t>(64 * 64));
+    q.params.zeroPoints.assign(128, 0);
+    q.params.zeroPoints[2 * 6 + 1] = -1;
+    PackedWeight packed = pack(layout, q);
+    std::vector<uint8_t> expected(c.bytes, c.others);
+    expected[c.byte] = c.found;
+    EXPECT_EQ(packed[WeightTensor::ZeroPoints], expected) << c.bits << " bits";
+  }
+}
+
+TEST(FragmentPacking, BlocksOfRowsComeApart) {
+  Scheme scheme = groups(3, 32);
+  scheme.symmetric = false;
+  auto layout = *fragmentLayout(scheme, FragmentOrder::Halves, 150, 64);
+  layout.withSums = true;
+  QuantizedMatrix q = matrix(layout, randomCodes(150 * 64, 9, -4, 3));
+  q.params.zeroPoints.resize(300);
+  for (int i = 0; i < 300; ++i) {
+    q.params.scales[i] = 1.0f + float(i);
+    q.params.zeroPoints[i] = i % 8 - 4;
+  }
+  PackedWeight parts = layout.allocate();
+  for (int64_t first : {128, 0, 64}) {
+    QuantizedMatrix block = q;
+    block.rows = block.params.rows = std::min<int64_t>(layout.blockRows(), 150 - first);
+    block.codes.erase(block.codes.begin(), block.codes.begin() + first * 64);
+    block.params.scales.erase(block.params.scales.begin(), block.params.scales.begin() + first * 2);
+    block.params.zeroPoints.erase(block.params.zeroPoints.begin(),
+                                  block.params.zeroPoints.begin() + first * 2);
+    layout.pack(first, block, parts);
+  }
+  EXPECT_EQ(parts.tensors, pack(layout, q).tensors);
 }
 
 TEST(FragmentPacking, RefusesWhatKernelsCannotTake) {
@@ -155,6 +229,10 @@ TEST(FragmentPacking, RefusesWhatKernelsCannotTake) {
   EXPECT_NE(error.message.find("multiples of 32 (such as 64)"), std::string::npos) << error.message;
   EXPECT_EQ(fragmentLayout(groups(4, 0), FragmentOrder::Bytes, 0, 8).error().code,
             ErrorCode::InvalidArgument);
+  Scheme bf16 = groups(4, 32);
+  bf16.scales = ScaleFormat::BF16;
+  EXPECT_NE(fragmentLayout(bf16, FragmentOrder::Bytes, 8, 32).error().message.find("f32 or f16"),
+            std::string::npos);
   Scheme dynamic{8, true, Granularity::Token, 0, true};
   EXPECT_FALSE(fragmentLayout(dynamic, FragmentOrder::Bytes, 8, 8));
 }

@@ -13,6 +13,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <limits>
 
 using namespace easyquant;
@@ -64,38 +65,68 @@ TEST_P(PackedPanels, FollowTheFormulaAndComeBack) {
   if (!scheme.symmetric)
     for (int8_t z : randomCodes(rows * groups, 3, range.min, range.max))
       q.params.zeroPoints.push_back(z);
-  PackedWeights packed = packPanels(layout, q);
-  std::vector<int32_t> sums = packSums(layout, q);
+  layout.withSums = true;
+  PackedWeight packed = pack(layout, q);
+  const int zeroBits = zeroPointBits(scheme.bits), width = 32 * zeroBits / 8;
+  auto at = [&]<typename T>(WeightTensor tensor, int64_t index, T) {
+    T value;
+    std::memcpy(&value, packed[tensor].data() + index * sizeof(T), sizeof(T));
+    return value;
+  };
   size_t params = (rows + 31) / 32 * groups * 32;
-  ASSERT_EQ(packed.codes.size(),
+  ASSERT_EQ(packed[WeightTensor::Codes].size(),
             size_t((rows + 31) / 32 * 32 * ((columns + 7) / 8 * 8) * scheme.bits / 8));
-  ASSERT_EQ(packed.scales.size(), params);
-  ASSERT_EQ(packed.zeroPoints.size(), scheme.symmetric ? 0 : params);
-  ASSERT_EQ(sums.size(), params);
+  ASSERT_EQ(packed[WeightTensor::Scales].size(), 4 * params);
+  ASSERT_EQ(packed[WeightTensor::ZeroPoints].size(), scheme.symmetric ? 0 : params / 32 * width);
+  ASSERT_EQ(packed[WeightTensor::Sums].size(), 4 * params);
+  ASSERT_TRUE(packed[WeightTensor::Outer].empty());
   for (int64_t row = 0; row < (rows + 31) / 32 * 32; ++row) {
     for (int64_t column = 0; column < paddedColumns(columns); ++column) {
       int expected = row < rows && column < columns ? q.codes[row * columns + column] : 0;
-      ASSERT_EQ(codeAt(packed.codes, layout, row, column), expected) << row << ", " << column;
+      ASSERT_EQ(codeAt(packed[WeightTensor::Codes], layout, row, column), expected)
+          << row << ", " << column;
     }
     for (int64_t g = 0; g < groups; ++g) {
-      int64_t place = (row / 32 * groups + g) * 32 + row % 32;
+      int64_t slice = row / 32 * groups + g, r = row % 32, place = slice * 32 + r;
       bool inside = row < rows;
       int zero = inside && !scheme.symmetric ? q.params.zeroPoints[row * groups + g] : 0, sum = 0;
       for (int64_t k = 0; inside && k < columns; ++k)
         if (scheme.groupSize == 0 || k / scheme.groupSize == g)
           sum += q.codes[row * columns + k] - zero;
-      ASSERT_EQ(packed.scales[place], inside ? q.params.scales[row * groups + g] : 1.0f);
-      ASSERT_EQ(sums[place], sum);
+      ASSERT_EQ(at(WeightTensor::Scales, place, 0.0f),
+                inside ? q.params.scales[row * groups + g] : 1.0f);
+      ASSERT_EQ(at(WeightTensor::Sums, place, int32_t(0)), sum);
       if (!scheme.symmetric) {
-        ASSERT_EQ(packed.zeroPoints[place], zero);
+        int byte = packed[WeightTensor::ZeroPoints][slice * width + r % width];
+        int field = byte >> (r / width * zeroBits) & ((1 << zeroBits) - 1);
+        ASSERT_EQ(field - (1 << (scheme.bits - 1)), zero);
       }
     }
   }
-  auto back = unpackPanels(packed);
+  auto back = unpackPanels(layout, packed);
   ASSERT_TRUE(back);
   EXPECT_EQ(back->codes, q.codes);
   EXPECT_EQ(back->params.scales, q.params.scales);
   EXPECT_EQ(back->params.zeroPoints, q.params.zeroPoints);
+
+  // Blocks of rows one by one are the whole, in any order.
+  PackedWeight blocks = layout.allocate();
+  for (int64_t first = (rows - 1) / 32 * 32; first >= 0; first -= 32) {
+    int64_t count = std::min<int64_t>(32, rows - first);
+    auto part = [](const auto &values, int64_t from, int64_t to) {
+      return std::vector(values.begin() + from, values.begin() + to);
+    };
+    QuantizedMatrix block{scheme,
+                          count,
+                          columns,
+                          part(q.codes, first * columns, (first + count) * columns),
+                          {count, groups, {}, {}}};
+    block.params.scales = part(q.params.scales, first * groups, (first + count) * groups);
+    if (!scheme.symmetric)
+      block.params.zeroPoints = part(q.params.zeroPoints, first * groups, (first + count) * groups);
+    layout.pack(first, block, blocks);
+  }
+  EXPECT_EQ(blocks.tensors, packed.tensors);
 }
 
 // Every value that b bits hold, symmetric or not, in every place of a block.
@@ -119,30 +150,25 @@ TEST(Panels, EveryCodeRoundTripsEverywhere) {
 }
 
 TEST_P(SymmetricPanels, OnePassGivesTheBitsOfTheSteps) {
-  for (float outlier : {0.0f, 5.0e5f}) {
-    std::vector<float> w = gaussian(rows * columns, 3, outlier);
-    ConstMatrix view(w.data(), rows, columns);
-    auto q = quantize(view, scheme, {});
-    ASSERT_TRUE(q);
-    PackedWeights expected = packPanels(layout, *q);
-    std::vector<float> back(w.size());
-    dequantize(*q, Matrix(back.data(), rows, columns));
-
-    PackedWeights packed{layout,
-                         std::vector<uint8_t>(layout.codeBytes(), 0xcd),
-                         std::vector<float>(layout.scaleCount(), -1),
-                         {}};
-    ErrorSums error;
-    for (int64_t p = 0; p < layout.panels(); ++p)
-      ASSERT_TRUE(quantizePanelAbsMax(layout, view, p,
-                                      packed.codes.data() + p * layout.panelBytes(),
-                                      packed.scales.data() + p * layout.panelScales(), error));
-    EXPECT_EQ(packed.codes, expected.codes);
-    EXPECT_EQ(packed.scales, expected.scales);
-    double relative = relativeRms(w.data(), back.data(), w.size());
-    // Both round: the codes times the scale here, the weights over the scale there.
-    EXPECT_NEAR(error.relativeRms(), relative, 1e-5 * relative + 0x1p-23);
-  }
+  for (ScaleFormat scales : {ScaleFormat::F32, ScaleFormat::F16})
+    for (float outlier : {0.0f, 5.0e5f}) {
+      scheme.scales = scales;
+      std::vector<float> w = gaussian(rows * columns, 3, outlier);
+      ConstMatrix view(w.data(), rows, columns);
+      auto q = quantize(view, scheme, {});
+      ErrorSums error;
+      auto onePass = quantizeAbsMax(view, scheme, 0, error);
+      ASSERT_EQ(bool(q), bool(onePass)); // f16 does not hold every scale
+      if (!q)
+        continue;
+      EXPECT_EQ(onePass->codes, q->codes);
+      EXPECT_EQ(onePass->params.scales, q->params.scales);
+      std::vector<float> back(w.size());
+      dequantize(*q, Matrix(back.data(), rows, columns));
+      double relative = relativeRms(w.data(), back.data(), w.size());
+      // Both round: the codes times the scale here, the weights over the scale there.
+      EXPECT_NEAR(error.relativeRms(), relative, 1e-5 * relative + 0x1p-23);
+    }
 }
 
 const PackedShape symmetricShapes[] = {{1, 1, kInt8},
@@ -174,12 +200,14 @@ TEST(PanelLayout, RepeatsTheParametersOfATensor) {
   QuantizedMatrix q{scheme, 40, 12, randomCodes(40 * 12, 4, -128, 127), {1, 1, {0.25f}, {-7}}};
   auto layout = panelLayout(scheme, 40, 12);
   ASSERT_TRUE(layout);
-  PackedWeights packed = packPanels(*layout, q);
+  PackedWeight packed = pack(*layout, q);
   for (int64_t row = 0; row < 64; ++row) {
-    EXPECT_EQ(packed.scales[row], row < 40 ? 0.25f : 1.0f);
-    EXPECT_EQ(packed.zeroPoints[row], row < 40 ? -7 : 0);
+    float scale;
+    std::memcpy(&scale, packed[WeightTensor::Scales].data() + 4 * row, 4);
+    EXPECT_EQ(scale, row < 40 ? 0.25f : 1.0f);
+    EXPECT_EQ(packed[WeightTensor::ZeroPoints][row], row < 40 ? 121 : 128);
   }
-  auto back = unpackPanels(packed);
+  auto back = unpackPanels(*layout, packed);
   ASSERT_TRUE(back);
   EXPECT_EQ(back->codes, q.codes);
   EXPECT_EQ(back->params.scales, q.params.scales);
@@ -199,22 +227,57 @@ TEST(PanelLayout, RefusesWhatKernelsCannotTake) {
   refused(kInt8, 8, -1, "8 x -1");
 }
 
-TEST(Panel, NamesTheRowOfTheMatrix) {
+TEST(PanelLayout, KeepsScalesInTheirFormat) {
+  const Codebook *nf4 = Codebook::nf4();
+  for (Scheme scheme :
+       {Scheme{.bits = 4, .granularity = kGroup, .groupSize = 16, .scales = ScaleFormat::F16},
+        Scheme{.bits = 8, .codes = CodeFormat::F8E4M3FN, .scales = ScaleFormat::BF16},
+        Scheme{.bits = 4,
+               .granularity = kGroup,
+               .groupSize = 32,
+               .codes = CodeFormat::F4E2M1FN,
+               .scales = ScaleFormat::F8E8M0FNU},
+        Scheme{.bits = 4,
+               .granularity = kGroup,
+               .groupSize = 64,
+               .codes = CodeFormat::Table,
+               .scales = ScaleFormat::F16,
+               .table = nf4},
+        Scheme{.bits = 4,
+               .granularity = kGroup,
+               .groupSize = 16,
+               .codes = CodeFormat::F4E2M1FN,
+               .scales = ScaleFormat::F8E4M3FN,
+               .outer = true}}) {
+    std::vector<float> w = gaussian(45 * 70, 11);
+    auto q = quantize(ConstMatrix(w.data(), 45, 70), scheme, {});
+    ASSERT_TRUE(q) << q.error().message;
+    auto layout = panelLayout(scheme, 45, 70);
+    ASSERT_TRUE(layout);
+    PackedWeight packed = pack(*layout, *q);
+    EXPECT_EQ(std::ssize(packed[WeightTensor::Scales]),
+              64 * layout->groups() * scaleBytes(scheme.scales));
+    EXPECT_EQ(packed[WeightTensor::Outer].size(), scheme.outer ? 256u : 0u);
+    auto back = unpackPanels(*layout, packed);
+    ASSERT_TRUE(back);
+    EXPECT_EQ(back->codes, q->codes) << toString(scheme);
+    EXPECT_EQ(back->params.scales, q->params.scales) << toString(scheme);
+    EXPECT_EQ(back->params.outer, q->params.outer);
+  }
+}
+
+TEST(OnePass, NamesTheRowOfTheMatrix) {
   std::vector<float> w(40 * 16, 1.0f);
   w[37 * 16 + 5] = std::numeric_limits<float>::infinity();
-  PanelLayout layout = *panelLayout(grouped(4, 8), 40, 16);
-  std::vector<uint8_t> codes(layout.panelBytes());
-  std::vector<float> scales(layout.panelScales());
   ErrorSums error;
   ConstMatrix view(w.data(), 40, 16);
-  EXPECT_TRUE(quantizePanelAbsMax(layout, view, 0, codes.data(), scales.data(), error));
-  auto result = quantizePanelAbsMax(layout, view, 1, codes.data(), scales.data(), error);
+  EXPECT_TRUE(quantizeAbsMax(view.middleRows(0, 32), grouped(4, 8), 0, error));
+  auto result = quantizeAbsMax(view.middleRows(32, 8), grouped(4, 8), 32, error);
   ASSERT_FALSE(result);
   EXPECT_NE(result.error().message.find("row 37, column 5"), std::string::npos);
-  EXPECT_FALSE(quantizePanelAbsMax(layout, view, 2, codes.data(), scales.data(), error));
-  EXPECT_FALSE(unpackPanels({layout, codes, scales, {}}));
-  PanelLayout asymmetric = *panelLayout({8, false, Granularity::Channel, 0, false}, 40, 16);
-  EXPECT_FALSE(quantizePanelAbsMax(asymmetric, view, 0, codes.data(), scales.data(), error));
+  EXPECT_FALSE(quantizeAbsMax(view, {8, false, Granularity::Channel, 0, false}, 0, error));
+  PanelLayout layout = *panelLayout(grouped(4, 8), 40, 16);
+  EXPECT_FALSE(unpackPanels(layout, PackedWeight()));
 }
 
 TEST(Dense, FieldsLieWhereTheHeaderSays) {

@@ -20,6 +20,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include <cmath>
 #include <numeric>
 
@@ -139,7 +141,11 @@ TEST(IntegerLinearZeroPoints, GiveTheLinearOfTheDequantizedOperands) {
         ASSERT_TRUE(x);
         auto dots = reference::integerDots(*x, w);
         ASSERT_TRUE(dots);
-        std::vector<int32_t> sums = packSums(*panelLayout(scheme, N, K), w);
+        PanelLayout layout = *panelLayout(scheme, N, K);
+        layout.withSums = true;
+        PackedWeight packed = pack(layout, w);
+        std::vector<int32_t> sums(packed[WeightTensor::Sums].size() / sizeof(int32_t));
+        std::memcpy(sums.data(), packed[WeightTensor::Sums].data(), sums.size() * sizeof(int32_t));
         std::vector<float> xBack(M * K), y(M * N), wBack(N * K);
         std::vector<double> exact(M * N);
         dequantize(*x, Matrix(xBack.data(), M, K));

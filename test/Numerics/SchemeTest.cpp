@@ -47,6 +47,41 @@ TEST(Scheme, Legal) {
   EXPECT_TRUE(checkScheme(scheme(8, Granularity::Token, 0, true)));
 }
 
+TEST(Scheme, OtherFormats) {
+  Scheme f8 = scheme(8, Granularity::Channel), f4 = scheme(4, Granularity::Group, 16);
+  f8.codes = CodeFormat::F8E4M3FN;
+  f4.codes = CodeFormat::F4E2M1FN;
+  f4.scales = ScaleFormat::F8E4M3FN;
+  f4.outer = true;
+  EXPECT_TRUE(checkScheme(f8));
+  EXPECT_TRUE(checkScheme(f4));
+  EXPECT_EQ(toString(f8), "f8E4M3FN, per channel");
+  EXPECT_EQ(toString(f4), "f4E2M1FN, groups of 16, f8E4M3FN scales, scaled");
+  EXPECT_EQ(codeRange(f8), (CodeRange{-128, 127}));
+  Scheme table = scheme(4, Granularity::Group, 64);
+  table.codes = CodeFormat::Table;
+  expectRefused(table, ErrorCode::InvalidArgument, "without a table");
+  table.table = Codebook::nf4();
+  EXPECT_EQ(toString(table), "nf4, groups of 64");
+  table.bits = 3;
+  expectRefused(table, ErrorCode::InvalidArgument, "3 bits");
+  f8.symmetric = false;
+  expectRefused(f8, ErrorCode::InvalidArgument, "zero points");
+}
+
+TEST(Scheme, Codebooks) {
+  const float values[] = {-1, -0.5f, 0.25f, 2};
+  auto table = Codebook::of(values);
+  ASSERT_TRUE(table);
+  EXPECT_EQ(*table, *Codebook::of(values)); // one object
+  EXPECT_EQ((*table)->bits(), 2);
+  EXPECT_EQ((*table)->name(), "");
+  EXPECT_EQ(Codebook::iq4nl()->name(), "iq4_nl");
+  const float unsorted[] = {0, 0, 1, 2}, few[] = {0, 1, 2};
+  EXPECT_FALSE(Codebook::of(unsorted));
+  EXPECT_FALSE(Codebook::of(few));
+}
+
 TEST(Scheme, Refused) {
   for (int bits : {-1, 0, 1, 5, 6, 7, 9, 16, 32})
     expectRefused(scheme(bits, Granularity::Channel), ErrorCode::Unsupported, "2, 3, 4 or 8");

@@ -89,6 +89,9 @@ inline float scaleFromAbsMax(float absMax, int32_t maxCode) {
 Result<void> quantize(ConstMatrix x, const Scheme &scheme, const QParams &params,
                       std::span<int8_t> codes);
 
+/// What one code stands for, in units of the scale: q - z, or the value of its format.
+float codeValue(const Scheme &scheme, int32_t code, int32_t zeroPoint);
+
 /// out (q.rows x q.columns) = s * (q - z).
 void dequantize(const QuantizedMatrix &q, Matrix out);
 
