@@ -7,6 +7,7 @@
 
 #include "easyquant/Codegen/CPU/EmitObject.h"
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
+#include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Support/Folders.h"
 #include "easyquant/Support/ProgressAction.h"
@@ -101,6 +102,7 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
     options.maxRows = maxRows;
     options.kvCache = kvCache;
     options.profile = true;
+    pm.addPass(equant::createLegalizeActivations());
     pm.addPass(createConvertEquantToKernels(options));
     cpu::buildLowerToLLVMPipeline(pm);
     if (failed(pm.run(module)))

@@ -149,6 +149,18 @@ void FunctionEmitter::emitRowOp(cpu::RowSpec spec, Value output, ArrayRef<Value>
   callKernel(phase, cpu::getOrEmitRowOp(program.module, spec, program.target), arguments);
 }
 
+void FunctionEmitter::emitFakeQuantize(equant::FakeQuantizeOp op) {
+  cpu::FakeQuantizeSpec spec{lm::columns(op.getInput()), op.getScheme().toNumerics().codes,
+                             bool(op.getScaleAttr())};
+  SmallVector<Value> arguments = {rows(op.getInput())};
+  if (spec.isStatic)
+    arguments.push_back(arith::ConstantOp::create(b, op.getScaleAttr()));
+  arguments.push_back(destination(op.getOutput(), rowsOf(arguments.front())));
+  arguments.push_back(threads());
+  callKernel(KernelPhase::Quantize,
+             cpu::getOrEmitFakeQuantize(program.module, spec, program.target), arguments);
+}
+
 /// The memory that an op updates: that of its activation, or a copy if others still read it.
 template <typename OpTy> Value FunctionEmitter::inPlace(OpTy op) {
   Value input = *llvm::find_if(op->getOperands(),
@@ -175,8 +187,7 @@ LogicalResult FunctionEmitter::emitGlobal(ml_program::GlobalLoadConstOp op) {
   Type element = type.getElementType();
   if (isa<FloatType>(element) && !element.isF32() && !element.isF16())
     element = b.getIntegerType(element.getIntOrFloatBitWidth());
-  memory[op.getResult()] =
-      view(weights(), constant(offset.getInt()), type.getShape(), element, {});
+  memory[op.getResult()] = view(weights(), constant(offset.getInt()), type.getShape(), element, {});
   return success();
 }
 
@@ -373,7 +384,8 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
           return failure();
         cpu::EmbeddingSpec spec{static_cast<int64_t>(op.getVocabSize()),
                                 cast<RankedTensorType>(op.getOutput().getType()).getDimSize(1),
-                                *format, op.getWeightScheme().getGroupSize(),
+                                *format,
+                                op.getWeightScheme().getGroupSize(),
                                 bool(op.getZeroPoint()),
                                 cpu::WeightNumbers::of(op.getWeightScheme().toNumerics())};
         Value tokens = rows(op.getTokens());
@@ -439,6 +451,10 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
         if (spec.quantizedInput)
           kind = CodesKind::of(op);
         emitLinear(*op, spec, weights, op.getBias(), kind);
+        return success();
+      })
+      .Case([&](equant::FakeQuantizeOp op) {
+        emitFakeQuantize(op);
         return success();
       })
       .Case([&](lm::RmsNormOp op) {

@@ -103,6 +103,7 @@ private:
   void mark(KernelPhase phase);
   void callKernel(KernelPhase phase, mlir::func::FuncOp kernel,
                   mlir::ArrayRef<mlir::Value> arguments);
+  void emitFakeQuantize(equant::FakeQuantizeOp op);
   void emitRowOp(cpu::RowSpec spec, mlir::Value output, mlir::ArrayRef<mlir::Value> inputs);
   void copy(mlir::Value from, mlir::Value to);
   template <typename OpTy> mlir::Value inPlace(OpTy op);

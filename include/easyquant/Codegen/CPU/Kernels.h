@@ -156,6 +156,18 @@ struct RowSpec {
 std::string symbolName(const RowSpec &spec);
 mlir::func::FuncOp getOrEmitRowOp(mlir::ModuleOp module, const RowSpec &spec, const Target &target);
 
+/// y = s value(nearest(x / s)), which Numerics/Quantize.h defines for codes that are no integers:
+/// (x, [scale: f32], y: rows<C>, threads). The scale is that of each row (absmax, ScaleRules.h), or
+/// given.
+struct FakeQuantizeSpec {
+  int64_t columns = 0;
+  CodeFormat codes = CodeFormat::F8E4M3FN; ///< or F4E2M1FN
+  bool isStatic = false;
+};
+std::string symbolName(const FakeQuantizeSpec &spec);
+mlir::func::FuncOp getOrEmitFakeQuantize(mlir::ModuleOp module, const FakeQuantizeSpec &spec,
+                                         const Target &target);
+
 /// y[m] = table[tokens[m]]: (tokens: memref<?xi32>, table, [scales, [zeros]], y: rows<C>, threads).
 /// Integer tables are packed weights of N = vocab, K = columns.
 struct EmbeddingSpec {

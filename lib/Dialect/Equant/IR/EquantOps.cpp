@@ -217,6 +217,29 @@ LogicalResult DequantizeOp::verify() {
   return verifyQParams(*this, getScheme(), shape, getScale(), getZeroPoint());
 }
 
+/// What a linear and a fake quantization ask of the scheme of activations.
+static LogicalResult verifyInputScale(Operation *op, SchemeAttr scheme, FloatAttr scale) {
+  bool isStatic = !scheme.getDynamic();
+  if (scheme.getGranularity() != (isStatic ? Granularity::Tensor : Granularity::Token) ||
+      (!isStatic && !scheme.getSymmetric()))
+    return op->emitOpError("input must be quantized per token, symmetric and dynamic, or per "
+                           "tensor with a constant scale, found ")
+           << scheme;
+  if (isStatic && (!std::isnormal(scale.getValueAsDouble()) || scale.getValueAsDouble() < 0))
+    return op->emitOpError("the scale of the input must be finite, normal and positive, found ")
+           << scale;
+  return success();
+}
+
+LogicalResult FakeQuantizeOp::verify() {
+  SchemeAttr scheme = getScheme();
+  if (scheme.isInteger())
+    return emitOpError("integers have codes of their own, found ") << scheme;
+  if (scheme.getDynamic() == bool(getScaleAttr()))
+    return emitOpError("scale belongs to a static scheme, and such a scheme has it");
+  return verifyInputScale(*this, scheme, getScaleAttr());
+}
+
 //===----------------------------------------------------------------------===//
 // ConcatOp
 //===----------------------------------------------------------------------===//
@@ -363,20 +386,13 @@ LogicalResult equant::LinearOp::verify() {
   }
   if (!input)
     return success();
-  if (input.getGranularity() != (isStatic ? Granularity::Tensor : Granularity::Token) ||
-      (!isStatic && !input.getSymmetric()))
-    return emitOpError("input must be quantized per token, symmetric and dynamic, or per tensor "
-                       "with a constant scale, found ")
-           << input;
+  if (failed(verifyInputScale(*this, input, getInputScaleAttr())))
+    return failure();
   if (input.isInteger() != weight.isInteger())
     return emitOpError("input and weight are multiplied as integers or as floats, both; found ")
            << input << " and " << weight;
   if (isStatic) {
-    float scale = getInputScaleAttr().getValue().convertToFloat();
     numerics::CodeRange range = numerics::codeRange(input.toNumerics());
-    if (!std::isnormal(scale) || scale < 0)
-      return emitOpError("input_scale must be finite, normal and positive, found ")
-             << getInputScaleAttr();
     if (IntegerAttr zero = getInputZeroPointAttr();
         zero && (zero.getInt() < range.min || zero.getInt() > range.max))
       return emitOpError("input_zero_point must be ")

@@ -128,6 +128,25 @@ def Equant_DequantizeOp : Equant_Op<"dequantize"> {
   let hasVerifier = 1;
 }
 
+def Equant_FakeQuantizeOp
+    : Equant_Op<"fake_quantize", [LM_RowWise, AllTypesMatch<["input", "output"]>]> {
+  let summary = "activations as their codes give them back: x̂ = s · value(nearest(x / s))";
+  let description = [{
+    `equant.quantize` and `equant.dequantize` of activations in one, without codes in memory: what
+    `equant-legalize-activations` makes for targets whose products are of floats. Scales are per token, from each row, or
+    per tensor, the constant `scale`. Codes that are no integers only.
+
+    ```mlir
+    %y = equant.fake_quantize %x {scheme = #equant.scheme<f8E4M3FN, token, dynamic>} : tensor<?x576xf32>
+    %z = equant.fake_quantize %x {scheme = #equant.scheme<f8E4M3FN, tensor>, scale = 2.5e-02 : f32} : tensor<?x576xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input, Equant_SchemeAttr:$scheme, OptionalAttr<F32Attr>:$scale);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$input attr-dict `:` type($input)";
+  let hasVerifier = 1;
+}
+
 def Equant_ConcatOp : Equant_Op<"concat"> {
   let summary = "codes, scales or biases below each other";
   let description = [{

@@ -271,6 +271,31 @@ def FuseSharedInput : Pass<"equant-fuse-shared-input", "::mlir::func::FuncOp"> {
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect"];
 }
 
+def LegalizeActivations : Pass<"equant-legalize-activations", "::mlir::ModuleOp"> {
+  let summary = "Make explicit in which form linears of a target read activations";
+  let description = [{
+    CPUs multiply int8 codes, and floats. A linear whose activations have codes of another format reads what these stand
+    for: an `equant.fake_quantize` before it, one for all linears that read the same codes, and no input scheme.
+
+    Before:
+
+    ```mlir
+    %y = equant.linear %x, %c scale(%s) {input_scheme = #equant.scheme<f8E4M3FN, token, dynamic>, sites = ["up_proj"],
+                                         weight_scheme = #equant.scheme<f8E4M3FN, channel>}
+           : (tensor<?x576xf32>, tensor<1536x576xf8E4M3FN>, tensor<1536x1xf32>) -> tensor<?x1536xf32>
+    ```
+
+    After:
+
+    ```mlir
+    %q = equant.fake_quantize %x {scheme = #equant.scheme<f8E4M3FN, token, dynamic>} : tensor<?x576xf32>
+    %y = equant.linear %q, %c scale(%s) {sites = ["up_proj"], weight_scheme = #equant.scheme<f8E4M3FN, channel>}
+           : (tensor<?x576xf32>, tensor<1536x576xf8E4M3FN>, tensor<1536x1xf32>) -> tensor<?x1536xf32>
+    ```
+  }];
+  let dependentDialects = ["::easyquant::equant::EquantDialect"];
+}
+
 def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> {
   let summary = "Quantize and pack the weights into a file";
   let description = [{
