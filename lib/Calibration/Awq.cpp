@@ -17,7 +17,7 @@
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Calibration/RoundedSites.h"
 #include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
-#include "easyquant/Dialect/Equant/Analysis/Recipe.h"
+#include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
 #include "easyquant/Support/ProgressAction.h"
 
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
@@ -79,7 +79,7 @@ static SmallVector<PlannedSite> clippedSites(func::FuncOp layer, bool clip) {
       auto granularity = site.scheme().granularity;
       bool isLast = !site.plan.getMethods().empty() &&
                     cast<StringAttr>(site.plan.getMethods().getValue().back()) == kAwq;
-      if (isLast && site.plan.optionOr("clip", clip) && !skipped.contains(site.op) &&
+      if (isLast && site.plan.optionOr(recipe::option::clip, clip) && !skipped.contains(site.op) &&
           (granularity == numerics::Granularity::Channel ||
            granularity == numerics::Granularity::Group))
         sites.push_back(site);
@@ -178,10 +178,7 @@ LogicalResult Awq::run() {
   if (failed(opened))
     return failure();
   MethodRun &run = *opened;
-  Builder b(&getContext());
-  equant::recordOptions(module,
-                        {b.getNamedAttr("search_samples", b.getI64IntegerAttr(searchSamples)),
-                         b.getNamedAttr("clip", b.getBoolAttr(clip))});
+  equant::recordOptions(module, optionValues(), kAwq);
   auto isDone = [&](int64_t i) {
     return !pointsOf.contains(run.layer(i)) || (run.has(i) && run.has(i, kClip));
   };

@@ -20,7 +20,7 @@
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Calibration/RoundedSites.h"
 #include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
-#include "easyquant/Dialect/Equant/Analysis/Recipe.h"
+#include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
 #include "easyquant/Numerics/Statistics.h"
 #include "easyquant/Support/ProgressAction.h"
 
@@ -72,9 +72,9 @@ private:
 
 /// The options of a site: its own, over those of the pass.
 static numerics::GptqOptions optionsOf(const PlannedSite &site, numerics::GptqOptions options) {
-  options.actOrder = site.plan.optionOr("act_order", options.actOrder);
-  options.staticGroups = site.plan.optionOr("static_groups", options.staticGroups);
-  options.damping = site.plan.optionOr("damping", options.damping);
+  options.actOrder = site.plan.optionOr(recipe::option::actOrder, options.actOrder);
+  options.staticGroups = site.plan.optionOr(recipe::option::staticGroups, options.staticGroups);
+  options.damping = site.plan.optionOr(recipe::option::damping, options.damping);
   return options;
 }
 
@@ -206,15 +206,12 @@ LogicalResult Gptq::run() {
   FailureOr<MethodRun> opened = MethodRun::open(
       module, {kGptq,
                fmt::format("gptq 2 act-order={} static-groups={} damping={:a}", actOrder.getValue(),
-                           staticGroups.getValue(), damping.getValue()),
+                           staticGroups.getValue(), double(damping)),
                tokensFile, workFolder, threads});
   if (failed(opened))
     return failure();
   MethodRun &run = *opened;
-  Builder b(&getContext());
-  equant::recordOptions(module, {b.getNamedAttr("act_order", b.getBoolAttr(actOrder)),
-                                 b.getNamedAttr("static_groups", b.getBoolAttr(staticGroups)),
-                                 b.getNamedAttr("damping", b.getF64FloatAttr(damping))});
+  equant::recordOptions(module, optionValues(), kGptq);
   const numerics::GptqOptions options{
       .actOrder = actOrder, .staticGroups = staticGroups, .damping = damping, .threads = threads};
   // What cannot be is said before hours of work.

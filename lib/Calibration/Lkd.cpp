@@ -19,7 +19,7 @@
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Calibration/RoundedSites.h"
 #include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
-#include "easyquant/Dialect/Equant/Analysis/Recipe.h"
+#include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
 #include "easyquant/Support/ProgressAction.h"
 
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
@@ -116,8 +116,7 @@ LogicalResult Lkd::run() {
   if (failed(opened))
     return failure();
   MethodRun &run = *opened;
-  Builder b(&getContext());
-  equant::recordOptions(module, b.getNamedAttr("epochs", b.getI64IntegerAttr(epochs)));
+  equant::recordOptions(module, optionValues(), kLkd);
   LayerRunner &runner = run.runner();
   const numerics::LkdOptions options{.epochs = epochs,
                                      .learningRate = learningRate,

@@ -13,15 +13,16 @@
 #define EASYQUANT_LIB_CALIBRATION_SLICEPASS_H
 
 #include "easyquant/Calibration/SliceProgram.h"
+#include "easyquant/Recipe/PassOptions.h"
 
 #include "mlir/Pass/Pass.h"
 
 namespace easyquant::calibration {
 
 /// A pass on top of the base that TableGen makes of its definition.
-template <typename PassBase> class SlicePass : public PassBase {
+template <typename PassBase> class SlicePass : public recipe::WithOptionValues<PassBase> {
 public:
-  using PassBase::PassBase;
+  using recipe::WithOptionValues<PassBase>::WithOptionValues;
 
   void getDependentDialects(mlir::DialectRegistry &registry) const override {
     PassBase::getDependentDialects(registry);

@@ -7,87 +7,148 @@
 
 #include "easyquant/Pipelines/Compile.h"
 
-#include "PassText.h"
-
+#include "easyquant/Calibration/Passes.h"
 #include "easyquant/Codegen/GPU/Chip.h"
-#include "easyquant/Dialect/Equant/Analysis/Recipe.h"
+#include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
+#include "easyquant/Conversion/GPUKernels/GPUKernels.h"
+#include "easyquant/Dialect/Equant/Transforms/Passes.h"
+#include "easyquant/Dialect/LM/Transforms/Passes.h"
+#include "easyquant/Pipelines/Passes.h"
+#include "easyquant/Recipe/PassOptions.h"
+#include "easyquant/Recipe/Recipe.h"
 #include "easyquant/Support/DidYouMean.h"
 #include "easyquant/Support/Threads.h"
 
-#include "mlir/Pass/PassRegistry.h"
 #include "llvm/ADT/StringSwitch.h"
 
 using namespace mlir;
 
 namespace easyquant {
 
-namespace {
-/// What a method that is more than a base adds to the pipeline.
-struct MethodPass {
-  StringLiteral method, pass;
-  StringLiteral statistics; ///< that it reads of the file; empty: it runs the model itself
-  void (*addOptions)(PassText &, const CompileOptions &); ///< of its own
-};
+using recipe::OptionInfo;
+using recipe::OptionValues;
+using recipe::passOptions;
+namespace option = recipe::option;
 
+//===----------------------------------------------------------------------===//
+// What is asked
+//===----------------------------------------------------------------------===//
+
+namespace {
 /// What the options ask of the model, whether they name it or a recipe does.
 struct Request {
-  std::vector<std::string> methods; ///< in order
-  /// Of static activations, which there are none of where this is empty; "" is the default one.
-  std::vector<std::string> observers;
+  std::vector<std::string> methods;   ///< in order
+  std::vector<std::string> observers; ///< of static activations
   bool searchesAlpha = false;
+};
+
+/// What there is to compile for.
+struct Targets {
+  bool cpu = false;
+  std::vector<std::string> chips;
+
+  explicit Targets(const OptionValues &options) {
+    std::string text = options[option::target];
+    SmallVector<StringRef> names;
+    StringRef(text).split(names, ',');
+    for (StringRef name : names) {
+      if (name == "cpu")
+        cpu = true;
+      else if (!llvm::is_contained(chips, name))
+        chips.push_back(name.str());
+    }
+  }
 };
 } // namespace
 
-/// A new method with a pass of its own is one line here. In the order in which they run: GPTQ is
-/// last, since it sees what the weights of the other sites have been rounded to.
-static constexpr MethodPass kMethodPasses[] = {
-    {"smoothquant", "equant-smooth-quant", "absmax",
-     [](PassText &pass, const CompileOptions &options) {
-       if (options.alpha == equant::kSearch)
-         pass.addFlag("search", true);
-       else
-         pass.add("alpha", options.alpha);
-     }},
-    {"awq", "equant-awq", "",
-     [](PassText &pass, const CompileOptions &options) {
-       pass.add("search-samples", options.searchSamples).addFlag("clip", options.clip);
-     }},
-    {"lkd", "equant-lkd", "",
-     [](PassText &pass, const CompileOptions &options) { pass.add("epochs", options.epochs); }},
-    {"gptq", "equant-gptq", "", [](PassText &pass, const CompileOptions &options) {
-       pass.addFlag("act-order", options.actOrder)
-           .addFlag("static-groups", options.staticGroups)
-           .add("damping", options.damping);
-     }}};
-
-static const MethodPass &passOf(StringRef method) {
-  return *llvm::find_if(kMethodPasses, [&](const MethodPass &p) { return p.method == method; });
-}
-
-static Result<Request> requestOf(const CompileOptions &options) {
-  Request request;
-  if (options.recipe.empty()) {
-    Result<equant::MethodExpression> method = equant::parseMethod(options.method, options.scheme);
+static Result<Request> requestOf(const OptionValues &options) {
+  recipe::Recipe asked;
+  if (options.has(option::recipe)) {
+    Result<recipe::Recipe> read = recipe::readRecipe(options[option::recipe]);
+    if (!read)
+      return Unexpected(read.error());
+    asked = std::move(*read);
+  } else {
+    Result<recipe::MethodExpression> method =
+        recipe::parseMethod(options[option::method], options[option::scheme]);
     if (!method)
       return Unexpected(method.error());
-    request.methods = method->methods;
-    if (options.activations == "static")
-      request.observers = {options.observer};
-    request.searchesAlpha = options.alpha == equant::kSearch;
-    return request;
+    asked.request.method = *method;
+    asked.request.options = options;
   }
-  Result<equant::Recipe> recipe = equant::readRecipe(options.recipe);
-  if (!recipe)
-    return Unexpected(recipe.error());
-  request.methods = recipe->methods();
-  if (!options.observer.empty()) // wins over the recipe's
-    recipe->options.observer = options.observer;
-  if (!options.alpha.empty())
-    recipe->options.alpha = options.alpha;
-  request.observers = recipe->observers();
-  request.searchesAlpha = recipe->searchesAlpha();
-  return request;
+  OptionValues recipes = std::move(asked.options);
+  asked.options = options; // wins over the recipe's
+  asked.options.addMissing(recipes);
+  return Request{asked.methods(), asked.observers(), asked.searchesAlpha()};
 }
+
+std::vector<std::string> legalNames(const OptionInfo &option) {
+  if (&option != &option::target.info())
+    return recipe::choicesOf(option);
+  std::vector<std::string> names = {"cpu"};
+  for (const gpu::Chip &chip : gpu::chips())
+    names.emplace_back(chip.name);
+  return names;
+}
+
+static std::optional<std::string> checkTarget(const OptionValues &options) {
+  for (const std::string &name : Targets(options).chips)
+    if (!gpu::findChip(name)) {
+      std::vector<std::string> known = legalNames(option::target.info());
+      return "unknown target '" + name + "'; expected some of " + llvm::join(known, ", ") +
+             ", joined by commas" + didYouMean(name, known);
+    }
+  return std::nullopt;
+}
+
+std::optional<std::string> takeFromRecipe(OptionValues &options) {
+  if (!options.has(option::recipe))
+    return std::nullopt;
+  Result<recipe::Recipe> read = recipe::readRecipe(options[option::recipe]);
+  if (!read)
+    return read.error().message;
+  options.addMissing(read->options);
+  return std::nullopt;
+}
+
+std::optional<std::string> checkOptions(const OptionValues &options) {
+  for (const OptionInfo &option : recipe::options())
+    if (const recipe::OptionValue *value = options.find(option))
+      if (auto ok = recipe::checkValue(option, *value); !ok)
+        return ok.error().message;
+  if (auto request = requestOf(options); !request)
+    return request.error().message;
+  if (options.has(option::percentile) && options[option::weightObserver] != "percentile" &&
+      options[option::observer] != "percentile")
+    return "percentile goes with --weight-observer percentile or --observer percentile";
+  if (auto problem = checkTarget(options))
+    return problem;
+  if (auto chosen = chooseThreads(options[option::threads]); !chosen)
+    return chosen.error().message;
+  bool isCacheFloat = options.get(option::kvScheme).value_or("none") == "none";
+  for (const OptionInfo &option : recipe::options())
+    if (isCacheFloat && option.section == "kv" && &option != &option::kvScheme.info() &&
+        options.has(option))
+      return "options of a quantized KV cache need --kv-scheme int8, int4 or int2";
+  return std::nullopt;
+}
+
+std::optional<std::string> checkTokens(const OptionValues &options) {
+  Request request = *requestOf(options);
+  if (options.has(option::tokensFile))
+    return std::nullopt;
+  if (!request.methods.empty())
+    return "method " + request.methods.front() +
+           " needs calibration text: give --calib FILE (easyquant) or --tokens FILE";
+  if (!request.observers.empty())
+    return "static activations need calibration text: give --calib FILE (easyquant) or --tokens "
+           "FILE, or take dynamic ones";
+  return std::nullopt;
+}
+
+//===----------------------------------------------------------------------===//
+// Pipelines
+//===----------------------------------------------------------------------===//
 
 /// The statistic from which an observer chooses static ranges.
 static StringRef statisticOf(StringRef observer) {
@@ -98,265 +159,134 @@ static StringRef statisticOf(StringRef observer) {
       .Default("minmax");
 }
 
-namespace {
-/// What there is to compile for.
-struct Targets {
-  bool cpu = false;
-  std::vector<std::string> chips;
-
-  explicit Targets(StringRef text) {
-    SmallVector<StringRef> names;
-    text.split(names, ',');
-    for (StringRef name : names) {
-      if (name == "cpu")
-        cpu = true;
-      else if (!llvm::is_contained(chips, name))
-        chips.push_back(name.str());
-    }
-  }
-  std::vector<std::string> packings() const {
-    if (chips.empty())
-      return {};
-    return cpu ? std::vector<std::string>{"cpu", "gpu"} : std::vector<std::string>{"gpu"};
-  }
-};
-} // namespace
-
-static std::optional<std::string> checkTarget(StringRef text) {
-  for (const std::string &name : Targets(text).chips)
-    if (!gpu::findChip(name)) {
-      std::vector<std::string> known = {"cpu"};
-      for (const gpu::Chip &chip : gpu::chips())
-        known.emplace_back(chip.name);
-      return "unknown target '" + name + "'; expected some of " + llvm::join(known, ", ") +
-             ", joined by commas" + didYouMean(name, known);
-    }
-  return std::nullopt;
+template <typename PassOptions>
+static PassOptions withOutput(const OptionValues &options, StringRef output) {
+  PassOptions result = passOptions<PassOptions>(options);
+  result.output = output.str();
+  return result;
 }
 
-std::optional<std::string> CompileOptions::takeFromRecipe() {
-  if (recipe.empty())
-    return std::nullopt;
-  Result<equant::Recipe> read = equant::readRecipe(recipe);
-  if (!read)
-    return read.error().message;
-  auto take = [](auto &mine, const auto &theirs) {
-    if (mine == std::decay_t<decltype(mine)>())
-      mine = theirs;
-  };
-  const equant::MethodOptions &theirs = read->options;
-  take(alpha, theirs.alpha);
-  take(observer, theirs.observer);
-  take(percentile, theirs.percentile);
-  take(damping, theirs.damping);
-  take(actOrder, theirs.actOrder);
-  take(staticGroups, theirs.staticGroups);
-  take(clip, theirs.clip);
-  take(searchSamples, theirs.searchSamples);
-  take(epochs, theirs.epochs);
-  const equant::KVOptions &kv = read->kv;
-  if (kvScheme == "none" && !kv.scheme.empty())
-    kvScheme = kv.scheme;
-  take(kvGroup, kv.group);
-  take(kvResidual, kv.residual);
-  take(kvSinks, kv.sinks);
-  take(kvKeys, kv.keys);
-  take(kvKeyScales, kv.keyScales);
-  return std::nullopt;
+/// Of a pass of the table; those of bases hand on the names of the methods that follow.
+template <typename PassOptions>
+static PassOptions methodOptions(const OptionValues &options, ArrayRef<std::string> methods) {
+  PassOptions result = passOptions<PassOptions>(options);
+  if constexpr (requires { result.methods; })
+    result.methods.assign(methods.begin(), methods.end());
+  return result;
 }
 
-std::optional<std::string> CompileOptions::check() const {
-  Result<Request> request = requestOf(*this);
-  if (!request)
-    return request.error().message;
-  for (const std::string &name : request->methods) {
-    StringRef pass = passOf(name).pass;
-    if (!PassInfo::lookup(pass))
-      return "method '" + name + "' needs the pass " + pass.str() +
-             ", which this build does not have";
-  }
-  if (!observer.empty())
-    if (auto known = equant::checkObserver(observer); !known)
-      return known.error().message;
-  if (percentile && weightObserver != "percentile" && observer != "percentile")
-    return "percentile goes with --weight-observer percentile or --observer percentile";
-  double number;
-  if (!alpha.empty() && alpha != equant::kSearch && StringRef(alpha).getAsDouble(number))
-    return "alpha '" + alpha + "': expected a number from 0 to 1, or search";
-  if (auto problem = checkTarget(target))
-    return problem;
-  if (auto chosen = chooseThreads(threads); !chosen)
-    return chosen.error().message;
-  bool kvOptions = kvGroup || kvResidual || kvSinks || !kvKeys.empty() || !kvKeyScales.empty();
-  if (kvScheme == "none" && kvOptions)
-    return "options of a quantized KV cache need --kv-scheme int8, int4 or int2";
-  return std::nullopt;
-}
-
-std::optional<std::string> CompileOptions::checkTokens() const {
-  Request request = *requestOf(*this);
-  if (!request.methods.empty() && tokens.empty())
-    return "method " + request.methods.front() +
-           " needs calibration text: give --calib FILE (easyquant) or --tokens FILE";
-  if (!request.observers.empty() && tokens.empty())
-    return "static activations need calibration text: give --calib FILE (easyquant) or --tokens "
-           "FILE, or take dynamic ones";
-  return std::nullopt;
+static std::unique_ptr<Pass> createMethod(StringRef name, const OptionValues &options,
+                                          ArrayRef<std::string> methods = {}) {
+#define EASYQUANT_METHOD(method, cppNamespace, pass)                                               \
+  if (name == method)                                                                              \
+    return cppNamespace::create##pass(methodOptions<cppNamespace::pass##Options>(options, methods));
+#include "easyquant/Recipe/Options.inc"
+  llvm_unreachable("checked names of methods");
 }
 
 /// The passes that gather statistics, where anything reads them.
-static std::string calibrationPasses(const CompileOptions &options, const Request &request) {
-  std::vector<std::string> statistics;
+static void addCalibration(OpPassManager &pm, const OptionValues &options, const Request &request) {
+  equant::InsertObserversOptions observers;
   auto add = [&](StringRef name) {
-    if (!name.empty() && !llvm::is_contained(statistics, name.str()))
-      statistics.push_back(name.str());
+    if (!name.empty() && !llvm::is_contained(observers.statistics, name))
+      observers.statistics.push_back(name.str());
   };
   for (const std::string &method : request.methods)
-    add(passOf(method).statistics);
+    add(recipe::findMethod(method)->statistics);
   if (request.searchesAlpha && llvm::is_contained(request.methods, "smoothquant"))
     add("moments");
   for (const std::string &observer : request.observers)
     add(statisticOf(observer));
-  if (statistics.empty())
-    return "";
-  return PassText("equant-insert-observers").add("statistics", statistics).str() + "," +
-         PassText("equant-calibrate")
-             .add("tokens", options.tokens)
-             .add("work", options.work)
-             .add("threads", options.threads)
-             .str() +
-         ",equant-attach-calibration,";
+  if (observers.statistics.empty())
+    return;
+  pm.addPass(equant::createInsertObservers(observers));
+  auto calibrate = passOptions<calibration::CalibrateOptions>(options);
+  calibrate.maxRows = calibration::CalibrateOptions().maxRows; // not those of the program
+  pm.addPass(calibration::createCalibrate(calibrate));
+  pm.addPass(equant::createAttachCalibration());
 }
 
 /// The pass that decides how each site is quantized.
-static std::string planPass(const CompileOptions &options) {
-  if (!options.recipe.empty())
-    return PassText("equant-recipe").add("file", options.recipe).str();
-  equant::MethodExpression method = *equant::parseMethod(options.method, options.scheme);
-  PassText pass("equant-" + method.base);
-  pass.add("scheme", options.scheme);
-  if (options.groupSize != -1)
-    pass.addNumber("group-size", options.groupSize);
-  pass.add("activations", options.activations).add("weight-observer", options.weightObserver);
-  if (options.weightObserver == "percentile")
-    pass.add("percentile", options.percentile);
-  return pass.addFlag("mixed", options.mixed ? std::optional(true) : std::nullopt)
-      .add("methods", method.methods)
-      .add("head", options.head)
-      .add("ignore", options.ignore)
-      .add("targets", options.targets)
-      .str();
+static void addPlan(OpPassManager &pm, OptionValues options) {
+  if (options.has(option::recipe)) {
+    pm.addPass(equant::createApplyRecipe({.file = options[option::recipe]}));
+    return;
+  }
+  recipe::MethodExpression method =
+      *recipe::parseMethod(options[option::method], options[option::scheme]);
+  if (options[option::weightObserver] != "percentile")
+    options.reset(option::percentile); // the observer's
+  pm.addPass(createMethod(method.base, options, method.methods));
 }
 
-/// The pass that quantizes the cache, behind a comma; nothing if it stays float.
-static std::string kvPass(const CompileOptions &options) {
-  if (options.kvScheme == "none")
-    return "";
-  return "," + PassText("equant-simquant-kv")
-                   .add("scheme", options.kvScheme)
-                   .add("group", options.kvGroup)
-                   .add("residual", options.kvResidual)
-                   .add("sinks", options.kvSinks)
-                   .add("keys", options.kvKeys)
-                   .add("key-scales", options.kvKeyScales)
-                   .str();
-}
-
-static std::string quantizePhase(const CompileOptions &options) {
+void buildQuantizePipeline(OpPassManager &pm, const OptionValues &options) {
   Request request = *requestOf(options);
-  std::string text = calibrationPasses(options, request) + planPass(options);
-  for (const std::string &name : request.methods) {
-    const MethodPass &method = passOf(name);
-    PassText pass(method.pass);
-    if (method.statistics.empty())
-      pass.add("tokens", options.tokens).add("threads", options.threads);
-    method.addOptions(pass, options);
-    text += "," + pass.add("work", options.work).str();
-  }
-  PassText quantize("equant-quantize");
-  quantize.add("max-fallback", options.maxFallback);
-  if (!request.observers.empty())
-    quantize.add("observer", options.observer);
-  if (!request.observers.empty() && options.observer == "percentile")
-    quantize.add("percentile", options.percentile);
-  return text + "," + quantize.str() + ",func.func(equant-fuse-shared-input)" + kvPass(options);
+  addCalibration(pm, options, request);
+  addPlan(pm, options);
+  for (const std::string &name : request.methods)
+    pm.addPass(createMethod(name, options));
+  OptionValues rest = options;
+  if (options[option::observer] != "percentile")
+    rest.reset(option::percentile); // the weight observer's
+  pm.addPass(equant::createQuantize(passOptions<equant::QuantizeOptions>(rest)));
+  pm.addNestedPass<func::FuncOp>(equant::createFuseSharedInput());
+  if (options.get(option::kvScheme).value_or("none") != "none")
+    pm.addPass(equant::createSimQuantKV(passOptions<equant::SimQuantKVOptions>(options)));
 }
 
-/// The passes that write the programs, for CPUs and for GPUs.
-static std::string programPhase(const CompileOptions &options, StringRef output) {
-  Targets targets(options.target);
-  std::string text = "lm-hoist-rows";
+void buildMaterializePipeline(OpPassManager &pm, const OptionValues &options, StringRef output) {
+  auto materialize = withOutput<equant::MaterializeWeightsOptions>(options, output);
+  if (Targets targets(options); !targets.chips.empty()) {
+    if (targets.cpu)
+      materialize.packings.push_back("cpu");
+    materialize.packings.push_back("gpu");
+  }
+  pm.addPass(equant::createMaterializeWeights(materialize));
+}
+
+void buildProgramPipeline(OpPassManager &pm, const OptionValues &options, StringRef output) {
+  Targets targets(options);
+  pm.addPass(lm::createHoistRows());
   if (targets.cpu)
-    text += "," + PassText("easyquant-emit-program")
-                      .add("output", output)
-                      .add("isa", options.isas)
-                      .add("max-rows", options.maxRows)
-                      .add("kv-cache", options.kvCache)
-                      .str();
-  if (!targets.chips.empty())
-    text += "," + PassText("easyquant-emit-gpu-program")
-                      .add("output", output)
-                      .add("chip", targets.chips)
-                      .add("max-rows", options.maxRows)
-                      .add("kv-cache", options.kvCache)
-                      .str();
-  return text;
+    pm.addPass(createEmitProgram(withOutput<EmitProgramOptions>(options, output)));
+  if (targets.chips.empty())
+    return;
+  auto program = withOutput<EmitGPUProgramOptions>(options, output);
+  program.chips.assign(targets.chips.begin(), targets.chips.end());
+  pm.addPass(createEmitGPUProgram(program));
 }
 
-std::vector<Phase> compilePhases(const CompileOptions &options, StringRef output) {
-  return {
-      {"quantize", quantizePhase(options)},
-      {"materialize", PassText("equant-materialize-weights")
-                          .add("output", output)
-                          .add("packing", Targets(options.target).packings())
-                          .add("threads", options.threads)
-                          .add("max-shard-bytes", options.maxShardBytes)
-                          .str()},
-      {"program", programPhase(options, output)},
-      {"manifest", PassText("easyquant-write-manifest")
-                       .add("output", output)
-                       .add("copy-files", options.copyFiles)
-                       .str()},
-  };
+void buildCompilePipeline(OpPassManager &pm, const OptionValues &options, StringRef output) {
+  buildQuantizePipeline(pm, options);
+  buildMaterializePipeline(pm, options, output);
+  buildProgramPipeline(pm, options, output);
+  pm.addPass(createWriteManifest(withOutput<WriteManifestOptions>(options, output)));
 }
 
-std::string dryRunPipeline(const CompileOptions &options) {
-  return planPass(options) + ",easyquant-print-plans";
-}
-
-std::optional<std::vector<Phase>> phasesUntil(ArrayRef<Phase> phases, StringRef last,
-                                              const CompileOptions &options) {
+void buildPipelineUntilPhase(OpPassManager &pm, const OptionValues &options, StringRef output) {
+  std::string last = options[option::emitIRAfter];
   if (last == "import")
-    return std::vector<Phase>();
-  if (last == "kernels") {
-    std::vector<Phase> until = *phasesUntil(phases, "materialize", options);
-    if (Targets targets(options.target); !targets.cpu) {
-      until.push_back(
-          {"kernels",
-           "lm-hoist-rows," +
-               PassText("equant-emit-gpu-kernels").add("chip", targets.chips.front()).str()});
-      return until;
-    }
-    until.push_back(
-        {"kernels",
-         "lm-hoist-rows," + PassText("convert-equant-to-kernels")
-                                .add("isa", options.isas.empty() ? "" : options.isas.front())
-                                .add("max-rows", options.maxRows)
-                                .add("kv-cache", options.kvCache)
-                                .str()});
-    return until;
+    return;
+  buildQuantizePipeline(pm, options);
+  if (last == "quantize")
+    return;
+  buildMaterializePipeline(pm, options, output);
+  if (last == "materialize")
+    return;
+  pm.addPass(lm::createHoistRows());
+  if (Targets targets(options); !targets.cpu) {
+    pm.addPass(createEmitGPUKernels({targets.chips.front()}));
+    return;
   }
-  for (size_t i = 0; i < phases.size(); ++i)
-    if (phases[i].name == last && (last == "quantize" || last == "materialize"))
-      return std::vector<Phase>(phases.begin(), phases.begin() + i + 1);
-  return std::nullopt;
+  auto kernels = passOptions<ConvertEquantToKernelsOptions>(options);
+  if (auto isas = options[option::isas]; !isas.empty())
+    kernels.isa = isas.front();
+  pm.addPass(createConvertEquantToKernels(kernels));
 }
 
-std::string pipelineText(ArrayRef<Phase> phases) {
-  std::string text;
-  llvm::interleave(
-      phases, [&](const Phase &phase) { text += phase.pipeline; }, [&] { text += ","; });
-  return text;
+void buildDryRunPipeline(OpPassManager &pm, const OptionValues &options) {
+  addPlan(pm, options);
+  pm.addPass(createPrintPlans());
 }
 
 } // namespace easyquant

@@ -5,18 +5,19 @@
 import shlex
 from pathlib import Path
 
+from easyquant.options import default_of
+
 # By scheme, where one clearly does, as measured: docs/benchmarks/methods.md has the figures.
 BETTER = {"W8A8": "smoothquant", "W4A16": "awq", "W4A16_ASYM": "awq", "W3A16_ASYM": "awq"}
-DEFAULT_SCHEME = "W8A8"
 
 
 def better_method(options, model: Path, output: Path) -> str | None:
     """One line with the command that keeps more of the model than what CompileOptions asked for without naming a method."""
-    scheme = options.scheme or DEFAULT_SCHEME
+    scheme = options.scheme or default_of("scheme")
     method = BETTER.get(scheme)
     if method is None:
         return None
-    said_otherwise = ("--scheme=", "--target=cpu", "--work=", "--force")
+    said_otherwise = ("--scheme=", "--work=", "--force")
     others = [argument for argument in options.arguments() if not argument.startswith(said_otherwise)]
     command = ["easyquant", "compile", model, "-o", f"{output}-{method}", "--scheme", scheme, "--method", method, *others]
     calib = shlex.quote(str(options.calibration.text)) if options.calibration else "FILE"

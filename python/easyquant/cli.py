@@ -14,6 +14,7 @@ from easyquant.compile import CompileCommand, compile_command
 from easyquant.demo import demo_command
 from easyquant.evaluate import eval_command
 from easyquant.inspect import inspect_command
+from easyquant.options import SETTINGS
 from easyquant.recipes import app as recipe_app
 from easyquant.run import run_command
 from easyquant.usage import Command, Commands
@@ -27,7 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command("compile", cls=CompileCommand)(compile_command)
+app.command("compile", cls=CompileCommand, context_settings=SETTINGS)(compile_command)
 app.command("calibrate", cls=Command)(calibrate_command)
 app.command("run", cls=Command)(run_command)
 app.command("eval", cls=Command)(eval_command)

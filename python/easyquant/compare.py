@@ -20,13 +20,14 @@ from easyquant.bounds import bounds_tables, measure_bounds
 from easyquant.calibrate import calibrate
 from easyquant.calibration import CalibrationText
 from easyquant.comparison import Finding, Protocol, Variant, cache_remark, cache_remarks, model_stamp, outliers_by_layer, plan, store, stored
-from easyquant.compile import METHODS, CompileOptions, KVScheme, Scheme, compile_model
+from easyquant.compile import compile_model
 from easyquant.compiler import find_model
 from easyquant.device import ThreadsOption
 from easyquant.errors import UserError
 from easyquant.evaluate import KVProtocol, evaluate
 from easyquant.files import sha256, write_json
 from easyquant.hub import model_name
+from easyquant.options import METHODS, CompileOptions, check_table, choices_of
 from easyquant.plans import plans_of, prediction
 from easyquant.protocol import check_context
 from easyquant.usage import did_you_mean
@@ -246,7 +247,7 @@ def compare_command(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="REPORT", help="The folder for the report and what it is made of.")],
     methods: Annotated[str, typer.Option(metavar="LIST", help="Methods, with commas between them; + composes.")] = DEFAULT_METHODS,
     schemes: Annotated[str, typer.Option(metavar="LIST", help="Schemes, with commas between them.")] = "W8A8,W4A16,W3A16",
-    kv_schemes: Annotated[str, typer.Option(metavar="LIST", help="KV caches: none, int8, int4, int2.")] = "none",
+    kv_schemes: Annotated[str, typer.Option(metavar="LIST", help=f"KV caches: {', '.join(choices_of('kv-scheme'))}.")] = "none",
     calib: Annotated[Path | None, typer.Option(metavar="FILE", help="Calibration text, UTF-8: not the one to judge on.")] = None,
     nsamples: Annotated[int, typer.Option(min=1, metavar="N", help="Calibration samples.")] = 64,
     seqlen: Annotated[int, typer.Option(min=2, metavar="N", help="Tokens of a calibration sample.")] = 1024,
@@ -269,14 +270,15 @@ def compare_command(
     """
     from easyquant import compare_report  # matplotlib is slow to load
 
+    check_table()
     model = find_model(model)
     for option, file in (("--text", text), ("--calib", calib)):
         if file is not None and not file.is_file():
             raise UserError(f"{option} {file}: there is no such file; expected a text in UTF-8")
     sweep = split_counts("--nsamples-sweep", nsamples_sweep)
     variants, skipped = plan(
-        split_names("--methods", methods, METHODS, joined=True), split_names("--schemes", schemes, Scheme.__members__),
-        split_names("--kv-schemes", kv_schemes, KVScheme.__members__), nsamples, sweep,
+        split_names("--methods", methods, METHODS, joined=True), split_names("--schemes", schemes, choices_of("scheme")),
+        split_names("--kv-schemes", kv_schemes, choices_of("kv-scheme")), nsamples, sweep,
     )  # fmt: skip
     if calib is None and (needs := next((v for v in variants if v.is_calibrated), None)):
         raise UserError(f"--calib FILE is missing: {needs.method} reads calibration text")

@@ -16,7 +16,7 @@ from easyquant import console
 from easyquant.artifact import Artifact, load_model, open_session
 from easyquant.bench import measure_apart
 from easyquant.calibration import CalibrationText
-from easyquant.compile import CompileOptions, compile_model
+from easyquant.compile import compile_model
 from easyquant.compiler import find_model
 from easyquant.corpus import PACKAGE, fetch_novels
 from easyquant.device import ThreadsOption
@@ -26,6 +26,7 @@ from easyquant.extension import runtime
 from easyquant.files import scratch_folder, sha256
 from easyquant.hub import model_name
 from easyquant.memory import age_seconds
+from easyquant.options import CompileOptions
 from easyquant.results import Answer, Result
 from easyquant.run import Speed, generate, stop_tokens
 from easyquant.sampling import Sampler

@@ -15,12 +15,13 @@ import typer
 from easyquant import console
 from easyquant.artifact import Artifact, is_artifact, load_model, open_session
 from easyquant.choices import answer_questions, read_questions
-from easyquant.compile import CompileOptions, compile_model
+from easyquant.compile import compile_model
 from easyquant.device import AUTO, Device, DeviceOption, Placement, SimtChipOption, ThreadsOption
 from easyquant.errors import UserError
 from easyquant.extension import runtime
 from easyquant.files import check_writable, scratch_folder, sha256, write_json
 from easyquant.metrics import Scores, compare, token_losses
+from easyquant.options import CompileOptions
 from easyquant.protocol import Corpus, check_context, evaluation_stamp, machine_stamp, source_stamp
 from easyquant.tokenizer import load_tokenizer
 

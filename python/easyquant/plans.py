@@ -17,6 +17,7 @@ from easyquant import console
 from easyquant.compiler import find_model
 from easyquant.errors import UserError
 from easyquant.inspect import describe_operand, pattern_of
+from easyquant.options import default_of
 from easyquant.recipe import recipe_as_json
 from easyquant.tools import find_tool
 
@@ -25,7 +26,7 @@ BASE_BYTES = 210e6
 # Multiples of one float forward over the calibration tokens, and of the floats of one layer that a method holds at a time.
 FORWARDS = {"statistics": 1.0, "smoothquant": 1.0, "gptq": 2.0, "awq": 1.0, "lkd": 10.4}
 # AWQ takes candidates for each block through some of the samples besides.
-AWQ_CANDIDATES, AWQ_SAMPLES = 21, 4
+AWQ_CANDIDATES = 21
 LKD_EPOCHS = 4  # those of the figure above, which benchmarks/method_costs.py measured
 LAYER_COPIES = {"statistics": 1, "smoothquant": 1, "gptq": 3, "awq": 3, "lkd": 6}
 # Hidden states of all samples.
@@ -121,9 +122,9 @@ machine_speed = cache(flops_per_second)
 
 def forwards(method: str, samples: int, options) -> float:
     if method == "awq":
-        return FORWARDS[method] + AWQ_CANDIDATES * min(options.search_samples or AWQ_SAMPLES, samples) / samples
+        return FORWARDS[method] + AWQ_CANDIDATES * min(options.search_samples or int(default_of("search-samples")), samples) / samples
     if method == "lkd":
-        return FORWARDS[method] * (options.epochs or LKD_EPOCHS) / LKD_EPOCHS
+        return FORWARDS[method] * (options.epochs or int(default_of("epochs"))) / LKD_EPOCHS
     return FORWARDS[method]
 
 

@@ -10,7 +10,7 @@ import yaml
 
 from easyquant import console
 from easyquant.artifact import Artifact, is_artifact
-from easyquant.compile import CompileOptions
+from easyquant.options import CompileOptions
 from easyquant.compiler import find_model
 from easyquant.errors import UserError
 from easyquant.hub import model_name

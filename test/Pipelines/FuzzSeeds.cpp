@@ -47,7 +47,7 @@ static constexpr Pipeline kPipelines[] = {
     {"equant-insert-observers{statistics=absmax,minmax,hessian}"},
     {"equant-attach-calibration{statistics=statistics.safetensors}", 5},
     {"equant-smooth-quant{statistics=statistics.safetensors work=work alpha=0.5}"},
-    {"equant-smooth-quant{statistics=statistics.safetensors work=work search=true}"},
+    {"equant-smooth-quant{statistics=statistics.safetensors work=work alpha=search}"},
     {"lm-hoist-rows"},
     {"convert-equant-to-kernels{max-rows=512}"},
     {"convert-equant-to-kernels{isa=avx512vnni max-rows=64 kv-cache=f32 profile=true}"},

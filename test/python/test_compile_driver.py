@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from easyquant.compile import CompileOptions
 from easyquant.compiler import check_model, run_compiler, tokenizer_files
 from easyquant.errors import UserError
 from easyquant.memory import age_seconds, rss_bytes
+from easyquant.options import CompileOptions
 from command_line import run_command_line
 
 
@@ -36,13 +36,13 @@ def test_options_are_those_of_the_tool():
         scheme="W4A8", group_size=64, ignore=["lm_head", "re:.*q_proj"], targets=["x"], head="float", kv_cache="f16", threads=3, force=True
     )
     assert options.arguments() == [
-        "--target=cpu", "--scheme=W4A8", "--group-size=64", "--head=float", "--kv-cache=f16", "--threads=3",
-        "--ignore=lm_head", "--ignore=re:.*q_proj", "--targets=x", "--force",
+        "--threads=3", "--force", "--scheme=W4A8", "--group-size=64", "--head=float", "--ignore=lm_head", "--ignore=re:.*q_proj",
+        "--targets=x", "--kv-cache=f16",
     ]  # fmt: skip
 
 
 def test_options_that_were_not_given_are_left_to_the_tool():
-    assert CompileOptions().arguments() == ["--target=cpu"]
+    assert CompileOptions().arguments() == []
 
 
 def test_progress_reaches_the_caller(tool, capfd):

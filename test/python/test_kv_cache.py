@@ -122,7 +122,7 @@ def test_truncated_sessions_go_on(runner, stories, story):
 
 
 @pytest.mark.parametrize("arguments, message", [
-    (["--kv-scheme=int3"], "unknown KV scheme 'int3'; legal are int8, int4 and int2"),
+    (["--kv-scheme=int3"], "unknown KV scheme 'int3'; legal are none, int8, int4 and int2"),
     (["--kv-scheme=int4", "--kv-residual=100"], "KV residual of 100 tokens: expected a positive multiple of the group of 64"),
     (["--kv-scheme=int4", "--kv-group=24"], "KV group of 24: expected a power of two from 16 to 1024"),
     (["--kv-scheme=int4", "--kv-keys=rope"], "unknown place of KV keys 'rope'"),

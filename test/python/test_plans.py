@@ -10,8 +10,8 @@ from safetensors import safe_open
 
 from command_line import run_command_line as easyquant
 from easyquant import console
-from easyquant.compile import CompileOptions
 from easyquant.errors import UserError
+from easyquant.options import CompileOptions
 from easyquant.plans import forwards, plans_of, prediction
 from helpers import assert_refused, random_llama, write_model
 

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from easyquant.compile import CompileCommand, METHODS, Scheme, TARGETS
+from easyquant.compile import CompileCommand
+from easyquant.options import METHODS, choices_of
 from easyquant.usage import did_you_mean
 from command_line import run_command_line as easyquant
 from helpers import random_llama, run_tool, write_model
@@ -74,7 +75,7 @@ def test_the_compiler_suggests_too(model, tmp_path, options, message):
 
 def test_what_the_front_desk_completes_is_what_the_compiler_knows(model, tmp_path):
     targets = run_tool("easyquant-compile", model, "-o", tmp_path / "out", "--target", "x").stderr
-    assert f"expected some of {', '.join(TARGETS)}, joined" in targets
+    assert f"expected some of {', '.join(choices_of('target'))}, joined" in targets
     methods = run_tool("easyquant-compile", model, "-o", tmp_path / "out", "--method", "x").stderr
     assert f"legal are {', '.join(METHODS)}, and" in methods
 
@@ -112,7 +113,7 @@ def test_bash_completes_values(command):
         complete_words compile --scheme W4; complete_words compile --method smoothquant+g; complete_words compile --target cpu,sm_9; complete_words co"""
     environment = os.environ | {"PATH": f"{command.parent}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True, env=environment)
-    schemes = " ".join(scheme.value for scheme in Scheme if scheme.value.startswith("W4"))
+    schemes = " ".join(scheme for scheme in choices_of("scheme") if scheme.startswith("W4"))
     assert done.stdout.splitlines() == [schemes, "smoothquant+gptq", "cpu,sm_90a", "compile compare"], done
 
 

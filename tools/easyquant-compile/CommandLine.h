@@ -10,22 +10,18 @@
 
 #include "Progress.h"
 
-#include "easyquant/Pipelines/Compile.h"
+#include "easyquant/Recipe/OptionValues.h"
 
 namespace easyquant {
 
 struct CommandLine {
   std::string model;
   std::string output;
-  CompileOptions compile;
-  std::string emitAfter; ///< import, quantize, materialize, kernels, or empty
-  std::string pipeline;  ///< passes to run instead of compiling
-  bool dryRun = false;
-  bool dumpPipeline = false;
-  bool force = false;
+  recipe::OptionValues options;
+  std::string pipeline; ///< passes to run instead of compiling
   ProgressFormat progress = ProgressFormat::Text;
 
-  /// Prints help or an error and exits if the arguments ask for it.
+  /// Prints help, the table of options or an error, and exits if the arguments ask for it.
   static CommandLine parse(int argc, char **argv);
 };
 

@@ -9,16 +9,15 @@
 
 #include "easyquant/Formats/ModelSource.h"
 #include "easyquant/Import/ImportModel.h"
+#include "easyquant/Pipelines/Compile.h"
 #include "easyquant/Pipelines/RegisterPasses.h"
 #include "easyquant/Pipelines/StagedFolder.h"
 #include "easyquant/Pipelines/WorkFolder.h"
-#include "easyquant/Support/DidYouMean.h"
 
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "llvm/Support/InitLLVM.h"
 
-#include <array>
 #include <csignal>
 
 using namespace easyquant;
@@ -29,30 +28,29 @@ static int fail(const llvm::Twine &message) {
   return 1;
 }
 
-static LogicalResult runPipeline(ModuleOp module, const std::string &text) {
-  PassManager pm(module.getContext());
-  if (!text.empty() && failed(parsePassPipeline(text, pm)))
-    return failure();
-  return pm.run(module);
-}
+namespace option = easyquant::recipe::option;
 
 /// What is wrong with the options, as far as it can be said before the model is opened.
 static std::optional<std::string> check(CommandLine &line) {
-  auto problem = line.compile.takeFromRecipe();
+  auto problem = takeFromRecipe(line.options);
   if (!problem)
-    problem = line.compile.check();
-  if (!problem && !line.dryRun && line.pipeline.empty())
-    problem = line.compile.checkTokens();
+    problem = checkOptions(line.options);
+  if (!problem && !line.options[option::dryRun] && line.pipeline.empty())
+    problem = checkTokens(line.options);
   return problem;
 }
 
 /// The command that does, step by step, what this one would do.
-static void dumpPipeline(const CommandLine &line, const formats::ModelSource &source) {
+static void dumpPipeline(MLIRContext &context, const CommandLine &line,
+                         const formats::ModelSource &source) {
+  auto pm = PassManager::on<ModuleOp>(&context);
+  buildCompilePipeline(pm, line.options, line.output);
   // Locations name what is no site, such as norms.
   llvm::outs() << "easyquant-translate --mlir-print-debuginfo --import-"
                << (source.kind() == formats::ModelSource::Kind::GGUF ? "gguf" : "hf") << " '"
-               << line.model << "' | easyquant-opt -o /dev/null --pass-pipeline='builtin.module("
-               << pipelineText(compilePhases(line.compile, line.output)) << ")'\n";
+               << line.model << "' | easyquant-opt -o /dev/null --pass-pipeline='";
+  pm.printAsTextualPipeline(llvm::outs());
+  llvm::outs() << "'\n";
 }
 
 static OwningOpRef<ModuleOp> readModel(MLIRContext &context, formats::ModelSource &source,
@@ -63,44 +61,37 @@ static OwningOpRef<ModuleOp> readModel(MLIRContext &context, formats::ModelSourc
   return module;
 }
 
-/// Runs the phases until `line.emitAfter` and prints the module.
-static int emitIR(ModuleOp module, const CommandLine &line, const std::vector<Phase> &phases) {
-  auto until = phasesUntil(phases, line.emitAfter, line.compile);
-  if (!until)
-    return fail("unknown phase '" + line.emitAfter +
-                "'; expected import, quantize, materialize or kernels" +
-                didYouMean(line.emitAfter, std::array<llvm::StringRef, 4>{
-                                               "import", "quantize", "materialize", "kernels"}));
-  if (failed(runPipeline(module, pipelineText(*until))))
-    return 1;
-  module->print(llvm::outs());
-  return 0;
-}
-
 /// Compiles into the output folder, or prints the IR of a phase on the way there.
 static int compile(MLIRContext &context, formats::ModelSource &source, CommandLine &line,
                    Progress &progress, bool keepsWork) {
   // First of all: who may not write there shall learn it before any work is done. Without an
   // output, IR is wanted: the weights that materialization writes go with the folder.
-  auto folder =
-      line.output.empty() ? StagedFolder::scratch() : StagedFolder::create(line.output, line.force);
+  auto folder = line.output.empty()
+                    ? StagedFolder::scratch()
+                    : StagedFolder::create(line.output, line.options[option::force]);
   if (!folder)
     return fail(llvm::toString(folder.takeError()));
   OwningOpRef<ModuleOp> module = readModel(context, source, progress);
   if (!module)
     return 1;
-  if (line.compile.work.empty())
-    line.compile.work = folder->path();
-  std::vector<Phase> phases = compilePhases(line.compile, folder->path());
-  if (!line.emitAfter.empty())
-    return emitIR(*module, line, phases);
-
-  if (failed(runPipeline(*module, pipelineText(phases))))
+  const std::string output = folder->path();
+  if (!line.options.has(option::workFolder))
+    line.options.set(option::workFolder, output);
+  auto pm = PassManager::on<ModuleOp>(&context);
+  if (line.options.has(option::emitIRAfter)) {
+    buildPipelineUntilPhase(pm, line.options, output);
+    if (failed(pm.run(*module)))
+      return 1;
+    module->print(llvm::outs());
+    return 0;
+  }
+  buildCompilePipeline(pm, line.options, output);
+  if (failed(pm.run(*module)))
     return 1;
   if (llvm::Error error = folder->commit())
     return fail(llvm::toString(std::move(error)));
   if (!keepsWork)
-    removeWorkFolder(line.compile.work);
+    removeWorkFolder(line.options[option::workFolder]);
   return 0;
 }
 
@@ -121,25 +112,30 @@ int main(int argc, char **argv) {
   });
   Progress progress(context, line.progress);
 
-  const bool keepsWork = !line.compile.work.empty();
+  const bool keepsWork = line.options.has(option::workFolder);
   if (!keepsWork && !line.output.empty())
-    line.compile.work = llvm::StringRef(line.output).rtrim('/').str() + ".work";
+    line.options.set(option::workFolder, llvm::StringRef(line.output).rtrim('/').str() + ".work");
   if (auto problem = check(line))
     return fail(*problem);
-  if (line.dryRun)
-    line.pipeline = dryRunPipeline(line.compile);
-  if (line.output.empty() && line.emitAfter.empty() && line.pipeline.empty())
+  const bool isDryRun = line.options[option::dryRun];
+  if (line.output.empty() && !line.options.has(option::emitIRAfter) && line.pipeline.empty() &&
+      !isDryRun)
     return fail("no output folder; name one with -o OUT");
   Result<formats::ModelSource> source = formats::ModelSource::open(line.model);
   if (!source)
     return fail(source.error().message);
-  if (line.dumpPipeline) {
-    dumpPipeline(line, *source);
+  if (line.options[option::dumpPipeline]) {
+    dumpPipeline(context, line, *source);
     return 0;
   }
 
-  if (line.pipeline.empty())
+  if (line.pipeline.empty() && !isDryRun)
     return compile(context, *source, line, progress, keepsWork);
+  auto pm = PassManager::on<ModuleOp>(&context);
+  if (isDryRun)
+    buildDryRunPipeline(pm, line.options);
+  else if (failed(parsePassPipeline(line.pipeline, pm)))
+    return 1;
   OwningOpRef<ModuleOp> module = readModel(context, *source, progress);
-  return module && succeeded(runPipeline(*module, line.pipeline)) ? 0 : 1;
+  return module && succeeded(pm.run(*module)) ? 0 : 1;
 }

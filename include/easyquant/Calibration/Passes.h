@@ -8,6 +8,8 @@
 #ifndef EASYQUANT_CALIBRATION_PASSES_H
 #define EASYQUANT_CALIBRATION_PASSES_H
 
+#include "easyquant/Support/Real.h"
+
 #include "mlir/Pass/Pass.h"
 
 namespace easyquant::calibration {

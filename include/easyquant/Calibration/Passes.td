@@ -54,11 +54,7 @@ def Awq : Pass<"equant-awq", "::mlir::ModuleOp"> {
     ```
   }];
   let options = [
-    Option<"tokensFile", "tokens", "std::string", "\"\"", "safetensors file of calibration tokens">,
-    Option<"workFolder", "work", "std::string", "\"\"", "folder of what is computed; by default that of the module">,
-    NumberOption<"searchSamples", "search-samples", "int64_t", "4", "samples, the first ones, that candidates are compared on">,
-    NumberOption<"clip", "clip", "bool", "true", "search ranges too">,
-    Option<"threads", "threads", "unsigned", "0", "threads; 0: one per core. Results do not depend on it">,
+    TokensFile, WorkFolder, Threads, SearchSamples, Clip,
   ] # MethodOptions;
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
 }
@@ -82,13 +78,11 @@ def Calibrate : Pass<"equant-calibrate", "::mlir::ModuleOp"> {
     A value that is not finite, in a weight or in an activation, is an error that names the site.
   }];
   let options = [
-    Option<"tokensFile", "tokens", "std::string", "\"\"", "safetensors file of the calibration tokens">,
-    Option<"workFolder", "work", "std::string", "\"\"", "folder of the journal; by default that of the module">,
+    TokensFile, WorkFolder, Threads,
     Option<"statistics", "statistics", "std::string", "\"\"",
            "the file to write; by default statistics.safetensors in the work folder">,
     Option<"samples", "samples", "int64_t", "0", "samples that the tokens file must have at least; 0: any">,
     Option<"length", "length", "int64_t", "0", "tokens that its longest sample must have at least; 0: any">,
-    Option<"threads", "threads", "unsigned", "0", "threads of the compiled layers; 0: one per core">,
     NumberOption<"maxRows", "max-rows", "int64_t", "512", "tokens that go through a layer at a time">,
   ];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect"];
@@ -100,7 +94,7 @@ def Gptq : Pass<"equant-gptq", "::mlir::ModuleOp"> {
     GPTQ (Frantar et al., 2022, https://arxiv.org/abs/2210.17323) at the sites of layers whose `equant.plan` names `gptq`.
     For each input x of a linear it gathers H = (2/n) Σ x xᵀ over the calibration tokens and rounds the weight W to the Ŵ of
     small tr((W − Ŵ) H (W − Ŵ)ᵀ); scales follow from the plan's rule, and from the weights as corrected so far unless
-    `static-groups` or `act-order` asks for those of the weights as they were. `easyquant/Numerics/Gptq.h` has the formulas.
+    an option asks for those of the weights as they were. `easyquant/Numerics/Gptq.h` has the formulas.
 
     Layers are done in order, and inside a layer the sites by what they read (q, k and v; o; gate and up; down): each sees
     the activations that the rounded weights before it produce, those of sites without `gptq` being rounded by their plan.
@@ -128,14 +122,7 @@ def Gptq : Pass<"equant-gptq", "::mlir::ModuleOp"> {
     ```
   }];
   let options = [
-    Option<"tokensFile", "tokens", "std::string", "\"\"", "safetensors file of calibration tokens">,
-    Option<"workFolder", "work", "std::string", "\"\"", "folder of what is computed; by default that of the module">,
-    NumberOption<"actOrder", "act-order", "bool", "true",
-           "round columns in order of descending diagonal of H; implies static-groups">,
-    NumberOption<"staticGroups", "static-groups", "bool", "false", "scales from the weights as they were">,
-    NumberOption<"damping", "damping", "double", "0.01",
-           "share of mean(diag H) added to the diagonal; grows up to ten times that if H needs it">,
-    Option<"threads", "threads", "unsigned", "0", "threads; 0: one per core. Results do not depend on it">,
+    TokensFile, WorkFolder, Threads, ActOrder, StaticGroups, Damping,
   ] # MethodOptions;
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
 }
@@ -147,7 +134,7 @@ def Lkd : Pass<"equant-lkd", "::mlir::ModuleOp"> {
     `equant.plan` names `lkd`: the weights behind the codes of a layer are trained with Adam until the quantized layer gives
     what the float layer gives, on hidden states of the float model. An eighth of the samples, at least one, is held out: what
     is kept is the best on these, the weights as they came included. A remark says by how much the error of each layer fell.
-    `easyquant/Numerics/Lkd.h` has the details. Layers must be built like those of LLaMA or GPT-2.
+    `easyquant/Numerics/Lkd.h` has the details. It takes two samples at least. Layers must be built like those of LLaMA or GPT-2.
 
     What is computed for layer i goes into `lkd_<i>.safetensors` in the module's work folder (`equant.work`), and is not
     computed again when it is there with the right stamp.
@@ -155,11 +142,8 @@ def Lkd : Pass<"equant-lkd", "::mlir::ModuleOp"> {
     The plans change as `equant-gptq` changes them: they name the tensors with codes, scales and zero points.
   }];
   let options = [
-    Option<"tokensFile", "tokens", "std::string", "\"\"", "safetensors file of calibration tokens; at least two samples">,
-    Option<"workFolder", "work", "std::string", "\"\"", "folder of what is computed; by default that of the module">,
-    NumberOption<"epochs", "epochs", "int64_t", "4", "passes over the samples that are not held out">,
+    TokensFile, WorkFolder, Threads, Epochs,
     NumberOption<"learningRate", "learning-rate", "double", "0.005", "largest step, in units of a weight's mean scale">,
-    Option<"threads", "threads", "unsigned", "0", "threads; 0: one per core. Results do not depend on it">,
   ] # MethodOptions;
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
 }
@@ -197,10 +181,9 @@ def MeasureBounds : Pass<"equant-measure-bounds", "::mlir::ModuleOp"> {
     ```
   }];
   let options = [
-    Option<"tokensFile", "tokens", "std::string", "\"\"", "safetensors file of calibration tokens">,
+    TokensFile, Threads,
     NumberOption<"samples", "samples", "int64_t", "2", "samples, the first ones, that go through quantized layers">,
     NumberOption<"rows", "rows", "int64_t", "32", "tokens of them on which outputs of sites are compared">,
-    Option<"threads", "threads", "unsigned", "0", "threads; 0: one per core. Results do not depend on it">,
     Option<"output", "output", "std::string", "\"\"", "the JSON file to write">,
   ];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];

@@ -8,6 +8,7 @@
 #ifndef EASYQUANT_PIPELINES_PASSES
 #define EASYQUANT_PIPELINES_PASSES
 
+include "easyquant/Recipe/Options.td"
 include "easyquant/Support/PassOptions.td"
 
 include "mlir/Pass/PassBase.td"
@@ -21,9 +22,7 @@ def EmitProgram : Pass<"easyquant-emit-program", "::mlir::ModuleOp"> {
   }];
   let options = [
     Option<"output", "output", "std::string", "\"\"", "folder of the artifact">,
-    ListOption<"isas", "isa", "std::string", "instruction sets to compile for; by default avx2 and avx512vnni">,
-    NumberOption<"maxRows", "max-rows", "int64_t", "512", "most tokens of one call; buffers are planned for it">,
-    TextOption<"kvCache", "kv-cache", "auto", "element type of the KV cache: f32, f16 or auto">,
+    Isas, MaxRows, KVCache,
   ];
 }
 
@@ -41,8 +40,7 @@ def EmitGPUProgram : Pass<"easyquant-emit-gpu-program", "::mlir::ModuleOp"> {
   let options = [
     Option<"output", "output", "std::string", "\"\"", "folder of the artifact">,
     ListOption<"chips", "chip", "std::string", "GPUs: sm_80, sm_86, sm_87, sm_89, sm_90a">,
-    NumberOption<"maxRows", "max-rows", "int64_t", "512", "most tokens of one call; buffers are planned for it">,
-    TextOption<"kvCache", "kv-cache", "auto", "element type of the KV cache: f16 or auto">,
+    MaxRows, KVCache,
   ];
   let dependentDialects = [
     "::mlir::arith::ArithDialect", "::mlir::gpu::GPUDialect", "::mlir::LLVM::LLVMDialect", "::mlir::math::MathDialect",
@@ -69,7 +67,7 @@ def WriteManifest : Pass<"easyquant-write-manifest", "::mlir::ModuleOp"> {
   }];
   let options = [
     Option<"output", "output", "std::string", "\"\"", "folder of the artifact">,
-    ListOption<"copyFiles", "copy-files", "std::string", "files to take along under their own names">,
+    CopyFiles,
   ];
 }
 

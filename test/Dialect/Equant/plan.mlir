@@ -62,7 +62,7 @@ func.func private @alpha() attributes {a = #equant.plan<methods = ["smoothquant"
 
 // -----
 
-// expected-error @below {{option "epochs" = 3 : i64: expected one of alpha, act_order, static_groups, damping, clip, observer}}
+// expected-error @below {{option "epochs" = 3 : i64: expected one of observer, alpha, clip, act_order, static_groups, damping}}
 func.func private @option() attributes {a = #equant.plan<methods = ["lkd"], rule = absmax, weight = <i8, symmetric, channel>, options = {epochs = 3}>}
 
 // -----

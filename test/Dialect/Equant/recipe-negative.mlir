@@ -9,7 +9,7 @@
 // RUN: echo '["W4A16"]' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=OBJECT
 // OBJECT: error: {{.*}}a.json: a recipe is an object
 // RUN: echo '{"shceme": "W4A16"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=KEY
-// KEY: error: {{.*}}a.json: unknown key 'shceme'; legal are method, scheme, group_size, activations, weight_observer, percentile, mixed, head, ignore, targets, alpha, observer, damping, act_order, static_groups, clip, search_samples, epochs, kv, sites
+// KEY: error: {{.*}}a.json: unknown key 'shceme'; legal are scheme, method, group_size, activations, head, ignore, targets, weight_observer, percentile, mixed, observer, alpha, search_samples, clip, act_order, static_groups, damping, epochs, kv, sites
 // RUN: echo '{"group_size": "128"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=TYPE
 // TYPE: error: {{.*}}a.json: 'group_size' must be an integer, found "128"
 // RUN: echo '{"ignore": "lm_head"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=LIST
@@ -22,7 +22,7 @@
 // RUN: echo '{"sites": [{"scheme": "none"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=MATCH
 // MATCH: error: {{.*}}a.json: sites[0]: key 'match' is missing
 // RUN: echo '{"sites": [{"match": "up", "head": "int8"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=SITEKEY
-// SITEKEY: error: {{.*}}a.json: sites[0]: unknown key 'head'; legal are match, method, scheme, group_size, activations, weight_observer, percentile, alpha, observer, damping, act_order, static_groups, clip
+// SITEKEY: error: {{.*}}a.json: sites[0]: unknown key 'head'; legal are match, scheme, method, group_size, activations, weight_observer, percentile, observer, alpha, clip, act_order, static_groups, damping
 // RUN: echo '{"sites": [{"match": "pu"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=NOSITE
 // NOSITE: error: {{.*}}a.json: sites[0] pattern 'pu' matches no site; the closest names are 'up', 'lm_head' (use re: for a regular expression)
 // RUN: echo '{"sites": [{"match": "up"}, {"match": "re:u"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=TWO
@@ -46,7 +46,7 @@
 // RUN: echo '{"method": "zeroquant", "scheme": "W4A16", "mixed": true}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=MIXED4
 // MIXED4: error: {{.*}}a.json: mixed means MLP weights of 4 bits beside attention weights of 8: give scheme W8A8 or W8A16, found W4A16
 // RUN: echo '{"head": "8tni"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=HEAD
-// HEAD: error: {{.*}}a.json: option head: unknown head '8tni'; legal are int8 and float; without the option it is int8, or float where the scheme is none
+// HEAD: error: {{.*}}a.json: unknown head '8tni'; legal are int8 and float; without the option it is int8, or float where the scheme is none
 func.func @forward(%x: tensor<?x16xf32>, %w: tensor<16x16xf32>) {
   lm.linear %x, %w {site = "up"} : (tensor<?x16xf32>, tensor<16x16xf32>) -> tensor<?x16xf32>
   lm.linear %x, %w {site = "lm_head"} : (tensor<?x16xf32>, tensor<16x16xf32>) -> tensor<?x16xf32>

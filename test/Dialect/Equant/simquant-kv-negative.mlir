@@ -9,7 +9,7 @@
 // RUN: not easyquant-opt %s --equant-simquant-kv="group=32 keys=pre-rope" 2>&1 | FileCheck %s --check-prefix=ROPE
 // RUN: echo "module {}" | not easyquant-opt --equant-simquant-kv 2>&1 | FileCheck %s --check-prefix=EMPTY
 
-// SCHEME: error: unknown KV scheme 'int3'; legal are int8, int4 and int2
+// SCHEME: error: unknown KV scheme 'int3'; legal are none, int8, int4 and int2
 // RESIDUAL: error: KV residual of 100 tokens: expected a positive multiple of the group of 64
 // NONE: error: KV residual of 0 tokens: expected a positive multiple of the group of 64
 // POWER: error: KV group of 48: expected a power of two from 16 to 1024

@@ -8,6 +8,7 @@
 #ifndef EASYQUANT_CONVERSION_EQUANTTOKERNELS_PASSES
 #define EASYQUANT_CONVERSION_EQUANTTOKERNELS_PASSES
 
+include "easyquant/Recipe/Options.td"
 include "easyquant/Support/PassOptions.td"
 
 include "mlir/Pass/PassBase.td"
@@ -45,9 +46,7 @@ def ConvertEquantToKernels : Pass<"convert-equant-to-kernels", "::mlir::ModuleOp
   }];
   let options = [
     TextOption<"isa", "isa", "avx2", "instruction set of the kernels: avx2 or avx512vnni">,
-    NumberOption<"maxRows", "max-rows", "int64_t", "512", "most tokens of one call; buffers are planned for it">,
-    TextOption<"kvCache", "kv-cache", "auto",
-           "element type of the KV cache: f32, f16, or auto: f16 if a linear is quantized, else f32">,
+    MaxRows, KVCache,
     NumberOption<"profile", "profile", "bool", "false",
            "call a function that is given at run time before every kernel, with its phase and site">,
   ];

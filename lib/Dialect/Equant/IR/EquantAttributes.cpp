@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Recipe/Options.h"
 
 #include "easyquant/Numerics/WeightLayout.h"
 
@@ -436,12 +437,12 @@ bool PlanAttr::names(StringRef method) const {
 Attribute PlanAttr::option(StringRef name) const {
   return getOptions() ? getOptions().get(name) : Attribute();
 }
-bool PlanAttr::optionOr(StringRef name, bool otherwise) const {
-  auto value = dyn_cast_or_null<BoolAttr>(option(name));
+bool PlanAttr::optionOr(recipe::Key<bool> key, bool otherwise) const {
+  auto value = dyn_cast_or_null<BoolAttr>(option(key.info().key));
   return value ? value.getValue() : otherwise;
 }
-double PlanAttr::optionOr(StringRef name, double otherwise) const {
-  auto value = dyn_cast_or_null<FloatAttr>(option(name));
+double PlanAttr::optionOr(recipe::Key<double> key, double otherwise) const {
+  auto value = dyn_cast_or_null<FloatAttr>(option(key.info().key));
   return value ? value.getValueAsDouble() : otherwise;
 }
 
@@ -452,20 +453,36 @@ PlanAttr PlanAttr::withResults(FlatSymbolRefAttr codes, FlatSymbolRefAttr scale,
 }
 
 /// What an option of a site's plan takes instead of this; empty where it is legal.
-static std::string whatOptionTakes(NamedAttribute option) {
-  StringRef name = option.getName();
-  Attribute value = option.getValue();
-  if (name == "alpha") {
-    auto text = dyn_cast<StringAttr>(value);
-    return isa<FloatAttr>(value) || (text && text == "search") ? "" : "a number or \"search\"";
+static std::string whatOptionTakes(NamedAttribute named) {
+  Attribute value = named.getValue();
+  const recipe::OptionInfo *option = recipe::findOption(named.getName().getValue());
+  if (!option || !option->isOfPlan()) {
+    SmallVector<StringRef> legal;
+    for (const recipe::OptionInfo &known : recipe::options())
+      if (known.isOfPlan())
+        legal.push_back(known.key);
+    return "one of " + llvm::join(legal, ", ");
   }
-  if (name == "damping")
-    return isa<FloatAttr>(value) ? "" : "a number";
-  if (name == "observer")
-    return isa<StringAttr>(value) ? "" : "a name";
-  if (name == "act_order" || name == "static_groups" || name == "clip")
+  auto text = dyn_cast<StringAttr>(value);
+  switch (option->kind) {
+  case recipe::Kind::Switch:
     return isa<BoolAttr>(value) ? "" : "true or false";
-  return "one of alpha, act_order, static_groups, damping, clip, observer";
+  case recipe::Kind::Integer:
+    return isa<IntegerAttr>(value) ? "" : "an integer";
+  case recipe::Kind::Number:
+    return isa<FloatAttr>(value) ? "" : "a number";
+  case recipe::Kind::TextOrNumber:
+    return isa<FloatAttr>(value) ||
+                   (text && llvm::is_contained(option->choices, std::string_view(text.getValue())))
+               ? ""
+               : "a number or \"" + llvm::join(option->choices, "\" or \"") + "\"";
+  case recipe::Kind::Text:
+  case recipe::Kind::Choice:
+    return text ? "" : "a name";
+  case recipe::Kind::List:
+    return isa<ArrayAttr>(value) ? "" : "a list";
+  }
+  llvm_unreachable("every kind is named");
 }
 
 LogicalResult PlanAttr::verify(function_ref<InFlightDiagnostic()> emitError, ArrayAttr methods,

@@ -23,7 +23,7 @@ struct AbsMax : PlanPass<equant::impl::AbsMaxBase<AbsMax>> {
   using PlanPass::PlanPass;
 
   void runOnOperation() override {
-    if (failed(planSites(recipeFor("absmax"))))
+    if (failed(planSites("absmax")))
       signalPassFailure();
   }
 };

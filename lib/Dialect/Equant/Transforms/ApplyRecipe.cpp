@@ -27,7 +27,7 @@ struct ApplyRecipe : equant::impl::ApplyRecipeBase<ApplyRecipe> {
       emitError(getOperation().getLoc()) << "option file is missing: the recipe to read";
       return signalPassFailure();
     }
-    if (failed(planSites(getOperation(), getArgument(), readRecipe(file), requireSites)))
+    if (failed(planSites(getOperation(), getArgument(), recipe::readRecipe(file), requireSites)))
       signalPassFailure();
   }
 };

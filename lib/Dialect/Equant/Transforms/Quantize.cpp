@@ -7,7 +7,7 @@
 
 #include "StaticInputs.h"
 
-#include "easyquant/Dialect/Equant/Analysis/Recipe.h"
+#include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 
 #include "mlir/IR/Builders.h"
@@ -117,11 +117,11 @@ FailureOr<std::optional<StaticInputs>> Quantize::openStaticInputs() {
   if (!getOperation().walk(isAsked).wasInterrupted())
     return std::optional<StaticInputs>();
   StaticObserver wanted{observer, {}};
-  Builder b(&getContext());
-  SmallVector<NamedAttribute> recorded{b.getNamedAttr("observer", b.getStringAttr(observer))};
-  if (observer == "percentile" || percentile.hasValue()) {
+  recipe::OptionValues recorded;
+  recorded.set(recipe::option::observer, observer.getValue());
+  if (observer == "percentile" || percentile != recorded[recipe::option::percentile]) {
     wanted.percentile = percentile;
-    recorded.push_back(b.getNamedAttr("percentile", b.getF64FloatAttr(percentile)));
+    recorded.set(recipe::option::percentile, double(percentile));
   }
   recordOptions(getOperation(), recorded);
   FailureOr<StaticInputs> opened = StaticInputs::open(getOperation(), wanted);

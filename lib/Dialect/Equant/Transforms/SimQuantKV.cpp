@@ -5,8 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Dialect/Equant/Analysis/Recipe.h"
+#include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
+#include "easyquant/Recipe/PassOptions.h"
 
 #include "mlir/IR/Builders.h"
 
@@ -21,12 +22,14 @@ using namespace easyquant::equant;
 
 namespace {
 
-struct SimQuantKV : equant::impl::SimQuantKVBase<SimQuantKV> {
-  using SimQuantKVBase::SimQuantKVBase;
+struct SimQuantKV : recipe::WithOptionValues<equant::impl::SimQuantKVBase<SimQuantKV>> {
+  using WithOptionValues::WithOptionValues;
 
   void runOnOperation() override {
-    auto kvScheme = getScheme();
-    if (failed(kvScheme))
+    if (kvScheme == "none")
+      return;
+    FailureOr<KVSchemeAttr> asked = getScheme();
+    if (failed(asked))
       return signalPassFailure();
     SmallVector<lm::AttentionOp> attentions;
     getOperation().walk([&](lm::AttentionOp op) { attentions.push_back(op); });
@@ -36,45 +39,30 @@ struct SimQuantKV : equant::impl::SimQuantKVBase<SimQuantKV> {
       return signalPassFailure();
     }
     for (lm::AttentionOp op : attentions)
-      if (failed(quantize(op, *kvScheme)))
+      if (failed(quantize(op, *asked)))
         return signalPassFailure();
-    Builder b(&getContext());
-    Attribute options =
-        b.getDictionaryAttr({b.getNamedAttr("group", b.getI64IntegerAttr(group)),
-                             b.getNamedAttr("key_scales", b.getStringAttr(keyScales)),
-                             b.getNamedAttr("keys", b.getStringAttr(keys)),
-                             b.getNamedAttr("residual", b.getI64IntegerAttr(residual)),
-                             b.getNamedAttr("scheme", b.getStringAttr(scheme)),
-                             b.getNamedAttr("sinks", b.getI64IntegerAttr(sinks))});
-    recordOptions(getOperation(), b.getNamedAttr("kv", options));
+    recordOptions(getOperation(), optionValues());
   }
 
 private:
   FailureOr<KVSchemeAttr> getScheme();
   LogicalResult quantize(lm::AttentionOp op, KVSchemeAttr kvScheme);
-  InFlightDiagnostic unknown(StringRef what, StringRef found, StringRef expected) {
-    return emitError(getOperation().getLoc())
-           << "unknown " << what << " '" << found << "'; legal are " << expected;
-  }
 };
 
 } // namespace
 
 FailureOr<KVSchemeAttr> SimQuantKV::getScheme() {
-  unsigned bits =
-      llvm::StringSwitch<unsigned>(scheme).Case("int8", 8).Case("int4", 4).Case("int2", 2).Default(
-          0);
-  if (bits == 0)
-    return unknown("KV scheme", scheme, "int8, int4 and int2");
-  if (keys != "post-rope" && keys != "pre-rope")
-    return unknown("place of KV keys", keys, "post-rope and pre-rope");
-  auto granularity = symbolizeGranularity(keyScales);
-  if (granularity != Granularity::Channel && granularity != Granularity::Token)
-    return unknown("scales of KV keys", keyScales, "channel and token");
-  auto attribute =
-      KVSchemeAttr::getChecked([&] { return emitError(getOperation().getLoc()); }, &getContext(),
-                               IntegerType::get(&getContext(), bits), group.getValue(),
-                               residual.getValue(), sinks.getValue(), *granularity);
+  recipe::OptionValues values = optionValues();
+  for (const recipe::OptionInfo &option : recipe::options())
+    if (const recipe::OptionValue *value =
+            option.kind == recipe::Kind::Choice ? values.find(option) : nullptr)
+      if (auto ok = checkValue(option, *value); !ok)
+        return emitError(getOperation().getLoc()) << ok.error().message;
+  unsigned bits = llvm::StringSwitch<unsigned>(kvScheme).Case("int8", 8).Case("int4", 4).Default(2);
+  auto attribute = KVSchemeAttr::getChecked([&] { return emitError(getOperation().getLoc()); },
+                                            &getContext(), IntegerType::get(&getContext(), bits),
+                                            kvGroup.getValue(), kvResidual.getValue(),
+                                            kvSinks.getValue(), *symbolizeGranularity(kvKeyScales));
   if (!attribute)
     return failure();
   return attribute;
@@ -86,7 +74,7 @@ LogicalResult SimQuantKV::quantize(lm::AttentionOp op, KVSchemeAttr kvScheme) {
     return emitError(op.getLoc()) << ok.error().message;
   Value key = op.getKey(), table;
   auto rope = key.getDefiningOp<lm::RopeOp>();
-  if (keys == "pre-rope") {
+  if (kvKeys == "pre-rope") {
     if (!rope || rope.getPosition() != op.getPosition() || rope.getHeadDim() != op.getHeadDim())
       return emitError(op.getLoc())
              << "keys=pre-rope: layer " << op.getLayer()

@@ -15,6 +15,9 @@
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::equant;
+using recipe::Recipe;
+using recipe::SiteRequest;
+namespace option = easyquant::recipe::option;
 
 /// The site of the output head in every architecture.
 static constexpr StringLiteral kHeadSite = "lm_head";
@@ -92,28 +95,30 @@ private:
 } // namespace
 
 LogicalResult SitePlanner::checkHead() {
-  if (recipe.head != "" && recipe.head != "int8" && recipe.head != "float")
-    return onModule() << "option head: unknown head '" << recipe.head
-                      << "'; legal are int8 and float; without the option it is int8, or float "
-                         "where the scheme is none";
-  if (isFloat(recipe.request) && recipe.head == "int8")
+  recipe::OptionValues &options = recipe.request.options;
+  std::string head = options[option::head];
+  if (head.empty())
+    head = recipe.request.isFloat() ? "float" : "int8";
+  if (auto ok = checkValue(option::head.info(), head); !ok)
+    return onModule() << ok.error().message << "; without the option it is int8, or float "
+                      << "where the scheme is none";
+  if (recipe.request.isFloat() && head == "int8")
     return onModule() << "head=int8 needs a scheme that quantizes, but scheme is none; leave head "
                          "out or give a scheme";
-  if (recipe.head.empty())
-    recipe.head = isFloat(recipe.request) ? "float" : "int8";
+  options.set(option::head, head);
   return success();
 }
 
 LogicalResult SitePlanner::checkMixed() {
-  if (!recipe.mixed)
+  if (!recipe.request.options[option::mixed])
     return success();
   if (recipe.request.method.base != "zeroquant")
     return onModule() << "mixed precision by blocks belongs to zeroquant, found method "
                       << recipe.request.method.str();
-  if (!StringRef(recipe.request.scheme).starts_with("W8"))
+  if (!StringRef(recipe.request.scheme()).starts_with("W8"))
     return onModule() << "mixed means MLP weights of 4 bits beside attention weights of 8: give "
                          "scheme W8A8 or W8A16, found "
-                      << recipe.request.scheme;
+                      << recipe.request.scheme();
   return success();
 }
 
@@ -145,12 +150,12 @@ SiteRequest SitePlanner::requestFor(QuantizableOpInterface op,
     return recipe.sites[rule->second].request;
   SiteRequest request = recipe.request;
   if (site == kHeadSite) {
-    if (recipe.head == "float")
-      request.scheme = "none";
+    if (request.options[option::head] == "float")
+      request.options.set(option::scheme, std::string("none"));
     return headRequest(request);
   }
-  if (recipe.mixed && !attention.contains(op))
-    request.scheme = "W4" + request.scheme.substr(2);
+  if (request.options[option::mixed] && !attention.contains(op))
+    request.options.set(option::scheme, "W4" + request.scheme().substr(2));
   return request;
 }
 
@@ -160,10 +165,11 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
   // What is wrong with the options is said once, not for every site.
   if (Result<PlanAttr> plan = makePlan(module.getContext(), recipe.request); !plan)
     return onModule() << plan.error().message;
-  FailureOr<SitePatterns> ignored =
-      SitePatterns::get(recipe.ignore, sites, "ignore", [&] { return onModule(); });
+  std::vector<std::string> targets = recipe.request.options[option::targets];
+  FailureOr<SitePatterns> ignored = SitePatterns::get(recipe.request.options[option::ignore], sites,
+                                                      "ignore", [&] { return onModule(); });
   FailureOr<SitePatterns> targeted =
-      SitePatterns::get(recipe.targets, sites, "targets", [&] { return onModule(); });
+      SitePatterns::get(targets, sites, "targets", [&] { return onModule(); });
   if (failed(ignored) || failed(targeted) || failed(checkHead()) || failed(checkMixed()) ||
       failed(matchRules()))
     return failure();
@@ -171,10 +177,10 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
   if (ops.empty())
     return reportNothingToDo(module, pass, "a quantizable op", requireSites);
   AttentionSites attention(module);
-  bool isAnyPlanned = isFloat(recipe.request); // where nothing is asked, nothing is missing
+  bool isAnyPlanned = recipe.request.isFloat(); // where nothing is asked, nothing is missing
   for (QuantizableOpInterface op : ops) {
     StringRef site = op.getSite();
-    if (ignored->contains(site) || (!recipe.targets.empty() && !targeted->contains(site)))
+    if (ignored->contains(site) || (!targets.empty() && !targeted->contains(site)))
       continue;
     Result<PlanAttr> plan = makePlan(module.getContext(), requestFor(op, attention));
     if (!plan)

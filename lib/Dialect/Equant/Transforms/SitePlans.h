@@ -13,7 +13,8 @@
 #ifndef EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_SITEPLANS_H
 #define EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_SITEPLANS_H
 
-#include "easyquant/Dialect/Equant/Analysis/Recipe.h"
+#include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
+#include "easyquant/Recipe/PassOptions.h"
 
 #include "mlir/IR/BuiltinOps.h"
 
@@ -24,33 +25,32 @@ namespace easyquant::equant {
 /// is an error, or asks for what there is not: a pattern that names no site, two rules for one
 /// site, a scheme, ...
 mlir::LogicalResult planSites(mlir::ModuleOp module, llvm::StringRef pass,
-                              const Result<Recipe> &recipe, bool requireSites);
+                              const Result<recipe::Recipe> &recipe, bool requireSites);
 
 /// A plan pass with options, BaseT being its generated class.
-template <typename BaseT> struct PlanPass : BaseT {
-  using BaseT::BaseT;
+template <typename BaseT> struct PlanPass : recipe::WithOptionValues<BaseT> {
+  using recipe::WithOptionValues<BaseT>::WithOptionValues;
 
 protected:
-  mlir::LogicalResult planSites(const Result<Recipe> &recipe) {
-    return equant::planSites(this->getOperation(), this->getArgument(), recipe, this->requireSites);
+  /// Plans what the options mean with the method `base`.
+  mlir::LogicalResult planSites(llvm::StringRef base) {
+    return equant::planSites(this->getOperation(), this->getArgument(), recipeFor(base),
+                             this->requireSites);
   }
-  /// The recipe that the options mean.
-  Result<Recipe> recipeFor(llvm::StringRef base) {
-    Recipe recipe;
-    Result<MethodExpression> method = makeMethod(base, *this->methods);
+
+private:
+  Result<recipe::Recipe> recipeFor(llvm::StringRef base) {
+    namespace option = recipe::option;
+    recipe::Recipe recipe;
+    Result<recipe::MethodExpression> method = recipe::makeMethod(base, *this->methods);
     if (!method)
       return Unexpected(method.error());
     recipe.request.method = *method;
-    recipe.request.scheme = this->scheme;
-    if (this->groupSize != -1)
-      recipe.request.groupSize = this->groupSize;
-    recipe.request.activations = this->activations;
-    recipe.request.weightObserver = this->weightObserver;
-    if (this->weightObserver == "percentile" || this->percentile.hasValue())
-      recipe.request.percentile = this->percentile;
-    recipe.head = this->head;
-    recipe.ignore.assign(this->ignore.begin(), this->ignore.end());
-    recipe.targets.assign(this->targets.begin(), this->targets.end());
+    recipe::OptionValues &values = recipe.request.options = this->optionValues();
+    // Without a range by percentile, its default says nothing.
+    if (values[option::weightObserver] != "percentile" &&
+        values[option::percentile] == recipe::OptionValues()[option::percentile])
+      values.reset(option::percentile);
     return recipe;
   }
 };

@@ -15,11 +15,12 @@
 #include "easyquant/Numerics/SmoothQuant.h"
 #include "easyquant/Dialect/Equant/Analysis/ConstantTensors.h"
 #include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
-#include "easyquant/Dialect/Equant/Analysis/Recipe.h"
+#include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
 #include "easyquant/Dialect/Equant/Transforms/FoldScale.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Formats/StatisticsFile.h"
 #include "easyquant/Numerics/Statistics.h"
+#include "easyquant/Recipe/PassOptions.h"
 #include "easyquant/Support/Checksum.h"
 #include "easyquant/Support/ProgressAction.h"
 
@@ -44,8 +45,8 @@ constexpr StringLiteral kMethod = "smoothquant";
 /// Floats of a weight that are in memory at a time.
 constexpr int64_t kChunkFloats = int64_t(1) << 20;
 
-struct SmoothQuant : equant::impl::SmoothQuantBase<SmoothQuant> {
-  using SmoothQuantBase::SmoothQuantBase;
+struct SmoothQuant : recipe::WithOptionValues<equant::impl::SmoothQuantBase<SmoothQuant>> {
+  using WithOptionValues::WithOptionValues;
   void runOnOperation() override;
 };
 
@@ -186,7 +187,7 @@ FailureOr<std::optional<double>> Smoother::alphaOf(const FoldPoint &point) const
     PlanAttr plan = getPlan(op);
     if (!plan || !plan.names(kMethod))
       continue;
-    Attribute here = plan.option("alpha");
+    Attribute here = plan.option(recipe::option::alpha.info().key);
     if (asking && here != own) {
       auto text = [](Attribute value) {
         return value ? llvm::formatv("alpha {0}", value).str() : std::string("the default alpha");
@@ -246,7 +247,7 @@ FailureOr<std::string> Smoother::stamp(ArrayRef<FoldPoint *> points,
     FailureOr<std::optional<double>> wanted = alphaOf(*point);
     if (failed(wanted))
       return failure();
-    text += "\n" + (*wanted ? fmt::format("{}", **wanted) : kSearch.str());
+    text += "\n" + (*wanted ? fmt::format("{}", **wanted) : std::string(recipe::kSearch));
     for (QuantizableOpInterface op : point->readers) {
       FailureOr<ConstantTensor> weight =
           matcher.match(op.getLoc(), op.getSite(), op.getWeightOperand().get());
@@ -286,9 +287,12 @@ void SmoothQuant::runOnOperation() {
       signalPassFailure();
     return;
   }
-  Builder b(&getContext());
-  recordOptions(module, b.getNamedAttr("alpha", search ? Attribute(b.getStringAttr(kSearch))
-                                                       : b.getF64FloatAttr(alpha)));
+  std::optional<double> wanted;
+  if (double number = 0; !alpha.getValue().empty() && !StringRef(alpha).getAsDouble(number))
+    wanted = number;
+  else if (auto ok = checkValue(recipe::option::alpha.info(), alpha.getValue()); !ok)
+    return fail(ok.error().message);
+  recordOptions(module, optionValues(), kMethod);
   if (functions.empty())
     return;
 
@@ -311,7 +315,6 @@ void SmoothQuant::runOnOperation() {
     return fail(same.error().message);
 
   ConstantMatcher matcher(module);
-  const std::optional<double> wanted = search ? std::nullopt : std::optional<double>(alpha);
   int64_t done = 0;
   for (auto &[function, asked] : functions) {
     std::string fileName =
@@ -343,7 +346,7 @@ void SmoothQuant::runOnOperation() {
         return fail(read.error().message);
       NamedAttrList details;
       // A float32 would be printed with the digits of its rounding.
-      details.set("alpha", b.getF64FloatAttr(std::round(used * 1e6) / 1e6));
+      details.set("alpha", Builder(&getContext()).getF64FloatAttr(std::round(used * 1e6) / 1e6));
       recordTransform(module, kMethod, *point, details);
       auto type = RankedTensorType::get({point->columns()}, Float32Type::get(&getContext()));
       foldScale(*point, declareComputed(module, nameOf(*point), type, fileName, *stamp));

@@ -7,7 +7,7 @@
 
 #include "StaticInputs.h"
 
-#include "easyquant/Dialect/Equant/Analysis/Recipe.h"
+#include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
 #include "easyquant/Numerics/Statistics.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using namespace easyquant::equant;
 using numerics::SliceParams;
 
 FailureOr<StaticInputs> StaticInputs::open(ModuleOp module, StaticObserver observer) {
-  if (auto known = checkObserver(observer.name); !known)
+  if (auto known = checkValue(recipe::option::observer.info(), observer.name); !known)
     return emitError(module.getLoc()) << known.error().message;
   if (observer.percentile && observer.name != "percentile")
     return emitError(module.getLoc())
@@ -133,9 +133,9 @@ Result<SliceParams> StaticInputs::choose(QuantizableOpInterface op, PlanAttr pla
   Result<std::vector<float>> divisors = divisorsOf(*weight, reader);
   if (!divisors)
     return named(divisors.error());
-  auto own = dyn_cast_or_null<StringAttr>(plan.option("observer"));
+  auto own = dyn_cast_or_null<StringAttr>(plan.option(recipe::option::observer.info().key));
   StringRef observer = own ? own.getValue() : StringRef(preset.name);
-  if (auto known = checkObserver(observer); !known)
+  if (auto known = checkValue(recipe::option::observer.info(), observer.str()); !known)
     return named(known.error());
   bool perChannel = observer == "minmax" || observer == "absmax";
   if (!perChannel && !divisors->empty())

@@ -23,7 +23,7 @@ struct Symmetric : PlanPass<equant::impl::SymmetricBase<Symmetric>> {
   using PlanPass::PlanPass;
 
   void runOnOperation() override {
-    if (failed(planSites(recipeFor("symmetric"))))
+    if (failed(planSites("symmetric")))
       signalPassFailure();
   }
 };

@@ -23,7 +23,7 @@ struct ZeroPoint : PlanPass<equant::impl::ZeroPointBase<ZeroPoint>> {
   using PlanPass::PlanPass;
 
   void runOnOperation() override {
-    if (failed(planSites(recipeFor("zeropoint"))))
+    if (failed(planSites("zeropoint")))
       signalPassFailure();
   }
 };

@@ -23,10 +23,7 @@ struct ZeroQuant : PlanPass<equant::impl::ZeroQuantBase<ZeroQuant>> {
   using PlanPass::PlanPass;
 
   void runOnOperation() override {
-    Result<Recipe> recipe = recipeFor("zeroquant");
-    if (recipe)
-      recipe->mixed = mixed;
-    if (failed(planSites(recipe)))
+    if (failed(planSites("zeroquant")))
       signalPassFailure();
   }
 };

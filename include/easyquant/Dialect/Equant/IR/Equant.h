@@ -20,6 +20,11 @@
 
 #include <optional>
 
+// Whose table of options grows without everything being compiled again.
+namespace easyquant::recipe {
+template <typename T> struct Key;
+} // namespace easyquant::recipe
+
 #include "easyquant/Dialect/Equant/IR/EquantDialect.h.inc"
 #include "easyquant/Dialect/Equant/IR/EquantEnums.h.inc"
 

@@ -198,7 +198,7 @@ def Equant_PlanAttr : Equant_Attr<"Plan", "plan"> {
     | `rule`, `percentile` | how scales follow from values; the percentile of rule `percentile` |
     | `weight` | the scheme of the weight |
     | `input` | the scheme of the activations; absent: they stay float |
-    | `options` | options of these methods, and the observer of static activations, that this site has instead of those of the passes: `alpha` (a number or `"search"`), `act_order`, `static_groups`, `damping`, `clip`, `observer` |
+    | `options` | options of these methods, and the observer of static activations, that this site has instead of those of the passes: those which a rule of a recipe may have (`easyquant/Recipe/Options.td`), under the same names |
     | `codes`, `scale`, `zero_point` | globals of what a method has computed already; codes need scales, and scales of an asymmetric scheme zero points |
 
     ```mlir
@@ -221,8 +221,8 @@ def Equant_PlanAttr : Equant_Attr<"Plan", "plan"> {
     bool names(::llvm::StringRef method) const;
     /// The value of an option that the site has of its own, or null.
     ::mlir::Attribute option(::llvm::StringRef name) const;
-    bool optionOr(::llvm::StringRef name, bool otherwise) const;
-    double optionOr(::llvm::StringRef name, double otherwise) const;
+    bool optionOr(::easyquant::recipe::Key<bool> key, bool otherwise) const;
+    double optionOr(::easyquant::recipe::Key<double> key, double otherwise) const;
     /// The same plan with what a method computed. A null `codes` leaves rounding to equant-quantize.
     PlanAttr withResults(::mlir::FlatSymbolRefAttr codes, ::mlir::FlatSymbolRefAttr scale,
                          ::mlir::FlatSymbolRefAttr zeroPoint) const;

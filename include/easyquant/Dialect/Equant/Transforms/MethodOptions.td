@@ -8,6 +8,7 @@
 #ifndef EASYQUANT_DIALECT_EQUANT_TRANSFORMS_METHODOPTIONS
 #define EASYQUANT_DIALECT_EQUANT_TRANSFORMS_METHODOPTIONS
 
+include "easyquant/Recipe/Options.td"
 include "easyquant/Support/PassOptions.td"
 
 /// easyquant/Dialect/Equant/Analysis/NothingToDo.h says what.

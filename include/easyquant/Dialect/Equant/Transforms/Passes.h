@@ -13,6 +13,7 @@
 #define EASYQUANT_DIALECT_EQUANT_TRANSFORMS_PASSES_H
 
 #include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Support/Real.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"

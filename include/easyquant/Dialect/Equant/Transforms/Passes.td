@@ -20,23 +20,9 @@ class PlanPass<string flag> : Pass<flag, "::mlir::ModuleOp"> {
 
 /// What all of them but `equant-recipe` take.
 defvar PlanOptions = [
-  TextOption<"scheme", "scheme", "W8A8",
-         "W8A8, W8A16, W4A16, W4A8, W3A16, W2A16, the same with _ASYM, or none (leave the model float)">,
-  Option<"groupSize", "group-size", "int64_t", "-1",
-         "input features that share a weight scale: a positive multiple of 8, or 0 for a scale per channel; by default 128 "
-         "below 8 bits, else 0">,
-  TextOption<"activations", "activations", "dynamic",
-         "scales of 8-bit activations: dynamic, per token at run time, or static, per tensor from calibration">,
-  TextOption<"weightObserver", "weight-observer", "absmax",
-             "range of the weights that share a scale: absmax or minmax, which are all values, percentile, mse or entropy">,
-  NumberOption<"percentile", "percentile", "double", "99.99", "of weight-observer=percentile">,
+  Scheme, GroupSize, Activations, WeightObserver, Percentile, Head, Ignore, Targets,
   ListOption<"methods", "methods", "std::string",
              "what later passes do at the planned sites, in order: smoothquant, awq, gptq, lkd">,
-  Option<"head", "head", "std::string", "\"\"",
-         "the output head and an embedding tied to it: int8 or float; by default int8, and float with none">,
-  ListOption<"ignore", "ignore", "std::string", "sites to leave float: names, or re: and a regular expression">,
-  ListOption<"targets", "targets", "std::string",
-             "sites to quantize, all when empty: names, or re: and a regular expression">,
 ] # MethodOptions;
 
 def AbsMax : PlanPass<"equant-absmax"> {
@@ -112,18 +98,15 @@ def ZeroQuant : PlanPass<"equant-zeroquant"> {
            : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
     ```
   }];
-  let options = PlanOptions # [
-    NumberOption<"mixed", "mixed", "bool", "false", "weights of 4 bits in MLPs, of 8 in attention; with W8A8 or W8A16">,
-  ];
+  let options = PlanOptions # [Mixed];
 }
 
 def ApplyRecipe : PlanPass<"equant-recipe"> {
   let summary = "Plan per site as a file says";
   let description = [{
-    The file is a JSON object. Its keys are the options of the other plan passes (`method`, which may be joined by `+`,
-    `scheme`, `group_size`, `activations`, `weight_observer`, `percentile`, `mixed`, `head`, `ignore`, `targets`) and `sites`, a
-    list of rules: each has `match`, the name of a site or `re:` and a regular expression, and those of `method`, `scheme`,
-    `group_size`, `activations`, `weight_observer` and `percentile` that differ there.
+    The file is a JSON object. Its keys are the options of the other plan passes (`method`, which may be joined by `+`, and
+    with `_` for `-`), and `sites`, a list of rules: each has `match`, the name of a site or `re:` and a regular expression, and
+    what is to be otherwise there. `easyquant/Recipe/Options.td` says which options a rule may have.
 
     ```json
     {"method": "absmax", "scheme": "W4A16",
@@ -174,12 +157,7 @@ def Quantize : Pass<"equant-quantize", "::mlir::ModuleOp"> {
            : (tensor<?x576xf32>, tensor<1536x576xi8>, tensor<1536x1xf32>) -> tensor<?x1536xf32>
     ```
   }];
-  let options = [
-    NumberOption<"maxFallback", "max-fallback", "int64_t", "0", "sites that may stay float against their plan">,
-    TextOption<"observer", "observer", "minmax",
-           "range of static activations: minmax, absmax, percentile, mse, entropy or ema of what calibration has seen">,
-    NumberOption<"percentile", "percentile", "double", "99.99", "of observer=percentile">,
-  ];
+  let options = [MaxFallback, Observer, Percentile];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
 }
 
@@ -357,9 +335,7 @@ def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> 
   let options = [
     Option<"output", "output", "std::string", "\"\"", "existing folder that weights.safetensors is written into">,
     ListOption<"packings", "packing", "std::string", "files to write: cpu, gpu; by default cpu">,
-    Option<"threads", "threads", "unsigned", "0", "threads that quantize; 0: one per core">,
-    NumberOption<"maxShardBytes", "max-shard-bytes", "int64_t", "5000000000",
-           "bytes of tensors that one file holds, unless a single tensor is larger">,
+    Threads, MaxShardBytes,
   ];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect",
                            "::mlir::ml_program::MLProgramDialect"];
@@ -372,8 +348,8 @@ def SimQuantKV : Pass<"equant-simquant-kv", "::mlir::ModuleOp"> {
     channel in groups of tokens, values per token, and in float a window of the newest tokens and the first ones (SimQuant;
     KIVI, Liu et al., 2024). Weights and activations stay what they are, so that it goes with every method.
 
-    `keys=pre-rope` takes keys before their rotation, where a channel keeps its range from token to token (KVQuant, Hooper et
-    al., 2024); the model must rotate them by `lm.rope`. Reading them costs a rotation each.
+    `scheme=none` leaves the cache float. `keys=pre-rope` takes keys before their rotation, where a channel keeps its range from
+    token to token (KVQuant, Hooper et al., 2024); the model must rotate them by `lm.rope`. Reading them costs a rotation each.
 
     Before, with `keys=pre-rope`:
 
@@ -390,16 +366,7 @@ def SimQuantKV : Pass<"equant-simquant-kv", "::mlir::ModuleOp"> {
            : tensor<?x576xf32>, tensor<?x192xf32>, !lm.kv_cache<...>
     ```
   }];
-  let options = [
-    TextOption<"scheme", "scheme", "int4", "codes: int8, int4 or int2">,
-    NumberOption<"group", "group", "int64_t", "64",
-           "tokens of a channel, and dimensions of a token, that share a scale: a power of two from 16 to 1024">,
-    NumberOption<"residual", "residual", "int64_t", "128", "newest tokens that are float: a multiple of the group">,
-    NumberOption<"sinks", "sinks", "int64_t", "4", "first tokens that are float">,
-    TextOption<"keys", "keys", "post-rope", "keys are kept post-rope or pre-rope">,
-    TextOption<"keyScales", "key-scales", "channel",
-           "scales of keys: per channel, or per token as those of values">,
-  ];
+  let options = [KVScheme, KVGroup, KVResidual, KVSinks, KVKeys, KVKeyScales];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect"];
 }
 
@@ -443,11 +410,7 @@ def SmoothQuant : Pass<"equant-smooth-quant", "::mlir::ModuleOp"> {
   let options = [
     Option<"statistics", "statistics", "std::string", "\"\"",
            "the statistics file of the model's calibration; by default that of the module">,
-    Option<"workFolder", "work", "std::string", "\"\"", "folder of what is computed; by default that of the module">,
-    NumberOption<"alpha", "alpha", "double", "0.5",
-           "from 0 (leave activations as they are) to 1 (make all their channels alike)">,
-    NumberOption<"search", "search", "bool", "false",
-           "choose alpha for every activation by the error to be expected; also needs `<site>/moments`">,
+    WorkFolder, Alpha,
   ] # MethodOptions;
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect",
                            "::mlir::ml_program::MLProgramDialect"];

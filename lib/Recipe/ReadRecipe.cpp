@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Dialect/Equant/Analysis/Recipe.h"
+#include "easyquant/Recipe/Recipe.h"
 
 #include "easyquant/Support/DidYouMean.h"
 
@@ -14,11 +14,62 @@
 #include "llvm/Support/MemoryBuffer.h"
 
 using namespace easyquant;
-using namespace easyquant::equant;
+using namespace easyquant::recipe;
 using llvm::StringRef;
 using llvm::Twine;
 
 namespace {
+
+/// The value, if it is of that kind.
+std::optional<OptionValue> valueOf(Kind kind, const llvm::json::Value &found) {
+  switch (kind) {
+  case Kind::Switch:
+    return found.getAsBoolean();
+  case Kind::Integer:
+    return found.getAsInteger();
+  case Kind::Number:
+    return found.getAsNumber();
+  case Kind::TextOrNumber:
+    if (auto number = found.getAsNumber())
+      return fmt::format("{}", *number);
+    [[fallthrough]];
+  case Kind::Text:
+  case Kind::Choice:
+    if (auto text = found.getAsString())
+      return text->str();
+    return std::nullopt;
+  case Kind::List: {
+    const llvm::json::Array *array = found.getAsArray();
+    std::vector<std::string> list;
+    for (size_t i = 0; array && i < array->size(); ++i)
+      if (auto text = (*array)[i].getAsString())
+        list.push_back(text->str());
+    if (!array || list.size() != array->size())
+      return std::nullopt;
+    return list;
+  }
+  }
+  llvm_unreachable("every kind is named");
+}
+
+StringRef expected(Kind kind) {
+  switch (kind) {
+  case Kind::Switch:
+    return "true or false";
+  case Kind::Integer:
+    return "an integer";
+  case Kind::Number:
+    return "a number";
+  case Kind::Text:
+  case Kind::Choice:
+    return "a text";
+  case Kind::TextOrNumber:
+    return "a text or a number";
+  case Kind::List:
+    return "a list of texts";
+  }
+  llvm_unreachable("every kind is named");
+}
 
 /// Takes the keys out of an object one by one; what is left over is an error.
 class Fields {
@@ -35,68 +86,20 @@ public:
         fail(key, "a text", *found);
     }
   }
-  void read(StringRef key, std::optional<int64_t> &value) {
-    if (const llvm::json::Value *found = take(key)) {
-      if (auto number = found->getAsInteger())
-        value = *number;
-      else
-        fail(key, "an integer", *found);
-    }
-  }
-  void read(StringRef key, std::optional<double> &value) {
-    if (const llvm::json::Value *found = take(key)) {
-      if (auto number = found->getAsNumber())
-        value = *number;
-      else
-        fail(key, "a number", *found);
-    }
-  }
-  void read(StringRef key, std::optional<bool> &value) {
-    bool flag = false;
-    read(key, flag);
-    if (object.get(key))
-      value = flag;
-  }
-  /// A text or a number, as text.
-  void readTextOrNumber(StringRef key, std::string &value) {
-    const llvm::json::Value *found = take(key);
+  void read(const OptionInfo &option, OptionValues &values) {
+    const llvm::json::Value *found = take(option.key);
     if (!found)
       return;
-    if (auto text = found->getAsString())
-      value = text->str();
-    else if (auto number = found->getAsNumber())
-      value = fmt::format("{}", *number);
+    if (std::optional<OptionValue> value = valueOf(option.kind, *found))
+      values.set(option, std::move(*value));
     else
-      fail(key, "a text or a number", *found);
+      fail(option.key, expected(option.kind), *found);
   }
   const llvm::json::Object *readObject(StringRef key) {
     const llvm::json::Value *found = take(key);
     if (found && !found->getAsObject())
       fail(key, "an object", *found);
     return found ? found->getAsObject() : nullptr;
-  }
-  void read(StringRef key, bool &value) {
-    if (const llvm::json::Value *found = take(key)) {
-      if (auto flag = found->getAsBoolean())
-        value = *flag;
-      else
-        fail(key, "true or false", *found);
-    }
-  }
-  void read(StringRef key, std::vector<std::string> &value) {
-    const llvm::json::Value *found = take(key);
-    if (!found)
-      return;
-    const llvm::json::Array *array = found->getAsArray();
-    if (!array)
-      return fail(key, "a list of texts", *found);
-    value.clear();
-    for (const llvm::json::Value &item : *array) {
-      if (auto text = item.getAsString())
-        value.push_back(text->str());
-      else
-        return fail(key, "a list of texts", *found);
-    }
   }
   const llvm::json::Array *readList(StringRef key) {
     const llvm::json::Value *found = take(key);
@@ -143,32 +146,25 @@ private:
 
 } // namespace
 
-/// The keys that a recipe and its rules share. `request` holds the defaults.
-static void readRequest(Fields &fields, SiteRequest &request, const std::string &defaultMethod) {
-  std::string method = defaultMethod;
-  fields.read("method", method);
-  fields.read("scheme", request.scheme);
-  fields.read("group_size", request.groupSize);
-  fields.read("activations", request.activations);
-  fields.read("weight_observer", request.weightObserver);
-  fields.read("percentile", request.percentile);
-  if (Result<MethodExpression> parsed = parseMethod(method, request.scheme))
+/// Reads the options that `isMeant` says are legal here.
+static void readOptions(Fields &fields, OptionValues &values,
+                        llvm::function_ref<bool(const OptionInfo &)> isMeant) {
+  for (const OptionInfo &option : options())
+    if (!option.key.empty() && isMeant(option))
+      fields.read(option, values);
+}
+
+/// The method is what its text means for the scheme.
+static void parseMethodOf(SiteRequest &request, Fields &fields) {
+  Result<MethodExpression> parsed = parseMethod(request.options[option::method], request.scheme());
+  if (parsed)
     request.method = *parsed;
   else
     fields.fail(parsed.error().message);
 }
 
-static void readOptions(Fields &fields, SiteOptions &options) {
-  fields.readTextOrNumber("alpha", options.alpha);
-  fields.read("observer", options.observer);
-  fields.read("damping", options.damping);
-  fields.read("act_order", options.actOrder);
-  fields.read("static_groups", options.staticGroups);
-  fields.read("clip", options.clip);
-}
-
 static Result<SiteRule> readRule(const llvm::json::Value &value, const SiteRequest &defaults,
-                                 const std::string &defaultMethod, const std::string &where) {
+                                 const std::string &where) {
   const llvm::json::Object *object = value.getAsObject();
   if (!object)
     return makeError(ErrorCode::InvalidArgument, "{}: expected an object with the key 'match'",
@@ -177,41 +173,28 @@ static Result<SiteRule> readRule(const llvm::json::Value &value, const SiteReque
   rule.request = defaults;
   // A rule with a scheme of its own has that scheme's default groups.
   if (object->get("scheme"))
-    rule.request.groupSize.reset();
+    rule.request.options.reset(option::groupSize);
   if (object->get("weight_observer"))
-    rule.request.percentile.reset();
+    rule.request.options.reset(option::percentile);
   Fields fields(*object, where);
   fields.require("match");
   fields.read("match", rule.match);
-  readRequest(fields, rule.request, defaultMethod);
-  readOptions(fields, rule.request.options);
+  readOptions(fields, rule.request.options, [](const OptionInfo &o) { return o.perSite; });
+  parseMethodOf(rule.request, fields);
   if (auto done = fields.finish(); !done)
     return Unexpected(done.error());
   return rule;
 }
 
-static void readOptions(Fields &fields, MethodOptions &options) {
-  readOptions(fields, static_cast<SiteOptions &>(options));
-  fields.read("search_samples", options.searchSamples);
-  fields.read("epochs", options.epochs);
-}
-
-static Result<KVOptions> readKV(const llvm::json::Object &object, const std::string &where) {
-  KVOptions kv;
+static Result<void> readKV(const llvm::json::Object &object, OptionValues &values,
+                           const std::string &where) {
   Fields fields(object, where);
   fields.require("scheme");
-  fields.read("scheme", kv.scheme);
-  fields.read("group", kv.group);
-  fields.read("residual", kv.residual);
-  fields.read("sinks", kv.sinks);
-  fields.read("keys", kv.keys);
-  fields.read("key_scales", kv.keyScales);
-  if (auto done = fields.finish(); !done)
-    return Unexpected(done.error());
-  return kv;
+  readOptions(fields, values, [](const OptionInfo &o) { return o.section == "kv"; });
+  return fields.finish();
 }
 
-Result<Recipe> easyquant::equant::parseRecipe(StringRef text, StringRef file) {
+Result<Recipe> recipe::parseRecipe(StringRef text, StringRef file) {
   llvm::Expected<llvm::json::Value> json = llvm::json::parse(text);
   if (!json)
     return makeError(ErrorCode::InvalidArgument, "{}: is no JSON: {}", file.str(),
@@ -222,32 +205,28 @@ Result<Recipe> easyquant::equant::parseRecipe(StringRef text, StringRef file) {
   Recipe recipe;
   recipe.file = file.str();
   Fields fields(*object, recipe.file);
-  readRequest(fields, recipe.request, /*defaultMethod=*/"");
-  fields.read("mixed", recipe.mixed);
-  fields.read("head", recipe.head);
-  fields.read("ignore", recipe.ignore);
-  fields.read("targets", recipe.targets);
-  readOptions(fields, recipe.options);
+  OptionValues &planned = recipe.request.options;
+  readOptions(fields, planned, [](const OptionInfo &o) { return o.planned; });
+  parseMethodOf(recipe.request, fields);
+  readOptions(fields, recipe.options,
+              [](const OptionInfo &o) { return !o.planned && o.section.empty(); });
   // One key for weights and activations, as on the command line.
-  if (recipe.options.observer == "percentile") {
-    recipe.options.percentile = recipe.request.percentile;
-    if (recipe.request.weightObserver != "percentile")
-      recipe.request.percentile.reset();
+  if (auto percentile = planned.get(option::percentile);
+      percentile && recipe.options[option::observer] == "percentile") {
+    recipe.options.set(option::percentile, *percentile);
+    if (planned[option::weightObserver] != "percentile")
+      planned.reset(option::percentile);
   }
   const llvm::json::Object *kv = fields.readObject("kv");
   const llvm::json::Array *rules = fields.readList("sites");
   if (auto done = fields.finish(); !done)
     return Unexpected(done.error());
-  if (kv) {
-    Result<KVOptions> options = readKV(*kv, file.str() + ": kv");
-    if (!options)
-      return Unexpected(options.error());
-    recipe.kv = std::move(*options);
-  }
-  std::string method = object->getString("method").value_or("").str();
+  if (kv)
+    if (auto read = readKV(*kv, recipe.options, file.str() + ": kv"); !read)
+      return Unexpected(read.error());
   for (size_t i = 0; rules && i < rules->size(); ++i) {
     std::string where = file.str() + ": sites[" + std::to_string(i) + "]";
-    Result<SiteRule> rule = readRule((*rules)[i], recipe.request, method, where);
+    Result<SiteRule> rule = readRule((*rules)[i], recipe.request, where);
     if (!rule)
       return Unexpected(rule.error());
     recipe.sites.push_back(std::move(*rule));
@@ -255,7 +234,7 @@ Result<Recipe> easyquant::equant::parseRecipe(StringRef text, StringRef file) {
   return recipe;
 }
 
-Result<Recipe> easyquant::equant::readRecipe(StringRef file) {
+Result<Recipe> recipe::readRecipe(StringRef file) {
   auto buffer = llvm::MemoryBuffer::getFile(file, /*IsText=*/true);
   if (!buffer)
     return makeError(ErrorCode::NotFound, "{}: cannot be read: {}", file.str(),

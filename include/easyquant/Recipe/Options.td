@@ -1,0 +1,285 @@
+//===- Options.td - Methods and options, all of them -------*- tablegen -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The one table of methods and options. Passes name rows of it among their options; recipe files,
+// plans, checks, the command lines of easyquant-compile and `easyquant compile` and their help are
+// made from it. A new option is a row here, its name in the list of its pass, and its use there.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_RECIPE_OPTIONS
+#define EASYQUANT_RECIPE_OPTIONS
+
+include "easyquant/Recipe/OptionBase.td"
+
+//===----------------------------------------------------------------------===//
+// Methods
+//===----------------------------------------------------------------------===//
+
+def AbsMaxMethod    : Method<"absmax", "absmax", Base, "::easyquant::equant", "AbsMax">;
+def ZeroPointMethod : Method<"zeropoint", "zeropoint", Base, "::easyquant::equant", "ZeroPoint">;
+def SymmetricMethod : Method<"symmetric", "symmetric", Base, "::easyquant::equant", "Symmetric">;
+def ZeroQuantMethod : Method<"zeroquant", "ZeroQuant", Base, "::easyquant::equant", "ZeroQuant">;
+def SmoothQuantMethod : Method<"smoothquant", "SmoothQuant", Transform, "::easyquant::equant", "SmoothQuant"> {
+  let statistics = "absmax";
+}
+def AwqMethod  : Method<"awq", "AWQ", Transform, "::easyquant::calibration", "Awq">;
+def GptqMethod : Method<"gptq", "GPTQ", Rounding, "::easyquant::calibration", "Gptq">;
+def LkdMethod  : Method<"lkd", "LKD", Rounding, "::easyquant::calibration", "Lkd">;
+
+//===----------------------------------------------------------------------===//
+// What to make
+//===----------------------------------------------------------------------===//
+
+let group = "What to make", key = "" in {
+  def Target : TableOption<"target", Text, "target", "cpu", "what to compile for, several with commas between them"> {
+    let joint = ",";
+    let value = "TARGETS";
+  }
+  def Isas : TableListOption<"isas", "isa", "instruction sets to compile for"> {
+    let choices = ["avx2", "avx512vnni"];
+    let joint = ",";
+    let defaultWords = "all of them";
+    let noun = "instruction set";
+    let value = "ISA";
+    let internal = 1;
+  }
+  def Threads : TableOption<"threads", Count, "threads", "", "threads to compile with; results do not depend on them"> {
+    let description = "threads; 0: one per core. Results do not depend on it";
+    let defaultWords = "all CPUs";
+    let value = "N";
+    let least = "0";
+  }
+  def MaxShardBytes : TableOption<"maxShardBytes", Integer, "max-shard-bytes", "5000000000",
+                                  "bytes of weights in one file, beyond which they are sharded"> {
+    let defaultWords = "5 GB";
+    let value = "BYTES";
+    let least = "1";
+  }
+  def MaxRows : TableOption<"maxRows", Integer, "max-rows", "512", "most tokens of one call; buffers are planned for it"> {
+    let flag = "";
+  }
+  def CopyFiles : TableListOption<"copyFiles", "copy-files", "files to take along under their own names, such as a tokenizer's"> {
+    let flag = "copy-file";
+    let value = "FILE";
+    let internal = 1;
+  }
+  def Force : TableOption<"force", Switch, "force", "", "replace an artifact that is there already">;
+}
+
+//===----------------------------------------------------------------------===//
+// Quantization
+//===----------------------------------------------------------------------===//
+
+let group = "Quantization" in {
+  let planned = 1, perSite = 1 in {
+    def Scheme : TableOption<"scheme", Choice, "scheme", "W8A8",
+                             "bits of weights and activations, as in W4A16; _ASYM: weights with zero points; none is float"> {
+      let value = "SCHEME";
+    }
+    def MethodOption : TableOption<"method", Text, "method", "",
+                                   "methods joined by +, as in smoothquant+gptq and zeroquant+lkd"> {
+      let joint = "+";
+      let defaultWords = "absmax; zeropoint for _ASYM";
+      let value = "METHOD";
+    }
+  }
+  let key = "" in
+  def RecipeFile : TableOption<"recipe", Text, "recipe", "",
+                               "file of scheme and method per site, instead of options for all: JSON, with easyquant YAML too"> {
+    let value = "FILE";
+  }
+  let planned = 1, perSite = 1 in {
+    def GroupSize : TableOption<"groupSize", Integer, "group-size", "",
+                                "weights that share a scale: a multiple of 8, or 0 for a whole row"> {
+      let defaultWords = "128 below 8 bits";
+      let value = "N";
+      let least = "0";
+    }
+    def Activations : TableOption<"activations", Choice, "activations", "dynamic",
+                                  "scales of 8-bit activations, per token at run time or per tensor from calibration"> {
+      let choices = ["dynamic", "static"];
+      let value = "KIND";
+    }
+  }
+  let planned = 1 in {
+    def Head : TableOption<"head", Choice, "head", "", "the output head and an embedding tied to it"> {
+      let choices = ["int8", "float"];
+      let defaultWords = "int8 in quantized schemes, float in none";
+      let value = "TYPE";
+    }
+    def Ignore : TableListOption<"ignore", "ignore", "sites to leave float: names, or re: and a regular expression"> {
+      let value = "SITE";
+    }
+    def Targets : TableListOption<"targets", "targets",
+                                  "sites to quantize, all where none is named: names, or re: and a regular expression"> {
+      let value = "SITE";
+    }
+  }
+  let planned = 1, perSite = 1 in {
+    def WeightObserver : TableOption<"weightObserver", Choice, "weight-observer", "absmax",
+                                     "range of the weights that share a scale"> {
+      let choices = ["absmax", "minmax", "percentile", "mse", "entropy"];
+      let value = "RULE";
+    }
+    def Percentile : TableOption<"percentile", Number, "percentile", "99.99",
+                                 "percentage of the values that a range by percentile holds"> {
+      let value = "P";
+    }
+  }
+  def Observer : TableOption<"observer", Choice, "observer", "minmax", "range of static activations"> {
+    let choices = ["minmax", "absmax", "percentile", "mse", "entropy", "ema"];
+    let owner = "static";
+    let perSite = 1;
+    let value = "RULE";
+  }
+  def Mixed : TableOption<"mixed", Switch, "mixed", "false",
+                          "weights of 4 bits in MLPs, of 8 in attention; with W8A8 or W8A16"> {
+    let owner = "zeroquant";
+    let planned = 1;
+  }
+  let key = "" in
+  def MaxFallback : TableOption<"maxFallback", Integer, "max-fallback", "0",
+                                "sites that may stay float where they cannot be quantized as asked"> {
+    let value = "N";
+    let least = "0";
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Calibration
+//===----------------------------------------------------------------------===//
+
+let group = "Calibration", key = "" in {
+  def TokensFile : TableOption<"tokensFile", Text, "tokens", "", "safetensors file of calibration tokens"> {
+    let value = "FILE";
+    let internal = 1;
+  }
+  def WorkFolder : TableOption<"workFolder", Text, "work", "",
+                               "folder of what calibration and methods compute; a run that was ended goes on from it"> {
+    let description = "folder of what is computed; by default that of the module";
+    let defaultWords = "OUT.work, removed at the end";
+    let value = "DIR";
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Options of methods
+//===----------------------------------------------------------------------===//
+
+let group = "Options of methods" in {
+  let owner = "smoothquant" in
+  def Alpha : TableOption<"alpha", TextOrNumber, "alpha", "0.5",
+                          "0 leaves activations as they are, 1 makes their channels alike; search: the best for each site"> {
+    let choices = ["search"];
+    let description = help # " (default: 0.5)";
+    let perSite = 1;
+    let value = "A";
+    let least = "0";
+    let most = "1";
+  }
+  let owner = "awq" in {
+    def SearchSamples : TableOption<"searchSamples", Integer, "search-samples", "4",
+                                    "samples, the first ones, that candidates are compared on"> {
+      let value = "N";
+      let least = "1";
+    }
+    def Clip : TableOption<"clip", Switch, "clip", "true", "search ranges too"> {
+      let perSite = 1;
+    }
+  }
+  let owner = "gptq", perSite = 1 in {
+    def ActOrder : TableOption<"actOrder", Switch, "act-order", "true",
+                               "columns in order of descending diagonal of H, those that matter most first; implies static groups">;
+    def StaticGroups : TableOption<"staticGroups", Switch, "static-groups", "false",
+                                   "scales of groups from the weights as they were">;
+    def Damping : TableOption<"damping", Number, "damping", "0.01",
+                              "share of mean(diag H) added to the diagonal of H; grows up to ten times that if H needs it"> {
+      let value = "D";
+      let least = "0";
+      let exclusive = 1;
+    }
+  }
+  let owner = "lkd" in
+  def Epochs : TableOption<"epochs", Integer, "epochs", "4", "passes over the samples that are not held out"> {
+    let value = "N";
+    let least = "1";
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// KV cache
+//===----------------------------------------------------------------------===//
+
+let group = "KV cache" in {
+  let key = "" in
+  def KVCache : TableOption<"kvCache", Choice, "kv-cache", "auto",
+                            "element type of the KV cache; auto is f16 where anything is quantized"> {
+    let choices = ["auto", "f32", "f16"];
+    let noun = "type of the KV cache";
+    let value = "TYPE";
+  }
+  let section = "kv" in {
+    def KVScheme : TableOption<"kvScheme", Choice, "scheme", "int4", "how keys and values of the past are kept, none being float"> {
+      let choices = ["none", "int8", "int4", "int2"];
+      let defaultWords = "none";
+      let flag = "kv-scheme";
+      let noun = "KV scheme";
+      let value = "TYPE";
+    }
+    def KVGroup : TableOption<"kvGroup", Integer, "group", "64",
+                              "tokens of a channel, and dimensions of a token, that share a scale: a power of two from 16 to 1024"> {
+      let flag = "kv-group";
+      let noun = "KV group";
+      let value = "N";
+      let least = "1";
+    }
+    def KVResidual : TableOption<"kvResidual", Integer, "residual", "128",
+                                 "newest tokens that stay float: a multiple of the group"> {
+      let flag = "kv-residual";
+      let noun = "KV residual";
+      let value = "N";
+      let least = "1";
+    }
+    def KVSinks : TableOption<"kvSinks", Integer, "sinks", "4", "first tokens that stay float"> {
+      let flag = "kv-sinks";
+      let noun = "KV sinks";
+      let value = "N";
+      let least = "0";
+    }
+    def KVKeys : TableOption<"kvKeys", Choice, "keys", "post-rope", "keep keys after or before their rotation"> {
+      let choices = ["post-rope", "pre-rope"];
+      let flag = "kv-keys";
+      let noun = "place of KV keys";
+      let value = "PLACE";
+    }
+    def KVKeyScales : TableOption<"kvKeyScales", Choice, "key-scales", "channel",
+                                  "scales of keys, per channel or per token as those of values"> {
+      let choices = ["channel", "token"];
+      let flag = "kv-key-scales";
+      let noun = "scales of KV keys";
+      let value = "AXIS";
+    }
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// What the command lines alone have
+//===----------------------------------------------------------------------===//
+
+let group = "Look, and stop", key = "" in {
+  def DryRun : TableOption<"dryRun", Switch, "dry-run", "", "show what would become of each site, and stop">;
+  def DumpPipeline : TableOption<"dumpPipeline", Switch, "dump-pipeline", "",
+                                 "print the easyquant-opt command that does the same step by step, and stop">;
+  def EmitIRAfter : TableOption<"emitIRAfter", Choice, "emit-ir-after", "", "print the IR after a phase, and stop"> {
+    let choices = ["import", "quantize", "materialize", "kernels"];
+    let noun = "phase";
+    let value = "PHASE";
+  }
+}
+
+#endif // EASYQUANT_RECIPE_OPTIONS

@@ -1,0 +1,69 @@
+//===- Recipe.h - What is asked of a model's sites --------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A recipe says in the words of the command line how each site is to be quantized; a plan
+// (#equant.plan) says the same in schemes. docs/guide/recipes.md describes the file.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_RECIPE_RECIPE_H
+#define EASYQUANT_RECIPE_RECIPE_H
+
+#include "easyquant/Recipe/MethodExpression.h"
+#include "easyquant/Recipe/OptionValues.h"
+
+namespace easyquant::recipe {
+
+/// What is asked of a site, unchecked.
+struct SiteRequest {
+  MethodExpression method{"absmax", {}};
+  /// Those that are planned; of a rule also the site's own options of methods.
+  OptionValues options;
+
+  std::string scheme() const { return options[option::scheme]; }
+  /// Does the scheme leave everything float?
+  bool isFloat() const { return scheme() == "none"; }
+  /// The group size that is meant: 128 by default below 8 bits and with zeroquant, else 0.
+  int64_t groupSize() const;
+};
+
+/// The request for the output head: int8 per channel, inputs per token, and no methods.
+SiteRequest headRequest(const SiteRequest &request);
+
+/// A rule of a recipe: a request for the sites that `match` names.
+struct SiteRule {
+  std::string match; ///< a site's name, or re: and a regular expression
+  SiteRequest request;
+};
+
+/// SmoothQuant's alpha that is searched for.
+inline constexpr std::string_view kSearch = "search";
+
+/// A whole recipe.
+struct Recipe {
+  std::string file;    ///< that it was read from; empty: made of options
+  SiteRequest request; ///< of the sites without a rule of their own
+  std::vector<SiteRule> sites;
+  OptionValues options; ///< of the passes of methods and of the KV cache
+
+  /// The names of all methods that occur, each once, in the order of their first mention.
+  std::vector<std::string> methods() const;
+  /// The observers of static activations that occur, each once.
+  std::vector<std::string> observers() const;
+  /// Is alpha searched for anywhere?
+  bool searchesAlpha() const;
+};
+
+/// Reads a recipe from JSON. InvalidArgument, naming `file`, the key, what was found and what was
+/// expected: on a syntax error, an unknown key, a value of another type.
+Result<Recipe> parseRecipe(llvm::StringRef text, llvm::StringRef file);
+/// Reads the file. Also NotFound and IO.
+Result<Recipe> readRecipe(llvm::StringRef file);
+
+} // namespace easyquant::recipe
+
+#endif // EASYQUANT_RECIPE_RECIPE_H

@@ -1,0 +1,219 @@
+//===- RecipePlans.cpp - Plans and attributes of recipes ------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
+
+#include "easyquant/Numerics/ScaleRules.h"
+#include "easyquant/Recipe/Presets.h"
+
+#include "mlir/IR/Builders.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+using recipe::Kind;
+using recipe::OptionInfo;
+using recipe::OptionValue;
+using recipe::SiteRequest;
+namespace option = easyquant::recipe::option;
+
+static Unexpected invalid(const Twine &message) {
+  return Unexpected(Error{ErrorCode::InvalidArgument, message.str()});
+}
+
+//===----------------------------------------------------------------------===//
+// Plans
+//===----------------------------------------------------------------------===//
+
+/// The rule by which a site's weights get scales.
+static Result<numerics::ScaleRule> ruleOf(const SiteRequest &request,
+                                          const numerics::Scheme &weight) {
+  numerics::ScaleRule rule;
+  std::string observer = request.options[option::weightObserver];
+  bool isAll = observer == "absmax" || observer == "minmax";
+  rule.kind = isAll ? numerics::extremesRule(weight) : *numerics::scaleRuleKind(observer);
+  std::optional<double> percentile = request.options.get(option::percentile);
+  if (percentile && rule.kind != numerics::ScaleRuleKind::Percentile)
+    return invalid("percentile " + fmt::format("{}", *percentile) +
+                   " belongs to weight observer percentile");
+  if (percentile)
+    rule.percentile = *percentile;
+  if (auto ok = numerics::checkScaleRule(rule, weight); !ok)
+    return Unexpected(ok.error());
+  return rule;
+}
+
+static Attribute attributeOf(Builder &builder, const OptionValue &value) {
+  if (auto *flag = std::get_if<bool>(&value))
+    return builder.getBoolAttr(*flag);
+  if (auto *integer = std::get_if<int64_t>(&value))
+    return builder.getI64IntegerAttr(*integer);
+  if (auto *number = std::get_if<double>(&value))
+    return builder.getF64FloatAttr(*number);
+  if (auto *text = std::get_if<std::string>(&value))
+    return builder.getStringAttr(*text);
+  const auto &list = std::get<std::vector<std::string>>(value);
+  return builder.getStrArrayAttr(SmallVector<StringRef>(list.begin(), list.end()));
+}
+
+/// The same, a number where a text is one.
+static Attribute numberOrText(Builder &builder, const OptionInfo &option,
+                              const OptionValue &value) {
+  double number = 0;
+  if (option.kind == Kind::TextOrNumber &&
+      !StringRef(std::get<std::string>(value)).getAsDouble(number))
+    return builder.getF64FloatAttr(number);
+  return attributeOf(builder, value);
+}
+
+/// The options that a site has of its own; null if there are none.
+static Result<DictionaryAttr> optionsOf(MLIRContext *context, const SiteRequest &request,
+                                        bool isStatic) {
+  Builder builder(context);
+  NamedAttrList fields;
+  for (const OptionInfo &option : recipe::options()) {
+    const OptionValue *value = option.isOfPlan() ? request.options.find(option) : nullptr;
+    if (!value)
+      continue;
+    StringRef key = option.key, owner = option.owner;
+    if (recipe::findMethod(owner) && !llvm::is_contained(request.method.methods, owner))
+      return invalid(key + " belongs to method " + owner + ", found method " +
+                     request.method.str());
+    if (auto ok = checkValue(option, *value); !ok)
+      return Unexpected(ok.error());
+    if (owner == "static" && !isStatic)
+      return invalid(key + " " + std::get<std::string>(*value) + " belongs to static activations");
+    fields.set(key, numberOrText(builder, option, *value));
+  }
+  return fields.empty() ? DictionaryAttr() : fields.getDictionary(context);
+}
+
+Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteRequest &request) {
+  for (const OptionInfo &option : recipe::options())
+    if (const OptionValue *value = option.planned && option.perSite && option.kind == Kind::Choice
+                                       ? request.options.find(option)
+                                       : nullptr)
+      if (auto ok = checkValue(option, *value); !ok)
+        return Unexpected(ok.error());
+  const recipe::Preset *preset = recipe::findPreset(request.scheme());
+  int64_t groupSize = request.groupSize();
+  if (preset->weightBits == 0 && request.options[option::groupSize] != 0)
+    return invalid("group size " + Twine(groupSize) + " needs a scheme, but scheme is none");
+  if (groupSize < 0 || groupSize % 8 != 0)
+    return invalid("group size must be a positive multiple of 8, or 0 for a scale per channel; "
+                   "found " +
+                   Twine(groupSize));
+  if (groupSize > lm::kMaxExtent)
+    return invalid("group size must be at most " + Twine(lm::kMaxExtent) + ", found " +
+                   Twine(groupSize));
+  if (preset->weightBits == 0)
+    return PlanAttr();
+  const std::string &base = request.method.base;
+  if (recipe::isAsymmetric(request.scheme()) && base != "zeropoint")
+    return invalid("scheme " + Twine(request.scheme()) + " has zero points, but " + base +
+                   " chooses none; take method zeropoint");
+
+  numerics::Scheme weight;
+  weight.bits = preset->weightBits;
+  weight.symmetric = base != "zeropoint";
+  weight.fullRange = base == "symmetric";
+  weight.granularity =
+      groupSize == 0 ? numerics::Granularity::Channel : numerics::Granularity::Group;
+  weight.groupSize = groupSize;
+  Result<numerics::ScaleRule> rule = ruleOf(request, weight);
+  if (!rule)
+    return Unexpected(rule.error());
+
+  Builder builder(context);
+  std::string activations = request.options[option::activations];
+  SchemeAttr input;
+  if (preset->quantizedInput && activations == "dynamic")
+    input = SchemeAttr::perToken(context, 8);
+  if (preset->quantizedInput && activations == "static")
+    input = SchemeAttr::get(context, {.bits = 8,
+                                      .symmetric = weight.symmetric,
+                                      .granularity = numerics::Granularity::Tensor,
+                                      .fullRange = weight.fullRange});
+  Result<DictionaryAttr> options =
+      optionsOf(context, request, input && input.getGranularity() == Granularity::Tensor);
+  if (!options)
+    return Unexpected(options.error());
+  SmallVector<StringRef> methods(request.method.methods.begin(), request.method.methods.end());
+  bool isPercentile = rule->kind == numerics::ScaleRuleKind::Percentile;
+  return PlanAttr::get(context, builder.getStrArrayAttr(methods),
+                       static_cast<ScaleRule>(rule->kind),
+                       isPercentile ? builder.getF64FloatAttr(rule->percentile) : FloatAttr(),
+                       SchemeAttr::get(context, weight), input, *options, /*codes=*/{},
+                       /*scale=*/{}, /*zero_point=*/{});
+}
+
+//===----------------------------------------------------------------------===//
+// Recipes as attributes
+//===----------------------------------------------------------------------===//
+
+/// What is planned, of a recipe or of one of its rules.
+static void describe(Builder &builder, const SiteRequest &request, bool ofRule,
+                     NamedAttrList &fields) {
+  for (const OptionInfo &option : recipe::options()) {
+    if (ofRule ? !option.perSite : !option.planned)
+      continue;
+    StringRef key = option.key;
+    if (&option == &option::method.info()) {
+      // The base is spelled out where the methods and the scheme do not imply it.
+      std::string method = request.method.str();
+      if (auto implied = recipe::parseMethod(method, request.scheme());
+          !implied || implied->base != request.method.base)
+        method = request.method.base + "+" + method;
+      fields.set(key, builder.getStringAttr(method));
+    } else if (&option == &option::groupSize.info()) {
+      fields.set(key, builder.getI64IntegerAttr(request.groupSize()));
+    } else if (&option == &option::mixed.info()) {
+      if (request.options[option::mixed])
+        fields.set(key, builder.getBoolAttr(true));
+    } else if (const OptionValue *value = request.options.find(option)) {
+      fields.set(key, attributeOf(builder, *value));
+    } else if (option.planned && &option != &option::percentile.info()) {
+      fields.set(key, attributeOf(builder, request.options.valueOrDefault(option)));
+    }
+  }
+}
+
+DictionaryAttr easyquant::equant::toAttribute(MLIRContext *context, const recipe::Recipe &recipe) {
+  Builder builder(context);
+  NamedAttrList fields;
+  describe(builder, recipe.request, /*ofRule=*/false, fields);
+  SmallVector<Attribute> rules;
+  for (const recipe::SiteRule &rule : recipe.sites) {
+    NamedAttrList entry;
+    entry.set("match", builder.getStringAttr(rule.match));
+    describe(builder, rule.request, /*ofRule=*/true, entry);
+    rules.push_back(entry.getDictionary(context));
+  }
+  if (!rules.empty())
+    fields.set("sites", builder.getArrayAttr(rules));
+  return fields.getDictionary(context);
+}
+
+void easyquant::equant::recordOptions(ModuleOp module, const recipe::OptionValues &values,
+                                      StringRef method) {
+  auto known = module->getAttrOfType<DictionaryAttr>(kRecipeAttr);
+  if (!known)
+    return;
+  Builder builder(module.getContext());
+  NamedAttrList fields(known);
+  std::map<StringRef, NamedAttrList> sections;
+  for (const OptionInfo &option : recipe::options()) {
+    const OptionValue *value = values.find(option);
+    if (!value || option.key.empty() || (!method.empty() && method != StringRef(option.owner)))
+      continue;
+    NamedAttrList &place = option.section.empty() ? fields : sections[option.section];
+    place.set(option.key, numberOrText(builder, option, *value));
+  }
+  for (auto &[name, section] : sections)
+    fields.set(name, section.getDictionary(module.getContext()));
+  module->setAttr(kRecipeAttr, fields.getDictionary(module.getContext()));
+}

@@ -1,0 +1,64 @@
+//===- Recipe.cpp - What is asked of a model's sites ----------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Recipe/Recipe.h"
+
+#include "easyquant/Recipe/Presets.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+using namespace easyquant;
+using namespace easyquant::recipe;
+
+static constexpr int64_t kDefaultGroupSize = 128;
+
+int64_t SiteRequest::groupSize() const {
+  if (auto asked = options.get(option::groupSize))
+    return *asked;
+  const Preset *preset = findPreset(scheme());
+  if (!preset || preset->weightBits == 0)
+    return 0;
+  return preset->weightBits < 8 || method.base == "zeroquant" ? kDefaultGroupSize : 0;
+}
+
+SiteRequest recipe::headRequest(const SiteRequest &request) {
+  SiteRequest head = request;
+  head.options.set(option::scheme, headScheme(request.scheme()));
+  head.options.set(option::groupSize, int64_t(0));
+  head.method.methods.clear();
+  // No method smooths its input, whose outliers a scale for all tokens would not survive.
+  head.options.set(option::activations, std::string("dynamic"));
+  return head;
+}
+
+std::vector<std::string> Recipe::methods() const {
+  std::vector<std::string> names = request.method.methods;
+  for (const SiteRule &rule : sites)
+    for (const std::string &name : rule.request.method.methods)
+      if (!llvm::is_contained(names, name))
+        names.push_back(name);
+  return names;
+}
+
+std::vector<std::string> Recipe::observers() const {
+  std::vector<std::string> names;
+  auto add = [&](const SiteRequest &site) {
+    std::string own = site.options.get(option::observer).value_or(options[option::observer]);
+    if (site.options[option::activations] == "static" && !llvm::is_contained(names, own))
+      names.push_back(own);
+  };
+  add(request);
+  for (const SiteRule &rule : sites)
+    add(rule.request);
+  return names;
+}
+
+bool Recipe::searchesAlpha() const {
+  return options[option::alpha] == kSearch || llvm::any_of(sites, [](const SiteRule &rule) {
+           return rule.request.options[option::alpha] == kSearch;
+         });
+}

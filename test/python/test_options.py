@@ -1,0 +1,91 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The table of options: what the compiler prints of it, what the front desk makes of it, and what recipes take of it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import easyquant
+from easyquant.options import FILE, OPTIONS, CompileOptions
+from helpers import assert_refused, run_tool
+
+TABLE = json.loads(run_tool("easyquant-compile", "--describe-options").stdout)
+ROWS = {row["name"]: row for row in TABLE["options"]}
+KEYS = {f"{row.get('section', '')}.{row['key']}": row for row in TABLE["options"] if "key" in row}
+# A value of each kind, and one of another.
+VALUES = {"switch": (True, 1), "integer": (64, 0.5), "number": (99.5, "much"), "text": ("absmax", 1), "text or number": (0.5, True), "list": (["lm_head"], "lm_head")}
+
+
+def test_the_package_has_the_compilers_table():
+    assert json.loads(FILE.read_text()) == TABLE
+    assert OPTIONS.keys() == {name for name, row in ROWS.items() if not row.get("internal")}
+
+
+def test_rows_make_sense():
+    methods = {method["name"] for method in TABLE["methods"]}
+    assert {method["stage"] for method in TABLE["methods"]} == {"base", "transform", "rounding"}
+    for name, row in ROWS.items():
+        assert row["help"] and not row["help"].endswith(".") and row["group"], name
+        assert row.get("owner", "static") in methods | {"static"}, name
+        if row["kind"] == "choice":
+            assert row.get("default", row["choices"][0]).split()[0] in row["choices"], name
+
+
+def test_arguments_are_those_of_what_was_given():
+    options = CompileOptions(act_order=False, clip=True, damping=0.5, ignore=["a", "re:b"], dry_run=True, force=False, kv_keys="pre-rope")
+    assert options.arguments() == ["--ignore=a", "--ignore=re:b", "--clip", "--no-act-order", "--damping=0.5", "--kv-keys=pre-rope", "--dry-run"]
+    with pytest.raises(TypeError, match="act_ordre"):
+        CompileOptions(act_ordre=True)
+
+
+def recipe_of(key, value):
+    section, _, name = key.rpartition(".")
+    inner = {name: value}
+    if section:
+        return {section: {"scheme": "int8"} | inner}
+    return inner
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_recipes_take_every_key_and_only_values_of_its_kind(tiny_llama, tmp_path, key):
+    row = KEYS[key]
+    right, wrong = (row["choices"][-1], 1) if row["kind"] == "choice" else VALUES[row["kind"]]
+    file = tmp_path / "recipe.json"
+    needs = {"weight_observer": "percentile"} if row["key"] == "percentile" else {"method": "zeroquant"} if row["key"] == "mixed" else {}
+    file.write_text(json.dumps(needs | recipe_of(key, right)))
+    assert run_tool("easyquant-compile", tiny_llama, f"--recipe={file}", "--dry-run").returncode == 0, row
+    file.write_text(json.dumps(recipe_of(key, wrong)))
+    assert_refused(run_tool("easyquant-compile", tiny_llama, f"--recipe={file}", "--dry-run"), f"'{row['key']}' must be", "recipe.json")
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (("--group-size=-8",), "group size -8: expected an integer of at least 0"),
+    (("--method=gptq", "--damping=0"), "damping 0: expected a positive number"),
+    (("--method=awq", "--search-samples=0"), "search samples 0: expected an integer of at least 1"),
+    (("--method=smoothquant", "--alpha=1.5"), "alpha '1.5': expected a number from 0 to 1, or search"),
+    (("--kv-cache=f64",), "unknown type of the KV cache 'f64'; legal are auto, f32 and f16"),
+    (("--isa=avx3",), "unknown instruction set 'avx3'; legal are avx2 and avx512vnni"),
+])  # fmt: skip
+def test_wrong_values_are_told_before_the_model_is_read(arguments, message):
+    done = run_tool("easyquant-compile", "nowhere", "-o", "out", *arguments)
+    assert done.returncode == 1 and done.stderr.startswith(f"error: {message}"), done.stderr
+
+
+def test_without_the_table_only_its_commands_end(tmp_path):
+    """As in a build without the compiler."""
+    package = Path(easyquant.__file__).parent
+    shutil.copytree(package, tmp_path / "easyquant", ignore=shutil.ignore_patterns("options.json", "__pycache__"))
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+
+    def run(*arguments):
+        return subprocess.run([sys.executable, "-m", "easyquant", *arguments], capture_output=True, text=True, env=environment, cwd=tmp_path)
+
+    assert run("inspect", "--help").returncode == 0
+    done = run("compile", "model", "-o", "out", "--scheme", "W8A8")
+    assert done.returncode == 1 and done.stderr == f"error: {tmp_path}/easyquant/options.json: the table of the compiler's options is missing; build it with scripts/setup.sh\n"
