@@ -210,7 +210,8 @@ LogicalResult Awq::run() {
     SmallVector<PlannedSite> sites = clippedSites(layer, clip);
     if (!run.has(i, kClip) && failed(findRanges(run, i, sites, divisors, search)))
       return failure();
-    declareScales(module, run.file(i, kClip), run.stamp(i), sites);
+    if (failed(declareScales(module, run.work(), run.file(i, kClip), run.stamp(i), sites)))
+      return failure();
   }
   ProgressAction::report(&getContext(), kAwq, run.layerCount(), run.layerCount());
   return success();

@@ -175,6 +175,9 @@ FailureOr<numerics::AwqClipResult> AwqSearch::searchClip(const PlannedSite &site
   ConstMatrix view(inputs.data(), static_cast<int64_t>(inputs.size()) / weight->columns,
                    weight->columns);
   auto found = numerics::searchAwqClip(weight->view(), view, site.scheme(), threads);
+  if (!found && found.error().code == ErrorCode::OutOfRange && site.plan.mayWidenScales())
+    found = numerics::searchAwqClip(weight->view(), view, numerics::withWideScales(site.scheme()),
+                                    threads);
   if (!found)
     return emitError(site.loc()) << "site '" << site.name() << "': " << found.error().message;
   return std::move(*found);

@@ -165,8 +165,12 @@ LogicalResult LayerRounder::roundGroup(func::FuncOp layer, const SiteGroup &grou
     FailureOr<WeightValues> weight = readWeight(runner.constants(), site);
     if (failed(weight))
       return failure();
-    auto rounded = numerics::gptq(weight->view(), *factor, site.scheme(), site.rule(),
-                                  optionsOf(site, options));
+    auto round = [&](const numerics::Scheme &scheme) {
+      return numerics::gptq(weight->view(), *factor, scheme, site.rule(), optionsOf(site, options));
+    };
+    auto rounded = round(site.scheme());
+    if (!rounded && rounded.error().code == ErrorCode::OutOfRange && site.plan.mayWidenScales())
+      rounded = round(numerics::withWideScales(site.scheme()));
     if (!rounded)
       return emitError(site.loc()) << "site '" << site.name() << "': " << rounded.error().message;
     codes[site.weight()] = std::move(rounded->weight);
@@ -249,6 +253,8 @@ LogicalResult Gptq::run() {
   }
   ProgressAction::report(&getContext(), kGptq, run.layerCount(), run.layerCount());
   for (int64_t i = 0; i < run.layerCount(); ++i)
-    declareRounded(module, run.file(i), run.stamp(i), sitesNaming(run.layer(i), kGptq));
+    if (failed(declareRounded(module, run.work(), run.file(i), run.stamp(i),
+                              sitesNaming(run.layer(i), kGptq))))
+      return failure();
   return success();
 }

@@ -100,6 +100,8 @@ FailureOr<WeightValues> easyquant::calibration::readWeight(const ModelConstants 
 Result<numerics::QuantizedMatrix>
 easyquant::calibration::roundToNearest(const PlannedSite &site, numerics::ConstMatrix rows) {
   auto rounded = numerics::quantize(rows, site.scheme(), site.rule());
+  if (!rounded && rounded.error().code == ErrorCode::OutOfRange && site.plan.mayWidenScales())
+    rounded = numerics::quantize(rows, numerics::withWideScales(site.scheme()), site.rule());
   if (!rounded)
     return makeError(rounded.error().code, "site '{}': {}", site.name(), rounded.error().message);
   return rounded;

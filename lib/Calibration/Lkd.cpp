@@ -147,6 +147,8 @@ LogicalResult Lkd::run() {
   }
   ProgressAction::report(&getContext(), kLkd, run.layerCount(), run.layerCount());
   for (int64_t i = 0; i < run.layerCount(); ++i)
-    declareRounded(module, run.file(i), run.stamp(i), sitesNaming(run.layer(i), kLkd));
+    if (failed(declareRounded(module, run.work(), run.file(i), run.stamp(i),
+                              sitesNaming(run.layer(i), kLkd))))
+      return failure();
   return success();
 }

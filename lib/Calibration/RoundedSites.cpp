@@ -138,11 +138,34 @@ FailureOr<QuantizedMatrix> easyquant::calibration::roundAsPlanned(const Computed
 // The IR
 //===----------------------------------------------------------------------===//
 
-static void declare(ModuleOp module, StringRef file, StringRef stamp, ArrayRef<PlannedSite> sites,
-                    bool withCodes) {
+/// The plan with scales of the type that holds what was computed: where f16 was the type by default
+/// and did not, the method took f32.
+static FailureOr<equant::PlanAttr> planOf(const ComputedConstants &work, StringRef file,
+                                          StringRef stamp, const PlannedSite &site) {
+  if (!site.plan.mayWidenScales())
+    return site.plan;
+  Result<QuantizedMatrix> computed = read(work, file, stamp, site, /*withCodes=*/false);
+  if (!computed)
+    return emitError(site.loc()) << computed.error().message;
+  bool areHeld = llvm::all_of(computed->params.scales, [](float scale) {
+    return scale == numerics::roundScale(scale, numerics::ScaleFormat::F16) &&
+           numerics::isScale(scale, numerics::ScaleFormat::F16);
+  });
+  if (areHeld)
+    return site.plan;
+  emitRemark(site.loc()) << "site '" << site.name()
+                         << "': its scales are f32: f16 does not hold them with all their bits";
+  return site.plan.withWideScales();
+}
+
+static LogicalResult declare(ModuleOp module, const ComputedConstants &work, StringRef file,
+                             StringRef stamp, ArrayRef<PlannedSite> sites, bool withCodes) {
   Builder builder(module.getContext());
   for (PlannedSite site : sites) {
-    equant::SchemeAttr scheme = site.plan.getWeight();
+    FailureOr<equant::PlanAttr> plan = planOf(work, file, stamp, site);
+    if (failed(plan))
+      return failure();
+    equant::SchemeAttr scheme = plan->getWeight();
     ArrayRef<int64_t> shape = cast<RankedTensorType>(site.weight().getType()).getShape();
     SmallVector<int64_t, 2> params = scheme.getScaleShape(shape);
     auto declared = [&](const std::string &name, ArrayRef<int64_t> shape, Type element) {
@@ -156,16 +179,19 @@ static void declare(ModuleOp module, StringRef file, StringRef stamp, ArrayRef<P
     scale = declared(scaleName(site), params, scheme.getScale());
     if (!scheme.getSymmetric())
       zero = declared(zeroName(site), params, builder.getI32Type());
-    site.op->setAttr(equant::kPlanAttr, site.plan.withResults(codes, scale, zero));
+    site.op->setAttr(equant::kPlanAttr, plan->withResults(codes, scale, zero));
   }
+  return success();
 }
 
-void easyquant::calibration::declareRounded(ModuleOp module, StringRef file, StringRef stamp,
-                                            ArrayRef<PlannedSite> sites) {
-  declare(module, file, stamp, sites, /*withCodes=*/true);
+LogicalResult easyquant::calibration::declareRounded(ModuleOp module, const ComputedConstants &work,
+                                                     StringRef file, StringRef stamp,
+                                                     ArrayRef<PlannedSite> sites) {
+  return declare(module, work, file, stamp, sites, /*withCodes=*/true);
 }
 
-void easyquant::calibration::declareScales(ModuleOp module, StringRef file, StringRef stamp,
-                                           ArrayRef<PlannedSite> sites) {
-  declare(module, file, stamp, sites, /*withCodes=*/false);
+LogicalResult easyquant::calibration::declareScales(ModuleOp module, const ComputedConstants &work,
+                                                    StringRef file, StringRef stamp,
+                                                    ArrayRef<PlannedSite> sites) {
+  return declare(module, work, file, stamp, sites, /*withCodes=*/false);
 }

@@ -101,7 +101,10 @@ Result<void> fakeQuantizeScaled(ConstMatrix w, std::span<const float> scales, co
     for (int64_t i = 0; i < rows; ++i)
       for (int64_t j = 0; j < k; ++j)
         scaled[i * k + j] = w(first + i, j) * scales[j];
-    auto codes = quantize(ConstMatrix(scaled.data(), rows, k), scheme, rule);
+    ConstMatrix view(scaled.data(), rows, k);
+    auto codes = quantize(view, scheme, rule);
+    if (!codes && codes.error().code == ErrorCode::OutOfRange)
+      codes = quantize(view, withWideScales(scheme), rule);
     if (!codes) {
       done[b] = Unexpected(codes.error());
       return;

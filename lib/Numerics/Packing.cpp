@@ -97,8 +97,8 @@ template <int bits> uint64_t unpackRow(const uint32_t *in, int64_t r) {
   return codesOf<bits>(fields);
 }
 
-/// Columns that are taken from every row at a time: whole cache lines, since rows a power of two bytes
-/// apart meet in the same few lines of the cache.
+/// Columns that are taken from every row at a time: whole cache lines, since rows a power of two
+/// bytes apart meet in the same few lines of the cache.
 constexpr int64_t kTileColumns = 64;
 
 template <int bits>

@@ -154,16 +154,23 @@ float outerScale(float absMax, const Scheme &scheme) {
   return std::max(absMax / codeValues(scheme).absMax() / largest, 0x1p-110f);
 }
 
+Scheme withWideScales(const Scheme &scheme) {
+  Scheme wide = scheme;
+  wide.scales = ScaleFormat::F32;
+  return wide;
+}
+
 Result<void> checkScales(const QParams &params, const Scheme &scheme) {
   if (scheme.scales == ScaleFormat::F32)
     return {};
   for (size_t i = 0; i < params.scales.size(); ++i)
     if (!isScale(params.scales[i] / params.outer, scheme.scales))
-      return makeError(ErrorCode::OutOfRange,
-                       "scale [{}, {}] is {}: {} does not hold it with all its bits; take f32 "
-                       "(--scale-type f32)",
-                       int64_t(i) / params.groups, int64_t(i) % params.groups, params.scales[i],
-                       toString(scheme.scales));
+      return makeError(
+          ErrorCode::OutOfRange,
+          "scale [{}, {}], as {} {}, is not held with all its bits; take scales of f32 "
+          "(--scale-type f32)",
+          int64_t(i) / params.groups, int64_t(i) % params.groups, toString(scheme.scales),
+          params.scales[i]);
   return {};
 }
 

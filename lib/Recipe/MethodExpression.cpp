@@ -69,7 +69,10 @@ Result<MethodExpression> recipe::parseMethod(StringRef text, StringRef scheme) {
     base = names.front().str();
     names.erase(names.begin());
   } else {
-    base = isAsymmetric(scheme) || llvm::is_contained(names, "awq") ? "zeropoint" : "absmax";
+    std::optional<Preset> preset = findPreset(scheme);
+    bool asymmetric = preset && preset->asymmetric;
+    bool mayClip = llvm::is_contained(names, "awq") && (!preset || preset->isInteger());
+    base = asymmetric || mayClip ? "zeropoint" : "absmax";
   }
   for (StringRef name : names)
     if (findMethod(name)->stage == Stage::Base)

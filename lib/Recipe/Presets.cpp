@@ -8,42 +8,86 @@
 #include "easyquant/Recipe/Presets.h"
 
 #include <algorithm>
+#include <array>
+
+using easyquant::numerics::Codebook;
+using easyquant::numerics::CodeFormat;
+using easyquant::numerics::ScaleFormat;
 
 namespace easyquant::recipe {
 
 static constexpr std::string_view kAsymmetric = "_ASYM";
-static constexpr Preset kPresets[] = {{"none", 0, false},  {"W8A8", 8, true}, {"W8A16", 8, false},
-                                      {"W4A16", 4, false}, {"W4A8", 4, true}, {"W3A16", 3, false},
-                                      {"W2A16", 2, false}};
+static constexpr std::array<std::string_view, 4> kWeights = {"W8", "W4", "W3", "W2"};
+static constexpr std::array<std::string_view, 2> kActivations = {"A8", "A16"};
 
-bool isAsymmetric(std::string_view scheme) { return scheme.ends_with(kAsymmetric); }
+namespace {
+struct Named {
+  std::string_view name;
+  Preset preset;
+};
+} // namespace
 
-const Preset *findPreset(std::string_view scheme) {
-  bool asymmetric = isAsymmetric(scheme);
-  if (asymmetric)
+static std::vector<Named> namedPresets() {
+  const Preset fp8{.weightBits = 8,
+                   .codes = CodeFormat::F8E4M3FN,
+                   .input = InputCodes::F8E4M3FN,
+                   .scales = ScaleFormat::F32,
+                   .groupSize = 0};
+  Preset fp8Static = fp8, fp8Dynamic = fp8;
+  fp8Static.isStatic = true;
+  fp8Dynamic.isStatic = false;
+  return {{"FP8", fp8Static},
+          {"FP8_DYNAMIC", fp8Dynamic},
+          {"MXFP4A16",
+           {.weightBits = 4,
+            .codes = CodeFormat::F4E2M1FN,
+            .scales = ScaleFormat::F8E8M0FNU,
+            .groupSize = 32}},
+          {"NF4A16", {.weightBits = 4, .codes = CodeFormat::Table, .table = Codebook::nf4()}}};
+}
+
+/// W{2,3,4,8}A{8,16}[_ASYM].
+static std::optional<Preset> integerPreset(std::string_view scheme) {
+  Preset preset;
+  preset.asymmetric = scheme.ends_with(kAsymmetric);
+  if (preset.asymmetric)
     scheme.remove_suffix(kAsymmetric.size());
-  const Preset *preset = std::ranges::find(kPresets, scheme, &Preset::name);
-  if (preset == std::end(kPresets) || (asymmetric && preset->weightBits == 0))
-    return nullptr;
+  if (std::ranges::count(kWeights, scheme.substr(0, 2)) == 0 ||
+      std::ranges::count(kActivations, scheme.substr(std::min<size_t>(2, scheme.size()))) == 0)
+    return std::nullopt;
+  preset.weightBits = scheme[1] - '0';
+  preset.input = scheme.ends_with("A8") ? InputCodes::Int8 : InputCodes::None;
   return preset;
 }
 
+std::optional<Preset> findPreset(std::string_view scheme) {
+  if (scheme == "none")
+    return Preset();
+  for (const Named &named : namedPresets())
+    if (named.name == scheme)
+      return named.preset;
+  return integerPreset(scheme);
+}
+
 std::vector<std::string> schemeNames() {
-  std::vector<std::string> names;
-  for (const Preset &preset : kPresets)
-    names.emplace_back(preset.name);
-  for (const Preset &preset : kPresets)
-    if (preset.weightBits != 0)
-      names.push_back(std::string(preset.name).append(kAsymmetric));
+  std::vector<std::string> names = {"none"};
+  for (std::string_view suffix : {std::string_view(), kAsymmetric})
+    for (std::string_view weights : kWeights)
+      for (std::string_view activations : kActivations)
+        names.push_back(std::string(weights).append(activations).append(suffix));
+  for (const Named &named : namedPresets())
+    names.emplace_back(named.name);
   return names;
 }
 
 std::string headScheme(std::string_view scheme) {
-  const Preset *preset = findPreset(scheme);
-  if (!preset || preset->weightBits == 0)
+  std::optional<Preset> preset = findPreset(scheme);
+  if (!preset || preset->isFloat())
     return std::string(scheme);
-  std::string name = preset->quantizedInput ? "W8A8" : "W8A16";
-  return isAsymmetric(scheme) ? name.append(kAsymmetric) : name;
+  if (preset->input == InputCodes::F8E4M3FN)
+    return "FP8_DYNAMIC";
+  std::string name = preset->input == InputCodes::Int8 ? "W8A8" : "W8A16";
+  return preset->asymmetric ? name.append(kAsymmetric) : name;
 }
 
 } // namespace easyquant::recipe

@@ -19,10 +19,19 @@ static constexpr int64_t kDefaultGroupSize = 128;
 int64_t SiteRequest::groupSize() const {
   if (auto asked = options.get(option::groupSize))
     return *asked;
-  const Preset *preset = findPreset(scheme());
-  if (!preset || preset->weightBits == 0)
+  std::optional<Preset> preset = findPreset(scheme());
+  if (!preset || preset->isFloat())
     return 0;
+  if (preset->groupSize)
+    return *preset->groupSize;
   return preset->weightBits < 8 || method.base == "zeroquant" ? kDefaultGroupSize : 0;
+}
+
+bool SiteRequest::isStatic() const {
+  std::optional<Preset> preset = findPreset(scheme());
+  if (preset && preset->isStatic)
+    return *preset->isStatic;
+  return options[option::activations] == "static";
 }
 
 SiteRequest recipe::headRequest(const SiteRequest &request) {
@@ -30,6 +39,7 @@ SiteRequest recipe::headRequest(const SiteRequest &request) {
   head.options.set(option::scheme, headScheme(request.scheme()));
   head.options.set(option::groupSize, int64_t(0));
   head.method.methods.clear();
+  head.options.reset(option::scaleType);
   // No method smooths its input, whose outliers a scale for all tokens would not survive.
   head.options.set(option::activations, std::string("dynamic"));
   return head;
@@ -48,7 +58,7 @@ std::vector<std::string> Recipe::observers() const {
   std::vector<std::string> names;
   auto add = [&](const SiteRequest &site) {
     std::string own = site.options.get(option::observer).value_or(options[option::observer]);
-    if (site.options[option::activations] == "static" && !llvm::is_contained(names, own))
+    if (site.isStatic() && !llvm::is_contained(names, own))
       names.push_back(own);
   };
   add(request);

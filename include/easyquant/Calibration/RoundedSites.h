@@ -36,16 +36,20 @@ Result<numerics::QuantizedMatrix> readRounded(const formats::ComputedConstants &
 mlir::FailureOr<numerics::QuantizedMatrix> roundAsPlanned(const formats::ComputedConstants &work,
                                                           const ModelConstants &constants,
                                                           const PlannedSite &site);
-/// Declares the tensors of the file, and names them in the plans.
-void declareRounded(mlir::ModuleOp module, llvm::StringRef file, llvm::StringRef stamp,
-                    llvm::ArrayRef<PlannedSite> sites);
+/// Declares the tensors of the file, and names them in the plans. Where f16, the type of scales by
+/// default, does not hold those of a site, its plan has f32 from then on, with a remark. Fails with
+/// a diagnostic where the file cannot be read.
+mlir::LogicalResult declareRounded(mlir::ModuleOp module, const formats::ComputedConstants &work,
+                                   llvm::StringRef file, llvm::StringRef stamp,
+                                   llvm::ArrayRef<PlannedSite> sites);
 
 /// The same without codes; `params` are those of each of the sites.
 Result<void> writeScales(const formats::ComputedConstants &work, llvm::StringRef file,
                          llvm::StringRef stamp, llvm::ArrayRef<PlannedSite> sites,
                          llvm::ArrayRef<numerics::QParams> params);
-void declareScales(mlir::ModuleOp module, llvm::StringRef file, llvm::StringRef stamp,
-                   llvm::ArrayRef<PlannedSite> sites);
+mlir::LogicalResult declareScales(mlir::ModuleOp module, const formats::ComputedConstants &work,
+                                  llvm::StringRef file, llvm::StringRef stamp,
+                                  llvm::ArrayRef<PlannedSite> sites);
 
 } // namespace easyquant::calibration
 

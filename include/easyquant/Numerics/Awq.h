@@ -54,7 +54,7 @@ searchAwqScales(std::span<const float> meanAbs,
 
 /// out = Q(w diag(s)) diag(1/s): the weight that the model computes with if the columns of w are
 /// scaled by s and its input is divided by s. Rows are shared among `threads` threads (0: one per
-/// core). Fails like chooseQParams.
+/// core). Scales that their format does not hold are f32 here. Fails like chooseQParams.
 Result<void> fakeQuantizeScaled(ConstMatrix w, std::span<const float> scales, const Scheme &scheme,
                                 const ScaleRule &rule, unsigned threads, Matrix out);
 

@@ -92,8 +92,8 @@ Result<QuantizedMatrix> unpackPanels(const PanelLayout &layout, const PackedWeig
 /// group, with scales of f32 or f16?
 bool canQuantizeAbsMax(const Scheme &scheme);
 /// Quantizes w by the absmax rule, and adds the quantization error of its rows to `error`, in one
-/// pass over the weights. Bits are those of chooseQParams and quantize. Fails as chooseQParams does,
-/// and with Unsupported on schemes that it does not take; rows are counted from firstRow.
+/// pass over the weights. Bits are those of chooseQParams and quantize. Fails as chooseQParams
+/// does, and with Unsupported on schemes that it does not take; rows are counted from firstRow.
 Result<QuantizedMatrix> quantizeAbsMax(ConstMatrix w, const Scheme &scheme, int64_t firstRow,
                                        ErrorSums &error);
 

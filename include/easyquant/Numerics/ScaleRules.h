@@ -97,6 +97,9 @@ float outerScale(float absMax, const Scheme &scheme);
 /// that f32 holds it.
 Result<void> checkScales(const QParams &params, const Scheme &scheme);
 
+/// The same scheme with scales of f32, which holds every scale.
+Scheme withWideScales(const Scheme &scheme);
+
 /// Scales and zero points of an N x K matrix. Fails with InvalidArgument like checkScheme and
 /// checkScaleRule, on a matrix whose rows overlap, and on an element that is not finite (naming its
 /// row and column); with OutOfRange like checkScales. The second form is for some rows of a tensor,

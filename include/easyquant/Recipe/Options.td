@@ -100,6 +100,11 @@ let group = "Quantization" in {
       let value = "N";
       let least = "0";
     }
+    def ScaleType : TableOption<"scaleType", Choice, "scale-type", "", "type of the scales of integer weights"> {
+      let choices = ["f32", "f16"];
+      let defaultWords = "f16 of groups, but f32 where f16 holds some scale not with all its bits; f32 of whole rows";
+      let value = "TYPE";
+    }
     def Activations : TableOption<"activations", Choice, "activations", "dynamic",
                                   "scales of 8-bit activations, per token at run time or per tensor from calibration"> {
       let choices = ["dynamic", "static"];

@@ -4,30 +4,56 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+//
+// The names that people give to schemes, read here and nowhere else:
+//
+//      none                        float
+//      W{2,3,4,8}A{8,16}[_ASYM]    integer weights of so many bits, int8 activations or float ones;
+//                                  _ASYM: with zero points
+//      FP8, FP8_DYNAMIC            f8E4M3FN weights, a scale a row, and activations, a static scale
+//                                  a tensor or one a token
+//      MXFP4A16                    f4E2M1FN weights in groups of 32 with f8E8M0FNU scales
+//      NF4A16                      weights of the table NF4 (QLoRA)
+//
+//===----------------------------------------------------------------------===//
 
 #ifndef EASYQUANT_RECIPE_PRESETS_H
 #define EASYQUANT_RECIPE_PRESETS_H
 
+#include "easyquant/Numerics/NumberFormats.h"
+
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace easyquant::recipe {
 
-/// What the name of a scheme means, _ASYM or not.
+/// What activations are quantized to.
+enum class InputCodes { None, Int8, F8E4M3FN };
+
+/// What the name of a scheme means.
 struct Preset {
-  std::string_view name;
-  int weightBits; ///< 0: float
-  bool quantizedInput;
+  int weightBits = 0; ///< 0: float
+  bool asymmetric = false;
+  numerics::CodeFormat codes = numerics::CodeFormat::Integer;
+  const numerics::Codebook *table = nullptr; ///< of CodeFormat::Table
+  InputCodes input = InputCodes::None;
+  /// What the name fixes, if anything: the format of scales, the group size (0: none), and whether
+  /// scales of activations are static.
+  std::optional<numerics::ScaleFormat> scales = std::nullopt;
+  std::optional<int64_t> groupSize = std::nullopt;
+  std::optional<bool> isStatic = std::nullopt;
+
+  bool isFloat() const { return weightBits == 0; }
+  bool isInteger() const { return codes == numerics::CodeFormat::Integer; }
 };
 
-/// Null if there is no such scheme.
-const Preset *findPreset(std::string_view scheme);
-/// Does it ask for zero points, _ASYM?
-bool isAsymmetric(std::string_view scheme);
+/// Nothing if there is no such scheme.
+std::optional<Preset> findPreset(std::string_view scheme);
 /// All names that findPreset knows.
 std::vector<std::string> schemeNames();
-/// The scheme that the output head has in another one.
+/// The scheme that the output head has in another one: codes of 8 bits, a scale a row.
 std::string headScheme(std::string_view scheme);
 
 } // namespace easyquant::recipe

@@ -27,8 +27,11 @@ struct SiteRequest {
   std::string scheme() const { return options[option::scheme]; }
   /// Does the scheme leave everything float?
   bool isFloat() const { return scheme() == "none"; }
-  /// The group size that is meant: 128 by default below 8 bits and with zeroquant, else 0.
+  /// The group size that is meant: that of the scheme's name, or 128 by default below 8 bits and
+  /// with zeroquant, else 0.
   int64_t groupSize() const;
+  /// Do activations, if they are quantized, have static scales?
+  bool isStatic() const;
 };
 
 /// The request for the output head: int8 per channel, inputs per token, and no methods.

@@ -92,6 +92,39 @@ static Result<DictionaryAttr> optionsOf(MLIRContext *context, const SiteRequest 
   return fields.empty() ? DictionaryAttr() : fields.getDictionary(context);
 }
 
+/// Is anything asked for that the scheme's name fixes otherwise?
+static Result<void> checkFixed(const SiteRequest &request, const recipe::Preset &preset) {
+  const std::string &base = request.method.base;
+  if (!preset.isInteger() && base != "absmax")
+    return invalid("scheme " + Twine(request.scheme()) + " has no integers, which method " + base +
+                   " is for; take method absmax, or smoothquant, gptq or lkd");
+  if (std::optional<int64_t> asked = request.options.get(option::groupSize);
+      asked && preset.groupSize && *asked != *preset.groupSize)
+    return invalid("scheme " + Twine(request.scheme()) + " has " +
+                   (*preset.groupSize ? "groups of " + Twine(*preset.groupSize)
+                                      : Twine("a scale for each row")) +
+                   ", found group size " + Twine(*asked));
+  if (request.options.has(option::scaleType) && preset.scales)
+    return invalid("scheme " + Twine(request.scheme()) + " has scales of " +
+                   numerics::toString(*preset.scales) + ", found scale type " +
+                   request.options[option::scaleType]);
+  std::optional<std::string> activations = request.options.get(option::activations);
+  if (activations && preset.isStatic && (*activations == "static") != *preset.isStatic)
+    return invalid("scheme " + Twine(request.scheme()) + " has " +
+                   (*preset.isStatic ? "static" : "dynamic") + " activations, found " +
+                   *activations);
+  return {};
+}
+
+/// The format of scales: f16 of groups by default, f32 of rows.
+static numerics::ScaleFormat scalesOf(const SiteRequest &request, const recipe::Preset &preset) {
+  if (preset.scales)
+    return *preset.scales;
+  if (auto asked = request.options.get(option::scaleType))
+    return *asked == "f16" ? numerics::ScaleFormat::F16 : numerics::ScaleFormat::F32;
+  return request.groupSize() ? numerics::ScaleFormat::F16 : numerics::ScaleFormat::F32;
+}
+
 Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteRequest &request) {
   for (const OptionInfo &option : recipe::options())
     if (const OptionValue *value = option.planned && option.perSite && option.kind == Kind::Choice
@@ -99,9 +132,9 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
                                        : nullptr)
       if (auto ok = checkValue(option, *value); !ok)
         return Unexpected(ok.error());
-  const recipe::Preset *preset = recipe::findPreset(request.scheme());
+  std::optional<recipe::Preset> preset = recipe::findPreset(request.scheme());
   int64_t groupSize = request.groupSize();
-  if (preset->weightBits == 0 && request.options[option::groupSize] != 0)
+  if (preset->isFloat() && request.options[option::groupSize] != 0)
     return invalid("group size " + Twine(groupSize) + " needs a scheme, but scheme is none");
   if (groupSize < 0 || groupSize % 8 != 0)
     return invalid("group size must be a positive multiple of 8, or 0 for a scale per channel; "
@@ -110,15 +143,20 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
   if (groupSize > lm::kMaxExtent)
     return invalid("group size must be at most " + Twine(lm::kMaxExtent) + ", found " +
                    Twine(groupSize));
-  if (preset->weightBits == 0)
+  if (preset->isFloat())
     return PlanAttr();
   const std::string &base = request.method.base;
-  if (recipe::isAsymmetric(request.scheme()) && base != "zeropoint")
+  if (auto ok = checkFixed(request, *preset); !ok)
+    return Unexpected(ok.error());
+  if (preset->asymmetric && base != "zeropoint")
     return invalid("scheme " + Twine(request.scheme()) + " has zero points, but " + base +
                    " chooses none; take method zeropoint");
 
   numerics::Scheme weight;
   weight.bits = preset->weightBits;
+  weight.codes = preset->codes;
+  weight.table = preset->table;
+  weight.scales = scalesOf(request, *preset);
   weight.symmetric = base != "zeropoint";
   weight.fullRange = base == "symmetric";
   weight.granularity =
@@ -129,15 +167,18 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
     return Unexpected(rule.error());
 
   Builder builder(context);
-  std::string activations = request.options[option::activations];
   SchemeAttr input;
-  if (preset->quantizedInput && activations == "dynamic")
-    input = SchemeAttr::perToken(context, 8);
-  if (preset->quantizedInput && activations == "static")
-    input = SchemeAttr::get(context, {.bits = 8,
-                                      .symmetric = weight.symmetric,
-                                      .granularity = numerics::Granularity::Tensor,
-                                      .fullRange = weight.fullRange});
+  if (preset->input != recipe::InputCodes::None) {
+    numerics::Scheme scheme{.bits = 8};
+    bool isInteger = preset->input == recipe::InputCodes::Int8;
+    scheme.codes = isInteger ? numerics::CodeFormat::Integer : numerics::CodeFormat::F8E4M3FN;
+    scheme.dynamic = !request.isStatic();
+    scheme.granularity =
+        scheme.dynamic ? numerics::Granularity::Token : numerics::Granularity::Tensor;
+    scheme.symmetric = scheme.dynamic || weight.symmetric;
+    scheme.fullRange = !scheme.dynamic && weight.fullRange;
+    input = SchemeAttr::get(context, scheme);
+  }
   Result<DictionaryAttr> options =
       optionsOf(context, request, input && input.getGranularity() == Granularity::Tensor);
   if (!options)
@@ -176,7 +217,8 @@ static void describe(Builder &builder, const SiteRequest &request, bool ofRule,
         fields.set(key, builder.getBoolAttr(true));
     } else if (const OptionValue *value = request.options.find(option)) {
       fields.set(key, attributeOf(builder, *value));
-    } else if (option.planned && &option != &option::percentile.info()) {
+    } else if (option.planned && &option != &option::percentile.info() &&
+               &option != &option::scaleType.info()) {
       fields.set(key, attributeOf(builder, request.options.valueOrDefault(option)));
     }
   }

@@ -446,6 +446,18 @@ double PlanAttr::optionOr(recipe::Key<double> key, double otherwise) const {
   return value ? value.getValueAsDouble() : otherwise;
 }
 
+bool PlanAttr::mayWidenScales() const {
+  return getWeight().getScale().isF16() && !option(recipe::option::scaleType.info().key);
+}
+
+PlanAttr PlanAttr::withWideScales() const {
+  numerics::Scheme weight = getWeight().toNumerics();
+  weight.scales = numerics::ScaleFormat::F32;
+  return get(getContext(), getMethods(), getRule(), getPercentile(),
+             SchemeAttr::get(getContext(), weight), getInput(), getOptions(), getCodes(),
+             getScale(), getZeroPoint());
+}
+
 PlanAttr PlanAttr::withResults(FlatSymbolRefAttr codes, FlatSymbolRefAttr scale,
                                FlatSymbolRefAttr zeroPoint) const {
   return get(getContext(), getMethods(), getRule(), getPercentile(), getWeight(), getInput(),

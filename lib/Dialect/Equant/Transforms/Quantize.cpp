@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "SettleScales.h"
 #include "StaticInputs.h"
 
 #include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
@@ -212,6 +213,8 @@ void Quantize::runOnOperation() {
   SmallVector<Fallback> fallbacks;
   SmallVector<QuantizableOpInterface> ops;
   module.walk([&](QuantizableOpInterface op) { ops.push_back(op); });
+  if (failed(settleScales(module, ops)))
+    return signalPassFailure();
   for (QuantizableOpInterface op : ops) {
     PlanAttr plan = getPlan(op);
     if (!plan)

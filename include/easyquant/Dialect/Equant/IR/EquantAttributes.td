@@ -223,6 +223,10 @@ def Equant_PlanAttr : Equant_Attr<"Plan", "plan"> {
     ::mlir::Attribute option(::llvm::StringRef name) const;
     bool optionOr(::easyquant::recipe::Key<bool> key, bool otherwise) const;
     double optionOr(::easyquant::recipe::Key<double> key, double otherwise) const;
+    /// May scales be f32 where f16 does not hold them: is f16 the type by default?
+    bool mayWidenScales() const;
+    /// The same plan with scales of f32.
+    PlanAttr withWideScales() const;
     /// The same plan with what a method computed. A null `codes` leaves rounding to equant-quantize.
     PlanAttr withResults(::mlir::FlatSymbolRefAttr codes, ::mlir::FlatSymbolRefAttr scale,
                          ::mlir::FlatSymbolRefAttr zeroPoint) const;

@@ -20,7 +20,7 @@ class PlanPass<string flag> : Pass<flag, "::mlir::ModuleOp"> {
 
 /// What all of them but `equant-recipe` take.
 defvar PlanOptions = [
-  Scheme, GroupSize, Activations, WeightObserver, Percentile, Head, Ignore, Targets,
+  Scheme, GroupSize, ScaleType, Activations, WeightObserver, Percentile, Head, Ignore, Targets,
   ListOption<"methods", "methods", "std::string",
              "what later passes do at the planned sites, in order: smoothquant, awq, gptq, lkd">,
 ] # MethodOptions;
