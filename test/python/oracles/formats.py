@@ -1,0 +1,82 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Number formats by their definitions, with ml_dtypes for every conversion: what oracles/schemes.py is for integers with f32 scales.
+
+    codes   values of a format; x / s to the nearest of them, ties to even (a table: to the lower), beyond the ends to an end
+    scales  max|x| / max value, rounded to their format; f8E8M0FNU: 2^(floor(log2 max|x|) - floor(log2 max value))
+"""
+
+import ml_dtypes
+import numpy as np
+
+NF4 = np.array([-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+                -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+                0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0], np.float32)  # fmt: skip
+
+
+def to_dtype(dtype, largest):
+    return largest, lambda steps: np.clip(steps, -largest, largest).astype(dtype).astype(np.float32)
+
+
+def to_table(values):
+    middles = ((values[1:].astype(np.float64) + values[:-1]) / 2).astype(np.float32)
+    return float(np.abs(values).max()), lambda steps: values[np.searchsorted(middles, steps, side="left")]
+
+
+def to_integers(bits):
+    limit = 2 ** (bits - 1) - 1
+    return float(limit), lambda steps: np.clip(np.rint(steps), -limit, limit)
+
+
+FORMATS = {"f8E4M3FN": to_dtype(ml_dtypes.float8_e4m3fn, 448.0), "f4E2M1FN": to_dtype(ml_dtypes.float4_e2m1fn, 6.0), "nf4": to_table(NF4),
+           "i2": to_integers(2), "i3": to_integers(3), "i4": to_integers(4), "i8": to_integers(8)}  # fmt: skip
+
+
+def scales_of(x, largest, scale):
+    """Of the slices along the last axis, float32."""
+    top = np.max(np.abs(x), axis=-1, keepdims=True).astype(np.float32)
+    safe = np.where(top > 0, top, np.float32(largest))
+    if scale == "f8E8M0FNU":
+        return np.exp2(np.floor(np.log2(safe)) - np.floor(np.log2(largest))).astype(np.float32)
+    dtype = {"f32": np.float32, "f16": np.float16}[scale]
+    return (safe / np.float32(largest)).astype(dtype).astype(np.float32)
+
+
+def rounded(x, codes, scale, group_size=0):
+    """x (rows, columns) as its codes give it back, float32."""
+    largest, nearest = FORMATS[codes]
+    x, size = x.astype(np.float32), group_size or x.shape[-1]
+    out = np.empty_like(x)
+    for start in range(0, x.shape[-1], size):
+        part = x[..., start : start + size]
+        scales = scales_of(part, largest, scale)
+        out[..., start : start + size] = scales * nearest(part / scales)
+    return out
+
+
+class Linear:
+    """y = x W^T of rounded weights and, with `inputs`, activations rounded per token."""
+
+    def __init__(self, weight, dtype, inputs):
+        self.weight, self.dtype, self.inputs = weight.astype(dtype), dtype, inputs
+
+    def __call__(self, x):
+        if self.inputs:
+            x = rounded(x, self.inputs, "f32").astype(self.dtype)
+        return x @ self.weight.T
+
+    def rows(self, index):
+        return self.weight[index]
+
+
+class Formats:
+    """Weights of the linears, of the head and the tied embedding (a scale a row), and activations."""
+
+    def __init__(self, codes, scale, group_size, head, inputs=None):
+        self.codes, self.scale, self.group_size, self.head_codes, self.inputs = codes, scale, group_size, head, inputs
+
+    def linear(self, weight, dtype):
+        return Linear(rounded(np.asarray(weight), self.codes, self.scale, self.group_size), dtype, self.inputs)
+
+    def head(self, weight, dtype):
+        return Linear(rounded(np.asarray(weight), self.head_codes, "f32"), dtype, self.inputs)
