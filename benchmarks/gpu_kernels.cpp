@@ -39,7 +39,7 @@ enum class Fill { Random, Scale, Zero, None };
 
 /// The argument of one parameter: memory, or a number.
 struct Argument {
-  std::string type = {}; ///< i8, u8, i32, f32 or bf16
+  std::string type = {}; ///< i8, u8, i32, f32, f16 or bf16
   int64_t count = 0;
   Fill fill = Fill::Random;
   bool rotated = false; ///< of ever other memory when timed, so that it comes from no cache
@@ -47,7 +47,7 @@ struct Argument {
   int64_t value = 0;    ///< of a number
 
   int64_t bytes() const {
-    return count * (type == "i8" || type == "u8" ? 1 : type == "bf16" ? 2 : 4);
+    return count * (type == "i8" || type == "u8" ? 1 : type == "bf16" || type == "f16" ? 2 : 4);
   }
 };
 using Arguments = std::map<std::string, Argument>;
@@ -124,21 +124,45 @@ struct Layer {
   }
 };
 
-template <typename Spec> Spec linearOf(int64_t n, int64_t k, int bits, int64_t group) {
+/// Weights of one kind, on activations of one kind.
+struct Linear {
+  const char *family;
+  bool integer;
+  int bits;
+  int64_t group;
+  ScaleFormat scales;
+
+  numerics::FragmentOrder order() const {
+    return integer ? numerics::FragmentOrder::Bytes : numerics::FragmentOrder::Halves;
+  }
+};
+
+template <typename Spec> Spec specOf(const Linear &linear, int64_t n, int64_t k) {
   Spec spec;
   spec.n = n;
   spec.k = k;
-  spec.bits = bits;
-  spec.groupSize = group;
+  spec.bits = linear.bits;
+  spec.groupSize = linear.group;
+  spec.scales = linear.scales;
   spec.output = Float::BF16;
   return spec;
 }
 
-/// What these benchmarks ask for there are fragments of.
-numerics::FragmentLayout layoutOf(int64_t n, int64_t k, int bits, int64_t group,
-                                  numerics::FragmentOrder order) {
-  auto granularity = group ? numerics::Granularity::Group : numerics::Granularity::Channel;
-  return *numerics::fragmentLayout({bits, true, granularity, group}, order, n, k);
+/// Its packed weights. What these benchmarks ask for there are fragments of.
+Arguments weightsOf(const Linear &linear, int64_t n, int64_t k) {
+  auto granularity = linear.group ? numerics::Granularity::Group : numerics::Granularity::Channel;
+  numerics::Scheme scheme{linear.bits, true, granularity, linear.group};
+  scheme.scales = linear.scales;
+  auto layout = *numerics::fragmentLayout(scheme, linear.order(), n, k);
+  return {{"w", {"u8", layout.bytes(numerics::WeightTensor::Codes), Fill::Random, true}},
+          {"wscales", {numerics::toString(linear.scales), layout.scaleCount(), Fill::Scale, true}}};
+}
+
+/// What the checks have to know.
+json factsOf(const Linear &linear) {
+  return {{"bits", linear.bits},
+          {"group_size", linear.group},
+          {"order", linear.integer ? "bytes" : "halves"}};
 }
 
 /// Emits the kernels for so many rows each.
@@ -151,42 +175,36 @@ auto emitterOf(const Spec &spec, const std::vector<Kernel> &kernels,
   };
 }
 
-Layer integerLinear(const std::string &family, int64_t n, int64_t k, int bits, int64_t group,
-                    const std::vector<int64_t> &rows, const Chip &chip) {
-  auto spec = linearOf<LinearSpec>(n, k, bits, group);
+Layer integerLinear(const Linear &linear, int64_t n, int64_t k, const std::vector<int64_t> &rows,
+                    const Chip &chip) {
+  auto spec = specOf<LinearSpec>(linear, n, k);
   std::vector<LinearKernel> kernels = linearKernels(spec, chip);
-  auto layout = layoutOf(n, k, bits, group, numerics::FragmentOrder::Bytes);
-  Layer layer{family, n, k, {{"bits", bits}, {"group_size", group}, {"order", "bytes"}}, {}, {}};
-  for (int64_t m : rows)
-    layer.cases.push_back({kernelFor(kernels, m).description,
-                           m,
-                           {{"codes", {"i8", m * paddedColumns(k)}},
-                            {"scales", {"f32", m, Fill::Scale}},
-                            {"w", {"u8", layout.codeBytes(), Fill::Random, true}},
-                            {"wscales", {"f32", layout.scaleCount(), Fill::Scale, true}},
-                            {"y", {"bf16", m * n, Fill::None}},
-                            {"y_stride", number(n)}}});
+  Layer layer{linear.family, n, k, factsOf(linear), {}, {}};
+  for (int64_t m : rows) {
+    Arguments arguments = weightsOf(linear, n, k);
+    arguments["codes"] = {"i8", m * paddedColumns(k)};
+    arguments["scales"] = {"f32", m, Fill::Scale};
+    arguments["y"] = {"bf16", m * n, Fill::None};
+    arguments["y_stride"] = number(n);
+    layer.cases.push_back({kernelFor(kernels, m).description, m, std::move(arguments)});
+  }
   layer.emit = emitterOf(spec, kernels, rows, chip);
   return layer;
 }
 
-Layer floatLinear(const std::string &family, int64_t n, int64_t k, int bits, int64_t group,
-                  const std::vector<int64_t> &rows, const Chip &chip) {
-  auto spec = linearOf<WeightOnlySpec>(n, k, bits, group);
+Layer floatLinear(const Linear &linear, int64_t n, int64_t k, const std::vector<int64_t> &rows,
+                  const Chip &chip) {
+  auto spec = specOf<WeightOnlySpec>(linear, n, k);
   std::vector<WeightOnlyKernel> kernels = weightOnlyKernels(spec, chip);
   const int64_t stride = (k + 7) / 8 * 8;
-  Arguments shared;
-  if (spec.isFloat()) {
-    shared["w"] = {"bf16", numerics::floatFragmentBytes(n, k) / 2, Fill::Random, true};
-  } else {
-    auto layout = layoutOf(n, k, bits, group, numerics::FragmentOrder::Halves);
-    shared["w"] = {"u8", layout.codeBytes(), Fill::Random, true};
-    shared["wscales"] = {"f32", layout.scaleCount(), Fill::Scale, true};
-  }
-  Layer layer{family, n, k, {{"bits", bits}, {"group_size", group}, {"order", "halves"}}, {}, {}};
+  Layer layer{linear.family, n, k, factsOf(linear), {}, {}};
   for (int64_t m : rows) {
     const WeightOnlyKernel &kernel = kernelFor(kernels, m);
-    Arguments arguments = shared;
+    Arguments arguments;
+    if (spec.isFloat())
+      arguments["w"] = {"bf16", numerics::floatFragmentBytes(n, k) / 2, Fill::Random, true};
+    else
+      arguments = weightsOf(linear, n, k);
     arguments["x"] = {"bf16", m * stride};
     arguments["x_stride"] = number(stride);
     arguments["y"] = {"bf16", m * n, Fill::None};
@@ -221,16 +239,12 @@ Layer rowOperation(const std::string &family, RowOp op, int64_t columns,
   return layer;
 }
 
-struct Linear {
-  const char *family;
-  bool integer;
-  int bits;
-  int64_t group;
-};
 constexpr Linear kLinears[] = {
-    {"w8a8", true, 8, 0},     {"w4a8", true, 4, 128},   {"w8a16", false, 8, 0},
-    {"w4a16", false, 4, 128}, {"w3a16", false, 3, 128}, {"w2a16", false, 2, 128},
-    {"bf16", false, 16, 0},
+    {"w8a8", true, 8, 0, ScaleFormat::F32},         {"w4a8", true, 4, 128, ScaleFormat::F32},
+    {"w4a8_f16", true, 4, 128, ScaleFormat::F16},   {"w2a8_f16", true, 2, 128, ScaleFormat::F16},
+    {"w8a16", false, 8, 0, ScaleFormat::F32},       {"w4a16", false, 4, 128, ScaleFormat::F32},
+    {"w4a16_f16", false, 4, 128, ScaleFormat::F16}, {"w3a16", false, 3, 128, ScaleFormat::F32},
+    {"w2a16", false, 2, 128, ScaleFormat::F32},     {"bf16", false, 16, 0, ScaleFormat::F32},
 };
 struct RowFamily {
   const char *family;
@@ -303,8 +317,8 @@ Result<std::vector<Layer>> layersOf(const bench::GPUKernelOptions &options, cons
     columns.insert(k);
     for (const Linear &linear : kLinears)
       if (wanted(linear.family))
-        layers.push_back((linear.integer ? integerLinear : floatLinear)(
-            linear.family, n, k, linear.bits, linear.group, options.rows, chip));
+        layers.push_back(
+            (linear.integer ? integerLinear : floatLinear)(linear, n, k, options.rows, chip));
   }
   for (const RowFamily &row : kRowOps)
     if (wanted(row.family))

@@ -36,7 +36,7 @@ MOST_LAUNCHES = 1024  # of a graph
 CHECKED_ROWS = 130  # more than the tallest tile, no multiple of it
 CHECKED_WEIGHTS, SIMULATED_WEIGHTS = 1 << 24, 1 << 18
 TIMED_WEIGHTS = 1 << 20  # smaller layers are there to be checked
-TYPES = {"i8": np.int8, "u8": np.uint8, "i32": np.int32, "f32": np.float32, "bf16": np.uint16}
+TYPES = {"i8": np.int8, "u8": np.uint8, "i32": np.int32, "f32": np.float32, "f16": np.float16, "bf16": np.uint16}
 
 # family, rows, measured against what, at least; of the issue that this benchmark belongs to, for the H200
 TARGETS = [("w8a8", 4096, "bf16", 1.0), ("w8a8", 4096, "int8", 1.0), ("w4a16", 1, "copy", 0.6), ("w4a16", 1, "bf16", 2.3),
@@ -52,7 +52,7 @@ def random_values(argument, seed):
         return np.zeros(count, dtype)
     values = np.resize(np.roll(_POOL, 977 * seed), count)
     if argument["fill"] == "scale":
-        return (np.float32(1e-3) + np.float32(1e-2) * np.abs(values)).astype(np.float32)
+        return (np.float32(1e-3) + np.float32(1e-2) * np.abs(values)).astype(dtype)
     if dtype == np.uint8:
         return np.random.default_rng(seed).integers(0, 256, count, dtype=np.uint8)
     if dtype == np.int8:
@@ -281,7 +281,7 @@ def time_case(driver, module, case, peers, copy_roof, rounds):
                "cold": copies * rotated >= COLD_BYTES, "copy_bytes_per_s": bandwidth,
                "ratios": {"copy": case["bytes"] / seconds / bandwidth}}
     floor = case["bytes"] / bandwidth
-    if case["operations"] and (products := product_roof(driver, case["family"] in ("w8a8", "w4a8"))):
+    if case["operations"] and (products := product_roof(driver, case["facts"].get("order") == "bytes")):
         floor = max(floor, case["operations"] / 2 / products)
     result["roof_share"] = floor / seconds
     if peers:

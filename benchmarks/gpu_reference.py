@@ -57,10 +57,12 @@ def unpack_codes(packed, order, bits, rows, columns):
         last = (2, 2, 4) if order == "bytes" else (2, 4, 2)
         parts = packed.view(np.int8).reshape(-1, kb, 8, 4, *last)
         return matrix(parts.transpose(0, 4, 2, 1, 5, 3, 6), rows, columns)
-    if order == "bytes" and bits == 4:
-        parts = packed.reshape(-1, kb, 8, 4, 4, 4)
-        parts = np.stack([parts & np.uint8(15), parts >> np.uint8(4)], axis=4)  # [NB, KB, g, q, h, t, i]
-        return matrix(signed(parts.transpose(0, 5, 2, 1, 4, 3, 6), 4), rows, columns)
+    if order == "bytes" and bits in (2, 4):
+        whole, mask, parts = packed.reshape(-1, kb, 8, 4, 4, 4), np.uint8((1 << bits) - 1), []
+        for bit in range(0, 8, 2 * bits):
+            part = np.stack([whole >> np.uint8(bit) & mask, whole >> np.uint8(bit + bits) & mask], axis=4)  # [NB, KB, g, q, h, t, i]
+            parts.append(part.transpose(0, 5, 2, 1, 4, 3, 6))
+        return matrix(signed(np.concatenate(parts, axis=1), bits), rows, columns)
     if order == "halves" and bits in (2, 4):
         words = packed.view(np.uint32).reshape(-1, kb, 8, 4, 4)
         parts = [fields(words, 16 * HALVES + 8 * upper + bits * REGISTERS, bits) for upper in range(2 if bits == 2 else 1)]

@@ -17,7 +17,9 @@ MovedBytes movedBytes(int64_t outputs, int64_t inputs, const Scheme &weight, boo
   const int64_t groups = groupCount(inputs, weight.groupSize);
   const int64_t parameters = scaleRows(weight, outputs) * groups;
   const int64_t codes = denseBytes(outputs * inputs, weight.bits);
-  const int64_t params = parameters * (kFloat + (weight.symmetric ? 0 : 1));
+  const int64_t params =
+      parameters * scaleBytes(weight.scales) + (weight.outer ? kFloat : 0) +
+      (weight.symmetric ? 0 : denseBytes(parameters, zeroPointBits(weight.bits)));
   const int64_t written = kFloat * outputs * tokens;
   const int64_t floats = kFloat * inputs * tokens;
   if (!int8Inputs) {

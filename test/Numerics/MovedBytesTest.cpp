@@ -30,12 +30,24 @@ TEST(MovedBytes, GroupsNeedAnAccumulatorEach) {
 }
 
 TEST(MovedBytes, FloatActivations) {
-  // 3 bits: 60 codes are 180 bits, 23 bytes; a scale and a zero point for each of 18 groups.
+  // 3 bits: 60 codes are 180 bits, 23 bytes; a scale and a zero point of 4 bits for each of 18
+  // groups.
   MovedBytes bytes = movedBytes(6, 10, {3, false, Granularity::Group, 4}, false, 2);
-  EXPECT_EQ(bytes.fused, 2 * 80 + (23 + 18 * 5) + 48);
+  EXPECT_EQ(bytes.fused, 2 * 80 + (23 + 18 * 4 + 9) + 48);
   EXPECT_EQ(bytes.separate, bytes.fused + 2 * 240); // 60 floats, written and read
   EXPECT_EQ(movedBytes(6, 10, {8, true, Granularity::Tensor}, false, 1).fused,
             2 * 40 + 60 + 4 + 24);
+}
+
+TEST(MovedBytes, ScalesTakeTheBytesOfTheirFormat) {
+  // 18 scales: of 2 bytes; and of one byte, themselves scaled by one float.
+  Scheme f16{4, true, Granularity::Group, 4}, nvfp4 = f16;
+  f16.scales = ScaleFormat::F16;
+  EXPECT_EQ(movedBytes(6, 10, f16, true, 1).fused, 2 * (10 + 4) + (30 + 18 * 2) + 24);
+  nvfp4.codes = CodeFormat::F4E2M1FN;
+  nvfp4.scales = ScaleFormat::F8E4M3FN;
+  nvfp4.outer = true;
+  EXPECT_EQ(movedBytes(6, 10, nvfp4, false, 1).fused, 2 * 40 + (30 + 18 + 4) + 24);
 }
 
 } // namespace

@@ -13,7 +13,8 @@ import pytest
 from helpers import BUILD, REPO, assert_refused, run_tool
 
 BENCHMARKS = REPO / "benchmarks"
-FAMILIES = ("w8a8", "w4a8", "w8a16", "w4a16", "w3a16", "w2a16", "bf16", "quantize", "rms_norm_quantize")
+LINEARS = ("w8a8", "w4a8", "w4a8_f16", "w2a8_f16", "w8a16", "w4a16", "w4a16_f16", "w3a16", "w2a16", "bf16")
+ROW_OPERATIONS = ("quantize", "rms_norm_quantize")
 
 
 def run_benchmark(folder, *options):
@@ -36,9 +37,9 @@ def test_kernels_give_what_numpy_gives(prepared, tmp_path):
     assert result.returncode == 0, result.stderr
     kernels = {case["kernel"]["name"] for case in json.loads((prepared / "cases.json").read_text())["cases"]}
     report = json.loads(file.read_text())
-    assert (report["checked"], report["failures"]) == (2 * len(FAMILIES), [])
-    assert len(kernels) == 2 * 7 + 2  # operations on rows have one kernel for any number
-    assert "18 of 18 kernels for sm_80" in result.stdout and "simulator" in result.stdout
+    assert (report["checked"], report["failures"]) == (2 * len(LINEARS + ROW_OPERATIONS), [])
+    assert len(kernels) == 2 * len(LINEARS) + len(ROW_OPERATIONS)  # operations on rows have one kernel for any number
+    assert "24 of 24 kernels for sm_80" in result.stdout and "simulator" in result.stdout
     assert "results" not in report, "a simulator has no times"
 
 

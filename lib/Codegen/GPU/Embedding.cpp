@@ -11,7 +11,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "KernelBuilder.h"
+#include "WeightParams.h"
 
 #include "easyquant/Codegen/GPU/Emit.h"
 
@@ -27,8 +27,8 @@ class PackedRowEmitter {
 public:
   PackedRowEmitter(KernelBuilder &b, const EmbeddingSpec &spec, const KernelArguments &arguments,
                    Value token, Value y)
-      : b(b), spec(spec), arguments(arguments), token(token), y(y),
-        rowsOfBlock(numerics::fragmentRows(spec.bits)),
+      : b(b), spec(spec), arguments(arguments), params(b, spec.bits, spec.scales), token(token),
+        y(y), rowsOfBlock(numerics::fragmentRows(spec.bits)),
         blockBytes(numerics::fragmentBytes(spec.bits)),
         columnBlocks(divideCeil(spec.columns, numerics::kFragmentColumns)) {}
 
@@ -58,6 +58,7 @@ private:
   KernelBuilder &b;
   const EmbeddingSpec &spec;
   const KernelArguments &arguments;
+  WeightParams params;
   Value token, y;
   int64_t rowsOfBlock, blockBytes, columnBlocks;
 };
@@ -118,13 +119,15 @@ PackedRowEmitter::Values PackedRowEmitter::codes(Value block, Value q) {
 PackedRowEmitter::Values PackedRowEmitter::dequantized(Value block, Value q) {
   Value group =
       spec.groupSize == 0 ? b.i32(0) : b.div(block, spec.groupSize / numerics::kFragmentColumns);
-  auto param = [&](StringRef name, Type type) {
-    Value row = b.rowOf(arguments[name], group, numerics::fragmentScaleRows(spec.vocab), type);
-    return b.load(b.advance(row, token, type), type, /*constant=*/true);
-  };
-  Value scale = param("wscales", b.f32()), zero;
-  if (spec.zeroPoints)
-    zero = arith::ExtSIOp::create(b, b.i32(), param("wzeros", b.i8()));
+  const int64_t padded = numerics::fragmentScaleRows(spec.vocab);
+  Type type = params.scaleType();
+  Value scales = b.rowOf(arguments["wscales"], group, padded, type);
+  Value scale = params.loadScale(b.advance(scales, token, type)), zero;
+  if (spec.zeroPoints) {
+    const int64_t bytes = padded * numerics::zeroPointBits(spec.bits) / 8;
+    Value zeros = b.rowOf(arguments["wzeros"], group, bytes, b.i8());
+    zero = params.loadZeros(zeros, token, 1).front();
+  }
   Values values;
   for (Value code : codes(block, q))
     values.push_back(b.mulf(b.toFloat(zero ? b.sub(code, zero) : code), scale));

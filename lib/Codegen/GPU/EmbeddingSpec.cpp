@@ -17,7 +17,7 @@ static std::string symbolName(const EmbeddingSpec &spec) {
     return name + fmt::format("_{}", nameOf(spec.table));
   if (spec.bits == 16)
     return name + fmt::format("_{}_fragments", nameOf(spec.table));
-  name += fmt::format("_i{}", spec.bits);
+  name += "_" + nameOf(spec.bits, spec.scales);
   if (spec.groupSize != 0)
     name += fmt::format("_g{}", spec.groupSize);
   name += spec.zeroPoints ? "_zp" : "";

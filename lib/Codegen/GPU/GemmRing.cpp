@@ -38,10 +38,10 @@ GemmRing::GemmRing(KernelBuilder &b, const GemmShape &shape, const GemmTile &til
         b.add(warpOffset, activations.offset(b, row, b.add(right, 2 * step))));
   weightOffset = b.mul(warpColumn, blocksDown() * blocksAcross() * blockBytes());
 
-  Value quad = b.div(lane, 4), columnOfWarp = b.add(blockColumn, b.mul(warpColumn, warpColumns()));
+  quad = b.div(lane, 4);
+  columnOfWarp = b.add(blockColumn, b.mul(warpColumn, warpColumns()));
   firstRow = b.add(b.add(blockRow, b.mul(warpRow, warpRows())), quad);
   firstColumn = b.add(columnOfWarp, b.mul(b.rem(lane, 4), 2));
-  firstWeight = b.add(columnOfWarp, quad);
 }
 
 Value GemmRing::paddedColumn(Value n, int64_t width) {

@@ -60,8 +60,6 @@ public:
   mlir::Value rowOf(int64_t i, int64_t half) { return b.add(firstRow, i * kM + half * 8); }
   /// The first of this thread's two columns of tile j.
   mlir::Value columnOf(int64_t j) { return b.add(firstColumn, j * kN); }
-  /// The column of tile j whose packed weights this lane has.
-  mlir::Value weightOf(int64_t j) { return b.add(firstWeight, j * kN); }
   bool columnsAreWhole() const { return shape.n % tile.columns == 0; }
   /// Column `n`, or the last `width` ones that scales are padded to.
   mlir::Value paddedColumn(mlir::Value n, int64_t width);
@@ -92,6 +90,9 @@ public:
 
   const mlir::Value rows;
   mlir::Value lane;
+  /// The warp's first column. Of tile j, this lane has the packed weights of column
+  /// columnOfWarp + j * kN + quad.
+  mlir::Value columnOfWarp, quad;
 
 private:
   int64_t warpRows() const { return tile.rows / tile.warpRows; }
@@ -112,7 +113,7 @@ private:
   mlir::Value shared;
   std::optional<RowCopy> rowCopy;
   std::optional<BlockCopy> blockCopy;
-  mlir::Value firstRow, firstColumn, firstWeight;
+  mlir::Value firstRow, firstColumn;
   Values activationOffsets; ///< of this lane for ldmatrix, one a step
   mlir::Value weightOffset; ///< of this warp
 };

@@ -18,6 +18,7 @@
 #include "HalfWeights.h"
 #include "ResultWriter.h"
 #include "WeightOnlyKernels.h"
+#include "WeightParams.h"
 
 using namespace mlir;
 
@@ -31,7 +32,7 @@ public:
       : b(b), spec(spec), arguments(arguments),
         ring(b, {spec.n, spec.k, spec.bits, spec.groupSize, spec.groups(), 2}, tile, arguments["x"],
              b.mul(arguments["x_stride"], 2), spec.k * 2, arguments["w"], arguments["rows"]),
-        weights(b, spec.bits, spec.input),
+        weights(b, spec.bits, spec.input), params(b, spec.bits, spec.scales),
         writer(b, {spec.n, spec.bias, spec.accumulate, spec.output}, arguments, 2) {}
 
   void emit();
@@ -43,9 +44,9 @@ private:
   Values multiplySlab(Value stage, Values accumulators, ValueRange zeros);
   /// Scales of the two columns of each tile that this thread has sums of.
   Values scalesOf(Value group);
-  /// Zero points (i8) of the rows of weights that this lane unpacks, one a tile.
-  Values zeroBytesOf(Value group);
-  Values zeroPairs(ValueRange bytes);
+  /// What holds the zero points of the rows of weights that this lane unpacks, one a tile.
+  Values zeroWordsOf(Value group);
+  Values zeroPairs(ValueRange words);
   Values multiplyGroups();
   Values multiplyWhole();
   void write(ValueRange sums, ValueRange scales);
@@ -55,6 +56,7 @@ private:
   const KernelArguments &arguments;
   GemmRing ring;
   HalfWeights weights;
+  WeightParams params;
   ResultWriter writer;
 };
 
@@ -93,33 +95,30 @@ HalfGemm::Values HalfGemm::scalesOf(Value group) {
   Value base = b.mul(group, numerics::fragmentScaleRows(spec.n));
   for (int64_t j = 0; j < ring.nTiles(); ++j) {
     Value n = ring.paddedColumn(ring.columnOf(j), 2);
-    Value two = b.load(b.advance(arguments["wscales"], b.add(base, n), b.f32()), b.vec(2, b.f32()),
-                       /*constant=*/true);
-    scales.push_back(b.extract(two, 0));
-    scales.push_back(b.extract(two, 1));
+    Value pointer = b.advance(arguments["wscales"], b.add(base, n), params.scaleType());
+    llvm::append_range(scales, params.loadScales(pointer, 2));
   }
   return scales;
 }
 
-HalfGemm::Values HalfGemm::zeroBytesOf(Value group) {
-  Values bytes;
+HalfGemm::Values HalfGemm::zeroWordsOf(Value group) {
   if (!spec.zeroPoints)
-    return bytes;
-  Value base = b.mul(group, numerics::fragmentScaleRows(spec.n));
-  for (int64_t j = 0; j < ring.nTiles(); ++j) {
-    Value n = ring.paddedColumn(ring.weightOf(j), 1);
-    bytes.push_back(b.load(b.advance(arguments["wzeros"], b.add(base, n), b.i8()), b.i8(),
-                           /*constant=*/true));
-  }
-  return bytes;
+    return {};
+  // The columns of a warp are all inside the padding, or all beyond it.
+  Value n = ring.paddedColumn(ring.columnOfWarp, 8 * ring.nTiles());
+  Value first = b.add(b.mul(group, numerics::fragmentScaleRows(spec.n)), n);
+  return params.loadZeroWords(arguments["wzeros"], first, ring.quad, ring.nTiles());
 }
 
-HalfGemm::Values HalfGemm::zeroPairs(ValueRange bytes) {
-  return llvm::map_to_vector(bytes, [&](Value byte) { return weights.zeroPair(byte); });
+HalfGemm::Values HalfGemm::zeroPairs(ValueRange words) {
+  if (words.empty())
+    return {};
+  return llvm::map_to_vector(params.zerosOf(words, ring.quad, ring.nTiles()),
+                             [&](Value zero) { return weights.zeroPair(zero); });
 }
 
 HalfGemm::Values HalfGemm::multiplyWhole() {
-  Values zeros = zeroPairs(zeroBytesOf(b.i32(0))), carried = ring.begin();
+  Values zeros = zeroPairs(zeroWordsOf(b.i32(0))), carried = ring.begin();
   carried.append(ring.registers(), b.zero(b.f32()));
   carried = ring.multiply(ring.slabs(), carried, [&](Value stage, Values accumulators) {
     return multiplySlab(stage, std::move(accumulators), zeros);
@@ -130,13 +129,13 @@ HalfGemm::Values HalfGemm::multiplyWhole() {
 HalfGemm::Values HalfGemm::multiplyGroups() {
   Value zero = b.zero(b.f32());
   Values carried = ring.begin();
-  llvm::append_range(carried, zeroBytesOf(b.i32(0)));
+  llvm::append_range(carried, zeroWordsOf(b.i32(0)));
   int64_t sumsBegin = carried.size();
   carried.append(ring.registers(), zero);
   carried = b.forLoop(0, spec.groups(), 1, carried, [&](Value group, ValueRange carried) {
     Values scales = scalesOf(group);
     Values zeros = zeroPairs(carried.slice(kState, sumsBegin - kState));
-    Values nextZeros = zeroBytesOf(b.min(b.add(group, 1), spec.groups() - 1));
+    Values nextZeros = zeroWordsOf(b.min(b.add(group, 1), spec.groups() - 1));
     Values inner(carried.take_front(kState));
     inner.append(ring.registers(), zero);
     inner = ring.multiply(ring.slabsOfGroup(), inner, [&](Value stage, Values accumulators) {

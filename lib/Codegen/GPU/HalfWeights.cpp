@@ -35,10 +35,7 @@ HalfWeights::Values HalfWeights::load(Value pointer, Value lane, bool constant, 
   return words;
 }
 
-Value HalfWeights::zeroPair(Value zero) {
-  Value integer = arith::ExtSIOp::create(b, b.i32(), zero);
-  return b.pair(b.fromF32(b.toFloat(integer), type));
-}
+Value HalfWeights::zeroPair(Value zero) { return b.pair(b.fromF32(b.toFloat(zero), type)); }
 
 Value HalfWeights::subtract(Value x, Value y) { return b.pairFma(type, y, b.pair(type, -1.0), x); }
 

@@ -41,7 +41,7 @@ public:
   /// All tiles of a block, codes less zero points. zeros: of each tile, as `zeroPair` made it; may
   /// be empty.
   llvm::SmallVector<Tile> unpack(mlir::ValueRange words, mlir::ValueRange zeros);
-  /// A zero point (i8) for unpack.
+  /// A zero point (i32) for unpack.
   mlir::Value zeroPair(mlir::Value zero);
 
 private:

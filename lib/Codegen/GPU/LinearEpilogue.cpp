@@ -15,21 +15,17 @@ namespace easyquant::gpu {
 
 LinearEpilogue::ColumnTerms LinearEpilogue::columnTerms(Int group, Value n) {
   Value index = b.add(b.mul(group, numerics::fragmentScaleRows(spec.n)), n);
-  auto load = [&](StringRef name, Type element) {
-    Type type = width == 1 ? element : Type(b.vec(width, element));
-    Value loaded = b.load(b.advance(arguments[name], index, element), type, /*constant=*/true);
-    Values values;
-    for (int64_t i = 0; i < width; ++i)
-      values.push_back(b.extract(loaded, i));
-    return values;
-  };
   ColumnTerms terms;
-  terms.scales = load("wscales", b.f32());
+  terms.scales =
+      params.loadScales(b.advance(arguments["wscales"], index, params.scaleType()), width);
   if (spec.zeroPoints)
-    for (Value zero : load("wzeros", b.i8()))
-      terms.zeros.push_back(arith::ExtSIOp::create(b, b.i32(), zero));
-  if (spec.inputZeroPoints)
-    terms.sums = load("wsums", b.i32());
+    terms.zeros = params.loadZeros(arguments["wzeros"], index, width);
+  if (spec.inputZeroPoints) {
+    Type type = width == 1 ? b.i32() : Type(b.vec(width, b.i32()));
+    Value sums = b.load(b.advance(arguments["wsums"], index, b.i32()), type, /*constant=*/true);
+    for (int64_t i = 0; i < width; ++i)
+      terms.sums.push_back(b.extract(sums, i));
+  }
   return terms;
 }
 

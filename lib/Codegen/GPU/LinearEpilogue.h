@@ -14,6 +14,7 @@
 #define EASYQUANT_LIB_CODEGEN_GPU_LINEAREPILOGUE_H
 
 #include "ResultWriter.h"
+#include "WeightParams.h"
 
 namespace easyquant::gpu {
 
@@ -25,7 +26,8 @@ public:
   LinearEpilogue(KernelBuilder &b, const LinearSpec &spec, const KernelArguments &arguments,
                  int64_t width, int64_t shift)
       : writer(b, {spec.n, spec.bias, spec.accumulate, spec.output}, arguments, width), b(b),
-        spec(spec), arguments(arguments), width(width), shift(shift) {}
+        spec(spec), arguments(arguments), params(b, spec.bits, spec.scales), width(width),
+        shift(shift) {}
 
   /// What columns n .. of group g bring along; n may be beyond N, not beyond its padding.
   struct ColumnTerms {
@@ -53,6 +55,7 @@ private:
   KernelBuilder &b;
   const LinearSpec &spec;
   const KernelArguments &arguments;
+  WeightParams params;
   int64_t width, shift;
 };
 

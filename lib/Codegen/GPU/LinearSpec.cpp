@@ -14,7 +14,7 @@
 namespace easyquant::gpu {
 
 static std::string symbolName(const LinearSpec &spec) {
-  std::string name = fmt::format("linear_{}x{}_i{}", spec.n, spec.k, spec.bits);
+  std::string name = fmt::format("linear_{}x{}_{}", spec.n, spec.k, nameOf(spec.bits, spec.scales));
   if (spec.groupSize != 0)
     name += fmt::format("_g{}", spec.groupSize);
   name += spec.zeroPoints ? "_zp" : "";

@@ -17,6 +17,11 @@ const char *nameOf(Float type) {
   return type == Float::F32 ? "f32" : type == Float::F16 ? "f16" : "bf16";
 }
 
+std::string nameOf(int bits, ScaleFormat scales) {
+  std::string name = fmt::format("i{}", bits);
+  return scales == ScaleFormat::F32 ? name : name + fmt::format("_s{}", numerics::toString(scales));
+}
+
 static std::string symbolName(const RowSpec &spec) {
   std::string name = fmt::format("{}_{}", nameOf(spec.op), spec.columns);
   if (spec.op == RowOp::RmsNorm || spec.op == RowOp::LayerNorm)

@@ -22,6 +22,7 @@
 #include "HalfWeights.h"
 #include "ResultWriter.h"
 #include "WeightOnlyKernels.h"
+#include "WeightParams.h"
 
 #include "easyquant/Numerics/FragmentPacking.h"
 
@@ -35,6 +36,7 @@ public:
   StreamLinear(KernelBuilder &b, const WeightOnlySpec &spec, const StreamShape &shape,
                const KernelArguments &arguments)
       : b(b), spec(spec), shape(shape), arguments(arguments), weights(b, spec.bits, spec.input),
+        params(b, spec.bits, spec.scales),
         writer(b, {spec.n, spec.bias, spec.accumulate, spec.output}, arguments, 1) {}
 
   void emit();
@@ -82,6 +84,7 @@ private:
   const StreamShape &shape;
   const KernelArguments &arguments;
   HalfWeights weights;
+  WeightParams params;
   ResultWriter writer;
 
   Value thread, warp, lane, quad, quarter; ///< lane = 4 quad + quarter
@@ -137,9 +140,9 @@ StreamLinear::Values StreamLinear::loadTokens(Value block, int64_t j) {
 StreamLinear::Values StreamLinear::scalesOf(Value group) {
   Values scales;
   Value first = b.add(b.mul(group, numerics::fragmentScaleRows(spec.n)), b.add(firstColumn, quad));
-  Value pointer = b.advance(arguments["wscales"], first, b.f32());
+  Value pointer = b.advance(arguments["wscales"], first, params.scaleType());
   for (int64_t row = 0; row < shape.columns; row += 8)
-    scales.push_back(b.load(b.advance(pointer, row, b.f32()), b.f32(), true));
+    scales.push_back(params.loadScale(b.advance(pointer, row, params.scaleType())));
   return scales;
 }
 
@@ -147,10 +150,11 @@ StreamLinear::Values StreamLinear::zerosOf(Value group) {
   Values pairs;
   if (!spec.zeroPoints)
     return pairs;
-  Value first = b.add(b.mul(group, numerics::fragmentScaleRows(spec.n)), b.add(firstColumn, quad));
-  Value pointer = b.advance(arguments["wzeros"], first, b.i8());
-  for (int64_t row = 0; row < shape.columns; row += 8)
-    pairs.push_back(weights.zeroPair(b.load(b.advance(pointer, row, b.i8()), b.i8(), true)));
+  const int64_t tiles = shape.columns / 8;
+  Value first = b.add(b.mul(group, numerics::fragmentScaleRows(spec.n)), firstColumn);
+  Values words = params.loadZeroWords(arguments["wzeros"], first, quad, tiles);
+  for (Value zero : params.zerosOf(words, quad, tiles))
+    pairs.push_back(weights.zeroPair(zero));
   return pairs;
 }
 
@@ -237,7 +241,7 @@ void StreamLinear::writeResult(Value token, Value column, Value sum) {
   b.ifThen(b.less(m, rows), [&] {
     Value value = sum;
     if (!grouped() && !spec.isFloat())
-      value = b.mulf(b.load(b.advance(arguments["wscales"], n, b.f32()), b.f32(), true), sum);
+      value = b.mulf(params.loadScale(b.advance(arguments["wscales"], n, params.scaleType())), sum);
     writer.write(m, n, value);
   });
 }

@@ -20,7 +20,7 @@ static std::string symbolName(const WeightOnlySpec &spec) {
   if (spec.isFloat())
     name += nameOf(spec.input);
   else
-    name += fmt::format("i{}", spec.bits);
+    name += nameOf(spec.bits, spec.scales);
   if (spec.groupSize != 0)
     name += fmt::format("_g{}", spec.groupSize);
   name += spec.zeroPoints ? "_zp" : "";

@@ -99,7 +99,9 @@ TEST(GPUEmbedding, PackedTablesAreThoseOfTheHead) {
   for (Case c : {Case{70, 64, 32}, {130, 100, 0}, {5, 7, 64}})
     for (int bits : {8, 4, 3, 2})
       for (FragmentOrder order : {FragmentOrder::Bytes, FragmentOrder::Halves})
-        for (bool zeroPoints : {false, true}) {
+        for (auto [zeroPoints, scales] : {std::pair(false, ScaleFormat::F32),
+                                          {true, ScaleFormat::F32},
+                                          {true, ScaleFormat::F16}}) {
           if (bits == 3 && order == FragmentOrder::Bytes)
             continue;
           EmbeddingSpec spec;
@@ -109,6 +111,7 @@ TEST(GPUEmbedding, PackedTablesAreThoseOfTheHead) {
           spec.order = order;
           spec.groupSize = c.group;
           spec.zeroPoints = zeroPoints;
+          spec.scales = scales;
           specs.push_back(spec);
           library.add(spec);
         }
@@ -116,15 +119,14 @@ TEST(GPUEmbedding, PackedTablesAreThoseOfTheHead) {
     constexpr int64_t kTokens = 5;
     SCOPED_TRACE(library.add(spec).name);
     std::mt19937 random(static_cast<unsigned>(spec.bits + spec.columns));
-    QuantizedMatrix q = randomWeights(spec.vocab, spec.columns, spec.bits, spec.groupSize,
-                                      !spec.zeroPoints, random);
-    Fragments packed = pack(q, spec.order);
+    QuantizedMatrix q = randomWeights(spec.vocab, spec.columns, schemeOf(spec), random);
+    PackedWeight packed = fragmentsOf(q, spec.order);
     std::vector<int32_t> ids = someTokens(spec.vocab, kTokens);
     simt::Device device;
     DeviceBuffer<int32_t> tokens(device, ids);
-    DeviceBuffer<uint8_t> w(device, packed.codes);
-    DeviceBuffer<float> wscales(device, packed.scales);
-    DeviceBuffer<int8_t> wzeros(device, packed.zeros);
+    DeviceBuffer<uint8_t> w(device, packed[WeightTensor::Codes]);
+    DeviceBuffer<uint8_t> wscales(device, packed[WeightTensor::Scales]);
+    DeviceBuffer<uint8_t> wzeros(device, packed[WeightTensor::ZeroPoints]);
     DeviceBuffer<float> y(device, kTokens * spec.columns);
     std::map<std::string, Argument> arguments = {
         {"tokens", tokens}, {"w", w}, {"wscales", wscales}, {"y", y}, {"y_stride", spec.columns}};

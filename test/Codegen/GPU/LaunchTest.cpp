@@ -64,6 +64,7 @@ std::vector<Launched> addAll(KernelLibrary &library) {
       integers.zeroPoints = integers.inputZeroPoints = integers.bias = integers.accumulate = all;
       for (const LinearKernel &kernel : library.add(integers))
         add(kernel.description, kernel.maxRows);
+      floats.scales = integers.scales = all ? ScaleFormat::F16 : ScaleFormat::F32;
       floats.groupSize = all ? 32 : 0;
       floats.zeroPoints = floats.bias = floats.accumulate = all;
       for (const WeightOnlyKernel &kernel : library.add(floats))

@@ -13,11 +13,9 @@ namespace easyquant::gpu {
 
 using namespace numerics;
 
-QuantizedMatrix randomWeights(int64_t n, int64_t k, int bits, int64_t groupSize, bool symmetric,
-                              std::mt19937 &random) {
+QuantizedMatrix randomWeights(int64_t n, int64_t k, const Scheme &scheme, std::mt19937 &random) {
   QuantizedMatrix weights;
-  weights.scheme = {bits, symmetric, groupSize ? Granularity::Group : Granularity::Channel,
-                    groupSize};
+  weights.scheme = scheme;
   weights.rows = n;
   weights.columns = k;
   CodeRange range = codeRange(weights.scheme);
@@ -25,29 +23,24 @@ QuantizedMatrix randomWeights(int64_t n, int64_t k, int bits, int64_t groupSize,
   for (int64_t i = 0; i < n * k; ++i)
     weights.codes.push_back(static_cast<int8_t>(code(random)));
   weights.params.rows = n;
-  weights.params.groups = groupCount(k, groupSize);
+  weights.params.groups = groupCount(k, scheme.groupSize);
   std::uniform_real_distribution<float> scale(0.001f, 0.02f);
   for (int64_t i = 0; i < n * weights.params.groups; ++i) {
-    weights.params.scales.push_back(scale(random));
-    if (!symmetric)
+    weights.params.scales.push_back(roundScale(scale(random), scheme.scales));
+    if (!scheme.symmetric)
       weights.params.zeroPoints.push_back(code(random));
   }
   return weights;
 }
 
-Fragments pack(const QuantizedMatrix &weights, FragmentOrder order) {
+PackedWeight fragmentsOf(const QuantizedMatrix &weights, FragmentOrder order) {
   auto layout = fragmentLayout(weights.scheme, order, weights.rows, weights.columns);
   if (!layout) {
     ADD_FAILURE() << layout.error().message;
     return {};
   }
-  Fragments fragments;
-  fragments.codes.resize(layout->codeBytes());
-  packFragments(*layout, weights.codes.data(), fragments.codes.data());
-  fragments.scales = fragmentScales(*layout, weights.params);
-  fragments.zeros = fragmentZeroPoints(*layout, weights.params);
-  fragments.sums = fragmentSums(*layout, weights);
-  return fragments;
+  layout->withSums = true;
+  return pack(*layout, weights);
 }
 
 FloatRows::FloatRows(simt::Device &device, const std::vector<float> &values, int64_t rows,

@@ -16,19 +16,23 @@
 
 namespace easyquant::gpu {
 
-/// N x K codes of the whole range, with scales (and zero points, where they are not symmetric) of
-/// each row and group (of `groupSize` columns; 0: the row).
-numerics::QuantizedMatrix randomWeights(int64_t n, int64_t k, int bits, int64_t groupSize,
-                                        bool symmetric, std::mt19937 &random);
+/// That of a kernel's weights.
+template <typename Spec> numerics::Scheme schemeOf(const Spec &spec) {
+  return {.bits = spec.bits,
+          .symmetric = !spec.zeroPoints,
+          .granularity =
+              spec.groupSize ? numerics::Granularity::Group : numerics::Granularity::Channel,
+          .groupSize = spec.groupSize,
+          .scales = spec.scales};
+}
 
-/// A weight as kernels read it.
-struct Fragments {
-  std::vector<uint8_t> codes;
-  std::vector<float> scales;
-  std::vector<int8_t> zeros;
-  std::vector<int32_t> sums;
-};
-Fragments pack(const numerics::QuantizedMatrix &weights, numerics::FragmentOrder order);
+/// N x K codes of the whole range, with scales and zero points of the scheme.
+numerics::QuantizedMatrix randomWeights(int64_t n, int64_t k, const numerics::Scheme &scheme,
+                                        std::mt19937 &random);
+
+/// A weight as kernels read it, with sums.
+numerics::PackedWeight fragmentsOf(const numerics::QuantizedMatrix &weights,
+                                   numerics::FragmentOrder order);
 
 /// Rows of floats of any type in device memory, a bit apart; outside, they are dense.
 class FloatRows {

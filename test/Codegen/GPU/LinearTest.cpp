@@ -25,7 +25,7 @@ struct Problem {
   Problem(const LinearSpec &spec, int64_t rows) : spec(spec), rows(rows) {
     std::mt19937 random(static_cast<unsigned>(spec.n * 31 + spec.k * 7 + rows));
     std::normal_distribution<float> normal;
-    weights = randomWeights(spec.n, spec.k, spec.bits, spec.groupSize, !spec.zeroPoints, random);
+    weights = randomWeights(spec.n, spec.k, schemeOf(spec), random);
     std::vector<float> x(rows * spec.k);
     for (int64_t i = 0; i < std::ssize(x); ++i)
       x[i] = rows > 2 && i / spec.k == 1 ? 0.0f : normal(random);
@@ -74,16 +74,17 @@ std::vector<float> compute(KernelLibrary &library, const LinearKernel &kernel, c
                            simt::Statistics *statistics = nullptr,
                            simt::Checks checks = simt::Checks::All) {
   const LinearSpec &spec = p.spec;
-  Fragments packed = pack(p.weights, FragmentOrder::Bytes);
+  PackedWeight packed = fragmentsOf(p.weights, FragmentOrder::Bytes);
   simt::Device device;
   DeviceBuffer<int8_t> codes(device, p.paddedCodes(), "codes");
   DeviceBuffer<float> scales(device, p.tokens.scales, "scales");
   DeviceBuffer<int32_t> sums(device, p.tokens.sums, "sums");
   DeviceBuffer<int32_t> zeros(device, p.tokens.zeroPoints, "zeros");
-  DeviceBuffer<uint8_t> w(device, packed.codes, "w");
-  DeviceBuffer<float> wscales(device, packed.scales, "wscales"), bias(device, p.bias, "bias");
-  DeviceBuffer<int8_t> wzeros(device, packed.zeros, "wzeros");
-  DeviceBuffer<int32_t> wsums(device, packed.sums, "wsums");
+  DeviceBuffer<uint8_t> w(device, packed[WeightTensor::Codes], "w");
+  DeviceBuffer<uint8_t> wscales(device, packed[WeightTensor::Scales], "wscales");
+  DeviceBuffer<uint8_t> wzeros(device, packed[WeightTensor::ZeroPoints], "wzeros");
+  DeviceBuffer<uint8_t> wsums(device, packed[WeightTensor::Sums], "wsums");
+  DeviceBuffer<float> bias(device, p.bias, "bias");
   FloatRows y(device, p.y, p.rows, spec.n, spec.output, "y");
   std::map<std::string, Argument> arguments = {
       {"codes", codes},     {"scales", scales},           {"w", w},
@@ -172,6 +173,27 @@ TEST(GPULinear, BiasResidualAndZeroPoints) {
     specs.push_back(all);
   }
   checkAll(specs, {3, 17});
+}
+
+TEST(GPULinear, ScalesOfHalfPrecisionAndPackedZeroPoints) {
+  std::vector<LinearSpec> specs;
+  for (int bits : {2, 4, 8})
+    for (int64_t group : {0, 64})
+      for (bool zeroPoints : {false, true}) {
+        LinearSpec s = spec(50, 160, bits, group);
+        s.zeroPoints = zeroPoints;
+        s.scales = ScaleFormat::F16;
+        specs.push_back(s);
+        s.scales = ScaleFormat::F32;
+        if (zeroPoints)
+          specs.push_back(s);
+      }
+  checkAll(specs, {1, 3, 17});
+  // Columns beyond the padding of the parameters.
+  LinearSpec wide = spec(150, 128, 2, 64);
+  wide.zeroPoints = true;
+  wide.scales = ScaleFormat::F16;
+  checkAll({wide}, {130});
 }
 
 TEST(GPULinear, ManyGroupsInOneBlock) {

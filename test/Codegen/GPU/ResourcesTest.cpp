@@ -30,9 +30,12 @@ std::vector<LinearSpec> linears() {
   w8.k = grouped.k = 4096;
   grouped.bits = 4;
   grouped.groupSize = 128;
+  grouped.scales = ScaleFormat::F16;
   w8.bias = true;
   grouped.accumulate = grouped.zeroPoints = true;
-  return {w8, grouped};
+  LinearSpec twoBits = grouped;
+  twoBits.bits = 2;
+  return {w8, grouped, twoBits};
 }
 
 std::vector<WeightOnlySpec> weightOnlyLinears() {
@@ -43,6 +46,7 @@ std::vector<WeightOnlySpec> weightOnlyLinears() {
     spec.bits = bits;
     spec.groupSize = group;
     spec.zeroPoints = zeroPoints;
+    spec.scales = group ? ScaleFormat::F16 : ScaleFormat::F32;
     spec.input = input;
     spec.accumulate = group != 0;
     specs.push_back(spec);

@@ -40,7 +40,7 @@ struct Problem {
       for (int64_t i = 0; i < spec.n * spec.k; ++i)
         floats.push_back(toHalf(0.05f * normal(random), spec.input));
     } else {
-      weights = randomWeights(spec.n, spec.k, spec.bits, spec.groupSize, !spec.zeroPoints, random);
+      weights = randomWeights(spec.n, spec.k, schemeOf(spec), random);
     }
     for (int64_t n = 0; n < spec.n; ++n)
       bias.push_back(normal(random));
@@ -89,12 +89,13 @@ struct Problem {
   std::vector<float> bias, y;
 };
 
-Fragments packedWeights(const Problem &p) {
+PackedWeight packedWeights(const Problem &p) {
   if (!p.spec.isFloat())
-    return pack(p.weights, FragmentOrder::Halves);
-  Fragments packed;
-  packed.codes.resize(floatFragmentBytes(p.spec.n, p.spec.k));
-  packFloatFragments(p.spec.n, p.spec.k, p.floats.data(), packed.codes.data());
+    return fragmentsOf(p.weights, FragmentOrder::Halves);
+  PackedWeight packed;
+  std::vector<uint8_t> &floats = packed[WeightTensor::Codes];
+  floats.resize(floatFragmentBytes(p.spec.n, p.spec.k));
+  packFloatFragments(p.spec.n, p.spec.k, p.floats.data(), floats.data());
   return packed;
 }
 
@@ -103,12 +104,13 @@ std::vector<float> compute(KernelLibrary &library, const WeightOnlyKernel &kerne
                            simt::Statistics *statistics = nullptr,
                            simt::Checks checks = simt::Checks::All, int launches = 1) {
   const WeightOnlySpec &spec = p.spec;
-  Fragments packed = packedWeights(p);
+  PackedWeight packed = packedWeights(p);
   simt::Device device;
   DeviceBuffer<uint16_t> x(device, p.x, "x");
-  DeviceBuffer<uint8_t> w(device, packed.codes, "w");
-  DeviceBuffer<float> scales(device, packed.scales, "wscales"), bias(device, p.bias, "bias");
-  DeviceBuffer<int8_t> zeros(device, packed.zeros, "wzeros");
+  DeviceBuffer<uint8_t> w(device, packed[WeightTensor::Codes], "w");
+  DeviceBuffer<uint8_t> scales(device, packed[WeightTensor::Scales], "wscales");
+  DeviceBuffer<uint8_t> zeros(device, packed[WeightTensor::ZeroPoints], "wzeros");
+  DeviceBuffer<float> bias(device, p.bias, "bias");
   FloatRows y(device, p.y, p.rows, spec.n, spec.output, "y");
   DeviceBuffer<float> partials(device, kernel.partialBytes(p.rows) / 4, "partials");
   DeviceBuffer<int32_t> counters(device, std::vector<int32_t>(kernel.counterCount(p.rows)),
@@ -265,6 +267,24 @@ TEST(GPUWeightOnly, ZeroPoints) {
   }
 }
 
+TEST(GPUWeightOnly, ScalesOfHalfPrecision) {
+  std::vector<WeightOnlySpec> specs, wide;
+  for (int bits : {2, 3, 4, 8}) {
+    for (int64_t group : {0, 64}) {
+      WeightOnlySpec s = spec(50, 160, bits, group);
+      s.zeroPoints = group == 0;
+      s.scales = ScaleFormat::F16;
+      specs.push_back(s);
+    }
+    // Columns beyond the padding of the parameters.
+    wide.push_back(spec(150, 128, bits, 64));
+    wide.back().zeroPoints = true;
+    wide.back().scales = ScaleFormat::F16;
+  }
+  checkAll(specs, {1, 3, 33});
+  checkAll(wide, {70});
+}
+
 TEST(GPUWeightOnly, OtherChips) {
   for (ChipId chip : {ChipId::SM89, ChipId::SM90a})
     checkAll({spec(33, 100, 8), spec(128, 192, 4, 64), spec(128, 128, 16)}, {3, 66}, chip);
@@ -299,7 +319,7 @@ TEST(GPUWeightOnly, EachWeightIsReadOnce) {
         bytes += i.bytes;
         sectors += i.sectors;
       }
-    EXPECT_EQ(bytes, packedWeights(problem).codes.size());
+    EXPECT_EQ(bytes, packedWeights(problem)[WeightTensor::Codes].size());
     EXPECT_EQ(sectors * 32, bytes);
     for (const auto &[kind, traffic] : statistics.traffic) {
       // Sums of two tokens of sixteen columns are read together, once, after the loop.

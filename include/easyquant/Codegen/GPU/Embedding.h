@@ -32,6 +32,7 @@ struct EmbeddingSpec {
   numerics::FragmentOrder order = numerics::FragmentOrder::Bytes;
   int64_t groupSize = 0; ///< 0 or a multiple of 32
   bool zeroPoints = false;
+  ScaleFormat scales = ScaleFormat::F32; ///< F32 or F16
 };
 Description describe(const EmbeddingSpec &spec, const Chip &chip);
 

@@ -13,10 +13,9 @@
 //   * Parameters are device pointers (u64), i32 and f32. M, the number of rows (tokens), is the
 //     parameter `rows` >= 1; all other sizes are constants of the kernel.
 //   * Pointers are aligned to 16 bytes. Matrices are row-major; strides are parameters, in
-//   elements,
-//     where the spec's comment says so, and keep every row aligned as the widest access of the
-//     kernel wants it: to 16 bytes, if the row length is a multiple of that, else to the largest
-//     power of two bytes that divides it.
+//     elements, where the spec's comment says so, and keep every row aligned as the widest access
+//     of the kernel wants it: to 16 bytes, if the row length is a multiple of that, else to the
+//     largest power of two bytes that divides it.
 //   * No input is read and no output written out of bounds, for any M, N and K. Nothing is kept
 //     between launches, and the bits of a result do not depend on how blocks are scheduled.
 //
@@ -25,6 +24,12 @@
 //   * scales: M floats;
 //   * sums: M x G int32, the sum of the codes of each weight group; where weights have zero points;
 //   * zero points, of asymmetric activations: M int32.
+//
+// Packed weights (easyquant/Numerics/FragmentPacking.h defines them to the byte)
+//   * w: codes as fragments, in the order that the kernel takes;
+//   * wscales: G x Np, f32 or f16, which become f32 as they are loaded;
+//   * wzeros: G x Np fields of bits; of asymmetric weights;
+//   * wsums: G x Np int32; where activations have zero points.
 //
 //===----------------------------------------------------------------------===//
 
@@ -45,6 +50,7 @@ namespace easyquant::gpu {
 using easyquant::RowOp;
 using easyquant::RowQuantization;
 using numerics::groupCount;
+using numerics::ScaleFormat;
 
 /// Columns of codes in memory: rows start at multiples of 16 bytes.
 constexpr int64_t paddedColumns(int64_t k) { return (k + 15) / 16 * 16; }
@@ -55,6 +61,8 @@ constexpr int64_t divideCeil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 enum class Float { F32, F16, BF16 };
 const char *nameOf(Float type); ///< "f32", ...
 constexpr int64_t bytesOf(Float type) { return type == Float::F32 ? 4 : 2; }
+/// Of packed weights, as symbols have it: "i4", "i4_sf16", ...
+std::string nameOf(int bits, ScaleFormat scales);
 
 //===- What a launch needs ------------------------------------------------===//
 
@@ -135,10 +143,9 @@ RowShape rowShape(const RowSpec &spec);
 
 //===- Linears on integer activations -------------------------------------===//
 
-/// y = x W^T (+ bias) (+ y), x quantized to int8. Weights are fragments of
-/// easyquant/Numerics/FragmentPacking.h in the order Bytes. Every accumulator is an exact int32 of
-/// its group (the caller has checked K against numerics::maxDotLength), and in fp32, groups in
-/// order,
+/// y = x W^T (+ bias) (+ y), x quantized to int8, weights in the order Bytes. Every accumulator is
+/// an exact int32 of its group (the caller has checked K against numerics::maxDotLength), and in
+/// fp32, groups in order,
 ///   t = fma(sw[n,g], float(acc[m,n,g] - zw[n,g] * sums[m,g] - zx[m] * wsums[n,g]), t)
 ///   y[m,n] = sx[m] * t (+ bias[n]) (+ y[m,n])
 /// each sum rounded once: the bits of numerics::reference::integerLinear, whichever kernel of a
@@ -147,10 +154,11 @@ RowShape rowShape(const RowSpec &spec);
 ///   codes, scales, [sums], [zeros], w, wscales, [wzeros], [wsums], [bias], y, y_stride, rows
 struct LinearSpec {
   int64_t n = 0, k = 0;
-  int bits = 8;                 ///< of the weights: 2, 4 or 8
-  int64_t groupSize = 0;        ///< 0 or a multiple of 32
-  bool zeroPoints = false;      ///< of the weights: sums and wzeros are parameters
-  bool inputZeroPoints = false; ///< of the activations: zeros and wsums are parameters
+  int bits = 8;                          ///< of the weights: 2, 4 or 8
+  int64_t groupSize = 0;                 ///< 0 or a multiple of 32
+  bool zeroPoints = false;               ///< of the weights: sums and wzeros are parameters
+  bool inputZeroPoints = false;          ///< of the activations: zeros and wsums are parameters
+  ScaleFormat scales = ScaleFormat::F32; ///< of the weights: F32 or F16
   bool bias = false;
   bool accumulate = false; ///< add to y instead of overwriting it: the residual connection
   Float output = Float::F32;

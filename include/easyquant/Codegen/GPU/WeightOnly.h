@@ -32,8 +32,8 @@ namespace easyquant::gpu {
 ///   x_stride  a multiple of 8 elements whatever K: every row begins at a multiple of 16 bytes.
 ///             Columns from K on are not read
 ///   w         fragments, order Halves; floats for 16 bits
-///   [wscales] G x Np floats; below 16 bits
-///   [wzeros]  G x Np int8
+///   [wscales] below 16 bits
+///   [wzeros]
 ///   [bias]    N floats
 ///   y, y_stride
 ///   [partials, counters]  scratch memory of kernels that split K over blocks (WeightOnlyKernel)
@@ -43,6 +43,7 @@ struct WeightOnlySpec {
   int bits = 4;            ///< of the weights: 2, 3, 4, 8, or 16: floats of type `input`
   int64_t groupSize = 0;   ///< 0 or a multiple of 32; 0 for 16 bits
   bool zeroPoints = false; ///< of the weights; not for 16 bits
+  ScaleFormat scales = ScaleFormat::F32; ///< of the weights: F32 or F16
   bool bias = false;
   bool accumulate = false;   ///< add to y instead of overwriting it: the residual connection
   Float input = Float::BF16; ///< F16 or BF16
