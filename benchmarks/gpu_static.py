@@ -26,12 +26,14 @@ from sass import CHIPS, access_bytes, assemble, count, cuda_program, functions_o
 
 SIZE = 4096  # N and K of the linears
 
-# site, type of the codes, scheme of the weights, groups, of int8 activations
-LINEARS = [("w8a8", "i8", "i8, symmetric, channel", 1, True), ("w4a8", "i4", "i4, symmetric, group = 128", 32, True),
-           ("w4a16", "i4", "i4, symmetric, group = 128", 32, False), ("w8a16", "i8", "i8, symmetric, channel", 1, False),
-           ("w3a16", "i3", "i3, symmetric, group = 128", 32, False), ("w2a16", "i2", "i2, symmetric, group = 128", 32, False)]
-TITLES = {"i8_q": "W8A8", "i4_g128_q": "W4A8, groups of 128", "i4_g128_bf16": "W4A16, groups of 128", "i8_bf16": "W8A16",
-          "i3_g128_bf16": "W3A16, groups of 128", "i2_g128_bf16": "W2A16, groups of 128", "bf16_bf16": "bf16"}
+# site, type of the codes, type of the scales, groups of a row, of int8 activations
+LINEARS = [("w8a8", "i8", "f32", 1, True), ("w4a8", "i4", "f32", 32, True), ("w4a8_f16", "i4", "f16", 32, True),
+           ("w2a8_f16", "i2", "f16", 32, True), ("w4a16", "i4", "f32", 32, False), ("w4a16_f16", "i4", "f16", 32, False),
+           ("w8a16", "i8", "f32", 1, False), ("w3a16", "i3", "f32", 32, False), ("w2a16", "i2", "f32", 32, False)]
+TITLES = {"i8_q": "W8A8", "i4_g128_q": "W4A8, groups of 128", "i4_sf16_g128_q": "W4A8, groups of 128, f16 scales",
+          "i2_sf16_g128_q": "W2A8, groups of 128, f16 scales", "i4_g128_bf16": "W4A16, groups of 128",
+          "i4_sf16_g128_bf16": "W4A16, groups of 128, f16 scales", "i8_bf16": "W8A16", "i3_g128_bf16": "W3A16, groups of 128",
+          "i2_g128_bf16": "W2A16, groups of 128", "bf16_bf16": "bf16"}
 FAMILIES = dict(zip([*(name for name, *_ in LINEARS), "bf16"], TITLES.values()))  # of the benchmark: their titles
 FEW_ROWS = (1, 4, 16)
 HEADS, KV_HEADS, HEAD_DIM = 32, 8, 128
@@ -89,9 +91,10 @@ def model_text():
     """A function of one linear after another, on the same input, and one of attention for each cache."""
     x, s = f"%x: tensor<?x{SIZE}xf32>", SIZE
     arguments, lines = [x, f"%wf: tensor<{s}x{s}xf32>"], []
-    for name, codes, scheme, groups, quantized in LINEARS:
-        types = f"tensor<{s}x{s}x{codes}>, tensor<{s}x{groups}xf32>"
-        arguments += [f"%w_{name}: tensor<{s}x{s}x{codes}>", f"%s_{name}: tensor<{s}x{groups}xf32>"]
+    for name, codes, scales, groups, quantized in LINEARS:
+        scheme = f"{codes}, symmetric, {'channel' if groups == 1 else f'group = {s // groups}'}{'' if scales == 'f32' else f', scale = {scales}'}"
+        types = f"tensor<{s}x{s}x{codes}>, tensor<{s}x{groups}x{scales}>"
+        arguments += [f"%w_{name}: tensor<{s}x{s}x{codes}>", f"%s_{name}: tensor<{s}x{groups}x{scales}>"]
         inputs = ", input_scheme = #equant.scheme<i8, symmetric, token, dynamic>" if quantized else ""
         lines.append(f'  %y_{name} = equant.linear %x, %w_{name} scale(%s_{name}) {{sites = ["{name}"], '
                      f"weight_scheme = #equant.scheme<{scheme}>{inputs}}} : (tensor<?x{s}xf32>, {types}) -> tensor<?x{s}xf32>")

@@ -15,10 +15,10 @@ from sass import (CHIPS, access_bytes, compile_kernels, count, cuda_program, fun
 
 # The least share of the instructions of a loop of the tile of 128 x 128 that are matrix products, as measured with ptxas 13.0, less
 # a little.
-LEAST_SHARE = {"i8_q": 0.40, "i4_g128_q": 0.30, "i4_g128_bf16": 0.27, "i8_bf16": 0.21, "i3_g128_bf16": 0.15, "i2_g128_bf16": 0.20,
-               "bf16_bf16": 0.42}
+LEAST_SHARE = {"i8_q": 0.40, "i4_g128_q": 0.30, "i4_sf16_g128_q": 0.30, "i2_sf16_g128_q": 0.22, "i4_g128_bf16": 0.27, "i4_sf16_g128_bf16": 0.27,
+               "i8_bf16": 0.21, "i3_g128_bf16": 0.15, "i2_g128_bf16": 0.20, "bf16_bf16": 0.42}
 # Of one row: the most instructions for each block of weights that a warp reads (16 bytes a lane; of 3 bits 24).
-MOST_INSTRUCTIONS = {"i8_bf16": 60, "i4_g128_bf16": 70, "i3_g128_bf16": 165, "i2_g128_bf16": 110, "bf16_bf16": 14}
+MOST_INSTRUCTIONS = {"i8_bf16": 60, "i4_g128_bf16": 70, "i4_sf16_g128_bf16": 70, "i3_g128_bf16": 165, "i2_g128_bf16": 110, "bf16_bf16": 14}
 # The same of attention, of the short way through its loop: one turn is 64 cached tokens, of which the warps of `split` (few tokens) have
 # 16 each, those of `blocked` all.
 LEAST_ATTENTION_SHARE = {("f16", "split"): 0.09, ("f16", "blocked"): 0.175, ("int8", "split"): 0.05, ("int8", "blocked"): 0.12,
@@ -29,6 +29,7 @@ RUN_BYTES = {"f16": 16, "int8": 8, "int4": 4}
 # Of few rows, that many bytes of weights a lane are asked for before the first of them is waited for, wherever the loop waits: four
 # blocks, of floats and 8 bits two rows of them or none.
 LEAST_UNDER_WAY = {"i8_q_f32_dp4a_1": 64, "i8_q_f32_dp4a_4": 64, "i8_bf16_f32_stream_1": 64, "i4_g128_bf16_f32_stream_1": 64,
+                   "i4_sf16_g128_bf16_f32_stream_1": 64,
                    "i3_g128_bf16_f32_stream_1": 96, "i2_g128_bf16_f32_stream_1": 64, "bf16_bf16_f32_stream_1": 128,
                    "i4_g128_bf16_f32_stream_8": 64, "i8_bf16_f32_stream_16": 64, "bf16_bf16_f32_stream_16": 128}
 

@@ -17,20 +17,28 @@ namespace easyquant {
 
 int64_t columnsOf(Value matrix) { return cast<RankedTensorType>(matrix.getType()).getDimSize(1); }
 
+/// What specs of linears have in common; false where there are no fragments of such weights.
+template <typename Spec>
+static bool describeWeights(Spec &spec, equant::LinearOp op, numerics::FragmentOrder order) {
+  numerics::Scheme weights = op.getWeightScheme().toNumerics();
+  spec.n = columnsOf(op.getOutput());
+  spec.k = columnsOf(op.getInput());
+  spec.bits = weights.bits;
+  spec.groupSize = weights.groupSize;
+  spec.zeroPoints = !weights.symmetric;
+  spec.scales = weights.scales;
+  spec.bias = op.getBias() != nullptr;
+  return numerics::fragmentLayout(weights, order, spec.n, spec.k).has_value();
+}
+
 std::optional<gpu::LinearSpec> linearSpec(equant::LinearOp op) {
   if (!op.getInputScheme())
     return std::nullopt;
-  equant::SchemeAttr weights = op.getWeightScheme(), input = *op.getInputScheme();
+  numerics::Scheme input = op.getInputScheme()->toNumerics();
   gpu::LinearSpec spec;
-  spec.n = columnsOf(op.getOutput());
-  spec.k = columnsOf(op.getInput());
-  spec.bits = static_cast<int>(weights.getBits());
-  spec.groupSize = weights.getGroupSize();
-  spec.zeroPoints = !weights.getSymmetric();
-  spec.inputZeroPoints = !input.getSymmetric();
-  spec.bias = op.getBias() != nullptr;
-  bool known = (spec.bits == 8 || spec.bits == 4 || spec.bits == 2) &&
-               spec.groupSize % numerics::kFragmentColumns == 0;
+  spec.inputZeroPoints = !input.symmetric;
+  bool known = describeWeights(spec, op, numerics::FragmentOrder::Bytes) && input.isInteger() &&
+               input.bits == 8;
   return known ? std::optional(spec) : std::nullopt;
 }
 
@@ -40,20 +48,14 @@ std::optional<gpu::WeightOnlySpec> weightOnlySpec(Operation *op) {
   if (auto linear = dyn_cast<lm::LinearOp>(op)) {
     spec.bits = 16;
     spec.bias = linear.getBias() != nullptr;
-  } else if (auto linear = dyn_cast<equant::LinearOp>(op); linear && !linear.getInputScheme()) {
-    equant::SchemeAttr weights = linear.getWeightScheme();
-    spec.bits = static_cast<int>(weights.getBits());
-    spec.groupSize = weights.getGroupSize();
-    spec.zeroPoints = !weights.getSymmetric();
-    spec.bias = linear.getBias() != nullptr;
-    if (spec.groupSize % numerics::kFragmentColumns != 0)
-      return std::nullopt;
-  } else {
-    return std::nullopt;
+    spec.n = columnsOf(linear.getOutput());
+    spec.k = columnsOf(linear.getInput());
+    return spec;
   }
-  spec.n = columnsOf(op->getResult(0));
-  spec.k = columnsOf(op->getOperand(0));
-  return spec;
+  auto linear = dyn_cast<equant::LinearOp>(op);
+  bool known = linear && !linear.getInputScheme() &&
+               describeWeights(spec, linear, numerics::FragmentOrder::Halves);
+  return known ? std::optional(spec) : std::nullopt;
 }
 
 std::optional<gpu::RowSpec> rowSpec(Operation *op) {

@@ -24,9 +24,15 @@ static std::string describeSchemes(equant::LinearOp op) {
   return text;
 }
 
-static LogicalResult refuse(equant::LinearOp op, const Twine &other) {
-  return op.emitError("site '") << siteOf(op) << "': no GPU kernel for " << describeSchemes(op)
-                                << "; compile it with --target cpu or " << other;
+static LogicalResult refuse(equant::LinearOp op) {
+  auto order =
+      op.getInputScheme() ? numerics::FragmentOrder::Bytes : numerics::FragmentOrder::Halves;
+  auto layout = numerics::fragmentLayout(op.getWeightScheme().toNumerics(), order,
+                                         columnsOf(op.getOutput()), columnsOf(op.getInput()));
+  return op.emitError("site '") << siteOf(op) << "': "
+                                << (layout ? "no GPU kernel for " + describeSchemes(op)
+                                           : layout.error().message)
+                                << "; compile it with --target cpu or another scheme";
 }
 
 LogicalResult ProgramBuilder::emitLinear(equant::LinearOp op) {
@@ -34,7 +40,7 @@ LogicalResult ProgramBuilder::emitLinear(equant::LinearOp op) {
     return emitFloatLinear(op);
   std::optional<easyquant::gpu::LinearSpec> spec = linearSpec(op);
   if (!spec)
-    return refuse(op, "another scheme");
+    return refuse(op);
   FailureOr<Codes> input = quantizedRows(op, op.getInput(), CodesKind::of(op));
   if (failed(input))
     return failure();
@@ -60,7 +66,7 @@ LogicalResult ProgramBuilder::emitFloatLinear(Operation *op) {
   std::optional<easyquant::gpu::WeightOnlySpec> spec = weightOnlySpec(op);
   auto quantized = dyn_cast<equant::LinearOp>(op);
   if (!spec)
-    return refuse(quantized, "groups of a multiple of " + Twine(numerics::kFragmentColumns));
+    return refuse(quantized);
   Arguments arguments;
   Value bias;
   if (quantized) {

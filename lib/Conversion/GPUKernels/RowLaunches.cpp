@@ -36,9 +36,11 @@ LogicalResult ProgramBuilder::emitEmbedding(equant::EmbeddingOp op) {
   easyquant::gpu::EmbeddingSpec spec;
   spec.vocab = static_cast<int64_t>(op.getVocabSize());
   spec.columns = columnsOf(op.getOutput());
-  spec.bits = static_cast<int>(op.getWeightScheme().getBits());
-  spec.groupSize = op.getWeightScheme().getGroupSize();
-  spec.zeroPoints = op.getZeroPoint() != nullptr;
+  numerics::Scheme weights = op.getWeightScheme().toNumerics();
+  spec.bits = weights.bits;
+  spec.groupSize = weights.groupSize;
+  spec.zeroPoints = !weights.symmetric;
+  spec.scales = weights.scales;
   StringAttr order = orders.lookup(op.getCodes());
   spec.order = order && order.getValue() == "halves" ? numerics::FragmentOrder::Halves
                                                      : numerics::FragmentOrder::Bytes;
