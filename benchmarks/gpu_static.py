@@ -221,7 +221,7 @@ def few_row(chip, case, kernel):
     rate = weights / cycles[bound]
     blocks = math.prod(factor * (math.ceil(case["rows"] / rows) if rows else 1) for factor, rows in case["kernel"]["grid"])
     columns, enough = under_way(kernel, machine, blocks, kernel.resident(machine), waits(body, 1) if whole else waits(body), WEIGHT_BYTES)
-    row = [FAMILIES[case["family"]], chip, f"{len(body)}{' (all)' if whole else ''}", f"{weights}", f"{count(kernel.code, 'LDL|STL')}",
+    row = [FAMILIES[case["family"]], chip, f"{case['bytes'] / 1e6:.1f}", f"{len(body)}{' (all)' if whole else ''}", f"{weights}", f"{count(kernel.code, 'LDL|STL')}",
            f"{cycles[bound]:.0f}", bound, f"{rate:.1f}", f"{machine.memory_bytes:.1f}", f"{rate / machine.memory_bytes:.1f}", *columns]
     return row, enough
 
@@ -286,7 +286,7 @@ the loop and, with groups, between the groups. "share" is the tensor cores' part
 FEW = f"""
 ## Few rows
 
-The kernels of the benchmark for M rows. "bytes" of weights that a warp reads in one turn of the loop; "allowed" is how many bytes a
+The kernels of the benchmark for M rows. "MB": of codes, scales, activations and results, each once. "bytes" of weights that a warp reads in one turn of the loop; "allowed" is how many bytes a
 cycle its instructions leave time for on a multiprocessor full of warps, "memory" what the device's memory delivers to each. Where
 allowed is more than memory, memory is the bound. "(all)": each warp has so few groups that there is no loop, and the whole kernel is
 counted.
@@ -354,10 +354,10 @@ def main():
                     if (case["family"], case["rows"]) == (family, m) and "_mma_" not in case["kernel"]["name"]:
                         row, enough = few_row(chip, case, kernel)
                         found.append(row)
-                        where = f"{row[0].split(',')[0]}, M = {m}, on {chip}"
-                        slow += [f"{where} ({row[9]})"] if m == 1 and float(row[9]) < 1.05 else []
+                        where = f"{row[0].replace(', groups of 128', '').replace(',', ' with')}, M = {m}, on {chip}"
+                        slow += [f"{where} ({row[10]})"] if m == 1 and float(row[10]) < 1.05 else []
                         idle += [] if enough else [f"{where} ({row[-2]} of {row[-1]} KB)"]
-        table(["weights", "chip", "instructions", "bytes", "local", "cycles", "bound", "allowed", "memory", "ratio", *UNDER_WAY], found)
+        table(["weights", "chip", "MB", "instructions", "bytes", "local", "cycles", "bound", "allowed", "memory", "ratio", *UNDER_WAY], found)
     print(ATTENTION.lstrip("\n"), end="")
     columns = ["cache", "chip", "instructions", "share", "load", "global", "LDGSTS", "local", "tensor", "issue", "integer", "half", "float",
                "special", "shared", "bound"]

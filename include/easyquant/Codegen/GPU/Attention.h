@@ -14,6 +14,7 @@
 // is read; it need not be zeroed. Its elements are f16: what comes in is rounded to nearest even,
 // finite values beyond 65504 saturated.
 //
+// clang-format off
 //   float   f16 keys    H x C x D (H = kvHeads, D = headDim)
 //           f16 values  H x C x D
 //   codes   easyquant/Numerics/KVCache.h defines codes, slices, and which tokens are float. Token
@@ -21,13 +22,13 @@
 //           kvSlices; each part begins at a multiple of 16 bytes:
 //           f16 float keys    H x (S + R) x D: the sinks, then token t in row S + i mod R
 //           f16 float values  the same
-//           u8  key codes     H x C x D * bits / 8: bytes of 8 bits; of fewer, `bits` bytes are
-//           eight
+//           u8  key codes     H x C x D * bits / 8: bytes of 8 bits; of fewer, `bits` bytes are eight
 //                             dimensions, dimension 2 r + i of them from bit 4 bits i + bits r on
 //           u8  value codes   the same
 //           f16 value slices  H x C x V x 2: (minimum, scale)
 //           f16 key slices    per channel H x ceil(C / G) x 2 x D: minima, then scales; per token
 //                             as those of values
+// clang-format on
 //
 //===----------------------------------------------------------------------===//
 
