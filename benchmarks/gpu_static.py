@@ -286,10 +286,10 @@ the loop and, with groups, between the groups. "share" is the tensor cores' part
 FEW = f"""
 ## Few rows
 
-The kernels of the benchmark for M rows. "MB": of codes, scales, activations and results, each once. "bytes" of weights that a warp reads in one turn of the loop; "allowed" is how many bytes a
-cycle its instructions leave time for on a multiprocessor full of warps, "memory" what the device's memory delivers to each. Where
-allowed is more than memory, memory is the bound. "(all)": each warp has so few groups that there is no loop, and the whole kernel is
-counted.
+The kernels of the benchmark for M rows. "MB": of codes, scales, activations and results, each once. "bytes" of weights that a warp
+reads in one turn of the loop; "allowed" is how many bytes a cycle its instructions leave time for on a multiprocessor full of warps,
+"memory" what the device's memory delivers to each. Where allowed is more than memory, memory is the bound. "(all)": each warp has so
+few groups that there is no loop, and the whole kernel is counted.
 
 Memory is busy only as long as enough is asked of it. "loads": those of weights that a lane has under way when the loop waits for one of
 them, on average over the places where it waits, if all loads take equally long and instructions no time; "blocks": of a layer of {SIZE}
