@@ -21,13 +21,13 @@ module {
     // CHECK: lm.linear
     // W8A8-SAME: {equant.plan = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, channel>, input = <i8, symmetric, token, dynamic>>, site = "up"}
     // W8A16-SAME: {equant.plan = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, channel>>, site = "up"}
-    // W4A16-SAME: weight = <i4, symmetric, group = 128>>, site = "up"}
-    // W4A8-SAME: weight = <i4, symmetric, group = 32>, input = <i8, symmetric, token, dynamic>>, site = "up"}
-    // G48-SAME: weight = <i8, symmetric, group = 48>>, site = "up"}
-    // W3A16-SAME: weight = <i3, symmetric, group = 128>>, site = "up"}
+    // W4A16-SAME: weight = <i4, symmetric, group = 128, scale = f16>>, site = "up"}
+    // W4A8-SAME: weight = <i4, symmetric, group = 32, scale = f16>, input = <i8, symmetric, token, dynamic>>, site = "up"}
+    // G48-SAME: weight = <i8, symmetric, group = 48, scale = f16>>, site = "up"}
+    // W3A16-SAME: weight = <i3, symmetric, group = 128, scale = f16>>, site = "up"}
     // W2A16-SAME: methods = ["smoothquant", "gptq"], rule = absmax, weight = <i2, symmetric, channel>>, site = "up"}
     // STATIC-SAME: rule = mse, weight = <i8, symmetric, channel>, input = <i8, symmetric, tensor>>, site = "up"}
-    // PERCENTILE-SAME: rule = percentile, percentile = 9.950000e+01 : f64, weight = <i4, symmetric, group = 128>>, site = "up"}
+    // PERCENTILE-SAME: rule = percentile, percentile = 9.950000e+01 : f64, weight = <i4, symmetric, group = 128, scale = f16>>, site = "up"}
     // NONE-SAME: bias(%{{[^)]*}}) {site = "up"}
     %y = lm.linear %x, %w bias(%b) {site = "up"} : (tensor<?x100xf32>, tensor<16x100xf32>, tensor<16xf32>) -> tensor<?x16xf32>
     return %y : tensor<?x16xf32>

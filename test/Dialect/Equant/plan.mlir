@@ -47,7 +47,7 @@ func.func private @low() attributes {a = #equant.plan<methods = [], rule = perce
 
 // -----
 
-// expected-error @below {{weights have one level of static scales, found #equant.scheme<i8, symmetric, token, dynamic>}}
+// expected-error @below {{weights have static scales, found #equant.scheme<i8, symmetric, token, dynamic>}}
 func.func private @dynamic() attributes {a = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, token, dynamic>>}
 
 // -----
@@ -62,7 +62,7 @@ func.func private @alpha() attributes {a = #equant.plan<methods = ["smoothquant"
 
 // -----
 
-// expected-error @below {{option "epochs" = 3 : i64: expected one of observer, alpha, clip, act_order, static_groups, damping}}
+// expected-error @below {{option "epochs" = 3 : i64: expected one of scale_type, observer, alpha, clip, act_order, static_groups, damping}}
 func.func private @option() attributes {a = #equant.plan<methods = ["lkd"], rule = absmax, weight = <i8, symmetric, channel>, options = {epochs = 3}>}
 
 // -----

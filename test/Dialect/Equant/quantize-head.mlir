@@ -13,7 +13,7 @@ ml_program.global private @up(#ml_program.extern : tensor<128x128xf32>) : tensor
 // INT8:  %[[S:.*]] = equant.choose_qparams %{{.*}} rule absmax {scheme = #equant.scheme<i8, symmetric, channel>} : (tensor<50x128xf32>) -> tensor<50x1xf32>
 // INT8:  %[[Q:.*]] = equant.quantize %{{.*}} scale(%[[S]])
 // INT8:  equant.embedding %{{.*}}, %[[Q]] scale(%[[S]]) {vocab_size = 50 : i64, weight_scheme = #equant.scheme<i8, symmetric, channel>}
-// INT8:  equant.linear {{.*}} sites = ["up"], weight_scheme = #equant.scheme<i4, symmetric, group = 128>
+// INT8:  equant.linear {{.*}} sites = ["up"], weight_scheme = #equant.scheme<i4, symmetric, group = 128, scale = f16>
 // INT8:  equant.linear {{.*}} {input_scheme = #equant.scheme<i8, symmetric, token, dynamic>, sites = ["lm_head"], weight_scheme = #equant.scheme<i8, symmetric, channel>}
 // A16:   equant.linear {{.*}} {sites = ["lm_head"], weight_scheme = #equant.scheme<i8, symmetric, channel>}
 // FLOAT: lm.embedding

@@ -12,10 +12,10 @@
 // CHECK-SAME: {activations = "static", group_size = 0 : i64, match = "re:down$", method = "zeropoint", scheme = "W8A8", weight_observer = "absmax"},
 // CHECK-SAME: {activations = "dynamic", group_size = 8 : i64, match = "layers.0.up", method = "gptq", percentile = 9.900000e+01 : f64, scheme = "W4A16", weight_observer = "percentile"},
 // CHECK-LABEL: func.func @forward(
-// CHECK: methods = ["gptq"], rule = percentile, percentile = 9.900000e+01 : f64, weight = <i4, symmetric, group = 8>>, site = "layers.0.up"}
+// CHECK: methods = ["gptq"], rule = percentile, percentile = 9.900000e+01 : f64, weight = <i4, symmetric, group = 8, scale = f16>>, site = "layers.0.up"}
 // CHECK: methods = [], rule = zeropoint, weight = <i8, asymmetric, channel>, input = <i8, asymmetric, tensor>>, site = "layers.0.down"}
 // CHECK: {site = "layers.1.up"}
-// CHECK: methods = ["gptq"], rule = absmax, weight = <i4, symmetric, group = 128>>, site = "layers.1.gate"}
+// CHECK: methods = ["gptq"], rule = absmax, weight = <i4, symmetric, group = 128, scale = f16>>, site = "layers.1.gate"}
 // CHECK: methods = ["smoothquant", "gptq"], rule = absmax, weight = <i8, symmetric, channel>, input = <i8, symmetric, tensor>,
 // CHECK-SAME: options = {act_order = true, alpha = 7.250000e-01 : f64, damping = 5.000000e-02 : f64, observer = "percentile"}>, site = "layers.1.out"}
 // CHECK: {site = "skipped"}

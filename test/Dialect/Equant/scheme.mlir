@@ -3,43 +3,55 @@
 // Each kind of scheme prints as it is written.
 // CHECK-LABEL: func.func private @schemes()
 // CHECK-SAME:    a = #equant.scheme<i8, symmetric, channel>
-// CHECK-SAME:    b = #equant.scheme<i8, symmetric, channel = 1>
+// CHECK-SAME:    b = #equant.scheme<i8, symmetric, full, channel>
 // CHECK-SAME:    c = #equant.scheme<i4, symmetric, group = 128>
 // CHECK-SAME:    d = #equant.scheme<i8, symmetric, token, dynamic>
 // CHECK-SAME:    e = #equant.scheme<i3, asymmetric, tensor>
 // CHECK-SAME:    f = #equant.scheme<i2, asymmetric, tensor, dynamic>
-// CHECK-SAME:    g = #equant.scheme<i4, symmetric, group = 16, outer = tensor>
+// CHECK-SAME:    g = #equant.scheme<i4, symmetric, group = 16, scale = f16>
 // CHECK-SAME:    h = #equant.scheme<i8, symmetric, token, dynamic>
-// CHECK-SAME:    i = #equant.scheme<i8, symmetric, channel>
-// CHECK-SAME:    j = #equant.layout<panel, rows = 32, depth = 4>
-// CHECK-SAME:    k = #equant.scheme<i8, symmetric, full, channel>
+// CHECK-SAME:    i = #equant.scheme<f8E4M3FN, channel>
+// CHECK-SAME:    j = #equant.scheme<f8E4M3FN, tensor>
+// CHECK-SAME:    k = #equant.scheme<f4E2M1FN, group = 32, scale = f8E8M0FNU>
+// CHECK-SAME:    l = #equant.scheme<f4E2M1FN, group = 16, scale = f8E4M3FN, outer = tensor>
+// CHECK-SAME:    m = #equant.scheme<i4, codebook = nf4, group = 64, scale = bf16>
+// CHECK-SAME:    n = #equant.scheme<i2, codebook = {{\[}}-1.000000e+00, -2.500000e-01, 2.500000e-01, 1.000000e+00], channel>
+// CHECK-SAME:    o = #equant.scheme<i8, symmetric, tensor, online>
+// CHECK-SAME:    p = #equant.codebook<iq4_nl>
+// CHECK-SAME:    q = #equant.layout<panel, rows = 32, depth = 4>
 func.func private @schemes() attributes {
   a = #equant.scheme<i8, symmetric, channel>,
-  b = #equant.scheme<i8, symmetric, channel = 1>,
+  b = #equant.scheme<i8, symmetric, full, channel>,
   c = #equant.scheme<i4, symmetric, group = 128>,
   d = #equant.scheme<i8, symmetric, token, dynamic>,
   e = #equant.scheme<i3, asymmetric, tensor>,
   f = #equant.scheme<i2, asymmetric, tensor, dynamic>,
-  g = #equant.scheme<i4, symmetric, group = 16, outer = tensor>,
+  g = #equant.scheme<i4, symmetric, group = 16, scale = f16>,
   h = #equant<scheme<i8, symmetric, token, dynamic>>,
-  i = #equant.scheme<i8, symmetric, channel = 0>,
-  j = #equant.layout<panel, rows = 32, depth = 4>,
-  k = #equant.scheme<i8, symmetric, full, channel>
+  i = #equant.scheme<f8E4M3FN, channel, scale = f32>,
+  j = #equant.scheme<f8E4M3FN, tensor>,
+  k = #equant.scheme<f4E2M1FN, group = 32, scale = f8E8M0FNU>,
+  l = #equant.scheme<f4E2M1FN, group = 16, scale = f8E4M3FN, outer = tensor>,
+  m = #equant.scheme<i4, codebook = nf4, group = 64, scale = bf16>,
+  n = #equant.scheme<i2, codebook = [-1.0, -0.25, 0.25, 1.0], channel>,
+  o = #equant.scheme<i8, symmetric, tensor, online>,
+  p = #equant.codebook<iq4_nl>,
+  q = #equant.layout<panel, rows = 32, depth = 4>
 }
 
 // -----
 
-// expected-error @below {{codes must be i2, i3, i4 or i8, found i5}}
+// expected-error @below {{codes must be i2, i3, i4, i8, f8E4M3FN or f4E2M1FN, found 'i5'}}
 func.func private @bits() attributes {a = #equant.scheme<i5, symmetric, channel>}
 
 // -----
 
-// expected-error @below {{codes must be i2, i3, i4 or i8, found 'ui8'}}
+// expected-error @below {{codes must be i2, i3, i4, i8, f8E4M3FN or f4E2M1FN, found 'ui8'}}
 func.func private @signedness() attributes {a = #equant.scheme<ui8, symmetric, channel>}
 
 // -----
 
-// expected-error @below {{expected 'symmetric' or 'asymmetric', found 'lopsided'}}
+// expected-error @below {{expected 'symmetric', 'asymmetric' or 'codebook', found 'lopsided'}}
 func.func private @symmetry() attributes {a = #equant.scheme<i8, lopsided, channel>}
 
 // -----
@@ -59,28 +71,53 @@ func.func private @group() attributes {a = #equant.scheme<i4, symmetric, group =
 
 // -----
 
-// expected-error @below {{channel axis must be 0 or 1, found 2}}
-func.func private @axis() attributes {a = #equant.scheme<i8, symmetric, channel = 2>}
-
-// -----
-
 // expected-error @below {{scales per token must be dynamic: how many tokens there will be is not known before run time}}
 func.func private @token() attributes {a = #equant.scheme<i8, symmetric, token>}
 
 // -----
 
-// expected-error @below {{outer scale must be per tensor or per channel, found group}}
-func.func private @outer() attributes {a = #equant.scheme<i4, symmetric, group = 16, outer = group>}
+// expected-error @below {{an outer scale per tensor is not coarser than scales per tensor}}
+func.func private @coarser() attributes {a = #equant.scheme<i8, symmetric, tensor, outer = tensor>}
 
 // -----
 
-// expected-error @below {{outer scale per channel is not coarser than scales per channel}}
-func.func private @coarser() attributes {a = #equant.scheme<i8, symmetric, channel, outer = channel>}
-
-// -----
-
-// expected-error @below {{expected 'dynamic' or 'outer = tensor|channel', found 'sometimes'}}
+// expected-error @below {{expected 'dynamic' or 'online', 'scale = TYPE' and 'outer = tensor', in this order, found 'sometimes'}}
 func.func private @trailer() attributes {a = #equant.scheme<i8, symmetric, tensor, sometimes>}
+
+// -----
+
+// expected-error @below {{expected 'dynamic' or 'online', 'scale = TYPE' and 'outer = tensor', in this order, found 'dynamic'}}
+func.func private @order() attributes {a = #equant.scheme<i8, symmetric, token, scale = f16, dynamic>}
+
+// -----
+
+// expected-error @below {{codes must be i2, i3, i4, i8, f8E4M3FN or f4E2M1FN, found 'f16'}}
+func.func private @codes() attributes {a = #equant.scheme<f16, channel>}
+
+// -----
+
+// expected-error @below {{scales must be f32, f16, bf16, f8E4M3FN or f8E8M0FNU, found 'f64'}}
+func.func private @scales() attributes {a = #equant.scheme<i4, symmetric, channel, scale = f64>}
+
+// -----
+
+// expected-error @below {{granularity must be tensor, channel, group = SIZE or token, found 'symmetric'}}
+func.func private @float_symmetry() attributes {a = #equant.scheme<f8E4M3FN, symmetric, channel>}
+
+// -----
+
+// expected-error @below {{there is no table 'nf5'; expected nf4, iq4_nl or a list of values}}
+func.func private @table() attributes {a = #equant.scheme<i4, codebook = nf5, channel>}
+
+// -----
+
+// expected-error @below {{value 2 of the table is 0}}
+func.func private @descending() attributes {a = #equant.codebook<[-1.0, 1.0, 0.0, 2.0]>}
+
+// -----
+
+// expected-error @below {{table codes of 3 bits: they have 4}}
+func.func private @table_bits() attributes {a = #equant.scheme<i3, codebook = nf4, channel>}
 
 // -----
 

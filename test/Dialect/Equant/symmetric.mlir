@@ -5,7 +5,7 @@
 // CHECK-LABEL: func.func @forward(
 // W8A8: {equant.plan = #equant.plan<methods = [], rule = symmetric, weight = <i8, symmetric, full, channel>, input = <i8, symmetric, token, dynamic>>, site = "up"}
 // W8A8: rule = symmetric, weight = <i8, symmetric, full, channel>, input = <i8, symmetric, token, dynamic>>, site = "lm_head"}
-// STATIC: rule = symmetric, weight = <i4, symmetric, full, group = 128>, input = <i8, symmetric, full, tensor>>, site = "up"}
+// STATIC: rule = symmetric, weight = <i4, symmetric, full, group = 128, scale = f16>, input = <i8, symmetric, full, tensor>>, site = "up"}
 func.func @forward(%x: tensor<?x16xf32>, %w: tensor<16x16xf32>) {
   %y = lm.linear %x, %w {site = "up"} : (tensor<?x16xf32>, tensor<16x16xf32>) -> tensor<?x16xf32>
   lm.linear %y, %w {site = "lm_head"} : (tensor<?x16xf32>, tensor<16x16xf32>) -> tensor<?x16xf32>

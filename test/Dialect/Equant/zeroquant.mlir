@@ -4,12 +4,12 @@
 // PLAIN: group_size = 128 : i64, head = "int8", ignore = [], method = "zeroquant+lkd", scheme = "W8A8"
 // MIXED: group_size = 64 : i64, head = "int8", ignore = [], method = "zeroquant", mixed = true, scheme = "W8A8"
 // CHECK-LABEL: func.func @layer(
-// PLAIN: {equant.plan = #equant.plan<methods = ["lkd"], rule = absmax, weight = <i8, symmetric, group = 128>, input = <i8, symmetric, token, dynamic>>, site = "qkv"}
+// PLAIN: {equant.plan = #equant.plan<methods = ["lkd"], rule = absmax, weight = <i8, symmetric, group = 128, scale = f16>, input = <i8, symmetric, token, dynamic>>, site = "qkv"}
 // What attention reads through rotations and splits, and what reads attention; the rest is MLP.
-// MIXED: weight = <i8, symmetric, group = 64>, input = <i8, symmetric, token, dynamic>>, site = "qkv"}
-// MIXED: weight = <i8, symmetric, group = 64>, input = <i8, symmetric, token, dynamic>>, site = "o"}
-// MIXED: weight = <i4, symmetric, group = 64>, input = <i8, symmetric, token, dynamic>>, site = "up"}
-// MIXED: weight = <i4, symmetric, group = 64>, input = <i8, symmetric, token, dynamic>>, site = "down"}
+// MIXED: weight = <i8, symmetric, group = 64, scale = f16>, input = <i8, symmetric, token, dynamic>>, site = "qkv"}
+// MIXED: weight = <i8, symmetric, group = 64, scale = f16>, input = <i8, symmetric, token, dynamic>>, site = "o"}
+// MIXED: weight = <i4, symmetric, group = 64, scale = f16>, input = <i8, symmetric, token, dynamic>>, site = "up"}
+// MIXED: weight = <i4, symmetric, group = 64, scale = f16>, input = <i8, symmetric, token, dynamic>>, site = "down"}
 // MIXED: weight = <i8, symmetric, channel>, input = <i8, symmetric, token, dynamic>>, site = "lm_head"}
 func.func @layer(%x: tensor<?x64xf32>, %a: tensor<192x64xf32>, %w: tensor<64x64xf32>, %table: tensor<8x8x2xf32>,
                  %position: index, %cache: !lm.kv_cache<layers = 1, kv_heads = 4, head_dim = 16>) {

@@ -34,13 +34,18 @@ def f32(value):
     return struct.unpack("<f", struct.pack("<f", value))[0]
 
 
+def f16(value):
+    return struct.unpack("<e", struct.pack("<e", value))[0]
+
+
 def quantize(row, limit, group):
-    """Scales and codes of one row."""
+    """Scales and codes of one row; scales of groups are those of f16."""
     scales, codes = [], []
     for start in range(0, len(row), group):
         part = row[start:start + group]
         largest = max(map(abs, part))
         scale = f32(largest / limit) if largest else 1.0
+        scale = f16(scale) if group < len(row) else scale
         scales.append(scale)
         codes += [max(-limit, min(limit, round(f32(x / scale)))) for x in part]
     return scales, codes
@@ -66,7 +71,7 @@ def expected(rows, bits, group):
                 high = k % 8 >= 4
                 codes[at] = codes[at] & (0x0F if high else 0xF0) | (code + 8) << (4 if high else 0)
         restored.append([code * row_scales[k // group] for k, code in enumerate(row_codes)])
-    return bytes(codes), struct.pack(f"<{len(scales)}f", *scales), restored
+    return bytes(codes), struct.pack(f"<{len(scales)}{'e' if group < columns else 'f'}", *scales), restored
 
 
 def relative_rms(before, after):
