@@ -9,7 +9,7 @@
 // CHECK:         equant.linear %[[Q]], %{{.*}} {sites = ["gate"], weight_scheme = #equant.scheme<f8E4M3FN, channel>}
 // CHECK:         equant.linear %[[Q]], %{{.*}} {sites = ["up"],
 // CHECK:         equant.linear %[[S]], %{{.*}} {sites = ["static"], weight_scheme
-// CHECK:         equant.linear %[[X]], %{{.*}} input_scheme = #equant.scheme<i8, symmetric, token, dynamic>, sites = ["integer"]
+// CHECK:         equant.linear %[[X]], %{{.*}} {input_scheme = #equant.scheme<i8, symmetric, token, dynamic>, sites = ["integer"]
 func.func @forward(%x: tensor<?x8xf32>, %w: tensor<16x8xf8E4M3FN>, %s: tensor<16x1xf32>, %i: tensor<16x8xi8>) {
   %g = equant.linear %x, %w scale(%s) {sites = ["gate"], input_scheme = #equant.scheme<f8E4M3FN, token, dynamic>, weight_scheme = #equant.scheme<f8E4M3FN, channel>}
     : (tensor<?x8xf32>, tensor<16x8xf8E4M3FN>, tensor<16x1xf32>) -> tensor<?x16xf32>
