@@ -1,286 +1,260 @@
-//===- GpuProgram.cpp - A model as a list of launches ---------------------===//
+//===- LaunchList.cpp - A model as a list of launches ---------------------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Runtime/GpuProgram.h"
+#include "easyquant/Formats/LaunchList.h"
 
-#include "FieldReader.h"
-
-#include <algorithm>
+#include "easyquant/Support/FieldReader.h"
 
 using namespace easyquant;
-using namespace easyquant::runtime;
-
-static constexpr const char *kPhaseNames[kPhases] = {"load", "quantize", "gemm", "attention",
-                                                     "comm", "sync",     "other"};
-
-const char *easyquant::runtime::nameOf(Phase phase) {
-  return kPhaseNames[static_cast<size_t>(phase)];
-}
-
-std::array<uint32_t, 3> GpuKernel::gridFor(int64_t rows) const {
-  std::array<uint32_t, 3> sizes{};
-  for (size_t i = 0; i < 3; ++i) {
-    const Extent &extent = grid[i];
-    int64_t blocks =
-        extent.rowsPerBlock == 0 ? 1 : (rows + extent.rowsPerBlock - 1) / extent.rowsPerBlock;
-    sizes[i] = static_cast<uint32_t>(extent.factor * blocks);
-  }
-  return sizes;
-}
+using namespace easyquant::formats;
 
 namespace {
 
-using Kind = GpuArgument::Kind;
-using Parameter = GpuKernel::Parameter;
+using Kind = LaunchArgument::Kind;
+using Parameter = LaunchKernel::Parameter;
 
-struct ArgumentKind {
+constexpr const char *kLaunchFormat = "easyquant-gpu-program";
+constexpr int64_t kLaunchVersion = 1;
+
+/// In the order of Kind.
+struct KindInfo {
   const char *name;
-  Kind kind;
   Parameter parameter;
   size_t numbers; ///< that may follow the name
 };
-constexpr ArgumentKind kArgumentKinds[] = {
-    {"weights", Kind::Weights, Parameter::Pointer, 1},
-    {"arena", Kind::Arena, Parameter::Pointer, 2},
-    {"cache", Kind::Cache, Parameter::Pointer, 2},
-    {"state", Kind::State, Parameter::Pointer, 1},
-    {"constants", Kind::Constants, Parameter::Pointer, 1},
-    {"tokens", Kind::Tokens, Parameter::Pointer, 0},
-    {"position", Kind::Position, Parameter::Pointer, 0},
-    {"held", Kind::Held, Parameter::Pointer, 0},
-    {"logits", Kind::Logits, Parameter::Pointer, 0},
-    {"rows", Kind::Rows, Parameter::I32, 0},
-    {"capacity", Kind::Capacity, Parameter::I32, 0},
-    {"i32", Kind::Integer, Parameter::I32, 1},
+constexpr KindInfo kKinds[] = {
+    {"weights", Parameter::Pointer, 1},   {"arena", Parameter::Pointer, 2},
+    {"cache", Parameter::Pointer, 2},     {"state", Parameter::Pointer, 1},
+    {"constants", Parameter::Pointer, 1}, {"tokens", Parameter::Pointer, 0},
+    {"position", Parameter::Pointer, 0},  {"held", Parameter::Pointer, 0},
+    {"logits", Parameter::Pointer, 0},    {"rows", Parameter::I32, 0},
+    {"capacity", Parameter::I32, 0},      {"i32", Parameter::I32, 1},
 };
+const KindInfo &infoOf(Kind kind) { return kKinds[static_cast<size_t>(kind)]; }
 
 /// Limits of every GPU.
 constexpr int64_t kMaxThreads = 1024, kMaxSharedBytes = 227 * 1024, kMaxGridX = kMaxInt32,
                   kMaxGridOther = 65535;
 /// No program has more; sizes beyond it would not be sums of what fits an int64.
 constexpr int64_t kMaxBytes = int64_t(1) << 50;
+constexpr Bounds kBytes = {0, kMaxBytes};
 
-class ProgramReader {
-public:
-  ProgramReader(FieldReader &reader, int64_t weightsBytes)
-      : reader(reader), weightsBytes(weightsBytes) {}
+//===----------------------------------------------------------------------===//
+// Fields, for reading and for writing
+//===----------------------------------------------------------------------===//
 
-  GpuProgram read(const Json &object, const std::string &where);
+/// ["arena", offset, step]; zeros at the end are left out.
+Json toJson(const LaunchArgument &argument) {
+  Json::Array value{Json(std::string(infoOf(argument.kind).name))};
+  if (argument.kind == Kind::Integer)
+    value.emplace_back(argument.integer);
+  if (argument.offset != 0 || argument.step != 0)
+    value.emplace_back(argument.offset);
+  if (argument.step != 0)
+    value.emplace_back(argument.step);
+  return Json(std::move(value));
+}
 
-private:
-  void readConstants(const Json &object, const std::string &where);
-  GpuKernel readKernel(const Json &object, const std::string &where);
-  void readLaunches(const Json &object, const std::string &where, const char *key,
-                    std::vector<GpuLaunch> &launches);
-  GpuLaunch readLaunch(const Json &object, const std::string &where);
-  GpuArgument readArgument(const Json &value, const std::string &where, Parameter parameter);
-  /// Does a place lie in its memory?
-  bool fits(const GpuArgument &argument) const;
-
-  FieldReader &reader;
-  int64_t weightsBytes;
-  GpuProgram program;
-};
+std::optional<LaunchArgument> argumentOf(const Json &value) {
+  if (!value.isArray() || value.size() == 0)
+    return std::nullopt;
+  for (size_t i = 0; i < std::size(kKinds); ++i) {
+    if (!value[0].is(kKinds[i].name) || value.size() > kKinds[i].numbers + 1)
+      continue;
+    LaunchArgument argument;
+    argument.kind = static_cast<Kind>(i);
+    const bool isInteger = argument.kind == Kind::Integer;
+    int64_t *numbers[] = {isInteger ? &argument.integer : &argument.offset, &argument.step};
+    for (size_t at = 1; at < value.size(); ++at) {
+      std::optional<int64_t> number = value[at].integer();
+      if (!number || *number > (isInteger ? kMaxInt32 : kMaxBytes) ||
+          *number < (isInteger ? -kMaxInt32 - 1 : 0))
+        return std::nullopt;
+      *numbers[at - 1] = *number;
+    }
+    return isInteger && value.size() == 1 ? std::nullopt : std::optional(argument);
+  }
+  return std::nullopt;
+}
 
 } // namespace
 
-void ProgramReader::readConstants(const Json &object, const std::string &where) {
-  std::string hex = reader.string(object, where, "constants");
+namespace easyquant::formats {
+
+static std::span<const char *const> namesOf(LaunchKernel::Parameter) {
+  static constexpr const char *names[] = {"pointer", "i32", "f32"};
+  return names;
+}
+
+template <typename Fields> void mapFields(Fields &fields, LaunchKernel &kernel) {
+  fields.required("name", kernel.name);
+  fields.required("parameters", kernel.parameters);
+  std::array<std::array<int64_t, 2>, 3> grid;
+  for (size_t i = 0; i < grid.size(); ++i)
+    grid[i] = {kernel.grid[i].factor, kernel.grid[i].rowsPerBlock};
+  fields.required("grid", grid, Bounds{0, kMaxInt32});
+  if constexpr (Fields::kReads)
+    for (size_t i = 0; i < grid.size(); ++i)
+      kernel.grid[i] = {grid[i][0], grid[i][1]};
+  fields.required("threads", kernel.threads, Bounds{1, kMaxThreads});
+  fields.required("shared_bytes", kernel.sharedBytes, Bounds{0, kMaxSharedBytes});
+}
+
+template <typename Fields> void mapFields(Fields &fields, Launch &launch) {
+  fields.required("site", launch.site);
+  fields.required("phase", launch.phase);
+  fields.required("kernel", launch.kernel, Bounds());
+  fields.required("last_rows", launch.lastRows);
+  fields.required("min_rows", launch.minRows, Bounds{1, kMaxInt32});
+  fields.required("max_rows", launch.maxRows, Bounds{0, kMaxInt32});
+  std::vector<Json> arguments;
+  for (const LaunchArgument &argument : launch.arguments)
+    arguments.push_back(toJson(argument));
+  fields.required("arguments", arguments);
+  if constexpr (Fields::kReads)
+    launch.arguments.resize(arguments.size());
+  for (size_t i = 0; Fields::kReads && i < arguments.size(); ++i) {
+    std::optional<LaunchArgument> argument = argumentOf(arguments[i]);
+    fields.check(argument.has_value(), fmt::format("arguments[{}]", i), arguments[i].text(),
+                 "where it comes from, such as [\"weights\", 4096]");
+    launch.arguments[i] = argument.value_or(LaunchArgument());
+  }
+}
+
+template <typename Fields>
+static void mapBytes(Fields &fields, const char *key, std::vector<std::byte> &bytes) {
+  std::string hex;
+  for (std::byte byte : bytes)
+    hex += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
+  fields.required(key, hex);
+  const bool isHex = hex.size() % 2 == 0 && hex.find_first_not_of("0123456789abcdef") == hex.npos;
+  fields.checkText(isHex, key, hex, "bytes as lower-case hex digits");
+  if (!Fields::kReads || !isHex)
+    return;
   auto digit = [](char c) { return c >= 'a' ? c - 'a' + 10 : c - '0'; };
-  if (hex.size() % 2 != 0 || hex.find_first_not_of("0123456789abcdef") != hex.npos)
-    return reader.fail(ErrorCode::Corrupt, where + ".constants", Json::describe(hex),
-                       "bytes as lower-case hex digits");
-  for (size_t i = 0; i < hex.size(); i += 2)
-    program.constants.push_back(static_cast<std::byte>(digit(hex[i]) * 16 + digit(hex[i + 1])));
+  bytes.resize(hex.size() / 2);
+  for (size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<std::byte>(digit(hex[2 * i]) * 16 + digit(hex[2 * i + 1]));
 }
 
-GpuKernel ProgramReader::readKernel(const Json &object, const std::string &where) {
-  GpuKernel kernel;
-  kernel.name = reader.string(object, where, "name");
-  const Json &parameters = reader.array(object, where, "parameters");
-  for (size_t i = 0; !reader.failed() && i < parameters.size(); ++i) {
-    const Json &name = parameters[i];
-    if (name.is("pointer"))
-      kernel.parameters.push_back(Parameter::Pointer);
-    else if (name.is("i32"))
-      kernel.parameters.push_back(Parameter::I32);
-    else if (name.is("f32"))
-      kernel.parameters.push_back(Parameter::F32);
-    else
-      reader.fail(ErrorCode::Corrupt, fmt::format("{}.parameters[{}]", where, i), name.describe(),
-                  "pointer, i32 or f32");
-  }
-  const Json &grid = reader.array(object, where, "grid");
-  if (!reader.failed() && grid.size() != 3)
-    reader.fail(ErrorCode::Corrupt, where + ".grid", std::to_string(grid.size()) + " dimensions",
-                "3");
-  for (size_t i = 0; !reader.failed() && i < 3; ++i) {
-    std::string at = fmt::format("{}.grid[{}]", where, i);
-    if (!grid[i].isArray() || grid[i].size() != 2) {
-      reader.fail(ErrorCode::Corrupt, at, grid[i].describe(), "[factor, rows per block]");
-      break;
-    }
-    int64_t most = i == 0 ? kMaxGridX : kMaxGridOther;
-    kernel.grid[i].factor = reader.integer(grid[i][0], at, 1, most);
-    kernel.grid[i].rowsPerBlock = reader.integer(grid[i][1], at, 0, kMaxInt32);
-    const GpuKernel::Extent &extent = kernel.grid[i];
-    int64_t blocks = extent.rowsPerBlock == 0
-                         ? 1
-                         : (program.maxRows + extent.rowsPerBlock - 1) / extent.rowsPerBlock;
-    if (!reader.failed() && extent.factor > most / blocks)
-      reader.fail(ErrorCode::Corrupt, at, fmt::format("{} x {} blocks", extent.factor, blocks),
-                  fmt::format("at most {}", most));
-  }
-  kernel.threads = static_cast<uint32_t>(reader.integer(object, where, "threads", 1, kMaxThreads));
-  kernel.sharedBytes =
-      static_cast<uint32_t>(reader.integer(object, where, "shared_bytes", 0, kMaxSharedBytes));
-  return kernel;
+template <typename Fields> void mapFields(Fields &fields, LaunchList &list) {
+  fields.required("max_rows", list.maxRows, Bounds{1, kMaxInt32});
+  fields.required("arena_bytes", list.arenaBytes, kBytes);
+  fields.required("state_bytes", list.stateBytes, kBytes);
+  fields.required("cache_bytes", list.cacheBytes, kBytes);
+  fields.required("cache_bytes_per_token", list.cacheBytesPerToken, Bounds{0, kMaxInt32});
+  mapBytes(fields, "constants", list.constants);
+  fields.required("kernels", list.kernels);
+  fields.required("launches", list.launches);
+  fields.required("restore", list.restore);
 }
 
-bool ProgramReader::fits(const GpuArgument &argument) const {
-  auto inside = [&](int64_t size) { return argument.offset >= 0 && argument.offset < size; };
+template <typename Fields> static void mapHeader(Fields &fields) {
+  std::string format = kLaunchFormat;
+  fields.required("format", format);
+  fields.checkText(format == kLaunchFormat, "format", format, "\"easyquant-gpu-program\"");
+  fields.version("format_version", kLaunchVersion);
+}
+
+} // namespace easyquant::formats
+
+//===----------------------------------------------------------------------===//
+// What the fields have to be together
+//===----------------------------------------------------------------------===//
+
+static void checkKernel(FieldReader &fields, const LaunchList &list, const LaunchKernel &kernel,
+                        const std::string &where) {
+  for (size_t i = 0; i < kernel.grid.size(); ++i) {
+    const LaunchKernel::Extent &extent = kernel.grid[i];
+    const int64_t most = i == 0 ? kMaxGridX : kMaxGridOther;
+    const int64_t blocks = extent.rowsPerBlock == 0
+                               ? 1
+                               : (list.maxRows + extent.rowsPerBlock - 1) / extent.rowsPerBlock;
+    fields.check(
+        extent.factor >= 1 && extent.factor <= most / blocks, fmt::format("{}.grid[{}]", where, i),
+        fmt::format("{} x {} blocks", extent.factor, blocks), fmt::format("1 to {}", most));
+  }
+}
+
+/// Does a place lie in its memory?
+static bool fits(const LaunchList &list, int64_t weightsBytes, const LaunchArgument &argument) {
+  auto isInside = [&](int64_t size) { return argument.offset < size; };
   switch (argument.kind) {
   case Kind::Weights:
-    return inside(weightsBytes);
+    return isInside(weightsBytes);
   case Kind::Arena:
     // The step may lead to the last row at most.
-    return inside(program.arenaBytes) && argument.step >= 0 &&
-           argument.step <= (program.arenaBytes - argument.offset) / program.maxRows;
+    return isInside(list.arenaBytes) &&
+           argument.step <= (list.arenaBytes - argument.offset) / list.maxRows;
   case Kind::Cache:
-    return argument.offset >= 0 && argument.offset <= program.cacheBytes && argument.step >= 0 &&
-           argument.step < program.cacheBytesPerToken;
+    return argument.offset <= list.cacheBytes && argument.step < list.cacheBytesPerToken;
   case Kind::State:
-    return inside(program.stateBytes);
+    return isInside(list.stateBytes);
   case Kind::Constants:
-    return inside(static_cast<int64_t>(program.constants.size()));
+    return isInside(static_cast<int64_t>(list.constants.size()));
   default:
     return true;
   }
 }
 
-GpuArgument ProgramReader::readArgument(const Json &value, const std::string &where,
-                                        Parameter parameter) {
-  GpuArgument argument;
-  const ArgumentKind *kind = nullptr;
-  if (value.isArray() && value.size() > 0 && value[0].isString())
-    for (const ArgumentKind &known : kArgumentKinds)
-      if (value[0].is(known.name) && value.size() <= known.numbers + 1)
-        kind = &known;
-  if (!kind) {
-    reader.fail(ErrorCode::Corrupt, where, value.text(),
-                "where it comes from, such as [\"weights\", 4096]");
-    return argument;
-  }
-  argument.kind = kind->kind;
-  if (kind->kind == Kind::Integer) {
-    if (value.size() != 2)
-      reader.fail(ErrorCode::Corrupt, where, "no number", "one");
-    else
-      argument.integer =
-          static_cast<int32_t>(reader.integer(value[1], where, -kMaxInt32 - 1, kMaxInt32));
-  } else {
-    argument.offset = value.size() > 1 ? reader.integer(value[1], where, 0, kMaxBytes) : 0;
-    argument.step = value.size() > 2 ? reader.integer(value[2], where, 0, kMaxBytes) : 0;
-  }
-  if (reader.failed())
-    return argument;
-  if (kind->parameter != parameter)
-    reader.fail(ErrorCode::Corrupt, where, value[0].describe(), "what its kernel takes there");
-  else if (!fits(argument))
-    reader.fail(ErrorCode::Corrupt, where, value.text(), "a place inside its memory");
-  return argument;
-}
-
-GpuLaunch ProgramReader::readLaunch(const Json &object, const std::string &where) {
-  GpuLaunch launch;
-  launch.site = reader.string(object, where, "site");
-  std::string phase = reader.string(object, where, "phase");
-  const char *const *known = std::find(std::begin(kPhaseNames), std::end(kPhaseNames), phase);
-  if (known != std::end(kPhaseNames))
-    launch.phase = static_cast<Phase>(known - std::begin(kPhaseNames));
-  else if (!reader.failed())
-    reader.fail(ErrorCode::Corrupt, where + ".phase", Json::describe(phase), "a phase");
-  launch.kernel = static_cast<size_t>(
-      reader.integer(object, where, "kernel", 0, static_cast<int64_t>(program.kernels.size()) - 1));
-  const Json &last = reader.member(object, where, "last_rows", "true or false");
-  if (!reader.failed() && !last.isBoolean())
-    reader.fail(ErrorCode::Corrupt, where + ".last_rows", last.describe(), "true or false");
-  launch.minRows = reader.integer(object, where, "min_rows", 1, kMaxInt32);
-  launch.maxRows = reader.integer(object, where, "max_rows", 0, kMaxInt32);
-  const Json &arguments = reader.array(object, where, "arguments");
-  if (reader.failed())
-    return launch;
-  launch.lastRows = last.boolean();
-  const GpuKernel &kernel = program.kernels[launch.kernel];
-  if (arguments.size() != kernel.parameters.size())
-    reader.fail(ErrorCode::Corrupt, where + ".arguments", std::to_string(arguments.size()),
-                fmt::format("the {} that {} takes", kernel.parameters.size(), kernel.name));
-  for (size_t i = 0; !reader.failed() && i < arguments.size(); ++i)
-    launch.arguments.push_back(readArgument(arguments[i], fmt::format("{}.arguments[{}]", where, i),
-                                            kernel.parameters[i]));
-  return launch;
-}
-
-void ProgramReader::readLaunches(const Json &object, const std::string &where, const char *key,
-                                 std::vector<GpuLaunch> &launches) {
-  const Json &list = reader.array(object, where, key);
-  for (size_t i = 0; !reader.failed() && i < list.size(); ++i) {
-    std::string at = fmt::format("{}.{}[{}]", where, key, i);
-    if (!list[i].isObject())
-      return reader.fail(ErrorCode::Corrupt, at, list[i].describe(), "an object");
-    launches.push_back(readLaunch(list[i], at));
+static void checkLaunch(FieldReader &fields, const LaunchList &list, int64_t weightsBytes,
+                        const Launch &launch, const std::string &where) {
+  if (launch.kernel >= list.kernels.size())
+    return fields.check(false, where + ".kernel", std::to_string(launch.kernel),
+                        fmt::format("one of the {} kernels", list.kernels.size()));
+  const LaunchKernel &kernel = list.kernels[launch.kernel];
+  if (launch.arguments.size() != kernel.parameters.size())
+    return fields.check(false, where + ".arguments", std::to_string(launch.arguments.size()),
+                        fmt::format("the {} that {} takes", kernel.parameters.size(), kernel.name));
+  for (size_t i = 0; i < launch.arguments.size(); ++i) {
+    const LaunchArgument &argument = launch.arguments[i];
+    const std::string at = fmt::format("{}.arguments[{}]", where, i);
+    fields.check(infoOf(argument.kind).parameter == kernel.parameters[i], at,
+                 toJson(argument).text(), "what its kernel takes there");
+    fields.check(fits(list, weightsBytes, argument), at, toJson(argument).text(),
+                 "a place inside its memory");
   }
 }
 
-GpuProgram ProgramReader::read(const Json &object, const std::string &where) {
-  program.maxRows = reader.integer(object, where, "max_rows", 1, kMaxInt32);
-  program.arenaBytes = reader.integer(object, where, "arena_bytes", 0, kMaxBytes);
-  program.stateBytes = reader.integer(object, where, "state_bytes", 0, kMaxBytes);
-  program.cacheBytes = reader.integer(object, where, "cache_bytes", 0, kMaxBytes);
-  program.cacheBytesPerToken = reader.integer(object, where, "cache_bytes_per_token", 0, kMaxInt32);
-  if (!reader.failed())
-    readConstants(object, where);
-  const Json &kernels = reader.array(object, where, "kernels");
-  for (size_t i = 0; !reader.failed() && i < kernels.size(); ++i) {
-    std::string at = fmt::format("{}.kernels[{}]", where, i);
-    if (!kernels[i].isObject())
-      reader.fail(ErrorCode::Corrupt, at, kernels[i].describe(), "an object");
-    else
-      program.kernels.push_back(readKernel(kernels[i], at));
-  }
-  readLaunches(object, where, "launches", program.launches);
-  readLaunches(object, where, "restore", program.restore);
-  return std::move(program);
-}
-
-Result<GpuProgram> easyquant::runtime::parseGpuProgram(std::string_view text, std::string_view path,
-                                                       const std::string &chip,
-                                                       int64_t weightsBytes) {
+Result<LaunchList> formats::parseLaunchList(std::string_view text, std::string_view path,
+                                            const std::string &chip, int64_t weightsBytes) {
   Result<Json> root = Json::parseObject(text, path);
   if (!root)
-    return Unexpected(root.error());
-  FieldReader reader(path);
-  std::string format = reader.string(*root, "", "format");
-  if (!reader.failed() && format != "easyquant-gpu-program")
-    reader.fail(ErrorCode::Corrupt, "format", Json::describe(format), "\"easyquant-gpu-program\"");
-  int64_t version = reader.integer(*root, "", "format_version", 0, kMaxInt64);
-  if (!reader.failed() && version != 1)
-    reader.fail(ErrorCode::Unsupported, "format_version", std::to_string(version),
-                fmt::format("1 (EasyQuant {}); recompile the model with this version of EasyQuant",
-                            EASYQUANT_VERSION));
-  const Json &chips = reader.object(*root, "", "chips");
-  if (!reader.failed() && !chips.find(chip))
+    return makeError(root.error().code, "{}; copy or compile the artifact again",
+                     root.error().message);
+  FieldReader fields(*root, path);
+  mapHeader(fields);
+  LaunchList list;
+  bool isThere = true;
+  fields.object("chips", [&](FieldReader &chips) {
+    if (isThere = chips.has(chip.c_str()); isThere)
+      chips.required(chip.c_str(), list);
+  });
+  if (!fields.failed() && (!fields.has("chips") || !isThere))
     return makeError(ErrorCode::NotFound, "{}: has no program for {}; compile the artifact again",
                      path, chip);
-  GpuProgram program;
-  const Json &object = reader.object(chips, "chips", chip.c_str());
-  if (!reader.failed())
-    program = ProgramReader(reader, weightsBytes).read(object, "chips." + chip);
-  if (reader.failed())
-    return Unexpected(reader.takeError());
-  return program;
+  if (!fields.failed()) {
+    const std::string where = "chips." + chip;
+    for (size_t i = 0; i < list.kernels.size(); ++i)
+      checkKernel(fields, list, list.kernels[i], fmt::format("{}.kernels[{}]", where, i));
+    for (auto [key, launches] :
+         {std::pair("launches", &list.launches), std::pair("restore", &list.restore)})
+      for (size_t i = 0; i < launches->size() && !fields.failed(); ++i)
+        checkLaunch(fields, list, weightsBytes, (*launches)[i],
+                    fmt::format("{}.{}[{}]", where, key, i));
+  }
+  if (Result<void> done = fields.result(); !done)
+    return Unexpected(done.error());
+  return list;
+}
+
+std::string formats::launchListText(const std::map<std::string, LaunchList> &chips) {
+  FieldWriter fields;
+  mapHeader(fields);
+  fields.required("chips", chips);
+  return fields.take().text() + "\n";
 }

@@ -5,110 +5,132 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Runtime/Manifest.h"
-
-#include "FieldReader.h"
+#include "easyquant/Formats/Manifest.h"
 
 #include "easyquant/Formats/ShardedSafetensors.h"
+#include "easyquant/Support/FieldReader.h"
 
 #include <algorithm>
 #include <charconv>
 #include <sstream>
 
 using namespace easyquant;
-using namespace easyquant::runtime;
+using namespace easyquant::formats;
 
-namespace {
+static constexpr const char *kArtifactFormat = "easyquant-artifact";
 
-void readModel(FieldReader &reader, const Json &root, Manifest::Model &model) {
-  const Json &object = reader.object(root, "", "model");
-  model.architecture = reader.string(object, "model", "architecture");
-  model.vocabSize = reader.integer(object, "model", "vocab_size", 1, kMaxInt32);
-  model.maxContext = reader.integer(object, "model", "max_context", 1, kMaxInt32);
-  for (const char *key :
-       {"hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim"})
-    reader.integer(object, "model", key, 1, kMaxInt32);
-  reader.integer(object, "model", "parameters", 0, kMaxInt64);
-  if (reader.failed())
-    return;
-
-  const Json &bos = reader.member(object, "model", "bos_token_id", "a token id or null");
-  if (!reader.failed() && !bos.isNull())
-    model.bosTokenId = reader.integer(bos, "model.bos_token_id", 0, model.vocabSize - 1);
-  const Json &eos = reader.array(object, "model", "eos_token_ids");
-  for (size_t i = 0; !reader.failed() && i < eos.size(); ++i)
-    model.eosTokenIds.push_back(
-        reader.integer(eos[i], fmt::format("model.eos_token_ids[{}]", i), 0, model.vocabSize - 1));
+std::string formats::ptxFileName(std::string_view chip) {
+  return fmt::format("kernels.{}.ptx", chip);
 }
 
-void readProvenance(FieldReader &reader, const Json &root) {
-  reader.string(root, "", "easyquant_version");
+//===----------------------------------------------------------------------===//
+// Fields, for reading and for writing
+//===----------------------------------------------------------------------===//
 
-  const Json &source = reader.object(root, "", "source");
-  reader.string(source, "source", "kind");
-  reader.string(source, "source", "name");
-  reader.checksum(source, "source", "xxh3_128");
-  const Json &types = reader.object(source, "source", "stored_types");
-  if (!reader.failed())
-    for (auto &[name, count] : types.members())
-      reader.integer(count, "source.stored_types." + name, 0, kMaxInt64);
+namespace easyquant::formats {
 
-  const Json &quantization = reader.object(root, "", "quantization");
-  reader.string(quantization, "quantization", "method");
-  reader.string(quantization, "quantization", "scheme");
-  reader.integer(quantization, "quantization", "group_size", 0, kMaxInt32);
-  reader.string(quantization, "quantization", "head");
-  reader.strings(quantization, "quantization", "ignore");
-  reader.strings(quantization, "quantization", "targets");
+/// Sizes of tensors and of the model.
+static constexpr Bounds kSize = {1, kMaxInt32};
+static constexpr Bounds kSmall = {0, kMaxInt32};
+
+template <typename Fields>
+static void mapChecksum(Fields &fields, const char *key, std::string &checksum) {
+  fields.required(key, checksum);
+  bool isHex =
+      checksum.size() == 32 && checksum.find_first_not_of("0123456789abcdef") == checksum.npos;
+  fields.checkText(isHex, key, checksum, "32 lower-case hex digits");
 }
 
-/// `weight` or `input` of a site: null where it stays float.
-void readSiteScheme(FieldReader &reader, const Json &site, const std::string &where,
-                    const char *key, bool isWeight) {
-  const Json &scheme = reader.member(site, where, key, "an object or null");
-  if (reader.failed() || scheme.isNull())
-    return;
-  std::string path = FieldReader::join(where, key);
-  if (!scheme.isObject())
-    return reader.fail(ErrorCode::Corrupt, path, scheme.describe(), "an object or null");
-  reader.integer(scheme, path, "bits", 1, 32);
-  std::string granularity = reader.string(scheme, path, "granularity");
-  if (isWeight || granularity == "group")
-    reader.integer(scheme, path, "group_size", 0, kMaxInt32);
-  reader.boolean(scheme, path, "symmetric");
-  if (!isWeight)
-    reader.boolean(scheme, path, "dynamic");
+template <typename Fields> void mapFields(Fields &fields, Manifest::Model &model) {
+  fields.required("architecture", model.architecture);
+  fields.required("vocab_size", model.vocabSize, kSize);
+  fields.required("max_context", model.maxContext, kSize);
+  fields.required("hidden_size", model.hiddenSize, kSize);
+  fields.required("intermediate_size", model.intermediateSize, kSize);
+  fields.required("num_layers", model.numLayers, kSize);
+  fields.required("num_heads", model.numHeads, kSize);
+  fields.required("num_kv_heads", model.numKVHeads, kSize);
+  fields.required("head_dim", model.headDim, kSize);
+  fields.required("parameters", model.parameters, Bounds());
+  fields.required("bos_token_id", model.bosTokenId, Bounds{0, model.vocabSize - 1});
+  fields.required("eos_token_ids", model.eosTokenIds, Bounds{0, model.vocabSize - 1});
 }
 
-/// A relative or absolute error of rounding.
-void readError(FieldReader &reader, const Json &site, const std::string &where, const char *key) {
-  const Json &error = reader.member(site, where, key, "a number");
-  if (!reader.failed() && !(error.number().value_or(-1) >= 0))
-    reader.fail(ErrorCode::Corrupt, FieldReader::join(where, key), error.describe(),
-                "a number >= 0");
+template <typename Fields> void mapFields(Fields &fields, Manifest::Source &source) {
+  fields.required("kind", source.kind);
+  fields.required("name", source.name);
+  mapChecksum(fields, "xxh3_128", source.checksum);
+  fields.required("stored_types", source.storedTypes, Bounds());
 }
 
-void readSites(FieldReader &reader, const Json &root) {
-  const Json &sites = reader.array(root, "", "sites");
-  for (size_t i = 0; !reader.failed() && i < sites.size(); ++i) {
-    const Json &site = sites[i];
-    std::string where = fmt::format("sites[{}]", i);
-    if (!site.isObject())
-      return reader.fail(ErrorCode::Corrupt, where, site.describe(), "an object");
-    reader.string(site, where, "name");
-    reader.integer(site, where, "out_features", 1, kMaxInt64);
-    reader.integer(site, where, "in_features", 1, kMaxInt64);
-    reader.string(site, where, "tensor");
-    reader.integer(site, where, "first_row", 0, kMaxInt64);
-    readSiteScheme(reader, site, where, "weight", /*isWeight=*/true);
-    readSiteScheme(reader, site, where, "input", /*isWeight=*/false);
-    reader.integer(site, where, "bytes", 0, kMaxInt64);
-    readError(reader, site, where, "weight_error");
-    readError(reader, site, where, "largest_error");
-  }
+template <typename Fields> void mapFields(Fields &fields, Manifest::Fallback &fallback) {
+  fields.required("name", fallback.name);
+  fields.required("reason", fallback.reason);
 }
 
-bool isIdentifier(const std::string &text) {
+template <typename Fields> void mapFields(Fields &fields, Manifest::Transform &transform) {
+  fields.required("method", transform.method);
+  fields.required("sites", transform.sites);
+  fields.optional("skipped", transform.skipped);
+  fields.rest(transform.details);
+}
+
+template <typename Fields> void mapFields(Fields &fields, Manifest::Quantization &quantization) {
+  fields.required("method", quantization.method);
+  fields.required("scheme", quantization.scheme);
+  fields.required("group_size", quantization.groupSize, kSmall);
+  fields.required("head", quantization.head);
+  fields.required("ignore", quantization.ignore);
+  fields.required("targets", quantization.targets);
+  fields.optional("fallbacks", quantization.fallbacks);
+  fields.optional("transforms", quantization.transforms);
+  fields.optional("calibration", quantization.calibration);
+  fields.rest(quantization.options);
+}
+
+static constexpr Bounds kBits = {1, 32};
+
+template <typename Fields> void mapFields(Fields &fields, Manifest::WeightScheme &scheme) {
+  fields.required("bits", scheme.bits, kBits);
+  fields.required("granularity", scheme.granularity);
+  fields.required("group_size", scheme.groupSize, kSmall);
+  fields.required("symmetric", scheme.symmetric);
+}
+
+template <typename Fields> void mapFields(Fields &fields, Manifest::InputScheme &scheme) {
+  fields.required("bits", scheme.bits, kBits);
+  fields.required("granularity", scheme.granularity);
+  if (scheme.granularity == "group")
+    fields.required("group_size", scheme.groupSize, kSmall);
+  else
+    fields.optional("group_size", scheme.groupSize, kSmall);
+  fields.required("symmetric", scheme.symmetric);
+  fields.required("dynamic", scheme.dynamic);
+}
+
+template <typename Fields> void mapFields(Fields &fields, Manifest::Site &site) {
+  fields.required("name", site.name);
+  fields.required("out_features", site.outFeatures, Bounds{1});
+  fields.required("in_features", site.inFeatures, Bounds{1});
+  fields.required("tensor", site.tensor);
+  fields.required("first_row", site.firstRow, Bounds());
+  fields.required("weight", site.weight);
+  fields.required("input", site.input);
+  fields.required("bytes", site.bytes, Bounds());
+  fields.required("weight_error", site.weightError, Numbers::NotNegative);
+  fields.required("largest_error", site.largestError, Numbers::NotNegative);
+}
+
+template <typename Fields> void mapFields(Fields &fields, Manifest::CacheScheme &scheme) {
+  fields.required("bits", scheme.bits, kSmall);
+  fields.required("group_size", scheme.groupSize, kSmall);
+  fields.required("residual", scheme.residual, kSmall);
+  fields.required("sinks", scheme.sinks, kSmall);
+  fields.required("keys", scheme.keys);
+  fields.required("key_scales", scheme.keyScales);
+}
+
+static bool isIdentifier(const std::string &text) {
   auto isLetter = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
   };
@@ -117,83 +139,86 @@ bool isIdentifier(const std::string &text) {
                      [&](char c) { return isLetter(c) || (c >= '0' && c <= '9'); });
 }
 
-/// `cache_scheme`: null where the whole cache is float. The program knows it; here it is
-/// provenance.
-void readCacheScheme(FieldReader &reader, const Json &program) {
-  const char *expected = "an object or null";
-  const Json &scheme = reader.member(program, "program", "cache_scheme", expected);
-  if (reader.failed() || scheme.isNull())
-    return;
-  std::string path = "program.cache_scheme";
-  if (!scheme.isObject())
-    return reader.fail(ErrorCode::Corrupt, path, scheme.describe(), expected);
-  for (const char *key : {"bits", "group_size", "residual", "sinks"})
-    reader.integer(scheme, path, key, 0, kMaxInt32);
-  for (const char *key : {"keys", "key_scales"})
-    reader.string(scheme, path, key);
+template <typename Fields> void mapFields(Fields &fields, Manifest::Program &program) {
+  fields.version("abi", kProgramAbi);
+  fields.required("max_rows", program.maxRows, kSize);
+  fields.required("arena_bytes", program.arenaBytes, Bounds());
+  fields.required("arena_bytes_per_thread", program.arenaBytesPerThread, Bounds());
+  fields.required("cache_bytes", program.cacheBytes, Bounds());
+  fields.required("cache_bytes_per_token", program.cacheBytesPerToken, Bounds());
+  fields.required("cache_scheme", program.cacheScheme);
+  fields.required("cache_type", program.cacheType);
+  fields.required("entries", program.entries);
+  for (const auto &[isa, symbol] : program.entries)
+    fields.checkText(isIdentifier(symbol), "entries." + isa, symbol, "a C identifier");
 }
 
-/// `mayBeEmpty`: there is a program for GPUs, so that there need not be one for CPUs.
-void readProgram(FieldReader &reader, const Json &root, bool mayBeEmpty,
-                 Manifest::Program &program) {
-  const Json &object = reader.object(root, "", "program");
-  int64_t abi = reader.integer(object, "program", "abi", 0, kMaxInt64);
-  if (!reader.failed() && abi != kProgramAbi)
-    return reader.fail(
-        ErrorCode::Unsupported, "program.abi", std::to_string(abi),
-        fmt::format("{} (EasyQuant {}); recompile the model with this version of EasyQuant",
-                    kProgramAbi, EASYQUANT_VERSION));
-  const Json &entries = reader.object(object, "program", "entries");
-  program.maxRows = reader.integer(object, "program", "max_rows", 1, kMaxInt32);
-  program.arenaBytes = reader.integer(object, "program", "arena_bytes", 0, kMaxInt64);
-  program.arenaBytesPerThread =
-      reader.integer(object, "program", "arena_bytes_per_thread", 0, kMaxInt64);
-  program.cacheBytes = reader.integer(object, "program", "cache_bytes", 0, kMaxInt64);
-  program.cacheBytesPerToken =
-      reader.integer(object, "program", "cache_bytes_per_token", 0, kMaxInt64);
-  readCacheScheme(reader, object);
-  reader.string(object, "program", "cache_type");
-  if (reader.failed())
-    return;
-  if (entries.size() == 0 && !mayBeEmpty)
-    return reader.fail(ErrorCode::Corrupt, "program.entries", "no entry", "at least one");
-  for (auto &[isa, symbol] : entries.members()) {
-    std::string where = "program.entries." + isa;
-    if (!symbol.isString() || !isIdentifier(symbol.string()))
-      return reader.fail(ErrorCode::Corrupt, where, symbol.describe(), "a C identifier");
-    program.entries.emplace(isa, symbol.string());
+template <typename Fields> void mapFields(Fields &fields, Manifest::Gpu::Chip &chip) {
+  fields.required("ptx", chip.ptxFile);
+  fields.required("machine_code", chip.machineCode);
+  fields.required("kernels", chip.kernels, Bounds());
+  fields.required("launches", chip.launches, Bounds());
+  fields.required("arena_bytes", chip.arenaBytes, Bounds());
+}
+
+template <typename Fields> void mapFields(Fields &fields, Manifest::Gpu &gpu) {
+  fields.version("abi", kGpuProgramAbi);
+  fields.required("program", gpu.programFile);
+  fields.required("fatbin", gpu.fatbinFile);
+  fields.required("later", gpu.later);
+  fields.required("max_rows", gpu.maxRows, kSize);
+  fields.required("weights_bytes", gpu.weightsBytes, Bounds());
+  fields.required("cache_bytes", gpu.cacheBytes, Bounds());
+  fields.required("cache_bytes_per_token", gpu.cacheBytesPerToken, Bounds());
+  fields.required("cache_type", gpu.cacheType);
+  fields.required("chips", gpu.chips);
+  fields.checkText(gpu.chips.contains(gpu.later), "later", gpu.later, "one of gpu.chips");
+  for (const auto &[name, chip] : gpu.chips)
+    fields.check(!chip.machineCode || gpu.fatbinFile, "fatbin", "null",
+                 "the machine code of " + name);
+}
+
+template <typename Fields> void mapFields(Fields &fields, Manifest::File &file) {
+  fields.required("bytes", file.bytes, Bounds());
+  mapChecksum(fields, "xxh3_128", file.checksum);
+}
+
+template <typename Fields> static void mapParts(Fields &fields, Manifest &manifest) {
+  fields.required("model", manifest.model);
+  fields.required("source", manifest.source);
+  fields.required("quantization", manifest.quantization);
+  fields.required("sites", manifest.sites);
+  fields.optional("gpu", manifest.gpu);
+  fields.required("program", manifest.program);
+}
+
+template <typename Fields> void mapFields(Fields &fields, Manifest &manifest) {
+  std::string format = kArtifactFormat;
+  fields.required("format", format);
+  fields.checkText(format == kArtifactFormat, "format", format, "\"easyquant-artifact\"");
+  // The version comes before every other field: they may mean something else in another version.
+  std::string writer;
+  if constexpr (Fields::kReads) {
+    const Json *found = fields.find("easyquant_version");
+    writer = "EasyQuant " + (found ? found->describe() : "of unknown version");
   }
+  fields.version("format_version", kArtifactVersion, writer);
+  fields.required("easyquant_version", manifest.writer);
+  fields.required("target", manifest.target);
+  mapParts(fields, manifest);
+  fields.required("files", manifest.files);
 }
 
-/// Names are joined to the folder's path, so they must not lead out of it.
-bool isPlainFileName(const std::string &name) {
-  return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
-         name.find_first_of(std::string_view("/\\\0", 3)) == name.npos && name != kManifestFile &&
-         name != kManifestChecksumFile;
-}
+} // namespace easyquant::formats
 
-void readFiles(FieldReader &reader, const Json &root, std::map<std::string, Manifest::File> &out) {
-  const Json &files = reader.object(root, "", "files");
-  if (reader.failed())
-    return;
-  for (auto &[name, value] : files.members()) {
-    std::string where = fmt::format("files[{}]", Json::describe(name));
-    if (!isPlainFileName(name))
-      return reader.fail(ErrorCode::Corrupt, where, "this name",
-                         "the plain name of a file beside the manifest");
-    if (!value.isObject())
-      return reader.fail(ErrorCode::Corrupt, where, value.describe(), "an object");
-    Manifest::File file;
-    file.bytes = reader.integer(value, where, "bytes", 0, kMaxInt64);
-    file.checksum = reader.checksum(value, where, "xxh3_128");
-    out.emplace(name, std::move(file));
-  }
-}
+//===----------------------------------------------------------------------===//
+// What the fields have to be together
+//===----------------------------------------------------------------------===//
 
 /// How many shards of `stem` the name of one says that there are; 1 for STEM.safetensors, 0 for the
 /// name of another file.
-size_t shardCountOf(const std::string &name, std::string_view stem) {
-  if (name == formats::shardFileName(stem, 0, 1))
+static size_t shardCountOf(const std::string &name, std::string_view stem) {
+  if (name == shardFileName(stem, 0, 1))
     return 1;
   size_t count = 0;
   size_t at = name.find("-of-");
@@ -205,128 +230,109 @@ size_t shardCountOf(const std::string &name, std::string_view stem) {
   return error == std::errc() && end == digits + 5 && count > 1 ? count : 0;
 }
 
-/// Finds STEM.safetensors, or all of its shards.
-std::vector<std::string> findWeights(FieldReader &reader, std::string_view stem,
-                                     const std::map<std::string, Manifest::File> &files) {
+/// The first set of weights with that stem among the files: its name, or those of all its shards
+/// whether they are there or not, since the number of them comes from a name.
+static size_t shardCount(const Manifest &manifest, std::string_view stem) {
+  for (const auto &[name, file] : manifest.files)
+    if (size_t count = shardCountOf(name, stem))
+      return count;
+  return 1;
+}
+
+static std::vector<std::string> weightFilesOf(const Manifest &manifest, std::string_view stem) {
   std::vector<std::string> names;
-  size_t count = 0;
-  for (const auto &[name, file] : files) {
-    size_t stated = shardCountOf(name, stem);
-    if (stated != 0 && count != 0 && stated != count)
-      reader.fail(ErrorCode::Corrupt, "files", name + " among weights of other shards",
-                  "one set of weights");
-    count = stated == 0 ? count : stated;
-  }
-  count = std::max<size_t>(count, 1); // it comes from a name: the first that is missing ends this
-  for (size_t i = 0; i < count && !reader.failed(); ++i) {
-    names.push_back(formats::shardFileName(stem, i, count));
-    if (!files.count(names.back()))
-      reader.fail(ErrorCode::Corrupt, "files", "no entry for " + names.back(), "one");
-  }
+  const size_t count = shardCount(manifest, stem);
+  for (size_t i = 0; i < count; ++i)
+    names.push_back(shardFileName(stem, i, count));
   return names;
 }
 
-/// `gpu`, which artifacts for CPUs alone do not have.
-std::optional<Manifest::Gpu> readGpu(FieldReader &reader, const Json &root) {
-  if (reader.failed() || !root.find("gpu"))
-    return std::nullopt;
-  Manifest::Gpu gpu;
-  const Json &object = reader.object(root, "", "gpu");
-  int64_t abi = reader.integer(object, "gpu", "abi", 0, kMaxInt64);
-  if (!reader.failed() && abi != kGpuProgramAbi)
-    reader.fail(ErrorCode::Unsupported, "gpu.abi", std::to_string(abi),
-                fmt::format("{} (EasyQuant {}); recompile the model with this version of EasyQuant",
-                            kGpuProgramAbi, EASYQUANT_VERSION));
-  gpu.programFile = reader.string(object, "gpu", "program");
-  gpu.later = reader.string(object, "gpu", "later");
-  gpu.weightsBytes = reader.integer(object, "gpu", "weights_bytes", 0, kMaxInt64);
-  for (const char *key : {"cache_bytes", "cache_bytes_per_token"})
-    reader.integer(object, "gpu", key, 0, kMaxInt64);
-  const Json &fatbin = reader.member(object, "gpu", "fatbin", "a file name or null");
-  if (!reader.failed() && !fatbin.isNull())
-    gpu.fatbinFile = reader.string(object, "gpu", "fatbin");
-  const Json &chips = reader.object(object, "gpu", "chips");
-  if (reader.failed())
-    return std::nullopt;
-  for (auto &[name, entry] : chips.members()) {
-    std::string where = "gpu.chips." + name;
-    if (!entry.isObject()) {
-      reader.fail(ErrorCode::Corrupt, where, entry.describe(), "an object");
-      return std::nullopt;
-    }
-    gpu.chips[name] = {reader.string(entry, where, "ptx"),
-                       reader.boolean(entry, where, "machine_code")};
-    for (const char *key : {"kernels", "launches", "arena_bytes"})
-      reader.integer(entry, where, key, 0, kMaxInt64);
-  }
-  if (!reader.failed() && !gpu.chips.count(gpu.later))
-    reader.fail(ErrorCode::Corrupt, "gpu.later", Json::describe(gpu.later), "one of gpu.chips");
-  return gpu;
+std::vector<std::string> Manifest::weightFiles() const {
+  return program.entries.empty() ? std::vector<std::string>() : weightFilesOf(*this, kWeightsStem);
+}
+
+std::vector<std::string> Manifest::gpuWeightFiles() const {
+  return gpu ? weightFilesOf(*this, kGpuWeightsStem) : std::vector<std::string>();
+}
+
+/// Names are joined to the folder's path, so they must not lead out of it.
+static bool isPlainFileName(const std::string &name) {
+  return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\\\0", 3)) == name.npos && name != kManifestFile &&
+         name != kManifestChecksumFile;
 }
 
 /// Whatever the programs need is listed.
-void checkFiles(FieldReader &reader, Manifest &manifest) {
+static void checkFiles(FieldReader &fields, const Manifest &manifest) {
   auto need = [&](const std::string &name) {
-    if (!manifest.files.count(name))
-      reader.fail(ErrorCode::Corrupt, "files", "no entry for " + name, "one");
+    fields.check(manifest.files.contains(name), "files", "no entry for " + name, "one");
   };
+  auto needWeights = [&](std::string_view stem) {
+    const size_t count = shardCount(manifest, stem);
+    for (const auto &[name, file] : manifest.files)
+      if (size_t stated = shardCountOf(name, stem); stated != 0 && stated != count)
+        fields.check(false, "files", name + " among weights of other shards", "one set of weights");
+    for (size_t i = 0; i < count && !fields.failed(); ++i) // the first that is missing ends this
+      need(shardFileName(stem, i, count));
+  };
+  for (const auto &[name, file] : manifest.files)
+    fields.check(isPlainFileName(name), fmt::format("files[{}]", Json::describe(name)), "this name",
+                 "the plain name of a file beside the manifest");
   if (!manifest.program.entries.empty()) {
     need(kProgramFile);
-    manifest.weightFiles = findWeights(reader, kWeightsStem, manifest.files);
+    needWeights(kWeightsStem);
   }
   if (!manifest.gpu)
     return;
   need(manifest.gpu->programFile);
-  if (!manifest.gpu->fatbinFile.empty())
-    need(manifest.gpu->fatbinFile);
+  if (manifest.gpu->fatbinFile)
+    need(*manifest.gpu->fatbinFile);
   for (const auto &[name, chip] : manifest.gpu->chips)
     need(chip.ptxFile);
-  manifest.gpu->weightFiles = findWeights(reader, kGpuWeightsStem, manifest.files);
+  needWeights(kGpuWeightsStem);
 }
 
-} // namespace
-
-Result<Manifest> easyquant::runtime::parseManifest(std::string text, std::string_view path) {
-  Result<Json> parsed = Json::parseObject(text, path);
-  if (!parsed)
-    return Unexpected(parsed.error());
-  const Json &root = *parsed;
-
-  FieldReader reader(path);
-  std::string format = reader.string(root, "", "format");
-  if (!reader.failed() && format != "easyquant-artifact")
-    reader.fail(ErrorCode::Corrupt, "format", Json::describe(format), "\"easyquant-artifact\"");
-  // The version comes before every other field: they may mean something else in another version.
-  int64_t version = reader.integer(root, "", "format_version", 0, kMaxInt64);
-  if (!reader.failed() && version != kFormatVersion) {
-    const Json *writer = root.find("easyquant_version");
-    return makeError(ErrorCode::Unsupported,
-                     "{}: format_version: found {} (written by EasyQuant {}), expected {} "
-                     "(EasyQuant {}); recompile the model with this version of EasyQuant",
-                     path, version, writer ? writer->describe() : "of unknown version",
-                     kFormatVersion, EASYQUANT_VERSION);
-  }
-  std::string target = reader.string(root, "", "target");
+static void checkTarget(FieldReader &fields, const std::string &target) {
   std::istringstream targets(target);
-  for (std::string name; !reader.failed() && std::getline(targets, name, ',');)
+  for (std::string name; std::getline(targets, name, ',');)
     if (name != "cpu" && !name.starts_with("sm_"))
-      reader.fail(ErrorCode::Unsupported, "target", Json::describe(target),
+      fields.fail(ErrorCode::Unsupported, "target", Json::describe(target),
                   "cpu or GPUs; recompile the model with --target cpu");
+}
 
+Result<Manifest> formats::parseManifest(std::string_view text, std::string_view path) {
+  Result<Json> root = Json::parseObject(text, path);
+  if (!root)
+    return makeError(root.error().code, "{}; copy or compile the artifact again",
+                     root.error().message);
   Manifest manifest;
-  readModel(reader, root, manifest.model);
-  readProvenance(reader, root);
-  readSites(reader, root);
-  manifest.gpu = readGpu(reader, root);
-  readProgram(reader, root, manifest.gpu.has_value(), manifest.program);
-  readFiles(reader, root, manifest.files);
-  checkFiles(reader, manifest);
-  if (reader.failed()) {
-    Error error = reader.takeError();
+  FieldReader fields(*root, path);
+  mapFields(fields, manifest);
+  if (!fields.failed()) {
+    checkTarget(fields, manifest.target);
+    fields.check(!manifest.program.entries.empty() || manifest.gpu, "program.entries", "no entry",
+                 "at least one");
+    checkFiles(fields, manifest);
+  }
+  if (Result<void> done = fields.result(); !done) {
+    Error error = done.error();
     if (error.code == ErrorCode::Corrupt)
       error.message += "; compile the artifact again";
     return Unexpected(std::move(error));
   }
-  manifest.text = std::move(text);
   return manifest;
+}
+
+Result<Manifest> formats::readManifestParts(const Json &parts, std::string_view name) {
+  Manifest manifest;
+  FieldReader fields(parts, name, {.code = ErrorCode::InvalidArgument, .refuseUnknown = true});
+  mapParts(fields, manifest);
+  fields.finish();
+  if (Result<void> done = fields.result(); !done)
+    return Unexpected(done.error());
+  return manifest;
+}
+
+std::string formats::manifestText(const Manifest &manifest) {
+  return FieldWriter::toJson(manifest).document();
 }

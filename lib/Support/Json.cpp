@@ -1,24 +1,24 @@
-//===- Json.cpp - JSON documents that need no memory to go ----------------===//
+//===- Json.cpp - JSON documents ------------------------------------------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#include "Json.h"
+#include "easyquant/Support/Json.h"
 
 #include <nlohmann/json.hpp>
 
 #include <limits>
 
 using namespace easyquant;
-using namespace easyquant::runtime;
 
-/// Deeper than any file of an artifact, and not so deep that a destructor runs out of stack.
+/// Deeper than any document that means something, and not so deep that a destructor runs out of
+/// stack.
 static constexpr size_t kMaxDepth = 64;
 
 /// What nlohmann::json calls for each part of a text.
-class easyquant::runtime::JsonBuilder final : public nlohmann::json_sax<nlohmann::json> {
+class easyquant::JsonBuilder final : public nlohmann::json_sax<nlohmann::json> {
 public:
   JsonBuilder(Json &root, std::string_view path, size_t length)
       : root(root), path(path), length(length) {}
@@ -92,7 +92,7 @@ Result<Json> Json::parseObject(std::string_view text, std::string_view path) {
   Json root;
   JsonBuilder builder(root, path, text.size());
   if (!nlohmann::json::sax_parse(text, &builder))
-    return makeError(ErrorCode::Corrupt, "{}; copy or compile the artifact again", builder.message);
+    return Unexpected(Error{ErrorCode::Corrupt, std::move(builder.message)});
   if (!root.isObject())
     return makeError(ErrorCode::Corrupt, "{}: found {}, expected an object", path, root.describe());
   return root;
@@ -125,21 +125,32 @@ size_t Json::size() const {
   return isArray() ? std::get<Array>(value).size() : 0;
 }
 
-std::string Json::text() const {
+std::string Json::text(int depth) const {
   auto scalar = [](const auto &value) {
     return nlohmann::json(value).dump(-1, ' ', /*ensure_ascii=*/true,
                                       nlohmann::json::error_handler_t::replace);
   };
+  const bool isOneLine = depth == kOneLine;
+  const int inner = isOneLine ? kOneLine : depth + 1;
+  auto lineBreak = [&](int level) {
+    return isOneLine ? std::string() : "\n" + std::string(2 * static_cast<size_t>(level), ' ');
+  };
   std::string joined;
+  auto join = [&](const std::string &part) {
+    joined += (joined.empty() ? "" : ",") + lineBreak(inner) + part;
+  };
+  auto enclose = [&](char open, char close) {
+    return open + joined + (joined.empty() ? "" : lineBreak(depth)) + close;
+  };
   if (isArray()) {
     for (const Json &element : std::get<Array>(value))
-      joined += (joined.empty() ? "" : ",") + element.text();
-    return "[" + joined + "]";
+      join(element.text(inner));
+    return enclose('[', ']');
   }
   if (isObject()) {
     for (const auto &[name, member] : members())
-      joined += (joined.empty() ? "" : ",") + scalar(name) + ":" + member.text();
-    return "{" + joined + "}";
+      join(scalar(name) + (isOneLine ? ":" : ": ") + member.text(inner));
+    return enclose('{', '}');
   }
   return std::visit(
       [&](const auto &value) -> std::string {

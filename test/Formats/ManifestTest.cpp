@@ -5,21 +5,83 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Runtime/Manifest.h"
-#include "Fixture.h"
+#include "easyquant/Formats/Manifest.h"
+
+#include "TestFiles.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 using namespace easyquant;
-using namespace easyquant::runtime;
-using namespace easyquant::runtime::test;
+using namespace easyquant::formats;
 using nlohmann::json;
 
 namespace {
 
+/// With every field that there can be.
+const char *const kGood = R"({
+  "format": "easyquant-artifact", "format_version": 1, "easyquant_version": "0.1.0",
+  "target": "cpu",
+  "model": {"architecture": "llama", "vocab_size": 19, "max_context": 64, "hidden_size": 5,
+            "intermediate_size": 5, "num_layers": 1, "num_heads": 1, "num_kv_heads": 1,
+            "head_dim": 5, "bos_token_id": null, "eos_token_ids": [2], "parameters": 190},
+  "source": {"kind": "test", "name": "small", "xxh3_128": "00112233445566778899aabbccddeeff",
+             "stored_types": {"F32": 2}},
+  "quantization": {"method": "absmax", "scheme": "W8A8", "group_size": 0, "head": "float",
+                   "ignore": ["lm_head"], "targets": []},
+  "sites": [
+    {"name": "lm_head", "out_features": 19, "in_features": 5, "tensor": "unembedding",
+     "first_row": 0, "weight": null, "input": null, "bytes": 380, "weight_error": 0.0,
+     "largest_error": 0.0},
+    {"name": "a", "out_features": 19, "in_features": 5, "tensor": "a", "first_row": 0,
+     "weight": {"bits": 8, "granularity": "channel", "group_size": 0, "symmetric": true},
+     "input": {"bits": 8, "granularity": "token", "symmetric": true, "dynamic": true},
+     "bytes": 380, "weight_error": 0.004, "largest_error": 0.001}],
+  "program": {"abi": 3, "cache_type": "f32", "cache_scheme": null, "max_rows": 8,
+              "arena_bytes": 640, "arena_bytes_per_thread": 64, "cache_bytes": 128,
+              "cache_bytes_per_token": 40,
+              "entries": {"avx2": "easyquant_forward_avx2",
+                          "avx512vnni": "easyquant_forward_avx512vnni"}},
+  "files": {
+    "model.so": {"bytes": 1, "xxh3_128": "00112233445566778899aabbccddeeff"},
+    "weights.safetensors": {"bytes": 2, "xxh3_128": "00112233445566778899aabbccddeeff"},
+    "tokenizer.json": {"bytes": 3, "xxh3_128": "00112233445566778899aabbccddeeff"}}
+})";
+
 class ManifestTest : public testing::Test {
 protected:
-  void SetUp() override { manifest = writeFixtureFiles(folder.path()); }
+  void SetUp() override { manifest = json::parse(kGood); }
+
+  /// With what else there can be: GPUs, a cache of codes, static inputs in groups, a calibration.
+  void addAll() {
+    manifest["target"] = "sm_80,sm_90a,cpu";
+    manifest["gpu"] = json::parse(R"({"abi": 1, "program": "program.gpu.json", "fatbin": null,
+      "later": "sm_80", "weights_bytes": 640, "max_rows": 8, "cache_bytes": 0,
+      "cache_bytes_per_token": 64, "cache_type": "f16", "chips": {}})");
+    for (const char *chip : {"sm_80", "sm_90a"})
+      manifest["gpu"]["chips"][chip] = {{"ptx", ptxFileName(chip)},
+                                        {"machine_code", false},
+                                        {"kernels", 3},
+                                        {"launches", 9},
+                                        {"arena_bytes", 0}};
+    for (const char *file :
+         {"program.gpu.json", "kernels.sm_80.ptx", "kernels.sm_90a.ptx",
+          "weights.gpu-00001-of-00002.safetensors", "weights.gpu-00002-of-00002.safetensors"})
+      manifest["files"][file] = manifest["files"]["tokenizer.json"];
+    manifest["model"]["bos_token_id"] = 1;
+    manifest["program"]["cache_scheme"] = json::parse(
+        R"({"bits": 4, "group_size": 64, "residual": 128, "sinks": 4, "keys": "post-rope",
+            "key_scales": "channel"})");
+    manifest["sites"][1]["input"] = json::parse(
+        R"({"bits": 8, "granularity": "group", "group_size": 32, "symmetric": false,
+            "dynamic": false})");
+    manifest["quantization"].update(json::parse(
+        R"({"fallbacks": [{"name": "a", "reason": "too wide"}], "activations": "static",
+            "transforms": [{"method": "awq", "sites": ["a"], "alpha": 0.5},
+                           {"method": "awq", "sites": ["b"], "skipped": "no norm"}],
+            "calibration": {"samples": "16"}, "percentile": 99.9,
+            "kv": {"scheme": "int4", "group": 64}})"));
+  }
 
   Result<Manifest> parse() const { return parseManifest(manifest.dump(), "m.json"); }
 
@@ -34,7 +96,6 @@ protected:
     EXPECT_EQ(result.error().message.substr(0, message.size()), message);
   }
 
-  TemporaryFolder folder;
   json manifest;
 };
 
@@ -42,19 +103,46 @@ TEST_F(ManifestTest, ReadsWhatTheRuntimeNeeds) {
   manifest["model"]["bos_token_id"] = 1;
   Result<Manifest> result = parse();
   ASSERT_TRUE(result.has_value()) << result.error().message;
-  EXPECT_EQ(result->model.architecture, "fixture");
-  EXPECT_EQ(result->model.vocabSize, FIXTURE_VOCAB);
-  EXPECT_EQ(result->model.maxContext, FIXTURE_MAX_CONTEXT);
+  EXPECT_EQ(result->model.architecture, "llama");
+  EXPECT_EQ(result->model.vocabSize, 19);
+  EXPECT_EQ(result->model.maxContext, 64);
   EXPECT_EQ(result->model.bosTokenId, std::optional<int64_t>(1));
   EXPECT_EQ(result->model.eosTokenIds, std::vector<int64_t>{2});
   EXPECT_EQ(result->program.entries.at("avx2"), "easyquant_forward_avx2");
-  EXPECT_EQ(result->program.maxRows, FIXTURE_MAX_ROWS);
-  EXPECT_EQ(result->program.arenaBytes, FIXTURE_ARENA_BYTES);
-  EXPECT_EQ(result->program.arenaBytesPerThread, FIXTURE_ARENA_BYTES_PER_THREAD);
-  EXPECT_EQ(result->program.cacheBytes, FIXTURE_CACHE_BYTES);
-  EXPECT_EQ(result->program.cacheBytesPerToken, FIXTURE_CACHE_BYTES_PER_TOKEN);
+  EXPECT_EQ(result->program.maxRows, 8);
+  EXPECT_EQ(result->program.arenaBytes, 640);
+  EXPECT_EQ(result->program.arenaBytesPerThread, 64);
+  EXPECT_EQ(result->program.cacheBytes, 128);
+  EXPECT_EQ(result->program.cacheBytesPerToken, 40);
   EXPECT_EQ(result->files.size(), 3u);
-  EXPECT_EQ(result->text, manifest.dump());
+}
+
+TEST_F(ManifestTest, IsWrittenAsItWasRead) {
+  for (bool all : {false, true}) {
+    if (all)
+      addAll();
+    Result<Manifest> read = parse();
+    ASSERT_VALUE(read);
+    const std::string text = manifestText(*read);
+    EXPECT_EQ(json::parse(text), manifest);
+    Result<Manifest> again = parseManifest(text, "again.json");
+    ASSERT_VALUE(again);
+    EXPECT_EQ(*again, *read);
+  }
+}
+
+TEST_F(ManifestTest, PartsHaveNoFieldWithoutAMember) {
+  addAll();
+  auto read = [&] {
+    Result<Json> parts = Json::parseObject(manifest.dump(), "module");
+    return readManifestParts(*parts, "module");
+  };
+  for (const char *key : {"format", "format_version", "easyquant_version", "target", "files"})
+    manifest.erase(key);
+  ASSERT_VALUE(read());
+  EXPECT_EQ(read()->quantization.options.size(), 3u) << "the recipe's own keys";
+  manifest["sites"][1]["colour"] = "red";
+  EXPECT_ERROR(read(), ErrorCode::InvalidArgument, "module: sites[1]: unknown key 'colour'");
 }
 
 TEST_F(ManifestTest, IgnoresFieldsItDoesNotKnow) {
@@ -77,33 +165,15 @@ TEST_F(ManifestTest, NamesBothVersionsAndTheRemedy) {
 }
 
 TEST_F(ManifestTest, ReadsWhatThereIsForGpus) {
-  manifest["target"] = "sm_80,sm_90a,cpu";
-  manifest["gpu"] = {{"abi", 1},
-                     {"program", "program.gpu.json"},
-                     {"fatbin", nullptr},
-                     {"later", "sm_80"},
-                     {"weights_bytes", 640},
-                     {"cache_bytes", 0},
-                     {"cache_bytes_per_token", 64},
-                     {"chips", json::object()}};
-  for (const char *chip : {"sm_80", "sm_90a"})
-    manifest["gpu"]["chips"][chip] = {{"ptx", fmt::format("kernels.{}.ptx", chip)},
-                                      {"machine_code", false},
-                                      {"kernels", 3},
-                                      {"launches", 9},
-                                      {"arena_bytes", 0}};
-  for (const char *file :
-       {"program.gpu.json", "kernels.sm_80.ptx", "kernels.sm_90a.ptx",
-        "weights.gpu-00001-of-00002.safetensors", "weights.gpu-00002-of-00002.safetensors"})
-    manifest["files"][file] = manifest["files"]["tokenizer.json"];
+  addAll();
   Result<Manifest> result = parse();
   ASSERT_TRUE(result.has_value()) << result.error().message;
   ASSERT_TRUE(result->gpu.has_value());
   EXPECT_EQ(result->gpu->chips.at("sm_90a").ptxFile, "kernels.sm_90a.ptx");
   EXPECT_EQ(result->gpu->weightsBytes, 640);
-  EXPECT_TRUE(result->gpu->fatbinFile.empty());
-  EXPECT_EQ(result->gpu->weightFiles.size(), 2u);
-  EXPECT_EQ(result->weightFiles, std::vector<std::string>{"weights.safetensors"});
+  EXPECT_FALSE(result->gpu->fatbinFile);
+  EXPECT_EQ(result->gpuWeightFiles().size(), 2u);
+  EXPECT_EQ(result->weightFiles(), std::vector<std::string>{"weights.safetensors"});
 
   expectRefused("/gpu/abi", 2, "m.json: gpu.abi: found 2, expected 1 ", ErrorCode::Unsupported);
   expectRefused("/gpu/later", "sm_86", "m.json: gpu.later: found \"sm_86\", ");
@@ -112,6 +182,8 @@ TEST_F(ManifestTest, ReadsWhatThereIsForGpus) {
   expectRefused("/gpu/chips/sm_80/launches", -1, "m.json: gpu.chips.sm_80.launches: found -1, ");
   expectRefused("/gpu/fatbin", "kernels.fatbin",
                 "m.json: files: found no entry for kernels.fatbin");
+  expectRefused("/gpu/chips/sm_80/machine_code", true,
+                "m.json: gpu.fatbin: found null, expected the machine code of sm_80");
   expectRefused("/gpu/weights_bytes", -1, "m.json: gpu.weights_bytes: found -1, ");
 
   // Without a program for CPUs nothing of it is needed.

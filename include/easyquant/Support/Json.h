@@ -1,18 +1,18 @@
-//===- Json.h - JSON documents that need no memory to go --------*- C++ -*-===//
+//===- Json.h - JSON documents ----------------------------------*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 //
-// nlohmann::json reads the text, but its values take memory in their destructors and end the
-// process where there is none. The runtime reports that as an error, so that it keeps documents in
-// this. Private to the runtime.
+// nlohmann::json reads and writes the text, but its values take memory in their destructors and end
+// the process where there is none. The runtime reports that as an error, so that documents are kept
+// in this. What their fields have to be, FieldReader checks.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_RUNTIME_JSON_H
-#define EASYQUANT_LIB_RUNTIME_JSON_H
+#ifndef EASYQUANT_SUPPORT_JSON_H
+#define EASYQUANT_SUPPORT_JSON_H
 
 #include "easyquant/Support/Result.h"
 
@@ -24,7 +24,7 @@
 #include <variant>
 #include <vector>
 
-namespace easyquant::runtime {
+namespace easyquant {
 
 class Json {
 public:
@@ -37,7 +37,8 @@ public:
   Json() = default;
   explicit Json(Value value) : value(std::move(value)) {}
 
-  /// Errors: Corrupt, naming `path` (no JSON, no object, nested too deeply).
+  /// A document whose top level is an object; of members of the same name the last one counts.
+  /// Errors: Corrupt, naming `path` (no JSON, no object, nested in more than 64 levels).
   static Result<Json> parseObject(std::string_view text, std::string_view path);
 
   bool isNull() const { return holds<std::nullptr_t>(); }
@@ -63,19 +64,26 @@ public:
   /// Of an array or object; else 0.
   size_t size() const;
 
-  /// As JSON in one line, for messages.
-  std::string text() const;
+  /// In one line, all but ASCII escaped: for messages.
+  std::string text() const { return text(kOneLine); }
+  /// In lines, each level two spaces further, with a line break at the end: for files.
+  std::string document() const { return text(0) + "\n"; }
   /// Short text for "found": scalars as they are written, containers by kind (they may be large).
   std::string describe() const;
   static std::string describe(std::string_view text) { return Json(std::string(text)).describe(); }
 
+  bool operator==(const Json &) const = default;
+
 private:
   friend class JsonBuilder;
+  static constexpr int kOneLine = -1;
   template <typename T> bool holds() const { return std::holds_alternative<T>(value); }
+  /// In lines from level `depth` on, or in one.
+  std::string text(int depth) const;
 
   Value value = nullptr;
 };
 
-} // namespace easyquant::runtime
+} // namespace easyquant
 
-#endif // EASYQUANT_LIB_RUNTIME_JSON_H
+#endif // EASYQUANT_SUPPORT_JSON_H

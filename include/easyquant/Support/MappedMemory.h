@@ -1,37 +1,57 @@
-//===- MappedFile.h - A file mapped read-only ---------------------*- C++ -*-===//
+//===- MappedMemory.h - Memory from the system ------------------*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+//
+// Pages that are mapped as long as an object lives: those of a file, zeroed ones, and a range of
+// addresses that several files share. A file that another process truncates while it is mapped
+// raises SIGBUS on access: that is the operating system's rule for mappings.
+//
+//===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_FORMATS_MAPPEDFILE_H
-#define EASYQUANT_FORMATS_MAPPEDFILE_H
+#ifndef EASYQUANT_SUPPORT_MAPPEDMEMORY_H
+#define EASYQUANT_SUPPORT_MAPPEDMEMORY_H
 
 #include "easyquant/Support/Result.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string_view>
 
-namespace easyquant::formats {
+namespace easyquant {
 
-/// The bytes of a regular file, mapped for reading. The mapping lasts as long as the object, and a
-/// moved-from object holds no bytes. A file that another process truncates while it is mapped
-/// raises SIGBUS on access: that is the operating system's rule for mappings.
+/// A mapping, undone with the object; a moved-from object has none.
+class Pages {
+public:
+  Pages() = default;
+  Pages(void *address, size_t length)
+      : address(static_cast<std::byte *>(address)), length(length) {}
+  Pages(Pages &&other) noexcept { *this = std::move(other); }
+  Pages &operator=(Pages &&other) noexcept;
+  ~Pages();
+
+  std::byte *data() const { return address; }
+  size_t size() const { return length; }
+
+private:
+  std::byte *address = nullptr;
+  size_t length = 0;
+};
+
+/// The bytes of a regular file, mapped for reading.
 class MappedFile {
 public:
   /// Errors: NotFound (no such file), Unsupported (a folder, pipe or device), IO (the rest).
   static Result<MappedFile> open(const std::filesystem::path &path);
 
-  MappedFile() = default;
-  MappedFile(MappedFile &&other) noexcept;
-  MappedFile &operator=(MappedFile &&other) noexcept;
-  MappedFile(const MappedFile &) = delete;
-  MappedFile &operator=(const MappedFile &) = delete;
-  ~MappedFile();
-
-  std::span<const std::byte> bytes() const { return view; }
+  std::span<const std::byte> bytes() const { return {pages.data(), pages.size()}; }
+  std::string_view text() const {
+    return {reinterpret_cast<const char *>(pages.data()), pages.size()};
+  }
   const std::filesystem::path &path() const { return name; }
 
   /// Tells the operating system that `part`, a piece of bytes(), is not needed for now: its pages
@@ -44,9 +64,46 @@ public:
 
 private:
   std::filesystem::path name;
-  std::span<const std::byte> view;
+  Pages pages;
 };
 
-} // namespace easyquant::formats
+/// Zeroed memory, aligned to a page. What is never touched costs nothing, and unlike the heap's it
+/// leaves the resident set when it is freed.
+class Buffer {
+public:
+  /// The most that a buffer may be larger than asked for.
+  static constexpr int64_t kPage = 4096;
 
-#endif // EASYQUANT_FORMATS_MAPPEDFILE_H
+  /// At least a page. Errors: OutOfRange ("`what`: the system has not got the ... bytes that it
+  /// needs; `remedy`").
+  static Result<Buffer> allocate(int64_t bytes, std::string_view what, std::string_view remedy);
+
+  int64_t size() const { return pages.size() == 0 ? 0 : bytes; }
+  template <typename T = std::byte> T *data() const { return reinterpret_cast<T *>(pages.data()); }
+  /// Asks for large pages: worth it for what is touched all over in each step.
+  void preferHugePages() const;
+
+private:
+  Pages pages;
+  int64_t bytes = 0;
+};
+
+/// A range of addresses, into which files are mapped one behind another; nothing else can come
+/// between.
+class MappedRange {
+public:
+  /// `what` is for messages. Errors: IO.
+  static Result<MappedRange> reserve(size_t bytes, std::string_view what);
+  /// Maps a part of `file`, from its byte `offset` on, to the range's byte `place`: both at pages.
+  /// Errors: Corrupt (the file has changed since it was opened), IO.
+  Result<void> map(size_t place, const MappedFile &file, size_t offset, size_t length);
+
+  const std::byte *data() const { return pages.data(); }
+
+private:
+  Pages pages;
+};
+
+} // namespace easyquant
+
+#endif // EASYQUANT_SUPPORT_MAPPEDMEMORY_H

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 using namespace easyquant;
-using formats::test::TemporaryFolder;
+using test::TemporaryFolder;
 
 TEST(FolderClaim, HasOneHolder) {
   TemporaryFolder folder;

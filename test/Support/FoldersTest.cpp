@@ -16,7 +16,7 @@
 #include <thread>
 
 using namespace easyquant;
-using formats::test::TemporaryFolder;
+using test::TemporaryFolder;
 
 TEST(Folders, AreMadeWhereMissing) {
   TemporaryFolder folder;

@@ -12,8 +12,8 @@
 #include <gtest/gtest.h>
 
 using namespace easyquant;
-using formats::test::readFile;
-using formats::test::TemporaryFolder;
+using test::readFile;
+using test::TemporaryFolder;
 
 TEST(WriteFile, CreatesAndReplaces) {
   TemporaryFolder folder;
