@@ -20,8 +20,10 @@ static constexpr size_t kMaxDepth = 64;
 /// What nlohmann::json calls for each part of a text.
 class easyquant::JsonBuilder final : public nlohmann::json_sax<nlohmann::json> {
 public:
-  JsonBuilder(Json &root, std::string_view path, size_t length)
-      : root(root), path(path), length(length) {}
+  /// Without a visitor all of the document is kept in `root`.
+  JsonBuilder(Json &root, std::string_view path, size_t length, Json::Limits limits,
+              const Json::Visitor *visitor = nullptr)
+      : root(root), path(path), length(length), limits(limits), visitor(visitor) {}
 
   bool null() override { return put(Json()); }
   bool boolean(bool value) override { return put(Json(value)); }
@@ -52,50 +54,91 @@ public:
   }
 
   std::string message;
+  std::optional<Error> refusal; ///< of the visitor
 
 private:
-  /// The value at its place; of members of the same name the last one counts.
-  Json &place(Json value) {
+  /// The value at its place, or null after saying what is wrong with it.
+  Json *place(Json value) {
     if (ancestors.empty())
-      return root = std::move(value);
+      return &(root = std::move(value));
     Json &parent = *ancestors.back();
+    if (visitor && ++values > limits.values) {
+      message = fmt::format("{}: {}: found more than {} values", path, Json::describe(outermost),
+                            limits.values);
+      return nullptr;
+    }
     if (parent.isArray())
-      return std::get<Json::Array>(parent.value).emplace_back(std::move(value));
-    return std::get<Json::Object>(parent.value)[std::move(member)] = std::move(value);
+      return &std::get<Json::Array>(parent.value).emplace_back(std::move(value));
+    auto &members = std::get<Json::Object>(parent.value);
+    if (visitor && members.contains(member)) {
+      message = fmt::format("{}: {}: the key {} appears twice", path, Json::describe(outermost),
+                            Json::describe(member));
+      return nullptr;
+    }
+    if (ancestors.size() == 1)
+      outermost = member;
+    return &(members[std::move(member)] = std::move(value));
   }
-  bool put(Json value) {
-    place(std::move(value));
-    return true;
-  }
+  bool put(Json value) { return place(std::move(value)) && handOver(); }
   bool open(Json container) {
-    if (ancestors.size() == kMaxDepth) {
-      message = fmt::format("{}: found JSON nested more than {} levels deep", path, kMaxDepth);
+    if (ancestors.size() == limits.depth) {
+      message = fmt::format("{}: found JSON nested more than {} levels deep", path, limits.depth);
       return false;
     }
-    ancestors.push_back(&place(std::move(container)));
-    return true;
+    Json *placed = place(std::move(container));
+    if (placed)
+      ancestors.push_back(placed);
+    return placed;
   }
   bool close() {
     ancestors.pop_back();
-    return true;
+    return handOver();
+  }
+  /// To the visitor, if a member of the document is complete.
+  bool handOver() {
+    if (!visitor || ancestors.size() != 1 || !root.isObject())
+      return true;
+    auto &members = std::get<Json::Object>(root.value);
+    auto whole = members.extract(members.begin());
+    values = 0;
+    Result<void> done = (*visitor)(whole.key(), whole.mapped());
+    if (!done)
+      refusal = done.error();
+    return done.has_value();
   }
 
   Json &root;
   std::string_view path;
   size_t length;
-  std::string member; ///< the name of the value that comes next, in an object
+  Json::Limits limits;
+  const Json::Visitor *visitor;
+  size_t values = 0;     ///< of the member of the document that is being read
+  std::string outermost; ///< its name
+  std::string member;    ///< the name of the value that comes next, in an object
   /// The containers that are open. They stay where they are: only the last one grows.
   std::vector<Json *> ancestors;
 };
 
 Result<Json> Json::parseObject(std::string_view text, std::string_view path) {
   Json root;
-  JsonBuilder builder(root, path, text.size());
+  JsonBuilder builder(root, path, text.size(), {kMaxDepth, 0});
   if (!nlohmann::json::sax_parse(text, &builder))
     return Unexpected(Error{ErrorCode::Corrupt, std::move(builder.message)});
   if (!root.isObject())
     return makeError(ErrorCode::Corrupt, "{}: found {}, expected an object", path, root.describe());
   return root;
+}
+
+Result<void> Json::parseMembers(std::string_view text, std::string_view path, Limits limits,
+                                const Visitor &visitor) {
+  Json root;
+  JsonBuilder builder(root, path, text.size(), limits, &visitor);
+  if (!nlohmann::json::sax_parse(text, &builder))
+    return Unexpected(builder.refusal ? std::move(*builder.refusal)
+                                      : Error{ErrorCode::Corrupt, std::move(builder.message)});
+  if (!root.isObject())
+    return makeError(ErrorCode::Corrupt, "{}: found {}, expected an object", path, root.describe());
+  return {};
 }
 
 std::optional<int64_t> Json::integer() const {

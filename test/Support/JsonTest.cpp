@@ -57,6 +57,29 @@ TEST(Json, BoundsDepth) {
   EXPECT_ERROR(parse("{\"a\":" + std::string(1000000, '[')), ErrorCode::Corrupt, "f.json");
 }
 
+TEST(Json, HandsMembersOver) {
+  std::string seen;
+  auto read = [&](std::string_view text) {
+    return Json::parseMembers(text, "f.json", {.depth = 3, .values = 4},
+                              [&](const std::string &name, const Json &value) -> Result<void> {
+                                seen += name + "=" + value.text() + ";";
+                                if (name == "bad")
+                                  return makeError(ErrorCode::Unsupported, "bad");
+                                return {};
+                              });
+  };
+  EXPECT_TRUE(read(R"({"a": 1, "b": {"x": [1, 2]}, "a": [], "c": "d"})"));
+  EXPECT_EQ(seen, R"(a=1;b={"x":[1,2]};a=[];c="d";)");
+  EXPECT_ERROR(read(R"({"bad": 1, "c": [})"), ErrorCode::Unsupported, "bad");
+  EXPECT_ERROR(read(R"({"a": {"x": 1, "x": 2}})"), ErrorCode::Corrupt,
+               "\"a\": the key \"x\" appears twice");
+  EXPECT_ERROR(read(R"({"a": [1, 2, 3, 4]})"), ErrorCode::Corrupt,
+               "\"a\": found more than 4 values");
+  EXPECT_ERROR(read(R"({"a": [[[1]]]})"), ErrorCode::Corrupt, "nested more than 3 levels");
+  EXPECT_ERROR(read("[1]"), ErrorCode::Corrupt, "found an array, expected an object");
+  EXPECT_ERROR(read(R"({"a": 1)"), ErrorCode::Corrupt, "not valid JSON");
+}
+
 TEST(Json, ShowsUntrustedTextInAscii) {
   EXPECT_EQ(Json::describe("a\"\xff\n\xc3\xa9"), R"("a\"\ufffd\n\u00e9")");
   EXPECT_EQ(Json::describe(std::string(1000, 'x')).size(), 80u);

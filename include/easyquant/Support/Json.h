@@ -17,6 +17,7 @@
 #include "easyquant/Support/Result.h"
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -40,6 +41,17 @@ public:
   /// A document whose top level is an object; of members of the same name the last one counts.
   /// Errors: Corrupt, naming `path` (no JSON, no object, nested in more than 64 levels).
   static Result<Json> parseObject(std::string_view text, std::string_view path);
+
+  /// The same for documents of many members, which are handed over one by one as they are read, so
+  /// that no more than one is in memory. Keys that appear twice in one are refused; of those of the
+  /// document itself the visitor knows. Errors: Corrupt (as above; nested in more than `depth`
+  /// levels, a member of more than `values` values), and those of the visitor.
+  struct Limits {
+    size_t depth, values;
+  };
+  using Visitor = std::function<Result<void>(const std::string &name, const Json &value)>;
+  static Result<void> parseMembers(std::string_view text, std::string_view path, Limits limits,
+                                   const Visitor &visitor);
 
   bool isNull() const { return holds<std::nullptr_t>(); }
   bool isBoolean() const { return holds<bool>(); }
