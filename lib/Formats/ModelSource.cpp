@@ -11,7 +11,7 @@
 #include "easyquant/Support/Checksum.h"
 
 #include "Checkpoint.h"
-#include "ModelTensors.h"
+#include "easyquant/Formats/ModelTensors.h"
 #include "Text.h"
 
 #include <algorithm>

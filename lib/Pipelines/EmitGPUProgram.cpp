@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Codegen/GPU/Assemble.h"
+#include "easyquant/Target/Assemble.h"
 #include "easyquant/Codegen/GPU/Emit.h"
-#include "easyquant/Codegen/GPU/EmitPTX.h"
+#include "easyquant/Target/EmitPTX.h"
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
 #include "easyquant/Conversion/GPUKernels/GPUKernels.h"
 #include "easyquant/Conversion/GPUKernels/GPUProgram.h"

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Codegen/GPU/Assemble.h"
+#include "easyquant/Target/Assemble.h"
 
 #include "easyquant/Support/WriteFile.h"
 

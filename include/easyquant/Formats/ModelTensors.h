@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_FORMATS_MODELTENSORS_H
-#define EASYQUANT_LIB_FORMATS_MODELTENSORS_H
+#ifndef EASYQUANT_FORMATS_MODELTENSORS_H
+#define EASYQUANT_FORMATS_MODELTENSORS_H
 
 #include "easyquant/Formats/ModelConfig.h"
 
@@ -44,4 +44,4 @@ int64_t ggufRow(int64_t row, int64_t headDim);
 
 } // namespace easyquant::formats
 
-#endif // EASYQUANT_LIB_FORMATS_MODELTENSORS_H
+#endif // EASYQUANT_FORMATS_MODELTENSORS_H

@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Import/ExportHuggingFace.h"
+#include "easyquant/Export/ExportHuggingFace.h"
 
 #include "easyquant/Dialect/LM/IR/LM.h"
-#include "easyquant/Formats/HuggingFaceWriter.h"
+#include "easyquant/Export/HuggingFaceWriter.h"
 #include "easyquant/Import/ImportModel.h"
 
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"

@@ -9,8 +9,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_CODEGEN_OPTIMIZEMODULE_H
-#define EASYQUANT_LIB_CODEGEN_OPTIMIZEMODULE_H
+#ifndef EASYQUANT_LIB_TARGET_OPTIMIZEMODULE_H
+#define EASYQUANT_LIB_TARGET_OPTIMIZEMODULE_H
 
 namespace llvm {
 class Module;
@@ -26,4 +26,4 @@ void optimizeModule(llvm::Module &module, llvm::TargetMachine &machine);
 
 } // namespace easyquant
 
-#endif // EASYQUANT_LIB_CODEGEN_OPTIMIZEMODULE_H
+#endif // EASYQUANT_LIB_TARGET_OPTIMIZEMODULE_H

@@ -5,19 +5,16 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Formats/HuggingFaceWriter.h"
+#include "easyquant/Export/HuggingFaceWriter.h"
 
+#include "easyquant/Formats/ModelTensors.h"
 #include "easyquant/Formats/ShardedSafetensors.h"
+#include "easyquant/Support/StagedFolder.h"
 #include "easyquant/Support/WriteFile.h"
-
-#include "ModelTensors.h"
-#include "Text.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <fcntl.h>
-#include <unistd.h>
 
 using namespace easyquant;
 using namespace easyquant::formats;
@@ -36,33 +33,6 @@ constexpr const char *kCompanions[] = {"generation_config.json",
                                        "added_tokens.json",
                                        "vocab.json",
                                        "merges.txt"};
-
-/// A folder that is removed unless it was renamed.
-class Staging {
-public:
-  explicit Staging(fs::path path) : path(std::move(path)) {}
-  ~Staging() {
-    std::error_code ignored;
-    if (!path.empty())
-      fs::remove_all(path, ignored);
-  }
-  Staging(const Staging &) = delete;
-  Staging &operator=(const Staging &) = delete;
-
-  fs::path path;
-};
-
-Result<void> flushFolder(const fs::path &folder) {
-  int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  bool flushed = descriptor >= 0 && ::fsync(descriptor) == 0;
-  int reason = errno;
-  if (descriptor >= 0)
-    ::close(descriptor);
-  if (!flushed)
-    return makeError(ErrorCode::IO, "{}: cannot flush to the disk: {}", folder.string(),
-                     std::strerror(reason));
-  return {};
-}
 
 /// A Conv1D weight, N x K, in the K x N of the checkpoint.
 Result<void> writeTransposed(const ModelSource &source, const ModelTensor &tensor,
@@ -233,38 +203,21 @@ std::string formats::huggingFaceConfigText(const ModelConfig &config) {
 
 Result<void> formats::writeHuggingFace(const ModelSource &source, const fs::path &folder) {
   std::error_code error;
-  if (fs::exists(fs::symlink_status(folder, error)))
-    return makeError(ErrorCode::InvalidArgument, "{}: exists already; choose another folder",
-                     folder.string());
-  fs::path target = fs::absolute(folder, error).lexically_normal();
-  if (!target.has_filename()) // "out/"
-    target = target.parent_path();
-  Staging staging(target.parent_path() /
-                  fmt::format(".{}.{}.tmp", target.filename().string(), ::getpid()));
-  if (!fs::create_directory(staging.path, error)) {
-    // Not ours to remove.
-    fs::path path = std::exchange(staging.path, {});
-    return makeError(ErrorCode::IO, "{}: cannot create: {}", path.string(),
-                     error ? error.message() : "exists already");
-  }
-  if (Result<void> done =
-          writeFile(staging.path / "config.json", huggingFaceConfigText(source.config()));
+  Result<StagedFolder> staged = StagedFolder::create(
+      folder.string(), {/*allowed=*/false, /*mark=*/"", "choose another folder"});
+  if (!staged)
+    return Unexpected(staged.error());
+  const fs::path path = staged->path();
+  if (Result<void> done = writeFile(path / "config.json", huggingFaceConfigText(source.config()));
       !done)
     return done;
-  if (Result<void> done = writeWeights(source, staging.path); !done)
+  if (Result<void> done = writeWeights(source, path); !done)
     return done;
   if (source.kind() == ModelSource::Kind::HuggingFace)
     for (const char *name : kCompanions)
       if (fs::exists(source.path() / name, error) &&
-          !fs::copy_file(source.path() / name, staging.path / name, error))
+          !fs::copy_file(source.path() / name, path / name, error))
         return makeError(ErrorCode::IO, "{}: cannot copy {}: {}", folder.string(), name,
                          error.message());
-  if (Result<void> done = flushFolder(staging.path); !done)
-    return done;
-  fs::rename(staging.path, target, error);
-  if (error)
-    return makeError(ErrorCode::IO, "{}: cannot rename to it: {}", folder.string(),
-                     error.message());
-  staging.path.clear();
-  return flushFolder(target.parent_path());
+  return staged->commit();
 }

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_FORMATS_HUGGINGFACEWRITER_H
-#define EASYQUANT_FORMATS_HUGGINGFACEWRITER_H
+#ifndef EASYQUANT_EXPORT_HUGGINGFACEWRITER_H
+#define EASYQUANT_EXPORT_HUGGINGFACEWRITER_H
 
 #include "easyquant/Formats/ModelSource.h"
 
@@ -24,4 +24,4 @@ Result<void> writeHuggingFace(const ModelSource &source, const std::filesystem::
 
 } // namespace easyquant::formats
 
-#endif // EASYQUANT_FORMATS_HUGGINGFACEWRITER_H
+#endif // EASYQUANT_EXPORT_HUGGINGFACEWRITER_H

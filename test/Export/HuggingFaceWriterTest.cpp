@@ -5,11 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Formats/HuggingFaceWriter.h"
+#include "easyquant/Export/HuggingFaceWriter.h"
 
 #include "easyquant/Formats/SafetensorsWriter.h"
 
-#include "TestFiles.h"
+#include "../Formats/TestFiles.h"
 
 #include <cmath>
 #include <gtest/gtest.h>
@@ -173,7 +173,7 @@ TEST(HuggingFaceWriter, WritesWhatItReads) {
   }
   EXPECT_ERROR(writeHuggingFace(*source, folder / "out"), ErrorCode::InvalidArgument, "out",
                "exists");
-  EXPECT_ERROR(writeHuggingFace(*source, folder / "no/where"), ErrorCode::IO, "where");
+  EXPECT_ERROR(writeHuggingFace(*source, folder / "out/config.json/in"), ErrorCode::IO, "config.json");
   EXPECT_EQ(entries(folder.path), 2u);
 }
 

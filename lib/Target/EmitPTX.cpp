@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Codegen/GPU/EmitPTX.h"
+#include "easyquant/Target/EmitPTX.h"
 
-#include "../OptimizeModule.h"
+#include "OptimizeModule.h"
 
 #include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
 #include "mlir/Conversion/GPUToNVVM/GPUToNVVMPass.h"

@@ -5,12 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_PIPELINES_STAGEDFOLDER_H
-#define EASYQUANT_PIPELINES_STAGEDFOLDER_H
+#ifndef EASYQUANT_SUPPORT_STAGEDFOLDER_H
+#define EASYQUANT_SUPPORT_STAGEDFOLDER_H
 
 #include "easyquant/Support/FolderClaim.h"
-
-#include "llvm/Support/Error.h"
+#include "easyquant/Support/Result.h"
 
 #include <string>
 
@@ -25,11 +24,17 @@ void removeStagedFoldersOnSignal();
 /// a time, and what a killed process left there is removed by the next.
 class StagedFolder {
 public:
-  /// Fails if `destination` exists and is not to be replaced, is being written by another process,
-  /// or the folder cannot be made.
-  static llvm::Expected<StagedFolder> create(llvm::StringRef destination, bool replace);
+  /// What may stand where the folder goes.
+  struct Replace {
+    bool allowed = false;
+    std::string mark;   ///< a file that every folder has that may be replaced
+    std::string remedy; ///< what to do where something is there and none may be
+  };
+  /// Errors: InvalidArgument (`destination` exists and is not to be replaced, or is being written by
+  /// another process), IO.
+  static Result<StagedFolder> create(std::string destination, Replace replace);
   /// A folder in the working directory for what nobody keeps.
-  static llvm::Expected<StagedFolder> scratch();
+  static Result<StagedFolder> scratch();
   StagedFolder(StagedFolder &&other);
   ~StagedFolder();
 
@@ -38,19 +43,18 @@ public:
   /// Flushes every file to the disk and gives the folder its name. What another put there meanwhile
   /// stays; an artifact that is to be replaced changes places with it and is then removed, so that
   /// one of the two is there at every moment. An error says what stands.
-  llvm::Error commit();
+  Result<void> commit();
 
 private:
-  StagedFolder(FolderClaim claim, std::string destination, bool replace);
-  static llvm::Expected<StagedFolder> make(FolderClaim claim, std::string destination,
-                                           bool replace);
-  llvm::Error flushFiles();
+  StagedFolder(FolderClaim claim, std::string destination, Replace replace);
+  static Result<StagedFolder> make(FolderClaim claim, std::string destination, Replace replace);
+  Result<void> flushFiles();
 
   FolderClaim claim;
   std::string destination, staging; ///< staging is empty once it is committed
-  bool replace;
+  Replace replace;
 };
 
 } // namespace easyquant
 
-#endif // EASYQUANT_PIPELINES_STAGEDFOLDER_H
+#endif // EASYQUANT_SUPPORT_STAGEDFOLDER_H

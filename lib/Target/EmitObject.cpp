@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Codegen/CPU/EmitObject.h"
+#include "easyquant/Target/EmitObject.h"
 
-#include "../OptimizeModule.h"
+#include "OptimizeModule.h"
 
 #include "easyquant/Support/WriteFile.h"
 
@@ -31,6 +31,7 @@
 #include "mlir/Target/LLVMIR/Export.h"
 #include "mlir/Transforms/Passes.h"
 #include "llvm/ADT/ScopeExit.h"
+#include "llvm/Config/llvm-config.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
 #include "llvm/MC/TargetRegistry.h"
@@ -132,13 +133,21 @@ FailureOr<llvm::SmallVector<char, 0>> emitObject(ModuleOp module, const Target &
   return object;
 }
 
+/// That of the LLVM this was built with, or else what the PATH has.
+static llvm::ErrorOr<std::string> findLinker() {
+  if (llvm::sys::fs::can_execute(EASYQUANT_LLD))
+    return EASYQUANT_LLD;
+  llvm::ErrorOr<std::string> linker =
+      llvm::sys::findProgramByName("ld.lld-" + std::to_string(LLVM_VERSION_MAJOR));
+  return linker ? linker : llvm::sys::findProgramByName("ld.lld");
+}
+
 LogicalResult linkSharedObject(Location loc, ArrayRef<llvm::SmallVector<char, 0>> objects,
                                StringRef output) {
-  llvm::ErrorOr<std::string> linker = llvm::sys::findProgramByName("ld.lld-22");
+  llvm::ErrorOr<std::string> linker = findLinker();
   if (!linker)
-    linker = llvm::sys::findProgramByName("ld.lld");
-  if (!linker)
-    return emitError(loc, "no linker found: install lld-22, or put ld.lld on the PATH");
+    return emitError(loc, "no linker found: install lld-")
+           << LLVM_VERSION_MAJOR << ", or put ld.lld on the PATH";
 
   // Temporary names must not reach the output: the linker records none of its input's names.
   SmallVector<std::string> files;

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_IMPORT_EXPORTHUGGINGFACE_H
-#define EASYQUANT_IMPORT_EXPORTHUGGINGFACE_H
+#ifndef EASYQUANT_EXPORT_EXPORTHUGGINGFACE_H
+#define EASYQUANT_EXPORT_EXPORTHUGGINGFACE_H
 
 #include "mlir/IR/BuiltinOps.h"
 
@@ -20,4 +20,4 @@ llvm::LogicalResult exportHuggingFace(mlir::ModuleOp module, llvm::StringRef fol
 
 } // namespace easyquant
 
-#endif // EASYQUANT_IMPORT_EXPORTHUGGINGFACE_H
+#endif // EASYQUANT_EXPORT_EXPORTHUGGINGFACE_H
