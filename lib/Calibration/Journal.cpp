@@ -27,8 +27,7 @@ static Result<void> writeWhole(const fs::path &path, const std::vector<FoundTens
   for (const FoundTensor &tensor : tensors)
     for (const std::string &name : tensor.names)
       declared.push_back({name, tensor.dtype, tensor.shape});
-  Result<SafetensorsWriter> file =
-      SafetensorsWriter::create(path, std::move(declared), metadata);
+  Result<SafetensorsWriter> file = SafetensorsWriter::create(path, std::move(declared), metadata);
   if (!file)
     return Unexpected(file.error());
   for (const FoundTensor &tensor : tensors)

@@ -116,8 +116,8 @@ SafetensorsWriter::create(const std::filesystem::path &path, std::vector<Tensor>
 
 SafetensorsWriter::SafetensorsWriter(SafetensorsWriter &&other) noexcept
     : name(std::move(other.name)), staging(std::move(other.staging)),
-      layout(std::move(other.layout)), dataBegin(other.dataBegin), current(other.current), written(other.written),
-      descriptor(std::exchange(other.descriptor, -1)) {}
+      layout(std::move(other.layout)), dataBegin(other.dataBegin), current(other.current),
+      written(other.written), descriptor(std::exchange(other.descriptor, -1)) {}
 
 SafetensorsWriter &SafetensorsWriter::operator=(SafetensorsWriter &&other) noexcept {
   if (this != &other) {

@@ -13,7 +13,6 @@
 
 #include <nlohmann/json.hpp>
 
-
 using namespace easyquant;
 using namespace easyquant::formats;
 namespace fs = std::filesystem;

@@ -294,12 +294,13 @@ Result<void> StagedFolder::commit() {
   const std::string before = std::exchange(staging, "");
   const std::string parent = parentOf(destination);
   if (std::error_code code = flush(parent))
-    return failure("{}: cannot be flushed to the disk: {}; {} is complete, but its name may be lost "
-                   "if the power fails now{}; check the disk, then run sync",
-                   parent, code.message(), destination,
-                   exchanged ? ", so the artifact before it is kept as " + before +
-                                   " until the next compilation"
-                             : std::string());
+    return failure(
+        "{}: cannot be flushed to the disk: {}; {} is complete, but its name may be lost "
+        "if the power fails now{}; check the disk, then run sync",
+        parent, code.message(), destination,
+        exchanged
+            ? ", so the artifact before it is kept as " + before + " until the next compilation"
+            : std::string());
   std::error_code ignored;
   if (exchanged)
     fs::remove_all(before, ignored);

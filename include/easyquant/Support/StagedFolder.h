@@ -30,8 +30,8 @@ public:
     std::string mark;   ///< a file that every folder has that may be replaced
     std::string remedy; ///< what to do where something is there and none may be
   };
-  /// Errors: InvalidArgument (`destination` exists and is not to be replaced, or is being written by
-  /// another process), IO.
+  /// Errors: InvalidArgument (`destination` exists and is not to be replaced, or is being written
+  /// by another process), IO.
   static Result<StagedFolder> create(std::string destination, Replace replace);
   /// A folder in the working directory for what nobody keeps.
   static Result<StagedFolder> scratch();
