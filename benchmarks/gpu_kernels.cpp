@@ -7,9 +7,9 @@
 
 #include "gpu_kernels.h"
 
-#include "easyquant/Codegen/GPU/Assemble.h"
+#include "easyquant/Target/Assemble.h"
 #include "easyquant/Codegen/GPU/Emit.h"
-#include "easyquant/Codegen/GPU/EmitPTX.h"
+#include "easyquant/Target/EmitPTX.h"
 #include "easyquant/Numerics/FragmentPacking.h"
 
 #include "mlir/IR/BuiltinOps.h"

@@ -26,7 +26,7 @@ add_library(easyquant_mlir_flags INTERFACE)
 target_link_libraries(easyquant_mlir_flags INTERFACE easyquant_flags)
 if(EASYQUANT_BUILD_COMPILER)
   target_compile_options(easyquant_mlir_flags INTERFACE -fno-rtti)
-  target_include_directories(easyquant_mlir_flags SYSTEM INTERFACE /usr/lib/llvm-22/include)
+  target_include_directories(easyquant_mlir_flags SYSTEM INTERFACE ${LLVM_INCLUDE_DIRS})
 endif()
 
 # Most of the work of compiling a file is parsing the headers of the standard library, GoogleTest and MLIR, so they are

@@ -15,7 +15,7 @@ config.excludes = ["Inputs", "python"]
 config.test_source_root = os.path.join(repo, "test")
 config.test_exec_root = os.path.join(build, "test")
 
-llvm = "/usr/lib/llvm-22/bin"
+llvm = os.path.join(build, "llvm-tools")
 venv = os.path.join(repo, ".venv", "bin")
 config.environment["PATH"] = os.pathsep.join([os.path.join(build, "bin"), venv, llvm, os.environ["PATH"]])
 python = os.path.join(venv, "python")

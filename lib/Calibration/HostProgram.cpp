@@ -7,7 +7,7 @@
 
 #include "HostProgram.h"
 
-#include "easyquant/Codegen/CPU/EmitObject.h"
+#include "easyquant/Target/EmitObject.h"
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
 
 #include "mlir/Pass/PassManager.h"

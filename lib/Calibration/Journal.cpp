@@ -21,57 +21,20 @@ using formats::SafetensorsWriter;
 using numerics::Matrix;
 namespace fs = std::filesystem;
 
-namespace {
-
-/// A safetensors file under a temporary name beside `path`, which a commit gives it.
-class StagedFile {
-public:
-  static Result<StagedFile> create(const fs::path &path,
-                                   std::vector<SafetensorsWriter::Tensor> tensors,
-                                   const Stamp &metadata) {
-    fs::path staging = path.string() + ".partial"; // what a killed run left is overwritten
-    auto writer = SafetensorsWriter::create(staging, std::move(tensors), metadata);
-    if (!writer)
-      return Unexpected(writer.error());
-    return StagedFile(path, std::move(*writer));
-  }
-  Result<void> write(const std::string &name, std::span<const std::byte> bytes) {
-    return writer.write(name, bytes);
-  }
-  Result<void> commit() {
-    if (auto done = writer.finish(); !done)
-      return done;
-    std::error_code error;
-    fs::rename(writer.path(), path, error);
-    if (error)
-      return makeError(ErrorCode::IO, "{}: cannot be renamed to {}: {}", writer.path().string(),
-                       path.string(), error.message());
-    return {};
-  }
-
-private:
-  StagedFile(fs::path path, SafetensorsWriter writer)
-      : path(std::move(path)), writer(std::move(writer)) {}
-  fs::path path;
-  SafetensorsWriter writer;
-};
-
-} // namespace
-
 static Result<void> writeWhole(const fs::path &path, const std::vector<FoundTensor> &tensors,
                                const Stamp &metadata) {
   std::vector<SafetensorsWriter::Tensor> declared;
   for (const FoundTensor &tensor : tensors)
     for (const std::string &name : tensor.names)
       declared.push_back({name, tensor.dtype, tensor.shape});
-  Result<StagedFile> file = StagedFile::create(path, std::move(declared), metadata);
+  Result<SafetensorsWriter> file = SafetensorsWriter::create(path, std::move(declared), metadata);
   if (!file)
     return Unexpected(file.error());
   for (const FoundTensor &tensor : tensors)
     for (const std::string &name : tensor.names)
       if (auto done = file->write(name, tensor.bytes); !done)
         return done;
-  return file->commit();
+  return file->finish();
 }
 
 Stamp Journal::stampOf(int64_t step) const {
@@ -133,7 +96,7 @@ Result<void> Journal::record(int64_t step, const std::vector<FoundTensor> &found
     return done;
   Matrix all = states.all();
   // What is only copied through the writer is not held twice.
-  Result<StagedFile> file = StagedFile::create(
+  Result<SafetensorsWriter> file = SafetensorsWriter::create(
       statesFile(), {{"hidden_states", "F32", {all.rows, all.columns}}}, stampOf(step + 1));
   if (!file)
     return Unexpected(file.error());
@@ -141,7 +104,7 @@ Result<void> Journal::record(int64_t step, const std::vector<FoundTensor> &found
           file->write("hidden_states", std::as_bytes(std::span(all.data, all.rows * all.columns)));
       !done)
     return done;
-  return file->commit();
+  return file->finish();
 }
 
 Result<void> Journal::merge(int64_t steps, const fs::path &path, const Stamp &metadata) const {
@@ -156,7 +119,7 @@ Result<void> Journal::merge(int64_t steps, const fs::path &path, const Stamp &me
           {tensor.name, std::string(formats::dtypeName(tensor.dtype)), tensor.shape});
     files.push_back(std::move(*file));
   }
-  Result<StagedFile> merged = StagedFile::create(path, std::move(declared), metadata);
+  Result<SafetensorsWriter> merged = SafetensorsWriter::create(path, std::move(declared), metadata);
   if (!merged)
     return Unexpected(merged.error());
   for (const SafetensorsFile &file : files) {
@@ -165,7 +128,7 @@ Result<void> Journal::merge(int64_t steps, const fs::path &path, const Stamp &me
         return done;
     file.mapping().release(file.mapping().bytes());
   }
-  return merged->commit();
+  return merged->finish();
 }
 
 void Journal::remove(int64_t steps) const {

@@ -30,7 +30,7 @@ Result<HiddenStates> HiddenStates::allocate(const CalibrationTokens &tokens, int
   for (int64_t i = 0; i < tokens.samples(); ++i)
     states.offsets.push_back(states.offsets.back() + static_cast<int64_t>(tokens.sample(i).size()));
   Result<Buffer> memory =
-      Buffer::allocate(states.offsets.back() * columns * static_cast<int64_t>(sizeof(float)));
+      allocateMemory(states.offsets.back() * columns * static_cast<int64_t>(sizeof(float)));
   if (!memory)
     return Unexpected(memory.error());
   states.memory = std::move(*memory);

@@ -23,6 +23,10 @@ using namespace easyquant::calibration;
 using numerics::ConstMatrix;
 using numerics::Matrix;
 
+Result<Buffer> calibration::allocateMemory(int64_t bytes) {
+  return Buffer::allocate(bytes, "calibration", "use fewer or shorter samples");
+}
+
 //===----------------------------------------------------------------------===//
 // SliceCompiler
 //===----------------------------------------------------------------------===//
@@ -85,7 +89,7 @@ FailureOr<SliceProgram> SliceCompiler::compile(const Slice &slice) {
   llvm::append_range(program.outputTypes, ValueRange(slice.outputs).getTypes());
   outlined->module = {};
   program.slice = std::move(*outlined);
-  Result<Buffer> memory = Buffer::allocate(program.slice.weightBytes);
+  Result<Buffer> memory = allocateMemory(program.slice.weightBytes);
   if (!memory)
     return emitError(loc) << memory.error().message;
   program.weightMemory = std::move(*memory);
@@ -94,7 +98,7 @@ FailureOr<SliceProgram> SliceCompiler::compile(const Slice &slice) {
     if (buffer.size() >= bytes)
       return success();
     buffer = Buffer(); // not both at once
-    Result<Buffer> larger = Buffer::allocate(bytes);
+    Result<Buffer> larger = allocateMemory(bytes);
     if (!larger)
       return emitError(loc) << larger.error().message;
     buffer = std::move(*larger);

@@ -19,7 +19,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <unistd.h>
 
 using namespace easyquant;
 using namespace easyquant::formats;
@@ -99,11 +98,8 @@ Result<void> ComputedConstants::write(std::string_view file, std::string_view st
   }
   if (Result<void> made = makeFolders(path.parent_path()); !made)
     return made;
-  // Another process may be computing the same file.
-  fs::path temporary = path;
-  temporary += ".partial-" + std::to_string(::getpid());
   Result<SafetensorsWriter> writer =
-      SafetensorsWriter::create(temporary, std::move(declared), {{kStampKey, std::string(stamp)}});
+      SafetensorsWriter::create(path, std::move(declared), {{kStampKey, std::string(stamp)}});
   if (!writer)
     return Unexpected(writer.error());
   for (const ComputedTensor &tensor : tensors)
@@ -111,13 +107,6 @@ Result<void> ComputedConstants::write(std::string_view file, std::string_view st
       return done;
   if (Result<void> done = writer->finish(); !done)
     return done;
-  std::error_code error;
-  fs::rename(temporary, path, error);
-  if (error) {
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
-    return makeError(ErrorCode::IO, "{}: cannot be replaced: {}", path.string(), error.message());
-  }
   std::lock_guard lock(impl->mutex);
   impl->files.erase(std::string(file));
   return {};

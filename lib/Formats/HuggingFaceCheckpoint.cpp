@@ -9,7 +9,7 @@
 #include "ConfigChecks.h"
 #include "Text.h"
 
-#include <nlohmann/json.hpp>
+#include "easyquant/Support/FieldReader.h"
 
 #include <map>
 
@@ -41,8 +41,7 @@ Result<std::string_view> addDocument(Checkpoint &checkpoint, const fs::path &pat
   checkpoint.documents.push_back(std::make_unique<MappedFile>(std::move(*file)));
   const MappedFile &document = *checkpoint.documents.back();
   checkpoint.files.push_back(&document);
-  return std::string_view(reinterpret_cast<const char *>(document.bytes().data()),
-                          document.bytes().size());
+  return document.text();
 }
 
 /// A shard is a file of the folder itself: any other path could make us read what the folder's
@@ -55,21 +54,18 @@ bool isFileName(std::string_view name) {
 /// The tensors of every shard, after checking the index.
 Result<std::map<std::string, std::vector<std::string>>> parseIndex(std::string_view text,
                                                                    const fs::path &path) {
-  Result<nlohmann::json> index = parseJsonObject(text, path.string());
+  Result<Json> index = Json::parseObject(text, path.string());
   if (!index)
     return Unexpected(index.error());
-  auto weightMap = index->find("weight_map");
-  if (weightMap == index->end() || !weightMap->is_object() || weightMap->empty())
-    return makeError(ErrorCode::Corrupt,
-                     "{}: weight_map: expected an object that maps tensors to shards",
-                     path.string());
+  std::map<std::string, std::string> shardOf;
+  const std::string document = path.string();
+  FieldReader fields(*index, document);
+  fields.required("weight_map", shardOf);
+  fields.check(!shardOf.empty(), "weight_map", "no tensor", "the shard of each tensor");
+  if (fields.failed())
+    return Unexpected(fields.result().error());
   std::map<std::string, std::vector<std::string>> shards;
-  for (const auto &[tensor, shard] : weightMap->items()) {
-    if (!shard.is_string())
-      return makeError(ErrorCode::Corrupt,
-                       "{}: weight_map: tensor {}: expected a file name, found {}", path.string(),
-                       quote(tensor), shard.type_name());
-    const auto &name = shard.get_ref<const std::string &>();
+  for (const auto &[tensor, name] : shardOf) {
     if (!isFileName(name))
       return makeError(ErrorCode::Corrupt,
                        "{}: weight_map: tensor {}: {} is not the name of a file in the folder",

@@ -11,8 +11,8 @@
 #include "easyquant/Support/Checksum.h"
 
 #include "Checkpoint.h"
-#include "ModelTensors.h"
 #include "Text.h"
+#include "easyquant/Formats/ModelTensors.h"
 
 #include <algorithm>
 #include <cmath>

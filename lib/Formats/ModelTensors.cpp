@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "ModelTensors.h"
+#include "easyquant/Formats/ModelTensors.h"
 
 #include "easyquant/Support/Result.h"
 

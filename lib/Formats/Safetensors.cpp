@@ -7,220 +7,86 @@
 
 #include "easyquant/Formats/Safetensors.h"
 
-#include "Text.h"
+#include "easyquant/Support/FieldReader.h"
 
-#include <nlohmann/json.hpp>
+#include "Text.h"
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <tuple>
 #include <utility>
 
 using namespace easyquant;
 using namespace easyquant::formats;
-using nlohmann::json;
-
-namespace {
 
 /// The limit of the format's reference implementation.
-constexpr uint64_t kLargestHeader = 100'000'000;
-constexpr int64_t kLargestInteger = std::numeric_limits<int64_t>::max();
+static constexpr uint64_t kLargestHeader = 100'000'000;
+/// Tensors are in the header's third level. No entry is so long.
+static constexpr Json::Limits kHeaderLimits = {3, size_t(1) << 20};
 
-/// Builds the tensor table while the JSON is read. A document tree is never built: the format has
-/// three levels, so that anything deeper, repeated or of another type stops the parser at once.
-class HeaderReader final : public nlohmann::json_sax<json> {
-public:
-  HeaderReader(SafetensorsHeader &header, std::string_view fileName)
-      : header(header), fileName(fileName) {}
-
-  std::string message;
-
-  bool null() override { return unexpected("null"); }
-  bool boolean(bool) override { return unexpected("a boolean"); }
-  bool number_integer(number_integer_t) override { return unexpected("a negative number"); }
-  bool number_float(number_float_t, const string_t &) override {
-    return unexpected("a number that is no 64-bit integer");
-  }
-  bool binary(binary_t &) override { return unexpected("binary data"); }
-
-  bool number_unsigned(number_unsigned_t value) override {
-    if (place != Place::Shape && place != Place::Offsets)
-      return unexpected("a number");
-    if (value > static_cast<uint64_t>(kLargestInteger))
-      return fail("{}: the number {} is too large",
-                  place == Place::Shape ? "shape" : "data_offsets", value);
-    if (place == Place::Shape) {
-      tensor.shape.push_back(static_cast<int64_t>(value));
-      return true;
-    }
-    if (offsetCount == 2)
-      return fail("data_offsets: expected two numbers, found more");
-    offsets[offsetCount++] = static_cast<int64_t>(value);
-    return true;
-  }
-
-  bool string(string_t &value) override {
-    if (place == Place::Metadata) {
-      if (!header.metadata.emplace(currentKey, value).second)
-        return fail("__metadata__: the key {} appears twice", quote(currentKey));
-      return true;
-    }
-    if (place != Place::Tensor || field != Field::DType)
-      return unexpected("a string");
-    std::optional<DType> type = parseDType(value);
-    if (!type)
-      return fail("unknown dtype {}", quote(value));
-    tensor.dtype = *type;
-    return true;
-  }
-
-  bool start_object(size_t) override {
-    switch (place) {
-    case Place::Start:
-      place = Place::Top;
-      return true;
-    case Place::Top:
-      if (currentKey == "__metadata__") {
-        if (std::exchange(sawMetadata, true))
-          return fail("__metadata__ appears twice");
-        place = Place::Metadata;
-        return true;
-      }
-      if (!isPlainName(currentKey))
-        return fail("the name {} is empty, too long, or has control characters", quote(currentKey));
-      tensor = {};
-      tensor.name = currentKey;
-      fields = 0;
-      offsetCount = 0;
-      place = Place::Tensor;
-      return true;
-    default:
-      return unexpected("an object");
-    }
-  }
-
-  bool key(string_t &value) override {
-    if (place != Place::Tensor) {
-      currentKey = value;
-      return true;
-    }
-    for (auto [name, candidate] :
-         {std::pair("dtype", Field::DType), std::pair("shape", Field::Shape),
-          std::pair("data_offsets", Field::Offsets)}) {
-      if (value != name)
-        continue;
-      field = candidate;
-      if (fields & bit(field))
-        return fail("{} appears twice", name);
-      fields |= bit(field);
-      return true;
-    }
-    return fail("unknown field {}; expected dtype, shape and data_offsets", quote(value));
-  }
-
-  bool end_object() override {
-    switch (place) {
-    case Place::Top:
-      place = Place::End;
-      return true;
-    case Place::Metadata:
-      place = Place::Top;
-      return true;
-    default:
-      return finishTensor();
-    }
-  }
-
-  bool start_array(size_t) override {
-    if (place != Place::Tensor || field == Field::DType)
-      return unexpected("an array");
-    place = field == Field::Shape ? Place::Shape : Place::Offsets;
-    return true;
-  }
-
-  bool end_array() override {
-    place = Place::Tensor;
-    return true;
-  }
-
-  bool parse_error(size_t position, const std::string &,
-                   const nlohmann::detail::exception &) override {
-    if (message.empty())
-      message =
-          fmt::format("{}: header is not well-formed JSON near its byte {}", fileName, position);
-    return false;
-  }
-
-private:
-  enum class Place { Start, Top, Metadata, Tensor, Shape, Offsets, End };
-  enum class Field { DType, Shape, Offsets };
-  static unsigned bit(Field field) { return 1u << static_cast<unsigned>(field); }
-
-  template <typename... Args> bool fail(fmt::format_string<Args...> format, Args &&...args) {
-    std::string where(fileName);
-    if (place == Place::Tensor || place == Place::Shape || place == Place::Offsets)
-      where += ": tensor " + quote(tensor.name);
-    message = where + ": " + fmt::format(format, std::forward<Args>(args)...);
-    return false;
-  }
-
-  bool unexpected(const char *found) {
-    switch (place) {
-    case Place::Start:
-      return fail("header: expected an object, found {}", found);
-    case Place::Top:
-      return fail("header: entry {}: expected an object, found {}", quote(currentKey), found);
-    case Place::Metadata:
-      return fail("__metadata__: {}: expected a string, found {}", quote(currentKey), found);
-    case Place::Tensor:
-      return fail("{}, found {}",
-                  field == Field::DType   ? "dtype: expected a string"
-                  : field == Field::Shape ? "shape: expected an array"
-                                          : "data_offsets: expected an array",
-                  found);
-    default:
-      return fail("{}: expected non-negative integers, found {}",
-                  place == Place::Shape ? "shape" : "data_offsets", found);
-    }
-  }
-
-  bool finishTensor() {
-    if (fields != (bit(Field::DType) | bit(Field::Shape) | bit(Field::Offsets)))
-      return fail("dtype, shape or data_offsets is missing");
-    if (offsetCount != 2)
-      return fail("data_offsets: expected two numbers, found {}", offsetCount);
-    tensor.begin = offsets[0];
-    tensor.end = offsets[1];
-    if (tensor.begin > tensor.end)
-      return fail("data_offsets [{}, {}]: the end lies before the begin", tensor.begin, tensor.end);
-    std::optional<int64_t> bytes = tensorBytes(tensor.dtype, tensor.shape);
-    if (!bytes)
-      return fail("shape {} is too large", shapeText(tensor.shape));
-    if (*bytes != tensor.end - tensor.begin)
-      return fail("data_offsets [{}, {}] span {} bytes; {} of shape {} takes {}", tensor.begin,
-                  tensor.end, tensor.end - tensor.begin, dtypeName(tensor.dtype),
-                  shapeText(tensor.shape), *bytes);
-    if (!header.indexByName.emplace(tensor.name, 0).second) // the index comes after sorting
-      return fail("the name appears twice");
-    header.tensors.push_back(std::move(tensor));
-    place = Place::Top;
-    return true;
-  }
-
-  SafetensorsHeader &header;
-  std::string_view fileName;
-  Place place = Place::Start;
-  Field field = Field::DType;
-  unsigned fields = 0;
-  std::string currentKey;
+/// Checks an entry of the header and adds it to the table.
+static Result<void> addTensor(SafetensorsHeader &header, const std::string &name, const Json &entry,
+                              std::string_view fileName) {
+  if (!isPlainName(name))
+    return makeError(ErrorCode::Corrupt,
+                     "{}: the name {} is empty, too long, or has control characters", fileName,
+                     quote(name));
+  const std::string where = fmt::format("{}: tensor {}", fileName, quote(name));
+  auto fail = [&]<typename... Args>(fmt::format_string<Args...> format, Args &&...args) {
+    return Unexpected(
+        Error{ErrorCode::Corrupt, where + ": " + fmt::format(format, std::forward<Args>(args)...)});
+  };
+  if (!entry.isObject())
+    return fail("found {}, expected an object", entry.describe());
   SafetensorsTensor tensor;
-  std::array<int64_t, 2> offsets = {};
-  int offsetCount = 0;
-  bool sawMetadata = false;
-};
+  tensor.name = name;
+  std::string type;
+  std::array<int64_t, 2> offsets{};
+  FieldReader fields(entry, where, {.refuseUnknown = true});
+  fields.required("dtype", type);
+  fields.required("shape", tensor.shape, Bounds());
+  fields.required("data_offsets", offsets, Bounds());
+  fields.finish();
+  if (fields.failed())
+    return fields.result();
+  std::optional<DType> dtype = parseDType(type);
+  if (!dtype)
+    return fail("unknown dtype {}", quote(type));
+  tensor.dtype = *dtype;
+  tensor.begin = offsets[0];
+  tensor.end = offsets[1];
+  if (tensor.begin > tensor.end)
+    return fail("data_offsets [{}, {}]: the end lies before the begin", tensor.begin, tensor.end);
+  std::optional<int64_t> bytes = tensorBytes(tensor.dtype, tensor.shape);
+  if (!bytes)
+    return fail("shape {} is too large", shapeText(tensor.shape));
+  if (*bytes != tensor.end - tensor.begin)
+    return fail("data_offsets [{}, {}] span {} bytes; {} of shape {} takes {}", tensor.begin,
+                tensor.end, tensor.end - tensor.begin, dtypeName(tensor.dtype),
+                shapeText(tensor.shape), *bytes);
+  if (!header.indexByName.emplace(tensor.name, 0).second) // the index comes after sorting
+    return fail("the name appears twice");
+  header.tensors.push_back(std::move(tensor));
+  return {};
+}
 
-} // namespace
+/// Reads the table from the JSON, of which no more than one entry is in memory.
+static Result<void> readEntries(SafetensorsHeader &header, std::string_view text,
+                                std::string_view fileName) {
+  bool sawMetadata = false;
+  return Json::parseMembers(text, fileName, kHeaderLimits,
+                            [&](const std::string &name, const Json &entry) -> Result<void> {
+                              if (name != "__metadata__")
+                                return addTensor(header, name, entry, fileName);
+                              if (std::exchange(sawMetadata, true))
+                                return makeError(ErrorCode::Corrupt,
+                                                 "{}: __metadata__ appears twice", fileName);
+                              const Json whole(Json::Object{{name, entry}});
+                              FieldReader fields(whole, fileName);
+                              fields.required("__metadata__", header.metadata);
+                              return fields.result();
+                            });
+}
 
 /// The tensors, sorted by place, must cover [0, dataBytes) without overlap or hole.
 static Result<void> checkCoverage(const SafetensorsHeader &header, int64_t dataBytes,
@@ -274,9 +140,8 @@ Result<SafetensorsHeader> formats::parseSafetensorsHeader(std::span<const std::b
   std::string_view text(reinterpret_cast<const char *>(file.data()) + 8, length);
   if (!text.starts_with('{'))
     return makeError(ErrorCode::Corrupt, "{}: the header does not begin with '{{'", fileName);
-  HeaderReader reader(header, fileName);
-  if (!json::sax_parse(text, &reader))
-    return Unexpected(Error{ErrorCode::Corrupt, std::move(reader.message)});
+  if (Result<void> read = readEntries(header, text, fileName); !read)
+    return Unexpected(read.error());
 
   std::sort(header.tensors.begin(), header.tensors.end(),
             [](const SafetensorsTensor &a, const SafetensorsTensor &b) {

@@ -7,6 +7,8 @@
 
 #include "easyquant/Formats/SafetensorsWriter.h"
 
+#include "easyquant/Support/WriteFile.h"
+
 #include "Text.h"
 
 #include <nlohmann/json.hpp>
@@ -14,7 +16,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <unordered_set>
 #include <utility>
@@ -88,11 +89,13 @@ SafetensorsWriter::create(const std::filesystem::path &path, std::vector<Tensor>
   if (!header)
     return Unexpected(header.error());
 
-  int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const std::filesystem::path staging = isSpecialFile(path) ? path : temporaryNameOf(path);
+  int descriptor = ::open(staging.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor < 0)
     return makeError(ErrorCode::IO, "{}: cannot create: {}", path.string(), std::strerror(errno));
   SafetensorsWriter writer;
   writer.name = path;
+  writer.staging = staging;
   writer.descriptor = descriptor;
   writer.layout = std::move(*layout);
   writer.dataBegin = static_cast<int64_t>(header->size());
@@ -112,14 +115,15 @@ SafetensorsWriter::create(const std::filesystem::path &path, std::vector<Tensor>
 }
 
 SafetensorsWriter::SafetensorsWriter(SafetensorsWriter &&other) noexcept
-    : name(std::move(other.name)), layout(std::move(other.layout)), dataBegin(other.dataBegin),
-      current(other.current), written(other.written),
-      descriptor(std::exchange(other.descriptor, -1)) {}
+    : name(std::move(other.name)), staging(std::move(other.staging)),
+      layout(std::move(other.layout)), dataBegin(other.dataBegin), current(other.current),
+      written(other.written), descriptor(std::exchange(other.descriptor, -1)) {}
 
 SafetensorsWriter &SafetensorsWriter::operator=(SafetensorsWriter &&other) noexcept {
   if (this != &other) {
     discard();
     name = std::move(other.name);
+    staging = std::move(other.staging);
     layout = std::move(other.layout);
     dataBegin = other.dataBegin;
     current = other.current;
@@ -134,12 +138,9 @@ SafetensorsWriter::~SafetensorsWriter() { discard(); }
 void SafetensorsWriter::discard() {
   if (descriptor < 0)
     return;
-  // Never remove a device that was named as the output.
-  struct stat status;
-  bool isFile = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
   ::close(std::exchange(descriptor, -1));
-  if (isFile)
-    ::unlink(name.c_str());
+  if (staging != name) // a device that was named as the output stays
+    ::unlink(staging.c_str());
 }
 
 Result<void> SafetensorsWriter::writeAll(std::span<const std::byte> bytes) {
@@ -192,10 +193,12 @@ Result<void> SafetensorsWriter::finish() {
   if (::fsync(descriptor) != 0)
     return makeError(ErrorCode::IO, "{}: cannot flush to the disk: {}", name.string(),
                      std::strerror(errno));
-  if (::close(std::exchange(descriptor, -1)) != 0) {
-    int reason = errno;
-    ::unlink(name.c_str());
-    return makeError(ErrorCode::IO, "{}: cannot close: {}", name.string(), std::strerror(reason));
-  }
-  return {};
+  const bool isClosed = ::close(std::exchange(descriptor, -1)) == 0;
+  if (isClosed && (staging == name || ::rename(staging.c_str(), name.c_str()) == 0))
+    return {};
+  int reason = errno;
+  if (staging != name)
+    ::unlink(staging.c_str());
+  return makeError(ErrorCode::IO, "{}: cannot {}: {}", name.string(),
+                   isClosed ? "be replaced" : "close", std::strerror(reason));
 }

@@ -7,18 +7,11 @@
 
 #include "easyquant/Formats/ShardedSafetensors.h"
 
-#include "easyquant/Formats/MappedFile.h"
+#include "easyquant/Support/WriteFile.h"
 
 #include "Text.h"
 
 #include <nlohmann/json.hpp>
-
-#include <cerrno>
-#include <cstring>
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 using namespace easyquant;
 using namespace easyquant::formats;
@@ -111,22 +104,7 @@ Result<void> ShardedSafetensorsWriter::writeIndex() const {
   nlohmann::json index = {{"metadata", {{"total_size", total}}}, {"weight_map", std::move(map)}};
   std::string text = index.dump(2) + "\n";
 
-  int descriptor = ::open(indexPath.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  bool done = descriptor >= 0;
-  for (std::string_view rest = text; done && !rest.empty();) {
-    ssize_t count = ::write(descriptor, rest.data(), rest.size());
-    if (count >= 0)
-      rest.remove_prefix(static_cast<size_t>(count));
-    done = count >= 0 || errno == EINTR;
-  }
-  done = done && ::fsync(descriptor) == 0;
-  int reason = errno;
-  if (descriptor >= 0)
-    ::close(descriptor);
-  if (done)
-    return {};
-  return makeError(ErrorCode::IO, "{}: cannot write: {}", indexPath.string(),
-                   std::strerror(reason));
+  return writeFile(indexPath, text);
 }
 
 Result<void> ShardedSafetensorsWriter::finish() {
@@ -151,31 +129,6 @@ Result<void> ShardedSafetensorsWriter::finish() {
 // Mapping
 //===----------------------------------------------------------------------===//
 
-void MappedShards::Unmap::operator()(std::byte *address) const { ::munmap(address, length); }
-
-/// Replaces the pages from `address` on by the data section of the file.
-static Result<void> mapSection(const SafetensorsFile &file, std::byte *address) {
-  const std::string path = file.path().string();
-  int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0)
-    return makeError(ErrorCode::IO, "{}: cannot open: {}", path, std::strerror(errno));
-  struct stat status;
-  // The file whose header was read may have been replaced since.
-  bool same = ::fstat(descriptor, &status) == 0 &&
-              static_cast<size_t>(status.st_size) == file.mapping().bytes().size();
-  void *mapped = same ? ::mmap(address, file.dataSection().size(), PROT_READ,
-                               MAP_PRIVATE | MAP_FIXED, descriptor, file.dataOffset())
-                      : MAP_FAILED;
-  int reason = errno;
-  ::close(descriptor);
-  if (!same)
-    return makeError(ErrorCode::Corrupt, "{}: changed while it was opened", path);
-  if (mapped == MAP_FAILED)
-    return makeError(ErrorCode::IO, "{}: cannot map {} bytes: {}", path, file.dataSection().size(),
-                     std::strerror(reason));
-  return {};
-}
-
 Result<MappedShards> MappedShards::open(std::span<const fs::path> paths) {
   MappedShards result;
   size_t length = 0;
@@ -195,18 +148,17 @@ Result<MappedShards> MappedShards::open(std::span<const fs::path> paths) {
   if (length == 0)
     return result;
 
-  // One reservation, which the files then replace piece by piece: nothing else can come between.
-  void *address =
-      ::mmap(nullptr, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (address == MAP_FAILED)
-    return makeError(ErrorCode::IO, "{}: cannot reserve {} bytes of addresses: {}",
-                     paths.front().string(), length, std::strerror(errno));
-  result.range = {static_cast<std::byte *>(address), Unmap{length}};
-  for (size_t i = 0; i < result.shards.size(); ++i)
-    if (!result.shards[i].dataSection().empty())
-      if (Result<void> done = mapSection(result.shards[i], result.range.get() + result.begins[i]);
-          !done)
-        return Unexpected(done.error());
+  Result<MappedRange> range = MappedRange::reserve(length, paths.front().string());
+  if (!range)
+    return Unexpected(range.error());
+  result.range = std::move(*range);
+  for (size_t i = 0; i < result.shards.size(); ++i) {
+    const SafetensorsFile &shard = result.shards[i];
+    if (Result<void> done = result.range.map(result.begins[i], shard.mapping(), shard.dataOffset(),
+                                             shard.dataSection().size());
+        !done)
+      return Unexpected(done.error());
+  }
   return result;
 }
 

@@ -14,7 +14,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <unistd.h>
 
 using namespace easyquant;
 using namespace easyquant::formats;
@@ -89,10 +88,7 @@ Result<void> formats::writeStatistics(const fs::path &path, const CalibrationSta
                          path.string(), quote(tensor.name), i, (*floats)[i]);
     declared.push_back({tensor.name, floats ? "F32" : "I64", tensor.shape});
   }
-  // Another process may be calibrating into the same file.
-  fs::path temporary = path;
-  temporary += ".partial-" + std::to_string(::getpid());
-  auto writer = SafetensorsWriter::create(temporary, std::move(declared), stamp.toMetadata());
+  auto writer = SafetensorsWriter::create(path, std::move(declared), stamp.toMetadata());
   if (!writer)
     return Unexpected(writer.error());
   for (const StatisticsTensor &tensor : tensors) {
@@ -100,16 +96,7 @@ Result<void> formats::writeStatistics(const fs::path &path, const CalibrationSta
     if (auto done = writer->write(tensor.name, bytes); !done)
       return done;
   }
-  if (auto done = writer->finish(); !done)
-    return done;
-  std::error_code error;
-  fs::rename(temporary, path, error);
-  if (error) {
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
-    return makeError(ErrorCode::IO, "{}: cannot be replaced: {}", path.string(), error.message());
-  }
-  return {};
+  return writer->finish();
 }
 
 //===----------------------------------------------------------------------===//

@@ -1,4 +1,4 @@
-//===- Text.h - Untrusted text in messages, JSON and numbers ------*- C++ -*-===//
+//===- Text.h - Untrusted text in messages ------*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -8,10 +8,7 @@
 #ifndef EASYQUANT_LIB_FORMATS_TEXT_H
 #define EASYQUANT_LIB_FORMATS_TEXT_H
 
-#include "easyquant/Support/Result.h"
-
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,10 +25,6 @@ std::string shapeText(std::span<const int64_t> shape);
 /// Whether `name` may be the name of a tensor or key: not empty, at most 1024 bytes, and without
 /// control characters.
 bool isPlainName(std::string_view name);
-
-/// Parses a JSON text whose top level is an object. Errors (Corrupt, naming `fileName`): syntax,
-/// nesting of more than 64 levels, another top level.
-Result<nlohmann::json> parseJsonObject(std::string_view text, std::string_view fileName);
 
 } // namespace easyquant::formats
 

@@ -14,32 +14,34 @@
 
 using namespace mlir;
 using namespace easyquant;
-namespace json = llvm::json;
 
-json::Value easyquant::toJSON(Attribute attribute) {
-  return llvm::TypeSwitch<Attribute, json::Value>(attribute)
+Json easyquant::toJson(Attribute attribute) {
+  if (!attribute)
+    return Json();
+  return llvm::TypeSwitch<Attribute, Json>(attribute)
       .Case([](DictionaryAttr dictionary) {
-        json::Object object;
+        Json::Object object;
         for (NamedAttribute entry : dictionary)
-          object[entry.getName().getValue()] = toJSON(entry.getValue());
-        return object;
+          object.emplace(entry.getName().str(), toJson(entry.getValue()));
+        return Json(std::move(object));
       })
       .Case([](ArrayAttr array) {
-        json::Array elements;
+        Json::Array elements;
         for (Attribute element : array)
-          elements.push_back(toJSON(element));
-        return elements;
+          elements.push_back(toJson(element));
+        return Json(std::move(elements));
       })
       .Case([](equant::SchemeAttr scheme) {
-        return json::Object{{"bits", scheme.getBits()},
-                            {"symmetric", scheme.getSymmetric()},
-                            {"granularity", equant::stringifyGranularity(scheme.getGranularity())},
-                            {"group_size", scheme.getGroupSize()},
-                            {"dynamic", scheme.getDynamic()}};
+        return Json(Json::Object{
+            {"bits", Json(int64_t(scheme.getBits()))},
+            {"symmetric", Json(scheme.getSymmetric())},
+            {"granularity", Json(equant::stringifyGranularity(scheme.getGranularity()).str())},
+            {"group_size", Json(scheme.getGroupSize())},
+            {"dynamic", Json(scheme.getDynamic())}});
       })
-      .Case([](StringAttr string) { return string.getValue().str(); })
-      .Case([](BoolAttr boolean) { return boolean.getValue(); })
-      .Case([](IntegerAttr integer) { return integer.getInt(); })
-      .Case([](FloatAttr number) { return number.getValueAsDouble(); })
-      .Default([](Attribute) { return nullptr; });
+      .Case([](StringAttr string) { return Json(string.getValue().str()); })
+      .Case([](BoolAttr boolean) { return Json(boolean.getValue()); })
+      .Case([](IntegerAttr integer) { return Json(integer.getInt()); })
+      .Case([](FloatAttr number) { return Json(number.getValueAsDouble()); })
+      .Default([](Attribute) { return Json(); });
 }

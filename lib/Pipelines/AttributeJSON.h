@@ -12,13 +12,14 @@
 #ifndef EASYQUANT_LIB_PIPELINES_ATTRIBUTEJSON_H
 #define EASYQUANT_LIB_PIPELINES_ATTRIBUTEJSON_H
 
+#include "easyquant/Support/Json.h"
+
 #include "mlir/IR/Attributes.h"
-#include "llvm/Support/JSON.h"
 
 namespace easyquant {
 
-/// Dictionaries, arrays, strings, numbers and schemes; null for anything else.
-llvm::json::Value toJSON(mlir::Attribute attribute);
+/// Dictionaries, arrays, strings, numbers and schemes; null for anything else and for none.
+Json toJson(mlir::Attribute attribute);
 
 } // namespace easyquant
 

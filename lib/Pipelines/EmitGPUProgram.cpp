@@ -5,13 +5,14 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Codegen/GPU/Assemble.h"
+#include "easyquant/Target/Assemble.h"
 #include "easyquant/Codegen/GPU/Emit.h"
-#include "easyquant/Codegen/GPU/EmitPTX.h"
+#include "easyquant/Target/EmitPTX.h"
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
 #include "easyquant/Conversion/GPUKernels/GPUKernels.h"
 #include "easyquant/Conversion/GPUKernels/GPUProgram.h"
 #include "easyquant/Dialect/Equant/Transforms/GPUWeights.h"
+#include "easyquant/Formats/Manifest.h"
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Support/Folders.h"
 #include "easyquant/Support/ProgressAction.h"
@@ -26,7 +27,6 @@
 #include "mlir/IR/Threading.h"
 #include "mlir/Pass/PassManager.h"
 #include "llvm/Support/FileSystem.h"
-#include "llvm/Support/raw_ostream.h"
 
 #include <atomic>
 
@@ -37,9 +37,9 @@ namespace easyquant {
 
 using namespace mlir;
 using namespace easyquant;
-namespace json = llvm::json;
+using formats::kFatbinFile;
+using formats::kGpuProgramFile;
 
-static constexpr StringLiteral kProgramFile = "program.gpu.json", kFatbinFile = "kernels.fatbin";
 /// Of chips without a letter behind their number, the first: every later driver takes its PTX.
 static constexpr easyquant::gpu::ChipId kOldest = easyquant::gpu::ChipId::SM80;
 
@@ -56,7 +56,7 @@ struct ChipCode {
   std::optional<easyquant::gpu::Cubin> cubin{};
 
   std::string name() const { return std::string(chip.name); }
-  std::string ptxFile() const { return "kernels." + name() + ".ptx"; }
+  std::string ptxFile() const { return formats::ptxFileName(chip.name); }
 };
 
 struct EmitGPUProgram : public easyquant::impl::EmitGPUProgramBase<EmitGPUProgram> {
@@ -148,15 +148,16 @@ DictionaryAttr EmitGPUProgram::describe(ArrayRef<ChipCode> codes, StringRef late
     NamedAttrList entry;
     entry.set("ptx", b.getStringAttr(code.ptxFile()));
     entry.set("machine_code", b.getBoolAttr(code.cubin.has_value()));
-    entry.set("kernels", integer(code.program.kernels.size()));
-    entry.set("launches", integer(code.program.launches.size()));
-    entry.set("arena_bytes", integer(code.program.arenaBytes));
+    const formats::LaunchList &launches = code.program.launches;
+    entry.set("kernels", integer(launches.kernels.size()));
+    entry.set("launches", integer(launches.launches.size()));
+    entry.set("arena_bytes", integer(launches.arenaBytes));
     entries.set(code.name(), entry.getDictionary(&getContext()));
   }
-  const GPUProgram &program = codes.front().program;
+  const formats::LaunchList &program = codes.front().program.launches;
   NamedAttrList description;
-  description.set("abi", integer(1));
-  description.set("program", b.getStringAttr(kProgramFile));
+  description.set("abi", integer(formats::kGpuProgramAbi));
+  description.set("program", b.getStringAttr(kGpuProgramFile));
   description.set("fatbin", hasMachineCode ? Attribute(b.getStringAttr(kFatbinFile))
                                            : Attribute(b.getUnitAttr()));
   description.set("later", b.getStringAttr(later));
@@ -174,10 +175,10 @@ void EmitGPUProgram::describeProgram(const GPUProgram &program) {
   Builder b(&getContext());
   NamedAttrList entry;
   for (auto [name, value] :
-       {std::pair("max_rows", program.maxRows), std::pair("arena_bytes", int64_t(0)),
-        std::pair("arena_bytes_per_thread", int64_t(0)),
-        std::pair("cache_bytes", program.cacheBytes),
-        std::pair("cache_bytes_per_token", program.cacheBytesPerToken)})
+       {std::pair("abi", formats::kProgramAbi), std::pair("max_rows", program.launches.maxRows),
+        std::pair("arena_bytes", int64_t(0)), std::pair("arena_bytes_per_thread", int64_t(0)),
+        std::pair("cache_bytes", program.launches.cacheBytes),
+        std::pair("cache_bytes_per_token", program.launches.cacheBytesPerToken)})
     entry.set(name, b.getI64IntegerAttr(value));
   entry.set("entries", b.getDictionaryAttr({}));
   entry.set("cache_scheme", describeCache(b, program.kvScheme, program.rotatesKeys));
@@ -220,11 +221,11 @@ LogicalResult EmitGPUProgram::emit() {
 
   if (Result<void> made = makeFolders(output.getValue()); !made)
     return module.emitError() << made.error().message;
-  json::Object programs;
+  std::map<std::string, formats::LaunchList> programs;
   for (const ChipCode &code : codes) {
     if (failed(write(code.ptxFile(), code.ptx)))
       return failure();
-    programs[code.name()] = toJSON(code.program);
+    programs[code.name()] = code.program.launches;
   }
   if (assembler) {
     std::vector<easyquant::gpu::Cubin> cubins;
@@ -237,11 +238,7 @@ LogicalResult EmitGPUProgram::emit() {
     if (failed(write(kFatbinFile, *fatbin)))
       return failure();
   }
-  json::Value document = json::Object{
-      {"format", "easyquant-gpu-program"}, {"format_version", 1}, {"chips", std::move(programs)}};
-  std::string text;
-  llvm::raw_string_ostream(text) << document << "\n";
-  if (failed(write(kProgramFile, text)))
+  if (failed(write(kGpuProgramFile, formats::launchListText(programs))))
     return failure();
   module->setAttr(kGPUProgramAttr, describe(codes, codes[later].name(), assembler.has_value()));
   if (!module->hasAttr(kProgramAttr))

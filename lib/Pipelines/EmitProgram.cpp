@@ -5,9 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Codegen/CPU/EmitObject.h"
+#include "easyquant/Target/EmitObject.h"
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
+#include "easyquant/Formats/Manifest.h"
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Support/Folders.h"
 #include "easyquant/Support/ProgressAction.h"
@@ -39,6 +40,7 @@ static DictionaryAttr mergePrograms(MLIRContext *context, ArrayRef<DictionaryAtt
     perThread = std::max(perThread, program.getAs<IntegerAttr>("arena_bytes_per_thread").getInt());
   }
   merged.erase("entry");
+  merged.set("abi", b.getI64IntegerAttr(formats::kProgramAbi));
   merged.set("entries", entries.getDictionary(context));
   merged.set("arena_bytes_per_thread", b.getI64IntegerAttr(perThread));
   return merged.getDictionary(context);
@@ -89,7 +91,7 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
       return signalPassFailure();
     }
     llvm::SmallString<128> path(output);
-    llvm::sys::path::append(path, "model.so");
+    llvm::sys::path::append(path, formats::kProgramFile);
     if (failed(cpu::linkSharedObject(module.getLoc(), objects, path)))
       return signalPassFailure();
     ProgressAction::report(&getContext(), "program", isas.size(), isas.size());

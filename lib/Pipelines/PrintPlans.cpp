@@ -15,7 +15,6 @@
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/DenseSet.h"
-#include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/raw_ostream.h"
 
 namespace easyquant {
@@ -27,7 +26,6 @@ using namespace mlir;
 using namespace easyquant;
 using equant::QuantizableOpInterface;
 using ml_program::GlobalLoadConstOp;
-namespace json = llvm::json;
 
 namespace {
 struct PrintPlans : public easyquant::impl::PrintPlansBase<PrintPlans> {
@@ -59,36 +57,37 @@ static int64_t storedBytes(RankedTensorType weight, equant::SchemeAttr scheme,
 }
 
 /// A scheme in the words of the manifest; null for float.
-static json::Value describe(equant::SchemeAttr scheme, bool isWeight) {
+static Json describe(equant::SchemeAttr scheme, bool isWeight) {
   if (!scheme)
-    return nullptr;
-  json::Value value = toJSON(scheme);
-  value.getAsObject()->erase(isWeight ? "dynamic" : "group_size");
-  return value;
+    return Json();
+  Json::Object members = toJson(scheme).members();
+  members.erase(isWeight ? "dynamic" : "group_size");
+  return Json(std::move(members));
 }
 
-static json::Object describe(QuantizableOpInterface op) {
+static Json describe(QuantizableOpInterface op) {
   equant::PlanAttr plan = equant::getPlan(op);
   auto weight = cast<RankedTensorType>(op.getWeightOperand().get().getType());
   int64_t axis = op.getContractionAxis();
   std::string reason = plan ? equant::whyNotQuantizable(op, plan) : "";
   if (!reason.empty())
     plan = {};
-  return json::Object{
-      {"name", op.getSite()},
-      {"out_features", weight.getDimSize(1 - axis)},
-      {"in_features", weight.getDimSize(axis)},
-      {"weight", describe(plan ? plan.getWeight() : equant::SchemeAttr(), /*isWeight=*/true)},
-      {"input", describe(plan ? plan.getInput() : equant::SchemeAttr(), /*isWeight=*/false)},
-      {"methods", plan && plan.getMethods() ? toJSON(plan.getMethods()) : json::Array()},
-      {"bytes", storedBytes(weight, plan ? plan.getWeight() : equant::SchemeAttr(),
-                            plan ? plan.getInput() : equant::SchemeAttr())},
-      {"reason", reason.empty() ? json::Value(nullptr) : json::Value(reason)}};
+  equant::SchemeAttr scheme = plan ? plan.getWeight() : equant::SchemeAttr();
+  equant::SchemeAttr input = plan ? plan.getInput() : equant::SchemeAttr();
+  return Json(Json::Object{
+      {"name", Json(op.getSite().str())},
+      {"out_features", Json(weight.getDimSize(1 - axis))},
+      {"in_features", Json(weight.getDimSize(axis))},
+      {"weight", describe(scheme, /*isWeight=*/true)},
+      {"input", describe(input, /*isWeight=*/false)},
+      {"methods", plan && plan.getMethods() ? toJson(plan.getMethods()) : Json(Json::Array())},
+      {"bytes", Json(storedBytes(weight, scheme, input))},
+      {"reason", reason.empty() ? Json() : Json(reason)}});
 }
 
 void PrintPlans::runOnOperation() {
   ModuleOp module = getOperation();
-  json::Array sites;
+  Json::Array sites;
   llvm::DenseSet<Attribute> quantized; // globals that are stored as codes, or counted
   module.walk([&](QuantizableOpInterface op) {
     sites.push_back(describe(op));
@@ -109,15 +108,11 @@ void PrintPlans::runOnOperation() {
     if (function.isPrivate())
       largestLayer = std::max(largestLayer, floats);
   });
-  auto attribute = [&](StringRef name) -> json::Value {
-    Attribute found = module->getAttr(name);
-    return found ? toJSON(found) : nullptr;
-  };
-  json::Object plans{{"sites", std::move(sites)},
-                     {"other_bytes", others},
-                     {"layer_floats", largestLayer},
-                     {"recipe", attribute(equant::kRecipeAttr)},
-                     {"model", attribute(lm::kModelAttr)}};
-  llvm::outs() << llvm::formatv("{0:2}\n", json::Value(std::move(plans)));
+  Json plans(Json::Object{{"sites", Json(std::move(sites))},
+                          {"other_bytes", Json(others)},
+                          {"layer_floats", Json(largestLayer)},
+                          {"recipe", toJson(module->getAttr(equant::kRecipeAttr))},
+                          {"model", toJson(module->getAttr(lm::kModelAttr))}});
+  llvm::outs() << plans.document();
   markAllAnalysesPreserved();
 }

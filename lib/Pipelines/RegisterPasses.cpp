@@ -8,7 +8,7 @@
 #include "easyquant/Pipelines/RegisterPasses.h"
 
 #include "easyquant/Calibration/Passes.h"
-#include "easyquant/Codegen/CPU/EmitObject.h"
+#include "easyquant/Target/EmitObject.h"
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
 #include "easyquant/Conversion/GPUKernels/GPUKernels.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"

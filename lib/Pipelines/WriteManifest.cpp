@@ -11,6 +11,7 @@
 #include "easyquant/Conversion/GPUKernels/GPUKernels.h"
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Dialect/LM/IR/LM.h"
+#include "easyquant/Formats/Manifest.h"
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Support/Checksum.h"
 #include "easyquant/Support/WriteFile.h"
@@ -18,7 +19,6 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
-#include "llvm/Support/JSON.h"
 #include "llvm/Support/Path.h"
 
 namespace easyquant {
@@ -29,7 +29,6 @@ namespace easyquant {
 using namespace mlir;
 using namespace easyquant;
 namespace fs = llvm::sys::fs;
-namespace json = llvm::json;
 
 namespace {
 
@@ -44,11 +43,11 @@ struct WriteManifest : public easyquant::impl::WriteManifestBase<WriteManifest> 
   LogicalResult write();
   LogicalResult copyTokenizerFiles();
   LogicalResult writeRecipe();
-  std::string describeTarget();
   LogicalResult writeText(StringRef name, const std::string &text);
-  LogicalResult writeJSON(StringRef name, json::Value value);
   LogicalResult writeChecksum(StringRef name, StringRef checksumFile);
-  FailureOr<json::Object> describeFiles();
+  /// What the passes before have left at the module.
+  FailureOr<formats::Manifest> readModule();
+  FailureOr<std::map<std::string, formats::Manifest::File>> describeFiles();
   LogicalResult missing(StringRef attribute) {
     return getOperation().emitError()
            << "the module has no attribute '" << attribute
@@ -75,12 +74,12 @@ LogicalResult WriteManifest::copyTokenizerFiles() {
 }
 
 /// Size and checksum of every file of the folder, by name.
-FailureOr<json::Object> WriteManifest::describeFiles() {
-  json::Object files;
+FailureOr<std::map<std::string, formats::Manifest::File>> WriteManifest::describeFiles() {
+  std::map<std::string, formats::Manifest::File> files;
   std::error_code code;
   for (fs::directory_iterator it(output, code), end; it != end && !code; it.increment(code)) {
     StringRef name = llvm::sys::path::filename(it->path());
-    if (name == "manifest.json")
+    if (name == formats::kManifestFile)
       continue;
     uint64_t bytes;
     if (std::error_code sizeError = fs::file_size(it->path(), bytes))
@@ -88,8 +87,7 @@ FailureOr<json::Object> WriteManifest::describeFiles() {
     Result<std::string> checksum = checksumOfFile(it->path());
     if (!checksum)
       return getOperation().emitError() << checksum.error().message;
-    files[name.str()] =
-        json::Object{{"bytes", static_cast<int64_t>(bytes)}, {"xxh3_128", *checksum}};
+    files[name.str()] = {static_cast<int64_t>(bytes), *checksum};
   }
   if (code)
     return error(output, code);
@@ -102,10 +100,6 @@ LogicalResult WriteManifest::writeText(StringRef name, const std::string &text) 
   return success();
 }
 
-LogicalResult WriteManifest::writeJSON(StringRef name, json::Value value) {
-  return writeText(name, llvm::formatv("{0:2}\n", value).str());
-}
-
 /// As `xxh128sum NAME` prints it.
 LogicalResult WriteManifest::writeChecksum(StringRef name, StringRef checksumFile) {
   llvm::SmallString<128> path(output);
@@ -116,54 +110,59 @@ LogicalResult WriteManifest::writeChecksum(StringRef name, StringRef checksumFil
   return writeText(checksumFile, llvm::formatv("{0}  {1}\n", *checksum, name).str());
 }
 
-/// What `compile --recipe` takes to do the same again.
 LogicalResult WriteManifest::writeRecipe() {
   Attribute recipe = getOperation()->getAttr(equant::kRecipeAttr);
-  return recipe ? writeJSON("recipe.json", toJSON(recipe)) : success();
+  return recipe ? writeText(formats::kRecipeFile, toJson(recipe).document()) : success();
 }
 
 /// "cpu", "sm_80,sm_90a,cpu"
-std::string WriteManifest::describeTarget() {
+static std::string describeTarget(const formats::Manifest &manifest) {
   std::vector<std::string> targets;
-  if (auto gpu = getOperation()->getAttrOfType<DictionaryAttr>(kGPUProgramAttr))
-    for (NamedAttribute chip : gpu.getAs<DictionaryAttr>("chips"))
-      targets.push_back(chip.getName().str());
-  auto program = getOperation()->getAttrOfType<DictionaryAttr>(kProgramAttr);
-  auto entries = program ? program.getAs<DictionaryAttr>("entries") : nullptr;
-  if (targets.empty() || (entries && !entries.empty()))
+  if (manifest.gpu)
+    for (const auto &[name, chip] : manifest.gpu->chips)
+      targets.push_back(name);
+  if (targets.empty() || !manifest.program.entries.empty())
     targets.push_back("cpu");
   return llvm::join(targets, ",");
 }
 
-LogicalResult WriteManifest::write() {
+FailureOr<formats::Manifest> WriteManifest::readModule() {
   ModuleOp module = getOperation();
-  if (failed(copyTokenizerFiles()) || failed(writeRecipe()))
-    return failure();
-  json::Object manifest{{"format", "easyquant-artifact"},
-                        {"format_version", 1},
-                        {"easyquant_version", EASYQUANT_VERSION},
-                        {"target", describeTarget()}};
+  Json::Object parts;
   for (auto [key, name] :
        {std::pair<StringRef, StringRef>("model", lm::kModelAttr), {"program", kProgramAttr}}) {
     auto dictionary = module->getAttrOfType<DictionaryAttr>(name);
     if (!dictionary)
       return missing(name);
-    manifest[key] = toJSON(dictionary);
+    parts[key.str()] = toJson(dictionary);
   }
-  (*manifest.getObject("program"))["abi"] = 3;
-  if (auto gpu = module->getAttrOfType<DictionaryAttr>(kGPUProgramAttr))
-    manifest["gpu"] = toJSON(gpu);
+  if (Attribute gpu = module->getAttr(kGPUProgramAttr))
+    parts["gpu"] = toJson(gpu);
   auto report = module->getAttrOfType<DictionaryAttr>(equant::kReportAttr);
   if (!report)
     return missing(equant::kReportAttr);
   for (NamedAttribute part : report)
-    manifest[part.getName().getValue()] = toJSON(part.getValue());
+    parts[part.getName().str()] = toJson(part.getValue());
+  Result<formats::Manifest> manifest =
+      formats::readManifestParts(Json(std::move(parts)), "attributes of the module");
+  if (!manifest)
+    return module.emitError() << manifest.error().message;
+  return std::move(*manifest);
+}
 
-  FailureOr<json::Object> files = describeFiles();
+LogicalResult WriteManifest::write() {
+  if (failed(copyTokenizerFiles()) || failed(writeRecipe()))
+    return failure();
+  FailureOr<formats::Manifest> manifest = readModule();
+  if (failed(manifest))
+    return failure();
+  manifest->writer = EASYQUANT_VERSION;
+  manifest->target = describeTarget(*manifest);
+  auto files = describeFiles();
   if (failed(files))
     return failure();
-  manifest["files"] = std::move(*files);
-  if (failed(writeJSON("manifest.json", std::move(manifest))))
+  manifest->files = std::move(*files);
+  if (failed(writeText(formats::kManifestFile, formats::manifestText(*manifest))))
     return failure();
-  return writeChecksum("manifest.json", "manifest.xxh128");
+  return writeChecksum(formats::kManifestFile, formats::kManifestChecksumFile);
 }

@@ -117,7 +117,7 @@ public:
     for (const auto &[key, value] : object)
       if (!llvm::is_contained(known, StringRef(key)))
         fail("unknown key '" + StringRef(key) + "'; legal are " + llvm::join(known, ", ") +
-             didYouMean(key, known));
+             didYouMean(StringRef(key), known));
     if (problem)
       return Unexpected(Error{ErrorCode::InvalidArgument, where + ": " + *problem});
     return {};

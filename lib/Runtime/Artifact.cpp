@@ -13,6 +13,8 @@
 
 using namespace easyquant;
 using namespace easyquant::runtime;
+using formats::kManifestChecksumFile;
+using formats::kManifestFile;
 namespace fs = std::filesystem;
 
 /// A manifest of thousands of sites is a megabyte; beyond this it is something else.
@@ -42,14 +44,14 @@ static Result<void> checkFolder(const std::string &folder) {
 }
 
 static Result<std::string> readText(const std::string &path) {
-  Result<formats::MappedFile> file = formats::MappedFile::open(path);
+  Result<MappedFile> file = MappedFile::open(path);
   if (!file)
     return Unexpected(file.error());
   std::span<const std::byte> bytes = file->bytes();
   if (bytes.size() > kMaxManifestBytes)
     return makeError(ErrorCode::Corrupt, "{}: found {} bytes, expected at most {}", path,
                      bytes.size(), kMaxManifestBytes);
-  return std::string(reinterpret_cast<const char *>(bytes.data()), bytes.size());
+  return std::string(file->text());
 }
 
 /// A manifest whose fields are all possible may still have a wrong digit in one of them.
@@ -99,9 +101,10 @@ static std::string checksumOfShard(const formats::MappedShards &shards, size_t i
   return checksum.hex();
 }
 
-std::string Artifact::programPath() const { return folder + "/" + kProgramFile; }
+std::string Artifact::programPath() const { return folder + "/" + formats::kProgramFile; }
 
-Result<Manifest> easyquant::runtime::readManifest(const std::string &folder, bool skipChecksums) {
+Result<ManifestDocument> easyquant::runtime::readManifest(const std::string &folder,
+                                                          bool skipChecksums) {
   if (Result<void> checked = checkFolder(folder); !checked)
     return Unexpected(checked.error());
   std::string path = folder + "/" + kManifestFile;
@@ -112,26 +115,29 @@ Result<Manifest> easyquant::runtime::readManifest(const std::string &folder, boo
   if (!skipChecksums)
     if (Result<void> checked = checkManifest(folder, *text); !checked)
       return Unexpected(checked.error());
-  return parseManifest(std::move(*text), path);
+  Result<Manifest> manifest = formats::parseManifest(*text, path);
+  if (!manifest)
+    return Unexpected(manifest.error());
+  return ManifestDocument{std::move(*text), std::move(*manifest)};
 }
 
 Result<Artifact> Artifact::open(const std::string &folder, bool skipChecksums) {
-  Result<Manifest> manifest = readManifest(folder, skipChecksums);
-  if (!manifest)
-    return Unexpected(manifest.error());
+  Result<ManifestDocument> document = readManifest(folder, skipChecksums);
+  if (!document)
+    return Unexpected(document.error());
   Artifact artifact;
   artifact.folder = folder;
-  artifact.contents = std::move(*manifest);
+  artifact.document = std::move(*document);
+  const Manifest &contents = artifact.manifest();
 
-  for (auto &[name, expected] : artifact.contents.files)
+  for (auto &[name, expected] : contents.files)
     if (Result<void> checked = checkSize(folder + "/" + name, expected); !checked)
       return Unexpected(checked.error());
 
-  const Manifest &contents = artifact.contents;
-  static const std::vector<std::string> none;
-  const std::vector<std::string> &gpuFiles = contents.gpu ? contents.gpu->weightFiles : none;
-  for (auto [names, shards] : {std::pair(&contents.weightFiles, &artifact.shards),
-                               std::pair(&gpuFiles, &artifact.gpuShards)}) {
+  const std::vector<std::string> files = contents.weightFiles(),
+                                 gpuFiles = contents.gpuWeightFiles();
+  for (auto [names, shards] :
+       {std::pair(&files, &artifact.shards), std::pair(&gpuFiles, &artifact.gpuShards)}) {
     if (names->empty())
       continue;
     std::vector<fs::path> paths;
@@ -147,11 +153,10 @@ Result<Artifact> Artifact::open(const std::string &folder, bool skipChecksums) {
 
   for (auto &[name, expected] : contents.files) {
     std::string path = folder + "/" + name;
-    auto shard = std::find(contents.weightFiles.begin(), contents.weightFiles.end(), name);
+    auto shard = std::find(files.begin(), files.end(), name);
     auto gpuShard = std::find(gpuFiles.begin(), gpuFiles.end(), name);
     Result<std::string> found =
-        shard != contents.weightFiles.end()
-            ? checksumOfShard(artifact.shards, shard - contents.weightFiles.begin())
+        shard != files.end() ? checksumOfShard(artifact.shards, shard - files.begin())
         : gpuShard != gpuFiles.end()
             ? checksumOfShard(artifact.gpuShards, gpuShard - gpuFiles.begin())
             : checksumOfFile(path);

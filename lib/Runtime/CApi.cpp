@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Json.h"
+#include "easyquant/Support/Json.h"
 
 #include "easyquant/Runtime/Session.h"
 #include "easyquant/Runtime/easyquant.h"
@@ -120,7 +120,7 @@ eq_error *eq_model_load(const char *path, const eq_model_options *options, eq_mo
 void eq_model_free(eq_model *model) { delete model; }
 
 const char *eq_model_manifest(const eq_model *model) {
-  return model ? model->model->manifest().text.c_str() : nullptr;
+  return model ? model->model->manifestText().c_str() : nullptr;
 }
 
 int64_t eq_model_vocab_size(const eq_model *model) {

@@ -83,8 +83,8 @@ Result<void> CpuExecutor::step(std::span<const int32_t> tokens, int64_t position
   const bool isLeft = setjmp(watched.exit) != 0;
   if (!isLeft)
     program.run(memRef1D(weights, static_cast<int64_t>(bytes.size())),
-                memRef1D(arena.as<int8_t>(), arena.size()),
-                memRef1D(cache.as<int8_t>(), cache.size()), memRef1D(ids, rows), position,
+                memRef1D(arena.data<int8_t>(), arena.size()),
+                memRef1D(cache.data<int8_t>(), cache.size()), memRef1D(ids, rows), position,
                 firstLogit, threads, marks,
                 memRef2D(logits, rows - firstLogit, artifact.manifest().model.vocabSize));
   if (clock)
@@ -96,7 +96,7 @@ Result<void> CpuExecutor::step(std::span<const int32_t> tokens, int64_t position
 
 static Result<Buffer> allocate(std::string_view what, int64_t count, int64_t size, int64_t base) {
   return sizeOf(what, count, size, base).and_then([&](int64_t bytes) {
-    return Buffer::allocate(bytes, what);
+    return allocateMemory(what, bytes);
   });
 }
 

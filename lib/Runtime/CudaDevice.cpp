@@ -81,12 +81,12 @@ public:
     Current current(*context);
     driver.free(address);
   }
-  Result<void> load(const GpuCode &code, std::span<const GpuKernel> kernels) override;
+  Result<void> load(const GpuCode &code, std::span<const LaunchKernel> kernels) override;
   Result<std::unique_ptr<Queue>> createQueue() override;
 
   const std::shared_ptr<CudaContext> context;
   const Driver &driver;
-  std::vector<GpuKernel> kernels;
+  std::vector<LaunchKernel> kernels;
   std::vector<Function> functions;
 
 private:
@@ -95,7 +95,7 @@ private:
   /// Machine code of this very chip? Where there is none that it can run, a driver takes the
   /// fatbin's PTX, which is of another chip: its kernels may need launches other than the
   /// program's.
-  bool isMachineCodeOf(const std::string &chip, const GpuKernel &kernel) const;
+  bool isMachineCodeOf(const std::string &chip, const LaunchKernel &kernel) const;
 
   std::string name;
   CudaCapability capability;
@@ -200,7 +200,7 @@ Status CudaDevice::loadModule(const std::string &image, std::string &log) {
   return status;
 }
 
-bool CudaDevice::isMachineCodeOf(const std::string &chip, const GpuKernel &kernel) const {
+bool CudaDevice::isMachineCodeOf(const std::string &chip, const LaunchKernel &kernel) const {
   Function function = nullptr;
   int version = 0;
   return driver.moduleFunction(&function, module, kernel.name.c_str()) == kSuccess &&
@@ -234,7 +234,7 @@ Unexpected CudaDevice::cannotLoad(const GpuCode &code, Status status,
                    losesDevice(status) ? kStartAgain : "; check the driver's installation");
 }
 
-Result<void> CudaDevice::load(const GpuCode &code, std::span<const GpuKernel> given) {
+Result<void> CudaDevice::load(const GpuCode &code, std::span<const LaunchKernel> given) {
   Current current(*context);
   std::string log;
   Status status = kNoBinaryForGpu;
@@ -254,7 +254,7 @@ Result<void> CudaDevice::load(const GpuCode &code, std::span<const GpuKernel> gi
     return cannotLoad(code, status, log);
   int most = 0;
   driver.deviceGetAttribute(&most, kMaxSharedMemoryOptin, context->id);
-  for (const GpuKernel &kernel : given) {
+  for (const LaunchKernel &kernel : given) {
     Function function = nullptr;
     if (driver.moduleFunction(&function, module, kernel.name.c_str()) != kSuccess)
       return makeError(ErrorCode::Corrupt,
@@ -342,7 +342,7 @@ Result<void> CudaQueue::fill(uint64_t to, uint8_t value, int64_t bytes) {
 
 Result<void> CudaQueue::launch(const DeviceLaunch &launch) {
   Current current(*context);
-  const GpuKernel &kernel = device.kernels[launch.kernel];
+  const LaunchKernel &kernel = device.kernels[launch.kernel];
   bool changed = marks.empty() || marks.back().first != launch.phase;
   if (auto marked = mark(launch.phase, 0, changed); !marked)
     return marked;

@@ -59,6 +59,9 @@ Result<std::unique_ptr<Executor>> createGpuExecutor(const GpuModel &model, int64
 /// What costs() says of a session that does not measure.
 Unexpected notMeasured();
 
+/// For sessions. Errors: OutOfRange, naming `what`.
+Result<Buffer> allocateMemory(std::string_view what, int64_t bytes);
+
 /// count * size + base bytes, or OutOfRange if that is more than can be addressed.
 Result<int64_t> sizeOf(std::string_view what, int64_t count, int64_t size, int64_t base);
 

@@ -41,12 +41,12 @@ public:
 
 private:
   Result<void> makeRoomForLogits(int64_t rows);
-  Result<void> launchAll(const std::vector<GpuLaunch> &launches, int64_t rows, int64_t firstLogit,
+  Result<void> launchAll(const std::vector<Launch> &launches, int64_t rows, int64_t firstLogit,
                          const Watch &watch);
-  uint64_t valueOf(const GpuArgument &argument, int64_t rows, int64_t firstLogit) const;
+  uint64_t valueOf(const LaunchArgument &argument, int64_t rows, int64_t firstLogit) const;
 
   const GpuModel &model;
-  const GpuProgram &program;
+  const LaunchList &program;
   const int64_t capacity, vocabulary;
   DeviceMemory arena, cache, state, input, logitsMemory;
   std::vector<std::byte> staging; ///< outlives the queue, which may still copy from it
@@ -112,8 +112,9 @@ Result<void> GpuExecutor::makeRoomForLogits(int64_t rows) {
   return {};
 }
 
-uint64_t GpuExecutor::valueOf(const GpuArgument &argument, int64_t rows, int64_t firstLogit) const {
-  using Kind = GpuArgument::Kind;
+uint64_t GpuExecutor::valueOf(const LaunchArgument &argument, int64_t rows,
+                              int64_t firstLogit) const {
+  using Kind = LaunchArgument::Kind;
   auto offset = static_cast<uint64_t>(argument.offset);
   auto step = static_cast<uint64_t>(argument.step);
   switch (argument.kind) {
@@ -145,17 +146,17 @@ uint64_t GpuExecutor::valueOf(const GpuArgument &argument, int64_t rows, int64_t
   __builtin_unreachable();
 }
 
-Result<void> GpuExecutor::launchAll(const std::vector<GpuLaunch> &launches, int64_t rows,
+Result<void> GpuExecutor::launchAll(const std::vector<Launch> &launches, int64_t rows,
                                     int64_t firstLogit, const Watch &watch) {
   std::vector<uint64_t> arguments;
-  for (const GpuLaunch &launch : launches) {
+  for (const Launch &launch : launches) {
     int64_t own = launch.lastRows ? rows - firstLogit : rows;
     if (!launch.happensFor(own))
       continue;
     if (watch.stops())
       return watch.interrupted();
     arguments.clear();
-    for (const GpuArgument &argument : launch.arguments)
+    for (const LaunchArgument &argument : launch.arguments)
       arguments.push_back(valueOf(argument, own, firstLogit));
     DeviceLaunch ready{launch.kernel, program.kernels[launch.kernel].gridFor(own), arguments,
                        launch.site, launch.phase};

@@ -15,11 +15,10 @@ using namespace easyquant;
 using namespace easyquant::runtime;
 
 static Result<std::string> readFile(const std::string &path) {
-  Result<formats::MappedFile> file = formats::MappedFile::open(path);
+  Result<MappedFile> file = MappedFile::open(path);
   if (!file)
     return Unexpected(file.error());
-  std::span<const std::byte> bytes = file->bytes();
-  return std::string(reinterpret_cast<const char *>(bytes.data()), bytes.size());
+  return std::string(file->text());
 }
 
 static std::string namesOf(const Manifest::Gpu &gpu, const char *separator = ", ") {
@@ -83,7 +82,7 @@ static Result<Opened> openCuda(const Artifact &artifact) {
 
 /// Says before anything is loaded if it will not fit.
 static Result<void> checkMemory(const Artifact &artifact, const Device &device,
-                                const GpuProgram &program) {
+                                const LaunchList &program) {
   const Manifest::Gpu &gpu = *artifact.manifest().gpu;
   Result<int64_t> free = device.freeBytes();
   if (!free)
@@ -127,7 +126,8 @@ Result<std::shared_ptr<const GpuModel>> GpuModel::load(const Artifact &artifact,
   Result<std::string> text = readFile(programPath);
   if (!text)
     return Unexpected(text.error());
-  Result<GpuProgram> program = parseGpuProgram(*text, programPath, model->chip, gpu.weightsBytes);
+  Result<LaunchList> program =
+      formats::parseLaunchList(*text, programPath, model->chip, gpu.weightsBytes);
   if (!program)
     return Unexpected(program.error());
   model->program = std::move(*program);
@@ -142,7 +142,7 @@ Result<std::shared_ptr<const GpuModel>> GpuModel::load(const Artifact &artifact,
     return Unexpected(ptx.error());
   code.ptx = std::move(*ptx);
   if (opened->chip.machineCode) {
-    Result<std::string> fatbin = readFile(folder + "/" + gpu.fatbinFile);
+    Result<std::string> fatbin = readFile(folder + "/" + *gpu.fatbinFile);
     if (!fatbin)
       return Unexpected(fatbin.error());
     code.fatbin = std::move(*fatbin);

@@ -29,7 +29,7 @@ public:
 
   std::shared_ptr<Device> device;
   std::string chip; ///< whose program runs
-  GpuProgram program;
+  LaunchList program;
   DeviceMemory weights, constants;
   PhaseCost loading; ///< of the weights
 };

@@ -16,7 +16,6 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
-#include <sys/mman.h>
 
 using namespace easyquant;
 using namespace easyquant::runtime;
@@ -85,27 +84,11 @@ int64_t Model::weightsBytes() const {
 // Memory
 //===----------------------------------------------------------------------===//
 
-static constexpr int64_t kPage = 4096;
-/// What a transparent huge page is worth asking for.
-static constexpr int64_t kHugePage = int64_t(2) << 20;
-
-void Buffer::Unmap::operator()(void *pages) const { ::munmap(pages, length); }
-
-Result<Buffer> Buffer::allocate(int64_t bytes, std::string_view what) {
-  Buffer buffer;
-  buffer.bytes = bytes;
-  // mmap takes no empty mapping, and a program may be given the address of an empty buffer.
-  int64_t length = (std::max(bytes, int64_t(1)) + (kPage - 1)) / kPage * kPage;
-  void *pages = ::mmap(nullptr, static_cast<size_t>(length), PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (pages == MAP_FAILED)
-    return makeError(ErrorCode::OutOfRange,
-                     "{}: the system has not got the {} bytes that it needs ({}); ask for a "
-                     "shorter context or fewer threads",
-                     what, bytes, std::strerror(errno));
-  if (length >= kHugePage)
-    ::madvise(pages, static_cast<size_t>(length), MADV_HUGEPAGE); // a hint: may be refused
-  buffer.pages = {pages, Unmap{static_cast<size_t>(length)}};
+Result<Buffer> easyquant::runtime::allocateMemory(std::string_view what, int64_t bytes) {
+  Result<Buffer> buffer =
+      Buffer::allocate(bytes, what, "ask for a shorter context or fewer threads");
+  if (buffer)
+    buffer->preferHugePages();
   return buffer;
 }
 
@@ -116,9 +99,9 @@ Result<Buffer> Buffer::allocate(int64_t bytes, std::string_view what) {
 Result<int64_t> easyquant::runtime::sizeOf(std::string_view what, int64_t count, int64_t size,
                                            int64_t base) {
   int64_t bytes;
-  // The page that Buffer may add must fit, too.
+  // What Buffer may add must fit, too.
   if (__builtin_mul_overflow(count, size, &bytes) || __builtin_add_overflow(bytes, base, &bytes) ||
-      bytes > std::numeric_limits<int64_t>::max() - kPage)
+      bytes > std::numeric_limits<int64_t>::max() - Buffer::kPage)
     return makeError(ErrorCode::OutOfRange,
                      "{}: {} x {} + {} bytes are more than can be addressed; ask for a shorter "
                      "context or fewer threads",
@@ -165,7 +148,7 @@ Result<Session> Session::create(std::shared_ptr<const Model> model, int64_t cont
   session.executor = std::move(*executor);
   for (Buffer *logits : {&session.current, &session.next}) {
     Result<Buffer> buffer =
-        Buffer::allocate(manifest.model.vocabSize * static_cast<int64_t>(sizeof(float)), "logits");
+        allocateMemory("logits", manifest.model.vocabSize * static_cast<int64_t>(sizeof(float)));
     if (!buffer)
       return Unexpected(buffer.error());
     *logits = std::move(*buffer);
@@ -213,7 +196,7 @@ Result<void> Session::append(std::span<const int32_t> tokens, float *allLogits) 
   const int64_t vocab = owner->manifest().model.vocabSize;
   const int64_t count = static_cast<int64_t>(tokens.size());
   const int64_t most = executor->rowsPerStep(allLogits != nullptr);
-  float *lastRow = next.as<float>();
+  float *lastRow = next.data<float>();
 
   // `held` moves only at the end: what a failed call wrote into the cache lies beyond it.
   for (int64_t begin = 0; begin < count; begin += most) {

@@ -37,7 +37,7 @@ public:
     std::lock_guard lock(mutex);
     (void)device.free(address); // it came from allocate()
   }
-  Result<void> load(const GpuCode &code, std::span<const GpuKernel> given) override;
+  Result<void> load(const GpuCode &code, std::span<const LaunchKernel> given) override;
   Result<std::unique_ptr<Queue>> createQueue() override;
 
   Result<simt::LaunchReport> run(const DeviceLaunch &launch, bool measure);
@@ -52,7 +52,7 @@ private:
   std::mutex mutex;
   simt::Device device;
   std::shared_ptr<const simt::Module> module;
-  std::vector<GpuKernel> kernels;
+  std::vector<LaunchKernel> kernels;
 };
 
 class SimtQueue final : public Queue {
@@ -96,11 +96,11 @@ private:
 
 } // namespace
 
-Result<void> SimtDevice::load(const GpuCode &code, std::span<const GpuKernel> given) {
+Result<void> SimtDevice::load(const GpuCode &code, std::span<const LaunchKernel> given) {
   auto parsed = simt::Module::parse(code.ptx, code.ptxName);
   if (!parsed)
     return Unexpected(parsed.error());
-  for (const GpuKernel &kernel : given) {
+  for (const LaunchKernel &kernel : given) {
     const simt::KernelInfo *info = (*parsed)->find(kernel.name);
     if (!info)
       return makeError(ErrorCode::Corrupt,
@@ -121,10 +121,10 @@ Result<void> SimtDevice::load(const GpuCode &code, std::span<const GpuKernel> gi
 
 Result<simt::LaunchReport> SimtDevice::run(const DeviceLaunch &launch, bool measure) {
   std::lock_guard lock(mutex);
-  const GpuKernel &kernel = kernels[launch.kernel];
+  const LaunchKernel &kernel = kernels[launch.kernel];
   simt::Arguments arguments;
   for (size_t i = 0; i < launch.arguments.size(); ++i) {
-    if (kernel.parameters[i] == GpuKernel::Parameter::Pointer)
+    if (kernel.parameters[i] == LaunchKernel::Parameter::Pointer)
       arguments.add(launch.arguments[i]);
     else
       arguments.add(static_cast<uint32_t>(launch.arguments[i]));

@@ -38,14 +38,22 @@ static int writeTo(const std::string &path, int flags, std::string_view bytes) {
   return error;
 }
 
-Result<void> writeFile(const std::filesystem::path &path, std::string_view bytes) {
+std::filesystem::path temporaryNameOf(const std::filesystem::path &path) {
+  return path.string() + ".partial-" + std::to_string(::getpid());
+}
+
+bool isSpecialFile(const std::filesystem::path &path) {
   std::error_code ignored;
+  const auto status = std::filesystem::status(path, ignored);
+  return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
+}
+
+Result<void> writeFile(const std::filesystem::path &path, std::string_view bytes) {
   int error;
-  if (auto status = std::filesystem::status(path, ignored);
-      std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+  if (isSpecialFile(path)) {
     error = writeTo(path.string(), 0, bytes);
   } else {
-    std::string temporary = path.string() + ".partial-" + std::to_string(::getpid());
+    const std::string temporary = temporaryNameOf(path).string();
     error = writeTo(temporary, O_CREAT | O_TRUNC, bytes);
     if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0)
       error = errno;

@@ -313,10 +313,10 @@ NB_MODULE(_runtime, m) {
   m.def(
       "read_manifest",
       [](const std::string &path) {
-        auto manifest = easyquant::runtime::readManifest(path);
-        if (!manifest)
-          raise(static_cast<eq_error_code>(manifest.error().code), manifest.error().message);
-        return std::move(manifest->text);
+        auto document = easyquant::runtime::readManifest(path);
+        if (!document)
+          raise(static_cast<eq_error_code>(document.error().code), document.error().message);
+        return std::move(document->text);
       },
       "path"_a, "The checked text of an artifact's manifest.json; no other file is looked at.");
 

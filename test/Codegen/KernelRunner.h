@@ -12,7 +12,7 @@
 #ifndef EASYQUANT_TEST_CODEGEN_KERNELRUNNER_H
 #define EASYQUANT_TEST_CODEGEN_KERNELRUNNER_H
 
-#include "easyquant/Codegen/CPU/EmitObject.h"
+#include "easyquant/Target/EmitObject.h"
 #include "easyquant/Codegen/CPU/Kernels.h"
 
 #include <array>

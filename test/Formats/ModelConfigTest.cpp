@@ -102,12 +102,12 @@ TEST(ModelConfig, RefusesFieldsThatAreWrong) {
     std::string_view part;
   };
   for (const Case &wrong :
-       std::initializer_list<Case>{{"vocab_size", 0, "from 1 to"},
-                                   {"vocab_size", -1, "\"-1\""},
-                                   {"vocab_size", 1.5, "\"1.5\""},
+       std::initializer_list<Case>{{"vocab_size", 0, "in 1.."},
+                                   {"vocab_size", -1, "found -1,"},
+                                   {"vocab_size", 1.5, "found 1.5,"},
                                    {"vocab_size", "100", "vocab_size"},
                                    {"vocab_size", 18446744073709551615ull, "18446744073709551615"},
-                                   {"vocab_size", nullptr, "missing"},
+                                   {"vocab_size", nullptr, "found nothing"},
                                    {"hidden_size", 65, "65 is not a multiple"},
                                    {"hidden_size", 1ll << 40, "1099511627776"},
                                    {"num_hidden_layers", 1'000'000'000, "1000000000"},
@@ -129,7 +129,7 @@ TEST(ModelConfig, RefusesFieldsThatAreWrong) {
                           "num_attention_heads", "model_type"}) {
     json object = llama();
     object.erase(key);
-    EXPECT_ERROR(parseConfig(object), ErrorCode::Corrupt, key, "missing");
+    EXPECT_ERROR(parseConfig(object), ErrorCode::Corrupt, key, "found nothing");
   }
 }
 

@@ -42,7 +42,7 @@ TEST(ModelVariants, Mistral) {
   for (const char *window : {R"({"sliding_window": 0})", R"({"sliding_window": -1})",
                              R"({"sliding_window": 1.5})", R"({"sliding_window": "many"})"})
     EXPECT_ERROR(parseVariant("mistral", window), ErrorCode::Corrupt, "config.json: sliding_window",
-                 "an integer from 1");
+                 "an integer in 1..");
 }
 
 TEST(ModelVariants, QwenBiasesAndHeads) {

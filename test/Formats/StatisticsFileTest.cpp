@@ -16,7 +16,7 @@
 
 using namespace easyquant;
 using namespace easyquant::formats;
-using test::TemporaryFolder;
+using formats::test::TemporaryFolder;
 
 namespace {
 
@@ -83,7 +83,7 @@ TEST(StatisticsFile, RefusesFilesWithoutAStamp) {
     broken.erase(key);
     EXPECT_NE(openWith(broken).find(key), std::string::npos);
   }
-  test::putFile(folder / "text", "not a safetensors file");
+  formats::test::putFile(folder / "text", "not a safetensors file");
   EXPECT_EQ(StatisticsFile::open(folder / "text").error().code, ErrorCode::Corrupt);
 }
 

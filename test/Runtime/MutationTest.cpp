@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Fixture.h"
-#include "easyquant/Runtime/Manifest.h"
+#include "easyquant/Formats/Manifest.h"
 #include "easyquant/Runtime/Session.h"
 
 #include <gtest/gtest.h>
@@ -87,7 +87,7 @@ private:
 /// A manifest that is accepted must be safe to use: whatever it says, either an error comes or a
 /// session that works. The memory that a session may ask for is bounded by giving it one token.
 void expectErrorOrManifest(const std::string &text) {
-  Result<Manifest> result = parseManifest(text, "m.json");
+  Result<Manifest> result = formats::parseManifest(text, "m.json");
   if (!result.has_value()) {
     EXPECT_EQ(result.error().message.substr(0, 8), "m.json: ");
     EXPECT_LT(result.error().message.size(), 1000u);

@@ -72,7 +72,7 @@ def test_what_appears_meanwhile_stays(tiny_llama, tmp_path):
     out.mkdir()
     (out / "thesis.txt").write_text("years of work")
     error = process.communicate(timeout=60)[1]
-    assert process.returncode == 1 and "while this was compiled, another wrote there" in error and str(out) in error
+    assert process.returncode == 1 and "while this was written, another wrote there" in error and str(out) in error
     assert folder_contents(tmp_path) == {"out/thesis.txt": b"years of work"}
 
 

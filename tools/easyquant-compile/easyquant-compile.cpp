@@ -7,12 +7,13 @@
 
 #include "CommandLine.h"
 
+#include "easyquant/Formats/Manifest.h"
 #include "easyquant/Formats/ModelSource.h"
 #include "easyquant/Import/ImportModel.h"
 #include "easyquant/Pipelines/Compile.h"
 #include "easyquant/Pipelines/RegisterPasses.h"
-#include "easyquant/Pipelines/StagedFolder.h"
 #include "easyquant/Pipelines/WorkFolder.h"
+#include "easyquant/Support/StagedFolder.h"
 
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
@@ -68,9 +69,11 @@ static int compile(MLIRContext &context, formats::ModelSource &source, CommandLi
   // output, IR is wanted: the weights that materialization writes go with the folder.
   auto folder = line.output.empty()
                     ? StagedFolder::scratch()
-                    : StagedFolder::create(line.output, line.options[option::force]);
+                    : StagedFolder::create(line.output,
+                                           {line.options[option::force], formats::kManifestFile,
+                                            "give another folder or --force"});
   if (!folder)
-    return fail(llvm::toString(folder.takeError()));
+    return fail(folder.error().message);
   OwningOpRef<ModuleOp> module = readModel(context, source, progress);
   if (!module)
     return 1;
@@ -88,8 +91,8 @@ static int compile(MLIRContext &context, formats::ModelSource &source, CommandLi
   buildCompilePipeline(pm, line.options, output);
   if (failed(pm.run(*module)))
     return 1;
-  if (llvm::Error error = folder->commit())
-    return fail(llvm::toString(std::move(error)));
+  if (Result<void> done = folder->commit(); !done)
+    return fail(done.error().message);
   if (!keepsWork)
     removeWorkFolder(line.options[option::workFolder]);
   return 0;

@@ -7,7 +7,7 @@
 
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Dialect/LM/IR/LM.h"
-#include "easyquant/Import/ExportHuggingFace.h"
+#include "easyquant/Export/ExportHuggingFace.h"
 #include "easyquant/Import/ImportModel.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"

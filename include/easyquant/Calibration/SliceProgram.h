@@ -14,10 +14,10 @@
 #ifndef EASYQUANT_CALIBRATION_SLICEPROGRAM_H
 #define EASYQUANT_CALIBRATION_SLICEPROGRAM_H
 
-#include "easyquant/Calibration/Buffer.h"
 #include "easyquant/Calibration/ModelConstants.h"
 #include "easyquant/Calibration/Slice.h"
 #include "easyquant/Numerics/Matrix.h"
+#include "easyquant/Support/MappedMemory.h"
 
 #include <functional>
 #include <map>
@@ -38,6 +38,9 @@ struct EngineOptions {
   /// Instruction set; empty: the best of this machine.
   std::string isa;
 };
+
+/// Errors: OutOfRange (there is not that much memory).
+Result<Buffer> allocateMemory(int64_t bytes);
 
 /// Memory that the programs of one compiler use in turn.
 struct Workspace {

@@ -16,7 +16,7 @@
 #define EASYQUANT_FORMATS_GGUF_H
 
 #include "easyquant/Formats/GGMLType.h"
-#include "easyquant/Formats/MappedFile.h"
+#include "easyquant/Support/MappedMemory.h"
 #include "easyquant/Support/Result.h"
 
 #include <cstddef>

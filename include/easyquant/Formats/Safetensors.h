@@ -15,7 +15,7 @@
 #define EASYQUANT_FORMATS_SAFETENSORS_H
 
 #include "easyquant/Formats/DType.h"
-#include "easyquant/Formats/MappedFile.h"
+#include "easyquant/Support/MappedMemory.h"
 #include "easyquant/Support/Result.h"
 
 #include <cstddef>

@@ -27,7 +27,8 @@ namespace easyquant::formats {
 /// padded with spaces so that the data section starts at a multiple of kDataAlignment (the section
 /// can be mapped and used in place). The bytes written depend on the arguments alone.
 ///
-/// Unless finish() succeeds, the destructor removes the file.
+/// The file is written under a temporary name; finish() gives it its own, and what was there before
+/// stays until then. Unless it succeeds, nothing of it is left.
 class SafetensorsWriter {
 public:
   static constexpr int64_t kDataAlignment = 4096;
@@ -39,7 +40,7 @@ public:
     std::vector<int64_t> shape;
   };
 
-  /// Creates or replaces the file and writes its header. Errors: InvalidArgument (a name that is
+  /// Creates the file and writes its header. Errors: InvalidArgument (a name that is
   /// empty, repeated or not printable, an unknown type, an impossible shape), IO.
   static Result<SafetensorsWriter> create(const std::filesystem::path &path,
                                           std::vector<Tensor> tensors,
@@ -55,7 +56,7 @@ public:
   /// first declared tensor that is not complete yet. Errors: InvalidArgument, IO (disk full, ...).
   Result<void> write(std::string_view name, std::span<const std::byte> bytes);
 
-  /// Checks that every tensor is complete, and flushes the file to the disk.
+  /// Checks that every tensor is complete, flushes the file to the disk and gives it its name.
   Result<void> finish();
 
   const std::filesystem::path &path() const { return name; }
@@ -70,7 +71,7 @@ private:
   void skipComplete();
   void discard();
 
-  std::filesystem::path name;
+  std::filesystem::path name, staging; ///< where it is written until it is whole
   std::vector<SafetensorsTensor> layout;
   int64_t dataBegin = 0;
   /// The tensor being written, and the bytes of the data section written so far.

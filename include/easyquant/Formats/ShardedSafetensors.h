@@ -22,7 +22,6 @@
 #include "easyquant/Formats/SafetensorsWriter.h"
 #include "easyquant/Support/Result.h"
 
-#include <memory>
 #include <unordered_map>
 
 namespace easyquant::formats {
@@ -73,21 +72,16 @@ public:
   static Result<MappedShards> open(std::span<const std::filesystem::path> paths);
 
   /// The whole range, aligned to a page; between shards there are zeros. As long as the object.
-  std::span<const std::byte> bytes() const { return {range.get(), end}; }
+  std::span<const std::byte> bytes() const { return {range.data(), end}; }
   std::span<const SafetensorsFile> files() const { return shards; }
   /// The data section of shard `index` in bytes().
   std::span<const std::byte> section(size_t index) const;
 
 private:
-  struct Unmap {
-    size_t length;
-    void operator()(std::byte *address) const;
-  };
-
   std::vector<SafetensorsFile> shards;
   std::vector<size_t> begins; ///< of the sections in the range
   size_t end = 0;             ///< of the last section
-  std::unique_ptr<std::byte[], Unmap> range;
+  MappedRange range;
 };
 
 } // namespace easyquant::formats

@@ -8,8 +8,8 @@
 #ifndef EASYQUANT_RUNTIME_ARTIFACT_H
 #define EASYQUANT_RUNTIME_ARTIFACT_H
 
+#include "easyquant/Formats/Manifest.h"
 #include "easyquant/Formats/ShardedSafetensors.h"
-#include "easyquant/Runtime/Manifest.h"
 #include "easyquant/Support/Result.h"
 
 #include <cstddef>
@@ -18,9 +18,16 @@
 
 namespace easyquant::runtime {
 
-/// The manifest of an artifact folder, compared with its checksum and then checked field by field;
-/// of the files that it lists nothing is looked at. Errors: as of Artifact::open.
-Result<Manifest> readManifest(const std::string &folder, bool skipChecksums = false);
+using formats::Manifest;
+
+/// The manifest of an artifact folder and the text that it was read from.
+struct ManifestDocument {
+  std::string text;
+  Manifest contents;
+};
+/// Compared with its checksum and then checked field by field; of the files that it lists nothing
+/// is looked at. Errors: as of Artifact::open.
+Result<ManifestDocument> readManifest(const std::string &folder, bool skipChecksums = false);
 
 /// An artifact folder whose files have been checked against its manifest, with its weights mapped.
 class Artifact {
@@ -30,7 +37,8 @@ public:
   /// version; not a folder), IO. Sizes are compared even when checksums are skipped.
   static Result<Artifact> open(const std::string &folder, bool skipChecksums);
 
-  const Manifest &manifest() const { return contents; }
+  const Manifest &manifest() const { return document.contents; }
+  const std::string &manifestText() const { return document.text; }
   /// The data sections of the weights, aligned to a page; lasts as long as the artifact.
   std::span<const std::byte> weights() const { return shards.bytes(); }
   /// The same of the weights for GPUs; empty where there are none.
@@ -40,7 +48,7 @@ public:
 
 private:
   std::string folder;
-  Manifest contents;
+  ManifestDocument document;
   formats::MappedShards shards, gpuShards;
 };
 

@@ -15,7 +15,7 @@
 #ifndef EASYQUANT_RUNTIME_DEVICE_H
 #define EASYQUANT_RUNTIME_DEVICE_H
 
-#include "easyquant/Runtime/GpuProgram.h"
+#include "easyquant/Formats/LaunchList.h"
 #include "easyquant/Support/Result.h"
 
 #include <array>
@@ -26,6 +26,14 @@
 #include <string_view>
 
 namespace easyquant::runtime {
+
+using formats::kPhases;
+using formats::Launch;
+using formats::LaunchArgument;
+using formats::LaunchKernel;
+using formats::LaunchList;
+using formats::nameOf;
+using formats::Phase;
 
 /// One launch, its grid and arguments worked out.
 struct DeviceLaunch {
@@ -101,7 +109,7 @@ public:
   virtual void free(uint64_t address) = 0;
   /// Makes a model's kernels ready, once: from machine code if there is any that the device takes,
   /// else from PTX. Errors name kernels that are missing.
-  virtual Result<void> load(const GpuCode &code, std::span<const GpuKernel> kernels) = 0;
+  virtual Result<void> load(const GpuCode &code, std::span<const LaunchKernel> kernels) = 0;
   virtual Result<std::unique_ptr<Queue>> createQueue() = 0;
 };
 

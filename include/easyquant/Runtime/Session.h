@@ -15,6 +15,7 @@
 #include "easyquant/Runtime/Artifact.h"
 #include "easyquant/Runtime/Device.h"
 #include "easyquant/Runtime/Program.h"
+#include "easyquant/Support/MappedMemory.h"
 #include "easyquant/Support/Result.h"
 
 #include <cstddef>
@@ -53,6 +54,7 @@ public:
                                                    const DeviceRequest &request = {});
 
   const Manifest &manifest() const { return artifact.manifest(); }
+  const std::string &manifestText() const { return artifact.manifestText(); }
   /// "cpu", "cuda" or "simt".
   std::string device() const;
   /// The instruction set, or the chip whose program a GPU runs.
@@ -72,25 +74,6 @@ private:
   std::string selected;
   Program code;
   std::shared_ptr<const GpuModel> gpu; ///< null on CPUs
-};
-
-/// Anonymous zeroed pages, aligned to at least 64 bytes. Pages that are never touched cost nothing,
-/// so that a long context is paid for only as far as it is used.
-class Buffer {
-public:
-  /// `what` is named in the error: OutOfRange, stating the bytes that the system has not got.
-  static Result<Buffer> allocate(int64_t bytes, std::string_view what);
-
-  template <typename T> T *as() const { return static_cast<T *>(pages.get()); }
-  int64_t size() const { return bytes; }
-
-private:
-  struct Unmap {
-    size_t length;
-    void operator()(void *pages) const;
-  };
-  std::unique_ptr<void, Unmap> pages{nullptr, Unmap{0}};
-  int64_t bytes = 0;
 };
 
 /// What a session asks, in the thread of a call that appends tokens, before each step and before
@@ -132,7 +115,7 @@ public:
   Result<void> truncate(int64_t position);
 
   /// vocab_size logits of the last token, or null.
-  const float *logits() const { return hasLogits ? current.as<float>() : nullptr; }
+  const float *logits() const { return hasLogits ? current.data<float>() : nullptr; }
   int64_t position() const { return held; }
   /// Tokens that the session can hold.
   int64_t context() const { return limit; }

@@ -15,6 +15,13 @@
 
 namespace easyquant {
 
+/// Where a file is written before it gets its name, beside it: not where another process writes the
+/// same one.
+std::filesystem::path temporaryNameOf(const std::filesystem::path &path);
+
+/// Whether something is there that is no regular file, such as a pipe: it is written as it is.
+bool isSpecialFile(const std::filesystem::path &path);
+
 /// Creates or replaces the file. Its bytes are written under another name beside it, so that what
 /// was there before stays until all of them are on the disk. What is no regular file, such as a
 /// pipe, is written as it is. Errors: IO, naming the file and the reason.

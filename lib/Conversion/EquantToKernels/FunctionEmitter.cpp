@@ -83,14 +83,13 @@ SmallVector<Value, 4> FunctionEmitter::quantizedRows(Value value, const CodesKin
   SmallVector<Value, 4> parts = quantizedDestination(value, kind, rowsOf(rows(value)));
   llvm::append_range(arguments, parts);
   arguments.push_back(threads());
-  callKernel(KernelPhase::Quantize, cpu::getOrEmitRowOp(program.module, spec, program.target),
-             arguments);
+  callKernel(Phase::Quantize, cpu::getOrEmitRowOp(program.module, spec, program.target), arguments);
   return parts;
 }
 
 /// Row by row, for the rare value that an op would overwrite while others still read it.
 void FunctionEmitter::copy(Value from, Value to) {
-  mark(KernelPhase::Other);
+  mark(Phase::Other);
   Value columns = memref::DimOp::create(b, from, 1), one = constant(1);
   scf::ForOp::create(b, zero(), rowsOf(from), one, ValueRange(),
                      [&](OpBuilder &builder, Location loc, Value row, ValueRange) {
@@ -119,13 +118,12 @@ void FunctionEmitter::call(func::FuncOp callee, ArrayRef<Value> arguments) {
   func::CallOp::create(b, callee, operands);
 }
 
-void FunctionEmitter::mark(KernelPhase phase) {
+void FunctionEmitter::mark(Phase phase) {
   if (program.marks)
     program.marks->emit(b, marker[0], marker[1], phase, siteOf(emitted));
 }
 
-void FunctionEmitter::callKernel(KernelPhase phase, func::FuncOp kernel,
-                                 ArrayRef<Value> arguments) {
+void FunctionEmitter::callKernel(Phase phase, func::FuncOp kernel, ArrayRef<Value> arguments) {
   mark(phase);
   call(kernel, arguments);
 }
@@ -136,9 +134,9 @@ void FunctionEmitter::emitRowOp(cpu::RowSpec spec, Value output, ArrayRef<Value>
   for (Value input : inputs)
     arguments.push_back(memory.lookup(input));
   Value count = rowsOf(arguments.front());
-  KernelPhase phase = KernelPhase::Other;
+  Phase phase = Phase::Other;
   if (plan.isQuantizedOnly(output)) {
-    phase = KernelPhase::Quantize;
+    phase = Phase::Quantize;
     CodesKind kind = *quantizedUse(*output.use_begin());
     quantize(spec, kind, arguments);
     llvm::append_range(arguments, quantizedDestination(output, kind, count));
@@ -157,7 +155,7 @@ void FunctionEmitter::emitFakeQuantize(equant::FakeQuantizeOp op) {
     arguments.push_back(arith::ConstantOp::create(b, op.getScaleAttr()));
   arguments.push_back(destination(op.getOutput(), rowsOf(arguments.front())));
   arguments.push_back(threads());
-  callKernel(KernelPhase::Quantize,
+  callKernel(Phase::Quantize,
              cpu::getOrEmitFakeQuantize(program.module, spec, program.target), arguments);
 }
 
@@ -217,8 +215,7 @@ void FunctionEmitter::emitLinear(Operation &op, cpu::LinearSpec spec, ArrayRef<V
   arguments.push_back(rows(output));
   arguments.push_back(scratch(cpu::scratchBytes(spec, program.target)));
   arguments.push_back(threads());
-  callKernel(KernelPhase::Gemm, cpu::getOrEmitLinear(program.module, spec, program.target),
-             arguments);
+  callKernel(Phase::Gemm, cpu::getOrEmitLinear(program.module, spec, program.target), arguments);
 }
 
 template <typename AttentionLike>
@@ -268,7 +265,7 @@ LogicalResult FunctionEmitter::emitAttention(lm::AttentionOp op) {
   Value elements = arith::MulIOp::create(b, capacity, constant(elementsPerToken));
 
   Value query = rows(op.getQuery());
-  callKernel(KernelPhase::Attention, cpu::getOrEmitAttention(program.module, spec, program.target),
+  callKernel(Phase::Attention, cpu::getOrEmitAttention(program.module, spec, program.target),
              {query, rows(op.getKey()), rows(op.getValue()),
               view(cache(), keys, {ShapedType::kDynamic}, element, elements),
               view(cache(), values, {ShapedType::kDynamic}, element, elements),
@@ -292,7 +289,7 @@ LogicalResult FunctionEmitter::emitAttention(equant::AttentionOp op) {
   llvm::append_range(arguments,
                      ValueRange{rows(op.getPosition()), destination(op.getOutput(), rowsOf(query)),
                                 scratch(cpu::scratchBytes(spec, program.target)), threads()});
-  callKernel(KernelPhase::Attention, cpu::getOrEmitAttention(program.module, spec, program.target),
+  callKernel(Phase::Attention, cpu::getOrEmitAttention(program.module, spec, program.target),
              arguments);
   return success();
 }
@@ -374,7 +371,7 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
         cpu::EmbeddingSpec spec{table.getDimSize(0), table.getDimSize(1)};
         Value tokens = rows(op.getTokens());
         callKernel(
-            KernelPhase::Other, cpu::getOrEmitEmbedding(program.module, spec, program.target),
+            Phase::Other, cpu::getOrEmitEmbedding(program.module, spec, program.target),
             {tokens, rows(op.getTable()), destination(op.getOutput(), rowsOf(tokens)), threads()});
         return success();
       })
@@ -394,14 +391,14 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
           arguments.push_back(rows(op.getZeroPoint()));
         arguments.push_back(destination(op.getOutput(), rowsOf(tokens)));
         arguments.push_back(threads());
-        callKernel(KernelPhase::Other,
-                   cpu::getOrEmitEmbedding(program.module, spec, program.target), arguments);
+        callKernel(Phase::Other, cpu::getOrEmitEmbedding(program.module, spec, program.target),
+                   arguments);
         return success();
       })
       .Case([&](lm::PositionEmbeddingOp op) {
         auto table = cast<RankedTensorType>(op.getTable().getType());
         cpu::PositionEmbeddingSpec spec{table.getDimSize(0), table.getDimSize(1)};
-        callKernel(KernelPhase::Other,
+        callKernel(Phase::Other,
                    cpu::getOrEmitPositionEmbedding(program.module, spec, program.target),
                    {rows(op.getTable()), rows(op.getPosition()), inPlace(op)});
         return success();
@@ -411,7 +408,7 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
         int64_t headDim = op.getHeadDim();
         cpu::RopeSpec spec{columns / headDim, headDim,
                            cast<RankedTensorType>(op.getTable().getType()).getDimSize(0)};
-        callKernel(KernelPhase::Attention, cpu::getOrEmitRope(program.module, spec, program.target),
+        callKernel(Phase::Attention, cpu::getOrEmitRope(program.module, spec, program.target),
                    {inPlace(op), rows(op.getTable()), rows(op.getPosition()), threads()});
         return success();
       })
@@ -419,8 +416,7 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
         int64_t columns = cast<RankedTensorType>(op.getInput().getType()).getDimSize(1);
         int64_t headDim = cast<RankedTensorType>(op.getWeight().getType()).getDimSize(0);
         cpu::HeadNormSpec spec{columns / headDim, headDim, op.getEpsilon().convertToDouble()};
-        callKernel(KernelPhase::Attention,
-                   cpu::getOrEmitHeadNorm(program.module, spec, program.target),
+        callKernel(Phase::Attention, cpu::getOrEmitHeadNorm(program.module, spec, program.target),
                    {inPlace(op), rows(op.getWeight()), threads()});
         return success();
       })

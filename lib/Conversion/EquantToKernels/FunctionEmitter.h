@@ -100,9 +100,8 @@ private:
 
   void call(mlir::func::FuncOp callee, mlir::ArrayRef<mlir::Value> arguments);
   /// What follows is for the op that is being emitted, and counts as `phase`.
-  void mark(KernelPhase phase);
-  void callKernel(KernelPhase phase, mlir::func::FuncOp kernel,
-                  mlir::ArrayRef<mlir::Value> arguments);
+  void mark(Phase phase);
+  void callKernel(Phase phase, mlir::func::FuncOp kernel, mlir::ArrayRef<mlir::Value> arguments);
   void emitFakeQuantize(equant::FakeQuantizeOp op);
   void emitRowOp(cpu::RowSpec spec, mlir::Value output, mlir::ArrayRef<mlir::Value> inputs);
   void copy(mlir::Value from, mlir::Value to);

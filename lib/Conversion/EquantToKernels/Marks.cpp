@@ -55,7 +55,7 @@ LLVM::GlobalOp Marks::getOrEmitText(ImplicitLocOpBuilder &b, StringRef site) {
   return text;
 }
 
-void Marks::emit(ImplicitLocOpBuilder &b, Value function, Value context, KernelPhase phase,
+void Marks::emit(ImplicitLocOpBuilder &b, Value function, Value context, Phase phase,
                  StringRef site) {
   Value number = LLVM::ConstantOp::create(b, b.getI64Type(), static_cast<int64_t>(phase));
   Value text = LLVM::AddressOfOp::create(b, getOrEmitText(b, site));

@@ -30,8 +30,8 @@ public:
   explicit Marks(mlir::SymbolTable &symbols) : symbols(symbols) {}
 
   /// Emits function(context, phase, site) unless `function` is null when the program runs.
-  void emit(mlir::ImplicitLocOpBuilder &b, mlir::Value function, mlir::Value context,
-            KernelPhase phase, llvm::StringRef site);
+  void emit(mlir::ImplicitLocOpBuilder &b, mlir::Value function, mlir::Value context, Phase phase,
+            llvm::StringRef site);
 
 private:
   mlir::func::FuncOp getOrEmitMark(mlir::ImplicitLocOpBuilder &b);

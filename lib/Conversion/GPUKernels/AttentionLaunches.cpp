@@ -41,7 +41,7 @@ LogicalResult ProgramBuilder::emitHeads(Operation *op) {
   if (auto rope = dyn_cast<lm::RopeOp>(op)) {
     spec = headsSpec(rope);
     arguments["table"] = constants.lookup(rope.getTable());
-    arguments["position"] = place(GPUArgument::Position);
+    arguments["position"] = place(Kind::Position);
   } else {
     auto norm = cast<lm::HeadRmsNormOp>(op);
     spec = headsSpec(norm);
@@ -60,7 +60,7 @@ LogicalResult ProgramBuilder::emitHeads(Operation *op) {
     return op->emitOpError("rotates rows of which only the last ones are there");
   add(arguments, "x", *view);
   getOrEmitHeads(kernels, spec, chip);
-  return launch(op, describe(spec, chip), arguments, KernelPhase::Attention, view->lastRows);
+  return launch(op, describe(spec, chip), arguments, Phase::Attention, view->lastRows);
 }
 
 LogicalResult ProgramBuilder::emitAttention(Operation *op) {
@@ -70,15 +70,15 @@ LogicalResult ProgramBuilder::emitAttention(Operation *op) {
   auto cache = cast<lm::KVCacheType>(op->getOperand(3).getType());
   easyquant::gpu::CacheBytes bytes = cacheBytes(spec);
   bool rotates = spec.keyPositions > 0;
-  GPUArgument begin = place(GPUArgument::Cache, layer * bytes.fixed, layer * bytes.perToken);
+  Argument begin = place(Kind::Cache, layer * bytes.fixed, layer * bytes.perToken);
   if (program.cacheBytesPerToken == 0) {
     if (failed(verifyCacheBytes(op, cache.getLayers(), bytes.fixed, bytes.perToken)))
       return failure();
     program.cacheBytes = cache.getLayers() * bytes.fixed;
     program.cacheBytesPerToken = cache.getLayers() * bytes.perToken;
-    program.kvScheme = kvScheme;
-    program.rotatesKeys = rotates;
-  } else if (kvScheme != program.kvScheme || rotates != program.rotatesKeys ||
+    this->kvScheme = kvScheme;
+    rotatesKeys = rotates;
+  } else if (kvScheme != this->kvScheme || rotates != rotatesKeys ||
              program.cacheBytesPerToken != cache.getLayers() * bytes.perToken) {
     return op->emitOpError("has a cache unlike that of the first layer; all layers need the same "
                            "KV scheme, place of keys, heads and dimensions");
@@ -90,15 +90,15 @@ LogicalResult ProgramBuilder::emitAttention(Operation *op) {
   add(arguments, "k", memory.lookup(op->getOperand(1)));
   add(arguments, "v", memory.lookup(op->getOperand(2)));
   arguments["cache"] = begin;
-  arguments["capacity"] = place(GPUArgument::Capacity);
-  arguments["position"] = place(GPUArgument::Position);
-  arguments["held"] = place(GPUArgument::Held);
+  arguments["capacity"] = place(Kind::Capacity);
+  arguments["position"] = place(Kind::Position);
+  arguments["held"] = place(Kind::Held);
   if (auto quantized = dyn_cast<equant::AttentionOp>(op); quantized && quantized.getTable())
     arguments["table"] = constants.lookup(quantized.getTable());
   if (plan->isQuantizedOnly(output)) {
     Codes halves = codesOf(output, *quantizedUse(*output.use_begin(), kRules), false);
     spec.output = kHalves;
-    arguments["y"] = place(GPUArgument::Arena, halves.codes);
+    arguments["y"] = place(Kind::Arena, halves.codes);
     arguments["y_stride"] = integer(easyquant::gpu::paddedColumns(columnsOf(output)));
   } else {
     add(arguments, "y", destination(output, false));
@@ -110,7 +110,7 @@ LogicalResult ProgramBuilder::emitAttention(Operation *op) {
   if (spec.kv) {
     easyquant::gpu::Description restore = describeRestore(spec, chip);
     getOrEmitRestore(kernels, spec, chip);
-    if (failed(append(program.restore, op, restore, arguments, KernelPhase::Attention, false, {})))
+    if (failed(append(program.restore, op, restore, arguments, Phase::Attention, false, {})))
       return failure();
   }
   return forRowRanges(
@@ -118,7 +118,7 @@ LogicalResult ProgramBuilder::emitAttention(Operation *op) {
         arguments["scratch"] = scratch(most * kernel.scratchBytesPerRow);
         getOrEmitAttention(kernels, spec, kernel, chip);
         for (const easyquant::gpu::Description &description : kernel.launches)
-          if (failed(launch(op, description, arguments, KernelPhase::Attention, false, range)))
+          if (failed(launch(op, description, arguments, Phase::Attention, false, range)))
             return failure();
         return success();
       });

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Codegen/GPU/Assemble.h"
-#include "easyquant/Codegen/GPU/EmitPTX.h"
+#include "easyquant/Target/Assemble.h"
+#include "easyquant/Target/EmitPTX.h"
 #include "easyquant/Conversion/GPUKernels/GPUKernels.h"
 
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"

@@ -45,10 +45,10 @@ LogicalResult ProgramBuilder::emitLinear(equant::LinearOp op) {
   if (failed(input))
     return failure();
   Arguments arguments;
-  arguments["codes"] = place(GPUArgument::Arena, input->codes);
-  arguments["scales"] = place(GPUArgument::Arena, input->scales);
-  arguments["sums"] = place(GPUArgument::Arena, input->sums);
-  arguments["zeros"] = place(GPUArgument::Arena, input->zeros);
+  arguments["codes"] = place(Kind::Arena, input->codes);
+  arguments["scales"] = place(Kind::Arena, input->scales);
+  arguments["sums"] = place(Kind::Arena, input->sums);
+  arguments["zeros"] = place(Kind::Arena, input->zeros);
   addCodes(arguments, op);
   if (op.getCodeSums())
     arguments["wsums"] = constants.lookup(op.getCodeSums());
@@ -58,7 +58,7 @@ LogicalResult ProgramBuilder::emitLinear(equant::LinearOp op) {
   return forRowRanges(linearKernels(*spec, chip), [&](const easyquant::gpu::LinearKernel &kernel,
                                                       RowRange range, int64_t) {
     getOrEmitLinear(kernels, *spec, kernel, chip);
-    return launch(op, kernel.description, arguments, KernelPhase::Gemm, input->lastRows, range);
+    return launch(op, kernel.description, arguments, Phase::Gemm, input->lastRows, range);
   });
 }
 
@@ -85,7 +85,7 @@ LogicalResult ProgramBuilder::emitFloatLinear(Operation *op) {
   FailureOr<Codes> input = quantizedRows(op, op->getOperand(0), *kind);
   if (failed(input))
     return failure();
-  arguments["x"] = place(GPUArgument::Arena, input->codes);
+  arguments["x"] = place(Kind::Arena, input->codes);
   arguments["x_stride"] = integer(easyquant::gpu::paddedColumns(spec->k));
   add(arguments, "y", linearDestination(op, input->lastRows, spec->accumulate));
   return forRowRanges(
@@ -94,6 +94,6 @@ LogicalResult ProgramBuilder::emitFloatLinear(Operation *op) {
         arguments["partials"] = scratch(kernel.partialBytes(most));
         arguments["counters"] = counters(kernel.counterCount(most));
         getOrEmitLinear(kernels, *spec, kernel, chip);
-        return launch(op, kernel.description, arguments, KernelPhase::Gemm, input->lastRows, range);
+        return launch(op, kernel.description, arguments, Phase::Gemm, input->lastRows, range);
       });
 }

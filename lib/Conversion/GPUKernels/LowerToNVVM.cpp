@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Codegen/GPU/Emit.h"
-#include "easyquant/Codegen/GPU/EmitPTX.h"
+#include "easyquant/Target/EmitPTX.h"
 #include "easyquant/Conversion/GPUKernels/GPUKernels.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"

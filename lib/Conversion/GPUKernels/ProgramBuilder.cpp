@@ -19,17 +19,35 @@ using namespace easyquant;
 // Launches
 //===----------------------------------------------------------------------===//
 
-LogicalResult ProgramBuilder::append(std::vector<GPULaunch> &launches, Operation *op,
+/// What the program keeps of a kernel.
+static formats::LaunchKernel toLaunchKernel(const easyquant::gpu::Description &kernel) {
+  using Kind = easyquant::gpu::Parameter::Kind;
+  using Parameter = formats::LaunchKernel::Parameter;
+  formats::LaunchKernel result;
+  result.name = kernel.name;
+  for (const easyquant::gpu::Parameter &parameter : kernel.parameters)
+    result.parameters.push_back(parameter.kind == Kind::Pointer ? Parameter::Pointer
+                                : parameter.kind == Kind::I32   ? Parameter::I32
+                                                                : Parameter::F32);
+  for (auto [extent, given] : llvm::zip_equal(result.grid, kernel.grid))
+    extent = {given.factor, given.rowsPerBlock};
+  result.threads = kernel.threads;
+  result.sharedBytes = kernel.sharedBytes;
+  return result;
+}
+
+LogicalResult ProgramBuilder::append(std::vector<formats::Launch> &launches, Operation *op,
                                      const easyquant::gpu::Description &kernel,
-                                     const Arguments &arguments, KernelPhase phase, bool lastRows,
+                                     const Arguments &arguments, Phase phase, bool lastRows,
                                      RowRange range) {
   auto [known, isNew] = kernelIndex.try_emplace(kernel.name, program.kernels.size());
   if (isNew)
-    program.kernels.push_back(kernel);
-  GPULaunch launch{siteOf(op), phase, known->second, lastRows, range.minRows, range.maxRows, {}};
+    program.kernels.push_back(toLaunchKernel(kernel));
+  formats::Launch launch{siteOf(op),    phase, known->second, lastRows, range.minRows,
+                         range.maxRows, {}};
   for (const easyquant::gpu::Parameter &parameter : kernel.parameters) {
     if (parameter.name == "rows") {
-      launch.arguments.push_back(place(GPUArgument::Rows));
+      launch.arguments.push_back(place(Kind::Rows));
       continue;
     }
     auto it = arguments.find(parameter.name);
@@ -39,6 +57,8 @@ LogicalResult ProgramBuilder::append(std::vector<GPULaunch> &launches, Operation
     if (it->second.integer > std::numeric_limits<int32_t>::max())
       return op->emitOpError("its kernel ") << kernel.name << " takes '" << parameter.name
                                             << "' as an i32, found " << it->second.integer;
+    if (it->second.isScratch)
+      scratchUses.push_back({&launches, launches.size(), launch.arguments.size()});
     launch.arguments.push_back(it->second);
   }
   launches.push_back(std::move(launch));
@@ -46,7 +66,7 @@ LogicalResult ProgramBuilder::append(std::vector<GPULaunch> &launches, Operation
 }
 
 LogicalResult ProgramBuilder::launch(Operation *op, const easyquant::gpu::Description &kernel,
-                                     const Arguments &arguments, KernelPhase phase, bool lastRows,
+                                     const Arguments &arguments, Phase phase, bool lastRows,
                                      RowRange range) {
   return append(program.launches, op, kernel, arguments, phase, lastRows, range);
 }
@@ -64,9 +84,9 @@ LogicalResult ProgramBuilder::emitGlobal(ml_program::GlobalLoadConstOp op) {
                             << " has no place in the weights for GPUs: run "
                                "equant-materialize-weights with packing=gpu first";
   if (offset)
-    constants[op.getResult()] = place(GPUArgument::Weights, offset.getInt());
+    constants[op.getResult()] = place(Kind::Weights, offset.getInt());
   if (halfOffset)
-    halves[op.getResult()] = place(GPUArgument::Weights, halfOffset.getInt());
+    halves[op.getResult()] = place(Kind::Weights, halfOffset.getInt());
   orders[op.getResult()] = global->getAttrOfType<StringAttr>(equant::kGPUOrderAttr);
   return success();
 }
@@ -116,7 +136,7 @@ LogicalResult ProgramBuilder::emitReturn(func::ReturnOp op) {
     View from = memory.lookup(operand);
     View to = from;
     if (function == forward) {
-      to = {place(GPUArgument::Logits), columnsOf(operand), from.lastRows};
+      to = {place(Kind::Logits), columnsOf(operand), from.lastRows};
     } else {
       // A layer leaves its result in the memory of its activation argument.
       Value argument = *llvm::find_if(function.getArguments(),
@@ -199,12 +219,9 @@ FailureOr<GPUProgram> ProgramBuilder::build() {
     return forward.emitOpError("needs ")
            << program.arenaBytes << " bytes of buffers for calls of up to " << program.maxRows
            << " tokens; at most " << kMaxPlannedBytes << " can be addressed; lower max-rows";
-  for (auto *launches : {&program.launches, &program.restore})
-    for (GPULaunch &launch : *launches)
-      for (GPUArgument &argument : launch.arguments)
-        if (argument.kind == GPUArgument::Scratch)
-          argument = place(GPUArgument::Arena, buffersEnd + argument.offset);
-  return std::move(program);
+  for (const ScratchUse &use : scratchUses)
+    (*use.launches)[use.launch].arguments[use.argument].offset += buffersEnd;
+  return GPUProgram{std::move(program), kvScheme, rotatesKeys};
 }
 
 FailureOr<GPUProgram> easyquant::buildGPUProgram(ModuleOp model, const easyquant::gpu::Chip &chip,

@@ -18,6 +18,7 @@
 #include "KernelSpecs.h"
 
 #include "easyquant/Conversion/EquantToKernels/BufferPlan.h"
+#include "easyquant/Conversion/EquantToKernels/KernelCalls.h"
 #include "easyquant/Conversion/GPUKernels/GPUProgram.h"
 
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
@@ -42,9 +43,13 @@ public:
   mlir::FailureOr<GPUProgram> build();
 
 private:
+  using Kind = formats::LaunchArgument::Kind;
+  struct Argument : formats::LaunchArgument {
+    bool isScratch = false; ///< its offset counts from the end of the buffers, known at the end
+  };
   /// Where rows of an activation lie.
   struct View {
-    GPUArgument begin;
+    Argument begin;
     int64_t stride = 0;    ///< in elements
     bool lastRows = false; ///< there are only those whose logits are asked for
   };
@@ -54,7 +59,7 @@ private:
     bool lastRows;
   };
   /// Arguments by the names of parameters.
-  using Arguments = llvm::StringMap<GPUArgument>;
+  using Arguments = llvm::StringMap<Argument>;
   /// The operands of a row operation by the names of its parameters.
   using Operands = llvm::ArrayRef<std::pair<llvm::StringRef, mlir::Value>>;
   mlir::LogicalResult runFunction(mlir::func::FuncOp function, const BufferPlan &plan);
@@ -115,23 +120,23 @@ private:
     return mlir::success();
   }
   mlir::LogicalResult launch(mlir::Operation *op, const gpu::Description &kernel,
-                             const Arguments &arguments, KernelPhase phase, bool lastRows,
+                             const Arguments &arguments, Phase phase, bool lastRows,
                              RowRange range = {});
-  mlir::LogicalResult append(std::vector<GPULaunch> &launches, mlir::Operation *op,
+  mlir::LogicalResult append(std::vector<formats::Launch> &launches, mlir::Operation *op,
                              const gpu::Description &kernel, const Arguments &arguments,
-                             KernelPhase phase, bool lastRows, RowRange range);
+                             Phase phase, bool lastRows, RowRange range);
 
-  static GPUArgument integer(int64_t value) {
-    GPUArgument argument;
+  static Argument integer(int64_t value) {
+    Argument argument;
     argument.integer = value;
     return argument;
   }
-  static GPUArgument place(GPUArgument::Kind kind, int64_t offset = 0, int64_t step = 0) {
-    return {kind, offset, step, 0};
+  static Argument place(Kind kind, int64_t offset = 0, int64_t step = 0) {
+    return {{kind, offset, step, 0}};
   }
-  GPUArgument constant(mlir::Attribute value);
-  GPUArgument scratch(int64_t bytes);
-  GPUArgument counters(int64_t count);
+  Argument constant(mlir::Attribute value);
+  Argument scratch(int64_t bytes);
+  Argument counters(int64_t count);
   static void add(Arguments &arguments, llvm::StringRef name, const View &view) {
     arguments[name] = view.begin;
     arguments[(name + "_stride").str()] = integer(view.stride);
@@ -141,7 +146,9 @@ private:
   mlir::SymbolTable symbols;
   const gpu::Chip &chip;
   mlir::gpu::GPUModuleOp kernels;
-  GPUProgram program;
+  formats::LaunchList program;
+  equant::KVSchemeAttr kvScheme;
+  bool rotatesKeys = false;
   static constexpr BufferRules kRules = {16, true};
 
   mlir::func::FuncOp forward;
@@ -149,11 +156,17 @@ private:
   const BufferPlan *plan = nullptr; ///< of the function that is walked
   llvm::DenseSet<mlir::Operation *> called;
   llvm::DenseMap<mlir::Value, View> memory;
-  llvm::DenseMap<mlir::Value, GPUArgument> constants;   ///< weights
-  llvm::DenseMap<mlir::Value, GPUArgument> halves;      ///< those that are there as bf16
+  llvm::DenseMap<mlir::Value, Argument> constants;      ///< weights
+  llvm::DenseMap<mlir::Value, Argument> halves;         ///< those that are there as bf16
   llvm::DenseMap<mlir::Value, mlir::StringAttr> orders; ///< of codes of weights
   llvm::DenseMap<QuantizedValue, Codes> codes;
   llvm::StringMap<size_t> kernelIndex;
+  /// Where launches use scratch memory.
+  struct ScratchUse {
+    std::vector<formats::Launch> *launches;
+    size_t launch, argument;
+  };
+  std::vector<ScratchUse> scratchUses;
   int64_t buffersEnd = 0, scratchBytes = 0;
 };
 

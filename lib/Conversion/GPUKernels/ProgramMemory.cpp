@@ -12,40 +12,41 @@
 using namespace mlir;
 using namespace easyquant;
 
-GPUArgument ProgramBuilder::constant(Attribute value) {
+ProgramBuilder::Argument ProgramBuilder::constant(Attribute value) {
   // One after another, each where any kernel can read it.
   constexpr size_t alignment = 16;
-  GPUArgument argument = place(GPUArgument::Constants, program.constants.size());
+  Argument argument = place(Kind::Constants, program.constants.size());
   uint32_t bits;
   if (auto number = dyn_cast<FloatAttr>(value))
     bits = llvm::bit_cast<uint32_t>(static_cast<float>(number.getValueAsDouble()));
   else
     bits = static_cast<uint32_t>(cast<IntegerAttr>(value).getInt());
   for (int shift = 0; shift < 32; shift += 8)
-    program.constants.push_back(static_cast<uint8_t>(bits >> shift));
+    program.constants.push_back(static_cast<std::byte>(bits >> shift));
   program.constants.resize(llvm::alignTo(program.constants.size(), alignment));
   return argument;
 }
 
 /// Launches come one after another, so that all of them share the same bytes.
-GPUArgument ProgramBuilder::scratch(int64_t bytes) {
+ProgramBuilder::Argument ProgramBuilder::scratch(int64_t bytes) {
   scratchBytes = std::max(scratchBytes, alignBuffer(bytes));
-  return place(GPUArgument::Scratch);
+  Argument argument = place(Kind::Arena);
+  argument.isScratch = true;
+  return argument;
 }
 
 /// Zero between launches, so that all of them share the same.
-GPUArgument ProgramBuilder::counters(int64_t count) {
+ProgramBuilder::Argument ProgramBuilder::counters(int64_t count) {
   program.stateBytes = std::max(program.stateBytes, alignBuffer(count * int64_t(sizeof(int32_t))));
-  return place(GPUArgument::State);
+  return place(Kind::State);
 }
 
 ProgramBuilder::View ProgramBuilder::destination(Value value, bool lastRows) {
   Operation *terminator = value.getParentBlock()->getTerminator();
   bool isForward = terminator->getParentOp() == forward;
   if (isForward && llvm::is_contained(terminator->getOperands(), value))
-    return memory[value] = {place(GPUArgument::Logits), columnsOf(value), lastRows};
-  return memory[value] = {place(GPUArgument::Arena, *plan->offsetOf(value)), columnsOf(value),
-                          lastRows};
+    return memory[value] = {place(Kind::Logits), columnsOf(value), lastRows};
+  return memory[value] = {place(Kind::Arena, *plan->offsetOf(value)), columnsOf(value), lastRows};
 }
 
 LogicalResult ProgramBuilder::copy(Operation *op, const View &from, const View &to,
@@ -57,7 +58,7 @@ LogicalResult ProgramBuilder::copy(Operation *op, const View &from, const View &
   add(arguments, "x", from);
   add(arguments, "y", to);
   getOrEmitRowOp(kernels, spec, chip);
-  return launch(op, describe(spec, chip), arguments, KernelPhase::Other, from.lastRows);
+  return launch(op, describe(spec, chip), arguments, Phase::Other, from.lastRows);
 }
 
 FailureOr<ProgramBuilder::View> ProgramBuilder::inPlace(Operation *op) {
@@ -94,7 +95,7 @@ bool ProgramBuilder::needsSums(Value value, const CodesKind &kind) const {
 void ProgramBuilder::quantize(easyquant::gpu::RowSpec &spec, Value value, const CodesKind &kind,
                               const Codes &codes, Arguments &arguments) {
   using easyquant::gpu::RowQuantization;
-  auto arena = [](int64_t offset) { return place(GPUArgument::Arena, offset); };
+  auto arena = [](int64_t offset) { return place(Kind::Arena, offset); };
   if (kind.isHalves()) {
     spec.output = kHalves;
     arguments["y"] = arena(codes.codes);
@@ -129,8 +130,7 @@ FailureOr<ProgramBuilder::Codes> ProgramBuilder::quantizedRows(Operation *reader
   add(arguments, "x", input);
   quantize(spec, value, kind, made, arguments);
   getOrEmitRowOp(kernels, spec, chip);
-  if (failed(
-          launch(reader, describe(spec, chip), arguments, KernelPhase::Quantize, input.lastRows)))
+  if (failed(launch(reader, describe(spec, chip), arguments, Phase::Quantize, input.lastRows)))
     return failure();
   return made;
 }

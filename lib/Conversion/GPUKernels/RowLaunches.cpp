@@ -18,7 +18,7 @@ LogicalResult ProgramBuilder::emitEmbedding(lm::EmbeddingOp op) {
   spec.vocab = table.getDimSize(0);
   spec.columns = table.getDimSize(1);
   Arguments arguments;
-  arguments["tokens"] = place(GPUArgument::Tokens);
+  arguments["tokens"] = place(Kind::Tokens);
   if (auto fragments = halves.find(op.getTable()); fragments != halves.end()) {
     // Those of the head that is tied to it.
     spec.bits = 16;
@@ -29,7 +29,7 @@ LogicalResult ProgramBuilder::emitEmbedding(lm::EmbeddingOp op) {
   }
   add(arguments, "y", destination(op.getOutput(), false));
   getOrEmitEmbedding(kernels, spec, chip);
-  return launch(op, describe(spec, chip), arguments, KernelPhase::Other, false);
+  return launch(op, describe(spec, chip), arguments, Phase::Other, false);
 }
 
 LogicalResult ProgramBuilder::emitEmbedding(equant::EmbeddingOp op) {
@@ -45,11 +45,11 @@ LogicalResult ProgramBuilder::emitEmbedding(equant::EmbeddingOp op) {
   spec.order = order && order.getValue() == "halves" ? numerics::FragmentOrder::Halves
                                                      : numerics::FragmentOrder::Bytes;
   Arguments arguments;
-  arguments["tokens"] = place(GPUArgument::Tokens);
+  arguments["tokens"] = place(Kind::Tokens);
   addCodes(arguments, op);
   add(arguments, "y", destination(op.getOutput(), false));
   getOrEmitEmbedding(kernels, spec, chip);
-  return launch(op, describe(spec, chip), arguments, KernelPhase::Other, false);
+  return launch(op, describe(spec, chip), arguments, Phase::Other, false);
 }
 
 LogicalResult ProgramBuilder::emitPositions(lm::PositionEmbeddingOp op) {
@@ -60,10 +60,10 @@ LogicalResult ProgramBuilder::emitPositions(lm::PositionEmbeddingOp op) {
     return failure();
   Arguments arguments;
   arguments["table"] = constants.lookup(op.getTable());
-  arguments["position"] = place(GPUArgument::Position);
+  arguments["position"] = place(Kind::Position);
   add(arguments, "y", *view);
   getOrEmitPositionEmbedding(kernels, spec, chip);
-  return launch(op, describe(spec, chip), arguments, KernelPhase::Other, view->lastRows);
+  return launch(op, describe(spec, chip), arguments, Phase::Other, view->lastRows);
 }
 
 LogicalResult ProgramBuilder::emitRowOp(Operation *op, easyquant::gpu::RowSpec spec,
@@ -81,11 +81,11 @@ LogicalResult ProgramBuilder::emitRowOp(Operation *op, easyquant::gpu::RowSpec s
     lastRows |= view->second.lastRows;
   }
   spec.columns = columnsOf(output);
-  KernelPhase phase = KernelPhase::Other;
+  Phase phase = Phase::Other;
   if (plan->isQuantizedOnly(output)) {
     CodesKind kind = *quantizedUse(*output.use_begin(), kRules);
     quantize(spec, output, kind, codesOf(output, kind, lastRows), arguments);
-    phase = KernelPhase::Quantize;
+    phase = Phase::Quantize;
   } else {
     add(arguments, "y", destination(output, lastRows));
   }

@@ -7,7 +7,7 @@
 
 #include "SimtRunner.h"
 
-#include "easyquant/Codegen/GPU/Assemble.h"
+#include "easyquant/Target/Assemble.h"
 
 #include "llvm/Support/ThreadPool.h"
 

@@ -8,7 +8,7 @@
 #include "SimtRunner.h"
 
 #include "easyquant/Codegen/GPU/Emit.h"
-#include "easyquant/Codegen/GPU/EmitPTX.h"
+#include "easyquant/Target/EmitPTX.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Verifier.h"

@@ -13,15 +13,15 @@
 #ifndef EASYQUANT_CONVERSION_EQUANTTOKERNELS_KERNELCALLS_H
 #define EASYQUANT_CONVERSION_EQUANTTOKERNELS_KERNELCALLS_H
 
+#include "easyquant/Formats/Phase.h"
+
 #include "mlir/IR/Operation.h"
 
 #include <string>
 
 namespace easyquant {
 
-/// The numbers are those of the program ABI (docs/Architecture.md). Phases without kernels, loading
-/// and waiting, are the runtime's.
-enum class KernelPhase { Quantize = 1, Gemm = 2, Attention = 3, Other = 6 };
+using formats::Phase;
 
 /// The site of an op, "a.q_proj+k_proj" where linears were fused; of an op that is no site its name
 /// in the checkpoint, or else that of its kind, "lm.add".

@@ -1,0 +1,115 @@
+//===- LaunchList.h - A model as a list of launches -------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// On a GPU the host's part of a model is data: which kernels are launched, in which order, with
+// which arguments. Nothing in it depends on a step but the number of rows, so that a decode step
+// can be captured once and replayed. The compiler writes it as program.gpu.json
+// (docs/Architecture.md); the runtime reads it, and whatever it says of kernels, arguments and
+// memory then fits together, and every place lies in the memory that it is in.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_FORMATS_LAUNCHLIST_H
+#define EASYQUANT_FORMATS_LAUNCHLIST_H
+
+#include "easyquant/Formats/Phase.h"
+#include "easyquant/Support/Result.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace easyquant::formats {
+
+/// A kernel as whoever launches it sees it.
+struct LaunchKernel {
+  enum class Parameter { Pointer, I32, F32 };
+  /// A grid dimension: factor * ceil(rows / rowsPerBlock), or just factor where rowsPerBlock is 0.
+  struct Extent {
+    int64_t factor = 1, rowsPerBlock = 0;
+    uint32_t of(int64_t rows) const {
+      int64_t blocks = rowsPerBlock == 0 ? 1 : (rows + rowsPerBlock - 1) / rowsPerBlock;
+      return static_cast<uint32_t>(factor * blocks);
+    }
+    bool operator==(const Extent &) const = default;
+  };
+  std::string name;
+  std::vector<Parameter> parameters;
+  std::array<Extent, 3> grid;
+  uint32_t threads = 0;    ///< of a block, in x
+  int64_t sharedBytes = 0; ///< dynamic shared memory
+
+  std::array<uint32_t, 3> gridFor(int64_t rows) const {
+    return {grid[0].of(rows), grid[1].of(rows), grid[2].of(rows)};
+  }
+  bool operator==(const LaunchKernel &) const = default;
+};
+
+/// Where an argument comes from.
+struct LaunchArgument {
+  enum class Kind {
+    Weights,   ///< offset into the data of the weights for GPUs
+    Arena,     ///< offset + step * rows before the first logit
+    Cache,     ///< offset + step * capacity
+    State,     ///< offset into memory that is zero when a session begins
+    Constants, ///< offset into LaunchList::constants
+    Tokens,    ///< ids of this call
+    Position,  ///< one int32: tokens before this call
+    Held,      ///< one int32: tokens that the session held before it went back to `position`
+    Logits,    ///< rows from the first logit on
+    Rows,      ///< i32: rows of the launch
+    Capacity,  ///< i32: of the cache, in tokens
+    Integer,   ///< i32: `integer`
+  };
+  Kind kind = Kind::Integer;
+  int64_t offset = 0, step = 0;
+  int64_t integer = 0;
+  bool operator==(const LaunchArgument &) const = default;
+};
+
+struct Launch {
+  std::string site;
+  Phase phase = Phase::Other;
+  size_t kernel = 0;     ///< of LaunchList::kernels
+  bool lastRows = false; ///< over the rows whose logits are asked for; else all rows of the call
+  int64_t minRows = 1;   ///< it happens for so many rows of its own and more,
+  int64_t maxRows = 0;   ///< and up to so many; 0: any number
+  std::vector<LaunchArgument> arguments;
+
+  bool happensFor(int64_t rows) const {
+    return rows >= minRows && (maxRows == 0 || rows <= maxRows);
+  }
+  bool operator==(const Launch &) const = default;
+};
+
+/// The program of one chip.
+struct LaunchList {
+  int64_t maxRows = 0; ///< of one call
+  int64_t arenaBytes = 0, stateBytes = 0;
+  int64_t cacheBytes = 0, cacheBytesPerToken = 0;
+  std::vector<std::byte> constants;
+  std::vector<LaunchKernel> kernels;
+  std::vector<Launch> launches;
+  std::vector<Launch> restore; ///< before the next call, when a session has gone back
+  bool operator==(const LaunchList &) const = default;
+};
+
+/// The program of `chip` in `text`; `path` is what messages call the document. Errors: Corrupt,
+/// Unsupported (another format version), NotFound (no such chip).
+Result<LaunchList> parseLaunchList(std::string_view text, std::string_view path,
+                                   const std::string &chip, int64_t weightsBytes);
+
+/// The document with the programs of these chips.
+std::string launchListText(const std::map<std::string, LaunchList> &chips);
+
+} // namespace easyquant::formats
+
+#endif // EASYQUANT_FORMATS_LAUNCHLIST_H

@@ -1,0 +1,47 @@
+//===- ModelTensors.h - The weights of an architecture ------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_FORMATS_MODELTENSORS_H
+#define EASYQUANT_FORMATS_MODELTENSORS_H
+
+#include "easyquant/Formats/ModelConfig.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace easyquant::formats {
+
+/// A weight that a configuration calls for.
+struct TensorPlan {
+  /// As ModelTensor: the name in a Hugging Face checkpoint and the logical shape.
+  std::string name;
+  std::vector<int64_t> shape;
+  std::string ggufName;
+  /// Hugging Face checkpoints hold K x N.
+  bool isConv1D = false;
+  /// If not 0: the rows are those of so many heads, which this model's GGUF keeps in another order
+  /// (see ggufRow()).
+  int64_t ropeHeads = 0;
+};
+
+/// All weights in the order of execution.
+std::vector<TensorPlan> planTensors(const ModelConfig &config);
+
+/// Whether a Hugging Face checkpoint of this model may hold a tensor that the plan has not: buffers
+/// that follow from the configuration, and the head of a model that ties it to the embedding.
+bool isRedundant(const ModelConfig &config, std::string_view name);
+
+/// The row of a GGUF q or k projection that holds row `row` of the Hugging Face one: llama.cpp puts
+/// the two dimensions that rotary embedding turns side by side, where Hugging Face keeps them half
+/// a head apart.
+int64_t ggufRow(int64_t row, int64_t headDim);
+
+} // namespace easyquant::formats
+
+#endif // EASYQUANT_FORMATS_MODELTENSORS_H

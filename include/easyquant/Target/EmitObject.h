@@ -1,0 +1,37 @@
+//===- EmitObject.h - Kernel-level IR to x86-64 machine code ----*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_TARGET_EMITOBJECT_H
+#define EASYQUANT_TARGET_EMITOBJECT_H
+
+#include "easyquant/Codegen/CPU/Kernels.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/Pass/PassManager.h"
+#include "llvm/ADT/SmallVector.h"
+
+namespace easyquant::cpu {
+
+/// func, scf, memref, vector and arith to the LLVM dialect; scf.parallel becomes an OpenMP region.
+void buildLowerToLLVMPipeline(mlir::OpPassManager &pm);
+
+/// Makes the dialect translations that emitObject needs known to the context.
+void registerTranslations(mlir::DialectRegistry &registry);
+
+/// Compiles a module in the LLVM dialect to a relocatable object for `target`. Errors are
+/// diagnostics at the module.
+mlir::FailureOr<llvm::SmallVector<char, 0>> emitObject(mlir::ModuleOp module, const Target &target);
+
+/// Links objects into the shared object `output`. Nothing but LLVM's OpenMP runtime may be left
+/// undefined; it is resolved when the artifact is loaded. Errors are diagnostics at `loc`.
+mlir::LogicalResult linkSharedObject(mlir::Location loc,
+                                     llvm::ArrayRef<llvm::SmallVector<char, 0>> objects,
+                                     llvm::StringRef output);
+
+} // namespace easyquant::cpu
+
+#endif // EASYQUANT_TARGET_EMITOBJECT_H

@@ -1,0 +1,223 @@
+//===- HuggingFaceWriter.cpp - Models as Hugging Face folders -------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Export/HuggingFaceWriter.h"
+
+#include "easyquant/Formats/ModelTensors.h"
+#include "easyquant/Formats/ShardedSafetensors.h"
+#include "easyquant/Support/StagedFolder.h"
+#include "easyquant/Support/WriteFile.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+using namespace easyquant;
+using namespace easyquant::formats;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Rows are read and written in pieces of about this many floats.
+constexpr int64_t kPiece = int64_t(1) << 22;
+
+constexpr const char *kCompanions[] = {"generation_config.json",
+                                       "tokenizer.json",
+                                       "tokenizer_config.json",
+                                       "tokenizer.model",
+                                       "special_tokens_map.json",
+                                       "added_tokens.json",
+                                       "vocab.json",
+                                       "merges.txt"};
+
+/// A Conv1D weight, N x K, in the K x N of the checkpoint.
+Result<void> writeTransposed(const ModelSource &source, const ModelTensor &tensor,
+                             ShardedSafetensorsWriter &writer) {
+  const int64_t n = tensor.shape[0], k = tensor.shape[1];
+  std::vector<float> values(static_cast<size_t>(n * k)), transposed(values.size());
+  if (Result<void> done = source.read(tensor.name, values); !done)
+    return done;
+  for (int64_t column = 0; column < k; ++column)
+    for (int64_t row = 0; row < n; ++row)
+      transposed[column * n + row] = values[row * k + column];
+  return writer.write(tensor.name, std::as_bytes(std::span(transposed)));
+}
+
+Result<void> writeRows(const ModelSource &source, const ModelTensor &tensor,
+                       ShardedSafetensorsWriter &writer) {
+  const int64_t rows = tensor.shape.front(), columns = tensor.elements() / rows;
+  const int64_t step = std::clamp<int64_t>(kPiece / columns, 1, rows);
+  std::vector<float> values(static_cast<size_t>(step * columns));
+  for (int64_t row = 0; row < rows; row += step) {
+    const int64_t count = std::min(step, rows - row);
+    std::span<float> piece = std::span(values).first(static_cast<size_t>(count * columns));
+    if (Result<void> done = source.readRows(tensor.name, row, count, piece); !done)
+      return done;
+    if (Result<void> done = writer.write(tensor.name, std::as_bytes(piece)); !done)
+      return done;
+  }
+  return {};
+}
+
+Result<void> writeWeights(const ModelSource &source, const fs::path &folder) {
+  std::unordered_map<std::string, bool> isConv1D;
+  for (const TensorPlan &plan : planTensors(source.config()))
+    isConv1D[plan.name] = plan.isConv1D;
+  std::vector<SafetensorsWriter::Tensor> declarations;
+  for (const ModelTensor &tensor : source.tensors()) {
+    std::vector<int64_t> shape = tensor.shape;
+    if (isConv1D[tensor.name])
+      std::reverse(shape.begin(), shape.end());
+    declarations.push_back({tensor.name, "F32", std::move(shape)});
+  }
+  // transformers asks for the key "format".
+  Result<ShardedSafetensorsWriter> writer = ShardedSafetensorsWriter::create(
+      folder, "model", std::move(declarations), kDefaultShardBytes, {{"format", "pt"}});
+  if (!writer)
+    return Unexpected(writer.error());
+  for (const ModelTensor &tensor : source.tensors())
+    if (Result<void> done = isConv1D[tensor.name] ? writeTransposed(source, tensor, *writer)
+                                                  : writeRows(source, tensor, *writer);
+        !done)
+      return done;
+  return writer->finish();
+}
+
+} // namespace
+
+static const char *className(Architecture architecture) {
+  switch (architecture) {
+  case Architecture::LLaMA:
+    return "LlamaForCausalLM";
+  case Architecture::GPT2:
+    return "GPT2LMHeadModel";
+  case Architecture::Mistral:
+    return "MistralForCausalLM";
+  case Architecture::Qwen2:
+    return "Qwen2ForCausalLM";
+  case Architecture::Qwen3:
+    return "Qwen3ForCausalLM";
+  }
+  return "";
+}
+
+/// rope_scaling; null where positions are not scaled.
+static nlohmann::ordered_json ropeScalingJson(const numerics::RopeParams &rope) {
+  nlohmann::ordered_json json;
+  switch (rope.scaling) {
+  case numerics::RopeScaling::None:
+    return nullptr;
+  case numerics::RopeScaling::Linear:
+    json["rope_type"] = "linear";
+    json["factor"] = rope.factor;
+    return json;
+  case numerics::RopeScaling::Llama3:
+    json["rope_type"] = "llama3";
+    json["factor"] = rope.factor;
+    json["low_freq_factor"] = rope.lowFrequencyFactor;
+    json["high_freq_factor"] = rope.highFrequencyFactor;
+    break;
+  case numerics::RopeScaling::Yarn:
+    json["rope_type"] = "yarn";
+    json["factor"] = rope.factor;
+    json["beta_fast"] = rope.betaFast;
+    json["beta_slow"] = rope.betaSlow;
+    json["attention_factor"] = rope.attentionFactor;
+    json["truncate"] = rope.truncate;
+    break;
+  }
+  json["original_max_position_embeddings"] = rope.originalPositions;
+  return json;
+}
+
+/// The window as each architecture's configuration speaks of it.
+static void addWindow(nlohmann::ordered_json &json, const ModelConfig &config) {
+  if (config.architecture == Architecture::LLaMA)
+    return;
+  const bool isQwen = config.architecture != Architecture::Mistral;
+  if (isQwen)
+    json["use_sliding_window"] = config.slidingWindow != 0;
+  if (config.slidingWindow == 0) {
+    json["sliding_window"] = nullptr;
+    return;
+  }
+  json["sliding_window"] = config.slidingWindow;
+  if (!isQwen)
+    return;
+  std::vector<std::string> types;
+  types.reserve(config.numLayers);
+  for (int64_t layer = 0; layer < config.numLayers; ++layer)
+    types.push_back(config.windowOf(layer) != 0 ? "sliding_attention" : "full_attention");
+  // Read where there are no layer_types: layers from this one on have the window.
+  json["max_window_layers"] =
+      std::find(types.begin(), types.end(), "sliding_attention") - types.begin();
+  json["layer_types"] = types;
+}
+
+std::string formats::huggingFaceConfigText(const ModelConfig &config) {
+  nlohmann::ordered_json json;
+  json["architectures"] = {className(config.architecture)};
+  json["model_type"] = std::string(architectureName(config.architecture));
+  json["vocab_size"] = config.vocabSize;
+  if (config.isLLaMALike()) {
+    json["hidden_size"] = config.hiddenSize;
+    json["intermediate_size"] = config.intermediateSize;
+    json["num_hidden_layers"] = config.numLayers;
+    json["num_attention_heads"] = config.numHeads;
+    json["num_key_value_heads"] = config.numKVHeads;
+    json["head_dim"] = config.headDim;
+    json["max_position_embeddings"] = config.maxContext;
+    json["rms_norm_eps"] = config.normEpsilon;
+    json["rope_theta"] = config.rope.theta;
+    json["rope_scaling"] = ropeScalingJson(config.rope);
+    json["hidden_act"] = std::string(activationName(config.activation));
+    // Which biases a Mistral or a Qwen2 has is not for its configuration to say.
+    if (config.architecture == Architecture::LLaMA || config.architecture == Architecture::Qwen3)
+      json["attention_bias"] = config.qkvBias;
+    if (config.architecture == Architecture::LLaMA)
+      json["mlp_bias"] = config.mlpBias;
+    addWindow(json, config);
+  } else {
+    json["n_embd"] = config.hiddenSize;
+    json["n_inner"] = config.intermediateSize;
+    json["n_layer"] = config.numLayers;
+    json["n_head"] = config.numHeads;
+    json["n_positions"] = config.maxContext;
+    json["layer_norm_epsilon"] = config.normEpsilon;
+    json["activation_function"] = std::string(activationName(config.activation));
+  }
+  json["tie_word_embeddings"] = config.tieWordEmbeddings;
+  json["torch_dtype"] = "float32";
+  if (config.bosTokenId)
+    json["bos_token_id"] = *config.bosTokenId;
+  if (config.eosTokenIds.size() == 1)
+    json["eos_token_id"] = config.eosTokenIds.front();
+  else if (!config.eosTokenIds.empty())
+    json["eos_token_id"] = config.eosTokenIds;
+  return json.dump(2) + "\n";
+}
+
+Result<void> formats::writeHuggingFace(const ModelSource &source, const fs::path &folder) {
+  std::error_code error;
+  Result<StagedFolder> staged = StagedFolder::create(
+      folder.string(), {/*allowed=*/false, /*mark=*/"", "choose another folder"});
+  if (!staged)
+    return Unexpected(staged.error());
+  const fs::path path = staged->path();
+  if (Result<void> done = writeFile(path / "config.json", huggingFaceConfigText(source.config()));
+      !done)
+    return done;
+  if (Result<void> done = writeWeights(source, path); !done)
+    return done;
+  if (source.kind() == ModelSource::Kind::HuggingFace)
+    for (const char *name : kCompanions)
+      if (fs::exists(source.path() / name, error) &&
+          !fs::copy_file(source.path() / name, path / name, error))
+        return makeError(ErrorCode::IO, "{}: cannot copy {}: {}", folder.string(), name,
+                         error.message());
+  return staged->commit();
+}

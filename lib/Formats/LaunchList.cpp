@@ -1,0 +1,260 @@
+//===- LaunchList.cpp - A model as a list of launches ---------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Formats/LaunchList.h"
+
+#include "easyquant/Support/FieldReader.h"
+
+using namespace easyquant;
+using namespace easyquant::formats;
+
+namespace {
+
+using Kind = LaunchArgument::Kind;
+using Parameter = LaunchKernel::Parameter;
+
+constexpr const char *kLaunchFormat = "easyquant-gpu-program";
+constexpr int64_t kLaunchVersion = 1;
+
+/// In the order of Kind.
+struct KindInfo {
+  const char *name;
+  Parameter parameter;
+  size_t numbers; ///< that may follow the name
+};
+constexpr KindInfo kKinds[] = {
+    {"weights", Parameter::Pointer, 1},   {"arena", Parameter::Pointer, 2},
+    {"cache", Parameter::Pointer, 2},     {"state", Parameter::Pointer, 1},
+    {"constants", Parameter::Pointer, 1}, {"tokens", Parameter::Pointer, 0},
+    {"position", Parameter::Pointer, 0},  {"held", Parameter::Pointer, 0},
+    {"logits", Parameter::Pointer, 0},    {"rows", Parameter::I32, 0},
+    {"capacity", Parameter::I32, 0},      {"i32", Parameter::I32, 1},
+};
+const KindInfo &infoOf(Kind kind) { return kKinds[static_cast<size_t>(kind)]; }
+
+/// Limits of every GPU.
+constexpr int64_t kMaxThreads = 1024, kMaxSharedBytes = 227 * 1024, kMaxGridX = kMaxInt32,
+                  kMaxGridOther = 65535;
+/// No program has more; sizes beyond it would not be sums of what fits an int64.
+constexpr int64_t kMaxBytes = int64_t(1) << 50;
+constexpr Bounds kBytes = {0, kMaxBytes};
+
+//===----------------------------------------------------------------------===//
+// Fields, for reading and for writing
+//===----------------------------------------------------------------------===//
+
+/// ["arena", offset, step]; zeros at the end are left out.
+Json toJson(const LaunchArgument &argument) {
+  Json::Array value{Json(std::string(infoOf(argument.kind).name))};
+  if (argument.kind == Kind::Integer)
+    value.emplace_back(argument.integer);
+  if (argument.offset != 0 || argument.step != 0)
+    value.emplace_back(argument.offset);
+  if (argument.step != 0)
+    value.emplace_back(argument.step);
+  return Json(std::move(value));
+}
+
+std::optional<LaunchArgument> argumentOf(const Json &value) {
+  if (!value.isArray() || value.size() == 0)
+    return std::nullopt;
+  for (size_t i = 0; i < std::size(kKinds); ++i) {
+    if (!value[0].is(kKinds[i].name) || value.size() > kKinds[i].numbers + 1)
+      continue;
+    LaunchArgument argument;
+    argument.kind = static_cast<Kind>(i);
+    const bool isInteger = argument.kind == Kind::Integer;
+    int64_t *numbers[] = {isInteger ? &argument.integer : &argument.offset, &argument.step};
+    for (size_t at = 1; at < value.size(); ++at) {
+      std::optional<int64_t> number = value[at].integer();
+      if (!number || *number > (isInteger ? kMaxInt32 : kMaxBytes) ||
+          *number < (isInteger ? -kMaxInt32 - 1 : 0))
+        return std::nullopt;
+      *numbers[at - 1] = *number;
+    }
+    return isInteger && value.size() == 1 ? std::nullopt : std::optional(argument);
+  }
+  return std::nullopt;
+}
+
+} // namespace
+
+namespace easyquant::formats {
+
+static std::span<const char *const> namesOf(LaunchKernel::Parameter) {
+  static constexpr const char *names[] = {"pointer", "i32", "f32"};
+  return names;
+}
+
+template <typename Fields> void mapFields(Fields &fields, LaunchKernel &kernel) {
+  fields.required("name", kernel.name);
+  fields.required("parameters", kernel.parameters);
+  std::array<std::array<int64_t, 2>, 3> grid;
+  for (size_t i = 0; i < grid.size(); ++i)
+    grid[i] = {kernel.grid[i].factor, kernel.grid[i].rowsPerBlock};
+  fields.required("grid", grid, Bounds{0, kMaxInt32});
+  if constexpr (Fields::kReads)
+    for (size_t i = 0; i < grid.size(); ++i)
+      kernel.grid[i] = {grid[i][0], grid[i][1]};
+  fields.required("threads", kernel.threads, Bounds{1, kMaxThreads});
+  fields.required("shared_bytes", kernel.sharedBytes, Bounds{0, kMaxSharedBytes});
+}
+
+template <typename Fields> void mapFields(Fields &fields, Launch &launch) {
+  fields.required("site", launch.site);
+  fields.required("phase", launch.phase);
+  fields.required("kernel", launch.kernel, Bounds());
+  fields.required("last_rows", launch.lastRows);
+  fields.required("min_rows", launch.minRows, Bounds{1, kMaxInt32});
+  fields.required("max_rows", launch.maxRows, Bounds{0, kMaxInt32});
+  std::vector<Json> arguments;
+  for (const LaunchArgument &argument : launch.arguments)
+    arguments.push_back(toJson(argument));
+  fields.required("arguments", arguments);
+  if constexpr (Fields::kReads)
+    launch.arguments.resize(arguments.size());
+  for (size_t i = 0; Fields::kReads && i < arguments.size(); ++i) {
+    std::optional<LaunchArgument> argument = argumentOf(arguments[i]);
+    fields.check(argument.has_value(), fmt::format("arguments[{}]", i), arguments[i].text(),
+                 "where it comes from, such as [\"weights\", 4096]");
+    launch.arguments[i] = argument.value_or(LaunchArgument());
+  }
+}
+
+template <typename Fields>
+static void mapBytes(Fields &fields, const char *key, std::vector<std::byte> &bytes) {
+  std::string hex;
+  for (std::byte byte : bytes)
+    hex += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
+  fields.required(key, hex);
+  const bool isHex = hex.size() % 2 == 0 && hex.find_first_not_of("0123456789abcdef") == hex.npos;
+  fields.checkText(isHex, key, hex, "bytes as lower-case hex digits");
+  if (!Fields::kReads || !isHex)
+    return;
+  auto digit = [](char c) { return c >= 'a' ? c - 'a' + 10 : c - '0'; };
+  bytes.resize(hex.size() / 2);
+  for (size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<std::byte>(digit(hex[2 * i]) * 16 + digit(hex[2 * i + 1]));
+}
+
+template <typename Fields> void mapFields(Fields &fields, LaunchList &list) {
+  fields.required("max_rows", list.maxRows, Bounds{1, kMaxInt32});
+  fields.required("arena_bytes", list.arenaBytes, kBytes);
+  fields.required("state_bytes", list.stateBytes, kBytes);
+  fields.required("cache_bytes", list.cacheBytes, kBytes);
+  fields.required("cache_bytes_per_token", list.cacheBytesPerToken, Bounds{0, kMaxInt32});
+  mapBytes(fields, "constants", list.constants);
+  fields.required("kernels", list.kernels);
+  fields.required("launches", list.launches);
+  fields.required("restore", list.restore);
+}
+
+template <typename Fields> static void mapHeader(Fields &fields) {
+  std::string format = kLaunchFormat;
+  fields.required("format", format);
+  fields.checkText(format == kLaunchFormat, "format", format, "\"easyquant-gpu-program\"");
+  fields.version("format_version", kLaunchVersion);
+}
+
+} // namespace easyquant::formats
+
+//===----------------------------------------------------------------------===//
+// What the fields have to be together
+//===----------------------------------------------------------------------===//
+
+static void checkKernel(FieldReader &fields, const LaunchList &list, const LaunchKernel &kernel,
+                        const std::string &where) {
+  for (size_t i = 0; i < kernel.grid.size(); ++i) {
+    const LaunchKernel::Extent &extent = kernel.grid[i];
+    const int64_t most = i == 0 ? kMaxGridX : kMaxGridOther;
+    const int64_t blocks = extent.rowsPerBlock == 0
+                               ? 1
+                               : (list.maxRows + extent.rowsPerBlock - 1) / extent.rowsPerBlock;
+    fields.check(
+        extent.factor >= 1 && extent.factor <= most / blocks, fmt::format("{}.grid[{}]", where, i),
+        fmt::format("{} x {} blocks", extent.factor, blocks), fmt::format("1 to {}", most));
+  }
+}
+
+/// Does a place lie in its memory?
+static bool fits(const LaunchList &list, int64_t weightsBytes, const LaunchArgument &argument) {
+  auto isInside = [&](int64_t size) { return argument.offset < size; };
+  switch (argument.kind) {
+  case Kind::Weights:
+    return isInside(weightsBytes);
+  case Kind::Arena:
+    // The step may lead to the last row at most.
+    return isInside(list.arenaBytes) &&
+           argument.step <= (list.arenaBytes - argument.offset) / list.maxRows;
+  case Kind::Cache:
+    return argument.offset <= list.cacheBytes && argument.step < list.cacheBytesPerToken;
+  case Kind::State:
+    return isInside(list.stateBytes);
+  case Kind::Constants:
+    return isInside(static_cast<int64_t>(list.constants.size()));
+  default:
+    return true;
+  }
+}
+
+static void checkLaunch(FieldReader &fields, const LaunchList &list, int64_t weightsBytes,
+                        const Launch &launch, const std::string &where) {
+  if (launch.kernel >= list.kernels.size())
+    return fields.check(false, where + ".kernel", std::to_string(launch.kernel),
+                        fmt::format("one of the {} kernels", list.kernels.size()));
+  const LaunchKernel &kernel = list.kernels[launch.kernel];
+  if (launch.arguments.size() != kernel.parameters.size())
+    return fields.check(false, where + ".arguments", std::to_string(launch.arguments.size()),
+                        fmt::format("the {} that {} takes", kernel.parameters.size(), kernel.name));
+  for (size_t i = 0; i < launch.arguments.size(); ++i) {
+    const LaunchArgument &argument = launch.arguments[i];
+    const std::string at = fmt::format("{}.arguments[{}]", where, i);
+    fields.check(infoOf(argument.kind).parameter == kernel.parameters[i], at,
+                 toJson(argument).text(), "what its kernel takes there");
+    fields.check(fits(list, weightsBytes, argument), at, toJson(argument).text(),
+                 "a place inside its memory");
+  }
+}
+
+Result<LaunchList> formats::parseLaunchList(std::string_view text, std::string_view path,
+                                            const std::string &chip, int64_t weightsBytes) {
+  Result<Json> root = Json::parseObject(text, path);
+  if (!root)
+    return makeError(root.error().code, "{}; copy or compile the artifact again",
+                     root.error().message);
+  FieldReader fields(*root, path);
+  mapHeader(fields);
+  LaunchList list;
+  bool isThere = true;
+  fields.object("chips", [&](FieldReader &chips) {
+    if (isThere = chips.has(chip.c_str()); isThere)
+      chips.required(chip.c_str(), list);
+  });
+  if (!fields.failed() && (!fields.has("chips") || !isThere))
+    return makeError(ErrorCode::NotFound, "{}: has no program for {}; compile the artifact again",
+                     path, chip);
+  if (!fields.failed()) {
+    const std::string where = "chips." + chip;
+    for (size_t i = 0; i < list.kernels.size(); ++i)
+      checkKernel(fields, list, list.kernels[i], fmt::format("{}.kernels[{}]", where, i));
+    for (auto [key, launches] :
+         {std::pair("launches", &list.launches), std::pair("restore", &list.restore)})
+      for (size_t i = 0; i < launches->size() && !fields.failed(); ++i)
+        checkLaunch(fields, list, weightsBytes, (*launches)[i],
+                    fmt::format("{}.{}[{}]", where, key, i));
+  }
+  if (Result<void> done = fields.result(); !done)
+    return Unexpected(done.error());
+  return list;
+}
+
+std::string formats::launchListText(const std::map<std::string, LaunchList> &chips) {
+  FieldWriter fields;
+  mapHeader(fields);
+  fields.required("chips", chips);
+  return fields.take().text() + "\n";
+}

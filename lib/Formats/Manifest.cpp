@@ -1,0 +1,338 @@
+//===- Manifest.cpp - What an artifact says about itself ------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Formats/Manifest.h"
+
+#include "easyquant/Formats/ShardedSafetensors.h"
+#include "easyquant/Support/FieldReader.h"
+
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+
+using namespace easyquant;
+using namespace easyquant::formats;
+
+static constexpr const char *kArtifactFormat = "easyquant-artifact";
+
+std::string formats::ptxFileName(std::string_view chip) {
+  return fmt::format("kernels.{}.ptx", chip);
+}
+
+//===----------------------------------------------------------------------===//
+// Fields, for reading and for writing
+//===----------------------------------------------------------------------===//
+
+namespace easyquant::formats {
+
+/// Sizes of tensors and of the model.
+static constexpr Bounds kSize = {1, kMaxInt32};
+static constexpr Bounds kSmall = {0, kMaxInt32};
+
+template <typename Fields>
+static void mapChecksum(Fields &fields, const char *key, std::string &checksum) {
+  fields.required(key, checksum);
+  bool isHex =
+      checksum.size() == 32 && checksum.find_first_not_of("0123456789abcdef") == checksum.npos;
+  fields.checkText(isHex, key, checksum, "32 lower-case hex digits");
+}
+
+template <typename Fields> void mapFields(Fields &fields, Manifest::Model &model) {
+  fields.required("architecture", model.architecture);
+  fields.required("vocab_size", model.vocabSize, kSize);
+  fields.required("max_context", model.maxContext, kSize);
+  fields.required("hidden_size", model.hiddenSize, kSize);
+  fields.required("intermediate_size", model.intermediateSize, kSize);
+  fields.required("num_layers", model.numLayers, kSize);
+  fields.required("num_heads", model.numHeads, kSize);
+  fields.required("num_kv_heads", model.numKVHeads, kSize);
+  fields.required("head_dim", model.headDim, kSize);
+  fields.required("parameters", model.parameters, Bounds());
+  fields.required("bos_token_id", model.bosTokenId, Bounds{0, model.vocabSize - 1});
+  fields.required("eos_token_ids", model.eosTokenIds, Bounds{0, model.vocabSize - 1});
+}
+
+template <typename Fields> void mapFields(Fields &fields, Manifest::Source &source) {
+  fields.required("kind", source.kind);
+  fields.required("name", source.name);
+  mapChecksum(fields, "xxh3_128", source.checksum);
+  fields.required("stored_types", source.storedTypes, Bounds());
+}
+
+template <typename Fields> void mapFields(Fields &fields, Manifest::Fallback &fallback) {
+  fields.required("name", fallback.name);
+  fields.required("reason", fallback.reason);
+}
+
+template <typename Fields> void mapFields(Fields &fields, Manifest::Transform &transform) {
+  fields.required("method", transform.method);
+  fields.required("sites", transform.sites);
+  fields.optional("skipped", transform.skipped);
+  fields.rest(transform.details);
+}
+
+template <typename Fields> void mapFields(Fields &fields, Manifest::Quantization &quantization) {
+  fields.required("method", quantization.method);
+  fields.required("scheme", quantization.scheme);
+  fields.required("group_size", quantization.groupSize, kSmall);
+  fields.required("head", quantization.head);
+  fields.required("ignore", quantization.ignore);
+  fields.required("targets", quantization.targets);
+  fields.optional("fallbacks", quantization.fallbacks);
+  fields.optional("transforms", quantization.transforms);
+  fields.optional("calibration", quantization.calibration);
+  fields.rest(quantization.options);
+}
+
+static constexpr Bounds kBits = {1, 32};
+
+template <typename Fields> void mapFields(Fields &fields, Manifest::WeightScheme &scheme) {
+  fields.required("bits", scheme.bits, kBits);
+  fields.required("granularity", scheme.granularity);
+  fields.required("group_size", scheme.groupSize, kSmall);
+  fields.required("symmetric", scheme.symmetric);
+}
+
+template <typename Fields> void mapFields(Fields &fields, Manifest::InputScheme &scheme) {
+  fields.required("bits", scheme.bits, kBits);
+  fields.required("granularity", scheme.granularity);
+  if (scheme.granularity == "group")
+    fields.required("group_size", scheme.groupSize, kSmall);
+  else
+    fields.optional("group_size", scheme.groupSize, kSmall);
+  fields.required("symmetric", scheme.symmetric);
+  fields.required("dynamic", scheme.dynamic);
+}
+
+template <typename Fields> void mapFields(Fields &fields, Manifest::Site &site) {
+  fields.required("name", site.name);
+  fields.required("out_features", site.outFeatures, Bounds{1});
+  fields.required("in_features", site.inFeatures, Bounds{1});
+  fields.required("tensor", site.tensor);
+  fields.required("first_row", site.firstRow, Bounds());
+  fields.required("weight", site.weight);
+  fields.required("input", site.input);
+  fields.required("bytes", site.bytes, Bounds());
+  fields.required("weight_error", site.weightError, Numbers::NotNegative);
+  fields.required("largest_error", site.largestError, Numbers::NotNegative);
+}
+
+template <typename Fields> void mapFields(Fields &fields, Manifest::CacheScheme &scheme) {
+  fields.required("bits", scheme.bits, kSmall);
+  fields.required("group_size", scheme.groupSize, kSmall);
+  fields.required("residual", scheme.residual, kSmall);
+  fields.required("sinks", scheme.sinks, kSmall);
+  fields.required("keys", scheme.keys);
+  fields.required("key_scales", scheme.keyScales);
+}
+
+static bool isIdentifier(const std::string &text) {
+  auto isLetter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  };
+  return !text.empty() && text.size() <= 256 && isLetter(text[0]) &&
+         std::all_of(text.begin(), text.end(),
+                     [&](char c) { return isLetter(c) || (c >= '0' && c <= '9'); });
+}
+
+template <typename Fields> void mapFields(Fields &fields, Manifest::Program &program) {
+  fields.version("abi", kProgramAbi);
+  fields.required("max_rows", program.maxRows, kSize);
+  fields.required("arena_bytes", program.arenaBytes, Bounds());
+  fields.required("arena_bytes_per_thread", program.arenaBytesPerThread, Bounds());
+  fields.required("cache_bytes", program.cacheBytes, Bounds());
+  fields.required("cache_bytes_per_token", program.cacheBytesPerToken, Bounds());
+  fields.required("cache_scheme", program.cacheScheme);
+  fields.required("cache_type", program.cacheType);
+  fields.required("entries", program.entries);
+  for (const auto &[isa, symbol] : program.entries)
+    fields.checkText(isIdentifier(symbol), "entries." + isa, symbol, "a C identifier");
+}
+
+template <typename Fields> void mapFields(Fields &fields, Manifest::Gpu::Chip &chip) {
+  fields.required("ptx", chip.ptxFile);
+  fields.required("machine_code", chip.machineCode);
+  fields.required("kernels", chip.kernels, Bounds());
+  fields.required("launches", chip.launches, Bounds());
+  fields.required("arena_bytes", chip.arenaBytes, Bounds());
+}
+
+template <typename Fields> void mapFields(Fields &fields, Manifest::Gpu &gpu) {
+  fields.version("abi", kGpuProgramAbi);
+  fields.required("program", gpu.programFile);
+  fields.required("fatbin", gpu.fatbinFile);
+  fields.required("later", gpu.later);
+  fields.required("max_rows", gpu.maxRows, kSize);
+  fields.required("weights_bytes", gpu.weightsBytes, Bounds());
+  fields.required("cache_bytes", gpu.cacheBytes, Bounds());
+  fields.required("cache_bytes_per_token", gpu.cacheBytesPerToken, Bounds());
+  fields.required("cache_type", gpu.cacheType);
+  fields.required("chips", gpu.chips);
+  fields.checkText(gpu.chips.contains(gpu.later), "later", gpu.later, "one of gpu.chips");
+  for (const auto &[name, chip] : gpu.chips)
+    fields.check(!chip.machineCode || gpu.fatbinFile, "fatbin", "null",
+                 "the machine code of " + name);
+}
+
+template <typename Fields> void mapFields(Fields &fields, Manifest::File &file) {
+  fields.required("bytes", file.bytes, Bounds());
+  mapChecksum(fields, "xxh3_128", file.checksum);
+}
+
+template <typename Fields> static void mapParts(Fields &fields, Manifest &manifest) {
+  fields.required("model", manifest.model);
+  fields.required("source", manifest.source);
+  fields.required("quantization", manifest.quantization);
+  fields.required("sites", manifest.sites);
+  fields.optional("gpu", manifest.gpu);
+  fields.required("program", manifest.program);
+}
+
+template <typename Fields> void mapFields(Fields &fields, Manifest &manifest) {
+  std::string format = kArtifactFormat;
+  fields.required("format", format);
+  fields.checkText(format == kArtifactFormat, "format", format, "\"easyquant-artifact\"");
+  // The version comes before every other field: they may mean something else in another version.
+  std::string writer;
+  if constexpr (Fields::kReads) {
+    const Json *found = fields.find("easyquant_version");
+    writer = "EasyQuant " + (found ? found->describe() : "of unknown version");
+  }
+  fields.version("format_version", kArtifactVersion, writer);
+  fields.required("easyquant_version", manifest.writer);
+  fields.required("target", manifest.target);
+  mapParts(fields, manifest);
+  fields.required("files", manifest.files);
+}
+
+} // namespace easyquant::formats
+
+//===----------------------------------------------------------------------===//
+// What the fields have to be together
+//===----------------------------------------------------------------------===//
+
+/// How many shards of `stem` the name of one says that there are; 1 for STEM.safetensors, 0 for the
+/// name of another file.
+static size_t shardCountOf(const std::string &name, std::string_view stem) {
+  if (name == shardFileName(stem, 0, 1))
+    return 1;
+  size_t count = 0;
+  size_t at = name.find("-of-");
+  if (at == name.npos || !name.starts_with(std::string(stem) + "-") ||
+      !name.ends_with(".safetensors"))
+    return 0;
+  const char *digits = name.data() + at + 4;
+  auto [end, error] = std::from_chars(digits, name.data() + name.size(), count);
+  return error == std::errc() && end == digits + 5 && count > 1 ? count : 0;
+}
+
+/// The first set of weights with that stem among the files: its name, or those of all its shards
+/// whether they are there or not, since the number of them comes from a name.
+static size_t shardCount(const Manifest &manifest, std::string_view stem) {
+  for (const auto &[name, file] : manifest.files)
+    if (size_t count = shardCountOf(name, stem))
+      return count;
+  return 1;
+}
+
+static std::vector<std::string> weightFilesOf(const Manifest &manifest, std::string_view stem) {
+  std::vector<std::string> names;
+  const size_t count = shardCount(manifest, stem);
+  for (size_t i = 0; i < count; ++i)
+    names.push_back(shardFileName(stem, i, count));
+  return names;
+}
+
+std::vector<std::string> Manifest::weightFiles() const {
+  return program.entries.empty() ? std::vector<std::string>() : weightFilesOf(*this, kWeightsStem);
+}
+
+std::vector<std::string> Manifest::gpuWeightFiles() const {
+  return gpu ? weightFilesOf(*this, kGpuWeightsStem) : std::vector<std::string>();
+}
+
+/// Names are joined to the folder's path, so they must not lead out of it.
+static bool isPlainFileName(const std::string &name) {
+  return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\\\0", 3)) == name.npos && name != kManifestFile &&
+         name != kManifestChecksumFile;
+}
+
+/// Whatever the programs need is listed.
+static void checkFiles(FieldReader &fields, const Manifest &manifest) {
+  auto need = [&](const std::string &name) {
+    fields.check(manifest.files.contains(name), "files", "no entry for " + name, "one");
+  };
+  auto needWeights = [&](std::string_view stem) {
+    const size_t count = shardCount(manifest, stem);
+    for (const auto &[name, file] : manifest.files)
+      if (size_t stated = shardCountOf(name, stem); stated != 0 && stated != count)
+        fields.check(false, "files", name + " among weights of other shards", "one set of weights");
+    for (size_t i = 0; i < count && !fields.failed(); ++i) // the first that is missing ends this
+      need(shardFileName(stem, i, count));
+  };
+  for (const auto &[name, file] : manifest.files)
+    fields.check(isPlainFileName(name), fmt::format("files[{}]", Json::describe(name)), "this name",
+                 "the plain name of a file beside the manifest");
+  if (!manifest.program.entries.empty()) {
+    need(kProgramFile);
+    needWeights(kWeightsStem);
+  }
+  if (!manifest.gpu)
+    return;
+  need(manifest.gpu->programFile);
+  if (manifest.gpu->fatbinFile)
+    need(*manifest.gpu->fatbinFile);
+  for (const auto &[name, chip] : manifest.gpu->chips)
+    need(chip.ptxFile);
+  needWeights(kGpuWeightsStem);
+}
+
+static void checkTarget(FieldReader &fields, const std::string &target) {
+  std::istringstream targets(target);
+  for (std::string name; std::getline(targets, name, ',');)
+    if (name != "cpu" && !name.starts_with("sm_"))
+      fields.fail(ErrorCode::Unsupported, "target", Json::describe(target),
+                  "cpu or GPUs; recompile the model with --target cpu");
+}
+
+Result<Manifest> formats::parseManifest(std::string_view text, std::string_view path) {
+  Result<Json> root = Json::parseObject(text, path);
+  if (!root)
+    return makeError(root.error().code, "{}; copy or compile the artifact again",
+                     root.error().message);
+  Manifest manifest;
+  FieldReader fields(*root, path);
+  mapFields(fields, manifest);
+  if (!fields.failed()) {
+    checkTarget(fields, manifest.target);
+    fields.check(!manifest.program.entries.empty() || manifest.gpu, "program.entries", "no entry",
+                 "at least one");
+    checkFiles(fields, manifest);
+  }
+  if (Result<void> done = fields.result(); !done) {
+    Error error = done.error();
+    if (error.code == ErrorCode::Corrupt)
+      error.message += "; compile the artifact again";
+    return Unexpected(std::move(error));
+  }
+  return manifest;
+}
+
+Result<Manifest> formats::readManifestParts(const Json &parts, std::string_view name) {
+  Manifest manifest;
+  FieldReader fields(parts, name, {.code = ErrorCode::InvalidArgument, .refuseUnknown = true});
+  mapParts(fields, manifest);
+  fields.finish();
+  if (Result<void> done = fields.result(); !done)
+    return Unexpected(done.error());
+  return manifest;
+}
+
+std::string formats::manifestText(const Manifest &manifest) {
+  return FieldWriter::toJson(manifest).document();
+}

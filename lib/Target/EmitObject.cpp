@@ -1,0 +1,188 @@
+//===- EmitObject.cpp - Kernel-level IR to x86-64 machine code ------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Target/EmitObject.h"
+
+#include "OptimizeModule.h"
+
+#include "easyquant/Support/WriteFile.h"
+
+#include "mlir/Conversion/AffineToStandard/AffineToStandard.h"
+#include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
+#include "mlir/Conversion/ControlFlowToLLVM/ControlFlowToLLVM.h"
+#include "mlir/Conversion/FuncToLLVM/ConvertFuncToLLVMPass.h"
+#include "mlir/Conversion/MathToLLVM/MathToLLVM.h"
+#include "mlir/Conversion/MemRefToLLVM/MemRefToLLVM.h"
+#include "mlir/Conversion/OpenMPToLLVM/ConvertOpenMPToLLVM.h"
+#include "mlir/Conversion/ReconcileUnrealizedCasts/ReconcileUnrealizedCasts.h"
+#include "mlir/Conversion/SCFToControlFlow/SCFToControlFlow.h"
+#include "mlir/Conversion/SCFToOpenMP/SCFToOpenMP.h"
+#include "mlir/Conversion/VectorToLLVM/ConvertVectorToLLVMPass.h"
+#include "mlir/Conversion/VectorToSCF/VectorToSCF.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/MemRef/Transforms/Passes.h"
+#include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Dialect/OpenMP/OpenMPToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Export.h"
+#include "mlir/Transforms/Passes.h"
+#include "llvm/ADT/ScopeExit.h"
+#include "llvm/Config/llvm-config.h"
+#include "llvm/IR/LegacyPassManager.h"
+#include "llvm/IR/Module.h"
+#include "llvm/MC/TargetRegistry.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Program.h"
+#include "llvm/Support/TargetSelect.h"
+#include "llvm/Target/TargetMachine.h"
+
+using namespace mlir;
+
+namespace easyquant::cpu {
+
+void buildLowerToLLVMPipeline(OpPassManager &pm) {
+  pm.addPass(createCanonicalizerPass());
+  pm.addPass(createCSEPass());
+  pm.addNestedPass<func::FuncOp>(createConvertVectorToSCFPass());
+  pm.addPass(memref::createExpandStridedMetadataPass());
+  pm.addPass(createLowerAffinePass());
+  pm.addPass(createConvertSCFToOpenMPPass());
+  // convert-scf-to-openmp wraps bodies in memref.alloca_scope, which may hold one block only: it
+  // has to be lowered before the loops inside it become branches.
+  pm.addPass(createConvertVectorToLLVMPass());
+  pm.addPass(createFinalizeMemRefToLLVMConversionPass());
+  pm.addPass(createSCFToControlFlowPass());
+  pm.addPass(createConvertMathToLLVMPass());
+  pm.addPass(createArithToLLVMConversionPass());
+  pm.addPass(createConvertFuncToLLVMPass());
+  pm.addPass(createConvertControlFlowToLLVMPass());
+  pm.addPass(createConvertOpenMPToLLVMPass());
+  pm.addPass(createReconcileUnrealizedCastsPass());
+  pm.addPass(createCanonicalizerPass());
+  pm.addPass(createCSEPass());
+}
+
+void registerTranslations(DialectRegistry &registry) {
+  registerBuiltinDialectTranslation(registry);
+  registerLLVMDialectTranslation(registry);
+  registerOpenMPDialectTranslation(registry);
+}
+
+static std::unique_ptr<llvm::TargetMachine> createTargetMachine(const Target &target,
+                                                                std::string &error) {
+  static const bool initialized = [] {
+    LLVMInitializeX86TargetInfo();
+    LLVMInitializeX86Target();
+    LLVMInitializeX86TargetMC();
+    LLVMInitializeX86AsmPrinter();
+    LLVMInitializeX86AsmParser();
+    return true;
+  }();
+  (void)initialized;
+  llvm::Triple triple("x86_64-unknown-linux-gnu");
+  const llvm::Target *llvmTarget = llvm::TargetRegistry::lookupTarget(triple, error);
+  if (!llvmTarget)
+    return nullptr;
+  return std::unique_ptr<llvm::TargetMachine>(llvmTarget->createTargetMachine(
+      triple, "x86-64-v3", target.features(), llvm::TargetOptions(), llvm::Reloc::PIC_,
+      std::nullopt, llvm::CodeGenOptLevel::Default));
+}
+
+FailureOr<llvm::SmallVector<char, 0>> emitObject(ModuleOp module, const Target &target) {
+  std::string error;
+  std::unique_ptr<llvm::TargetMachine> machine = createTargetMachine(target, error);
+  if (!machine)
+    return module.emitError("no x86-64 code generator in this LLVM: ") << error;
+
+  llvm::LLVMContext context;
+  std::unique_ptr<llvm::Module> llvmModule =
+      translateModuleToLLVMIR(module, context, "easyquant-model");
+  if (!llvmModule)
+    return module.emitError("translation of the kernels to LLVM IR failed");
+  llvmModule->setTargetTriple(machine->getTargetTriple());
+  llvmModule->setDataLayout(machine->createDataLayout());
+  for (llvm::Function &function : *llvmModule) {
+    if (function.isDeclaration())
+      continue;
+    // Two instruction sets share one library: only the C entries may be seen.
+    if (!function.getName().starts_with("_mlir_ciface_"))
+      function.setLinkage(llvm::GlobalValue::InternalLinkage);
+    // Outlined parallel regions are created by the translation, so the attributes are set here. A
+    // 256-bit preference would split the 512-bit vectors that the kernels were built for.
+    function.addFnAttr("target-cpu", machine->getTargetCPU());
+    function.addFnAttr("target-features", machine->getTargetFeatureString());
+    // Spilled vectors must not straddle cache lines: LLVM aligns them only where the stack is.
+    function.addFnAttr(llvm::Attribute::getWithStackAlignment(context, llvm::Align(64)));
+    function.addFnAttr("stackrealign");
+    function.addFnAttr("prefer-vector-width", "512");
+    function.addFnAttr("min-legal-vector-width", "512");
+  }
+  optimizeModule(*llvmModule, *machine);
+
+  llvm::SmallVector<char, 0> object;
+  llvm::raw_svector_ostream stream(object);
+  llvm::legacy::PassManager codegen;
+  if (machine->addPassesToEmitFile(codegen, stream, nullptr, llvm::CodeGenFileType::ObjectFile))
+    return module.emitError("this LLVM cannot write x86-64 object files");
+  codegen.run(*llvmModule);
+  return object;
+}
+
+/// That of the LLVM this was built with, or else what the PATH has.
+static llvm::ErrorOr<std::string> findLinker() {
+  if (llvm::sys::fs::can_execute(EASYQUANT_LLD))
+    return EASYQUANT_LLD;
+  llvm::ErrorOr<std::string> linker =
+      llvm::sys::findProgramByName("ld.lld-" + std::to_string(LLVM_VERSION_MAJOR));
+  return linker ? linker : llvm::sys::findProgramByName("ld.lld");
+}
+
+LogicalResult linkSharedObject(Location loc, ArrayRef<llvm::SmallVector<char, 0>> objects,
+                               StringRef output) {
+  llvm::ErrorOr<std::string> linker = findLinker();
+  if (!linker)
+    return emitError(loc, "no linker found: install lld-")
+           << LLVM_VERSION_MAJOR << ", or put ld.lld on the PATH";
+
+  // Temporary names must not reach the output: the linker records none of its input's names.
+  SmallVector<std::string> files;
+  auto removeFiles = llvm::scope_exit([&] {
+    for (const std::string &file : files)
+      llvm::sys::fs::remove(file);
+  });
+  for (const auto &[index, object] : llvm::enumerate(objects)) {
+    std::string path = (output + "." + Twine(index) + ".o").str();
+    files.push_back(path);
+    if (auto done = writeFile(path, {object.data(), object.size()}); !done)
+      return emitError(loc) << done.error().message;
+  }
+
+  SmallVector<StringRef> args = {*linker,
+                                 "-shared",
+                                 "-soname=model.so",
+                                 "--error-limit=3",
+                                 "--no-undefined-version",
+                                 "--build-id=none",
+                                 "-z",
+                                 "noexecstack",
+                                 "--strip-debug",
+                                 "-o",
+                                 output};
+  args.append(files.begin(), files.end());
+  std::string log = (output + ".log").str();
+  files.push_back(log);
+  std::optional<StringRef> redirects[] = {StringRef(), StringRef(log), StringRef(log)};
+  std::string message;
+  if (llvm::sys::ExecuteAndWait(*linker, args, std::nullopt, redirects, 0, 0, &message) == 0)
+    return success();
+  if (auto text = llvm::MemoryBuffer::getFile(log))
+    message += (*text)->getBuffer();
+  return emitError(loc) << *linker << " could not write " << output << ": " << message;
+}
+
+} // namespace easyquant::cpu

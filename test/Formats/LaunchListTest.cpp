@@ -1,0 +1,138 @@
+//===- LaunchListTest.cpp - A model as a list of launches -------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Formats/LaunchList.h"
+
+#include "TestFiles.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+using namespace easyquant;
+using namespace easyquant::formats;
+using nlohmann::json;
+
+namespace {
+
+using Kind = LaunchArgument::Kind;
+using Parameter = LaunchKernel::Parameter;
+constexpr int64_t kWeights = 4096;
+
+LaunchList goodList() {
+  LaunchList list;
+  list.maxRows = 512;
+  list.arenaBytes = 1 << 20;
+  list.stateBytes = 64;
+  list.cacheBytes = 128;
+  list.cacheBytesPerToken = 64;
+  list.constants = {std::byte(0x00), std::byte(0x7f), std::byte(0xff)};
+  list.kernels = {{"norm",
+                   {Parameter::Pointer, Parameter::Pointer, Parameter::I32},
+                   {{{1, 1}, {1, 0}, {1, 0}}},
+                   128,
+                   0},
+                  {"cut", {Parameter::F32}, {{{4, 16}, {3, 0}, {1, 0}}}, 256, 4096}};
+  list.launches = {{"a.norm",
+                    Phase::Quantize,
+                    0,
+                    true,
+                    1,
+                    8,
+                    {{Kind::Weights, 64}, {Kind::Arena, 0, 256}, {Kind::Rows}}},
+                   {"b",
+                    Phase::Attention,
+                    0,
+                    false,
+                    9,
+                    0,
+                    {{Kind::Cache, 0, 32}, {Kind::State}, {Kind::Integer, 0, 0, -5}}}};
+  list.restore = {
+      {"b", Phase::Other, 0, false, 1, 0, {{Kind::Constants, 2}, {Kind::Held}, {Kind::Capacity}}}};
+  return list;
+}
+
+json goodDocument() {
+  return json::parse(launchListText({{"sm_80", goodList()}, {"sm_90a", goodList()}}));
+}
+
+Result<LaunchList> parse(const json &document, const std::string &chip = "sm_80") {
+  return parseLaunchList(document.dump(), "p.json", chip, kWeights);
+}
+
+TEST(LaunchList, IsReadAsItWasWritten) {
+  Result<LaunchList> list = parse(goodDocument());
+  ASSERT_VALUE(list);
+  EXPECT_EQ(*list, goodList());
+  EXPECT_EQ(goodDocument()["chips"]["sm_80"]["launches"][0]["arguments"],
+            json::parse(R"([["weights", 64], ["arena", 0, 256], ["rows"]])"));
+}
+
+TEST(LaunchList, KnowsItsGrid) {
+  LaunchKernel cut = goodList().kernels[1];
+  EXPECT_EQ(cut.gridFor(1), (std::array<uint32_t, 3>{4, 3, 1}));
+  EXPECT_EQ(cut.gridFor(33), (std::array<uint32_t, 3>{12, 3, 1}));
+}
+
+TEST(LaunchList, NamesAChipThatIsNotThere) {
+  EXPECT_ERROR(parse(goodDocument(), "sm_75"), ErrorCode::NotFound,
+               "p.json: has no program for sm_75");
+}
+
+TEST(LaunchList, RefusesAnotherVersion) {
+  json document = goodDocument();
+  document["format_version"] = 7;
+  EXPECT_ERROR(parse(document), ErrorCode::Unsupported,
+               "p.json: format_version: found 7, expected 1", "recompile");
+}
+
+TEST(LaunchList, RefusesWhatDoesNotFit) {
+  struct Case {
+    const char *pointer;
+    json value;
+    std::string_view message;
+  };
+  const Case cases[] = {
+      {"/max_rows", 0, "max_rows: found 0"},
+      {"/arena_bytes", -1, "arena_bytes: found -1"},
+      {"/constants", "0g", "constants: found \"0g\", expected bytes as lower-case hex digits"},
+      {"/kernels/0/parameters/1", "i64",
+       "kernels[0].parameters[1]: found \"i64\", expected \"pointer\", \"i32\" or \"f32\""},
+      {"/kernels/0/threads", 2048, "kernels[0].threads: found 2048"},
+      {"/kernels/0/shared_bytes", 1 << 20, "kernels[0].shared_bytes: found"},
+      {"/kernels/0/grid/1", json::array({70000, 0}), "kernels[0].grid[1]: found 70000 x 1 blocks"},
+      {"/kernels/0/grid/0", json::array({0, 0}), "kernels[0].grid[0]: found 0 x 1 blocks"},
+      {"/kernels/0/grid", json::array({1}),
+       "kernels[0].grid: found an array, expected an array of 3"},
+      {"/launches/0/kernel", 2, "launches[0].kernel: found 2, expected one of the 2 kernels"},
+      {"/launches/0/kernel", 1, "launches[0].arguments: found 3, expected the 1 that cut takes"},
+      {"/launches/0/phase", "sleep", "launches[0].phase: found \"sleep\""},
+      {"/launches/0/last_rows", 1, "launches[0].last_rows: found 1, expected true or false"},
+      {"/launches/0/arguments/0", json::array({"weights", kWeights}),
+       "launches[0].arguments[0]: found [\"weights\",4096], expected a place inside"},
+      {"/launches/0/arguments/0", json::array({"weights", -1}),
+       "launches[0].arguments[0]: found [\"weights\",-1], expected where"},
+      {"/launches/0/arguments/0", json::array({"tokens", 1}),
+       "launches[0].arguments[0]: found [\"tokens\",1], expected where"},
+      {"/launches/0/arguments/0", json::array({"rows"}),
+       "launches[0].arguments[0]: found [\"rows\"], expected what its kernel takes"},
+      {"/launches/0/arguments/1", json::array({"arena", 0, 1 << 20}),
+       "launches[0].arguments[1]: found"},
+      {"/launches/1/arguments/0", json::array({"cache", 0, 64}), "launches[1].arguments[0]: found"},
+      {"/launches/1/arguments/2", json::array({"i32"}),
+       "launches[1].arguments[2]: found [\"i32\"]"},
+      {"/restore/0/arguments/0", json::array({"constants", 3}), "restore[0].arguments[0]: found"},
+  };
+  for (const Case &wrong : cases) {
+    SCOPED_TRACE(wrong.pointer);
+    json document = goodDocument();
+    document["chips"]["sm_80"][json::json_pointer(wrong.pointer)] = wrong.value;
+    EXPECT_ERROR(parse(document), ErrorCode::Corrupt, "p.json: chips.sm_80.", wrong.message);
+    EXPECT_TRUE(parse(document, "sm_90a")) << "the other chip's program is whole";
+  }
+}
+
+} // namespace
