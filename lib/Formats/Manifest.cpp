@@ -92,13 +92,17 @@ static constexpr Bounds kBits = {1, 32};
 
 template <typename Fields> void mapFields(Fields &fields, Manifest::WeightScheme &scheme) {
   fields.required("bits", scheme.bits, kBits);
+  fields.required("codes", scheme.codes);
   fields.required("granularity", scheme.granularity);
   fields.required("group_size", scheme.groupSize, kSmall);
+  fields.required("scale_type", scheme.scaleType);
   fields.required("symmetric", scheme.symmetric);
+  fields.optional("table", scheme.table);
 }
 
 template <typename Fields> void mapFields(Fields &fields, Manifest::InputScheme &scheme) {
   fields.required("bits", scheme.bits, kBits);
+  fields.required("codes", scheme.codes);
   fields.required("granularity", scheme.granularity);
   if (scheme.granularity == "group")
     fields.required("group_size", scheme.groupSize, kSmall);

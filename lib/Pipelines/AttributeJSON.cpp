@@ -32,8 +32,12 @@ Json easyquant::toJson(Attribute attribute) {
         return Json(std::move(elements));
       })
       .Case([](equant::SchemeAttr scheme) {
+        const numerics::Scheme numeric = scheme.toNumerics();
+        std::string_view table = numeric.table ? numeric.table->name() : "";
         return Json(Json::Object{
             {"bits", Json(int64_t(scheme.getBits()))},
+            {"codes", Json(std::string(table.empty() ? numerics::toString(numeric.codes) : table))},
+            {"scale_type", Json(std::string(numerics::toString(numeric.scales)))},
             {"symmetric", Json(scheme.getSymmetric())},
             {"granularity", Json(equant::stringifyGranularity(scheme.getGranularity()).str())},
             {"group_size", Json(scheme.getGroupSize())},

@@ -62,6 +62,8 @@ static Json describe(equant::SchemeAttr scheme, bool isWeight) {
     return Json();
   Json::Object members = toJson(scheme).members();
   members.erase(isWeight ? "dynamic" : "group_size");
+  if (!isWeight)
+    members.erase("scale_type");
   return Json(std::move(members));
 }
 

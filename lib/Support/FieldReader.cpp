@@ -119,8 +119,10 @@ void FieldReader::version(const char *key, int64_t version, std::string_view wri
   if (!failed() && found != version)
     fail(ErrorCode::Unsupported, key,
          writer.empty() ? std::to_string(found) : fmt::format("{} (written by {})", found, writer),
-         fmt::format("{} (EasyQuant {}); recompile the model with this version of EasyQuant",
-                     version, EASYQUANT_VERSION));
+         fmt::format(
+             "{} (EasyQuant {}); recompile the model with this version of EasyQuant (easyquant "
+             "compile MODEL -o OUT --recipe recipe.json, the recipe that is beside it)",
+             version, EASYQUANT_VERSION));
 }
 
 void FieldReader::finish() {

@@ -22,13 +22,16 @@ def pattern_of(name: str) -> str:
 
 
 def describe_operand(operand: dict | None) -> str:
-    """'int8/channel', 'int4/group 64 + zero points', 'int8/tensor, static', 'float'"""
+    """'int8/channel', 'int4/group 64, f16 + zero points', 'f8E4M3FN/token', 'int8/tensor, static', 'float'"""
     if operand is None:
         return "float"
     granularity = operand.get("granularity")
     if granularity == "group":
         granularity = f"group {operand['group_size']}"
-    text = f"int{operand['bits']}/{granularity}"
+    codes = f"int{operand['bits']}" if operand["codes"] == "integer" else operand["codes"]
+    text = f"{codes}/{granularity}"
+    if operand.get("scale_type", "f32") != "f32":
+        text += f", {operand['scale_type']}"
     if operand.get("symmetric") is False:
         text += " + zero points"
     return text + (", static" if operand.get("dynamic") is False else "")

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reads packed weights back, for reports and tests.
 
-The layouts are those of include/easyquant/Numerics/Packing.h: panels of 32 output rows, codes stored
-with an offset, columns padded to a multiple of 8.
+The layouts are those of include/easyquant/Numerics/Packing.h: panels of 32 output rows, codes and zero points
+stored with an offset, columns padded to a multiple of 8. Formats are those of NumberFormats.h beside it.
 """
 
 import numpy as np
@@ -61,15 +61,44 @@ def unpack_scales(scales: np.ndarray, rows: int, columns: int, group_size: int) 
     return np.repeat(per_row, group_size or columns, axis=1)[:, :columns]
 
 
-def dequantize(
-    packed: np.ndarray, scales: np.ndarray, rows: int, columns: int, bits: int, group_size: int, zero_points: np.ndarray | None = None
-) -> np.ndarray:
-    """The weights that the artifact computes with, f32[rows, columns]: s · (q − z)."""
-    unpack = {8: unpack_i8, 4: unpack_i4, 3: unpack_i3, 2: unpack_i2}[bits]
-    codes = unpack(packed, rows, columns).astype(np.float32)
-    if zero_points is not None:
-        codes -= unpack_scales(zero_points, rows, columns, group_size).astype(np.float32)
-    return codes * unpack_scales(scales, rows, columns, group_size)
+def unpack_zero_points(fields: np.ndarray, bits: int) -> np.ndarray:
+    """u8[NP, G, 4 · z], z bits a field (those of a code, but 4 for 3) → the zero points, i32[NP, G, 32]."""
+    width = 4 if bits == 3 else bits
+    data = fields.view(np.uint8).astype(np.int32)
+    parts = [(data >> shift) & (2**width - 1) for shift in range(0, 8, width)]
+    return np.concatenate(parts, axis=2) - 2 ** (bits - 1)
+
+
+def scale_values(scales: np.ndarray, scale_type: str) -> np.ndarray:
+    """Scales as they are stored, as f32."""
+    if scale_type == "f8E8M0FNU":
+        return np.exp2(scales.astype(np.float32) - 127)
+    return scales.astype(np.float32)
+
+
+def code_values(scheme: dict) -> np.ndarray:
+    """What the fields of codes that are no integers stand for, in their order: f32[2^bits]."""
+    if "table" in scheme:
+        return np.array(scheme["table"], np.float32)
+    exponent_bits, mantissa_bits, bias = {"f8E4M3FN": (4, 3, 7), "f4E2M1FN": (2, 1, 1)}[scheme["codes"]]
+    field = np.arange(2 ** scheme["bits"])
+    mantissa, exponent = field & (2**mantissa_bits - 1), (field >> mantissa_bits) & (2**exponent_bits - 1)
+    normal = np.where(exponent > 0, 2**mantissa_bits, 0) + mantissa
+    magnitude = normal * np.exp2(np.maximum(exponent, 1) - bias - mantissa_bits)
+    return np.where(field >= 2 ** (scheme["bits"] - 1), -magnitude, magnitude).astype(np.float32)
+
+
+def dequantize(packed: np.ndarray, scales: np.ndarray, rows: int, columns: int, scheme: dict, zero_points: np.ndarray | None = None) -> np.ndarray:
+    """The weights that the artifact computes with, f32[rows, columns]: s · (q − z), or s · value(q). `scheme`: as in the manifest."""
+    bits, group_size = scheme["bits"], scheme["group_size"]
+    codes = {8: unpack_i8, 4: unpack_i4, 3: unpack_i3, 2: unpack_i2}[bits](packed, rows, columns)
+    if scheme["codes"] == "integer":
+        values = codes.astype(np.float32)
+        if zero_points is not None:
+            values -= unpack_scales(unpack_zero_points(zero_points, bits), rows, columns, group_size).astype(np.float32)
+    else:
+        values = code_values(scheme)[codes.astype(np.int32) + 2 ** (bits - 1)]
+    return values * unpack_scales(scale_values(scales, scheme["scale_type"]), rows, columns, group_size)
 
 
 def relative_error(before: np.ndarray, after: np.ndarray) -> float:

@@ -8,7 +8,7 @@ from safetensors import SafetensorError, safe_open
 from easyquant.artifact import Artifact
 from easyquant.comparison import layer_of
 from easyquant.errors import UserError
-from easyquant.packed import dequantize, relative_error
+from easyquant.packed import code_values, dequantize, relative_error, scale_values
 from easyquant.results import WeightExample
 
 
@@ -36,15 +36,18 @@ def read_site(artifact: Artifact, name: str) -> np.ndarray:
     scheme = site["weight"]
     scales = read_tensor(artifact, f"{tensor}_scale")
     zero_points = None if scheme["symmetric"] else read_tensor(artifact, f"{tensor}_zero_point")
-    return dequantize(weight, scales, rows.stop, site["in_features"], scheme["bits"], scheme["group_size"], zero_points)[rows]
+    return dequantize(weight, scales, rows.stop, site["in_features"], scheme, zero_points)[rows]
 
 
 def rounding_bound(artifact: Artifact, site: dict) -> float:
-    """s / 2 of the largest scale of a quantized site: what round to nearest moves a weight by at most, inside the range of its scale."""
+    """s / 2 of the largest scale of a quantized site, of codes that are no integers times their widest gap: what round to nearest moves a
+    weight by at most, inside the range of its scale."""
     rows = np.arange(site["first_row"], site["first_row"] + site["out_features"])
-    scales = read_tensor(artifact, f"{site['tensor']}_scale")  # panels x groups x rows of a panel
+    scheme = site["weight"]
+    scales = scale_values(read_tensor(artifact, f"{site['tensor']}_scale"), scheme["scale_type"])  # panels x groups x rows of a panel
     panel = scales.shape[2]
-    return float(scales[rows // panel, :, rows % panel].max()) / 2
+    gap = 1.0 if scheme["codes"] == "integer" else float(np.diff(np.unique(code_values(scheme)[np.isfinite(code_values(scheme))])).max())
+    return float(scales[rows // panel, :, rows % panel].max()) / 2 * gap
 
 
 def example_site(sites: list[dict]) -> str | None:

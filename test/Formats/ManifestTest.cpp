@@ -20,7 +20,7 @@ namespace {
 
 /// With every field that there can be.
 const char *const kGood = R"({
-  "format": "easyquant-artifact", "format_version": 1, "easyquant_version": "0.1.0",
+  "format": "easyquant-artifact", "format_version": 2, "easyquant_version": "0.1.0",
   "target": "cpu",
   "model": {"architecture": "llama", "vocab_size": 19, "max_context": 64, "hidden_size": 5,
             "intermediate_size": 5, "num_layers": 1, "num_heads": 1, "num_kv_heads": 1,
@@ -34,8 +34,9 @@ const char *const kGood = R"({
      "first_row": 0, "weight": null, "input": null, "bytes": 380, "weight_error": 0.0,
      "largest_error": 0.0},
     {"name": "a", "out_features": 19, "in_features": 5, "tensor": "a", "first_row": 0,
-     "weight": {"bits": 8, "granularity": "channel", "group_size": 0, "symmetric": true},
-     "input": {"bits": 8, "granularity": "token", "symmetric": true, "dynamic": true},
+     "weight": {"bits": 8, "codes": "integer", "granularity": "channel", "group_size": 0, "scale_type": "f32",
+                "symmetric": true},
+     "input": {"bits": 8, "codes": "integer", "granularity": "token", "symmetric": true, "dynamic": true},
      "bytes": 380, "weight_error": 0.004, "largest_error": 0.001}],
   "program": {"abi": 3, "cache_type": "f32", "cache_scheme": null, "max_rows": 8,
               "arena_bytes": 640, "arena_bytes_per_thread": 64, "cache_bytes": 128,
@@ -73,7 +74,7 @@ protected:
         R"({"bits": 4, "group_size": 64, "residual": 128, "sinks": 4, "keys": "post-rope",
             "key_scales": "channel"})");
     manifest["sites"][1]["input"] = json::parse(
-        R"({"bits": 8, "granularity": "group", "group_size": 32, "symmetric": false,
+        R"({"bits": 8, "codes": "integer", "granularity": "group", "group_size": 32, "symmetric": false,
             "dynamic": false})");
     manifest["quantization"].update(json::parse(
         R"({"fallbacks": [{"name": "a", "reason": "too wide"}], "activations": "static",
@@ -152,16 +153,17 @@ TEST_F(ManifestTest, IgnoresFieldsItDoesNotKnow) {
 }
 
 TEST_F(ManifestTest, NamesBothVersionsAndTheRemedy) {
-  manifest["format_version"] = 2;
+  manifest["format_version"] = 3;
   manifest["easyquant_version"] = "9.9.9";
-  manifest["program"] = "whatever version 2 means by it";
+  manifest["program"] = "whatever version 3 means by it";
   Result<Manifest> result = parse();
   ASSERT_FALSE(result.has_value());
   EXPECT_EQ(result.error().code, ErrorCode::Unsupported);
   EXPECT_EQ(result.error().message,
-            "m.json: format_version: found 2 (written by EasyQuant \"9.9.9\"), expected 1 "
+            "m.json: format_version: found 3 (written by EasyQuant \"9.9.9\"), expected 2 "
             "(EasyQuant " EASYQUANT_VERSION
-            "); recompile the model with this version of EasyQuant");
+            "); recompile the model with this version of EasyQuant (easyquant compile MODEL -o OUT "
+            "--recipe recipe.json, the recipe that is beside it)");
 }
 
 TEST_F(ManifestTest, ReadsWhatThereIsForGpus) {

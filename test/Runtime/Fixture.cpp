@@ -76,7 +76,7 @@ nlohmann::json easyquant::runtime::test::writeFixtureFiles(const fs::path &folde
   EXPECT_TRUE(writer->finish().has_value());
 
   nlohmann::json manifest = nlohmann::json::parse(R"({
-    "format": "easyquant-artifact", "format_version": 1, "easyquant_version": "0.1.0",
+    "format": "easyquant-artifact", "format_version": 2, "easyquant_version": "0.1.0",
     "target": "cpu",
     "model": {"architecture": "fixture", "hidden_size": 5, "intermediate_size": 5, "num_layers": 1,
               "num_heads": 1, "num_kv_heads": 1, "head_dim": 5, "bos_token_id": null,
@@ -90,8 +90,9 @@ nlohmann::json easyquant::runtime::test::writeFixtureFiles(const fs::path &folde
        "first_row": 0, "weight": null, "input": null, "bytes": 380, "weight_error": 0.0,
        "largest_error": 0.0},
       {"name": "a", "out_features": 19, "in_features": 5, "tensor": "a", "first_row": 0,
-       "weight": {"bits": 8, "granularity": "channel", "group_size": 0, "symmetric": true},
-       "input": {"bits": 8, "granularity": "token", "symmetric": true, "dynamic": true},
+       "weight": {"bits": 8, "codes": "integer", "granularity": "channel", "group_size": 0, "scale_type": "f32",
+                "symmetric": true},
+       "input": {"bits": 8, "codes": "integer", "granularity": "token", "symmetric": true, "dynamic": true},
        "bytes": 380, "weight_error": 0.004, "largest_error": 0.001}],
     "program": {"abi": 3, "cache_type": "f32", "cache_scheme": null,
                 "entries": {"avx2": "easyquant_forward_avx2",

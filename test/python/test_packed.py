@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Packed weights against the sentences in Packing.h that define them, element by element."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from easyquant.packed import dequantize, relative_error, unpack_i2, unpack_i3, unpack_i4, unpack_i8, unpack_scales
+from easyquant.packed import code_values, dequantize, relative_error, unpack_i2, unpack_i3, unpack_i4, unpack_i8, unpack_scales, unpack_zero_points
 
 SHAPES = [(32, 8), (33, 8), (1, 1), (64, 24), (70, 41), (5, 100)]
 
@@ -68,6 +69,10 @@ def test_codes(rows, columns, pack, unpack, limit):
     np.testing.assert_array_equal(unpack(pack(codes), rows, columns), codes)
 
 
+def scheme_of(bits):
+    return {"bits": bits, "group_size": 0, "codes": "integer", "scale_type": "f32"}
+
+
 @pytest.mark.parametrize("rows, columns", SHAPES)
 @pytest.mark.parametrize("group_size", [0, 8, 32])
 def test_scales(rows, columns, group_size):
@@ -85,14 +90,37 @@ def test_dequantize_multiplies_codes_by_their_scales():
     codes = np.array([[-7, 0, 7, 3], [1, 2, 3, 4]])
     scales = np.ones((1, 1, 32), dtype=np.float32)
     scales[0, 0, :2] = 0.5, 2.0
-    np.testing.assert_array_equal(dequantize(pack_i4(codes), scales, 2, 4, 4, 0), [[-3.5, 0, 3.5, 1.5], [2, 4, 6, 8]])
+    np.testing.assert_array_equal(dequantize(pack_i4(codes), scales, 2, 4, scheme_of(4)), [[-3.5, 0, 3.5, 1.5], [2, 4, 6, 8]])
 
 
 def test_dequantize_takes_zero_points_off():
     codes = np.array([[-2, 0, 1], [-1, 1, 0]])
-    scales, zeros = np.ones((1, 1, 32), dtype=np.float32), np.zeros((1, 1, 32), dtype=np.int8)
-    scales[0, 0, 1], zeros[0, 0, :2] = 2.0, (-1, 1)
-    np.testing.assert_array_equal(dequantize(pack_i2(codes), scales, 2, 3, 2, 0, zeros), [[-1, 1, 2], [-4, 0, -2]])
+    scales, zeros = np.ones((1, 1, 32), dtype=np.float32), np.full((1, 1, 8), 0b10101010, dtype=np.uint8)
+    scales[0, 0, 1] = 2.0
+    zeros[0, 0, :2] = 0b10101001, 0b10101011  # -1 and 1 in their lowest fields, 0 in the others
+    np.testing.assert_array_equal(dequantize(pack_i2(codes), scales, 2, 3, scheme_of(2), zeros), [[-1, 1, 2], [-4, 0, -2]])
+
+
+@pytest.mark.parametrize("bits, fields", [(8, 1), (4, 2), (3, 2), (2, 4)])
+def test_zero_points_are_fields(bits, fields):
+    zeros = np.random.default_rng(bits).integers(-(2 ** (bits - 1)), 2 ** (bits - 1), (2, 3, 32))
+    width = 32 // fields
+    stored = sum((zeros[:, :, f * width : (f + 1) * width] + 2 ** (bits - 1)) << (8 // fields * f) for f in range(fields)).astype(np.uint8)
+    np.testing.assert_array_equal(unpack_zero_points(stored, bits), zeros)
+
+
+@pytest.mark.parametrize("codes, dtype, bits", [("f8E4M3FN", ml_dtypes.float8_e4m3fn, 8), ("f4E2M1FN", ml_dtypes.float4_e2m1fn, 4)])
+def test_code_values(codes, dtype, bits):
+    expected = np.arange(2**bits).astype(np.uint8).view(dtype).astype(np.float32)
+    finite = np.isfinite(expected)
+    np.testing.assert_array_equal(code_values({"codes": codes, "bits": bits})[finite], expected[finite])
+
+
+def test_dequantize_looks_up_values():
+    table = [-2.0, -1.0, 0.5, 3.0]
+    codes = np.array([[-2, 1, 0]])  # of fields 0, 3 and 2
+    result = dequantize(pack_i2(codes), np.full((1, 1, 32), 128, np.uint8), 1, 3, scheme_of(2) | {"codes": "table", "table": table, "scale_type": "f8E8M0FNU"})
+    np.testing.assert_array_equal(result, [[-4, 6, 1]])
 
 
 def test_relative_error():

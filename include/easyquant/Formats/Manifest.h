@@ -28,7 +28,7 @@
 namespace easyquant::formats {
 
 /// The artifact format and the program ABIs that this version writes and reads.
-constexpr int64_t kArtifactVersion = 1;
+constexpr int64_t kArtifactVersion = 2;
 constexpr int64_t kProgramAbi = 3;
 constexpr int64_t kGpuProgramAbi = 1;
 
@@ -95,12 +95,15 @@ struct Manifest {
     int64_t bits = 0, groupSize = 0;
     bool symmetric = true;
     std::string granularity;
+    std::string codes;     ///< "integer", "f8E4M3FN", "f4E2M1FN", "table" or the name of one
+    std::string scaleType; ///< "f32", "f16", ...
+    std::optional<std::vector<double>> table; ///< what codes of a table stand for
     bool operator==(const WeightScheme &) const = default;
   };
   struct InputScheme {
     int64_t bits = 0;
     bool symmetric = true, dynamic = true;
-    std::string granularity;
+    std::string granularity, codes;
     std::optional<int64_t> groupSize; ///< there where the granularity is "group"
     bool operator==(const InputScheme &) const = default;
   };

@@ -81,9 +81,9 @@ static DType dtypeOfScales(numerics::ScaleFormat format) {
   case numerics::ScaleFormat::BF16:
     return DType::BF16;
   case numerics::ScaleFormat::F8E4M3FN:
-    return DType::F8E4M3;
-  case numerics::ScaleFormat::F8E8M0FNU:
-    return DType::F8E8M0;
+  case numerics::ScaleFormat::F8E8M0FNU: // which readers of safetensors without ml_dtypes have no
+                                         // type for
+    return DType::U8;
   }
   llvm_unreachable("every format is named");
 }

@@ -40,7 +40,10 @@ static Attribute describe(Builder &b, SchemeAttr scheme, bool isWeight) {
   entry.set("bits", b.getI64IntegerAttr(scheme.getBits()));
   entry.set("codes", b.getStringAttr(table.empty() ? StringRef(numerics::toString(numeric.codes))
                                                    : StringRef(table)));
-  entry.set("scale_type", b.getStringAttr(numerics::toString(numeric.scales)));
+  if (numeric.table)
+    entry.set("table", b.getF64ArrayAttr(llvm::to_vector_of<double>(numeric.table->values())));
+  if (isWeight)
+    entry.set("scale_type", b.getStringAttr(numerics::toString(numeric.scales)));
   entry.set("symmetric", b.getBoolAttr(scheme.getSymmetric()));
   if (!isWeight)
     entry.set("dynamic", b.getBoolAttr(scheme.getDynamic()));
