@@ -47,12 +47,15 @@ struct Format {
   const char *name;
   WeightFormat weights;
   bool quantizedInput;
+  ScaleFormat scales = ScaleFormat::F32;
 };
 constexpr Format formats[] = {{"w8a8", WeightFormat::I8, true},
                               {"w4a8", WeightFormat::I4, true},
+                              {"w4a8_f16", WeightFormat::I4, true, ScaleFormat::F16},
                               {"f32", WeightFormat::F32, false},
                               {"w8a16", WeightFormat::I8, false},
-                              {"w4a16", WeightFormat::I4, false}};
+                              {"w4a16", WeightFormat::I4, false},
+                              {"w4a16_f16", WeightFormat::I4, false, ScaleFormat::F16}};
 
 /// SmolLM2-135M's linears (q, k and v as one; o; gate and up as one; down; head), then two of a 7B.
 constexpr std::pair<int64_t, int64_t> defaultShapes[] = {
@@ -111,7 +114,10 @@ public:
     codes = allocate<int8_t>(m * padded);
     scales = allocate<float>(m);
     sums = allocate<int32_t>(m * groups);
-    wScales = allocate<float>(panels * groups * kPanelRows);
+    scaleBytes = spec.weights == WeightFormat::F32
+                     ? 0
+                     : panels * groups * kPanelRows * numerics::scaleBytes(spec.numbers.scales);
+    wScales = allocate<char>(copies * scaleBytes);
     y = allocate<float>(m * spec.n);
     scratchSize = threads * scratchBytes(spec, target);
     scratch = allocate<int8_t>(scratchSize);
@@ -121,17 +127,18 @@ public:
     for (int64_t i = 0; i < m * padded; ++i)
       codes[i] = static_cast<int8_t>(rng() % 255 - 127);
     std::fill_n(scales.get(), m, 0.01f);
-    std::fill_n(wScales.get(), panels * groups * kPanelRows, 0.01f);
+    const size_t width = numerics::scaleBytes(spec.numbers.scales);
+    const uint32_t scale = numerics::encodeScale(0.0078125f, spec.numbers.scales);
+    for (size_t i = 0; i < copies * scaleBytes; i += width)
+      std::memcpy(wScales.get() + i, &scale, width);
   }
 
-  /// Codes, and group scales where they are not one a row (those the next call would find cached).
-  double bytesRead() const {
-    return bytes + (spec.weights == WeightFormat::F32 ? 0 : panels * groups * kPanelRows * 4);
-  }
+  /// Codes and scales, neither of which a cache still has where a call reads them once.
+  double bytesRead() const { return static_cast<double>(bytes + scaleBytes); }
   double operations() const { return 2.0 * m * spec.n * spec.k; }
 
   void call() {
-    char *w = weights + next * stride;
+    char *w = weights + next * stride, *s = wScales.get() + next * scaleBytes;
     next = (next + 1) % copies;
     int64_t padded = paddedColumns(spec.k);
     MemRef<float, 2> xView(x.get(), {m, spec.k}), yView(y.get(), {m, spec.n});
@@ -141,15 +148,21 @@ public:
     MemRef<float, 2> floats(reinterpret_cast<float *>(w), {spec.n, spec.k});
     int64_t blocks = padded / (spec.weights == WeightFormat::I8 ? 4 : 8);
     MemRef<int8_t, 4> packed(reinterpret_cast<int8_t *>(w), {panels, blocks, kPanelRows, 4});
-    MemRef<float, 3> wScalesView(wScales.get(), {panels, groups, kPanelRows});
     MemRef<int8_t, 1> scratchView(scratch.get(), {scratchSize});
     int64_t t = threads;
-    if (spec.quantizedInput)
-      kernel(codesView, scalesView, sumsView, packed, wScalesView, yView, scratchView, t);
-    else if (spec.weights == WeightFormat::F32)
+    auto callWith = [&](auto wScalesView) {
+      if (spec.quantizedInput)
+        kernel(codesView, scalesView, sumsView, packed, wScalesView, yView, scratchView, t);
+      else
+        kernel(xView, packed, wScalesView, yView, scratchView, t);
+    };
+    const std::array<int64_t, 3> scaleShape = {panels, groups, kPanelRows};
+    if (spec.weights == WeightFormat::F32)
       kernel(xView, floats, yView, scratchView, t);
+    else if (spec.numbers.scales == ScaleFormat::F16)
+      callWith(MemRef<uint16_t, 3>(reinterpret_cast<uint16_t *>(s), scaleShape));
     else
-      kernel(xView, packed, wScalesView, yView, scratchView, t);
+      callWith(MemRef<float, 3>(reinterpret_cast<float *>(s), scaleShape));
   }
 
   /// Seconds a call, over at least `minimum` seconds.
@@ -170,9 +183,10 @@ private:
   const KernelRunner &kernel;
   int64_t m, groups, panels, scratchSize;
   int threads;
-  size_t bytes, stride, copies, next = 0;
+  size_t bytes, scaleBytes, stride, copies, next = 0;
   char *weights;
-  Buffer<float> x, scales, wScales, y;
+  Buffer<float> x, scales, y;
+  Buffer<char> wScales;
   Buffer<int8_t> codes, scratch;
   Buffer<int32_t> sums;
 };
@@ -203,7 +217,7 @@ nlohmann::json measure(const LinearSpec &spec, const Format &format, const Targe
     ratios.push_back(rate / roofs.back());
     before = after;
   }
-  std::printf("%-6s %6lld x %-5lld M = %-4lld %8.1f %-6s of %8.1f  %5.1f %%  (%s)\n", format.name,
+  std::printf("%-9s %6lld x %-5lld M = %-4lld %8.1f %-6s of %8.1f  %5.1f %%  (%s)\n", format.name,
               static_cast<long long>(spec.n), static_cast<long long>(spec.k),
               static_cast<long long>(rows), median(rates) * 1e-9,
               roof == Roof::Read ? "GB/s" : "GOP/s", median(roofs) * 1e-9, median(ratios) * 100,
@@ -226,7 +240,8 @@ int usage(const char *problem) {
   std::fprintf(
       stderr,
       "easyquant-kernel-bench: %s\nusage: easyquant-kernel-bench [--threads N] [--rounds N] "
-      "[--formats w8a8,w4a8,f32,w8a16,w4a16] [--rows 1,16,128,512] [--shapes NxK,...] "
+      "[--formats w8a8,w4a8,w4a8_f16,f32,w8a16,w4a16,w4a16_f16] [--rows 1,16,128,512] [--shapes "
+      "NxK,...] "
       "[--group-size G] [--isa avx2|avx512vnni] [--json FILE]\n",
       problem);
   return 1;
@@ -310,6 +325,7 @@ int main(int argc, char **argv) {
         reinterpret_cast<uint32_t *>(codes.get())[i] = rng();
     for (auto [n, k] : options->shapes) {
       LinearSpec spec{n, k, format.weights, 0, format.quantizedInput, false, false};
+      spec.numbers.scales = format.scales;
       if (format.weights == WeightFormat::I4)
         spec.groupSize = options->groupSize;
       KernelRunner kernel(

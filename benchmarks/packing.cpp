@@ -32,21 +32,22 @@ struct Case {
   const char *name;
   int bits;
   int64_t groupSize;
+  ScaleFormat scales;
 };
 
 /// Weights a second of one pass over all panels.
-double quantizeOnce(const PanelLayout &layout, ConstMatrix w, std::vector<uint8_t> &codes,
-                    std::vector<float> &scales) {
+double quantizeOnce(const PanelLayout &layout, ConstMatrix w, PackedWeight &packed) {
   ErrorSums error;
   double start = bench::now(1);
-  for (int64_t panel = 0; panel < layout.panels(); ++panel)
-    if (auto done =
-            quantizePanelAbsMax(layout, w, panel, codes.data() + panel * layout.panelBytes(),
-                                scales.data() + panel * layout.panelScales(), error);
-        !done) {
-      fmt::print(stderr, "error: {}\n", done.error().message);
+  for (int64_t row = 0; row < w.rows; row += layout.blockRows()) {
+    ConstMatrix block{w.row(row), std::min(layout.blockRows(), w.rows - row), w.columns, w.columns};
+    auto quantized = quantizeAbsMax(block, layout.scheme, row, error);
+    if (!quantized) {
+      fmt::print(stderr, "error: {}\n", quantized.error().message);
       std::exit(1);
     }
+    layout.pack(row, *quantized, packed);
+  }
   return static_cast<double>(w.rows * w.columns) / (bench::now(1) - start);
 }
 
@@ -74,22 +75,24 @@ int main(int argc, char **argv) {
   fmt::print("{}, {} x {} floats, one thread, medians of {} rounds\n", bench::cpuModel(), rows,
              columns, rounds);
   std::string json;
-  for (Case c : {Case{"int8 per channel", 8, 0}, Case{"int4, groups of 128", 4, 128},
-                 Case{"int4, groups of 32", 4, 32}, Case{"int2, groups of 128", 2, 128}}) {
+  for (Case c : {Case{"int8 per channel", 8, 0, ScaleFormat::F32},
+                 Case{"int4, groups of 128", 4, 128, ScaleFormat::F16},
+                 Case{"int4, groups of 32", 4, 32, ScaleFormat::F16},
+                 Case{"int2, groups of 128", 2, 128, ScaleFormat::F16}}) {
     Scheme scheme;
     scheme.bits = c.bits;
     scheme.granularity = c.groupSize ? Granularity::Group : Granularity::Channel;
     scheme.groupSize = c.groupSize;
+    scheme.scales = c.scales;
     auto layout = panelLayout(scheme, rows, columns);
     if (!layout) {
       fmt::print(stderr, "error: {}\n", layout.error().message);
       return 1;
     }
-    std::vector<uint8_t> codes(layout->codeBytes());
-    std::vector<float> scales(layout->scaleCount());
     std::vector<double> rates, reads;
     for (int round = 0; round < rounds; ++round) { // interleaved
-      rates.push_back(quantizeOnce(*layout, {w.data(), rows, columns}, codes, scales));
+      PackedWeight packed = layout->allocate();
+      rates.push_back(quantizeOnce(*layout, {w.data(), rows, columns, columns}, packed));
       reads.push_back(bench::measureRead(w.data(), w.size() * sizeof(float), 1));
     }
     const double rate = median(rates), read = median(reads);

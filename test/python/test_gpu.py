@@ -67,6 +67,9 @@ SCHEMES = {
     "W4A16": ["--scheme=W4A16", "--group-size=32"],
     "W3A16": ["--scheme=W3A16", "--group-size=32"],
     "W2A16_ASYM": ["--scheme=W2A16_ASYM", "--group-size=32"],
+    "W2A8": ["--scheme=W2A8", "--group-size=32"],
+    "W4A8, f32 scales": ["--scheme=W4A8", "--group-size=32", "--scale-type=f32"],
+    "W8A16, f16 scales": ["--scheme=W8A16", "--scale-type=f16"],
     "none": ["--scheme=none", "--kv-cache=f16"],
     "int8 cache": ["--scheme=W8A8", "--kv-scheme=int8", "--kv-group=16", "--kv-residual=16"],
     "int4 cache": ["--scheme=W8A8", "--kv-scheme=int4", "--kv-group=16", "--kv-residual=16"],
@@ -240,6 +243,9 @@ def test_a_float_head_and_its_embedding_share_one_tensor(artifact, stories):
     (["--scheme=W8A8", "--target=sm_80,tpu"], ["tpu", "sm_90a", "cpu"]),
     (["--scheme=W8A8", "--target="], ["target"]),
     (["--scheme=W4A8", "--group-size=8", TARGET], ["site 'model.layers.0.self_attn.q_proj'", "multiples of 32", "--target cpu"]),
+    (["--scheme=W3A8", "--group-size=32", TARGET], ["site 'model.layers.0.self_attn.q_proj'", "2, 4 or 8 bits", "--target cpu"]),
+    (["--scheme=FP8_DYNAMIC", TARGET], ["f8E4M3FN", "take integers", "--target cpu"]),
+    (["--scheme=MXFP4A16", TARGET], ["site 'model.layers.0.self_attn.q_proj'", "f4E2M1FN", "take integers", "--target cpu"]),
     (["--scheme=W8A8", "--kv-cache=f32", TARGET], ["f32", "f16"]),
 ])
 def test_what_cannot_be_compiled(stories, tmp_path, options, words):
