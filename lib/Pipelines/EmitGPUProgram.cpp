@@ -5,9 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Target/Assemble.h"
 #include "easyquant/Codegen/GPU/Emit.h"
-#include "easyquant/Target/EmitPTX.h"
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
 #include "easyquant/Conversion/GPUKernels/GPUKernels.h"
 #include "easyquant/Conversion/GPUKernels/GPUProgram.h"
@@ -17,6 +15,8 @@
 #include "easyquant/Support/Folders.h"
 #include "easyquant/Support/ProgressAction.h"
 #include "easyquant/Support/WriteFile.h"
+#include "easyquant/Target/Assemble.h"
+#include "easyquant/Target/EmitPTX.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"

@@ -5,12 +5,12 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Target/EmitObject.h"
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Support/Folders.h"
 #include "easyquant/Support/ProgressAction.h"
+#include "easyquant/Target/EmitObject.h"
 
 #include "mlir/IR/Threading.h"
 #include "mlir/Pass/PassManager.h"

@@ -8,12 +8,12 @@
 #include "easyquant/Pipelines/RegisterPasses.h"
 
 #include "easyquant/Calibration/Passes.h"
-#include "easyquant/Target/EmitObject.h"
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
 #include "easyquant/Conversion/GPUKernels/GPUKernels.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Dialect/LM/Transforms/Passes.h"
 #include "easyquant/Pipelines/Passes.h"
+#include "easyquant/Target/EmitObject.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
