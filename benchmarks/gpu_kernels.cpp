@@ -7,10 +7,10 @@
 
 #include "gpu_kernels.h"
 
-#include "easyquant/Target/Assemble.h"
 #include "easyquant/Codegen/GPU/Emit.h"
-#include "easyquant/Target/EmitPTX.h"
 #include "easyquant/Numerics/FragmentPacking.h"
+#include "easyquant/Target/Assemble.h"
+#include "easyquant/Target/EmitPTX.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Verifier.h"

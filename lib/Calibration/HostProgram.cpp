@@ -7,8 +7,8 @@
 
 #include "HostProgram.h"
 
-#include "easyquant/Target/EmitObject.h"
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
+#include "easyquant/Target/EmitObject.h"
 
 #include "mlir/Pass/PassManager.h"
 #include "llvm/ADT/ScopeExit.h"

@@ -12,8 +12,8 @@
 #ifndef EASYQUANT_TEST_CODEGEN_KERNELRUNNER_H
 #define EASYQUANT_TEST_CODEGEN_KERNELRUNNER_H
 
-#include "easyquant/Target/EmitObject.h"
 #include "easyquant/Codegen/CPU/Kernels.h"
+#include "easyquant/Target/EmitObject.h"
 
 #include <array>
 #include <cstdint>

@@ -173,7 +173,8 @@ TEST(HuggingFaceWriter, WritesWhatItReads) {
   }
   EXPECT_ERROR(writeHuggingFace(*source, folder / "out"), ErrorCode::InvalidArgument, "out",
                "exists");
-  EXPECT_ERROR(writeHuggingFace(*source, folder / "out/config.json/in"), ErrorCode::IO, "config.json");
+  EXPECT_ERROR(writeHuggingFace(*source, folder / "out/config.json/in"), ErrorCode::IO,
+               "config.json");
   EXPECT_EQ(entries(folder.path), 2u);
 }
 

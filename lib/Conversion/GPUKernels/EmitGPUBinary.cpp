@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "easyquant/Conversion/GPUKernels/GPUKernels.h"
 #include "easyquant/Target/Assemble.h"
 #include "easyquant/Target/EmitPTX.h"
-#include "easyquant/Conversion/GPUKernels/GPUKernels.h"
 
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/Support/FileUtilities.h"

@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Codegen/GPU/Emit.h"
-#include "easyquant/Target/EmitPTX.h"
 #include "easyquant/Conversion/GPUKernels/GPUKernels.h"
+#include "easyquant/Target/EmitPTX.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
