@@ -15,9 +15,8 @@ from easyquant.artifact import Artifact
 from easyquant.errors import UserError
 from easyquant.files import write_json
 from easyquant.metrics import paired
+from easyquant.options import CALIBRATED
 
-# Parts of a method that read calibration text. The others look at weights alone.
-CALIBRATED = frozenset({"smoothquant", "awq", "gptq", "lkd"})
 FLOAT = "float"
 
 

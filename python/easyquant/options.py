@@ -89,6 +89,8 @@ def _read() -> dict:
 
 _TABLE = _read()
 METHODS = tuple(method["name"] for method in _TABLE["methods"])
+# Parts of a method that read calibration text; the others look at weights alone.
+CALIBRATED = frozenset(method["name"] for method in _TABLE["methods"] if method["stage"] != "base")
 OPTIONS = {option.name: option for option in (Option(**row) for row in _TABLE["options"]) if not option.internal}
 # What a command with these options leaves to check_table() where there is no table.
 SETTINGS = {} if OPTIONS else {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -121,10 +123,10 @@ def takes_options(function):
     return function
 
 
-_FIELDS = [("calibration", object, None), *((option.field, option.annotation, field(default_factory=list) if option.kind == "list" else None) for option in OPTIONS.values())]
+_FIELDS = [(option.field, option.annotation, field(default_factory=list) if option.kind == "list" else None) for option in OPTIONS.values()]
 
 
-class CompileOptions(make_dataclass("Fields", _FIELDS)):
+class CompileOptions(make_dataclass("Fields", [("calibration", object, None), *_FIELDS])):
     """The options of easyquant-compile; None leaves its default. `calibration` is a CalibrationText."""
 
     def arguments(self) -> list[str]:

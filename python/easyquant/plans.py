@@ -23,14 +23,13 @@ from easyquant.tools import find_tool
 
 # Rough: what the compiler takes without any method was measured by benchmarks/width.py, the rest follows from what methods do.
 BASE_BYTES = 210e6
-# Multiples of one float forward over the calibration tokens, and of the floats of one layer that a method holds at a time.
-FORWARDS = {"statistics": 1.0, "smoothquant": 1.0, "gptq": 2.0, "awq": 1.0, "lkd": 10.4}
+# Of each method: multiples of one float forward over the calibration tokens, and what it holds at a time, as multiples of the
+# floats of one layer and of the hidden states of all samples.
+FORWARDS, LAYER_COPIES, STATE_COPIES = range(3)
+COSTS = {"statistics": (1.0, 1, 1), "smoothquant": (1.0, 1, 1), "gptq": (2.0, 3, 2), "awq": (1.0, 3, 2), "lkd": (10.4, 6, 2)}
 # AWQ takes candidates for each block through some of the samples besides.
 AWQ_CANDIDATES = 21
 LKD_EPOCHS = 4  # those of the figure above, which benchmarks/method_costs.py measured
-LAYER_COPIES = {"statistics": 1, "smoothquant": 1, "gptq": 3, "awq": 3, "lkd": 6}
-# Hidden states of all samples.
-STATE_COPIES = {"statistics": 1, "smoothquant": 1, "gptq": 2, "awq": 2, "lkd": 2}
 
 
 @dataclass(frozen=True)
@@ -122,10 +121,10 @@ machine_speed = cache(flops_per_second)
 
 def forwards(method: str, samples: int, options) -> float:
     if method == "awq":
-        return FORWARDS[method] + AWQ_CANDIDATES * min(options.search_samples or int(default_of("search-samples")), samples) / samples
+        return COSTS[method][FORWARDS] + AWQ_CANDIDATES * min(options.search_samples or int(default_of("search-samples")), samples) / samples
     if method == "lkd":
-        return FORWARDS[method] * (options.epochs or int(default_of("epochs"))) / LKD_EPOCHS
-    return FORWARDS[method]
+        return COSTS[method][FORWARDS] * (options.epochs or int(default_of("epochs"))) / LKD_EPOCHS
+    return COSTS[method][FORWARDS]
 
 
 def prediction(plans: Plans, options) -> Prediction:
@@ -136,7 +135,7 @@ def prediction(plans: Plans, options) -> Prediction:
         samples, length = (options.calibration.samples, options.calibration.length) if options.calibration else (64, 1024)
         tokens = samples * length
         states = tokens * plans.model["hidden_size"] * 4
-        memory += max(plans.layer_floats * 4 * LAYER_COPIES[name] + states * STATE_COPIES[name] for name in work)
+        memory += max(plans.layer_floats * 4 * COSTS[name][LAYER_COPIES] + states * COSTS[name][STATE_COPIES] for name in work)
         forward = 2 * tokens * sum(site["out_features"] * site["in_features"] for site in plans.sites) / (0.7 * machine_speed())
         seconds += forward * sum(forwards(name, samples, options) for name in work)
     return Prediction(plans.weight_bytes, memory, seconds)

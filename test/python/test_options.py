@@ -19,7 +19,9 @@ TABLE = json.loads(run_tool("easyquant-compile", "--describe-options").stdout)
 ROWS = {row["name"]: row for row in TABLE["options"]}
 KEYS = {f"{row.get('section', '')}.{row['key']}": row for row in TABLE["options"] if "key" in row}
 # A value of each kind, and one of another.
-VALUES = {"switch": (True, 1), "integer": (64, 0.5), "number": (99.5, "much"), "text": ("absmax", 1), "text or number": (0.5, True), "list": (["lm_head"], "lm_head")}
+VALUES = {
+    "switch": (True, 1), "integer": (64, 0.5), "number": (99.5, "much"), "text": ("absmax", 1), "text or number": (0.5, True), "list": (["lm_head"], "lm_head"),
+}  # fmt: skip
 
 
 def test_the_package_has_the_compilers_table():
@@ -88,4 +90,5 @@ def test_without_the_table_only_its_commands_end(tmp_path):
 
     assert run("inspect", "--help").returncode == 0
     done = run("compile", "model", "-o", "out", "--scheme", "W8A8")
-    assert done.returncode == 1 and done.stderr == f"error: {tmp_path}/easyquant/options.json: the table of the compiler's options is missing; build it with scripts/setup.sh\n"
+    missing = f"{tmp_path}/easyquant/options.json: the table of the compiler's options is missing; build it with scripts/setup.sh"
+    assert done.returncode == 1 and done.stderr == f"error: {missing}\n"

@@ -11,8 +11,8 @@ import pytest
 
 from helpers import ALL_ISAS, BUILD, ISA, compile_model, folder_contents, run_tool
 
-SCHEMES = [("--scheme=W8A8", "--ignore=re:.*layers\\.0\\.mlp\\..*", ISA), ("--scheme=W4A16", "--group-size=32", "--kv-cache=f32", ISA),
-           ("--scheme=none", ALL_ISAS)]
+SCHEMES = [("--scheme=W8A8", "--ignore=re:layers\\.0{1,2}\\.(mlp|x)\\..*", "--weight-observer=percentile", "--percentile=99.1234567891", ISA),
+           ("--scheme=W4A16", "--group-size=32", "--kv-cache=f32", ISA), ("--scheme=none", ALL_ISAS)]
 
 
 def run_in_shell(command):
@@ -22,7 +22,7 @@ def run_in_shell(command):
 
 @pytest.mark.parametrize("options", SCHEMES)
 def test_dumped_pipeline_makes_the_same_artifact(artifact, tiny_llama, tmp_path, options):
-    out = tmp_path / "out"
+    out = tmp_path / "with a space"
     printed = run_tool("easyquant-compile", tiny_llama, "-o", out, *options, "--dump-pipeline")
     assert printed.returncode == 0, printed.stderr
     assert "easyquant-opt" in printed.stdout

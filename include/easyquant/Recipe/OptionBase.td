@@ -11,20 +11,21 @@
 include "mlir/Pass/PassBase.td"
 
 /// What a value is: for those who read the table, in a pass, and as held by OptionValues.
-class OptionKind<string enumerator, string type, string held, string none> {
+class OptionKind<string enumerator, string type, string held, string none, string word> {
   string name = enumerator;
   string passType = type;
   string heldType = held;
   string unset = none; ///< of a pass whose option has no default of its own
+  string placeholder = word;
 }
-def Switch       : OptionKind<"Switch", "bool", "bool", "false">;
-def Integer      : OptionKind<"Integer", "int64_t", "int64_t", "-1">;
-def Count        : OptionKind<"Integer", "unsigned", "int64_t", "0">;
-def Number       : OptionKind<"Number", "::easyquant::Real", "double", "0">;
-def Text         : OptionKind<"Text", "std::string", "std::string", "">;
-def TextOrNumber : OptionKind<"TextOrNumber", "std::string", "std::string", "">;
-def Choice       : OptionKind<"Choice", "std::string", "std::string", "">;
-def List         : OptionKind<"List", "std::string", "std::vector<std::string>", "">;
+def Switch       : OptionKind<"Switch", "bool", "bool", "false", "">;
+def Integer      : OptionKind<"Integer", "int64_t", "int64_t", "-1", "N">;
+def Count        : OptionKind<"Integer", "unsigned", "int64_t", "0", "N">;
+def Number       : OptionKind<"Number", "::easyquant::Real", "double", "0", "X">;
+def Text         : OptionKind<"Text", "std::string", "std::string", "", "TEXT">;
+def TextOrNumber : OptionKind<"TextOrNumber", "std::string", "std::string", "", "X">;
+def Choice       : OptionKind<"Choice", "std::string", "std::string", "", "NAME">;
+def List         : OptionKind<"List", "std::string", "std::vector<std::string>", "", "TEXT">;
 
 /// What recipes and command lines say of an option. `text` begins in lower case and ends without a full stop.
 class OptionRow<OptionKind optionKind, string argument, string defaultText, string text> {
@@ -38,7 +39,7 @@ class OptionRow<OptionKind optionKind, string argument, string defaultText, stri
   string section = "";             ///< the object of a recipe that the key is in
   string flag = argument;          ///< of command lines; empty: none
   string noun = !subst("-", " ", argument); ///< in messages
-  string value = "";               ///< what help calls the value; empty: the kind's word
+  string value = optionKind.placeholder; ///< what help calls it
   string group = "";               ///< heading of the help
   string owner = "";               ///< the method that reads it, or `static`: static activations do
   string least = "";               ///< smallest value

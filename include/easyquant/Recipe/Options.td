@@ -51,7 +51,6 @@ let group = "What to make", key = "" in {
   def Threads : TableOption<"threads", Count, "threads", "", "threads to compile with; results do not depend on them"> {
     let description = "threads; 0: one per core. Results do not depend on it";
     let defaultWords = "all CPUs";
-    let value = "N";
     let least = "0";
   }
   def MaxShardBytes : TableOption<"maxShardBytes", Integer, "max-shard-bytes", "5000000000",
@@ -97,7 +96,6 @@ let group = "Quantization" in {
     def GroupSize : TableOption<"groupSize", Integer, "group-size", "",
                                 "weights that share a scale: a multiple of 8, or 0 for a whole row"> {
       let defaultWords = "128 below 8 bits";
-      let value = "N";
       let least = "0";
     }
     def ScaleType : TableOption<"scaleType", Choice, "scale-type", "", "type of the scales of integer weights"> {
@@ -150,7 +148,6 @@ let group = "Quantization" in {
   let key = "" in
   def MaxFallback : TableOption<"maxFallback", Integer, "max-fallback", "0",
                                 "sites that may stay float where they cannot be quantized as asked"> {
-    let value = "N";
     let least = "0";
   }
 }
@@ -190,7 +187,6 @@ let group = "Options of methods" in {
   let owner = "awq" in {
     def SearchSamples : TableOption<"searchSamples", Integer, "search-samples", "4",
                                     "samples, the first ones, that candidates are compared on"> {
-      let value = "N";
       let least = "1";
     }
     def Clip : TableOption<"clip", Switch, "clip", "true", "search ranges too"> {
@@ -211,7 +207,6 @@ let group = "Options of methods" in {
   }
   let owner = "lkd" in
   def Epochs : TableOption<"epochs", Integer, "epochs", "4", "passes over the samples that are not held out"> {
-    let value = "N";
     let least = "1";
   }
 }
@@ -240,20 +235,17 @@ let group = "KV cache" in {
                               "tokens of a channel, and dimensions of a token, that share a scale: a power of two from 16 to 1024"> {
       let flag = "kv-group";
       let noun = "KV group";
-      let value = "N";
       let least = "1";
     }
     def KVResidual : TableOption<"kvResidual", Integer, "residual", "128",
                                  "newest tokens that stay float: a multiple of the group"> {
       let flag = "kv-residual";
       let noun = "KV residual";
-      let value = "N";
       let least = "1";
     }
     def KVSinks : TableOption<"kvSinks", Integer, "sinks", "4", "first tokens that stay float"> {
       let flag = "kv-sinks";
       let noun = "KV sinks";
-      let value = "N";
       let least = "0";
     }
     def KVKeys : TableOption<"kvKeys", Choice, "keys", "post-rope", "keep keys after or before their rotation"> {

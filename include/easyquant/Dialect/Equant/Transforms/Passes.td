@@ -22,7 +22,7 @@ class PlanPass<string flag> : Pass<flag, "::mlir::ModuleOp"> {
 defvar PlanOptions = [
   Scheme, GroupSize, ScaleType, Activations, WeightObserver, Percentile, Head, Ignore, Targets,
   ListOption<"methods", "methods", "std::string",
-             "what later passes do at the planned sites, in order: smoothquant, awq, gptq, lkd">,
+             "names of the methods that later passes apply at the planned sites, in order">,
 ] # MethodOptions;
 
 def AbsMax : PlanPass<"equant-absmax"> {
