@@ -27,7 +27,7 @@ FORWARDS = {"statistics": 1.0, "smoothquant": 1.0, "gptq": 2.0, "awq": 1.0, "lkd
 # AWQ takes candidates for each block through some of the samples besides.
 AWQ_CANDIDATES, AWQ_SAMPLES = 21, 4
 LKD_EPOCHS = 4  # those of the figure above, which benchmarks/method_costs.py measured
-LAYER_COPIES = {"statistics": 1, "smoothquant": 1, "gptq": 3, "awq": 3, "lkd": 6}
+LAYER_COPIES = {"statistics": 1, "smoothquant": 1, "gptq": 3, "awq": 3, "lkd": 7}
 # Hidden states of all samples.
 STATE_COPIES = {"statistics": 1, "smoothquant": 1, "gptq": 2, "awq": 2, "lkd": 2}
 
