@@ -33,7 +33,7 @@ public:
   /// pointer. Errors: those of OpenMP::prepare.
   Result<void> call(llvm::ArrayRef<uintptr_t> arguments, int32_t threads) const;
   /// More arguments than call() can pass.
-  static constexpr size_t kMaxArguments = 32;
+  static constexpr size_t kMaxArguments = 64;
 
 private:
   HostProgram() = default;

@@ -12,12 +12,12 @@
 
 #include "easyquant/Numerics/Lkd.h"
 
-#include "DecoderMatch.h"
 #include "MethodRun.h"
 #include "SlicePass.h"
 
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Calibration/RoundedSites.h"
+#include "easyquant/Calibration/TrainedLayer.h"
 #include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
 #include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
 #include "easyquant/Support/ProgressAction.h"
@@ -34,7 +34,6 @@ using namespace easyquant;
 using namespace easyquant::calibration;
 using formats::ComputedConstants;
 using numerics::ConstMatrix;
-using numerics::QuantizedMatrix;
 
 namespace {
 
@@ -47,60 +46,57 @@ struct Lkd : SlicePass<calibration::impl::LkdBase<Lkd>> {
 
 } // namespace
 
-/// Puts what was trained for rows of a site below what was trained for those above.
-static void append(QuantizedMatrix &site, QuantizedMatrix part) {
-  if (site.rows == 0) {
-    site = std::move(part);
-    return;
+namespace {
+
+/// A compiled layer on the hidden states before it.
+class HiddenLayer : public numerics::LkdLayer {
+public:
+  HiddenLayer(TrainedLayer &layer, const HiddenStates &before) : layer(layer), before(before) {}
+
+  Result<void> setWeight(size_t site, ConstMatrix values) override {
+    return layer.setWeight(layer.global(site), values);
   }
-  site.rows += part.rows;
-  site.params.rows += part.params.rows;
-  llvm::append_range(site.codes, part.codes);
-  llvm::append_range(site.params.scales, part.params.scales);
-  llvm::append_range(site.params.zeroPoints, part.params.zeroPoints);
-}
+  Result<void> forward(size_t sequence, numerics::Matrix y) override {
+    return layer.forward(before.sample(static_cast<int64_t>(sequence)), y);
+  }
+  Result<void> backward(size_t sequence, ConstMatrix dy,
+                        std::span<const numerics::Matrix> gradients) override {
+    return layer.backward(before.sample(static_cast<int64_t>(sequence)), dy,
+                          llvm::ArrayRef(gradients.data(), gradients.size()));
+  }
+
+private:
+  TrainedLayer &layer;
+  const HiddenStates &before;
+};
+
+} // namespace
 
 static LogicalResult distillLayer(LayerRunner &runner, func::FuncOp layer,
                                   ArrayRef<PlannedSite> sites, const HiddenStates &before,
                                   const HiddenStates &after, const numerics::LkdOptions &options,
                                   QuantizedWeights &codes) {
-  FailureOr<DecoderMatch> match = matchDecoder(layer);
-  if (failed(match))
-    return failure();
-  FailureOr<DecoderValues> values =
-      DecoderValues::read(*match, runner.constants(), runner.tokens().maxLength());
-  if (failed(values))
+  SmallVector<Value> weights =
+      llvm::map_to_vector(sites, [](const PlannedSite &site) { return site.weight(); });
+  FailureOr<TrainedLayer> compiled = TrainedLayer::create(runner.compiler(), layer, weights);
+  if (failed(compiled) || failed(compiled->load(runner.constants())))
     return failure();
   std::vector<numerics::LkdSite> trained;
-  SmallVector<PlannedSite> owners;
-  for (auto [index, linear] : llvm::enumerate(match->linears))
-    for (const PlannedSite &site : sites) {
-      lm::LinearOp op = linear.op;
-      if (!op || site.weight() != op.getWeight())
-        continue;
-      if (linear.rows != cast<RankedTensorType>(site.weight().getType()).getDimSize(0) &&
-          site.scheme().granularity == numerics::Granularity::Tensor)
-        return emitError(site.loc())
-               << "site '" << site.name()
-               << "' makes queries, keys and values, which are trained one by "
-                  "one and cannot share a scale; ask for one per channel";
-      trained.push_back({numerics::DecoderLinear(index), site.scheme(), site.rule()});
-      owners.push_back(site);
-    }
-  std::vector<ConstMatrix> inputs, targets;
-  for (int64_t i = 0; i < before.samples(); ++i) {
-    inputs.push_back(before.sample(i));
+  for (auto [i, site] : llvm::enumerate(sites))
+    trained.push_back({compiled->weight(compiled->global(i)), site.scheme(), site.rule()});
+  std::vector<ConstMatrix> targets;
+  for (int64_t i = 0; i < after.samples(); ++i)
     targets.push_back(after.sample(i));
-  }
-  auto result = numerics::distill(match->shape, values->weights, trained, inputs, targets, options);
+  HiddenLayer hidden(*compiled, before);
+  auto result = numerics::distill(hidden, trained, targets, options);
   if (!result)
     return emitError(layer.getLoc())
            << "function '" << layer.getSymName() << "': " << result.error().message;
   emitRemark(layer.getLoc()) << "function '" << layer.getSymName()
                              << "': error of the output on held-out samples " << result->before
                              << " before, " << result->after << " after distillation";
-  for (auto [site, weight] : llvm::zip_equal(owners, result->weights))
-    append(codes[site.weight()], std::move(weight));
+  for (auto [weight, quantized] : llvm::zip_equal(weights, result->weights))
+    codes[weight] = std::move(quantized);
   return success();
 }
 

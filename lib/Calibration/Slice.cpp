@@ -7,6 +7,8 @@
 
 #include "easyquant/Calibration/Slice.h"
 
+#include "HostOperations.h"
+
 #include "easyquant/Conversion/EquantToKernels/BufferPlan.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -22,10 +24,16 @@ using equant::ObserveOp;
 
 namespace {
 
-/// Constants have static shapes and activations never have.
-bool isConstant(Value value) {
+bool isStatic(Value value) {
   auto type = dyn_cast<RankedTensorType>(value.getType());
   return type && type.hasStaticShape();
+}
+
+/// Constants have static shapes and activations never have; gradients of constants are made of
+/// activations.
+bool isConstant(Value value) {
+  Operation *op = value.getDefiningOp();
+  return isStatic(value) && (!op || llvm::all_of(op->getOperands(), isStatic));
 }
 
 class Outliner {
@@ -126,7 +134,7 @@ SliceWeight Outliner::weightInSlice(Value value) {
   if (slice.vocabulary != 0 && onlyRead(llvm::IsaPred<lm::EmbeddingOp>)) {
     weight.isEmbedding = true;
     rows = slice.vocabulary;
-  } else if (onlyRead(llvm::IsaPred<lm::RopeOp>)) {
+  } else if (onlyRead(llvm::IsaPred<lm::RopeOp, lm::RopeGradientOp>)) {
     rows = std::min(rows, length);
   }
   SmallVector<int64_t> shape(weight.type.getShape());
@@ -217,6 +225,10 @@ LogicalResult Outliner::build() {
       for (StringRef name : observe.getStatistics().getAsValueRange<StringAttr>())
         observation.statistics.push_back(name.str());
       observation.columns = lm::columns(observe.getInput());
+      result.calls.push_back({static_cast<int64_t>(result.observations.size()) - 1, nullptr});
+    } else if (isHostCall(&op)) {
+      result.calls.push_back({-1, hostOperation(&op)});
+      result.isWhole = true;
     }
     anonymize(builder.clone(op, mapping));
   }

@@ -68,12 +68,15 @@ FailureOr<SliceProgram> SliceCompiler::compile(const Slice &slice) {
     return emitError(loc) << "a slice of " << slice.inputs.size() << " inputs and "
                           << slice.outputs.size() << " outputs has too many arguments";
 
+  EngineOptions options = settings;
+  if (outlined->isWhole)
+    options.maxRows = options.length;
   std::string text;
   llvm::raw_string_ostream stream(text);
   outlined->module->print(stream);
   std::shared_ptr<const HostProgram> &code = cache[text];
   if (!code) {
-    auto compiled = HostProgram::compile(*outlined->module, settings.isa, settings.maxRows);
+    auto compiled = HostProgram::compile(*outlined->module, options.isa, options.maxRows);
     if (failed(compiled)) {
       cache.erase(text);
       return failure();
@@ -84,7 +87,7 @@ FailureOr<SliceProgram> SliceCompiler::compile(const Slice &slice) {
   SliceProgram program;
   program.program = code;
   program.workspace = workspace;
-  program.options = settings;
+  program.options = options;
   llvm::append_range(program.inputTypes, ValueRange(slice.inputs).getTypes());
   llvm::append_range(program.outputTypes, ValueRange(slice.outputs).getTypes());
   outlined->module = {};
@@ -161,13 +164,16 @@ Result<void> SliceProgram::setWeight(StringRef global, ConstMatrix values) {
 // Running
 //===----------------------------------------------------------------------===//
 
-static int64_t columnsOf(Type type) { return cast<RankedTensorType>(type).getDimSize(1); }
-static bool isTokens(Type type) { return cast<RankedTensorType>(type).getRank() == 1; }
+static int64_t columnsOf(Type type) { return cast<RankedTensorType>(type).getShape().back(); }
+/// Tokens, or the gradient of a vector.
+static bool isVector(Type type) { return cast<RankedTensorType>(type).getRank() == 1; }
+/// The gradient of a weight.
+static bool isStatic(Type type) { return cast<RankedTensorType>(type).hasStaticShape(); }
 
 /// The number of tokens.
 Result<int64_t> SliceProgram::check(ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> outputs,
                                     std::span<const int32_t> tokens) const {
-  size_t expected = llvm::count_if(inputTypes, [](Type type) { return !isTokens(type); });
+  size_t expected = llvm::count_if(inputTypes, [](Type type) { return !isVector(type); });
   if (inputs.size() != expected || outputs.size() != outputTypes.size())
     return makeError(ErrorCode::InvalidArgument,
                      "the slice has {} inputs and {} outputs, found {} and {}", expected,
@@ -177,14 +183,18 @@ Result<int64_t> SliceProgram::check(ArrayRef<ConstMatrix> inputs, ArrayRef<Matri
     return makeError(ErrorCode::InvalidArgument, "a sequence of {} tokens, expected 1 to {}", rows,
                      options.length);
   auto checkShape = [&](ConstMatrix matrix, Type type) -> Result<void> {
-    if (matrix.rows == rows && matrix.columns == columnsOf(type))
+    const int64_t expected = !isStatic(type)  ? rows
+                             : isVector(type) ? 1
+                                              : cast<RankedTensorType>(type).getDimSize(0);
+    if (matrix.rows == expected && matrix.columns == columnsOf(type))
       return {};
-    return makeError(ErrorCode::InvalidArgument, "expected activations of {}x{}, found {}x{}", rows,
-                     columnsOf(type), matrix.rows, matrix.columns);
+    return makeError(ErrorCode::InvalidArgument, "expected {} of {}x{}, found {}x{}",
+                     isStatic(type) ? "a gradient" : "activations", expected, columnsOf(type),
+                     matrix.rows, matrix.columns);
   };
   size_t next = 0;
   for (Type type : inputTypes) {
-    if (!isTokens(type)) {
+    if (!isVector(type)) {
       if (auto ok = checkShape(inputs[next++], type); !ok)
         return Unexpected(ok.error());
     } else if (static_cast<int64_t>(tokens.size()) != rows) {
@@ -199,20 +209,24 @@ Result<int64_t> SliceProgram::check(ArrayRef<ConstMatrix> inputs, ArrayRef<Matri
 }
 
 namespace {
-/// What the compiled code hands back with every observed chunk.
-struct ObserverContext {
-  ArrayRef<Observation> observations;
+/// What the compiled code hands back with every call.
+struct HostContext {
+  const OutlinedSlice &slice;
   Observer observer;
   int64_t position;
+  unsigned threads;
 };
 } // namespace
 
-static void observe(void *context, int64_t index, const float *data, int64_t rows, int64_t columns,
-                    int64_t stride) {
-  auto *self = static_cast<ObserverContext *>(context);
-  if (self->observer)
-    self->observer(self->observations[index], self->position,
-                   ConstMatrix(data, rows, columns, stride));
+static void callHost(void *context, int64_t index, const HostOperand *operands) {
+  auto *self = static_cast<HostContext *>(context);
+  const HostCall &call = self->slice.calls[index];
+  if (call.operation)
+    call.operation(operands, self->threads);
+  else if (self->observer)
+    self->observer(self->slice.observations[call.observation], self->position,
+                   ConstMatrix(static_cast<const float *>(operands->data), operands->rows,
+                               operands->columns, operands->stride));
 }
 
 Result<void> SliceProgram::run(ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> outputs,
@@ -227,42 +241,53 @@ Result<void> SliceProgram::run(ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> ou
   auto arena = runtime::memRef1D(workspace->arena.data<int8_t>(), workspace->arena.size());
   auto cache =
       runtime::memRef1D(workspace->cache.data<int8_t>(), capacity * program->cacheBytesPerToken);
-  ObserverContext context{slice.observations, observer, 0};
+  HostContext context{slice, observer, 0, options.threads};
   for (int64_t position = 0; position < *length; position += options.maxRows) {
     int64_t count = std::min(options.maxRows, *length - position);
     context.position = position;
     std::deque<MemRef<float, 2>> matrices; // which the arguments point into
-    std::deque<MemRef<int32_t, 1>> vectors;
+    std::deque<MemRef<float, 1>> vectors;
+    std::deque<MemRef<int32_t, 1>> tokenVectors;
     SmallVector<uintptr_t> arguments;
     auto pass = [&](const void *pointer) {
       arguments.push_back(reinterpret_cast<uintptr_t>(pointer));
     };
-    auto passRows = [&](ConstMatrix rows) {
-      float *data = const_cast<float *>(rows.row(position)); // an input is only read
-      matrices.push_back({data, data, 0, {count, rows.columns}, {rows.stride, 1}});
+    auto passMatrix = [&](ConstMatrix rows) {
+      float *data = const_cast<float *>(rows.data); // an input is only read
+      matrices.push_back({data, data, 0, {rows.rows, rows.columns}, {rows.stride, 1}});
       pass(&matrices.back());
     };
+    auto passRows = [&](ConstMatrix rows) { passMatrix(rows.middleRows(position, count)); };
     pass(&weights);
     pass(&arena);
     pass(&cache);
     size_t next = 0;
     for (Type type : inputTypes) {
-      if (!isTokens(type)) {
+      if (!isVector(type)) {
         passRows(inputs[next++]);
         continue;
       }
-      vectors.push_back(runtime::memRef1D(const_cast<int32_t *>(tokens.data()) + position, count));
-      pass(&vectors.back());
+      tokenVectors.push_back(
+          runtime::memRef1D(const_cast<int32_t *>(tokens.data()) + position, count));
+      pass(&tokenVectors.back());
     }
     for (bool isPosition : slice.indices)
       arguments.push_back(isPosition ? position : 0);
     arguments.push_back(options.threads);
-    if (!slice.observations.empty()) {
-      pass(reinterpret_cast<const void *>(&observe));
+    if (!slice.calls.empty()) {
+      pass(reinterpret_cast<const void *>(&callHost));
       pass(&context);
     }
-    for (Matrix output : outputs)
-      passRows(output);
+    for (auto [output, type] : llvm::zip_equal(outputs, outputTypes)) {
+      if (!isStatic(type)) {
+        passRows(output);
+      } else if (isVector(type)) {
+        vectors.push_back(runtime::memRef1D(output.data, output.columns));
+        pass(&vectors.back());
+      } else {
+        passMatrix(output);
+      }
+    }
     if (auto done = program->call(arguments, static_cast<int32_t>(options.threads)); !done)
       return done;
   }

@@ -7,6 +7,8 @@
 
 #include "easyquant/Numerics/Lkd.h"
 
+#include "easyquant/Support/Parallel.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -27,28 +29,24 @@ struct Trained {
 
 class Distiller {
 public:
-  Distiller(const DecoderShape &shape, const DecoderWeights<float> &layer,
-            std::span<const ConstMatrix> inputs, std::span<const ConstMatrix> targets,
-            const LkdOptions &options)
-      : weights(layer), inputs(inputs), targets(targets), options(options),
-        model(shape, options.threads) {}
+  Distiller(LkdLayer &layer, std::span<const ConstMatrix> targets, const LkdOptions &options)
+      : layer(layer), targets(targets), options(options) {}
 
   Result<LkdResult> run(std::span<const LkdSite> sites);
 
 private:
   void start(const LkdSite &site);
-  Result<void> round();
+  Result<void> round(double rate);
   Result<double> loss(size_t sequence, bool withGradient);
   Result<double> meanLoss(size_t first, size_t last);
   void update(Trained &weight, double rate) const;
   std::vector<QuantizedMatrix> codes() const;
 
-  DecoderWeights<float> weights; ///< with those in training replaced
-  std::span<const ConstMatrix> inputs, targets;
+  LkdLayer &layer;
+  std::span<const ConstMatrix> targets;
   const LkdOptions &options;
-  DecoderLayer<float> model;
   std::vector<Trained> trained;
-  DecoderGradients<float> gradients;
+  std::vector<Matrix> gradients; ///< of the trained
   std::vector<float> output;
   int64_t steps = 0;
 };
@@ -56,7 +54,7 @@ private:
 } // namespace
 
 void Distiller::start(const LkdSite &site) {
-  ConstMatrix w = weights.weights[site.linear];
+  ConstMatrix w = site.weight;
   Trained weight;
   weight.site = &site;
   for (int64_t i = 0; i < w.rows; ++i)
@@ -67,36 +65,50 @@ void Distiller::start(const LkdSite &site) {
   weight.second.resize(weight.values.size());
   weight.codes.rows = w.rows;
   weight.codes.columns = w.columns;
-  trained.push_back(std::move(weight));
+  gradients.push_back({weight.gradient.data(), w.rows, w.columns});
+  trained.push_back(std::move(weight)); // the vectors keep their memory
 }
 
-/// Codes of the values, and the weights that they stand for.
-Result<void> Distiller::round() {
-  for (Trained &weight : trained) {
+/// A step of the optimizer, if there has been a gradient; then codes of the values, and the weights
+/// that they stand for.
+Result<void> Distiller::round(double rate) {
+  std::vector<Result<void>> done(trained.size());
+  parallelFor(static_cast<int64_t>(trained.size()), options.threads, [&](int64_t i) {
+    Trained &weight = trained[i];
+    if (steps > 0)
+      update(weight, rate);
     const int64_t rows = weight.codes.rows, columns = weight.codes.columns;
     auto codes = quantize(ConstMatrix(weight.values.data(), rows, columns), weight.site->scheme,
                           weight.site->rule);
-    if (!codes)
-      return Unexpected(codes.error());
+    if (!codes) {
+      done[i] = Unexpected(codes.error());
+      return;
+    }
     weight.codes = std::move(*codes);
-    Matrix rounded(weight.rounded.data(), rows, columns);
-    dequantize(weight.codes, rounded);
-    weights.weights[weight.site->linear] = rounded;
-    gradients[weight.site->linear] = Matrix(weight.gradient.data(), rows, columns);
+    dequantize(weight.codes, Matrix(weight.rounded.data(), rows, columns));
+  });
+  for (size_t i = 0; i < trained.size(); ++i) {
+    if (!done[i])
+      return done[i];
+    const Trained &weight = trained[i];
+    ConstMatrix rounded(weight.rounded.data(), weight.codes.rows, weight.codes.columns);
+    if (auto set = layer.setWeight(i, rounded); !set)
+      return set;
   }
   return {};
 }
 
 Result<double> Distiller::loss(size_t sequence, bool withGradient) {
-  ConstMatrix x = inputs[sequence], target = targets[sequence];
-  output.resize(x.rows * x.columns);
-  Matrix y(output.data(), x.rows, x.columns);
-  model.forward(weights, x, y);
-  const int64_t skipped = std::min(options.skippedRows, x.rows);
-  const double count = static_cast<double>(std::max<int64_t>((x.rows - skipped) * x.columns, 1));
+  ConstMatrix target = targets[sequence];
+  output.resize(target.rows * target.columns);
+  Matrix y(output.data(), target.rows, target.columns);
+  if (auto done = layer.forward(sequence, y); !done)
+    return Unexpected(done.error());
+  const int64_t skipped = std::min(options.skippedRows, y.rows);
+  const double count = static_cast<double>(std::max<int64_t>((y.rows - skipped) * y.columns, 1));
   double sum = 0;
-  for (int64_t i = 0; i < x.rows; ++i)
-    for (int64_t j = 0; j < x.columns; ++j) {
+  for (int64_t i = 0; i < y.rows; ++i)
+    for (int64_t j = 0; j < y.columns; ++j) {
       double difference = i < skipped ? 0 : static_cast<double>(y(i, j)) - target(i, j);
       sum += difference * difference;
       y(i, j) = static_cast<float>(2 * difference / count); // dL/dy from here on
@@ -106,11 +118,9 @@ Result<double> Distiller::loss(size_t sequence, bool withGradient) {
                      "the output of the quantized layer is not finite on sequence {}; take a "
                      "smaller learning rate",
                      sequence);
-  if (withGradient) {
-    for (Trained &weight : trained)
-      std::fill(weight.gradient.begin(), weight.gradient.end(), 0.0f);
-    model.backward(weights, y, gradients);
-  }
+  if (withGradient)
+    if (auto done = layer.backward(sequence, y, gradients); !done)
+      return Unexpected(done.error());
   return sum / count;
 }
 
@@ -154,7 +164,7 @@ std::vector<QuantizedMatrix> Distiller::codes() const {
 Result<LkdResult> Distiller::run(std::span<const LkdSite> sites) {
   for (const LkdSite &site : sites)
     start(site);
-  if (auto ok = round(); !ok)
+  if (auto ok = round(/*rate=*/0); !ok)
     return Unexpected(ok.error());
   for (Trained &weight : trained) {
     const std::vector<float> &scales = weight.codes.params.scales;
@@ -162,10 +172,10 @@ Result<LkdResult> Distiller::run(std::span<const LkdSite> sites) {
                   static_cast<double>(std::max<size_t>(scales.size(), 1));
   }
   const auto held = static_cast<size_t>(
-      std::clamp(std::round(options.heldOut * static_cast<double>(inputs.size())), 1.0,
-                 static_cast<double>(inputs.size() - 1)));
-  const size_t training = inputs.size() - held;
-  auto before = meanLoss(training, inputs.size());
+      std::clamp(std::round(options.heldOut * static_cast<double>(targets.size())), 1.0,
+                 static_cast<double>(targets.size() - 1)));
+  const size_t training = targets.size() - held;
+  auto before = meanLoss(training, targets.size());
   if (!before)
     return Unexpected(before.error());
   LkdResult best{codes(), *before, *before};
@@ -177,12 +187,10 @@ Result<LkdResult> Distiller::run(std::span<const LkdSite> sites) {
         return Unexpected(ok.error());
       const double rate = options.learningRate * (1 - static_cast<double>(steps) / total);
       ++steps;
-      for (Trained &weight : trained)
-        update(weight, rate);
-      if (auto ok = round(); !ok)
+      if (auto ok = round(rate); !ok)
         return Unexpected(ok.error());
     }
-    auto now = meanLoss(training, inputs.size());
+    auto now = meanLoss(training, targets.size());
     if (!now)
       return Unexpected(now.error());
     if (*now < best.after) {
@@ -193,8 +201,7 @@ Result<LkdResult> Distiller::run(std::span<const LkdSite> sites) {
   return best;
 }
 
-Result<LkdResult> distill(const DecoderShape &shape, const DecoderWeights<float> &layer,
-                          std::span<const LkdSite> sites, std::span<const ConstMatrix> inputs,
+Result<LkdResult> distill(LkdLayer &layer, std::span<const LkdSite> sites,
                           std::span<const ConstMatrix> targets, const LkdOptions &options) {
   if (options.epochs < 0 || !(options.learningRate > 0) || !std::isfinite(options.learningRate) ||
       !(options.heldOut > 0) || !(options.heldOut < 1) || options.skippedRows < 0)
@@ -203,24 +210,12 @@ Result<LkdResult> distill(const DecoderShape &shape, const DecoderWeights<float>
                      "skipped: expected 0 or more epochs, a positive rate, and a share between 0 "
                      "and 1",
                      options.epochs, options.learningRate, options.heldOut, options.skippedRows);
-  if (inputs.size() < 2 || inputs.size() != targets.size())
+  if (targets.size() < 2)
     return makeError(ErrorCode::InvalidArgument,
-                     "distillation on {} sequences with {} targets: expected at least 2 of each, "
-                     "one of which is held out; calibrate on more samples",
-                     inputs.size(), targets.size());
-  for (size_t i = 0; i < inputs.size(); ++i)
-    if (inputs[i].columns != shape.hidden || targets[i].columns != shape.hidden ||
-        inputs[i].rows != targets[i].rows)
-      return makeError(ErrorCode::InvalidArgument,
-                       "sequence {}: {} x {} in and {} x {} out, expected {} columns and as many "
-                       "rows in as out",
-                       i, inputs[i].rows, inputs[i].columns, targets[i].rows, targets[i].columns,
-                       shape.hidden);
-  for (const LkdSite &site : sites)
-    if (!layer.weights[site.linear].data)
-      return makeError(ErrorCode::InvalidArgument, "the layer has no linear {}",
-                       static_cast<int>(site.linear));
-  return Distiller(shape, layer, inputs, targets, options).run(sites);
+                     "distillation on {} sequences: expected at least 2, one of which is held out; "
+                     "calibrate on more samples",
+                     targets.size());
+  return Distiller(layer, targets, options).run(sites);
 }
 
 } // namespace easyquant::numerics

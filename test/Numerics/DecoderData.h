@@ -8,7 +8,8 @@
 #ifndef EASYQUANT_TEST_NUMERICS_DECODERDATA_H
 #define EASYQUANT_TEST_NUMERICS_DECODERDATA_H
 
-#include "easyquant/Numerics/DecoderLayer.h"
+#include "DecoderLayer.h"
+
 #include "easyquant/Numerics/Rope.h"
 
 #include <cmath>

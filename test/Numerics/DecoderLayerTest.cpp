@@ -10,8 +10,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Numerics/DecoderLayer.h"
-
 #include "DecoderData.h"
 
 #include <gtest/gtest.h>

@@ -49,6 +49,7 @@ static constexpr Pipeline kPipelines[] = {
     {"equant-smooth-quant{statistics=statistics.safetensors work=work alpha=0.5}"},
     {"equant-smooth-quant{statistics=statistics.safetensors work=work alpha=search}"},
     {"lm-hoist-rows"},
+    {"lm-build-gradients"},
     {"convert-equant-to-kernels{max-rows=512}"},
     {"convert-equant-to-kernels{isa=avx512vnni max-rows=64 kv-cache=f32 profile=true}"},
     {"equant-absmax{scheme=W4A8 group-size=8},equant-quantize,func.func(equant-fuse-shared-input),"

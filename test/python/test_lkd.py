@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrating import write_tokens
-from helpers import assert_refused, folder_contents, random_gpt2, random_llama, random_tokens
+from helpers import assert_refused, folder_contents, random_gpt2, random_llama, random_tokens, write_model
 from oracles.llama import Llama, rms_norm, silu
 from oracles.schemes import absmax_scale
 from planning import dequantized, plan, planned_module, run_pass
@@ -45,10 +45,13 @@ def nearest(weight):
     return result
 
 
-def test_the_error_of_layers_falls_on_samples_held_out(tiny_llama, tmp_path, samples):
+@pytest.mark.parametrize("arch, fields", [
+    ("llama", {}), ("mistral", {"sliding_window": 11}), ("qwen2", {}), ("qwen3", {"heads": 4, "kv_heads": 2, "head_dim": 12})])
+def test_the_error_of_layers_falls_on_samples_held_out(arch, fields, tmp_path, samples):
+    config, tensors = random_llama(arch=arch, **fields)
+    model = write_model(tmp_path / "model", config, tensors)
     work, tokens = tmp_path / "work", write_tokens(tmp_path / "tokens.safetensors", samples)
-    remarks = distilled(tiny_llama, work, tokens, "epochs=8").stderr
-    config, tensors = random_llama()
+    remarks = distilled(model, work, tokens, "epochs=8").stderr
     exact = Llama(config, tensors, dtype=np.float64)
     states = [exact.embedding.rows(np.asarray(sample)).astype(np.float64) for sample in samples]
     for index, layer in enumerate(exact.layers):
@@ -59,8 +62,9 @@ def test_the_error_of_layers_falls_on_samples_held_out(tiny_llama, tmp_path, sam
             other = dict(layer)
             for name in ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"):
                 block = "mlp" if name in ("gate_proj", "up_proj", "down_proj") else "self_attn"
-                weight = weight_of(f"model.layers.{index}.{block}.{name}")
-                other[name] = lambda x, weight=weight: x @ weight.T
+                site = f"model.layers.{index}.{block}.{name}"
+                weight, bias = weight_of(site), tensors.get(site + ".bias", 0)
+                other[name] = lambda x, weight=weight, bias=bias: x @ weight.T + bias
             errors.append(np.mean([(through_layer(exact, other, x) - y) ** 2 for x, y in zip(states[-2:], expected[-2:])]))
         assert errors[1] < 0.9 * errors[0], f"layer {index}"
         assert f"function 'layer_{index}'" in remarks

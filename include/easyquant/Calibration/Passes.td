@@ -134,7 +134,8 @@ def Lkd : Pass<"equant-lkd", "::mlir::ModuleOp"> {
     `equant.plan` names `lkd`: the weights behind the codes of a layer are trained with Adam until the quantized layer gives
     what the float layer gives, on hidden states of the float model. An eighth of the samples, at least one, is held out: what
     is kept is the best on these, the weights as they came included. A remark says by how much the error of each layer fell.
-    `easyquant/Numerics/Lkd.h` has the details. It takes two samples at least. Layers must be built like those of LLaMA or GPT-2.
+    `easyquant/Numerics/Lkd.h` has the details. It takes two samples at least. Gradients are those of `lm-build-gradients`, compiled, whatever the
+    architecture.
 
     What is computed for layer i goes into `lkd_<i>.safetensors` in the module's work folder (`equant.work`), and is not
     computed again when it is there with the right stamp.

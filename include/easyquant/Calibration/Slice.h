@@ -8,11 +8,13 @@
 #ifndef EASYQUANT_CALIBRATION_SLICE_H
 #define EASYQUANT_CALIBRATION_SLICE_H
 
+#include "easyquant/Conversion/EquantToKernels/HostCalls.h"
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,7 +22,7 @@ namespace easyquant::calibration {
 
 /// The computation between two cuts through one block of the model: what it takes to make `outputs`
 /// of `inputs`, of both of which there is at least one. Both are activations tensor<?xCxf32>; an
-/// input may be tokens tensor<?xi32>.
+/// input may be tokens tensor<?xi32>, an output the gradient of a weight.
 struct Slice {
   llvm::SmallVector<mlir::Value> inputs, outputs;
   /// Take along the equant.observe ops whose operand is computed in the slice or goes into it.
@@ -46,12 +48,24 @@ struct Observation {
   int64_t columns = 0;
 };
 
+/// What lib/Numerics computes for a program, on the operands and results of an op.
+using HostOperation = std::function<void(const HostOperand *operands, unsigned threads)>;
+
+/// A call of the program's caller: an observation, or an operation.
+struct HostCall {
+  int64_t observation = -1; ///< its number
+  HostOperation operation;
+};
+
 /// A slice as a module with one function @forward on globals w0, w1, ... It knows no names: slices
 /// of different layers that compute the same print the same.
 struct OutlinedSlice {
   mlir::OwningOpRef<mlir::ModuleOp> module;
   std::vector<SliceWeight> weights;
-  std::vector<Observation> observations; ///< by the observer index of the program
+  std::vector<Observation> observations;
+  std::vector<HostCall> calls; ///< in the order of the module
+  /// Does it sum over tokens? Then a sequence goes through it at once.
+  bool isWhole = false;
   /// The index arguments of @forward behind the inputs: true for the position of the first token
   /// (the first index argument of the model's function), false for others, which are zero.
   std::vector<bool> indices;

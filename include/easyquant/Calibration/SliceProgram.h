@@ -33,7 +33,8 @@ struct EngineOptions {
   unsigned threads = 0;
   /// The longest sequence.
   int64_t length = 2048;
-  /// Tokens that go through a slice at a time: longer sequences are run in chunks of it.
+  /// Tokens that go through a slice at a time: longer sequences are run in chunks of it, but for
+  /// slices that sum over tokens.
   int64_t maxRows = 512;
   /// Instruction set; empty: the best of this machine.
   std::string isa;
@@ -69,9 +70,9 @@ public:
 
   /// Runs one sequence from its first token on. `inputs` are the slice's inputs that are
   /// activations, in order, T rows each; `tokens` is the one that is tokens, if one is. `outputs`
-  /// get T rows each and may be none of the inputs. Errors: InvalidArgument (counts, rows or
-  /// columns that do not fit, a sequence longer than EngineOptions::length). Nothing checks that
-  /// values are finite.
+  /// get T rows each, or the shape of a weight, and may be none of the inputs. Errors:
+  /// InvalidArgument (counts, rows or columns that do not fit, a sequence longer than
+  /// EngineOptions::length). Nothing checks that values are finite.
   Result<void> run(llvm::ArrayRef<numerics::ConstMatrix> inputs,
                    llvm::ArrayRef<numerics::Matrix> outputs, Observer observer = nullptr,
                    std::span<const int32_t> tokens = {});

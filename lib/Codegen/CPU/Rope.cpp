@@ -15,7 +15,8 @@ using namespace mlir;
 namespace easyquant::cpu {
 
 std::string symbolName(const RopeSpec &spec) {
-  return llvm::formatv("rope_{0}x{1}_{2}", spec.heads, spec.headDim, spec.positions);
+  return llvm::formatv("rope_{0}x{1}_{2}{3}", spec.heads, spec.headDim, spec.positions,
+                       spec.inverse ? "_inverse" : "");
 }
 
 func::FuncOp getOrEmitRope(ModuleOp module, const RopeSpec &spec, const Target &target) {
@@ -36,6 +37,8 @@ func::FuncOp getOrEmitRope(ModuleOp module, const RopeSpec &spec, const Target &
       }
       Value cosine = b.shuffle(pairs, pairs, even), sine = b.shuffle(pairs, pairs, odd);
       Value minusSine = arith::NegFOp::create(b, sine);
+      if (spec.inverse)
+        std::swap(sine, minusSine);
       b.forLoop(0, columns, spec.headDim, [&](Value head) {
         Value first = b.add(head, column), second = b.add(first, half);
         Value u = b.loadVector(lanes, x, {row, first});

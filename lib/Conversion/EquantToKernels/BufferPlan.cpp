@@ -96,7 +96,8 @@ void BufferPlan::shareMemory(Block &block) {
       continue;
     }
     // Updates in place, where nobody else sees the operand. A layer function updates its argument.
-    if (isa<lm::RopeOp, lm::HeadRmsNormOp, lm::PositionEmbeddingOp, func::CallOp>(op)) {
+    if (isa<lm::RopeOp, lm::RopeGradientOp, lm::HeadRmsNormOp, lm::PositionEmbeddingOp,
+            func::CallOp>(op)) {
       auto operand = llvm::find_if(op.getOperands(), isActivation);
       Operation *split = (*operand).getDefiningOp<lm::SplitOp>();
       if (!isForeign(*operand) && (*operand).hasOneUse() &&

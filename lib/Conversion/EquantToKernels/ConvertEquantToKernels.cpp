@@ -8,6 +8,7 @@
 #include "FunctionEmitter.h"
 
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
+#include "easyquant/Conversion/EquantToKernels/HostCalls.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -36,8 +37,9 @@ static MemRefType rowsType(RankedTensorType type) {
   return MemRefType::get(type.getShape(), type.getElementType(), layout);
 }
 
-/// (weights, arena, cache, the model's own arguments, threads, observer and context if the model is
-/// observed, marking function and context if it may be profiled, results if it is the entry).
+/// (weights, arena, cache, the model's own arguments, threads, function and context if the program
+/// calls its caller, marking function and context if it may be profiled, results if it is the
+/// entry).
 static FunctionType kernelFunctionType(Program &program, func::FuncOp source, bool isEntry) {
   SmallVector<Type> types(3, program.bytes());
   for (Type type : source.getArgumentTypes()) {
@@ -52,13 +54,17 @@ static FunctionType kernelFunctionType(Program &program, func::FuncOp source, bo
       types.push_back(Program::memref(tensor.getShape(), tensor.getElementType()));
   }
   types.push_back(IndexType::get(program.context()));
-  if (!program.observers.empty())
+  if (!program.hostCalls.empty())
     types.append(2, LLVM::LLVMPointerType::get(program.context()));
   if (program.marks)
     types.append(2, LLVM::LLVMPointerType::get(program.context()));
   if (isEntry)
-    for (Type type : source.getResultTypes())
-      types.push_back(rowsType(cast<RankedTensorType>(type)));
+    for (Type type : source.getResultTypes()) {
+      auto tensor = cast<RankedTensorType>(type);
+      types.push_back(tensor.getRank() == 2
+                          ? rowsType(tensor)
+                          : Program::memref(tensor.getShape(), tensor.getElementType()));
+    }
   return FunctionType::get(program.context(), types, {});
 }
 
@@ -111,6 +117,18 @@ LogicalResult ConvertEquantToKernels::planCache(Program &program) {
   return success();
 }
 
+/// Activations, or gradients that sum over tokens: what is written straight to the caller's memory.
+static bool returnsResults(func::FuncOp entry) {
+  if (!llvm::hasSingleElement(entry.getBody()) ||
+      !isa<func::ReturnOp>(entry.front().getTerminator()))
+    return llvm::all_of(entry.getResultTypes(), isActivationType);
+  return llvm::all_of(entry.front().getTerminator()->getOperands(), [](Value value) {
+    Operation *op = value.getDefiningOp();
+    return isActivationType(value.getType()) ||
+           (op && op->hasTrait<OpTrait::HostOp>() && value.hasOneUse());
+  });
+}
+
 Attribute easyquant::describeCache(Builder &b, equant::KVSchemeAttr scheme, bool rotatesKeys) {
   if (!scheme)
     return b.getUnitAttr();
@@ -144,11 +162,12 @@ LogicalResult ConvertEquantToKernels::convert() {
     return failure();
 
   auto entry = program.symbols.lookup<func::FuncOp>(kEntry);
-  if (!entry || !llvm::all_of(entry.getResultTypes(), isActivationType))
+  if (!entry || !returnsResults(entry))
     return module.emitError() << "expected a function @" << kEntry
                               << " that returns activations, such as the logits";
-  module.walk([&](equant::ObserveOp op) {
-    program.observers.insert({op, static_cast<int64_t>(program.observers.size())});
+  module.walk([&](Operation *op) {
+    if (isHostCall(op))
+      program.hostCalls.insert({op, static_cast<int64_t>(program.hostCalls.size())});
   });
 
   SmallVector<func::FuncOp> sources(module.getOps<func::FuncOp>());

@@ -87,6 +87,13 @@ SmallVector<Value, 4> FunctionEmitter::quantizedRows(Value value, const CodesKin
   return parts;
 }
 
+Value FunctionEmitter::columnsOf(Value matrix, int64_t first, int64_t count) {
+  return memref::SubViewOp::create(b, matrix,
+                                   ArrayRef<OpFoldResult>{b.getIndexAttr(0), b.getIndexAttr(first)},
+                                   ArrayRef<OpFoldResult>{rowsOf(matrix), b.getIndexAttr(count)},
+                                   ArrayRef<OpFoldResult>{b.getIndexAttr(1), b.getIndexAttr(1)});
+}
+
 /// Row by row, for the rare value that an op would overwrite while others still read it.
 void FunctionEmitter::copy(Value from, Value to) {
   mark(Phase::Other);
@@ -188,6 +195,15 @@ LogicalResult FunctionEmitter::emitGlobal(ml_program::GlobalLoadConstOp op) {
   memory[op.getResult()] = view(weights(), constant(offset.getInt()), type.getShape(), element, {});
   return success();
 }
+
+template <typename RopeLike> void FunctionEmitter::emitRope(RopeLike op, bool inverse) {
+  int64_t headDim = op.getHeadDim();
+  cpu::RopeSpec spec{lm::columns(op.getOutput()) / headDim, headDim,
+                     cast<RankedTensorType>(op.getTable().getType()).getDimSize(0), inverse};
+  callKernel(KernelPhase::Attention, cpu::getOrEmitRope(program.module, spec, program.target),
+             {inPlace(op), rows(op.getTable()), rows(op.getPosition()), threads()});
+}
+template void FunctionEmitter::emitRope(lm::RopeGradientOp op, bool inverse);
 
 void FunctionEmitter::emitLinear(Operation &op, cpu::LinearSpec spec, ArrayRef<Value> weights,
                                  Value bias, std::optional<CodesKind> kind) {
@@ -304,7 +320,7 @@ void FunctionEmitter::emitCall(func::CallOp op) {
                                                                        : memory.lookup(operand));
   }
   arguments.push_back(threads());
-  llvm::append_range(arguments, observer);
+  llvm::append_range(arguments, host);
   llvm::append_range(arguments, marker);
   call(program.symbols.lookup<func::FuncOp>((op.getCallee() + ".kernels").str()), arguments);
 }
@@ -323,30 +339,6 @@ void FunctionEmitter::emitReturn(func::ReturnOp op) {
       copy(returned, rows(argument));
   }
   func::ReturnOp::create(b);
-}
-
-/// observer(context, index, data, rows, columns, row stride), see kObserverArguments.
-void FunctionEmitter::emitObserve(equant::ObserveOp op) {
-  Value data = rows(op.getInput());
-  auto metadata = memref::ExtractStridedMetadataOp::create(b, data);
-  Value address = memref::ExtractAlignedPointerAsIndexOp::create(b, data);
-  Value offset = arith::MulIOp::create(b, metadata.getOffset(), constant(sizeof(float)));
-  auto integer = [&](Value index) -> Value {
-    return arith::IndexCastOp::create(b, b.getI64Type(), index);
-  };
-  auto pointer = LLVM::LLVMPointerType::get(program.context());
-  Value begin =
-      LLVM::IntToPtrOp::create(b, pointer, integer(arith::AddIOp::create(b, address, offset)));
-  SmallVector<Value> arguments = {observer[0],
-                                  observer[1],
-                                  integer(constant(program.observers.lookup(op))),
-                                  begin,
-                                  integer(rowsOf(data)),
-                                  integer(constant(lm::columns(op.getInput()))),
-                                  integer(metadata.getStrides()[0])};
-  SmallVector<Type> types(llvm::drop_begin(ValueRange(arguments).getTypes()));
-  auto type = LLVM::LLVMFunctionType::get(LLVM::LLVMVoidType::get(program.context()), types);
-  LLVM::CallOp::create(b, type, arguments);
 }
 
 static FailureOr<cpu::WeightFormat> weightFormat(Operation *op, equant::SchemeAttr scheme,
@@ -404,12 +396,7 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
         return success();
       })
       .Case([&](lm::RopeOp op) {
-        int64_t columns = cast<RankedTensorType>(op.getInput().getType()).getDimSize(1);
-        int64_t headDim = op.getHeadDim();
-        cpu::RopeSpec spec{columns / headDim, headDim,
-                           cast<RankedTensorType>(op.getTable().getType()).getDimSize(0)};
-        callKernel(Phase::Attention, cpu::getOrEmitRope(program.module, spec, program.target),
-                   {inPlace(op), rows(op.getTable()), rows(op.getPosition()), threads()});
+        emitRope(op, /*inverse=*/false);
         return success();
       })
       .Case([&](lm::HeadRmsNormOp op) {
@@ -478,20 +465,12 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
           emitRowOp({cpu::RowOp::Add}, op.getOutput(), {op.getLhs(), op.getRhs()});
         return success();
       })
-      .Case([&](equant::ObserveOp op) {
-        emitObserve(op);
-        return success();
-      })
       .Case([&](lm::SplitOp op) {
         Value input = rows(op.getInput());
         int64_t column = 0;
         for (Value output : op.getOutputs()) {
-          int64_t width = cast<RankedTensorType>(output.getType()).getDimSize(1);
-          memory[output] = memref::SubViewOp::create(
-              b, input, ArrayRef<OpFoldResult>{b.getIndexAttr(0), b.getIndexAttr(column)},
-              ArrayRef<OpFoldResult>{rowsOf(input), b.getIndexAttr(width)},
-              ArrayRef<OpFoldResult>{b.getIndexAttr(1), b.getIndexAttr(1)});
-          column += width;
+          memory[output] = columnsOf(input, column, lm::columns(output));
+          column += lm::columns(output);
         }
         return success();
       })
@@ -513,9 +492,7 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
         emitReturn(op);
         return success();
       })
-      .Default([](Operation *op) {
-        return op->emitOpError("has no kernel; it must be lowered to lm or equant ops first");
-      });
+      .Default([&](Operation *op) { return emitGradient(*op); });
 }
 
 LogicalResult FunctionEmitter::run() {
@@ -526,8 +503,8 @@ LogicalResult FunctionEmitter::run() {
     memory[argument] =
         isa<lm::KVCacheType>(argument.getType()) ? cache() : body->getArgument(next++);
   threadsArgument = body->getArgument(next++);
-  if (!program.observers.empty()) {
-    observer = {body->getArgument(next), body->getArgument(next + 1)};
+  if (!program.hostCalls.empty()) {
+    host = {body->getArgument(next), body->getArgument(next + 1)};
     next += 2;
   }
   if (program.marks) {

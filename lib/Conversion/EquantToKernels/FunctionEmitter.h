@@ -11,6 +11,7 @@
 #include "Marks.h"
 
 #include "easyquant/Codegen/CPU/Kernels.h"
+#include "easyquant/Codegen/CPU/RowGradients.h"
 #include "easyquant/Conversion/EquantToKernels/BufferPlan.h"
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 
@@ -36,9 +37,9 @@ struct Program {
   bool rotatesKeys = false;               ///< as it reads them
   int64_t arenaBytesPerThread = 0;
   int64_t arenaBytes = 0; ///< where the scratch of the threads begins
-  /// The observers of the module in its order; where there are any, every function takes an
-  /// observing function and its context behind `threads`.
-  llvm::DenseMap<mlir::Operation *, int64_t> observers;
+  /// The calls of the program's caller in the order of the module (HostCalls.h); where there are
+  /// any, every function takes a function to call and its context behind `threads`.
+  llvm::DenseMap<mlir::Operation *, int64_t> hostCalls;
   /// Where there are any, every function takes a marking function and its context behind those.
   std::optional<Marks> marks;
 
@@ -105,18 +106,26 @@ private:
   void emitFakeQuantize(equant::FakeQuantizeOp op);
   void emitRowOp(cpu::RowSpec spec, mlir::Value output, mlir::ArrayRef<mlir::Value> inputs);
   void copy(mlir::Value from, mlir::Value to);
+  mlir::Value columnsOf(mlir::Value matrix, int64_t first, int64_t count);
   template <typename OpTy> mlir::Value inPlace(OpTy op);
 
   mlir::LogicalResult emitGlobal(mlir::ml_program::GlobalLoadConstOp op);
   void emitLinear(mlir::Operation &op, cpu::LinearSpec spec, mlir::ArrayRef<mlir::Value> weights,
                   mlir::Value bias, std::optional<CodesKind> kind = std::nullopt);
+  template <typename RopeLike> void emitRope(RopeLike op, bool inverse);
   mlir::LogicalResult emitAttention(lm::AttentionOp op);
   mlir::LogicalResult emitAttention(equant::AttentionOp op);
   /// How many tokens the cache has room for, and where a layer's part of it begins.
   std::pair<mlir::Value, mlir::Value> layerCache(int64_t layer);
-  void emitObserve(equant::ObserveOp op);
   void emitCall(mlir::func::CallOp op);
   void emitReturn(mlir::func::ReturnOp op);
+
+  // Gradients, and what the program's caller does (GradientCalls.cpp).
+  mlir::LogicalResult emitGradient(mlir::Operation &op);
+  mlir::LogicalResult emitHostCall(mlir::Operation &op);
+  mlir::SmallVector<mlir::Value, 4> hostOperand(mlir::Value operand);
+  void emitRowGradient(mlir::Operation &op, cpu::RowGradientSpec spec);
+  void emitConcat(lm::ConcatOp op);
 
   Program &program;
   const BufferPlan &plan;
@@ -124,9 +133,9 @@ private:
   mlir::ImplicitLocOpBuilder b;
   mlir::Operation *emitted = nullptr; ///< the op of `source` that is being emitted
   mlir::Value threadsArgument;
-  mlir::SmallVector<mlir::Value, 2> observer; ///< function and context, if the program takes them
-  mlir::SmallVector<mlir::Value, 2> marker;   ///< the same of its marks
-  mlir::SmallVector<mlir::Value, 1> outputs;  ///< of the entry, one a result
+  mlir::SmallVector<mlir::Value, 2> host;    ///< function and context, if the program takes them
+  mlir::SmallVector<mlir::Value, 2> marker;  ///< the same of its marks
+  mlir::SmallVector<mlir::Value, 1> outputs; ///< of the entry, one a result
   mlir::DenseMap<mlir::Value, mlir::Value> memory;
   mlir::DenseMap<QuantizedValue, mlir::SmallVector<mlir::Value, 4>> codes;
 };

@@ -1,6 +1,6 @@
 // RUN: easyquant-opt %s --convert-equant-to-kernels="max-rows=4" | FileCheck %s
 
-// Observers make every function take an observing function and its context, and what they see exists
+// Observers make every function take a function to call and its context, and what they see exists
 // as float rows although only a quantized linear reads it. Results of the entry come last, one
 // argument each; a caller's rows are not overwritten.
 
@@ -19,8 +19,8 @@ func.func @forward(%x: tensor<?x32xf32>) -> (tensor<?x32xf32>, tensor<?x32xf32>)
   // CHECK: call @rms_norm{{.*}}(%[[X]], %{{.*}}, %[[H]], %[[THREADS]])
   %h = lm.rms_norm %x, %norm {epsilon = 1.0e-05 : f64} : tensor<?x32xf32>
   // CHECK: memref.extract_aligned_pointer_as_index %[[H]]
-  // CHECK: %[[DATA:.*]] = llvm.inttoptr
-  // CHECK: llvm.call %[[OBSERVER]](%[[CONTEXT]], %{{.*}}, %[[DATA]], %{{.*}}, %{{.*}}, %{{.*}}) : !llvm.ptr, (!llvm.ptr, i64, !llvm.ptr, i64, i64, i64) -> ()
+  // CHECK: %[[OPERANDS:.*]] = llvm.alloca
+  // CHECK: llvm.call %[[OBSERVER]](%[[CONTEXT]], %{{.*}}, %[[OPERANDS]]) : !llvm.ptr, (!llvm.ptr, i64, !llvm.ptr) -> ()
   equant.observe %h {sites = ["up"], statistics = ["absmax"]} : tensor<?x32xf32>
   // CHECK: call @{{.*}}quant{{.*}}(%[[H]]
   %u = equant.linear %h, %c scale(%s)

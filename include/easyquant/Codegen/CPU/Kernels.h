@@ -194,6 +194,7 @@ mlir::func::FuncOp getOrEmitPositionEmbedding(mlir::ModuleOp module,
 ///   (x: rows<heads*D>, table: memref<PxD/2x2xf32> of (cos, sin), position: index, threads)
 struct RopeSpec {
   int64_t heads = 0, headDim = 0, positions = 0;
+  bool inverse = false; ///< rotates back
 };
 std::string symbolName(const RopeSpec &spec);
 mlir::func::FuncOp getOrEmitRope(mlir::ModuleOp module, const RopeSpec &spec, const Target &target);

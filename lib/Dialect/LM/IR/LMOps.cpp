@@ -7,6 +7,8 @@
 
 #include "easyquant/Dialect/LM/IR/Attention.h"
 
+#include "OpChecks.h"
+
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/Matchers.h"
 
@@ -14,6 +16,8 @@
 
 using namespace mlir;
 using namespace easyquant::lm;
+
+#include "easyquant/Dialect/LM/IR/LMInterfaces.cpp.inc"
 
 #define GET_OP_CLASSES
 #include "easyquant/Dialect/LM/IR/LMOps.cpp.inc"
@@ -33,10 +37,7 @@ int64_t easyquant::lm::columns(Value matrix) {
   return cast<RankedTensorType>(matrix.getType()).getDimSize(1);
 }
 
-static int64_t rows(Value matrix) { return cast<RankedTensorType>(matrix.getType()).getDimSize(0); }
-
-/// The epsilon of a norm keeps its square root real and the quotient finite.
-static LogicalResult verifyEpsilon(Operation *op, APFloat epsilon) {
+LogicalResult easyquant::lm::verifyEpsilon(Operation *op, APFloat epsilon) {
   double value = epsilon.convertToDouble();
   if (!(value >= 0.0) || !std::isfinite(value))
     return op->emitOpError("epsilon must be finite and not negative, found ") << value;
@@ -65,20 +66,24 @@ LogicalResult PositionEmbeddingOp::verify() {
   return success();
 }
 
-LogicalResult RopeOp::verify() {
-  int64_t headDim = getHeadDim();
+LogicalResult easyquant::lm::verifyRope(Operation *op, Value rows, Value rotation,
+                                        int64_t headDim) {
   if (headDim % 2 != 0)
-    return emitOpError(
+    return op->emitOpError(
                "head_dim must be even, since dimension i pairs with i + head_dim / 2; found ")
            << headDim;
-  if (columns(getInput()) % headDim != 0)
-    return emitOpError("input has ")
-           << columns(getInput()) << " columns, which is no multiple of head_dim " << headDim;
-  auto table = cast<RankedTensorType>(getTable().getType());
+  if (columns(rows) % headDim != 0)
+    return op->emitOpError("input has ")
+           << columns(rows) << " columns, which is no multiple of head_dim " << headDim;
+  auto table = cast<RankedTensorType>(rotation.getType());
   if (table.getDimSize(1) != headDim / 2 || table.getDimSize(2) != 2)
-    return emitOpError("table must be tensor<Px")
+    return op->emitOpError("table must be tensor<Px")
            << headDim / 2 << "x2xf32> for head_dim " << headDim << ", found " << table;
   return success();
+}
+
+LogicalResult RopeOp::verify() {
+  return verifyRope(*this, getInput(), getTable(), static_cast<int64_t>(getHeadDim()));
 }
 
 //===----------------------------------------------------------------------===//
@@ -88,9 +93,9 @@ LogicalResult RopeOp::verify() {
 LogicalResult RmsNormOp::verify() { return verifyEpsilon(*this, getEpsilon()); }
 
 LogicalResult HeadRmsNormOp::verify() {
-  if (columns(getInput()) % rows(getWeight()) != 0)
+  if (columns(getInput()) % extent(getWeight()) != 0)
     return emitOpError("input has ") << columns(getInput()) << " columns, which are no heads of "
-                                     << rows(getWeight()) << ", the elements of the weight";
+                                     << extent(getWeight()) << ", the elements of the weight";
   return verifyEpsilon(*this, getEpsilon());
 }
 
@@ -98,23 +103,23 @@ LogicalResult LayerNormOp::verify() { return verifyEpsilon(*this, getEpsilon());
 
 void LinearOp::build(OpBuilder &builder, OperationState &state, Value input, Value weight,
                      Value bias, StringRef site) {
-  build(builder, state, activationType(builder.getContext(), rows(weight)), input, weight, bias,
+  build(builder, state, activationType(builder.getContext(), extent(weight)), input, weight, bias,
         builder.getStringAttr(site));
 }
 
 LogicalResult LinearOp::verify() {
   if (getSite().empty())
     return emitOpError("site must name the linear");
-  int64_t n = rows(getWeight()), k = columns(getWeight());
+  int64_t n = extent(getWeight()), k = columns(getWeight());
   if (columns(getInput()) != k)
     return emitOpError("input has ") << columns(getInput()) << " columns, but the weight of '"
                                      << getSite() << "' takes " << k;
   if (columns(getOutput()) != n)
     return emitOpError("result has ") << columns(getOutput()) << " columns, but the weight of '"
                                       << getSite() << "' gives " << n;
-  if (getBias() && rows(getBias()) != n)
+  if (getBias() && extent(getBias()) != n)
     return emitOpError("bias has ")
-           << rows(getBias()) << " elements, but the weight of '" << getSite() << "' gives " << n;
+           << extent(getBias()) << " elements, but the weight of '" << getSite() << "' gives " << n;
   return success();
 }
 
@@ -122,9 +127,8 @@ LogicalResult LinearOp::verify() {
 // Attention
 //===----------------------------------------------------------------------===//
 
-LogicalResult easyquant::lm::verifyAttention(Operation *op, Value query, Value key,
-                                             KVCacheType cache, int64_t layer, int64_t heads,
-                                             int64_t kvHeads, int64_t headDim, double scale) {
+LogicalResult easyquant::lm::verifyHeads(Operation *op, Value query, Value key, int64_t heads,
+                                         int64_t kvHeads, int64_t headDim, double scale) {
   if (heads % kvHeads != 0)
     return op->emitOpError("num_heads ") << heads << " is no multiple of num_kv_heads " << kvHeads;
   // Divisions rather than products: a hostile head_dim must not overflow.
@@ -138,6 +142,16 @@ LogicalResult easyquant::lm::verifyAttention(Operation *op, Value query, Value k
     return op->emitOpError("key and value have ")
            << columns(key) << " columns, expected " << kvHeads << " heads of " << headDim
            << " dimensions";
+  if (!std::isfinite(scale) || scale <= 0.0)
+    return op->emitOpError("scale must be finite and positive, found ") << scale;
+  return success();
+}
+
+LogicalResult easyquant::lm::verifyAttention(Operation *op, Value query, Value key,
+                                             KVCacheType cache, int64_t layer, int64_t heads,
+                                             int64_t kvHeads, int64_t headDim, double scale) {
+  if (failed(verifyHeads(op, query, key, heads, kvHeads, headDim, scale)))
+    return failure();
   if (layer >= cache.getLayers())
     return op->emitOpError("layer ")
            << layer << " is not in a cache of " << cache.getLayers() << " layers";
@@ -145,8 +159,6 @@ LogicalResult easyquant::lm::verifyAttention(Operation *op, Value query, Value k
     return op->emitOpError("cache has ")
            << cache.getKvHeads() << " heads of " << cache.getHeadDim() << " dimensions, expected "
            << kvHeads << " of " << headDim;
-  if (!std::isfinite(scale) || scale <= 0.0)
-    return op->emitOpError("scale must be finite and positive, found ") << scale;
   return success();
 }
 

@@ -23,6 +23,7 @@
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/Interfaces/InferTypeOpInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "llvm/ADT/BitVector.h"
 
 #include "easyquant/Dialect/LM/IR/LMDialect.h.inc"
 #include "easyquant/Dialect/LM/IR/LMEnums.h.inc"
@@ -37,6 +38,9 @@ namespace mlir::OpTrait {
 
 /// Row m of every result depends on row m of the activation operands, and on no other row.
 template <typename ConcreteType> class RowWise : public TraitBase<ConcreteType, RowWise> {};
+
+/// Computed by a function of lib/Numerics that the program is given when it is called.
+template <typename ConcreteType> class HostOp : public TraitBase<ConcreteType, HostOp> {};
 
 } // namespace mlir::OpTrait
 
@@ -60,6 +64,8 @@ mlir::Type columnVectorType(mlir::Type matrix);
 int64_t columns(mlir::Value matrix);
 
 } // namespace easyquant::lm
+
+#include "easyquant/Dialect/LM/IR/LMInterfaces.h.inc"
 
 #define GET_OP_CLASSES
 #include "easyquant/Dialect/LM/IR/LMOps.h.inc"

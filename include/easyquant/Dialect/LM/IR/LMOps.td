@@ -8,30 +8,14 @@
 #ifndef EASYQUANT_DIALECT_LM_IR_LMOPS
 #define EASYQUANT_DIALECT_LM_IR_LMOPS
 
-include "easyquant/Dialect/LM/IR/LMAttributes.td"
-include "easyquant/Dialect/LM/IR/LMDialect.td"
-include "easyquant/Dialect/LM/IR/LMTypes.td"
-include "mlir/IR/BuiltinAttributes.td"
-include "mlir/Interfaces/InferTypeOpInterface.td"
-include "mlir/Interfaces/SideEffectInterfaces.td"
-
-class LM_Op<string mnemonic, list<Trait> traits = []>
-    : Op<LM_Dialect, mnemonic, traits # [LM_ModelOp]>;
-
-/// An operation on rows that keeps their width.
-class LM_RowOp<string mnemonic, list<Trait> traits = []>
-    : LM_Op<mnemonic, traits # [Pure, AllTypesMatch<["input", "output"]>]>;
-
-/// The vector that goes with activations of C columns.
-class LM_VectorOf<string matrix, string vector>
-    : TypesMatchWith<"'" # vector # "' must have one element a column of '" # matrix # "'", matrix, vector,
-                     "::easyquant::lm::columnVectorType($_self)">;
+include "easyquant/Dialect/LM/IR/LMGradientOps.td"
+include "easyquant/Dialect/LM/IR/LMOpBase.td"
 
 //===----------------------------------------------------------------------===//
 // Embeddings
 //===----------------------------------------------------------------------===//
 
-def LM_EmbeddingOp : LM_Op<"embedding", [Pure]> {
+def LM_EmbeddingOp : LM_Op<"embedding", [Pure, LM_Differentiable]> {
   let summary = "rows of a table, one a token";
   let description = [{
     y[m] = table[tokens[m]]. Tokens lie in [0, V); the runtime checks them before the program runs.
@@ -47,7 +31,7 @@ def LM_EmbeddingOp : LM_Op<"embedding", [Pure]> {
   let hasVerifier = 1;
 }
 
-def LM_PositionEmbeddingOp : LM_RowOp<"position_embedding"> {
+def LM_PositionEmbeddingOp : LM_RowOp<"position_embedding", [LM_Differentiable]> {
   let summary = "adds a learned embedding of each token's position";
   let description = [{
     y[m] = x[m] + table[position + m].
@@ -62,7 +46,7 @@ def LM_PositionEmbeddingOp : LM_RowOp<"position_embedding"> {
   let hasVerifier = 1;
 }
 
-def LM_RopeOp : LM_RowOp<"rope"> {
+def LM_RopeOp : LM_RowOp<"rope", [LM_Differentiable]> {
   let summary = "rotary position embedding";
   let description = [{
     Rotates every head (D = head_dim consecutive columns) of row m by the angles of position p = position + m; dimension
@@ -86,7 +70,7 @@ def LM_RopeOp : LM_RowOp<"rope"> {
 // Norms and linear
 //===----------------------------------------------------------------------===//
 
-def LM_RmsNormOp : LM_RowOp<"rms_norm", [LM_RowWise, LM_VectorOf<"input", "weight">]> {
+def LM_RmsNormOp : LM_RowOp<"rms_norm", [LM_Differentiable, LM_RowWise, LM_VectorOf<"input", "weight">]> {
   let summary = "root mean square norm of each row";
   let description = [{
     y = x / √(mean(x²) + epsilon) · weight (Zhang and Sennrich, 2019).
@@ -101,7 +85,7 @@ def LM_RmsNormOp : LM_RowOp<"rms_norm", [LM_RowWise, LM_VectorOf<"input", "weigh
   let hasVerifier = 1;
 }
 
-def LM_HeadRmsNormOp : LM_RowOp<"head_rms_norm", [LM_RowWise]> {
+def LM_HeadRmsNormOp : LM_RowOp<"head_rms_norm", [LM_Differentiable, LM_RowWise]> {
   let summary = "root mean square norm of each head of each row";
   let description = [{
     `lm.rms_norm` on every D consecutive columns by themselves, with one weight of D elements for all of them: what Qwen3
@@ -119,7 +103,8 @@ def LM_HeadRmsNormOp : LM_RowOp<"head_rms_norm", [LM_RowWise]> {
 
 def LM_LayerNormOp
     : LM_RowOp<"layer_norm",
-               [LM_RowWise, LM_VectorOf<"input", "weight">, LM_VectorOf<"input", "bias">]> {
+               [LM_Differentiable, LM_RowWise, LM_VectorOf<"input", "weight">,
+                LM_VectorOf<"input", "bias">]> {
   let summary = "mean and variance norm of each row";
   let description = [{
     y = (x − mean(x)) / √(var(x) + epsilon) · weight + bias, the variance being that of the population
@@ -135,7 +120,7 @@ def LM_LayerNormOp
   let hasVerifier = 1;
 }
 
-def LM_LinearOp : LM_Op<"linear", [Pure, LM_RowWise]> {
+def LM_LinearOp : LM_Op<"linear", [LM_Differentiable, Pure, LM_RowWise]> {
   let summary = "y = x Wᵀ + b";
   let description = [{
     The weight is N × K (out × in features), whatever the checkpoint's storage. `site` is the module's name in the
@@ -164,7 +149,8 @@ def LM_LinearOp : LM_Op<"linear", [Pure, LM_RowWise]> {
 //===----------------------------------------------------------------------===//
 
 def LM_AttentionOp
-    : LM_Op<"attention", [AllTypesMatch<["query", "output"]>, AllTypesMatch<["key", "value"]>]> {
+    : LM_Op<"attention", [LM_Differentiable, AllTypesMatch<["query", "output"]>,
+                         AllTypesMatch<["key", "value"]>]> {
   let summary = "appends to the cache and attends causally";
   let description = [{
     Appends the M rows of `key` and `value` to layer `layer` of the cache at tokens position .. position + M − 1. Then row
@@ -198,7 +184,7 @@ def LM_AttentionOp
 // Activations and residuals
 //===----------------------------------------------------------------------===//
 
-def LM_SiluMulOp : LM_Op<"silu_mul", [Pure, LM_RowWise, SameOperandsAndResultType]> {
+def LM_SiluMulOp : LM_Op<"silu_mul", [LM_Differentiable, Pure, LM_RowWise, SameOperandsAndResultType]> {
   let summary = "silu(gate) · up";
   let description = [{
     y = gate / (1 + exp(−gate)) · up: the gate of SwiGLU (Shazeer, 2020).
@@ -212,7 +198,7 @@ def LM_SiluMulOp : LM_Op<"silu_mul", [Pure, LM_RowWise, SameOperandsAndResultTyp
   let assemblyFormat = "$gate `,` $up attr-dict `:` type($output)";
 }
 
-def LM_GeluOp : LM_Op<"gelu", [Pure, LM_RowWise, SameOperandsAndResultType]> {
+def LM_GeluOp : LM_Op<"gelu", [LM_Differentiable, Pure, LM_RowWise, SameOperandsAndResultType]> {
   let summary = "Gaussian error linear unit";
   let description = [{
     With the error function (`none`) or the approximation that GPT-2 was trained with (`tanh`); Hendrycks and Gimpel, 2016.
@@ -226,7 +212,7 @@ def LM_GeluOp : LM_Op<"gelu", [Pure, LM_RowWise, SameOperandsAndResultType]> {
   let assemblyFormat = "$input `approximate` `` $approximate attr-dict `:` type($output)";
 }
 
-def LM_AddOp : LM_Op<"add", [Pure, LM_RowWise, Commutative, SameOperandsAndResultType]> {
+def LM_AddOp : LM_Op<"add", [LM_Differentiable, Pure, LM_RowWise, Commutative, SameOperandsAndResultType]> {
   let summary = "the residual connection";
   let description = [{
     ```mlir
@@ -242,7 +228,7 @@ def LM_AddOp : LM_Op<"add", [Pure, LM_RowWise, Commutative, SameOperandsAndResul
 // Views
 //===----------------------------------------------------------------------===//
 
-def LM_SplitOp : LM_Op<"split", [Pure, LM_RowWise]> {
+def LM_SplitOp : LM_Op<"split", [LM_Differentiable, Pure, LM_RowWise]> {
   let summary = "column slices, left to right";
   let description = [{
     The widths of the results add up to that of the operand. Takes a fused q, k, v or gate, up apart.
@@ -260,7 +246,7 @@ def LM_SplitOp : LM_Op<"split", [Pure, LM_RowWise]> {
   let hasCanonicalizeMethod = 1;
 }
 
-def LM_RowsOp : LM_RowOp<"rows"> {
+def LM_RowsOp : LM_RowOp<"rows", [LM_Differentiable]> {
   let summary = "the rows from one on";
   let description = [{
     y[m] = x[first + m]. 0 ≤ first ≤ M; the runtime sees to it. It spares the output head all rows but those whose

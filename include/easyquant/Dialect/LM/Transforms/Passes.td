@@ -44,4 +44,45 @@ def HoistRows : Pass<"lm-hoist-rows", "::mlir::ModuleOp"> {
   }];
 }
 
+def BuildGradients : Pass<"lm-build-gradients", "::mlir::ModuleOp"> {
+  let summary = "Write the gradients of layers as ops";
+  let description = [{
+    For every private function of one activation in and one of its type out a function `@NAME.gradients` that computes the
+    same, takes the gradient of its result besides, and returns the result and the gradients of weights: reverse-mode
+    differentiation by `DifferentiableOpInterface`. The gradient of an activation is the sum over its readers. What leads
+    to none of the weights is not differentiated: the gradient of the layer's input, here. Ops with `lm.stored` make what
+    the gradients read of the way forward; norms and activation functions are cheap enough to be computed again from it.
+
+    This is what `equant-lkd` compiles, for the weights that it trains.
+
+    Before:
+
+    ```mlir
+    func.func private @layer_0(%x: tensor<?x64xf32>) -> tensor<?x64xf32> {
+      %norm = ml_program.global_load_const @norm : tensor<64xf32>
+      %w = ml_program.global_load_const @w : tensor<64x64xf32>
+      %n = lm.rms_norm %x, %norm {epsilon = 1.0e-05 : f64} : tensor<?x64xf32>
+      %y = lm.linear %n, %w {site = "w"} : (tensor<?x64xf32>, tensor<64x64xf32>) -> tensor<?x64xf32>
+      %z = lm.add %x, %y : tensor<?x64xf32>
+      return %z : tensor<?x64xf32>
+    }
+    ```
+
+    After, besides:
+
+    ```mlir
+    func.func private @layer_0.gradients(%x: tensor<?x64xf32>, %dz: tensor<?x64xf32>) -> (tensor<?x64xf32>, tensor<64x64xf32>) {
+      ...
+      %z = lm.add %x, %y : tensor<?x64xf32>
+      %dw = lm.linear_weight_gradient %dz, %n : tensor<?x64xf32>, tensor<?x64xf32> -> tensor<64x64xf32>
+      return %z, %dw : tensor<?x64xf32>, tensor<64x64xf32>
+    }
+    ```
+  }];
+  let dependentDialects = ["::easyquant::lm::LMDialect"];
+  let options = [
+    ListOption<"weights", "weights", "std::string", "globals whose gradients are wanted (none: the weights of all lm.linear)">,
+  ];
+}
+
 #endif // EASYQUANT_DIALECT_LM_TRANSFORMS_PASSES

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Numerics/DecoderLayer.h"
+#include "DecoderLayer.h"
 
 #include "LinearAlgebra.h"
 

@@ -13,13 +13,13 @@
 //
 // LLaMA: norms are RMSNorm, act(g, u) = silu(g) u. GPT-2: norms are LayerNorm, act(u) = gelu(u), no
 // gate and no rotation; q, k and v are rows of one weight. Attention is causal and grouped (Ainslie
-// et al., 2023). In float this is what distillation trains; in double, what its gradients are
-// checked with.
+// et al., 2023). Written out by hand: what the compiled gradients of layers are compared with, and
+// checked itself by differences in double.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_NUMERICS_DECODERLAYER_H
-#define EASYQUANT_NUMERICS_DECODERLAYER_H
+#ifndef EASYQUANT_TEST_NUMERICS_DECODERLAYER_H
+#define EASYQUANT_TEST_NUMERICS_DECODERLAYER_H
 
 #include "easyquant/Numerics/Matrix.h"
 
@@ -94,4 +94,4 @@ extern template class DecoderLayer<double>;
 
 } // namespace easyquant::numerics
 
-#endif // EASYQUANT_NUMERICS_DECODERLAYER_H
+#endif // EASYQUANT_TEST_NUMERICS_DECODERLAYER_H

@@ -1,0 +1,32 @@
+//===- RowGradients.h - Gradients of row-wise operations --------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_CODEGEN_CPU_ROWGRADIENTS_H
+#define EASYQUANT_CODEGEN_CPU_ROWGRADIENTS_H
+
+#include "easyquant/Codegen/CPU/Kernels.h"
+
+namespace easyquant::cpu {
+
+/// The gradients of operations of RowOp, or of one on heads; dy is that of the result.
+enum class RowGradient { RmsNorm, LayerNorm, SiluMul, GeluTanh, GeluErf };
+
+///   norms:   (dy: rows<C>, x: rows<C>, weight: memref<Dxf32>, dx: rows<C>, threads)
+///   SiluMul: (dy, gate, up, dgate, dup, threads)       Gelu: (dy, x, dx, threads)
+struct RowGradientSpec {
+  RowGradient op = RowGradient::RmsNorm;
+  int64_t columns = 0;
+  int64_t width = 0;    ///< D: every D columns are normalized by themselves
+  double epsilon = 0.0; ///< of the norms
+};
+std::string symbolName(const RowGradientSpec &spec);
+mlir::func::FuncOp getOrEmitRowGradient(mlir::ModuleOp module, const RowGradientSpec &spec,
+                                        const Target &target);
+
+} // namespace easyquant::cpu
+
+#endif // EASYQUANT_CODEGEN_CPU_ROWGRADIENTS_H

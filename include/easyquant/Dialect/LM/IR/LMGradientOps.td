@@ -1,0 +1,339 @@
+//===- LMGradientOps.td - Gradients of operations ----------*- tablegen -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// What the gradients of the model's ops need beyond these ops themselves. L is the number whose
+// gradients they are, dv stands for that of a value v, x is what the op read and dy the gradient of what it made.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_DIALECT_LM_IR_LMGRADIENTOPS
+#define EASYQUANT_DIALECT_LM_IR_LMGRADIENTOPS
+
+include "easyquant/Dialect/LM/IR/LMOpBase.td"
+
+/// Computed by a function of lib/Numerics that the program is given when it is called: only slices of calibration
+/// have such ops.
+def LM_HostOp : NativeOpTrait<"HostOp">;
+
+class LM_GradientOp<string mnemonic, list<Trait> traits = []> : LM_Op<mnemonic, traits # [Pure]>;
+
+//===----------------------------------------------------------------------===//
+// Of linears
+//===----------------------------------------------------------------------===//
+
+def LM_LinearInputGradientOp : LM_GradientOp<"linear_input_gradient", [LM_HostOp, LM_RowWise]> {
+  let summary = "dx = dy W";
+  let description = [{
+    The gradient of what an `lm.linear` of weight W (N × K) reads: dx[m, k] = Σₙ dy[m, n] W[n, k].
+
+    ```mlir
+    // Before: y = x Wᵀ in a layer, of whose result dy is the gradient.
+    %y = lm.linear %x, %w {site = "up_proj"} : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
+    // After: what it adds to the layer's gradients.
+    %dx = lm.linear_input_gradient %dy, %w : tensor<?x1536xf32>, tensor<1536x576xf32> -> tensor<?x576xf32>
+    %dw = lm.linear_weight_gradient %dy, %x : tensor<?x1536xf32>, tensor<?x576xf32> -> tensor<1536x576xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$gradient, LM_Matrix:$weight);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = [{
+    $gradient `,` $weight attr-dict `:` type($gradient) `,` type($weight) `->` type($output)
+  }];
+  let hasVerifier = 1;
+}
+
+def LM_LinearWeightGradientOp : LM_GradientOp<"linear_weight_gradient", [LM_HostOp]> {
+  let summary = "dW = dyᵀ x";
+  let description = [{
+    The gradient of the weight of an `lm.linear`: dW[n, k] = Σₘ dy[m, n] x[m, k], summed over all tokens.
+
+    ```mlir
+    %dw = lm.linear_weight_gradient %dy, %x : tensor<?x1536xf32>, tensor<?x576xf32> -> tensor<1536x576xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$gradient, LM_Activation:$input);
+  let results = (outs LM_Matrix:$output);
+  let assemblyFormat = [{
+    $gradient `,` $input attr-dict `:` type($gradient) `,` type($input) `->` type($output)
+  }];
+  let hasVerifier = 1;
+}
+
+def LM_BiasGradientOp : LM_GradientOp<"bias_gradient", [LM_HostOp, LM_VectorOf<"gradient", "output">]> {
+  let summary = "the sum of all rows";
+  let description = [{
+    db[n] = Σₘ dy[m, n]: the gradient of what an `lm.linear` or `lm.layer_norm` adds to every row.
+
+    ```mlir
+    %db = lm.bias_gradient %dy : tensor<?x2304xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$gradient);
+  let results = (outs LM_Vector:$output);
+  let assemblyFormat = "$gradient attr-dict `:` type($gradient)";
+}
+
+//===----------------------------------------------------------------------===//
+// Of norms
+//===----------------------------------------------------------------------===//
+
+def LM_RmsNormGradientOp
+    : LM_GradientOp<"rms_norm_gradient", [LM_RowWise, AllTypesMatch<["gradient", "input", "output"]>]> {
+  let summary = "the gradient of what an RMS norm reads";
+  let description = [{
+    Of `lm.rms_norm` and `lm.head_rms_norm`, whose weight w has D elements, for every D columns of a row by themselves.
+    With r = 1 / √(mean(x²) + epsilon) and g = dy w,
+
+        dx = r (g − r² mean(g x) x)
+
+    ```mlir
+    // Before
+    %y = lm.rms_norm %x, %w {epsilon = 1.0e-05 : f64} : tensor<?x576xf32>
+    // After
+    %dx = lm.rms_norm_gradient %dy, %x, %w {epsilon = 1.0e-05 : f64} : tensor<?x576xf32>, tensor<576xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$gradient, LM_Activation:$input, LM_Vector:$weight, F64Attr:$epsilon);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$gradient `,` $input `,` $weight attr-dict `:` type($input) `,` type($weight)";
+  let hasVerifier = 1;
+}
+
+def LM_RmsNormWeightGradientOp
+    : LM_GradientOp<"rms_norm_weight_gradient", [LM_HostOp, AllTypesMatch<["gradient", "input"]>]> {
+  let summary = "the gradient of the weight of an RMS norm";
+  let description = [{
+    dw[i] = Σ dy x r, r as in `lm.rms_norm_gradient`, summed over all tokens and, where the weight has fewer elements than a
+    row (`lm.head_rms_norm`), all heads.
+
+    ```mlir
+    %dw = lm.rms_norm_weight_gradient %dy, %x {epsilon = 1.0e-05 : f64} : tensor<?x2048xf32> -> tensor<128xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$gradient, LM_Activation:$input, F64Attr:$epsilon);
+  let results = (outs LM_Vector:$output);
+  let assemblyFormat = "$gradient `,` $input attr-dict `:` type($input) `->` type($output)";
+  let hasVerifier = 1;
+}
+
+def LM_LayerNormGradientOp
+    : LM_GradientOp<"layer_norm_gradient", [LM_RowWise, AllTypesMatch<["gradient", "input", "output"]>,
+                                            LM_VectorOf<"input", "weight">]> {
+  let summary = "the gradient of what a layer norm reads";
+  let description = [{
+    With r = 1 / √(var(x) + epsilon), z = r (x − mean(x)) and g = dy w,
+
+        dx = r (g − mean(g) − mean(g z) z)
+
+    ```mlir
+    // Before
+    %y = lm.layer_norm %x, %w, %b {epsilon = 1.0e-05 : f64} : tensor<?x768xf32>
+    // After
+    %dx = lm.layer_norm_gradient %dy, %x, %w {epsilon = 1.0e-05 : f64} : tensor<?x768xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$gradient, LM_Activation:$input, LM_Vector:$weight, F64Attr:$epsilon);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$gradient `,` $input `,` $weight attr-dict `:` type($input)";
+  let hasVerifier = 1;
+}
+
+def LM_LayerNormWeightGradientOp
+    : LM_GradientOp<"layer_norm_weight_gradient",
+                    [LM_HostOp, AllTypesMatch<["gradient", "input"]>, LM_VectorOf<"input", "output">]> {
+  let summary = "the gradient of the weight of a layer norm";
+  let description = [{
+    dw[i] = Σₘ dy[m, i] z[m, i], z as in `lm.layer_norm_gradient`.
+
+    ```mlir
+    %dw = lm.layer_norm_weight_gradient %dy, %x {epsilon = 1.0e-05 : f64} : tensor<?x768xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$gradient, LM_Activation:$input, F64Attr:$epsilon);
+  let results = (outs LM_Vector:$output);
+  let assemblyFormat = "$gradient `,` $input attr-dict `:` type($input)";
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Of attention
+//===----------------------------------------------------------------------===//
+
+def LM_AttentionGradientOp
+    : LM_GradientOp<"attention_gradient",
+                    [LM_HostOp, AllTypesMatch<["gradient", "query", "query_gradient"]>,
+                     AllTypesMatch<["key", "value", "key_gradient", "value_gradient"]>]> {
+  let summary = "the gradients of query, key and value";
+  let description = [{
+    Of an `lm.attention` at position 0: its rows are all tokens that there are. For a head h with P = softmax(S), S = scale ·
+    q kᵀ where a token sees another (itself, those before it, the newest `window` of them) and P = 0 elsewhere,
+
+        dP = dy vᵀ          dS = P ∘ (dP − rowsum(P ∘ dP))
+        dv = Pᵀ dy          dq = scale · dS k          dk = scale · dSᵀ q
+
+    where dk and dv are summed over the heads that read one key. P is computed again, tile by tile, so that memory grows
+    with the tokens and not with their square.
+
+    ```mlir
+    // Before
+    %y = lm.attention %q, %k, %v, %cache, %position
+           {layer = 0, num_heads = 9, num_kv_heads = 3, head_dim = 64, scale = 1.25e-01}
+           : tensor<?x576xf32>, tensor<?x192xf32>, !lm.kv_cache<layers = 30, kv_heads = 3, head_dim = 64>
+    // After
+    %dq, %dk, %dv = lm.attention_gradient %dy, %q, %k, %v
+           {num_heads = 9, num_kv_heads = 3, head_dim = 64, scale = 1.25e-01} : tensor<?x576xf32>, tensor<?x192xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$gradient, LM_Activation:$query, LM_Activation:$key, LM_Activation:$value,
+                       ConfinedAttr<I64Attr, [IntPositive]>:$num_heads,
+                       ConfinedAttr<I64Attr, [IntPositive]>:$num_kv_heads,
+                       ConfinedAttr<I64Attr, [IntPositive]>:$head_dim, F64Attr:$scale,
+                       DefaultValuedAttr<ConfinedAttr<I64Attr, [IntNonNegative]>, "0">:$window);
+  let results = (outs LM_Activation:$query_gradient, LM_Activation:$key_gradient, LM_Activation:$value_gradient);
+  let assemblyFormat = [{
+    $gradient `,` $query `,` $key `,` $value attr-dict `:` type($query) `,` type($key)
+  }];
+  let hasVerifier = 1;
+}
+
+def LM_RopeGradientOp : LM_GradientOp<"rope_gradient", [AllTypesMatch<["gradient", "output"]>]> {
+  let summary = "rotates back";
+  let description = [{
+    The gradient of what `lm.rope` reads: dy rotated by the negated angles, which is the transpose of a rotation.
+
+    ```mlir
+    // Before
+    %y = lm.rope %x, %table, %position {head_dim = 64 : i64} : tensor<?x576xf32>, tensor<8192x32x2xf32>
+    // After
+    %dx = lm.rope_gradient %dy, %table, %position {head_dim = 64 : i64} : tensor<?x576xf32>, tensor<8192x32x2xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$gradient, LM_RopeTable:$table, Index:$position,
+                       ConfinedAttr<I64Attr, [IntPositive]>:$head_dim);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$gradient `,` $table `,` $position attr-dict `:` type($gradient) `,` type($table)";
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Of activation functions
+//===----------------------------------------------------------------------===//
+
+def LM_SiluMulGradientOp
+    : LM_GradientOp<"silu_mul_gradient", [LM_RowWise, SameOperandsAndResultType]> {
+  let summary = "the gradients of gate and up";
+  let description = [{
+    With s = 1 / (1 + exp(−gate)): dup = dy gate s, dgate = dy up s (1 + gate (1 − s)).
+
+    ```mlir
+    // Before
+    %y = lm.silu_mul %gate, %up : tensor<?x1536xf32>
+    // After
+    %dgate, %dup = lm.silu_mul_gradient %dy, %gate, %up : tensor<?x1536xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$gradient, LM_Activation:$gate, LM_Activation:$up);
+  let results = (outs LM_Activation:$gate_gradient, LM_Activation:$up_gradient);
+  let assemblyFormat = "$gradient `,` $gate `,` $up attr-dict `:` type($gate)";
+}
+
+def LM_GeluGradientOp : LM_GradientOp<"gelu_gradient", [LM_RowWise, SameOperandsAndResultType]> {
+  let summary = "the gradient of what a GELU reads";
+  let description = [{
+    dx = dy gelu'(x). With the error function gelu'(x) = Φ(x) + x φ(x), the distribution function and density of the standard
+    normal; with the approximation, for s = 1 / (1 + exp(−2u)) and u = √(2/π) (x + 0.044715 x³), gelu'(x) = s + 2 x u' s (1 − s).
+
+    ```mlir
+    // Before
+    %y = lm.gelu %x approximate tanh : tensor<?x3072xf32>
+    // After
+    %dx = lm.gelu_gradient %dy, %x approximate tanh : tensor<?x3072xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$gradient, LM_Activation:$input, LM_GeluApproximationAttr:$approximate);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$gradient `,` $input `approximate` `` $approximate attr-dict `:` type($output)";
+}
+
+//===----------------------------------------------------------------------===//
+// Of views and tables
+//===----------------------------------------------------------------------===//
+
+def LM_ConcatOp : LM_GradientOp<"concat", [LM_RowWise]> {
+  let summary = "columns side by side, left to right";
+  let description = [{
+    The inverse of `lm.split`, and so its gradient.
+
+    ```mlir
+    // Before
+    %q, %k, %v = lm.split %qkv : tensor<?x960xf32> -> tensor<?x576xf32>, tensor<?x192xf32>, tensor<?x192xf32>
+    // After
+    %dqkv = lm.concat %dq, %dk, %dv : tensor<?x576xf32>, tensor<?x192xf32>, tensor<?x192xf32> -> tensor<?x960xf32>
+    ```
+  }];
+  let arguments = (ins Variadic<LM_Activation>:$inputs);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$inputs attr-dict `:` type($inputs) `->` type($output)";
+  let hasVerifier = 1;
+}
+
+def LM_RowsGradientOp : LM_GradientOp<"rows_gradient", [LM_HostOp, AllTypesMatch<["gradient", "output"]>]> {
+  let summary = "zero rows in front";
+  let description = [{
+    The gradient of what `lm.rows` reads: `first` rows of zeros, then those of dy.
+
+    ```mlir
+    // Before
+    %y = lm.rows %x from %first : tensor<?x576xf32>
+    // After
+    %dx = lm.rows_gradient %dy from %first : tensor<?x576xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$gradient, Index:$first);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$gradient `from` $first attr-dict `:` type($gradient)";
+}
+
+def LM_EmbeddingGradientOp : LM_GradientOp<"embedding_gradient", [LM_HostOp]> {
+  let summary = "the gradient of a table of embeddings";
+  let description = [{
+    dtable[t] = Σ dy[m] over the rows m whose token is t, in their order.
+
+    ```mlir
+    // Before
+    %y = lm.embedding %tokens, %table : tensor<?xi32>, tensor<49152x576xf32> -> tensor<?x576xf32>
+    // After
+    %dtable = lm.embedding_gradient %dy, %tokens : tensor<?x576xf32>, tensor<?xi32> -> tensor<49152x576xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$gradient, LM_Tokens:$tokens);
+  let results = (outs LM_Matrix:$output);
+  let assemblyFormat = [{
+    $gradient `,` $tokens attr-dict `:` type($gradient) `,` type($tokens) `->` type($output)
+  }];
+  let hasVerifier = 1;
+}
+
+def LM_PositionEmbeddingGradientOp : LM_GradientOp<"position_embedding_gradient", [LM_HostOp]> {
+  let summary = "the gradient of a table of positions";
+  let description = [{
+    dtable[position + m] = dy[m], and zero in all other rows. What `lm.position_embedding` reads besides has the gradient dy.
+
+    ```mlir
+    // Before
+    %y = lm.position_embedding %x, %table, %position : tensor<?x768xf32>, tensor<1024x768xf32>
+    // After
+    %dtable = lm.position_embedding_gradient %dy, %position : tensor<?x768xf32> -> tensor<1024x768xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$gradient, Index:$position);
+  let results = (outs LM_Matrix:$output);
+  let assemblyFormat = "$gradient `,` $position attr-dict `:` type($gradient) `->` type($output)";
+  let hasVerifier = 1;
+}
+
+#endif // EASYQUANT_DIALECT_LM_IR_LMGRADIENTOPS

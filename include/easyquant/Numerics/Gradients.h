@@ -1,0 +1,48 @@
+//===- Gradients.h - Gradients that sum over tokens -------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What the `lm` dialect's gradient ops mean that are products of matrices or sums over tokens; its
+// LMGradientOps.td has the formulas. dy is the gradient of a result, dx that of what it was made
+// of. Results are only written, and overlap no operand. They are the same bits for any number of
+// threads (0: one per core). Sizes are the caller's to get right.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_NUMERICS_GRADIENTS_H
+#define EASYQUANT_NUMERICS_GRADIENTS_H
+
+#include "easyquant/Numerics/Matrix.h"
+#include "easyquant/Numerics/Reference.h"
+
+#include <span>
+
+namespace easyquant::numerics {
+
+/// dx = dy w, of a linear's input.
+void linearInputGradient(ConstMatrix dy, ConstMatrix w, Matrix dx, unsigned threads);
+/// dw = dy^T x, of a linear's weight.
+void linearWeightGradient(ConstMatrix dy, ConstMatrix x, Matrix dw, unsigned threads);
+/// The sum of the rows, of a bias.
+void biasGradient(ConstMatrix dy, std::span<float> db);
+
+/// Of the weight of an RMS norm over every dw.size() columns.
+void rmsNormWeightGradient(ConstMatrix dy, ConstMatrix x, double epsilon, std::span<float> dw);
+void layerNormWeightGradient(ConstMatrix dy, ConstMatrix x, double epsilon, std::span<float> dw);
+
+/// Of causal attention whose rows are all tokens that there are.
+void attentionGradient(const reference::AttentionParams &params, ConstMatrix dy, ConstMatrix q,
+                       ConstMatrix k, ConstMatrix v, Matrix dq, Matrix dk, Matrix dv,
+                       unsigned threads);
+
+/// Row tokens[m] of the table gets row m of dy added; tokens are rows of the table.
+void embeddingGradient(ConstMatrix dy, std::span<const int32_t> tokens, Matrix table);
+/// `first` rows of zeros, then dy, then zeros.
+void shiftedRows(ConstMatrix dy, int64_t first, Matrix rows);
+
+} // namespace easyquant::numerics
+
+#endif // EASYQUANT_NUMERICS_GRADIENTS_H

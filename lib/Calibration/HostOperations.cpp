@@ -1,0 +1,84 @@
+//===- HostOperations.cpp - Ops that lib/Numerics computes ----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "HostOperations.h"
+
+#include "easyquant/Numerics/Gradients.h"
+
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::calibration;
+using numerics::Matrix;
+
+using Operands = const HostOperand *;
+
+static Matrix matrix(const HostOperand &operand) {
+  return {static_cast<float *>(operand.data), operand.rows, operand.columns, operand.stride};
+}
+
+static std::span<float> elements(const HostOperand &operand) {
+  return {static_cast<float *>(operand.data), static_cast<size_t>(operand.columns)};
+}
+
+HostOperation easyquant::calibration::hostOperation(Operation *op) {
+  return TypeSwitch<Operation *, HostOperation>(op)
+      .Case([](lm::LinearInputGradientOp) {
+        return [](Operands o, unsigned threads) {
+          numerics::linearInputGradient(matrix(o[0]), matrix(o[1]), matrix(o[2]), threads);
+        };
+      })
+      .Case([](lm::LinearWeightGradientOp) {
+        return [](Operands o, unsigned threads) {
+          numerics::linearWeightGradient(matrix(o[0]), matrix(o[1]), matrix(o[2]), threads);
+        };
+      })
+      .Case([](lm::BiasGradientOp) {
+        return [](Operands o, unsigned) { numerics::biasGradient(matrix(o[0]), elements(o[1])); };
+      })
+      .Case([](lm::RmsNormWeightGradientOp op) {
+        return [epsilon = op.getEpsilon().convertToDouble()](Operands o, unsigned) {
+          numerics::rmsNormWeightGradient(matrix(o[0]), matrix(o[1]), epsilon, elements(o[2]));
+        };
+      })
+      .Case([](lm::LayerNormWeightGradientOp op) {
+        return [epsilon = op.getEpsilon().convertToDouble()](Operands o, unsigned) {
+          numerics::layerNormWeightGradient(matrix(o[0]), matrix(o[1]), epsilon, elements(o[2]));
+        };
+      })
+      .Case([](lm::AttentionGradientOp op) {
+        numerics::reference::AttentionParams params;
+        params.heads = static_cast<int64_t>(op.getNumHeads());
+        params.kvHeads = static_cast<int64_t>(op.getNumKvHeads());
+        params.headDim = static_cast<int64_t>(op.getHeadDim());
+        params.scale = op.getScale().convertToDouble();
+        params.window = static_cast<int64_t>(op.getWindow());
+        return [params](Operands o, unsigned threads) {
+          numerics::attentionGradient(params, matrix(o[0]), matrix(o[1]), matrix(o[2]),
+                                      matrix(o[3]), matrix(o[4]), matrix(o[5]), matrix(o[6]),
+                                      threads);
+        };
+      })
+      .Case([](lm::RowsGradientOp) {
+        return [](Operands o, unsigned) {
+          numerics::shiftedRows(matrix(o[0]), o[1].rows, matrix(o[2]));
+        };
+      })
+      .Case([](lm::EmbeddingGradientOp) {
+        return [](Operands o, unsigned) {
+          std::span<const int32_t> tokens(static_cast<const int32_t *>(o[1].data),
+                                          static_cast<size_t>(o[1].columns));
+          numerics::embeddingGradient(matrix(o[0]), tokens, matrix(o[2]));
+        };
+      })
+      .Case([](lm::PositionEmbeddingGradientOp) {
+        return [](Operands o, unsigned) {
+          numerics::shiftedRows(matrix(o[0]), o[1].rows, matrix(o[2]));
+        };
+      });
+}

@@ -1,0 +1,182 @@
+//===- RowGradients.cpp - Gradients of row-wise operations ----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The formulas are those of the `lm` dialect's gradient ops (LMGradientOps.td).
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Codegen/CPU/RowGradients.h"
+
+#include "RowKernel.h"
+#include "VectorMath.h"
+
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "llvm/Support/FormatVariadic.h"
+
+#include <numbers>
+
+using namespace mlir;
+
+namespace easyquant::cpu {
+
+static bool isNorm(RowGradient op) {
+  return op == RowGradient::RmsNorm || op == RowGradient::LayerNorm;
+}
+
+static StringRef nameOf(RowGradient op) {
+  switch (op) {
+  case RowGradient::RmsNorm:
+    return "rms_norm";
+  case RowGradient::LayerNorm:
+    return "layer_norm";
+  case RowGradient::SiluMul:
+    return "silu_mul";
+  case RowGradient::GeluTanh:
+    return "gelu_tanh";
+  case RowGradient::GeluErf:
+    return "gelu_erf";
+  }
+  llvm_unreachable("all gradients are named");
+}
+
+std::string symbolName(const RowGradientSpec &spec) {
+  std::string name = llvm::formatv("{0}_gradient_{1}", nameOf(spec.op), spec.columns);
+  if (isNorm(spec.op))
+    name += llvm::formatv("_by{0}_eps{1:x-}", spec.width,
+                          llvm::bit_cast<uint32_t>(static_cast<float>(spec.epsilon)));
+  return name;
+}
+
+namespace {
+
+/// Emits the body of one row.
+class RowGradientEmitter {
+public:
+  RowGradientEmitter(KernelBuilder &b, const RowGradientSpec &spec, ValueRange arguments, Value row)
+      : b(b), spec(spec), arguments(arguments), row(row) {}
+
+  void emit();
+
+private:
+  Value load(int64_t argument, Value column, int64_t lanes) {
+    return b.loadVector(lanes, arguments[argument], {row, column});
+  }
+  void store(Value value, int64_t argument, Value column) {
+    b.storeVector(value, arguments[argument], {row, column});
+  }
+  /// The mean over the columns of a norm.
+  Value mean(llvm::function_ref<Value(Value, int64_t)> term);
+  void emitNorm(Value first);
+  void emitSiluMul(Value column, int64_t lanes);
+  void emitGelu(Value column, int64_t lanes);
+  Value geluSlope(Value x);
+
+  KernelBuilder &b;
+  const RowGradientSpec &spec;
+  ValueRange arguments;
+  Value row;
+};
+
+} // namespace
+
+Value RowGradientEmitter::mean(llvm::function_ref<Value(Value, int64_t)> term) {
+  Value sum = reduceColumns(b, 0, spec.width, 2 * b.target.lanes(), b.f32(), Combine::Add, term);
+  return b.divf(sum, b.constant(b.f32(), static_cast<double>(spec.width)));
+}
+
+/// Of the columns from `first` on, which are normalized together.
+void RowGradientEmitter::emitNorm(Value first) {
+  bool isCentred = spec.op == RowGradient::LayerNorm;
+  Value centre;
+  auto centred = [&](Value column, int64_t lanes) {
+    Value x = load(1, b.add(first, column), lanes);
+    return isCentred ? b.subf(x, b.broadcast(centre, lanes)) : x;
+  };
+  auto weighted = [&](Value column, int64_t lanes) {
+    return b.mulf(load(0, b.add(first, column), lanes),
+                  b.loadVector(lanes, arguments[2], {column}));
+  };
+  if (isCentred)
+    centre =
+        mean([&](Value column, int64_t lanes) { return load(1, b.add(first, column), lanes); });
+  Value square = mean([&](Value column, int64_t lanes) {
+    Value x = centred(column, lanes);
+    return b.mulf(x, x);
+  });
+  Value shifted = b.addf(square, b.constant(b.f32(), spec.epsilon));
+  Value rate = b.divf(b.constant(b.f32(), 1.0), math::SqrtOp::create(b, shifted));
+  Value along = mean([&](Value column, int64_t lanes) {
+    return b.mulf(weighted(column, lanes), centred(column, lanes));
+  });
+  Value slope = b.mulf(b.mulf(rate, rate), along);
+  Value offset = isCentred ? mean(weighted) : Value();
+  forColumns(b, 0, spec.width, 2 * b.target.lanes(), [&](Value column, int64_t lanes) {
+    Value g = weighted(column, lanes);
+    if (isCentred)
+      g = b.subf(g, b.broadcast(offset, lanes));
+    g = b.subf(g, b.mulf(b.broadcast(slope, lanes), centred(column, lanes)));
+    store(b.mulf(b.broadcast(rate, lanes), g), 3, b.add(first, column));
+  });
+}
+
+void RowGradientEmitter::emitSiluMul(Value column, int64_t lanes) {
+  Value dy = load(0, column, lanes), gate = load(1, column, lanes), up = load(2, column, lanes);
+  Value s = logistic(b, gate), one = b.constant(s.getType(), 1.0);
+  Value slope = b.mulf(s, b.fma(gate, b.subf(one, s), one));
+  store(b.mulf(b.mulf(dy, up), slope), 3, column);
+  store(b.mulf(dy, b.mulf(gate, s)), 4, column);
+}
+
+Value RowGradientEmitter::geluSlope(Value x) {
+  Type type = x.getType();
+  Value square = b.mulf(x, x);
+  if (spec.op == RowGradient::GeluErf) {
+    Value power = exp(b, b.mulf(square, b.constant(type, -0.5)));
+    double density = 1 / std::sqrt(2 * std::numbers::pi);
+    return b.fma(b.mulf(x, b.constant(type, density)), power, normalCdf(b, x));
+  }
+  // x logistic(v) for v = x (rate + cubic x^2), whose slope is rate + 3 cubic x^2.
+  double rate = 2 * std::sqrt(2 / std::numbers::pi), cubic = 0.044715 * rate;
+  Value v = b.mulf(x, b.fma(square, b.constant(type, cubic), b.constant(type, rate)));
+  Value s = logistic(b, v), rest = b.subf(b.constant(type, 1.0), s);
+  Value inner = b.fma(square, b.constant(type, 3 * cubic), b.constant(type, rate));
+  return b.fma(b.mulf(b.mulf(x, inner), s), rest, s);
+}
+
+void RowGradientEmitter::emitGelu(Value column, int64_t lanes) {
+  store(b.mulf(load(0, column, lanes), geluSlope(load(1, column, lanes))), 2, column);
+}
+
+void RowGradientEmitter::emit() {
+  if (isNorm(spec.op)) {
+    b.forLoop(0, spec.columns, spec.width, [&](Value first) { emitNorm(first); });
+    return;
+  }
+  forColumns(b, 0, spec.columns, 2 * b.target.lanes(), [&](Value column, int64_t lanes) {
+    if (spec.op == RowGradient::SiluMul)
+      emitSiluMul(column, lanes);
+    else
+      emitGelu(column, lanes);
+  });
+}
+
+func::FuncOp getOrEmitRowGradient(ModuleOp module, const RowGradientSpec &spec,
+                                  const Target &target) {
+  auto inputs = [&](KernelBuilder &b) {
+    Type rows = b.rows(spec.columns);
+    if (isNorm(spec.op))
+      return SmallVector<Type>{rows, rows, b.memref({spec.width}, b.f32()), rows};
+    return SmallVector<Type>(spec.op == RowGradient::SiluMul ? 5 : 3, rows);
+  };
+  return getOrEmitRowKernel(
+      module, symbolName(spec), target, inputs, spec.columns,
+      [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
+        b.forLoop(begin, end, 1, [&](Value row) { RowGradientEmitter(b, spec, args, row).emit(); });
+      });
+}
+
+} // namespace easyquant::cpu

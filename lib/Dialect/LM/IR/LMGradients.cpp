@@ -1,0 +1,246 @@
+//===- LMGradients.cpp - Gradients of operations --------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What each op says of its gradients (DifferentiableOpInterface), and the verifiers of the ops that
+// this takes.
+//
+//===----------------------------------------------------------------------===//
+
+#include "OpChecks.h"
+
+#include "mlir/IR/Builders.h"
+
+using namespace mlir;
+using namespace easyquant::lm;
+
+using llvm::BitVector;
+using Gradients = SmallVector<Value>;
+
+/// The operand has no gradient: a position, tokens, a rotation table.
+static LogicalResult refuse(Operation *op, const BitVector &wanted,
+                            ArrayRef<unsigned> differentiable) {
+  for (unsigned operand : wanted.set_bits())
+    if (!llvm::is_contained(differentiable, operand))
+      return op->emitOpError("has no gradient of operand #")
+             << operand << ", " << op->getOperand(operand).getType();
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Embeddings
+//===----------------------------------------------------------------------===//
+
+FailureOr<Gradients> EmbeddingOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
+                                                 const BitVector &wanted) {
+  if (failed(refuse(*this, wanted, {1})))
+    return failure();
+  return Gradients{nullptr, EmbeddingGradientOp::create(b, getLoc(), getTable().getType(),
+                                                        results[0], getTokens())};
+}
+
+FailureOr<Gradients> PositionEmbeddingOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
+                                                         const BitVector &wanted) {
+  if (failed(refuse(*this, wanted, {0, 1})))
+    return failure();
+  Gradients gradients(3);
+  gradients[0] = results[0];
+  if (wanted[1])
+    gradients[1] = PositionEmbeddingGradientOp::create(b, getLoc(), getTable().getType(),
+                                                       results[0], getPosition());
+  return gradients;
+}
+
+FailureOr<Gradients> RopeOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
+                                            const BitVector &wanted) {
+  if (failed(refuse(*this, wanted, {0})))
+    return failure();
+  return Gradients{RopeGradientOp::create(b, getLoc(), getInput().getType(), results[0], getTable(),
+                                          getPosition(), getHeadDimAttr()),
+                   nullptr, nullptr};
+}
+
+LogicalResult EmbeddingGradientOp::verify() {
+  if (columns(getGradient()) != columns(getOutput()))
+    return emitOpError("table has ")
+           << columns(getOutput()) << " columns, but the gradient has " << columns(getGradient());
+  return success();
+}
+
+LogicalResult PositionEmbeddingGradientOp::verify() {
+  if (columns(getGradient()) != columns(getOutput()))
+    return emitOpError("table has ")
+           << columns(getOutput()) << " columns, but the gradient has " << columns(getGradient());
+  return success();
+}
+
+LogicalResult RopeGradientOp::verify() {
+  return verifyRope(*this, getGradient(), getTable(), static_cast<int64_t>(getHeadDim()));
+}
+
+//===----------------------------------------------------------------------===//
+// Norms and linear
+//===----------------------------------------------------------------------===//
+
+/// x and the weight of an RMS norm, of rows or of heads.
+template <typename OpT>
+static FailureOr<Gradients> rmsNormGradients(OpT op, OpBuilder &b, Value result,
+                                             const BitVector &wanted) {
+  Gradients gradients(2);
+  if (wanted[0])
+    gradients[0] = RmsNormGradientOp::create(b, op.getLoc(), op.getInput().getType(), result,
+                                             op.getInput(), op.getWeight(), op.getEpsilonAttr());
+  if (wanted[1])
+    gradients[1] = RmsNormWeightGradientOp::create(b, op.getLoc(), op.getWeight().getType(), result,
+                                                   op.getInput(), op.getEpsilonAttr());
+  return gradients;
+}
+
+FailureOr<Gradients> RmsNormOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
+                                               const BitVector &wanted) {
+  return rmsNormGradients(*this, b, results[0], wanted);
+}
+
+FailureOr<Gradients> HeadRmsNormOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
+                                                   const BitVector &wanted) {
+  return rmsNormGradients(*this, b, results[0], wanted);
+}
+
+FailureOr<Gradients> LayerNormOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
+                                                 const BitVector &wanted) {
+  Gradients gradients(3);
+  if (wanted[0])
+    gradients[0] = LayerNormGradientOp::create(b, getLoc(), getInput().getType(), results[0],
+                                               getInput(), getWeight(), getEpsilonAttr());
+  if (wanted[1])
+    gradients[1] = LayerNormWeightGradientOp::create(b, getLoc(), getWeight().getType(), results[0],
+                                                     getInput(), getEpsilonAttr());
+  if (wanted[2])
+    gradients[2] = BiasGradientOp::create(b, getLoc(), getBias().getType(), results[0]);
+  return gradients;
+}
+
+FailureOr<Gradients> LinearOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
+                                              const BitVector &wanted) {
+  Gradients gradients(getNumOperands());
+  if (wanted[0])
+    gradients[0] =
+        LinearInputGradientOp::create(b, getLoc(), getInput().getType(), results[0], getWeight());
+  if (wanted[1])
+    gradients[1] =
+        LinearWeightGradientOp::create(b, getLoc(), getWeight().getType(), results[0], getInput());
+  if (getBias() && wanted[2])
+    gradients[2] = BiasGradientOp::create(b, getLoc(), getBias().getType(), results[0]);
+  return gradients;
+}
+
+static LogicalResult verifyNormWeight(Operation *op, Value input, Value weight, APFloat epsilon) {
+  if (columns(input) % extent(weight) != 0)
+    return op->emitOpError("input has ") << columns(input) << " columns, which are no heads of "
+                                         << extent(weight) << ", the elements of the weight";
+  return verifyEpsilon(op, epsilon);
+}
+
+LogicalResult RmsNormGradientOp::verify() {
+  return verifyNormWeight(*this, getInput(), getWeight(), getEpsilon());
+}
+LogicalResult RmsNormWeightGradientOp::verify() {
+  return verifyNormWeight(*this, getInput(), getOutput(), getEpsilon());
+}
+LogicalResult LayerNormGradientOp::verify() { return verifyEpsilon(*this, getEpsilon()); }
+LogicalResult LayerNormWeightGradientOp::verify() { return verifyEpsilon(*this, getEpsilon()); }
+
+/// A gradient of N columns and an input of K go with a weight of N x K.
+static LogicalResult verifyLinear(Operation *op, Value gradient, Value input, Value weight) {
+  if (extent(weight) == columns(gradient) && columns(weight) == columns(input))
+    return success();
+  return op->emitOpError("weight is ")
+         << extent(weight) << " x " << columns(weight) << ", but a linear of " << columns(input)
+         << " columns in and " << columns(gradient) << " out has one of " << columns(gradient)
+         << " x " << columns(input);
+}
+
+LogicalResult LinearInputGradientOp::verify() {
+  return verifyLinear(*this, getGradient(), getOutput(), getWeight());
+}
+LogicalResult LinearWeightGradientOp::verify() {
+  return verifyLinear(*this, getGradient(), getInput(), getOutput());
+}
+
+//===----------------------------------------------------------------------===//
+// Attention
+//===----------------------------------------------------------------------===//
+
+FailureOr<Gradients> AttentionOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
+                                                 const BitVector &wanted) {
+  if (failed(refuse(*this, wanted, {0, 1, 2})))
+    return failure();
+  auto op = AttentionGradientOp::create(b, getLoc(), getQuery().getType(), getKey().getType(),
+                                        getKey().getType(), results[0], getQuery(), getKey(),
+                                        getValue(), getNumHeadsAttr(), getNumKvHeadsAttr(),
+                                        getHeadDimAttr(), getScaleAttr(), getWindowAttr());
+  return Gradients{op.getQueryGradient(), op.getKeyGradient(), op.getValueGradient(), nullptr,
+                   nullptr};
+}
+
+LogicalResult AttentionGradientOp::verify() {
+  return verifyHeads(*this, getQuery(), getKey(), static_cast<int64_t>(getNumHeads()),
+                     static_cast<int64_t>(getNumKvHeads()), static_cast<int64_t>(getHeadDim()),
+                     getScale().convertToDouble());
+}
+
+//===----------------------------------------------------------------------===//
+// Activations, residuals and views
+//===----------------------------------------------------------------------===//
+
+FailureOr<Gradients> SiluMulOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
+                                               const BitVector &) {
+  Type type = getGate().getType();
+  auto op = SiluMulGradientOp::create(b, getLoc(), type, type, results[0], getGate(), getUp());
+  return Gradients{op.getGateGradient(), op.getUpGradient()};
+}
+
+FailureOr<Gradients> GeluOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
+                                            const BitVector &) {
+  return Gradients{GeluGradientOp::create(b, getLoc(), getInput().getType(), results[0], getInput(),
+                                          getApproximateAttr())};
+}
+
+FailureOr<Gradients> AddOp::buildGradients(OpBuilder &, ArrayRef<Value> results,
+                                           const BitVector &) {
+  return Gradients{results[0], results[0]};
+}
+
+FailureOr<Gradients> SplitOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
+                                             const BitVector &) {
+  for (auto [index, gradient] : llvm::enumerate(results))
+    if (!gradient)
+      return emitOpError("has no gradient, since nothing depends on its result #") << index;
+  return Gradients{ConcatOp::create(b, getLoc(), getInput().getType(), results)};
+}
+
+FailureOr<Gradients> RowsOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
+                                            const BitVector &wanted) {
+  if (failed(refuse(*this, wanted, {0})))
+    return failure();
+  return Gradients{
+      RowsGradientOp::create(b, getLoc(), getInput().getType(), results[0], getFirst()), nullptr};
+}
+
+LogicalResult ConcatOp::verify() {
+  if (getInputs().empty())
+    return emitOpError("must have an operand");
+  int64_t left = columns(getOutput());
+  for (Value input : getInputs()) {
+    left -= columns(input);
+    if (left < 0)
+      break;
+  }
+  if (left != 0)
+    return emitOpError("widths of the operands do not add up to the ")
+           << columns(getOutput()) << " columns of the result";
+  return success();
+}

@@ -1,0 +1,35 @@
+//===- OpChecks.h - What verifiers share -------------------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// An op and the ops of its gradients take the same attributes. Private to lib/Dialect/LM/IR.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_DIALECT_LM_IR_OPCHECKS_H
+#define EASYQUANT_LIB_DIALECT_LM_IR_OPCHECKS_H
+
+#include "easyquant/Dialect/LM/IR/LM.h"
+
+namespace easyquant::lm {
+
+/// The first dimension of a matrix or vector.
+inline int64_t extent(mlir::Value constant) {
+  return mlir::cast<mlir::RankedTensorType>(constant.getType()).getDimSize(0);
+}
+
+/// Of a norm: it keeps the square root real and the quotient finite.
+mlir::LogicalResult verifyEpsilon(mlir::Operation *op, llvm::APFloat epsilon);
+/// Columns that are heads of `headDim`, and a table for them.
+mlir::LogicalResult verifyRope(mlir::Operation *op, mlir::Value rows, mlir::Value table,
+                               int64_t headDim);
+/// Heads that fit the operands, a finite and positive scale.
+mlir::LogicalResult verifyHeads(mlir::Operation *op, mlir::Value query, mlir::Value key,
+                                int64_t heads, int64_t kvHeads, int64_t headDim, double scale);
+
+} // namespace easyquant::lm
+
+#endif // EASYQUANT_LIB_DIALECT_LM_IR_OPCHECKS_H

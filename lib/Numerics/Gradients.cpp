@@ -1,0 +1,191 @@
+//===- Gradients.cpp - Gradients that sum over tokens ---------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Numerics/Gradients.h"
+
+#include "LinearAlgebra.h"
+
+#include "easyquant/Support/Parallel.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace easyquant::numerics {
+namespace {
+
+/// c = op(a) b, rows of c shared among threads in pieces of fixed height.
+void product(ConstMatrix a, Transpose transposeA, ConstMatrix b, Matrix c, unsigned threads) {
+  constexpr int64_t height = 96;
+  parallelFor((c.rows + height - 1) / height, threads, [&](int64_t piece) {
+    const int64_t first = piece * height, rows = std::min(height, c.rows - first);
+    ConstMatrix part = transposeA == Transpose::Yes
+                           ? ConstMatrix(a.data + first, a.rows, rows, a.stride)
+                           : a.middleRows(first, rows);
+    gemm(1, part, transposeA, b, Transpose::No, 0, c.middleRows(first, rows));
+  });
+}
+
+void fillZero(Matrix rows) {
+  for (int64_t i = 0; i < rows.rows; ++i)
+    std::fill_n(rows.row(i), rows.columns, 0.0f);
+}
+
+/// A head's columns.
+template <typename T> MatrixView<T> head(MatrixView<T> rows, int64_t index, int64_t width) {
+  return {rows.data + index * width, rows.rows, width, rows.stride};
+}
+
+/// dw += sum over the rows and their pieces of dw.size() columns of dy (x - mean) / deviation.
+void normWeightGradient(ConstMatrix dy, ConstMatrix x, double epsilon, bool centred,
+                        std::span<float> dw) {
+  const auto width = static_cast<int64_t>(dw.size());
+  std::vector<double> sums(dw.size());
+  for (int64_t i = 0; i < x.rows; ++i)
+    for (int64_t first = 0; first < x.columns; first += width) {
+      const float *in = x.row(i) + first, *d = dy.row(i) + first;
+      double mean = 0, squares = 0;
+      for (int64_t j = 0; centred && j < width; ++j)
+        mean += in[j] / static_cast<double>(width);
+      for (int64_t j = 0; j < width; ++j)
+        squares += (in[j] - mean) * (in[j] - mean);
+      const double rate = 1 / std::sqrt(squares / static_cast<double>(width) + epsilon);
+      for (int64_t j = 0; j < width; ++j)
+        sums[j] += d[j] * (in[j] - mean) * rate;
+    }
+  std::copy(sums.begin(), sums.end(), dw.begin());
+}
+
+/// The gradients of one head: dq is written, dk and dv are added to.
+class HeadGradient {
+public:
+  HeadGradient(const reference::AttentionParams &params, int64_t tokens)
+      : scale(static_cast<float>(params.scale)), window(params.window), p(kQueries * tokens),
+        ds(kQueries * tokens) {}
+
+  void run(ConstMatrix dy, ConstMatrix q, ConstMatrix k, ConstMatrix v, Matrix dq, Matrix dk,
+           Matrix dv);
+
+private:
+  /// Queries whose probabilities are in memory at a time.
+  static constexpr int64_t kQueries = 64;
+  void tile(int64_t first, ConstMatrix dy, ConstMatrix q, ConstMatrix k, ConstMatrix v, Matrix dq,
+            Matrix dk, Matrix dv);
+
+  float scale;
+  int64_t window;
+  std::vector<float> p, ds;
+};
+
+} // namespace
+
+void HeadGradient::run(ConstMatrix dy, ConstMatrix q, ConstMatrix k, ConstMatrix v, Matrix dq,
+                       Matrix dk, Matrix dv) {
+  for (int64_t first = 0; first < q.rows; first += kQueries) {
+    const int64_t count = std::min(kQueries, q.rows - first);
+    const int64_t begin = window > 0 ? std::max<int64_t>(0, first - window + 1) : 0;
+    const int64_t seen = first + count - begin; // by any of them
+    tile(first - begin, dy.middleRows(first, count), q.middleRows(first, count),
+         k.middleRows(begin, seen), v.middleRows(begin, seen), dq.middleRows(first, count),
+         dk.middleRows(begin, seen), dv.middleRows(begin, seen));
+  }
+}
+
+/// Of queries the first of which is token `first` of the keys.
+void HeadGradient::tile(int64_t first, ConstMatrix dy, ConstMatrix q, ConstMatrix k, ConstMatrix v,
+                        Matrix dq, Matrix dk, Matrix dv) {
+  Matrix probability(p.data(), q.rows, k.rows), slope(ds.data(), q.rows, k.rows);
+  gemm(scale, q, Transpose::No, k, Transpose::Yes, 0, probability);
+  gemm(1, dy, Transpose::No, v, Transpose::Yes, 0, slope);
+  for (int64_t i = 0; i < q.rows; ++i) {
+    float *score = probability.row(i), *d = slope.row(i);
+    const int64_t end = first + i + 1, begin = window > 0 ? std::max<int64_t>(0, end - window) : 0;
+    const float most = *std::max_element(score + begin, score + end);
+    double sum = 0, along = 0;
+    for (int64_t j = begin; j < end; ++j)
+      sum += score[j] = std::exp(score[j] - most);
+    for (int64_t j = begin; j < end; ++j) {
+      score[j] = static_cast<float>(score[j] / sum);
+      along += static_cast<double>(d[j]) * score[j];
+    }
+    for (int64_t j = begin; j < end; ++j)
+      d[j] = score[j] * (d[j] - static_cast<float>(along));
+    for (float *row : {score, d}) {
+      std::fill(row, row + begin, 0.0f);
+      std::fill(row + end, row + k.rows, 0.0f);
+    }
+  }
+  gemm(1, probability, Transpose::Yes, dy, Transpose::No, 1, dv);
+  gemm(scale, slope, Transpose::No, k, Transpose::No, 0, dq);
+  gemm(scale, slope, Transpose::Yes, q, Transpose::No, 1, dk);
+}
+
+void linearInputGradient(ConstMatrix dy, ConstMatrix w, Matrix dx, unsigned threads) {
+  product(dy, Transpose::No, w, dx, threads);
+}
+
+void linearWeightGradient(ConstMatrix dy, ConstMatrix x, Matrix dw, unsigned threads) {
+  product(dy, Transpose::Yes, x, dw, threads);
+}
+
+void biasGradient(ConstMatrix dy, std::span<float> db) {
+  std::vector<double> sums(db.size());
+  for (int64_t i = 0; i < dy.rows; ++i)
+    for (int64_t j = 0; j < dy.columns; ++j)
+      sums[j] += dy(i, j);
+  std::copy(sums.begin(), sums.end(), db.begin());
+}
+
+void rmsNormWeightGradient(ConstMatrix dy, ConstMatrix x, double epsilon, std::span<float> dw) {
+  normWeightGradient(dy, x, epsilon, /*centred=*/false, dw);
+}
+
+void layerNormWeightGradient(ConstMatrix dy, ConstMatrix x, double epsilon, std::span<float> dw) {
+  normWeightGradient(dy, x, epsilon, /*centred=*/true, dw);
+}
+
+/// Heads that share keys and values give a part of dk and dv each, added up in their order.
+void attentionGradient(const reference::AttentionParams &params, ConstMatrix dy, ConstMatrix q,
+                       ConstMatrix k, ConstMatrix v, Matrix dq, Matrix dk, Matrix dv,
+                       unsigned threads) {
+  const int64_t tokens = q.rows, width = params.headDim, group = params.heads / params.kvHeads;
+  const int64_t size = tokens * width;
+  std::vector<float> parts(2 * params.heads * size);
+  auto part = [&](int64_t which, int64_t h) {
+    return Matrix(parts.data() + (which * params.heads + h) * size, tokens, width);
+  };
+  parallelFor(params.heads, threads, [&](int64_t h) {
+    const int64_t kv = h / group;
+    HeadGradient(params, tokens)
+        .run(head(dy, h, width), head(q, h, width), head(k, kv, width), head(v, kv, width),
+             head(dq, h, width), part(0, h), part(1, h));
+  });
+  fillZero(dk);
+  fillZero(dv);
+  parallelFor(params.kvHeads, threads, [&](int64_t kv) {
+    for (auto [which, sum] : {std::pair(0, head(dk, kv, width)), std::pair(1, head(dv, kv, width))})
+      for (int64_t h = kv * group; h < (kv + 1) * group; ++h)
+        for (int64_t i = 0; i < tokens; ++i)
+          for (int64_t j = 0; j < width; ++j)
+            sum(i, j) += part(which, h)(i, j);
+  });
+}
+
+void embeddingGradient(ConstMatrix dy, std::span<const int32_t> tokens, Matrix table) {
+  fillZero(table);
+  for (int64_t i = 0; i < dy.rows; ++i)
+    for (int64_t j = 0; j < dy.columns; ++j)
+      table(tokens[i], j) += dy(i, j);
+}
+
+void shiftedRows(ConstMatrix dy, int64_t first, Matrix rows) {
+  fillZero(rows);
+  for (int64_t i = 0; i < dy.rows; ++i)
+    std::copy_n(dy.row(i), dy.columns, rows.row(first + i));
+}
+
+} // namespace easyquant::numerics

@@ -1,0 +1,57 @@
+// RUN: easyquant-opt %s --lm-build-gradients=weights=w,table -split-input-file -verify-diagnostics
+
+ml_program.global private @table(#ml_program.extern : tensor<10x2x2xf32>) : tensor<10x2x2xf32>
+func.func private @rotation(%x: tensor<?x8xf32>, %position: index) -> tensor<?x8xf32> {
+  %table = ml_program.global_load_const @table : tensor<10x2x2xf32>
+  // expected-error @below {{'lm.rope' op has no gradient of operand #1, 'tensor<10x2x2xf32>'}}
+  %y = lm.rope %x, %table, %position {head_dim = 4} : tensor<?x8xf32>, tensor<10x2x2xf32>
+  return %y : tensor<?x8xf32>
+}
+
+// -----
+
+ml_program.global private @w(#ml_program.extern : tensor<8x8xf32>) : tensor<8x8xf32>
+func.func private @two_readers(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
+  %w = ml_program.global_load_const @w : tensor<8x8xf32>
+  // expected-error @below {{is not the only reader of operand #1, whose gradient is wanted: expected a weight to have one}}
+  %y = lm.linear %x, %w {site = "a"} : (tensor<?x8xf32>, tensor<8x8xf32>) -> tensor<?x8xf32>
+  %z = lm.linear %y, %w {site = "b"} : (tensor<?x8xf32>, tensor<8x8xf32>) -> tensor<?x8xf32>
+  return %z : tensor<?x8xf32>
+}
+
+// -----
+
+ml_program.global private @w(#ml_program.extern : tensor<8x8xf32>) : tensor<8x8xf32>
+func.func private @no_path(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
+  // expected-error @below {{the result does not depend on}}
+  %w = ml_program.global_load_const @w : tensor<8x8xf32>
+  %y = lm.linear %x, %w {site = "a"} : (tensor<?x8xf32>, tensor<8x8xf32>) -> tensor<?x8xf32>
+  return %x : tensor<?x8xf32>
+}
+
+// -----
+
+ml_program.global private @w(#ml_program.extern : tensor<8x8xf32>) : tensor<8x8xf32>
+func.func private @half_a_split(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
+  %w = ml_program.global_load_const @w : tensor<8x8xf32>
+  %y = lm.linear %x, %w {site = "a"} : (tensor<?x8xf32>, tensor<8x8xf32>) -> tensor<?x8xf32>
+  // expected-error @below {{has no gradient, since nothing depends on its result #1}}
+  %a, %b = lm.split %y : tensor<?x8xf32> -> tensor<?x4xf32>, tensor<?x4xf32>
+  %v = arith.constant dense<1.0> : tensor<8x4xf32>
+  %z = lm.linear %a, %v {site = "b"} : (tensor<?x4xf32>, tensor<8x4xf32>) -> tensor<?x8xf32>
+  return %z : tensor<?x8xf32>
+}
+
+// -----
+
+ml_program.global private @w(#ml_program.extern : tensor<8x8xf32>) : tensor<8x8xf32>
+func.func private @other_layer(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
+  return %x : tensor<?x8xf32>
+}
+func.func private @call(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
+  %w = ml_program.global_load_const @w : tensor<8x8xf32>
+  %y = lm.linear %x, %w {site = "a"} : (tensor<?x8xf32>, tensor<8x8xf32>) -> tensor<?x8xf32>
+  // expected-error @below {{has no gradient, and a weight whose gradient is wanted goes into it}}
+  %z = call @other_layer(%y) : (tensor<?x8xf32>) -> tensor<?x8xf32>
+  return %z : tensor<?x8xf32>
+}

@@ -1,0 +1,103 @@
+// RUN: easyquant-opt %s -split-input-file -verify-diagnostics | FileCheck %s
+
+// CHECK-LABEL: func.func @all
+func.func @all(%dy: tensor<?x16xf32>, %x: tensor<?x16xf32>, %kv: tensor<?x8xf32>, %w: tensor<16x8xf32>, %c: tensor<16xf32>,
+               %head: tensor<4xf32>, %table: tensor<10x2x2xf32>, %tokens: tensor<?xi32>, %position: index) {
+  // CHECK: lm.linear_input_gradient %{{.*}}, %{{.*}} : tensor<?x16xf32>, tensor<16x8xf32> -> tensor<?x8xf32>
+  %0 = lm.linear_input_gradient %dy, %w : tensor<?x16xf32>, tensor<16x8xf32> -> tensor<?x8xf32>
+  // CHECK: lm.linear_weight_gradient %{{.*}}, %{{.*}} : tensor<?x16xf32>, tensor<?x8xf32> -> tensor<16x8xf32>
+  %1 = lm.linear_weight_gradient %dy, %kv : tensor<?x16xf32>, tensor<?x8xf32> -> tensor<16x8xf32>
+  // CHECK: lm.bias_gradient %{{.*}} : tensor<?x16xf32>
+  %2 = lm.bias_gradient %dy : tensor<?x16xf32>
+  // CHECK: lm.rms_norm_gradient {{.*}} : tensor<?x16xf32>, tensor<4xf32>
+  %3 = lm.rms_norm_gradient %dy, %x, %head {epsilon = 1.0e-05 : f64} : tensor<?x16xf32>, tensor<4xf32>
+  // CHECK: lm.rms_norm_weight_gradient {{.*}} : tensor<?x16xf32> -> tensor<4xf32>
+  %4 = lm.rms_norm_weight_gradient %dy, %x {epsilon = 1.0e-05 : f64} : tensor<?x16xf32> -> tensor<4xf32>
+  // CHECK: lm.layer_norm_gradient
+  %5 = lm.layer_norm_gradient %dy, %x, %c {epsilon = 1.0e-05 : f64} : tensor<?x16xf32>
+  // CHECK: lm.layer_norm_weight_gradient
+  %6 = lm.layer_norm_weight_gradient %dy, %x {epsilon = 1.0e-05 : f64} : tensor<?x16xf32>
+  // CHECK: lm.attention_gradient
+  %7:3 = lm.attention_gradient %dy, %x, %kv, %kv {num_heads = 4, num_kv_heads = 2, head_dim = 4, scale = 0.5, window = 3}
+           : tensor<?x16xf32>, tensor<?x8xf32>
+  // CHECK: lm.rope_gradient
+  %8 = lm.rope_gradient %dy, %table, %position {head_dim = 4} : tensor<?x16xf32>, tensor<10x2x2xf32>
+  // CHECK: lm.silu_mul_gradient %{{.*}}, %{{.*}}, %{{.*}} : tensor<?x16xf32>
+  %9:2 = lm.silu_mul_gradient %dy, %x, %x : tensor<?x16xf32>
+  // CHECK: lm.gelu_gradient %{{.*}}, %{{.*}} approximate none : tensor<?x16xf32>
+  %10 = lm.gelu_gradient %dy, %x approximate none : tensor<?x16xf32>
+  // CHECK: lm.concat %{{.*}}, %{{.*}} : tensor<?x16xf32>, tensor<?x8xf32> -> tensor<?x24xf32>
+  %11 = lm.concat %dy, %kv : tensor<?x16xf32>, tensor<?x8xf32> -> tensor<?x24xf32>
+  // CHECK: lm.rows_gradient %{{.*}} from %{{.*}} : tensor<?x16xf32>
+  %12 = lm.rows_gradient %dy from %position : tensor<?x16xf32>
+  // CHECK: lm.embedding_gradient %{{.*}}, %{{.*}} : tensor<?x16xf32>, tensor<?xi32> -> tensor<5x16xf32>
+  %13 = lm.embedding_gradient %dy, %tokens : tensor<?x16xf32>, tensor<?xi32> -> tensor<5x16xf32>
+  // CHECK: lm.position_embedding_gradient %{{.*}}, %{{.*}} : tensor<?x16xf32> -> tensor<5x16xf32>
+  %14 = lm.position_embedding_gradient %dy, %position : tensor<?x16xf32> -> tensor<5x16xf32>
+  return
+}
+
+// -----
+
+func.func @linear_input(%dy: tensor<?x16xf32>, %w: tensor<8x16xf32>) {
+  // expected-error @below {{weight is 8 x 16, but a linear of 16 columns in and 16 out has one of 16 x 16}}
+  lm.linear_input_gradient %dy, %w : tensor<?x16xf32>, tensor<8x16xf32> -> tensor<?x16xf32>
+  return
+}
+
+// -----
+
+func.func @linear_weight(%dy: tensor<?x16xf32>, %x: tensor<?x8xf32>) {
+  // expected-error @below {{weight is 8 x 16, but a linear of 8 columns in and 16 out has one of 16 x 8}}
+  lm.linear_weight_gradient %dy, %x : tensor<?x16xf32>, tensor<?x8xf32> -> tensor<8x16xf32>
+  return
+}
+
+// -----
+
+func.func @heads(%dy: tensor<?x16xf32>, %w: tensor<5xf32>) {
+  // expected-error @below {{input has 16 columns, which are no heads of 5, the elements of the weight}}
+  lm.rms_norm_gradient %dy, %dy, %w {epsilon = 1.0e-05 : f64} : tensor<?x16xf32>, tensor<5xf32>
+  return
+}
+
+// -----
+
+func.func @epsilon(%dy: tensor<?x16xf32>) {
+  // expected-error @below {{epsilon must be finite and not negative}}
+  lm.layer_norm_weight_gradient %dy, %dy {epsilon = -1.0 : f64} : tensor<?x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention(%dy: tensor<?x16xf32>, %kv: tensor<?x8xf32>) {
+  // expected-error @below {{num_heads 4 is no multiple of num_kv_heads 3}}
+  lm.attention_gradient %dy, %dy, %kv, %kv {num_heads = 4, num_kv_heads = 3, head_dim = 4, scale = 0.5}
+    : tensor<?x16xf32>, tensor<?x8xf32>
+  return
+}
+
+// -----
+
+func.func @rope(%dy: tensor<?x16xf32>, %table: tensor<10x3x2xf32>, %position: index) {
+  // expected-error @below {{table must be tensor<Px2x2xf32> for head_dim 4}}
+  lm.rope_gradient %dy, %table, %position {head_dim = 4} : tensor<?x16xf32>, tensor<10x3x2xf32>
+  return
+}
+
+// -----
+
+func.func @concat(%dy: tensor<?x16xf32>) {
+  // expected-error @below {{widths of the operands do not add up to the 24 columns of the result}}
+  lm.concat %dy, %dy : tensor<?x16xf32>, tensor<?x16xf32> -> tensor<?x24xf32>
+  return
+}
+
+// -----
+
+func.func @tables(%dy: tensor<?x16xf32>, %tokens: tensor<?xi32>) {
+  // expected-error @below {{table has 8 columns, but the gradient has 16}}
+  lm.embedding_gradient %dy, %tokens : tensor<?x16xf32>, tensor<?xi32> -> tensor<5x8xf32>
+  return
+}
