@@ -53,7 +53,7 @@ FailureOr<TrainedLayer> TrainedLayer::create(SliceCompiler &compiler, func::Func
     bytes +=
         compiler.options().length * trained.columns.back() * static_cast<int64_t>(sizeof(float));
   }
-  Result<Buffer> memory = Buffer::allocate(bytes);
+  Result<Buffer> memory = Buffer::allocate(bytes, "calibration", "use fewer or shorter samples");
   if (!memory)
     return emitError(layer.getLoc()) << memory.error().message;
   trained.memory = std::move(*memory);

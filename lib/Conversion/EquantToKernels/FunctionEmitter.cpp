@@ -162,8 +162,8 @@ void FunctionEmitter::emitFakeQuantize(equant::FakeQuantizeOp op) {
     arguments.push_back(arith::ConstantOp::create(b, op.getScaleAttr()));
   arguments.push_back(destination(op.getOutput(), rowsOf(arguments.front())));
   arguments.push_back(threads());
-  callKernel(Phase::Quantize,
-             cpu::getOrEmitFakeQuantize(program.module, spec, program.target), arguments);
+  callKernel(Phase::Quantize, cpu::getOrEmitFakeQuantize(program.module, spec, program.target),
+             arguments);
 }
 
 /// The memory that an op updates: that of its activation, or a copy if others still read it.
@@ -200,7 +200,7 @@ template <typename RopeLike> void FunctionEmitter::emitRope(RopeLike op, bool in
   int64_t headDim = op.getHeadDim();
   cpu::RopeSpec spec{lm::columns(op.getOutput()) / headDim, headDim,
                      cast<RankedTensorType>(op.getTable().getType()).getDimSize(0), inverse};
-  callKernel(KernelPhase::Attention, cpu::getOrEmitRope(program.module, spec, program.target),
+  callKernel(Phase::Attention, cpu::getOrEmitRope(program.module, spec, program.target),
              {inPlace(op), rows(op.getTable()), rows(op.getPosition()), threads()});
 }
 template void FunctionEmitter::emitRope(lm::RopeGradientOp op, bool inverse);

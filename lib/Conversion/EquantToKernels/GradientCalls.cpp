@@ -87,7 +87,7 @@ void FunctionEmitter::emitRowGradient(Operation &op, cpu::RowGradientSpec spec) 
   for (Value result : op.getResults())
     arguments.push_back(destination(result, rowsOf(arguments.front())));
   arguments.push_back(threads());
-  callKernel(KernelPhase::Other, cpu::getOrEmitRowGradient(program.module, spec, program.target),
+  callKernel(Phase::Other, cpu::getOrEmitRowGradient(program.module, spec, program.target),
              arguments);
 }
 
@@ -97,7 +97,7 @@ void FunctionEmitter::emitConcat(lm::ConcatOp op) {
   int64_t column = 0;
   for (Value input : op.getInputs()) {
     cpu::RowSpec spec{cpu::RowOp::Copy, lm::columns(input)};
-    callKernel(KernelPhase::Other, cpu::getOrEmitRowOp(program.module, spec, program.target),
+    callKernel(Phase::Other, cpu::getOrEmitRowOp(program.module, spec, program.target),
                {rows(input), columnsOf(output, column, spec.columns), threads()});
     column += spec.columns;
   }
