@@ -266,7 +266,7 @@ TEST(ModelSource, ReadsShards) {
                  "is not the name of a file in the folder");
   EXPECT_ERROR(refuse("\"b.st\"", "\"c.st\""), ErrorCode::NotFound, "\"c.st\" is missing");
   EXPECT_ERROR(refuse("\"b.st\"", "\"a.st\""), ErrorCode::Corrupt, "a.st", "is missing");
-  EXPECT_ERROR(refuse("\"b.st\"", "7"), ErrorCode::Corrupt, "expected a file name");
+  EXPECT_ERROR(refuse("\"b.st\"", "7"), ErrorCode::Corrupt, "found 7, expected a string");
   EXPECT_ERROR(refuse("weight_map", "weights"), ErrorCode::Corrupt, "weight_map");
   EXPECT_ERROR(refuse("{", ""), ErrorCode::Corrupt, "index.json");
 }

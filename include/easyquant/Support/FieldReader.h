@@ -248,12 +248,10 @@ private:
         return value.reset();
       typename T::value_type inner{};
       // The message says that it might be null, too.
-      if constexpr (!std::is_class_v<typename T::value_type>)
-        readValue(found, at, inner, bounds, numbers);
-      else if (!isKind<typename T::value_type>(found))
-        return refuseIt();
-      else
-        readValue(found, at, inner, bounds, numbers);
+      if constexpr (std::is_class_v<typename T::value_type>)
+        if (!isKind<typename T::value_type>(found))
+          return refuseIt();
+      readValue(found, at, inner, bounds, numbers);
       value = std::move(inner);
     } else if constexpr (isArray<T>) {
       if (!found.isArray() || found.size() != value.size())
