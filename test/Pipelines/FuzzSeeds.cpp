@@ -39,6 +39,11 @@ static constexpr Pipeline kPipelines[] = {
     {"equant-zeroquant{scheme=W8A8 mixed=true methods=lkd}", 5},
     {"equant-recipe{file=recipe.json}", 5},
     {"equant-absmax{scheme=W8A8},equant-quantize,func.func(equant-fuse-shared-input),canonicalize"},
+    {"equant-absmax{scheme=FP8_DYNAMIC},equant-quantize,equant-legalize-activations"},
+    {"equant-absmax{scheme=MXFP4A16},equant-quantize,func.func(equant-fuse-shared-input),"
+     "equant-materialize-weights{output=out threads=1},lm-hoist-rows,equant-legalize-activations,"
+     "convert-equant-to-kernels",
+     20},
     {"equant-quantize{max-fallback=3}"},
     {"equant-quantize{observer=percentile percentile=99 max-fallback=100}"},
     {"func.func(equant-fuse-shared-input)"},
