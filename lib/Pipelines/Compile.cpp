@@ -37,6 +37,7 @@ namespace option = recipe::option;
 namespace {
 /// What the options ask of the model, whether they name it or a recipe does.
 struct Request {
+  std::string base;                   ///< of the sites without a rule of their own
   std::vector<std::string> methods;   ///< in order
   std::vector<std::string> observers; ///< of static activations
   bool searchesAlpha = false;
@@ -79,7 +80,8 @@ static Result<Request> requestOf(const OptionValues &options) {
   OptionValues recipes = std::move(asked.options);
   asked.options = options; // wins over the recipe's
   asked.options.addMissing(recipes);
-  return Request{asked.methods(), asked.observers(), asked.searchesAlpha()};
+  return Request{asked.request.method.base, asked.methods(), asked.observers(),
+                 asked.searchesAlpha()};
 }
 
 std::vector<std::string> legalNames(const OptionInfo &option) {
@@ -116,8 +118,11 @@ std::optional<std::string> checkOptions(const OptionValues &options) {
     if (const recipe::OptionValue *value = options.find(option))
       if (auto ok = recipe::checkValue(option, *value); !ok)
         return ok.error().message;
-  if (auto request = requestOf(options); !request)
+  auto request = requestOf(options);
+  if (!request)
     return request.error().message;
+  if (options[option::mixed] && request->base != "zeroquant")
+    return "mixed belongs to method zeroquant, found method " + request->base;
   if (options.has(option::percentile) && options[option::weightObserver] != "percentile" &&
       options[option::observer] != "percentile")
     return "percentile goes with --weight-observer percentile or --observer percentile";

@@ -71,6 +71,7 @@ def test_recipes_take_every_key_and_only_values_of_its_kind(tiny_llama, tmp_path
     (("--method=gptq", "--damping=0"), "damping 0: expected a positive number"),
     (("--method=awq", "--search-samples=0"), "search samples 0: expected an integer of at least 1"),
     (("--method=smoothquant", "--alpha=1.5"), "alpha '1.5': expected a number from 0 to 1, or search"),
+    (("--method=gptq", "--mixed"), "mixed belongs to method zeroquant, found method absmax"),
     (("--kv-cache=f64",), "unknown type of the KV cache 'f64'; legal are auto, f32 and f16"),
     (("--isa=avx3",), "unknown instruction set 'avx3'; legal are avx2 and avx512vnni"),
 ])  # fmt: skip
