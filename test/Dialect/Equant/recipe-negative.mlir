@@ -5,22 +5,22 @@
 // MISSING: error: {{.*}}none.json: cannot be read: No such file or directory
 
 // RUN: echo '{"scheme": "W4A16",' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=JSON
-// JSON: error: {{.*}}a.json: is no JSON:
+// JSON: error: {{.*}}a.json: not valid JSON at byte
 // RUN: echo '["W4A16"]' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=OBJECT
-// OBJECT: error: {{.*}}a.json: a recipe is an object
+// OBJECT: error: {{.*}}a.json: found an array, expected an object
 // RUN: echo '{"shceme": "W4A16"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=KEY
 // KEY: error: {{.*}}a.json: unknown key 'shceme'; legal are scheme, method, group_size, scale_type, activations, head, ignore, targets, weight_observer, percentile, mixed, observer, alpha, search_samples, clip, act_order, static_groups, damping, epochs, kv, sites
 // RUN: echo '{"group_size": "128"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=TYPE
-// TYPE: error: {{.*}}a.json: 'group_size' must be an integer, found "128"
+// TYPE: error: {{.*}}a.json: group_size: found "128", expected an integer
 // RUN: echo '{"ignore": "lm_head"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=LIST
-// LIST: error: {{.*}}a.json: 'ignore' must be a list of texts, found "lm_head"
+// LIST: error: {{.*}}a.json: ignore: found "lm_head", expected an array
 // RUN: echo '{"method": "gtpq"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=METHOD
 // METHOD: error: {{.*}}a.json: unknown method 'gtpq'; legal are absmax, zeropoint, symmetric, zeroquant, smoothquant, awq, gptq, lkd, and such joined by +
 // RUN: echo '{"method": "gptq+zeropoint"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=BASE
 // BASE: error: {{.*}}a.json: method 'zeropoint' chooses the codes and comes first: 'gptq+zeropoint'
 
 // RUN: echo '{"sites": [{"scheme": "none"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=MATCH
-// MATCH: error: {{.*}}a.json: sites[0]: key 'match' is missing
+// MATCH: error: {{.*}}a.json: sites[0]: match: found nothing, expected a string
 // RUN: echo '{"sites": [{"match": "up", "head": "int8"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=SITEKEY
 // SITEKEY: error: {{.*}}a.json: sites[0]: unknown key 'head'; legal are match, scheme, method, group_size, scale_type, activations, weight_observer, percentile, observer, alpha, clip, act_order, static_groups, damping
 // RUN: echo '{"sites": [{"match": "pu"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=NOSITE
