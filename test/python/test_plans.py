@@ -24,7 +24,7 @@ def panels(rows):
 
 def tensor_bytes(file):
     with safe_open(file, "np") as tensors:
-        bits = {"U8": 8, "I8": 8, "I32": 32, "F32": 32}
+        bits = {"U8": 8, "I32": 32, "F16": 16, "F32": 32}
         total = 0
         for name in tensors.keys():
             part = tensors.get_slice(name)
@@ -72,7 +72,7 @@ def test_a_dry_run_shows_sites_and_writes_nothing(tiny_llama, tmp_path):
                      "--group-size", "16", "--ignore", "model.layers.1.mlp.up_proj")
     assert done.returncode == 0, done.stderr
     lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
-    assert "int4/group 16 + zero points" in lines["model.layers.*.mlp.gate_proj"] and "awq" in lines["model.layers.*.mlp.gate_proj"]
+    assert "int4/group 16, f16 + zero points" in lines["model.layers.*.mlp.gate_proj"] and "awq" in lines["model.layers.*.mlp.gate_proj"]
     assert "int8/channel + zero points" in lines["lm_head"] and "awq" not in lines["lm_head"]
     assert sum(line.strip().startswith("model.layers.*.mlp.up_proj") for line in done.stdout.splitlines()) == 2, "one of two is float"
     plans = plans_of(tiny_llama, CompileOptions(scheme="W4A16", method="awq", group_size=16, ignore=["model.layers.1.mlp.up_proj"]))

@@ -42,7 +42,8 @@ def test_yaml_reaches_the_compiler_and_the_artifact_repeats_it(model, tmp_path):
     assert easyquant("compile", model, "-o", first, "--recipe", recipe).returncode == 0
     sites = sites_of(first)
     assert sites["model.layers.0.self_attn.q_proj"]["weight"]["bits"] == 8
-    assert sites["model.layers.0.mlp.down_proj"]["weight"] == {"bits": 4, "granularity": "group", "group_size": 8, "symmetric": True}
+    assert sites["model.layers.0.mlp.down_proj"]["weight"] == {
+        "bits": 4, "codes": "integer", "granularity": "group", "group_size": 8, "scale_type": "f16", "symmetric": True}
     assert sites["model.layers.0.mlp.down_proj"]["input"]["bits"] == 8
     assert sites["model.layers.1.mlp.up_proj"]["weight"] is None and sites["lm_head"]["weight"] is None
     assert json.loads((first / "manifest.json").read_text())["quantization"]["fallbacks"] == []

@@ -67,11 +67,11 @@ static int compile(MLIRContext &context, formats::ModelSource &source, CommandLi
                    Progress &progress, bool keepsWork) {
   // First of all: who may not write there shall learn it before any work is done. Without an
   // output, IR is wanted: the weights that materialization writes go with the folder.
-  auto folder = line.output.empty()
-                    ? StagedFolder::scratch()
-                    : StagedFolder::create(line.output,
-                                           {line.options[option::force], formats::kManifestFile,
-                                            "give another folder or --force"});
+  auto folder =
+      line.output.empty()
+          ? StagedFolder::scratch()
+          : StagedFolder::create(line.output, {line.options[option::force], formats::kManifestFile,
+                                               "give another folder or --force"});
   if (!folder)
     return fail(folder.error().message);
   OwningOpRef<ModuleOp> module = readModel(context, source, progress);
