@@ -359,6 +359,7 @@ std::vector<LinearSpec> specsOf(WeightFormat weights, bool quantized) {
   specs.back().fullRange = isPacked(spec);
   if (!isPacked(spec))
     return specs;
+  const std::vector<LinearSpec> integers = specs;
   for (ScaleFormat scales :
        {ScaleFormat::F16, ScaleFormat::BF16, ScaleFormat::F8E4M3FN, ScaleFormat::F8E8M0FNU})
     for (bool zeroPoints : {false, true}) {
@@ -366,7 +367,7 @@ std::vector<LinearSpec> specsOf(WeightFormat weights, bool quantized) {
       specs.back().numbers.scales = scales;
     }
   // What is no integer meets floats, and has no zero points.
-  for (LinearSpec made : quantized ? std::vector<LinearSpec>() : std::vector(specs)) {
+  for (LinearSpec made : quantized ? std::vector<LinearSpec>() : integers) {
     if (made.zeroPoints || made.fullRange)
       continue;
     made.numbers.codes = CodeFormat::Table;
