@@ -58,7 +58,7 @@ def test_scheme(runner, tiny_llama, name):
     found = runner(tiny_llama, *options, "--kv-cache=f32").score(tokens)
     # With float activations only float rounding differs. With quantized ones a value on the border of two codes may fall to
     # either side, and one such flip is 1/254 of its row's largest entry.
-    assert relative_error(found, expected) < (5e-3 if scheme.input_bits else 1e-5)
+    assert relative_error(found, expected) < (8e-3 if scheme.input_bits else 1e-5)
     plain = Llama(config, tensors, FLOAT, np.float64).logits(tokens)
     assert relative_error(expected, plain) > 3 * relative_error(found, expected), "the scheme itself must be visible"
 

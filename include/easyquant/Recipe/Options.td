@@ -100,7 +100,7 @@ let group = "Quantization" in {
     }
     def ScaleType : TableOption<"scaleType", Choice, "scale-type", "", "type of the scales of integer weights"> {
       let choices = ["f32", "f16"];
-      let defaultWords = "f16 of groups, but f32 where f16 holds some scale not with all its bits; f32 of whole rows";
+      let defaultWords = "f16 of groups, f32 of rows";
       let value = "TYPE";
     }
     def Activations : TableOption<"activations", Choice, "activations", "dynamic",

@@ -10,7 +10,7 @@
 
 Weights have one scale per output channel, or per group of neighbouring inputs of a channel (the last group may be short);
 activations have one scale per token, taken when the token arrives. Codes stay integers held in floating point, so that a
-product of codes is what integer arithmetic gives as long as it is exactly representable; scales are fp32.
+product of codes is what integer arithmetic gives as long as it is exactly representable; scales are fp32, of groups fp16.
 """
 
 import numpy as np
@@ -28,21 +28,22 @@ def codes_of(x, scale, bits, dtype):
     return np.clip(np.rint(x.astype(np.float32) / scale), -limit, limit).astype(dtype)
 
 
-def weight_codes(x, bits, rule, dtype):
-    """Codes less zero points and scales over the last axis."""
+def weight_codes(x, bits, rule, dtype, scale_type=np.float32):
+    """Codes less zero points and scales over the last axis; scales are those of their type."""
     if rule == "absmax":
-        scale = absmax_scale(x, bits)
+        scale = absmax_scale(x, bits).astype(scale_type).astype(np.float32)
         return codes_of(x, scale, bits, dtype), scale
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     x = x.astype(np.float32)
     if rule == "symmetric":
         scale = np.max(np.abs(x), axis=-1, keepdims=True) / np.float32(high + 0.5)
+        scale = scale.astype(scale_type).astype(np.float32)
         zero = np.zeros_like(scale)
     else:
         least = np.minimum(x.min(axis=-1, keepdims=True), 0)
         most = np.maximum(x.max(axis=-1, keepdims=True), 0)
         scale = ((most.astype(np.float64) - least) / (high - low)).astype(np.float32)
-        scale = np.where(scale > 0, scale, np.float32(1))
+        scale = np.where(scale > 0, scale, np.float32(1)).astype(scale_type).astype(np.float32)
         zero = np.clip(np.rint(np.float32(low) - least / scale), low, high)
     scale = np.where(scale > 0, scale, np.float32(1)).astype(np.float32)
     codes = np.clip(np.rint(x / scale) + zero, low, high)
@@ -50,7 +51,7 @@ def weight_codes(x, bits, rule, dtype):
 
 
 class QuantizedWeight:
-    """Codes (less their zero points) and scales of a matrix (out, in). group_size 0: one scale per output channel."""
+    """Codes (less their zero points) and scales of a matrix (out, in): of groups f16; group_size 0: one scale per output channel, f32."""
 
     def __init__(self, weight, bits, group_size, dtype, rule="absmax"):
         rows, columns = weight.shape
@@ -60,7 +61,7 @@ class QuantizedWeight:
         self.scales = np.empty((rows, len(self.bounds)), np.float32)
         for group, (start, stop) in enumerate(self.bounds):
             part = weight[:, start:stop]
-            codes, scale = weight_codes(part, bits, rule, dtype)
+            codes, scale = weight_codes(part, bits, rule, dtype, np.float16 if group_size else np.float32)
             self.scales[:, group] = scale[:, 0]
             self.codes[:, start:stop] = codes
 
