@@ -89,7 +89,7 @@ def test_all_steps_in_the_simulator(bundle, tmp_path):
     # torch is not to be had here, or sees no GPU; all else passes.
     assert failed == ["torch's products", "Kernels"], text
     assert result.returncode == 2 and "2 steps failed" in text
-    assert text.count("4 of 4 kernels for sm_80 gave numpy's results on Fake GPU (sm_80)") == 9
+    assert text.count("4 of 4 kernels for sm_80 gave numpy's results on Fake GPU (sm_80)") == 12
     assert text.count(": 24, the same; last logits") == 4 and text.count(": 1, the same; last logits") == 2
     assert page.with_suffix(".json").exists()
 
