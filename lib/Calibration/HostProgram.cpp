@@ -7,7 +7,8 @@
 
 #include "HostProgram.h"
 
-#include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
+#include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
+#include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
 #include "easyquant/Target/EmitObject.h"
 
 #include "mlir/Pass/PassManager.h"
@@ -25,7 +26,8 @@ using namespace easyquant::calibration;
 
 void HostProgram::getDependentDialects(DialectRegistry &registry) {
   OpPassManager pm(ModuleOp::getOperationName());
-  pm.addPass(createConvertEquantToKernels());
+  buildLaunchesPipeline(pm, "avx2", 1, "f32");
+  pm.addPass(createConvertLaunchesToLLVM());
   cpu::buildLowerToLLVMPipeline(pm);
   pm.getDependentDialects(registry);
   cpu::registerTranslations(registry);
@@ -40,11 +42,8 @@ HostProgram::compile(ModuleOp module, const std::string &isa, int64_t maxRows) {
   program->openmp = *openmp;
 
   PassManager pm(module.getContext());
-  ConvertEquantToKernelsOptions options;
-  options.isa = isa;
-  options.maxRows = maxRows;
-  options.kvCache = "f32";
-  pm.addPass(createConvertEquantToKernels(options));
+  buildLaunchesPipeline(pm, isa, maxRows, "f32");
+  pm.addPass(createConvertLaunchesToLLVM());
   cpu::buildLowerToLLVMPipeline(pm);
   if (failed(pm.run(module)))
     return failure();

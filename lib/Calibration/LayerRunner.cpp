@@ -7,7 +7,6 @@
 
 #include "easyquant/Calibration/LayerRunner.h"
 
-#include "easyquant/Conversion/EquantToKernels/BufferPlan.h"
 #include "easyquant/Dialect/LM/Analysis/Calls.h"
 
 #include "mlir/IR/SymbolTable.h"
@@ -76,7 +75,7 @@ LogicalResult LayerRunner::findLayers() {
     auto layer = symbols.lookup<func::FuncOp>(call.getCallee());
     Value state = call.getNumOperands() ? call.getOperand(0) : Value();
     if (!layer || layer.isExternal() || !llvm::hasSingleElement(layer.getBody()) ||
-        call.getNumResults() != 1 || !state || !isActivationType(state.getType()) ||
+        call.getNumResults() != 1 || !state || !lm::isActivationType(state.getType()) ||
         state.getType() != call.getResult(0).getType() || (lastState && state != lastState))
       return call.emitOpError("expected a layer: hidden states of the layer before in, hidden "
                               "states out");

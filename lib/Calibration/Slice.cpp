@@ -9,7 +9,7 @@
 
 #include "HostOperations.h"
 
-#include "easyquant/Conversion/EquantToKernels/BufferPlan.h"
+#include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
@@ -140,7 +140,7 @@ SliceWeight Outliner::weightInSlice(Value value) {
   SmallVector<int64_t> shape(weight.type.getShape());
   shape[0] = rows;
   weight.type = weight.type.clone(shape);
-  result.weightBytes += alignBuffer(weight.type.getNumElements() * sizeof(float));
+  result.weightBytes += launch::alignUp(weight.type.getNumElements() * sizeof(float));
   return weight;
 }
 

@@ -9,8 +9,8 @@
 
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Codegen/GPU/Chip.h"
-#include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
-#include "easyquant/Conversion/GPUKernels/GPUKernels.h"
+#include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
+#include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Dialect/LM/Transforms/Passes.h"
 #include "easyquant/Pipelines/Passes.h"
@@ -279,14 +279,10 @@ void buildPipelineUntilPhase(OpPassManager &pm, const OptionValues &options, Str
   if (last == "materialize")
     return;
   pm.addPass(lm::createHoistRows());
-  if (Targets targets(options); !targets.cpu) {
-    pm.addPass(createEmitGPUKernels({targets.chips.front()}));
-    return;
-  }
-  auto kernels = passOptions<ConvertEquantToKernelsOptions>(options);
-  if (auto isas = options[option::isas]; !isas.empty())
-    kernels.isa = isas.front();
-  pm.addPass(createConvertEquantToKernels(kernels));
+  Targets targets(options);
+  std::vector<std::string> isas = options[option::isas];
+  std::string target = !targets.cpu ? targets.chips.front() : isas.empty() ? "avx2" : isas.front();
+  buildLaunchesPipeline(pm, target, options[option::maxRows], options[option::kvCache]);
 }
 
 void buildDryRunPipeline(OpPassManager &pm, const OptionValues &options) {

@@ -6,9 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Codegen/GPU/Emit.h"
-#include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
+#include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
 #include "easyquant/Conversion/GPUKernels/GPUKernels.h"
-#include "easyquant/Conversion/GPUKernels/GPUProgram.h"
+#include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
 #include "easyquant/Dialect/Equant/Transforms/GPUWeights.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/Pipelines/Passes.h"
@@ -17,6 +17,7 @@
 #include "easyquant/Support/WriteFile.h"
 #include "easyquant/Target/Assemble.h"
 #include "easyquant/Target/EmitPTX.h"
+#include "easyquant/Target/LaunchList.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -51,7 +52,8 @@ struct ChipCode {
   bool asked = true; ///< else only its PTX is wanted, for later chips
   OwningOpRef<ModuleOp> module{};
   mlir::gpu::GPUModuleOp kernels{};
-  GPUProgram program{};
+  formats::LaunchList launches{};
+  DictionaryAttr cache{}; ///< launch.cache of its module
   std::string ptx{};
   std::optional<easyquant::gpu::Cubin> cubin{};
 
@@ -68,6 +70,7 @@ struct EmitGPUProgram : public easyquant::impl::EmitGPUProgramBase<EmitGPUProgra
     easyquant::gpu::registerKernelDialects(registry);
     easyquant::gpu::registerTranslations(registry);
     OpPassManager pm(ModuleOp::getOperationName());
+    buildLaunchesPipeline(pm, "sm_80", 1, "auto");
     easyquant::gpu::buildLowerToNVVMPipeline(pm);
     pm.getDependentDialects(registry);
   }
@@ -81,11 +84,13 @@ private:
   LogicalResult emit();
   /// Every chip once, and who makes PTX for later ones.
   LogicalResult chooseChips(std::vector<ChipCode> &codes, size_t &later);
+  /// The launches of a chip's program, and a module of its kernels.
+  LogicalResult convert(ChipCode &code);
   LogicalResult generate(ChipCode &code, const easyquant::gpu::Assembler *assembler);
   LogicalResult write(StringRef name, StringRef bytes);
   DictionaryAttr describe(ArrayRef<ChipCode> codes, StringRef later, bool hasMachineCode);
   /// What a module without a program for CPUs says in its place.
-  void describeProgram(const GPUProgram &program);
+  void describeProgram(const ChipCode &code);
 };
 
 } // namespace
@@ -111,6 +116,24 @@ LogicalResult EmitGPUProgram::chooseChips(std::vector<ChipCode> &codes, size_t &
     codes.push_back({easyquant::gpu::chip(kOldest), /*asked=*/false});
   }
   later = *newest;
+  return success();
+}
+
+LogicalResult EmitGPUProgram::convert(ChipCode &code) {
+  code.module = getOperation().clone();
+  PassManager pm(&getContext());
+  buildLaunchesPipeline(pm, code.chip.name, maxRows, kvCache);
+  if (failed(pm.run(*code.module)))
+    return failure();
+  FailureOr<formats::LaunchList> launches = easyquant::gpu::toLaunchList(*code.module);
+  if (failed(launches))
+    return failure();
+  code.launches = std::move(*launches);
+  code.cache = (*code.module)->getAttrOfType<DictionaryAttr>(launch::kCacheAttr);
+  code.kernels = code.module->lookupSymbol<mlir::gpu::GPUModuleOp>(launch::kKernels);
+  for (Operation &op : llvm::make_early_inc_range(*code.module->getBody()))
+    if (&op != code.kernels)
+      op.erase();
   return success();
 }
 
@@ -148,13 +171,13 @@ DictionaryAttr EmitGPUProgram::describe(ArrayRef<ChipCode> codes, StringRef late
     NamedAttrList entry;
     entry.set("ptx", b.getStringAttr(code.ptxFile()));
     entry.set("machine_code", b.getBoolAttr(code.cubin.has_value()));
-    const formats::LaunchList &launches = code.program.launches;
+    const formats::LaunchList &launches = code.launches;
     entry.set("kernels", integer(launches.kernels.size()));
     entry.set("launches", integer(launches.launches.size()));
     entry.set("arena_bytes", integer(launches.arenaBytes));
     entries.set(code.name(), entry.getDictionary(&getContext()));
   }
-  const formats::LaunchList &program = codes.front().program.launches;
+  const formats::LaunchList &program = codes.front().launches;
   NamedAttrList description;
   description.set("abi", integer(formats::kGpuProgramAbi));
   description.set("program", b.getStringAttr(kGpuProgramFile));
@@ -171,39 +194,30 @@ DictionaryAttr EmitGPUProgram::describe(ArrayRef<ChipCode> codes, StringRef late
   return description.getDictionary(&getContext());
 }
 
-void EmitGPUProgram::describeProgram(const GPUProgram &program) {
+void EmitGPUProgram::describeProgram(const ChipCode &code) {
   Builder b(&getContext());
   NamedAttrList entry;
   for (auto [name, value] :
-       {std::pair("abi", formats::kProgramAbi), std::pair("max_rows", program.launches.maxRows),
+       {std::pair("abi", formats::kProgramAbi), std::pair("max_rows", code.launches.maxRows),
         std::pair("arena_bytes", int64_t(0)), std::pair("arena_bytes_per_thread", int64_t(0)),
-        std::pair("cache_bytes", program.launches.cacheBytes),
-        std::pair("cache_bytes_per_token", program.launches.cacheBytesPerToken)})
+        std::pair("cache_bytes", code.launches.cacheBytes),
+        std::pair("cache_bytes_per_token", code.launches.cacheBytesPerToken)})
     entry.set(name, b.getI64IntegerAttr(value));
   entry.set("entries", b.getDictionaryAttr({}));
-  entry.set("cache_scheme", describeCache(b, program.kvScheme, program.rotatesKeys));
+  entry.set("cache_scheme", code.cache ? code.cache.get("scheme") : b.getUnitAttr());
   entry.set("cache_type", b.getStringAttr("f16"));
   getOperation()->setAttr(kProgramAttr, entry.getDictionary(&getContext()));
 }
 
 LogicalResult EmitGPUProgram::emit() {
   ModuleOp module = getOperation();
-  if (kvCache != "f16" && kvCache != "auto")
-    return module.emitError() << "kv-cache type '" << kvCache
-                              << "': GPU kernels keep keys and values in f16; expected f16 or auto";
   std::vector<ChipCode> codes;
   size_t later = 0;
   if (failed(chooseChips(codes, later)))
     return failure();
-  for (ChipCode &code : codes) {
-    code.module = ModuleOp::create(module.getLoc());
-    OpBuilder b(code.module->getBodyRegion());
-    code.kernels = mlir::gpu::GPUModuleOp::create(b, module.getLoc(), "kernels");
-    auto program = buildGPUProgram(module, code.chip, maxRows, code.kernels);
-    if (failed(program))
+  for (ChipCode &code : codes)
+    if (failed(convert(code)))
       return failure();
-    code.program = std::move(*program);
-  }
 
   auto assembler = easyquant::gpu::Assembler::find();
   if (!assembler)
@@ -225,7 +239,7 @@ LogicalResult EmitGPUProgram::emit() {
   for (const ChipCode &code : codes) {
     if (failed(write(code.ptxFile(), code.ptx)))
       return failure();
-    programs[code.name()] = code.program.launches;
+    programs[code.name()] = code.launches;
   }
   if (assembler) {
     std::vector<easyquant::gpu::Cubin> cubins;
@@ -242,7 +256,7 @@ LogicalResult EmitGPUProgram::emit() {
     return failure();
   module->setAttr(kGPUProgramAttr, describe(codes, codes[later].name(), assembler.has_value()));
   if (!module->hasAttr(kProgramAttr))
-    describeProgram(codes.front().program);
+    describeProgram(codes.front());
   ProgressAction::report(&getContext(), "kernels", codes.size(), codes.size());
   return success();
 }

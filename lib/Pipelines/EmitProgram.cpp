@@ -5,7 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
+#include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
+#include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/Pipelines/Passes.h"
@@ -54,7 +55,8 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
   // The pass managers below run on several threads, where no dialect can be loaded any more.
   void getDependentDialects(DialectRegistry &registry) const override {
     OpPassManager pm(ModuleOp::getOperationName());
-    pm.addPass(createConvertEquantToKernels());
+    buildLaunchesPipeline(pm, "avx2", 1, "auto");
+    pm.addPass(createConvertLaunchesToLLVM());
     cpu::buildLowerToLLVMPipeline(pm);
     pm.getDependentDialects(registry);
     cpu::registerTranslations(registry);
@@ -99,13 +101,8 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
 
   FailureOr<llvm::SmallVector<char, 0>> compile(ModuleOp module, const std::string &isa) {
     PassManager pm(&getContext());
-    ConvertEquantToKernelsOptions options;
-    options.isa = isa;
-    options.maxRows = maxRows;
-    options.kvCache = kvCache;
-    options.profile = true;
-    pm.addPass(equant::createLegalizeActivations());
-    pm.addPass(createConvertEquantToKernels(options));
+    buildLaunchesPipeline(pm, isa, maxRows, kvCache);
+    pm.addPass(createConvertLaunchesToLLVM({/*profile=*/true}));
     cpu::buildLowerToLLVMPipeline(pm);
     if (failed(pm.run(module)))
       return failure();

@@ -8,23 +8,27 @@
 #include "easyquant/Pipelines/RegisterPasses.h"
 
 #include "easyquant/Calibration/Passes.h"
-#include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
+#include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
 #include "easyquant/Conversion/GPUKernels/GPUKernels.h"
+#include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Dialect/LM/Transforms/Passes.h"
+#include "easyquant/Dialect/Launch/Transforms/Passes.h"
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Target/EmitObject.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "mlir/Transforms/Passes.h"
 
 using namespace mlir;
 
 namespace easyquant {
 
 void registerDialects(DialectRegistry &registry) {
-  registry.insert<arith::ArithDialect, equant::EquantDialect, func::FuncDialect, lm::LMDialect,
+  registry.insert<arith::ArithDialect, equant::EquantDialect, func::FuncDialect, launch::LaunchDialect,
+                  lm::LMDialect,
                   ml_program::MLProgramDialect>();
   cpu::registerTranslations(registry);
 }
@@ -41,13 +45,16 @@ void registerPasses() {
   PassPipelineRegistration<GPUPipelineOptions>(
       "easyquant-gpu-pipeline", "Generate the GPU kernels of a model's ops and lower them to NVVM",
       [](OpPassManager &pm, const GPUPipelineOptions &options) {
-        pm.addPass(createEmitGPUKernels({options.chip}));
+        buildLaunchesPipeline(pm, options.chip, 512, "auto");
         pm.addPass(createLowerToNVVM({options.chip}));
       });
 
   equant::registerEquantPasses();
   calibration::registerCalibrationPasses();
-  registerEquantToKernelsPasses();
+  registerEquantToLaunchesPasses();
+  registerLaunchesToLLVMPasses();
+  launch::registerLaunchPasses();
+  mlir::registerInlinerPass();
   registerGPUKernelsPasses();
   lm::registerLMPasses();
   registerPipelinesPasses();

@@ -7,8 +7,8 @@
 
 #include "AttributeJSON.h"
 
-#include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
 #include "easyquant/Conversion/GPUKernels/GPUKernels.h"
+#include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Formats/Manifest.h"

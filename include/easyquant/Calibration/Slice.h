@@ -8,7 +8,7 @@
 #ifndef EASYQUANT_CALIBRATION_SLICE_H
 #define EASYQUANT_CALIBRATION_SLICE_H
 
-#include "easyquant/Conversion/EquantToKernels/HostCalls.h"
+#include "easyquant/Conversion/LaunchesToLLVM/HostCalls.h"
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 
 #include "mlir/IR/BuiltinOps.h"

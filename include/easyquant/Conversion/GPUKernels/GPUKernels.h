@@ -12,9 +12,6 @@
 
 namespace easyquant {
 
-/// On an op: the kernels that compute it, as symbols.
-inline constexpr llvm::StringLiteral kKernelsAttr = "equant.kernels";
-
 /// On a module: what the manifest says of its program for GPUs (docs/Architecture.md).
 inline constexpr llvm::StringLiteral kGPUProgramAttr = "equant.gpu_program";
 

@@ -9,13 +9,22 @@
 
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
 #include "mlir/IR/BuiltinOps.h"
+#include "mlir/Transforms/InliningUtils.h"
 
 using namespace mlir;
 using namespace easyquant::equant;
 
 #include "easyquant/Dialect/Equant/IR/EquantDialect.cpp.inc"
 
+namespace {
+struct EquantInliner : DialectInlinerInterface {
+  using DialectInlinerInterface::DialectInlinerInterface;
+  bool isLegalToInline(Operation *, Region *, bool, IRMapping &) const final { return true; }
+};
+} // namespace
+
 void EquantDialect::initialize() {
+  addInterfaces<EquantInliner>();
   registerAttributes();
   addOperations<
 #define GET_OP_LIST

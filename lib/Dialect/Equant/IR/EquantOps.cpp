@@ -241,6 +241,57 @@ LogicalResult FakeQuantizeOp::verify() {
 }
 
 //===----------------------------------------------------------------------===//
+// What is computed at run time
+//===----------------------------------------------------------------------===//
+
+void QuantizeRowsOp::build(OpBuilder &b, OperationState &state, Value input, SchemeAttr scheme,
+                           int64_t group, FloatAttr scale, IntegerAttr zeroPoint) {
+  int64_t columns = lm::columns(input);
+  auto rows = [](ArrayRef<int64_t> shape, Type element) -> Type {
+    return RankedTensorType::get(shape, element);
+  };
+  constexpr int64_t dynamic = ShapedType::kDynamic;
+  SmallVector<Type> types = {
+      rows({dynamic, columns}, b.getI8Type()), rows({dynamic}, b.getF32Type()),
+      rows({dynamic, numerics::groupCount(columns, group)}, b.getI32Type())};
+  if (zeroPoint)
+    types.push_back(rows({dynamic}, b.getI32Type()));
+  state.addOperands(input);
+  state.addTypes(types);
+  auto &properties = state.getOrAddProperties<Properties>();
+  properties.setScheme(scheme);
+  properties.setGroup(b.getI64IntegerAttr(group));
+  properties.setScale(scale);
+  properties.setZeroPoint(zeroPoint);
+}
+
+LogicalResult QuantizeRowsOp::verify() {
+  SchemeAttr scheme = getScheme();
+  if (!scheme.isInteger() || scheme.getBits() != 8)
+    return emitOpError("expected codes of i8, found ") << scheme;
+  if (scheme.getDynamic() == bool(getScaleAttr()) ||
+      scheme.getSymmetric() == bool(getZeroPointAttr()) ||
+      bool(getZeroPointAttr()) != bool(getZeroPoints()))
+    return emitOpError("scale belongs to a static scheme, zero_point and zero points to an "
+                       "asymmetric one");
+  int64_t columns = lm::columns(getInput());
+  int64_t groups = numerics::groupCount(columns, static_cast<int64_t>(getGroup()));
+  if (lm::columns(getCodes()) != columns || lm::columns(getSums()) != groups)
+    return emitOpError("expected ") << columns << " columns of codes and " << groups
+                                    << " of sums, found " << getCodes().getType() << " and "
+                                    << getSums().getType();
+  return verifyInputScale(*this, scheme, getScaleAttr());
+}
+
+LogicalResult FusionOp::verify() {
+  Operation *yield = getBody().front().getTerminator();
+  if (getBody().front().getOperations().size() < 2 ||
+      yield->getOperandTypes() != getResultTypes())
+    return emitOpError("expected ops, and results of the types that they yield");
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
 // ConcatOp
 //===----------------------------------------------------------------------===//
 
@@ -369,9 +420,15 @@ LogicalResult equant::LinearOp::verify() {
     return emitOpError("bias has ") << tensorType(getBias()).getDimSize(0)
                                     << " elements, but the result has " << n << " columns";
   SchemeAttr input = getInputSchemeAttr();
-  bool isStatic = input && !input.getDynamic();
-  if (isStatic != bool(getInputScaleAttr()) ||
-      (isStatic && !input.getSymmetric()) != bool(getInputZeroPointAttr()))
+  bool isStatic = input && !input.getDynamic(), hasScale = isStatic && !readsCodes();
+  if (readsCodes() != getInput().getType().getElementType().isInteger(8) ||
+      (readsCodes() && !input) ||
+      bool(getRowZeroPoints()) != (readsCodes() && !input.getSymmetric()) ||
+      (getRowSums() && !readsCodes()))
+    return emitOpError("row_scales, row_sums and row_zero_points belong to codes, which come with "
+                       "scales, and with zero points where their scheme is asymmetric");
+  if (hasScale != bool(getInputScaleAttr()) ||
+      (hasScale && !input.getSymmetric()) != bool(getInputZeroPointAttr()))
     return emitOpError("input_scale belongs to a static input scheme, input_zero_point to an "
                        "asymmetric one");
   // The kernels correct for zero points of the input with these sums.
@@ -386,12 +443,12 @@ LogicalResult equant::LinearOp::verify() {
   }
   if (!input)
     return success();
-  if (failed(verifyInputScale(*this, input, getInputScaleAttr())))
+  if (!readsCodes() && failed(verifyInputScale(*this, input, getInputScaleAttr())))
     return failure();
   if (input.isInteger() != weight.isInteger())
     return emitOpError("input and weight are multiplied as integers or as floats, both; found ")
            << input << " and " << weight;
-  if (isStatic) {
+  if (hasScale) {
     numerics::CodeRange range = numerics::codeRange(input.toNumerics());
     if (IntegerAttr zero = getInputZeroPointAttr();
         zero && (zero.getInt() < range.min || zero.getInt() > range.max))

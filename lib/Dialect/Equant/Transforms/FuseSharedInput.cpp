@@ -62,6 +62,7 @@ static void fuse(RewriterBase &rewriter, ArrayRef<equant::LinearOp> linears) {
   auto fused = equant::LinearOp::create(
       rewriter, loc, lm::activationType(rewriter.getContext(), llvm::sum_of(widths)),
       first.getInput(), codes, scale, zeroPoint, /*code_sums=*/Value(), bias,
+      /*row_scales=*/Value(), /*row_sums=*/Value(), /*row_zero_points=*/Value(),
       rewriter.getArrayAttr(sites), first.getWeightScheme(), first.getInputSchemeAttr(),
       first.getInputScaleAttr(), first.getInputZeroPointAttr(), /*layout=*/LayoutAttr());
   auto split = lm::SplitOp::create(rewriter, loc, fused.getOutput(), widths);

@@ -151,6 +151,7 @@ LogicalResult Quantize::quantizeSite(QuantizableOpInterface op, PlanAttr plan,
   auto linear = equant::LinearOp::create(
       builder, op.getLoc(), op->getResult(0).getType(), op.getActivationOperand().get(),
       weight->codes, weight->scale, weight->zeroPoint, /*code_sums=*/Value(), op.getBiasValue(),
+      /*row_scales=*/Value(), /*row_sums=*/Value(), /*row_zero_points=*/Value(),
       builder.getStrArrayAttr({op.getSite()}), plan.getWeight(), plan.getInput(), inputScale,
       inputZeroPoint, /*layout=*/LayoutAttr());
   op->getResult(0).replaceAllUsesWith(linear);

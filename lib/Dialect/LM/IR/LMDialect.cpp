@@ -12,6 +12,7 @@
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
+#include "mlir/Transforms/InliningUtils.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -27,7 +28,16 @@ using namespace easyquant::lm;
 #define GET_TYPEDEF_CLASSES
 #include "easyquant/Dialect/LM/IR/LMTypes.cpp.inc"
 
+namespace {
+/// The functions of layers may be put in the places of their calls.
+struct LMInliner : DialectInlinerInterface {
+  using DialectInlinerInterface::DialectInlinerInterface;
+  bool isLegalToInline(Operation *, Region *, bool, IRMapping &) const final { return true; }
+};
+} // namespace
+
 void LMDialect::initialize() {
+  addInterfaces<LMInliner>();
   addAttributes<
 #define GET_ATTRDEF_LIST
 #include "easyquant/Dialect/LM/IR/LMAttributes.cpp.inc"

@@ -26,6 +26,12 @@ RankedTensorType easyquant::lm::activationType(MLIRContext *context, int64_t col
   return RankedTensorType::get({ShapedType::kDynamic, columns}, Float32Type::get(context));
 }
 
+bool easyquant::lm::isActivationType(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  return tensor && tensor.getRank() == 2 && tensor.isDynamicDim(0) &&
+         tensor.getElementType().isF32();
+}
+
 Type easyquant::lm::columnVectorType(Type matrix) {
   auto type = dyn_cast<RankedTensorType>(matrix);
   if (!type || type.getRank() != 2)

@@ -23,11 +23,6 @@ namespace easyquant::lm {
 using namespace mlir;
 using namespace easyquant::lm;
 
-static bool isActivation(Value value) {
-  auto type = dyn_cast<RankedTensorType>(value.getType());
-  return type && type.getRank() == 2 && type.isDynamicDim(0);
-}
-
 /// The rows of `value` from `first` on, by an op that is there already if there is one.
 static Value rowsFrom(PatternRewriter &rewriter, Value value, Value first) {
   for (Operation *user : value.getUsers())
@@ -61,7 +56,7 @@ struct HoistAboveRowWiseOp : OpRewritePattern<RowsOp> {
     }
     SmallVector<Value> operands;
     for (Value operand : producer->getOperands())
-      operands.push_back(isActivation(operand) ? rowsFrom(rewriter, operand, first) : operand);
+      operands.push_back(isActivationType(operand.getType()) ? rowsFrom(rewriter, operand, first) : operand);
     rewriter.modifyOpInPlace(producer, [&] { producer->setOperands(operands); });
     for (RowsOp user : users)
       rewriter.replaceOp(user, user.getInput());

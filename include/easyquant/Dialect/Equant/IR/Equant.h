@@ -18,6 +18,8 @@
 #include "easyquant/Numerics/ScaleRules.h"
 #include "easyquant/Numerics/Scheme.h"
 
+#include "mlir/Interfaces/ControlFlowInterfaces.h"
+
 #include <optional>
 
 // Whose table of options grows without everything being compiled again.

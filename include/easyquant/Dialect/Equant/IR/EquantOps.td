@@ -13,6 +13,7 @@ include "easyquant/Dialect/Equant/IR/EquantDialect.td"
 include "easyquant/Dialect/LM/IR/LMTypes.td"
 include "mlir/IR/BuiltinAttributes.td"
 include "mlir/IR/CommonAttrConstraints.td"
+include "mlir/Interfaces/ControlFlowInterfaces.td"
 include "mlir/Interfaces/SideEffectInterfaces.td"
 
 class Equant_Op<string mnemonic, list<Trait> traits = []>
@@ -51,6 +52,20 @@ def Equant_PackedSums
 def Equant_WeightZeroPoints : AnyTypeOf<[Equant_ZeroPoints, Equant_PackedZeroPoints], "", "::mlir::RankedTensorType">;
 def Equant_WeightCodes : AnyTypeOf<[Equant_Codes, Equant_PackedCodes], "", "::mlir::RankedTensorType">;
 def Equant_WeightScales : AnyTypeOf<[Equant_Scales, Equant_PackedScales], "", "::mlir::RankedTensorType">;
+def Equant_RowCodes
+    : Equant_TensorOf<"$t.getRank() == 2 && $t.isDynamicDim(0) && !$t.isDynamicDim(1) && "
+                      "$t.getElementType().isSignlessInteger(8)", "codes of activations, tensor<?xKxi8>">;
+def Equant_RowScales
+    : Equant_TensorOf<"$t.getRank() == 1 && $t.isDynamicDim(0) && $t.getElementType().isF32()",
+                      "scales of activations, tensor<?xf32>">;
+def Equant_RowSums
+    : Equant_TensorOf<"$t.getRank() == 2 && $t.isDynamicDim(0) && !$t.isDynamicDim(1) && "
+                      "$t.getElementType().isSignlessInteger(32)", "sums of codes of activations, tensor<?xGxi32>">;
+def Equant_RowZeroPoints
+    : Equant_TensorOf<"$t.getRank() == 1 && $t.isDynamicDim(0) && $t.getElementType().isSignlessInteger(32)",
+                      "zero points of activations, tensor<?xi32>">;
+def Equant_LinearInput
+    : AnyTypeOf<[LM_Activation, LM_HalfActivation, Equant_RowCodes], "", "::mlir::RankedTensorType">;
 def Equant_Rows
     : Equant_TensorOf<"($t.getRank() == 1 || $t.getRank() == 2) && $t.hasStaticShape()",
                       "vector or matrix of static shape">;
@@ -147,6 +162,57 @@ def Equant_FakeQuantizeOp
   let hasVerifier = 1;
 }
 
+def Equant_QuantizeRowsOp : Equant_Op<"quantize_rows", [LM_RowWise]> {
+  let summary = "activations as int8 codes, with what a product of integers needs beside them";
+  let description = [{
+    q = clamp(rne(x / s) + z), row by row: per token, with scales from each row, or per tensor, with the constant `scale` and
+    the `zero_point` of an asymmetric scheme. `sums` are the sums of the codes of every `group` columns (0: of the row),
+    which products with zero points are corrected by. `lib/Numerics` defines it to the bit.
+
+    ```mlir
+    %codes, %scales, %sums = equant.quantize_rows %x {scheme = #equant.scheme<i8, symmetric, token, dynamic>, group = 128 : i64}
+      : tensor<?x576xf32> -> tensor<?x576xi8>, tensor<?xf32>, tensor<?x5xi32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input, Equant_SchemeAttr:$scheme,
+                       ConfinedAttr<I64Attr, [IntNonNegative]>:$group, OptionalAttr<F32Attr>:$scale,
+                       OptionalAttr<I32Attr>:$zero_point);
+  let results = (outs Equant_RowCodes:$codes, Equant_RowScales:$scales, Equant_RowSums:$sums,
+                      Optional<Equant_RowZeroPoints>:$zero_points);
+  let assemblyFormat = "$input attr-dict `:` type($input) `->` type(results)";
+  let builders = [OpBuilder<(ins "::mlir::Value":$input, "::easyquant::equant::SchemeAttr":$scheme, "int64_t":$group,
+                                 "::mlir::FloatAttr":$scale, "::mlir::IntegerAttr":$zeroPoint)>];
+  let hasVerifier = 1;
+}
+
+def Equant_YieldOp : Op<Equant_Dialect, "yield", [Pure, Terminator, ReturnLike, ParentOneOf<["FusionOp"]>]> {
+  let summary = "the results of a fusion";
+  let arguments = (ins Variadic<AnyType>:$results);
+  let assemblyFormat = "attr-dict ($results^ `:` type($results))?";
+  let builders = [OpBuilder<(ins), "build($_builder, $_state, ::mlir::ValueRange());">];
+}
+
+def Equant_FusionOp : Op<Equant_Dialect, "fusion", [SingleBlockImplicitTerminator<"YieldOp">, RecursiveMemoryEffects]> {
+  let summary = "ops that one kernel computes";
+  let description = [{
+    What the ops of the region compute; values between them need no memory. `equant-fuse-kernels` makes fusions, and a
+    target's kernel library names the kernel.
+
+    ```mlir
+    %codes, %scales, %sums = equant.fusion {
+      %h = lm.rms_norm %x, %weight {epsilon = 1.0e-05 : f64} : tensor<?x576xf32>
+      %q, %s, %t = equant.quantize_rows %h {scheme = #equant.scheme<i8, symmetric, token, dynamic>, group = 0 : i64}
+        : tensor<?x576xf32> -> tensor<?x576xi8>, tensor<?xf32>, tensor<?x1xi32>
+      equant.yield %q, %s, %t : tensor<?x576xi8>, tensor<?xf32>, tensor<?x1xi32>
+    } : tensor<?x576xi8>, tensor<?xf32>, tensor<?x1xi32>
+    ```
+  }];
+  let results = (outs Variadic<AnyType>:$outputs);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "$body attr-dict (`:` type($outputs)^)?";
+  let hasVerifier = 1;
+}
+
 def Equant_ConcatOp : Equant_Op<"concat"> {
   let summary = "codes, scales or biases below each other";
   let description = [{
@@ -225,6 +291,10 @@ def Equant_LinearOp : Equant_Op<"linear", [AttrSizedOperandSegments, LM_RowWise]
     proves from the code ranges that no accumulator overflows. Without one the activations stay float. A static input
     scheme, per tensor, comes with its constant `input_scale`, and an asymmetric one with its `input_zero_point`.
 
+    `equant-legalize-activations` makes the quantization an op, `equant.quantize_rows`, whose results the linear then reads:
+    codes, `row_scales`, and `row_sums` and `row_zero_points` where its kernel asks for them; scale and zero point
+    of a static scheme are that op's. On targets that multiply bf16 a linear on floats reads these.
+
     Codes, scales and zero points are N × K, N × G and N × G, or in the order of `layout`; then `code_sums`, the sums of q − z
     of each row and group, go with asymmetric activations. `sites` names the linears of the checkpoint, from
     top to bottom: several after `equant-fuse-shared-input`.
@@ -236,17 +306,24 @@ def Equant_LinearOp : Equant_Op<"linear", [AttrSizedOperandSegments, LM_RowWise]
            : (tensor<?x1536xf32>, tensor<576x1536xi4>, tensor<576x12xf32>) -> tensor<?x576xf32>
     ```
   }];
-  let arguments = (ins LM_Activation:$input, Equant_WeightCodes:$codes, Equant_WeightScales:$scale,
+  let arguments = (ins Equant_LinearInput:$input, Equant_WeightCodes:$codes, Equant_WeightScales:$scale,
                        Optional<Equant_WeightZeroPoints>:$zero_point, Optional<Equant_PackedSums>:$code_sums,
-                       Optional<LM_Vector>:$bias, StrArrayAttr:$sites, Equant_SchemeAttr:$weight_scheme,
+                       Optional<LM_Vector>:$bias, Optional<Equant_RowScales>:$row_scales,
+                       Optional<Equant_RowSums>:$row_sums, Optional<Equant_RowZeroPoints>:$row_zero_points,
+                       StrArrayAttr:$sites, Equant_SchemeAttr:$weight_scheme,
                        OptionalAttr<Equant_SchemeAttr>:$input_scheme, OptionalAttr<F32Attr>:$input_scale,
                        OptionalAttr<I32Attr>:$input_zero_point, OptionalAttr<Equant_LayoutAttr>:$layout);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = [{
     $input `,` $codes `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? (`code_sums` `(` $code_sums^ `)`)?
-    (`bias` `(` $bias^ `)`)? attr-dict `:` functional-type(operands, $output)
+    (`bias` `(` $bias^ `)`)? (`row_scales` `(` $row_scales^ `)`)? (`row_sums` `(` $row_sums^ `)`)?
+    (`row_zero_points` `(` $row_zero_points^ `)`)? attr-dict `:` functional-type(operands, $output)
   }];
   let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// True if the input is quantized by an op of its own (equant-legalize-activations).
+    bool readsCodes() { return bool(getRowScales()); }
+  }];
 }
 
 def Equant_EmbeddingOp : Equant_Op<"embedding"> {

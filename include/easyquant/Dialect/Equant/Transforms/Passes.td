@@ -252,25 +252,59 @@ def FuseSharedInput : Pass<"equant-fuse-shared-input", "::mlir::func::FuncOp"> {
 def LegalizeActivations : Pass<"equant-legalize-activations", "::mlir::ModuleOp"> {
   let summary = "Make explicit in which form linears of a target read activations";
   let description = [{
-    CPUs multiply int8 codes, and floats. A linear whose activations have codes of another format reads what these stand
-    for: an `equant.fake_quantize` before it, one for all linears that read the same codes, and no input scheme.
+    What happens to activations before a linear multiplies them becomes ops of their own, one for all linears that read the
+    same: int8 codes are made by `equant.quantize_rows`. Codes of other formats a CPU does not multiply: its linears read what
+    these stand for, `equant.fake_quantize`, and lose their input scheme. On a GPU, linears on floats read bf16.
 
     Before:
 
     ```mlir
-    %y = equant.linear %x, %c scale(%s) {input_scheme = #equant.scheme<f8E4M3FN, token, dynamic>, sites = ["up_proj"],
-                                         weight_scheme = #equant.scheme<f8E4M3FN, channel>}
-           : (tensor<?x576xf32>, tensor<1536x576xf8E4M3FN>, tensor<1536x1xf32>) -> tensor<?x1536xf32>
+    %y = equant.linear %x, %c scale(%s) {input_scheme = #equant.scheme<i8, symmetric, token, dynamic>, sites = ["up_proj"],
+                                         weight_scheme = #equant.scheme<i8, symmetric, channel>}
+           : (tensor<?x576xf32>, tensor<1536x576xi8>, tensor<1536x1xf32>) -> tensor<?x1536xf32>
     ```
 
     After:
 
     ```mlir
-    %q = equant.fake_quantize %x {scheme = #equant.scheme<f8E4M3FN, token, dynamic>} : tensor<?x576xf32>
-    %y = equant.linear %q, %c scale(%s) {sites = ["up_proj"], weight_scheme = #equant.scheme<f8E4M3FN, channel>}
-           : (tensor<?x576xf32>, tensor<1536x576xf8E4M3FN>, tensor<1536x1xf32>) -> tensor<?x1536xf32>
+    %codes, %scales, %sums = equant.quantize_rows %x {group = 0 : i64, scheme = #equant.scheme<i8, symmetric, token, dynamic>}
+      : tensor<?x576xf32> -> tensor<?x576xi8>, tensor<?xf32>, tensor<?x1xi32>
+    %y = equant.linear %codes, %c scale(%s) row_scales(%scales) row_sums(%sums) {input_scheme = …, …} : …
     ```
   }];
+  let options = [
+    TextOption<"target", "target", "cpu", "cpu or gpu">,
+  ];
+  let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::arith::ArithDialect"];
+}
+
+def FuseKernels : Pass<"equant-fuse-kernels", "::mlir::ModuleOp"> {
+  let summary = "Put ops that one kernel computes into fusions";
+  let description = [{
+    * A norm or an activation function whose result is only quantized or cast; on a GPU, attention whose result is only cast.
+    * `x + linear(…)`, which adds into the memory of `x`, where nothing reads `x` any more.
+    * On a GPU, rotations of queries and keys that are parts of one matrix side by side.
+
+    Before:
+
+    ```mlir
+    %y = equant.linear %x, %c scale(%s) {sites = ["o_proj"], …} : …
+    %z = lm.add %residual, %y : tensor<?x576xf32>
+    ```
+
+    After:
+
+    ```mlir
+    %z = equant.fusion {
+      %y = equant.linear %x, %c scale(%s) {sites = ["o_proj"], …} : …
+      %t = lm.add %residual, %y : tensor<?x576xf32>
+      equant.yield %t : tensor<?x576xf32>
+    } : tensor<?x576xf32>
+    ```
+  }];
+  let options = [
+    TextOption<"target", "target", "cpu", "cpu or gpu">,
+  ];
   let dependentDialects = ["::easyquant::equant::EquantDialect"];
 }
 

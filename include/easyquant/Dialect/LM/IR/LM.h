@@ -39,6 +39,12 @@ namespace mlir::OpTrait {
 /// Row m of every result depends on row m of the activation operands, and on no other row.
 template <typename ConcreteType> class RowWise : public TraitBase<ConcreteType, RowWise> {};
 
+/// The first result may take the memory of the first operand, which the op then updates.
+template <typename ConcreteType> class InPlace : public TraitBase<ConcreteType, InPlace> {};
+
+/// The results are rows or columns of the first operand, in its memory.
+template <typename ConcreteType> class View : public TraitBase<ConcreteType, View> {};
+
 /// Computed by a function of lib/Numerics that the program is given when it is called.
 template <typename ConcreteType> class HostOp : public TraitBase<ConcreteType, HostOp> {};
 
@@ -56,6 +62,9 @@ inline constexpr llvm::StringLiteral kRopeTableAttr = "lm.rope_table";
 
 /// tensor<?x`columns`xf32>: activations, a row per token.
 mlir::RankedTensorType activationType(mlir::MLIRContext *context, int64_t columns);
+
+/// tensor<?xCxf32>: rows of tokens.
+bool isActivationType(mlir::Type type);
 
 /// tensor<Cxf32> for a matrix tensor<?xCxf32>: its norm weights, its biases. Null for another type.
 mlir::Type columnVectorType(mlir::Type matrix);

@@ -37,6 +37,12 @@ def LM_Dialect : Dialect {
 /// Row m of every result depends on row m of the activation operands, and on no other row.
 def LM_RowWise : NativeOpTrait<"RowWise">;
 
+/// The first result may take the memory of the first operand, which the op then updates.
+def LM_InPlace : NativeOpTrait<"InPlace">;
+
+/// The results are rows or columns of the first operand, in its memory.
+def LM_View : NativeOpTrait<"View">;
+
 /// In a function, and no tensor among operands and results larger than
 /// easyquant/Dialect/LM/IR/Limits.h says.
 def LM_ModelOp : NativeOpTrait<"ModelOp">;

@@ -200,7 +200,7 @@ def LM_AttentionGradientOp
   let hasVerifier = 1;
 }
 
-def LM_RopeGradientOp : LM_GradientOp<"rope_gradient", [AllTypesMatch<["gradient", "output"]>]> {
+def LM_RopeGradientOp : LM_GradientOp<"rope_gradient", [LM_InPlace, AllTypesMatch<["gradient", "output"]>]> {
   let summary = "rotates back";
   let description = [{
     The gradient of what `lm.rope` reads: dy rotated by the negated angles, which is the transpose of a rotation.

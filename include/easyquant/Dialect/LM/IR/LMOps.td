@@ -31,7 +31,7 @@ def LM_EmbeddingOp : LM_Op<"embedding", [Pure, LM_Differentiable]> {
   let hasVerifier = 1;
 }
 
-def LM_PositionEmbeddingOp : LM_RowOp<"position_embedding", [LM_Differentiable]> {
+def LM_PositionEmbeddingOp : LM_RowOp<"position_embedding", [LM_Differentiable, LM_InPlace]> {
   let summary = "adds a learned embedding of each token's position";
   let description = [{
     y[m] = x[m] + table[position + m].
@@ -46,7 +46,7 @@ def LM_PositionEmbeddingOp : LM_RowOp<"position_embedding", [LM_Differentiable]>
   let hasVerifier = 1;
 }
 
-def LM_RopeOp : LM_RowOp<"rope", [LM_Differentiable]> {
+def LM_RopeOp : LM_RowOp<"rope", [LM_Differentiable, LM_InPlace]> {
   let summary = "rotary position embedding";
   let description = [{
     Rotates every head (D = head_dim consecutive columns) of row m by the angles of position p = position + m; dimension
@@ -85,7 +85,7 @@ def LM_RmsNormOp : LM_RowOp<"rms_norm", [LM_Differentiable, LM_RowWise, LM_Vecto
   let hasVerifier = 1;
 }
 
-def LM_HeadRmsNormOp : LM_RowOp<"head_rms_norm", [LM_Differentiable, LM_RowWise]> {
+def LM_HeadRmsNormOp : LM_RowOp<"head_rms_norm", [LM_Differentiable, LM_RowWise, LM_InPlace]> {
   let summary = "root mean square norm of each head of each row";
   let description = [{
     `lm.rms_norm` on every D consecutive columns by themselves, with one weight of D elements for all of them: what Qwen3
@@ -134,7 +134,7 @@ def LM_LinearOp : LM_Op<"linear", [LM_Differentiable, Pure, LM_RowWise]> {
            : (tensor<?x768xf32>, tensor<2304x768xf32>, tensor<2304xf32>) -> tensor<?x2304xf32>
     ```
   }];
-  let arguments = (ins LM_Activation:$input, LM_Matrix:$weight, Optional<LM_Vector>:$bias, StrAttr:$site);
+  let arguments = (ins LM_FloatActivation:$input, LM_Matrix:$weight, Optional<LM_Vector>:$bias, StrAttr:$site);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = [{
     $input `,` $weight (`bias` `(` $bias^ `)`)? attr-dict `:` functional-type(operands, $output)
@@ -228,7 +228,7 @@ def LM_AddOp : LM_Op<"add", [LM_Differentiable, Pure, LM_RowWise, Commutative, S
 // Views
 //===----------------------------------------------------------------------===//
 
-def LM_SplitOp : LM_Op<"split", [LM_Differentiable, Pure, LM_RowWise]> {
+def LM_SplitOp : LM_Op<"split", [LM_Differentiable, Pure, LM_RowWise, LM_View]> {
   let summary = "column slices, left to right";
   let description = [{
     The widths of the results add up to that of the operand. Takes a fused q, k, v or gate, up apart.
@@ -246,7 +246,7 @@ def LM_SplitOp : LM_Op<"split", [LM_Differentiable, Pure, LM_RowWise]> {
   let hasCanonicalizeMethod = 1;
 }
 
-def LM_RowsOp : LM_RowOp<"rows", [LM_Differentiable]> {
+def LM_RowsOp : LM_RowOp<"rows", [LM_Differentiable, LM_View]> {
   let summary = "the rows from one on";
   let description = [{
     y[m] = x[first + m]. 0 ≤ first ≤ M; the runtime sees to it. It spares the output head all rows but those whose

@@ -1,0 +1,26 @@
+//===- LaunchesToLLVM.h - Steps to programs for CPUs ------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_CONVERSION_LAUNCHESTOLLVM_LAUNCHESTOLLVM_H
+#define EASYQUANT_CONVERSION_LAUNCHESTOLLVM_LAUNCHESTOLLVM_H
+
+#include "mlir/Pass/Pass.h"
+
+namespace easyquant {
+
+/// On a converted module: what the runtime must know to call it. A dictionary of entry, max_rows,
+/// arena_bytes, arena_bytes_per_thread, cache_bytes, cache_bytes_per_token,
+/// cache_scheme and cache_type (docs/Architecture.md).
+inline constexpr llvm::StringLiteral kProgramAttr = "equant.program";
+
+#define GEN_PASS_DECL
+#define GEN_PASS_REGISTRATION
+#include "easyquant/Conversion/LaunchesToLLVM/Passes.h.inc"
+
+} // namespace easyquant
+
+#endif // EASYQUANT_CONVERSION_LAUNCHESTOLLVM_LAUNCHESTOLLVM_H

@@ -1,0 +1,71 @@
+//===- Launch.h - The launch dialect ----------------------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_DIALECT_LAUNCH_IR_LAUNCH_H
+#define EASYQUANT_DIALECT_LAUNCH_IR_LAUNCH_H
+
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/OpDefinition.h"
+#include "mlir/IR/OpImplementation.h"
+#include "mlir/IR/SymbolTable.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+#include "easyquant/Dialect/Launch/IR/LaunchDialect.h.inc"
+
+#define GET_OP_CLASSES
+#include "easyquant/Dialect/Launch/IR/LaunchOps.h.inc"
+
+namespace easyquant::launch {
+
+/// The steps of a module: @forward, and what runs before the next call of a session that went back,
+/// if there is such a thing.
+inline constexpr llvm::StringLiteral kForward = "forward";
+inline constexpr llvm::StringLiteral kRestore = "restore";
+/// The gpu.module of kernels.
+inline constexpr llvm::StringLiteral kKernels = "kernels";
+
+/// Of a module: what its kernels are for (avx2, sm_80, ...).
+inline constexpr llvm::StringLiteral kTargetAttr = "launch.target";
+/// Of a module with attention: a dictionary of `bytes` and `bytes_per_token` of all layers' caches
+/// (those of a layer: `layer_bytes`, `layer_bytes_per_token`), the `type` of what is float in it,
+/// and its `scheme`, as manifests have it; unit for a float cache.
+inline constexpr llvm::StringLiteral kCacheAttr = "launch.cache";
+/// Of a global of constants: its first byte in the weights of the artifact, an i64.
+inline constexpr llvm::StringLiteral kOffsetAttr = "launch.offset";
+/// Of an argument of a step: what it is (an Argument's name).
+inline constexpr llvm::StringLiteral kArgumentAttr = "launch.argument";
+/// Of a step: most rows of a call, an i64.
+inline constexpr llvm::StringLiteral kMaxRowsAttr = "launch.max_rows";
+/// Of a step whose buffers are placed: bytes of all buffers, of all scratch (of a thread, on a CPU),
+/// and of the counters, i64s.
+inline constexpr llvm::StringLiteral kArenaBytesAttr = "launch.arena_bytes";
+inline constexpr llvm::StringLiteral kScratchBytesAttr = "launch.scratch_bytes";
+inline constexpr llvm::StringLiteral kCounterBytesAttr = "launch.counter_bytes";
+/// Of a kernel on a GPU: its grid (three times factor, rows per block; Codegen/GPU/Kernels.h), the
+/// threads of a block, and its dynamic shared memory in bytes.
+inline constexpr llvm::StringLiteral kGridAttr = "launch.grid";
+inline constexpr llvm::StringLiteral kThreadsAttr = "launch.threads";
+inline constexpr llvm::StringLiteral kSharedBytesAttr = "launch.shared_bytes";
+
+/// Most tokens of one call.
+constexpr int64_t kMaxRows = int64_t(1) << 20;
+/// Most bytes of an arena or a cache: what a process can address.
+constexpr int64_t kMaxBytes = int64_t(1) << 47;
+/// Buffers start at multiples of a cache line.
+constexpr int64_t kAlignment = 64;
+constexpr int64_t alignUp(int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+/// Bytes of one row (an index of the first dimension) of memory whose other dimensions are static.
+int64_t rowBytes(mlir::MemRefType type);
+
+} // namespace easyquant::launch
+
+#endif // EASYQUANT_DIALECT_LAUNCH_IR_LAUNCH_H

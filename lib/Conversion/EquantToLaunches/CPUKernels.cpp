@@ -1,0 +1,427 @@
+//===- CPUKernels.cpp - The kernel library of CPUs ------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "KernelLibrary.h"
+
+#include "easyquant/Codegen/CPU/HeadNorm.h"
+#include "easyquant/Codegen/CPU/RowGradients.h"
+
+using namespace mlir;
+using namespace easyquant;
+
+using Operands = SmallVector<Value>;
+
+namespace {
+
+/// Launches kernels of one module and target.
+struct CPULauncher {
+  ModuleOp module;
+  cpu::Target target;
+  bool halfCache;
+
+  FailureOr<Value> weight(LaunchBuilder &b, Value value) const {
+    return b.weight(value, equant::kOffsetAttr);
+  }
+  /// Appends constants, without those that are not there.
+  LogicalResult addWeights(LaunchBuilder &b, Operands &operands, ArrayRef<Value> values) const {
+    for (Value value : values) {
+      if (!value)
+        continue;
+      FailureOr<Value> memory = weight(b, value);
+      if (failed(memory))
+        return failure();
+      operands.push_back(*memory);
+    }
+    return success();
+  }
+  LogicalResult launch(LaunchBuilder &b, func::FuncOp kernel, ValueRange operands,
+                       Phase phase) const {
+    b.launch(SymbolRefAttr::get(kernel.getSymNameAttr()), operands, phase);
+    return success();
+  }
+
+  LogicalResult copy(LaunchBuilder &b, Value from, Value to) const;
+  LogicalResult rowOp(LaunchBuilder &b, const KernelOps &kernel, cpu::RowSpec spec,
+                      ArrayRef<Value> inputs, ArrayRef<Value> weights = {}) const;
+  LogicalResult linear(LaunchBuilder &b, const KernelOps &kernel, cpu::LinearSpec spec,
+                       ArrayRef<Value> rows, ArrayRef<Value> weights) const;
+  LogicalResult embedding(LaunchBuilder &b, Operation *op, const cpu::EmbeddingSpec &spec,
+                          ArrayRef<Value> weights) const;
+  template <typename RopeLike>
+  LogicalResult rope(LaunchBuilder &b, RopeLike op, bool inverse) const;
+  LogicalResult rowGradient(LaunchBuilder &b, Operation *op, cpu::RowGradientSpec spec,
+                            ArrayRef<Value> inputs, ArrayRef<Value> weights = {}) const;
+  template <typename AttentionLike>
+  cpu::AttentionSpec attentionSpec(AttentionLike op) const;
+  LogicalResult attention(LaunchBuilder &b, lm::AttentionOp op) const;
+  LogicalResult attention(LaunchBuilder &b, equant::AttentionOp op) const;
+
+  void addRowOps(KernelLibrary &library) const;
+  void addLinears(KernelLibrary &library) const;
+  void addHeads(KernelLibrary &library) const;
+  void addGradients(KernelLibrary &library) const;
+};
+
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Row-wise operations
+//===----------------------------------------------------------------------===//
+
+/// Makes a row operation write codes: its arguments for them, and where they go.
+static void addQuantization(LaunchBuilder &b, cpu::RowSpec &spec, equant::QuantizeRowsOp op,
+                            Value rows, Operands &operands) {
+  spec.quantization =
+      op.getScaleAttr() ? cpu::RowQuantization::Static : cpu::RowQuantization::Dynamic;
+  spec.groupSize = static_cast<int64_t>(op.getGroup());
+  spec.zeroPoints = bool(op.getZeroPoints());
+  spec.fullRange = op.getScaleAttr() && op.getScheme().getFullRange();
+  if (op.getScaleAttr())
+    operands.push_back(b.constant(op.getScaleAttr()));
+  if (op.getZeroPointAttr())
+    operands.push_back(b.constant(op.getZeroPointAttr()));
+  for (Value result : op.getResults())
+    operands.push_back(b.result(result, rows));
+}
+
+LogicalResult CPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, cpu::RowSpec spec,
+                                 ArrayRef<Value> inputs, ArrayRef<Value> weights) const {
+  Value output = kernel.first()->getResult(0);
+  spec.columns = lm::columns(inputs.front());
+  Operands operands;
+  for (Value input : inputs)
+    operands.push_back(b[input]);
+  Value rows = b.rows(operands.front());
+  if (failed(addWeights(b, operands, weights)))
+    return failure();
+  Phase phase = Phase::Other;
+  auto quantize = kernel.next<equant::QuantizeRowsOp>();
+  if (auto alone = dyn_cast<equant::QuantizeRowsOp>(kernel.first()))
+    quantize = alone;
+  if (quantize) {
+    phase = Phase::Quantize;
+    addQuantization(b, spec, quantize, rows, operands);
+  } else {
+    operands.push_back(b.result(output, rows));
+  }
+  return launch(b, cpu::getOrEmitRowOp(module, spec, target), operands, phase);
+}
+
+LogicalResult CPULauncher::copy(LaunchBuilder &b, Value from, Value to) const {
+  cpu::RowSpec spec{cpu::RowOp::Copy, cast<MemRefType>(from.getType()).getDimSize(1)};
+  return launch(b, cpu::getOrEmitRowOp(module, spec, target), {from, to}, Phase::Other);
+}
+
+void CPULauncher::addRowOps(KernelLibrary &library) const {
+  using cpu::RowOp;
+  library.add<equant::QuantizeRowsOp>([*this](auto &b, auto op, const KernelOps &kernel) {
+    return rowOp(b, kernel, {RowOp::Quantize}, {op.getInput()});
+  });
+  library.add<lm::RmsNormOp>([*this](auto &b, auto op, const KernelOps &kernel) {
+    return rowOp(b, kernel, {RowOp::RmsNorm, 0, op.getEpsilon().convertToDouble()}, {op.getInput()},
+                 {op.getWeight()});
+  });
+  library.add<lm::LayerNormOp>([*this](auto &b, auto op, const KernelOps &kernel) {
+    return rowOp(b, kernel, {RowOp::LayerNorm, 0, op.getEpsilon().convertToDouble()},
+                 {op.getInput()}, {op.getWeight(), op.getBias()});
+  });
+  library.add<lm::SiluMulOp>([*this](auto &b, auto op, const KernelOps &kernel) {
+    return rowOp(b, kernel, {RowOp::SiluMul}, {op.getGate(), op.getUp()});
+  });
+  library.add<lm::GeluOp>([*this](auto &b, auto op, const KernelOps &kernel) {
+    bool tanh = op.getApproximate() == lm::GeluApproximation::Tanh;
+    return rowOp(b, kernel, {tanh ? RowOp::GeluTanh : RowOp::GeluErf}, {op.getInput()});
+  });
+  library.add<lm::AddOp>([*this](auto &b, auto op, const KernelOps &kernel) {
+    return rowOp(b, kernel, {RowOp::Add}, {op.getLhs(), op.getRhs()});
+  });
+  library.add<equant::FakeQuantizeOp>([*this](auto &b, auto op, const KernelOps &) {
+    cpu::FakeQuantizeSpec spec{lm::columns(op.getInput()), op.getScheme().toNumerics().codes,
+                               bool(op.getScaleAttr())};
+    Operands operands = {b[op.getInput()]};
+    if (spec.isStatic)
+      operands.push_back(b.constant(op.getScaleAttr()));
+    operands.push_back(b.result(op.getOutput(), b.rows(operands.front())));
+    return launch(b, cpu::getOrEmitFakeQuantize(module, spec, target), operands, Phase::Quantize);
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Linears and embeddings
+//===----------------------------------------------------------------------===//
+
+LogicalResult CPULauncher::linear(LaunchBuilder &b, const KernelOps &kernel, cpu::LinearSpec spec,
+                                  ArrayRef<Value> rows, ArrayRef<Value> weights) const {
+  Value input = rows.front(), output = kernel.first()->getResult(0);
+  spec.n = lm::columns(output);
+  spec.k = lm::columns(input);
+  Operands operands;
+  for (Value value : rows)
+    if (value)
+      operands.push_back(b[value]);
+  if (failed(addWeights(b, operands, weights)))
+    return failure();
+  if (auto add = kernel.next<lm::AddOp>()) {
+    spec.accumulate = true;
+    operands.push_back(
+        b.overwrite(add.getOutput(), add.getLhs() == output ? add.getRhs() : add.getLhs()));
+  } else {
+    operands.push_back(b.result(output, b.rows(operands.front())));
+  }
+  operands.push_back(b.scratch(cpu::scratchBytes(spec, target), /*perThread=*/true));
+  return launch(b, cpu::getOrEmitLinear(module, spec, target), operands, Phase::Gemm);
+}
+
+static FailureOr<cpu::WeightFormat> weightFormat(Operation *op, equant::SchemeAttr scheme,
+                                                 equant::LayoutAttr layout) {
+  if (layout != equant::LayoutAttr::panel(op->getContext()))
+    return op->emitOpError("expected weights packed in the CPU's panels: run "
+                           "equant-materialize-weights first");
+  return cpu::formatOfBits(static_cast<int>(scheme.getBits()));
+}
+
+LogicalResult CPULauncher::embedding(LaunchBuilder &b, Operation *op,
+                                     const cpu::EmbeddingSpec &spec,
+                                     ArrayRef<Value> weights) const {
+  Operands operands = {b[op->getOperand(0)]};
+  Value rows = b.rows(operands.front());
+  if (failed(addWeights(b, operands, weights)))
+    return failure();
+  operands.push_back(b.result(op->getResult(0), rows));
+  return launch(b, cpu::getOrEmitEmbedding(module, spec, target), operands, Phase::Other);
+}
+
+void CPULauncher::addLinears(KernelLibrary &library) const {
+  library.add<lm::LinearOp>([*this](auto &b, auto op, const KernelOps &kernel) {
+    cpu::LinearSpec spec;
+    spec.bias = bool(op.getBias());
+    return linear(b, kernel, spec, {op.getInput()}, {op.getWeight(), op.getBias()});
+  });
+  library.add<equant::LinearOp>([*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+    auto format = weightFormat(op, op.getWeightScheme(), op.getLayoutAttr());
+    if (failed(format))
+      return failure();
+    if (op.getInputScheme() && !op.readsCodes())
+      return op.emitOpError("no kernel for activations as ")
+             << *op.getInputScheme() << "; expected int8 codes, made by equant-legalize-activations";
+    cpu::LinearSpec spec;
+    spec.weights = *format;
+    spec.groupSize = op.getWeightScheme().getGroupSize();
+    spec.numbers = cpu::WeightNumbers::of(op.getWeightScheme().toNumerics());
+    spec.fullRange = op.getWeightScheme().getFullRange();
+    spec.quantizedInput = op.readsCodes();
+    spec.bias = bool(op.getBias());
+    spec.zeroPoints = bool(op.getZeroPoint());
+    spec.inputZeroPoints = bool(op.getCodeSums());
+    return linear(b, kernel, spec,
+                  {op.getInput(), op.getRowScales(), op.getRowSums(), op.getRowZeroPoints()},
+                  {op.getCodes(), op.getScale(), op.getZeroPoint(), op.getCodeSums(),
+                   op.getBias()});
+  });
+  library.add<lm::EmbeddingOp>([*this](auto &b, auto op, const KernelOps &) {
+    auto table = cast<RankedTensorType>(op.getTable().getType());
+    return embedding(b, op, {table.getDimSize(0), table.getDimSize(1)}, {op.getTable()});
+  });
+  library.add<equant::EmbeddingOp>([*this](auto &b, auto op, const KernelOps &) -> LogicalResult {
+    auto format = weightFormat(op, op.getWeightScheme(), op.getLayoutAttr());
+    if (failed(format))
+      return failure();
+    cpu::EmbeddingSpec spec{static_cast<int64_t>(op.getVocabSize()),
+                            lm::columns(op.getOutput()),
+                            *format,
+                            op.getWeightScheme().getGroupSize(),
+                            bool(op.getZeroPoint()),
+                            cpu::WeightNumbers::of(op.getWeightScheme().toNumerics())};
+    return embedding(b, op, spec, {op.getCodes(), op.getScale(), op.getZeroPoint()});
+  });
+  library.add<lm::PositionEmbeddingOp>(
+      [*this, copy = library.copy](auto &b, auto op, const KernelOps &) -> LogicalResult {
+        auto type = cast<RankedTensorType>(op.getTable().getType());
+        FailureOr<Value> table = weight(b, op.getTable());
+        FailureOr<Value> rows = b.inPlace(op.getOutput(), op.getInput(), copy);
+        if (failed(table) || failed(rows))
+          return failure();
+        cpu::PositionEmbeddingSpec spec{type.getDimSize(0), type.getDimSize(1)};
+        return launch(b, cpu::getOrEmitPositionEmbedding(module, spec, target),
+                      {*table, b.named(op.getPosition(), "position"), *rows}, Phase::Other);
+      });
+}
+
+//===----------------------------------------------------------------------===//
+// Heads and attention
+//===----------------------------------------------------------------------===//
+
+template <typename RopeLike>
+LogicalResult CPULauncher::rope(LaunchBuilder &b, RopeLike op, bool inverse) const {
+  int64_t headDim = op.getHeadDim();
+  cpu::RopeSpec spec{lm::columns(op.getOutput()) / headDim, headDim,
+                     cast<RankedTensorType>(op.getTable().getType()).getDimSize(0), inverse};
+  FailureOr<Value> table = weight(b, op.getTable());
+  FailureOr<Value> rows = b.inPlace(op.getOutput(), op->getOperand(0),
+                                    [this](auto &b, Value from, Value to) {
+                                      return copy(b, from, to);
+                                    });
+  if (failed(table) || failed(rows))
+    return failure();
+  return launch(b, cpu::getOrEmitRope(module, spec, target),
+                {*rows, *table, b.named(op.getPosition(), "position")}, Phase::Attention);
+}
+
+template <typename AttentionLike>
+cpu::AttentionSpec CPULauncher::attentionSpec(AttentionLike op) const {
+  cpu::AttentionSpec spec;
+  spec.heads = op.getNumHeads();
+  spec.kvHeads = op.getNumKvHeads();
+  spec.headDim = op.getHeadDim();
+  spec.scale = op.getScale().convertToDouble();
+  spec.window = op.getWindow();
+  spec.halfCache = halfCache;
+  return spec;
+}
+
+LogicalResult CPULauncher::attention(LaunchBuilder &b, lm::AttentionOp op) const {
+  cpu::AttentionSpec spec = attentionSpec(op);
+  cpu::CacheBytes bytes = cpu::cacheBytes(spec);
+  if (failed(b.setCache(op, bytes.fixed, bytes.perToken, halfCache ? "f16" : "f32", false)))
+    return failure();
+  auto layer = static_cast<int64_t>(op.getLayer());
+  Type element =
+      halfCache ? Type(Float16Type::get(b.context())) : Type(Float32Type::get(b.context()));
+  // A layer's keys, then its values; every layer has room for the capacity's tokens.
+  const int64_t half = bytes.perToken / 2;
+  auto part = [&](int64_t begin) {
+    return b.cache(op.getCache(), {layer * bytes.fixed, layer * bytes.perToken + begin}, {0, half},
+                   element);
+  };
+  Value query = b[op.getQuery()];
+  Operands operands = {query,   b[op.getKey()], b[op.getValue()],
+                       part(0), part(half),     b.named(op.getPosition(), "position")};
+  operands.push_back(b.result(op.getOutput(), b.rows(query)));
+  operands.push_back(b.scratch(cpu::scratchBytes(spec, target), /*perThread=*/true));
+  return launch(b, cpu::getOrEmitAttention(module, spec, target), operands, Phase::Attention);
+}
+
+LogicalResult CPULauncher::attention(LaunchBuilder &b, equant::AttentionOp op) const {
+  cpu::AttentionSpec spec = attentionSpec(op);
+  equant::KVSchemeAttr scheme = op.getKvScheme();
+  spec.kv = cpu::KVQuantization{static_cast<int>(scheme.getCode().getWidth()), scheme.getGroup(),
+                                scheme.getResidual(), scheme.getSinks(),
+                                scheme.getKeys() == equant::Granularity::Token};
+  if (op.getTable())
+    spec.kv->ropePositions = cast<RankedTensorType>(op.getTable().getType()).getDimSize(0);
+  cpu::CacheBytes bytes = cpu::cacheBytes(spec);
+  if (failed(b.setCache(op, bytes.fixed, bytes.perToken, halfCache ? "f16" : "f32",
+                        bool(op.getTable()))))
+    return failure();
+  auto layer = static_cast<int64_t>(op.getLayer());
+  Value query = b[op.getQuery()];
+  Operands operands = {query, b[op.getKey()], b[op.getValue()],
+                       b.cache(op.getCache(), {layer * bytes.fixed, layer * bytes.perToken},
+                               {bytes.fixed, bytes.perToken}, IntegerType::get(b.context(), 8)),
+                       b.argument("capacity")};
+  if (failed(addWeights(b, operands, {op.getTable()})))
+    return failure();
+  operands.push_back(b.named(op.getPosition(), "position"));
+  operands.push_back(b.result(op.getOutput(), b.rows(query)));
+  operands.push_back(b.scratch(cpu::scratchBytes(spec, target), /*perThread=*/true));
+  return launch(b, cpu::getOrEmitAttention(module, spec, target), operands, Phase::Attention);
+}
+
+void CPULauncher::addHeads(KernelLibrary &library) const {
+  library.add<lm::RopeOp>([*this](auto &b, auto op, const KernelOps &) {
+    return rope(b, op, /*inverse=*/false);
+  });
+  library.add<lm::HeadRmsNormOp>(
+      [*this, copy = library.copy](auto &b, auto op, const KernelOps &) -> LogicalResult {
+        int64_t headDim = cast<RankedTensorType>(op.getWeight().getType()).getDimSize(0);
+        cpu::HeadNormSpec spec{lm::columns(op.getInput()) / headDim, headDim,
+                               op.getEpsilon().convertToDouble()};
+        FailureOr<Value> norm = weight(b, op.getWeight());
+        FailureOr<Value> rows = b.inPlace(op.getOutput(), op.getInput(), copy);
+        if (failed(norm) || failed(rows))
+          return failure();
+        return launch(b, cpu::getOrEmitHeadNorm(module, spec, target), {*rows, *norm},
+                      Phase::Attention);
+      });
+  library.add<lm::AttentionOp>(
+      [*this](auto &b, auto op, const KernelOps &) { return attention(b, op); });
+  library.add<equant::AttentionOp>(
+      [*this](auto &b, auto op, const KernelOps &) { return attention(b, op); });
+}
+
+//===----------------------------------------------------------------------===//
+// Gradients
+//===----------------------------------------------------------------------===//
+
+/// Operands, then the results in memory of their own.
+LogicalResult CPULauncher::rowGradient(LaunchBuilder &b, Operation *op, cpu::RowGradientSpec spec,
+                                       ArrayRef<Value> inputs, ArrayRef<Value> weights) const {
+  spec.columns = lm::columns(inputs.front());
+  Operands operands;
+  for (Value input : inputs)
+    operands.push_back(b[input]);
+  Value rows = b.rows(operands.front());
+  if (failed(addWeights(b, operands, weights)))
+    return failure();
+  for (Value result : op->getResults())
+    operands.push_back(b.result(result, rows));
+  return launch(b, cpu::getOrEmitRowGradient(module, spec, target), operands, Phase::Other);
+}
+
+void CPULauncher::addGradients(KernelLibrary &library) const {
+  using cpu::RowGradient;
+  library.add<lm::RmsNormGradientOp>([*this](auto &b, auto op, const KernelOps &) {
+    auto weight = cast<RankedTensorType>(op.getWeight().getType());
+    return rowGradient(
+        b, op,
+        {RowGradient::RmsNorm, 0, weight.getDimSize(0), op.getEpsilon().convertToDouble()},
+        {op.getGradient(), op.getInput()}, {op.getWeight()});
+  });
+  library.add<lm::LayerNormGradientOp>([*this](auto &b, auto op, const KernelOps &) {
+    return rowGradient(b, op,
+                       {RowGradient::LayerNorm, 0, lm::columns(op.getInput()),
+                        op.getEpsilon().convertToDouble()},
+                       {op.getGradient(), op.getInput()}, {op.getWeight()});
+  });
+  library.add<lm::SiluMulGradientOp>([*this](auto &b, auto op, const KernelOps &) {
+    return rowGradient(b, op, {RowGradient::SiluMul},
+                       {op.getGradient(), op.getGate(), op.getUp()});
+  });
+  library.add<lm::GeluGradientOp>([*this](auto &b, auto op, const KernelOps &) {
+    bool tanh = op.getApproximate() == lm::GeluApproximation::Tanh;
+    return rowGradient(b, op, {tanh ? RowGradient::GeluTanh : RowGradient::GeluErf},
+                       {op.getGradient(), op.getInput()});
+  });
+  library.add<lm::RopeGradientOp>([*this](auto &b, auto op, const KernelOps &) {
+    return rope(b, op, /*inverse=*/true);
+  });
+  library.add<lm::ConcatOp>([*this](auto &b, auto op, const KernelOps &) -> LogicalResult {
+    Value output = b.result(op.getOutput(), b.rows(b[op.getInputs().front()]));
+    int64_t column = 0;
+    for (Value input : op.getInputs()) {
+      int64_t count = lm::columns(input);
+      if (failed(copy(b, b[input], b.columns(output, column, count))))
+        return failure();
+      column += count;
+    }
+    return success();
+  });
+}
+
+KernelLibrary easyquant::cpuKernels(ModuleOp module, const cpu::Target &target, bool halfCache) {
+  CPULauncher launcher{module, target, halfCache};
+  KernelLibrary library;
+  library.copy = [launcher](LaunchBuilder &b, Value from, Value to) {
+    return launcher.copy(b, from, to);
+  };
+  library.missing = "has no kernel; it must be lowered to lm or equant ops first";
+  launcher.addRowOps(library);
+  launcher.addLinears(library);
+  launcher.addHeads(library);
+  launcher.addGradients(library);
+  return library;
+}

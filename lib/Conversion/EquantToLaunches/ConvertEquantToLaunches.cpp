@@ -1,0 +1,281 @@
+//===- ConvertEquantToLaunches.cpp - Models to launches -------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "KernelLibrary.h"
+
+#include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
+#include "easyquant/Dialect/Equant/Transforms/Passes.h"
+#include "easyquant/Dialect/Launch/Transforms/Passes.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Func/Extensions/InlinerExtension.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Transforms/Passes.h"
+
+namespace easyquant {
+#define GEN_PASS_DEF_CONVERTEQUANTTOLAUNCHES
+#include "easyquant/Conversion/EquantToLaunches/Passes.h.inc"
+} // namespace easyquant
+
+using namespace mlir;
+using namespace easyquant;
+
+bool easyquant::isHostCall(Operation *op) {
+  return isa<equant::ObserveOp>(op) || op->hasTrait<OpTrait::HostOp>();
+}
+
+namespace {
+
+/// Turns the ops of one function into a step.
+class StepConverter {
+public:
+  StepConverter(const KernelLibrary &library, LaunchModule &program, func::FuncOp source)
+      : library(library), source(source),
+        b(program, source, (source.getSymName() + ".step").str()) {}
+
+  LogicalResult run() {
+    for (Operation &op : source.front().without_terminator())
+      if (failed(emit(op)))
+        return failure();
+    auto returned = cast<func::ReturnOp>(source.front().getTerminator());
+    for (auto [value, output] :
+         llvm::zip_equal(returned.getOperands(),
+                         b.step().getArguments().slice(source.getNumArguments(),
+                                                       source.getNumResults()))) {
+      b.begin(KernelOps(returned));
+      if (b[value] != output && failed(library.copy(b, b[value], output)))
+        return failure();
+    }
+    return success();
+  }
+  func::FuncOp step() const { return b.step(); }
+
+private:
+  LogicalResult emit(Operation &op);
+  LogicalResult emitHostCall(Operation &op);
+
+  const KernelLibrary &library;
+  func::FuncOp source;
+  LaunchBuilder b;
+  int64_t hostCalls = 0;
+};
+
+} // namespace
+
+/// Operands, then results, whose memory the caller writes.
+LogicalResult StepConverter::emitHostCall(Operation &op) {
+  b.begin(KernelOps(&op));
+  SmallVector<Value> operands;
+  Value rows;
+  for (Value operand : op.getOperands()) {
+    Value memory = b[operand];
+    if (!memory) {
+      FailureOr<Value> weight = b.weight(operand, equant::kOffsetAttr);
+      if (failed(weight))
+        return failure();
+      memory = *weight;
+    }
+    operands.push_back(memory);
+    if (!rows)
+      rows = b.rows(memory);
+  }
+  if (auto shifted = dyn_cast<lm::RowsGradientOp>(op))
+    rows = b.sum(rows, b[shifted.getFirst()]);
+  for (Value result : op.getResults()) {
+    bool isActivation = !cast<RankedTensorType>(result.getType()).hasStaticShape();
+    if (!isActivation &&
+        !llvm::is_contained(source.front().getTerminator()->getOperands(), result))
+      return op.emitOpError("sums over tokens: its result can only be one of @") << launch::kForward;
+    operands.push_back(b.result(result, rows));
+  }
+  b.launchHost(hostCalls++, operands);
+  return success();
+}
+
+LogicalResult StepConverter::emit(Operation &op) {
+  if (isa<ml_program::GlobalLoadConstOp, arith::ConstantOp>(op))
+    return success(); // where they are read
+  if (isHostCall(&op))
+    return emitHostCall(op);
+  if (auto split = dyn_cast<lm::SplitOp>(op)) {
+    int64_t column = 0;
+    for (Value output : split.getOutputs()) {
+      b.setMemory(output, b.columns(b[split.getInput()], column, lm::columns(output)));
+      column += lm::columns(output);
+    }
+    return success();
+  }
+  if (auto rows = dyn_cast<lm::RowsOp>(op)) {
+    b.setMemory(rows.getOutput(),
+                b.rowsFrom(b[rows.getInput()], b.named(rows.getFirst(), "first_row")));
+    return success();
+  }
+  KernelOps kernel(&op);
+  const KernelLibrary::Lowering *lowering = library.find(kernel.first());
+  if (!lowering)
+    return kernel.first()->emitOpError(library.missing);
+  b.begin(kernel);
+  if (failed((*lowering)(b, kernel)))
+    return failure();
+  b.end(kernel);
+  return success();
+}
+
+namespace {
+
+struct ConvertEquantToLaunches
+    : public easyquant::impl::ConvertEquantToLaunchesBase<ConvertEquantToLaunches> {
+  using ConvertEquantToLaunchesBase::ConvertEquantToLaunchesBase;
+
+  // With what the inliner before it asks of func.
+  void getDependentDialects(DialectRegistry &registry) const override {
+    ConvertEquantToLaunchesBase::getDependentDialects(registry);
+    func::registerInlinerExtension(registry);
+  }
+
+  void runOnOperation() override {
+    if (failed(convert(getOperation())))
+      signalPassFailure();
+  }
+
+private:
+  LogicalResult convert(ModuleOp module);
+  FailureOr<KernelLibrary> chooseLibrary(LaunchModule &program);
+  /// Floats in the cache: of half precision beside quantized weights, if nothing else is asked.
+  bool isHalfCache(ModuleOp module);
+  static LogicalResult check(func::FuncOp function);
+  LogicalResult addRestore(const KernelLibrary &library, LaunchModule &program,
+                           func::FuncOp source);
+};
+
+} // namespace
+
+bool ConvertEquantToLaunches::isHalfCache(ModuleOp module) {
+  if (kvCache != "auto")
+    return kvCache == "f16";
+  return module
+      .walk([](Operation *op) {
+        return isa<equant::LinearOp, equant::AttentionOp>(op) ? WalkResult::interrupt()
+                                                              : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
+FailureOr<KernelLibrary> ConvertEquantToLaunches::chooseLibrary(LaunchModule &program) {
+  ModuleOp module = program.module;
+  for (cpu::Isa isa : {cpu::Isa::AVX2, cpu::Isa::AVX512VNNI})
+    if (cpu::Target cpu{isa}; cpu.name() == target)
+      return cpuKernels(module, cpu, isHalfCache(module));
+  auto chip = easyquant::gpu::findChip(target.getValue());
+  if (!chip)
+    return module.emitError() << "unknown target '" << target
+                              << "'; expected avx2, avx512vnni or a GPU: " << chip.error().message;
+  if (kvCache == "f32")
+    return module.emitError() << "kv-cache type 'f32': GPU kernels keep keys and values in f16; "
+                                 "expected f16 or auto";
+  program.rowPadding = 16;
+  program.stridedArguments = false;
+  OpBuilder b(module.getBodyRegion());
+  auto kernels = mlir::gpu::GPUModuleOp::create(b, module.getLoc(), launch::kKernels);
+  return gpuKernels(kernels, easyquant::gpu::chip(chip->id));
+}
+
+LogicalResult ConvertEquantToLaunches::check(func::FuncOp function) {
+  if (!llvm::hasSingleElement(function.getBody()) ||
+      !isa<func::ReturnOp>(function.front().getTerminator()))
+    return function.emitOpError("expected a body of one block: layers are straight-line programs");
+  if (llvm::count_if(function.getArgumentTypes(), llvm::IsaPred<lm::KVCacheType>) > 1)
+    return function.emitOpError("takes several caches; expected one for all layers");
+  for (Operation &op : function.front()) {
+    if (auto call = dyn_cast<func::CallOp>(op))
+      return call.emitOpError("expected layers to be in the place of their calls: run inline first");
+    // Ops of our dialects keep the limit by themselves.
+    for (Type type : op.getResultTypes())
+      if (auto tensor = dyn_cast<RankedTensorType>(type);
+          tensor && tensor.getRank() == 2 && tensor.getDimSize(1) > lm::kMaxExtent)
+        return op.emitOpError("takes dimensions of at most ")
+               << lm::kMaxExtent << ", found " << type;
+  }
+  return success();
+}
+
+LogicalResult ConvertEquantToLaunches::addRestore(const KernelLibrary &library,
+                                                  LaunchModule &program, func::FuncOp source) {
+  SmallVector<Operation *> ops;
+  source.walk([&](Operation *op) {
+    if (library.findRestore(op))
+      ops.push_back(op);
+  });
+  if (ops.empty())
+    return success();
+  LaunchBuilder b(program, source, launch::kRestore);
+  for (Operation *op : ops) {
+    KernelOps kernel(op);
+    b.begin(kernel);
+    if (failed((*library.findRestore(op))(b, kernel)))
+      return failure();
+  }
+  return success();
+}
+
+LogicalResult ConvertEquantToLaunches::convert(ModuleOp module) {
+  if (maxRows < 1 || maxRows > launch::kMaxRows)
+    return module.emitError() << "max-rows is " << maxRows << "; expected 1 to "
+                              << launch::kMaxRows;
+  if (!llvm::is_contained({"f32", "f16", "auto"}, kvCache.getValue()))
+    return module.emitError() << "unknown kv-cache type '" << kvCache
+                              << "'; expected f32, f16 or auto";
+  LaunchModule program(module);
+  program.maxRows = maxRows;
+  SmallVector<func::FuncOp> sources(module.getOps<func::FuncOp>());
+  for (func::FuncOp source : sources)
+    if (failed(check(source)))
+      return failure();
+  FailureOr<KernelLibrary> library = chooseLibrary(program);
+  if (failed(library))
+    return failure();
+  for (func::FuncOp source : sources) {
+    StepConverter converter(*library, program, source);
+    if (failed(converter.run()) || failed(addRestore(*library, program, source)))
+      return failure();
+    std::string name = source.getSymName().str();
+    source.erase();
+    converter.step().setSymName(name);
+  }
+  for (auto global : llvm::make_early_inc_range(module.getOps<ml_program::GlobalOp>()))
+    global.erase();
+  OpBuilder b(module.getBodyRegion());
+  for (auto &[name, weight] : program.weights) {
+    auto global = memref::GlobalOp::create(b, module.getLoc(), name, b.getStringAttr("private"),
+                                           TypeAttr::get(weight.type), Attribute(), UnitAttr(),
+                                           IntegerAttr());
+    global->setAttr(launch::kOffsetAttr, b.getI64IntegerAttr(weight.offset));
+  }
+  module->setAttr(launch::kTargetAttr, b.getStringAttr(target));
+  return success();
+}
+
+void easyquant::buildLaunchesPipeline(OpPassManager &pm, StringRef target, int64_t maxRows,
+                                      StringRef kvCache) {
+  bool isGPU = easyquant::gpu::findChip(target.str()).has_value();
+  std::string machine = isGPU ? "gpu" : "cpu";
+  pm.addPass(createInlinerPass());
+  pm.addPass(equant::createLegalizeActivations({machine}));
+  pm.addPass(equant::createFuseKernels({machine}));
+  ConvertEquantToLaunchesOptions options;
+  options.target = target.str();
+  options.maxRows = maxRows;
+  options.kvCache = kvCache.str();
+  pm.addPass(createConvertEquantToLaunches(options));
+  pm.addNestedPass<func::FuncOp>(launch::createPlaceBuffers());
+}

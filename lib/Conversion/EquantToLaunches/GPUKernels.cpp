@@ -1,0 +1,576 @@
+//===- GPUKernels.cpp - The kernel library of GPUs ------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "KernelLibrary.h"
+
+#include "easyquant/Codegen/GPU/Emit.h"
+#include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
+#include "easyquant/Dialect/Equant/Transforms/GPUWeights.h"
+#include "easyquant/Numerics/FragmentPacking.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+using namespace easyquant;
+using numerics::FragmentOrder;
+
+/// Float activations of linears on a GPU: as wide a range as f32.
+static constexpr easyquant::gpu::Float kBF16 = easyquant::gpu::Float::BF16;
+
+using RowRange = std::pair<int64_t, int64_t>;
+
+namespace {
+
+/// The arguments of a kernel by the names of its parameters.
+class Arguments {
+public:
+  explicit Arguments(LaunchBuilder &b) : b(b) {}
+
+  void set(StringRef name, Value value) {
+    if (!value)
+      return;
+    values[name] = value;
+    if (!rows && isa<MemRefType>(value.getType()))
+      rows = b.rows(value);
+  }
+  LogicalResult setWeight(StringRef name, Value constant,
+                          StringRef offset = equant::kGPUOffsetAttr) {
+    if (!constant)
+      return success();
+    FailureOr<Value> memory = b.weight(constant, offset);
+    if (succeeded(memory))
+      values[name] = *memory;
+    return memory;
+  }
+
+  /// In the order of the parameters: "<matrix>_stride" is the distance of its rows, and "rows" the
+  /// number of those of the first matrix.
+  FailureOr<SmallVector<Value>> of(Operation *op, const easyquant::gpu::Description &kernel) {
+    SmallVector<Value> operands;
+    for (const auto &parameter : kernel.parameters) {
+      StringRef name = parameter.name, matrix = name;
+      if (Value known = values.lookup(name))
+        operands.push_back(known);
+      else if (name == "rows")
+        operands.push_back(rows);
+      else if (matrix.consume_back("_stride") && values.contains(matrix))
+        operands.push_back(b.index(strideOf(values.lookup(matrix))));
+      else
+        return op->emitOpError("its kernel ")
+               << kernel.name << " takes '" << name << "', which no operand gives";
+    }
+    return operands;
+  }
+
+private:
+  static int64_t strideOf(Value matrix) {
+    return cast<MemRefType>(matrix.getType()).getStridesAndOffset().first.front();
+  }
+
+  LaunchBuilder &b;
+  llvm::StringMap<Value> values;
+  Value rows;
+};
+
+/// Launches kernels of one gpu.module and chip.
+struct GPULauncher {
+  mlir::gpu::GPUModuleOp kernels;
+  const easyquant::gpu::Chip &chip;
+
+  /// For launches of which each is for a range of rows.
+  LogicalResult launch(LaunchBuilder &b, Operation *op, const easyquant::gpu::Description &kernel,
+                       Arguments &arguments, Phase phase,
+                       std::optional<RowRange> rows = std::nullopt) const;
+  /// body(kernel, range, most) for the kernels of a spec, which are for ever more rows: from
+  /// `range` the rows for which each is taken, `most` of them in any call.
+  template <typename Kernel, typename Body>
+  static LogicalResult forRowRanges(LaunchBuilder &b, const std::vector<Kernel> &choices,
+                                    Body body) {
+    RowRange range = {1, 0};
+    for (const Kernel &kernel : choices) {
+      bool isLast = &kernel == &choices.back();
+      range.second = isLast ? 0 : kernel.maxRows;
+      if (failed(body(kernel, range,
+                      isLast ? b.maxRows() : std::min(b.maxRows(), kernel.maxRows))))
+        return failure();
+      range.first = range.second + 1;
+    }
+    return success();
+  }
+
+  LogicalResult copy(LaunchBuilder &b, Value from, Value to) const;
+  LogicalResult rowOp(LaunchBuilder &b, const KernelOps &kernel, easyquant::gpu::RowSpec spec,
+                      Arguments &arguments) const;
+  LogicalResult linear(LaunchBuilder &b, equant::LinearOp op, const KernelOps &kernel) const;
+  LogicalResult floatLinear(LaunchBuilder &b, Operation *op, const KernelOps &kernel,
+                            easyquant::gpu::WeightOnlySpec spec, Arguments &arguments) const;
+  LogicalResult embedding(LaunchBuilder &b, Operation *op, const easyquant::gpu::EmbeddingSpec &spec,
+                          Arguments &arguments) const;
+  LogicalResult heads(LaunchBuilder &b, Operation *op, easyquant::gpu::HeadsSpec spec,
+                      Arguments &arguments, const KernelOps &kernel,
+                      const LaunchBuilder::Copy &copy) const;
+  LogicalResult attention(LaunchBuilder &b, Operation *op, easyquant::gpu::AttentionSpec spec,
+                          Arguments &arguments, const KernelOps &kernel) const;
+
+  void addRowOps(KernelLibrary &library) const;
+  void addLinears(KernelLibrary &library) const;
+  void addHeads(KernelLibrary &library) const;
+};
+
+} // namespace
+
+LogicalResult GPULauncher::launch(LaunchBuilder &b, Operation *op,
+                                  const easyquant::gpu::Description &kernel, Arguments &arguments,
+                                  Phase phase, std::optional<RowRange> rows) const {
+  FailureOr<SmallVector<Value>> operands = arguments.of(op, kernel);
+  if (failed(operands))
+    return failure();
+  // What whoever writes the launch down has to know of the kernel.
+  Operation *function = mlir::SymbolTable::lookupSymbolIn(kernels, kernel.name);
+  Builder builder(b.context());
+  SmallVector<int64_t> grid;
+  for (const easyquant::gpu::Extent &extent : kernel.grid)
+    grid.append({extent.factor, extent.rowsPerBlock});
+  function->setAttr(launch::kGridAttr, builder.getDenseI64ArrayAttr(grid));
+  function->setAttr(launch::kThreadsAttr, builder.getI64IntegerAttr(kernel.threads));
+  function->setAttr(launch::kSharedBytesAttr, builder.getI64IntegerAttr(kernel.sharedBytes));
+  b.launch(SymbolRefAttr::get(b.context(), launch::kKernels,
+                              FlatSymbolRefAttr::get(b.context(), kernel.name)),
+           *operands, phase, rows);
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Row-wise operations
+//===----------------------------------------------------------------------===//
+
+LogicalResult GPULauncher::copy(LaunchBuilder &b, Value from, Value to) const {
+  easyquant::gpu::RowSpec spec;
+  spec.op = easyquant::gpu::RowOp::Copy;
+  spec.columns = cast<MemRefType>(from.getType()).getDimSize(1);
+  Arguments arguments(b);
+  arguments.set("x", from);
+  arguments.set("y", to);
+  getOrEmitRowOp(kernels, spec, chip);
+  return launch(b, from.getParentRegion()->getParentOp(), describe(spec, chip), arguments,
+                Phase::Other);
+}
+
+/// Makes a row operation write codes.
+static void addQuantization(LaunchBuilder &b, easyquant::gpu::RowSpec &spec,
+                            equant::QuantizeRowsOp op, Value rows, Arguments &arguments) {
+  using easyquant::gpu::RowQuantization;
+  spec.quantization = op.getScaleAttr() ? RowQuantization::Static : RowQuantization::Dynamic;
+  spec.sums = !op.getSums().use_empty();
+  spec.groupSize = spec.sums ? static_cast<int64_t>(op.getGroup()) : 0;
+  spec.zeroPoints = bool(op.getZeroPoints());
+  spec.fullRange = op.getScaleAttr() && op.getScheme().getFullRange();
+  if (op.getScaleAttr())
+    arguments.set("scale", b.constant(op.getScaleAttr()));
+  if (op.getZeroPointAttr())
+    arguments.set("zero", b.constant(op.getZeroPointAttr()));
+  arguments.set("codes", b.result(op.getCodes(), rows));
+  arguments.set("scales", b.result(op.getScales(), rows));
+  if (spec.sums)
+    arguments.set("sums", b.result(op.getSums(), rows));
+  if (op.getZeroPoints())
+    arguments.set("zeros", b.result(op.getZeroPoints(), rows));
+}
+
+LogicalResult GPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel,
+                                 easyquant::gpu::RowSpec spec, Arguments &arguments) const {
+  Operation *op = kernel.first();
+  spec.columns = lm::columns(op->getOperand(0));
+  Value rows = b.rows(b[op->getOperand(0)]);
+  Phase phase = Phase::Quantize;
+  auto quantize = kernel.next<equant::QuantizeRowsOp>();
+  if (auto alone = dyn_cast<equant::QuantizeRowsOp>(op))
+    quantize = alone;
+  if (quantize) {
+    addQuantization(b, spec, quantize, rows, arguments);
+  } else {
+    Operation *last = kernel.ops.back();
+    if (isa<arith::TruncFOp>(last))
+      spec.output = kBF16;
+    else
+      phase = Phase::Other;
+    arguments.set("y", b.result(last->getResult(0), rows));
+  }
+  getOrEmitRowOp(kernels, spec, chip);
+  return launch(b, op, describe(spec, chip), arguments, phase);
+}
+
+void GPULauncher::addRowOps(KernelLibrary &library) const {
+  using easyquant::gpu::RowOp;
+  auto row = [](RowOp op, double epsilon = 0.0) {
+    easyquant::gpu::RowSpec spec;
+    spec.op = op;
+    spec.epsilon = epsilon;
+    return spec;
+  };
+  library.add<equant::QuantizeRowsOp>([*this, row](auto &b, auto op, const KernelOps &kernel) {
+    Arguments arguments(b);
+    arguments.set("x", b[op.getInput()]);
+    return rowOp(b, kernel, row(RowOp::Quantize), arguments);
+  });
+  library.add<arith::TruncFOp>([*this, row](auto &b, auto op, const KernelOps &kernel) {
+    Arguments arguments(b);
+    arguments.set("x", b[op.getIn()]);
+    return rowOp(b, kernel, row(RowOp::Copy), arguments);
+  });
+  library.add<lm::RmsNormOp>(
+      [*this, row](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+        Arguments arguments(b);
+        arguments.set("x", b[op.getInput()]);
+        if (failed(arguments.setWeight("weight", op.getWeight())))
+          return failure();
+        return rowOp(b, kernel, row(RowOp::RmsNorm, op.getEpsilon().convertToDouble()), arguments);
+      });
+  library.add<lm::LayerNormOp>(
+      [*this, row](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+        Arguments arguments(b);
+        arguments.set("x", b[op.getInput()]);
+        if (failed(arguments.setWeight("weight", op.getWeight())) ||
+            failed(arguments.setWeight("bias", op.getBias())))
+          return failure();
+        return rowOp(b, kernel, row(RowOp::LayerNorm, op.getEpsilon().convertToDouble()),
+                     arguments);
+      });
+  library.add<lm::SiluMulOp>([*this, row](auto &b, auto op, const KernelOps &kernel) {
+    Arguments arguments(b);
+    arguments.set("gate", b[op.getGate()]);
+    arguments.set("up", b[op.getUp()]);
+    return rowOp(b, kernel, row(RowOp::SiluMul), arguments);
+  });
+  library.add<lm::GeluOp>([*this, row](auto &b, auto op, const KernelOps &kernel) {
+    bool tanh = op.getApproximate() == lm::GeluApproximation::Tanh;
+    Arguments arguments(b);
+    arguments.set("x", b[op.getInput()]);
+    return rowOp(b, kernel, row(tanh ? RowOp::GeluTanh : RowOp::GeluErf), arguments);
+  });
+  library.add<lm::AddOp>([*this, row](auto &b, auto op, const KernelOps &kernel) {
+    Arguments arguments(b);
+    arguments.set("a", b[op.getLhs()]);
+    arguments.set("b", b[op.getRhs()]);
+    return rowOp(b, kernel, row(RowOp::Add), arguments);
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Linears and embeddings
+//===----------------------------------------------------------------------===//
+
+/// What specs of linears have in common; an error naming the site where there are no fragments of
+/// such weights, or no products with such activations.
+template <typename Spec>
+static LogicalResult describeWeights(Spec &spec, equant::LinearOp op, FragmentOrder order) {
+  numerics::Scheme weights = op.getWeightScheme().toNumerics();
+  spec.n = lm::columns(op.getOutput());
+  spec.k = lm::columns(op.getInput());
+  spec.bits = weights.bits;
+  spec.groupSize = weights.groupSize;
+  spec.zeroPoints = !weights.symmetric;
+  spec.scales = weights.scales;
+  spec.bias = op.getBias() != nullptr;
+  auto layout = numerics::fragmentLayout(weights, order, spec.n, spec.k);
+  bool isKnown = layout && bool(op.getInputScheme()) == op.readsCodes();
+  if (isKnown)
+    return success();
+  InFlightDiagnostic error = op.emitError("site '");
+  error << siteOf(op) << "': ";
+  if (!layout)
+    error << layout.error().message;
+  else
+    error << "no GPU kernel for weights as " << op.getWeightScheme() << " on activations as "
+          << *op.getInputScheme();
+  return error << "; compile it with --target cpu or another scheme";
+}
+
+/// Where a linear's result goes, adding to what is there if the fusion says so.
+static Value destination(LaunchBuilder &b, Operation *op, const KernelOps &kernel, Value rows,
+                         bool &accumulate) {
+  Value output = op->getResult(0);
+  auto add = kernel.next<lm::AddOp>();
+  accumulate = bool(add);
+  return add ? b.overwrite(add.getOutput(), add.getLhs() == output ? add.getRhs() : add.getLhs())
+             : b.result(output, rows);
+}
+
+/// The arguments of a packed weight: of a linear or an embedding.
+template <typename OpT> static LogicalResult addCodes(Arguments &arguments, OpT op) {
+  return success(succeeded(arguments.setWeight("w", op.getCodes())) &&
+                 succeeded(arguments.setWeight("wscales", op.getScale())) &&
+                 succeeded(arguments.setWeight("wzeros", op.getZeroPoint())));
+}
+
+LogicalResult GPULauncher::linear(LaunchBuilder &b, equant::LinearOp op,
+                                  const KernelOps &kernel) const {
+  easyquant::gpu::LinearSpec spec;
+  if (failed(describeWeights(spec, op, FragmentOrder::Bytes)))
+    return failure();
+  spec.inputZeroPoints = bool(op.getRowZeroPoints());
+  Arguments arguments(b);
+  arguments.set("codes", b[op.getInput()]);
+  arguments.set("scales", b[op.getRowScales()]);
+  if (op.getRowSums())
+    arguments.set("sums", b[op.getRowSums()]);
+  if (op.getRowZeroPoints())
+    arguments.set("zeros", b[op.getRowZeroPoints()]);
+  if (failed(addCodes(arguments, op)) ||
+      failed(arguments.setWeight("wsums", op.getCodeSums())) ||
+      failed(arguments.setWeight("bias", op.getBias())))
+    return failure();
+  arguments.set("y", destination(b, op, kernel, b.rows(b[op.getInput()]), spec.accumulate));
+  return forRowRanges(b, linearKernels(spec, chip),
+                      [&](const easyquant::gpu::LinearKernel &choice, RowRange range, int64_t) {
+                        getOrEmitLinear(kernels, spec, choice, chip);
+                        return launch(b, op, choice.description, arguments, Phase::Gemm, range);
+                      });
+}
+
+LogicalResult GPULauncher::floatLinear(LaunchBuilder &b, Operation *op, const KernelOps &kernel,
+                                       easyquant::gpu::WeightOnlySpec spec,
+                                       Arguments &arguments) const {
+  spec.input = kBF16;
+  Value input = b[op->getOperand(0)];
+  arguments.set("x", input);
+  arguments.set("y", destination(b, op, kernel, b.rows(input), spec.accumulate));
+  return forRowRanges(
+      b, weightOnlyKernels(spec, chip),
+      [&](const easyquant::gpu::WeightOnlyKernel &choice, RowRange range, int64_t most) {
+        if (choice.partialBytes(most) > 0) {
+          arguments.set("partials", b.scratch(choice.partialBytes(most), /*perThread=*/false));
+          arguments.set("counters", b.counters(choice.counterCount(most)));
+        }
+        getOrEmitLinear(kernels, spec, choice, chip);
+        return launch(b, op, choice.description, arguments, Phase::Gemm, range);
+      });
+}
+
+LogicalResult GPULauncher::embedding(LaunchBuilder &b, Operation *op,
+                                     const easyquant::gpu::EmbeddingSpec &spec,
+                                     Arguments &arguments) const {
+  Value tokens = b[op->getOperand(0)];
+  arguments.set("tokens", tokens);
+  arguments.set("y", b.result(op->getResult(0), b.rows(tokens)));
+  getOrEmitEmbedding(kernels, spec, chip);
+  return launch(b, op, describe(spec, chip), arguments, Phase::Other);
+}
+
+void GPULauncher::addLinears(KernelLibrary &library) const {
+  library.add<lm::LinearOp>([*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+    easyquant::gpu::WeightOnlySpec spec;
+    spec.bits = 16;
+    spec.bias = op.getBias() != nullptr;
+    spec.n = lm::columns(op.getOutput());
+    spec.k = lm::columns(op.getInput());
+    Arguments arguments(b);
+    if (failed(arguments.setWeight("w", op.getWeight(), equant::kGPUHalvesAttr)) ||
+        failed(arguments.setWeight("bias", op.getBias())))
+      return failure();
+    return floatLinear(b, op, kernel, spec, arguments);
+  });
+  library.add<equant::LinearOp>([*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+    if (op.getInputScheme())
+      return linear(b, op, kernel);
+    easyquant::gpu::WeightOnlySpec spec;
+    Arguments arguments(b);
+    if (failed(describeWeights(spec, op, FragmentOrder::Halves)) ||
+        failed(addCodes(arguments, op)) || failed(arguments.setWeight("bias", op.getBias())))
+      return failure();
+    return floatLinear(b, op, kernel, spec, arguments);
+  });
+  library.add<lm::EmbeddingOp>([*this](auto &b, auto op, const KernelOps &) -> LogicalResult {
+    auto table = cast<RankedTensorType>(op.getTable().getType());
+    easyquant::gpu::EmbeddingSpec spec;
+    spec.vocab = table.getDimSize(0);
+    spec.columns = table.getDimSize(1);
+    Arguments arguments(b);
+    // Those of the head that is tied to it, if there is one.
+    if (b.hasWeight(op.getTable(), equant::kGPUHalvesAttr)) {
+      spec.bits = 16;
+      spec.table = kBF16;
+      if (failed(arguments.setWeight("w", op.getTable(), equant::kGPUHalvesAttr)))
+        return failure();
+    } else if (failed(arguments.setWeight("table", op.getTable()))) {
+      return failure();
+    }
+    return embedding(b, op, spec, arguments);
+  });
+  library.add<equant::EmbeddingOp>([*this](auto &b, auto op, const KernelOps &) -> LogicalResult {
+    numerics::Scheme weights = op.getWeightScheme().toNumerics();
+    easyquant::gpu::EmbeddingSpec spec;
+    spec.vocab = static_cast<int64_t>(op.getVocabSize());
+    spec.columns = lm::columns(op.getOutput());
+    spec.bits = weights.bits;
+    spec.groupSize = weights.groupSize;
+    spec.zeroPoints = !weights.symmetric;
+    spec.scales = weights.scales;
+    auto order = b.template globalAttribute<StringAttr>(op.getCodes(), equant::kGPUOrderAttr);
+    spec.order = order && order.getValue() == "halves" ? FragmentOrder::Halves
+                                                       : FragmentOrder::Bytes;
+    Arguments arguments(b);
+    if (failed(addCodes(arguments, op)))
+      return failure();
+    return embedding(b, op, spec, arguments);
+  });
+  library.add<lm::PositionEmbeddingOp>(
+      [*this, copy = library.copy](auto &b, auto op, const KernelOps &) -> LogicalResult {
+        auto table = cast<RankedTensorType>(op.getTable().getType());
+        easyquant::gpu::PositionEmbeddingSpec spec{table.getDimSize(0), table.getDimSize(1)};
+        Arguments arguments(b);
+        FailureOr<Value> rows = b.inPlace(op.getOutput(), op.getInput(), copy);
+        if (failed(rows) || failed(arguments.setWeight("table", op.getTable())))
+          return failure();
+        arguments.set("y", *rows);
+        arguments.set("position", b.named(op.getPosition(), "position"));
+        getOrEmitPositionEmbedding(kernels, spec, chip);
+        return launch(b, op, describe(spec, chip), arguments, Phase::Other);
+      });
+}
+
+//===----------------------------------------------------------------------===//
+// Heads and attention
+//===----------------------------------------------------------------------===//
+
+LogicalResult GPULauncher::heads(LaunchBuilder &b, Operation *op, easyquant::gpu::HeadsSpec spec,
+                                 Arguments &arguments, const KernelOps &kernel,
+                                 const LaunchBuilder::Copy &copy) const {
+  FailureOr<Value> rows = b.inPlace(op->getResult(0), op->getOperand(0), copy);
+  if (failed(rows))
+    return failure();
+  arguments.set("x", *rows);
+  if (auto keys = kernel.next<lm::RopeOp>()) { // that lie behind the queries
+    spec.keyHeads = lm::columns(keys.getInput()) / spec.headDim;
+    b.overwrite(keys.getOutput(), keys.getInput());
+  }
+  getOrEmitHeads(kernels, spec, chip);
+  return launch(b, op, describe(spec, chip), arguments, Phase::Attention);
+}
+
+LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
+                                     easyquant::gpu::AttentionSpec spec, Arguments &arguments,
+                                     const KernelOps &kernel) const {
+  auto layer = op->getAttrOfType<IntegerAttr>("layer").getInt();
+  easyquant::gpu::CacheBytes bytes = cacheBytes(spec);
+  if (failed(b.setCache(op, bytes.fixed, bytes.perToken, "f16", spec.keyPositions > 0)))
+    return failure();
+  Operation *last = kernel.ops.back();
+  if (isa<arith::TruncFOp>(last))
+    spec.output = kBF16;
+  auto choices = attentionKernels(spec, chip);
+  if (!choices)
+    return op->emitError("site '")
+           << siteOf(op) << "': " << choices.error().message << "; compile it with --target cpu";
+  Value query = b[op->getOperand(0)];
+  arguments.set("q", query);
+  arguments.set("k", b[op->getOperand(1)]);
+  arguments.set("v", b[op->getOperand(2)]);
+  arguments.set("cache", b.cache(op->getOperand(3), {layer * bytes.fixed, layer * bytes.perToken},
+                                 {bytes.fixed, bytes.perToken},
+                                 IntegerType::get(b.context(), 8)));
+  arguments.set("capacity", b.argument("capacity"));
+  arguments.set("position", b.named(op->getOperand(4), "position"));
+  arguments.set("y", b.result(last->getResult(0), b.rows(query)));
+  return forRowRanges(
+      b, *choices,
+      [&](const easyquant::gpu::AttentionKernel &choice, RowRange range, int64_t most) {
+        arguments.set("scratch", b.scratch(most * choice.scratchBytesPerRow, /*perThread=*/false));
+        getOrEmitAttention(kernels, spec, choice, chip);
+        for (const easyquant::gpu::Description &description : choice.launches)
+          if (failed(launch(b, op, description, arguments, Phase::Attention, range)))
+            return failure();
+        return success();
+      });
+}
+
+template <typename AttentionLike> static easyquant::gpu::AttentionSpec specOf(AttentionLike op) {
+  easyquant::gpu::AttentionSpec spec;
+  spec.heads = op.getNumHeads();
+  spec.kvHeads = op.getNumKvHeads();
+  spec.headDim = op.getHeadDim();
+  spec.scale = op.getScale().convertToDouble();
+  spec.window = op.getWindow();
+  return spec;
+}
+
+/// Codes in the cache.
+static easyquant::gpu::AttentionSpec quantizedSpecOf(equant::AttentionOp op) {
+  easyquant::gpu::AttentionSpec spec = specOf(op);
+  spec.kv = op.getKvScheme().toNumerics();
+  if (op.getTable())
+    spec.keyPositions = cast<RankedTensorType>(op.getTable().getType()).getDimSize(0);
+  return spec;
+}
+
+void GPULauncher::addHeads(KernelLibrary &library) const {
+  library.add<lm::RopeOp>([*this, copy = library.copy](auto &b, auto op,
+                                                       const KernelOps &kernel) -> LogicalResult {
+    easyquant::gpu::HeadsSpec spec;
+    spec.headDim = op.getHeadDim();
+    spec.heads = lm::columns(op.getInput()) / spec.headDim;
+    spec.positions = cast<RankedTensorType>(op.getTable().getType()).getDimSize(0);
+    if (b.isPartOfRows(op.getInput()))
+      return op.emitOpError("rotates rows of which only the last ones are there");
+    Arguments arguments(b);
+    if (failed(arguments.setWeight("table", op.getTable())))
+      return failure();
+    arguments.set("position", b.named(op.getPosition(), "position"));
+    return heads(b, op, spec, arguments, kernel, copy);
+  });
+  library.add<lm::HeadRmsNormOp>([*this, copy = library.copy](
+                                     auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+    easyquant::gpu::HeadsSpec spec;
+    spec.headDim = cast<RankedTensorType>(op.getWeight().getType()).getDimSize(0);
+    spec.heads = lm::columns(op.getInput()) / spec.headDim;
+    spec.norm = true;
+    spec.epsilon = op.getEpsilon().convertToDouble();
+    Arguments arguments(b);
+    if (failed(arguments.setWeight("weight", op.getWeight())))
+      return failure();
+    return heads(b, op, spec, arguments, kernel, copy);
+  });
+  library.add<lm::AttentionOp>([*this](auto &b, auto op, const KernelOps &kernel) {
+    Arguments arguments(b);
+    return attention(b, op, specOf(op), arguments, kernel);
+  });
+  library.add<equant::AttentionOp>([*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+    Arguments arguments(b);
+    if (failed(arguments.setWeight("table", op.getTable())))
+      return failure();
+    return attention(b, op, quantizedSpecOf(op), arguments, kernel);
+  });
+  // What runs before the next call of a session that went back.
+  library.addRestore<equant::AttentionOp>([*this](auto &b, auto op, const KernelOps &) {
+    easyquant::gpu::AttentionSpec spec = quantizedSpecOf(op);
+    easyquant::gpu::CacheBytes bytes = cacheBytes(spec);
+    auto layer = static_cast<int64_t>(op.getLayer());
+    Arguments arguments(b);
+    arguments.set("cache", b.cache(op.getCache(), {layer * bytes.fixed, layer * bytes.perToken},
+                                   {bytes.fixed, bytes.perToken},
+                                   IntegerType::get(b.context(), 8)));
+    arguments.set("capacity", b.argument("capacity"));
+    arguments.set("position", b.named(op.getPosition(), "position"));
+    arguments.set("held", b.argument("held"));
+    getOrEmitRestore(kernels, spec, chip);
+    return launch(b, op, describeRestore(spec, chip), arguments, Phase::Attention);
+  });
+}
+
+KernelLibrary easyquant::gpuKernels(mlir::gpu::GPUModuleOp kernels,
+                                    const easyquant::gpu::Chip &chip) {
+  GPULauncher launcher{kernels, chip};
+  KernelLibrary library;
+  library.copy = [launcher](LaunchBuilder &b, Value from, Value to) {
+    return launcher.copy(b, from, to);
+  };
+  library.missing = "has no GPU kernel; compile it with --target cpu";
+  launcher.addRowOps(library);
+  launcher.addLinears(library);
+  launcher.addHeads(library);
+  return library;
+}

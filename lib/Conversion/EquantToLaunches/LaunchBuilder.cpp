@@ -1,0 +1,337 @@
+//===- LaunchBuilder.cpp - Builds the launches of a step ------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "LaunchBuilder.h"
+
+#include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
+#include "easyquant/Dialect/LM/Analysis/InPlace.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+
+using namespace mlir;
+using namespace easyquant;
+
+//===----------------------------------------------------------------------===//
+// What is launched
+//===----------------------------------------------------------------------===//
+
+KernelOps::KernelOps(Operation *op) : whole(op) {
+  if (auto fusion = dyn_cast<equant::FusionOp>(op))
+    for (Operation &inner : fusion.getBody().front().without_terminator())
+      ops.push_back(&inner);
+  else
+    ops.push_back(op);
+}
+
+/// "a.q_proj+k_proj" where linears were fused; of what makes codes that of the first linear that
+/// reads them; of an op that is no site its name in the checkpoint, or else that of its kind,
+/// "lm.add".
+std::string easyquant::siteOf(Operation *op) {
+  if (isa<equant::QuantizeRowsOp, equant::FakeQuantizeOp, arith::TruncFOp>(op)) {
+    Operation *first = nullptr;
+    for (Operation *user : op->getUsers())
+      if (Operation *reader = op->getBlock()->findAncestorOpInBlock(*user);
+          reader && (!first || reader->isBeforeInBlock(first)))
+        first = reader;
+    return first && !isa<func::ReturnOp, equant::YieldOp>(first) ? siteOf(KernelOps(first).first())
+                                                                 : op->getName().getStringRef().str();
+  }
+  if (auto linear = dyn_cast<equant::LinearOp>(op)) {
+    std::string site;
+    for (StringRef name : linear.getSites().getAsValueRange<StringAttr>())
+      site += site.empty() ? name.str() : "+" + name.substr(name.rfind('.') + 1).str();
+    return site;
+  }
+  if (auto quantizable = dyn_cast<equant::QuantizableOpInterface>(op))
+    return quantizable.getSite().str();
+  if (auto name = dyn_cast<NameLoc>(op->getLoc()))
+    return name.getName().str();
+  return op->getName().getStringRef().str();
+}
+
+void LaunchBuilder::begin(const KernelOps &kernel) {
+  b.setLoc(kernel.first()->getLoc());
+  site = siteOf(kernel.first());
+  written.clear();
+  if (kernel.whole == kernel.first())
+    return;
+  Operation *yield = kernel.ops.back()->getBlock()->getTerminator();
+  for (auto [inner, result] : llvm::zip_equal(yield->getOperands(), kernel.whole->getResults()))
+    fused[inner] = result;
+}
+
+void LaunchBuilder::end(const KernelOps &kernel) {
+  if (kernel.whole == kernel.first())
+    return;
+  Operation *yield = kernel.ops.back()->getBlock()->getTerminator();
+  for (auto [inner, result] : llvm::zip_equal(yield->getOperands(), kernel.whole->getResults()))
+    if (Value memory = memories.lookup(inner))
+      memories[result] = memory;
+}
+
+SmallVector<int64_t> LaunchBuilder::writesOf(ValueRange operands) const {
+  auto isWritten = [&](Value operand) {
+    while (!written.contains(operand)) {
+      Operation *op = operand.getDefiningOp();
+      if (!isa_and_present<memref::SubViewOp>(op))
+        return isa_and_present<launch::ScratchOp, launch::CountersOp, launch::CacheOp>(op);
+      operand = op->getOperand(0);
+    }
+    return true;
+  };
+  SmallVector<int64_t> writes;
+  for (auto [i, operand] : llvm::enumerate(operands))
+    if (isWritten(operand))
+      writes.push_back(static_cast<int64_t>(i));
+  return writes;
+}
+
+void LaunchBuilder::launch(SymbolRefAttr kernel, ValueRange operands, Phase phase,
+                           std::optional<std::pair<int64_t, int64_t>> rows) {
+  DenseI64ArrayAttr range;
+  if (rows)
+    range = b.getDenseI64ArrayAttr({rows->first, rows->second});
+  launch::KernelOp::create(b, kernel, operands, b.getStringAttr(site),
+                           b.getStringAttr(formats::nameOf(phase)),
+                           b.getDenseI64ArrayAttr(writesOf(operands)), range);
+}
+
+void LaunchBuilder::launchHost(int64_t call, ValueRange operands) {
+  launch::HostOp::create(b, call, operands, b.getStringAttr(site),
+                         b.getDenseI64ArrayAttr(writesOf(operands)));
+}
+
+//===----------------------------------------------------------------------===//
+// The step and its arguments
+//===----------------------------------------------------------------------===//
+
+/// What holds a tensor, or a cache.
+MemRefType LaunchBuilder::memoryType(Type type) const {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  if (!tensor)
+    return MemRefType::get({ShapedType::kDynamic}, IntegerType::get(type.getContext(), 8));
+  SmallVector<int64_t> shape(tensor.getShape());
+  Type element = tensor.getElementType();
+  if (tensor.getRank() == 2 && tensor.isDynamicDim(0) && element.getIntOrFloatBitWidth() < 32)
+    shape[1] = llvm::alignTo(shape[1], program.rowPadding);
+  return MemRefType::get(shape, element);
+}
+
+LaunchBuilder::LaunchBuilder(LaunchModule &program, func::FuncOp source, StringRef name)
+    : program(program), b(source.getLoc(), source.getContext()) {
+  auto argumentType = [&](Type type) -> Type {
+    if (isa<IndexType>(type))
+      return type;
+    MemRefType memory = memoryType(type);
+    if (!program.stridedArguments || memory.getRank() != 2)
+      return memory;
+    auto layout =
+        StridedLayoutAttr::get(type.getContext(), ShapedType::kDynamic, {ShapedType::kDynamic, 1});
+    return MemRefType::get(memory.getShape(), memory.getElementType(), layout);
+  };
+  SmallVector<Type> types;
+  for (Type type : llvm::concat<const Type>(source.getArgumentTypes(), source.getResultTypes()))
+    types.push_back(argumentType(type));
+  b.setInsertionPoint(source);
+  stepOp = func::FuncOp::create(b, name, b.getFunctionType(types, {}));
+  stepOp->setAttr(launch::kMaxRowsAttr, b.getI64IntegerAttr(program.maxRows));
+  Block *body = stepOp.addEntryBlock();
+  b.setInsertionPointToStart(body);
+  func::ReturnOp::create(b);
+  b.setInsertionPoint(body->getTerminator());
+  for (auto [value, argument] : llvm::zip(source.getArguments(), body->getArguments())) {
+    memories[value] = argument;
+    auto tensor = dyn_cast<RankedTensorType>(value.getType());
+    if (tensor && tensor.getRank() > 0 && tensor.isDynamicDim(0))
+      rowCounts[argument] = memref::DimOp::create(b, argument, 0);
+    if (tensor && tensor.getRank() == 1 && tensor.isDynamicDim(0))
+      stepOp.setArgAttr(argument.getArgNumber(), launch::kArgumentAttr, b.getStringAttr("tokens"));
+    else if (isa<lm::KVCacheType>(value.getType()))
+      stepOp.setArgAttr(argument.getArgNumber(), launch::kArgumentAttr, b.getStringAttr("cache"));
+  }
+  Operation *terminator = source.front().getTerminator();
+  for (auto [value, argument] :
+       llvm::zip(terminator->getOperands(),
+                 body->getArguments().drop_front(source.getNumArguments()))) {
+    stepOp.setArgAttr(argument.getArgNumber(), launch::kArgumentAttr, b.getStringAttr("logits"));
+    outputs.try_emplace(value, argument);
+  }
+}
+
+Value LaunchBuilder::argument(StringRef name) {
+  Value &argument = arguments[name];
+  if (argument)
+    return argument;
+  unsigned number = stepOp.getNumArguments();
+  if (failed(stepOp.insertArgument(number, b.getIndexType(), {}, stepOp.getLoc())))
+    return nullptr;
+  stepOp.setArgAttr(number, launch::kArgumentAttr, b.getStringAttr(name));
+  return argument = stepOp.getArgument(number);
+}
+
+Value LaunchBuilder::named(Value value, StringRef name) {
+  Value number = (*this)[value];
+  if (auto argument = dyn_cast<BlockArgument>(number))
+    stepOp.setArgAttr(argument.getArgNumber(), launch::kArgumentAttr, b.getStringAttr(name));
+  return number;
+}
+
+//===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+Value LaunchBuilder::operator[](Value value) {
+  if (Value memory = memories.lookup(value))
+    return memory;
+  auto constant = value.getDefiningOp<arith::ConstantOp>();
+  return constant ? memories[value] = b.clone(*constant)->getResult(0) : nullptr;
+}
+
+ml_program::GlobalOp LaunchBuilder::globalOf(Value value) const {
+  auto load = value.getDefiningOp<ml_program::GlobalLoadConstOp>();
+  return load ? program.symbols.lookup<ml_program::GlobalOp>(load.getGlobal().getLeafReference())
+              : ml_program::GlobalOp();
+}
+
+FailureOr<Value> LaunchBuilder::weight(Value value, StringRef offsetAttribute) {
+  if (Value memory = memories.lookup(value))
+    return memory;
+  Builder attributes(context());
+  Value &memory = weights[{value, attributes.getStringAttr(offsetAttribute)}];
+  if (memory)
+    return memory;
+  ml_program::GlobalOp global = globalOf(value);
+  auto offset = globalAttribute<IntegerAttr>(value, offsetAttribute);
+  if (!offset)
+    return emitError(value.getLoc())
+           << "constant " << (global ? "@" + global.getSymName().str() : "operand")
+           << " has no place in the weights for this target: run equant-materialize-weights first";
+  auto type = cast<RankedTensorType>(value.getType());
+  // Kernels decode formats that memory knows no loads of from integers of their width.
+  Type element = type.getElementType();
+  if (isa<FloatType>(element) && !element.isF32() && !element.isF16())
+    element = b.getIntegerType(element.getIntOrFloatBitWidth());
+  StringRef kind = offsetAttribute == equant::kOffsetAttr ? "" : offsetAttribute.rsplit('.').second;
+  StringAttr name = attributes.getStringAttr(
+      kind.empty() ? global.getSymName() : Twine(global.getSymName()) + "." + kind);
+  WeightGlobal &place = program.weights[name];
+  place = {MemRefType::get(type.getShape(), element), offset.getInt()};
+  return memory = memref::GetGlobalOp::create(b, place.type, name.getValue());
+}
+
+Value LaunchBuilder::outer(Value value) const {
+  auto it = fused.find(value);
+  return it == fused.end() ? value : it->second;
+}
+
+Value LaunchBuilder::result(Value value, Value rows) {
+  Value memory = outputs.lookup(outer(value));
+  if (!memory)
+    memory = launch::BufferOp::create(b, memoryType(value.getType()), rows, IntegerAttr());
+  written.insert(memory);
+  rowCounts[memory] = rows;
+  return memories[value] = memory;
+}
+
+Value LaunchBuilder::overwrite(Value result, Value operand) {
+  Value memory = (*this)[operand];
+  written.insert(memory);
+  return memories[result] = memory;
+}
+
+FailureOr<Value> LaunchBuilder::inPlace(Value result, Value operand, const Copy &copy) {
+  Operation *op = outer(result).getDefiningOp();
+  if (lm::mayOverwrite(op, operand))
+    return overwrite(result, operand);
+  Value from = (*this)[operand], fresh = this->result(result, rows(from));
+  if (failed(copy(*this, from, fresh)))
+    return failure();
+  return fresh;
+}
+
+Value LaunchBuilder::part(Value memory, OpFoldResult firstRow, Value rows, int64_t firstColumn,
+                          int64_t columns) {
+  OpFoldResult one = b.getIndexAttr(1);
+  Value view = memref::SubViewOp::create(
+      b, memory, ArrayRef<OpFoldResult>{firstRow, b.getIndexAttr(firstColumn)},
+      ArrayRef<OpFoldResult>{rows, b.getIndexAttr(columns)}, ArrayRef<OpFoldResult>{one, one});
+  rowCounts[view] = rows;
+  return view;
+}
+
+Value LaunchBuilder::columns(Value memory, int64_t first, int64_t count) {
+  return part(memory, b.getIndexAttr(0), rows(memory), first, count);
+}
+
+Value LaunchBuilder::rowsFrom(Value memory, Value first) {
+  Value count = arith::SubIOp::create(b, rows(memory), first);
+  return part(memory, first, count, 0, cast<MemRefType>(memory.getType()).getDimSize(1));
+}
+
+bool LaunchBuilder::isPartOfRows(Value value) {
+  return isa_and_present<arith::SubIOp>(rows((*this)[value]).getDefiningOp());
+}
+
+Value LaunchBuilder::scratch(int64_t bytes, bool perThread) {
+  auto type = MemRefType::get({ShapedType::kDynamic}, b.getI8Type());
+  return launch::ScratchOp::create(b, type, launch::alignUp(bytes), perThread);
+}
+
+Value LaunchBuilder::counters(int64_t count) {
+  return launch::CountersOp::create(b, MemRefType::get({count}, b.getI32Type()));
+}
+
+//===----------------------------------------------------------------------===//
+// The cache
+//===----------------------------------------------------------------------===//
+
+/// What the manifest says of a cache of codes; unit, its null, for a float one.
+static Attribute describeCache(Builder &b, equant::KVSchemeAttr scheme, bool rotatesKeys) {
+  if (!scheme)
+    return b.getUnitAttr();
+  return b.getDictionaryAttr({
+      b.getNamedAttr("bits", b.getI64IntegerAttr(scheme.getCode().getWidth())),
+      b.getNamedAttr("group_size", b.getI64IntegerAttr(scheme.getGroup())),
+      b.getNamedAttr("residual", b.getI64IntegerAttr(scheme.getResidual())),
+      b.getNamedAttr("sinks", b.getI64IntegerAttr(scheme.getSinks())),
+      b.getNamedAttr("keys", b.getStringAttr(rotatesKeys ? "pre-rope" : "post-rope")),
+      b.getNamedAttr("key_scales", b.getStringAttr(equant::stringifyGranularity(scheme.getKeys()))),
+  });
+}
+
+LogicalResult LaunchBuilder::setCache(Operation *attention, int64_t layerBytes,
+                                      int64_t layerBytesPerToken, StringRef type,
+                                      bool rotatesKeys) {
+  const int64_t layers = cast<lm::KVCacheType>(attention->getOperand(3).getType()).getLayers();
+  if (layerBytes > launch::kMaxBytes / layers || layerBytesPerToken > launch::kMaxBytes / layers)
+    return attention->emitOpError("needs a cache of ")
+           << layerBytes << " bytes a layer and " << layerBytesPerToken << " more a token, for "
+           << layers << " layers; at most " << launch::kMaxBytes << " can be addressed";
+  auto scheme = attention->getAttrOfType<equant::KVSchemeAttr>("kv_scheme");
+  auto integer = [&](int64_t value) { return b.getI64IntegerAttr(value); };
+  DictionaryAttr cache = b.getDictionaryAttr({
+      b.getNamedAttr("bytes", integer(layers * layerBytes)),
+      b.getNamedAttr("bytes_per_token", integer(layers * layerBytesPerToken)),
+      b.getNamedAttr("layer_bytes", integer(layerBytes)),
+      b.getNamedAttr("layer_bytes_per_token", integer(layerBytesPerToken)),
+      b.getNamedAttr("scheme", describeCache(b, scheme, rotatesKeys)),
+      b.getNamedAttr("type", b.getStringAttr(type)),
+  });
+  Attribute known = program.module->getAttr(launch::kCacheAttr);
+  if (known && known != cache)
+    return attention->emitOpError("has a cache unlike that of the first layer; all layers need the "
+                                  "same KV scheme, place of keys, heads and dimensions");
+  program.module->setAttr(launch::kCacheAttr, cache);
+  return success();
+}
+
+Value LaunchBuilder::cache(Value cache, std::array<int64_t, 2> offset, std::array<int64_t, 2> size,
+                           Type element) {
+  return launch::CacheOp::create(b, MemRefType::get({ShapedType::kDynamic}, element),
+                                 (*this)[cache], argument("capacity"), offset, size);
+}

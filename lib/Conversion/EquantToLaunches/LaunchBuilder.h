@@ -1,0 +1,152 @@
+//===- LaunchBuilder.h - Builds the launches of a step ----------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CONVERSION_EQUANTTOLAUNCHES_LAUNCHBUILDER_H
+#define EASYQUANT_LIB_CONVERSION_EQUANTTOLAUNCHES_LAUNCHBUILDER_H
+
+#include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Dialect/Launch/Analysis/Memory.h"
+#include "easyquant/Formats/Phase.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "mlir/IR/SymbolTable.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SmallPtrSet.h"
+
+namespace easyquant {
+
+using formats::Phase;
+
+/// A constant of the weights that a step reads.
+struct WeightGlobal {
+  mlir::MemRefType type;
+  int64_t offset; ///< in the artifact's data
+};
+
+/// What is the same in all steps of a module.
+struct LaunchModule {
+  explicit LaunchModule(mlir::ModuleOp module) : module(module), symbols(module) {}
+
+  mlir::ModuleOp module;
+  mlir::SymbolTable symbols;
+  int64_t maxRows = 0;
+  /// Rows of elements narrower than f32 are padded to a multiple of so many.
+  int64_t rowPadding = 8;
+  /// May the rows of arguments and results lie any distance apart?
+  bool stridedArguments = true;
+  llvm::MapVector<mlir::StringAttr, WeightGlobal> weights;
+};
+
+/// Ops that one kernel computes: an op, or those of a fusion.
+struct KernelOps {
+  mlir::Operation *whole;                      ///< the op, or the fusion
+  llvm::SmallVector<mlir::Operation *, 2> ops; ///< one, or those of the fusion in their order
+
+  explicit KernelOps(mlir::Operation *op);
+  mlir::Operation *first() const { return ops.front(); }
+  /// The second op, if it is of this kind.
+  template <typename OpT> OpT next() const {
+    return ops.size() > 1 ? llvm::dyn_cast<OpT>(ops[1]) : OpT();
+  }
+};
+
+/// What `bench --breakdown` and profilers name an op by.
+std::string siteOf(mlir::Operation *op);
+
+class LaunchBuilder {
+public:
+  using Copy = std::function<mlir::LogicalResult(LaunchBuilder &, mlir::Value, mlir::Value)>;
+
+  /// A step without ops that takes what `source` takes, then memory for its results.
+  LaunchBuilder(LaunchModule &program, mlir::func::FuncOp source, llvm::StringRef name);
+
+  mlir::func::FuncOp step() const { return stepOp; }
+  mlir::ModuleOp module() const { return program.module; }
+  mlir::MLIRContext *context() { return b.getContext(); }
+  int64_t maxRows() const { return program.maxRows; }
+
+  /// What follows is for these ops.
+  void begin(const KernelOps &kernel);
+  /// Their results, in the memory that was given to them, are those of the fusion.
+  void end(const KernelOps &kernel);
+
+  /// Where a value lies that is there: memory, or a number.
+  mlir::Value operator[](mlir::Value value);
+  /// The same of a constant, where an attribute of its global says that it lies.
+  mlir::FailureOr<mlir::Value> weight(mlir::Value value, llvm::StringRef offsetAttribute);
+  bool hasWeight(mlir::Value value, llvm::StringRef offsetAttribute) const {
+    return memories.contains(value) || globalAttribute<mlir::IntegerAttr>(value, offsetAttribute);
+  }
+  /// An attribute of the global that a constant is loaded from; null if there is none.
+  template <typename AttrT> AttrT globalAttribute(mlir::Value value, llvm::StringRef name) const {
+    mlir::ml_program::GlobalOp global = globalOf(value);
+    return global ? global->getAttrOfType<AttrT>(name) : AttrT();
+  }
+  /// Memory for `rows` rows of a result, which the launch writes: that of the step's result, if it
+  /// is one.
+  mlir::Value result(mlir::Value value, mlir::Value rows);
+  /// The memory of `operand` for a result that is an update of it, or a copy if others read it.
+  mlir::FailureOr<mlir::Value> inPlace(mlir::Value result, mlir::Value operand, const Copy &copy);
+  /// The same where a fusion has seen to it that nobody else reads it.
+  mlir::Value overwrite(mlir::Value result, mlir::Value operand);
+  /// Results that are parts of memory that is there.
+  void setMemory(mlir::Value value, mlir::Value memory) { memories[value] = memory; }
+
+  /// How many rows memory has that is there.
+  mlir::Value rows(mlir::Value memory) const { return rowCounts.lookup(memory); }
+  mlir::Value columns(mlir::Value memory, int64_t first, int64_t count);
+  mlir::Value rowsFrom(mlir::Value memory, mlir::Value first);
+  /// Is only a part of the step's rows there?
+  bool isPartOfRows(mlir::Value value);
+  mlir::Value sum(mlir::Value a, mlir::Value c) { return mlir::arith::AddIOp::create(b, a, c); }
+  mlir::Value index(int64_t value) { return mlir::arith::ConstantIndexOp::create(b, value); }
+  mlir::Value constant(mlir::TypedAttr value) { return mlir::arith::ConstantOp::create(b, value); }
+  mlir::Value scratch(int64_t bytes, bool perThread);
+  mlir::Value counters(int64_t count);
+  /// A number that is given at run time beside the model's own: "capacity", "held".
+  mlir::Value argument(llvm::StringRef name);
+  /// The model's own argument of this name: "position", "first_row".
+  mlir::Value named(mlir::Value value, llvm::StringRef name);
+
+  /// The cache of all layers, as the first attention has it; an error if this one's is another.
+  mlir::LogicalResult setCache(mlir::Operation *attention, int64_t layerBytes,
+                               int64_t layerBytesPerToken, llvm::StringRef type, bool rotatesKeys);
+  /// A layer's part of the cache: from `offset` on, `size` bytes, each a number and one a token of
+  /// its capacity, in elements of a type.
+  mlir::Value cache(mlir::Value cache, std::array<int64_t, 2> offset, std::array<int64_t, 2> size,
+                    mlir::Type element);
+
+  void launch(mlir::SymbolRefAttr kernel, mlir::ValueRange operands, Phase phase,
+              std::optional<std::pair<int64_t, int64_t>> rows = std::nullopt);
+  void launchHost(int64_t call, mlir::ValueRange operands);
+
+private:
+  mlir::MemRefType memoryType(mlir::Type type) const;
+  mlir::Value part(mlir::Value memory, mlir::OpFoldResult firstRow, mlir::Value rows,
+                   int64_t firstColumn, int64_t columns);
+  mlir::Value outer(mlir::Value value) const;
+  mlir::ml_program::GlobalOp globalOf(mlir::Value value) const;
+  llvm::SmallVector<int64_t> writesOf(mlir::ValueRange operands) const;
+
+  LaunchModule &program;
+  mlir::func::FuncOp stepOp;
+  mlir::ImplicitLocOpBuilder b;
+  std::string site; ///< of what is being launched
+  llvm::DenseMap<mlir::Value, mlir::Value> memories, rowCounts;
+  llvm::DenseMap<mlir::Value, mlir::Value> fused; ///< results in fusions to those of the fusion
+  llvm::DenseMap<std::pair<mlir::Value, mlir::Attribute>, mlir::Value> weights;
+  llvm::DenseMap<mlir::Value, mlir::Value> outputs; ///< what is returned to where it goes
+  llvm::StringMap<mlir::Value> arguments;
+  llvm::SmallPtrSet<mlir::Value, 8> written; ///< memory that the current kernel writes
+};
+
+} // namespace easyquant
+
+#endif // EASYQUANT_LIB_CONVERSION_EQUANTTOLAUNCHES_LAUNCHBUILDER_H

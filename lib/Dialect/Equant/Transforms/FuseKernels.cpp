@@ -1,0 +1,157 @@
+//===- FuseKernels.cpp - Ops that one kernel computes ---------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Dialect/Equant/Transforms/Passes.h"
+#include "easyquant/Dialect/LM/Analysis/InPlace.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "mlir/IR/PatternMatch.h"
+#include "mlir/Transforms/WalkPatternRewriteDriver.h"
+
+namespace easyquant::equant {
+#define GEN_PASS_DEF_FUSEKERNELS
+#include "easyquant/Dialect/Equant/Transforms/Passes.h.inc"
+} // namespace easyquant::equant
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+
+/// Moves `ops`, of which each may read those before it, into a fusion in the place of `at`, with
+/// the results of the last `yielding` of them.
+static void fuse(PatternRewriter &rewriter, Operation *at, ArrayRef<Operation *> ops,
+                 size_t yielding = 1) {
+  SmallVector<Value> results;
+  for (Operation *op : ops.take_back(yielding))
+    llvm::append_range(results, op->getResults());
+  rewriter.setInsertionPoint(at);
+  auto fusion =
+      FusionOp::create(rewriter, ops.front()->getLoc(), ValueRange(results).getTypes());
+  Block *body = rewriter.createBlock(&fusion.getBody());
+  auto yield = YieldOp::create(rewriter, fusion.getLoc(), results);
+  for (auto [result, output] : llvm::zip_equal(results, fusion.getOutputs()))
+    rewriter.replaceUsesWithIf(result, output,
+                               [&](OpOperand &use) { return use.getOwner()->getBlock() != body; });
+  for (Operation *op : ops)
+    rewriter.moveOpBefore(op, yield);
+}
+
+static bool isFused(Operation *op) { return isa<FusionOp>(op->getParentOp()); }
+
+namespace {
+
+/// What only a quantization or a cast reads, the kernel that makes it writes so.
+template <typename Producer, typename Consumer>
+struct FuseConversion : OpRewritePattern<Consumer> {
+  using OpRewritePattern<Consumer>::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(Consumer op, PatternRewriter &rewriter) const override {
+    Operation *producer = op->getOperand(0).template getDefiningOp<Producer>();
+    if (!producer || isFused(op) || isFused(producer))
+      return rewriter.notifyMatchFailure(op, "its operand comes from another kind of op");
+    if (!producer->hasOneUse() || producer->getBlock() != op->getBlock())
+      return rewriter.notifyMatchFailure(op, "others read its operand, too");
+    fuse(rewriter, op, {producer, op});
+    return success();
+  }
+};
+
+/// x + linear(y): the linear adds into the memory of x, where nobody reads x any more.
+struct FuseResidual : OpRewritePattern<lm::AddOp> {
+  using OpRewritePattern::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(lm::AddOp add, PatternRewriter &rewriter) const override {
+    if (isFused(add))
+      return failure();
+    for (auto [term, stream] :
+         {std::pair(add.getRhs(), add.getLhs()), std::pair(add.getLhs(), add.getRhs())}) {
+      Operation *linear = term.getDefiningOp();
+      if (!isa_and_present<lm::LinearOp, equant::LinearOp>(linear) || !linear->hasOneUse() ||
+          linear->getBlock() != add->getBlock() || !lm::mayOverwrite(add, stream))
+        continue;
+      fuse(rewriter, add, {linear, add});
+      return success();
+    }
+    return rewriter.notifyMatchFailure(add, "no term is a linear that the other may take in");
+  }
+};
+
+/// Queries and keys that lie side by side are rotated together.
+struct FuseRotations : OpRewritePattern<lm::RopeOp> {
+  using OpRewritePattern::OpRewritePattern;
+
+  /// The part of a split that `value` is, through ops that update it in place.
+  static OpResult partOf(Value value) {
+    while (Operation *op = value.getDefiningOp()) {
+      if (isa<lm::SplitOp>(op))
+        return cast<OpResult>(value);
+      if (!op->hasTrait<OpTrait::InPlace>() || !lm::mayOverwrite(op, op->getOperand(0)))
+        break;
+      value = op->getOperand(0);
+    }
+    return nullptr;
+  }
+  static SymbolRefAttr tableOf(lm::RopeOp op) {
+    auto load = op.getTable().getDefiningOp<ml_program::GlobalLoadConstOp>();
+    return load ? load.getGlobalAttr() : SymbolRefAttr();
+  }
+
+  LogicalResult matchAndRewrite(lm::RopeOp queries, PatternRewriter &rewriter) const override {
+    OpResult part = isFused(queries) ? OpResult() : partOf(queries.getInput());
+    auto split = part ? cast<lm::SplitOp>(part.getOwner()) : lm::SplitOp();
+    if (!part || part.getResultNumber() + 1 == split->getNumResults())
+      return rewriter.notifyMatchFailure(queries, "no part of a split with another behind it");
+    for (auto keys : queries->getBlock()->getOps<lm::RopeOp>()) {
+      OpResult behind = partOf(keys.getInput());
+      if (!behind || behind.getOwner() != split ||
+          behind.getResultNumber() != part.getResultNumber() + 1)
+        continue;
+      Operation *made = keys.getInput().getDefiningOp();
+      bool isAlike = keys.getHeadDim() == queries.getHeadDim() && tableOf(keys) &&
+                     tableOf(keys) == tableOf(queries) &&
+                     keys.getPosition() == queries.getPosition();
+      if (!isAlike || !made->isBeforeInBlock(queries) ||
+          !lm::mayOverwrite(queries, queries.getInput()) ||
+          !lm::mayOverwrite(keys, keys.getInput()))
+        break;
+      keys.getTableMutable().assign(queries.getTable());
+      fuse(rewriter, queries, {queries, keys}, 2);
+      return success();
+    }
+    return rewriter.notifyMatchFailure(queries, "no keys behind it to rotate alike");
+  }
+};
+
+struct FuseKernels : easyquant::equant::impl::FuseKernelsBase<FuseKernels> {
+  using FuseKernelsBase::FuseKernelsBase;
+
+  template <typename Consumer> static void addRowOps(RewritePatternSet &patterns) {
+    patterns.add<FuseConversion<lm::RmsNormOp, Consumer>, FuseConversion<lm::LayerNormOp, Consumer>,
+                 FuseConversion<lm::SiluMulOp, Consumer>, FuseConversion<lm::GeluOp, Consumer>>(
+        patterns.getContext());
+  }
+
+  void runOnOperation() override {
+    RewritePatternSet patterns(&getContext());
+    addRowOps<QuantizeRowsOp>(patterns);
+    patterns.add<FuseResidual>(&getContext());
+    if (target == "gpu") {
+      addRowOps<arith::TruncFOp>(patterns);
+      patterns.add<FuseConversion<lm::AttentionOp, arith::TruncFOp>,
+                   FuseConversion<equant::AttentionOp, arith::TruncFOp>, FuseRotations>(
+          &getContext());
+    } else if (target != "cpu") {
+      getOperation().emitError() << "unknown target '" << target << "'; expected cpu or gpu";
+      return signalPassFailure();
+    }
+    walkAndApplyPatterns(getOperation(), std::move(patterns));
+  }
+};
+
+} // namespace

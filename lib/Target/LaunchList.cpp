@@ -1,0 +1,229 @@
+//===- LaunchList.cpp - Steps for GPUs as data ----------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Target/LaunchList.h"
+
+#include "easyquant/Dialect/Launch/IR/Launch.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/GPU/IR/GPUDialect.h"
+#include "mlir/Dialect/LLVMIR/LLVMTypes.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/IR/SymbolTable.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/ADT/StringSwitch.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace easyquant;
+
+namespace {
+
+using Argument = formats::LaunchArgument;
+using Kind = Argument::Kind;
+
+class LaunchListBuilder {
+public:
+  explicit LaunchListBuilder(ModuleOp module) : module(module), symbols(module) {}
+
+  LogicalResult add(func::FuncOp step, std::vector<formats::Launch> &launches);
+
+  formats::LaunchList list;
+
+private:
+  FailureOr<size_t> kernelOf(launch::KernelOp op);
+  LogicalResult addLaunch(launch::KernelOp op, std::vector<formats::Launch> &launches);
+  FailureOr<Argument> argumentOf(launch::KernelOp op, Value operand, bool isPointer);
+  FailureOr<Argument> partOf(launch::KernelOp op, memref::SubViewOp part);
+  Argument constant(TypedAttr value);
+
+  static Argument place(Kind kind, int64_t offset = 0, int64_t step = 0) {
+    return {kind, offset, step, 0};
+  }
+
+  ModuleOp module;
+  SymbolTable symbols;
+  func::FuncOp step;
+  llvm::StringMap<size_t> kernelIndex;
+};
+
+} // namespace
+
+FailureOr<size_t> LaunchListBuilder::kernelOf(launch::KernelOp op) {
+  StringRef name = op.getKernel().getLeafReference().getValue();
+  auto [known, isNew] = kernelIndex.try_emplace(name, list.kernels.size());
+  if (!isNew)
+    return known->second;
+  auto function =
+      dyn_cast_or_null<mlir::gpu::GPUFuncOp>(SymbolTable::lookupSymbolIn(module, op.getKernel()));
+  auto grid = function ? function->getAttrOfType<DenseI64ArrayAttr>(launch::kGridAttr) : nullptr;
+  auto threads =
+      function ? function->getAttrOfType<IntegerAttr>(launch::kThreadsAttr) : IntegerAttr();
+  auto shared =
+      function ? function->getAttrOfType<IntegerAttr>(launch::kSharedBytesAttr) : IntegerAttr();
+  formats::LaunchKernel kernel;
+  if (!grid || grid.size() != static_cast<int64_t>(2 * kernel.grid.size()) || !threads || !shared)
+    return op.emitOpError("expected a kernel of a GPU with its grid, threads and shared memory");
+  kernel.name = name.str();
+  using Parameter = formats::LaunchKernel::Parameter;
+  for (Type type : function.getArgumentTypes())
+    kernel.parameters.push_back(isa<LLVM::LLVMPointerType>(type) ? Parameter::Pointer
+                                : type.isF32()                   ? Parameter::F32
+                                                                 : Parameter::I32);
+  for (auto [i, extent] : llvm::enumerate(kernel.grid))
+    extent = {grid[2 * i], grid[2 * i + 1]};
+  kernel.threads = static_cast<uint32_t>(threads.getInt());
+  kernel.sharedBytes = shared.getInt();
+  list.kernels.push_back(std::move(kernel));
+  return known->second;
+}
+
+/// One after another, each where any kernel can read it.
+Argument LaunchListBuilder::constant(TypedAttr value) {
+  constexpr size_t alignment = 16;
+  Argument argument = place(Kind::Constants, static_cast<int64_t>(list.constants.size()));
+  uint32_t bits;
+  if (auto number = dyn_cast<FloatAttr>(value))
+    bits = llvm::bit_cast<uint32_t>(static_cast<float>(number.getValueAsDouble()));
+  else
+    bits = static_cast<uint32_t>(cast<IntegerAttr>(value).getInt());
+  for (int shift = 0; shift < 32; shift += 8)
+    list.constants.push_back(static_cast<std::byte>(bits >> shift));
+  list.constants.resize(llvm::alignTo(list.constants.size(), alignment));
+  return argument;
+}
+
+/// Some columns of rows, all of them or those from the first logit's on.
+FailureOr<Argument> LaunchListBuilder::partOf(launch::KernelOp op, memref::SubViewOp part) {
+  FailureOr<Argument> argument = argumentOf(op, part.getSource(), /*isPointer=*/true);
+  if (failed(argument))
+    return failure();
+  auto type = cast<MemRefType>(part.getSource().getType());
+  int64_t bytes = type.getElementTypeBitWidth() / 8;
+  argument->offset += part.getStaticOffset(1) * bytes;
+  if (!part.isDynamicOffset(0))
+    return argument;
+  auto first = dyn_cast<BlockArgument>(part.getDynamicOffset(0));
+  auto name = first ? step.getArgAttrOfType<StringAttr>(first.getArgNumber(),
+                                                        launch::kArgumentAttr)
+                    : StringAttr();
+  if (!name || name.getValue() != "first_row" || argument->step != 0)
+    return op.emitOpError("expected the rows of the logits that the step is asked for");
+  argument->step = type.getStridesAndOffset().first.front() * bytes;
+  return argument;
+}
+
+FailureOr<Argument> LaunchListBuilder::argumentOf(launch::KernelOp op, Value operand,
+                                                  bool isPointer) {
+  if (auto argument = dyn_cast<BlockArgument>(operand)) {
+    auto name =
+        step.getArgAttrOfType<StringAttr>(argument.getArgNumber(), launch::kArgumentAttr);
+    if (name)
+      if (auto kind = llvm::StringSwitch<std::optional<Kind>>(name.getValue())
+                          .Case("tokens", Kind::Tokens)
+                          .Case("logits", Kind::Logits)
+                          .Case("position", Kind::Position)
+                          .Case("held", Kind::Held)
+                          .Case("capacity", Kind::Capacity)
+                          .Default(std::nullopt))
+        return place(*kind);
+    return op.emitOpError("reads argument ")
+           << argument.getArgNumber() << " of the step, " << argument.getType()
+           << ", which nobody can give it";
+  }
+  return llvm::TypeSwitch<Operation *, FailureOr<Argument>>(operand.getDefiningOp())
+      .Case([&](launch::BufferOp buffer) -> FailureOr<Argument> {
+        if (!buffer.getOffset())
+          return buffer.emitOpError("has no place: run launch-place-buffers first");
+        return place(Kind::Arena, static_cast<int64_t>(*buffer.getOffset()));
+      })
+      .Case([&](launch::ScratchOp) {
+        return place(Kind::Arena,
+                     step->getAttrOfType<IntegerAttr>(launch::kArenaBytesAttr).getInt());
+      })
+      .Case([&](launch::CountersOp) { return place(Kind::State); })
+      .Case([&](launch::CacheOp cache) {
+        return place(Kind::Cache, cache.getOffset()[0], cache.getOffset()[1]);
+      })
+      .Case([&](memref::GetGlobalOp load) {
+        auto global = symbols.lookup<memref::GlobalOp>(load.getName());
+        return place(Kind::Weights,
+                     global->getAttrOfType<IntegerAttr>(launch::kOffsetAttr).getInt());
+      })
+      .Case([&](memref::SubViewOp part) { return partOf(op, part); })
+      .Case<memref::DimOp, arith::SubIOp>([&](Operation *) { return place(Kind::Rows); })
+      .Case([&](arith::ConstantOp number) -> FailureOr<Argument> {
+        if (isPointer)
+          return constant(number.getValue());
+        int64_t value = cast<IntegerAttr>(number.getValue()).getInt();
+        if (value > std::numeric_limits<int32_t>::max())
+          return op.emitOpError("passes ") << value << ", which is no i32";
+        Argument argument;
+        argument.integer = value;
+        return argument;
+      })
+      .Default([&](Operation *defining) {
+        return op.emitOpError("takes what ") << defining->getName() << " makes";
+      });
+}
+
+LogicalResult LaunchListBuilder::addLaunch(launch::KernelOp op,
+                                           std::vector<formats::Launch> &launches) {
+  FailureOr<size_t> kernel = kernelOf(op);
+  if (failed(kernel))
+    return failure();
+  formats::Launch launch;
+  launch.site = op.getSite().str();
+  launch.phase = static_cast<formats::Phase>(
+      llvm::find(formats::kPhaseNames, op.getPhase()) - std::begin(formats::kPhaseNames));
+  launch.kernel = *kernel;
+  if (auto rows = op.getRows())
+    std::tie(launch.minRows, launch.maxRows) = std::pair((*rows)[0], (*rows)[1]);
+  const auto &parameters = list.kernels[*kernel].parameters;
+  for (auto [operand, parameter] : llvm::zip_equal(op.getArguments(), parameters)) {
+    bool isPointer = parameter == formats::LaunchKernel::Parameter::Pointer;
+    FailureOr<Argument> argument = argumentOf(op, operand, isPointer);
+    if (failed(argument))
+      return failure();
+    launch.lastRows |= isa_and_present<arith::SubIOp>(operand.getDefiningOp());
+    launch.arguments.push_back(*argument);
+  }
+  launches.push_back(std::move(launch));
+  return success();
+}
+
+LogicalResult LaunchListBuilder::add(func::FuncOp function,
+                                     std::vector<formats::Launch> &launches) {
+  step = function;
+  for (auto op : function.getOps<launch::KernelOp>())
+    if (failed(addLaunch(op, launches)))
+      return failure();
+  return success();
+}
+
+FailureOr<formats::LaunchList> easyquant::gpu::toLaunchList(ModuleOp module) {
+  LaunchListBuilder builder(module);
+  auto forward = module.lookupSymbol<func::FuncOp>(launch::kForward);
+  if (!forward || !forward->hasAttr(launch::kArenaBytesAttr))
+    return module.emitError("expected a step @forward whose buffers are placed");
+  formats::LaunchList &list = builder.list;
+  auto bytes = [&](StringRef name) { return forward->getAttrOfType<IntegerAttr>(name).getInt(); };
+  list.maxRows = bytes(launch::kMaxRowsAttr);
+  list.arenaBytes = bytes(launch::kArenaBytesAttr) + bytes(launch::kScratchBytesAttr);
+  list.stateBytes = bytes(launch::kCounterBytesAttr);
+  if (auto cache = module->getAttrOfType<DictionaryAttr>(launch::kCacheAttr)) {
+    list.cacheBytes = cache.getAs<IntegerAttr>("bytes").getInt();
+    list.cacheBytesPerToken = cache.getAs<IntegerAttr>("bytes_per_token").getInt();
+  }
+  if (failed(builder.add(forward, list.launches)))
+    return failure();
+  if (auto restore = module.lookupSymbol<func::FuncOp>(launch::kRestore))
+    if (failed(builder.add(restore, list.restore)))
+      return failure();
+  return list;
+}
