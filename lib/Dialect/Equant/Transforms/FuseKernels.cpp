@@ -12,7 +12,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
 #include "mlir/IR/PatternMatch.h"
-#include "mlir/Transforms/WalkPatternRewriteDriver.h"
+#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 
 namespace easyquant::equant {
 #define GEN_PASS_DEF_FUSEKERNELS
@@ -150,7 +150,10 @@ struct FuseKernels : easyquant::equant::impl::FuseKernelsBase<FuseKernels> {
       getOperation().emitError() << "unknown target '" << target << "'; expected cpu or gpu";
       return signalPassFailure();
     }
-    walkAndApplyPatterns(getOperation(), std::move(patterns));
+    GreedyRewriteConfig config;
+    config.enableFolding(false).setRegionSimplificationLevel(GreedySimplifyRegionLevel::Disabled);
+    if (failed(applyPatternsGreedily(getOperation(), std::move(patterns), config)))
+      signalPassFailure();
   }
 };
 
