@@ -35,16 +35,19 @@ struct CodesPlan : AttentionPlan<CodesTile> {
 
 /// The arguments of the kernel.
 struct CodesOperands {
-  CodesOperands(const AttentionSpec &spec, ValueRange args) {
-    q = args[0], k = args[1], v = args[2], cache = args[3], capacity = args[4];
-    args = args.drop_front(5);
+  CodesOperands(const AttentionSpec &spec, ValueRange args)
+      : q(args[0]), k(args[1]), v(args[2]), place(args.drop_front(3)),
+        held(args[3 + CachePlace::kCount]) {
+    args = args.drop_front(4 + CachePlace::kCount);
     if (spec.kv->ropePositions > 0) {
       table = args[0];
       args = args.drop_front();
     }
     position = args[0], y = args[1], scratch = args[2], threads = args[3];
   }
-  Value q, k, v, cache, capacity, table, position, y, scratch, threads;
+  Value q, k, v;
+  CachePlace place;
+  Value held, table, position, y, scratch, threads;
 };
 
 class KernelEmitter {
@@ -56,16 +59,21 @@ public:
 private:
   void emitDecode();
   void emitPrefill(Value tokens);
-  void callCache(func::FuncOp function, Value token, Value begin, Value end) {
-    func::CallOp::create(b, function, ValueRange{in.cache, in.capacity, token, begin, end});
+  void callCache(func::FuncOp function, ValueRange indices) {
+    SmallVector<Value> operands = in.place.values();
+    llvm::append_range(operands, indices);
+    func::CallOp::create(b, function, operands);
   }
   void callAppend(Value begin, Value end) {
-    func::CallOp::create(b, getOrEmitCacheAppend(module, layout, b.target),
-                         ValueRange{in.k, in.v, in.cache, in.capacity, in.position, begin, end});
+    SmallVector<Value> operands = {in.k, in.v};
+    llvm::append_range(operands, in.place.values());
+    operands.append({in.position, begin, end});
+    func::CallOp::create(b, getOrEmitCacheAppend(module, layout, b.target), operands);
   }
   void callTile(func::FuncOp function, Value thread, Value offset, Value first, Value head,
                 ValueRange range = {}) {
-    SmallVector<Value> operands = {in.q, in.k, in.v, in.cache, in.capacity};
+    SmallVector<Value> operands = {in.q, in.k, in.v};
+    llvm::append_range(operands, in.place.values());
     if (in.table)
       operands.push_back(in.table);
     Value panels = b.add(b.mul(thread, plan.bytes), plan.panels);
@@ -112,10 +120,8 @@ private:
 void KernelEmitter::emit() {
   int64_t sinks = layout.kv.sinks, residual = layout.kv.residual;
   Value none = b.index(0), heads = b.index(layout.spec.kvHeads), tokens = b.size(in.q, 0);
-  CacheViews views(b, layout, in.cache, in.capacity);
-  Value held = arith::IndexCastOp::create(b, b.getIndexType(), b.load(views.held, {0}));
-  b.ifThen(b.less(in.position, held), [&] {
-    callCache(getOrEmitRestore(module, layout, b.target), in.position, none, heads);
+  b.ifThen(b.less(in.position, in.held), [&] {
+    callCache(getOrEmitRestore(module, layout, b.target), {in.position, in.held, none, heads});
   });
 
   Value behind = b.sub(b.max(in.position, sinks), sinks);
@@ -127,7 +133,7 @@ void KernelEmitter::emit() {
         emitDecode();
       },
       [&] {
-        callCache(getOrEmitMakeRoom(module, layout, b.target), in.position, none, heads);
+        callCache(getOrEmitMakeRoom(module, layout, b.target), {in.position, none, heads});
         emitPrefill(tokens);
         Value elements = b.mul(tokens, 2 * layout.spec.headDim * layout.spec.kvHeads);
         emitShared(b, b.less(kParallelProducts, elements), in.threads,
@@ -136,8 +142,6 @@ void KernelEmitter::emit() {
                      callAppend(begin, end);
                    });
       });
-  Value now = arith::IndexCastOp::create(b, b.i64(), b.add(in.position, tokens));
-  b.store(now, views.held, {0});
 }
 
 void KernelEmitter::emitDecode() {
@@ -216,7 +220,9 @@ func::FuncOp getOrEmitQuantizedAttention(ModuleOp module, const AttentionSpec &s
   auto arguments = [&](KernelBuilder &b) {
     Type queries = b.rows(spec.heads * spec.headDim), kv = b.rows(spec.kvHeads * spec.headDim);
     Type bytes = b.memref({ShapedType::kDynamic}, b.i8()), index = b.getIndexType();
-    SmallVector<Type> types = {queries, kv, kv, bytes, index};
+    SmallVector<Type> types = {queries, kv, kv};
+    llvm::append_range(types, CachePlace::types(b));
+    types.push_back(index); // held
     if (int64_t positions = spec.kv->ropePositions)
       types.push_back(b.memref({positions, spec.headDim / 2, 2}, b.f32()));
     types.append({index, queries, bytes, index});

@@ -201,12 +201,20 @@ mlir::func::FuncOp getOrEmitRope(mlir::ModuleOp module, const RopeSpec &spec, co
 
 /// Appends k and v (M new tokens at `position`) to one layer's cache, then attends causally:
 /// token m sees cache tokens 0 .. position + m (with a window W > 0 only the last W of them).
-///   (q: rows<heads*D>, k: rows<kvHeads*D>, v: rows<kvHeads*D>,
-///    keys: memref<?xT>, values: memref<?xT>, position: index, y: rows<heads*D>, scratch, threads)
-/// T is f32 or f16. With a capacity of C tokens (a multiple of kCacheBlock = 16), `keys` holds
-/// kvHeads x C/16 x D x 16 elements (a block of 16 tokens transposed) and `values` kvHeads x C x D;
-/// the kernel takes C from their size. Query head h reads kv head h / (heads / kvHeads). Finite
-/// values beyond f16's range saturate. Cache elements that no token has written are never used.
+///   (q: rows<heads*D>, k: rows<kvHeads*D>, v: rows<kvHeads*D>, cache: memref<?xi8>,
+///    pages: memref<?xi64>, layer: index, position: index, y: rows<heads*D>, scratch, threads)
+/// Query head h reads kv head h / (heads / kvHeads). Finite values beyond the range of the cache's
+/// type T, f32 or f16, saturate. Cache elements that no token has written are never used.
+///
+/// A sequence's tokens lie in pages of P = cacheBytes(spec).pageTokens tokens of all layers, which
+/// may lie anywhere in `cache`: page n holds tokens n * P .. and begins at byte pages[n], the
+/// layer's part of it `layer` bytes further on; both are multiples of 64. There is a page for every
+/// token, those of this call included. Sequences may share pages: only tokens of the call are
+/// written. The layer's part, with the P tokens of a page as blocks of kCacheBlock:
+// clang-format off
+///   T  keys             H x P/16 x D x 16 (H = kvHeads, D = headDim): blocks are transposed
+///   T  values           H x P x D
+// clang-format on
 constexpr int64_t kCacheBlock = 16;
 
 /// A cache of codes: SimQuant. easyquant/Numerics/KVCache.h defines codes and slices to the bit,
@@ -228,27 +236,33 @@ struct AttentionSpec {
   std::optional<KVQuantization> kv = std::nullopt;
 };
 
-/// Bytes of one layer's cache: fixed + capacity * perToken.
+/// One layer's part of a cache, in bytes that are multiples of 64.
 struct CacheBytes {
-  int64_t fixed = 0, perToken = 0;
+  int64_t pageTokens = 0; ///< P
+  int64_t page = 0;       ///< of a page
+  int64_t window = 0;     ///< of codes: what a sequence has beside its pages
 };
 CacheBytes cacheBytes(const AttentionSpec &spec);
 
 /// With `kv` the arguments are
-///   (q, k, v, cache: memref<?xi8>, capacity: index, [table: memref<PxD/2x2xf32>], position, y,
-///    scratch, threads)
-/// and the layer's cache, cacheBytes of it, zeroed at first, is (H = kvHeads, D = headDim, C =
-/// capacity, a multiple of 16; S sinks, a window of R tokens, groups of G; F = 32 / bits codes in a
-/// word; W = ceil(D / F); V = D / min(G, D); token t >= S is number i = t - S of the codes)
+///   (q, k, v, cache, pages, layer, window: index, held: index, [table: memref<PxD/2x2xf32>],
+///    position, y, scratch, threads)
+/// Sinks and float window are the sequence's own: cacheBytes(spec).window bytes at byte `window` of
+/// `cache`. Codes lie in pages, counted from the first token behind the S sinks on: token t is
+/// number i = t - S, in page i / P. `held` >= position is how many tokens the cache has seen: more
+/// than `position` where the session went back, and float rows must be made from codes again.
+/// Pages of numbers that stay codes may be shared, those of which codes are written may not: from
+/// the block of R that holds number position - S - R on. With a window of R tokens, groups of G, F
+/// = 32 / bits codes in a word, W = ceil(D / F) and V = D / min(G, D), the parts are
 // clang-format off
-///   i64 held            tokens after the newest call, padded to 64 bytes: tells when a session was
-///                       truncated
-///   T  keys, values     each H x (S + R) x D: the sinks, then token t in row S + i mod R; each part
-///                       padded to 64 bytes
-///   i32 key codes       H x C/16 x W x 16: bits (d mod F) bits .. of word [i/16, d/F, i mod 16]
-///   i32 value codes     H x C/16 x 16/F x D: bits (i mod F) bits .. of word [i/16, i mod 16 / F, d]
-///   T  value slices     H x 2 x V x C: minima, then scales
-///   T  key slices       H x ceil(C/G) x 2 x D: minima, then scales; per token as those of values
+///   in the window
+///     T  keys, values     each H x (S + R) x D: the sinks, then token t in row S + i mod R; each
+///                         padded to 64 bytes
+///   in a page, with i counted in it
+///     i32 key codes       H x P/16 x W x 16: bits (d mod F) bits .. of word [i/16, d/F, i mod 16]
+///     i32 value codes     H x P/16 x 16/F x D: bits (i mod F) bits .. of word [i/16, i mod 16 / F, d]
+///     T  value slices     H x 2 x V x P: minima, then scales
+///     T  key slices       H x P/G x 2 x D: minima, then scales; per token as those of values
 // clang-format on
 std::string symbolName(const AttentionSpec &spec);
 int64_t scratchBytes(const AttentionSpec &spec, const Target &target);
