@@ -50,11 +50,11 @@ template <typename T> struct Cache {
   Cache(const AttentionSpec &spec, int64_t tokens, Pages order)
       : spec(spec), memory(cacheBytes(spec), (tokens + 63) / 64, order, -1) {}
   int64_t keyPlace(int64_t head, int64_t token, int64_t dim) const {
-    int64_t block = head * 4 + token % 64 / 16;
+    int64_t block = head * 8 + token % 64 / 16;
     return at(token, (block * spec.headDim + dim) * 16 + token % 16);
   }
   int64_t valuePlace(int64_t head, int64_t token, int64_t dim) const {
-    return at(token, ((spec.kvHeads + head) * 64 + token % 64) * spec.headDim + dim);
+    return at(token, ((head * 2 + 1) * 64 + token % 64) * spec.headDim + dim);
   }
   int64_t at(int64_t token, int64_t element) const {
     return memory.place(token / 64, element * static_cast<int64_t>(sizeof(T)));

@@ -36,40 +36,43 @@ template <typename T> struct Cache {
       : spec(spec), kv(*spec.kv), page(std::max<int64_t>(64, kv.group)),
         memory(cacheBytes(spec), (tokens + page - 1) / page, order, int8_t(0)) {
     auto aligned = [](int64_t size) { return (size + 63) / 64 * 64; };
-    valueCodes = spec.kvHeads * page * words() * 4;
-    valueSlices = valueCodes + spec.kvHeads * page * spec.headDim * kv.bits / 8;
-    keySlices = aligned(valueSlices + spec.kvHeads * 2 * slices() * page * int64_t(sizeof(T)));
+    int64_t tokenSlices = 2 * slices() * page * int64_t(sizeof(T));
+    int64_t channelSlices = page / kv.group * 2 * spec.headDim * int64_t(sizeof(T));
+    valueCodes = page * words() * 4;
+    valueSlices = valueCodes + page * spec.headDim * kv.bits / 8;
+    keySlices = valueSlices + tokenSlices;
+    headBytes = aligned(keySlices + (kv.keysPerToken ? tokenSlices : channelSlices));
   }
   int64_t fields() const { return 32 / kv.bits; }
   int64_t words() const { return (spec.headDim + fields() - 1) / fields(); }
   int64_t width() const { return std::min(kv.group, spec.headDim); }
   int64_t slices() const { return spec.headDim / width(); }
 
-  /// Element `index` of the part of a page that holds number i of the codes.
-  template <typename U> U read(int64_t i, int64_t part, int64_t index) const {
-    return memory.read<U>(memory.place(i / page, part + index * int64_t(sizeof(U))));
+  /// Element `index` of a part of the head's page that holds number i of the codes.
+  template <typename U> U read(int64_t h, int64_t i, int64_t part, int64_t index) const {
+    int64_t at = h * headBytes + part + index * int64_t(sizeof(U));
+    return memory.read<U>(memory.place(i / page, at));
   }
   uint8_t keyCode(int64_t h, int64_t i, int64_t d) const {
-    int64_t block = h * (page / 16) + i % page / 16;
-    auto word = read<uint32_t>(i, 0, (block * words() + d / fields()) * 16 + i % 16);
+    int64_t block = i % page / 16;
+    auto word = read<uint32_t>(h, i, 0, (block * words() + d / fields()) * 16 + i % 16);
     return (word >> (d % fields() * kv.bits)) & ((1u << kv.bits) - 1);
   }
   uint8_t valueCode(int64_t h, int64_t i, int64_t d) const {
-    int64_t block = h * (page / 16) + i % page / 16;
-    int64_t row = block * 16 / fields() + i % 16 / fields();
-    auto word = read<uint32_t>(i, valueCodes, row * spec.headDim + d);
+    int64_t block = i % page / 16, row = block * 16 / fields() + i % 16 / fields();
+    auto word = read<uint32_t>(h, i, valueCodes, row * spec.headDim + d);
     return (word >> (i % fields() * kv.bits)) & ((1u << kv.bits) - 1);
   }
   numerics::KVSlice tokenSlice(int64_t part, int64_t h, int64_t i, int64_t d) const {
-    int64_t index = (h * 2 * slices() + d / width()) * page + i % page;
-    return {float(read<T>(i, part, index)), float(read<T>(i, part, index + slices() * page))};
+    int64_t index = d / width() * page + i % page;
+    return {float(read<T>(h, i, part, index)), float(read<T>(h, i, part, index + slices() * page))};
   }
   numerics::KVSlice keySlice(int64_t h, int64_t i, int64_t d) const {
     if (kv.keysPerToken)
       return tokenSlice(keySlices, h, i, d);
-    int64_t index = (h * (page / kv.group) + i % page / kv.group) * 2 * spec.headDim + d;
-    return {float(read<T>(i, keySlices, index)),
-            float(read<T>(i, keySlices, index + spec.headDim))};
+    int64_t index = i % page / kv.group * 2 * spec.headDim + d;
+    return {float(read<T>(h, i, keySlices, index)),
+            float(read<T>(h, i, keySlices, index + spec.headDim))};
   }
   numerics::KVSlice valueSlice(int64_t h, int64_t i, int64_t d) const {
     return tokenSlice(valueSlices, h, i, d);
@@ -80,7 +83,7 @@ template <typename T> struct Cache {
   int64_t page;
   int64_t held = 0; ///< tokens that the cache has seen
   PagedMemory memory;
-  int64_t valueCodes, valueSlices, keySlices;
+  int64_t valueCodes, valueSlices, keySlices, headBytes;
 };
 
 std::vector<float> random(int64_t count, float size, unsigned seed) {

@@ -24,14 +24,13 @@ namespace easyquant::cpu {
 
 CacheLayout::CacheLayout(const AttentionSpec &spec)
     : spec(spec), kv(*spec.kv), fields(32 / kv.bits),
-      keyWords(llvm::divideCeil(spec.headDim, fields)), valueWords(kCacheBlock / fields),
-      width(std::min(kv.group, spec.headDim)), slices(spec.headDim / width),
+      keyWords(llvm::divideCeil(spec.headDim, fields)), width(std::min(kv.group, spec.headDim)), slices(spec.headDim / width),
       floatRows(kv.sinks + kv.residual), levels((1 << kv.bits) - 1),
       pageTokens(numerics::pageTokens(kv.group)) {
   int64_t end = 0;
-  auto place = [&](int64_t count, int64_t size) {
+  auto place = [&](int64_t count, int64_t size) { // in elements of `size` bytes
     int64_t at = end / size;
-    end += static_cast<int64_t>(llvm::alignTo(spec.kvHeads * count * size, 64));
+    end += static_cast<int64_t>(llvm::alignTo(count * size, 64));
     return at;
   };
   int64_t tokenSlices = 2 * slices * pageTokens;
@@ -40,7 +39,8 @@ CacheLayout::CacheLayout(const AttentionSpec &spec)
   valueCodes = place(pageTokens / fields * spec.headDim, 4);
   valueSlices = place(tokenSlices, elementBytes());
   keySlices = place(kv.keysPerToken ? tokenSlices : channelSlices, elementBytes());
-  bytes = {pageTokens, end, 2 * floatBytes()};
+  headBytes = end;
+  bytes = {pageTokens, spec.kvHeads * headBytes, 2 * floatBytes()};
 }
 
 int64_t CacheLayout::floatBytes() const {
@@ -75,34 +75,28 @@ Value CacheViews::floatRow(Value head, Value token) {
   return b.mul(b.add(b.mul(head, layout.floatRows), row), layout.spec.headDim);
 }
 
-CodesPage CacheViews::page(Value i) {
+CodesPage CacheViews::page(Value head, Value i) {
   Value start = pageStart(b, place.pages, place.layer, b.div(i, layout.pageTokens));
-  return CodesPage(b, layout, start);
+  return CodesPage(b, layout, b.add(start, b.mul(head, layout.headBytes)));
 }
 
-Value CodesPage::keyBlock(Value head, Value i) {
-  Value block = b.add(b.mul(head, layout.pageTokens / kCacheBlock),
-                      b.div(b.rem(i, layout.pageTokens), kCacheBlock));
+Value CodesPage::keyBlock(Value i) {
+  Value block = b.div(inPage(i), kCacheBlock);
   return b.add(words(layout.keyCodes), b.mul(block, layout.keyWords * kCacheBlock));
 }
 
-Value CodesPage::valueRow(Value head, Value i) {
-  Value block = b.add(b.mul(head, layout.pageTokens / kCacheBlock),
-                      b.div(b.rem(i, layout.pageTokens), kCacheBlock));
-  Value row = b.add(b.mul(block, layout.valueWords), b.div(b.rem(i, kCacheBlock), layout.fields));
-  return b.add(words(layout.valueCodes), b.mul(row, layout.spec.headDim));
+Value CodesPage::valueRow(Value i) {
+  return b.add(words(layout.valueCodes),
+               b.mul(b.div(inPage(i), layout.fields), layout.spec.headDim));
 }
 
-Value CodesPage::channelSlice(Value head, Value i) {
-  Value group = b.add(b.mul(head, layout.pageTokens / layout.kv.group),
-                      b.div(b.rem(i, layout.pageTokens), layout.kv.group));
+Value CodesPage::channelSlice(Value i) {
+  Value group = b.div(inPage(i), layout.kv.group);
   return b.add(elements(layout.keySlices), b.mul(group, 2 * layout.spec.headDim));
 }
 
-Value CodesPage::tokenSlice(int64_t part, Value head, Value slice, Value i) {
-  Value row = b.add(b.mul(head, 2 * layout.slices), slice);
-  Value at = b.add(b.mul(row, layout.pageTokens), b.rem(i, layout.pageTokens));
-  return b.add(elements(part), at);
+Value CodesPage::tokenSlice(int64_t part, Value slice, Value i) {
+  return b.add(b.add(elements(part), b.mul(slice, layout.pageTokens)), inPage(i));
 }
 
 //===----------------------------------------------------------------------===//
@@ -220,7 +214,7 @@ WindowEmitter::Extrema WindowEmitter::chooseTokenSlice(Value elements, Value sta
 
 /// Of the group of keys i .., which lie in float rows from `start` on.
 void WindowEmitter::emitChannelSlices(CodesPage &page, Value i, Value start) {
-  Value to = page.channelSlice(head, i);
+  Value to = page.channelSlice(i);
   b.forLoop(0, columns, kBlock, [&](Value dim) {
     Extrema none = quantizer.none(vector);
     auto found = b.forLoop(0, layout.kv.group, 1, ValueRange{none.first, none.second},
@@ -243,7 +237,7 @@ void WindowEmitter::emitPackKeys(CodesPage &page, Value i, Value start, Value di
   SmallVector<Value> codes; // [dim], lanes are tokens
   for (int64_t d = 0; d < dims; d += kBlock) {
     Value first = b.add(dim, d);
-    Value channels = page.channelSlice(head, i);
+    Value channels = page.channelSlice(i);
     Extrema channel;
     if (!layout.kv.keysPerToken)
       channel = {load(views.elements, b.add(channels, first)),
@@ -252,7 +246,7 @@ void WindowEmitter::emitPackKeys(CodesPage &page, Value i, Value start, Value di
     for (int64_t t = 0; t < kBlock; ++t) {
       Extrema slice = channel;
       if (layout.kv.keysPerToken) {
-        Value at = page.keySlice(head, b.div(first, layout.width), b.add(i, t));
+        Value at = page.keySlice(b.div(first, layout.width), b.add(i, t));
         auto scalar = [&](Value at) {
           return b.broadcast(fromCache(b, b.load(views.elements, {at})), kBlock);
         };
@@ -263,7 +257,7 @@ void WindowEmitter::emitPackKeys(CodesPage &page, Value i, Value start, Value di
     }
     llvm::append_range(codes, b.transpose8(rows));
   }
-  Value block = b.add(page.keyBlock(head, i), b.rem(i, kCacheBlock));
+  Value block = b.add(page.keyBlock(i), b.rem(i, kCacheBlock));
   Value firstWord = b.div(dim, layout.fields);
   for (int64_t d = 0; d < dims; d += layout.fields) {
     Value word = b.zero(ints);
@@ -278,14 +272,14 @@ void WindowEmitter::emitPackKeys(CodesPage &page, Value i, Value start, Value di
 void WindowEmitter::emitFlushKeys(Value i, Value start) {
   b.forLoop(0, layout.kv.residual, layout.kv.group, [&](Value group) {
     Value first = b.add(i, group), from = b.add(start, b.mul(group, columns));
-    CodesPage page = views.page(first);
+    CodesPage page = views.page(head, first);
     if (!layout.kv.keysPerToken)
       emitChannelSlices(page, first, from);
     else
       b.forLoop(0, layout.kv.group, 1, [&](Value token) {
         b.forLoop(0, layout.slices, 1, [&](Value slice) {
           Value row = b.add(b.add(from, b.mul(token, columns)), b.mul(slice, layout.width));
-          storeTokenSlice(page.keySlice(head, slice, b.add(first, token)),
+          storeTokenSlice(page.keySlice(slice, b.add(first, token)),
                           chooseTokenSlice(views.floatKeys, row));
         });
       });
@@ -300,8 +294,8 @@ void WindowEmitter::emitFlushKeys(Value i, Value start) {
 }
 
 void WindowEmitter::emitQuantizeValue(Value i, Value start) {
-  CodesPage page = views.page(i);
-  Value words = page.valueRow(head, i);
+  CodesPage page = views.page(head, i);
+  Value words = page.valueRow(i);
   VectorType ints = b.vec(kBlock, b.i32());
   Value field = b.rem(i, layout.fields);
   Value shift =
@@ -311,7 +305,7 @@ void WindowEmitter::emitQuantizeValue(Value i, Value start) {
   b.forLoop(0, layout.slices, 1, [&](Value slice) {
     Value first = b.mul(slice, layout.width);
     Extrema chosen = chooseTokenSlice(views.floatValues, b.add(start, first));
-    storeTokenSlice(page.valueSlice(head, slice, i), chosen);
+    storeTokenSlice(page.valueSlice(slice, i), chosen);
     b.forLoop(first, b.add(first, layout.width), kBlock, [&](Value dim) {
       Value x = load(views.floatValues, b.add(start, dim));
       Value code = arith::ShLIOp::create(b, quantizer.quantize(x, chosen), shift);
@@ -359,18 +353,18 @@ Value WindowEmitter::dequantize(Value word, Value shift, Value minimum, Value sc
 
 void WindowEmitter::emitRestore(Value token) {
   Value i = views.number(token), row = views.floatRow(head, token);
-  CodesPage page = views.page(i);
-  Value keyBlock = b.add(page.keyBlock(head, i), b.rem(i, kCacheBlock));
-  Value valueRow = page.valueRow(head, i), channels = page.channelSlice(head, i);
+  CodesPage page = views.page(head, i);
+  Value keyBlock = b.add(page.keyBlock(i), b.rem(i, kCacheBlock));
+  Value valueRow = page.valueRow(i), channels = page.channelSlice(i);
   b.forLoop(0, columns, 1, [&](Value dim) {
-    Value part = b.div(dim, layout.width), slice = page.valueSlice(head, part, i);
+    Value part = b.div(dim, layout.width), slice = page.valueSlice(part, i);
     Value scale = b.add(slice, layout.tokenScales());
     Value value = dequantize(b.load(views.words, {b.add(valueRow, dim)}),
                              b.mul(b.rem(i, layout.fields), layout.kv.bits),
                              b.load(views.elements, {slice}), b.load(views.elements, {scale}));
     b.store(value, views.floatValues, {b.add(row, dim)});
     if (layout.kv.keysPerToken) {
-      slice = page.keySlice(head, part, i);
+      slice = page.keySlice(part, i);
       scale = b.add(slice, layout.tokenScales());
     } else {
       slice = b.add(channels, dim);

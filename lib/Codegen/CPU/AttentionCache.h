@@ -28,14 +28,14 @@ struct CacheLayout {
   KVQuantization kv;
   int64_t fields;     ///< codes in a word
   int64_t keyWords;   ///< words of a token's key
-  int64_t valueWords; ///< words of 16 tokens' values in one dimension
   int64_t width;      ///< dimensions that share a slice of a token
   int64_t slices;     ///< slices of one head of a token
   int64_t floatRows;  ///< rows of sinks and window of one head
   int64_t levels;     ///< the largest code
   int64_t pageTokens;
-  /// Where the parts of a page begin, in words and in elements.
+  /// Where the parts of a head's part of a page begin, in words and in elements.
   int64_t keyCodes, valueCodes, valueSlices, keySlices;
+  int64_t headBytes; ///< of a head's part of a page
   CacheBytes bytes;
 
   int64_t elementBytes() const { return spec.halfCache ? 2 : 4; }
@@ -56,31 +56,34 @@ struct CachePlace {
   mlir::Value cache, pages, layer, window;
 };
 
-/// The layer's part of one page. Tokens have their numbers i of the codes, which lie in this page.
+/// A head's part of one page of a layer. Tokens have their numbers i of the codes, which lie in this
+/// page.
 class CodesPage {
 public:
   CodesPage(KernelBuilder &b, const CacheLayout &layout, mlir::Value start)
       : b(b), layout(layout), start(start) {}
 
+  mlir::Value firstWord() { return words(0); }
   /// Word 0 of the block that holds key i; word w of token i mod 16 is 16 w + i mod 16 further on.
-  mlir::Value keyBlock(mlir::Value head, mlir::Value i);
+  mlir::Value keyBlock(mlir::Value i);
   /// The word of dimension 0 that holds value i; dimension d is d further on.
-  mlir::Value valueRow(mlir::Value head, mlir::Value i);
+  mlir::Value valueRow(mlir::Value i);
   /// The minimum of channel 0 for key i; scales lie D further on. Keys per channel.
-  mlir::Value channelSlice(mlir::Value head, mlir::Value i);
+  mlir::Value channelSlice(mlir::Value i);
   /// The minimum of a slice of value i, or of key i where keys have slices per token; scales lie
   /// layout.tokenScales() further on.
-  mlir::Value valueSlice(mlir::Value head, mlir::Value slice, mlir::Value i) {
-    return tokenSlice(layout.valueSlices, head, slice, i);
+  mlir::Value valueSlice(mlir::Value slice, mlir::Value i) {
+    return tokenSlice(layout.valueSlices, slice, i);
   }
-  mlir::Value keySlice(mlir::Value head, mlir::Value slice, mlir::Value i) {
-    return tokenSlice(layout.keySlices, head, slice, i);
+  mlir::Value keySlice(mlir::Value slice, mlir::Value i) {
+    return tokenSlice(layout.keySlices, slice, i);
   }
 
 private:
   mlir::Value words(int64_t part) { return b.add(b.div(start, 4), part); }
   mlir::Value elements(int64_t part) { return b.add(b.div(start, layout.elementBytes()), part); }
-  mlir::Value tokenSlice(int64_t part, mlir::Value head, mlir::Value slice, mlir::Value i);
+  mlir::Value inPage(mlir::Value i) { return b.rem(i, layout.pageTokens); }
+  mlir::Value tokenSlice(int64_t part, mlir::Value slice, mlir::Value i);
 
   KernelBuilder &b;
   const CacheLayout &layout;
@@ -100,7 +103,7 @@ public:
   /// Token number i of the codes.
   mlir::Value number(mlir::Value token) { return b.sub(token, layout.kv.sinks); }
   /// The page of number i.
-  CodesPage page(mlir::Value i);
+  CodesPage page(mlir::Value head, mlir::Value i);
 
 private:
   KernelBuilder &b;

@@ -116,6 +116,7 @@ private:
     CodesPage page;
     Value i, nextKeys;
   };
+  void emitFetch(Value i, Value last);
   void emitDirectScores(Codes &codes, Value count);
   void emitScaledQueries(Codes &codes, Value i);
   void emitDirectValues(Codes &codes, Value count);
@@ -184,6 +185,23 @@ void CodesEmitter::emitRows(bool ofCall, Value begin, Value end) {
   });
 }
 
+/// For one token's queries, which stream through: the slices of the step behind number i, and where
+/// the codes of the one behind that lie.
+void CodesEmitter::emitFetch(Value i, Value last) {
+  Value next = b.min(b.add(i, AttentionTile::kStep), last);
+  CodesPage page = cache.page(step.kvHead, next);
+  auto fetch = [&](Value at, int64_t elements) {
+    for (int64_t e = 0; e < elements; e += 64 / layout.elementBytes())
+      b.prefetch(cache.elements, {b.add(at, e)});
+  };
+  if (tile.directKeys())
+    fetch(page.channelSlice(next), 2 * columns);
+  for (int64_t slice = 0; slice < 2 * layout.slices; ++slice)
+    fetch(page.valueSlice(b.index(slice), next), AttentionTile::kStep);
+  Value later = b.min(b.add(i, 2 * AttentionTile::kStep), last);
+  touch(b, cache.words, cache.page(step.kvHead, later).firstWord(), layout.headBytes);
+}
+
 void CodesEmitter::emitCodes(Value begin, Value end) {
   int64_t sinks = layout.kv.sinks, behind = sinks + layout.kv.residual;
   // Values from this number on are still in the window: easyquant/Numerics/KVCache.h.
@@ -191,8 +209,10 @@ void CodesEmitter::emitCodes(Value begin, Value end) {
   Value firstFloat = b.sub(past, behind);
   b.forLoop(begin, end, AttentionTile::kStep, [&](Value i) {
     Value count = b.min(b.sub(end, i), AttentionTile::kStep), token = b.add(i, sinks);
-    Value next = b.min(b.add(i, AttentionTile::kStep), b.sub(end, 1));
-    Codes here{cache.page(i), i, cache.page(next).keyBlock(step.kvHead, next)};
+    Value last = b.sub(end, 1), next = b.min(b.add(i, AttentionTile::kStep), last);
+    if (tile.tile.tokens == 1)
+      emitFetch(i, last);
+    Codes here{cache.page(step.kvHead, i), i, cache.page(step.kvHead, next).keyBlock(next)};
     if (tile.directKeys()) {
       emitDirectScores(here, count);
     } else {
@@ -227,7 +247,7 @@ void CodesEmitter::emitCodes(Value begin, Value end) {
 
 /// q_d s_d, and <q, m>, for the slices of key i.
 void CodesEmitter::emitScaledQueries(Codes &codes, Value i) {
-  Value slice = codes.page.channelSlice(step.kvHead, i);
+  Value slice = codes.page.channelSlice(i);
   VectorType vector = b.vec(kBlock, b.f32());
   int64_t span = std::max(kBlock, layout.fields), whole = columns / span * span;
   b.forLoop(0, tile.tile.rows, 1, [&](Value row) {
@@ -258,9 +278,9 @@ void CodesEmitter::emitScaledQueries(Codes &codes, Value i) {
 void CodesEmitter::emitDirectScores(Codes &codes, Value count) {
   int64_t vectors = tile.codeVectors, width = vectors * lanes, rows = tile.tile.microRows;
   int64_t group = std::min(layout.kv.group, AttentionTile::kStep);
-  Value keys = codes.page.keyBlock(step.kvHead, codes.i);
+  Value keys = codes.page.keyBlock(codes.i);
   // The values of the same tokens come next, in as many words.
-  Value ahead = b.sub(codes.page.valueRow(step.kvHead, codes.i), keys);
+  Value ahead = b.sub(codes.page.valueRow(codes.i), keys);
   b.forLoop(0, count, group, [&](Value from) {
     emitScaledQueries(codes, b.add(codes.i, from));
     b.forLoop(from, b.min(b.add(from, group), count), width, [&](Value column) {
@@ -315,7 +335,7 @@ void CodesEmitter::emitWeights(Codes &codes, Value slice, Value count) {
   b.forLoop(0, tile.tile.rows, 1, [&](Value row) {
     Value sum = b.zero(vector);
     for (int64_t t = 0; t < AttentionTile::kStep; t += lanes) {
-      Value at = codes.page.valueSlice(step.kvHead, slice, b.add(codes.i, t));
+      Value at = codes.page.valueSlice(slice, b.add(codes.i, t));
       SmallVector<int32_t> tokens(lanes);
       std::iota(tokens.begin(), tokens.end(), static_cast<int32_t>(t));
       Value number = arith::ConstantOp::create(b, DenseElementsAttr::get(ints, ArrayRef(tokens)));
@@ -349,7 +369,7 @@ void CodesEmitter::emitValueBlock(Codes &codes, Value count, Value row, Value co
       sums.push_back(b.fma(before, b.broadcast(decay, widths[v]), b.broadcast(base, widths[v])));
     }
   }
-  Value values = codes.page.valueRow(step.kvHead, codes.i), start = b.add(values, column);
+  Value values = codes.page.valueRow(codes.i), start = b.add(values, column);
   Value ahead = b.sub(codes.nextKeys, values);
   Value words = b.div(b.add(count, layout.fields - 1), layout.fields);
   sums = b.forLoop(0, words, 1, sums, [&](Value word, ValueRange carried) {

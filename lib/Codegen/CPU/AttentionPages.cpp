@@ -26,14 +26,21 @@ Value typedCache(KernelBuilder &b, Value cache, Index byte, Type element) {
   return memref::ViewOp::create(b, b.memref({ShapedType::kDynamic}, element), cache, at, count);
 }
 
+void touch(KernelBuilder &b, Value elements, Value first, int64_t bytes) {
+  constexpr int64_t kMemoryPage = 4096;
+  int64_t size = cast<MemRefType>(elements.getType()).getElementTypeBitWidth() / 8;
+  for (int64_t at = 0; at < bytes; at += kMemoryPage)
+    b.prefetch(elements, {b.add(first, at / size)});
+}
+
 FloatPages::FloatPages(KernelBuilder &b, const AttentionSpec &spec, Value cache, Value pages,
                        Value layer)
-    : elements(typedCache(b, cache, 0, cacheElement(b, spec))), b(b), spec(spec),
-      headElements(numerics::kPageTokens * spec.headDim), pages(pages), layer(layer) {}
+    : elements(typedCache(b, cache, 0, cacheElement(b, spec))), b(b), spec(spec), pages(pages),
+      layer(layer) {}
 
 Value FloatPages::start(Value head, Value token) {
   Value page = pageStart(b, pages, layer, b.div(token, numerics::kPageTokens));
-  return b.add(b.div(page, spec.halfCache ? 2 : 4), b.mul(head, headElements));
+  return b.add(b.div(page, elementBytes()), b.mul(head, 2 * valuesBehind()));
 }
 
 } // namespace easyquant::cpu

@@ -21,6 +21,10 @@ mlir::Value pageStart(KernelBuilder &b, mlir::Value pages, mlir::Value layer, ml
 /// The cache from a byte on as elements of one type.
 mlir::Value typedCache(KernelBuilder &b, mlir::Value cache, Index byte, mlir::Type element);
 
+/// Fetches the pages of memory that `bytes` bytes lie in, from an element on: what is going to be
+/// read then waits for no translation of its address.
+void touch(KernelBuilder &b, mlir::Value elements, mlir::Value first, int64_t bytes);
+
 /// A layer's float keys and values.
 class FloatPages {
 public:
@@ -31,12 +35,15 @@ public:
   /// Where a head's keys begin in the page that holds `token`: blocks of 16 x D, transposed. Rows
   /// of values lie valuesBehind() further on.
   mlir::Value start(mlir::Value head, mlir::Value token);
-  int64_t valuesBehind() const { return spec.kvHeads * headElements; }
+  int64_t valuesBehind() const { return numerics::kPageTokens * spec.headDim; }
+  int64_t elementBytes() const { return spec.halfCache ? 2 : 4; }
+  void touch(mlir::Value head, mlir::Value token) {
+    cpu::touch(b, elements, start(head, token), 2 * valuesBehind() * elementBytes());
+  }
 
 private:
   KernelBuilder &b;
   const AttentionSpec &spec;
-  int64_t headElements; ///< of a head's keys in a page
   mlir::Value pages, layer;
 };
 

@@ -56,8 +56,8 @@ void PanelEmitter::emitKeyWord(CodesPage &page, Value i, Value block, Value word
   const CacheLayout &layout = tile.layout;
   int64_t lanes = b.target.lanes();
   Value dim = b.mul(word, layout.fields);
-  Value slice = layout.kv.keysPerToken ? page.keySlice(kvHead, b.div(dim, layout.width), i)
-                                       : b.add(page.channelSlice(kvHead, i), dim);
+  Value slice = layout.kv.keysPerToken ? page.keySlice(b.div(dim, layout.width), i)
+                                       : b.add(page.channelSlice(i), dim);
   for (int64_t t = 0; t < kCacheBlock; t += lanes) {
     Value at = b.add(b.add(block, b.mul(word, kCacheBlock)), t);
     Value codes = b.loadVector(lanes, cache.words, {at});
@@ -83,7 +83,7 @@ void PanelEmitter::emitKeyCodes(CodesPage &page, Value i, Value count) {
   const CacheLayout &layout = tile.layout;
   int64_t whole = columns / layout.fields;
   b.forLoop(0, count, kCacheBlock, [&](Value t) {
-    Value first = b.add(i, t), block = page.keyBlock(kvHead, first);
+    Value first = b.add(i, t), block = page.keyBlock(first);
     b.forLoop(0, whole, 1,
               [&](Value word) { emitKeyWord(page, first, block, word, layout.fields); });
     if (columns % layout.fields != 0)
@@ -94,11 +94,11 @@ void PanelEmitter::emitKeyCodes(CodesPage &page, Value i, Value count) {
 void PanelEmitter::emitValueCodes(CodesPage &page, Value i, Value count) {
   const CacheLayout &layout = tile.layout;
   b.forLoop(0, count, 1, [&](Value t) {
-    Value number = b.add(i, t), row = page.valueRow(kvHead, number);
+    Value number = b.add(i, t), row = page.valueRow(number);
     Value shift =
         arith::IndexCastOp::create(b, b.i32(), b.mul(b.rem(number, layout.fields), layout.kv.bits));
     b.forLoop(0, layout.slices, 1, [&](Value slice) {
-      Value at = page.valueSlice(kvHead, slice, number);
+      Value at = page.valueSlice(slice, number);
       Value scaleAt = b.add(at, layout.tokenScales());
       Value first = b.mul(slice, layout.width);
       forColumns(b, first, layout.width, b.target.lanes(), [&](Value dim, int64_t lanes) {

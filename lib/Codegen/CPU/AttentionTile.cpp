@@ -398,8 +398,15 @@ func::FuncOp getOrEmitAttendTile(ModuleOp module, const AttentionTile &tile, con
     FloatPages pages(b, tile.spec, args[1], args[2], args[3]);
     int64_t columns = tile.spec.headDim, valuesBehind = pages.valuesBehind();
     emitter.emitQueries();
+    Value last = b.sub(end, 1);
+    auto touch = [&](Value token) { // of one token's queries, which stream through
+      if (tile.tokens == 1)
+        pages.touch(emitter.kvHead, b.min(token, last));
+    };
+    touch(b.add(begin, AttentionTile::kStep));
     b.forLoop(begin, end, AttentionTile::kStep, [&](Value step) {
-      Value count = b.min(b.sub(end, step), AttentionTile::kStep), last = b.sub(end, 1);
+      touch(b.add(step, 2 * AttentionTile::kStep));
+      Value count = b.min(b.sub(end, step), AttentionTile::kStep);
       Value page = pages.start(emitter.kvHead, step);
       Value next = pages.start(emitter.kvHead, b.min(b.add(step, AttentionTile::kStep), last));
       // While keys are read, the values of their tokens are fetched, then the next step's keys.

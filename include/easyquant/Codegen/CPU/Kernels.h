@@ -210,10 +210,10 @@ mlir::func::FuncOp getOrEmitRope(mlir::ModuleOp module, const RopeSpec &spec, co
 /// may lie anywhere in `cache`: page n holds tokens n * P .. and begins at byte pages[n], the
 /// layer's part of it `layer` bytes further on; both are multiples of 64. There is a page for every
 /// token, those of this call included. Sequences may share pages: only tokens of the call are
-/// written. The layer's part, with the P tokens of a page as blocks of kCacheBlock:
+/// written. The layer's part is, for each kv head one after the other,
 // clang-format off
-///   T  keys             H x P/16 x D x 16 (H = kvHeads, D = headDim): blocks are transposed
-///   T  values           H x P x D
+///   T  keys             P/16 x D x 16 (D = headDim): blocks of kCacheBlock tokens, transposed
+///   T  values           P x D
 // clang-format on
 constexpr int64_t kCacheBlock = 16;
 
@@ -256,13 +256,13 @@ CacheBytes cacheBytes(const AttentionSpec &spec);
 /// = 32 / bits codes in a word, W = ceil(D / F) and V = D / min(G, D), the parts are
 // clang-format off
 ///   in the window
-///     T  keys, values     each H x (S + R) x D: the sinks, then token t in row S + i mod R; each
-///                         padded to 64 bytes
-///   in a page, with i counted in it
-///     i32 key codes       H x P/16 x W x 16: bits (d mod F) bits .. of word [i/16, d/F, i mod 16]
-///     i32 value codes     H x P/16 x 16/F x D: bits (i mod F) bits .. of word [i/16, i mod 16 / F, d]
-///     T  value slices     H x 2 x V x P: minima, then scales
-///     T  key slices       H x P/G x 2 x D: minima, then scales; per token as those of values
+///     T  keys, values     each kvHeads x (S + R) x D: the sinks, then token t in row S + i mod R;
+///                         each padded to 64 bytes
+///   in a page, with i counted in it, for each kv head one after the other, padded to 64 bytes
+///     i32 key codes       P/16 x W x 16: bits (d mod F) bits .. of word [i/16, d/F, i mod 16]
+///     i32 value codes     P/16 x 16/F x D: bits (i mod F) bits .. of word [i/16, i mod 16 / F, d]
+///     T  value slices     2 x V x P: minima, then scales
+///     T  key slices       P/G x 2 x D: minima, then scales; per token as those of values
 // clang-format on
 std::string symbolName(const AttentionSpec &spec);
 int64_t scratchBytes(const AttentionSpec &spec, const Target &target);
