@@ -286,7 +286,7 @@ void checkAll(AttentionSpec spec, const std::vector<Session> &sessions) {
     for (const Session &session : sessions) {
       SCOPED_TRACE(target.name().str() + " " + symbolName(spec));
       std::vector<float> first;
-      for (int64_t threads : {1, 3}) {
+      for (int64_t threads : {1, 2, 3}) {
         std::vector<float> y = spec.halfCache
                                    ? SessionTest<_Float16>(target, spec, run, session).play(threads)
                                    : SessionTest<float>(target, spec, run, session).play(threads);

@@ -12,10 +12,15 @@
 // Conventions of every kernel
 //   * `rows<C>` is memref<?xCxf32, strided<[?, 1], offset: ?>>: a matrix whose rows (tokens) are
 //     contiguous and any distance apart. The row count M >= 1 is that of the memref.
-//   * The last two arguments of a kernel that needs them are `scratch: memref<?xi8>` (at least
-//     threads * scratchBytes(spec, target) bytes, 64-byte aligned, contents undefined) and
-//     `threads: index` >= 1. Work is split statically over `threads`; results are the same bits for
-//     every number of threads.
+//   * The last three arguments are the team (Team.h): `state: !llvm.ptr, thread: index, threads:
+//     index`. Every thread of the team calls the kernel with the same arguments but `thread`, and
+//     does its share, which is fixed by them; results are the same bits for every number of
+//     threads. A kernel neither waits for others before it begins nor at its end: whoever calls it
+//     puts barriers between kernels.
+//   * Row m of a kernel over rows (all but linears and attention) is read and written by one
+//     thread, the same for all kernels over as many rows.
+//   * Before the team comes, where it is needed, `scratch: memref<?xi8>`: at least threads *
+//     scratchBytes(spec, target) bytes, 64-byte aligned, contents undefined.
 //   * Nothing is allocated on the heap. No input is read and no output written out of bounds, for
 //     any M, N and K; memrefs may be aligned to no more than their element.
 //
@@ -110,7 +115,7 @@ std::string nameOf(const WeightNumbers &numbers);
 /// y = x W^T (+ bias) (+ y). Arguments, those in brackets where the spec has them:
 ///   float input:      x: rows<K>, then
 ///   quantized input:  codes, scales, sums, [zeros], then
-///   w, wscales (not F32), [wzeros], [wsums], [bias: memref<Nxf32>], y: rows<N>, scratch, threads
+///   w, wscales (not F32), [wzeros], [wsums], [bias: memref<Nxf32>], y: rows<N>, scratch, team
 /// One function serves M = 1 (GEMV) and M >= 2 (GEMM). groupSize is a multiple of 8, or 0.
 /// Quantized input needs integer codes. Weights without zero points are s * q, others s * (q - z),
 /// the difference exact; codes that are no integers stand for s * value(q). With quantized input
@@ -141,7 +146,7 @@ mlir::func::FuncOp getOrEmitLinear(mlir::ModuleOp module, const LinearSpec &spec
 ///   Quantize:  (x, out...)                      RmsNorm:  (x, weight: memref<Cxf32>, out...)
 ///   LayerNorm: (x, weight, bias, out...)        SiluMul:  (gate, up, out...)   silu(gate) * up
 ///   Gelu:      (x, out...)                      Add:      (a, b, out...)
-/// then `threads`. out... is (y: rows<C>), or when quantized ([scale: f32], codes, scales, sums),
+/// then the team. out... is (y: rows<C>), or when quantized ([scale: f32], codes, scales, sums),
 /// scale being there when it is static; with zero points ([scale: f32, zero: i32], codes, scales,
 /// sums, zeros). Quantize itself is dynamic unless it is static.
 struct RowSpec {
@@ -157,7 +162,7 @@ std::string symbolName(const RowSpec &spec);
 mlir::func::FuncOp getOrEmitRowOp(mlir::ModuleOp module, const RowSpec &spec, const Target &target);
 
 /// y = s value(nearest(x / s)), which Numerics/Quantize.h defines for codes that are no integers:
-/// (x, [scale: f32], y: rows<C>, threads). The scale is that of each row (absmax, ScaleRules.h), or
+/// (x, [scale: f32], y: rows<C>, team). The scale is that of each row (absmax, ScaleRules.h), or
 /// given.
 struct FakeQuantizeSpec {
   int64_t columns = 0;
@@ -168,7 +173,7 @@ std::string symbolName(const FakeQuantizeSpec &spec);
 mlir::func::FuncOp getOrEmitFakeQuantize(mlir::ModuleOp module, const FakeQuantizeSpec &spec,
                                          const Target &target);
 
-/// y[m] = table[tokens[m]]: (tokens: memref<?xi32>, table, [scales, [zeros]], y: rows<C>, threads).
+/// y[m] = table[tokens[m]]: (tokens: memref<?xi32>, table, [scales, [zeros]], y: rows<C>, team).
 /// Integer tables are packed weights of N = vocab, K = columns.
 struct EmbeddingSpec {
   int64_t vocab = 0, columns = 0;
@@ -181,7 +186,7 @@ std::string symbolName(const EmbeddingSpec &spec);
 mlir::func::FuncOp getOrEmitEmbedding(mlir::ModuleOp module, const EmbeddingSpec &spec,
                                       const Target &target);
 
-/// y[m] += table[position + m]: (table: memref<PxCxf32>, position: index, y: rows<C>).
+/// y[m] += table[position + m]: (y: rows<C>, table: memref<PxCxf32>, position: index, team).
 struct PositionEmbeddingSpec {
   int64_t positions = 0, columns = 0;
 };
@@ -191,7 +196,7 @@ mlir::func::FuncOp getOrEmitPositionEmbedding(mlir::ModuleOp module,
                                               const Target &target);
 
 /// Rotates every head of x in place; dimension i pairs with i + D/2 (the Hugging Face convention).
-///   (x: rows<heads*D>, table: memref<PxD/2x2xf32> of (cos, sin), position: index, threads)
+///   (x: rows<heads*D>, table: memref<PxD/2x2xf32> of (cos, sin), position: index, team)
 struct RopeSpec {
   int64_t heads = 0, headDim = 0, positions = 0;
   bool inverse = false; ///< rotates back
@@ -202,11 +207,13 @@ mlir::func::FuncOp getOrEmitRope(mlir::ModuleOp module, const RopeSpec &spec, co
 /// Appends k and v (M new tokens at `position`) to one layer's cache, then attends causally:
 /// token m sees cache tokens 0 .. position + m (with a window W > 0 only the last W of them).
 ///   (q: rows<heads*D>, k: rows<kvHeads*D>, v: rows<kvHeads*D>,
-///    keys: memref<?xT>, values: memref<?xT>, position: index, y: rows<heads*D>, scratch, threads)
+///    keys: memref<?xT>, values: memref<?xT>, position: index, y: rows<heads*D>, scratch, team)
 /// T is f32 or f16. With a capacity of C tokens (a multiple of kCacheBlock = 16), `keys` holds
 /// kvHeads x C/16 x D x 16 elements (a block of 16 tokens transposed) and `values` kvHeads x C x D;
 /// the kernel takes C from their size. Query head h reads kv head h / (heads / kvHeads). Finite
-/// values beyond f16's range saturate. Cache elements that no token has written are never used.
+/// values beyond f16's range saturate. Cache elements that no token has written are never used. Rows
+/// of k and v are read as kernels over rows read theirs; behind a barrier of its own, which every
+/// call has, the kernel reads q and writes y.
 constexpr int64_t kCacheBlock = 16;
 
 /// A cache of codes: SimQuant. easyquant/Numerics/KVCache.h defines codes and slices to the bit,
@@ -236,7 +243,7 @@ CacheBytes cacheBytes(const AttentionSpec &spec);
 
 /// With `kv` the arguments are
 ///   (q, k, v, cache: memref<?xi8>, capacity: index, [table: memref<PxD/2x2xf32>], position, y,
-///    scratch, threads)
+///    scratch, team)
 /// and the layer's cache, cacheBytes of it, zeroed at first, is (H = kvHeads, D = headDim, C =
 /// capacity, a multiple of 16; S sinks, a window of R tokens, groups of G; F = 32 / bits codes in a
 /// word; W = ceil(D / F); V = D / min(G, D); token t >= S is number i = t - S of the codes)
