@@ -105,8 +105,9 @@ FailureOr<llvm::SmallVector<char, 0>> emitObject(ModuleOp module, const Target &
   for (llvm::Function &function : *llvmModule) {
     if (function.isDeclaration())
       continue;
-    // Two instruction sets share one library: only the C entries may be seen.
-    if (!function.getName().starts_with("_mlir_ciface_"))
+    // Two instruction sets share one library: only entries may be seen.
+    auto source = module.lookupSymbol<LLVM::LLVMFuncOp>(function.getName());
+    if (!source || source.isPrivate())
       function.setLinkage(llvm::GlobalValue::InternalLinkage);
     // Outlined parallel regions are created by the translation, so the attributes are set here. A
     // 256-bit preference would split the 512-bit vectors that the kernels were built for.
