@@ -16,6 +16,19 @@
 
 namespace easyquant::calibration {
 
+/// MLIR's descriptor of a memref<...xT> of rank N.
+template <typename T, int N> struct MemRef {
+  T *allocated = nullptr;
+  T *aligned = nullptr;
+  int64_t offset = 0;
+  int64_t sizes[N] = {};
+  int64_t strides[N] = {};
+};
+
+template <typename T> MemRef<T, 1> memRef1D(T *data, int64_t size) {
+  return {data, data, 0, {size}, {1}};
+}
+
 /// A shared object made of a module with a function @forward, loaded into this process.
 class HostProgram {
 public:

@@ -234,13 +234,12 @@ Result<void> SliceProgram::run(ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> ou
   Result<int64_t> length = check(inputs, outputs, tokens);
   if (!length)
     return Unexpected(length.error());
-  using runtime::MemRef;
   // The cache is divided by its size, so each program sees as much as it was planned for.
   int64_t capacity = llvm::alignTo(options.length, cpu::kCacheBlock);
-  auto weights = runtime::memRef1D(weightMemory.data<int8_t>(), weightMemory.size());
-  auto arena = runtime::memRef1D(workspace->arena.data<int8_t>(), workspace->arena.size());
+  auto weights = memRef1D(weightMemory.data<int8_t>(), weightMemory.size());
+  auto arena = memRef1D(workspace->arena.data<int8_t>(), workspace->arena.size());
   auto cache =
-      runtime::memRef1D(workspace->cache.data<int8_t>(), capacity * program->cacheBytesPerToken);
+      memRef1D(workspace->cache.data<int8_t>(), capacity * program->cacheBytesPerToken);
   HostContext context{slice, observer, 0, options.threads};
   for (int64_t position = 0; position < *length; position += options.maxRows) {
     int64_t count = std::min(options.maxRows, *length - position);
@@ -268,7 +267,7 @@ Result<void> SliceProgram::run(ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> ou
         continue;
       }
       tokenVectors.push_back(
-          runtime::memRef1D(const_cast<int32_t *>(tokens.data()) + position, count));
+          memRef1D(const_cast<int32_t *>(tokens.data()) + position, count));
       pass(&tokenVectors.back());
     }
     for (bool isPosition : slice.indices)
@@ -282,7 +281,7 @@ Result<void> SliceProgram::run(ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> ou
       if (!isStatic(type)) {
         passRows(output);
       } else if (isVector(type)) {
-        vectors.push_back(runtime::memRef1D(output.data, output.columns));
+        vectors.push_back(memRef1D(output.data, output.columns));
         pass(&vectors.back());
       } else {
         passMatrix(output);

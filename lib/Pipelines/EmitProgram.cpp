@@ -103,7 +103,7 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
     options.isa = isa;
     options.maxRows = maxRows;
     options.kvCache = kvCache;
-    options.profile = true;
+    options.step = true;
     pm.addPass(equant::createLegalizeActivations());
     pm.addPass(createConvertEquantToKernels(options));
     cpu::buildLowerToLLVMPipeline(pm);

@@ -8,25 +8,28 @@
 #include "Executor.h"
 #include "KernelClock.h"
 
-#include <csetjmp>
+#include <algorithm>
+#include <limits>
+#include <numeric>
 #include <optional>
+#include <vector>
 
 using namespace easyquant;
 using namespace easyquant::runtime;
 
 namespace {
 
-/// The marks of a step that may be left before any of its kernels. Between two kernels a program
-/// holds nothing but its stack (the program ABI), so that a jump out of it loses nothing.
+/// Marks that ask, before each kernel, whether to stop the step.
 struct WatchedMarks {
   const Watch &watch;
   Marks inner;
-  std::jmp_buf exit;
+  int32_t stop = 0;
 
   static void mark(void *context, int64_t phase, const char *site) {
     auto *self = static_cast<WatchedMarks *>(context);
-    if (self->watch.stops())
-      std::longjmp(self->exit, 1);
+    // Once stopped, a program may come to a kernel or two before its threads meet.
+    if (self->stop == 0 && self->watch.stops())
+      self->stop = 1;
     if (self->inner.function)
       self->inner.function(self->inner.context, phase, site);
   }
@@ -35,9 +38,10 @@ struct WatchedMarks {
 class CpuExecutor final : public Executor {
 public:
   CpuExecutor(const Artifact &artifact, const Program &program, int32_t threads, Buffer arena,
-              Buffer cache, bool measure)
+              Buffer cache, int64_t capacity, bool measure)
       : artifact(artifact), program(program), threads(threads), arena(std::move(arena)),
-        cache(std::move(cache)) {
+        cache(std::move(cache)), capacity(capacity),
+        logitRows(static_cast<size_t>(artifact.manifest().program.maxRows)) {
     if (measure)
       clock.emplace();
   }
@@ -62,6 +66,9 @@ private:
   const Program &program;
   int32_t threads;
   Buffer arena, cache;
+  int64_t capacity;
+  int64_t seen = 0;                 ///< the most tokens that the cache has held
+  std::vector<int32_t> logitRows;   ///< of a step
   std::optional<KernelClock> clock; ///< where the session measures
 };
 
@@ -72,25 +79,48 @@ Result<void> CpuExecutor::step(std::span<const int32_t> tokens, int64_t position
   // A session may be used from another thread than the one that created it.
   if (auto ready = program.prepare(threads); !ready)
     return ready;
-  // The ABI's descriptors are not const; programs only read weights and tokens.
-  std::span<const std::byte> bytes = artifact.weights();
-  auto *weights = reinterpret_cast<int8_t *>(const_cast<std::byte *>(bytes.data()));
-  auto *ids = const_cast<int32_t *>(tokens.data());
-  auto rows = static_cast<int64_t>(tokens.size());
+  const auto rows = static_cast<int32_t>(tokens.size());
+  const auto logitCount = static_cast<int32_t>(rows - firstLogit);
+  std::iota(logitRows.begin(), logitRows.begin() + logitCount, static_cast<int32_t>(firstLogit));
+  eq_sequence sequence = {};
+  sequence.rows = rows;
+  sequence.position = static_cast<int32_t>(position);
+  sequence.held = static_cast<int32_t>(seen);
+  sequence.capacity = static_cast<int32_t>(capacity);
 
-  WatchedMarks watched{watch, clock ? clock->begin() : Marks(), {}};
-  Marks marks = watch.progress.function ? Marks{WatchedMarks::mark, &watched} : watched.inner;
-  const bool isLeft = setjmp(watched.exit) != 0;
-  if (!isLeft)
-    program.run(memRef1D(weights, static_cast<int64_t>(bytes.size())),
-                memRef1D(arena.data<int8_t>(), arena.size()),
-                memRef1D(cache.data<int8_t>(), cache.size()), memRef1D(ids, rows), position,
-                firstLogit, threads, marks,
-                memRef2D(logits, rows - firstLogit, artifact.manifest().model.vocabSize));
+  WatchedMarks watched{watch, clock ? clock->begin() : Marks()};
+  const Marks marks =
+      watch.progress.function ? Marks{WatchedMarks::mark, &watched} : watched.inner;
+  eq_services services = {};
+  services.context = marks.context;
+  services.mark = marks.function;
+  services.stop = &watched.stop;
+
+  eq_step step = {};
+  step.abi = EQ_PROGRAM_ABI;
+  step.bytes = sizeof(step);
+  step.rows = rows;
+  step.sequences = 1;
+  step.logit_rows = logitCount;
+  step.threads = threads;
+  step.tokens = tokens.data();
+  step.sequence = &sequence;
+  step.logit_row = logitRows.data();
+  step.weights = reinterpret_cast<const uint8_t *>(artifact.weights().data());
+  step.arena = arena.data<uint8_t>();
+  step.cache = cache.data<uint8_t>();
+  step.logits = logits;
+  step.services = &services;
+  const int32_t status = program.run(step);
+  seen = std::max(seen, position + rows);
   if (clock)
     clock->end();
-  if (isLeft)
+  if (watched.stop != 0)
     return watch.interrupted();
+  if (status != 0)
+    return makeError(static_cast<ErrorCode>(status),
+                     "{}: refuses a step of ABI {}; compile the artifact again",
+                     artifact.programPath(), EQ_PROGRAM_ABI);
   return {};
 }
 
@@ -114,6 +144,10 @@ easyquant::runtime::createCpuExecutor(const Artifact &artifact, const Program &p
   Result<Buffer> cache = allocate(what, capacity, sizes.cacheBytesPerToken, sizes.cacheBytes);
   if (!cache)
     return Unexpected(cache.error());
+  if (capacity > std::numeric_limits<int32_t>::max())
+    return makeError(ErrorCode::OutOfRange,
+                     "context: found {} tokens, expected at most {}; ask for a shorter one",
+                     capacity, std::numeric_limits<int32_t>::max());
   return std::make_unique<CpuExecutor>(artifact, program, threads, std::move(*arena),
-                                       std::move(*cache), measure);
+                                       std::move(*cache), capacity, measure);
 }

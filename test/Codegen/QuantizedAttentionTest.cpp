@@ -293,7 +293,8 @@ void checkAll(AttentionSpec spec, const std::vector<Session> &sessions) {
     for (const Session &session : sessions) {
       SCOPED_TRACE(target.name().str() + " " + symbolName(spec));
       std::vector<float> first;
-      for (auto [threads, order] : {std::pair(1, Pages::InOrder), std::pair(3, Pages::Shuffled)}) {
+      for (auto [threads, order] : {std::pair(1, Pages::InOrder), std::pair(2, Pages::Shuffled),
+                                   std::pair(3, Pages::InOrder)}) {
         std::vector<float> y =
             spec.halfCache
                 ? SessionTest<_Float16>(target, spec, run, session).play(threads, order)

@@ -15,6 +15,7 @@
 #ifndef EASYQUANT_FORMATS_MANIFEST_H
 #define EASYQUANT_FORMATS_MANIFEST_H
 
+#include "easyquant/Formats/Step.h"
 #include "easyquant/Support/Json.h"
 #include "easyquant/Support/Result.h"
 
@@ -29,7 +30,7 @@ namespace easyquant::formats {
 
 /// The artifact format and the program ABIs that this version writes and reads.
 constexpr int64_t kArtifactVersion = 2;
-constexpr int64_t kProgramAbi = 3;
+constexpr int64_t kProgramAbi = EQ_PROGRAM_ABI;
 constexpr int64_t kGpuProgramAbi = 1;
 
 constexpr const char *kManifestFile = "manifest.json";

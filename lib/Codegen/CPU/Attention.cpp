@@ -5,7 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A call appends its tokens to the cache, then shares out tiles (AttentionTile.h) among threads:
+// The threads append their shares of a call's tokens to the cache, meet, and share out tiles
+// (AttentionTile.h):
 //
 //   one token     a tile per kv head and stretch of cached tokens ("flash decoding"), whose results
 //                 are combined at the end; the stretches depend on the position alone
@@ -20,7 +21,6 @@
 #include "AttentionTile.h"
 #include "RowKernel.h"
 
-#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "llvm/ADT/bit.h"
 #include "llvm/Support/FormatVariadic.h"
 
@@ -160,6 +160,7 @@ namespace {
 /// The arguments of the kernel that its parts pass on.
 struct FloatOperands {
   Value q, cache, pages, layer, position, y, scratch;
+  Team team;
 };
 
 } // namespace
@@ -174,7 +175,7 @@ static Value firstSeen(KernelBuilder &b, const AttentionSpec &spec, Value positi
 }
 
 static void emitDecode(KernelBuilder &b, ModuleOp module, const FloatPlan &plan,
-                       const FloatOperands &in, Value threads) {
+                       const FloatOperands &in) {
   const AttentionTile &tile = plan.decode;
   func::FuncOp attend = getOrEmitAttendTile(module, tile, b.target);
   func::FuncOp finish = getOrEmitFinishTile(module, tile, b.target);
@@ -187,46 +188,42 @@ static void emitDecode(KernelBuilder &b, ModuleOp module, const FloatPlan &plan,
   Value one = b.index(1);
   Value parts = b.add(arith::DivUIOp::create(b, b.sub(count, one), part).getResult(), one);
 
-  Value worthIt = b.less(kParallelProducts / (tile.spec.kvHeads * tile.spec.headDim), count);
-  emitShared(b, worthIt, threads, [&](Value thread, Value threads) {
-    auto [from, to] = shareOf(b, b.mul(parts, plan.heads), thread, threads);
-    b.forLoop(from, to, 1, [&](Value item) {
-      Value head = arith::DivUIOp::create(b, item, parts);
-      Value start = b.add(begin, b.mul(b.sub(item, b.mul(head, parts)), part));
-      Value stop = b.min(b.add(start, part), end);
-      func::CallOp::create(b, attend,
-                           ValueRange{in.q, in.cache, in.pages, in.layer, in.position, in.scratch,
-                                      b.mul(item, tile.bytes), b.index(0), head, start, stop});
-    });
+  auto [from, to] = shareOf(b, b.mul(parts, plan.heads), in.team);
+  b.forLoop(from, to, 1, [&](Value item) {
+    Value head = arith::DivUIOp::create(b, item, parts);
+    Value start = b.add(begin, b.mul(b.sub(item, b.mul(head, parts)), part));
+    Value stop = b.min(b.add(start, part), end);
+    func::CallOp::create(b, attend,
+                         ValueRange{in.q, in.cache, in.pages, in.layer, in.position, in.scratch,
+                                    b.mul(item, tile.bytes), b.index(0), head, start, stop});
   });
-  b.forLoop(0, plan.heads, 1, [&](Value head) {
+  // A head in one part is finished by the thread that attended.
+  b.ifThen(b.less(1, parts), [&] { emitBarrier(b, module, in.team); });
+  auto [first, last] = shareOf(b, plan.heads, in.team);
+  b.forLoop(first, last, 1, [&](Value head) {
     Value offset = b.mul(b.mul(head, parts), tile.bytes);
     func::CallOp::create(b, finish, ValueRange{in.y, in.scratch, offset, parts, b.index(0), head});
   });
 }
 
 static void emitPrefill(KernelBuilder &b, ModuleOp module, const FloatPlan &plan,
-                        const FloatOperands &in, Value threads) {
+                        const FloatOperands &in) {
   const AttentionTile &tile = plan.prefill;
   func::FuncOp attend = getOrEmitAttendTile(module, tile, b.target);
   func::FuncOp finish = getOrEmitFinishTile(module, tile, b.target);
   Value queries = b.size(in.q, 0);
   Value tiles = b.div(b.add(queries, tile.tokens - 1), tile.tokens);
-  Value products = b.mul(queries, b.add(in.position, queries));
-  Value worthIt = b.less(kParallelProducts / (tile.spec.heads * tile.spec.headDim), products);
-  emitShared(b, worthIt, threads, [&](Value thread, Value threads) {
-    Value offset = b.mul(thread, tile.bytes);
-    b.forLoop(thread, b.mul(tiles, plan.heads), threads, [&](Value item) {
-      Value head = arith::DivUIOp::create(b, item, tiles);
-      Value first = b.mul(b.sub(item, b.mul(head, tiles)), tile.tokens);
-      Value begin = firstSeen(b, tile.spec, b.add(in.position, first));
-      Value end = b.add(in.position, b.min(b.add(first, tile.tokens), queries));
-      func::CallOp::create(b, attend,
-                           ValueRange{in.q, in.cache, in.pages, in.layer, in.position, in.scratch,
-                                      offset, first, head, begin, end});
-      func::CallOp::create(b, finish,
-                           ValueRange{in.y, in.scratch, offset, b.index(1), first, head});
-    });
+  Value offset = b.mul(in.team.thread, tile.bytes);
+  b.forLoop(in.team.thread, b.mul(tiles, plan.heads), in.team.threads, [&](Value item) {
+    Value head = arith::DivUIOp::create(b, item, tiles);
+    Value first = b.mul(b.sub(item, b.mul(head, tiles)), tile.tokens);
+    Value begin = firstSeen(b, tile.spec, b.add(in.position, first));
+    Value end = b.add(in.position, b.min(b.add(first, tile.tokens), queries));
+    func::CallOp::create(b, attend,
+                         ValueRange{in.q, in.cache, in.pages, in.layer, in.position, in.scratch, offset,
+                                    first, head, begin, end});
+    func::CallOp::create(b, finish,
+                         ValueRange{in.y, in.scratch, offset, b.index(1), first, head});
   });
 }
 
@@ -242,18 +239,21 @@ func::FuncOp getOrEmitAttention(ModuleOp module, const AttentionSpec &spec, cons
     Type queries = b.rows(spec.heads * spec.headDim), kv = b.rows(spec.kvHeads * spec.headDim);
     Type bytes = b.memref({ShapedType::kDynamic}, b.i8()), index = b.getIndexType();
     Type pages = b.memref({ShapedType::kDynamic}, b.i64());
-    return SmallVector<Type>{queries, kv, kv, bytes, pages, index, index, queries, bytes, index};
+    return SmallVector<Type>{queries, kv, kv, bytes, pages, index, index, queries, bytes};
   };
-  return getOrEmitFunction(module, name, target, arguments, [&](KernelBuilder &b, ValueRange args) {
-    Value k = args[1], v = args[2], threads = args[9];
-    FloatOperands in{args[0], args[3], args[4], args[5], args[6], args[7], args[8]};
+  auto build = [&](KernelBuilder &b, ValueRange args, const Team &team) {
+    Value k = args[1], v = args[2];
+    FloatOperands in{args[0], args[3], args[4], args[5], args[6], args[7], args[8], team};
     Value tokens = b.size(in.q, 0);
-    callForRows(b, append, {k, v, in.cache, in.pages, in.layer, in.position}, tokens,
-                2 * spec.kvHeads * spec.headDim, threads);
+    auto [begin, end] = shareOf(b, tokens, team);
+    func::CallOp::create(
+        b, append, ValueRange{k, v, in.cache, in.pages, in.layer, in.position, begin, end});
+    emitBarrier(b, module, team);
     b.ifThenElse(
-        b.less(tokens, 2), [&] { emitDecode(b, module, plan, in, threads); },
-        [&] { emitPrefill(b, module, plan, in, threads); });
-  });
+        b.less(tokens, 2), [&] { emitDecode(b, module, plan, in); },
+        [&] { emitPrefill(b, module, plan, in); });
+  };
+  return getOrEmitKernel(module, name, target, arguments, build);
 }
 
 } // namespace easyquant::cpu

@@ -10,7 +10,6 @@
 #include "RowKernel.h"
 #include "VectorMath.h"
 
-#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "llvm/Support/FormatVariadic.h"
 
@@ -358,21 +357,6 @@ void TileEmitter::emitValueBlock(Source values, Index begin, Value count, Value 
   for (int64_t r = 0; r < tile.microRows; ++r)
     for (int64_t v = 0; v < vectors; ++v)
       b.storeVector(sums[r * vectors + v], at.output, {outputAt(r, v)});
-}
-
-void emitShared(KernelBuilder &b, Value worthIt, Value threads,
-                llvm::function_ref<void(Value thread, Value threads)> body) {
-  Value parallel = arith::AndIOp::create(b, worthIt, b.less(1, threads));
-  b.ifThenElse(
-      parallel,
-      [&] {
-        auto loop = scf::ParallelOp::create(b, ValueRange{b.index(0)}, ValueRange{threads},
-                                            ValueRange{b.index(1)});
-        OpBuilder::InsertionGuard guard(b);
-        b.setInsertionPointToStart(loop.getBody());
-        body(loop.getInductionVars()[0], threads);
-      },
-      [&] { body(b.index(0), b.index(1)); });
 }
 
 func::FuncOp getOrEmitAttendTile(ModuleOp module, const AttentionTile &tile, const Target &target) {

@@ -37,8 +37,6 @@ constexpr int64_t kPrefillRows = 24;
 constexpr int64_t kDecodeTiles = 48;
 /// Tokens that a stretch has at least.
 constexpr int64_t kShortestPart = 256;
-/// Products of a query and a cached element below which a parallel region does not pay.
-constexpr int64_t kParallelProducts = 32768;
 
 /// The extents of a tile and of its register blocks.
 struct AttentionTile {
@@ -144,10 +142,6 @@ private:
   void prefetch(const Source &source, mlir::Value index, int64_t v);
   mlir::Value q;
 };
-
-/// body(thread, threads) in each of `threads` threads, or serially body(0, 1).
-void emitShared(KernelBuilder &b, mlir::Value worthIt, mlir::Value threads,
-                llvm::function_ref<void(mlir::Value thread, mlir::Value threads)> body);
 
 /// attend(q, cache, pages, layer, position, scratch, offset, first, head, begin, end): the queries
 /// of tokens first .. of the tile's heads head * heads .. against the cached tokens [begin, end).

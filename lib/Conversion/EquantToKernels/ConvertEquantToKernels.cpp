@@ -5,16 +5,18 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "FunctionEmitter.h"
+#include "Entries.h"
 
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
 #include "easyquant/Conversion/EquantToKernels/HostCalls.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/ControlFlow/IR/ControlFlow.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/OpenMP/OpenMPDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
@@ -37,9 +39,9 @@ static MemRefType rowsType(RankedTensorType type) {
   return MemRefType::get(type.getShape(), type.getElementType(), layout);
 }
 
-/// (weights, arena, cache, the model's own arguments, threads, function and context if the program
-/// calls its caller, marking function and context if it may be profiled, results if it is the
-/// entry).
+/// (weights, arena, cache, the model's own arguments, the team, function and context if the program
+/// calls its caller, marking function and context if it is called with a step, results of @forward)
+/// -> whether the team was stopped, if it can be.
 static FunctionType kernelFunctionType(Program &program, func::FuncOp source, bool isEntry) {
   SmallVector<Type> types(3, program.bytes());
   for (Type type : source.getArgumentTypes()) {
@@ -53,7 +55,7 @@ static FunctionType kernelFunctionType(Program &program, func::FuncOp source, bo
     else
       types.push_back(Program::memref(tensor.getShape(), tensor.getElementType()));
   }
-  types.push_back(IndexType::get(program.context()));
+  cpu::Team::appendTypes(program.context(), types);
   if (!program.hostCalls.empty())
     types.append(2, LLVM::LLVMPointerType::get(program.context()));
   if (program.marks)
@@ -65,7 +67,10 @@ static FunctionType kernelFunctionType(Program &program, func::FuncOp source, bo
                           ? rowsType(tensor)
                           : Program::memref(tensor.getShape(), tensor.getElementType()));
     }
-  return FunctionType::get(program.context(), types, {});
+  SmallVector<Type> results;
+  if (program.marks)
+    results.push_back(IntegerType::get(program.context(), 1));
+  return FunctionType::get(program.context(), types, results);
 }
 
 namespace {
@@ -153,7 +158,7 @@ LogicalResult ConvertEquantToKernels::convert() {
     return module.emitError() << "unknown instruction set '" << isa
                               << "'; expected avx2 or avx512vnni";
   program.maxRows = maxRows;
-  if (profile)
+  if (step)
     program.marks.emplace(program.symbols);
   if (kvCache != "f32" && kvCache != "f16" && kvCache != "auto")
     return module.emitError() << "unknown kv-cache type '" << kvCache
@@ -179,17 +184,12 @@ LogicalResult ConvertEquantToKernels::convert() {
   // Declare all functions, then fill them in.
   OpBuilder builder(&getContext());
   builder.setInsertionPointToEnd(module.getBody());
-  std::string entryName = ("easyquant_forward_" + program.target.name()).str();
   SmallVector<func::FuncOp> results;
   for (func::FuncOp source : sources) {
-    bool isEntry = source == entry;
-    std::string name = isEntry ? entryName : (source.getSymName() + ".kernels").str();
+    std::string name = (source.getSymName() + ".kernels").str();
     auto result = func::FuncOp::create(builder, source.getLoc(), name,
-                                       kernelFunctionType(program, source, isEntry));
-    if (isEntry)
-      result->setAttr("llvm.emit_c_interface", builder.getUnitAttr());
-    else
-      result.setPrivate();
+                                       kernelFunctionType(program, source, source == entry));
+    result.setPrivate();
     program.symbols.insert(result);
     results.push_back(result);
   }
@@ -197,6 +197,19 @@ LogicalResult ConvertEquantToKernels::convert() {
     if (failed(
             FunctionEmitter(program, plan->functions.find(source)->second, source, result).run()))
       return failure();
+  auto body = program.symbols.lookup<func::FuncOp>((kEntry + ".kernels").str());
+  std::string entryName =
+      ((step ? "easyquant_step_" : "easyquant_forward_") + program.target.name()).str();
+  if (!step) {
+    int64_t own = llvm::count_if(entry.getArgumentTypes(),
+                                 [](Type type) { return !llvm::isa<lm::KVCacheType>(type); });
+    emitCallEntry(program, body, 3 + own, entryName);
+  } else if (!program.hostCalls.empty()) {
+    return program.hostCalls.begin()->first->emitOpError(
+        "calls the program's caller, which a step cannot do");
+  } else if (failed(emitStepEntry(program, entry, body, entryName))) {
+    return failure();
+  }
 
   for (func::FuncOp source : sources)
     source.erase();

@@ -9,8 +9,8 @@
 
 #include "easyquant/Codegen/CPU/HeadNorm.h"
 
+#include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
-#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -23,8 +23,24 @@ using namespace easyquant;
 Value FunctionEmitter::scratch(int64_t bytesPerThread) {
   bytesPerThread = alignBuffer(bytesPerThread);
   program.arenaBytesPerThread = std::max(program.arenaBytesPerThread, bytesPerThread);
-  Value bytes = arith::MulIOp::create(b, threads(), constant(bytesPerThread));
-  return memref::ViewOp::create(b, program.bytes(), arena(), constant(program.arenaBytes), bytes);
+  Value bytes = arith::MulIOp::create(b, team.threads, constant(bytesPerThread));
+  Value place =
+      memref::ViewOp::create(b, program.bytes(), arena(), constant(program.arenaBytes), bytes);
+  // Kernels that take as much have the same shares.
+  buffers[place] = {BufferRange::Kind::Scratch, 0, 1,
+                    reinterpret_cast<const void *>(bytesPerThread)};
+  return place;
+}
+
+Value FunctionEmitter::remember(Value value, Value place, BufferRange range) {
+  range.rows = rowsOfValue.lookup(value);
+  buffers[place] = range;
+  return memory[value] = place;
+}
+
+void FunctionEmitter::access(Accesses &accesses, Value place, bool isWrite, bool isOwnShare) {
+  if (auto it = buffers.find(place); it != buffers.end())
+    accesses.push_back({it->second, isWrite, isOwnShare});
 }
 
 Value FunctionEmitter::destination(Value value, Value rows) {
@@ -34,9 +50,12 @@ Value FunctionEmitter::destination(Value value, Value rows) {
     for (auto [output, returned] :
          llvm::zip(outputs, source.front().getTerminator()->getOperands()))
       if (returned == value)
-        return memory[value] = output;
-    return memory[value] = view(arena(), constant(*plan.offsetOf(value)), type.getShape(),
-                                type.getElementType(), rows);
+        return remember(value, output, buffers.lookup(output));
+    int64_t offset = *plan.offsetOf(value);
+    int64_t bytes = alignBuffer(program.maxRows * type.getDimSize(1) * 4);
+    return remember(
+        value, view(arena(), constant(offset), type.getShape(), type.getElementType(), rows),
+        {BufferRange::Kind::Arena, offset, offset + bytes, value.getAsOpaquePointer()});
   }
   return memory[value] = memory.lookup(storage);
 }
@@ -55,6 +74,10 @@ SmallVector<Value, 4> FunctionEmitter::quantizedDestination(Value value, const C
   if (kind.hasZeroPoints())
     parts.push_back(view(arena(), constant(offset + sizes.codes + sizes.scales + sizes.sums),
                          {dynamic}, b.getI32Type(), rows));
+  for (Value part : parts)
+    buffers[part] = {BufferRange::Kind::Arena,       offset,
+                     offset + sizes.total(),         value.getAsOpaquePointer(),
+                     kind.key().getAsOpaquePointer(), rowsOfValue.lookup(value)};
   codes[{value, kind.key()}] = parts;
   return parts;
 }
@@ -82,57 +105,81 @@ SmallVector<Value, 4> FunctionEmitter::quantizedRows(Value value, const CodesKin
   quantize(spec, kind, arguments);
   SmallVector<Value, 4> parts = quantizedDestination(value, kind, rowsOf(rows(value)));
   llvm::append_range(arguments, parts);
-  arguments.push_back(threads());
-  callKernel(Phase::Quantize, cpu::getOrEmitRowOp(program.module, spec, program.target), arguments);
+  callRowKernel(Phase::Quantize, cpu::getOrEmitRowOp(program.module, spec, program.target),
+                arguments, parts);
   return parts;
 }
 
 Value FunctionEmitter::columnsOf(Value matrix, int64_t first, int64_t count) {
-  return memref::SubViewOp::create(b, matrix,
-                                   ArrayRef<OpFoldResult>{b.getIndexAttr(0), b.getIndexAttr(first)},
-                                   ArrayRef<OpFoldResult>{rowsOf(matrix), b.getIndexAttr(count)},
-                                   ArrayRef<OpFoldResult>{b.getIndexAttr(1), b.getIndexAttr(1)});
+  Value columns = memref::SubViewOp::create(
+      b, matrix, ArrayRef<OpFoldResult>{b.getIndexAttr(0), b.getIndexAttr(first)},
+      ArrayRef<OpFoldResult>{rowsOf(matrix), b.getIndexAttr(count)},
+      ArrayRef<OpFoldResult>{b.getIndexAttr(1), b.getIndexAttr(1)});
+  if (auto it = buffers.find(matrix); it != buffers.end())
+    buffers[columns] = BufferRange(it->second);
+  return columns;
 }
 
-/// Row by row, for the rare value that an op would overwrite while others still read it.
+/// For the rare value that an op would overwrite while others still read it.
 void FunctionEmitter::copy(Value from, Value to) {
-  mark(Phase::Other);
-  Value columns = memref::DimOp::create(b, from, 1), one = constant(1);
-  scf::ForOp::create(b, zero(), rowsOf(from), one, ValueRange(),
-                     [&](OpBuilder &builder, Location loc, Value row, ValueRange) {
-                       scf::ForOp::create(
-                           builder, loc, zero(), columns, one, ValueRange(),
-                           [&](OpBuilder &inner, Location loc, Value column, ValueRange) {
-                             Value at[] = {row, column};
-                             Value element = memref::LoadOp::create(inner, loc, from, at);
-                             memref::StoreOp::create(inner, loc, element, to, at);
-                             scf::YieldOp::create(inner, loc);
-                           });
-                       scf::YieldOp::create(builder, loc);
-                     });
+  cpu::RowSpec spec{cpu::RowOp::Copy, cast<MemRefType>(from.getType()).getDimSize(1)};
+  callRowKernel(Phase::Other, cpu::getOrEmitRowOp(program.module, spec, program.target), {from, to},
+                to);
 }
 
 //===----------------------------------------------------------------------===//
 // Operations
 //===----------------------------------------------------------------------===//
 
-void FunctionEmitter::call(func::FuncOp callee, ArrayRef<Value> arguments) {
+Operation *FunctionEmitter::call(func::FuncOp callee, ArrayRef<Value> arguments) {
   SmallVector<Value> operands;
   for (auto [argument, type] : llvm::zip_equal(arguments, callee.getArgumentTypes()))
     operands.push_back(argument.getType() == type
                            ? argument
                            : memref::CastOp::create(b, type, argument).getResult());
-  func::CallOp::create(b, callee, operands);
+  return func::CallOp::create(b, callee, operands);
 }
 
-void FunctionEmitter::mark(Phase phase) {
+void FunctionEmitter::returnIf(Value stops) {
+  if (!stopped) {
+    OpBuilder::InsertionGuard guard(b);
+    stopped = b.createBlock(&result.getBody());
+    func::ReturnOp::create(b, arith::ConstantOp::create(b, b.getBoolAttr(true)).getResult());
+  }
+  OpBuilder::InsertPoint here = b.saveInsertionPoint();
+  Block *next = b.createBlock(&result.getBody());
+  b.restoreInsertionPoint(here);
+  cf::CondBranchOp::create(b, stops, stopped, next);
+  b.setInsertionPointToEnd(next);
+}
+
+void FunctionEmitter::meet() {
+  dependences.clear();
+  Value stops = cpu::emitBarrier(b, program.module, team);
+  if (program.marks)
+    returnIf(stops);
+}
+
+void FunctionEmitter::callKernel(Phase phase, func::FuncOp kernel, ArrayRef<Value> arguments,
+                                 const Accesses &accesses, const Accesses *later) {
+  if (dependences.mustMeet(accesses))
+    meet();
   if (program.marks)
     program.marks->emit(b, marker[0], marker[1], phase, siteOf(emitted));
+  SmallVector<Value> withTeam(arguments);
+  team.append(withTeam);
+  call(kernel, withTeam);
+  if (later)
+    dependences.clear();
+  dependences.add(later ? *later : accesses);
 }
 
-void FunctionEmitter::callKernel(Phase phase, func::FuncOp kernel, ArrayRef<Value> arguments) {
-  mark(phase);
-  call(kernel, arguments);
+void FunctionEmitter::callRowKernel(Phase phase, func::FuncOp kernel, ArrayRef<Value> arguments,
+                                    ArrayRef<Value> outputs) {
+  Accesses accesses;
+  for (Value argument : arguments)
+    access(accesses, argument, llvm::is_contained(outputs, argument), /*isOwnShare=*/true);
+  callKernel(phase, kernel, arguments, accesses);
 }
 
 void FunctionEmitter::emitRowOp(cpu::RowSpec spec, Value output, ArrayRef<Value> inputs) {
@@ -142,16 +189,18 @@ void FunctionEmitter::emitRowOp(cpu::RowSpec spec, Value output, ArrayRef<Value>
     arguments.push_back(memory.lookup(input));
   Value count = rowsOf(arguments.front());
   Phase phase = Phase::Other;
+  SmallVector<Value, 4> outputs;
   if (plan.isQuantizedOnly(output)) {
     phase = Phase::Quantize;
     CodesKind kind = *quantizedUse(*output.use_begin());
     quantize(spec, kind, arguments);
-    llvm::append_range(arguments, quantizedDestination(output, kind, count));
+    outputs = quantizedDestination(output, kind, count);
   } else {
-    arguments.push_back(destination(output, count));
+    outputs = {destination(output, count)};
   }
-  arguments.push_back(threads());
-  callKernel(phase, cpu::getOrEmitRowOp(program.module, spec, program.target), arguments);
+  llvm::append_range(arguments, outputs);
+  callRowKernel(phase, cpu::getOrEmitRowOp(program.module, spec, program.target), arguments,
+                outputs);
 }
 
 void FunctionEmitter::emitFakeQuantize(equant::FakeQuantizeOp op) {
@@ -160,10 +209,10 @@ void FunctionEmitter::emitFakeQuantize(equant::FakeQuantizeOp op) {
   SmallVector<Value> arguments = {rows(op.getInput())};
   if (spec.isStatic)
     arguments.push_back(arith::ConstantOp::create(b, op.getScaleAttr()));
-  arguments.push_back(destination(op.getOutput(), rowsOf(arguments.front())));
-  arguments.push_back(threads());
-  callKernel(Phase::Quantize, cpu::getOrEmitFakeQuantize(program.module, spec, program.target),
-             arguments);
+  Value output = destination(op.getOutput(), rowsOf(arguments.front()));
+  arguments.push_back(output);
+  callRowKernel(Phase::Quantize, cpu::getOrEmitFakeQuantize(program.module, spec, program.target),
+                arguments, output);
 }
 
 /// The memory that an op updates: that of its activation, or a copy if others still read it.
@@ -200,8 +249,9 @@ template <typename RopeLike> void FunctionEmitter::emitRope(RopeLike op, bool in
   int64_t headDim = op.getHeadDim();
   cpu::RopeSpec spec{lm::columns(op.getOutput()) / headDim, headDim,
                      cast<RankedTensorType>(op.getTable().getType()).getDimSize(0), inverse};
-  callKernel(Phase::Attention, cpu::getOrEmitRope(program.module, spec, program.target),
-             {inPlace(op), rows(op.getTable()), rows(op.getPosition()), threads()});
+  Value x = inPlace(op);
+  callRowKernel(Phase::Attention, cpu::getOrEmitRope(program.module, spec, program.target),
+                {x, rows(op.getTable()), rows(op.getPosition())}, x);
 }
 template void FunctionEmitter::emitRope(lm::RopeGradientOp op, bool inverse);
 
@@ -228,10 +278,15 @@ void FunctionEmitter::emitLinear(Operation &op, cpu::LinearSpec spec, ArrayRef<V
   } else {
     destination(output, count);
   }
-  arguments.push_back(rows(output));
-  arguments.push_back(scratch(cpu::scratchBytes(spec, program.target)));
-  arguments.push_back(threads());
-  callKernel(Phase::Gemm, cpu::getOrEmitLinear(program.module, spec, program.target), arguments);
+  Accesses accesses;
+  for (Value argument : arguments)
+    access(accesses, argument, /*isWrite=*/false, /*isOwnShare=*/false);
+  Value y = rows(output), shares = scratch(cpu::scratchBytes(spec, program.target));
+  access(accesses, y, /*isWrite=*/true, /*isOwnShare=*/false);
+  access(accesses, shares, /*isWrite=*/true, /*isOwnShare=*/true);
+  arguments.append({y, shares});
+  callKernel(Phase::Gemm, cpu::getOrEmitLinear(program.module, spec, program.target), arguments,
+             accesses);
 }
 
 template <typename AttentionLike>
@@ -268,6 +323,10 @@ std::pair<Value, Value> FunctionEmitter::layerCache(int64_t layer) {
   return {capacity, begin};
 }
 
+static BufferRange cacheOf(int64_t layer) {
+  return {BufferRange::Kind::Cache, layer, layer + 1};
+}
+
 LogicalResult FunctionEmitter::emitAttention(lm::AttentionOp op) {
   cpu::AttentionSpec spec = attentionSpec(op, program.halfCache);
   Type element = spec.halfCache ? Type(b.getF16Type()) : Type(b.getF32Type());
@@ -280,13 +339,23 @@ LogicalResult FunctionEmitter::emitAttention(lm::AttentionOp op) {
       arith::AddIOp::create(b, keys, arith::MulIOp::create(b, capacity, constant(bytesPerToken)));
   Value elements = arith::MulIOp::create(b, capacity, constant(elementsPerToken));
 
-  Value query = rows(op.getQuery());
+  Value query = rows(op.getQuery()), key = rows(op.getKey()), value = rows(op.getValue());
+  Value y = destination(op.getOutput(), rowsOf(query));
+  Value tiles = scratch(cpu::scratchBytes(spec, program.target));
+  // Behind the kernel's barrier nothing that came before it is pending.
+  Accesses append, attend;
+  access(append, key, /*isWrite=*/false, /*isOwnShare=*/true);
+  access(append, value, /*isWrite=*/false, /*isOwnShare=*/true);
+  append.push_back({cacheOf(op.getLayer()), /*isWrite=*/true, /*isOwnShare=*/false});
+  access(attend, query, /*isWrite=*/false, /*isOwnShare=*/false);
+  access(attend, y, /*isWrite=*/true, /*isOwnShare=*/false);
+  access(attend, tiles, /*isWrite=*/true, /*isOwnShare=*/false);
+  attend.push_back({cacheOf(op.getLayer()), /*isWrite=*/false, /*isOwnShare=*/false});
   callKernel(Phase::Attention, cpu::getOrEmitAttention(program.module, spec, program.target),
-             {query, rows(op.getKey()), rows(op.getValue()),
-              view(cache(), keys, {ShapedType::kDynamic}, element, elements),
+             {query, key, value, view(cache(), keys, {ShapedType::kDynamic}, element, elements),
               view(cache(), values, {ShapedType::kDynamic}, element, elements),
-              rows(op.getPosition()), destination(op.getOutput(), rowsOf(query)),
-              scratch(cpu::scratchBytes(spec, program.target)), threads()});
+              rows(op.getPosition()), y, tiles},
+             append, &attend);
   return success();
 }
 
@@ -302,11 +371,18 @@ LogicalResult FunctionEmitter::emitAttention(equant::AttentionOp op) {
       view(cache(), begin, {ShapedType::kDynamic}, b.getI8Type(), bytes), capacity};
   if (op.getTable())
     arguments.push_back(rows(op.getTable()));
-  llvm::append_range(arguments,
-                     ValueRange{rows(op.getPosition()), destination(op.getOutput(), rowsOf(query)),
-                                scratch(cpu::scratchBytes(spec, program.target)), threads()});
+  Value y = destination(op.getOutput(), rowsOf(query));
+  Value tiles = scratch(cpu::scratchBytes(spec, program.target));
+  arguments.append({rows(op.getPosition()), y, tiles});
+  // Of one token it appends, then attends; of more the other way round.
+  Accesses accesses;
+  for (Value input : op->getOperands().take_front(3))
+    access(accesses, rows(input), /*isWrite=*/false, /*isOwnShare=*/false);
+  access(accesses, y, /*isWrite=*/true, /*isOwnShare=*/false);
+  access(accesses, tiles, /*isWrite=*/true, /*isOwnShare=*/false);
+  accesses.push_back({cacheOf(op.getLayer()), /*isWrite=*/true, /*isOwnShare=*/false});
   callKernel(Phase::Attention, cpu::getOrEmitAttention(program.module, spec, program.target),
-             arguments);
+             arguments, accesses);
   return success();
 }
 
@@ -319,10 +395,14 @@ void FunctionEmitter::emitCall(func::CallOp op) {
     arguments.push_back(operand.getType() == op.getResult(0).getType() ? activation
                                                                        : memory.lookup(operand));
   }
-  arguments.push_back(threads());
+  team.append(arguments);
   llvm::append_range(arguments, host);
   llvm::append_range(arguments, marker);
-  call(program.symbols.lookup<func::FuncOp>((op.getCallee() + ".kernels").str()), arguments);
+  Operation *layer =
+      call(program.symbols.lookup<func::FuncOp>((op.getCallee() + ".kernels").str()), arguments);
+  dependences.addAll();
+  if (program.marks)
+    returnIf(layer->getResult(0));
 }
 
 void FunctionEmitter::emitReturn(func::ReturnOp op) {
@@ -338,7 +418,10 @@ void FunctionEmitter::emitReturn(func::ReturnOp op) {
     if (plan.storageOf(op.getOperand(0)) != argument)
       copy(returned, rows(argument));
   }
-  func::ReturnOp::create(b);
+  if (program.marks)
+    func::ReturnOp::create(b, arith::ConstantOp::create(b, b.getBoolAttr(false)).getResult());
+  else
+    func::ReturnOp::create(b);
 }
 
 static FailureOr<cpu::WeightFormat> weightFormat(Operation *op, equant::SchemeAttr scheme,
@@ -361,10 +444,9 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
       .Case([&](lm::EmbeddingOp op) {
         auto table = cast<RankedTensorType>(op.getTable().getType());
         cpu::EmbeddingSpec spec{table.getDimSize(0), table.getDimSize(1)};
-        Value tokens = rows(op.getTokens());
-        callKernel(
-            Phase::Other, cpu::getOrEmitEmbedding(program.module, spec, program.target),
-            {tokens, rows(op.getTable()), destination(op.getOutput(), rowsOf(tokens)), threads()});
+        Value tokens = rows(op.getTokens()), output = destination(op.getOutput(), rowsOf(tokens));
+        callRowKernel(Phase::Other, cpu::getOrEmitEmbedding(program.module, spec, program.target),
+                      {tokens, rows(op.getTable()), output}, output);
         return success();
       })
       .Case([&](equant::EmbeddingOp op) -> LogicalResult {
@@ -381,18 +463,19 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
         SmallVector<Value> arguments = {tokens, rows(op.getCodes()), rows(op.getScale())};
         if (op.getZeroPoint())
           arguments.push_back(rows(op.getZeroPoint()));
-        arguments.push_back(destination(op.getOutput(), rowsOf(tokens)));
-        arguments.push_back(threads());
-        callKernel(Phase::Other, cpu::getOrEmitEmbedding(program.module, spec, program.target),
-                   arguments);
+        Value output = destination(op.getOutput(), rowsOf(tokens));
+        arguments.push_back(output);
+        callRowKernel(Phase::Other, cpu::getOrEmitEmbedding(program.module, spec, program.target),
+                      arguments, output);
         return success();
       })
       .Case([&](lm::PositionEmbeddingOp op) {
         auto table = cast<RankedTensorType>(op.getTable().getType());
         cpu::PositionEmbeddingSpec spec{table.getDimSize(0), table.getDimSize(1)};
-        callKernel(Phase::Other,
-                   cpu::getOrEmitPositionEmbedding(program.module, spec, program.target),
-                   {rows(op.getTable()), rows(op.getPosition()), inPlace(op)});
+        Value x = inPlace(op);
+        callRowKernel(Phase::Other,
+                      cpu::getOrEmitPositionEmbedding(program.module, spec, program.target),
+                      {x, rows(op.getTable()), rows(op.getPosition())}, x);
         return success();
       })
       .Case([&](lm::RopeOp op) {
@@ -403,8 +486,10 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
         int64_t columns = cast<RankedTensorType>(op.getInput().getType()).getDimSize(1);
         int64_t headDim = cast<RankedTensorType>(op.getWeight().getType()).getDimSize(0);
         cpu::HeadNormSpec spec{columns / headDim, headDim, op.getEpsilon().convertToDouble()};
-        callKernel(Phase::Attention, cpu::getOrEmitHeadNorm(program.module, spec, program.target),
-                   {inPlace(op), rows(op.getWeight()), threads()});
+        Value x = inPlace(op);
+        callRowKernel(Phase::Attention,
+                      cpu::getOrEmitHeadNorm(program.module, spec, program.target),
+                      {x, rows(op.getWeight())}, x);
         return success();
       })
       .Case([&](lm::AttentionOp op) { return emitAttention(op); })
@@ -478,10 +563,11 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
         Value input = rows(op.getInput()), first = rows(op.getFirst());
         int64_t columns = cast<RankedTensorType>(op.getInput().getType()).getDimSize(1);
         Value count = arith::SubIOp::create(b, rowsOf(input), first);
-        memory[op.getOutput()] =
+        Value last =
             memref::SubViewOp::create(b, input, ArrayRef<OpFoldResult>{first, b.getIndexAttr(0)},
                                       ArrayRef<OpFoldResult>{count, b.getIndexAttr(columns)},
                                       ArrayRef<OpFoldResult>{b.getIndexAttr(1), b.getIndexAttr(1)});
+        remember(op.getOutput(), last, buffers.lookup(input));
         return success();
       })
       .Case([&](func::CallOp op) {
@@ -498,11 +584,18 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
 LogicalResult FunctionEmitter::run() {
   Block *body = result.addEntryBlock();
   b.setInsertionPointToStart(body);
+  auto remembered = [&](Value place) {
+    if (isa<MemRefType>(place.getType()))
+      buffers[place] = {BufferRange::Kind::Argument, 0, 1, place.getAsOpaquePointer()};
+    return place;
+  };
   unsigned next = 3;
   for (Value argument : source.getArguments())
-    memory[argument] =
-        isa<lm::KVCacheType>(argument.getType()) ? cache() : body->getArgument(next++);
-  threadsArgument = body->getArgument(next++);
+    memory[argument] = isa<lm::KVCacheType>(argument.getType())
+                           ? cache()
+                           : remembered(body->getArgument(next++));
+  team = cpu::Team::of(body->getArguments().slice(next, 3));
+  next += 3;
   if (!program.hostCalls.empty()) {
     host = {body->getArgument(next), body->getArgument(next + 1)};
     next += 2;
@@ -511,9 +604,23 @@ LogicalResult FunctionEmitter::run() {
     marker = {body->getArgument(next), body->getArgument(next + 1)};
     next += 2;
   }
-  llvm::append_range(outputs, body->getArguments().drop_front(next));
-  for (Operation &op : source.front())
+  for (Value output : body->getArguments().drop_front(next))
+    outputs.push_back(remembered(output));
+  // A layer does not know what its caller's kernels touched.
+  if (!source.isPublic())
+    dependences.addAll();
+  for (Operation &op : source.front()) {
+    const void *rows = nullptr;
+    if (isa<lm::RowsOp, lm::RowsGradientOp>(op))
+      rows = &op;
+    else if (auto input = llvm::find_if(
+                 op.getOperands(), [](Value value) { return isActivationType(value.getType()); });
+             input != op.operand_end())
+      rows = rowsOfValue.lookup(*input);
+    for (Value value : op.getResults())
+      rowsOfValue[value] = rows;
     if (failed(emit(op)))
       return failure();
+  }
   return success();
 }

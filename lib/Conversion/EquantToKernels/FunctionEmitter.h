@@ -8,10 +8,12 @@
 #ifndef EASYQUANT_LIB_CONVERSION_EQUANTTOKERNELS_FUNCTIONEMITTER_H
 #define EASYQUANT_LIB_CONVERSION_EQUANTTOKERNELS_FUNCTIONEMITTER_H
 
+#include "Dependences.h"
 #include "Marks.h"
 
 #include "easyquant/Codegen/CPU/Kernels.h"
 #include "easyquant/Codegen/CPU/RowGradients.h"
+#include "easyquant/Codegen/CPU/Team.h"
 #include "easyquant/Conversion/EquantToKernels/BufferPlan.h"
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 
@@ -38,9 +40,10 @@ struct Program {
   int64_t arenaBytesPerThread = 0;
   int64_t arenaBytes = 0; ///< where the scratch of the threads begins
   /// The calls of the program's caller in the order of the module (HostCalls.h); where there are
-  /// any, every function takes a function to call and its context behind `threads`.
+  /// any, every function takes a function to call and its context behind the team.
   llvm::DenseMap<mlir::Operation *, int64_t> hostCalls;
-  /// Where there are any, every function takes a marking function and its context behind those.
+  /// Of a program that is called with a step: every function takes a marking function, null in all
+  /// threads but the first, and its context behind those, and returns whether the team was stopped.
   std::optional<Marks> marks;
 
   mlir::MemRefType bytes() const {
@@ -68,11 +71,10 @@ public:
 private:
   mlir::LogicalResult emit(mlir::Operation &op);
 
-  // The fixed arguments: weights, arena, cache first, threads after the model's own.
+  // The fixed arguments: weights, arena, cache first, the team after the model's own.
   mlir::Value weights() { return result.getArgument(0); }
   mlir::Value arena() { return result.getArgument(1); }
   mlir::Value cache() { return result.getArgument(2); }
-  mlir::Value threads() { return threadsArgument; }
 
   mlir::Value constant(int64_t value) { return mlir::arith::ConstantIndexOp::create(b, value); }
   mlir::Value zero() { return constant(0); }
@@ -85,6 +87,11 @@ private:
   }
   /// The scratch of all threads; its size is known when the whole program is emitted.
   mlir::Value scratch(int64_t bytesPerThread);
+  /// memory[value], which other kernels may touch, too.
+  mlir::Value remember(mlir::Value value, mlir::Value place, BufferRange range);
+  /// How a kernel touches memory: nothing if that is no buffer, such as weights.
+  using Accesses = mlir::SmallVector<Access>;
+  void access(Accesses &accesses, mlir::Value place, bool isWrite, bool isOwnShare);
 
   /// The memory that a result is to be written to, `rows` rows of it.
   mlir::Value destination(mlir::Value value, mlir::Value rows);
@@ -99,10 +106,18 @@ private:
   void quantize(cpu::RowSpec &spec, const CodesKind &kind,
                 mlir::SmallVectorImpl<mlir::Value> &arguments);
 
-  void call(mlir::func::FuncOp callee, mlir::ArrayRef<mlir::Value> arguments);
-  /// What follows is for the op that is being emitted, and counts as `phase`.
-  void mark(Phase phase);
-  void callKernel(Phase phase, mlir::func::FuncOp kernel, mlir::ArrayRef<mlir::Value> arguments);
+  mlir::Operation *call(mlir::func::FuncOp callee, mlir::ArrayRef<mlir::Value> arguments);
+  /// The threads meet, and the function ends if the team is stopped.
+  void meet();
+  void returnIf(mlir::Value stops);
+  /// A kernel for the op that is being emitted, which counts as `phase`; the team is added to its
+  /// arguments. `accesses` are what it does before its own first barrier, `later` after its last
+  /// one, if it has any.
+  void callKernel(Phase phase, mlir::func::FuncOp kernel, mlir::ArrayRef<mlir::Value> arguments,
+                  const Accesses &accesses, const Accesses *later = nullptr);
+  /// A kernel over rows; `outputs` are those of its arguments that it writes.
+  void callRowKernel(Phase phase, mlir::func::FuncOp kernel,
+                     mlir::ArrayRef<mlir::Value> arguments, mlir::ArrayRef<mlir::Value> outputs);
   void emitFakeQuantize(equant::FakeQuantizeOp op);
   void emitRowOp(cpu::RowSpec spec, mlir::Value output, mlir::ArrayRef<mlir::Value> inputs);
   void copy(mlir::Value from, mlir::Value to);
@@ -132,7 +147,11 @@ private:
   mlir::func::FuncOp source, result;
   mlir::ImplicitLocOpBuilder b;
   mlir::Operation *emitted = nullptr; ///< the op of `source` that is being emitted
-  mlir::Value threadsArgument;
+  cpu::Team team;
+  Dependences dependences;
+  mlir::Block *stopped = nullptr; ///< returns from a function of a stopped step
+  llvm::DenseMap<mlir::Value, BufferRange> buffers; ///< of memrefs
+  llvm::DenseMap<mlir::Value, const void *> rowsOfValue;  ///< BufferRange::rows of activations
   mlir::SmallVector<mlir::Value, 2> host;    ///< function and context, if the program takes them
   mlir::SmallVector<mlir::Value, 2> marker;  ///< the same of its marks
   mlir::SmallVector<mlir::Value, 1> outputs; ///< of the entry, one a result

@@ -16,6 +16,7 @@
 #include "easyquant/Conversion/EquantToKernels/HostCalls.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -67,6 +68,13 @@ LogicalResult FunctionEmitter::emitHostCall(Operation &op) {
   };
   Value array = LLVM::AllocaOp::create(b, pointer, b.getI64Type(),
                                        integer(static_cast<int64_t>(fields.size())));
+  // One thread calls, between two barriers.
+  meet();
+  dependences.addAll();
+  Value isFirst = arith::CmpIOp::create(b, arith::CmpIPredicate::eq, team.thread, zero());
+  auto branch = scf::IfOp::create(b, isFirst, /*withElseRegion=*/false);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(branch.thenBlock());
   for (auto [i, field] : llvm::enumerate(fields)) {
     LLVM::GEPArg at(static_cast<int32_t>(i));
     LLVM::StoreOp::create(b, field, LLVM::GEPOp::create(b, pointer, b.getI64Type(), array, at));
@@ -84,11 +92,12 @@ void FunctionEmitter::emitRowGradient(Operation &op, cpu::RowGradientSpec spec) 
   SmallVector<Value> arguments;
   for (Value operand : op.getOperands())
     arguments.push_back(rows(operand));
+  SmallVector<Value> outputs;
   for (Value result : op.getResults())
-    arguments.push_back(destination(result, rowsOf(arguments.front())));
-  arguments.push_back(threads());
-  callKernel(Phase::Other, cpu::getOrEmitRowGradient(program.module, spec, program.target),
-             arguments);
+    outputs.push_back(destination(result, rowsOf(arguments.front())));
+  llvm::append_range(arguments, outputs);
+  callRowKernel(Phase::Other, cpu::getOrEmitRowGradient(program.module, spec, program.target),
+                arguments, outputs);
 }
 
 void FunctionEmitter::emitConcat(lm::ConcatOp op) {
@@ -97,8 +106,9 @@ void FunctionEmitter::emitConcat(lm::ConcatOp op) {
   int64_t column = 0;
   for (Value input : op.getInputs()) {
     cpu::RowSpec spec{cpu::RowOp::Copy, lm::columns(input)};
-    callKernel(Phase::Other, cpu::getOrEmitRowOp(program.module, spec, program.target),
-               {rows(input), columnsOf(output, column, spec.columns), threads()});
+    Value columns = columnsOf(output, column, spec.columns);
+    callRowKernel(Phase::Other, cpu::getOrEmitRowOp(program.module, spec, program.target),
+                  {rows(input), columns}, columns);
     column += spec.columns;
   }
 }

@@ -32,27 +32,33 @@ def ConvertEquantToKernels : Pass<"convert-equant-to-kernels", "::mlir::ModuleOp
     ```
     becomes
     ```mlir
-    call @rms_norm_64_quantize(%x, %w, %codes, %scales, %sums, %threads) : …
-    call @linear_64x64_i8_q_accumulate(%codes, %scales, %sums, %weights, %wscales, %x, %scratch, %threads) : …
+    call @rms_norm_64_quantize(%x, %w, %codes, %scales, %sums, %state, %thread, %threads) : …
+    %stops = call @team_barrier(%state, %threads) : (!llvm.ptr, index) -> i1
+    call @linear_64x64_i8_q_accumulate(%codes, %scales, %sums, %weights, %wscales, %x, %scratch, %state, %thread, %threads) : …
     ```
+    The entry runs all of it in one parallel region: every thread of the team calls every kernel, and a barrier stands before one
+    that reads or overwrites what another thread's share of an earlier one has to do with.
 
-    With `profile`, every function takes a marking function and a context for it behind `threads`, pointers, and calls it before
-    every kernel with the number of the phase and the name of the site (docs/Architecture.md, "The program ABI"), unless it is
-    null:
+    With `step`, the entry is the function of `easyquant/Formats/Step.h`. Every function then takes a marking function and a context
+    for it behind the team, pointers, and calls it before every kernel with the number of the phase and the name of the site
+    (docs/Architecture.md, "The program ABI"), unless it is null; and it returns after a barrier that tells it to stop:
     ```mlir
-    call @mark_kernel(%mark, %context, %gemm, %site) : (!llvm.ptr, !llvm.ptr, i64, !llvm.ptr) -> ()
-    call @linear_64x64_i8_q_accumulate(…) : …
+      %stops = call @team_barrier(%state, %threads) : (!llvm.ptr, index) -> i1
+      cf.cond_br %stops, ^stopped, ^next
+    ^next:
+      call @mark_kernel(%mark, %context, %gemm, %site) : (!llvm.ptr, !llvm.ptr, i64, !llvm.ptr) -> ()
+      call @linear_64x64_i8_q_accumulate(…) : …
     ```
   }];
   let options = [
     TextOption<"isa", "isa", "avx2", "instruction set of the kernels: avx2 or avx512vnni">,
     MaxRows, KVCache,
-    NumberOption<"profile", "profile", "bool", "false",
-           "call a function that is given at run time before every kernel, with its phase and site">,
+    NumberOption<"step", "step", "bool", "false",
+           "make an entry that is called with an eq_step, marks kernels and can be stopped; else one with @forward's arguments">,
   ];
   let dependentDialects = [
-    "::mlir::arith::ArithDialect", "::mlir::func::FuncDialect", "::mlir::LLVM::LLVMDialect", "::mlir::math::MathDialect",
-    "::mlir::memref::MemRefDialect", "::mlir::scf::SCFDialect", "::mlir::vector::VectorDialect",
+    "::mlir::arith::ArithDialect", "::mlir::cf::ControlFlowDialect", "::mlir::func::FuncDialect", "::mlir::LLVM::LLVMDialect", "::mlir::math::MathDialect",
+    "::mlir::memref::MemRefDialect", "::mlir::omp::OpenMPDialect", "::mlir::scf::SCFDialect", "::mlir::vector::VectorDialect",
   ];
 }
 
