@@ -16,16 +16,19 @@ using namespace mlir;
 
 namespace easyquant::cpu {
 
-// The state: what threads count up, what they watch, and the address of the stop flag, each in a
-// cache line of its own. The watched word is twice the number of barriers passed, plus 1 if the
-// last one found that the team is to stop.
-static constexpr int32_t kArrived = 0, kPassed = 64, kStop = 128;
+// The state: what threads count up, what they watch, and what they only read (the address of the
+// stop flag, and the looks before the first yield), each in a cache line of its own. The watched
+// word is twice the number of barriers passed, plus 1 if the last one found that the team is to
+// stop.
+static constexpr int32_t kArrived = 0, kPassed = 64, kStop = 128, kSpins = 136;
 static constexpr int64_t kStateBytes = 192;
 
-/// How a thread waits. Most waits are shorter than the first number of looks, some microseconds.
-/// Then the others may be without a CPU, which it offers them; after the second, it sleeps between
-/// looks, for the wait is that of host code.
-static constexpr int64_t kSpins = 2000, kYields = 4000, kSleepMicroseconds = 50;
+/// How a thread waits: it looks for a millisecond or so, and then offers its CPU to others between
+/// looks, soon where the team has more threads than there are CPUs. (Where others compete for the
+/// CPUs, a thread that yields comes back late, and then it is the one that is waited for.) Behind
+/// these it sleeps between looks, for such a wait is that of host code.
+static constexpr int64_t kPatientSpins = 50000, kCrowdedSpins = 100, kYields = 4000;
+static constexpr int64_t kSleepMicroseconds = 50;
 
 Team Team::of(ValueRange arguments) {
   ValueRange last = arguments.take_back(3);
@@ -96,6 +99,8 @@ Value StateAccess::isAskedToStop() {
 /// Looks until the watched word is no longer `before`; gives what it is then.
 static Value emitWait(ImplicitLocOpBuilder &b, ModuleOp module, StateAccess &access, Value passed,
                       Value before) {
+  Value spins = LLVM::LoadOp::create(b, b.getI32Type(), access.at(kSpins));
+  Value most = arith::AddIOp::create(b, spins, access.word(kYields));
   auto loop = scf::WhileOp::create(b, TypeRange{b.getI32Type(), b.getI32Type()},
                                    ValueRange{access.word(0), before});
   OpBuilder::InsertionGuard guard(b);
@@ -107,8 +112,8 @@ static Value emitWait(ImplicitLocOpBuilder &b, ModuleOp module, StateAccess &acc
   Block *pause = b.createBlock(&loop.getAfter(), {}, {b.getI32Type(), b.getI32Type()},
                                {b.getLoc(), b.getLoc()});
   Value looks = pause->getArgument(0);
-  auto atMost = [&](int64_t count) {
-    return access.compare(arith::CmpIPredicate::slt, looks, access.word(count));
+  auto isBefore = [&](Value count) {
+    return access.compare(arith::CmpIPredicate::slt, looks, count);
   };
   auto choose = [&](Value condition, llvm::function_ref<void()> first,
                     llvm::function_ref<void()> second) {
@@ -120,13 +125,13 @@ static Value emitWait(ImplicitLocOpBuilder &b, ModuleOp module, StateAccess &acc
     second();
   };
   choose(
-      atMost(kSpins),
+      isBefore(spins),
       [&] {
         LLVM::CallIntrinsicOp::create(b, b.getStringAttr("llvm.x86.sse2.pause"), ValueRange());
       },
       [&] {
         choose(
-            atMost(kSpins + kYields),
+            isBefore(most),
             [&] { LLVM::CallOp::create(b, declare(module, "sched_yield", {}), ValueRange()); },
             [&] {
               LLVM::CallOp::create(b, declare(module, "usleep", {b.getI32Type()}),
@@ -134,7 +139,6 @@ static Value emitWait(ImplicitLocOpBuilder &b, ModuleOp module, StateAccess &acc
             });
       });
   // It stays where it is in a long wait.
-  Value most = access.word(kSpins + kYields);
   Value next = arith::MinSIOp::create(b, arith::AddIOp::create(b, looks, access.word(1)), most);
   scf::YieldOp::create(b, ValueRange{next, pause->getArgument(1)});
   return loop.getResult(1);
@@ -210,6 +214,10 @@ void emitTeam(ImplicitLocOpBuilder &b, ModuleOp module, Value threads, Value sto
   if (!stop)
     stop = LLVM::ZeroOp::create(b, pointer);
   LLVM::StoreOp::create(b, stop, access.at(kStop));
+  auto ask = [&](StringRef name) -> Value {
+    Value number = LLVM::CallOp::create(b, declare(module, name, {}), ValueRange()).getResult();
+    return arith::IndexCastUIOp::create(b, b.getIndexType(), number);
+  };
 
   Value zero = arith::ConstantIndexOp::create(b, 0), one = arith::ConstantIndexOp::create(b, 1);
   Value alone = arith::CmpIOp::create(b, arith::CmpIPredicate::eq, threads, one);
@@ -218,15 +226,16 @@ void emitTeam(ImplicitLocOpBuilder &b, ModuleOp module, Value threads, Value sto
   b.setInsertionPointToStart(branch.thenBlock());
   body(b, {state, zero, one});
   b.setInsertionPointToStart(branch.elseBlock());
+  Value fits = arith::CmpIOp::create(b, arith::CmpIPredicate::ule, threads,
+                                     ask("omp_get_num_procs"));
+  Value spins = arith::SelectOp::create(b, fits, access.word(kPatientSpins),
+                                        access.word(kCrowdedSpins));
+  LLVM::StoreOp::create(b, spins, access.at(kSpins));
   omp::ParallelOperands clauses;
   clauses.numThreads = arith::IndexCastOp::create(b, b.getI32Type(), threads);
   auto region = omp::ParallelOp::create(b, clauses);
   b.createBlock(&region.getRegion());
   // libomp may grant fewer threads than were asked for.
-  auto ask = [&](StringRef name) -> Value {
-    Value number = LLVM::CallOp::create(b, declare(module, name, {}), ValueRange()).getResult();
-    return arith::IndexCastUIOp::create(b, b.getIndexType(), number);
-  };
   Value thread = ask("omp_get_thread_num");
   body(b, {state, thread, ask("omp_get_num_threads")});
   omp::TerminatorOp::create(b);
