@@ -8,6 +8,7 @@
 #ifndef EASYQUANT_LIB_CALIBRATION_HOSTPROGRAM_H
 #define EASYQUANT_LIB_CALIBRATION_HOSTPROGRAM_H
 
+#include "easyquant/Formats/CacheSizes.h"
 #include "easyquant/Runtime/Program.h"
 #include "easyquant/Support/Result.h"
 
@@ -40,7 +41,8 @@ public:
   HostProgram(const HostProgram &) = delete;
   ~HostProgram();
 
-  int64_t arenaBytes = 0, arenaBytesPerThread = 0, cacheBytesPerToken = 0;
+  int64_t arenaBytes = 0, arenaBytesPerThread = 0;
+  formats::CacheSizes cache;
 
   /// Calls the entry. Every argument is a pointer to a memref's descriptor, an integer, or a
   /// pointer. Errors: those of OpenMP::prepare.

@@ -7,6 +7,8 @@
 
 #include "easyquant/Formats/Manifest.h"
 
+#include "CacheFields.h"
+
 #include "easyquant/Formats/ShardedSafetensors.h"
 #include "easyquant/Support/FieldReader.h"
 
@@ -148,8 +150,7 @@ template <typename Fields> void mapFields(Fields &fields, Manifest::Program &pro
   fields.required("max_rows", program.maxRows, kSize);
   fields.required("arena_bytes", program.arenaBytes, Bounds());
   fields.required("arena_bytes_per_thread", program.arenaBytesPerThread, Bounds());
-  fields.required("cache_bytes", program.cacheBytes, Bounds());
-  fields.required("cache_bytes_per_token", program.cacheBytesPerToken, Bounds());
+  fields.required("cache", program.cache);
   fields.required("cache_scheme", program.cacheScheme);
   fields.required("cache_type", program.cacheType);
   fields.required("entries", program.entries);

@@ -176,10 +176,10 @@ void EmitGPUProgram::describeProgram(const GPUProgram &program) {
   NamedAttrList entry;
   for (auto [name, value] :
        {std::pair("abi", formats::kProgramAbi), std::pair("max_rows", program.launches.maxRows),
-        std::pair("arena_bytes", int64_t(0)), std::pair("arena_bytes_per_thread", int64_t(0)),
-        std::pair("cache_bytes", program.launches.cacheBytes),
-        std::pair("cache_bytes_per_token", program.launches.cacheBytesPerToken)})
+        std::pair("arena_bytes", int64_t(0)), std::pair("arena_bytes_per_thread", int64_t(0))})
     entry.set(name, b.getI64IntegerAttr(value));
+  entry.set("cache", describeCacheSizes(b, 64, 64 * program.launches.cacheBytesPerToken,
+                                        program.launches.cacheBytes / 64 * 64));
   entry.set("entries", b.getDictionaryAttr({}));
   entry.set("cache_scheme", describeCache(b, program.kvScheme, program.rotatesKeys));
   entry.set("cache_type", b.getStringAttr("f16"));

@@ -5,11 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "CachePages.h"
 #include "Executor.h"
 #include "KernelClock.h"
 
-#include <algorithm>
-#include <limits>
+#include <cstring>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -38,16 +38,17 @@ struct WatchedMarks {
 class CpuExecutor final : public Executor {
 public:
   CpuExecutor(const Artifact &artifact, const Program &program, int32_t threads, Buffer arena,
-              Buffer cache, int64_t capacity, bool measure)
+              Buffer cache, int64_t context, bool measure)
       : artifact(artifact), program(program), threads(threads), arena(std::move(arena)),
-        cache(std::move(cache)), capacity(capacity),
+        cache(std::move(cache)), capacity(context),
+        pages(placePages(artifact.manifest().program.cache, context)),
         logitRows(static_cast<size_t>(artifact.manifest().program.maxRows)) {
     if (measure)
       clock.emplace();
   }
 
   int64_t rowsPerStep(bool) const override { return artifact.manifest().program.maxRows; }
-  int64_t bytes() const override { return arena.size() + cache.size(); }
+  int64_t bytes() const override { return arena.size() + cache.size() + windowBefore.size(); }
   Result<void> step(std::span<const int32_t> tokens, int64_t position, int64_t firstLogit,
                     float *logits, const Watch &watch) override;
   Result<PhaseCosts> costs() override {
@@ -62,17 +63,34 @@ public:
   }
 
 private:
+  /// Copies the window, so that a step can be left in its midst.
+  Result<void> keepWindow();
+
   const Artifact &artifact;
   const Program &program;
   int32_t threads;
   Buffer arena, cache;
   int64_t capacity;
-  int64_t seen = 0;                 ///< the most tokens that the cache has held
-  std::vector<int32_t> logitRows;   ///< of a step
+  std::vector<int64_t> pages;     ///< eq_step.page
+  Buffer windowBefore;            ///< the step that may be left
+  int64_t seen = 0;               ///< tokens that the cache has seen: eq_sequence.held
+  std::vector<int32_t> logitRows; ///< of a step
   std::optional<KernelClock> clock; ///< where the session measures
 };
 
 } // namespace
+
+Result<void> CpuExecutor::keepWindow() {
+  const int64_t bytes = artifact.manifest().program.cache.windowBytes;
+  if (windowBefore.size() < bytes) {
+    Result<Buffer> copy = allocateMemory("copy of the KV cache's window", bytes);
+    if (!copy)
+      return Unexpected(copy.error());
+    windowBefore = std::move(*copy);
+  }
+  std::memcpy(windowBefore.data(), cache.data(), static_cast<size_t>(bytes));
+  return {};
+}
 
 Result<void> CpuExecutor::step(std::span<const int32_t> tokens, int64_t position,
                                int64_t firstLogit, float *logits, const Watch &watch) {
@@ -88,9 +106,17 @@ Result<void> CpuExecutor::step(std::span<const int32_t> tokens, int64_t position
   sequence.held = static_cast<int32_t>(seen);
   sequence.capacity = static_cast<int32_t>(capacity);
 
+  // A step that is left has filled the windows of some layers, and not those of others, which no
+  // count of tokens could tell: they become what they were. A step of one token is not left, for
+  // that would cost each a copy.
+  const int64_t windowBytes = artifact.manifest().program.cache.windowBytes;
+  const bool canLeave = watch.progress.function && (windowBytes == 0 || rows > 1);
+  if (canLeave && windowBytes > 0)
+    if (auto kept = keepWindow(); !kept)
+      return kept;
+
   WatchedMarks watched{watch, clock ? clock->begin() : Marks()};
-  const Marks marks =
-      watch.progress.function ? Marks{WatchedMarks::mark, &watched} : watched.inner;
+  const Marks marks = canLeave ? Marks{WatchedMarks::mark, &watched} : watched.inner;
   eq_services services = {};
   services.context = marks.context;
   services.mark = marks.function;
@@ -106,17 +132,21 @@ Result<void> CpuExecutor::step(std::span<const int32_t> tokens, int64_t position
   step.tokens = tokens.data();
   step.sequence = &sequence;
   step.logit_row = logitRows.data();
+  step.page = pages.data();
   step.weights = reinterpret_cast<const uint8_t *>(artifact.weights().data());
   step.arena = arena.data<uint8_t>();
   step.cache = cache.data<uint8_t>();
   step.logits = logits;
   step.services = &services;
   const int32_t status = program.run(step);
-  seen = std::max(seen, position + rows);
   if (clock)
     clock->end();
-  if (watched.stop != 0)
+  if (watched.stop != 0) {
+    if (windowBytes > 0)
+      std::memcpy(cache.data(), windowBefore.data(), static_cast<size_t>(windowBytes));
     return watch.interrupted();
+  }
+  seen = position + rows;
   if (status != 0)
     return makeError(static_cast<ErrorCode>(status),
                      "{}: refuses a step of ABI {}; compile the artifact again",
@@ -132,7 +162,7 @@ static Result<Buffer> allocate(std::string_view what, int64_t count, int64_t siz
 
 Result<std::unique_ptr<Executor>>
 easyquant::runtime::createCpuExecutor(const Artifact &artifact, const Program &program,
-                                      int64_t capacity, int32_t threads, bool measure) {
+                                      int64_t context, int32_t threads, bool measure) {
   if (auto ready = program.prepare(threads); !ready)
     return Unexpected(ready.error());
   const Manifest::Program &sizes = artifact.manifest().program;
@@ -140,14 +170,11 @@ easyquant::runtime::createCpuExecutor(const Artifact &artifact, const Program &p
       allocate("activations", threads, sizes.arenaBytesPerThread, sizes.arenaBytes);
   if (!arena)
     return Unexpected(arena.error());
-  std::string what = fmt::format("KV cache of {} tokens", capacity);
-  Result<Buffer> cache = allocate(what, capacity, sizes.cacheBytesPerToken, sizes.cacheBytes);
+  Result<Buffer> cache = cacheBytes(sizes.cache, context).and_then([&](int64_t bytes) {
+    return allocateMemory(nameOfCache(context), bytes);
+  });
   if (!cache)
     return Unexpected(cache.error());
-  if (capacity > std::numeric_limits<int32_t>::max())
-    return makeError(ErrorCode::OutOfRange,
-                     "context: found {} tokens, expected at most {}; ask for a shorter one",
-                     capacity, std::numeric_limits<int32_t>::max());
   return std::make_unique<CpuExecutor>(artifact, program, threads, std::move(*arena),
-                                       std::move(*cache), capacity, measure);
+                                       std::move(*cache), context, measure);
 }

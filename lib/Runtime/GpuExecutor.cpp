@@ -232,9 +232,10 @@ Result<std::vector<SiteCost>> GpuExecutor::siteCosts() {
 }
 
 Result<std::unique_ptr<Executor>> easyquant::runtime::createGpuExecutor(const GpuModel &model,
-                                                                        int64_t capacity,
+                                                                        int64_t context,
                                                                         int64_t vocabulary,
                                                                         bool measure) {
+  const int64_t capacity = (context + kCacheBlock - 1) / kCacheBlock * kCacheBlock;
   auto executor = std::make_unique<GpuExecutor>(model, capacity, vocabulary);
   if (auto done = executor->allocate(measure); !done)
     return Unexpected(done.error());

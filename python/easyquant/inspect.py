@@ -47,8 +47,9 @@ def properties_table(properties: dict[str, object]) -> Table:
 def describe_cache(artifact: Artifact) -> str:
     """Type and bytes: 'f16, 23.0 kB a token'"""
     program = artifact.manifest["program"]
-    text = f"{artifact.describe_cache()}; {console.human_bytes(program.get('cache_bytes_per_token', 0))} a token"
-    if fixed := program.get("cache_bytes"):
+    cache = program["cache"]
+    text = f"{artifact.describe_cache()}; {console.human_bytes(cache['page_bytes'] // cache['page_tokens'])} a token"
+    if fixed := cache["window_bytes"]:
         whole = console.human_bytes(artifact.cache_bytes(artifact.max_context))
         text += f" and {console.human_bytes(fixed)} for window and sinks, {whole} for the whole context"
     return text

@@ -39,8 +39,7 @@ const char *const kGood = R"({
      "input": {"bits": 8, "codes": "integer", "granularity": "token", "symmetric": true, "dynamic": true},
      "bytes": 380, "weight_error": 0.004, "largest_error": 0.001}],
   "program": {"abi": 3, "cache_type": "f32", "cache_scheme": null, "max_rows": 8,
-              "arena_bytes": 640, "arena_bytes_per_thread": 64, "cache_bytes": 128,
-              "cache_bytes_per_token": 40,
+              "arena_bytes": 640, "arena_bytes_per_thread": 64, "cache": {"page_tokens": 64, "page_bytes": 2560, "window_bytes": 128},
               "entries": {"avx2": "easyquant_forward_avx2",
                           "avx512vnni": "easyquant_forward_avx512vnni"}},
   "files": {
@@ -113,8 +112,7 @@ TEST_F(ManifestTest, ReadsWhatTheRuntimeNeeds) {
   EXPECT_EQ(result->program.maxRows, 8);
   EXPECT_EQ(result->program.arenaBytes, 640);
   EXPECT_EQ(result->program.arenaBytesPerThread, 64);
-  EXPECT_EQ(result->program.cacheBytes, 128);
-  EXPECT_EQ(result->program.cacheBytesPerToken, 40);
+  EXPECT_EQ(result->program.cache, (CacheSizes{64, 2560, 128}));
   EXPECT_EQ(result->files.size(), 3u);
 }
 

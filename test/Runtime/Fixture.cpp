@@ -104,8 +104,9 @@ nlohmann::json easyquant::runtime::test::writeFixtureFiles(const fs::path &folde
   manifest["program"]["max_rows"] = int(FIXTURE_MAX_ROWS);
   manifest["program"]["arena_bytes"] = int(FIXTURE_ARENA_BYTES);
   manifest["program"]["arena_bytes_per_thread"] = int(FIXTURE_ARENA_BYTES_PER_THREAD);
-  manifest["program"]["cache_bytes"] = int(FIXTURE_CACHE_BYTES);
-  manifest["program"]["cache_bytes_per_token"] = int(FIXTURE_CACHE_BYTES_PER_TOKEN);
+  manifest["program"]["cache"] = {{"page_tokens", int(FIXTURE_PAGE_TOKENS)},
+                                  {"page_bytes", int(FIXTURE_PAGE_BYTES)},
+                                  {"window_bytes", int(FIXTURE_WINDOW_BYTES)}};
   for (const char *name : {"model.so", "weights.safetensors", "tokenizer.json"})
     manifest["files"][name] = fileEntry(folder / name);
   return manifest;

@@ -58,9 +58,15 @@ static void mark(const eq_services *services, int64_t phase, const char *site) {
 
 static int is_stopped(const eq_services *services) { return services->stop && *services->stop; }
 
+/* Where dimension d of a token lies: dimension-major in its page. */
+static float *place(const eq_step *step, int64_t token, int64_t d) {
+  const int64_t page = step->page[step->sequence->first_page + token / FIXTURE_PAGE_TOKENS];
+  return (float *)(step->cache + page) + d * FIXTURE_PAGE_TOKENS + token % FIXTURE_PAGE_TOKENS;
+}
+
 /* The rows of the logits that a thread of the team computes. */
-static void attend(const eq_step *step, const float *held, int64_t thread, int64_t threads) {
-  const int64_t rows = step->logit_rows, capacity = step->sequence->capacity;
+static void attend(const eq_step *step, int64_t thread, int64_t threads) {
+  const int64_t rows = step->logit_rows;
   const float *unembedding = (const float *)step->weights + FIXTURE_VOCAB * FIXTURE_DIM;
   require(thread < step->threads);
   float *h = (float *)(step->arena + FIXTURE_ARENA_BYTES + thread * FIXTURE_ARENA_BYTES_PER_THREAD);
@@ -69,7 +75,7 @@ static void attend(const eq_step *step, const float *held, int64_t thread, int64
     memset(h, 0, FIXTURE_ARENA_BYTES_PER_THREAD);
     for (int64_t j = 0; j <= last; ++j)
       for (int64_t d = 0; d < FIXTURE_DIM; ++d)
-        h[d] += held[d * capacity + j] / (float)(1 + last - j);
+        h[d] += *place(step, j, d) / (float)(1 + last - j);
     float *out = step->logits + i * FIXTURE_VOCAB;
     for (int64_t v = 0; v < FIXTURE_VOCAB; ++v) {
       out[v] = 0;
@@ -90,22 +96,23 @@ static int32_t run(const eq_step *step) {
     require(step->logit_row[i] == rows - step->logit_rows + i);
   require((uintptr_t)step->weights % 4096 == 0);
   require((uintptr_t)step->arena % 64 == 0 && (uintptr_t)step->cache % 64 == 0);
-  /* Dimension-major, so that a wrong capacity would mix up the vectors. */
   const int64_t capacity = sequence->capacity, position = sequence->position;
-  require(capacity % 16 == 0 && position + rows <= capacity && sequence->held <= capacity);
-  require(!step->page && !step->state && step->services);
+  require(position + rows <= capacity);
+  require(position <= sequence->held && sequence->held <= capacity);
+  require(sequence->first_page == 0 && sequence->window == 0 && !step->state && step->services);
+  for (int64_t i = 0; i * FIXTURE_PAGE_TOKENS < capacity; ++i)
+    require(step->page[i] >= FIXTURE_WINDOW_BYTES && step->page[i] % 64 == 0);
 
   const eq_services *services = step->services;
   require(services->mark || !services->context);
   const float *embedding = (const float *)step->weights;
-  float *held = (float *)(step->cache + FIXTURE_CACHE_BYTES);
   for (int64_t m = 0; m < rows; ++m) {
     require(step->tokens[m] >= 0 && step->tokens[m] < FIXTURE_VOCAB);
     mark(services, PHASE_OTHER, "embedding");
     if (is_stopped(services))
       return INTERRUPTED;
     for (int64_t d = 0; d < FIXTURE_DIM; ++d)
-      held[d * capacity + position + m] =
+      *place(step, position + m, d) =
           embedding[step->tokens[m] * FIXTURE_DIM + d] * (1.0f + (float)(position + m) / 64.0f);
   }
 
@@ -121,7 +128,7 @@ static int32_t run(const eq_step *step) {
 #ifdef _OPENMP
 #pragma omp parallel num_threads(step->threads)
 #endif
-  attend(step, held, omp_get_thread_num(), omp_get_num_threads());
+  attend(step, omp_get_thread_num(), omp_get_num_threads());
   return 0;
 }
 

@@ -16,6 +16,7 @@
 #define EASYQUANT_FORMATS_MANIFEST_H
 
 #include "easyquant/Formats/Step.h"
+#include "easyquant/Formats/CacheSizes.h"
 #include "easyquant/Support/Json.h"
 #include "easyquant/Support/Result.h"
 
@@ -136,9 +137,7 @@ struct Manifest {
     int64_t maxRows = 0;
     int64_t arenaBytes = 0;
     int64_t arenaBytesPerThread = 0;
-    /// A cache of `capacity` tokens has cacheBytes + capacity * cacheBytesPerToken bytes.
-    int64_t cacheBytes = 0;
-    int64_t cacheBytesPerToken = 0;
+    CacheSizes cache;
     std::optional<CacheScheme> cacheScheme; ///< none: all of it is float
     std::string cacheType;                  ///< of what is float
     bool operator==(const Program &) const = default;

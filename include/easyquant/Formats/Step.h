@@ -31,9 +31,9 @@ typedef struct {
   int32_t first_row, rows; /**< its rows of the step */
   int32_t position;        /**< of its first row */
   int32_t held;            /**< tokens that the cache has seen: beyond position after truncation */
-  int32_t capacity;        /**< tokens that its part of the cache has room for */
-  int32_t first_page;      /**< its entries of `page`: none today, its cache is one piece */
-  int32_t window;          /**< its fixed part of the cache: 0 today, the only one */
+  int32_t capacity;        /**< tokens that its pages have room for: position + rows at least */
+  int32_t first_page;      /**< of its pages, as many as `capacity` takes, in `page` */
+  int32_t window;          /**< its window, number of those that the cache begins with */
   int32_t slot, next_slot; /**< of state: none today */
 } eq_sequence;
 
@@ -59,7 +59,7 @@ typedef struct {
   const eq_sequence *sequence;
   /** Rows whose logits are asked for: today the last ones, logit_row[i] = rows - logit_rows + i. */
   const int32_t *logit_row;
-  const int64_t *page;           /**< byte offsets into cache: null today */
+  const int64_t *page;           /**< byte offsets into cache, multiples of 64 */
   const uint8_t *weights;
   uint8_t *arena, *cache, *state; /**< state is null today */
   float *logits;                 /**< logit_rows x vocabulary */

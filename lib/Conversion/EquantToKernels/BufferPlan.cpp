@@ -228,12 +228,12 @@ FailureOr<BufferPlan> BufferPlan::create(func::FuncOp function, int64_t maxRows,
   return plan;
 }
 
-LogicalResult verifyCacheBytes(Operation *op, int64_t layers, int64_t fixedBytes,
-                               int64_t bytesPerToken) {
-  if (fixedBytes <= kMaxPlannedBytes / layers && bytesPerToken <= kMaxPlannedBytes / layers)
+LogicalResult verifyCacheBytes(Operation *op, int64_t layers, int64_t pageBytes,
+                               int64_t windowBytes) {
+  if (pageBytes <= kMaxPlannedBytes / layers && windowBytes <= kMaxPlannedBytes / layers)
     return success();
-  return op->emitOpError("needs a cache of ")
-         << fixedBytes << " bytes a layer and " << bytesPerToken << " more a token, for " << layers
+  return op->emitOpError("needs a cache with pages of ")
+         << pageBytes << " bytes a layer and a window of " << windowBytes << ", for " << layers
          << " layers; at most " << kMaxPlannedBytes << " can be addressed";
 }
 

@@ -39,11 +39,11 @@ static MemRefType rowsType(RankedTensorType type) {
   return MemRefType::get(type.getShape(), type.getElementType(), layout);
 }
 
-/// (weights, arena, cache, the model's own arguments, the team, function and context if the program
+/// (weights, arena, cache, pages, window, held, the model's own arguments, the team, function and context if the program
 /// calls its caller, marking function and context if it is called with a step, results of @forward)
 /// -> whether the team was stopped, if it can be.
 static FunctionType kernelFunctionType(Program &program, func::FuncOp source, bool isEntry) {
-  SmallVector<Type> types(3, program.bytes());
+  SmallVector<Type> types = program.fixedArguments();
   for (Type type : source.getArgumentTypes()) {
     auto tensor = dyn_cast<RankedTensorType>(type);
     if (isa<lm::KVCacheType>(type))
@@ -108,13 +108,14 @@ LogicalResult ConvertEquantToKernels::planCache(Program &program) {
     if (op == attentions.front()) {
       auto cache = cast<lm::KVCacheType>(op->getOperand(3).getType());
       program.layerCache = bytes;
-      if (failed(verifyCacheBytes(op, cache.getLayers(), bytes.fixed, bytes.perToken)))
+      if (failed(verifyCacheBytes(op, cache.getLayers(), bytes.page, bytes.window)))
         return failure();
-      program.cacheBytes = {cache.getLayers() * bytes.fixed, cache.getLayers() * bytes.perToken};
+      program.cacheBytes = {bytes.pageTokens, cache.getLayers() * bytes.page,
+                            cache.getLayers() * bytes.window};
       program.kvScheme = kvScheme;
       program.rotatesKeys = rotates;
     } else if (kvScheme != program.kvScheme || rotates != program.rotatesKeys ||
-               bytes.perToken != program.layerCache.perToken) {
+               bytes.page != program.layerCache.page) {
       return op->emitOpError("has a cache unlike that of the first layer; all layers need the same "
                              "KV scheme, place of keys, heads and dimensions");
     }
@@ -144,6 +145,15 @@ Attribute easyquant::describeCache(Builder &b, equant::KVSchemeAttr scheme, bool
       b.getNamedAttr("sinks", b.getI64IntegerAttr(scheme.getSinks())),
       b.getNamedAttr("keys", b.getStringAttr(rotatesKeys ? "pre-rope" : "post-rope")),
       b.getNamedAttr("key_scales", b.getStringAttr(equant::stringifyGranularity(scheme.getKeys()))),
+  });
+}
+
+Attribute easyquant::describeCacheSizes(Builder &b, int64_t pageTokens, int64_t pageBytes,
+                                        int64_t windowBytes) {
+  return b.getDictionaryAttr({
+      b.getNamedAttr("page_tokens", b.getI64IntegerAttr(pageTokens)),
+      b.getNamedAttr("page_bytes", b.getI64IntegerAttr(pageBytes)),
+      b.getNamedAttr("window_bytes", b.getI64IntegerAttr(windowBytes)),
   });
 }
 
@@ -203,7 +213,7 @@ LogicalResult ConvertEquantToKernels::convert() {
   if (!step) {
     int64_t own = llvm::count_if(entry.getArgumentTypes(),
                                  [](Type type) { return !llvm::isa<lm::KVCacheType>(type); });
-    emitCallEntry(program, body, 3 + own, entryName);
+    emitCallEntry(program, body, FunctionEmitter::kFixedArguments + own, entryName);
   } else if (!program.hostCalls.empty()) {
     return program.hostCalls.begin()->first->emitOpError(
         "calls the program's caller, which a step cannot do");
@@ -223,9 +233,9 @@ LogicalResult ConvertEquantToKernels::convert() {
           builder.getNamedAttr("arena_bytes", builder.getI64IntegerAttr(program.arenaBytes)),
           builder.getNamedAttr("arena_bytes_per_thread",
                                builder.getI64IntegerAttr(program.arenaBytesPerThread)),
-          builder.getNamedAttr("cache_bytes", builder.getI64IntegerAttr(program.cacheBytes.fixed)),
-          builder.getNamedAttr("cache_bytes_per_token",
-                               builder.getI64IntegerAttr(program.cacheBytes.perToken)),
+          builder.getNamedAttr("cache", describeCacheSizes(builder, program.cacheBytes.pageTokens,
+                                                           program.cacheBytes.page,
+                                                           program.cacheBytes.window)),
           builder.getNamedAttr("cache_scheme",
                                describeCache(builder, program.kvScheme, program.rotatesKeys)),
           builder.getNamedAttr("cache_type",

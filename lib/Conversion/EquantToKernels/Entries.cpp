@@ -126,17 +126,24 @@ SmallVector<Value, 3> StepEntryEmitter::services() {
 
 LogicalResult StepEntryEmitter::collect() {
   Value sequence = pointerAt(step, offsetof(eq_step, sequence));
-  // Nobody asks for the size of weights and arena.
+  // Nobody asks for the sizes of these.
   Value unbounded = arith::ConstantIndexOp::create(b, kMaxPlannedBytes);
-  Value capacity = indexAt(sequence, offsetof(eq_sequence, capacity));
-  Value perToken = arith::ConstantIndexOp::create(b, program.cacheBytes.perToken);
-  Value cacheBytes =
-      arith::AddIOp::create(b, arith::MulIOp::create(b, capacity, perToken),
-                            arith::ConstantIndexOp::create(b, program.cacheBytes.fixed));
-  MemRefType bytes = program.bytes();
-  arguments = {memref(pointerAt(step, offsetof(eq_step, weights)), bytes, unbounded),
-               memref(pointerAt(step, offsetof(eq_step, arena)), bytes, unbounded),
-               memref(pointerAt(step, offsetof(eq_step, cache)), bytes, cacheBytes)};
+  SmallVector<Type> types = program.fixedArguments();
+  auto buffer = [&](size_t field, Type type) {
+    return memref(pointerAt(step, field), cast<MemRefType>(type), unbounded);
+  };
+  Value firstPage = load(sequence, offsetof(eq_sequence, first_page), b.getI32Type());
+  Value pages = LLVM::GEPOp::create(b, pointer, b.getI64Type(),
+                                    pointerAt(step, offsetof(eq_step, page)), firstPage);
+  Value window =
+      arith::MulIOp::create(b, indexAt(sequence, offsetof(eq_sequence, window)),
+                            arith::ConstantIndexOp::create(b, program.cacheBytes.window));
+  arguments = {buffer(offsetof(eq_step, weights), types[0]),
+               buffer(offsetof(eq_step, arena), types[1]),
+               buffer(offsetof(eq_step, cache), types[2]),
+               memref(pages, cast<MemRefType>(types[3]), unbounded),
+               window,
+               indexAt(sequence, offsetof(eq_sequence, held))};
   int tokens = 0, indices = 0;
   bool isKnown = source.getNumResults() == 1 && isActivationType(source.getResultTypes()[0]);
   for (Type type : source.getArgumentTypes()) {

@@ -315,30 +315,12 @@ cpu::AttentionSpec easyquant::attentionSpec(Operation *attention, bool halfCache
   return spec;
 }
 
-std::pair<Value, Value> FunctionEmitter::layerCache(int64_t layer) {
-  Value tokens = arith::SubIOp::create(b, rowsOf(cache()), constant(program.cacheBytes.fixed));
-  Value capacity = arith::DivUIOp::create(b, tokens, constant(program.cacheBytes.perToken));
-  Value bytes = arith::MulIOp::create(b, capacity, constant(layer * program.layerCache.perToken));
-  Value begin = arith::AddIOp::create(b, bytes, constant(layer * program.layerCache.fixed));
-  return {capacity, begin};
-}
-
 static BufferRange cacheOf(int64_t layer) {
   return {BufferRange::Kind::Cache, layer, layer + 1};
 }
 
 LogicalResult FunctionEmitter::emitAttention(lm::AttentionOp op) {
   cpu::AttentionSpec spec = attentionSpec(op, program.halfCache);
-  Type element = spec.halfCache ? Type(b.getF16Type()) : Type(b.getF32Type());
-
-  // A layer's keys, then its values; every layer has room for `capacity` tokens.
-  int64_t elementsPerToken = spec.kvHeads * spec.headDim;
-  int64_t bytesPerToken = elementsPerToken * element.getIntOrFloatBitWidth() / 8;
-  auto [capacity, keys] = layerCache(op.getLayer());
-  Value values =
-      arith::AddIOp::create(b, keys, arith::MulIOp::create(b, capacity, constant(bytesPerToken)));
-  Value elements = arith::MulIOp::create(b, capacity, constant(elementsPerToken));
-
   Value query = rows(op.getQuery()), key = rows(op.getKey()), value = rows(op.getValue());
   Value y = destination(op.getOutput(), rowsOf(query));
   Value tiles = scratch(cpu::scratchBytes(spec, program.target));
@@ -352,23 +334,25 @@ LogicalResult FunctionEmitter::emitAttention(lm::AttentionOp op) {
   access(attend, tiles, /*isWrite=*/true, /*isOwnShare=*/false);
   attend.push_back({cacheOf(op.getLayer()), /*isWrite=*/false, /*isOwnShare=*/false});
   callKernel(Phase::Attention, cpu::getOrEmitAttention(program.module, spec, program.target),
-             {query, key, value, view(cache(), keys, {ShapedType::kDynamic}, element, elements),
-              view(cache(), values, {ShapedType::kDynamic}, element, elements),
-              rows(op.getPosition()), y, tiles},
+             {query, key, value, cache(), pages(),
+              constant(op.getLayer() * program.layerCache.page), rows(op.getPosition()), y, tiles},
              append, &attend);
   return success();
 }
 
 LogicalResult FunctionEmitter::emitAttention(equant::AttentionOp op) {
   cpu::AttentionSpec spec = attentionSpec(op, program.halfCache);
-  auto [capacity, begin] = layerCache(op.getLayer());
-  Value bytes = arith::AddIOp::create(
-      b, arith::MulIOp::create(b, capacity, constant(program.layerCache.perToken)),
-      constant(program.layerCache.fixed));
   Value query = rows(op.getQuery());
-  SmallVector<Value> arguments = {
-      query, rows(op.getKey()), rows(op.getValue()),
-      view(cache(), begin, {ShapedType::kDynamic}, b.getI8Type(), bytes), capacity};
+  Value layerWindow = arith::AddIOp::create(
+      b, window(), constant(op.getLayer() * program.layerCache.window));
+  SmallVector<Value> arguments = {query,
+                                  rows(op.getKey()),
+                                  rows(op.getValue()),
+                                  cache(),
+                                  pages(),
+                                  constant(op.getLayer() * program.layerCache.page),
+                                  layerWindow,
+                                  held()};
   if (op.getTable())
     arguments.push_back(rows(op.getTable()));
   Value y = destination(op.getOutput(), rowsOf(query));
@@ -388,7 +372,7 @@ LogicalResult FunctionEmitter::emitAttention(equant::AttentionOp op) {
 
 void FunctionEmitter::emitCall(func::CallOp op) {
   Value activation = inPlace(op);
-  SmallVector<Value> arguments = {weights(), arena(), cache()};
+  SmallVector<Value> arguments(result.getArguments().take_front(kFixedArguments));
   for (Value operand : op.getOperands()) {
     if (isa<lm::KVCacheType>(operand.getType()))
       continue;
@@ -589,7 +573,7 @@ LogicalResult FunctionEmitter::run() {
       buffers[place] = {BufferRange::Kind::Argument, 0, 1, place.getAsOpaquePointer()};
     return place;
   };
-  unsigned next = 3;
+  unsigned next = kFixedArguments;
   for (Value argument : source.getArguments())
     memory[argument] = isa<lm::KVCacheType>(argument.getType())
                            ? cache()

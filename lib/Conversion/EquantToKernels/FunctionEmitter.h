@@ -34,7 +34,7 @@ struct Program {
   cpu::Target target;
   int64_t maxRows = 0;
   bool halfCache = false;
-  cpu::CacheBytes layerCache, cacheBytes; ///< of one layer, of all
+  cpu::CacheBytes layerCache = {numerics::kPageTokens}, cacheBytes = layerCache; ///< of all layers
   equant::KVSchemeAttr kvScheme;          ///< null: the cache is float
   bool rotatesKeys = false;               ///< as it reads them
   int64_t arenaBytesPerThread = 0;
@@ -48,6 +48,12 @@ struct Program {
 
   mlir::MemRefType bytes() const {
     return memref({mlir::ShapedType::kDynamic}, mlir::IntegerType::get(context(), 8));
+  }
+  /// What every function takes first: weights, arena, cache; of the sequence, its pages, the byte
+  /// of the cache where its window begins, and how many tokens the cache has seen of it.
+  llvm::SmallVector<mlir::Type> fixedArguments() const {
+    mlir::Type index = mlir::IndexType::get(context()), word = mlir::IntegerType::get(context(), 64);
+    return {bytes(), bytes(), bytes(), memref({mlir::ShapedType::kDynamic}, word), index, index};
   }
   mlir::MLIRContext *context() const { return symbols.getOp()->getContext(); }
   static mlir::MemRefType memref(mlir::ArrayRef<int64_t> shape, mlir::Type element) {
@@ -66,15 +72,19 @@ public:
       : program(program), plan(plan), source(source), result(result),
         b(source.getLoc(), program.context()) {}
 
+  static constexpr int64_t kFixedArguments = 6;
   mlir::LogicalResult run();
 
 private:
   mlir::LogicalResult emit(mlir::Operation &op);
 
-  // The fixed arguments: weights, arena, cache first, the team after the model's own.
+  // Program::fixedArguments; the team comes after the model's own.
   mlir::Value weights() { return result.getArgument(0); }
   mlir::Value arena() { return result.getArgument(1); }
   mlir::Value cache() { return result.getArgument(2); }
+  mlir::Value pages() { return result.getArgument(3); }
+  mlir::Value window() { return result.getArgument(4); }
+  mlir::Value held() { return result.getArgument(5); }
 
   mlir::Value constant(int64_t value) { return mlir::arith::ConstantIndexOp::create(b, value); }
   mlir::Value zero() { return constant(0); }
@@ -130,8 +140,6 @@ private:
   template <typename RopeLike> void emitRope(RopeLike op, bool inverse);
   mlir::LogicalResult emitAttention(lm::AttentionOp op);
   mlir::LogicalResult emitAttention(equant::AttentionOp op);
-  /// How many tokens the cache has room for, and where a layer's part of it begins.
-  std::pair<mlir::Value, mlir::Value> layerCache(int64_t layer);
   void emitCall(mlir::func::CallOp op);
   void emitReturn(mlir::func::ReturnOp op);
 

@@ -108,10 +108,10 @@ struct ModelPlan {
                                            int64_t maxRows, BufferRules rules = {});
 };
 
-/// Fails with a diagnostic of the attention `op` if the caches of all layers are more than
-/// kMaxPlannedBytes, or what a token adds to them is.
-mlir::LogicalResult verifyCacheBytes(mlir::Operation *op, int64_t layers, int64_t fixedBytes,
-                                     int64_t bytesPerToken);
+/// Fails with a diagnostic of the attention `op` if a page, or the window of a sequence, has more
+/// than kMaxPlannedBytes; the bytes are those of one layer.
+mlir::LogicalResult verifyCacheBytes(mlir::Operation *op, int64_t layers, int64_t pageBytes,
+                                     int64_t windowBytes);
 
 /// How codes are made: the group size of the weights that read them (0: per channel), the scheme,
 /// and scale and zero point where it is static. Linears for which all of it is the same share

@@ -21,9 +21,12 @@ class KVSchemeAttr;
 /// `rotatesKeys`: keys are kept before their rotation.
 mlir::Attribute describeCache(mlir::Builder &b, equant::KVSchemeAttr scheme, bool rotatesKeys);
 
+/// formats::CacheSizes.
+mlir::Attribute describeCacheSizes(mlir::Builder &b, int64_t pageTokens, int64_t pageBytes,
+                                   int64_t windowBytes);
+
 /// On a converted module: what the runtime must know to call it. A dictionary of entry, max_rows,
-/// arena_bytes, arena_bytes_per_thread, cache_bytes, cache_bytes_per_token,
-/// cache_scheme and cache_type (docs/Architecture.md).
+/// arena_bytes, arena_bytes_per_thread, cache, cache_scheme and cache_type (docs/Architecture.md).
 inline constexpr llvm::StringLiteral kProgramAttr = "equant.program";
 
 #define GEN_PASS_DECL
