@@ -17,9 +17,9 @@ ml_program.global private @rope(#ml_program.extern : tensor<64x4x2xf32>) : tenso
 
 // CHECK-LABEL: func.func private @forward.kernels(
 // CHECK-SAME: %[[PAGES:[^:]*]]: memref<?xi64>, %[[WINDOW:[^:]*]]: index, %[[HELD:[^:]*]]: index,
-// CHECK-DAG: %[[LAYER:.*]] = arith.constant 896 : index
-// CHECK-DAG: %[[LAYERS:.*]] = arith.constant 640 : index
-// CHECK: %[[OF_LAYER:.*]] = arith.addi %[[WINDOW]], %[[LAYERS]] : index
+// CHECK: %[[BEHIND:.*]] = arith.constant 640 : index
+// CHECK: %[[OF_LAYER:.*]] = arith.addi %[[WINDOW]], %[[BEHIND]] : index
+// CHECK: %[[LAYER:.*]] = arith.constant 896 : index
 // CHECK: call @attention_1of1x8_{{.*}}_f16_kv4_group16_residual16_sinks1_rope64(%{{.*}}, %{{.*}}, %[[PAGES]], %[[LAYER]], %[[OF_LAYER]], %[[HELD]], %{{.*}}
 func.func @forward(%x: tensor<?x8xf32>, %position: index, %cache: !cache) -> tensor<?x8xf32> {
   %table = ml_program.global_load_const @rope : tensor<64x4x2xf32>
