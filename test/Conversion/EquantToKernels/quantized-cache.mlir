@@ -15,7 +15,7 @@ ml_program.global private @rope(#ml_program.extern : tensor<64x4x2xf32>) : tenso
 !cache = !lm.kv_cache<layers = 2, kv_heads = 1, head_dim = 8>
 #kv = #equant.kv_scheme<code = i4, group = 16, residual = 16, sinks = 1, keys = channel>
 
-// CHECK-LABEL: func.func @easyquant_forward_avx2(
+// CHECK-LABEL: func.func private @forward.kernels(
 // CHECK-SAME: %{{[^:]*}}: memref<?xi8>, %{{[^:]*}}: memref<?xi8>, %[[CACHE:[^:]*]]: memref<?xi8>,
 // CHECK: %[[SIZE:.*]] = memref.dim %[[CACHE]]
 // CHECK: %[[REST:.*]] = arith.subi %[[SIZE]], %{{.*}} : index
