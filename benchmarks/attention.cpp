@@ -149,8 +149,8 @@ void benchAttention(const Options &options, AttentionSpec spec, const std::vecto
   }
 }
 
-/// A cache of many layers, and a call of the kernel of one after the other: one token behind 4096, each at the
-/// next position, so that quantizing a block of keys is paid for.
+/// A cache of many layers, and a call of the kernel of one after the other: one token behind 4096,
+/// each at the next position, so that quantizing a block of keys is paid for.
 class Decode {
 public:
   Decode(const Options &options, AttentionSpec spec, std::optional<KVQuantization> kv)
@@ -163,8 +163,8 @@ public:
         layers(std::max<int64_t>(1, kColdBytes / (ofLayer.window + count * ofLayer.page))),
         pages(pagesInOrder(layers * ofLayer.window, count, layers * ofLayer.page)),
         // As f16 0.065, so that scales are finite.
-        cache(layers * (ofLayer.window + count * ofLayer.page), 0x2c), q(spec.heads * spec.headDim, 0.5f),
-        kv(spec.kvHeads * spec.headDim, 0.25f), y(q.size()),
+        cache(layers * (ofLayer.window + count * ofLayer.page), 0x2c),
+        q(spec.heads * spec.headDim, 0.5f), kv(spec.kvHeads * spec.headDim, 0.25f), y(q.size()),
         scratch(options.threads * scratchBytes(this->spec, options.target) + 64) {}
 
   void operator()() {

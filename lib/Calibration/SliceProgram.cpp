@@ -109,8 +109,7 @@ FailureOr<SliceProgram> SliceCompiler::compile(const Slice &slice) {
   };
   if (failed(grow(workspace->arena,
                   code->arenaBytes + settings.threads * code->arenaBytesPerThread)) ||
-      failed(grow(workspace->cache,
-                  code->cache.pagesOf(options.length) * code->cache.pageBytes)))
+      failed(grow(workspace->cache, code->cache.pagesOf(options.length) * code->cache.pageBytes)))
     return failure();
   return program;
 }
@@ -270,8 +269,7 @@ Result<void> SliceProgram::run(ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> ou
         passRows(inputs[next++]);
         continue;
       }
-      tokenVectors.push_back(
-          memRef1D(const_cast<int32_t *>(tokens.data()) + position, count));
+      tokenVectors.push_back(memRef1D(const_cast<int32_t *>(tokens.data()) + position, count));
       pass(&tokenVectors.back());
     }
     for (bool isPosition : slice.indices)

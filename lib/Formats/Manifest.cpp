@@ -173,8 +173,7 @@ template <typename Fields> void mapFields(Fields &fields, Manifest::Gpu &gpu) {
   fields.required("later", gpu.later);
   fields.required("max_rows", gpu.maxRows, kSize);
   fields.required("weights_bytes", gpu.weightsBytes, Bounds());
-  fields.required("cache_bytes", gpu.cacheBytes, Bounds());
-  fields.required("cache_bytes_per_token", gpu.cacheBytesPerToken, Bounds());
+  fields.required("cache", gpu.cache);
   fields.required("cache_type", gpu.cacheType);
   fields.required("chips", gpu.chips);
   fields.checkText(gpu.chips.contains(gpu.later), "later", gpu.later, "one of gpu.chips");

@@ -163,8 +163,7 @@ DictionaryAttr EmitGPUProgram::describe(ArrayRef<ChipCode> codes, StringRef late
   description.set("later", b.getStringAttr(later));
   description.set("chips", entries.getDictionary(&getContext()));
   description.set("max_rows", integer(program.maxRows));
-  description.set("cache_bytes", integer(program.cacheBytes));
-  description.set("cache_bytes_per_token", integer(program.cacheBytesPerToken));
+  description.set("cache", describeCacheSizes(b, program.cache));
   description.set("cache_type", b.getStringAttr("f16"));
   auto bytes = getOperation()->getAttrOfType<IntegerAttr>(equant::kGPUBytesAttr);
   description.set("weights_bytes", integer(bytes ? bytes.getInt() : 0));
@@ -178,8 +177,7 @@ void EmitGPUProgram::describeProgram(const GPUProgram &program) {
        {std::pair("abi", formats::kProgramAbi), std::pair("max_rows", program.launches.maxRows),
         std::pair("arena_bytes", int64_t(0)), std::pair("arena_bytes_per_thread", int64_t(0))})
     entry.set(name, b.getI64IntegerAttr(value));
-  entry.set("cache", describeCacheSizes(b, 64, 64 * program.launches.cacheBytesPerToken,
-                                        program.launches.cacheBytes / 64 * 64));
+  entry.set("cache", describeCacheSizes(b, program.launches.cache));
   entry.set("entries", b.getDictionaryAttr({}));
   entry.set("cache_scheme", describeCache(b, program.kvScheme, program.rotatesKeys));
   entry.set("cache_type", b.getStringAttr("f16"));

@@ -71,10 +71,10 @@ private:
   int32_t threads;
   Buffer arena, cache;
   int64_t capacity;
-  std::vector<int64_t> pages;     ///< eq_step.page
-  Buffer windowBefore;            ///< the step that may be left
-  int64_t seen = 0;               ///< tokens that the cache has seen: eq_sequence.held
-  std::vector<int32_t> logitRows; ///< of a step
+  std::vector<int64_t> pages;       ///< eq_step.page
+  Buffer windowBefore;              ///< the step that may be left
+  int64_t seen = 0;                 ///< tokens that the cache has seen: eq_sequence.held
+  std::vector<int32_t> logitRows;   ///< of a step
   std::optional<KernelClock> clock; ///< where the session measures
 };
 

@@ -49,7 +49,8 @@ public:
   virtual Result<std::vector<SiteCost>> siteCosts() = 0;
 };
 
-/// `context`: tokens that the session may come to hold. `measure`: costs() and siteCosts() will be asked for.
+/// `context`: tokens that the session may come to hold. `measure`: costs() and siteCosts() will be
+/// asked for.
 Result<std::unique_ptr<Executor>> createCpuExecutor(const Artifact &artifact,
                                                     const Program &program, int64_t context,
                                                     int32_t threads, bool measure);

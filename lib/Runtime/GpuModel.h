@@ -14,9 +14,6 @@
 
 namespace easyquant::runtime {
 
-/// Cache capacities are multiples of this many tokens (the attention kernels' block).
-constexpr int64_t kCacheBlock = 16;
-
 /// What can be done with an artifact that has code for GPUs where there is none that runs it: the
 /// end of a message.
 std::string withoutGpu(const Manifest &manifest);

@@ -139,10 +139,9 @@ Result<Session> Session::create(std::shared_ptr<const Model> model, int64_t cont
   session.threadCount = *chosen;
 
   Result<std::unique_ptr<Executor>> executor =
-      model->gpu
-          ? createGpuExecutor(*model->gpu, session.limit, manifest.model.vocabSize, measure)
-          : createCpuExecutor(model->artifact, model->code, session.limit, session.threadCount,
-                              measure);
+      model->gpu ? createGpuExecutor(*model->gpu, session.limit, manifest.model.vocabSize, measure)
+                 : createCpuExecutor(model->artifact, model->code, session.limit,
+                                     session.threadCount, measure);
   if (!executor)
     return Unexpected(executor.error());
   session.executor = std::move(*executor);

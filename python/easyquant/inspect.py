@@ -94,7 +94,7 @@ def gpu_table(artifact: Artifact) -> Table:
         later = ", and PTX for later chips" if name == gpu["later"] else ""
         table.add_row(
             name, ("machine code" if chip["machine_code"] else "PTX") + later, str(chip["kernels"]), str(chip["launches"]),
-            console.human_bytes(gpu["weights_bytes"]), console.human_bytes(chip["arena_bytes"]), console.human_bytes(gpu["cache_bytes_per_token"])
+            console.human_bytes(gpu["weights_bytes"]), console.human_bytes(chip["arena_bytes"]), console.human_bytes(gpu["cache"]["page_bytes"] // gpu["cache"]["page_tokens"])
         )  # fmt: skip
     return table
 

@@ -91,16 +91,14 @@ void check(const Target &target, const AttentionSpec &spec, const KernelRunner &
 
   std::vector<float> kInput(k.x.data(), k.x.data() + k.x.elementCount());
   std::vector<float> first;
-  for (auto [threads, order] :
-       {std::pair(1, Pages::InOrder), std::pair(1, Pages::Shuffled), std::pair(2, Pages::InOrder),
-        std::pair(3, Pages::Shuffled)}) {
+  for (auto [threads, order] : {std::pair(1, Pages::InOrder), std::pair(1, Pages::Shuffled),
+                                std::pair(2, Pages::InOrder), std::pair(3, Pages::Shuffled)}) {
     Cache<T> cache(spec, total, order);
     auto append = [&](int64_t begin, int64_t end) {
       for (int64_t h = 0; h < spec.kvHeads; ++h)
         for (int64_t t = begin; t < end; ++t)
           for (int64_t d = 0; d < spec.headDim; ++d) {
-            cache.memory.write(cache.keyPlace(h, t, d),
-                               toCache<T>(k.row(t)[h * spec.headDim + d]));
+            cache.memory.write(cache.keyPlace(h, t, d), toCache<T>(k.row(t)[h * spec.headDim + d]));
             cache.memory.write(cache.valuePlace(h, t, d),
                                toCache<T>(v.row(t)[h * spec.headDim + d]));
           }
@@ -114,8 +112,8 @@ void check(const Target &target, const AttentionSpec &spec, const KernelRunner &
     int64_t yStride = q.columns + 5;
     GuardedBuffer<float> y((test.tokens - 1) * yStride + q.columns, kBetween);
     auto yView = MemRef<float, 2>::strided(y.data(), {test.tokens, q.columns}, yStride);
-    run(qView, kView, vView, cacheView, pages, cache.memory.layer(), test.position, yView, scratchView,
-        static_cast<int64_t>(threads));
+    run(qView, kView, vView, cacheView, pages, cache.memory.layer(), test.position, yView,
+        scratchView, static_cast<int64_t>(threads));
 
     // The new tokens are there, and nothing else has changed.
     std::vector<int8_t> written = cache.memory.contents();
@@ -123,8 +121,7 @@ void check(const Target &target, const AttentionSpec &spec, const KernelRunner &
     ASSERT_TRUE(written == cache.memory.contents());
     if (!first.empty()) {
       ASSERT_EQ(std::memcmp(first.data(), y.data(), first.size() * sizeof(float)), 0)
-          << threads << " threads, pages "
-          << (order == Pages::Shuffled ? "shuffled" : "in order");
+          << threads << " threads, pages " << (order == Pages::Shuffled ? "shuffled" : "in order");
       continue;
     }
     first.assign(y.data(), y.data() + y.elementCount());

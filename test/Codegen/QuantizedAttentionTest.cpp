@@ -294,11 +294,10 @@ void checkAll(AttentionSpec spec, const std::vector<Session> &sessions) {
       SCOPED_TRACE(target.name().str() + " " + symbolName(spec));
       std::vector<float> first;
       for (auto [threads, order] : {std::pair(1, Pages::InOrder), std::pair(2, Pages::Shuffled),
-                                   std::pair(3, Pages::InOrder)}) {
+                                    std::pair(3, Pages::InOrder)}) {
         std::vector<float> y =
-            spec.halfCache
-                ? SessionTest<_Float16>(target, spec, run, session).play(threads, order)
-                : SessionTest<float>(target, spec, run, session).play(threads, order);
+            spec.halfCache ? SessionTest<_Float16>(target, spec, run, session).play(threads, order)
+                           : SessionTest<float>(target, spec, run, session).play(threads, order);
         if (testing::Test::HasFatalFailure())
           return;
         if (!first.empty())
@@ -374,8 +373,8 @@ TEST(QuantizedAttention, SaysHowManyBytesItsCacheHas) {
       int64_t tokens = std::max<int64_t>(64, group), slices = 64 / std::min<int64_t>(64, group);
       EXPECT_EQ(cacheBytes(spec).pageTokens, tokens);
       // Codes; slices of four bytes for the keys of a group and the dimensions of a value.
-      EXPECT_EQ(cacheBytes(spec).page, tokens * (2 * 3 * 64 * bits / 8 + 3 * slices * 4) +
-                                           tokens / group * 3 * 64 * 4);
+      EXPECT_EQ(cacheBytes(spec).page,
+                tokens * (2 * 3 * 64 * bits / 8 + 3 * slices * 4) + tokens / group * 3 * 64 * 4);
       EXPECT_EQ(cacheBytes(spec).window, 2 * 3 * 260 * 64 * 2);
     }
 }
@@ -416,7 +415,8 @@ TEST(QuantizedAttention, SharedPages) {
     std::vector<int8_t> all = memory.contents();
     std::memcpy(memory.view().aligned + ofTwo, all.data() + ofOne, bytes.window);
     std::memcpy(memory.view().aligned + places[3], all.data() + places[1], 3 * bytes.page);
-    std::vector<float> first = call(one, ofOne, k, 132, 50), second = call(two, ofTwo, other, 132, 50);
+    std::vector<float> first = call(one, ofOne, k, 132, 50),
+                       second = call(two, ofTwo, other, 132, 50);
     std::vector<float> later = call(one, ofOne, k, 182, 1), last = call(two, ofTwo, other, 182, 1);
     call(alone, ofAlone, k, 0, 132);
     EXPECT_EQ(first, call(alone, ofAlone, k, 132, 50));

@@ -55,9 +55,9 @@ protected:
   /// With what else there can be: GPUs, a cache of codes, static inputs in groups, a calibration.
   void addAll() {
     manifest["target"] = "sm_80,sm_90a,cpu";
-    manifest["gpu"] = json::parse(R"({"abi": 1, "program": "program.gpu.json", "fatbin": null,
-      "later": "sm_80", "weights_bytes": 640, "max_rows": 8, "cache_bytes": 0,
-      "cache_bytes_per_token": 64, "cache_type": "f16", "chips": {}})");
+    manifest["gpu"] = json::parse(R"({"abi": 2, "program": "program.gpu.json", "fatbin": null,
+      "later": "sm_80", "weights_bytes": 640, "max_rows": 8, "cache_type": "f16", "chips": {},
+      "cache": {"page_tokens": 64, "page_bytes": 4096, "window_bytes": 0}})");
     for (const char *chip : {"sm_80", "sm_90a"})
       manifest["gpu"]["chips"][chip] = {{"ptx", ptxFileName(chip)},
                                         {"machine_code", false},
@@ -175,7 +175,7 @@ TEST_F(ManifestTest, ReadsWhatThereIsForGpus) {
   EXPECT_EQ(result->gpuWeightFiles().size(), 2u);
   EXPECT_EQ(result->weightFiles(), std::vector<std::string>{"weights.safetensors"});
 
-  expectRefused("/gpu/abi", 2, "m.json: gpu.abi: found 2, expected 1 ", ErrorCode::Unsupported);
+  expectRefused("/gpu/abi", 3, "m.json: gpu.abi: found 3, expected 2 ", ErrorCode::Unsupported);
   expectRefused("/gpu/later", "sm_86", "m.json: gpu.later: found \"sm_86\", ");
   expectRefused("/gpu/chips/sm_80/machine_code", 1,
                 "m.json: gpu.chips.sm_80.machine_code: found 1, ");

@@ -138,7 +138,8 @@ void AppendEmitter::emit(Value ofHead, Value begin, Value end) {
   });
 }
 
-/// append(k, v, cache, pages, layer, position, begin, end): writes the tokens [begin, end) of the call.
+/// append(k, v, cache, pages, layer, position, begin, end): writes the tokens [begin, end) of the
+/// call.
 static func::FuncOp getOrEmitAppend(ModuleOp module, const AttentionSpec &spec,
                                     const Target &target) {
   auto arguments = [&](KernelBuilder &b) {
@@ -220,10 +221,9 @@ static void emitPrefill(KernelBuilder &b, ModuleOp module, const FloatPlan &plan
     Value begin = firstSeen(b, tile.spec, b.add(in.position, first));
     Value end = b.add(in.position, b.min(b.add(first, tile.tokens), queries));
     func::CallOp::create(b, attend,
-                         ValueRange{in.q, in.cache, in.pages, in.layer, in.position, in.scratch, offset,
-                                    first, head, begin, end});
-    func::CallOp::create(b, finish,
-                         ValueRange{in.y, in.scratch, offset, b.index(1), first, head});
+                         ValueRange{in.q, in.cache, in.pages, in.layer, in.position, in.scratch,
+                                    offset, first, head, begin, end});
+    func::CallOp::create(b, finish, ValueRange{in.y, in.scratch, offset, b.index(1), first, head});
   });
 }
 
@@ -246,8 +246,8 @@ func::FuncOp getOrEmitAttention(ModuleOp module, const AttentionSpec &spec, cons
     FloatOperands in{args[0], args[3], args[4], args[5], args[6], args[7], args[8], team};
     Value tokens = b.size(in.q, 0);
     auto [begin, end] = shareOf(b, tokens, team);
-    func::CallOp::create(
-        b, append, ValueRange{k, v, in.cache, in.pages, in.layer, in.position, begin, end});
+    func::CallOp::create(b, append,
+                         ValueRange{k, v, in.cache, in.pages, in.layer, in.position, begin, end});
     emitBarrier(b, module, team);
     b.ifThenElse(
         b.less(tokens, 2), [&] { emitDecode(b, module, plan, in); },

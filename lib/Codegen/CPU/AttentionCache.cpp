@@ -24,8 +24,8 @@ namespace easyquant::cpu {
 
 CacheLayout::CacheLayout(const AttentionSpec &spec)
     : spec(spec), kv(*spec.kv), fields(32 / kv.bits),
-      keyWords(llvm::divideCeil(spec.headDim, fields)), width(std::min(kv.group, spec.headDim)), slices(spec.headDim / width),
-      floatRows(kv.sinks + kv.residual), levels((1 << kv.bits) - 1),
+      keyWords(llvm::divideCeil(spec.headDim, fields)), width(std::min(kv.group, spec.headDim)),
+      slices(spec.headDim / width), floatRows(kv.sinks + kv.residual), levels((1 << kv.bits) - 1),
       pageTokens(numerics::pageTokens(kv.group)) {
   int64_t end = 0;
   auto place = [&](int64_t count, int64_t size) { // in elements of `size` bytes
@@ -410,25 +410,24 @@ func::FuncOp getOrEmitCacheAppend(ModuleOp module, const CacheLayout &layout,
     llvm::append_range(types, withIndices(b, 3));
     return types;
   };
-  return getOrEmitFunction(
-      module, symbolName(layout.spec) + "_append", target, arguments,
-      [&](KernelBuilder &b, ValueRange args) {
-        Value k = args[0], v = args[1];
-        CachePlace place(args.drop_front(2));
-        ValueRange indices = args.drop_front(2 + CachePlace::kCount);
-        b.forLoop(indices[1], indices[2], 1, [&](Value head) {
-          WindowEmitter window(b, layout, place, head);
-          b.forLoop(0, b.size(k, 0), 1, [&](Value row) {
-            Value token = b.add(indices[0], row);
-            SmallVector<Value> operands = place.values();
-            operands.append({token, head, b.add(head, 1)});
-            func::CallOp::create(b, makeRoom, operands);
-            Value start = window.cache().floatRow(head, token);
-            window.emitWrite(k, row, window.cache().floatKeys, start);
-            window.emitWrite(v, row, window.cache().floatValues, start);
-          });
-        });
-      });
+  return getOrEmitFunction(module, symbolName(layout.spec) + "_append", target, arguments,
+                           [&](KernelBuilder &b, ValueRange args) {
+                             Value k = args[0], v = args[1];
+                             CachePlace place(args.drop_front(2));
+                             ValueRange indices = args.drop_front(2 + CachePlace::kCount);
+                             b.forLoop(indices[1], indices[2], 1, [&](Value head) {
+                               WindowEmitter window(b, layout, place, head);
+                               b.forLoop(0, b.size(k, 0), 1, [&](Value row) {
+                                 Value token = b.add(indices[0], row);
+                                 SmallVector<Value> operands = place.values();
+                                 operands.append({token, head, b.add(head, 1)});
+                                 func::CallOp::create(b, makeRoom, operands);
+                                 Value start = window.cache().floatRow(head, token);
+                                 window.emitWrite(k, row, window.cache().floatKeys, start);
+                                 window.emitWrite(v, row, window.cache().floatValues, start);
+                               });
+                             });
+                           });
 }
 
 func::FuncOp getOrEmitRestore(ModuleOp module, const CacheLayout &layout, const Target &target) {

@@ -26,12 +26,12 @@ struct CacheLayout {
 
   AttentionSpec spec;
   KVQuantization kv;
-  int64_t fields;     ///< codes in a word
-  int64_t keyWords;   ///< words of a token's key
-  int64_t width;      ///< dimensions that share a slice of a token
-  int64_t slices;     ///< slices of one head of a token
-  int64_t floatRows;  ///< rows of sinks and window of one head
-  int64_t levels;     ///< the largest code
+  int64_t fields;    ///< codes in a word
+  int64_t keyWords;  ///< words of a token's key
+  int64_t width;     ///< dimensions that share a slice of a token
+  int64_t slices;    ///< slices of one head of a token
+  int64_t floatRows; ///< rows of sinks and window of one head
+  int64_t levels;    ///< the largest code
   int64_t pageTokens;
   /// Where the parts of a head's part of a page begin, in words and in elements.
   int64_t keyCodes, valueCodes, valueSlices, keySlices;
@@ -56,8 +56,8 @@ struct CachePlace {
   mlir::Value cache, pages, layer, window;
 };
 
-/// A head's part of one page of a layer. Tokens have their numbers i of the codes, which lie in this
-/// page.
+/// A head's part of one page of a layer. Tokens have their numbers i of the codes, which lie in
+/// this page.
 class CodesPage {
 public:
   CodesPage(KernelBuilder &b, const CacheLayout &layout, mlir::Value start)

@@ -91,8 +91,7 @@ public:
       : b(b), tile(tile), layout(tile.layout), in(tile, args), lanes(b.target.lanes()),
         columns(layout.spec.headDim),
         step(b, tile.tile, in.q, in.position, in.scratch, in.offset, in.first, in.head),
-        cache(b, layout, in.place),
-        panels(b, tile, cache, step.kvHead, in.scratch, in.panels) {
+        cache(b, layout, in.place), panels(b, tile, cache, step.kvHead, in.scratch, in.panels) {
     auto view = [&](int64_t at, int64_t floats) {
       return b.view(in.scratch, b.add(in.panels, at), b.memref({floats}, b.f32()));
     };
@@ -121,8 +120,7 @@ private:
   void emitScaledQueries(Codes &codes, Value i);
   void emitDirectValues(Codes &codes, Value count);
   void emitWeights(Codes &codes, Value slice, Value count);
-  void emitValueBlock(Codes &codes, Value count, Value row, Value column,
-                      ArrayRef<int64_t> widths);
+  void emitValueBlock(Codes &codes, Value count, Value row, Value column, ArrayRef<int64_t> widths);
 
   /// Field k of words, as floats and times fieldFactor(k).
   Value field(Value words, int64_t k) {

@@ -65,7 +65,8 @@ void PanelEmitter::emitKeyWord(CodesPage &page, Value i, Value block, Value word
     if (layout.kv.keysPerToken) {
       Value first = b.add(slice, t);
       minimum = fromCache(b, b.loadVector(lanes, cache.elements, {first}));
-      scale = fromCache(b, b.loadVector(lanes, cache.elements, {b.add(first, layout.tokenScales())}));
+      scale =
+          fromCache(b, b.loadVector(lanes, cache.elements, {b.add(first, layout.tokenScales())}));
     }
     for (int64_t k = 0; k < fields; ++k) {
       if (!layout.kv.keysPerToken) {

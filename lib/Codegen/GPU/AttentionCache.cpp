@@ -68,9 +68,7 @@ Value CodePlaces::floatRow(bool keys, Value head, Value token) {
                  b.add(b.mul(head, layout.floatRows), row), spec.headDim, b.type(Float::F16));
 }
 
-Value CodePlaces::page(Value i) {
-  return pageOf(b, cache, pages, b.div(i, layout.pageTokens));
-}
+Value CodePlaces::page(Value i) { return pageOf(b, cache, pages, b.div(i, layout.pageTokens)); }
 
 Value CodePlaces::place(Value page, Value head, int64_t at) {
   return b.advance(b.rowOf(page, head, layout.headBytes, b.i8()), at, b.i8());
@@ -88,8 +86,7 @@ Value CodePlaces::tokenSlices(bool keys, Value page, Value head, Value i) {
 
 Value CodePlaces::channelSlices(Value page, Value head, Value i) {
   Value group = b.div(b.rem(i, layout.pageTokens), layout.kv.group);
-  return b.rowOf(place(page, head, layout.keySlices), group, 2 * spec.headDim,
-                 b.type(Float::F16));
+  return b.rowOf(place(page, head, layout.keySlices), group, 2 * spec.headDim, b.type(Float::F16));
 }
 
 Value CodePlaces::firstFloat(bool keys, Value position) {
@@ -261,8 +258,8 @@ void emitAppend(KernelBuilder &b, const AttentionSpec &spec, const KernelArgumen
                 Value head = b.div(column, spec.headDim), dim = b.rem(column, spec.headDim);
                 for (bool keys : {true, false}) {
                   Value x = readCallRow(b, spec, arguments, keys, head, row, dim, width);
-                  Value to =
-                      codes ? codes->floatRow(keys, head, token) : floats.row(keys, page, head, token);
+                  Value to = codes ? codes->floatRow(keys, head, token)
+                                   : floats.row(keys, page, head, token);
                   b.store(x, b.advance(to, dim, b.type(Float::F16)));
                 }
               });

@@ -39,8 +39,9 @@ static MemRefType rowsType(RankedTensorType type) {
   return MemRefType::get(type.getShape(), type.getElementType(), layout);
 }
 
-/// (weights, arena, cache, pages, window, held, the model's own arguments, the team, function and context if the program
-/// calls its caller, marking function and context if it is called with a step, results of @forward)
+/// (weights, arena, cache, pages, window, held, the model's own arguments, the team, function and
+/// context if the program calls its caller, marking function and context if it is called with a
+/// step, results of @forward)
 /// -> whether the team was stopped, if it can be.
 static FunctionType kernelFunctionType(Program &program, func::FuncOp source, bool isEntry) {
   SmallVector<Type> types = program.fixedArguments();
@@ -148,12 +149,11 @@ Attribute easyquant::describeCache(Builder &b, equant::KVSchemeAttr scheme, bool
   });
 }
 
-Attribute easyquant::describeCacheSizes(Builder &b, int64_t pageTokens, int64_t pageBytes,
-                                        int64_t windowBytes) {
+Attribute easyquant::describeCacheSizes(Builder &b, const formats::CacheSizes &sizes) {
   return b.getDictionaryAttr({
-      b.getNamedAttr("page_tokens", b.getI64IntegerAttr(pageTokens)),
-      b.getNamedAttr("page_bytes", b.getI64IntegerAttr(pageBytes)),
-      b.getNamedAttr("window_bytes", b.getI64IntegerAttr(windowBytes)),
+      b.getNamedAttr("page_tokens", b.getI64IntegerAttr(sizes.pageTokens)),
+      b.getNamedAttr("page_bytes", b.getI64IntegerAttr(sizes.pageBytes)),
+      b.getNamedAttr("window_bytes", b.getI64IntegerAttr(sizes.windowBytes)),
   });
 }
 
@@ -233,9 +233,9 @@ LogicalResult ConvertEquantToKernels::convert() {
           builder.getNamedAttr("arena_bytes", builder.getI64IntegerAttr(program.arenaBytes)),
           builder.getNamedAttr("arena_bytes_per_thread",
                                builder.getI64IntegerAttr(program.arenaBytesPerThread)),
-          builder.getNamedAttr("cache", describeCacheSizes(builder, program.cacheBytes.pageTokens,
-                                                           program.cacheBytes.page,
-                                                           program.cacheBytes.window)),
+          builder.getNamedAttr("cache", describeCacheSizes(builder, {program.cacheBytes.pageTokens,
+                                                                     program.cacheBytes.page,
+                                                                     program.cacheBytes.window})),
           builder.getNamedAttr("cache_scheme",
                                describeCache(builder, program.kvScheme, program.rotatesKeys)),
           builder.getNamedAttr("cache_type",

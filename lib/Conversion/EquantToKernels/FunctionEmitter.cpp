@@ -53,9 +53,9 @@ Value FunctionEmitter::destination(Value value, Value rows) {
         return remember(value, output, buffers.lookup(output));
     int64_t offset = *plan.offsetOf(value);
     int64_t bytes = alignBuffer(program.maxRows * type.getDimSize(1) * 4);
-    return remember(
-        value, view(arena(), constant(offset), type.getShape(), type.getElementType(), rows),
-        {BufferRange::Kind::Arena, offset, offset + bytes, value.getAsOpaquePointer()});
+    return remember(value,
+                    view(arena(), constant(offset), type.getShape(), type.getElementType(), rows),
+                    {BufferRange::Kind::Arena, offset, offset + bytes, value.getAsOpaquePointer()});
   }
   return memory[value] = memory.lookup(storage);
 }
@@ -75,8 +75,8 @@ SmallVector<Value, 4> FunctionEmitter::quantizedDestination(Value value, const C
     parts.push_back(view(arena(), constant(offset + sizes.codes + sizes.scales + sizes.sums),
                          {dynamic}, b.getI32Type(), rows));
   for (Value part : parts)
-    buffers[part] = {BufferRange::Kind::Arena,       offset,
-                     offset + sizes.total(),         value.getAsOpaquePointer(),
+    buffers[part] = {BufferRange::Kind::Arena,        offset,
+                     offset + sizes.total(),          value.getAsOpaquePointer(),
                      kind.key().getAsOpaquePointer(), rowsOfValue.lookup(value)};
   codes[{value, kind.key()}] = parts;
   return parts;
@@ -315,9 +315,7 @@ cpu::AttentionSpec easyquant::attentionSpec(Operation *attention, bool halfCache
   return spec;
 }
 
-static BufferRange cacheOf(int64_t layer) {
-  return {BufferRange::Kind::Cache, layer, layer + 1};
-}
+static BufferRange cacheOf(int64_t layer) { return {BufferRange::Kind::Cache, layer, layer + 1}; }
 
 LogicalResult FunctionEmitter::emitAttention(lm::AttentionOp op) {
   cpu::AttentionSpec spec = attentionSpec(op, program.halfCache);
@@ -343,8 +341,8 @@ LogicalResult FunctionEmitter::emitAttention(lm::AttentionOp op) {
 LogicalResult FunctionEmitter::emitAttention(equant::AttentionOp op) {
   cpu::AttentionSpec spec = attentionSpec(op, program.halfCache);
   Value query = rows(op.getQuery());
-  Value layerWindow = arith::AddIOp::create(
-      b, window(), constant(op.getLayer() * program.layerCache.window));
+  Value layerWindow =
+      arith::AddIOp::create(b, window(), constant(op.getLayer() * program.layerCache.window));
   SmallVector<Value> arguments = {query,
                                   rows(op.getKey()),
                                   rows(op.getValue()),
@@ -575,9 +573,8 @@ LogicalResult FunctionEmitter::run() {
   };
   unsigned next = kFixedArguments;
   for (Value argument : source.getArguments())
-    memory[argument] = isa<lm::KVCacheType>(argument.getType())
-                           ? cache()
-                           : remembered(body->getArgument(next++));
+    memory[argument] =
+        isa<lm::KVCacheType>(argument.getType()) ? cache() : remembered(body->getArgument(next++));
   team = cpu::Team::of(body->getArguments().slice(next, 3));
   next += 3;
   if (!program.hostCalls.empty()) {

@@ -35,8 +35,8 @@ struct Program {
   int64_t maxRows = 0;
   bool halfCache = false;
   cpu::CacheBytes layerCache = {numerics::kPageTokens}, cacheBytes = layerCache; ///< of all layers
-  equant::KVSchemeAttr kvScheme;          ///< null: the cache is float
-  bool rotatesKeys = false;               ///< as it reads them
+  equant::KVSchemeAttr kvScheme; ///< null: the cache is float
+  bool rotatesKeys = false;      ///< as it reads them
   int64_t arenaBytesPerThread = 0;
   int64_t arenaBytes = 0; ///< where the scratch of the threads begins
   /// The calls of the program's caller in the order of the module (HostCalls.h); where there are
@@ -52,7 +52,8 @@ struct Program {
   /// What every function takes first: weights, arena, cache; of the sequence, its pages, the byte
   /// of the cache where its window begins, and how many tokens the cache has seen of it.
   llvm::SmallVector<mlir::Type> fixedArguments() const {
-    mlir::Type index = mlir::IndexType::get(context()), word = mlir::IntegerType::get(context(), 64);
+    mlir::Type index = mlir::IndexType::get(context()),
+               word = mlir::IntegerType::get(context(), 64);
     return {bytes(), bytes(), bytes(), memref({mlir::ShapedType::kDynamic}, word), index, index};
   }
   mlir::MLIRContext *context() const { return symbols.getOp()->getContext(); }
@@ -126,8 +127,8 @@ private:
   void callKernel(Phase phase, mlir::func::FuncOp kernel, mlir::ArrayRef<mlir::Value> arguments,
                   const Accesses &accesses, const Accesses *later = nullptr);
   /// A kernel over rows; `outputs` are those of its arguments that it writes.
-  void callRowKernel(Phase phase, mlir::func::FuncOp kernel,
-                     mlir::ArrayRef<mlir::Value> arguments, mlir::ArrayRef<mlir::Value> outputs);
+  void callRowKernel(Phase phase, mlir::func::FuncOp kernel, mlir::ArrayRef<mlir::Value> arguments,
+                     mlir::ArrayRef<mlir::Value> outputs);
   void emitFakeQuantize(equant::FakeQuantizeOp op);
   void emitRowOp(cpu::RowSpec spec, mlir::Value output, mlir::ArrayRef<mlir::Value> inputs);
   void copy(mlir::Value from, mlir::Value to);
@@ -157,9 +158,9 @@ private:
   mlir::Operation *emitted = nullptr; ///< the op of `source` that is being emitted
   cpu::Team team;
   Dependences dependences;
-  mlir::Block *stopped = nullptr; ///< returns from a function of a stopped step
+  mlir::Block *stopped = nullptr;                   ///< returns from a function of a stopped step
   llvm::DenseMap<mlir::Value, BufferRange> buffers; ///< of memrefs
-  llvm::DenseMap<mlir::Value, const void *> rowsOfValue;  ///< BufferRange::rows of activations
+  llvm::DenseMap<mlir::Value, const void *> rowsOfValue; ///< BufferRange::rows of activations
   mlir::SmallVector<mlir::Value, 2> host;    ///< function and context, if the program takes them
   mlir::SmallVector<mlir::Value, 2> marker;  ///< the same of its marks
   mlir::SmallVector<mlir::Value, 1> outputs; ///< of the entry, one a result

@@ -70,16 +70,15 @@ LogicalResult ProgramBuilder::emitAttention(Operation *op) {
   auto cache = cast<lm::KVCacheType>(op->getOperand(3).getType());
   easyquant::gpu::CacheBytes bytes = cacheBytes(spec);
   bool rotates = spec.keyPositions > 0;
-  Argument begin = place(Kind::Cache, layer * bytes.fixed, layer * bytes.perToken);
-  if (program.cacheBytesPerToken == 0) {
-    if (failed(verifyCacheBytes(op, cache.getLayers(), bytes.fixed, bytes.perToken)))
+  if (program.cache.pageBytes == 0) {
+    if (failed(verifyCacheBytes(op, cache.getLayers(), bytes.page, bytes.window)))
       return failure();
-    program.cacheBytes = cache.getLayers() * bytes.fixed;
-    program.cacheBytesPerToken = cache.getLayers() * bytes.perToken;
+    program.cache = {bytes.pageTokens, cache.getLayers() * bytes.page,
+                     cache.getLayers() * bytes.window};
     this->kvScheme = kvScheme;
     rotatesKeys = rotates;
   } else if (kvScheme != this->kvScheme || rotates != rotatesKeys ||
-             program.cacheBytesPerToken != cache.getLayers() * bytes.perToken) {
+             program.cache.pageBytes != cache.getLayers() * bytes.page) {
     return op->emitOpError("has a cache unlike that of the first layer; all layers need the same "
                            "KV scheme, place of keys, heads and dimensions");
   }
@@ -89,8 +88,10 @@ LogicalResult ProgramBuilder::emitAttention(Operation *op) {
   add(arguments, "q", memory.lookup(op->getOperand(0)));
   add(arguments, "k", memory.lookup(op->getOperand(1)));
   add(arguments, "v", memory.lookup(op->getOperand(2)));
-  arguments["cache"] = begin;
-  arguments["capacity"] = place(Kind::Capacity);
+  arguments["cache"] = place(Kind::Cache, layer * bytes.page);
+  arguments["pages"] = place(Kind::Pages);
+  arguments["windows"] = place(Kind::Cache, layer * bytes.window);
+  arguments["window"] = place(Kind::Window);
   arguments["position"] = place(Kind::Position);
   arguments["held"] = place(Kind::Held);
   if (auto quantized = dyn_cast<equant::AttentionOp>(op); quantized && quantized.getTable())

@@ -181,7 +181,7 @@ private:
   AttentionKernel kernel;
   simt::Checks checks;
   std::shared_ptr<Pool> pool;
-  int64_t number; ///< of its window
+  int64_t number;                     ///< of its window
   std::vector<int64_t> table, others; ///< its pages; as many that nobody has
   DeviceBuffer<float> rotations;
   std::vector<float> keys, values;
@@ -490,9 +490,10 @@ TEST(GPUAttention, SessionsGoBack) {
 }
 
 TEST(GPUAttention, PagesMayLieAnywhere) {
-  std::vector<AttentionSpec> specs = {specOf(4, 2, 16, 100), specOf(4, 2, 12),
-                                      codesOf(specOf(4, 2, 16), {4, 16, 32, 3, KeySlices::Channel}),
-                                      codesOf(specOf(2, 1, 16), {8, 128, 128, 3, KeySlices::Token})};
+  std::vector<AttentionSpec> specs = {
+      specOf(4, 2, 16, 100), specOf(4, 2, 12),
+      codesOf(specOf(4, 2, 16), {4, 16, 32, 3, KeySlices::Channel}),
+      codesOf(specOf(2, 1, 16), {8, 128, 128, 3, KeySlices::Token})};
   KernelLibrary library(ChipId::SM87);
   for (const AttentionSpec &spec : specs)
     library.add(spec);

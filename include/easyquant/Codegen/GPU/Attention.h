@@ -9,13 +9,13 @@
 // is one int32 in device memory, so that a launch can be replayed; grids depend on `rows` only.
 // q, k and v are f32, rows * stride apart: columns of one fused matrix if need be.
 //
-// A sequence's tokens lie in pages of P = cacheBytes(spec).pageTokens tokens of all layers, anywhere
-// in the memory of a cache: page n begins at byte pages[n], `pages` being int64 in device memory,
-// which a replayed launch reads anew. `cache` points to the layer's part of a page at byte 0. There
-// is a page for every token, those of the call included; sequences may share pages, for a float
-// cache writes the tokens of the call alone, and one of codes what leaves the window. Nothing that no
-// token has written is read; it need not be zeroed. Elements are f16: what comes in is rounded to
-// nearest even, finite values beyond 65504 saturated.
+// A sequence's tokens lie in pages of P = cacheBytes(spec).pageTokens tokens of all layers,
+// anywhere in the memory of a cache: page n begins at byte pages[n], `pages` being int64 in device
+// memory, which a replayed launch reads anew. `cache` points to the layer's part of a page at byte
+// 0. There is a page for every token, those of the call included; sequences may share pages, for a
+// float cache writes the tokens of the call alone, and one of codes what leaves the window. Nothing
+// that no token has written is read; it need not be zeroed. Elements are f16: what comes in is
+// rounded to nearest even, finite values beyond 65504 saturated.
 //
 // clang-format off
 //   float   in page t / P, for each kv head one after the other (D = headDim):

@@ -8,6 +8,8 @@
 #ifndef EASYQUANT_CONVERSION_EQUANTTOKERNELS_EQUANTTOKERNELS_H
 #define EASYQUANT_CONVERSION_EQUANTTOKERNELS_EQUANTTOKERNELS_H
 
+#include "easyquant/Formats/CacheSizes.h"
+
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/Pass/Pass.h"
 
@@ -21,9 +23,8 @@ class KVSchemeAttr;
 /// `rotatesKeys`: keys are kept before their rotation.
 mlir::Attribute describeCache(mlir::Builder &b, equant::KVSchemeAttr scheme, bool rotatesKeys);
 
-/// formats::CacheSizes.
-mlir::Attribute describeCacheSizes(mlir::Builder &b, int64_t pageTokens, int64_t pageBytes,
-                                   int64_t windowBytes);
+/// What it says of its sizes.
+mlir::Attribute describeCacheSizes(mlir::Builder &b, const formats::CacheSizes &sizes);
 
 /// On a converted module: what the runtime must know to call it. A dictionary of entry, max_rows,
 /// arena_bytes, arena_bytes_per_thread, cache, cache_scheme and cache_type (docs/Architecture.md).
