@@ -90,6 +90,14 @@ void report(const std::string &name, const Options &options, Roof roof, double a
   std::fflush(stdout);
 }
 
+/// Pages of a sequence's cache one behind the other, as a session has them.
+std::vector<int64_t> pagesInOrder(int64_t first, int64_t count, int64_t bytes) {
+  std::vector<int64_t> pages(count);
+  for (int64_t i = 0; i < count; ++i)
+    pages[i] = first + i * bytes;
+  return pages;
+}
+
 template <typename T>
 void benchAttention(const Options &options, AttentionSpec spec, const std::vector<float> &cold) {
   spec.scale = 1 / std::sqrt(static_cast<double>(spec.headDim));
@@ -105,9 +113,11 @@ void benchAttention(const Options &options, AttentionSpec spec, const std::vecto
                                   {1, 511},
                                   {1, 2047},
                                   {1, 8000}}) {
-    int64_t capacity = (position + tokens + 15) / 16 * 16, elements = kvColumns * capacity;
-    size_t layers = tokens > 1 ? 1 : std::max<size_t>(1, kColdBytes / (2 * elements * sizeof(T)));
-    std::vector<T> cache(2 * elements * layers);
+    CacheBytes bytesOf = cacheBytes(spec);
+    int64_t count = (position + tokens + bytesOf.pageTokens - 1) / bytesOf.pageTokens;
+    int64_t layers = tokens > 1 ? 1 : std::max<int64_t>(1, kColdBytes / (count * bytesOf.page));
+    std::vector<int64_t> pages = pagesInOrder(0, count, layers * bytesOf.page);
+    std::vector<T> cache(count * layers * bytesOf.page / sizeof(T));
     for (size_t i = 0; i < cache.size(); ++i)
       cache[i] = static_cast<T>(static_cast<float>(i * 7919 % 255) / 127.0f - 1.0f);
     std::vector<float> q(tokens * qColumns, 0.5f), kv(tokens * kvColumns, 0.25f), y(q.size());
@@ -118,13 +128,15 @@ void benchAttention(const Options &options, AttentionSpec spec, const std::vecto
     MemRef<float, 2> qView(q.data(), {tokens, qColumns}), kvView(kv.data(), {tokens, kvColumns}),
         yView(y.data(), {tokens, qColumns});
     MemRef<int8_t, 1> scratchView(aligned, {bytes});
-    size_t layer = 0;
+    MemRef<int8_t, 1> cacheView(reinterpret_cast<int8_t *>(cache.data()),
+                                {static_cast<int64_t>(cache.size() * sizeof(T))});
+    MemRef<int64_t, 1> pagesView(pages.data(), {count});
+    int64_t layer = 0;
     auto call = [&, position = position] {
-      T *start = cache.data() + layer * 2 * elements;
       layer = (layer + 1) % layers;
-      MemRef<T, 1> keys(start, {elements}), values(start + elements, {elements});
       int64_t threads = options.threads;
-      run(qView, kvView, kvView, keys, values, position, yView, scratchView, threads);
+      run(qView, kvView, kvView, cacheView, pagesView, layer * bytesOf.page, position, yView,
+          scratchView, threads);
     };
     double products = tokens * (position + (tokens + 1) / 2.0);
     std::string name =
@@ -137,8 +149,8 @@ void benchAttention(const Options &options, AttentionSpec spec, const std::vecto
   }
 }
 
-/// One layer's cache, many times over, and a call of its kernel: one token behind 4096, each at the
-/// next position, so that quantizing a block of keys is paid for.
+/// A cache of many layers, and a call of the kernel of one after the other: one token behind 4096,
+/// each at the next position, so that quantizing a block of keys is paid for.
 class Decode {
 public:
   Decode(const Options &options, AttentionSpec spec, std::optional<KVQuantization> kv)
@@ -147,39 +159,37 @@ public:
             [&](mlir::ModuleOp module) {
               return getOrEmitAttention(module, this->spec, options.target);
             }),
-        layerBytes(cacheBytes(this->spec).fixed + kCapacity * cacheBytes(this->spec).perToken),
-        layers(std::max<int64_t>(1, kColdBytes / layerBytes)),
+        ofLayer(cacheBytes(this->spec)), count(kCapacity / ofLayer.pageTokens),
+        layers(std::max<int64_t>(1, kColdBytes / (ofLayer.window + count * ofLayer.page))),
+        pages(pagesInOrder(layers * ofLayer.window, count, layers * ofLayer.page)),
         // As f16 0.065, so that scales are finite.
-        cache(layerBytes * layers, 0x2c), q(spec.heads * spec.headDim, 0.5f),
-        kv(spec.kvHeads * spec.headDim, 0.25f), y(q.size()),
+        cache(layers * (ofLayer.window + count * ofLayer.page), 0x2c),
+        q(spec.heads * spec.headDim, 0.5f), kv(spec.kvHeads * spec.headDim, 0.25f), y(q.size()),
         scratch(options.threads * scratchBytes(this->spec, options.target) + 64) {}
 
   void operator()() {
-    int8_t *start = cache.data() + layer * layerBytes;
     layer = (layer + 1) % layers;
     step = (step + 1) % 128;
-    int64_t position = kPosition + step, capacity = kCapacity, threads = options.threads;
+    int64_t position = kPosition + step, threads = options.threads;
     int64_t qColumns = spec.heads * spec.headDim, kvColumns = spec.kvHeads * spec.headDim;
     MemRef<float, 2> qView(q.data(), {1, qColumns}), kvView(kv.data(), {1, kvColumns}),
         yView(y.data(), {1, qColumns});
     auto *aligned =
         reinterpret_cast<int8_t *>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
     MemRef<int8_t, 1> scratchView(aligned, {static_cast<int64_t>(scratch.size()) - 64});
-    if (!spec.kv) {
-      int64_t elements = kvColumns * kCapacity;
-      auto *first = reinterpret_cast<_Float16 *>(start);
-      MemRef<_Float16, 1> keys(first, {elements}), values(first + elements, {elements});
-      run(qView, kvView, kvView, keys, values, position, yView, scratchView, threads);
-      return;
-    }
-    std::memset(start, 0, sizeof(int64_t)); // never truncated
-    MemRef<int8_t, 1> bytes(start, {layerBytes});
-    run(qView, kvView, kvView, bytes, capacity, position, yView, scratchView, threads);
+    MemRef<int8_t, 1> bytes(cache.data(), {std::ssize(cache)});
+    MemRef<int64_t, 1> table(pages.data(), {count});
+    if (!spec.kv)
+      run(qView, kvView, kvView, bytes, table, layer * ofLayer.page, position, yView, scratchView,
+          threads);
+    else
+      run(qView, kvView, kvView, bytes, table, layer * ofLayer.page, layer * ofLayer.window,
+          position, position, yView, scratchView, threads);
   }
 
   /// Bytes that one token reads.
   double bytes() const {
-    return static_cast<double>(cacheBytes(spec).fixed + kPosition * cacheBytes(spec).perToken);
+    return static_cast<double>(ofLayer.window + kPosition / ofLayer.pageTokens * ofLayer.page);
   }
 
 private:
@@ -194,7 +204,9 @@ private:
   const Options &options;
   AttentionSpec spec;
   KernelRunner run;
-  int64_t layerBytes, layers;
+  CacheBytes ofLayer;
+  int64_t count, layers; ///< of pages
+  std::vector<int64_t> pages;
   std::vector<int8_t> cache;
   std::vector<float> q, kv, y;
   std::vector<int8_t> scratch;

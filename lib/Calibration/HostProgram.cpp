@@ -50,7 +50,10 @@ HostProgram::compile(ModuleOp module, const std::string &isa, int64_t maxRows) {
   auto facts = module->getAttrOfType<DictionaryAttr>(kProgramAttr);
   program->arenaBytes = facts.getAs<IntegerAttr>("arena_bytes").getInt();
   program->arenaBytesPerThread = facts.getAs<IntegerAttr>("arena_bytes_per_thread").getInt();
-  program->cacheBytesPerToken = facts.getAs<IntegerAttr>("cache_bytes_per_token").getInt();
+  auto cache = facts.getAs<DictionaryAttr>("cache");
+  program->cache = {cache.getAs<IntegerAttr>("page_tokens").getInt(),
+                    cache.getAs<IntegerAttr>("page_bytes").getInt(),
+                    cache.getAs<IntegerAttr>("window_bytes").getInt()};
   std::string symbol = "_mlir_ciface_" + facts.getAs<StringAttr>("entry").str();
 
   cpu::Target target;

@@ -8,6 +8,7 @@
 #ifndef EASYQUANT_LIB_CALIBRATION_HOSTPROGRAM_H
 #define EASYQUANT_LIB_CALIBRATION_HOSTPROGRAM_H
 
+#include "easyquant/Formats/CacheSizes.h"
 #include "easyquant/Runtime/Program.h"
 #include "easyquant/Support/Result.h"
 
@@ -15,6 +16,19 @@
 #include "mlir/IR/DialectRegistry.h"
 
 namespace easyquant::calibration {
+
+/// MLIR's descriptor of a memref<...xT> of rank N.
+template <typename T, int N> struct MemRef {
+  T *allocated = nullptr;
+  T *aligned = nullptr;
+  int64_t offset = 0;
+  int64_t sizes[N] = {};
+  int64_t strides[N] = {};
+};
+
+template <typename T> MemRef<T, 1> memRef1D(T *data, int64_t size) {
+  return {data, data, 0, {size}, {1}};
+}
 
 /// A shared object made of a module with a function @forward, loaded into this process.
 class HostProgram {
@@ -27,7 +41,8 @@ public:
   HostProgram(const HostProgram &) = delete;
   ~HostProgram();
 
-  int64_t arenaBytes = 0, arenaBytesPerThread = 0, cacheBytesPerToken = 0;
+  int64_t arenaBytes = 0, arenaBytesPerThread = 0;
+  formats::CacheSizes cache;
 
   /// Calls the entry. Every argument is a pointer to a memref's descriptor, an integer, or a
   /// pointer. Errors: those of OpenMP::prepare.

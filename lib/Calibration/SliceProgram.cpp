@@ -9,13 +9,13 @@
 
 #include "HostProgram.h"
 
-#include "easyquant/Codegen/CPU/Kernels.h"
 #include "easyquant/Support/Threads.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
 #include <algorithm>
 #include <deque>
+#include <vector>
 
 using namespace mlir;
 using namespace easyquant;
@@ -63,7 +63,7 @@ FailureOr<SliceProgram> SliceCompiler::compile(const Slice &slice) {
   if (failed(outlined))
     return failure();
   Location loc = slice.inputs.front().getLoc();
-  size_t arguments = 8 + slice.inputs.size() + slice.outputs.size();
+  size_t arguments = 11 + slice.inputs.size() + slice.outputs.size();
   if (arguments > HostProgram::kMaxArguments)
     return emitError(loc) << "a slice of " << slice.inputs.size() << " inputs and "
                           << slice.outputs.size() << " outputs has too many arguments";
@@ -107,10 +107,9 @@ FailureOr<SliceProgram> SliceCompiler::compile(const Slice &slice) {
     buffer = std::move(*larger);
     return success();
   };
-  int64_t capacity = llvm::alignTo(settings.length, cpu::kCacheBlock);
   if (failed(grow(workspace->arena,
                   code->arenaBytes + settings.threads * code->arenaBytesPerThread)) ||
-      failed(grow(workspace->cache, capacity * code->cacheBytesPerToken)))
+      failed(grow(workspace->cache, code->cache.pagesOf(options.length) * code->cache.pageBytes)))
     return failure();
   return program;
 }
@@ -234,13 +233,13 @@ Result<void> SliceProgram::run(ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> ou
   Result<int64_t> length = check(inputs, outputs, tokens);
   if (!length)
     return Unexpected(length.error());
-  using runtime::MemRef;
-  // The cache is divided by its size, so each program sees as much as it was planned for.
-  int64_t capacity = llvm::alignTo(options.length, cpu::kCacheBlock);
-  auto weights = runtime::memRef1D(weightMemory.data<int8_t>(), weightMemory.size());
-  auto arena = runtime::memRef1D(workspace->arena.data<int8_t>(), workspace->arena.size());
-  auto cache =
-      runtime::memRef1D(workspace->cache.data<int8_t>(), capacity * program->cacheBytesPerToken);
+  auto weights = memRef1D(weightMemory.data<int8_t>(), weightMemory.size());
+  auto arena = memRef1D(workspace->arena.data<int8_t>(), workspace->arena.size());
+  auto cache = memRef1D(workspace->cache.data<int8_t>(), workspace->cache.size());
+  std::vector<int64_t> table;
+  for (int64_t page = 0; page < program->cache.pagesOf(*length); ++page)
+    table.push_back(page * program->cache.pageBytes);
+  auto pages = memRef1D(table.data(), std::ssize(table));
   HostContext context{slice, observer, 0, options.threads};
   for (int64_t position = 0; position < *length; position += options.maxRows) {
     int64_t count = std::min(options.maxRows, *length - position);
@@ -261,14 +260,16 @@ Result<void> SliceProgram::run(ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> ou
     pass(&weights);
     pass(&arena);
     pass(&cache);
+    pass(&pages);
+    arguments.push_back(0);        // the window: all of the cache is float
+    arguments.push_back(position); // nothing has been cut off
     size_t next = 0;
     for (Type type : inputTypes) {
       if (!isVector(type)) {
         passRows(inputs[next++]);
         continue;
       }
-      tokenVectors.push_back(
-          runtime::memRef1D(const_cast<int32_t *>(tokens.data()) + position, count));
+      tokenVectors.push_back(memRef1D(const_cast<int32_t *>(tokens.data()) + position, count));
       pass(&tokenVectors.back());
     }
     for (bool isPosition : slice.indices)
@@ -282,7 +283,7 @@ Result<void> SliceProgram::run(ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> ou
       if (!isStatic(type)) {
         passRows(output);
       } else if (isVector(type)) {
-        vectors.push_back(runtime::memRef1D(output.data, output.columns));
+        vectors.push_back(memRef1D(output.data, output.columns));
         pass(&vectors.back());
       } else {
         passMatrix(output);

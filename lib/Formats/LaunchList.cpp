@@ -7,7 +7,11 @@
 
 #include "easyquant/Formats/LaunchList.h"
 
+#include "CacheFields.h"
+
 #include "easyquant/Support/FieldReader.h"
+
+#include <algorithm>
 
 using namespace easyquant;
 using namespace easyquant::formats;
@@ -18,7 +22,7 @@ using Kind = LaunchArgument::Kind;
 using Parameter = LaunchKernel::Parameter;
 
 constexpr const char *kLaunchFormat = "easyquant-gpu-program";
-constexpr int64_t kLaunchVersion = 1;
+constexpr int64_t kLaunchVersion = 2;
 
 /// In the order of Kind.
 struct KindInfo {
@@ -28,11 +32,12 @@ struct KindInfo {
 };
 constexpr KindInfo kKinds[] = {
     {"weights", Parameter::Pointer, 1},   {"arena", Parameter::Pointer, 2},
-    {"cache", Parameter::Pointer, 2},     {"state", Parameter::Pointer, 1},
+    {"cache", Parameter::Pointer, 1},     {"pages", Parameter::Pointer, 0},
+    {"window", Parameter::Pointer, 0},    {"state", Parameter::Pointer, 1},
     {"constants", Parameter::Pointer, 1}, {"tokens", Parameter::Pointer, 0},
     {"position", Parameter::Pointer, 0},  {"held", Parameter::Pointer, 0},
     {"logits", Parameter::Pointer, 0},    {"rows", Parameter::I32, 0},
-    {"capacity", Parameter::I32, 0},      {"i32", Parameter::I32, 1},
+    {"i32", Parameter::I32, 1},
 };
 const KindInfo &infoOf(Kind kind) { return kKinds[static_cast<size_t>(kind)]; }
 
@@ -145,8 +150,7 @@ template <typename Fields> void mapFields(Fields &fields, LaunchList &list) {
   fields.required("max_rows", list.maxRows, Bounds{1, kMaxInt32});
   fields.required("arena_bytes", list.arenaBytes, kBytes);
   fields.required("state_bytes", list.stateBytes, kBytes);
-  fields.required("cache_bytes", list.cacheBytes, kBytes);
-  fields.required("cache_bytes_per_token", list.cacheBytesPerToken, Bounds{0, kMaxInt32});
+  fields.required("cache", list.cache);
   mapBytes(fields, "constants", list.constants);
   fields.required("kernels", list.kernels);
   fields.required("launches", list.launches);
@@ -191,7 +195,7 @@ static bool fits(const LaunchList &list, int64_t weightsBytes, const LaunchArgum
     return isInside(list.arenaBytes) &&
            argument.step <= (list.arenaBytes - argument.offset) / list.maxRows;
   case Kind::Cache:
-    return argument.offset <= list.cacheBytes && argument.step < list.cacheBytesPerToken;
+    return isInside(std::max(list.cache.pageBytes, list.cache.windowBytes));
   case Kind::State:
     return isInside(list.stateBytes);
   case Kind::Constants:

@@ -7,6 +7,8 @@
 
 #include "easyquant/Formats/Manifest.h"
 
+#include "CacheFields.h"
+
 #include "easyquant/Formats/ShardedSafetensors.h"
 #include "easyquant/Support/FieldReader.h"
 
@@ -148,8 +150,7 @@ template <typename Fields> void mapFields(Fields &fields, Manifest::Program &pro
   fields.required("max_rows", program.maxRows, kSize);
   fields.required("arena_bytes", program.arenaBytes, Bounds());
   fields.required("arena_bytes_per_thread", program.arenaBytesPerThread, Bounds());
-  fields.required("cache_bytes", program.cacheBytes, Bounds());
-  fields.required("cache_bytes_per_token", program.cacheBytesPerToken, Bounds());
+  fields.required("cache", program.cache);
   fields.required("cache_scheme", program.cacheScheme);
   fields.required("cache_type", program.cacheType);
   fields.required("entries", program.entries);
@@ -172,8 +173,7 @@ template <typename Fields> void mapFields(Fields &fields, Manifest::Gpu &gpu) {
   fields.required("later", gpu.later);
   fields.required("max_rows", gpu.maxRows, kSize);
   fields.required("weights_bytes", gpu.weightsBytes, Bounds());
-  fields.required("cache_bytes", gpu.cacheBytes, Bounds());
-  fields.required("cache_bytes_per_token", gpu.cacheBytesPerToken, Bounds());
+  fields.required("cache", gpu.cache);
   fields.required("cache_type", gpu.cacheType);
   fields.required("chips", gpu.chips);
   fields.checkText(gpu.chips.contains(gpu.later), "later", gpu.later, "one of gpu.chips");

@@ -186,8 +186,7 @@ DictionaryAttr EmitGPUProgram::describe(ArrayRef<ChipCode> codes, StringRef late
   description.set("later", b.getStringAttr(later));
   description.set("chips", entries.getDictionary(&getContext()));
   description.set("max_rows", integer(program.maxRows));
-  description.set("cache_bytes", integer(program.cacheBytes));
-  description.set("cache_bytes_per_token", integer(program.cacheBytesPerToken));
+  description.set("cache", codes.front().cache.get("sizes"));
   description.set("cache_type", b.getStringAttr("f16"));
   auto bytes = getOperation()->getAttrOfType<IntegerAttr>(equant::kGPUBytesAttr);
   description.set("weights_bytes", integer(bytes ? bytes.getInt() : 0));
@@ -199,12 +198,11 @@ void EmitGPUProgram::describeProgram(const ChipCode &code) {
   NamedAttrList entry;
   for (auto [name, value] :
        {std::pair("abi", formats::kProgramAbi), std::pair("max_rows", code.launches.maxRows),
-        std::pair("arena_bytes", int64_t(0)), std::pair("arena_bytes_per_thread", int64_t(0)),
-        std::pair("cache_bytes", code.launches.cacheBytes),
-        std::pair("cache_bytes_per_token", code.launches.cacheBytesPerToken)})
+        std::pair("arena_bytes", int64_t(0)), std::pair("arena_bytes_per_thread", int64_t(0))})
     entry.set(name, b.getI64IntegerAttr(value));
+  entry.set("cache", code.cache.get("sizes"));
   entry.set("entries", b.getDictionaryAttr({}));
-  entry.set("cache_scheme", code.cache ? code.cache.get("scheme") : b.getUnitAttr());
+  entry.set("cache_scheme", code.cache.get("scheme"));
   entry.set("cache_type", b.getStringAttr("f16"));
   getOperation()->setAttr(kProgramAttr, entry.getDictionary(&getContext()));
 }

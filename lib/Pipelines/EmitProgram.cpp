@@ -102,7 +102,7 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
   FailureOr<llvm::SmallVector<char, 0>> compile(ModuleOp module, const std::string &isa) {
     PassManager pm(&getContext());
     buildLaunchesPipeline(pm, isa, maxRows, kvCache);
-    pm.addPass(createConvertLaunchesToLLVM({/*profile=*/true}));
+    pm.addPass(createConvertLaunchesToLLVM({/*step=*/true}));
     cpu::buildLowerToLLVMPipeline(pm);
     if (failed(pm.run(module)))
       return failure();

@@ -49,11 +49,12 @@ public:
   virtual Result<std::vector<SiteCost>> siteCosts() = 0;
 };
 
-/// `measure`: costs() and siteCosts() will be asked for.
+/// `context`: tokens that the session may come to hold. `measure`: costs() and siteCosts() will be
+/// asked for.
 Result<std::unique_ptr<Executor>> createCpuExecutor(const Artifact &artifact,
-                                                    const Program &program, int64_t capacity,
+                                                    const Program &program, int64_t context,
                                                     int32_t threads, bool measure);
-Result<std::unique_ptr<Executor>> createGpuExecutor(const GpuModel &model, int64_t capacity,
+Result<std::unique_ptr<Executor>> createGpuExecutor(const GpuModel &model, int64_t context,
                                                     int64_t vocabulary, bool measure);
 
 /// What costs() says of a session that does not measure.

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "CachePages.h"
 #include "Executor.h"
 
 #include <algorithm>
@@ -18,13 +19,14 @@ static constexpr int64_t kMostLogitBytes = int64_t(64) << 20;
 
 namespace {
 
-/// What a step is told, in one piece of device memory: `position`, `held`, and the tokens.
-constexpr int64_t kPositionOffset = 0, kHeldOffset = 4, kTokensOffset = 16;
+/// What a step is told, in one piece of device memory: `position`, `held`, where the window begins,
+/// which is always byte 0, and the tokens.
+constexpr int64_t kPositionOffset = 0, kHeldOffset = 4, kWindowOffset = 8, kTokensOffset = 16;
 
 class GpuExecutor final : public Executor {
 public:
-  GpuExecutor(const GpuModel &model, int64_t capacity, int64_t vocabulary)
-      : model(model), program(model.program), capacity(capacity), vocabulary(vocabulary) {}
+  GpuExecutor(const GpuModel &model, int64_t context, int64_t vocabulary)
+      : model(model), program(model.program), context(context), vocabulary(vocabulary) {}
   Result<void> allocate(bool measure);
 
   int64_t rowsPerStep(bool allLogits) const override {
@@ -32,7 +34,8 @@ public:
     return allLogits ? std::min(program.maxRows, most) : program.maxRows;
   }
   int64_t bytes() const override {
-    return arena.size() + cache.size() + state.size() + input.size() + logitsMemory.size();
+    return arena.size() + cache.size() + pages.size() + state.size() + input.size() +
+           logitsMemory.size();
   }
   Result<void> step(std::span<const int32_t> tokens, int64_t position, int64_t firstLogit,
                     float *logits, const Watch &watch) override;
@@ -47,8 +50,9 @@ private:
 
   const GpuModel &model;
   const LaunchList &program;
-  const int64_t capacity, vocabulary;
-  DeviceMemory arena, cache, state, input, logitsMemory;
+  const int64_t context, vocabulary;
+  DeviceMemory arena, cache, pages, state, input, logitsMemory;
+  std::vector<int64_t> table;     ///< what is in `pages`
   std::vector<std::byte> staging; ///< outlives the queue, which may still copy from it
   std::unique_ptr<Queue> queue;
   std::unique_ptr<Recording> decodeStep;
@@ -59,24 +63,26 @@ private:
 } // namespace
 
 Result<void> GpuExecutor::allocate(bool measure) {
-  std::string what = fmt::format("KV cache of {} tokens", capacity);
-  Result<int64_t> cacheBytes =
-      sizeOf(what, capacity, program.cacheBytesPerToken, program.cacheBytes);
-  if (!cacheBytes)
-    return Unexpected(cacheBytes.error());
+  const std::string what = nameOfCache(context);
+  Result<int64_t> bytesOfCache = cacheBytes(program.cache, context);
+  if (!bytesOfCache)
+    return Unexpected(bytesOfCache.error());
   Result<int64_t> free = model.device->freeBytes();
   if (!free)
     return Unexpected(free.error());
-  if (*cacheBytes > *free || program.arenaBytes > *free - *cacheBytes)
+  if (*bytesOfCache > *free || program.arenaBytes > *free - *bytesOfCache)
     return makeError(
         ErrorCode::OutOfRange,
         "a session of {} tokens needs {} bytes on the device ({} of activations, {} of "
         "keys and values), but {} has {} free; ask for a shorter context",
-        capacity, program.arenaBytes + *cacheBytes, program.arenaBytes, *cacheBytes,
+        context, program.arenaBytes + *bytesOfCache, program.arenaBytes, *bytesOfCache,
         model.device->description(), *free);
+  table = placePages(program.cache, context);
+  const auto tableBytes = static_cast<int64_t>(std::span(table).size_bytes());
   for (auto [memory, bytes, name] :
        {std::tuple(&arena, program.arenaBytes, std::string_view("activations")),
-        std::tuple(&cache, *cacheBytes, std::string_view(what)),
+        std::tuple(&cache, *bytesOfCache, std::string_view(what)),
+        std::tuple(&pages, tableBytes, std::string_view("pages")),
         std::tuple(&state, program.stateBytes, std::string_view("state")),
         std::tuple(&input, kTokensOffset + program.maxRows * 4, std::string_view("tokens"))}) {
     Result<DeviceMemory> allocated = DeviceMemory::allocate(model.device, bytes, name);
@@ -96,6 +102,8 @@ Result<void> GpuExecutor::allocate(bool measure) {
     if (memory->size() > 0)
       if (auto done = queue->fill(memory->address(), 0, memory->size()); !done)
         return done;
+  if (auto done = queue->upload(pages.address(), table.data(), tableBytes); !done)
+    return done;
   return makeRoomForLogits(1);
 }
 
@@ -123,7 +131,11 @@ uint64_t GpuExecutor::valueOf(const LaunchArgument &argument, int64_t rows,
   case Kind::Arena:
     return arena.address() + offset + step * static_cast<uint64_t>(firstLogit);
   case Kind::Cache:
-    return cache.address() + offset + step * static_cast<uint64_t>(capacity);
+    return cache.address() + offset;
+  case Kind::Pages:
+    return pages.address();
+  case Kind::Window:
+    return input.address() + kWindowOffset;
   case Kind::State:
     return state.address() + offset;
   case Kind::Constants:
@@ -138,8 +150,6 @@ uint64_t GpuExecutor::valueOf(const LaunchArgument &argument, int64_t rows,
     return logitsMemory.address();
   case Kind::Rows:
     return static_cast<uint64_t>(rows);
-  case Kind::Capacity:
-    return static_cast<uint64_t>(capacity);
   case Kind::Integer:
     return static_cast<uint32_t>(argument.integer);
   }
@@ -153,7 +163,9 @@ Result<void> GpuExecutor::launchAll(const std::vector<Launch> &launches, int64_t
     int64_t own = launch.lastRows ? rows - firstLogit : rows;
     if (!launch.happensFor(own))
       continue;
-    if (watch.stops())
+    // Of a cache of codes a step is not left in its midst: it has changed the windows of some
+    // layers.
+    if (program.cache.windowBytes == 0 && watch.stops())
       return watch.interrupted();
     arguments.clear();
     for (const LaunchArgument &argument : launch.arguments)
@@ -232,10 +244,10 @@ Result<std::vector<SiteCost>> GpuExecutor::siteCosts() {
 }
 
 Result<std::unique_ptr<Executor>> easyquant::runtime::createGpuExecutor(const GpuModel &model,
-                                                                        int64_t capacity,
+                                                                        int64_t context,
                                                                         int64_t vocabulary,
                                                                         bool measure) {
-  auto executor = std::make_unique<GpuExecutor>(model, capacity, vocabulary);
+  auto executor = std::make_unique<GpuExecutor>(model, context, vocabulary);
   if (auto done = executor->allocate(measure); !done)
     return Unexpected(done.error());
   return executor;

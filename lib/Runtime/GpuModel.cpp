@@ -87,15 +87,15 @@ static Result<void> checkMemory(const Artifact &artifact, const Device &device,
   Result<int64_t> free = device.freeBytes();
   if (!free)
     return Unexpected(free.error());
-  int64_t least = gpu.weightsBytes + program.arenaBytes + program.cacheBytes +
-                  kCacheBlock * program.cacheBytesPerToken;
+  int64_t least =
+      gpu.weightsBytes + program.arenaBytes + program.cache.windowBytes + program.cache.pageBytes;
   if (least <= *free)
     return {};
   return makeError(
       ErrorCode::OutOfRange,
       "{}: needs at least {} bytes on the device ({} of weights, {} of activations, the "
       "rest for {} tokens), but {} has {} free; use a larger GPU or a smaller scheme, {}",
-      artifact.path(), least, gpu.weightsBytes, program.arenaBytes, kCacheBlock,
+      artifact.path(), least, gpu.weightsBytes, program.arenaBytes, program.cache.pageTokens,
       device.description(), *free, withoutGpu(artifact.manifest()));
 }
 

@@ -76,9 +76,8 @@ Result<OpenMP> OpenMP::open() {
   bind(openmp.setNumThreads, "omp_set_num_threads");
   bind(openmp.stackBytes, "kmp_get_stacksize_s");
   bind(openmp.fork, "__kmpc_fork_call");
-  bind(openmp.beginLoop, "__kmpc_for_static_init_8u");
-  bind(openmp.endLoop, "__kmpc_for_static_fini");
-  bind(openmp.barrier, "__kmpc_barrier");
+  bind(openmp.threadNumber, "omp_get_thread_num");
+  bind(openmp.threadCount, "omp_get_num_threads");
   if (!missing.empty())
     return makeError(ErrorCode::Unsupported,
                      "{}: the library of this name that was loaded does not define {}; expected "
@@ -139,17 +138,10 @@ static int tryThread(size_t stackBytes) {
   return isThere && tryHeap() ? 0 : ENOMEM;
 }
 
-static constexpr int32_t kStaticSchedule = 34;
-
-/// What the regions of compiled programs consist of.
-void OpenMP::meet(int32_t *globalThread, int32_t *, const OpenMP *openmp) {
-  static constexpr Place place;
-  int32_t last = 0;
-  uint64_t lower = 0, upper = 0;
-  int64_t stride = 1;
-  openmp->beginLoop(&place, *globalThread, kStaticSchedule, &last, &lower, &upper, &stride, 1, 1);
-  openmp->endLoop(&place, *globalThread);
-  openmp->barrier(&place, *globalThread);
+/// What compiled programs ask of libomp in their regions.
+void OpenMP::meet(int32_t *, int32_t *, const OpenMP *openmp) {
+  openmp->threadNumber();
+  openmp->threadCount();
 }
 
 Result<void> OpenMP::prepare(int32_t threads) const {
@@ -157,9 +149,8 @@ Result<void> OpenMP::prepare(int32_t threads) const {
   // thread's own storage from the start, since one that is made when first used may find no memory.
   [[gnu::tls_model("initial-exec")]] static thread_local int32_t team = 0;
   // libomp aborts where it is refused a thread or memory. It takes them when it is first called,
-  // when a region has more threads than those before, and in the region after that; from then on
-  // only, where it is built to trace loops, a line of text that each thread has held before. So the
-  // threads are made here, one by one, each after another that took the same was ended.
+  // when a region has more threads than those before, and in the region after that. So the threads
+  // are made here, one by one, each after another that took the same was ended.
   static constexpr Place place;
   for (int32_t next = team + 1; next <= threads; ++next) {
     int error = tryHeap() ? 0 : ENOMEM;

@@ -46,19 +46,12 @@ Result<Program> Program::load(const std::string &path, const std::string &symbol
                      "{}: cannot be loaded as a shared object: {}; compile the artifact again",
                      path, reason ? reason : "unknown reason");
   }
-  std::string name = "_mlir_ciface_" + symbol;
-  program.entry = reinterpret_cast<EntryFunction>(::dlsym(program.library.get(), name.c_str()));
+  program.entry =
+      reinterpret_cast<eq_step_function>(::dlsym(program.library.get(), symbol.c_str()));
   if (!program.entry)
     return makeError(ErrorCode::Corrupt,
                      "{}: does not define {}, which the manifest lists under program.entries; "
                      "compile the artifact again",
-                     path, name);
+                     path, symbol);
   return program;
-}
-
-void Program::run(MemRef<int8_t, 1> weights, MemRef<int8_t, 1> arena, MemRef<int8_t, 1> cache,
-                  MemRef<int32_t, 1> tokens, int64_t position, int64_t firstLogit, int32_t threads,
-                  Marks marks, MemRef<float, 2> logits) const {
-  entry(&weights, &arena, &cache, &tokens, position, firstLogit, threads, marks.function,
-        marks.context, &logits);
 }

@@ -137,12 +137,11 @@ Result<Session> Session::create(std::shared_ptr<const Model> model, int64_t cont
   Session session;
   session.limit = context == 0 ? manifest.model.maxContext : context;
   session.threadCount = *chosen;
-  int64_t capacity = (session.limit + kCacheBlock - 1) / kCacheBlock * kCacheBlock;
 
   Result<std::unique_ptr<Executor>> executor =
-      model->gpu
-          ? createGpuExecutor(*model->gpu, capacity, manifest.model.vocabSize, measure)
-          : createCpuExecutor(model->artifact, model->code, capacity, session.threadCount, measure);
+      model->gpu ? createGpuExecutor(*model->gpu, session.limit, manifest.model.vocabSize, measure)
+                 : createCpuExecutor(model->artifact, model->code, session.limit,
+                                     session.threadCount, measure);
   if (!executor)
     return Unexpected(executor.error());
   session.executor = std::move(*executor);

@@ -20,7 +20,6 @@
 #include "mlir/Conversion/OpenMPToLLVM/ConvertOpenMPToLLVM.h"
 #include "mlir/Conversion/ReconcileUnrealizedCasts/ReconcileUnrealizedCasts.h"
 #include "mlir/Conversion/SCFToControlFlow/SCFToControlFlow.h"
-#include "mlir/Conversion/SCFToOpenMP/SCFToOpenMP.h"
 #include "mlir/Conversion/VectorToLLVM/ConvertVectorToLLVMPass.h"
 #include "mlir/Conversion/VectorToSCF/VectorToSCF.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -51,9 +50,6 @@ void buildLowerToLLVMPipeline(OpPassManager &pm) {
   pm.addNestedPass<func::FuncOp>(createConvertVectorToSCFPass());
   pm.addPass(memref::createExpandStridedMetadataPass());
   pm.addPass(createLowerAffinePass());
-  pm.addPass(createConvertSCFToOpenMPPass());
-  // convert-scf-to-openmp wraps bodies in memref.alloca_scope, which may hold one block only: it
-  // has to be lowered before the loops inside it become branches.
   pm.addPass(createConvertVectorToLLVMPass());
   pm.addPass(createFinalizeMemRefToLLVMConversionPass());
   pm.addPass(createSCFToControlFlowPass());
@@ -109,8 +105,9 @@ FailureOr<llvm::SmallVector<char, 0>> emitObject(ModuleOp module, const Target &
   for (llvm::Function &function : *llvmModule) {
     if (function.isDeclaration())
       continue;
-    // Two instruction sets share one library: only the C entries may be seen.
-    if (!function.getName().starts_with("_mlir_ciface_"))
+    // Two instruction sets share one library: only entries may be seen.
+    auto source = module.lookupSymbol<LLVM::LLVMFuncOp>(function.getName());
+    if (!source || source.isPrivate())
       function.setLinkage(llvm::GlobalValue::InternalLinkage);
     // Outlined parallel regions are created by the translation, so the attributes are set here. A
     // 256-bit preference would split the 512-bit vectors that the kernels were built for.

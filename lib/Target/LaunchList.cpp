@@ -129,7 +129,8 @@ FailureOr<Argument> LaunchListBuilder::argumentOf(launch::KernelOp op, Value ope
                           .Case("logits", Kind::Logits)
                           .Case("position", Kind::Position)
                           .Case("held", Kind::Held)
-                          .Case("capacity", Kind::Capacity)
+                          .Case("pages", Kind::Pages)
+                          .Case("window", Kind::Window)
                           .Default(std::nullopt))
         return place(*kind);
     return op.emitOpError("reads argument ")
@@ -148,7 +149,7 @@ FailureOr<Argument> LaunchListBuilder::argumentOf(launch::KernelOp op, Value ope
       })
       .Case([&](launch::CountersOp) { return place(Kind::State); })
       .Case([&](launch::CacheOp cache) {
-        return place(Kind::Cache, cache.getOffset()[0], cache.getOffset()[1]);
+        return place(Kind::Cache, static_cast<int64_t>(cache.getOffset()));
       })
       .Case([&](memref::GetGlobalOp load) {
         auto global = symbols.lookup<memref::GlobalOp>(load.getName());
@@ -217,8 +218,9 @@ FailureOr<formats::LaunchList> easyquant::gpu::toLaunchList(ModuleOp module) {
   list.arenaBytes = bytes(launch::kArenaBytesAttr) + bytes(launch::kScratchBytesAttr);
   list.stateBytes = bytes(launch::kCounterBytesAttr);
   if (auto cache = module->getAttrOfType<DictionaryAttr>(launch::kCacheAttr)) {
-    list.cacheBytes = cache.getAs<IntegerAttr>("bytes").getInt();
-    list.cacheBytesPerToken = cache.getAs<IntegerAttr>("bytes_per_token").getInt();
+    auto sizes = cache.getAs<DictionaryAttr>("sizes");
+    auto size = [&](StringRef name) { return sizes.getAs<IntegerAttr>(name).getInt(); };
+    list.cache = {size("page_tokens"), size("page_bytes"), size("window_bytes")};
   }
   if (failed(builder.add(forward, list.launches)))
     return failure();

@@ -47,8 +47,9 @@ class Artifact:
 
     def cache_bytes(self, tokens: int) -> int:
         """Of the keys and values of a session that holds so many tokens."""
-        program = self.manifest["program"]
-        return int(program["cache_bytes"]) + tokens * int(program["cache_bytes_per_token"])
+        cache = self.manifest["program"]["cache"]
+        pages = -(-tokens // int(cache["page_tokens"]))
+        return int(cache["window_bytes"]) + pages * int(cache["page_bytes"])
 
     def describe_cache(self) -> str:
         """'f16', 'int4 in groups of 64, newest 128 and first 4 f16'"""

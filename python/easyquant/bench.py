@@ -95,6 +95,7 @@ def measure(
     if model.device == "cpu":
         bandwidth = read_bandwidth(threads or len(os.sched_getaffinity(0)))
         roof = {"decode_share_of_roof": decode_rate * model.weights_bytes / bandwidth, "read_bandwidth_bytes_per_s": bandwidth}
+    cache = artifact.manifest["program"]["cache"]
     return costs | roof | {
         "prefill_tokens_per_s": statistics.median(prefill_rates),
         "prefill_tokens_per_s_range": spread(prefill_rates),
@@ -103,8 +104,8 @@ def measure(
         "weights_bytes": model.weights_bytes,
         "artifact_bytes": artifact.total_bytes,
         "session_bytes": session.bytes,
-        "cache_bytes": artifact.manifest["program"].get("cache_bytes"),
-        "cache_bytes_per_token": artifact.manifest["program"].get("cache_bytes_per_token"),
+        "cache_bytes": cache["window_bytes"],
+        "cache_bytes_per_token": cache["page_bytes"] // cache["page_tokens"],
         "peak_rss_bytes": peak,
         "protocol": stamp | {"repeats": repeats, "warm_up": 1, "statistic": "median, range over repeats"},
     }

@@ -47,8 +47,9 @@ def properties_table(properties: dict[str, object]) -> Table:
 def describe_cache(artifact: Artifact) -> str:
     """Type and bytes: 'f16, 23.0 kB a token'"""
     program = artifact.manifest["program"]
-    text = f"{artifact.describe_cache()}; {console.human_bytes(program.get('cache_bytes_per_token', 0))} a token"
-    if fixed := program.get("cache_bytes"):
+    cache = program["cache"]
+    text = f"{artifact.describe_cache()}; {console.human_bytes(cache['page_bytes'] // cache['page_tokens'])} a token"
+    if fixed := cache["window_bytes"]:
         whole = console.human_bytes(artifact.cache_bytes(artifact.max_context))
         text += f" and {console.human_bytes(fixed)} for window and sinks, {whole} for the whole context"
     return text
@@ -93,7 +94,7 @@ def gpu_table(artifact: Artifact) -> Table:
         later = ", and PTX for later chips" if name == gpu["later"] else ""
         table.add_row(
             name, ("machine code" if chip["machine_code"] else "PTX") + later, str(chip["kernels"]), str(chip["launches"]),
-            console.human_bytes(gpu["weights_bytes"]), console.human_bytes(chip["arena_bytes"]), console.human_bytes(gpu["cache_bytes_per_token"])
+            console.human_bytes(gpu["weights_bytes"]), console.human_bytes(chip["arena_bytes"]), console.human_bytes(gpu["cache"]["page_bytes"] // gpu["cache"]["page_tokens"])
         )  # fmt: skip
     return table
 

@@ -7,6 +7,7 @@
 
 #include "GuardedBuffer.h"
 #include "KernelRunner.h"
+#include "PagedMemory.h"
 
 #include "easyquant/Numerics/Reference.h"
 
@@ -14,6 +15,7 @@
 #include <limits>
 #include <random>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 using namespace mlir;
@@ -45,20 +47,20 @@ struct Rows {
 
 /// One layer's cache of T, filled with NaN. The layout is written down here a second time.
 template <typename T> struct Cache {
-  Cache(const AttentionSpec &spec, int64_t capacity)
-      : spec(spec), capacity(capacity),
-        keys(spec.kvHeads * capacity * spec.headDim, static_cast<T>(std::nanf(""))),
-        values(keys.elementCount(), static_cast<T>(std::nanf(""))) {}
-  T &key(int64_t head, int64_t token, int64_t dim) const {
-    int64_t block = head * (capacity / 16) + token / 16;
-    return keys[(block * spec.headDim + dim) * 16 + token % 16];
+  Cache(const AttentionSpec &spec, int64_t tokens, Pages order)
+      : spec(spec), memory(cacheBytes(spec), (tokens + 63) / 64, order, -1) {}
+  int64_t keyPlace(int64_t head, int64_t token, int64_t dim) const {
+    int64_t block = head * 8 + token % 64 / 16;
+    return at(token, (block * spec.headDim + dim) * 16 + token % 16);
   }
-  T &value(int64_t head, int64_t token, int64_t dim) const {
-    return values[(head * capacity + token) * spec.headDim + dim];
+  int64_t valuePlace(int64_t head, int64_t token, int64_t dim) const {
+    return at(token, ((head * 2 + 1) * 64 + token % 64) * spec.headDim + dim);
+  }
+  int64_t at(int64_t token, int64_t element) const {
+    return memory.place(token / 64, element * static_cast<int64_t>(sizeof(T)));
   }
   const AttentionSpec &spec;
-  int64_t capacity;
-  GuardedBuffer<T> keys, values;
+  PagedMemory memory;
 };
 
 template <typename T> T toCache(float x) {
@@ -77,7 +79,7 @@ template <typename T>
 void check(const Target &target, const AttentionSpec &spec, const KernelRunner &run, Case test) {
   SCOPED_TRACE(target.name().str() + " " + symbolName(spec) + ", " + std::to_string(test.tokens) +
                " tokens at " + std::to_string(test.position));
-  int64_t total = test.position + test.tokens, capacity = (total + 15) / 16 * 16;
+  int64_t total = test.position + test.tokens;
   std::mt19937 random(static_cast<unsigned>(total));
   Rows q(test.tokens, spec.heads * spec.headDim, 3, test.querySize, random);
   Rows k(total, spec.kvHeads * spec.headDim, 1, test.keySize, random);
@@ -89,42 +91,40 @@ void check(const Target &target, const AttentionSpec &spec, const KernelRunner &
 
   std::vector<float> kInput(k.x.data(), k.x.data() + k.x.elementCount());
   std::vector<float> first;
-  for (int64_t threads : {1, 2, 3}) {
-    Cache<T> cache(spec, capacity);
-    for (int64_t h = 0; h < spec.kvHeads; ++h)
-      for (int64_t t = 0; t < test.position; ++t)
-        for (int64_t d = 0; d < spec.headDim; ++d) {
-          cache.key(h, t, d) = toCache<T>(k.row(t)[h * spec.headDim + d]);
-          cache.value(h, t, d) = toCache<T>(v.row(t)[h * spec.headDim + d]);
-        }
-    MemRef<T, 1> keys(cache.keys.data(), {static_cast<int64_t>(cache.keys.elementCount())});
-    MemRef<T, 1> values(cache.values.data(), {static_cast<int64_t>(cache.values.elementCount())});
+  for (auto [threads, order] : {std::pair(1, Pages::InOrder), std::pair(1, Pages::Shuffled),
+                                std::pair(2, Pages::InOrder), std::pair(3, Pages::Shuffled)}) {
+    Cache<T> cache(spec, total, order);
+    auto append = [&](int64_t begin, int64_t end) {
+      for (int64_t h = 0; h < spec.kvHeads; ++h)
+        for (int64_t t = begin; t < end; ++t)
+          for (int64_t d = 0; d < spec.headDim; ++d) {
+            cache.memory.write(cache.keyPlace(h, t, d), toCache<T>(k.row(t)[h * spec.headDim + d]));
+            cache.memory.write(cache.valuePlace(h, t, d),
+                               toCache<T>(v.row(t)[h * spec.headDim + d]));
+          }
+    };
+    append(0, test.position);
+    auto cacheView = cache.memory.view();
+    auto pages = cache.memory.pages();
     int64_t bytes = threads * scratchBytes(spec, target);
     GuardedBuffer<int8_t> scratch(bytes, -1); // NaN to whoever reads it as float
     MemRef<int8_t, 1> scratchView(scratch.data(), {bytes});
     int64_t yStride = q.columns + 5;
     GuardedBuffer<float> y((test.tokens - 1) * yStride + q.columns, kBetween);
     auto yView = MemRef<float, 2>::strided(y.data(), {test.tokens, q.columns}, yStride);
-    run(qView, kView, vView, keys, values, test.position, yView, scratchView, threads);
+    run(qView, kView, vView, cacheView, pages, cache.memory.layer(), test.position, yView,
+        scratchView, static_cast<int64_t>(threads));
 
-    if (threads > 1) {
-      ASSERT_TRUE(std::equal(first.begin(), first.end(), y.data())) << threads << " threads";
+    // The new tokens are there, and nothing else has changed.
+    std::vector<int8_t> written = cache.memory.contents();
+    append(test.position, total);
+    ASSERT_TRUE(written == cache.memory.contents());
+    if (!first.empty()) {
+      ASSERT_EQ(std::memcmp(first.data(), y.data(), first.size() * sizeof(float)), 0)
+          << threads << " threads, pages " << (order == Pages::Shuffled ? "shuffled" : "in order");
       continue;
     }
     first.assign(y.data(), y.data() + y.elementCount());
-
-    // The cache: old and new tokens, and nothing behind them.
-    for (int64_t h = 0; h < spec.kvHeads; ++h)
-      for (int64_t t = 0; t < capacity; ++t)
-        for (int64_t d = 0; d < spec.headDim; ++d) {
-          if (t >= total) {
-            ASSERT_TRUE(std::isnan(static_cast<float>(cache.key(h, t, d))));
-            ASSERT_TRUE(std::isnan(static_cast<float>(cache.value(h, t, d))));
-            continue;
-          }
-          ASSERT_EQ(cache.key(h, t, d), toCache<T>(k.row(t)[h * spec.headDim + d]));
-          ASSERT_EQ(cache.value(h, t, d), toCache<T>(v.row(t)[h * spec.headDim + d]));
-        }
 
     // The result, from what the cache holds of k and v.
     for (Rows *x : {&k, &v})
@@ -204,4 +204,43 @@ TEST(Attention, LongContext) {
 // Scores of some hundreds: one token takes all the weight.
 TEST(Attention, LargeScores) {
   checkAll({9, 3, 64, 0, 0, false}, {{1, 100, 30.0f, 4.0f}, {17, 40, 30.0f, 4.0f}});
+}
+
+// Two sequences begin alike: the second one has the first two pages of the other and one of its
+// own, and both are as if each had had all of its pages.
+TEST(Attention, SharedPages) {
+  for (const Target &target : testTargets())
+    for (bool half : {false, true}) {
+      AttentionSpec spec{9, 3, 64, 0.125, 0, half};
+      KernelRunner run(target,
+                       [&](ModuleOp module) { return getOrEmitAttention(module, spec, target); });
+      std::mt19937 random(1);
+      int64_t columns = spec.kvHeads * spec.headDim;
+      Rows q(150, spec.heads * spec.headDim, 0, 1.0f, random), k(150, columns, 0, 1.0f, random),
+          v(150, columns, 0, 1.0f, random), other(150, columns, 0, 1.0f, random);
+      PagedMemory memory(cacheBytes(spec), 8, Pages::Shuffled, -1);
+      GuardedBuffer<int8_t> scratch(scratchBytes(spec, target), -1);
+      MemRef<int8_t, 1> scratchView(scratch.data(), {scratchBytes(spec, target)});
+      auto call = [&](std::vector<int64_t> &table, const Rows &keys, int64_t position,
+                      int64_t tokens) {
+        std::vector<float> y(tokens * q.columns);
+        MemRef<float, 2> qView = q.view(position, tokens), kView = keys.view(position, tokens),
+                         vView = v.view(position, tokens), yView(y.data(), {tokens, q.columns});
+        MemRef<int64_t, 1> pages(table.data(), {std::ssize(table)});
+        auto bytes = memory.view();
+        run(qView, kView, vView, bytes, pages, memory.layer(), position, yView, scratchView,
+            int64_t(1));
+        return y;
+      };
+      const std::vector<int64_t> &places = memory.table;
+      std::vector<int64_t> one = {places[0], places[1], places[2]},
+                           two = {places[0], places[1], places[3]},
+                           alone = {places[4], places[5], places[6]};
+      std::vector<float> first = call(one, k, 0, 128), shared = call(one, k, 128, 20);
+      std::vector<float> ofTwo = call(two, other, 128, 20), later = call(one, k, 148, 1);
+      EXPECT_EQ(first, call(alone, k, 0, 128));
+      EXPECT_EQ(shared, call(alone, k, 128, 20));
+      EXPECT_EQ(later, call(alone, k, 148, 1));
+      EXPECT_EQ(ofTwo, call(alone, other, 128, 20));
+    }
 }

@@ -202,17 +202,19 @@ TEST(PositionEmbedding, AddsRowsFromPositionOn) {
       std::copy(values.begin(), values.end(), table.data());
       MemRef<float, 2> tableView(table.data(), {positions, columns});
       for (auto [rows, position] : {std::pair<int64_t, int64_t>{1, 29}, {17, 13}, {3, 0}}) {
-        Rows y(rows, columns);
-        std::vector<float> expected(rows * columns);
-        for (int64_t m = 0; m < rows; ++m)
-          for (int64_t c = 0; c < columns; ++c) {
-            y.y[m * y.stride + c] = static_cast<float>(m - c);
-            expected[m * columns + c] =
-                static_cast<float>(m - c) + values[(position + m) * columns + c];
-          }
-        auto view = y.view();
-        run(tableView, position, view);
-        y.expectEqual(expected);
+        for (int64_t threads : {1, 2, 3}) {
+          Rows y(rows, columns);
+          std::vector<float> expected(rows * columns);
+          for (int64_t m = 0; m < rows; ++m)
+            for (int64_t c = 0; c < columns; ++c) {
+              y.y[m * y.stride + c] = static_cast<float>(m - c);
+              expected[m * columns + c] =
+                  static_cast<float>(m - c) + values[(position + m) * columns + c];
+            }
+          auto view = y.view();
+          run(view, tableView, position, threads);
+          y.expectEqual(expected);
+        }
       }
     }
 }

@@ -70,7 +70,7 @@ TEST(FakeQuantize, GivesTheBitsOfNumerics) {
             std::memcpy(in.data(), values.data(), values.size() * sizeof(float));
             auto from = MemRef<float, 2>::strided(in.data(), {rows, columns}, columns);
             auto to = MemRef<float, 2>::strided(out.data(), {rows, columns}, columns);
-            for (int64_t threads : {1, 3}) {
+            for (int64_t threads : {1, 2, 3}) {
               if (isStatic)
                 run(from, 0.0625f, to, threads);
               else

@@ -7,10 +7,13 @@
 
 #include "KernelRunner.h"
 
+#include "easyquant/Codegen/CPU/Team.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/OpenMP/OpenMPDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/Verifier.h"
@@ -39,6 +42,11 @@ std::array<Target, 2> testTargets() {
   return {Target{Isa::AVX2}, avx512};
 }
 
+static bool takesTeam(func::FuncOp function) {
+  return function.getNumArguments() >= 3 &&
+         isa<LLVM::LLVMPointerType>(function.getArgumentTypes().take_back(3)[0]);
+}
+
 using Build = llvm::function_ref<SmallVector<func::FuncOp>(ModuleOp)>;
 
 KernelLibrary::KernelLibrary(const Target &target, Build build) { compile(target, build); }
@@ -48,11 +56,13 @@ void KernelLibrary::compile(const Target &target, Build build) {
   registerTranslations(registry);
   MLIRContext context(registry);
   context.loadDialect<arith::ArithDialect, func::FuncDialect, LLVM::LLVMDialect, math::MathDialect,
-                      memref::MemRefDialect, scf::SCFDialect, vector::VectorDialect>();
+                      memref::MemRefDialect, omp::OpenMPDialect, scf::SCFDialect,
+                      vector::VectorDialect>();
   OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(&context));
   for (func::FuncOp kernel : build(*module)) {
-    kernel.setPublic();
-    kernel->setAttr("llvm.emit_c_interface", UnitAttr::get(&context));
+    func::FuncOp entry = takesTeam(kernel) ? getOrEmitTeamCall(*module, kernel) : kernel;
+    entry.setPublic();
+    entry->setAttr("llvm.emit_c_interface", UnitAttr::get(&context));
   }
   ASSERT_TRUE(succeeded(verify(*module)));
 
@@ -74,7 +84,10 @@ void KernelLibrary::compile(const Target &target, Build build) {
 }
 
 Kernel KernelLibrary::kernel(StringRef symbol) const {
-  void *entry = library ? dlsym(library, ("_mlir_ciface_" + symbol).str().c_str()) : nullptr;
+  void *entry = nullptr;
+  for (StringRef suffix : {"_team", ""})
+    if (library && !entry)
+      entry = dlsym(library, ("_mlir_ciface_" + symbol + suffix).str().c_str());
   EXPECT_TRUE(entry) << symbol.str();
   return Kernel(entry);
 }

@@ -53,7 +53,8 @@ bool cpuRuns(const Target &target);
 /// the CPU has it, else with the dot product emulated and compiled for AVX2.
 std::array<Target, 2> testTargets();
 
-/// A compiled kernel. Arguments: MemRef by reference, index as int64_t, f32 and i32 as they are.
+/// A compiled kernel. Arguments: MemRef by reference, index as int64_t, f32 and i32 as they are; in
+/// place of the team the number of its threads.
 class Kernel {
 public:
   explicit Kernel(void *entry) : entry(entry) {}
@@ -73,7 +74,7 @@ private:
   void *entry;
 };
 
-/// Kernels that are compiled together, which costs less than one after another.
+/// Kernels, and other functions, that are compiled together, which costs less than one after another.
 class KernelLibrary {
 public:
   /// Compiles the kernels that `build` puts into an empty module; a failure is a test failure.

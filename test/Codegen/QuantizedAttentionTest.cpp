@@ -13,6 +13,7 @@
 
 #include "GuardedBuffer.h"
 #include "KernelRunner.h"
+#include "PagedMemory.h"
 
 #include "easyquant/Numerics/KVCache.h"
 #include "easyquant/Numerics/Reference.h"
@@ -31,47 +32,47 @@ namespace {
 
 /// One layer's cache. Kernels.h lays it out; that is written down here a second time.
 template <typename T> struct Cache {
-  Cache(const AttentionSpec &spec, int64_t capacity)
-      : spec(spec), kv(*spec.kv), capacity(capacity),
-        bytes(cacheBytes(spec).fixed + capacity * cacheBytes(spec).perToken, int8_t(0)) {
+  Cache(const AttentionSpec &spec, int64_t tokens, Pages order)
+      : spec(spec), kv(*spec.kv), page(std::max<int64_t>(64, kv.group)),
+        memory(cacheBytes(spec), (tokens + page - 1) / page, order, int8_t(0)) {
     auto aligned = [](int64_t size) { return (size + 63) / 64 * 64; };
-    int64_t rows = spec.kvHeads * (kv.sinks + kv.residual) * spec.headDim * int64_t(sizeof(T));
-    floatKeys = 64, floatValues = floatKeys + aligned(rows);
-    keyCodes = floatValues + aligned(rows);
-    valueCodes = keyCodes + spec.kvHeads * capacity * words() * 4;
-    valueSlices = valueCodes + spec.kvHeads * capacity * spec.headDim * kv.bits / 8;
-    keySlices = valueSlices + spec.kvHeads * 2 * slices() * capacity * int64_t(sizeof(T));
+    int64_t tokenSlices = 2 * slices() * page * int64_t(sizeof(T));
+    int64_t channelSlices = page / kv.group * 2 * spec.headDim * int64_t(sizeof(T));
+    valueCodes = page * words() * 4;
+    valueSlices = valueCodes + page * spec.headDim * kv.bits / 8;
+    keySlices = valueSlices + tokenSlices;
+    headBytes = aligned(keySlices + (kv.keysPerToken ? tokenSlices : channelSlices));
   }
   int64_t fields() const { return 32 / kv.bits; }
   int64_t words() const { return (spec.headDim + fields() - 1) / fields(); }
   int64_t width() const { return std::min(kv.group, spec.headDim); }
   int64_t slices() const { return spec.headDim / width(); }
 
-  template <typename U> U read(int64_t at, int64_t index) const {
-    U x;
-    std::memcpy(&x, bytes.data() + at + index * int64_t(sizeof(U)), sizeof(U));
-    return x;
+  /// Element `index` of a part of the head's page that holds number i of the codes.
+  template <typename U> U read(int64_t h, int64_t i, int64_t part, int64_t index) const {
+    int64_t at = h * headBytes + part + index * int64_t(sizeof(U));
+    return memory.read<U>(memory.place(i / page, at));
   }
   uint8_t keyCode(int64_t h, int64_t i, int64_t d) const {
-    int64_t block = h * (capacity / 16) + i / 16;
-    auto word = read<uint32_t>(keyCodes, (block * words() + d / fields()) * 16 + i % 16);
+    int64_t block = i % page / 16;
+    auto word = read<uint32_t>(h, i, 0, (block * words() + d / fields()) * 16 + i % 16);
     return (word >> (d % fields() * kv.bits)) & ((1u << kv.bits) - 1);
   }
   uint8_t valueCode(int64_t h, int64_t i, int64_t d) const {
-    int64_t block = h * (capacity / 16) + i / 16, row = block * 16 / fields() + i % 16 / fields();
-    auto word = read<uint32_t>(valueCodes, row * spec.headDim + d);
+    int64_t block = i % page / 16, row = block * 16 / fields() + i % 16 / fields();
+    auto word = read<uint32_t>(h, i, valueCodes, row * spec.headDim + d);
     return (word >> (i % fields() * kv.bits)) & ((1u << kv.bits) - 1);
   }
-  numerics::KVSlice tokenSlice(int64_t at, int64_t h, int64_t i, int64_t d) const {
-    int64_t index = (h * 2 * slices() + d / width()) * capacity + i;
-    return {float(read<T>(at, index)), float(read<T>(at, index + slices() * capacity))};
+  numerics::KVSlice tokenSlice(int64_t part, int64_t h, int64_t i, int64_t d) const {
+    int64_t index = d / width() * page + i % page;
+    return {float(read<T>(h, i, part, index)), float(read<T>(h, i, part, index + slices() * page))};
   }
   numerics::KVSlice keySlice(int64_t h, int64_t i, int64_t d) const {
     if (kv.keysPerToken)
       return tokenSlice(keySlices, h, i, d);
-    int64_t groups = (capacity + kv.group - 1) / kv.group;
-    int64_t index = (h * groups + i / kv.group) * 2 * spec.headDim + d;
-    return {float(read<T>(keySlices, index)), float(read<T>(keySlices, index + spec.headDim))};
+    int64_t index = i % page / kv.group * 2 * spec.headDim + d;
+    return {float(read<T>(h, i, keySlices, index)),
+            float(read<T>(h, i, keySlices, index + spec.headDim))};
   }
   numerics::KVSlice valueSlice(int64_t h, int64_t i, int64_t d) const {
     return tokenSlice(valueSlices, h, i, d);
@@ -79,9 +80,10 @@ template <typename T> struct Cache {
 
   const AttentionSpec &spec;
   KVQuantization kv;
-  int64_t capacity;
-  GuardedBuffer<int8_t> bytes;
-  int64_t floatKeys, floatValues, keyCodes, valueCodes, valueSlices, keySlices;
+  int64_t page;
+  int64_t held = 0; ///< tokens that the cache has seen
+  PagedMemory memory;
+  int64_t valueCodes, valueSlices, keySlices, headBytes;
 };
 
 std::vector<float> random(int64_t count, float size, unsigned seed) {
@@ -125,12 +127,12 @@ public:
           numerics::ropeTable({.headDim = spec.headDim, .theta = 10000.0}, kv.ropePositions);
       table = std::move(*made);
     }
-    capacity = (total + 15) / 16 * 16;
+    all = total;
   }
 
   /// All outputs of a session, checked on the way.
-  std::vector<float> play(int64_t threads) {
-    Cache<T> cache(spec, capacity);
+  std::vector<float> play(int64_t threads, Pages order) {
+    Cache<T> cache(spec, all, order);
     std::vector<float> outputs;
     int64_t position = 0;
     for (size_t call = 0; call < session.calls.size(); ++call) {
@@ -186,16 +188,22 @@ private:
     MemRef<float, 2> qView(rotated.data() + position * qColumns, {tokens, qColumns});
     MemRef<float, 2> kView(kRows.data(), {tokens, columns}), vView(vRows.data(), {tokens, columns});
     MemRef<float, 2> yView(y.data(), {tokens, qColumns});
-    MemRef<int8_t, 1> bytes(cache.bytes.data(), {int64_t(cache.bytes.elementCount())});
+    MemRef<int8_t, 1> bytes = cache.memory.view();
+    MemRef<int64_t, 1> pages = cache.memory.pages();
+    int64_t layer = cache.memory.layer(), window = cache.memory.window();
+    int64_t held = std::max(cache.held, position);
     int64_t scratchSize = threads * scratchBytes(spec, target);
     GuardedBuffer<int8_t> scratch(scratchSize, -1); // NaN to whoever reads it as float
     MemRef<int8_t, 1> scratchView(scratch.data(), {scratchSize});
     if (spec.kv->ropePositions > 0) {
       MemRef<float, 3> tableView(table.data(), {spec.kv->ropePositions, spec.headDim / 2, 2});
-      run(qView, kView, vView, bytes, capacity, tableView, position, yView, scratchView, threads);
+      run(qView, kView, vView, bytes, pages, layer, window, held, tableView, position, yView,
+          scratchView, threads);
     } else {
-      run(qView, kView, vView, bytes, capacity, position, yView, scratchView, threads);
+      run(qView, kView, vView, bytes, pages, layer, window, held, position, yView, scratchView,
+          threads);
     }
+    cache.held = position + tokens;
     std::vector<float> result(y.data(), y.data() + tokens * qColumns);
     checkResult(rotated, position, tokens, result);
     return result;
@@ -238,7 +246,6 @@ private:
   }
 
   void checkCodes(const Cache<T> &cache, int64_t position) {
-    ASSERT_EQ(cache.template read<int64_t>(0, 0), position);
     // What the newest token has made room for: a call at position - 1 sees no less.
     auto keys = numerics::quantizeKeys({k.data(), position, columns}, scheme, spec.headDim, type());
     auto values =
@@ -274,7 +281,7 @@ private:
   const Session &session;
   numerics::KVScheme scheme;
   std::vector<float> q, k, v, table;
-  int64_t columns, capacity;
+  int64_t columns, all;
   bool truncated = false;
 };
 
@@ -286,13 +293,14 @@ void checkAll(AttentionSpec spec, const std::vector<Session> &sessions) {
     for (const Session &session : sessions) {
       SCOPED_TRACE(target.name().str() + " " + symbolName(spec));
       std::vector<float> first;
-      for (int64_t threads : {1, 3}) {
-        std::vector<float> y = spec.halfCache
-                                   ? SessionTest<_Float16>(target, spec, run, session).play(threads)
-                                   : SessionTest<float>(target, spec, run, session).play(threads);
+      for (auto [threads, order] : {std::pair(1, Pages::InOrder), std::pair(2, Pages::Shuffled),
+                                    std::pair(3, Pages::InOrder)}) {
+        std::vector<float> y =
+            spec.halfCache ? SessionTest<_Float16>(target, spec, run, session).play(threads, order)
+                           : SessionTest<float>(target, spec, run, session).play(threads, order);
         if (testing::Test::HasFatalFailure())
           return;
-        if (threads > 1)
+        if (!first.empty())
           ASSERT_EQ(first, y) << threads << " threads";
         first = y;
       }
@@ -350,14 +358,71 @@ TEST(QuantizedAttention, TruncatedSessions) {
   checkAll({4, 2, 16, 0, 0, false, kv(4, 16, 32, 4)}, sessions);
 }
 
+TEST(QuantizedAttention, GroupsAreLongerThanAttentionsStep) {
+  checkAll({2, 1, 16, 0, 0, true, kv(4, 128, 128, 3)}, {{{300, 1, 90, 1}}});
+}
+
 TEST(QuantizedAttention, SaysHowManyBytesItsCacheHas) {
   AttentionSpec spec{9, 3, 64, 0, 0, true, std::nullopt};
-  EXPECT_EQ(cacheBytes(spec).fixed, 0);
-  EXPECT_EQ(cacheBytes(spec).perToken, 2 * 3 * 64 * 2);
-  for (int bits : {8, 4, 2}) {
-    spec.kv = kv(bits, 64, 128, 4);
-    // Codes; a slice of four bytes for 64 keys of a channel and for 64 dimensions of a value.
-    EXPECT_EQ(cacheBytes(spec).perToken, 2 * 3 * 64 * bits / 8 + 2 * 3 * 4);
-    EXPECT_EQ(cacheBytes(spec).fixed, 64 + 2 * 3 * 132 * 64 * 2 + 3 * 64 * 4);
+  EXPECT_EQ(cacheBytes(spec).pageTokens, 64);
+  EXPECT_EQ(cacheBytes(spec).page, 64 * 2 * 3 * 64 * 2);
+  EXPECT_EQ(cacheBytes(spec).window, 0);
+  for (int bits : {8, 4, 2})
+    for (int64_t group : {16, 64, 256}) {
+      spec.kv = kv(bits, group, 256, 4);
+      int64_t tokens = std::max<int64_t>(64, group), slices = 64 / std::min<int64_t>(64, group);
+      EXPECT_EQ(cacheBytes(spec).pageTokens, tokens);
+      // Codes; slices of four bytes for the keys of a group and the dimensions of a value.
+      EXPECT_EQ(cacheBytes(spec).page,
+                tokens * (2 * 3 * 64 * bits / 8 + 3 * slices * 4) + tokens / group * 3 * 64 * 4);
+      EXPECT_EQ(cacheBytes(spec).window, 2 * 3 * 260 * 64 * 2);
+    }
+}
+
+// Two sequences begin alike, over codes: the second one is a fork of the first, with a window of
+// its own and the pages that hold whole blocks of codes in common.
+TEST(QuantizedAttention, SharedPages) {
+  AttentionSpec spec{4, 2, 16, 0.25, 0, true, kv(4, 16, 32, 4)};
+  int64_t columns = spec.kvHeads * spec.headDim, width = spec.heads * spec.headDim;
+  std::vector<float> q = random(200 * width, 1.0f, 1), k = random(200 * columns, 1.0f, 2),
+                     v = random(200 * columns, 1.0f, 3), other = random(200 * columns, 1.0f, 4);
+  for (const Target &target : testTargets()) {
+    KernelRunner run(target,
+                     [&](ModuleOp module) { return getOrEmitAttention(module, spec, target); });
+    CacheBytes bytes = cacheBytes(spec);
+    PagedMemory memory(bytes, 10, Pages::Shuffled, 0);
+    GuardedBuffer<int8_t> scratch(scratchBytes(spec, target), -1);
+    MemRef<int8_t, 1> scratchView(scratch.data(), {scratchBytes(spec, target)});
+    auto call = [&](std::vector<int64_t> &table, int64_t window, std::vector<float> &keys,
+                    int64_t position, int64_t tokens) {
+      std::vector<float> y(tokens * width);
+      MemRef<float, 2> qView(q.data() + position * width, {tokens, width}),
+          kView(keys.data() + position * columns, {tokens, columns}),
+          vView(v.data() + position * columns, {tokens, columns}), yView(y.data(), {tokens, width});
+      MemRef<int64_t, 1> pages(table.data(), {std::ssize(table)});
+      MemRef<int8_t, 1> cache = memory.view();
+      run(qView, kView, vView, cache, pages, memory.layer(), window, position, position, yView,
+          scratchView, int64_t(1));
+      return y;
+    };
+    const std::vector<int64_t> &places = memory.table;
+    std::vector<int64_t> one = {places[0], places[1], places[2]},
+                         two = {places[0], places[3], places[4]},
+                         alone = {places[5], places[6], places[7]};
+    const int64_t ofOne = 0, ofTwo = bytes.window, ofAlone = 2 * bytes.window;
+    // Numbers up to 95 are codes then; those of page 0 remain what they are.
+    call(one, ofOne, k, 0, 132);
+    std::vector<int8_t> all = memory.contents();
+    std::memcpy(memory.view().aligned + ofTwo, all.data() + ofOne, bytes.window);
+    std::memcpy(memory.view().aligned + places[3], all.data() + places[1], 3 * bytes.page);
+    std::vector<float> first = call(one, ofOne, k, 132, 50),
+                       second = call(two, ofTwo, other, 132, 50);
+    std::vector<float> later = call(one, ofOne, k, 182, 1), last = call(two, ofTwo, other, 182, 1);
+    call(alone, ofAlone, k, 0, 132);
+    EXPECT_EQ(first, call(alone, ofAlone, k, 132, 50));
+    EXPECT_EQ(later, call(alone, ofAlone, k, 182, 1));
+    call(alone, ofAlone, k, 0, 132);
+    EXPECT_EQ(second, call(alone, ofAlone, other, 132, 50));
+    EXPECT_EQ(last, call(alone, ofAlone, other, 182, 1));
   }
 }

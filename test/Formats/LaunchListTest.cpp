@@ -27,8 +27,7 @@ LaunchList goodList() {
   list.maxRows = 512;
   list.arenaBytes = 1 << 20;
   list.stateBytes = 64;
-  list.cacheBytes = 128;
-  list.cacheBytesPerToken = 64;
+  list.cache = {64, 4096, 128};
   list.constants = {std::byte(0x00), std::byte(0x7f), std::byte(0xff)};
   list.kernels = {{"norm",
                    {Parameter::Pointer, Parameter::Pointer, Parameter::I32},
@@ -49,9 +48,9 @@ LaunchList goodList() {
                     false,
                     9,
                     0,
-                    {{Kind::Cache, 0, 32}, {Kind::State}, {Kind::Integer, 0, 0, -5}}}};
+                    {{Kind::Cache, 2048}, {Kind::State}, {Kind::Integer, 0, 0, -5}}}};
   list.restore = {
-      {"b", Phase::Other, 0, false, 1, 0, {{Kind::Constants, 2}, {Kind::Held}, {Kind::Capacity}}}};
+      {"b", Phase::Other, 0, false, 1, 0, {{Kind::Constants, 2}, {Kind::Pages}, {Kind::Rows}}}};
   return list;
 }
 
@@ -86,7 +85,7 @@ TEST(LaunchList, RefusesAnotherVersion) {
   json document = goodDocument();
   document["format_version"] = 7;
   EXPECT_ERROR(parse(document), ErrorCode::Unsupported,
-               "p.json: format_version: found 7, expected 1", "recompile");
+               "p.json: format_version: found 7, expected 2", "recompile");
 }
 
 TEST(LaunchList, RefusesWhatDoesNotFit) {
@@ -121,7 +120,7 @@ TEST(LaunchList, RefusesWhatDoesNotFit) {
        "launches[0].arguments[0]: found [\"rows\"], expected what its kernel takes"},
       {"/launches/0/arguments/1", json::array({"arena", 0, 1 << 20}),
        "launches[0].arguments[1]: found"},
-      {"/launches/1/arguments/0", json::array({"cache", 0, 64}), "launches[1].arguments[0]: found"},
+      {"/launches/1/arguments/0", json::array({"cache", 4096}), "launches[1].arguments[0]: found"},
       {"/launches/1/arguments/2", json::array({"i32"}),
        "launches[1].arguments[2]: found [\"i32\"]"},
       {"/restore/0/arguments/0", json::array({"constants", 3}), "restore[0].arguments[0]: found"},

@@ -38,11 +38,10 @@ const char *const kGood = R"({
                 "symmetric": true},
      "input": {"bits": 8, "codes": "integer", "granularity": "token", "symmetric": true, "dynamic": true},
      "bytes": 380, "weight_error": 0.004, "largest_error": 0.001}],
-  "program": {"abi": 3, "cache_type": "f32", "cache_scheme": null, "max_rows": 8,
-              "arena_bytes": 640, "arena_bytes_per_thread": 64, "cache_bytes": 128,
-              "cache_bytes_per_token": 40,
-              "entries": {"avx2": "easyquant_forward_avx2",
-                          "avx512vnni": "easyquant_forward_avx512vnni"}},
+  "program": {"abi": 4, "cache_type": "f32", "cache_scheme": null, "max_rows": 8,
+              "arena_bytes": 640, "arena_bytes_per_thread": 64, "cache": {"page_tokens": 64, "page_bytes": 2560, "window_bytes": 128},
+              "entries": {"avx2": "easyquant_step_avx2",
+                          "avx512vnni": "easyquant_step_avx512vnni"}},
   "files": {
     "model.so": {"bytes": 1, "xxh3_128": "00112233445566778899aabbccddeeff"},
     "weights.safetensors": {"bytes": 2, "xxh3_128": "00112233445566778899aabbccddeeff"},
@@ -56,9 +55,9 @@ protected:
   /// With what else there can be: GPUs, a cache of codes, static inputs in groups, a calibration.
   void addAll() {
     manifest["target"] = "sm_80,sm_90a,cpu";
-    manifest["gpu"] = json::parse(R"({"abi": 1, "program": "program.gpu.json", "fatbin": null,
-      "later": "sm_80", "weights_bytes": 640, "max_rows": 8, "cache_bytes": 0,
-      "cache_bytes_per_token": 64, "cache_type": "f16", "chips": {}})");
+    manifest["gpu"] = json::parse(R"({"abi": 2, "program": "program.gpu.json", "fatbin": null,
+      "later": "sm_80", "weights_bytes": 640, "max_rows": 8, "cache_type": "f16", "chips": {},
+      "cache": {"page_tokens": 64, "page_bytes": 4096, "window_bytes": 0}})");
     for (const char *chip : {"sm_80", "sm_90a"})
       manifest["gpu"]["chips"][chip] = {{"ptx", ptxFileName(chip)},
                                         {"machine_code", false},
@@ -109,12 +108,11 @@ TEST_F(ManifestTest, ReadsWhatTheRuntimeNeeds) {
   EXPECT_EQ(result->model.maxContext, 64);
   EXPECT_EQ(result->model.bosTokenId, std::optional<int64_t>(1));
   EXPECT_EQ(result->model.eosTokenIds, std::vector<int64_t>{2});
-  EXPECT_EQ(result->program.entries.at("avx2"), "easyquant_forward_avx2");
+  EXPECT_EQ(result->program.entries.at("avx2"), "easyquant_step_avx2");
   EXPECT_EQ(result->program.maxRows, 8);
   EXPECT_EQ(result->program.arenaBytes, 640);
   EXPECT_EQ(result->program.arenaBytesPerThread, 64);
-  EXPECT_EQ(result->program.cacheBytes, 128);
-  EXPECT_EQ(result->program.cacheBytesPerToken, 40);
+  EXPECT_EQ(result->program.cache, (CacheSizes{64, 2560, 128}));
   EXPECT_EQ(result->files.size(), 3u);
 }
 
@@ -177,7 +175,7 @@ TEST_F(ManifestTest, ReadsWhatThereIsForGpus) {
   EXPECT_EQ(result->gpuWeightFiles().size(), 2u);
   EXPECT_EQ(result->weightFiles(), std::vector<std::string>{"weights.safetensors"});
 
-  expectRefused("/gpu/abi", 2, "m.json: gpu.abi: found 2, expected 1 ", ErrorCode::Unsupported);
+  expectRefused("/gpu/abi", 3, "m.json: gpu.abi: found 3, expected 2 ", ErrorCode::Unsupported);
   expectRefused("/gpu/later", "sm_86", "m.json: gpu.later: found \"sm_86\", ");
   expectRefused("/gpu/chips/sm_80/machine_code", 1,
                 "m.json: gpu.chips.sm_80.machine_code: found 1, ");
@@ -198,7 +196,7 @@ TEST_F(ManifestTest, ReadsWhatThereIsForGpus) {
 TEST_F(ManifestTest, RefusesWrongValuesByName) {
   expectRefused("/format", "gguf", "m.json: format: found \"gguf\", expected ");
   expectRefused("/format_version", "1", "m.json: format_version: found \"1\", expected ");
-  expectRefused("/program/abi", 7, "m.json: program.abi: found 7, expected 3 ",
+  expectRefused("/program/abi", 7, "m.json: program.abi: found 7, expected 4 ",
                 ErrorCode::Unsupported);
   expectRefused("/program/cache_scheme", "int4",
                 "m.json: program.cache_scheme: found \"int4\", expected an object or null");

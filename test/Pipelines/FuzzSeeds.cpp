@@ -56,7 +56,7 @@ static constexpr Pipeline kPipelines[] = {
     {"lm-hoist-rows"},
     {"lm-build-gradients"},
     {"convert-equant-to-kernels{max-rows=512}"},
-    {"convert-equant-to-kernels{isa=avx512vnni max-rows=64 kv-cache=f32 profile=true}"},
+    {"convert-equant-to-kernels{isa=avx512vnni max-rows=64 kv-cache=f32 step=true}"},
     {"equant-absmax{scheme=W4A8 group-size=8},equant-quantize,func.func(equant-fuse-shared-input),"
      "equant-materialize-weights{output=out threads=1},lm-hoist-rows,convert-equant-to-kernels",
      20},

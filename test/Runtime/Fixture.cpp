@@ -94,9 +94,9 @@ nlohmann::json easyquant::runtime::test::writeFixtureFiles(const fs::path &folde
                 "symmetric": true},
        "input": {"bits": 8, "codes": "integer", "granularity": "token", "symmetric": true, "dynamic": true},
        "bytes": 380, "weight_error": 0.004, "largest_error": 0.001}],
-    "program": {"abi": 3, "cache_type": "f32", "cache_scheme": null,
-                "entries": {"avx2": "easyquant_forward_avx2",
-                            "avx512vnni": "easyquant_forward_avx512vnni"}},
+    "program": {"abi": 4, "cache_type": "f32", "cache_scheme": null,
+                "entries": {"avx2": "easyquant_step_avx2",
+                            "avx512vnni": "easyquant_step_avx512vnni"}},
     "files": {}
   })");
   manifest["model"]["vocab_size"] = int(FIXTURE_VOCAB);
@@ -104,8 +104,9 @@ nlohmann::json easyquant::runtime::test::writeFixtureFiles(const fs::path &folde
   manifest["program"]["max_rows"] = int(FIXTURE_MAX_ROWS);
   manifest["program"]["arena_bytes"] = int(FIXTURE_ARENA_BYTES);
   manifest["program"]["arena_bytes_per_thread"] = int(FIXTURE_ARENA_BYTES_PER_THREAD);
-  manifest["program"]["cache_bytes"] = int(FIXTURE_CACHE_BYTES);
-  manifest["program"]["cache_bytes_per_token"] = int(FIXTURE_CACHE_BYTES_PER_TOKEN);
+  manifest["program"]["cache"] = {{"page_tokens", int(FIXTURE_PAGE_TOKENS)},
+                                  {"page_bytes", int(FIXTURE_PAGE_BYTES)},
+                                  {"window_bytes", int(FIXTURE_WINDOW_BYTES)}};
   for (const char *name : {"model.so", "weights.safetensors", "tokenizer.json"})
     manifest["files"][name] = fileEntry(folder / name);
   return manifest;

@@ -28,6 +28,8 @@
 
 #include "FixtureModel.h"
 
+#include "easyquant/Formats/Step.h"
+
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,79 +37,46 @@
 
 #ifdef _OPENMP
 extern int omp_get_thread_num(void);
+extern int omp_get_num_threads(void);
 #else
 static int omp_get_thread_num(void) { return 0; }
+static int omp_get_num_threads(void) { return 1; }
 #endif
-
-#define MEMREF(NAME, TYPE, RANK)                                                                   \
-  typedef struct {                                                                                 \
-    TYPE *allocated, *aligned;                                                                     \
-    int64_t offset, sizes[RANK], strides[RANK];                                                    \
-  } NAME
-
-MEMREF(MemRefBytes, int8_t, 1);
-MEMREF(MemRefTokens, int32_t, 1);
-MEMREF(MemRefLogits, float, 2);
 
 static void require(int condition) {
   if (!condition)
     __builtin_trap();
 }
 
-typedef void (*Mark)(void *context, int64_t phase, const char *site);
 /* The numbers of the program ABI. */
-enum { PHASE_ATTENTION = 3, PHASE_OTHER = 6 };
+enum { PHASE_ATTENTION = 3, PHASE_OTHER = 6, INTERRUPTED = 7 };
 
-static void forward(MemRefBytes *weights, MemRefBytes *arena, MemRefBytes *cache,
-                    MemRefTokens *tokens, int64_t position, int64_t first_logit, int64_t threads,
-                    Mark mark, void *mark_context, MemRefLogits *logits) {
-  const int64_t rows = tokens->sizes[0];
-  require(rows >= 1 && rows <= FIXTURE_MAX_ROWS && tokens->strides[0] == 1);
-  require(first_logit >= 0 && first_logit < rows && threads >= 1 && position >= 0);
-  require(logits->sizes[0] == rows - first_logit && logits->sizes[1] == FIXTURE_VOCAB);
-  require(logits->strides[0] == FIXTURE_VOCAB && logits->strides[1] == 1);
-  require(weights->sizes[0] == FIXTURE_WEIGHTS_BYTES && (uintptr_t)weights->aligned % 4096 == 0);
-  require(arena->sizes[0] == FIXTURE_ARENA_BYTES + threads * FIXTURE_ARENA_BYTES_PER_THREAD);
-  require((uintptr_t)arena->aligned % 64 == 0 && (uintptr_t)cache->aligned % 64 == 0);
-  require((cache->sizes[0] - FIXTURE_CACHE_BYTES) % (16 * FIXTURE_CACHE_BYTES_PER_TOKEN) == 0);
-  /* Dimension-major, so that a wrong capacity would mix up the vectors. */
-  const int64_t capacity = (cache->sizes[0] - FIXTURE_CACHE_BYTES) / FIXTURE_CACHE_BYTES_PER_TOKEN;
-  require(position + rows <= capacity);
+static void mark(const eq_services *services, int64_t phase, const char *site) {
+  if (services->mark)
+    services->mark(services->context, phase, site);
+}
 
-  require(mark || !mark_context);
-  const float *embedding = (const float *)weights->aligned;
-  const float *unembedding = embedding + FIXTURE_VOCAB * FIXTURE_DIM;
-  float *held = (float *)(cache->aligned + FIXTURE_CACHE_BYTES);
-  for (int64_t m = 0; m < rows; ++m) {
-    require(tokens->aligned[m] >= 0 && tokens->aligned[m] < FIXTURE_VOCAB);
-    if (mark)
-      mark(mark_context, PHASE_OTHER, "embedding");
-    for (int64_t d = 0; d < FIXTURE_DIM; ++d)
-      held[d * capacity + position + m] =
-          embedding[tokens->aligned[m] * FIXTURE_DIM + d] * (1.0f + (float)(position + m) / 64.0f);
-  }
+static int is_stopped(const eq_services *services) { return services->stop && *services->stop; }
 
-  if (mark)
-    mark(mark_context, PHASE_ATTENTION, "attention");
-  const char *asked = getenv("FIXTURE_ATTENTION_NANOSECONDS");
-  if (mark || asked) {
-    struct timespec pause = {0, asked ? atol(asked) : FIXTURE_ATTENTION_NANOSECONDS};
-    while (nanosleep(&pause, &pause) != 0)
-      ;
-  }
-#ifdef _OPENMP
-#pragma omp parallel for schedule(static)
-#endif
-  for (int64_t m = first_logit; m < rows; ++m) {
-    int64_t thread = omp_get_thread_num();
-    require(thread < threads);
-    float *h =
-        (float *)(arena->aligned + FIXTURE_ARENA_BYTES + thread * FIXTURE_ARENA_BYTES_PER_THREAD);
+/* Where dimension d of a token lies: dimension-major in its page. */
+static float *place(const eq_step *step, int64_t token, int64_t d) {
+  const int64_t page = step->page[step->sequence->first_page + token / FIXTURE_PAGE_TOKENS];
+  return (float *)(step->cache + page) + d * FIXTURE_PAGE_TOKENS + token % FIXTURE_PAGE_TOKENS;
+}
+
+/* The rows of the logits that a thread of the team computes. */
+static void attend(const eq_step *step, int64_t thread, int64_t threads) {
+  const int64_t rows = step->logit_rows;
+  const float *unembedding = (const float *)step->weights + FIXTURE_VOCAB * FIXTURE_DIM;
+  require(thread < step->threads);
+  float *h = (float *)(step->arena + FIXTURE_ARENA_BYTES + thread * FIXTURE_ARENA_BYTES_PER_THREAD);
+  for (int64_t i = rows * thread / threads; i < rows * (thread + 1) / threads; ++i) {
+    const int64_t last = step->sequence->position + step->logit_row[i];
     memset(h, 0, FIXTURE_ARENA_BYTES_PER_THREAD);
-    for (int64_t j = 0; j <= position + m; ++j)
+    for (int64_t j = 0; j <= last; ++j)
       for (int64_t d = 0; d < FIXTURE_DIM; ++d)
-        h[d] += held[d * capacity + j] / (float)(1 + position + m - j);
-    float *out = logits->aligned + (m - first_logit) * FIXTURE_VOCAB;
+        h[d] += *place(step, j, d) / (float)(1 + last - j);
+    float *out = step->logits + i * FIXTURE_VOCAB;
     for (int64_t v = 0; v < FIXTURE_VOCAB; ++v) {
       out[v] = 0;
       for (int64_t d = 0; d < FIXTURE_DIM; ++d)
@@ -116,14 +85,55 @@ static void forward(MemRefBytes *weights, MemRefBytes *arena, MemRefBytes *cache
   }
 }
 
-#define ENTRY(ISA)                                                                                 \
-  void _mlir_ciface_easyquant_forward_##ISA(                                                       \
-      MemRefBytes *weights, MemRefBytes *arena, MemRefBytes *cache, MemRefTokens *tokens,          \
-      int64_t position, int64_t first_logit, int64_t threads, Mark mark, void *mark_context,       \
-      MemRefLogits *logits) {                                                                      \
-    forward(weights, arena, cache, tokens, position, first_logit, threads, mark, mark_context,     \
-            logits);                                                                               \
+static int32_t run(const eq_step *step) {
+  require(step->abi == EQ_PROGRAM_ABI && step->bytes == sizeof(eq_step));
+  const int64_t rows = step->rows;
+  const eq_sequence *sequence = step->sequence;
+  require(rows >= 1 && rows <= FIXTURE_MAX_ROWS && step->sequences == 1 && step->rank == 0);
+  require(sequence->first_row == 0 && sequence->rows == rows && sequence->position >= 0);
+  require(step->logit_rows >= 1 && step->logit_rows <= rows && step->threads >= 1);
+  for (int32_t i = 0; i < step->logit_rows; ++i)
+    require(step->logit_row[i] == rows - step->logit_rows + i);
+  require((uintptr_t)step->weights % 4096 == 0);
+  require((uintptr_t)step->arena % 64 == 0 && (uintptr_t)step->cache % 64 == 0);
+  const int64_t capacity = sequence->capacity, position = sequence->position;
+  require(position + rows <= capacity);
+  require(position <= sequence->held && sequence->held <= capacity);
+  require(sequence->first_page == 0 && sequence->window == 0 && !step->state && step->services);
+  for (int64_t i = 0; i * FIXTURE_PAGE_TOKENS < capacity; ++i)
+    require(step->page[i] >= FIXTURE_WINDOW_BYTES && step->page[i] % 64 == 0);
+
+  const eq_services *services = step->services;
+  require(services->mark || !services->context);
+  const float *embedding = (const float *)step->weights;
+  for (int64_t m = 0; m < rows; ++m) {
+    require(step->tokens[m] >= 0 && step->tokens[m] < FIXTURE_VOCAB);
+    mark(services, PHASE_OTHER, "embedding");
+    if (is_stopped(services))
+      return INTERRUPTED;
+    for (int64_t d = 0; d < FIXTURE_DIM; ++d)
+      *place(step, position + m, d) =
+          embedding[step->tokens[m] * FIXTURE_DIM + d] * (1.0f + (float)(position + m) / 64.0f);
   }
+
+  mark(services, PHASE_ATTENTION, "attention");
+  if (is_stopped(services))
+    return INTERRUPTED;
+  const char *asked = getenv("FIXTURE_ATTENTION_NANOSECONDS");
+  if (services->mark || asked) {
+    struct timespec pause = {0, asked ? atol(asked) : FIXTURE_ATTENTION_NANOSECONDS};
+    while (nanosleep(&pause, &pause) != 0)
+      ;
+  }
+#ifdef _OPENMP
+#pragma omp parallel num_threads(step->threads)
+#endif
+  attend(step, omp_get_thread_num(), omp_get_num_threads());
+  return 0;
+}
+
+#define ENTRY(ISA)                                                                                 \
+  int32_t easyquant_step_##ISA(const eq_step *step) { return run(step); }
 
 /* clang-format off */
 #ifdef FIXTURE_SECOND

@@ -85,9 +85,9 @@ protected:
 };
 
 TEST_F(ProgramTest, NamesAMissingEntry) {
-  manifest["program"]["entries"]["avx2"] = "easyquant_forward_neon";
+  manifest["program"]["entries"]["avx2"] = "easyquant_step_neon";
   expectLoadError(ErrorCode::Corrupt, "model.so: does not define "
-                                      "_mlir_ciface_easyquant_forward_neon, which the manifest "
+                                      "easyquant_step_neon, which the manifest "
                                       "lists");
 }
 
@@ -119,7 +119,7 @@ TEST_F(ProgramTest, AReplacedArtifactIsLoadedAnewWhileTheOldOneLives) {
   TemporaryFolder other;
   FixtureWeights weights(7);
   nlohmann::json replacement = writeFixtureFiles(other.path(), weights);
-  replacement["program"]["entries"]["avx2"] = "easyquant_forward_second";
+  replacement["program"]["entries"]["avx2"] = "easyquant_step_second";
   fs::copy_file(FIXTURE_SECOND_MODEL, other.path() / "model.so",
                 fs::copy_options::overwrite_existing);
   replacement["files"]["model.so"] = fileEntry(other.path() / "model.so");

@@ -263,30 +263,30 @@ TEST_F(SessionTest, EndsBeforeAnyKernelWhenAsked) {
 }
 
 TEST_F(SessionTest, SizesItsBuffers) {
-  // 17 tokens take the cache of 32.
+  // 17 tokens take three pages.
   EXPECT_EQ(create(17, 3).bytes(), FIXTURE_ARENA_BYTES + 3 * FIXTURE_ARENA_BYTES_PER_THREAD +
-                                       FIXTURE_CACHE_BYTES + 32 * FIXTURE_CACHE_BYTES_PER_TOKEN +
+                                       FIXTURE_WINDOW_BYTES + 3 * FIXTURE_PAGE_BYTES +
                                        2 * FIXTURE_VOCAB * 4);
 }
 
 TEST_F(SessionTest, SaysHowMuchMemoryThereIsNot) {
   manifest["model"]["max_context"] = INT32_MAX;
-  manifest["program"]["cache_bytes_per_token"] = int64_t(1) << 24;
+  manifest["program"]["cache"]["page_bytes"] = int64_t(1) << 27;
   load();
   Result<Session> session = Session::create(model, 0, 1);
   ASSERT_FALSE(session.has_value());
   EXPECT_EQ(session.error().code, ErrorCode::OutOfRange);
   EXPECT_EQ(session.error().message.substr(0, 82),
-            "KV cache of 2147483648 tokens: the system has not got the 36028797018964032 bytes ");
+            "KV cache of 2147483647 tokens: the system has not got the 36028797018964032 bytes ");
 
-  manifest["program"]["cache_bytes_per_token"] = INT64_MAX;
+  manifest["program"]["cache"]["page_bytes"] = INT64_MAX / 64 * 64;
   load();
   session = Session::create(model, 0, 1);
   ASSERT_FALSE(session.has_value());
   EXPECT_EQ(session.error().code, ErrorCode::OutOfRange);
   EXPECT_EQ(session.error().message.substr(0, 62),
-            "KV cache of 2147483648 tokens: 2147483648 x 922337203685477580");
-  manifest["program"]["cache_bytes_per_token"] = int(FIXTURE_CACHE_BYTES_PER_TOKEN);
+            "KV cache of 2147483647 tokens: 268435456 x 9223372036854775744");
+  manifest["program"]["cache"]["page_bytes"] = int(FIXTURE_PAGE_BYTES);
   manifest["program"]["arena_bytes"] = INT64_MAX;
   load();
   session = Session::create(model, 16, 1);

@@ -20,35 +20,32 @@
 using namespace mlir;
 using namespace easyquant::cpu;
 
-// Parallel region, stack buffer inside it, vectors and a reduction: what kernels are made of.
+// A share of the rows, stack buffer, vectors and a reduction: what kernels are made of.
 static constexpr const char *source = R"mlir(
-func.func @scale(%x: memref<?x19xf32, strided<[?, 1], offset: ?>>, %y: memref<?xf32>, %threads: index) {
+func.func @scale(%x: memref<?x19xf32, strided<[?, 1], offset: ?>>, %y: memref<?xf32>, %state: !llvm.ptr, %t: index, %threads: index) {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
   %c16 = arith.constant 16 : index
   %zero = arith.constant 0.0 : f32
   %rows = memref.dim %x, %c0 : memref<?x19xf32, strided<[?, 1], offset: ?>>
-  scf.parallel (%t) = (%c0) to (%threads) step (%c1) {
-    %buffer = memref.alloca() : memref<16xf32>
-    %begin0 = arith.muli %rows, %t : index
-    %begin = arith.divui %begin0, %threads : index
-    %t1 = arith.addi %t, %c1 : index
-    %end0 = arith.muli %rows, %t1 : index
-    %end = arith.divui %end0, %threads : index
-    scf.for %i = %begin to %end step %c1 {
-      %v = vector.load %x[%i, %c0] : memref<?x19xf32, strided<[?, 1], offset: ?>>, vector<16xf32>
-      vector.store %v, %buffer[%c0] : memref<16xf32>, vector<16xf32>
-      %w = vector.load %buffer[%c0] : memref<16xf32>, vector<16xf32>
-      %s = vector.reduction <add>, %w : vector<16xf32> into f32
-      %c19 = arith.constant 19 : index
-      %tail = scf.for %j = %c16 to %c19 step %c1 iter_args(%a = %s) -> f32 {
-        %e = memref.load %x[%i, %j] : memref<?x19xf32, strided<[?, 1], offset: ?>>
-        %b = arith.addf %a, %e : f32
-        scf.yield %b : f32
-      }
-      memref.store %tail, %y[%i] : memref<?xf32>
+  %buffer = memref.alloca() : memref<16xf32>
+  %begin0 = arith.muli %rows, %t : index
+  %begin = arith.divui %begin0, %threads : index
+  %t1 = arith.addi %t, %c1 : index
+  %end0 = arith.muli %rows, %t1 : index
+  %end = arith.divui %end0, %threads : index
+  scf.for %i = %begin to %end step %c1 {
+    %v = vector.load %x[%i, %c0] : memref<?x19xf32, strided<[?, 1], offset: ?>>, vector<16xf32>
+    vector.store %v, %buffer[%c0] : memref<16xf32>, vector<16xf32>
+    %w = vector.load %buffer[%c0] : memref<16xf32>, vector<16xf32>
+    %s = vector.reduction <add>, %w : vector<16xf32> into f32
+    %c19 = arith.constant 19 : index
+    %tail = scf.for %j = %c16 to %c19 step %c1 iter_args(%a = %s) -> f32 {
+      %e = memref.load %x[%i, %j] : memref<?x19xf32, strided<[?, 1], offset: ?>>
+      %b = arith.addf %a, %e : f32
+      scf.yield %b : f32
     }
-    scf.reduce
+    memref.store %tail, %y[%i] : memref<?xf32>
   }
   return
 }

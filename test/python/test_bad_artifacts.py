@@ -48,7 +48,8 @@ DAMAGE = {
     "an edited manifest": (lambda a: flip(a / "manifest.json", 900), ["manifest.json", "damaged", "manifest.xxh128"]),
     "no checksum of the manifest": (lambda a: (a / "manifest.xxh128").unlink(), ["manifest.xxh128", "again"]),
     "a negative arena": (lambda a: edit_manifest(a, lambda m: m["program"].update(arena_bytes=-1)), ["arena_bytes"]),
-    "a cache of no bytes": (lambda a: edit_manifest(a, lambda m: m["program"].update(cache_bytes_per_token="many")), ["cache_bytes_per_token"]),
+    "a cache of no bytes": (lambda a: edit_manifest(a, lambda m: m["program"]["cache"].update(page_bytes="many")), ["cache.page_bytes"]),
+    "a cache of crooked pages": (lambda a: edit_manifest(a, lambda m: m["program"]["cache"].update(page_bytes=100)), ["cache.page_bytes", "100", "64"]),
     "a file outside": (lambda a: edit_manifest(a, lambda m: m["files"].update({"../x": m["files"]["model.so"]})), ["../x"]),
 }
 

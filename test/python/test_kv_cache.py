@@ -93,17 +93,20 @@ def test_memory_falls(artifact, stories, kv_type, element):
         out = artifact(stories, "--scheme=none", f"--kv-cache={kv_type}", *options)
         program = json.loads((out / "manifest.json").read_text())["program"]
         small, large = (Runner(out, context=context, threads=1).session.bytes for context in (256, 512))
-        assert (large - small) / 256 == program["cache_bytes_per_token"]
-        assert Artifact.open(out).cache_bytes(512) == program["cache_bytes"] + 512 * program["cache_bytes_per_token"]
+        cache = program["cache"]
+        assert cache["page_tokens"] == 64
+        assert large - small == 4 * cache["page_bytes"]
+        assert Artifact.open(out).cache_bytes(500) == cache["window_bytes"] + 8 * cache["page_bytes"]
         return program
 
     elements = 5 * 2 * 4 * 8  # layers, keys and values, heads, dimensions
     full = sizes()
-    assert (full["cache_bytes"], full["cache_bytes_per_token"], full["cache_scheme"]) == (0, elements * element, None)
+    assert (full["cache"]["window_bytes"], full["cache"]["page_bytes"], full["cache_scheme"]) == (0, 64 * elements * element, None)
     for bits in (8, 4):
         program = sizes(f"--kv-scheme=int{bits}", *SMALL)
         slices = 2 * element * 5 * 4  # of values; of keys: one for 16 tokens of each of 8 channels
-        assert program["cache_bytes_per_token"] == elements * bits // 8 + slices + slices * 8 // 16
+        assert program["cache"]["page_bytes"] == 64 * (elements * bits // 8 + slices + slices * 8 // 16)
+        assert program["cache"]["window_bytes"] == 36 * elements * element
         assert program["cache_scheme"] == {
             "bits": bits, "group_size": 16, "residual": 32, "sinks": 4, "keys": "post-rope", "key_scales": "channel"
         }  # fmt: skip

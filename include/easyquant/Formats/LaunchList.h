@@ -16,6 +16,7 @@
 #ifndef EASYQUANT_FORMATS_LAUNCHLIST_H
 #define EASYQUANT_FORMATS_LAUNCHLIST_H
 
+#include "easyquant/Formats/CacheSizes.h"
 #include "easyquant/Formats/Phase.h"
 #include "easyquant/Support/Result.h"
 
@@ -58,7 +59,9 @@ struct LaunchArgument {
   enum class Kind {
     Weights,   ///< offset into the data of the weights for GPUs
     Arena,     ///< offset + step * rows before the first logit
-    Cache,     ///< offset + step * capacity
+    Cache,     ///< offset into it: a layer's part of a page, or of a window, at byte 0
+    Pages,     ///< int64s: the byte of the cache where each page of the sequence begins
+    Window,    ///< one int64: the byte of the cache where its window begins
     State,     ///< offset into memory that is zero when a session begins
     Constants, ///< offset into LaunchList::constants
     Tokens,    ///< ids of this call
@@ -66,7 +69,6 @@ struct LaunchArgument {
     Held,      ///< one int32: tokens that the session held before it went back to `position`
     Logits,    ///< rows from the first logit on
     Rows,      ///< i32: rows of the launch
-    Capacity,  ///< i32: of the cache, in tokens
     Integer,   ///< i32: `integer`
   };
   Kind kind = Kind::Integer;
@@ -94,7 +96,7 @@ struct Launch {
 struct LaunchList {
   int64_t maxRows = 0; ///< of one call
   int64_t arenaBytes = 0, stateBytes = 0;
-  int64_t cacheBytes = 0, cacheBytesPerToken = 0;
+  CacheSizes cache;
   std::vector<std::byte> constants;
   std::vector<LaunchKernel> kernels;
   std::vector<Launch> launches;

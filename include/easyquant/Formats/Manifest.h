@@ -15,6 +15,8 @@
 #ifndef EASYQUANT_FORMATS_MANIFEST_H
 #define EASYQUANT_FORMATS_MANIFEST_H
 
+#include "easyquant/Formats/CacheSizes.h"
+#include "easyquant/Formats/Step.h"
 #include "easyquant/Support/Json.h"
 #include "easyquant/Support/Result.h"
 
@@ -29,8 +31,8 @@ namespace easyquant::formats {
 
 /// The artifact format and the program ABIs that this version writes and reads.
 constexpr int64_t kArtifactVersion = 2;
-constexpr int64_t kProgramAbi = 3;
-constexpr int64_t kGpuProgramAbi = 1;
+constexpr int64_t kProgramAbi = EQ_PROGRAM_ABI;
+constexpr int64_t kGpuProgramAbi = 2;
 
 constexpr const char *kManifestFile = "manifest.json";
 /// Its checksum, as `xxh128sum manifest.json` prints it.
@@ -135,9 +137,7 @@ struct Manifest {
     int64_t maxRows = 0;
     int64_t arenaBytes = 0;
     int64_t arenaBytesPerThread = 0;
-    /// A cache of `capacity` tokens has cacheBytes + capacity * cacheBytesPerToken bytes.
-    int64_t cacheBytes = 0;
-    int64_t cacheBytesPerToken = 0;
+    CacheSizes cache;
     std::optional<CacheScheme> cacheScheme; ///< none: all of it is float
     std::string cacheType;                  ///< of what is float
     bool operator==(const Program &) const = default;
@@ -156,7 +156,7 @@ struct Manifest {
     std::map<std::string, Chip> chips;
     int64_t maxRows = 0;
     int64_t weightsBytes = 0;
-    int64_t cacheBytes = 0, cacheBytesPerToken = 0;
+    CacheSizes cache;
     std::string cacheType;
     bool operator==(const Gpu &) const = default;
   };

@@ -41,9 +41,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 namespace easyquant::numerics {
+
+/// Tokens of a page of a float cache, and attention's step: what is done with keys and values is
+/// done with so many of one page at a time.
+constexpr int64_t kPageTokens = 64;
+/// Of a cache of codes in groups of `group` tokens, which belong to one page each.
+constexpr int64_t pageTokens(int64_t group) { return std::lcm(kPageTokens, group); }
 
 enum class KeySlices { Channel, Token };
 enum class CacheFloat { F32, F16 };

@@ -13,6 +13,7 @@
 #ifndef EASYQUANT_RUNTIME_PROGRAM_H
 #define EASYQUANT_RUNTIME_PROGRAM_H
 
+#include "easyquant/Formats/Step.h"
 #include "easyquant/Support/Result.h"
 
 #include <cstddef>
@@ -41,37 +42,11 @@ Result<std::string> selectIsa(std::string_view requested,
                               const std::map<std::string, std::string> &entries,
                               const CpuFeatures &features, std::string_view path);
 
-/// MLIR's descriptor of a memref<...xT> of rank N.
-template <typename T, int N> struct MemRef {
-  T *allocated = nullptr;
-  T *aligned = nullptr;
-  int64_t offset = 0;
-  int64_t sizes[N] = {};
-  int64_t strides[N] = {};
-};
-
-template <typename T> MemRef<T, 1> memRef1D(T *data, int64_t size) {
-  return {data, data, 0, {size}, {1}};
-}
-
-/// A row-major matrix.
-template <typename T> MemRef<T, 2> memRef2D(T *data, int64_t rows, int64_t columns) {
-  return {data, data, 0, {rows, columns}, {columns, 1}};
-}
-
-/// What a program calls before each of its kernels: `phase` is a number of Phase, `site` a text
-/// that lives as long as the program. It is called in the thread of the step, outside parallel
-/// regions.
+/// What a program calls before each of its kernels (eq_services).
 struct Marks {
-  void (*function)(void *context, int64_t phase, const char *site) = nullptr; ///< null: nothing
+  decltype(eq_services::mark) function = nullptr; ///< null: nothing
   void *context = nullptr;
 };
-
-using EntryFunction = void (*)(MemRef<int8_t, 1> *weights, MemRef<int8_t, 1> *arena,
-                               MemRef<int8_t, 1> *cache, MemRef<int32_t, 1> *tokens,
-                               int64_t position, int64_t firstLogit, int64_t threads,
-                               decltype(Marks::function) mark, void *markContext,
-                               MemRef<float, 2> *logits);
 
 /// LLVM's OpenMP runtime, opened once for the process and never closed: its workers outlive any
 /// model.
@@ -101,11 +76,8 @@ private:
   void (*setNumThreads)(int) = nullptr;
   size_t (*stackBytes)() = nullptr;
   void (*fork)(const Place *, int32_t argumentCount, Region, ...) = nullptr;
-  void (*beginLoop)(const Place *, int32_t globalThread, int32_t schedule, int32_t *last,
-                    uint64_t *lower, uint64_t *upper, int64_t *stride, int64_t increment,
-                    int64_t chunk) = nullptr;
-  void (*endLoop)(const Place *, int32_t globalThread) = nullptr;
-  void (*barrier)(const Place *, int32_t globalThread) = nullptr;
+  int (*threadNumber)() = nullptr;
+  int (*threadCount)() = nullptr;
 };
 
 /// A loaded model.so with one entry bound. Immutable; may be called from several threads at once.
@@ -118,10 +90,9 @@ public:
   /// Lets the calling thread have `threads` for its steps: OpenMP::prepare.
   Result<void> prepare(int32_t threads) const { return openmp->prepare(threads); }
 
-  /// One step. Whoever calls has prepared `threads`, and checked tokens and sizes.
-  void run(MemRef<int8_t, 1> weights, MemRef<int8_t, 1> arena, MemRef<int8_t, 1> cache,
-           MemRef<int32_t, 1> tokens, int64_t position, int64_t firstLogit, int32_t threads,
-           Marks marks, MemRef<float, 2> logits) const;
+  /// One step; 0 or an ErrorCode: Interrupted. Whoever calls has prepared its threads, and checked
+  /// tokens and sizes.
+  int32_t run(const eq_step &step) const { return entry(&step); }
 
 private:
   struct Close {
@@ -129,7 +100,7 @@ private:
   };
   const OpenMP *openmp = nullptr;
   std::unique_ptr<void, Close> library;
-  EntryFunction entry = nullptr;
+  eq_step_function entry = nullptr;
 };
 
 } // namespace easyquant::runtime

@@ -28,9 +28,6 @@
 
 namespace easyquant::runtime {
 
-/// Cache capacities are multiples of this many tokens (the attention kernels' block).
-constexpr int64_t kCacheBlock = 16;
-
 class Executor;
 class GpuModel;
 

@@ -5,7 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A call appends its tokens to the cache, then shares out tiles (AttentionTile.h) among threads:
+// The threads append their shares of a call's tokens to the cache, meet, and share out tiles
+// (AttentionTile.h):
 //
 //   one token     a tile per kv head and stretch of cached tokens ("flash decoding"), whose results
 //                 are combined at the end; the stretches depend on the position alone
@@ -20,7 +21,6 @@
 #include "AttentionTile.h"
 #include "RowKernel.h"
 
-#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "llvm/ADT/bit.h"
 #include "llvm/Support/FormatVariadic.h"
 
@@ -62,19 +62,20 @@ namespace {
 class AppendEmitter {
 public:
   AppendEmitter(KernelBuilder &b, const AttentionSpec &spec, ValueRange args)
-      : b(b), spec(spec), columns(spec.headDim), k(args[0]), v(args[1]), keys(args[2]),
-        values(args[3]), position(args[4]) {}
+      : b(b), spec(spec), columns(spec.headDim), k(args[0]), v(args[1]),
+        pages(b, spec, args[2], args[3], args[4]), position(args[5]) {}
   void emit(Value head, Value begin, Value end);
 
 private:
   /// Tokens whose keys are transposed in registers.
   static constexpr int64_t kTransposed = 8;
 
+  Value slotOf(Value token) { return b.rem(b.add(position, token), numerics::kPageTokens); }
   /// Where dimension 0 of the key of a token lies; the others are a block apart.
   Value keyStart(Value token) {
-    Value slot = b.add(position, token);
+    Value slot = slotOf(token), start = pages.start(head, b.add(position, token));
     Value block = b.mul(b.div(slot, kCacheBlock), columns * kCacheBlock);
-    return b.add(b.add(headStart, block), b.rem(slot, kCacheBlock));
+    return b.add(b.add(start, block), b.rem(slot, kCacheBlock));
   }
   void emitKeysOneByOne(Value begin, Value end, int64_t firstDim);
   void emitEightKeys(Value token);
@@ -82,8 +83,9 @@ private:
   KernelBuilder &b;
   const AttentionSpec &spec;
   int64_t columns;
-  Value k, v, keys, values, position;
-  Value headStart, headColumn;
+  Value k, v;
+  FloatPages pages;
+  Value position, head, headColumn;
 };
 
 } // namespace
@@ -95,7 +97,7 @@ void AppendEmitter::emitKeysOneByOne(Value begin, Value end, int64_t firstDim) {
     Value start = keyStart(token);
     b.forLoop(firstDim, columns, 1, [&](Value dim) {
       Value element = b.load(k, {token, b.add(headColumn, dim)});
-      b.store(toCache(b, spec, element), keys, {b.add(start, b.mul(dim, kCacheBlock))});
+      b.store(toCache(b, spec, element), pages.elements, {b.add(start, b.mul(dim, kCacheBlock))});
     });
   });
 }
@@ -109,15 +111,14 @@ void AppendEmitter::emitEightKeys(Value token) {
     for (int64_t i = 0; i < kTransposed; ++i)
       rows.push_back(b.loadVector(kTransposed, k, {b.add(token, i), b.add(headColumn, dim)}));
     for (auto [i, row] : llvm::enumerate(b.transpose8(rows)))
-      b.storeVector(toCache(b, spec, row), keys,
+      b.storeVector(toCache(b, spec, row), pages.elements,
                     {b.add(start, b.mul(b.add(dim, static_cast<int64_t>(i)), kCacheBlock))});
   });
   emitKeysOneByOne(token, b.add(token, kTransposed), dims);
 }
 
-void AppendEmitter::emit(Value head, Value begin, Value end) {
-  Value capacity = b.div(b.size(keys, 0), spec.kvHeads * columns);
-  headStart = b.mul(b.mul(head, capacity), columns);
+void AppendEmitter::emit(Value ofHead, Value begin, Value end) {
+  head = ofHead;
   headColumn = b.mul(head, columns);
   // Eight at a time from the first that starts half a block of the cache.
   Value into = b.rem(b.add(position, begin), kTransposed);
@@ -128,27 +129,30 @@ void AppendEmitter::emit(Value head, Value begin, Value end) {
   b.forLoop(aligned, alignedEnd, kTransposed, [&](Value token) { emitEightKeys(token); });
   emitKeysOneByOne(alignedEnd, end, 0);
   b.forLoop(begin, end, 1, [&](Value token) {
-    Value start = b.add(headStart, b.mul(b.add(position, token), columns));
+    Value start = b.add(pages.start(head, b.add(position, token)), pages.valuesBehind());
+    start = b.add(start, b.mul(slotOf(token), columns));
     forColumns(b, 0, columns, b.target.lanes(), [&](Value dim, int64_t lanes) {
       Value elements = b.loadVector(lanes, v, {token, b.add(headColumn, dim)});
-      b.storeVector(toCache(b, spec, elements), values, {b.add(start, dim)});
+      b.storeVector(toCache(b, spec, elements), pages.elements, {b.add(start, dim)});
     });
   });
 }
 
-/// append(k, v, keys, values, position, begin, end): writes the tokens [begin, end) of the call.
+/// append(k, v, cache, pages, layer, position, begin, end): writes the tokens [begin, end) of the
+/// call.
 static func::FuncOp getOrEmitAppend(ModuleOp module, const AttentionSpec &spec,
                                     const Target &target) {
   auto arguments = [&](KernelBuilder &b) {
     Type rows = b.rows(spec.kvHeads * spec.headDim), index = b.getIndexType();
-    Type cache = b.memref({ShapedType::kDynamic}, cacheElement(b, spec));
-    return SmallVector<Type>{rows, rows, cache, cache, index, index, index};
+    Type cache = b.memref({ShapedType::kDynamic}, b.i8());
+    Type pages = b.memref({ShapedType::kDynamic}, b.i64());
+    return SmallVector<Type>{rows, rows, cache, pages, index, index, index, index};
   };
   return getOrEmitFunction(module, symbolName(spec) + "_append", target, arguments,
                            [&](KernelBuilder &b, ValueRange args) {
                              AppendEmitter append(b, spec, args);
                              b.forLoop(0, spec.kvHeads, 1,
-                                       [&](Value head) { append.emit(head, args[5], args[6]); });
+                                       [&](Value head) { append.emit(head, args[6], args[7]); });
                            });
 }
 
@@ -156,7 +160,8 @@ namespace {
 
 /// The arguments of the kernel that its parts pass on.
 struct FloatOperands {
-  Value q, keys, values, position, y, scratch;
+  Value q, cache, pages, layer, position, y, scratch;
+  Team team;
 };
 
 } // namespace
@@ -171,7 +176,7 @@ static Value firstSeen(KernelBuilder &b, const AttentionSpec &spec, Value positi
 }
 
 static void emitDecode(KernelBuilder &b, ModuleOp module, const FloatPlan &plan,
-                       const FloatOperands &in, Value threads) {
+                       const FloatOperands &in) {
   const AttentionTile &tile = plan.decode;
   func::FuncOp attend = getOrEmitAttendTile(module, tile, b.target);
   func::FuncOp finish = getOrEmitFinishTile(module, tile, b.target);
@@ -184,46 +189,41 @@ static void emitDecode(KernelBuilder &b, ModuleOp module, const FloatPlan &plan,
   Value one = b.index(1);
   Value parts = b.add(arith::DivUIOp::create(b, b.sub(count, one), part).getResult(), one);
 
-  Value worthIt = b.less(kParallelProducts / (tile.spec.kvHeads * tile.spec.headDim), count);
-  emitShared(b, worthIt, threads, [&](Value thread, Value threads) {
-    auto [from, to] = shareOf(b, b.mul(parts, plan.heads), thread, threads);
-    b.forLoop(from, to, 1, [&](Value item) {
-      Value head = arith::DivUIOp::create(b, item, parts);
-      Value start = b.add(begin, b.mul(b.sub(item, b.mul(head, parts)), part));
-      Value stop = b.min(b.add(start, part), end);
-      func::CallOp::create(b, attend,
-                           ValueRange{in.q, in.keys, in.values, in.position, in.scratch,
-                                      b.mul(item, tile.bytes), b.index(0), head, start, stop});
-    });
+  auto [from, to] = shareOf(b, b.mul(parts, plan.heads), in.team);
+  b.forLoop(from, to, 1, [&](Value item) {
+    Value head = arith::DivUIOp::create(b, item, parts);
+    Value start = b.add(begin, b.mul(b.sub(item, b.mul(head, parts)), part));
+    Value stop = b.min(b.add(start, part), end);
+    func::CallOp::create(b, attend,
+                         ValueRange{in.q, in.cache, in.pages, in.layer, in.position, in.scratch,
+                                    b.mul(item, tile.bytes), b.index(0), head, start, stop});
   });
-  b.forLoop(0, plan.heads, 1, [&](Value head) {
+  // A head in one part is finished by the thread that attended.
+  b.ifThen(b.less(1, parts), [&] { emitBarrier(b, module, in.team); });
+  auto [first, last] = shareOf(b, plan.heads, in.team);
+  b.forLoop(first, last, 1, [&](Value head) {
     Value offset = b.mul(b.mul(head, parts), tile.bytes);
     func::CallOp::create(b, finish, ValueRange{in.y, in.scratch, offset, parts, b.index(0), head});
   });
 }
 
 static void emitPrefill(KernelBuilder &b, ModuleOp module, const FloatPlan &plan,
-                        const FloatOperands &in, Value threads) {
+                        const FloatOperands &in) {
   const AttentionTile &tile = plan.prefill;
   func::FuncOp attend = getOrEmitAttendTile(module, tile, b.target);
   func::FuncOp finish = getOrEmitFinishTile(module, tile, b.target);
   Value queries = b.size(in.q, 0);
   Value tiles = b.div(b.add(queries, tile.tokens - 1), tile.tokens);
-  Value products = b.mul(queries, b.add(in.position, queries));
-  Value worthIt = b.less(kParallelProducts / (tile.spec.heads * tile.spec.headDim), products);
-  emitShared(b, worthIt, threads, [&](Value thread, Value threads) {
-    Value offset = b.mul(thread, tile.bytes);
-    b.forLoop(thread, b.mul(tiles, plan.heads), threads, [&](Value item) {
-      Value head = arith::DivUIOp::create(b, item, tiles);
-      Value first = b.mul(b.sub(item, b.mul(head, tiles)), tile.tokens);
-      Value begin = firstSeen(b, tile.spec, b.add(in.position, first));
-      Value end = b.add(in.position, b.min(b.add(first, tile.tokens), queries));
-      func::CallOp::create(b, attend,
-                           ValueRange{in.q, in.keys, in.values, in.position, in.scratch, offset,
-                                      first, head, begin, end});
-      func::CallOp::create(b, finish,
-                           ValueRange{in.y, in.scratch, offset, b.index(1), first, head});
-    });
+  Value offset = b.mul(in.team.thread, tile.bytes);
+  b.forLoop(in.team.thread, b.mul(tiles, plan.heads), in.team.threads, [&](Value item) {
+    Value head = arith::DivUIOp::create(b, item, tiles);
+    Value first = b.mul(b.sub(item, b.mul(head, tiles)), tile.tokens);
+    Value begin = firstSeen(b, tile.spec, b.add(in.position, first));
+    Value end = b.add(in.position, b.min(b.add(first, tile.tokens), queries));
+    func::CallOp::create(b, attend,
+                         ValueRange{in.q, in.cache, in.pages, in.layer, in.position, in.scratch,
+                                    offset, first, head, begin, end});
+    func::CallOp::create(b, finish, ValueRange{in.y, in.scratch, offset, b.index(1), first, head});
   });
 }
 
@@ -237,20 +237,23 @@ func::FuncOp getOrEmitAttention(ModuleOp module, const AttentionSpec &spec, cons
   FloatPlan plan(spec, target);
   auto arguments = [&](KernelBuilder &b) {
     Type queries = b.rows(spec.heads * spec.headDim), kv = b.rows(spec.kvHeads * spec.headDim);
-    Type cache = b.memref({ShapedType::kDynamic}, cacheElement(b, spec)), index = b.getIndexType();
-    Type scratch = b.memref({ShapedType::kDynamic}, b.i8());
-    return SmallVector<Type>{queries, kv, kv, cache, cache, index, queries, scratch, index};
+    Type bytes = b.memref({ShapedType::kDynamic}, b.i8()), index = b.getIndexType();
+    Type pages = b.memref({ShapedType::kDynamic}, b.i64());
+    return SmallVector<Type>{queries, kv, kv, bytes, pages, index, index, queries, bytes};
   };
-  return getOrEmitFunction(module, name, target, arguments, [&](KernelBuilder &b, ValueRange args) {
-    Value k = args[1], v = args[2], threads = args[8];
-    FloatOperands in{args[0], args[3], args[4], args[5], args[6], args[7]};
+  auto build = [&](KernelBuilder &b, ValueRange args, const Team &team) {
+    Value k = args[1], v = args[2];
+    FloatOperands in{args[0], args[3], args[4], args[5], args[6], args[7], args[8], team};
     Value tokens = b.size(in.q, 0);
-    callForRows(b, append, {k, v, in.keys, in.values, in.position}, tokens,
-                2 * spec.kvHeads * spec.headDim, threads);
+    auto [begin, end] = shareOf(b, tokens, team);
+    func::CallOp::create(b, append,
+                         ValueRange{k, v, in.cache, in.pages, in.layer, in.position, begin, end});
+    emitBarrier(b, module, team);
     b.ifThenElse(
-        b.less(tokens, 2), [&] { emitDecode(b, module, plan, in, threads); },
-        [&] { emitPrefill(b, module, plan, in, threads); });
-  });
+        b.less(tokens, 2), [&] { emitDecode(b, module, plan, in); },
+        [&] { emitPrefill(b, module, plan, in); });
+  };
+  return getOrEmitKernel(module, name, target, arguments, build);
 }
 
 } // namespace easyquant::cpu

@@ -10,7 +10,6 @@
 #include "AttentionTile.h"
 #include "RowKernel.h"
 
-#include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "llvm/Support/MathExtras.h"
 
 #include <limits>
@@ -25,55 +24,49 @@ namespace easyquant::cpu {
 
 CacheLayout::CacheLayout(const AttentionSpec &spec)
     : spec(spec), kv(*spec.kv), fields(32 / kv.bits),
-      keyWords(llvm::divideCeil(spec.headDim, fields)), valueWords(kCacheBlock / fields),
-      width(std::min(kv.group, spec.headDim)), slices(spec.headDim / width),
-      floatRows(kv.sinks + kv.residual), levels((1 << kv.bits) - 1) {}
+      keyWords(llvm::divideCeil(spec.headDim, fields)), width(std::min(kv.group, spec.headDim)),
+      slices(spec.headDim / width), floatRows(kv.sinks + kv.residual), levels((1 << kv.bits) - 1),
+      pageTokens(numerics::pageTokens(kv.group)) {
+  int64_t end = 0;
+  auto place = [&](int64_t count, int64_t size) { // in elements of `size` bytes
+    int64_t at = end / size;
+    end += static_cast<int64_t>(llvm::alignTo(count * size, 64));
+    return at;
+  };
+  int64_t tokenSlices = 2 * slices * pageTokens;
+  int64_t channelSlices = pageTokens / kv.group * 2 * spec.headDim;
+  keyCodes = place(pageTokens * keyWords, 4);
+  valueCodes = place(pageTokens / fields * spec.headDim, 4);
+  valueSlices = place(tokenSlices, elementBytes());
+  keySlices = place(kv.keysPerToken ? tokenSlices : channelSlices, elementBytes());
+  headBytes = end;
+  bytes = {pageTokens, spec.kvHeads * headBytes, 2 * floatBytes()};
+}
 
 int64_t CacheLayout::floatBytes() const {
   return llvm::alignTo(spec.kvHeads * floatRows * spec.headDim * elementBytes(), 64);
 }
 
-CacheBytes CacheLayout::bytes() const {
-  // The slices of a group of keys that capacity cuts off, and what dividing them among tokens
-  // loses, are part of the fixed bytes.
-  int64_t channels = 2 * spec.headDim * elementBytes() * spec.kvHeads;
-  int64_t tokenSlices = 2 * slices * elementBytes() * spec.kvHeads;
-  int64_t codes = (keyWords * 4 + spec.headDim * kv.bits / 8) * spec.kvHeads;
-  CacheBytes bytes{64 + 2 * floatBytes(), codes + tokenSlices};
-  if (kv.keysPerToken)
-    return {bytes.fixed, bytes.perToken + tokenSlices};
-  return {bytes.fixed + static_cast<int64_t>(llvm::alignTo(channels, 64)),
-          bytes.perToken + static_cast<int64_t>(llvm::divideCeil(channels, kv.group))};
-}
-
 CacheBytes cacheBytes(const AttentionSpec &spec) {
   if (spec.kv)
-    return CacheLayout(spec).bytes();
-  return {0, 2 * spec.kvHeads * spec.headDim * (spec.halfCache ? 2 : 4)};
+    return CacheLayout(spec).bytes;
+  constexpr int64_t tokens = numerics::kPageTokens;
+  return {tokens, 2 * tokens * spec.kvHeads * spec.headDim * (spec.halfCache ? 2 : 4), 0};
 }
 
-CacheViews::CacheViews(KernelBuilder &b, const CacheLayout &layout, Value cache, Value capacity)
-    : b(b), layout(layout), capacity(capacity) {
-  Value at = b.index(0), size = b.size(cache, 0);
-  auto place = [&](Type element, Index bytes) -> Value {
-    int64_t elementBytes = element.getIntOrFloatBitWidth() / 8;
-    // What follows belongs to it as far as its type goes: no size is kept.
-    Value elements = b.div(b.sub(size, at), elementBytes);
-    Value view = memref::ViewOp::create(b, b.memref({ShapedType::kDynamic}, element), cache, at,
-                                        ValueRange{elements});
-    at = b.add(at, bytes);
-    return view;
-  };
-  const AttentionSpec &spec = layout.spec;
-  Type element = cacheElement(b, spec);
-  Value heads = b.mul(capacity, spec.kvHeads);
-  held = place(b.i64(), 64);
-  floatKeys = place(element, layout.floatBytes());
-  floatValues = place(element, layout.floatBytes());
-  keyCodes = place(b.i32(), b.mul(heads, layout.keyWords * 4));
-  valueCodes = place(b.i32(), b.mul(heads, spec.headDim * layout.kv.bits / 8));
-  valueSlices = place(element, b.mul(heads, 2 * layout.slices * layout.elementBytes()));
-  keySlices = place(element, 0);
+SmallVector<Type> CachePlace::types(KernelBuilder &b) {
+  Type index = b.getIndexType();
+  return {b.memref({ShapedType::kDynamic}, b.i8()), b.memref({ShapedType::kDynamic}, b.i64()),
+          index, index};
+}
+
+CacheViews::CacheViews(KernelBuilder &b, const CacheLayout &layout, const CachePlace &place)
+    : b(b), layout(layout), place(place) {
+  Type element = cacheElement(b, layout.spec);
+  floatKeys = typedCache(b, place.cache, place.window, element);
+  floatValues = typedCache(b, place.cache, b.add(place.window, layout.floatBytes()), element);
+  words = typedCache(b, place.cache, 0, b.i32());
+  elements = typedCache(b, place.cache, 0, element);
 }
 
 Value CacheViews::floatRow(Value head, Value token) {
@@ -82,25 +75,28 @@ Value CacheViews::floatRow(Value head, Value token) {
   return b.mul(b.add(b.mul(head, layout.floatRows), row), layout.spec.headDim);
 }
 
-Value CacheViews::keyBlock(Value head, Value i) {
-  Value block = b.add(b.mul(head, b.div(capacity, kCacheBlock)), b.div(i, kCacheBlock));
-  return b.mul(block, layout.keyWords * kCacheBlock);
+CodesPage CacheViews::page(Value head, Value i) {
+  Value start = pageStart(b, place.pages, place.layer, b.div(i, layout.pageTokens));
+  return CodesPage(b, layout, b.add(start, b.mul(head, layout.headBytes)));
 }
 
-Value CacheViews::valueRow(Value head, Value i) {
-  Value block = b.add(b.mul(head, b.div(capacity, kCacheBlock)), b.div(i, kCacheBlock));
-  Value row = b.add(b.mul(block, layout.valueWords), b.div(b.rem(i, kCacheBlock), layout.fields));
-  return b.mul(row, layout.spec.headDim);
+Value CodesPage::keyBlock(Value i) {
+  Value block = b.div(inPage(i), kCacheBlock);
+  return b.add(words(layout.keyCodes), b.mul(block, layout.keyWords * kCacheBlock));
 }
 
-Value CacheViews::channelSlice(Value head, Value i) {
-  Value groups = b.div(b.add(capacity, layout.kv.group - 1), layout.kv.group);
-  Value group = b.add(b.mul(head, groups), b.div(i, layout.kv.group));
-  return b.mul(group, 2 * layout.spec.headDim);
+Value CodesPage::valueRow(Value i) {
+  return b.add(words(layout.valueCodes),
+               b.mul(b.div(inPage(i), layout.fields), layout.spec.headDim));
 }
 
-Value CacheViews::tokenSlice(Value head, Value slice, Value i) {
-  return b.add(b.mul(b.add(b.mul(head, 2 * layout.slices), slice), capacity), i);
+Value CodesPage::channelSlice(Value i) {
+  Value group = b.div(inPage(i), layout.kv.group);
+  return b.add(elements(layout.keySlices), b.mul(group, 2 * layout.spec.headDim));
+}
+
+Value CodesPage::tokenSlice(int64_t part, Value slice, Value i) {
+  return b.add(b.add(elements(part), b.mul(slice, layout.pageTokens)), inPage(i));
 }
 
 //===----------------------------------------------------------------------===//
@@ -165,9 +161,8 @@ private:
 /// Fills and empties the float window of one head.
 class WindowEmitter {
 public:
-  WindowEmitter(KernelBuilder &b, const CacheLayout &layout, Value cache, Value capacity,
-                Value head)
-      : b(b), layout(layout), columns(layout.spec.headDim), views(b, layout, cache, capacity),
+  WindowEmitter(KernelBuilder &b, const CacheLayout &layout, const CachePlace &place, Value head)
+      : b(b), layout(layout), columns(layout.spec.headDim), views(b, layout, place),
         quantizer(b, layout), vector(b.vec(kBlock, b.f32())), head(head) {}
 
   void emitMakeRoom(Value token);
@@ -182,19 +177,15 @@ private:
   Value load(Value elements, Value at) {
     return fromCache(b, b.loadVector(kBlock, elements, {at}));
   }
-  void storeSlice(Value elements, Value at, Value distance, Extrema slice) {
-    b.storeVector(toCache(b, layout.spec, slice.first), elements, {at});
-    b.storeVector(toCache(b, layout.spec, slice.second), elements, {b.add(at, distance)});
-  }
-  void storeTokenSlice(Value elements, Value at, Extrema slice) {
+  void storeTokenSlice(Value at, Extrema slice) {
     auto scalar = [&](Value x) { return toCache(b, layout.spec, b.extract(x, 0)); };
-    b.store(scalar(slice.first), elements, {at});
-    b.store(scalar(slice.second), elements, {b.add(at, views.tokenScales())});
+    b.store(scalar(slice.first), views.elements, {at});
+    b.store(scalar(slice.second), views.elements, {b.add(at, layout.tokenScales())});
   }
   /// The slice of `width` dimensions of a float row.
   Extrema chooseTokenSlice(Value elements, Value start);
-  void emitChannelSlices(Value i, Value start);
-  void emitPackKeys(Value i, Value start, Value dim, int64_t dims);
+  void emitChannelSlices(CodesPage &page, Value i, Value start);
+  void emitPackKeys(CodesPage &page, Value i, Value start, Value dim, int64_t dims);
   void emitFlushKeys(Value i, Value start);
   void emitQuantizeValue(Value i, Value start);
   Value dequantize(Value word, Value shift, Value minimum, Value scale);
@@ -222,8 +213,8 @@ WindowEmitter::Extrema WindowEmitter::chooseTokenSlice(Value elements, Value sta
 }
 
 /// Of the group of keys i .., which lie in float rows from `start` on.
-void WindowEmitter::emitChannelSlices(Value i, Value start) {
-  Value to = views.channelSlice(head, i);
+void WindowEmitter::emitChannelSlices(CodesPage &page, Value i, Value start) {
+  Value to = page.channelSlice(i);
   b.forLoop(0, columns, kBlock, [&](Value dim) {
     Extrema none = quantizer.none(vector);
     auto found = b.forLoop(0, layout.kv.group, 1, ValueRange{none.first, none.second},
@@ -233,45 +224,47 @@ void WindowEmitter::emitChannelSlices(Value i, Value start) {
                              Extrema joined = quantizer.join({carried[0], carried[1]}, {x, x});
                              return KernelBuilder::Values{joined.first, joined.second};
                            });
-    storeSlice(views.keySlices, b.add(to, dim), b.index(columns),
-               quantizer.choose({found[0], found[1]}));
+    Extrema slice = quantizer.choose({found[0], found[1]});
+    Value at = b.add(to, dim);
+    b.storeVector(toCache(b, layout.spec, slice.first), views.elements, {at});
+    b.storeVector(toCache(b, layout.spec, slice.second), views.elements, {b.add(at, columns)});
   });
 }
 
 /// The words of dimensions dim .. (`dims` of them: whole words, or the last one) of 8 keys.
-void WindowEmitter::emitPackKeys(Value i, Value start, Value dim, int64_t dims) {
+void WindowEmitter::emitPackKeys(CodesPage &page, Value i, Value start, Value dim, int64_t dims) {
   VectorType ints = b.vec(kBlock, b.i32());
   SmallVector<Value> codes; // [dim], lanes are tokens
   for (int64_t d = 0; d < dims; d += kBlock) {
     Value first = b.add(dim, d);
-    Value channels = views.channelSlice(head, i);
+    Value channels = page.channelSlice(i);
     Extrema channel;
     if (!layout.kv.keysPerToken)
-      channel = {load(views.keySlices, b.add(channels, first)),
-                 load(views.keySlices, b.add(b.add(channels, columns), first))};
+      channel = {load(views.elements, b.add(channels, first)),
+                 load(views.elements, b.add(b.add(channels, columns), first))};
     SmallVector<Value> rows;
     for (int64_t t = 0; t < kBlock; ++t) {
       Extrema slice = channel;
       if (layout.kv.keysPerToken) {
-        Value at = views.tokenSlice(head, b.div(first, layout.width), b.add(i, t));
+        Value at = page.keySlice(b.div(first, layout.width), b.add(i, t));
         auto scalar = [&](Value at) {
-          return b.broadcast(fromCache(b, b.load(views.keySlices, {at})), kBlock);
+          return b.broadcast(fromCache(b, b.load(views.elements, {at})), kBlock);
         };
-        slice = {scalar(at), scalar(b.add(at, views.tokenScales()))};
+        slice = {scalar(at), scalar(b.add(at, layout.tokenScales()))};
       }
       Value x = load(views.floatKeys, b.add(b.add(start, t * columns), first));
       rows.push_back(quantizer.quantize(x, slice));
     }
     llvm::append_range(codes, b.transpose8(rows));
   }
-  Value block = b.add(views.keyBlock(head, i), b.rem(i, kCacheBlock));
+  Value block = b.add(page.keyBlock(i), b.rem(i, kCacheBlock));
   Value firstWord = b.div(dim, layout.fields);
   for (int64_t d = 0; d < dims; d += layout.fields) {
     Value word = b.zero(ints);
     for (int64_t k = 0; k < std::min(layout.fields, dims - d); ++k)
       word = arith::OrIOp::create(b, word, b.shl(codes[d + k], k * layout.kv.bits));
     Value at = b.add(block, b.mul(b.add(firstWord, d / layout.fields), kCacheBlock));
-    b.storeVector(word, views.keyCodes, {at});
+    b.storeVector(word, views.words, {at});
   }
 }
 
@@ -279,28 +272,30 @@ void WindowEmitter::emitPackKeys(Value i, Value start, Value dim, int64_t dims) 
 void WindowEmitter::emitFlushKeys(Value i, Value start) {
   b.forLoop(0, layout.kv.residual, layout.kv.group, [&](Value group) {
     Value first = b.add(i, group), from = b.add(start, b.mul(group, columns));
+    CodesPage page = views.page(head, first);
     if (!layout.kv.keysPerToken)
-      emitChannelSlices(first, from);
+      emitChannelSlices(page, first, from);
     else
       b.forLoop(0, layout.kv.group, 1, [&](Value token) {
         b.forLoop(0, layout.slices, 1, [&](Value slice) {
           Value row = b.add(b.add(from, b.mul(token, columns)), b.mul(slice, layout.width));
-          storeTokenSlice(views.keySlices, views.tokenSlice(head, slice, b.add(first, token)),
+          storeTokenSlice(page.keySlice(slice, b.add(first, token)),
                           chooseTokenSlice(views.floatKeys, row));
         });
       });
     b.forLoop(0, layout.kv.group, kBlock, [&](Value token) {
       Value at = b.add(first, token), row = b.add(from, b.mul(token, columns));
       int64_t span = std::max(kBlock, layout.fields), whole = columns / span * span;
-      b.forLoop(0, whole, span, [&](Value dim) { emitPackKeys(at, row, dim, span); });
+      b.forLoop(0, whole, span, [&](Value dim) { emitPackKeys(page, at, row, dim, span); });
       if (whole < columns)
-        emitPackKeys(at, row, b.index(whole), columns - whole);
+        emitPackKeys(page, at, row, b.index(whole), columns - whole);
     });
   });
 }
 
 void WindowEmitter::emitQuantizeValue(Value i, Value start) {
-  Value words = views.valueRow(head, i);
+  CodesPage page = views.page(head, i);
+  Value words = page.valueRow(i);
   VectorType ints = b.vec(kBlock, b.i32());
   Value field = b.rem(i, layout.fields);
   Value shift =
@@ -310,13 +305,13 @@ void WindowEmitter::emitQuantizeValue(Value i, Value start) {
   b.forLoop(0, layout.slices, 1, [&](Value slice) {
     Value first = b.mul(slice, layout.width);
     Extrema chosen = chooseTokenSlice(views.floatValues, b.add(start, first));
-    storeTokenSlice(views.valueSlices, views.tokenSlice(head, slice, i), chosen);
+    storeTokenSlice(page.valueSlice(slice, i), chosen);
     b.forLoop(first, b.add(first, layout.width), kBlock, [&](Value dim) {
       Value x = load(views.floatValues, b.add(start, dim));
       Value code = arith::ShLIOp::create(b, quantizer.quantize(x, chosen), shift);
       Value at = b.add(words, dim);
-      Value kept = arith::AndIOp::create(b, b.loadVector(kBlock, views.valueCodes, {at}), others);
-      b.storeVector(arith::OrIOp::create(b, kept, code), views.valueCodes, {at});
+      Value kept = arith::AndIOp::create(b, b.loadVector(kBlock, views.words, {at}), others);
+      b.storeVector(arith::OrIOp::create(b, kept, code), views.words, {at});
     });
   });
 }
@@ -358,24 +353,27 @@ Value WindowEmitter::dequantize(Value word, Value shift, Value minimum, Value sc
 
 void WindowEmitter::emitRestore(Value token) {
   Value i = views.number(token), row = views.floatRow(head, token);
-  Value keyBlock = b.add(views.keyBlock(head, i), b.rem(i, kCacheBlock));
-  Value valueRow = views.valueRow(head, i), channels = views.channelSlice(head, i);
+  CodesPage page = views.page(head, i);
+  Value keyBlock = b.add(page.keyBlock(i), b.rem(i, kCacheBlock));
+  Value valueRow = page.valueRow(i), channels = page.channelSlice(i);
   b.forLoop(0, columns, 1, [&](Value dim) {
-    Value slice = views.tokenSlice(head, b.div(dim, layout.width), i);
-    Value scale = b.add(slice, views.tokenScales());
-    Value value =
-        dequantize(b.load(views.valueCodes, {b.add(valueRow, dim)}),
-                   b.mul(b.rem(i, layout.fields), layout.kv.bits),
-                   b.load(views.valueSlices, {slice}), b.load(views.valueSlices, {scale}));
+    Value part = b.div(dim, layout.width), slice = page.valueSlice(part, i);
+    Value scale = b.add(slice, layout.tokenScales());
+    Value value = dequantize(b.load(views.words, {b.add(valueRow, dim)}),
+                             b.mul(b.rem(i, layout.fields), layout.kv.bits),
+                             b.load(views.elements, {slice}), b.load(views.elements, {scale}));
     b.store(value, views.floatValues, {b.add(row, dim)});
-    if (!layout.kv.keysPerToken) {
+    if (layout.kv.keysPerToken) {
+      slice = page.keySlice(part, i);
+      scale = b.add(slice, layout.tokenScales());
+    } else {
       slice = b.add(channels, dim);
       scale = b.add(slice, columns);
     }
     Value word = b.add(keyBlock, b.mul(b.div(dim, layout.fields), kCacheBlock));
     Value key =
-        dequantize(b.load(views.keyCodes, {word}), b.mul(b.rem(dim, layout.fields), layout.kv.bits),
-                   b.load(views.keySlices, {slice}), b.load(views.keySlices, {scale}));
+        dequantize(b.load(views.words, {word}), b.mul(b.rem(dim, layout.fields), layout.kv.bits),
+                   b.load(views.elements, {slice}), b.load(views.elements, {scale}));
     b.store(key, views.floatKeys, {b.add(row, dim)});
   });
 }
@@ -384,17 +382,21 @@ void WindowEmitter::emitRestore(Value token) {
 // Functions
 //===----------------------------------------------------------------------===//
 
-static SmallVector<Type> cacheArguments(KernelBuilder &b) {
-  Type index = b.getIndexType();
-  return {b.memref({ShapedType::kDynamic}, b.i8()), index, index, index, index};
+static SmallVector<Type> withIndices(KernelBuilder &b, int64_t indices) {
+  SmallVector<Type> types = CachePlace::types(b);
+  types.append(indices, b.getIndexType());
+  return types;
 }
 
 func::FuncOp getOrEmitMakeRoom(ModuleOp module, const CacheLayout &layout, const Target &target) {
   return getOrEmitFunction(
-      module, symbolName(layout.spec) + "_make_room", target, cacheArguments,
+      module, symbolName(layout.spec) + "_make_room", target,
+      [](KernelBuilder &b) { return withIndices(b, 3); },
       [&](KernelBuilder &b, ValueRange args) {
-        b.forLoop(args[3], args[4], 1, [&](Value head) {
-          WindowEmitter(b, layout, args[0], args[1], head).emitMakeRoom(args[2]);
+        CachePlace place(args);
+        ValueRange indices = args.drop_front(CachePlace::kCount);
+        b.forLoop(indices[1], indices[2], 1, [&](Value head) {
+          WindowEmitter(b, layout, place, head).emitMakeRoom(indices[0]);
         });
       });
 }
@@ -405,45 +407,49 @@ func::FuncOp getOrEmitCacheAppend(ModuleOp module, const CacheLayout &layout,
   auto arguments = [&](KernelBuilder &b) {
     Type rows = b.rows(layout.spec.kvHeads * layout.spec.headDim);
     SmallVector<Type> types = {rows, rows};
-    llvm::append_range(types, cacheArguments(b));
+    llvm::append_range(types, withIndices(b, 3));
     return types;
   };
-  return getOrEmitFunction(
-      module, symbolName(layout.spec) + "_append", target, arguments,
-      [&](KernelBuilder &b, ValueRange args) {
-        Value k = args[0], v = args[1], cache = args[2], capacity = args[3], position = args[4];
-        b.forLoop(args[5], args[6], 1, [&](Value head) {
-          WindowEmitter window(b, layout, cache, capacity, head);
-          b.forLoop(0, b.size(k, 0), 1, [&](Value row) {
-            Value token = b.add(position, row);
-            func::CallOp::create(b, makeRoom,
-                                 ValueRange{cache, capacity, token, head, b.add(head, 1)});
-            Value start = window.cache().floatRow(head, token);
-            window.emitWrite(k, row, window.cache().floatKeys, start);
-            window.emitWrite(v, row, window.cache().floatValues, start);
-          });
-        });
-      });
+  return getOrEmitFunction(module, symbolName(layout.spec) + "_append", target, arguments,
+                           [&](KernelBuilder &b, ValueRange args) {
+                             Value k = args[0], v = args[1];
+                             CachePlace place(args.drop_front(2));
+                             ValueRange indices = args.drop_front(2 + CachePlace::kCount);
+                             b.forLoop(indices[1], indices[2], 1, [&](Value head) {
+                               WindowEmitter window(b, layout, place, head);
+                               b.forLoop(0, b.size(k, 0), 1, [&](Value row) {
+                                 Value token = b.add(indices[0], row);
+                                 SmallVector<Value> operands = place.values();
+                                 operands.append({token, head, b.add(head, 1)});
+                                 func::CallOp::create(b, makeRoom, operands);
+                                 Value start = window.cache().floatRow(head, token);
+                                 window.emitWrite(k, row, window.cache().floatKeys, start);
+                                 window.emitWrite(v, row, window.cache().floatValues, start);
+                               });
+                             });
+                           });
 }
 
 func::FuncOp getOrEmitRestore(ModuleOp module, const CacheLayout &layout, const Target &target) {
-  return getOrEmitFunction(module, symbolName(layout.spec) + "_restore", target, cacheArguments,
-                           [&](KernelBuilder &b, ValueRange args) {
-                             Value position = args[2];
-                             int64_t residual = layout.kv.residual;
-                             auto past = [&](Value token) { // token - residual, at least 0
-                               return b.sub(b.max(token, residual), residual);
-                             };
-                             b.forLoop(args[3], args[4], 1, [&](Value head) {
-                               WindowEmitter window(b, layout, args[0], args[1], head);
-                               Value held = arith::IndexCastOp::create(
-                                   b, b.getIndexType(), b.load(window.cache().held, {0}));
-                               // Token j lost its row when j + R came.
-                               Value begin = b.max(past(position), layout.kv.sinks);
-                               b.forLoop(begin, b.min(position, past(held)), 1,
-                                         [&](Value token) { window.emitRestore(token); });
-                             });
-                           });
+  auto build = [&](KernelBuilder &b, ValueRange args) {
+    CachePlace place(args);
+    ValueRange indices = args.drop_front(CachePlace::kCount);
+    Value position = indices[0], held = indices[1];
+    int64_t residual = layout.kv.residual;
+    auto past = [&](Value token) { // token - residual, at least 0
+      return b.sub(b.max(token, residual), residual);
+    };
+    b.forLoop(indices[2], indices[3], 1, [&](Value head) {
+      WindowEmitter window(b, layout, place, head);
+      // Token j lost its row when j + R came.
+      Value begin = b.max(past(position), layout.kv.sinks);
+      b.forLoop(begin, b.min(position, past(held)), 1,
+                [&](Value token) { window.emitRestore(token); });
+    });
+  };
+  return getOrEmitFunction(
+      module, symbolName(layout.spec) + "_restore", target,
+      [](KernelBuilder &b) { return withIndices(b, 4); }, build);
 }
 
 } // namespace easyquant::cpu

@@ -57,7 +57,8 @@ SmallVector<Type> codesArguments(KernelBuilder &b, const CodesTile &tile) {
   const AttentionSpec &spec = tile.layout.spec;
   Type index = b.getIndexType(), bytes = b.memref({ShapedType::kDynamic}, b.i8());
   Type kv = b.rows(spec.kvHeads * spec.headDim);
-  SmallVector<Type> types = {b.rows(spec.heads * spec.headDim), kv, kv, bytes, index};
+  SmallVector<Type> types = {b.rows(spec.heads * spec.headDim), kv, kv};
+  llvm::append_range(types, CachePlace::types(b));
   if (int64_t positions = tile.layout.kv.ropePositions)
     types.push_back(b.memref({positions, spec.headDim / 2, 2}, b.f32()));
   types.append({index, bytes, index, index, index, index});
@@ -68,9 +69,9 @@ namespace {
 
 /// The arguments of codesArguments by name.
 struct Arguments {
-  Arguments(const CodesTile &tile, ValueRange args) {
-    q = args[0], k = args[1], v = args[2], cache = args[3], capacity = args[4];
-    args = args.drop_front(5);
+  Arguments(const CodesTile &tile, ValueRange args)
+      : q(args[0]), k(args[1]), v(args[2]), place(args.drop_front(3)) {
+    args = args.drop_front(3 + CachePlace::kCount);
     if (tile.layout.kv.ropePositions > 0) {
       table = args[0];
       args = args.drop_front();
@@ -78,7 +79,9 @@ struct Arguments {
     position = args[0], scratch = args[1], offset = args[2], panels = args[3], first = args[4];
     head = args[5];
   }
-  Value q, k, v, cache, capacity, table, position, scratch, offset, panels, first, head;
+  Value q, k, v;
+  CachePlace place;
+  Value table, position, scratch, offset, panels, first, head;
 };
 
 /// Steps of a tile on panels and codes.
@@ -88,8 +91,7 @@ public:
       : b(b), tile(tile), layout(tile.layout), in(tile, args), lanes(b.target.lanes()),
         columns(layout.spec.headDim),
         step(b, tile.tile, in.q, in.position, in.scratch, in.offset, in.first, in.head),
-        cache(b, layout, in.cache, in.capacity),
-        panels(b, tile, cache, step.kvHead, in.capacity, in.scratch, in.panels) {
+        cache(b, layout, in.place), panels(b, tile, cache, step.kvHead, in.scratch, in.panels) {
     auto view = [&](int64_t at, int64_t floats) {
       return b.view(in.scratch, b.add(in.panels, at), b.memref({floats}, b.f32()));
     };
@@ -106,14 +108,19 @@ private:
   void emitPanelScores(Value token, Value count) {
     if (in.table)
       panels.emitRope(in.table, token, count);
-    step.emitScores({panels.keys, b.index(0)}, b.index(AttentionTile::kStep / kCacheBlock - 1),
-                    count);
+    step.emitScores({panels.keys, b.index(0)}, count);
   }
-  void emitDirectScores(Value i, Value count, Value end);
-  void emitScaledQueries(Value i);
-  void emitDirectValues(Value i, Value count);
-  void emitWeights(Value slice, Value i, Value count);
-  void emitValueBlock(Value i, Value count, Value row, Value column, ArrayRef<int64_t> widths);
+  /// A step of codes, number i .., and where the keys of the one behind it begin.
+  struct Codes {
+    CodesPage page;
+    Value i, nextKeys;
+  };
+  void emitFetch(Value i, Value last);
+  void emitDirectScores(Codes &codes, Value count);
+  void emitScaledQueries(Codes &codes, Value i);
+  void emitDirectValues(Codes &codes, Value count);
+  void emitWeights(Codes &codes, Value slice, Value count);
+  void emitValueBlock(Codes &codes, Value count, Value row, Value column, ArrayRef<int64_t> widths);
 
   /// Field k of words, as floats and times fieldFactor(k).
   Value field(Value words, int64_t k) {
@@ -176,6 +183,23 @@ void CodesEmitter::emitRows(bool ofCall, Value begin, Value end) {
   });
 }
 
+/// For one token's queries, which stream through: the slices of the step behind number i, and where
+/// the codes of the one behind that lie.
+void CodesEmitter::emitFetch(Value i, Value last) {
+  Value next = b.min(b.add(i, AttentionTile::kStep), last);
+  CodesPage page = cache.page(step.kvHead, next);
+  auto fetch = [&](Value at, int64_t elements) {
+    for (int64_t e = 0; e < elements; e += 64 / layout.elementBytes())
+      b.prefetch(cache.elements, {b.add(at, e)});
+  };
+  if (tile.directKeys())
+    fetch(page.channelSlice(next), 2 * columns);
+  for (int64_t slice = 0; slice < 2 * layout.slices; ++slice)
+    fetch(page.valueSlice(b.index(slice), next), AttentionTile::kStep);
+  Value later = b.min(b.add(i, 2 * AttentionTile::kStep), last);
+  touch(b, cache.words, cache.page(step.kvHead, later).firstWord(), layout.headBytes);
+}
+
 void CodesEmitter::emitCodes(Value begin, Value end) {
   int64_t sinks = layout.kv.sinks, behind = sinks + layout.kv.residual;
   // Values from this number on are still in the window: easyquant/Numerics/KVCache.h.
@@ -183,10 +207,14 @@ void CodesEmitter::emitCodes(Value begin, Value end) {
   Value firstFloat = b.sub(past, behind);
   b.forLoop(begin, end, AttentionTile::kStep, [&](Value i) {
     Value count = b.min(b.sub(end, i), AttentionTile::kStep), token = b.add(i, sinks);
+    Value last = b.sub(end, 1), next = b.min(b.add(i, AttentionTile::kStep), last);
+    if (tile.tile.tokens == 1)
+      emitFetch(i, last);
+    Codes here{cache.page(step.kvHead, i), i, cache.page(step.kvHead, next).keyBlock(next)};
     if (tile.directKeys()) {
-      emitDirectScores(i, count, end);
+      emitDirectScores(here, count);
     } else {
-      panels.emitKeyCodes(i, count);
+      panels.emitKeyCodes(here.page, i, count);
       emitPanelScores(token, count);
     }
     step.emitMask(token, b.add(end, sinks));
@@ -198,12 +226,12 @@ void CodesEmitter::emitCodes(Value begin, Value end) {
       return load(kBlock, cache.floatValues, b.add(start, dim));
     };
     if (tile.tile.tokens > 1) {
-      panels.emitValueCodes(i, codes);
+      panels.emitValueCodes(here.page, i, codes);
       panels.emitValueRows(codes, count, fromWindow);
       step.emitValues({panels.values, b.index(0)}, 0, count);
       return;
     }
-    emitDirectValues(i, codes);
+    emitDirectValues(here, codes);
     b.ifThen(b.less(codes, count), [&] {
       panels.emitValueRows(codes, count, fromWindow);
       step.emitValues({panels.values, b.index(0)}, codes, count, /*decayed=*/false);
@@ -216,8 +244,8 @@ void CodesEmitter::emitCodes(Value begin, Value end) {
 //===----------------------------------------------------------------------===//
 
 /// q_d s_d, and <q, m>, for the slices of key i.
-void CodesEmitter::emitScaledQueries(Value i) {
-  Value slice = cache.channelSlice(step.kvHead, i);
+void CodesEmitter::emitScaledQueries(Codes &codes, Value i) {
+  Value slice = codes.page.channelSlice(i);
   VectorType vector = b.vec(kBlock, b.f32());
   int64_t span = std::max(kBlock, layout.fields), whole = columns / span * span;
   b.forLoop(0, tile.tile.rows, 1, [&](Value row) {
@@ -225,11 +253,11 @@ void CodesEmitter::emitScaledQueries(Value i) {
       for (int64_t d = 0; d < dims; d += kBlock) {
         Value column = b.add(dim, d), at = b.add(slice, column);
         Value query = b.loadVector(kBlock, step.at.queries, {b.add(b.mul(row, columns), column)});
-        Value scale = b.mulf(load(kBlock, cache.keySlices, b.add(at, columns)),
+        Value scale = b.mulf(load(kBlock, cache.elements, b.add(at, columns)),
                              fieldFactors(d % layout.fields, kBlock));
         b.storeVector(b.mulf(query, scale), scaledQueries,
                       {b.add(b.mul(row, tile.paddedColumns), column)});
-        sum = b.fma(query, load(kBlock, cache.keySlices, at), sum);
+        sum = b.fma(query, load(kBlock, cache.elements, at), sum);
       }
       return sum;
     };
@@ -245,22 +273,21 @@ void CodesEmitter::emitScaledQueries(Value i) {
   });
 }
 
-void CodesEmitter::emitDirectScores(Value i, Value count, Value end) {
+void CodesEmitter::emitDirectScores(Codes &codes, Value count) {
   int64_t vectors = tile.codeVectors, width = vectors * lanes, rows = tile.tile.microRows;
   int64_t group = std::min(layout.kv.group, AttentionTile::kStep);
-  Value lastBlock = b.div(b.sub(end, 1), kCacheBlock);
+  Value keys = codes.page.keyBlock(codes.i);
   // The values of the same tokens come next, in as many words.
-  Value ahead = b.sub(cache.valueRow(step.kvHead, i), cache.keyBlock(step.kvHead, i));
+  Value ahead = b.sub(codes.page.valueRow(codes.i), keys);
   b.forLoop(0, count, group, [&](Value from) {
-    emitScaledQueries(b.add(i, from));
+    emitScaledQueries(codes, b.add(codes.i, from));
     b.forLoop(from, b.min(b.add(from, group), count), width, [&](Value column) {
       SmallVector<Value> starts;
       for (int64_t v = 0; v < vectors; ++v) {
-        // Behind the last block that exists, it is read once more, and masked.
-        Value token = b.add(b.add(i, column), v * lanes);
-        Value block = b.min(b.div(token, kCacheBlock), lastBlock);
-        Value start = cache.keyBlock(step.kvHead, b.mul(block, kCacheBlock));
-        starts.push_back(b.add(start, b.rem(token, kCacheBlock)));
+        // What lies behind the last token is masked.
+        Value token = b.add(column, v * lanes);
+        Value block = b.mul(b.div(token, kCacheBlock), layout.keyWords * kCacheBlock);
+        starts.push_back(b.add(b.add(keys, block), b.rem(token, kCacheBlock)));
       }
       b.forLoop(0, tile.tile.rows, rows, [&](Value row) {
         Values sums;
@@ -271,8 +298,8 @@ void CodesEmitter::emitDirectScores(Value i, Value count, Value end) {
           for (Value start : starts) {
             Value at = b.add(start, b.mul(word, kCacheBlock));
             if (words.size() * lanes % kCacheBlock == 0)
-              b.prefetch(cache.valueCodes, {b.add(at, ahead)});
-            words.push_back(b.loadVector(lanes, cache.keyCodes, {at}));
+              b.prefetch(cache.words, {b.add(at, ahead)});
+            words.push_back(b.loadVector(lanes, cache.words, {at}));
           }
           Value query = b.add(b.mul(row, tile.paddedColumns), b.mul(word, layout.fields));
           Values next(carried);
@@ -300,15 +327,13 @@ void CodesEmitter::emitDirectScores(Value i, Value count, Value end) {
 //===----------------------------------------------------------------------===//
 
 /// p_t s_t, and sum p_t m_t, for one slice of each of the step's first `count` tokens.
-void CodesEmitter::emitWeights(Value slice, Value i, Value count) {
+void CodesEmitter::emitWeights(Codes &codes, Value slice, Value count) {
   VectorType vector = b.vec(lanes, b.f32()), ints = b.vec(lanes, b.i32());
   Value limit = b.broadcast(arith::IndexCastOp::create(b, b.i32(), count), lanes);
   b.forLoop(0, tile.tile.rows, 1, [&](Value row) {
     Value sum = b.zero(vector);
     for (int64_t t = 0; t < AttentionTile::kStep; t += lanes) {
-      // Capacity may end before the step does; what is then read instead does not count.
-      Value token = b.min(b.add(i, t), b.sub(in.capacity, lanes));
-      Value at = cache.tokenSlice(step.kvHead, slice, token);
+      Value at = codes.page.valueSlice(slice, b.add(codes.i, t));
       SmallVector<int32_t> tokens(lanes);
       std::iota(tokens.begin(), tokens.end(), static_cast<int32_t>(t));
       Value number = arith::ConstantOp::create(b, DenseElementsAttr::get(ints, ArrayRef(tokens)));
@@ -318,8 +343,8 @@ void CodesEmitter::emitWeights(Value slice, Value i, Value count) {
       auto masked = [&](Value x) {
         return arith::SelectOp::create(b, counts, x, b.zero(vector)).getResult();
       };
-      Value minimum = load(lanes, cache.valueSlices, at);
-      Value scale = load(lanes, cache.valueSlices, b.add(at, cache.tokenScales()));
+      Value minimum = load(lanes, cache.elements, at);
+      Value scale = load(lanes, cache.elements, b.add(at, layout.tokenScales()));
       sum = b.addf(sum, masked(b.mulf(weight, minimum)));
       scale = b.mulf(scale, fieldFactors(t % layout.fields, lanes));
       b.storeVector(masked(b.mulf(weight, scale)), weights, {to});
@@ -329,7 +354,7 @@ void CodesEmitter::emitWeights(Value slice, Value i, Value count) {
 }
 
 /// O = O 2^(m - m') + P V^ for some rows, and columns of one slice in vectors of these widths.
-void CodesEmitter::emitValueBlock(Value i, Value count, Value row, Value column,
+void CodesEmitter::emitValueBlock(Codes &codes, Value count, Value row, Value column,
                                   ArrayRef<int64_t> widths) {
   int64_t vectors = widths.size(), rows = tile.tile.microRows;
   Value outputStart = b.add(b.mul(row, columns), column);
@@ -342,17 +367,16 @@ void CodesEmitter::emitValueBlock(Value i, Value count, Value row, Value column,
       sums.push_back(b.fma(before, b.broadcast(decay, widths[v]), b.broadcast(base, widths[v])));
     }
   }
-  Value start = b.add(cache.valueRow(step.kvHead, i), column);
-  Value next = b.sub(b.add(cache.keyBlock(step.kvHead, i), layout.keyWords * AttentionTile::kStep),
-                     cache.valueRow(step.kvHead, i));
+  Value values = codes.page.valueRow(codes.i), start = b.add(values, column);
+  Value ahead = b.sub(codes.nextKeys, values);
   Value words = b.div(b.add(count, layout.fields - 1), layout.fields);
   sums = b.forLoop(0, words, 1, sums, [&](Value word, ValueRange carried) {
     SmallVector<Value> loaded;
     for (int64_t v = 0; v < vectors; ++v) {
       Value at = b.add(b.add(start, b.mul(word, columns)), v * lanes);
       if (v * lanes % kCacheBlock == 0)
-        b.prefetch(cache.keyCodes, {b.add(at, next)});
-      loaded.push_back(b.loadVector(widths[v], cache.valueCodes, {at}));
+        b.prefetch(cache.words, {b.add(at, ahead)});
+      loaded.push_back(b.loadVector(widths[v], cache.words, {at}));
     }
     Value weight = b.add(b.mul(row, AttentionTile::kStep), b.mul(word, layout.fields));
     Values sums(carried);
@@ -368,17 +392,17 @@ void CodesEmitter::emitValueBlock(Value i, Value count, Value row, Value column,
       b.storeVector(sums[r * vectors + v], step.at.output, {outputAt(r, v)});
 }
 
-void CodesEmitter::emitDirectValues(Value i, Value count) {
+void CodesEmitter::emitDirectValues(Codes &codes, Value count) {
   int64_t width = tile.codeVectors * lanes, full = layout.width / width * width;
   SmallVector<int64_t> whole(tile.codeVectors, lanes), rest;
   for (int64_t left = layout.width - full; left > 0; left -= lanes)
     rest.push_back(std::min(left, lanes));
   b.forLoop(0, layout.slices, 1, [&](Value slice) {
-    emitWeights(slice, i, count);
+    emitWeights(codes, slice, count);
     Value first = b.mul(slice, layout.width);
     auto emitColumns = [&](Value column, ArrayRef<int64_t> widths) {
       b.forLoop(0, tile.tile.rows, tile.tile.microRows,
-                [&](Value row) { emitValueBlock(i, count, row, column, widths); });
+                [&](Value row) { emitValueBlock(codes, count, row, column, widths); });
     };
     b.forLoop(0, full, width, [&](Value column) { emitColumns(b.add(first, column), whole); });
     if (!rest.empty())

@@ -49,8 +49,8 @@ struct CodesTile {
 };
 
 /// What the functions below take first:
-///   q, k, v, cache, capacity, table (absent without rotation), position, scratch, offset (of the
-///   tile), panels (offset of the thread's), first, head
+///   q, k, v, CachePlace, table (absent without rotation), position, scratch, offset (of the tile),
+///   panels (offset of the thread's), first, head
 llvm::SmallVector<mlir::Type> codesArguments(KernelBuilder &b, const CodesTile &tile);
 
 /// start(...): the queries, and nothing seen.

@@ -14,9 +14,8 @@ using namespace mlir;
 namespace easyquant::cpu {
 
 PanelEmitter::PanelEmitter(KernelBuilder &b, const CodesTile &tile, CacheViews &cache, Value kvHead,
-                           Value capacity, Value scratch, Value offset)
-    : b(b), tile(tile), cache(cache), kvHead(kvHead), capacity(capacity),
-      columns(tile.layout.spec.headDim) {
+                           Value scratch, Value offset)
+    : b(b), tile(tile), cache(cache), kvHead(kvHead), columns(tile.layout.spec.headDim) {
   MemRefType type = b.memref({AttentionTile::kStep * columns}, b.f32());
   keys = b.view(scratch, b.add(offset, tile.keyPanel), type);
   values = b.view(scratch, b.add(offset, tile.valuePanel), type);
@@ -48,36 +47,31 @@ void PanelEmitter::emitValueRows(Index begin, Value count, LoadRow load) {
   });
 }
 
-Value PanelEmitter::broadcastSlice(Value elements, Value at, int64_t lanes) {
-  return b.broadcast(fromCache(b, b.load(elements, {at})), lanes);
+Value PanelEmitter::broadcastSlice(Value at, int64_t lanes) {
+  return b.broadcast(fromCache(b, b.load(cache.elements, {at})), lanes);
 }
 
 /// One word of 16 tokens, their numbers from i on: dimensions word * fields ...
-void PanelEmitter::emitKeyWord(Value i, Value block, Value word, int64_t fields) {
+void PanelEmitter::emitKeyWord(CodesPage &page, Value i, Value block, Value word, int64_t fields) {
   const CacheLayout &layout = tile.layout;
   int64_t lanes = b.target.lanes();
   Value dim = b.mul(word, layout.fields);
-  Value slice, distance;
-  if (layout.kv.keysPerToken) {
-    slice = cache.tokenSlice(kvHead, b.div(dim, layout.width), i);
-    distance = cache.tokenScales();
-  } else {
-    slice = b.add(cache.channelSlice(kvHead, i), dim);
-    distance = b.index(columns);
-  }
+  Value slice = layout.kv.keysPerToken ? page.keySlice(b.div(dim, layout.width), i)
+                                       : b.add(page.channelSlice(i), dim);
   for (int64_t t = 0; t < kCacheBlock; t += lanes) {
     Value at = b.add(b.add(block, b.mul(word, kCacheBlock)), t);
-    Value codes = b.loadVector(lanes, cache.keyCodes, {at});
+    Value codes = b.loadVector(lanes, cache.words, {at});
     Value minimum, scale;
     if (layout.kv.keysPerToken) {
       Value first = b.add(slice, t);
-      minimum = fromCache(b, b.loadVector(lanes, cache.keySlices, {first}));
-      scale = fromCache(b, b.loadVector(lanes, cache.keySlices, {b.add(first, distance)}));
+      minimum = fromCache(b, b.loadVector(lanes, cache.elements, {first}));
+      scale =
+          fromCache(b, b.loadVector(lanes, cache.elements, {b.add(first, layout.tokenScales())}));
     }
     for (int64_t k = 0; k < fields; ++k) {
       if (!layout.kv.keysPerToken) {
-        minimum = broadcastSlice(cache.keySlices, b.add(slice, k), lanes);
-        scale = broadcastSlice(cache.keySlices, b.add(b.add(slice, distance), k), lanes);
+        minimum = broadcastSlice(b.add(slice, k), lanes);
+        scale = broadcastSlice(b.add(slice, columns + k), lanes);
       }
       Value code = b.andi(b.shrLogical(codes, k * layout.kv.bits), layout.levels);
       Value to = b.add(keyAt(b.rem(i, AttentionTile::kStep), b.add(dim, k)), t);
@@ -86,33 +80,33 @@ void PanelEmitter::emitKeyWord(Value i, Value block, Value word, int64_t fields)
   }
 }
 
-void PanelEmitter::emitKeyCodes(Value i, Value count) {
+void PanelEmitter::emitKeyCodes(CodesPage &page, Value i, Value count) {
   const CacheLayout &layout = tile.layout;
   int64_t whole = columns / layout.fields;
   b.forLoop(0, count, kCacheBlock, [&](Value t) {
-    Value first = b.add(i, t), block = cache.keyBlock(kvHead, first);
-    b.forLoop(0, whole, 1, [&](Value word) { emitKeyWord(first, block, word, layout.fields); });
+    Value first = b.add(i, t), block = page.keyBlock(first);
+    b.forLoop(0, whole, 1,
+              [&](Value word) { emitKeyWord(page, first, block, word, layout.fields); });
     if (columns % layout.fields != 0)
-      emitKeyWord(first, block, b.index(whole), columns % layout.fields);
+      emitKeyWord(page, first, block, b.index(whole), columns % layout.fields);
   });
 }
 
-void PanelEmitter::emitValueCodes(Value i, Value count) {
+void PanelEmitter::emitValueCodes(CodesPage &page, Value i, Value count) {
   const CacheLayout &layout = tile.layout;
   b.forLoop(0, count, 1, [&](Value t) {
-    Value number = b.add(i, t), row = cache.valueRow(kvHead, number);
+    Value number = b.add(i, t), row = page.valueRow(number);
     Value shift =
         arith::IndexCastOp::create(b, b.i32(), b.mul(b.rem(number, layout.fields), layout.kv.bits));
     b.forLoop(0, layout.slices, 1, [&](Value slice) {
-      Value at = cache.tokenSlice(kvHead, slice, number);
-      Value scaleAt = b.add(at, cache.tokenScales());
+      Value at = page.valueSlice(slice, number);
+      Value scaleAt = b.add(at, layout.tokenScales());
       Value first = b.mul(slice, layout.width);
       forColumns(b, first, layout.width, b.target.lanes(), [&](Value dim, int64_t lanes) {
-        Value word = b.loadVector(lanes, cache.valueCodes, {b.add(row, dim)});
+        Value word = b.loadVector(lanes, cache.words, {b.add(row, dim)});
         Value code = arith::ShRUIOp::create(b, word, b.broadcast(shift, lanes));
-        Value x = b.fma(broadcastSlice(cache.valueSlices, scaleAt, lanes),
-                        b.toFloat(b.andi(code, layout.levels)),
-                        broadcastSlice(cache.valueSlices, at, lanes));
+        Value x = b.fma(broadcastSlice(scaleAt, lanes), b.toFloat(b.andi(code, layout.levels)),
+                        broadcastSlice(at, lanes));
         b.storeVector(x, values, {b.add(b.mul(t, columns), dim)});
       });
     });

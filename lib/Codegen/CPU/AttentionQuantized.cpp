@@ -35,40 +35,51 @@ struct CodesPlan : AttentionPlan<CodesTile> {
 
 /// The arguments of the kernel.
 struct CodesOperands {
-  CodesOperands(const AttentionSpec &spec, ValueRange args) {
-    q = args[0], k = args[1], v = args[2], cache = args[3], capacity = args[4];
-    args = args.drop_front(5);
+  CodesOperands(const AttentionSpec &spec, ValueRange args, const Team &team)
+      : q(args[0]), k(args[1]), v(args[2]), place(args.drop_front(3)),
+        held(args[3 + CachePlace::kCount]), team(team) {
+    args = args.drop_front(4 + CachePlace::kCount);
     if (spec.kv->ropePositions > 0) {
       table = args[0];
       args = args.drop_front();
     }
-    position = args[0], y = args[1], scratch = args[2], threads = args[3];
+    position = args[0], y = args[1], scratch = args[2];
   }
-  Value q, k, v, cache, capacity, table, position, y, scratch, threads;
+  Value q, k, v;
+  CachePlace place;
+  Value held, table, position, y, scratch;
+  Team team;
 };
 
 class KernelEmitter {
 public:
-  KernelEmitter(KernelBuilder &b, ModuleOp module, const AttentionSpec &spec, ValueRange args)
-      : b(b), module(module), plan(spec, b.target), layout(plan.decode.layout), in(spec, args) {}
+  KernelEmitter(KernelBuilder &b, ModuleOp module, const AttentionSpec &spec, ValueRange args,
+                const Team &team)
+      : b(b), module(module), plan(spec, b.target), layout(plan.decode.layout),
+        in(spec, args, team) {}
   void emit();
 
 private:
   void emitDecode();
   void emitPrefill(Value tokens);
-  void callCache(func::FuncOp function, Value token, Value begin, Value end) {
-    func::CallOp::create(b, function, ValueRange{in.cache, in.capacity, token, begin, end});
+  void callCache(func::FuncOp function, ValueRange indices) {
+    SmallVector<Value> operands = in.place.values();
+    llvm::append_range(operands, indices);
+    func::CallOp::create(b, function, operands);
   }
   void callAppend(Value begin, Value end) {
-    func::CallOp::create(b, getOrEmitCacheAppend(module, layout, b.target),
-                         ValueRange{in.k, in.v, in.cache, in.capacity, in.position, begin, end});
+    SmallVector<Value> operands = {in.k, in.v};
+    llvm::append_range(operands, in.place.values());
+    operands.append({in.position, begin, end});
+    func::CallOp::create(b, getOrEmitCacheAppend(module, layout, b.target), operands);
   }
-  void callTile(func::FuncOp function, Value thread, Value offset, Value first, Value head,
+  void callTile(func::FuncOp function, Value offset, Value first, Value head,
                 ValueRange range = {}) {
-    SmallVector<Value> operands = {in.q, in.k, in.v, in.cache, in.capacity};
+    SmallVector<Value> operands = {in.q, in.k, in.v};
+    llvm::append_range(operands, in.place.values());
     if (in.table)
       operands.push_back(in.table);
-    Value panels = b.add(b.mul(thread, plan.bytes), plan.panels);
+    Value panels = b.add(b.mul(in.team.thread, plan.bytes), plan.panels);
     operands.append({in.position, in.scratch, offset, panels, first, head});
     llvm::append_range(operands, range);
     func::CallOp::create(b, function, operands);
@@ -90,13 +101,13 @@ private:
     return b.sub(past, layout.spec.window);
   }
   /// The sinks, and the window from its first key on, before token `end`.
-  void callFloatRows(const CodesTile &tile, Value thread, Value offset, Value first, Value head,
-                     Value oldest, Value end) {
+  void callFloatRows(const CodesTile &tile, Value offset, Value first, Value head, Value oldest,
+                     Value end) {
     func::FuncOp rows = getOrEmitAttendRows(module, tile, /*ofCall=*/false, b.target);
     Value none = b.index(0), sinks = b.index(layout.kv.sinks);
     if (layout.kv.sinks > 0)
-      callTile(rows, thread, offset, first, head, {stepOf(none, oldest), b.min(sinks, end)});
-    callTile(rows, thread, offset, first, head, {stepOf(b.add(sinks, keys), oldest), end});
+      callTile(rows, offset, first, head, {stepOf(none, oldest), b.min(sinks, end)});
+    callTile(rows, offset, first, head, {stepOf(b.add(sinks, keys), oldest), end});
   }
 
   KernelBuilder &b;
@@ -111,38 +122,33 @@ private:
 
 void KernelEmitter::emit() {
   int64_t sinks = layout.kv.sinks, residual = layout.kv.residual;
-  Value none = b.index(0), heads = b.index(layout.spec.kvHeads), tokens = b.size(in.q, 0);
-  CacheViews views(b, layout, in.cache, in.capacity);
-  Value held = arith::IndexCastOp::create(b, b.getIndexType(), b.load(views.held, {0}));
-  b.ifThen(b.less(in.position, held), [&] {
-    callCache(getOrEmitRestore(module, layout, b.target), in.position, none, heads);
+  Value tokens = b.size(in.q, 0);
+  // A thread fills the cache of its heads, which the others read behind a barrier.
+  auto [begin, end] = shareOf(b, layout.spec.kvHeads, in.team);
+  b.ifThen(b.less(in.position, in.held), [&, begin = begin, end = end] {
+    callCache(getOrEmitRestore(module, layout, b.target), {in.position, in.held, begin, end});
   });
 
   Value behind = b.sub(b.max(in.position, sinks), sinks);
   keys = b.mul(b.div(behind, residual), residual);
   b.ifThenElse(
       b.less(tokens, 2),
-      [&] {
-        callAppend(none, heads);
+      [&, begin = begin, end = end] {
+        callAppend(begin, end);
+        emitBarrier(b, module, in.team);
         emitDecode();
       },
-      [&] {
-        callCache(getOrEmitMakeRoom(module, layout, b.target), in.position, none, heads);
+      [&, begin = begin, end = end] {
+        callCache(getOrEmitMakeRoom(module, layout, b.target), {in.position, begin, end});
+        emitBarrier(b, module, in.team);
         emitPrefill(tokens);
-        Value elements = b.mul(tokens, 2 * layout.spec.headDim * layout.spec.kvHeads);
-        emitShared(b, b.less(kParallelProducts, elements), in.threads,
-                   [&](Value thread, Value threads) {
-                     auto [begin, end] = shareOf(b, heads, thread, threads);
-                     callAppend(begin, end);
-                   });
+        emitBarrier(b, module, in.team);
+        callAppend(begin, end);
       });
-  Value now = arith::IndexCastOp::create(b, b.i64(), b.add(in.position, tokens));
-  b.store(now, views.held, {0});
 }
 
 void KernelEmitter::emitDecode() {
   const CodesTile &tile = plan.decode;
-  const AttentionSpec &spec = layout.spec;
   func::FuncOp start = getOrEmitStartTile(module, tile, b.target);
   func::FuncOp codes = getOrEmitAttendCodes(module, tile, b.target);
   func::FuncOp finish = getOrEmitFinishTile(module, tile.tile, b.target);
@@ -157,23 +163,23 @@ void KernelEmitter::emitDecode() {
   Value parts = arith::DivUIOp::create(b, b.sub(b.add(count, part), one), part);
   Value items = b.add(parts, 1); // the last one being the float rows
 
-  Value worthIt = b.less(kParallelProducts / (spec.kvHeads * spec.headDim), count);
-  emitShared(b, worthIt, in.threads, [&](Value thread, Value threads) {
-    auto [from, to] = shareOf(b, b.mul(items, plan.heads), thread, threads);
-    b.forLoop(from, to, 1, [&](Value item) {
-      Value head = arith::DivUIOp::create(b, item, items);
-      Value index = b.sub(item, b.mul(head, items)), offset = b.mul(item, tile.tile.bytes);
-      callTile(start, thread, offset, none, head);
-      b.ifThenElse(
-          b.less(index, parts),
-          [&] {
-            Value first = b.add(begin, b.mul(index, part));
-            callTile(codes, thread, offset, none, head, {first, b.min(b.add(first, part), keys)});
-          },
-          [&] { callFloatRows(tile, thread, offset, none, head, oldest, b.add(in.position, 1)); });
-    });
+  auto [from, to] = shareOf(b, b.mul(items, plan.heads), in.team);
+  b.forLoop(from, to, 1, [&](Value item) {
+    Value head = arith::DivUIOp::create(b, item, items);
+    Value index = b.sub(item, b.mul(head, items)), offset = b.mul(item, tile.tile.bytes);
+    callTile(start, offset, none, head);
+    b.ifThenElse(
+        b.less(index, parts),
+        [&] {
+          Value first = b.add(begin, b.mul(index, part));
+          callTile(codes, offset, none, head, {first, b.min(b.add(first, part), keys)});
+        },
+        [&] { callFloatRows(tile, offset, none, head, oldest, b.add(in.position, 1)); });
   });
-  b.forLoop(0, plan.heads, 1, [&](Value head) {
+  // A head in one item is finished by the thread that attended.
+  b.ifThen(b.less(1, items), [&] { emitBarrier(b, module, in.team); });
+  auto [firstHead, lastHead] = shareOf(b, plan.heads, in.team);
+  b.forLoop(firstHead, lastHead, 1, [&](Value head) {
     Value offset = b.mul(b.mul(head, items), tile.tile.bytes);
     func::CallOp::create(b, finish, ValueRange{in.y, in.scratch, offset, items, none, head});
   });
@@ -181,29 +187,24 @@ void KernelEmitter::emitDecode() {
 
 void KernelEmitter::emitPrefill(Value queries) {
   const CodesTile &tile = plan.prefill;
-  const AttentionSpec &spec = layout.spec;
   func::FuncOp start = getOrEmitStartTile(module, tile, b.target);
   func::FuncOp codes = getOrEmitAttendCodes(module, tile, b.target);
   func::FuncOp call = getOrEmitAttendRows(module, tile, /*ofCall=*/true, b.target);
   func::FuncOp finish = getOrEmitFinishTile(module, tile.tile, b.target);
   Value none = b.index(0), one = b.index(1);
   Value tiles = b.div(b.add(queries, tile.tile.tokens - 1), tile.tile.tokens);
-  Value products = b.mul(queries, b.add(in.position, queries));
-  Value worthIt = b.less(kParallelProducts / (spec.heads * spec.headDim), products);
-  emitShared(b, worthIt, in.threads, [&](Value thread, Value threads) {
-    Value offset = b.mul(thread, plan.bytes);
-    b.forLoop(thread, b.mul(tiles, plan.heads), threads, [&](Value item) {
-      Value head = arith::DivUIOp::create(b, item, tiles);
-      Value first = b.mul(b.sub(item, b.mul(head, tiles)), tile.tile.tokens);
-      Value oldest = oldestSeen(b.add(in.position, first));
-      Value oldestNumber = b.sub(b.max(oldest, layout.kv.sinks), layout.kv.sinks);
-      Value end = b.add(in.position, b.min(b.add(first, tile.tile.tokens), queries));
-      callTile(start, thread, offset, first, head);
-      callFloatRows(tile, thread, offset, first, head, oldest, in.position);
-      callTile(codes, thread, offset, first, head, {stepOf(none, oldestNumber), keys});
-      callTile(call, thread, offset, first, head, {stepOf(in.position, oldest), end});
-      func::CallOp::create(b, finish, ValueRange{in.y, in.scratch, offset, one, first, head});
-    });
+  Value offset = b.mul(in.team.thread, plan.bytes);
+  b.forLoop(in.team.thread, b.mul(tiles, plan.heads), in.team.threads, [&](Value item) {
+    Value head = arith::DivUIOp::create(b, item, tiles);
+    Value first = b.mul(b.sub(item, b.mul(head, tiles)), tile.tile.tokens);
+    Value oldest = oldestSeen(b.add(in.position, first));
+    Value oldestNumber = b.sub(b.max(oldest, layout.kv.sinks), layout.kv.sinks);
+    Value end = b.add(in.position, b.min(b.add(first, tile.tile.tokens), queries));
+    callTile(start, offset, first, head);
+    callFloatRows(tile, offset, first, head, oldest, in.position);
+    callTile(codes, offset, first, head, {stepOf(none, oldestNumber), keys});
+    callTile(call, offset, first, head, {stepOf(in.position, oldest), end});
+    func::CallOp::create(b, finish, ValueRange{in.y, in.scratch, offset, one, first, head});
   });
 }
 
@@ -216,15 +217,18 @@ func::FuncOp getOrEmitQuantizedAttention(ModuleOp module, const AttentionSpec &s
   auto arguments = [&](KernelBuilder &b) {
     Type queries = b.rows(spec.heads * spec.headDim), kv = b.rows(spec.kvHeads * spec.headDim);
     Type bytes = b.memref({ShapedType::kDynamic}, b.i8()), index = b.getIndexType();
-    SmallVector<Type> types = {queries, kv, kv, bytes, index};
+    SmallVector<Type> types = {queries, kv, kv};
+    llvm::append_range(types, CachePlace::types(b));
+    types.push_back(index); // held
     if (int64_t positions = spec.kv->ropePositions)
       types.push_back(b.memref({positions, spec.headDim / 2, 2}, b.f32()));
-    types.append({index, queries, bytes, index});
+    types.append({index, queries, bytes});
     return types;
   };
-  return getOrEmitFunction(
-      module, symbolName(spec), target, arguments,
-      [&](KernelBuilder &b, ValueRange args) { KernelEmitter(b, module, spec, args).emit(); });
+  return getOrEmitKernel(module, symbolName(spec), target, arguments,
+                         [&](KernelBuilder &b, ValueRange args, const Team &team) {
+                           KernelEmitter(b, module, spec, args, team).emit();
+                         });
 }
 
 } // namespace easyquant::cpu

@@ -10,7 +10,6 @@
 #include "RowKernel.h"
 #include "VectorMath.h"
 
-#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "llvm/Support/FormatVariadic.h"
 
@@ -129,10 +128,10 @@ Value TileEmitter::oldestSeen(Value at) {
 }
 
 /// One token streams through the cache faster than hardware finds out where it goes on.
-void TileEmitter::prefetch(Source source, Value index, int64_t v) {
+void TileEmitter::prefetch(const Source &source, Value index, int64_t v) {
   int64_t bytes = lanes * (tile.spec.halfCache ? 2 : 4);
-  if (source.ahead && tile.tokens == 1 && v * bytes % 64 == 0)
-    b.prefetch(source.ahead, {b.add(index, source.distance)});
+  if (source.distance && tile.tokens == 1 && v * bytes % 64 == 0)
+    b.prefetch(source.elements, {b.add(index, source.distance)});
 }
 
 void TileEmitter::emitQueries() {
@@ -184,18 +183,21 @@ TileEmitter::Values TileEmitter::emitOuterProduct(ValueRange sums, int64_t vecto
   return next;
 }
 
-void TileEmitter::emitScores(Source keys, Value lastBlock, Value count) {
+void TileEmitter::emitScores(Source keys, Value count) {
   int64_t width = tile.scoreVectors * lanes;
   int64_t blockSize = columns * kCacheBlock;
   b.forLoop(0, count, width, [&](Value column) {
-    // Where a register block holds several cache blocks, the last of them may not exist.
     Value firstBlock = b.div(column, kCacheBlock);
     SmallVector<Value> starts;
     for (int64_t v = 0; v < tile.scoreVectors; ++v) {
       int64_t token = v * lanes;
-      Value block = token < kCacheBlock ? firstBlock
-                                        : b.min(b.add(firstBlock, token / kCacheBlock), lastBlock);
-      starts.push_back(b.add(b.add(keys.start, b.mul(block, blockSize)), token % kCacheBlock));
+      Value block = b.add(firstBlock, token / kCacheBlock), start = keys.start;
+      if (keys.turn) { // behind the last token there may be no page
+        block = b.min(block, b.div(keys.last, kCacheBlock));
+        start = arith::SelectOp::create(b, b.less(b.mul(block, kCacheBlock), keys.turn), start,
+                                        keys.next);
+      }
+      starts.push_back(b.add(b.add(start, b.mul(block, blockSize)), token % kCacheBlock));
     }
     b.forLoop(0, tile.rows, tile.microRows, [&](Value row) {
       Value queryStart = b.mul(row, columns);
@@ -323,51 +325,51 @@ void TileEmitter::emitValueBlock(Source values, Index begin, Value count, Value 
     }
   }
   Value scoreStart = b.mul(row, AttentionTile::kStep);
-  Value valueStart = b.add(values.start, column);
-  sums = b.forLoop(begin, count, 1, sums, [&](Value token, ValueRange carried) {
-    Value from = b.add(valueStart, b.mul(token, columns));
-    return emitOuterProduct(
-        carried, vectors,
-        [&](int64_t r) {
-          return b.load(at.scores, {b.add(b.add(scoreStart, token), r * AttentionTile::kStep)});
-        },
-        [&](int64_t v) {
-          Value index = b.add(from, v * lanes);
-          prefetch(values, index, v);
-          return fromCache(b, b.loadVector(widths[v], values.elements, {index}));
-        });
-  });
+  auto addTokens = [&](Value start, Index begin, Index end, ValueRange sums) {
+    Value valueStart = b.add(start, column);
+    return b.forLoop(begin, end, 1, sums, [&](Value token, ValueRange carried) {
+      Value from = b.add(valueStart, b.mul(token, columns));
+      return emitOuterProduct(
+          carried, vectors,
+          [&](int64_t r) {
+            return b.load(at.scores, {b.add(b.add(scoreStart, token), r * AttentionTile::kStep)});
+          },
+          [&](int64_t v) {
+            Value index = b.add(from, v * lanes);
+            prefetch(values, index, v);
+            return fromCache(b, b.loadVector(widths[v], values.elements, {index}));
+          });
+    });
+  };
+  if (values.turn) {
+    Value turn = b.min(values.turn, count);
+    sums = b.forLoop(0, 2, 1, sums, [&](Value page, ValueRange carried) {
+      Value isFirst = b.equal(page, 0);
+      auto choose = [&](Value first, Value second) {
+        return arith::SelectOp::create(b, isFirst, first, second).getResult();
+      };
+      return addTokens(choose(values.start, values.next), choose(b.index(begin), turn),
+                       choose(turn, count), carried);
+    });
+  } else {
+    sums = addTokens(values.start, begin, count, sums);
+  }
   for (int64_t r = 0; r < tile.microRows; ++r)
     for (int64_t v = 0; v < vectors; ++v)
       b.storeVector(sums[r * vectors + v], at.output, {outputAt(r, v)});
 }
 
-void emitShared(KernelBuilder &b, Value worthIt, Value threads,
-                llvm::function_ref<void(Value thread, Value threads)> body) {
-  Value parallel = arith::AndIOp::create(b, worthIt, b.less(1, threads));
-  b.ifThenElse(
-      parallel,
-      [&] {
-        auto loop = scf::ParallelOp::create(b, ValueRange{b.index(0)}, ValueRange{threads},
-                                            ValueRange{b.index(1)});
-        OpBuilder::InsertionGuard guard(b);
-        b.setInsertionPointToStart(loop.getBody());
-        body(loop.getInductionVars()[0], threads);
-      },
-      [&] { body(b.index(0), b.index(1)); });
-}
-
 func::FuncOp getOrEmitAttendTile(ModuleOp module, const AttentionTile &tile, const Target &target) {
   std::string name = llvm::formatv("{0}_attend{1}", symbolName(tile.spec), tile.tokens);
   auto arguments = [&](KernelBuilder &b) {
-    Type index = b.getIndexType();
-    Type cache = b.memref({ShapedType::kDynamic}, cacheElement(b, tile.spec));
-    Type scratch = b.memref({ShapedType::kDynamic}, b.i8());
+    Type index = b.getIndexType(), bytes = b.memref({ShapedType::kDynamic}, b.i8());
+    Type pages = b.memref({ShapedType::kDynamic}, b.i64());
     return SmallVector<Type>{b.rows(tile.spec.heads * tile.spec.headDim),
-                             cache,
-                             cache,
+                             bytes,
+                             pages,
                              index,
-                             scratch,
+                             index,
+                             bytes,
                              index,
                              index,
                              index,
@@ -375,22 +377,40 @@ func::FuncOp getOrEmitAttendTile(ModuleOp module, const AttentionTile &tile, con
                              index};
   };
   return getOrEmitFunction(module, name, target, arguments, [&](KernelBuilder &b, ValueRange args) {
-    Value keys = args[1], values = args[2], begin = args[8], end = args[9];
-    TileEmitter emitter(b, tile, args[0], args[3], args[4], args[5], args[6], args[7]);
-    int64_t columns = tile.spec.headDim;
-    Value capacity = b.div(b.size(keys, 0), tile.spec.kvHeads * columns);
-    Value headStart = b.mul(b.mul(emitter.kvHead, capacity), columns);
-    Value lastBlock = b.div(b.sub(end, 1), kCacheBlock);
+    Value begin = args[9], end = args[10];
+    TileEmitter emitter(b, tile, args[0], args[4], args[5], args[6], args[7], args[8]);
+    FloatPages pages(b, tile.spec, args[1], args[2], args[3]);
+    int64_t columns = tile.spec.headDim, valuesBehind = pages.valuesBehind();
     emitter.emitQueries();
+    Value last = b.sub(end, 1);
+    auto touch = [&](Value token) { // of one token's queries, which stream through
+      if (tile.tokens == 1)
+        pages.touch(emitter.kvHead, b.min(token, last));
+    };
+    touch(b.add(begin, AttentionTile::kStep));
     b.forLoop(begin, end, AttentionTile::kStep, [&](Value step) {
+      touch(b.add(step, 2 * AttentionTile::kStep));
       Value count = b.min(b.sub(end, step), AttentionTile::kStep);
-      // Keys and values of as many tokens are as long, so that while a line of one is read, the one
-      // at the same place of the other, which comes next, is fetched.
-      Value start = b.add(headStart, b.mul(step, columns));
-      emitter.emitScores({keys, start, values}, b.sub(lastBlock, b.div(step, kCacheBlock)), count);
+      Value page = pages.start(emitter.kvHead, step);
+      Value next = pages.start(emitter.kvHead, b.min(b.add(step, AttentionTile::kStep), last));
+      // While keys are read, the values of their tokens are fetched, then the next step's keys.
+      TileEmitter::Source keys{pages.elements, page, b.index(valuesBehind)};
+      TileEmitter::Source values{pages.elements, b.add(page, valuesBehind)};
+      if (tile.spec.window > 0) {
+        Value before = b.rem(step, AttentionTile::kStep);
+        keys.start = b.add(page, b.mul(before, columns));
+        keys.turn = b.sub(AttentionTile::kStep, before);
+        keys.next = b.sub(next, b.mul(keys.turn, columns));
+        keys.last = b.sub(last, step);
+        values.start = b.add(keys.start, valuesBehind);
+        values.turn = keys.turn;
+        values.next = b.add(keys.next, valuesBehind);
+      }
+      values.distance = b.sub(next, b.add(page, valuesBehind));
+      emitter.emitScores(keys, count);
       emitter.emitMask(step, end);
       emitter.emitSoftmax();
-      emitter.emitValues({values, start, keys, AttentionTile::kStep * columns}, 0, count);
+      emitter.emitValues(values, 0, count);
     });
   });
 }

@@ -22,7 +22,7 @@
 #ifndef EASYQUANT_LIB_CODEGEN_CPU_ATTENTIONTILE_H
 #define EASYQUANT_LIB_CODEGEN_CPU_ATTENTIONTILE_H
 
-#include "KernelBuilder.h"
+#include "AttentionPages.h"
 
 #include "llvm/Support/MathExtras.h"
 
@@ -37,13 +37,11 @@ constexpr int64_t kPrefillRows = 24;
 constexpr int64_t kDecodeTiles = 48;
 /// Tokens that a stretch has at least.
 constexpr int64_t kShortestPart = 256;
-/// Products of a query and a cached element below which a parallel region does not pay.
-constexpr int64_t kParallelProducts = 32768;
 
 /// The extents of a tile and of its register blocks.
 struct AttentionTile {
   /// Cached tokens between two updates of the running maximum.
-  static constexpr int64_t kStep = 64;
+  static constexpr int64_t kStep = numerics::kPageTokens;
 
   /// A tile of `tokens` queries of AttentionTile::headsOf(spec) heads each.
   AttentionTile(const AttentionSpec &spec, const Target &target, int64_t tokens);
@@ -99,18 +97,21 @@ public:
               mlir::Value position, mlir::Value scratch, mlir::Value offset, mlir::Value first,
               mlir::Value head);
 
-  /// Elements of f32 or f16 from an index on, and what to fetch meanwhile, `ahead` at the same
-  /// index plus `distance`; null: nothing.
+  /// A step's tokens: elements of f32 or f16, the first token's from `start` on.
   struct Source {
-    mlir::Value elements, start, ahead = nullptr;
-    int64_t distance = 0;
+    mlir::Value elements, start;
+    /// From what is read to what to fetch meanwhile; null: nothing.
+    mlir::Value distance = nullptr;
+    /// Of a step in two pages: tokens from `turn` on lie as if the first one's were at `next`.
+    /// `last` is the last token of the step. Null: in one.
+    mlir::Value turn = nullptr, next = nullptr, last = nullptr;
   };
 
   /// Q times scale * log2(e), and O, m and l of no tokens.
   void emitQueries();
-  /// S of `count` tokens, in blocks of 16 x columns transposed; those behind `lastBlock` do not
-  /// exist (the last one is then read in their place; mask them).
-  void emitScores(Source keys, mlir::Value lastBlock, mlir::Value count);
+  /// S of `count` tokens, in blocks of 16 x columns transposed, and of some behind them: mask
+  /// those.
+  void emitScores(Source keys, mlir::Value count);
   /// Masks the step's tokens, the first of which is `token`, where they must not be seen or lie
   /// behind `end`.
   void emitMask(mlir::Value token, mlir::Value end);
@@ -138,18 +139,14 @@ public:
 private:
   void emitValueBlock(Source values, Index begin, mlir::Value count, mlir::Value row,
                       mlir::Value column, llvm::ArrayRef<int64_t> widths, bool decayed);
-  void prefetch(Source source, mlir::Value index, int64_t v);
+  void prefetch(const Source &source, mlir::Value index, int64_t v);
   mlir::Value q;
 };
 
-/// body(thread, threads) in each of `threads` threads, or serially body(0, 1).
-void emitShared(KernelBuilder &b, mlir::Value worthIt, mlir::Value threads,
-                llvm::function_ref<void(mlir::Value thread, mlir::Value threads)> body);
-
-/// attend(q, keys, values, position, scratch, offset, first, head, begin, end): the queries of
-/// tokens first .. of the tile's heads head * heads .. against the cached tokens [begin, end).
-/// begin is a multiple of 16; end may cut off only tokens that some query must not see, or lie a
-/// multiple of kStep behind begin.
+/// attend(q, cache, pages, layer, position, scratch, offset, first, head, begin, end): the queries
+/// of tokens first .. of the tile's heads head * heads .. against the cached tokens [begin, end).
+/// begin is a multiple of kStep, with a window of 16; end may cut off only tokens that some query
+/// must not see, or lie a multiple of kStep behind begin.
 mlir::func::FuncOp getOrEmitAttendTile(mlir::ModuleOp module, const AttentionTile &tile,
                                        const Target &target);
 

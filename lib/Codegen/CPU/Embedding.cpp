@@ -139,7 +139,7 @@ func::FuncOp getOrEmitEmbedding(ModuleOp module, const EmbeddingSpec &spec, cons
     return types;
   };
   return getOrEmitRowKernel(
-      module, symbolName(spec), target, inputs, spec.columns,
+      module, symbolName(spec), target, inputs,
       [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
         b.forLoop(begin, end, 1, [&](Value row) {
           // The caller has checked that tokens are in the vocabulary.
@@ -161,14 +161,15 @@ std::string symbolName(const PositionEmbeddingSpec &spec) {
 
 func::FuncOp getOrEmitPositionEmbedding(ModuleOp module, const PositionEmbeddingSpec &spec,
                                         const Target &target) {
-  auto arguments = [&](KernelBuilder &b) {
-    return SmallVector<Type>{b.memref({spec.positions, spec.columns}, b.f32()), b.getIndexType(),
-                             b.rows(spec.columns)};
+  auto inputs = [&](KernelBuilder &b) {
+    return SmallVector<Type>{b.rows(spec.columns), b.memref({spec.positions, spec.columns}, b.f32()),
+                             b.getIndexType()};
   };
-  return getOrEmitFunction(
-      module, symbolName(spec), target, arguments, [&](KernelBuilder &b, ValueRange args) {
-        Value table = args[0], position = args[1], y = args[2];
-        b.forLoop(0, b.size(y, 0), 1, [&](Value row) {
+  return getOrEmitRowKernel(
+      module, symbolName(spec), target, inputs,
+      [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
+        Value y = args[0], table = args[1], position = args[2];
+        b.forLoop(begin, end, 1, [&](Value row) {
           Value tableRow = b.add(position, row);
           forColumns(b, 0, spec.columns, 4 * target.lanes(), [&](Value column, int64_t lanes) {
             Value sum = b.addf(b.loadVector(lanes, y, {row, column}),

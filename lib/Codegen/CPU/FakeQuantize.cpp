@@ -83,7 +83,7 @@ func::FuncOp getOrEmitFakeQuantize(ModuleOp module, const FakeQuantizeSpec &spec
     return arith::SelectOp::create(b, tiny, b.constant(b.f32(), 1.0), scale);
   };
   return getOrEmitRowKernel(
-      module, symbolName(spec), target, inputs, spec.columns,
+      module, symbolName(spec), target, inputs,
       [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
         Value x = args.front(), y = args.back();
         b.forLoop(begin, end, 1, [&](Value row) {

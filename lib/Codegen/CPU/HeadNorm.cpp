@@ -41,7 +41,7 @@ func::FuncOp getOrEmitHeadNorm(ModuleOp module, const HeadNormSpec &spec, const 
       b.storeVector(b.mulf(value, b.loadVector(lanes, weight, {column})), x, {row, at});
     });
   };
-  return getOrEmitRowKernel(module, symbolName(spec), target, inputs, columns,
+  return getOrEmitRowKernel(module, symbolName(spec), target, inputs,
                             [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
                               b.forLoop(begin, end, 1, [&](Value row) {
                                 b.forLoop(0, columns, spec.headDim, [&](Value first) {

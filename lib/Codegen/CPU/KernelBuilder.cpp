@@ -335,54 +335,40 @@ void KernelBuilder::switchOn(Value selector, int64_t first, int64_t last,
   scf::YieldOp::create(*this);
 }
 
-std::pair<Value, Value> shareOf(KernelBuilder &b, Index count, Value thread, Value threads) {
-  auto boundary = [&](Value t) { return b.createOrFold<arith::DivUIOp>(b.mul(count, t), threads); };
-  return {boundary(thread), boundary(b.add(thread, 1))};
+std::pair<Value, Value> shareOf(KernelBuilder &b, Index count, const Team &team) {
+  auto boundary = [&](Value t) {
+    return b.createOrFold<arith::DivUIOp>(b.mul(count, t), team.threads);
+  };
+  return {boundary(team.thread), boundary(b.add(team.thread, 1))};
 }
 
-func::FuncOp
-getOrEmitThreaded(ModuleOp module, StringRef name, const Target &target,
-                  llvm::function_ref<SmallVector<Type>(KernelBuilder &)> inputs,
-                  llvm::function_ref<void(KernelBuilder &, ValueRange, Value, Value)> body) {
+func::FuncOp getOrEmitFunction(ModuleOp module, StringRef name, const Target &target,
+                               llvm::function_ref<SmallVector<Type>(KernelBuilder &)> arguments,
+                               llvm::function_ref<void(KernelBuilder &, ValueRange)> build) {
   if (auto existing = module.lookupSymbol<func::FuncOp>(name))
     return existing;
   KernelBuilder b(module.getLoc(), module.getContext(), target);
-  SmallVector<Type> types = inputs(b);
-  types.push_back(b.getIndexType()); // threads
-  auto entryType = b.getFunctionType(types, {});
-  types.push_back(b.getIndexType()); // thread
-  auto shareType = b.getFunctionType(types, {});
-
   b.setInsertionPointToEnd(module.getBody());
-  auto share = func::FuncOp::create(b, (name + "_share").str(), shareType);
-  share.setPrivate();
-  b.setInsertionPointToStart(share.addEntryBlock());
-  ValueRange args = share.getArguments();
-  body(b, args.drop_back(2), args.back(), args.drop_back().back());
+  auto function = func::FuncOp::create(b, name, b.getFunctionType(arguments(b), {}));
+  function.setPrivate();
+  b.setInsertionPointToStart(function.addEntryBlock());
+  build(b, function.getArguments());
   func::ReturnOp::create(b);
+  return function;
+}
 
-  b.setInsertionPointToEnd(module.getBody());
-  auto entry = func::FuncOp::create(b, name, entryType);
-  entry.setPrivate();
-  b.setInsertionPointToStart(entry.addEntryBlock());
-  SmallVector<Value> operands(entry.getArguments());
-  Value threads = operands.back();
-  auto callShare = [&](Value thread) {
-    operands.push_back(thread);
-    func::CallOp::create(b, share, operands);
-    operands.pop_back();
+func::FuncOp
+getOrEmitKernel(ModuleOp module, StringRef name, const Target &target,
+                llvm::function_ref<SmallVector<Type>(KernelBuilder &)> inputs,
+                llvm::function_ref<void(KernelBuilder &, ValueRange, const Team &)> build) {
+  auto withTeam = [&](KernelBuilder &b) {
+    SmallVector<Type> types = inputs(b);
+    Team::appendTypes(b.getContext(), types);
+    return types;
   };
-  b.ifThenElse(
-      b.equal(threads, 1), [&] { callShare(b.index(0)); },
-      [&] {
-        auto loop = scf::ParallelOp::create(b, ValueRange{b.index(0)}, ValueRange{threads},
-                                            ValueRange{b.index(1)});
-        OpBuilder::InsertionGuard guard(b);
-        b.setInsertionPointToStart(loop.getBody());
-        callShare(loop.getInductionVars()[0]);
-      });
-  func::ReturnOp::create(b);
-  return entry;
+  return getOrEmitFunction(module, name, target, withTeam, [&](KernelBuilder &b, ValueRange args) {
+    build(b, args.drop_back(3), Team::of(args));
+  });
 }
 
 } // namespace easyquant::cpu

@@ -14,6 +14,7 @@
 #define EASYQUANT_LIB_CODEGEN_CPU_KERNELBUILDER_H
 
 #include "easyquant/Codegen/CPU/Kernels.h"
+#include "easyquant/Codegen/CPU/Team.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
@@ -145,19 +146,23 @@ public:
                 llvm::function_ref<void(int64_t)> body);
 };
 
-/// The share [begin, end) of `count` equal pieces of work that thread `thread` of `threads` has.
-std::pair<mlir::Value, mlir::Value> shareOf(KernelBuilder &b, Index count, mlir::Value thread,
-                                            mlir::Value threads);
+/// The share [begin, end) of `count` equal pieces of work that a thread of the team has. Of fewer
+/// pieces than threads, the last threads have one each.
+std::pair<mlir::Value, mlir::Value> shareOf(KernelBuilder &b, Index count, const Team &team);
 
-/// The kernel of this name, or a new one: a private function `name` whose last argument is
-/// `threads`, and which calls the function that `body` fills once a thread, in parallel (without
-/// a parallel region when threads is 1). `inputs` are the argument types without `threads`.
+/// The private function of that name, or a new one whose body `build` fills up to the return.
 mlir::func::FuncOp
-getOrEmitThreaded(mlir::ModuleOp module, llvm::StringRef name, const Target &target,
-                  llvm::function_ref<llvm::SmallVector<mlir::Type>(KernelBuilder &)> inputs,
-                  llvm::function_ref<void(KernelBuilder &, mlir::ValueRange args,
-                                          mlir::Value thread, mlir::Value threads)>
-                      body);
+getOrEmitFunction(mlir::ModuleOp module, llvm::StringRef name, const Target &target,
+                  llvm::function_ref<llvm::SmallVector<mlir::Type>(KernelBuilder &)> arguments,
+                  llvm::function_ref<void(KernelBuilder &, mlir::ValueRange)> build);
+
+/// The same, of a kernel: `build` is what one thread does. `inputs` are the argument types without
+/// the team, which comes last.
+mlir::func::FuncOp
+getOrEmitKernel(mlir::ModuleOp module, llvm::StringRef name, const Target &target,
+                llvm::function_ref<llvm::SmallVector<mlir::Type>(KernelBuilder &)> inputs,
+                llvm::function_ref<void(KernelBuilder &, mlir::ValueRange inputs, const Team &team)>
+                    build);
 
 } // namespace easyquant::cpu
 

@@ -266,14 +266,14 @@ func::FuncOp getOrEmitLinear(ModuleOp module, const LinearSpec &spec, const Targ
   assert(spec.groupSize % 8 == 0 && (!spec.inputZeroPoints || spec.quantizedInput));
   assert(spec.weights != WeightFormat::F32 || (!spec.quantizedInput && !spec.zeroPoints));
   assert(spec.numbers.codes == CodeFormat::Integer || !(spec.quantizedInput || spec.zeroPoints));
-  return getOrEmitThreaded(
+  return getOrEmitKernel(
       module, symbolName(spec), target, [&](KernelBuilder &b) { return argumentTypes(b, spec); },
-      [&](KernelBuilder &b, ValueRange args, Value thread, Value threads) {
+      [&](KernelBuilder &b, ValueRange args, const Team &team) {
         LinearKernel k{b, spec, LinearPlan(spec, target)};
         k.groups = groupCount(spec.k, spec.groupSize);
-        k.thread = thread;
+        k.thread = team.thread;
         bindArguments(k, args);
-        auto [begin, end] = shareOf(b, panelCount(spec.n), thread, threads);
+        auto [begin, end] = shareOf(b, panelCount(spec.n), team);
         Value count = b.size(k.y, 0), first = begin, last = end;
         b.ifThenElse(
             b.less(k.plan.gemvRows, count),

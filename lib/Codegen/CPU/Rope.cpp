@@ -49,7 +49,7 @@ func::FuncOp getOrEmitRope(ModuleOp module, const RopeSpec &spec, const Target &
     });
   };
   return getOrEmitRowKernel(
-      module, symbolName(spec), target, inputs, columns,
+      module, symbolName(spec), target, inputs,
       [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
         b.forLoop(begin, end, 1, [&](Value row) { emitRow(b, args[0], args[1], args[2], row); });
       });

@@ -173,7 +173,7 @@ func::FuncOp getOrEmitRowGradient(ModuleOp module, const RowGradientSpec &spec,
     return SmallVector<Type>(spec.op == RowGradient::SiluMul ? 5 : 3, rows);
   };
   return getOrEmitRowKernel(
-      module, symbolName(spec), target, inputs, spec.columns,
+      module, symbolName(spec), target, inputs,
       [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
         b.forLoop(begin, end, 1, [&](Value row) { RowGradientEmitter(b, spec, args, row).emit(); });
       });

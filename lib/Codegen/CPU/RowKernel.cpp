@@ -9,76 +9,19 @@
 
 #include "VectorMath.h"
 
-#include "mlir/Dialect/SCF/IR/SCF.h"
-
 using namespace mlir;
 
 namespace easyquant::cpu {
 
-/// Elements below which entering and leaving a parallel region, one or two microseconds, costs more
-/// than the other threads save.
-static constexpr int64_t kParallelWork = 16384;
-
-func::FuncOp getOrEmitFunction(ModuleOp module, StringRef name, const Target &target,
-                               llvm::function_ref<SmallVector<Type>(KernelBuilder &)> arguments,
-                               llvm::function_ref<void(KernelBuilder &, ValueRange)> build) {
-  if (auto existing = module.lookupSymbol<func::FuncOp>(name))
-    return existing;
-  KernelBuilder b(module.getLoc(), module.getContext(), target);
-  b.setInsertionPointToEnd(module.getBody());
-  auto function = func::FuncOp::create(b, name, b.getFunctionType(arguments(b), {}));
-  function.setPrivate();
-  b.setInsertionPointToStart(function.addEntryBlock());
-  build(b, function.getArguments());
-  func::ReturnOp::create(b);
-  return function;
-}
-
-void callForRows(KernelBuilder &b, func::FuncOp function, ValueRange arguments, Value rows,
-                 int64_t workPerRow, Value threads) {
-  auto call = [&](Value begin, Value end) {
-    SmallVector<Value> operands(arguments);
-    operands.append({begin, end});
-    func::CallOp::create(b, function, operands);
-  };
-  // A single row is not split.
-  int64_t enough = std::max<int64_t>(2, llvm::divideCeil(kParallelWork, workPerRow));
-  Value serial = arith::OrIOp::create(b, b.less(rows, enough), b.less(threads, 2));
-  b.ifThenElse(
-      serial, [&] { call(b.index(0), rows); },
-      [&] {
-        auto parallel = scf::ParallelOp::create(b, ValueRange{b.index(0)}, ValueRange{threads},
-                                                ValueRange{b.index(1)});
-        OpBuilder::InsertionGuard guard(b);
-        b.setInsertionPointToStart(parallel.getBody());
-        auto [begin, end] = shareOf(b, rows, parallel.getInductionVars()[0], threads);
-        call(begin, end);
-      });
-}
-
 func::FuncOp
 getOrEmitRowKernel(ModuleOp module, StringRef name, const Target &target,
                    llvm::function_ref<SmallVector<Type>(KernelBuilder &)> inputs,
-                   int64_t workPerRow,
                    llvm::function_ref<void(KernelBuilder &, ValueRange, Value, Value)> build) {
-  if (auto existing = module.lookupSymbol<func::FuncOp>(name))
-    return existing;
-  auto withIndices = [&](int64_t count) {
-    return [&inputs, count](KernelBuilder &b) {
-      SmallVector<Type> types = inputs(b);
-      types.append(count, b.getIndexType());
-      return types;
-    };
-  };
-  func::FuncOp rows =
-      getOrEmitFunction(module, (name + "_rows").str(), target, withIndices(2),
-                        [&](KernelBuilder &b, ValueRange args) {
-                          build(b, args.drop_back(2), args[args.size() - 2], args.back());
-                        });
-  return getOrEmitFunction(
-      module, name, target, withIndices(1), [&](KernelBuilder &b, ValueRange args) {
-        callForRows(b, rows, args.drop_back(), b.size(args[0], 0), workPerRow, args.back());
-      });
+  return getOrEmitKernel(module, name, target, inputs,
+                         [&](KernelBuilder &b, ValueRange args, const Team &team) {
+                           auto [begin, end] = shareOf(b, b.size(args[0], 0), team);
+                           build(b, args, begin, end);
+                         });
 }
 
 /// What is left of `count` columns after those in wide vectors, as pieces (offset, lanes).

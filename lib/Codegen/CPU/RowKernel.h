@@ -16,23 +16,11 @@
 
 namespace easyquant::cpu {
 
-/// The private function of that name, or a new one whose body `build` fills up to the return.
-mlir::func::FuncOp
-getOrEmitFunction(mlir::ModuleOp module, llvm::StringRef name, const Target &target,
-                  llvm::function_ref<llvm::SmallVector<mlir::Type>(KernelBuilder &)> arguments,
-                  llvm::function_ref<void(KernelBuilder &, mlir::ValueRange)> build);
-
-/// Calls function(arguments..., begin, end) for all of [0, rows); when rows x workPerRow, counted
-/// in elements touched, is worth a parallel region, once a thread for a contiguous share.
-void callForRows(KernelBuilder &b, mlir::func::FuncOp function, mlir::ValueRange arguments,
-                 mlir::Value rows, int64_t workPerRow, mlir::Value threads);
-
-/// A kernel over the rows of its first argument. Its arguments are `inputs`, then `threads`;
-/// `build` gets the inputs and does the rows [begin, end).
+/// A kernel over the rows of its first argument, of which every thread has a share (shareOf). Its
+/// arguments are `inputs`, then the team; `build` gets the inputs and does the rows [begin, end).
 mlir::func::FuncOp
 getOrEmitRowKernel(mlir::ModuleOp module, llvm::StringRef name, const Target &target,
                    llvm::function_ref<llvm::SmallVector<mlir::Type>(KernelBuilder &)> inputs,
-                   int64_t workPerRow,
                    llvm::function_ref<void(KernelBuilder &, mlir::ValueRange inputs,
                                            mlir::Value begin, mlir::Value end)>
                        build);

@@ -319,7 +319,7 @@ func::FuncOp getOrEmitRowOp(ModuleOp module, const RowSpec &spec, const Target &
       types.push_back(b.memref({dynamic}, b.i32()));
     return types;
   };
-  return getOrEmitRowKernel(module, symbolName(spec), target, inputs, spec.columns,
+  return getOrEmitRowKernel(module, symbolName(spec), target, inputs,
                             [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
                               RowEmitter(b, spec, args).emit(begin, end);
                             });

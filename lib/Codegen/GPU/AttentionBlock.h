@@ -91,9 +91,10 @@ private:
   static constexpr int64_t kRun = 8; ///< dimensions that a thread has at once
   void rotate(mlir::Value firstToken);
   void start(bool keys, mlir::Value firstToken);
-  void copyFloats(bool keys, mlir::Value firstToken, mlir::Value to);
-  void convert(bool keys, mlir::Value firstToken, mlir::Value to);
-  void convertCodes(bool keys, mlir::Value firstToken, mlir::Value to);
+  // `page` is that of all tokens of the tile.
+  void copyFloats(bool keys, mlir::Value page, mlir::Value firstToken, mlir::Value to);
+  void convert(bool keys, mlir::Value page, mlir::Value firstToken, mlir::Value to);
+  void convertCodes(bool keys, mlir::Value page, mlir::Value firstToken, mlir::Value to);
   /// Halves, to where they belong.
   void store(mlir::Value x, mlir::Value row, mlir::Value dim, mlir::Value to);
 

@@ -32,18 +32,31 @@ Value finiteHalf(KernelBuilder &b, Value x) {
   return saturateToHalf(b, b.select(number, x, b.zero(b.f32())));
 }
 
-Value FloatCache::row(bool keys, Value head, Value token) {
-  Value slot = b.add(b.mul(head, capacity), token);
+/// The layer's part of page n: pages[n] is in bytes.
+static Value pageOf(KernelBuilder &b, Value cache, Value pages, Value n) {
+  Value byte = b.load(b.advance(pages, n, b.i64()), b.i64(), /*constant=*/true);
+  return b.advance(cache, byte, b.i8());
+}
+
+Value FloatCache::page(Value token) {
+  return pageOf(b, cache, pages, b.div(token, numerics::kPageTokens));
+}
+
+Value FloatCache::row(bool keys, Value page, Value head, Value token) {
+  const int64_t ofKeys = floatPageBytes(spec);
+  Value part = b.rowOf(page, head, 2 * ofKeys, b.i8());
   if (!keys)
-    slot = b.add(slot, b.mul(capacity, spec.kvHeads));
-  return b.rowOf(cache, slot, spec.headDim, b.type(Float::F16));
+    part = b.advance(part, ofKeys, b.i8());
+  return b.rowOf(part, b.rem(token, numerics::kPageTokens), spec.headDim, b.type(Float::F16));
 }
 
 //===- Codes --------------------------------------------------------------===//
 
-Value CodePlaces::place(const CodeCache::Place &place) {
-  Value pointer = b.advance(cache, place.fixed, b.i8());
-  return place.rate == 0 ? pointer : b.advance(pointer, b.mulWide(capacity, place.rate), b.i8());
+CodePlaces::CodePlaces(KernelBuilder &b, const AttentionSpec &spec,
+                       const KernelArguments &arguments)
+    : layout(spec), b(b), spec(spec), cache(arguments["cache"]), pages(arguments["pages"]) {
+  Value byte = b.load(arguments["window"], b.i64(), /*constant=*/true);
+  window = b.advance(arguments["windows"], byte, b.i8());
 }
 
 Value CodePlaces::floatRow(bool keys, Value head, Value token) {
@@ -51,24 +64,29 @@ Value CodePlaces::floatRow(bool keys, Value head, Value token) {
   Value row = b.add(b.rem(b.sub(token, kv.sinks), kv.residual), kv.sinks);
   if (kv.sinks > 0)
     row = b.select(b.less(token, kv.sinks), token, row);
-  return b.rowOf(place(keys ? layout.floatKeys : layout.floatValues),
+  return b.rowOf(b.advance(window, keys ? layout.floatKeys : layout.floatValues, b.i8()),
                  b.add(b.mul(head, layout.floatRows), row), spec.headDim, b.type(Float::F16));
 }
 
-Value CodePlaces::codeRow(bool keys, Value head, Value i) {
-  return b.rowOf(place(keys ? layout.keyCodes : layout.valueCodes), b.add(b.mul(head, capacity), i),
-                 layout.codeBytes, b.i8());
+Value CodePlaces::page(Value i) { return pageOf(b, cache, pages, b.div(i, layout.pageTokens)); }
+
+Value CodePlaces::place(Value page, Value head, int64_t at) {
+  return b.advance(b.rowOf(page, head, layout.headBytes, b.i8()), at, b.i8());
 }
 
-Value CodePlaces::tokenSlices(bool keys, Value head, Value i) {
-  return b.rowOf(place(keys ? layout.keySlices : layout.valueSlices),
-                 b.add(b.mul(head, capacity), i), 2 * layout.slices, b.type(Float::F16));
+Value CodePlaces::codeRow(bool keys, Value page, Value head, Value i) {
+  Value codes = place(page, head, keys ? layout.keyCodes : layout.valueCodes);
+  return b.rowOf(codes, b.rem(i, layout.pageTokens), layout.codeBytes, b.i8());
 }
 
-Value CodePlaces::channelSlices(Value head, Value group) {
-  Value groups = b.div(b.add(capacity, layout.kv.group - 1), layout.kv.group);
-  return b.rowOf(place(layout.keySlices), b.add(b.mul(head, groups), group), 2 * spec.headDim,
-                 b.type(Float::F16));
+Value CodePlaces::tokenSlices(bool keys, Value page, Value head, Value i) {
+  Value slices = place(page, head, keys ? layout.keySlices : layout.valueSlices);
+  return b.rowOf(slices, b.rem(i, layout.pageTokens), 2 * layout.slices, b.type(Float::F16));
+}
+
+Value CodePlaces::channelSlices(Value page, Value head, Value i) {
+  Value group = b.div(b.rem(i, layout.pageTokens), layout.kv.group);
+  return b.rowOf(place(page, head, layout.keySlices), group, 2 * spec.headDim, b.type(Float::F16));
 }
 
 Value CodePlaces::firstFloat(bool keys, Value position) {
@@ -105,11 +123,11 @@ KernelBuilder::Values CodePlaces::biasedCodes(Value row, Value dim) {
   return pairs;
 }
 
-CodePlaces::Slices CodePlaces::slices(bool keys, Value head, Value i, Value dim) {
+CodePlaces::Slices CodePlaces::slices(bool keys, Value page, Value head, Value i, Value dim) {
   Type half = b.type(Float::F16), pair = b.vec(2, half), eight = b.vec(4, b.i32());
   Slices slices;
   if (slicesPerToken(keys)) {
-    Value slice = b.advance(tokenSlices(keys, head, i), b.div(dim, layout.width), b.i32());
+    Value slice = b.advance(tokenSlices(keys, page, head, i), b.div(dim, layout.width), b.i32());
     Value both = b.load(slice, b.i32(), /*constant=*/true);
     auto splat = [&](int64_t selector) {
       return b.bitcast(b.permute(both, b.i32(0), selector), pair);
@@ -118,7 +136,7 @@ CodePlaces::Slices CodePlaces::slices(bool keys, Value head, Value i, Value dim)
     slices.scales.assign(4, splat(0x3232));
     return slices;
   }
-  Value from = b.advance(channelSlices(head, b.div(i, layout.kv.group)), dim, half);
+  Value from = b.advance(channelSlices(page, head, i), dim, half);
   Value minimum = b.load(from, eight, /*constant=*/true);
   Value scale = b.load(b.advance(from, spec.headDim, half), eight, /*constant=*/true);
   for (int64_t j = 0; j < 4; ++j) {
@@ -172,7 +190,14 @@ CacheReader::CacheReader(KernelBuilder &b, const AttentionSpec &spec,
     firstFloat[keys] = codes->firstFloat(keys, position);
 }
 
-Value CacheReader::readCodes(bool keys, Value token, Value dim) {
+Value CacheReader::page(Value first) {
+  if (!spec.kv)
+    return floats.page(first);
+  // Tokens before the codes are sinks.
+  return codes->page(b.max(b.sub(first, spec.kv->sinks), 0));
+}
+
+Value CacheReader::readCodes(bool keys, Value page, Value token, Value dim) {
   int64_t sinks = spec.kv->sinks;
   Type words = b.vec(4, b.i32());
   // One of three: what comes, float rows, codes.
@@ -190,7 +215,8 @@ Value CacheReader::readCodes(bool keys, Value token, Value dim) {
   });
   x = b.guarded(coded, x, [&] {
     Value i = b.sub(token, sinks);
-    return codes->dequantize(codes->codeRow(keys, head, i), dim, codes->slices(keys, head, i, dim));
+    return codes->dequantize(codes->codeRow(keys, page, head, i), dim,
+                             codes->slices(keys, page, head, i, dim));
   });
   return b.bitcast(x, b.vec(8, b.type(Float::F16)));
 }
@@ -200,11 +226,11 @@ Value CacheReader::allCodes(bool keys, Value first, int64_t count) {
                 b.less(b.add(first, count - 1), firstFloat[keys]));
 }
 
-Value CacheReader::read(bool keys, Value token, Value dim, int64_t count) {
+Value CacheReader::read(bool keys, Value page, Value token, Value dim, int64_t count) {
   if (spec.kv)
-    return readCodes(keys, token, dim);
+    return readCodes(keys, page, token, dim);
   Type half = b.type(Float::F16), type = count == 1 ? half : Type(b.vec(count, half));
-  return b.load(b.advance(row(keys, token), dim, half), type, /*constant=*/true);
+  return b.load(b.advance(row(keys, page, token), dim, half), type, /*constant=*/true);
 }
 
 //===- Filling ------------------------------------------------------------===//
@@ -213,7 +239,9 @@ void emitAppend(KernelBuilder &b, const AttentionSpec &spec, const KernelArgumen
   Value row = b.block(0), token = b.add(b.load(arguments["position"], b.i32(), true), row);
   FloatCache floats(b, spec, arguments);
   std::optional<CodePlaces> codes;
-  Value kept;
+  Value kept, page;
+  if (!spec.kv)
+    page = floats.page(token);
   if (spec.kv) {
     codes.emplace(b, spec, arguments);
     // A later token of the call takes the place of one that is no sink.
@@ -230,8 +258,8 @@ void emitAppend(KernelBuilder &b, const AttentionSpec &spec, const KernelArgumen
                 Value head = b.div(column, spec.headDim), dim = b.rem(column, spec.headDim);
                 for (bool keys : {true, false}) {
                   Value x = readCallRow(b, spec, arguments, keys, head, row, dim, width);
-                  Value to =
-                      codes ? codes->floatRow(keys, head, token) : floats.row(keys, head, token);
+                  Value to = codes ? codes->floatRow(keys, head, token)
+                                   : floats.row(keys, page, head, token);
                   b.store(x, b.advance(to, dim, b.type(Float::F16)));
                 }
               });
@@ -248,12 +276,12 @@ void emitRestore(KernelBuilder &b, const AttentionSpec &spec, const KernelArgume
   Value token = b.add(first, b.block(0)), end = b.min(position, b.sub(held, kv.residual));
   int64_t runs = spec.headDim / 8;
   b.ifThen(b.less(token, end), [&] {
+    Value i = b.sub(token, kv.sinks), page = codes.page(i);
     for (bool keys : {true, false})
       b.forLoop(b.thread(), runs, kCacheThreads, [&](Value run) {
         Value dim = b.mul(run, 8);
-        Value i = b.sub(token, kv.sinks);
-        Value x =
-            codes.dequantize(codes.codeRow(keys, head, i), dim, codes.slices(keys, head, i, dim));
+        Value x = codes.dequantize(codes.codeRow(keys, page, head, i), dim,
+                                   codes.slices(keys, page, head, i, dim));
         b.store(x, b.advance(codes.floatRow(keys, head, token), dim, b.type(Float::F16)));
       });
   });

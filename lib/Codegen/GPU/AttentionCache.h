@@ -24,33 +24,36 @@ mlir::Value saturateToHalf(KernelBuilder &b, mlir::Value x);
 /// codes of its neighbours.
 mlir::Value finiteHalf(KernelBuilder &b, mlir::Value x);
 
-/// Places of a float cache.
+/// Places in the pages of a float cache. A page is looked up once for all of its tokens.
 class FloatCache {
 public:
   FloatCache(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments)
-      : b(b), spec(spec), cache(arguments["cache"]), capacity(arguments["capacity"]) {}
-  /// The D halves of a token's key or value.
-  mlir::Value row(bool keys, mlir::Value head, mlir::Value token);
+      : b(b), spec(spec), cache(arguments["cache"]), pages(arguments["pages"]) {}
+  /// The layer's part of the page that a token is in.
+  mlir::Value page(mlir::Value token);
+  /// The D halves of a token's key or value there.
+  mlir::Value row(bool keys, mlir::Value page, mlir::Value head, mlir::Value token);
 
 private:
   KernelBuilder &b;
   const AttentionSpec &spec;
-  mlir::Value cache, capacity;
+  mlir::Value cache, pages;
 };
 
 /// Places of a cache of codes.
 class CodePlaces {
 public:
-  CodePlaces(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments)
-      : layout(spec), b(b), spec(spec), cache(arguments["cache"]), capacity(arguments["capacity"]) {
-  }
+  CodePlaces(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments);
   /// The D halves of a token in the window or among the sinks.
   mlir::Value floatRow(bool keys, mlir::Value head, mlir::Value token);
-  /// The codes of token number i; minimum and scale of its first slice, the next ones follow.
-  mlir::Value codeRow(bool keys, mlir::Value head, mlir::Value i);
-  mlir::Value tokenSlices(bool keys, mlir::Value head, mlir::Value i);
-  /// Minima of a group of keys' channels; scales lie D further on.
-  mlir::Value channelSlices(mlir::Value head, mlir::Value group);
+  /// The layer's part of the page that number i is in.
+  mlir::Value page(mlir::Value i);
+  /// There, the codes of token number i; minimum and scale of its first slice, the next ones
+  /// follow.
+  mlir::Value codeRow(bool keys, mlir::Value page, mlir::Value head, mlir::Value i);
+  mlir::Value tokenSlices(bool keys, mlir::Value page, mlir::Value head, mlir::Value i);
+  /// Minima of the channels of the group of key i; scales lie D further on.
+  mlir::Value channelSlices(mlir::Value page, mlir::Value head, mlir::Value i);
   /// Tokens below it are codes (but sinks) for a call at `position`: Numerics/KVCache.h.
   mlir::Value firstFloat(bool keys, mlir::Value position);
   bool slicesPerToken(bool keys) const {
@@ -60,20 +63,21 @@ public:
   struct Slices {
     KernelBuilder::Values minima, scales;
   };
-  Slices slices(bool keys, mlir::Value head, mlir::Value i, mlir::Value dim);
+  Slices slices(bool keys, mlir::Value page, mlir::Value head, mlir::Value i, mlir::Value dim);
   /// Eight halves, as words, of a row of codes.
   mlir::Value dequantize(mlir::Value codeRow, mlir::Value dim, const Slices &slices);
 
   const CodeCache layout;
 
 private:
-  mlir::Value place(const CodeCache::Place &place);
+  /// Byte `at` of a head's part of a page.
+  mlir::Value place(mlir::Value page, mlir::Value head, int64_t at);
   /// Pairs of halves 1024 + code.
   KernelBuilder::Values biasedCodes(mlir::Value row, mlir::Value dim);
 
   KernelBuilder &b;
   const AttentionSpec &spec;
-  mlir::Value cache, capacity;
+  mlir::Value cache, pages, window;
 };
 
 /// Keys and values of one head, as a call sees them.
@@ -81,17 +85,21 @@ class CacheReader {
 public:
   CacheReader(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments,
               mlir::Value head, mlir::Value position);
+  /// The page of tokens from `first` on, as many as a tile has: of codes, of those that are.
+  mlir::Value page(mlir::Value first);
   /// `count` dimensions from `dim` on, as halves: a divisor of headDim up to 8; 8 of codes.
-  mlir::Value read(bool keys, mlir::Value token, mlir::Value dim, int64_t count);
+  mlir::Value read(bool keys, mlir::Value page, mlir::Value token, mlir::Value dim, int64_t count);
   /// Of a float cache.
-  mlir::Value row(bool keys, mlir::Value token) { return floats.row(keys, head, token); }
+  mlir::Value row(bool keys, mlir::Value page, mlir::Value token) {
+    return floats.row(keys, page, head, token);
+  }
 
   /// Of a cache of codes: tokens first .. first + count - 1 are all codes (i1).
   mlir::Value allCodes(bool keys, mlir::Value first, int64_t count);
   CodePlaces &codePlaces() { return *codes; }
 
 private:
-  mlir::Value readCodes(bool keys, mlir::Value token, mlir::Value dim);
+  mlir::Value readCodes(bool keys, mlir::Value page, mlir::Value token, mlir::Value dim);
 
   KernelBuilder &b;
   const AttentionSpec &spec;

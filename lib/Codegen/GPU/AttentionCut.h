@@ -43,19 +43,23 @@ struct AttentionShared {
 /// Floats between two rows of what the warps of a split merge: a multiple of 8 banks and no more.
 constexpr int64_t mergeStride(int64_t headDim) { return headDim + 8; }
 
-/// The parts of a cache of codes, Attention.h. All offsets are in bytes: fixed + capacity * rate,
-/// but for the key slices per channel, which come last.
+/// Bytes of one kv head's keys, or values, in a page of a float cache.
+constexpr int64_t floatPageBytes(const AttentionSpec &spec) {
+  return numerics::kPageTokens * spec.headDim * 2;
+}
+
+/// The parts of a cache of codes, Attention.h; places are in bytes.
 struct CodeCache {
   explicit CodeCache(const AttentionSpec &spec);
-  struct Place {
-    int64_t fixed = 0, rate = 0; ///< bytes; bytes per token of capacity
-  };
   numerics::KVScheme kv;
   int64_t floatRows; ///< of one head
   int64_t codeBytes; ///< of one head of a token
   int64_t width;     ///< dimensions of a slice of a token
   int64_t slices;    ///< of one head of a token
-  Place floatKeys, floatValues, keyCodes, valueCodes, valueSlices, keySlices;
+  int64_t pageTokens;
+  int64_t keyCodes = 0, valueCodes, valueSlices, keySlices; ///< in a head's part of a page
+  int64_t headBytes;                                        ///< of a head's part of a page
+  int64_t floatKeys = 0, floatValues;                       ///< in a window
   CacheBytes bytes;
 };
 

@@ -45,7 +45,7 @@ private:
   }
   Slice slice(Value minimum, Value maximum);
   /// Quantizes a run and writes its codes.
-  void store(bool keys, Value token, Value dim, const Values &x,
+  void store(bool keys, Value page, Value token, Value dim, const Values &x,
              llvm::function_ref<Slice(int64_t)> sliceOf);
   void emitTokens(bool keys, Value first, Value end);
   void emitChannels(Value first);
@@ -84,7 +84,7 @@ QuantizeEmitter::Slice QuantizeEmitter::slice(Value minimum, Value maximum) {
   return {minimum, b.select(constant, b.constant(b.f32(), 1.0), scale)};
 }
 
-void QuantizeEmitter::store(bool keys, Value token, Value dim, const Values &x,
+void QuantizeEmitter::store(bool keys, Value page, Value token, Value dim, const Values &x,
                             llvm::function_ref<Slice(int64_t)> sliceOf) {
   const int64_t bits = kv.bits;
   Value levels = b.constant(b.f32(), static_cast<double>((1 << bits) - 1));
@@ -99,7 +99,7 @@ void QuantizeEmitter::store(bool keys, Value token, Value dim, const Values &x,
     Value &word = words[bit / 32];
     word = b.ori(word, b.shl(code, bit % 32));
   }
-  Value to = b.advance(codes.codeRow(keys, head, b.sub(token, kv.sinks)),
+  Value to = b.advance(codes.codeRow(keys, page, head, b.sub(token, kv.sinks)),
                        b.mul(b.div(dim, kRun), bits), b.i8());
   if (bits == 8)
     b.store(b.join({words[0], words[1]}), to);
@@ -117,7 +117,7 @@ void QuantizeEmitter::emitTokens(bool keys, Value first, Value end) {
   Value count = b.mul(b.sub(b.min(b.add(first, kv.group), end), first), layout.slices);
   b.forLoop(warp, count, warps, [&](Value unit) {
     Value token = b.add(first, b.div(unit, layout.slices)), part = b.rem(unit, layout.slices);
-    Value start = b.mul(part, layout.width);
+    Value start = b.mul(part, layout.width), page = codes.page(b.sub(token, kv.sinks));
     auto runOf = [&](int64_t pass) { return b.add(lane, pass * 32); };
     auto inside = [&](int64_t pass) {
       return (pass + 1) * 32 > runs ? b.less(runOf(pass), runs) : Value();
@@ -141,11 +141,11 @@ void QuantizeEmitter::emitTokens(bool keys, Value first, Value end) {
     Slice own = slice(minimum, maximum);
     for (int64_t pass = 0; pass < passes; ++pass)
       b.ifThen(inside(pass), [&] {
-        store(keys, token, dimOf(runOf(pass)), kept[pass], [&](int64_t) { return own; });
+        store(keys, page, token, dimOf(runOf(pass)), kept[pass], [&](int64_t) { return own; });
       });
     b.ifThen(b.equal(lane, 0), [&] {
       Value both = b.fromF32(b.join({own.minimum, own.scale}), Float::F16);
-      Value slices = codes.tokenSlices(keys, head, b.sub(token, kv.sinks));
+      Value slices = codes.tokenSlices(keys, page, head, b.sub(token, kv.sinks));
       b.store(both, b.advance(slices, b.mul(part, 2), b.type(Float::F16)));
     });
   });
@@ -157,7 +157,8 @@ void QuantizeEmitter::emitChannels(Value first) {
   Type half = b.type(Float::F16);
   Value shared = b.sharedMemory(2 * headDim * 4);
   Value minima = shared, scales = b.advance(shared, headDim, b.f32());
-  Value slices = codes.channelSlices(head, b.div(b.sub(first, kv.sinks), kv.group));
+  Value number = b.sub(first, kv.sinks), page = codes.page(number);
+  Value slices = codes.channelSlices(page, head, number);
   b.forLoop(b.thread(), headDim, kCacheThreads, [&](Value dim) {
     double infinity = std::numeric_limits<double>::infinity();
     Values extrema = {b.constant(b.f32(), infinity), b.constant(b.f32(), -infinity)};
@@ -178,7 +179,7 @@ void QuantizeEmitter::emitChannels(Value first) {
     Value token = b.add(first, b.div(unit, perToken));
     Value dim = b.mul(b.rem(unit, perToken), kRun);
     Values x = read(/*keys=*/true, token, dim, kRun);
-    store(/*keys=*/true, token, dim, x, [&](int64_t i) {
+    store(/*keys=*/true, page, token, dim, x, [&](int64_t i) {
       Value at = b.add(dim, i);
       return Slice{b.load(b.advance(minima, at, b.f32()), b.f32()),
                    b.load(b.advance(scales, at, b.f32()), b.f32())};

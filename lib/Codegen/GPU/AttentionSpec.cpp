@@ -50,31 +50,25 @@ Description describe(const HeadsSpec &spec, const Chip &) {
 
 CodeCache::CodeCache(const AttentionSpec &spec)
     : kv(*spec.kv), floatRows(kv.sinks + kv.residual), codeBytes(spec.headDim * kv.bits / 8),
-      width(std::min(kv.group, spec.headDim)), slices(numerics::kvSlices(kv, spec.headDim)) {
-  Place at;
-  auto place = [&](int64_t fixed, int64_t rate) {
-    Place here = at;
-    at.fixed += fixed;
-    at.rate += rate;
-    return here;
-  };
-  int64_t floats = spec.kvHeads * floatRows * spec.headDim * 2, codes = spec.kvHeads * codeBytes;
-  int64_t tokenSlices = spec.kvHeads * slices * 4, channels = spec.kvHeads * spec.headDim * 4;
-  floatKeys = place(floats, 0);
-  floatValues = place(floats, 0);
-  keyCodes = place(0, codes);
-  valueCodes = place(0, codes);
-  valueSlices = place(0, tokenSlices);
-  // Of slices per channel, a last group that capacity cuts off is part of the fixed bytes.
-  bool perToken = kv.keys == numerics::KeySlices::Token;
-  keySlices = perToken ? place(0, tokenSlices) : place(channels, divideCeil(channels, kv.group));
-  bytes = {at.fixed, at.rate};
+      width(std::min(kv.group, spec.headDim)), slices(numerics::kvSlices(kv, spec.headDim)),
+      pageTokens(numerics::pageTokens(kv.group)) {
+  constexpr int64_t kAlignment = 64;
+  auto align = [](int64_t bytes) { return divideCeil(bytes, kAlignment) * kAlignment; };
+  const int64_t tokenSlices = pageTokens * slices * 4;
+  const int64_t channelSlices = pageTokens / kv.group * 2 * spec.headDim * 2;
+  valueCodes = pageTokens * codeBytes;
+  valueSlices = 2 * valueCodes;
+  keySlices = valueSlices + tokenSlices;
+  headBytes =
+      align(keySlices + (kv.keys == numerics::KeySlices::Token ? tokenSlices : channelSlices));
+  floatValues = align(spec.kvHeads * floatRows * spec.headDim * 2);
+  bytes = {pageTokens, spec.kvHeads * headBytes, 2 * floatValues};
 }
 
 CacheBytes cacheBytes(const AttentionSpec &spec) {
   if (spec.kv)
     return CodeCache(spec).bytes;
-  return {0, 2 * spec.kvHeads * spec.headDim * 2};
+  return {numerics::kPageTokens, spec.kvHeads * 2 * floatPageBytes(spec), 0};
 }
 
 //===- Tiles --------------------------------------------------------------===//
@@ -181,10 +175,9 @@ struct Parameters {
     list.push_back({name, Parameter::Pointer, written});
     return *this;
   }
-  Parameters &cache(bool written) {
-    pointer("cache", written);
-    list.push_back({"capacity", Parameter::I32});
-    return *this;
+  Parameters &cache(const AttentionSpec &spec, bool written) {
+    pointer("cache", written).pointer("pages");
+    return spec.kv ? pointer("windows", written).pointer("window") : *this;
   }
   std::vector<Parameter> rows() {
     list.push_back({"rows", Parameter::I32});
@@ -198,7 +191,7 @@ static Description describeAppend(const AttentionSpec &spec) {
   Description description;
   description.name = (spec.kv ? "kv_window_" : "kv_append_") + cacheName(spec);
   description.parameters =
-      Parameters().matrix("k").matrix("v").cache(true).pointer("position").rows();
+      Parameters().matrix("k").matrix("v").cache(spec, true).pointer("position").rows();
   description.grid[0].rowsPerBlock = 1;
   description.threads = kCacheThreads;
   return description;
@@ -210,7 +203,7 @@ static Description describeQuantize(const AttentionSpec &spec) {
   Description description;
   description.name = "kv_quantize_" + cacheName(spec);
   description.parameters =
-      Parameters().matrix("k").matrix("v").cache(true).pointer("position").rows();
+      Parameters().matrix("k").matrix("v").cache(spec, true).pointer("position").rows();
   description.grid[0] = {spec.kv->residual / spec.kv->group, spec.kv->residual};
   description.grid[1].factor = spec.kvHeads;
   description.grid[2].factor = 2;
@@ -230,7 +223,7 @@ static Description describeAttend(const AttentionSpec &spec, const AttentionKern
   parameters.matrix("q");
   if (spec.kv)
     parameters.matrix("k").matrix("v");
-  parameters.cache(false);
+  parameters.cache(spec, false);
   if (spec.keyPositions > 0)
     parameters.pointer("table");
   parameters.pointer("position");
@@ -301,7 +294,7 @@ Result<std::vector<AttentionKernel>> attentionKernels(const AttentionSpec &spec,
 Description describeRestore(const AttentionSpec &spec, const Chip &) {
   Description description;
   description.name = "kv_restore_" + cacheName(spec);
-  description.parameters = Parameters().cache(true).pointer("position").pointer("held").list;
+  description.parameters = Parameters().cache(spec, true).pointer("position").pointer("held").list;
   description.grid[0].factor = spec.kv->residual;
   description.grid[1].factor = spec.kvHeads;
   description.threads = kCacheThreads;

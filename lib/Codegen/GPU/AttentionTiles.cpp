@@ -124,8 +124,8 @@ static void forRuns(KernelBuilder &b, const AttentionTile &tile, int64_t headDim
   }
 }
 
-void KeyValueTiles::copyFloats(bool keys, Value firstToken, Value to) {
-  Value rows = cache.row(keys, firstToken);
+void KeyValueTiles::copyFloats(bool keys, Value page, Value firstToken, Value to) {
+  Value rows = cache.row(keys, page, firstToken);
   int64_t headDim = block.spec.headDim;
   forRuns(b, block.kernel.tile, headDim, 8, [&](Value row, Value dim) {
     Value from = b.advance(rows, b.add(b.mul(row, headDim), dim), b.type(Float::F16));
@@ -144,7 +144,7 @@ void KeyValueTiles::store(Value x, Value row, Value dim, Value to) {
 }
 
 /// Whatever the tokens of the tile are.
-void KeyValueTiles::convert(bool keys, Value firstToken, Value to) {
+void KeyValueTiles::convert(bool keys, Value page, Value firstToken, Value to) {
   int64_t width = std::gcd<int64_t>(block.spec.headDim, kRun);
   Type half = b.type(Float::F16), type = width == 1 ? half : Type(b.vec(width, half));
   forRuns(b, block.kernel.tile, block.spec.headDim, width, [&](Value row, Value dim) {
@@ -152,29 +152,31 @@ void KeyValueTiles::convert(bool keys, Value firstToken, Value to) {
     Value inside = b.less(token, block.end);
     if (block.spec.kv)
       inside = b.both(inside, b.less(-1, token));
-    Value x = b.guarded(inside, b.zero(type), [&] { return cache.read(keys, token, dim, width); });
+    Value x =
+        b.guarded(inside, b.zero(type), [&] { return cache.read(keys, page, token, dim, width); });
     store(x, row, dim, to);
   });
 }
 
 /// All tokens of the tile are codes.
-void KeyValueTiles::convertCodes(bool keys, Value firstToken, Value to) {
+void KeyValueTiles::convertCodes(bool keys, Value page, Value firstToken, Value to) {
   CodePlaces &codes = cache.codePlaces();
   const CodeCache &layout = codes.layout;
   const AttentionTile &tile = block.kernel.tile;
   const int64_t perRow = block.spec.headDim / kRun;
-  Value i = b.sub(firstToken, layout.kv.sinks), rows = codes.codeRow(keys, block.kvHead, i);
+  Value i = b.sub(firstToken, layout.kv.sinks);
+  Value rows = codes.codeRow(keys, page, block.kvHead, i);
   // Where a tile is part of one group of channels and a thread has the same dimensions in each of
   // its rows, slices are read once.
   bool once = !codes.slicesPerToken(keys) && layout.kv.group % tile.tokens == 0 &&
               tile.threads() % perRow == 0;
   std::optional<CodePlaces::Slices> slices;
   if (once)
-    slices = codes.slices(keys, block.kvHead, i, b.mul(b.rem(b.thread(), perRow), kRun));
+    slices = codes.slices(keys, page, block.kvHead, i, b.mul(b.rem(b.thread(), perRow), kRun));
   forRuns(b, tile, block.spec.headDim, kRun, [&](Value row, Value dim) {
     Value from = b.advance(rows, b.mul(row, layout.codeBytes), b.i8());
     Value x = codes.dequantize(
-        from, dim, once ? *slices : codes.slices(keys, block.kvHead, b.add(i, row), dim));
+        from, dim, once ? *slices : codes.slices(keys, page, block.kvHead, b.add(i, row), dim));
     store(b.bitcast(x, b.vec(kRun, b.type(Float::F16))), row, dim, to);
   });
 }
@@ -222,13 +224,14 @@ void KeyValueTiles::finishKeys(Value firstToken) {
 
 void KeyValueTiles::start(bool keys, Value firstToken) {
   Value to = b.advance(shared, keys ? places.keys : places.values, b.i8());
+  Value page = cache.page(firstToken);
   if (!block.spec.kv)
-    return block.kernel.tile.matrix ? copyFloats(keys, firstToken, to)
-                                    : convert(keys, firstToken, to);
+    return block.kernel.tile.matrix ? copyFloats(keys, page, firstToken, to)
+                                    : convert(keys, page, firstToken, to);
   // The same for all threads. No query sees less than the codes.
   Value all = cache.allCodes(keys, firstToken, block.kernel.tile.tokens);
-  b.ifThen(all, [&] { convertCodes(keys, firstToken, to); });
-  b.ifThen(b.equal(all, b.zero(all.getType())), [&] { convert(keys, firstToken, to); });
+  b.ifThen(all, [&] { convertCodes(keys, page, firstToken, to); });
+  b.ifThen(b.equal(all, b.zero(all.getType())), [&] { convert(keys, page, firstToken, to); });
 }
 
 void KeyValueTiles::finishValues() {

@@ -38,10 +38,19 @@ struct CPULauncher {
     }
     return success();
   }
-  LogicalResult launch(LaunchBuilder &b, func::FuncOp kernel, ValueRange operands,
-                       Phase phase) const {
-    b.launch(SymbolRefAttr::get(kernel.getSymNameAttr()), operands, phase);
+  LogicalResult launch(LaunchBuilder &b, func::FuncOp kernel, ValueRange operands, Phase phase,
+                       const LaunchBuilder::Sharing &sharing) const {
+    b.launch(SymbolRefAttr::get(kernel.getSymNameAttr()), operands, phase, sharing);
     return success();
+  }
+  /// Of a kernel over rows.
+  LogicalResult launchRows(LaunchBuilder &b, func::FuncOp kernel, ValueRange operands,
+                           Phase phase) const {
+    LaunchBuilder::Sharing sharing;
+    for (auto [i, operand] : llvm::enumerate(operands))
+      if (isa<MemRefType>(operand.getType()))
+        sharing.operands.push_back(static_cast<int64_t>(i));
+    return launch(b, kernel, operands, phase, sharing);
   }
 
   LogicalResult copy(LaunchBuilder &b, Value from, Value to) const;
@@ -108,12 +117,12 @@ LogicalResult CPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, cpu:
   } else {
     operands.push_back(b.result(output, rows));
   }
-  return launch(b, cpu::getOrEmitRowOp(module, spec, target), operands, phase);
+  return launchRows(b, cpu::getOrEmitRowOp(module, spec, target), operands, phase);
 }
 
 LogicalResult CPULauncher::copy(LaunchBuilder &b, Value from, Value to) const {
   cpu::RowSpec spec{cpu::RowOp::Copy, cast<MemRefType>(from.getType()).getDimSize(1)};
-  return launch(b, cpu::getOrEmitRowOp(module, spec, target), {from, to}, Phase::Other);
+  return launchRows(b, cpu::getOrEmitRowOp(module, spec, target), {from, to}, Phase::Other);
 }
 
 void CPULauncher::addRowOps(KernelLibrary &library) const {
@@ -146,7 +155,7 @@ void CPULauncher::addRowOps(KernelLibrary &library) const {
     if (spec.isStatic)
       operands.push_back(b.constant(op.getScaleAttr()));
     operands.push_back(b.result(op.getOutput(), b.rows(operands.front())));
-    return launch(b, cpu::getOrEmitFakeQuantize(module, spec, target), operands, Phase::Quantize);
+    return launchRows(b, cpu::getOrEmitFakeQuantize(module, spec, target), operands, Phase::Quantize);
   });
 }
 
@@ -173,7 +182,8 @@ LogicalResult CPULauncher::linear(LaunchBuilder &b, const KernelOps &kernel, cpu
     operands.push_back(b.result(output, b.rows(operands.front())));
   }
   operands.push_back(b.scratch(cpu::scratchBytes(spec, target), /*perThread=*/true));
-  return launch(b, cpu::getOrEmitLinear(module, spec, target), operands, Phase::Gemm);
+  auto scratch = static_cast<int64_t>(operands.size()) - 1;
+  return launch(b, cpu::getOrEmitLinear(module, spec, target), operands, Phase::Gemm, {{scratch}});
 }
 
 static FailureOr<cpu::WeightFormat> weightFormat(Operation *op, equant::SchemeAttr scheme,
@@ -192,7 +202,7 @@ LogicalResult CPULauncher::embedding(LaunchBuilder &b, Operation *op,
   if (failed(addWeights(b, operands, weights)))
     return failure();
   operands.push_back(b.result(op->getResult(0), rows));
-  return launch(b, cpu::getOrEmitEmbedding(module, spec, target), operands, Phase::Other);
+  return launchRows(b, cpu::getOrEmitEmbedding(module, spec, target), operands, Phase::Other);
 }
 
 void CPULauncher::addLinears(KernelLibrary &library) const {
@@ -246,8 +256,8 @@ void CPULauncher::addLinears(KernelLibrary &library) const {
         if (failed(table) || failed(rows))
           return failure();
         cpu::PositionEmbeddingSpec spec{type.getDimSize(0), type.getDimSize(1)};
-        return launch(b, cpu::getOrEmitPositionEmbedding(module, spec, target),
-                      {*table, b.named(op.getPosition(), "position"), *rows}, Phase::Other);
+        return launchRows(b, cpu::getOrEmitPositionEmbedding(module, spec, target),
+                      {*rows, *table, b.named(op.getPosition(), "position")}, Phase::Other);
       });
 }
 
@@ -267,7 +277,7 @@ LogicalResult CPULauncher::rope(LaunchBuilder &b, RopeLike op, bool inverse) con
                                     });
   if (failed(table) || failed(rows))
     return failure();
-  return launch(b, cpu::getOrEmitRope(module, spec, target),
+  return launchRows(b, cpu::getOrEmitRope(module, spec, target),
                 {*rows, *table, b.named(op.getPosition(), "position")}, Phase::Attention);
 }
 
@@ -286,23 +296,21 @@ cpu::AttentionSpec CPULauncher::attentionSpec(AttentionLike op) const {
 LogicalResult CPULauncher::attention(LaunchBuilder &b, lm::AttentionOp op) const {
   cpu::AttentionSpec spec = attentionSpec(op);
   cpu::CacheBytes bytes = cpu::cacheBytes(spec);
-  if (failed(b.setCache(op, bytes.fixed, bytes.perToken, halfCache ? "f16" : "f32", false)))
+  if (failed(b.setCache(op, {bytes.pageTokens, bytes.page, bytes.window}, /*rotatesKeys=*/false)))
     return failure();
-  auto layer = static_cast<int64_t>(op.getLayer());
-  Type element =
-      halfCache ? Type(Float16Type::get(b.context())) : Type(Float32Type::get(b.context()));
-  // A layer's keys, then its values; every layer has room for the capacity's tokens.
-  const int64_t half = bytes.perToken / 2;
-  auto part = [&](int64_t begin) {
-    return b.cache(op.getCache(), {layer * bytes.fixed, layer * bytes.perToken + begin}, {0, half},
-                   element);
-  };
   Value query = b[op.getQuery()];
-  Operands operands = {query,   b[op.getKey()], b[op.getValue()],
-                       part(0), part(half),     b.named(op.getPosition(), "position")};
+  Operands operands = {query,
+                       b[op.getKey()],
+                       b[op.getValue()],
+                       b.cache(op.getCache(), 0),
+                       b.argument("pages"),
+                       b.index(static_cast<int64_t>(op.getLayer()) * bytes.page),
+                       b.named(op.getPosition(), "position")};
   operands.push_back(b.result(op.getOutput(), b.rows(query)));
   operands.push_back(b.scratch(cpu::scratchBytes(spec, target), /*perThread=*/true));
-  return launch(b, cpu::getOrEmitAttention(module, spec, target), operands, Phase::Attention);
+  // Keys and values are appended row by row; behind its barrier it attends.
+  return launch(b, cpu::getOrEmitAttention(module, spec, target), operands, Phase::Attention,
+                {{1, 2}, /*meets=*/true});
 }
 
 LogicalResult CPULauncher::attention(LaunchBuilder &b, equant::AttentionOp op) const {
@@ -314,21 +322,25 @@ LogicalResult CPULauncher::attention(LaunchBuilder &b, equant::AttentionOp op) c
   if (op.getTable())
     spec.kv->ropePositions = cast<RankedTensorType>(op.getTable().getType()).getDimSize(0);
   cpu::CacheBytes bytes = cpu::cacheBytes(spec);
-  if (failed(b.setCache(op, bytes.fixed, bytes.perToken, halfCache ? "f16" : "f32",
-                        bool(op.getTable()))))
+  if (failed(b.setCache(op, {bytes.pageTokens, bytes.page, bytes.window}, bool(op.getTable()))))
     return failure();
   auto layer = static_cast<int64_t>(op.getLayer());
   Value query = b[op.getQuery()];
-  Operands operands = {query, b[op.getKey()], b[op.getValue()],
-                       b.cache(op.getCache(), {layer * bytes.fixed, layer * bytes.perToken},
-                               {bytes.fixed, bytes.perToken}, IntegerType::get(b.context(), 8)),
-                       b.argument("capacity")};
+  Operands operands = {query,
+                       b[op.getKey()],
+                       b[op.getValue()],
+                       b.cache(op.getCache(), 0),
+                       b.argument("pages"),
+                       b.index(layer * bytes.page),
+                       b.sum(b.argument("window"), b.index(layer * bytes.window)),
+                       b.argument("held")};
   if (failed(addWeights(b, operands, {op.getTable()})))
     return failure();
   operands.push_back(b.named(op.getPosition(), "position"));
   operands.push_back(b.result(op.getOutput(), b.rows(query)));
   operands.push_back(b.scratch(cpu::scratchBytes(spec, target), /*perThread=*/true));
-  return launch(b, cpu::getOrEmitAttention(module, spec, target), operands, Phase::Attention);
+  // Of one token it appends, then attends; of more the other way round.
+  return launch(b, cpu::getOrEmitAttention(module, spec, target), operands, Phase::Attention, {});
 }
 
 void CPULauncher::addHeads(KernelLibrary &library) const {
@@ -344,7 +356,7 @@ void CPULauncher::addHeads(KernelLibrary &library) const {
         FailureOr<Value> rows = b.inPlace(op.getOutput(), op.getInput(), copy);
         if (failed(norm) || failed(rows))
           return failure();
-        return launch(b, cpu::getOrEmitHeadNorm(module, spec, target), {*rows, *norm},
+        return launchRows(b, cpu::getOrEmitHeadNorm(module, spec, target), {*rows, *norm},
                       Phase::Attention);
       });
   library.add<lm::AttentionOp>(
@@ -369,7 +381,7 @@ LogicalResult CPULauncher::rowGradient(LaunchBuilder &b, Operation *op, cpu::Row
     return failure();
   for (Value result : op->getResults())
     operands.push_back(b.result(result, rows));
-  return launch(b, cpu::getOrEmitRowGradient(module, spec, target), operands, Phase::Other);
+  return launchRows(b, cpu::getOrEmitRowGradient(module, spec, target), operands, Phase::Other);
 }
 
 void CPULauncher::addGradients(KernelLibrary &library) const {

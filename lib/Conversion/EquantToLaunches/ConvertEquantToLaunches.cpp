@@ -174,8 +174,11 @@ bool ConvertEquantToLaunches::isHalfCache(ModuleOp module) {
 FailureOr<KernelLibrary> ConvertEquantToLaunches::chooseLibrary(LaunchModule &program) {
   ModuleOp module = program.module;
   for (cpu::Isa isa : {cpu::Isa::AVX2, cpu::Isa::AVX512VNNI})
-    if (cpu::Target cpu{isa}; cpu.name() == target)
-      return cpuKernels(module, cpu, isHalfCache(module));
+    if (cpu::Target cpu{isa}; cpu.name() == target) {
+      bool isHalf = isHalfCache(module);
+      program.cacheType = isHalf ? "f16" : "f32";
+      return cpuKernels(module, cpu, isHalf);
+    }
   auto chip = easyquant::gpu::findChip(target.getValue());
   if (!chip)
     return module.emitError() << "unknown target '" << target
@@ -184,6 +187,7 @@ FailureOr<KernelLibrary> ConvertEquantToLaunches::chooseLibrary(LaunchModule &pr
     return module.emitError() << "kv-cache type 'f32': GPU kernels keep keys and values in f16; "
                                  "expected f16 or auto";
   program.rowPadding = 16;
+  program.cacheType = "f16";
   program.stridedArguments = false;
   OpBuilder b(module.getBodyRegion());
   auto kernels = mlir::gpu::GPUModuleOp::create(b, module.getLoc(), launch::kKernels);
@@ -262,6 +266,9 @@ LogicalResult ConvertEquantToLaunches::convert(ModuleOp module) {
     global->setAttr(launch::kOffsetAttr, b.getI64IntegerAttr(weight.offset));
   }
   module->setAttr(launch::kTargetAttr, b.getStringAttr(target));
+  if (!module->hasAttr(launch::kCacheAttr))
+    module->setAttr(launch::kCacheAttr,
+                    describeCache(&getContext(), {numerics::kPageTokens}, program.cacheType, nullptr, false));
   return success();
 }
 

@@ -140,7 +140,7 @@ LogicalResult GPULauncher::launch(LaunchBuilder &b, Operation *op,
   function->setAttr(launch::kSharedBytesAttr, builder.getI64IntegerAttr(kernel.sharedBytes));
   b.launch(SymbolRefAttr::get(b.context(), launch::kKernels,
                               FlatSymbolRefAttr::get(b.context(), kernel.name)),
-           *operands, phase, rows);
+           *operands, phase, {}, rows);
   return success();
 }
 
@@ -452,12 +452,26 @@ LogicalResult GPULauncher::heads(LaunchBuilder &b, Operation *op, easyquant::gpu
   return launch(b, op, describe(spec, chip), arguments, Phase::Attention);
 }
 
+/// What kernels that use a layer's part of the cache take.
+static void addCache(LaunchBuilder &b, Arguments &arguments,
+                     const easyquant::gpu::AttentionSpec &spec, Value cache, Value position,
+                     int64_t layer) {
+  easyquant::gpu::CacheBytes bytes = cacheBytes(spec);
+  arguments.set("cache", b.cache(cache, layer * bytes.page));
+  arguments.set("pages", b.argument("pages"));
+  if (spec.kv) {
+    arguments.set("windows", b.cache(cache, layer * bytes.window));
+    arguments.set("window", b.argument("window"));
+  }
+  arguments.set("position", b.named(position, "position"));
+}
+
 LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
                                      easyquant::gpu::AttentionSpec spec, Arguments &arguments,
                                      const KernelOps &kernel) const {
   auto layer = op->getAttrOfType<IntegerAttr>("layer").getInt();
   easyquant::gpu::CacheBytes bytes = cacheBytes(spec);
-  if (failed(b.setCache(op, bytes.fixed, bytes.perToken, "f16", spec.keyPositions > 0)))
+  if (failed(b.setCache(op, {bytes.pageTokens, bytes.page, bytes.window}, spec.keyPositions > 0)))
     return failure();
   Operation *last = kernel.ops.back();
   if (isa<arith::TruncFOp>(last))
@@ -470,11 +484,7 @@ LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
   arguments.set("q", query);
   arguments.set("k", b[op->getOperand(1)]);
   arguments.set("v", b[op->getOperand(2)]);
-  arguments.set("cache", b.cache(op->getOperand(3), {layer * bytes.fixed, layer * bytes.perToken},
-                                 {bytes.fixed, bytes.perToken},
-                                 IntegerType::get(b.context(), 8)));
-  arguments.set("capacity", b.argument("capacity"));
-  arguments.set("position", b.named(op->getOperand(4), "position"));
+  addCache(b, arguments, spec, op->getOperand(3), op->getOperand(4), layer);
   arguments.set("y", b.result(last->getResult(0), b.rows(query)));
   return forRowRanges(
       b, *choices,
@@ -547,14 +557,9 @@ void GPULauncher::addHeads(KernelLibrary &library) const {
   // What runs before the next call of a session that went back.
   library.addRestore<equant::AttentionOp>([*this](auto &b, auto op, const KernelOps &) {
     easyquant::gpu::AttentionSpec spec = quantizedSpecOf(op);
-    easyquant::gpu::CacheBytes bytes = cacheBytes(spec);
-    auto layer = static_cast<int64_t>(op.getLayer());
     Arguments arguments(b);
-    arguments.set("cache", b.cache(op.getCache(), {layer * bytes.fixed, layer * bytes.perToken},
-                                   {bytes.fixed, bytes.perToken},
-                                   IntegerType::get(b.context(), 8)));
-    arguments.set("capacity", b.argument("capacity"));
-    arguments.set("position", b.named(op.getPosition(), "position"));
+    addCache(b, arguments, spec, op.getCache(), op.getPosition(),
+             static_cast<int64_t>(op.getLayer()));
     arguments.set("held", b.argument("held"));
     getOrEmitRestore(kernels, spec, chip);
     return launch(b, op, describeRestore(spec, chip), arguments, Phase::Attention);

@@ -92,13 +92,15 @@ SmallVector<int64_t> LaunchBuilder::writesOf(ValueRange operands) const {
 }
 
 void LaunchBuilder::launch(SymbolRefAttr kernel, ValueRange operands, Phase phase,
+                           const Sharing &sharing,
                            std::optional<std::pair<int64_t, int64_t>> rows) {
   DenseI64ArrayAttr range;
   if (rows)
     range = b.getDenseI64ArrayAttr({rows->first, rows->second});
   launch::KernelOp::create(b, kernel, operands, b.getStringAttr(site),
                            b.getStringAttr(formats::nameOf(phase)),
-                           b.getDenseI64ArrayAttr(writesOf(operands)), range);
+                           b.getDenseI64ArrayAttr(writesOf(operands)),
+                           b.getDenseI64ArrayAttr(sharing.operands), sharing.meets, range);
 }
 
 void LaunchBuilder::launchHost(int64_t call, ValueRange operands) {
@@ -168,7 +170,10 @@ Value LaunchBuilder::argument(StringRef name) {
   if (argument)
     return argument;
   unsigned number = stepOp.getNumArguments();
-  if (failed(stepOp.insertArgument(number, b.getIndexType(), {}, stepOp.getLoc())))
+  Type type = b.getIndexType();
+  if (name == "pages")
+    type = MemRefType::get({ShapedType::kDynamic}, b.getI64Type());
+  if (failed(stepOp.insertArgument(number, type, {}, stepOp.getLoc())))
     return nullptr;
   stepOp.setArgAttr(number, launch::kArgumentAttr, b.getStringAttr(name));
   return argument = stepOp.getArgument(number);
@@ -290,48 +295,45 @@ Value LaunchBuilder::counters(int64_t count) {
 // The cache
 //===----------------------------------------------------------------------===//
 
-/// What the manifest says of a cache of codes; unit, its null, for a float one.
-static Attribute describeCache(Builder &b, equant::KVSchemeAttr scheme, bool rotatesKeys) {
-  if (!scheme)
-    return b.getUnitAttr();
-  return b.getDictionaryAttr({
-      b.getNamedAttr("bits", b.getI64IntegerAttr(scheme.getCode().getWidth())),
-      b.getNamedAttr("group_size", b.getI64IntegerAttr(scheme.getGroup())),
-      b.getNamedAttr("residual", b.getI64IntegerAttr(scheme.getResidual())),
-      b.getNamedAttr("sinks", b.getI64IntegerAttr(scheme.getSinks())),
-      b.getNamedAttr("keys", b.getStringAttr(rotatesKeys ? "pre-rope" : "post-rope")),
-      b.getNamedAttr("key_scales", b.getStringAttr(equant::stringifyGranularity(scheme.getKeys()))),
-  });
+DictionaryAttr easyquant::describeCache(MLIRContext *context, const formats::CacheSizes &sizes,
+                                        StringRef type, equant::KVSchemeAttr scheme,
+                                        bool rotatesKeys) {
+  Builder b(context);
+  auto integer = [&](StringRef name, int64_t value) {
+    return b.getNamedAttr(name, b.getI64IntegerAttr(value));
+  };
+  auto text = [&](StringRef name, StringRef value) {
+    return b.getNamedAttr(name, b.getStringAttr(value));
+  };
+  Attribute codes = b.getUnitAttr();
+  if (scheme)
+    codes = b.getDictionaryAttr(
+        {integer("bits", scheme.getCode().getWidth()), integer("group_size", scheme.getGroup()),
+         integer("residual", scheme.getResidual()), integer("sinks", scheme.getSinks()),
+         text("keys", rotatesKeys ? "pre-rope" : "post-rope"),
+         text("key_scales", equant::stringifyGranularity(scheme.getKeys()))});
+  return b.getDictionaryAttr(
+      {b.getNamedAttr("sizes",
+                      b.getDictionaryAttr({integer("page_tokens", sizes.pageTokens),
+                                           integer("page_bytes", sizes.pageBytes),
+                                           integer("window_bytes", sizes.windowBytes)})),
+       b.getNamedAttr("scheme", codes), text("type", type)});
 }
 
-LogicalResult LaunchBuilder::setCache(Operation *attention, int64_t layerBytes,
-                                      int64_t layerBytesPerToken, StringRef type,
+LogicalResult LaunchBuilder::setCache(Operation *attention, const formats::CacheSizes &layer,
                                       bool rotatesKeys) {
   const int64_t layers = cast<lm::KVCacheType>(attention->getOperand(3).getType()).getLayers();
-  if (layerBytes > launch::kMaxBytes / layers || layerBytesPerToken > launch::kMaxBytes / layers)
-    return attention->emitOpError("needs a cache of ")
-           << layerBytes << " bytes a layer and " << layerBytesPerToken << " more a token, for "
+  if (layer.windowBytes > launch::kMaxBytes / layers || layer.pageBytes > launch::kMaxBytes / layers)
+    return attention->emitOpError("needs pages of ")
+           << layer.pageBytes << " bytes a layer and a window of " << layer.windowBytes << ", for "
            << layers << " layers; at most " << launch::kMaxBytes << " can be addressed";
-  auto scheme = attention->getAttrOfType<equant::KVSchemeAttr>("kv_scheme");
-  auto integer = [&](int64_t value) { return b.getI64IntegerAttr(value); };
-  DictionaryAttr cache = b.getDictionaryAttr({
-      b.getNamedAttr("bytes", integer(layers * layerBytes)),
-      b.getNamedAttr("bytes_per_token", integer(layers * layerBytesPerToken)),
-      b.getNamedAttr("layer_bytes", integer(layerBytes)),
-      b.getNamedAttr("layer_bytes_per_token", integer(layerBytesPerToken)),
-      b.getNamedAttr("scheme", describeCache(b, scheme, rotatesKeys)),
-      b.getNamedAttr("type", b.getStringAttr(type)),
-  });
+  DictionaryAttr cache = describeCache(
+      context(), {layer.pageTokens, layers * layer.pageBytes, layers * layer.windowBytes},
+      program.cacheType, attention->getAttrOfType<equant::KVSchemeAttr>("kv_scheme"), rotatesKeys);
   Attribute known = program.module->getAttr(launch::kCacheAttr);
   if (known && known != cache)
     return attention->emitOpError("has a cache unlike that of the first layer; all layers need the "
                                   "same KV scheme, place of keys, heads and dimensions");
   program.module->setAttr(launch::kCacheAttr, cache);
   return success();
-}
-
-Value LaunchBuilder::cache(Value cache, std::array<int64_t, 2> offset, std::array<int64_t, 2> size,
-                           Type element) {
-  return launch::CacheOp::create(b, MemRefType::get({ShapedType::kDynamic}, element),
-                                 (*this)[cache], argument("capacity"), offset, size);
 }

@@ -10,6 +10,7 @@
 
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Dialect/Launch/Analysis/Memory.h"
+#include "easyquant/Formats/CacheSizes.h"
 #include "easyquant/Formats/Phase.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -39,10 +40,16 @@ struct LaunchModule {
   int64_t maxRows = 0;
   /// Rows of elements narrower than f32 are padded to a multiple of so many.
   int64_t rowPadding = 8;
+  std::string cacheType = "f32"; ///< of what is float in the cache
   /// May the rows of arguments and results lie any distance apart?
   bool stridedArguments = true;
   llvm::MapVector<mlir::StringAttr, WeightGlobal> weights;
 };
+
+/// The cache as launch.cache of a module says it.
+mlir::DictionaryAttr describeCache(mlir::MLIRContext *context, const formats::CacheSizes &sizes,
+                                   llvm::StringRef type, equant::KVSchemeAttr scheme,
+                                   bool rotatesKeys);
 
 /// Ops that one kernel computes: an op, or those of a fusion.
 struct KernelOps {
@@ -110,20 +117,29 @@ public:
   mlir::Value constant(mlir::TypedAttr value) { return mlir::arith::ConstantOp::create(b, value); }
   mlir::Value scratch(int64_t bytes, bool perThread);
   mlir::Value counters(int64_t count);
-  /// A number that is given at run time beside the model's own: "capacity", "held".
+  /// What is given at run time beside the model's own arguments: "pages" (int64s), "window", "held"
+  /// (numbers).
   mlir::Value argument(llvm::StringRef name);
   /// The model's own argument of this name: "position", "first_row".
   mlir::Value named(mlir::Value value, llvm::StringRef name);
 
-  /// The cache of all layers, as the first attention has it; an error if this one's is another.
-  mlir::LogicalResult setCache(mlir::Operation *attention, int64_t layerBytes,
-                               int64_t layerBytesPerToken, llvm::StringRef type, bool rotatesKeys);
-  /// A layer's part of the cache: from `offset` on, `size` bytes, each a number and one a token of
-  /// its capacity, in elements of a type.
-  mlir::Value cache(mlir::Value cache, std::array<int64_t, 2> offset, std::array<int64_t, 2> size,
-                    mlir::Type element);
+  /// The cache, as the first attention has it, from the sizes of one layer; an error if this one's
+  /// is another.
+  mlir::LogicalResult setCache(mlir::Operation *attention, const formats::CacheSizes &layer,
+                               bool rotatesKeys);
+  /// The cache from a byte on.
+  mlir::Value cache(mlir::Value cache, int64_t offset) {
+    mlir::Value all = (*this)[cache];
+    return launch::CacheOp::create(b, all.getType(), all, offset);
+  }
 
+  /// How the threads of a team share operands of a kernel.
+  struct Sharing {
+    llvm::SmallVector<int64_t> operands;
+    bool meets = false;
+  };
   void launch(mlir::SymbolRefAttr kernel, mlir::ValueRange operands, Phase phase,
+              const Sharing &sharing,
               std::optional<std::pair<int64_t, int64_t>> rows = std::nullopt);
   void launchHost(int64_t call, mlir::ValueRange operands);
 

@@ -10,7 +10,10 @@
 #include "easyquant/Numerics/Reference.h"
 #include "easyquant/Numerics/Rope.h"
 
+#include <algorithm>
 #include <cmath>
+#include <memory>
+#include <numeric>
 #include <random>
 
 using namespace easyquant;
@@ -21,19 +24,66 @@ namespace {
 
 constexpr int64_t kPositions = 512; // of the rotation table
 
+/// Device memory for the caches of some sequences in a model of three layers, of which the kernels
+/// have the second one: windows, then pages with gaps between them.
+struct Pool {
+  static constexpr int64_t kGap = 192, kWindows = 2;
+  Pool(const AttentionSpec &spec, int64_t count)
+      : bytes(cacheBytes(spec)), count(count),
+        cache(device, kGap + kWindows * 3 * bytes.window + count * stride(), "cache") {}
+  int64_t stride() const { return 3 * bytes.page + kGap; }
+  int64_t window(int64_t number) const { return kGap + number * 3 * bytes.window; }
+  int64_t page(int64_t number) const { return window(kWindows) + number * stride(); }
+
+  simt::Device device;
+  CacheBytes bytes;
+  int64_t count;
+  DeviceBuffer<uint8_t> cache;
+};
+
+enum class Pages { InOrder, Shuffled };
+
 /// One layer of a session: its cache in device memory, and all keys and values as the host knows
 /// them.
 class Session {
 public:
   /// Every call takes the kernel of `form`, whatever its number of tokens.
   Session(KernelLibrary &library, const AttentionSpec &spec, AttentionKernel::Form form,
-          int64_t capacity, simt::Checks checks = simt::Checks::All)
-      : library(library), spec(spec), capacity(capacity), checks(checks),
-        cache(device, cacheBytes(spec).fixed + capacity * cacheBytes(spec).perToken, "cache"),
-        table(device, rotations(), "table") {
-    for (const AttentionKernel &candidate : library.add(spec))
-      if (candidate.form == form)
-        kernel = candidate;
+          int64_t tokens, simt::Checks checks = simt::Checks::All, Pages order = Pages::Shuffled)
+      : Session(library, spec, form, checks,
+                std::make_shared<Pool>(spec, 2 * divideCeil(tokens, cacheBytes(spec).pageTokens)),
+                0) {
+    std::vector<int64_t> numbers(pool->count);
+    std::iota(numbers.begin(), numbers.end(), 0);
+    if (order == Pages::Shuffled)
+      std::shuffle(numbers.begin(), numbers.end(), std::mt19937(3));
+    for (int64_t i = 0; i < pool->count / 2; ++i)
+      table.push_back(pool->page(numbers[i]));
+    for (int64_t i = pool->count / 2; i < pool->count; ++i)
+      others.push_back(pool->page(numbers[i]));
+  }
+
+  /// A session that begins like this one: the first `shared` pages are those of both, of the others
+  /// and of the window it has a copy.
+  Session fork(int64_t shared) {
+    Session other(library, spec, kernel.form, checks, pool, 1);
+    other.table = table;
+    other.keys = keys;
+    other.values = values;
+    auto copy = [&](int64_t from, int64_t to, int64_t bytes) {
+      std::vector<uint8_t> data(bytes);
+      auto at = [&](int64_t place) { return pool->cache.address() + static_cast<uint64_t>(place); };
+      EXPECT_TRUE(pool->device.copyOut(data.data(), at(from), bytes));
+      EXPECT_TRUE(pool->device.copyIn(at(to), data.data(), bytes));
+    };
+    for (size_t i = static_cast<size_t>(shared); i < table.size(); ++i) {
+      other.table[i] = others[i];
+      copy(table[i], others[i], 3 * pool->bytes.page);
+    }
+    if (spec.kv)
+      copy(pool->window(0), pool->window(1), 3 * pool->bytes.window);
+    other.random.seed(11);
+    return other;
   }
 
   int64_t position() const { return std::ssize(keys) / columns(); }
@@ -56,16 +106,26 @@ public:
       values.insert(values.end(), v, v + columns());
     }
     std::vector<float> y = run(qkv, rows, before, stride, yStride);
+    results.insert(results.end(), y.begin(), y.end());
     compare(qkv, stride, rows, before, y, yStride);
   }
 
   /// Forgets all tokens from `position` on.
   void goBack(int64_t to) {
     int64_t held = position();
+    simt::Device &device = pool->device;
     DeviceBuffer<int32_t> at(device, std::vector<int32_t>{int32_t(to)}, "position");
     DeviceBuffer<int32_t> was(device, std::vector<int32_t>{int32_t(held)}, "held");
+    DeviceBuffer<int64_t> pages(device, table, "pages");
+    DeviceBuffer<int64_t> window(device, std::vector<int64_t>{pool->window(number)}, "window");
     gpu::run(device, library, library.addRestore(spec), 1,
-             {{"cache", cache}, {"capacity", capacity}, {"position", at}, {"held", was}}, checks);
+             {{"cache", ofLayer(pool->bytes.page)},
+              {"pages", pages},
+              {"windows", ofLayer(pool->bytes.window)},
+              {"window", window},
+              {"position", at},
+              {"held", was}},
+             checks);
     // What has left the window is known by its codes only.
     QuantizedKV k = *quantizeKeys(matrix(keys), *spec.kv, spec.headDim, CacheFloat::F16);
     QuantizedKV v = *quantizeValues(matrix(values), *spec.kv, spec.headDim, CacheFloat::F16);
@@ -84,8 +144,22 @@ public:
   void checkCodes();
 
   simt::Statistics statistics; ///< of the last call's attention
+  std::vector<float> results;  ///< of all calls
 
 private:
+  Session(KernelLibrary &library, const AttentionSpec &spec, AttentionKernel::Form form,
+          simt::Checks checks, std::shared_ptr<Pool> memory, int64_t number)
+      : library(library), spec(spec), checks(checks), pool(std::move(memory)), number(number),
+        rotations(pool->device, rotationsOf(spec), "table") {
+    for (const AttentionKernel &candidate : library.add(spec))
+      if (candidate.form == form)
+        kernel = candidate;
+  }
+
+  /// The second layer's part of what lies at byte 0 of the cache.
+  Argument ofLayer(int64_t layerBytes) const {
+    return Argument(pool->cache.address() + static_cast<uint64_t>(layerBytes));
+  }
   int64_t columns() const { return spec.kvHeads * spec.headDim; }
   ConstMatrix matrix(const std::vector<float> &x) const {
     return {x.data(), std::ssize(x) / columns(), columns(), columns()};
@@ -93,7 +167,7 @@ private:
   static std::vector<float> rotationsOf(int64_t headDim) {
     return *ropeTable({.headDim = headDim}, kPositions);
   }
-  std::vector<float> rotations() const {
+  static std::vector<float> rotationsOf(const AttentionSpec &spec) {
     return spec.keyPositions > 0 ? rotationsOf(spec.headDim) : std::vector<float>(4);
   }
 
@@ -105,11 +179,11 @@ private:
   KernelLibrary &library;
   AttentionSpec spec;
   AttentionKernel kernel;
-  int64_t capacity;
   simt::Checks checks;
-  simt::Device device;
-  DeviceBuffer<uint8_t> cache;
-  DeviceBuffer<float> table;
+  std::shared_ptr<Pool> pool;
+  int64_t number;                     ///< of its window
+  std::vector<int64_t> table, others; ///< its pages; as many that nobody has
+  DeviceBuffer<float> rotations;
   std::vector<float> keys, values;
   std::mt19937 random{7};
   std::normal_distribution<float> normal;
@@ -118,9 +192,12 @@ private:
 std::vector<float> Session::run(const std::vector<float> &qkv, int64_t rows, int64_t before,
                                 int64_t stride, int64_t yStride) {
   int64_t width = spec.heads * spec.headDim;
+  simt::Device &device = pool->device;
   // Device memory begins at multiples of 16 bytes; columns of it, at multiples of a row's part.
   DeviceBuffer<float> fused(device, qkv, "qkv");
   DeviceBuffer<int32_t> at(device, std::vector<int32_t>{int32_t(before)}, "position");
+  DeviceBuffer<int64_t> pages(device, table, "pages");
+  DeviceBuffer<int64_t> window(device, std::vector<int64_t>{pool->window(number)}, "window");
   DeviceBuffer<uint8_t> scratch(device, rows * kernel.scratchBytesPerRow, "scratch");
   DeviceBuffer<float> y(device, (rows - 1) * yStride + width, "y");
   auto columnsFrom = [&](int64_t first) {
@@ -132,9 +209,11 @@ std::vector<float> Session::run(const std::vector<float> &qkv, int64_t rows, int
                                          {"k_stride", stride},
                                          {"v", columnsFrom(width + columns())},
                                          {"v_stride", stride},
-                                         {"cache", cache},
-                                         {"capacity", capacity},
-                                         {"table", table},
+                                         {"cache", ofLayer(pool->bytes.page)},
+                                         {"pages", pages},
+                                         {"windows", ofLayer(pool->bytes.window)},
+                                         {"window", window},
+                                         {"table", rotations},
                                          {"position", at},
                                          {"scratch", scratch},
                                          {"y", y},
@@ -220,14 +299,18 @@ void Session::checkCodes() {
   const KVScheme &kv = *spec.kv;
   const int64_t heads = spec.kvHeads, dim = spec.headDim, slices = kvSlices(kv, dim);
   const int64_t codeBytes = dim * kv.bits / 8, width = dim / slices, all = position();
-  std::vector<uint8_t> bytes = cache.read();
+  std::vector<uint8_t> bytes = pool->cache.read();
   // Where the parts are: Attention.h.
-  int64_t floats = 2 * heads * (kv.sinks + kv.residual) * dim * 2;
-  int64_t valueCodes = floats + heads * capacity * codeBytes;
-  int64_t valueSlices = valueCodes + heads * capacity * codeBytes;
-  int64_t keySlices = valueSlices + heads * capacity * slices * 4;
+  const int64_t page = std::max<int64_t>(64, kv.group), valueCodes = page * codeBytes;
+  const int64_t valueSlices = 2 * valueCodes, keySlices = valueSlices + page * slices * 4;
+  const int64_t ofKeys =
+      kv.keys == KeySlices::Token ? page * slices * 4 : page / kv.group * dim * 4;
+  const int64_t headBytes = (keySlices + ofKeys + 63) / 64 * 64;
+  auto place = [&](int64_t h, int64_t i) {
+    return table[i / page] + pool->bytes.page + h * headBytes;
+  };
   auto code = [&](int64_t part, int64_t h, int64_t i, int64_t d) {
-    const uint8_t *row = bytes.data() + part + (h * capacity + i) * codeBytes;
+    const uint8_t *row = bytes.data() + place(h, i) + part + i % page * codeBytes;
     if (kv.bits == 8)
       return int(row[d]);
     int64_t r = d % 8 / 2, bit = d / 8 * 8 * kv.bits + 4 * kv.bits * (d % 2) + kv.bits * r;
@@ -236,23 +319,22 @@ void Session::checkCodes() {
   auto half = [&](int64_t at) {
     return fromHalf(static_cast<uint16_t>(bytes[at] | bytes[at + 1] << 8), Float::F16);
   };
-  auto check = [&](bool ofKeys, const QuantizedKV &q, int64_t end) {
+  auto check = [&](bool isKeys, const QuantizedKV &q, int64_t end) {
     for (int64_t t = kv.sinks; t < end; ++t)
       for (int64_t h = 0; h < heads; ++h)
         for (int64_t d = 0; d < dim; ++d) {
           int64_t i = t - kv.sinks, at = t * columns() + h * dim + d;
           int64_t minimum, scale;
-          if (ofKeys && kv.keys == KeySlices::Channel) {
-            int64_t groups = (capacity + kv.group - 1) / kv.group;
-            minimum = keySlices + ((h * groups + i / kv.group) * 2 * dim + d) * 2;
+          if (isKeys && kv.keys == KeySlices::Channel) {
+            minimum = place(h, i) + keySlices + (i % page / kv.group * 2 * dim + d) * 2;
             scale = minimum + dim * 2;
           } else {
-            int64_t part = ofKeys ? keySlices : valueSlices;
-            minimum = part + ((h * capacity + i) * slices + d / width) * 4;
+            int64_t part = isKeys ? keySlices : valueSlices;
+            minimum = place(h, i) + part + (i % page * slices + d / width) * 4;
             scale = minimum + 2;
           }
-          ASSERT_EQ(code(ofKeys ? floats : valueCodes, h, i, d), q.codes[at])
-              << (ofKeys ? "key " : "value ") << t << ", head " << h << ", dimension " << d;
+          ASSERT_EQ(code(isKeys ? 0 : valueCodes, h, i, d), q.codes[at])
+              << (isKeys ? "key " : "value ") << t << ", head " << h << ", dimension " << d;
           ASSERT_EQ(half(minimum), q.slices[at].minimum);
           ASSERT_EQ(half(scale), q.slices[at].scale);
         }
@@ -276,13 +358,13 @@ constexpr AttentionKernel::Form kForms[] = {AttentionKernel::Split, AttentionKer
 /// On a chip with few multiprocessors there are few stretches of tokens, and so few blocks to
 /// simulate.
 void checkAll(const std::vector<AttentionSpec> &specs, const std::vector<int64_t> &calls,
-              int64_t capacity, ChipId chip = ChipId::SM80) {
+              int64_t tokens, ChipId chip = ChipId::SM80) {
   KernelLibrary library(chip);
   for (const AttentionSpec &spec : specs)
     library.add(spec);
   for (const AttentionSpec &spec : specs)
     for (auto form : kForms) {
-      Session session(library, spec, form, capacity);
+      Session session(library, spec, form, tokens);
       for (int64_t rows : calls) {
         session.call(rows);
         if (testing::Test::HasFailure())
@@ -405,4 +487,47 @@ TEST(GPUAttention, SessionsGoBack) {
         session.checkCodes();
       }
     }
+}
+
+TEST(GPUAttention, PagesMayLieAnywhere) {
+  std::vector<AttentionSpec> specs = {
+      specOf(4, 2, 16, 100), specOf(4, 2, 12),
+      codesOf(specOf(4, 2, 16), {4, 16, 32, 3, KeySlices::Channel}),
+      codesOf(specOf(2, 1, 16), {8, 128, 128, 3, KeySlices::Token})};
+  KernelLibrary library(ChipId::SM87);
+  for (const AttentionSpec &spec : specs)
+    library.add(spec);
+  for (const AttentionSpec &spec : specs)
+    for (auto form : kForms) {
+      Session ordered(library, spec, form, 320, simt::Checks::All, Pages::InOrder);
+      Session shuffled(library, spec, form, 320);
+      for (int64_t rows : {150, 1, 130, 1}) {
+        ordered.call(rows);
+        shuffled.call(rows);
+      }
+      EXPECT_EQ(ordered.results, shuffled.results);
+      if (spec.kv)
+        shuffled.checkCodes();
+    }
+}
+
+TEST(GPUAttention, SessionsShareTheirBeginning) {
+  std::vector<AttentionSpec> specs = {
+      specOf(4, 2, 16), codesOf(specOf(4, 2, 16), {4, 16, 32, 4, KeySlices::Channel})};
+  KernelLibrary library(ChipId::SM87);
+  for (const AttentionSpec &spec : specs)
+    library.add(spec);
+  for (const AttentionSpec &spec : specs) {
+    Session one(library, spec, AttentionKernel::Split, 256);
+    one.call(spec.kv ? 132 : 128); // codes up to number 95
+    Session two = one.fork(spec.kv ? 1 : 2);
+    one.call(50);
+    two.call(40);
+    one.call(1);
+    two.call(1);
+    if (spec.kv) {
+      one.checkCodes();
+      two.checkCodes();
+    }
+  }
 }

@@ -8,7 +8,7 @@ ml_program.global private @w(#ml_program.extern : tensor<8x8xf32>) : tensor<8x8x
 ml_program.global private @rope(#ml_program.extern : tensor<16x2x2xf32>) : tensor<16x2x2xf32> {equant.offset = 608 : i64}
 
 // CHECK: module attributes {equant.program = {arena_bytes = {{[0-9]+}} : i64, arena_bytes_per_thread = {{[0-9]+}} : i64,
-// CHECK-SAME: cache_bytes = 0 : i64, cache_bytes_per_token = 64 : i64, cache_scheme, cache_type = "f32", entry = "easyquant_forward_avx2", max_rows = 4 : i64}}
+// CHECK-SAME: cache = {page_bytes = 4096 : i64, page_tokens = 64 : i64, window_bytes = 0 : i64}, cache_scheme, cache_type = "f32", entry = "easyquant_forward_avx2", max_rows = 4 : i64}}
 // CHECK-NOT: ml_program.global
 
 func.func private @layer_0(%x: tensor<?x8xf32>, %position: index,
@@ -41,22 +41,36 @@ func.func @forward(%tokens: tensor<?xi32>, %position: index, %first: index,
 
 // CHECK-LABEL: func.func private @layer_0.kernels(
 // CHECK-SAME: %[[WEIGHTS:[^:]*]]: memref<?xi8>, %[[ARENA:[^:]*]]: memref<?xi8>, %[[CACHE:[^:]*]]: memref<?xi8>,
-// CHECK-SAME: %[[X:[^:]*]]: memref<?x8xf32, strided<[?, 1], offset: ?>>, %[[POSITION:[^:]*]]: index, %[[THREADS:[^:]*]]: index)
+// CHECK-SAME: %[[X:[^:]*]]: memref<?x8xf32, strided<[?, 1], offset: ?>>, %[[POSITION:[^:]*]]: index,
+// CHECK-SAME: %[[STATE:[^:]*]]: !llvm.ptr, %[[THREAD:[^:]*]]: index, %[[THREADS:[^:]*]]: index)
 // CHECK-DAG: %[[OFFSET:.*]] = arith.constant 352 : index
 // CHECK-DAG: %[[W:.*]] = memref.view %[[WEIGHTS]][%[[OFFSET]]][] : memref<?xi8> to memref<8x8xf32>
 // The rotation overwrites q, and the last linear adds into the layer's argument.
 // CHECK: call @[[LINEAR:linear_[a-z0-9_]*]](%{{.*}}, %[[W]], %[[Q:[^,]*]],
 // CHECK: call @[[LINEAR]](
 // CHECK: call @rope{{.*}}(%{{.*}}
-// CHECK: call @attention
+// CHECK: call @attention{{.*}}, %[[STATE]], %[[THREAD]], %[[THREADS]])
 // CHECK: call @linear_{{.*}}acc(%{{.*}}, %[[W]], %[[X]],
 // CHECK-NOT: call
 // CHECK: return
 
-// CHECK-LABEL: func.func @easyquant_forward_avx2(
-// CHECK-SAME: memref<?xi32>, %{{[^:]*}}: index, %[[FIRST:[^:]*]]: index, %{{[^:]*}}: index,
-// CHECK-SAME: %[[LOGITS:[^:]*]]: memref<?x10xf32, strided<[?, 1], offset: ?>>) attributes {llvm.emit_c_interface}
+// CHECK-LABEL: func.func private @forward.kernels(
+// CHECK-SAME: memref<?xi32>, %{{[^:]*}}: index, %[[FIRST:[^:]*]]: index, %{{[^:]*}}: !llvm.ptr, %{{[^:]*}}: index, %{{[^:]*}}: index,
+// CHECK-SAME: %[[LOGITS:[^:]*]]: memref<?x10xf32, strided<[?, 1], offset: ?>>)
 // CHECK: call @embedding
 // CHECK: call @layer_0.kernels
 // CHECK: memref.subview %{{.*}}[%[[FIRST]], 0]
 // CHECK: call @linear{{.*}}(%{{.*}}, %{{.*}}, %[[LOGITS]],
+
+// All threads run it, in one region; one thread without.
+// CHECK-LABEL: func.func @easyquant_forward_avx2(
+// CHECK-SAME: memref<?xi32>, %{{[^:]*}}: index, %{{[^:]*}}: index, %[[COUNT:[^:]*]]: index,
+// CHECK-SAME: memref<?x10xf32, strided<[?, 1], offset: ?>>) attributes {llvm.emit_c_interface}
+// CHECK: %[[STATE:.*]] = llvm.alloca
+// CHECK: scf.if
+// CHECK: func.call @forward.kernels({{.*}}, %[[STATE]], %c0{{[_0-9]*}}, %c1{{[_0-9]*}}, %{{[^,]*}})
+// CHECK: omp.parallel num_threads(%{{.*}} : i32)
+// CHECK: llvm.call @omp_get_thread_num()
+// CHECK: llvm.call @omp_get_num_threads()
+// CHECK: func.call @forward.kernels({{.*}}, %[[STATE]],
+// CHECK: omp.terminator

@@ -6,15 +6,15 @@
 ml_program.global private @norm(#ml_program.extern : tensor<32xf32>) : tensor<32xf32> {equant.offset = 0 : i64}
 ml_program.global private @w(#ml_program.extern : tensor<32x16xf32>) : tensor<32x16xf32> {equant.offset = 128 : i64}
 
-// CHECK-LABEL: func.func @easyquant_forward_avx2(
+// CHECK-LABEL: func.func private @forward.kernels(
 // CHECK-SAME: %[[DY:[^:]*]]: memref<?x32xf32, strided<[?, 1], offset: ?>>, %[[X:[^:]*]]: memref<?x32xf32
-// CHECK-SAME: %[[THREADS:[^:]*]]: index, %[[FUNCTION:[^:]*]]: !llvm.ptr, %[[CONTEXT:[^:]*]]: !llvm.ptr,
+// CHECK-SAME: %[[STATE:[^:]*]]: !llvm.ptr, %[[THREAD:[^:]*]]: index, %[[THREADS:[^:]*]]: index, %[[FUNCTION:[^:]*]]: !llvm.ptr, %[[CONTEXT:[^:]*]]: !llvm.ptr,
 // CHECK-SAME: %[[DW:[^:]*]]: memref<32x16xf32, strided<[?, 1], offset: ?>>, %[[DB:[^:]*]]: memref<32xf32>, %{{.*}}: memref<?x16xf32
 func.func @forward(%dy: tensor<?x32xf32>, %x: tensor<?x32xf32>) -> (tensor<32x16xf32>, tensor<32xf32>, tensor<?x16xf32>) {
   %norm = ml_program.global_load_const @norm : tensor<32xf32>
   %w = ml_program.global_load_const @w : tensor<32x16xf32>
   // CHECK: %[[DX:.*]] = memref.view
-  // CHECK: call @rms_norm_gradient_32_by32_{{.*}}(%[[DY]], %[[X]], %{{.*}}, %{{.*}}, %[[THREADS]])
+  // CHECK: call @rms_norm_gradient_32_by32_{{.*}}(%[[DY]], %[[X]], %{{.*}}, %{{.*}}, %[[STATE]], %[[THREAD]], %[[THREADS]])
   %dx = lm.rms_norm_gradient %dy, %x, %norm {epsilon = 1.0e-05 : f64} : tensor<?x32xf32>, tensor<32xf32>
   // CHECK: %[[OPERANDS:.*]] = llvm.alloca %{{.*}} x i64
   // CHECK: %[[FIRST:.*]] = llvm.mlir.constant(0 : i64)

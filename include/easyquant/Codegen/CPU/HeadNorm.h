@@ -13,7 +13,7 @@
 namespace easyquant::cpu {
 
 /// Divides every head of x by its root mean square, in place, and multiplies it with the weight:
-///   (x: rows<heads*D>, weight: memref<Dxf32>, threads)
+///   (x: rows<heads*D>, weight: memref<Dxf32>, team)
 struct HeadNormSpec {
   int64_t heads = 0, headDim = 0;
   double epsilon = 0.0;

@@ -12,10 +12,15 @@
 // Conventions of every kernel
 //   * `rows<C>` is memref<?xCxf32, strided<[?, 1], offset: ?>>: a matrix whose rows (tokens) are
 //     contiguous and any distance apart. The row count M >= 1 is that of the memref.
-//   * The last two arguments of a kernel that needs them are `scratch: memref<?xi8>` (at least
-//     threads * scratchBytes(spec, target) bytes, 64-byte aligned, contents undefined) and
-//     `threads: index` >= 1. Work is split statically over `threads`; results are the same bits for
-//     every number of threads.
+//   * The last three arguments are the team (Team.h): `state: !llvm.ptr, thread: index, threads:
+//     index`. Every thread of the team calls the kernel with the same arguments but `thread`, and
+//     does its share, which is fixed by them; results are the same bits for every number of
+//     threads. A kernel neither waits for others before it begins nor at its end: whoever calls it
+//     puts barriers between kernels.
+//   * Row m of a kernel over rows (all but linears and attention) is read and written by one
+//     thread, the same for all kernels over as many rows.
+//   * Before the team comes, where it is needed, `scratch: memref<?xi8>`: at least threads *
+//     scratchBytes(spec, target) bytes, 64-byte aligned, contents undefined.
 //   * Nothing is allocated on the heap. No input is read and no output written out of bounds, for
 //     any M, N and K; memrefs may be aligned to no more than their element.
 //
@@ -110,7 +115,7 @@ std::string nameOf(const WeightNumbers &numbers);
 /// y = x W^T (+ bias) (+ y). Arguments, those in brackets where the spec has them:
 ///   float input:      x: rows<K>, then
 ///   quantized input:  codes, scales, sums, [zeros], then
-///   w, wscales (not F32), [wzeros], [wsums], [bias: memref<Nxf32>], y: rows<N>, scratch, threads
+///   w, wscales (not F32), [wzeros], [wsums], [bias: memref<Nxf32>], y: rows<N>, scratch, team
 /// One function serves M = 1 (GEMV) and M >= 2 (GEMM). groupSize is a multiple of 8, or 0.
 /// Quantized input needs integer codes. Weights without zero points are s * q, others s * (q - z),
 /// the difference exact; codes that are no integers stand for s * value(q). With quantized input
@@ -141,7 +146,7 @@ mlir::func::FuncOp getOrEmitLinear(mlir::ModuleOp module, const LinearSpec &spec
 ///   Quantize:  (x, out...)                      RmsNorm:  (x, weight: memref<Cxf32>, out...)
 ///   LayerNorm: (x, weight, bias, out...)        SiluMul:  (gate, up, out...)   silu(gate) * up
 ///   Gelu:      (x, out...)                      Add:      (a, b, out...)
-/// then `threads`. out... is (y: rows<C>), or when quantized ([scale: f32], codes, scales, sums),
+/// then the team. out... is (y: rows<C>), or when quantized ([scale: f32], codes, scales, sums),
 /// scale being there when it is static; with zero points ([scale: f32, zero: i32], codes, scales,
 /// sums, zeros). Quantize itself is dynamic unless it is static.
 struct RowSpec {
@@ -157,7 +162,7 @@ std::string symbolName(const RowSpec &spec);
 mlir::func::FuncOp getOrEmitRowOp(mlir::ModuleOp module, const RowSpec &spec, const Target &target);
 
 /// y = s value(nearest(x / s)), which Numerics/Quantize.h defines for codes that are no integers:
-/// (x, [scale: f32], y: rows<C>, threads). The scale is that of each row (absmax, ScaleRules.h), or
+/// (x, [scale: f32], y: rows<C>, team). The scale is that of each row (absmax, ScaleRules.h), or
 /// given.
 struct FakeQuantizeSpec {
   int64_t columns = 0;
@@ -168,7 +173,7 @@ std::string symbolName(const FakeQuantizeSpec &spec);
 mlir::func::FuncOp getOrEmitFakeQuantize(mlir::ModuleOp module, const FakeQuantizeSpec &spec,
                                          const Target &target);
 
-/// y[m] = table[tokens[m]]: (tokens: memref<?xi32>, table, [scales, [zeros]], y: rows<C>, threads).
+/// y[m] = table[tokens[m]]: (tokens: memref<?xi32>, table, [scales, [zeros]], y: rows<C>, team).
 /// Integer tables are packed weights of N = vocab, K = columns.
 struct EmbeddingSpec {
   int64_t vocab = 0, columns = 0;
@@ -181,7 +186,7 @@ std::string symbolName(const EmbeddingSpec &spec);
 mlir::func::FuncOp getOrEmitEmbedding(mlir::ModuleOp module, const EmbeddingSpec &spec,
                                       const Target &target);
 
-/// y[m] += table[position + m]: (table: memref<PxCxf32>, position: index, y: rows<C>).
+/// y[m] += table[position + m]: (y: rows<C>, table: memref<PxCxf32>, position: index, team).
 struct PositionEmbeddingSpec {
   int64_t positions = 0, columns = 0;
 };
@@ -191,7 +196,7 @@ mlir::func::FuncOp getOrEmitPositionEmbedding(mlir::ModuleOp module,
                                               const Target &target);
 
 /// Rotates every head of x in place; dimension i pairs with i + D/2 (the Hugging Face convention).
-///   (x: rows<heads*D>, table: memref<PxD/2x2xf32> of (cos, sin), position: index, threads)
+///   (x: rows<heads*D>, table: memref<PxD/2x2xf32> of (cos, sin), position: index, team)
 struct RopeSpec {
   int64_t heads = 0, headDim = 0, positions = 0;
   bool inverse = false; ///< rotates back
@@ -201,12 +206,22 @@ mlir::func::FuncOp getOrEmitRope(mlir::ModuleOp module, const RopeSpec &spec, co
 
 /// Appends k and v (M new tokens at `position`) to one layer's cache, then attends causally:
 /// token m sees cache tokens 0 .. position + m (with a window W > 0 only the last W of them).
-///   (q: rows<heads*D>, k: rows<kvHeads*D>, v: rows<kvHeads*D>,
-///    keys: memref<?xT>, values: memref<?xT>, position: index, y: rows<heads*D>, scratch, threads)
-/// T is f32 or f16. With a capacity of C tokens (a multiple of kCacheBlock = 16), `keys` holds
-/// kvHeads x C/16 x D x 16 elements (a block of 16 tokens transposed) and `values` kvHeads x C x D;
-/// the kernel takes C from their size. Query head h reads kv head h / (heads / kvHeads). Finite
-/// values beyond f16's range saturate. Cache elements that no token has written are never used.
+///   (q: rows<heads*D>, k: rows<kvHeads*D>, v: rows<kvHeads*D>, cache: memref<?xi8>,
+///    pages: memref<?xi64>, layer: index, position: index, y: rows<heads*D>, scratch, team)
+/// Query head h reads kv head h / (heads / kvHeads). Finite values beyond the range of the cache's
+/// type T, f32 or f16, saturate. Cache elements that no token has written are never used.
+/// Rows of k and v are read as kernels over rows read theirs; behind a barrier of its own, which
+/// every call has, the kernel reads q and writes y.
+///
+/// A sequence's tokens lie in pages of P = cacheBytes(spec).pageTokens tokens of all layers, which
+/// may lie anywhere in `cache`: page n holds tokens n * P .. and begins at byte pages[n], the
+/// layer's part of it `layer` bytes further on; both are multiples of 64. There is a page for every
+/// token, those of this call included. Sequences may share pages: only tokens of the call are
+/// written. The layer's part is, for each kv head one after the other,
+// clang-format off
+///   T  keys             P/16 x D x 16 (D = headDim): blocks of kCacheBlock tokens, transposed
+///   T  values           P x D
+// clang-format on
 constexpr int64_t kCacheBlock = 16;
 
 /// A cache of codes: SimQuant. easyquant/Numerics/KVCache.h defines codes and slices to the bit,
@@ -228,27 +243,33 @@ struct AttentionSpec {
   std::optional<KVQuantization> kv = std::nullopt;
 };
 
-/// Bytes of one layer's cache: fixed + capacity * perToken.
+/// One layer's part of a cache, in bytes that are multiples of 64.
 struct CacheBytes {
-  int64_t fixed = 0, perToken = 0;
+  int64_t pageTokens = 0; ///< P
+  int64_t page = 0;       ///< of a page
+  int64_t window = 0;     ///< of codes: what a sequence has beside its pages
 };
 CacheBytes cacheBytes(const AttentionSpec &spec);
 
 /// With `kv` the arguments are
-///   (q, k, v, cache: memref<?xi8>, capacity: index, [table: memref<PxD/2x2xf32>], position, y,
-///    scratch, threads)
-/// and the layer's cache, cacheBytes of it, zeroed at first, is (H = kvHeads, D = headDim, C =
-/// capacity, a multiple of 16; S sinks, a window of R tokens, groups of G; F = 32 / bits codes in a
-/// word; W = ceil(D / F); V = D / min(G, D); token t >= S is number i = t - S of the codes)
+///   (q, k, v, cache, pages, layer, window: index, held: index, [table: memref<PxD/2x2xf32>],
+///    position, y, scratch, team)
+/// Sinks and float window are the sequence's own: cacheBytes(spec).window bytes at byte `window` of
+/// `cache`. Codes lie in pages, counted from the first token behind the S sinks on: token t is
+/// number i = t - S, in page i / P. `held` >= position is how many tokens the cache has seen: more
+/// than `position` where the session went back, and float rows must be made from codes again.
+/// Pages of numbers that stay codes may be shared, those of which codes are written may not: from
+/// the block of R that holds number position - S - R on. With a window of R tokens, groups of G, F
+/// = 32 / bits codes in a word, W = ceil(D / F) and V = D / min(G, D), the parts are
 // clang-format off
-///   i64 held            tokens after the newest call, padded to 64 bytes: tells when a session was
-///                       truncated
-///   T  keys, values     each H x (S + R) x D: the sinks, then token t in row S + i mod R; each part
-///                       padded to 64 bytes
-///   i32 key codes       H x C/16 x W x 16: bits (d mod F) bits .. of word [i/16, d/F, i mod 16]
-///   i32 value codes     H x C/16 x 16/F x D: bits (i mod F) bits .. of word [i/16, i mod 16 / F, d]
-///   T  value slices     H x 2 x V x C: minima, then scales
-///   T  key slices       H x ceil(C/G) x 2 x D: minima, then scales; per token as those of values
+///   in the window
+///     T  keys, values     each kvHeads x (S + R) x D: the sinks, then token t in row S + i mod R;
+///                         each padded to 64 bytes
+///   in a page, with i counted in it, for each kv head one after the other, padded to 64 bytes
+///     i32 key codes       P/16 x W x 16: bits (d mod F) bits .. of word [i/16, d/F, i mod 16]
+///     i32 value codes     P/16 x 16/F x D: bits (i mod F) bits .. of word [i/16, i mod 16 / F, d]
+///     T  value slices     2 x V x P: minima, then scales
+///     T  key slices       P/G x 2 x D: minima, then scales; per token as those of values
 // clang-format on
 std::string symbolName(const AttentionSpec &spec);
 int64_t scratchBytes(const AttentionSpec &spec, const Target &target);

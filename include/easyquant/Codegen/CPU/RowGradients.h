@@ -15,8 +15,8 @@ namespace easyquant::cpu {
 /// The gradients of operations of RowOp, or of one on heads; dy is that of the result.
 enum class RowGradient { RmsNorm, LayerNorm, SiluMul, GeluTanh, GeluErf };
 
-///   norms:   (dy: rows<C>, x: rows<C>, weight: memref<Dxf32>, dx: rows<C>, threads)
-///   SiluMul: (dy, gate, up, dgate, dup, threads)       Gelu: (dy, x, dx, threads)
+///   norms:   (dy: rows<C>, x: rows<C>, weight: memref<Dxf32>, dx: rows<C>, team)
+///   SiluMul: (dy, gate, up, dgate, dup, team)          Gelu: (dy, x, dx, team)
 struct RowGradientSpec {
   RowGradient op = RowGradient::RmsNorm;
   int64_t columns = 0;

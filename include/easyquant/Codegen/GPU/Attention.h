@@ -9,25 +9,31 @@
 // is one int32 in device memory, so that a launch can be replayed; grids depend on `rows` only.
 // q, k and v are f32, rows * stride apart: columns of one fused matrix if need be.
 //
-// The cache of a layer is one range of bytes at `cache` (aligned to 16), cacheBytes(...) of them
-// for a capacity of C tokens, C a multiple of 16 and a parameter. Nothing that no token has written
-// is read; it need not be zeroed. Its elements are f16: what comes in is rounded to nearest even,
-// finite values beyond 65504 saturated.
+// A sequence's tokens lie in pages of P = cacheBytes(spec).pageTokens tokens of all layers,
+// anywhere in the memory of a cache: page n begins at byte pages[n], `pages` being int64 in device
+// memory, which a replayed launch reads anew. `cache` points to the layer's part of a page at byte
+// 0. There is a page for every token, those of the call included; sequences may share pages, for a
+// float cache writes the tokens of the call alone, and one of codes what leaves the window. Nothing
+// that no token has written is read; it need not be zeroed. Elements are f16: what comes in is
+// rounded to nearest even, finite values beyond 65504 saturated.
 //
 // clang-format off
-//   float   f16 keys    H x C x D (H = kvHeads, D = headDim)
-//           f16 values  H x C x D
+//   float   in page t / P, for each kv head one after the other (D = headDim):
+//           f16 keys          P x D
+//           f16 values        P x D
 //   codes   easyquant/Numerics/KVCache.h defines codes, slices, and which tokens are float. Token
 //           t >= S (sinks) is number i = t - S of the codes; R = residual, G = group, V =
-//           kvSlices; each part begins at a multiple of 16 bytes:
+//           kvSlices. In the sequence's own window, which for the layer is at `windows` + *`window`
+//           (an int64 in device memory), H = kvHeads:
 //           f16 float keys    H x (S + R) x D: the sinks, then token t in row S + i mod R
-//           f16 float values  the same
-//           u8  key codes     H x C x D * bits / 8: bytes of 8 bits; of fewer, `bits` bytes are eight
+//           f16 float values  the same, from the next multiple of 64 bytes on
+//           in page i / P, for each kv head, from a multiple of 64 bytes on:
+//           u8  key codes     P x D * bits / 8: bytes of 8 bits; of fewer, `bits` bytes are eight
 //                             dimensions, dimension 2 r + i of them from bit 4 bits i + bits r on
 //           u8  value codes   the same
-//           f16 value slices  H x C x V x 2: (minimum, scale)
-//           f16 key slices    per channel H x ceil(C / G) x 2 x D: minima, then scales; per token
-//                             as those of values
+//           f16 value slices  P x V x 2: (minimum, scale)
+//           f16 key slices    per channel P/G x 2 x D: minima, then scales; per token as those of
+//                             values
 // clang-format on
 //
 //===----------------------------------------------------------------------===//
@@ -75,10 +81,11 @@ struct AttentionSpec {
   int64_t keyPositions = 0;
 };
 
-/// Bytes of one layer's cache: fixed + capacity * perToken, for capacities that are multiples of
-/// 16; a multiple of 16 bytes then.
+/// One layer's part of a cache, in bytes that are multiples of 64.
 struct CacheBytes {
-  int64_t fixed = 0, perToken = 0;
+  int64_t pageTokens = 0; ///< P
+  int64_t page = 0;       ///< of a page
+  int64_t window = 0;     ///< of codes: what a sequence has beside its pages
 };
 CacheBytes cacheBytes(const AttentionSpec &spec);
 
@@ -93,7 +100,8 @@ struct AttentionTile {
 /// One way of computing a spec: launches one after the other, whose parameters have the same
 /// meaning under the same name (each has those that it needs):
 ///   q, q_stride, k, k_stride, v, v_stride   f32; strides in elements
-///   cache, capacity                         of this layer
+///   cache, pages                            of this layer, of the sequence
+///   windows, window                         the same; of codes
 ///   table                                   keyPositions x D/2 x 2 floats; if keyPositions > 0
 ///   position                                pointer to an int32
 ///   scratch                                 rows * scratchBytesPerRow bytes, contents undefined
@@ -124,7 +132,7 @@ Result<std::vector<AttentionKernel>> attentionKernels(const AttentionSpec &spec,
 /// Of a cache of codes: to be launched before the next call when a session goes back to `position`
 /// from `held` tokens (pointers to an int32 each). Later tokens have taken the place of some that
 /// the float window should hold; these are filled in again from codes. Parameters:
-///   cache, capacity, position, held
+///   cache, pages, windows, window, position, held
 Description describeRestore(const AttentionSpec &spec, const Chip &chip);
 
 } // namespace easyquant::gpu

@@ -19,29 +19,36 @@ def ConvertLaunchesToLLVM : Pass<"convert-launches-to-llvm", "::mlir::ModuleOp">
     constants are views; launches become calls. The lowering to LLVM of func, memref and the kernels' dialects comes behind it.
 
     ```mlir
-    %h = launch.buffer(%rows) {offset = 4096 : i64} : memref<?x576xf32>
-    launch.kernel @rms_norm_576(%x, %w, %h) {phase = "other", site = "norm", writes = array<i64: 2>} : …
+    launch.kernel @rms_norm_64_quantize(%x, %w, %codes, %scales, %sums) {phase = "quantize", shares = array<i64: 0, 1, 2, 3, 4>, …}
+    launch.kernel @linear_64x64_i8_q_accumulate(%codes, %scales, %sums, %weights, %wscales, %x, %scratch) {phase = "gemm", …}
     ```
     becomes
     ```mlir
-    %h = memref.view %arena[%c4096][%rows] : memref<?xi8> to memref<?x576xf32>
-    call @rms_norm_576(%x, %w, %h, %threads) : …
+    call @rms_norm_64_quantize(%x, %w, %codes, %scales, %sums, %state, %thread, %threads) : …
+    %stops = call @team_barrier(%state, %threads) : (!llvm.ptr, index) -> i1
+    call @linear_64x64_i8_q_accumulate(%codes, %scales, %sums, %weights, %wscales, %x, %scratch, %state, %thread, %threads) : …
     ```
+    The entry runs all of it in one parallel region: every thread of the team calls every kernel, and a barrier stands before one
+    that reads or overwrites what another thread's share of an earlier one has to do with.
 
-    With `profile`, the entry takes a marking function and a context for it, pointers, and calls it before every kernel with the
-    number of the phase and the name of the site (docs/Architecture.md, "The program ABI"), unless it is null:
+    With `step`, the entry is the function of `easyquant/Formats/Step.h`. The body then takes a marking function and a context for
+    it behind the team, pointers, and calls it before every kernel with the number of the phase and the name of the site
+    (docs/Architecture.md, "The program ABI"), unless it is null; and it returns after a barrier that tells it to stop:
     ```mlir
-    call @mark_kernel(%mark, %context, %gemm, %site) : (!llvm.ptr, !llvm.ptr, i64, !llvm.ptr) -> ()
-    call @linear_64x64_i8_q_accumulate(…) : …
+      %stops = call @team_barrier(%state, %threads) : (!llvm.ptr, index) -> i1
+      cf.cond_br %stops, ^stopped, ^next
+    ^next:
+      call @mark_kernel(%mark, %context, %gemm, %site) : (!llvm.ptr, !llvm.ptr, i64, !llvm.ptr) -> ()
+      call @linear_64x64_i8_q_accumulate(…) : …
     ```
   }];
   let options = [
-    NumberOption<"profile", "profile", "bool", "false",
-           "call a function that is given at run time before every kernel, with its phase and site">,
+    NumberOption<"step", "step", "bool", "false",
+           "make an entry that is called with an eq_step, marks kernels and can be stopped; else one with @forward's arguments">,
   ];
   let dependentDialects = [
-    "::mlir::arith::ArithDialect", "::mlir::func::FuncDialect", "::mlir::LLVM::LLVMDialect", "::mlir::memref::MemRefDialect",
-    "::mlir::scf::SCFDialect",
+    "::mlir::arith::ArithDialect", "::mlir::cf::ControlFlowDialect", "::mlir::func::FuncDialect", "::mlir::LLVM::LLVMDialect",
+    "::mlir::memref::MemRefDialect", "::mlir::omp::OpenMPDialect", "::mlir::scf::SCFDialect",
   ];
 }
 

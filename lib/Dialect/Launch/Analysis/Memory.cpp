@@ -16,10 +16,11 @@ using namespace easyquant::launch;
 
 SmallVector<Access> easyquant::launch::accessesOf(Operation *op) {
   SmallVector<Access> accesses;
+  auto kernel = dyn_cast<KernelOp>(op);
   auto collect = [&](auto launch) {
     for (auto [i, operand] : llvm::enumerate(launch.getArguments()))
       if (isa<MemRefType>(operand.getType()))
-        accesses.push_back({operand, launch.isWritten(i)});
+        accesses.push_back({operand, launch.isWritten(i), kernel && kernel.isShared(i)});
   };
   llvm::TypeSwitch<Operation *>(op).Case<KernelOp, HostOp>(collect);
   return accesses;
@@ -86,4 +87,53 @@ bool easyquant::launch::dependsOn(Operation *b, Operation *a) {
       if ((later.isWrite || earlier.isWrite) && overlap(later.memory, earlier.memory))
         return true;
   return false;
+}
+
+//===----------------------------------------------------------------------===//
+// Threads of a team
+//===----------------------------------------------------------------------===//
+
+/// Where the rows begin that `memory` is of its root: null for all.
+static Value firstRowOf(Value memory) {
+  while (Value whole = wholeOf(memory)) {
+    auto part = memory.getDefiningOp<memref::SubViewOp>();
+    if (part && part.isDynamicOffset(0))
+      return part.getDynamicOffset(0);
+    memory = whole;
+  }
+  return nullptr;
+}
+
+/// Is what two accesses share out among threads shared out alike?
+static bool haveSameShares(const Access &a, const Access &b) {
+  if (!a.isShare || !b.isShare)
+    return false;
+  Value rootA = rootOf(a.memory), rootB = rootOf(b.memory);
+  if (auto scratchA = rootA.getDefiningOp<ScratchOp>(), scratchB = rootB.getDefiningOp<ScratchOp>();
+      scratchA && scratchB)
+    return scratchA.getBytes() == scratchB.getBytes();
+  return rootA == rootB && firstRowOf(a.memory) == firstRowOf(b.memory);
+}
+
+bool Pending::mustMeet(Operation *op) const {
+  auto kernel = dyn_cast<KernelOp>(op);
+  for (const Access &later : accessesOf(op)) {
+    if (kernel && kernel.getMeets() && !later.isShare)
+      continue; // behind its own barrier
+    for (const Access &earlier : accesses)
+      if ((later.isWrite || earlier.isWrite) && !haveSameShares(later, earlier) &&
+          overlap(later.memory, earlier.memory))
+        return true;
+  }
+  return false;
+}
+
+void Pending::add(Operation *op) {
+  auto kernel = dyn_cast<KernelOp>(op);
+  bool meets = kernel && kernel.getMeets();
+  if (meets)
+    clear();
+  for (const Access &access : accessesOf(op))
+    if (!meets || !access.isShare)
+      accesses.push_back(access);
 }

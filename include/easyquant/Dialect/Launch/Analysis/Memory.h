@@ -18,6 +18,7 @@ namespace easyquant::launch {
 struct Access {
   mlir::Value memory;
   bool isWrite;
+  bool isShare; ///< each thread touches its share of it only
 };
 
 /// Of a launch.kernel or launch.host; nothing for other ops.
@@ -32,6 +33,20 @@ int64_t bufferBytes(BufferOp buffer);
 /// May launch `b`, which comes after `a`, not begin before `a` is done? It reads what `a` writes,
 /// or writes what `a` reads or writes. Buffers are compared as they are placed.
 bool dependsOn(mlir::Operation *b, mlir::Operation *a);
+
+/// What launches have touched since all threads of a team met.
+class Pending {
+public:
+  /// Must the threads meet before `op`? It depends on a launch that is pending, through memory of
+  /// which the two do not have the same shares.
+  bool mustMeet(mlir::Operation *op) const;
+  void add(mlir::Operation *op);
+  /// The threads have met.
+  void clear() { accesses.clear(); }
+
+private:
+  llvm::SmallVector<Access> accesses;
+};
 
 } // namespace easyquant::launch
 

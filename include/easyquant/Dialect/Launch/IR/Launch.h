@@ -32,9 +32,8 @@ inline constexpr llvm::StringLiteral kKernels = "kernels";
 
 /// Of a module: what its kernels are for (avx2, sm_80, ...).
 inline constexpr llvm::StringLiteral kTargetAttr = "launch.target";
-/// Of a module with attention: a dictionary of `bytes` and `bytes_per_token` of all layers' caches
-/// (those of a layer: `layer_bytes`, `layer_bytes_per_token`), the `type` of what is float in it,
-/// and its `scheme`, as manifests have it; unit for a float cache.
+/// Of a module: a dictionary of the cache's `sizes` (formats::CacheSizes), the `type`
+/// of what is float in it, and its `scheme`, as manifests have it; unit for a float cache.
 inline constexpr llvm::StringLiteral kCacheAttr = "launch.cache";
 /// Of a global of constants: its first byte in the weights of the artifact, an i64.
 inline constexpr llvm::StringLiteral kOffsetAttr = "launch.offset";

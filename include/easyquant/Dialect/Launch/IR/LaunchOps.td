@@ -75,21 +75,18 @@ def Launch_CountersOp : Launch_Op<"counters", [Pure]> {
   let assemblyFormat = "attr-dict `:` type($memory)";
 }
 
-def Launch_CacheOp : Launch_Op<"cache", [Pure]> {
-  let summary = "a part of the cache";
+def Launch_CacheOp : Launch_Op<"cache", [Pure, AllTypesMatch<["cache", "memory"]>]> {
+  let summary = "the cache from a byte on";
   let description = [{
-    The elements from byte offset[0] + offset[1] · capacity on, size[0] + size[1] · capacity bytes of them.
+    What a layer's part of a page, or of a window, that lies at byte 0 would be.
 
     ```mlir
-    %keys = launch.cache %cache[%capacity] {offset = array<i64: 0, 1536>, size = array<i64: 0, 768>}
-      : memref<?xi8> -> memref<?xf32>
+    %layer = launch.cache %cache from 24576 : memref<?xi8>
     ```
   }];
-  let arguments = (ins Launch_Bytes:$cache, Index:$capacity,
-                       ConfinedAttr<DenseI64ArrayAttr, [DenseArrayCount<2>]>:$offset,
-                       ConfinedAttr<DenseI64ArrayAttr, [DenseArrayCount<2>]>:$size);
-  let results = (outs AnyMemRef:$memory);
-  let assemblyFormat = "$cache `[` $capacity `]` attr-dict `:` type($cache) `->` type($memory)";
+  let arguments = (ins Launch_Bytes:$cache, ConfinedAttr<I64Attr, [IntNonNegative]>:$offset);
+  let results = (outs Launch_Bytes:$memory);
+  let assemblyFormat = "$cache `from` $offset attr-dict `:` type($cache)";
 }
 
 def Launch_KernelOp : Launch_Op<"kernel", [DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
@@ -97,7 +94,9 @@ def Launch_KernelOp : Launch_Op<"kernel", [DeclareOpInterfaceMethods<SymbolUserO
   let description = [{
     Launches a kernel for `site`; it counts as `phase` (`easyquant/Formats/Phase.h`). The operands numbered in `writes` are
     written, and may be read; the others are read. With `rows` the launch happens for so many rows of its own, `rows[1]` = 0
-    being no limit. Operands are the kernel's parameters in their order: memory, and numbers of type index, f32 or i32. A kernel
+    being no limit. Where several threads run a kernel together, each touches its share of the operands numbered in `shares`
+    and no other's: rows, which are shared out alike by all kernels over as many rows, or its part of the scratch. A kernel that
+    `meets` reads the shares, and the rest behind a barrier of its own. Operands are the kernel's parameters in their order: memory, and numbers of type index, f32 or i32. A kernel
     on a CPU is a `func.func` that takes behind them what every such kernel takes (`easyquant/Codegen/CPU/Kernels.h`); on a GPU
     it is a `gpu.func`, memory a pointer and an index an i32.
 
@@ -107,11 +106,14 @@ def Launch_KernelOp : Launch_Op<"kernel", [DeclareOpInterfaceMethods<SymbolUserO
     ```
   }];
   let arguments = (ins SymbolRefAttr:$kernel, Variadic<AnyType>:$arguments, StrAttr:$site, StrAttr:$phase,
-                       DenseI64ArrayAttr:$writes,
+                       DenseI64ArrayAttr:$writes, DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$shares, UnitAttr:$meets,
                        OptionalAttr<ConfinedAttr<DenseI64ArrayAttr, [DenseArrayCount<2>]>>:$rows);
   let assemblyFormat = "$kernel `(` $arguments `)` attr-dict (`:` type($arguments)^)?";
   let hasVerifier = 1;
-  let extraClassDeclaration = "bool isWritten(int64_t operand) { return ::llvm::is_contained(getWrites(), operand); }";
+  let extraClassDeclaration = [{
+    bool isWritten(int64_t operand) { return ::llvm::is_contained(getWrites(), operand); }
+    bool isShared(int64_t operand) { return ::llvm::is_contained(getShares(), operand); }
+  }];
 }
 
 def Launch_HostOp : Launch_Op<"host", []> {

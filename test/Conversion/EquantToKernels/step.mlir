@@ -1,10 +1,11 @@
-// RUN: easyquant-opt %s --convert-equant-to-kernels="max-rows=4 profile" | FileCheck %s
+// RUN: easyquant-opt %s --convert-equant-to-kernels="max-rows=4 step" | FileCheck %s
 // RUN: easyquant-opt %s --convert-equant-to-kernels="max-rows=4" | FileCheck %s --check-prefix=PLAIN
-// RUN: easyquant-opt %s --convert-equant-to-kernels="max-rows=4 profile" | FileCheck %s --check-prefix=MARK
-// RUN: easyquant-opt %s --convert-equant-to-kernels="max-rows=4 profile" | FileCheck %s --check-prefix=SITES
+// RUN: easyquant-opt %s --convert-equant-to-kernels="max-rows=4 step" | FileCheck %s --check-prefix=MARK
+// RUN: easyquant-opt %s --convert-equant-to-kernels="max-rows=4 step" | FileCheck %s --check-prefix=SITES
+// RUN: easyquant-opt %s --convert-equant-to-kernels="max-rows=4 step" | FileCheck %s --check-prefix=ENTRY
 
-// Before every kernel the function that the program was given hears of its phase (quantize 1, gemm 2, other 6) and site; a layer
-// is no kernel and passes the function on. What makes codes counts as quantization, for the linear that needs them where no other
+// A program that is called with an eq_step (easyquant/Formats/Step.h). Before every kernel the function that it was given hears of its phase (quantize 1, gemm 2, other 6) and site; a layer
+// is no kernel and passes the function on. A barrier may tell the threads to stop. What makes codes counts as quantization, for the linear that needs them where no other
 // kernel makes them.
 
 ml_program.global private @norm(#ml_program.extern : tensor<32xf32>) : tensor<32xf32> {equant.offset = 0 : i64}
@@ -17,11 +18,19 @@ ml_program.global private @table(#ml_program.extern : tensor<10x32xf32>) : tenso
 #panel = #equant.layout<panel, rows = 32, depth = 4>
 
 // CHECK-LABEL: func.func private @layer_0.kernels(
-// CHECK-SAME: %[[X:[^:]*]]: memref<?x32xf32, {{.*}}>, %[[THREADS:[^:]*]]: index, %[[FN:[^:]*]]: !llvm.ptr, %[[CONTEXT:[^:]*]]: !llvm.ptr)
+// CHECK-SAME: %[[X:[^:]*]]: memref<?x32xf32, {{.*}}>,
+// CHECK-SAME: %[[STATE:[^:]*]]: !llvm.ptr, %[[THREAD:[^:]*]]: index, %[[THREADS:[^:]*]]: index,
+// CHECK-SAME: %[[FN:[^:]*]]: !llvm.ptr, %[[CONTEXT:[^:]*]]: !llvm.ptr) -> i1
 func.func private @layer_0(%x: tensor<?x32xf32>) -> tensor<?x32xf32> {
   %norm = ml_program.global_load_const @norm : tensor<32xf32>
   %c = ml_program.global_load_const @c : tensor<1x8x32x4xi8>
   %s = ml_program.global_load_const @s : tensor<1x1x32xf32>
+  // CHECK: %[[STOPS:.*]] = call @team_barrier(%[[STATE]], %[[THREADS]])
+  // CHECK-NEXT: cf.cond_br %[[STOPS]], ^[[STOPPED:bb[0-9]+]], ^[[NEXT:bb[0-9]+]]
+  // CHECK-NEXT: ^[[STOPPED]]:
+  // CHECK-NEXT: %[[TRUE:.*]] = arith.constant true
+  // CHECK-NEXT: return %[[TRUE]]
+  // CHECK: ^[[NEXT]]:
   // CHECK: %[[QUANTIZE:.*]] = llvm.mlir.constant(1 : i64) : i64
   // CHECK-NEXT: %[[SITE:.*]] = llvm.mlir.addressof @[[NORM:site[_0-9]*]] : !llvm.ptr
   // CHECK-NEXT: call @mark_kernel(%[[FN]], %[[CONTEXT]], %[[QUANTIZE]], %[[SITE]])
@@ -46,17 +55,19 @@ func.func private @layer_0(%x: tensor<?x32xf32>) -> tensor<?x32xf32> {
   %z = lm.add %x, %d : tensor<?x32xf32>
   // The sum is the linear's.
   // CHECK-NOT: mark_kernel
-  // CHECK: return
+  // CHECK: %[[FALSE:.*]] = arith.constant false
+  // CHECK-NEXT: return %[[FALSE]]
   return %z : tensor<?x32xf32>
 }
 
-// CHECK-LABEL: func.func @easyquant_forward_avx2(
-// CHECK-SAME: %[[THREADS:[^:]*]]: index, %[[FN:[^:]*]]: !llvm.ptr, %[[CONTEXT:[^:]*]]: !llvm.ptr, %[[LOGITS:[^:]*]]: memref<?x10xf32
+// CHECK-LABEL: func.func private @forward.kernels(
+// CHECK-SAME: %[[STATE:[^:]*]]: !llvm.ptr, %[[THREAD:[^:]*]]: index, %[[THREADS:[^:]*]]: index, %[[FN:[^:]*]]: !llvm.ptr, %[[CONTEXT:[^:]*]]: !llvm.ptr, %[[LOGITS:[^:]*]]: memref<?x10xf32
 // CHECK: llvm.mlir.constant(6 : i64) : i64
 // CHECK: call @mark_kernel(%[[FN]], %[[CONTEXT]],
 // CHECK: call @embedding
 // CHECK-NOT: mark_kernel
-// CHECK: call @layer_0.kernels({{.*}}, %[[THREADS]], %[[FN]], %[[CONTEXT]])
+// CHECK: %[[STOPS:.*]] = call @layer_0.kernels({{.*}}, %[[STATE]], %[[THREAD]], %[[THREADS]], %[[FN]], %[[CONTEXT]])
+// CHECK-NEXT: cf.cond_br %[[STOPS]],
 // CHECK: call @mark_kernel(%[[FN]], %[[CONTEXT]],
 // CHECK: call @linear
 // CHECK-NOT: mark_kernel
@@ -85,5 +96,20 @@ func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x10xf32> {
 // SITES-DAG: llvm.mlir.global private unnamed_addr constant @{{.*}}("lm_head\00")
 // SITES-NOT: constant @site
 
+// The entry takes its arguments from the structure, and gives the marking function to the first thread only.
+// ENTRY-LABEL: func.func @easyquant_step_avx2(
+// ENTRY-SAME: %[[STEP:[^:]*]]: !llvm.ptr) -> i32
+// ENTRY: scf.if %{{.*}} -> (i32) {
+// ENTRY: omp.parallel num_threads(
+// ENTRY: %[[THREAD:.*]] = arith.index_castui
+// ENTRY: %[[FIRST:.*]] = arith.cmpi eq, %[[THREAD]],
+// ENTRY: %[[TOLD:.*]] = llvm.select %[[FIRST]], %{{.*}}, %{{.*}} : i1, !llvm.ptr
+// ENTRY: %[[STOPS:.*]] = func.call @forward.kernels({{.*}}, %[[THREAD]], %{{[^,]*}}, %[[TOLD]],
+// ENTRY: %[[INTERRUPTED:.*]] = arith.constant 7 : i32
+// ENTRY-NEXT: llvm.store %[[INTERRUPTED]],
+// ENTRY: } else {
+// ENTRY: arith.constant 4 : i32
+
 // PLAIN-NOT: mark_kernel
-// PLAIN-NOT: llvm.mlir.global
+// PLAIN-NOT: site
+// PLAIN-NOT: cond_br

@@ -1,0 +1,28 @@
+//===- CacheSizes.h - How a KV cache is cut ---------------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_FORMATS_CACHESIZES_H
+#define EASYQUANT_FORMATS_CACHESIZES_H
+
+#include <cstdint>
+
+namespace easyquant::formats {
+
+/// Bytes are of all layers and multiples of kAlignment, as are the places of pages and windows.
+struct CacheSizes {
+  static constexpr int64_t kAlignment = 64;
+  int64_t pageTokens = 1;  ///< tokens whose keys and values are in one page
+  int64_t pageBytes = 0;   ///< of a page
+  int64_t windowBytes = 0; ///< of what a sequence has beside its pages: sinks and float window
+  bool operator==(const CacheSizes &) const = default;
+
+  int64_t pagesOf(int64_t tokens) const { return (tokens + pageTokens - 1) / pageTokens; }
+};
+
+} // namespace easyquant::formats
+
+#endif // EASYQUANT_FORMATS_CACHESIZES_H

@@ -1,0 +1,78 @@
+/*===- Step.h - What a program for CPUs is called with --------------*- C -*-===*\
+|*                                                                            *|
+|* Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.     *|
+|* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception                    *|
+|*                                                                            *|
+|*===----------------------------------------------------------------------===*|
+|*                                                                            *|
+|* For every instruction set that it was compiled for, model.so exports       *|
+|*                                                                            *|
+|*     int32_t easyquant_step_<isa>(const eq_step *step);                     *|
+|*                                                                            *|
+|* The compiler takes the places of the fields from the structures below.     *|
+|* docs/Architecture.md, "The program ABI", says what may be relied on.       *|
+|*                                                                            *|
+\*===----------------------------------------------------------------------===*/
+
+#ifndef EASYQUANT_FORMATS_STEP_H
+#define EASYQUANT_FORMATS_STEP_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Raised whenever a declaration below changes its meaning; program.abi of the manifest. */
+#define EQ_PROGRAM_ABI 4
+
+/** One sequence of a step. */
+typedef struct {
+  int32_t first_row, rows; /**< its rows of the step */
+  int32_t position;        /**< of its first row */
+  int32_t held;            /**< tokens that the cache has seen: beyond position after truncation */
+  int32_t capacity;        /**< tokens that its pages have room for: position + rows at least */
+  int32_t first_page;      /**< of its pages, as many as `capacity` takes, in `page` */
+  int32_t window;          /**< its window, number of those that the cache begins with */
+  int32_t slot, next_slot; /**< of state: none today */
+} eq_sequence;
+
+/** What a program asks of its caller. Each but `context` may be null. */
+typedef struct {
+  void *context;
+  /** Called before each kernel, by the thread that called the program; `phase` is a number of
+      easyquant/Formats/Phase.h, `site` a constant of the program, one address a name. It returns.
+   */
+  void (*mark)(void *context, int64_t phase, const char *site);
+  /** Collectives, in place: none today. */
+  void (*start)(void *context, int64_t collective, void *data, int64_t count);
+  void (*wait)(void *context, int64_t collective);
+  /** While it is nonzero the program ends as soon as its threads meet. `mark` may set it. */
+  const int32_t *stop;
+} eq_services;
+
+typedef struct {
+  uint32_t abi, bytes;     /**< EQ_PROGRAM_ABI, sizeof(eq_step) */
+  int32_t rows, sequences; /**< 1 to max_rows of the manifest; 1 today */
+  int32_t logit_rows;      /**< 1 to rows */
+  int32_t threads, rank;   /**< at least 1; 0 today */
+  const int32_t *tokens;   /**< a row each */
+  const eq_sequence *sequence;
+  /** Rows whose logits are asked for: today the last ones, logit_row[i] = rows - logit_rows + i. */
+  const int32_t *logit_row;
+  const int64_t *page; /**< byte offsets into cache, multiples of 64 */
+  const uint8_t *weights;
+  uint8_t *arena, *cache, *state; /**< state is null today */
+  float *logits;                  /**< logit_rows x vocabulary */
+  const eq_services *services;    /**< or null */
+} eq_step;
+
+/** 0, or a code of eq_error_code: EQ_INTERRUPTED if it was stopped, EQ_UNSUPPORTED if `abi` or
+    `bytes` are not those that it was compiled with. */
+typedef int32_t (*eq_step_function)(const eq_step *step);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* EASYQUANT_FORMATS_STEP_H */

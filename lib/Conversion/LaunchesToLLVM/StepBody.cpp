@@ -1,0 +1,285 @@
+//===- StepBody.cpp - A step as what one thread does ----------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "StepBody.h"
+
+#include "Marks.h"
+
+#include "easyquant/Codegen/CPU/Team.h"
+#include "easyquant/Dialect/Launch/Analysis/Memory.h"
+#include "easyquant/Formats/Phase.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/IRMapping.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace easyquant;
+
+StringRef StepBody::nameOf(unsigned argument) const {
+  func::FuncOp function = step;
+  auto name = function.getArgAttrOfType<StringAttr>(argument, launch::kArgumentAttr);
+  return name ? name.getValue() : StringRef();
+}
+
+namespace {
+
+class BodyEmitter {
+public:
+  BodyEmitter(func::FuncOp step, bool isEntered)
+      : body{step, nullptr, {}, {}}, module(step->getParentOfType<ModuleOp>()), symbols(module),
+        b(step.getLoc(), step.getContext()), hasHostCalls(!step.getOps<launch::HostOp>().empty()) {
+    if (isEntered)
+      marks.emplace(symbols);
+  }
+
+  FailureOr<StepBody> run();
+
+private:
+  Value index(int64_t value) { return arith::ConstantIndexOp::create(b, value); }
+  Value view(Value memory, int64_t offset, Type type, ValueRange sizes = {}) {
+    return memref::ViewOp::create(b, cast<MemRefType>(type), memory, index(offset), sizes);
+  }
+
+  void addFunction();
+  LogicalResult emit(Operation &op);
+  LogicalResult emitConstant(memref::GetGlobalOp op);
+  void emitKernel(launch::KernelOp op);
+  void emitHostCall(launch::HostOp op);
+  SmallVector<Value, 4> hostOperand(Value operand);
+  /// All threads meet; the function returns there if the team is stopped.
+  void meet();
+
+  StepBody body;
+  ModuleOp module;
+  SymbolTable symbols;
+  ImplicitLocOpBuilder b;
+  bool hasHostCalls;
+  std::optional<Marks> marks;
+  launch::Pending pending;
+  Block *stopped = nullptr; ///< returns from a function of a stopped step
+  Value weights, arena;
+  cpu::Team team;
+  std::array<Value, 2> host, marker; ///< function and context
+  IRMapping mapping;
+};
+
+} // namespace
+
+void BodyEmitter::addFunction() {
+  func::FuncOp step = body.step;
+  MLIRContext *context = b.getContext();
+  auto vector = [&](unsigned bits) {
+    return MemRefType::get({ShapedType::kDynamic}, IntegerType::get(context, bits));
+  };
+  SmallVector<Type> types = {vector(8),  vector(8),        vector(8),
+                             vector(64), b.getIndexType(), b.getIndexType()};
+  // The fixed ones have their places.
+  static constexpr StringLiteral kFixed[] = {"cache", "pages", "window", "held"};
+  for (unsigned i = 0; i < step.getNumArguments(); ++i)
+    if (StringRef name = body.nameOf(i); name == "logits")
+      body.results.push_back(i);
+    else if (!llvm::is_contained(kFixed, name))
+      body.own.push_back(i);
+  for (unsigned i : body.own)
+    types.push_back(step.getArgument(i).getType());
+  cpu::Team::appendTypes(context, types);
+  types.append((hasHostCalls ? 2 : 0) + (marks ? 2 : 0), LLVM::LLVMPointerType::get(context));
+  for (unsigned i : body.results)
+    types.push_back(step.getArgument(i).getType());
+  SmallVector<Type> results;
+  if (marks)
+    results.push_back(b.getI1Type());
+
+  b.setInsertionPoint(step);
+  std::string name = (step.getSymName() + ".kernels").str();
+  body.function = func::FuncOp::create(b, name, b.getFunctionType(types, results));
+  body.function.setPrivate();
+  symbols.insert(body.function);
+  Block *block = body.function.addEntryBlock();
+  b.setInsertionPointToStart(block);
+  unsigned next = 0;
+  auto take = [&]() -> Value { return block->getArgument(next++); };
+  weights = take();
+  arena = take();
+  llvm::StringMap<Value> fixed;
+  for (StringRef name : kFixed)
+    fixed[name] = take();
+  for (unsigned i = 0; i < step.getNumArguments(); ++i)
+    if (Value argument = fixed.lookup(body.nameOf(i)))
+      mapping.map(step.getArgument(i), argument);
+  for (unsigned i : body.own)
+    mapping.map(step.getArgument(i), take());
+  team = cpu::Team::of(block->getArguments().slice(next, 3));
+  next += 3;
+  if (hasHostCalls)
+    host = {take(), take()};
+  if (marks)
+    marker = {take(), take()};
+  for (unsigned i : body.results)
+    mapping.map(step.getArgument(i), take());
+}
+
+void BodyEmitter::meet() {
+  pending.clear();
+  Value stops = cpu::emitBarrier(b, module, team);
+  if (!marks)
+    return;
+  OpBuilder::InsertPoint here = b.saveInsertionPoint();
+  if (!stopped) {
+    stopped = b.createBlock(&body.function.getBody());
+    func::ReturnOp::create(b, arith::ConstantOp::create(b, b.getBoolAttr(true)).getResult());
+  }
+  Block *next = b.createBlock(&body.function.getBody());
+  b.restoreInsertionPoint(here);
+  cf::CondBranchOp::create(b, stops, stopped, next);
+  b.setInsertionPointToEnd(next);
+}
+
+LogicalResult BodyEmitter::emitConstant(memref::GetGlobalOp op) {
+  auto global = symbols.lookup<memref::GlobalOp>(op.getName());
+  auto offset = global ? global->getAttrOfType<IntegerAttr>(launch::kOffsetAttr) : IntegerAttr();
+  if (!offset)
+    return op.emitOpError() << "@" << op.getName() << " has no place in the weights";
+  mapping.map(op.getResult(), view(weights, offset.getInt(), op.getType()));
+  return success();
+}
+
+void BodyEmitter::emitKernel(launch::KernelOp op) {
+  if (pending.mustMeet(op))
+    meet();
+  pending.add(op);
+  if (marks) {
+    const auto *phase = llvm::find(formats::kPhaseNames, op.getPhase());
+    marks->emit(b, marker[0], marker[1], phase - std::begin(formats::kPhaseNames), op.getSite());
+  }
+  auto kernel = symbols.lookup<func::FuncOp>(op.getKernel().getRootReference());
+  SmallVector<Value> operands;
+  for (Value operand : op.getArguments())
+    operands.push_back(mapping.lookup(operand));
+  team.append(operands);
+  for (auto [operand, type] : llvm::zip_equal(operands, kernel.getArgumentTypes()))
+    if (operand.getType() != type)
+      operand = memref::CastOp::create(b, type, operand);
+  func::CallOp::create(b, kernel, operands);
+}
+
+/// The fields of a HostOperand.
+SmallVector<Value, 4> BodyEmitter::hostOperand(Value operand) {
+  auto integer = [&](Value index) -> Value {
+    return arith::IndexCastOp::create(b, b.getI64Type(), index);
+  };
+  Value none = integer(index(0));
+  auto type = dyn_cast<MemRefType>(operand.getType());
+  if (!type)
+    return {none, integer(operand), none, none};
+  auto metadata = memref::ExtractStridedMetadataOp::create(b, operand);
+  Value address = memref::ExtractAlignedPointerAsIndexOp::create(b, operand);
+  Value bytes = index(type.getElementTypeBitWidth() / 8);
+  Value offset = arith::MulIOp::create(b, metadata.getOffset(), bytes);
+  Value begin = integer(arith::AddIOp::create(b, address, offset));
+  Value columns = integer(memref::DimOp::create(b, operand, type.getRank() - 1));
+  if (type.getRank() == 1)
+    return {begin, integer(index(1)), columns, columns};
+  return {begin, integer(memref::DimOp::create(b, operand, 0)), columns,
+          integer(metadata.getStrides()[0])};
+}
+
+void BodyEmitter::emitHostCall(launch::HostOp op) {
+  SmallVector<Value> fields;
+  for (Value operand : op.getArguments())
+    llvm::append_range(fields, hostOperand(mapping.lookup(operand)));
+  auto pointer = LLVM::LLVMPointerType::get(b.getContext());
+  auto integer = [&](int64_t value) -> Value {
+    return LLVM::ConstantOp::create(b, b.getI64Type(), value);
+  };
+  Value array = LLVM::AllocaOp::create(b, pointer, b.getI64Type(),
+                                       integer(static_cast<int64_t>(fields.size())));
+  // One thread calls while the others wait.
+  meet();
+  Value isFirst = arith::CmpIOp::create(b, arith::CmpIPredicate::eq, team.thread, index(0));
+  auto branch = scf::IfOp::create(b, isFirst, /*withElseRegion=*/false);
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(branch.thenBlock());
+    for (auto [i, field] : llvm::enumerate(fields)) {
+      LLVM::GEPArg at(static_cast<int32_t>(i));
+      LLVM::StoreOp::create(b, field, LLVM::GEPOp::create(b, pointer, b.getI64Type(), array, at));
+    }
+    SmallVector<Value> arguments = {host[0], host[1],
+                                    integer(static_cast<int64_t>(op.getCall())), array};
+    SmallVector<Type> types(llvm::drop_begin(ValueRange(arguments).getTypes()));
+    auto type = LLVM::LLVMFunctionType::get(LLVM::LLVMVoidType::get(b.getContext()), types);
+    LLVM::CallOp::create(b, type, arguments);
+  }
+  meet();
+}
+
+LogicalResult BodyEmitter::emit(Operation &op) {
+  b.setLoc(op.getLoc());
+  return llvm::TypeSwitch<Operation *, LogicalResult>(&op)
+      .Case([&](memref::GetGlobalOp op) { return emitConstant(op); })
+      .Case([&](launch::BufferOp op) -> LogicalResult {
+        if (op.getOffset()) // else nothing uses it
+          mapping.map(op.getMemory(),
+                      view(arena, static_cast<int64_t>(*op.getOffset()), op.getMemory().getType(),
+                           mapping.lookup(op.getRows())));
+        return success();
+      })
+      .Case([&](launch::ScratchOp op) {
+        int64_t begin = body.step->getAttrOfType<IntegerAttr>(launch::kArenaBytesAttr).getInt();
+        Value size =
+            arith::MulIOp::create(b, team.threads, index(static_cast<int64_t>(op.getBytes())));
+        mapping.map(op.getMemory(), view(arena, begin, op.getMemory().getType(), size));
+        return success();
+      })
+      .Case([&](launch::CacheOp op) {
+        mapping.map(op.getMemory(), mapping.lookup(op.getCache()));
+        return op.getOffset() == 0 ? success()
+                                   : op.emitOpError("kernels on CPUs take the whole cache");
+      })
+      .Case([&](launch::KernelOp op) {
+        emitKernel(op);
+        return success();
+      })
+      .Case([&](launch::HostOp op) -> LogicalResult {
+        if (marks)
+          return op.emitOpError("calls the program's caller, which a step cannot do");
+        emitHostCall(op);
+        return success();
+      })
+      .Case([&](launch::CountersOp op) {
+        return op.emitOpError("kernels on CPUs have no counters");
+      })
+      .Case([&](func::ReturnOp) {
+        SmallVector<Value> results;
+        if (marks)
+          results.push_back(arith::ConstantOp::create(b, b.getBoolAttr(false)));
+        func::ReturnOp::create(b, results);
+        return success();
+      })
+      .Default([&](Operation *op) {
+        b.clone(*op, mapping);
+        return success();
+      });
+}
+
+FailureOr<StepBody> BodyEmitter::run() {
+  addFunction();
+  for (Operation &op : body.step.front())
+    if (failed(emit(op)))
+      return failure();
+  return body;
+}
+
+FailureOr<StepBody> easyquant::emitStepBody(func::FuncOp step, bool isEntered) {
+  return BodyEmitter(step, isEntered).run();
+}
