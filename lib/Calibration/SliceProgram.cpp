@@ -238,8 +238,7 @@ Result<void> SliceProgram::run(ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> ou
   int64_t capacity = llvm::alignTo(options.length, cpu::kCacheBlock);
   auto weights = memRef1D(weightMemory.data<int8_t>(), weightMemory.size());
   auto arena = memRef1D(workspace->arena.data<int8_t>(), workspace->arena.size());
-  auto cache =
-      memRef1D(workspace->cache.data<int8_t>(), capacity * program->cacheBytesPerToken);
+  auto cache = memRef1D(workspace->cache.data<int8_t>(), capacity * program->cacheBytesPerToken);
   HostContext context{slice, observer, 0, options.threads};
   for (int64_t position = 0; position < *length; position += options.maxRows) {
     int64_t count = std::min(options.maxRows, *length - position);
@@ -266,8 +265,7 @@ Result<void> SliceProgram::run(ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> ou
         passRows(inputs[next++]);
         continue;
       }
-      tokenVectors.push_back(
-          memRef1D(const_cast<int32_t *>(tokens.data()) + position, count));
+      tokenVectors.push_back(memRef1D(const_cast<int32_t *>(tokens.data()) + position, count));
       pass(&tokenVectors.back());
     }
     for (bool isPosition : slice.indices)

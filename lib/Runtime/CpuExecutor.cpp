@@ -89,8 +89,7 @@ Result<void> CpuExecutor::step(std::span<const int32_t> tokens, int64_t position
   sequence.capacity = static_cast<int32_t>(capacity);
 
   WatchedMarks watched{watch, clock ? clock->begin() : Marks()};
-  const Marks marks =
-      watch.progress.function ? Marks{WatchedMarks::mark, &watched} : watched.inner;
+  const Marks marks = watch.progress.function ? Marks{WatchedMarks::mark, &watched} : watched.inner;
   eq_services services = {};
   services.context = marks.context;
   services.mark = marks.function;

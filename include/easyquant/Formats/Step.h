@@ -40,8 +40,8 @@ typedef struct {
 /** What a program asks of its caller. Each but `context` may be null. */
 typedef struct {
   void *context;
-  /** Called before each kernel, by the thread that called the program; `phase` is a number of
-      easyquant/Formats/Phase.h, `site` a constant of the program, one address a name. It returns. */
+  /** Called before each kernel, by the thread that called the program, and returns. `phase` is a
+      number of easyquant/Formats/Phase.h, `site` a constant of the program, one address a name. */
   void (*mark)(void *context, int64_t phase, const char *site);
   /** Collectives, in place: none today. */
   void (*start)(void *context, int64_t collective, void *data, int64_t count);
@@ -51,19 +51,19 @@ typedef struct {
 } eq_services;
 
 typedef struct {
-  uint32_t abi, bytes;           /**< EQ_PROGRAM_ABI, sizeof(eq_step) */
-  int32_t rows, sequences;       /**< 1 to max_rows of the manifest; 1 today */
-  int32_t logit_rows;            /**< 1 to rows */
-  int32_t threads, rank;         /**< at least 1; 0 today */
-  const int32_t *tokens;         /**< a row each */
+  uint32_t abi, bytes;     /**< EQ_PROGRAM_ABI, sizeof(eq_step) */
+  int32_t rows, sequences; /**< 1 to max_rows of the manifest; 1 today */
+  int32_t logit_rows;      /**< 1 to rows */
+  int32_t threads, rank;   /**< at least 1; 0 today */
+  const int32_t *tokens;   /**< a row each */
   const eq_sequence *sequence;
   /** Rows whose logits are asked for: today the last ones, logit_row[i] = rows - logit_rows + i. */
   const int32_t *logit_row;
-  const int64_t *page;           /**< byte offsets into cache: null today */
+  const int64_t *page; /**< byte offsets into cache: null today */
   const uint8_t *weights;
   uint8_t *arena, *cache, *state; /**< state is null today */
-  float *logits;                 /**< logit_rows x vocabulary */
-  const eq_services *services;   /**< or null */
+  float *logits;                  /**< logit_rows x vocabulary */
+  const eq_services *services;    /**< or null */
 } eq_step;
 
 /** 0, or a code of eq_error_code: EQ_INTERRUPTED if it was stopped, EQ_UNSUPPORTED if `abi` or

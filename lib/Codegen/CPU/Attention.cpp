@@ -219,8 +219,7 @@ static void emitPrefill(KernelBuilder &b, ModuleOp module, const FloatPlan &plan
     func::CallOp::create(b, attend,
                          ValueRange{in.q, in.keys, in.values, in.position, in.scratch, offset,
                                     first, head, begin, end});
-    func::CallOp::create(b, finish,
-                         ValueRange{in.y, in.scratch, offset, b.index(1), first, head});
+    func::CallOp::create(b, finish, ValueRange{in.y, in.scratch, offset, b.index(1), first, head});
   });
 }
 
@@ -243,8 +242,7 @@ func::FuncOp getOrEmitAttention(ModuleOp module, const AttentionSpec &spec, cons
     FloatOperands in{args[0], args[3], args[4], args[5], args[6], args[7], team};
     Value tokens = b.size(in.q, 0);
     auto [begin, end] = shareOf(b, tokens, team);
-    func::CallOp::create(b, append,
-                         ValueRange{k, v, in.keys, in.values, in.position, begin, end});
+    func::CallOp::create(b, append, ValueRange{k, v, in.keys, in.values, in.position, begin, end});
     emitBarrier(b, module, team);
     b.ifThenElse(
         b.less(tokens, 2), [&] { emitDecode(b, module, plan, in); },

@@ -226,10 +226,10 @@ void emitTeam(ImplicitLocOpBuilder &b, ModuleOp module, Value threads, Value sto
   b.setInsertionPointToStart(branch.thenBlock());
   body(b, {state, zero, one});
   b.setInsertionPointToStart(branch.elseBlock());
-  Value fits = arith::CmpIOp::create(b, arith::CmpIPredicate::ule, threads,
-                                     ask("omp_get_num_procs"));
-  Value spins = arith::SelectOp::create(b, fits, access.word(kPatientSpins),
-                                        access.word(kCrowdedSpins));
+  Value fits =
+      arith::CmpIOp::create(b, arith::CmpIPredicate::ule, threads, ask("omp_get_num_procs"));
+  Value spins =
+      arith::SelectOp::create(b, fits, access.word(kPatientSpins), access.word(kCrowdedSpins));
   LLVM::StoreOp::create(b, spins, access.at(kSpins));
   omp::ParallelOperands clauses;
   clauses.numThreads = arith::IndexCastOp::create(b, b.getI32Type(), threads);

@@ -54,9 +54,7 @@ private:
   Value integer(int64_t value) {
     return LLVM::ConstantOp::create(b, b.getI64Type(), b.getI64IntegerAttr(value));
   }
-  Value status(int32_t value) {
-    return arith::ConstantOp::create(b, b.getI32IntegerAttr(value));
-  }
+  Value status(int32_t value) { return arith::ConstantOp::create(b, b.getI32IntegerAttr(value)); }
   Value load(Value structure, size_t offset, Type type) {
     Value at = LLVM::GEPOp::create(b, pointer, b.getI8Type(), structure,
                                    ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(offset)});
@@ -65,8 +63,7 @@ private:
   Value pointerAt(Value structure, size_t offset) { return load(structure, offset, pointer); }
   /// An int32_t >= 0.
   Value indexAt(Value structure, size_t offset) {
-    return arith::IndexCastOp::create(b, b.getIndexType(),
-                                      load(structure, offset, b.getI32Type()));
+    return arith::IndexCastOp::create(b, b.getIndexType(), load(structure, offset, b.getI32Type()));
   }
   /// A dense memref of a type with a dynamic first dimension.
   Value memref(Value data, MemRefType type, Value rows);
@@ -144,9 +141,9 @@ LogicalResult StepEntryEmitter::collect() {
     if (isa<lm::KVCacheType>(type))
       continue;
     if (type.isIndex() && indices < 2) {
-      arguments.push_back(
-          indices++ == 0 ? indexAt(sequence, offsetof(eq_sequence, position))
-                         : indexAt(pointerAt(step, offsetof(eq_step, logit_row)), 0));
+      arguments.push_back(indices++ == 0
+                              ? indexAt(sequence, offsetof(eq_sequence, position))
+                              : indexAt(pointerAt(step, offsetof(eq_step, logit_row)), 0));
     } else if (tensor && tensor.getRank() == 1 && tensor.isDynamicDim(0) &&
                tensor.getElementType().isInteger(32) && tokens++ == 0) {
       arguments.push_back(memref(pointerAt(step, offsetof(eq_step, tokens)),
@@ -175,8 +172,7 @@ Value StepEntryEmitter::call() {
   cpu::emitTeam(
       b, program.module, threads, given[2], [&](ImplicitLocOpBuilder &b, const cpu::Team &team) {
         Value zero = arith::ConstantIndexOp::create(b, 0);
-        Value isFirst =
-            arith::CmpIOp::create(b, arith::CmpIPredicate::eq, team.thread, zero);
+        Value isFirst = arith::CmpIOp::create(b, arith::CmpIPredicate::eq, team.thread, zero);
         // The other threads have nobody to tell.
         Value mark = LLVM::SelectOp::create(b, isFirst, given[0], null);
         SmallVector<Value> operands(arguments);

@@ -53,9 +53,9 @@ Value FunctionEmitter::destination(Value value, Value rows) {
         return remember(value, output, buffers.lookup(output));
     int64_t offset = *plan.offsetOf(value);
     int64_t bytes = alignBuffer(program.maxRows * type.getDimSize(1) * 4);
-    return remember(
-        value, view(arena(), constant(offset), type.getShape(), type.getElementType(), rows),
-        {BufferRange::Kind::Arena, offset, offset + bytes, value.getAsOpaquePointer()});
+    return remember(value,
+                    view(arena(), constant(offset), type.getShape(), type.getElementType(), rows),
+                    {BufferRange::Kind::Arena, offset, offset + bytes, value.getAsOpaquePointer()});
   }
   return memory[value] = memory.lookup(storage);
 }
@@ -75,8 +75,8 @@ SmallVector<Value, 4> FunctionEmitter::quantizedDestination(Value value, const C
     parts.push_back(view(arena(), constant(offset + sizes.codes + sizes.scales + sizes.sums),
                          {dynamic}, b.getI32Type(), rows));
   for (Value part : parts)
-    buffers[part] = {BufferRange::Kind::Arena,       offset,
-                     offset + sizes.total(),         value.getAsOpaquePointer(),
+    buffers[part] = {BufferRange::Kind::Arena,        offset,
+                     offset + sizes.total(),          value.getAsOpaquePointer(),
                      kind.key().getAsOpaquePointer(), rowsOfValue.lookup(value)};
   codes[{value, kind.key()}] = parts;
   return parts;
@@ -323,9 +323,7 @@ std::pair<Value, Value> FunctionEmitter::layerCache(int64_t layer) {
   return {capacity, begin};
 }
 
-static BufferRange cacheOf(int64_t layer) {
-  return {BufferRange::Kind::Cache, layer, layer + 1};
-}
+static BufferRange cacheOf(int64_t layer) { return {BufferRange::Kind::Cache, layer, layer + 1}; }
 
 LogicalResult FunctionEmitter::emitAttention(lm::AttentionOp op) {
   cpu::AttentionSpec spec = attentionSpec(op, program.halfCache);
@@ -591,9 +589,8 @@ LogicalResult FunctionEmitter::run() {
   };
   unsigned next = 3;
   for (Value argument : source.getArguments())
-    memory[argument] = isa<lm::KVCacheType>(argument.getType())
-                           ? cache()
-                           : remembered(body->getArgument(next++));
+    memory[argument] =
+        isa<lm::KVCacheType>(argument.getType()) ? cache() : remembered(body->getArgument(next++));
   team = cpu::Team::of(body->getArguments().slice(next, 3));
   next += 3;
   if (!program.hostCalls.empty()) {

@@ -116,8 +116,8 @@ private:
   void callKernel(Phase phase, mlir::func::FuncOp kernel, mlir::ArrayRef<mlir::Value> arguments,
                   const Accesses &accesses, const Accesses *later = nullptr);
   /// A kernel over rows; `outputs` are those of its arguments that it writes.
-  void callRowKernel(Phase phase, mlir::func::FuncOp kernel,
-                     mlir::ArrayRef<mlir::Value> arguments, mlir::ArrayRef<mlir::Value> outputs);
+  void callRowKernel(Phase phase, mlir::func::FuncOp kernel, mlir::ArrayRef<mlir::Value> arguments,
+                     mlir::ArrayRef<mlir::Value> outputs);
   void emitFakeQuantize(equant::FakeQuantizeOp op);
   void emitRowOp(cpu::RowSpec spec, mlir::Value output, mlir::ArrayRef<mlir::Value> inputs);
   void copy(mlir::Value from, mlir::Value to);
@@ -149,9 +149,9 @@ private:
   mlir::Operation *emitted = nullptr; ///< the op of `source` that is being emitted
   cpu::Team team;
   Dependences dependences;
-  mlir::Block *stopped = nullptr; ///< returns from a function of a stopped step
+  mlir::Block *stopped = nullptr;                   ///< returns from a function of a stopped step
   llvm::DenseMap<mlir::Value, BufferRange> buffers; ///< of memrefs
-  llvm::DenseMap<mlir::Value, const void *> rowsOfValue;  ///< BufferRange::rows of activations
+  llvm::DenseMap<mlir::Value, const void *> rowsOfValue; ///< BufferRange::rows of activations
   mlir::SmallVector<mlir::Value, 2> host;    ///< function and context, if the program takes them
   mlir::SmallVector<mlir::Value, 2> marker;  ///< the same of its marks
   mlir::SmallVector<mlir::Value, 1> outputs; ///< of the entry, one a result

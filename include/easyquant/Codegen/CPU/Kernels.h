@@ -211,9 +211,9 @@ mlir::func::FuncOp getOrEmitRope(mlir::ModuleOp module, const RopeSpec &spec, co
 /// T is f32 or f16. With a capacity of C tokens (a multiple of kCacheBlock = 16), `keys` holds
 /// kvHeads x C/16 x D x 16 elements (a block of 16 tokens transposed) and `values` kvHeads x C x D;
 /// the kernel takes C from their size. Query head h reads kv head h / (heads / kvHeads). Finite
-/// values beyond f16's range saturate. Cache elements that no token has written are never used. Rows
-/// of k and v are read as kernels over rows read theirs; behind a barrier of its own, which every
-/// call has, the kernel reads q and writes y.
+/// values beyond f16's range saturate. Cache elements that no token has written are never used.
+/// Rows of k and v are read as kernels over rows read theirs; behind a barrier of its own, which
+/// every call has, the kernel reads q and writes y.
 constexpr int64_t kCacheBlock = 16;
 
 /// A cache of codes: SimQuant. easyquant/Numerics/KVCache.h defines codes and slices to the bit,
