@@ -74,7 +74,8 @@ private:
   void *entry;
 };
 
-/// Kernels, and other functions, that are compiled together, which costs less than one after another.
+/// Kernels, and other functions, that are compiled together, which costs less than one after
+/// another.
 class KernelLibrary {
 public:
   /// Compiles the kernels that `build` puts into an empty module; a failure is a test failure.

@@ -162,8 +162,8 @@ std::string symbolName(const PositionEmbeddingSpec &spec) {
 func::FuncOp getOrEmitPositionEmbedding(ModuleOp module, const PositionEmbeddingSpec &spec,
                                         const Target &target) {
   auto inputs = [&](KernelBuilder &b) {
-    return SmallVector<Type>{b.rows(spec.columns), b.memref({spec.positions, spec.columns}, b.f32()),
-                             b.getIndexType()};
+    return SmallVector<Type>{b.rows(spec.columns),
+                             b.memref({spec.positions, spec.columns}, b.f32()), b.getIndexType()};
   };
   return getOrEmitRowKernel(
       module, symbolName(spec), target, inputs,

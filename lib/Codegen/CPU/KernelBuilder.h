@@ -158,11 +158,10 @@ getOrEmitFunction(mlir::ModuleOp module, llvm::StringRef name, const Target &tar
 
 /// The same, of a kernel: `build` is what one thread does. `inputs` are the argument types without
 /// the team, which comes last.
-mlir::func::FuncOp
-getOrEmitKernel(mlir::ModuleOp module, llvm::StringRef name, const Target &target,
-                llvm::function_ref<llvm::SmallVector<mlir::Type>(KernelBuilder &)> inputs,
-                llvm::function_ref<void(KernelBuilder &, mlir::ValueRange inputs, const Team &team)>
-                    build);
+mlir::func::FuncOp getOrEmitKernel(
+    mlir::ModuleOp module, llvm::StringRef name, const Target &target,
+    llvm::function_ref<llvm::SmallVector<mlir::Type>(KernelBuilder &)> inputs,
+    llvm::function_ref<void(KernelBuilder &, mlir::ValueRange inputs, const Team &team)> build);
 
 } // namespace easyquant::cpu
 

@@ -23,11 +23,11 @@ namespace easyquant::cpu {
 static constexpr int32_t kArrived = 0, kPassed = 64, kStop = 128, kSpins = 136;
 static constexpr int64_t kStateBytes = 192;
 
-/// How a thread waits: it looks for a millisecond or so, and then offers its CPU to others between
-/// looks, soon where the team has more threads than there are CPUs. (Where others compete for the
-/// CPUs, a thread that yields comes back late, and then it is the one that is waited for.) Behind
-/// these it sleeps between looks, for such a wait is that of host code.
-static constexpr int64_t kPatientSpins = 50000, kCrowdedSpins = 100, kYields = 4000;
+/// How a thread waits: it looks for some tens of microseconds, and then offers its CPU to others
+/// between looks, soon where the team has more threads than there are CPUs. (Where others compete
+/// for the CPUs, a thread that yields comes back late, and then it is the one that is waited for.)
+/// Behind these it sleeps between looks, for such a wait is that of host code.
+static constexpr int64_t kPatientSpins = 2000, kCrowdedSpins = 100, kYields = 4000;
 static constexpr int64_t kSleepMicroseconds = 50;
 
 Team Team::of(ValueRange arguments) {
@@ -226,10 +226,10 @@ void emitTeam(ImplicitLocOpBuilder &b, ModuleOp module, Value threads, Value sto
   b.setInsertionPointToStart(branch.thenBlock());
   body(b, {state, zero, one});
   b.setInsertionPointToStart(branch.elseBlock());
-  Value fits = arith::CmpIOp::create(b, arith::CmpIPredicate::ule, threads,
-                                     ask("omp_get_num_procs"));
-  Value spins = arith::SelectOp::create(b, fits, access.word(kPatientSpins),
-                                        access.word(kCrowdedSpins));
+  Value fits =
+      arith::CmpIOp::create(b, arith::CmpIPredicate::ule, threads, ask("omp_get_num_procs"));
+  Value spins =
+      arith::SelectOp::create(b, fits, access.word(kPatientSpins), access.word(kCrowdedSpins));
   LLVM::StoreOp::create(b, spins, access.at(kSpins));
   omp::ParallelOperands clauses;
   clauses.numThreads = arith::IndexCastOp::create(b, b.getI32Type(), threads);
