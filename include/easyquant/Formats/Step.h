@@ -40,9 +40,8 @@ typedef struct {
 /** What a program asks of its caller. Each but `context` may be null. */
 typedef struct {
   void *context;
-  /** Called before each kernel, by the thread that called the program; `phase` is a number of
-      easyquant/Formats/Phase.h, `site` a constant of the program, one address a name. It returns.
-   */
+  /** Called before each kernel, by the thread that called the program, and returns. `phase` is a
+      number of easyquant/Formats/Phase.h, `site` a constant of the program, one address a name. */
   void (*mark)(void *context, int64_t phase, const char *site);
   /** Collectives, in place: none today. */
   void (*start)(void *context, int64_t collective, void *data, int64_t count);
