@@ -9,7 +9,6 @@
 #include "easyquant/Conversion/EquantToKernels/EquantToKernels.h"
 #include "easyquant/Conversion/GPUKernels/GPUKernels.h"
 #include "easyquant/Conversion/GPUKernels/GPUProgram.h"
-#include "easyquant/Dialect/Equant/Transforms/GPUWeights.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Support/Folders.h"
@@ -17,6 +16,7 @@
 #include "easyquant/Support/WriteFile.h"
 #include "easyquant/Target/Assemble.h"
 #include "easyquant/Target/EmitPTX.h"
+#include "easyquant/Weights/GPUWeights.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"

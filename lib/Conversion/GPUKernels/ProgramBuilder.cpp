@@ -7,7 +7,7 @@
 
 #include "ProgramBuilder.h"
 
-#include "easyquant/Dialect/Equant/Transforms/GPUWeights.h"
+#include "easyquant/Weights/GPUWeights.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "llvm/ADT/TypeSwitch.h"

@@ -10,9 +10,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "PlanWeightFile.h"
-#include "WeightGlobals.h"
-#include "WeightReport.h"
+#include "easyquant/Weights/PlanWeightFile.h"
+#include "easyquant/Weights/WeightGlobals.h"
+#include "easyquant/Weights/WeightReport.h"
 
 #include "easyquant/Dialect/Equant/Transforms/FoldScale.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"

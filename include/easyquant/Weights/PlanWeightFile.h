@@ -4,15 +4,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-//
-// Private to the passes.
-//
-//===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_PLANWEIGHTFILE_H
-#define EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_PLANWEIGHTFILE_H
+#ifndef EASYQUANT_WEIGHTS_PLANWEIGHTFILE_H
+#define EASYQUANT_WEIGHTS_PLANWEIGHTFILE_H
 
-#include "WeightFile.h"
+#include "easyquant/Weights/WeightFile.h"
 
 namespace easyquant::equant {
 
@@ -24,4 +20,4 @@ std::vector<FileTensor> planTensors(mlir::ModuleOp module, const ModelWeights &w
 
 } // namespace easyquant::equant
 
-#endif // EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_PLANWEIGHTFILE_H
+#endif // EASYQUANT_WEIGHTS_PLANWEIGHTFILE_H

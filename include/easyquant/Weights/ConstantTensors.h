@@ -11,8 +11,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_DIALECT_EQUANT_ANALYSIS_CONSTANTTENSORS_H
-#define EASYQUANT_DIALECT_EQUANT_ANALYSIS_CONSTANTTENSORS_H
+#ifndef EASYQUANT_WEIGHTS_CONSTANTTENSORS_H
+#define EASYQUANT_WEIGHTS_CONSTANTTENSORS_H
 
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Formats/ComputedConstants.h"
@@ -129,4 +129,4 @@ mlir::LogicalResult checkGlobal(mlir::ml_program::GlobalOp global, const Constan
 
 } // namespace easyquant::equant
 
-#endif // EASYQUANT_DIALECT_EQUANT_ANALYSIS_CONSTANTTENSORS_H
+#endif // EASYQUANT_WEIGHTS_CONSTANTTENSORS_H

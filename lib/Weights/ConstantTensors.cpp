@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Dialect/Equant/Analysis/ConstantTensors.h"
+#include "easyquant/Weights/ConstantTensors.h"
 
 #include "mlir/IR/Builders.h"
 

@@ -6,16 +6,16 @@
 //===----------------------------------------------------------------------===//
 //
 // Computes quantized weights with lib/Numerics from the tensors of a model on disk and what methods
-// have computed. Private to the passes.
+// have computed.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_WEIGHTEVALUATION_H
-#define EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_WEIGHTEVALUATION_H
+#ifndef EASYQUANT_WEIGHTS_WEIGHTEVALUATION_H
+#define EASYQUANT_WEIGHTS_WEIGHTEVALUATION_H
 
-#include "easyquant/Dialect/Equant/Analysis/ConstantWeights.h"
 #include "easyquant/Numerics/Metrics.h"
 #include "easyquant/Numerics/WeightLayout.h"
+#include "easyquant/Weights/ConstantWeights.h"
 
 #include "llvm/Support/ThreadPool.h"
 
@@ -41,4 +41,4 @@ Result<EvaluatedWeight> evaluate(const ConstantWeight &weight,
 
 } // namespace easyquant::equant
 
-#endif // EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_WEIGHTEVALUATION_H
+#endif // EASYQUANT_WEIGHTS_WEIGHTEVALUATION_H

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "WeightReport.h"
+#include "easyquant/Weights/WeightReport.h"
 
 #include "mlir/IR/Builders.h"
 

@@ -5,16 +5,15 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What equant-materialize-weights has to write, each different constant once. Private to the
-// passes.
+// What equant-materialize-weights has to write, each different constant once.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_MODELWEIGHTS_H
-#define EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_MODELWEIGHTS_H
+#ifndef EASYQUANT_WEIGHTS_MODELWEIGHTS_H
+#define EASYQUANT_WEIGHTS_MODELWEIGHTS_H
 
-#include "easyquant/Dialect/Equant/Analysis/ConstantWeights.h"
 #include "easyquant/Numerics/Rope.h"
+#include "easyquant/Weights/ConstantWeights.h"
 
 #include "llvm/ADT/StringMap.h"
 
@@ -78,4 +77,4 @@ private:
 
 } // namespace easyquant::equant
 
-#endif // EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_MODELWEIGHTS_H
+#endif // EASYQUANT_WEIGHTS_MODELWEIGHTS_H

@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_DIALECT_EQUANT_ANALYSIS_CONSTANTWEIGHTS_H
-#define EASYQUANT_DIALECT_EQUANT_ANALYSIS_CONSTANTWEIGHTS_H
+#ifndef EASYQUANT_WEIGHTS_CONSTANTWEIGHTS_H
+#define EASYQUANT_WEIGHTS_CONSTANTWEIGHTS_H
 
-#include "easyquant/Dialect/Equant/Analysis/ConstantTensors.h"
+#include "easyquant/Weights/ConstantTensors.h"
 
 #include <optional>
 #include <string>
@@ -54,4 +54,4 @@ mlir::FailureOr<ConstantWeight> matchConstantWeight(const ConstantMatcher &const
 
 } // namespace easyquant::equant
 
-#endif // EASYQUANT_DIALECT_EQUANT_ANALYSIS_CONSTANTWEIGHTS_H
+#endif // EASYQUANT_WEIGHTS_CONSTANTWEIGHTS_H

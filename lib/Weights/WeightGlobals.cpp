@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "WeightGlobals.h"
+#include "easyquant/Weights/WeightGlobals.h"
 
-#include "easyquant/Dialect/Equant/Transforms/GPUWeights.h"
+#include "easyquant/Weights/GPUWeights.h"
 
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/Iterators.h"

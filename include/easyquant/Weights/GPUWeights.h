@@ -11,8 +11,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_DIALECT_EQUANT_TRANSFORMS_GPUWEIGHTS_H
-#define EASYQUANT_DIALECT_EQUANT_TRANSFORMS_GPUWEIGHTS_H
+#ifndef EASYQUANT_WEIGHTS_GPUWEIGHTS_H
+#define EASYQUANT_WEIGHTS_GPUWEIGHTS_H
 
 #include "llvm/ADT/StringRef.h"
 
@@ -30,4 +30,4 @@ inline constexpr llvm::StringLiteral kGPUBytesAttr = "equant.gpu_bytes";
 
 } // namespace easyquant::equant
 
-#endif // EASYQUANT_DIALECT_EQUANT_TRANSFORMS_GPUWEIGHTS_H
+#endif // EASYQUANT_WEIGHTS_GPUWEIGHTS_H

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Dialect/Equant/Analysis/ConstantWeights.h"
+#include "easyquant/Weights/ConstantWeights.h"
 
 using namespace mlir;
 using namespace easyquant::equant;

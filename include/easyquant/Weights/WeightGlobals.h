@@ -4,15 +4,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-//
-// Private to the passes.
-//
-//===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_WEIGHTGLOBALS_H
-#define EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_WEIGHTGLOBALS_H
+#ifndef EASYQUANT_WEIGHTS_WEIGHTGLOBALS_H
+#define EASYQUANT_WEIGHTS_WEIGHTGLOBALS_H
 
-#include "WeightFile.h"
+#include "easyquant/Weights/WeightFile.h"
 
 namespace easyquant::equant {
 
@@ -25,4 +21,4 @@ void readFromFiles(mlir::ModuleOp module, const ModelWeights &weights,
 
 } // namespace easyquant::equant
 
-#endif // EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_WEIGHTGLOBALS_H
+#endif // EASYQUANT_WEIGHTS_WEIGHTGLOBALS_H

@@ -6,15 +6,15 @@
 //===----------------------------------------------------------------------===//
 //
 // Writes weights.safetensors, or its shards: packed weights, and what stays float; and the same for
-// GPUs, weights.gpu.safetensors. Private to the passes.
+// GPUs, weights.gpu.safetensors.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_WEIGHTFILE_H
-#define EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_WEIGHTFILE_H
+#ifndef EASYQUANT_WEIGHTS_WEIGHTFILE_H
+#define EASYQUANT_WEIGHTS_WEIGHTFILE_H
 
-#include "ModelWeights.h"
-#include "WeightEvaluation.h"
+#include "easyquant/Weights/ModelWeights.h"
+#include "easyquant/Weights/WeightEvaluation.h"
 
 #include "easyquant/Formats/DType.h"
 #include "easyquant/Numerics/FragmentPacking.h"
@@ -94,4 +94,4 @@ Result<WrittenWeights> writeWeights(const std::filesystem::path &folder, int64_t
 
 } // namespace easyquant::equant
 
-#endif // EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_WEIGHTFILE_H
+#endif // EASYQUANT_WEIGHTS_WEIGHTFILE_H

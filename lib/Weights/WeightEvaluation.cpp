@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "WeightEvaluation.h"
+#include "easyquant/Weights/WeightEvaluation.h"
 
 #include "easyquant/Numerics/Packing.h"
 

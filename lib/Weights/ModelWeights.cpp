@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "ModelWeights.h"
+#include "easyquant/Weights/ModelWeights.h"
 
-#include "WeightEvaluation.h"
+#include "easyquant/Weights/WeightEvaluation.h"
 
 #include "easyquant/Dialect/LM/IR/RopeTable.h"
 

@@ -6,14 +6,14 @@
 //===----------------------------------------------------------------------===//
 //
 // The parts of the manifest that follow from quantizing (docs/Architecture.md), as attributes.
-// Private to the passes.
+//
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_WEIGHTREPORT_H
-#define EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_WEIGHTREPORT_H
+#ifndef EASYQUANT_WEIGHTS_WEIGHTREPORT_H
+#define EASYQUANT_WEIGHTS_WEIGHTREPORT_H
 
-#include "WeightFile.h"
+#include "easyquant/Weights/WeightFile.h"
 
 #include "mlir/IR/BuiltinOps.h"
 
@@ -32,4 +32,4 @@ describeSites(mlir::ModuleOp module,
 
 } // namespace easyquant::equant
 
-#endif // EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_WEIGHTREPORT_H
+#endif // EASYQUANT_WEIGHTS_WEIGHTREPORT_H

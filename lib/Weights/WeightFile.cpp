@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "WeightFile.h"
+#include "easyquant/Weights/WeightFile.h"
 
 #include "easyquant/Formats/ShardedSafetensors.h"
 

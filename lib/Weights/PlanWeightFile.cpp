@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "PlanWeightFile.h"
+#include "easyquant/Weights/PlanWeightFile.h"
 
 #include "llvm/ADT/StringSet.h"
 
