@@ -16,7 +16,7 @@
 #include "easyquant/Support/WriteFile.h"
 #include "easyquant/Target/Assemble.h"
 #include "easyquant/Target/EmitPTX.h"
-#include "easyquant/Weights/GPUWeights.h"
+#include "easyquant/Weights/TargetModules.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -166,7 +166,8 @@ DictionaryAttr EmitGPUProgram::describe(ArrayRef<ChipCode> codes, StringRef late
   description.set("cache_bytes", integer(program.cacheBytes));
   description.set("cache_bytes_per_token", integer(program.cacheBytesPerToken));
   description.set("cache_type", b.getStringAttr("f16"));
-  auto bytes = getOperation()->getAttrOfType<IntegerAttr>(equant::kGPUBytesAttr);
+  ModuleOp source = equant::moduleOf(getOperation(), equant::Target::GPU);
+  auto bytes = source->getAttrOfType<IntegerAttr>(equant::kWeightsBytesAttr);
   description.set("weights_bytes", integer(bytes ? bytes.getInt() : 0));
   return description.getDictionary(&getContext());
 }
@@ -199,7 +200,8 @@ LogicalResult EmitGPUProgram::emit() {
     code.module = ModuleOp::create(module.getLoc());
     OpBuilder b(code.module->getBodyRegion());
     code.kernels = mlir::gpu::GPUModuleOp::create(b, module.getLoc(), "kernels");
-    auto program = buildGPUProgram(module, code.chip, maxRows, code.kernels);
+    auto program = buildGPUProgram(equant::moduleOf(module, equant::Target::GPU), code.chip,
+                                   maxRows, code.kernels);
     if (failed(program))
       return failure();
     code.program = std::move(*program);

@@ -7,6 +7,8 @@
 
 #include "easyquant/Weights/ConstantWeights.h"
 
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+
 using namespace mlir;
 using namespace easyquant::equant;
 
@@ -14,7 +16,18 @@ std::string WeightPart::key() const {
   std::string text = weight.key();
   for (const std::optional<ConstantTensor> *computed : {&scale, &zeroPoint, &codes})
     text += '\4' + (*computed ? (*computed)->key() : "");
+  for (int64_t extent : {firstRow, rows, firstColumn, columns})
+    text += '\4' + std::to_string(extent);
   return text;
+}
+
+std::string ConstantWeight::key() const {
+  std::string key;
+  llvm::raw_string_ostream os(key);
+  os << scheme << numerics::toString(rule.kind) << rule.percentile;
+  for (const WeightPart &part : parts)
+    os << '\n' << part.key();
+  return key;
 }
 
 namespace {
@@ -24,10 +37,10 @@ struct Matcher {
   Location loc;
   StringRef site;
 
+  InFlightDiagnostic refuse() const { return emitError(loc) << "site '" << site << "': "; }
   LogicalResult fail(const Twine &expected, Value found) const {
-    InFlightDiagnostic diagnostic =
-        emitError(loc) << "site '" << site << "': its weight is not a quantized constant: expected "
-                       << expected << ", found ";
+    InFlightDiagnostic diagnostic = refuse() << "its weight is not a quantized constant: expected "
+                                             << expected << ", found ";
     if (Operation *op = found.getDefiningOp())
       diagnostic << op->getName();
     else
@@ -35,10 +48,63 @@ struct Matcher {
     return diagnostic;
   }
 
-  FailureOr<WeightPart> matchPart(QuantizeOp quantize, Value scale) const;
+  FailureOr<WeightPart> matchPart(QuantizeOp quantize, Value scale, const Part &codes) const;
   FailureOr<std::optional<ConstantTensor>> matchComputed(Value value) const;
+  LogicalResult checkGroups(SchemeAttr scheme, const Part &codes, const Part &params) const;
+  LogicalResult checkComputed(SchemeAttr scheme, const ConstantTensor &weight,
+                              const std::optional<ConstantTensor> &params) const;
 };
 } // namespace
+
+static int64_t ceilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+
+/// Does the part of scales or zero points go with that of the codes?
+LogicalResult Matcher::checkGroups(SchemeAttr scheme, const Part &codes, const Part &params) const {
+  auto type = cast<RankedTensorType>(codes.whole.getType());
+  SmallVector<int64_t, 2> offsets(2, 0), sizes(type.getShape());
+  if (!codes.sizes.empty()) {
+    offsets = codes.offsets;
+    sizes = codes.sizes;
+  }
+  int64_t group = scheme.getGroupSize() ? scheme.getGroupSize() : type.getDimSize(1);
+  bool isGrouped = scheme.getGranularity() == Granularity::Group;
+  int64_t end = offsets[1] + sizes[1];
+  if (isGrouped && (offsets[1] % group != 0 || (end % group != 0 && end != type.getDimSize(1))))
+    return refuse() << "columns " << offsets[1] << " to " << end - 1
+                    << " of its weight cut a group of " << group
+                    << "; expected a part that begins and ends at multiples of the group size";
+  SmallVector<int64_t, 2> firsts = {offsets[0], isGrouped ? offsets[1] / group : 0};
+  SmallVector<int64_t, 2> extents = {sizes[0], isGrouped ? ceilDiv(sizes[1], group) : 1};
+  SmallVector<int64_t, 2> found(2, 0),
+      extent(cast<RankedTensorType>(params.whole.getType()).getShape());
+  if (!params.sizes.empty()) {
+    found = params.offsets;
+    extent = params.sizes;
+  }
+  if (found == firsts && extent == extents)
+    return success();
+  return refuse() << "its codes are the part [" << offsets << "] of sizes [" << sizes
+                  << "], so that its scales and zero points must be the part [" << firsts
+                  << "] of sizes [" << extents << "] of theirs, found [" << found << "] of sizes ["
+                  << extent << "]";
+}
+
+/// Of a part of a float weight, scales of the whole weight must be of the same rows and groups.
+LogicalResult Matcher::checkComputed(SchemeAttr scheme, const ConstantTensor &weight,
+                                     const std::optional<ConstantTensor> &params) const {
+  if (!params || !weight.isPart() || params->stored.front() != weight.stored.front())
+    return success();
+  int64_t group = scheme.getGroupSize() ? scheme.getGroupSize() : weight.stored[1];
+  if (params->stored == weight.stored)
+    group = 1; // codes
+  if (params->first[0] == weight.first[0] && params->first[1] * group == weight.first[1])
+    return success();
+  return refuse() << "'" << params->global << "', computed for all of '" << weight.global
+                  << "', begins at row " << params->first[0] << " and column "
+                  << params->first[1] * group << " of it, but its weight at row " << weight.first[0]
+                  << " and column " << weight.first[1]
+                  << "; expected the same part of both, cut at multiples of the group size";
+}
 
 /// A computed global, or nothing for a null value.
 FailureOr<std::optional<ConstantTensor>> Matcher::matchComputed(Value value) const {
@@ -53,7 +119,8 @@ FailureOr<std::optional<ConstantTensor>> Matcher::matchComputed(Value value) con
   return std::optional<ConstantTensor>(std::move(*tensor));
 }
 
-FailureOr<WeightPart> Matcher::matchPart(QuantizeOp quantize, Value scale) const {
+FailureOr<WeightPart> Matcher::matchPart(QuantizeOp quantize, Value scale,
+                                         const Part &codes) const {
   if (quantize.getScale() != scale)
     return fail("the scale that equant.quantize used", scale);
   auto qparams = scale.getDefiningOp<ChooseQParamsOp>();
@@ -61,7 +128,8 @@ FailureOr<WeightPart> Matcher::matchPart(QuantizeOp quantize, Value scale) const
       (qparams.getInput() != quantize.getInput() || qparams.getScheme() != quantize.getScheme() ||
        qparams.getZeroPoint() != quantize.getZeroPoint()))
     return fail("equant.choose_qparams of the same weight in the same scheme", scale);
-  if (!qparams && !constants.getExternGlobal(scale))
+  if (!qparams && !constants.getExternGlobal(scale) &&
+      !scale.getDefiningOp<tensor::ExtractSliceOp>())
     return fail("the scale that equant.quantize used, from equant.choose_qparams of the same "
                 "weight in the same scheme, or computed by a method",
                 scale);
@@ -73,8 +141,20 @@ FailureOr<WeightPart> Matcher::matchPart(QuantizeOp quantize, Value scale) const
   auto computedCodes = matchComputed(quantize.getRounded());
   if (failed(computedScale) || failed(computedZeroPoint) || failed(computedCodes))
     return failure();
+  SchemeAttr scheme = quantize.getScheme();
+  for (const std::optional<ConstantTensor> *params :
+       {&*computedScale, &*computedZeroPoint, &*computedCodes})
+    if (failed(checkComputed(scheme, *tensor, *params)))
+      return failure();
   WeightPart part;
   part.rows = tensor->shape.front();
+  part.columns = tensor->columns();
+  if (!codes.sizes.empty()) {
+    part.firstRow = codes.offsets[0];
+    part.firstColumn = codes.offsets[1];
+    part.rows = codes.sizes[0];
+    part.columns = codes.sizes[1];
+  }
   part.weight = std::move(*tensor);
   part.site = site.str();
   part.scale = std::move(*computedScale);
@@ -89,16 +169,10 @@ FailureOr<ConstantWeight> easyquant::equant::matchConstantWeight(const ConstantM
                                                                  Value codes, Value scales,
                                                                  Value zeroPoints) {
   Matcher whole{constants, loc, sites.front()};
-  auto pack = codes.getDefiningOp<PackOp>();
-  if (!pack)
-    return whole.fail("codes from equant.pack", codes);
-  auto packScales = scales.getDefiningOp<PackScalesOp>();
-  if (!packScales || packScales.getLayout() != pack.getLayout())
-    return whole.fail("scales from equant.pack_scales in the layout of the codes", scales);
-  SmallVector<Value> codeLeaves = concatenated(pack.getCodes());
-  SmallVector<Value> scaleLeaves = concatenated(packScales.getScale());
+  SmallVector<Value> codeLeaves = concatenated(codes);
+  SmallVector<Value> scaleLeaves = concatenated(scales);
   if (codeLeaves.size() != scaleLeaves.size())
-    return whole.fail("as many scales as codes to be concatenated", packScales.getScale());
+    return whole.fail("as many scales as codes to be concatenated", scales);
   SmallVector<Value> zeroLeaves(codeLeaves.size());
   if (zeroPoints)
     zeroLeaves = concatenated(zeroPoints);
@@ -109,20 +183,32 @@ FailureOr<ConstantWeight> easyquant::equant::matchConstantWeight(const ConstantM
                           << " sites are named, but the weight is made of " << codeLeaves.size();
 
   ConstantWeight weight;
-  weight.layout = pack.getLayout();
   ChooseQParamsOp rule; // of the parts whose scales are not computed
   for (auto [codeLeaf, scaleLeaf, zeroLeaf, site] :
        llvm::zip_equal(codeLeaves, scaleLeaves, zeroLeaves, sites)) {
     Matcher matcher{constants, loc, site};
-    auto quantize = codeLeaf.getDefiningOp<QuantizeOp>();
-    if (!quantize)
-      return matcher.fail("codes from equant.quantize", codeLeaf);
-    if (quantize.getZeroPoint() != zeroLeaf)
-      return matcher.fail("the zero points that equant.quantize used", codeLeaf);
-    FailureOr<WeightPart> part = matcher.matchPart(quantize, scaleLeaf);
-    if (failed(part))
+    FailureOr<Part> codePart = equant::matchPart(loc, site, codeLeaf);
+    if (failed(codePart))
       return failure();
-    if (auto qparams = scaleLeaf.getDefiningOp<ChooseQParamsOp>()) {
+    auto quantize = codePart->whole.getDefiningOp<QuantizeOp>();
+    if (!quantize)
+      return matcher.fail("codes from equant.quantize", codePart->whole);
+    // A part of computed scales is one that equant.quantize has seen, unless its codes are cut.
+    auto paramsOf = [&](Value value) -> FailureOr<Part> {
+      if (value && value != quantize.getScale() && value != quantize.getZeroPoint())
+        return equant::matchPart(loc, site, value);
+      return Part{value, {}, {}};
+    };
+    FailureOr<Part> scalePart = paramsOf(scaleLeaf), zeroPart = paramsOf(zeroLeaf);
+    if (failed(scalePart) || failed(zeroPart))
+      return failure();
+    if (quantize.getZeroPoint() != zeroPart->whole)
+      return matcher.fail("the zero points that equant.quantize used", codePart->whole);
+    FailureOr<WeightPart> part = matcher.matchPart(quantize, scalePart->whole, *codePart);
+    if (failed(part) || failed(matcher.checkGroups(quantize.getScheme(), *codePart, *scalePart)) ||
+        (zeroLeaf && failed(matcher.checkGroups(quantize.getScheme(), *codePart, *zeroPart))))
+      return failure();
+    if (auto qparams = scalePart->whole.getDefiningOp<ChooseQParamsOp>()) {
       if (rule && (rule.getRule() != qparams.getRule() ||
                    rule.getPercentileAttr() != qparams.getPercentileAttr()))
         return matcher.fail("one rule for all rows", codeLeaf);
@@ -133,7 +219,7 @@ FailureOr<ConstantWeight> easyquant::equant::matchConstantWeight(const ConstantM
       return matcher.fail("one scheme for all rows", codeLeaf);
     weight.scheme = quantize.getScheme();
     weight.rows += part->rows;
-    weight.columns = part->weight.columns();
+    weight.columns = part->columns;
     weight.parts.push_back(std::move(*part));
   }
   return weight;

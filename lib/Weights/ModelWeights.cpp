@@ -7,11 +7,10 @@
 
 #include "easyquant/Weights/ModelWeights.h"
 
+#include "easyquant/Dialect/LM/IR/RopeTable.h"
 #include "easyquant/Weights/WeightEvaluation.h"
 
-#include "easyquant/Dialect/LM/IR/RopeTable.h"
-
-#include "mlir/IR/Builders.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
 
 using namespace mlir;
 using namespace easyquant;
@@ -21,15 +20,6 @@ using ml_program::GlobalOp;
 //===----------------------------------------------------------------------===//
 // Packed weights
 //===----------------------------------------------------------------------===//
-
-/// Puts the weight of a linear or an embedding into the kernels' order.
-template <typename OpT> static void pack(OpT op) {
-  OpBuilder builder(op);
-  LayoutAttr layout = LayoutAttr::panel(op.getContext());
-  op.getCodesMutable().assign(PackOp::create(builder, op.getLoc(), op.getCodes(), layout));
-  op.getScaleMutable().assign(PackScalesOp::create(builder, op.getLoc(), op.getScale(), layout));
-  op.setLayoutAttr(layout);
-}
 
 /// What there are packed tensors for: what the verifier of a packed weight demands.
 static LogicalResult checkPackable(Location loc, StringRef site, SchemeAttr scheme) {
@@ -42,13 +32,7 @@ static LogicalResult checkPackable(Location loc, StringRef site, SchemeAttr sche
 }
 
 ConstantWeight *ModelWeights::intern(ConstantWeight weight) {
-  std::string key;
-  llvm::raw_string_ostream os(key);
-  os << weight.scheme << weight.layout << numerics::toString(weight.rule.kind)
-     << weight.rule.percentile;
-  for (const WeightPart &part : weight.parts)
-    os << '\n' << part.key();
-  ConstantWeight *&known = weightByKey[key];
+  ConstantWeight *&known = weightByKey[weight.key()];
   if (!known) {
     weights.push_back(std::move(weight));
     known = &weights.back();
@@ -64,11 +48,11 @@ bool easyquant::equant::needsSums(LinearOp op) {
 template <typename OpT>
 LogicalResult ModelWeights::collectWeight(const ConstantMatcher &matcher, OpT op,
                                           ArrayRef<StringRef> sites) {
-  if (!op.getLayout()) {
-    if (failed(checkPackable(op.getLoc(), sites.front(), op.getWeightScheme())))
-      return failure();
-    pack(op);
-  }
+  if (op.getLayout())
+    return emitError(op.getLoc()) << "site '" << sites.front() << "': its weight is packed as "
+                                  << op.getLayoutAttr() << "; expected one that is not packed yet";
+  if (failed(checkPackable(op.getLoc(), sites.front(), op.getWeightScheme())))
+    return failure();
   FailureOr<ConstantWeight> weight = matchConstantWeight(matcher, op.getLoc(), sites, op.getCodes(),
                                                          op.getScale(), op.getZeroPoint());
   if (failed(weight))
@@ -138,19 +122,24 @@ LogicalResult ModelWeights::collectFloat(const ConstantMatcher &matcher, OpOpera
   return success();
 }
 
+/// Codes, scales and zero points belong to their weight.
+static bool isOfWeight(OpOperand &operand) {
+  if (auto linear = dyn_cast<equant::LinearOp>(operand.getOwner()))
+    return operand.getOperandNumber() != 0 && operand.get() != linear.getBias();
+  return isa<equant::EmbeddingOp>(operand.getOwner());
+}
+
 LogicalResult ModelWeights::collectFloats(ModuleOp module, const ConstantMatcher &matcher) {
   WalkResult result = module.walk([&](Operation *op) -> WalkResult {
     // These read constants for the sake of their own readers.
-    if (isa<ChooseQParamsOp, QuantizeOp, ScaleOp, ConcatOp, PackScalesOp>(op))
+    if (isa<ChooseQParamsOp, QuantizeOp, ScaleOp, ConcatOp, tensor::ExtractSliceOp>(op))
       return WalkResult::advance();
     for (OpOperand &operand : op->getOpOperands()) {
-      auto type = dyn_cast<RankedTensorType>(operand.get().getType());
-      // Computed zero points belong to their weight.
-      if (isa<equant::LinearOp, equant::EmbeddingOp>(op) && type &&
-          type.getElementType().isInteger(32))
+      if (isOfWeight(operand))
         continue;
       Operation *made = operand.get().getDefiningOp();
-      bool isConstant = isa_and_nonnull<ScaleOp>(made) || matcher.getExternGlobal(operand.get()) ||
+      bool isConstant = isa_and_nonnull<ScaleOp, tensor::ExtractSliceOp>(made) ||
+                        matcher.getExternGlobal(operand.get()) ||
                         (isa_and_nonnull<ConcatOp>(made) &&
                          cast<RankedTensorType>(operand.get().getType()).getRank() == 1);
       if (isConstant && failed(collectFloat(matcher, operand)))

@@ -7,28 +7,38 @@
 
 #include "easyquant/Weights/PlanWeightFile.h"
 
+#include "easyquant/Numerics/FragmentPacking.h"
+#include "easyquant/Weights/WeightLayouts.h"
+
 #include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::equant;
 using ml_program::GlobalOp;
+using numerics::WeightTensor;
 
 namespace {
 
+/// Kernels read whole lines of so many bytes.
+constexpr int64_t kAlignment = 64;
+
 class TensorPlanner {
 public:
-  void plan(ModuleOp module, const ModelWeights &weights);
-  void planHalves();
+  explicit TensorPlanner(const TargetWeights &target) : target(target) {}
 
-  std::vector<FileTensor> tensors;
+  std::vector<FileTensor> plan();
 
 private:
   std::string uniqueName(const std::string &name);
   void planWeight(const ConstantWeight &weight);
   void planFloat(const FloatConstant &constant, std::string name);
+  void planHalves(const FloatConstant &constant);
 
-  llvm::StringSet<> names; // of `tensors`
+  const TargetWeights &target;
+  llvm::StringSet<> names; ///< of all tensors
+  llvm::DenseMap<const FloatConstant *, std::string> nameOf;
+  std::vector<FileTensor> aligned, others, halves; ///< one behind the other
 };
 
 } // namespace
@@ -51,75 +61,42 @@ std::string TensorPlanner::uniqueName(const std::string &name) {
   return unique;
 }
 
+static int64_t bytesOf(const FileTensor &tensor) {
+  return formats::tensorBytes(dtypeOf(tensor), tensor.shape).value_or(0);
+}
+
 void TensorPlanner::planWeight(const ConstantWeight &weight) {
   SmallVector<StringRef> globals;
   for (const WeightPart &part : weight.parts)
     globals.push_back(part.weight.global);
-  const SchemeAttr scheme = weight.scheme;
-  const int64_t groups = scheme.getScaleShape({weight.rows, weight.columns})[1];
   // Read as float as well, the global keeps its name.
   std::string name = joinNames(globals);
   name = uniqueName(names.contains(name) ? name + "_packed" : name);
-  auto add = [&](numerics::WeightTensor part, std::string tensorName, RankedTensorType type) {
+  const SchemeAttr scheme = weight.scheme;
+  // All packed tensors of panels end at a line, but for int3 codes of an odd number of blocks.
+  RankedTensorType panels =
+      LayoutAttr::panel(scheme.getContext())
+          .getPackedType(WeightTensor::Codes, scheme, weight.rows, weight.columns);
+  bool isAligned = panels && panels.getNumElements() % kAlignment == 0;
+  auto &tensors = isAligned ? aligned : others;
+  const LayoutAttr layout = layoutFor(weight, target.target);
+  for (auto [part, suffix] : {std::pair(WeightTensor::Codes, ""),
+                              {WeightTensor::Scales, "_scale"},
+                              {WeightTensor::ZeroPoints, "_zero_point"},
+                              {WeightTensor::Sums, "_sums"}}) {
+    RankedTensorType type = layout.getPackedType(part, scheme, weight.rows, weight.columns);
+    // Where there is no type writeWeights says why.
+    if (!type || (part == WeightTensor::Sums && !weight.needsSums))
+      continue;
     FileTensor &tensor = tensors.emplace_back();
     tensor.kind = FileTensor::Kind::Packed;
-    tensor.name = std::move(tensorName);
+    tensor.name = part == WeightTensor::Codes ? name : uniqueName(name + suffix);
     tensor.weight = &weight;
     tensor.part = part;
     tensor.shape.assign(type.getShape().begin(), type.getShape().end());
-    // Kernels read whole lines of 64 bytes of codes; what follows begins at one.
-    while (part != numerics::WeightTensor::Codes &&
-           formats::tensorBytes(dtypeOf(tensor), tensor.shape).value_or(0) % 64 != 0)
+    while (part != WeightTensor::Codes && bytesOf(tensor) % kAlignment != 0)
       ++tensor.shape.front();
-  };
-  using numerics::WeightTensor;
-  const LayoutAttr layout = weight.layout;
-  add(WeightTensor::Codes, name,
-      layout.getPackedCodesType(weight.rows, weight.columns, scheme.getBits()));
-  add(WeightTensor::Scales, uniqueName(name + "_scale"),
-      layout.getPackedScalesType(weight.rows, groups, scheme.getScale()));
-  if (!scheme.getSymmetric())
-    add(WeightTensor::ZeroPoints, uniqueName(name + "_zero_point"),
-        layout.getPackedZeroPointsType(weight.rows, groups, scheme.getBits()));
-  if (weight.needsSums)
-    add(WeightTensor::Sums, uniqueName(name + "_sums"),
-        layout.getPackedSumsType(weight.rows, groups));
-}
-
-void TensorPlanner::planFloat(const FloatConstant &constant, std::string name) {
-  FileTensor &tensor = tensors.emplace_back();
-  tensor.kind = constant.rope ? FileTensor::Kind::RopeTable : FileTensor::Kind::Float;
-  tensor.name = std::move(name);
-  tensor.shape.assign(constant.type.getShape().begin(), constant.type.getShape().end());
-  tensor.constant = &constant;
-}
-
-void TensorPlanner::plan(ModuleOp module, const ModelWeights &weights) {
-  llvm::StringMap<SmallVector<const ConstantWeight *>> weightsOf;
-  for (const ConstantWeight &weight : weights.packed())
-    weightsOf[weight.parts.front().weight.global].push_back(&weight);
-  llvm::StringMap<SmallVector<const FloatConstant *>> floatsOf;
-  for (const FloatConstant &constant : weights.floats())
-    floatsOf[constant.parts.front().global].push_back(&constant);
-  // A constant as the model has it comes first, and so keeps the name of its global.
-  llvm::DenseMap<const FloatConstant *, std::string> nameOf;
-  for (bool scaled : {false, true})
-    for (const FloatConstant &constant : weights.floats()) {
-      if (constant.parts.front().steps.empty() == scaled)
-        continue;
-      SmallVector<StringRef> globals;
-      for (const ConstantTensor &part : constant.parts)
-        globals.push_back(part.global);
-      nameOf[&constant] = uniqueName(joinNames(globals));
-    }
-  // In the order of the model.
-  for (GlobalOp global : module.getOps<GlobalOp>()) {
-    for (const ConstantWeight *weight : weightsOf.lookup(global.getSymName()))
-      planWeight(*weight);
-    for (const FloatConstant *constant : floatsOf.lookup(global.getSymName()))
-      planFloat(*constant, nameOf.lookup(constant));
   }
-  sortForAlignment(tensors);
 }
 
 static bool isWeightOfLinear(const OpOperand *reader) {
@@ -131,60 +108,72 @@ static bool isWeightOfLinear(const OpOperand *reader) {
 static bool readsHalves(const OpOperand *reader) {
   return isWeightOfLinear(reader) || isa<lm::EmbeddingOp>(reader->getOwner());
 }
-
-/// Weights of float linears, which GPUs multiply in halves, once more for these; in f32 only where
-/// something else reads them.
-void TensorPlanner::planHalves() {
-  std::vector<FileTensor> halves;
-  for (FileTensor &tensor : tensors) {
-    if (!tensor.constant || llvm::none_of(tensor.constant->readers, isWeightOfLinear))
-      continue;
-    FileTensor &copy = halves.emplace_back(tensor);
-    copy.kind = FileTensor::Kind::Halves;
-    copy.name = uniqueName(tensor.name + "_halves");
-    copy.onlyGpu = true;
-    tensor.onlyCpu = llvm::all_of(tensor.constant->readers, readsHalves);
-  }
-  std::move(halves.begin(), halves.end(), std::back_inserter(tensors));
+static bool hasHalves(const FloatConstant &constant) {
+  return llvm::any_of(constant.readers, isWeightOfLinear);
 }
 
-/// The shape in the file for GPUs; writeWeights says what is wrong where there is none.
-static void planForGPU(FileTensor &tensor) {
-  if (tensor.kind == FileTensor::Kind::Halves) {
-    int64_t bytes = numerics::floatFragmentBytes(tensor.shape[0], tensor.shape[1]);
-    tensor.gpuShape = {bytes / numerics::kFragmentBytes,
-                       numerics::kFragmentBytes / int64_t(sizeof(uint16_t))};
-    return;
+void TensorPlanner::planFloat(const FloatConstant &constant, std::string name) {
+  FileTensor tensor;
+  tensor.kind = constant.rope ? FileTensor::Kind::RopeTable : FileTensor::Kind::Float;
+  tensor.name = std::move(name);
+  tensor.shape.assign(constant.type.getShape().begin(), constant.type.getShape().end());
+  tensor.constant = &constant;
+  bool isAligned = bytesOf(tensor) % kAlignment == 0;
+  if (target.target == Target::GPU) {
+    if (hasHalves(constant))
+      planHalves(constant);
+    if (hasHalves(constant) && llvm::all_of(constant.readers, readsHalves))
+      return;
+    if (!isAligned)
+      tensor.shape = {static_cast<int64_t>(
+          llvm::alignTo(constant.type.getNumElements(), kAlignment / sizeof(float)))};
   }
-  if (!tensor.weight) {
-    int64_t count = ShapedType::getNumElements(tensor.shape);
-    constexpr int64_t multiple = kGPUAlignment / sizeof(float);
-    if (count % multiple == 0)
-      tensor.gpuShape = tensor.shape;
-    else
-      tensor.gpuShape = {static_cast<int64_t>(llvm::alignTo(count, multiple))};
-    return;
-  }
-  Result<numerics::FragmentLayout> layout = fragmentLayoutOf(*tensor.weight);
-  if (!layout)
-    return;
-  int64_t bytes = layout->bytes(tensor.part), element = formats::dtypeBytes(dtypeOf(tensor));
-  int64_t rows =
-      tensor.part == numerics::WeightTensor::Codes ? layout->rowBlocks() : layout->groups();
-  if (bytes % kGPUAlignment == 0)
-    tensor.gpuShape = {rows, bytes / element / rows};
-  else
-    tensor.gpuShape = {static_cast<int64_t>(llvm::alignTo(bytes, kGPUAlignment)) / element};
+  (isAligned ? aligned : others).push_back(std::move(tensor));
 }
 
-std::vector<FileTensor> easyquant::equant::planTensors(ModuleOp module, const ModelWeights &weights,
-                                                       WeightFiles files) {
-  TensorPlanner planner;
-  planner.plan(module, weights);
-  if (files.gpu) {
-    planner.planHalves();
-    for (FileTensor &tensor : planner.tensors)
-      planForGPU(tensor);
+/// A weight of float linears, which GPUs multiply in halves.
+void TensorPlanner::planHalves(const FloatConstant &constant) {
+  FileTensor &tensor = halves.emplace_back();
+  tensor.kind = FileTensor::Kind::Halves;
+  tensor.name = uniqueName(nameOf.lookup(&constant) + "_halves");
+  tensor.constant = &constant;
+  int64_t bytes =
+      numerics::floatFragmentBytes(constant.type.getDimSize(0), constant.type.getDimSize(1));
+  tensor.shape = {bytes / numerics::kFragmentBytes,
+                  numerics::kFragmentBytes / int64_t(sizeof(uint16_t))};
+}
+
+std::vector<FileTensor> TensorPlanner::plan() {
+  const ModelWeights &weights = target.weights;
+  llvm::StringMap<SmallVector<const ConstantWeight *>> weightsOf;
+  for (const ConstantWeight &weight : weights.packed())
+    weightsOf[weight.parts.front().weight.global].push_back(&weight);
+  llvm::StringMap<SmallVector<const FloatConstant *>> floatsOf;
+  for (const FloatConstant &constant : weights.floats())
+    floatsOf[constant.parts.front().global].push_back(&constant);
+  // A constant as the model has it comes first, and so keeps the name of its global.
+  for (bool isGlobal : {true, false})
+    for (const FloatConstant &constant : weights.floats()) {
+      if (constant.parts.front().isGlobal() != isGlobal)
+        continue;
+      SmallVector<StringRef> globals;
+      for (const ConstantTensor &part : constant.parts)
+        globals.push_back(part.global);
+      nameOf[&constant] = uniqueName(joinNames(globals));
+    }
+  // In the order of the model.
+  ModuleOp module = target.module;
+  for (GlobalOp global : module.getOps<GlobalOp>()) {
+    for (const ConstantWeight *weight : weightsOf.lookup(global.getSymName()))
+      planWeight(*weight);
+    for (const FloatConstant *constant : floatsOf.lookup(global.getSymName()))
+      planFloat(*constant, nameOf.lookup(constant));
   }
-  return std::move(planner.tensors);
+  std::move(others.begin(), others.end(), std::back_inserter(aligned));
+  std::move(halves.begin(), halves.end(), std::back_inserter(aligned));
+  return std::move(aligned);
+}
+
+std::vector<FileTensor> easyquant::equant::planTensors(const TargetWeights &target) {
+  return TensorPlanner(target).plan();
 }

@@ -25,23 +25,23 @@ namespace {
 /// Floats that a thread reads at a time: enough for ModelSource to let go of pages it has read.
 constexpr int64_t kReadFloats = int64_t(1) << 18;
 
-/// Rows first .. first + count - 1 of a weight, all of one part.
-struct Fragment {
+/// Rows of a weight that are of one part: `count` of its constant, from row `row` on.
+struct RowRange {
   size_t part = 0;
-  int64_t rowInPart = 0, first = 0, count = 0;
+  int64_t row = 0, count = 0;
 };
 
-/// The fragments of rows first .. end - 1, top to bottom.
-std::vector<Fragment> fragmentsOf(const ConstantWeight &weight, int64_t first, int64_t end) {
-  std::vector<Fragment> fragments;
+/// Rows first .. end - 1 of the weight, top to bottom.
+std::vector<RowRange> rangesOf(const ConstantWeight &weight, int64_t first, int64_t end) {
+  std::vector<RowRange> ranges;
   int64_t begin = 0;
   for (size_t part = 0; part < weight.parts.size(); ++part) {
     int64_t from = std::max(first, begin), to = std::min(end, begin + weight.parts[part].rows);
     if (from < to)
-      fragments.push_back({part, from - begin, from, to - from});
+      ranges.push_back({part, weight.parts[part].firstRow + from - begin, to - from});
     begin += weight.parts[part].rows;
   }
-  return fragments;
+  return ranges;
 }
 
 /// Rows of a chunk are a multiple of this, and so of the blocks of every layout.
@@ -65,9 +65,9 @@ public:
 private:
   void work();
   Result<void> evaluateChunk(int64_t chunk, std::vector<float> &values);
-  Result<QuantizedMatrix> quantizeFragment(const Fragment &fragment, numerics::ConstMatrix rows,
-                                           ErrorSums &error) const;
-  Result<void> chooseParams(const Fragment &fragment, numerics::ConstMatrix rows,
+  Result<QuantizedMatrix> quantizeRange(const RowRange &range, numerics::ConstMatrix rows,
+                                        ErrorSums &error) const;
+  Result<void> chooseParams(const RowRange &range, numerics::ConstMatrix rows,
                             numerics::QParams &params) const;
 
   const ConstantWeight &weight;
@@ -77,20 +77,17 @@ private:
   const int64_t chunkRows, chunks;
   std::atomic<int64_t> next = 0;
   std::vector<std::optional<Error>> failures; ///< of each chunk
-  /// Of each chunk, in the order of its fragments.
+  /// Of each chunk, in the order of its ranges of rows.
   std::vector<std::vector<std::pair<size_t, ErrorSums>>> chunkErrors;
   EvaluatedWeight result;
 };
 
-/// The rows of a fragment of what a method has computed for its part.
+/// Some rows of what a method has computed for its part.
 template <typename T>
 Result<std::vector<T>> readComputed(const ConstantReader &reader, const ConstantTensor &tensor,
-                                    formats::DType type, const Fragment &fragment, T least,
-                                    T most) {
-  std::vector<T> values(fragment.count * tensor.columns());
-  if (auto done = reader.computed().readRows(tensor.place(type), fragment.rowInPart, fragment.count,
-                                             values);
-      !done)
+                                    int64_t firstRow, int64_t rows, T least, T most) {
+  std::vector<T> values(rows * tensor.columns());
+  if (auto done = reader.readRows(tensor, firstRow, rows, std::span<T>(values)); !done)
     return Unexpected(done.error());
   for (size_t i = 0; i < values.size(); ++i)
     if (values[i] < least || values[i] > most)
@@ -98,17 +95,38 @@ Result<std::vector<T>> readComputed(const ConstantReader &reader, const Constant
                        "{}: tensor '{}': row {}, column {} is {}, expected {} to {}; remove the "
                        "file and compute it again",
                        (reader.computed().folder() / tensor.file).string(), tensor.global,
-                       fragment.rowInPart + int64_t(i) / tensor.columns(),
-                       int64_t(i) % tensor.columns(), values[i], least, most);
+                       tensor.first[0] + firstRow + int64_t(i) / tensor.columns(),
+                       tensor.first[1] + int64_t(i) % tensor.columns(), values[i], least, most);
   return values;
+}
+
+/// Of each of `rows` rows of `width` values those from `first` on.
+template <typename T>
+void cutColumns(std::vector<T> &values, int64_t rows, int64_t width, int64_t first, int64_t count) {
+  for (int64_t r = 0; r < rows; ++r)
+    std::copy_n(values.data() + r * width + first, count, values.data() + r * count);
+  values.resize(rows * count);
+}
+
+/// The columns of a part, which are whole groups.
+void cutColumns(QuantizedMatrix &matrix, const WeightPart &part) {
+  numerics::QParams &params = matrix.params;
+  const int64_t group = matrix.scheme.groupSize, groups = params.groups;
+  const int64_t first = group ? part.firstColumn / group : 0;
+  params.groups = numerics::groupCount(part.columns, group);
+  cutColumns(matrix.codes, matrix.rows, matrix.columns, part.firstColumn, part.columns);
+  cutColumns(params.scales, params.rows, groups, first, params.groups);
+  if (!params.zeroPoints.empty())
+    cutColumns(params.zeroPoints, params.rows, groups, first, params.groups);
+  matrix.columns = part.columns;
 }
 
 } // namespace
 
 /// Scales and zero points of rows of one part, by the rule or as computed.
-Result<void> Evaluation::chooseParams(const Fragment &fragment, numerics::ConstMatrix rows,
+Result<void> Evaluation::chooseParams(const RowRange &range, numerics::ConstMatrix rows,
                                       numerics::QParams &params) const {
-  const WeightPart &part = weight.parts[fragment.part];
+  const WeightPart &part = weight.parts[range.part];
   if (!part.scale) {
     auto chosen = numerics::chooseQParams(rows, scheme, weight.rule);
     if (!chosen)
@@ -119,16 +137,16 @@ Result<void> Evaluation::chooseParams(const Fragment &fragment, numerics::ConstM
   params.rows = rows.rows;
   params.groups = numerics::groupCount(rows.columns, scheme.groupSize);
   auto scales =
-      readComputed<float>(reader, *part.scale, formats::DType::F32, fragment,
+      readComputed<float>(reader, *part.scale, range.row, range.count,
                           std::numeric_limits<float>::min(), std::numeric_limits<float>::max());
   if (!scales)
     return Unexpected(scales.error());
   params.scales = std::move(*scales);
   if (!part.zeroPoint)
     return {};
-  const numerics::CodeRange range = numerics::codeRange(scheme);
-  auto zeroPoints = readComputed<int32_t>(reader, *part.zeroPoint, formats::DType::I32, fragment,
-                                          range.min, range.max);
+  const numerics::CodeRange codes = numerics::codeRange(scheme);
+  auto zeroPoints =
+      readComputed<int32_t>(reader, *part.zeroPoint, range.row, range.count, codes.min, codes.max);
   if (!zeroPoints)
     return Unexpected(zeroPoints.error());
   params.zeroPoints = std::move(*zeroPoints);
@@ -136,21 +154,20 @@ Result<void> Evaluation::chooseParams(const Fragment &fragment, numerics::ConstM
 }
 
 /// Rows of one part, by the rule or as computed.
-Result<QuantizedMatrix> Evaluation::quantizeFragment(const Fragment &fragment,
-                                                     numerics::ConstMatrix rows,
-                                                     ErrorSums &error) const {
-  const WeightPart &part = weight.parts[fragment.part];
-  if (!part.scale && !part.codes && weight.rule.kind == numerics::ScaleRuleKind::AbsMax &&
-      numerics::canQuantizeAbsMax(scheme))
-    return numerics::quantizeAbsMax(rows, scheme, fragment.rowInPart, error);
+Result<QuantizedMatrix> Evaluation::quantizeRange(const RowRange &range, numerics::ConstMatrix rows,
+                                                  ErrorSums &error) const {
+  const WeightPart &part = weight.parts[range.part];
+  if (!part.scale && !part.codes && part.hasAllColumns() &&
+      weight.rule.kind == numerics::ScaleRuleKind::AbsMax && numerics::canQuantizeAbsMax(scheme))
+    return numerics::quantizeAbsMax(rows, scheme, range.row, error);
   QuantizedMatrix quantized{scheme, rows.rows, rows.columns, {}, {}};
-  if (auto done = chooseParams(fragment, rows, quantized.params); !done)
+  if (auto done = chooseParams(range, rows, quantized.params); !done)
     return Unexpected(done.error());
   if (part.codes) {
-    const numerics::CodeRange range = numerics::codeRange(scheme);
+    const numerics::CodeRange limits = numerics::codeRange(scheme);
     auto codes =
-        readComputed<int8_t>(reader, *part.codes, formats::DType::I8, fragment,
-                             static_cast<int8_t>(range.min), static_cast<int8_t>(range.max));
+        readComputed<int8_t>(reader, *part.codes, range.row, range.count,
+                             static_cast<int8_t>(limits.min), static_cast<int8_t>(limits.max));
     if (!codes)
       return Unexpected(codes.error());
     quantized.codes = std::move(*codes);
@@ -159,10 +176,12 @@ Result<QuantizedMatrix> Evaluation::quantizeFragment(const Fragment &fragment,
     if (auto done = numerics::quantize(rows, scheme, quantized.params, quantized.codes); !done)
       return Unexpected(done.error());
   }
-  std::vector<float> back(rows.rows * rows.columns);
-  numerics::dequantize(quantized, {back.data(), rows.rows, rows.columns});
+  if (!part.hasAllColumns())
+    cutColumns(quantized, part);
+  std::vector<float> back(rows.rows * part.columns);
+  numerics::dequantize(quantized, {back.data(), rows.rows, part.columns});
   for (int64_t r = 0; r < rows.rows; ++r)
-    error.add(rows.row(r), back.data() + r * rows.columns, rows.columns);
+    error.add(rows.row(r) + part.firstColumn, back.data() + r * part.columns, part.columns);
   return quantized;
 }
 
@@ -181,23 +200,25 @@ static void append(QuantizedMatrix &to, QuantizedMatrix from) {
 }
 
 Result<void> Evaluation::evaluateChunk(int64_t chunk, std::vector<float> &values) {
-  const int64_t firstRow = chunk * chunkRows, columns = weight.columns;
+  const int64_t firstRow = chunk * chunkRows;
   const int64_t endRow = std::min(firstRow + chunkRows, weight.rows);
   QuantizedMatrix block;
-  for (const Fragment &fragment : fragmentsOf(weight, firstRow, endRow)) {
-    const WeightPart &part = weight.parts[fragment.part];
+  for (const RowRange &range : rangesOf(weight, firstRow, endRow)) {
+    const WeightPart &part = weight.parts[range.part];
+    const int64_t columns = part.weight.columns();
     auto named = [&](const Error &error) {
       return makeError(error.code, "site '{}': {}", part.site, error.message);
     };
-    values.resize(fragment.count * columns);
-    if (auto done = reader.readRows(part.weight, fragment.rowInPart, fragment.count, values); !done)
+    values.resize(range.count * columns);
+    if (auto done = reader.readRows(part.weight, range.row, range.count, std::span<float>(values));
+        !done)
       return named(done.error());
     ErrorSums error;
-    auto quantized = quantizeFragment(
-        fragment, numerics::ConstMatrix(values.data(), fragment.count, columns), error);
+    auto quantized =
+        quantizeRange(range, numerics::ConstMatrix(values.data(), range.count, columns), error);
     if (!quantized)
       return named(quantized.error());
-    chunkErrors[chunk].emplace_back(fragment.part, error);
+    chunkErrors[chunk].emplace_back(range.part, error);
     append(block, std::move(*quantized));
   }
   for (auto [layout, packed] : llvm::zip_equal(layouts, result.packed))

@@ -8,11 +8,12 @@
 #include "easyquant/Weights/WeightFile.h"
 
 #include "easyquant/Formats/ShardedSafetensors.h"
+#include "easyquant/Numerics/FragmentPacking.h"
+#include "easyquant/Weights/WeightLayouts.h"
 
 #include <algorithm>
 #include <bit>
 #include <iterator>
-#include <optional>
 
 using namespace easyquant;
 using namespace easyquant::equant;
@@ -21,23 +22,30 @@ using formats::ShardedSafetensorsWriter;
 
 namespace {
 
-/// Kernels read whole cache lines of packed weights.
-constexpr int64_t kAlignment = 64;
 /// Floats that are in memory at a time.
 constexpr int64_t kPieceFloats = int64_t(1) << 20;
 
+/// The file of one target, written tensor by tensor.
 class WeightFile {
 public:
-  /// A writer may be null: that file is not asked for.
-  WeightFile(const ConstantReader &reader, ShardedSafetensorsWriter *cpu,
-             ShardedSafetensorsWriter *gpu, unsigned threads)
-      : reader(reader), cpu(cpu), gpu(gpu), pool(llvm::hardware_concurrency(threads)) {}
+  WeightFile(const TargetWeights &weights, ShardedSafetensorsWriter writer,
+             const ConstantReader &reader)
+      : weights(weights), writer(std::move(writer)), reader(reader) {}
 
-  Result<void> write(const FileTensor &tensor, WrittenWeights &written);
+  /// The weight whose tensors come next, or null behind the last tensor.
+  const ConstantWeight *nextWeight() const { return isDone() ? nullptr : current().weight; }
+  Result<void> writePacked(numerics::PackedWeight packed);
+  /// Up to the next packed weight, or the end.
+  Result<void> writeFloats();
+  int64_t written() const { return static_cast<int64_t>(next); }
+  Result<void> finish(TargetWeights &target);
+
+  const TargetWeights &weights;
 
 private:
-  Result<void> evaluateWeight(const FileTensor &tensor, WrittenWeights &written);
-  Result<void> writePacked(const FileTensor &tensor, WrittenWeights &written);
+  bool isDone() const { return next == weights.tensors.size(); }
+  const FileTensor &current() const { return weights.tensors[next]; }
+  Result<void> write(const FileTensor &tensor);
   Result<void> writeFloat(const FileTensor &tensor);
   Result<void> writeRopeTable(const FileTensor &tensor);
   Result<void> writeHalves(const FileTensor &tensor);
@@ -45,29 +53,15 @@ private:
   Result<void> forRows(const FileTensor &tensor,
                        llvm::function_ref<Result<void>(const std::vector<float> &)> body);
 
-  template <typename T>
-  Result<void> append(ShardedSafetensorsWriter *file, const FileTensor &tensor,
-                      const std::vector<T> &data) {
-    if (!file || !tensor.isIn(file == gpu))
-      return {};
-    return file->write(tensor.name, std::as_bytes(std::span(data)));
+  template <typename T> Result<void> append(const FileTensor &tensor, const std::vector<T> &data) {
+    return writer.write(tensor.name, std::as_bytes(std::span(data)));
   }
-  /// Two packings of one thing.
-  template <typename T>
-  Result<void> append(const FileTensor &tensor, const std::vector<T> &forCpu,
-                      const std::vector<T> &forGpu) {
-    if (auto done = append(cpu, tensor, forCpu); !done)
-      return done;
-    return append(gpu, tensor, forGpu);
-  }
-  /// The zeros behind a tensor of the file for GPUs that is `count` floats long.
-  Result<void> padForGPU(const FileTensor &tensor, int64_t count);
+  /// The zeros behind `count` floats of the tensor.
+  Result<void> pad(const FileTensor &tensor, int64_t count);
 
+  ShardedSafetensorsWriter writer;
   const ConstantReader &reader;
-  ShardedSafetensorsWriter *cpu, *gpu;
-  llvm::DefaultThreadPool pool;
-  /// Of the weight whose codes were written last, what has not been written yet.
-  numerics::PackedWeight forCpu, forGpu;
+  size_t next = 0; ///< tensor
 };
 
 } // namespace
@@ -112,53 +106,28 @@ DType easyquant::equant::dtypeOf(const FileTensor &tensor) {
   llvm_unreachable("every kind is named");
 }
 
-/// Evaluates the weight, of which this is the first tensor, for all files.
-Result<void> WeightFile::evaluateWeight(const FileTensor &tensor, WrittenWeights &written) {
-  Result<numerics::PanelLayout> panels = panelLayoutOf(*tensor.weight);
-  if (!panels)
-    return Unexpected(panels.error());
-  std::vector<const numerics::WeightLayout *> layouts;
-  if (cpu)
-    layouts.push_back(&*panels);
-  std::optional<numerics::FragmentLayout> fragments;
-  if (gpu) {
-    Result<numerics::FragmentLayout> layout = fragmentLayoutOf(*tensor.weight);
-    if (!layout)
-      return Unexpected(layout.error());
-    layouts.push_back(&fragments.emplace(*layout));
-  }
-  Result<EvaluatedWeight> evaluated = evaluate(*tensor.weight, layouts, reader, pool);
-  if (!evaluated)
-    return Unexpected(evaluated.error());
-  written.errors[tensor.weight] = std::move(evaluated->errors);
-  if (cpu)
-    forCpu = std::move(evaluated->packed.front());
-  if (gpu)
-    forGpu = std::move(evaluated->packed.back());
-  return {};
-}
-
-Result<void> WeightFile::writePacked(const FileTensor &tensor, WrittenWeights &written) {
-  if (tensor.part == numerics::WeightTensor::Codes)
-    if (auto done = evaluateWeight(tensor, written); !done)
-      return done;
-  for (auto [file, packed, shape] :
-       {std::tuple(cpu, &forCpu, &tensor.shape), std::tuple(gpu, &forGpu, &tensor.gpuShape)}) {
-    if (!file || !tensor.isIn(file == gpu))
-      continue;
-    std::vector<uint8_t> bytes = std::exchange((*packed)[tensor.part], {});
-    bytes.resize(formats::tensorBytes(dtypeOf(tensor), *shape).value_or(bytes.size()));
-    if (auto done = append(file, tensor, bytes); !done)
+Result<void> WeightFile::writePacked(numerics::PackedWeight packed) {
+  for (const ConstantWeight *weight = nextWeight(); nextWeight() == weight; ++next) {
+    std::vector<uint8_t> bytes = std::exchange(packed[current().part], {});
+    bytes.resize(formats::tensorBytes(dtypeOf(current()), current().shape).value_or(bytes.size()));
+    if (auto done = append(current(), bytes); !done)
       return done;
   }
   return {};
 }
 
-Result<void> WeightFile::padForGPU(const FileTensor &tensor, int64_t count) {
+Result<void> WeightFile::writeFloats() {
+  for (; !isDone() && !current().weight; ++next)
+    if (auto done = write(current()); !done)
+      return done;
+  return {};
+}
+
+Result<void> WeightFile::pad(const FileTensor &tensor, int64_t count) {
   int64_t elements = 1;
-  for (int64_t size : tensor.gpuShape)
+  for (int64_t size : tensor.shape)
     elements *= size;
-  return append(gpu, tensor, std::vector<float>(elements - count, 0.0f));
+  return append(tensor, std::vector<float>(elements - count, 0.0f));
 }
 
 Result<void>
@@ -185,11 +154,9 @@ Result<void> WeightFile::writeFloat(const FileTensor &tensor) {
   int64_t written = 0;
   auto done = forRows(tensor, [&](const std::vector<float> &piece) {
     written += std::ssize(piece);
-    return append(tensor, piece, piece);
+    return append(tensor, piece);
   });
-  if (!done || !gpu || !tensor.isIn(/*gpu=*/true))
-    return done;
-  return padForGPU(tensor, written);
+  return done ? pad(tensor, written) : done;
 }
 
 /// To the nearest bf16, ties to even; the value is finite.
@@ -200,35 +167,38 @@ static uint16_t toBFloat(float value) {
 
 Result<void> WeightFile::writeHalves(const FileTensor &tensor) {
   std::vector<uint16_t> matrix;
-  matrix.reserve(tensor.shape[0] * tensor.shape[1]);
+  const int64_t rows = tensor.constant->type.getDimSize(0);
+  const int64_t columns = tensor.constant->type.getDimSize(1);
+  matrix.reserve(rows * columns);
   auto done = forRows(tensor, [&](const std::vector<float> &piece) -> Result<void> {
     std::transform(piece.begin(), piece.end(), std::back_inserter(matrix), toBFloat);
     return {};
   });
   if (!done)
     return done;
-  std::vector<uint8_t> packed(numerics::floatFragmentBytes(tensor.shape[0], tensor.shape[1]));
-  numerics::packFloatFragments(tensor.shape[0], tensor.shape[1], matrix.data(), packed.data());
-  return append(gpu, tensor, packed);
+  std::vector<uint8_t> packed(numerics::floatFragmentBytes(rows, columns));
+  numerics::packFloatFragments(rows, columns, matrix.data(), packed.data());
+  return append(tensor, packed);
 }
 
 Result<void> WeightFile::writeRopeTable(const FileTensor &tensor) {
   const numerics::RopeParams &params = *tensor.constant->rope;
-  const int64_t positions = tensor.shape[0], step = kPieceFloats / params.headDim;
+  const int64_t positions = tensor.constant->type.getDimSize(0),
+                step = kPieceFloats / params.headDim;
   for (int64_t first = 0; first < positions; first += step) {
     auto piece = numerics::ropeTable(params, std::min(step, positions - first), first);
     if (!piece)
       return makeError(piece.error().code, "'{}': {}", tensor.name, piece.error().message);
-    if (auto done = append(tensor, *piece, *piece); !done)
+    if (auto done = append(tensor, *piece); !done)
       return done;
   }
-  return gpu ? padForGPU(tensor, positions * params.headDim) : Result<void>();
+  return pad(tensor, positions * params.headDim);
 }
 
-Result<void> WeightFile::write(const FileTensor &tensor, WrittenWeights &written) {
+Result<void> WeightFile::write(const FileTensor &tensor) {
   switch (tensor.kind) {
   case FileTensor::Kind::Packed:
-    return writePacked(tensor, written);
+    break; // by writePacked
   case FileTensor::Kind::Float:
     return writeFloat(tensor);
   case FileTensor::Kind::RopeTable:
@@ -239,123 +209,101 @@ Result<void> WeightFile::write(const FileTensor &tensor, WrittenWeights &written
   llvm_unreachable("every kind is named");
 }
 
-void easyquant::equant::sortForAlignment(std::vector<FileTensor> &tensors) {
-  std::vector<FileTensor> aligned, others;
-  for (size_t begin = 0, end; begin < tensors.size(); begin = end) {
-    // The tensors of a weight stay together.
-    bool isAligned = true;
-    for (end = begin; end == begin || (end < tensors.size() && tensors[end].weight &&
-                                       tensors[end].weight == tensors[begin].weight);
-         ++end)
-      isAligned &= formats::tensorBytes(dtypeOf(tensors[end]), tensors[end].shape).value_or(0) %
-                       kAlignment ==
-                   0;
-    auto &part = isAligned ? aligned : others;
-    std::move(tensors.begin() + begin, tensors.begin() + end, std::back_inserter(part));
-  }
-  std::move(others.begin(), others.end(), std::back_inserter(aligned));
-  tensors = std::move(aligned);
-}
-
-Result<numerics::PanelLayout> easyquant::equant::panelLayoutOf(const ConstantWeight &weight) {
-  if (weight.layout.getRows() != numerics::kPanelRows || weight.layout.getDepth() != 4)
-    return makeError(ErrorCode::Unsupported,
-                     "panels of {} rows and depth {}: only {} rows of depth 4 are packed",
-                     weight.layout.getRows(), weight.layout.getDepth(), numerics::kPanelRows);
-  Result<numerics::PanelLayout> layout =
-      numerics::panelLayout(weight.scheme.toNumerics(), weight.rows, weight.columns);
-  if (layout)
-    layout->withSums = weight.needsSums;
-  return layout;
-}
-
-numerics::FragmentOrder easyquant::equant::fragmentOrderOf(const ConstantWeight &weight) {
-  // Embeddings take either; of 3 bits there is but one.
-  bool isHalves = weight.floatReader || (weight.scheme.getBits() == 3 && !weight.integerReader);
-  return isHalves ? numerics::FragmentOrder::Halves : numerics::FragmentOrder::Bytes;
-}
-
-Result<numerics::FragmentLayout> easyquant::equant::fragmentLayoutOf(const ConstantWeight &weight) {
-  if (weight.integerReader && weight.floatReader)
-    return makeError(
-        ErrorCode::Unsupported,
-        "linears on int8 and on float activations share this weight, which GPU kernels "
-        "read in different orders; give both the same activations");
-  Result<numerics::FragmentLayout> layout = numerics::fragmentLayout(
-      weight.scheme.toNumerics(), fragmentOrderOf(weight), weight.rows, weight.columns);
-  if (layout)
-    layout->withSums = weight.needsSums;
-  return layout;
+Result<void> WeightFile::finish(TargetWeights &target) {
+  target.offsets.assign(writer.offsets().begin(), writer.offsets().end());
+  if (!target.offsets.empty())
+    target.bytes = target.offsets.back() +
+                   formats::tensorBytes(dtypeOf(target.tensors.back()), target.tensors.back().shape)
+                       .value_or(0);
+  return writer.finish();
 }
 
 /// Whatever cannot be packed is refused before a byte is written.
-static Result<void> checkLayouts(WeightFiles files, const std::vector<FileTensor> &tensors) {
-  for (const FileTensor &tensor : tensors) {
-    if (!tensor.weight)
-      continue;
-    const std::string &site = tensor.weight->parts.front().site;
-    if (auto layout = panelLayoutOf(*tensor.weight); !layout)
-      return makeError(layout.error().code, "site '{}': {}", site, layout.error().message);
-    if (!files.gpu)
-      continue;
-    if (auto layout = fragmentLayoutOf(*tensor.weight); !layout)
-      return makeError(layout.error().code, "site '{}': {}; compile it with --target cpu", site,
-                       layout.error().message);
-  }
+static Result<void> checkLayouts(const TargetWeights &target) {
+  for (const ConstantWeight &weight : target.weights.packed())
+    if (auto packer = packerFor(weight, target.target); !packer)
+      return makeError(packer.error().code, "site '{}': {}{}", weight.parts.front().site,
+                       packer.error().message,
+                       target.target == Target::GPU ? "; compile it with --target cpu" : "");
   return {};
 }
 
 static Result<ShardedSafetensorsWriter> createFile(const std::filesystem::path &folder,
-                                                   std::string_view stem, int64_t maxShardBytes,
-                                                   const std::vector<FileTensor> &tensors,
-                                                   bool gpu) {
+                                                   int64_t maxShardBytes,
+                                                   const TargetWeights &target) {
   std::vector<formats::SafetensorsWriter::Tensor> declared;
-  for (const FileTensor &tensor : tensors)
-    if (tensor.isIn(gpu))
-      declared.push_back({tensor.name, std::string(formats::dtypeName(dtypeOf(tensor))),
-                          gpu ? tensor.gpuShape : tensor.shape});
-  return ShardedSafetensorsWriter::create(folder, stem, std::move(declared), maxShardBytes);
+  for (const FileTensor &tensor : target.tensors)
+    declared.push_back(
+        {tensor.name, std::string(formats::dtypeName(dtypeOf(tensor))), tensor.shape});
+  return ShardedSafetensorsWriter::create(folder,
+                                          target.target == Target::GPU ? "weights.gpu" : "weights",
+                                          std::move(declared), maxShardBytes);
 }
 
-Result<WrittenWeights> easyquant::equant::writeWeights(const std::filesystem::path &folder,
-                                                       int64_t maxShardBytes, WeightFiles files,
-                                                       const std::vector<FileTensor> &tensors,
-                                                       const ConstantReader &reader,
-                                                       unsigned threads,
-                                                       llvm::function_ref<void(int64_t)> progress) {
-  if (auto done = checkLayouts(files, tensors); !done)
-    return Unexpected(done.error());
-  std::optional<ShardedSafetensorsWriter> cpu, gpu;
-  for (auto [writer, asked, stem] :
-       {std::tuple(&cpu, files.cpu, "weights"), std::tuple(&gpu, files.gpu, "weights.gpu")}) {
-    if (!asked)
+/// Evaluates the next weight of the first of the files that has one, for all whose next it is.
+static Result<bool> writeNextWeight(std::deque<WeightFile> &files,
+                                    std::deque<TargetWeights> &targets,
+                                    const ConstantReader &reader, llvm::ThreadPoolInterface &pool) {
+  const ConstantWeight *weight = nullptr;
+  std::vector<size_t> readers;
+  std::vector<std::unique_ptr<numerics::WeightLayout>> packers;
+  for (auto [index, file] : llvm::enumerate(files)) {
+    const ConstantWeight *other = file.nextWeight();
+    if (!other || (weight && other->key() != weight->key()))
       continue;
-    auto created = createFile(folder, stem, maxShardBytes, tensors, writer == &gpu);
-    if (!created)
-      return Unexpected(created.error());
-    *writer = std::move(*created);
+    weight = weight ? weight : other;
+    auto packer = packerFor(*other, file.weights.target);
+    if (!packer)
+      return Unexpected(packer.error());
+    readers.push_back(index);
+    packers.push_back(std::move(*packer));
   }
-  WrittenWeights written;
-  int64_t nextCpu = 0, nextGpu = 0;
-  WeightFile file(reader, cpu ? &*cpu : nullptr, gpu ? &*gpu : nullptr, threads);
-  for (const auto &[index, tensor] : llvm::enumerate(tensors)) {
-    if (auto done = file.write(tensor, written); !done)
+  if (!weight)
+    return false;
+  auto layouts = llvm::map_to_vector(
+      packers, [](const auto &packer) -> const numerics::WeightLayout * { return packer.get(); });
+  Result<EvaluatedWeight> evaluated = evaluate(*weight, layouts, reader, pool);
+  if (!evaluated)
+    return Unexpected(evaluated.error());
+  for (auto [index, packed] : llvm::zip_equal(readers, evaluated->packed)) {
+    targets[index].errors[files[index].nextWeight()] = evaluated->errors;
+    if (auto done = files[index].writePacked(std::move(packed)); !done)
       return Unexpected(done.error());
-    progress(index + 1);
   }
-  for (const FileTensor &tensor : tensors) {
-    // The writers know the tensors of their own files, in this order.
-    if (cpu)
-      written.offsets.push_back(tensor.isIn(/*gpu=*/false) ? cpu->offsets()[nextCpu++] : -1);
-    if (gpu)
-      written.gpuOffsets.push_back(tensor.isIn(/*gpu=*/true) ? gpu->offsets()[nextGpu++] : -1);
-    if (gpu && tensor.isIn(/*gpu=*/true))
-      written.gpuBytes = written.gpuOffsets.back() +
-                         formats::tensorBytes(dtypeOf(tensor), tensor.gpuShape).value_or(0);
+  return true;
+}
+
+Result<void> easyquant::equant::writeWeights(const std::filesystem::path &folder,
+                                             int64_t maxShardBytes,
+                                             std::deque<TargetWeights> &targets,
+                                             const ConstantReader &reader, unsigned threads,
+                                             llvm::function_ref<void(int64_t)> progress) {
+  for (const TargetWeights &target : targets)
+    if (auto done = checkLayouts(target); !done)
+      return done;
+  std::deque<WeightFile> files;
+  for (const TargetWeights &target : targets) {
+    auto writer = createFile(folder, maxShardBytes, target);
+    if (!writer)
+      return Unexpected(writer.error());
+    files.emplace_back(target, std::move(*writer), reader);
   }
-  for (auto *writer : {&cpu, &gpu})
-    if (*writer)
-      if (auto done = (*writer)->finish(); !done)
-        return Unexpected(done.error());
-  return written;
+  llvm::DefaultThreadPool pool(llvm::hardware_concurrency(threads));
+  for (bool isMore = true; isMore;) {
+    for (WeightFile &file : files)
+      if (auto done = file.writeFloats(); !done)
+        return done;
+    Result<bool> next = writeNextWeight(files, targets, reader, pool);
+    if (!next)
+      return Unexpected(next.error());
+    isMore = *next;
+    int64_t written = 0;
+    for (const WeightFile &file : files)
+      written += file.written();
+    progress(written);
+  }
+  for (auto [file, target] : llvm::zip_equal(files, targets))
+    if (auto done = file.finish(target); !done)
+      return done;
+  return {};
 }

@@ -7,8 +7,9 @@
 
 #include "easyquant/Weights/WeightGlobals.h"
 
-#include "easyquant/Weights/GPUWeights.h"
+#include "easyquant/Weights/WeightLayouts.h"
 
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/Iterators.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
@@ -30,23 +31,23 @@ namespace {
 /// The globals that stand for the tensors.
 class WeightGlobals {
 public:
-  explicit WeightGlobals(ModuleOp module) : module(module), attributes(module.getContext()) {
+  explicit WeightGlobals(const TargetWeights &target)
+      : target(target), module(target.module), attributes(module.getContext()) {
     for (GlobalOp global : module.getOps<GlobalOp>())
       before[global.getSymName()] = global;
   }
 
-  void declare(const FileTensor &tensor);
-  void setPlaces(ArrayRef<FileTensor> tensors, WeightFiles files, const WrittenWeights &written);
+  void declare(const FileTensor &tensor, int64_t offset);
   void load(const WeightUse &use) const;
   void load(const FloatConstant &constant) const;
   /// Erases what nothing reads any more.
   void eraseOthers();
 
 private:
-  GlobalOp globalOf(const FileTensor &tensor) const {
-    return tensor.weight ? packed.at({tensor.weight, tensor.part}) : floats.lookup(tensor.constant);
-  }
+  GlobalOp declareFloat(const FloatConstant &constant, StringRef name);
+  GlobalOp declareGlobal(GlobalOp old, StringRef name, RankedTensorType type);
 
+  const TargetWeights &target;
   ModuleOp module;
   Builder attributes;
   llvm::StringMap<GlobalOp> before;
@@ -57,72 +58,47 @@ private:
 
 } // namespace
 
-/// The type of a packed tensor in the IR: without what the file pads it with.
-static RankedTensorType packedType(const FileTensor &tensor) {
-  const ConstantWeight &weight = *tensor.weight;
-  const SchemeAttr scheme = weight.scheme;
-  const int64_t groups = scheme.getScaleShape({weight.rows, weight.columns})[1];
-  switch (tensor.part) {
-  case WeightTensor::Codes:
-    return weight.layout.getPackedCodesType(weight.rows, weight.columns, scheme.getBits());
-  case WeightTensor::Scales:
-    return weight.layout.getPackedScalesType(weight.rows, groups, scheme.getScale());
-  case WeightTensor::ZeroPoints:
-    return weight.layout.getPackedZeroPointsType(weight.rows, groups, scheme.getBits());
-  case WeightTensor::Sums:
-    return weight.layout.getPackedSumsType(weight.rows, groups);
-  case WeightTensor::Outer:
-    break;
-  }
-  llvm_unreachable("no global stands for it");
-}
-
-void WeightGlobals::declare(const FileTensor &tensor) {
-  if (tensor.kind == Kind::Halves) // another form of a tensor that has a global
-    return;
-  GlobalOp old = before.lookup(tensor.weight ? tensor.weight->parts.front().weight.global
-                                             : tensor.constant->parts.front().global);
-  RankedTensorType type = tensor.weight
-                              ? packedType(tensor)
-                              : RankedTensorType::get(tensor.shape, attributes.getF32Type());
-  GlobalOp global = old;
-  if (tensor.weight || tensor.name != old.getSymName() || type != old.getType()) {
-    OpBuilder place(old);
-    global = GlobalOp::create(place, old.getLoc(), tensor.name, type, /*is_mutable=*/false,
-                              ml_program::ExternAttr::get(module.getContext(), type),
-                              attributes.getStringAttr("private"));
-  }
-  global->removeAttr(kFileAttr);
-  global->removeAttr(kStampAttr);
-  if (tensor.weight)
-    packed[{tensor.weight, tensor.part}] = global;
-  else
-    floats[tensor.constant] = global;
+/// In the place of what it is made of.
+GlobalOp WeightGlobals::declareGlobal(GlobalOp old, StringRef name, RankedTensorType type) {
+  OpBuilder place(old);
+  auto global = GlobalOp::create(place, old.getLoc(), name, type, /*is_mutable=*/false,
+                                 ml_program::ExternAttr::get(module.getContext(), type),
+                                 attributes.getStringAttr("private"));
   kept.insert(global);
+  return global;
 }
 
-void WeightGlobals::setPlaces(ArrayRef<FileTensor> tensors, WeightFiles files,
-                              const WrittenWeights &written) {
-  for (auto [index, tensor] : llvm::enumerate(tensors)) {
-    GlobalOp global = globalOf(tensor);
-    auto set = [&](StringRef attribute, int64_t offset) {
-      global->setAttr(attribute, attributes.getI64IntegerAttr(offset));
-    };
-    if (tensor.kind == Kind::Halves) {
-      set(kGPUHalvesAttr, written.gpuOffsets[index]);
-      continue;
-    }
-    if (files.cpu)
-      set(kOffsetAttr, written.offsets[index]);
-    if (files.gpu && tensor.isIn(/*gpu=*/true))
-      set(kGPUOffsetAttr, written.gpuOffsets[index]);
-    if (files.gpu && tensor.weight && tensor.part == WeightTensor::Codes) {
-      bool halves = fragmentOrderOf(*tensor.weight) == numerics::FragmentOrder::Halves;
-      global->setAttr(kGPUOrderAttr, attributes.getStringAttr(halves ? "halves" : "bytes"));
-    }
+/// One global for all forms of a constant.
+GlobalOp WeightGlobals::declareFloat(const FloatConstant &constant, StringRef name) {
+  GlobalOp &known = floats[&constant];
+  if (known)
+    return known;
+  GlobalOp old = before.lookup(constant.parts.front().global);
+  bool isSame = name == old.getSymName() && constant.type == old.getType();
+  known = isSame ? old : declareGlobal(old, name, constant.type);
+  known->removeAttr(kFileAttr);
+  known->removeAttr(kStampAttr);
+  kept.insert(known);
+  return known;
+}
+
+void WeightGlobals::declare(const FileTensor &tensor, int64_t offset) {
+  GlobalOp global;
+  if (const ConstantWeight *weight = tensor.weight) {
+    // Without what the file pads it with.
+    RankedTensorType type =
+        layoutFor(*weight, target.target)
+            .getPackedType(tensor.part, weight->scheme, weight->rows, weight->columns);
+    global = declareGlobal(before.lookup(weight->parts.front().weight.global), tensor.name, type);
+    packed[{weight, tensor.part}] = global;
+  } else {
+    StringRef name = tensor.name;
+    if (tensor.kind == Kind::Halves)
+      name.consume_back("_halves");
+    global = declareFloat(*tensor.constant, name);
   }
-  if (files.gpu)
-    module->setAttr(kGPUBytesAttr, attributes.getI64IntegerAttr(written.gpuBytes));
+  global->setAttr(tensor.kind == Kind::Halves ? kHalvesOffsetAttr : kOffsetAttr,
+                  attributes.getI64IntegerAttr(offset));
 }
 
 void WeightGlobals::load(const WeightUse &use) const {
@@ -135,6 +111,7 @@ void WeightGlobals::load(const WeightUse &use) const {
     op.getScaleMutable().assign(load(WeightTensor::Scales));
     if (op.getZeroPoint())
       op.getZeroPointMutable().assign(load(WeightTensor::ZeroPoints));
+    op.setLayoutAttr(layoutFor(*use.weight, target.target));
   };
   if (auto embedding = dyn_cast<equant::EmbeddingOp>(use.op))
     return replace(embedding);
@@ -158,7 +135,7 @@ void WeightGlobals::load(const FloatConstant &constant) const {
 void WeightGlobals::eraseOthers() {
   // What made the weights is dead now, uses before definitions.
   module.walk<WalkOrder::PostOrder, ReverseIterator>([](Operation *op) {
-    if (isa<PackOp, PackScalesOp, ConcatOp, QuantizeOp, ChooseQParamsOp, ScaleOp,
+    if (isa<ConcatOp, QuantizeOp, ChooseQParamsOp, ScaleOp, tensor::ExtractSliceOp,
             GlobalLoadConstOp>(op) &&
         isOpTriviallyDead(op))
       op->erase();
@@ -168,16 +145,16 @@ void WeightGlobals::eraseOthers() {
       global.erase();
 }
 
-void easyquant::equant::readFromFiles(ModuleOp module, const ModelWeights &weights,
-                                      ArrayRef<FileTensor> tensors, WeightFiles files,
-                                      const WrittenWeights &written) {
-  WeightGlobals globals(module);
-  for (const FileTensor &tensor : tensors)
-    globals.declare(tensor);
-  globals.setPlaces(tensors, files, written);
-  for (const WeightUse &use : weights.uses())
+void easyquant::equant::readFromFile(TargetWeights &target) {
+  WeightGlobals globals(target);
+  for (auto [tensor, offset] : llvm::zip_equal(target.tensors, target.offsets))
+    globals.declare(tensor, offset);
+  for (const WeightUse &use : target.weights.uses())
     globals.load(use);
-  for (const FloatConstant &constant : weights.floats())
+  for (const FloatConstant &constant : target.weights.floats())
     globals.load(constant);
   globals.eraseOthers();
+  Builder attributes(target.module.getContext());
+  target.module->setAttr(kWeightsBytesAttr, attributes.getI64IntegerAttr(target.bytes));
+  target.module->removeAttr(kWorkAttr);
 }

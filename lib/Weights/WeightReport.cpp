@@ -65,10 +65,12 @@ static int64_t packedRowBytes(const ConstantWeight &weight) {
          8;
 }
 
-ArrayAttr easyquant::equant::describeSites(
-    ModuleOp module, const llvm::DenseMap<Operation *, const ConstantWeight *> &weightOf,
-    const WrittenWeights &written) {
+ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
+  ModuleOp module = target.module;
   Builder b(module.getContext());
+  llvm::DenseMap<Operation *, const ConstantWeight *> weightOf;
+  for (const WeightUse &use : target.weights.uses())
+    weightOf[use.op] = use.weight;
   SmallVector<Attribute> sites;
   auto add = [&](StringRef name, Value tensor, int64_t row, int64_t n, int64_t k, int64_t bytes,
                  const numerics::ErrorSums &error, SchemeAttr weight, SchemeAttr input) {
@@ -93,7 +95,7 @@ ArrayAttr easyquant::equant::describeSites(
       int64_t row = 0;
       // The parts of a tied head's weight carry the name of their first reader: take the linear's.
       for (auto [part, error, site] :
-           llvm::zip_equal(weight.parts, written.errors.find(&weight)->second,
+           llvm::zip_equal(weight.parts, target.errors.find(&weight)->second,
                            linear.getSites().getAsValueRange<StringAttr>())) {
         add(site, linear.getCodes(), row, part.rows, weight.columns,
             part.rows * packedRowBytes(weight), error, weight.scheme, linear.getInputSchemeAttr());

@@ -61,11 +61,11 @@ static constexpr Pipeline kPipelines[] = {
      "equant-materialize-weights{output=out threads=1},lm-hoist-rows,convert-equant-to-kernels",
      20},
     {"equant-zeropoint{scheme=W8A16},equant-quantize,equant-simquant-kv{group=16 residual=16},"
-     "equant-materialize-weights{output=out threads=1 packing=cpu,gpu max-shard-bytes=10000},"
+     "equant-materialize-weights{output=out threads=1 target=cpu max-shard-bytes=10000},"
      "lm-hoist-rows,convert-equant-to-kernels",
      20},
     {"equant-materialize-weights{output=out threads=1}"},
-    {"equant-materialize-weights{output=out threads=1 packing=gpu}"},
+    {"equant-materialize-weights{output=out threads=1 target=gpu}"},
     {"equant-emit-gpu-kernels{chip=sm_90a}", 5},
     {"easyquant-gpu-pipeline{chip=sm_80}", 1},
     {"equant-emit-gpu-kernels,equant-lower-to-nvvm,equant-emit-gpu-binary{ptx=kernels.ptx}", 1},
@@ -204,7 +204,7 @@ std::vector<std::string> easyquant::test::makeSeeds(const fs::path &tests) {
     const std::string plan = "equant-zeropoint{scheme=W4A16 group-size=8 methods=awq,gptq}",
                       quantize = "equant-absmax{scheme=W8A8},equant-quantize,"
                                  "func.func(equant-fuse-shared-input)",
-                      materialize = ",equant-materialize-weights{output=out packing=cpu,gpu}";
+                      materialize = ",equant-materialize-weights{output=out target=cpu,gpu}";
     add(plan);
     add("equant-absmax{scheme=W8A8 methods=smoothquant}");
     add(quantize);

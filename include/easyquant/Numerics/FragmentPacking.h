@@ -60,8 +60,12 @@ constexpr int64_t fragmentRows(int bits) { return bits == 3 ? 64 : 128 / bits; }
 constexpr int64_t fragmentBytes(int bits) {
   return fragmentRows(bits) * kFragmentColumns * bits / 8;
 }
+/// Scales and zero points come in blocks of so many rows.
+inline constexpr int64_t kFragmentScaleRows = 64;
 /// N as scales and zero points have it.
-constexpr int64_t fragmentScaleRows(int64_t n) { return (n + 63) / 64 * 64; }
+constexpr int64_t fragmentScaleRows(int64_t n) {
+  return (n + kFragmentScaleRows - 1) / kFragmentScaleRows * kFragmentScaleRows;
+}
 
 /// Where the codes and scales of an N x K weight lie. Made by fragmentLayout.
 struct FragmentLayout final : WeightLayout {

@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A weight, norm weight or bias is a global, or a global whose rows or columns equivalence
-// transforms have scaled (equant.scale). Here are such expressions without the IR, and what
-// computes them, a few rows at a time.
+// A weight, norm weight or bias is a global, a global whose rows or columns equivalence transforms
+// have scaled (equant.scale), or a part of such (tensor.extract_slice): some of its rows or
+// columns. Here are such expressions without the IR, and what computes them, a few rows at a time.
 //
 //===----------------------------------------------------------------------===//
 
@@ -29,20 +29,26 @@ namespace easyquant::equant {
 
 struct ScaleStep;
 
-/// A vector or a matrix of constants: a global, scaled any number of times.
+/// A vector or a matrix of constants: a global or a part of it, scaled any number of times.
 struct ConstantTensor {
   std::string global;
   /// Of a computed global; empty: a tensor of the model.
   std::string file, stamp;
-  std::vector<int64_t> shape;
-  std::vector<ScaleStep> steps; ///< in order of application
+  std::vector<int64_t> stored;       ///< the shape of the global
+  std::vector<int64_t> first, shape; ///< of the part: where it begins, its extents
+  std::vector<ScaleStep> steps;      ///< of the part, in order of application
 
   /// Elements of a row; a vector has one element a row.
   int64_t columns() const;
   bool isComputed() const { return !file.empty(); }
+  bool isPart() const { return shape != stored; }
+  /// Is it the global as it is?
+  bool isGlobal() const { return steps.empty() && !isPart(); }
+  /// The part from `offsets` on, counted from `first`, of `sizes`, that lies in this one.
+  void cut(llvm::ArrayRef<int64_t> offsets, llvm::ArrayRef<int64_t> sizes);
   /// Equal for equal expressions.
   std::string key() const;
-  /// Where a computed global's tensor is.
+  /// Where the whole tensor of a computed global is.
   formats::ComputedPlace place(formats::DType type) const;
 };
 
@@ -52,6 +58,16 @@ struct ScaleStep {
   int64_t axis = 0;
   bool divide = false;
 };
+
+/// A value, or a part of it.
+struct Part {
+  mlir::Value whole;
+  /// What tensor.extract_slice takes of it; empty: all.
+  llvm::SmallVector<int64_t, 2> offsets, sizes;
+};
+/// Looks through one tensor.extract_slice. Fails with a diagnostic at `loc` that names `site` where
+/// it is none of static offsets and sizes within a vector or a matrix, or has strides.
+mlir::FailureOr<Part> matchPart(mlir::Location loc, llvm::StringRef site, mlir::Value value);
 
 /// The operands of a tree of equant.concat, left to right; the value itself if it is none.
 llvm::SmallVector<mlir::Value> concatenated(mlir::Value value);
@@ -66,16 +82,16 @@ public:
   mlir::ml_program::GlobalOp getExternGlobal(mlir::Value value) const;
 
   /// Fails with a diagnostic at `loc` that names `site` and the op which makes no constant, or
-  /// where more than kMaxScales equant.scale lie on each other.
+  /// where more than kMaxDepth of them lie on each other.
   mlir::FailureOr<ConstantTensor> match(mlir::Location loc, llvm::StringRef site,
                                         mlir::Value value) const {
-    return match(loc, site, value, /*scales=*/0);
+    return match(loc, site, value, /*depth=*/0);
   }
-  static constexpr int kMaxScales = 64;
+  static constexpr int kMaxDepth = 64;
 
 private:
   mlir::FailureOr<ConstantTensor> match(mlir::Location loc, llvm::StringRef site, mlir::Value value,
-                                        int scales) const;
+                                        int depth) const;
 
   mlir::SymbolTable symbols;
 };
@@ -98,6 +114,11 @@ public:
   /// when a scaled value is not finite, naming the tensor, the value and the factor.
   Result<void> readRows(const ConstantTensor &tensor, int64_t firstRow, int64_t rows,
                         std::span<float> out) const;
+  /// The same of computed integers: codes, zero points.
+  Result<void> readRows(const ConstantTensor &tensor, int64_t firstRow, int64_t rows,
+                        std::span<int8_t> out) const;
+  Result<void> readRows(const ConstantTensor &tensor, int64_t firstRow, int64_t rows,
+                        std::span<int32_t> out) const;
 
 private:
   ConstantReader(formats::ModelSource model, formats::ComputedConstants work)

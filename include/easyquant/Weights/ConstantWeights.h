@@ -20,32 +20,36 @@ namespace easyquant::equant {
 struct WeightPart {
   ConstantTensor weight; ///< in float
   std::string site;      ///< for messages and reports
-  int64_t rows = 0;
+  /// What is taken of it once it is quantized: its scales follow from whole rows.
+  int64_t firstRow = 0, rows = 0, firstColumn = 0, columns = 0;
   /// What a method has computed: scales (rows x G) and zero points of an asymmetric scheme instead
   /// of those of the rule, codes (rows x K) instead of the nearest ones.
   std::optional<ConstantTensor> scale, zeroPoint, codes;
 
+  bool hasAllColumns() const { return columns == weight.columns(); }
   /// Equal for equal rows.
   std::string key() const;
 };
 
-/// A weight whose codes are pack(concat(quantize(constant), ...)) and whose scales are
-/// pack_scales(concat(choose_qparams(constant), ...)) or computed: everything needed to evaluate it
-/// without the IR.
+/// A weight whose codes are concat(quantize(constant), ...) and whose scales are
+/// concat(choose_qparams(constant), ...) or computed, or parts of such (tensor.extract_slice):
+/// everything needed to evaluate it without the IR.
 struct ConstantWeight {
   std::vector<WeightPart> parts; ///< top to bottom
   int64_t rows = 0, columns = 0;
   SchemeAttr scheme;
-  LayoutAttr layout;
   numerics::ScaleRule rule; ///< where scales are not computed
   bool needsSums = false;   ///< a reader has asymmetric activations
   /// Some reader multiplies it with int8 activations, some with float ones.
   bool integerReader = false, floatReader = false;
+
+  /// Equal for equal codes and scales.
+  std::string key() const;
 };
 
-/// Looks through the definitions of packed codes and scales, and of zero points as they are (null
-/// if the weight has none). `sites` names the parts. On failure the diagnostic, at `loc` and naming
-/// the first site, says which op is not the expected one.
+/// Looks through the definitions of codes and scales, and of zero points (null if the weight has
+/// none). `sites` names the parts. On failure the diagnostic, at `loc` and naming a site, says
+/// which op is not the expected one, or which part does not go with its groups.
 mlir::FailureOr<ConstantWeight> matchConstantWeight(const ConstantMatcher &constants,
                                                     mlir::Location loc,
                                                     llvm::ArrayRef<llvm::StringRef> sites,

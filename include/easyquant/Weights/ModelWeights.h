@@ -47,8 +47,7 @@ public:
   ModelWeights(const ModelWeights &) = delete;
   ModelWeights &operator=(const ModelWeights &) = delete;
 
-  /// Puts the weights of linears and embeddings into the kernels' order, and looks through what
-  /// makes the constants. Fails with a diagnostic.
+  /// Looks through what makes the constants. Fails with a diagnostic.
   mlir::LogicalResult collect(mlir::ModuleOp module);
   /// Are all tensors of the model and of methods there, with the shapes that the IR gives them?
   /// Fails with a diagnostic.

@@ -12,11 +12,11 @@
 
 namespace easyquant::equant {
 
-/// The tensors of the files in their order: that of the module's globals, as far as alignment
-/// allows (sortForAlignment), and what GPUs alone read behind them. Names are those of the globals;
-/// of two that would have the same, the second gets a number. They point into `weights`.
-std::vector<FileTensor> planTensors(mlir::ModuleOp module, const ModelWeights &weights,
-                                    WeightFiles files);
+/// The tensors of a target's file, in the order of the module's globals as far as alignment allows:
+/// what a CPU's panels or floats would not end at a multiple of 64 bytes comes last, in every
+/// target's file. Names are those of the globals; of two that would have the same, the second gets
+/// a number. They point into `target.weights`.
+std::vector<FileTensor> planTensors(const TargetWeights &target);
 
 } // namespace easyquant::equant
 

@@ -12,12 +12,10 @@
 
 namespace easyquant::equant {
 
-/// Lets the module read its constants from the files that were written: a global a tensor with its
-/// place, read where the constant was. What made the constants, and the globals of the model, are
-/// erased. `files` had `tensors`, of `weights`.
-void readFromFiles(mlir::ModuleOp module, const ModelWeights &weights,
-                   llvm::ArrayRef<FileTensor> tensors, WeightFiles files,
-                   const WrittenWeights &written);
+/// Lets the target's module read its constants from the file that was written: a global a tensor
+/// with its type and place, read where the constant was, by ops that say the layout. What made the
+/// constants, and the globals of the model, are erased.
+void readFromFile(TargetWeights &target);
 
 } // namespace easyquant::equant
 

@@ -23,12 +23,9 @@ namespace easyquant::equant {
 Result<mlir::DictionaryAttr> describeSource(mlir::MLIRContext *context,
                                             const formats::ModelSource &source);
 
-/// An entry for every site of the module in its order, fused ones under their own names. `weightOf`
-/// gives the weight of each equant.linear. The module reads its weights from the written tensors.
-mlir::ArrayAttr
-describeSites(mlir::ModuleOp module,
-              const llvm::DenseMap<mlir::Operation *, const ConstantWeight *> &weightOf,
-              const WrittenWeights &written);
+/// An entry for every site of the target's module in its order, fused ones under their own names.
+/// The module reads its weights from the written tensors.
+mlir::ArrayAttr describeSites(const TargetWeights &target);
 
 } // namespace easyquant::equant
 

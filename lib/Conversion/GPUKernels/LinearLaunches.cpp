@@ -35,12 +35,23 @@ static LogicalResult refuse(equant::LinearOp op) {
                                 << "; compile it with --target cpu or another scheme";
 }
 
+/// Do the kernels find the weight as they read it?
+static LogicalResult checkLayout(equant::LinearOp op) {
+  auto order = op.getInputScheme() ? equant::FragmentOrder::Bytes : equant::FragmentOrder::Halves;
+  if (op.getLayoutAttr() == equant::LayoutAttr::mmaSync(op.getContext(), order))
+    return success();
+  return op.emitOpError("expected weights packed as fragments in the order of its activations: run "
+                        "equant-materialize-weights with target=gpu first");
+}
+
 LogicalResult ProgramBuilder::emitLinear(equant::LinearOp op) {
   if (!op.getInputScheme())
     return emitFloatLinear(op);
   std::optional<easyquant::gpu::LinearSpec> spec = linearSpec(op);
   if (!spec)
     return refuse(op);
+  if (failed(checkLayout(op)))
+    return failure();
   FailureOr<Codes> input = quantizedRows(op, op.getInput(), CodesKind::of(op));
   if (failed(input))
     return failure();
@@ -67,6 +78,8 @@ LogicalResult ProgramBuilder::emitFloatLinear(Operation *op) {
   auto quantized = dyn_cast<equant::LinearOp>(op);
   if (!spec)
     return refuse(quantized);
+  if (quantized && failed(checkLayout(quantized)))
+    return failure();
   Arguments arguments;
   Value bias;
   if (quantized) {

@@ -7,7 +7,7 @@
 
 #include "ProgramBuilder.h"
 
-#include "easyquant/Weights/GPUWeights.h"
+#include "easyquant/Weights/TargetModules.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -77,17 +77,17 @@ LogicalResult ProgramBuilder::launch(Operation *op, const easyquant::gpu::Descri
 
 LogicalResult ProgramBuilder::emitGlobal(ml_program::GlobalLoadConstOp op) {
   auto global = symbols.lookup<ml_program::GlobalOp>(op.getGlobal().getLeafReference());
-  auto offset = global ? global->getAttrOfType<IntegerAttr>(equant::kGPUOffsetAttr) : nullptr;
-  auto halfOffset = global ? global->getAttrOfType<IntegerAttr>(equant::kGPUHalvesAttr) : nullptr;
+  auto offset = global ? global->getAttrOfType<IntegerAttr>(equant::kOffsetAttr) : nullptr;
+  auto halfOffset =
+      global ? global->getAttrOfType<IntegerAttr>(equant::kHalvesOffsetAttr) : nullptr;
   if (!offset && !halfOffset)
     return op.emitOpError() << op.getGlobal()
                             << " has no place in the weights for GPUs: run "
-                               "equant-materialize-weights with packing=gpu first";
+                               "equant-materialize-weights with target=gpu first";
   if (offset)
     constants[op.getResult()] = place(Kind::Weights, offset.getInt());
   if (halfOffset)
     halves[op.getResult()] = place(Kind::Weights, halfOffset.getInt());
-  orders[op.getResult()] = global->getAttrOfType<StringAttr>(equant::kGPUOrderAttr);
   return success();
 }
 

@@ -156,9 +156,8 @@ private:
   const BufferPlan *plan = nullptr; ///< of the function that is walked
   llvm::DenseSet<mlir::Operation *> called;
   llvm::DenseMap<mlir::Value, View> memory;
-  llvm::DenseMap<mlir::Value, Argument> constants;      ///< weights
-  llvm::DenseMap<mlir::Value, Argument> halves;         ///< those that are there as bf16
-  llvm::DenseMap<mlir::Value, mlir::StringAttr> orders; ///< of codes of weights
+  llvm::DenseMap<mlir::Value, Argument> constants; ///< weights
+  llvm::DenseMap<mlir::Value, Argument> halves;    ///< those that are there as bf16
   llvm::DenseMap<QuantizedValue, Codes> codes;
   llvm::StringMap<size_t> kernelIndex;
   /// Where launches use scratch memory.

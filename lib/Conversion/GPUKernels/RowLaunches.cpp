@@ -41,9 +41,11 @@ LogicalResult ProgramBuilder::emitEmbedding(equant::EmbeddingOp op) {
   spec.groupSize = weights.groupSize;
   spec.zeroPoints = !weights.symmetric;
   spec.scales = weights.scales;
-  StringAttr order = orders.lookup(op.getCodes());
-  spec.order = order && order.getValue() == "halves" ? numerics::FragmentOrder::Halves
-                                                     : numerics::FragmentOrder::Bytes;
+  equant::LayoutAttr layout = op.getLayoutAttr();
+  if (!layout || layout.getKind() != equant::LayoutKind::MmaSync)
+    return op.emitOpError("expected a table packed as fragments: run equant-materialize-weights "
+                          "with target=gpu first");
+  spec.order = static_cast<numerics::FragmentOrder>(layout.getOrder());
   Arguments arguments;
   arguments["tokens"] = place(Kind::Tokens);
   addCodes(arguments, op);

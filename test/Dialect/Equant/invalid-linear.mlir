@@ -94,6 +94,36 @@ func.func @packed_tensor_scale(%x: tensor<?x24xf32>, %q: tensor<2x6x32x4xi8>, %s
 
 // -----
 
+func.func @fragment_bits(%x: tensor<?x24xf32>, %q: tensor<1x1x48x16xi8>, %s: tensor<1x1x64xf32>) {
+  // expected-error @below {{codes of #equant.scheme<i3, symmetric, channel> cannot be packed as #equant.layout<mma_sync, order = bytes>}}
+  equant.linear %x, %q scale(%s) {sites = ["a"], weight_scheme = #equant.scheme<i3, symmetric, channel>,
+                                  layout = #equant.layout<mma_sync, order = bytes>}
+    : (tensor<?x24xf32>, tensor<1x1x48x16xi8>, tensor<1x1x64xf32>) -> tensor<?x40xf32>
+  return
+}
+
+// -----
+
+func.func @panel_rows(%x: tensor<?x24xf32>, %q: tensor<4x3x10x4xi8>, %s: tensor<4x1x10xf32>) {
+  // expected-error @below {{codes of #equant.scheme<i3, symmetric, channel> cannot be packed as #equant.layout<panel, rows = 10, depth = 4>}}
+  equant.linear %x, %q scale(%s) {sites = ["a"], weight_scheme = #equant.scheme<i3, symmetric, channel>,
+                                  layout = #equant.layout<panel, rows = 10, depth = 4>}
+    : (tensor<?x24xf32>, tensor<4x3x10x4xi8>, tensor<4x1x10xf32>) -> tensor<?x40xf32>
+  return
+}
+
+// -----
+
+func.func @fragment_codes(%x: tensor<?x24xf32>, %q: tensor<2x6x32x4xi8>, %s: tensor<1x1x64xf32>) {
+  // expected-error @below {{codes of 40x24 packed as #equant.layout<mma_sync, order = bytes> must be 'tensor<3x1x32x16xi8>', found 'tensor<2x6x32x4xi8>'}}
+  equant.linear %x, %q scale(%s) {sites = ["a"], weight_scheme = #equant.scheme<i8, symmetric, channel>,
+                                  layout = #equant.layout<mma_sync, order = bytes>}
+    : (tensor<?x24xf32>, tensor<2x6x32x4xi8>, tensor<1x1x64xf32>) -> tensor<?x40xf32>
+  return
+}
+
+// -----
+
 func.func @embedding(%tokens: tensor<?xi32>, %q: tensor<40x24xi8>, %s: tensor<40x1xf32>) {
   // expected-error @below {{codes must be 'tensor<39x24xi8>' for #equant.scheme<i8, symmetric, channel>, found 'tensor<40x24xi8>'}}
   equant.embedding %tokens, %q scale(%s) {vocab_size = 39, weight_scheme = #equant.scheme<i8, symmetric, channel>}

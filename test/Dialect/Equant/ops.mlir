@@ -9,18 +9,14 @@
 
 // CHECK-LABEL: func.func @weight(
 // CHECK-SAME:    %[[W:.*]]: tensor<40x24xf32>)
-func.func @weight(%w: tensor<40x24xf32>) -> (tensor<40x24xf32>, tensor<2x3x32x4xi8>, tensor<2x2x32xf32>) {
+func.func @weight(%w: tensor<40x24xf32>) -> tensor<40x24xf32> {
   // CHECK: %[[S:.*]] = equant.choose_qparams %[[W]] rule absmax {scheme = #equant.scheme<i4, symmetric, group = 16>} : (tensor<40x24xf32>) -> tensor<40x2xf32>
   %s = equant.choose_qparams %w rule absmax {scheme = #w4} : (tensor<40x24xf32>) -> tensor<40x2xf32>
   // CHECK: %[[Q:.*]] = equant.quantize %[[W]] scale(%[[S]]) {scheme = #equant.scheme<i4, symmetric, group = 16>} : (tensor<40x24xf32>, tensor<40x2xf32>) -> tensor<40x24xi4>
   %q = equant.quantize %w scale(%s) {scheme = #w4} : (tensor<40x24xf32>, tensor<40x2xf32>) -> tensor<40x24xi4>
   // CHECK: equant.dequantize %[[Q]] scale(%[[S]]) {scheme = #equant.scheme<i4, symmetric, group = 16>} : (tensor<40x24xi4>, tensor<40x2xf32>) -> tensor<40x24xf32>
   %d = equant.dequantize %q scale(%s) {scheme = #w4} : (tensor<40x24xi4>, tensor<40x2xf32>) -> tensor<40x24xf32>
-  // CHECK: equant.pack %[[Q]] {layout = #equant.layout<panel, rows = 32, depth = 4>} : tensor<40x24xi4> -> tensor<2x3x32x4xi8>
-  %p = equant.pack %q {layout = #panel} : tensor<40x24xi4> -> tensor<2x3x32x4xi8>
-  // CHECK: equant.pack_scales %[[S]] {layout = #equant.layout<panel, rows = 32, depth = 4>} : tensor<40x2xf32> -> tensor<2x2x32xf32>
-  %ps = equant.pack_scales %s {layout = #panel} : tensor<40x2xf32> -> tensor<2x2x32xf32>
-  return %d, %p, %ps : tensor<40x24xf32>, tensor<2x3x32x4xi8>, tensor<2x2x32xf32>
+  return %d : tensor<40x24xf32>
 }
 
 // CHECK-LABEL: func.func @asymmetric_activations(
@@ -69,4 +65,18 @@ func.func @packed(%tokens: tensor<?xi32>, %q: tensor<2x6x32x4xi8>, %s: tensor<2x
   %y = equant.linear %x, %q scale(%s) {sites = ["lm_head"], weight_scheme = #w8, layout = #panel}
          : (tensor<?x21xf32>, tensor<2x6x32x4xi8>, tensor<2x1x32xf32>) -> tensor<?x40xf32>
   return %y : tensor<?x40xf32>
+}
+
+// CHECK-LABEL: func.func @fragments(
+// CHECK:         equant.linear {{.*}}layout = #equant.layout<mma_sync, order = bytes>
+// CHECK:         equant.linear {{.*}}layout = #equant.layout<mma_sync, order = halves>
+func.func @fragments(%x: tensor<?x40xf32>, %q: tensor<3x2x32x16xi8>, %s: tensor<3x2x64xf32>, %z: tensor<3x2x32xi8>,
+                     %q3: tensor<2x2x48x16xi8>) -> (tensor<?x70xf32>, tensor<?x70xf32>) {
+  %y = equant.linear %x, %q scale(%s) zero_point(%z)
+         {sites = ["a"], weight_scheme = #z4, input_scheme = #a8, layout = #equant.layout<mma_sync, order = bytes>}
+         : (tensor<?x40xf32>, tensor<3x2x32x16xi8>, tensor<3x2x64xf32>, tensor<3x2x32xi8>) -> tensor<?x70xf32>
+  %w = equant.linear %x, %q3 scale(%s)
+         {sites = ["a"], weight_scheme = #equant.scheme<i3, symmetric, group = 16>, layout = #equant.layout<mma_sync, order = halves>}
+         : (tensor<?x40xf32>, tensor<2x2x48x16xi8>, tensor<3x2x64xf32>) -> tensor<?x70xf32>
+  return %y, %w : tensor<?x70xf32>, tensor<?x70xf32>
 }

@@ -8,7 +8,8 @@
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Recipe/Options.h"
 
-#include "easyquant/Numerics/WeightLayout.h"
+#include "easyquant/Numerics/FragmentPacking.h"
+#include "easyquant/Numerics/Packing.h"
 
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
@@ -385,45 +386,128 @@ void SchemeAttr::print(AsmPrinter &printer) const {
 // LayoutAttr
 //===----------------------------------------------------------------------===//
 
+// Enumerators of the IR and of lib/Numerics are the same numbers.
+static_assert(unsigned(FragmentOrder::Bytes) == unsigned(numerics::FragmentOrder::Bytes) &&
+              unsigned(FragmentOrder::Halves) == unsigned(numerics::FragmentOrder::Halves));
+
 LayoutAttr LayoutAttr::panel(MLIRContext *context) {
-  return get(context, /*rows=*/32, /*depth=*/4);
+  return get(context, LayoutKind::Panel, /*rows=*/numerics::kPanelRows, /*depth=*/4,
+             FragmentOrder::Bytes);
 }
 
-LogicalResult LayoutAttr::verify(function_ref<InFlightDiagnostic()> emitError, int64_t rows,
-                                 int64_t depth) {
+LayoutAttr LayoutAttr::mmaSync(MLIRContext *context, FragmentOrder order) {
+  return get(context, LayoutKind::MmaSync, /*rows=*/0, /*depth=*/0, order);
+}
+
+LogicalResult LayoutAttr::verify(function_ref<InFlightDiagnostic()> emitError, LayoutKind kind,
+                                 int64_t rows, int64_t depth, FragmentOrder order) {
   // The upper bound keeps sizes of packed tensors far from overflow.
-  if (rows < 1 || rows > 1024 || depth < 1 || depth > 1024)
+  if (kind == LayoutKind::Panel && (rows < 1 || rows > 1024 || depth < 1 || depth > 1024))
     return emitError() << "rows and depth of a panel must be 1 to 1024, found " << rows << " and "
                        << depth;
+  bool isPanel = kind == LayoutKind::Panel;
+  if (isPanel ? order != FragmentOrder::Bytes : rows != 0 || depth != 0)
+    return emitError() << "panels have rows and depth, fragments an order, and no more";
   return success();
 }
 
-RankedTensorType LayoutAttr::getPackedCodesType(int64_t n, int64_t k, unsigned bits) const {
-  bool below4 = bits == 2 || bits == 3;
-  if ((bits != 4 && bits != 8 && !below4) || (below4 && getRows() % 4 != 0))
+Attribute LayoutAttr::parse(AsmParser &parser, Type) {
+  SMLoc start = parser.getCurrentLocation();
+  StringRef kind, order;
+  if (parser.parseLess() || parser.parseKeyword(&kind) || parser.parseComma())
+    return {};
+  int64_t rows = 0, depth = 0;
+  FragmentOrder fragments = FragmentOrder::Bytes;
+  std::optional<LayoutKind> known = symbolizeLayoutKind(kind);
+  if (!known) {
+    parser.emitError(start) << "layout must be panel or mma_sync, found '" << kind << "'";
+    return {};
+  }
+  if (*known == LayoutKind::Panel) {
+    if (parser.parseKeyword("rows") || parseNumber(parser, rows) || parser.parseComma() ||
+        parser.parseKeyword("depth") || parseNumber(parser, depth))
+      return {};
+  } else {
+    SMLoc at = parser.getCurrentLocation();
+    if (parser.parseKeyword("order") || parser.parseEqual() || parser.parseKeyword(&order))
+      return {};
+    auto symbol = symbolizeFragmentOrder(order);
+    if (!symbol) {
+      parser.emitError(at) << "order must be bytes or halves, found '" << order << "'";
+      return {};
+    }
+    fragments = *symbol;
+  }
+  if (parser.parseGreater())
+    return {};
+  return getChecked([&] { return parser.emitError(start); }, parser.getContext(), *known, rows,
+                    depth, fragments);
+}
+
+void LayoutAttr::print(AsmPrinter &printer) const {
+  printer << "<" << stringifyLayoutKind(getKind()) << ", ";
+  if (getKind() == LayoutKind::Panel)
+    printer << "rows = " << getRows() << ", depth = " << getDepth();
+  else
+    printer << "order = " << stringifyFragmentOrder(getOrder());
+  printer << ">";
+}
+
+static RankedTensorType panelCodesType(LayoutAttr layout, unsigned bits, int64_t n, int64_t k) {
+  if (bits < 4 && layout.getRows() % 4 != 0)
     return nullptr;
-  int64_t blocks = ceilDiv(k, 2 * getDepth()), rows = getRows();
+  int64_t blocks = ceilDiv(k, 2 * layout.getDepth()), rows = layout.getRows();
   if (bits == 8)
     blocks *= 2;
   else
     rows = rows * bits / 4;
-  return RankedTensorType::get({ceilDiv(n, getRows()), blocks, rows, getDepth()},
-                               IntegerType::get(getContext(), 8));
+  return RankedTensorType::get({ceilDiv(n, layout.getRows()), blocks, rows, layout.getDepth()},
+                               IntegerType::get(layout.getContext(), 8));
 }
 
-RankedTensorType LayoutAttr::getPackedScalesType(int64_t n, int64_t groups, Type scale) const {
-  return RankedTensorType::get({ceilDiv(n, getRows()), groups, getRows()}, scale);
+static RankedTensorType fragmentCodesType(LayoutAttr layout, SchemeAttr scheme, int64_t n,
+                                          int64_t k) {
+  int bits = static_cast<int>(scheme.getBits());
+  if (!scheme.isInteger() || (bits == 3 && layout.getOrder() == FragmentOrder::Bytes))
+    return nullptr;
+  constexpr int64_t laneBytes = 16;
+  return RankedTensorType::get({ceilDiv(n, numerics::fragmentRows(bits)),
+                                ceilDiv(k, numerics::kFragmentColumns),
+                                numerics::fragmentBytes(bits) / laneBytes, laneBytes},
+                               IntegerType::get(layout.getContext(), 8));
 }
 
-RankedTensorType LayoutAttr::getPackedZeroPointsType(int64_t n, int64_t groups,
-                                                     unsigned bits) const {
-  int64_t bytes = ceilDiv(getRows() * numerics::zeroPointBits(static_cast<int>(bits)), 8);
-  return RankedTensorType::get({ceilDiv(n, getRows()), groups, bytes},
-                               IntegerType::get(getContext(), 8));
-}
-
-RankedTensorType LayoutAttr::getPackedSumsType(int64_t n, int64_t groups) const {
-  return getPackedScalesType(n, groups, IntegerType::get(getContext(), 32));
+RankedTensorType LayoutAttr::getPackedType(numerics::WeightTensor tensor, SchemeAttr scheme,
+                                           int64_t n, int64_t k) const {
+  using numerics::WeightTensor;
+  bool isPanel = getKind() == LayoutKind::Panel;
+  auto bits = static_cast<int>(scheme.getBits());
+  if (tensor == WeightTensor::Codes)
+    return isPanel ? panelCodesType(*this, bits, n, k) : fragmentCodesType(*this, scheme, n, k);
+  int64_t rows = isPanel ? getRows() : numerics::kFragmentScaleRows;
+  // [block of rows, group, row] or [group, block of rows, row].
+  auto perGroup = [&](int64_t extent, Type element) {
+    SmallVector<int64_t> shape = {ceilDiv(n, rows), scheme.getScaleShape({n, k})[1], extent};
+    if (!isPanel)
+      std::swap(shape[0], shape[1]);
+    return RankedTensorType::get(shape, element);
+  };
+  switch (tensor) {
+  case WeightTensor::Codes:
+    break;
+  case WeightTensor::Scales:
+    return perGroup(rows, scheme.getScale());
+  case WeightTensor::ZeroPoints:
+    if (scheme.getSymmetric())
+      return nullptr;
+    return perGroup(ceilDiv(rows * numerics::zeroPointBits(bits), 8),
+                    IntegerType::get(getContext(), 8));
+  case WeightTensor::Sums:
+    return perGroup(rows, IntegerType::get(getContext(), 32));
+  case WeightTensor::Outer:
+    return nullptr;
+  }
+  return nullptr;
 }
 
 //===----------------------------------------------------------------------===//

@@ -88,28 +88,27 @@ static LogicalResult verifyWeight(Operation *op, SchemeAttr scheme, LayoutAttr l
       return failure();
     return verifyQParams(op, scheme, {n, k}, scale, zeroPoint);
   }
-  SmallVector<int64_t, 2> scaleShape = scheme.getScaleShape({n, k});
-  RankedTensorType packed = layout.getPackedCodesType(n, k, scheme.getBits());
-  if (!packed || scheme.getOuter() || scaleShape[0] != n)
+  using numerics::WeightTensor;
+  auto packedAs = [&](WeightTensor tensor) { return layout.getPackedType(tensor, scheme, n, k); };
+  if (scheme.getScaleShape({n, k})[0] != n || scheme.getOuter())
     return op->emitOpError("packed weights must have scales per channel or per group, found ")
            << scheme;
-  if (codes != packed)
-    return op->emitOpError("codes of ") << n << "x" << k << " packed as " << layout << " must be "
-                                        << packed << ", found " << codes;
-  RankedTensorType packedScales = layout.getPackedScalesType(n, scaleShape[1], scheme.getScale());
-  if (scale.getType() != packedScales)
-    return op->emitOpError("scales of ") << n << "x" << k << " packed as " << layout << " must be "
-                                         << packedScales << ", found " << scale.getType();
-  RankedTensorType packedZeroPoints =
-      layout.getPackedZeroPointsType(n, scaleShape[1], scheme.getBits());
+  if (!packedAs(WeightTensor::Codes))
+    return op->emitOpError("codes of ") << scheme << " cannot be packed as " << layout;
+  auto check = [&](StringRef what, WeightTensor tensor, Type found) -> LogicalResult {
+    if (RankedTensorType expected = packedAs(tensor); found != expected)
+      return op->emitOpError(what) << " of " << n << "x" << k << " packed as " << layout
+                                   << " must be " << expected << ", found " << found;
+    return success();
+  };
+  if (failed(check("codes", WeightTensor::Codes, codes)) ||
+      failed(check("scales", WeightTensor::Scales, scale.getType())))
+    return failure();
   if (bool(zeroPoint) == scheme.getSymmetric())
     return op->emitOpError() << (zeroPoint ? "has zero points" : "has no zero points") << " for "
                              << scheme;
-  if (zeroPoint && zeroPoint.getType() != packedZeroPoints)
-    return op->emitOpError("zero points of ")
-           << n << "x" << k << " packed as " << layout << " must be " << packedZeroPoints
-           << ", found " << zeroPoint.getType();
-  return success();
+  return zeroPoint ? check("zero points", WeightTensor::ZeroPoints, zeroPoint.getType())
+                   : success();
 }
 
 //===----------------------------------------------------------------------===//
@@ -309,50 +308,6 @@ LogicalResult ScaleOp::verify() {
 }
 
 //===----------------------------------------------------------------------===//
-// Packing
-//===----------------------------------------------------------------------===//
-
-static RankedTensorType packedCodesType(RankedTensorType codes, LayoutAttr layout) {
-  if (!codes.hasStaticShape())
-    return nullptr;
-  return layout.getPackedCodesType(codes.getDimSize(0), codes.getDimSize(1),
-                                   codes.getElementTypeBitWidth());
-}
-
-void PackOp::build(OpBuilder &builder, OperationState &state, Value codes, LayoutAttr layout) {
-  build(builder, state, packedCodesType(tensorType(codes), layout), codes, layout);
-}
-
-LogicalResult PackOp::verify() {
-  RankedTensorType expected = packedCodesType(tensorType(getCodes()), getLayout());
-  if (!expected)
-    return emitOpError("packs codes of static shape, and codes of 2 or 3 bits in panels of a "
-                       "multiple of 4 rows, found ")
-           << getCodes().getType();
-  if (getPacked().getType() != expected)
-    return emitOpError("result must be ") << expected << ", found " << getPacked().getType();
-  return success();
-}
-
-void PackScalesOp::build(OpBuilder &builder, OperationState &state, Value scale,
-                         LayoutAttr layout) {
-  ArrayRef<int64_t> shape = tensorType(scale).getShape();
-  Type element = tensorType(scale).getElementType();
-  build(builder, state, layout.getPackedScalesType(shape[0], shape[1], element), scale, layout);
-}
-
-LogicalResult PackScalesOp::verify() {
-  RankedTensorType scale = tensorType(getScale());
-  if (!scale.hasStaticShape())
-    return emitOpError("packs scales of static shape, found ") << scale;
-  RankedTensorType expected = getLayout().getPackedScalesType(
-      scale.getDimSize(0), scale.getDimSize(1), scale.getElementType());
-  if (getPacked().getType() != expected)
-    return emitOpError("result must be ") << expected << ", found " << getPacked().getType();
-  return success();
-}
-
-//===----------------------------------------------------------------------===//
 // Quantized building blocks
 //===----------------------------------------------------------------------===//
 
@@ -380,7 +335,8 @@ LogicalResult equant::LinearOp::verify() {
     return emitOpError(needsSums ? "needs the sums of its packed codes for asymmetric input"
                                  : "has sums of codes without packed codes and asymmetric input");
   if (needsSums) {
-    RankedTensorType sums = getLayoutAttr().getPackedSumsType(n, weight.getScaleShape({n, k})[1]);
+    RankedTensorType sums =
+        getLayoutAttr().getPackedType(numerics::WeightTensor::Sums, weight, n, k);
     if (getCodeSums().getType() != sums)
       return emitOpError("sums of codes must be ") << sums << ", found " << getCodeSums().getType();
   }

@@ -37,17 +37,17 @@ def Equant_ZeroPoints
     : Equant_TensorOf<"$t.getRank() == 2 && $t.getElementType().isSignlessInteger(32)", "zero points tensor<NxGxi32>">;
 def Equant_PackedCodes
     : Equant_TensorOf<"$t.getRank() == 4 && $t.hasStaticShape() && $t.getElementType().isSignlessInteger(8)",
-                      "packed codes, tensor<PxJxRxDxi8>">;
+                      "packed codes, of four dimensions of i8">;
 def Equant_PackedScales
     : Equant_TensorOf<"$t.getRank() == 3 && $t.hasStaticShape() && "
                       "::easyquant::equant::isScaleType($t.getElementType())",
-                      "packed scales, tensor<PxGxRxT>">;
+                      "packed scales, of three dimensions of their type">;
 def Equant_PackedZeroPoints
     : Equant_TensorOf<"$t.getRank() == 3 && $t.hasStaticShape() && $t.getElementType().isSignlessInteger(8)",
-                      "packed zero points, tensor<PxGxBxi8>">;
+                      "packed zero points, of three dimensions of i8">;
 def Equant_PackedSums
     : Equant_TensorOf<"$t.getRank() == 3 && $t.hasStaticShape() && $t.getElementType().isSignlessInteger(32)",
-                      "packed sums of codes, tensor<PxGxRxi32>">;
+                      "packed sums of codes, of three dimensions of i32">;
 def Equant_WeightZeroPoints : AnyTypeOf<[Equant_ZeroPoints, Equant_PackedZeroPoints], "", "::mlir::RankedTensorType">;
 def Equant_WeightCodes : AnyTypeOf<[Equant_Codes, Equant_PackedCodes], "", "::mlir::RankedTensorType">;
 def Equant_WeightScales : AnyTypeOf<[Equant_Scales, Equant_PackedScales], "", "::mlir::RankedTensorType">;
@@ -181,36 +181,6 @@ def Equant_ScaleOp : Equant_Op<"scale", [AllTypesMatch<["input", "output"]>]> {
   let arguments = (ins Equant_FloatRows:$input, LM_Vector:$factor, I64Attr:$axis, UnitAttr:$divide);
   let results = (outs Equant_FloatRows:$output);
   let assemblyFormat = "$input `by` $factor attr-dict `:` type($input) `,` type($factor)";
-  let hasVerifier = 1;
-}
-
-def Equant_PackOp : Equant_Op<"pack"> {
-  let summary = "codes in the order in which a kernel reads them";
-  let description = [{
-    ```mlir
-    %packed = equant.pack %codes {layout = #equant.layout<panel, rows = 32, depth = 4>}
-                : tensor<576x576xi8> -> tensor<18x144x32x4xi8>
-    ```
-  }];
-  let arguments = (ins Equant_Codes:$codes, Equant_LayoutAttr:$layout);
-  let results = (outs Equant_PackedCodes:$packed);
-  let assemblyFormat = "$codes attr-dict `:` type($codes) `->` type($packed)";
-  let builders = [OpBuilder<(ins "::mlir::Value":$codes, "::easyquant::equant::LayoutAttr":$layout)>];
-  let hasVerifier = 1;
-}
-
-def Equant_PackScalesOp : Equant_Op<"pack_scales"> {
-  let summary = "scales in the order in which a kernel reads them";
-  let description = [{
-    ```mlir
-    %packed = equant.pack_scales %scale {layout = #equant.layout<panel, rows = 32, depth = 4>}
-                : tensor<576x5xf32> -> tensor<18x5x32xf32>
-    ```
-  }];
-  let arguments = (ins Equant_Scales:$scale, Equant_LayoutAttr:$layout);
-  let results = (outs Equant_PackedScales:$packed);
-  let assemblyFormat = "$scale attr-dict `:` type($scale) `->` type($packed)";
-  let builders = [OpBuilder<(ins "::mlir::Value":$scale, "::easyquant::equant::LayoutAttr":$layout)>];
   let hasVerifier = 1;
 }
 
