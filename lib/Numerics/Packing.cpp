@@ -169,7 +169,7 @@ void PanelLayout::pack(int64_t firstRow, const QuantizedMatrix &block, PackedWei
         const bool isRow = r < inside;
         const int64_t at = g * kPanelRows + r;
         const int64_t index = isRow ? paramIndex(params, first + r, g) : 0;
-        storeScale(scales, at, isRow ? innerScale(params, index, scheme) : 1.0f, scheme.scales);
+        storeScale(scales, at, isRow ? innerScale(params, first + r, g, scheme) : 1.0f, scheme.scales);
         if (zeros) {
           const int64_t width = zeroBytes(scheme);
           orField(zeros, g * width + r % width, r / width, bits,
@@ -181,7 +181,7 @@ void PanelLayout::pack(int64_t firstRow, const QuantizedMatrix &block, PackedWei
         }
       }
     for (int64_t r = 0; outer && r < kPanelRows; ++r)
-      storeScale(outer, r, r < inside ? params.outer : 1.0f, ScaleFormat::F32);
+      storeScale(outer, r, r < inside ? params.outerOf(first + r) : 1.0f, ScaleFormat::F32);
   }
 }
 

@@ -14,7 +14,7 @@ using namespace easyquant::equant;
 
 std::string WeightPart::key() const {
   std::string text = weight.key();
-  for (const std::optional<ConstantTensor> *computed : {&scale, &zeroPoint, &codes})
+  for (const std::optional<ConstantTensor> *computed : {&scale, &zeroPoint, &outer, &codes})
     text += '\4' + (*computed ? (*computed)->key() : "");
   for (int64_t extent : {firstRow, rows, firstColumn, columns})
     text += '\4' + std::to_string(extent);
@@ -51,6 +51,7 @@ struct Matcher {
   FailureOr<WeightPart> matchPart(QuantizeOp quantize, Value scale, const Part &codes) const;
   FailureOr<std::optional<ConstantTensor>> matchComputed(Value value) const;
   LogicalResult checkGroups(SchemeAttr scheme, const Part &codes, const Part &params) const;
+  LogicalResult checkRows(const Part &codes, const Part &outer) const;
   LogicalResult checkComputed(SchemeAttr scheme, const ConstantTensor &weight,
                               const std::optional<ConstantTensor> &params) const;
 };
@@ -89,6 +90,20 @@ LogicalResult Matcher::checkGroups(SchemeAttr scheme, const Part &codes, const P
                   << extent << "]";
 }
 
+/// Are outer scales of the rows of the codes?
+LogicalResult Matcher::checkRows(const Part &codes, const Part &outer) const {
+  auto extents = [](const Part &part) {
+    int64_t rows = cast<RankedTensorType>(part.whole.getType()).getDimSize(0);
+    return part.sizes.empty() ? std::pair(int64_t(0), rows)
+                              : std::pair(part.offsets[0], part.sizes[0]);
+  };
+  if (extents(codes) == extents(outer))
+    return success();
+  return refuse() << "its codes are " << extents(codes).second << " rows from "
+                  << extents(codes).first << " on, so that its outer scales must be those, found "
+                  << extents(outer).second << " from " << extents(outer).first << " on";
+}
+
 /// Of a part of a float weight, scales of the whole weight must be of the same rows and groups.
 LogicalResult Matcher::checkComputed(SchemeAttr scheme, const ConstantTensor &weight,
                                      const std::optional<ConstantTensor> &params) const {
@@ -97,7 +112,9 @@ LogicalResult Matcher::checkComputed(SchemeAttr scheme, const ConstantTensor &we
   int64_t group = scheme.getGroupSize() ? scheme.getGroupSize() : weight.stored[1];
   if (params->stored == weight.stored)
     group = 1; // codes
-  if (params->first[0] == weight.first[0] && params->first[1] * group == weight.first[1])
+  const bool ofWholeRows = params->stored[1] == 1;
+  if (params->first[0] == weight.first[0] &&
+      (ofWholeRows || params->first[1] * group == weight.first[1]))
     return success();
   return refuse() << "'" << params->global << "', computed for all of '" << weight.global
                   << "', begins at row " << params->first[0] << " and column "
@@ -126,24 +143,33 @@ FailureOr<WeightPart> Matcher::matchPart(QuantizeOp quantize, Value scale,
   auto qparams = scale.getDefiningOp<ChooseQParamsOp>();
   if (qparams &&
       (qparams.getInput() != quantize.getInput() || qparams.getScheme() != quantize.getScheme() ||
-       qparams.getZeroPoint() != quantize.getZeroPoint()))
+       qparams.getZeroPoint() != quantize.getZeroPoint() ||
+       qparams.getOuter() != quantize.getOuter()))
     return fail("equant.choose_qparams of the same weight in the same scheme", scale);
   if (!qparams && !constants.getExternGlobal(scale) &&
       !scale.getDefiningOp<tensor::ExtractSliceOp>())
     return fail("the scale that equant.quantize used, from equant.choose_qparams of the same "
                 "weight in the same scheme, or computed by a method",
                 scale);
+  if (Value outer = quantize.getOuter(); outer && qparams) {
+    auto made = outer.getDefiningOp<OuterScaleOp>();
+    if (!made || made.getInput() != quantize.getInput() ||
+        made.getScheme() != quantize.getScheme())
+      return fail("equant.outer_scale of the same weight in the same scheme", outer);
+  }
   FailureOr<ConstantTensor> tensor = constants.match(loc, site, quantize.getInput());
   if (failed(tensor))
     return failure();
   auto computedScale = matchComputed(qparams ? Value() : scale);
   auto computedZeroPoint = matchComputed(qparams ? Value() : quantize.getZeroPoint());
+  auto computedOuter = matchComputed(qparams ? Value() : quantize.getOuter());
   auto computedCodes = matchComputed(quantize.getRounded());
-  if (failed(computedScale) || failed(computedZeroPoint) || failed(computedCodes))
+  if (failed(computedScale) || failed(computedZeroPoint) || failed(computedOuter) ||
+      failed(computedCodes))
     return failure();
   SchemeAttr scheme = quantize.getScheme();
   for (const std::optional<ConstantTensor> *params :
-       {&*computedScale, &*computedZeroPoint, &*computedCodes})
+       {&*computedScale, &*computedZeroPoint, &*computedOuter, &*computedCodes})
     if (failed(checkComputed(scheme, *tensor, *params)))
       return failure();
   WeightPart part;
@@ -159,6 +185,7 @@ FailureOr<WeightPart> Matcher::matchPart(QuantizeOp quantize, Value scale,
   part.site = site.str();
   part.scale = std::move(*computedScale);
   part.zeroPoint = std::move(*computedZeroPoint);
+  part.outer = std::move(*computedOuter);
   part.codes = std::move(*computedCodes);
   return part;
 }
@@ -167,7 +194,7 @@ FailureOr<ConstantWeight> easyquant::equant::matchConstantWeight(const ConstantM
                                                                  Location loc,
                                                                  ArrayRef<StringRef> sites,
                                                                  Value codes, Value scales,
-                                                                 Value zeroPoints) {
+                                                                 Value zeroPoints, Value outer) {
   Matcher whole{constants, loc, sites.front()};
   SmallVector<Value> codeLeaves = concatenated(codes);
   SmallVector<Value> scaleLeaves = concatenated(scales);
@@ -178,14 +205,19 @@ FailureOr<ConstantWeight> easyquant::equant::matchConstantWeight(const ConstantM
     zeroLeaves = concatenated(zeroPoints);
   if (codeLeaves.size() != zeroLeaves.size())
     return whole.fail("as many zero points as codes to be concatenated", zeroPoints);
+  SmallVector<Value> outerLeaves(codeLeaves.size());
+  if (outer)
+    outerLeaves = concatenated(outer);
+  if (codeLeaves.size() != outerLeaves.size())
+    return whole.fail("as many outer scales as codes to be concatenated", outer);
   if (codeLeaves.size() != sites.size())
     return emitError(loc) << "site '" << sites.front() << "': " << sites.size()
                           << " sites are named, but the weight is made of " << codeLeaves.size();
 
   ConstantWeight weight;
   ChooseQParamsOp rule; // of the parts whose scales are not computed
-  for (auto [codeLeaf, scaleLeaf, zeroLeaf, site] :
-       llvm::zip_equal(codeLeaves, scaleLeaves, zeroLeaves, sites)) {
+  for (auto [codeLeaf, scaleLeaf, zeroLeaf, outerLeaf, site] :
+       llvm::zip_equal(codeLeaves, scaleLeaves, zeroLeaves, outerLeaves, sites)) {
     Matcher matcher{constants, loc, site};
     FailureOr<Part> codePart = equant::matchPart(loc, site, codeLeaf);
     if (failed(codePart))
@@ -195,18 +227,24 @@ FailureOr<ConstantWeight> easyquant::equant::matchConstantWeight(const ConstantM
       return matcher.fail("codes from equant.quantize", codePart->whole);
     // A part of computed scales is one that equant.quantize has seen, unless its codes are cut.
     auto paramsOf = [&](Value value) -> FailureOr<Part> {
-      if (value && value != quantize.getScale() && value != quantize.getZeroPoint())
+      if (value && value != quantize.getScale() && value != quantize.getZeroPoint() &&
+          value != quantize.getOuter())
         return equant::matchPart(loc, site, value);
       return Part{value, {}, {}};
     };
-    FailureOr<Part> scalePart = paramsOf(scaleLeaf), zeroPart = paramsOf(zeroLeaf);
-    if (failed(scalePart) || failed(zeroPart))
+    FailureOr<Part> scalePart = paramsOf(scaleLeaf), zeroPart = paramsOf(zeroLeaf),
+                    outerPart = paramsOf(outerLeaf);
+    if (failed(scalePart) || failed(zeroPart) || failed(outerPart))
       return failure();
+    if (quantize.getOuter() != outerPart->whole)
+      return matcher.fail("the outer scales that equant.quantize used", codePart->whole);
     if (quantize.getZeroPoint() != zeroPart->whole)
       return matcher.fail("the zero points that equant.quantize used", codePart->whole);
     FailureOr<WeightPart> part = matcher.matchPart(quantize, scalePart->whole, *codePart);
     if (failed(part) || failed(matcher.checkGroups(quantize.getScheme(), *codePart, *scalePart)) ||
         (zeroLeaf && failed(matcher.checkGroups(quantize.getScheme(), *codePart, *zeroPart))))
+      return failure();
+    if (outerLeaf && failed(matcher.checkRows(*codePart, *outerPart)))
       return failure();
     if (auto qparams = scalePart->whole.getDefiningOp<ChooseQParamsOp>()) {
       if (rule && (rule.getRule() != qparams.getRule() ||

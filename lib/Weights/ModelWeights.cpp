@@ -25,7 +25,7 @@ using ml_program::GlobalOp;
 static LogicalResult checkPackable(Location loc, StringRef site, SchemeAttr scheme) {
   bool perRow = scheme.getGranularity() == Granularity::Group ||
                 scheme.getGranularity() == Granularity::Channel;
-  if (perRow && !scheme.getOuter())
+  if (perRow)
     return success();
   return emitError(loc) << "site '" << site << "': weights in " << scheme
                         << " cannot be packed; expected scales per channel or per group";
@@ -54,7 +54,8 @@ LogicalResult ModelWeights::collectWeight(const ConstantMatcher &matcher, OpT op
   if (failed(checkPackable(op.getLoc(), sites.front(), op.getWeightScheme())))
     return failure();
   FailureOr<ConstantWeight> weight = matchConstantWeight(matcher, op.getLoc(), sites, op.getCodes(),
-                                                         op.getScale(), op.getZeroPoint());
+                                                         op.getScale(), op.getZeroPoint(),
+                                                         op.getOuter());
   if (failed(weight))
     return failure();
   ConstantWeight *known = intern(std::move(*weight));
@@ -132,7 +133,7 @@ static bool isOfWeight(OpOperand &operand) {
 LogicalResult ModelWeights::collectFloats(ModuleOp module, const ConstantMatcher &matcher) {
   WalkResult result = module.walk([&](Operation *op) -> WalkResult {
     // These read constants for the sake of their own readers.
-    if (isa<ChooseQParamsOp, QuantizeOp, ScaleOp, ConcatOp, tensor::ExtractSliceOp>(op))
+    if (isa<OuterScaleOp, ChooseQParamsOp, QuantizeOp, ScaleOp, ConcatOp, tensor::ExtractSliceOp>(op))
       return WalkResult::advance();
     for (OpOperand &operand : op->getOpOperands()) {
       if (isOfWeight(operand))

@@ -83,7 +83,8 @@ void TensorPlanner::planWeight(const ConstantWeight &weight) {
   for (auto [part, suffix] : {std::pair(WeightTensor::Codes, ""),
                               {WeightTensor::Scales, "_scale"},
                               {WeightTensor::ZeroPoints, "_zero_point"},
-                              {WeightTensor::Sums, "_sums"}}) {
+                              {WeightTensor::Sums, "_sums"},
+                              {WeightTensor::Outer, "_outer"}}) {
     RankedTensorType type = layout.getPackedType(part, scheme, weight.rows, weight.columns);
     // Where there is no type writeWeights says why.
     if (!type || (part == WeightTensor::Sums && !weight.needsSums))

@@ -63,6 +63,7 @@ public:
   Result<EvaluatedWeight> run(llvm::ThreadPoolInterface &pool);
 
 private:
+  Result<void> chooseOuter();
   void work();
   Result<void> evaluateChunk(int64_t chunk, std::vector<float> &values);
   Result<QuantizedMatrix> quantizeRange(const RowRange &range, numerics::ConstMatrix rows,
@@ -75,6 +76,7 @@ private:
   const llvm::ArrayRef<const WeightLayout *> layouts;
   const ConstantReader &reader;
   const int64_t chunkRows, chunks;
+  std::vector<float> outer; ///< of each part whose scales are of the rule, where there are such
   std::atomic<int64_t> next = 0;
   std::vector<std::optional<Error>> failures; ///< of each chunk
   /// Of each chunk, in the order of its ranges of rows.
@@ -128,7 +130,8 @@ Result<void> Evaluation::chooseParams(const RowRange &range, numerics::ConstMatr
                                       numerics::QParams &params) const {
   const WeightPart &part = weight.parts[range.part];
   if (!part.scale) {
-    auto chosen = numerics::chooseQParams(rows, scheme, weight.rule);
+    auto chosen = numerics::chooseQParams(rows, scheme, weight.rule,
+                                          scheme.outer ? outer[range.part] : 1);
     if (!chosen)
       return Unexpected(chosen.error());
     params = std::move(*chosen);
@@ -142,6 +145,14 @@ Result<void> Evaluation::chooseParams(const RowRange &range, numerics::ConstMatr
   if (!scales)
     return Unexpected(scales.error());
   params.scales = std::move(*scales);
+  if (part.outer) {
+    auto outer =
+        readComputed<float>(reader, *part.outer, range.row, range.count,
+                            std::numeric_limits<float>::min(), std::numeric_limits<float>::max());
+    if (!outer)
+      return Unexpected(outer.error());
+    params.outer = std::move(*outer);
+  }
   if (!part.zeroPoint)
     return {};
   const numerics::CodeRange codes = numerics::codeRange(scheme);
@@ -187,6 +198,9 @@ Result<QuantizedMatrix> Evaluation::quantizeRange(const RowRange &range, numeric
 
 /// Puts the rows of `from` below those of `to`.
 static void append(QuantizedMatrix &to, QuantizedMatrix from) {
+  // Parts have outer scales of their own.
+  if (from.params.outer.size() == 1)
+    from.params.outer.resize(from.rows, from.params.outer.front());
   if (to.rows == 0) {
     to = std::move(from);
     return;
@@ -197,6 +211,7 @@ static void append(QuantizedMatrix &to, QuantizedMatrix from) {
   join(to.codes, from.codes);
   join(to.params.scales, from.params.scales);
   join(to.params.zeroPoints, from.params.zeroPoints);
+  join(to.params.outer, from.params.outer);
 }
 
 Result<void> Evaluation::evaluateChunk(int64_t chunk, std::vector<float> &values) {
@@ -226,6 +241,25 @@ Result<void> Evaluation::evaluateChunk(int64_t chunk, std::vector<float> &values
   return {};
 }
 
+/// Outer scales are of whole tensors, so that these are read before anything is packed.
+Result<void> Evaluation::chooseOuter() {
+  std::vector<float> values;
+  for (const WeightPart &part : weight.parts) {
+    const int64_t rows = part.weight.shape.front(), columns = part.weight.columns();
+    const int64_t step = std::clamp<int64_t>(kReadFloats / columns, 1, rows);
+    float absMax = 0;
+    for (int64_t row = 0; row < rows && !part.scale; row += step) {
+      const int64_t count = std::min(step, rows - row);
+      values.resize(count * columns);
+      if (auto done = reader.readRows(part.weight, row, count, std::span<float>(values)); !done)
+        return makeError(done.error().code, "site '{}': {}", part.site, done.error().message);
+      absMax = std::max(absMax, numerics::absMaxOf({values.data(), count, columns}));
+    }
+    outer.push_back(numerics::outerScale(absMax, scheme));
+  }
+  return {};
+}
+
 void Evaluation::work() {
   std::vector<float> values;
   for (int64_t chunk; (chunk = next++) < chunks;)
@@ -234,6 +268,9 @@ void Evaluation::work() {
 }
 
 Result<EvaluatedWeight> Evaluation::run(llvm::ThreadPoolInterface &pool) {
+  if (scheme.outer)
+    if (auto done = chooseOuter(); !done)
+      return Unexpected(done.error());
   int64_t workers = std::min<int64_t>(pool.getMaxConcurrency(), chunks);
   for (int64_t i = 1; i < workers; ++i)
     pool.async([this] { work(); });
@@ -258,6 +295,8 @@ Result<void> easyquant::equant::checkTensors(const ConstantWeight &weight,
       done = reader.check(*part.scale);
     if (done && part.zeroPoint)
       done = reader.computed().check(part.zeroPoint->place(formats::DType::I32));
+    if (done && part.outer)
+      done = reader.check(*part.outer);
     if (done && part.codes)
       done = reader.computed().check(part.codes->place(formats::DType::I8));
     if (!done)

@@ -111,6 +111,8 @@ void WeightGlobals::load(const WeightUse &use) const {
     op.getScaleMutable().assign(load(WeightTensor::Scales));
     if (op.getZeroPoint())
       op.getZeroPointMutable().assign(load(WeightTensor::ZeroPoints));
+    if (op.getOuter())
+      op.getOuterMutable().assign(load(WeightTensor::Outer));
     op.setLayoutAttr(layoutFor(*use.weight, target.target));
   };
   if (auto embedding = dyn_cast<equant::EmbeddingOp>(use.op))
@@ -135,7 +137,7 @@ void WeightGlobals::load(const FloatConstant &constant) const {
 void WeightGlobals::eraseOthers() {
   // What made the weights is dead now, uses before definitions.
   module.walk<WalkOrder::PostOrder, ReverseIterator>([](Operation *op) {
-    if (isa<ConcatOp, QuantizeOp, ChooseQParamsOp, ScaleOp, tensor::ExtractSliceOp,
+    if (isa<ConcatOp, QuantizeOp, ChooseQParamsOp, OuterScaleOp, ScaleOp, tensor::ExtractSliceOp,
             GlobalLoadConstOp>(op) &&
         isOpTriviallyDead(op))
       op->erase();

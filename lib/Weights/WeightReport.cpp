@@ -44,16 +44,18 @@ static Attribute describe(Builder &b, SchemeAttr scheme, bool isWeight) {
     entry.set("table", b.getF64ArrayAttr(llvm::to_vector_of<double>(numeric.table->values())));
   if (isWeight)
     entry.set("scale_type", b.getStringAttr(numerics::toString(numeric.scales)));
+  if (scheme.getOuter())
+    entry.set("outer", b.getStringAttr("tensor"));
   entry.set("symmetric", b.getBoolAttr(scheme.getSymmetric()));
   if (!isWeight)
     entry.set("dynamic", b.getBoolAttr(scheme.getDynamic()));
   entry.set("granularity", b.getStringAttr(stringifyGranularity(scheme.getGranularity())));
-  if (isWeight)
+  if (isWeight || scheme.getGranularity() == Granularity::Group)
     entry.set("group_size", b.getI64IntegerAttr(scheme.getGroupSize()));
   return entry.getDictionary(b.getContext());
 }
 
-/// Bytes of a row of packed codes, scales, zero points and sums, without the padding of the last
+/// Bytes of a row of packed codes, scales, zero points, sums and outer scale, without the padding of the last
 /// panel.
 static int64_t packedRowBytes(const ConstantWeight &weight) {
   const numerics::Scheme scheme = weight.scheme.toNumerics();
@@ -61,7 +63,8 @@ static int64_t packedRowBytes(const ConstantWeight &weight) {
   bits += scheme.symmetric ? 0 : numerics::zeroPointBits(scheme.bits);
   bits += weight.needsSums ? 32 : 0;
   return (numerics::paddedColumns(weight.columns) * scheme.bits +
-          numerics::groupCount(weight.columns, scheme.groupSize) * bits) /
+          numerics::groupCount(weight.columns, scheme.groupSize) * bits +
+          (scheme.outer ? 32 : 0)) /
          8;
 }
 

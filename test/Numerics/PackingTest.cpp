@@ -62,8 +62,11 @@ QuantizedMatrix unpacked(const PanelLayout &l, const PackedWeight &packed) {
   const int bits = zeroPointBits(scheme.bits);
   const int64_t width = 4 * bits, bytes = scaleBytes(scheme.scales);
   QuantizedMatrix q{scheme, l.rows, l.columns, {}, {scaleRows(scheme, l.rows), l.groups(), {}, {}}};
-  if (scheme.outer)
-    std::memcpy(&q.params.outer, packed[WeightTensor::Outer].data(), sizeof(float));
+  for (int64_t row = 0; row < l.rows && scheme.outer; ++row) {
+    float outer;
+    std::memcpy(&outer, packed[WeightTensor::Outer].data() + row * sizeof(outer), sizeof(outer));
+    q.params.outer.push_back(outer);
+  }
   for (int64_t row = 0; row < l.rows; ++row)
     for (int64_t k = 0; k < l.columns; ++k)
       q.codes.push_back(static_cast<int8_t>(codeAt(packed[WeightTensor::Codes], l, row, k)));
@@ -72,7 +75,7 @@ QuantizedMatrix unpacked(const PanelLayout &l, const PackedWeight &packed) {
       const int64_t slice = row / 32 * q.params.groups + g, r = row % 32;
       uint32_t scale = 0;
       std::memcpy(&scale, &packed[WeightTensor::Scales][(slice * 32 + r) * bytes], bytes);
-      q.params.scales.push_back(decodeScale(scale, scheme.scales) * q.params.outer);
+      q.params.scales.push_back(decodeScale(scale, scheme.scales) * q.params.outerOf(row));
       if (!scheme.symmetric) {
         int byte = packed[WeightTensor::ZeroPoints][slice * width + r % width];
         int field = byte >> (r / width * bits) & ((1 << bits) - 1);
@@ -285,7 +288,8 @@ TEST(PanelLayout, KeepsScalesInTheirFormat) {
     QuantizedMatrix back = unpacked(*layout, packed);
     EXPECT_EQ(back.codes, q->codes) << toString(scheme);
     EXPECT_EQ(back.params.scales, q->params.scales) << toString(scheme);
-    EXPECT_EQ(back.params.outer, q->params.outer);
+    for (int64_t row = 0; row < 45; ++row)
+      EXPECT_EQ(back.params.outerOf(row), q->params.outerOf(row));
   }
 }
 

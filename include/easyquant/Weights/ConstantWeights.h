@@ -22,9 +22,10 @@ struct WeightPart {
   std::string site;      ///< for messages and reports
   /// What is taken of it once it is quantized: its scales follow from whole rows.
   int64_t firstRow = 0, rows = 0, firstColumn = 0, columns = 0;
-  /// What a method has computed: scales (rows x G) and zero points of an asymmetric scheme instead
-  /// of those of the rule, codes (rows x K) instead of the nearest ones.
-  std::optional<ConstantTensor> scale, zeroPoint, codes;
+  /// What a method has computed: scales (rows x G), with zero points of an asymmetric scheme and the
+  /// outer scales (rows x 1) of one that has them, instead of those of the rule; codes (rows x K)
+  /// instead of the nearest ones.
+  std::optional<ConstantTensor> scale, zeroPoint, outer, codes;
 
   bool hasAllColumns() const { return columns == weight.columns(); }
   /// Equal for equal rows.
@@ -47,14 +48,14 @@ struct ConstantWeight {
   std::string key() const;
 };
 
-/// Looks through the definitions of codes and scales, and of zero points (null if the weight has
-/// none). `sites` names the parts. On failure the diagnostic, at `loc` and naming a site, says
+/// Looks through the definitions of codes and scales, and of zero points and outer scales (null if
+/// the weight has none). `sites` names the parts. On failure the diagnostic, at `loc` and naming a site, says
 /// which op is not the expected one, or which part does not go with its groups.
 mlir::FailureOr<ConstantWeight> matchConstantWeight(const ConstantMatcher &constants,
                                                     mlir::Location loc,
                                                     llvm::ArrayRef<llvm::StringRef> sites,
                                                     mlir::Value codes, mlir::Value scales,
-                                                    mlir::Value zeroPoints);
+                                                    mlir::Value zeroPoints, mlir::Value outer);
 
 } // namespace easyquant::equant
 

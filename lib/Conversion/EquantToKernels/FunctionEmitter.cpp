@@ -156,7 +156,7 @@ void FunctionEmitter::emitRowOp(cpu::RowSpec spec, Value output, ArrayRef<Value>
 
 void FunctionEmitter::emitFakeQuantize(equant::FakeQuantizeOp op) {
   cpu::FakeQuantizeSpec spec{lm::columns(op.getInput()), op.getScheme().toNumerics().codes,
-                             bool(op.getScaleAttr())};
+                             bool(op.getScaleAttr()), op.getScheme().getGroupSize()};
   SmallVector<Value> arguments = {rows(op.getInput())};
   if (spec.isStatic)
     arguments.push_back(arith::ConstantOp::create(b, op.getScaleAttr()));
@@ -381,6 +381,8 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
         SmallVector<Value> arguments = {tokens, rows(op.getCodes()), rows(op.getScale())};
         if (op.getZeroPoint())
           arguments.push_back(rows(op.getZeroPoint()));
+        if (op.getOuter())
+          arguments.push_back(rows(op.getOuter()));
         arguments.push_back(destination(op.getOutput(), rowsOf(tokens)));
         arguments.push_back(threads());
         callKernel(Phase::Other, cpu::getOrEmitEmbedding(program.module, spec, program.target),
@@ -428,6 +430,8 @@ LogicalResult FunctionEmitter::emit(Operation &op) {
         SmallVector<Value> weights = {op.getCodes(), op.getScale()};
         if (op.getZeroPoint())
           weights.push_back(op.getZeroPoint());
+        if (op.getOuter())
+          weights.push_back(op.getOuter());
         if (op.getCodeSums())
           weights.push_back(op.getCodeSums());
         std::optional<CodesKind> kind;

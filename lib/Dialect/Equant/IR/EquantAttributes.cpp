@@ -505,7 +505,9 @@ RankedTensorType LayoutAttr::getPackedType(numerics::WeightTensor tensor, Scheme
   case WeightTensor::Sums:
     return perGroup(rows, IntegerType::get(getContext(), 32));
   case WeightTensor::Outer:
-    return nullptr;
+    if (!isPanel || !scheme.getOuter())
+      return nullptr;
+    return RankedTensorType::get({ceilDiv(n, rows), 1, rows}, Float32Type::get(getContext()));
   }
   return nullptr;
 }
@@ -539,13 +541,13 @@ PlanAttr PlanAttr::withWideScales() const {
   weight.scales = numerics::ScaleFormat::F32;
   return get(getContext(), getMethods(), getRule(), getPercentile(),
              SchemeAttr::get(getContext(), weight), getInput(), getOptions(), getCodes(),
-             getScale(), getZeroPoint());
+             getScale(), getZeroPoint(), getOuter());
 }
 
 PlanAttr PlanAttr::withResults(FlatSymbolRefAttr codes, FlatSymbolRefAttr scale,
-                               FlatSymbolRefAttr zeroPoint) const {
+                               FlatSymbolRefAttr zeroPoint, FlatSymbolRefAttr outer) const {
   return get(getContext(), getMethods(), getRule(), getPercentile(), getWeight(), getInput(),
-             getOptions(), codes, scale, zeroPoint);
+             getOptions(), codes, scale, zeroPoint, outer);
 }
 
 /// What an option of a site's plan takes instead of this; empty where it is legal.
@@ -584,17 +586,20 @@ static std::string whatOptionTakes(NamedAttribute named) {
 LogicalResult PlanAttr::verify(function_ref<InFlightDiagnostic()> emitError, ArrayAttr methods,
                                ScaleRule rule, FloatAttr percentile, SchemeAttr weight,
                                SchemeAttr input, DictionaryAttr options, FlatSymbolRefAttr codes,
-                               FlatSymbolRefAttr scale, FlatSymbolRefAttr zeroPoint) {
+                               FlatSymbolRefAttr scale, FlatSymbolRefAttr zeroPoint,
+                               FlatSymbolRefAttr outer) {
   if (!llvm::all_of(methods, llvm::IsaPred<StringAttr>))
     return emitError() << "methods must be names, found " << methods;
   if (weight.getDynamic())
     return emitError() << "weights have static scales, found " << weight;
   if (std::string problem = whyRuleCannotServe(rule, percentile, weight); !problem.empty())
     return emitError() << problem;
-  if (input && input.getGranularity() != Granularity::Token &&
-      (input.getGranularity() != Granularity::Tensor || input.getDynamic()))
-    return emitError() << "input must be quantized per token, or per tensor with static scales, "
-                          "found "
+  bool isKnown = !input || input.getGranularity() == Granularity::Token ||
+                 (input.getGranularity() == Granularity::Tensor && !input.getDynamic()) ||
+                 (input.getOuter() && input.getDynamic() && !input.isInteger());
+  if (!isKnown)
+    return emitError() << "input must be quantized per token, per tensor with static scales, or in "
+                          "groups with dynamic and outer scales, found "
                        << input;
   if (input && input.isInteger() != weight.isInteger())
     return emitError() << "input and weight are multiplied as integers or as floats, both; found "
@@ -610,6 +615,10 @@ LogicalResult PlanAttr::verify(function_ref<InFlightDiagnostic()> emitError, Arr
     return emitError() << "zero points belong to the scales of an asymmetric scheme, and to "
                           "nothing else; found "
                        << (zeroPoint ? "them" : "none") << " for " << weight;
+  if (bool(outer) != (scale && weight.getOuter()))
+    return emitError() << "outer scales belong to the scales of a scheme that has them, and to "
+                          "nothing else; found "
+                       << (outer ? "them" : "none") << " for " << weight;
   return success();
 }
 

@@ -49,11 +49,34 @@ LogicalResult ObserveOp::verify() {
   return success();
 }
 
-/// Scale, and zero point exactly when the scheme is asymmetric, in the shapes that it demands.
+static RankedTensorType outerType(MLIRContext *context, int64_t rows) {
+  return RankedTensorType::get({rows, 1}, Float32Type::get(context));
+}
+
+/// Is there an outer scale exactly when the scheme has one?
+static LogicalResult verifyHasOuter(Operation *op, SchemeAttr scheme, Value outer) {
+  if (scheme.getOuter() == bool(outer))
+    return success();
+  return op->emitOpError() << (outer ? "has outer scales, but " : "has no outer scales, but ")
+                           << scheme << (outer ? " has none" : " has them");
+}
+
+static LogicalResult verifyOuter(Operation *op, SchemeAttr scheme, int64_t rows, Value outer) {
+  if (failed(verifyHasOuter(op, scheme, outer)))
+    return failure();
+  if (outer && outer.getType() != outerType(op->getContext(), rows))
+    return op->emitOpError("outer scales must be ")
+           << outerType(op->getContext(), rows) << " for " << scheme << ", found "
+           << outer.getType();
+  return success();
+}
+
+/// Scale, zero point exactly when the scheme is asymmetric, and outer scales where it has them, in
+/// the shapes that it demands.
 static LogicalResult verifyQParams(Operation *op, SchemeAttr scheme, ArrayRef<int64_t> matrixShape,
-                                   Value scale, Value zeroPoint) {
-  if (scheme.getOuter())
-    return op->emitOpError("takes one level of scales, found ") << scheme;
+                                   Value scale, Value zeroPoint, Value outer) {
+  if (failed(verifyOuter(op, scheme, matrixShape[0], outer)))
+    return failure();
   RankedTensorType expected = scaleTensorType(scheme, matrixShape);
   if (scale.getType() != expected)
     return op->emitOpError("scale must be ")
@@ -79,18 +102,18 @@ static LogicalResult verifyCodes(Operation *op, SchemeAttr scheme, RankedTensorT
 
 /// The weight of a linear or an embedding: N x K codes and their scales, packed or not.
 static LogicalResult verifyWeight(Operation *op, SchemeAttr scheme, LayoutAttr layout,
-                                  RankedTensorType codes, Value scale, Value zeroPoint, int64_t n,
-                                  int64_t k) {
+                                  RankedTensorType codes, Value scale, Value zeroPoint, Value outer,
+                                  int64_t n, int64_t k) {
   if (scheme.getDynamic())
     return op->emitOpError("weights have static scales, found ") << scheme;
   if (!layout) {
     if (failed(verifyCodes(op, scheme, codes, {n, k})))
       return failure();
-    return verifyQParams(op, scheme, {n, k}, scale, zeroPoint);
+    return verifyQParams(op, scheme, {n, k}, scale, zeroPoint, outer);
   }
   using numerics::WeightTensor;
   auto packedAs = [&](WeightTensor tensor) { return layout.getPackedType(tensor, scheme, n, k); };
-  if (scheme.getScaleShape({n, k})[0] != n || scheme.getOuter())
+  if (scheme.getScaleShape({n, k})[0] != n)
     return op->emitOpError("packed weights must have scales per channel or per group, found ")
            << scheme;
   if (!packedAs(WeightTensor::Codes))
@@ -107,8 +130,11 @@ static LogicalResult verifyWeight(Operation *op, SchemeAttr scheme, LayoutAttr l
   if (bool(zeroPoint) == scheme.getSymmetric())
     return op->emitOpError() << (zeroPoint ? "has zero points" : "has no zero points") << " for "
                              << scheme;
-  return zeroPoint ? check("zero points", WeightTensor::ZeroPoints, zeroPoint.getType())
-                   : success();
+  if (zeroPoint && failed(check("zero points", WeightTensor::ZeroPoints, zeroPoint.getType())))
+    return failure();
+  if (failed(verifyHasOuter(op, scheme, outer)))
+    return failure();
+  return outer ? check("outer scales", WeightTensor::Outer, outer.getType()) : success();
 }
 
 //===----------------------------------------------------------------------===//
@@ -172,11 +198,21 @@ std::string easyquant::equant::whyRuleCannotServe(ScaleRule rule, FloatAttr perc
   return served ? "" : served.error().message;
 }
 
-void ChooseQParamsOp::build(OpBuilder &builder, OperationState &state, Value input, ScaleRule rule,
-                            FloatAttr percentile, SchemeAttr scheme) {
+void OuterScaleOp::build(OpBuilder &builder, OperationState &state, Value input,
+                         SchemeAttr scheme) {
+  build(builder, state, outerType(builder.getContext(), tensorType(input).getDimSize(0)), input,
+        scheme);
+}
+
+LogicalResult OuterScaleOp::verify() {
+  return verifyOuter(*this, getScheme(), tensorType(getInput()).getDimSize(0), getOuter());
+}
+
+void ChooseQParamsOp::build(OpBuilder &builder, OperationState &state, Value input, Value outer,
+                            ScaleRule rule, FloatAttr percentile, SchemeAttr scheme) {
   RankedTensorType scale = scaleTensorType(scheme, tensorType(input).getShape());
   build(builder, state, scale, scheme.getSymmetric() ? Type() : Type(zeroPointType(scale)), input,
-        rule, percentile, scheme);
+        outer, rule, percentile, scheme);
 }
 
 LogicalResult ChooseQParamsOp::verify() {
@@ -184,13 +220,13 @@ LogicalResult ChooseQParamsOp::verify() {
       !problem.empty())
     return emitOpError(problem);
   return verifyQParams(*this, getScheme(), tensorType(getInput()).getShape(), getScale(),
-                       getZeroPoint());
+                       getZeroPoint(), getOuter());
 }
 
 void QuantizeOp::build(OpBuilder &builder, OperationState &state, Value input, Value scale,
-                       Value zeroPoint, Value rounded, SchemeAttr scheme) {
+                       Value zeroPoint, Value outer, Value rounded, SchemeAttr scheme) {
   build(builder, state, RankedTensorType::get(tensorType(input).getShape(), scheme.getCode()),
-        input, scale, zeroPoint, rounded, scheme);
+        input, scale, zeroPoint, outer, rounded, scheme);
 }
 
 LogicalResult QuantizeOp::verify() {
@@ -200,31 +236,29 @@ LogicalResult QuantizeOp::verify() {
   if (getRounded() && getRounded().getType() != getCodes().getType())
     return emitOpError("rounded codes must be ")
            << getCodes().getType() << ", found " << getRounded().getType();
-  return verifyQParams(*this, getScheme(), shape, getScale(), getZeroPoint());
-}
-
-void DequantizeOp::build(OpBuilder &builder, OperationState &state, Value codes, Value scale,
-                         Value zeroPoint, SchemeAttr scheme) {
-  build(builder, state, tensorType(codes).clone(builder.getF32Type()), codes, scale, zeroPoint,
-        scheme);
+  return verifyQParams(*this, getScheme(), shape, getScale(), getZeroPoint(), getOuter());
 }
 
 LogicalResult DequantizeOp::verify() {
   ArrayRef<int64_t> shape = tensorType(getOutput()).getShape();
   if (failed(verifyCodes(*this, getScheme(), tensorType(getCodes()), shape)))
     return failure();
-  return verifyQParams(*this, getScheme(), shape, getScale(), getZeroPoint());
+  return verifyQParams(*this, getScheme(), shape, getScale(), getZeroPoint(), getOuter());
 }
 
 /// What a linear and a fake quantization ask of the scheme of activations.
 static LogicalResult verifyInputScale(Operation *op, SchemeAttr scheme, FloatAttr scale) {
   bool isStatic = !scheme.getDynamic();
-  if (scheme.getGranularity() != (isStatic ? Granularity::Tensor : Granularity::Token) ||
-      (!isStatic && !scheme.getSymmetric()))
-    return op->emitOpError("input must be quantized per token, symmetric and dynamic, or per "
-                           "tensor with a constant scale, found ")
+  bool isGrouped = scheme.getOuter() && scheme.getGranularity() == Granularity::Group &&
+                   !isStatic && !scheme.isInteger();
+  if (!isGrouped && (scheme.getOuter() ||
+                     scheme.getGranularity() != (isStatic ? Granularity::Tensor : Granularity::Token) ||
+                     (!isStatic && !scheme.getSymmetric())))
+    return op->emitOpError("input must be quantized per token, symmetric and dynamic, per tensor "
+                           "with a constant scale, or, of codes that are no integers, in groups "
+                           "with dynamic and outer scales, found ")
            << scheme;
-  if (isStatic && (!std::isnormal(scale.getValueAsDouble()) || scale.getValueAsDouble() < 0))
+  if (scale && (!std::isnormal(scale.getValueAsDouble()) || scale.getValueAsDouble() < 0))
     return op->emitOpError("the scale of the input must be finite, normal and positive, found ")
            << scale;
   return success();
@@ -234,8 +268,9 @@ LogicalResult FakeQuantizeOp::verify() {
   SchemeAttr scheme = getScheme();
   if (scheme.isInteger())
     return emitOpError("integers have codes of their own, found ") << scheme;
-  if (scheme.getDynamic() == bool(getScaleAttr()))
-    return emitOpError("scale belongs to a static scheme, and such a scheme has it");
+  if (scheme.isCalibrated() != bool(getScaleAttr()))
+    return emitOpError("scale belongs to a scheme that is static or has an outer scale, and such a "
+                       "scheme has it");
   return verifyInputScale(*this, scheme, getScaleAttr());
 }
 
@@ -318,17 +353,17 @@ LogicalResult equant::LinearOp::verify() {
   int64_t n = lm::columns(getOutput()), k = lm::columns(getInput());
   SchemeAttr weight = getWeightScheme();
   if (failed(verifyWeight(*this, weight, getLayoutAttr(), tensorType(getCodes()), getScale(),
-                          getZeroPoint(), n, k)))
+                          getZeroPoint(), getOuter(), n, k)))
     return failure();
   if (getBias() && tensorType(getBias()).getDimSize(0) != n)
     return emitOpError("bias has ") << tensorType(getBias()).getDimSize(0)
                                     << " elements, but the result has " << n << " columns";
   SchemeAttr input = getInputSchemeAttr();
   bool isStatic = input && !input.getDynamic();
-  if (isStatic != bool(getInputScaleAttr()) ||
+  if ((input && input.isCalibrated()) != bool(getInputScaleAttr()) ||
       (isStatic && !input.getSymmetric()) != bool(getInputZeroPointAttr()))
-    return emitOpError("input_scale belongs to a static input scheme, input_zero_point to an "
-                       "asymmetric one");
+    return emitOpError("input_scale belongs to a static input scheme or to one with an outer "
+                       "scale, input_zero_point to an asymmetric one");
   // The kernels correct for zero points of the input with these sums.
   bool needsSums = isStatic && !input.getSymmetric() && getLayout();
   if (needsSums != bool(getCodeSums()))
@@ -367,7 +402,7 @@ LogicalResult equant::LinearOp::verify() {
 
 LogicalResult equant::EmbeddingOp::verify() {
   return verifyWeight(*this, getWeightScheme(), getLayoutAttr(), tensorType(getCodes()), getScale(),
-                      getZeroPoint(), getVocabSize(), lm::columns(getOutput()));
+                      getZeroPoint(), getOuter(), getVocabSize(), lm::columns(getOutput()));
 }
 
 //===----------------------------------------------------------------------===//

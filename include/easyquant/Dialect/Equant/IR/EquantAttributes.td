@@ -137,6 +137,8 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     /// Are codes integers, that can be multiplied as they are?
     bool isInteger() const;
     bool getDynamic() const { return getOrigin() != ScaleOrigin::Static; }
+    /// Of activations: is there a scale that calibration finds, the one of a tensor or the outer one?
+    bool isCalibrated() const { return !getDynamic() || getOuter(); }
     /// The shape of the scales of a matrix: 1x1, Nx1 or NxG. A dynamic extent stays one.
     ::llvm::SmallVector<int64_t, 2> getScaleShape(::llvm::ArrayRef<int64_t> matrixShape) const;
   }];
@@ -173,6 +175,7 @@ def Equant_LayoutAttr : Equant_Attr<"Layout", "layout"> {
       * codes of 3 bits become tensor<NP x K'/(2·depth) x 3·rows/4 x depth x i8>: the upper two bits of each code plus 4 as
         2 bits have them, then the lowest bits, byte [p, j, rows/2 + r, i] holding those of the same two columns of row r in
         bits 0 and 1, of rows rows/4 + r, rows/2 + r and 3·rows/4 + r in the bits above;
+      * outer scales become tensor<NP x 1 x rows x f32>;
       * scales become tensor<NP x G x rows x T>, zero points tensor<NP x G x rows·z/8 x i8> in fields of z bits (those of a
         code, but 4 for 3), and the sums Σₖ(q − z) of each row and group, which asymmetric activations need,
         tensor<NP x G x rows x i32>.
@@ -223,7 +226,7 @@ def Equant_PlanAttr : Equant_Attr<"Plan", "plan"> {
     | `weight` | the scheme of the weight |
     | `input` | the scheme of the activations; absent: they stay float |
     | `options` | options of these methods, and the observer of static activations, that this site has instead of those of the passes: those which a rule of a recipe may have (`easyquant/Recipe/Options.td`), under the same names |
-    | `codes`, `scale`, `zero_point` | globals of what a method has computed already; codes need scales, and scales of an asymmetric scheme zero points |
+    | `codes`, `scale`, `zero_point`, `outer` | globals of what a method has computed already; codes need scales, scales of an asymmetric scheme zero points, and those of one with outer scales these |
 
     ```mlir
     lm.linear %x, %w {equant.plan = #equant.plan<methods = ["gptq"], rule = absmax,
@@ -238,7 +241,8 @@ def Equant_PlanAttr : Equant_Attr<"Plan", "plan"> {
                         OptionalParameter<"::mlir::DictionaryAttr">:$options,
                         OptionalParameter<"::mlir::FlatSymbolRefAttr">:$codes,
                         OptionalParameter<"::mlir::FlatSymbolRefAttr">:$scale,
-                        OptionalParameter<"::mlir::FlatSymbolRefAttr">:$zero_point);
+                        OptionalParameter<"::mlir::FlatSymbolRefAttr">:$zero_point,
+                        OptionalParameter<"::mlir::FlatSymbolRefAttr">:$outer);
   let assemblyFormat = "`<` struct(params) `>`";
   let extraClassDeclaration = [{
     /// Is `method` among the methods?
@@ -253,7 +257,7 @@ def Equant_PlanAttr : Equant_Attr<"Plan", "plan"> {
     PlanAttr withWideScales() const;
     /// The same plan with what a method computed. A null `codes` leaves rounding to equant-quantize.
     PlanAttr withResults(::mlir::FlatSymbolRefAttr codes, ::mlir::FlatSymbolRefAttr scale,
-                         ::mlir::FlatSymbolRefAttr zeroPoint) const;
+                         ::mlir::FlatSymbolRefAttr zeroPoint, ::mlir::FlatSymbolRefAttr outer) const;
   }];
   let genVerifyDecl = 1;
 }
