@@ -218,6 +218,8 @@ static void describe(Builder &builder, const SiteRequest &request, bool ofRule,
       fields.set(key, builder.getStringAttr(method));
     } else if (&option == &option::groupSize.info()) {
       fields.set(key, builder.getI64IntegerAttr(request.groupSize()));
+    } else if (&option == &option::activations.info()) {
+      fields.set(key, builder.getStringAttr(request.isStatic() ? "static" : "dynamic"));
     } else if (&option == &option::mixed.info()) {
       if (request.options[option::mixed])
         fields.set(key, builder.getBoolAttr(true));
