@@ -222,7 +222,8 @@ Result<AwqClipResult> searchAwqClip(ConstMatrix w, ConstMatrix inputs, const Sch
     const int64_t first = b * kBlockRows, rows = std::min(kBlockRows, w.rows - first);
     std::vector<SliceParams> best(rows);
     withCodec(scheme, [&](const auto &codec) {
-      clipGroup(codec, w.middleRows(first, rows), gram, scheme, params.outerOf(0), best.data(), count);
+      clipGroup(codec, w.middleRows(first, rows), gram, scheme, params.outerOf(0), best.data(),
+                count);
     });
     for (int64_t i = 0; i < rows; ++i) {
       params.scales[(first + i) * params.groups + g] = best[i].scale;

@@ -169,7 +169,8 @@ void PanelLayout::pack(int64_t firstRow, const QuantizedMatrix &block, PackedWei
         const bool isRow = r < inside;
         const int64_t at = g * kPanelRows + r;
         const int64_t index = isRow ? paramIndex(params, first + r, g) : 0;
-        storeScale(scales, at, isRow ? innerScale(params, first + r, g, scheme) : 1.0f, scheme.scales);
+        storeScale(scales, at, isRow ? innerScale(params, first + r, g, scheme) : 1.0f,
+                   scheme.scales);
         if (zeros) {
           const int64_t width = zeroBytes(scheme);
           orField(zeros, g * width + r % width, r / width, bits,

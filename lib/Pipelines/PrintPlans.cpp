@@ -48,7 +48,8 @@ static int64_t storedBytes(RankedTensorType weight, equant::SchemeAttr scheme,
   auto layout = equant::LayoutAttr::panel(weight.getContext());
   using numerics::WeightTensor;
   int64_t bytes = 0;
-  for (WeightTensor tensor : {WeightTensor::Codes, WeightTensor::Scales, WeightTensor::ZeroPoints})
+  for (WeightTensor tensor :
+       {WeightTensor::Codes, WeightTensor::Scales, WeightTensor::ZeroPoints, WeightTensor::Outer})
     if (RankedTensorType packed = layout.getPackedType(tensor, scheme, rows, columns))
       bytes += bytesOf(packed);
   if (input && !input.getSymmetric())
@@ -61,9 +62,12 @@ static Json describe(equant::SchemeAttr scheme, bool isWeight) {
   if (!scheme)
     return Json();
   Json::Object members = toJson(scheme).members();
-  members.erase(isWeight ? "dynamic" : "group_size");
-  if (!isWeight)
+  if (isWeight)
+    members.erase("dynamic");
+  else
     members.erase("scale_type");
+  if (!isWeight && scheme.getGranularity() != equant::Granularity::Group)
+    members.erase("group_size");
   return Json(std::move(members));
 }
 

@@ -36,7 +36,8 @@ static std::vector<Named> namedPresets() {
   Preset fp8Static = fp8, fp8Dynamic = fp8;
   fp8Static.isStatic = true;
   fp8Dynamic.isStatic = false;
-  // As NVIDIA's ModelOpt and compressed-tensors have it: the scale of all activations is calibrated.
+  // As NVIDIA's ModelOpt and compressed-tensors have it: the scale of all activations is
+  // calibrated.
   const Preset nvfp4Weights{.weightBits = 4,
                             .codes = CodeFormat::F4E2M1FN,
                             .scales = ScaleFormat::F8E4M3FN,

@@ -153,8 +153,7 @@ FailureOr<WeightPart> Matcher::matchPart(QuantizeOp quantize, Value scale,
                 scale);
   if (Value outer = quantize.getOuter(); outer && qparams) {
     auto made = outer.getDefiningOp<OuterScaleOp>();
-    if (!made || made.getInput() != quantize.getInput() ||
-        made.getScheme() != quantize.getScheme())
+    if (!made || made.getInput() != quantize.getInput() || made.getScheme() != quantize.getScheme())
       return fail("equant.outer_scale of the same weight in the same scheme", outer);
   }
   FailureOr<ConstantTensor> tensor = constants.match(loc, site, quantize.getInput());

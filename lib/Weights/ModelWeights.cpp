@@ -53,9 +53,8 @@ LogicalResult ModelWeights::collectWeight(const ConstantMatcher &matcher, OpT op
                                   << op.getLayoutAttr() << "; expected one that is not packed yet";
   if (failed(checkPackable(op.getLoc(), sites.front(), op.getWeightScheme())))
     return failure();
-  FailureOr<ConstantWeight> weight = matchConstantWeight(matcher, op.getLoc(), sites, op.getCodes(),
-                                                         op.getScale(), op.getZeroPoint(),
-                                                         op.getOuter());
+  FailureOr<ConstantWeight> weight = matchConstantWeight(
+      matcher, op.getLoc(), sites, op.getCodes(), op.getScale(), op.getZeroPoint(), op.getOuter());
   if (failed(weight))
     return failure();
   ConstantWeight *known = intern(std::move(*weight));
@@ -133,7 +132,8 @@ static bool isOfWeight(OpOperand &operand) {
 LogicalResult ModelWeights::collectFloats(ModuleOp module, const ConstantMatcher &matcher) {
   WalkResult result = module.walk([&](Operation *op) -> WalkResult {
     // These read constants for the sake of their own readers.
-    if (isa<OuterScaleOp, ChooseQParamsOp, QuantizeOp, ScaleOp, ConcatOp, tensor::ExtractSliceOp>(op))
+    if (isa<OuterScaleOp, ChooseQParamsOp, QuantizeOp, ScaleOp, ConcatOp, tensor::ExtractSliceOp>(
+            op))
       return WalkResult::advance();
     for (OpOperand &operand : op->getOpOperands()) {
       if (isOfWeight(operand))

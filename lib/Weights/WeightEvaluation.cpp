@@ -130,8 +130,8 @@ Result<void> Evaluation::chooseParams(const RowRange &range, numerics::ConstMatr
                                       numerics::QParams &params) const {
   const WeightPart &part = weight.parts[range.part];
   if (!part.scale) {
-    auto chosen = numerics::chooseQParams(rows, scheme, weight.rule,
-                                          scheme.outer ? outer[range.part] : 1);
+    auto chosen =
+        numerics::chooseQParams(rows, scheme, weight.rule, scheme.outer ? outer[range.part] : 1);
     if (!chosen)
       return Unexpected(chosen.error());
     params = std::move(*chosen);

@@ -55,16 +55,15 @@ static Attribute describe(Builder &b, SchemeAttr scheme, bool isWeight) {
   return entry.getDictionary(b.getContext());
 }
 
-/// Bytes of a row of packed codes, scales, zero points, sums and outer scale, without the padding of the last
-/// panel.
+/// Bytes of a row of packed codes, scales, zero points, sums and outer scale, without the padding
+/// of the last panel.
 static int64_t packedRowBytes(const ConstantWeight &weight) {
   const numerics::Scheme scheme = weight.scheme.toNumerics();
   int64_t bits = 8 * numerics::scaleBytes(scheme.scales);
   bits += scheme.symmetric ? 0 : numerics::zeroPointBits(scheme.bits);
   bits += weight.needsSums ? 32 : 0;
   return (numerics::paddedColumns(weight.columns) * scheme.bits +
-          numerics::groupCount(weight.columns, scheme.groupSize) * bits +
-          (scheme.outer ? 32 : 0)) /
+          numerics::groupCount(weight.columns, scheme.groupSize) * bits + (scheme.outer ? 32 : 0)) /
          8;
 }
 

@@ -34,7 +34,7 @@ def describe_operand(operand: dict | None) -> str:
     if operand.get("scale_type", "f32") != "f32":
         text += f", {operand['scale_type']}"
     if operand.get("outer"):
-        text += " × f32"
+        text += " × f32" if "scale_type" in operand else ", calibrated"
     if operand.get("symmetric") is False:
         text += " + zero points"
     return text + (", static" if operand.get("dynamic") is False else "")

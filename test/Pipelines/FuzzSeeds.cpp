@@ -44,6 +44,9 @@ static constexpr Pipeline kPipelines[] = {
      "equant-materialize-weights{output=out threads=1},lm-hoist-rows,equant-legalize-activations,"
      "convert-equant-to-kernels",
      20},
+    {"equant-absmax{scheme=NVFP4A16},equant-quantize,func.func(equant-fuse-shared-input),"
+     "equant-materialize-weights{output=out threads=1},lm-hoist-rows,convert-equant-to-kernels",
+     20},
     {"equant-quantize{max-fallback=3}"},
     {"equant-quantize{observer=percentile percentile=99 max-fallback=100}"},
     {"func.func(equant-fuse-shared-input)"},

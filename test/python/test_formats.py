@@ -53,15 +53,18 @@ def test_whole_model(runner, stories, tokens, name):
     assert divergences(exact, logits).mean() == pytest.approx(lost, rel=total)
 
 
-def test_whole_model_of_nvfp4(runner, stories, tokens, tmp_path_factory):
+@pytest.mark.parametrize("scheme, formats", [
+    ("FP8", lambda tops: Formats("f8E4M3FN", "f32", 0, "f8E4M3FN", inputs="f8E4M3FN", tops=tops)),
+    ("NVFP4", lambda tops: Formats("f4E2M1FN", "f8E4M3FN", 16, "f8E4M3FN", inputs="f4E2M1FN", head_inputs="f8E4M3FN", outer=True, tops=tops)),
+])  # fmt: skip
+def test_whole_model_of_static_scales(runner, stories, tokens, tmp_path_factory, scheme, formats):
     """The scale of all activations is that of the largest that the calibration text gave; here it is the text that is scored."""
     config, tensors = read_folder(stories)
     peaks = Peaks()
     exact = Llama(config, tensors, peaks, np.float64).logits(tokens)
-    file = write_tokens(tmp_path_factory.mktemp("nvfp4") / "tokens.safetensors", [tokens])
-    logits = runner(stories, "--scheme=NVFP4", f"--tokens={file}", "--kv-cache=f32", context=256).score(tokens)
-    formats = Formats("f4E2M1FN", "f8E4M3FN", 16, "f8E4M3FN", inputs="f4E2M1FN", head_inputs="f8E4M3FN", outer=True, tops=peaks.tops)
-    oracle = Llama(config, tensors, formats, np.float64).logits(tokens)
+    file = write_tokens(tmp_path_factory.mktemp("static") / "tokens.safetensors", [tokens])
+    logits = runner(stories, f"--scheme={scheme}", f"--tokens={file}", "--kv-cache=f32", context=256).score(tokens)
+    oracle = Llama(config, tensors, formats(peaks.tops), np.float64).logits(tokens)
     lost = divergences(exact, oracle).mean()
     assert np.median(divergences(oracle, logits)) < 1e-3 * lost
     assert divergences(exact, logits).mean() == pytest.approx(lost, rel=0.1)

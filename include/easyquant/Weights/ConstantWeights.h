@@ -22,9 +22,9 @@ struct WeightPart {
   std::string site;      ///< for messages and reports
   /// What is taken of it once it is quantized: its scales follow from whole rows.
   int64_t firstRow = 0, rows = 0, firstColumn = 0, columns = 0;
-  /// What a method has computed: scales (rows x G), with zero points of an asymmetric scheme and the
-  /// outer scales (rows x 1) of one that has them, instead of those of the rule; codes (rows x K)
-  /// instead of the nearest ones.
+  /// What a method has computed: scales (rows x G), with zero points of an asymmetric scheme and
+  /// the outer scales (rows x 1) of one that has them, instead of those of the rule; codes (rows x
+  /// K) instead of the nearest ones.
   std::optional<ConstantTensor> scale, zeroPoint, outer, codes;
 
   bool hasAllColumns() const { return columns == weight.columns(); }
@@ -49,8 +49,8 @@ struct ConstantWeight {
 };
 
 /// Looks through the definitions of codes and scales, and of zero points and outer scales (null if
-/// the weight has none). `sites` names the parts. On failure the diagnostic, at `loc` and naming a site, says
-/// which op is not the expected one, or which part does not go with its groups.
+/// the weight has none). `sites` names the parts. On failure the diagnostic, at `loc` and naming a
+/// site, says which op is not the expected one, or which part does not go with its groups.
 mlir::FailureOr<ConstantWeight> matchConstantWeight(const ConstantMatcher &constants,
                                                     mlir::Location loc,
                                                     llvm::ArrayRef<llvm::StringRef> sites,

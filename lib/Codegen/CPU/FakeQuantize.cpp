@@ -110,8 +110,7 @@ func::FuncOp getOrEmitFakeQuantize(ModuleOp module, const FakeQuantizeSpec &spec
     Value least = b.constant(b.f32(), scales.step());
     Value isLess = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, rounded, least);
     rounded = arith::SelectOp::create(b, isLess, least, rounded);
-    roundColumns(b, x, y, row, begin, count,
-                 unlessZero(b, absMax, outer, b.mulf(rounded, outer)));
+    roundColumns(b, x, y, row, begin, count, unlessZero(b, absMax, outer, b.mulf(rounded, outer)));
   };
   return getOrEmitRowKernel(
       module, symbolName(spec), target, inputs, spec.columns,
@@ -122,9 +121,8 @@ func::FuncOp getOrEmitFakeQuantize(ModuleOp module, const FakeQuantizeSpec &spec
             return roundColumns(b, x, y, row, 0, spec.columns,
                                 spec.isStatic ? args[1] : scaleOfRow(b, x, row));
           const int64_t full = spec.columns / spec.groupSize, rest = spec.columns % spec.groupSize;
-          b.forLoop(0, full, 1, [&](Value group) {
-            roundGroup(b, x, y, row, args[1], group, spec.groupSize);
-          });
+          b.forLoop(0, full, 1,
+                    [&](Value group) { roundGroup(b, x, y, row, args[1], group, spec.groupSize); });
           if (rest)
             roundGroup(b, x, y, row, args[1], b.index(full), rest);
         });

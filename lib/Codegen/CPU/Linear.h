@@ -104,9 +104,9 @@ llvm::SmallVector<mlir::Value> emitGroupSums(
     llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value firstStep, int64_t steps)> body);
 
 /// Writes a tile of y: values are rows x vectors of f32, row-major. Applies the outer scales of the
-/// weights and the row scale of quantized input, then the bias, then what accumulates. Where the condition `later` is given and
-/// holds, an earlier slab has done that: then the values are added to y. Columns >= N are left
-/// alone.
+/// weights and the row scale of quantized input, then the bias, then what accumulates. Where the
+/// condition `later` is given and holds, an earlier slab has done that: then the values are added
+/// to y. Columns >= N are left alone.
 void emitStore(LinearKernel &k, int64_t rows, mlir::Value firstRow, mlir::Value firstColumn,
                llvm::ArrayRef<mlir::Value> values, mlir::Value later = {});
 

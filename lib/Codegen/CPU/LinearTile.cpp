@@ -276,8 +276,7 @@ void emitStore(LinearKernel &k, int64_t rows, Value firstRow, Value firstColumn,
       columns.push_back(b.add(firstColumn, v * lanes));
       if (k.wOuter)
         outer.push_back(b.loadVector(
-            lanes, k.wOuter,
-            {b.div(columns[v], kPanelRows), 0, b.rem(columns[v], kPanelRows)}));
+            lanes, k.wOuter, {b.div(columns[v], kPanelRows), 0, b.rem(columns[v], kPanelRows)}));
       if (addBias)
         biases.push_back(load(k.bias, {columns[v]}, columns[v]));
     }

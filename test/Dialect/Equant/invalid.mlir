@@ -89,8 +89,24 @@ func.func @concat_rows(%a: tensor<2x8xi4>, %b: tensor<3x8xi4>) {
 // -----
 
 func.func @outer_scale(%w: tensor<4x24xf32>) {
-  // expected-error @below {{takes one level of scales, found #equant.scheme<i4, symmetric, group = 8, outer = tensor>}}
+  // expected-error @below {{has no outer scales, but #equant.scheme<i4, symmetric, group = 8, outer = tensor> has them}}
   equant.choose_qparams %w rule absmax {scheme = #equant.scheme<i4, symmetric, group = 8, outer = tensor>}
     : (tensor<4x24xf32>) -> tensor<4x3xf32>
+  return
+}
+
+// -----
+
+func.func @outer_of_none(%w: tensor<4x24xf32>) {
+  // expected-error @below {{has outer scales, but #equant.scheme<i4, symmetric, group = 8> has none}}
+  equant.outer_scale %w {scheme = #equant.scheme<i4, symmetric, group = 8>} : (tensor<4x24xf32>) -> tensor<4x1xf32>
+  return
+}
+
+// -----
+
+func.func @outer_rows(%w: tensor<4x24xf32>) {
+  // expected-error @below {{outer scales must be 'tensor<4x1xf32>' for #equant.scheme<i4, symmetric, group = 8, outer = tensor>, found 'tensor<3x1xf32>'}}
+  equant.outer_scale %w {scheme = #equant.scheme<i4, symmetric, group = 8, outer = tensor>} : (tensor<4x24xf32>) -> tensor<3x1xf32>
   return
 }

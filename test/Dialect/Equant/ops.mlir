@@ -80,3 +80,30 @@ func.func @fragments(%x: tensor<?x40xf32>, %q: tensor<3x2x32x16xi8>, %s: tensor<
          : (tensor<?x40xf32>, tensor<2x2x48x16xi8>, tensor<3x2x64xf32>) -> tensor<?x70xf32>
   return %y, %w : tensor<?x70xf32>, tensor<?x70xf32>
 }
+
+#nvfp4 = #equant.scheme<f4E2M1FN, group = 16, scale = f8E4M3FN, outer = tensor>
+#nvfp4_input = #equant.scheme<f4E2M1FN, group = 16, dynamic, scale = f8E4M3FN, outer = tensor>
+
+// CHECK-LABEL: func.func @outer(
+// CHECK:         %[[O:.*]] = equant.outer_scale %[[W:.*]] {scheme = {{.*}}} : (tensor<40x32xf32>) -> tensor<40x1xf32>
+// CHECK:         %[[S:.*]] = equant.choose_qparams %[[W]] outer(%[[O]]) rule absmax {{.*}} : (tensor<40x32xf32>, tensor<40x1xf32>) -> tensor<40x2xf8E4M3FN>
+// CHECK:         %[[Q:.*]] = equant.quantize %[[W]] scale(%[[S]]) outer(%[[O]])
+// CHECK:         equant.dequantize %[[Q]] scale(%[[S]]) outer(%[[O]])
+// CHECK:         equant.linear %{{.*}}, %[[Q]] scale(%[[S]]) outer(%[[O]]) {input_scale = 1.250000e-01 : f32
+// CHECK:         equant.embedding %{{.*}}, %[[Q]] scale(%[[S]]) outer(%[[O]])
+// CHECK:         equant.fake_quantize %{{.*}} {scale = 1.250000e-01 : f32, scheme = #equant.scheme<f4E2M1FN, group = 16, dynamic, scale = f8E4M3FN, outer = tensor>}
+func.func @outer(%w: tensor<40x32xf32>, %x: tensor<?x32xf32>, %tokens: tensor<?xi32>) -> (tensor<40x32xf32>, tensor<?x40xf32>, tensor<?x32xf32>) {
+  %o = equant.outer_scale %w {scheme = #nvfp4} : (tensor<40x32xf32>) -> tensor<40x1xf32>
+  %s = equant.choose_qparams %w outer(%o) rule absmax {scheme = #nvfp4} : (tensor<40x32xf32>, tensor<40x1xf32>) -> tensor<40x2xf8E4M3FN>
+  %q = equant.quantize %w scale(%s) outer(%o) {scheme = #nvfp4}
+         : (tensor<40x32xf32>, tensor<40x2xf8E4M3FN>, tensor<40x1xf32>) -> tensor<40x32xf4E2M1FN>
+  %d = equant.dequantize %q scale(%s) outer(%o) {scheme = #nvfp4}
+         : (tensor<40x32xf4E2M1FN>, tensor<40x2xf8E4M3FN>, tensor<40x1xf32>) -> tensor<40x32xf32>
+  %y = equant.linear %x, %q scale(%s) outer(%o)
+         {sites = ["a"], weight_scheme = #nvfp4, input_scheme = #nvfp4_input, input_scale = 1.25e-01 : f32}
+         : (tensor<?x32xf32>, tensor<40x32xf4E2M1FN>, tensor<40x2xf8E4M3FN>, tensor<40x1xf32>) -> tensor<?x40xf32>
+  %e = equant.embedding %tokens, %q scale(%s) outer(%o) {vocab_size = 40, weight_scheme = #nvfp4}
+         : (tensor<?xi32>, tensor<40x32xf4E2M1FN>, tensor<40x2xf8E4M3FN>, tensor<40x1xf32>) -> tensor<?x32xf32>
+  %f = equant.fake_quantize %e {scheme = #nvfp4_input, scale = 1.25e-01 : f32} : tensor<?x32xf32>
+  return %d, %y, %f : tensor<40x32xf32>, tensor<?x40xf32>, tensor<?x32xf32>
+}

@@ -63,13 +63,15 @@ def rounded(x, codes, scale, group_size=0, outer=None):
 
 
 class Linear:
-    """y = x W^T of rounded weights and, with `inputs`, activations rounded per token; with `outer` in groups of 16."""
+    """y = x W^T of rounded weights and, with `inputs`, activations rounded per token; with `outer` in groups of 16, with `scale` by it."""
 
-    def __init__(self, weight, dtype, inputs, outer=None):
-        self.weight, self.dtype, self.inputs, self.outer = weight.astype(dtype), dtype, inputs, outer
+    def __init__(self, weight, dtype, inputs, outer=None, scale=None):
+        self.weight, self.dtype, self.inputs, self.outer, self.scale = weight.astype(dtype), dtype, inputs, outer, scale
 
     def __call__(self, x):
-        if self.inputs:
+        if self.scale is not None:
+            x = (self.scale * FORMATS[self.inputs][1](x.astype(np.float32) / self.scale)).astype(self.dtype)
+        elif self.inputs:
             x = rounded(x, self.inputs, "f32", 0 if self.outer is None else 16, self.outer).astype(self.dtype)
         return x @ self.weight.T
 
@@ -99,7 +101,7 @@ class Peaks:
 
 class Formats:
     """Weights of the linears, of the head and the tied embedding (a scale a row), and activations. `outer`: groups have scales of
-    f8E4M3FN in units of one of the tensor; those of activations come from `tops`, the largest that calibration saw of each linear's."""
+    f8E4M3FN in units of one of the tensor. That of activations is static with `tops`, the largest that calibration saw of each linear's."""
 
     def __init__(self, codes, scale, group_size, head, inputs=None, head_inputs=None, outer=False, tops=()):
         self.codes, self.scale, self.group_size, self.head_codes, self.inputs = codes, scale, group_size, head, inputs
@@ -108,8 +110,13 @@ class Formats:
     def linear(self, weight, dtype):
         weight = np.asarray(weight)
         outer = outer_of(np.abs(weight).max(), self.codes) if self.outer else None
-        top = outer_of(next(self.tops), self.inputs) if self.outer and self.inputs else None
-        return Linear(rounded(weight, self.codes, self.scale, self.group_size, outer), dtype, self.inputs, top)
+        weight = rounded(weight, self.codes, self.scale, self.group_size, outer)
+        top = next(self.tops, None)
+        if top is None:
+            return Linear(weight, dtype, self.inputs)
+        if self.outer:
+            return Linear(weight, dtype, self.inputs, outer=outer_of(top, self.inputs))
+        return Linear(weight, dtype, self.inputs, scale=np.float32(top) / np.float32(FORMATS[self.inputs][0]))
 
     def head(self, weight, dtype):
         return Linear(rounded(np.asarray(weight), self.head_codes, "f32"), dtype, self.head_inputs)

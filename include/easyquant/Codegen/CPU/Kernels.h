@@ -112,7 +112,8 @@ std::string nameOf(const WeightNumbers &numbers);
 /// y = x W^T (+ bias) (+ y). Arguments, those in brackets where the spec has them:
 ///   float input:      x: rows<K>, then
 ///   quantized input:  codes, scales, sums, [zeros], then
-///   w, wscales (not F32), [wzeros], [wouter], [wsums], [bias: memref<Nxf32>], y: rows<N>, scratch, threads
+///   w, wscales (not F32), [wzeros], [wouter], [wsums], [bias: memref<Nxf32>], y: rows<N>, scratch,
+///   threads
 /// One function serves M = 1 (GEMV) and M >= 2 (GEMM). groupSize is a multiple of 8, or 0.
 /// Quantized input needs integer codes. Weights without zero points are s * q, others s * (q - z),
 /// the difference exact; codes that are no integers stand for s * value(q); the sum of a row is
@@ -173,8 +174,8 @@ std::string symbolName(const FakeQuantizeSpec &spec);
 mlir::func::FuncOp getOrEmitFakeQuantize(mlir::ModuleOp module, const FakeQuantizeSpec &spec,
                                          const Target &target);
 
-/// y[m] = table[tokens[m]]: (tokens: memref<?xi32>, table, [scales, [zeros], [outer]], y: rows<C>, threads).
-/// Integer tables are packed weights of N = vocab, K = columns.
+/// y[m] = table[tokens[m]]: (tokens: memref<?xi32>, table, [scales, [zeros], [outer]], y: rows<C>,
+/// threads). Integer tables are packed weights of N = vocab, K = columns.
 struct EmbeddingSpec {
   int64_t vocab = 0, columns = 0;
   WeightFormat table = WeightFormat::F32;

@@ -185,8 +185,7 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
     scheme.fullRange = !scheme.dynamic && weight.fullRange;
     input = SchemeAttr::get(context, scheme);
   }
-  Result<DictionaryAttr> options =
-      optionsOf(context, request, input && input.isCalibrated());
+  Result<DictionaryAttr> options = optionsOf(context, request, input && input.isCalibrated());
   if (!options)
     return Unexpected(options.error());
   SmallVector<StringRef> methods(request.method.methods.begin(), request.method.methods.end());

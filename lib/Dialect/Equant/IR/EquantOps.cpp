@@ -65,9 +65,8 @@ static LogicalResult verifyOuter(Operation *op, SchemeAttr scheme, int64_t rows,
   if (failed(verifyHasOuter(op, scheme, outer)))
     return failure();
   if (outer && outer.getType() != outerType(op->getContext(), rows))
-    return op->emitOpError("outer scales must be ")
-           << outerType(op->getContext(), rows) << " for " << scheme << ", found "
-           << outer.getType();
+    return op->emitOpError("outer scales must be ") << outerType(op->getContext(), rows) << " for "
+                                                    << scheme << ", found " << outer.getType();
   return success();
 }
 
@@ -251,9 +250,10 @@ static LogicalResult verifyInputScale(Operation *op, SchemeAttr scheme, FloatAtt
   bool isStatic = !scheme.getDynamic();
   bool isGrouped = scheme.getOuter() && scheme.getGranularity() == Granularity::Group &&
                    !isStatic && !scheme.isInteger();
-  if (!isGrouped && (scheme.getOuter() ||
-                     scheme.getGranularity() != (isStatic ? Granularity::Tensor : Granularity::Token) ||
-                     (!isStatic && !scheme.getSymmetric())))
+  if (!isGrouped &&
+      (scheme.getOuter() ||
+       scheme.getGranularity() != (isStatic ? Granularity::Tensor : Granularity::Token) ||
+       (!isStatic && !scheme.getSymmetric())))
     return op->emitOpError("input must be quantized per token, symmetric and dynamic, per tensor "
                            "with a constant scale, or, of codes that are no integers, in groups "
                            "with dynamic and outer scales, found ")

@@ -55,7 +55,9 @@ private:
 
 } // namespace
 
-static bool isCalibrated(PlanAttr plan) { return plan.getInput() && plan.getInput().isCalibrated(); }
+static bool isCalibrated(PlanAttr plan) {
+  return plan.getInput() && plan.getInput().isCalibrated();
+}
 
 /// A computed tensor that the plan names.
 FailureOr<Value> Quantize::load(OpBuilder &builder, Location loc, StringRef site,
@@ -160,8 +162,8 @@ LogicalResult Quantize::quantizeSite(QuantizableOpInterface op, PlanAttr plan,
   auto linear = equant::LinearOp::create(
       builder, op.getLoc(), op->getResult(0).getType(), op.getActivationOperand().get(),
       weight->codes, weight->scale, weight->zeroPoint, weight->outer, /*code_sums=*/Value(),
-      op.getBiasValue(), builder.getStrArrayAttr({op.getSite()}), plan.getWeight(), plan.getInput(), inputScale,
-      inputZeroPoint, /*layout=*/LayoutAttr());
+      op.getBiasValue(), builder.getStrArrayAttr({op.getSite()}), plan.getWeight(), plan.getInput(),
+      inputScale, inputZeroPoint, /*layout=*/LayoutAttr());
   op->getResult(0).replaceAllUsesWith(linear);
   op->erase();
   return success();

@@ -158,7 +158,7 @@ Result<SliceParams> StaticInputs::choose(QuantizableOpInterface op, PlanAttr pla
   if (!params)
     return named(params.error());
   if (isOuter)
-    params->scale = numerics::outerScale(
-        params->scale * numerics::codeValues(numeric).absMax(), plan.getInput().toNumerics());
+    params->scale = numerics::outerScale(params->scale * numerics::codeValues(numeric).absMax(),
+                                         plan.getInput().toNumerics());
   return params;
 }
