@@ -106,7 +106,7 @@ let group = "Quantization" in {
     def Activations : TableOption<"activations", Choice, "activations", "",
                                   "scales of 8-bit activations, per token at run time or per tensor from calibration"> {
       let choices = ["dynamic", "static"];
-      let defaultWords = "dynamic, static of FP8 and NVFP4";
+      let defaultWords = "dynamic but for FP8 and NVFP4";
       let value = "KIND";
     }
   }
