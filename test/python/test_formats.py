@@ -84,6 +84,20 @@ def test_methods_leave_outer_scales(artifact, stories, tokens, tmp_path_factory,
     assert divergences(oracle, logits).max() < 1e-6
 
 
+def test_a_rule_of_a_recipe_has_its_own_scales_of_activations(artifact, stories, tokens, tmp_path_factory):
+    """Of a scheme whose name fixes them, whatever the others have; and recipe.json does the same again."""
+    folder = tmp_path_factory.mktemp("recipe")
+    file, recipe = write_tokens(folder / "tokens.safetensors", [tokens]), folder / "recipe.json"
+    recipe.write_text(json.dumps({"scheme": "W8A8", "activations": "dynamic", "sites": [{"match": "re:.*down_proj", "scheme": "NVFP4"}]}))
+    out = artifact(stories, f"--recipe={recipe}", f"--tokens={file}")
+    inputs = {site["name"].rpartition(".")[2]: site["input"] for site in json.loads((out / "manifest.json").read_text())["sites"]}
+    assert inputs["up_proj"] == {"bits": 8, "codes": "integer", "dynamic": True, "granularity": "token", "symmetric": True}
+    assert inputs["down_proj"] == {"bits": 4, "codes": "f4E2M1FN", "dynamic": True, "granularity": "group", "group_size": 16, "outer": "tensor",
+                                   "symmetric": True}  # fmt: skip
+    again = artifact(stories, f"--recipe={out / 'recipe.json'}", f"--tokens={file}")
+    assert (out / "weights.safetensors").read_bytes() == (again / "weights.safetensors").read_bytes()
+
+
 def test_manifest_says_the_format(artifact, stories):
     sites = json.loads((artifact(stories, "--scheme=MXFP4A16") / "manifest.json").read_text())["sites"]
     weight = next(site for site in sites if site["name"].endswith("q_proj"))["weight"]
