@@ -28,7 +28,7 @@ tablegen() {
 
 notice="<!-- Made by scripts/generate-docs.sh from TableGen; edit the .td files instead. -->"
 mkdir -p "$out/dialects"
-for dialect in LM Equant; do
+for dialect in LM Equant Launch; do
   {
     echo "$notice"
     tablegen -gen-dialect-doc -dialect="${dialect,,}" "include/easyquant/Dialect/$dialect/IR/${dialect}Ops.td"
@@ -45,7 +45,7 @@ done
 
 if [ "$out" != docs ]; then
   status=0
-  for page in dialects/LM.md dialects/Equant.md Passes.md; do
+  for page in dialects/LM.md dialects/Equant.md dialects/Launch.md Passes.md; do
     diff -u "docs/$page" "$out/$page" || status=1
   done
   [ $status = 0 ] || echo "error: the pages above are out of date; run scripts/generate-docs.sh and commit them" >&2

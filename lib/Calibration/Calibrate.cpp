@@ -10,10 +10,10 @@
 #include "easyquant/Calibration/Journal.h"
 #include "easyquant/Calibration/LayerSites.h"
 #include "easyquant/Calibration/Passes.h"
-#include "easyquant/Dialect/Equant/Analysis/ConstantTensors.h"
 #include "easyquant/Numerics/SiteStatistics.h"
 #include "easyquant/Support/Checksum.h"
 #include "easyquant/Support/ProgressAction.h"
+#include "easyquant/Weights/ConstantTensors.h"
 
 namespace easyquant::calibration {
 #define GEN_PASS_DEF_CALIBRATE

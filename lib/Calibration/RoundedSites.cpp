@@ -9,6 +9,8 @@
 
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
 
+#include <deque>
+
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::calibration;
@@ -19,6 +21,7 @@ using numerics::QuantizedMatrix;
 
 static std::string codesName(const PlannedSite &site) { return site.name() + ".weight_codes"; }
 static std::string scaleName(const PlannedSite &site) { return site.name() + ".weight_scale"; }
+static std::string outerName(const PlannedSite &site) { return site.name() + ".weight_outer"; }
 static std::string zeroName(const PlannedSite &site) { return site.name() + ".weight_zero_point"; }
 
 SmallVector<PlannedSite> easyquant::calibration::sitesNaming(func::FuncOp layer, StringRef method) {
@@ -34,23 +37,30 @@ SmallVector<PlannedSite> easyquant::calibration::sitesNaming(func::FuncOp layer,
 // The file
 //===----------------------------------------------------------------------===//
 
-/// The tensors borrow from `params`.
+/// The tensors borrow from `params` and `outers`.
 static void append(std::vector<ComputedTensor> &tensors, const PlannedSite &site,
-                   const numerics::QParams &params) {
+                   const numerics::QParams &params, std::deque<std::vector<float>> &outers) {
   std::vector<int64_t> shape = {params.rows, params.groups};
   tensors.push_back(ComputedTensor::floats(scaleName(site), shape, params.scales));
   if (!site.scheme().symmetric)
     tensors.push_back(ComputedTensor::integers(zeroName(site), shape, params.zeroPoints));
+  if (!site.scheme().outer)
+    return;
+  std::vector<float> &outer = outers.emplace_back(params.rows);
+  for (int64_t row = 0; row < params.rows; ++row)
+    outer[row] = params.outerOf(row);
+  tensors.push_back(ComputedTensor::floats(outerName(site), {params.rows, 1}, outer));
 }
 
 Result<void> easyquant::calibration::writeRounded(const ComputedConstants &work, StringRef file,
                                                   StringRef stamp, ArrayRef<PlannedSite> sites,
                                                   const QuantizedWeights &codes) {
   std::vector<ComputedTensor> tensors;
+  std::deque<std::vector<float>> outers;
   for (const PlannedSite &site : sites) {
     const QuantizedMatrix &q = codes.find(site.weight())->second;
     tensors.push_back(ComputedTensor::codes(codesName(site), {q.rows, q.columns}, q.codes));
-    append(tensors, site, q.params);
+    append(tensors, site, q.params, outers);
   }
   return work.write(file, stamp, tensors);
 }
@@ -59,8 +69,9 @@ Result<void> easyquant::calibration::writeScales(const ComputedConstants &work, 
                                                  StringRef stamp, ArrayRef<PlannedSite> sites,
                                                  ArrayRef<numerics::QParams> params) {
   std::vector<ComputedTensor> tensors;
+  std::deque<std::vector<float>> outers;
   for (auto [site, found] : llvm::zip_equal(sites, params))
-    append(tensors, site, found);
+    append(tensors, site, found, outers);
   return work.write(file, stamp, tensors);
 }
 
@@ -85,6 +96,10 @@ static Result<QuantizedMatrix> read(const ComputedConstants &work, StringRef fil
   if (done && !q.scheme.symmetric) {
     q.params.zeroPoints.resize(q.params.scales.size());
     done = read(zeroName(site), DType::I32, q.params.rows, q.params.groups, q.params.zeroPoints);
+  }
+  if (done && q.scheme.outer) {
+    q.params.outer.resize(q.rows);
+    done = read(outerName(site), DType::F32, q.rows, 1, q.params.outer);
   }
   if (!done)
     return Unexpected(done.error());
@@ -173,13 +188,15 @@ static LogicalResult declare(ModuleOp module, const ComputedConstants &work, Str
           equant::declareComputed(module, name, RankedTensorType::get(shape, element), file, stamp);
       return FlatSymbolRefAttr::get(global.getSymNameAttr());
     };
-    FlatSymbolRefAttr codes, scale, zero;
+    FlatSymbolRefAttr codes, scale, zero, outer;
     if (withCodes)
       codes = declared(codesName(site), shape, scheme.getCode());
     scale = declared(scaleName(site), params, scheme.getScale());
     if (!scheme.getSymmetric())
       zero = declared(zeroName(site), params, builder.getI32Type());
-    site.op->setAttr(equant::kPlanAttr, plan->withResults(codes, scale, zero));
+    if (scheme.getOuter())
+      outer = declared(outerName(site), {shape[0], 1}, builder.getF32Type());
+    site.op->setAttr(equant::kPlanAttr, plan->withResults(codes, scale, zero, outer));
   }
   return success();
 }

@@ -100,6 +100,7 @@ template <typename Fields> void mapFields(Fields &fields, Manifest::WeightScheme
   fields.required("scale_type", scheme.scaleType);
   fields.required("symmetric", scheme.symmetric);
   fields.optional("table", scheme.table);
+  fields.optional("outer", scheme.outer);
 }
 
 template <typename Fields> void mapFields(Fields &fields, Manifest::InputScheme &scheme) {
@@ -112,6 +113,7 @@ template <typename Fields> void mapFields(Fields &fields, Manifest::InputScheme 
     fields.optional("group_size", scheme.groupSize, kSmall);
   fields.required("symmetric", scheme.symmetric);
   fields.required("dynamic", scheme.dynamic);
+  fields.optional("outer", scheme.outer);
 }
 
 template <typename Fields> void mapFields(Fields &fields, Manifest::Site &site) {

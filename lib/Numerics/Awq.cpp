@@ -206,10 +206,8 @@ Result<AwqClipResult> searchAwqClip(ConstMatrix w, ConstMatrix inputs, const Sch
   QParams &params = result.params;
   params.rows = w.rows;
   params.groups = groupCount(w.columns, scheme.groupSize);
-  float absMax = 0;
-  for (int64_t i = 0; i < w.rows && scheme.outer; ++i)
-    absMax = std::max(absMax, std::bit_cast<float>(absMaxBits(w.row(i), w.columns)));
-  params.outer = outerScale(absMax, scheme);
+  if (scheme.outer)
+    params.outer = {outerScale(absMaxOf(w), scheme)};
   params.scales.resize(params.rows * params.groups);
   if (!scheme.symmetric)
     params.zeroPoints.resize(params.scales.size());
@@ -224,7 +222,8 @@ Result<AwqClipResult> searchAwqClip(ConstMatrix w, ConstMatrix inputs, const Sch
     const int64_t first = b * kBlockRows, rows = std::min(kBlockRows, w.rows - first);
     std::vector<SliceParams> best(rows);
     withCodec(scheme, [&](const auto &codec) {
-      clipGroup(codec, w.middleRows(first, rows), gram, scheme, params.outer, best.data(), count);
+      clipGroup(codec, w.middleRows(first, rows), gram, scheme, params.outerOf(0), best.data(),
+                count);
     });
     for (int64_t i = 0; i < rows; ++i) {
       params.scales[(first + i) * params.groups + g] = best[i].scale;

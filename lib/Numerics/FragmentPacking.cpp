@@ -162,28 +162,10 @@ void FragmentLayout::pack(int64_t firstRow, const QuantizedMatrix &block, Packed
     }
 }
 
-void unpackFragments(const FragmentLayout &layout, const uint8_t *packed, int8_t *codes) {
-  int bits = layout.scheme.bits;
-  std::fill_n(codes, layout.rows * layout.columns, int8_t(0));
-  // Codes gather at the top of their bytes, and come down again with their signs.
-  forCodes(layout, 0, layout.rows, [&](int64_t index, Part part, int64_t byte, int bit) {
-    int field = (packed[byte] >> bit) & ((1 << part.count) - 1);
-    codes[index] = static_cast<int8_t>(codes[index] | field << (8 - bits + part.first));
-    if (part.first + part.count == bits)
-      codes[index] = static_cast<int8_t>(codes[index] >> (8 - bits));
-  });
-}
-
 void packFloatFragments(int64_t rows, int64_t columns, const uint16_t *weights, uint8_t *out) {
   std::fill_n(out, floatFragmentBytes(rows, columns), uint8_t(0));
   forFloats(rows, columns, [&](int64_t index, int64_t place) {
     std::memcpy(out + 2 * place, weights + index, 2);
-  });
-}
-
-void unpackFloatFragments(int64_t rows, int64_t columns, const uint8_t *packed, uint16_t *weights) {
-  forFloats(rows, columns, [&](int64_t index, int64_t place) {
-    std::memcpy(weights + index, packed + 2 * place, 2);
   });
 }
 

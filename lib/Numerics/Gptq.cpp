@@ -143,7 +143,7 @@ struct RowBlock {
     Scheme perRow = scheme;
     perRow.granularity = Granularity::Channel;
     perRow.groupSize = 0;
-    auto params = chooseQParams(columns(w, first, last), perRow, rule, out.params.outer);
+    auto params = chooseQParams(columns(w, first, last), perRow, rule, out.params.outerOf(0));
     if (!params)
       return Unexpected(params.error());
     for (int64_t i = 0; i < w.rows; ++i) {

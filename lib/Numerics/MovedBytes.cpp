@@ -11,15 +11,18 @@
 
 namespace easyquant::numerics {
 
+/// Bytes of `count` fields of `bits` bits behind each other.
+static int64_t packedBytes(int64_t count, int bits) { return (count * bits + 7) / 8; }
+
 MovedBytes movedBytes(int64_t outputs, int64_t inputs, const Scheme &weight, bool int8Inputs,
                       int64_t tokens) {
   constexpr int64_t kFloat = sizeof(float);
   const int64_t groups = groupCount(inputs, weight.groupSize);
   const int64_t parameters = scaleRows(weight, outputs) * groups;
-  const int64_t codes = denseBytes(outputs * inputs, weight.bits);
+  const int64_t codes = packedBytes(outputs * inputs, weight.bits);
   const int64_t params =
       parameters * scaleBytes(weight.scales) + (weight.outer ? kFloat : 0) +
-      (weight.symmetric ? 0 : denseBytes(parameters, zeroPointBits(weight.bits)));
+      (weight.symmetric ? 0 : packedBytes(parameters, zeroPointBits(weight.bits)));
   const int64_t written = kFloat * outputs * tokens;
   const int64_t floats = kFloat * inputs * tokens;
   if (!int8Inputs) {

@@ -31,16 +31,11 @@ inline void storeScale(uint8_t *out, int64_t i, float scale, ScaleFormat format)
   int bytes = scaleBytes(format);
   std::memcpy(out + i * bytes, &bits, bytes);
 }
-inline float loadScale(const uint8_t *in, int64_t i, ScaleFormat format) {
-  uint32_t bits = 0;
-  int bytes = scaleBytes(format);
-  std::memcpy(&bits, in + i * bytes, bytes);
-  return decodeScale(bits, format);
-}
-/// The scale as it is packed: without the outer one, which kernels apply at the end.
-inline float innerScale(const QParams &params, int64_t index, const Scheme &scheme) {
-  return scheme.outer ? roundScale(params.scales[index] / params.outer, scheme.scales)
-                      : params.scales[index];
+/// The scale of group g of row `row` as it is packed: without the outer one, which kernels apply at
+/// the end.
+inline float innerScale(const QParams &params, int64_t row, int64_t g, const Scheme &scheme) {
+  const float scale = params.scales[paramIndex(params, row, g)];
+  return scheme.outer ? roundScale(scale / params.outerOf(row), scheme.scales) : scale;
 }
 
 inline int32_t zeroPointOf(const QParams &params, int64_t index) {

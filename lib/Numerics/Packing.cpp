@@ -29,10 +29,6 @@ EASYQUANT_INLINE uint64_t loadCodes(const int8_t *row, int64_t from, int64_t col
   return word;
 }
 
-void storeCodes(uint64_t word, int8_t *row, int64_t from, int64_t columns) {
-  std::memcpy(row + from, &word, std::min<int64_t>(8, columns - from));
-}
-
 //===- Blocks of 8 columns ------------------------------------------------===//
 // A field is a code + 2^(b-1) in a byte of its own; eight of them are a word.
 
@@ -43,20 +39,10 @@ template <int bits> EASYQUANT_INLINE uint64_t fieldsOf(uint64_t codes) {
   constexpr uint64_t mask = kOnes * ((1 << bits) - 1), signs = kOnes << (bits - 1);
   return (codes ^ signs) & mask;
 }
-/// Fields - 2^(b-1) without borrows: + 2^7 - 2^(b-1), which carries nothing, - 2^7.
-template <int bits> uint64_t codesOf(uint64_t fields) {
-  constexpr uint64_t rise = kOnes * (128 - (1 << (bits - 1)));
-  return (fields + rise) ^ (kOnes << 7);
-}
-
 /// The last four columns `shift` bits above the first four.
 EASYQUANT_INLINE uint32_t foldHalves(uint64_t fields, int shift) {
   return static_cast<uint32_t>(fields) | static_cast<uint32_t>(fields >> 32) << shift;
 }
-uint64_t unfoldHalves(uint32_t folded, int shift, uint64_t mask) {
-  return (uint64_t(folded >> shift) << 32 | folded) & mask;
-}
-
 /// Words of 4 bytes in a block.
 constexpr int64_t blockWords(int bits) { return kPanelRows * bits / 4; }
 
@@ -86,17 +72,6 @@ template <int bits> EASYQUANT_INLINE void packBlock(const uint64_t *codes, uint3
     }
 }
 
-template <int bits> uint64_t unpackRow(const uint32_t *in, int64_t r) {
-  if constexpr (bits == 8)
-    return codesOf<8>(uint64_t(in[kPanelRows + r]) << 32 | in[r]);
-  if constexpr (bits == 4)
-    return codesOf<4>(unfoldHalves(in[r], 4, kOnes * 15));
-  uint64_t fields = unfoldHalves(in[r % 16] >> (r / 16 * 4), 2, kOnes * 3);
-  if constexpr (bits == 3)
-    fields = fields << 1 | unfoldHalves(in[16 + r % 8] >> (r / 8 * 2), 1, kOnes);
-  return codesOf<bits>(fields);
-}
-
 /// Columns that are taken from every row at a time: whole cache lines, since rows a power of two
 /// bytes apart meet in the same few lines of the cache.
 constexpr int64_t kTileColumns = 64;
@@ -118,16 +93,6 @@ EASYQUANT_INLINE void packPanelOf(int64_t columns, int64_t rows, const int8_t *c
       packBlock<bits>(tile[i], packed);
       std::memcpy(out, packed, sizeof(packed));
     }
-  }
-}
-
-template <int bits>
-void unpackPanelOf(const PanelLayout &layout, int64_t rows, const uint8_t *packed, int8_t *codes) {
-  uint32_t block[blockWords(bits)];
-  for (int64_t j = 0; j < layout.columns; j += 8, packed += sizeof(block)) {
-    std::memcpy(block, packed, sizeof(block));
-    for (int64_t r = 0; r < rows; ++r)
-      storeCodes(unpackRow<bits>(block, r), codes + r * layout.columns, j, layout.columns);
   }
 }
 
@@ -155,26 +120,6 @@ static void packRows(int bits, int64_t columns, int64_t rows, const int8_t *code
     return packPanelOf<4>(columns, rows, codes, out);
   case 8:
     return packPanelOf<8>(columns, rows, codes, out);
-  default:
-    assert(false && "panelLayout lets no other scheme through");
-  }
-}
-
-void packPanel(const PanelLayout &layout, int64_t panel, const int8_t *codes, uint8_t *out) {
-  packRows(layout.scheme.bits, layout.columns, layout.panelRows(panel), codes, out);
-}
-
-void unpackPanel(const PanelLayout &layout, int64_t panel, const uint8_t *packed, int8_t *codes) {
-  int64_t rows = layout.panelRows(panel);
-  switch (layout.scheme.bits) {
-  case 2:
-    return unpackPanelOf<2>(layout, rows, packed, codes);
-  case 3:
-    return unpackPanelOf<3>(layout, rows, packed, codes);
-  case 4:
-    return unpackPanelOf<4>(layout, rows, packed, codes);
-  case 8:
-    return unpackPanelOf<8>(layout, rows, packed, codes);
   default:
     assert(false && "panelLayout lets no other scheme through");
   }
@@ -224,7 +169,8 @@ void PanelLayout::pack(int64_t firstRow, const QuantizedMatrix &block, PackedWei
         const bool isRow = r < inside;
         const int64_t at = g * kPanelRows + r;
         const int64_t index = isRow ? paramIndex(params, first + r, g) : 0;
-        storeScale(scales, at, isRow ? innerScale(params, index, scheme) : 1.0f, scheme.scales);
+        storeScale(scales, at, isRow ? innerScale(params, first + r, g, scheme) : 1.0f,
+                   scheme.scales);
         if (zeros) {
           const int64_t width = zeroBytes(scheme);
           orField(zeros, g * width + r % width, r / width, bits,
@@ -236,45 +182,8 @@ void PanelLayout::pack(int64_t firstRow, const QuantizedMatrix &block, PackedWei
         }
       }
     for (int64_t r = 0; outer && r < kPanelRows; ++r)
-      storeScale(outer, r, r < inside ? params.outer : 1.0f, ScaleFormat::F32);
+      storeScale(outer, r, r < inside ? params.outerOf(first + r) : 1.0f, ScaleFormat::F32);
   }
-}
-
-Result<QuantizedMatrix> unpackPanels(const PanelLayout &layout, const PackedWeight &packed) {
-  for (size_t i = 0; i < kWeightTensors; ++i)
-    if (std::ssize(packed.tensors[i]) != layout.bytes(static_cast<WeightTensor>(i)))
-      return makeError(ErrorCode::InvalidArgument,
-                       "packed weight of {} x {} as {}: tensor {} has {} bytes, expected {}",
-                       layout.rows, layout.columns, toString(layout.scheme), i,
-                       packed.tensors[i].size(), layout.bytes(static_cast<WeightTensor>(i)));
-  const Scheme &scheme = layout.scheme;
-  const int bits = zeroPointBits(scheme.bits);
-  const int64_t width = zeroBytes(scheme);
-  QuantizedMatrix q{scheme, layout.rows, layout.columns, {}, {}};
-  q.codes.resize(layout.rows * layout.columns);
-  q.params.rows = scaleRows(scheme, layout.rows);
-  q.params.groups = layout.groups();
-  q.params.scales.resize(q.params.rows * q.params.groups);
-  q.params.zeroPoints.resize(scheme.symmetric ? 0 : q.params.scales.size());
-  if (scheme.outer)
-    q.params.outer = loadScale(packed[WeightTensor::Outer].data(), 0, ScaleFormat::F32);
-  for (int64_t p = 0; p < layout.panels(); ++p)
-    unpackPanel(layout, p, packed[WeightTensor::Codes].data() + p * layout.panelBytes(),
-                q.codes.data() + p * kPanelRows * layout.columns);
-  for (int64_t row = 0; row < q.params.rows; ++row)
-    for (int64_t g = 0; g < q.params.groups; ++g) {
-      const int64_t slice = row / kPanelRows * q.params.groups + g, r = row % kPanelRows;
-      const int64_t index = row * q.params.groups + g;
-      q.params.scales[index] =
-          loadScale(packed[WeightTensor::Scales].data(), slice * kPanelRows + r, scheme.scales) *
-          q.params.outer;
-      if (!scheme.symmetric) {
-        int32_t byte = packed[WeightTensor::ZeroPoints][slice * width + r % width];
-        int32_t field = byte >> (r / width * bits) & ((1 << bits) - 1);
-        q.params.zeroPoints[index] = field - (1 << (scheme.bits - 1));
-      }
-    }
-  return q;
 }
 
 } // namespace easyquant::numerics

@@ -164,7 +164,7 @@ Result<void> checkScales(const QParams &params, const Scheme &scheme) {
   if (scheme.scales == ScaleFormat::F32)
     return {};
   for (size_t i = 0; i < params.scales.size(); ++i)
-    if (!isScale(params.scales[i] / params.outer, scheme.scales))
+    if (!isScale(params.scales[i] / params.outerOf(int64_t(i) / params.groups), scheme.scales))
       return makeError(
           ErrorCode::OutOfRange,
           "scale [{}, {}], as {} {}, is not held with all its bits; take scales of f32 "
@@ -174,11 +174,16 @@ Result<void> checkScales(const QParams &params, const Scheme &scheme) {
   return {};
 }
 
+float absMaxOf(ConstMatrix x) {
+  int32_t bits = 0;
+  for (int64_t i = 0; i < x.rows; ++i)
+    bits = std::max(bits, absMaxBits(x.row(i), x.columns));
+  return std::bit_cast<float>(bits);
+}
+
 Result<QParams> chooseQParams(ConstMatrix x, const Scheme &scheme, const ScaleRule &rule) {
-  float absMax = 0;
-  for (int64_t i = 0; i < x.rows && scheme.outer; ++i)
-    absMax = std::max(absMax, std::bit_cast<float>(absMaxBits(x.row(i), x.columns)));
-  return chooseQParams(x, scheme, rule, outerScale(absMax, scheme));
+  const bool hasOuter = scheme.outer && checkScheme(scheme) && checkMatrix(x);
+  return chooseQParams(x, scheme, rule, hasOuter ? outerScale(absMaxOf(x), scheme) : 1);
 }
 
 Result<QParams> chooseQParams(ConstMatrix x, const Scheme &scheme, const ScaleRule &rule,
@@ -196,7 +201,8 @@ Result<QParams> chooseQParams(ConstMatrix x, const Scheme &scheme, const ScaleRu
   QParams params;
   params.rows = scaleRows(scheme, x.rows);
   params.groups = groupCount(x.columns, scheme.groupSize);
-  params.outer = outer;
+  if (scheme.outer)
+    params.outer = {outer};
   auto add = [&](ConstMatrix slice) {
     SliceParams chosen = chooseParams(slice, scheme, rule, outer);
     params.scales.push_back(chosen.scale);

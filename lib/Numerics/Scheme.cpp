@@ -75,11 +75,12 @@ Result<void> checkScheme(const Scheme &scheme) {
     return makeError(ErrorCode::InvalidArgument,
                      "static scheme with a scale per token: tokens are known only at run time; "
                      "make it dynamic, or ask for one scale per tensor");
+  bool isDynamicGroup = scheme.granularity == Granularity::Group && !scheme.isInteger();
   if (scheme.dynamic && scheme.granularity != Granularity::Token &&
-      scheme.granularity != Granularity::Tensor)
+      scheme.granularity != Granularity::Tensor && !isDynamicGroup)
     return makeError(ErrorCode::Unsupported,
                      "dynamic scheme with a scale per {}: scales computed at run time are per "
-                     "token or per tensor",
+                     "token or per tensor, of codes that are no integers also per group",
                      toString(scheme.granularity));
   return {};
 }

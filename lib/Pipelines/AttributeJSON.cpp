@@ -34,14 +34,17 @@ Json easyquant::toJson(Attribute attribute) {
       .Case([](equant::SchemeAttr scheme) {
         const numerics::Scheme numeric = scheme.toNumerics();
         std::string_view table = numeric.table ? numeric.table->name() : "";
-        return Json(Json::Object{
+        Json::Object members{
             {"bits", Json(int64_t(scheme.getBits()))},
             {"codes", Json(std::string(table.empty() ? numerics::toString(numeric.codes) : table))},
             {"scale_type", Json(std::string(numerics::toString(numeric.scales)))},
             {"symmetric", Json(scheme.getSymmetric())},
             {"granularity", Json(equant::stringifyGranularity(scheme.getGranularity()).str())},
             {"group_size", Json(scheme.getGroupSize())},
-            {"dynamic", Json(scheme.getDynamic())}});
+            {"dynamic", Json(scheme.getDynamic())}};
+        if (scheme.getOuter())
+          members.emplace("outer", Json("tensor"));
+        return Json(std::move(members));
       })
       .Case([](StringAttr string) { return Json(string.getValue().str()); })
       .Case([](BoolAttr boolean) { return Json(boolean.getValue()); })

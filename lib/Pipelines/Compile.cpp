@@ -239,19 +239,24 @@ void buildQuantizePipeline(OpPassManager &pm, const OptionValues &options) {
     pm.addPass(equant::createSimQuantKV(passOptions<equant::SimQuantKVOptions>(options)));
 }
 
-void buildMaterializePipeline(OpPassManager &pm, const OptionValues &options, StringRef output) {
+/// Rows are hoisted before the model has a module for each kind of target.
+static void addMaterialize(OpPassManager &pm, const OptionValues &options, StringRef output,
+                           const Targets &targets) {
+  pm.addPass(lm::createHoistRows());
   auto materialize = withOutput<equant::MaterializeWeightsOptions>(options, output);
-  if (Targets targets(options); !targets.chips.empty()) {
-    if (targets.cpu)
-      materialize.packings.push_back("cpu");
-    materialize.packings.push_back("gpu");
-  }
+  if (targets.cpu)
+    materialize.targets.push_back("cpu");
+  if (!targets.chips.empty())
+    materialize.targets.push_back("gpu");
   pm.addPass(equant::createMaterializeWeights(materialize));
+}
+
+void buildMaterializePipeline(OpPassManager &pm, const OptionValues &options, StringRef output) {
+  addMaterialize(pm, options, output, Targets(options));
 }
 
 void buildProgramPipeline(OpPassManager &pm, const OptionValues &options, StringRef output) {
   Targets targets(options);
-  pm.addPass(lm::createHoistRows());
   if (targets.cpu)
     pm.addPass(createEmitProgram(withOutput<EmitProgramOptions>(options, output)));
   if (targets.chips.empty())
@@ -275,11 +280,13 @@ void buildPipelineUntilPhase(OpPassManager &pm, const OptionValues &options, Str
   buildQuantizePipeline(pm, options);
   if (last == "quantize")
     return;
-  buildMaterializePipeline(pm, options, output);
   if (last == "materialize")
-    return;
-  pm.addPass(lm::createHoistRows());
+    return buildMaterializePipeline(pm, options, output);
+  // Launches are shown of one target.
   Targets targets(options);
+  if (targets.cpu)
+    targets.chips.clear();
+  addMaterialize(pm, options, output, targets);
   std::vector<std::string> isas = options[option::isas];
   std::string target = !targets.cpu ? targets.chips.front() : isas.empty() ? "avx2" : isas.front();
   buildLaunchesPipeline(pm, target, options[option::maxRows], options[option::kvCache]);

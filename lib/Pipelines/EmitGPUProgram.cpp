@@ -9,7 +9,6 @@
 #include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
 #include "easyquant/Conversion/GPUKernels/GPUKernels.h"
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
-#include "easyquant/Dialect/Equant/Transforms/GPUWeights.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Support/Folders.h"
@@ -18,6 +17,7 @@
 #include "easyquant/Target/Assemble.h"
 #include "easyquant/Target/EmitPTX.h"
 #include "easyquant/Target/LaunchList.h"
+#include "easyquant/Weights/TargetModules.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -120,7 +120,7 @@ LogicalResult EmitGPUProgram::chooseChips(std::vector<ChipCode> &codes, size_t &
 }
 
 LogicalResult EmitGPUProgram::convert(ChipCode &code) {
-  code.module = getOperation().clone();
+  code.module = equant::moduleOf(getOperation(), equant::Target::GPU).clone();
   PassManager pm(&getContext());
   buildLaunchesPipeline(pm, code.chip.name, maxRows, kvCache);
   if (failed(pm.run(*code.module)))
@@ -188,7 +188,8 @@ DictionaryAttr EmitGPUProgram::describe(ArrayRef<ChipCode> codes, StringRef late
   description.set("max_rows", integer(program.maxRows));
   description.set("cache", codes.front().cache.get("sizes"));
   description.set("cache_type", b.getStringAttr("f16"));
-  auto bytes = getOperation()->getAttrOfType<IntegerAttr>(equant::kGPUBytesAttr);
+  ModuleOp source = equant::moduleOf(getOperation(), equant::Target::GPU);
+  auto bytes = source->getAttrOfType<IntegerAttr>(equant::kWeightsBytesAttr);
   description.set("weights_bytes", integer(bytes ? bytes.getInt() : 0));
   return description.getDictionary(&getContext());
 }

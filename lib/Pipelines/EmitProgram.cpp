@@ -13,6 +13,7 @@
 #include "easyquant/Support/Folders.h"
 #include "easyquant/Support/ProgressAction.h"
 #include "easyquant/Target/EmitObject.h"
+#include "easyquant/Weights/TargetModules.h"
 
 #include "mlir/IR/Threading.h"
 #include "mlir/Pass/PassManager.h"
@@ -70,7 +71,7 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
 
     SmallVector<OwningOpRef<ModuleOp>> clones;
     for (size_t i = 0; i < isas.size(); ++i)
-      clones.push_back(module.clone());
+      clones.push_back(equant::moduleOf(module, equant::Target::CPU).clone());
     SmallVector<llvm::SmallVector<char, 0>> objects(isas.size());
     SmallVector<DictionaryAttr> programs(isas.size());
     std::atomic<size_t> done = 0;

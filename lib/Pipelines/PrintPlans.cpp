@@ -45,14 +45,15 @@ static int64_t storedBytes(RankedTensorType weight, equant::SchemeAttr scheme,
   if (!scheme)
     return weight.getNumElements() * static_cast<int64_t>(sizeof(float));
   int64_t rows = weight.getDimSize(0), columns = weight.getDimSize(1);
-  int64_t groups = scheme.getScaleShape({rows, columns})[1];
   auto layout = equant::LayoutAttr::panel(weight.getContext());
-  int64_t bytes = bytesOf(layout.getPackedCodesType(rows, columns, scheme.getBits())) +
-                  bytesOf(layout.getPackedScalesType(rows, groups, scheme.getScale()));
-  if (!scheme.getSymmetric())
-    bytes += bytesOf(layout.getPackedZeroPointsType(rows, groups, scheme.getBits()));
+  using numerics::WeightTensor;
+  int64_t bytes = 0;
+  for (WeightTensor tensor :
+       {WeightTensor::Codes, WeightTensor::Scales, WeightTensor::ZeroPoints, WeightTensor::Outer})
+    if (RankedTensorType packed = layout.getPackedType(tensor, scheme, rows, columns))
+      bytes += bytesOf(packed);
   if (input && !input.getSymmetric())
-    bytes += bytesOf(layout.getPackedSumsType(rows, groups));
+    bytes += bytesOf(layout.getPackedType(WeightTensor::Sums, scheme, rows, columns));
   return bytes;
 }
 
@@ -61,9 +62,12 @@ static Json describe(equant::SchemeAttr scheme, bool isWeight) {
   if (!scheme)
     return Json();
   Json::Object members = toJson(scheme).members();
-  members.erase(isWeight ? "dynamic" : "group_size");
-  if (!isWeight)
+  if (isWeight)
+    members.erase("dynamic");
+  else
     members.erase("scale_type");
+  if (!isWeight && scheme.getGranularity() != equant::Granularity::Group)
+    members.erase("group_size");
   return Json(std::move(members));
 }
 

@@ -27,13 +27,25 @@ using namespace mlir;
 namespace easyquant {
 
 void registerDialects(DialectRegistry &registry) {
-  registry.insert<arith::ArithDialect, equant::EquantDialect, func::FuncDialect, launch::LaunchDialect,
-                  lm::LMDialect,
-                  ml_program::MLProgramDialect>();
+  registry.insert<arith::ArithDialect, equant::EquantDialect, func::FuncDialect,
+                  launch::LaunchDialect, lm::LMDialect, ml_program::MLProgramDialect>();
   cpu::registerTranslations(registry);
 }
 
 namespace {
+struct LaunchesOptions : PassPipelineOptions<LaunchesOptions> {
+  Option<std::string> target{
+      *this, "target",
+      llvm::cl::desc("avx2, avx512vnni, sm_80, sm_86, sm_87, sm_89, sm_90a (default: avx2)"),
+      llvm::cl::init("avx2")};
+  Option<int64_t> maxRows{*this, "max-rows",
+                          llvm::cl::desc("most tokens of one call (default: 512)"),
+                          llvm::cl::init(512)};
+  Option<std::string> kvCache{*this, "kv-cache",
+                              llvm::cl::desc("element type of the KV cache (default: auto)"),
+                              llvm::cl::init("auto")};
+};
+
 struct GPUPipelineOptions : PassPipelineOptions<GPUPipelineOptions> {
   Option<std::string> chip{
       *this, "chip", llvm::cl::desc("GPU: sm_80, sm_86, sm_87, sm_89, sm_90a (default: sm_80)"),
@@ -42,6 +54,11 @@ struct GPUPipelineOptions : PassPipelineOptions<GPUPipelineOptions> {
 } // namespace
 
 void registerPasses() {
+  PassPipelineRegistration<LaunchesOptions>(
+      "easyquant-launches", "Turn a model on materialized weights into launches, step by step",
+      [](OpPassManager &pm, const LaunchesOptions &options) {
+        buildLaunchesPipeline(pm, options.target, options.maxRows, options.kvCache);
+      });
   PassPipelineRegistration<GPUPipelineOptions>(
       "easyquant-gpu-pipeline", "Generate the GPU kernels of a model's ops and lower them to NVVM",
       [](OpPassManager &pm, const GPUPipelineOptions &options) {

@@ -36,6 +36,16 @@ static std::vector<Named> namedPresets() {
   Preset fp8Static = fp8, fp8Dynamic = fp8;
   fp8Static.isStatic = true;
   fp8Dynamic.isStatic = false;
+  // As NVIDIA's ModelOpt and compressed-tensors have it: the scale of all activations is
+  // calibrated.
+  const Preset nvfp4Weights{.weightBits = 4,
+                            .codes = CodeFormat::F4E2M1FN,
+                            .scales = ScaleFormat::F8E4M3FN,
+                            .groupSize = 16,
+                            .outer = true};
+  Preset nvfp4 = nvfp4Weights;
+  nvfp4.input = InputCodes::F4E2M1FN;
+  nvfp4.isStatic = true;
   return {{"FP8", fp8Static},
           {"FP8_DYNAMIC", fp8Dynamic},
           {"MXFP4A16",
@@ -43,6 +53,8 @@ static std::vector<Named> namedPresets() {
             .codes = CodeFormat::F4E2M1FN,
             .scales = ScaleFormat::F8E8M0FNU,
             .groupSize = 32}},
+          {"NVFP4", nvfp4},
+          {"NVFP4A16", nvfp4Weights},
           {"NF4A16", {.weightBits = 4, .codes = CodeFormat::Table, .table = Codebook::nf4()}}};
 }
 
@@ -84,7 +96,7 @@ std::string headScheme(std::string_view scheme) {
   std::optional<Preset> preset = findPreset(scheme);
   if (!preset || preset->isFloat())
     return std::string(scheme);
-  if (preset->input == InputCodes::F8E4M3FN)
+  if (preset->input == InputCodes::F8E4M3FN || preset->input == InputCodes::F4E2M1FN)
     return "FP8_DYNAMIC";
   std::string name = preset->input == InputCodes::Int8 ? "W8A8" : "W8A16";
   return preset->asymmetric ? name.append(kAsymmetric) : name;

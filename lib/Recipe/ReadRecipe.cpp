@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "easyquant/Recipe/Presets.h"
 #include "easyquant/Recipe/Recipe.h"
 
 #include "easyquant/Support/FieldReader.h"
@@ -88,6 +89,10 @@ static Result<SiteRule> readRule(const Json &value, const SiteRequest &defaults,
   if (fields.names("weight_observer"))
     rule.request.options.reset(option::percentile);
   readOptions(fields, rule.request.options, [](const OptionInfo &o) { return o.perSite; });
+  // Nor has one whose name says how activations are scaled those of the others.
+  std::optional<Preset> preset = findPreset(rule.request.scheme());
+  if (preset && preset->isStatic && !fields.names("activations"))
+    rule.request.options.reset(option::activations);
   parseMethodOf(rule.request, fields);
   fields.finish();
   if (auto done = fields.result(); !done)

@@ -109,8 +109,7 @@ FailureOr<Argument> LaunchListBuilder::partOf(launch::KernelOp op, memref::SubVi
   if (!part.isDynamicOffset(0))
     return argument;
   auto first = dyn_cast<BlockArgument>(part.getDynamicOffset(0));
-  auto name = first ? step.getArgAttrOfType<StringAttr>(first.getArgNumber(),
-                                                        launch::kArgumentAttr)
+  auto name = first ? step.getArgAttrOfType<StringAttr>(first.getArgNumber(), launch::kArgumentAttr)
                     : StringAttr();
   if (!name || name.getValue() != "first_row" || argument->step != 0)
     return op.emitOpError("expected the rows of the logits that the step is asked for");
@@ -121,8 +120,7 @@ FailureOr<Argument> LaunchListBuilder::partOf(launch::KernelOp op, memref::SubVi
 FailureOr<Argument> LaunchListBuilder::argumentOf(launch::KernelOp op, Value operand,
                                                   bool isPointer) {
   if (auto argument = dyn_cast<BlockArgument>(operand)) {
-    auto name =
-        step.getArgAttrOfType<StringAttr>(argument.getArgNumber(), launch::kArgumentAttr);
+    auto name = step.getArgAttrOfType<StringAttr>(argument.getArgNumber(), launch::kArgumentAttr);
     if (name)
       if (auto kind = llvm::StringSwitch<std::optional<Kind>>(name.getValue())
                           .Case("tokens", Kind::Tokens)
@@ -133,9 +131,8 @@ FailureOr<Argument> LaunchListBuilder::argumentOf(launch::KernelOp op, Value ope
                           .Case("window", Kind::Window)
                           .Default(std::nullopt))
         return place(*kind);
-    return op.emitOpError("reads argument ")
-           << argument.getArgNumber() << " of the step, " << argument.getType()
-           << ", which nobody can give it";
+    return op.emitOpError("reads argument ") << argument.getArgNumber() << " of the step, "
+                                             << argument.getType() << ", which nobody can give it";
   }
   return llvm::TypeSwitch<Operation *, FailureOr<Argument>>(operand.getDefiningOp())
       .Case([&](launch::BufferOp buffer) -> FailureOr<Argument> {
@@ -180,8 +177,8 @@ LogicalResult LaunchListBuilder::addLaunch(launch::KernelOp op,
     return failure();
   formats::Launch launch;
   launch.site = op.getSite().str();
-  launch.phase = static_cast<formats::Phase>(
-      llvm::find(formats::kPhaseNames, op.getPhase()) - std::begin(formats::kPhaseNames));
+  launch.phase = static_cast<formats::Phase>(llvm::find(formats::kPhaseNames, op.getPhase()) -
+                                             std::begin(formats::kPhaseNames));
   launch.kernel = *kernel;
   if (auto rows = op.getRows())
     std::tie(launch.minRows, launch.maxRows) = std::pair((*rows)[0], (*rows)[1]);

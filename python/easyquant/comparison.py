@@ -86,7 +86,7 @@ class Protocol:
 
 def unsuitable(method: str, scheme: str) -> str | None:
     """Why a method has nothing to do in a scheme, or None."""
-    quantizes_activations = "A8" in scheme
+    quantizes_activations = scheme != "none" and "A16" not in scheme
     parts = method.split("+")
     if "smoothquant" in parts and not quantizes_activations:
         return "SmoothQuant moves outliers from activations to weights; this scheme leaves activations float"

@@ -22,7 +22,8 @@ def pattern_of(name: str) -> str:
 
 
 def describe_operand(operand: dict | None) -> str:
-    """'int8/channel', 'int4/group 64, f16 + zero points', 'f8E4M3FN/token', 'int8/tensor, static', 'float'"""
+    """'int8/channel', 'int4/group 64, f16 + zero points', 'f8E4M3FN/token', 'int8/tensor, static', 'f4E2M1FN/group 16, f8E4M3FN × f32',
+    'float'"""
     if operand is None:
         return "float"
     granularity = operand.get("granularity")
@@ -32,6 +33,8 @@ def describe_operand(operand: dict | None) -> str:
     text = f"{codes}/{granularity}"
     if operand.get("scale_type", "f32") != "f32":
         text += f", {operand['scale_type']}"
+    if operand.get("outer"):
+        text += " × f32" if "scale_type" in operand else ", calibrated"
     if operand.get("symmetric") is False:
         text += " + zero points"
     return text + (", static" if operand.get("dynamic") is False else "")

@@ -73,6 +73,8 @@ def scale_values(scales: np.ndarray, scale_type: str) -> np.ndarray:
     """Scales as they are stored, as f32."""
     if scale_type == "f8E8M0FNU":
         return np.exp2(scales.astype(np.float32) - 127)
+    if scale_type == "f8E4M3FN":
+        return code_values({"codes": "f8E4M3FN", "bits": 8})[scales]
     return scales.astype(np.float32)
 
 
@@ -88,8 +90,10 @@ def code_values(scheme: dict) -> np.ndarray:
     return np.where(field >= 2 ** (scheme["bits"] - 1), -magnitude, magnitude).astype(np.float32)
 
 
-def dequantize(packed: np.ndarray, scales: np.ndarray, rows: int, columns: int, scheme: dict, zero_points: np.ndarray | None = None) -> np.ndarray:
-    """The weights that the artifact computes with, f32[rows, columns]: s · (q − z), or s · value(q). `scheme`: as in the manifest."""
+def dequantize(packed: np.ndarray, scales: np.ndarray, rows: int, columns: int, scheme: dict, zero_points: np.ndarray | None = None,
+               outer: np.ndarray | None = None) -> np.ndarray:  # fmt: skip
+    """The weights that the artifact computes with, f32[rows, columns]: s · (q − z), or s · value(q), s being the product with the outer
+    scale of the row where there is one. `scheme`: as in the manifest."""
     bits, group_size = scheme["bits"], scheme["group_size"]
     codes = {8: unpack_i8, 4: unpack_i4, 3: unpack_i3, 2: unpack_i2}[bits](packed, rows, columns)
     if scheme["codes"] == "integer":
@@ -98,7 +102,8 @@ def dequantize(packed: np.ndarray, scales: np.ndarray, rows: int, columns: int, 
             values -= unpack_scales(unpack_zero_points(zero_points, bits), rows, columns, group_size).astype(np.float32)
     else:
         values = code_values(scheme)[codes.astype(np.int32) + 2 ** (bits - 1)]
-    return values * unpack_scales(scale_values(scales, scheme["scale_type"]), rows, columns, group_size)
+    steps = unpack_scales(scale_values(scales, scheme["scale_type"]), rows, columns, group_size)
+    return values * (steps if outer is None else steps * unpack_scales(outer, rows, columns, 0))
 
 
 def relative_error(before: np.ndarray, after: np.ndarray) -> float:

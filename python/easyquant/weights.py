@@ -36,7 +36,8 @@ def read_site(artifact: Artifact, name: str) -> np.ndarray:
     scheme = site["weight"]
     scales = read_tensor(artifact, f"{tensor}_scale")
     zero_points = None if scheme["symmetric"] else read_tensor(artifact, f"{tensor}_zero_point")
-    return dequantize(weight, scales, rows.stop, site["in_features"], scheme, zero_points)[rows]
+    outer = read_tensor(artifact, f"{tensor}_outer") if scheme.get("outer") else None
+    return dequantize(weight, scales, rows.stop, site["in_features"], scheme, zero_points, outer)[rows]
 
 
 def rounding_bound(artifact: Artifact, site: dict) -> float:
@@ -45,6 +46,8 @@ def rounding_bound(artifact: Artifact, site: dict) -> float:
     rows = np.arange(site["first_row"], site["first_row"] + site["out_features"])
     scheme = site["weight"]
     scales = scale_values(read_tensor(artifact, f"{site['tensor']}_scale"), scheme["scale_type"])  # panels x groups x rows of a panel
+    if scheme.get("outer"):
+        scales = scales * read_tensor(artifact, f"{site['tensor']}_outer")
     panel = scales.shape[2]
     gap = 1.0 if scheme["codes"] == "integer" else float(np.diff(np.unique(code_values(scheme)[np.isfinite(code_values(scheme))])).max())
     return float(scales[rows // panel, :, rows % panel].max()) / 2 * gap

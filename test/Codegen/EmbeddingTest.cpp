@@ -97,6 +97,7 @@ numerics::QuantizedMatrix randomQuantized(const EmbeddingSpec &spec) {
   scheme.codes = spec.numbers.codes;
   scheme.scales = spec.numbers.scales;
   scheme.table = spec.numbers.table;
+  scheme.outer = spec.numbers.outer;
   scheme.fullRange &= scheme.isInteger();
   std::mt19937 random(static_cast<unsigned>(spec.columns));
   int half = 1 << (scheme.bits - 1);
@@ -108,8 +109,11 @@ numerics::QuantizedMatrix randomQuantized(const EmbeddingSpec &spec) {
     q.codes.push_back(static_cast<int8_t>(code(random)));
   if (scheme.codes == CodeFormat::F8E4M3FN) // less its NaNs
     std::ranges::replace_if(q.codes, [](int8_t c) { return c == -1 || c == 127; }, int8_t(0));
+  for (int64_t row = 0; row < spec.vocab && scheme.outer; ++row)
+    q.params.outer.push_back(scale(random));
   for (int64_t i = 0; i < spec.vocab * groups; ++i) {
-    q.params.scales.push_back(numerics::roundScale(scale(random), scheme.scales));
+    float inner = numerics::roundScale(scale(random), scheme.scales);
+    q.params.scales.push_back(inner * q.params.outerOf(i / groups));
     if (spec.zeroPoints)
       q.params.zeroPoints.push_back(code(random));
   }
@@ -132,7 +136,9 @@ void checkPacked(const EmbeddingSpec &spec, const Kernel &run) {
     return buffer;
   };
   auto codes = guarded(WeightTensor::Codes), scales = guarded(WeightTensor::Scales),
-       zeros = guarded(WeightTensor::ZeroPoints);
+       zeros = guarded(WeightTensor::ZeroPoints), outer = guarded(WeightTensor::Outer);
+  std::array<int64_t, 3> outerRows = {panelCount(spec.vocab), 1, kPanelRows};
+  MemRef<uint8_t, 3> outerView(outer->data(), outerRows);
   std::array<int64_t, 3> params = {panelCount(spec.vocab), layout->groups(), kPanelRows};
   std::array<int64_t, 3> fields = params;
   fields[2] = kPanelRows * numerics::zeroPointBits(static_cast<int>(bitsOf(spec.table))) / 8;
@@ -149,7 +155,9 @@ void checkPacked(const EmbeddingSpec &spec, const Kernel &run) {
     for (int64_t threads : {1, 2, 3}) {
       Rows y(rows, spec.columns);
       auto view = y.view();
-      if (spec.zeroPoints)
+      if (spec.numbers.outer)
+        run(tokensView, codesView, scalesView, outerView, view, threads);
+      else if (spec.zeroPoints)
         run(tokensView, codesView, scalesView, zerosView, view, threads);
       else
         run(tokensView, codesView, scalesView, view, threads);
@@ -173,6 +181,8 @@ TEST(Embedding, PackedTable) {
           specs.push_back({vocab, columns, format, groupSize, zeroPoints, {}});
     for (WeightNumbers numbers :
          {WeightNumbers{.scales = ScaleFormat::F16},
+          WeightNumbers{
+              .codes = CodeFormat::F4E2M1FN, .scales = ScaleFormat::F8E4M3FN, .outer = true},
           WeightNumbers{.codes = CodeFormat::F4E2M1FN, .scales = ScaleFormat::F8E8M0FNU},
           WeightNumbers{.codes = CodeFormat::Table, .table = numerics::Codebook::nf4()}})
       specs.push_back({vocab, 100, WeightFormat::I4, 32, false, numbers});

@@ -81,3 +81,41 @@ TEST(FakeQuantize, GivesTheBitsOfNumerics) {
           }
         }
 }
+
+// Scales of groups in units of one that calibration has found, which values may go beyond.
+TEST(FakeQuantize, GroupsGiveTheBitsOfNumerics) {
+  for (const Target &target : testTargets())
+    for (int64_t columns : {1, 16, 40, 172}) {
+      FakeQuantizeSpec spec{columns, CodeFormat::F4E2M1FN, /*isStatic=*/true, /*groupSize=*/16};
+      SCOPED_TRACE(symbolName(spec));
+      KernelRunner run(
+          target, [&](ModuleOp module) { return getOrEmitFakeQuantize(module, spec, target); });
+      for (float outer : {1.5e-3f, 3.1e-5f})
+        for (int64_t rows : {1, 40}) {
+          std::vector<float> values = someRows(rows, columns), expected(values.size());
+          num::Scheme scheme{.bits = 4,
+                             .granularity = num::Granularity::Group,
+                             .groupSize = 16,
+                             .dynamic = true,
+                             .codes = CodeFormat::F4E2M1FN,
+                             .scales = ScaleFormat::F8E4M3FN,
+                             .outer = true};
+          num::ConstMatrix x(values.data(), rows, columns);
+          auto params = num::chooseQParams(x, scheme, {}, outer);
+          ASSERT_TRUE(params) << params.error().message;
+          num::QuantizedMatrix q{scheme, rows, columns, {}, *params};
+          q.codes.resize(values.size());
+          ASSERT_TRUE(num::quantize(x, scheme, q.params, q.codes));
+          num::dequantize(q, {expected.data(), rows, columns});
+
+          GuardedBuffer<float> in(values.size()), out(values.size(), -3.0f);
+          std::memcpy(in.data(), values.data(), values.size() * sizeof(float));
+          auto from = MemRef<float, 2>::strided(in.data(), {rows, columns}, columns);
+          auto to = MemRef<float, 2>::strided(out.data(), {rows, columns}, columns);
+          for (int64_t threads : {1, 3}) {
+            run(from, outer, to, threads);
+            EXPECT_EQ(std::memcmp(out.data(), expected.data(), expected.size() * sizeof(float)), 0);
+          }
+        }
+    }
+}

@@ -72,6 +72,7 @@ struct Problem {
     scheme.codes = spec.numbers.codes;
     scheme.scales = spec.numbers.scales;
     scheme.table = spec.numbers.table;
+    scheme.outer = spec.numbers.outer;
     num::CodeRange range = num::codeRange(scheme);
     // The one code of f8E4M3FN that quantization never gives: a NaN.
     range.max -= scheme.codes == CodeFormat::F8E4M3FN;
@@ -84,9 +85,11 @@ struct Problem {
     for (int64_t i = 0; i < spec.n * spec.k; ++i)
       quantized.codes.push_back(!extreme ? random()
                                          : static_cast<int8_t>(rng() % 4 ? range.min : range.max));
+    for (int64_t n = 0; n < spec.n && scheme.outer; ++n)
+      quantized.params.outer.push_back(0.01f + 0.01f * std::fabs(gauss(rng)));
     for (int64_t i = 0; i < spec.n * groups; ++i) {
-      quantized.params.scales.push_back(
-          num::roundScale(0.01f + 0.01f * std::fabs(gauss(rng)), scheme.scales));
+      float inner = num::roundScale(0.01f + 0.01f * std::fabs(gauss(rng)), scheme.scales);
+      quantized.params.scales.push_back(inner * quantized.params.outerOf(i / groups));
       if (spec.zeroPoints)
         quantized.params.zeroPoints.push_back(extreme ? range.max : random());
     }
@@ -136,7 +139,8 @@ public:
       : problem(problem), spec(problem.spec), target(target), run(run), weights(weightBytes()),
         scales(problem.packed[num::WeightTensor::Scales].size()),
         zeros(problem.packed[num::WeightTensor::ZeroPoints].size()),
-        sums(problem.packed[num::WeightTensor::Sums].size()), bias(spec.n) {
+        sums(problem.packed[num::WeightTensor::Sums].size()),
+        outer(problem.packed[num::WeightTensor::Outer].size()), bias(spec.n) {
     if (isPacked(spec))
       copyInto(weights, problem.packed[num::WeightTensor::Codes]);
     else
@@ -144,6 +148,7 @@ public:
     copyInto(scales, problem.packed[num::WeightTensor::Scales]);
     copyInto(zeros, problem.packed[num::WeightTensor::ZeroPoints]);
     copyInto(sums, problem.packed[num::WeightTensor::Sums]);
+    copyInto(outer, problem.packed[num::WeightTensor::Outer]);
     copyInto(bias, problem.bias);
   }
 
@@ -193,6 +198,10 @@ public:
       // Of the elements that the kernel takes them for, whatever these are.
       MemRef<uint8_t, 3> wScales(scales.data(), params), wZeros(zeros.data(), fields);
       MemRef<uint8_t, 3> wSums(sums.data(), params);
+      std::array<int64_t, 3> rows = {panelCount(n), 1, kPanelRows};
+      MemRef<uint8_t, 3> wOuter(outer.data(), rows);
+      if (spec.numbers.outer)
+        return withBias(args..., w, wScales, wOuter);
       if (spec.zeroPoints && spec.inputZeroPoints)
         return withBias(args..., w, wScales, wZeros, wSums);
       if (spec.zeroPoints)
@@ -237,7 +246,7 @@ private:
   const Target target;
   const Kernel &run;
   GuardedBuffer<uint8_t> weights;
-  GuardedBuffer<uint8_t> scales, zeros, sums;
+  GuardedBuffer<uint8_t> scales, zeros, sums, outer;
   GuardedBuffer<float> bias;
 };
 
@@ -378,6 +387,8 @@ std::vector<LinearSpec> specsOf(WeightFormat weights, bool quantized) {
     specs.push_back(made);
     if (weights == WeightFormat::I4) {
       specs.back().numbers = {CodeFormat::F4E2M1FN, made.numbers.scales};
+      specs.push_back(specs.back());
+      specs.back().numbers = {CodeFormat::F4E2M1FN, ScaleFormat::F8E4M3FN, nullptr, true};
       made.numbers.table = num::Codebook::iq4nl();
       specs.push_back(made);
     }

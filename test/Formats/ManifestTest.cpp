@@ -74,7 +74,8 @@ protected:
             "key_scales": "channel"})");
     manifest["sites"][1]["input"] = json::parse(
         R"({"bits": 8, "codes": "integer", "granularity": "group", "group_size": 32, "symmetric": false,
-            "dynamic": false})");
+            "dynamic": false, "outer": "tensor"})");
+    manifest["sites"][1]["weight"]["outer"] = "tensor";
     manifest["quantization"].update(json::parse(
         R"({"fallbacks": [{"name": "a", "reason": "too wide"}], "activations": "static",
             "transforms": [{"method": "awq", "sites": ["a"], "alpha": 0.5},

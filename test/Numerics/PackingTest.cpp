@@ -56,6 +56,35 @@ int codeAt(const std::vector<uint8_t> &packed, const PanelLayout &l, int64_t row
   }
 }
 
+/// What was packed, by the formulas of the header, but for the sums.
+QuantizedMatrix unpacked(const PanelLayout &l, const PackedWeight &packed) {
+  const Scheme &scheme = l.scheme;
+  const int bits = zeroPointBits(scheme.bits);
+  const int64_t width = 4 * bits, bytes = scaleBytes(scheme.scales);
+  QuantizedMatrix q{scheme, l.rows, l.columns, {}, {scaleRows(scheme, l.rows), l.groups(), {}, {}}};
+  for (int64_t row = 0; row < l.rows && scheme.outer; ++row) {
+    float outer;
+    std::memcpy(&outer, packed[WeightTensor::Outer].data() + row * sizeof(outer), sizeof(outer));
+    q.params.outer.push_back(outer);
+  }
+  for (int64_t row = 0; row < l.rows; ++row)
+    for (int64_t k = 0; k < l.columns; ++k)
+      q.codes.push_back(static_cast<int8_t>(codeAt(packed[WeightTensor::Codes], l, row, k)));
+  for (int64_t row = 0; row < q.params.rows; ++row)
+    for (int64_t g = 0; g < q.params.groups; ++g) {
+      const int64_t slice = row / 32 * q.params.groups + g, r = row % 32;
+      uint32_t scale = 0;
+      std::memcpy(&scale, &packed[WeightTensor::Scales][(slice * 32 + r) * bytes], bytes);
+      q.params.scales.push_back(decodeScale(scale, scheme.scales) * q.params.outerOf(row));
+      if (!scheme.symmetric) {
+        int byte = packed[WeightTensor::ZeroPoints][slice * width + r % width];
+        int field = byte >> (r / width * bits) & ((1 << bits) - 1);
+        q.params.zeroPoints.push_back(field - (1 << (scheme.bits - 1)));
+      }
+    }
+  return q;
+}
+
 TEST_P(PackedPanels, FollowTheFormulaAndComeBack) {
   CodeRange range = codeRange(scheme);
   int64_t groups = groupCount(columns, scheme.groupSize);
@@ -103,11 +132,10 @@ TEST_P(PackedPanels, FollowTheFormulaAndComeBack) {
       }
     }
   }
-  auto back = unpackPanels(layout, packed);
-  ASSERT_TRUE(back);
-  EXPECT_EQ(back->codes, q.codes);
-  EXPECT_EQ(back->params.scales, q.params.scales);
-  EXPECT_EQ(back->params.zeroPoints, q.params.zeroPoints);
+  QuantizedMatrix back = unpacked(layout, packed);
+  EXPECT_EQ(back.codes, q.codes);
+  EXPECT_EQ(back.params.scales, q.params.scales);
+  EXPECT_EQ(back.params.zeroPoints, q.params.zeroPoints);
 
   // Blocks of rows one by one are the whole, in any order.
   PackedWeight blocks = layout.allocate();
@@ -135,16 +163,16 @@ TEST(Panels, EveryCodeRoundTripsEverywhere) {
   for (int bits : {2, 3, 4, 8}) {
     PanelLayout layout = *panelLayout({bits, false, Granularity::Channel, 0, false}, rows, columns);
     int values = 1 << bits;
-    std::vector<int8_t> codes(rows * columns), back(rows * columns);
+    std::vector<int8_t> codes(rows * columns);
     for (int first = 0; first < values; ++first) {
       for (size_t i = 0; i < codes.size(); ++i)
         codes[i] = static_cast<int8_t>((first + int(i)) % values - values / 2);
-      for (int64_t p = 0; p < layout.panels(); ++p) {
-        std::vector<uint8_t> packed(layout.panelBytes(), 0xcd);
-        packPanel(layout, p, &codes[p * kPanelRows * columns], packed.data());
-        unpackPanel(layout, p, packed.data(), &back[p * kPanelRows * columns]);
-      }
-      ASSERT_EQ(back, codes) << bits << " bits from " << first;
+      QuantizedMatrix q{layout.scheme,
+                        rows,
+                        columns,
+                        codes,
+                        {rows, 1, std::vector<float>(rows, 1.0f), std::vector<int32_t>(rows)}};
+      ASSERT_EQ(unpacked(layout, pack(layout, q)).codes, codes) << bits << " bits from " << first;
     }
   }
 }
@@ -207,11 +235,10 @@ TEST(PanelLayout, RepeatsTheParametersOfATensor) {
     EXPECT_EQ(scale, row < 40 ? 0.25f : 1.0f);
     EXPECT_EQ(packed[WeightTensor::ZeroPoints][row], row < 40 ? 121 : 128);
   }
-  auto back = unpackPanels(*layout, packed);
-  ASSERT_TRUE(back);
-  EXPECT_EQ(back->codes, q.codes);
-  EXPECT_EQ(back->params.scales, q.params.scales);
-  EXPECT_EQ(back->params.zeroPoints, q.params.zeroPoints);
+  QuantizedMatrix back = unpacked(*layout, packed);
+  EXPECT_EQ(back.codes, q.codes);
+  EXPECT_EQ(back.params.scales, q.params.scales);
+  EXPECT_EQ(back.params.zeroPoints, q.params.zeroPoints);
 }
 
 TEST(PanelLayout, RefusesWhatKernelsCannotTake) {
@@ -258,11 +285,11 @@ TEST(PanelLayout, KeepsScalesInTheirFormat) {
     EXPECT_EQ(std::ssize(packed[WeightTensor::Scales]),
               64 * layout->groups() * scaleBytes(scheme.scales));
     EXPECT_EQ(packed[WeightTensor::Outer].size(), scheme.outer ? 256u : 0u);
-    auto back = unpackPanels(*layout, packed);
-    ASSERT_TRUE(back);
-    EXPECT_EQ(back->codes, q->codes) << toString(scheme);
-    EXPECT_EQ(back->params.scales, q->params.scales) << toString(scheme);
-    EXPECT_EQ(back->params.outer, q->params.outer);
+    QuantizedMatrix back = unpacked(*layout, packed);
+    EXPECT_EQ(back.codes, q->codes) << toString(scheme);
+    EXPECT_EQ(back.params.scales, q->params.scales) << toString(scheme);
+    for (int64_t row = 0; row < 45; ++row)
+      EXPECT_EQ(back.params.outerOf(row), q->params.outerOf(row));
   }
 }
 
@@ -276,36 +303,6 @@ TEST(OnePass, NamesTheRowOfTheMatrix) {
   ASSERT_FALSE(result);
   EXPECT_NE(result.error().message.find("row 37, column 5"), std::string::npos);
   EXPECT_FALSE(quantizeAbsMax(view, {8, false, Granularity::Channel, 0, false}, 0, error));
-  PanelLayout layout = *panelLayout(grouped(4, 8), 40, 16);
-  EXPECT_FALSE(unpackPanels(layout, PackedWeight()));
-}
-
-TEST(Dense, FieldsLieWhereTheHeaderSays) {
-  for (int bits : {2, 3, 4, 8})
-    for (int64_t count : {0, 1, 7, 8, 9, 100}) {
-      int half = 1 << (bits - 1);
-      std::vector<int8_t> codes = randomCodes(count, bits, -half, half - 1), back(count);
-      std::vector<uint8_t> packed(denseBytes(count, bits), 0xff);
-      ASSERT_TRUE(packDense(codes, bits, packed));
-      for (int64_t bit = 0; bit < int64_t(packed.size()) * 8; ++bit) {
-        int64_t field = bit / bits;
-        int expected = field < count ? (codes[field] + half) >> (bit % bits) & 1 : 0;
-        ASSERT_EQ(packed[bit / 8] >> (bit % 8) & 1, expected);
-      }
-      ASSERT_TRUE(unpackDense(packed, bits, back));
-      EXPECT_EQ(back, codes);
-    }
-}
-
-TEST(Dense, Refuses) {
-  std::vector<int8_t> codes = {0, 1, 4};
-  std::vector<uint8_t> room(2), less(1);
-  auto outside = packDense(codes, 3, room);
-  ASSERT_FALSE(outside);
-  EXPECT_EQ(outside.error().message, "code 4 at 2: 3 bits hold [-4, 3]");
-  EXPECT_FALSE(packDense(codes, 4, less));
-  EXPECT_FALSE(packDense(codes, 5, room));
-  EXPECT_FALSE(unpackDense(less, 4, codes));
 }
 
 } // namespace

@@ -41,8 +41,12 @@ static constexpr Pipeline kPipelines[] = {
     {"equant-absmax{scheme=W8A8},equant-quantize,func.func(equant-fuse-shared-input),canonicalize"},
     {"equant-absmax{scheme=FP8_DYNAMIC},equant-quantize,equant-legalize-activations"},
     {"equant-absmax{scheme=MXFP4A16},equant-quantize,func.func(equant-fuse-shared-input),"
-     "equant-materialize-weights{output=out threads=1},lm-hoist-rows,equant-legalize-activations,"
-     "convert-equant-to-kernels",
+     "equant-materialize-weights{output=out threads=1},lm-hoist-rows,"
+     "easyquant-launches,convert-launches-to-llvm",
+     20},
+    {"equant-absmax{scheme=NVFP4A16},equant-quantize,func.func(equant-fuse-shared-input),"
+     "equant-materialize-weights{output=out "
+     "threads=1},lm-hoist-rows,easyquant-launches,convert-launches-to-llvm",
      20},
     {"equant-quantize{max-fallback=3}"},
     {"equant-quantize{observer=percentile percentile=99 max-fallback=100}"},
@@ -55,20 +59,27 @@ static constexpr Pipeline kPipelines[] = {
     {"equant-smooth-quant{statistics=statistics.safetensors work=work alpha=search}"},
     {"lm-hoist-rows"},
     {"lm-build-gradients"},
-    {"convert-equant-to-kernels{max-rows=512}"},
-    {"convert-equant-to-kernels{isa=avx512vnni max-rows=64 kv-cache=f32 step=true}"},
+    {"inline,equant-legalize-activations,equant-fuse-kernels,convert-equant-to-launches{max-rows="
+     "512},"
+     "func.func(launch-place-buffers,launch-print),convert-launches-to-llvm"},
+    {"equant-legalize-activations{target=gpu},equant-fuse-kernels{target=gpu}"},
+    {"easyquant-launches{target=avx512vnni max-rows=64 kv-cache=f32},"
+     "convert-launches-to-llvm{step=true}"},
     {"equant-absmax{scheme=W4A8 group-size=8},equant-quantize,func.func(equant-fuse-shared-input),"
-     "equant-materialize-weights{output=out threads=1},lm-hoist-rows,convert-equant-to-kernels",
+     "equant-materialize-weights{output=out "
+     "threads=1},lm-hoist-rows,easyquant-launches,convert-launches-to-llvm",
      20},
     {"equant-zeropoint{scheme=W8A16},equant-quantize,equant-simquant-kv{group=16 residual=16},"
-     "equant-materialize-weights{output=out threads=1 packing=cpu,gpu max-shard-bytes=10000},"
-     "lm-hoist-rows,convert-equant-to-kernels",
+     "equant-materialize-weights{output=out threads=1 target=cpu max-shard-bytes=10000},"
+     "lm-hoist-rows,easyquant-launches,convert-launches-to-llvm",
      20},
     {"equant-materialize-weights{output=out threads=1}"},
-    {"equant-materialize-weights{output=out threads=1 packing=gpu}"},
-    {"equant-emit-gpu-kernels{chip=sm_90a}", 5},
+    {"equant-materialize-weights{output=out threads=1 target=gpu}"},
+    {"easyquant-launches{target=sm_90a}", 5},
     {"easyquant-gpu-pipeline{chip=sm_80}", 1},
-    {"equant-emit-gpu-kernels,equant-lower-to-nvvm,equant-emit-gpu-binary{ptx=kernels.ptx}", 1},
+    {"easyquant-launches{target=sm_80},equant-lower-to-nvvm,equant-emit-gpu-binary{ptx=kernels."
+     "ptx}",
+     1},
     {"easyquant-emit-gpu-program{output=out chip=sm_80 max-rows=64}", 1},
     {"easyquant-emit-program{output=out isa=avx2 max-rows=64}", 1},
     {"easyquant-print-plans"},
@@ -204,7 +215,7 @@ std::vector<std::string> easyquant::test::makeSeeds(const fs::path &tests) {
     const std::string plan = "equant-zeropoint{scheme=W4A16 group-size=8 methods=awq,gptq}",
                       quantize = "equant-absmax{scheme=W8A8},equant-quantize,"
                                  "func.func(equant-fuse-shared-input)",
-                      materialize = ",equant-materialize-weights{output=out packing=cpu,gpu}";
+                      materialize = ",equant-materialize-weights{output=out target=cpu,gpu}";
     add(plan);
     add("equant-absmax{scheme=W8A8 methods=smoothquant}");
     add(quantize);

@@ -27,6 +27,7 @@ DEPENDENT = {
     "method": ("absmax; zeropoint for _ASYM", {"plain": "absmax", "asymmetric": "zeropoint"}),
     "group-size": ("128 below 8 bits", {"plain": "0", "asymmetric": "128", "composed": "128"}),
     "scale-type": ("f16 of groups, f32 of rows", {"plain": "f32", "asymmetric": "f16", "composed": "f16"}),
+    "activations": ("dynamic but for FP8 and NVFP4", {"plain": "dynamic", "asymmetric": "dynamic", "float": "dynamic"}),
     "head": ("int8 in quantized schemes, float in none", {"plain": "int8", "asymmetric": "int8", "float": "float"}),
 }
 # Options that decide nothing about the model: what is read, written or shown. Of them, only these state a default.

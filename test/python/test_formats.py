@@ -7,9 +7,12 @@ import json
 import numpy as np
 import pytest
 
-from helpers import run_tool, test_data
+from calibrating import write_tokens
+from easyquant.artifact import Artifact
+from easyquant.weights import read_site, read_tensor
+from helpers import Runner, run_tool, test_data
 from oracles.checkpoint import read_folder
-from oracles.formats import Formats
+from oracles.formats import Formats, Peaks
 from oracles.llama import Llama
 from oracles.llama2c_tokenizer import read_tokenizer
 
@@ -19,6 +22,7 @@ SCHEMES = {
     "W3A16": (["--scheme=W3A16", "--group-size=16"], Formats("i3", "f16", 16, "i8")),
     "FP8_DYNAMIC": (["--scheme=FP8_DYNAMIC"], Formats("f8E4M3FN", "f32", 0, "f8E4M3FN", inputs="f8E4M3FN")),
     "MXFP4A16": (["--scheme=MXFP4A16"], Formats("f4E2M1FN", "f8E8M0FNU", 32, "i8")),
+    "NVFP4A16": (["--scheme=NVFP4A16"], Formats("f4E2M1FN", "f8E4M3FN", 16, "i8", outer=True)),
     "NF4A16": (["--scheme=NF4A16", "--group-size=64"], Formats("nf4", "f16", 64, "i8")),
 }
 
@@ -49,6 +53,51 @@ def test_whole_model(runner, stories, tokens, name):
     assert divergences(exact, logits).mean() == pytest.approx(lost, rel=total)
 
 
+@pytest.mark.parametrize("scheme, formats", [
+    ("FP8", lambda tops: Formats("f8E4M3FN", "f32", 0, "f8E4M3FN", inputs="f8E4M3FN", tops=tops)),
+    ("NVFP4", lambda tops: Formats("f4E2M1FN", "f8E4M3FN", 16, "f8E4M3FN", inputs="f4E2M1FN", head_inputs="f8E4M3FN", outer=True, tops=tops)),
+])  # fmt: skip
+def test_whole_model_of_static_scales(runner, stories, tokens, tmp_path_factory, scheme, formats):
+    """The scale of all activations is that of the largest that the calibration text gave; here it is the text that is scored."""
+    config, tensors = read_folder(stories)
+    peaks = Peaks()
+    exact = Llama(config, tensors, peaks, np.float64).logits(tokens)
+    file = write_tokens(tmp_path_factory.mktemp("static") / "tokens.safetensors", [tokens])
+    logits = runner(stories, f"--scheme={scheme}", f"--tokens={file}", "--kv-cache=f32", context=256).score(tokens)
+    oracle = Llama(config, tensors, formats(peaks.tops), np.float64).logits(tokens)
+    lost = divergences(exact, oracle).mean()
+    assert np.median(divergences(oracle, logits)) < 1e-3 * lost
+    assert divergences(exact, logits).mean() == pytest.approx(lost, rel=0.1)
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq", "lkd", "smoothquant"])
+def test_methods_leave_outer_scales(artifact, stories, tokens, tmp_path_factory, method):
+    """The weights that the front desk reads of an artifact, in a float model, give its logits."""
+    file = write_tokens(tmp_path_factory.mktemp("nvfp4") / "tokens.safetensors", [tokens[:100], tokens[100:]])
+    out = artifact(stories, "--scheme=NVFP4A16", f"--method={method}", f"--tokens={file}", "--head=float", "--kv-cache=f32")
+    made = Artifact.open(out)
+    config, tensors = read_folder(stories)
+    norms = {name: read_tensor(made, name) for name in tensors if "norm" in name}
+    weights = {f"{site['name']}.weight": read_site(made, site["name"]) for site in made.manifest["sites"] if site["weight"]}
+    logits = Runner(out, context=256).score(tokens)
+    oracle = Llama(config, {**tensors, **norms, **weights}, dtype=np.float64).logits(tokens)
+    assert divergences(oracle, logits).max() < 1e-6
+
+
+def test_a_rule_of_a_recipe_has_its_own_scales_of_activations(artifact, stories, tokens, tmp_path_factory):
+    """Of a scheme whose name fixes them, whatever the others have; and recipe.json does the same again."""
+    folder = tmp_path_factory.mktemp("recipe")
+    file, recipe = write_tokens(folder / "tokens.safetensors", [tokens]), folder / "recipe.json"
+    recipe.write_text(json.dumps({"scheme": "W8A8", "activations": "dynamic", "sites": [{"match": "re:.*down_proj", "scheme": "NVFP4"}]}))
+    out = artifact(stories, f"--recipe={recipe}", f"--tokens={file}")
+    inputs = {site["name"].rpartition(".")[2]: site["input"] for site in json.loads((out / "manifest.json").read_text())["sites"]}
+    assert inputs["up_proj"] == {"bits": 8, "codes": "integer", "dynamic": True, "granularity": "token", "symmetric": True}
+    assert inputs["down_proj"] == {"bits": 4, "codes": "f4E2M1FN", "dynamic": True, "granularity": "group", "group_size": 16, "outer": "tensor",
+                                   "symmetric": True}  # fmt: skip
+    again = artifact(stories, f"--recipe={out / 'recipe.json'}", f"--tokens={file}")
+    assert (out / "weights.safetensors").read_bytes() == (again / "weights.safetensors").read_bytes()
+
+
 def test_manifest_says_the_format(artifact, stories):
     sites = json.loads((artifact(stories, "--scheme=MXFP4A16") / "manifest.json").read_text())["sites"]
     weight = next(site for site in sites if site["name"].endswith("q_proj"))["weight"]
@@ -60,6 +109,9 @@ def test_manifest_says_the_format(artifact, stories):
     (["--scheme=MXFP4A16", "--group-size=64"], "scheme MXFP4A16 has groups of 32, found group size 64"),
     (["--scheme=FP8_DYNAMIC", "--activations=static"], "scheme FP8_DYNAMIC has dynamic activations, found static"),
     (["--scheme=NF4A16", "--method=zeropoint"], "scheme NF4A16 has no integers"),
+    (["--scheme=NVFP4"], "static activations need calibration text"),
+    (["--scheme=NVFP4A16", "--group-size=32"], "scheme NVFP4A16 has groups of 16, found group size 32"),
+    (["--scheme=NVFP4A16", "--target=sm_90a"], "the GPU kernels take integers with scales of f32 or f16"),
     (["--scheme=FP8"], "static activations need calibration text"),
     (["--scheme=W3A8", "--target=sm_90a"], "the GPU kernels on int8 activations take 2, 4 or 8 bits"),
     (["--scheme=FP8_DYNAMIC", "--target=sm_90a"], "the GPU kernels take integers with scales of f32 or f16"),

@@ -14,9 +14,9 @@
 #define EASYQUANT_CALIBRATION_LAYERSITES_H
 
 #include "easyquant/Calibration/LayerRunner.h"
-#include "easyquant/Dialect/Equant/Analysis/ConstantTensors.h"
 #include "easyquant/Numerics/Quantize.h"
 #include "easyquant/Numerics/ScaleRules.h"
+#include "easyquant/Weights/ConstantTensors.h"
 
 #include "llvm/ADT/MapVector.h"
 

@@ -8,7 +8,7 @@
 #ifndef EASYQUANT_CALIBRATION_MODELCONSTANTS_H
 #define EASYQUANT_CALIBRATION_MODELCONSTANTS_H
 
-#include "easyquant/Dialect/Equant/Analysis/ConstantTensors.h"
+#include "easyquant/Weights/ConstantTensors.h"
 
 namespace easyquant::calibration {
 

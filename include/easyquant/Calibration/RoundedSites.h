@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A rounding method leaves three tensors of a site in a file of the work folder,
-// <site>.weight_codes, <site>.weight_scale and, of an asymmetric scheme, <site>.weight_zero_point,
-// and their names in the site's plan. A method that chooses ranges alone leaves no codes: the site
-// is then rounded to nearest.
+// A rounding method leaves tensors of a site in a file of the work folder, <site>.weight_codes,
+// <site>.weight_scale, of an asymmetric scheme <site>.weight_zero_point, and of one with outer
+// scales <site>.weight_outer, and their names in the site's plan. A method that chooses ranges
+// alone leaves no codes: the site is then rounded to nearest.
 //
 //===----------------------------------------------------------------------===//
 

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 //
 // Calibrated methods ask what a part of a layer computes: for statistics, or with a candidate in
-// the place of a weight. A slice goes the way of every model (convert-equant-to-kernels, LLVM, a
+// the place of a weight. A slice goes the way of every model (launches, LLVM, a
 // shared object) to code for this machine, and takes its weights at run time as float matrices.
 //
 //===----------------------------------------------------------------------===//

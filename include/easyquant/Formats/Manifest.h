@@ -100,6 +100,7 @@ struct Manifest {
     std::string codes;     ///< "integer", "f8E4M3FN", "f4E2M1FN", "table" or the name of one
     std::string scaleType; ///< "f32", "f16", ...
     std::optional<std::vector<double>> table; ///< what codes of a table stand for
+    std::optional<std::string> outer;         ///< "tensor": scales have one of their own
     bool operator==(const WeightScheme &) const = default;
   };
   struct InputScheme {
@@ -107,6 +108,7 @@ struct Manifest {
     bool symmetric = true, dynamic = true;
     std::string granularity, codes;
     std::optional<int64_t> groupSize; ///< there where the granularity is "group"
+    std::optional<std::string> outer; ///< "tensor": scales of groups are in units of a static one
     bool operator==(const InputScheme &) const = default;
   };
   struct Site {

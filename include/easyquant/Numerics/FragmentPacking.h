@@ -60,8 +60,12 @@ constexpr int64_t fragmentRows(int bits) { return bits == 3 ? 64 : 128 / bits; }
 constexpr int64_t fragmentBytes(int bits) {
   return fragmentRows(bits) * kFragmentColumns * bits / 8;
 }
+/// Scales and zero points come in blocks of so many rows.
+inline constexpr int64_t kFragmentScaleRows = 64;
 /// N as scales and zero points have it.
-constexpr int64_t fragmentScaleRows(int64_t n) { return (n + 63) / 64 * 64; }
+constexpr int64_t fragmentScaleRows(int64_t n) {
+  return (n + kFragmentScaleRows - 1) / kFragmentScaleRows * kFragmentScaleRows;
+}
 
 /// Where the codes and scales of an N x K weight lie. Made by fragmentLayout.
 struct FragmentLayout final : WeightLayout {
@@ -88,9 +92,6 @@ struct FragmentLayout final : WeightLayout {
 Result<FragmentLayout> fragmentLayout(const Scheme &scheme, FragmentOrder order, int64_t rows,
                                       int64_t columns);
 
-/// Codes N x K out of packed ones; padding is dropped.
-void unpackFragments(const FragmentLayout &layout, const uint8_t *packed, int8_t *codes);
-
 /// Floats of 16 bits, whichever: weights is N x K, out floatFragmentBytes(N, K) bytes, all written.
 constexpr int64_t floatFragmentBytes(int64_t rows, int64_t columns) {
   int64_t r = fragmentRows(16);
@@ -98,7 +99,6 @@ constexpr int64_t floatFragmentBytes(int64_t rows, int64_t columns) {
          kFragmentBytes;
 }
 void packFloatFragments(int64_t rows, int64_t columns, const uint16_t *weights, uint8_t *out);
-void unpackFloatFragments(int64_t rows, int64_t columns, const uint8_t *packed, uint16_t *weights);
 
 } // namespace easyquant::numerics
 

@@ -30,9 +30,6 @@
 // clang-format on
 // Panels are independent: a caller may process them from as many threads as it likes.
 //
-// Dense: a little-endian bit stream of b-bit fields, field i = code i + 2^(b-1) in bits
-// i*b .. i*b + b - 1, for storage and exchange.
-//
 //===----------------------------------------------------------------------===//
 
 #ifndef EASYQUANT_NUMERICS_PACKING_H
@@ -44,8 +41,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <span>
-#include <vector>
 
 namespace easyquant::numerics {
 
@@ -78,16 +73,6 @@ struct PanelLayout final : WeightLayout {
 /// not a multiple of 8; with InvalidArgument when it is no scheme, or N or K is not positive.
 Result<PanelLayout> panelLayout(const Scheme &scheme, int64_t rows, int64_t columns);
 
-/// codes: panelRows(panel) x K, the codes of this panel's rows. out: panelBytes() bytes, all
-/// written.
-void packPanel(const PanelLayout &layout, int64_t panel, const int8_t *codes, uint8_t *out);
-/// The inverse; padding is dropped.
-void unpackPanel(const PanelLayout &layout, int64_t panel, const uint8_t *packed, int8_t *codes);
-
-/// The inverse of pack, but for the sums. Fails with InvalidArgument when the sizes are not those
-/// of the layout.
-Result<QuantizedMatrix> unpackPanels(const PanelLayout &layout, const PackedWeight &packed);
-
 /// Does quantizeAbsMax take the scheme: symmetric integers of the narrow range per channel or per
 /// group, with scales of f32 or f16?
 bool canQuantizeAbsMax(const Scheme &scheme);
@@ -96,14 +81,6 @@ bool canQuantizeAbsMax(const Scheme &scheme);
 /// does, and with Unsupported on schemes that it does not take; rows are counted from firstRow.
 Result<QuantizedMatrix> quantizeAbsMax(ConstMatrix w, const Scheme &scheme, int64_t firstRow,
                                        ErrorSums &error);
-
-/// ceil(count * bits / 8).
-constexpr int64_t denseBytes(int64_t count, int bits) { return (count * bits + 7) / 8; }
-/// Fails with InvalidArgument when out is not denseBytes long, bits is not 2, 3, 4 or 8, or a code
-/// is outside [-2^(b-1), 2^(b-1) - 1] (naming its index). Unused bits of the last byte are 0.
-Result<void> packDense(std::span<const int8_t> codes, int bits, std::span<uint8_t> out);
-/// Fails with InvalidArgument when packed is not denseBytes(codes.size(), bits) long.
-Result<void> unpackDense(std::span<const uint8_t> packed, int bits, std::span<int8_t> codes);
 
 } // namespace easyquant::numerics
 

@@ -65,7 +65,12 @@ struct QParams {
   int64_t rows = 0, groups = 0;
   std::vector<float> scales;       ///< where there is an outer scale, their product with it
   std::vector<int32_t> zeroPoints; ///< empty when symmetric: all 0
-  float outer = 1;                 ///< of schemes with an outer scale
+  /// Of schemes with an outer scale: that of each row, or one of all; empty without.
+  std::vector<float> outer = {};
+
+  float outerOf(int64_t row) const {
+    return outer.empty() ? 1.0f : outer[outer.size() == 1 ? 0 : row];
+  }
 };
 
 /// Codes (N x K, row-major) with their parameters.

@@ -92,6 +92,8 @@ SliceParams paramsOfRange(float lo, float hi, const Scheme &scheme, float outer 
 
 /// The outer scale of a tensor whose largest magnitude is absMax; 1 without one, and of zeros.
 float outerScale(float absMax, const Scheme &scheme);
+/// The largest magnitude; not finite where a value is not.
+float absMaxOf(ConstMatrix x);
 
 /// Are all scales such as their format holds with all its bits? OutOfRange, saying which is not and
 /// that f32 holds it.

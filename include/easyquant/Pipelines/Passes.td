@@ -16,7 +16,7 @@ include "mlir/Pass/PassBase.td"
 def EmitProgram : Pass<"easyquant-emit-program", "::mlir::ModuleOp"> {
   let summary = "Compile a model on materialized weights to model.so";
   let description = [{
-    For every instruction set a copy of the module goes through `convert-equant-to-kernels` and the lowering to LLVM, and
+    For every instruction set a copy of the module goes through `--easyquant-launches`, `convert-launches-to-llvm` and the lowering to LLVM, and
     becomes an object; the objects are linked to `<output>/model.so`. The module itself stays as it is, but for the
     attribute `equant.program`: what the runtime must know to call the program.
   }];

@@ -103,9 +103,10 @@ let group = "Quantization" in {
       let defaultWords = "f16 of groups, f32 of rows";
       let value = "TYPE";
     }
-    def Activations : TableOption<"activations", Choice, "activations", "dynamic",
+    def Activations : TableOption<"activations", Choice, "activations", "",
                                   "scales of 8-bit activations, per token at run time or per tensor from calibration"> {
       let choices = ["dynamic", "static"];
+      let defaultWords = "dynamic but for FP8 and NVFP4";
       let value = "KIND";
     }
   }

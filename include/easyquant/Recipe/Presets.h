@@ -13,6 +13,10 @@
 //      FP8, FP8_DYNAMIC            f8E4M3FN weights, a scale a row, and activations, a static scale
 //                                  a tensor or one a token
 //      MXFP4A16                    f4E2M1FN weights in groups of 32 with f8E8M0FNU scales
+//      NVFP4, NVFP4A16             f4E2M1FN weights in groups of 16 with f8E4M3FN scales and an f32
+//      one
+//                                  a tensor; activations the same, the scale of the tensor from
+//                                  calibration and those of groups from each row, or float ones
 //      NF4A16                      weights of the table NF4 (QLoRA)
 //
 //===----------------------------------------------------------------------===//
@@ -30,7 +34,7 @@
 namespace easyquant::recipe {
 
 /// What activations are quantized to.
-enum class InputCodes { None, Int8, F8E4M3FN };
+enum class InputCodes { None, Int8, F8E4M3FN, F4E2M1FN };
 
 /// What the name of a scheme means.
 struct Preset {
@@ -44,6 +48,7 @@ struct Preset {
   std::optional<numerics::ScaleFormat> scales = std::nullopt;
   std::optional<int64_t> groupSize = std::nullopt;
   std::optional<bool> isStatic = std::nullopt;
+  bool outer = false; ///< scales of groups, of activations too, have one of the tensor
 
   bool isFloat() const { return weightBits == 0; }
   bool isInteger() const { return codes == numerics::CodeFormat::Integer; }

@@ -83,7 +83,7 @@ static Value valuesOf(KernelBuilder &b, const EmbeddingSpec &spec, Value fields,
 namespace {
 /// The arguments of a packed table.
 struct PackedTable {
-  Value codes, scales, zeros; ///< zeros: null when symmetric
+  Value codes, scales, zeros, outer; ///< zeros: null when symmetric; outer: or null
 };
 } // namespace
 
@@ -99,7 +99,10 @@ static void emitPackedRow(KernelBuilder &b, const EmbeddingSpec &spec, const Pac
   auto paramsOf = [&](Index group) {
     GroupParams params;
     Value scale = loadScales(b, spec.numbers.scales, 1, table.scales, panel, group, lane);
-    params.scale = b.broadcast(b.extract(scale, 0), kColumns);
+    scale = b.extract(scale, 0);
+    if (table.outer)
+      scale = b.mulf(scale, b.load(table.outer, {panel, 0, lane}));
+    params.scale = b.broadcast(scale, kColumns);
     if (table.zeros)
       params.zero = b.broadcast(
           loadZeroPoint(b, bitsOf(spec.table), table.zeros, panel, group, lane), kColumns);
@@ -132,6 +135,8 @@ func::FuncOp getOrEmitEmbedding(ModuleOp module, const EmbeddingSpec &spec, cons
       types.push_back(scalesType(b, spec.numbers.scales, panels, groups));
       if (spec.zeroPoints)
         types.push_back(zeroPointsType(b, bitsOf(spec.table), panels, groups));
+      if (spec.numbers.outer)
+        types.push_back(outerType(b, panels));
     } else {
       types.push_back(b.memref({spec.vocab, spec.columns}, b.f32()));
     }
@@ -145,7 +150,8 @@ func::FuncOp getOrEmitEmbedding(ModuleOp module, const EmbeddingSpec &spec, cons
           // The caller has checked that tokens are in the vocabulary.
           Value token = arith::IndexCastUIOp::create(b, b.getIndexType(), b.load(args[0], {row}));
           if (packed) {
-            PackedTable table{args[1], args[2], spec.zeroPoints ? args[3] : Value()};
+            PackedTable table{args[1], args[2], spec.zeroPoints ? args[3] : Value(),
+                              spec.numbers.outer ? args[spec.zeroPoints ? 4 : 3] : Value()};
             return emitPackedRow(b, spec, table, token, args.back(), row);
           }
           forColumns(b, 0, spec.columns, 4 * target.lanes(), [&](Value column, int64_t lanes) {

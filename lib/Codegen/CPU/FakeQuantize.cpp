@@ -11,6 +11,7 @@
 #include "easyquant/Numerics/Scheme.h"
 
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FormatVariadic.h"
 
 using namespace mlir;
@@ -31,8 +32,11 @@ static Precision precisionOf(CodeFormat codes) {
 }
 
 std::string symbolName(const FakeQuantizeSpec &spec) {
-  return llvm::formatv("fake_quantize_{0}_{1}{2}", spec.columns, numerics::toString(spec.codes),
-                       spec.isStatic ? "_static" : "");
+  std::string name =
+      llvm::formatv("fake_quantize_{0}_{1}", spec.columns, numerics::toString(spec.codes));
+  if (spec.groupSize)
+    return name + "_g" + llvm::utostr(spec.groupSize);
+  return name + (spec.isStatic ? "_static" : "");
 }
 
 /// The nearest value of the format, ties to even; what is too large becomes the largest.
@@ -71,28 +75,56 @@ func::FuncOp getOrEmitFakeQuantize(ModuleOp module, const FakeQuantizeSpec &spec
     types.push_back(b.rows(spec.columns));
     return types;
   };
-  auto scaleOf = [&](KernelBuilder &b, Value x, Value row) -> Value {
-    Value absMax = reduceColumns(
-        b, 0, spec.columns, wide, b.f32(), Combine::Max, [&](Value column, int64_t lanes) -> Value {
-          return math::AbsFOp::create(b, b.loadVector(lanes, x, {row, column}));
-        });
-    // Numerics/Quantize.h: below 2^-119 all values count as zero.
+  auto absMaxOf = [&](KernelBuilder &b, Value x, Value row, Index begin, int64_t count) {
+    return reduceColumns(b, begin, count, wide, b.f32(), Combine::Max,
+                         [&](Value column, int64_t lanes) -> Value {
+                           return math::AbsFOp::create(b, b.loadVector(lanes, x, {row, column}));
+                         });
+  };
+  // Numerics/Quantize.h: below 2^-119 all values count as zero.
+  auto unlessZero = [&](KernelBuilder &b, Value absMax, Value zero, Value scale) -> Value {
     Value tiny =
         arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, absMax, b.constant(b.f32(), 0x1p-119));
-    Value scale = b.divf(absMax, b.constant(b.f32(), precision.largest));
-    return arith::SelectOp::create(b, tiny, b.constant(b.f32(), 1.0), scale);
+    return arith::SelectOp::create(b, tiny, zero, scale);
+  };
+  auto roundColumns = [&](KernelBuilder &b, Value x, Value y, Value row, Index begin, int64_t count,
+                          Value scale) {
+    forColumns(b, begin, count, wide, [&](Value column, int64_t lanes) {
+      Value scales = b.broadcast(scale, lanes);
+      Value steps = b.divf(b.loadVector(lanes, x, {row, column}), scales);
+      b.storeVector(b.mulf(scales, roundTo(b, precision, steps)), y, {row, column});
+    });
+  };
+  auto scaleOfRow = [&](KernelBuilder &b, Value x, Value row) {
+    Value absMax = absMaxOf(b, x, row, 0, spec.columns);
+    return unlessZero(b, absMax, b.constant(b.f32(), 1.0),
+                      b.divf(absMax, b.constant(b.f32(), precision.largest)));
+  };
+  auto roundGroup = [&](KernelBuilder &b, Value x, Value y, Value row, Value outer, Value group,
+                        int64_t count) {
+    Value begin = b.mul(group, spec.groupSize), absMax = absMaxOf(b, x, row, begin, count);
+    Value steps = b.divf(b.divf(absMax, b.constant(b.f32(), precision.largest)), outer);
+    const Precision scales = precisionOf(CodeFormat::F8E4M3FN);
+    Value rounded = b.extract(roundTo(b, scales, b.broadcast(steps, target.lanes())), 0);
+    // A scale of 0 would make values of codes.
+    Value least = b.constant(b.f32(), scales.step());
+    Value isLess = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, rounded, least);
+    rounded = arith::SelectOp::create(b, isLess, least, rounded);
+    roundColumns(b, x, y, row, begin, count, unlessZero(b, absMax, outer, b.mulf(rounded, outer)));
   };
   return getOrEmitRowKernel(
       module, symbolName(spec), target, inputs,
       [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
         Value x = args.front(), y = args.back();
         b.forLoop(begin, end, 1, [&](Value row) {
-          Value scale = spec.isStatic ? args[1] : scaleOf(b, x, row);
-          forColumns(b, 0, spec.columns, wide, [&](Value column, int64_t lanes) {
-            Value scales = b.broadcast(scale, lanes);
-            Value steps = b.divf(b.loadVector(lanes, x, {row, column}), scales);
-            b.storeVector(b.mulf(scales, roundTo(b, precision, steps)), y, {row, column});
-          });
+          if (!spec.groupSize)
+            return roundColumns(b, x, y, row, 0, spec.columns,
+                                spec.isStatic ? args[1] : scaleOfRow(b, x, row));
+          const int64_t full = spec.columns / spec.groupSize, rest = spec.columns % spec.groupSize;
+          b.forLoop(0, full, 1,
+                    [&](Value group) { roundGroup(b, x, y, row, args[1], group, spec.groupSize); });
+          if (rest)
+            roundGroup(b, x, y, row, args[1], b.index(full), rest);
         });
       });
 }

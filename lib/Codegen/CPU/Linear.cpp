@@ -147,6 +147,8 @@ static SmallVector<Type> argumentTypes(KernelBuilder &b, const LinearSpec &spec)
     types.push_back(scalesType(b, spec.numbers.scales, panels, groups));
     if (spec.zeroPoints)
       types.push_back(zeroPointsType(b, bitsOf(spec.weights), panels, groups));
+    if (spec.numbers.outer)
+      types.push_back(outerType(b, panels));
     if (spec.inputZeroPoints)
       types.push_back(b.memref({panels, groups, kPanelRows}, b.i32()));
   }
@@ -174,6 +176,8 @@ static void bindArguments(LinearKernel &k, ValueRange args) {
     k.wScales = args[at++];
     if (k.spec.zeroPoints)
       k.wZeros = args[at++];
+    if (k.spec.numbers.outer)
+      k.wOuter = args[at++];
     if (k.spec.inputZeroPoints)
       k.wSums = args[at++];
   }

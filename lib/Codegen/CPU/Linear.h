@@ -65,6 +65,7 @@ struct LinearKernel {
   mlir::Value weights = {}; ///< packed: NP x bytes of a panel; F32: N x K
   mlir::Value wScales = {}; ///< NP x G x 32
   mlir::Value wZeros = {};  ///< NP x G x bytes of fields
+  mlir::Value wOuter = {};  ///< NP x 1 x 32
   mlir::Value wSums = {};   ///< NP x G x 32
   mlir::Value bias = {};
   mlir::Value y = {};
@@ -102,10 +103,10 @@ llvm::SmallVector<mlir::Value> emitGroupSums(
     int64_t vectors, int64_t correctedOffset,
     llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value firstStep, int64_t steps)> body);
 
-/// Writes a tile of y: values are rows x vectors of f32, row-major. Applies the row scale of
-/// quantized input, then the bias, then what accumulates. Where the condition `later` is given and
-/// holds, an earlier slab has done that: then the values are added to y. Columns >= N are left
-/// alone.
+/// Writes a tile of y: values are rows x vectors of f32, row-major. Applies the outer scales of the
+/// weights and the row scale of quantized input, then the bias, then what accumulates. Where the
+/// condition `later` is given and holds, an earlier slab has done that: then the values are added
+/// to y. Columns >= N are left alone.
 void emitStore(LinearKernel &k, int64_t rows, mlir::Value firstRow, mlir::Value firstColumn,
                llvm::ArrayRef<mlir::Value> values, mlir::Value later = {});
 

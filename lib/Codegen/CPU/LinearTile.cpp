@@ -271,9 +271,12 @@ void emitStore(LinearKernel &k, int64_t rows, Value firstRow, Value firstColumn,
     auto load = [&](Value memref, ArrayRef<Index> at, Value column) {
       return edge ? b.loadFirst(count(column), lanes, memref, at) : b.loadVector(lanes, memref, at);
     };
-    Values columns, biases;
+    Values columns, biases, outer;
     for (int64_t v = 0; v < vectors; ++v) {
       columns.push_back(b.add(firstColumn, v * lanes));
+      if (k.wOuter)
+        outer.push_back(b.loadVector(
+            lanes, k.wOuter, {b.div(columns[v], kPanelRows), 0, b.rem(columns[v], kPanelRows)}));
       if (addBias)
         biases.push_back(load(k.bias, {columns[v]}, columns[v]));
     }
@@ -283,6 +286,8 @@ void emitStore(LinearKernel &k, int64_t rows, Value firstRow, Value firstColumn,
         scale = b.broadcast(b.load(k.xScales, {row}), lanes);
       for (int64_t v = 0; v < vectors; ++v) {
         Value result = values[r * vectors + v];
+        if (k.wOuter)
+          result = b.mulf(outer[v], result);
         if (scale)
           result = b.mulf(scale, result);
         if (addBias)

@@ -40,6 +40,8 @@ std::string nameOf(const WeightNumbers &numbers) {
     name = std::string("_") + numerics::toString(numbers.codes);
   if (numbers.scales != ScaleFormat::F32)
     name += std::string("_s") + numerics::toString(numbers.scales);
+  if (numbers.outer)
+    name += "_outer";
   return name;
 }
 

@@ -41,6 +41,10 @@ MemRefType zeroPointsType(KernelBuilder &b, int64_t bits, int64_t panels, int64_
   return b.memref({panels, groups, zeroBytes(bits)}, b.i8());
 }
 
+MemRefType outerType(KernelBuilder &b, int64_t panels) {
+  return b.memref({panels, 1, kPanelRows}, b.f32());
+}
+
 Value decodeF8E4M3FN(KernelBuilder &b, Value words) {
   auto type = cast<VectorType>(words.getType());
   VectorType floats = b.vec(type.getNumElements(), b.f32());

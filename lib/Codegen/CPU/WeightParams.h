@@ -18,6 +18,9 @@ mlir::MemRefType scalesType(KernelBuilder &b, ScaleFormat format, int64_t panels
 /// Of the zero points of codes of `bits` bits: panels x groups x bytes of fields.
 mlir::MemRefType zeroPointsType(KernelBuilder &b, int64_t bits, int64_t panels, int64_t groups);
 
+/// Of the outer scales of rows: panels x 1 x 32.
+mlir::MemRefType outerType(KernelBuilder &b, int64_t panels);
+
 /// `lanes` scales as f32, of rows `row` .. of a panel.
 mlir::Value loadScales(KernelBuilder &b, ScaleFormat format, int64_t lanes, mlir::Value scales,
                        Index panel, Index group, Index row);

@@ -64,8 +64,7 @@ struct CPULauncher {
   LogicalResult rope(LaunchBuilder &b, RopeLike op, bool inverse) const;
   LogicalResult rowGradient(LaunchBuilder &b, Operation *op, cpu::RowGradientSpec spec,
                             ArrayRef<Value> inputs, ArrayRef<Value> weights = {}) const;
-  template <typename AttentionLike>
-  cpu::AttentionSpec attentionSpec(AttentionLike op) const;
+  template <typename AttentionLike> cpu::AttentionSpec attentionSpec(AttentionLike op) const;
   LogicalResult attention(LaunchBuilder &b, lm::AttentionOp op) const;
   LogicalResult attention(LaunchBuilder &b, equant::AttentionOp op) const;
 
@@ -150,12 +149,13 @@ void CPULauncher::addRowOps(KernelLibrary &library) const {
   });
   library.add<equant::FakeQuantizeOp>([*this](auto &b, auto op, const KernelOps &) {
     cpu::FakeQuantizeSpec spec{lm::columns(op.getInput()), op.getScheme().toNumerics().codes,
-                               bool(op.getScaleAttr())};
+                               bool(op.getScaleAttr()), op.getScheme().getGroupSize()};
     Operands operands = {b[op.getInput()]};
     if (spec.isStatic)
       operands.push_back(b.constant(op.getScaleAttr()));
     operands.push_back(b.result(op.getOutput(), b.rows(operands.front())));
-    return launchRows(b, cpu::getOrEmitFakeQuantize(module, spec, target), operands, Phase::Quantize);
+    return launchRows(b, cpu::getOrEmitFakeQuantize(module, spec, target), operands,
+                      Phase::Quantize);
   });
 }
 
@@ -211,27 +211,29 @@ void CPULauncher::addLinears(KernelLibrary &library) const {
     spec.bias = bool(op.getBias());
     return linear(b, kernel, spec, {op.getInput()}, {op.getWeight(), op.getBias()});
   });
-  library.add<equant::LinearOp>([*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
-    auto format = weightFormat(op, op.getWeightScheme(), op.getLayoutAttr());
-    if (failed(format))
-      return failure();
-    if (op.getInputScheme() && !op.readsCodes())
-      return op.emitOpError("no kernel for activations as ")
-             << *op.getInputScheme() << "; expected int8 codes, made by equant-legalize-activations";
-    cpu::LinearSpec spec;
-    spec.weights = *format;
-    spec.groupSize = op.getWeightScheme().getGroupSize();
-    spec.numbers = cpu::WeightNumbers::of(op.getWeightScheme().toNumerics());
-    spec.fullRange = op.getWeightScheme().getFullRange();
-    spec.quantizedInput = op.readsCodes();
-    spec.bias = bool(op.getBias());
-    spec.zeroPoints = bool(op.getZeroPoint());
-    spec.inputZeroPoints = bool(op.getCodeSums());
-    return linear(b, kernel, spec,
-                  {op.getInput(), op.getRowScales(), op.getRowSums(), op.getRowZeroPoints()},
-                  {op.getCodes(), op.getScale(), op.getZeroPoint(), op.getCodeSums(),
-                   op.getBias()});
-  });
+  library.add<equant::LinearOp>(
+      [*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+        auto format = weightFormat(op, op.getWeightScheme(), op.getLayoutAttr());
+        if (failed(format))
+          return failure();
+        if (op.getInputScheme() && !op.readsCodes())
+          return op.emitOpError("no kernel for activations as ")
+                 << *op.getInputScheme()
+                 << "; expected int8 codes, made by equant-legalize-activations";
+        cpu::LinearSpec spec;
+        spec.weights = *format;
+        spec.groupSize = op.getWeightScheme().getGroupSize();
+        spec.numbers = cpu::WeightNumbers::of(op.getWeightScheme().toNumerics());
+        spec.fullRange = op.getWeightScheme().getFullRange();
+        spec.quantizedInput = op.readsCodes();
+        spec.bias = bool(op.getBias());
+        spec.zeroPoints = bool(op.getZeroPoint());
+        spec.inputZeroPoints = bool(op.getCodeSums());
+        return linear(b, kernel, spec,
+                      {op.getInput(), op.getRowScales(), op.getRowSums(), op.getRowZeroPoints()},
+                      {op.getCodes(), op.getScale(), op.getZeroPoint(), op.getOuter(),
+                       op.getCodeSums(), op.getBias()});
+      });
   library.add<lm::EmbeddingOp>([*this](auto &b, auto op, const KernelOps &) {
     auto table = cast<RankedTensorType>(op.getTable().getType());
     return embedding(b, op, {table.getDimSize(0), table.getDimSize(1)}, {op.getTable()});
@@ -246,7 +248,7 @@ void CPULauncher::addLinears(KernelLibrary &library) const {
                             op.getWeightScheme().getGroupSize(),
                             bool(op.getZeroPoint()),
                             cpu::WeightNumbers::of(op.getWeightScheme().toNumerics())};
-    return embedding(b, op, spec, {op.getCodes(), op.getScale(), op.getZeroPoint()});
+    return embedding(b, op, spec, {op.getCodes(), op.getScale(), op.getZeroPoint(), op.getOuter()});
   });
   library.add<lm::PositionEmbeddingOp>(
       [*this, copy = library.copy](auto &b, auto op, const KernelOps &) -> LogicalResult {
@@ -257,7 +259,7 @@ void CPULauncher::addLinears(KernelLibrary &library) const {
           return failure();
         cpu::PositionEmbeddingSpec spec{type.getDimSize(0), type.getDimSize(1)};
         return launchRows(b, cpu::getOrEmitPositionEmbedding(module, spec, target),
-                      {*rows, *table, b.named(op.getPosition(), "position")}, Phase::Other);
+                          {*rows, *table, b.named(op.getPosition(), "position")}, Phase::Other);
       });
 }
 
@@ -271,14 +273,13 @@ LogicalResult CPULauncher::rope(LaunchBuilder &b, RopeLike op, bool inverse) con
   cpu::RopeSpec spec{lm::columns(op.getOutput()) / headDim, headDim,
                      cast<RankedTensorType>(op.getTable().getType()).getDimSize(0), inverse};
   FailureOr<Value> table = weight(b, op.getTable());
-  FailureOr<Value> rows = b.inPlace(op.getOutput(), op->getOperand(0),
-                                    [this](auto &b, Value from, Value to) {
-                                      return copy(b, from, to);
-                                    });
+  FailureOr<Value> rows =
+      b.inPlace(op.getOutput(), op->getOperand(0),
+                [this](auto &b, Value from, Value to) { return copy(b, from, to); });
   if (failed(table) || failed(rows))
     return failure();
   return launchRows(b, cpu::getOrEmitRope(module, spec, target),
-                {*rows, *table, b.named(op.getPosition(), "position")}, Phase::Attention);
+                    {*rows, *table, b.named(op.getPosition(), "position")}, Phase::Attention);
 }
 
 template <typename AttentionLike>
@@ -344,9 +345,8 @@ LogicalResult CPULauncher::attention(LaunchBuilder &b, equant::AttentionOp op) c
 }
 
 void CPULauncher::addHeads(KernelLibrary &library) const {
-  library.add<lm::RopeOp>([*this](auto &b, auto op, const KernelOps &) {
-    return rope(b, op, /*inverse=*/false);
-  });
+  library.add<lm::RopeOp>(
+      [*this](auto &b, auto op, const KernelOps &) { return rope(b, op, /*inverse=*/false); });
   library.add<lm::HeadRmsNormOp>(
       [*this, copy = library.copy](auto &b, auto op, const KernelOps &) -> LogicalResult {
         int64_t headDim = cast<RankedTensorType>(op.getWeight().getType()).getDimSize(0);
@@ -357,7 +357,7 @@ void CPULauncher::addHeads(KernelLibrary &library) const {
         if (failed(norm) || failed(rows))
           return failure();
         return launchRows(b, cpu::getOrEmitHeadNorm(module, spec, target), {*rows, *norm},
-                      Phase::Attention);
+                          Phase::Attention);
       });
   library.add<lm::AttentionOp>(
       [*this](auto &b, auto op, const KernelOps &) { return attention(b, op); });
@@ -389,28 +389,25 @@ void CPULauncher::addGradients(KernelLibrary &library) const {
   library.add<lm::RmsNormGradientOp>([*this](auto &b, auto op, const KernelOps &) {
     auto weight = cast<RankedTensorType>(op.getWeight().getType());
     return rowGradient(
-        b, op,
-        {RowGradient::RmsNorm, 0, weight.getDimSize(0), op.getEpsilon().convertToDouble()},
+        b, op, {RowGradient::RmsNorm, 0, weight.getDimSize(0), op.getEpsilon().convertToDouble()},
         {op.getGradient(), op.getInput()}, {op.getWeight()});
   });
   library.add<lm::LayerNormGradientOp>([*this](auto &b, auto op, const KernelOps &) {
-    return rowGradient(b, op,
-                       {RowGradient::LayerNorm, 0, lm::columns(op.getInput()),
-                        op.getEpsilon().convertToDouble()},
-                       {op.getGradient(), op.getInput()}, {op.getWeight()});
+    return rowGradient(
+        b, op,
+        {RowGradient::LayerNorm, 0, lm::columns(op.getInput()), op.getEpsilon().convertToDouble()},
+        {op.getGradient(), op.getInput()}, {op.getWeight()});
   });
   library.add<lm::SiluMulGradientOp>([*this](auto &b, auto op, const KernelOps &) {
-    return rowGradient(b, op, {RowGradient::SiluMul},
-                       {op.getGradient(), op.getGate(), op.getUp()});
+    return rowGradient(b, op, {RowGradient::SiluMul}, {op.getGradient(), op.getGate(), op.getUp()});
   });
   library.add<lm::GeluGradientOp>([*this](auto &b, auto op, const KernelOps &) {
     bool tanh = op.getApproximate() == lm::GeluApproximation::Tanh;
     return rowGradient(b, op, {tanh ? RowGradient::GeluTanh : RowGradient::GeluErf},
                        {op.getGradient(), op.getInput()});
   });
-  library.add<lm::RopeGradientOp>([*this](auto &b, auto op, const KernelOps &) {
-    return rope(b, op, /*inverse=*/true);
-  });
+  library.add<lm::RopeGradientOp>(
+      [*this](auto &b, auto op, const KernelOps &) { return rope(b, op, /*inverse=*/true); });
   library.add<lm::ConcatOp>([*this](auto &b, auto op, const KernelOps &) -> LogicalResult {
     Value output = b.result(op.getOutput(), b.rows(b[op.getInputs().front()]));
     int64_t column = 0;

@@ -9,6 +9,7 @@
 
 #include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
+#include "easyquant/Dialect/LM/Analysis/Calls.h"
 #include "easyquant/Dialect/Launch/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -48,10 +49,9 @@ public:
       if (failed(emit(op)))
         return failure();
     auto returned = cast<func::ReturnOp>(source.front().getTerminator());
-    for (auto [value, output] :
-         llvm::zip_equal(returned.getOperands(),
-                         b.step().getArguments().slice(source.getNumArguments(),
-                                                       source.getNumResults()))) {
+    for (auto [value, output] : llvm::zip_equal(
+             returned.getOperands(),
+             b.step().getArguments().slice(source.getNumArguments(), source.getNumResults()))) {
       b.begin(KernelOps(returned));
       if (b[value] != output && failed(library.copy(b, b[value], output)))
         return failure();
@@ -93,9 +93,9 @@ LogicalResult StepConverter::emitHostCall(Operation &op) {
     rows = b.sum(rows, b[shifted.getFirst()]);
   for (Value result : op.getResults()) {
     bool isActivation = !cast<RankedTensorType>(result.getType()).hasStaticShape();
-    if (!isActivation &&
-        !llvm::is_contained(source.front().getTerminator()->getOperands(), result))
-      return op.emitOpError("sums over tokens: its result can only be one of @") << launch::kForward;
+    if (!isActivation && !llvm::is_contained(source.front().getTerminator()->getOperands(), result))
+      return op.emitOpError("sums over tokens: its result can only be one of @")
+             << launch::kForward;
     operands.push_back(b.result(result, rows));
   }
   b.launchHost(hostCalls++, operands);
@@ -200,13 +200,21 @@ LogicalResult ConvertEquantToLaunches::check(func::FuncOp function) {
     return function.emitOpError("expected a body of one block: layers are straight-line programs");
   if (llvm::count_if(function.getArgumentTypes(), llvm::IsaPred<lm::KVCacheType>) > 1)
     return function.emitOpError("takes several caches; expected one for all layers");
+  // Ops of our dialects keep the limit by themselves.
+  auto isTooWide = [](Type type) {
+    auto tensor = dyn_cast<RankedTensorType>(type);
+    return tensor && tensor.getRank() == 2 && tensor.getDimSize(1) > lm::kMaxExtent;
+  };
+  for (Type type : function.getArgumentTypes())
+    if (isTooWide(type))
+      return function.emitOpError("takes dimensions of at most ")
+             << lm::kMaxExtent << ", found " << type;
   for (Operation &op : function.front()) {
     if (auto call = dyn_cast<func::CallOp>(op))
-      return call.emitOpError("expected layers to be in the place of their calls: run inline first");
-    // Ops of our dialects keep the limit by themselves.
+      return call.emitOpError(
+          "expected layers to be in the place of their calls: run inline first");
     for (Type type : op.getResultTypes())
-      if (auto tensor = dyn_cast<RankedTensorType>(type);
-          tensor && tensor.getRank() == 2 && tensor.getDimSize(1) > lm::kMaxExtent)
+      if (isTooWide(type))
         return op.emitOpError("takes dimensions of at most ")
                << lm::kMaxExtent << ", found " << type;
   }
@@ -233,12 +241,14 @@ LogicalResult ConvertEquantToLaunches::addRestore(const KernelLibrary &library,
 }
 
 LogicalResult ConvertEquantToLaunches::convert(ModuleOp module) {
-  if (maxRows < 1 || maxRows > launch::kMaxRows)
-    return module.emitError() << "max-rows is " << maxRows << "; expected 1 to "
+  if (const int64_t rows = maxRows; rows < 1 || rows > launch::kMaxRows)
+    return module.emitError() << "max-rows is " << rows << "; expected 1 to "
                               << launch::kMaxRows;
   if (!llvm::is_contained({"f32", "f16", "auto"}, kvCache.getValue()))
     return module.emitError() << "unknown kv-cache type '" << kvCache
                               << "'; expected f32, f16 or auto";
+  if (failed(lm::verifyCalls(module)))
+    return failure();
   LaunchModule program(module);
   program.maxRows = maxRows;
   SmallVector<func::FuncOp> sources(module.getOps<func::FuncOp>());
@@ -267,8 +277,8 @@ LogicalResult ConvertEquantToLaunches::convert(ModuleOp module) {
   }
   module->setAttr(launch::kTargetAttr, b.getStringAttr(target));
   if (!module->hasAttr(launch::kCacheAttr))
-    module->setAttr(launch::kCacheAttr,
-                    describeCache(&getContext(), {numerics::kPageTokens}, program.cacheType, nullptr, false));
+    module->setAttr(launch::kCacheAttr, describeCache(&getContext(), {numerics::kPageTokens},
+                                                      program.cacheType, nullptr, false));
   return success();
 }
 

@@ -9,8 +9,8 @@
 
 #include "easyquant/Codegen/GPU/Emit.h"
 #include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
-#include "easyquant/Dialect/Equant/Transforms/GPUWeights.h"
 #include "easyquant/Numerics/FragmentPacking.h"
+#include "easyquant/Weights/TargetModules.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
@@ -37,8 +37,7 @@ public:
     if (!rows && isa<MemRefType>(value.getType()))
       rows = b.rows(value);
   }
-  LogicalResult setWeight(StringRef name, Value constant,
-                          StringRef offset = equant::kGPUOffsetAttr) {
+  LogicalResult setWeight(StringRef name, Value constant, StringRef offset = equant::kOffsetAttr) {
     if (!constant)
       return success();
     FailureOr<Value> memory = b.weight(constant, offset);
@@ -94,8 +93,7 @@ struct GPULauncher {
     for (const Kernel &kernel : choices) {
       bool isLast = &kernel == &choices.back();
       range.second = isLast ? 0 : kernel.maxRows;
-      if (failed(body(kernel, range,
-                      isLast ? b.maxRows() : std::min(b.maxRows(), kernel.maxRows))))
+      if (failed(body(kernel, range, isLast ? b.maxRows() : std::min(b.maxRows(), kernel.maxRows))))
         return failure();
       range.first = range.second + 1;
     }
@@ -108,8 +106,8 @@ struct GPULauncher {
   LogicalResult linear(LaunchBuilder &b, equant::LinearOp op, const KernelOps &kernel) const;
   LogicalResult floatLinear(LaunchBuilder &b, Operation *op, const KernelOps &kernel,
                             easyquant::gpu::WeightOnlySpec spec, Arguments &arguments) const;
-  LogicalResult embedding(LaunchBuilder &b, Operation *op, const easyquant::gpu::EmbeddingSpec &spec,
-                          Arguments &arguments) const;
+  LogicalResult embedding(LaunchBuilder &b, Operation *op,
+                          const easyquant::gpu::EmbeddingSpec &spec, Arguments &arguments) const;
   LogicalResult heads(LaunchBuilder &b, Operation *op, easyquant::gpu::HeadsSpec spec,
                       Arguments &arguments, const KernelOps &kernel,
                       const LaunchBuilder::Copy &copy) const;
@@ -165,7 +163,7 @@ static void addQuantization(LaunchBuilder &b, easyquant::gpu::RowSpec &spec,
                             equant::QuantizeRowsOp op, Value rows, Arguments &arguments) {
   using easyquant::gpu::RowQuantization;
   spec.quantization = op.getScaleAttr() ? RowQuantization::Static : RowQuantization::Dynamic;
-  spec.sums = !op.getSums().use_empty();
+  spec.sums = b.isRead(op.getSums());
   spec.groupSize = spec.sums ? static_cast<int64_t>(op.getGroup()) : 0;
   spec.zeroPoints = bool(op.getZeroPoints());
   spec.fullRange = op.getScaleAttr() && op.getScheme().getFullRange();
@@ -230,16 +228,15 @@ void GPULauncher::addRowOps(KernelLibrary &library) const {
           return failure();
         return rowOp(b, kernel, row(RowOp::RmsNorm, op.getEpsilon().convertToDouble()), arguments);
       });
-  library.add<lm::LayerNormOp>(
-      [*this, row](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
-        Arguments arguments(b);
-        arguments.set("x", b[op.getInput()]);
-        if (failed(arguments.setWeight("weight", op.getWeight())) ||
-            failed(arguments.setWeight("bias", op.getBias())))
-          return failure();
-        return rowOp(b, kernel, row(RowOp::LayerNorm, op.getEpsilon().convertToDouble()),
-                     arguments);
-      });
+  library.add<lm::LayerNormOp>([*this, row](auto &b, auto op,
+                                            const KernelOps &kernel) -> LogicalResult {
+    Arguments arguments(b);
+    arguments.set("x", b[op.getInput()]);
+    if (failed(arguments.setWeight("weight", op.getWeight())) ||
+        failed(arguments.setWeight("bias", op.getBias())))
+      return failure();
+    return rowOp(b, kernel, row(RowOp::LayerNorm, op.getEpsilon().convertToDouble()), arguments);
+  });
   library.add<lm::SiluMulOp>([*this, row](auto &b, auto op, const KernelOps &kernel) {
     Arguments arguments(b);
     arguments.set("gate", b[op.getGate()]);
@@ -264,6 +261,16 @@ void GPULauncher::addRowOps(KernelLibrary &library) const {
 // Linears and embeddings
 //===----------------------------------------------------------------------===//
 
+/// Do the kernels find the weight as they read it? What is an argument is the caller's affair.
+static LogicalResult checkLayout(equant::LinearOp op) {
+  auto order = op.getInputScheme() ? equant::FragmentOrder::Bytes : equant::FragmentOrder::Halves;
+  if (op.getLayoutAttr() == equant::LayoutAttr::mmaSync(op.getContext(), order) ||
+      isa<BlockArgument>(op.getCodes()))
+    return success();
+  return op.emitOpError("expected weights packed as fragments in the order of its activations: run "
+                        "equant-materialize-weights with target=gpu first");
+}
+
 /// What specs of linears have in common; an error naming the site where there are no fragments of
 /// such weights, or no products with such activations.
 template <typename Spec>
@@ -279,7 +286,7 @@ static LogicalResult describeWeights(Spec &spec, equant::LinearOp op, FragmentOr
   auto layout = numerics::fragmentLayout(weights, order, spec.n, spec.k);
   bool isKnown = layout && bool(op.getInputScheme()) == op.readsCodes();
   if (isKnown)
-    return success();
+    return checkLayout(op);
   InFlightDiagnostic error = op.emitError("site '");
   error << siteOf(op) << "': ";
   if (!layout)
@@ -320,8 +327,7 @@ LogicalResult GPULauncher::linear(LaunchBuilder &b, equant::LinearOp op,
     arguments.set("sums", b[op.getRowSums()]);
   if (op.getRowZeroPoints())
     arguments.set("zeros", b[op.getRowZeroPoints()]);
-  if (failed(addCodes(arguments, op)) ||
-      failed(arguments.setWeight("wsums", op.getCodeSums())) ||
+  if (failed(addCodes(arguments, op)) || failed(arguments.setWeight("wsums", op.getCodeSums())) ||
       failed(arguments.setWeight("bias", op.getBias())))
     return failure();
   arguments.set("y", destination(b, op, kernel, b.rows(b[op.getInput()]), spec.accumulate));
@@ -369,21 +375,22 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
     spec.n = lm::columns(op.getOutput());
     spec.k = lm::columns(op.getInput());
     Arguments arguments(b);
-    if (failed(arguments.setWeight("w", op.getWeight(), equant::kGPUHalvesAttr)) ||
+    if (failed(arguments.setWeight("w", op.getWeight(), equant::kHalvesOffsetAttr)) ||
         failed(arguments.setWeight("bias", op.getBias())))
       return failure();
     return floatLinear(b, op, kernel, spec, arguments);
   });
-  library.add<equant::LinearOp>([*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
-    if (op.getInputScheme())
-      return linear(b, op, kernel);
-    easyquant::gpu::WeightOnlySpec spec;
-    Arguments arguments(b);
-    if (failed(describeWeights(spec, op, FragmentOrder::Halves)) ||
-        failed(addCodes(arguments, op)) || failed(arguments.setWeight("bias", op.getBias())))
-      return failure();
-    return floatLinear(b, op, kernel, spec, arguments);
-  });
+  library.add<equant::LinearOp>(
+      [*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+        if (op.getInputScheme())
+          return linear(b, op, kernel);
+        easyquant::gpu::WeightOnlySpec spec;
+        Arguments arguments(b);
+        if (failed(describeWeights(spec, op, FragmentOrder::Halves)) ||
+            failed(addCodes(arguments, op)) || failed(arguments.setWeight("bias", op.getBias())))
+          return failure();
+        return floatLinear(b, op, kernel, spec, arguments);
+      });
   library.add<lm::EmbeddingOp>([*this](auto &b, auto op, const KernelOps &) -> LogicalResult {
     auto table = cast<RankedTensorType>(op.getTable().getType());
     easyquant::gpu::EmbeddingSpec spec;
@@ -391,10 +398,10 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
     spec.columns = table.getDimSize(1);
     Arguments arguments(b);
     // Those of the head that is tied to it, if there is one.
-    if (b.hasWeight(op.getTable(), equant::kGPUHalvesAttr)) {
+    if (b.hasWeight(op.getTable(), equant::kHalvesOffsetAttr)) {
       spec.bits = 16;
       spec.table = kBF16;
-      if (failed(arguments.setWeight("w", op.getTable(), equant::kGPUHalvesAttr)))
+      if (failed(arguments.setWeight("w", op.getTable(), equant::kHalvesOffsetAttr)))
         return failure();
     } else if (failed(arguments.setWeight("table", op.getTable()))) {
       return failure();
@@ -410,9 +417,11 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
     spec.groupSize = weights.groupSize;
     spec.zeroPoints = !weights.symmetric;
     spec.scales = weights.scales;
-    auto order = b.template globalAttribute<StringAttr>(op.getCodes(), equant::kGPUOrderAttr);
-    spec.order = order && order.getValue() == "halves" ? FragmentOrder::Halves
-                                                       : FragmentOrder::Bytes;
+    equant::LayoutAttr layout = op.getLayoutAttr();
+    if (!layout || layout.getKind() != equant::LayoutKind::MmaSync)
+      return op.emitOpError("expected a table packed as fragments: run equant-materialize-weights "
+                            "with target=gpu first");
+    spec.order = static_cast<FragmentOrder>(layout.getOrder());
     Arguments arguments(b);
     if (failed(addCodes(arguments, op)))
       return failure();
@@ -518,42 +527,43 @@ static easyquant::gpu::AttentionSpec quantizedSpecOf(equant::AttentionOp op) {
 }
 
 void GPULauncher::addHeads(KernelLibrary &library) const {
-  library.add<lm::RopeOp>([*this, copy = library.copy](auto &b, auto op,
-                                                       const KernelOps &kernel) -> LogicalResult {
-    easyquant::gpu::HeadsSpec spec;
-    spec.headDim = op.getHeadDim();
-    spec.heads = lm::columns(op.getInput()) / spec.headDim;
-    spec.positions = cast<RankedTensorType>(op.getTable().getType()).getDimSize(0);
-    if (b.isPartOfRows(op.getInput()))
-      return op.emitOpError("rotates rows of which only the last ones are there");
-    Arguments arguments(b);
-    if (failed(arguments.setWeight("table", op.getTable())))
-      return failure();
-    arguments.set("position", b.named(op.getPosition(), "position"));
-    return heads(b, op, spec, arguments, kernel, copy);
-  });
-  library.add<lm::HeadRmsNormOp>([*this, copy = library.copy](
-                                     auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
-    easyquant::gpu::HeadsSpec spec;
-    spec.headDim = cast<RankedTensorType>(op.getWeight().getType()).getDimSize(0);
-    spec.heads = lm::columns(op.getInput()) / spec.headDim;
-    spec.norm = true;
-    spec.epsilon = op.getEpsilon().convertToDouble();
-    Arguments arguments(b);
-    if (failed(arguments.setWeight("weight", op.getWeight())))
-      return failure();
-    return heads(b, op, spec, arguments, kernel, copy);
-  });
+  library.add<lm::RopeOp>(
+      [*this, copy = library.copy](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+        easyquant::gpu::HeadsSpec spec;
+        spec.headDim = op.getHeadDim();
+        spec.heads = lm::columns(op.getInput()) / spec.headDim;
+        spec.positions = cast<RankedTensorType>(op.getTable().getType()).getDimSize(0);
+        if (b.isPartOfRows(op.getInput()))
+          return op.emitOpError("rotates rows of which only the last ones are there");
+        Arguments arguments(b);
+        if (failed(arguments.setWeight("table", op.getTable())))
+          return failure();
+        arguments.set("position", b.named(op.getPosition(), "position"));
+        return heads(b, op, spec, arguments, kernel, copy);
+      });
+  library.add<lm::HeadRmsNormOp>(
+      [*this, copy = library.copy](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+        easyquant::gpu::HeadsSpec spec;
+        spec.headDim = cast<RankedTensorType>(op.getWeight().getType()).getDimSize(0);
+        spec.heads = lm::columns(op.getInput()) / spec.headDim;
+        spec.norm = true;
+        spec.epsilon = op.getEpsilon().convertToDouble();
+        Arguments arguments(b);
+        if (failed(arguments.setWeight("weight", op.getWeight())))
+          return failure();
+        return heads(b, op, spec, arguments, kernel, copy);
+      });
   library.add<lm::AttentionOp>([*this](auto &b, auto op, const KernelOps &kernel) {
     Arguments arguments(b);
     return attention(b, op, specOf(op), arguments, kernel);
   });
-  library.add<equant::AttentionOp>([*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
-    Arguments arguments(b);
-    if (failed(arguments.setWeight("table", op.getTable())))
-      return failure();
-    return attention(b, op, quantizedSpecOf(op), arguments, kernel);
-  });
+  library.add<equant::AttentionOp>(
+      [*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+        Arguments arguments(b);
+        if (failed(arguments.setWeight("table", op.getTable())))
+          return failure();
+        return attention(b, op, quantizedSpecOf(op), arguments, kernel);
+      });
   // What runs before the next call of a session that went back.
   library.addRestore<equant::AttentionOp>([*this](auto &b, auto op, const KernelOps &) {
     easyquant::gpu::AttentionSpec spec = quantizedSpecOf(op);

@@ -38,8 +38,9 @@ std::string easyquant::siteOf(Operation *op) {
       if (Operation *reader = op->getBlock()->findAncestorOpInBlock(*user);
           reader && (!first || reader->isBeforeInBlock(first)))
         first = reader;
-    return first && !isa<func::ReturnOp, equant::YieldOp>(first) ? siteOf(KernelOps(first).first())
-                                                                 : op->getName().getStringRef().str();
+    return first && !isa<func::ReturnOp, equant::YieldOp>(first)
+               ? siteOf(KernelOps(first).first())
+               : op->getName().getStringRef().str();
   }
   if (auto linear = dyn_cast<equant::LinearOp>(op)) {
     std::string site;
@@ -49,7 +50,10 @@ std::string easyquant::siteOf(Operation *op) {
   }
   if (auto quantizable = dyn_cast<equant::QuantizableOpInterface>(op))
     return quantizable.getSite().str();
-  if (auto name = dyn_cast<NameLoc>(op->getLoc()))
+  Location loc = op->getLoc();
+  while (auto inlined = dyn_cast<CallSiteLoc>(loc))
+    loc = inlined.getCallee();
+  if (auto name = dyn_cast<NameLoc>(loc))
     return name.getName().str();
   return op->getName().getStringRef().str();
 }
@@ -157,9 +161,8 @@ LaunchBuilder::LaunchBuilder(LaunchModule &program, func::FuncOp source, StringR
       stepOp.setArgAttr(argument.getArgNumber(), launch::kArgumentAttr, b.getStringAttr("cache"));
   }
   Operation *terminator = source.front().getTerminator();
-  for (auto [value, argument] :
-       llvm::zip(terminator->getOperands(),
-                 body->getArguments().drop_front(source.getNumArguments()))) {
+  for (auto [value, argument] : llvm::zip(
+           terminator->getOperands(), body->getArguments().drop_front(source.getNumArguments()))) {
     stepOp.setArgAttr(argument.getArgNumber(), launch::kArgumentAttr, b.getStringAttr("logits"));
     outputs.try_emplace(value, argument);
   }
@@ -313,17 +316,17 @@ DictionaryAttr easyquant::describeCache(MLIRContext *context, const formats::Cac
          text("keys", rotatesKeys ? "pre-rope" : "post-rope"),
          text("key_scales", equant::stringifyGranularity(scheme.getKeys()))});
   return b.getDictionaryAttr(
-      {b.getNamedAttr("sizes",
-                      b.getDictionaryAttr({integer("page_tokens", sizes.pageTokens),
-                                           integer("page_bytes", sizes.pageBytes),
-                                           integer("window_bytes", sizes.windowBytes)})),
+      {b.getNamedAttr("sizes", b.getDictionaryAttr({integer("page_tokens", sizes.pageTokens),
+                                                    integer("page_bytes", sizes.pageBytes),
+                                                    integer("window_bytes", sizes.windowBytes)})),
        b.getNamedAttr("scheme", codes), text("type", type)});
 }
 
 LogicalResult LaunchBuilder::setCache(Operation *attention, const formats::CacheSizes &layer,
                                       bool rotatesKeys) {
   const int64_t layers = cast<lm::KVCacheType>(attention->getOperand(3).getType()).getLayers();
-  if (layer.windowBytes > launch::kMaxBytes / layers || layer.pageBytes > launch::kMaxBytes / layers)
+  if (layer.windowBytes > launch::kMaxBytes / layers ||
+      layer.pageBytes > launch::kMaxBytes / layers)
     return attention->emitOpError("needs pages of ")
            << layer.pageBytes << " bytes a layer and a window of " << layer.windowBytes << ", for "
            << layers << " layers; at most " << launch::kMaxBytes << " can be addressed";

@@ -84,6 +84,8 @@ public:
   /// Their results, in the memory that was given to them, are those of the fusion.
   void end(const KernelOps &kernel);
 
+  /// Does anything behind the kernel read this result?
+  bool isRead(mlir::Value result) const { return !outer(result).use_empty(); }
   /// Where a value lies that is there: memory, or a number.
   mlir::Value operator[](mlir::Value value);
   /// The same of a constant, where an attribute of its global says that it lies.

@@ -47,7 +47,8 @@ private:
     FailureOr<StepBody> body = emitStepBody(source, step);
     if (failed(body))
       return failure();
-    std::string name = ((step ? "easyquant_step_" : "easyquant_forward_") + target.getValue()).str();
+    std::string name =
+        ((step ? "easyquant_step_" : "easyquant_forward_") + target.getValue()).str();
     if (!step)
       emitCallEntry(*body, name);
     else if (failed(emitStepEntry(*body, name)))

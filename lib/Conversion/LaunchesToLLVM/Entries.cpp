@@ -146,20 +146,20 @@ LogicalResult StepEntryEmitter::collect() {
   auto type = [&](unsigned argument) {
     return cast<MemRefType>(function.getArgument(argument).getType());
   };
-  auto sizes = module->getAttrOfType<DictionaryAttr>(launch::kCacheAttr).getAs<DictionaryAttr>(
-      "sizes");
+  auto sizes =
+      module->getAttrOfType<DictionaryAttr>(launch::kCacheAttr).getAs<DictionaryAttr>("sizes");
   Value windowBytes =
       arith::ConstantIndexOp::create(b, sizes.getAs<IntegerAttr>("window_bytes").getInt());
   Value firstPage = load(sequence, offsetof(eq_sequence, first_page), b.getI32Type());
   Value pages = LLVM::GEPOp::create(b, pointer, b.getI64Type(),
                                     pointerAt(step, offsetof(eq_step, page)), firstPage);
-  arguments = {memref(pointerAt(step, offsetof(eq_step, weights)), type(0), unbounded),
-               memref(pointerAt(step, offsetof(eq_step, arena)), type(1), unbounded),
-               memref(pointerAt(step, offsetof(eq_step, cache)), type(2), unbounded),
-               memref(pages, type(3), unbounded),
-               arith::MulIOp::create(b, indexAt(sequence, offsetof(eq_sequence, window)),
-                                     windowBytes),
-               indexAt(sequence, offsetof(eq_sequence, held))};
+  arguments = {
+      memref(pointerAt(step, offsetof(eq_step, weights)), type(0), unbounded),
+      memref(pointerAt(step, offsetof(eq_step, arena)), type(1), unbounded),
+      memref(pointerAt(step, offsetof(eq_step, cache)), type(2), unbounded),
+      memref(pages, type(3), unbounded),
+      arith::MulIOp::create(b, indexAt(sequence, offsetof(eq_sequence, window)), windowBytes),
+      indexAt(sequence, offsetof(eq_sequence, held))};
   bool isKnown = body.results.size() == 1;
   for (unsigned i : body.own) {
     StringRef name = body.nameOf(i);
@@ -192,25 +192,24 @@ Value StepEntryEmitter::call() {
   Value result = LLVM::AllocaOp::create(b, pointer, b.getI32Type(), integer(1));
   LLVM::StoreOp::create(b, status(0), result);
   Value threads = indexAt(step, offsetof(eq_step, threads));
-  cpu::emitTeam(
-      b, module, threads, given[2], [&](ImplicitLocOpBuilder &b, const cpu::Team &team) {
-        Value zero = arith::ConstantIndexOp::create(b, 0);
-        Value isFirst = arith::CmpIOp::create(b, arith::CmpIPredicate::eq, team.thread, zero);
-        // The other threads have nobody to tell.
-        Value mark = LLVM::SelectOp::create(b, isFirst, given[0], null);
-        SmallVector<Value> operands(arguments);
-        team.append(operands);
-        operands.append({mark, given[1], logits});
-        Value stops = func::CallOp::create(b, function, operands).getResult(0);
-        scf::IfOp::create(b, arith::AndIOp::create(b, stops, isFirst),
-                          [&](OpBuilder &builder, Location loc) {
-                            ImplicitLocOpBuilder b(loc, builder);
-                            Value code = arith::ConstantOp::create(
-                                b, b.getI32IntegerAttr(int32_t(ErrorCode::Interrupted)));
-                            LLVM::StoreOp::create(b, code, result);
-                            scf::YieldOp::create(b);
-                          });
-      });
+  cpu::emitTeam(b, module, threads, given[2], [&](ImplicitLocOpBuilder &b, const cpu::Team &team) {
+    Value zero = arith::ConstantIndexOp::create(b, 0);
+    Value isFirst = arith::CmpIOp::create(b, arith::CmpIPredicate::eq, team.thread, zero);
+    // The other threads have nobody to tell.
+    Value mark = LLVM::SelectOp::create(b, isFirst, given[0], null);
+    SmallVector<Value> operands(arguments);
+    team.append(operands);
+    operands.append({mark, given[1], logits});
+    Value stops = func::CallOp::create(b, function, operands).getResult(0);
+    scf::IfOp::create(
+        b, arith::AndIOp::create(b, stops, isFirst), [&](OpBuilder &builder, Location loc) {
+          ImplicitLocOpBuilder b(loc, builder);
+          Value code =
+              arith::ConstantOp::create(b, b.getI32IntegerAttr(int32_t(ErrorCode::Interrupted)));
+          LLVM::StoreOp::create(b, code, result);
+          scf::YieldOp::create(b);
+        });
+  });
   return LLVM::LoadOp::create(b, b.getI32Type(), result);
 }
 

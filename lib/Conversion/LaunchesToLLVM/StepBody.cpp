@@ -214,8 +214,8 @@ void BodyEmitter::emitHostCall(launch::HostOp op) {
       LLVM::GEPArg at(static_cast<int32_t>(i));
       LLVM::StoreOp::create(b, field, LLVM::GEPOp::create(b, pointer, b.getI64Type(), array, at));
     }
-    SmallVector<Value> arguments = {host[0], host[1],
-                                    integer(static_cast<int64_t>(op.getCall())), array};
+    SmallVector<Value> arguments = {host[0], host[1], integer(static_cast<int64_t>(op.getCall())),
+                                    array};
     SmallVector<Type> types(llvm::drop_begin(ValueRange(arguments).getTypes()));
     auto type = LLVM::LLVMFunctionType::get(LLVM::LLVMVoidType::get(b.getContext()), types);
     LLVM::CallOp::create(b, type, arguments);
@@ -229,9 +229,8 @@ LogicalResult BodyEmitter::emit(Operation &op) {
       .Case([&](memref::GetGlobalOp op) { return emitConstant(op); })
       .Case([&](launch::BufferOp op) -> LogicalResult {
         if (op.getOffset()) // else nothing uses it
-          mapping.map(op.getMemory(),
-                      view(arena, static_cast<int64_t>(*op.getOffset()), op.getMemory().getType(),
-                           mapping.lookup(op.getRows())));
+          mapping.map(op.getMemory(), view(arena, static_cast<int64_t>(*op.getOffset()),
+                                           op.getMemory().getType(), mapping.lookup(op.getRows())));
         return success();
       })
       .Case([&](launch::ScratchOp op) {
@@ -256,9 +255,8 @@ LogicalResult BodyEmitter::emit(Operation &op) {
         emitHostCall(op);
         return success();
       })
-      .Case([&](launch::CountersOp op) {
-        return op.emitOpError("kernels on CPUs have no counters");
-      })
+      .Case(
+          [&](launch::CountersOp op) { return op.emitOpError("kernels on CPUs have no counters"); })
       .Case([&](func::ReturnOp) {
         SmallVector<Value> results;
         if (marks)

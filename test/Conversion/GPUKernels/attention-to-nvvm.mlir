@@ -1,13 +1,18 @@
 // The kernels of what is between the projections: rotation, the cache and attention, for ever more rows.
 
-// RUN: easyquant-opt %s --equant-emit-gpu-kernels="chip=sm_80" -o %t.kernels
+// RUN: easyquant-opt %s --easyquant-launches=target=sm_80 -o %t.kernels
 // RUN: FileCheck %s < %t.kernels
 // RUN: easyquant-opt %s --easyquant-gpu-pipeline="chip=sm_80" | FileCheck %s --check-prefix=NVVM
 
 // CHECK: gpu.module @kernels {
 // CHECK-LABEL: func.func @block(
-// CHECK: lm.rope {{.*}}equant.kernels = [@kernels::@
-// CHECK: lm.attention {{.*}}equant.kernels = [@kernels::@{{.*}}, @kernels::@
+// The caller's rows are not overwritten.
+// CHECK: launch.kernel @kernels::@copy_64_f32_to_f32(
+// CHECK: launch.kernel @kernels::@heads_4x16_rope128(
+// CHECK: launch.kernel @kernels::@kv_append_2x16({{.*}}rows = array<i64: 1, 8>
+// CHECK: launch.kernel @kernels::@attention_{{.*}}_split64(
+// CHECK: launch.kernel @kernels::@attention_combine_
+// CHECK: launch.kernel @kernels::@attention_{{.*}}_blocked_f32({{.*}}rows = array<i64: 9, 0>
 
 // NVVM: gpu.module @kernels [#nvvm.target<chip = "sm_80">] {
 // NVVM-NOT: scf.

@@ -15,19 +15,20 @@
 // TIED: {"arguments":{{\[}}["arena"{{[^]]*}}],["i32",64],["weights",4096],["logits"]
 
 //--- codes.mlir
-ml_program.global private @w(#ml_program.extern : tensor<70x64xi3>) : tensor<70x64xi3> {equant.gpu_offset = 4096 : i64, equant.gpu_order = "halves"}
-ml_program.global private @s(#ml_program.extern : tensor<70x1xf32>) : tensor<70x1xf32> {equant.gpu_offset = 8192 : i64}
+ml_program.global private @w(#ml_program.extern : tensor<2x2x48x16xi8>) : tensor<2x2x48x16xi8> {equant.offset = 4096 : i64}
+ml_program.global private @s(#ml_program.extern : tensor<1x2x64xf32>) : tensor<1x2x64xf32> {equant.offset = 8192 : i64}
 
 func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x64xf32> {
-  %w = ml_program.global_load_const @w : tensor<70x64xi3>
-  %s = ml_program.global_load_const @s : tensor<70x1xf32>
-  %x = equant.embedding %tokens, %w scale(%s) {vocab_size = 70, weight_scheme = #equant.scheme<i3, symmetric, channel>}
-         : (tensor<?xi32>, tensor<70x64xi3>, tensor<70x1xf32>) -> tensor<?x64xf32>
+  %w = ml_program.global_load_const @w : tensor<2x2x48x16xi8>
+  %s = ml_program.global_load_const @s : tensor<1x2x64xf32>
+  %x = equant.embedding %tokens, %w scale(%s) {vocab_size = 70, weight_scheme = #equant.scheme<i3, symmetric, channel>,
+                                                layout = #equant.layout<mma_sync, order = halves>}
+         : (tensor<?xi32>, tensor<2x2x48x16xi8>, tensor<1x2x64xf32>) -> tensor<?x64xf32>
   return %x : tensor<?x64xf32>
 }
 
 //--- tied.mlir
-ml_program.global private @w(#ml_program.extern : tensor<40x64xf32>) : tensor<40x64xf32> {equant.gpu_halves_offset = 4096 : i64}
+ml_program.global private @w(#ml_program.extern : tensor<40x64xf32>) : tensor<40x64xf32> {equant.halves_offset = 4096 : i64}
 
 func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x40xf32> {
   %table = ml_program.global_load_const @w : tensor<40x64xf32>

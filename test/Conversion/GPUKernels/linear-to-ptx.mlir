@@ -1,14 +1,14 @@
 // The road of a linear: op -> kernels -> gpu.func -> NVVM -> PTX.
 
-// RUN: easyquant-opt %s --equant-emit-gpu-kernels="chip=sm_80" | FileCheck %s
-// RUN: easyquant-opt %s --equant-emit-gpu-kernels="chip=sm_90a" --equant-lower-to-nvvm="chip=sm_90a" -o %t.nvvm
+// RUN: easyquant-opt %s --easyquant-launches=target=sm_80 | FileCheck %s
+// RUN: easyquant-opt %s --easyquant-launches=target=sm_90a --equant-lower-to-nvvm="chip=sm_90a" -o %t.nvvm
 // RUN: FileCheck %s --check-prefix=NVVM < %t.nvvm
 // RUN: easyquant-opt %s --easyquant-gpu-pipeline="chip=sm_90a" | FileCheck %s --check-prefix=NVVM
 // RUN: easyquant-opt %t.nvvm --equant-emit-gpu-binary="ptx=%t.ptx" -o /dev/null
 // RUN: FileCheck %s --check-prefix=PTX < %t.ptx
 
 // CHECK: gpu.module @kernels {
-// CHECK: gpu.func @rms_norm_64_eps{{[0-9a-f]+}}_f32_quantize(%{{.*}}: !llvm.ptr<1> {{.*}}, %{{.*}}: i32, {{.*}}) kernel attributes {known_block_size = array<i32: 128, 1, 1>, nvvm.minctasm = 8 : i32}
+// CHECK: gpu.func @rms_norm_64_eps{{[0-9a-f]+}}_f32_quantize(%{{.*}}: !llvm.ptr<1> {{.*}}, %{{.*}}: i32, {{.*}}) kernel attributes {known_block_size = array<i32: 128, 1, 1>, {{.*}}nvvm.minctasm = 8 : i32}
 // CHECK: gpu.func @linear_96x64_i8_q_f32_dp4a_1(
 // CHECK: nvvm.dot.accumulate.4way
 // CHECK: gpu.func @linear_96x64_i8_q_f32_mma_16x128x128(
@@ -60,12 +60,15 @@
 #token = #equant.scheme<i8, symmetric, token, dynamic>
 
 // CHECK-LABEL: func.func @block(
-// CHECK: lm.rms_norm {{.*}}equant.kernels = [@kernels::@rms_norm_64_eps{{[0-9a-f]+}}_f32_quantize]
-// CHECK: equant.linear {{.*}}{equant.kernels = [@kernels::@linear_96x64_i8_q_f32_dp4a_1, @kernels::@linear_96x64_i8_q_f32_dp4a_4,
-// CHECK-SAME: @kernels::@linear_96x64_i8_q_f32_mma_128x128x64]
-// CHECK: equant.linear {{.*}}{equant.kernels = [@kernels::@quantize_64_f32, @kernels::@linear_96x64_i4_g32_q_f32_dp4a_1,
-// CHECK: equant.linear {{.*}}{equant.kernels = [@kernels::@linear_96x64_i4_g32_bf16_f32_stream_1,
-// CHECK: lm.linear {{.*}}{equant.kernels = [@kernels::@linear_96x64_bf16_bf16_f32_stream_1,
+// CHECK: launch.kernel @kernels::@rms_norm_64_eps{{[0-9a-f]+}}_f32_quantize({{.*}}phase = "quantize"
+// CHECK: launch.kernel @kernels::@linear_96x64_i8_q_f32_dp4a_1({{.*}}rows = array<i64: 1, 1>, {{.*}}site = "a"
+// CHECK: launch.kernel @kernels::@linear_96x64_i8_q_f32_dp4a_4({{.*}}rows = array<i64: 2, 4>
+// CHECK: launch.kernel @kernels::@linear_96x64_i8_q_f32_mma_128x128x64({{.*}}, 0>
+// CHECK: launch.kernel @kernels::@quantize_64_f32({{.*}}site = "b"
+// CHECK: launch.kernel @kernels::@linear_96x64_i4_g32_q_f32_dp4a_1(
+// CHECK: launch.kernel @kernels::@copy_64_f32_to_bf16({{.*}}site = "c"
+// CHECK: launch.kernel @kernels::@linear_96x64_i4_g32_bf16_f32_stream_1(
+// CHECK: launch.kernel @kernels::@linear_96x64_bf16_bf16_f32_stream_1({{.*}}site = "d"
 func.func @block(%x: tensor<?x64xf32>, %norm: tensor<64xf32>, %codes: tensor<96x64xi8>, %scale: tensor<96x1xf32>,
                  %codes4: tensor<96x64xi4>, %scale4: tensor<96x2xf32>, %float: tensor<96x64xf32>)
                  -> (tensor<?x96xf32>, tensor<?x96xf32>, tensor<?x96xf32>, tensor<?x96xf32>) {

@@ -1,9 +1,9 @@
 // RUN: easyquant-opt %s --split-input-file --verify-diagnostics --easyquant-emit-gpu-program="output=%t chip=sm_80 max-rows=1"
 
 // Weights that there are no GPU kernels for.
-ml_program.global private @t(#ml_program.extern : tensor<4x64xf32>) : tensor<4x64xf32> {equant.gpu_offset = 0 : i64}
-ml_program.global private @w(#ml_program.extern : tensor<8x64xi3>) : tensor<8x64xi3> {equant.gpu_offset = 1024 : i64}
-ml_program.global private @s(#ml_program.extern : tensor<8x1xf32>) : tensor<8x1xf32> {equant.gpu_offset = 2048 : i64}
+ml_program.global private @t(#ml_program.extern : tensor<4x64xf32>) : tensor<4x64xf32> {equant.offset = 0 : i64}
+ml_program.global private @w(#ml_program.extern : tensor<8x64xi3>) : tensor<8x64xi3> {equant.offset = 1024 : i64}
+ml_program.global private @s(#ml_program.extern : tensor<8x1xf32>) : tensor<8x1xf32> {equant.offset = 2048 : i64}
 func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x8xf32> {
   %t = ml_program.global_load_const @t : tensor<4x64xf32>
   %w = ml_program.global_load_const @w : tensor<8x64xi3>
@@ -17,9 +17,9 @@ func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x8xf32> {
 
 // -----
 
-ml_program.global private @t(#ml_program.extern : tensor<4x64xf32>) : tensor<4x64xf32> {equant.gpu_offset = 0 : i64}
-ml_program.global private @w(#ml_program.extern : tensor<8x64xi4>) : tensor<8x64xi4> {equant.gpu_offset = 1024 : i64}
-ml_program.global private @s(#ml_program.extern : tensor<8x2xbf16>) : tensor<8x2xbf16> {equant.gpu_offset = 2048 : i64}
+ml_program.global private @t(#ml_program.extern : tensor<4x64xf32>) : tensor<4x64xf32> {equant.offset = 0 : i64}
+ml_program.global private @w(#ml_program.extern : tensor<8x64xi4>) : tensor<8x64xi4> {equant.offset = 1024 : i64}
+ml_program.global private @s(#ml_program.extern : tensor<8x2xbf16>) : tensor<8x2xbf16> {equant.offset = 2048 : i64}
 func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x8xf32> {
   %t = ml_program.global_load_const @t : tensor<4x64xf32>
   %w = ml_program.global_load_const @w : tensor<8x64xi4>
@@ -33,9 +33,9 @@ func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x8xf32> {
 
 // -----
 
-ml_program.global private @t(#ml_program.extern : tensor<4x64xf32>) : tensor<4x64xf32> {equant.gpu_offset = 0 : i64}
-ml_program.global private @w(#ml_program.extern : tensor<8x64xf4E2M1FN>) : tensor<8x64xf4E2M1FN> {equant.gpu_offset = 1024 : i64}
-ml_program.global private @s(#ml_program.extern : tensor<8x2xf8E8M0FNU>) : tensor<8x2xf8E8M0FNU> {equant.gpu_offset = 2048 : i64}
+ml_program.global private @t(#ml_program.extern : tensor<4x64xf32>) : tensor<4x64xf32> {equant.offset = 0 : i64}
+ml_program.global private @w(#ml_program.extern : tensor<8x64xf4E2M1FN>) : tensor<8x64xf4E2M1FN> {equant.offset = 1024 : i64}
+ml_program.global private @s(#ml_program.extern : tensor<8x2xf8E8M0FNU>) : tensor<8x2xf8E8M0FNU> {equant.offset = 2048 : i64}
 func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x8xf32> {
   %t = ml_program.global_load_const @t : tensor<4x64xf32>
   %w = ml_program.global_load_const @w : tensor<8x64xf4E2M1FN>
@@ -49,9 +49,9 @@ func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x8xf32> {
 
 // -----
 
-ml_program.global private @t(#ml_program.extern : tensor<4x64xf32>) : tensor<4x64xf32> {equant.gpu_offset = 0 : i64}
-ml_program.global private @w(#ml_program.extern : tensor<8x64xi4>) : tensor<8x64xi4> {equant.gpu_offset = 1024 : i64}
-ml_program.global private @s(#ml_program.extern : tensor<8x8xf32>) : tensor<8x8xf32> {equant.gpu_offset = 2048 : i64}
+ml_program.global private @t(#ml_program.extern : tensor<4x64xf32>) : tensor<4x64xf32> {equant.offset = 0 : i64}
+ml_program.global private @w(#ml_program.extern : tensor<8x64xi4>) : tensor<8x64xi4> {equant.offset = 1024 : i64}
+ml_program.global private @s(#ml_program.extern : tensor<8x8xf32>) : tensor<8x8xf32> {equant.offset = 2048 : i64}
 func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x8xf32> {
   %t = ml_program.global_load_const @t : tensor<4x64xf32>
   %w = ml_program.global_load_const @w : tensor<8x64xi4>
@@ -61,4 +61,35 @@ func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x8xf32> {
   %y = equant.linear %x, %w scale(%s) {sites = ["q"], weight_scheme = #equant.scheme<i4, symmetric, group = 8>}
          : (tensor<?x64xf32>, tensor<8x64xi4>, tensor<8x8xf32>) -> tensor<?x8xf32>
   return %y : tensor<?x8xf32>
+}
+
+// -----
+
+// Weights as another target reads them, and such as nobody has packed.
+ml_program.global private @t(#ml_program.extern : tensor<4x64xf32>) : tensor<4x64xf32> {equant.offset = 0 : i64}
+ml_program.global private @w(#ml_program.extern : tensor<1x16x32x4xi8>) : tensor<1x16x32x4xi8> {equant.offset = 1024 : i64}
+ml_program.global private @s(#ml_program.extern : tensor<1x1x32xf32>) : tensor<1x1x32xf32> {equant.offset = 4096 : i64}
+func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x8xf32> {
+  %t = ml_program.global_load_const @t : tensor<4x64xf32>
+  %w = ml_program.global_load_const @w : tensor<1x16x32x4xi8>
+  %s = ml_program.global_load_const @s : tensor<1x1x32xf32>
+  %x = lm.embedding %tokens, %t : tensor<?xi32>, tensor<4x64xf32> -> tensor<?x64xf32>
+  // expected-error @below {{expected weights packed as fragments in the order of its activations: run equant-materialize-weights with target=gpu first}}
+  %y = equant.linear %x, %w scale(%s) {sites = ["q"], weight_scheme = #equant.scheme<i8, symmetric, channel>,
+                                       layout = #equant.layout<panel, rows = 32, depth = 4>}
+         : (tensor<?x64xf32>, tensor<1x16x32x4xi8>, tensor<1x1x32xf32>) -> tensor<?x8xf32>
+  return %y : tensor<?x8xf32>
+}
+
+// -----
+
+ml_program.global private @w(#ml_program.extern : tensor<4x64xi8>) : tensor<4x64xi8> {equant.offset = 0 : i64}
+ml_program.global private @s(#ml_program.extern : tensor<4x1xf32>) : tensor<4x1xf32> {equant.offset = 4096 : i64}
+func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x64xf32> {
+  %w = ml_program.global_load_const @w : tensor<4x64xi8>
+  %s = ml_program.global_load_const @s : tensor<4x1xf32>
+  // expected-error @below {{expected a table packed as fragments: run equant-materialize-weights with target=gpu first}}
+  %x = equant.embedding %tokens, %w scale(%s) {vocab_size = 4, weight_scheme = #equant.scheme<i8, symmetric, channel>}
+         : (tensor<?xi32>, tensor<4x64xi8>, tensor<4x1xf32>) -> tensor<?x64xf32>
+  return %x : tensor<?x64xf32>
 }

@@ -88,41 +88,25 @@ func.func @concat_rows(%a: tensor<2x8xi4>, %b: tensor<3x8xi4>) {
 
 // -----
 
-func.func @pack_shape(%q: tensor<40x24xi8>) {
-  // expected-error @below {{result must be 'tensor<2x6x32x4xi8>', found 'tensor<2x3x32x4xi8>'}}
-  equant.pack %q {layout = #equant.layout<panel, rows = 32, depth = 4>} : tensor<40x24xi8> -> tensor<2x3x32x4xi8>
-  return
-}
-
-// -----
-
-func.func @pack_bits(%q: tensor<40x24xi3>) {
-  // expected-error @below {{result must be 'tensor<2x3x24x4xi8>', found 'tensor<2x3x32x4xi8>'}}
-  equant.pack %q {layout = #equant.layout<panel, rows = 32, depth = 4>} : tensor<40x24xi3> -> tensor<2x3x32x4xi8>
-  return
-}
-
-// -----
-
-func.func @pack_panel(%q: tensor<40x24xi3>) {
-  // expected-error @below {{packs codes of static shape, and codes of 2 or 3 bits in panels of a multiple of 4 rows, found 'tensor<40x24xi3>'}}
-  equant.pack %q {layout = #equant.layout<panel, rows = 10, depth = 4>} : tensor<40x24xi3> -> tensor<4x3x10x4xi8>
-  return
-}
-
-// -----
-
-func.func @pack_scales_shape(%s: tensor<40x3xf32>) {
-  // expected-error @below {{result must be 'tensor<2x3x32xf32>', found 'tensor<2x1x32xf32>'}}
-  equant.pack_scales %s {layout = #equant.layout<panel, rows = 32, depth = 4>} : tensor<40x3xf32> -> tensor<2x1x32xf32>
-  return
-}
-
-// -----
-
 func.func @outer_scale(%w: tensor<4x24xf32>) {
-  // expected-error @below {{takes one level of scales, found #equant.scheme<i4, symmetric, group = 8, outer = tensor>}}
+  // expected-error @below {{has no outer scales, but #equant.scheme<i4, symmetric, group = 8, outer = tensor> has them}}
   equant.choose_qparams %w rule absmax {scheme = #equant.scheme<i4, symmetric, group = 8, outer = tensor>}
     : (tensor<4x24xf32>) -> tensor<4x3xf32>
+  return
+}
+
+// -----
+
+func.func @outer_of_none(%w: tensor<4x24xf32>) {
+  // expected-error @below {{has outer scales, but #equant.scheme<i4, symmetric, group = 8> has none}}
+  equant.outer_scale %w {scheme = #equant.scheme<i4, symmetric, group = 8>} : (tensor<4x24xf32>) -> tensor<4x1xf32>
+  return
+}
+
+// -----
+
+func.func @outer_rows(%w: tensor<4x24xf32>) {
+  // expected-error @below {{outer scales must be 'tensor<4x1xf32>' for #equant.scheme<i4, symmetric, group = 8, outer = tensor>, found 'tensor<3x1xf32>'}}
+  equant.outer_scale %w {scheme = #equant.scheme<i4, symmetric, group = 8, outer = tensor>} : (tensor<4x24xf32>) -> tensor<3x1xf32>
   return
 }

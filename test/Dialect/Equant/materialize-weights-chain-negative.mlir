@@ -35,7 +35,7 @@ module attributes {lm.source = "MODEL"} {
   func.func @global(%x: tensor<?x16xf32>, %w: tensor<40x16xf32>) {
     %s = equant.choose_qparams %w rule absmax {scheme = #w8} : (tensor<40x16xf32>) -> tensor<40x1xf32>
     %q = equant.quantize %w scale(%s) {scheme = #w8} : (tensor<40x16xf32>, tensor<40x1xf32>) -> tensor<40x16xi8>
-    // expected-error @below {{site 'up': expected a constant (a global with external contents, or equant.scale of one), found a block argument}}
+    // expected-error @below {{site 'up': expected a constant (a global with external contents, equant.scale or a part of one), found a block argument}}
     equant.linear %x, %q scale(%s) {sites = ["up"], weight_scheme = #w8}
       : (tensor<?x16xf32>, tensor<40x16xi8>, tensor<40x1xf32>) -> tensor<?x40xf32>
     return

@@ -52,8 +52,13 @@ func.func private @dynamic() attributes {a = #equant.plan<methods = [], rule = a
 
 // -----
 
-// expected-error @below {{input must be quantized per token, or per tensor with static scales, found #equant.scheme<i8, symmetric, group = 8>}}
+// expected-error @below {{input must be quantized per token, per tensor with static scales, or in groups with dynamic and outer scales, found #equant.scheme<i8, symmetric, group = 8>}}
 func.func private @input() attributes {a = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, channel>, input = <i8, symmetric, group = 8>>}
+
+// -----
+
+// expected-error @below {{outer scales belong to the scales of a scheme that has them, and to nothing else; found none for #equant.scheme<f4E2M1FN, group = 16, scale = f8E4M3FN, outer = tensor>}}
+func.func private @outer() attributes {a = #equant.plan<methods = [], rule = absmax, weight = <f4E2M1FN, group = 16, scale = f8E4M3FN, outer = tensor>, scale = @s>}
 
 // -----
 

@@ -123,3 +123,13 @@ func.func private @table_bits() attributes {a = #equant.scheme<i3, codebook = nf
 
 // expected-error @below {{rows and depth of a panel must be 1 to 1024, found 0 and 4}}
 func.func private @layout() attributes {a = #equant.layout<panel, rows = 0, depth = 4>}
+
+// -----
+
+// expected-error @below {{layout must be panel or mma_sync, found 'wgmma'}}
+func.func private @layout_kind() attributes {a = #equant.layout<wgmma, order = bytes>}
+
+// -----
+
+// expected-error @below {{order must be bytes or halves, found 'floats'}}
+func.func private @fragment_order() attributes {a = #equant.layout<mma_sync, order = floats>}

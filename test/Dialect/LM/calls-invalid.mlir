@@ -1,6 +1,6 @@
 // Everybody who follows the calls of a model refuses these alike.
 // RUN: easyquant-opt %s -split-input-file -verify-diagnostics --lm-hoist-rows
-// RUN: easyquant-opt %s -split-input-file -verify-diagnostics --convert-equant-to-kernels
+// RUN: easyquant-opt %s -split-input-file -verify-diagnostics --easyquant-launches
 // RUN: easyquant-opt %s -split-input-file -verify-diagnostics --easyquant-emit-gpu-program="output=%t chip=sm_80"
 
 // Functions that call themselves, directly and through others, and calls of what is not there.

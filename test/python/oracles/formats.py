@@ -4,6 +4,7 @@
 
     codes   values of a format; x / s to the nearest of them, ties to even (a table: to the lower), beyond the ends to an end
     scales  max|x| / max value, rounded to their format; f8E8M0FNU: 2^(floor(log2 max|x|) - floor(log2 max value))
+    outer   of a tensor: max|x| / max value / 448, so that the scales of its groups, in units of it, are f8E4M3FN (NVFP4)
 """
 
 import ml_dtypes
@@ -32,9 +33,16 @@ FORMATS = {"f8E4M3FN": to_dtype(ml_dtypes.float8_e4m3fn, 448.0), "f4E2M1FN": to_
            "i2": to_integers(2), "i3": to_integers(3), "i4": to_integers(4), "i8": to_integers(8)}  # fmt: skip
 
 
-def scales_of(x, largest, scale):
+def outer_of(top, codes):
+    return np.float32(top) / np.float32(FORMATS[codes][0]) / np.float32(448)
+
+
+def scales_of(x, largest, scale, outer=None):
     """Of the slices along the last axis, float32."""
     top = np.max(np.abs(x), axis=-1, keepdims=True).astype(np.float32)
+    if outer is not None:
+        steps = np.clip(top / np.float32(largest) / outer, 2.0**-9, 448).astype(ml_dtypes.float8_e4m3fn)
+        return np.where(top > 0, steps.astype(np.float32), np.float32(1)) * outer
     safe = np.where(top > 0, top, np.float32(largest))
     if scale == "f8E8M0FNU":
         return np.exp2(np.floor(np.log2(safe)) - np.floor(np.log2(largest))).astype(np.float32)
@@ -42,41 +50,73 @@ def scales_of(x, largest, scale):
     return (safe / np.float32(largest)).astype(dtype).astype(np.float32)
 
 
-def rounded(x, codes, scale, group_size=0):
-    """x (rows, columns) as its codes give it back, float32."""
+def rounded(x, codes, scale, group_size=0, outer=None):
+    """x (rows, columns) as its codes give it back, float32; scales in units of `outer`, if it is given."""
     largest, nearest = FORMATS[codes]
     x, size = x.astype(np.float32), group_size or x.shape[-1]
     out = np.empty_like(x)
     for start in range(0, x.shape[-1], size):
         part = x[..., start : start + size]
-        scales = scales_of(part, largest, scale)
+        scales = scales_of(part, largest, scale, outer)
         out[..., start : start + size] = scales * nearest(part / scales)
     return out
 
 
 class Linear:
-    """y = x W^T of rounded weights and, with `inputs`, activations rounded per token."""
+    """y = x W^T of rounded weights and, with `inputs`, activations rounded per token; with `outer` in groups of 16, with `scale` by it."""
 
-    def __init__(self, weight, dtype, inputs):
-        self.weight, self.dtype, self.inputs = weight.astype(dtype), dtype, inputs
+    def __init__(self, weight, dtype, inputs, outer=None, scale=None):
+        self.weight, self.dtype, self.inputs, self.outer, self.scale = weight.astype(dtype), dtype, inputs, outer, scale
 
     def __call__(self, x):
-        if self.inputs:
-            x = rounded(x, self.inputs, "f32").astype(self.dtype)
+        if self.scale is not None:
+            x = (self.scale * FORMATS[self.inputs][1](x.astype(np.float32) / self.scale)).astype(self.dtype)
+        elif self.inputs:
+            x = rounded(x, self.inputs, "f32", 0 if self.outer is None else 16, self.outer).astype(self.dtype)
         return x @ self.weight.T
 
     def rows(self, index):
         return self.weight[index]
 
 
-class Formats:
-    """Weights of the linears, of the head and the tied embedding (a scale a row), and activations."""
+class Peaks:
+    """A float model's: the largest magnitude that each linear has read, in the order in which a model makes them."""
 
-    def __init__(self, codes, scale, group_size, head, inputs=None):
-        self.codes, self.scale, self.group_size, self.head_codes, self.inputs = codes, scale, group_size, head, inputs
+    def __init__(self):
+        self.tops = []
 
     def linear(self, weight, dtype):
-        return Linear(rounded(np.asarray(weight), self.codes, self.scale, self.group_size), dtype, self.inputs)
+        index, weight = len(self.tops), np.asarray(weight, dtype)
+        self.tops.append(0.0)
+
+        def apply(x):
+            self.tops[index] = max(self.tops[index], float(np.abs(x).max()))
+            return x @ weight.T
+
+        return apply
 
     def head(self, weight, dtype):
-        return Linear(rounded(np.asarray(weight), self.head_codes, "f32"), dtype, self.inputs)
+        return Linear(np.asarray(weight), dtype, None)
+
+
+class Formats:
+    """Weights of the linears, of the head and the tied embedding (a scale a row), and activations. `outer`: groups have scales of
+    f8E4M3FN in units of one of the tensor. That of activations is static with `tops`, the largest that calibration saw of each linear's."""
+
+    def __init__(self, codes, scale, group_size, head, inputs=None, head_inputs=None, outer=False, tops=()):
+        self.codes, self.scale, self.group_size, self.head_codes, self.inputs = codes, scale, group_size, head, inputs
+        self.head_inputs, self.outer, self.tops = head_inputs or inputs, outer, iter(tops)
+
+    def linear(self, weight, dtype):
+        weight = np.asarray(weight)
+        outer = outer_of(np.abs(weight).max(), self.codes) if self.outer else None
+        weight = rounded(weight, self.codes, self.scale, self.group_size, outer)
+        top = next(self.tops, None)
+        if top is None:
+            return Linear(weight, dtype, self.inputs)
+        if self.outer:
+            return Linear(weight, dtype, self.inputs, outer=outer_of(top, self.inputs))
+        return Linear(weight, dtype, self.inputs, scale=np.float32(top) / np.float32(FORMATS[self.inputs][0]))
+
+    def head(self, weight, dtype):
+        return Linear(rounded(np.asarray(weight), self.head_codes, "f32"), dtype, self.head_inputs)

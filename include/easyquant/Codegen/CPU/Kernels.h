@@ -32,6 +32,7 @@
 //     4, NP x Kp/8 x 24 x 4 of 3, NP x Kp/8 x 16 x 4 of 2;
 //   * scales: memref<NP x G x 32 x T>, T being f32, f16, i16 (bf16) or i8 (f8E4M3FN, f8E8M0FNU);
 //   * zero points, of asymmetric weights: memref<NP x G x B x i8>, fields of zeroPointBits;
+//   * outer scales, of weights that have them: memref<NP x 1 x 32 x f32>;
 //   * sums of code - zero point, where activations are asymmetric: memref<NP x G x 32 x i32>.
 //   * F32 weights are plain memref<N x K x f32>.
 //
@@ -104,9 +105,10 @@ struct WeightNumbers {
   CodeFormat codes = CodeFormat::Integer;
   ScaleFormat scales = ScaleFormat::F32;
   const numerics::Codebook *table = nullptr; ///< of CodeFormat::Table
+  bool outer = false;                        ///< scales of a row have one of their own
 
   static WeightNumbers of(const numerics::Scheme &scheme) {
-    return {scheme.codes, scheme.scales, scheme.table};
+    return {scheme.codes, scheme.scales, scheme.table, scheme.outer};
   }
 };
 /// As symbols have it: "", "_s16", "_f8E4M3FN", "_nf4_s16", ...
@@ -115,10 +117,12 @@ std::string nameOf(const WeightNumbers &numbers);
 /// y = x W^T (+ bias) (+ y). Arguments, those in brackets where the spec has them:
 ///   float input:      x: rows<K>, then
 ///   quantized input:  codes, scales, sums, [zeros], then
-///   w, wscales (not F32), [wzeros], [wsums], [bias: memref<Nxf32>], y: rows<N>, scratch, team
+///   w, wscales (not F32), [wzeros], [wouter], [wsums], [bias: memref<Nxf32>], y: rows<N>, scratch,
+///   team
 /// One function serves M = 1 (GEMV) and M >= 2 (GEMM). groupSize is a multiple of 8, or 0.
 /// Quantized input needs integer codes. Weights without zero points are s * q, others s * (q - z),
-/// the difference exact; codes that are no integers stand for s * value(q). With quantized input
+/// the difference exact; codes that are no integers stand for s * value(q); the sum of a row is
+/// multiplied by its outer scale. With quantized input
 /// every accumulator is an exact int32 of its group (the caller has checked K against
 /// numerics::maxDotLength), and in fp32, groups in order,
 ///   y[m,n] = sx[m] * sum_g sw[n,g] * (acc[m,n,g] - (offset + zw[n,g]) * sums[m,g]
@@ -163,18 +167,20 @@ mlir::func::FuncOp getOrEmitRowOp(mlir::ModuleOp module, const RowSpec &spec, co
 
 /// y = s value(nearest(x / s)), which Numerics/Quantize.h defines for codes that are no integers:
 /// (x, [scale: f32], y: rows<C>, team). The scale is that of each row (absmax, ScaleRules.h), or
-/// given.
+/// given; with groups it is that of each group of a row, rounded to f8E4M3FN in units of the given
+/// one.
 struct FakeQuantizeSpec {
   int64_t columns = 0;
   CodeFormat codes = CodeFormat::F8E4M3FN; ///< or F4E2M1FN
   bool isStatic = false;
+  int64_t groupSize = 0; ///< then isStatic, too
 };
 std::string symbolName(const FakeQuantizeSpec &spec);
 mlir::func::FuncOp getOrEmitFakeQuantize(mlir::ModuleOp module, const FakeQuantizeSpec &spec,
                                          const Target &target);
 
-/// y[m] = table[tokens[m]]: (tokens: memref<?xi32>, table, [scales, [zeros]], y: rows<C>, team).
-/// Integer tables are packed weights of N = vocab, K = columns.
+/// y[m] = table[tokens[m]]: (tokens: memref<?xi32>, table, [scales, [zeros], [outer]], y: rows<C>,
+/// team). Integer tables are packed weights of N = vocab, K = columns.
 struct EmbeddingSpec {
   int64_t vocab = 0, columns = 0;
   WeightFormat table = WeightFormat::F32;

@@ -162,13 +162,19 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
   weight.granularity =
       groupSize == 0 ? numerics::Granularity::Channel : numerics::Granularity::Group;
   weight.groupSize = groupSize;
+  weight.outer = preset->outer;
   Result<numerics::ScaleRule> rule = ruleOf(request, weight);
   if (!rule)
     return Unexpected(rule.error());
 
   Builder builder(context);
   SchemeAttr input;
-  if (preset->input != recipe::InputCodes::None) {
+  if (preset->input == recipe::InputCodes::F4E2M1FN) {
+    // That of the weights, with scales of groups from the values of each row.
+    numerics::Scheme scheme = weight;
+    scheme.dynamic = true;
+    input = SchemeAttr::get(context, scheme);
+  } else if (preset->input != recipe::InputCodes::None) {
     numerics::Scheme scheme{.bits = 8};
     bool isInteger = preset->input == recipe::InputCodes::Int8;
     scheme.codes = isInteger ? numerics::CodeFormat::Integer : numerics::CodeFormat::F8E4M3FN;
@@ -179,8 +185,7 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
     scheme.fullRange = !scheme.dynamic && weight.fullRange;
     input = SchemeAttr::get(context, scheme);
   }
-  Result<DictionaryAttr> options =
-      optionsOf(context, request, input && input.getGranularity() == Granularity::Tensor);
+  Result<DictionaryAttr> options = optionsOf(context, request, input && input.isCalibrated());
   if (!options)
     return Unexpected(options.error());
   SmallVector<StringRef> methods(request.method.methods.begin(), request.method.methods.end());
@@ -189,7 +194,7 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
                        static_cast<ScaleRule>(rule->kind),
                        isPercentile ? builder.getF64FloatAttr(rule->percentile) : FloatAttr(),
                        SchemeAttr::get(context, weight), input, *options, /*codes=*/{},
-                       /*scale=*/{}, /*zero_point=*/{});
+                       /*scale=*/{}, /*zero_point=*/{}, /*outer=*/{});
 }
 
 //===----------------------------------------------------------------------===//
@@ -212,6 +217,8 @@ static void describe(Builder &builder, const SiteRequest &request, bool ofRule,
       fields.set(key, builder.getStringAttr(method));
     } else if (&option == &option::groupSize.info()) {
       fields.set(key, builder.getI64IntegerAttr(request.groupSize()));
+    } else if (&option == &option::activations.info()) {
+      fields.set(key, builder.getStringAttr(request.isStatic() ? "static" : "dynamic"));
     } else if (&option == &option::mixed.info()) {
       if (request.options[option::mixed])
         fields.set(key, builder.getBoolAttr(true));

@@ -8,8 +8,6 @@
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Recipe/Options.h"
 
-#include "easyquant/Numerics/WeightLayout.h"
-
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -382,51 +380,6 @@ void SchemeAttr::print(AsmPrinter &printer) const {
 }
 
 //===----------------------------------------------------------------------===//
-// LayoutAttr
-//===----------------------------------------------------------------------===//
-
-LayoutAttr LayoutAttr::panel(MLIRContext *context) {
-  return get(context, /*rows=*/32, /*depth=*/4);
-}
-
-LogicalResult LayoutAttr::verify(function_ref<InFlightDiagnostic()> emitError, int64_t rows,
-                                 int64_t depth) {
-  // The upper bound keeps sizes of packed tensors far from overflow.
-  if (rows < 1 || rows > 1024 || depth < 1 || depth > 1024)
-    return emitError() << "rows and depth of a panel must be 1 to 1024, found " << rows << " and "
-                       << depth;
-  return success();
-}
-
-RankedTensorType LayoutAttr::getPackedCodesType(int64_t n, int64_t k, unsigned bits) const {
-  bool below4 = bits == 2 || bits == 3;
-  if ((bits != 4 && bits != 8 && !below4) || (below4 && getRows() % 4 != 0))
-    return nullptr;
-  int64_t blocks = ceilDiv(k, 2 * getDepth()), rows = getRows();
-  if (bits == 8)
-    blocks *= 2;
-  else
-    rows = rows * bits / 4;
-  return RankedTensorType::get({ceilDiv(n, getRows()), blocks, rows, getDepth()},
-                               IntegerType::get(getContext(), 8));
-}
-
-RankedTensorType LayoutAttr::getPackedScalesType(int64_t n, int64_t groups, Type scale) const {
-  return RankedTensorType::get({ceilDiv(n, getRows()), groups, getRows()}, scale);
-}
-
-RankedTensorType LayoutAttr::getPackedZeroPointsType(int64_t n, int64_t groups,
-                                                     unsigned bits) const {
-  int64_t bytes = ceilDiv(getRows() * numerics::zeroPointBits(static_cast<int>(bits)), 8);
-  return RankedTensorType::get({ceilDiv(n, getRows()), groups, bytes},
-                               IntegerType::get(getContext(), 8));
-}
-
-RankedTensorType LayoutAttr::getPackedSumsType(int64_t n, int64_t groups) const {
-  return getPackedScalesType(n, groups, IntegerType::get(getContext(), 32));
-}
-
-//===----------------------------------------------------------------------===//
 // PlanAttr
 //===----------------------------------------------------------------------===//
 
@@ -455,13 +408,13 @@ PlanAttr PlanAttr::withWideScales() const {
   weight.scales = numerics::ScaleFormat::F32;
   return get(getContext(), getMethods(), getRule(), getPercentile(),
              SchemeAttr::get(getContext(), weight), getInput(), getOptions(), getCodes(),
-             getScale(), getZeroPoint());
+             getScale(), getZeroPoint(), getOuter());
 }
 
 PlanAttr PlanAttr::withResults(FlatSymbolRefAttr codes, FlatSymbolRefAttr scale,
-                               FlatSymbolRefAttr zeroPoint) const {
+                               FlatSymbolRefAttr zeroPoint, FlatSymbolRefAttr outer) const {
   return get(getContext(), getMethods(), getRule(), getPercentile(), getWeight(), getInput(),
-             getOptions(), codes, scale, zeroPoint);
+             getOptions(), codes, scale, zeroPoint, outer);
 }
 
 /// What an option of a site's plan takes instead of this; empty where it is legal.
@@ -500,17 +453,20 @@ static std::string whatOptionTakes(NamedAttribute named) {
 LogicalResult PlanAttr::verify(function_ref<InFlightDiagnostic()> emitError, ArrayAttr methods,
                                ScaleRule rule, FloatAttr percentile, SchemeAttr weight,
                                SchemeAttr input, DictionaryAttr options, FlatSymbolRefAttr codes,
-                               FlatSymbolRefAttr scale, FlatSymbolRefAttr zeroPoint) {
+                               FlatSymbolRefAttr scale, FlatSymbolRefAttr zeroPoint,
+                               FlatSymbolRefAttr outer) {
   if (!llvm::all_of(methods, llvm::IsaPred<StringAttr>))
     return emitError() << "methods must be names, found " << methods;
   if (weight.getDynamic())
     return emitError() << "weights have static scales, found " << weight;
   if (std::string problem = whyRuleCannotServe(rule, percentile, weight); !problem.empty())
     return emitError() << problem;
-  if (input && input.getGranularity() != Granularity::Token &&
-      (input.getGranularity() != Granularity::Tensor || input.getDynamic()))
-    return emitError() << "input must be quantized per token, or per tensor with static scales, "
-                          "found "
+  bool isKnown = !input || input.getGranularity() == Granularity::Token ||
+                 (input.getGranularity() == Granularity::Tensor && !input.getDynamic()) ||
+                 (input.getOuter() && input.getDynamic() && !input.isInteger());
+  if (!isKnown)
+    return emitError() << "input must be quantized per token, per tensor with static scales, or in "
+                          "groups with dynamic and outer scales, found "
                        << input;
   if (input && input.isInteger() != weight.isInteger())
     return emitError() << "input and weight are multiplied as integers or as floats, both; found "
@@ -526,6 +482,10 @@ LogicalResult PlanAttr::verify(function_ref<InFlightDiagnostic()> emitError, Arr
     return emitError() << "zero points belong to the scales of an asymmetric scheme, and to "
                           "nothing else; found "
                        << (zeroPoint ? "them" : "none") << " for " << weight;
+  if (bool(outer) != (scale && weight.getOuter()))
+    return emitError() << "outer scales belong to the scales of a scheme that has them, and to "
+                          "nothing else; found "
+                       << (outer ? "them" : "none") << " for " << weight;
   return success();
 }
 

@@ -49,11 +49,33 @@ LogicalResult ObserveOp::verify() {
   return success();
 }
 
-/// Scale, and zero point exactly when the scheme is asymmetric, in the shapes that it demands.
+static RankedTensorType outerType(MLIRContext *context, int64_t rows) {
+  return RankedTensorType::get({rows, 1}, Float32Type::get(context));
+}
+
+/// Is there an outer scale exactly when the scheme has one?
+static LogicalResult verifyHasOuter(Operation *op, SchemeAttr scheme, Value outer) {
+  if (scheme.getOuter() == bool(outer))
+    return success();
+  return op->emitOpError() << (outer ? "has outer scales, but " : "has no outer scales, but ")
+                           << scheme << (outer ? " has none" : " has them");
+}
+
+static LogicalResult verifyOuter(Operation *op, SchemeAttr scheme, int64_t rows, Value outer) {
+  if (failed(verifyHasOuter(op, scheme, outer)))
+    return failure();
+  if (outer && outer.getType() != outerType(op->getContext(), rows))
+    return op->emitOpError("outer scales must be ") << outerType(op->getContext(), rows) << " for "
+                                                    << scheme << ", found " << outer.getType();
+  return success();
+}
+
+/// Scale, zero point exactly when the scheme is asymmetric, and outer scales where it has them, in
+/// the shapes that it demands.
 static LogicalResult verifyQParams(Operation *op, SchemeAttr scheme, ArrayRef<int64_t> matrixShape,
-                                   Value scale, Value zeroPoint) {
-  if (scheme.getOuter())
-    return op->emitOpError("takes one level of scales, found ") << scheme;
+                                   Value scale, Value zeroPoint, Value outer) {
+  if (failed(verifyOuter(op, scheme, matrixShape[0], outer)))
+    return failure();
   RankedTensorType expected = scaleTensorType(scheme, matrixShape);
   if (scale.getType() != expected)
     return op->emitOpError("scale must be ")
@@ -79,37 +101,39 @@ static LogicalResult verifyCodes(Operation *op, SchemeAttr scheme, RankedTensorT
 
 /// The weight of a linear or an embedding: N x K codes and their scales, packed or not.
 static LogicalResult verifyWeight(Operation *op, SchemeAttr scheme, LayoutAttr layout,
-                                  RankedTensorType codes, Value scale, Value zeroPoint, int64_t n,
-                                  int64_t k) {
+                                  RankedTensorType codes, Value scale, Value zeroPoint, Value outer,
+                                  int64_t n, int64_t k) {
   if (scheme.getDynamic())
     return op->emitOpError("weights have static scales, found ") << scheme;
   if (!layout) {
     if (failed(verifyCodes(op, scheme, codes, {n, k})))
       return failure();
-    return verifyQParams(op, scheme, {n, k}, scale, zeroPoint);
+    return verifyQParams(op, scheme, {n, k}, scale, zeroPoint, outer);
   }
-  SmallVector<int64_t, 2> scaleShape = scheme.getScaleShape({n, k});
-  RankedTensorType packed = layout.getPackedCodesType(n, k, scheme.getBits());
-  if (!packed || scheme.getOuter() || scaleShape[0] != n)
+  using numerics::WeightTensor;
+  auto packedAs = [&](WeightTensor tensor) { return layout.getPackedType(tensor, scheme, n, k); };
+  if (scheme.getScaleShape({n, k})[0] != n)
     return op->emitOpError("packed weights must have scales per channel or per group, found ")
            << scheme;
-  if (codes != packed)
-    return op->emitOpError("codes of ") << n << "x" << k << " packed as " << layout << " must be "
-                                        << packed << ", found " << codes;
-  RankedTensorType packedScales = layout.getPackedScalesType(n, scaleShape[1], scheme.getScale());
-  if (scale.getType() != packedScales)
-    return op->emitOpError("scales of ") << n << "x" << k << " packed as " << layout << " must be "
-                                         << packedScales << ", found " << scale.getType();
-  RankedTensorType packedZeroPoints =
-      layout.getPackedZeroPointsType(n, scaleShape[1], scheme.getBits());
+  if (!packedAs(WeightTensor::Codes))
+    return op->emitOpError("codes of ") << scheme << " cannot be packed as " << layout;
+  auto check = [&](StringRef what, WeightTensor tensor, Type found) -> LogicalResult {
+    if (RankedTensorType expected = packedAs(tensor); found != expected)
+      return op->emitOpError(what) << " of " << n << "x" << k << " packed as " << layout
+                                   << " must be " << expected << ", found " << found;
+    return success();
+  };
+  if (failed(check("codes", WeightTensor::Codes, codes)) ||
+      failed(check("scales", WeightTensor::Scales, scale.getType())))
+    return failure();
   if (bool(zeroPoint) == scheme.getSymmetric())
     return op->emitOpError() << (zeroPoint ? "has zero points" : "has no zero points") << " for "
                              << scheme;
-  if (zeroPoint && zeroPoint.getType() != packedZeroPoints)
-    return op->emitOpError("zero points of ")
-           << n << "x" << k << " packed as " << layout << " must be " << packedZeroPoints
-           << ", found " << zeroPoint.getType();
-  return success();
+  if (zeroPoint && failed(check("zero points", WeightTensor::ZeroPoints, zeroPoint.getType())))
+    return failure();
+  if (failed(verifyHasOuter(op, scheme, outer)))
+    return failure();
+  return outer ? check("outer scales", WeightTensor::Outer, outer.getType()) : success();
 }
 
 //===----------------------------------------------------------------------===//
@@ -173,11 +197,21 @@ std::string easyquant::equant::whyRuleCannotServe(ScaleRule rule, FloatAttr perc
   return served ? "" : served.error().message;
 }
 
-void ChooseQParamsOp::build(OpBuilder &builder, OperationState &state, Value input, ScaleRule rule,
-                            FloatAttr percentile, SchemeAttr scheme) {
+void OuterScaleOp::build(OpBuilder &builder, OperationState &state, Value input,
+                         SchemeAttr scheme) {
+  build(builder, state, outerType(builder.getContext(), tensorType(input).getDimSize(0)), input,
+        scheme);
+}
+
+LogicalResult OuterScaleOp::verify() {
+  return verifyOuter(*this, getScheme(), tensorType(getInput()).getDimSize(0), getOuter());
+}
+
+void ChooseQParamsOp::build(OpBuilder &builder, OperationState &state, Value input, Value outer,
+                            ScaleRule rule, FloatAttr percentile, SchemeAttr scheme) {
   RankedTensorType scale = scaleTensorType(scheme, tensorType(input).getShape());
   build(builder, state, scale, scheme.getSymmetric() ? Type() : Type(zeroPointType(scale)), input,
-        rule, percentile, scheme);
+        outer, rule, percentile, scheme);
 }
 
 LogicalResult ChooseQParamsOp::verify() {
@@ -185,13 +219,13 @@ LogicalResult ChooseQParamsOp::verify() {
       !problem.empty())
     return emitOpError(problem);
   return verifyQParams(*this, getScheme(), tensorType(getInput()).getShape(), getScale(),
-                       getZeroPoint());
+                       getZeroPoint(), getOuter());
 }
 
 void QuantizeOp::build(OpBuilder &builder, OperationState &state, Value input, Value scale,
-                       Value zeroPoint, Value rounded, SchemeAttr scheme) {
+                       Value zeroPoint, Value outer, Value rounded, SchemeAttr scheme) {
   build(builder, state, RankedTensorType::get(tensorType(input).getShape(), scheme.getCode()),
-        input, scale, zeroPoint, rounded, scheme);
+        input, scale, zeroPoint, outer, rounded, scheme);
 }
 
 LogicalResult QuantizeOp::verify() {
@@ -201,31 +235,30 @@ LogicalResult QuantizeOp::verify() {
   if (getRounded() && getRounded().getType() != getCodes().getType())
     return emitOpError("rounded codes must be ")
            << getCodes().getType() << ", found " << getRounded().getType();
-  return verifyQParams(*this, getScheme(), shape, getScale(), getZeroPoint());
-}
-
-void DequantizeOp::build(OpBuilder &builder, OperationState &state, Value codes, Value scale,
-                         Value zeroPoint, SchemeAttr scheme) {
-  build(builder, state, tensorType(codes).clone(builder.getF32Type()), codes, scale, zeroPoint,
-        scheme);
+  return verifyQParams(*this, getScheme(), shape, getScale(), getZeroPoint(), getOuter());
 }
 
 LogicalResult DequantizeOp::verify() {
   ArrayRef<int64_t> shape = tensorType(getOutput()).getShape();
   if (failed(verifyCodes(*this, getScheme(), tensorType(getCodes()), shape)))
     return failure();
-  return verifyQParams(*this, getScheme(), shape, getScale(), getZeroPoint());
+  return verifyQParams(*this, getScheme(), shape, getScale(), getZeroPoint(), getOuter());
 }
 
 /// What a linear and a fake quantization ask of the scheme of activations.
 static LogicalResult verifyInputScale(Operation *op, SchemeAttr scheme, FloatAttr scale) {
   bool isStatic = !scheme.getDynamic();
-  if (scheme.getGranularity() != (isStatic ? Granularity::Tensor : Granularity::Token) ||
-      (!isStatic && !scheme.getSymmetric()))
-    return op->emitOpError("input must be quantized per token, symmetric and dynamic, or per "
-                           "tensor with a constant scale, found ")
+  bool isGrouped = scheme.getOuter() && scheme.getGranularity() == Granularity::Group &&
+                   !isStatic && !scheme.isInteger();
+  if (!isGrouped &&
+      (scheme.getOuter() ||
+       scheme.getGranularity() != (isStatic ? Granularity::Tensor : Granularity::Token) ||
+       (!isStatic && !scheme.getSymmetric())))
+    return op->emitOpError("input must be quantized per token, symmetric and dynamic, per tensor "
+                           "with a constant scale, or, of codes that are no integers, in groups "
+                           "with dynamic and outer scales, found ")
            << scheme;
-  if (isStatic && (!std::isnormal(scale.getValueAsDouble()) || scale.getValueAsDouble() < 0))
+  if (scale && (!std::isnormal(scale.getValueAsDouble()) || scale.getValueAsDouble() < 0))
     return op->emitOpError("the scale of the input must be finite, normal and positive, found ")
            << scale;
   return success();
@@ -235,8 +268,9 @@ LogicalResult FakeQuantizeOp::verify() {
   SchemeAttr scheme = getScheme();
   if (scheme.isInteger())
     return emitOpError("integers have codes of their own, found ") << scheme;
-  if (scheme.getDynamic() == bool(getScaleAttr()))
-    return emitOpError("scale belongs to a static scheme, and such a scheme has it");
+  if (scheme.isCalibrated() != bool(getScaleAttr()))
+    return emitOpError("scale belongs to a scheme that is static or has an outer scale, and such a "
+                       "scheme has it");
   return verifyInputScale(*this, scheme, getScaleAttr());
 }
 
@@ -251,9 +285,9 @@ void QuantizeRowsOp::build(OpBuilder &b, OperationState &state, Value input, Sch
     return RankedTensorType::get(shape, element);
   };
   constexpr int64_t dynamic = ShapedType::kDynamic;
-  SmallVector<Type> types = {
-      rows({dynamic, columns}, b.getI8Type()), rows({dynamic}, b.getF32Type()),
-      rows({dynamic, numerics::groupCount(columns, group)}, b.getI32Type())};
+  SmallVector<Type> types = {rows({dynamic, columns}, b.getI8Type()),
+                             rows({dynamic}, b.getF32Type()),
+                             rows({dynamic, numerics::groupCount(columns, group)}, b.getI32Type())};
   if (zeroPoint)
     types.push_back(rows({dynamic}, b.getI32Type()));
   state.addOperands(input);
@@ -277,16 +311,15 @@ LogicalResult QuantizeRowsOp::verify() {
   int64_t columns = lm::columns(getInput());
   int64_t groups = numerics::groupCount(columns, static_cast<int64_t>(getGroup()));
   if (lm::columns(getCodes()) != columns || lm::columns(getSums()) != groups)
-    return emitOpError("expected ") << columns << " columns of codes and " << groups
-                                    << " of sums, found " << getCodes().getType() << " and "
-                                    << getSums().getType();
+    return emitOpError("expected ")
+           << columns << " columns of codes and " << groups << " of sums, found "
+           << getCodes().getType() << " and " << getSums().getType();
   return verifyInputScale(*this, scheme, getScaleAttr());
 }
 
 LogicalResult FusionOp::verify() {
   Operation *yield = getBody().front().getTerminator();
-  if (getBody().front().getOperations().size() < 2 ||
-      yield->getOperandTypes() != getResultTypes())
+  if (getBody().front().getOperations().size() < 2 || yield->getOperandTypes() != getResultTypes())
     return emitOpError("expected ops, and results of the types that they yield");
   return success();
 }
@@ -360,50 +393,6 @@ LogicalResult ScaleOp::verify() {
 }
 
 //===----------------------------------------------------------------------===//
-// Packing
-//===----------------------------------------------------------------------===//
-
-static RankedTensorType packedCodesType(RankedTensorType codes, LayoutAttr layout) {
-  if (!codes.hasStaticShape())
-    return nullptr;
-  return layout.getPackedCodesType(codes.getDimSize(0), codes.getDimSize(1),
-                                   codes.getElementTypeBitWidth());
-}
-
-void PackOp::build(OpBuilder &builder, OperationState &state, Value codes, LayoutAttr layout) {
-  build(builder, state, packedCodesType(tensorType(codes), layout), codes, layout);
-}
-
-LogicalResult PackOp::verify() {
-  RankedTensorType expected = packedCodesType(tensorType(getCodes()), getLayout());
-  if (!expected)
-    return emitOpError("packs codes of static shape, and codes of 2 or 3 bits in panels of a "
-                       "multiple of 4 rows, found ")
-           << getCodes().getType();
-  if (getPacked().getType() != expected)
-    return emitOpError("result must be ") << expected << ", found " << getPacked().getType();
-  return success();
-}
-
-void PackScalesOp::build(OpBuilder &builder, OperationState &state, Value scale,
-                         LayoutAttr layout) {
-  ArrayRef<int64_t> shape = tensorType(scale).getShape();
-  Type element = tensorType(scale).getElementType();
-  build(builder, state, layout.getPackedScalesType(shape[0], shape[1], element), scale, layout);
-}
-
-LogicalResult PackScalesOp::verify() {
-  RankedTensorType scale = tensorType(getScale());
-  if (!scale.hasStaticShape())
-    return emitOpError("packs scales of static shape, found ") << scale;
-  RankedTensorType expected = getLayout().getPackedScalesType(
-      scale.getDimSize(0), scale.getDimSize(1), scale.getElementType());
-  if (getPacked().getType() != expected)
-    return emitOpError("result must be ") << expected << ", found " << getPacked().getType();
-  return success();
-}
-
-//===----------------------------------------------------------------------===//
 // Quantized building blocks
 //===----------------------------------------------------------------------===//
 
@@ -414,13 +403,14 @@ LogicalResult equant::LinearOp::verify() {
   int64_t n = lm::columns(getOutput()), k = lm::columns(getInput());
   SchemeAttr weight = getWeightScheme();
   if (failed(verifyWeight(*this, weight, getLayoutAttr(), tensorType(getCodes()), getScale(),
-                          getZeroPoint(), n, k)))
+                          getZeroPoint(), getOuter(), n, k)))
     return failure();
   if (getBias() && tensorType(getBias()).getDimSize(0) != n)
     return emitOpError("bias has ") << tensorType(getBias()).getDimSize(0)
                                     << " elements, but the result has " << n << " columns";
   SchemeAttr input = getInputSchemeAttr();
-  bool isStatic = input && !input.getDynamic(), hasScale = isStatic && !readsCodes();
+  bool isStatic = input && !input.getDynamic(), hasScale = input && input.isCalibrated();
+  hasScale &= !readsCodes();
   if (readsCodes() != getInput().getType().getElementType().isInteger(8) ||
       (readsCodes() && !input) ||
       bool(getRowZeroPoints()) != (readsCodes() && !input.getSymmetric()) ||
@@ -428,16 +418,17 @@ LogicalResult equant::LinearOp::verify() {
     return emitOpError("row_scales, row_sums and row_zero_points belong to codes, which come with "
                        "scales, and with zero points where their scheme is asymmetric");
   if (hasScale != bool(getInputScaleAttr()) ||
-      (hasScale && !input.getSymmetric()) != bool(getInputZeroPointAttr()))
-    return emitOpError("input_scale belongs to a static input scheme, input_zero_point to an "
-                       "asymmetric one");
+      (isStatic && hasScale && !input.getSymmetric()) != bool(getInputZeroPointAttr()))
+    return emitOpError("input_scale belongs to a static input scheme or to one with an outer "
+                       "scale, input_zero_point to an asymmetric one");
   // The kernels correct for zero points of the input with these sums.
   bool needsSums = isStatic && !input.getSymmetric() && getLayout();
   if (needsSums != bool(getCodeSums()))
     return emitOpError(needsSums ? "needs the sums of its packed codes for asymmetric input"
                                  : "has sums of codes without packed codes and asymmetric input");
   if (needsSums) {
-    RankedTensorType sums = getLayoutAttr().getPackedSumsType(n, weight.getScaleShape({n, k})[1]);
+    RankedTensorType sums =
+        getLayoutAttr().getPackedType(numerics::WeightTensor::Sums, weight, n, k);
     if (getCodeSums().getType() != sums)
       return emitOpError("sums of codes must be ") << sums << ", found " << getCodeSums().getType();
   }
@@ -468,7 +459,7 @@ LogicalResult equant::LinearOp::verify() {
 
 LogicalResult equant::EmbeddingOp::verify() {
   return verifyWeight(*this, getWeightScheme(), getLayoutAttr(), tensorType(getCodes()), getScale(),
-                      getZeroPoint(), getVocabSize(), lm::columns(getOutput()));
+                      getZeroPoint(), getOuter(), getVocabSize(), lm::columns(getOutput()));
 }
 
 //===----------------------------------------------------------------------===//

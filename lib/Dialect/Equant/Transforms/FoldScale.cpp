@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Dialect/Equant/Transforms/FoldScale.h"
-#include "easyquant/Dialect/Equant/Analysis/ConstantTensors.h"
+#include "easyquant/Weights/ConstantTensors.h"
 
 #include "mlir/IR/Builders.h"
 #include "llvm/ADT/MapVector.h"

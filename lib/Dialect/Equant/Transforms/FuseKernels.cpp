@@ -31,8 +31,7 @@ static void fuse(PatternRewriter &rewriter, Operation *at, ArrayRef<Operation *>
   for (Operation *op : ops.take_back(yielding))
     llvm::append_range(results, op->getResults());
   rewriter.setInsertionPoint(at);
-  auto fusion =
-      FusionOp::create(rewriter, ops.front()->getLoc(), ValueRange(results).getTypes());
+  auto fusion = FusionOp::create(rewriter, ops.front()->getLoc(), ValueRange(results).getTypes());
   Block *body = rewriter.createBlock(&fusion.getBody());
   auto yield = YieldOp::create(rewriter, fusion.getLoc(), results);
   for (auto [result, output] : llvm::zip_equal(results, fusion.getOutputs()))
@@ -47,8 +46,7 @@ static bool isFused(Operation *op) { return isa<FusionOp>(op->getParentOp()); }
 namespace {
 
 /// What only a quantization or a cast reads, the kernel that makes it writes so.
-template <typename Producer, typename Consumer>
-struct FuseConversion : OpRewritePattern<Consumer> {
+template <typename Producer, typename Consumer> struct FuseConversion : OpRewritePattern<Consumer> {
   using OpRewritePattern<Consumer>::OpRewritePattern;
 
   LogicalResult matchAndRewrite(Consumer op, PatternRewriter &rewriter) const override {

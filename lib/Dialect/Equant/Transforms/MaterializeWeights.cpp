@@ -10,9 +10,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "PlanWeightFile.h"
-#include "WeightGlobals.h"
-#include "WeightReport.h"
+#include "easyquant/Weights/PlanWeightFile.h"
+#include "easyquant/Weights/WeightGlobals.h"
+#include "easyquant/Weights/WeightReport.h"
 
 #include "easyquant/Dialect/Equant/Transforms/FoldScale.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
@@ -40,20 +40,24 @@ struct MaterializeWeights : equant::impl::MaterializeWeightsBase<MaterializeWeig
 
 private:
   LogicalResult run();
-  FailureOr<WeightFiles> chooseFiles();
+  FailureOr<SmallVector<Target>> chooseTargets();
   InFlightDiagnostic fail() { return emitError(getOperation().getLoc()); }
 };
 
 } // namespace
 
-FailureOr<WeightFiles> MaterializeWeights::chooseFiles() {
-  WeightFiles files{.cpu = packings.empty(), .gpu = false};
-  for (const std::string &packing : packings) {
-    if (packing != "cpu" && packing != "gpu")
-      return fail() << "unknown packing '" << packing << "'; expected cpu or gpu";
-    (packing == "cpu" ? files.cpu : files.gpu) = true;
+FailureOr<SmallVector<Target>> MaterializeWeights::chooseTargets() {
+  SmallVector<Target> chosen;
+  for (const std::string &name : targets) {
+    std::optional<Target> target = findTarget(name);
+    if (!target)
+      return fail() << "unknown target '" << name << "'; expected cpu or gpu";
+    if (!llvm::is_contained(chosen, *target))
+      chosen.push_back(*target);
   }
-  return files;
+  if (chosen.empty())
+    chosen.push_back(Target::CPU);
+  return chosen;
 }
 
 /// What the manifest says of how the model was quantized; unit, its null, where it was not.
@@ -76,16 +80,21 @@ LogicalResult MaterializeWeights::run() {
     return fail() << "option output is missing: the folder to write weights to";
   if (auto chosen = chooseThreads(threads); !chosen)
     return fail() << chosen.error().message;
-  FailureOr<WeightFiles> files = chooseFiles();
-  if (failed(files))
+  FailureOr<SmallVector<Target>> chosen = chooseTargets();
+  if (failed(chosen))
     return failure();
   FailureOr<ConstantReader> reader = ConstantReader::open(module);
   if (failed(reader))
     return failure();
-  ModelWeights weights;
-  if (failed(weights.collect(module)) || failed(weights.check(module, *reader)))
-    return failure();
-  std::vector<FileTensor> tensors = planTensors(module, weights, *files);
+  std::deque<TargetWeights> models;
+  int64_t tensors = 0;
+  for (auto [target, inner] : llvm::zip_equal(*chosen, splitTargets(module, *chosen))) {
+    TargetWeights &model = models.emplace_back(target, inner);
+    if (failed(model.weights.collect(inner)) || failed(model.weights.check(inner, *reader)))
+      return failure();
+    model.tensors = planTensors(model);
+    tensors += std::ssize(model.tensors);
+  }
   Result<DictionaryAttr> source = describeSource(&getContext(), reader->source());
   if (!source)
     return fail() << source.error().message;
@@ -93,22 +102,19 @@ LogicalResult MaterializeWeights::run() {
   if (Result<void> made = makeFolders(folder); !made)
     return fail() << made.error().message;
   auto progress = [&](int64_t done) {
-    ProgressAction::report(&getContext(), "materialize", done, tensors.size());
+    ProgressAction::report(&getContext(), "materialize", done, tensors);
   };
-  Result<WrittenWeights> written =
-      writeWeights(folder, maxShardBytes, *files, tensors, *reader, threads, progress);
-  if (!written)
+  if (auto written = writeWeights(folder, maxShardBytes, models, *reader, threads, progress);
+      !written)
     return fail() << written.error().message;
 
-  readFromFiles(module, weights, tensors, *files, *written);
+  for (TargetWeights &model : models)
+    readFromFile(model);
   module->removeAttr(kWorkAttr);
-  llvm::DenseMap<Operation *, const ConstantWeight *> weightOf;
-  for (const WeightUse &use : weights.uses())
-    weightOf[use.op] = use.weight;
   NamedAttrList report;
   report.set("source", *source);
   report.set("quantization", describeQuantization(module));
-  report.set("sites", describeSites(module, weightOf, *written));
+  report.set("sites", describeSites(models.front()));
   module->setAttr(kReportAttr, report.getDictionary(&getContext()));
   return success();
 }

@@ -28,7 +28,7 @@ namespace {
 
 /// Codes and parameters of a constant weight, as values.
 struct QuantizedWeight {
-  Value codes, scale, zeroPoint;
+  Value codes, scale, zeroPoint, outer;
 };
 
 /// A site that stays float against its plan.
@@ -55,7 +55,9 @@ private:
 
 } // namespace
 
-static bool isStatic(PlanAttr plan) { return plan.getInput() && !plan.getInput().getDynamic(); }
+static bool isCalibrated(PlanAttr plan) {
+  return plan.getInput() && plan.getInput().isCalibrated();
+}
 
 /// A computed tensor that the plan names.
 FailureOr<Value> Quantize::load(OpBuilder &builder, Location loc, StringRef site,
@@ -84,8 +86,10 @@ FailureOr<QuantizedWeight> Quantize::quantizeWeight(OpBuilder &builder, Location
       return failure();
     result.scale = *scale;
   } else {
-    auto qparams =
-        ChooseQParamsOp::create(builder, loc, weight, plan.getRule(), plan.getPercentile(), scheme);
+    if (scheme.getOuter())
+      result.outer = OuterScaleOp::create(builder, loc, weight, scheme);
+    auto qparams = ChooseQParamsOp::create(builder, loc, weight, result.outer, plan.getRule(),
+                                           plan.getPercentile(), scheme);
     result.scale = qparams.getScale();
     result.zeroPoint = qparams.getZeroPoint();
   }
@@ -96,6 +100,13 @@ FailureOr<QuantizedWeight> Quantize::quantizeWeight(OpBuilder &builder, Location
       return failure();
     result.zeroPoint = *zeroPoint;
   }
+  if (plan.getOuter()) {
+    FailureOr<Value> outer = load(builder, loc, site, plan.getOuter(),
+                                  RankedTensorType::get({shape[0], 1}, builder.getF32Type()));
+    if (failed(outer))
+      return failure();
+    result.outer = *outer;
+  }
   Value rounded;
   if (plan.getCodes()) {
     FailureOr<Value> codes =
@@ -104,8 +115,8 @@ FailureOr<QuantizedWeight> Quantize::quantizeWeight(OpBuilder &builder, Location
       return failure();
     rounded = *codes;
   }
-  result.codes =
-      QuantizeOp::create(builder, loc, weight, result.scale, result.zeroPoint, rounded, scheme);
+  result.codes = QuantizeOp::create(builder, loc, weight, result.scale, result.zeroPoint,
+                                    result.outer, rounded, scheme);
   return result;
 }
 
@@ -113,7 +124,7 @@ FailureOr<QuantizedWeight> Quantize::quantizeWeight(OpBuilder &builder, Location
 FailureOr<std::optional<StaticInputs>> Quantize::openStaticInputs() {
   auto isAsked = [](QuantizableOpInterface op) {
     PlanAttr plan = getPlan(op);
-    return plan && isStatic(plan) ? WalkResult::interrupt() : WalkResult::advance();
+    return plan && isCalibrated(plan) ? WalkResult::interrupt() : WalkResult::advance();
   };
   if (!getOperation().walk(isAsked).wasInterrupted())
     return std::optional<StaticInputs>();
@@ -136,7 +147,7 @@ LogicalResult Quantize::quantizeSite(QuantizableOpInterface op, PlanAttr plan,
   OpBuilder builder(op);
   FloatAttr inputScale;
   IntegerAttr inputZeroPoint;
-  if (isStatic(plan)) {
+  if (isCalibrated(plan)) {
     Result<numerics::SliceParams> params = staticInputs->choose(op, plan);
     if (!params)
       return emitError(op.getLoc()) << params.error().message;
@@ -150,8 +161,8 @@ LogicalResult Quantize::quantizeSite(QuantizableOpInterface op, PlanAttr plan,
     return failure();
   auto linear = equant::LinearOp::create(
       builder, op.getLoc(), op->getResult(0).getType(), op.getActivationOperand().get(),
-      weight->codes, weight->scale, weight->zeroPoint, /*code_sums=*/Value(), op.getBiasValue(),
-      /*row_scales=*/Value(), /*row_sums=*/Value(), /*row_zero_points=*/Value(),
+      weight->codes, weight->scale, weight->zeroPoint, weight->outer, /*code_sums=*/Value(),
+      op.getBiasValue(), /*row_scales=*/Value(), /*row_sums=*/Value(), /*row_zero_points=*/Value(),
       builder.getStrArrayAttr({op.getSite()}), plan.getWeight(), plan.getInput(), inputScale,
       inputZeroPoint, /*layout=*/LayoutAttr());
   op->getResult(0).replaceAllUsesWith(linear);
@@ -167,7 +178,7 @@ LogicalResult Quantize::quantizeEmbedding(lm::EmbeddingOp op, PlanAttr plan) {
     return failure();
   auto embedding = equant::EmbeddingOp::create(
       builder, op.getLoc(), op.getType(), op.getTokens(), table->codes, table->scale,
-      table->zeroPoint, cast<RankedTensorType>(op.getTable().getType()).getDimSize(0),
+      table->zeroPoint, table->outer, cast<RankedTensorType>(op.getTable().getType()).getDimSize(0),
       plan.getWeight(), /*layout=*/LayoutAttr());
   op.replaceAllUsesWith(embedding.getOutput());
   op.erase();

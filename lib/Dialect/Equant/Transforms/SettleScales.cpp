@@ -7,8 +7,8 @@
 
 #include "SettleScales.h"
 
-#include "easyquant/Dialect/Equant/Analysis/ConstantTensors.h"
 #include "easyquant/Support/Parallel.h"
+#include "easyquant/Weights/ConstantTensors.h"
 
 using namespace mlir;
 using namespace easyquant;

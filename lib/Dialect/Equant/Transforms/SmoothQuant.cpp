@@ -13,7 +13,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Numerics/SmoothQuant.h"
-#include "easyquant/Dialect/Equant/Analysis/ConstantTensors.h"
 #include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
 #include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
 #include "easyquant/Dialect/Equant/Transforms/FoldScale.h"
@@ -23,6 +22,7 @@
 #include "easyquant/Recipe/PassOptions.h"
 #include "easyquant/Support/Checksum.h"
 #include "easyquant/Support/ProgressAction.h"
+#include "easyquant/Weights/ConstantTensors.h"
 
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "llvm/ADT/MapVector.h"

@@ -145,10 +145,20 @@ Result<SliceParams> StaticInputs::choose(QuantizableOpInterface op, PlanAttr pla
                      site, observer.str());
   divisors->resize(weight->columns(), 1.0f);
   numerics::Scheme numeric = plan.getInput().toNumerics();
+  // Of a scheme with an outer scale, that of the range; those of its groups come at run time.
+  const bool isOuter = numeric.outer;
+  if (isOuter)
+    numeric = {.bits = numeric.bits,
+               .granularity = numerics::Granularity::Tensor,
+               .codes = numeric.codes,
+               .table = numeric.table};
   Result<SliceParams> params = perChannel          ? fromExtrema(site, observer, numeric, *divisors)
                                : observer == "ema" ? fromAverages(site, numeric)
                                                    : fromHistogram(site, observer, numeric);
   if (!params)
     return named(params.error());
+  if (isOuter)
+    params->scale = numerics::outerScale(params->scale * numerics::codeValues(numeric).absMax(),
+                                         plan.getInput().toNumerics());
   return params;
 }

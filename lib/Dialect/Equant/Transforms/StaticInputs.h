@@ -13,8 +13,8 @@
 #ifndef EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_STATICINPUTS_H
 #define EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_STATICINPUTS_H
 
-#include "easyquant/Dialect/Equant/Analysis/ConstantTensors.h"
 #include "easyquant/Formats/StatisticsFile.h"
+#include "easyquant/Weights/ConstantTensors.h"
 
 #include <optional>
 

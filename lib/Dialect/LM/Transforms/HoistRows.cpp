@@ -56,7 +56,8 @@ struct HoistAboveRowWiseOp : OpRewritePattern<RowsOp> {
     }
     SmallVector<Value> operands;
     for (Value operand : producer->getOperands())
-      operands.push_back(isActivationType(operand.getType()) ? rowsFrom(rewriter, operand, first) : operand);
+      operands.push_back(isActivationType(operand.getType()) ? rowsFrom(rewriter, operand, first)
+                                                             : operand);
     rewriter.modifyOpInPlace(producer, [&] { producer->setOperands(operands); });
     for (RowsOp user : users)
       rewriter.replaceOp(user, user.getInput());

@@ -9,10 +9,9 @@
 
 #include "easyquant/Formats/Phase.h"
 
-#include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/Dialect/GPU/IR/GPUDialect.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
 
 using namespace mlir;
 using namespace easyquant;
@@ -67,7 +66,7 @@ LogicalResult KernelOp::verify() {
 
 LogicalResult KernelOp::verifySymbolUses(SymbolTableCollection &symbols) {
   Operation *callee = symbols.lookupNearestSymbolFrom(*this, getKernelAttr());
-  if (!isa_and_present<func::FuncOp, mlir::gpu::GPUFuncOp>(callee))
+  if (!isa_and_present<FunctionOpInterface>(callee))
     return emitOpError("expected a kernel named ") << getKernelAttr();
   return success();
 }

@@ -38,8 +38,8 @@ struct PlaceBuffers : easyquant::launch::impl::PlaceBuffersBase<PlaceBuffers> {
       if (auto scratch = dyn_cast<ScratchOp>(op))
         scratchBytes = std::max(scratchBytes, alignUp(scratch.getBytes()));
       if (auto counters = dyn_cast<CountersOp>(op))
-        counterBytes = std::max(counterBytes,
-                                alignUp(counters.getMemory().getType().getNumElements() * 4));
+        counterBytes =
+            std::max(counterBytes, alignUp(counters.getMemory().getType().getNumElements() * 4));
       for (const Access &access : accessesOf(&op)) {
         auto buffer = rootOf(access.memory).getDefiningOp<BufferOp>();
         if (!buffer)
@@ -53,8 +53,7 @@ struct PlaceBuffers : easyquant::launch::impl::PlaceBuffersBase<PlaceBuffers> {
     if (arenaBytes + scratchBytes > kMaxBytes) {
       step.emitOpError("needs more than the ")
           << kMaxBytes << " bytes of buffers that can be addressed, for calls of up to "
-          << step->getAttrOfType<IntegerAttr>(kMaxRowsAttr).getInt()
-          << " tokens; lower max-rows";
+          << step->getAttrOfType<IntegerAttr>(kMaxRowsAttr).getInt() << " tokens; lower max-rows";
       return signalPassFailure();
     }
     Builder b(&getContext());
@@ -80,9 +79,10 @@ struct PlaceBuffers : easyquant::launch::impl::PlaceBuffersBase<PlaceBuffers> {
       end = std::max(end, offset + buffer.bytes);
       if (end > kMaxBytes) // and far from overflow: no buffer is much larger
         return end;
-      placed.insert(llvm::upper_bound(placed, &buffer,
-                                      [](Lifetime *a, Lifetime *b) { return a->offset < b->offset; }),
-                    &buffer);
+      placed.insert(
+          llvm::upper_bound(placed, &buffer,
+                            [](Lifetime *a, Lifetime *b) { return a->offset < b->offset; }),
+          &buffer);
     }
     return end;
   }

@@ -42,9 +42,8 @@ struct PrintLaunches : easyquant::launch::impl::PrintLaunchesBase<PrintLaunches>
     for (size_t earlier = number; earlier-- > 0;) {
       if (!dependsOn(launches[number], launches[earlier]))
         continue;
-      if (llvm::none_of(latest, [&](int known) {
-            return dependsOn(launches[known], launches[earlier]);
-          }))
+      if (llvm::none_of(latest,
+                        [&](int known) { return dependsOn(launches[known], launches[earlier]); }))
         latest.push_back(static_cast<int>(earlier));
     }
     return latest;

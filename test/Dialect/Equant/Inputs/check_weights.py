@@ -3,7 +3,7 @@
 
     check_weights.py MODEL_FOLDER WEIGHTS TENSOR=KIND:PART[+PART...] ...
 
-KIND is copy, i8, or i4:GROUP. Each named tensor must hold exactly the bytes that an independent absmax
+KIND is copy, i8, or i4:GROUP. PART@R0..R1,C0..C1 is that part of a tensor, PART%R0..R1,C0..C1 of what it is quantized to. Each named tensor must hold exactly the bytes that an independent absmax
 quantization and packing of the checkpoint's tensors PART gives (the sentences of Kernels.h and the methods
 page), be 64-byte aligned in the data section, and have its scales beside it under TENSOR_scale. Prints the
 relative RMS error of every part.
@@ -51,16 +51,39 @@ def quantize(row, limit, group):
     return scales, codes
 
 
-def expected(rows, bits, group):
+def cut(rows, place):
+    (r0, r1), (c0, c1) = (map(int, extent.split("..")) for extent in place.split(","))
+    return [row[c0:c1] for row in rows[r0:r1]]
+
+
+def parts_of(text, source):
+    """For each part its matrix, of which columns from `first` to `end` are taken once it is quantized."""
+    for part in text.split("+"):
+        name, _, place = part.replace("%", "@").partition("@")
+        values, (_, columns) = floats(source[name][3]), source[name][1]
+        matrix = [values[i:i + columns] for i in range(0, len(values), columns)]
+        if "@" in part:
+            matrix = cut(matrix, place)
+        first, end = 0, len(matrix[0])
+        if "%" in part:
+            rows, taken = place.split(",")
+            first, end = map(int, taken.split(".."))
+            matrix = cut(matrix, f"{rows},0..{columns}")
+        yield part, matrix, first, end
+
+
+def expected(rows, bits, group, first, end):
     limit = 2 ** (bits - 1) - 1
-    columns = len(rows[0])
+    whole, columns = group >= len(rows[0]), end - first
     padded, panels = -(-columns // 8) * 8, -(-len(rows) // 32)
-    groups = -(-columns // group)
+    groups = 1 if whole else -(-columns // group)
     codes = bytearray([128 if bits == 8 else 0x88]) * (panels * padded * 32 * bits // 8)
     scales = [1.0] * (panels * groups * 32)
     restored = []
     for n, row in enumerate(rows):
         row_scales, row_codes = quantize(row, limit, group)
+        row_scales = row_scales if whole else row_scales[first // group:][:groups]
+        row_codes = row_codes[first:end]
         for g, scale in enumerate(row_scales):
             scales[(n // 32 * groups + g) * 32 + n % 32] = scale
         for k, code in enumerate(row_codes):
@@ -70,8 +93,8 @@ def expected(rows, bits, group):
                 at = ((n // 32 * (padded // 8) + k // 8) * 32 + n % 32) * 4 + k % 4
                 high = k % 8 >= 4
                 codes[at] = codes[at] & (0x0F if high else 0xF0) | (code + 8) << (4 if high else 0)
-        restored.append([code * row_scales[k // group] for k, code in enumerate(row_codes)])
-    return bytes(codes), struct.pack(f"<{len(scales)}{'e' if group < columns else 'f'}", *scales), restored
+        restored.append([code * row_scales[0 if whole else k // group] for k, code in enumerate(row_codes)])
+    return bytes(codes), struct.pack(f"<{len(scales)}{'f' if whole else 'e'}", *scales), restored
 
 
 def relative_rms(before, after):
@@ -88,19 +111,23 @@ def main():
         kind, _, parts = rest.rpartition(":")
         dtype, shape, offset, data = written[name]
         if kind == "copy":
+            if "@" in parts:
+                [(_, matrix, _, _)] = parts_of(parts, source)
+                matrix = [x for row in matrix for x in row]
+                assert dtype == "F32" and data == struct.pack(f"<{len(matrix)}f", *matrix), name
+                continue
             assert dtype == "F32" and shape == source[parts][1] and data == source[parts][3], name
             continue
-        matrices = []
-        for part in parts.split("+"):
-            values, (_, columns) = floats(source[part][3]), source[part][1]
-            matrices.append([values[i:i + columns] for i in range(0, len(values), columns)])
-        bits, group = (8, columns) if kind == "i8" else (4, int(kind.removeprefix("i4:")))
-        codes, scales, restored = expected([row for matrix in matrices for row in matrix], bits, group)
+        parts = list(parts_of(parts, source))
+        _, matrix, first, end = parts[0]
+        bits, group = (8, len(matrix[0])) if kind == "i8" else (4, int(kind.removeprefix("i4:")))
+        codes, scales, restored = expected([row for _, matrix, _, _ in parts for row in matrix], bits, group, first, end)
         assert data == codes, f"{name}: codes differ"
         assert written[name + "_scale"][3] == scales, f"{name}: scales differ"
         assert offset % 64 == 0 and written[name + "_scale"][2] % 64 == 0, f"{name}: not aligned"
-        for part, matrix in zip(parts.split("+"), matrices):
-            print(f"{part} {relative_rms(matrix, restored[:len(matrix)]):.9f}")
+        for part, matrix, first, end in parts:
+            taken = [row[first:end] for row in matrix]
+            print(f"{part} {relative_rms(taken, restored[:len(matrix)]):.9f}")
             restored = restored[len(matrix):]
 
 

@@ -17,6 +17,7 @@
 #include "easyquant/Numerics/KVCache.h"
 #include "easyquant/Numerics/ScaleRules.h"
 #include "easyquant/Numerics/Scheme.h"
+#include "easyquant/Numerics/WeightLayout.h"
 
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 

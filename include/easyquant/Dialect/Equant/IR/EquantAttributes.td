@@ -137,6 +137,8 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     /// Are codes integers, that can be multiplied as they are?
     bool isInteger() const;
     bool getDynamic() const { return getOrigin() != ScaleOrigin::Static; }
+    /// Of activations: is there a scale that calibration finds, the one of a tensor or the outer one?
+    bool isCalibrated() const { return !getDynamic() || getOuter(); }
     /// The shape of the scales of a matrix: 1x1, Nx1 or NxG. A dynamic extent stays one.
     ::llvm::SmallVector<int64_t, 2> getScaleShape(::llvm::ArrayRef<int64_t> matrixShape) const;
   }];
@@ -144,12 +146,26 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
   let genVerifyDecl = 1;
 }
 
+def Equant_LayoutKind
+    : I32EnumAttr<"LayoutKind", "which kernels read a weight",
+                  [I32EnumAttrCase<"Panel", 0, "panel">, I32EnumAttrCase<"MmaSync", 1, "mma_sync">]> {
+  let cppNamespace = "::easyquant::equant";
+  let genSpecializedAttr = 0;
+}
+
+def Equant_FragmentOrder
+    : I32EnumAttr<"FragmentOrder", "for which activations a lane holds codes",
+                  [I32EnumAttrCase<"Bytes", 0, "bytes">, I32EnumAttrCase<"Halves", 1, "halves">]> {
+  let cppNamespace = "::easyquant::equant";
+  let genSpecializedAttr = 0;
+}
+
 def Equant_LayoutAttr : Equant_Attr<"Layout", "layout"> {
-  let summary = "how the codes of a weight are packed for a target";
+  let summary = "how a weight is packed for the kernels of a target";
   let description = [{
-    `panel`: output rows in panels of `rows`, and inside a panel `depth` consecutive columns of each row together, so that
-    a dot-product instruction finds its `depth` codes side by side. With N output features, K columns rounded up to K' =
-    a multiple of 2 · depth and NP = ⌈N / rows⌉ panels
+    `panel`, of CPUs: output rows in panels of `rows`, and inside a panel `depth` consecutive columns of each row together,
+    so that a dot-product instruction finds its `depth` codes side by side. With N output features, K columns rounded up to
+    K' = a multiple of 2 · depth and NP = ⌈N / rows⌉ panels
 
       * codes of 8 bits become tensor<NP x K'/depth x rows x depth x i8>, code + 128 in each byte;
       * codes of 4 bits become tensor<NP x K'/(2·depth) x rows x depth x i8>, byte [p, j, r, i] holding the code of column
@@ -159,30 +175,41 @@ def Equant_LayoutAttr : Equant_Attr<"Layout", "layout"> {
       * codes of 3 bits become tensor<NP x K'/(2·depth) x 3·rows/4 x depth x i8>: the upper two bits of each code plus 4 as
         2 bits have them, then the lowest bits, byte [p, j, rows/2 + r, i] holding those of the same two columns of row r in
         bits 0 and 1, of rows rows/4 + r, rows/2 + r and 3·rows/4 + r in the bits above;
+      * outer scales become tensor<NP x 1 x rows x f32>;
       * scales become tensor<NP x G x rows x T>, zero points tensor<NP x G x rows·z/8 x i8> in fields of z bits (those of a
         code, but 4 for 3), and the sums Σₖ(q − z) of each row and group, which asymmetric activations need,
         tensor<NP x G x rows x i32>.
 
-    Padding holds code 0, scale 1, zero point 0 and sum 0. `easyquant/Numerics/Packing.h` defines the bytes.
+    `easyquant/Numerics/Packing.h` defines the bytes.
+
+    `mma_sync`, of GPUs: the fragments that lanes hand to `mma.sync`, `bytes` for int8 activations, `halves` for those of f16
+    and bf16. Blocks are of R rows and 32 columns, R = 128 / bits, for codes of 3 bits 64:
+
+      * codes become tensor<⌈N/R⌉ x ⌈K/32⌉ x L x 16 x i8>, 16 bytes for each of L = 32 lanes, for codes of 3 bits L = 48;
+      * scales, zero points in fields of z bits and sums become tensor<G x ⌈N/64⌉ x 64 x T>, tensor<G x ⌈N/64⌉ x 8·z x i8> and
+        tensor<G x ⌈N/64⌉ x 64 x i32>.
+
+    `easyquant/Numerics/FragmentPacking.h` defines the bytes.
+
+    Padding holds code 0, scale 1, zero point 0 and sum 0.
 
     ```mlir
     #equant.layout<panel, rows = 32, depth = 4>
+    #equant.layout<mma_sync, order = bytes>
     ```
   }];
-  let parameters = (ins "int64_t":$rows, "int64_t":$depth);
-  let assemblyFormat = "`<` `panel` `,` struct(params) `>`";
+  let parameters = (ins "::easyquant::equant::LayoutKind":$kind, "int64_t":$rows, "int64_t":$depth,
+                        "::easyquant::equant::FragmentOrder":$order);
   let extraClassDeclaration = [{
     /// The panel of the CPU kernels: 32 rows, 4 columns deep.
     static LayoutAttr panel(::mlir::MLIRContext *context);
+    static LayoutAttr mmaSync(::mlir::MLIRContext *context, FragmentOrder order);
 
-    /// The type that N x K codes of `bits` bits are packed to; null unless bits is 2, 3, 4 or 8 and panels of fewer than
-    /// 4 bits have a multiple of 4 rows.
-    ::mlir::RankedTensorType getPackedCodesType(int64_t n, int64_t k, unsigned bits) const;
-    /// The types that the N x G scales, zero points (of codes of `bits` bits) and sums are packed to.
-    ::mlir::RankedTensorType getPackedScalesType(int64_t n, int64_t groups, ::mlir::Type scale) const;
-    ::mlir::RankedTensorType getPackedZeroPointsType(int64_t n, int64_t groups, unsigned bits) const;
-    ::mlir::RankedTensorType getPackedSumsType(int64_t n, int64_t groups) const;
+    /// The type of a tensor of an N x K weight in `scheme`; null where the layout has no such tensor or takes no such codes.
+    ::mlir::RankedTensorType getPackedType(::easyquant::numerics::WeightTensor tensor, SchemeAttr scheme, int64_t n,
+                                           int64_t k) const;
   }];
+  let hasCustomAssemblyFormat = 1;
   let genVerifyDecl = 1;
 }
 
@@ -199,7 +226,7 @@ def Equant_PlanAttr : Equant_Attr<"Plan", "plan"> {
     | `weight` | the scheme of the weight |
     | `input` | the scheme of the activations; absent: they stay float |
     | `options` | options of these methods, and the observer of static activations, that this site has instead of those of the passes: those which a rule of a recipe may have (`easyquant/Recipe/Options.td`), under the same names |
-    | `codes`, `scale`, `zero_point` | globals of what a method has computed already; codes need scales, and scales of an asymmetric scheme zero points |
+    | `codes`, `scale`, `zero_point`, `outer` | globals of what a method has computed already; codes need scales, scales of an asymmetric scheme zero points, and those of one with outer scales these |
 
     ```mlir
     lm.linear %x, %w {equant.plan = #equant.plan<methods = ["gptq"], rule = absmax,
@@ -214,7 +241,8 @@ def Equant_PlanAttr : Equant_Attr<"Plan", "plan"> {
                         OptionalParameter<"::mlir::DictionaryAttr">:$options,
                         OptionalParameter<"::mlir::FlatSymbolRefAttr">:$codes,
                         OptionalParameter<"::mlir::FlatSymbolRefAttr">:$scale,
-                        OptionalParameter<"::mlir::FlatSymbolRefAttr">:$zero_point);
+                        OptionalParameter<"::mlir::FlatSymbolRefAttr">:$zero_point,
+                        OptionalParameter<"::mlir::FlatSymbolRefAttr">:$outer);
   let assemblyFormat = "`<` struct(params) `>`";
   let extraClassDeclaration = [{
     /// Is `method` among the methods?
@@ -229,7 +257,7 @@ def Equant_PlanAttr : Equant_Attr<"Plan", "plan"> {
     PlanAttr withWideScales() const;
     /// The same plan with what a method computed. A null `codes` leaves rounding to equant-quantize.
     PlanAttr withResults(::mlir::FlatSymbolRefAttr codes, ::mlir::FlatSymbolRefAttr scale,
-                         ::mlir::FlatSymbolRefAttr zeroPoint) const;
+                         ::mlir::FlatSymbolRefAttr zeroPoint, ::mlir::FlatSymbolRefAttr outer) const;
   }];
   let genVerifyDecl = 1;
 }

@@ -36,20 +36,27 @@ def Equant_Scales
                       "scales tensor<NxGxT> of f32, f16, bf16, f8E4M3FN or f8E8M0FNU">;
 def Equant_ZeroPoints
     : Equant_TensorOf<"$t.getRank() == 2 && $t.getElementType().isSignlessInteger(32)", "zero points tensor<NxGxi32>">;
+def Equant_OuterScales
+    : Equant_TensorOf<"$t.getRank() == 2 && $t.getDimSize(1) == 1 && $t.getElementType().isF32()",
+                      "outer scales tensor<Nx1xf32>">;
+def Equant_PackedOuterScales
+    : Equant_TensorOf<"$t.getRank() == 3 && $t.hasStaticShape() && $t.getElementType().isF32()",
+                      "packed outer scales, of three dimensions of f32">;
 def Equant_PackedCodes
     : Equant_TensorOf<"$t.getRank() == 4 && $t.hasStaticShape() && $t.getElementType().isSignlessInteger(8)",
-                      "packed codes, tensor<PxJxRxDxi8>">;
+                      "packed codes, of four dimensions of i8">;
 def Equant_PackedScales
     : Equant_TensorOf<"$t.getRank() == 3 && $t.hasStaticShape() && "
                       "::easyquant::equant::isScaleType($t.getElementType())",
-                      "packed scales, tensor<PxGxRxT>">;
+                      "packed scales, of three dimensions of their type">;
 def Equant_PackedZeroPoints
     : Equant_TensorOf<"$t.getRank() == 3 && $t.hasStaticShape() && $t.getElementType().isSignlessInteger(8)",
-                      "packed zero points, tensor<PxGxBxi8>">;
+                      "packed zero points, of three dimensions of i8">;
 def Equant_PackedSums
     : Equant_TensorOf<"$t.getRank() == 3 && $t.hasStaticShape() && $t.getElementType().isSignlessInteger(32)",
-                      "packed sums of codes, tensor<PxGxRxi32>">;
+                      "packed sums of codes, of three dimensions of i32">;
 def Equant_WeightZeroPoints : AnyTypeOf<[Equant_ZeroPoints, Equant_PackedZeroPoints], "", "::mlir::RankedTensorType">;
+def Equant_WeightOuterScales : AnyTypeOf<[Equant_OuterScales, Equant_PackedOuterScales], "", "::mlir::RankedTensorType">;
 def Equant_WeightCodes : AnyTypeOf<[Equant_Codes, Equant_PackedCodes], "", "::mlir::RankedTensorType">;
 def Equant_WeightScales : AnyTypeOf<[Equant_Scales, Equant_PackedScales], "", "::mlir::RankedTensorType">;
 def Equant_RowCodes
@@ -78,21 +85,42 @@ def Equant_FloatRows
 // Codes and scales
 //===----------------------------------------------------------------------===//
 
+def Equant_OuterScaleOp : Equant_Op<"outer_scale"> {
+  let summary = "the scale of the scales of a tensor";
+  let description = [{
+    Of a scheme with `outer = tensor`: max abs(x) / (largest value of a code · largest scale), once for every row, so that weights
+    which are fused keep their own.
+
+    ```mlir
+    %outer = equant.outer_scale %w {scheme = #equant.scheme<f4E2M1FN, group = 16, scale = f8E4M3FN, outer = tensor>}
+               : (tensor<576x576xf32>) -> tensor<576x1xf32>
+    ```
+  }];
+  let arguments = (ins Equant_Matrix:$input, Equant_SchemeAttr:$scheme);
+  let results = (outs Equant_OuterScales:$outer);
+  let assemblyFormat = "$input attr-dict `:` functional-type($input, $outer)";
+  let builders = [OpBuilder<(ins "::mlir::Value":$input, "::easyquant::equant::SchemeAttr":$scheme)>];
+  let hasVerifier = 1;
+}
+
 def Equant_ChooseQParamsOp : Equant_Op<"choose_qparams"> {
   let summary = "scales, and zero points of an asymmetric scheme, by a rule";
   let description = [{
-    `percentile` belongs to the rule of that name; 99.99 when absent.
+    `percentile` belongs to the rule of that name; 99.99 when absent. Scales of a scheme with `outer = tensor` are in units of
+    `outer`.
 
     ```mlir
     %scale = equant.choose_qparams %w rule absmax {scheme = #equant.scheme<i8, symmetric, channel>}
                : (tensor<576x576xf32>) -> tensor<576x1xf32>
     ```
   }];
-  let arguments = (ins Equant_Matrix:$input, Equant_ScaleRuleAttr:$rule, OptionalAttr<F64Attr>:$percentile,
-                       Equant_SchemeAttr:$scheme);
+  let arguments = (ins Equant_Matrix:$input, Optional<Equant_OuterScales>:$outer, Equant_ScaleRuleAttr:$rule,
+                       OptionalAttr<F64Attr>:$percentile, Equant_SchemeAttr:$scheme);
   let results = (outs Equant_Scales:$scale, Optional<Equant_ZeroPoints>:$zero_point);
-  let assemblyFormat = "$input `rule` `` $rule attr-dict `:` functional-type($input, results)";
-  let builders = [OpBuilder<(ins "::mlir::Value":$input, "::easyquant::equant::ScaleRule":$rule,
+  let assemblyFormat = [{
+    $input (`outer` `(` $outer^ `)`)? `rule` `` $rule attr-dict `:` functional-type(operands, results)
+  }];
+  let builders = [OpBuilder<(ins "::mlir::Value":$input, "::mlir::Value":$outer, "::easyquant::equant::ScaleRule":$rule,
                                  "::mlir::FloatAttr":$percentile, "::easyquant::equant::SchemeAttr":$scheme)>];
   let hasVerifier = 1;
 }
@@ -112,18 +140,20 @@ def Equant_QuantizeOp : Equant_Op<"quantize", [AttrSizedOperandSegments]> {
     ```
   }];
   let arguments = (ins Equant_Matrix:$input, Equant_Scales:$scale, Optional<Equant_ZeroPoints>:$zero_point,
-                       Optional<Equant_Codes>:$rounded, Equant_SchemeAttr:$scheme);
+                       Optional<Equant_OuterScales>:$outer, Optional<Equant_Codes>:$rounded,
+                       Equant_SchemeAttr:$scheme);
   let results = (outs Equant_Codes:$codes);
   let assemblyFormat = [{
-    $input `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? (`rounded` `(` $rounded^ `)`)? attr-dict `:`
-    functional-type(operands, $codes)
+    $input `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? (`outer` `(` $outer^ `)`)?
+    (`rounded` `(` $rounded^ `)`)? attr-dict `:` functional-type(operands, $codes)
   }];
   let builders = [OpBuilder<(ins "::mlir::Value":$input, "::mlir::Value":$scale, "::mlir::Value":$zeroPoint,
-                                 "::mlir::Value":$rounded, "::easyquant::equant::SchemeAttr":$scheme)>];
+                                 "::mlir::Value":$outer, "::mlir::Value":$rounded,
+                                 "::easyquant::equant::SchemeAttr":$scheme)>];
   let hasVerifier = 1;
 }
 
-def Equant_DequantizeOp : Equant_Op<"dequantize"> {
+def Equant_DequantizeOp : Equant_Op<"dequantize", [AttrSizedOperandSegments]> {
   let summary = "x̂ = s · (q − z)";
   let description = [{
     ```mlir
@@ -132,14 +162,12 @@ def Equant_DequantizeOp : Equant_Op<"dequantize"> {
     ```
   }];
   let arguments = (ins Equant_Codes:$codes, Equant_Scales:$scale, Optional<Equant_ZeroPoints>:$zero_point,
-                       Equant_SchemeAttr:$scheme);
+                       Optional<Equant_OuterScales>:$outer, Equant_SchemeAttr:$scheme);
   let results = (outs Equant_Matrix:$output);
   let assemblyFormat = [{
-    $codes `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? attr-dict `:`
+    $codes `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? (`outer` `(` $outer^ `)`)? attr-dict `:`
     functional-type(operands, $output)
   }];
-  let builders = [OpBuilder<(ins "::mlir::Value":$codes, "::mlir::Value":$scale, "::mlir::Value":$zeroPoint,
-                                 "::easyquant::equant::SchemeAttr":$scheme)>];
   let hasVerifier = 1;
 }
 
@@ -149,11 +177,14 @@ def Equant_FakeQuantizeOp
   let description = [{
     `equant.quantize` and `equant.dequantize` of activations in one, without codes in memory: what
     `equant-legalize-activations` makes for targets whose products are of floats. Scales are per token, from each row, or
-    per tensor, the constant `scale`. Codes that are no integers only.
+    per tensor, the constant `scale`; or per group of a row, from its values, in units of the outer scale `scale` (NVFP4).
+    Codes that are no integers only.
 
     ```mlir
     %y = equant.fake_quantize %x {scheme = #equant.scheme<f8E4M3FN, token, dynamic>} : tensor<?x576xf32>
     %z = equant.fake_quantize %x {scheme = #equant.scheme<f8E4M3FN, tensor>, scale = 2.5e-02 : f32} : tensor<?x576xf32>
+    %u = equant.fake_quantize %x {scheme = #equant.scheme<f4E2M1FN, group = 16, dynamic, scale = f8E4M3FN, outer = tensor>,
+                                  scale = 2.5e-03 : f32} : tensor<?x576xf32>
     ```
   }];
   let arguments = (ins LM_Activation:$input, Equant_SchemeAttr:$scheme, OptionalAttr<F32Attr>:$scale);
@@ -250,36 +281,6 @@ def Equant_ScaleOp : Equant_Op<"scale", [AllTypesMatch<["input", "output"]>]> {
   let hasVerifier = 1;
 }
 
-def Equant_PackOp : Equant_Op<"pack"> {
-  let summary = "codes in the order in which a kernel reads them";
-  let description = [{
-    ```mlir
-    %packed = equant.pack %codes {layout = #equant.layout<panel, rows = 32, depth = 4>}
-                : tensor<576x576xi8> -> tensor<18x144x32x4xi8>
-    ```
-  }];
-  let arguments = (ins Equant_Codes:$codes, Equant_LayoutAttr:$layout);
-  let results = (outs Equant_PackedCodes:$packed);
-  let assemblyFormat = "$codes attr-dict `:` type($codes) `->` type($packed)";
-  let builders = [OpBuilder<(ins "::mlir::Value":$codes, "::easyquant::equant::LayoutAttr":$layout)>];
-  let hasVerifier = 1;
-}
-
-def Equant_PackScalesOp : Equant_Op<"pack_scales"> {
-  let summary = "scales in the order in which a kernel reads them";
-  let description = [{
-    ```mlir
-    %packed = equant.pack_scales %scale {layout = #equant.layout<panel, rows = 32, depth = 4>}
-                : tensor<576x5xf32> -> tensor<18x5x32xf32>
-    ```
-  }];
-  let arguments = (ins Equant_Scales:$scale, Equant_LayoutAttr:$layout);
-  let results = (outs Equant_PackedScales:$packed);
-  let assemblyFormat = "$scale attr-dict `:` type($scale) `->` type($packed)";
-  let builders = [OpBuilder<(ins "::mlir::Value":$scale, "::easyquant::equant::LayoutAttr":$layout)>];
-  let hasVerifier = 1;
-}
-
 //===----------------------------------------------------------------------===//
 // Quantized building blocks
 //===----------------------------------------------------------------------===//
@@ -289,14 +290,15 @@ def Equant_LinearOp : Equant_Op<"linear", [AttrSizedOperandSegments, LM_RowWise]
   let description = [{
     With an `input` scheme x is quantized at run time and the products are summed in int32, group by group; the verifier
     proves from the code ranges that no accumulator overflows. Without one the activations stay float. A static input
-    scheme, per tensor, comes with its constant `input_scale`, and an asymmetric one with its `input_zero_point`.
+    scheme, per tensor, comes with its constant `input_scale`, and an asymmetric one with its `input_zero_point`; of a scheme
+    with `outer = tensor` that is the outer scale.
 
     `equant-legalize-activations` makes the quantization an op, `equant.quantize_rows`, whose results the linear then reads:
     codes, `row_scales`, and `row_sums` and `row_zero_points` where its kernel asks for them; scale and zero point
     of a static scheme are that op's. On targets that multiply bf16 a linear on floats reads these.
 
-    Codes, scales and zero points are N × K, N × G and N × G, or in the order of `layout`; then `code_sums`, the sums of q − z
-    of each row and group, go with asymmetric activations. `sites` names the linears of the checkpoint, from
+    Codes, scales, zero points and outer scales are N × K, N × G, N × G and N × 1, or in the order of `layout`; then `code_sums`,
+    the sums of q − z of each row and group, go with asymmetric activations. `sites` names the linears of the checkpoint, from
     top to bottom: several after `equant-fuse-shared-input`.
 
     ```mlir
@@ -307,17 +309,19 @@ def Equant_LinearOp : Equant_Op<"linear", [AttrSizedOperandSegments, LM_RowWise]
     ```
   }];
   let arguments = (ins Equant_LinearInput:$input, Equant_WeightCodes:$codes, Equant_WeightScales:$scale,
-                       Optional<Equant_WeightZeroPoints>:$zero_point, Optional<Equant_PackedSums>:$code_sums,
-                       Optional<LM_Vector>:$bias, Optional<Equant_RowScales>:$row_scales,
-                       Optional<Equant_RowSums>:$row_sums, Optional<Equant_RowZeroPoints>:$row_zero_points,
+                       Optional<Equant_WeightZeroPoints>:$zero_point, Optional<Equant_WeightOuterScales>:$outer,
+                       Optional<Equant_PackedSums>:$code_sums, Optional<LM_Vector>:$bias,
+                       Optional<Equant_RowScales>:$row_scales, Optional<Equant_RowSums>:$row_sums,
+                       Optional<Equant_RowZeroPoints>:$row_zero_points,
                        StrArrayAttr:$sites, Equant_SchemeAttr:$weight_scheme,
                        OptionalAttr<Equant_SchemeAttr>:$input_scheme, OptionalAttr<F32Attr>:$input_scale,
                        OptionalAttr<I32Attr>:$input_zero_point, OptionalAttr<Equant_LayoutAttr>:$layout);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = [{
-    $input `,` $codes `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? (`code_sums` `(` $code_sums^ `)`)?
-    (`bias` `(` $bias^ `)`)? (`row_scales` `(` $row_scales^ `)`)? (`row_sums` `(` $row_sums^ `)`)?
-    (`row_zero_points` `(` $row_zero_points^ `)`)? attr-dict `:` functional-type(operands, $output)
+    $input `,` $codes `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? (`outer` `(` $outer^ `)`)?
+    (`code_sums` `(` $code_sums^ `)`)? (`bias` `(` $bias^ `)`)? (`row_scales` `(` $row_scales^ `)`)?
+    (`row_sums` `(` $row_sums^ `)`)? (`row_zero_points` `(` $row_zero_points^ `)`)? attr-dict `:`
+    functional-type(operands, $output)
   }];
   let hasVerifier = 1;
   let extraClassDeclaration = [{
@@ -326,7 +330,7 @@ def Equant_LinearOp : Equant_Op<"linear", [AttrSizedOperandSegments, LM_RowWise]
   }];
 }
 
-def Equant_EmbeddingOp : Equant_Op<"embedding"> {
+def Equant_EmbeddingOp : Equant_Op<"embedding", [AttrSizedOperandSegments]> {
   let summary = "rows of a quantized table, dequantized";
   let description = [{
     y[m] = s[t] · (q[t] − z[t]) for token t = tokens[m]. The table may be the weight of the output head that it is tied to.
@@ -338,11 +342,11 @@ def Equant_EmbeddingOp : Equant_Op<"embedding"> {
     ```
   }];
   let arguments = (ins LM_Tokens:$tokens, Equant_WeightCodes:$codes, Equant_WeightScales:$scale,
-                       Optional<Equant_WeightZeroPoints>:$zero_point, ConfinedAttr<I64Attr, [IntPositive]>:$vocab_size,
-                       Equant_SchemeAttr:$weight_scheme, OptionalAttr<Equant_LayoutAttr>:$layout);
+                       Optional<Equant_WeightZeroPoints>:$zero_point, Optional<Equant_WeightOuterScales>:$outer,
+                       ConfinedAttr<I64Attr, [IntPositive]>:$vocab_size, Equant_SchemeAttr:$weight_scheme, OptionalAttr<Equant_LayoutAttr>:$layout);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = [{
-    $tokens `,` $codes `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? attr-dict `:`
+    $tokens `,` $codes `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? (`outer` `(` $outer^ `)`)? attr-dict `:`
     functional-type(operands, $output)
   }];
   let hasVerifier = 1;

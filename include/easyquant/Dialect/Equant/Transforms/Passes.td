@@ -319,11 +319,14 @@ def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> 
     What is more than `max-shard-bytes` is sharded: `weights-00001-of-00002.safetensors` and so on, with
     `weights.safetensors.index.json`; offsets then count through the data sections, each rounded up to 4096 bytes.
 
-    With the packing `gpu`, `weights.gpu.safetensors` holds the same tensors as GPU kernels read them: fragments
-    (`easyquant/Numerics/FragmentPacking.h`), every tensor at a multiple of 64 bytes. Each weight is evaluated once, for both
-    files. A global then has `equant.gpu_offset`, one of codes also `equant.gpu_order`; its type stays the CPU's. The weight of
-    a float linear is there as fragments of bf16, at `equant.gpu_halves_offset`; an embedding that is tied to it reads these,
-    too. The module's `equant.gpu_bytes` is the size of the data.
+    Layouts are those of the kernels of the `target`: panels of CPUs, or fragments of GPUs, in `weights.gpu.safetensors`, where
+    every tensor lies at a multiple of 64 bytes. For GPUs the weight of a float linear is there as fragments of bf16, at
+    `equant.halves_offset` of its global; an embedding that is tied to it reads these, too. The module gets `equant.target` and
+    `equant.weights_bytes`, the size of the data. For both targets there are two modules in it, @cpu and @gpu; each weight is
+    evaluated once, for both files.
+
+    Of a constant, or of its codes and scales, a part may be read (`tensor.extract_slice` of rows or columns); no other
+    rows are read then. A part of codes begins and ends at multiples of the group size, and goes with the same part of scales.
 
     The module attribute `equant.report` holds parts of the artifact's manifest: `source` (kind, name, types and checksum of
     the model), `quantization` (`equant.recipe`, with `equant.fallbacks` and `equant.transforms`) and `sites`. It has an
@@ -352,7 +355,7 @@ def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> 
     After:
 
     ```mlir
-    module attributes {lm.source = "SmolLM2-135M", equant.report = {quantization = {...}, sites = [...], source = {...}}} {
+    module attributes {lm.source = "SmolLM2-135M", equant.target = "cpu", equant.report = {quantization = {...}, sites = [...], source = {...}}} {
       ml_program.global private @up_proj.weight(#ml_program.extern : tensor<48x144x32x4xi8>) : tensor<48x144x32x4xi8>
         {equant.offset = 0}
       ml_program.global private @up_proj.weight_scale(#ml_program.extern : tensor<48x1x32xf32>) : tensor<48x1x32xf32>
@@ -368,7 +371,7 @@ def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> 
   }];
   let options = [
     Option<"output", "output", "std::string", "\"\"", "existing folder that weights.safetensors is written into">,
-    ListOption<"packings", "packing", "std::string", "files to write: cpu, gpu; by default cpu">,
+    ListOption<"targets", "target", "std::string", "whose kernels read the weights: cpu, gpu; by default cpu">,
     Threads, MaxShardBytes,
   ];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect",

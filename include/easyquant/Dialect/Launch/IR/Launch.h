@@ -41,8 +41,8 @@ inline constexpr llvm::StringLiteral kOffsetAttr = "launch.offset";
 inline constexpr llvm::StringLiteral kArgumentAttr = "launch.argument";
 /// Of a step: most rows of a call, an i64.
 inline constexpr llvm::StringLiteral kMaxRowsAttr = "launch.max_rows";
-/// Of a step whose buffers are placed: bytes of all buffers, of all scratch (of a thread, on a CPU),
-/// and of the counters, i64s.
+/// Of a step whose buffers are placed: bytes of all buffers, of all scratch (of a thread, on a
+/// CPU), and of the counters, i64s.
 inline constexpr llvm::StringLiteral kArenaBytesAttr = "launch.arena_bytes";
 inline constexpr llvm::StringLiteral kScratchBytesAttr = "launch.scratch_bytes";
 inline constexpr llvm::StringLiteral kCounterBytesAttr = "launch.counter_bytes";

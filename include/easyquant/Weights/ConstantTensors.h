@@ -1,0 +1,153 @@
+//===- ConstantTensors.h - Constant expressions -----------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A weight, norm weight or bias is a global, a global whose rows or columns equivalence transforms
+// have scaled (equant.scale), or a part of such (tensor.extract_slice): some of its rows or
+// columns. Here are such expressions without the IR, and what computes them, a few rows at a time.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_WEIGHTS_CONSTANTTENSORS_H
+#define EASYQUANT_WEIGHTS_CONSTANTTENSORS_H
+
+#include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Formats/ComputedConstants.h"
+#include "easyquant/Formats/ModelSource.h"
+
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "mlir/IR/BuiltinOps.h"
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace easyquant::equant {
+
+struct ScaleStep;
+
+/// A vector or a matrix of constants: a global or a part of it, scaled any number of times.
+struct ConstantTensor {
+  std::string global;
+  /// Of a computed global; empty: a tensor of the model.
+  std::string file, stamp;
+  std::vector<int64_t> stored;       ///< the shape of the global
+  std::vector<int64_t> first, shape; ///< of the part: where it begins, its extents
+  std::vector<ScaleStep> steps;      ///< of the part, in order of application
+
+  /// Elements of a row; a vector has one element a row.
+  int64_t columns() const;
+  bool isComputed() const { return !file.empty(); }
+  bool isPart() const { return shape != stored; }
+  /// Is it the global as it is?
+  bool isGlobal() const { return steps.empty() && !isPart(); }
+  /// The part from `offsets` on, counted from `first`, of `sizes`, that lies in this one.
+  void cut(llvm::ArrayRef<int64_t> offsets, llvm::ArrayRef<int64_t> sizes);
+  /// Equal for equal expressions.
+  std::string key() const;
+  /// Where the whole tensor of a computed global is.
+  formats::ComputedPlace place(formats::DType type) const;
+};
+
+/// equant.scale.
+struct ScaleStep {
+  ConstantTensor factor; ///< a vector
+  int64_t axis = 0;
+  bool divide = false;
+};
+
+/// A value, or a part of it.
+struct Part {
+  mlir::Value whole;
+  /// What tensor.extract_slice takes of it; empty: all.
+  llvm::SmallVector<int64_t, 2> offsets, sizes;
+};
+/// Looks through one tensor.extract_slice. Fails with a diagnostic at `loc` that names `site` where
+/// it is none of static offsets and sizes within a vector or a matrix, or has strides.
+mlir::FailureOr<Part> matchPart(mlir::Location loc, llvm::StringRef site, mlir::Value value);
+
+/// The operands of a tree of equant.concat, left to right; the value itself if it is none.
+llvm::SmallVector<mlir::Value> concatenated(mlir::Value value);
+
+/// Looks through the ops that make a constant.
+class ConstantMatcher {
+public:
+  explicit ConstantMatcher(mlir::ModuleOp module) : symbols(module) {}
+
+  /// A tensor that is loaded from a global with external contents: of the model, or computed. Null
+  /// if it is none.
+  mlir::ml_program::GlobalOp getExternGlobal(mlir::Value value) const;
+
+  /// Fails with a diagnostic at `loc` that names `site` and the op which makes no constant, or
+  /// where more than kMaxDepth of them lie on each other.
+  mlir::FailureOr<ConstantTensor> match(mlir::Location loc, llvm::StringRef site,
+                                        mlir::Value value) const {
+    return match(loc, site, value, /*depth=*/0);
+  }
+  static constexpr int kMaxDepth = 64;
+
+private:
+  mlir::FailureOr<ConstantTensor> match(mlir::Location loc, llvm::StringRef site, mlir::Value value,
+                                        int depth) const;
+
+  mlir::SymbolTable symbols;
+};
+
+/// The tensors that the globals of a module name. Reading is thread-safe.
+class ConstantReader {
+public:
+  /// Opens what `lm.source` names. Fails with a diagnostic.
+  static mlir::FailureOr<ConstantReader> open(mlir::ModuleOp module);
+
+  const formats::ModelSource &source() const { return model; }
+  const formats::ComputedConstants &computed() const { return work; }
+
+  /// Can it be read: are all its tensors there, with their shapes and stamps? Errors name file and
+  /// tensor: NotFound, Corrupt.
+  Result<void> check(const ConstantTensor &tensor) const;
+
+  /// Rows firstRow .. firstRow + rows - 1, row-major, into rows * columns() elements. Every value
+  /// is finite. Errors: those of ModelSource::readRows and ComputedConstants::readRows; Corrupt
+  /// when a scaled value is not finite, naming the tensor, the value and the factor.
+  Result<void> readRows(const ConstantTensor &tensor, int64_t firstRow, int64_t rows,
+                        std::span<float> out) const;
+  /// The same of computed integers: codes, zero points.
+  Result<void> readRows(const ConstantTensor &tensor, int64_t firstRow, int64_t rows,
+                        std::span<int8_t> out) const;
+  Result<void> readRows(const ConstantTensor &tensor, int64_t firstRow, int64_t rows,
+                        std::span<int32_t> out) const;
+
+private:
+  ConstantReader(formats::ModelSource model, formats::ComputedConstants work)
+      : model(std::move(model)), work(std::move(work)) {}
+  Result<void> apply(const ScaleStep &step, const ConstantTensor &tensor, int64_t firstRow,
+                     int64_t rows, std::span<float> values) const;
+
+  formats::ModelSource model;
+  formats::ComputedConstants work;
+};
+
+/// The folder `work`, which `equant.work` names from then on; if it is empty, the one that
+/// `equant.work` names. Fails with a diagnostic if there is neither.
+mlir::FailureOr<std::string> getWorkFolder(mlir::ModuleOp module, llvm::StringRef work);
+
+/// Declares the computed tensor `name` of `file` before the first function; one of this name that
+/// is there already gets the new type, file and stamp.
+mlir::ml_program::GlobalOp declareComputed(mlir::ModuleOp module, llvm::StringRef name,
+                                           mlir::RankedTensorType type, llvm::StringRef file,
+                                           llvm::StringRef stamp);
+
+/// A load of `global` at the builder's place.
+mlir::Value loadGlobal(mlir::OpBuilder &builder, mlir::Location loc,
+                       mlir::ml_program::GlobalOp global);
+
+/// Is what an extern global names there, in the shape that the IR says? Asked before anybody
+/// allocates by that shape. Fails with a diagnostic.
+mlir::LogicalResult checkGlobal(mlir::ml_program::GlobalOp global, const ConstantReader &reader);
+
+} // namespace easyquant::equant
+
+#endif // EASYQUANT_WEIGHTS_CONSTANTTENSORS_H

@@ -1,0 +1,47 @@
+//===- TargetModules.h - A module for each kind of target -------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// From equant-materialize-weights on, the types and places of a model's weights are those of one
+// kind of target. Where there are two, the module holds a module for each, @cpu and @gpu.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_WEIGHTS_TARGETMODULES_H
+#define EASYQUANT_WEIGHTS_TARGETMODULES_H
+
+#include "mlir/IR/BuiltinOps.h"
+
+#include <optional>
+
+namespace easyquant::equant {
+
+enum class Target { CPU, GPU };
+
+/// "cpu", "gpu".
+llvm::StringRef targetName(Target target);
+std::optional<Target> findTarget(llvm::StringRef name);
+
+/// Attribute of a module: whose weights it reads, by name.
+inline constexpr llvm::StringLiteral kTargetAttr = "equant.target";
+/// Attribute of a module: the bytes of the data sections that its globals lie in.
+inline constexpr llvm::StringLiteral kWeightsBytesAttr = "equant.weights_bytes";
+/// Attribute of a global that GPUs read: a float weight of linears lies there as fragments of bf16
+/// (easyquant/Numerics/FragmentPacking.h), which an embedding tied to it reads as well. What else
+/// reads the global finds it in f32 at its equant.offset.
+inline constexpr llvm::StringLiteral kHalvesOffsetAttr = "equant.halves_offset";
+
+/// One target: the module itself. Several: clones of what is in it, in modules of their names.
+/// Each has kTargetAttr. In the order of `targets`, which differ.
+llvm::SmallVector<mlir::ModuleOp> splitTargets(mlir::ModuleOp module,
+                                               llvm::ArrayRef<Target> targets);
+
+/// What a target is compiled from: the module of its name inside of `module`, or else `module`.
+mlir::ModuleOp moduleOf(mlir::ModuleOp module, Target target);
+
+} // namespace easyquant::equant
+
+#endif // EASYQUANT_WEIGHTS_TARGETMODULES_H

@@ -1,0 +1,183 @@
+//===- ConstantTensors.cpp - Constant expressions -------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Weights/ConstantTensors.h"
+
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/Builders.h"
+
+#include <fmt/ranges.h>
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+using ml_program::GlobalLoadConstOp;
+using ml_program::GlobalOp;
+
+int64_t ConstantTensor::columns() const {
+  int64_t columns = 1;
+  for (size_t i = 1; i < shape.size(); ++i)
+    columns *= shape[i];
+  return columns;
+}
+
+std::string ConstantTensor::key() const {
+  // Symbols hold no control characters (they are names of tensors).
+  std::string text = global + '\1' + file + '\1' + stamp;
+  if (isPart())
+    text += fmt::format("\5{}:{}", fmt::join(first, ","), fmt::join(shape, ","));
+  for (const ScaleStep &step : steps)
+    text += fmt::format("\2{}{}{}\3", step.divide ? '/' : '*', step.axis, step.factor.key());
+  return text;
+}
+
+formats::ComputedPlace ConstantTensor::place(formats::DType type) const {
+  return {file, stamp, global, type, stored};
+}
+
+void ConstantTensor::cut(ArrayRef<int64_t> offsets, ArrayRef<int64_t> sizes) {
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    first[axis] += offsets[axis];
+    shape[axis] = sizes[axis];
+  }
+  for (ScaleStep &step : steps)
+    step.factor.cut(offsets[step.axis], sizes[step.axis]);
+}
+
+//===----------------------------------------------------------------------===//
+// From the IR
+//===----------------------------------------------------------------------===//
+
+FailureOr<Part> easyquant::equant::matchPart(Location loc, StringRef site, Value value) {
+  auto slice = value.getDefiningOp<tensor::ExtractSliceOp>();
+  if (!slice)
+    return Part{value, {}, {}};
+  RankedTensorType source = slice.getSourceType();
+  ArrayRef<int64_t> offsets = slice.getStaticOffsets(), sizes = slice.getStaticSizes();
+  bool isPart = source.hasStaticShape() && source.getRank() <= 2 &&
+                slice.getType().getRank() == source.getRank() &&
+                llvm::all_of(slice.getStaticStrides(), [](int64_t stride) { return stride == 1; });
+  for (auto [offset, size, extent] : llvm::zip(offsets, sizes, source.getShape()))
+    isPart = isPart && offset >= 0 && size > 0 && offset <= extent && size <= extent - offset;
+  if (!isPart)
+    return emitError(loc) << "site '" << site
+                          << "': expected a part of a constant with static offsets and sizes "
+                             "within it, strides of 1 and all its dimensions, found "
+                          << *slice;
+  return Part{slice.getSource(), llvm::to_vector<2>(offsets), llvm::to_vector<2>(sizes)};
+}
+
+SmallVector<Value> easyquant::equant::concatenated(Value value) {
+  SmallVector<Value> leaves, worklist = {value};
+  while (!worklist.empty()) {
+    Value next = worklist.pop_back_val();
+    if (auto concat = next.getDefiningOp<ConcatOp>())
+      llvm::append_range(worklist, llvm::reverse(concat.getInputs()));
+    else
+      leaves.push_back(next);
+  }
+  return leaves;
+}
+
+GlobalOp ConstantMatcher::getExternGlobal(Value value) const {
+  auto load = value.getDefiningOp<GlobalLoadConstOp>();
+  auto global = load ? symbols.lookup<GlobalOp>(load.getGlobal().getLeafReference()) : GlobalOp();
+  if (!global || !isa_and_nonnull<ml_program::ExternAttr>(global.getValueAttr()))
+    return nullptr;
+  return global;
+}
+
+FailureOr<ConstantTensor> ConstantMatcher::match(Location loc, StringRef site, Value value,
+                                                 int depth) const {
+  bool isSlice = value.getDefiningOp<tensor::ExtractSliceOp>() != nullptr;
+  auto scale = value.getDefiningOp<ScaleOp>();
+  if ((isSlice || scale) && depth == kMaxDepth)
+    return emitError(loc) << "site '" << site << "': expected at most " << kMaxDepth
+                          << " equant.scale and tensor.extract_slice on a constant, found more";
+  if (isSlice) {
+    FailureOr<Part> part = matchPart(loc, site, value);
+    if (failed(part))
+      return failure();
+    FailureOr<ConstantTensor> tensor = match(loc, site, part->whole, depth + 1);
+    if (succeeded(tensor))
+      tensor->cut(part->offsets, part->sizes);
+    return tensor;
+  }
+  if (scale) {
+    FailureOr<ConstantTensor> tensor = match(loc, site, scale.getInput(), depth + 1);
+    if (failed(tensor))
+      return failure();
+    FailureOr<ConstantTensor> factor = match(loc, site, scale.getFactor(), depth + 1);
+    if (failed(factor))
+      return failure();
+    tensor->steps.push_back({std::move(*factor), scale.getAxisAttr().getInt(), scale.getDivide()});
+    return tensor;
+  }
+  GlobalOp global = getExternGlobal(value);
+  if (!global) {
+    InFlightDiagnostic diagnostic = emitError(loc)
+                                    << "site '" << site
+                                    << "': expected a constant (a global with "
+                                       "external contents, equant.scale or a part of one), "
+                                       "found ";
+    if (Operation *op = value.getDefiningOp())
+      diagnostic << op->getName();
+    else
+      diagnostic << "a block argument";
+    return diagnostic;
+  }
+  ConstantTensor tensor;
+  tensor.global = global.getSymName().str();
+  ArrayRef<int64_t> shape = cast<RankedTensorType>(value.getType()).getShape();
+  tensor.stored.assign(shape.begin(), shape.end());
+  tensor.first.assign(shape.size(), 0);
+  tensor.shape = tensor.stored;
+  if (auto file = global->getAttrOfType<StringAttr>(kFileAttr)) {
+    tensor.file = file.str();
+    if (auto stamp = global->getAttrOfType<StringAttr>(kStampAttr))
+      tensor.stamp = stamp.str();
+  }
+  return tensor;
+}
+
+FailureOr<std::string> easyquant::equant::getWorkFolder(ModuleOp module, StringRef work) {
+  if (!work.empty())
+    module->setAttr(kWorkAttr, StringAttr::get(module.getContext(), work));
+  if (auto folder = module->getAttrOfType<StringAttr>(kWorkAttr))
+    return folder.str();
+  return emitError(module.getLoc())
+         << "no folder for what methods compute: give the option work, or the module attribute "
+         << kWorkAttr;
+}
+
+GlobalOp easyquant::equant::declareComputed(ModuleOp module, StringRef name, RankedTensorType type,
+                                            StringRef file, StringRef stamp) {
+  OpBuilder builder(module.getContext());
+  if (auto known = module.lookupSymbol<GlobalOp>(name))
+    known.erase();
+  // Beside the other globals, before the functions.
+  auto globals = module.getOps<GlobalOp>();
+  Operation *last = nullptr;
+  for (GlobalOp global : globals)
+    last = global;
+  if (last)
+    builder.setInsertionPointAfter(last);
+  else
+    builder.setInsertionPointToStart(module.getBody());
+  auto global =
+      GlobalOp::create(builder, NameLoc::get(builder.getStringAttr(name)), name, type,
+                       /*is_mutable=*/false, ml_program::ExternAttr::get(module.getContext(), type),
+                       builder.getStringAttr("private"));
+  global->setAttr(kFileAttr, builder.getStringAttr(file));
+  global->setAttr(kStampAttr, builder.getStringAttr(stamp));
+  return global;
+}
+
+Value easyquant::equant::loadGlobal(OpBuilder &builder, Location loc, GlobalOp global) {
+  return GlobalLoadConstOp::create(builder, loc, global.getType(),
+                                   FlatSymbolRefAttr::get(global.getSymNameAttr()));
+}

@@ -1,0 +1,177 @@
+//===- ModelWeights.cpp - The constants that a model reads ----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Weights/ModelWeights.h"
+
+#include "easyquant/Dialect/LM/IR/RopeTable.h"
+#include "easyquant/Weights/WeightEvaluation.h"
+
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+using ml_program::GlobalOp;
+
+//===----------------------------------------------------------------------===//
+// Packed weights
+//===----------------------------------------------------------------------===//
+
+/// What there are packed tensors for: what the verifier of a packed weight demands.
+static LogicalResult checkPackable(Location loc, StringRef site, SchemeAttr scheme) {
+  bool perRow = scheme.getGranularity() == Granularity::Group ||
+                scheme.getGranularity() == Granularity::Channel;
+  if (perRow)
+    return success();
+  return emitError(loc) << "site '" << site << "': weights in " << scheme
+                        << " cannot be packed; expected scales per channel or per group";
+}
+
+ConstantWeight *ModelWeights::intern(ConstantWeight weight) {
+  ConstantWeight *&known = weightByKey[weight.key()];
+  if (!known) {
+    weights.push_back(std::move(weight));
+    known = &weights.back();
+  }
+  return known;
+}
+
+bool easyquant::equant::needsSums(LinearOp op) {
+  SchemeAttr input = op.getInputSchemeAttr();
+  return input && !input.getSymmetric();
+}
+
+template <typename OpT>
+LogicalResult ModelWeights::collectWeight(const ConstantMatcher &matcher, OpT op,
+                                          ArrayRef<StringRef> sites) {
+  if (op.getLayout())
+    return emitError(op.getLoc()) << "site '" << sites.front() << "': its weight is packed as "
+                                  << op.getLayoutAttr() << "; expected one that is not packed yet";
+  if (failed(checkPackable(op.getLoc(), sites.front(), op.getWeightScheme())))
+    return failure();
+  FailureOr<ConstantWeight> weight = matchConstantWeight(
+      matcher, op.getLoc(), sites, op.getCodes(), op.getScale(), op.getZeroPoint(), op.getOuter());
+  if (failed(weight))
+    return failure();
+  ConstantWeight *known = intern(std::move(*weight));
+  if constexpr (std::is_same_v<OpT, equant::LinearOp>) {
+    known->needsSums |= needsSums(op);
+    (op.getInputScheme() ? known->integerReader : known->floatReader) = true;
+  }
+  readers.push_back({op, known});
+  return success();
+}
+
+LogicalResult ModelWeights::collectWeights(ModuleOp module, const ConstantMatcher &matcher) {
+  WalkResult result = module.walk([&](Operation *op) -> WalkResult {
+    if (auto linear = dyn_cast<equant::LinearOp>(op))
+      return collectWeight(matcher, linear,
+                           llvm::to_vector(linear.getSites().getAsValueRange<StringAttr>()));
+    // A table that is not tied is no site; its messages speak of it as the embedding.
+    if (auto embedding = dyn_cast<equant::EmbeddingOp>(op))
+      return collectWeight(matcher, embedding, {"embedding"});
+    return WalkResult::advance();
+  });
+  return failure(result.wasInterrupted());
+}
+
+//===----------------------------------------------------------------------===//
+// Constants that stay float
+//===----------------------------------------------------------------------===//
+
+/// How messages speak of an op that is no site: by its module in the checkpoint.
+static std::string nameOfReader(Operation *op) {
+  if (auto site = dyn_cast<QuantizableOpInterface>(op))
+    return site.getSite().str();
+  if (auto linear = dyn_cast<equant::LinearOp>(op))
+    return cast<StringAttr>(linear.getSites()[0]).str();
+  if (auto name = dyn_cast<NameLoc>(op->getLoc()))
+    return name.getName().str();
+  return op->getName().getStringRef().str();
+}
+
+LogicalResult ModelWeights::collectFloat(const ConstantMatcher &matcher, OpOperand &reader) {
+  Operation *op = reader.getOwner();
+  auto type = dyn_cast<RankedTensorType>(reader.get().getType());
+  if (!type || !type.hasStaticShape() || !type.getElementType().isF32() || type.getRank() == 0)
+    return emitError(op->getLoc()) << "site '" << nameOfReader(op)
+                                   << "': a constant must be a tensor of f32 to be written, found "
+                                   << reader.get().getType();
+  FloatConstant constant{{}, nameOfReader(op), op->getLoc(), type};
+  if (GlobalOp global = matcher.getExternGlobal(reader.get()))
+    if (auto rope = global->getAttrOfType<DictionaryAttr>(lm::kRopeTableAttr))
+      constant.rope = *lm::ropeParams(rope, cast<RankedTensorType>(global.getType())); // verified
+  std::string key;
+  for (Value value : concatenated(reader.get())) {
+    FailureOr<ConstantTensor> part = matcher.match(op->getLoc(), constant.site, value);
+    if (failed(part))
+      return failure();
+    key += part->key() + '\n';
+    constant.parts.push_back(std::move(*part));
+  }
+  FloatConstant *&known = constantByKey[key];
+  if (!known) {
+    constants.push_back(std::move(constant));
+    known = &constants.back();
+  }
+  known->readers.push_back(&reader);
+  return success();
+}
+
+/// Codes, scales and zero points belong to their weight.
+static bool isOfWeight(OpOperand &operand) {
+  if (auto linear = dyn_cast<equant::LinearOp>(operand.getOwner()))
+    return operand.getOperandNumber() != 0 && operand.get() != linear.getBias();
+  return isa<equant::EmbeddingOp>(operand.getOwner());
+}
+
+LogicalResult ModelWeights::collectFloats(ModuleOp module, const ConstantMatcher &matcher) {
+  WalkResult result = module.walk([&](Operation *op) -> WalkResult {
+    // These read constants for the sake of their own readers.
+    if (isa<OuterScaleOp, ChooseQParamsOp, QuantizeOp, ScaleOp, ConcatOp, tensor::ExtractSliceOp>(
+            op))
+      return WalkResult::advance();
+    for (OpOperand &operand : op->getOpOperands()) {
+      if (isOfWeight(operand))
+        continue;
+      Operation *made = operand.get().getDefiningOp();
+      bool isConstant = isa_and_nonnull<ScaleOp, tensor::ExtractSliceOp>(made) ||
+                        matcher.getExternGlobal(operand.get()) ||
+                        (isa_and_nonnull<ConcatOp>(made) &&
+                         cast<RankedTensorType>(operand.get().getType()).getRank() == 1);
+      if (isConstant && failed(collectFloat(matcher, operand)))
+        return WalkResult::interrupt();
+    }
+    return WalkResult::advance();
+  });
+  return failure(result.wasInterrupted());
+}
+
+LogicalResult ModelWeights::collect(ModuleOp module) {
+  ConstantMatcher matcher(module);
+  return failure(failed(collectWeights(module, matcher)) || failed(collectFloats(module, matcher)));
+}
+
+LogicalResult ModelWeights::check(ModuleOp module, const ConstantReader &reader) const {
+  // Every tensor of the model, read or not: a global that names none is a mistake.
+  for (GlobalOp global : module.getOps<GlobalOp>())
+    if (isa_and_nonnull<ml_program::ExternAttr>(global.getValueAttr()) &&
+        !global->hasAttr(kFileAttr) && failed(checkGlobal(global, reader)))
+      return failure();
+  for (const WeightUse &use : readers)
+    if (auto done = checkTensors(*use.weight, reader); !done)
+      return emitError(use.op->getLoc()) << done.error().message;
+  for (const FloatConstant &constant : constants) {
+    if (constant.rope)
+      continue;
+    for (const ConstantTensor &part : constant.parts)
+      if (auto done = reader.check(part); !done)
+        return emitError(constant.loc)
+               << "site '" << constant.site << "': " << done.error().message;
+  }
+  return success();
+}

@@ -1,0 +1,180 @@
+//===- PlanWeightFile.cpp - Which tensors the artifact has ----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Weights/PlanWeightFile.h"
+
+#include "easyquant/Numerics/FragmentPacking.h"
+#include "easyquant/Weights/WeightLayouts.h"
+
+#include "llvm/ADT/StringSet.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+using ml_program::GlobalOp;
+using numerics::WeightTensor;
+
+namespace {
+
+/// Kernels read whole lines of so many bytes.
+constexpr int64_t kAlignment = 64;
+
+class TensorPlanner {
+public:
+  explicit TensorPlanner(const TargetWeights &target) : target(target) {}
+
+  std::vector<FileTensor> plan();
+
+private:
+  std::string uniqueName(const std::string &name);
+  void planWeight(const ConstantWeight &weight);
+  void planFloat(const FloatConstant &constant, std::string name);
+  void planHalves(const FloatConstant &constant);
+
+  const TargetWeights &target;
+  llvm::StringSet<> names; ///< of all tensors
+  llvm::DenseMap<const FloatConstant *, std::string> nameOf;
+  std::vector<FileTensor> aligned, others, halves; ///< one behind the other
+};
+
+} // namespace
+
+/// "a.q_proj.weight" for one global; "a.q_proj+k_proj+v_proj.weight" for several.
+static std::string joinNames(ArrayRef<StringRef> globals) {
+  auto [name, suffix] = globals.front().rsplit('.');
+  std::string joined = name.str();
+  for (StringRef global : globals.drop_front()) {
+    StringRef base = global.rsplit('.').first;
+    joined += "+" + base.substr(base.rfind('.') + 1).str();
+  }
+  return suffix.empty() ? joined : joined + "." + suffix.str();
+}
+
+std::string TensorPlanner::uniqueName(const std::string &name) {
+  std::string unique = name;
+  for (int i = 2; !names.insert(unique).second; ++i)
+    unique = name + "_" + std::to_string(i);
+  return unique;
+}
+
+static int64_t bytesOf(const FileTensor &tensor) {
+  return formats::tensorBytes(dtypeOf(tensor), tensor.shape).value_or(0);
+}
+
+void TensorPlanner::planWeight(const ConstantWeight &weight) {
+  SmallVector<StringRef> globals;
+  for (const WeightPart &part : weight.parts)
+    globals.push_back(part.weight.global);
+  // Read as float as well, the global keeps its name.
+  std::string name = joinNames(globals);
+  name = uniqueName(names.contains(name) ? name + "_packed" : name);
+  const SchemeAttr scheme = weight.scheme;
+  // All packed tensors of panels end at a line, but for int3 codes of an odd number of blocks.
+  RankedTensorType panels =
+      LayoutAttr::panel(scheme.getContext())
+          .getPackedType(WeightTensor::Codes, scheme, weight.rows, weight.columns);
+  bool isAligned = panels && panels.getNumElements() % kAlignment == 0;
+  auto &tensors = isAligned ? aligned : others;
+  const LayoutAttr layout = layoutFor(weight, target.target);
+  for (auto [part, suffix] : {std::pair(WeightTensor::Codes, ""),
+                              {WeightTensor::Scales, "_scale"},
+                              {WeightTensor::ZeroPoints, "_zero_point"},
+                              {WeightTensor::Sums, "_sums"},
+                              {WeightTensor::Outer, "_outer"}}) {
+    RankedTensorType type = layout.getPackedType(part, scheme, weight.rows, weight.columns);
+    // Where there is no type writeWeights says why.
+    if (!type || (part == WeightTensor::Sums && !weight.needsSums))
+      continue;
+    FileTensor &tensor = tensors.emplace_back();
+    tensor.kind = FileTensor::Kind::Packed;
+    tensor.name = part == WeightTensor::Codes ? name : uniqueName(name + suffix);
+    tensor.weight = &weight;
+    tensor.part = part;
+    tensor.shape.assign(type.getShape().begin(), type.getShape().end());
+    while (part != WeightTensor::Codes && bytesOf(tensor) % kAlignment != 0)
+      ++tensor.shape.front();
+  }
+}
+
+static bool isWeightOfLinear(const OpOperand *reader) {
+  auto linear = dyn_cast<lm::LinearOp>(reader->getOwner());
+  return linear && linear.getWeight() == reader->get();
+}
+/// Of a constant that is multiplied: such readers want nothing on a GPU but its halves, which an
+/// embedding takes its rows from.
+static bool readsHalves(const OpOperand *reader) {
+  return isWeightOfLinear(reader) || isa<lm::EmbeddingOp>(reader->getOwner());
+}
+static bool hasHalves(const FloatConstant &constant) {
+  return llvm::any_of(constant.readers, isWeightOfLinear);
+}
+
+void TensorPlanner::planFloat(const FloatConstant &constant, std::string name) {
+  FileTensor tensor;
+  tensor.kind = constant.rope ? FileTensor::Kind::RopeTable : FileTensor::Kind::Float;
+  tensor.name = std::move(name);
+  tensor.shape.assign(constant.type.getShape().begin(), constant.type.getShape().end());
+  tensor.constant = &constant;
+  bool isAligned = bytesOf(tensor) % kAlignment == 0;
+  if (target.target == Target::GPU) {
+    if (hasHalves(constant))
+      planHalves(constant);
+    if (hasHalves(constant) && llvm::all_of(constant.readers, readsHalves))
+      return;
+    if (!isAligned)
+      tensor.shape = {static_cast<int64_t>(
+          llvm::alignTo(constant.type.getNumElements(), kAlignment / sizeof(float)))};
+  }
+  (isAligned ? aligned : others).push_back(std::move(tensor));
+}
+
+/// A weight of float linears, which GPUs multiply in halves.
+void TensorPlanner::planHalves(const FloatConstant &constant) {
+  FileTensor &tensor = halves.emplace_back();
+  tensor.kind = FileTensor::Kind::Halves;
+  tensor.name = uniqueName(nameOf.lookup(&constant) + "_halves");
+  tensor.constant = &constant;
+  int64_t bytes =
+      numerics::floatFragmentBytes(constant.type.getDimSize(0), constant.type.getDimSize(1));
+  tensor.shape = {bytes / numerics::kFragmentBytes,
+                  numerics::kFragmentBytes / int64_t(sizeof(uint16_t))};
+}
+
+std::vector<FileTensor> TensorPlanner::plan() {
+  const ModelWeights &weights = target.weights;
+  llvm::StringMap<SmallVector<const ConstantWeight *>> weightsOf;
+  for (const ConstantWeight &weight : weights.packed())
+    weightsOf[weight.parts.front().weight.global].push_back(&weight);
+  llvm::StringMap<SmallVector<const FloatConstant *>> floatsOf;
+  for (const FloatConstant &constant : weights.floats())
+    floatsOf[constant.parts.front().global].push_back(&constant);
+  // A constant as the model has it comes first, and so keeps the name of its global.
+  for (bool isGlobal : {true, false})
+    for (const FloatConstant &constant : weights.floats()) {
+      if (constant.parts.front().isGlobal() != isGlobal)
+        continue;
+      SmallVector<StringRef> globals;
+      for (const ConstantTensor &part : constant.parts)
+        globals.push_back(part.global);
+      nameOf[&constant] = uniqueName(joinNames(globals));
+    }
+  // In the order of the model.
+  ModuleOp module = target.module;
+  for (GlobalOp global : module.getOps<GlobalOp>()) {
+    for (const ConstantWeight *weight : weightsOf.lookup(global.getSymName()))
+      planWeight(*weight);
+    for (const FloatConstant *constant : floatsOf.lookup(global.getSymName()))
+      planFloat(*constant, nameOf.lookup(constant));
+  }
+  std::move(others.begin(), others.end(), std::back_inserter(aligned));
+  std::move(halves.begin(), halves.end(), std::back_inserter(aligned));
+  return std::move(aligned);
+}
+
+std::vector<FileTensor> easyquant::equant::planTensors(const TargetWeights &target) {
+  return TensorPlanner(target).plan();
+}

@@ -1,0 +1,313 @@
+//===- WeightEvaluation.cpp - Quantizing constants ------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Weights/WeightEvaluation.h"
+
+#include "easyquant/Numerics/Packing.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <optional>
+
+using namespace easyquant;
+using namespace easyquant::equant;
+using numerics::ErrorSums;
+using numerics::QuantizedMatrix;
+using numerics::WeightLayout;
+
+namespace {
+
+/// Floats that a thread reads at a time: enough for ModelSource to let go of pages it has read.
+constexpr int64_t kReadFloats = int64_t(1) << 18;
+
+/// Rows of a weight that are of one part: `count` of its constant, from row `row` on.
+struct RowRange {
+  size_t part = 0;
+  int64_t row = 0, count = 0;
+};
+
+/// Rows first .. end - 1 of the weight, top to bottom.
+std::vector<RowRange> rangesOf(const ConstantWeight &weight, int64_t first, int64_t end) {
+  std::vector<RowRange> ranges;
+  int64_t begin = 0;
+  for (size_t part = 0; part < weight.parts.size(); ++part) {
+    int64_t from = std::max(first, begin), to = std::min(end, begin + weight.parts[part].rows);
+    if (from < to)
+      ranges.push_back({part, weight.parts[part].firstRow + from - begin, to - from});
+    begin += weight.parts[part].rows;
+  }
+  return ranges;
+}
+
+/// Rows of a chunk are a multiple of this, and so of the blocks of every layout.
+constexpr int64_t kBlockRows = 64;
+
+/// One evaluation: chunks of rows, each computed by whichever thread comes first, each writing its
+/// own place only.
+class Evaluation {
+public:
+  Evaluation(const ConstantWeight &weight, llvm::ArrayRef<const WeightLayout *> layouts,
+             const ConstantReader &reader)
+      : weight(weight), scheme(weight.scheme.toNumerics()), layouts(layouts), reader(reader),
+        chunkRows(std::max<int64_t>(1, kReadFloats / (kBlockRows * weight.columns)) * kBlockRows),
+        chunks((weight.rows + chunkRows - 1) / chunkRows), failures(chunks), chunkErrors(chunks) {
+    for (const WeightLayout *layout : layouts)
+      result.packed.push_back(layout->allocate());
+  }
+
+  Result<EvaluatedWeight> run(llvm::ThreadPoolInterface &pool);
+
+private:
+  Result<void> chooseOuter();
+  void work();
+  Result<void> evaluateChunk(int64_t chunk, std::vector<float> &values);
+  Result<QuantizedMatrix> quantizeRange(const RowRange &range, numerics::ConstMatrix rows,
+                                        ErrorSums &error) const;
+  Result<void> chooseParams(const RowRange &range, numerics::ConstMatrix rows,
+                            numerics::QParams &params) const;
+
+  const ConstantWeight &weight;
+  const numerics::Scheme scheme;
+  const llvm::ArrayRef<const WeightLayout *> layouts;
+  const ConstantReader &reader;
+  const int64_t chunkRows, chunks;
+  std::vector<float> outer; ///< of each part whose scales are of the rule, where there are such
+  std::atomic<int64_t> next = 0;
+  std::vector<std::optional<Error>> failures; ///< of each chunk
+  /// Of each chunk, in the order of its ranges of rows.
+  std::vector<std::vector<std::pair<size_t, ErrorSums>>> chunkErrors;
+  EvaluatedWeight result;
+};
+
+/// Some rows of what a method has computed for its part.
+template <typename T>
+Result<std::vector<T>> readComputed(const ConstantReader &reader, const ConstantTensor &tensor,
+                                    int64_t firstRow, int64_t rows, T least, T most) {
+  std::vector<T> values(rows * tensor.columns());
+  if (auto done = reader.readRows(tensor, firstRow, rows, std::span<T>(values)); !done)
+    return Unexpected(done.error());
+  for (size_t i = 0; i < values.size(); ++i)
+    if (values[i] < least || values[i] > most)
+      return makeError(ErrorCode::Corrupt,
+                       "{}: tensor '{}': row {}, column {} is {}, expected {} to {}; remove the "
+                       "file and compute it again",
+                       (reader.computed().folder() / tensor.file).string(), tensor.global,
+                       tensor.first[0] + firstRow + int64_t(i) / tensor.columns(),
+                       tensor.first[1] + int64_t(i) % tensor.columns(), values[i], least, most);
+  return values;
+}
+
+/// Of each of `rows` rows of `width` values those from `first` on.
+template <typename T>
+void cutColumns(std::vector<T> &values, int64_t rows, int64_t width, int64_t first, int64_t count) {
+  for (int64_t r = 0; r < rows; ++r)
+    std::copy_n(values.data() + r * width + first, count, values.data() + r * count);
+  values.resize(rows * count);
+}
+
+/// The columns of a part, which are whole groups.
+void cutColumns(QuantizedMatrix &matrix, const WeightPart &part) {
+  numerics::QParams &params = matrix.params;
+  const int64_t group = matrix.scheme.groupSize, groups = params.groups;
+  const int64_t first = group ? part.firstColumn / group : 0;
+  params.groups = numerics::groupCount(part.columns, group);
+  cutColumns(matrix.codes, matrix.rows, matrix.columns, part.firstColumn, part.columns);
+  cutColumns(params.scales, params.rows, groups, first, params.groups);
+  if (!params.zeroPoints.empty())
+    cutColumns(params.zeroPoints, params.rows, groups, first, params.groups);
+  matrix.columns = part.columns;
+}
+
+} // namespace
+
+/// Scales and zero points of rows of one part, by the rule or as computed.
+Result<void> Evaluation::chooseParams(const RowRange &range, numerics::ConstMatrix rows,
+                                      numerics::QParams &params) const {
+  const WeightPart &part = weight.parts[range.part];
+  if (!part.scale) {
+    auto chosen =
+        numerics::chooseQParams(rows, scheme, weight.rule, scheme.outer ? outer[range.part] : 1);
+    if (!chosen)
+      return Unexpected(chosen.error());
+    params = std::move(*chosen);
+    return {};
+  }
+  params.rows = rows.rows;
+  params.groups = numerics::groupCount(rows.columns, scheme.groupSize);
+  auto scales =
+      readComputed<float>(reader, *part.scale, range.row, range.count,
+                          std::numeric_limits<float>::min(), std::numeric_limits<float>::max());
+  if (!scales)
+    return Unexpected(scales.error());
+  params.scales = std::move(*scales);
+  if (part.outer) {
+    auto outer =
+        readComputed<float>(reader, *part.outer, range.row, range.count,
+                            std::numeric_limits<float>::min(), std::numeric_limits<float>::max());
+    if (!outer)
+      return Unexpected(outer.error());
+    params.outer = std::move(*outer);
+  }
+  if (!part.zeroPoint)
+    return {};
+  const numerics::CodeRange codes = numerics::codeRange(scheme);
+  auto zeroPoints =
+      readComputed<int32_t>(reader, *part.zeroPoint, range.row, range.count, codes.min, codes.max);
+  if (!zeroPoints)
+    return Unexpected(zeroPoints.error());
+  params.zeroPoints = std::move(*zeroPoints);
+  return {};
+}
+
+/// Rows of one part, by the rule or as computed.
+Result<QuantizedMatrix> Evaluation::quantizeRange(const RowRange &range, numerics::ConstMatrix rows,
+                                                  ErrorSums &error) const {
+  const WeightPart &part = weight.parts[range.part];
+  if (!part.scale && !part.codes && part.hasAllColumns() &&
+      weight.rule.kind == numerics::ScaleRuleKind::AbsMax && numerics::canQuantizeAbsMax(scheme))
+    return numerics::quantizeAbsMax(rows, scheme, range.row, error);
+  QuantizedMatrix quantized{scheme, rows.rows, rows.columns, {}, {}};
+  if (auto done = chooseParams(range, rows, quantized.params); !done)
+    return Unexpected(done.error());
+  if (part.codes) {
+    const numerics::CodeRange limits = numerics::codeRange(scheme);
+    auto codes =
+        readComputed<int8_t>(reader, *part.codes, range.row, range.count,
+                             static_cast<int8_t>(limits.min), static_cast<int8_t>(limits.max));
+    if (!codes)
+      return Unexpected(codes.error());
+    quantized.codes = std::move(*codes);
+  } else {
+    quantized.codes.resize(rows.rows * rows.columns);
+    if (auto done = numerics::quantize(rows, scheme, quantized.params, quantized.codes); !done)
+      return Unexpected(done.error());
+  }
+  if (!part.hasAllColumns())
+    cutColumns(quantized, part);
+  std::vector<float> back(rows.rows * part.columns);
+  numerics::dequantize(quantized, {back.data(), rows.rows, part.columns});
+  for (int64_t r = 0; r < rows.rows; ++r)
+    error.add(rows.row(r) + part.firstColumn, back.data() + r * part.columns, part.columns);
+  return quantized;
+}
+
+/// Puts the rows of `from` below those of `to`.
+static void append(QuantizedMatrix &to, QuantizedMatrix from) {
+  // Parts have outer scales of their own.
+  if (from.params.outer.size() == 1)
+    from.params.outer.resize(from.rows, from.params.outer.front());
+  if (to.rows == 0) {
+    to = std::move(from);
+    return;
+  }
+  auto join = [](auto &a, const auto &b) { a.insert(a.end(), b.begin(), b.end()); };
+  to.rows += from.rows;
+  to.params.rows += from.params.rows;
+  join(to.codes, from.codes);
+  join(to.params.scales, from.params.scales);
+  join(to.params.zeroPoints, from.params.zeroPoints);
+  join(to.params.outer, from.params.outer);
+}
+
+Result<void> Evaluation::evaluateChunk(int64_t chunk, std::vector<float> &values) {
+  const int64_t firstRow = chunk * chunkRows;
+  const int64_t endRow = std::min(firstRow + chunkRows, weight.rows);
+  QuantizedMatrix block;
+  for (const RowRange &range : rangesOf(weight, firstRow, endRow)) {
+    const WeightPart &part = weight.parts[range.part];
+    const int64_t columns = part.weight.columns();
+    auto named = [&](const Error &error) {
+      return makeError(error.code, "site '{}': {}", part.site, error.message);
+    };
+    values.resize(range.count * columns);
+    if (auto done = reader.readRows(part.weight, range.row, range.count, std::span<float>(values));
+        !done)
+      return named(done.error());
+    ErrorSums error;
+    auto quantized =
+        quantizeRange(range, numerics::ConstMatrix(values.data(), range.count, columns), error);
+    if (!quantized)
+      return named(quantized.error());
+    chunkErrors[chunk].emplace_back(range.part, error);
+    append(block, std::move(*quantized));
+  }
+  for (auto [layout, packed] : llvm::zip_equal(layouts, result.packed))
+    layout->pack(firstRow, block, packed);
+  return {};
+}
+
+/// Outer scales are of whole tensors, so that these are read before anything is packed.
+Result<void> Evaluation::chooseOuter() {
+  std::vector<float> values;
+  for (const WeightPart &part : weight.parts) {
+    const int64_t rows = part.weight.shape.front(), columns = part.weight.columns();
+    const int64_t step = std::clamp<int64_t>(kReadFloats / columns, 1, rows);
+    float absMax = 0;
+    for (int64_t row = 0; row < rows && !part.scale; row += step) {
+      const int64_t count = std::min(step, rows - row);
+      values.resize(count * columns);
+      if (auto done = reader.readRows(part.weight, row, count, std::span<float>(values)); !done)
+        return makeError(done.error().code, "site '{}': {}", part.site, done.error().message);
+      absMax = std::max(absMax, numerics::absMaxOf({values.data(), count, columns}));
+    }
+    outer.push_back(numerics::outerScale(absMax, scheme));
+  }
+  return {};
+}
+
+void Evaluation::work() {
+  std::vector<float> values;
+  for (int64_t chunk; (chunk = next++) < chunks;)
+    if (auto done = evaluateChunk(chunk, values); !done)
+      failures[chunk] = done.error();
+}
+
+Result<EvaluatedWeight> Evaluation::run(llvm::ThreadPoolInterface &pool) {
+  if (scheme.outer)
+    if (auto done = chooseOuter(); !done)
+      return Unexpected(done.error());
+  int64_t workers = std::min<int64_t>(pool.getMaxConcurrency(), chunks);
+  for (int64_t i = 1; i < workers; ++i)
+    pool.async([this] { work(); });
+  work();
+  pool.wait();
+  // The first failure in the order of rows, not of time.
+  for (const std::optional<Error> &failure : failures)
+    if (failure)
+      return Unexpected(*failure);
+  result.errors.resize(weight.parts.size());
+  for (const auto &errors : chunkErrors)
+    for (const auto &[part, sums] : errors)
+      result.errors[part].add(sums);
+  return std::move(result);
+}
+
+Result<void> easyquant::equant::checkTensors(const ConstantWeight &weight,
+                                             const ConstantReader &reader) {
+  for (const WeightPart &part : weight.parts) {
+    Result<void> done = reader.check(part.weight);
+    if (done && part.scale)
+      done = reader.check(*part.scale);
+    if (done && part.zeroPoint)
+      done = reader.computed().check(part.zeroPoint->place(formats::DType::I32));
+    if (done && part.outer)
+      done = reader.check(*part.outer);
+    if (done && part.codes)
+      done = reader.computed().check(part.codes->place(formats::DType::I8));
+    if (!done)
+      return makeError(done.error().code, "site '{}': {}", part.site, done.error().message);
+  }
+  return {};
+}
+
+Result<EvaluatedWeight> easyquant::equant::evaluate(const ConstantWeight &weight,
+                                                    llvm::ArrayRef<const WeightLayout *> layouts,
+                                                    const ConstantReader &reader,
+                                                    llvm::ThreadPoolInterface &pool) {
+  return Evaluation(weight, layouts, reader).run(pool);
+}

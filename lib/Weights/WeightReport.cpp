@@ -1,0 +1,114 @@
+//===- WeightReport.cpp - What became of each site ------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Weights/WeightReport.h"
+
+#include "mlir/IR/Builders.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+
+Result<DictionaryAttr> easyquant::equant::describeSource(MLIRContext *context,
+                                                         const formats::ModelSource &source) {
+  Result<std::string> hash = source.hash();
+  if (!hash)
+    return Unexpected(hash.error());
+  Builder b(context);
+  NamedAttrList types;
+  for (const auto &[name, count] : source.storedTypes())
+    types.set(name, b.getI64IntegerAttr(count));
+  NamedAttrList entry;
+  entry.set("kind", b.getStringAttr(source.kindName()));
+  entry.set("name", b.getStringAttr(source.name()));
+  entry.set("stored_types", types.getDictionary(context));
+  entry.set("xxh3_128", b.getStringAttr(*hash));
+  return entry.getDictionary(context);
+}
+
+/// A scheme in the words of the manifest; unit, its null, for float.
+static Attribute describe(Builder &b, SchemeAttr scheme, bool isWeight) {
+  if (!scheme)
+    return b.getUnitAttr();
+  NamedAttrList entry;
+  numerics::Scheme numeric = scheme.toNumerics();
+  std::string_view table = numeric.table ? numeric.table->name() : "";
+  entry.set("bits", b.getI64IntegerAttr(scheme.getBits()));
+  entry.set("codes", b.getStringAttr(table.empty() ? StringRef(numerics::toString(numeric.codes))
+                                                   : StringRef(table)));
+  if (numeric.table)
+    entry.set("table", b.getF64ArrayAttr(llvm::to_vector_of<double>(numeric.table->values())));
+  if (isWeight)
+    entry.set("scale_type", b.getStringAttr(numerics::toString(numeric.scales)));
+  if (scheme.getOuter())
+    entry.set("outer", b.getStringAttr("tensor"));
+  entry.set("symmetric", b.getBoolAttr(scheme.getSymmetric()));
+  if (!isWeight)
+    entry.set("dynamic", b.getBoolAttr(scheme.getDynamic()));
+  entry.set("granularity", b.getStringAttr(stringifyGranularity(scheme.getGranularity())));
+  if (isWeight || scheme.getGranularity() == Granularity::Group)
+    entry.set("group_size", b.getI64IntegerAttr(scheme.getGroupSize()));
+  return entry.getDictionary(b.getContext());
+}
+
+/// Bytes of a row of packed codes, scales, zero points, sums and outer scale, without the padding
+/// of the last panel.
+static int64_t packedRowBytes(const ConstantWeight &weight) {
+  const numerics::Scheme scheme = weight.scheme.toNumerics();
+  int64_t bits = 8 * numerics::scaleBytes(scheme.scales);
+  bits += scheme.symmetric ? 0 : numerics::zeroPointBits(scheme.bits);
+  bits += weight.needsSums ? 32 : 0;
+  return (numerics::paddedColumns(weight.columns) * scheme.bits +
+          numerics::groupCount(weight.columns, scheme.groupSize) * bits + (scheme.outer ? 32 : 0)) /
+         8;
+}
+
+ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
+  ModuleOp module = target.module;
+  Builder b(module.getContext());
+  llvm::DenseMap<Operation *, const ConstantWeight *> weightOf;
+  for (const WeightUse &use : target.weights.uses())
+    weightOf[use.op] = use.weight;
+  SmallVector<Attribute> sites;
+  auto add = [&](StringRef name, Value tensor, int64_t row, int64_t n, int64_t k, int64_t bytes,
+                 const numerics::ErrorSums &error, SchemeAttr weight, SchemeAttr input) {
+    NamedAttrList entry;
+    entry.set("name", b.getStringAttr(name));
+    if (auto load = tensor.getDefiningOp<ml_program::GlobalLoadConstOp>()) {
+      entry.set("tensor", load.getGlobal().getLeafReference());
+      entry.set("first_row", b.getI64IntegerAttr(row));
+    }
+    entry.set("out_features", b.getI64IntegerAttr(n));
+    entry.set("in_features", b.getI64IntegerAttr(k));
+    entry.set("weight", describe(b, weight, /*isWeight=*/true));
+    entry.set("input", describe(b, input, /*isWeight=*/false));
+    entry.set("bytes", b.getI64IntegerAttr(bytes));
+    entry.set("weight_error", b.getF64FloatAttr(error.relativeRms()));
+    entry.set("largest_error", b.getF64FloatAttr(error.maxAbsError));
+    sites.push_back(entry.getDictionary(module.getContext()));
+  };
+  module.walk([&](Operation *op) {
+    if (auto linear = dyn_cast<equant::LinearOp>(op)) {
+      const ConstantWeight &weight = *weightOf.lookup(op);
+      int64_t row = 0;
+      // The parts of a tied head's weight carry the name of their first reader: take the linear's.
+      for (auto [part, error, site] :
+           llvm::zip_equal(weight.parts, target.errors.find(&weight)->second,
+                           linear.getSites().getAsValueRange<StringAttr>())) {
+        add(site, linear.getCodes(), row, part.rows, weight.columns,
+            part.rows * packedRowBytes(weight), error, weight.scheme, linear.getInputSchemeAttr());
+        row += part.rows;
+      }
+    } else if (auto site = dyn_cast<QuantizableOpInterface>(op)) {
+      auto type = cast<RankedTensorType>(site.getWeightOperand().get().getType());
+      int64_t axis = site.getContractionAxis();
+      add(site.getSite(), site.getWeightOperand().get(), /*row=*/0, type.getDimSize(1 - axis),
+          type.getDimSize(axis), type.getNumElements() * int64_t(sizeof(float)), {}, {}, {});
+    }
+  });
+  return b.getArrayAttr(sites);
+}
