@@ -99,7 +99,7 @@ std::vector<std::string> easyquant::test::passesInPipelines() {
   for (const Pipeline &pipeline : kPipelines) {
     StringRef text = pipeline.text;
     SmallVector<StringRef> found;
-    llvm::Regex flag("(^|[,(])((equant|lm|easyquant|convert)-[a-z0-9-]+)");
+    llvm::Regex flag("(^|[,(])((equant|lm|easyquant|convert|launch)-[a-z0-9-]+)");
     while (flag.match(text, &found)) {
       passes.insert(found[2].str());
       text = text.substr(found[0].end() - text.begin());
