@@ -1,0 +1,64 @@
+// RUN: easyquant-opt %s --equant-fuse-kernels | FileCheck %s
+// RUN: easyquant-opt %s --equant-fuse-kernels=target=gpu | FileCheck %s --check-prefix=GPU
+// RUN: not easyquant-opt %s --equant-fuse-kernels=target=tpu 2>&1 | FileCheck %s --check-prefix=TARGET
+
+// TARGET: error: unknown target 'tpu'; expected cpu or gpu
+
+#token = #equant.scheme<i8, symmetric, token, dynamic>
+
+// A norm whose result is only quantized makes codes; one that others read does not.
+// CHECK-LABEL: func.func @norms(
+// CHECK:       equant.fusion {
+// CHECK-NEXT:    lm.rms_norm
+// CHECK-NEXT:    equant.quantize_rows
+// CHECK-NEXT:    equant.yield
+// CHECK:       %[[H:.*]] = lm.rms_norm
+// CHECK-NEXT:  equant.quantize_rows %[[H]]
+func.func @norms(%x: tensor<?x8xf32>, %w: tensor<8xf32>) -> (tensor<?x8xi8>, tensor<?x8xi8>, tensor<?x8xf32>) {
+  %a = lm.rms_norm %x, %w {epsilon = 1.0e-05 : f64} : tensor<?x8xf32>
+  %c, %s, %t = equant.quantize_rows %a {group = 0 : i64, scheme = #token} : tensor<?x8xf32> -> tensor<?x8xi8>, tensor<?xf32>, tensor<?x1xi32>
+  %b = lm.rms_norm %x, %w {epsilon = 1.0e-05 : f64} : tensor<?x8xf32>
+  %d, %u, %v = equant.quantize_rows %b {group = 0 : i64, scheme = #token} : tensor<?x8xf32> -> tensor<?x8xi8>, tensor<?xf32>, tensor<?x1xi32>
+  return %c, %d, %b : tensor<?x8xi8>, tensor<?x8xi8>, tensor<?x8xf32>
+}
+
+// A linear adds into a stream that nothing reads any more, but not into the caller's rows, nor into what is read behind it.
+// CHECK-LABEL: func.func @residual(
+// CHECK:       lm.gelu
+// CHECK-NEXT:  %[[Y:.*]] = equant.fusion {
+// CHECK-NEXT:    lm.linear
+// CHECK-NEXT:    lm.add
+// CHECK:       %[[L:.*]] = lm.linear
+// CHECK-NEXT:  lm.add %{{.*}}, %[[L]]
+// CHECK:       %[[M:.*]] = lm.linear
+// CHECK-NEXT:  lm.add %[[Y]], %[[M]]
+func.func @residual(%x: tensor<?x8xf32>, %w: tensor<8x8xf32>) -> (tensor<?x8xf32>, tensor<?x8xf32>, tensor<?x8xf32>) {
+  %g = lm.gelu %x approximate none : tensor<?x8xf32>
+  %l = lm.linear %x, %w {site = "a"} : (tensor<?x8xf32>, tensor<8x8xf32>) -> tensor<?x8xf32>
+  %y = lm.add %g, %l : tensor<?x8xf32>
+  %m = lm.linear %y, %w {site = "b"} : (tensor<?x8xf32>, tensor<8x8xf32>) -> tensor<?x8xf32>
+  %z = lm.add %x, %m : tensor<?x8xf32>
+  %n = lm.linear %z, %w {site = "c"} : (tensor<?x8xf32>, tensor<8x8xf32>) -> tensor<?x8xf32>
+  %u = lm.add %y, %n : tensor<?x8xf32>
+  return %y, %z, %u : tensor<?x8xf32>, tensor<?x8xf32>, tensor<?x8xf32>
+}
+
+// Queries and keys side by side are rotated at once on a GPU, whatever is between; values stay as they are.
+// GPU-LABEL: func.func @rotations(
+// GPU:       lm.split
+// GPU:       %{{.*}}:2 = equant.fusion {
+// GPU-NEXT:    lm.rope
+// GPU-NEXT:    lm.rope
+// GPU-NEXT:    equant.yield
+// CHECK-LABEL: func.func @rotations(
+// CHECK-NOT: equant.fusion
+ml_program.global private @rope(#ml_program.extern : tensor<16x2x2xf32>) : tensor<16x2x2xf32>
+func.func @rotations(%x: tensor<?x8xf32>, %w: tensor<16x8xf32>, %position: index) -> (tensor<?x8xf32>, tensor<?x4xf32>, tensor<?x4xf32>) {
+  %a = ml_program.global_load_const @rope : tensor<16x2x2xf32>
+  %b = ml_program.global_load_const @rope : tensor<16x2x2xf32>
+  %qkv = lm.linear %x, %w {site = "qkv"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
+  %q, %k, %v = lm.split %qkv : tensor<?x16xf32> -> tensor<?x8xf32>, tensor<?x4xf32>, tensor<?x4xf32>
+  %qr = lm.rope %q, %a, %position {head_dim = 4 : i64} : tensor<?x8xf32>, tensor<16x2x2xf32>
+  %kr = lm.rope %k, %b, %position {head_dim = 4 : i64} : tensor<?x4xf32>, tensor<16x2x2xf32>
+  return %qr, %kr, %v : tensor<?x8xf32>, tensor<?x4xf32>, tensor<?x4xf32>
+}
