@@ -277,8 +277,8 @@ void CodesEmitter::emitDirectScores(Codes &codes, Value count) {
   int64_t vectors = tile.codeVectors, width = vectors * lanes, rows = tile.tile.microRows;
   int64_t group = std::min(layout.kv.group, AttentionTile::kStep);
   Value keys = codes.page.keyBlock(codes.i);
-  // The values of the same tokens come next, in as many words, then the next step's keys.
-  Value ahead = b.sub(codes.page.valueRow(codes.i), keys), later = b.sub(codes.nextKeys, keys);
+  // The values of the same tokens come next, in as many words.
+  Value ahead = b.sub(codes.page.valueRow(codes.i), keys);
   b.forLoop(0, count, group, [&](Value from) {
     emitScaledQueries(codes, b.add(codes.i, from));
     b.forLoop(from, b.min(b.add(from, group), count), width, [&](Value column) {
@@ -297,10 +297,8 @@ void CodesEmitter::emitDirectScores(Codes &codes, Value count) {
           SmallVector<Value> words;
           for (Value start : starts) {
             Value at = b.add(start, b.mul(word, kCacheBlock));
-            if (words.size() * lanes % kCacheBlock == 0) {
+            if (words.size() * lanes % kCacheBlock == 0)
               b.prefetch(cache.words, {b.add(at, ahead)});
-              b.prefetch(cache.words, {b.add(at, later)}, /*first=*/false);
-            }
             words.push_back(b.loadVector(lanes, cache.words, {at}));
           }
           Value query = b.add(b.mul(row, tile.paddedColumns), b.mul(word, layout.fields));
@@ -371,16 +369,13 @@ void CodesEmitter::emitValueBlock(Codes &codes, Value count, Value row, Value co
   }
   Value values = codes.page.valueRow(codes.i), start = b.add(values, column);
   Value ahead = b.sub(codes.nextKeys, values);
-  Value later = b.sub(codes.nextKeys, codes.page.keyBlock(codes.i));
   Value words = b.div(b.add(count, layout.fields - 1), layout.fields);
   sums = b.forLoop(0, words, 1, sums, [&](Value word, ValueRange carried) {
     SmallVector<Value> loaded;
     for (int64_t v = 0; v < vectors; ++v) {
       Value at = b.add(b.add(start, b.mul(word, columns)), v * lanes);
-      if (v * lanes % kCacheBlock == 0) {
+      if (v * lanes % kCacheBlock == 0)
         b.prefetch(cache.words, {b.add(at, ahead)});
-        b.prefetch(cache.words, {b.add(at, later)}, /*first=*/false);
-      }
       loaded.push_back(b.loadVector(widths[v], cache.words, {at}));
     }
     Value weight = b.add(b.mul(row, AttentionTile::kStep), b.mul(word, layout.fields));
