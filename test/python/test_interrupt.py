@@ -101,7 +101,7 @@ def test_run_shows_prefill_and_ends_on_ctrl_c(slow):
 
 @pytest.mark.parametrize("options", [("--kv-cache=f32",), ("--kv-scheme=int8", "--kv-group=16", "--kv-residual=32", "--kv-sinks=4")])
 def test_an_interrupted_step_is_not_seen(artifact, tiny_llama, options):
-    """Before every kernel of a step in turn. In a cache of codes it is as after a truncation: what left the window comes back as codes."""
+    """Before every kernel of a step in turn. A cache of codes, whose window some layers have then changed and others not, becomes what it was."""
     runtime = ctypes.CDLL(BUILD / "lib" / "libeasyquant.so")
     runtime.eq_session_logits.restype = ctypes.POINTER(ctypes.c_float)
     for name in ("eq_model_load", "eq_session_create", "eq_session_prefill", "eq_session_truncate"):
@@ -145,13 +145,13 @@ def test_an_interrupted_step_is_not_seen(artifact, tiny_llama, options):
         return asked == stops_at
 
     expected, rewound = logits(), logits(lambda: interrupted(None))
-    bound = 2 * np.abs(rewound - expected).max()
-    assert bound == 0 if options == ("--kv-cache=f32",) else 0 < bound < 0.5
+    moved = np.abs(rewound - expected).max()  # by a truncation: what left the window comes back as codes
+    assert moved == 0 if options == ("--kv-cache=f32",) else 0 < moved < 0.25
     reached = []
     for stops_at in range(1, 200):
         found = logits(lambda: reached.append(interrupted(stops_at)))
-        assert np.abs(found - expected).max() <= bound, f"stopped at question {stops_at}"
         if not reached[-1]:
             break
+        assert np.array_equal(found, expected), f"stopped at question {stops_at}"
     assert len(reached) > 20
     runtime.eq_model_free(model)

@@ -132,6 +132,8 @@ void TileEmitter::prefetch(const Source &source, Value index, int64_t v) {
   int64_t bytes = lanes * (tile.spec.halfCache ? 2 : 4);
   if (source.distance && tile.tokens == 1 && v * bytes % 64 == 0)
     b.prefetch(source.elements, {b.add(index, source.distance)});
+  if (source.later && tile.tokens == 1 && v * bytes % 64 == 0)
+    b.prefetch(source.elements, {b.add(index, source.later)}, /*first=*/false);
 }
 
 void TileEmitter::emitQueries() {
@@ -393,7 +395,8 @@ func::FuncOp getOrEmitAttendTile(ModuleOp module, const AttentionTile &tile, con
       Value count = b.min(b.sub(end, step), AttentionTile::kStep);
       Value page = pages.start(emitter.kvHead, step);
       Value next = pages.start(emitter.kvHead, b.min(b.add(step, AttentionTile::kStep), last));
-      // While keys are read, the values of their tokens are fetched, then the next step's keys.
+      // While keys are read, the values of their tokens are fetched, then the next step's keys; and
+      // of both those of the next step.
       TileEmitter::Source keys{pages.elements, page, b.index(valuesBehind)};
       TileEmitter::Source values{pages.elements, b.add(page, valuesBehind)};
       if (tile.spec.window > 0) {
@@ -407,6 +410,7 @@ func::FuncOp getOrEmitAttendTile(ModuleOp module, const AttentionTile &tile, con
         values.next = b.add(keys.next, valuesBehind);
       }
       values.distance = b.sub(next, b.add(page, valuesBehind));
+      keys.later = values.later = b.sub(next, page);
       emitter.emitScores(keys, count);
       emitter.emitMask(step, end);
       emitter.emitSoftmax();

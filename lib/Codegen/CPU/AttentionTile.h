@@ -100,8 +100,10 @@ public:
   /// A step's tokens: elements of f32 or f16, the first token's from `start` on.
   struct Source {
     mlir::Value elements, start;
-    /// From what is read to what to fetch meanwhile; null: nothing.
-    mlir::Value distance = nullptr;
+    /// From what is read to what to fetch meanwhile, as what is read next, and to what comes after
+    /// that, which is brought but to the second level: hardware sees no stream across pages. Null:
+    /// nothing.
+    mlir::Value distance = nullptr, later = nullptr;
     /// Of a step in two pages: tokens from `turn` on lie as if the first one's were at `next`.
     /// `last` is the last token of the step. Null: in one.
     mlir::Value turn = nullptr, next = nullptr, last = nullptr;

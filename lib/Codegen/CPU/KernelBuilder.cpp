@@ -276,9 +276,9 @@ Value KernelBuilder::lookup(ArrayRef<float> table, Value index) {
   return intrinsic(name, type, {values, index});
 }
 
-void KernelBuilder::prefetch(Value memref, ArrayRef<Index> at) {
+void KernelBuilder::prefetch(Value memref, ArrayRef<Index> at, bool first) {
   memref::PrefetchOp::create(*this, memref, indices(*this, at), /*isWrite=*/false,
-                             /*localityHint=*/3, /*isDataCache=*/true);
+                             /*localityHint=*/first ? 3 : 2, /*isDataCache=*/true);
 }
 
 //===- Control flow -------------------------------------------------------===//

@@ -130,8 +130,8 @@ public:
   /// Lane i of the result is table[index[i] mod 4, 8 or 16], the size of the table; index is a
   /// vector of i32 of 8 or 16 lanes. vpermilps or vpermps, of which AVX2 needs two for 16.
   mlir::Value lookup(llvm::ArrayRef<float> table, mlir::Value index);
-  /// Fetch the cache line of an element into all levels.
-  void prefetch(mlir::Value memref, llvm::ArrayRef<Index> at);
+  /// Fetch the cache line of an element into all levels, or into all but the first.
+  void prefetch(mlir::Value memref, llvm::ArrayRef<Index> at, bool first = true);
 
   //===- Control flow -------------------------------------------------------===//
   using Values = llvm::SmallVector<mlir::Value>;
