@@ -53,7 +53,7 @@ struct ChipCode {
   OwningOpRef<ModuleOp> module{};
   mlir::gpu::GPUModuleOp kernels{};
   formats::LaunchList launches{};
-  DictionaryAttr cache{}; ///< launch.cache of its module
+  DictionaryAttr cache{}; ///< launch.cache of its step
   std::string ptx{};
   std::optional<easyquant::gpu::Cubin> cubin{};
 
@@ -129,7 +129,8 @@ LogicalResult EmitGPUProgram::convert(ChipCode &code) {
   if (failed(launches))
     return failure();
   code.launches = std::move(*launches);
-  code.cache = (*code.module)->getAttrOfType<DictionaryAttr>(launch::kCacheAttr);
+  auto forward = code.module->lookupSymbol<func::FuncOp>(launch::kForward);
+  code.cache = forward->getAttrOfType<DictionaryAttr>(launch::kCacheAttr);
   code.kernels = code.module->lookupSymbol<mlir::gpu::GPUModuleOp>(launch::kKernels);
   for (Operation &op : llvm::make_early_inc_range(*code.module->getBody()))
     if (&op != code.kernels)

@@ -214,7 +214,7 @@ FailureOr<formats::LaunchList> easyquant::gpu::toLaunchList(ModuleOp module) {
   list.maxRows = bytes(launch::kMaxRowsAttr);
   list.arenaBytes = bytes(launch::kArenaBytesAttr) + bytes(launch::kScratchBytesAttr);
   list.stateBytes = bytes(launch::kCounterBytesAttr);
-  if (auto cache = module->getAttrOfType<DictionaryAttr>(launch::kCacheAttr)) {
+  if (auto cache = forward->getAttrOfType<DictionaryAttr>(launch::kCacheAttr)) {
     auto sizes = cache.getAs<DictionaryAttr>("sizes");
     auto size = [&](StringRef name) { return sizes.getAs<IntegerAttr>(name).getInt(); };
     list.cache = {size("page_tokens"), size("page_bytes"), size("window_bytes")};

@@ -242,8 +242,7 @@ LogicalResult ConvertEquantToLaunches::addRestore(const KernelLibrary &library,
 
 LogicalResult ConvertEquantToLaunches::convert(ModuleOp module) {
   if (const int64_t rows = maxRows; rows < 1 || rows > launch::kMaxRows)
-    return module.emitError() << "max-rows is " << rows << "; expected 1 to "
-                              << launch::kMaxRows;
+    return module.emitError() << "max-rows is " << rows << "; expected 1 to " << launch::kMaxRows;
   if (!llvm::is_contained({"f32", "f16", "auto"}, kvCache.getValue()))
     return module.emitError() << "unknown kv-cache type '" << kvCache
                               << "'; expected f32, f16 or auto";
@@ -264,7 +263,11 @@ LogicalResult ConvertEquantToLaunches::convert(ModuleOp module) {
       return failure();
     std::string name = source.getSymName().str();
     source.erase();
-    converter.step().setSymName(name);
+    func::FuncOp step = converter.step();
+    step.setSymName(name);
+    if (!step->hasAttr(launch::kCacheAttr))
+      step->setAttr(launch::kCacheAttr, describeCache(&getContext(), {numerics::kPageTokens},
+                                                      program.cacheType, nullptr, false));
   }
   for (auto global : llvm::make_early_inc_range(module.getOps<ml_program::GlobalOp>()))
     global.erase();
@@ -276,9 +279,6 @@ LogicalResult ConvertEquantToLaunches::convert(ModuleOp module) {
     global->setAttr(launch::kOffsetAttr, b.getI64IntegerAttr(weight.offset));
   }
   module->setAttr(launch::kTargetAttr, b.getStringAttr(target));
-  if (!module->hasAttr(launch::kCacheAttr))
-    module->setAttr(launch::kCacheAttr, describeCache(&getContext(), {numerics::kPageTokens},
-                                                      program.cacheType, nullptr, false));
   return success();
 }
 

@@ -333,10 +333,10 @@ LogicalResult LaunchBuilder::setCache(Operation *attention, const formats::Cache
   DictionaryAttr cache = describeCache(
       context(), {layer.pageTokens, layers * layer.pageBytes, layers * layer.windowBytes},
       program.cacheType, attention->getAttrOfType<equant::KVSchemeAttr>("kv_scheme"), rotatesKeys);
-  Attribute known = program.module->getAttr(launch::kCacheAttr);
+  Attribute known = stepOp->getAttr(launch::kCacheAttr);
   if (known && known != cache)
     return attention->emitOpError("has a cache unlike that of the first layer; all layers need the "
                                   "same KV scheme, place of keys, heads and dimensions");
-  program.module->setAttr(launch::kCacheAttr, cache);
+  stepOp->setAttr(launch::kCacheAttr, cache);
   return success();
 }

@@ -46,7 +46,7 @@ struct LaunchModule {
   llvm::MapVector<mlir::StringAttr, WeightGlobal> weights;
 };
 
-/// The cache as launch.cache of a module says it.
+/// The cache as launch.cache of a step says it.
 mlir::DictionaryAttr describeCache(mlir::MLIRContext *context, const formats::CacheSizes &sizes,
                                    llvm::StringRef type, equant::KVSchemeAttr scheme,
                                    bool rotatesKeys);

@@ -63,7 +63,7 @@ private:
   /// What the runtime must know to call the entry.
   static void describe(ModuleOp module, func::FuncOp source, StringRef name) {
     Builder b(module.getContext());
-    auto cache = module->getAttrOfType<DictionaryAttr>(launch::kCacheAttr);
+    auto cache = source->getAttrOfType<DictionaryAttr>(launch::kCacheAttr);
     module->setAttr(
         kProgramAttr,
         b.getDictionaryAttr({

@@ -147,7 +147,7 @@ LogicalResult StepEntryEmitter::collect() {
     return cast<MemRefType>(function.getArgument(argument).getType());
   };
   auto sizes =
-      module->getAttrOfType<DictionaryAttr>(launch::kCacheAttr).getAs<DictionaryAttr>("sizes");
+      source->getAttrOfType<DictionaryAttr>(launch::kCacheAttr).getAs<DictionaryAttr>("sizes");
   Value windowBytes =
       arith::ConstantIndexOp::create(b, sizes.getAs<IntegerAttr>("window_bytes").getInt());
   Value firstPage = load(sequence, offsetof(eq_sequence, first_page), b.getI32Type());

@@ -32,7 +32,7 @@ inline constexpr llvm::StringLiteral kKernels = "kernels";
 
 /// Of a module: what its kernels are for (avx2, sm_80, ...).
 inline constexpr llvm::StringLiteral kTargetAttr = "launch.target";
-/// Of a module: a dictionary of the cache's `sizes` (formats::CacheSizes), the `type`
+/// Of a step: a dictionary of the cache's `sizes` (formats::CacheSizes), the `type`
 /// of what is float in it, and its `scheme`, as manifests have it; unit for a float cache.
 inline constexpr llvm::StringLiteral kCacheAttr = "launch.cache";
 /// Of a global of constants: its first byte in the weights of the artifact, an i64.
