@@ -230,7 +230,7 @@ LogicalResult ConvertEquantToLaunches::addRestore(const KernelLibrary &library,
   });
   if (ops.empty())
     return success();
-  LaunchBuilder b(program, source, launch::kRestore);
+  LaunchBuilder b(program, source, (source.getSymName() + ".restore").str());
   for (Operation *op : ops) {
     KernelOps kernel(op);
     b.begin(kernel);

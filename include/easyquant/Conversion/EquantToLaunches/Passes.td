@@ -20,7 +20,7 @@ def ConvertEquantToLaunches : Pass<"convert-equant-to-launches", "::mlir::Module
     function becomes a step: tensors are buffers, weights `memref.get_global`s, views parts of memory, and every other op, or
     fusion of ops, is launches of the kernels that the target's library has for it. Kernels are generated as they are asked for,
     one for each different spec: functions of the module for CPUs, of the `gpu.module` `@kernels` for GPUs. Where a session that
-    went back needs launches before its next call (a cache of codes on a GPU), they are a step of their own, `@restore`.
+    went back needs launches before its next call (a cache of codes on a GPU), they are a step of their own, `@forward.restore`.
 
     ```mlir
     %z = equant.fusion {

@@ -26,7 +26,7 @@ namespace easyquant::launch {
 /// The steps of a module: @forward, and what runs before the next call of a session that went back,
 /// if there is such a thing.
 inline constexpr llvm::StringLiteral kForward = "forward";
-inline constexpr llvm::StringLiteral kRestore = "restore";
+inline constexpr llvm::StringLiteral kRestore = "forward.restore";
 /// The gpu.module of kernels.
 inline constexpr llvm::StringLiteral kKernels = "kernels";
 
