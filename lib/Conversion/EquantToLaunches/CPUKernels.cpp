@@ -166,6 +166,9 @@ void CPULauncher::addRowOps(KernelLibrary &library) const {
 LogicalResult CPULauncher::linear(LaunchBuilder &b, const KernelOps &kernel, cpu::LinearSpec spec,
                                   ArrayRef<Value> rows, ArrayRef<Value> weights) const {
   Value input = rows.front(), output = kernel.first()->getResult(0);
+  if (!spec.quantizedInput && !lm::isActivationType(input.getType()))
+    return kernel.first()->emitOpError("no kernel for activations of type ")
+           << input.getType() << "; a CPU multiplies f32 or int8 codes";
   spec.n = lm::columns(output);
   spec.k = lm::columns(input);
   Operands operands;

@@ -53,6 +53,10 @@ public:
              returned.getOperands(),
              b.step().getArguments().slice(source.getNumArguments(), source.getNumResults()))) {
       b.begin(KernelOps(returned));
+      if (!b[value] || (b[value] != output && !lm::isActivationType(value.getType())))
+        return returned.emitOpError("expected activations, such as the logits, or what sums over "
+                                    "tokens; found ")
+               << value.getType();
       if (b[value] != output && failed(library.copy(b, b[value], output)))
         return failure();
     }
@@ -124,6 +128,14 @@ LogicalResult StepConverter::emit(Operation &op) {
   const KernelLibrary::Lowering *lowering = library.find(kernel.first());
   if (!lowering)
     return kernel.first()->emitOpError(library.missing);
+  for (Operation *inner : kernel.ops)
+    for (Value operand : inner->getOperands()) {
+      auto type = dyn_cast<RankedTensorType>(operand.getType());
+      if (type && !type.hasStaticShape() &&
+          !llvm::is_contained(kernel.ops, operand.getDefiningOp()) &&
+          (!b[operand] || !b.rows(b[operand])))
+        return inner->emitOpError("reads ") << type << ", which no launch has made";
+    }
   b.begin(kernel);
   if (failed((*lowering)(b, kernel)))
     return failure();
