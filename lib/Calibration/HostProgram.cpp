@@ -26,7 +26,7 @@ using namespace easyquant::calibration;
 
 void HostProgram::getDependentDialects(DialectRegistry &registry) {
   OpPassManager pm(ModuleOp::getOperationName());
-  buildLaunchesPipeline(pm, "avx2", 1, "f32");
+  buildLaunchesPipeline(pm);
   pm.addPass(createConvertLaunchesToLLVM());
   cpu::buildLowerToLLVMPipeline(pm);
   pm.getDependentDialects(registry);
@@ -42,7 +42,7 @@ HostProgram::compile(ModuleOp module, const std::string &isa, int64_t maxRows) {
   program->openmp = *openmp;
 
   PassManager pm(module.getContext());
-  buildLaunchesPipeline(pm, isa, maxRows, "f32");
+  buildLaunchesPipeline(pm, {isa, maxRows, /*kvCache=*/"f32"});
   pm.addPass(createConvertLaunchesToLLVM());
   cpu::buildLowerToLLVMPipeline(pm);
   if (failed(pm.run(module)))

@@ -287,9 +287,13 @@ void buildPipelineUntilPhase(OpPassManager &pm, const OptionValues &options, Str
   if (targets.cpu)
     targets.chips.clear();
   addMaterialize(pm, options, output, targets);
+  auto launches = passOptions<ConvertEquantToLaunchesOptions>(options);
   std::vector<std::string> isas = options[option::isas];
-  std::string target = !targets.cpu ? targets.chips.front() : isas.empty() ? "avx2" : isas.front();
-  buildLaunchesPipeline(pm, target, options[option::maxRows], options[option::kvCache]);
+  if (!targets.cpu)
+    launches.target = targets.chips.front();
+  else if (!isas.empty())
+    launches.target = isas.front();
+  buildLaunchesPipeline(pm, launches);
 }
 
 void buildDryRunPipeline(OpPassManager &pm, const OptionValues &options) {

@@ -7,7 +7,7 @@
 
 #include "easyquant/Codegen/GPU/Emit.h"
 #include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
-#include "easyquant/Conversion/GPUKernels/GPUKernels.h"
+#include "easyquant/Conversion/GPUToNVVM/GPUToNVVM.h"
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/Pipelines/Passes.h"
@@ -70,7 +70,7 @@ struct EmitGPUProgram : public easyquant::impl::EmitGPUProgramBase<EmitGPUProgra
     easyquant::gpu::registerKernelDialects(registry);
     easyquant::gpu::registerTranslations(registry);
     OpPassManager pm(ModuleOp::getOperationName());
-    buildLaunchesPipeline(pm, "sm_80", 1, "auto");
+    buildLaunchesPipeline(pm, {.target = "sm_80"});
     easyquant::gpu::buildLowerToNVVMPipeline(pm);
     pm.getDependentDialects(registry);
   }
@@ -122,7 +122,7 @@ LogicalResult EmitGPUProgram::chooseChips(std::vector<ChipCode> &codes, size_t &
 LogicalResult EmitGPUProgram::convert(ChipCode &code) {
   code.module = equant::moduleOf(getOperation(), equant::Target::GPU).clone();
   PassManager pm(&getContext());
-  buildLaunchesPipeline(pm, code.chip.name, maxRows, kvCache);
+  buildLaunchesPipeline(pm, {code.name(), maxRows, kvCache});
   if (failed(pm.run(*code.module)))
     return failure();
   FailureOr<formats::LaunchList> launches = easyquant::gpu::toLaunchList(*code.module);

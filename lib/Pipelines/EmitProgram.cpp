@@ -56,7 +56,7 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
   // The pass managers below run on several threads, where no dialect can be loaded any more.
   void getDependentDialects(DialectRegistry &registry) const override {
     OpPassManager pm(ModuleOp::getOperationName());
-    buildLaunchesPipeline(pm, "avx2", 1, "auto");
+    buildLaunchesPipeline(pm);
     pm.addPass(createConvertLaunchesToLLVM());
     cpu::buildLowerToLLVMPipeline(pm);
     pm.getDependentDialects(registry);
@@ -102,7 +102,7 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
 
   FailureOr<llvm::SmallVector<char, 0>> compile(ModuleOp module, const std::string &isa) {
     PassManager pm(&getContext());
-    buildLaunchesPipeline(pm, isa, maxRows, kvCache);
+    buildLaunchesPipeline(pm, {isa, maxRows, kvCache});
     pm.addPass(createConvertLaunchesToLLVM({/*step=*/true}));
     cpu::buildLowerToLLVMPipeline(pm);
     if (failed(pm.run(module)))

@@ -9,7 +9,7 @@
 
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
-#include "easyquant/Conversion/GPUKernels/GPUKernels.h"
+#include "easyquant/Conversion/GPUToNVVM/GPUToNVVM.h"
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Dialect/LM/Transforms/Passes.h"
@@ -33,17 +33,19 @@ void registerDialects(DialectRegistry &registry) {
 }
 
 namespace {
+/// Those of convert-equant-to-launches.
 struct LaunchesOptions : PassPipelineOptions<LaunchesOptions> {
+  const ConvertEquantToLaunchesOptions defaults;
   Option<std::string> target{
       *this, "target",
       llvm::cl::desc("avx2, avx512vnni, sm_80, sm_86, sm_87, sm_89, sm_90a (default: avx2)"),
-      llvm::cl::init("avx2")};
+      llvm::cl::init(defaults.target)};
   Option<int64_t> maxRows{*this, "max-rows",
                           llvm::cl::desc("most tokens of one call (default: 512)"),
-                          llvm::cl::init(512)};
+                          llvm::cl::init(defaults.maxRows)};
   Option<std::string> kvCache{*this, "kv-cache",
                               llvm::cl::desc("element type of the KV cache (default: auto)"),
-                              llvm::cl::init("auto")};
+                              llvm::cl::init(defaults.kvCache)};
 };
 
 struct GPUPipelineOptions : PassPipelineOptions<GPUPipelineOptions> {
@@ -57,12 +59,12 @@ void registerPasses() {
   PassPipelineRegistration<LaunchesOptions>(
       "easyquant-launches", "Turn a model on materialized weights into launches, step by step",
       [](OpPassManager &pm, const LaunchesOptions &options) {
-        buildLaunchesPipeline(pm, options.target, options.maxRows, options.kvCache);
+        buildLaunchesPipeline(pm, {options.target, options.maxRows, options.kvCache});
       });
   PassPipelineRegistration<GPUPipelineOptions>(
       "easyquant-gpu-pipeline", "Generate the GPU kernels of a model's ops and lower them to NVVM",
       [](OpPassManager &pm, const GPUPipelineOptions &options) {
-        buildLaunchesPipeline(pm, options.chip, 512, "auto");
+        buildLaunchesPipeline(pm, {.target = options.chip});
         pm.addPass(createLowerToNVVM({options.chip}));
       });
 
@@ -72,7 +74,7 @@ void registerPasses() {
   registerLaunchesToLLVMPasses();
   launch::registerLaunchPasses();
   mlir::registerInlinerPass();
-  registerGPUKernelsPasses();
+  registerGPUToNVVMPasses();
   lm::registerLMPasses();
   registerPipelinesPasses();
 }

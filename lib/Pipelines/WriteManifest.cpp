@@ -7,7 +7,7 @@
 
 #include "AttributeJSON.h"
 
-#include "easyquant/Conversion/GPUKernels/GPUKernels.h"
+#include "easyquant/Conversion/GPUToNVVM/GPUToNVVM.h"
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Dialect/LM/IR/LM.h"

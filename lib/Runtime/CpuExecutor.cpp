@@ -146,11 +146,11 @@ Result<void> CpuExecutor::step(std::span<const int32_t> tokens, int64_t position
       std::memcpy(cache.data(), windowBefore.data(), static_cast<size_t>(windowBytes));
     return watch.interrupted();
   }
-  seen = position + rows;
   if (status != 0)
     return makeError(static_cast<ErrorCode>(status),
                      "{}: refuses a step of ABI {}; compile the artifact again",
                      artifact.programPath(), EQ_PROGRAM_ABI);
+  seen = position + rows;
   return {};
 }
 

@@ -26,7 +26,17 @@ struct CPULauncher {
   FailureOr<Value> weight(LaunchBuilder &b, Value value) const {
     return b.weight(value, equant::kOffsetAttr);
   }
-  /// Appends constants, without those that are not there.
+  /// Where rows and then constants lie, without those that are not there.
+  FailureOr<Operands> operandsOf(LaunchBuilder &b, ArrayRef<Value> rows,
+                                 ArrayRef<Value> constants) const {
+    Operands operands;
+    for (Value value : rows)
+      if (value)
+        operands.push_back(b[value]);
+    if (failed(addWeights(b, operands, constants)))
+      return failure();
+    return operands;
+  }
   LogicalResult addWeights(LaunchBuilder &b, Operands &operands, ArrayRef<Value> values) const {
     for (Value value : values) {
       if (!value)
@@ -100,23 +110,21 @@ LogicalResult CPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, cpu:
                                  ArrayRef<Value> inputs, ArrayRef<Value> weights) const {
   Value output = kernel.first()->getResult(0);
   spec.columns = lm::columns(inputs.front());
-  Operands operands;
-  for (Value input : inputs)
-    operands.push_back(b[input]);
-  Value rows = b.rows(operands.front());
-  if (failed(addWeights(b, operands, weights)))
+  FailureOr<Operands> operands = operandsOf(b, inputs, weights);
+  if (failed(operands))
     return failure();
+  Value rows = b.rows(operands->front());
   Phase phase = Phase::Other;
   auto quantize = kernel.next<equant::QuantizeRowsOp>();
   if (auto alone = dyn_cast<equant::QuantizeRowsOp>(kernel.first()))
     quantize = alone;
   if (quantize) {
     phase = Phase::Quantize;
-    addQuantization(b, spec, quantize, rows, operands);
+    addQuantization(b, spec, quantize, rows, *operands);
   } else {
-    operands.push_back(b.result(output, rows));
+    operands->push_back(b.result(output, rows));
   }
-  return launchRows(b, cpu::getOrEmitRowOp(module, spec, target), operands, phase);
+  return launchRows(b, cpu::getOrEmitRowOp(module, spec, target), *operands, phase);
 }
 
 LogicalResult CPULauncher::copy(LaunchBuilder &b, Value from, Value to) const {
@@ -171,22 +179,14 @@ LogicalResult CPULauncher::linear(LaunchBuilder &b, const KernelOps &kernel, cpu
            << input.getType() << "; a CPU multiplies f32 or int8 codes";
   spec.n = lm::columns(output);
   spec.k = lm::columns(input);
-  Operands operands;
-  for (Value value : rows)
-    if (value)
-      operands.push_back(b[value]);
-  if (failed(addWeights(b, operands, weights)))
+  FailureOr<Operands> operands = operandsOf(b, rows, weights);
+  if (failed(operands))
     return failure();
-  if (auto add = kernel.next<lm::AddOp>()) {
-    spec.accumulate = true;
-    operands.push_back(
-        b.overwrite(add.getOutput(), add.getLhs() == output ? add.getRhs() : add.getLhs()));
-  } else {
-    operands.push_back(b.result(output, b.rows(operands.front())));
-  }
-  operands.push_back(b.scratch(cpu::scratchBytes(spec, target), /*perThread=*/true));
-  auto scratch = static_cast<int64_t>(operands.size()) - 1;
-  return launch(b, cpu::getOrEmitLinear(module, spec, target), operands, Phase::Gemm, {{scratch}});
+  spec.accumulate = bool(kernel.next<lm::AddOp>());
+  operands->push_back(b.linearResult(kernel, b.rows(operands->front())));
+  operands->push_back(b.scratch(cpu::scratchBytes(spec, target), /*perThread=*/true));
+  auto scratch = static_cast<int64_t>(operands->size()) - 1;
+  return launch(b, cpu::getOrEmitLinear(module, spec, target), *operands, Phase::Gemm, {{scratch}});
 }
 
 static FailureOr<cpu::WeightFormat> weightFormat(Operation *op, equant::SchemeAttr scheme,
@@ -200,12 +200,11 @@ static FailureOr<cpu::WeightFormat> weightFormat(Operation *op, equant::SchemeAt
 LogicalResult CPULauncher::embedding(LaunchBuilder &b, Operation *op,
                                      const cpu::EmbeddingSpec &spec,
                                      ArrayRef<Value> weights) const {
-  Operands operands = {b[op->getOperand(0)]};
-  Value rows = b.rows(operands.front());
-  if (failed(addWeights(b, operands, weights)))
+  FailureOr<Operands> operands = operandsOf(b, {op->getOperand(0)}, weights);
+  if (failed(operands))
     return failure();
-  operands.push_back(b.result(op->getResult(0), rows));
-  return launchRows(b, cpu::getOrEmitEmbedding(module, spec, target), operands, Phase::Other);
+  operands->push_back(b.result(op->getResult(0), b.rows(operands->front())));
+  return launchRows(b, cpu::getOrEmitEmbedding(module, spec, target), *operands, Phase::Other);
 }
 
 void CPULauncher::addLinears(KernelLibrary &library) const {
@@ -376,15 +375,13 @@ void CPULauncher::addHeads(KernelLibrary &library) const {
 LogicalResult CPULauncher::rowGradient(LaunchBuilder &b, Operation *op, cpu::RowGradientSpec spec,
                                        ArrayRef<Value> inputs, ArrayRef<Value> weights) const {
   spec.columns = lm::columns(inputs.front());
-  Operands operands;
-  for (Value input : inputs)
-    operands.push_back(b[input]);
-  Value rows = b.rows(operands.front());
-  if (failed(addWeights(b, operands, weights)))
+  FailureOr<Operands> operands = operandsOf(b, inputs, weights);
+  if (failed(operands))
     return failure();
+  Value rows = b.rows(operands->front());
   for (Value result : op->getResults())
-    operands.push_back(b.result(result, rows));
-  return launchRows(b, cpu::getOrEmitRowGradient(module, spec, target), operands, Phase::Other);
+    operands->push_back(b.result(result, rows));
+  return launchRows(b, cpu::getOrEmitRowGradient(module, spec, target), *operands, Phase::Other);
 }
 
 void CPULauncher::addGradients(KernelLibrary &library) const {

@@ -294,17 +294,12 @@ LogicalResult ConvertEquantToLaunches::convert(ModuleOp module) {
   return success();
 }
 
-void easyquant::buildLaunchesPipeline(OpPassManager &pm, StringRef target, int64_t maxRows,
-                                      StringRef kvCache) {
-  bool isGPU = easyquant::gpu::findChip(target.str()).has_value();
-  std::string machine = isGPU ? "gpu" : "cpu";
+void easyquant::buildLaunchesPipeline(OpPassManager &pm,
+                                      const ConvertEquantToLaunchesOptions &options) {
+  std::string machine = easyquant::gpu::findChip(options.target) ? "gpu" : "cpu";
   pm.addPass(createInlinerPass());
   pm.addPass(equant::createLegalizeActivations({machine}));
   pm.addPass(equant::createFuseKernels({machine}));
-  ConvertEquantToLaunchesOptions options;
-  options.target = target.str();
-  options.maxRows = maxRows;
-  options.kvCache = kvCache.str();
   pm.addPass(createConvertEquantToLaunches(options));
   pm.addNestedPass<func::FuncOp>(launch::createPlaceBuffers());
 }

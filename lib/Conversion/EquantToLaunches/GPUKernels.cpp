@@ -297,16 +297,6 @@ static LogicalResult describeWeights(Spec &spec, equant::LinearOp op, FragmentOr
   return error << "; compile it with --target cpu or another scheme";
 }
 
-/// Where a linear's result goes, adding to what is there if the fusion says so.
-static Value destination(LaunchBuilder &b, Operation *op, const KernelOps &kernel, Value rows,
-                         bool &accumulate) {
-  Value output = op->getResult(0);
-  auto add = kernel.next<lm::AddOp>();
-  accumulate = bool(add);
-  return add ? b.overwrite(add.getOutput(), add.getLhs() == output ? add.getRhs() : add.getLhs())
-             : b.result(output, rows);
-}
-
 /// The arguments of a packed weight: of a linear or an embedding.
 template <typename OpT> static LogicalResult addCodes(Arguments &arguments, OpT op) {
   return success(succeeded(arguments.setWeight("w", op.getCodes())) &&
@@ -330,7 +320,8 @@ LogicalResult GPULauncher::linear(LaunchBuilder &b, equant::LinearOp op,
   if (failed(addCodes(arguments, op)) || failed(arguments.setWeight("wsums", op.getCodeSums())) ||
       failed(arguments.setWeight("bias", op.getBias())))
     return failure();
-  arguments.set("y", destination(b, op, kernel, b.rows(b[op.getInput()]), spec.accumulate));
+  spec.accumulate = bool(kernel.next<lm::AddOp>());
+  arguments.set("y", b.linearResult(kernel, b.rows(b[op.getInput()])));
   return forRowRanges(b, linearKernels(spec, chip),
                       [&](const easyquant::gpu::LinearKernel &choice, RowRange range, int64_t) {
                         getOrEmitLinear(kernels, spec, choice, chip);
@@ -344,7 +335,8 @@ LogicalResult GPULauncher::floatLinear(LaunchBuilder &b, Operation *op, const Ke
   spec.input = kBF16;
   Value input = b[op->getOperand(0)];
   arguments.set("x", input);
-  arguments.set("y", destination(b, op, kernel, b.rows(input), spec.accumulate));
+  spec.accumulate = bool(kernel.next<lm::AddOp>());
+  arguments.set("y", b.linearResult(kernel, b.rows(input)));
   return forRowRanges(
       b, weightOnlyKernels(spec, chip),
       [&](const easyquant::gpu::WeightOnlyKernel &choice, RowRange range, int64_t most) {

@@ -232,13 +232,13 @@ FailureOr<Value> LaunchBuilder::weight(Value value, StringRef offsetAttribute) {
   return memory = memref::GetGlobalOp::create(b, place.type, name.getValue());
 }
 
-Value LaunchBuilder::outer(Value value) const {
+Value LaunchBuilder::fusionResult(Value value) const {
   auto it = fused.find(value);
   return it == fused.end() ? value : it->second;
 }
 
 Value LaunchBuilder::result(Value value, Value rows) {
-  Value memory = outputs.lookup(outer(value));
+  Value memory = outputs.lookup(fusionResult(value));
   if (!memory)
     memory = launch::BufferOp::create(b, memoryType(value.getType()), rows, IntegerAttr());
   written.insert(memory);
@@ -252,8 +252,16 @@ Value LaunchBuilder::overwrite(Value result, Value operand) {
   return memories[result] = memory;
 }
 
+Value LaunchBuilder::linearResult(const KernelOps &kernel, Value rows) {
+  Value output = kernel.first()->getResult(0);
+  auto add = kernel.next<lm::AddOp>();
+  if (!add)
+    return result(output, rows);
+  return overwrite(add.getOutput(), add.getLhs() == output ? add.getRhs() : add.getLhs());
+}
+
 FailureOr<Value> LaunchBuilder::inPlace(Value result, Value operand, const Copy &copy) {
-  Operation *op = outer(result).getDefiningOp();
+  Operation *op = fusionResult(result).getDefiningOp();
   if (lm::mayOverwrite(op, operand))
     return overwrite(result, operand);
   Value from = (*this)[operand], fresh = this->result(result, rows(from));

@@ -85,7 +85,7 @@ public:
   void end(const KernelOps &kernel);
 
   /// Does anything behind the kernel read this result?
-  bool isRead(mlir::Value result) const { return !outer(result).use_empty(); }
+  bool isRead(mlir::Value result) const { return !fusionResult(result).use_empty(); }
   /// Where a value lies that is there: memory, or a number.
   mlir::Value operator[](mlir::Value value);
   /// The same of a constant, where an attribute of its global says that it lies.
@@ -105,6 +105,8 @@ public:
   mlir::FailureOr<mlir::Value> inPlace(mlir::Value result, mlir::Value operand, const Copy &copy);
   /// The same where a fusion has seen to it that nobody else reads it.
   mlir::Value overwrite(mlir::Value result, mlir::Value operand);
+  /// Where a linear's result goes: added into the residual stream, if the fusion says so.
+  mlir::Value linearResult(const KernelOps &kernel, mlir::Value rows);
   /// Results that are parts of memory that is there.
   void setMemory(mlir::Value value, mlir::Value memory) { memories[value] = memory; }
 
@@ -149,7 +151,7 @@ private:
   mlir::MemRefType memoryType(mlir::Type type) const;
   mlir::Value part(mlir::Value memory, mlir::OpFoldResult firstRow, mlir::Value rows,
                    int64_t firstColumn, int64_t columns);
-  mlir::Value outer(mlir::Value value) const;
+  mlir::Value fusionResult(mlir::Value value) const;
   mlir::ml_program::GlobalOp globalOf(mlir::Value value) const;
   llvm::SmallVector<int64_t> writesOf(mlir::ValueRange operands) const;
 

@@ -9,9 +9,8 @@
 // arguments but its own number, computes its share, and waits at a barrier where a kernel reads or
 // overwrites what other threads' shares of the ones before have to do with.
 //
-// The barrier is ours: between two running threads it takes 60 to 320 ns (as they lie in the
-// machine), libomp's 180 to 420, and a step of 30 layers has 300. It also tells whether the step is
-// to end, in a way that all threads learn at the same barrier.
+// The barrier is ours: a step of 30 layers has 300, and this one also tells whether the step is to
+// end, in a way that all threads learn at the same barrier.
 //
 //===----------------------------------------------------------------------===//
 

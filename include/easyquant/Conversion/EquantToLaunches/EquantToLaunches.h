@@ -22,10 +22,9 @@ bool isHostCall(mlir::Operation *op);
 #include "easyquant/Conversion/EquantToLaunches/Passes.h.inc"
 
 /// From a model on materialized weights to steps whose buffers are placed: layers in the place of
-/// their calls, activations legalized, kernels fused, launches. `target` and the other options are
-/// those of convert-equant-to-launches.
-void buildLaunchesPipeline(mlir::OpPassManager &pm, llvm::StringRef target, int64_t maxRows,
-                           llvm::StringRef kvCache);
+/// their calls, activations legalized, kernels fused, launches.
+void buildLaunchesPipeline(mlir::OpPassManager &pm,
+                           const ConvertEquantToLaunchesOptions &options = {});
 
 } // namespace easyquant
 

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Codegen/GPU/Emit.h"
-#include "easyquant/Conversion/GPUKernels/GPUKernels.h"
+#include "easyquant/Conversion/GPUToNVVM/GPUToNVVM.h"
 #include "easyquant/Target/EmitPTX.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -15,7 +15,7 @@
 
 namespace easyquant {
 #define GEN_PASS_DEF_LOWERTONVVM
-#include "easyquant/Conversion/GPUKernels/Passes.h.inc"
+#include "easyquant/Conversion/GPUToNVVM/Passes.h.inc"
 } // namespace easyquant
 
 using namespace mlir;

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_CONVERSION_GPUKERNELS_PASSES
-#define EASYQUANT_CONVERSION_GPUKERNELS_PASSES
+#ifndef EASYQUANT_CONVERSION_GPUTONVVM_PASSES
+#define EASYQUANT_CONVERSION_GPUTONVVM_PASSES
 
 include "easyquant/Support/PassOptions.td"
 
@@ -37,4 +37,4 @@ def EmitGPUBinary : Pass<"equant-emit-gpu-binary", "::mlir::ModuleOp"> {
   ];
 }
 
-#endif // EASYQUANT_CONVERSION_GPUKERNELS_PASSES
+#endif // EASYQUANT_CONVERSION_GPUTONVVM_PASSES

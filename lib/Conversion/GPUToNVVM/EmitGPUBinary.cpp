@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Conversion/GPUKernels/GPUKernels.h"
+#include "easyquant/Conversion/GPUToNVVM/GPUToNVVM.h"
 #include "easyquant/Target/Assemble.h"
 #include "easyquant/Target/EmitPTX.h"
 
@@ -15,7 +15,7 @@
 
 namespace easyquant {
 #define GEN_PASS_DEF_EMITGPUBINARY
-#include "easyquant/Conversion/GPUKernels/Passes.h.inc"
+#include "easyquant/Conversion/GPUToNVVM/Passes.h.inc"
 } // namespace easyquant
 
 using namespace mlir;

@@ -1,12 +1,12 @@
-//===- GPUKernels.h - GPU kernels and their lowering ------------*- C++ -*-===//
+//===- GPUToNVVM.h - GPU kernels to machine code ---------------*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_CONVERSION_GPUKERNELS_GPUKERNELS_H
-#define EASYQUANT_CONVERSION_GPUKERNELS_GPUKERNELS_H
+#ifndef EASYQUANT_CONVERSION_GPUTONVVM_GPUTONVVM_H
+#define EASYQUANT_CONVERSION_GPUTONVVM_GPUTONVVM_H
 
 #include "mlir/Pass/Pass.h"
 
@@ -17,8 +17,8 @@ inline constexpr llvm::StringLiteral kGPUProgramAttr = "equant.gpu_program";
 
 #define GEN_PASS_DECL
 #define GEN_PASS_REGISTRATION
-#include "easyquant/Conversion/GPUKernels/Passes.h.inc"
+#include "easyquant/Conversion/GPUToNVVM/Passes.h.inc"
 
 } // namespace easyquant
 
-#endif // EASYQUANT_CONVERSION_GPUKERNELS_GPUKERNELS_H
+#endif // EASYQUANT_CONVERSION_GPUTONVVM_GPUTONVVM_H
