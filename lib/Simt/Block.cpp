@@ -42,7 +42,7 @@ unsigned Block::aliveThreads() const {
   return count;
 }
 
-bool Block::run(uint64_t slice) {
+bool Block::run(uint64_t quantum) {
   bool ran = false, all = true;
   for (auto &warp : warps) {
     if (warp->done())
@@ -50,7 +50,7 @@ bool Block::run(uint64_t slice) {
     all = false;
     if (!warp->runnable())
       continue;
-    warp->run(slice);
+    warp->run(quantum);
     ran = true;
   }
   if (all || ran)

@@ -16,8 +16,8 @@ using namespace easyquant;
 using namespace easyquant::simt;
 
 /// Warp instructions that a warp runs before the next one of its block gets its turn.
-static constexpr uint64_t kSlice = 1 << 14;
-/// Rounds of slices after which a block that does not end lets other blocks run beside it.
+static constexpr uint64_t kQuantum = 1 << 14;
+/// Rounds of quanta after which a block that does not end lets other blocks run beside it.
 static constexpr unsigned kPatience = 1 << 8;
 static constexpr size_t kResidentBlocks = 64;
 static constexpr size_t kMostFindings = 100;
@@ -49,7 +49,7 @@ LaunchReport Launch::run() {
       }
       bool ended = false;
       for (unsigned round = 0; round < kPatience && !ended; ++round) {
-        ended = active.front()->run(kSlice);
+        ended = active.front()->run(kQuantum);
         if (options.maxInstructions && executed > options.maxInstructions) {
           const Warp &warp = *active.front()->warps[0];
           this->report(

@@ -368,11 +368,11 @@ bool Warp::reschedule() {
   return true;
 }
 
-template <bool checked> void Warp::loop(uint64_t slice) {
+template <bool checked> void Warp::loop(uint64_t quantum) {
   const Instruction *code = launch.program.code.data();
   Counters *counters = launch.perInstruction.data();
   uint64_t done = 0;
-  while (done < slice) {
+  while (done < quantum) {
     if (regroup || pc >= watch || !mask)
       if (!reschedule())
         break;
@@ -402,12 +402,12 @@ template <bool checked> void Warp::loop(uint64_t slice) {
   launch.time += done;
 }
 
-void Warp::run(uint64_t slice) {
+void Warp::run(uint64_t quantum) {
   yielded = false;
   if (launch.checker)
-    loop<true>(slice);
+    loop<true>(quantum);
   else
-    loop<false>(slice);
+    loop<false>(quantum);
   // Give the other groups their turn: one of them may be what this one polls for.
   inverted = !inverted && std::any_of(pending.begin(), pending.end(),
                                       [](const Group &g) { return g.state == Group::Ready; });
