@@ -243,7 +243,7 @@ struct Counters {
 
 class Launch {
 public:
-  Launch(Device::State &memory, const Program &program, const LaunchOptions &options,
+  Launch(Device::State &memory, const DecodedKernel &decoded, const LaunchOptions &options,
          std::vector<std::byte> parameters);
   ~Launch();
   LaunchReport run();
@@ -254,10 +254,10 @@ public:
   std::string quote(uint32_t pc) const; ///< "line 12: st.global..."
   void count(const Instruction &i, Space space, Mask mask, unsigned bytes,
              const uint64_t (&addresses)[kLanes]);
-  Counters &counters(const Instruction &i) { return perInstruction[&i - program.code.data()]; }
+  Counters &counters(const Instruction &i) { return perInstruction[&i - decoded.code.data()]; }
 
   Device::State &memory;
-  const Program &program;
+  const DecodedKernel &decoded;
   const LaunchOptions &options;
   std::vector<std::byte> parameters;
   std::vector<Counters> perInstruction;
