@@ -1,0 +1,148 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""`easyquant run --prompts`: a file of prompts, continued many at a time.
+
+A line is a JSON text, or an object: `prompt` (a text, a list of token ids, or a list of messages), `id` (a text or a number,
+which its result repeats) and the fields of `Settings`. Each line has one result, in the order of the lines, an error if
+that is what became of it.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from easyquant import __version__, console
+from easyquant.artifact import Artifact, BatchSize, load_model, open_batch
+from easyquant.device import Placement
+from easyquant.errors import UserError, expect, is_whole
+from easyquant.files import sha256
+from easyquant.generation import Completion, Speed, complete
+from easyquant.journal import Journal
+from easyquant.requests import PromptReader, Request, Settings
+from easyquant.usage import did_you_mean
+
+_OPTIONS = tuple(field.name for field in dataclasses.fields(Settings))
+_FIELDS = ("prompt", "id", *_OPTIONS)
+
+
+@dataclass
+class Line:
+    number: int
+    id: str | int | None = None
+    request: Request | None = None
+    error: str | None = None
+
+    def result(self, completion: Completion) -> dict:
+        entry = {"line": self.number} | ({} if self.id is None else {"id": self.id})
+        if completion.error:
+            return entry | {"error": completion.error} | ({"text": completion.text} if completion.text else {})
+        entry |= {"text": completion.text, "finish_reason": completion.finish_reason, "prompt_tokens": completion.prompt_tokens}
+        entry["completion_tokens"] = len(completion.tokens)
+        return entry | ({} if completion.seed is None else {"seed": completion.seed})
+
+
+def read_line(number: int, raw: bytes, reader: PromptReader, settings: Settings) -> Line:
+    """`settings`: where the line has no others."""
+    line = Line(number)
+    try:
+        value = json.loads(raw.decode())
+        if isinstance(value, str):
+            value = {"prompt": value}
+        expect("the line", value, isinstance(value, dict), "a JSON text, or an object with a prompt")
+        identifier = value.get("id")
+        expect("id", identifier, identifier is None or is_whole(identifier) or isinstance(identifier, str) and identifier.isprintable(), "a text or a whole number")
+        line.id = identifier
+        for name in value:
+            if name not in _FIELDS:
+                raise UserError(f"found the field {name!r}, expected {', '.join(_FIELDS)}{did_you_mean(name, _FIELDS)}")
+        if "prompt" not in value:
+            raise UserError("has no prompt; expected a text, a list of token ids, or a list of messages")
+        own = dataclasses.replace(settings, **{name: value[name] for name in _OPTIONS if name in value})
+        line.request = reader.request(value["prompt"], own)
+    except UnicodeDecodeError as error:
+        line.error = f"is not UTF-8 (byte {error.start}); convert the file, for instance with iconv"
+    except (ValueError, RecursionError) as error:
+        line.error = f"is not valid JSON ({error}); expected a text in quotes, or an object with a prompt"
+    except UserError as error:
+        line.error = str(error)
+    return line
+
+
+def results(reader: PromptReader, lines: list[Line], sequences: int, placement: Placement, threads: int, speed: Speed) -> Iterator[dict]:
+    """Of all lines, in their order."""
+    places = [place for place, line in enumerate(lines) if line.request]
+    finished = {place: Completion(error=line.error) for place, line in enumerate(lines) if line.error}
+    written = 0
+    for number, completion in itertools.chain([(None, None)], _complete(reader, [lines[place].request for place in places], sequences, placement, threads, speed)):
+        if completion:
+            finished[places[number]] = completion
+        while written in finished:
+            yield lines[written].result(finished.pop(written))
+            written += 1
+
+
+def _complete(reader: PromptReader, requests: list[Request], sequences: int, placement: Placement, threads: int, speed: Speed) -> Iterator[tuple[int, Completion]]:
+    """As `complete`, without what is not finished."""
+    if not requests:
+        return
+    model = load_model(reader.artifact, place=placement)
+    size = BatchSize.of(reader.artifact, model.device, [request.positions for request in requests], sequences)
+    for number, _, completion in complete(open_batch(model, size, threads), reader, requests, sequences, speed):
+        if completion.finish_reason:
+            yield number, completion
+
+
+def job_stamp(artifact: Artifact, data: bytes, settings: Settings) -> dict:
+    """What results depend on."""
+    return {
+        "easyquant": __version__,
+        "artifact": sha256(artifact.path / "manifest.json"),
+        "prompts": hashlib.sha256(data).hexdigest(),
+        "settings": dataclasses.asdict(settings),
+    }
+
+
+def answer_prompts(artifact: Artifact, file: Path, output: Path | None, settings: Settings, sequences: int, placement: Placement, threads: int) -> None:
+    """UserError at the end, when everything is written, if a prompt failed."""
+    name, data = ("standard input", sys.stdin.buffer.read()) if str(file) == "-" else (str(file), file.read_bytes())
+    raw = [(number, text) for number, text in enumerate(data.split(b"\n"), 1) if text.strip()]
+    if not raw:
+        raise UserError(f"{name}: holds no prompt; expected a JSON text, or an object with a prompt, in each line")
+    reader = PromptReader(artifact)
+    with contextlib.ExitStack() as stack:
+        journal = stack.enter_context(Journal(output, job_stamp(artifact, data, settings))) if output is not None else None
+        done = [json.loads(line) for line in journal.lines] if journal else []
+        if done:
+            console.note(f"{journal.partial}: has {len(done)} of {len(raw)} results from a run that was interrupted")
+        lines = [read_line(number, text, reader, settings) for number, text in raw[len(done) :]]
+        for line in lines:
+            line.error = line.error and f"{name}, line {line.number}: {line.error}"
+        errors = [entry["error"] for entry in done if "error" in entry]
+        write = journal.append if journal else functools.partial(print, file=sys.stdout, flush=True)
+        speed, begin = Speed(), time.perf_counter()
+        with console.progress(shown=journal is not None or not sys.stdout.isatty()) as bar:
+            task = bar.add_task("prompts", total=len(raw), completed=len(done))
+            try:
+                for entry in results(reader, lines, sequences, placement, threads, speed):
+                    write(json.dumps(entry, ensure_ascii=False))
+                    bar.advance(task)
+                    if "error" in entry:
+                        errors.append(entry["error"])
+            except (KeyboardInterrupt, UserError):
+                if journal:
+                    console.note(f"{journal.partial}: has {len(journal.lines)} of {len(raw)} results; the same command goes on from there")
+                raise
+        if journal:
+            journal.finish()
+    seconds = time.perf_counter() - begin
+    console.note(f"{len(lines)} prompts, {speed.prompt_tokens} tokens, {speed.new_tokens} new in {seconds:.1f} s: {speed.new_tokens / seconds:.1f} tokens/s")
+    if errors:
+        raise UserError(f"{len(errors)} of {len(raw)} prompts failed, the first: {errors[0]}")
