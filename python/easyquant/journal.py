@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from easyquant.errors import UserError
-from easyquant.files import check_writable, write_atomically
+from easyquant.files import write_atomically
 
 
 class Journal:
@@ -19,7 +19,6 @@ class Journal:
     """
 
     def __init__(self, file: Path, stamp: dict):
-        check_writable(file)
         self.file, self.partial = Path(file), Path(f"{file}.partial")
         self._stream = open(self.partial, "a+b")
         try:

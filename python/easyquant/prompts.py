@@ -23,7 +23,7 @@ from easyquant import __version__, console
 from easyquant.artifact import Artifact, BatchSize, load_model, open_batch
 from easyquant.device import Placement
 from easyquant.errors import UserError, expect, is_whole
-from easyquant.files import sha256
+from easyquant.files import check_writable, sha256
 from easyquant.generation import Completion, Speed, complete
 from easyquant.journal import Journal
 from easyquant.requests import PromptReader, Request, Settings
@@ -112,6 +112,7 @@ def job_stamp(artifact: Artifact, data: bytes, settings: Settings) -> dict:
 
 def answer_prompts(artifact: Artifact, file: Path, output: Path | None, settings: Settings, sequences: int, placement: Placement, threads: int) -> None:
     """UserError at the end, when everything is written, if a prompt failed."""
+    check_writable(output)
     name, data = ("standard input", sys.stdin.buffer.read()) if str(file) == "-" else (str(file), file.read_bytes())
     raw = [(number, text) for number, text in enumerate(data.split(b"\n"), 1) if text.strip()]
     if not raw:

@@ -16,6 +16,7 @@ from easyquant.errors import UserError
 from easyquant.generation import Completion, Speed, complete
 from easyquant.prompts import answer_prompts
 from easyquant.requests import PromptReader, Settings
+from easyquant.usage import Command
 
 
 def continue_prompt(artifact: Artifact, prompt: str, settings: Settings, place: Placement, threads: int) -> None:
@@ -44,6 +45,14 @@ def continue_prompt(artifact: Artifact, prompt: str, settings: Settings, place: 
     console.note(str(speed))
 
 
+class RunCommand(Command):
+    groups = {
+        "Prompts": ("--prompt", "--prompts", "--output", "--batch", "--chat"),
+        "Answers": ("--max-new-tokens", "--stop", "--temperature", "--top-k", "--top-p", "--seed"),
+        "Where it runs": ("--threads", "--device", "--simt-chip"),
+    }
+
+
 @console.command
 def run_command(
     artifact_path: Annotated[Path, typer.Argument(metavar="OUT", help="An artifact folder.")],
@@ -64,7 +73,7 @@ def run_command(
     max_new_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Stop after so many tokens.")] = Settings.max_tokens,
     temperature: Annotated[float, typer.Option(min=0.0, metavar="T", help="0 takes the most likely token.")] = Settings.temperature,
     top_k: Annotated[int, typer.Option(min=0, metavar="K", help="Sample from so many of the most likely tokens; 0: from all.")] = Settings.top_k,
-    top_p: Annotated[float, typer.Option(max=1.0, metavar="P", help="Sample from the most likely tokens of this total probability.")] = Settings.top_p,
+    top_p: Annotated[float, typer.Option(min=0.0, max=1.0, metavar="P", help="Sample from the most likely tokens of this total probability.")] = Settings.top_p,
     seed: Annotated[int | None, typer.Option(min=0, metavar="S", help="Equal seeds give equal texts. (default: random, each prompt another one)")] = Settings.seed,
     stop: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="End before this text; may be given several times.")] = None,
     chat: Annotated[bool, typer.Option("--chat", help="The prompt is a message; use the model's chat template.")] = Settings.chat,

@@ -6,13 +6,12 @@ import json
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from easyquant.artifact import Artifact
 from easyquant.packed import relative_error
 from easyquant.weights import example_weights, read_site, scaled_sites
 from command_line import Done, run_command_line
-from helpers import BUILD, random_llama, test_data, write_model
+from helpers import BUILD, random_llama, test_data, write_letters, write_model
 
 VOCABULARY = 97
 
@@ -30,13 +29,7 @@ def succeed(*arguments) -> Done:
 @pytest.fixture(scope="session")
 def model(workspace):
     """A random llama with a tokenizer of one token a byte, 33 to 126."""
-    folder = write_model(workspace / "front-desk", *random_llama(seed=3, vocab=VOCABULARY, context=96))
-    vocabulary = {"<unk>": 0, "<s>": 1, "</s>": 2} | {chr(33 + index): 3 + index for index in range(VOCABULARY - 3)}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.save(str(folder / "tokenizer.json"))
-    return folder
+    return write_letters(write_model(workspace / "front-desk", *random_llama(seed=3, vocab=VOCABULARY, context=96)))
 
 
 @pytest.fixture(scope="session")
