@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-from helpers import REPO
+from helpers import REPO, supported_isas
 
 SCRIPT, NOTEBOOK = REPO / "scripts" / "run_notebook.py", REPO / "docs" / "notebooks" / "model.ipynb"
 
@@ -31,12 +31,17 @@ def test_what_differs_is_shown_and_can_be_written(tmp_path):
 
     cells = [cell("x = 6"), cell("print(x)\nx * 7"), cell("!echo {x + 1} '!'"), cell("id(x)", "varies")]
     file = tmp_path / "notebook.ipynb"
-    file.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    notebook = {"cells": cells, "metadata": {"instruction_set": "mmx"}, "nbformat": 4, "nbformat_minor": 5}
+    file.write_text(json.dumps(notebook))
+    assert run(file, tmp_path).returncode == 0 and "a CPU with mmx" in run(file, tmp_path).stdout
+    notebook["metadata"]["instruction_set"] = supported_isas()[-1]
+    file.write_text(json.dumps(notebook))
     assert run(file, tmp_path).returncode == 1 and "+42" in run(file, tmp_path).stdout
     assert run(file, tmp_path, "--write").returncode == 0 and run(file, tmp_path).returncode == 0
-    written = json.loads(file.read_text())["cells"]
+    notebook = json.loads(file.read_text())
+    written = notebook["cells"]
     assert [output["output_type"] for output in written[1]["outputs"]] == ["stream", "execute_result"]
     assert written[2]["outputs"][0]["text"] == ["7 !\n"] and [entry["execution_count"] for entry in written] == [1, 2, 3, 4]
     written[2]["source"] = ["!exit 3"]
-    file.write_text(json.dumps({"cells": written}))
+    file.write_text(json.dumps(notebook))
     assert "status 3 of !exit 3" in run(file, tmp_path).stderr
