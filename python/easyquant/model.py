@@ -141,15 +141,10 @@ class Model:
                 pass
             return _checked(completion)
         expect("prompt", prompt, isinstance(prompt, Sequence), "a text, a list of token ids, a list of messages, or a list of these")
-        completions, requests, places = [], [], []
-        for place, one in enumerate(prompt):
-            completions.append(Completion())
-            try:
-                requests.append(self._reader.request(one, settings))
-                places.append(place)
-            except UserError as error:
-                completions[place] = Completion(finish_reason="error", error=str(error))
-        for number, _, completion in self._complete(requests):
+        requests = self._reader.requests([(one, settings) for one in prompt])
+        completions = [Completion(finish_reason="error", error=str(request)) for request in requests]
+        places = [place for place, request in enumerate(requests) if isinstance(request, Request)]
+        for number, _, completion in self._complete([requests[place] for place in places]):
             completions[places[number]] = completion
         return completions
 

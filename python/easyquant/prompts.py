@@ -26,7 +26,7 @@ from easyquant.errors import UserError, expect, is_whole
 from easyquant.files import check_writable, sha256
 from easyquant.generation import Completion, Speed, complete
 from easyquant.journal import Journal
-from easyquant.requests import PromptReader, Request, Settings
+from easyquant.requests import Prompt, PromptReader, Request, Settings
 from easyquant.usage import did_you_mean
 
 _OPTIONS = tuple(field.name for field in dataclasses.fields(Settings))
@@ -49,31 +49,46 @@ class Line:
         return entry | ({} if completion.seed is None else {"seed": completion.seed})
 
 
-def read_line(number: int, raw: bytes, reader: PromptReader, settings: Settings) -> Line:
-    """`settings`: where the line has no others."""
-    line = Line(number)
+def _read_line(line: Line, raw: bytes, settings: Settings) -> tuple[Prompt, Settings]:
+    """Its prompt and its settings, `settings` where it has no others. Sets the line's id."""
     try:
         value = json.loads(raw.decode())
-        if isinstance(value, str):
-            value = {"prompt": value}
-        expect("the line", value, isinstance(value, dict), "a JSON text, or an object with a prompt")
-        identifier = value.get("id")
-        expect("id", identifier, identifier is None or is_whole(identifier) or isinstance(identifier, str) and identifier.isprintable(), "a text or a whole number")
-        line.id = identifier
-        for name in value:
-            if name not in _FIELDS:
-                raise UserError(f"found the field {name!r}, expected {', '.join(_FIELDS)}{did_you_mean(name, _FIELDS)}")
-        if "prompt" not in value:
-            raise UserError("has no prompt; expected a text, a list of token ids, or a list of messages")
-        own = dataclasses.replace(settings, **{name: value[name] for name in _OPTIONS if name in value})
-        line.request = reader.request(value["prompt"], own)
     except UnicodeDecodeError as error:
-        line.error = f"is not UTF-8 (byte {error.start}); convert the file, for instance with iconv"
+        raise UserError(f"is not UTF-8 (byte {error.start}); convert the file, for instance with iconv") from None
     except (ValueError, RecursionError) as error:
-        line.error = f"is not valid JSON ({error}); expected a text in quotes, or an object with a prompt"
-    except UserError as error:
-        line.error = str(error)
-    return line
+        raise UserError(f"is not valid JSON ({error}); expected a text in quotes, or an object with a prompt") from None
+    if isinstance(value, str):
+        value = {"prompt": value}
+    expect("the line", value, isinstance(value, dict), "a JSON text, or an object with a prompt")
+    identifier = value.get("id")
+    expect("id", identifier, identifier is None or is_whole(identifier) or isinstance(identifier, str) and identifier.isprintable(), "a text or a whole number")
+    line.id = identifier
+    for name in value:
+        if name not in _FIELDS:
+            raise UserError(f"found the field {name!r}, expected {', '.join(_FIELDS)}{did_you_mean(name, _FIELDS)}")
+    if "prompt" not in value:
+        raise UserError("has no prompt; expected a text, a list of token ids, or a list of messages")
+    return value["prompt"], dataclasses.replace(settings, **{name: value[name] for name in _OPTIONS if name in value})
+
+
+def read_lines(raw: list[tuple[int, bytes]], file: str, reader: PromptReader, settings: Settings) -> list[Line]:
+    """Of numbers and texts of lines."""
+    lines, prompts = [], []
+    for number, text in raw:
+        lines.append(line := Line(number))
+        try:
+            prompts.append((line, *_read_line(line, text, settings)))
+        except UserError as error:
+            line.error = str(error)
+    requests = reader.requests([(prompt, own) for _, prompt, own in prompts])
+    for (line, _, _), request in zip(prompts, requests, strict=True):
+        if isinstance(request, UserError):
+            line.error = str(request)
+        else:
+            line.request = request
+    for line in lines:
+        line.error = line.error and f"{file}, line {line.number}: {line.error}"
+    return lines
 
 
 def results(reader: PromptReader, lines: list[Line], sequences: int, placement: Placement, threads: int, speed: Speed) -> Iterator[dict]:
@@ -123,9 +138,7 @@ def answer_prompts(artifact: Artifact, file: Path, output: Path | None, settings
         done = [json.loads(line) for line in journal.lines] if journal else []
         if done:
             console.note(f"{journal.partial}: has {len(done)} of {len(raw)} results from a run that was interrupted")
-        lines = [read_line(number, text, reader, settings) for number, text in raw[len(done) :]]
-        for line in lines:
-            line.error = line.error and f"{name}, line {line.number}: {line.error}"
+        lines = read_lines(raw[len(done) :], name, reader, settings)
         errors = [entry["error"] for entry in done if "error" in entry]
         write = journal.append if journal else functools.partial(print, file=sys.stdout, flush=True)
         speed, begin = Speed(), time.perf_counter()

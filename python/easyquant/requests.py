@@ -4,7 +4,7 @@
 
 import reprlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -84,35 +84,65 @@ class PromptReader:
         self.end_tokens = frozenset(int(token) for token in artifact.model.get("eos_token_ids", []))
 
     def tokens(self, prompt: Prompt, chat: bool = False) -> np.ndarray:
-        """int32, at least one."""
+        """int32, at least one. `chat`: a text is a message of the user's."""
+        messages = _messages(prompt, chat)
+        return self._checked(self._encode(prompt) if messages is None else self.tokenizer.encode_chat(messages))
+
+    def request(self, prompt: Prompt, settings: Settings) -> Request:
+        (result,) = self.requests([(prompt, settings)])
+        if isinstance(result, UserError):
+            raise result
+        return result
+
+    def requests(self, prompts: Sequence[tuple[Prompt, Settings]]) -> list[Request | UserError]:
+        """Of several; what is wrong with one is in its place."""
+        results: list = [_or_error(lambda: _messages(prompt, settings.chat)) for prompt, settings in prompts]
+        chats = [place for place, messages in enumerate(results) if messages is not None and not isinstance(messages, UserError)]
+        for place, tokens in zip(chats, self.tokenizer.encode_chats([results[place] for place in chats]), strict=True):
+            results[place] = tokens
+        for place, (prompt, settings) in enumerate(prompts):
+            if not isinstance(results[place], UserError):
+                results[place] = _or_error(lambda: self._request(prompt, results[place], settings))
+        return results
+
+    def _request(self, prompt: Prompt, chat: list[int] | None, settings: Settings) -> Request:
+        tokens = self._checked(self._encode(prompt) if chat is None else chat)
+        room = self.context - len(tokens) + 1
+        return Request(tokens, min(settings.max_tokens, room), settings.with_seed(), begins_text=chat is not None or isinstance(prompt, str) and not prompt)
+
+    def _encode(self, prompt: Prompt) -> Sequence[int]:
+        """Of what is no chat."""
         if isinstance(prompt, str):
-            tokens = self._encode_chat([{"role": "user", "content": prompt}]) if chat else self._encode(prompt)
-        elif is_chat(prompt):
-            tokens = self._encode_chat(prompt)
-        elif is_one_prompt(prompt):
-            for number, token in enumerate(prompt):
-                expect(f"prompt: token {number}", token, is_whole(token) and 0 <= token < self.vocabulary, f"an id from 0 to {self.vocabulary - 1}")
-            tokens = prompt
-        else:
+            bos = self.artifact.model.get("bos_token_id")
+            return self.tokenizer.encode(prompt) or ([] if bos is None else [int(bos)])
+        if not is_one_prompt(prompt):
             raise UserError(f"prompt: found {reprlib.repr(prompt)}, expected a text, a list of token ids, or a list of messages")
+        for number, token in enumerate(prompt):
+            expect(f"prompt: token {number}", token, is_whole(token) and 0 <= token < self.vocabulary, f"an id from 0 to {self.vocabulary - 1}")
+        return prompt
+
+    def _checked(self, tokens: Sequence[int]) -> np.ndarray:
         if len(tokens) == 0:
             raise UserError("prompt: the text holds no token; give at least one")
         if len(tokens) > self.context:
             raise UserError(f"prompt: has {len(tokens)} tokens, but the context of {self.artifact.path} is {self.context}; shorten it")
         return np.asarray(tokens, dtype=np.int32)
 
-    def _encode(self, text: str) -> list[int]:
-        bos = self.artifact.model.get("bos_token_id")
-        return self.tokenizer.encode(text) or ([] if bos is None else [int(bos)])
 
-    def _encode_chat(self, messages: Sequence[Message]) -> list[int]:
-        for number, message in enumerate(messages):
-            are_texts = isinstance(message, Mapping) and all(isinstance(message.get(key), str) for key in ("role", "content"))
-            expect(f"prompt: message {number}", message, are_texts, 'an object with the texts "role" and "content"')
-        return self.tokenizer.encode_chat(messages)
+def _messages(prompt: Prompt, chat: bool) -> Sequence[Message] | None:
+    """Where it is a chat, or to become one."""
+    if chat and isinstance(prompt, str):
+        return [{"role": "user", "content": prompt}]
+    if not is_chat(prompt):
+        return None
+    for number, message in enumerate(prompt):
+        are_texts = isinstance(message, Mapping) and all(isinstance(message.get(key), str) for key in ("role", "content"))
+        expect(f"prompt: message {number}", message, are_texts, 'an object with the texts "role" and "content"')
+    return prompt
 
-    def request(self, prompt: Prompt, settings: Settings) -> Request:
-        tokens = self.tokens(prompt, settings.chat)
-        room = self.context - len(tokens) + 1
-        begins_text = settings.chat or is_chat(prompt) or isinstance(prompt, str) and not prompt
-        return Request(tokens, min(settings.max_tokens, room), settings.with_seed(), begins_text)
+
+def _or_error(make: Callable):
+    try:
+        return make()
+    except UserError as error:
+        return error

@@ -165,6 +165,22 @@ def test_bench_measures(built, tmp_path):
     assert done.returncode == 1 and "more than the context" in done.stderr
 
 
+def test_bench_measures_batches(built, tmp_path):
+    options = ("--prefill", "20", "--decode", "4", "--repeats", "3", "--threads", "1", "--json", tmp_path / "b.json")
+    shown = succeed("bench", built("W8A8"), "--batch", "4,2", *options).stdout
+    result = json.loads((tmp_path / "b.json").read_text())
+    assert [row["sequences"] for row in result["batch"]] == result["protocol"]["batch"] == [1, 2, 4] and "times one" in shown
+    for row in result["batch"]:
+        for key in ("prefill_tokens_per_s", "decode_tokens_per_s", "prefill_ratio", "decode_ratio"):
+            low, high = row[f"{key}_range"]
+            assert 0 < low <= row[key] <= high
+    one = result["batch"][0]
+    assert one["decode_ratio_range"] == [1, 1] and all(result[key] == one[key] for key in ("prefill_tokens_per_s", "decode_tokens_per_s"))
+    for wrong in ("0", "1,", "many", "-1"):
+        done = easyquant("bench", built("W8A8"), f"--batch={wrong}")
+        assert done.returncode == 1 and f"--batch {wrong}: expected numbers of sequences joined by commas" in done.stderr
+
+
 def test_inspect_counts_sites_and_parameters(model, built):
     shown = succeed("inspect", built("W4A8", "--group-size", "32")).stdout
     assert "W4A8 in groups of 32" in shown and "int4/group 32" in shown and "int8/token" in shown
