@@ -5,7 +5,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "CachePages.h"
 #include "Executor.h"
 
 #include <algorithm>
@@ -20,13 +19,13 @@ static constexpr int64_t kMostLogitBytes = int64_t(64) << 20;
 namespace {
 
 /// What a step is told, in one piece of device memory: `position`, `held`, where the window begins,
-/// which is always byte 0, and the tokens.
+/// and the tokens.
 constexpr int64_t kPositionOffset = 0, kHeldOffset = 4, kWindowOffset = 8, kTokensOffset = 16;
 
 class GpuExecutor final : public Executor {
 public:
-  GpuExecutor(const GpuModel &model, int64_t context, int64_t vocabulary)
-      : model(model), program(model.program), context(context), vocabulary(vocabulary) {}
+  GpuExecutor(const GpuModel &model, const PoolSize &pool, int64_t vocabulary)
+      : model(model), program(model.program), pool(pool), vocabulary(vocabulary) {}
   Result<void> allocate(bool measure);
 
   int64_t rowsPerStep(bool allLogits) const override {
@@ -37,8 +36,9 @@ public:
     return arena.size() + cache.size() + pages.size() + state.size() + input.size() +
            logitsMemory.size();
   }
-  Result<void> step(std::span<const int32_t> tokens, int64_t position, int64_t firstLogit,
+  Result<void> step(std::span<const SequenceStep> sequences, std::span<const int32_t> logitRows,
                     float *logits, const Watch &watch) override;
+  Result<void> copyInCache(int64_t from, int64_t to, int64_t bytes) override;
   Result<PhaseCosts> costs() override;
   Result<std::vector<SiteCost>> siteCosts() override;
 
@@ -50,21 +50,20 @@ private:
 
   const GpuModel &model;
   const LaunchList &program;
-  const int64_t context, vocabulary;
+  const PoolSize pool;
+  const int64_t vocabulary;
   DeviceMemory arena, cache, pages, state, input, logitsMemory;
-  std::vector<int64_t> table;     ///< what is in `pages`
   std::vector<std::byte> staging; ///< outlives the queue, which may still copy from it
   std::unique_ptr<Queue> queue;
   std::unique_ptr<Recording> decodeStep;
   bool measuring = false;
-  int64_t seen = 0; ///< tokens that the cache knows, were the session not to go back
 };
 
 } // namespace
 
 Result<void> GpuExecutor::allocate(bool measure) {
-  const std::string what = nameOfCache(context);
-  Result<int64_t> bytesOfCache = cacheBytes(program.cache, context);
+  const std::string what = nameOfCache(program.cache, pool);
+  Result<int64_t> bytesOfCache = cacheBytes(program.cache, pool);
   if (!bytesOfCache)
     return Unexpected(bytesOfCache.error());
   Result<int64_t> free = model.device->freeBytes();
@@ -73,12 +72,11 @@ Result<void> GpuExecutor::allocate(bool measure) {
   if (*bytesOfCache > *free || program.arenaBytes > *free - *bytesOfCache)
     return makeError(
         ErrorCode::OutOfRange,
-        "a session of {} tokens needs {} bytes on the device ({} of activations, {} of "
-        "keys and values), but {} has {} free; ask for a shorter context",
-        context, program.arenaBytes + *bytesOfCache, program.arenaBytes, *bytesOfCache,
+        "{}: with activations {} bytes on the device ({} of activations, {} of keys and values), "
+        "but {} has {} free; ask for a shorter context or fewer sequences",
+        what, program.arenaBytes + *bytesOfCache, program.arenaBytes, *bytesOfCache,
         model.device->description(), *free);
-  table = placePages(program.cache, context);
-  const auto tableBytes = static_cast<int64_t>(std::span(table).size_bytes());
+  const int64_t tableBytes = pool.pages * static_cast<int64_t>(sizeof(int64_t));
   for (auto [memory, bytes, name] :
        {std::tuple(&arena, program.arenaBytes, std::string_view("activations")),
         std::tuple(&cache, *bytesOfCache, std::string_view(what)),
@@ -102,8 +100,6 @@ Result<void> GpuExecutor::allocate(bool measure) {
     if (memory->size() > 0)
       if (auto done = queue->fill(memory->address(), 0, memory->size()); !done)
         return done;
-  if (auto done = queue->upload(pages.address(), table.data(), tableBytes); !done)
-    return done;
   return makeRoomForLogits(1);
 }
 
@@ -178,28 +174,51 @@ Result<void> GpuExecutor::launchAll(const std::vector<Launch> &launches, int64_t
   return {};
 }
 
-Result<void> GpuExecutor::step(std::span<const int32_t> tokens, int64_t position,
-                               int64_t firstLogit, float *logits, const Watch &watch) {
+Result<void> GpuExecutor::copyInCache(int64_t from, int64_t to, int64_t bytes) {
+  std::vector<std::byte> copy(static_cast<size_t>(bytes));
+  if (auto done =
+          queue->download(copy.data(), cache.address() + static_cast<uint64_t>(from), bytes);
+      !done)
+    return done;
+  staging = std::move(copy);
+  return queue->upload(cache.address() + static_cast<uint64_t>(to), staging.data(), bytes);
+}
+
+Result<void> GpuExecutor::step(std::span<const SequenceStep> sequences,
+                               std::span<const int32_t> logitRows, float *logits,
+                               const Watch &watch) {
+  if (sequences.size() != 1)
+    return makeError(ErrorCode::Unsupported, "step: found {} sequences, expected one on {}",
+                     sequences.size(), model.device->description());
+  const auto [tokens, position, held, places, window] = sequences.front();
+  const int64_t firstLogit = logitRows.front();
   auto rows = static_cast<int64_t>(tokens.size());
-  int64_t logitRows = rows - firstLogit;
-  if (auto done = makeRoomForLogits(logitRows); !done)
+  if (auto done = makeRoomForLogits(std::ssize(logitRows)); !done)
     return done;
 
-  staging.assign(kTokensOffset + tokens.size_bytes(), std::byte(0));
+  const size_t inputBytes = kTokensOffset + tokens.size_bytes();
+  staging.assign(inputBytes + places.size_bytes(), std::byte(0));
   auto put = [&](int64_t offset, int64_t value) {
     auto narrow = static_cast<int32_t>(value);
     std::memcpy(staging.data() + offset, &narrow, sizeof(narrow));
   };
   put(kPositionOffset, position);
-  put(kHeldOffset, std::max(seen, position));
+  put(kHeldOffset, std::max(held, position));
+  const int64_t windowPlace = window * program.cache.windowBytes;
+  std::memcpy(staging.data() + kWindowOffset, &windowPlace, sizeof(windowPlace));
   std::memcpy(staging.data() + kTokensOffset, tokens.data(), tokens.size_bytes());
-  if (auto done = queue->upload(input.address(), staging.data(), std::ssize(staging)); !done)
+  std::memcpy(staging.data() + inputBytes, places.data(), places.size_bytes());
+  if (auto done = queue->upload(input.address(), staging.data(), static_cast<int64_t>(inputBytes));
+      !done)
+    return done;
+  if (auto done = queue->upload(pages.address(), staging.data() + inputBytes,
+                                static_cast<int64_t>(places.size_bytes()));
+      !done)
     return done;
 
-  if (position < seen)
+  if (position < held)
     if (auto done = launchAll(program.restore, rows, firstLogit, watch); !done)
       return done;
-  seen = position + rows; // even should the step fail: it may have written
   if (rows == 1 && queue->canRecord()) {
     if (!decodeStep) {
       if (auto done = queue->beginRecording(); !done)
@@ -218,7 +237,7 @@ Result<void> GpuExecutor::step(std::span<const int32_t> tokens, int64_t position
     return done;
   }
   return queue->download(logits, logitsMemory.address(),
-                         logitRows * vocabulary * int64_t(sizeof(float)));
+                         std::ssize(logitRows) * vocabulary * int64_t(sizeof(float)));
 }
 
 Result<PhaseCosts> GpuExecutor::costs() {
@@ -244,10 +263,10 @@ Result<std::vector<SiteCost>> GpuExecutor::siteCosts() {
 }
 
 Result<std::unique_ptr<Executor>> easyquant::runtime::createGpuExecutor(const GpuModel &model,
-                                                                        int64_t context,
+                                                                        const PoolSize &pool,
                                                                         int64_t vocabulary,
                                                                         bool measure) {
-  auto executor = std::make_unique<GpuExecutor>(model, context, vocabulary);
+  auto executor = std::make_unique<GpuExecutor>(model, pool, vocabulary);
   if (auto done = executor->allocate(measure); !done)
     return Unexpected(done.error());
   return executor;

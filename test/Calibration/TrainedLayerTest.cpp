@@ -39,7 +39,7 @@ public:
     if (!isGpt2)
       for (std::string *value : {&q, &k}) {
         body += "%r" + *value + " = lm.rope %" + *value +
-                ", %rope, %position {head_dim = " + std::to_string(s.headDim) +
+                ", %rope, %batch {head_dim = " + std::to_string(s.headDim) +
                 " : i64} : " + rows((value == &q ? s.heads : s.kvHeads) * s.headDim) + ", tensor<" +
                 std::to_string(kPositions) + "x" + std::to_string(s.headDim / 2) + "x2xf32>\n";
         *value = "r" + *value;
@@ -47,7 +47,7 @@ public:
     const std::string cache = "!lm.kv_cache<layers = 1, kv_heads = " + std::to_string(s.kvHeads) +
                               ", head_dim = " + std::to_string(s.headDim) + ">";
     body += "%a = lm.attention %" + q + ", %" + k + ", %" + v +
-            ", %cache, %position {layer = 0 : i64, num_heads = " + std::to_string(s.heads) +
+            ", %cache, %batch {layer = 0 : i64, num_heads = " + std::to_string(s.heads) +
             " : i64, num_kv_heads = " + std::to_string(s.kvHeads) +
             " : i64, head_dim = " + std::to_string(s.headDim) +
             " : i64, scale = 0.5 : f64} : " + rows(s.heads * s.headDim) + ", " +
@@ -61,7 +61,7 @@ public:
               (s.activation == DecoderActivation::GeluTanh ? "tanh" : "none") + " : " + inner +
               "\n";
     body += "%y = lm.add %m, %" + linear(kDown, "act") + " : " + x + "\n";
-    return globals + "func.func private @layer(%x: " + x + ", %position: index, %cache: " + cache +
+    return globals + "func.func private @layer(%x: " + x + ", %batch: !lm.batch, %cache: " + cache +
            ") -> " + x + " {\n" + loads + body + "return %y : " + x + "\n}\n";
   }
 
@@ -114,7 +114,7 @@ class TrainedLayers : public testing::TestWithParam<DecoderShape> {};
 /// What every weight is called in the text.
 void setWeights(TrainedLayer &trained, Layer<float> &l) {
   auto set = [&](const std::string &name, ConstMatrix values) {
-    for (const SliceWeight &weight : trained.weights())
+    for (const SubgraphWeight &weight : trained.weights())
       if (weight.global == name)
         ASSERT_TRUE(trained.setWeight(name, values));
   };
@@ -136,7 +136,7 @@ TEST_P(TrainedLayers, GiveWhatTheOneWrittenByHandGives) {
   MLIRContext context;
   context.loadDialect<equant::EquantDialect, func::FuncDialect, ml_program::MLProgramDialect>();
   DialectRegistry registry;
-  SliceCompiler::getDependentDialects(registry);
+  SubgraphCompiler::getDependentDialects(registry);
   context.appendDialectRegistry(registry);
   context.loadAllAvailableDialects();
   Layer<float> l(GetParam(), kPositions, 3);
@@ -148,14 +148,14 @@ TEST_P(TrainedLayers, GiveWhatTheOneWrittenByHandGives) {
   options.threads = 2;
   options.length = kTokens;
   options.maxRows = 32;
-  SliceCompiler slices = std::move(*SliceCompiler::create(options));
+  SubgraphCompiler subgraphs = std::move(*SubgraphCompiler::create(options));
   SmallVector<Value> wanted;
   std::vector<int> which;
   layer.walk([&](lm::LinearOp op) {
     wanted.push_back(op.getWeight());
     which.push_back(std::distance(kNames, llvm::find(kNames, op.getSite())));
   });
-  auto trained = TrainedLayer::create(slices, layer, wanted);
+  auto trained = TrainedLayer::create(subgraphs, layer, wanted);
   ASSERT_TRUE(succeeded(trained));
   setWeights(*trained, l);
 

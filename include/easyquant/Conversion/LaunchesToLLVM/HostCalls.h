@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Some ops of a slice of calibration are no kernels: equant.observe hands activations back, and the
-// gradients that are products of matrices are computed by lib/Numerics. Such a program calls one
-// function that it is given, behind the team, with a context of its own, in one thread while the
-// others wait:
+// Some ops of a subgraph of calibration are no kernels: equant.observe hands activations back, and
+// the gradients that are products of matrices are computed by lib/Numerics. Such a program calls
+// one function that it is given, behind the team, with a context of its own, in one thread while
+// the others wait:
 //
 //      function(context, call, operands)
 //
@@ -24,8 +24,8 @@
 
 namespace easyquant {
 
-/// A matrix of f32, or of i32 where the op has tokens; a vector is one row. Of an index operand
-/// `rows` is the value and the rest is zero.
+/// A matrix of f32, or of i32 where the op has tokens or a batch (a row for each eq_sequence); a
+/// vector is one row.
 struct HostOperand {
   void *data;
   int64_t rows, columns, stride;
