@@ -11,11 +11,10 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import itertools
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,7 +60,8 @@ def _read_line(line: Line, raw: bytes, settings: Settings) -> tuple[Prompt, Sett
         value = {"prompt": value}
     expect("the line", value, isinstance(value, dict), "a JSON text, or an object with a prompt")
     identifier = value.get("id")
-    expect("id", identifier, identifier is None or is_whole(identifier) or isinstance(identifier, str) and identifier.isprintable(), "a text or a whole number")
+    is_name = identifier is None or is_whole(identifier) or isinstance(identifier, str) and identifier.isprintable()
+    expect("id", identifier, is_name, "a text or a whole number")
     line.id = identifier
     for name in value:
         if name not in _FIELDS:
@@ -91,28 +91,39 @@ def read_lines(raw: list[tuple[int, bytes]], file: str, reader: PromptReader, se
     return lines
 
 
-def results(reader: PromptReader, lines: list[Line], sequences: int, placement: Placement, threads: int, speed: Speed) -> Iterator[dict]:
-    """Of all lines, in their order."""
+@dataclass(frozen=True)
+class Way:
+    """How many prompts are continued, and where."""
+
+    sequences: int  # at a time
+    placement: Placement
+    threads: int
+
+
+def results(reader: PromptReader, lines: list[Line], way: Way, speed: Speed) -> Iterator[tuple[int, dict]]:
+    """Of each line, by its place in the list, as soon as it is there."""
+    for place, line in enumerate(lines):
+        if line.error:
+            yield place, line.result(Completion(error=line.error))
     places = [place for place, line in enumerate(lines) if line.request]
-    finished = {place: Completion(error=line.error) for place, line in enumerate(lines) if line.error}
-    written = 0
-    for number, completion in itertools.chain([(None, None)], _complete(reader, [lines[place].request for place in places], sequences, placement, threads, speed)):
-        if completion:
-            finished[places[number]] = completion
-        while written in finished:
-            yield lines[written].result(finished.pop(written))
-            written += 1
-
-
-def _complete(reader: PromptReader, requests: list[Request], sequences: int, placement: Placement, threads: int, speed: Speed) -> Iterator[tuple[int, Completion]]:
-    """As `complete`, without what is not finished."""
-    if not requests:
+    if not places:
         return
-    model = load_model(reader.artifact, place=placement)
-    size = BatchSize.of(reader.artifact, model.device, [request.positions for request in requests], sequences)
-    for number, _, completion in complete(open_batch(model, size, threads), reader, requests, sequences, speed):
+    requests = [lines[place].request for place in places]
+    model = load_model(reader.artifact, place=way.placement)
+    size = BatchSize.of(reader.artifact, model.device, [request.positions for request in requests], way.sequences)
+    for number, _, completion in complete(open_batch(model, size, way.threads), reader, requests, way.sequences, speed):
         if completion.finish_reason:
-            yield number, completion
+            yield places[number], lines[places[number]].result(completion)
+
+
+def in_order(numbered: Iterable[tuple[int, dict]]) -> Iterator[dict]:
+    """What is numbered from 0 on, in the order of the numbers."""
+    waiting, following = {}, 0
+    for number, item in numbered:
+        waiting[number] = item
+        while following in waiting:
+            yield waiting.pop(following)
+            following += 1
 
 
 def job_stamp(artifact: Artifact, data: bytes, settings: Settings) -> dict:
@@ -125,7 +136,7 @@ def job_stamp(artifact: Artifact, data: bytes, settings: Settings) -> dict:
     }
 
 
-def answer_prompts(artifact: Artifact, file: Path, output: Path | None, settings: Settings, sequences: int, placement: Placement, threads: int) -> None:
+def answer_prompts(artifact: Artifact, file: Path, output: Path | None, settings: Settings, way: Way) -> None:
     """UserError at the end, when everything is written, if a prompt failed."""
     check_writable(output)
     name, data = ("standard input", sys.stdin.buffer.read()) if str(file) == "-" else (str(file), file.read_bytes())
@@ -145,7 +156,7 @@ def answer_prompts(artifact: Artifact, file: Path, output: Path | None, settings
         with console.progress(shown=journal is not None or not sys.stdout.isatty()) as bar:
             task = bar.add_task("prompts", total=len(raw), completed=len(done))
             try:
-                for entry in results(reader, lines, sequences, placement, threads, speed):
+                for entry in in_order(results(reader, lines, way, speed)):
                     write(json.dumps(entry, ensure_ascii=False))
                     bar.advance(task)
                     if "error" in entry:
@@ -157,6 +168,7 @@ def answer_prompts(artifact: Artifact, file: Path, output: Path | None, settings
         if journal:
             journal.finish()
     seconds = time.perf_counter() - begin
-    console.note(f"{len(lines)} prompts, {speed.prompt_tokens} tokens, {speed.new_tokens} new in {seconds:.1f} s: {speed.new_tokens / seconds:.1f} tokens/s")
+    rate = f"{speed.new_tokens} new in {seconds:.1f} s: {speed.new_tokens / seconds:.1f} tokens/s"
+    console.note(f"{len(lines)} prompts, {speed.prompt_tokens} tokens, {rate}")
     if errors:
         raise UserError(f"{len(errors)} of {len(raw)} prompts failed, the first: {errors[0]}")

@@ -108,7 +108,8 @@ class PromptReader:
     def _request(self, prompt: Prompt, chat: list[int] | None, settings: Settings) -> Request:
         tokens = self._checked(self._encode(prompt) if chat is None else chat)
         room = self.context - len(tokens) + 1
-        return Request(tokens, min(settings.max_tokens, room), settings.with_seed(), begins_text=chat is not None or isinstance(prompt, str) and not prompt)
+        begins_text = chat is not None or isinstance(prompt, str) and not prompt
+        return Request(tokens, min(settings.max_tokens, room), settings.with_seed(), begins_text)
 
     def _encode(self, prompt: Prompt) -> Sequence[int]:
         """Of what is no chat."""

@@ -14,7 +14,7 @@ from easyquant.artifact import Artifact, BatchSize, load_model, open_batch
 from easyquant.device import Device, DeviceOption, Placement, SimtChipOption, ThreadsOption
 from easyquant.errors import UserError
 from easyquant.generation import Completion, Speed, complete
-from easyquant.prompts import answer_prompts
+from easyquant.prompts import Way, answer_prompts
 from easyquant.requests import PromptReader, Settings
 from easyquant.usage import Command
 
@@ -67,7 +67,11 @@ def run_command(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where the results of --prompts go, once all are there; the same command goes on with what was interrupted. (default: standard output)"),
+        typer.Option(
+            "--output", "-o",
+            metavar="FILE",
+            help="Where the results of --prompts go, once all are there; the same command goes on with what was interrupted. (default: standard output)",
+        ),
     ] = None,
     batch: Annotated[int | None, typer.Option(min=1, metavar="N", help="Prompts of --prompts at a time. (default: 16)")] = None,
     max_new_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Stop after so many tokens.")] = Settings.max_tokens,
@@ -95,6 +99,6 @@ def run_command(
     artifact, place = Artifact.open(artifact_path), Placement.of(device, simt_chip)
     settings = Settings(max_new_tokens, temperature, top_k, top_p, seed, tuple(stop or ()), chat)
     if prompts is not None:
-        answer_prompts(artifact, prompts, output, settings, batch or 16, place, threads)
+        answer_prompts(artifact, prompts, output, settings, Way(batch or 16, place, threads))
     else:
         continue_prompt(artifact, sys.stdin.read() if prompt == "-" else prompt, settings, place, threads)

@@ -178,3 +178,14 @@ def test_threads_of_python_share_a_model(model):
     for thread in threads:
         thread.join()
     assert found == expected
+
+
+def test_on_a_simulated_gpu(letters):
+    """Several prompts of different lengths in one step; each is what it is alone, and as likely as on a CPU."""
+    folder = letters("--scheme=W8A8", "--target=sm_80,cpu", "--isa=avx2")
+    prompts = ["abc", "Zebra!", "x" * 20]
+    with easyquant.Model(folder, device="simt", sequences=2) as gpu, easyquant.Model(folder, device="cpu") as cpu:
+        assert gpu.device == "simulated sm_80"
+        together = gpu.generate(prompts, max_tokens=3)
+        assert together == [gpu.generate(prompt, max_tokens=3) for prompt in prompts]
+        assert gpu.score("Zebra!").total == pytest.approx(cpu.score("Zebra!").total, rel=0.02)

@@ -10,7 +10,7 @@ import pytest
 import easyquant
 from easyquant import prompts as prompts_module
 from command_line import run_command_line as easyquant_command
-from helpers import Runner
+from helpers import REPO, Runner
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +59,13 @@ def test_lines_of_all_kinds(folder, file):
     assert [entry.get("seed") for entry in entries] == [None] * 4 + [1]
     tokens = Runner(folder).greedy([3, 4, 5], 12)[3:]
     assert entries[1]["text"] == "".join(chr(33 + token - 3) for token in tokens if token > 2)
+
+
+def test_the_lines_of_the_guide(folder, tmp_path):
+    section = (REPO / "docs/guide/run.md").read_text().partition("## Many prompts")[2]
+    file = tmp_path / "guide.jsonl"
+    file.write_text(section.split("```json\n")[1].partition("```")[0])
+    assert len(run(folder, file)[0]) == 4
 
 
 BAD = {
