@@ -35,6 +35,7 @@ _FIELDS = ("prompt", "id", *_OPTIONS)
 @dataclass
 class Line:
     number: int
+    where: str  # for messages
     id: str | int | None = None
     request: Request | None = None
     error: str | None = None
@@ -42,7 +43,7 @@ class Line:
     def result(self, completion: Completion) -> dict:
         entry = {"line": self.number} | ({} if self.id is None else {"id": self.id})
         if completion.error:
-            return entry | {"error": completion.error} | ({"text": completion.text} if completion.text else {})
+            return entry | {"error": f"{self.where}: {completion.error}"} | ({"text": completion.text} if completion.text else {})
         entry |= {"text": completion.text, "finish_reason": completion.finish_reason, "prompt_tokens": completion.prompt_tokens}
         entry["completion_tokens"] = len(completion.tokens)
         return entry | ({} if completion.seed is None else {"seed": completion.seed})
@@ -75,7 +76,7 @@ def read_lines(raw: list[tuple[int, bytes]], file: str, reader: PromptReader, se
     """Of numbers and texts of lines."""
     lines, prompts = [], []
     for number, text in raw:
-        lines.append(line := Line(number))
+        lines.append(line := Line(number, f"{file}, line {number}"))
         try:
             prompts.append((line, *_read_line(line, text, settings)))
         except UserError as error:
@@ -86,8 +87,6 @@ def read_lines(raw: list[tuple[int, bytes]], file: str, reader: PromptReader, se
             line.error = str(request)
         else:
             line.request = request
-    for line in lines:
-        line.error = line.error and f"{file}, line {line.number}: {line.error}"
     return lines
 
 
