@@ -7,6 +7,7 @@
 
 #include "HostOperations.h"
 
+#include "easyquant/Formats/Step.h"
 #include "easyquant/Numerics/Gradients.h"
 
 #include "llvm/ADT/TypeSwitch.h"
@@ -24,6 +25,20 @@ static Matrix matrix(const HostOperand &operand) {
 
 static std::span<float> elements(const HostOperand &operand) {
   return {static_cast<float *>(operand.data), static_cast<size_t>(operand.columns)};
+}
+
+static std::span<const int32_t> integers(const HostOperand &operand) {
+  return {static_cast<const int32_t *>(operand.data), static_cast<size_t>(operand.columns)};
+}
+
+/// Of each row of a batch.
+static std::vector<int32_t> positionsOf(const HostOperand &batch) {
+  std::vector<int32_t> positions;
+  const auto *sequences = static_cast<const eq_sequence *>(batch.data);
+  for (const eq_sequence &sequence : std::span(sequences, static_cast<size_t>(batch.rows)))
+    for (int32_t row = 0; row < sequence.rows; ++row)
+      positions.push_back(sequence.position + row);
+  return positions;
 }
 
 HostOperation easyquant::calibration::hostOperation(Operation *op) {
@@ -66,19 +81,17 @@ HostOperation easyquant::calibration::hostOperation(Operation *op) {
       })
       .Case([](lm::RowsGradientOp) {
         return [](Operands o, unsigned) {
-          numerics::shiftedRows(matrix(o[0]), o[1].rows, matrix(o[2]));
+          numerics::embeddingGradient(matrix(o[0]), integers(o[2]), matrix(o[3]));
         };
       })
       .Case([](lm::EmbeddingGradientOp) {
         return [](Operands o, unsigned) {
-          std::span<const int32_t> tokens(static_cast<const int32_t *>(o[1].data),
-                                          static_cast<size_t>(o[1].columns));
-          numerics::embeddingGradient(matrix(o[0]), tokens, matrix(o[2]));
+          numerics::embeddingGradient(matrix(o[0]), integers(o[1]), matrix(o[2]));
         };
       })
       .Case([](lm::PositionEmbeddingGradientOp) {
         return [](Operands o, unsigned) {
-          numerics::shiftedRows(matrix(o[0]), o[1].rows, matrix(o[2]));
+          numerics::embeddingGradient(matrix(o[0]), positionsOf(o[1]), matrix(o[2]));
         };
       });
 }

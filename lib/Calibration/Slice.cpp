@@ -36,6 +36,12 @@ bool isConstant(Value value) {
   return isStatic(value) && (!op || llvm::all_of(op->getOperands(), isStatic));
 }
 
+/// The rows whose logits are asked for.
+bool areRowNumbers(Value value) {
+  return isa<RankedTensorType>(value.getType()) &&
+         llvm::all_of(value.getUsers(), llvm::IsaPred<lm::RowsOp, lm::RowsGradientOp>);
+}
+
 class Outliner {
 public:
   Outliner(const Slice &slice, int64_t length) : slice(slice), length(length) {}
@@ -54,7 +60,7 @@ private:
   Block *block = nullptr;
   llvm::SetVector<Value> weights;
   llvm::SmallPtrSet<Operation *, 16> ops;
-  llvm::SmallPtrSet<Value, 4> arguments; ///< of the function: indices and the cache
+  llvm::SmallPtrSet<Value, 4> arguments; ///< of the function: batch, rows, cache
   std::optional<uint64_t> layer;         ///< of the attention in it
   int64_t sites = 0;
   OutlinedSlice result;
@@ -72,7 +78,8 @@ LogicalResult Outliner::require(Value value) {
       weights.insert(value);
       continue;
     }
-    if (isa<BlockArgument>(value) && isa<IndexType, lm::KVCacheType>(value.getType())) {
+    if (isa<BlockArgument>(value) &&
+        (isa<lm::BatchType, lm::KVCacheType>(value.getType()) || areRowNumbers(value))) {
       arguments.insert(value);
       continue;
     }
@@ -184,21 +191,17 @@ LogicalResult Outliner::build() {
 
   SmallVector<Type> types(ValueRange(slice.inputs).getTypes());
   SmallVector<Value> taken; // of the function's arguments, in its order
-  bool isPosition = true;
   for (Value argument : block->getArguments()) {
-    bool used = arguments.contains(argument);
-    if (used)
-      taken.push_back(argument);
-    if (isa<IndexType>(argument.getType())) {
-      if (used) {
-        types.push_back(argument.getType());
-        result.indices.push_back(isPosition);
-      }
-      isPosition = false;
-    } else if (auto cache = dyn_cast<lm::KVCacheType>(argument.getType()); cache && used) {
-      types.push_back(
-          lm::KVCacheType::get(context, /*layers=*/1, cache.getKvHeads(), cache.getHeadDim()));
-    }
+    if (!arguments.contains(argument))
+      continue;
+    taken.push_back(argument);
+    Type type = argument.getType();
+    if (auto cache = dyn_cast<lm::KVCacheType>(type))
+      type = lm::KVCacheType::get(context, /*layers=*/1, cache.getKvHeads(), cache.getHeadDim());
+    else
+      result.arguments.push_back(isa<lm::BatchType>(type) ? StepArgument::Batch
+                                                          : StepArgument::LogitRows);
+    types.push_back(type);
   }
   SmallVector<Type> results(ValueRange(slice.outputs).getTypes());
   Location loc = block->getParentOp()->getLoc();

@@ -9,12 +9,14 @@
 
 #include "HostProgram.h"
 
+#include "easyquant/Formats/Step.h"
 #include "easyquant/Support/Threads.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
 #include <algorithm>
 #include <deque>
+#include <numeric>
 #include <vector>
 
 using namespace mlir;
@@ -63,7 +65,7 @@ FailureOr<SliceProgram> SliceCompiler::compile(const Slice &slice) {
   if (failed(outlined))
     return failure();
   Location loc = slice.inputs.front().getLoc();
-  size_t arguments = 11 + slice.inputs.size() + slice.outputs.size();
+  size_t arguments = 9 + slice.inputs.size() + slice.outputs.size();
   if (arguments > HostProgram::kMaxArguments)
     return emitError(loc) << "a slice of " << slice.inputs.size() << " inputs and "
                           << slice.outputs.size() << " outputs has too many arguments";
@@ -261,8 +263,6 @@ Result<void> SliceProgram::run(ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> ou
     pass(&arena);
     pass(&cache);
     pass(&pages);
-    arguments.push_back(0);        // the window: all of the cache is float
-    arguments.push_back(position); // nothing has been cut off
     size_t next = 0;
     for (Type type : inputTypes) {
       if (!isVector(type)) {
@@ -272,8 +272,17 @@ Result<void> SliceProgram::run(ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> ou
       tokenVectors.push_back(memRef1D(const_cast<int32_t *>(tokens.data()) + position, count));
       pass(&tokenVectors.back());
     }
-    for (bool isPosition : slice.indices)
-      arguments.push_back(isPosition ? position : 0);
+    eq_sequence sequence = {};
+    sequence.rows = static_cast<int32_t>(count);
+    sequence.position = sequence.held = static_cast<int32_t>(position);
+    sequence.capacity = static_cast<int32_t>(*length);
+    auto *fields = reinterpret_cast<int32_t *>(&sequence);
+    MemRef<int32_t, 2> batch{fields, fields, 0, {1, EQ_SEQUENCE_FIELDS}, {EQ_SEQUENCE_FIELDS, 1}};
+    std::vector<int32_t> numbers(static_cast<size_t>(count));
+    std::iota(numbers.begin(), numbers.end(), 0);
+    auto allRows = memRef1D(numbers.data(), count);
+    for (StepArgument argument : slice.arguments)
+      argument == StepArgument::Batch ? pass(&batch) : pass(&allRows);
     arguments.push_back(options.threads);
     if (!slice.calls.empty()) {
       pass(reinterpret_cast<const void *>(&callHost));

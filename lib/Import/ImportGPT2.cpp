@@ -25,11 +25,11 @@ static Value layerNorm(ModelBuilder &b, Value input, const std::string &name) {
                                  b.getF64FloatAttr(b.config.normEpsilon));
 }
 
-static Value embedGPT2(ModelBuilder &b, Value tokens, Value position) {
+static Value embedGPT2(ModelBuilder &b, Value tokens, Value batch) {
   Value table = b.load("wte.weight");
   Value embedded = lm::EmbeddingOp::create(b, b.at("wte"), tokens, table);
   Value positions = b.load("wpe.weight");
-  return lm::PositionEmbeddingOp::create(b, b.at("wpe"), embedded, positions, position);
+  return lm::PositionEmbeddingOp::create(b, b.at("wpe"), embedded, positions, batch);
 }
 
 static void buildGPT2Layer(ModelBuilder &b, int64_t index) {

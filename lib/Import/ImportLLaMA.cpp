@@ -38,14 +38,14 @@ static Value headNorm(ModelBuilder &b, Value input, const std::string &name) {
                                    b.getF64FloatAttr(b.config.normEpsilon));
 }
 
-static Value embedLLaMA(ModelBuilder &b, Value tokens, Value position) {
+static Value embedLLaMA(ModelBuilder &b, Value tokens, Value batch) {
   Value table = b.load("model.embed_tokens.weight");
   return lm::EmbeddingOp::create(b, b.at("model.embed_tokens"), tokens, table);
 }
 
 static void buildLLaMALayer(ModelBuilder &b, int64_t index) {
   func::FuncOp layer = b.startLayer(index);
-  Value x = layer.getArgument(0), position = layer.getArgument(1);
+  Value x = layer.getArgument(0), batch = layer.getArgument(1);
   const std::string prefix = "model.layers." + std::to_string(index) + ".";
   const std::string attention = prefix + "self_attn", mlp = prefix + "mlp";
   const bool qkvBias = b.config.qkvBias, mlpBias = b.config.mlpBias;
@@ -60,7 +60,7 @@ static void buildLLaMALayer(ModelBuilder &b, int64_t index) {
   }
   Value table = b.load(kRopeTableName.str());
   auto rotate = [&](Value rows) -> Value {
-    return lm::RopeOp::create(b, b.at(attention), rows, table, position, b.config.headDim);
+    return lm::RopeOp::create(b, b.at(attention), rows, table, batch, b.config.headDim);
   };
   q = rotate(q);
   k = rotate(k);

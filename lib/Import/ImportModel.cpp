@@ -46,22 +46,22 @@ static func::FuncOp buildForward(ModelBuilder &b, ModuleOp module,
                                  const ArchitectureImporter &importer) {
   const ModelConfig &config = b.config;
   b.setInsertionPointToEnd(module.getBody());
-  auto tokensType = RankedTensorType::get({ShapedType::kDynamic}, b.getI32Type());
-  auto type = b.getFunctionType({tokensType, b.getIndexType(), b.getIndexType(), b.cacheType()},
+  auto numbersType = RankedTensorType::get({ShapedType::kDynamic}, b.getI32Type());
+  auto type = b.getFunctionType({numbersType, b.batchType(), numbersType, b.cacheType()},
                                 {b.activations(config.vocabSize)});
   auto forward = func::FuncOp::create(b, b.at("forward"), "forward", type);
   Block *body = forward.addEntryBlock();
   b.setInsertionPointToStart(body);
-  Value tokens = body->getArgument(0), position = body->getArgument(1);
-  Value firstLogit = body->getArgument(2), cache = body->getArgument(3);
+  Value tokens = body->getArgument(0), batch = body->getArgument(1);
+  Value logitRows = body->getArgument(2), cache = body->getArgument(3);
 
-  Value x = importer.embed(b, tokens, position);
+  Value x = importer.embed(b, tokens, batch);
   for (int64_t layer = 0; layer < config.numLayers; ++layer) {
     std::string name = "layer_" + std::to_string(layer);
-    x = func::CallOp::create(b, b.at(name), name, x.getType(), ValueRange{x, position, cache})
+    x = func::CallOp::create(b, b.at(name), name, x.getType(), ValueRange{x, batch, cache})
             .getResult(0);
   }
-  x = lm::RowsOp::create(b, b.at("lm_head"), x, firstLogit);
+  x = lm::RowsOp::create(b, b.at("lm_head"), x, logitRows);
   x = importer.finalNorm(b, x);
   Value head = b.load(config.tieWordEmbeddings ? importer.embeddingName : "lm_head.weight");
   Value logits = lm::LinearOp::create(b, b.at("lm_head"), x, head, /*bias=*/Value(), "lm_head");

@@ -27,6 +27,8 @@ RankedTensorType ModelBuilder::activations(int64_t columns) {
   return lm::activationType(getContext(), columns);
 }
 
+lm::BatchType ModelBuilder::batchType() { return lm::BatchType::get(getContext()); }
+
 lm::KVCacheType ModelBuilder::cacheType() {
   return lm::KVCacheType::get(getContext(), config.numLayers, config.numKVHeads, config.headDim);
 }
@@ -60,8 +62,8 @@ func::FuncOp ModelBuilder::startLayer(int64_t index) {
   setInsertionPointToEnd(module.getBody());
   std::string name = "layer_" + std::to_string(index);
   RankedTensorType hidden = activations(config.hiddenSize);
-  auto layer = func::FuncOp::create(
-      *this, at(name), name, getFunctionType({hidden, getIndexType(), cacheType()}, {hidden}));
+  auto layer = func::FuncOp::create(*this, at(name), name,
+                                    getFunctionType({hidden, batchType(), cacheType()}, {hidden}));
   layer.setPrivate();
   setInsertionPointToStart(layer.addEntryBlock());
   return layer;
@@ -81,7 +83,7 @@ Value ModelBuilder::attention(Value query, Value key, Value value, func::FuncOp 
                               int64_t index, const std::string &name) {
   double scale = 1.0 / std::sqrt(static_cast<double>(config.headDim));
   return lm::AttentionOp::create(*this, at(name), query, key, value,
-                                 /*cache=*/layer.getArgument(2), /*position=*/layer.getArgument(1),
+                                 /*cache=*/layer.getArgument(2), /*batch=*/layer.getArgument(1),
                                  index, config.numHeads, config.numKVHeads, config.headDim,
                                  llvm::APFloat(scale), config.windowOf(index));
 }

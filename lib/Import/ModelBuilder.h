@@ -37,12 +37,13 @@ public:
 
   mlir::Location at(const std::string &name);
   mlir::RankedTensorType activations(int64_t columns);
+  lm::BatchType batchType();
   lm::KVCacheType cacheType();
 
   /// The value of a declared weight, or of the rotation table.
   mlir::Value load(const std::string &name);
 
-  /// Creates the function of layer `index` with its arguments (%x, %position, %cache) and moves
+  /// Creates the function of layer `index` with its arguments (%x, %batch, %cache) and moves
   /// into its body.
   mlir::func::FuncOp startLayer(int64_t index);
   void finishLayer(mlir::Value result);
@@ -65,7 +66,7 @@ private:
 /// Per architecture: the embedding of @forward, the blocks, and the final norm. Blocks are built as
 /// functions of their own; the others append to the current place.
 struct ArchitectureImporter {
-  mlir::Value (*embed)(ModelBuilder &, mlir::Value tokens, mlir::Value position);
+  mlir::Value (*embed)(ModelBuilder &, mlir::Value tokens, mlir::Value batch);
   void (*buildLayer)(ModelBuilder &, int64_t index);
   mlir::Value (*finalNorm)(ModelBuilder &, mlir::Value input);
   /// Name of the weight that a tied head shares.

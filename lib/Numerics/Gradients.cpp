@@ -182,10 +182,4 @@ void embeddingGradient(ConstMatrix dy, std::span<const int32_t> tokens, Matrix t
       table(tokens[i], j) += dy(i, j);
 }
 
-void shiftedRows(ConstMatrix dy, int64_t first, Matrix rows) {
-  fillZero(rows);
-  for (int64_t i = 0; i < dy.rows; ++i)
-    std::copy_n(dy.row(i), dy.columns, rows.row(first + i));
-}
-
 } // namespace easyquant::numerics

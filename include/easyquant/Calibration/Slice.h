@@ -57,6 +57,9 @@ struct HostCall {
   HostOperation operation;
 };
 
+/// What a step is told: its sequences (!lm.batch), and which rows' logits are asked for.
+enum class StepArgument { Batch, LogitRows };
+
 /// A slice as a module with one function @forward on globals w0, w1, ... It knows no names: slices
 /// of different layers that compute the same print the same.
 struct OutlinedSlice {
@@ -66,9 +69,8 @@ struct OutlinedSlice {
   std::vector<HostCall> calls; ///< in the order of the module
   /// Does it sum over tokens? Then a sequence goes through it at once.
   bool isWhole = false;
-  /// The index arguments of @forward behind the inputs: true for the position of the first token
-  /// (the first index argument of the model's function), false for others, which are zero.
-  std::vector<bool> indices;
+  /// What @forward takes behind the inputs, beside a cache.
+  std::vector<StepArgument> arguments;
   int64_t weightBytes = 0;
 };
 

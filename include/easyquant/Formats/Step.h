@@ -24,9 +24,9 @@ extern "C" {
 #endif
 
 /** Raised whenever a declaration below changes its meaning; program.abi of the manifest. */
-#define EQ_PROGRAM_ABI 4
+#define EQ_PROGRAM_ABI 5
 
-/** One sequence of a step. */
+/** One sequence of a step. Its rows lie behind those of the sequence before it. */
 typedef struct {
   int32_t first_row, rows; /**< its rows of the step */
   int32_t position;        /**< of its first row */
@@ -34,8 +34,11 @@ typedef struct {
   int32_t capacity;        /**< tokens that its pages have room for: position + rows at least */
   int32_t first_page;      /**< of its pages, as many as `capacity` takes, in `page` */
   int32_t window;          /**< its window, number of those that the cache begins with */
-  int32_t slot, next_slot; /**< of state: none today */
+  int32_t slot, next_slot; /**< of state: none yet */
 } eq_sequence;
+
+/** The numbers of an eq_sequence: a program reads them as a matrix of int32_t, a row a sequence. */
+#define EQ_SEQUENCE_FIELDS ((int64_t)(sizeof(eq_sequence) / sizeof(int32_t)))
 
 /** What a program asks of its caller. Each but `context` may be null. */
 typedef struct {
@@ -43,7 +46,7 @@ typedef struct {
   /** Called before each kernel, by the thread that called the program, and returns. `phase` is a
       number of easyquant/Formats/Phase.h, `site` a constant of the program, one address a name. */
   void (*mark)(void *context, int64_t phase, const char *site);
-  /** Collectives, in place: none today. */
+  /** Collectives, in place: none yet. */
   void (*start)(void *context, int64_t collective, void *data, int64_t count);
   void (*wait)(void *context, int64_t collective);
   /** While it is nonzero the program ends as soon as its threads meet. `mark` may set it. */
@@ -52,16 +55,16 @@ typedef struct {
 
 typedef struct {
   uint32_t abi, bytes;     /**< EQ_PROGRAM_ABI, sizeof(eq_step) */
-  int32_t rows, sequences; /**< 1 to max_rows of the manifest; 1 today */
+  int32_t rows, sequences; /**< 1 to max_rows of the manifest; 1 to rows */
   int32_t logit_rows;      /**< 1 to rows */
-  int32_t threads, rank;   /**< at least 1; 0 today */
+  int32_t threads, rank;   /**< at least 1; 0 */
   const int32_t *tokens;   /**< a row each */
   const eq_sequence *sequence;
-  /** Rows whose logits are asked for: today the last ones, logit_row[i] = rows - logit_rows + i. */
+  /** Rows whose logits are asked for, ascending. */
   const int32_t *logit_row;
   const int64_t *page; /**< byte offsets into cache, multiples of 64 */
   const uint8_t *weights;
-  uint8_t *arena, *cache, *state; /**< state is null today */
+  uint8_t *arena, *cache, *state; /**< state is null */
   float *logits;                  /**< logit_rows x vocabulary */
   const eq_services *services;    /**< or null */
 } eq_step;

@@ -38,10 +38,8 @@ void attentionGradient(const reference::AttentionParams &params, ConstMatrix dy,
                        ConstMatrix k, ConstMatrix v, Matrix dq, Matrix dk, Matrix dv,
                        unsigned threads);
 
-/// Row tokens[m] of the table gets row m of dy added; tokens are rows of the table.
+/// table = 0, then row tokens[m] of it gets row m of dy added; tokens are rows of the table.
 void embeddingGradient(ConstMatrix dy, std::span<const int32_t> tokens, Matrix table);
-/// `first` rows of zeros, then dy, then zeros.
-void shiftedRows(ConstMatrix dy, int64_t first, Matrix rows);
 
 } // namespace easyquant::numerics
 

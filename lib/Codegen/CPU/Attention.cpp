@@ -5,16 +5,16 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The threads append their shares of a call's tokens to the cache, meet, and share out tiles
-// (AttentionTile.h):
+// The threads append their shares of a step's tokens to the cache, meet, and share out tiles
+// (AttentionTile.h) of each sequence:
 //
 //   one token     a tile per kv head and stretch of cached tokens ("flash decoding"), whose results
 //                 are combined at the end; the stretches depend on the position alone
-//   more tokens   a tile per kv head and few tokens, over all that they see; the tiles of a head
-//   are
-//                 dealt out in turn, for later tokens see more
+//   more tokens   a tile per kv head and few tokens, over all that they see
 //
-// What a tile computes does not depend on who computes it: the bits are those of one thread.
+// Few sequences are attended to by all threads together, one after the other. Of many, whole heads
+// and tiles are dealt out in turn, so that threads need not meet. What a tile computes does not
+// depend on who computes it: the bits are those of one thread and of one sequence.
 //
 //===----------------------------------------------------------------------===//
 
@@ -28,7 +28,11 @@ using namespace mlir;
 
 namespace easyquant::cpu {
 
-using FloatPlan = AttentionPlan<AttentionTile>;
+struct FloatPlan : AttentionPlan<AttentionTile> {
+  using AttentionPlan::AttentionPlan;
+  /// Of scratch, a thread. All threads together use the first one's share for one token.
+  int64_t bytes() const { return std::max(prefill.bytes, decode.bytes * heads * parts); }
+};
 
 std::string symbolName(const AttentionSpec &spec) {
   std::string name =
@@ -52,8 +56,7 @@ int64_t scratchBytes(const AttentionSpec &spec, const Target &target) {
   if (spec.kv)
     return quantizedScratchBytes(spec, target);
   FloatPlan plan(spec, target);
-  // Decoding uses the first thread's share for all its tiles.
-  return std::max(plan.prefill.bytes, plan.decode.bytes * plan.heads * plan.parts);
+  return plan.bytes();
 }
 
 namespace {
@@ -145,8 +148,7 @@ static func::FuncOp getOrEmitAppend(ModuleOp module, const AttentionSpec &spec,
   auto arguments = [&](KernelBuilder &b) {
     Type rows = b.rows(spec.kvHeads * spec.headDim), index = b.getIndexType();
     Type cache = b.memref({ShapedType::kDynamic}, b.i8());
-    Type pages = b.memref({ShapedType::kDynamic}, b.i64());
-    return SmallVector<Type>{rows, rows, cache, pages, index, index, index, index};
+    return SmallVector<Type>{rows, rows, cache, pagesType(b), index, index, index, index};
   };
   return getOrEmitFunction(module, symbolName(spec) + "_append", target, arguments,
                            [&](KernelBuilder &b, ValueRange args) {
@@ -158,10 +160,60 @@ static func::FuncOp getOrEmitAppend(ModuleOp module, const AttentionSpec &spec,
 
 namespace {
 
-/// The arguments of the kernel that its parts pass on.
-struct FloatOperands {
-  Value q, cache, pages, layer, position, y, scratch;
-  Team team;
+/// What the kernel does for one sequence.
+class FloatSequence {
+public:
+  FloatSequence(KernelBuilder &b, ModuleOp module, const FloatPlan &plan, ValueRange args,
+                const Team &team, const Sequence &sequence)
+      : b(b), module(module), plan(plan), team(team), sequence(sequence),
+        q(sequence.rowsOf(b, args[0])), k(sequence.rowsOf(b, args[1])),
+        v(sequence.rowsOf(b, args[2])), cache(args[3]), pages(pagesOf(b, args[4], sequence)),
+        layer(args[6]), y(sequence.rowsOf(b, args[7])), scratch(args[8]) {}
+
+  /// The step's rows [begin, end), as far as they are its own.
+  void append(Value begin, Value end);
+  /// Shares a sequence's work among all threads, which meet in the midst of it.
+  void attendTogether();
+  /// Shares out tiles, and where there is one token heads, none of which takes two threads. The
+  /// result is the `turn` of the next sequence.
+  Value attendInTurn(Value turn);
+
+private:
+  /// How the cached tokens of a sequence of one token are cut into parts.
+  struct Parts {
+    Value begin, end, size, count;
+  };
+  Parts cut();
+  void attend(const AttentionTile &tile, Value offset, Value first, Value head, Value begin,
+              Value end) {
+    func::CallOp::create(b, getOrEmitAttendTile(module, tile, b.target),
+                         ValueRange{q, cache, pages, layer, sequence.position, scratch, offset,
+                                    first, head, begin, end});
+  }
+  void attendPart(const Parts &parts, Value offset, Value head, Value part) {
+    Value start = b.add(parts.begin, b.mul(part, parts.size));
+    attend(plan.decode, offset, b.index(0), head, start,
+           b.min(b.add(start, parts.size), parts.end));
+  }
+  void finish(const AttentionTile &tile, Value offset, Value parts, Value first, Value head) {
+    func::CallOp::create(b, getOrEmitFinishTile(module, tile, b.target),
+                         ValueRange{y, scratch, offset, parts, first, head});
+  }
+  void decodeTogether();
+  void decodeHead(Value head);
+  Value prefillTiles() {
+    return b.div(b.add(sequence.rows, plan.prefill.tokens - 1), plan.prefill.tokens);
+  }
+  void prefillTile(Value tiles, Value item);
+  Value ownScratch() { return b.mul(team.thread, plan.bytes()); }
+  Value isOneToken() { return b.less(sequence.rows, 2); }
+
+  KernelBuilder &b;
+  ModuleOp module;
+  const FloatPlan &plan;
+  const Team &team;
+  const Sequence &sequence;
+  Value q, k, v, cache, pages, layer, y, scratch;
 };
 
 } // namespace
@@ -175,56 +227,76 @@ static Value firstSeen(KernelBuilder &b, const AttentionSpec &spec, Value positi
   return b.mul(b.div(b.sub(past, spec.window), kCacheBlock), kCacheBlock);
 }
 
-static void emitDecode(KernelBuilder &b, ModuleOp module, const FloatPlan &plan,
-                       const FloatOperands &in) {
-  const AttentionTile &tile = plan.decode;
-  func::FuncOp attend = getOrEmitAttendTile(module, tile, b.target);
-  func::FuncOp finish = getOrEmitFinishTile(module, tile, b.target);
-  Value begin = firstSeen(b, tile.spec, in.position), end = b.add(in.position, 1);
-  Value count = b.sub(end, begin);
-  // At most plan.parts parts, a whole number of steps each but the last.
+void FloatSequence::append(Value begin, Value end) {
+  auto [from, to] = sequence.part(b, begin, end);
+  func::CallOp::create(b, getOrEmitAppend(module, plan.decode.spec, b.target),
+                       ValueRange{k, v, cache, pages, layer, sequence.position, from, to});
+}
+
+/// At most plan.parts parts, a whole number of steps each but the last.
+FloatSequence::Parts FloatSequence::cut() {
+  Value begin = firstSeen(b, plan.decode.spec, sequence.position);
+  Value end = b.add(sequence.position, 1), count = b.sub(end, begin);
   constexpr int64_t step = AttentionTile::kStep;
   Value steps = b.div(b.add(count, plan.parts * step - 1), plan.parts * step);
-  Value part = b.max(b.mul(steps, step), kShortestPart);
+  Value size = b.max(b.mul(steps, step), kShortestPart);
   Value one = b.index(1);
-  Value parts = b.add(arith::DivUIOp::create(b, b.sub(count, one), part).getResult(), one);
+  return {begin, end, size,
+          b.add(arith::DivUIOp::create(b, b.sub(count, one), size).getResult(), one)};
+}
 
-  auto [from, to] = shareOf(b, b.mul(parts, plan.heads), in.team);
+void FloatSequence::decodeTogether() {
+  const AttentionTile &tile = plan.decode;
+  Parts parts = cut();
+  auto [from, to] = shareOf(b, b.mul(parts.count, plan.heads), team);
   b.forLoop(from, to, 1, [&](Value item) {
-    Value head = arith::DivUIOp::create(b, item, parts);
-    Value start = b.add(begin, b.mul(b.sub(item, b.mul(head, parts)), part));
-    Value stop = b.min(b.add(start, part), end);
-    func::CallOp::create(b, attend,
-                         ValueRange{in.q, in.cache, in.pages, in.layer, in.position, in.scratch,
-                                    b.mul(item, tile.bytes), b.index(0), head, start, stop});
+    Value head = arith::DivUIOp::create(b, item, parts.count);
+    attendPart(parts, b.mul(item, tile.bytes), head, b.sub(item, b.mul(head, parts.count)));
   });
   // A head in one part is finished by the thread that attended.
-  b.ifThen(b.less(1, parts), [&] { emitBarrier(b, module, in.team); });
-  auto [first, last] = shareOf(b, plan.heads, in.team);
+  b.ifThen(b.less(1, parts.count), [&] { emitBarrier(b, module, team); });
+  auto [first, last] = shareOf(b, plan.heads, team);
   b.forLoop(first, last, 1, [&](Value head) {
-    Value offset = b.mul(b.mul(head, parts), tile.bytes);
-    func::CallOp::create(b, finish, ValueRange{in.y, in.scratch, offset, parts, b.index(0), head});
+    finish(tile, b.mul(b.mul(head, parts.count), tile.bytes), parts.count, b.index(0), head);
   });
 }
 
-static void emitPrefill(KernelBuilder &b, ModuleOp module, const FloatPlan &plan,
-                        const FloatOperands &in) {
-  const AttentionTile &tile = plan.prefill;
-  func::FuncOp attend = getOrEmitAttendTile(module, tile, b.target);
-  func::FuncOp finish = getOrEmitFinishTile(module, tile, b.target);
-  Value queries = b.size(in.q, 0);
-  Value tiles = b.div(b.add(queries, tile.tokens - 1), tile.tokens);
-  Value offset = b.mul(in.team.thread, tile.bytes);
-  b.forLoop(in.team.thread, b.mul(tiles, plan.heads), in.team.threads, [&](Value item) {
-    Value head = arith::DivUIOp::create(b, item, tiles);
-    Value first = b.mul(b.sub(item, b.mul(head, tiles)), tile.tokens);
-    Value begin = firstSeen(b, tile.spec, b.add(in.position, first));
-    Value end = b.add(in.position, b.min(b.add(first, tile.tokens), queries));
-    func::CallOp::create(b, attend,
-                         ValueRange{in.q, in.cache, in.pages, in.layer, in.position, in.scratch,
-                                    offset, first, head, begin, end});
-    func::CallOp::create(b, finish, ValueRange{in.y, in.scratch, offset, b.index(1), first, head});
+void FloatSequence::decodeHead(Value head) {
+  const AttentionTile &tile = plan.decode;
+  Parts parts = cut();
+  Value offset = ownScratch();
+  b.forLoop(0, parts.count, 1, [&](Value part) {
+    attendPart(parts, b.add(offset, b.mul(part, tile.bytes)), head, part);
   });
+  finish(tile, offset, parts.count, b.index(0), head);
+}
+
+void FloatSequence::prefillTile(Value tiles, Value item) {
+  const AttentionTile &tile = plan.prefill;
+  Value head = arith::DivUIOp::create(b, item, tiles), offset = ownScratch();
+  Value first = b.mul(b.sub(item, b.mul(head, tiles)), tile.tokens);
+  Value begin = firstSeen(b, tile.spec, b.add(sequence.position, first));
+  Value end = b.add(sequence.position, b.min(b.add(first, tile.tokens), sequence.rows));
+  attend(tile, offset, first, head, begin, end);
+  finish(tile, offset, b.index(1), first, head);
+}
+
+void FloatSequence::attendTogether() {
+  b.ifThenElse(
+      isOneToken(), [&] { decodeTogether(); },
+      [&] {
+        Value tiles = prefillTiles();
+        b.forLoop(team.thread, b.mul(tiles, plan.heads), team.threads,
+                  [&](Value item) { prefillTile(tiles, item); });
+      });
+}
+
+Value FloatSequence::attendInTurn(Value turn) {
+  Value tiles = prefillTiles(), items = b.mul(tiles, plan.heads); // of one token: its heads
+  b.ifThenElse(
+      isOneToken(), [&] { forTurns(b, items, turn, team, [&](Value head) { decodeHead(head); }); },
+      [&] { forTurns(b, items, turn, team, [&](Value item) { prefillTile(tiles, item); }); });
+  return nextTurn(b, items, turn, team);
 }
 
 func::FuncOp getOrEmitAttention(ModuleOp module, const AttentionSpec &spec, const Target &target) {
@@ -233,25 +305,37 @@ func::FuncOp getOrEmitAttention(ModuleOp module, const AttentionSpec &spec, cons
     return existing;
   if (spec.kv)
     return getOrEmitQuantizedAttention(module, spec, target);
-  func::FuncOp append = getOrEmitAppend(module, spec, target);
   FloatPlan plan(spec, target);
   auto arguments = [&](KernelBuilder &b) {
     Type queries = b.rows(spec.heads * spec.headDim), kv = b.rows(spec.kvHeads * spec.headDim);
-    Type bytes = b.memref({ShapedType::kDynamic}, b.i8()), index = b.getIndexType();
-    Type pages = b.memref({ShapedType::kDynamic}, b.i64());
-    return SmallVector<Type>{queries, kv, kv, bytes, pages, index, index, queries, bytes};
+    Type bytes = b.memref({ShapedType::kDynamic}, b.i8());
+    return SmallVector<Type>{
+        queries,          kv,      kv,   bytes, allPagesType(b), sequencesType(b),
+        b.getIndexType(), queries, bytes};
   };
   auto build = [&](KernelBuilder &b, ValueRange args, const Team &team) {
-    Value k = args[1], v = args[2];
-    FloatOperands in{args[0], args[3], args[4], args[5], args[6], args[7], args[8], team};
-    Value tokens = b.size(in.q, 0);
-    auto [begin, end] = shareOf(b, tokens, team);
-    func::CallOp::create(b, append,
-                         ValueRange{k, v, in.cache, in.pages, in.layer, in.position, begin, end});
+    Value sequences = args[5];
+    auto of = [&](const Sequence &sequence) {
+      return FloatSequence(b, module, plan, args, team, sequence);
+    };
+    auto [begin, end] = shareOf(b, b.size(args[0], 0), team);
+    forSequences(b, sequences, [&, begin = begin, end = end](const Sequence &sequence) {
+      of(sequence).append(begin, end);
+    });
     emitBarrier(b, module, team);
     b.ifThenElse(
-        b.less(tokens, 2), [&] { emitDecode(b, module, plan, in); },
-        [&] { emitPrefill(b, module, plan, in); });
+        areFew(b, sequences, plan.heads, team),
+        [&] {
+          forSequences(b, sequences, [&](const Sequence &sequence) {
+            of(sequence).attendTogether();
+            meetBetween(b, module, sequences, team);
+          });
+        },
+        [&] {
+          forSequencesInTurn(b, sequences, [&](const Sequence &sequence, Value turn) {
+            return of(sequence).attendInTurn(turn);
+          });
+        });
   };
   return getOrEmitKernel(module, name, target, arguments, build);
 }

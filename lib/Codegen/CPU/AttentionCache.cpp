@@ -56,8 +56,7 @@ CacheBytes cacheBytes(const AttentionSpec &spec) {
 
 SmallVector<Type> CachePlace::types(KernelBuilder &b) {
   Type index = b.getIndexType();
-  return {b.memref({ShapedType::kDynamic}, b.i8()), b.memref({ShapedType::kDynamic}, b.i64()),
-          index, index};
+  return {b.memref({ShapedType::kDynamic}, b.i8()), pagesType(b), index, index};
 }
 
 CacheViews::CacheViews(KernelBuilder &b, const CacheLayout &layout, const CachePlace &place)

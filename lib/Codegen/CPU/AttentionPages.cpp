@@ -15,6 +15,20 @@ using namespace mlir;
 
 namespace easyquant::cpu {
 
+Type pagesType(KernelBuilder &b) {
+  int64_t dynamic = ShapedType::kDynamic;
+  return MemRefType::get({dynamic}, b.i64(), StridedLayoutAttr::get(b.getContext(), dynamic, {1}));
+}
+
+Type allPagesType(KernelBuilder &b) { return b.memref({ShapedType::kDynamic}, b.i64()); }
+
+Value pagesOf(KernelBuilder &b, Value allPages, const Sequence &sequence) {
+  OpFoldResult count = b.sub(b.size(allPages, 0), sequence.firstPage);
+  return memref::SubViewOp::create(b, allPages, ArrayRef<OpFoldResult>{sequence.firstPage},
+                                   ArrayRef<OpFoldResult>{count},
+                                   ArrayRef<OpFoldResult>{b.getIndexAttr(1)});
+}
+
 Value pageStart(KernelBuilder &b, Value pages, Value layer, Value n) {
   Value byte = arith::IndexCastOp::create(b, b.getIndexType(), b.load(pages, {n}));
   return b.add(byte, layer);

@@ -12,9 +12,14 @@
 #ifndef EASYQUANT_LIB_CODEGEN_CPU_ATTENTIONPAGES_H
 #define EASYQUANT_LIB_CODEGEN_CPU_ATTENTIONPAGES_H
 
-#include "KernelBuilder.h"
+#include "Sequences.h"
 
 namespace easyquant::cpu {
+
+/// Where a sequence's pages begin in the cache, and those of all sequences.
+mlir::Type pagesType(KernelBuilder &b);
+mlir::Type allPagesType(KernelBuilder &b);
+mlir::Value pagesOf(KernelBuilder &b, mlir::Value allPages, const Sequence &sequence);
 
 /// The byte of a cache where the layer's part of the sequence's page n begins.
 mlir::Value pageStart(KernelBuilder &b, mlir::Value pages, mlir::Value layer, mlir::Value n);

@@ -10,7 +10,8 @@
 // attend first, for what they push out of the window they still see in float.
 //
 // Work is cut up as in Attention.cpp: one token into stretches of codes, and one more item a head
-// for the float rows; more tokens into tiles over all that they see.
+// for the float rows; more tokens into tiles over all that they see. Few sequences are attended to
+// by all threads together, of many heads and tiles are dealt out in turn.
 //
 //===----------------------------------------------------------------------===//
 
@@ -33,54 +34,49 @@ struct CodesPlan : AttentionPlan<CodesTile> {
   int64_t bytes;  ///< of scratch, a thread
 };
 
-/// The arguments of the kernel.
-struct CodesOperands {
-  CodesOperands(const AttentionSpec &spec, ValueRange args, const Team &team)
-      : q(args[0]), k(args[1]), v(args[2]), place(args.drop_front(3)),
-        held(args[3 + CachePlace::kCount]), team(team) {
-    args = args.drop_front(4 + CachePlace::kCount);
-    if (spec.kv->ropePositions > 0) {
-      table = args[0];
-      args = args.drop_front();
-    }
-    position = args[0], y = args[1], scratch = args[2];
-  }
-  Value q, k, v;
-  CachePlace place;
-  Value held, table, position, y, scratch;
-  Team team;
-};
-
-class KernelEmitter {
+/// What the kernel does for one sequence.
+class CodesSequence {
 public:
-  KernelEmitter(KernelBuilder &b, ModuleOp module, const AttentionSpec &spec, ValueRange args,
-                const Team &team)
-      : b(b), module(module), plan(spec, b.target), layout(plan.decode.layout),
-        in(spec, args, team) {}
-  void emit();
+  CodesSequence(KernelBuilder &b, ModuleOp module, const CodesPlan &plan, ValueRange args,
+                const Team &team, const Sequence &sequence);
+
+  /// Shares a sequence's work among all threads, which meet in the midst of it.
+  void attendTogether();
+  /// The same without meeting, in three parts that the threads meet between. Of one token all is in
+  /// the first. Each gives the `turn` of the next sequence.
+  Value begin(Value turn);
+  Value attend(Value turn);
+  Value end(Value turn);
 
 private:
-  void emitDecode();
-  void emitPrefill(Value tokens);
   void callCache(func::FuncOp function, ValueRange indices) {
-    SmallVector<Value> operands = in.place.values();
+    SmallVector<Value> operands = place.values();
     llvm::append_range(operands, indices);
     func::CallOp::create(b, function, operands);
   }
-  void callAppend(Value begin, Value end) {
-    SmallVector<Value> operands = {in.k, in.v};
-    llvm::append_range(operands, in.place.values());
-    operands.append({in.position, begin, end});
+  void restore(Value begin, Value end) {
+    b.ifThen(b.less(sequence.position, sequence.held), [&] {
+      callCache(getOrEmitRestore(module, layout, b.target),
+                {sequence.position, sequence.held, begin, end});
+    });
+  }
+  void makeRoom(Value begin, Value end) {
+    callCache(getOrEmitMakeRoom(module, layout, b.target), {sequence.position, begin, end});
+  }
+  void append(Value begin, Value end) {
+    SmallVector<Value> operands = {k, v};
+    llvm::append_range(operands, place.values());
+    operands.append({sequence.position, begin, end});
     func::CallOp::create(b, getOrEmitCacheAppend(module, layout, b.target), operands);
   }
   void callTile(func::FuncOp function, Value offset, Value first, Value head,
                 ValueRange range = {}) {
-    SmallVector<Value> operands = {in.q, in.k, in.v};
-    llvm::append_range(operands, in.place.values());
-    if (in.table)
-      operands.push_back(in.table);
-    Value panels = b.add(b.mul(in.team.thread, plan.bytes), plan.panels);
-    operands.append({in.position, in.scratch, offset, panels, first, head});
+    SmallVector<Value> operands = {q, k, v};
+    llvm::append_range(operands, place.values());
+    if (table)
+      operands.push_back(table);
+    operands.append(
+        {sequence.position, scratch, offset, b.add(ownScratch(), plan.panels), first, head});
     llvm::append_range(operands, range);
     func::CallOp::create(b, function, operands);
   }
@@ -110,102 +106,178 @@ private:
     callTile(rows, offset, first, head, {stepOf(b.add(sinks, keys), oldest), end});
   }
 
+  /// How the codes that a sequence of one token sees are cut into parts. The last of the items of a
+  /// head is its float rows.
+  struct Parts {
+    Value begin, size, count, items;
+  };
+  Parts cut();
+  void attendItem(const Parts &parts, Value offset, Value head, Value item);
+  void finish(const CodesTile &tile, Value offset, Value items, Value first, Value head) {
+    func::CallOp::create(b, getOrEmitFinishTile(module, tile.tile, b.target),
+                         ValueRange{y, scratch, offset, items, first, head});
+  }
+  void decodeTogether();
+  void decodeHead(Value head);
+  Value prefillTiles() {
+    int64_t tokens = plan.prefill.tile.tokens;
+    return b.div(b.add(sequence.rows, tokens - 1), tokens);
+  }
+  void prefillTile(Value tiles, Value item);
+  Value ownScratch() { return b.mul(team.thread, plan.bytes); }
+  Value isOneToken() { return b.less(sequence.rows, 2); }
+
   KernelBuilder &b;
   ModuleOp module;
-  CodesPlan plan;
+  const CodesPlan &plan;
   const CacheLayout &layout;
-  CodesOperands in;
+  const Team &team;
+  const Sequence &sequence;
+  Value q, k, v;
+  CachePlace place;
+  Value table, y, scratch;
   Value keys; ///< that are codes
 };
 
 } // namespace
 
-void KernelEmitter::emit() {
+CodesSequence::CodesSequence(KernelBuilder &b, ModuleOp module, const CodesPlan &plan,
+                             ValueRange args, const Team &team, const Sequence &sequence)
+    : b(b), module(module), plan(plan), layout(plan.decode.layout), team(team), sequence(sequence),
+      q(sequence.rowsOf(b, args[0])), k(sequence.rowsOf(b, args[1])),
+      v(sequence.rowsOf(b, args[2])), place({args[3], pagesOf(b, args[4], sequence), args[6],
+                                             b.add(b.mul(sequence.window, args[8]), args[7])}),
+      y(sequence.rowsOf(b, args[args.size() - 2])), scratch(args.back()) {
+  if (layout.kv.ropePositions > 0)
+    table = args[9];
   int64_t sinks = layout.kv.sinks, residual = layout.kv.residual;
-  Value tokens = b.size(in.q, 0);
-  // A thread fills the cache of its heads, which the others read behind a barrier.
-  auto [begin, end] = shareOf(b, layout.spec.kvHeads, in.team);
-  b.ifThen(b.less(in.position, in.held), [&, begin = begin, end = end] {
-    callCache(getOrEmitRestore(module, layout, b.target), {in.position, in.held, begin, end});
-  });
-
-  Value behind = b.sub(b.max(in.position, sinks), sinks);
+  Value behind = b.sub(b.max(sequence.position, sinks), sinks);
   keys = b.mul(b.div(behind, residual), residual);
+}
+
+void CodesSequence::attendTogether() {
+  // A thread fills the cache of its heads, which the others read behind a barrier.
+  auto [begin, end] = shareOf(b, layout.spec.kvHeads, team);
+  restore(begin, end);
   b.ifThenElse(
-      b.less(tokens, 2),
+      isOneToken(),
       [&, begin = begin, end = end] {
-        callAppend(begin, end);
-        emitBarrier(b, module, in.team);
-        emitDecode();
+        append(begin, end);
+        emitBarrier(b, module, team);
+        decodeTogether();
       },
       [&, begin = begin, end = end] {
-        callCache(getOrEmitMakeRoom(module, layout, b.target), {in.position, begin, end});
-        emitBarrier(b, module, in.team);
-        emitPrefill(tokens);
-        emitBarrier(b, module, in.team);
-        callAppend(begin, end);
+        makeRoom(begin, end);
+        emitBarrier(b, module, team);
+        Value tiles = prefillTiles();
+        b.forLoop(team.thread, b.mul(tiles, plan.heads), team.threads,
+                  [&](Value item) { prefillTile(tiles, item); });
+        emitBarrier(b, module, team);
+        append(begin, end);
       });
 }
 
-void KernelEmitter::emitDecode() {
-  const CodesTile &tile = plan.decode;
-  func::FuncOp start = getOrEmitStartTile(module, tile, b.target);
-  func::FuncOp codes = getOrEmitAttendCodes(module, tile, b.target);
-  func::FuncOp finish = getOrEmitFinishTile(module, tile.tile, b.target);
-  Value none = b.index(0), one = b.index(1), oldest = oldestSeen(in.position);
+Value CodesSequence::begin(Value turn) {
+  Value heads = b.index(layout.spec.kvHeads);
+  const int64_t tilesOfHead = plan.heads / layout.spec.kvHeads;
+  forTurns(b, heads, turn, team, [&](Value head) {
+    Value next = b.add(head, 1);
+    restore(head, next);
+    b.ifThenElse(
+        isOneToken(),
+        [&] {
+          append(head, next);
+          b.forLoop(b.mul(head, tilesOfHead), b.mul(next, tilesOfHead), 1,
+                    [&](Value tile) { decodeHead(tile); });
+        },
+        [&] { makeRoom(head, next); });
+  });
+  return nextTurn(b, heads, turn, team);
+}
+
+Value CodesSequence::attend(Value turn) {
+  Value tiles = prefillTiles();
+  Value items = arith::SelectOp::create(b, isOneToken(), b.index(0), b.mul(tiles, plan.heads));
+  forTurns(b, items, turn, team, [&](Value item) { prefillTile(tiles, item); });
+  return nextTurn(b, items, turn, team);
+}
+
+Value CodesSequence::end(Value turn) {
+  Value heads = arith::SelectOp::create(b, isOneToken(), b.index(0), b.index(layout.spec.kvHeads));
+  forTurns(b, heads, turn, team, [&](Value head) { append(head, b.add(head, 1)); });
+  return nextTurn(b, heads, turn, team);
+}
+
+/// At most plan.parts parts, a whole number of steps each but the last.
+CodesSequence::Parts CodesSequence::cut() {
+  Value oldest = oldestSeen(sequence.position);
   Value oldestNumber = b.sub(b.max(oldest, layout.kv.sinks), layout.kv.sinks);
-  Value begin = stepOf(none, oldestNumber);
+  Value begin = stepOf(b.index(0), oldestNumber);
   Value count = b.sub(b.max(keys, begin), begin);
-  // At most plan.parts parts, a whole number of steps each but the last.
   constexpr int64_t step = AttentionTile::kStep;
   Value steps = b.div(b.add(count, plan.parts * step - 1), plan.parts * step);
-  Value part = b.max(b.mul(steps, step), kShortestPart);
-  Value parts = arith::DivUIOp::create(b, b.sub(b.add(count, part), one), part);
-  Value items = b.add(parts, 1); // the last one being the float rows
+  Value size = b.max(b.mul(steps, step), kShortestPart);
+  Value parts = arith::DivUIOp::create(b, b.sub(b.add(count, size), b.index(1)), size);
+  return {begin, size, parts, b.add(parts, 1)};
+}
 
-  auto [from, to] = shareOf(b, b.mul(items, plan.heads), in.team);
+void CodesSequence::attendItem(const Parts &parts, Value offset, Value head, Value item) {
+  const CodesTile &tile = plan.decode;
+  Value none = b.index(0);
+  callTile(getOrEmitStartTile(module, tile, b.target), offset, none, head);
+  b.ifThenElse(
+      b.less(item, parts.count),
+      [&] {
+        Value first = b.add(parts.begin, b.mul(item, parts.size));
+        callTile(getOrEmitAttendCodes(module, tile, b.target), offset, none, head,
+                 {first, b.min(b.add(first, parts.size), keys)});
+      },
+      [&] {
+        callFloatRows(tile, offset, none, head, oldestSeen(sequence.position),
+                      b.add(sequence.position, 1));
+      });
+}
+
+void CodesSequence::decodeTogether() {
+  const int64_t bytes = plan.decode.tile.bytes;
+  Parts parts = cut();
+  auto [from, to] = shareOf(b, b.mul(parts.items, plan.heads), team);
   b.forLoop(from, to, 1, [&](Value item) {
-    Value head = arith::DivUIOp::create(b, item, items);
-    Value index = b.sub(item, b.mul(head, items)), offset = b.mul(item, tile.tile.bytes);
-    callTile(start, offset, none, head);
-    b.ifThenElse(
-        b.less(index, parts),
-        [&] {
-          Value first = b.add(begin, b.mul(index, part));
-          callTile(codes, offset, none, head, {first, b.min(b.add(first, part), keys)});
-        },
-        [&] { callFloatRows(tile, offset, none, head, oldest, b.add(in.position, 1)); });
+    Value head = arith::DivUIOp::create(b, item, parts.items);
+    attendItem(parts, b.mul(item, bytes), head, b.sub(item, b.mul(head, parts.items)));
   });
   // A head in one item is finished by the thread that attended.
-  b.ifThen(b.less(1, items), [&] { emitBarrier(b, module, in.team); });
-  auto [firstHead, lastHead] = shareOf(b, plan.heads, in.team);
+  b.ifThen(b.less(1, parts.items), [&] { emitBarrier(b, module, team); });
+  auto [firstHead, lastHead] = shareOf(b, plan.heads, team);
   b.forLoop(firstHead, lastHead, 1, [&](Value head) {
-    Value offset = b.mul(b.mul(head, items), tile.tile.bytes);
-    func::CallOp::create(b, finish, ValueRange{in.y, in.scratch, offset, items, none, head});
+    finish(plan.decode, b.mul(b.mul(head, parts.items), bytes), parts.items, b.index(0), head);
   });
 }
 
-void KernelEmitter::emitPrefill(Value queries) {
-  const CodesTile &tile = plan.prefill;
-  func::FuncOp start = getOrEmitStartTile(module, tile, b.target);
-  func::FuncOp codes = getOrEmitAttendCodes(module, tile, b.target);
-  func::FuncOp call = getOrEmitAttendRows(module, tile, /*ofCall=*/true, b.target);
-  func::FuncOp finish = getOrEmitFinishTile(module, tile.tile, b.target);
-  Value none = b.index(0), one = b.index(1);
-  Value tiles = b.div(b.add(queries, tile.tile.tokens - 1), tile.tile.tokens);
-  Value offset = b.mul(in.team.thread, plan.bytes);
-  b.forLoop(in.team.thread, b.mul(tiles, plan.heads), in.team.threads, [&](Value item) {
-    Value head = arith::DivUIOp::create(b, item, tiles);
-    Value first = b.mul(b.sub(item, b.mul(head, tiles)), tile.tile.tokens);
-    Value oldest = oldestSeen(b.add(in.position, first));
-    Value oldestNumber = b.sub(b.max(oldest, layout.kv.sinks), layout.kv.sinks);
-    Value end = b.add(in.position, b.min(b.add(first, tile.tile.tokens), queries));
-    callTile(start, offset, first, head);
-    callFloatRows(tile, offset, first, head, oldest, in.position);
-    callTile(codes, offset, first, head, {stepOf(none, oldestNumber), keys});
-    callTile(call, offset, first, head, {stepOf(in.position, oldest), end});
-    func::CallOp::create(b, finish, ValueRange{in.y, in.scratch, offset, one, first, head});
+void CodesSequence::decodeHead(Value head) {
+  Parts parts = cut();
+  Value offset = ownScratch();
+  b.forLoop(0, parts.items, 1, [&](Value item) {
+    attendItem(parts, b.add(offset, b.mul(item, plan.decode.tile.bytes)), head, item);
   });
+  finish(plan.decode, offset, parts.items, b.index(0), head);
+}
+
+void CodesSequence::prefillTile(Value tiles, Value item) {
+  const CodesTile &tile = plan.prefill;
+  Value none = b.index(0), offset = ownScratch();
+  Value head = arith::DivUIOp::create(b, item, tiles);
+  Value first = b.mul(b.sub(item, b.mul(head, tiles)), tile.tile.tokens);
+  Value oldest = oldestSeen(b.add(sequence.position, first));
+  Value oldestNumber = b.sub(b.max(oldest, layout.kv.sinks), layout.kv.sinks);
+  Value end = b.add(sequence.position, b.min(b.add(first, tile.tile.tokens), sequence.rows));
+  callTile(getOrEmitStartTile(module, tile, b.target), offset, first, head);
+  callFloatRows(tile, offset, first, head, oldest, sequence.position);
+  callTile(getOrEmitAttendCodes(module, tile, b.target), offset, first, head,
+           {stepOf(none, oldestNumber), keys});
+  callTile(getOrEmitAttendRows(module, tile, /*ofCall=*/true, b.target), offset, first, head,
+           {stepOf(sequence.position, oldest), end});
+  finish(tile, offset, b.index(1), first, head);
 }
 
 int64_t quantizedScratchBytes(const AttentionSpec &spec, const Target &target) {
@@ -217,18 +289,45 @@ func::FuncOp getOrEmitQuantizedAttention(ModuleOp module, const AttentionSpec &s
   auto arguments = [&](KernelBuilder &b) {
     Type queries = b.rows(spec.heads * spec.headDim), kv = b.rows(spec.kvHeads * spec.headDim);
     Type bytes = b.memref({ShapedType::kDynamic}, b.i8()), index = b.getIndexType();
-    SmallVector<Type> types = {queries, kv, kv};
-    llvm::append_range(types, CachePlace::types(b));
-    types.push_back(index); // held
+    SmallVector<Type> types = {queries,          kv,    kv,    bytes, allPagesType(b),
+                               sequencesType(b), index, index, index};
     if (int64_t positions = spec.kv->ropePositions)
       types.push_back(b.memref({positions, spec.headDim / 2, 2}, b.f32()));
-    types.append({index, queries, bytes});
+    types.append({queries, bytes});
     return types;
   };
-  return getOrEmitKernel(module, symbolName(spec), target, arguments,
-                         [&](KernelBuilder &b, ValueRange args, const Team &team) {
-                           KernelEmitter(b, module, spec, args, team).emit();
-                         });
+  CodesPlan plan(spec, target);
+  auto build = [&](KernelBuilder &b, ValueRange args, const Team &team) {
+    Value sequences = args[5];
+    auto of = [&](const Sequence &sequence) {
+      return CodesSequence(b, module, plan, args, team, sequence);
+    };
+    auto inTurn = [&](Value (CodesSequence::*part)(Value)) {
+      forSequencesInTurn(b, sequences, [&](const Sequence &sequence, Value turn) {
+        CodesSequence codes = of(sequence);
+        return (codes.*part)(turn);
+      });
+    };
+    b.ifThenElse(
+        areFew(b, sequences, plan.heads, team),
+        [&] {
+          forSequences(b, sequences, [&](const Sequence &sequence) {
+            of(sequence).attendTogether();
+            meetBetween(b, module, sequences, team);
+          });
+        },
+        [&] {
+          inTurn(&CodesSequence::begin);
+          // Else each has one token.
+          b.ifThen(b.less(b.size(sequences, 0), b.size(args[0], 0)), [&] {
+            emitBarrier(b, module, team);
+            inTurn(&CodesSequence::attend);
+            emitBarrier(b, module, team);
+            inTurn(&CodesSequence::end);
+          });
+        });
+  };
+  return getOrEmitKernel(module, symbolName(spec), target, arguments, build);
 }
 
 } // namespace easyquant::cpu

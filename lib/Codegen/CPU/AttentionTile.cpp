@@ -365,7 +365,7 @@ func::FuncOp getOrEmitAttendTile(ModuleOp module, const AttentionTile &tile, con
   std::string name = llvm::formatv("{0}_attend{1}", symbolName(tile.spec), tile.tokens);
   auto arguments = [&](KernelBuilder &b) {
     Type index = b.getIndexType(), bytes = b.memref({ShapedType::kDynamic}, b.i8());
-    Type pages = b.memref({ShapedType::kDynamic}, b.i64());
+    Type pages = pagesType(b);
     return SmallVector<Type>{b.rows(tile.spec.heads * tile.spec.headDim),
                              bytes,
                              pages,

@@ -13,6 +13,7 @@
 
 #include "PackedBlock.h"
 #include "RowKernel.h"
+#include "Sequences.h"
 #include "WeightParams.h"
 
 #include "llvm/Support/FormatVariadic.h"
@@ -124,6 +125,13 @@ static void emitPackedRow(KernelBuilder &b, const EmbeddingSpec &spec, const Pac
     emitBlock(b.index(fullBlocks), paramsOf(fullBlocks / blocksOfGroup), rest);
 }
 
+static void emitCopyRow(KernelBuilder &b, int64_t columns, Value from, Value fromRow, Value to,
+                        Value toRow) {
+  forColumns(b, 0, columns, 4 * b.target.lanes(), [&](Value column, int64_t lanes) {
+    b.storeVector(b.loadVector(lanes, from, {fromRow, column}), to, {toRow, column});
+  });
+}
+
 func::FuncOp getOrEmitEmbedding(ModuleOp module, const EmbeddingSpec &spec, const Target &target) {
   bool packed = spec.table != WeightFormat::F32;
   auto inputs = [&](KernelBuilder &b) {
@@ -154,9 +162,7 @@ func::FuncOp getOrEmitEmbedding(ModuleOp module, const EmbeddingSpec &spec, cons
                               spec.numbers.outer ? args[spec.zeroPoints ? 4 : 3] : Value()};
             return emitPackedRow(b, spec, table, token, args.back(), row);
           }
-          forColumns(b, 0, spec.columns, 4 * target.lanes(), [&](Value column, int64_t lanes) {
-            b.storeVector(b.loadVector(lanes, args[1], {token, column}), args[2], {row, column});
-          });
+          emitCopyRow(b, spec.columns, args[1], token, args[2], row);
         });
       });
 }
@@ -169,21 +175,37 @@ func::FuncOp getOrEmitPositionEmbedding(ModuleOp module, const PositionEmbedding
                                         const Target &target) {
   auto inputs = [&](KernelBuilder &b) {
     return SmallVector<Type>{b.rows(spec.columns),
-                             b.memref({spec.positions, spec.columns}, b.f32()), b.getIndexType()};
+                             b.memref({spec.positions, spec.columns}, b.f32()), sequencesType(b)};
   };
   return getOrEmitRowKernel(
       module, symbolName(spec), target, inputs,
       [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
-        Value y = args[0], table = args[1], position = args[2];
-        b.forLoop(begin, end, 1, [&](Value row) {
-          Value tableRow = b.add(position, row);
+        Value y = args[0], table = args[1];
+        forPositions(b, args[2], begin, end, [&](Value row, Value position) {
           forColumns(b, 0, spec.columns, 4 * target.lanes(), [&](Value column, int64_t lanes) {
             Value sum = b.addf(b.loadVector(lanes, y, {row, column}),
-                               b.loadVector(lanes, table, {tableRow, column}));
+                               b.loadVector(lanes, table, {position, column}));
             b.storeVector(sum, y, {row, column});
           });
         });
       });
+}
+
+std::string symbolName(const GatherSpec &spec) { return llvm::formatv("gather_{0}", spec.columns); }
+
+func::FuncOp getOrEmitGather(ModuleOp module, const GatherSpec &spec, const Target &target) {
+  auto inputs = [&](KernelBuilder &b) {
+    return SmallVector<Type>{b.memref({ShapedType::kDynamic}, b.i32()), b.rows(spec.columns),
+                             b.rows(spec.columns)};
+  };
+  return getOrEmitRowKernel(module, symbolName(spec), target, inputs,
+                            [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
+                              b.forLoop(begin, end, 1, [&](Value row) {
+                                Value from = arith::IndexCastUIOp::create(b, b.getIndexType(),
+                                                                          b.load(args[0], {row}));
+                                emitCopyRow(b, spec.columns, args[1], from, args[2], row);
+                              });
+                            });
 }
 
 } // namespace easyquant::cpu

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "RowKernel.h"
+#include "Sequences.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -23,13 +24,12 @@ func::FuncOp getOrEmitRope(ModuleOp module, const RopeSpec &spec, const Target &
   int64_t half = spec.headDim / 2, columns = spec.heads * spec.headDim;
   auto inputs = [&](KernelBuilder &b) {
     return SmallVector<Type>{b.rows(columns), b.memref({spec.positions, half, 2}, b.f32()),
-                             b.getIndexType()};
+                             sequencesType(b)};
   };
-  auto emitRow = [&](KernelBuilder &b, Value x, Value table, Value position, Value row) {
-    Value tableRow = b.add(position, row);
+  auto emitRow = [&](KernelBuilder &b, Value x, Value table, Value row, Value position) {
     forColumns(b, 0, half, target.lanes(), [&](Value column, int64_t lanes) {
       // Pairs (cos, sin), taken apart once for all heads.
-      Value pairs = b.loadVector(2 * lanes, table, {tableRow, column, 0});
+      Value pairs = b.loadVector(2 * lanes, table, {position, column, 0});
       SmallVector<int64_t> even, odd;
       for (int64_t i = 0; i < lanes; ++i) {
         even.push_back(2 * i);
@@ -48,11 +48,12 @@ func::FuncOp getOrEmitRope(ModuleOp module, const RopeSpec &spec, const Target &
       });
     });
   };
-  return getOrEmitRowKernel(
-      module, symbolName(spec), target, inputs,
-      [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
-        b.forLoop(begin, end, 1, [&](Value row) { emitRow(b, args[0], args[1], args[2], row); });
-      });
+  return getOrEmitRowKernel(module, symbolName(spec), target, inputs,
+                            [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
+                              forPositions(b, args[2], begin, end, [&](Value row, Value position) {
+                                emitRow(b, args[0], args[1], row, position);
+                              });
+                            });
 }
 
 } // namespace easyquant::cpu

@@ -155,6 +155,13 @@ void CPULauncher::addRowOps(KernelLibrary &library) const {
   library.add<lm::AddOp>([*this](auto &b, auto op, const KernelOps &kernel) {
     return rowOp(b, kernel, {RowOp::Add}, {op.getLhs(), op.getRhs()});
   });
+  library.add<lm::RowsOp>([*this](auto &b, auto op, const KernelOps &) {
+    Value numbers = b[op.getRows()];
+    Operands operands = {numbers, b[op.getInput()], b.result(op.getOutput(), b.rows(numbers))};
+    // Any thread may have made the rows that it reads.
+    return launch(b, cpu::getOrEmitGather(module, {lm::columns(op.getInput())}, target), operands,
+                  Phase::Other, {{2}});
+  });
   library.add<equant::FakeQuantizeOp>([*this](auto &b, auto op, const KernelOps &) {
     cpu::FakeQuantizeSpec spec{lm::columns(op.getInput()), op.getScheme().toNumerics().codes,
                                bool(op.getScaleAttr()), op.getScheme().getGroupSize()};
@@ -261,7 +268,7 @@ void CPULauncher::addLinears(KernelLibrary &library) const {
           return failure();
         cpu::PositionEmbeddingSpec spec{type.getDimSize(0), type.getDimSize(1)};
         return launchRows(b, cpu::getOrEmitPositionEmbedding(module, spec, target),
-                          {*rows, *table, b.named(op.getPosition(), "position")}, Phase::Other);
+                          {*rows, *table, b[op.getBatch()]}, Phase::Other);
       });
 }
 
@@ -280,8 +287,8 @@ LogicalResult CPULauncher::rope(LaunchBuilder &b, RopeLike op, bool inverse) con
                 [this](auto &b, Value from, Value to) { return copy(b, from, to); });
   if (failed(table) || failed(rows))
     return failure();
-  return launchRows(b, cpu::getOrEmitRope(module, spec, target),
-                    {*rows, *table, b.named(op.getPosition(), "position")}, Phase::Attention);
+  return launchRows(b, cpu::getOrEmitRope(module, spec, target), {*rows, *table, b[op.getBatch()]},
+                    Phase::Attention);
 }
 
 template <typename AttentionLike>
@@ -307,8 +314,8 @@ LogicalResult CPULauncher::attention(LaunchBuilder &b, lm::AttentionOp op) const
                        b[op.getValue()],
                        b.cache(op.getCache(), 0),
                        b.argument("pages"),
-                       b.index(static_cast<int64_t>(op.getLayer()) * bytes.page),
-                       b.named(op.getPosition(), "position")};
+                       b[op.getBatch()],
+                       b.index(static_cast<int64_t>(op.getLayer()) * bytes.page)};
   operands.push_back(b.result(op.getOutput(), b.rows(query)));
   operands.push_back(b.scratch(cpu::scratchBytes(spec, target), /*perThread=*/true));
   // Keys and values are appended row by row; behind its barrier it attends.
@@ -329,17 +336,18 @@ LogicalResult CPULauncher::attention(LaunchBuilder &b, equant::AttentionOp op) c
     return failure();
   auto layer = static_cast<int64_t>(op.getLayer());
   Value query = b[op.getQuery()];
-  Operands operands = {query,
-                       b[op.getKey()],
-                       b[op.getValue()],
-                       b.cache(op.getCache(), 0),
-                       b.argument("pages"),
-                       b.index(layer * bytes.page),
-                       b.sum(b.argument("window"), b.index(layer * bytes.window)),
-                       b.argument("held")};
+  Operands operands = {
+      query,
+      b[op.getKey()],
+      b[op.getValue()],
+      b.cache(op.getCache(), 0),
+      b.argument("pages"),
+      b[op.getBatch()],
+      b.index(layer * bytes.page),
+      b.index(layer * bytes.window),
+      b.index(static_cast<int64_t>(op.getCache().getType().getLayers()) * bytes.window)};
   if (failed(addWeights(b, operands, {op.getTable()})))
     return failure();
-  operands.push_back(b.named(op.getPosition(), "position"));
   operands.push_back(b.result(op.getOutput(), b.rows(query)));
   operands.push_back(b.scratch(cpu::scratchBytes(spec, target), /*perThread=*/true));
   // Of one token it appends, then attends; of more the other way round.

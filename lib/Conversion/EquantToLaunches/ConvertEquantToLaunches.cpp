@@ -72,6 +72,7 @@ private:
   func::FuncOp source;
   LaunchBuilder b;
   int64_t hostCalls = 0;
+  llvm::SmallPtrSet<Value, 1> someRows; ///< counts of rows that lm.rows has taken
 };
 
 } // namespace
@@ -93,8 +94,8 @@ LogicalResult StepConverter::emitHostCall(Operation &op) {
     if (!rows)
       rows = b.rows(memory);
   }
-  if (auto shifted = dyn_cast<lm::RowsGradientOp>(op))
-    rows = b.sum(rows, b[shifted.getFirst()]);
+  if (auto putBack = dyn_cast<lm::RowsGradientOp>(op))
+    rows = b.rows(b[putBack.getInput()]);
   for (Value result : op.getResults()) {
     bool isActivation = !cast<RankedTensorType>(result.getType()).hasStaticShape();
     if (!isActivation && !llvm::is_contained(source.front().getTerminator()->getOperands(), result))
@@ -120,9 +121,8 @@ LogicalResult StepConverter::emit(Operation &op) {
     return success();
   }
   if (auto rows = dyn_cast<lm::RowsOp>(op)) {
-    b.setMemory(rows.getOutput(),
-                b.rowsFrom(b[rows.getInput()], b.named(rows.getFirst(), "first_row")));
-    return success();
+    b.setName(rows.getRows(), "logit_rows");
+    someRows.insert(b.rows(b[rows.getRows()]));
   }
   KernelOps kernel(&op);
   const KernelLibrary::Lowering *lowering = library.find(kernel.first());
@@ -135,6 +135,9 @@ LogicalResult StepConverter::emit(Operation &op) {
           !llvm::is_contained(kernel.ops, operand.getDefiningOp()) &&
           (!b[operand] || !b.rows(b[operand])))
         return inner->emitOpError("reads ") << type << ", which no launch has made";
+      if (isa<lm::BatchType>(operand.getType()) &&
+          someRows.contains(b.rows(b[inner->getOperand(0)])))
+        return inner->emitOpError("takes a batch, but reads only some of its rows");
     }
   b.begin(kernel);
   if (failed((*lowering)(b, kernel)))

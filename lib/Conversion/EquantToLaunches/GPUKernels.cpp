@@ -428,7 +428,7 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
         if (failed(rows) || failed(arguments.setWeight("table", op.getTable())))
           return failure();
         arguments.set("y", *rows);
-        arguments.set("position", b.named(op.getPosition(), "position"));
+        arguments.set("position", b.argument("position"));
         getOrEmitPositionEmbedding(kernels, spec, chip);
         return launch(b, op, describe(spec, chip), arguments, Phase::Other);
       });
@@ -455,8 +455,7 @@ LogicalResult GPULauncher::heads(LaunchBuilder &b, Operation *op, easyquant::gpu
 
 /// What kernels that use a layer's part of the cache take.
 static void addCache(LaunchBuilder &b, Arguments &arguments,
-                     const easyquant::gpu::AttentionSpec &spec, Value cache, Value position,
-                     int64_t layer) {
+                     const easyquant::gpu::AttentionSpec &spec, Value cache, int64_t layer) {
   easyquant::gpu::CacheBytes bytes = cacheBytes(spec);
   arguments.set("cache", b.cache(cache, layer * bytes.page));
   arguments.set("pages", b.argument("pages"));
@@ -464,7 +463,7 @@ static void addCache(LaunchBuilder &b, Arguments &arguments,
     arguments.set("windows", b.cache(cache, layer * bytes.window));
     arguments.set("window", b.argument("window"));
   }
-  arguments.set("position", b.named(position, "position"));
+  arguments.set("position", b.argument("position"));
 }
 
 LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
@@ -485,7 +484,7 @@ LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
   arguments.set("q", query);
   arguments.set("k", b[op->getOperand(1)]);
   arguments.set("v", b[op->getOperand(2)]);
-  addCache(b, arguments, spec, op->getOperand(3), op->getOperand(4), layer);
+  addCache(b, arguments, spec, op->getOperand(3), layer);
   arguments.set("y", b.result(last->getResult(0), b.rows(query)));
   return forRowRanges(
       b, *choices,
@@ -525,12 +524,10 @@ void GPULauncher::addHeads(KernelLibrary &library) const {
         spec.headDim = op.getHeadDim();
         spec.heads = lm::columns(op.getInput()) / spec.headDim;
         spec.positions = cast<RankedTensorType>(op.getTable().getType()).getDimSize(0);
-        if (b.isPartOfRows(op.getInput()))
-          return op.emitOpError("rotates rows of which only the last ones are there");
         Arguments arguments(b);
         if (failed(arguments.setWeight("table", op.getTable())))
           return failure();
-        arguments.set("position", b.named(op.getPosition(), "position"));
+        arguments.set("position", b.argument("position"));
         return heads(b, op, spec, arguments, kernel, copy);
       });
   library.add<lm::HeadRmsNormOp>(
@@ -560,8 +557,7 @@ void GPULauncher::addHeads(KernelLibrary &library) const {
   library.addRestore<equant::AttentionOp>([*this](auto &b, auto op, const KernelOps &) {
     easyquant::gpu::AttentionSpec spec = quantizedSpecOf(op);
     Arguments arguments(b);
-    addCache(b, arguments, spec, op.getCache(), op.getPosition(),
-             static_cast<int64_t>(op.getLayer()));
+    addCache(b, arguments, spec, op.getCache(), static_cast<int64_t>(op.getLayer()));
     arguments.set("held", b.argument("held"));
     getOrEmitRestore(kernels, spec, chip);
     return launch(b, op, describeRestore(spec, chip), arguments, Phase::Attention);

@@ -9,6 +9,7 @@
 
 #include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
 #include "easyquant/Dialect/LM/Analysis/InPlace.h"
+#include "easyquant/Formats/Step.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
@@ -116,8 +117,11 @@ void LaunchBuilder::launchHost(int64_t call, ValueRange operands) {
 // The step and its arguments
 //===----------------------------------------------------------------------===//
 
-/// What holds a tensor, or a cache.
+/// What holds a tensor, a cache or a batch.
 MemRefType LaunchBuilder::memoryType(Type type) const {
+  if (isa<lm::BatchType>(type))
+    return MemRefType::get({ShapedType::kDynamic, EQ_SEQUENCE_FIELDS},
+                           IntegerType::get(type.getContext(), 32));
   auto tensor = dyn_cast<RankedTensorType>(type);
   if (!tensor)
     return MemRefType::get({ShapedType::kDynamic}, IntegerType::get(type.getContext(), 8));
@@ -131,10 +135,8 @@ MemRefType LaunchBuilder::memoryType(Type type) const {
 LaunchBuilder::LaunchBuilder(LaunchModule &program, func::FuncOp source, StringRef name)
     : program(program), b(source.getLoc(), source.getContext()) {
   auto argumentType = [&](Type type) -> Type {
-    if (isa<IndexType>(type))
-      return type;
     MemRefType memory = memoryType(type);
-    if (!program.stridedArguments || memory.getRank() != 2)
+    if (!program.stridedArguments || !lm::isActivationType(type))
       return memory;
     auto layout =
         StridedLayoutAttr::get(type.getContext(), ShapedType::kDynamic, {ShapedType::kDynamic, 1});
@@ -159,6 +161,9 @@ LaunchBuilder::LaunchBuilder(LaunchModule &program, func::FuncOp source, StringR
       stepOp.setArgAttr(argument.getArgNumber(), launch::kArgumentAttr, b.getStringAttr("tokens"));
     else if (isa<lm::KVCacheType>(value.getType()))
       stepOp.setArgAttr(argument.getArgNumber(), launch::kArgumentAttr, b.getStringAttr("cache"));
+    else if (isa<lm::BatchType>(value.getType()))
+      stepOp.setArgAttr(argument.getArgNumber(), launch::kArgumentAttr,
+                        b.getStringAttr("sequences"));
   }
   Operation *terminator = source.front().getTerminator();
   for (auto [value, argument] : llvm::zip(
@@ -182,11 +187,9 @@ Value LaunchBuilder::argument(StringRef name) {
   return argument = stepOp.getArgument(number);
 }
 
-Value LaunchBuilder::named(Value value, StringRef name) {
-  Value number = (*this)[value];
-  if (auto argument = dyn_cast<BlockArgument>(number))
+void LaunchBuilder::setName(Value value, StringRef name) {
+  if (auto argument = dyn_cast<BlockArgument>((*this)[value]))
     stepOp.setArgAttr(argument.getArgNumber(), launch::kArgumentAttr, b.getStringAttr(name));
-  return number;
 }
 
 //===----------------------------------------------------------------------===//
@@ -270,27 +273,12 @@ FailureOr<Value> LaunchBuilder::inPlace(Value result, Value operand, const Copy 
   return fresh;
 }
 
-Value LaunchBuilder::part(Value memory, OpFoldResult firstRow, Value rows, int64_t firstColumn,
-                          int64_t columns) {
-  OpFoldResult one = b.getIndexAttr(1);
-  Value view = memref::SubViewOp::create(
-      b, memory, ArrayRef<OpFoldResult>{firstRow, b.getIndexAttr(firstColumn)},
-      ArrayRef<OpFoldResult>{rows, b.getIndexAttr(columns)}, ArrayRef<OpFoldResult>{one, one});
-  rowCounts[view] = rows;
-  return view;
-}
-
 Value LaunchBuilder::columns(Value memory, int64_t first, int64_t count) {
-  return part(memory, b.getIndexAttr(0), rows(memory), first, count);
-}
-
-Value LaunchBuilder::rowsFrom(Value memory, Value first) {
-  Value count = arith::SubIOp::create(b, rows(memory), first);
-  return part(memory, first, count, 0, cast<MemRefType>(memory.getType()).getDimSize(1));
-}
-
-bool LaunchBuilder::isPartOfRows(Value value) {
-  return isa_and_present<arith::SubIOp>(rows((*this)[value]).getDefiningOp());
+  auto at = [&](int64_t value) -> OpFoldResult { return b.getIndexAttr(value); };
+  Value view = memref::SubViewOp::create(b, memory, {at(0), at(first)}, {rows(memory), at(count)},
+                                         {at(1), at(1)});
+  rowCounts[view] = rows(memory);
+  return view;
 }
 
 Value LaunchBuilder::scratch(int64_t bytes, bool perThread) {

@@ -113,19 +113,15 @@ public:
   /// How many rows memory has that is there.
   mlir::Value rows(mlir::Value memory) const { return rowCounts.lookup(memory); }
   mlir::Value columns(mlir::Value memory, int64_t first, int64_t count);
-  mlir::Value rowsFrom(mlir::Value memory, mlir::Value first);
-  /// Is only a part of the step's rows there?
-  bool isPartOfRows(mlir::Value value);
-  mlir::Value sum(mlir::Value a, mlir::Value c) { return mlir::arith::AddIOp::create(b, a, c); }
   mlir::Value index(int64_t value) { return mlir::arith::ConstantIndexOp::create(b, value); }
   mlir::Value constant(mlir::TypedAttr value) { return mlir::arith::ConstantOp::create(b, value); }
   mlir::Value scratch(int64_t bytes, bool perThread);
   mlir::Value counters(int64_t count);
-  /// What is given at run time beside the model's own arguments: "pages" (int64s), "window", "held"
-  /// (numbers).
+  /// What is given at run time beside the model's own arguments: "pages" (int64s), and of the one
+  /// sequence that a launch is for "position", "window", "held" (numbers).
   mlir::Value argument(llvm::StringRef name);
-  /// The model's own argument of this name: "position", "first_row".
-  mlir::Value named(mlir::Value value, llvm::StringRef name);
+  /// Names an argument of the model's own.
+  void setName(mlir::Value value, llvm::StringRef name);
 
   /// The cache, as the first attention has it, from the sizes of one layer; an error if this one's
   /// is another.
@@ -149,8 +145,6 @@ public:
 
 private:
   mlir::MemRefType memoryType(mlir::Type type) const;
-  mlir::Value part(mlir::Value memory, mlir::OpFoldResult firstRow, mlir::Value rows,
-                   int64_t firstColumn, int64_t columns);
   mlir::Value fusionResult(mlir::Value value) const;
   mlir::ml_program::GlobalOp globalOf(mlir::Value value) const;
   llvm::SmallVector<int64_t> writesOf(mlir::ValueRange operands) const;

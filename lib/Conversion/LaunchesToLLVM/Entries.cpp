@@ -139,46 +139,36 @@ SmallVector<Value, 3> StepEntryEmitter::services() {
 }
 
 LogicalResult StepEntryEmitter::collect() {
-  Value sequence = pointerAt(step, offsetof(eq_step, sequence));
   // Nobody asks for the sizes of these.
   Value unbounded = arith::ConstantIndexOp::create(b, launch::kMaxBytes);
   func::FuncOp function = body.function, source = body.step;
   auto type = [&](unsigned argument) {
     return cast<MemRefType>(function.getArgument(argument).getType());
   };
-  auto sizes =
-      source->getAttrOfType<DictionaryAttr>(launch::kCacheAttr).getAs<DictionaryAttr>("sizes");
-  Value windowBytes =
-      arith::ConstantIndexOp::create(b, sizes.getAs<IntegerAttr>("window_bytes").getInt());
-  Value firstPage = load(sequence, offsetof(eq_sequence, first_page), b.getI32Type());
-  Value pages = LLVM::GEPOp::create(b, pointer, b.getI64Type(),
-                                    pointerAt(step, offsetof(eq_step, page)), firstPage);
-  arguments = {
-      memref(pointerAt(step, offsetof(eq_step, weights)), type(0), unbounded),
-      memref(pointerAt(step, offsetof(eq_step, arena)), type(1), unbounded),
-      memref(pointerAt(step, offsetof(eq_step, cache)), type(2), unbounded),
-      memref(pages, type(3), unbounded),
-      arith::MulIOp::create(b, indexAt(sequence, offsetof(eq_sequence, window)), windowBytes),
-      indexAt(sequence, offsetof(eq_sequence, held))};
+  arguments = {memref(pointerAt(step, offsetof(eq_step, weights)), type(0), unbounded),
+               memref(pointerAt(step, offsetof(eq_step, arena)), type(1), unbounded),
+               memref(pointerAt(step, offsetof(eq_step, cache)), type(2), unbounded),
+               memref(pointerAt(step, offsetof(eq_step, page)), type(3), unbounded)};
   bool isKnown = body.results.size() == 1;
   for (unsigned i : body.own) {
     StringRef name = body.nameOf(i);
+    auto rows = [&](size_t data, size_t count) {
+      arguments.push_back(
+          memref(pointerAt(step, data), type(arguments.size()), indexAt(step, count)));
+    };
     if (name == "tokens")
-      arguments.push_back(memref(pointerAt(step, offsetof(eq_step, tokens)), type(arguments.size()),
-                                 indexAt(step, offsetof(eq_step, rows))));
-    else if (name == "position")
-      arguments.push_back(indexAt(sequence, offsetof(eq_sequence, position)));
-    else if (name == "first_row")
-      arguments.push_back(indexAt(pointerAt(step, offsetof(eq_step, logit_row)), 0));
-    else if (source.getArgument(i).getType().isIndex()) // nothing reads it
-      arguments.push_back(arith::ConstantIndexOp::create(b, 0));
+      rows(offsetof(eq_step, tokens), offsetof(eq_step, rows));
+    else if (name == "sequences")
+      rows(offsetof(eq_step, sequence), offsetof(eq_step, sequences));
+    else if (name == "logit_rows")
+      rows(offsetof(eq_step, logit_row), offsetof(eq_step, logit_rows));
     else
       isKnown = false;
   }
   auto result = isKnown ? dyn_cast<MemRefType>(function.getArgumentTypes().back()) : MemRefType();
   if (!result || result.getRank() != 2 || !result.isDynamicDim(0))
-    return source.emitOpError("expected tokens, a position, the first row of the logits and a "
-                              "cache, and logits as the result: what a step is called with");
+    return source.emitOpError("expected tokens, a batch, the rows of the logits and a cache, and "
+                              "logits as the result: what a step is called with");
   logits = memref(pointerAt(step, offsetof(eq_step, logits)), result,
                   indexAt(step, offsetof(eq_step, logit_rows)));
   return success();

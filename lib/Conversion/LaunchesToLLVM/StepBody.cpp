@@ -80,10 +80,9 @@ void BodyEmitter::addFunction() {
   auto vector = [&](unsigned bits) {
     return MemRefType::get({ShapedType::kDynamic}, IntegerType::get(context, bits));
   };
-  SmallVector<Type> types = {vector(8),  vector(8),        vector(8),
-                             vector(64), b.getIndexType(), b.getIndexType()};
+  SmallVector<Type> types = {vector(8), vector(8), vector(8), vector(64)};
   // The fixed ones have their places.
-  static constexpr StringLiteral kFixed[] = {"cache", "pages", "window", "held"};
+  static constexpr StringLiteral kFixed[] = {"cache", "pages"};
   for (unsigned i = 0; i < step.getNumArguments(); ++i)
     if (StringRef name = body.nameOf(i); name == "logits")
       body.results.push_back(i);
@@ -177,10 +176,7 @@ SmallVector<Value, 4> BodyEmitter::hostOperand(Value operand) {
   auto integer = [&](Value index) -> Value {
     return arith::IndexCastOp::create(b, b.getI64Type(), index);
   };
-  Value none = integer(index(0));
-  auto type = dyn_cast<MemRefType>(operand.getType());
-  if (!type)
-    return {none, integer(operand), none, none};
+  auto type = cast<MemRefType>(operand.getType());
   auto metadata = memref::ExtractStridedMetadataOp::create(b, operand);
   Value address = memref::ExtractAlignedPointerAsIndexOp::create(b, operand);
   Value bytes = index(type.getElementTypeBitWidth() / 8);

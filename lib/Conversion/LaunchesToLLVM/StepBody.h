@@ -7,7 +7,7 @@
 //
 // A function that every thread of a team runs. It takes
 //
-//      weights, arena, cache, pages, window, held,    kFixedArguments; of the one sequence
+//      weights, arena, cache, pages,    kFixedArguments
 //      the step's own arguments,
 //      the team (Codegen/CPU/Team.h),
 //      function and context of the program's caller, if the step calls it,
@@ -25,7 +25,7 @@
 
 namespace easyquant {
 
-inline constexpr unsigned kFixedArguments = 6;
+inline constexpr unsigned kFixedArguments = 4;
 
 struct StepBody {
   mlir::func::FuncOp step, function;
@@ -42,7 +42,7 @@ struct StepBody {
 mlir::FailureOr<StepBody> emitStepBody(mlir::func::FuncOp step, bool isEntered);
 
 /// name(step: !llvm.ptr) -> i32, of easyquant/Formats/Step.h. Fails with a diagnostic where the
-/// step is not (tokens, position, first row of the logits, cache) -> logits, or a part of that.
+/// step is not (tokens, batch, rows of the logits, cache) -> logits, or a part of that.
 mlir::LogicalResult emitStepEntry(const StepBody &body, llvm::StringRef name);
 
 /// name(arguments of `body`, with the number of threads in place of the team), with a C interface.

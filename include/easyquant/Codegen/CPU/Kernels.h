@@ -19,6 +19,8 @@
 //     puts barriers between kernels.
 //   * Row m of a kernel over rows (all but linears and attention) is read and written by one
 //     thread, the same for all kernels over as many rows.
+//   * `sequences: memref<?xFxi32>` are those of the step, in a row the F fields of an eq_sequence
+//     (easyquant/Formats/Step.h). There is at least one, and each row of the step belongs to one.
 //   * Before the team comes, where it is needed, `scratch: memref<?xi8>`: at least threads *
 //     scratchBytes(spec, target) bytes, 64-byte aligned, contents undefined.
 //   * Nothing is allocated on the heap. No input is read and no output written out of bounds, for
@@ -192,7 +194,8 @@ std::string symbolName(const EmbeddingSpec &spec);
 mlir::func::FuncOp getOrEmitEmbedding(mlir::ModuleOp module, const EmbeddingSpec &spec,
                                       const Target &target);
 
-/// y[m] += table[position + m]: (y: rows<C>, table: memref<PxCxf32>, position: index, team).
+/// y[m] += table[p], p being the position of row m: (y: rows<C>, table: memref<PxCxf32>, sequences,
+/// team).
 struct PositionEmbeddingSpec {
   int64_t positions = 0, columns = 0;
 };
@@ -201,8 +204,16 @@ mlir::func::FuncOp getOrEmitPositionEmbedding(mlir::ModuleOp module,
                                               const PositionEmbeddingSpec &spec,
                                               const Target &target);
 
+/// y[i] = x[rows[i]]: (rows: memref<?xi32>, x: rows<C>, y: rows<C>, team).
+struct GatherSpec {
+  int64_t columns = 0;
+};
+std::string symbolName(const GatherSpec &spec);
+mlir::func::FuncOp getOrEmitGather(mlir::ModuleOp module, const GatherSpec &spec,
+                                   const Target &target);
+
 /// Rotates every head of x in place; dimension i pairs with i + D/2 (the Hugging Face convention).
-///   (x: rows<heads*D>, table: memref<PxD/2x2xf32> of (cos, sin), position: index, team)
+///   (x: rows<heads*D>, table: memref<PxD/2x2xf32> of (cos, sin), sequences, team)
 struct RopeSpec {
   int64_t heads = 0, headDim = 0, positions = 0;
   bool inverse = false; ///< rotates back
@@ -210,20 +221,21 @@ struct RopeSpec {
 std::string symbolName(const RopeSpec &spec);
 mlir::func::FuncOp getOrEmitRope(mlir::ModuleOp module, const RopeSpec &spec, const Target &target);
 
-/// Appends k and v (M new tokens at `position`) to one layer's cache, then attends causally:
-/// token m sees cache tokens 0 .. position + m (with a window W > 0 only the last W of them).
+/// Appends k and v (of each sequence M tokens at its `position`) to one layer's cache, then attends
+/// causally: row m of a sequence sees its tokens 0 .. position + m (with a window W > 0 only the
+/// last W of them). What else is in a step changes no bit of what a sequence gets.
 ///   (q: rows<heads*D>, k: rows<kvHeads*D>, v: rows<kvHeads*D>, cache: memref<?xi8>,
-///    pages: memref<?xi64>, layer: index, position: index, y: rows<heads*D>, scratch, team)
+///    pages: memref<?xi64>, sequences, layer: index, y: rows<heads*D>, scratch, team)
 /// Query head h reads kv head h / (heads / kvHeads). Finite values beyond the range of the cache's
 /// type T, f32 or f16, saturate. Cache elements that no token has written are never used.
 /// Rows of k and v are read as kernels over rows read theirs; behind a barrier of its own, which
 /// every call has, the kernel reads q and writes y.
 ///
 /// A sequence's tokens lie in pages of P = cacheBytes(spec).pageTokens tokens of all layers, which
-/// may lie anywhere in `cache`: page n holds tokens n * P .. and begins at byte pages[n], the
-/// layer's part of it `layer` bytes further on; both are multiples of 64. There is a page for every
-/// token, those of this call included. Sequences may share pages: only tokens of the call are
-/// written. The layer's part is, for each kv head one after the other,
+/// may lie anywhere in `cache`: page n holds tokens n * P .. and begins at byte
+/// pages[first_page + n], the layer's part of it `layer` bytes further on; both are multiples
+/// of 64. There is a page for every token, those of this call included. Sequences may share pages:
+/// only tokens of the call are written. The layer's part is, for each kv head one after the other,
 // clang-format off
 ///   T  keys             P/16 x D x 16 (D = headDim): blocks of kCacheBlock tokens, transposed
 ///   T  values           P x D
@@ -258,15 +270,16 @@ struct CacheBytes {
 CacheBytes cacheBytes(const AttentionSpec &spec);
 
 /// With `kv` the arguments are
-///   (q, k, v, cache, pages, layer, window: index, held: index, [table: memref<PxD/2x2xf32>],
-///    position, y, scratch, team)
+///   (q, k, v, cache, pages, sequences, layer, window: index, windows: index,
+///    [table: memref<PxD/2x2xf32>], y, scratch, team)
 /// Sinks and float window are the sequence's own: cacheBytes(spec).window bytes at byte `window` of
-/// `cache`. Codes lie in pages, counted from the first token behind the S sinks on: token t is
-/// number i = t - S, in page i / P. `held` >= position is how many tokens the cache has seen: more
-/// than `position` where the session went back, and float rows must be made from codes again.
-/// Pages of numbers that stay codes may be shared, those of which codes are written may not: from
-/// the block of R that holds number position - S - R on. With a window of R tokens, groups of G, F
-/// = 32 / bits codes in a word, W = ceil(D / F) and V = D / min(G, D), the parts are
+/// its part of `windows` bytes, which lie one behind the other where `cache` begins. Codes lie in
+/// pages, counted from the first token behind the S sinks on: token t is number i = t - S, in page
+/// i / P. `held` >= position is how many tokens the cache has seen: more than `position` where the
+/// session went back, and float rows must be made from codes again. Pages of numbers that stay
+/// codes may be shared, those of which codes are written may not: from the block of R that holds
+/// number position - S - R on. With a window of R tokens, groups of G, F = 32 / bits codes in a
+/// word, W = ceil(D / F) and V = D / min(G, D), the parts are
 // clang-format off
 ///   in the window
 ///     T  keys, values     each kvHeads x (S + R) x D: the sinks, then token t in row S + i mod R;

@@ -24,8 +24,8 @@
 
 namespace easyquant {
 
-/// A matrix of f32, or of i32 where the op has tokens; a vector is one row. Of an index operand
-/// `rows` is the value and the rest is zero.
+/// A matrix of f32, or of i32 where the op has tokens or a batch (a row for each eq_sequence); a
+/// vector is one row.
 struct HostOperand {
   void *data;
   int64_t rows, columns, stride;

@@ -112,8 +112,7 @@ struct FuseRotations : OpRewritePattern<lm::RopeOp> {
         continue;
       Operation *made = keys.getInput().getDefiningOp();
       bool isAlike = keys.getHeadDim() == queries.getHeadDim() && tableOf(keys) &&
-                     tableOf(keys) == tableOf(queries) &&
-                     keys.getPosition() == queries.getPosition();
+                     tableOf(keys) == tableOf(queries) && keys.getBatch() == queries.getBatch();
       if (!isAlike || !made->isBeforeInBlock(queries) ||
           !lm::mayOverwrite(queries, queries.getInput()) ||
           !lm::mayOverwrite(keys, keys.getInput()))

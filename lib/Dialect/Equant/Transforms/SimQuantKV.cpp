@@ -75,7 +75,7 @@ LogicalResult SimQuantKV::quantize(lm::AttentionOp op, KVSchemeAttr kvScheme) {
   Value key = op.getKey(), table;
   auto rope = key.getDefiningOp<lm::RopeOp>();
   if (kvKeys == "pre-rope") {
-    if (!rope || rope.getPosition() != op.getPosition() || rope.getHeadDim() != op.getHeadDim())
+    if (!rope || rope.getBatch() != op.getBatch() || rope.getHeadDim() != op.getHeadDim())
       return emitError(op.getLoc())
              << "keys=pre-rope: layer " << op.getLayer()
              << " has no keys that lm.rope rotates by their position; take keys=post-rope";
@@ -85,7 +85,7 @@ LogicalResult SimQuantKV::quantize(lm::AttentionOp op, KVSchemeAttr kvScheme) {
   OpBuilder builder(op);
   auto quantized = equant::AttentionOp::create(
       builder, op.getLoc(), op.getOutput().getType(), op.getQuery(), key, op.getValue(),
-      op.getCache(), op.getPosition(), table, op.getLayer(), op.getNumHeads(), op.getNumKvHeads(),
+      op.getCache(), op.getBatch(), table, op.getLayer(), op.getNumHeads(), op.getNumKvHeads(),
       op.getHeadDim(), op.getScale(), op.getWindow(), kvScheme);
   op.replaceAllUsesWith(quantized.getOutput());
   op.erase();

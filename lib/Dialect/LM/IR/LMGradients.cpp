@@ -20,7 +20,7 @@ using namespace easyquant::lm;
 using llvm::BitVector;
 using Gradients = SmallVector<Value>;
 
-/// The operand has no gradient: a position, tokens, a rotation table.
+/// The operand has no gradient: a batch, tokens, a rotation table.
 static LogicalResult refuse(Operation *op, const BitVector &wanted,
                             ArrayRef<unsigned> differentiable) {
   for (unsigned operand : wanted.set_bits())
@@ -50,7 +50,7 @@ FailureOr<Gradients> PositionEmbeddingOp::buildGradients(OpBuilder &b, ArrayRef<
   gradients[0] = results[0];
   if (wanted[1])
     gradients[1] = PositionEmbeddingGradientOp::create(b, getLoc(), getTable().getType(),
-                                                       results[0], getPosition());
+                                                       results[0], getBatch());
   return gradients;
 }
 
@@ -59,7 +59,7 @@ FailureOr<Gradients> RopeOp::buildGradients(OpBuilder &b, ArrayRef<Value> result
   if (failed(refuse(*this, wanted, {0})))
     return failure();
   return Gradients{RopeGradientOp::create(b, getLoc(), getInput().getType(), results[0], getTable(),
-                                          getPosition(), getHeadDimAttr()),
+                                          getBatch(), getHeadDimAttr()),
                    nullptr, nullptr};
 }
 
@@ -227,7 +227,8 @@ FailureOr<Gradients> RowsOp::buildGradients(OpBuilder &b, ArrayRef<Value> result
   if (failed(refuse(*this, wanted, {0})))
     return failure();
   return Gradients{
-      RowsGradientOp::create(b, getLoc(), getInput().getType(), results[0], getFirst()), nullptr};
+      RowsGradientOp::create(b, getLoc(), getInput().getType(), results[0], getInput(), getRows()),
+      nullptr};
 }
 
 LogicalResult ConcatOp::verify() {

@@ -171,7 +171,7 @@ LogicalResult easyquant::lm::verifyAttention(Operation *op, Value query, Value k
 LogicalResult AttentionOp::verify() { return verifyAttention(*this); }
 
 //===----------------------------------------------------------------------===//
-// Views
+// Parts
 //===----------------------------------------------------------------------===//
 
 void SplitOp::build(OpBuilder &builder, OperationState &state, Value input,
@@ -229,11 +229,4 @@ LogicalResult SplitOp::canonicalize(SplitOp op, PatternRewriter &rewriter) {
   rewriter.replaceOp(op, flat.getOutputs().slice(index, count));
   rewriter.eraseOp(outer);
   return success();
-}
-
-OpFoldResult RowsOp::fold(FoldAdaptor adaptor) {
-  if (auto first = dyn_cast_or_null<IntegerAttr>(adaptor.getFirst());
-      first && first.getValue().isZero())
-    return getInput();
-  return {};
 }

@@ -23,14 +23,14 @@ namespace easyquant::lm {
 using namespace mlir;
 using namespace easyquant::lm;
 
-/// The rows of `value` from `first` on, by an op that is there already if there is one.
-static Value rowsFrom(PatternRewriter &rewriter, Value value, Value first) {
+/// Some rows of `value`, by an op that is there already if there is one.
+static Value rowsOf(PatternRewriter &rewriter, Value value, Value numbers) {
   for (Operation *user : value.getUsers())
-    if (auto rows = dyn_cast<RowsOp>(user); rows && rows.getFirst() == first)
+    if (auto rows = dyn_cast<RowsOp>(user); rows && rows.getRows() == numbers)
       return rows.getOutput();
   // As early as possible: a buffer that is added into must exist before what is added.
   rewriter.setInsertionPointAfterValue(value);
-  return RowsOp::create(rewriter, value.getLoc(), value.getType(), value, first);
+  return RowsOp::create(rewriter, value.getLoc(), value.getType(), value, numbers);
 }
 
 namespace {
@@ -44,19 +44,19 @@ struct HoistAboveRowWiseOp : OpRewritePattern<RowsOp> {
     Operation *producer = rows.getInput().getDefiningOp();
     if (!producer || !producer->hasTrait<OpTrait::RowWise>())
       return rewriter.notifyMatchFailure(rows, "its operand is not computed row by row");
-    Value first = rows.getFirst();
-    if (!isa<BlockArgument>(first))
-      return rewriter.notifyMatchFailure(rows, "the first row is computed in the function");
+    Value numbers = rows.getRows();
+    if (!isa<BlockArgument>(numbers))
+      return rewriter.notifyMatchFailure(rows, "which rows is computed in the function");
     SmallVector<RowsOp> users;
     for (Operation *user : producer->getUsers()) {
       auto other = dyn_cast<RowsOp>(user);
-      if (!other || other.getFirst() != first)
+      if (!other || other.getRows() != numbers)
         return rewriter.notifyMatchFailure(rows, "other rows of its operand are needed too");
       users.push_back(other);
     }
     SmallVector<Value> operands;
     for (Value operand : producer->getOperands())
-      operands.push_back(isActivationType(operand.getType()) ? rowsFrom(rewriter, operand, first)
+      operands.push_back(isActivationType(operand.getType()) ? rowsOf(rewriter, operand, numbers)
                                                              : operand);
     rewriter.modifyOpInPlace(producer, [&] { producer->setOperands(operands); });
     for (RowsOp user : users)

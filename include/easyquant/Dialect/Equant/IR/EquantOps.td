@@ -364,15 +364,15 @@ def Equant_AttentionOp
     angles of its token as it is read; the query comes rotated.
 
     ```mlir
-    %y = equant.attention %q, %k, %v, %cache, %position
+    %y = equant.attention %q, %k, %v, %cache, %batch
            {head_dim = 64 : i64, kv_scheme = #equant.kv_scheme<code = i4, group = 64, residual = 128, sinks = 4, keys = channel>,
             layer = 0 : i64, num_heads = 9 : i64, num_kv_heads = 3 : i64, scale = 1.25e-01 : f64}
            : tensor<?x576xf32>, tensor<?x192xf32>, !lm.kv_cache<layers = 30, kv_heads = 3, head_dim = 64>
-    %z = equant.attention %q, %unrotated, %v, %cache, %position rope(%table : tensor<8192x32x2xf32>) {…} : …
+    %z = equant.attention %q, %unrotated, %v, %cache, %batch rope(%table : tensor<8192x32x2xf32>) {…} : …
     ```
   }];
   let arguments = (ins LM_Activation:$query, LM_Activation:$key, LM_Activation:$value,
-                       Arg<LM_KVCacheType, "", [MemRead, MemWrite]>:$cache, Index:$position,
+                       Arg<LM_KVCacheType, "", [MemRead, MemWrite]>:$cache, LM_BatchType:$batch,
                        Optional<LM_RopeTable>:$table, ConfinedAttr<I64Attr, [IntNonNegative]>:$layer,
                        ConfinedAttr<I64Attr, [IntPositive]>:$num_heads,
                        ConfinedAttr<I64Attr, [IntPositive]>:$num_kv_heads,
@@ -381,7 +381,7 @@ def Equant_AttentionOp
                        Equant_KVSchemeAttr:$kv_scheme);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = [{
-    $query `,` $key `,` $value `,` $cache `,` $position (`rope` `(` $table^ `:` type($table) `)`)? attr-dict `:`
+    $query `,` $key `,` $value `,` $cache `,` $batch (`rope` `(` $table^ `:` type($table) `)`)? attr-dict `:`
     type($query) `,` type($key) `,` qualified(type($cache))
   }];
   let hasVerifier = 1;

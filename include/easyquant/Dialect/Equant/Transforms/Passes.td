@@ -391,14 +391,14 @@ def SimQuantKV : Pass<"equant-simquant-kv", "::mlir::ModuleOp"> {
     Before, with `keys=pre-rope`:
 
     ```mlir
-    %kr = lm.rope %k, %table, %position {head_dim = 64 : i64} : tensor<?x192xf32>, tensor<8192x32x2xf32>
-    %y = lm.attention %q, %kr, %v, %cache, %position {...} : tensor<?x576xf32>, tensor<?x192xf32>, !lm.kv_cache<...>
+    %kr = lm.rope %k, %table, %batch {head_dim = 64 : i64} : tensor<?x192xf32>, tensor<8192x32x2xf32>
+    %y = lm.attention %q, %kr, %v, %cache, %batch {...} : tensor<?x576xf32>, tensor<?x192xf32>, !lm.kv_cache<...>
     ```
 
     After:
 
     ```mlir
-    %y = equant.attention %q, %k, %v, %cache, %position rope(%table : tensor<8192x32x2xf32>)
+    %y = equant.attention %q, %k, %v, %cache, %batch rope(%table : tensor<8192x32x2xf32>)
            {kv_scheme = #equant.kv_scheme<code = i4, group = 64, residual = 128, sinks = 4, keys = channel>, ...}
            : tensor<?x576xf32>, tensor<?x192xf32>, !lm.kv_cache<...>
     ```

@@ -169,7 +169,7 @@ def LM_AttentionGradientOp
                      AllTypesMatch<["key", "value", "key_gradient", "value_gradient"]>]> {
   let summary = "the gradients of query, key and value";
   let description = [{
-    Of an `lm.attention` at position 0: its rows are all tokens that there are. For a head h with P = softmax(S), S = scale ·
+    Of an `lm.attention` on one sequence from its beginning: its rows are all tokens that there are. For a head h with P = softmax(S), S = scale ·
     q kᵀ where a token sees another (itself, those before it, the newest `window` of them) and P = 0 elsewhere,
 
         dP = dy vᵀ          dS = P ∘ (dP − rowsum(P ∘ dP))
@@ -180,7 +180,7 @@ def LM_AttentionGradientOp
 
     ```mlir
     // Before
-    %y = lm.attention %q, %k, %v, %cache, %position
+    %y = lm.attention %q, %k, %v, %cache, %batch
            {layer = 0, num_heads = 9, num_kv_heads = 3, head_dim = 64, scale = 1.25e-01}
            : tensor<?x576xf32>, tensor<?x192xf32>, !lm.kv_cache<layers = 30, kv_heads = 3, head_dim = 64>
     // After
@@ -207,15 +207,15 @@ def LM_RopeGradientOp : LM_GradientOp<"rope_gradient", [LM_InPlace, AllTypesMatc
 
     ```mlir
     // Before
-    %y = lm.rope %x, %table, %position {head_dim = 64 : i64} : tensor<?x576xf32>, tensor<8192x32x2xf32>
+    %y = lm.rope %x, %table, %batch {head_dim = 64 : i64} : tensor<?x576xf32>, tensor<8192x32x2xf32>
     // After
-    %dx = lm.rope_gradient %dy, %table, %position {head_dim = 64 : i64} : tensor<?x576xf32>, tensor<8192x32x2xf32>
+    %dx = lm.rope_gradient %dy, %table, %batch {head_dim = 64 : i64} : tensor<?x576xf32>, tensor<8192x32x2xf32>
     ```
   }];
-  let arguments = (ins LM_Activation:$gradient, LM_RopeTable:$table, Index:$position,
+  let arguments = (ins LM_Activation:$gradient, LM_RopeTable:$table, LM_BatchType:$batch,
                        ConfinedAttr<I64Attr, [IntPositive]>:$head_dim);
   let results = (outs LM_Activation:$output);
-  let assemblyFormat = "$gradient `,` $table `,` $position attr-dict `:` type($gradient) `,` type($table)";
+  let assemblyFormat = "$gradient `,` $table `,` $batch attr-dict `:` type($gradient) `,` type($table)";
   let hasVerifier = 1;
 }
 
@@ -281,21 +281,22 @@ def LM_ConcatOp : LM_GradientOp<"concat", [LM_RowWise]> {
   let hasVerifier = 1;
 }
 
-def LM_RowsGradientOp : LM_GradientOp<"rows_gradient", [LM_HostOp, AllTypesMatch<["gradient", "output"]>]> {
-  let summary = "zero rows in front";
+def LM_RowsGradientOp
+    : LM_GradientOp<"rows_gradient", [LM_HostOp, AllTypesMatch<["gradient", "input", "output"]>]> {
+  let summary = "rows put back in their places";
   let description = [{
-    The gradient of what `lm.rows` reads: `first` rows of zeros, then those of dy.
+    The gradient of what `lm.rows` reads: dx[n] = Σ dy[i] over the i whose row is n, for the rows n of x.
 
     ```mlir
     // Before
-    %y = lm.rows %x from %first : tensor<?x576xf32>
+    %y = lm.rows %x at %rows : tensor<?x576xf32>, tensor<?xi32>
     // After
-    %dx = lm.rows_gradient %dy from %first : tensor<?x576xf32>
+    %dx = lm.rows_gradient %dy, %x at %rows : tensor<?x576xf32>, tensor<?xi32>
     ```
   }];
-  let arguments = (ins LM_Activation:$gradient, Index:$first);
+  let arguments = (ins LM_Activation:$gradient, LM_Activation:$input, LM_RowNumbers:$rows);
   let results = (outs LM_Activation:$output);
-  let assemblyFormat = "$gradient `from` $first attr-dict `:` type($gradient)";
+  let assemblyFormat = "$gradient `,` $input `at` $rows attr-dict `:` type($gradient) `,` type($rows)";
 }
 
 def LM_EmbeddingGradientOp : LM_GradientOp<"embedding_gradient", [LM_HostOp]> {
@@ -321,18 +322,19 @@ def LM_EmbeddingGradientOp : LM_GradientOp<"embedding_gradient", [LM_HostOp]> {
 def LM_PositionEmbeddingGradientOp : LM_GradientOp<"position_embedding_gradient", [LM_HostOp]> {
   let summary = "the gradient of a table of positions";
   let description = [{
-    dtable[position + m] = dy[m], and zero in all other rows. What `lm.position_embedding` reads besides has the gradient dy.
+    dtable[p] = Σ dy[m] over the rows m at position p of their sequences. What `lm.position_embedding` reads besides has the
+    gradient dy.
 
     ```mlir
     // Before
-    %y = lm.position_embedding %x, %table, %position : tensor<?x768xf32>, tensor<1024x768xf32>
+    %y = lm.position_embedding %x, %table, %batch : tensor<?x768xf32>, tensor<1024x768xf32>
     // After
-    %dtable = lm.position_embedding_gradient %dy, %position : tensor<?x768xf32> -> tensor<1024x768xf32>
+    %dtable = lm.position_embedding_gradient %dy, %batch : tensor<?x768xf32> -> tensor<1024x768xf32>
     ```
   }];
-  let arguments = (ins LM_Activation:$gradient, Index:$position);
+  let arguments = (ins LM_Activation:$gradient, LM_BatchType:$batch);
   let results = (outs LM_Matrix:$output);
-  let assemblyFormat = "$gradient `,` $position attr-dict `:` type($gradient) `->` type($output)";
+  let assemblyFormat = "$gradient `,` $batch attr-dict `:` type($gradient) `->` type($output)";
   let hasVerifier = 1;
 }
 

@@ -22,7 +22,7 @@ def DifferentiableOpInterface : OpInterface<"DifferentiableOpInterface"> {
       Builds ops that give the gradients of the operands for which `wanted` is true (activations, weights, biases), as
       functions of those of the results: `results` has one for each, null where L does not depend on it, though not all
       are. The returned values are by operand, null where not wanted. Fails with a diagnostic where an operand that is
-      wanted has no gradient, such as a position.
+      wanted has no gradient, such as tokens.
     }], "::mlir::FailureOr<::llvm::SmallVector<::mlir::Value>>", "buildGradients",
     (ins "::mlir::OpBuilder &":$builder, "::llvm::ArrayRef<::mlir::Value>":$results,
          "const ::llvm::BitVector &":$wanted)>,

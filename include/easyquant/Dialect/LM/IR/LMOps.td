@@ -34,35 +34,35 @@ def LM_EmbeddingOp : LM_Op<"embedding", [Pure, LM_Differentiable]> {
 def LM_PositionEmbeddingOp : LM_RowOp<"position_embedding", [LM_Differentiable, LM_InPlace]> {
   let summary = "adds a learned embedding of each token's position";
   let description = [{
-    y[m] = x[m] + table[position + m].
+    y[m] = x[m] + table[p], p being the position of row m in its sequence.
 
     ```mlir
-    %y = lm.position_embedding %x, %table, %position : tensor<?x768xf32>, tensor<1024x768xf32>
+    %y = lm.position_embedding %x, %table, %batch : tensor<?x768xf32>, tensor<1024x768xf32>
     ```
   }];
-  let arguments = (ins LM_Activation:$input, LM_Matrix:$table, Index:$position);
+  let arguments = (ins LM_Activation:$input, LM_Matrix:$table, LM_BatchType:$batch);
   let results = (outs LM_Activation:$output);
-  let assemblyFormat = "$input `,` $table `,` $position attr-dict `:` type($input) `,` type($table)";
+  let assemblyFormat = "$input `,` $table `,` $batch attr-dict `:` type($input) `,` type($table)";
   let hasVerifier = 1;
 }
 
 def LM_RopeOp : LM_RowOp<"rope", [LM_Differentiable, LM_InPlace]> {
   let summary = "rotary position embedding";
   let description = [{
-    Rotates every head (D = head_dim consecutive columns) of row m by the angles of position p = position + m; dimension
+    Rotates every head (D = head_dim consecutive columns) of row m by the angles of its position p in its sequence; dimension
     i pairs with i + D/2, and table[p, i] = (cos, sin) (Su et al., 2021, in the arrangement of Hugging Face):
 
         y[i]       = x[i] cos − x[i + D/2] sin
         y[i + D/2] = x[i + D/2] cos + x[i] sin
 
     ```mlir
-    %y = lm.rope %x, %table, %position {head_dim = 64 : i64} : tensor<?x576xf32>, tensor<8192x32x2xf32>
+    %y = lm.rope %x, %table, %batch {head_dim = 64 : i64} : tensor<?x576xf32>, tensor<8192x32x2xf32>
     ```
   }];
-  let arguments = (ins LM_Activation:$input, LM_RopeTable:$table, Index:$position,
+  let arguments = (ins LM_Activation:$input, LM_RopeTable:$table, LM_BatchType:$batch,
                        ConfinedAttr<I64Attr, [IntPositive]>:$head_dim);
   let results = (outs LM_Activation:$output);
-  let assemblyFormat = "$input `,` $table `,` $position attr-dict `:` type($input) `,` type($table)";
+  let assemblyFormat = "$input `,` $table `,` $batch attr-dict `:` type($input) `,` type($table)";
   let hasVerifier = 1;
 }
 
@@ -153,21 +153,21 @@ def LM_AttentionOp
                          AllTypesMatch<["key", "value"]>]> {
   let summary = "appends to the cache and attends causally";
   let description = [{
-    Appends the M rows of `key` and `value` to layer `layer` of the cache at tokens position .. position + M − 1. Then row
-    m of the result is, for every head h, the softmax over the tokens t ≤ position + m of scale · ⟨q[m, h], k[t, h']⟩
-    applied to v[t, h'], h' = ⌊h · num_kv_heads / num_heads⌋ (Vaswani et al., 2017; Ainslie et al., 2023). With `window` W
-    > 0 only the newest W of those tokens are seen.
+    Appends each row of `key` and `value` to layer `layer` of its sequence's cache, at its position. Then row m of the
+    result, at position p of its sequence, is for every head h the softmax over the tokens t ≤ p of that sequence of
+    scale · ⟨q[m, h], k[t, h']⟩ applied to v[t, h'], h' = ⌊h · num_kv_heads / num_heads⌋ (Vaswani et al., 2017; Ainslie et
+    al., 2023). With `window` W > 0 only the newest W of those tokens are seen.
 
     It reads and writes the cache, so nothing may drop it or move another op that uses the cache across it.
 
     ```mlir
-    %y = lm.attention %q, %k, %v, %cache, %position
+    %y = lm.attention %q, %k, %v, %cache, %batch
            {layer = 0, num_heads = 9, num_kv_heads = 3, head_dim = 64, scale = 1.25e-01}
            : tensor<?x576xf32>, tensor<?x192xf32>, !lm.kv_cache<layers = 30, kv_heads = 3, head_dim = 64>
     ```
   }];
   let arguments = (ins LM_Activation:$query, LM_Activation:$key, LM_Activation:$value,
-                       Arg<LM_KVCacheType, "", [MemRead, MemWrite]>:$cache, Index:$position,
+                       Arg<LM_KVCacheType, "", [MemRead, MemWrite]>:$cache, LM_BatchType:$batch,
                        ConfinedAttr<I64Attr, [IntNonNegative]>:$layer,
                        ConfinedAttr<I64Attr, [IntPositive]>:$num_heads,
                        ConfinedAttr<I64Attr, [IntPositive]>:$num_kv_heads,
@@ -175,7 +175,7 @@ def LM_AttentionOp
                        DefaultValuedAttr<ConfinedAttr<I64Attr, [IntNonNegative]>, "0">:$window);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = [{
-    $query `,` $key `,` $value `,` $cache `,` $position attr-dict `:` type($query) `,` type($key) `,` qualified(type($cache))
+    $query `,` $key `,` $value `,` $cache `,` $batch attr-dict `:` type($query) `,` type($key) `,` qualified(type($cache))
   }];
   let hasVerifier = 1;
 }
@@ -225,7 +225,7 @@ def LM_AddOp : LM_Op<"add", [LM_Differentiable, Pure, LM_RowWise, Commutative, S
 }
 
 //===----------------------------------------------------------------------===//
-// Views
+// Parts
 //===----------------------------------------------------------------------===//
 
 def LM_SplitOp : LM_Op<"split", [LM_Differentiable, Pure, LM_RowWise, LM_View]> {
@@ -246,20 +246,19 @@ def LM_SplitOp : LM_Op<"split", [LM_Differentiable, Pure, LM_RowWise, LM_View]> 
   let hasCanonicalizeMethod = 1;
 }
 
-def LM_RowsOp : LM_RowOp<"rows", [LM_Differentiable, LM_View]> {
-  let summary = "the rows from one on";
+def LM_RowsOp : LM_RowOp<"rows", [LM_Differentiable]> {
+  let summary = "some of the rows";
   let description = [{
-    y[m] = x[first + m]. 0 ≤ first ≤ M; the runtime sees to it. It spares the output head all rows but those whose
-    logits are asked for.
+    y[i] = x[rows[i]]. Every number is one of a row of x; the runtime sees to it. It spares the output head all rows but
+    those whose logits are asked for.
 
     ```mlir
-    %y = lm.rows %x from %first : tensor<?x576xf32>
+    %y = lm.rows %x at %rows : tensor<?x576xf32>, tensor<?xi32>
     ```
   }];
-  let arguments = (ins LM_Activation:$input, Index:$first);
+  let arguments = (ins LM_Activation:$input, LM_RowNumbers:$rows);
   let results = (outs LM_Activation:$output);
-  let assemblyFormat = "$input `from` $first attr-dict `:` type($input)";
-  let hasFolder = 1;
+  let assemblyFormat = "$input `at` $rows attr-dict `:` type($input) `,` type($rows)";
 }
 
 #endif // EASYQUANT_DIALECT_LM_IR_LMOPS

@@ -27,6 +27,19 @@ def LM_KVCacheType : TypeDef<LM_Dialect, "KVCache"> {
   let genVerifyDecl = 1;
 }
 
+def LM_BatchType : TypeDef<LM_Dialect, "Batch">,
+                   BuildableType<"$_builder.getType<::easyquant::lm::BatchType>()"> {
+  let mnemonic = "batch";
+  let summary = "the sequences of a step";
+  let description = [{
+    Which rows of a step belong to which sequence: for each sequence its rows, one behind the other, the position of the
+    first of them, how many tokens its cache has seen, and where its pages of the cache are (`eq_sequence` of
+    easyquant/Formats/Step.h). What takes a position takes a batch; all other ops do not know of sequences.
+
+    Example: `!lm.batch`
+  }];
+}
+
 // The shapes of a language model. A row is a token; how many there are is known at run time only.
 
 class LM_TensorPred<string condition>
@@ -45,6 +58,7 @@ def LM_HalfActivation : LM_TensorOf<2, "isBF16()", "$t.isDynamicDim(0) && $t.get
                                     "activations tensor<?xCxbf16>, a row per token">;
 def LM_FloatActivation : AnyTypeOf<[LM_Activation, LM_HalfActivation], "", "::mlir::RankedTensorType">;
 def LM_Tokens : LM_TensorOf<1, "isSignlessInteger(32)", "$t.isDynamicDim(0)", "token ids tensor<?xi32>">;
+def LM_RowNumbers : LM_TensorOf<1, "isSignlessInteger(32)", "$t.isDynamicDim(0)", "row numbers tensor<?xi32>">;
 
 class LM_Constant<int rank, string summary>
     : LM_TensorOf<rank, "isF32()", "::llvm::all_of($t.getShape(), [](int64_t extent) { return extent > 0; })", summary>;
