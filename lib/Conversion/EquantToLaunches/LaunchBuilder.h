@@ -138,9 +138,13 @@ public:
     llvm::SmallVector<int64_t> operands;
     bool meets = false;
   };
+  /// How often a launch of a GPU happens.
+  struct Repetition {
+    bool eachSequence = false;
+    std::optional<std::pair<int64_t, int64_t>> rows; ///< for which it does; none: always
+  };
   void launch(mlir::SymbolRefAttr kernel, mlir::ValueRange operands, Phase phase,
-              const Sharing &sharing,
-              std::optional<std::pair<int64_t, int64_t>> rows = std::nullopt);
+              const Sharing &sharing, const Repetition &repetition = {});
   void launchHost(int64_t call, mlir::ValueRange operands);
 
 private:
