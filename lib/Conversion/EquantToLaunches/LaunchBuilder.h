@@ -67,6 +67,12 @@ struct KernelOps {
 /// What `bench --breakdown` and profilers name an op by.
 std::string siteOf(mlir::Operation *op);
 
+/// How often a launch of a GPU happens.
+struct Repetition {
+  bool eachSequence = false;
+  std::optional<std::pair<int64_t, int64_t>> rows; ///< for which it does; none: always
+};
+
 class LaunchBuilder {
 public:
   using Copy = std::function<mlir::LogicalResult(LaunchBuilder &, mlir::Value, mlir::Value)>;
@@ -137,11 +143,6 @@ public:
   struct Sharing {
     llvm::SmallVector<int64_t> operands;
     bool meets = false;
-  };
-  /// How often a launch of a GPU happens.
-  struct Repetition {
-    bool eachSequence = false;
-    std::optional<std::pair<int64_t, int64_t>> rows; ///< for which it does; none: always
   };
   void launch(mlir::SymbolRefAttr kernel, mlir::ValueRange operands, Phase phase,
               const Sharing &sharing, const Repetition &repetition = {});
