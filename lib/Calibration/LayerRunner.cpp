@@ -68,9 +68,12 @@ LogicalResult LayerRunner::findLayers() {
   if (!forward || !llvm::hasSingleElement(forward.getBody()))
     return emitError(module.getLoc()) << "expected a function @forward of one block";
   Block &block = forward.getBody().front();
-  for (Value argument : block.getArguments())
-    if (auto type = dyn_cast<RankedTensorType>(argument.getType()); type && type.getRank() == 1)
-      tokenIds = argument;
+  // The first vector; the other is numbers of rows.
+  const auto *vector = llvm::find_if(block.getArguments(), [](Value argument) {
+    auto type = dyn_cast<RankedTensorType>(argument.getType());
+    return type && type.getRank() == 1;
+  });
+  tokenIds = vector == block.getArguments().end() ? Value() : Value(*vector);
   for (auto call : block.getOps<func::CallOp>()) {
     auto layer = symbols.lookup<func::FuncOp>(call.getCallee());
     Value state = call.getNumOperands() ? call.getOperand(0) : Value();

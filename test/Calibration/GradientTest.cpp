@@ -31,7 +31,7 @@ namespace {
 
 using Globals = std::vector<std::pair<std::string, std::string>>; // name, shape
 
-/// A layer of `columns` on weights %name; %position is a value, %cache has two heads of 4.
+/// A layer of `columns` on weights %name; %batch is a value, %cache has two heads of 4.
 struct Case {
   const char *name;
   int64_t columns;
@@ -45,7 +45,7 @@ std::string moduleText(const Case &c) {
     text += "ml_program.global private @" + name + "(#ml_program.extern : tensor<" + shape +
             "xf32>) : tensor<" + shape + "xf32>\n";
   text += "func.func private @layer(%x: " + type +
-          ", %position: index, %cache: !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 4>) -> " +
+          ", %batch: !lm.batch, %cache: !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 4>) -> " +
           type + " {\n";
   for (auto &[name, shape] : c.weights)
     text +=
@@ -66,7 +66,7 @@ const std::string kSplit3 = "%q, %k, %v = lm.split %x : tensor<?x32xf32> -> tens
                             "tensor<?x8xf32>, tensor<?x8xf32>\n";
 std::string attention(const std::string &window) {
   return kSplit3 +
-         "%a = lm.attention %q, %k, %v, %cache, %position {layer = 0 : i64, num_heads = 4 : i64, "
+         "%a = lm.attention %q, %k, %v, %cache, %batch {layer = 0 : i64, num_heads = 4 : i64, "
          "num_kv_heads = 2 : i64, head_dim = 4 : i64, scale = 0.5 : f64, window = " +
          window +
          " : i64} : tensor<?x16xf32>, tensor<?x8xf32>, !lm.kv_cache<layers = 1, kv_heads = 2, "
@@ -116,12 +116,12 @@ const Case kCases[] = {
     {"Rope",
      16,
      {{"table", "128x4x2"}},
-     "%y = lm.rope %x, %table, %position {head_dim = 8 : i64} : tensor<?x16xf32>, "
+     "%y = lm.rope %x, %table, %batch {head_dim = 8 : i64} : tensor<?x16xf32>, "
      "tensor<128x4x2xf32>\n"},
     {"PositionEmbedding",
      6,
      {{"w", "90x6"}},
-     "%y = lm.position_embedding %x, %w, %position : tensor<?x6xf32>, tensor<90x6xf32>\n"},
+     "%y = lm.position_embedding %x, %w, %batch : tensor<?x6xf32>, tensor<90x6xf32>\n"},
     {"Attention", 32, {{"w", "32x16"}}, attention("0")},
     {"SlidingWindow", 32, {{"w", "32x16"}}, attention("7")},
 };
@@ -227,10 +227,9 @@ func.func private @embed(%tokens: tensor<?xi32>) -> tensor<?x3xf32> {
   %y = lm.embedding %tokens, %table : tensor<?xi32>, tensor<5x3xf32> -> tensor<?x3xf32>
   return %y : tensor<?x3xf32>
 }
-func.func private @rows(%x: tensor<?x3xf32>) -> tensor<?x3xf32> {
-  %two = arith.constant 2 : index
-  %y = lm.rows %x from %two : tensor<?x3xf32>
-  %dx = lm.rows_gradient %y from %two : tensor<?x3xf32>
+func.func private @rows(%x: tensor<?x3xf32>, %rows: tensor<?xi32>) -> tensor<?x3xf32> {
+  %y = lm.rows %x at %rows : tensor<?x3xf32>, tensor<?xi32>
+  %dx = lm.rows_gradient %y, %x at %rows : tensor<?x3xf32>, tensor<?xi32>
   return %dx : tensor<?x3xf32>
 })",
                                             &context);
@@ -253,11 +252,15 @@ func.func private @rows(%x: tensor<?x3xf32>) -> tensor<?x3xf32> {
   EXPECT_EQ(gradient, expected);
 
   auto rows = module->lookupSymbol<func::FuncOp>("rows");
-  auto shifted =
-      slices.compile({{rows.getArgument(0)}, {rows.front().getTerminator()->getOperand(0)}});
-  ASSERT_TRUE(succeeded(shifted));
-  std::vector<float> there(12, -1);
-  ASSERT_TRUE(shifted->run({ConstMatrix(dy.data(), 4, 3)}, {Matrix(there.data(), 4, 3)}));
-  std::fill_n(dy.begin(), 6, 0.0f);
-  EXPECT_EQ(there, dy);
+  auto back = slices.compile(
+      {{rows.getArgument(0), rows.getArgument(1)}, {rows.front().getTerminator()->getOperand(0)}});
+  ASSERT_TRUE(succeeded(back));
+  std::vector<float> there(12, -1), put(12);
+  const std::vector<int32_t> numbers = {3, 0, 1, 1};
+  for (int32_t number : numbers)
+    for (int64_t column = 0; column < 3; ++column)
+      put[number * 3 + column] += dy[number * 3 + column];
+  ASSERT_TRUE(
+      back->run({ConstMatrix(dy.data(), 4, 3)}, {Matrix(there.data(), 4, 3)}, nullptr, numbers));
+  EXPECT_EQ(there, put);
 }

@@ -45,7 +45,7 @@ std::string layerText(const std::string &p, int layer) {
   for (auto &[name, shape] : weights)
     global(name, shape);
   std::string cache = "!lm.kv_cache<layers = 2, kv_heads = 1, head_dim = 8>";
-  text += "func.func private @" + p + "(%x: tensor<?x24xf32>, %position: index, %cache: " + cache +
+  text += "func.func private @" + p + "(%x: tensor<?x24xf32>, %batch: !lm.batch, %cache: " + cache +
           ") -> tensor<?x24xf32> {\n";
   for (auto &[name, shape] : weights)
     load(name, shape);
@@ -64,10 +64,10 @@ std::string layerText(const std::string &p, int layer) {
   linear("q", "h", 24, 24);
   linear("k", "h", 8, 24);
   linear("v", "h", 8, 24);
-  text += "%qr = lm.rope %q, %ropew, %position {head_dim = 8 : i64} : tensor<?x24xf32>, "
-          "tensor<64x4x2xf32>\n%kr = lm.rope %k, %ropew, %position {head_dim = 8 : i64} : "
+  text += "%qr = lm.rope %q, %ropew, %batch {head_dim = 8 : i64} : tensor<?x24xf32>, "
+          "tensor<64x4x2xf32>\n%kr = lm.rope %k, %ropew, %batch {head_dim = 8 : i64} : "
           "tensor<?x8xf32>, tensor<64x4x2xf32>\n"
-          "%a = lm.attention %qr, %kr, %v, %cache, %position {layer = " +
+          "%a = lm.attention %qr, %kr, %v, %cache, %batch {layer = " +
           std::to_string(layer) +
           " : i64, num_heads = 3 : i64, num_kv_heads = 1 : i64, head_dim = 8 : i64, scale = "
           "0.25 : f64} : tensor<?x24xf32>, tensor<?x8xf32>, " +

@@ -39,7 +39,7 @@ public:
     if (!isGpt2)
       for (std::string *value : {&q, &k}) {
         body += "%r" + *value + " = lm.rope %" + *value +
-                ", %rope, %position {head_dim = " + std::to_string(s.headDim) +
+                ", %rope, %batch {head_dim = " + std::to_string(s.headDim) +
                 " : i64} : " + rows((value == &q ? s.heads : s.kvHeads) * s.headDim) + ", tensor<" +
                 std::to_string(kPositions) + "x" + std::to_string(s.headDim / 2) + "x2xf32>\n";
         *value = "r" + *value;
@@ -47,7 +47,7 @@ public:
     const std::string cache = "!lm.kv_cache<layers = 1, kv_heads = " + std::to_string(s.kvHeads) +
                               ", head_dim = " + std::to_string(s.headDim) + ">";
     body += "%a = lm.attention %" + q + ", %" + k + ", %" + v +
-            ", %cache, %position {layer = 0 : i64, num_heads = " + std::to_string(s.heads) +
+            ", %cache, %batch {layer = 0 : i64, num_heads = " + std::to_string(s.heads) +
             " : i64, num_kv_heads = " + std::to_string(s.kvHeads) +
             " : i64, head_dim = " + std::to_string(s.headDim) +
             " : i64, scale = 0.5 : f64} : " + rows(s.heads * s.headDim) + ", " +
@@ -61,7 +61,7 @@ public:
               (s.activation == DecoderActivation::GeluTanh ? "tanh" : "none") + " : " + inner +
               "\n";
     body += "%y = lm.add %m, %" + linear(kDown, "act") + " : " + x + "\n";
-    return globals + "func.func private @layer(%x: " + x + ", %position: index, %cache: " + cache +
+    return globals + "func.func private @layer(%x: " + x + ", %batch: !lm.batch, %cache: " + cache +
            ") -> " + x + " {\n" + loads + body + "return %y : " + x + "\n}\n";
   }
 

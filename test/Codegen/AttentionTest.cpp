@@ -8,6 +8,7 @@
 #include "GuardedBuffer.h"
 #include "KernelRunner.h"
 #include "PagedMemory.h"
+#include "SequenceTable.h"
 
 #include "easyquant/Numerics/Reference.h"
 
@@ -112,8 +113,10 @@ void check(const Target &target, const AttentionSpec &spec, const KernelRunner &
     int64_t yStride = q.columns + 5;
     GuardedBuffer<float> y((test.tokens - 1) * yStride + q.columns, kBetween);
     auto yView = MemRef<float, 2>::strided(y.data(), {test.tokens, q.columns}, yStride);
-    run(qView, kView, vView, cacheView, pages, cache.memory.layer(), test.position, yView,
-        scratchView, static_cast<int64_t>(threads));
+    SequenceTable table(test.tokens, test.position);
+    auto sequences = table.view();
+    run(qView, kView, vView, cacheView, pages, sequences, cache.memory.layer(), yView, scratchView,
+        static_cast<int64_t>(threads));
 
     // The new tokens are there, and nothing else has changed.
     std::vector<int8_t> written = cache.memory.contents();
@@ -228,7 +231,9 @@ TEST(Attention, SharedPages) {
                          vView = v.view(position, tokens), yView(y.data(), {tokens, q.columns});
         MemRef<int64_t, 1> pages(table.data(), {std::ssize(table)});
         auto bytes = memory.view();
-        run(qView, kView, vView, bytes, pages, memory.layer(), position, yView, scratchView,
+        SequenceTable sequence(tokens, position);
+        auto sequences = sequence.view();
+        run(qView, kView, vView, bytes, pages, sequences, memory.layer(), yView, scratchView,
             int64_t(1));
         return y;
       };
@@ -242,5 +247,84 @@ TEST(Attention, SharedPages) {
       EXPECT_EQ(shared, call(alone, k, 128, 20));
       EXPECT_EQ(later, call(alone, k, 148, 1));
       EXPECT_EQ(ofTwo, call(alone, other, 128, 20));
+    }
+}
+
+// Sequences of different lengths in one call, few and many for the threads: each gets the bits that
+// it gets alone, and so does its cache.
+TEST(Attention, ManySequences) {
+  struct Part {
+    int64_t rows, position;
+  };
+  const std::vector<std::vector<Part>> batches = {
+      {{1, 5}, {1, 300}},
+      {{1, 0}, {30, 0}, {1, 700}, {5, 62}, {1, 63}},
+      {{1, 9}, {1, 64}, {1, 1}, {1, 2000}, {1, 255}, {1, 256}, {1, 3}, {1, 90}},
+      {{20, 0}, {3, 100}, {64, 64}}};
+  for (const Target &target : testTargets())
+    for (AttentionSpec spec :
+         {AttentionSpec{9, 3, 64, 0.125, 0, true}, AttentionSpec{4, 2, 12, 0.25, 40, false}}) {
+      KernelRunner run(target,
+                       [&](ModuleOp module) { return getOrEmitAttention(module, spec, target); });
+      for (const std::vector<Part> &batch : batches) {
+        std::mt19937 random(3);
+        int64_t rows = 0, pageCount = 0;
+        for (const Part &part : batch) {
+          rows += part.rows;
+          pageCount += (part.position + part.rows + 63) / 64;
+        }
+        Rows q(rows, spec.heads * spec.headDim, 3, 1.0f, random),
+            k(rows, spec.kvHeads * spec.headDim, 1, 1.0f, random),
+            v(rows, spec.kvHeads * spec.headDim, 2, 1.0f, random);
+        auto call = [&](PagedMemory &memory, MemRef<int64_t, 1> pages, SequenceTable &table,
+                        int64_t first, int64_t count, int64_t threads) {
+          std::vector<float> y(count * q.columns);
+          auto qView = q.view(first, count), kView = k.view(first, count),
+               vView = v.view(first, count);
+          MemRef<float, 2> yView(y.data(), {count, q.columns});
+          int64_t bytes = threads * scratchBytes(spec, target);
+          GuardedBuffer<int8_t> scratch(bytes, -1);
+          MemRef<int8_t, 1> scratchView(scratch.data(), {bytes}), cache = memory.view();
+          auto sequences = table.view();
+          run(qView, kView, vView, cache, pages, sequences, memory.layer(), yView, scratchView,
+              threads);
+          return y;
+        };
+        // What is in the caches before.
+        PagedMemory before(cacheBytes(spec), pageCount, Pages::Shuffled, 0);
+        std::uniform_int_distribution<int> small(0, 20);
+        for (int8_t &byte : std::span(before.view().aligned, before.contents().size()))
+          byte = static_cast<int8_t>(small(random));
+
+        std::vector<float> expected;
+        std::vector<int8_t> cacheAfter;
+        {
+          PagedMemory memory = before;
+          int64_t first = 0, page = 0;
+          for (const Part &part : batch) {
+            int64_t count = (part.position + part.rows + 63) / 64;
+            SequenceTable table(part.rows, part.position);
+            std::vector<float> y =
+                call(memory, {memory.table.data() + page, {count}}, table, first, part.rows, 1);
+            expected.insert(expected.end(), y.begin(), y.end());
+            first += part.rows;
+            page += count;
+          }
+          cacheAfter = memory.contents();
+        }
+        for (int64_t threads : {1, 2, 3, 16}) {
+          PagedMemory memory = before;
+          SequenceTable table;
+          int32_t page = 0;
+          for (const Part &part : batch) {
+            table.add(part.rows, part.position).first_page = page;
+            page += static_cast<int32_t>((part.position + part.rows + 63) / 64);
+          }
+          EXPECT_TRUE(call(memory, memory.pages(), table, 0, rows, threads) == expected)
+              << target.name().str() << " " << symbolName(spec) << ", " << batch.size()
+              << " sequences, " << threads << " threads";
+          EXPECT_TRUE(memory.contents() == cacheAfter);
+        }
+      }
     }
 }

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "GuardedBuffer.h"
-#include "KernelRunner.h"
+#include "SequenceTable.h"
 
 #include "easyquant/Numerics/Packing.h"
 #include "easyquant/Numerics/Reference.h"
@@ -222,10 +222,68 @@ TEST(PositionEmbedding, AddsRowsFromPositionOn) {
                   static_cast<float>(m - c) + values[(position + m) * columns + c];
             }
           auto view = y.view();
-          run(view, tableView, position, threads);
+          SequenceTable sequence(rows, position);
+          auto sequences = sequence.view();
+          run(view, tableView, sequences, threads);
           y.expectEqual(expected);
         }
       }
+    }
+}
+
+TEST(PositionEmbedding, RowsOfManySequences) {
+  constexpr int64_t positions = 30, columns = 12;
+  for (const Target &target : testTargets()) {
+    KernelRunner run(target, [&](ModuleOp module) {
+      return getOrEmitPositionEmbedding(module, PositionEmbeddingSpec{positions, columns}, target);
+    });
+    std::vector<float> values = randomTable(positions, columns);
+    MemRef<float, 2> tableView(values.data(), {positions, columns});
+    SequenceTable table;
+    std::vector<int64_t> expectedPositions;
+    for (auto [rows, position] : {std::pair<int64_t, int64_t>{1, 29}, {7, 13}, {1, 0}, {3, 4}}) {
+      table.add(rows, position);
+      for (int64_t row = 0; row < rows; ++row)
+        expectedPositions.push_back(position + row);
+    }
+    for (int64_t threads : {1, 2, 3, 5}) {
+      Rows y(std::ssize(expectedPositions), columns);
+      std::vector<float> expected;
+      for (int64_t m = 0; m < y.rows; ++m)
+        for (int64_t c = 0; c < columns; ++c) {
+          y.y[m * y.stride + c] = static_cast<float>(m - c);
+          expected.push_back(static_cast<float>(m - c) +
+                             values[expectedPositions[m] * columns + c]);
+        }
+      auto view = y.view();
+      auto sequences = table.view();
+      run(view, tableView, sequences, threads);
+      y.expectEqual(expected);
+    }
+  }
+}
+
+TEST(Gather, CopiesTheRowsOfTheList) {
+  for (const Target &target : testTargets())
+    for (int64_t columns : {1, 7, 64, 172}) {
+      KernelRunner run(target, [&](ModuleOp module) {
+        return getOrEmitGather(module, GatherSpec{columns}, target);
+      });
+      std::vector<float> values = randomTable(20, columns);
+      MemRef<float, 2> x = MemRef<float, 2>::strided(values.data(), {20, columns}, columns);
+      for (std::vector<int32_t> list :
+           {std::vector<int32_t>{19}, {0, 3, 4}, {1, 2, 5, 6, 7, 8, 9, 10, 11, 12, 18}})
+        for (int64_t threads : {1, 2, 3}) {
+          Rows y(std::ssize(list), columns);
+          std::vector<float> expected;
+          for (int32_t row : list)
+            expected.insert(expected.end(), values.begin() + row * columns,
+                            values.begin() + (row + 1) * columns);
+          MemRef<int32_t, 1> numbers(list.data(), {std::ssize(list)});
+          auto view = y.view();
+          run(numbers, x, view, threads);
+          y.expectEqual(expected);
+        }
     }
 }
 

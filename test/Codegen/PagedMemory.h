@@ -36,8 +36,15 @@ public:
       table[i] = 3 * bytes.window + kGap + places[i] * stride(bytes);
   }
 
+  PagedMemory(const PagedMemory &other)
+      : table(other.table), bytes(other.bytes), memory(other.memory.elementCount(), 0) {
+    std::memcpy(memory.data(), other.memory.data(), memory.elementCount());
+  }
+
   int64_t layer() const { return bytes.page; }
+  /// The layer's part of a window, and the bytes of all layers' parts.
   int64_t window() const { return bytes.window; }
+  int64_t windows() const { return 3 * bytes.window; }
   /// Byte `at` of the layer's part of a page.
   int64_t place(int64_t page, int64_t at) const { return table[page] + layer() + at; }
   template <typename T> T read(int64_t byte) const {

@@ -14,6 +14,7 @@
 #include "GuardedBuffer.h"
 #include "KernelRunner.h"
 #include "PagedMemory.h"
+#include "SequenceTable.h"
 
 #include "easyquant/Numerics/KVCache.h"
 #include "easyquant/Numerics/Reference.h"
@@ -191,16 +192,19 @@ private:
     MemRef<int8_t, 1> bytes = cache.memory.view();
     MemRef<int64_t, 1> pages = cache.memory.pages();
     int64_t layer = cache.memory.layer(), window = cache.memory.window();
-    int64_t held = std::max(cache.held, position);
+    int64_t windows = cache.memory.windows();
+    SequenceTable sequenceTable;
+    sequenceTable.add(tokens, position).held = static_cast<int32_t>(std::max(cache.held, position));
+    auto sequences = sequenceTable.view();
     int64_t scratchSize = threads * scratchBytes(spec, target);
     GuardedBuffer<int8_t> scratch(scratchSize, -1); // NaN to whoever reads it as float
     MemRef<int8_t, 1> scratchView(scratch.data(), {scratchSize});
     if (spec.kv->ropePositions > 0) {
       MemRef<float, 3> tableView(table.data(), {spec.kv->ropePositions, spec.headDim / 2, 2});
-      run(qView, kView, vView, bytes, pages, layer, window, held, tableView, position, yView,
+      run(qView, kView, vView, bytes, pages, sequences, layer, window, windows, tableView, yView,
           scratchView, threads);
     } else {
-      run(qView, kView, vView, bytes, pages, layer, window, held, position, yView, scratchView,
+      run(qView, kView, vView, bytes, pages, sequences, layer, window, windows, yView, scratchView,
           threads);
     }
     cache.held = position + tokens;
@@ -393,15 +397,17 @@ TEST(QuantizedAttention, SharedPages) {
     PagedMemory memory(bytes, 10, Pages::Shuffled, 0);
     GuardedBuffer<int8_t> scratch(scratchBytes(spec, target), -1);
     MemRef<int8_t, 1> scratchView(scratch.data(), {scratchBytes(spec, target)});
-    auto call = [&](std::vector<int64_t> &table, int64_t window, std::vector<float> &keys,
+    auto call = [&](std::vector<int64_t> &places, int64_t window, std::vector<float> &keys,
                     int64_t position, int64_t tokens) {
       std::vector<float> y(tokens * width);
       MemRef<float, 2> qView(q.data() + position * width, {tokens, width}),
           kView(keys.data() + position * columns, {tokens, columns}),
           vView(v.data() + position * columns, {tokens, columns}), yView(y.data(), {tokens, width});
-      MemRef<int64_t, 1> pages(table.data(), {std::ssize(table)});
+      MemRef<int64_t, 1> pages(places.data(), {std::ssize(places)});
       MemRef<int8_t, 1> cache = memory.view();
-      run(qView, kView, vView, cache, pages, memory.layer(), window, position, position, yView,
+      SequenceTable table(tokens, position);
+      auto sequences = table.view();
+      run(qView, kView, vView, cache, pages, sequences, memory.layer(), window, int64_t(0), yView,
           scratchView, int64_t(1));
       return y;
     };
@@ -425,4 +431,93 @@ TEST(QuantizedAttention, SharedPages) {
     EXPECT_EQ(second, call(alone, ofAlone, other, 132, 50));
     EXPECT_EQ(last, call(alone, ofAlone, other, 182, 1));
   }
+}
+
+// Sequences of different lengths in one call, few and many for the threads, one of which has gone
+// back: each gets the bits that it gets alone, and so do its pages and its window.
+TEST(QuantizedAttention, ManySequences) {
+  struct Part {
+    int64_t rows, position, held;
+  };
+  const std::vector<std::vector<Part>> batches = {
+      {{1, 150, 150}, {1, 80, 80}},
+      {{1, 0, 0}, {30, 0, 0}, {1, 700, 700}, {5, 190, 260}, {1, 132, 140}},
+      {{1, 9, 9}, {1, 64, 64}, {1, 1, 1}, {1, 400, 400}, {1, 3, 3}, {1, 90, 91}, {1, 36, 36}},
+      {{20, 0, 0}, {3, 100, 100}, {64, 64, 64}}};
+  for (const Target &target : testTargets())
+    for (AttentionSpec spec : {AttentionSpec{4, 2, 16, 0.25, 0, true, kv(4, 16, 32, 4)},
+                               AttentionSpec{4, 4, 8, 0.25, 50, false, kv(8, 8, 16, 2)}}) {
+      KernelRunner run(target,
+                       [&](ModuleOp module) { return getOrEmitAttention(module, spec, target); });
+      const int64_t width = spec.heads * spec.headDim, columns = spec.kvHeads * spec.headDim;
+      const CacheBytes bytes = cacheBytes(spec);
+      for (const std::vector<Part> &batch : batches) {
+        int64_t rows = 0, pageCount = 0;
+        auto pagesOf = [](const Part &part) {
+          return (std::max(part.position + part.rows, part.held) + 63) / 64;
+        };
+        for (const Part &part : batch) {
+          rows += part.rows;
+          pageCount += pagesOf(part);
+        }
+        std::vector<float> q = random(rows * width, 1.0f, 1), k = random(rows * columns, 1.0f, 2),
+                           v = random(rows * columns, 1.0f, 3);
+        // A window for each sequence, one layer, then pages; small numbers as floats and codes.
+        const int64_t windows = std::ssize(batch) * bytes.window;
+        GuardedBuffer<int8_t> memory(windows + pageCount * bytes.page, 0);
+        std::vector<int8_t> before(memory.elementCount());
+        std::mt19937 generator(5);
+        for (int8_t &byte : before)
+          byte = static_cast<int8_t>(generator() % 20);
+        std::vector<int64_t> places(pageCount);
+        for (int64_t i = 0; i < pageCount; ++i)
+          places[i] = windows + i * bytes.page;
+        std::shuffle(places.begin(), places.end(), generator);
+
+        auto call = [&](SequenceTable &table, int64_t first, int64_t count, int64_t threads) {
+          std::vector<float> y(count * width);
+          MemRef<float, 2> qView(q.data() + first * width, {count, width}),
+              kView(k.data() + first * columns, {count, columns}),
+              vView(v.data() + first * columns, {count, columns}), yView(y.data(), {count, width});
+          int64_t scratchSize = threads * scratchBytes(spec, target);
+          GuardedBuffer<int8_t> scratch(scratchSize, -1);
+          MemRef<int8_t, 1> scratchView(scratch.data(), {scratchSize}),
+              cache(memory.data(), {static_cast<int64_t>(memory.elementCount())});
+          MemRef<int64_t, 1> pages(places.data(), {pageCount});
+          auto sequences = table.view();
+          run(qView, kView, vView, cache, pages, sequences, int64_t(0), int64_t(0), bytes.window,
+              yView, scratchView, threads);
+          return y;
+        };
+        auto add = [&](SequenceTable &table, size_t n, int64_t firstPage) {
+          eq_sequence &sequence = table.add(batch[n].rows, batch[n].position);
+          sequence.held = static_cast<int32_t>(batch[n].held);
+          sequence.first_page = static_cast<int32_t>(firstPage);
+          sequence.window = static_cast<int32_t>(n);
+        };
+
+        std::copy(before.begin(), before.end(), memory.data());
+        std::vector<float> expected;
+        for (size_t n = 0, first = 0, page = 0; n < batch.size(); ++n) {
+          SequenceTable table;
+          add(table, n, static_cast<int64_t>(page));
+          std::vector<float> y = call(table, static_cast<int64_t>(first), batch[n].rows, 1);
+          expected.insert(expected.end(), y.begin(), y.end());
+          first += batch[n].rows;
+          page += pagesOf(batch[n]);
+        }
+        std::vector<int8_t> after(memory.data(), memory.data() + memory.elementCount());
+        SequenceTable table;
+        for (size_t n = 0, page = 0; n < batch.size(); page += pagesOf(batch[n++]))
+          add(table, n, static_cast<int64_t>(page));
+        for (int64_t threads : {1, 2, 3, 16}) {
+          std::copy(before.begin(), before.end(), memory.data());
+          std::vector<float> y = call(table, 0, rows, threads);
+          EXPECT_EQ(std::memcmp(y.data(), expected.data(), y.size() * sizeof(float)), 0)
+              << target.name().str() << " " << symbolName(spec) << ", " << batch.size()
+              << " sequences, " << threads << " threads";
+          EXPECT_EQ(std::memcmp(memory.data(), after.data(), after.size()), 0);
+        }
+      }
+    }
 }

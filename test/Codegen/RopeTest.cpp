@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "GuardedBuffer.h"
-#include "KernelRunner.h"
+#include "SequenceTable.h"
 
 #include "easyquant/Numerics/Reference.h"
 #include "easyquant/Numerics/Rope.h"
@@ -64,7 +64,9 @@ TEST(Rope, MatchesReference) {
           for (int64_t threads : {1, 2, 3}) {
             std::copy(input.begin(), input.end(), x.data());
             auto view = MemRef<float, 2>::strided(x.data(), {rows, columns}, stride);
-            run(view, tableView, position, threads);
+            SequenceTable table(rows, position);
+            auto sequences = table.view();
+            run(view, tableView, sequences, threads);
             for (int64_t i = 0; i < static_cast<int64_t>(x.elementCount()); ++i) {
               int64_t row = i / stride, column = i % stride;
               if (column >= columns)

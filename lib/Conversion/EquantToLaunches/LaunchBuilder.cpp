@@ -135,7 +135,7 @@ LaunchBuilder::LaunchBuilder(LaunchModule &program, func::FuncOp source, StringR
     : program(program), b(source.getLoc(), source.getContext()) {
   auto argumentType = [&](Type type) -> Type {
     MemRefType memory = memoryType(type);
-    if (!program.stridedArguments || !lm::isActivationType(type))
+    if (!program.stridedArguments || memory.getRank() != 2 || isa<lm::BatchType>(type))
       return memory;
     auto layout =
         StridedLayoutAttr::get(type.getContext(), ShapedType::kDynamic, {ShapedType::kDynamic, 1});

@@ -41,9 +41,9 @@ func.func private @layer_0(%x: tensor<?x9223372036854775807xf32>) -> tensor<?x92
 // -----
 
 func.func @forward(%q: tensor<?x2147483640xf32>, %cache: !lm.kv_cache<layers = 4096, kv_heads = 268435455, head_dim = 8>,
-                   %position: index) -> tensor<?x2147483640xf32> {
+                   %batch: !lm.batch) -> tensor<?x2147483640xf32> {
   // expected-error @below {{for 4096 layers; at most 140737488355328 can be addressed}}
-  %y = equant.attention %q, %q, %q, %cache, %position
+  %y = equant.attention %q, %q, %q, %cache, %batch
          {layer = 0, num_heads = 268435455, num_kv_heads = 268435455, head_dim = 8, scale = 0.25,
           kv_scheme = #equant.kv_scheme<code = i8, group = 16, residual = 65536, sinks = 65536, keys = channel>}
          : tensor<?x2147483640xf32>, tensor<?x2147483640xf32>, !lm.kv_cache<layers = 4096, kv_heads = 268435455, head_dim = 8>

@@ -19,9 +19,9 @@
 // NVVM: nvvm.kernel
 
 func.func @block(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %v: tensor<?x32xf32>, %table: tensor<128x8x2xf32>,
-                 %cache: !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 16>, %position: index) -> tensor<?x64xf32> {
-  %r = lm.rope %q, %table, %position {head_dim = 16} : tensor<?x64xf32>, tensor<128x8x2xf32>
-  %a = lm.attention %r, %k, %v, %cache, %position
+                 %cache: !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 16>, %batch: !lm.batch) -> tensor<?x64xf32> {
+  %r = lm.rope %q, %table, %batch {head_dim = 16} : tensor<?x64xf32>, tensor<128x8x2xf32>
+  %a = lm.attention %r, %k, %v, %cache, %batch
          {layer = 0, num_heads = 4, num_kv_heads = 2, head_dim = 16, scale = 0.25}
          : tensor<?x64xf32>, tensor<?x32xf32>, !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 16>
   return %a : tensor<?x64xf32>

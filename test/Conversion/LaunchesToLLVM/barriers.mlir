@@ -8,7 +8,7 @@ ml_program.global private @v(#ml_program.extern : tensor<64x32xf32>) : tensor<64
 ml_program.global private @rope(#ml_program.extern : tensor<16x4x2xf32>) : tensor<16x4x2xf32> {equant.offset = 12416 : i64}
 
 // CHECK-LABEL: func.func private @forward.kernels(
-func.func @forward(%x: tensor<?x32xf32>, %position: index, %first: index,
+func.func @forward(%x: tensor<?x32xf32>, %batch: !lm.batch, %rows: tensor<?xi32>,
                    %cache: !lm.kv_cache<layers = 1, kv_heads = 4, head_dim = 8>) -> tensor<?x32xf32> {
   %norm = ml_program.global_load_const @norm : tensor<32xf32>
   %w = ml_program.global_load_const @w : tensor<32x32xf32>
@@ -49,15 +49,15 @@ func.func @forward(%x: tensor<?x32xf32>, %position: index, %first: index,
   %h = lm.rms_norm %g, %norm {epsilon = 1.0e-05 : f64} : tensor<?x32xf32>
   %q = lm.linear %h, %w {site = "q"} : (tensor<?x32xf32>, tensor<32x32xf32>) -> tensor<?x32xf32>
   %k = lm.linear %h, %w {site = "k"} : (tensor<?x32xf32>, tensor<32x32xf32>) -> tensor<?x32xf32>
-  %qr = lm.rope %q, %rope, %position {head_dim = 8 : i64} : tensor<?x32xf32>, tensor<16x4x2xf32>
-  %kr = lm.rope %k, %rope, %position {head_dim = 8 : i64} : tensor<?x32xf32>, tensor<16x4x2xf32>
-  %y = lm.attention %qr, %kr, %h, %cache, %position
+  %qr = lm.rope %q, %rope, %batch {head_dim = 8 : i64} : tensor<?x32xf32>, tensor<16x4x2xf32>
+  %kr = lm.rope %k, %rope, %batch {head_dim = 8 : i64} : tensor<?x32xf32>, tensor<16x4x2xf32>
+  %y = lm.attention %qr, %kr, %h, %cache, %batch
          {layer = 0 : i64, num_heads = 4 : i64, num_kv_heads = 4 : i64, head_dim = 8 : i64, scale = 5.0e-01 : f64}
          : tensor<?x32xf32>, tensor<?x32xf32>, !lm.kv_cache<layers = 1, kv_heads = 4, head_dim = 8>
   %o = lm.linear %y, %w {site = "o"} : (tensor<?x32xf32>, tensor<32x32xf32>) -> tensor<?x32xf32>
   %z = lm.add %h, %o : tensor<?x32xf32>
   %a = lm.gelu %z approximate none : tensor<?x32xf32>
-  %last = lm.rows %a from %first : tensor<?x32xf32>
+  %last = lm.rows %a at %rows : tensor<?x32xf32>, tensor<?xi32>
   %b = lm.gelu %last approximate none : tensor<?x32xf32>
   %c = lm.gelu %b approximate none : tensor<?x32xf32>
   return %c : tensor<?x32xf32>

@@ -11,7 +11,7 @@ ml_program.global private @rope(#ml_program.extern : tensor<16x2x2xf32>) : tenso
 // CHECK-SAME: cache = {page_bytes = 4096 : i64, page_tokens = 64 : i64, window_bytes = 0 : i64}, cache_scheme, cache_type = "f32", entry = "easyquant_forward_avx2", max_rows = 4 : i64}
 // CHECK-NOT: ml_program.global
 
-func.func private @layer_0(%x: tensor<?x8xf32>, %position: index,
+func.func private @layer_0(%x: tensor<?x8xf32>, %batch: !lm.batch,
                            %cache: !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 4>) -> tensor<?x8xf32> {
   %norm = ml_program.global_load_const @norm : tensor<8xf32>
   %w = ml_program.global_load_const @w : tensor<8x8xf32>
@@ -19,8 +19,8 @@ func.func private @layer_0(%x: tensor<?x8xf32>, %position: index,
   %h = lm.rms_norm %x, %norm {epsilon = 1.0e-05 : f64} : tensor<?x8xf32>
   %q = lm.linear %h, %w {site = "q"} : (tensor<?x8xf32>, tensor<8x8xf32>) -> tensor<?x8xf32>
   %k = lm.linear %h, %w {site = "k"} : (tensor<?x8xf32>, tensor<8x8xf32>) -> tensor<?x8xf32>
-  %qr = lm.rope %q, %rope, %position {head_dim = 4 : i64} : tensor<?x8xf32>, tensor<16x2x2xf32>
-  %y = lm.attention %qr, %k, %h, %cache, %position
+  %qr = lm.rope %q, %rope, %batch {head_dim = 4 : i64} : tensor<?x8xf32>, tensor<16x2x2xf32>
+  %y = lm.attention %qr, %k, %h, %cache, %batch
          {layer = 0 : i64, num_heads = 2 : i64, num_kv_heads = 2 : i64, head_dim = 4 : i64, scale = 5.0e-01 : f64}
          : tensor<?x8xf32>, tensor<?x8xf32>, !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 4>
   %o = lm.linear %y, %w {site = "o"} : (tensor<?x8xf32>, tensor<8x8xf32>) -> tensor<?x8xf32>
@@ -28,20 +28,20 @@ func.func private @layer_0(%x: tensor<?x8xf32>, %position: index,
   return %z : tensor<?x8xf32>
 }
 
-func.func @forward(%tokens: tensor<?xi32>, %position: index, %first: index,
+func.func @forward(%tokens: tensor<?xi32>, %batch: !lm.batch, %rows: tensor<?xi32>,
                    %cache: !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 4>) -> tensor<?x10xf32> {
   %table = ml_program.global_load_const @table : tensor<10x8xf32>
   %x = lm.embedding %tokens, %table : tensor<?xi32>, tensor<10x8xf32> -> tensor<?x8xf32>
-  %y = call @layer_0(%x, %position, %cache)
-         : (tensor<?x8xf32>, index, !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 4>) -> tensor<?x8xf32>
-  %last = lm.rows %y from %first : tensor<?x8xf32>
+  %y = call @layer_0(%x, %batch, %cache)
+         : (tensor<?x8xf32>, !lm.batch, !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 4>) -> tensor<?x8xf32>
+  %last = lm.rows %y at %rows : tensor<?x8xf32>, tensor<?xi32>
   %logits = lm.linear %last, %table {site = "lm_head"} : (tensor<?x8xf32>, tensor<10x8xf32>) -> tensor<?x10xf32>
   return %logits : tensor<?x10xf32>
 }
 
 // CHECK-LABEL: func.func private @forward.kernels(
 // CHECK-SAME: %[[WEIGHTS:[^:]*]]: memref<?xi8>, %[[ARENA:[^:]*]]: memref<?xi8>, %[[CACHE:[^:]*]]: memref<?xi8>,
-// CHECK-SAME: memref<?xi32>, %{{[^:]*}}: index, %[[FIRST:[^:]*]]: index,
+// CHECK-SAME: memref<?xi32>, %[[BATCH:[^:]*]]: memref<?x9xi32>, %[[ROWS:[^:]*]]: memref<?xi32>,
 // CHECK-SAME: %[[STATE:[^:]*]]: !llvm.ptr, %[[THREAD:[^:]*]]: index, %[[THREADS:[^:]*]]: index,
 // CHECK-SAME: %[[LOGITS:[^:]*]]: memref<?x10xf32, strided<[?, 1], offset: ?>>)
 // CHECK: call @embedding
@@ -50,15 +50,15 @@ func.func @forward(%tokens: tensor<?xi32>, %position: index, %first: index,
 // The rotation overwrites q, and the last linear adds into the residual stream.
 // CHECK: call @[[LINEAR:linear_[a-z0-9_]*]](%{{.*}}, %[[W]], %[[Q:[^,]*]],
 // CHECK: call @[[LINEAR]](
-// CHECK: call @rope{{.*}}(%{{.*}}
+// CHECK: call @rope{{.*}}(%{{.*}}, %{{.*}}, %[[BATCH]],
 // CHECK: call @attention{{.*}}, %[[STATE]], %[[THREAD]], %[[THREADS]])
 // CHECK: call @linear_{{.*}}acc(%{{.*}}, %[[W]],
-// CHECK: memref.subview %{{.*}}[%[[FIRST]], 0]
+// CHECK: call @gather_8(%[[ROWS]],
 // CHECK: call @linear{{.*}}(%{{.*}}, %{{.*}}, %[[LOGITS]],
 
 // All threads run it, in one region; one thread without.
 // CHECK-LABEL: func.func @easyquant_forward_avx2(
-// CHECK-SAME: memref<?xi32>, %{{[^:]*}}: index, %{{[^:]*}}: index, %[[COUNT:[^:]*]]: index,
+// CHECK-SAME: memref<?xi32>, %{{[^:]*}}: memref<?x9xi32>, %{{[^:]*}}: memref<?xi32>, %[[COUNT:[^:]*]]: index,
 // CHECK-SAME: memref<?x10xf32, strided<[?, 1], offset: ?>>) attributes {llvm.emit_c_interface}
 // CHECK: %[[STATE:.*]] = llvm.alloca
 // CHECK: scf.if

@@ -16,14 +16,14 @@ ml_program.global private @rope(#ml_program.extern : tensor<64x4x2xf32>) : tenso
 #kv = #equant.kv_scheme<code = i4, group = 16, residual = 16, sinks = 1, keys = channel>
 
 // CHECK-LABEL: func.func private @forward.kernels(
-// CHECK-SAME: %[[PAGES:[^:]*]]: memref<?xi64>, %[[WINDOW:[^:]*]]: index, %[[HELD:[^:]*]]: index,
+// CHECK-SAME: %[[PAGES:[^:]*]]: memref<?xi64>, %{{[^:]*}}: memref<?x8xf32{{.*}}>, %[[BATCH:[^:]*]]: memref<?x9xi32>,
 // CHECK: %[[LAYER:.*]] = arith.constant 896 : index
 // CHECK: %[[BEHIND:.*]] = arith.constant 640 : index
-// CHECK: %[[OF_LAYER:.*]] = arith.addi %[[WINDOW]], %[[BEHIND]] : index
-// CHECK: call @attention_1of1x8_{{.*}}_f16_kv4_group16_residual16_sinks1_rope64(%{{.*}}, %{{.*}}, %[[PAGES]], %[[LAYER]], %[[OF_LAYER]], %[[HELD]], %{{.*}}
-func.func @forward(%x: tensor<?x8xf32>, %position: index, %cache: !cache) -> tensor<?x8xf32> {
+// CHECK: %[[WINDOWS:.*]] = arith.constant 1280 : index
+// CHECK: call @attention_1of1x8_{{.*}}_f16_kv4_group16_residual16_sinks1_rope64(%{{.*}}, %{{.*}}, %[[PAGES]], %[[BATCH]], %[[LAYER]], %[[BEHIND]], %[[WINDOWS]], %{{.*}}
+func.func @forward(%x: tensor<?x8xf32>, %batch: !lm.batch, %cache: !cache) -> tensor<?x8xf32> {
   %table = ml_program.global_load_const @rope : tensor<64x4x2xf32>
-  %y = equant.attention %x, %x, %x, %cache, %position rope(%table : tensor<64x4x2xf32>)
+  %y = equant.attention %x, %x, %x, %cache, %batch rope(%table : tensor<64x4x2xf32>)
          {layer = 1 : i64, num_heads = 1 : i64, num_kv_heads = 1 : i64, head_dim = 8 : i64, scale = 5.0e-01 : f64, kv_scheme = #kv}
          : tensor<?x8xf32>, tensor<?x8xf32>, !cache
   return %y : tensor<?x8xf32>

@@ -7,7 +7,7 @@
 // CHECK-SAME: kv_scheme = #equant.kv_scheme<code = i2, group = 16, residual = 32, sinks = 1, keys = channel>
 // CHECK: equant.attention %{{.*}}, %{{.*}} rope(%{{.*}} : tensor<40x4x2xf32>) {
 // CHECK-SAME: kv_scheme = #equant.kv_scheme<code = i8, group = 16, residual = 32, sinks = 1, keys = token>
-func.func @both_forms(%q: tensor<?x16xf32>, %k: tensor<?x8xf32>, %p: index, %table: tensor<40x4x2xf32>, %cache: !cache) {
+func.func @both_forms(%q: tensor<?x16xf32>, %k: tensor<?x8xf32>, %p: !lm.batch, %table: tensor<40x4x2xf32>, %cache: !cache) {
   %y = equant.attention %q, %k, %k, %cache, %p
     {layer = 0, num_heads = 2, num_kv_heads = 1, head_dim = 8, scale = 0.5 : f64,
      kv_scheme = #equant.kv_scheme<code = i2, group = 16, residual = 32, sinks = 1, keys = channel>}

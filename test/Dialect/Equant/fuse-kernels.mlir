@@ -53,12 +53,12 @@ func.func @residual(%x: tensor<?x8xf32>, %w: tensor<8x8xf32>) -> (tensor<?x8xf32
 // CHECK-LABEL: func.func @rotations(
 // CHECK-NOT: equant.fusion
 ml_program.global private @rope(#ml_program.extern : tensor<16x2x2xf32>) : tensor<16x2x2xf32>
-func.func @rotations(%x: tensor<?x8xf32>, %w: tensor<16x8xf32>, %position: index) -> (tensor<?x8xf32>, tensor<?x4xf32>, tensor<?x4xf32>) {
+func.func @rotations(%x: tensor<?x8xf32>, %w: tensor<16x8xf32>, %batch: !lm.batch) -> (tensor<?x8xf32>, tensor<?x4xf32>, tensor<?x4xf32>) {
   %a = ml_program.global_load_const @rope : tensor<16x2x2xf32>
   %b = ml_program.global_load_const @rope : tensor<16x2x2xf32>
   %qkv = lm.linear %x, %w {site = "qkv"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
   %q, %k, %v = lm.split %qkv : tensor<?x16xf32> -> tensor<?x8xf32>, tensor<?x4xf32>, tensor<?x4xf32>
-  %qr = lm.rope %q, %a, %position {head_dim = 4 : i64} : tensor<?x8xf32>, tensor<16x2x2xf32>
-  %kr = lm.rope %k, %b, %position {head_dim = 4 : i64} : tensor<?x4xf32>, tensor<16x2x2xf32>
+  %qr = lm.rope %q, %a, %batch {head_dim = 4 : i64} : tensor<?x8xf32>, tensor<16x2x2xf32>
+  %kr = lm.rope %k, %b, %batch {head_dim = 4 : i64} : tensor<?x4xf32>, tensor<16x2x2xf32>
   return %qr, %kr, %v : tensor<?x8xf32>, tensor<?x4xf32>, tensor<?x4xf32>
 }

@@ -22,7 +22,7 @@
 
 !cache = !lm.kv_cache<layers = 1, kv_heads = 1, head_dim = 12>
 
-func.func @head(%q: tensor<?x12xf32>, %p: index, %cache: !cache) {
+func.func @head(%q: tensor<?x12xf32>, %p: !lm.batch, %cache: !cache) {
   // expected-error @below {{heads of 12 dimensions: a quantized KV cache needs a multiple of 8}}
   %y = equant.attention %q, %q, %q, %cache, %p
     {layer = 0, num_heads = 1, num_kv_heads = 1, head_dim = 12, scale = 0.5 : f64,
@@ -35,7 +35,7 @@ func.func @head(%q: tensor<?x12xf32>, %p: index, %cache: !cache) {
 
 !cache = !lm.kv_cache<layers = 1, kv_heads = 1, head_dim = 8>
 
-func.func @table(%q: tensor<?x8xf32>, %p: index, %table: tensor<40x8x2xf32>, %cache: !cache) {
+func.func @table(%q: tensor<?x8xf32>, %p: !lm.batch, %table: tensor<40x8x2xf32>, %cache: !cache) {
   // expected-error @below {{table must be tensor<Px4x2xf32> for head_dim 8}}
   %y = equant.attention %q, %q, %q, %cache, %p rope(%table : tensor<40x8x2xf32>)
     {layer = 0, num_heads = 1, num_kv_heads = 1, head_dim = 8, scale = 0.5 : f64,
@@ -48,7 +48,7 @@ func.func @table(%q: tensor<?x8xf32>, %p: index, %table: tensor<40x8x2xf32>, %ca
 
 !cache = !lm.kv_cache<layers = 1, kv_heads = 1, head_dim = 8>
 
-func.func @layer(%q: tensor<?x8xf32>, %p: index, %cache: !cache) {
+func.func @layer(%q: tensor<?x8xf32>, %p: !lm.batch, %cache: !cache) {
   // expected-error @below {{layer 3 is not in a cache of 1 layers}}
   %y = equant.attention %q, %q, %q, %cache, %p
     {layer = 3, num_heads = 1, num_kv_heads = 1, head_dim = 8, scale = 0.5 : f64,

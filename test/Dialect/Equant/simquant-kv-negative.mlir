@@ -22,8 +22,8 @@
 
 !cache = !lm.kv_cache<layers = 1, kv_heads = 1, head_dim = 96>
 
-func.func private @layer_0(%q: tensor<?x96xf32>, %position: index, %cache: !cache) -> tensor<?x96xf32> {
-  %y = lm.attention %q, %q, %q, %cache, %position
+func.func private @layer_0(%q: tensor<?x96xf32>, %batch: !lm.batch, %cache: !cache) -> tensor<?x96xf32> {
+  %y = lm.attention %q, %q, %q, %cache, %batch
          {layer = 0 : i64, num_heads = 1 : i64, num_kv_heads = 1 : i64, head_dim = 96 : i64, scale = 1.25e-01 : f64}
          : tensor<?x96xf32>, tensor<?x96xf32>, !cache
   return %y : tensor<?x96xf32>

@@ -50,7 +50,7 @@ module attributes {lm.source = "MODEL", equant.work = "WORK"} {
   // CHECK-DAG: ml_program.global private @down.smooth_scale({{.*}}) : tensor<24xf32>
 
   // CHECK-LABEL: func.func @layer(
-  func.func @layer(%x: tensor<?x16xf32>, %cache: !lm.kv_cache<layers = 1, kv_heads = 4, head_dim = 4>, %position: index) -> tensor<?x16xf32> {
+  func.func @layer(%x: tensor<?x16xf32>, %cache: !lm.kv_cache<layers = 1, kv_heads = 4, head_dim = 4>, %batch: !lm.batch) -> tensor<?x16xf32> {
     // CHECK: %[[NORM:.*]] = ml_program.global_load_const @model.layers.0.input_layernorm.weight :
     // CHECK: %[[BIAS:.*]] = ml_program.global_load_const @model.layers.0.self_attn.k_proj.bias :
     // CHECK: %[[NORM2:.*]] = equant.scale %[[NORM]] by %{{.*}} {axis = 0 : i64, divide}
@@ -77,7 +77,7 @@ module attributes {lm.source = "MODEL", equant.work = "WORK"} {
     // CHECK: %[[VB:.*]] = equant.scale %{{.*}} by %{{.*}} {axis = 0 : i64, divide} : tensor<16xf32>, tensor<16xf32>
     // CHECK: lm.linear %[[N]], %[[VW]] bias(%[[VB]]) {{.*}} site = "v"
     %v = lm.linear %n, %vw bias(%vb) {equant.plan = #plan, site = "v"} : (tensor<?x16xf32>, tensor<16x16xf32>, tensor<16xf32>) -> tensor<?x16xf32>
-    %a = lm.attention %q, %k, %v, %cache, %position {layer = 0, num_heads = 4, num_kv_heads = 4, head_dim = 4, scale = 1.0}
+    %a = lm.attention %q, %k, %v, %cache, %batch {layer = 0, num_heads = 4, num_kv_heads = 4, head_dim = 4, scale = 1.0}
       : tensor<?x16xf32>, tensor<?x16xf32>, !lm.kv_cache<layers = 1, kv_heads = 4, head_dim = 4>
     %ow = ml_program.global_load_const @model.layers.0.self_attn.o_proj.weight : tensor<16x16xf32>
     %o = lm.linear %a, %ow {equant.plan = #plan, site = "o"} : (tensor<?x16xf32>, tensor<16x16xf32>) -> tensor<?x16xf32>
@@ -100,7 +100,7 @@ module attributes {lm.source = "MODEL", equant.work = "WORK"} {
 
   // CHECK-LABEL: func.func @left(
   // CHECK-NOT:     equant.scale
-  func.func @left(%x: tensor<?x16xf32>, %z: tensor<?x16xf32>, %kv: tensor<?x8xf32>, %tokens: tensor<?xi32>, %cache: !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 4>, %position: index) -> (tensor<?x16xf32>, tensor<?x40xf32>) {
+  func.func @left(%x: tensor<?x16xf32>, %z: tensor<?x16xf32>, %kv: tensor<?x8xf32>, %tokens: tensor<?xi32>, %cache: !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 4>, %batch: !lm.batch) -> (tensor<?x16xf32>, tensor<?x40xf32>) {
     %w0 = ml_program.global_load_const @model.layers.1.self_attn.q_proj.weight : tensor<16x16xf32>
     %w1 = ml_program.global_load_const @model.layers.1.self_attn.k_proj.weight : tensor<16x16xf32>
     %w2 = ml_program.global_load_const @model.layers.1.self_attn.v_proj.weight : tensor<16x16xf32>
@@ -108,7 +108,7 @@ module attributes {lm.source = "MODEL", equant.work = "WORK"} {
     %table = ml_program.global_load_const @model.embed_tokens.weight : tensor<40x16xf32>
     %head = ml_program.global_load_const @model.embed_tokens.weight : tensor<40x16xf32>
     %e = lm.embedding %tokens, %table : tensor<?xi32>, tensor<40x16xf32> -> tensor<?x16xf32>
-    %a = lm.attention %x, %kv, %kv, %cache, %position {layer = 0, num_heads = 4, num_kv_heads = 2, head_dim = 4, scale = 1.0}
+    %a = lm.attention %x, %kv, %kv, %cache, %batch {layer = 0, num_heads = 4, num_kv_heads = 2, head_dim = 4, scale = 1.0}
       : tensor<?x16xf32>, tensor<?x8xf32>, !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 4>
     %b = lm.linear %a, %w0 {equant.plan = #plan, site = "grouped"} : (tensor<?x16xf32>, tensor<16x16xf32>) -> tensor<?x16xf32>
     %c = lm.gelu %b approximate tanh : tensor<?x16xf32>

@@ -12,11 +12,11 @@
 // MIXED: weight = <i4, symmetric, group = 64, scale = f16>, input = <i8, symmetric, token, dynamic>>, site = "down"}
 // MIXED: weight = <i8, symmetric, channel>, input = <i8, symmetric, token, dynamic>>, site = "lm_head"}
 func.func @layer(%x: tensor<?x64xf32>, %a: tensor<192x64xf32>, %w: tensor<64x64xf32>, %table: tensor<8x8x2xf32>,
-                 %position: index, %cache: !lm.kv_cache<layers = 1, kv_heads = 4, head_dim = 16>) {
+                 %batch: !lm.batch, %cache: !lm.kv_cache<layers = 1, kv_heads = 4, head_dim = 16>) {
   %qkv = lm.linear %x, %a {site = "qkv"} : (tensor<?x64xf32>, tensor<192x64xf32>) -> tensor<?x192xf32>
   %q, %k, %v = lm.split %qkv : tensor<?x192xf32> -> tensor<?x64xf32>, tensor<?x64xf32>, tensor<?x64xf32>
-  %r = lm.rope %q, %table, %position {head_dim = 16 : i64} : tensor<?x64xf32>, tensor<8x8x2xf32>
-  %y = lm.attention %r, %k, %v, %cache, %position {layer = 0, num_heads = 4, num_kv_heads = 4, head_dim = 16, scale = 0.25}
+  %r = lm.rope %q, %table, %batch {head_dim = 16 : i64} : tensor<?x64xf32>, tensor<8x8x2xf32>
+  %y = lm.attention %r, %k, %v, %cache, %batch {layer = 0, num_heads = 4, num_kv_heads = 4, head_dim = 16, scale = 0.25}
          : tensor<?x64xf32>, tensor<?x64xf32>, !lm.kv_cache<layers = 1, kv_heads = 4, head_dim = 16>
   %o = lm.linear %y, %w {site = "o"} : (tensor<?x64xf32>, tensor<64x64xf32>) -> tensor<?x64xf32>
   %u = lm.linear %o, %w {site = "up"} : (tensor<?x64xf32>, tensor<64x64xf32>) -> tensor<?x64xf32>

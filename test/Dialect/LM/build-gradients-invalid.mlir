@@ -1,10 +1,10 @@
 // RUN: easyquant-opt %s --lm-build-gradients=weights=w,table -split-input-file -verify-diagnostics
 
 ml_program.global private @table(#ml_program.extern : tensor<10x2x2xf32>) : tensor<10x2x2xf32>
-func.func private @rotation(%x: tensor<?x8xf32>, %position: index) -> tensor<?x8xf32> {
+func.func private @rotation(%x: tensor<?x8xf32>, %batch: !lm.batch) -> tensor<?x8xf32> {
   %table = ml_program.global_load_const @table : tensor<10x2x2xf32>
   // expected-error @below {{'lm.rope' op has no gradient of operand #1, 'tensor<10x2x2xf32>'}}
-  %y = lm.rope %x, %table, %position {head_dim = 4} : tensor<?x8xf32>, tensor<10x2x2xf32>
+  %y = lm.rope %x, %table, %batch {head_dim = 4} : tensor<?x8xf32>, tensor<10x2x2xf32>
   return %y : tensor<?x8xf32>
 }
 

@@ -14,7 +14,7 @@ ml_program.global private @down(#ml_program.extern : tensor<16x16xf32>) : tensor
 // CHECK-LABEL: func.func private @layer(
 // CHECK-NOT:     gradient
 // CHECK-LABEL: func.func private @layer.gradients(
-// CHECK-SAME:    %[[X:.*]]: tensor<?x16xf32>, %{{.*}}: index, %{{.*}}: !lm.kv_cache{{.*}}, %[[DZ:.*]]: tensor<?x16xf32>)
+// CHECK-SAME:    %[[X:.*]]: tensor<?x16xf32>, %{{.*}}: !lm.batch, %{{.*}}: !lm.kv_cache{{.*}}, %[[DZ:.*]]: tensor<?x16xf32>)
 // CHECK-SAME:    -> (tensor<?x16xf32>, tensor<32x16xf32>, tensor<16x16xf32>, tensor<16x16xf32>)
 // CHECK:         %[[N:.*]] = lm.rms_norm %[[X]], %{{.*}} {epsilon
 // CHECK:         %[[QKV:.*]] = lm.linear %[[N]], %{{.*}} {lm.stored, site = "qkv"}
@@ -43,7 +43,7 @@ ml_program.global private @down(#ml_program.extern : tensor<16x16xf32>) : tensor
 // NAMED:         lm.rms_norm_weight_gradient {{.*}} -> tensor<16xf32>
 // NAMED-NOT:     lm.rms_norm_gradient
 // NAMED-NEXT:    return
-func.func private @layer(%x: tensor<?x16xf32>, %position: index, %cache: !cache) -> tensor<?x16xf32> {
+func.func private @layer(%x: tensor<?x16xf32>, %batch: !lm.batch, %cache: !cache) -> tensor<?x16xf32> {
   %norm = ml_program.global_load_const @norm : tensor<16xf32>
   %qkv = ml_program.global_load_const @qkv : tensor<32x16xf32>
   %o = ml_program.global_load_const @o : tensor<16x16xf32>
@@ -51,7 +51,7 @@ func.func private @layer(%x: tensor<?x16xf32>, %position: index, %cache: !cache)
   %n = lm.rms_norm %x, %norm {epsilon = 1.0e-05 : f64} : tensor<?x16xf32>
   %all = lm.linear %n, %qkv {site = "qkv"} : (tensor<?x16xf32>, tensor<32x16xf32>) -> tensor<?x32xf32>
   %q, %k, %v = lm.split %all : tensor<?x32xf32> -> tensor<?x16xf32>, tensor<?x8xf32>, tensor<?x8xf32>
-  %a = lm.attention %q, %k, %v, %cache, %position
+  %a = lm.attention %q, %k, %v, %cache, %batch
          {layer = 0, num_heads = 2, num_kv_heads = 1, head_dim = 8, scale = 2.5e-01, window = 3}
          : tensor<?x16xf32>, tensor<?x8xf32>, !cache
   %attended = lm.linear %a, %o {site = "o"} : (tensor<?x16xf32>, tensor<16x16xf32>) -> tensor<?x16xf32>

@@ -29,34 +29,17 @@ func.func @split_of_split_with_reader(%x: tensor<?x8xf32>)
   return %b, %c, %d : tensor<?x6xf32>, tensor<?x2xf32>, tensor<?x4xf32>
 }
 
-// CHECK-LABEL: func.func @all_rows(
-// CHECK-SAME:    %[[X:.*]]: tensor<?x8xf32>)
-// CHECK-NEXT:    return %[[X]]
-func.func @all_rows(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
-  %zero = arith.constant 0 : index
-  %y = lm.rows %x from %zero : tensor<?x8xf32>
-  return %y : tensor<?x8xf32>
-}
-
-// CHECK-LABEL: func.func @some_rows(
-// CHECK:         lm.rows
-func.func @some_rows(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
-  %one = arith.constant 1 : index
-  %y = lm.rows %x from %one : tensor<?x8xf32>
-  return %y : tensor<?x8xf32>
-}
-
 // Attention writes the cache: it stays although nobody reads its result, and equal ones are not merged. What is pure goes.
 // CHECK-LABEL: func.func @attention_stays(
 // CHECK-NOT:     lm.add
 // CHECK-COUNT-2: lm.attention
 func.func @attention_stays(%x: tensor<?x8xf32>, %cache: !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 4>,
-                           %position: index) {
+                           %batch: !lm.batch) {
   %dead = lm.add %x, %x : tensor<?x8xf32>
-  %a = lm.attention %x, %x, %x, %cache, %position
+  %a = lm.attention %x, %x, %x, %cache, %batch
          {layer = 0, num_heads = 2, num_kv_heads = 2, head_dim = 4, scale = 0.5 : f64}
          : tensor<?x8xf32>, tensor<?x8xf32>, !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 4>
-  %b = lm.attention %x, %x, %x, %cache, %position
+  %b = lm.attention %x, %x, %x, %cache, %batch
          {layer = 0, num_heads = 2, num_kv_heads = 2, head_dim = 4, scale = 0.5 : f64}
          : tensor<?x8xf32>, tensor<?x8xf32>, !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 4>
   return

@@ -2,7 +2,7 @@
 
 // CHECK-LABEL: func.func @all
 func.func @all(%dy: tensor<?x16xf32>, %x: tensor<?x16xf32>, %kv: tensor<?x8xf32>, %w: tensor<16x8xf32>, %c: tensor<16xf32>,
-               %head: tensor<4xf32>, %table: tensor<10x2x2xf32>, %tokens: tensor<?xi32>, %position: index) {
+               %head: tensor<4xf32>, %table: tensor<10x2x2xf32>, %tokens: tensor<?xi32>, %batch: !lm.batch) {
   // CHECK: lm.linear_input_gradient %{{.*}}, %{{.*}} : tensor<?x16xf32>, tensor<16x8xf32> -> tensor<?x8xf32>
   %0 = lm.linear_input_gradient %dy, %w : tensor<?x16xf32>, tensor<16x8xf32> -> tensor<?x8xf32>
   // CHECK: lm.linear_weight_gradient %{{.*}}, %{{.*}} : tensor<?x16xf32>, tensor<?x8xf32> -> tensor<16x8xf32>
@@ -21,19 +21,19 @@ func.func @all(%dy: tensor<?x16xf32>, %x: tensor<?x16xf32>, %kv: tensor<?x8xf32>
   %7:3 = lm.attention_gradient %dy, %x, %kv, %kv {num_heads = 4, num_kv_heads = 2, head_dim = 4, scale = 0.5, window = 3}
            : tensor<?x16xf32>, tensor<?x8xf32>
   // CHECK: lm.rope_gradient
-  %8 = lm.rope_gradient %dy, %table, %position {head_dim = 4} : tensor<?x16xf32>, tensor<10x2x2xf32>
+  %8 = lm.rope_gradient %dy, %table, %batch {head_dim = 4} : tensor<?x16xf32>, tensor<10x2x2xf32>
   // CHECK: lm.silu_mul_gradient %{{.*}}, %{{.*}}, %{{.*}} : tensor<?x16xf32>
   %9:2 = lm.silu_mul_gradient %dy, %x, %x : tensor<?x16xf32>
   // CHECK: lm.gelu_gradient %{{.*}}, %{{.*}} approximate none : tensor<?x16xf32>
   %10 = lm.gelu_gradient %dy, %x approximate none : tensor<?x16xf32>
   // CHECK: lm.concat %{{.*}}, %{{.*}} : tensor<?x16xf32>, tensor<?x8xf32> -> tensor<?x24xf32>
   %11 = lm.concat %dy, %kv : tensor<?x16xf32>, tensor<?x8xf32> -> tensor<?x24xf32>
-  // CHECK: lm.rows_gradient %{{.*}} from %{{.*}} : tensor<?x16xf32>
-  %12 = lm.rows_gradient %dy from %position : tensor<?x16xf32>
+  // CHECK: lm.rows_gradient %{{.*}}, %{{.*}} at %{{.*}} : tensor<?x16xf32>, tensor<?xi32>
+  %12 = lm.rows_gradient %dy, %x at %tokens : tensor<?x16xf32>, tensor<?xi32>
   // CHECK: lm.embedding_gradient %{{.*}}, %{{.*}} : tensor<?x16xf32>, tensor<?xi32> -> tensor<5x16xf32>
   %13 = lm.embedding_gradient %dy, %tokens : tensor<?x16xf32>, tensor<?xi32> -> tensor<5x16xf32>
   // CHECK: lm.position_embedding_gradient %{{.*}}, %{{.*}} : tensor<?x16xf32> -> tensor<5x16xf32>
-  %14 = lm.position_embedding_gradient %dy, %position : tensor<?x16xf32> -> tensor<5x16xf32>
+  %14 = lm.position_embedding_gradient %dy, %batch : tensor<?x16xf32> -> tensor<5x16xf32>
   return
 }
 
@@ -80,9 +80,9 @@ func.func @attention(%dy: tensor<?x16xf32>, %kv: tensor<?x8xf32>) {
 
 // -----
 
-func.func @rope(%dy: tensor<?x16xf32>, %table: tensor<10x3x2xf32>, %position: index) {
+func.func @rope(%dy: tensor<?x16xf32>, %table: tensor<10x3x2xf32>, %batch: !lm.batch) {
   // expected-error @below {{table must be tensor<Px2x2xf32> for head_dim 4}}
-  lm.rope_gradient %dy, %table, %position {head_dim = 4} : tensor<?x16xf32>, tensor<10x3x2xf32>
+  lm.rope_gradient %dy, %table, %batch {head_dim = 4} : tensor<?x16xf32>, tensor<10x3x2xf32>
   return
 }
 

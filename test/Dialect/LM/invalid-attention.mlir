@@ -2,9 +2,9 @@
 
 !cache = !lm.kv_cache<layers = 2, kv_heads = 2, head_dim = 4>
 
-func.func @grouped(%q: tensor<?x12xf32>, %k: tensor<?x8xf32>, %cache: !cache, %position: index) {
+func.func @grouped(%q: tensor<?x12xf32>, %k: tensor<?x8xf32>, %cache: !cache, %batch: !lm.batch) {
   // expected-error @below {{num_heads 3 is no multiple of num_kv_heads 2}}
-  lm.attention %q, %k, %k, %cache, %position
+  lm.attention %q, %k, %k, %cache, %batch
     {layer = 0, num_heads = 3, num_kv_heads = 2, head_dim = 4, scale = 0.5 : f64} : tensor<?x12xf32>, tensor<?x8xf32>, !cache
   return
 }
@@ -13,9 +13,9 @@ func.func @grouped(%q: tensor<?x12xf32>, %k: tensor<?x8xf32>, %cache: !cache, %p
 
 !cache = !lm.kv_cache<layers = 2, kv_heads = 2, head_dim = 4>
 
-func.func @query(%q: tensor<?x12xf32>, %k: tensor<?x8xf32>, %cache: !cache, %position: index) {
+func.func @query(%q: tensor<?x12xf32>, %k: tensor<?x8xf32>, %cache: !cache, %batch: !lm.batch) {
   // expected-error @below {{query has 12 columns, expected 4 heads of 4 dimensions}}
-  lm.attention %q, %k, %k, %cache, %position
+  lm.attention %q, %k, %k, %cache, %batch
     {layer = 0, num_heads = 4, num_kv_heads = 2, head_dim = 4, scale = 0.5 : f64} : tensor<?x12xf32>, tensor<?x8xf32>, !cache
   return
 }
@@ -24,9 +24,9 @@ func.func @query(%q: tensor<?x12xf32>, %k: tensor<?x8xf32>, %cache: !cache, %pos
 
 !cache = !lm.kv_cache<layers = 2, kv_heads = 2, head_dim = 4>
 
-func.func @key(%q: tensor<?x16xf32>, %k: tensor<?x4xf32>, %cache: !cache, %position: index) {
+func.func @key(%q: tensor<?x16xf32>, %k: tensor<?x4xf32>, %cache: !cache, %batch: !lm.batch) {
   // expected-error @below {{key and value have 4 columns, expected 2 heads of 4 dimensions}}
-  lm.attention %q, %k, %k, %cache, %position
+  lm.attention %q, %k, %k, %cache, %batch
     {layer = 0, num_heads = 4, num_kv_heads = 2, head_dim = 4, scale = 0.5 : f64} : tensor<?x16xf32>, tensor<?x4xf32>, !cache
   return
 }
@@ -35,9 +35,9 @@ func.func @key(%q: tensor<?x16xf32>, %k: tensor<?x4xf32>, %cache: !cache, %posit
 
 !cache = !lm.kv_cache<layers = 2, kv_heads = 2, head_dim = 4>
 
-func.func @layer(%q: tensor<?x16xf32>, %k: tensor<?x8xf32>, %cache: !cache, %position: index) {
+func.func @layer(%q: tensor<?x16xf32>, %k: tensor<?x8xf32>, %cache: !cache, %batch: !lm.batch) {
   // expected-error @below {{layer 2 is not in a cache of 2 layers}}
-  lm.attention %q, %k, %k, %cache, %position
+  lm.attention %q, %k, %k, %cache, %batch
     {layer = 2, num_heads = 4, num_kv_heads = 2, head_dim = 4, scale = 0.5 : f64} : tensor<?x16xf32>, tensor<?x8xf32>, !cache
   return
 }
@@ -46,9 +46,9 @@ func.func @layer(%q: tensor<?x16xf32>, %k: tensor<?x8xf32>, %cache: !cache, %pos
 
 !cache = !lm.kv_cache<layers = 2, kv_heads = 1, head_dim = 8>
 
-func.func @cache(%q: tensor<?x16xf32>, %k: tensor<?x8xf32>, %cache: !cache, %position: index) {
+func.func @cache(%q: tensor<?x16xf32>, %k: tensor<?x8xf32>, %cache: !cache, %batch: !lm.batch) {
   // expected-error @below {{cache has 1 heads of 8 dimensions, expected 2 of 4}}
-  lm.attention %q, %k, %k, %cache, %position
+  lm.attention %q, %k, %k, %cache, %batch
     {layer = 0, num_heads = 4, num_kv_heads = 2, head_dim = 4, scale = 0.5 : f64} : tensor<?x16xf32>, tensor<?x8xf32>, !cache
   return
 }
@@ -57,9 +57,9 @@ func.func @cache(%q: tensor<?x16xf32>, %k: tensor<?x8xf32>, %cache: !cache, %pos
 
 !cache = !lm.kv_cache<layers = 2, kv_heads = 2, head_dim = 4>
 
-func.func @scale(%q: tensor<?x16xf32>, %k: tensor<?x8xf32>, %cache: !cache, %position: index) {
+func.func @scale(%q: tensor<?x16xf32>, %k: tensor<?x8xf32>, %cache: !cache, %batch: !lm.batch) {
   // expected-error @below {{scale must be finite and positive, found 0}}
-  lm.attention %q, %k, %k, %cache, %position
+  lm.attention %q, %k, %k, %cache, %batch
     {layer = 0, num_heads = 4, num_kv_heads = 2, head_dim = 4, scale = 0.0 : f64} : tensor<?x16xf32>, tensor<?x8xf32>, !cache
   return
 }

@@ -21,33 +21,33 @@ func.func @table_width(%tokens: tensor<?xi32>, %table: tensor<10x8xf32>) {
 
 // -----
 
-func.func @position_width(%x: tensor<?x8xf32>, %table: tensor<10x4xf32>, %position: index) {
+func.func @position_width(%x: tensor<?x8xf32>, %table: tensor<10x4xf32>, %batch: !lm.batch) {
   // expected-error @below {{input has 8 columns, but the table has 4}}
-  lm.position_embedding %x, %table, %position : tensor<?x8xf32>, tensor<10x4xf32>
+  lm.position_embedding %x, %table, %batch : tensor<?x8xf32>, tensor<10x4xf32>
   return
 }
 
 // -----
 
-func.func @rope_odd(%x: tensor<?x9xf32>, %table: tensor<10x1x2xf32>, %position: index) {
+func.func @rope_odd(%x: tensor<?x9xf32>, %table: tensor<10x1x2xf32>, %batch: !lm.batch) {
   // expected-error @below {{head_dim must be even, since dimension i pairs with i + head_dim / 2; found 3}}
-  lm.rope %x, %table, %position {head_dim = 3} : tensor<?x9xf32>, tensor<10x1x2xf32>
+  lm.rope %x, %table, %batch {head_dim = 3} : tensor<?x9xf32>, tensor<10x1x2xf32>
   return
 }
 
 // -----
 
-func.func @rope_heads(%x: tensor<?x10xf32>, %table: tensor<10x2x2xf32>, %position: index) {
+func.func @rope_heads(%x: tensor<?x10xf32>, %table: tensor<10x2x2xf32>, %batch: !lm.batch) {
   // expected-error @below {{input has 10 columns, which is no multiple of head_dim 4}}
-  lm.rope %x, %table, %position {head_dim = 4} : tensor<?x10xf32>, tensor<10x2x2xf32>
+  lm.rope %x, %table, %batch {head_dim = 4} : tensor<?x10xf32>, tensor<10x2x2xf32>
   return
 }
 
 // -----
 
-func.func @rope_table(%x: tensor<?x8xf32>, %table: tensor<10x4x2xf32>, %position: index) {
+func.func @rope_table(%x: tensor<?x8xf32>, %table: tensor<10x4x2xf32>, %batch: !lm.batch) {
   // expected-error @below {{table must be tensor<Px2x2xf32> for head_dim 4, found 'tensor<10x4x2xf32>'}}
-  lm.rope %x, %table, %position {head_dim = 4} : tensor<?x8xf32>, tensor<10x4x2xf32>
+  lm.rope %x, %table, %batch {head_dim = 4} : tensor<?x8xf32>, tensor<10x4x2xf32>
   return
 }
 

@@ -4,13 +4,13 @@
 !cache = !lm.kv_cache<layers = 2, kv_heads = 3, head_dim = 64>
 
 // CHECK-LABEL: func.func @embeddings(
-// CHECK-SAME:    %[[TOKENS:.*]]: tensor<?xi32>, %[[TABLE:.*]]: tensor<100x576xf32>, %[[POSITIONS:.*]]: tensor<32x576xf32>, %[[AT:.*]]: index)
+// CHECK-SAME:    %[[TOKENS:.*]]: tensor<?xi32>, %[[TABLE:.*]]: tensor<100x576xf32>, %[[POSITIONS:.*]]: tensor<32x576xf32>, %[[BATCH:.*]]: !lm.batch)
 func.func @embeddings(%tokens: tensor<?xi32>, %table: tensor<100x576xf32>, %positions: tensor<32x576xf32>,
-                      %position: index) -> tensor<?x576xf32> {
+                      %batch: !lm.batch) -> tensor<?x576xf32> {
   // CHECK: %[[X:.*]] = lm.embedding %[[TOKENS]], %[[TABLE]] : tensor<?xi32>, tensor<100x576xf32> -> tensor<?x576xf32>
   %x = lm.embedding %tokens, %table : tensor<?xi32>, tensor<100x576xf32> -> tensor<?x576xf32>
-  // CHECK: lm.position_embedding %[[X]], %[[POSITIONS]], %[[AT]] : tensor<?x576xf32>, tensor<32x576xf32>
-  %y = lm.position_embedding %x, %positions, %position : tensor<?x576xf32>, tensor<32x576xf32>
+  // CHECK: lm.position_embedding %[[X]], %[[POSITIONS]], %[[BATCH]] : tensor<?x576xf32>, tensor<32x576xf32>
+  %y = lm.position_embedding %x, %positions, %batch : tensor<?x576xf32>, tensor<32x576xf32>
   return %y : tensor<?x576xf32>
 }
 
@@ -43,29 +43,29 @@ func.func @linear(%x: tensor<?x8xf32>, %w: tensor<4x8xf32>, %b: tensor<4xf32>) -
 }
 
 // CHECK-LABEL: func.func @attention(
-// CHECK-SAME:    %[[QKV:.*]]: tensor<?x960xf32>, %[[TABLE:.*]]: tensor<128x32x2xf32>, %[[AT:.*]]: index, %[[CACHE:.*]]: !lm.kv_cache<layers = 2, kv_heads = 3, head_dim = 64>)
-func.func @attention(%qkv: tensor<?x960xf32>, %table: tensor<128x32x2xf32>, %position: index, %cache: !cache)
+// CHECK-SAME:    %[[QKV:.*]]: tensor<?x960xf32>, %[[TABLE:.*]]: tensor<128x32x2xf32>, %[[BATCH:.*]]: !lm.batch, %[[CACHE:.*]]: !lm.kv_cache<layers = 2, kv_heads = 3, head_dim = 64>)
+func.func @attention(%qkv: tensor<?x960xf32>, %table: tensor<128x32x2xf32>, %batch: !lm.batch, %cache: !cache)
     -> tensor<?x576xf32> {
   // CHECK: %[[PARTS:.*]]:3 = lm.split %[[QKV]] : tensor<?x960xf32> -> tensor<?x576xf32>, tensor<?x192xf32>, tensor<?x192xf32>
   %q, %k, %v = lm.split %qkv : tensor<?x960xf32> -> tensor<?x576xf32>, tensor<?x192xf32>, tensor<?x192xf32>
-  // CHECK: %[[Q:.*]] = lm.rope %[[PARTS]]#0, %[[TABLE]], %[[AT]] {head_dim = 64 : i64} : tensor<?x576xf32>, tensor<128x32x2xf32>
-  %r = lm.rope %q, %table, %position {head_dim = 64} : tensor<?x576xf32>, tensor<128x32x2xf32>
-  // CHECK: %[[Y:.*]] = lm.attention %[[Q]], %[[PARTS]]#1, %[[PARTS]]#2, %[[CACHE]], %[[AT]]
+  // CHECK: %[[Q:.*]] = lm.rope %[[PARTS]]#0, %[[TABLE]], %[[BATCH]] {head_dim = 64 : i64} : tensor<?x576xf32>, tensor<128x32x2xf32>
+  %r = lm.rope %q, %table, %batch {head_dim = 64} : tensor<?x576xf32>, tensor<128x32x2xf32>
+  // CHECK: %[[Y:.*]] = lm.attention %[[Q]], %[[PARTS]]#1, %[[PARTS]]#2, %[[CACHE]], %[[BATCH]]
   // CHECK-SAME: {head_dim = 64 : i64, layer = 1 : i64, num_heads = 9 : i64, num_kv_heads = 3 : i64, scale = 1.250000e-01 : f64}
   // CHECK-SAME: : tensor<?x576xf32>, tensor<?x192xf32>, !lm.kv_cache<layers = 2, kv_heads = 3, head_dim = 64>
-  %y = lm.attention %r, %k, %v, %cache, %position
+  %y = lm.attention %r, %k, %v, %cache, %batch
          {layer = 1, num_heads = 9, num_kv_heads = 3, head_dim = 64, scale = 0.125 : f64}
          : tensor<?x576xf32>, tensor<?x192xf32>, !cache
   // CHECK: lm.attention %[[Y]], {{.*}} window = 16 : i64}
-  %z = lm.attention %y, %k, %v, %cache, %position
+  %z = lm.attention %y, %k, %v, %cache, %batch
          {layer = 0, num_heads = 9, num_kv_heads = 3, head_dim = 64, scale = 0.125 : f64, window = 16}
          : tensor<?x576xf32>, tensor<?x192xf32>, !cache
   return %z : tensor<?x576xf32>
 }
 
 // CHECK-LABEL: func.func @elementwise(
-// CHECK-SAME:    %[[A:[^:]*]]: tensor<?x8xf32>, %[[B:[^:]*]]: tensor<?x8xf32>, %[[FIRST:.*]]: index)
-func.func @elementwise(%a: tensor<?x8xf32>, %b: tensor<?x8xf32>, %first: index) -> tensor<?x8xf32> {
+// CHECK-SAME:    %[[A:[^:]*]]: tensor<?x8xf32>, %[[B:[^:]*]]: tensor<?x8xf32>, %[[ROWS:.*]]: tensor<?xi32>)
+func.func @elementwise(%a: tensor<?x8xf32>, %b: tensor<?x8xf32>, %rows: tensor<?xi32>) -> tensor<?x8xf32> {
   // CHECK: %[[C:.*]] = lm.silu_mul %[[A]], %[[B]] : tensor<?x8xf32>
   %c = lm.silu_mul %a, %b : tensor<?x8xf32>
   // CHECK: %[[D:.*]] = lm.gelu %[[C]] approximate tanh : tensor<?x8xf32>
@@ -74,7 +74,7 @@ func.func @elementwise(%a: tensor<?x8xf32>, %b: tensor<?x8xf32>, %first: index) 
   %e = lm.gelu %d approximate none : tensor<?x8xf32>
   // CHECK: %[[F:.*]] = lm.add %[[E]], %[[A]] : tensor<?x8xf32>
   %f = lm.add %e, %a : tensor<?x8xf32>
-  // CHECK: lm.rows %[[F]] from %[[FIRST]] : tensor<?x8xf32>
-  %g = lm.rows %f from %first : tensor<?x8xf32>
+  // CHECK: lm.rows %[[F]] at %[[ROWS]] : tensor<?x8xf32>, tensor<?xi32>
+  %g = lm.rows %f at %rows : tensor<?x8xf32>, tensor<?xi32>
   return %g : tensor<?x8xf32>
 }

@@ -13,7 +13,7 @@ include "mlir/Pass/PassBase.td"
 def HoistRows : Pass<"lm-hoist-rows", "::mlir::ModuleOp"> {
   let summary = "Compute only the rows that are asked for as early as they are known";
   let description = [{
-    The caller of `@forward` says from which row on it wants logits, often the last one only. `lm.rows` drops the others;
+    The caller of `@forward` says of which rows it wants logits, often the last one only. `lm.rows` drops the others;
     this pass moves it up through every op that computes a row of its result from the same row of its operands
     (`RowWise`), to the attention of the last layer, which needs all rows for its cache. The last layer is inlined on the
     way, if nobody else calls it. Results are the same, to the bit.
@@ -29,16 +29,16 @@ def HoistRows : Pass<"lm-hoist-rows", "::mlir::ModuleOp"> {
     }
     ...
     %1 = call @layer_1(%0, ...) : ...
-    %2 = lm.rows %1 from %first : tensor<?x64xf32>
+    %2 = lm.rows %1 at %rows : tensor<?x64xf32>, tensor<?xi32>
     ```
 
     After:
 
     ```mlir
     %a = lm.attention ...
-    %last_a = lm.rows %a from %first : tensor<?x64xf32>
+    %last_a = lm.rows %a at %rows : tensor<?x64xf32>, tensor<?xi32>
     %o = lm.linear %last_a, %w {site = "o_proj"} : (tensor<?x64xf32>, tensor<64x64xf32>) -> tensor<?x64xf32>
-    %last_x = lm.rows %0 from %first : tensor<?x64xf32>
+    %last_x = lm.rows %0 at %rows : tensor<?x64xf32>, tensor<?xi32>
     %2 = lm.add %last_x, %o : tensor<?x64xf32>
     ```
   }];

@@ -21,7 +21,7 @@ def Launch_Dialect : Dialect {
   let summary = "A step of a model as launches of kernels on planned memory";
   let description = [{
     What a step does on one device, CPU or GPU: kernels, one after another, on parts of a few ranges of memory. A step is a
-    function of straight-line code on memrefs: its arguments are what is given at run time (tokens, cache, position, memory for
+    function of straight-line code on memrefs: its arguments are what is given at run time (tokens, sequences, cache, memory for
     its results), constants are `memref.get_global`s with an offset into the artifact's weights, activations are
     `launch.buffer`s, and parts of them `memref.subview`s. Nothing else of a step is decided below this level, so that a
     printed module shows every launch, its memory and its site.
