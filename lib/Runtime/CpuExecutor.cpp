@@ -5,12 +5,12 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "CachePages.h"
 #include "Executor.h"
 #include "KernelClock.h"
 
+#include <algorithm>
 #include <cstring>
-#include <numeric>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -38,19 +38,21 @@ struct WatchedMarks {
 class CpuExecutor final : public Executor {
 public:
   CpuExecutor(const Artifact &artifact, const Program &program, int32_t threads, Buffer arena,
-              Buffer cache, int64_t context, bool measure)
-      : artifact(artifact), program(program), threads(threads), arena(std::move(arena)),
-        cache(std::move(cache)), capacity(context),
-        pages(placePages(artifact.manifest().program.cache, context)),
-        logitRows(static_cast<size_t>(artifact.manifest().program.maxRows)) {
+              Buffer cache, bool measure)
+      : artifact(artifact), program(program), sizes(artifact.manifest().program.cache),
+        threads(threads), arena(std::move(arena)), cache(std::move(cache)) {
     if (measure)
       clock.emplace();
   }
 
   int64_t rowsPerStep(bool) const override { return artifact.manifest().program.maxRows; }
-  int64_t bytes() const override { return arena.size() + cache.size() + windowBefore.size(); }
-  Result<void> step(std::span<const int32_t> tokens, int64_t position, int64_t firstLogit,
+  int64_t bytes() const override { return arena.size() + cache.size() + windowsBefore.size(); }
+  Result<void> step(std::span<const SequenceStep> steps, std::span<const int32_t> logitRows,
                     float *logits, const Watch &watch) override;
+  Result<void> copyInCache(int64_t from, int64_t to, int64_t bytes) override {
+    std::memcpy(cache.data() + to, cache.data() + from, static_cast<size_t>(bytes));
+    return {};
+  }
   Result<PhaseCosts> costs() override {
     if (!clock)
       return notMeasured();
@@ -63,56 +65,87 @@ public:
   }
 
 private:
-  /// Copies the window, so that a step can be left in its midst.
-  Result<void> keepWindow();
+  /// Fills tokens, sequences and pages.
+  void describe(std::span<const SequenceStep> steps);
+  /// Copies the windows of the step's sequences, so that it can be left in its midst.
+  Result<void> keepWindows(std::span<const SequenceStep> steps);
+  void putWindowsBack(std::span<const SequenceStep> steps);
 
   const Artifact &artifact;
   const Program &program;
+  const formats::CacheSizes &sizes;
   int32_t threads;
   Buffer arena, cache;
-  int64_t capacity;
+  std::vector<int32_t> tokens; ///< eq_step.tokens
+  std::vector<eq_sequence> sequences;
   std::vector<int64_t> pages;       ///< eq_step.page
-  Buffer windowBefore;              ///< the step that may be left
-  int64_t seen = 0;                 ///< tokens that the cache has seen: eq_sequence.held
-  std::vector<int32_t> logitRows;   ///< of a step
-  std::optional<KernelClock> clock; ///< where the session measures
+  Buffer windowsBefore;             ///< the step that may be left
+  std::optional<KernelClock> clock; ///< where the batch measures
 };
 
 } // namespace
 
-Result<void> CpuExecutor::keepWindow() {
-  const int64_t bytes = artifact.manifest().program.cache.windowBytes;
-  if (windowBefore.size() < bytes) {
-    Result<Buffer> copy = allocateMemory("copy of the KV cache's window", bytes);
+void CpuExecutor::describe(std::span<const SequenceStep> steps) {
+  tokens.clear();
+  sequences.clear();
+  pages.clear();
+  for (const SequenceStep &step : steps) {
+    eq_sequence sequence = {};
+    sequence.first_row = static_cast<int32_t>(tokens.size());
+    sequence.rows = static_cast<int32_t>(step.tokens.size());
+    sequence.position = static_cast<int32_t>(step.position);
+    sequence.held = static_cast<int32_t>(std::max(step.held, step.position));
+    sequence.capacity = static_cast<int32_t>(std::min<int64_t>(
+        std::ssize(step.pages) * sizes.pageTokens, std::numeric_limits<int32_t>::max()));
+    sequence.first_page = static_cast<int32_t>(pages.size());
+    sequence.window = static_cast<int32_t>(step.window);
+    sequences.push_back(sequence);
+    tokens.insert(tokens.end(), step.tokens.begin(), step.tokens.end());
+    pages.insert(pages.end(), step.pages.begin(), step.pages.end());
+  }
+}
+
+Result<void> CpuExecutor::keepWindows(std::span<const SequenceStep> steps) {
+  const int64_t bytes = std::ssize(steps) * sizes.windowBytes; // not more than the cache's
+  if (windowsBefore.size() < bytes) {
+    Result<Buffer> copy = allocateMemory("copy of the KV cache's windows", bytes);
     if (!copy)
       return Unexpected(copy.error());
-    windowBefore = std::move(*copy);
+    windowsBefore = std::move(*copy);
   }
-  std::memcpy(windowBefore.data(), cache.data(), static_cast<size_t>(bytes));
+  std::byte *to = windowsBefore.data();
+  for (const SequenceStep &step : steps) {
+    std::memcpy(to, cache.data() + step.window * sizes.windowBytes,
+                static_cast<size_t>(sizes.windowBytes));
+    to += sizes.windowBytes;
+  }
   return {};
 }
 
-Result<void> CpuExecutor::step(std::span<const int32_t> tokens, int64_t position,
-                               int64_t firstLogit, float *logits, const Watch &watch) {
-  // A session may be used from another thread than the one that created it.
+void CpuExecutor::putWindowsBack(std::span<const SequenceStep> steps) {
+  const std::byte *from = windowsBefore.data();
+  for (const SequenceStep &step : steps) {
+    std::memcpy(cache.data() + step.window * sizes.windowBytes, from,
+                static_cast<size_t>(sizes.windowBytes));
+    from += sizes.windowBytes;
+  }
+}
+
+Result<void> CpuExecutor::step(std::span<const SequenceStep> steps,
+                               std::span<const int32_t> logitRows, float *logits,
+                               const Watch &watch) {
+  // A batch may be used from another thread than the one that created it.
   if (auto ready = program.prepare(threads); !ready)
     return ready;
-  const auto rows = static_cast<int32_t>(tokens.size());
-  const auto logitCount = static_cast<int32_t>(rows - firstLogit);
-  std::iota(logitRows.begin(), logitRows.begin() + logitCount, static_cast<int32_t>(firstLogit));
-  eq_sequence sequence = {};
-  sequence.rows = rows;
-  sequence.position = static_cast<int32_t>(position);
-  sequence.held = static_cast<int32_t>(seen);
-  sequence.capacity = static_cast<int32_t>(capacity);
+  describe(steps);
 
   // A step that is left has filled the windows of some layers, and not those of others, which no
-  // count of tokens could tell: they become what they were. A step of one token is not left, for
-  // that would cost each a copy.
-  const int64_t windowBytes = artifact.manifest().program.cache.windowBytes;
-  const bool canLeave = watch.progress.function && (windowBytes == 0 || rows > 1);
-  if (canLeave && windowBytes > 0)
-    if (auto kept = keepWindow(); !kept)
+  // count of tokens could tell: they become what they were. A step of one token a sequence is not
+  // left, for that would cost each a copy.
+  const bool hasWindows = sizes.windowBytes > 0;
+  const bool canLeave = watch.progress.function && (!hasWindows || tokens.size() > steps.size());
+  if (canLeave && hasWindows)
+    if (auto kept = keepWindows(steps); !kept)
       return kept;
 
   WatchedMarks watched{watch, clock ? clock->begin() : Marks()};
@@ -125,12 +158,12 @@ Result<void> CpuExecutor::step(std::span<const int32_t> tokens, int64_t position
   eq_step step = {};
   step.abi = EQ_PROGRAM_ABI;
   step.bytes = sizeof(step);
-  step.rows = rows;
-  step.sequences = 1;
-  step.logit_rows = logitCount;
+  step.rows = static_cast<int32_t>(tokens.size());
+  step.sequences = static_cast<int32_t>(sequences.size());
+  step.logit_rows = static_cast<int32_t>(logitRows.size());
   step.threads = threads;
   step.tokens = tokens.data();
-  step.sequence = &sequence;
+  step.sequence = sequences.data();
   step.logit_row = logitRows.data();
   step.page = pages.data();
   step.weights = reinterpret_cast<const uint8_t *>(artifact.weights().data());
@@ -142,15 +175,14 @@ Result<void> CpuExecutor::step(std::span<const int32_t> tokens, int64_t position
   if (clock)
     clock->end();
   if (watched.stop != 0) {
-    if (windowBytes > 0)
-      std::memcpy(cache.data(), windowBefore.data(), static_cast<size_t>(windowBytes));
+    if (hasWindows)
+      putWindowsBack(steps);
     return watch.interrupted();
   }
   if (status != 0)
     return makeError(static_cast<ErrorCode>(status),
                      "{}: refuses a step of ABI {}; compile the artifact again",
                      artifact.programPath(), EQ_PROGRAM_ABI);
-  seen = position + rows;
   return {};
 }
 
@@ -162,7 +194,7 @@ static Result<Buffer> allocate(std::string_view what, int64_t count, int64_t siz
 
 Result<std::unique_ptr<Executor>>
 easyquant::runtime::createCpuExecutor(const Artifact &artifact, const Program &program,
-                                      int64_t context, int32_t threads, bool measure) {
+                                      const PoolSize &pool, int32_t threads, bool measure) {
   if (auto ready = program.prepare(threads); !ready)
     return Unexpected(ready.error());
   const Manifest::Program &sizes = artifact.manifest().program;
@@ -170,11 +202,11 @@ easyquant::runtime::createCpuExecutor(const Artifact &artifact, const Program &p
       allocate("activations", threads, sizes.arenaBytesPerThread, sizes.arenaBytes);
   if (!arena)
     return Unexpected(arena.error());
-  Result<Buffer> cache = cacheBytes(sizes.cache, context).and_then([&](int64_t bytes) {
-    return allocateMemory(nameOfCache(context), bytes);
+  Result<Buffer> cache = cacheBytes(sizes.cache, pool).and_then([&](int64_t bytes) {
+    return allocateMemory(nameOfCache(sizes.cache, pool), bytes);
   });
   if (!cache)
     return Unexpected(cache.error());
   return std::make_unique<CpuExecutor>(artifact, program, threads, std::move(*arena),
-                                       std::move(*cache), context, measure);
+                                       std::move(*cache), measure);
 }

@@ -1,12 +1,12 @@
-//===- Executor.h - What runs the steps of a session ------------*- C++ -*-===//
+//===- Executor.h - What runs the steps of a batch --------------*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 //
-// A session keeps count of tokens and logits; its executor has the buffers of a step and runs it,
-// on the CPU or on a device. Private to the runtime.
+// A batch keeps count of sequences, tokens, pages and logits; its executor has the buffers of a
+// step and runs it, on the CPU or on a device. Private to the runtime.
 //
 //===----------------------------------------------------------------------===//
 
@@ -14,10 +14,11 @@
 #define EASYQUANT_LIB_RUNTIME_EXECUTOR_H
 
 #include "GpuModel.h"
+#include "PagePool.h"
 
 #include "easyquant/Runtime/Artifact.h"
+#include "easyquant/Runtime/Batch.h"
 #include "easyquant/Runtime/Program.h"
-#include "easyquant/Runtime/Session.h"
 
 namespace easyquant::runtime {
 
@@ -35,32 +36,49 @@ struct Watch {
   }
 };
 
+/// What a step does for one of its sequences.
+struct SequenceStep {
+  std::span<const int32_t> tokens; ///< its rows, at least one
+  int64_t position = 0;            ///< of the first of them
+  int64_t held = 0; ///< tokens that its cache has seen: more than position after truncation
+  /// Byte of the cache where each of its pages begins: for position + tokens.size() tokens at
+  /// least.
+  std::span<const int64_t> pages;
+  int64_t window = 0; ///< number of its window
+};
+
 class Executor {
 public:
   virtual ~Executor() = default;
 
-  /// Tokens that one step takes at most; `allLogits`: where the logits of all of them are wanted.
+  /// Rows that one step takes at most, all sequences together; `allLogits`: where the logits of all
+  /// of them are wanted.
   virtual int64_t rowsPerStep(bool allLogits) const = 0;
-  /// Appends tokens at `position` and writes the logits of tokens firstLogit .. to `logits`.
-  virtual Result<void> step(std::span<const int32_t> tokens, int64_t position, int64_t firstLogit,
-                            float *logits, const Watch &watch) = 0;
+  /// Appends to each of the sequences, at least one, and writes logitRows.size() x vocabulary
+  /// logits. `logitRows`, at least one, ascending: of the rows of all sequences one behind the
+  /// other. On an error (Interrupted among them) the windows of all sequences are as they were.
+  virtual Result<void> step(std::span<const SequenceStep> sequences,
+                            std::span<const int32_t> logitRows, float *logits,
+                            const Watch &watch) = 0;
+  /// Copies bytes of the cache: pages that two sequences are to have apart, a window that a fork
+  /// takes along. The two ranges do not overlap.
+  virtual Result<void> copyInCache(int64_t from, int64_t to, int64_t bytes) = 0;
   virtual int64_t bytes() const = 0;
   virtual Result<PhaseCosts> costs() = 0;
   virtual Result<std::vector<SiteCost>> siteCosts() = 0;
 };
 
-/// `context`: tokens that the session may come to hold. `measure`: costs() and siteCosts() will be
-/// asked for.
+/// `measure`: costs() and siteCosts() will be asked for.
 Result<std::unique_ptr<Executor>> createCpuExecutor(const Artifact &artifact,
-                                                    const Program &program, int64_t context,
+                                                    const Program &program, const PoolSize &pool,
                                                     int32_t threads, bool measure);
-Result<std::unique_ptr<Executor>> createGpuExecutor(const GpuModel &model, int64_t context,
+Result<std::unique_ptr<Executor>> createGpuExecutor(const GpuModel &model, const PoolSize &pool,
                                                     int64_t vocabulary, bool measure);
 
-/// What costs() says of a session that does not measure.
+/// What costs() says where nothing is measured.
 Unexpected notMeasured();
 
-/// For sessions. Errors: OutOfRange, naming `what`.
+/// For batches. Errors: OutOfRange, naming `what`.
 Result<Buffer> allocateMemory(std::string_view what, int64_t bytes);
 
 /// count * size + base bytes, or OutOfRange if that is more than can be addressed.

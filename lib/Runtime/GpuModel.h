@@ -10,7 +10,7 @@
 
 #include "easyquant/Runtime/Artifact.h"
 #include "easyquant/Runtime/Device.h"
-#include "easyquant/Runtime/Session.h"
+#include "easyquant/Runtime/Model.h"
 
 namespace easyquant::runtime {
 

@@ -1,0 +1,151 @@
+//===- Batch.h - Many sequences of one model --------------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Sequences that run in common steps and have their KV caches in one pool of pages. What the C ABI
+// (easyquant.h) is a thin skin of: the rules stated there hold here. Any call may throw
+// std::bad_alloc; the batch is then as it was.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_RUNTIME_BATCH_H
+#define EASYQUANT_RUNTIME_BATCH_H
+
+#include "easyquant/Runtime/Device.h"
+#include "easyquant/Runtime/Model.h"
+#include "easyquant/Support/MappedMemory.h"
+#include "easyquant/Support/Result.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace easyquant::runtime {
+
+class Executor;
+class PagePool;
+
+/// What a batch asks, in the thread of a call that appends tokens, before each step and before each
+/// kernel of it (on an NVIDIA GPU, before each launch). It must not throw, nor use the batch.
+struct Progress {
+  /// `done` of the `total` tokens of the call; true: end it.
+  bool (*function)(void *context, int64_t done, int64_t total) = nullptr; ///< null: nothing
+  void *context = nullptr;
+};
+
+struct BatchOptions {
+  int64_t context = 0;   ///< tokens of a sequence at most; 0: the model's
+  int64_t sequences = 1; ///< at most so many at a time
+  /// That the pool has pages for, all sequences together, each rounded up to whole pages; 0, or
+  /// more than that: sequences * context.
+  int64_t tokens = 0;
+  int32_t threads = 0;  ///< of a step; 0: availableThreads()
+  bool measure = false; ///< costs() and siteCosts() will be asked for
+};
+
+/// Sequences have the bits that each would have alone (of float weights: within the rounding of
+/// linears over other numbers of rows), whatever else is in the batch. Full pages that a fork has
+/// in common with its origin are there once, until either comes to write one.
+class Batch {
+public:
+  /// Errors: InvalidArgument (an option out of its range, those of chooseThreads), OutOfRange
+  /// (longer than the model's context, or more memory or threads than there are).
+  static Result<Batch> create(std::shared_ptr<const Model> model, const BatchOptions &options);
+  Batch(Batch &&other) noexcept;
+  Batch &operator=(Batch &&other) noexcept;
+  ~Batch();
+
+  /// An empty sequence: its id, never used again in this batch. Error: OutOfRange (there are
+  /// `sequences` already).
+  Result<int64_t> add();
+  /// One with the same tokens and logits. Errors: InvalidArgument (no such sequence), those of
+  /// add(), and what the device says.
+  Result<int64_t> fork(int64_t id);
+  /// Error: InvalidArgument (no such sequence).
+  Result<void> remove(int64_t id);
+  /// Forgets all but the first `position` tokens. Errors: InvalidArgument (no such sequence, or it
+  /// has fewer).
+  Result<void> truncate(int64_t id, int64_t position);
+  /// Tokens that a sequence holds. Error: InvalidArgument (no such sequence).
+  Result<int64_t> position(int64_t id) const;
+  /// vocab_size logits of a sequence's last token, until the next call that is not const; or null.
+  const float *logits(int64_t id) const;
+
+  /// What append() is to do for one sequence.
+  struct Item {
+    int64_t sequence = 0;
+    std::span<const int32_t> tokens;
+    float *allLogits = nullptr; ///< of every token, tokens.size() x vocab_size; or null
+    Result<void> result = {};   ///< set by append()
+  };
+  /// Appends to many sequences. A prompt runs in pieces, cut as if it were alone; a step takes
+  /// pieces of different sequences, as many as max_rows has room for, in the order of the items.
+  ///
+  /// What is wrong with an item is its `result`, and its sequence is as it was while the others go
+  /// on: InvalidArgument (no such sequence, one that an item before it has, no token, or one
+  /// outside the vocabulary), OutOfRange (the context is full, or the pool has too few free pages,
+  /// which items get in their order), Corrupt (logits that are not finite).
+  ///
+  /// Errors: Interrupted (by the progress function), OutOfRange (a thread that makes its first call
+  /// is not granted its helpers, or no memory for logits), and what the device says. All sequences
+  /// are then as they were, and no `result` says anything. So they are but in one respect: what has
+  /// left the float window of a cache of codes comes back as codes, as after truncate(); of a
+  /// failed item, too.
+  Result<void> append(std::span<Item> items);
+
+  /// Of the calls from here on.
+  void setProgress(Progress function) { progress = function; }
+
+  /// Tokens that each sequence can hold.
+  int64_t context() const { return limit; }
+  int32_t threads() const { return threadCount; }
+  int64_t bytes() const;
+  /// What each phase has cost since the batch began, with what loading the model to a device cost.
+  /// Error: InvalidArgument (the batch does not measure).
+  Result<PhaseCosts> costs() const;
+  /// The same by sites, each in the phases that it has, in the order of the program. Errors:
+  /// InvalidArgument, and Unsupported (on a GPU).
+  Result<std::vector<SiteCost>> siteCosts() const;
+  const Model &model() const { return *owner; }
+
+private:
+  friend class Append;
+  struct Sequence {
+    int64_t position = 0;
+    int64_t held = 0; ///< tokens that its cache has seen: more than position after truncation
+    int64_t window = 0;
+    std::vector<int64_t> pages; ///< numbers of the pool's, for `position` tokens
+    int64_t logits = -1;        ///< its row of `current`, or none
+  };
+
+  Batch();
+  /// Errors: InvalidArgument (there is none).
+  Result<Sequence *> find(int64_t id);
+  /// Gives back the pages behind those of its tokens.
+  void trim(Sequence &sequence) noexcept;
+  float *logitsRow(const Buffer &rows, int64_t row) const;
+  /// Of `current`: there are as many as sequences.
+  int64_t freeLogitsRow() const;
+
+  std::shared_ptr<const Model> owner;
+  int64_t limit = 0;
+  int32_t threadCount = 0;
+  Progress progress;
+  std::unique_ptr<Executor> executor;
+  std::unique_ptr<PagePool> pool;
+  std::map<int64_t, Sequence> sequences; ///< by id
+  int64_t nextId = 0;
+  /// A row of logits for each sequence. Steps write `next`, which becomes `current` when all of
+  /// them have succeeded.
+  Buffer current, next;
+  Buffer shared; ///< logits of a step whose items want those of every token, if there was one
+};
+
+} // namespace easyquant::runtime
+
+#endif // EASYQUANT_RUNTIME_BATCH_H

@@ -1,0 +1,70 @@
+//===- Model.h - A loaded artifact ------------------------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_RUNTIME_MODEL_H
+#define EASYQUANT_RUNTIME_MODEL_H
+
+#include "easyquant/Runtime/Artifact.h"
+#include "easyquant/Runtime/Program.h"
+#include "easyquant/Support/Result.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace easyquant::runtime {
+
+class GpuModel;
+
+/// Where a model is to run.
+struct DeviceRequest {
+  /// "cpu"; "cuda", an NVIDIA GPU; "simt", a simulated one; "" or "auto": cuda if the artifact has
+  /// code for GPUs and the machine one that can run it, else cpu.
+  std::string device = "auto";
+  std::string simtChip;    ///< the GPU to simulate, of those in the artifact; empty: the first
+  bool simtChecks = false; ///< let the simulator look for mistakes of kernels, too
+};
+
+/// A loaded artifact: immutable, shared by its batches and sessions.
+class Model {
+public:
+  /// `isa` is "", "auto", "avx2" or "avx512vnni". Errors: those of Artifact::open, selectIsa and
+  /// Program::load; InvalidArgument (no such device); Unsupported, NotFound, OutOfRange (a device
+  /// that is not there, cannot run the artifact or has too little memory).
+  static Result<std::shared_ptr<const Model>> load(const std::string &folder, std::string_view isa,
+                                                   bool skipChecksums,
+                                                   const DeviceRequest &request = {});
+
+  const Manifest &manifest() const { return artifact.manifest(); }
+  const std::string &manifestText() const { return artifact.manifestText(); }
+  /// "cpu", "cuda" or "simt".
+  std::string device() const;
+  /// The instruction set, or the chip whose program a GPU runs.
+  const std::string &isa() const { return selected; }
+  /// For people: "cpu", "NVIDIA H200 (sm_90)".
+  std::string describeDevice() const;
+  const Program &program() const { return code; }
+  std::span<const std::byte> weights() const { return artifact.weights(); }
+  /// Of the weights, where they are used.
+  int64_t weightsBytes() const;
+
+private:
+  friend class Batch;
+  Result<void> loadForCpu(std::string_view isa);
+
+  Artifact artifact;
+  std::string selected;
+  Program code;
+  std::shared_ptr<const GpuModel> gpu; ///< null on CPUs
+};
+
+} // namespace easyquant::runtime
+
+#endif // EASYQUANT_RUNTIME_MODEL_H

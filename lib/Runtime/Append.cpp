@@ -1,0 +1,311 @@
+//===- Append.cpp - Tokens for many sequences -----------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Append.h"
+
+#include <algorithm>
+#include <bit>
+
+using namespace easyquant;
+using namespace easyquant::runtime;
+
+/// Logits of a step that are first put together and then shared out, where several items of it want
+/// those of every token.
+static constexpr int64_t kMostSharedBytes = int64_t(64) << 20;
+
+Append::Append(Batch &batch) : batch(batch), vocabulary(batch.owner->manifest().model.vocabSize) {}
+
+Append::~Append() {
+  for (Work &work : works)
+    batch.trim(*work.sequence);
+}
+
+//===----------------------------------------------------------------------===//
+// Items
+//===----------------------------------------------------------------------===//
+
+Result<void> Append::check(const Batch::Item &item, const Batch::Sequence &sequence) const {
+  for (const Work &work : works)
+    if (work.sequence == &sequence)
+      return makeError(ErrorCode::InvalidArgument,
+                       "sequence: found {} twice in one call, expected each once; put its tokens "
+                       "into one item",
+                       item.sequence);
+  if (item.tokens.empty())
+    return makeError(ErrorCode::InvalidArgument, "tokens: found none, expected at least one");
+  for (size_t i = 0; i < item.tokens.size(); ++i)
+    if (item.tokens[i] < 0 || item.tokens[i] >= vocabulary)
+      return makeError(ErrorCode::InvalidArgument,
+                       "tokens[{}]: found {}, expected a token id in 0..{}", i, item.tokens[i],
+                       vocabulary - 1);
+  if (item.tokens.size() > static_cast<size_t>(batch.limit - sequence.position)) {
+    const int64_t most = batch.owner->manifest().model.maxContext;
+    std::string remedy =
+        batch.limit < most
+            ? fmt::format("or create it with a longer context (the model was made for at most {})",
+                          most)
+            : std::string("the model was made for no longer one");
+    return makeError(ErrorCode::OutOfRange,
+                     "context overflow: {} tokens at position {} do not fit the context of {} "
+                     "tokens; append fewer, or truncate; {}",
+                     item.tokens.size(), sequence.position, batch.limit, remedy);
+  }
+  return {};
+}
+
+int64_t Append::firstWritten(const Batch::Sequence &sequence) const {
+  int64_t first = sequence.position;
+  // Codes are counted from the first token behind the sinks on, and made from tokens as they leave
+  // the float window, keys whole blocks of `residual` at a time.
+  if (const auto &scheme = batch.owner->manifest().program.cacheScheme) {
+    first = std::max<int64_t>(0, first - scheme->sinks - scheme->residual);
+    first -= first % scheme->residual;
+  }
+  return first / batch.pool->sizes().pageTokens;
+}
+
+Result<Result<void>> Append::takePages(Batch::Sequence &sequence, int64_t tokens) {
+  PagePool &pool = *batch.pool;
+  const auto count = static_cast<size_t>(pool.sizes().pagesOf(sequence.position + tokens));
+  std::vector<int64_t> &pages = sequence.pages;
+  const size_t held = pages.size();
+  const auto first = std::min(held, static_cast<size_t>(firstWritten(sequence)));
+  const int64_t copies = std::count_if(pages.begin() + static_cast<ptrdiff_t>(first), pages.end(),
+                                       [&](int64_t page) { return pool.isShared(page); });
+  const int64_t fresh = static_cast<int64_t>(count - held);
+  if (copies + fresh > pool.freePages())
+    return Result<void>(makeError(
+        ErrorCode::OutOfRange,
+        "cache pages: {} tokens at position {} take {} pages of {} tokens, {} of them copies of "
+        "shared ones, but {} of the {} pages are free; append fewer, remove or truncate sequences, "
+        "or create the batch for more tokens",
+        tokens, sequence.position, copies + fresh, pool.sizes().pageTokens, copies,
+        pool.freePages(), pool.pages()));
+
+  pages.reserve(std::max(count, held + 1));
+  for (size_t i = first; copies > 0 && i < held; ++i) {
+    if (!pool.isShared(pages[i]))
+      continue;
+    pages.push_back(pool.takePage()); // behind those of its tokens, should the copy fail
+    if (auto copied = batch.executor->copyInCache(
+            pool.placeOfPage(pages[i]), pool.placeOfPage(pages.back()), pool.sizes().pageBytes);
+        !copied)
+      return Unexpected(copied.error());
+    std::swap(pages[i], pages.back());
+    pool.release(pages.back());
+    pages.pop_back();
+  }
+  while (pages.size() < count)
+    pages.push_back(pool.takePage());
+  return Result<void>();
+}
+
+Result<Result<void>> Append::admit(Batch::Item &item) {
+  Result<Batch::Sequence *> found = batch.find(item.sequence);
+  if (!found)
+    return Result<void>(Unexpected(found.error()));
+  if (Result<void> checked = check(item, **found); !checked)
+    return checked;
+  works.push_back({&item, *found});
+  Result<Result<void>> taken = takePages(**found, std::ssize(item.tokens));
+  if (taken && !*taken)
+    works.pop_back(); // it took none
+  return taken;
+}
+
+//===----------------------------------------------------------------------===//
+// Steps
+//===----------------------------------------------------------------------===//
+
+/// Whole pieces of different sequences, in their order: what else is in a step has no part in how a
+/// prompt is cut.
+void Append::choosePieces() {
+  pieces.clear();
+  const int64_t most = batch.executor->rowsPerStep(false);
+  const int64_t mostShared =
+      std::min(batch.executor->rowsPerStep(true),
+               kMostSharedBytes / (vocabulary * static_cast<int64_t>(sizeof(float))));
+  int64_t rows = 0, logits = 0;
+  bool anyAll = false;
+  for (Work &work : works) {
+    if (work.left() == 0)
+      continue;
+    const bool all = work.item->allLogits != nullptr;
+    Piece piece = {&work, std::min(work.left(), batch.executor->rowsPerStep(all))};
+    if (rows + piece.rows > most)
+      continue;
+    if (!pieces.empty() && (all || anyAll) && logits + piece.logitRows() > mostShared)
+      continue;
+    pieces.push_back(piece);
+    rows += piece.rows;
+    logits += piece.logitRows();
+    anyAll |= all;
+  }
+}
+
+Result<float *> Append::placeLogits() {
+  const bool anyAll = std::any_of(pieces.begin(), pieces.end(), [](const Piece &piece) {
+    return piece.work->item->allLogits != nullptr;
+  });
+  if (!anyAll)
+    return batch.logitsRow(batch.next, finished);
+  if (pieces.size() == 1) {
+    const Work &work = *pieces.front().work;
+    return work.item->allLogits + work.through * vocabulary;
+  }
+  const auto bytes = static_cast<int64_t>(logitRows.size() * sizeof(float)) * vocabulary;
+  if (batch.shared.size() < bytes) {
+    Result<Buffer> allocated = allocateMemory("logits of all tokens", bytes);
+    if (!allocated)
+      return Unexpected(allocated.error());
+    batch.shared = std::move(*allocated);
+  }
+  return batch.shared.data<float>();
+}
+
+Result<void> Append::runStep() {
+  const Watch watch{batch.progress, done, total};
+  if (watch.stops())
+    return watch.interrupted();
+  choosePieces();
+  places.clear();
+  steps.clear();
+  logitRows.clear();
+  for (const Piece &piece : pieces)
+    for (int64_t page : piece.work->sequence->pages)
+      places.push_back(batch.pool->placeOfPage(page));
+  int64_t row = 0;
+  size_t firstPlace = 0;
+  for (const Piece &piece : pieces) {
+    const Work &work = *piece.work;
+    const Batch::Sequence &sequence = *work.sequence;
+    steps.push_back({work.item->tokens.subspan(static_cast<size_t>(work.through),
+                                               static_cast<size_t>(piece.rows)),
+                     sequence.position + work.through, sequence.held,
+                     std::span(places).subspan(firstPlace, sequence.pages.size()),
+                     sequence.window});
+    firstPlace += sequence.pages.size();
+    row += piece.rows;
+    for (int64_t i = piece.logitRows(); i > 0; --i)
+      logitRows.push_back(static_cast<int32_t>(row - i));
+  }
+
+  Result<float *> logits = placeLogits();
+  if (!logits)
+    return Unexpected(logits.error());
+  if (auto ran = batch.executor->step(steps, logitRows, *logits, watch); !ran)
+    return ran;
+  for (const Piece &piece : pieces) { // also of what comes to nothing: the cache has seen it
+    Batch::Sequence &sequence = *piece.work->sequence;
+    sequence.held = sequence.position + piece.work->through + piece.rows;
+  }
+  const float *from = *logits;
+  for (const Piece &piece : pieces) {
+    settle(piece, from);
+    from += piece.logitRows() * vocabulary;
+  }
+  return {};
+}
+
+/// Whether all of them are numbers: an infinity or NaN is what has all exponent bits set.
+static bool allFinite(const float *values, int64_t count) {
+  uint32_t found = 0;
+  for (int64_t i = 0; i < count; ++i)
+    found |=
+        static_cast<uint32_t>((std::bit_cast<uint32_t>(values[i]) & 0x7f800000u) == 0x7f800000u);
+  return found == 0;
+}
+
+Result<void> Append::checkLogits(const Piece &piece, const float *logits) const {
+  const Work &work = *piece.work;
+  const int64_t count = piece.logitRows();
+  for (int64_t row = 0; row < count; ++row)
+    if (!allFinite(logits + row * vocabulary, vocabulary)) {
+      const int64_t token = work.through + piece.rows - count + row;
+      return makeError(ErrorCode::Corrupt,
+                       "the logits after the token at position {} (id {}) are not finite: the "
+                       "model's weights or activations overflow; compile it with another scheme, "
+                       "or leave its outlier sites float with --ignore",
+                       work.sequence->position + token,
+                       work.item->tokens[static_cast<size_t>(token)]);
+    }
+  return {};
+}
+
+/// What becomes of a piece whose logits begin at `logits`.
+void Append::settle(const Piece &piece, const float *logits) {
+  Work &work = *piece.work;
+  if (Result<void> checked = checkLogits(piece, logits); !checked) {
+    done += work.left();
+    work.failed = true;
+    work.item->result = std::move(checked);
+    return;
+  }
+  const int64_t count = piece.logitRows();
+  if (float *all = work.item->allLogits) {
+    all += work.through * vocabulary;
+    if (all != logits)
+      std::copy_n(logits, count * vocabulary, all);
+  }
+  work.through += piece.rows;
+  done += piece.rows;
+  if (work.left() > 0)
+    return;
+  work.logits = finished++;
+  // Never behind `logits`, where that is in `next`, too.
+  float *last = batch.logitsRow(batch.next, work.logits);
+  const float *row = logits + (count - 1) * vocabulary;
+  if (last != row)
+    std::copy_n(row, vocabulary, last);
+}
+
+void Append::commit() noexcept {
+  if (finished == 0)
+    return;
+  for (Work &work : works)
+    if (work.logits >= 0)
+      work.sequence->logits = -1;
+  // What other sequences have comes along.
+  for (auto &[id, sequence] : batch.sequences)
+    if (sequence.logits >= 0) {
+      std::copy_n(batch.logitsRow(batch.current, sequence.logits), vocabulary,
+                  batch.logitsRow(batch.next, finished));
+      sequence.logits = finished++;
+    }
+  for (Work &work : works)
+    if (work.logits >= 0) {
+      work.sequence->logits = work.logits;
+      work.sequence->position += work.through;
+    }
+  std::swap(batch.current, batch.next);
+}
+
+Result<void> Append::run(std::span<Batch::Item> items) {
+  works.reserve(items.size());
+  for (Batch::Item &item : items) {
+    Result<Result<void>> admitted = admit(item);
+    if (!admitted)
+      return Unexpected(admitted.error());
+    item.result = std::move(*admitted);
+  }
+  for (const Work &work : works)
+    total += std::ssize(work.item->tokens);
+  while (std::any_of(works.begin(), works.end(), [](const Work &work) { return work.left() > 0; }))
+    if (auto ran = runStep(); !ran)
+      return ran;
+  commit();
+  return {};
+}
+
+Result<void> Batch::append(std::span<Item> items) {
+  Append call(*this);
+  Result<void> result = call.run(items);
+  if (!result)
+    for (Item &item : items)
+      item.result = {};
+  return result;
+}

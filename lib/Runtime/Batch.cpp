@@ -1,0 +1,250 @@
+//===- Batch.cpp - Many sequences of one model ----------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Runtime/Batch.h"
+
+#include "Executor.h"
+
+#include "easyquant/Support/Threads.h"
+
+#include <algorithm>
+#include <limits>
+
+using namespace easyquant;
+using namespace easyquant::runtime;
+
+static constexpr const char *kMemoryRemedy =
+    "ask for a shorter context, fewer sequences or fewer threads";
+
+Result<Buffer> easyquant::runtime::allocateMemory(std::string_view what, int64_t bytes) {
+  Result<Buffer> buffer = Buffer::allocate(bytes, what, kMemoryRemedy);
+  if (buffer)
+    buffer->preferHugePages();
+  return buffer;
+}
+
+Result<int64_t> easyquant::runtime::sizeOf(std::string_view what, int64_t count, int64_t size,
+                                           int64_t base) {
+  int64_t bytes;
+  // What Buffer may add must fit, too.
+  if (__builtin_mul_overflow(count, size, &bytes) || __builtin_add_overflow(bytes, base, &bytes) ||
+      bytes > std::numeric_limits<int64_t>::max() - Buffer::kPage)
+    return makeError(ErrorCode::OutOfRange,
+                     "{}: {} x {} + {} bytes are more than can be addressed; {}", what, count, size,
+                     base, kMemoryRemedy);
+  return bytes;
+}
+
+Unexpected easyquant::runtime::notMeasured() {
+  return makeError(ErrorCode::InvalidArgument,
+                   "costs of phases: the session or batch was not created to measure them; set "
+                   "measure in its options");
+}
+
+//===----------------------------------------------------------------------===//
+// Creation
+//===----------------------------------------------------------------------===//
+
+Batch::Batch() = default;
+Batch::Batch(Batch &&other) noexcept = default;
+Batch &Batch::operator=(Batch &&other) noexcept = default;
+Batch::~Batch() = default;
+
+static Result<void> checkOptions(const BatchOptions &options, const Manifest::Model &model) {
+  if (options.context < 0)
+    return makeError(ErrorCode::InvalidArgument,
+                     "context: found {}, expected tokens, or 0 for the model's longest",
+                     options.context);
+  if (options.context > model.maxContext)
+    return makeError(ErrorCode::OutOfRange,
+                     "context: found {} tokens, but the model was made for at most {}",
+                     options.context, model.maxContext);
+  constexpr int64_t most = std::numeric_limits<int32_t>::max();
+  if (options.sequences < 1 || options.sequences > most)
+    return makeError(ErrorCode::InvalidArgument, "sequences: found {}, expected 1..{}",
+                     options.sequences, most);
+  if (options.tokens < 0)
+    return makeError(ErrorCode::InvalidArgument,
+                     "tokens: found {}, expected those of all sequences together, or 0 for as "
+                     "many as they can hold",
+                     options.tokens);
+  return {};
+}
+
+Result<Batch> Batch::create(std::shared_ptr<const Model> model, const BatchOptions &options) {
+  const Manifest &manifest = model->manifest();
+  if (Result<void> checked = checkOptions(options, manifest.model); !checked)
+    return Unexpected(checked.error());
+  Result<int32_t> chosen = chooseThreads(options.threads);
+  if (!chosen)
+    return Unexpected(chosen.error());
+
+  Batch batch;
+  batch.limit = options.context == 0 ? manifest.model.maxContext : options.context;
+  batch.threadCount = *chosen;
+
+  const formats::CacheSizes &sizes =
+      model->gpu ? model->gpu->program.cache : manifest.program.cache;
+  PoolSize pool = {options.sequences, options.sequences * sizes.pagesOf(batch.limit)};
+  if (options.tokens > 0 && options.tokens < options.sequences * batch.limit)
+    pool.pages = std::min(pool.pages, sizes.pagesOf(options.tokens));
+  Result<std::unique_ptr<Executor>> executor =
+      model->gpu ? createGpuExecutor(*model->gpu, pool, manifest.model.vocabSize, options.measure)
+                 : createCpuExecutor(model->artifact, model->code, pool, *chosen, options.measure);
+  if (!executor)
+    return Unexpected(executor.error());
+  batch.executor = std::move(*executor);
+  batch.pool = std::make_unique<PagePool>(sizes, pool);
+
+  const int64_t rowBytes = manifest.model.vocabSize * static_cast<int64_t>(sizeof(float));
+  for (Buffer *logits : {&batch.current, &batch.next}) {
+    Result<Buffer> buffer =
+        sizeOf("logits", options.sequences, rowBytes, 0).and_then([](int64_t bytes) {
+          return allocateMemory("logits", bytes);
+        });
+    if (!buffer)
+      return Unexpected(buffer.error());
+    *logits = std::move(*buffer);
+  }
+  batch.owner = std::move(model);
+  return batch;
+}
+
+//===----------------------------------------------------------------------===//
+// Sequences
+//===----------------------------------------------------------------------===//
+
+static Unexpected notThere(int64_t id, size_t count) {
+  return makeError(ErrorCode::InvalidArgument,
+                   "sequence: found {}, which is not among the {} of the batch; add one, and use "
+                   "its id until it is removed",
+                   id, count);
+}
+
+Result<Batch::Sequence *> Batch::find(int64_t id) {
+  auto found = sequences.find(id);
+  if (found == sequences.end())
+    return notThere(id, sequences.size());
+  return &found->second;
+}
+
+void Batch::trim(Sequence &sequence) noexcept {
+  const auto kept = static_cast<size_t>(pool->sizes().pagesOf(sequence.position));
+  for (; sequence.pages.size() > kept; sequence.pages.pop_back())
+    pool->release(sequence.pages.back());
+}
+
+float *Batch::logitsRow(const Buffer &rows, int64_t row) const {
+  return rows.data<float>() + row * owner->manifest().model.vocabSize;
+}
+
+Result<int64_t> Batch::add() {
+  if (!pool->hasFreeWindow())
+    return makeError(ErrorCode::OutOfRange,
+                     "sequences: the batch holds {} already, its most; remove one, or create it "
+                     "for more",
+                     sequences.size());
+  auto added = sequences.try_emplace(nextId).first;
+  try {
+    added->second.window = pool->takeWindow();
+  } catch (...) {
+    sequences.erase(added);
+    throw;
+  }
+  return nextId++;
+}
+
+Result<int64_t> Batch::fork(int64_t id) {
+  Result<Sequence *> found = find(id);
+  if (!found)
+    return Unexpected(found.error());
+  const Sequence &origin = **found;
+  std::vector<int64_t> pages = origin.pages;
+  Result<int64_t> added = add();
+  if (!added)
+    return added;
+  struct Undo {
+    Batch &batch;
+    int64_t id;
+    ~Undo() {
+      if (id >= 0)
+        (void)batch.remove(id);
+    }
+  } undo{*this, *added};
+  Sequence &copy = sequences.at(*added);
+  if (const int64_t bytes = pool->sizes().windowBytes; bytes > 0)
+    if (auto copied = executor->copyInCache(pool->placeOfWindow(origin.window),
+                                            pool->placeOfWindow(copy.window), bytes);
+        !copied)
+      return Unexpected(copied.error());
+  undo.id = -1;
+  copy.position = origin.position;
+  copy.held = origin.held;
+  copy.pages = std::move(pages);
+  for (int64_t page : copy.pages)
+    pool->share(page);
+  if (origin.logits >= 0) {
+    copy.logits = freeLogitsRow();
+    std::copy_n(logitsRow(current, origin.logits), owner->manifest().model.vocabSize,
+                logitsRow(current, copy.logits));
+  }
+  return added;
+}
+
+int64_t Batch::freeLogitsRow() const {
+  for (int64_t row = 0;; ++row)
+    if (std::none_of(sequences.begin(), sequences.end(),
+                     [&](const auto &entry) { return entry.second.logits == row; }))
+      return row;
+}
+
+Result<void> Batch::remove(int64_t id) {
+  Result<Sequence *> found = find(id);
+  if (!found)
+    return Unexpected(found.error());
+  Sequence &sequence = **found;
+  sequence.position = 0;
+  trim(sequence);
+  pool->releaseWindow(sequence.window);
+  sequences.erase(id);
+  return {};
+}
+
+Result<void> Batch::truncate(int64_t id, int64_t position) {
+  Result<Sequence *> found = find(id);
+  if (!found)
+    return Unexpected(found.error());
+  Sequence &sequence = **found;
+  if (position < 0 || position > sequence.position)
+    return makeError(ErrorCode::InvalidArgument,
+                     "position: found {}, expected 0..{} (the tokens held)", position,
+                     sequence.position);
+  sequence.position = position;
+  sequence.logits = -1;
+  trim(sequence);
+  return {};
+}
+
+Result<int64_t> Batch::position(int64_t id) const {
+  auto found = sequences.find(id);
+  if (found == sequences.end())
+    return notThere(id, sequences.size());
+  return found->second.position;
+}
+
+const float *Batch::logits(int64_t id) const {
+  auto found = sequences.find(id);
+  if (found == sequences.end() || found->second.logits < 0)
+    return nullptr;
+  return logitsRow(current, found->second.logits);
+}
+
+int64_t Batch::bytes() const {
+  return executor->bytes() + current.size() + next.size() + shared.size();
+}
+Result<PhaseCosts> Batch::costs() const { return executor->costs(); }
+Result<std::vector<SiteCost>> Batch::siteCosts() const { return executor->siteCosts(); }
