@@ -78,6 +78,8 @@ private:
   Result<void> replay(const GpuStep &step);
   Result<void> launchAll(const GpuStep &step);
   Result<void> restore(const GpuStep &step);
+  Result<void> launchRun(std::span<const Launch> launches, const LaunchRows &over,
+                         const GpuStep &step);
   Result<void> launch(const Launch &launch, const LaunchRows &over, const GpuStep &step);
   uint64_t valueOf(const LaunchArgument &argument, const LaunchRows &over) const;
 
@@ -244,6 +246,14 @@ Result<void> GpuExecutor::launch(const Launch &launch, const LaunchRows &over,
                         launch.site, launch.phase});
 }
 
+Result<void> GpuExecutor::launchRun(std::span<const Launch> launches, const LaunchRows &over,
+                                    const GpuStep &step) {
+  for (const Launch &one : launches)
+    if (auto done = launch(one, over, step); !done)
+      return done;
+  return {};
+}
+
 /// body(rows of each sequence, the sequence), until one fails.
 template <typename Body>
 static Result<void> forSequences(std::span<const SequenceStep> sequences, Body body) {
@@ -258,16 +268,24 @@ static Result<void> forSequences(std::span<const SequenceStep> sequences, Body b
 }
 
 Result<void> GpuExecutor::launchAll(const GpuStep &step) {
-  for (const Launch &one : program.launches) {
-    Result<void> done;
-    if (one.over == Launch::Over::Sequence)
-      done = forSequences(step.sequences, [&](const LaunchRows &over, const SequenceStep &) {
-        return launch(one, over, step);
-      });
-    else
-      done = launch(one, {0, one.over == Launch::Over::Rows ? step.rows : step.logitRows}, step);
+  const std::vector<Launch> &launches = program.launches;
+  for (auto one = launches.begin(); one != launches.end();) {
+    if (one->over != Launch::Over::Sequence) {
+      const int64_t rows = one->over == Launch::Over::Rows ? step.rows : step.logitRows;
+      if (auto done = launch(*one++, {0, rows}, step); !done)
+        return done;
+      continue;
+    }
+    // Launches of one sequence hand each other scratch memory, which the next one's overwrite.
+    const auto end = std::find_if(one, launches.end(), [](const Launch &launch) {
+      return launch.over != Launch::Over::Sequence;
+    });
+    auto done = forSequences(step.sequences, [&](const LaunchRows &over, const SequenceStep &) {
+      return launchRun({one, end}, over, step);
+    });
     if (!done)
       return done;
+    one = end;
   }
   return {};
 }
@@ -275,11 +293,8 @@ Result<void> GpuExecutor::launchAll(const GpuStep &step) {
 /// Of the sequences that have gone back.
 Result<void> GpuExecutor::restore(const GpuStep &step) {
   return forSequences(step.sequences, [&](const LaunchRows &over, const SequenceStep &sequence) {
-    if (sequence.held > sequence.position)
-      for (const Launch &one : program.restore)
-        if (Result<void> done = launch(one, over, step); !done)
-          return done;
-    return Result<void>();
+    return sequence.held > sequence.position ? launchRun(program.restore, over, step)
+                                             : Result<void>();
   });
 }
 

@@ -6,11 +6,12 @@
 //===----------------------------------------------------------------------===//
 //
 // On a GPU the host's part of a model is data: which kernels are launched, in which order, with
-// which arguments. A step is over the rows of one sequence or of many, one behind the other; what
-// takes a position is launched once for each of them, all else once for all rows. Nothing depends
-// on a step but these numbers of rows, so that a decode step of as many sequences can be captured
-// once and replayed. The compiler writes the list as program.gpu.json
-// (docs/Architecture.md); the runtime reads it, and whatever it says of kernels, arguments and
+// which arguments. A step is over the rows of one sequence or of many, one behind the other. What
+// takes a position is launched once for each of them, a run of such launches for one sequence after
+// the other; all else is launched once for all rows. Nothing depends on a step but these numbers of
+// rows, so that a decode step of as many sequences can be captured once and replayed. The compiler
+// writes the list as program.gpu.json (docs/Architecture.md); the runtime reads it, and whatever it
+// says of kernels, arguments and
 // memory then fits together, and every place lies in the memory that it is in.
 //
 //===----------------------------------------------------------------------===//
