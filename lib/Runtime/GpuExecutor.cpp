@@ -33,6 +33,8 @@ struct GpuStep {
   }
 };
 
+bool hasGoneBack(const SequenceStep &sequence) { return sequence.held > sequence.position; }
+
 /// What a launch is over: `rows` rows from `firstRow` on, of a sequence if it is for one.
 struct LaunchRows {
   int64_t firstRow, rows;
@@ -293,8 +295,7 @@ Result<void> GpuExecutor::launchAll(const GpuStep &step) {
 /// Of the sequences that have gone back.
 Result<void> GpuExecutor::restore(const GpuStep &step) {
   return forSequences(step.sequences, [&](const LaunchRows &over, const SequenceStep &sequence) {
-    return sequence.held > sequence.position ? launchRun(program.restore, over, step)
-                                             : Result<void>();
+    return hasGoneBack(sequence) ? launchRun(program.restore, over, step) : Result<void>();
   });
 }
 
@@ -341,10 +342,12 @@ Result<void> GpuExecutor::step(std::span<const SequenceStep> sequences,
     return done;
 
   // A step that is left has changed the windows of some layers, and not those of others: they
-  // become what they were. A step of one token each is not left, for that would cost each a copy.
+  // become what they were. Of one token each it is not left, for that would cost each a copy; nor
+  // is it where a sequence has gone back, whose codes it makes anew from what they stand for.
   const bool hasWindows = program.cache.windowBytes > 0;
-  if (!hasWindows || !step.isDecode())
-    step.watch = watch.progress.function ? &watch : nullptr;
+  const bool goesBack = std::any_of(sequences.begin(), sequences.end(), hasGoneBack);
+  if (watch.progress.function && (!hasWindows || (!step.isDecode() && !goesBack)))
+    step.watch = &watch;
   const bool keeps = hasWindows && step.watch;
   if (keeps)
     if (auto kept = keepWindows(sequences); !kept)
