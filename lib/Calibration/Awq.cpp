@@ -12,7 +12,7 @@
 
 #include "AwqSearch.h"
 #include "MethodRun.h"
-#include "SlicePass.h"
+#include "SubgraphPass.h"
 
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Calibration/RoundedSites.h"
@@ -41,8 +41,8 @@ constexpr llvm::StringLiteral kAwq = "awq";
 /// The part of its files that has ranges.
 constexpr llvm::StringLiteral kClip = "clip";
 
-struct Awq : SlicePass<calibration::impl::AwqBase<Awq>> {
-  using SlicePass::SlicePass;
+struct Awq : SubgraphPass<calibration::impl::AwqBase<Awq>> {
+  using SubgraphPass::SubgraphPass;
   LogicalResult run() override;
 };
 

@@ -50,9 +50,9 @@ LogicalResult AwqSearch::runLayer(HiddenStates &states, bool gather) {
       means.insert({point->activation, numerics::MeanAbs(point->columns())});
   }
   wanted.insert(output);
-  Slice slice{{input}, llvm::to_vector(wanted)};
-  slice.observers = false;
-  FailureOr<SliceProgram> program = runner.compiler().compile(slice);
+  Subgraph subgraph{{input}, llvm::to_vector(wanted)};
+  subgraph.observers = false;
+  FailureOr<CompiledSubgraph> program = runner.compiler().compile(subgraph);
   if (failed(program) || failed(program->load(runner.constants())))
     return failure();
   if (gather) {
@@ -88,11 +88,11 @@ LogicalResult AwqSearch::runLayer(HiddenStates &states, bool gather) {
 }
 
 /// Gives the program the weights that `scales` make.
-Result<void> AwqSearch::quantizeScaled(SliceProgram &program,
+Result<void> AwqSearch::quantizeScaled(CompiledSubgraph &program,
                                        std::vector<std::pair<PlannedSite, WeightValues>> &weights,
                                        std::span<const float> scales) {
   for (auto &[site, weight] : weights)
-    for (const SliceWeight &place : program.weights()) {
+    for (const SubgraphWeight &place : program.weights()) {
       if (place.value != site.weight())
         continue;
       auto done = numerics::fakeQuantizeScaled(weight.view(), scales, site.scheme(), site.rule(),
@@ -104,14 +104,14 @@ Result<void> AwqSearch::quantizeScaled(SliceProgram &program,
 }
 
 /// The mean squared error of what the program puts out, over the samples kept.
-Result<double> AwqSearch::outputError(SliceProgram &program, const Slice &slice) {
-  Value output = slice.outputs.front();
+Result<double> AwqSearch::outputError(CompiledSubgraph &program, const Subgraph &subgraph) {
+  Value output = subgraph.outputs.front();
   std::vector<float> made(runner.tokens().maxLength() * lm::columns(output));
   const int64_t skipped = runner.tokens().skipped();
   double sum = 0, count = 0;
   for (int64_t i = 0; i < kept; ++i) {
     SmallVector<ConstMatrix> inputs;
-    for (Value value : slice.inputs)
+    for (Value value : subgraph.inputs)
       inputs.push_back(rows.find(value)->second.sample(i));
     Matrix expected = rows.find(output)->second.sample(i);
     Matrix found(made.data(), expected.rows, expected.columns);
@@ -130,11 +130,11 @@ Result<double> AwqSearch::outputError(SliceProgram &program, const Slice &slice)
 FailureOr<std::vector<float>> AwqSearch::searchScales(const FoldPoint &point) {
   Operation *reader = firstReader(point);
   Value base = lastCut(layer, reader);
-  Slice slice{{point.activation}, {nextCut(reader)}};
+  Subgraph subgraph{{point.activation}, {nextCut(reader)}};
   if (base != point.activation)
-    slice.inputs.push_back(base); // the residual
-  slice.observers = false;
-  FailureOr<SliceProgram> program = runner.compiler().compile(slice);
+    subgraph.inputs.push_back(base); // the residual
+  subgraph.observers = false;
+  FailureOr<CompiledSubgraph> program = runner.compiler().compile(subgraph);
   if (failed(program) || failed(program->load(runner.constants())))
     return failure();
   std::vector<std::pair<PlannedSite, WeightValues>> weights;
@@ -149,7 +149,7 @@ FailureOr<std::vector<float>> AwqSearch::searchScales(const FoldPoint &point) {
   auto loss = [&](std::span<const float> scales) -> Result<double> {
     if (auto done = quantizeScaled(*program, weights, scales); !done)
       return Unexpected(done.error());
-    return outputError(*program, slice);
+    return outputError(*program, subgraph);
   };
   auto found = numerics::searchAwqScales(means.find(point.activation)->second.means(), loss);
   if (!found)

@@ -54,10 +54,10 @@ private:
 
   mlir::Value nextCut(mlir::Operation *op);
   llvm::SetVector<mlir::Value> searchedValues();
-  Result<void> quantizeScaled(SliceProgram &program,
+  Result<void> quantizeScaled(CompiledSubgraph &program,
                               std::vector<std::pair<PlannedSite, WeightValues>> &weights,
                               std::span<const float> scales);
-  Result<double> outputError(SliceProgram &program, const Slice &slice);
+  Result<double> outputError(CompiledSubgraph &program, const Subgraph &subgraph);
 
   LayerRunner &runner;
   mlir::func::FuncOp layer;

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "SlicePass.h"
+#include "SubgraphPass.h"
 
 #include "easyquant/Calibration/Journal.h"
 #include "easyquant/Calibration/LayerSites.h"
@@ -30,8 +30,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-struct Calibrate : SlicePass<calibration::impl::CalibrateBase<Calibrate>> {
-  using SlicePass::SlicePass;
+struct Calibrate : SubgraphPass<calibration::impl::CalibrateBase<Calibrate>> {
+  using SubgraphPass::SubgraphPass;
   LogicalResult run() override;
 
 private:

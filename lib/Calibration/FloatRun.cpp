@@ -82,9 +82,9 @@ LogicalResult FloatRun::run(func::FuncOp function, Value input, Value output,
   }
   if (output)
     wanted.insert(output);
-  Slice slice{{input}, llvm::to_vector(wanted)};
-  slice.observers = false;
-  FailureOr<SliceProgram> program = runner.compiler().compile(slice);
+  Subgraph subgraph{{input}, llvm::to_vector(wanted)};
+  subgraph.observers = false;
+  FailureOr<CompiledSubgraph> program = runner.compiler().compile(subgraph);
   if (failed(program) || failed(program->load(runner.constants())))
     return failure();
 

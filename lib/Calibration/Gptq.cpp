@@ -13,7 +13,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "MethodRun.h"
-#include "SlicePass.h"
+#include "SubgraphPass.h"
 
 #include "easyquant/Numerics/Gptq.h"
 
@@ -41,8 +41,8 @@ namespace {
 
 constexpr llvm::StringLiteral kGptq = "gptq";
 
-struct Gptq : SlicePass<calibration::impl::GptqBase<Gptq>> {
-  using SlicePass::SlicePass;
+struct Gptq : SubgraphPass<calibration::impl::GptqBase<Gptq>> {
+  using SubgraphPass::SubgraphPass;
   LogicalResult run() override;
 };
 
@@ -105,12 +105,12 @@ static FailureOr<numerics::GptqOptions> optionsOf(const SiteGroup &group,
 LogicalResult LayerRounder::advance(func::FuncOp layer, Value output, Value cut,
                                     const QuantizedWeights &codes,
                                     llvm::function_ref<Result<void>(int64_t, Matrix)> visit) {
-  Slice slice{{base}, {output}};
-  slice.observers = false;
+  Subgraph subgraph{{base}, {output}};
+  subgraph.observers = false;
   const bool moves = cut != base && cut != output;
   if (moves)
-    slice.outputs.push_back(cut);
-  FailureOr<SliceProgram> program = runner.compiler().compile(slice);
+    subgraph.outputs.push_back(cut);
+  FailureOr<CompiledSubgraph> program = runner.compiler().compile(subgraph);
   if (failed(program) || failed(load(*program, runner.constants(), codes)))
     return failure();
   HiddenStates &from = base == layer.getArgument(0) ? states : middle;

@@ -12,7 +12,7 @@
 #ifndef EASYQUANT_LIB_CALIBRATION_HOSTOPERATIONS_H
 #define EASYQUANT_LIB_CALIBRATION_HOSTOPERATIONS_H
 
-#include "easyquant/Calibration/Slice.h"
+#include "easyquant/Calibration/Subgraph.h"
 
 namespace easyquant::calibration {
 

@@ -69,7 +69,7 @@ HostProgram::compile(ModuleOp module, const std::string &isa, int64_t maxRows) {
   auto removeFolder =
       llvm::scope_exit([&] { llvm::sys::fs::remove_directories(folder, /*IgnoreErrors=*/true); });
   llvm::SmallString<128> path = folder;
-  llvm::sys::path::append(path, "slice.so");
+  llvm::sys::path::append(path, "subgraph.so");
   if (failed(cpu::linkSharedObject(module.getLoc(), {std::move(*object)}, path)))
     return failure();
   program->library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -51,10 +51,10 @@ FailureOr<LayerRunner> LayerRunner::create(ModuleOp module, const CalibrationTok
                                       << " tokens, but the model's context is " << context
                                       << " tokens; give a shorter --seqlen";
   options.length = tokens.maxLength();
-  Result<SliceCompiler> slices = SliceCompiler::create(options);
-  if (!slices)
-    return emitError(module.getLoc()) << slices.error().message;
-  LayerRunner runner(module, tokens, std::move(*values), std::move(*slices));
+  Result<SubgraphCompiler> subgraphs = SubgraphCompiler::create(options);
+  if (!subgraphs)
+    return emitError(module.getLoc()) << subgraphs.error().message;
+  LayerRunner runner(module, tokens, std::move(*values), std::move(*subgraphs));
   if (failed(runner.findLayers()))
     return failure();
   return runner;
@@ -146,7 +146,7 @@ static std::string namesOf(const Observation &observation) {
   return names;
 }
 
-Result<void> LayerRunner::runSample(SliceProgram &program, StringRef name, int64_t sample,
+Result<void> LayerRunner::runSample(CompiledSubgraph &program, StringRef name, int64_t sample,
                                     ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> outputs,
                                     RowsObserver observer, std::span<const int32_t> tokens) {
   std::optional<Error> error; // the compiled code cannot be stopped: the first one counts
@@ -185,7 +185,7 @@ Result<void> LayerRunner::runSample(SliceProgram &program, StringRef name, int64
   return {};
 }
 
-LogicalResult LayerRunner::run(SliceProgram &program, StringRef name,
+LogicalResult LayerRunner::run(CompiledSubgraph &program, StringRef name,
                                ArrayRef<const HiddenStates *> inputs,
                                ArrayRef<HiddenStates *> outputs, RowsObserver observer) {
   for (int64_t sample = 0; sample < text->samples(); ++sample) {
@@ -216,12 +216,12 @@ FailureOr<HiddenStates> LayerRunner::embed() {
   llvm::sort(vocabulary);
   vocabulary.erase(std::unique(vocabulary.begin(), vocabulary.end()), vocabulary.end());
 
-  Slice slice{{tokenIds}, {firstState}};
-  slice.vocabulary = static_cast<int64_t>(vocabulary.size());
-  FailureOr<SliceProgram> program = slices.compile(slice);
+  Subgraph subgraph{{tokenIds}, {firstState}};
+  subgraph.vocabulary = static_cast<int64_t>(vocabulary.size());
+  FailureOr<CompiledSubgraph> program = subgraphs.compile(subgraph);
   if (failed(program))
     return failure();
-  for (const SliceWeight &weight : program->weights()) {
+  for (const SubgraphWeight &weight : program->weights()) {
     Matrix place = program->weight(weight.global);
     // A table is read row by row, in the order of the renumbered tokens.
     int64_t step = weight.isEmbedding ? 1 : place.rows;
@@ -250,9 +250,9 @@ FailureOr<HiddenStates> LayerRunner::embed() {
 
 LogicalResult LayerRunner::runLayer(size_t index, HiddenStates &states, RowsObserver observer) {
   func::FuncOp layer = functions[index];
-  Slice slice{{layer.getArgument(0)}, {layer.front().getTerminator()->getOperand(0)}};
-  slice.observers = static_cast<bool>(observer);
-  FailureOr<SliceProgram> program = slices.compile(slice);
+  Subgraph subgraph{{layer.getArgument(0)}, {layer.front().getTerminator()->getOperand(0)}};
+  subgraph.observers = static_cast<bool>(observer);
+  FailureOr<CompiledSubgraph> program = subgraphs.compile(subgraph);
   if (failed(program))
     return failure();
   if (failed(program->load(values)))
@@ -268,13 +268,13 @@ LogicalResult LayerRunner::runLayer(size_t index, HiddenStates &states, RowsObse
 }
 
 LogicalResult LayerRunner::observeHead(const HiddenStates &states, RowsObserver observer) {
-  Slice slice{{lastState}, {}};
+  Subgraph subgraph{{lastState}, {}};
   for (auto observe : lastState.getParentBlock()->getOps<ObserveOp>())
-    if (Value input = observe.getInput(); !llvm::is_contained(slice.outputs, input))
-      slice.outputs.push_back(input);
-  if (slice.outputs.empty())
+    if (Value input = observe.getInput(); !llvm::is_contained(subgraph.outputs, input))
+      subgraph.outputs.push_back(input);
+  if (subgraph.outputs.empty())
     return success();
-  FailureOr<SliceProgram> program = slices.compile(slice);
+  FailureOr<CompiledSubgraph> program = subgraphs.compile(subgraph);
   if (failed(program))
     return failure();
   if (failed(program->load(values)))
@@ -283,7 +283,7 @@ LogicalResult LayerRunner::observeHead(const HiddenStates &states, RowsObserver 
     std::vector<std::vector<float>> memory;
     SmallVector<Matrix> outputs;
     Matrix state = states.sample(i);
-    for (Value output : slice.outputs) {
+    for (Value output : subgraph.outputs) {
       std::vector<float> &buffer = memory.emplace_back(state.rows * lm::columns(output));
       outputs.push_back({buffer.data(), state.rows, lm::columns(output)});
     }

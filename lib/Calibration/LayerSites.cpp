@@ -107,11 +107,12 @@ easyquant::calibration::roundToNearest(const PlannedSite &site, numerics::ConstM
   return rounded;
 }
 
-LogicalResult easyquant::calibration::load(SliceProgram &program, const ModelConstants &constants,
+LogicalResult easyquant::calibration::load(CompiledSubgraph &program,
+                                           const ModelConstants &constants,
                                            const QuantizedWeights &quantized) {
   if (failed(program.load(constants)))
     return failure();
-  for (const SliceWeight &weight : program.weights())
+  for (const SubgraphWeight &weight : program.weights())
     if (auto found = quantized.find(weight.value); found != quantized.end())
       numerics::dequantize(found->second, program.weight(weight.global));
   return success();

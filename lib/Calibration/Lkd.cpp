@@ -13,7 +13,7 @@
 #include "easyquant/Numerics/Lkd.h"
 
 #include "MethodRun.h"
-#include "SlicePass.h"
+#include "SubgraphPass.h"
 
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Calibration/RoundedSites.h"
@@ -39,8 +39,8 @@ namespace {
 
 constexpr llvm::StringLiteral kLkd = "lkd";
 
-struct Lkd : SlicePass<calibration::impl::LkdBase<Lkd>> {
-  using SlicePass::SlicePass;
+struct Lkd : SubgraphPass<calibration::impl::LkdBase<Lkd>> {
+  using SubgraphPass::SubgraphPass;
   LogicalResult run() override;
 };
 

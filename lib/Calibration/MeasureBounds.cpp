@@ -20,7 +20,7 @@
 #include "FloatRun.h"
 #include "QuantizedLayer.h"
 #include "SiteBounds.h"
-#include "SlicePass.h"
+#include "SubgraphPass.h"
 
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Dialect/Equant/Transforms/FoldScale.h"
@@ -47,8 +47,8 @@ namespace json = llvm::json;
 
 namespace {
 
-struct MeasureBounds : SlicePass<calibration::impl::MeasureBoundsBase<MeasureBounds>> {
-  using SlicePass::SlicePass;
+struct MeasureBounds : SubgraphPass<calibration::impl::MeasureBoundsBase<MeasureBounds>> {
+  using SubgraphPass::SubgraphPass;
   LogicalResult run() override;
 };
 

@@ -83,12 +83,12 @@ FailureOr<QuantizedLayer> QuantizedLayer::create(LayerRunner &runner, func::Func
   targets.emplace_back(output, Value());
 
   for (auto [target, quantized] : targets) {
-    Slice slice{activationsBehind(target), {target}};
-    slice.observers = false;
-    FailureOr<SliceProgram> program = runner.compiler().compile(slice);
+    Subgraph subgraph{activationsBehind(target), {target}};
+    subgraph.observers = false;
+    FailureOr<CompiledSubgraph> program = runner.compiler().compile(subgraph);
     if (failed(program) || failed(load(*program, runner.constants(), weights)))
       return failure();
-    result.pieces.push_back({std::move(slice), quantized, std::move(*program)});
+    result.pieces.push_back({std::move(subgraph), quantized, std::move(*program)});
   }
   return std::move(result);
 }
@@ -99,7 +99,7 @@ Result<void> QuantizedLayer::run(int64_t sample, ConstMatrix input, Matrix outpu
   std::vector<std::vector<float>> memory;
   for (Piece &piece : pieces) {
     SmallVector<ConstMatrix> inputs;
-    for (Value value : piece.slice.inputs)
+    for (Value value : piece.subgraph.inputs)
       inputs.push_back(known.lookup(value));
     Matrix made = output;
     if (piece.quantized) {

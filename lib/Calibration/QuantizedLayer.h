@@ -35,12 +35,12 @@ public:
   Result<void> run(int64_t sample, numerics::ConstMatrix input, numerics::Matrix output);
 
 private:
-  /// From what is known to `slice.outputs`, of which there is one. What `quantized` stands for is
-  /// known from then on; null for the last piece.
+  /// From what is known to `subgraph.outputs`, of which there is one. What `quantized` stands for
+  /// is known from then on; null for the last piece.
   struct Piece {
-    Slice slice;
+    Subgraph subgraph;
     mlir::Value quantized;
-    SliceProgram program;
+    CompiledSubgraph program;
   };
 
   explicit QuantizedLayer(LayerRunner &runner) : runner(&runner) {}

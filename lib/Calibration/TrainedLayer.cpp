@@ -15,7 +15,7 @@ using namespace easyquant::calibration;
 using numerics::ConstMatrix;
 using numerics::Matrix;
 
-FailureOr<TrainedLayer> TrainedLayer::create(SliceCompiler &compiler, func::FuncOp layer,
+FailureOr<TrainedLayer> TrainedLayer::create(SubgraphCompiler &compiler, func::FuncOp layer,
                                              ArrayRef<Value> wanted) {
   FailureOr<lm::GradientFunction> built =
       lm::buildGradients(layer, wanted, (layer.getSymName() + ".gradients").str());
@@ -29,22 +29,22 @@ FailureOr<TrainedLayer> TrainedLayer::create(SliceCompiler &compiler, func::Func
     if (op.hasAttr(lm::kStoredAttr))
       llvm::append_range(stored, op.getResults());
 
-  Slice forward{{input}, {returned.front()}};
+  Subgraph forward{{input}, {returned.front()}};
   llvm::append_range(forward.outputs, stored);
-  Slice backward{{input, block.getArguments().back()}, llvm::to_vector(returned.drop_front())};
+  Subgraph backward{{input, block.getArguments().back()}, llvm::to_vector(returned.drop_front())};
   llvm::append_range(backward.inputs, stored);
   forward.observers = backward.observers = false;
-  FailureOr<SliceProgram> forwards = compiler.compile(forward);
+  FailureOr<CompiledSubgraph> forwards = compiler.compile(forward);
   if (failed(forwards))
     return failure();
-  FailureOr<SliceProgram> backwards = compiler.compile(backward);
+  FailureOr<CompiledSubgraph> backwards = compiler.compile(backward);
   if (failed(backwards))
     return failure();
 
   TrainedLayer trained(std::move(built->function), std::move(*forwards), std::move(*backwards));
   for (Value value : built->wanted) {
     auto weight =
-        llvm::find_if(trained.weights(), [&](const SliceWeight &w) { return w.value == value; });
+        llvm::find_if(trained.weights(), [&](const SubgraphWeight &w) { return w.value == value; });
     trained.globals.push_back(weight == trained.weights().end() ? "" : weight->global);
   }
   int64_t bytes = 0;

@@ -65,7 +65,7 @@ Result<void> writeRows(const ModelSource &source, const ModelTensor &tensor,
 
 Result<void> writeWeights(const ModelSource &source, const fs::path &folder) {
   std::unordered_map<std::string, bool> isConv1D;
-  for (const TensorPlan &plan : planTensors(source.config()))
+  for (const ExpectedTensor &plan : expectedTensors(source.config()))
     isConv1D[plan.name] = plan.isConv1D;
   std::vector<SafetensorsWriter::Tensor> declarations;
   for (const ModelTensor &tensor : source.tensors()) {

@@ -51,7 +51,7 @@ struct ModelSource::Impl {
   }
 
   Result<void> resolve();
-  Result<void> addWeight(TensorPlan &plan, const std::string &storedName);
+  Result<void> addWeight(ExpectedTensor &tensor, const std::string &storedName);
   Result<void> convert(size_t index, int64_t firstRow, int64_t rows, std::span<float> out) const;
   Result<void> convertTransposed(const Weight &weight, int64_t firstRow, int64_t rows,
                                  int64_t columns, std::span<float> out) const;
@@ -91,9 +91,9 @@ Result<ModelSource> ModelSource::open(const fs::path &path) {
 /// does not: a model whose biases were left out would run and be wrong.
 Result<void> ModelSource::Impl::resolve() {
   std::unordered_set<std::string> used;
-  for (TensorPlan &plan : planTensors(checkpoint.config)) {
-    std::string storedName = kind == Kind::GGUF ? plan.ggufName : plan.name;
-    if (Result<void> added = addWeight(plan, storedName); !added)
+  for (ExpectedTensor &tensor : expectedTensors(checkpoint.config)) {
+    std::string storedName = kind == Kind::GGUF ? tensor.ggufName : tensor.name;
+    if (Result<void> added = addWeight(tensor, storedName); !added)
       return added;
     used.insert(std::move(storedName));
   }
@@ -110,20 +110,20 @@ Result<void> ModelSource::Impl::resolve() {
                    unexpected.size(), architectureName(checkpoint.config.architecture));
 }
 
-Result<void> ModelSource::Impl::addWeight(TensorPlan &plan, const std::string &storedName) {
+Result<void> ModelSource::Impl::addWeight(ExpectedTensor &tensor, const std::string &storedName) {
   auto found = checkpoint.tensors.find(storedName);
   if (found == checkpoint.tensors.end())
     return makeError(ErrorCode::NotFound, "{} is missing; expected shape {}", where(storedName),
-                     shapeText(plan.shape));
+                     shapeText(tensor.shape));
   Weight weight;
   weight.stored = found->second;
-  weight.transposed = plan.isConv1D && kind == Kind::HuggingFace;
-  std::vector<int64_t> expected = plan.shape;
+  weight.transposed = tensor.isConv1D && kind == Kind::HuggingFace;
+  std::vector<int64_t> shape = tensor.shape;
   if (weight.transposed)
-    std::reverse(expected.begin(), expected.end());
-  if (weight.stored.shape != expected)
+    std::reverse(shape.begin(), shape.end());
+  if (weight.stored.shape != shape)
     return makeError(ErrorCode::Corrupt, "{}: expected shape {}, found {}", where(storedName),
-                     shapeText(expected), shapeText(weight.stored.shape));
+                     shapeText(shape), shapeText(weight.stored.shape));
   if (!weight.stored.type)
     return makeError(
         ErrorCode::Unsupported, "{}: weights of type {} are not supported; expected {}",
@@ -132,16 +132,16 @@ Result<void> ModelSource::Impl::addWeight(TensorPlan &plan, const std::string &s
                              "Q4_K, Q5_K, Q6_K or Q8_K"
                            : "F32, F16 or BF16");
   // Rows are converted one by one, and a row of a vector is one element.
-  if (expected.size() == 1 && weight.stored.type->blockElements != 1)
+  if (shape.size() == 1 && weight.stored.type->blockElements != 1)
     return makeError(ErrorCode::Unsupported,
                      "{}: a vector of type {} is not supported; expected F32, "
                      "F16 or BF16",
                      where(storedName), weight.stored.typeName);
-  if (plan.ropeHeads != 0 && kind == Kind::GGUF)
-    weight.permutedHeadDim = plan.shape.front() / plan.ropeHeads;
+  if (tensor.ropeHeads != 0 && kind == Kind::GGUF)
+    weight.permutedHeadDim = tensor.shape.front() / tensor.ropeHeads;
 
-  indexByName.emplace(plan.name, tensors.size());
-  tensors.push_back({std::move(plan.name), std::move(plan.shape), weight.stored.typeName});
+  indexByName.emplace(tensor.name, tensors.size());
+  tensors.push_back({std::move(tensor.name), std::move(tensor.shape), weight.stored.typeName});
   weights.push_back(std::move(weight));
   return {};
 }

@@ -12,25 +12,25 @@
 using namespace easyquant;
 using namespace easyquant::formats;
 
-static std::vector<TensorPlan> planLLaMA(const ModelConfig &config) {
+static std::vector<ExpectedTensor> tensorsOfLLaMA(const ModelConfig &config) {
   const int64_t hidden = config.hiddenSize, inner = config.intermediateSize;
   const int64_t q = config.numHeads * config.headDim, kv = config.numKVHeads * config.headDim;
   // llama.cpp rotates neighbours in models of its llama architecture, which Mistral's are, and
   // halves in the others.
   const int64_t permuted =
       config.architecture == Architecture::LLaMA || config.architecture == Architecture::Mistral;
-  std::vector<TensorPlan> plan;
-  plan.push_back({"model.embed_tokens.weight", {config.vocabSize, hidden}, "token_embd.weight"});
+  std::vector<ExpectedTensor> tensors;
+  tensors.push_back({"model.embed_tokens.weight", {config.vocabSize, hidden}, "token_embd.weight"});
   for (int64_t layer = 0; layer < config.numLayers; ++layer) {
     const std::string name = fmt::format("model.layers.{}.", layer);
     const std::string gguf = fmt::format("blk.{}.", layer);
     auto add = [&](const char *part, const char *ggufPart, std::vector<int64_t> shape, bool bias,
                    int64_t ropeHeads = 0) {
       int64_t rows = shape.front();
-      plan.push_back({name + part + ".weight", std::move(shape), gguf + ggufPart + ".weight", false,
-                      ropeHeads});
+      tensors.push_back({name + part + ".weight", std::move(shape), gguf + ggufPart + ".weight",
+                         false, ropeHeads});
       if (bias)
-        plan.push_back(
+        tensors.push_back(
             {name + part + ".bias", {rows}, gguf + ggufPart + ".bias", false, ropeHeads});
     };
     add("input_layernorm", "attn_norm", {hidden}, false);
@@ -47,24 +47,24 @@ static std::vector<TensorPlan> planLLaMA(const ModelConfig &config) {
     add("mlp.up_proj", "ffn_up", {inner, hidden}, config.mlpBias);
     add("mlp.down_proj", "ffn_down", {hidden, inner}, config.mlpBias);
   }
-  plan.push_back({"model.norm.weight", {hidden}, "output_norm.weight"});
-  return plan;
+  tensors.push_back({"model.norm.weight", {hidden}, "output_norm.weight"});
+  return tensors;
 }
 
-static std::vector<TensorPlan> planGPT2(const ModelConfig &config) {
+static std::vector<ExpectedTensor> tensorsOfGPT2(const ModelConfig &config) {
   const int64_t hidden = config.hiddenSize, inner = config.intermediateSize;
-  std::vector<TensorPlan> plan;
-  plan.push_back({"wte.weight", {config.vocabSize, hidden}, "token_embd.weight"});
-  plan.push_back({"wpe.weight", {config.maxContext, hidden}, "position_embd.weight"});
+  std::vector<ExpectedTensor> tensors;
+  tensors.push_back({"wte.weight", {config.vocabSize, hidden}, "token_embd.weight"});
+  tensors.push_back({"wpe.weight", {config.maxContext, hidden}, "position_embd.weight"});
   auto norm = [&](const std::string &name, const std::string &gguf) {
-    plan.push_back({name + ".weight", {hidden}, gguf + ".weight"});
-    plan.push_back({name + ".bias", {hidden}, gguf + ".bias"});
+    tensors.push_back({name + ".weight", {hidden}, gguf + ".weight"});
+    tensors.push_back({name + ".bias", {hidden}, gguf + ".bias"});
   };
   for (int64_t layer = 0; layer < config.numLayers; ++layer) {
     const std::string name = fmt::format("h.{}.", layer), gguf = fmt::format("blk.{}.", layer);
     auto linear = [&](const char *part, const char *ggufPart, int64_t n, int64_t k) {
-      plan.push_back({name + part + ".weight", {n, k}, gguf + ggufPart + ".weight", true});
-      plan.push_back({name + part + ".bias", {n}, gguf + ggufPart + ".bias"});
+      tensors.push_back({name + part + ".weight", {n, k}, gguf + ggufPart + ".weight", true});
+      tensors.push_back({name + part + ".bias", {n}, gguf + ggufPart + ".bias"});
     };
     norm(name + "ln_1", gguf + "attn_norm");
     linear("attn.c_attn", "attn_qkv", 3 * hidden, hidden);
@@ -74,14 +74,15 @@ static std::vector<TensorPlan> planGPT2(const ModelConfig &config) {
     linear("mlp.c_proj", "ffn_down", hidden, inner);
   }
   norm("ln_f", "output_norm");
-  return plan;
+  return tensors;
 }
 
-std::vector<TensorPlan> formats::planTensors(const ModelConfig &config) {
-  std::vector<TensorPlan> plan = config.isLLaMALike() ? planLLaMA(config) : planGPT2(config);
+std::vector<ExpectedTensor> formats::expectedTensors(const ModelConfig &config) {
+  std::vector<ExpectedTensor> tensors =
+      config.isLLaMALike() ? tensorsOfLLaMA(config) : tensorsOfGPT2(config);
   if (!config.tieWordEmbeddings)
-    plan.push_back({"lm_head.weight", {config.vocabSize, config.hiddenSize}, "output.weight"});
-  return plan;
+    tensors.push_back({"lm_head.weight", {config.vocabSize, config.hiddenSize}, "output.weight"});
+  return tensors;
 }
 
 bool formats::isRedundant(const ModelConfig &config, std::string_view name) {

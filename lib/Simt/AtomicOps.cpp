@@ -50,7 +50,7 @@ template <typename T, typename Update>
 void update(Warp &w, const Instruction &i, Mask m, Update &&apply) {
   std::byte *at[kLanes];
   w.resolve(i, m, AccessKind::Atomic, sizeof(T) * i.count, at);
-  const Slot *sources = w.launch.program.slots.data() + i.extra;
+  const Slot *sources = w.launch.decoded.slots.data() + i.extra;
   const T *c = i.c == kNoSlot ? nullptr : w.reg<T>(i.c);
   forEachLane(m, [&](unsigned lane) {
     for (unsigned k = 0; k < i.count; ++k) {

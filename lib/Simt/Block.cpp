@@ -15,7 +15,7 @@ using namespace easyquant::simt;
 
 Block::Block(Launch &launch, std::array<uint32_t, 3> id, uint32_t linear)
     : launch(launch), id(id), linear(linear),
-      sharedBytes(launch.program.staticSharedBytes + launch.options.dynamicSharedBytes),
+      sharedBytes(launch.decoded.staticSharedBytes + launch.options.dynamicSharedBytes),
       mbarriers(std::make_unique<MBarrierTable>()) {
   sharedStorage.resize(sharedBytes + 1024);
   auto address = reinterpret_cast<uintptr_t>(sharedStorage.data());
@@ -42,7 +42,7 @@ unsigned Block::aliveThreads() const {
   return count;
 }
 
-bool Block::run(uint64_t slice) {
+bool Block::run(uint64_t quantum) {
   bool ran = false, all = true;
   for (auto &warp : warps) {
     if (warp->done())
@@ -50,7 +50,7 @@ bool Block::run(uint64_t slice) {
     all = false;
     if (!warp->runnable())
       continue;
-    warp->run(slice);
+    warp->run(quantum);
     ran = true;
   }
   if (all || ran)
@@ -72,7 +72,7 @@ bool Block::run(uint64_t slice) {
 void Block::arrive(Warp &warp, const Instruction &i, Mask mask, unsigned number, unsigned expected,
                    bool waits, bool aligned) {
   Barrier &barrier = barriers[number];
-  auto pc = static_cast<uint32_t>(&i - launch.program.code.data());
+  auto pc = static_cast<uint32_t>(&i - launch.decoded.code.data());
   if (!barrier.arrived) {
     barrier.expected = expected;
     barrier.pc = pc;

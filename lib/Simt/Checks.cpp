@@ -13,7 +13,7 @@ using namespace easyquant;
 using namespace easyquant::simt;
 
 static uint32_t pcOf(const Launch &launch, const Instruction &i) {
-  return static_cast<uint32_t>(&i - launch.program.code.data());
+  return static_cast<uint32_t>(&i - launch.decoded.code.data());
 }
 
 // ---- undefined registers -----------------------------------------------------------------------
@@ -24,7 +24,7 @@ static uint32_t pcOf(const Launch &launch, const Instruction &i) {
 static Mask definedLanes(const Warp &warp, const Frame &frame, RegisterList list) {
   Mask defined = kAllLanes;
   for (uint32_t k = 0; k < list.count; ++k)
-    defined &= frame.defined[warp.launch.program.registerLists[list.begin + k]];
+    defined &= frame.defined[warp.launch.decoded.registerLists[list.begin + k]];
   return defined;
 }
 
@@ -52,7 +52,7 @@ void Checker::judge(Warp &warp, const Instruction &i, RegisterList list, Mask re
                 std::popcount(bad));
   // Once is enough: further uses are not new mistakes.
   for (uint32_t k = 0; k < list.count; ++k)
-    warp.frame->defined[launch.program.registerLists[list.begin + k]] |= bad;
+    warp.frame->defined[launch.decoded.registerLists[list.begin + k]] |= bad;
 }
 
 void Checker::after(Warp &warp, const Instruction &i, Mask executing, Frame &frame) {
@@ -64,7 +64,7 @@ void Checker::after(Warp &warp, const Instruction &i, Mask executing, Frame &fra
   if (i.opClass == OpClass::Shuffle || i.opClass == OpClass::Matrix)
     defined = (warp.undefinedStore & executing) ? 0 : kAllLanes;
   for (uint32_t k = 0; k < i.defines.count; ++k) {
-    Mask &mask = frame.defined[launch.program.registerLists[i.defines.begin + k]];
+    Mask &mask = frame.defined[launch.decoded.registerLists[i.defines.begin + k]];
     mask = (mask & ~executing) | (defined & executing);
   }
 }

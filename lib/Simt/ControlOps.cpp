@@ -17,7 +17,7 @@ namespace {
 void branch(Warp &w, const Instruction &i, Mask m) { w.branch(static_cast<uint32_t>(i.offset), m); }
 
 void branchIndexed(Warp &w, const Instruction &i, Mask m) {
-  const std::vector<uint32_t> &table = w.launch.program.branchTables[i.extra];
+  const std::vector<uint32_t> &table = w.launch.decoded.branchTables[i.extra];
   const uint32_t *index = w.reg<uint32_t>(i.a);
   std::array<uint32_t, kLanes> targets{};
   forEachLane(m, [&](unsigned lane) {
@@ -30,23 +30,23 @@ void branchIndexed(Warp &w, const Instruction &i, Mask m) {
 }
 
 void callDirect(Warp &w, const Instruction &i, Mask m) {
-  const CallSite &site = w.launch.program.calls[i.extra];
+  const CallSite &site = w.launch.decoded.calls[i.extra];
   w.call(*site.callee, site, m);
 }
 
 /// Lanes that call the same function go together.
 void callIndirect(Warp &w, const Instruction &i, Mask m) {
-  const CallSite &site = w.launch.program.calls[i.extra];
+  const CallSite &site = w.launch.decoded.calls[i.extra];
   const uint64_t *target = w.reg<uint64_t>(i.a);
   while (m) {
     uint64_t wanted = target[std::countr_zero(m)];
     Mask same = 0;
     forEachLane(m, [&](unsigned lane) { same |= Mask(target[lane] == wanted) << lane; });
     uint64_t index = wanted - kFunctionWindow;
-    if (index >= w.launch.program.functions.size())
+    if (index >= w.launch.decoded.functions.size())
       w.stop(Finding::BadOperand, i, same,
              fmt::format("calls {:#x}, which is no function", wanted));
-    w.call(*w.launch.program.functions[index], site, same);
+    w.call(*w.launch.decoded.functions[index], site, same);
     m &= ~same;
   }
 }
@@ -80,7 +80,7 @@ void decodeCall(Decoder &d) {
   if (arguments)
     for (const ast::Operand &operand : arguments->items)
       site.arguments.push_back(d.place(operand, false));
-  d.i.extra = d.program.calls.size();
+  d.i.extra = d.decoded.calls.size();
   auto symbol = d.find(callee.name);
   if (symbol && symbol->kind == Decoder::Symbol::Register) {
     d.i.a = d.read(callee, Type::U64);
@@ -95,7 +95,7 @@ void decodeCall(Decoder &d) {
   } else {
     d.fail("function '{}' is not declared", callee.name);
   }
-  d.program.calls.push_back(std::move(site));
+  d.decoded.calls.push_back(std::move(site));
 }
 
 void decodeBranchIndexed(Decoder &d) {
@@ -108,8 +108,8 @@ void decodeBranchIndexed(Decoder &d) {
   const auto *labels = list.kind == ast::Operand::Vector ? &list.items : d.branchTargets(list.name);
   if (!labels)
     d.fail("'{}' is no list of branch targets", list.name);
-  d.i.extra = d.program.branchTables.size();
-  d.program.branchTables.emplace_back(labels->size());
+  d.i.extra = d.decoded.branchTables.size();
+  d.decoded.branchTables.emplace_back(labels->size());
   for (size_t k = 0; k < labels->size(); ++k)
     d.tableTarget(d.i.extra, k, (*labels)[k].name);
   d.i.run = branchIndexed;

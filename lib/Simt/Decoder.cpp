@@ -1,11 +1,11 @@
-//===- Decoder.cpp - Statements of PTX to instructions of a Program -------===//
+//===- Decoder.cpp - Statements of PTX to decoded instructions ------------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#include "ProgramDecoder.h"
+#include "KernelDecoder.h"
 
 #include <algorithm>
 #include <bit>
@@ -82,10 +82,10 @@ Slot Decoder::constant(uint64_t bits, unsigned bytes) {
     bits &= (1ull << 8 * bytes) - 1;
   auto [known, isNew] = owner.constants.try_emplace({bits, bytes}, 0);
   if (isNew) {
-    known->second = program.constants.size() | kConstantSlot;
+    known->second = decoded.constants.size() | kConstantSlot;
     for (unsigned lane = 0; lane < kLanes; ++lane) {
       auto *data = reinterpret_cast<const std::byte *>(&bits);
-      program.constants.insert(program.constants.end(), data, data + std::min(bytes, 8u));
+      decoded.constants.insert(decoded.constants.end(), data, data + std::min(bytes, 8u));
     }
   }
   return known->second;
@@ -215,7 +215,7 @@ void Decoder::arithmetic(Type type, OpClass opClass, unsigned sources) {
 }
 
 uint32_t Decoder::readVector(const ast::Operand &operand, Type type, unsigned count) {
-  auto first = static_cast<uint32_t>(program.slots.size());
+  auto first = static_cast<uint32_t>(decoded.slots.size());
   bool isVector = operand.kind == ast::Operand::Vector;
   if ((isVector ? operand.items.size() : 1) != count)
     fail("a vector of {} is needed", count);
@@ -223,17 +223,17 @@ uint32_t Decoder::readVector(const ast::Operand &operand, Type type, unsigned co
   slots.reserve(count);
   for (unsigned k = 0; k < count; ++k)
     slots.push_back(read(isVector ? operand.items[k] : operand, type));
-  program.slots.insert(program.slots.end(), slots.begin(), slots.end());
+  decoded.slots.insert(decoded.slots.end(), slots.begin(), slots.end());
   return first;
 }
 
 uint32_t Decoder::writeVector(const ast::Operand &operand, Type type, unsigned count) {
-  auto first = static_cast<uint32_t>(program.slots.size());
+  auto first = static_cast<uint32_t>(decoded.slots.size());
   bool isVector = operand.kind == ast::Operand::Vector;
   if ((isVector ? operand.items.size() : 1) != count)
     fail("a vector of {} is needed", count);
   for (unsigned k = 0; k < count; ++k)
-    program.slots.push_back(write(isVector ? operand.items[k] : operand, type));
+    decoded.slots.push_back(write(isVector ? operand.items[k] : operand, type));
   return first;
 }
 
@@ -302,7 +302,7 @@ std::vector<uint32_t> Decoder::scopeChain() const {
 
 void Decoder::branchTarget(std::string_view label) {
   fixups.push_back(
-      {static_cast<uint32_t>(program.code.size()), ~0u, label, scopeChain(), statement->line});
+      {static_cast<uint32_t>(decoded.code.size()), ~0u, label, scopeChain(), statement->line});
 }
 
 void Decoder::tableTarget(uint32_t table, uint32_t entry, std::string_view label) {
@@ -319,13 +319,13 @@ void Decoder::emit() {
   i.addressUses = list(addressUses);
   i.defines = list(defines);
   i.line = statement->line;
-  program.code.push_back(i);
+  decoded.code.push_back(i);
 }
 
 RegisterList Decoder::list(std::vector<uint32_t> &indices) {
-  RegisterList result{static_cast<uint32_t>(program.registerLists.size()),
+  RegisterList result{static_cast<uint32_t>(decoded.registerLists.size()),
                       static_cast<uint32_t>(indices.size())};
-  program.registerLists.insert(program.registerLists.end(), indices.begin(), indices.end());
+  decoded.registerLists.insert(decoded.registerLists.end(), indices.begin(), indices.end());
   indices.clear();
   return result;
 }
@@ -356,7 +356,7 @@ void Decoder::decodeStatement(const ast::Statement &current, const OpcodeTable &
     guard = symbol->slot;
     guardIndex = symbol->index;
   }
-  size_t first = program.code.size();
+  size_t first = decoded.code.size();
   found->second(*this);
   if (next != parts.size())
     fail("the simulator does not know '.{}' of this instruction", parts[next]);
@@ -364,14 +364,14 @@ void Decoder::decodeStatement(const ast::Statement &current, const OpcodeTable &
     fail("this instruction has too many operands");
   if (i.run)
     emit();
-  for (size_t pc = first; pc < program.code.size(); ++pc) {
-    Instruction &made = program.code[pc];
+  for (size_t pc = first; pc < decoded.code.size(); ++pc) {
+    Instruction &made = decoded.code[pc];
     if (guard == kNoSlot)
       continue;
     made.guard = guard;
     made.guardFlip = current.guardNegated ? kAllLanes : 0;
-    std::vector<uint32_t> indices(program.registerLists.begin() + made.addressUses.begin,
-                                  program.registerLists.begin() + made.addressUses.begin +
+    std::vector<uint32_t> indices(decoded.registerLists.begin() + made.addressUses.begin,
+                                  decoded.registerLists.begin() + made.addressUses.begin +
                                       made.addressUses.count);
     indices.push_back(guardIndex); // the last: Checker::before knows
     made.addressUses = list(indices);
@@ -380,7 +380,7 @@ void Decoder::decodeStatement(const ast::Statement &current, const OpcodeTable &
 
 void Decoder::decodeFunction() {
   const ast::Function &source = *function.source;
-  function.entry = program.code.size();
+  function.entry = decoded.code.size();
   // Labels belong to their scope; inline assembly repeats them.
   scopes.clear();
   scopes.push_back({nextScope++, {}, {}});
@@ -388,8 +388,8 @@ void Decoder::decodeFunction() {
                         std::vector<ParameterPlace> &places) {
     for (const ast::Variable &variable : variables) {
       if (source.isEntry) {
-        uint32_t offset = reserve(program.parameterBytes, variable);
-        program.parameters.push_back({offset, static_cast<uint32_t>(variable.bytes())});
+        uint32_t offset = reserve(decoded.parameterBytes, variable);
+        decoded.parameters.push_back({offset, static_cast<uint32_t>(variable.bytes())});
         Symbol symbol{Symbol::KernelParameter, variable.type};
         symbol.space = Space::Param;
         symbol.address = offset;
@@ -418,7 +418,7 @@ void Decoder::decodeFunction() {
       scopes.pop_back();
       break;
     case ast::Statement::Label:
-      if (!labels.try_emplace({scopes.back().id, s.name}, program.code.size()).second)
+      if (!labels.try_emplace({scopes.back().id, s.name}, decoded.code.size()).second)
         fail("label '{}' is there twice", s.name);
       break;
     case ast::Statement::Declaration:
@@ -444,8 +444,8 @@ void Decoder::decodeFunction() {
     if (target == ~0u)
       throw DecodeError{fixup.line, fmt::format("label '{}' is nowhere", fixup.label)};
     if (fixup.entry == ~0u)
-      program.code[fixup.pc].offset = target;
+      decoded.code[fixup.pc].offset = target;
     else
-      program.branchTables[fixup.pc][fixup.entry] = target;
+      decoded.branchTables[fixup.pc][fixup.entry] = target;
   }
 }

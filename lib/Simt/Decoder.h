@@ -1,4 +1,4 @@
-//===- Decoder.h - Statements of PTX to instructions of a Program - -*- C++ -*-===//
+//===- Decoder.h - Statements of PTX to decoded instructions ----*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -17,7 +17,8 @@
 namespace easyquant::simt {
 
 /// Decodes a kernel and all that it calls. Errors quote the line that is not understood.
-Result<std::unique_ptr<Program>> decodeKernel(const ModuleImage &image, std::string_view kernel);
+Result<std::unique_ptr<DecodedKernel>> decodeKernel(const ModuleImage &image,
+                                                    std::string_view kernel);
 
 class Decoder;
 using DecodeFunction = void (*)(Decoder &);
@@ -92,7 +93,7 @@ public:
   Slot readPredicate(const ast::Operand &, bool &negated);
   /// dst and the first `sources` of a, b and c, all of one type.
   void arithmetic(Type type, OpClass opClass, unsigned sources);
-  /// Operands of a vector in Program::slots; returns the index of the first.
+  /// Operands of a vector in DecodedKernel::slots; returns the index of the first.
   uint32_t readVector(const ast::Operand &, Type, unsigned count);
   uint32_t writeVector(const ast::Operand &, Type, unsigned count);
   uint64_t immediate(const ast::Operand &);
@@ -144,10 +145,10 @@ public:
   Instruction i;
   std::string_view opcode; ///< Without modifiers.
   const ast::Statement *statement = nullptr;
-  Program &program;
+  DecodedKernel &decoded;
 
 private:
-  friend class ProgramDecoder;
+  friend class KernelDecoder;
   struct Fixup {
     uint32_t pc; ///< Of the instruction; or the table.
     uint32_t entry = ~0u;
@@ -166,8 +167,8 @@ private:
     std::unordered_map<std::string_view, Range> ranges;
   };
 
-  Decoder(Program &program, class ProgramDecoder &owner, FunctionCode &function)
-      : program(program), owner(owner), function(function) {}
+  Decoder(DecodedKernel &decoded, class KernelDecoder &owner, FunctionCode &function)
+      : decoded(decoded), owner(owner), function(function) {}
   void decodeFunction();
   void declare(const ast::Variable &variable);
   void decodeStatement(const ast::Statement &statement, const OpcodeTable &table);
@@ -184,7 +185,7 @@ private:
   void use(uint32_t registerIndex) { uses.push_back(registerIndex); }
   RegisterList list(std::vector<uint32_t> &indices);
 
-  class ProgramDecoder &owner;
+  class KernelDecoder &owner;
   FunctionCode &function;
   std::vector<Scope> scopes;
   uint32_t nextScope = 0;

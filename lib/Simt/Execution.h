@@ -1,4 +1,4 @@
-//===- Execution.h - Warps, blocks and the launch that they belong to - -*- C++ -*-===//
+//===- Execution.h - Warps, blocks and their launch -------------*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -81,8 +81,8 @@ public:
     p = (p & ~lanes) | (value & lanes);
   }
 
-  /// Runs until all groups wait or are gone, or for about `slice` instructions.
-  void run(uint64_t slice);
+  /// Runs until all groups wait or are gone, or for about `quantum` instructions.
+  void run(uint64_t quantum);
   bool done() const { return alive == 0; }
   bool runnable() const;
 
@@ -176,7 +176,7 @@ private:
   void enter(Frame *frame);
   void initialiseSpecials(Frame &frame);
   void dropLanes(Frame *frame, Mask lanes);
-  template <bool checked> void loop(uint64_t slice);
+  template <bool checked> void loop(uint64_t quantum);
   void growLocal(uint32_t bytes);
   bool unblock();
   std::vector<std::unique_ptr<Frame>> frames, spare;
@@ -209,8 +209,8 @@ class Block {
 public:
   Block(Launch &launch, std::array<uint32_t, 3> id, uint32_t linear);
   ~Block();
-  /// Runs for about `slice` instructions a warp; true when all threads have exited.
-  bool run(uint64_t slice);
+  /// Runs for about `quantum` instructions a warp; true when all threads have exited.
+  bool run(uint64_t quantum);
   unsigned aliveThreads() const;
   void arrive(Warp &warp, const Instruction &i, Mask mask, unsigned barrier, unsigned expected,
               bool waits, bool aligned);
@@ -243,7 +243,7 @@ struct Counters {
 
 class Launch {
 public:
-  Launch(Device::State &memory, const Program &program, const LaunchOptions &options,
+  Launch(Device::State &memory, const DecodedKernel &decoded, const LaunchOptions &options,
          std::vector<std::byte> parameters);
   ~Launch();
   LaunchReport run();
@@ -254,10 +254,10 @@ public:
   std::string quote(uint32_t pc) const; ///< "line 12: st.global..."
   void count(const Instruction &i, Space space, Mask mask, unsigned bytes,
              const uint64_t (&addresses)[kLanes]);
-  Counters &counters(const Instruction &i) { return perInstruction[&i - program.code.data()]; }
+  Counters &counters(const Instruction &i) { return perInstruction[&i - decoded.code.data()]; }
 
   Device::State &memory;
-  const Program &program;
+  const DecodedKernel &decoded;
   const LaunchOptions &options;
   std::vector<std::byte> parameters;
   std::vector<Counters> perInstruction;

@@ -16,16 +16,16 @@ using namespace easyquant;
 using namespace easyquant::simt;
 
 /// Warp instructions that a warp runs before the next one of its block gets its turn.
-static constexpr uint64_t kSlice = 1 << 14;
-/// Rounds of slices after which a block that does not end lets other blocks run beside it.
+static constexpr uint64_t kQuantum = 1 << 14;
+/// Rounds of quanta after which a block that does not end lets other blocks run beside it.
 static constexpr unsigned kPatience = 1 << 8;
 static constexpr size_t kResidentBlocks = 64;
 static constexpr size_t kMostFindings = 100;
 
-Launch::Launch(Device::State &memory, const Program &program, const LaunchOptions &options,
+Launch::Launch(Device::State &memory, const DecodedKernel &decoded, const LaunchOptions &options,
                std::vector<std::byte> parameters)
-    : memory(memory), program(program), options(options), parameters(std::move(parameters)),
-      perInstruction(program.code.size()) {
+    : memory(memory), decoded(decoded), options(options), parameters(std::move(parameters)),
+      perInstruction(decoded.code.size()) {
   if (options.checks == Checks::All) {
     checker = std::make_unique<Checker>(*this);
     for (auto &allocation : memory.allocations)
@@ -49,7 +49,7 @@ LaunchReport Launch::run() {
       }
       bool ended = false;
       for (unsigned round = 0; round < kPatience && !ended; ++round) {
-        ended = active.front()->run(kSlice);
+        ended = active.front()->run(kQuantum);
         if (options.maxInstructions && executed > options.maxInstructions) {
           const Warp &warp = *active.front()->warps[0];
           this->report(
@@ -82,8 +82,8 @@ LaunchReport Launch::run() {
 }
 
 std::string Launch::quote(uint32_t pc) const {
-  uint32_t line = program.code[pc].line;
-  return fmt::format("line {}: {}", line, program.module->line(line));
+  uint32_t line = decoded.code[pc].line;
+  return fmt::format("line {}: {}", line, decoded.module->line(line));
 }
 
 void Launch::report(Finding::Kind kind, uint32_t pc, const Block &block, unsigned thread,
@@ -99,18 +99,18 @@ void Launch::report(Finding::Kind kind, uint32_t pc, const Block &block, unsigne
   const auto &dims = options.block;
   std::array<uint32_t, 3> at = {thread % dims[0], thread / dims[0] % dims[1],
                                 thread / dims[0] / dims[1]};
-  Finding finding{kind, program.code[pc].line, block.id, at, count, {}};
+  Finding finding{kind, decoded.code[pc].line, block.id, at, count, {}};
   finding.message =
       fmt::format("{}: {}:{}: {}\n    block ({},{},{}) thread ({},{},{}) {}", nameOf(kind),
-                  program.module->name, finding.line, program.module->line(finding.line),
+                  decoded.module->name, finding.line, decoded.module->line(finding.line),
                   block.id[0], block.id[1], block.id[2], at[0], at[1], at[2], what);
   findings.push_back(std::move(finding));
 }
 
 // ---- the way in --------------------------------------------------------------------------------
 
-static Result<std::vector<std::byte>> packArguments(const Program &program, const KernelInfo &info,
-                                                    const Arguments &arguments) {
+static Result<std::vector<std::byte>>
+packArguments(const DecodedKernel &decoded, const KernelInfo &info, const Arguments &arguments) {
   if (arguments.values.size() != info.parameters.size()) {
     std::string expected;
     for (const KernelParameterInfo &parameter : info.parameters)
@@ -119,10 +119,10 @@ static Result<std::vector<std::byte>> packArguments(const Program &program, cons
     return makeError(ErrorCode::InvalidArgument, "{}: {} arguments given, but it takes {}: ({})",
                      info.name, arguments.values.size(), info.parameters.size(), expected);
   }
-  std::vector<std::byte> bytes(program.parameterBytes);
+  std::vector<std::byte> bytes(decoded.parameterBytes);
   for (size_t i = 0; i < arguments.values.size(); ++i) {
     const auto &value = arguments.values[i];
-    const KernelParameter &place = program.parameters[i];
+    const KernelParameter &place = decoded.parameters[i];
     if (value.size() != place.bytes)
       return makeError(ErrorCode::InvalidArgument,
                        "{}: argument {} has {} bytes, but parameter {} is .{} of {} bytes",
@@ -134,7 +134,7 @@ static Result<std::vector<std::byte>> packArguments(const Program &program, cons
 }
 
 static Result<void> checkShape(const KernelInfo &info, const LaunchOptions &options,
-                               const Program &program) {
+                               const DecodedKernel &decoded) {
   uint64_t threads = uint64_t(options.block[0]) * options.block[1] * options.block[2];
   if (!threads || threads > 1024 || options.block[0] > 1024 || options.block[1] > 1024 ||
       options.block[2] > 64)
@@ -155,11 +155,11 @@ static Result<void> checkShape(const KernelInfo &info, const LaunchOptions &opti
     return makeError(ErrorCode::InvalidArgument, "{}: block {},{},{}, but .reqntid is {},{},{}",
                      info.name, options.block[0], options.block[1], options.block[2],
                      info.requiredThreads[0], info.requiredThreads[1], info.requiredThreads[2]);
-  uint64_t shared = uint64_t(program.staticSharedBytes) + options.dynamicSharedBytes;
+  uint64_t shared = uint64_t(decoded.staticSharedBytes) + options.dynamicSharedBytes;
   if (shared > 227 * 1024)
     return makeError(ErrorCode::OutOfRange,
                      "{}: {} bytes of shared memory ({} static), but no GPU has more than {}",
-                     info.name, shared, program.staticSharedBytes, 227 * 1024);
+                     info.name, shared, decoded.staticSharedBytes, 227 * 1024);
   return {};
 }
 
@@ -181,20 +181,20 @@ Result<LaunchReport> simt::launch(Device &device, const std::shared_ptr<const Mo
   auto image = device.state().load(module);
   if (!image)
     return Unexpected(image.error());
-  std::unique_ptr<Program> &program = (*image)->programs[info->name];
-  if (!program) {
-    auto decoded = decodeKernel(**image, info->name);
-    if (!decoded)
-      return Unexpected(decoded.error());
-    program = std::move(*decoded);
+  std::unique_ptr<DecodedKernel> &decoded = (*image)->decodedKernels[info->name];
+  if (!decoded) {
+    auto made = decodeKernel(**image, info->name);
+    if (!made)
+      return Unexpected(made.error());
+    decoded = std::move(*made);
   }
-  if (auto fits = checkShape(*info, options, *program); !fits)
+  if (auto fits = checkShape(*info, options, *decoded); !fits)
     return Unexpected(fits.error());
-  auto packed = packArguments(*program, *info, arguments);
+  auto packed = packArguments(*decoded, *info, arguments);
   if (!packed)
     return Unexpected(packed.error());
   try {
-    return Launch(device.state(), *program, options, std::move(*packed)).run();
+    return Launch(device.state(), *decoded, options, std::move(*packed)).run();
   } catch (const std::bad_alloc &) {
     return makeError(ErrorCode::OutOfRange, "{}: the simulation needs more memory than there is",
                      info->name);

@@ -56,7 +56,7 @@ namespace {
 template <typename Memory, typename Register> void load(Warp &w, const Instruction &i, Mask m) {
   std::byte *at[kLanes];
   w.resolve(i, m, AccessKind::Read, i.count * sizeof(Memory), at);
-  const Slot *slots = w.launch.program.slots.data() + i.extra;
+  const Slot *slots = w.launch.decoded.slots.data() + i.extra;
   for (unsigned k = 0; k < i.count; ++k) {
     Register *d = w.reg<Register>(slots[k]);
     if (m == kAllLanes) {
@@ -76,7 +76,7 @@ template <typename Memory, typename Register> void load(Warp &w, const Instructi
 }
 
 template <typename Memory, typename Register> void store(Warp &w, const Instruction &i, Mask m) {
-  const Slot *slots = w.launch.program.slots.data() + i.extra;
+  const Slot *slots = w.launch.decoded.slots.data() + i.extra;
   Memory values[kLanes][8];
   for (unsigned k = 0; k < i.count; ++k) {
     const Register *v = w.reg<Register>(slots[k]);
@@ -137,7 +137,7 @@ template <typename Memory> Handler storeFrom(unsigned registerBytes) {
 
 /// A kernel's parameter: the same for all lanes.
 void loadUniform(Warp &w, const Instruction &i, Mask m) {
-  const Slot *slots = w.launch.program.slots.data() + i.extra;
+  const Slot *slots = w.launch.decoded.slots.data() + i.extra;
   for (size_t k = 0; k < i.count; ++k) {
     uint64_t value = 0;
     std::memcpy(&value, w.launch.parameters.data() + i.offset + k * i.width, i.width);
@@ -156,7 +156,7 @@ std::byte *frameParameter(Warp &w, const Instruction &i, size_t lane) {
   return w.frame->parameters.data() + lane * w.frame->function->parameterBytes + i.offset;
 }
 void loadFrame(Warp &w, const Instruction &i, Mask m) {
-  const Slot *slots = w.launch.program.slots.data() + i.extra;
+  const Slot *slots = w.launch.decoded.slots.data() + i.extra;
   unsigned bytes = i.flags & 0xff;
   forEachLane(m, [&](size_t lane) {
     for (size_t k = 0; k < i.count; ++k) {
@@ -171,7 +171,7 @@ void loadFrame(Warp &w, const Instruction &i, Mask m) {
   });
 }
 void storeFrame(Warp &w, const Instruction &i, Mask m) {
-  const Slot *slots = w.launch.program.slots.data() + i.extra;
+  const Slot *slots = w.launch.decoded.slots.data() + i.extra;
   unsigned bytes = i.flags & 0xff;
   forEachLane(m, [&](size_t lane) {
     for (size_t k = 0; k < i.count; ++k)
@@ -183,13 +183,13 @@ void storeFrame(Warp &w, const Instruction &i, Mask m) {
 void load128(Warp &w, const Instruction &i, Mask m) {
   std::byte *at[kLanes];
   w.resolve(i, m, AccessKind::Read, 16, at);
-  std::byte *d = w.reg<std::byte>(w.launch.program.slots[i.extra]);
+  std::byte *d = w.reg<std::byte>(w.launch.decoded.slots[i.extra]);
   forEachLane(m, [&](size_t lane) { std::memcpy(d + 16 * lane, at[lane], 16); });
 }
 void store128(Warp &w, const Instruction &i, Mask m) {
   std::byte *at[kLanes];
   w.resolve(i, m, AccessKind::Write, 16, at);
-  const std::byte *s = w.reg<std::byte>(w.launch.program.slots[i.extra]);
+  const std::byte *s = w.reg<std::byte>(w.launch.decoded.slots[i.extra]);
   forEachLane(m, [&](size_t lane) { std::memcpy(at[lane], s + 16 * lane, 16); });
 }
 
@@ -262,8 +262,8 @@ void decodeAccess(Decoder &d) {
       d.fail("the registers of a vector differ in size");
     registerBytes = bytes;
   }
-  i.extra = d.program.slots.size();
-  d.program.slots.insert(d.program.slots.end(), slots.begin(), slots.end());
+  i.extra = d.decoded.slots.size();
+  d.decoded.slots.insert(d.decoded.slots.end(), slots.begin(), slots.end());
   i.flags = flags | registerBytes;
   if (symbol) {
     if (symbol->kind == Decoder::Symbol::KernelParameter) {

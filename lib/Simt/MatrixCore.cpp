@@ -240,8 +240,8 @@ void addIntegers(const int32_t *products, size_t count, bool saturate, int32_t *
 void multiply(Warp &w, const Instruction &i, Mask m) {
   if (!w.convergeWhole(i, m))
     return;
-  const MatrixProduct &p = *w.launch.program.products[i.offset];
-  const Slot *d = w.launch.program.slots.data() + i.extra;
+  const MatrixProduct &p = *w.launch.decoded.products[i.offset];
+  const Slot *d = w.launch.decoded.slots.data() + i.extra;
   const Slot *a = d + p.d.registers, *b = a + p.a.registers, *c = b + p.b.registers;
   if (p.d.type != Type::S32) {
     double av[kMostElements], bv[kMostElements], sums[kMostSums];
@@ -267,7 +267,7 @@ void multiply(Warp &w, const Instruction &i, Mask m) {
 } // namespace
 
 void simt::decodeProduct(Decoder &d, MatrixProduct product) {
-  auto &known = d.program.products;
+  auto &known = d.decoded.products;
   auto same =
       std::find_if(known.begin(), known.end(), [&](const auto &p) { return *p == product; });
   if (same == known.end())

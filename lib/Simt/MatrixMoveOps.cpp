@@ -38,7 +38,7 @@ void eachMatrix(Warp &w, const Instruction &i, Mask m, Visit &&visit) {
     return;
   std::byte *rows[kLanes];
   w.resolve(i, addressLanes(i.count), kind, kRowBytes, rows);
-  const Slot *slots = w.launch.program.slots.data() + i.extra;
+  const Slot *slots = w.launch.decoded.slots.data() + i.extra;
   for (size_t k = 0; k < i.count; ++k)
     visit(w.reg<uint32_t>(slots[k]), rows + kRows * k);
 }

@@ -8,7 +8,7 @@
 #ifndef EASYQUANT_LIB_SIMT_MEMORY_H
 #define EASYQUANT_LIB_SIMT_MEMORY_H
 
-#include "Program.h"
+#include "DecodedKernel.h"
 #include "Shadow.h"
 
 #include "easyquant/Simt/Simt.h"
@@ -48,7 +48,7 @@ struct Allocation {
 struct ModuleImage {
   std::shared_ptr<const Module> module;
   std::unordered_map<std::string_view, Allocation *> variables;
-  std::map<std::string, std::unique_ptr<Program>, std::less<>> programs;
+  std::map<std::string, std::unique_ptr<DecodedKernel>, std::less<>> decodedKernels;
 };
 
 struct Device::State {

@@ -29,7 +29,7 @@ void moveWide(Warp &w, const Instruction &i, Mask m) {
 
 /// d = {parts}, the first in the low bits; i.count parts of i.width bytes.
 void packParts(Warp &w, const Instruction &i, Mask m) {
-  const Slot *parts = w.launch.program.slots.data() + i.extra;
+  const Slot *parts = w.launch.decoded.slots.data() + i.extra;
   const size_t whole = size_t(i.count) * i.width;
   std::byte packed[kLanes * 16];
   for (size_t k = 0; k < i.count; ++k) {
@@ -41,7 +41,7 @@ void packParts(Warp &w, const Instruction &i, Mask m) {
   forEachLane(m, [&](size_t lane) { std::memcpy(d + lane * whole, packed + lane * whole, whole); });
 }
 void unpackParts(Warp &w, const Instruction &i, Mask m) {
-  const Slot *parts = w.launch.program.slots.data() + i.extra;
+  const Slot *parts = w.launch.decoded.slots.data() + i.extra;
   const size_t whole = size_t(i.count) * i.width;
   std::byte packed[kLanes * 16];
   std::memcpy(packed, w.reg<std::byte>(i.a), kLanes * whole);
@@ -55,13 +55,13 @@ void unpackParts(Warp &w, const Instruction &i, Mask m) {
 
 /// The common case of two parts, as vector code.
 template <typename D, typename P> void packPair(Warp &w, const Instruction &i, Mask m) {
-  const Slot *parts = w.launch.program.slots.data() + i.extra;
+  const Slot *parts = w.launch.decoded.slots.data() + i.extra;
   const P *low = w.reg<P>(parts[0]), *high = w.reg<P>(parts[1]);
   storeLanes(w.reg<D>(i.dst), m,
              [&](unsigned lane) -> D { return low[lane] | D(high[lane]) << 8 * sizeof(P); });
 }
 template <typename D, typename P> void unpackPair(Warp &w, const Instruction &i, Mask m) {
-  const Slot *parts = w.launch.program.slots.data() + i.extra;
+  const Slot *parts = w.launch.decoded.slots.data() + i.extra;
   D whole[kLanes];
   std::memcpy(whole, w.reg<D>(i.a), sizeof(whole));
   storeLanes(w.reg<P>(parts[0]), m, [&](unsigned lane) { return P(whole[lane]); });

@@ -39,7 +39,7 @@ static std::string text(const Warp &w, unsigned lane, uint64_t address) {
 }
 
 static uint64_t argument(const Warp &w, const Instruction &i, unsigned lane, unsigned index) {
-  const CallSite &site = w.launch.program.calls[i.extra];
+  const CallSite &site = w.launch.decoded.calls[i.extra];
   uint64_t value = 0;
   if (index >= site.arguments.size())
     return value;

@@ -8,7 +8,7 @@
 #ifndef EASYQUANT_LIB_SIMT_PRINTF_H
 #define EASYQUANT_LIB_SIMT_PRINTF_H
 
-#include "Program.h"
+#include "DecodedKernel.h"
 
 namespace easyquant::simt {
 

@@ -58,11 +58,11 @@ Statistics Launch::statistics() const {
   result.divergentBranches = divergentBranches;
   result.blocks = uint64_t(options.grid[0]) * options.grid[1] * options.grid[2];
   result.threads = result.blocks * options.block[0] * options.block[1] * options.block[2];
-  result.sharedBytes = program.staticSharedBytes + options.dynamicSharedBytes;
+  result.sharedBytes = decoded.staticSharedBytes + options.dynamicSharedBytes;
   result.localBytesPerThread = localBytesPerThread;
-  for (size_t pc = 0; pc < program.code.size(); ++pc) {
+  for (size_t pc = 0; pc < decoded.code.size(); ++pc) {
     const Counters &c = perInstruction[pc];
-    const Instruction &i = program.code[pc];
+    const Instruction &i = decoded.code[pc];
     if (!c.issued)
       continue;
     result.warpInstructions += c.issued;
@@ -82,7 +82,7 @@ Statistics Launch::statistics() const {
       t.wavefronts += c.wavefronts;
       t.conflicts += c.conflicts;
     }
-    result.instructions.push_back({i.line, program.module->line(i.line), nameOf(i.opClass),
+    result.instructions.push_back({i.line, decoded.module->line(i.line), nameOf(i.opClass),
                                    c.issued, c.lanes, c.requests, c.bytes, c.sectors, c.wavefronts,
                                    c.conflicts});
   }

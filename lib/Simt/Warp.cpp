@@ -14,13 +14,13 @@ using namespace easyquant::simt;
 
 Warp::Warp(Block &block, unsigned index, Mask lanes)
     : block(block), launch(block.launch), index(index), alive(lanes) {
-  bases[1] = const_cast<std::byte *>(launch.program.constants.data());
+  bases[1] = const_cast<std::byte *>(launch.decoded.constants.data());
   if (launch.checker)
     known.assign(
         (launch.options.block[0] * launch.options.block[1] * launch.options.block[2] + kLanes - 1) /
             kLanes,
         0);
-  Frame *frame = newFrame(*launch.program.kernel, nullptr, lanes);
+  Frame *frame = newFrame(*launch.decoded.kernel, nullptr, lanes);
   mask = lanes;
   pc = frame->function->entry;
   enter(frame);
@@ -235,7 +235,7 @@ static void pass(const std::vector<ParameterPlace> &from, Frame &source,
 
 void Warp::call(const FunctionCode &callee, const CallSite &site, Mask lanes) {
   if (frame->depth > 256)
-    stop(Finding::BadOperand, launch.program.code[pc - 1], lanes, "calls are nested too deeply");
+    stop(Finding::BadOperand, launch.decoded.code[pc - 1], lanes, "calls are nested too deeply");
   Frame *made = newFrame(callee, frame, lanes);
   made->site = &site;
   made->returnTo = pc;
@@ -277,7 +277,7 @@ bool Warp::converge(const Instruction &i, Mask members, Mask lanes) {
   if (missing & mask) // their guard is false: they will never come
     stop(Finding::DivergentBarrier, i, lanes,
          fmt::format("needs {}, whose guard is false", describeLanes(*this, missing & mask)));
-  pending.push_back({frame, static_cast<uint32_t>(&i - launch.program.code.data()), mask,
+  pending.push_back({frame, static_cast<uint32_t>(&i - launch.decoded.code.data()), mask,
                      Group::Converging, 0, members & alive});
   mask = 0;
   regroup = true;
@@ -317,7 +317,7 @@ bool Warp::unblock() {
   for (Group &group : pending) {
     if (group.state != Group::Converging)
       continue;
-    const Instruction &i = launch.program.code[group.pc];
+    const Instruction &i = launch.decoded.code[group.pc];
     Mask missing = group.members & ~group.mask;
     std::string what = fmt::format("is executed by {} but not by {}",
                                    describeLanes(*this, group.mask), describeLanes(*this, missing));
@@ -368,11 +368,11 @@ bool Warp::reschedule() {
   return true;
 }
 
-template <bool checked> void Warp::loop(uint64_t slice) {
-  const Instruction *code = launch.program.code.data();
+template <bool checked> void Warp::loop(uint64_t quantum) {
+  const Instruction *code = launch.decoded.code.data();
   Counters *counters = launch.perInstruction.data();
   uint64_t done = 0;
-  while (done < slice) {
+  while (done < quantum) {
     if (regroup || pc >= watch || !mask)
       if (!reschedule())
         break;
@@ -402,12 +402,12 @@ template <bool checked> void Warp::loop(uint64_t slice) {
   launch.time += done;
 }
 
-void Warp::run(uint64_t slice) {
+void Warp::run(uint64_t quantum) {
   yielded = false;
   if (launch.checker)
-    loop<true>(slice);
+    loop<true>(quantum);
   else
-    loop<false>(slice);
+    loop<false>(quantum);
   // Give the other groups their turn: one of them may be what this one polls for.
   inverted = !inverted && std::any_of(pending.begin(), pending.end(),
                                       [](const Group &g) { return g.state == Group::Ready; });
@@ -415,7 +415,7 @@ void Warp::run(uint64_t slice) {
 }
 
 void Warp::stop(Finding::Kind kind, const Instruction &i, Mask lanes, const std::string &what) {
-  launch.report(kind, static_cast<uint32_t>(&i - launch.program.code.data()), block,
+  launch.report(kind, static_cast<uint32_t>(&i - launch.decoded.code.data()), block,
                 thread(lanes ? std::countr_zero(lanes) : 0), what, std::popcount(lanes));
   throw Stop();
 }

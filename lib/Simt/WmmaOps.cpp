@@ -92,7 +92,7 @@ void move(Warp &w, const Instruction &i, Mask m) {
   w.addresses(i.a, i.wideAddress, i.offset, base);
   unsigned bytes = t.bits() / 8;
   uint64_t stride = i.b == kNoSlot ? (byColumns ? t.rows() : t.columns()) : w.reg<uint32_t>(i.b)[0];
-  const Slot *slots = w.launch.program.slots.data() + i.extra;
+  const Slot *slots = w.launch.decoded.slots.data() + i.extra;
   for (unsigned slot = 0; slot < t.perLane(); ++slot) {
     uint64_t at[kLanes];
     for (unsigned lane = 0; lane < kLanes; ++lane) {

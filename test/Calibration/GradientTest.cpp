@@ -131,16 +131,16 @@ protected:
   Gradients() {
     context.loadDialect<equant::EquantDialect, func::FuncDialect, ml_program::MLProgramDialect>();
     DialectRegistry registry;
-    SliceCompiler::getDependentDialects(registry);
+    SubgraphCompiler::getDependentDialects(registry);
     context.appendDialectRegistry(registry);
     context.loadAllAvailableDialects();
   }
-  static SliceCompiler compiler(unsigned threads) {
+  static SubgraphCompiler compiler(unsigned threads) {
     EngineOptions options;
     options.threads = threads;
     options.maxRows = 16; // the way forward in pieces, the way back at once
     options.length = 80;
-    return std::move(*SliceCompiler::create(options));
+    return std::move(*SubgraphCompiler::create(options));
   }
 
   MLIRContext context;
@@ -160,14 +160,14 @@ TEST_P(Gradients, AreLimitsOfDifferences) {
   const int64_t tokens = 70;
   std::vector<std::vector<float>> results;
   for (unsigned threads : {2u, 1u}) {
-    SliceCompiler slices = compiler(threads);
-    auto trained = TrainedLayer::create(slices, layer, wanted);
+    SubgraphCompiler subgraphs = compiler(threads);
+    auto trained = TrainedLayer::create(subgraphs, layer, wanted);
     ASSERT_TRUE(succeeded(trained));
     std::vector<std::vector<float>> values = {normal(tokens * c.columns, 1, 1)};
     std::vector<std::vector<float>> memory = {std::vector<float>(values[0].size())};
     SmallVector<Matrix> places = {{values[0].data(), tokens, c.columns}};
     SmallVector<Matrix> gradients = {{memory[0].data(), tokens, c.columns}};
-    for (const SliceWeight &weight : trained->weights())
+    for (const SubgraphWeight &weight : trained->weights())
       if (weight.global == "table") {
         numerics::RopeParams params;
         params.headDim = 8;
@@ -239,12 +239,12 @@ func.func private @rows(%x: tensor<?x3xf32>, %rows: tensor<?xi32>) -> tensor<?x3
   auto built = lm::buildGradients(embed, {table}, "gradients");
   ASSERT_TRUE(succeeded(built));
   Block &block = built->function->front();
-  SliceCompiler slices = compiler(1);
+  SubgraphCompiler subgraphs = compiler(1);
   std::vector<float> dy = normal(12, 1, 3), gradient(15, -1), expected(15);
   const std::vector<int32_t> tokens = {4, 0, 4, 2};
   for (int64_t i = 0; i < 12; ++i)
     expected[tokens[i / 3] * 3 + i % 3] += dy[i];
-  auto program = slices.compile(
+  auto program = subgraphs.compile(
       {{block.getArgument(0), block.getArgument(1)}, {block.getTerminator()->getOperand(1)}});
   ASSERT_TRUE(succeeded(program));
   ASSERT_TRUE(program->run({ConstMatrix(dy.data(), 4, 3)}, {Matrix(gradient.data(), 5, 3)}, nullptr,
@@ -252,7 +252,7 @@ func.func private @rows(%x: tensor<?x3xf32>, %rows: tensor<?xi32>) -> tensor<?x3
   EXPECT_EQ(gradient, expected);
 
   auto rows = module->lookupSymbol<func::FuncOp>("rows");
-  auto back = slices.compile(
+  auto back = subgraphs.compile(
       {{rows.getArgument(0), rows.getArgument(1)}, {rows.front().getTerminator()->getOperand(0)}});
   ASSERT_TRUE(succeeded(back));
   std::vector<float> there(12, -1), put(12);

@@ -114,7 +114,7 @@ class TrainedLayers : public testing::TestWithParam<DecoderShape> {};
 /// What every weight is called in the text.
 void setWeights(TrainedLayer &trained, Layer<float> &l) {
   auto set = [&](const std::string &name, ConstMatrix values) {
-    for (const SliceWeight &weight : trained.weights())
+    for (const SubgraphWeight &weight : trained.weights())
       if (weight.global == name)
         ASSERT_TRUE(trained.setWeight(name, values));
   };
@@ -136,7 +136,7 @@ TEST_P(TrainedLayers, GiveWhatTheOneWrittenByHandGives) {
   MLIRContext context;
   context.loadDialect<equant::EquantDialect, func::FuncDialect, ml_program::MLProgramDialect>();
   DialectRegistry registry;
-  SliceCompiler::getDependentDialects(registry);
+  SubgraphCompiler::getDependentDialects(registry);
   context.appendDialectRegistry(registry);
   context.loadAllAvailableDialects();
   Layer<float> l(GetParam(), kPositions, 3);
@@ -148,14 +148,14 @@ TEST_P(TrainedLayers, GiveWhatTheOneWrittenByHandGives) {
   options.threads = 2;
   options.length = kTokens;
   options.maxRows = 32;
-  SliceCompiler slices = std::move(*SliceCompiler::create(options));
+  SubgraphCompiler subgraphs = std::move(*SubgraphCompiler::create(options));
   SmallVector<Value> wanted;
   std::vector<int> which;
   layer.walk([&](lm::LinearOp op) {
     wanted.push_back(op.getWeight());
     which.push_back(std::distance(kNames, llvm::find(kNames, op.getSite())));
   });
-  auto trained = TrainedLayer::create(slices, layer, wanted);
+  auto trained = TrainedLayer::create(subgraphs, layer, wanted);
   ASSERT_TRUE(succeeded(trained));
   setWeights(*trained, l);
 

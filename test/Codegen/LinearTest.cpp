@@ -6,10 +6,9 @@
 //===----------------------------------------------------------------------===//
 //
 // Quantized input: the bits of reference::integerLinear. Float input: kernels may add in any order,
-// so each output must lie within the bound of recursive summation, gamma_{K+8} * sum |x w| (+
-// |bias|
-// + |y|), of the double-precision reference; both also the same bits for every number of threads.
-// Buffers end at a page that must not be touched.
+// so each output must lie within the bound of recursive summation, gamma_{K+8} * sum |x w|
+// (+ |bias| + |y|), of the double-precision reference; both also the same bits for every number of
+// threads. Buffers end at a page that must not be touched.
 //
 //===----------------------------------------------------------------------===//
 

@@ -13,7 +13,7 @@
 #ifndef EASYQUANT_CALIBRATION_LAYERRUNNER_H
 #define EASYQUANT_CALIBRATION_LAYERRUNNER_H
 
-#include "easyquant/Calibration/SliceProgram.h"
+#include "easyquant/Calibration/CompiledSubgraph.h"
 #include "easyquant/Calibration/Tokens.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -54,10 +54,10 @@ public:
   static mlir::FailureOr<LayerRunner> create(mlir::ModuleOp module, const CalibrationTokens &tokens,
                                              EngineOptions options = {});
 
-  SliceCompiler &compiler() { return slices; }
+  SubgraphCompiler &compiler() { return subgraphs; }
   const ModelConstants &constants() const { return values; }
   const CalibrationTokens &tokens() const { return *text; }
-  /// Called after each sample that has gone through a slice.
+  /// Called after each sample that has gone through a subgraph.
   std::function<void()> onSample;
   /// The functions of the layers, in the order of execution.
   llvm::ArrayRef<mlir::func::FuncOp> layers() const { return functions; }
@@ -72,28 +72,28 @@ public:
   /// any.
   mlir::LogicalResult observeHead(const HiddenStates &states, RowsObserver observer);
 
-  /// Runs all samples through a slice. `name` is what messages call it. What is observed or put out
-  /// must be finite: if not, the diagnostic names sites and sample.
-  mlir::LogicalResult run(SliceProgram &program, llvm::StringRef name,
+  /// Runs all samples through a subgraph. `name` is what messages call it. What is observed or put
+  /// out must be finite: if not, the diagnostic names sites and sample.
+  mlir::LogicalResult run(CompiledSubgraph &program, llvm::StringRef name,
                           llvm::ArrayRef<const HiddenStates *> inputs,
                           llvm::ArrayRef<HiddenStates *> outputs, RowsObserver observer = nullptr);
   /// The same for one sample.
-  Result<void> runSample(SliceProgram &program, llvm::StringRef name, int64_t sample,
+  Result<void> runSample(CompiledSubgraph &program, llvm::StringRef name, int64_t sample,
                          llvm::ArrayRef<numerics::ConstMatrix> inputs,
                          llvm::ArrayRef<numerics::Matrix> outputs, RowsObserver observer = nullptr,
                          std::span<const int32_t> tokens = {});
 
 private:
   LayerRunner(mlir::ModuleOp module, const CalibrationTokens &tokens, ModelConstants values,
-              SliceCompiler slices)
-      : module(module), text(&tokens), values(std::move(values)), slices(std::move(slices)) {}
+              SubgraphCompiler subgraphs)
+      : module(module), text(&tokens), values(std::move(values)), subgraphs(std::move(subgraphs)) {}
   mlir::LogicalResult findLayers();
   mlir::LogicalResult fail(const Error &error);
 
   mlir::ModuleOp module;
   const CalibrationTokens *text;
   ModelConstants values;
-  SliceCompiler slices;
+  SubgraphCompiler subgraphs;
   mlir::Value tokenIds, firstState, lastState; ///< in @forward: around the layers
   llvm::SmallVector<mlir::func::FuncOp> functions;
 };

@@ -1,4 +1,4 @@
-//===- LayerSites.h - The sites of a layer that methods work on --*- C++ -*-===//
+//===- LayerSites.h - The sites of a layer that methods work on -*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -76,8 +76,9 @@ Result<numerics::QuantizedMatrix> roundToNearest(const PlannedSite &site,
 /// Codes of weights, by the value that they stand for.
 using QuantizedWeights = llvm::MapVector<mlir::Value, numerics::QuantizedMatrix>;
 
-/// Loads the weights of a slice: dequantized codes where there are some, else those of the model.
-mlir::LogicalResult load(SliceProgram &program, const ModelConstants &constants,
+/// Loads the weights of a subgraph: dequantized codes where there are some, else those of the
+/// model.
+mlir::LogicalResult load(CompiledSubgraph &program, const ModelConstants &constants,
                          const QuantizedWeights &quantized);
 
 /// Identifies what a method computes for a layer: `before`, the stamp of what came before (the

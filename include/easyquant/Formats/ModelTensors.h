@@ -1,4 +1,4 @@
-//===- ModelTensors.h - The weights of an architecture ------------*- C++ -*-===//
+//===- ModelTensors.h - The weights of an architecture ----------*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -18,7 +18,7 @@
 namespace easyquant::formats {
 
 /// A weight that a configuration calls for.
-struct TensorPlan {
+struct ExpectedTensor {
   /// As ModelTensor: the name in a Hugging Face checkpoint and the logical shape.
   std::string name;
   std::vector<int64_t> shape;
@@ -31,9 +31,9 @@ struct TensorPlan {
 };
 
 /// All weights in the order of execution.
-std::vector<TensorPlan> planTensors(const ModelConfig &config);
+std::vector<ExpectedTensor> expectedTensors(const ModelConfig &config);
 
-/// Whether a Hugging Face checkpoint of this model may hold a tensor that the plan has not: buffers
+/// Whether a Hugging Face checkpoint of this model may hold a tensor that is not expected: buffers
 /// that follow from the configuration, and the head of a model that ties it to the embedding.
 bool isRedundant(const ModelConfig &config, std::string_view name);
 

@@ -9,11 +9,12 @@
 // range [lo, hi] of a slice that codes are to cover, which always contains 0; the scheme says how a
 // range becomes a scale and a zero point:
 //
+// clang-format off
 //      symmetric          s = t / max code             z = 0     t = max(-lo, hi)
 //      symmetric, full    s = t / (2^(b-1) - 0.5)      z = 0     SYQ: Faraone et al., 2018
-//      asymmetric         s = (hi - lo) / (2^b - 1)    z = rne(min code - lo / s), so that 0 is a
-//      code
+//      asymmetric         s = (hi - lo) / (2^b - 1)    z = rne(min code - lo / s), so that 0 is a code
 //      no integers        s = max(hi / max value, lo / min value)
+// clang-format on
 //
 // and s is then rounded to the format of scales (z is of the rounded one). A power of two is that
 // of OCP Microscaling, 2^(floor(log2 t) - floor(log2 max value)), so that values up to 4/3 of the
@@ -24,19 +25,19 @@
 //
 // and a rule gives
 //
+// clang-format off
 //      absmax, zeropoint, symmetric   all values; one name for each of the three kinds of scheme
-//      percentile p    [-t, t], t the p-th percentile of |x|; asymmetric: from the (100-p)-th to
-//      the
+//      percentile p    [-t, t], t the p-th percentile of |x|; asymmetric: from the (100-p)-th to the
 //                      p-th percentile; between two values, linearly
 //      mse             all values times 1 - 0.8 i / 100, for the i in 0..100 of least
 //                      sum |x - xhat|^norm; the widest range among equals
-//      entropy         all values cut at +-t, for the t of least KL(P || Q), t all or an edge of
-//      the
+//      entropy         all values cut at +-t, for the t of least KL(P || Q), t all or an edge of the
 //                      bins of the slice's Histogram (downwards in steps of 1/64, until there are
 //                      fewer bins than codes). P: the counts, those beyond t added to the last bin
 //                      inside. Q: the counts inside of each code, spread evenly over its bins where
 //                      P is not 0. (Migacz, 8-bit Inference with TensorRT, GTC 2017, with the bins
 //                      of each code as a run; one in the middle between two is of the lower.)
+// clang-format on
 //
 // A slice is zero where t < kMinAbsMax, asymmetric (hi - lo) / 2 < kMinAbsMax: then s = 1 and z =
 // 0, so that every code is 0. A rule that finds such a range in a slice that is not zero takes all

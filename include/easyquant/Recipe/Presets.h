@@ -7,17 +7,18 @@
 //
 // The names that people give to schemes, read here and nowhere else:
 //
+// clang-format off
 //      none                        float
 //      W{2,3,4,8}A{8,16}[_ASYM]    integer weights of so many bits, int8 activations or float ones;
 //                                  _ASYM: with zero points
 //      FP8, FP8_DYNAMIC            f8E4M3FN weights, a scale a row, and activations, a static scale
 //                                  a tensor or one a token
 //      MXFP4A16                    f4E2M1FN weights in groups of 32 with f8E8M0FNU scales
-//      NVFP4, NVFP4A16             f4E2M1FN weights in groups of 16 with f8E4M3FN scales and an f32
-//      one
-//                                  a tensor; activations the same, the scale of the tensor from
+//      NVFP4, NVFP4A16             f4E2M1FN weights in groups of 16 with f8E4M3FN scales and an
+//                                  f32 one a tensor; activations the same, the scale of the tensor from
 //                                  calibration and those of groups from each row, or float ones
 //      NF4A16                      weights of the table NF4 (QLoRA)
+// clang-format on
 //
 //===----------------------------------------------------------------------===//
 

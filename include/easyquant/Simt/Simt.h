@@ -40,7 +40,7 @@ namespace easyquant::simt {
 namespace ast {
 struct Module;
 } // namespace ast
-struct Program;
+struct DecodedKernel;
 class Memory;
 
 /// One parameter of a kernel: its name, PTX type ("u64", "f32", "b8") and size.

@@ -28,8 +28,8 @@ using namespace mlir;
 
 namespace easyquant::cpu {
 
-struct FloatPlan : AttentionPlan<AttentionTile> {
-  using AttentionPlan::AttentionPlan;
+struct FloatTiling : AttentionTiling<AttentionTile> {
+  using AttentionTiling::AttentionTiling;
   /// Of scratch, a thread. All threads together use the first one's share for one token.
   int64_t bytes() const { return std::max(prefill.bytes, decode.bytes * heads * parts); }
 };
@@ -55,8 +55,8 @@ std::string symbolName(const AttentionSpec &spec) {
 int64_t scratchBytes(const AttentionSpec &spec, const Target &target) {
   if (spec.kv)
     return quantizedScratchBytes(spec, target);
-  FloatPlan plan(spec, target);
-  return plan.bytes();
+  FloatTiling tiling(spec, target);
+  return tiling.bytes();
 }
 
 namespace {
@@ -163,9 +163,9 @@ namespace {
 /// What the kernel does for one sequence.
 class FloatSequence {
 public:
-  FloatSequence(KernelBuilder &b, ModuleOp module, const FloatPlan &plan, ValueRange args,
+  FloatSequence(KernelBuilder &b, ModuleOp module, const FloatTiling &tiling, ValueRange args,
                 const Team &team, const Sequence &sequence)
-      : b(b), module(module), plan(plan), team(team), sequence(sequence),
+      : b(b), module(module), tiling(tiling), team(team), sequence(sequence),
         q(sequence.rowsOf(b, args[0])), k(sequence.rowsOf(b, args[1])),
         v(sequence.rowsOf(b, args[2])), cache(args[3]), pages(pagesOf(b, args[4], sequence)),
         layer(args[6]), y(sequence.rowsOf(b, args[7])), scratch(args[8]) {}
@@ -192,7 +192,7 @@ private:
   }
   void attendPart(const Parts &parts, Value offset, Value head, Value part) {
     Value start = b.add(parts.begin, b.mul(part, parts.size));
-    attend(plan.decode, offset, b.index(0), head, start,
+    attend(tiling.decode, offset, b.index(0), head, start,
            b.min(b.add(start, parts.size), parts.end));
   }
   void finish(const AttentionTile &tile, Value offset, Value parts, Value first, Value head) {
@@ -202,15 +202,15 @@ private:
   void decodeTogether();
   void decodeHead(Value head);
   Value prefillTiles() {
-    return b.div(b.add(sequence.rows, plan.prefill.tokens - 1), plan.prefill.tokens);
+    return b.div(b.add(sequence.rows, tiling.prefill.tokens - 1), tiling.prefill.tokens);
   }
   void prefillTile(Value tiles, Value item);
-  Value ownScratch() { return b.mul(team.thread, plan.bytes()); }
+  Value ownScratch() { return b.mul(team.thread, tiling.bytes()); }
   Value isOneToken() { return b.less(sequence.rows, 2); }
 
   KernelBuilder &b;
   ModuleOp module;
-  const FloatPlan &plan;
+  const FloatTiling &tiling;
   const Team &team;
   const Sequence &sequence;
   Value q, k, v, cache, pages, layer, y, scratch;
@@ -229,16 +229,16 @@ static Value firstSeen(KernelBuilder &b, const AttentionSpec &spec, Value positi
 
 void FloatSequence::append(Value begin, Value end) {
   auto [from, to] = sequence.part(b, begin, end);
-  func::CallOp::create(b, getOrEmitAppend(module, plan.decode.spec, b.target),
+  func::CallOp::create(b, getOrEmitAppend(module, tiling.decode.spec, b.target),
                        ValueRange{k, v, cache, pages, layer, sequence.position, from, to});
 }
 
-/// At most plan.parts parts, a whole number of steps each but the last.
+/// At most tiling.parts parts, a whole number of steps each but the last.
 FloatSequence::Parts FloatSequence::cut() {
-  Value begin = firstSeen(b, plan.decode.spec, sequence.position);
+  Value begin = firstSeen(b, tiling.decode.spec, sequence.position);
   Value end = b.add(sequence.position, 1), count = b.sub(end, begin);
   constexpr int64_t step = AttentionTile::kStep;
-  Value steps = b.div(b.add(count, plan.parts * step - 1), plan.parts * step);
+  Value steps = b.div(b.add(count, tiling.parts * step - 1), tiling.parts * step);
   Value size = b.max(b.mul(steps, step), kShortestPart);
   Value one = b.index(1);
   return {begin, end, size,
@@ -246,23 +246,23 @@ FloatSequence::Parts FloatSequence::cut() {
 }
 
 void FloatSequence::decodeTogether() {
-  const AttentionTile &tile = plan.decode;
+  const AttentionTile &tile = tiling.decode;
   Parts parts = cut();
-  auto [from, to] = shareOf(b, b.mul(parts.count, plan.heads), team);
+  auto [from, to] = shareOf(b, b.mul(parts.count, tiling.heads), team);
   b.forLoop(from, to, 1, [&](Value item) {
     Value head = arith::DivUIOp::create(b, item, parts.count);
     attendPart(parts, b.mul(item, tile.bytes), head, b.sub(item, b.mul(head, parts.count)));
   });
   // A head in one part is finished by the thread that attended.
   b.ifThen(b.less(1, parts.count), [&] { emitBarrier(b, module, team); });
-  auto [first, last] = shareOf(b, plan.heads, team);
+  auto [first, last] = shareOf(b, tiling.heads, team);
   b.forLoop(first, last, 1, [&](Value head) {
     finish(tile, b.mul(b.mul(head, parts.count), tile.bytes), parts.count, b.index(0), head);
   });
 }
 
 void FloatSequence::decodeHead(Value head) {
-  const AttentionTile &tile = plan.decode;
+  const AttentionTile &tile = tiling.decode;
   Parts parts = cut();
   Value offset = ownScratch();
   b.forLoop(0, parts.count, 1, [&](Value part) {
@@ -272,7 +272,7 @@ void FloatSequence::decodeHead(Value head) {
 }
 
 void FloatSequence::prefillTile(Value tiles, Value item) {
-  const AttentionTile &tile = plan.prefill;
+  const AttentionTile &tile = tiling.prefill;
   Value head = arith::DivUIOp::create(b, item, tiles), offset = ownScratch();
   Value first = b.mul(b.sub(item, b.mul(head, tiles)), tile.tokens);
   Value begin = firstSeen(b, tile.spec, b.add(sequence.position, first));
@@ -286,13 +286,13 @@ void FloatSequence::attendTogether() {
       isOneToken(), [&] { decodeTogether(); },
       [&] {
         Value tiles = prefillTiles();
-        b.forLoop(team.thread, b.mul(tiles, plan.heads), team.threads,
+        b.forLoop(team.thread, b.mul(tiles, tiling.heads), team.threads,
                   [&](Value item) { prefillTile(tiles, item); });
       });
 }
 
 Value FloatSequence::attendInTurn(Value turn) {
-  Value tiles = prefillTiles(), items = b.mul(tiles, plan.heads); // of one token: its heads
+  Value tiles = prefillTiles(), items = b.mul(tiles, tiling.heads); // of one token: its heads
   b.ifThenElse(
       isOneToken(), [&] { forTurns(b, items, turn, team, [&](Value head) { decodeHead(head); }); },
       [&] { forTurns(b, items, turn, team, [&](Value item) { prefillTile(tiles, item); }); });
@@ -305,7 +305,7 @@ func::FuncOp getOrEmitAttention(ModuleOp module, const AttentionSpec &spec, cons
     return existing;
   if (spec.kv)
     return getOrEmitQuantizedAttention(module, spec, target);
-  FloatPlan plan(spec, target);
+  FloatTiling tiling(spec, target);
   auto arguments = [&](KernelBuilder &b) {
     Type queries = b.rows(spec.heads * spec.headDim), kv = b.rows(spec.kvHeads * spec.headDim);
     Type bytes = b.memref({ShapedType::kDynamic}, b.i8());
@@ -316,7 +316,7 @@ func::FuncOp getOrEmitAttention(ModuleOp module, const AttentionSpec &spec, cons
   auto build = [&](KernelBuilder &b, ValueRange args, const Team &team) {
     Value sequences = args[5];
     auto of = [&](const Sequence &sequence) {
-      return FloatSequence(b, module, plan, args, team, sequence);
+      return FloatSequence(b, module, tiling, args, team, sequence);
     };
     auto [begin, end] = shareOf(b, b.size(args[0], 0), team);
     forSequences(b, sequences, [&, begin = begin, end = end](const Sequence &sequence) {
@@ -324,7 +324,7 @@ func::FuncOp getOrEmitAttention(ModuleOp module, const AttentionSpec &spec, cons
     });
     emitBarrier(b, module, team);
     b.ifThenElse(
-        areFew(b, sequences, plan.heads, team),
+        areFew(b, sequences, tiling.heads, team),
         [&] {
           forSequences(b, sequences, [&](const Sequence &sequence) {
             of(sequence).attendTogether();

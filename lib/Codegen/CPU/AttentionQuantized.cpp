@@ -25,8 +25,8 @@ namespace easyquant::cpu {
 
 namespace {
 
-struct CodesPlan : AttentionPlan<CodesTile> {
-  CodesPlan(const AttentionSpec &spec, const Target &target) : AttentionPlan(spec, target) {
+struct CodesTiling : AttentionTiling<CodesTile> {
+  CodesTiling(const AttentionSpec &spec, const Target &target) : AttentionTiling(spec, target) {
     panels = std::max(prefill.tile.bytes, decode.tile.bytes * heads * (parts + 1));
     bytes = panels + std::max(prefill.bytes, decode.bytes);
   }
@@ -37,7 +37,7 @@ struct CodesPlan : AttentionPlan<CodesTile> {
 /// What the kernel does for one sequence.
 class CodesSequence {
 public:
-  CodesSequence(KernelBuilder &b, ModuleOp module, const CodesPlan &plan, ValueRange args,
+  CodesSequence(KernelBuilder &b, ModuleOp module, const CodesTiling &tiling, ValueRange args,
                 const Team &team, const Sequence &sequence);
 
   /// Shares a sequence's work among all threads, which meet in the midst of it.
@@ -76,7 +76,7 @@ private:
     if (table)
       operands.push_back(table);
     operands.append(
-        {sequence.position, scratch, offset, b.add(ownScratch(), plan.panels), first, head});
+        {sequence.position, scratch, offset, b.add(ownScratch(), tiling.panels), first, head});
     llvm::append_range(operands, range);
     func::CallOp::create(b, function, operands);
   }
@@ -120,16 +120,16 @@ private:
   void decodeTogether();
   void decodeHead(Value head);
   Value prefillTiles() {
-    int64_t tokens = plan.prefill.tile.tokens;
+    int64_t tokens = tiling.prefill.tile.tokens;
     return b.div(b.add(sequence.rows, tokens - 1), tokens);
   }
   void prefillTile(Value tiles, Value item);
-  Value ownScratch() { return b.mul(team.thread, plan.bytes); }
+  Value ownScratch() { return b.mul(team.thread, tiling.bytes); }
   Value isOneToken() { return b.less(sequence.rows, 2); }
 
   KernelBuilder &b;
   ModuleOp module;
-  const CodesPlan &plan;
+  const CodesTiling &tiling;
   const CacheLayout &layout;
   const Team &team;
   const Sequence &sequence;
@@ -141,10 +141,10 @@ private:
 
 } // namespace
 
-CodesSequence::CodesSequence(KernelBuilder &b, ModuleOp module, const CodesPlan &plan,
+CodesSequence::CodesSequence(KernelBuilder &b, ModuleOp module, const CodesTiling &tiling,
                              ValueRange args, const Team &team, const Sequence &sequence)
-    : b(b), module(module), plan(plan), layout(plan.decode.layout), team(team), sequence(sequence),
-      q(sequence.rowsOf(b, args[0])), k(sequence.rowsOf(b, args[1])),
+    : b(b), module(module), tiling(tiling), layout(tiling.decode.layout), team(team),
+      sequence(sequence), q(sequence.rowsOf(b, args[0])), k(sequence.rowsOf(b, args[1])),
       v(sequence.rowsOf(b, args[2])), place({args[3], pagesOf(b, args[4], sequence), args[6],
                                              b.add(b.mul(sequence.window, args[8]), args[7])}),
       y(sequence.rowsOf(b, args[args.size() - 2])), scratch(args.back()) {
@@ -170,7 +170,7 @@ void CodesSequence::attendTogether() {
         makeRoom(begin, end);
         emitBarrier(b, module, team);
         Value tiles = prefillTiles();
-        b.forLoop(team.thread, b.mul(tiles, plan.heads), team.threads,
+        b.forLoop(team.thread, b.mul(tiles, tiling.heads), team.threads,
                   [&](Value item) { prefillTile(tiles, item); });
         emitBarrier(b, module, team);
         append(begin, end);
@@ -179,7 +179,7 @@ void CodesSequence::attendTogether() {
 
 Value CodesSequence::begin(Value turn) {
   Value heads = b.index(layout.spec.kvHeads);
-  const int64_t tilesOfHead = plan.heads / layout.spec.kvHeads;
+  const int64_t tilesOfHead = tiling.heads / layout.spec.kvHeads;
   forTurns(b, heads, turn, team, [&](Value head) {
     Value next = b.add(head, 1);
     restore(head, next);
@@ -197,7 +197,7 @@ Value CodesSequence::begin(Value turn) {
 
 Value CodesSequence::attend(Value turn) {
   Value tiles = prefillTiles();
-  Value items = arith::SelectOp::create(b, isOneToken(), b.index(0), b.mul(tiles, plan.heads));
+  Value items = arith::SelectOp::create(b, isOneToken(), b.index(0), b.mul(tiles, tiling.heads));
   forTurns(b, items, turn, team, [&](Value item) { prefillTile(tiles, item); });
   return nextTurn(b, items, turn, team);
 }
@@ -208,21 +208,21 @@ Value CodesSequence::end(Value turn) {
   return nextTurn(b, heads, turn, team);
 }
 
-/// At most plan.parts parts, a whole number of steps each but the last.
+/// At most tiling.parts parts, a whole number of steps each but the last.
 CodesSequence::Parts CodesSequence::cut() {
   Value oldest = oldestSeen(sequence.position);
   Value oldestNumber = b.sub(b.max(oldest, layout.kv.sinks), layout.kv.sinks);
   Value begin = stepOf(b.index(0), oldestNumber);
   Value count = b.sub(b.max(keys, begin), begin);
   constexpr int64_t step = AttentionTile::kStep;
-  Value steps = b.div(b.add(count, plan.parts * step - 1), plan.parts * step);
+  Value steps = b.div(b.add(count, tiling.parts * step - 1), tiling.parts * step);
   Value size = b.max(b.mul(steps, step), kShortestPart);
   Value parts = arith::DivUIOp::create(b, b.sub(b.add(count, size), b.index(1)), size);
   return {begin, size, parts, b.add(parts, 1)};
 }
 
 void CodesSequence::attendItem(const Parts &parts, Value offset, Value head, Value item) {
-  const CodesTile &tile = plan.decode;
+  const CodesTile &tile = tiling.decode;
   Value none = b.index(0);
   callTile(getOrEmitStartTile(module, tile, b.target), offset, none, head);
   b.ifThenElse(
@@ -239,18 +239,18 @@ void CodesSequence::attendItem(const Parts &parts, Value offset, Value head, Val
 }
 
 void CodesSequence::decodeTogether() {
-  const int64_t bytes = plan.decode.tile.bytes;
+  const int64_t bytes = tiling.decode.tile.bytes;
   Parts parts = cut();
-  auto [from, to] = shareOf(b, b.mul(parts.items, plan.heads), team);
+  auto [from, to] = shareOf(b, b.mul(parts.items, tiling.heads), team);
   b.forLoop(from, to, 1, [&](Value item) {
     Value head = arith::DivUIOp::create(b, item, parts.items);
     attendItem(parts, b.mul(item, bytes), head, b.sub(item, b.mul(head, parts.items)));
   });
   // A head in one item is finished by the thread that attended.
   b.ifThen(b.less(1, parts.items), [&] { emitBarrier(b, module, team); });
-  auto [firstHead, lastHead] = shareOf(b, plan.heads, team);
+  auto [firstHead, lastHead] = shareOf(b, tiling.heads, team);
   b.forLoop(firstHead, lastHead, 1, [&](Value head) {
-    finish(plan.decode, b.mul(b.mul(head, parts.items), bytes), parts.items, b.index(0), head);
+    finish(tiling.decode, b.mul(b.mul(head, parts.items), bytes), parts.items, b.index(0), head);
   });
 }
 
@@ -258,13 +258,13 @@ void CodesSequence::decodeHead(Value head) {
   Parts parts = cut();
   Value offset = ownScratch();
   b.forLoop(0, parts.items, 1, [&](Value item) {
-    attendItem(parts, b.add(offset, b.mul(item, plan.decode.tile.bytes)), head, item);
+    attendItem(parts, b.add(offset, b.mul(item, tiling.decode.tile.bytes)), head, item);
   });
-  finish(plan.decode, offset, parts.items, b.index(0), head);
+  finish(tiling.decode, offset, parts.items, b.index(0), head);
 }
 
 void CodesSequence::prefillTile(Value tiles, Value item) {
-  const CodesTile &tile = plan.prefill;
+  const CodesTile &tile = tiling.prefill;
   Value none = b.index(0), offset = ownScratch();
   Value head = arith::DivUIOp::create(b, item, tiles);
   Value first = b.mul(b.sub(item, b.mul(head, tiles)), tile.tile.tokens);
@@ -281,7 +281,7 @@ void CodesSequence::prefillTile(Value tiles, Value item) {
 }
 
 int64_t quantizedScratchBytes(const AttentionSpec &spec, const Target &target) {
-  return CodesPlan(spec, target).bytes;
+  return CodesTiling(spec, target).bytes;
 }
 
 func::FuncOp getOrEmitQuantizedAttention(ModuleOp module, const AttentionSpec &spec,
@@ -296,11 +296,11 @@ func::FuncOp getOrEmitQuantizedAttention(ModuleOp module, const AttentionSpec &s
     types.append({queries, bytes});
     return types;
   };
-  CodesPlan plan(spec, target);
+  CodesTiling tiling(spec, target);
   auto build = [&](KernelBuilder &b, ValueRange args, const Team &team) {
     Value sequences = args[5];
     auto of = [&](const Sequence &sequence) {
-      return CodesSequence(b, module, plan, args, team, sequence);
+      return CodesSequence(b, module, tiling, args, team, sequence);
     };
     auto inTurn = [&](Value (CodesSequence::*part)(Value)) {
       forSequencesInTurn(b, sequences, [&](const Sequence &sequence, Value turn) {
@@ -309,7 +309,7 @@ func::FuncOp getOrEmitQuantizedAttention(ModuleOp module, const AttentionSpec &s
       });
     };
     b.ifThenElse(
-        areFew(b, sequences, plan.heads, team),
+        areFew(b, sequences, tiling.heads, team),
         [&] {
           forSequences(b, sequences, [&](const Sequence &sequence) {
             of(sequence).attendTogether();

@@ -1,4 +1,4 @@
-//===- AttentionTile.h - A few queries against a stretch of tokens -*- C++ -*-===//
+//===- AttentionTile.h - Few queries against some tokens --------*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -63,8 +63,8 @@ struct AttentionTile {
 };
 
 /// How a spec is cut up into tiles for many tokens and for one.
-template <typename Tile> struct AttentionPlan {
-  AttentionPlan(const AttentionSpec &spec, const Target &target)
+template <typename Tile> struct AttentionTiling {
+  AttentionTiling(const AttentionSpec &spec, const Target &target)
       : prefill(spec, target, std::max<int64_t>(1, kPrefillRows / AttentionTile::headsOf(spec))),
         decode(spec, target, 1), heads(spec.heads / AttentionTile::headsOf(spec)),
         parts(llvm::divideCeil(kDecodeTiles, heads)) {}

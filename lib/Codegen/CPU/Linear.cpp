@@ -1,4 +1,4 @@
-//===- Linear.cpp - Linear kernels: plan and driver -----------------------===//
+//===- Linear.cpp - Linear kernels: tiling and driver ---------------------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -15,7 +15,7 @@ using namespace mlir;
 
 namespace easyquant::cpu {
 
-//===- Names and plans ----------------------------------------------------===//
+//===- Names and tilings --------------------------------------------------===//
 
 std::string symbolName(const LinearSpec &spec) {
   std::string name = llvm::formatv("linear_{0}x{1}_{2}", spec.n, spec.k, nameOf(spec.weights));
@@ -60,7 +60,7 @@ static constexpr int64_t kChunkBytes = 192 * 1024;
 static constexpr int64_t kSlabTileBytes = 20 * 1024;
 static constexpr int64_t kMaxChunkPanels = 8;
 
-LinearPlan::LinearPlan(const LinearSpec &spec, const Target &target) {
+LinearTiling::LinearTiling(const LinearSpec &spec, const Target &target) {
   bool vnni = target.isa == Isa::AVX512VNNI, bytes = spec.weights == WeightFormat::I8;
   dot = !spec.quantizedInput ? Dot::Float
         : vnni               ? Dot::Vnni
@@ -107,12 +107,12 @@ LinearPlan::LinearPlan(const LinearSpec &spec, const Target &target) {
   }
 }
 
-int64_t LinearPlan::scratchBytes() const {
+int64_t LinearTiling::scratchBytes() const {
   return llvm::alignTo(chunkPanels * panelBytes + activationBytes, 64);
 }
 
 int64_t scratchBytes(const LinearSpec &spec, const Target &target) {
-  return LinearPlan(spec, target).scratchBytes();
+  return LinearTiling(spec, target).scratchBytes();
 }
 
 int64_t LinearKernel::groupSteps() const {
@@ -185,28 +185,30 @@ static void bindArguments(LinearKernel &k, ValueRange args) {
     k.bias = args[at++];
   k.y = args[at++];
   Value scratch = args[at++];
-  Value base = b.mul(k.thread, k.plan.scratchBytes());
-  const LinearPlan &plan = k.plan;
-  int64_t tiles = plan.tilesPerPanel(), steps = paddedColumns(k.spec.k) / 4;
-  switch (plan.dot) {
+  Value base = b.mul(k.thread, k.tiling.scratchBytes());
+  const LinearTiling &tiling = k.tiling;
+  int64_t tiles = tiling.tilesPerPanel(), steps = paddedColumns(k.spec.k) / 4;
+  switch (tiling.dot) {
   case Dot::Float:
-    k.unpacked =
-        b.view(scratch, base, b.memref({1, tiles, plan.slabColumns, plan.tileColumns}, b.f32()));
+    k.unpacked = b.view(scratch, base,
+                        b.memref({1, tiles, tiling.slabColumns, tiling.tileColumns}, b.f32()));
     break;
   case Dot::Widened:
-    k.unpacked = b.view(scratch, base,
-                        b.memref({plan.chunkPanels, tiles, steps, plan.tileColumns * 4}, b.i16()));
-    k.widened = b.view(scratch, b.add(base, plan.chunkPanels * plan.panelBytes),
-                       b.memref({plan.tileRows, steps}, b.i64()));
+    k.unpacked =
+        b.view(scratch, base,
+               b.memref({tiling.chunkPanels, tiles, steps, tiling.tileColumns * 4}, b.i16()));
+    k.widened = b.view(scratch, b.add(base, tiling.chunkPanels * tiling.panelBytes),
+                       b.memref({tiling.tileRows, steps}, b.i64()));
     break;
   case Dot::Saturated:
-    k.corrections = b.view(scratch, b.add(base, plan.chunkPanels * plan.panelBytes),
-                           b.memref({plan.tileRows, k.groups * k.groupChunks()}, b.i32()));
+    k.corrections = b.view(scratch, b.add(base, tiling.chunkPanels * tiling.panelBytes),
+                           b.memref({tiling.tileRows, k.groups * k.groupChunks()}, b.i32()));
     [[fallthrough]];
   case Dot::Vnni:
-    if (plan.panelBytes)
-      k.unpacked = b.view(scratch, base,
-                          b.memref({plan.chunkPanels, tiles, steps, plan.tileColumns * 4}, b.i8()));
+    if (tiling.panelBytes)
+      k.unpacked =
+          b.view(scratch, base,
+                 b.memref({tiling.chunkPanels, tiles, steps, tiling.tileColumns * 4}, b.i8()));
     break;
   }
 }
@@ -217,30 +219,30 @@ static void bindArguments(LinearKernel &k, ValueRange args) {
 static void forRowTiles(LinearKernel &k, Value count,
                         llvm::function_ref<void(int64_t rows, Value firstRow)> body) {
   KernelBuilder &b = k.b;
-  b.forLoop(0, count, k.plan.tileRows, [&](Value firstRow) {
-    Value rows = b.min(b.sub(count, firstRow), k.plan.tileRows);
-    b.switchOn(rows, 1, k.plan.tileRows, [&](int64_t tile) { body(tile, firstRow); });
+  b.forLoop(0, count, k.tiling.tileRows, [&](Value firstRow) {
+    Value rows = b.min(b.sub(count, firstRow), k.tiling.tileRows);
+    b.switchOn(rows, 1, k.tiling.tileRows, [&](int64_t tile) { body(tile, firstRow); });
   });
 }
 
 /// The tiles of a panel that hold columns < N.
 static Value tilesOf(LinearKernel &k, Value panel) {
   KernelBuilder &b = k.b;
-  int64_t columns = k.plan.tileColumns, tiles = k.plan.tilesPerPanel();
+  int64_t columns = k.tiling.tileColumns, tiles = k.tiling.tilesPerPanel();
   int64_t used = llvm::divideCeil(k.spec.n, columns);
   return used % tiles ? b.min(b.sub(used, b.mul(panel, tiles)), tiles) : b.index(tiles);
 }
 
 static void emitIntegerGemm(LinearKernel &k, Value count, Value begin, Value end) {
   KernelBuilder &b = k.b;
-  b.forLoop(begin, end, k.plan.chunkPanels, [&](Value chunk) {
-    Value panels = b.min(b.sub(end, chunk), k.plan.chunkPanels);
-    if (k.plan.panelBytes)
+  b.forLoop(begin, end, k.tiling.chunkPanels, [&](Value chunk) {
+    Value panels = b.min(b.sub(end, chunk), k.tiling.chunkPanels);
+    if (k.tiling.panelBytes)
       b.forLoop(0, panels, 1, [&](Value slot) {
-        emitUnpack(k, b.add(chunk, slot), slot, b.index(0), b.index(k.plan.slabColumns));
+        emitUnpack(k, b.add(chunk, slot), slot, b.index(0), b.index(k.tiling.slabColumns));
       });
     forRowTiles(k, count, [&](int64_t rows, Value firstRow) {
-      if (k.plan.activationBytes)
+      if (k.tiling.activationBytes)
         emitPrepareRows(k, rows, firstRow);
       b.forLoop(0, panels, 1, [&](Value slot) {
         Value panel = b.add(chunk, slot);
@@ -254,8 +256,8 @@ static void emitIntegerGemm(LinearKernel &k, Value count, Value begin, Value end
 static void emitFloatGemm(LinearKernel &k, Value count, Value begin, Value end) {
   KernelBuilder &b = k.b;
   b.forLoop(begin, end, 1, [&](Value panel) {
-    b.forLoop(0, k.spec.k, k.plan.slabColumns, [&](Value slab) {
-      Value columns = b.min(b.sub(k.spec.k, slab), k.plan.slabColumns);
+    b.forLoop(0, k.spec.k, k.tiling.slabColumns, [&](Value slab) {
+      Value columns = b.min(b.sub(k.spec.k, slab), k.tiling.slabColumns);
       emitUnpack(k, panel, b.index(0), slab, columns);
       forRowTiles(k, count, [&](int64_t rows, Value firstRow) {
         b.forLoop(0, tilesOf(k, panel), 1, [&](Value tile) {
@@ -273,14 +275,14 @@ func::FuncOp getOrEmitLinear(ModuleOp module, const LinearSpec &spec, const Targ
   return getOrEmitKernel(
       module, symbolName(spec), target, [&](KernelBuilder &b) { return argumentTypes(b, spec); },
       [&](KernelBuilder &b, ValueRange args, const Team &team) {
-        LinearKernel k{b, spec, LinearPlan(spec, target)};
+        LinearKernel k{b, spec, LinearTiling(spec, target)};
         k.groups = groupCount(spec.k, spec.groupSize);
         k.thread = team.thread;
         bindArguments(k, args);
         auto [begin, end] = shareOf(b, panelCount(spec.n), team);
         Value count = b.size(k.y, 0), first = begin, last = end;
         b.ifThenElse(
-            b.less(k.plan.gemvRows, count),
+            b.less(k.tiling.gemvRows, count),
             [&] {
               if (spec.quantizedInput)
                 emitIntegerGemm(k, count, first, last);

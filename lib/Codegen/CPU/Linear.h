@@ -34,8 +34,8 @@ enum class Dot {
 constexpr int64_t kSaturationSteps = 8;
 
 /// Blocking of one spec on one target.
-struct LinearPlan {
-  LinearPlan(const LinearSpec &spec, const Target &target);
+struct LinearTiling {
+  LinearTiling(const LinearSpec &spec, const Target &target);
 
   Dot dot;
   int64_t tileRows;    ///< rows of x in a register tile
@@ -55,7 +55,7 @@ struct LinearPlan {
 struct LinearKernel {
   KernelBuilder &b;
   const LinearSpec &spec;
-  const LinearPlan plan;
+  const LinearTiling tiling;
   int64_t groups = 1;
 
   mlir::Value x = {};       ///< rows<K>, or codes

@@ -153,13 +153,13 @@ struct Gemv {
 
   void quantized() {
     bool narrowRange = !k.spec.zeroPoints && !k.spec.fullRange;
-    int64_t offset = k.plan.dot == Dot::Widened && narrowRange ? 0 : k.offset();
+    int64_t offset = k.tiling.dot == Dot::Widened && narrowRange ? 0 : k.offset();
     Values sums = emitGroupSums(k, 1, row, panel, 0, kPanelRows / b.target.lanes(), offset,
                                 [&](Value firstStep, int64_t steps) -> Values {
-                                  if (k.plan.dot == Dot::Widened)
+                                  if (k.tiling.dot == Dot::Widened)
                                     return narrowRange ? signedBytes(firstStep, steps)
                                                        : wideBytes(firstStep, steps);
-                                  if (k.plan.dot == Dot::Saturated)
+                                  if (k.tiling.dot == Dot::Saturated)
                                     return narrow(firstStep, steps);
                                   return vnni(firstStep, steps);
                                 });

@@ -110,7 +110,7 @@ struct IntegerTile {
 
   /// Bytes [64 * part, ...) of a step of Vnni weights; int8 panels are read as they are packed.
   Value vnniWeights(Value step, int64_t part) {
-    if (k.plan.panelBytes)
+    if (k.tiling.panelBytes)
       return b.loadVector(64, k.unpacked, {slot, tile, step, part * 64});
     return b.loadVector(64, k.weights, {panel, b.add(b.mul(step, 128), part * 64)});
   }
@@ -219,15 +219,15 @@ void emitIntegerTile(LinearKernel &k, int64_t rows, Value firstRow, Value panel,
                      Value tile) {
   KernelBuilder &b = k.b;
   IntegerTile t{k, rows, firstRow, panel, slot, tile};
-  int64_t vectors = k.plan.tileColumns / b.target.lanes();
+  int64_t vectors = k.tiling.tileColumns / b.target.lanes();
   // Widened weights are signed, and 16-bit accumulators start from their correction.
-  int64_t offset = k.plan.dot == Dot::Vnni ? k.offset() : 0;
-  Value column = b.mul(tile, k.plan.tileColumns);
+  int64_t offset = k.tiling.dot == Dot::Vnni ? k.offset() : 0;
+  Value column = b.mul(tile, k.tiling.tileColumns);
   Values sums = emitGroupSums(k, rows, firstRow, panel, column, vectors, offset,
                               [&](Value firstStep, int64_t steps) -> Values {
-                                if (k.plan.dot == Dot::Widened)
+                                if (k.tiling.dot == Dot::Widened)
                                   return t.widened(firstStep, steps);
-                                if (k.plan.dot == Dot::Saturated)
+                                if (k.tiling.dot == Dot::Saturated)
                                   return t.saturated(firstStep, steps);
                                 return t.vnni(firstStep, steps);
                               });
@@ -239,7 +239,7 @@ void emitIntegerTile(LinearKernel &k, int64_t rows, Value firstRow, Value panel,
 void emitFloatTile(LinearKernel &k, int64_t rows, Value firstRow, Value panel, Value tile,
                    Value slab, Value count) {
   KernelBuilder &b = k.b;
-  int64_t lanes = b.target.lanes(), vectors = k.plan.tileColumns / lanes;
+  int64_t lanes = b.target.lanes(), vectors = k.tiling.tileColumns / lanes;
   Values zeros(rows * vectors, b.zero(b.vec(lanes, b.f32())));
   Values sums = b.forLoop(0, count, 1, zeros, [&](Value i, ValueRange carried) {
     Values acc(carried), weights;
@@ -253,8 +253,8 @@ void emitFloatTile(LinearKernel &k, int64_t rows, Value firstRow, Value panel, V
     }
     return acc;
   });
-  Value column = b.add(b.mul(panel, kPanelRows), b.mul(tile, k.plan.tileColumns));
-  Value later = k.plan.slabColumns < k.spec.k ? b.less(0, slab) : Value();
+  Value column = b.add(b.mul(panel, kPanelRows), b.mul(tile, k.tiling.tileColumns));
+  Value later = k.tiling.slabColumns < k.spec.k ? b.less(0, slab) : Value();
   emitStore(k, rows, firstRow, column, sums, later);
 }
 

@@ -26,7 +26,7 @@ static constexpr int64_t kPackedColumns = 8;
 
 static void unpackWidened(LinearKernel &k, Value panel, Value slot) {
   KernelBuilder &b = k.b;
-  int64_t steps = paddedColumns(k.spec.k) / 4, columns = k.plan.tileColumns;
+  int64_t steps = paddedColumns(k.spec.k) / 4, columns = k.tiling.tileColumns;
   b.forLoop(0, steps, 1, [&](Value step) {
     for (int64_t c = 0; c < kPanelRows; c += kPackedColumns) {
       Value bytes = b.loadVector(32, k.weights, {panel, b.add(b.mul(step, 128), c * 4)});
@@ -42,7 +42,7 @@ static void unpackWidened(LinearKernel &k, Value panel, Value slot) {
 
 static void unpackBytes(LinearKernel &k, Value panel, Value slot) {
   KernelBuilder &b = k.b;
-  int64_t columns = k.plan.tileColumns;
+  int64_t columns = k.tiling.tileColumns;
   b.forLoop(0, paddedColumns(k.spec.k) / 8, 1, [&](Value index) {
     PackedBlock block =
         k.block(panel, b.mul(index, PackedBlock::bytesOf(k.spec.weights)), kPackedColumns);
@@ -59,7 +59,7 @@ static void unpackBytes(LinearKernel &k, Value panel, Value slot) {
 
 static void unpackFloatCodes(LinearKernel &k, Value panel, Value slab, Value count) {
   KernelBuilder &b = k.b;
-  int64_t columns = k.plan.tileColumns;
+  int64_t columns = k.tiling.tileColumns;
   // Slabs are multiples of 8 columns and so are groups: a block has one scale per column.
   b.forLoop(0, count, 8, [&](Value at) {
     Value first = b.add(slab, at);
@@ -86,7 +86,7 @@ static void unpackFloatCodes(LinearKernel &k, Value panel, Value slab, Value cou
 
 static void unpackFloatRows(LinearKernel &k, Value panel, Value slab, Value count) {
   KernelBuilder &b = k.b;
-  int64_t columns = k.plan.tileColumns, n = k.spec.n;
+  int64_t columns = k.tiling.tileColumns, n = k.spec.n;
   Value full = b.mul(b.div(count, 8), 8);
   for (int64_t c = 0; c < kPanelRows; c += 8) {
     // Rows beyond N repeat the last one; their products are never stored.
@@ -114,13 +114,13 @@ static void unpackFloatRows(LinearKernel &k, Value panel, Value slab, Value coun
 }
 
 void emitUnpack(LinearKernel &k, Value panel, Value slot, Value slab, Value count) {
-  switch (k.plan.dot) {
+  switch (k.tiling.dot) {
   case Dot::Widened:
     return unpackWidened(k, panel, slot);
   case Dot::Saturated:
     return unpackBytes(k, panel, slot);
   case Dot::Vnni:
-    if (k.plan.panelBytes)
+    if (k.tiling.panelBytes)
       unpackBytes(k, panel, slot);
     return;
   case Dot::Float:
@@ -185,9 +185,9 @@ static void correctRows(LinearKernel &k, int64_t rows, Value firstRow) {
 }
 
 void emitPrepareRows(LinearKernel &k, int64_t rows, Value firstRow) {
-  if (k.plan.dot == Dot::Widened)
+  if (k.tiling.dot == Dot::Widened)
     widenRows(k, rows, firstRow);
-  if (k.plan.dot == Dot::Saturated)
+  if (k.tiling.dot == Dot::Saturated)
     correctRows(k, rows, firstRow);
 }
 

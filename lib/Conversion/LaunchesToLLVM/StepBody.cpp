@@ -7,7 +7,7 @@
 
 #include "StepBody.h"
 
-#include "Marks.h"
+#include "ProfilerHook.h"
 
 #include "easyquant/Codegen/CPU/Team.h"
 #include "easyquant/Dialect/Launch/Analysis/Memory.h"
@@ -38,7 +38,7 @@ public:
       : body{step, nullptr, {}, {}}, module(step->getParentOfType<ModuleOp>()), symbols(module),
         b(step.getLoc(), step.getContext()), hasHostCalls(!step.getOps<launch::HostOp>().empty()) {
     if (isEntered)
-      marks.emplace(symbols);
+      profiler.emplace(symbols);
   }
 
   FailureOr<StepBody> run();
@@ -63,12 +63,12 @@ private:
   SymbolTable symbols;
   ImplicitLocOpBuilder b;
   bool hasHostCalls;
-  std::optional<Marks> marks;
+  std::optional<ProfilerHook> profiler;
   launch::Pending pending;
   Block *stopped = nullptr; ///< returns from a function of a stopped step
   Value weights, arena;
   cpu::Team team;
-  std::array<Value, 2> host, marker; ///< function and context
+  std::array<Value, 2> host, hook; ///< function and context
   IRMapping mapping;
 };
 
@@ -91,11 +91,11 @@ void BodyEmitter::addFunction() {
   for (unsigned i : body.own)
     types.push_back(step.getArgument(i).getType());
   cpu::Team::appendTypes(context, types);
-  types.append((hasHostCalls ? 2 : 0) + (marks ? 2 : 0), LLVM::LLVMPointerType::get(context));
+  types.append((hasHostCalls ? 2 : 0) + (profiler ? 2 : 0), LLVM::LLVMPointerType::get(context));
   for (unsigned i : body.results)
     types.push_back(step.getArgument(i).getType());
   SmallVector<Type> results;
-  if (marks)
+  if (profiler)
     results.push_back(b.getI1Type());
 
   b.setInsertionPoint(step);
@@ -121,8 +121,8 @@ void BodyEmitter::addFunction() {
   next += 3;
   if (hasHostCalls)
     host = {take(), take()};
-  if (marks)
-    marker = {take(), take()};
+  if (profiler)
+    hook = {take(), take()};
   for (unsigned i : body.results)
     mapping.map(step.getArgument(i), take());
 }
@@ -130,7 +130,7 @@ void BodyEmitter::addFunction() {
 void BodyEmitter::meet() {
   pending.clear();
   Value stops = cpu::emitBarrier(b, module, team);
-  if (!marks)
+  if (!profiler)
     return;
   OpBuilder::InsertPoint here = b.saveInsertionPoint();
   if (!stopped) {
@@ -156,9 +156,9 @@ void BodyEmitter::emitKernel(launch::KernelOp op) {
   if (pending.mustMeet(op))
     meet();
   pending.add(op);
-  if (marks) {
+  if (profiler) {
     const auto *phase = llvm::find(formats::kPhaseNames, op.getPhase());
-    marks->emit(b, marker[0], marker[1], phase - std::begin(formats::kPhaseNames), op.getSite());
+    profiler->emit(b, hook[0], hook[1], phase - std::begin(formats::kPhaseNames), op.getSite());
   }
   auto kernel = symbols.lookup<func::FuncOp>(op.getKernel().getRootReference());
   SmallVector<Value> operands;
@@ -248,7 +248,7 @@ LogicalResult BodyEmitter::emit(Operation &op) {
         return success();
       })
       .Case([&](launch::HostOp op) -> LogicalResult {
-        if (marks)
+        if (profiler)
           return op.emitOpError("calls the program's caller, which a step cannot do");
         emitHostCall(op);
         return success();
@@ -257,7 +257,7 @@ LogicalResult BodyEmitter::emit(Operation &op) {
           [&](launch::CountersOp op) { return op.emitOpError("kernels on CPUs have no counters"); })
       .Case([&](func::ReturnOp) {
         SmallVector<Value> results;
-        if (marks)
+        if (profiler)
           results.push_back(arith::ConstantOp::create(b, b.getBoolAttr(false)));
         func::ReturnOp::create(b, results);
         return success();

@@ -29,9 +29,13 @@
 // Packed weights (easyquant/Numerics/Packing.h defines the bytes; 32 = kPanelRows output rows a
 // panel, NP = panelCount(N) panels, Kp = paddedColumns(K), G = groupCount(K, groupSize) groups
 // along K, 1 when the scale is per channel, the last one possibly short)
-//   * codes: memref<packedShape(format, N, K) x i8>: NP x Kp/4 x 32 x 4 of 8 bits, NP x Kp/8 x 32 x
-//   4 of
-//     4, NP x Kp/8 x 24 x 4 of 3, NP x Kp/8 x 16 x 4 of 2;
+// clang-format off
+//   * codes, memref<packedShape(format, N, K) x i8>:
+//       8 bits  NP x Kp/4 x 32 x 4
+//       4 bits  NP x Kp/8 x 32 x 4
+//       3 bits  NP x Kp/8 x 24 x 4
+//       2 bits  NP x Kp/8 x 16 x 4
+// clang-format on
 //   * scales: memref<NP x G x 32 x T>, T being f32, f16, i16 (bf16) or i8 (f8E4M3FN, f8E8M0FNU);
 //   * zero points, of asymmetric weights: memref<NP x G x B x i8>, fields of zeroPointBits;
 //   * outer scales, of weights that have them: memref<NP x 1 x 32 x f32>;
@@ -119,14 +123,13 @@ std::string nameOf(const WeightNumbers &numbers);
 /// y = x W^T (+ bias) (+ y). Arguments, those in brackets where the spec has them:
 ///   float input:      x: rows<K>, then
 ///   quantized input:  codes, scales, sums, [zeros], then
-///   w, wscales (not F32), [wzeros], [wouter], [wsums], [bias: memref<Nxf32>], y: rows<N>, scratch,
-///   team
+///   w, wscales (not F32), [wzeros], [wouter], [wsums], [bias: memref<Nxf32>],
+///   y: rows<N>, scratch, team
 /// One function serves M = 1 (GEMV) and M >= 2 (GEMM). groupSize is a multiple of 8, or 0.
 /// Quantized input needs integer codes. Weights without zero points are s * q, others s * (q - z),
 /// the difference exact; codes that are no integers stand for s * value(q); the sum of a row is
-/// multiplied by its outer scale. With quantized input
-/// every accumulator is an exact int32 of its group (the caller has checked K against
-/// numerics::maxDotLength), and in fp32, groups in order,
+/// multiplied by its outer scale. With quantized input every accumulator is an exact int32 of its
+/// group (the caller has checked K against numerics::maxDotLength), and in fp32, groups in order,
 ///   y[m,n] = sx[m] * sum_g sw[n,g] * (acc[m,n,g] - (offset + zw[n,g]) * sums[m,g]
 ///                                                - zx[m] * wsums[n,g]).
 struct LinearSpec {

@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Some ops of a slice of calibration are no kernels: equant.observe hands activations back, and the
-// gradients that are products of matrices are computed by lib/Numerics. Such a program calls one
-// function that it is given, behind the team, with a context of its own, in one thread while the
-// others wait:
+// Some ops of a subgraph of calibration are no kernels: equant.observe hands activations back, and
+// the gradients that are products of matrices are computed by lib/Numerics. Such a program calls
+// one function that it is given, behind the team, with a context of its own, in one thread while
+// the others wait:
 //
 //      function(context, call, operands)
 //

@@ -10,7 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Weights/PlanWeightFile.h"
+#include "easyquant/Weights/FileTensors.h"
 #include "easyquant/Weights/WeightGlobals.h"
 #include "easyquant/Weights/WeightReport.h"
 
@@ -92,7 +92,7 @@ LogicalResult MaterializeWeights::run() {
     TargetWeights &model = models.emplace_back(target, inner);
     if (failed(model.weights.collect(inner)) || failed(model.weights.check(inner, *reader)))
       return failure();
-    model.tensors = planTensors(model);
+    model.tensors = fileTensors(model);
     tensors += std::ssize(model.tensors);
   }
   Result<DictionaryAttr> source = describeSource(&getContext(), reader->source());

@@ -204,13 +204,13 @@ LogicalResult SplitOp::fold(FoldAdaptor, SmallVectorImpl<OpFoldResult> &results)
   return success();
 }
 
-/// split(split(x)) is one split of x, provided that nobody else reads the slice in between.
+/// split(split(x)) is one split of x, provided that nobody else reads the part in between.
 LogicalResult SplitOp::canonicalize(SplitOp op, PatternRewriter &rewriter) {
   auto outer = op.getInput().getDefiningOp<SplitOp>();
   if (!outer)
     return rewriter.notifyMatchFailure(op, "input is not a split");
   if (!op.getInput().hasOneUse())
-    return rewriter.notifyMatchFailure(op, "the slice has other readers");
+    return rewriter.notifyMatchFailure(op, "the part has other readers");
   unsigned index = cast<OpResult>(op.getInput()).getResultNumber();
   SmallVector<int64_t> widths;
   for (auto [i, output] : llvm::enumerate(outer.getOutputs())) {

@@ -15,7 +15,7 @@
 
 include "easyquant/Dialect/LM/IR/LMOpBase.td"
 
-/// Computed by a function of lib/Numerics that the program is given when it is called: only slices of calibration
+/// Computed by a function of lib/Numerics that the program is given when it is called: only subgraphs of calibration
 /// have such ops.
 def LM_HostOp : NativeOpTrait<"HostOp">;
 

@@ -229,7 +229,7 @@ def LM_AddOp : LM_Op<"add", [LM_Differentiable, Pure, LM_RowWise, Commutative, S
 //===----------------------------------------------------------------------===//
 
 def LM_SplitOp : LM_Op<"split", [LM_Differentiable, Pure, LM_RowWise, LM_View]> {
-  let summary = "column slices, left to right";
+  let summary = "columns apart, left to right";
   let description = [{
     The widths of the results add up to that of the operand. Takes a fused q, k, v or gate, up apart.
 

@@ -1,11 +1,11 @@
-//===- PlanWeightFile.cpp - Which tensors the artifact has ----------------===//
+//===- FileTensors.cpp - Which tensors the artifact has -------------------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Weights/PlanWeightFile.h"
+#include "easyquant/Weights/FileTensors.h"
 
 #include "easyquant/Numerics/FragmentPacking.h"
 #include "easyquant/Weights/WeightLayouts.h"
@@ -23,17 +23,17 @@ namespace {
 /// Kernels read whole lines of so many bytes.
 constexpr int64_t kAlignment = 64;
 
-class TensorPlanner {
+class TensorLister {
 public:
-  explicit TensorPlanner(const TargetWeights &target) : target(target) {}
+  explicit TensorLister(const TargetWeights &target) : target(target) {}
 
-  std::vector<FileTensor> plan();
+  std::vector<FileTensor> list();
 
 private:
   std::string uniqueName(const std::string &name);
-  void planWeight(const ConstantWeight &weight);
-  void planFloat(const FloatConstant &constant, std::string name);
-  void planHalves(const FloatConstant &constant);
+  void addWeight(const ConstantWeight &weight);
+  void addFloat(const FloatConstant &constant, std::string name);
+  void addHalves(const FloatConstant &constant);
 
   const TargetWeights &target;
   llvm::StringSet<> names; ///< of all tensors
@@ -54,7 +54,7 @@ static std::string joinNames(ArrayRef<StringRef> globals) {
   return suffix.empty() ? joined : joined + "." + suffix.str();
 }
 
-std::string TensorPlanner::uniqueName(const std::string &name) {
+std::string TensorLister::uniqueName(const std::string &name) {
   std::string unique = name;
   for (int i = 2; !names.insert(unique).second; ++i)
     unique = name + "_" + std::to_string(i);
@@ -65,7 +65,7 @@ static int64_t bytesOf(const FileTensor &tensor) {
   return formats::tensorBytes(dtypeOf(tensor), tensor.shape).value_or(0);
 }
 
-void TensorPlanner::planWeight(const ConstantWeight &weight) {
+void TensorLister::addWeight(const ConstantWeight &weight) {
   SmallVector<StringRef> globals;
   for (const WeightPart &part : weight.parts)
     globals.push_back(part.weight.global);
@@ -113,7 +113,7 @@ static bool hasHalves(const FloatConstant &constant) {
   return llvm::any_of(constant.readers, isWeightOfLinear);
 }
 
-void TensorPlanner::planFloat(const FloatConstant &constant, std::string name) {
+void TensorLister::addFloat(const FloatConstant &constant, std::string name) {
   FileTensor tensor;
   tensor.kind = constant.rope ? FileTensor::Kind::RopeTable : FileTensor::Kind::Float;
   tensor.name = std::move(name);
@@ -122,7 +122,7 @@ void TensorPlanner::planFloat(const FloatConstant &constant, std::string name) {
   bool isAligned = bytesOf(tensor) % kAlignment == 0;
   if (target.target == Target::GPU) {
     if (hasHalves(constant))
-      planHalves(constant);
+      addHalves(constant);
     if (hasHalves(constant) && llvm::all_of(constant.readers, readsHalves))
       return;
     if (!isAligned)
@@ -133,7 +133,7 @@ void TensorPlanner::planFloat(const FloatConstant &constant, std::string name) {
 }
 
 /// A weight of float linears, which GPUs multiply in halves.
-void TensorPlanner::planHalves(const FloatConstant &constant) {
+void TensorLister::addHalves(const FloatConstant &constant) {
   FileTensor &tensor = halves.emplace_back();
   tensor.kind = FileTensor::Kind::Halves;
   tensor.name = uniqueName(nameOf.lookup(&constant) + "_halves");
@@ -144,7 +144,7 @@ void TensorPlanner::planHalves(const FloatConstant &constant) {
                   numerics::kFragmentBytes / int64_t(sizeof(uint16_t))};
 }
 
-std::vector<FileTensor> TensorPlanner::plan() {
+std::vector<FileTensor> TensorLister::list() {
   const ModelWeights &weights = target.weights;
   llvm::StringMap<SmallVector<const ConstantWeight *>> weightsOf;
   for (const ConstantWeight &weight : weights.packed())
@@ -166,15 +166,15 @@ std::vector<FileTensor> TensorPlanner::plan() {
   ModuleOp module = target.module;
   for (GlobalOp global : module.getOps<GlobalOp>()) {
     for (const ConstantWeight *weight : weightsOf.lookup(global.getSymName()))
-      planWeight(*weight);
+      addWeight(*weight);
     for (const FloatConstant *constant : floatsOf.lookup(global.getSymName()))
-      planFloat(*constant, nameOf.lookup(constant));
+      addFloat(*constant, nameOf.lookup(constant));
   }
   std::move(others.begin(), others.end(), std::back_inserter(aligned));
   std::move(halves.begin(), halves.end(), std::back_inserter(aligned));
   return std::move(aligned);
 }
 
-std::vector<FileTensor> easyquant::equant::planTensors(const TargetWeights &target) {
-  return TensorPlanner(target).plan();
+std::vector<FileTensor> easyquant::equant::fileTensors(const TargetWeights &target) {
+  return TensorLister(target).list();
 }

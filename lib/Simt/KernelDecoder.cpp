@@ -1,11 +1,11 @@
-//===- ProgramDecoder.cpp - Functions and variables of a kernel being decoded -===//
+//===- KernelDecoder.cpp - Functions and variables of a kernel ------------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#include "ProgramDecoder.h"
+#include "KernelDecoder.h"
 
 #include "Execution.h"
 
@@ -209,7 +209,7 @@ Slot Decoder::special(std::string_view name, unsigned bytes) {
     i.width = bytes;
     i.flags = name == "%clock_hi" || name == "%globaltimer_hi";
     i.line = statement->line;
-    program.code.push_back(i);
+    decoded.code.push_back(i);
     i = outer;
     return slot;
   }
@@ -267,55 +267,55 @@ FunctionCode *Decoder::functionCode(const ast::Function &callee) {
   return owner.functionCode(callee);
 }
 
-FunctionCode *ProgramDecoder::functionCode(const ast::Function &callee) {
-  return program.functions[functionIndex(callee)].get();
+FunctionCode *KernelDecoder::functionCode(const ast::Function &callee) {
+  return decoded.functions[functionIndex(callee)].get();
 }
 
-uint32_t ProgramDecoder::functionIndex(const ast::Function &callee) {
-  for (uint32_t k = 0; k < program.functions.size(); ++k)
-    if (program.functions[k]->source == &callee)
+uint32_t KernelDecoder::functionIndex(const ast::Function &callee) {
+  for (uint32_t k = 0; k < decoded.functions.size(); ++k)
+    if (decoded.functions[k]->source == &callee)
       return k;
-  program.functions.push_back(std::make_unique<FunctionCode>());
-  program.functions.back()->source = &callee;
+  decoded.functions.push_back(std::make_unique<FunctionCode>());
+  decoded.functions.back()->source = &callee;
   worklist.push_back(&callee);
-  return program.functions.size() - 1;
+  return decoded.functions.size() - 1;
 }
 
-uint32_t ProgramDecoder::sharedAddress(const ast::Variable &variable) {
+uint32_t KernelDecoder::sharedAddress(const ast::Variable &variable) {
   if (variable.elements == 0) {
-    program.usesDynamicShared = true;
+    decoded.usesDynamicShared = true;
     return kFirstSharedAddress + dynamicBase;
   }
   auto [known, isNew] = sharedOffsets.try_emplace(&variable, 0);
   if (isNew) {
     uint32_t align = variable.alignment();
-    known->second = (program.staticSharedBytes + align - 1) / align * align;
+    known->second = (decoded.staticSharedBytes + align - 1) / align * align;
     if (known->second + variable.bytes() > 1u << 20)
       throw Decoder::DecodeError{variable.line, "more shared memory than any GPU has"};
-    program.staticSharedBytes = known->second + variable.bytes();
+    decoded.staticSharedBytes = known->second + variable.bytes();
   }
   return kFirstSharedAddress + known->second;
 }
 
-void ProgramDecoder::decode(const ast::Function &kernel) {
-  program.module = &image.module->syntax();
-  program.kernel = functionCode(kernel);
+void KernelDecoder::decode(const ast::Function &kernel) {
+  decoded.module = &image.module->syntax();
+  decoded.kernel = functionCode(kernel);
   while (!worklist.empty()) {
     const ast::Function *function = worklist.back();
     worklist.pop_back();
-    Decoder(program, *this, *functionCode(*function)).decodeFunction();
+    Decoder(decoded, *this, *functionCode(*function)).decodeFunction();
   }
   // Dynamic shared memory begins aligned as nvcc's extern arrays ask for.
   uint32_t align = 16;
-  for (const ast::Variable &variable : program.module->variables)
+  for (const ast::Variable &variable : decoded.module->variables)
     if (variable.space == Space::Shared && variable.elements == 0)
       align = std::max(align, variable.alignment());
-  if (program.usesDynamicShared)
-    program.staticSharedBytes = (program.staticSharedBytes + align - 1) / align * align;
+  if (decoded.usesDynamicShared)
+    decoded.staticSharedBytes = (decoded.staticSharedBytes + align - 1) / align * align;
 }
 
-Result<std::unique_ptr<Program>> simt::decodeKernel(const ModuleImage &image,
-                                                    std::string_view kernel) {
+Result<std::unique_ptr<DecodedKernel>> simt::decodeKernel(const ModuleImage &image,
+                                                          std::string_view kernel) {
   const ast::Module &tree = image.module->syntax();
   const ast::Function &function = *tree.functionByName.at(kernel);
   if (!function.hasBody)
@@ -323,12 +323,12 @@ Result<std::unique_ptr<Program>> simt::decodeKernel(const ModuleImage &image,
   try {
     uint32_t dynamicBase = 0;
     for (;;) {
-      auto program = std::make_unique<Program>();
-      ProgramDecoder(image, *program, dynamicBase).decode(function);
+      auto decoded = std::make_unique<DecodedKernel>();
+      KernelDecoder(image, *decoded, dynamicBase).decode(function);
       // Where dynamic shared memory begins is known after all else has been seen.
-      if (!program->usesDynamicShared || program->staticSharedBytes == dynamicBase)
-        return program;
-      dynamicBase = program->staticSharedBytes;
+      if (!decoded->usesDynamicShared || decoded->staticSharedBytes == dynamicBase)
+        return decoded;
+      dynamicBase = decoded->staticSharedBytes;
     }
   } catch (const Decoder::DecodeError &error) {
     return makeError(ErrorCode::Unsupported, "{}:{}: {}\n  {}", tree.name, error.line,

@@ -1,19 +1,19 @@
-//===- Program.h - One kernel, decoded for execution ---------- -*- C++ -*-===//
+//===- DecodedKernel.h - One kernel, decoded for execution ------*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 //
-// A Program is a kernel with every function that it reaches, as one array of decoded instructions.
-// Each instruction carries the function that executes it for a whole warp. Registers live in frames
-// as arrays over the 32 lanes, so that the loop of a plain instruction is vector code; predicates
-// are one mask.
+// A DecodedKernel is a kernel with every function that it reaches, as one array of decoded
+// instructions. Each of them carries the function that executes it for a whole warp. Registers live
+// in frames as arrays over the 32 lanes, so that the loop of a plain instruction is vector code;
+// predicates are one mask.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_SIMT_PROGRAM_H
-#define EASYQUANT_LIB_SIMT_PROGRAM_H
+#ifndef EASYQUANT_LIB_SIMT_DECODEDKERNEL_H
+#define EASYQUANT_LIB_SIMT_DECODEDKERNEL_H
 
 #include "Ast.h"
 
@@ -33,7 +33,7 @@ constexpr Mask kAllLanes = ~0u;
 using Handler = void (*)(Warp &, const Instruction &, Mask);
 
 /// Where an operand is: a byte offset into the frame's registers, or with the top bit set into the
-/// constants of the program.
+/// constants of the kernel.
 using Slot = uint32_t;
 constexpr Slot kConstantSlot = 1u << 31;
 constexpr Slot kNoSlot = ~0u;
@@ -75,7 +75,7 @@ struct Instruction {
   uint32_t line = 0;
   int64_t offset = 0;  ///< Of an address; or the target of a branch; or an immediate.
   int64_t offset2 = 0; ///< Of a second address, in b.
-  uint32_t extra = 0;  ///< Index into Program::slots, ::calls or ::branchTables.
+  uint32_t extra = 0;  ///< Index into DecodedKernel::slots, ::calls or ::branchTables.
   uint32_t flags = 0;  ///< Meaning belongs to the handler.
   Space space = Space::Register;
   Type type = Type::B32;
@@ -162,7 +162,7 @@ struct KernelParameter {
 
 struct MatrixProduct;
 
-struct Program {
+struct DecodedKernel {
   const ast::Module *module = nullptr;
   const FunctionCode *kernel = nullptr;
   std::vector<Instruction> code;
@@ -193,4 +193,4 @@ constexpr uint32_t kFirstLocalAddress = 1024;
 
 } // namespace easyquant::simt
 
-#endif // EASYQUANT_LIB_SIMT_PROGRAM_H
+#endif // EASYQUANT_LIB_SIMT_DECODEDKERNEL_H

@@ -1,11 +1,11 @@
-//===- Slice.cpp - A part of a layer as a program of its own --------------===//
+//===- Subgraph.cpp - A part of a layer as a program of its own -----------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Calibration/Slice.h"
+#include "easyquant/Calibration/Subgraph.h"
 
 #include "HostOperations.h"
 
@@ -44,18 +44,18 @@ bool areRowNumbers(Value value) {
 
 class Outliner {
 public:
-  Outliner(const Slice &slice, int64_t length) : slice(slice), length(length) {}
-  FailureOr<OutlinedSlice> run();
+  Outliner(const Subgraph &subgraph, int64_t length) : subgraph(subgraph), length(length) {}
+  FailureOr<OutlinedSubgraph> run();
 
 private:
   LogicalResult collect();
   LogicalResult require(Value value);
-  SliceWeight weightInSlice(Value value);
+  SubgraphWeight weightInSubgraph(Value value);
   void declareWeights(OpBuilder &builder, ModuleOp module);
   LogicalResult build();
   void anonymize(Operation *op);
 
-  const Slice &slice;
+  const Subgraph &subgraph;
   int64_t length;
   Block *block = nullptr;
   llvm::SetVector<Value> weights;
@@ -63,7 +63,7 @@ private:
   llvm::SmallPtrSet<Value, 4> arguments; ///< of the function: batch, rows, cache
   std::optional<uint64_t> layer;         ///< of the attention in it
   int64_t sites = 0;
-  OutlinedSlice result;
+  OutlinedSubgraph result;
 };
 
 } // namespace
@@ -72,7 +72,7 @@ LogicalResult Outliner::require(Value value) {
   SmallVector<Value> worklist = {value};
   while (!worklist.empty()) {
     Value value = worklist.pop_back_val();
-    if (llvm::is_contained(slice.inputs, value))
+    if (llvm::is_contained(subgraph.inputs, value))
       continue;
     if (isConstant(value)) {
       weights.insert(value);
@@ -85,13 +85,13 @@ LogicalResult Outliner::require(Value value) {
     }
     Operation *op = value.getDefiningOp();
     if (!op || op->getBlock() != block)
-      return emitError(value.getLoc()) << "the slice reads " << value.getType()
+      return emitError(value.getLoc()) << "the subgraph reads " << value.getType()
                                        << ", which is none of its inputs and not computed in it";
     if (isa<func::CallOp>(op))
-      return op->emitOpError("cannot be in a slice: a slice is a part of one function");
+      return op->emitOpError("cannot be in a subgraph: a subgraph is a part of one function");
     if (auto attention = dyn_cast<lm::AttentionOp>(op)) {
       if (layer && *layer != attention.getLayer())
-        return op->emitOpError("of a second layer in one slice");
+        return op->emitOpError("of a second layer in one subgraph");
       layer = attention.getLayer();
     }
     if (ops.insert(op).second)
@@ -101,18 +101,18 @@ LogicalResult Outliner::require(Value value) {
 }
 
 LogicalResult Outliner::collect() {
-  if (slice.inputs.empty())
-    return emitError(slice.outputs.front().getLoc()) << "a slice without inputs";
-  block = Value(slice.inputs.front()).getParentBlock();
-  for (Value output : slice.outputs)
+  if (subgraph.inputs.empty())
+    return emitError(subgraph.outputs.front().getLoc()) << "a subgraph without inputs";
+  block = Value(subgraph.inputs.front()).getParentBlock();
+  for (Value output : subgraph.outputs)
     if (failed(require(output)))
       return failure();
-  if (!slice.observers)
+  if (!subgraph.observers)
     return success();
   for (auto observe : block->getOps<ObserveOp>()) {
     Operation *producer = observe.getInput().getDefiningOp();
     if ((producer && ops.contains(producer)) ||
-        llvm::is_contained(slice.inputs, observe.getInput()))
+        llvm::is_contained(subgraph.inputs, observe.getInput()))
       ops.insert(observe);
   }
   return success();
@@ -129,18 +129,18 @@ static std::string globalOf(Value constant) {
   return "";
 }
 
-/// Tables are cut to the rows that the slice will read.
-SliceWeight Outliner::weightInSlice(Value value) {
-  SliceWeight weight{globalOf(value), value, cast<RankedTensorType>(value.getType()),
-                     result.weightBytes};
+/// Tables are cut to the rows that the subgraph will read.
+SubgraphWeight Outliner::weightInSubgraph(Value value) {
+  SubgraphWeight weight{globalOf(value), value, cast<RankedTensorType>(value.getType()),
+                        result.weightBytes};
   auto onlyRead = [&](auto isReader) {
     return llvm::all_of(value.getUsers(),
                         [&](Operation *user) { return !ops.contains(user) || isReader(user); });
   };
   int64_t rows = weight.type.getDimSize(0);
-  if (slice.vocabulary != 0 && onlyRead(llvm::IsaPred<lm::EmbeddingOp>)) {
+  if (subgraph.vocabulary != 0 && onlyRead(llvm::IsaPred<lm::EmbeddingOp>)) {
     weight.isEmbedding = true;
-    rows = slice.vocabulary;
+    rows = subgraph.vocabulary;
   } else if (onlyRead(llvm::IsaPred<lm::RopeOp, lm::RopeGradientOp>)) {
     rows = std::min(rows, length);
   }
@@ -153,7 +153,7 @@ SliceWeight Outliner::weightInSlice(Value value) {
 
 void Outliner::declareWeights(OpBuilder &builder, ModuleOp module) {
   for (Value value : weights) {
-    const SliceWeight &weight = result.weights.emplace_back(weightInSlice(value));
+    const SubgraphWeight &weight = result.weights.emplace_back(weightInSubgraph(value));
     auto global = ml_program::GlobalOp::create(
         builder, builder.getUnknownLoc(), "w" + std::to_string(result.weights.size() - 1),
         weight.type, /*is_mutable=*/false,
@@ -189,7 +189,7 @@ LogicalResult Outliner::build() {
   builder.setInsertionPointToEnd(result.module->getBody());
   declareWeights(builder, *result.module);
 
-  SmallVector<Type> types(ValueRange(slice.inputs).getTypes());
+  SmallVector<Type> types(ValueRange(subgraph.inputs).getTypes());
   SmallVector<Value> taken; // of the function's arguments, in its order
   for (Value argument : block->getArguments()) {
     if (!arguments.contains(argument))
@@ -203,7 +203,7 @@ LogicalResult Outliner::build() {
                                                           : StepArgument::LogitRows);
     types.push_back(type);
   }
-  SmallVector<Type> results(ValueRange(slice.outputs).getTypes());
+  SmallVector<Type> results(ValueRange(subgraph.outputs).getTypes());
   Location loc = block->getParentOp()->getLoc();
   auto function =
       func::FuncOp::create(builder, loc, "forward", builder.getFunctionType(types, results));
@@ -211,8 +211,8 @@ LogicalResult Outliner::build() {
   builder.setInsertionPointToStart(body);
 
   IRMapping mapping;
-  mapping.map(slice.inputs, body->getArguments().take_front(slice.inputs.size()));
-  mapping.map(taken, body->getArguments().drop_front(slice.inputs.size()));
+  mapping.map(subgraph.inputs, body->getArguments().take_front(subgraph.inputs.size()));
+  mapping.map(taken, body->getArguments().drop_front(subgraph.inputs.size()));
   for (auto [index, value] : llvm::enumerate(weights))
     mapping.map(value, ml_program::GlobalLoadConstOp::create(
                            builder, value.getLoc(), result.weights[index].type,
@@ -236,18 +236,19 @@ LogicalResult Outliner::build() {
     anonymize(builder.clone(op, mapping));
   }
   SmallVector<Value> outputs;
-  for (Value output : slice.outputs)
+  for (Value output : subgraph.outputs)
     outputs.push_back(mapping.lookup(output));
   func::ReturnOp::create(builder, loc, outputs);
   return success();
 }
 
-FailureOr<OutlinedSlice> Outliner::run() {
+FailureOr<OutlinedSubgraph> Outliner::run() {
   if (failed(collect()) || failed(build()))
     return failure();
   return std::move(result);
 }
 
-FailureOr<OutlinedSlice> easyquant::calibration::outline(const Slice &slice, int64_t length) {
-  return Outliner(slice, length).run();
+FailureOr<OutlinedSubgraph> easyquant::calibration::outline(const Subgraph &subgraph,
+                                                            int64_t length) {
+  return Outliner(subgraph, length).run();
 }

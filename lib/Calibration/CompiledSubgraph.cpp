@@ -1,11 +1,11 @@
-//===- SliceProgram.cpp - Slices of a model, compiled and run -------------===//
+//===- CompiledSubgraph.cpp - Subgraphs of a model, compiled and run ------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Calibration/SliceProgram.h"
+#include "easyquant/Calibration/CompiledSubgraph.h"
 
 #include "HostProgram.h"
 
@@ -30,11 +30,11 @@ Result<Buffer> calibration::allocateMemory(int64_t bytes) {
 }
 
 //===----------------------------------------------------------------------===//
-// SliceCompiler
+// SubgraphCompiler
 //===----------------------------------------------------------------------===//
 
-Result<SliceCompiler> SliceCompiler::create(const EngineOptions &options) {
-  SliceCompiler compiler;
+Result<SubgraphCompiler> SubgraphCompiler::create(const EngineOptions &options) {
+  SubgraphCompiler compiler;
   compiler.settings = options;
   Result<std::string> isa = runtime::selectIsa(options.isa, {{"avx2", ""}, {"avx512vnni", ""}},
                                                runtime::CpuFeatures::host(), "calibration");
@@ -53,22 +53,22 @@ Result<SliceCompiler> SliceCompiler::create(const EngineOptions &options) {
   return compiler;
 }
 
-SliceCompiler::SliceCompiler(SliceCompiler &&) noexcept = default;
-SliceCompiler::~SliceCompiler() = default;
+SubgraphCompiler::SubgraphCompiler(SubgraphCompiler &&) noexcept = default;
+SubgraphCompiler::~SubgraphCompiler() = default;
 
-void SliceCompiler::getDependentDialects(DialectRegistry &registry) {
+void SubgraphCompiler::getDependentDialects(DialectRegistry &registry) {
   HostProgram::getDependentDialects(registry);
 }
 
-FailureOr<SliceProgram> SliceCompiler::compile(const Slice &slice) {
-  FailureOr<OutlinedSlice> outlined = outline(slice, settings.length);
+FailureOr<CompiledSubgraph> SubgraphCompiler::compile(const Subgraph &subgraph) {
+  FailureOr<OutlinedSubgraph> outlined = outline(subgraph, settings.length);
   if (failed(outlined))
     return failure();
-  Location loc = slice.inputs.front().getLoc();
-  size_t arguments = 9 + slice.inputs.size() + slice.outputs.size();
+  Location loc = subgraph.inputs.front().getLoc();
+  size_t arguments = 9 + subgraph.inputs.size() + subgraph.outputs.size();
   if (arguments > HostProgram::kMaxArguments)
-    return emitError(loc) << "a slice of " << slice.inputs.size() << " inputs and "
-                          << slice.outputs.size() << " outputs has too many arguments";
+    return emitError(loc) << "a subgraph of " << subgraph.inputs.size() << " inputs and "
+                          << subgraph.outputs.size() << " outputs has too many arguments";
 
   EngineOptions options = settings;
   if (outlined->isWhole)
@@ -86,15 +86,15 @@ FailureOr<SliceProgram> SliceCompiler::compile(const Slice &slice) {
     code = *compiled;
   }
 
-  SliceProgram program;
+  CompiledSubgraph program;
   program.program = code;
   program.workspace = workspace;
   program.options = options;
-  llvm::append_range(program.inputTypes, ValueRange(slice.inputs).getTypes());
-  llvm::append_range(program.outputTypes, ValueRange(slice.outputs).getTypes());
+  llvm::append_range(program.inputTypes, ValueRange(subgraph.inputs).getTypes());
+  llvm::append_range(program.outputTypes, ValueRange(subgraph.outputs).getTypes());
   outlined->module = {};
-  program.slice = std::move(*outlined);
-  Result<Buffer> memory = allocateMemory(program.slice.weightBytes);
+  program.subgraph = std::move(*outlined);
+  Result<Buffer> memory = allocateMemory(program.subgraph.weightBytes);
   if (!memory)
     return emitError(loc) << memory.error().message;
   program.weightMemory = std::move(*memory);
@@ -120,32 +120,32 @@ FailureOr<SliceProgram> SliceCompiler::compile(const Slice &slice) {
 // Weights
 //===----------------------------------------------------------------------===//
 
-Matrix SliceProgram::view(const SliceWeight &weight) const {
+Matrix CompiledSubgraph::view(const SubgraphWeight &weight) const {
   float *data = reinterpret_cast<float *>(weightMemory.data() + weight.offset);
   int64_t rows = weight.type.getRank() == 1 ? 1 : weight.type.getDimSize(0);
   return {data, rows, weight.type.getNumElements() / rows};
 }
 
-LogicalResult SliceProgram::load(const ModelConstants &constants) {
-  for (const SliceWeight &weight : slice.weights)
+LogicalResult CompiledSubgraph::load(const ModelConstants &constants) {
+  for (const SubgraphWeight &weight : subgraph.weights)
     if (failed(constants.read(weight.value, weight.global,
                               std::span(view(weight).data, weight.type.getNumElements()))))
       return failure();
-  for (const SliceWeight &weight : slice.weights)
+  for (const SubgraphWeight &weight : subgraph.weights)
     constants.source().release(weight.global);
   return success();
 }
 
-Matrix SliceProgram::weight(StringRef global) {
-  for (const SliceWeight &weight : slice.weights)
+Matrix CompiledSubgraph::weight(StringRef global) {
+  for (const SubgraphWeight &weight : subgraph.weights)
     if (weight.global == global)
       return view(weight);
   return {};
 }
 
-Result<void> SliceProgram::setWeight(StringRef global, ConstMatrix values) {
+Result<void> CompiledSubgraph::setWeight(StringRef global, ConstMatrix values) {
   bool found = false;
-  for (const SliceWeight &weight : slice.weights) {
+  for (const SubgraphWeight &weight : subgraph.weights) {
     if (weight.global != global)
       continue;
     found = true;
@@ -157,7 +157,7 @@ Result<void> SliceProgram::setWeight(StringRef global, ConstMatrix values) {
       std::copy_n(values.row(row), values.columns, place.row(row));
   }
   if (!found)
-    return makeError(ErrorCode::NotFound, "the slice reads no weight '{}'", global.str());
+    return makeError(ErrorCode::NotFound, "the subgraph reads no weight '{}'", global.str());
   return {};
 }
 
@@ -172,12 +172,12 @@ static bool isVector(Type type) { return cast<RankedTensorType>(type).getRank() 
 static bool isStatic(Type type) { return cast<RankedTensorType>(type).hasStaticShape(); }
 
 /// The number of tokens.
-Result<int64_t> SliceProgram::check(ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> outputs,
-                                    std::span<const int32_t> tokens) const {
+Result<int64_t> CompiledSubgraph::check(ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> outputs,
+                                        std::span<const int32_t> tokens) const {
   size_t expected = llvm::count_if(inputTypes, [](Type type) { return !isVector(type); });
   if (inputs.size() != expected || outputs.size() != outputTypes.size())
     return makeError(ErrorCode::InvalidArgument,
-                     "the slice has {} inputs and {} outputs, found {} and {}", expected,
+                     "the subgraph has {} inputs and {} outputs, found {} and {}", expected,
                      outputTypes.size(), inputs.size(), outputs.size());
   int64_t rows = inputs.empty() ? static_cast<int64_t>(tokens.size()) : inputs.front().rows;
   if (rows < 1 || rows > options.length)
@@ -212,7 +212,7 @@ Result<int64_t> SliceProgram::check(ArrayRef<ConstMatrix> inputs, ArrayRef<Matri
 namespace {
 /// What the compiled code hands back with every call.
 struct HostContext {
-  const OutlinedSlice &slice;
+  const OutlinedSubgraph &subgraph;
   Observer observer;
   int64_t position;
   unsigned threads;
@@ -221,17 +221,17 @@ struct HostContext {
 
 static void callHost(void *context, int64_t index, const HostOperand *operands) {
   auto *self = static_cast<HostContext *>(context);
-  const HostCall &call = self->slice.calls[index];
+  const HostCall &call = self->subgraph.calls[index];
   if (call.operation)
     call.operation(operands, self->threads);
   else if (self->observer)
-    self->observer(self->slice.observations[call.observation], self->position,
+    self->observer(self->subgraph.observations[call.observation], self->position,
                    ConstMatrix(static_cast<const float *>(operands->data), operands->rows,
                                operands->columns, operands->stride));
 }
 
-Result<void> SliceProgram::run(ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> outputs,
-                               Observer observer, std::span<const int32_t> tokens) {
+Result<void> CompiledSubgraph::run(ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> outputs,
+                                   Observer observer, std::span<const int32_t> tokens) {
   Result<int64_t> length = check(inputs, outputs, tokens);
   if (!length)
     return Unexpected(length.error());
@@ -242,7 +242,7 @@ Result<void> SliceProgram::run(ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> ou
   for (int64_t page = 0; page < program->cache.pagesOf(*length); ++page)
     table.push_back(page * program->cache.pageBytes);
   auto pages = memRef1D(table.data(), std::ssize(table));
-  HostContext context{slice, observer, 0, options.threads};
+  HostContext context{subgraph, observer, 0, options.threads};
   for (int64_t position = 0; position < *length; position += options.maxRows) {
     int64_t count = std::min(options.maxRows, *length - position);
     context.position = position;
@@ -281,10 +281,10 @@ Result<void> SliceProgram::run(ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> ou
     std::vector<int32_t> numbers(static_cast<size_t>(count));
     std::iota(numbers.begin(), numbers.end(), 0);
     auto allRows = memRef1D(numbers.data(), count);
-    for (StepArgument argument : slice.arguments)
+    for (StepArgument argument : subgraph.arguments)
       argument == StepArgument::Batch ? pass(&batch) : pass(&allRows);
     arguments.push_back(options.threads);
-    if (!slice.calls.empty()) {
+    if (!subgraph.calls.empty()) {
       pass(reinterpret_cast<const void *>(&callHost));
       pass(&context);
     }

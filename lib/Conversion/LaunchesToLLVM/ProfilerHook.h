@@ -1,4 +1,4 @@
-//===- Marks.h - Announcing kernel calls to a profiler ----------*- C++ -*-===//
+//===- ProfilerHook.h - Announcing kernel calls to a profiler ---*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -11,8 +11,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_CONVERSION_LAUNCHESTOLLVM_MARKS_H
-#define EASYQUANT_LIB_CONVERSION_LAUNCHESTOLLVM_MARKS_H
+#ifndef EASYQUANT_LIB_CONVERSION_LAUNCHESTOLLVM_PROFILERHOOK_H
+#define EASYQUANT_LIB_CONVERSION_LAUNCHESTOLLVM_PROFILERHOOK_H
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -22,17 +22,17 @@
 
 namespace easyquant {
 
-/// The marks of one module.
-class Marks {
+/// The calls of the hook in one module.
+class ProfilerHook {
 public:
-  explicit Marks(mlir::SymbolTable &symbols) : symbols(symbols) {}
+  explicit ProfilerHook(mlir::SymbolTable &symbols) : symbols(symbols) {}
 
   /// Emits function(context, phase, site) unless `function` is null when the program runs.
   void emit(mlir::ImplicitLocOpBuilder &b, mlir::Value function, mlir::Value context, int64_t phase,
             llvm::StringRef site);
 
 private:
-  mlir::func::FuncOp getOrEmitMark(mlir::ImplicitLocOpBuilder &b);
+  mlir::func::FuncOp getOrEmitCall(mlir::ImplicitLocOpBuilder &b);
   /// A constant of the module that ends with a zero byte; one for each site.
   mlir::LLVM::GlobalOp getOrEmitText(mlir::ImplicitLocOpBuilder &b, llvm::StringRef site);
 
@@ -43,4 +43,4 @@ private:
 
 } // namespace easyquant
 
-#endif // EASYQUANT_LIB_CONVERSION_LAUNCHESTOLLVM_MARKS_H
+#endif // EASYQUANT_LIB_CONVERSION_LAUNCHESTOLLVM_PROFILERHOOK_H

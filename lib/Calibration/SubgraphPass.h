@@ -1,4 +1,4 @@
-//===- SlicePass.h - Passes that run slices of the model --------*- C++ -*-===//
+//===- SubgraphPass.h - Passes that run subgraphs of the model --*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -9,10 +9,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_CALIBRATION_SLICEPASS_H
-#define EASYQUANT_LIB_CALIBRATION_SLICEPASS_H
+#ifndef EASYQUANT_LIB_CALIBRATION_SUBGRAPHPASS_H
+#define EASYQUANT_LIB_CALIBRATION_SUBGRAPHPASS_H
 
-#include "easyquant/Calibration/SliceProgram.h"
+#include "easyquant/Calibration/CompiledSubgraph.h"
 #include "easyquant/Recipe/PassOptions.h"
 
 #include "mlir/Pass/Pass.h"
@@ -20,13 +20,13 @@
 namespace easyquant::calibration {
 
 /// A pass on top of the base that TableGen makes of its definition.
-template <typename PassBase> class SlicePass : public recipe::WithOptionValues<PassBase> {
+template <typename PassBase> class SubgraphPass : public recipe::WithOptionValues<PassBase> {
 public:
   using recipe::WithOptionValues<PassBase>::WithOptionValues;
 
   void getDependentDialects(mlir::DialectRegistry &registry) const override {
     PassBase::getDependentDialects(registry);
-    SliceCompiler::getDependentDialects(registry);
+    SubgraphCompiler::getDependentDialects(registry);
   }
   void runOnOperation() final {
     if (failed(run()))
@@ -40,4 +40,4 @@ protected:
 
 } // namespace easyquant::calibration
 
-#endif // EASYQUANT_LIB_CALIBRATION_SLICEPASS_H
+#endif // EASYQUANT_LIB_CALIBRATION_SUBGRAPHPASS_H

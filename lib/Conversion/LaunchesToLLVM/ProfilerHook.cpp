@@ -1,11 +1,11 @@
-//===- Marks.cpp - Announcing kernel calls to a profiler ------------------===//
+//===- ProfilerHook.cpp - Announcing kernel calls to a profiler -----------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#include "Marks.h"
+#include "ProfilerHook.h"
 
 #include "mlir/Dialect/SCF/IR/SCF.h"
 
@@ -13,7 +13,7 @@ using namespace mlir;
 using namespace easyquant;
 
 /// The branch is in a function of its own, so that a converted model reads as calls.
-func::FuncOp Marks::getOrEmitMark(ImplicitLocOpBuilder &b) {
+func::FuncOp ProfilerHook::getOrEmitCall(ImplicitLocOpBuilder &b) {
   if (mark)
     return mark;
   auto pointer = LLVM::LLVMPointerType::get(b.getContext());
@@ -40,7 +40,7 @@ func::FuncOp Marks::getOrEmitMark(ImplicitLocOpBuilder &b) {
   return mark;
 }
 
-LLVM::GlobalOp Marks::getOrEmitText(ImplicitLocOpBuilder &b, StringRef site) {
+LLVM::GlobalOp ProfilerHook::getOrEmitText(ImplicitLocOpBuilder &b, StringRef site) {
   LLVM::GlobalOp &text = texts[site];
   if (text)
     return text;
@@ -55,9 +55,9 @@ LLVM::GlobalOp Marks::getOrEmitText(ImplicitLocOpBuilder &b, StringRef site) {
   return text;
 }
 
-void Marks::emit(ImplicitLocOpBuilder &b, Value function, Value context, int64_t phase,
+void ProfilerHook::emit(ImplicitLocOpBuilder &b, Value function, Value context, int64_t phase,
                  StringRef site) {
   Value number = LLVM::ConstantOp::create(b, b.getI64Type(), phase);
   Value text = LLVM::AddressOfOp::create(b, getOrEmitText(b, site));
-  func::CallOp::create(b, getOrEmitMark(b), ValueRange{function, context, number, text});
+  func::CallOp::create(b, getOrEmitCall(b), ValueRange{function, context, number, text});
 }

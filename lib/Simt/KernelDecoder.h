@@ -1,12 +1,12 @@
-//===- ProgramDecoder.h - Functions and variables of a kernel being decoded - -*- C++ -*-===//
+//===- KernelDecoder.h - Functions and variables of a kernel ----*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_SIMT_PROGRAMDECODER_H
-#define EASYQUANT_LIB_SIMT_PROGRAMDECODER_H
+#ifndef EASYQUANT_LIB_SIMT_KERNELDECODER_H
+#define EASYQUANT_LIB_SIMT_KERNELDECODER_H
 
 #include "Decoder.h"
 
@@ -14,10 +14,10 @@ namespace easyquant::simt {
 
 const OpcodeTable &opcodeTable();
 
-class ProgramDecoder {
+class KernelDecoder {
 public:
-  ProgramDecoder(const ModuleImage &image, Program &program, uint32_t dynamicBase)
-      : image(image), program(program), dynamicBase(dynamicBase) {}
+  KernelDecoder(const ModuleImage &image, DecodedKernel &decoded, uint32_t dynamicBase)
+      : image(image), decoded(decoded), dynamicBase(dynamicBase) {}
 
   /// Throws Decoder::DecodeError.
   void decode(const ast::Function &kernel);
@@ -28,7 +28,7 @@ public:
   uint32_t sharedAddress(const ast::Variable &variable);
 
   const ModuleImage &image;
-  Program &program;
+  DecodedKernel &decoded;
   std::map<std::pair<uint64_t, unsigned>, Slot> constants;
 
 private:
@@ -39,4 +39,4 @@ private:
 
 } // namespace easyquant::simt
 
-#endif // EASYQUANT_LIB_SIMT_PROGRAMDECODER_H
+#endif // EASYQUANT_LIB_SIMT_KERNELDECODER_H

@@ -1,12 +1,12 @@
-//===- PlanWeightFile.h - Which tensors the artifact has --------*- C++ -*-===//
+//===- FileTensors.h - Which tensors the artifact has -----------*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_WEIGHTS_PLANWEIGHTFILE_H
-#define EASYQUANT_WEIGHTS_PLANWEIGHTFILE_H
+#ifndef EASYQUANT_WEIGHTS_FILETENSORS_H
+#define EASYQUANT_WEIGHTS_FILETENSORS_H
 
 #include "easyquant/Weights/WeightFile.h"
 
@@ -16,8 +16,8 @@ namespace easyquant::equant {
 /// what a CPU's panels or floats would not end at a multiple of 64 bytes comes last, in every
 /// target's file. Names are those of the globals; of two that would have the same, the second gets
 /// a number. They point into `target.weights`.
-std::vector<FileTensor> planTensors(const TargetWeights &target);
+std::vector<FileTensor> fileTensors(const TargetWeights &target);
 
 } // namespace easyquant::equant
 
-#endif // EASYQUANT_WEIGHTS_PLANWEIGHTFILE_H
+#endif // EASYQUANT_WEIGHTS_FILETENSORS_H

@@ -1,4 +1,4 @@
-//===- SliceProgram.h - Slices of a model, compiled and run -----*- C++ -*-===//
+//===- CompiledSubgraph.h - Subgraphs of a model, run -----------*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -6,16 +6,16 @@
 //===----------------------------------------------------------------------===//
 //
 // Calibrated methods ask what a part of a layer computes: for statistics, or with a candidate in
-// the place of a weight. A slice goes the way of every model (launches, LLVM, a
+// the place of a weight. A subgraph goes the way of every model (launches, LLVM, a
 // shared object) to code for this machine, and takes its weights at run time as float matrices.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_CALIBRATION_SLICEPROGRAM_H
-#define EASYQUANT_CALIBRATION_SLICEPROGRAM_H
+#ifndef EASYQUANT_CALIBRATION_COMPILEDSUBGRAPH_H
+#define EASYQUANT_CALIBRATION_COMPILEDSUBGRAPH_H
 
 #include "easyquant/Calibration/ModelConstants.h"
-#include "easyquant/Calibration/Slice.h"
+#include "easyquant/Calibration/Subgraph.h"
 #include "easyquant/Numerics/Matrix.h"
 #include "easyquant/Support/MappedMemory.h"
 
@@ -33,8 +33,8 @@ struct EngineOptions {
   unsigned threads = 0;
   /// The longest sequence.
   int64_t length = 2048;
-  /// Tokens that go through a slice at a time: longer sequences are run in chunks of it, but for
-  /// slices that sum over tokens.
+  /// Tokens that go through a subgraph at a time: longer sequences are run in chunks of it, but for
+  /// subgraphs that sum over tokens.
   int64_t maxRows = 512;
   /// Instruction set; empty: the best of this machine.
   std::string isa;
@@ -53,11 +53,11 @@ struct Workspace {
 using Observer = llvm::function_ref<void(const Observation &observation, int64_t position,
                                          numerics::ConstMatrix rows)>;
 
-/// A compiled slice with its weights.
-class SliceProgram {
+/// A compiled subgraph with its weights.
+class CompiledSubgraph {
 public:
-  llvm::ArrayRef<SliceWeight> weights() const { return slice.weights; }
-  llvm::ArrayRef<Observation> observations() const { return slice.observations; }
+  llvm::ArrayRef<SubgraphWeight> weights() const { return subgraph.weights; }
+  llvm::ArrayRef<Observation> observations() const { return subgraph.observations; }
 
   /// Reads every weight as the model has it; fails with a diagnostic that names the weight.
   mlir::LogicalResult load(const ModelConstants &constants);
@@ -65,10 +65,10 @@ public:
   /// (another shape).
   Result<void> setWeight(llvm::StringRef global, numerics::ConstMatrix values);
   /// The memory of a weight in use, N x K (a vector: 1 x C, a rotation table: positions x D). A
-  /// null matrix if the slice reads no such global.
+  /// null matrix if the subgraph reads no such global.
   numerics::Matrix weight(llvm::StringRef global);
 
-  /// Runs one sequence from its first token on. `inputs` are the slice's inputs that are
+  /// Runs one sequence from its first token on. `inputs` are the subgraph's inputs that are
   /// activations, in order, T rows each; `tokens` is the one that is tokens, if one is. `outputs`
   /// get T rows each, or the shape of a weight, and may be none of the inputs. Errors:
   /// InvalidArgument (counts, rows or columns that do not fit, a sequence longer than
@@ -78,14 +78,14 @@ public:
                    std::span<const int32_t> tokens = {});
 
 private:
-  friend class SliceCompiler;
-  SliceProgram() = default;
+  friend class SubgraphCompiler;
+  CompiledSubgraph() = default;
   Result<int64_t> check(llvm::ArrayRef<numerics::ConstMatrix> inputs,
                         llvm::ArrayRef<numerics::Matrix> outputs,
                         std::span<const int32_t> tokens) const;
-  numerics::Matrix view(const SliceWeight &weight) const;
+  numerics::Matrix view(const SubgraphWeight &weight) const;
 
-  OutlinedSlice slice; // without its module
+  OutlinedSubgraph subgraph; // without its module
   llvm::SmallVector<mlir::Type> inputTypes, outputTypes;
   Buffer weightMemory;
   std::shared_ptr<const HostProgram> program;
@@ -93,33 +93,33 @@ private:
   EngineOptions options;
 };
 
-/// Compiles slices; slices that compute the same on other weights share their code.
-class SliceCompiler {
+/// Compiles subgraphs; subgraphs that compute the same on other weights share their code.
+class SubgraphCompiler {
 public:
   /// Errors: Unsupported (this CPU runs none of the instruction sets), NotFound (no OpenMP
   /// runtime).
-  static Result<SliceCompiler> create(const EngineOptions &options);
-  SliceCompiler(SliceCompiler &&) noexcept;
-  ~SliceCompiler();
+  static Result<SubgraphCompiler> create(const EngineOptions &options);
+  SubgraphCompiler(SubgraphCompiler &&) noexcept;
+  ~SubgraphCompiler();
 
   /// A program whose weights are zero: load them or set them. Fails with a diagnostic. The programs
   /// of one compiler share their memory: only one of them may run at a time.
-  mlir::FailureOr<SliceProgram> compile(const Slice &slice);
+  mlir::FailureOr<CompiledSubgraph> compile(const Subgraph &subgraph);
   const EngineOptions &options() const { return settings; }
   /// How many different programs there are.
   size_t programs() const { return cache.size(); }
 
-  /// What a pass that compiles slices depends on.
+  /// What a pass that compiles subgraphs depends on.
   static void getDependentDialects(mlir::DialectRegistry &registry);
 
 private:
-  SliceCompiler() = default;
+  SubgraphCompiler() = default;
 
   EngineOptions settings;
   std::shared_ptr<Workspace> workspace = std::make_shared<Workspace>();
-  std::map<std::string, std::shared_ptr<const HostProgram>> cache; ///< by the slice's text
+  std::map<std::string, std::shared_ptr<const HostProgram>> cache; ///< by the subgraph's text
 };
 
 } // namespace easyquant::calibration
 
-#endif // EASYQUANT_CALIBRATION_SLICEPROGRAM_H
+#endif // EASYQUANT_CALIBRATION_COMPILEDSUBGRAPH_H

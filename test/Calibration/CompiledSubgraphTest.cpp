@@ -1,11 +1,11 @@
-//===- SliceProgramTest.cpp - Slices against plain double precision -------===//
+//===- CompiledSubgraphTest.cpp - Subgraphs against plain double precision ===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Calibration/SliceProgram.h"
+#include "easyquant/Calibration/CompiledSubgraph.h"
 
 #include "easyquant/Numerics/Reference.h"
 #include "easyquant/Numerics/Rope.h"
@@ -98,12 +98,12 @@ Floats rounded(const Doubles &x) {
   return y;
 }
 
-class SliceProgramTest : public testing::Test {
+class CompiledSubgraphTest : public testing::Test {
 protected:
-  SliceProgramTest() {
+  CompiledSubgraphTest() {
     context.loadDialect<equant::EquantDialect, func::FuncDialect, ml_program::MLProgramDialect>();
     DialectRegistry registry;
-    SliceCompiler::getDependentDialects(registry);
+    SubgraphCompiler::getDependentDialects(registry);
     context.appendDialectRegistry(registry);
     context.loadAllAvailableDialects();
     module = parseSourceString<ModuleOp>(layerText("a", 0) + layerText("b", 1), &context);
@@ -114,7 +114,7 @@ protected:
   }
 
   func::FuncOp layer(StringRef name) { return module->lookupSymbol<func::FuncOp>(name); }
-  Slice whole(StringRef name) {
+  Subgraph whole(StringRef name) {
     return {{layer(name).getArgument(0)}, {layer(name).front().getTerminator()->getOperand(0)}};
   }
   Value named(StringRef layerName, StringRef site) { // the result of a linear
@@ -125,16 +125,16 @@ protected:
     });
     return found;
   }
-  static SliceCompiler compiler(unsigned threads, int64_t maxRows) {
+  static SubgraphCompiler compiler(unsigned threads, int64_t maxRows) {
     EngineOptions options;
     options.threads = threads;
     options.maxRows = maxRows;
     options.length = kTokens;
-    return std::move(*SliceCompiler::create(options));
+    return std::move(*SubgraphCompiler::create(options));
   }
   /// Random weights, the same for the same layer.
-  static void fill(SliceProgram &program, int seed) {
-    for (const SliceWeight &weight : program.weights()) {
+  static void fill(CompiledSubgraph &program, int seed) {
+    for (const SubgraphWeight &weight : program.weights()) {
       Matrix place = program.weight(weight.global);
       std::mt19937 random(seed + std::hash<std::string>()(weight.global.substr(1)) % 1000);
       std::normal_distribution<float> normal(0, 0.3f);
@@ -155,7 +155,7 @@ protected:
 };
 
 /// The layer once more, op by op in double precision.
-Floats expectedLayer(SliceProgram &p, const std::string &n, ConstMatrix x, Floats &observed) {
+Floats expectedLayer(CompiledSubgraph &p, const std::string &n, ConstMatrix x, Floats &observed) {
   auto linear = [&](const char *name, ConstMatrix in) {
     Doubles y(kTokens, p.weight(n + name).rows);
     reference::linear(in, p.weight(n + name), nullptr, y.view());
@@ -199,10 +199,10 @@ void expectNear(Floats &actual, Floats &expected) {
 
 } // namespace
 
-TEST_F(SliceProgramTest, LayerIsWhatItsOperationsAre) {
+TEST_F(CompiledSubgraphTest, LayerIsWhatItsOperationsAre) {
   ASSERT_TRUE(module);
-  SliceCompiler slices = compiler(2, 8); // five chunks, the last one short
-  auto program = slices.compile(whole("b"));
+  SubgraphCompiler subgraphs = compiler(2, 8); // five chunks, the last one short
+  auto program = subgraphs.compile(whole("b"));
   ASSERT_TRUE(succeeded(program));
   fill(*program, 1);
   Floats output(kTokens, kHidden), seen(kTokens, kUp), expectedSeen(kTokens, kUp);
@@ -223,8 +223,8 @@ TEST_F(SliceProgramTest, LayerIsWhatItsOperationsAre) {
   expectNear(seen, expectedSeen);
 }
 
-TEST_F(SliceProgramTest, EqualLayersShareCodeAndThreadsChangeNothing) {
-  SliceCompiler one = compiler(1, 16), two = compiler(2, 16);
+TEST_F(CompiledSubgraphTest, EqualLayersShareCodeAndThreadsChangeNothing) {
+  SubgraphCompiler one = compiler(1, 16), two = compiler(2, 16);
   auto a = one.compile(whole("a")), b = one.compile(whole("b")), other = two.compile(whole("a"));
   ASSERT_TRUE(succeeded(a) && succeeded(b) && succeeded(other));
   EXPECT_EQ(one.programs(), 1u);
@@ -239,13 +239,13 @@ TEST_F(SliceProgramTest, EqualLayersShareCodeAndThreadsChangeNothing) {
   EXPECT_EQ(ya.data, yo.data);
 }
 
-TEST_F(SliceProgramTest, WeightsCanBeTried) {
-  SliceCompiler slices = compiler(1, 64);
+TEST_F(CompiledSubgraphTest, WeightsCanBeTried) {
+  SubgraphCompiler subgraphs = compiler(1, 64);
   // From gate's and up's results to the layer's, with the residual stream as a second input.
   Operation *add = layer("a").front().getTerminator()->getOperand(0).getDefiningOp();
-  Slice slice{{add->getOperand(0), named("a", "gate"), named("a", "up")},
-              {add->getResult(0), named("a", "down")}};
-  auto program = slices.compile(slice);
+  Subgraph subgraph{{add->getOperand(0), named("a", "gate"), named("a", "up")},
+                    {add->getResult(0), named("a", "down")}};
+  auto program = subgraphs.compile(subgraph);
   ASSERT_TRUE(succeeded(program));
   ASSERT_EQ(program->weights().size(), 1u);
   EXPECT_EQ(program->weights().front().global, "adown");
@@ -266,11 +266,11 @@ TEST_F(SliceProgramTest, WeightsCanBeTried) {
   EXPECT_FALSE(program->run({wide.view(), wide.view(), wide.view()}, {sum.view(), down.view()}));
 }
 
-TEST_F(SliceProgramTest, MissingInputIsAnError) {
+TEST_F(CompiledSubgraphTest, MissingInputIsAnError) {
   std::string message;
   ScopedDiagnosticHandler handler(&context, [&](Diagnostic &d) { message = d.str(); });
-  SliceCompiler slices = compiler(1, 64);
-  Slice slice{{named("a", "gate")}, {layer("a").front().getTerminator()->getOperand(0)}};
-  EXPECT_TRUE(failed(slices.compile(slice)));
+  SubgraphCompiler subgraphs = compiler(1, 64);
+  Subgraph subgraph{{named("a", "gate")}, {layer("a").front().getTerminator()->getOperand(0)}};
+  EXPECT_TRUE(failed(subgraphs.compile(subgraph)));
   EXPECT_NE(message.find("none of its inputs"), std::string::npos) << message;
 }
