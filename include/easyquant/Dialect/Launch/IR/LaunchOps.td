@@ -100,9 +100,8 @@ def Launch_KernelOp : Launch_Op<"kernel", [DeclareOpInterfaceMethods<SymbolUserO
     alone. Where several threads run a kernel together, each touches its share of the operands numbered in `shares` and no
     other's: rows, which are shared out alike by all kernels over as many rows, or its part of the scratch. A kernel that
     `meets` reads the shares, and the rest behind a barrier of its own. Operands are the kernel's parameters in their order:
-    memory, and numbers of type index, f32 or i32. A kernel
-    on a CPU is a `func.func` that takes behind them what every such kernel takes (`easyquant/Codegen/CPU/Kernels.h`); on a GPU
-    it is a `gpu.func`, memory a pointer and an index an i32.
+    memory, and numbers of type index, f32 or i32. A kernel on a CPU is a `func.func` that takes behind them what every such
+    kernel takes (`easyquant/Codegen/CPU/Kernels.h`); on a GPU it is a `gpu.func`, memory a pointer and an index an i32.
 
     ```mlir
     launch.kernel @linear_576x576_f32(%x, %w, %y, %s) {phase = "gemm", site = "q_proj", writes = array<i64: 2, 3>}
