@@ -1,34 +1,19 @@
-//===- CApi.cpp - The C interface of the runtime --------------------------===//
+//===- CApi.cpp - The C interface: errors, models, costs ------------------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Support/Json.h"
+#include "CApi.h"
 
-#include "easyquant/Runtime/Session.h"
-#include "easyquant/Runtime/easyquant.h"
+#include "easyquant/Support/Json.h"
 #include "easyquant/Support/Threads.h"
 
 #include <new>
 
 using namespace easyquant;
 using namespace easyquant::runtime;
-
-struct eq_error {
-  Error error;
-};
-struct eq_model {
-  std::shared_ptr<const Model> model;
-  std::string device, deviceName;
-};
-struct eq_session {
-  Session session;
-  std::string breakdown{}, siteBreakdown{};
-  eq_progress progress = nullptr;
-  void *progressContext = nullptr;
-};
 
 static_assert(int(ErrorCode::InvalidArgument) == EQ_INVALID_ARGUMENT &&
               int(ErrorCode::NotFound) == EQ_NOT_FOUND && int(ErrorCode::Corrupt) == EQ_CORRUPT &&
@@ -42,8 +27,12 @@ static eq_error *outOfMemory() {
   return &error;
 }
 
-/// The exception that is being handled.
-static eq_error *describeException() noexcept {
+eq_error *easyquant::runtime::newError(Error error) noexcept {
+  auto *made = new (std::nothrow) eq_error{std::move(error)};
+  return made ? made : outOfMemory();
+}
+
+eq_error *easyquant::runtime::describeException() noexcept {
   try {
     throw;
   } catch (const std::bad_alloc &) {
@@ -59,17 +48,7 @@ static eq_error *describeException() noexcept {
   }
 }
 
-/// Runs `body`, which returns a Result<void>, and turns its error or exception into an eq_error.
-template <typename Body> static eq_error *guarded(Body body) noexcept {
-  try {
-    Result<void> result = body();
-    return result ? nullptr : new eq_error{std::move(result.error())};
-  } catch (...) {
-    return describeException();
-  }
-}
-
-static Result<void> requireArgument(const void *argument, std::string_view name) {
+Result<void> easyquant::runtime::requireArgument(const void *argument, std::string_view name) {
   if (argument)
     return {};
   return makeError(ErrorCode::InvalidArgument, "{}: found NULL, expected a pointer", name);
@@ -147,97 +126,13 @@ int64_t eq_model_weights_bytes(const eq_model *model) {
   return model ? model->model->weightsBytes() : 0;
 }
 
-//===----------------------------------------------------------------------===//
-// Sessions
-//===----------------------------------------------------------------------===//
-
 int32_t eq_max_threads(void) { return mostThreads(); }
 
-eq_error *eq_session_create(const eq_model *model, const eq_session_options *options,
-                            eq_session **session) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(model, "model"); !checked)
-      return checked;
-    if (Result<void> checked = requireArgument(static_cast<const void *>(session), "session");
-        !checked)
-      return checked;
-    eq_session_options given = options ? *options : eq_session_options{};
-    Result<Session> created =
-        Session::create(model->model, given.context, given.threads, given.measure != 0);
-    if (!created)
-      return Unexpected(created.error());
-    *session = new eq_session{std::move(*created)};
-    return {};
-  });
-}
+//===----------------------------------------------------------------------===//
+// Costs
+//===----------------------------------------------------------------------===//
 
-void eq_session_free(eq_session *session) { delete session; }
-
-eq_error *eq_session_prefill(eq_session *session, const int32_t *tokens, size_t count) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(session, "session"); !checked)
-      return checked;
-    if (Result<void> checked = requireArgument(tokens, "tokens"); !checked)
-      return checked;
-    return session->session.prefill({tokens, count});
-  });
-}
-
-eq_error *eq_session_decode(eq_session *session, int32_t token) {
-  return eq_session_prefill(session, &token, 1);
-}
-
-eq_error *eq_session_score(eq_session *session, const int32_t *tokens, size_t count,
-                           float *logits) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(session, "session"); !checked)
-      return checked;
-    if (Result<void> checked = requireArgument(tokens, "tokens"); !checked)
-      return checked;
-    if (Result<void> checked = requireArgument(logits, "logits"); !checked)
-      return checked;
-    return session->session.score({tokens, count}, logits);
-  });
-}
-
-void eq_session_set_progress(eq_session *session, eq_progress progress, void *context) {
-  if (!session)
-    return;
-  session->progress = progress;
-  session->progressContext = context;
-  auto ask = [](void *owner, int64_t done, int64_t total) {
-    auto *self = static_cast<eq_session *>(owner);
-    return self->progress(self->progressContext, done, total) != 0;
-  };
-  session->session.setProgress(progress ? Progress{ask, session} : Progress());
-}
-
-const float *eq_session_logits(const eq_session *session) {
-  return session ? session->session.logits() : nullptr;
-}
-
-int64_t eq_session_position(const eq_session *session) {
-  return session ? session->session.position() : 0;
-}
-
-eq_error *eq_session_truncate(eq_session *session, int64_t position) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(session, "session"); !checked)
-      return checked;
-    return session->session.truncate(position);
-  });
-}
-
-void eq_session_reset(eq_session *session) {
-  if (session) // truncation to 0 is always possible
-    (void)session->session.truncate(0);
-}
-
-int64_t eq_session_bytes(const eq_session *session) {
-  return session ? session->session.bytes() : 0;
-}
-
-static Json::Object toJson(const PhaseCost &cost) {
+static Json::Object objectOf(const PhaseCost &cost) {
   Json::Object object;
   object["launches"] = Json(cost.launches);
   object["bytes"] = Json(cost.bytes);
@@ -246,42 +141,20 @@ static Json::Object toJson(const PhaseCost &cost) {
   return object;
 }
 
-eq_error *eq_session_breakdown(eq_session *session, const char **json) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(session, "session"); !checked)
-      return checked;
-    if (Result<void> checked = requireArgument(static_cast<const void *>(json), "json"); !checked)
-      return checked;
-    Result<PhaseCosts> costs = session->session.costs();
-    if (!costs)
-      return Unexpected(costs.error());
-    Json::Object phases;
-    for (size_t i = 0; i < kPhases; ++i)
-      phases[nameOf(static_cast<Phase>(i))] = Json(toJson((*costs)[i]));
-    session->breakdown = Json(std::move(phases)).text();
-    *json = session->breakdown.c_str();
-    return {};
-  });
+std::string easyquant::runtime::toJson(const PhaseCosts &costs) {
+  Json::Object phases;
+  for (size_t i = 0; i < kPhases; ++i)
+    phases[nameOf(static_cast<Phase>(i))] = Json(objectOf(costs[i]));
+  return Json(std::move(phases)).text();
 }
 
-eq_error *eq_session_breakdown_sites(eq_session *session, const char **json) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(session, "session"); !checked)
-      return checked;
-    if (Result<void> checked = requireArgument(static_cast<const void *>(json), "json"); !checked)
-      return checked;
-    Result<std::vector<SiteCost>> costs = session->session.siteCosts();
-    if (!costs)
-      return Unexpected(costs.error());
-    Json::Array sites;
-    for (const SiteCost &site : *costs) {
-      Json::Object entry = toJson(site.cost);
-      entry["site"] = Json(site.site);
-      entry["phase"] = Json(std::string(nameOf(site.phase)));
-      sites.push_back(Json(std::move(entry)));
-    }
-    session->siteBreakdown = Json(std::move(sites)).text();
-    *json = session->siteBreakdown.c_str();
-    return {};
-  });
+std::string easyquant::runtime::toJson(const std::vector<SiteCost> &costs) {
+  Json::Array sites;
+  for (const SiteCost &site : costs) {
+    Json::Object entry = objectOf(site.cost);
+    entry["site"] = Json(site.site);
+    entry["phase"] = Json(std::string(nameOf(site.phase)));
+    sites.push_back(Json(std::move(entry)));
+  }
+  return Json(std::move(sites)).text();
 }

@@ -107,8 +107,8 @@ TEST_F(BreakdownTest, ASessionThatDoesNotMeasureSaysSo) {
   auto expectError = [](const auto &result) {
     ASSERT_FALSE(result.has_value());
     EXPECT_EQ(result.error().code, ErrorCode::InvalidArgument);
-    EXPECT_EQ(result.error().message, "costs of phases: the session was not created to measure "
-                                      "them; set measure in its options");
+    EXPECT_EQ(result.error().message, "costs of phases: the session or batch was not created to "
+                                      "measure them; set measure in its options");
   };
   expectError(session.costs());
   expectError(session.siteCosts());

@@ -195,9 +195,9 @@ TEST_F(CApiTest, ErrorsCarryCodeAndMessage) {
   expectError(eq_session_decode(session.get(), -5), EQ_INVALID_ARGUMENT,
               "tokens[0]: found -5, expected a token id in 0..18");
   expectError(eq_session_prefill(session.get(), tokens, 3), EQ_OUT_OF_RANGE,
-              "context overflow: 3 tokens at position 0 do not fit the session's context of 2 "
-              "tokens; append fewer, truncate or reset the session; or create a session with a "
-              "longer context (the model was made for at most 200)");
+              "context overflow: 3 tokens at position 0 do not fit the context of 2 tokens; append "
+              "fewer, or truncate; or create it with a longer context (the model was made for at "
+              "most 200)");
   expectError(eq_session_truncate(session.get(), 1), EQ_INVALID_ARGUMENT,
               "position: found 1, expected 0..0 (the tokens held)");
 }

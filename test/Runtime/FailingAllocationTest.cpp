@@ -66,6 +66,63 @@ protected:
     return nullptr;
   }
 
+  static Owned<eq_error> create(const eq_model *model, Owned<eq_batch> &batch) {
+    eq_batch *raw = nullptr;
+    const eq_batch_options options = {100, 3, 64, 2, 0};
+    eq_error *error = eq_batch_create(model, &options, &raw);
+    batch.reset(raw);
+    return Owned<eq_error>(error);
+  }
+
+  /// A life of two sequences: one of five tokens, and a fork of it that goes on with two more, each
+  /// item with its error. Those that it leaves behind are removed first.
+  static Owned<eq_error> live(eq_batch *batch, std::vector<int64_t> &ids) {
+    static const int32_t tokens[] = {1, 5, 9, 3, 7, 11};
+    static float logits[5 * FIXTURE_VOCAB];
+    for (int64_t id : ids)
+      eq_error_free(eq_batch_remove(batch, id));
+    ids.clear();
+    int64_t first = 0, fork = 0;
+    if (Owned<eq_error> error{eq_batch_add(batch, &first)})
+      return error;
+    ids.push_back(first);
+    eq_batch_item items[] = {{first, tokens, 5, logits, EQ_OK, nullptr},
+                             {first + 100, tokens, 5, nullptr, EQ_OK, nullptr}};
+    if (Owned<eq_error> error{eq_batch_append(batch, items, 2)})
+      return error;
+    if (Owned<eq_error> error{items[0].error})
+      return error;
+    const Owned<eq_error> refused{items[1].error};
+    EXPECT_EQ(items[1].status, EQ_INVALID_ARGUMENT);
+    if (Owned<eq_error> error{eq_batch_fork(batch, first, &fork)})
+      return error;
+    ids.push_back(fork);
+    items[0] = {first, tokens + 5, 1, nullptr, EQ_OK, nullptr};
+    items[1] = {fork, tokens, 2, logits, EQ_OK, nullptr};
+    if (Owned<eq_error> error{eq_batch_append(batch, items, 2)}) {
+      EXPECT_EQ(eq_batch_position(batch, first), 5);
+      EXPECT_EQ(eq_batch_position(batch, fork), 5);
+      return error;
+    }
+    EXPECT_FALSE(items[0].error || items[1].error);
+    return Owned<eq_error>(eq_batch_truncate(batch, fork, 6));
+  }
+
+  static void expectWorks(eq_batch *batch, std::vector<int64_t> &ids) {
+    Owned<eq_error> error = live(batch, ids);
+    ASSERT_FALSE(error) << eq_error_get_message(error.get());
+    const int32_t token = 4;
+    eq_batch_item item = {ids[1], &token, 1, nullptr, EQ_OK, nullptr};
+    ASSERT_EQ(eq_batch_append(batch, &item, 1), nullptr);
+    ASSERT_EQ(item.status, EQ_OK);
+    for (auto [id, tokens] : {std::pair(ids[0], std::vector<int32_t>{1, 5, 9, 3, 7, 11}),
+                              std::pair(ids[1], std::vector<int32_t>{1, 5, 9, 3, 7, 1, 4})}) {
+      std::vector<double> expected = referenceLogits(FixtureWeights(), tokens);
+      for (size_t v = 0; v < FIXTURE_VOCAB; ++v)
+        EXPECT_NEAR(eq_batch_logits(batch, id)[v], expected[v], 1e-4 * (1 + std::abs(expected[v])));
+    }
+  }
+
   static void expectWorks(eq_session *session) {
     Owned<eq_error> error = append(session);
     ASSERT_FALSE(error) << eq_error_get_message(error.get());
@@ -121,6 +178,20 @@ TEST_F(FailingAllocationTest, SessionsReturnAndGoOn) {
       EXPECT_GT(sweep([&] { return tell(session.get()); }, [] {}), 50);
     expectWorks(session.get());
   }
+}
+
+TEST_F(FailingAllocationTest, BatchesReturnAndGoOn) {
+  Owned<eq_model> model;
+  ASSERT_FALSE(load(model));
+  Owned<eq_batch> batch;
+  EXPECT_GT(sweep([&] { return create(model.get(), batch); }, [] {}), 0);
+  ASSERT_TRUE(batch);
+  // From the first call on, and then with all buffers at their size.
+  std::vector<int64_t> ids;
+  ids.reserve(3);
+  EXPECT_GT(sweep([&] { return live(batch.get(), ids); }, [&] { expectWorks(batch.get(), ids); }),
+            10);
+  expectWorks(batch.get(), ids);
 }
 
 #if !__has_feature(address_sanitizer) // which alone sees what libomp allocates

@@ -16,6 +16,7 @@
 |*                                                                            *|
 |* so that they depend on every token, every position, what the cache holds   *|
 |* and both weights. SessionTest.cpp computes the same from the token list.   *|
+|* The window holds how many tokens the cache has seen.                       *|
 |*                                                                            *|
 |* It marks two kernels: what puts a token into the cache, the embedding      *|
 |* (other), and what computes with it, the attention, which takes at least    *|
@@ -59,9 +60,17 @@ static void mark(const eq_services *services, int64_t phase, const char *site) {
 static int is_stopped(const eq_services *services) { return services->stop && *services->stop; }
 
 /* Where dimension d of a token lies: dimension-major in its page. */
-static float *place(const eq_step *step, int64_t token, int64_t d) {
-  const int64_t page = step->page[step->sequence->first_page + token / FIXTURE_PAGE_TOKENS];
+static float *place(const eq_step *step, const eq_sequence *sequence, int64_t token, int64_t d) {
+  const int64_t page = step->page[sequence->first_page + token / FIXTURE_PAGE_TOKENS];
   return (float *)(step->cache + page) + d * FIXTURE_PAGE_TOKENS + token % FIXTURE_PAGE_TOKENS;
+}
+
+/* The sequence of a row. */
+static const eq_sequence *sequence_of(const eq_step *step, int32_t row) {
+  const eq_sequence *sequence = step->sequence;
+  while (row >= sequence->first_row + sequence->rows)
+    ++sequence;
+  return sequence;
 }
 
 /* The rows of the logits that a thread of the team computes. */
@@ -71,11 +80,12 @@ static void attend(const eq_step *step, int64_t thread, int64_t threads) {
   require(thread < step->threads);
   float *h = (float *)(step->arena + FIXTURE_ARENA_BYTES + thread * FIXTURE_ARENA_BYTES_PER_THREAD);
   for (int64_t i = rows * thread / threads; i < rows * (thread + 1) / threads; ++i) {
-    const int64_t last = step->sequence->position + step->logit_row[i];
+    const eq_sequence *sequence = sequence_of(step, step->logit_row[i]);
+    const int64_t last = sequence->position + step->logit_row[i] - sequence->first_row;
     memset(h, 0, FIXTURE_ARENA_BYTES_PER_THREAD);
     for (int64_t j = 0; j <= last; ++j)
       for (int64_t d = 0; d < FIXTURE_DIM; ++d)
-        h[d] += *place(step, j, d) / (float)(1 + last - j);
+        h[d] += *place(step, sequence, j, d) / (float)(1 + last - j);
     float *out = step->logits + i * FIXTURE_VOCAB;
     for (int64_t v = 0; v < FIXTURE_VOCAB; ++v) {
       out[v] = 0;
@@ -85,35 +95,58 @@ static void attend(const eq_step *step, int64_t thread, int64_t threads) {
   }
 }
 
-static int32_t run(const eq_step *step) {
+static void check_sequence(const eq_step *step, int32_t number) {
+  const eq_sequence *sequence = step->sequence + number;
+  const eq_sequence *before = number == 0 ? NULL : sequence - 1;
+  require(sequence->first_row == (before ? before->first_row + before->rows : 0));
+  require(sequence->rows >= 1 && sequence->first_page >= 0);
+  require(sequence->slot == 0 && sequence->next_slot == 0);
+  const int64_t position = sequence->position, held = sequence->held;
+  require(0 <= position && position <= held);
+  require(position + sequence->rows <= sequence->capacity);
+  for (int64_t i = 0; i * FIXTURE_PAGE_TOKENS < sequence->capacity; ++i) {
+    const int64_t page = step->page[sequence->first_page + i];
+    require(page >= FIXTURE_WINDOW_BYTES && page % 64 == 0);
+  }
+  for (int32_t i = 0; i < number; ++i)
+    require(step->sequence[i].window != sequence->window);
+  int64_t *window = (int64_t *)(step->cache + sequence->window * FIXTURE_WINDOW_BYTES);
+  require(held == 0 || *window == held); /* before the first step it is another's */
+  *window = position + sequence->rows;
+}
+
+static void check(const eq_step *step) {
   require(step->abi == EQ_PROGRAM_ABI && step->bytes == sizeof(eq_step));
-  const int64_t rows = step->rows;
-  const eq_sequence *sequence = step->sequence;
-  require(rows >= 1 && rows <= FIXTURE_MAX_ROWS && step->sequences == 1 && step->rank == 0);
-  require(sequence->first_row == 0 && sequence->rows == rows && sequence->position >= 0);
-  require(step->logit_rows >= 1 && step->logit_rows <= rows && step->threads >= 1);
-  for (int32_t i = 0; i < step->logit_rows; ++i)
-    require(step->logit_row[i] == rows - step->logit_rows + i);
+  require(step->rows >= 1 && step->rows <= FIXTURE_MAX_ROWS && step->threads >= 1);
+  require(step->sequences >= 1 && step->sequences <= step->rows);
+  require(step->rank == 0 && !step->state && step->services);
+  require(step->services->mark || !step->services->context);
   require((uintptr_t)step->weights % 4096 == 0);
   require((uintptr_t)step->arena % 64 == 0 && (uintptr_t)step->cache % 64 == 0);
-  const int64_t capacity = sequence->capacity, position = sequence->position;
-  require(position + rows <= capacity);
-  require(position <= sequence->held && sequence->held <= capacity);
-  require(sequence->first_page == 0 && sequence->window == 0 && !step->state && step->services);
-  for (int64_t i = 0; i * FIXTURE_PAGE_TOKENS < capacity; ++i)
-    require(step->page[i] >= FIXTURE_WINDOW_BYTES && step->page[i] % 64 == 0);
+  require(step->logit_rows >= 1 && step->logit_rows <= step->rows);
+  for (int32_t i = 0; i < step->logit_rows; ++i)
+    require(step->logit_row[i] > (i == 0 ? -1 : step->logit_row[i - 1]) &&
+            step->logit_row[i] < step->rows);
+  for (int32_t i = 0; i < step->sequences; ++i)
+    check_sequence(step, i);
+  const eq_sequence *last = step->sequence + step->sequences - 1;
+  require(last->first_row + last->rows == step->rows);
+}
 
+static int32_t run(const eq_step *step) {
+  check(step);
   const eq_services *services = step->services;
-  require(services->mark || !services->context);
   const float *embedding = (const float *)step->weights;
-  for (int64_t m = 0; m < rows; ++m) {
+  for (int32_t m = 0; m < step->rows; ++m) {
     require(step->tokens[m] >= 0 && step->tokens[m] < FIXTURE_VOCAB);
     mark(services, PHASE_OTHER, "embedding");
     if (is_stopped(services))
       return INTERRUPTED;
+    const eq_sequence *sequence = sequence_of(step, m);
+    const int64_t position = sequence->position + m - sequence->first_row;
     for (int64_t d = 0; d < FIXTURE_DIM; ++d)
-      *place(step, position + m, d) =
-          embedding[step->tokens[m] * FIXTURE_DIM + d] * (1.0f + (float)(position + m) / 64.0f);
+      *place(step, sequence, position, d) =
+          embedding[step->tokens[m] * FIXTURE_DIM + d] * (1.0f + (float)position / 64.0f);
   }
 
   mark(services, PHASE_ATTENTION, "attention");

@@ -18,6 +18,7 @@ struct Freer {
   void operator()(eq_error *error) const { eq_error_free(error); }
   void operator()(eq_model *model) const { eq_model_free(model); }
   void operator()(eq_session *session) const { eq_session_free(session); }
+  void operator()(eq_batch *batch) const { eq_batch_free(batch); }
 };
 template <typename T> using Owned = std::unique_ptr<T, Freer>;
 

@@ -220,7 +220,7 @@ TEST_F(RunToolTest, SaysWhenTheContextIsFull) {
   EXPECT_EQ(outcome.status, 1);
   EXPECT_EQ(outcome.output, greedy({1, 5}, 3).substr(0, 5)) << "what was generated is printed";
   EXPECT_EQ(outcome.errors.substr(0, 68),
-            "error: context overflow: 1 tokens at position 4 do not fit the sessi");
+            "error: context overflow: 1 tokens at position 4 do not fit the conte");
 }
 
 } // namespace

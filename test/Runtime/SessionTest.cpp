@@ -160,9 +160,9 @@ TEST_F(SessionTest, RefusesToOverflowItsContext) {
   ASSERT_TRUE(session.prefill(tokens).has_value());
   expectRefused(session, tokens, session.prefill(std::vector<int32_t>{1, 2, 3}),
                 ErrorCode::OutOfRange,
-                "context overflow: 3 tokens at position 18 do not fit the session's context of 20 "
-                "tokens; append fewer, truncate or reset the session; or create a session with a "
-                "longer context (the model was made for at most 200)");
+                "context overflow: 3 tokens at position 18 do not fit the context of 20 tokens; "
+                "append fewer, or truncate; or create it with a longer context (the model was "
+                "made for at most 200)");
   // Up to the last token it works, and not one further, whatever the capacity was rounded to.
   ASSERT_TRUE(session.prefill(std::vector<int32_t>{1, 2}).has_value());
   tokens.insert(tokens.end(), {1, 2});
@@ -174,9 +174,8 @@ TEST_F(SessionTest, RefusesToOverflowItsContext) {
   Session longest = create();
   result = longest.prefill(randomTokens(FIXTURE_MAX_CONTEXT + 1, 2));
   expectRefused(longest, {}, result, ErrorCode::OutOfRange,
-                "context overflow: 201 tokens at position 0 do not fit the session's context of "
-                "200 tokens; append fewer, truncate or reset the session; the model was made for "
-                "no longer one");
+                "context overflow: 201 tokens at position 0 do not fit the context of 200 tokens; "
+                "append fewer, or truncate; the model was made for no longer one");
 }
 
 TEST_F(SessionTest, RefusesLogitsThatAreNotFinite) {
@@ -276,16 +275,17 @@ TEST_F(SessionTest, SaysHowMuchMemoryThereIsNot) {
   Result<Session> session = Session::create(model, 0, 1);
   ASSERT_FALSE(session.has_value());
   EXPECT_EQ(session.error().code, ErrorCode::OutOfRange);
-  EXPECT_EQ(session.error().message.substr(0, 82),
-            "KV cache of 2147483647 tokens: the system has not got the 36028797018964032 bytes ");
+  EXPECT_EQ(session.error().message.substr(0, 92),
+            "KV cache of 268435456 pages of 8 tokens: the system has not got the "
+            "36028797018964032 bytes ");
 
   manifest["program"]["cache"]["page_bytes"] = INT64_MAX / 64 * 64;
   load();
   session = Session::create(model, 0, 1);
   ASSERT_FALSE(session.has_value());
   EXPECT_EQ(session.error().code, ErrorCode::OutOfRange);
-  EXPECT_EQ(session.error().message.substr(0, 62),
-            "KV cache of 2147483647 tokens: 268435456 x 9223372036854775744");
+  EXPECT_EQ(session.error().message.substr(0, 72),
+            "KV cache of 268435456 pages of 8 tokens: 268435456 x 9223372036854775744");
   manifest["program"]["cache"]["page_bytes"] = int(FIXTURE_PAGE_BYTES);
   manifest["program"]["arena_bytes"] = INT64_MAX;
   load();

@@ -42,7 +42,7 @@ def folder(tmp_path, weights):
         "source": {"kind": "test", "name": "fixture", "xxh3_128": checksum, "stored_types": {}},
         "quantization": {"method": "absmax", "scheme": "none", "group_size": 0, "head": "float", "ignore": [], "targets": []},
         "sites": [],
-        "program": {"abi": 4, "entries": {"avx2": "easyquant_step_avx2"}, "max_rows": 4, "arena_bytes": 64,
+        "program": {"abi": 5, "entries": {"avx2": "easyquant_step_avx2"}, "max_rows": 4, "arena_bytes": 64,
                     "arena_bytes_per_thread": 64, "cache": {"page_tokens": 8, "page_bytes": 192, "window_bytes": 64}, "cache_scheme": None, "cache_type": "f32"},
         "files": {name: {"bytes": (tmp_path / name).stat().st_size, "xxh3_128": checksum} for name in ("model.so", "weights.safetensors")},
     }
@@ -136,3 +136,127 @@ def test_errors_carry_their_code(folder, model):
         with pytest.raises(_runtime.Error) as error:
             call()
         assert error.value.code == code
+
+
+def assert_error(error, code, text):
+    assert isinstance(error, _runtime.Error) and error.code == code
+    assert text in error.message and str(error) == error.message
+
+
+def test_a_batch_appends_to_many_sequences(model, weights, tokens):
+    batch = _runtime.Batch(model, context=60, sequences=16, threads=2)
+    assert (batch.context, batch.threads) == (60, 2) and batch.bytes > 0
+    ids = [batch.add() for _ in range(16)]
+    assert ids == list(range(16)) and batch.logits(3) is None and batch.position(3) == 0
+    assert batch.append([(i, tokens[: 1 + 2 * i]) for i in ids]) == [None] * 16
+    for i in ids:
+        assert batch.position(i) == 1 + 2 * i
+        np.testing.assert_allclose(batch.logits(i), reference(weights, tokens[: 1 + 2 * i]), atol=1e-4)
+    kept = batch.logits(0)
+    before = kept.copy()
+    assert batch.append([(0, [1]), (5, tokens[11:13].tolist())]) == [None, None]
+    assert np.array_equal(kept, before)
+    np.testing.assert_allclose(batch.logits(5), reference(weights, tokens[:13]), atol=1e-4)
+    assert batch.append([]) == []
+
+
+def test_a_batch_has_the_bits_of_sessions(model, tokens):
+    batch, session = _runtime.Batch(model, sequences=3, threads=2), _runtime.Session(model, threads=1)
+    ids = [batch.add() for _ in range(3)]
+    prompts = [tokens[:9], tokens[5:6], tokens[7:30]]
+    results = batch.append(list(zip(ids, prompts, strict=True)), all_logits=True)
+    for id, prompt, result in zip(ids, prompts, results, strict=True):
+        session.reset()
+        assert result.dtype == np.float32 and np.array_equal(result, session.score(prompt))
+        assert np.array_equal(batch.logits(id), session.logits)
+
+
+def test_a_batch_forks_truncates_and_removes(model, weights, tokens):
+    batch = _runtime.Batch(model, context=60, sequences=2)
+    first = batch.add()
+    assert batch.append([(first, tokens[:20])]) == [None]
+    fork = batch.fork(first)
+    assert np.array_equal(batch.logits(fork), batch.logits(first)) and batch.position(fork) == 20
+    assert batch.append([(first, tokens[20:25]), (fork, tokens[30:33])]) == [None, None]
+    np.testing.assert_allclose(batch.logits(first), reference(weights, tokens[:25]), atol=1e-4)
+    np.testing.assert_allclose(batch.logits(fork), reference(weights, np.concatenate([tokens[:20], tokens[30:33]])), atol=1e-4)
+    batch.truncate(fork, 10)
+    assert batch.logits(fork) is None and batch.position(fork) == 10
+    batch.remove(first)
+    for call in (batch.position, batch.logits, batch.remove, batch.fork, lambda i: batch.truncate(i, 0)):
+        with pytest.raises(_runtime.Error, match=f"sequence: found {first}, which is not") as error:
+            call(first)
+        assert error.value.code == "INVALID_ARGUMENT"
+    assert batch.add() == 2
+
+
+@pytest.mark.parametrize("all_logits", [False, True])
+def test_items_fail_alone(model, weights, tokens, all_logits):
+    batch = _runtime.Batch(model, context=10, sequences=3, tokens=16)
+    ids = [batch.add() for _ in range(3)]
+    long = np.resize(tokens, 11)
+    items = [(ids[0], tokens[:3]), (9, [1]), (ids[1], [1, VOCAB]), (ids[1], [2, 2**40]), (ids[1], []), (ids[0], [4]), (ids[1], long),
+             (ids[1], tokens[:8]), (ids[2], [1])]
+    good, *bad, eighth, last = batch.append(items, all_logits=all_logits)
+    if all_logits:
+        assert good.shape == (3, VOCAB) and eighth.shape == (8, VOCAB)
+    else:
+        assert good is None and eighth is None
+    for error, (code, text) in zip(bad, [
+        ("INVALID_ARGUMENT", "sequence: found 9, which is not among the 3"),
+        ("INVALID_ARGUMENT", f"tokens[1]: found {VOCAB}"),
+        ("INVALID_ARGUMENT", f"tokens[1]: found {2**40}, expected a token id"),
+        ("INVALID_ARGUMENT", "tokens: found none"),
+        ("INVALID_ARGUMENT", "sequence: found 0 twice"),
+        ("OUT_OF_RANGE", "context overflow: 11 tokens at position 0 do not fit the context of 10"),
+    ], strict=True):
+        assert_error(error, code, text)
+    assert_error(last, "OUT_OF_RANGE", "cache pages: 1 tokens at position 0 take 1 pages of 8 tokens, 0 of them copies of shared ones, but 0 of the 2")
+    np.testing.assert_allclose(batch.logits(ids[1]), reference(weights, tokens[:8]), atol=1e-4)
+    with pytest.raises(_runtime.Error, match="the batch holds 3 already") as error:
+        batch.add()
+    assert error.value.code == "OUT_OF_RANGE"
+
+
+@pytest.mark.parametrize("items", [[1], [(0,)], [("a", [1])], [(0, None)], [(0, "abc")], [(0, np.zeros(3, np.float32))], None])
+def test_a_batch_refuses_what_are_no_items(model, items):
+    batch = _runtime.Batch(model)
+    batch.add()
+    with pytest.raises(TypeError):
+        batch.append(items)
+    assert batch.position(0) == 0
+
+
+@pytest.mark.parametrize(("options", "text"), [({"sequences": 0}, "sequences: found 0"), ({"sequences": -1}, "sequences: found -1"),
+                                               ({"tokens": -1}, "tokens: found -1"), ({"context": CONTEXT + 1}, "at most 200")])
+def test_a_batch_checks_its_options(model, options, text):
+    with pytest.raises(_runtime.Error, match=text):
+        _runtime.Batch(model, **options)
+
+
+def test_what_is_raised_meanwhile_ends_a_call_of_a_batch(model, tokens, monkeypatch):
+    class Enough(Exception):
+        pass
+
+    asked = []
+
+    def progress(done, total):
+        asked.append((done, total))
+        raise Enough
+
+    monkeypatch.setenv("FIXTURE_ATTENTION_NANOSECONDS", "60000000")  # it is asked every 50 ms
+    batch = _runtime.Batch(model, sequences=2)
+    ids = [batch.add(), batch.add()]
+    with pytest.raises(Enough):
+        batch.append([(ids[0], tokens[:20]), (ids[1], tokens[:4])], progress=progress)
+    assert [batch.position(i) for i in ids] == [0, 0] and len(asked) == 1 and asked[0][1] == 24
+    monkeypatch.setenv("FIXTURE_ATTENTION_NANOSECONDS", "0")
+    assert batch.append([(i, tokens[:20]) for i in ids]) == [None, None]
+    assert np.array_equal(batch.logits(ids[0]), batch.logits(ids[1]))
+
+
+def test_a_batch_breaks_down_what_steps_cost(model, tokens):
+    batch = _runtime.Batch(model, sequences=4, measure=True)
+    batch.append([(batch.add(), [int(token)]) for token in tokens[:4]])
+    assert batch.breakdown()["attention"]["launches"] == 1
+    assert [site["launches"] for site in batch.breakdown_sites()] == [4, 1]

@@ -71,6 +71,7 @@ public:
   /// Forgets all but the first `position` tokens. Errors: InvalidArgument (no such sequence, or it
   /// has fewer).
   Result<void> truncate(int64_t id, int64_t position);
+  bool holds(int64_t id) const { return sequences.contains(id); }
   /// Tokens that a sequence holds. Error: InvalidArgument (no such sequence).
   Result<int64_t> position(int64_t id) const;
   /// vocab_size logits of a sequence's last token, until the next call that is not const; or null.

@@ -17,15 +17,18 @@
 |* Too little memory is an error like any other, and a later call may find    *|
 |* more. One thing cannot be promised: LLVM's OpenMP runtime, which runs the  *|
 |* threads of a session on a CPU, aborts the process where it is refused      *|
-|* memory or a thread itself. It asks for them only while a session is        *|
-|* created and in a thread's first call on one; before either, as much as it  *|
-|* will take is taken and given back, so that it can be refused only if       *|
+|* memory or a thread itself. It asks for them only while a session or batch  *|
+|* is created and in a thread's first call on one; before either, as much as  *|
+|* it will take is taken and given back, so that it can be refused only if    *|
 |* something else in the process or the system takes the last of it in        *|
 |* between.                                                                   *|
 |*                                                                            *|
+|* A session is one sequence of tokens, a batch many that run in common       *|
+|* steps: the weights are read once for all of them.                          *|
+|*                                                                            *|
 |* Threads: a model is immutable after loading and may be shared by any       *|
-|* number of threads; a session belongs to one thread at a time. Sessions of  *|
-|* one model share its weights.                                               *|
+|* number of threads; a session or batch belongs to one thread at a time.     *|
+|* Those of one model share its weights.                                      *|
 |*                                                                            *|
 \*===----------------------------------------------------------------------===*/
 
@@ -42,7 +45,7 @@ extern "C" {
 #define EQ_API __attribute__((visibility("default")))
 
 /** Raised whenever a declaration below changes its meaning. */
-#define EQ_ABI_VERSION 3
+#define EQ_ABI_VERSION 4
 
 /** The version that the library was built with; compare with EQ_ABI_VERSION. */
 EQ_API uint32_t eq_abi_version(void);
@@ -57,9 +60,10 @@ typedef enum eq_error_code {
   EQ_NOT_FOUND = 2,        /**< A file that should be there is not. */
   EQ_CORRUPT = 3,          /**< A file fails its format's rules or its checksum. */
   EQ_UNSUPPORTED = 4,      /**< Well-formed, but not for this build or this machine. */
-  EQ_OUT_OF_RANGE = 5,     /**< A limit of the model or session (context length, memory). */
+  EQ_OUT_OF_RANGE = 5,     /**< A limit of the model, session or batch (context length,
+                                memory). */
   EQ_IO = 6,               /**< The operating system refused. */
-  EQ_INTERRUPTED = 7       /**< The progress function of the session asked to end. */
+  EQ_INTERRUPTED = 7       /**< The progress function asked to end. */
 } eq_error_code;
 
 EQ_API eq_error_code eq_error_get_code(const eq_error *error);
@@ -103,12 +107,13 @@ EQ_API const char *eq_model_isa(const eq_model *model);
 EQ_API const char *eq_model_device(const eq_model *model);
 /** The same for people: "cpu", "NVIDIA H200 (sm_90)", "simulated sm_80". */
 EQ_API const char *eq_model_device_name(const eq_model *model);
-/** Bytes of weights that all sessions share. */
+/** Bytes of weights that all sessions and batches share. */
 EQ_API int64_t eq_model_weights_bytes(const eq_model *model);
 
 /*===-- Sessions ------------------------------------------------------------===*/
 
-/** The most threads that a session may have: 8 for each CPU that this process may run on. */
+/** The most threads that a session or batch may have: 8 for each CPU that this process may run on.
+ */
 EQ_API int32_t eq_max_threads(void);
 
 typedef struct eq_session eq_session;
@@ -176,6 +181,88 @@ EQ_API eq_error *eq_session_breakdown(eq_session *session, const char **json);
     "launches": 1, "bytes": 0, "instructions": 0, "seconds": 0.5}, ...] in the order of the model, a
     site once for each of its phases. Valid until the next call of this function on the session. */
 EQ_API eq_error *eq_session_breakdown_sites(eq_session *session, const char **json);
+
+/*===-- Batches -------------------------------------------------------------===*/
+
+typedef struct eq_batch eq_batch;
+
+typedef struct eq_batch_options {
+  /** Tokens that each sequence can hold; 0: eq_model_max_context. */
+  int64_t context;
+  /** Sequences at a time, at most; 0: 1. */
+  int64_t sequences;
+  /** Tokens that there is memory for, of all sequences together, each rounded up to whole pages of
+      the KV cache (program.cache.page_tokens of the manifest); 0: context of each of them. */
+  int64_t tokens;
+  /** As of eq_session_options. */
+  int32_t threads;
+  int32_t measure;
+} eq_batch_options;
+
+/** `options` may be NULL. */
+EQ_API eq_error *eq_batch_create(const eq_model *model, const eq_batch_options *options,
+                                 eq_batch **batch);
+EQ_API void eq_batch_free(eq_batch *batch);
+
+/** An empty sequence. Its id is not used again in this batch. EQ_OUT_OF_RANGE where there are as
+    many as the batch was created for. */
+EQ_API eq_error *eq_batch_add(eq_batch *batch, int64_t *sequence);
+
+/** A sequence that begins with the tokens that `sequence` holds, and has its logits: as
+    eq_batch_add. Pages of the KV cache are shared, and copied before one of the two writes them. */
+EQ_API eq_error *eq_batch_fork(eq_batch *batch, int64_t sequence, int64_t *fork);
+
+EQ_API eq_error *eq_batch_remove(eq_batch *batch, int64_t sequence);
+
+/** Forgets all tokens of a sequence but the first `position`, which must not exceed
+    eq_batch_position. Its logits are gone until the next token. */
+EQ_API eq_error *eq_batch_truncate(eq_batch *batch, int64_t sequence, int64_t position);
+
+/** Tokens that a sequence holds; -1: there is no such sequence. */
+EQ_API int64_t eq_batch_position(const eq_batch *batch, int64_t sequence);
+
+/** vocab_size logits of a sequence's last token; valid until the next call on the batch that
+    changes anything, NULL before any token and where there is no such sequence. */
+EQ_API const float *eq_batch_logits(const eq_batch *batch, int64_t sequence);
+
+/** What eq_batch_append is to do for one sequence. */
+typedef struct eq_batch_item {
+  int64_t sequence;
+  const int32_t *tokens;
+  size_t count;
+  /** NULL, or where the logits of every token go: count x vocab_size floats, row-major. */
+  float *logits;
+  /** Set by the call. `error` is NULL where `status` is EQ_OK, and the caller's. */
+  eq_error_code status;
+  eq_error *error;
+} eq_batch_item;
+
+/** Appends the tokens of each item to its sequence, a sequence once in a call, in as few steps as
+    they fit in, and computes the logits of the last token of each. A sequence gets the logits that
+    a session would give; with float weights or activations, but for rounding.
+
+    An item that cannot be (a sequence that is not there, a token out of range, a full context, no
+    page left for it) or whose logits are not finite fails alone: its error is in the item, its
+    sequence is as it was, and the others go on. Items get pages in their order.
+
+    The call fails for all of them where it is interrupted, and where memory for the step or the
+    device fails: all sequences are then as they were, and each item's `status` is EQ_OK. */
+EQ_API eq_error *eq_batch_append(eq_batch *batch, eq_batch_item *items, size_t count);
+
+/** What eq_batch_append calls while it runs, as eq_session_set_progress; `total` are the tokens of
+    the items that could be begun. */
+EQ_API void eq_batch_set_progress(eq_batch *batch, eq_progress progress, void *context);
+
+/** Tokens that each sequence can hold. */
+EQ_API int64_t eq_batch_context(const eq_batch *batch);
+/** Threads that one step uses. */
+EQ_API int32_t eq_batch_threads(const eq_batch *batch);
+/** Bytes of the batch's own buffers: activations, KV caches, logits. */
+EQ_API int64_t eq_batch_bytes(const eq_batch *batch);
+
+/** As eq_session_breakdown and eq_session_breakdown_sites. */
+EQ_API eq_error *eq_batch_breakdown(eq_batch *batch, const char **json);
+EQ_API eq_error *eq_batch_breakdown_sites(eq_batch *batch, const char **json);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,171 @@
+//===- CApiBatch.cpp - The C interface: batches --------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "CApi.h"
+
+#include "easyquant/Runtime/Batch.h"
+
+using namespace easyquant;
+using namespace easyquant::runtime;
+
+struct eq_batch {
+  Batch batch;
+  std::string breakdown{}, siteBreakdown{};
+  eq_progress progress = nullptr;
+  void *progressContext = nullptr;
+};
+
+eq_error *eq_batch_create(const eq_model *model, const eq_batch_options *options,
+                          eq_batch **batch) {
+  return guarded([&]() -> Result<void> {
+    if (Result<void> checked = requireArgument(model, "model"); !checked)
+      return checked;
+    if (Result<void> checked = requireArgument(static_cast<const void *>(batch), "batch"); !checked)
+      return checked;
+    const eq_batch_options given = options ? *options : eq_batch_options{};
+    Result<Batch> created =
+        Batch::create(model->model, {given.context, given.sequences == 0 ? 1 : given.sequences,
+                                     given.tokens, given.threads, given.measure != 0});
+    if (!created)
+      return Unexpected(created.error());
+    *batch = new eq_batch{std::move(*created)};
+    return {};
+  });
+}
+
+void eq_batch_free(eq_batch *batch) { delete batch; }
+
+//===----------------------------------------------------------------------===//
+// Sequences
+//===----------------------------------------------------------------------===//
+
+/// What makes a sequence, whose id goes to `id`, an argument of this name.
+template <typename Make>
+static eq_error *makeSequence(eq_batch *batch, int64_t *id, std::string_view name, Make make) {
+  return guarded([&]() -> Result<void> {
+    if (Result<void> checked = requireArgument(batch, "batch"); !checked)
+      return checked;
+    if (Result<void> checked = requireArgument(id, name); !checked)
+      return checked;
+    Result<int64_t> made = make();
+    if (!made)
+      return Unexpected(made.error());
+    *id = *made;
+    return {};
+  });
+}
+
+eq_error *eq_batch_add(eq_batch *batch, int64_t *sequence) {
+  return makeSequence(batch, sequence, "sequence", [&] { return batch->batch.add(); });
+}
+
+eq_error *eq_batch_fork(eq_batch *batch, int64_t sequence, int64_t *fork) {
+  return makeSequence(batch, fork, "fork", [&] { return batch->batch.fork(sequence); });
+}
+
+eq_error *eq_batch_remove(eq_batch *batch, int64_t sequence) {
+  return guarded([&]() -> Result<void> {
+    if (Result<void> checked = requireArgument(batch, "batch"); !checked)
+      return checked;
+    return batch->batch.remove(sequence);
+  });
+}
+
+eq_error *eq_batch_truncate(eq_batch *batch, int64_t sequence, int64_t position) {
+  return guarded([&]() -> Result<void> {
+    if (Result<void> checked = requireArgument(batch, "batch"); !checked)
+      return checked;
+    return batch->batch.truncate(sequence, position);
+  });
+}
+
+int64_t eq_batch_position(const eq_batch *batch, int64_t sequence) {
+  if (!batch)
+    return 0;
+  return batch->batch.holds(sequence) ? *batch->batch.position(sequence) : -1;
+}
+
+const float *eq_batch_logits(const eq_batch *batch, int64_t sequence) {
+  return batch ? batch->batch.logits(sequence) : nullptr;
+}
+
+//===----------------------------------------------------------------------===//
+// Steps
+//===----------------------------------------------------------------------===//
+
+eq_error *eq_batch_append(eq_batch *batch, eq_batch_item *items, size_t count) {
+  return guarded([&]() -> Result<void> {
+    if (Result<void> checked = requireArgument(batch, "batch"); !checked)
+      return checked;
+    if (count == 0)
+      return {};
+    if (Result<void> checked = requireArgument(items, "items"); !checked)
+      return checked;
+    std::vector<Batch::Item> asked(count);
+    for (size_t i = 0; i < count; ++i) {
+      items[i].status = EQ_OK;
+      items[i].error = nullptr;
+      // NULL is no tokens, which the batch refuses.
+      const size_t tokens = items[i].tokens ? items[i].count : 0;
+      asked[i] = {items[i].sequence, {items[i].tokens, tokens}, items[i].logits};
+    }
+    if (Result<void> appended = batch->batch.append(asked); !appended)
+      return appended;
+    for (size_t i = 0; i < count; ++i)
+      if (Result<void> &result = asked[i].result; !result) {
+        items[i].status = static_cast<eq_error_code>(result.error().code);
+        items[i].error = newError(std::move(result.error()));
+      }
+    return {};
+  });
+}
+
+void eq_batch_set_progress(eq_batch *batch, eq_progress progress, void *context) {
+  if (!batch)
+    return;
+  batch->progress = progress;
+  batch->progressContext = context;
+  auto ask = [](void *owner, int64_t done, int64_t total) {
+    auto *self = static_cast<eq_batch *>(owner);
+    return self->progress(self->progressContext, done, total) != 0;
+  };
+  batch->batch.setProgress(progress ? Progress{ask, batch} : Progress());
+}
+
+int64_t eq_batch_context(const eq_batch *batch) { return batch ? batch->batch.context() : 0; }
+int32_t eq_batch_threads(const eq_batch *batch) { return batch ? batch->batch.threads() : 0; }
+int64_t eq_batch_bytes(const eq_batch *batch) { return batch ? batch->batch.bytes() : 0; }
+
+eq_error *eq_batch_breakdown(eq_batch *batch, const char **json) {
+  return guarded([&]() -> Result<void> {
+    if (Result<void> checked = requireArgument(batch, "batch"); !checked)
+      return checked;
+    if (Result<void> checked = requireArgument(static_cast<const void *>(json), "json"); !checked)
+      return checked;
+    Result<PhaseCosts> costs = batch->batch.costs();
+    if (!costs)
+      return Unexpected(costs.error());
+    batch->breakdown = toJson(*costs);
+    *json = batch->breakdown.c_str();
+    return {};
+  });
+}
+
+eq_error *eq_batch_breakdown_sites(eq_batch *batch, const char **json) {
+  return guarded([&]() -> Result<void> {
+    if (Result<void> checked = requireArgument(batch, "batch"); !checked)
+      return checked;
+    if (Result<void> checked = requireArgument(static_cast<const void *>(json), "json"); !checked)
+      return checked;
+    Result<std::vector<SiteCost>> costs = batch->batch.siteCosts();
+    if (!costs)
+      return Unexpected(costs.error());
+    batch->siteBreakdown = toJson(*costs);
+    *json = batch->siteBreakdown.c_str();
+    return {};
+  });
+}

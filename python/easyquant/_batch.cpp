@@ -1,0 +1,171 @@
+//===- _batch.cpp - easyquant._runtime.Batch ------------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "_runtime.h"
+
+using namespace easyquant::python;
+using namespace nb::literals;
+
+namespace {
+
+class Batch : Exclusive {
+public:
+  Batch(const Model &model, int64_t context, int64_t sequences, int64_t tokens, int32_t threads,
+        bool measure)
+      : vocabulary(static_cast<size_t>(eq_model_vocab_size(model.get()))) {
+    if (sequences == 0) // which the C interface takes for one
+      raise(EQ_INVALID_ARGUMENT, "sequences: found 0, expected at least 1");
+    eq_batch_options options = {context, sequences, tokens, threads, measure};
+    eq_batch *created = nullptr;
+    check(eq_batch_create(model.get(), &options, &created));
+    batch.reset(created);
+  }
+
+  int64_t add() {
+    int64_t id = 0;
+    check(exclusively([&] { return eq_batch_add(batch.get(), &id); }));
+    return id;
+  }
+  int64_t fork(int64_t origin) {
+    int64_t id = 0;
+    check(exclusively([&] { return eq_batch_fork(batch.get(), origin, &id); }));
+    return id;
+  }
+  void remove(int64_t id) {
+    check(exclusively([&] { return eq_batch_remove(batch.get(), id); }));
+  }
+  void truncate(int64_t id, int64_t position) {
+    check(exclusively([&] { return eq_batch_truncate(batch.get(), id, position); }));
+  }
+  int64_t position(int64_t id) {
+    return expectThere(id, exclusively([&] { return eq_batch_position(batch.get(), id); }));
+  }
+  std::optional<Row> logits(int64_t id) {
+    position(id);
+    return copied(vocabulary, [&] { return eq_batch_logits(batch.get(), id); });
+  }
+
+  nb::list append(const nb::sequence &given, bool allLogits, const nb::object &progress);
+
+  int64_t bytes() const { return eq_batch_bytes(batch.get()); }
+  int64_t context() const { return eq_batch_context(batch.get()); }
+  int32_t threads() const { return eq_batch_threads(batch.get()); }
+  nb::object breakdown() {
+    return parsed([&](auto json) { return eq_batch_breakdown(batch.get(), json); });
+  }
+  nb::object breakdownSites() {
+    return parsed([&](auto json) { return eq_batch_breakdown_sites(batch.get(), json); });
+  }
+
+private:
+  static int64_t expectThere(int64_t id, int64_t position) {
+    if (position < 0)
+      raise(EQ_INVALID_ARGUMENT, "sequence: found " + std::to_string(id) +
+                                     ", which is not in the batch; add one, and use its id until "
+                                     "it is removed");
+    return position;
+  }
+
+  struct Free {
+    void operator()(eq_batch *batch) const { eq_batch_free(batch); }
+  };
+  size_t vocabulary;
+  std::unique_ptr<eq_batch, Free> batch;
+};
+
+nb::list Batch::append(const nb::sequence &given, bool allLogits, const nb::object &progress) {
+  struct Ask {
+    std::vector<int32_t> tokens;
+    std::unique_ptr<float[]> logits;
+    std::string refused; ///< what is wrong with its tokens
+  };
+  std::vector<Ask> asks;
+  std::vector<eq_batch_item> items;
+  for (nb::handle entry : given) {
+    std::pair<int64_t, nb::object> item;
+    if (!nb::try_cast(entry, item))
+      throw nb::type_error("items: expected pairs of a sequence's id and its tokens");
+    auto &[id, tokens] = item;
+    Ask &ask = asks.emplace_back();
+    if (Tokens array; nb::try_cast(tokens, array, /*convert=*/false)) {
+      ask.tokens.assign(array.data(), array.data() + array.size());
+    } else {
+      std::vector<int64_t> wide;
+      if (!nb::try_cast(tokens, wide))
+        throw nb::type_error("tokens: expected a sequence of integers or an array of int32");
+      for (int64_t token : wide) {
+        if (isWide(token) && ask.refused.empty())
+          ask.refused = noTokenId(ask.tokens.size(), token);
+        ask.tokens.push_back(static_cast<int32_t>(token));
+      }
+    }
+    if (allLogits)
+      ask.logits = makeLogits(ask.tokens.size(), vocabulary);
+    if (ask.refused.empty())
+      items.push_back({id, ask.tokens.data(), ask.tokens.size(), ask.logits.get(), EQ_OK, nullptr});
+  }
+  // Moving an Ask moves none of its tokens and logits, so that `items` point to them still.
+  watched(
+      progress,
+      [this](eq_progress function, void *context) {
+        eq_batch_set_progress(batch.get(), function, context);
+      },
+      [&] { return eq_batch_append(batch.get(), items.data(), items.size()); });
+
+  std::vector<std::unique_ptr<eq_error, decltype(&eq_error_free)>> errors;
+  for (const eq_batch_item &item : items)
+    errors.emplace_back(item.error, eq_error_free);
+  nb::list results;
+  size_t next = 0;
+  for (Ask &ask : asks) {
+    if (!ask.refused.empty()) {
+      results.append(makeError(EQ_INVALID_ARGUMENT, ask.refused));
+      continue;
+    }
+    const eq_error *error = errors[next++].get();
+    if (error)
+      results.append(makeError(eq_error_get_code(error), eq_error_get_message(error)));
+    else if (allLogits)
+      results.append(nb::cast(adopt<Rows>(std::move(ask.logits), {ask.tokens.size(), vocabulary})));
+    else
+      results.append(nb::none());
+  }
+  return results;
+}
+
+} // namespace
+
+void easyquant::python::defineBatch(nb::module_ &m) {
+  nb::class_<Batch>(m, "Batch",
+                    "Many sequences that run in common steps, their KV caches in one pool.")
+      .def(
+          nb::init<const Model &, int64_t, int64_t, int64_t, int32_t, bool>(), "model"_a,
+          "context"_a = 0, "sequences"_a = 1, "tokens"_a = 0, "threads"_a = 0, "measure"_a = false,
+          "context: tokens of a sequence, 0 for the model's longest; sequences: at most so many at "
+          "a time; tokens: that there is memory for, all sequences together, 0 for context of "
+          "each; threads and measure: as of Session.")
+      .def("add", &Batch::add, "An empty sequence: its id, never used again in this batch.")
+      .def("fork", &Batch::fork, "id"_a,
+           "A sequence that begins with the tokens of another, and has its logits: its id.")
+      .def("remove", &Batch::remove, "id"_a)
+      .def("truncate", &Batch::truncate, "id"_a, "position"_a,
+           "Forgets all tokens of a sequence but the first ones.")
+      .def("position", &Batch::position, "id"_a, "Tokens that a sequence holds.")
+      .def("logits", &Batch::logits, "id"_a,
+           "Logits of a sequence's last token, float32 of (vocab_size); None before any token.")
+      .def("append", &Batch::append, "items"_a, "all_logits"_a = false, "progress"_a = nb::none(),
+           "Appends tokens to sequences: items are pairs of id and tokens, a sequence once in a "
+           "call. One entry an item: None; with all_logits the logits of every token, float32 of "
+           "(tokens, vocab_size); or an Error, not raised, of an item that failed, whose sequence "
+           "is as it was. What ends the call for all of them is raised, and no sequence has "
+           "changed. progress: as of Session.prefill.")
+      .def_prop_ro("bytes", &Batch::bytes, "Bytes of the batch's own buffers.")
+      .def_prop_ro("context", &Batch::context, "Tokens that each sequence can hold.")
+      .def_prop_ro("threads", &Batch::threads, "Threads that a step uses.")
+      .def("breakdown", &Batch::breakdown, "As of Session.")
+      .def("breakdown_sites", &Batch::breakdownSites, "As of Session.");
+}
