@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """EasyQuant beside llama.cpp on one model, in one run.
 
-    .venv/bin/python benchmarks/peers_llama_cpp.py MODEL [--threads 2] [--json FILE]
+    .venv/bin/python benchmarks/peers_llama_cpp.py MODEL [--threads 2] [--batch 1,4,16] [--json FILE]
 
 MODEL is a Hugging Face folder or a GGUF of the llama architecture. The script
 
@@ -14,13 +14,17 @@ MODEL is a Hugging Face folder or a GGUF of the llama architecture. The script
   * measures prefill of 512 tokens from an empty context and decode of the 128 that follow, all variants in turn, and repeats;
     llama.cpp with flash attention on and off. A round gives each variant one measurement, so drift of the machine meets all;
   * prints medians with their range, and for each EasyQuant variant the median over rounds of its speed over the peer's best
-    variant in the same round.
+    variant in the same round, and over the best of each of the peer's types.
+
+With --batch the same for so many sequences at a time, each with a prompt of its own: tokens/s are those of all together, and
+each variant is also compared with itself on one sequence. Steps of the peer are calls of its batch interface.
 
 Ids are random and the same for all. What stands between two measurements is a pause, so that one library's spinning threads
 do not take the cores from the next.
 """
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -29,12 +33,14 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 WORKERS = Path(__file__).resolve().parent / "workers"
 PEER_PACKAGES = ("llama-cpp-python==0.3.36", "gguf==0.19.0", "safetensors==0.8.0", "numpy==2.4.6")
 PEER_TYPES = ("Q4_0", "Q8_0")
 OUR_VARIANTS = {"W8A8": ("--scheme=W8A8",), "W4A8": ("--scheme=W4A8", "--group-size=32")}
+PHASES = ("prefill", "decode")
 PAUSE_S = 0.4  # libomp's threads spin for 0.2 s after their last work
 
 
@@ -92,6 +98,16 @@ class Worker:
         self.process.wait()
 
 
+@dataclass(frozen=True)
+class Variant:
+    """What is measured under a name, by which its worker has it."""
+
+    worker: Worker
+    kind: str  # type or scheme
+    sequences: int
+    is_peer: bool
+
+
 def compile_ours(model, scheme, folder):
     """Always anew: an artifact of an older compiler must not be measured as today's."""
     out = folder / f"easyquant-{scheme}"
@@ -102,42 +118,54 @@ def compile_ours(model, scheme, folder):
 
 
 def measure_all(variants, prefill, decode, rounds, vocab_size):
-    """variants: {name: (worker, id)}. {name: [(prefill tokens/s, decode tokens/s) per round]}; one more round warms up."""
+    """variants: {name: Variant}. {name: [(prefill tokens/s, decode tokens/s) per round]}; one more round warms up."""
     numbers = random.Random(0)
-    prompt = [numbers.randrange(vocab_size) for _ in range(prefill)]
-    following = [numbers.randrange(vocab_size) for _ in range(decode)]
+    most = max(variant.sequences for variant in variants.values())
+    prompts = [[numbers.randrange(vocab_size) for _ in range(prefill)] for _ in range(most)]
+    steps = [[numbers.randrange(vocab_size) for _ in range(most)] for _ in range(decode)]
     results = {name: [] for name in variants}
     for turn in range(rounds + 1):
         order = list(variants)
         if turn % 2:
             order.reverse()  # whatever follows whom, it does so in half of the rounds only
         for name in order:
-            worker, identifier = variants[name]
+            count = variants[name].sequences
             time.sleep(PAUSE_S)
-            answer = worker.ask("measure", id=identifier, prompt=prompt, next=following)
+            answer = variants[name].worker.ask("measure", id=name, prompts=prompts[:count], steps=[tokens[:count] for tokens in steps])
             if turn:
-                results[name].append((prefill / answer["prefill_s"], decode / answer["decode_s"]))
+                results[name].append((count * prefill / answer["prefill_s"], count * decode / answer["decode_s"]))
         print(f"round {turn} of {rounds}{'' if turn else ' (warm-up)'}", file=sys.stderr)
     return results
 
 
-def summarize(results, peers, ours):
-    """Medians with ranges, and ratios to the best peer of each round."""
-    phases = ("prefill", "decode")
+def references(name, variants):
+    """{what it is: names of variants} that one of EasyQuant's is compared with."""
+    ours = variants[name]
+    peers = {other: variant for other, variant in variants.items() if variant.is_peer and variant.sequences == ours.sequences}
+    found = {"the best peer": list(peers)}
+    found |= {f"llama.cpp {kind}": [other for other, variant in peers.items() if variant.kind == kind] for kind in PEER_TYPES}
+    if ours.sequences > 1:
+        found["one sequence"] = [other for other, variant in variants.items() if (variant.kind, variant.sequences) == (ours.kind, 1)]
+    return {what: names for what, names in found.items() if names}
+
+
+def summarize(results, variants):
+    """Medians with ranges, and ratios to the best of other variants, round by round."""
     summary = {"variants": {}, "ratios": {}}
     for name, rounds in results.items():
         summary["variants"][name] = {}
-        for index, phase in enumerate(phases):
+        for index, phase in enumerate(PHASES):
             values = [r[index] for r in rounds]
             summary["variants"][name][f"{phase}_tokens_per_s"] = statistics.median(values)
             summary["variants"][name][f"{phase}_tokens_per_s_range"] = [min(values), max(values)]
-    for name in ours:
+        if variants[name].is_peer:
+            continue
         summary["ratios"][name] = {}
-        for index, phase in enumerate(phases):
-            pairs = [results[name][turn][index] / max(results[peer][turn][index] for peer in peers)
-                     for turn in range(len(results[name]))]
-            summary["ratios"][name][phase] = statistics.median(pairs)
-            summary["ratios"][name][f"{phase}_range"] = [min(pairs), max(pairs)]
+        for what, others in references(name, variants).items():
+            ratios = summary["ratios"][name][what] = {}
+            for index, phase in enumerate(PHASES):
+                pairs = [own[index] / max(results[other][turn][index] for other in others) for turn, own in enumerate(rounds)]
+                ratios |= {phase: statistics.median(pairs), f"{phase}_range": [min(pairs), max(pairs)]}
     return summary
 
 
@@ -148,16 +176,25 @@ def print_summary(report):
     if "easyquant" in report:
         print(f"EasyQuant {report['easyquant']['version']}, {report['easyquant']['isa']}")
     width = max(len(name) for name in report["variants"])
+    if report["sequences"] != [1]:
+        print("of several sequences: all together")
     for name, values in report["variants"].items():
         cells = []
-        for phase in ("prefill", "decode"):
+        for phase in PHASES:
             low, high = values[f"{phase}_tokens_per_s_range"]
             cells.append(f"{phase} {values[f'{phase}_tokens_per_s']:7.1f} ({low:.1f} to {high:.1f})")
         print(f"  {name:<{width}}  " + "   ".join(cells))
-    for name, values in report["ratios"].items():
-        cells = (f"{phase} {values[phase]:.2f} ({values[phase + '_range'][0]:.2f} to {values[phase + '_range'][1]:.2f})"
-                 for phase in ("prefill", "decode"))
-        print(f"  {name} over the best peer of each round: " + ", ".join(cells))
+    for name, ratios in report["ratios"].items():
+        for what, values in ratios.items():
+            cells = (f"{phase} {values[phase]:.2f} ({values[phase + '_range'][0]:.2f} to {values[phase + '_range'][1]:.2f})" for phase in PHASES)
+            print(f"  {name} over {what} of each round: " + ", ".join(cells))
+
+
+def read_counts(text):
+    counts = text.split(",")
+    if not all(count.strip().isdecimal() and int(count) > 0 for count in counts):
+        fail(f"--batch {text}: expected numbers of sequences joined by commas, such as 1,4,16")
+    return sorted({int(count) for count in counts})
 
 
 def main():
@@ -167,6 +204,7 @@ def main():
     parser.add_argument("--prefill", type=int, default=512)
     parser.add_argument("--decode", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--batch", default="1", metavar="N,...", help="sequences at a time: 1,4,16")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here as well")
     parser.add_argument("--peer-only", action="store_true", help="measure llama.cpp alone")
     parser.add_argument("--peer-python", type=Path, help="interpreter of an environment that has llama-cpp-python and gguf")
@@ -179,11 +217,15 @@ def main():
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     cache = (args.cache or Path(home) / "easyquant" / "benchmarks").absolute()
     cache.mkdir(parents=True, exist_ok=True)
-    context = args.prefill + args.decode
+    loads = {"threads": args.threads, "context": args.prefill + args.decode}
+    counts = read_counts(args.batch)
+
+    def named(name, count):
+        return name if counts == [1] else f"{name}, {count} sequence{'s' if count > 1 else ''}"
 
     peer = Worker(args.peer_python or peer_environment(cache), "llama_cpp_worker.py")
-    variants, peers, ours = {}, [], []
-    report = {"cpu": cpu_model(), "threads": args.threads, "prefill": args.prefill, "decode": args.decode,
+    variants = {}
+    report = {"cpu": cpu_model(), "threads": args.threads, "prefill": args.prefill, "decode": args.decode, "sequences": counts,
               "rounds": args.rounds, "model": args.model.name, "peer": peer.ask("describe"), "bytes": {}}
     models = cache / "models" / args.model.name
     models.mkdir(parents=True, exist_ok=True)
@@ -192,23 +234,22 @@ def main():
         out.unlink(missing_ok=True)
         made = peer.ask("make", source=str(args.model.absolute()), out=str(out), type=kind)
         report["bytes"][kind] = made["bytes"]
-        for flash in (True, False):
-            name = f"llama.cpp {kind}, flash attention {'on' if flash else 'off'}"
-            loaded = peer.ask("load", id=name, path=str(out), threads=args.threads, flash=flash, context=context)
-            variants[name] = (peer, name)
-            peers.append(name)
+        for count, flash in itertools.product(counts, (True, False)):
+            name = named(f"llama.cpp {kind}, flash attention {'on' if flash else 'off'}", count)
+            loaded = peer.ask("load", id=name, path=str(out), flash=flash, sequences=count, **loads)
+            variants[name] = Variant(peer, kind, count, is_peer=True)
     if not args.peer_only:
         us = Worker(sys.executable, "easyquant_worker.py")
         report["easyquant"] = us.ask("describe")
         for scheme in OUR_VARIANTS:
             artifact = compile_ours(args.model, scheme, models)
             report["bytes"][scheme] = sum(file.stat().st_size for file in artifact.glob("weights*.safetensors"))
-            name = f"EasyQuant {scheme}"
-            report["easyquant"] |= us.ask("load", id=name, path=str(artifact), threads=args.threads, context=context)
-            variants[name] = (us, name)
-            ours.append(name)
-    report |= summarize(measure_all(variants, args.prefill, args.decode, args.rounds, loaded["vocab_size"]), peers, ours)
-    for worker in {worker for worker, _ in variants.values()}:
+            for count in counts:
+                name = named(f"EasyQuant {scheme}", count)
+                report["easyquant"] |= us.ask("load", id=name, path=str(artifact), sequences=count, **loads)
+                variants[name] = Variant(us, scheme, count, is_peer=False)
+    report |= summarize(measure_all(variants, args.prefill, args.decode, args.rounds, loaded["vocab_size"]), variants)
+    for worker in {variant.worker for variant in variants.values()}:
         worker.close()
     print_summary(report)
     if args.json:

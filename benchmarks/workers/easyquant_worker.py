@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The EasyQuant side of peers_llama_cpp.py. Same requests as llama_cpp_worker.py, over `easyquant._runtime`:
 
-    {"op": "load", "id": ID, "path": ARTIFACT, "threads": 2, "context": 1024}
-    {"op": "measure", "id": ID, "prompt": [ids], "next": [ids]}
+    {"op": "load", "id": ID, "path": ARTIFACT, "threads": 2, "context": 1024, "sequences": 16}
+    {"op": "measure", "id": ID, "prompts": [[ids] of each sequence], "steps": [[an id of each sequence] of each step]}
     {"op": "describe"}
 """
 
@@ -14,16 +14,26 @@ from easyquant import _runtime
 from serving import serve, timed
 
 
-def load(path, threads, context):
+def load(path, threads, context, sequences):
     model = _runtime.Model(path)
-    return (model, _runtime.Session(model, context=context, threads=threads)), {"isa": model.isa}
+    return _runtime.Batch(model, context=context, sequences=sequences, threads=threads), {"isa": model.isa}
 
 
-def measure(loaded, prompt, following):
-    _, session = loaded
-    prompt = np.asarray(prompt, np.int32)
-    session.reset()
-    return timed(lambda: session.prefill(prompt), session.decode, following, lambda: session.logits)
+def measure(batch, prompts, steps):
+    sequences = [batch.add() for _ in prompts]
+    prompts = [np.asarray(prompt, np.int32) for prompt in prompts]
+    steps = [np.asarray(tokens, np.int32)[:, np.newaxis] for tokens in steps]
+
+    def append(tokens):
+        for failed in batch.append(list(zip(sequences, tokens, strict=True))):
+            if failed:
+                raise failed
+
+    try:
+        return timed(lambda: append(prompts), append, steps, lambda: batch.logits(sequences[-1]))
+    finally:
+        for sequence in sequences:
+            batch.remove(sequence)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,10 @@
 Its requests, as serving.py reads them:
 
     {"op": "make", "source": PATH, "out": PATH, "type": "Q4_0"}        quantize a model file or folder
-    {"op": "load", "id": ID, "path": PATH, "threads": 2, "flash": true, "context": 1024}
-    {"op": "measure", "id": ID, "prompt": [ids], "next": [ids]}         seconds of prefill and of decode
+    {"op": "load", "id": ID, "path": PATH, "threads": 2, "flash": true, "context": 1024,
+     "sequences": 16}                                                  tokens of a sequence; sequences of a batch
+    {"op": "measure", "id": ID, "prompts": [[ids] of each sequence],
+     "steps": [[an id of each sequence] of each step]}                 seconds of prefill and of decode
     {"op": "describe"}                                                  version and CPU features of the build
 
 Timings are of llama_decode through the C interface: no Python object per token, no sampling, no detokenizing.
@@ -143,15 +145,19 @@ def make(source, out, type):
 
 
 class Model:
-    def __init__(self, path, threads, flash, context):
+    ROWS = 512  # of a call
+
+    def __init__(self, path, threads, flash, context, sequences):
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = 0
         self.model = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
         if not self.model:
             raise RuntimeError(f"llama.cpp could not load {path}")
         params = llama_cpp.llama_context_default_params()
-        params.n_ctx = context
-        params.n_batch = params.n_ubatch = 512
+        params.n_ctx = context * sequences
+        params.n_seq_max = sequences
+        params.kv_unified = False  # each sequence attends to its own cache alone, which is quicker where they share no beginning
+        params.n_batch = params.n_ubatch = self.ROWS
         params.n_threads = params.n_threads_batch = threads
         params.flash_attn_type = (llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED if flash
                                   else llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED)
@@ -160,22 +166,33 @@ class Model:
         if not self.context:
             raise RuntimeError(f"llama.cpp could not create a context for {path}")
         self.vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
+        self.batch = llama_cpp.llama_batch_init(self.ROWS, 0, 1)
 
-    def step(self, tokens):
-        array = (llama_cpp.llama_token * len(tokens))(*tokens)
-        status = llama_cpp.llama_decode(self.context, llama_cpp.llama_batch_get_one(array, len(tokens)))
+    def step(self, rows):
+        """One call for rows (sequence, position, token, whether its logits are wanted)."""
+        batch = self.batch
+        batch.n_tokens = len(rows)
+        for row, (sequence, position, token, wanted) in enumerate(rows):
+            batch.token[row], batch.pos[row], batch.logits[row] = token, position, wanted
+            batch.n_seq_id[row] = 1
+            batch.seq_id[row][0] = sequence
+        status = llama_cpp.llama_decode(self.context, batch)
         if status != 0:
             raise RuntimeError(f"llama_decode returned {status}")
         llama_cpp.llama_get_logits_ith(self.context, -1)  # waits for the result
 
-    def measure(self, prompt, following):
+    def measure(self, prompts, steps):
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), False)
+        read = [(sequence, position, token, position + 1 == len(prompt))
+                for sequence, prompt in enumerate(prompts) for position, token in enumerate(prompt)]
+        following = [[(sequence, len(prompts[sequence]) + index, token, True) for sequence, token in enumerate(tokens)]
+                     for index, tokens in enumerate(steps)]
 
         def prefill():
-            for at in range(0, len(prompt), 512):
-                self.step(prompt[at:at + 512])
+            for at in range(0, len(read), self.ROWS):
+                self.step(read[at:at + self.ROWS])
 
-        return timed(prefill, lambda token: self.step([token]), following, self.logits)
+        return timed(prefill, self.step, following, self.logits)
 
     def logits(self):
         return np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(self.context, -1), (self.vocab,))

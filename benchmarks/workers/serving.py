@@ -15,7 +15,7 @@ def serve(load, measure, **others):
     """Reads one JSON request per line from standard input and answers each with one JSON line on standard output.
 
     {"op": NAME, ...} calls a function with the rest. `load(**rest)` makes a model, which is kept as `id`, and an answer;
-    `measure(model, prompt, next)` an answer.
+    `measure(model, prompts, steps)` an answer.
     """
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever the library prints goes to standard error
@@ -27,7 +27,7 @@ def serve(load, measure, **others):
             models[name], result = load(**request)
             return result
         if op == "measure":
-            return measure(models[request["id"]], request["prompt"], request["next"])
+            return measure(models[request["id"]], request["prompts"], request["steps"])
         if op not in others:
             raise ValueError(f"unknown request {op!r}")
         return others[op](**request)
@@ -42,13 +42,13 @@ def serve(load, measure, **others):
             answers.write(json.dumps(result) + "\n")
 
 
-def timed(prefill, decode, following, logits):
-    """Seconds of prefill() and of decode(token) for each of `following`; then the token that logits() likes best."""
+def timed(prefill, decode, steps, logits):
+    """Seconds of prefill() and of decode(tokens) for each of `steps`; then the token that logits() likes best."""
     start = time.perf_counter()
     prefill()
     prefilled = time.perf_counter()
-    for token in following:
-        decode(token)
+    for tokens in steps:
+        decode(tokens)
     done = time.perf_counter()
     last = np.asarray(logits())
     if not np.isfinite(last).all():

@@ -22,7 +22,7 @@ using Kind = LaunchArgument::Kind;
 using Parameter = LaunchKernel::Parameter;
 
 constexpr const char *kLaunchFormat = "easyquant-gpu-program";
-constexpr int64_t kLaunchVersion = 2;
+constexpr int64_t kLaunchVersion = 3;
 
 /// In the order of Kind.
 struct KindInfo {
@@ -36,8 +36,8 @@ constexpr KindInfo kKinds[] = {
     {"window", Parameter::Pointer, 0},    {"state", Parameter::Pointer, 1},
     {"constants", Parameter::Pointer, 1}, {"tokens", Parameter::Pointer, 0},
     {"position", Parameter::Pointer, 0},  {"held", Parameter::Pointer, 0},
-    {"logits", Parameter::Pointer, 0},    {"rows", Parameter::I32, 0},
-    {"i32", Parameter::I32, 1},
+    {"logit_rows", Parameter::Pointer, 0}, {"logits", Parameter::Pointer, 0},
+    {"rows", Parameter::I32, 0},          {"i32", Parameter::I32, 1},
 };
 const KindInfo &infoOf(Kind kind) { return kKinds[static_cast<size_t>(kind)]; }
 
@@ -52,15 +52,15 @@ constexpr Bounds kBytes = {0, kMaxBytes};
 // Fields, for reading and for writing
 //===----------------------------------------------------------------------===//
 
-/// ["arena", offset, step]; zeros at the end are left out.
+/// ["arena", offset, row bytes]; zeros at the end are left out.
 Json toJson(const LaunchArgument &argument) {
   Json::Array value{Json(std::string(infoOf(argument.kind).name))};
   if (argument.kind == Kind::Integer)
     value.emplace_back(argument.integer);
-  if (argument.offset != 0 || argument.step != 0)
+  if (argument.offset != 0 || argument.rowBytes != 0)
     value.emplace_back(argument.offset);
-  if (argument.step != 0)
-    value.emplace_back(argument.step);
+  if (argument.rowBytes != 0)
+    value.emplace_back(argument.rowBytes);
   return Json(std::move(value));
 }
 
@@ -73,7 +73,7 @@ std::optional<LaunchArgument> argumentOf(const Json &value) {
     LaunchArgument argument;
     argument.kind = static_cast<Kind>(i);
     const bool isInteger = argument.kind == Kind::Integer;
-    int64_t *numbers[] = {isInteger ? &argument.integer : &argument.offset, &argument.step};
+    int64_t *numbers[] = {isInteger ? &argument.integer : &argument.offset, &argument.rowBytes};
     for (size_t at = 1; at < value.size(); ++at) {
       std::optional<int64_t> number = value[at].integer();
       if (!number || *number > (isInteger ? kMaxInt32 : kMaxBytes) ||
@@ -95,6 +95,11 @@ static std::span<const char *const> namesOf(LaunchKernel::Parameter) {
   return names;
 }
 
+static std::span<const char *const> namesOf(Launch::Over) {
+  static constexpr const char *names[] = {"rows", "logit_rows", "sequence"};
+  return names;
+}
+
 template <typename Fields> void mapFields(Fields &fields, LaunchKernel &kernel) {
   fields.required("name", kernel.name);
   fields.required("parameters", kernel.parameters);
@@ -113,7 +118,7 @@ template <typename Fields> void mapFields(Fields &fields, Launch &launch) {
   fields.required("site", launch.site);
   fields.required("phase", launch.phase);
   fields.required("kernel", launch.kernel, Bounds());
-  fields.required("last_rows", launch.lastRows);
+  fields.required("over", launch.over);
   fields.required("min_rows", launch.minRows, Bounds{1, kMaxInt32});
   fields.required("max_rows", launch.maxRows, Bounds{0, kMaxInt32});
   std::vector<Json> arguments;
@@ -191,9 +196,10 @@ static bool fits(const LaunchList &list, int64_t weightsBytes, const LaunchArgum
   case Kind::Weights:
     return isInside(weightsBytes);
   case Kind::Arena:
-    // The step may lead to the last row at most.
+    // A sequence begins with the last row at most.
     return isInside(list.arenaBytes) &&
-           argument.step <= (list.arenaBytes - argument.offset) / list.maxRows;
+           argument.rowBytes <=
+               (list.arenaBytes - 1 - argument.offset) / std::max<int64_t>(1, list.maxRows - 1);
   case Kind::Cache:
     return isInside(std::max(list.cache.pageBytes, list.cache.windowBytes));
   case Kind::State:
@@ -221,6 +227,8 @@ static void checkLaunch(FieldReader &fields, const LaunchList &list, int64_t wei
                  toJson(argument).text(), "what its kernel takes there");
     fields.check(fits(list, weightsBytes, argument), at, toJson(argument).text(),
                  "a place inside its memory");
+    fields.check(!argument.isOfSequence() || launch.over == Launch::Over::Sequence, at,
+                 toJson(argument).text(), "nothing of a sequence in a launch for all of them");
   }
 }
 

@@ -74,7 +74,6 @@ static Json describe(equant::SchemeAttr scheme, bool isWeight) {
 static Json describe(QuantizableOpInterface op) {
   equant::PlanAttr plan = equant::getPlan(op);
   auto weight = cast<RankedTensorType>(op.getWeightOperand().get().getType());
-  int64_t axis = op.getContractionAxis();
   std::string reason = plan ? equant::whyNotQuantizable(op, plan) : "";
   if (!reason.empty())
     plan = {};
@@ -82,8 +81,8 @@ static Json describe(QuantizableOpInterface op) {
   equant::SchemeAttr input = plan ? plan.getInput() : equant::SchemeAttr();
   return Json(Json::Object{
       {"name", Json(op.getSite().str())},
-      {"out_features", Json(weight.getDimSize(1 - axis))},
-      {"in_features", Json(weight.getDimSize(axis))},
+      {"out_features", Json(weight.getDimSize(0))},
+      {"in_features", Json(weight.getDimSize(1))},
       {"weight", describe(scheme, /*isWeight=*/true)},
       {"input", describe(input, /*isWeight=*/false)},
       {"methods", plan && plan.getMethods() ? toJson(plan.getMethods()) : Json(Json::Array())},

@@ -130,6 +130,7 @@ public:
   Result<void> upload(uint64_t to, const void *from, int64_t bytes) override;
   Result<void> download(void *to, uint64_t from, int64_t bytes) override;
   Result<void> fill(uint64_t to, uint8_t value, int64_t bytes) override;
+  Result<void> copy(uint64_t to, uint64_t from, int64_t bytes) override;
   Result<void> launch(const DeviceLaunch &launch) override;
   bool canRecord() const override { return !measuring; }
   Result<void> beginRecording() override;
@@ -338,6 +339,14 @@ Result<void> CudaQueue::download(void *to, uint64_t from, int64_t bytes) {
 Result<void> CudaQueue::fill(uint64_t to, uint8_t value, int64_t bytes) {
   Current current(*context);
   return check(driver.fill(to, value, static_cast<size_t>(bytes), stream), "filling memory");
+}
+
+Result<void> CudaQueue::copy(uint64_t to, uint64_t from, int64_t bytes) {
+  Current current(*context);
+  if (auto marked = mark(Phase::Other, bytes, true); !marked)
+    return marked;
+  return check(driver.copyOnDevice(to, from, static_cast<size_t>(bytes), stream),
+               "copying on the device");
 }
 
 Result<void> CudaQueue::launch(const DeviceLaunch &launch) {

@@ -93,6 +93,7 @@ constexpr int kLeastVersion = 12000;
   X(cuMemFree_v2, free, (Pointer))                                                                 \
   X(cuMemcpyHtoDAsync_v2, copyToDevice, (Pointer, const void *, size_t, Stream))                   \
   X(cuMemcpyDtoHAsync_v2, copyFromDevice, (void *, Pointer, size_t, Stream))                       \
+  X(cuMemcpyDtoDAsync_v2, copyOnDevice, (Pointer, Pointer, size_t, Stream))                        \
   X(cuMemsetD8Async, fill, (Pointer, unsigned char, size_t, Stream))                               \
   X(cuModuleLoadDataEx, moduleLoad, (Module *, const void *, unsigned, int *, void **))            \
   X(cuModuleUnload, moduleUnload, (Module))                                                        \

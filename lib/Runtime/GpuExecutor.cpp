@@ -6,21 +6,40 @@
 //===----------------------------------------------------------------------===//
 
 #include "Executor.h"
+#include "GpuStepInput.h"
 
 #include <algorithm>
-#include <cstring>
 
 using namespace easyquant;
 using namespace easyquant::runtime;
 
 /// Logits that are on the device at a time where those of all tokens are wanted.
 static constexpr int64_t kMostLogitBytes = int64_t(64) << 20;
+/// Recorded decode steps, of different numbers of sequences, that are kept: each takes some
+/// megabytes of the driver's memory.
+static constexpr size_t kMostRecordings = 16;
 
 namespace {
 
-/// What a step is told, in one piece of device memory: `position`, `held`, where the window begins,
-/// and the tokens.
-constexpr int64_t kPositionOffset = 0, kHeldOffset = 4, kWindowOffset = 8, kTokensOffset = 16;
+/// A step, once what it takes is on the device.
+struct GpuStep {
+  std::span<const SequenceStep> sequences;
+  int64_t rows, logitRows;
+  const Watch *watch; ///< null: it is not left before its end
+
+  /// Every sequence has one row, whose logits are asked for.
+  bool isDecode() const {
+    return rows == std::ssize(sequences) && logitRows == std::ssize(sequences);
+  }
+};
+
+bool hasGoneBack(const SequenceStep &sequence) { return sequence.held > sequence.position; }
+
+/// What a launch is over: `rows` rows from `firstRow` on, of a sequence if it is for one.
+struct LaunchRows {
+  int64_t firstRow, rows;
+  size_t sequence = 0;
+};
 
 class GpuExecutor final : public Executor {
 public:
@@ -29,65 +48,96 @@ public:
   Result<void> allocate(bool measure);
 
   int64_t rowsPerStep(bool allLogits) const override {
-    int64_t most = std::max<int64_t>(1, kMostLogitBytes / (vocabulary * 4));
-    return allLogits ? std::min(program.maxRows, most) : program.maxRows;
+    return allLogits ? std::min(program.maxRows, mostLogitRows()) : program.maxRows;
   }
   int64_t bytes() const override {
-    return arena.size() + cache.size() + pages.size() + state.size() + input.size() +
-           logitsMemory.size();
+    return arena.size() + cache.size() + state.size() + input.bytes() + logitsMemory.size() +
+           windowsBefore.size();
   }
   Result<void> step(std::span<const SequenceStep> sequences, std::span<const int32_t> logitRows,
                     float *logits, const Watch &watch) override;
-  Result<void> copyInCache(int64_t from, int64_t to, int64_t bytes) override;
+  Result<void> copyInCache(int64_t from, int64_t to, int64_t bytes) override {
+    return queue->copy(cache.address() + static_cast<uint64_t>(to),
+                       cache.address() + static_cast<uint64_t>(from), bytes);
+  }
   Result<PhaseCosts> costs() override;
   Result<std::vector<SiteCost>> siteCosts() override;
 
 private:
+  int64_t mostLogitRows() const {
+    return std::max<int64_t>(1, kMostLogitBytes / (vocabulary * int64_t(sizeof(float))));
+  }
+  Result<void> checkMemory(int64_t cacheBytes) const;
   Result<void> makeRoomForLogits(int64_t rows);
-  Result<void> launchAll(const std::vector<Launch> &launches, int64_t rows, int64_t firstLogit,
-                         const Watch &watch);
-  uint64_t valueOf(const LaunchArgument &argument, int64_t rows, int64_t firstLogit) const;
+  /// Copies the windows of the step's sequences, so that it can be left in its midst.
+  Result<void> keepWindows(std::span<const SequenceStep> sequences);
+  Result<void> putWindowsBack(std::span<const SequenceStep> sequences);
+  uint64_t addressOfWindow(const SequenceStep &sequence) const {
+    return cache.address() + static_cast<uint64_t>(sequence.window * program.cache.windowBytes);
+  }
+
+  Result<void> run(const GpuStep &step);
+  Result<void> replay(const GpuStep &step);
+  Result<void> launchAll(const GpuStep &step);
+  Result<void> restore(const GpuStep &step);
+  Result<void> launchRun(std::span<const Launch> launches, const LaunchRows &over,
+                         const GpuStep &step);
+  Result<void> launch(const Launch &launch, const LaunchRows &over, const GpuStep &step);
+  uint64_t valueOf(const LaunchArgument &argument, const LaunchRows &over) const;
 
   const GpuModel &model;
   const LaunchList &program;
   const PoolSize pool;
   const int64_t vocabulary;
-  DeviceMemory arena, cache, pages, state, input, logitsMemory;
-  std::vector<std::byte> staging; ///< outlives the queue, which may still copy from it
+  DeviceMemory arena, cache, state, logitsMemory;
+  DeviceMemory windowsBefore; ///< a step that may be left
+  GpuStepInput input;
+  std::vector<uint64_t> arguments; ///< of a launch
   std::unique_ptr<Queue> queue;
-  std::unique_ptr<Recording> decodeStep;
+  /// Decode steps by their numbers of sequences, the one that was replayed last behind the others.
+  std::vector<std::pair<size_t, std::unique_ptr<Recording>>> recordings;
   bool measuring = false;
 };
 
 } // namespace
 
-Result<void> GpuExecutor::allocate(bool measure) {
-  const std::string what = nameOfCache(program.cache, pool);
-  Result<int64_t> bytesOfCache = cacheBytes(program.cache, pool);
-  if (!bytesOfCache)
-    return Unexpected(bytesOfCache.error());
+//===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+Result<void> GpuExecutor::checkMemory(int64_t cacheBytes) const {
   Result<int64_t> free = model.device->freeBytes();
   if (!free)
     return Unexpected(free.error());
-  if (*bytesOfCache > *free || program.arenaBytes > *free - *bytesOfCache)
-    return makeError(
-        ErrorCode::OutOfRange,
-        "{}: with activations {} bytes on the device ({} of activations, {} of keys and values), "
-        "but {} has {} free; ask for a shorter context or fewer sequences",
-        what, program.arenaBytes + *bytesOfCache, program.arenaBytes, *bytesOfCache,
-        model.device->description(), *free);
-  const int64_t tableBytes = pool.pages * static_cast<int64_t>(sizeof(int64_t));
-  for (auto [memory, bytes, name] :
+  if (cacheBytes <= *free && program.arenaBytes <= *free - cacheBytes)
+    return {};
+  return makeError(ErrorCode::OutOfRange,
+                   "{} sequences with {} tokens in all need {} bytes on the device ({} of "
+                   "activations, {} of keys and values), but {} has {} free; ask for a shorter "
+                   "context or fewer sequences",
+                   pool.sequences, pool.pages * program.cache.pageTokens,
+                   program.arenaBytes + cacheBytes, program.arenaBytes, cacheBytes,
+                   model.device->description(), *free);
+}
+
+Result<void> GpuExecutor::allocate(bool measure) {
+  Result<int64_t> bytesOfCache = cacheBytes(program.cache, pool);
+  if (!bytesOfCache)
+    return Unexpected(bytesOfCache.error());
+  if (auto fits = checkMemory(*bytesOfCache); !fits)
+    return fits;
+  const std::string nameOfIt = nameOfCache(program.cache, pool);
+  for (auto [memory, bytes, what] :
        {std::tuple(&arena, program.arenaBytes, std::string_view("activations")),
-        std::tuple(&cache, *bytesOfCache, std::string_view(what)),
-        std::tuple(&pages, tableBytes, std::string_view("pages")),
-        std::tuple(&state, program.stateBytes, std::string_view("state")),
-        std::tuple(&input, kTokensOffset + program.maxRows * 4, std::string_view("tokens"))}) {
-    Result<DeviceMemory> allocated = DeviceMemory::allocate(model.device, bytes, name);
+        std::tuple(&cache, *bytesOfCache, std::string_view(nameOfIt)),
+        std::tuple(&state, program.stateBytes, std::string_view("state"))}) {
+    Result<DeviceMemory> allocated = DeviceMemory::allocate(model.device, bytes, what);
     if (!allocated)
       return Unexpected(allocated.error());
     *memory = std::move(*allocated);
   }
+  if (auto done = input.allocate(model.device, pool, program.maxRows); !done)
+    return done;
   Result<std::unique_ptr<Queue>> created = model.device->createQueue();
   if (!created)
     return Unexpected(created.error());
@@ -100,14 +150,14 @@ Result<void> GpuExecutor::allocate(bool measure) {
     if (memory->size() > 0)
       if (auto done = queue->fill(memory->address(), 0, memory->size()); !done)
         return done;
-  return makeRoomForLogits(1);
+  return makeRoomForLogits(std::min(pool.sequences, mostLogitRows()));
 }
 
 Result<void> GpuExecutor::makeRoomForLogits(int64_t rows) {
   int64_t bytes = rows * vocabulary * int64_t(sizeof(float));
   if (bytes <= logitsMemory.size())
     return {};
-  decodeStep.reset(); // it writes to the old place
+  recordings.clear(); // they write to the old place
   logitsMemory = DeviceMemory();
   Result<DeviceMemory> allocated = DeviceMemory::allocate(model.device, bytes, "logits");
   if (!allocated)
@@ -116,129 +166,206 @@ Result<void> GpuExecutor::makeRoomForLogits(int64_t rows) {
   return {};
 }
 
-uint64_t GpuExecutor::valueOf(const LaunchArgument &argument, int64_t rows,
-                              int64_t firstLogit) const {
+Result<void> GpuExecutor::keepWindows(std::span<const SequenceStep> sequences) {
+  const int64_t bytes = program.cache.windowBytes, all = std::ssize(sequences) * bytes;
+  if (windowsBefore.size() < all) {
+    windowsBefore = DeviceMemory();
+    Result<DeviceMemory> copy =
+        DeviceMemory::allocate(model.device, all, "copy of the KV cache's windows");
+    if (!copy)
+      return Unexpected(copy.error());
+    windowsBefore = std::move(*copy);
+  }
+  uint64_t to = windowsBefore.address();
+  for (const SequenceStep &sequence : sequences) {
+    if (auto done = queue->copy(to, addressOfWindow(sequence), bytes); !done)
+      return done;
+    to += static_cast<uint64_t>(bytes);
+  }
+  return {};
+}
+
+Result<void> GpuExecutor::putWindowsBack(std::span<const SequenceStep> sequences) {
+  uint64_t from = windowsBefore.address();
+  for (const SequenceStep &sequence : sequences) {
+    if (auto done = queue->copy(addressOfWindow(sequence), from, program.cache.windowBytes); !done)
+      return done;
+    from += static_cast<uint64_t>(program.cache.windowBytes);
+  }
+  return {};
+}
+
+//===----------------------------------------------------------------------===//
+// Launches
+//===----------------------------------------------------------------------===//
+
+uint64_t GpuExecutor::valueOf(const LaunchArgument &argument, const LaunchRows &over) const {
   using Kind = LaunchArgument::Kind;
   auto offset = static_cast<uint64_t>(argument.offset);
-  auto step = static_cast<uint64_t>(argument.step);
   switch (argument.kind) {
   case Kind::Weights:
     return model.weights.address() + offset;
   case Kind::Arena:
-    return arena.address() + offset + step * static_cast<uint64_t>(firstLogit);
+    return arena.address() + offset + static_cast<uint64_t>(argument.rowBytes * over.firstRow);
   case Kind::Cache:
     return cache.address() + offset;
   case Kind::Pages:
-    return pages.address();
+    return input.pagesOf(over.sequence);
   case Kind::Window:
-    return input.address() + kWindowOffset;
+    return input.window(over.sequence);
   case Kind::State:
     return state.address() + offset;
   case Kind::Constants:
     return model.constants.address() + offset;
   case Kind::Tokens:
-    return input.address() + kTokensOffset;
+    return input.tokens();
   case Kind::Position:
-    return input.address() + kPositionOffset;
+    return input.position(over.sequence);
   case Kind::Held:
-    return input.address() + kHeldOffset;
+    return input.held(over.sequence);
+  case Kind::LogitRows:
+    return input.logitRows();
   case Kind::Logits:
     return logitsMemory.address();
   case Kind::Rows:
-    return static_cast<uint64_t>(rows);
+    return static_cast<uint64_t>(over.rows);
   case Kind::Integer:
     return static_cast<uint32_t>(argument.integer);
   }
   __builtin_unreachable();
 }
 
-Result<void> GpuExecutor::launchAll(const std::vector<Launch> &launches, int64_t rows,
-                                    int64_t firstLogit, const Watch &watch) {
-  std::vector<uint64_t> arguments;
-  for (const Launch &launch : launches) {
-    int64_t own = launch.lastRows ? rows - firstLogit : rows;
-    if (!launch.happensFor(own))
-      continue;
-    // Of a cache of codes a step is not left in its midst: it has changed the windows of some
-    // layers.
-    if (program.cache.windowBytes == 0 && watch.stops())
-      return watch.interrupted();
-    arguments.clear();
-    for (const LaunchArgument &argument : launch.arguments)
-      arguments.push_back(valueOf(argument, own, firstLogit));
-    DeviceLaunch ready{launch.kernel, program.kernels[launch.kernel].gridFor(own), arguments,
-                       launch.site, launch.phase};
-    if (auto done = queue->launch(ready); !done)
+Result<void> GpuExecutor::launch(const Launch &launch, const LaunchRows &over,
+                                 const GpuStep &step) {
+  if (!launch.happensFor(over.rows))
+    return {};
+  if (step.watch && step.watch->stops())
+    return step.watch->interrupted();
+  arguments.clear();
+  for (const LaunchArgument &argument : launch.arguments)
+    arguments.push_back(valueOf(argument, over));
+  return queue->launch({launch.kernel, program.kernels[launch.kernel].gridFor(over.rows), arguments,
+                        launch.site, launch.phase});
+}
+
+Result<void> GpuExecutor::launchRun(std::span<const Launch> launches, const LaunchRows &over,
+                                    const GpuStep &step) {
+  for (const Launch &one : launches)
+    if (auto done = launch(one, over, step); !done)
       return done;
+  return {};
+}
+
+/// body(rows of each sequence, the sequence), until one fails.
+template <typename Body>
+static Result<void> forSequences(std::span<const SequenceStep> sequences, Body body) {
+  int64_t firstRow = 0;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const int64_t rows = std::ssize(sequences[i].tokens);
+    if (Result<void> done = body(LaunchRows{firstRow, rows, i}, sequences[i]); !done)
+      return done;
+    firstRow += rows;
   }
   return {};
 }
 
-Result<void> GpuExecutor::copyInCache(int64_t from, int64_t to, int64_t bytes) {
-  std::vector<std::byte> copy(static_cast<size_t>(bytes));
-  if (auto done =
-          queue->download(copy.data(), cache.address() + static_cast<uint64_t>(from), bytes);
-      !done)
+Result<void> GpuExecutor::launchAll(const GpuStep &step) {
+  const std::vector<Launch> &launches = program.launches;
+  for (auto one = launches.begin(); one != launches.end();) {
+    if (one->over != Launch::Over::Sequence) {
+      const int64_t rows = one->over == Launch::Over::Rows ? step.rows : step.logitRows;
+      if (auto done = launch(*one++, {0, rows}, step); !done)
+        return done;
+      continue;
+    }
+    // Launches of one sequence hand each other scratch memory, which the next one's overwrite.
+    const auto end = std::find_if(one, launches.end(), [](const Launch &launch) {
+      return launch.over != Launch::Over::Sequence;
+    });
+    auto done = forSequences(step.sequences, [&](const LaunchRows &over, const SequenceStep &) {
+      return launchRun({one, end}, over, step);
+    });
+    if (!done)
+      return done;
+    one = end;
+  }
+  return {};
+}
+
+/// Of the sequences that have gone back.
+Result<void> GpuExecutor::restore(const GpuStep &step) {
+  return forSequences(step.sequences, [&](const LaunchRows &over, const SequenceStep &sequence) {
+    return hasGoneBack(sequence) ? launchRun(program.restore, over, step) : Result<void>();
+  });
+}
+
+Result<void> GpuExecutor::replay(const GpuStep &step) {
+  const size_t count = step.sequences.size();
+  auto known = std::find_if(recordings.begin(), recordings.end(),
+                            [&](const auto &recorded) { return recorded.first == count; });
+  if (known == recordings.end()) {
+    if (auto done = queue->beginRecording(); !done)
+      return done;
+    Result<void> launched = launchAll(step);
+    Result<std::unique_ptr<Recording>> recorded = queue->endRecording();
+    if (!launched)
+      return launched;
+    if (!recorded)
+      return Unexpected(recorded.error());
+    if (recordings.size() == kMostRecordings)
+      recordings.erase(recordings.begin());
+    known = recordings.emplace(recordings.end(), count, std::move(*recorded));
+  }
+  std::rotate(known, known + 1, recordings.end());
+  return queue->replay(*recordings.back().second);
+}
+
+//===----------------------------------------------------------------------===//
+// Steps
+//===----------------------------------------------------------------------===//
+
+Result<void> GpuExecutor::run(const GpuStep &step) {
+  if (auto done = restore(step); !done)
     return done;
-  staging = std::move(copy);
-  return queue->upload(cache.address() + static_cast<uint64_t>(to), staging.data(), bytes);
+  return step.isDecode() && queue->canRecord() ? replay(step) : launchAll(step);
 }
 
 Result<void> GpuExecutor::step(std::span<const SequenceStep> sequences,
                                std::span<const int32_t> logitRows, float *logits,
                                const Watch &watch) {
-  if (sequences.size() != 1)
-    return makeError(ErrorCode::Unsupported, "step: found {} sequences, expected one on {}",
-                     sequences.size(), model.device->description());
-  const auto [tokens, position, held, places, window] = sequences.front();
-  const int64_t firstLogit = logitRows.front();
-  auto rows = static_cast<int64_t>(tokens.size());
-  if (auto done = makeRoomForLogits(std::ssize(logitRows)); !done)
+  GpuStep step = {sequences, 0, std::ssize(logitRows), nullptr};
+  for (const SequenceStep &sequence : sequences)
+    step.rows += std::ssize(sequence.tokens);
+  if (auto done = makeRoomForLogits(step.logitRows); !done)
+    return done;
+  if (auto done = input.upload(*queue, sequences, logitRows, program.cache.windowBytes); !done)
     return done;
 
-  const size_t inputBytes = kTokensOffset + tokens.size_bytes();
-  staging.assign(inputBytes + places.size_bytes(), std::byte(0));
-  auto put = [&](int64_t offset, int64_t value) {
-    auto narrow = static_cast<int32_t>(value);
-    std::memcpy(staging.data() + offset, &narrow, sizeof(narrow));
-  };
-  put(kPositionOffset, position);
-  put(kHeldOffset, std::max(held, position));
-  const int64_t windowPlace = window * program.cache.windowBytes;
-  std::memcpy(staging.data() + kWindowOffset, &windowPlace, sizeof(windowPlace));
-  std::memcpy(staging.data() + kTokensOffset, tokens.data(), tokens.size_bytes());
-  std::memcpy(staging.data() + inputBytes, places.data(), places.size_bytes());
-  if (auto done = queue->upload(input.address(), staging.data(), static_cast<int64_t>(inputBytes));
-      !done)
-    return done;
-  if (auto done = queue->upload(pages.address(), staging.data() + inputBytes,
-                                static_cast<int64_t>(places.size_bytes()));
-      !done)
-    return done;
-
-  if (position < held)
-    if (auto done = launchAll(program.restore, rows, firstLogit, watch); !done)
-      return done;
-  if (rows == 1 && queue->canRecord()) {
-    if (!decodeStep) {
-      if (auto done = queue->beginRecording(); !done)
-        return done;
-      Result<void> launched = launchAll(program.launches, rows, firstLogit, watch);
-      Result<std::unique_ptr<Recording>> recorded = queue->endRecording();
-      if (!launched)
-        return launched;
-      if (!recorded)
-        return Unexpected(recorded.error());
-      decodeStep = std::move(*recorded);
-    }
-    if (auto done = queue->replay(*decodeStep); !done)
-      return done;
-  } else if (auto done = launchAll(program.launches, rows, firstLogit, watch); !done) {
+  // A step that is left has changed the windows of some layers, and not those of others: they
+  // become what they were. Of one token each it is not left, for that would cost each a copy; nor
+  // is it where a sequence has gone back, whose codes it makes anew from what they stand for.
+  const bool hasWindows = program.cache.windowBytes > 0;
+  const bool goesBack = std::any_of(sequences.begin(), sequences.end(), hasGoneBack);
+  if (watch.progress.function && (!hasWindows || (!step.isDecode() && !goesBack)))
+    step.watch = &watch;
+  const bool keeps = hasWindows && step.watch;
+  if (keeps)
+    if (auto kept = keepWindows(sequences); !kept)
+      return kept;
+  if (Result<void> done = run(step); !done) {
+    if (keeps)
+      (void)putWindowsBack(sequences); // it fails with a device that is lost
+    // Waits: the next step overwrites what the queue may still copy from.
+    (void)queue->download(logits, logitsMemory.address(), sizeof(float));
     return done;
   }
   return queue->download(logits, logitsMemory.address(),
-                         std::ssize(logitRows) * vocabulary * int64_t(sizeof(float)));
+                         step.logitRows * vocabulary * int64_t(sizeof(float)));
 }
+
+//===----------------------------------------------------------------------===//
+// Costs
+//===----------------------------------------------------------------------===//
 
 Result<PhaseCosts> GpuExecutor::costs() {
   if (!measuring)

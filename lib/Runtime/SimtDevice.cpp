@@ -10,6 +10,7 @@
 
 #include <limits>
 #include <mutex>
+#include <vector>
 
 using namespace easyquant;
 using namespace easyquant::runtime;
@@ -73,6 +74,7 @@ public:
     return device.exclusively(
         [&](simt::Device &d) { return d.fill(to, value, static_cast<size_t>(bytes)); });
   }
+  Result<void> copy(uint64_t to, uint64_t from, int64_t bytes) override;
   Result<void> launch(const DeviceLaunch &launch) override;
   Result<void> startMeasuring() override {
     measuring = true;
@@ -141,6 +143,16 @@ Result<simt::LaunchReport> SimtDevice::run(const DeviceLaunch &launch, bool meas
 
 Result<std::unique_ptr<Queue>> SimtDevice::createQueue() {
   return std::make_unique<SimtQueue>(*this);
+}
+
+Result<void> SimtQueue::copy(uint64_t to, uint64_t from, int64_t bytes) {
+  count(Phase::Other, bytes);
+  std::vector<std::byte> data(static_cast<size_t>(bytes));
+  return device.exclusively([&](simt::Device &d) {
+    return d.copyOut(data.data(), from, data.size()).and_then([&] {
+      return d.copyIn(to, data.data(), data.size());
+    });
+  });
 }
 
 Result<void> SimtQueue::launch(const DeviceLaunch &launch) {

@@ -40,11 +40,12 @@ private:
   LogicalResult addLaunch(launch::KernelOp op, std::vector<formats::Launch> &launches);
   FailureOr<Argument> argumentOf(launch::KernelOp op, Value operand, bool isPointer);
   FailureOr<Argument> partOf(launch::KernelOp op, memref::SubViewOp part);
+  LogicalResult setRowBytes(launch::KernelOp op, Value operand, Argument &argument);
   Argument constant(TypedAttr value);
+  /// What an argument of the step is, "tokens"; empty for all else.
+  StringRef nameOf(Value operand);
 
-  static Argument place(Kind kind, int64_t offset = 0, int64_t step = 0) {
-    return {kind, offset, step, 0};
-  }
+  static Argument place(Kind kind, int64_t offset = 0) { return {kind, offset, 0, 0}; }
 
   ModuleOp module;
   SymbolTable symbols;
@@ -98,39 +99,53 @@ Argument LaunchListBuilder::constant(TypedAttr value) {
   return argument;
 }
 
-/// Some columns of rows, all of them or those from the first logit's on.
+/// Some columns of rows.
 FailureOr<Argument> LaunchListBuilder::partOf(launch::KernelOp op, memref::SubViewOp part) {
   FailureOr<Argument> argument = argumentOf(op, part.getSource(), /*isPointer=*/true);
   if (failed(argument))
     return failure();
+  if (part.isDynamicOffset(0) || part.getStaticOffset(0) != 0 || part.isDynamicOffset(1))
+    return op.emitOpError("expected columns of all rows as a part of memory");
   auto type = cast<MemRefType>(part.getSource().getType());
-  int64_t bytes = type.getElementTypeBitWidth() / 8;
-  argument->offset += part.getStaticOffset(1) * bytes;
-  if (!part.isDynamicOffset(0))
-    return argument;
-  auto first = dyn_cast<BlockArgument>(part.getDynamicOffset(0));
-  auto name = first ? step.getArgAttrOfType<StringAttr>(first.getArgNumber(), launch::kArgumentAttr)
-                    : StringAttr();
-  if (!name || name.getValue() != "first_row" || argument->step != 0)
-    return op.emitOpError("expected the rows of the logits that the step is asked for");
-  argument->step = type.getStridesAndOffset().first.front() * bytes;
+  argument->offset += part.getStaticOffset(1) * type.getElementTypeBitWidth() / 8;
   return argument;
+}
+
+/// Of a launch for each sequence: where its rows are, a launch list can say of buffers.
+LogicalResult LaunchListBuilder::setRowBytes(launch::KernelOp op, Value operand,
+                                             Argument &argument) {
+  auto type = dyn_cast<MemRefType>(operand.getType());
+  if (!type || type.getRank() != 2 || !type.isDynamicDim(0))
+    return success();
+  if (argument.kind != Kind::Arena)
+    return op.emitOpError("is launched for each sequence, whose rows can only be those of a "
+                          "buffer; found ")
+           << type << " of the step's arguments";
+  argument.rowBytes = type.getStridesAndOffset().first.front() * type.getElementTypeBitWidth() / 8;
+  return success();
+}
+
+StringRef LaunchListBuilder::nameOf(Value operand) {
+  auto argument = dyn_cast<BlockArgument>(operand);
+  auto name =
+      argument ? step.getArgAttrOfType<StringAttr>(argument.getArgNumber(), launch::kArgumentAttr)
+               : StringAttr();
+  return name ? name.getValue() : StringRef();
 }
 
 FailureOr<Argument> LaunchListBuilder::argumentOf(launch::KernelOp op, Value operand,
                                                   bool isPointer) {
   if (auto argument = dyn_cast<BlockArgument>(operand)) {
-    auto name = step.getArgAttrOfType<StringAttr>(argument.getArgNumber(), launch::kArgumentAttr);
-    if (name)
-      if (auto kind = llvm::StringSwitch<std::optional<Kind>>(name.getValue())
-                          .Case("tokens", Kind::Tokens)
-                          .Case("logits", Kind::Logits)
-                          .Case("position", Kind::Position)
-                          .Case("held", Kind::Held)
-                          .Case("pages", Kind::Pages)
-                          .Case("window", Kind::Window)
-                          .Default(std::nullopt))
-        return place(*kind);
+    if (auto kind = llvm::StringSwitch<std::optional<Kind>>(nameOf(operand))
+                        .Case("tokens", Kind::Tokens)
+                        .Case("logit_rows", Kind::LogitRows)
+                        .Case("logits", Kind::Logits)
+                        .Case("position", Kind::Position)
+                        .Case("held", Kind::Held)
+                        .Case("pages", Kind::Pages)
+                        .Case("window", Kind::Window)
+                        .Default(std::nullopt))
+      return place(*kind);
     return op.emitOpError("reads argument ") << argument.getArgNumber() << " of the step, "
                                              << argument.getType() << ", which nobody can give it";
   }
@@ -154,7 +169,7 @@ FailureOr<Argument> LaunchListBuilder::argumentOf(launch::KernelOp op, Value ope
                      global->getAttrOfType<IntegerAttr>(launch::kOffsetAttr).getInt());
       })
       .Case([&](memref::SubViewOp part) { return partOf(op, part); })
-      .Case<memref::DimOp, arith::SubIOp>([&](Operation *) { return place(Kind::Rows); })
+      .Case([&](memref::DimOp) { return place(Kind::Rows); })
       .Case([&](arith::ConstantOp number) -> FailureOr<Argument> {
         if (isPointer)
           return constant(number.getValue());
@@ -182,13 +197,22 @@ LogicalResult LaunchListBuilder::addLaunch(launch::KernelOp op,
   launch.kernel = *kernel;
   if (auto rows = op.getRows())
     std::tie(launch.minRows, launch.maxRows) = std::pair((*rows)[0], (*rows)[1]);
+  if (op.getEachSequence())
+    launch.over = formats::Launch::Over::Sequence;
   const auto &parameters = list.kernels[*kernel].parameters;
   for (auto [operand, parameter] : llvm::zip_equal(op.getArguments(), parameters)) {
     bool isPointer = parameter == formats::LaunchKernel::Parameter::Pointer;
     FailureOr<Argument> argument = argumentOf(op, operand, isPointer);
     if (failed(argument))
       return failure();
-    launch.lastRows |= isa_and_present<arith::SubIOp>(operand.getDefiningOp());
+    if (op.getEachSequence() && failed(setRowBytes(op, operand, *argument)))
+      return failure();
+    if (argument->isOfSequence() && !op.getEachSequence())
+      return op.emitOpError("takes '") << nameOf(operand) << "' of a sequence, but is not launched "
+                                       << "for each_sequence";
+    if (auto rows = operand.getDefiningOp<memref::DimOp>();
+        rows && nameOf(rows.getSource()) == "logit_rows")
+      launch.over = formats::Launch::Over::LogitRows;
     launch.arguments.push_back(*argument);
   }
   launches.push_back(std::move(launch));

@@ -105,9 +105,8 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
       }
     } else if (auto site = dyn_cast<QuantizableOpInterface>(op)) {
       auto type = cast<RankedTensorType>(site.getWeightOperand().get().getType());
-      int64_t axis = site.getContractionAxis();
-      add(site.getSite(), site.getWeightOperand().get(), /*row=*/0, type.getDimSize(1 - axis),
-          type.getDimSize(axis), type.getNumElements() * int64_t(sizeof(float)), {}, {}, {});
+      add(site.getSite(), site.getWeightOperand().get(), /*row=*/0, type.getDimSize(0),
+          type.getDimSize(1), type.getNumElements() * int64_t(sizeof(float)), {}, {}, {});
     }
   });
   return b.getArrayAttr(sites);

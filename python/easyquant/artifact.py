@@ -3,6 +3,7 @@
 """Artifacts: the folders that `easyquant compile` writes. docs/Architecture.md describes them."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +45,10 @@ class Artifact:
     def cache_scheme(self) -> dict | None:
         """Of a KV cache of codes: bits, group_size, residual, sinks, keys, key_scales; None where it is float."""
         return self.manifest["program"].get("cache_scheme")
+
+    def cache_pages(self, device: str) -> dict:
+        """How the KV cache is cut where the model runs: page_tokens, page_bytes, window_bytes."""
+        return (self.manifest["program"] if device == "cpu" else self.manifest["gpu"])["cache"]
 
     def cache_bytes(self, tokens: int) -> int:
         """Of the keys and values of a session that holds so many tokens."""
@@ -120,5 +125,34 @@ def open_session(model, context: int = 0, threads: int = 0, measure: bool = Fals
     extension = runtime()
     try:
         return extension.Session(model, context=context, threads=threads, measure=measure)
+    except extension.Error as error:
+        raise UserError(str(error)) from None
+
+
+@dataclass(frozen=True)
+class BatchSize:
+    """What a batch has room for."""
+
+    context: int  # tokens of a sequence
+    sequences: int  # at a time
+    tokens: int  # of all of them, each a whole number of pages
+
+    @classmethod
+    def of(cls, artifact: Artifact, device: str, lengths: Sequence[int], sequences: int) -> "BatchSize":
+        """For sequences of these lengths, at most so many of them at a time, whichever they are."""
+        page_tokens = int(artifact.cache_pages(device)["page_tokens"])
+        sequences = min(sequences, len(lengths))
+        longest = sorted(lengths)[-sequences:]
+        return cls(max(lengths), sequences, sum(-(-length // page_tokens) * page_tokens for length in longest))
+
+    def holds(self, other: "BatchSize") -> bool:
+        return self.context >= other.context and self.sequences >= other.sequences and self.tokens >= other.tokens
+
+
+def open_batch(model, size: BatchSize, threads: int = 0, measure: bool = False):
+    """A `_runtime.Batch`, empty."""
+    extension = runtime()
+    try:
+        return extension.Batch(model, context=size.context, sequences=size.sequences, tokens=size.tokens, threads=threads, measure=measure)
     except extension.Error as error:
         raise UserError(str(error)) from None

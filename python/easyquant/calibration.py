@@ -17,7 +17,7 @@ from easyquant import console
 from easyquant.compiler import tokenizer_files
 from easyquant.errors import UserError
 from easyquant.files import scratch_folder, sha256, write_atomically
-from easyquant.models import vocabulary_of
+from easyquant.model_files import vocabulary_of
 from easyquant.protocol import read_text
 from easyquant.tokenizer import load_tokenizer
 from easyquant.tokenizer_checks import LARGEST_VOCABULARY

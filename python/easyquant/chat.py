@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ MEMORY = 512 * 2**20
 SECONDS = 2  # of a CPU; trained models' templates take milliseconds
 PATIENCE = 60  # seconds on a busy machine
 LARGEST_OUTPUT = 2**24
+SHARE = 32  # texts of one process
 
 
 @dataclass(frozen=True)
@@ -26,31 +27,47 @@ class ChatTemplate:
 
     def __post_init__(self) -> None:
         if len(self.text) > LARGEST_TEMPLATE:
-            self.fail(f"has {len(self.text)} characters, expected at most {LARGEST_TEMPLATE}")
+            raise self._error(f"has {len(self.text)} characters, expected at most {LARGEST_TEMPLATE}")
 
-    def fail(self, what: str) -> None:
-        raise UserError(f"{self.source}: the chat template {what}; run without --chat, or take the template that belongs to the model") from None
+    def _error(self, what: str) -> UserError:
+        return UserError(f"{self.source}: the chat template {what}; run without --chat, or take the template that belongs to the model")
 
     def render(self, variables: Mapping) -> str:
         """What the template makes of the variables, in a process of its own (chat_child.py)."""
-        request = {"template": self.text, "variables": variables, "memory": MEMORY, "seconds": SECONDS, "characters": LARGEST_OUTPUT}
+        (result,) = self.render_all([variables])
+        if isinstance(result, UserError):
+            raise result
+        return result
+
+    def render_all(self, several: Sequence[Mapping]) -> list[str | UserError]:
+        """The same of several, for which processes are shared: a text takes less than the start of one."""
+        results: list[str | UserError] = []
+        for begin in range(0, len(several), SHARE):
+            share = several[begin : begin + SHARE]
+            texts = self._render_share(share)
+            # One that takes too much takes the others' results along.
+            if isinstance(texts, UserError):
+                texts = [texts] if len(share) == 1 else [text for variables in share for text in self.render_all([variables])]
+            results += texts
+        return results
+
+    def _render_share(self, share: Sequence[Mapping]) -> list[str | UserError] | UserError:
+        request = {"template": self.text, "variables": list(share), "memory": MEMORY, "seconds": SECONDS, "characters": LARGEST_OUTPUT}
         # -P: the script's folder, this one, has modules that go by names of the standard library.
         command = [sys.executable, "-P", str(Path(__file__).with_name("chat_child.py"))]
         try:
             done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, timeout=PATIENCE)
         except subprocess.TimeoutExpired:
-            self.fail(f"is not done after {PATIENCE} s")
+            return self._error(f"is not done after {PATIENCE} s")
         if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
-            self.fail(f"takes longer than {SECONDS} s")
+            return self._error(f"takes longer than {SECONDS} s")
         try:
-            reply = json.loads(done.stdout)
+            replies = json.loads(done.stdout)
         except ValueError:  # as where a template overflows the stack
-            self.fail(f"ended its process with status {done.returncode} ({done.stderr.strip()[-200:] or 'no message'})")
-        if "limit" in reply:
-            self.fail(reply["limit"])
-        if "refuses" in reply:
-            self.fail(f"refuses these messages ({reply['refuses']})")
-        return reply["text"]
+            return self._error(f"ended its process with status {done.returncode} ({done.stderr.strip()[-200:] or 'no message'})")
+        if "limit" in replies[-1]:
+            return self._error(replies[-1]["limit"])
+        return [reply["text"] if "text" in reply else self._error(f"refuses these messages ({reply['refuses']})") for reply in replies]
 
 
 def chat_template(folder: Path, config: Mapping) -> ChatTemplate | None:

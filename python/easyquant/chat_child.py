@@ -1,10 +1,11 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Renders one chat template: a script that `easyquant.chat` starts, and that imports nothing of EasyQuant.
+"""Renders a chat template, for one chat or several: a script that `easyquant.chat` starts, and that imports nothing of EasyQuant.
 
 A template is a program of whoever made the model. The sandbox keeps it from objects that it was not given; how much
-memory and time it takes only the kernel can bound, hence a process of its own. Reads {"template", "variables",
-"memory", "seconds", "characters"} and writes {"text"}, {"refuses"}: why, or {"limit"}: which one, all of it JSON.
+memory and time it takes only the kernel can bound, hence a process of its own. Reads {"template", "variables": [of each chat],
+"memory", "seconds", "characters"} and writes a list of {"text"}, {"refuses"}: why, or, as its last one, {"limit"}: which one was
+reached; all of it JSON.
 """
 
 import json
@@ -33,10 +34,10 @@ def environment() -> jinja2.Environment:
     return result
 
 
-def render(template: str, variables: dict, characters: int) -> dict:
+def render(template: jinja2.Template, variables: dict, characters: int) -> dict:
     """The text, unless it has more than so many characters."""
     pieces, length = [], 0
-    for piece in environment().from_string(template).generate(**variables):
+    for piece in template.generate(**variables):
         length += len(piece)
         if length > characters:
             return {"limit": f"writes more than {characters} characters"}
@@ -50,13 +51,19 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (request["memory"], request["memory"]))
     # Beyond the first limit comes a signal that says why, beyond the second the end.
     resource.setrlimit(resource.RLIMIT_CPU, (request["seconds"], request["seconds"] + 1))
-    try:
-        reply = render(request["template"], request["variables"], request["characters"])
-    except MemoryError:
-        reply = {"limit": f"needs more than {request['memory'] >> 20} MB of memory"}
-    except Exception as error:  # whatever a template can raise
-        reply = {"refuses": f"{type(error).__name__}: {str(error)[:300]}"}
-    json.dump(reply, sys.stdout)
+    replies, template = [], None
+    for variables in request["variables"]:
+        try:
+            template = template or environment().from_string(request["template"])
+            reply = render(template, variables, request["characters"])
+        except MemoryError:
+            reply = {"limit": f"needs more than {request['memory'] >> 20} MB of memory"}
+        except Exception as error:  # whatever a template can raise
+            reply = {"refuses": f"{type(error).__name__}: {str(error)[:300]}"}
+        replies.append(reply)
+        if "limit" in reply:
+            break
+    json.dump(replies, sys.stdout)
 
 
 if __name__ == "__main__":

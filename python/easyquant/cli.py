@@ -16,7 +16,7 @@ from easyquant.evaluate import eval_command
 from easyquant.inspect import inspect_command
 from easyquant.options import SETTINGS
 from easyquant.recipes import app as recipe_app
-from easyquant.run import run_command
+from easyquant.run import RunCommand, run_command
 from easyquant.usage import Command, Commands
 
 app = typer.Typer(
@@ -30,7 +30,7 @@ app = typer.Typer(
 
 app.command("compile", cls=CompileCommand, context_settings=SETTINGS)(compile_command)
 app.command("calibrate", cls=Command)(calibrate_command)
-app.command("run", cls=Command)(run_command)
+app.command("run", cls=RunCommand)(run_command)
 app.command("eval", cls=Command)(eval_command)
 app.command("bench", cls=Command)(bench_command)
 app.command("inspect", cls=Command)(inspect_command)

@@ -21,7 +21,7 @@ from easyquant.artifact import is_artifact
 from easyquant.errors import UserError
 from easyquant.files import scratch_folder
 from easyquant.memory import peak_rss_bytes, rss_bytes
-from easyquant.models import vocabulary_of
+from easyquant.model_files import vocabulary_of
 from easyquant.tokenizer_checks import check_files
 from easyquant.tools import find_tool
 

@@ -33,7 +33,7 @@ out = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
 err = Console(stderr=True, highlight=False)
 
 
-def progress() -> Progress:
+def progress(shown: bool = True) -> Progress:
     """A progress display on stderr that disappears when it is done, so that only results stay."""
     return Progress(
         SpinnerColumn(),
@@ -44,7 +44,8 @@ def progress() -> Progress:
         TimeRemainingColumn(),
         console=err,
         transient=True,
-        disable=not err.is_terminal,
+        disable=not (shown and err.is_terminal),
+        redirect_stdout=out.is_terminal,  # else results would go where the display is
     )
 
 

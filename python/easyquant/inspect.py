@@ -13,7 +13,7 @@ from rich.table import Table
 from easyquant import console
 from easyquant.artifact import Artifact, is_artifact
 from easyquant.hub import model_name
-from easyquant.models import ModelInfo, read_model
+from easyquant.model_files import ModelInfo, read_model
 
 
 def pattern_of(name: str) -> str:

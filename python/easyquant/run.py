@@ -1,122 +1,104 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""`easyquant run`: an artifact continues a prompt."""
+"""`easyquant run`: an artifact continues a prompt, or a file of prompts."""
 
-import secrets
+import contextlib
 import sys
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from easyquant import console
-from easyquant.artifact import Artifact, load_model, open_session
+from easyquant.artifact import Artifact, BatchSize, load_model, open_batch
 from easyquant.device import Device, DeviceOption, Placement, SimtChipOption, ThreadsOption
 from easyquant.errors import UserError
-from easyquant.extension import runtime
-from easyquant.sampling import Sampler
-from easyquant.tokenizer import load_tokenizer
+from easyquant.generation import Completion, Speed, complete
+from easyquant.prompts import Way, answer_prompts
+from easyquant.requests import PromptReader, Settings
+from easyquant.usage import Command
 
 
-@dataclass
-class Speed:
-    """Of one generation, filled in while it runs."""
-
-    prompt_tokens: int = 0
-    prefill_seconds: float = 0.0
-    new_tokens: int = 0
-    decode_steps: int = 0
-    decode_seconds: float = 0.0
-
-    def __str__(self) -> str:
-        text = f"{self.prompt_tokens} prompt tokens"
-        if self.prefill_seconds > 0:
-            text += f" at {self.prompt_tokens / self.prefill_seconds:.0f} tokens/s"
-        text += f", {self.new_tokens} new"
-        if self.decode_steps and self.decode_seconds > 0:
-            text += f" at {self.decode_steps / self.decode_seconds:.1f} tokens/s"
-        return text
-
-
-def generate(session, prompt: list[int], limit: int, sampler: Sampler, stop: set[int], speed: Speed | None = None) -> Iterator[int]:
-    """Yields up to `limit` new tokens; ends before a token of `stop`. The session starts empty."""
-    speed = speed if speed is not None else Speed()
-    speed.prompt_tokens = len(prompt)
-    begin = time.perf_counter()
-    with console.late_progress("reading the prompt") as progress:
-        session.prefill(np.asarray(prompt, dtype=np.int32), progress=progress)
-    speed.prefill_seconds = time.perf_counter() - begin
-    for index in range(limit):
-        token = sampler(session.logits)
-        if token in stop:
-            return
-        speed.new_tokens += 1
-        yield token
-        if index + 1 == limit:
-            return
-        begin = time.perf_counter()
-        session.decode(token)
-        speed.decode_seconds += time.perf_counter() - begin
-        speed.decode_steps += 1
+def continue_prompt(artifact: Artifact, prompt: str, settings: Settings, place: Placement, threads: int) -> None:
+    """Writes it and what comes after it to standard output, as it comes."""
+    reader = PromptReader(artifact)
+    request = reader.request(prompt, settings)
+    if settings.temperature > 0 and settings.seed is None:
+        console.note(f"seed {request.settings.seed}")
+    model = load_model(artifact, place=place)
+    batch = open_batch(model, BatchSize.of(artifact, model.device, [request.positions], 1), threads)
+    speed, completion = Speed(), Completion()
+    # A prompt that is continued is written with the first token: its progress has the line until then.
+    unwritten = "" if settings.chat else prompt
+    with contextlib.ExitStack() as reading:
+        progress = reading.enter_context(console.late_progress("reading the prompt"))
+        for _, piece, completion in complete(batch, reader, [request], 1, speed, progress):
+            reading.close()
+            sys.stdout.write(unwritten + piece)
+            sys.stdout.flush()
+            unwritten = ""
+    if completion.error:
+        raise UserError(completion.error)
+    sys.stdout.write("\n")
+    if len(completion.tokens) == request.max_tokens < settings.max_tokens:
+        console.warn(f"stopped after {request.max_tokens} tokens: the context of {reader.context} tokens is full")
+    console.note(str(speed))
 
 
-def stop_tokens(artifact: Artifact) -> set[int]:
-    return {int(token) for token in artifact.model.get("eos_token_ids", [])}
+class RunCommand(Command):
+    groups = {
+        "Prompts": ("--prompt", "--prompts", "--output", "--batch", "--chat"),
+        "Answers": ("--max-new-tokens", "--stop", "--temperature", "--top-k", "--top-p", "--seed"),
+        "Where it runs": ("--threads", "--device", "--simt-chip"),
+    }
 
 
 @console.command
 def run_command(
     artifact_path: Annotated[Path, typer.Argument(metavar="OUT", help="An artifact folder.")],
-    prompt: Annotated[str, typer.Option(metavar="TEXT", help="What to continue; - reads it from standard input.")],
-    max_new_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Stop after so many tokens.")] = 128,
-    temperature: Annotated[float, typer.Option(metavar="T", help="0 takes the most likely token.")] = 0.0,
-    top_p: Annotated[float, typer.Option(metavar="P", help="Sample from the most likely tokens of this total probability.")] = 1.0,
-    seed: Annotated[int | None, typer.Option(min=0, metavar="S", help="Equal seeds give equal texts. (default: random)")] = None,
-    chat: Annotated[bool, typer.Option("--chat", help="The prompt is a message; use the model's chat template.")] = False,
+    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="What to continue; - reads it from standard input.")] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help='Continue many prompts at a time: each line of FILE is a JSON text, or an object with "prompt" and, as it likes, "id" and options of its own, '
+            "such as max_tokens, temperature, seed, stop, chat. The results are lines of JSON in the same order; - reads standard input.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o",
+            metavar="FILE",
+            help="Where the results of --prompts go, once all are there; the same command goes on with what was interrupted. (default: standard output)",
+        ),
+    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, metavar="N", help="Prompts of --prompts at a time. (default: 16)")] = None,
+    max_new_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Stop after so many tokens.")] = Settings.max_tokens,
+    temperature: Annotated[float, typer.Option(min=0.0, metavar="T", help="0 takes the most likely token.")] = Settings.temperature,
+    top_k: Annotated[int, typer.Option(min=0, metavar="K", help="Sample from so many of the most likely tokens; 0: from all.")] = Settings.top_k,
+    top_p: Annotated[float, typer.Option(min=0.0, max=1.0, metavar="P", help="Sample from the most likely tokens of this total probability.")] = Settings.top_p,
+    seed: Annotated[int | None, typer.Option(min=0, metavar="S", help="Equal seeds give equal texts. (default: random, each prompt another one)")] = Settings.seed,
+    stop: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="End before this text; may be given several times.")] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="The prompt is a message; use the model's chat template.")] = Settings.chat,
     threads: ThreadsOption = 0,
     device: DeviceOption = Device.auto,
     simt_chip: SimtChipOption = None,
 ) -> None:
-    """Let an artifact continue a prompt, token by token.
+    """Let an artifact continue a prompt, token by token, or many at once.
 
     Example: [bold]easyquant run smol-w8a8 --prompt "Once upon a time" --max-new-tokens 64[/bold]
+
+    Example: [bold]easyquant run smol-w8a8 --prompts questions.jsonl --chat -o answers.jsonl[/bold]
     """
-    artifact = Artifact.open(artifact_path)
-    if prompt == "-":
-        prompt = sys.stdin.read()
-    if temperature > 0 and seed is None:
-        seed = secrets.randbelow(2**32)
-        console.note(f"seed {seed}")
-    sampler = Sampler(temperature, top_p, seed or 0)
-    tokenizer = load_tokenizer(artifact.path, artifact.model["vocab_size"])
-    tokens = tokenizer.encode_chat([{"role": "user", "content": prompt}]) if chat else tokenizer.encode(prompt)
-    bos = artifact.model.get("bos_token_id")
-    if not tokens and bos is not None:
-        tokens = [int(bos)]
-    if not tokens:
-        raise UserError("--prompt: the text holds no token; give at least one")
-    room = artifact.max_context - len(tokens) + 1
-    if room < 1:
-        raise UserError(f"--prompt: {len(tokens)} tokens, but the context of {artifact_path} is {artifact.max_context}; shorten the prompt")
-    model = load_model(artifact, place=Placement.of(device, simt_chip))
-    limit = min(max_new_tokens, room)
-    session = open_session(model, context=min(artifact.max_context, len(tokens) + limit), threads=threads)
-    speed = Speed()
-    stream = tokenizer.stream(at_start=chat or not prompt)
-    write = sys.stdout.write
-    shown = chat  # a prompt that is continued is written with the first token: its progress has the line until then
-    try:
-        for token in generate(session, tokens, limit, sampler, stop_tokens(artifact), speed):
-            write(stream.push(token) if shown else prompt + stream.push(token))
-            shown = True
-            sys.stdout.flush()
-    except runtime().Error as error:
-        raise UserError(str(error)) from None
-    write(("" if shown else prompt) + stream.finish() + "\n")
-    if speed.new_tokens == limit < max_new_tokens:
-        console.warn(f"stopped after {limit} tokens: the context of {artifact.max_context} tokens is full")
-    console.note(str(speed))
+    if (prompt is None) == (prompts is None):
+        raise UserError("give either --prompt TEXT or --prompts FILE.jsonl")
+    for option, value in (("--output", output), ("--batch", batch)):
+        if prompts is None and value is not None:
+            raise UserError(f"{option}: goes with --prompts")
+    artifact, place = Artifact.open(artifact_path), Placement.of(device, simt_chip)
+    settings = Settings(max_new_tokens, temperature, top_k, top_p, seed, tuple(stop or ()), chat)
+    if prompts is not None:
+        answer_prompts(artifact, prompts, output, settings, Way(batch or 16, place, threads))
+    else:
+        continue_prompt(artifact, sys.stdin.read() if prompt == "-" else prompt, settings, place, threads)

@@ -149,13 +149,30 @@ class Tokenizer:
 
     def render_chat(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True) -> str:
         """The text that the model's chat template makes of [{"role": "user", "content": ...}, ...]."""
-        if self._chat_template is None:
-            raise UserError(f"{self._source}: the model has no chat template; give it plain text")
-        return self._chat_template.render({"messages": list(messages), "add_generation_prompt": add_generation_prompt, **self.special_tokens})
+        (text,) = self._render_chats([messages], add_generation_prompt)
+        if isinstance(text, UserError):
+            raise text
+        return text
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True) -> list[int]:
         """Token ids of a chat; the template itself writes BOS where the model wants it."""
         return self.encode(self.render_chat(messages, add_generation_prompt=add_generation_prompt), add_special_tokens=False)
+
+    def encode_chats(self, chats: Sequence[Sequence[Mapping[str, str]]]) -> list[list[int] | UserError]:
+        """The same of several, which takes less time than one by one; what is wrong with one is in its place."""
+        results: list = self._render_chats(chats, True)
+        for place, text in enumerate(results):
+            try:
+                results[place] = text if isinstance(text, UserError) else self.encode(text, add_special_tokens=False)
+            except UserError as error:
+                results[place] = error
+        return results
+
+    def _render_chats(self, chats: Sequence[Sequence[Mapping[str, str]]], add_generation_prompt: bool) -> list[str | UserError]:
+        if self._chat_template is None:
+            return [UserError(f"{self._source}: the model has no chat template; give it plain text")] * len(chats)
+        variables = {"add_generation_prompt": add_generation_prompt, **self.special_tokens}
+        return self._chat_template.render_all([{"messages": list(messages)} | variables for messages in chats])
 
 
 def _token_text(value) -> str | None:

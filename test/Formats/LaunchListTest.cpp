@@ -38,19 +38,31 @@ LaunchList goodList() {
   list.launches = {{"a.norm",
                     Phase::Quantize,
                     0,
-                    true,
+                    Launch::Over::LogitRows,
                     1,
                     8,
-                    {{Kind::Weights, 64}, {Kind::Arena, 0, 256}, {Kind::Rows}}},
+                    {{Kind::Weights, 64}, {Kind::LogitRows}, {Kind::Rows}}},
                    {"b",
                     Phase::Attention,
                     0,
-                    false,
+                    Launch::Over::Sequence,
                     9,
                     0,
-                    {{Kind::Cache, 2048}, {Kind::State}, {Kind::Integer, 0, 0, -5}}}};
-  list.restore = {
-      {"b", Phase::Other, 0, false, 1, 0, {{Kind::Constants, 2}, {Kind::Pages}, {Kind::Rows}}}};
+                    {{Kind::Cache, 2048}, {Kind::Arena, 0, 256}, {Kind::Integer, 0, 0, -5}}},
+                   {"c",
+                    Phase::Gemm,
+                    0,
+                    Launch::Over::Rows,
+                    1,
+                    0,
+                    {{Kind::Arena, 4096}, {Kind::State}, {Kind::Rows}}}};
+  list.restore = {{"b",
+                   Phase::Other,
+                   0,
+                   Launch::Over::Sequence,
+                   1,
+                   0,
+                   {{Kind::Constants, 2}, {Kind::Pages}, {Kind::Rows}}}};
   return list;
 }
 
@@ -66,8 +78,12 @@ TEST(LaunchList, IsReadAsItWasWritten) {
   Result<LaunchList> list = parse(goodDocument());
   ASSERT_VALUE(list);
   EXPECT_EQ(*list, goodList());
-  EXPECT_EQ(goodDocument()["chips"]["sm_80"]["launches"][0]["arguments"],
-            json::parse(R"([["weights", 64], ["arena", 0, 256], ["rows"]])"));
+  const json launches = goodDocument()["chips"]["sm_80"]["launches"];
+  EXPECT_EQ(launches[0]["over"], "logit_rows");
+  EXPECT_EQ(launches[0]["arguments"], json::parse(R"([["weights", 64], ["logit_rows"], ["rows"]])"));
+  EXPECT_EQ(launches[1]["over"], "sequence");
+  EXPECT_EQ(launches[1]["arguments"],
+            json::parse(R"([["cache", 2048], ["arena", 0, 256], ["i32", -5]])"));
 }
 
 TEST(LaunchList, KnowsItsGrid) {
@@ -85,7 +101,7 @@ TEST(LaunchList, RefusesAnotherVersion) {
   json document = goodDocument();
   document["format_version"] = 7;
   EXPECT_ERROR(parse(document), ErrorCode::Unsupported,
-               "p.json: format_version: found 7, expected 2", "recompile");
+               "p.json: format_version: found 7, expected 3", "recompile");
 }
 
 TEST(LaunchList, RefusesWhatDoesNotFit) {
@@ -109,7 +125,12 @@ TEST(LaunchList, RefusesWhatDoesNotFit) {
       {"/launches/0/kernel", 2, "launches[0].kernel: found 2, expected one of the 2 kernels"},
       {"/launches/0/kernel", 1, "launches[0].arguments: found 3, expected the 1 that cut takes"},
       {"/launches/0/phase", "sleep", "launches[0].phase: found \"sleep\""},
-      {"/launches/0/last_rows", 1, "launches[0].last_rows: found 1, expected true or false"},
+      {"/launches/0/over", "row",
+       "launches[0].over: found \"row\", expected \"rows\", \"logit_rows\" or \"sequence\""},
+      {"/launches/1/over", "rows",
+       "launches[1].arguments[1]: found [\"arena\",0,256], expected nothing of a sequence"},
+      {"/restore/0/over", "logit_rows",
+       "restore[0].arguments[1]: found [\"pages\"], expected nothing of a sequence"},
       {"/launches/0/arguments/0", json::array({"weights", kWeights}),
        "launches[0].arguments[0]: found [\"weights\",4096], expected a place inside"},
       {"/launches/0/arguments/0", json::array({"weights", -1}),
@@ -118,8 +139,8 @@ TEST(LaunchList, RefusesWhatDoesNotFit) {
        "launches[0].arguments[0]: found [\"tokens\",1], expected where"},
       {"/launches/0/arguments/0", json::array({"rows"}),
        "launches[0].arguments[0]: found [\"rows\"], expected what its kernel takes"},
-      {"/launches/0/arguments/1", json::array({"arena", 0, 1 << 20}),
-       "launches[0].arguments[1]: found"},
+      {"/launches/1/arguments/1", json::array({"arena", 0, 1 << 20}),
+       "launches[1].arguments[1]: found"},
       {"/launches/1/arguments/0", json::array({"cache", 4096}), "launches[1].arguments[0]: found"},
       {"/launches/1/arguments/2", json::array({"i32"}),
        "launches[1].arguments[2]: found [\"i32\"]"},

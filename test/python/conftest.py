@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
-from helpers import DATA, ISA, Runner, compile_model, random_gpt2, random_llama, test_data, write_model
+from helpers import DATA, ISA, Runner, compile_model, random_gpt2, random_llama, test_data, write_letters, write_model
 from oracles.checkpoint import read_llama2c
 from oracles.llama2c_tokenizer import read_tokenizer
 
@@ -94,6 +94,14 @@ def stories(workspace):
     folder = write_model(workspace / "stories260K", config, tensors)
     tokenizer.save(str(folder / "tokenizer.json"))
     return folder
+
+
+@pytest.fixture(scope="session")
+def letters(artifact, workspace):
+    """letters(*options): an artifact of a random llama that reads and writes letters, one a token, and seldom ends its text."""
+    model = write_letters(write_model(workspace / "letters", *random_llama(seed=11, context=160)))
+    files = [f"--copy-file={model / name}" for name in ("tokenizer.json", "tokenizer_config.json")]
+    return lambda *options: artifact(model, *options, *files)
 
 
 # -------------------------------------------------------------------------------------------------------------- SmolLM2

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 REPO = Path(__file__).resolve().parent.parent.parent
 BUILD = Path(os.environ.get("EASYQUANT_BUILD", REPO / "build"))
@@ -202,6 +203,21 @@ def random_llama(seed=0, *, arch="llama", hidden=40, ffn=52, layers=2, heads=5, 
         "tie_word_embeddings": tied, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32",
     }
     return config | fields, tensors
+
+
+# What becomes of two messages: user: "Hi" is u(Hi)a(
+CHAT_TEMPLATE = "{% for m in messages %}{{ m.role[0] }}({{ m.content }}){% endfor %}{% if add_generation_prompt %}a({% endif %}"
+
+
+def write_letters(folder, vocabulary=97):
+    """Gives a model a tokenizer of one token a byte, 33 to 126, behind <unk>, <s> and </s>; and a chat template."""
+    tokens = {"<unk>": 0, "<s>": 1, "</s>": 2} | {chr(33 + index): 3 + index for index in range(vocabulary - 3)}
+    tokenizer = Tokenizer(models.BPE(vocab=tokens, merges=[], unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": CHAT_TEMPLATE}))
+    return folder
 
 
 def random_gpt2(seed=0, *, width=48, layers=2, heads=4, vocab=101, context=64, prefix=""):

@@ -3,6 +3,7 @@
 """Chat templates of people one does not know: what they may not do, and how much of everything they may use."""
 
 import os
+import subprocess
 import time
 
 import pytest
@@ -53,6 +54,19 @@ def test_what_there_is_not_enough_of(template, words, capfd):
         render(template)
     assert str(error.value).startswith("model/chat_template.jinja: the chat template ") and "\n" not in str(error.value)
     assert time.monotonic() - begin < 60 and capfd.readouterr().err == ""
+
+
+def test_several_are_rendered_in_one_process_and_each_has_its_own_mistake(monkeypatch):
+    template = ChatTemplate("{% if messages[0].content == 'long' %}{{ 'a' * 10**10 }}{% endif %}{{ messages[0].content[0] }}{{ messages[0].role + 1 }}", "file")
+    started = []
+    real = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda *arguments, **options: started.append(1) or real(*arguments, **options))
+    chats = [{"messages": [{"role": role, "content": content}]} for role, content in ((1, "a"), ("b", "c"), (3, "d"))]
+    one, two, three = template.render_all(chats)
+    assert (one, three) == ("a2", "d4") and "refuses these messages" in str(two) and len(started) == 1
+    found = template.render_all([chats[0], {"messages": [{"role": 1, "content": "long"}]}, chats[2]])
+    assert (found[0], found[2]) == ("a2", "d4") and "needs more than 512 MB of memory" in str(found[1])
+    assert template.render_all([]) == [] and template.render_all(chats[:1] * 100) == ["a2"] * 100
 
 
 def test_the_child_sees_no_module_of_ours(tmp_path, monkeypatch):

@@ -6,13 +6,12 @@ import json
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from easyquant.artifact import Artifact
 from easyquant.packed import relative_error
 from easyquant.weights import example_weights, read_site, scaled_sites
 from command_line import Done, run_command_line
-from helpers import BUILD, random_llama, test_data, write_model
+from helpers import BUILD, random_llama, test_data, write_letters, write_model
 
 VOCABULARY = 97
 
@@ -30,13 +29,7 @@ def succeed(*arguments) -> Done:
 @pytest.fixture(scope="session")
 def model(workspace):
     """A random llama with a tokenizer of one token a byte, 33 to 126."""
-    folder = write_model(workspace / "front-desk", *random_llama(seed=3, vocab=VOCABULARY, context=96))
-    vocabulary = {"<unk>": 0, "<s>": 1, "</s>": 2} | {chr(33 + index): 3 + index for index in range(VOCABULARY - 3)}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.save(str(folder / "tokenizer.json"))
-    return folder
+    return write_letters(write_model(workspace / "front-desk", *random_llama(seed=3, vocab=VOCABULARY, context=96)))
 
 
 @pytest.fixture(scope="session")
@@ -170,6 +163,22 @@ def test_bench_measures(built, tmp_path):
     assert low <= result["prefill_tokens_per_s"] <= high
     done = easyquant("bench", built("none"), "--prefill", "90", "--decode", "8")
     assert done.returncode == 1 and "more than the context" in done.stderr
+
+
+def test_bench_measures_batches(built, tmp_path):
+    options = ("--prefill", "20", "--decode", "4", "--repeats", "3", "--threads", "1", "--json", tmp_path / "b.json")
+    shown = succeed("bench", built("W8A8"), "--batch", "4,2", *options).stdout
+    result = json.loads((tmp_path / "b.json").read_text())
+    assert [row["sequences"] for row in result["batch"]] == result["protocol"]["batch"] == [1, 2, 4] and "times one" in shown
+    for row in result["batch"]:
+        for key in ("prefill_tokens_per_s", "decode_tokens_per_s", "prefill_ratio", "decode_ratio"):
+            low, high = row[f"{key}_range"]
+            assert 0 < low <= row[key] <= high
+    one = result["batch"][0]
+    assert one["decode_ratio_range"] == [1, 1] and all(result[key] == one[key] for key in ("prefill_tokens_per_s", "decode_tokens_per_s"))
+    for wrong in ("0", "1,", "many", "-1"):
+        done = easyquant("bench", built("W8A8"), f"--batch={wrong}")
+        assert done.returncode == 1 and f"--batch {wrong}: expected numbers of sequences joined by commas" in done.stderr
 
 
 def test_inspect_counts_sites_and_parameters(model, built):

@@ -192,7 +192,7 @@ def test_breakdown_counts(artifact, stories, tmp_path):
     report = json.loads(file.read_text())
     prefill, decode = report["breakdown"]["prefill"], report["breakdown"]["decode"]
     manifest = json.loads((out / "manifest.json").read_text())
-    assert prefill["load"]["bytes"] > manifest["gpu"]["weights_bytes"] and decode["load"]["bytes"] == 2 * (16 + 4)
+    assert prefill["load"]["bytes"] > manifest["gpu"]["weights_bytes"] and decode["load"]["bytes"] == 2 * (16 + 4 + 4)
     assert decode["sync"]["bytes"] == 2 * 512 * 4 and decode["comm"]["launches"] == 0
     for phase in ("quantize", "gemm", "attention", "other"):
         assert decode[phase]["instructions"] > 0 and decode[phase]["bytes"] > 0
@@ -284,7 +284,7 @@ def first_argument(program, kind):
 HOSTILE = {
     "weights outside": (lambda p: first_argument(p, "weights").__setitem__(slice(1, None), [1 << 40]), ["inside its memory"]),
     "arena outside": (lambda p: first_argument(p, "arena").__setitem__(slice(1, None), [p["arena_bytes"]]), ["inside its memory"]),
-    "a step outside": (lambda p: first_argument(p, "arena").__setitem__(slice(1, None), [0, 1 << 40]), ["inside its memory"]),
+    "rows outside": (lambda p: first_argument(p, "arena").__setitem__(slice(1, None), [0, 1 << 40]), ["inside its memory"]),
     "an unknown place": (lambda p: first_argument(p, "tokens").__setitem__(0, "host"), ["host"]),
     "no such kernel": (lambda p: p["launches"][0].update(kernel=10000), ["launches[0].kernel", "10000"]),
     "an argument too few": (lambda p: p["launches"][0]["arguments"].pop(), ["launches[0].arguments", "takes"]),

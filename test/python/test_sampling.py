@@ -34,6 +34,18 @@ def test_a_tiny_nucleus_holds_one_token():
     assert frequencies(Sampler(1.0, top_p=1e-9, seed=1))[0] == 1.0
 
 
+def test_the_most_likely_come_first():
+    np.testing.assert_allclose(frequencies(Sampler(1.0, top_k=2, seed=1)), [2 / 3, 1 / 3, 0, 0], atol=0.015)
+    assert frequencies(Sampler(9.0, top_k=1, seed=1))[0] == 1.0
+    draws = [[Sampler(1.0, top_k=top_k, seed=seed)(LOGITS) for seed in range(50)] for top_k in (0, 4, 5)]
+    assert draws[0] == draws[1] == draws[2]
+
+
+def test_the_nucleus_is_of_the_most_likely():
+    """Of 2/3 and 1/3, the first one reaches 0.6."""
+    assert frequencies(Sampler(1.0, top_k=2, top_p=0.6, seed=1))[0] == 1.0
+
+
 def test_equal_seeds_draw_equal_tokens():
     def draw(seed):
         sampler = Sampler(1.0, seed=seed)
@@ -46,7 +58,7 @@ def test_the_smallest_temperatures_are_greedy():
     assert {Sampler(1e-300, seed=1)(LOGITS) for _ in range(5)} == {0}
 
 
-@pytest.mark.parametrize("options", [{"temperature": -1.0}, {"temperature": float("nan")}, {"temperature": float("inf")}, {"top_p": 0.0}, {"top_p": 1.5}])
+@pytest.mark.parametrize("options", [{"temperature": -1.0}, {"temperature": float("nan")}, {"temperature": float("inf")}, {"top_p": 0.0}, {"top_p": 1.5}, {"top_k": -1}, {"top_k": 1.5}])
 def test_impossible_options(options):
     with pytest.raises(UserError, match="expected"):
         Sampler(**options)

@@ -6,9 +6,12 @@
 //===----------------------------------------------------------------------===//
 //
 // On a GPU the host's part of a model is data: which kernels are launched, in which order, with
-// which arguments. Nothing in it depends on a step but the number of rows, so that a decode step
-// can be captured once and replayed. The compiler writes it as program.gpu.json
-// (docs/Architecture.md); the runtime reads it, and whatever it says of kernels, arguments and
+// which arguments. A step is over the rows of one sequence or of many, one behind the other. What
+// takes a position is launched once for each of them, a run of such launches for one sequence after
+// the other; all else is launched once for all rows. Nothing depends on a step but these numbers of
+// rows, so that a decode step of as many sequences can be captured once and replayed. The compiler
+// writes the list as program.gpu.json (docs/Architecture.md); the runtime reads it, and whatever it
+// says of kernels, arguments and
 // memory then fits together, and every place lies in the memory that it is in.
 //
 //===----------------------------------------------------------------------===//
@@ -58,32 +61,46 @@ struct LaunchKernel {
 struct LaunchArgument {
   enum class Kind {
     Weights,   ///< offset into the data of the weights for GPUs
-    Arena,     ///< offset + step * rows before the first logit
+    Arena,     ///< offset + rowBytes * the first row of the launch
     Cache,     ///< offset into it: a layer's part of a page, or of a window, at byte 0
     Pages,     ///< int64s: the byte of the cache where each page of the sequence begins
     Window,    ///< one int64: the byte of the cache where its window begins
-    State,     ///< offset into memory that is zero when a session begins
+    State,     ///< offset into memory that is zero when the pool of sequences is made
     Constants, ///< offset into LaunchList::constants
-    Tokens,    ///< ids of this call
-    Position,  ///< one int32: tokens before this call
-    Held,      ///< one int32: tokens that the session held before it went back to `position`
-    Logits,    ///< rows from the first logit on
+    Tokens,    ///< int32s: the token of each row of the step
+    Position,  ///< one int32: of the first row of the sequence
+    Held,      ///< one int32: tokens that the cache has seen of it, before it went back, if it did
+    LogitRows, ///< int32s: the rows of the step whose logits are asked for
+    Logits,    ///< theirs, one behind the other
     Rows,      ///< i32: rows of the launch
     Integer,   ///< i32: `integer`
   };
   Kind kind = Kind::Integer;
-  int64_t offset = 0, step = 0;
+  int64_t offset = 0;
+  int64_t rowBytes = 0; ///< of launches for each sequence: distance of the rows of an operand
   int64_t integer = 0;
+
+  /// Of a sequence: only a launch for each of them has it.
+  bool isOfSequence() const {
+    return kind == Kind::Pages || kind == Kind::Window || kind == Kind::Position ||
+           kind == Kind::Held || rowBytes != 0;
+  }
   bool operator==(const LaunchArgument &) const = default;
 };
 
 struct Launch {
+  /// Which rows a launch is over.
+  enum class Over {
+    Rows,      ///< all of the step
+    LogitRows, ///< those whose logits are asked for
+    Sequence   ///< those of one sequence: it happens for each, in their order
+  };
   std::string site;
   Phase phase = Phase::Other;
-  size_t kernel = 0;     ///< of LaunchList::kernels
-  bool lastRows = false; ///< over the rows whose logits are asked for; else all rows of the call
-  int64_t minRows = 1;   ///< it happens for so many rows of its own and more,
-  int64_t maxRows = 0;   ///< and up to so many; 0: any number
+  size_t kernel = 0; ///< of LaunchList::kernels
+  Over over = Over::Rows;
+  int64_t minRows = 1; ///< it happens for so many rows of its own and more,
+  int64_t maxRows = 0; ///< and up to so many; 0: any number
   std::vector<LaunchArgument> arguments;
 
   bool happensFor(int64_t rows) const {
@@ -94,13 +111,13 @@ struct Launch {
 
 /// The program of one chip.
 struct LaunchList {
-  int64_t maxRows = 0; ///< of one call
+  int64_t maxRows = 0; ///< of one step, all sequences together
   int64_t arenaBytes = 0, stateBytes = 0;
   CacheSizes cache;
   std::vector<std::byte> constants;
   std::vector<LaunchKernel> kernels;
   std::vector<Launch> launches;
-  std::vector<Launch> restore; ///< before the next call, when a session has gone back
+  std::vector<Launch> restore; ///< before the step, for each sequence that has gone back
   bool operator==(const LaunchList &) const = default;
 };
 

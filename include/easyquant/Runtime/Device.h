@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A Device has memory and a model's kernels; sessions share it. A Queue is one session's work on
-// it, done in order. Two make them: openSimtDevice simulates a GPU (lib/Simt), openCudaDevice uses
+// A Device has memory and a model's kernels; batches share it. A Queue is one batch's work on it,
+// done in order. Two make them: openSimtDevice simulates a GPU (lib/Simt), openCudaDevice uses
 // NVIDIA's driver, which is opened at run time. Devices may be used from several threads at once, a
 // queue from one at a time.
 //
@@ -75,6 +75,8 @@ public:
   /// Waits for all that came before and copies from the device. What failed before is said here.
   virtual Result<void> download(void *to, uint64_t from, int64_t bytes) = 0;
   virtual Result<void> fill(uint64_t to, uint8_t value, int64_t bytes) = 0;
+  /// On the device, between ranges that do not overlap.
+  virtual Result<void> copy(uint64_t to, uint64_t from, int64_t bytes) = 0;
   virtual Result<void> launch(const DeviceLaunch &launch) = 0;
 
   /// Between the two nothing but launches, which do not happen yet.

@@ -154,15 +154,15 @@ void PackedRowEmitter::emit(int64_t threads) {
   });
 }
 
-static void emitFloatRow(KernelBuilder &b, const EmbeddingSpec &spec, Value table, Value token,
-                         Value y, int64_t threads) {
-  Type element = b.type(spec.table);
-  Value row = b.rowOf(table, token, spec.columns, element);
-  int64_t width = std::gcd(spec.columns, 16 / bytesOf(spec.table));
+/// `row` is one of `columns` elements; what is stored is f32.
+static void emitFloatRow(KernelBuilder &b, int64_t columns, Float type, Value row, Value y,
+                         int64_t threads) {
+  Type element = b.type(type);
+  int64_t width = std::gcd(columns, 16 / bytesOf(type));
   int64_t stored = std::min<int64_t>(width, 4);
-  b.forLoop(b.mul(b.thread(), width), spec.columns, threads * width, [&](Value column) {
-    Type type = width == 1 ? element : Type(b.vec(width, element));
-    Value x = b.load(b.advance(row, column, element), type, /*constant=*/true);
+  b.forLoop(b.mul(b.thread(), width), columns, threads * width, [&](Value column) {
+    Type loaded = width == 1 ? element : Type(b.vec(width, element));
+    Value x = b.load(b.advance(row, column, element), loaded, /*constant=*/true);
     for (int64_t i = 0; i < width; i += stored) {
       KernelBuilder::Values values;
       for (int64_t j = i; j < i + stored; ++j)
@@ -180,10 +180,23 @@ mlir::gpu::GPUFuncOp getOrEmitEmbedding(mlir::gpu::GPUModuleOp module, const Emb
         Value row = b.block(0);
         Value token = b.load(b.advance(arguments["tokens"], row, b.i32()), b.i32(), true);
         Value y = b.rowOf(arguments["y"], row, arguments["y_stride"], b.f32());
-        if (spec.bits == 0)
-          emitFloatRow(b, spec, arguments["table"], token, y, description.threads);
-        else
-          PackedRowEmitter(b, spec, arguments, token, y).emit(description.threads);
+        if (spec.bits != 0)
+          return PackedRowEmitter(b, spec, arguments, token, y).emit(description.threads);
+        Value from = b.rowOf(arguments["table"], token, spec.columns, b.type(spec.table));
+        emitFloatRow(b, spec.columns, spec.table, from, y, description.threads);
+      });
+}
+
+mlir::gpu::GPUFuncOp getOrEmitGather(mlir::gpu::GPUModuleOp module, const GatherSpec &spec,
+                                     const Chip &chip) {
+  Description description = describe(spec, chip);
+  return getOrEmitKernel(
+      module, description, [&](KernelBuilder &b, const KernelArguments &arguments) {
+        Value row = b.block(0);
+        Value number = b.load(b.advance(arguments["numbers"], row, b.i32()), b.i32(), true);
+        Value x = b.rowOf(arguments["x"], number, arguments["x_stride"], b.f32());
+        Value y = b.rowOf(arguments["y"], row, arguments["y_stride"], b.f32());
+        emitFloatRow(b, spec.columns, Float::F32, x, y, description.threads);
       });
 }
 

@@ -59,4 +59,18 @@ Description describe(const PositionEmbeddingSpec &spec, const Chip &) {
   return description;
 }
 
+Description describe(const GatherSpec &spec, const Chip &) {
+  Description description;
+  description.name = fmt::format("gather_{}", spec.columns);
+  description.threads = kThreads;
+  description.grid[0].rowsPerBlock = 1;
+  description.parameters = {{"x"},
+                            {"x_stride", Parameter::I32},
+                            {"numbers"},
+                            {"y", Parameter::Pointer, true},
+                            {"y_stride", Parameter::I32},
+                            {"rows", Parameter::I32}};
+  return description;
+}
+
 } // namespace easyquant::gpu

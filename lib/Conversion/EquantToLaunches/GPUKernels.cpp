@@ -46,6 +46,9 @@ public:
     return memory;
   }
 
+  /// What takes a position is launched once a sequence, all else once for all rows.
+  bool areOfSequence() const { return values.contains("position"); }
+
   /// In the order of the parameters: "<matrix>_stride" is the distance of its rows, and "rows" the
   /// number of those of the first matrix.
   FailureOr<SmallVector<Value>> of(Operation *op, const easyquant::gpu::Description &kernel) {
@@ -138,7 +141,7 @@ LogicalResult GPULauncher::launch(LaunchBuilder &b, Operation *op,
   function->setAttr(launch::kSharedBytesAttr, builder.getI64IntegerAttr(kernel.sharedBytes));
   b.launch(SymbolRefAttr::get(b.context(), launch::kKernels,
                               FlatSymbolRefAttr::get(b.context(), kernel.name)),
-           *operands, phase, {}, rows);
+           *operands, phase, {}, {arguments.areOfSequence(), rows});
   return success();
 }
 
@@ -254,6 +257,16 @@ void GPULauncher::addRowOps(KernelLibrary &library) const {
     arguments.set("a", b[op.getLhs()]);
     arguments.set("b", b[op.getRhs()]);
     return rowOp(b, kernel, row(RowOp::Add), arguments);
+  });
+  library.add<lm::RowsOp>([*this](auto &b, auto op, const KernelOps &) {
+    easyquant::gpu::GatherSpec spec{lm::columns(op.getInput())};
+    Value numbers = b[op.getRows()];
+    Arguments arguments(b);
+    arguments.set("numbers", numbers); // before x: there are as many rows as numbers
+    arguments.set("x", b[op.getInput()]);
+    arguments.set("y", b.result(op.getOutput(), b.rows(numbers)));
+    getOrEmitGather(kernels, spec, chip);
+    return launch(b, op, describe(spec, chip), arguments, Phase::Other);
   });
 }
 

@@ -97,15 +97,14 @@ SmallVector<int64_t> LaunchBuilder::writesOf(ValueRange operands) const {
 }
 
 void LaunchBuilder::launch(SymbolRefAttr kernel, ValueRange operands, Phase phase,
-                           const Sharing &sharing,
-                           std::optional<std::pair<int64_t, int64_t>> rows) {
+                           const Sharing &sharing, const Repetition &repetition) {
   DenseI64ArrayAttr range;
-  if (rows)
-    range = b.getDenseI64ArrayAttr({rows->first, rows->second});
-  launch::KernelOp::create(b, kernel, operands, b.getStringAttr(site),
-                           b.getStringAttr(formats::nameOf(phase)),
-                           b.getDenseI64ArrayAttr(writesOf(operands)),
-                           b.getDenseI64ArrayAttr(sharing.operands), sharing.meets, range);
+  if (repetition.rows)
+    range = b.getDenseI64ArrayAttr({repetition.rows->first, repetition.rows->second});
+  launch::KernelOp::create(
+      b, kernel, operands, b.getStringAttr(site), b.getStringAttr(formats::nameOf(phase)),
+      b.getDenseI64ArrayAttr(writesOf(operands)), b.getDenseI64ArrayAttr(sharing.operands),
+      sharing.meets, repetition.eachSequence, range);
 }
 
 void LaunchBuilder::launchHost(int64_t call, ValueRange operands) {

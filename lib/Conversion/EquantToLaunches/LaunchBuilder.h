@@ -67,6 +67,12 @@ struct KernelOps {
 /// What `bench --breakdown` and profilers name an op by.
 std::string siteOf(mlir::Operation *op);
 
+/// How often a launch of a GPU happens.
+struct Repetition {
+  bool eachSequence = false;
+  std::optional<std::pair<int64_t, int64_t>> rows; ///< for which it does; none: always
+};
+
 class LaunchBuilder {
 public:
   using Copy = std::function<mlir::LogicalResult(LaunchBuilder &, mlir::Value, mlir::Value)>;
@@ -139,8 +145,7 @@ public:
     bool meets = false;
   };
   void launch(mlir::SymbolRefAttr kernel, mlir::ValueRange operands, Phase phase,
-              const Sharing &sharing,
-              std::optional<std::pair<int64_t, int64_t>> rows = std::nullopt);
+              const Sharing &sharing, const Repetition &repetition = {});
   void launchHost(int64_t call, mlir::ValueRange operands);
 
 private:

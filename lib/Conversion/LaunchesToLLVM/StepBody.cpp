@@ -241,7 +241,9 @@ LogicalResult BodyEmitter::emit(Operation &op) {
         return op.getOffset() == 0 ? success()
                                    : op.emitOpError("kernels on CPUs take the whole cache");
       })
-      .Case([&](launch::KernelOp op) {
+      .Case([&](launch::KernelOp op) -> LogicalResult {
+        if (op.getEachSequence())
+          return op.emitOpError("kernels on CPUs take all sequences of a step");
         emitKernel(op);
         return success();
       })

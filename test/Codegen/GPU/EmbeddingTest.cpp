@@ -201,6 +201,32 @@ TEST(GPUEmbedding, PositionsAreAdded) {
     }
 }
 
+TEST(GPUGather, SomeRows) {
+  KernelLibrary library;
+  constexpr int64_t kAll = 23;
+  for (int64_t columns : {1, 7, 64, 1100})
+    library.add(GatherSpec{columns});
+  for (int64_t columns : {1, 7, 64, 1100})
+    for (int64_t rows : kRows) {
+      const int64_t xStride = columns + 8, yStride = columns + 4;
+      std::vector<float> x = normal((kAll - 1) * xStride + columns, 9), expected;
+      std::vector<int32_t> numbers;
+      for (int64_t m = 0; m < rows; ++m) // ascending, the last row among them
+        numbers.push_back(static_cast<int32_t>(kAll - rows + m));
+      numbers.front() = 0;
+      for (int32_t number : numbers)
+        expected.insert(expected.end(), x.begin() + number * xStride,
+                        x.begin() + number * xStride + columns);
+      simt::Device device;
+      DeviceBuffer<float> from(device, x), y(device, (rows - 1) * yStride + columns);
+      DeviceBuffer<int32_t> list(device, numbers);
+      run(device, library, library.add(GatherSpec{columns}), rows,
+          {{"x", from}, {"x_stride", xStride}, {"numbers", list}, {"y", y}, {"y_stride", yStride}});
+      EXPECT_EQ(dense(y.read(), rows, columns, yStride), expected) << columns << " columns";
+      EXPECT_EQ(y.unwritten(), static_cast<size_t>((rows - 1) * 4)) << "between the rows";
+    }
+}
+
 TEST(GPUHeads, NormAndRotation) {
   KernelLibrary library(ChipId::SM90a);
   constexpr int64_t kPositions = 60;

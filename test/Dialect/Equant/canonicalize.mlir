@@ -17,15 +17,3 @@ func.func @concat_of_concat(%a: tensor<1xf32>, %b: tensor<2xf32>, %c: tensor<3xf
   %e = equant.concat %a, %d : (tensor<1xf32>, tensor<5xf32>) -> tensor<6xf32>
   return %e : tensor<6xf32>
 }
-
-// Quantizing loses what dequantizing cannot bring back: the pair stays.
-// CHECK-LABEL: func.func @round_trip(
-// CHECK:         equant.quantize
-// CHECK:         equant.dequantize
-func.func @round_trip(%w: tensor<4x8xf32>, %s: tensor<4x1xf32>) -> tensor<4x8xf32> {
-  %q = equant.quantize %w scale(%s) {scheme = #equant.scheme<i8, symmetric, channel>}
-         : (tensor<4x8xf32>, tensor<4x1xf32>) -> tensor<4x8xi8>
-  %d = equant.dequantize %q scale(%s) {scheme = #equant.scheme<i8, symmetric, channel>}
-         : (tensor<4x8xi8>, tensor<4x1xf32>) -> tensor<4x8xf32>
-  return %d : tensor<4x8xf32>
-}

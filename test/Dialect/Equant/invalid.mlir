@@ -18,37 +18,37 @@ func.func @code_type(%w: tensor<4x24xf32>, %s: tensor<4x1xf32>) {
 
 // -----
 
-func.func @code_width(%q: tensor<4x24xi5>, %s: tensor<4x1xf32>) {
+func.func @code_width(%w: tensor<4x24xf32>, %s: tensor<4x1xf32>) {
   // expected-error @below {{must be codes tensor<NxKxT> of i2, i3, i4, i8, f8E4M3FN or f4E2M1FN, but got 'tensor<4x24xi5>'}}
-  equant.dequantize %q scale(%s) {scheme = #equant.scheme<i8, symmetric, channel>}
-    : (tensor<4x24xi5>, tensor<4x1xf32>) -> tensor<4x24xf32>
+  equant.quantize %w scale(%s) {scheme = #equant.scheme<i8, symmetric, channel>}
+    : (tensor<4x24xf32>, tensor<4x1xf32>) -> tensor<4x24xi5>
   return
 }
 
 // -----
 
-func.func @missing_zero_point(%q: tensor<4x24xi8>, %s: tensor<4x1xf32>) {
+func.func @missing_zero_point(%w: tensor<4x24xf32>, %s: tensor<4x1xf32>) {
   // expected-error @below {{has no zero point, but #equant.scheme<i8, asymmetric, channel> is asymmetric}}
-  equant.dequantize %q scale(%s) {scheme = #equant.scheme<i8, asymmetric, channel>}
-    : (tensor<4x24xi8>, tensor<4x1xf32>) -> tensor<4x24xf32>
+  equant.quantize %w scale(%s) {scheme = #equant.scheme<i8, asymmetric, channel>}
+    : (tensor<4x24xf32>, tensor<4x1xf32>) -> tensor<4x24xi8>
   return
 }
 
 // -----
 
-func.func @needless_zero_point(%q: tensor<4x24xi8>, %s: tensor<4x1xf32>, %z: tensor<4x1xi32>) {
+func.func @needless_zero_point(%w: tensor<4x24xf32>, %s: tensor<4x1xf32>, %z: tensor<4x1xi32>) {
   // expected-error @below {{has a zero point, but #equant.scheme<i8, symmetric, channel> is symmetric}}
-  equant.dequantize %q scale(%s) zero_point(%z) {scheme = #equant.scheme<i8, symmetric, channel>}
-    : (tensor<4x24xi8>, tensor<4x1xf32>, tensor<4x1xi32>) -> tensor<4x24xf32>
+  equant.quantize %w scale(%s) zero_point(%z) {scheme = #equant.scheme<i8, symmetric, channel>}
+    : (tensor<4x24xf32>, tensor<4x1xf32>, tensor<4x1xi32>) -> tensor<4x24xi8>
   return
 }
 
 // -----
 
-func.func @zero_point_shape(%q: tensor<4x24xi8>, %s: tensor<4x1xf32>, %z: tensor<1x1xi32>) {
+func.func @zero_point_shape(%w: tensor<4x24xf32>, %s: tensor<4x1xf32>, %z: tensor<1x1xi32>) {
   // expected-error @below {{zero point must be 'tensor<4x1xi32>' for #equant.scheme<i8, asymmetric, channel>, found 'tensor<1x1xi32>'}}
-  equant.dequantize %q scale(%s) zero_point(%z) {scheme = #equant.scheme<i8, asymmetric, channel>}
-    : (tensor<4x24xi8>, tensor<4x1xf32>, tensor<1x1xi32>) -> tensor<4x24xf32>
+  equant.quantize %w scale(%s) zero_point(%z) {scheme = #equant.scheme<i8, asymmetric, channel>}
+    : (tensor<4x24xf32>, tensor<4x1xf32>, tensor<1x1xi32>) -> tensor<4x24xi8>
   return
 }
 

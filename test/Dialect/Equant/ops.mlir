@@ -9,26 +9,21 @@
 
 // CHECK-LABEL: func.func @weight(
 // CHECK-SAME:    %[[W:.*]]: tensor<40x24xf32>)
-func.func @weight(%w: tensor<40x24xf32>) -> tensor<40x24xf32> {
+func.func @weight(%w: tensor<40x24xf32>) -> tensor<40x24xi4> {
   // CHECK: %[[S:.*]] = equant.choose_qparams %[[W]] rule absmax {scheme = #equant.scheme<i4, symmetric, group = 16>} : (tensor<40x24xf32>) -> tensor<40x2xf32>
   %s = equant.choose_qparams %w rule absmax {scheme = #w4} : (tensor<40x24xf32>) -> tensor<40x2xf32>
   // CHECK: %[[Q:.*]] = equant.quantize %[[W]] scale(%[[S]]) {scheme = #equant.scheme<i4, symmetric, group = 16>} : (tensor<40x24xf32>, tensor<40x2xf32>) -> tensor<40x24xi4>
   %q = equant.quantize %w scale(%s) {scheme = #w4} : (tensor<40x24xf32>, tensor<40x2xf32>) -> tensor<40x24xi4>
-  // CHECK: equant.dequantize %[[Q]] scale(%[[S]]) {scheme = #equant.scheme<i4, symmetric, group = 16>} : (tensor<40x24xi4>, tensor<40x2xf32>) -> tensor<40x24xf32>
-  %d = equant.dequantize %q scale(%s) {scheme = #w4} : (tensor<40x24xi4>, tensor<40x2xf32>) -> tensor<40x24xf32>
-  return %d : tensor<40x24xf32>
+  return %q : tensor<40x24xi4>
 }
 
 // CHECK-LABEL: func.func @asymmetric_activations(
 // CHECK-SAME:    %[[X:[^:]*]]: tensor<?x24xf32>, %[[S:[^:]*]]: tensor<?x2xf32>, %[[Z:[^:]*]]: tensor<?x2xi32>)
-func.func @asymmetric_activations(%x: tensor<?x24xf32>, %s: tensor<?x2xf32>, %z: tensor<?x2xi32>) -> tensor<?x24xf32> {
+func.func @asymmetric_activations(%x: tensor<?x24xf32>, %s: tensor<?x2xf32>, %z: tensor<?x2xi32>) -> tensor<?x24xi4> {
   // CHECK: %[[Q:.*]] = equant.quantize %[[X]] scale(%[[S]]) zero_point(%[[Z]]) {scheme = #equant.scheme<i4, asymmetric, group = 16>}
   %q = equant.quantize %x scale(%s) zero_point(%z) {scheme = #z4}
          : (tensor<?x24xf32>, tensor<?x2xf32>, tensor<?x2xi32>) -> tensor<?x24xi4>
-  // CHECK: equant.dequantize %[[Q]] scale(%[[S]]) zero_point(%[[Z]]) {scheme = #equant.scheme<i4, asymmetric, group = 16>}
-  %y = equant.dequantize %q scale(%s) zero_point(%z) {scheme = #z4}
-         : (tensor<?x24xi4>, tensor<?x2xf32>, tensor<?x2xi32>) -> tensor<?x24xf32>
-  return %y : tensor<?x24xf32>
+  return %q : tensor<?x24xi4>
 }
 
 // CHECK-LABEL: func.func @concat(
@@ -88,22 +83,19 @@ func.func @fragments(%x: tensor<?x40xf32>, %q: tensor<3x2x32x16xi8>, %s: tensor<
 // CHECK:         %[[O:.*]] = equant.outer_scale %[[W:.*]] {scheme = {{.*}}} : (tensor<40x32xf32>) -> tensor<40x1xf32>
 // CHECK:         %[[S:.*]] = equant.choose_qparams %[[W]] outer(%[[O]]) rule absmax {{.*}} : (tensor<40x32xf32>, tensor<40x1xf32>) -> tensor<40x2xf8E4M3FN>
 // CHECK:         %[[Q:.*]] = equant.quantize %[[W]] scale(%[[S]]) outer(%[[O]])
-// CHECK:         equant.dequantize %[[Q]] scale(%[[S]]) outer(%[[O]])
 // CHECK:         equant.linear %{{.*}}, %[[Q]] scale(%[[S]]) outer(%[[O]]) {input_scale = 1.250000e-01 : f32
 // CHECK:         equant.embedding %{{.*}}, %[[Q]] scale(%[[S]]) outer(%[[O]])
 // CHECK:         equant.fake_quantize %{{.*}} {scale = 1.250000e-01 : f32, scheme = #equant.scheme<f4E2M1FN, group = 16, dynamic, scale = f8E4M3FN, outer = tensor>}
-func.func @outer(%w: tensor<40x32xf32>, %x: tensor<?x32xf32>, %tokens: tensor<?xi32>) -> (tensor<40x32xf32>, tensor<?x40xf32>, tensor<?x32xf32>) {
+func.func @outer(%w: tensor<40x32xf32>, %x: tensor<?x32xf32>, %tokens: tensor<?xi32>) -> (tensor<?x40xf32>, tensor<?x32xf32>) {
   %o = equant.outer_scale %w {scheme = #nvfp4} : (tensor<40x32xf32>) -> tensor<40x1xf32>
   %s = equant.choose_qparams %w outer(%o) rule absmax {scheme = #nvfp4} : (tensor<40x32xf32>, tensor<40x1xf32>) -> tensor<40x2xf8E4M3FN>
   %q = equant.quantize %w scale(%s) outer(%o) {scheme = #nvfp4}
          : (tensor<40x32xf32>, tensor<40x2xf8E4M3FN>, tensor<40x1xf32>) -> tensor<40x32xf4E2M1FN>
-  %d = equant.dequantize %q scale(%s) outer(%o) {scheme = #nvfp4}
-         : (tensor<40x32xf4E2M1FN>, tensor<40x2xf8E4M3FN>, tensor<40x1xf32>) -> tensor<40x32xf32>
   %y = equant.linear %x, %q scale(%s) outer(%o)
          {sites = ["a"], weight_scheme = #nvfp4, input_scheme = #nvfp4_input, input_scale = 1.25e-01 : f32}
          : (tensor<?x32xf32>, tensor<40x32xf4E2M1FN>, tensor<40x2xf8E4M3FN>, tensor<40x1xf32>) -> tensor<?x40xf32>
   %e = equant.embedding %tokens, %q scale(%s) outer(%o) {vocab_size = 40, weight_scheme = #nvfp4}
          : (tensor<?xi32>, tensor<40x32xf4E2M1FN>, tensor<40x2xf8E4M3FN>, tensor<40x1xf32>) -> tensor<?x32xf32>
   %f = equant.fake_quantize %e {scheme = #nvfp4_input, scale = 1.25e-01 : f32} : tensor<?x32xf32>
-  return %d, %y, %f : tensor<40x32xf32>, tensor<?x40xf32>, tensor<?x32xf32>
+  return %y, %f : tensor<?x40xf32>, tensor<?x32xf32>
 }

@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 //
 // Conventions: easyquant/Codegen/GPU/Kernels.h. Tokens are M int32 in device memory, inside the
-// vocabulary (the caller has checked them); `position`, the number of tokens before this call, is
-// one int32 in device memory.
+// vocabulary (the caller has checked them); `position`, that of the first row, is one int32 in
+// device memory.
 //
 //===----------------------------------------------------------------------===//
 
@@ -42,6 +42,14 @@ struct PositionEmbeddingSpec {
   int64_t positions = 0, columns = 0; ///< of the table
 };
 Description describe(const PositionEmbeddingSpec &spec, const Chip &chip);
+
+/// y[m] = x[numbers[m]], floats; `numbers` are M int32 in device memory, each a row of x, which y
+/// does not overlap. Parameters:
+///   x, x_stride, numbers, y, y_stride, rows
+struct GatherSpec {
+  int64_t columns = 0;
+};
+Description describe(const GatherSpec &spec, const Chip &chip);
 
 } // namespace easyquant::gpu
 

@@ -37,6 +37,8 @@ mlir::gpu::GPUFuncOp getOrEmitEmbedding(mlir::gpu::GPUModuleOp module, const Emb
 mlir::gpu::GPUFuncOp getOrEmitPositionEmbedding(mlir::gpu::GPUModuleOp module,
                                                 const PositionEmbeddingSpec &spec,
                                                 const Chip &chip);
+mlir::gpu::GPUFuncOp getOrEmitGather(mlir::gpu::GPUModuleOp module, const GatherSpec &spec,
+                                     const Chip &chip);
 mlir::gpu::GPUFuncOp getOrEmitHeads(mlir::gpu::GPUModuleOp module, const HeadsSpec &spec,
                                     const Chip &chip);
 /// All launches of `kernel`, in their order.

@@ -152,11 +152,6 @@ int64_t easyquant::equant::accumulatedProducts(SchemeAttr weight, int64_t k) {
 std::string easyquant::equant::whyNotQuantizable(QuantizableOpInterface op, PlanAttr plan) {
   std::string reason;
   llvm::raw_string_ostream os(reason);
-  if (op.getContractionAxis() != 1) {
-    os << "sums over axis " << op.getContractionAxis()
-       << " of its weight, expected 1 (weights are out x in features)";
-    return reason;
-  }
   if (!plan.getInput() || !plan.getInput().isInteger())
     return reason;
   // Codes are packed later, and then offset: check now, while the site has a name to complain with.
@@ -235,13 +230,6 @@ LogicalResult QuantizeOp::verify() {
   if (getRounded() && getRounded().getType() != getCodes().getType())
     return emitOpError("rounded codes must be ")
            << getCodes().getType() << ", found " << getRounded().getType();
-  return verifyQParams(*this, getScheme(), shape, getScale(), getZeroPoint(), getOuter());
-}
-
-LogicalResult DequantizeOp::verify() {
-  ArrayRef<int64_t> shape = tensorType(getOutput()).getShape();
-  if (failed(verifyCodes(*this, getScheme(), tensorType(getCodes()), shape)))
-    return failure();
   return verifyQParams(*this, getScheme(), shape, getScale(), getZeroPoint(), getOuter());
 }
 

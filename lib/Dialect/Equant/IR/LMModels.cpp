@@ -28,7 +28,6 @@ struct LinearModel : QuantizableOpInterface::ExternalModel<LinearModel, lm::Line
     return cast<lm::LinearOp>(op).getWeightMutable();
   }
   Value getBiasValue(Operation *op) const { return cast<lm::LinearOp>(op).getBias(); }
-  int64_t getContractionAxis(Operation *) const { return 1; }
 };
 } // namespace
 

@@ -73,6 +73,8 @@ struct PrintLaunches : easyquant::launch::impl::PrintLaunchesBase<PrintLaunches>
                         op->getAttrOfType<StringAttr>("site").getValue());
     if (kernel) {
       os << kernel.getKernel();
+      if (kernel.getEachSequence())
+        os << " for each sequence";
       if (auto rows = kernel.getRows())
         os << llvm::formatv(" for {0} to {1} rows", (*rows)[0],
                             (*rows)[1] ? std::to_string((*rows)[1]) : "all");

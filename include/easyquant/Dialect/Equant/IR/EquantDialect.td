@@ -17,8 +17,8 @@ def Equant_Dialect : Dialect {
   let description = [{
     The `equant` dialect carries quantization from the choice of a scheme to the packed weights of an artifact. A scheme is
     an attribute, `#equant.scheme<i4, symmetric, group = 128>`; scales and codes are ordinary SSA values, so that scales of
-    any size, constant or computed at run time, move through one set of ops. `choose_qparams`, `quantize` and `dequantize`
-    stay ops to the end: on constants they are evaluated, on run-time values kernels are generated for them.
+    any size, constant or computed at run time, move through one set of ops. `choose_qparams` and `quantize` stay
+    ops to the end, where they are evaluated, for their operands are constants; `quantize_rows` is what kernels are generated for.
 
     Attributes of the module: `equant.recipe` says what was asked for, `equant.report` what became of each site; both are
     written by the passes and read by the manifest writer. A global with `equant.offset` lies at that byte of the

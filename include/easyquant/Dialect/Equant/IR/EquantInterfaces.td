@@ -14,16 +14,15 @@ def QuantizableOpInterface : OpInterface<"QuantizableOpInterface"> {
   let cppNamespace = "::easyquant::equant";
   let description = [{
     An op that multiplies activations with a weight and may do so with quantized ones. Method passes see this interface,
-    never a concrete op. The result is y = x Wᵀ + b for a weight of N × K and contraction axis 1.
+    never a concrete op. The result is y = x Wᵀ + b for a weight of N × K.
   }];
   let methods = [
     InterfaceMethod<"The name by which patterns, reports and errors speak of the op.",
                     "::llvm::StringRef", "getSite">,
     InterfaceMethod<"The activations x, tensor<?xKxf32>.",
                     "::mlir::OpOperand &", "getActivationOperand">,
-    InterfaceMethod<"The weight W.", "::mlir::OpOperand &", "getWeightOperand">,
+    InterfaceMethod<"The weight W, out × in features.", "::mlir::OpOperand &", "getWeightOperand">,
     InterfaceMethod<"The bias tensor<Nxf32>, or null.", "::mlir::Value", "getBiasValue">,
-    InterfaceMethod<"The axis of the weight that is summed over.", "int64_t", "getContractionAxis">,
   ];
 }
 

@@ -153,29 +153,11 @@ def Equant_QuantizeOp : Equant_Op<"quantize", [AttrSizedOperandSegments]> {
   let hasVerifier = 1;
 }
 
-def Equant_DequantizeOp : Equant_Op<"dequantize", [AttrSizedOperandSegments]> {
-  let summary = "x̂ = s · (q − z)";
-  let description = [{
-    ```mlir
-    %w = equant.dequantize %codes scale(%scale) {scheme = #equant.scheme<i8, symmetric, channel>}
-           : (tensor<576x576xi8>, tensor<576x1xf32>) -> tensor<576x576xf32>
-    ```
-  }];
-  let arguments = (ins Equant_Codes:$codes, Equant_Scales:$scale, Optional<Equant_ZeroPoints>:$zero_point,
-                       Optional<Equant_OuterScales>:$outer, Equant_SchemeAttr:$scheme);
-  let results = (outs Equant_Matrix:$output);
-  let assemblyFormat = [{
-    $codes `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? (`outer` `(` $outer^ `)`)? attr-dict `:`
-    functional-type(operands, $output)
-  }];
-  let hasVerifier = 1;
-}
-
 def Equant_FakeQuantizeOp
     : Equant_Op<"fake_quantize", [LM_RowWise, AllTypesMatch<["input", "output"]>]> {
   let summary = "activations as their codes give them back: x̂ = s · value(nearest(x / s))";
   let description = [{
-    `equant.quantize` and `equant.dequantize` of activations in one, without codes in memory: what
+    Quantizes activations and gives back what their codes stand for, without codes in memory: what
     `equant-legalize-activations` makes for targets whose products are of floats. Scales are per token, from each row, or
     per tensor, the constant `scale`; or per group of a row, from its values, in units of the outer scale `scale` (NVFP4).
     Codes that are no integers only.

@@ -94,11 +94,14 @@ def Launch_KernelOp : Launch_Op<"kernel", [DeclareOpInterfaceMethods<SymbolUserO
   let description = [{
     Launches a kernel for `site`; it counts as `phase` (`easyquant/Formats/Phase.h`). The operands numbered in `writes` are
     written, and may be read; the others are read. With `rows` the launch happens for so many rows of its own, `rows[1]` = 0
-    being no limit. Where several threads run a kernel together, each touches its share of the operands numbered in `shares`
-    and no other's: rows, which are shared out alike by all kernels over as many rows, or its part of the scratch. A kernel that
-    `meets` reads the shares, and the rest behind a barrier of its own. Operands are the kernel's parameters in their order: memory, and numbers of type index, f32 or i32. A kernel
-    on a CPU is a `func.func` that takes behind them what every such kernel takes (`easyquant/Codegen/CPU/Kernels.h`); on a GPU
-    it is a `gpu.func`, memory a pointer and an index an i32.
+    being no limit. A launch for `each_sequence`, which only GPUs have, happens once for each sequence of the step, a run of
+    them for one sequence after the other: rows of activations are then those of the sequence, as are the step's arguments
+    `position`, `held`, `pages` and `window`, and `rows` counts them, so that a sequence gets the kernels that it would get
+    alone. Where several threads run a kernel together, each touches its share of the operands numbered in `shares` and no
+    other's: rows, which are shared out alike by all kernels over as many rows, or its part of the scratch. A kernel that
+    `meets` reads the shares, and the rest behind a barrier of its own. Operands are the kernel's parameters in their order:
+    memory, and numbers of type index, f32 or i32. A kernel on a CPU is a `func.func` that takes behind them what every such
+    kernel takes (`easyquant/Codegen/CPU/Kernels.h`); on a GPU it is a `gpu.func`, memory a pointer and an index an i32.
 
     ```mlir
     launch.kernel @linear_576x576_f32(%x, %w, %y, %s) {phase = "gemm", site = "q_proj", writes = array<i64: 2, 3>}
@@ -107,6 +110,7 @@ def Launch_KernelOp : Launch_Op<"kernel", [DeclareOpInterfaceMethods<SymbolUserO
   }];
   let arguments = (ins SymbolRefAttr:$kernel, Variadic<AnyType>:$arguments, StrAttr:$site, StrAttr:$phase,
                        DenseI64ArrayAttr:$writes, DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$shares, UnitAttr:$meets,
+                       UnitAttr:$each_sequence,
                        OptionalAttr<ConfinedAttr<DenseI64ArrayAttr, [DenseArrayCount<2>]>>:$rows);
   let assemblyFormat = "$kernel `(` $arguments `)` attr-dict (`:` type($arguments)^)?";
   let hasVerifier = 1;
