@@ -1,0 +1,257 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Batches on a GPU: simulated, and through a CUDA driver that simulates.
+
+What takes a position is launched for each sequence, with the kernel that its own rows take, and all else once for the rows of all: a
+sequence has the bits of a session that is fed the same pieces.
+"""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from easyquant import _runtime
+from helpers import BUILD, random_gpt2, random_llama, random_tokens, write_model
+
+CHIP = "--target=sm_80"
+VOCAB = 97  # of the seeded models; a GPT-2 has more
+CONTEXT = 64
+MODELS = {
+    "llama": ("llama", ["--scheme=W8A8"]),
+    "asymmetric llama": ("llama", ["--scheme=W8A8_ASYM"]),
+    "qwen3": ("qwen3", ["--scheme=W4A8", "--group-size=32"]),
+    "gpt2": ("gpt2", ["--scheme=W8A8"]),
+    "deep llama": ("deep llama", ["--scheme=W8A8"]),
+    "deep llama, int8 cache": ("deep llama", ["--scheme=W8A8", "--kv-scheme=int8", "--kv-group=16", "--kv-residual=16"]),
+    "int8 cache": ("qwen3", ["--scheme=W8A8", "--kv-scheme=int8", "--kv-group=16", "--kv-residual=16"]),
+    "int4 cache": ("llama", ["--scheme=W8A8", "--kv-scheme=int4", "--kv-group=16", "--kv-residual=16", "--kv-sinks=2"]),
+}
+
+
+@pytest.fixture(scope="module")
+def open_model(artifact, workspace):
+    """open_model(name, **place): a seeded model of MODELS, on the simulator."""
+    made = {}
+
+    def get(name, options=None, **place):
+        arch, own = MODELS[name]
+        if arch not in made:
+            model = {
+                "llama": lambda: random_llama(11, heads=4, kv_heads=2, head_dim=16),
+                "qwen3": lambda: random_llama(12, arch="qwen3", heads=4, kv_heads=2, head_dim=16),
+                "deep llama": lambda: random_llama(14, heads=4, kv_heads=2, head_dim=16, layers=10),
+                "gpt2": lambda: random_gpt2(13),
+            }[arch]()
+            made[arch] = write_model(workspace / f"{arch.replace(' ', '-')}-batch", *model)
+        return _runtime.Model(str(artifact(made[arch], *(options or own), CHIP)), device="simt", **place)
+
+    return get
+
+
+class Pair:
+    """A batch, and a session for each of its sequences that is told the same."""
+
+    def __init__(self, model, sequences, same=np.testing.assert_array_equal):
+        self.model, self.same = model, same
+        self.batch = _runtime.Batch(model, context=CONTEXT, sequences=sequences)
+        self.sessions, self.told = {}, {}
+
+    def add(self, origin=None):
+        id = self.batch.add() if origin is None else self.batch.fork(origin)
+        self.sessions[id] = _runtime.Session(self.model, context=CONTEXT)
+        self.told[id] = []
+        for call, argument in self.told.get(origin, []):
+            self.tell(id, call, argument)
+        return id
+
+    def tell(self, id, call, argument):
+        self.told[id].append((call, argument))
+        return getattr(self.sessions[id], call)(argument)
+
+    def remove(self, id):
+        self.batch.remove(id)
+        del self.sessions[id]
+
+    def truncate(self, id, position):
+        self.batch.truncate(id, position)
+        self.tell(id, "truncate", position)
+
+    def append(self, prompts, all_logits=False):
+        """prompts: tokens by sequence."""
+        results = self.batch.append(list(prompts.items()), all_logits=all_logits)
+        for (id, tokens), found in zip(prompts.items(), results, strict=True):
+            expected = self.tell(id, "score" if all_logits else "prefill", np.asarray(tokens, np.int32))
+            if all_logits:
+                self.same(found, expected)
+            else:
+                assert found is None
+            self.same(self.batch.logits(id), self.sessions[id].logits)
+            assert self.batch.position(id) == self.sessions[id].position
+
+
+def mix(pair, seed=0):
+    """Prompts of different lengths in one step, all decode, some decode beside a prompt, and back."""
+    ids = [pair.add() for _ in range(5)]
+    lengths = [1, 7, 20, 33, 12]
+    pair.append({id: random_tokens(seed + id, length, VOCAB) for id, length in zip(ids, lengths, strict=True)}, all_logits=True)
+    pair.append({id: [3 + id] for id in ids})
+    pair.append({id: [40 + id] for id in reversed(ids[1:])})
+    pair.append({ids[0]: random_tokens(seed + 9, 18, VOCAB), ids[3]: [5], ids[1]: [6, 7]})
+    fork = pair.add(ids[3])
+    pair.append({ids[3]: [8], fork: random_tokens(seed + 10, 3, VOCAB)})
+    for id in (ids[2], fork):
+        pair.truncate(id, 11)
+    pair.append({fork: [9], ids[2]: random_tokens(seed + 11, 9, VOCAB), ids[4]: [10]}, all_logits=True)
+    pair.append({id: [11] for id in (*ids, fork)})
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if "deep" not in name])
+def test_sequences_have_the_bits_of_sessions(open_model, name):
+    mix(Pair(open_model(name), 6))
+
+
+def test_float_linears_are_within_the_rounding_of_their_sums(open_model):
+    """Their kernels are chosen by the rows of the step."""
+    model = open_model("llama", ["--scheme=none", "--kv-cache=f16"])
+    mix(Pair(model, 6, lambda found, expected: np.testing.assert_allclose(found, expected, atol=1e-2 * np.abs(expected).max())))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "int8 cache"])
+def test_nothing_is_found_by_the_checks(open_model, name):
+    mix(Pair(open_model(name, simt_checks=True), 6), seed=50)
+
+
+@pytest.mark.parametrize("name", ["llama", "int4 cache"])
+def test_sequences_come_and_go(open_model, name):
+    random = np.random.default_rng(3)
+    pair = Pair(open_model(name), 5)
+    for _ in range(40):
+        ids = list(pair.sessions)
+        if len(ids) < 5 and random.integers(2):
+            pair.add(random.choice(ids) if ids and random.integers(2) else None)
+        elif ids and not random.integers(6):
+            pair.remove(random.choice(ids))
+        prompts = {}
+        for id in random.permutation(list(pair.sessions)):
+            room = CONTEXT - pair.batch.position(id)
+            if not random.integers(6) or room == 0:
+                pair.truncate(id, int(random.integers(pair.batch.position(id) + 1)))
+            elif random.integers(4):
+                count = 1 if random.integers(2) else int(random.integers(1, min(room, 30) + 1))
+                prompts[int(id)] = random.integers(VOCAB, size=count, dtype=np.int32)
+        if prompts:
+            pair.append(prompts)
+
+
+# --------------------------------------------------------------------------------------------------------------- launches
+
+
+def launches_of(model, prompts):
+    """Of a call that appends `prompts` to as many new sequences and then a token to each, by phase: those of the last step."""
+    batch = _runtime.Batch(model, context=CONTEXT, sequences=len(prompts), measure=True)
+    ids = [batch.add() for _ in prompts]
+    batch.append(list(zip(ids, prompts, strict=True)))
+    before = batch.breakdown()
+    batch.append([(id, [1]) for id in ids])
+    after = batch.breakdown()
+    return {phase: after[phase]["launches"] - before[phase]["launches"] for phase in after}, batch
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_linears_norms_and_head_are_launched_once_a_step(open_model, name):
+    model = open_model(name)
+    alone, _ = launches_of(model, [[1, 2, 3]])
+    for count in (2, 8):
+        together, _ = launches_of(model, [[1] * (i + 1) for i in range(count)])
+        for phase in ("quantize", "gemm", "load", "sync"):
+            assert together[phase] == alone[phase], phase
+        assert together["attention"] == count * alone["attention"]
+        # A GPT-2 adds an embedding of positions.
+        assert together["other"] == alone["other"] + (count - 1 if name == "gpt2" else 0)
+
+
+def test_what_a_sequence_goes_back_is_restored_for_it_alone(open_model):
+    model = open_model("int8 cache")
+    batch = _runtime.Batch(model, context=CONTEXT, sequences=4, measure=True)
+    ids = [batch.add() for _ in range(4)]
+    batch.append([(id, random_tokens(id, 40, VOCAB)) for id in ids])
+
+    def step():
+        before = batch.breakdown()["attention"]["launches"]
+        assert batch.append([(id, [1]) for id in ids]) == [None] * 4
+        return batch.breakdown()["attention"]["launches"] - before
+
+    alike = step()
+    batch.truncate(ids[1], 30)
+    layers = 2
+    assert step() == alike + layers
+    assert step() == alike
+
+
+@pytest.mark.parametrize("name", ["deep llama", "deep llama, int8 cache"])
+def test_an_interrupted_step_leaves_all_sequences_as_they_were(open_model, name):
+    class Enough(Exception):
+        pass
+
+    pair = Pair(open_model(name), 6)
+    ids = [pair.add() for _ in range(6)]
+    pair.append({id: random_tokens(id, 1 + 4 * id, VOCAB) for id in ids})
+    prompts = {id: random_tokens(20 + id, 30, VOCAB) for id in ids}
+    for most in (1, 2):  # it is asked every 50 ms
+        asked = []
+
+        def progress(done, total, asked=asked, most=most):
+            asked.append((done, total))
+            if len(asked) == most:
+                raise Enough
+
+        with pytest.raises(Enough):
+            pair.batch.append(list(prompts.items()), progress=progress)
+        assert asked == [(0, 6 * 30)] * most
+        assert [pair.batch.position(id) for id in ids] == [pair.sessions[id].position for id in ids]
+    pair.append(prompts)
+
+
+# ------------------------------------------------------------------------------------------------------------------ cuda
+
+DECODE = """
+import sys
+from easyquant import _runtime
+
+model = _runtime.Model(sys.argv[1], device=sys.argv[2])
+batch = _runtime.Batch(model, context=64, sequences=4)
+ids = [batch.add() for _ in range(4)]
+batch.append([(id, [1 + id, 5, 7 + id][:1 + id % 3]) for id in ids])
+for count in (4, 4, 2, 4, 2, 1, 3):
+    batch.append([(id, [int(batch.logits(id).argmax())]) for id in ids[-count:]])
+print([int(batch.logits(id).argmax()) for id in ids], [float(batch.logits(id).max()) for id in ids])
+"""
+
+
+def test_decode_steps_are_recorded_by_the_number_of_sequences(artifact, workspace, tmp_path):
+    model = write_model(workspace / "llama-recorded", *random_llama(14, heads=4, kv_heads=2, head_dim=16))
+    out = artifact(model, "--scheme=W8A8", "--kv-scheme=int8", "--kv-group=16", "--kv-residual=16", CHIP)
+    log = tmp_path / "calls"
+    fake = {"LD_LIBRARY_PATH": str(BUILD / "unittests" / "fake-cuda"), "FAKE_CUDA_LOG": str(log), "FAKE_CUDA_IMAGE": str(out / "kernels.sm_80.ptx")}
+    printed = {}
+    for device in ("simt", "cuda"):
+        result = subprocess.run([sys.executable, "-c", DECODE, out, device], env=os.environ | fake, capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
+        printed[device] = result.stdout
+    assert printed["cuda"] == printed["simt"]
+    calls = dict(line.split() for line in log.read_text().splitlines())
+    assert (calls["cuStreamBeginCapture"], calls["cuGraphLaunch"], calls["allocated"]) == ("4", "7", "0")
+
+
+def test_more_sequences_than_there_is_memory_for(open_model, artifact, workspace):
+    model = open_model("llama")
+    path = artifact(workspace / "llama-batch", *MODELS["llama"][1], CHIP)
+    command = "import sys\nfrom easyquant import _runtime\n_runtime.Batch(_runtime.Model(sys.argv[1], device='cuda'), sequences=10000)"
+    fake = {"LD_LIBRARY_PATH": str(BUILD / "unittests" / "fake-cuda"), "FAKE_CUDA_MEMORY": "4000000", "FAKE_CUDA_IMAGE": str(path / "kernels.sm_80.ptx")}
+    result = subprocess.run([sys.executable, "-c", command, path], env=os.environ | fake, capture_output=True, text=True)
+    assert result.returncode == 1 and model.device == "simt"
+    for word in ("10000 sequences", "bytes on the device", "fewer sequences"):
+        assert word in result.stderr
