@@ -64,7 +64,7 @@ def commands(tmp_path):
 def artifact_for_gpus(manifest):
     """The same with what an artifact for GPUs has beside it, as far as commands show it."""
     chip = {"ptx": "model.so", "machine_code": True, "kernels": 4, "launches": 9, "arena_bytes": 0}
-    gpu = {"abi": 2, "program": "model.so", "fatbin": "model.so", "later": "sm_80", "max_rows": 8, "weights_bytes": 1}
+    gpu = {"abi": 3, "program": "model.so", "fatbin": "model.so", "later": "sm_80", "max_rows": 8, "weights_bytes": 1}
     gpu |= {"cache": {"page_tokens": 64, "page_bytes": 64, "window_bytes": 0}, "cache_type": "f16"}
     files = manifest["files"] | {"weights.gpu.safetensors": manifest["files"]["weights.safetensors"]}
     cache = {"bits": 4, "group_size": 64, "residual": 128, "sinks": 4, "keys": "post-rope", "key_scales": "channel"}
