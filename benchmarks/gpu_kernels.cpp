@@ -133,7 +133,7 @@ struct Linear {
   ScaleFormat scales;
 
   numerics::FragmentOrder order() const {
-    return integer ? numerics::FragmentOrder::Bytes : numerics::FragmentOrder::Halves;
+    return integer ? numerics::FragmentOrder::M16N8K32 : numerics::FragmentOrder::M16N8K16;
   }
 };
 
@@ -162,7 +162,7 @@ Arguments weightsOf(const Linear &linear, int64_t n, int64_t k) {
 json factsOf(const Linear &linear) {
   return {{"bits", linear.bits},
           {"group_size", linear.group},
-          {"order", linear.integer ? "bytes" : "halves"}};
+          {"order", linear.integer ? "m16n8k32" : "m16n8k16"}};
 }
 
 /// Emits the kernels for so many rows each.

@@ -139,7 +139,7 @@ class Checker:
             return self.check_rows(launch, rows)
         scales = reference.scale_rows(launch.host["wscales"], n) if "wscales" in launch.host else None
         found = launch.result("y", rows * n).reshape(rows, n)
-        if facts["order"] == "bytes":
+        if facts["order"] == "m16n8k32":
             codes = launch.host["codes"].reshape(case["rows"], -1)[:rows, :k]
             expected = reference.integer_linear(codes, launch.host["scales"][:rows], self.weights_of(launch), scales, facts["group_size"])
             wrong = found != expected
@@ -281,7 +281,7 @@ def time_case(driver, module, case, peers, copy_roof, rounds):
                "cold": copies * rotated >= COLD_BYTES, "copy_bytes_per_s": bandwidth,
                "ratios": {"copy": case["bytes"] / seconds / bandwidth}}
     floor = case["bytes"] / bandwidth
-    if case["operations"] and (products := product_roof(driver, case["facts"].get("order") == "bytes")):
+    if case["operations"] and (products := product_roof(driver, case["facts"].get("order") == "m16n8k32")):
         floor = max(floor, case["operations"] / 2 / products)
     result["roof_share"] = floor / seconds
     if peers:

@@ -36,7 +36,7 @@ def fields(words, shifts, bits):
     return found.astype(np.uint8).transpose(0, 4, 2, 1, 5, 3, 6)
 
 
-REGISTERS, HALVES = np.arange(4)[:, None], np.arange(2)[None, :]  # r and i
+REGISTERS, PAIR = np.arange(4)[:, None], np.arange(2)[None, :]  # r and i
 
 
 def unpack_codes(packed, order, bits, rows, columns):
@@ -48,24 +48,24 @@ def unpack_codes(packed, order, bits, rows, columns):
         high = np.ascontiguousarray(blocks[..., 512:]).view(np.uint32).reshape(-1, kb, 8, 4, 2)
         parts = []
         for t in range(8):
-            two = fields(low[..., t % 4 : t % 4 + 1], 16 * HALVES + 8 * (t // 4) + 2 * REGISTERS, 2)
-            third = fields(high[..., t // 4 : t // 4 + 1], (16 * HALVES + 2 * REGISTERS + 2 + (0, 1, 8, 9)[t % 4]) % 32, 1)
+            two = fields(low[..., t % 4 : t % 4 + 1], 16 * PAIR + 8 * (t // 4) + 2 * REGISTERS, 2)
+            third = fields(high[..., t // 4 : t // 4 + 1], (16 * PAIR + 2 * REGISTERS + 2 + (0, 1, 8, 9)[t % 4]) % 32, 1)
             parts.append(two | third << np.uint8(2))
         return matrix(signed(np.concatenate(parts, axis=1), 3), rows, columns)
     if bits == 8:
-        # A lane's bytes: Bytes [t, h, i], i < 4; Halves [t, r / 2, r mod 2, i], i < 2. Columns of both are [h, q, i] or [r, q, i].
-        last = (2, 2, 4) if order == "bytes" else (2, 4, 2)
+        # A lane's bytes: M16N8K32 [t, h, i], i < 4; M16N8K16 [t, r / 2, r mod 2, i], i < 2. Columns of both are [h, q, i] or [r, q, i].
+        last = (2, 2, 4) if order == "m16n8k32" else (2, 4, 2)
         parts = packed.view(np.int8).reshape(-1, kb, 8, 4, *last)
         return matrix(parts.transpose(0, 4, 2, 1, 5, 3, 6), rows, columns)
-    if order == "bytes" and bits in (2, 4):
+    if order == "m16n8k32" and bits in (2, 4):
         whole, mask, parts = packed.reshape(-1, kb, 8, 4, 4, 4), np.uint8((1 << bits) - 1), []
         for bit in range(0, 8, 2 * bits):
             part = np.stack([whole >> np.uint8(bit) & mask, whole >> np.uint8(bit + bits) & mask], axis=4)  # [NB, KB, g, q, h, t, i]
             parts.append(part.transpose(0, 5, 2, 1, 4, 3, 6))
         return matrix(signed(np.concatenate(parts, axis=1), bits), rows, columns)
-    if order == "halves" and bits in (2, 4):
+    if order == "m16n8k16" and bits in (2, 4):
         words = packed.view(np.uint32).reshape(-1, kb, 8, 4, 4)
-        parts = [fields(words, 16 * HALVES + 8 * upper + bits * REGISTERS, bits) for upper in range(2 if bits == 2 else 1)]
+        parts = [fields(words, 16 * PAIR + 8 * upper + bits * REGISTERS, bits) for upper in range(2 if bits == 2 else 1)]
         return matrix(signed(np.concatenate(parts, axis=1), bits), rows, columns)
     raise ValueError(f"no layout of {bits} bits in the order {order}")
 

@@ -26,7 +26,7 @@ struct Part {
 };
 constexpr Part kPartsOfThree[] = {{0, 2}, {2, 1}};
 
-/// The third bit of a code of 3 bits, order Halves.
+/// The third bit of a code of 3 bits, order M16N8K16.
 Place placeOfThirdBit(int64_t r, int64_t k) {
   constexpr int kTurns[] = {0, 1, 8, 9};
   int64_t g = r % 8, tile = r / 8;
@@ -38,7 +38,7 @@ Place placeOfThirdBit(int64_t r, int64_t k) {
 /// Row r < fragmentRows(bits) and column k < 32 of a block; of 3 bits the low two.
 Place placeOf(int bits, FragmentOrder order, int64_t r, int64_t k) {
   int64_t g = r % 8, tile = r / 8; // an 8-row tile of mma's B operand
-  if (order == FragmentOrder::Bytes) {
+  if (order == FragmentOrder::M16N8K32) {
     int64_t half = k / 16, q = k % 16 / 4, i = k % 4, lane = 4 * g + q;
     switch (bits) {
     case 8:
@@ -101,7 +101,7 @@ Result<FragmentLayout> fragmentLayout(const Scheme &scheme, FragmentOrder order,
                                       int64_t columns) {
   if (auto ok = checkPackedWeight(scheme, rows, columns); !ok)
     return Unexpected(ok.error());
-  if (scheme.bits == 3 && order == FragmentOrder::Bytes)
+  if (scheme.bits == 3 && order == FragmentOrder::M16N8K32)
     return makeError(ErrorCode::Unsupported,
                      "weights as {}: the GPU kernels on int8 activations take 2, 4 or 8 bits",
                      toString(scheme));

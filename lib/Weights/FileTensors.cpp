@@ -33,12 +33,12 @@ private:
   std::string uniqueName(const std::string &name);
   void addWeight(const ConstantWeight &weight);
   void addFloat(const FloatConstant &constant, std::string name);
-  void addHalves(const FloatConstant &constant);
+  void addBF16(const FloatConstant &constant);
 
   const TargetWeights &target;
   llvm::StringSet<> names; ///< of all tensors
   llvm::DenseMap<const FloatConstant *, std::string> nameOf;
-  std::vector<FileTensor> aligned, others, halves; ///< one behind the other
+  std::vector<FileTensor> aligned, others, bf16; ///< one behind the other
 };
 
 } // namespace
@@ -104,12 +104,12 @@ static bool isWeightOfLinear(const OpOperand *reader) {
   auto linear = dyn_cast<lm::LinearOp>(reader->getOwner());
   return linear && linear.getWeight() == reader->get();
 }
-/// Of a constant that is multiplied: such readers want nothing on a GPU but its halves, which an
-/// embedding takes its rows from.
-static bool readsHalves(const OpOperand *reader) {
+/// Of a constant that is multiplied: such readers want nothing on a GPU but its bf16 fragments,
+/// which an embedding takes its rows from.
+static bool readsBF16(const OpOperand *reader) {
   return isWeightOfLinear(reader) || isa<lm::EmbeddingOp>(reader->getOwner());
 }
-static bool hasHalves(const FloatConstant &constant) {
+static bool hasBF16(const FloatConstant &constant) {
   return llvm::any_of(constant.readers, isWeightOfLinear);
 }
 
@@ -121,9 +121,9 @@ void TensorLister::addFloat(const FloatConstant &constant, std::string name) {
   tensor.constant = &constant;
   bool isAligned = bytesOf(tensor) % kAlignment == 0;
   if (target.target == Target::GPU) {
-    if (hasHalves(constant))
-      addHalves(constant);
-    if (hasHalves(constant) && llvm::all_of(constant.readers, readsHalves))
+    if (hasBF16(constant))
+      addBF16(constant);
+    if (hasBF16(constant) && llvm::all_of(constant.readers, readsBF16))
       return;
     if (!isAligned)
       tensor.shape = {static_cast<int64_t>(
@@ -132,11 +132,11 @@ void TensorLister::addFloat(const FloatConstant &constant, std::string name) {
   (isAligned ? aligned : others).push_back(std::move(tensor));
 }
 
-/// A weight of float linears, which GPUs multiply in halves.
-void TensorLister::addHalves(const FloatConstant &constant) {
-  FileTensor &tensor = halves.emplace_back();
-  tensor.kind = FileTensor::Kind::Halves;
-  tensor.name = uniqueName(nameOf.lookup(&constant) + "_halves");
+/// A weight of float linears, which GPUs multiply in bf16.
+void TensorLister::addBF16(const FloatConstant &constant) {
+  FileTensor &tensor = bf16.emplace_back();
+  tensor.kind = FileTensor::Kind::BF16;
+  tensor.name = uniqueName(nameOf.lookup(&constant) + "_bf16");
   tensor.constant = &constant;
   int64_t bytes =
       numerics::floatFragmentBytes(constant.type.getDimSize(0), constant.type.getDimSize(1));
@@ -171,7 +171,7 @@ std::vector<FileTensor> TensorLister::list() {
       addFloat(*constant, nameOf.lookup(constant));
   }
   std::move(others.begin(), others.end(), std::back_inserter(aligned));
-  std::move(halves.begin(), halves.end(), std::back_inserter(aligned));
+  std::move(bf16.begin(), bf16.end(), std::back_inserter(aligned));
   return std::move(aligned);
 }
 

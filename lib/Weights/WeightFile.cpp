@@ -48,7 +48,7 @@ private:
   Result<void> write(const FileTensor &tensor);
   Result<void> writeFloat(const FileTensor &tensor);
   Result<void> writeRopeTable(const FileTensor &tensor);
-  Result<void> writeHalves(const FileTensor &tensor);
+  Result<void> writeBF16(const FileTensor &tensor);
   /// body(piece) for every few rows of the constant, top to bottom.
   Result<void> forRows(const FileTensor &tensor,
                        llvm::function_ref<Result<void>(const std::vector<float> &)> body);
@@ -97,7 +97,7 @@ DType easyquant::equant::dtypeOf(const FileTensor &tensor) {
       return DType::F32;
     }
     llvm_unreachable("every tensor is named");
-  case FileTensor::Kind::Halves:
+  case FileTensor::Kind::BF16:
     return DType::BF16;
   case FileTensor::Kind::Float:
   case FileTensor::Kind::RopeTable:
@@ -165,7 +165,7 @@ static uint16_t toBFloat(float value) {
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-Result<void> WeightFile::writeHalves(const FileTensor &tensor) {
+Result<void> WeightFile::writeBF16(const FileTensor &tensor) {
   std::vector<uint16_t> matrix;
   const int64_t rows = tensor.constant->type.getDimSize(0);
   const int64_t columns = tensor.constant->type.getDimSize(1);
@@ -203,8 +203,8 @@ Result<void> WeightFile::write(const FileTensor &tensor) {
     return writeFloat(tensor);
   case FileTensor::Kind::RopeTable:
     return writeRopeTable(tensor);
-  case FileTensor::Kind::Halves:
-    return writeHalves(tensor);
+  case FileTensor::Kind::BF16:
+    return writeBF16(tensor);
   }
   llvm_unreachable("every kind is named");
 }

@@ -93,11 +93,11 @@ void WeightGlobals::declare(const FileTensor &tensor, int64_t offset) {
     packed[{weight, tensor.part}] = global;
   } else {
     StringRef name = tensor.name;
-    if (tensor.kind == Kind::Halves)
-      name.consume_back("_halves");
+    if (tensor.kind == Kind::BF16)
+      name.consume_back("_bf16");
     global = declareFloat(*tensor.constant, name);
   }
-  global->setAttr(tensor.kind == Kind::Halves ? kHalvesOffsetAttr : kOffsetAttr,
+  global->setAttr(tensor.kind == Kind::BF16 ? kBF16OffsetAttr : kOffsetAttr,
                   attributes.getI64IntegerAttr(offset));
 }
 

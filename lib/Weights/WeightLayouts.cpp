@@ -19,8 +19,9 @@ LayoutAttr easyquant::equant::layoutFor(const ConstantWeight &weight, Target tar
   if (target == Target::CPU)
     return LayoutAttr::panel(context);
   // Of 3 bits there is but one order.
-  bool isHalves = weight.floatReader || (weight.scheme.getBits() == 3 && !weight.integerReader);
-  return LayoutAttr::mmaSync(context, isHalves ? FragmentOrder::Halves : FragmentOrder::Bytes);
+  bool readsFloats = weight.floatReader || (weight.scheme.getBits() == 3 && !weight.integerReader);
+  return LayoutAttr::mmaSync(context,
+                             readsFloats ? FragmentOrder::M16N8K16 : FragmentOrder::M16N8K32);
 }
 
 template <typename Layout>

@@ -65,7 +65,7 @@ int codeAt(const FragmentLayout &l, const std::vector<uint8_t> &packed, int64_t 
   auto signedCode = [&](int value) {
     return value >= 1 << (bits - 1) ? value - (1 << bits) : value;
   };
-  if (l.order == FragmentOrder::Bytes) {
+  if (l.order == FragmentOrder::M16N8K32) {
     const int64_t lane = 4 * (n % 8) + c % 16 / 4, i = c % 4, h = c / 16;
     if (bits == 8)
       return signedCode(field(lane, 2 * t + h, 8 * i, 8));
@@ -91,9 +91,9 @@ int codeAt(const FragmentLayout &l, const std::vector<uint8_t> &packed, int64_t 
 
 TEST(FragmentPacking, ComesBack) {
   for (int bits : {2, 3, 4, 8})
-    for (FragmentOrder order : {FragmentOrder::Bytes, FragmentOrder::Halves})
+    for (FragmentOrder order : {FragmentOrder::M16N8K32, FragmentOrder::M16N8K16})
       for (auto [n, k] : {std::pair(1, 1), {16, 32}, {65, 33}, {130, 100}}) {
-        if (bits == 3 && order == FragmentOrder::Bytes)
+        if (bits == 3 && order == FragmentOrder::M16N8K32)
           continue;
         auto layout = fragmentLayout(groups(bits, 0), order, n, k);
         ASSERT_TRUE(layout) << layout.error().message;
@@ -125,13 +125,13 @@ TEST(FragmentPacking, PlacesAreThoseOfTheManual) {
     int bit;
   };
   const Case cases[] = {
-      {8, FragmentOrder::Bytes, 11, 22, 4 * 3 + 1, 3, 16},  // t 1, g 3; h 1, q 1, i 2
-      {4, FragmentOrder::Bytes, 11, 22, 4 * 3 + 1, 1, 20},  // t 1; byte 2, upper nibble
-      {4, FragmentOrder::Bytes, 29, 9, 4 * 5 + 2, 3, 8},    // t 3, g 5; q 2, i 1
-      {2, FragmentOrder::Bytes, 43, 22, 4 * 3 + 1, 1, 22},  // row 32 + 11
-      {8, FragmentOrder::Halves, 11, 27, 4 * 3 + 1, 3, 24}, // r 3, q 1, i 1
-      {4, FragmentOrder::Halves, 11, 27, 4 * 3 + 1, 1, 28}, // r 3, i 1
-      {2, FragmentOrder::Halves, 43, 27, 4 * 3 + 1, 1, 30},
+      {8, FragmentOrder::M16N8K32, 11, 22, 4 * 3 + 1, 3, 16}, // t 1, g 3; h 1, q 1, i 2
+      {4, FragmentOrder::M16N8K32, 11, 22, 4 * 3 + 1, 1, 20}, // t 1; byte 2, upper nibble
+      {4, FragmentOrder::M16N8K32, 29, 9, 4 * 5 + 2, 3, 8},   // t 3, g 5; q 2, i 1
+      {2, FragmentOrder::M16N8K32, 43, 22, 4 * 3 + 1, 1, 22}, // row 32 + 11
+      {8, FragmentOrder::M16N8K16, 11, 27, 4 * 3 + 1, 3, 24}, // r 3, q 1, i 1
+      {4, FragmentOrder::M16N8K16, 11, 27, 4 * 3 + 1, 1, 28}, // r 3, i 1
+      {2, FragmentOrder::M16N8K16, 43, 27, 4 * 3 + 1, 1, 30},
   };
   for (const Case &c : cases) {
     auto layout = *fragmentLayout(groups(c.bits, 0), c.order, 64, 32);
@@ -147,7 +147,7 @@ TEST(FragmentPacking, PlacesAreThoseOfTheManual) {
 TEST(FragmentPacking, ThirdBitsComeAboveTheOthers) {
   // As kernels find them: word t / 4 of a lane's upper plane, turned right by {0, 1, 8, 9}[t mod
   // 4].
-  auto layout = *fragmentLayout(groups(3, 0), FragmentOrder::Halves, 64, 32);
+  auto layout = *fragmentLayout(groups(3, 0), FragmentOrder::M16N8K16, 64, 32);
   ASSERT_EQ(layout.bytes(WeightTensor::Codes), 768);
   std::vector<int8_t> codes = randomCodes(64 * 32, 17, -4, 3);
   std::vector<uint8_t> packed = packedCodes(layout, codes);
@@ -192,7 +192,7 @@ TEST(FragmentPacking, ParametersAreTransposed) {
     Scheme scheme = groups(4, 32);
     scheme.symmetric = false;
     scheme.scales = format;
-    auto layout = *fragmentLayout(scheme, FragmentOrder::Bytes, 3, 40);
+    auto layout = *fragmentLayout(scheme, FragmentOrder::M16N8K32, 3, 40);
     layout.withSums = true;
     QuantizedMatrix q = matrix(layout, randomCodes(3 * 40, 5, -8, 7));
     q.params = {3, 2, {1, 2, 3, 4, 5, 6}, {-1, 1, -2, 2, -3, 3}};
@@ -229,7 +229,7 @@ TEST(FragmentPacking, ZeroPointsTakeTheBitsOfTheirCodes) {
                         {8, 128, 70, 0x7f, 0x80}}) {
     Scheme scheme = groups(c.bits, 32);
     scheme.symmetric = false;
-    auto layout = *fragmentLayout(scheme, FragmentOrder::Halves, 64, 64);
+    auto layout = *fragmentLayout(scheme, FragmentOrder::M16N8K16, 64, 64);
     QuantizedMatrix q = matrix(layout, std::vector<int8_t>(64 * 64));
     q.params.zeroPoints.assign(128, 0);
     q.params.zeroPoints[2 * 6 + 1] = -1;
@@ -243,7 +243,7 @@ TEST(FragmentPacking, ZeroPointsTakeTheBitsOfTheirCodes) {
 TEST(FragmentPacking, BlocksOfRowsComeApart) {
   Scheme scheme = groups(3, 32);
   scheme.symmetric = false;
-  auto layout = *fragmentLayout(scheme, FragmentOrder::Halves, 150, 64);
+  auto layout = *fragmentLayout(scheme, FragmentOrder::M16N8K16, 150, 64);
   layout.withSums = true;
   QuantizedMatrix q = matrix(layout, randomCodes(150 * 64, 9, -4, 3));
   q.params.zeroPoints.resize(300);
@@ -265,16 +265,16 @@ TEST(FragmentPacking, BlocksOfRowsComeApart) {
 }
 
 TEST(FragmentPacking, RefusesWhatKernelsCannotTake) {
-  EXPECT_EQ(fragmentLayout(groups(3, 0), FragmentOrder::Bytes, 8, 8).error().code,
+  EXPECT_EQ(fragmentLayout(groups(3, 0), FragmentOrder::M16N8K32, 8, 8).error().code,
             ErrorCode::Unsupported);
-  auto error = fragmentLayout(groups(4, 40), FragmentOrder::Bytes, 8, 80).error();
+  auto error = fragmentLayout(groups(4, 40), FragmentOrder::M16N8K32, 8, 80).error();
   EXPECT_NE(error.message.find("multiples of 32 (such as 64)"), std::string::npos) << error.message;
-  EXPECT_EQ(fragmentLayout(groups(4, 0), FragmentOrder::Bytes, 0, 8).error().code,
+  EXPECT_EQ(fragmentLayout(groups(4, 0), FragmentOrder::M16N8K32, 0, 8).error().code,
             ErrorCode::InvalidArgument);
   Scheme bf16 = groups(4, 32);
   bf16.scales = ScaleFormat::BF16;
-  EXPECT_NE(fragmentLayout(bf16, FragmentOrder::Bytes, 8, 32).error().message.find("f32 or f16"),
+  EXPECT_NE(fragmentLayout(bf16, FragmentOrder::M16N8K32, 8, 32).error().message.find("f32 or f16"),
             std::string::npos);
   Scheme dynamic{8, true, Granularity::Token, 0, true};
-  EXPECT_FALSE(fragmentLayout(dynamic, FragmentOrder::Bytes, 8, 8));
+  EXPECT_FALSE(fragmentLayout(dynamic, FragmentOrder::M16N8K32, 8, 8));
 }

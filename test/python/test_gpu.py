@@ -231,7 +231,7 @@ def test_a_float_head_and_its_embedding_share_one_tensor(artifact, stories):
     for device, file in (("cpu", "weights.safetensors"), ("gpu", "weights.gpu.safetensors")):
         with safe_open(out / file, "np") as tensors:
             names[device] = {name for name in tensors.keys() if "embed_tokens" in name or "lm_head" in name}
-    assert names == {"cpu": {"model.embed_tokens.weight"}, "gpu": {"model.embed_tokens.weight_halves"}}
+    assert names == {"cpu": {"model.embed_tokens.weight"}, "gpu": {"model.embed_tokens.weight_bf16"}}
     program = json.loads((out / "program.gpu.json").read_text())["chips"]["sm_80"]
     head = next(launch for launch in program["launches"] if (launch["site"], launch["phase"]) == ("lm_head", "gemm"))
     [weights] = [argument for argument in head["arguments"] if argument[0] == "weights"]

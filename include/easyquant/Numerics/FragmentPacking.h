@@ -13,13 +13,13 @@
 // words of 32 bits.
 //
 // clang-format off
-// Order Bytes (int8 activations, m16n8k32), with k(i) = 4q + i, h < 2:
+// Order M16N8K32 (int8 activations), with k(i) = 4q + i, h < 2:
 //   I8  word 2t + h, t < 2: byte i = c(8t + g, 16h + k(i))
 //   I4  word t, t < 4:      byte i = c(8t + g, k(i)) + 2^4 c(8t + g, 16 + k(i))
 //   I2  word t, t < 4:      byte i = c(8t + g, k(i)) + 2^2 c(8t + g, 16 + k(i))
 //                                  + 2^4 c(8t + 32 + g, k(i)) + 2^6 c(8t + 32 + g, 16 + k(i))
 //
-// Order Halves (f16 and bf16 activations, m16n8k16): register r < 4 of two steps of 16 columns has
+// Order M16N8K16 (f16 and bf16 activations): register r < 4 of two steps of 16 columns has
 // columns k(r, i) = 8r + 2q + i, i < 2:
 //   I8  word 2t + r / 2, t < 2: byte 2(r mod 2) + i = c(8t + g, k(r, i))
 //   I4  word t, t < 4:          bits 16i + 4r .. = c(8t + g, k(r, i))
@@ -50,7 +50,7 @@
 
 namespace easyquant::numerics {
 
-enum class FragmentOrder { Bytes, Halves };
+enum class FragmentOrder { M16N8K32, M16N8K16 };
 
 inline constexpr int64_t kFragmentBytes = 512;  ///< of a block, but for 3 bits
 inline constexpr int64_t kFragmentColumns = 32; ///< of a block
@@ -72,7 +72,7 @@ struct FragmentLayout final : WeightLayout {
   FragmentLayout(const Scheme &scheme, FragmentOrder order, int64_t rows, int64_t columns)
       : WeightLayout(scheme, rows, columns), order(order) {}
 
-  FragmentOrder order; ///< codes of 3 bits are in the order Halves only
+  FragmentOrder order; ///< codes of 3 bits are in the order M16N8K16 only
 
   int64_t rowBlocks() const {
     int64_t r = fragmentRows(scheme.bits);
@@ -87,8 +87,9 @@ struct FragmentLayout final : WeightLayout {
 };
 
 /// Fails with Unsupported when kernels have no fragments for the scheme: dynamic, 3 bits in the
-/// order Bytes, codes that are no integers, scales that are neither f32 nor f16, a group size that
-/// is not a multiple of 32; with InvalidArgument when it is no scheme, or N or K is not positive.
+/// order M16N8K32, codes that are no integers, scales that are neither f32 nor f16, a group size
+/// that is not a multiple of 32; with InvalidArgument when it is no scheme, or N or K is not
+/// positive.
 Result<FragmentLayout> fragmentLayout(const Scheme &scheme, FragmentOrder order, int64_t rows,
                                       int64_t columns);
 

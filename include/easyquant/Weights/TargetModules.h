@@ -32,7 +32,7 @@ inline constexpr llvm::StringLiteral kWeightsBytesAttr = "equant.weights_bytes";
 /// Attribute of a global that GPUs read: a float weight of linears lies there as fragments of bf16
 /// (easyquant/Numerics/FragmentPacking.h), which an embedding tied to it reads as well. What else
 /// reads the global finds it in f32 at its equant.offset.
-inline constexpr llvm::StringLiteral kHalvesOffsetAttr = "equant.halves_offset";
+inline constexpr llvm::StringLiteral kBF16OffsetAttr = "equant.bf16_offset";
 
 /// One target: the module itself. Several: clones of what is in it, in modules of their names.
 /// Each has kTargetAttr. In the order of `targets`, which differ.

@@ -95,7 +95,7 @@ private:
   void copyFloats(bool keys, mlir::Value page, mlir::Value firstToken, mlir::Value to);
   void convert(bool keys, mlir::Value page, mlir::Value firstToken, mlir::Value to);
   void convertCodes(bool keys, mlir::Value page, mlir::Value firstToken, mlir::Value to);
-  /// Halves, to where they belong.
+  /// Elements of f16, to where they belong.
   void store(mlir::Value x, mlir::Value row, mlir::Value dim, mlir::Value to);
 
   KernelBuilder &b;

@@ -31,7 +31,7 @@ public:
       : b(b), spec(spec), cache(arguments["cache"]), pages(arguments["pages"]) {}
   /// The layer's part of the page that a token is in.
   mlir::Value page(mlir::Value token);
-  /// The D halves of a token's key or value there.
+  /// The D elements (f16) of a token's key or value there.
   mlir::Value row(bool keys, mlir::Value page, mlir::Value head, mlir::Value token);
 
 private:
@@ -44,7 +44,7 @@ private:
 class CodePlaces {
 public:
   CodePlaces(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments);
-  /// The D halves of a token in the window or among the sinks.
+  /// The D elements (f16) of a token in the window or among the sinks.
   mlir::Value floatRow(bool keys, mlir::Value head, mlir::Value token);
   /// The layer's part of the page that number i is in.
   mlir::Value page(mlir::Value i);
@@ -59,12 +59,12 @@ public:
   bool slicesPerToken(bool keys) const {
     return !keys || layout.kv.keys == numerics::KeySlices::Token;
   }
-  /// Minima and scales of eight dimensions of a token, as pairs of halves.
+  /// Minima and scales of eight dimensions of a token, as pairs of f16.
   struct Slices {
     KernelBuilder::Values minima, scales;
   };
   Slices slices(bool keys, mlir::Value page, mlir::Value head, mlir::Value i, mlir::Value dim);
-  /// Eight halves, as words, of a row of codes.
+  /// Eight f16, as words, of a row of codes.
   mlir::Value dequantize(mlir::Value codeRow, mlir::Value dim, const Slices &slices);
 
   const CodeCache layout;
@@ -72,7 +72,7 @@ public:
 private:
   /// Byte `at` of a head's part of a page.
   mlir::Value place(mlir::Value page, mlir::Value head, int64_t at);
-  /// Pairs of halves 1024 + code.
+  /// Pairs of f16 1024 + code.
   KernelBuilder::Values biasedCodes(mlir::Value row, mlir::Value dim);
 
   KernelBuilder &b;
@@ -87,7 +87,7 @@ public:
               mlir::Value head, mlir::Value position);
   /// The page of tokens from `first` on, as many as a tile has: of codes, of those that are.
   mlir::Value page(mlir::Value first);
-  /// `count` dimensions from `dim` on, as halves: a divisor of headDim up to 8; 8 of codes.
+  /// `count` dimensions from `dim` on, as f16: a divisor of headDim up to 8; 8 of codes.
   mlir::Value read(bool keys, mlir::Value page, mlir::Value token, mlir::Value dim, int64_t count);
   /// Of a float cache.
   mlir::Value row(bool keys, mlir::Value page, mlir::Value token) {
@@ -110,7 +110,7 @@ private:
   mlir::Value firstFloat[2]; ///< of values, of keys
 };
 
-/// `count` floats of a call's token as a cache of codes keeps them, halves.
+/// `count` floats of a call's token as a cache of codes keeps them, f16.
 mlir::Value readCallRow(KernelBuilder &b, const AttentionSpec &spec,
                         const KernelArguments &arguments, bool keys, mlir::Value head,
                         mlir::Value row, mlir::Value dim, int64_t count);

@@ -50,7 +50,7 @@ private:
       x = combine(x, b.shuffleXor(x, mask));
     return x;
   }
-  Value packHalves(Value x, Value y) {
+  Value packPair(Value x, Value y) {
     return b.bitcast(b.fromF32(b.join({x, y}), Float::F16), b.i32());
   }
   void loadQueries();
@@ -90,7 +90,7 @@ void MatrixAttention::loadQueries() {
       Value x = b.load(b.advance(rows[part % 2], step * 16 + part / 2 * 8, b.f32()),
                        b.vec(2, b.f32()), /*constant=*/true);
       auto element = [&](int64_t i) { return saturateToHalf(b, b.mulf(b.extract(x, i), scale)); };
-      words.push_back(packHalves(element(0), element(1)));
+      words.push_back(packPair(element(0), element(1)));
     }
     return words;
   };
@@ -127,7 +127,7 @@ MatrixAttention::Values MatrixAttention::scores() {
           b.loadMatrix4(b.advance(keyPlace, pair * 16 * places.rowBytes + step * 32, b.i8()));
       for (int64_t tile = 0; tile < 2; ++tile) {
         int64_t at = (2 * pair + tile) * 4;
-        Values c = b.multiplyHalves(Float::F16, a, ArrayRef(k).slice(2 * tile, 2),
+        Values c = b.multiplyFloats(Float::F16, a, ArrayRef(k).slice(2 * tile, 2),
                                     ArrayRef(s).slice(at, 4));
         llvm::copy(c, s.begin() + at);
       }
@@ -181,15 +181,15 @@ MatrixAttention::Values MatrixAttention::weigh(Values s, ValueRange state) {
   }
   for (int64_t step = 0; step < tokenTiles / 2; ++step) {
     const Value *left = &s[8 * step], *right = left + 4;
-    Values a = {packHalves(left[0], left[1]), packHalves(left[2], left[3]),
-                packHalves(right[0], right[1]), packHalves(right[2], right[3])};
+    Values a = {packPair(left[0], left[1]), packPair(left[2], left[3]),
+                packPair(right[0], right[1]), packPair(right[2], right[3])};
     for (int64_t pair = 0; pair < columnTiles() / 2; ++pair) {
       Values v =
           b.loadMatrix4(b.advance(valuePlace, step * 16 * places.rowBytes + pair * 32, b.i8()),
                         /*transposed=*/true);
       for (int64_t tile = 0; tile < 2; ++tile) {
         int64_t at = kOutput + (2 * pair + tile) * 4;
-        Values c = b.multiplyHalves(Float::F16, a, ArrayRef(v).slice(2 * tile, 2),
+        Values c = b.multiplyFloats(Float::F16, a, ArrayRef(v).slice(2 * tile, 2),
                                     ArrayRef(next).slice(at, 4));
         llvm::copy(c, next.begin() + at);
       }

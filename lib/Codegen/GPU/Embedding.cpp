@@ -38,7 +38,7 @@ private:
   using Values = KernelBuilder::Values;
   static constexpr int64_t kLanes = 4; ///< that hold a row's part of a block
   bool floats() const { return spec.bits == 16; }
-  bool bytes() const { return !floats() && spec.order == numerics::FragmentOrder::Bytes; }
+  bool bytes() const { return !floats() && spec.order == numerics::FragmentOrder::M16N8K32; }
   /// The code in bits `bit` .. of a word, with its sign.
   Value field(Value word, int64_t bit) {
     return b.shrArithmetic(b.shl(word, 32 - spec.bits - bit), 32 - spec.bits);
@@ -135,7 +135,7 @@ PackedRowEmitter::Values PackedRowEmitter::dequantized(Value block, Value q) {
 }
 
 void PackedRowEmitter::store(const Values &values, Value block, Value q) {
-  // Bytes: columns 16 h + 4 q + i; Halves: columns 8 r + 2 q + i.
+  // M16N8K32: columns 16 h + 4 q + i; M16N8K16: columns 8 r + 2 q + i.
   int64_t run = bytes() ? 4 : 2, width = std::gcd(spec.columns, run);
   Value first = b.add(b.mul(block, numerics::kFragmentColumns), b.mul(q, run));
   bool whole = spec.columns % numerics::kFragmentColumns == 0;

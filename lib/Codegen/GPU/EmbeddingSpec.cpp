@@ -21,7 +21,7 @@ static std::string symbolName(const EmbeddingSpec &spec) {
   if (spec.groupSize != 0)
     name += fmt::format("_g{}", spec.groupSize);
   name += spec.zeroPoints ? "_zp" : "";
-  return name + (spec.order == numerics::FragmentOrder::Bytes ? "_bytes" : "_halves");
+  return name + (spec.order == numerics::FragmentOrder::M16N8K32 ? "_m16n8k32" : "_m16n8k16");
 }
 
 Description describe(const EmbeddingSpec &spec, const Chip &) {

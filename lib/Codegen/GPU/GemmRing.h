@@ -11,7 +11,8 @@
 // last. Activations come into registers by ldmatrix, weights packed.
 //
 // A slab is a tile of swizzled rows of activations (TileCopy.h), behind it blocks of packed weights
-// (Numerics/FragmentPacking.h). A step of an mma is 32 bytes of a row: 32 codes or 16 halves.
+// (Numerics/FragmentPacking.h). A step of an mma is 32 bytes of a row: 32 codes or 16 floats of 16
+// bits.
 //
 //===----------------------------------------------------------------------===//
 

@@ -34,13 +34,13 @@ static constexpr TileChoice kSmall[] = {
     {kAny, {128, 128, 64, 2, 2, 3, 2}, {128, 128, 64, 2, 4, 4, 1}},
 };
 
-static constexpr TileChoice kHalves[] = {
+static constexpr TileChoice kFloatTiles[] = {
     {32, {32, 64, 0, 1, 2, 0, 4}, {32, 64, 0, 1, 2, 0, 4}},
     {64, {64, 128, 0, 2, 2, 0, 2}, {64, 128, 0, 2, 4, 0, 2}},
     {kAny, {128, 128, 0, 2, 2, 0, 2}, {128, 128, 0, 2, 4, 0, 1}},
 };
 
-std::span<const TileChoice> halfTiles() { return kHalves; }
+std::span<const TileChoice> floatTiles() { return kFloatTiles; }
 
 int64_t slabBytes(const GemmTile &tile, int64_t elementBytes, int bits) {
   return tile.rows * tile.slab * elementBytes + tile.columns * tile.slab * bits / 8;

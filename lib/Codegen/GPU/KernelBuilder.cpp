@@ -306,7 +306,7 @@ KernelBuilder::Values KernelBuilder::multiplyBytes(ValueRange a, ValueRange w, V
                                               kLayouts));
 }
 
-KernelBuilder::Values KernelBuilder::multiplyHalves(Float half, ValueRange a, ValueRange w,
+KernelBuilder::Values KernelBuilder::multiplyFloats(Float half, ValueRange a, ValueRange w,
                                                     ValueRange c) {
   Type type = LLVM::LLVMStructType::getLiteral(getContext(), SmallVector<Type>(4, f32()));
   bool isBF16 = half == Float::BF16;

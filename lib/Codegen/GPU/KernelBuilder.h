@@ -144,12 +144,13 @@ public:
   mlir::Value countUpTo(Int most, mlir::Value pointer);
 
   //===- Tensor cores -------------------------------------------------------===//
-  /// ldmatrix x4: each lane names 16 bytes of a row; four registers. Transposed: of 8 x 8 halves.
+  /// ldmatrix x4: each lane names 16 bytes of a row; four registers. Transposed: of 8 x 8 elements
+  /// of 16 bits.
   Values loadMatrix4(mlir::Value shared, bool transposed = false);
   /// c + a w by m16n8k32 on signed bytes: registers 4 + 4 x 2, of i32.
   Values multiplyBytes(mlir::ValueRange a, mlir::ValueRange w, mlir::ValueRange c);
   /// c + a w by m16n8k16 on f16 or bf16, pairs in i32; c of f32.
-  Values multiplyHalves(Float type, mlir::ValueRange a, mlir::ValueRange w, mlir::ValueRange c);
+  Values multiplyFloats(Float type, mlir::ValueRange a, mlir::ValueRange w, mlir::ValueRange c);
 
   //===- Integers of bytes --------------------------------------------------===//
   /// c + the sum of the four products of signed bytes of a and b.

@@ -111,7 +111,7 @@ RowEmitter::Values RowEmitter::readRow(StringRef name, Float type, const Piece &
 }
 
 RowEmitter::Values RowEmitter::readColumns(StringRef name, const Piece &piece) {
-  // Parameters of columns are floats, two accesses to a vector of halves.
+  // Parameters of columns are floats, two accesses to a vector of 16-bit floats.
   Values values;
   constexpr int64_t kFloats = 4;
   int64_t width = std::min(shape.vector, kFloats);

@@ -19,8 +19,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "HalfWeights.h"
 #include "ResultWriter.h"
+#include "UnpackedWeights.h"
 #include "WeightOnlyKernels.h"
 #include "WeightParams.h"
 
@@ -83,7 +83,7 @@ private:
   const WeightOnlySpec &spec;
   const StreamShape &shape;
   const KernelArguments &arguments;
-  HalfWeights weights;
+  UnpackedWeights weights;
   WeightParams params;
   ResultWriter writer;
 
@@ -176,7 +176,7 @@ StreamLinear::Values StreamLinear::multiplyUnit(Value unit, ValueRange words, Va
       SmallVector<Values> x;
       for (int64_t j = 0; j < tokenTiles(); ++j)
         x.push_back(loadTokens(block, j));
-      SmallVector<HalfWeights::Tile> tiles;
+      SmallVector<UnpackedWeights::Tile> tiles;
       for (int64_t i = 0; i < rowBlocks(); ++i)
         llvm::append_range(
             tiles, weights.unpack(words.slice(u * perColumn + i * wordsOfBlock, wordsOfBlock),
@@ -184,9 +184,9 @@ StreamLinear::Values StreamLinear::multiplyUnit(Value unit, ValueRange words, Va
       for (int64_t step = 0; step < 2; ++step)
         for (int64_t t = 0; t < weightTiles(); ++t)
           for (int64_t j = 0; j < tokenTiles(); ++j) {
-            const HalfWeights::Tile &upper = tiles[2 * t], &lower = tiles[2 * t + 1];
+            const UnpackedWeights::Tile &upper = tiles[2 * t], &lower = tiles[2 * t + 1];
             Values a = {upper[2 * step], lower[2 * step], upper[2 * step + 1], lower[2 * step + 1]};
-            Values d = b.multiplyHalves(spec.input, a, ArrayRef(x[j]).slice(2 * step, 2),
+            Values d = b.multiplyFloats(spec.input, a, ArrayRef(x[j]).slice(2 * step, 2),
                                         ArrayRef(dots).slice(at(t, j), 4));
             llvm::copy(d, dots.begin() + at(t, j));
           }

@@ -159,7 +159,7 @@ std::vector<WeightOnlyKernel> weightOnlyKernels(const WeightOnlySpec &spec, cons
   std::vector<WeightOnlyKernel> kernels;
   for (int64_t rows : {1, 8, 16})
     kernels.push_back(streamKernel(spec, rows));
-  for (const TileChoice &choice : halfTiles()) {
+  for (const TileChoice &choice : floatTiles()) {
     GemmTile tile = spec.groups() > 1 ? choice.grouped : choice.plain;
     giveWholeBlocks(tile, numerics::fragmentRows(spec.bits));
     // Sixty-four rows of unpacked weights, and sums twice: too many registers for two blocks.

@@ -276,7 +276,8 @@ void GPULauncher::addRowOps(KernelLibrary &library) const {
 
 /// Do the kernels find the weight as they read it? What is an argument is the caller's affair.
 static LogicalResult checkLayout(equant::LinearOp op) {
-  auto order = op.getInputScheme() ? equant::FragmentOrder::Bytes : equant::FragmentOrder::Halves;
+  auto order =
+      op.getInputScheme() ? equant::FragmentOrder::M16N8K32 : equant::FragmentOrder::M16N8K16;
   if (op.getLayoutAttr() == equant::LayoutAttr::mmaSync(op.getContext(), order) ||
       isa<BlockArgument>(op.getCodes()))
     return success();
@@ -320,7 +321,7 @@ template <typename OpT> static LogicalResult addCodes(Arguments &arguments, OpT 
 LogicalResult GPULauncher::linear(LaunchBuilder &b, equant::LinearOp op,
                                   const KernelOps &kernel) const {
   easyquant::gpu::LinearSpec spec;
-  if (failed(describeWeights(spec, op, FragmentOrder::Bytes)))
+  if (failed(describeWeights(spec, op, FragmentOrder::M16N8K32)))
     return failure();
   spec.inputZeroPoints = bool(op.getRowZeroPoints());
   Arguments arguments(b);
@@ -380,7 +381,7 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
     spec.n = lm::columns(op.getOutput());
     spec.k = lm::columns(op.getInput());
     Arguments arguments(b);
-    if (failed(arguments.setWeight("w", op.getWeight(), equant::kHalvesOffsetAttr)) ||
+    if (failed(arguments.setWeight("w", op.getWeight(), equant::kBF16OffsetAttr)) ||
         failed(arguments.setWeight("bias", op.getBias())))
       return failure();
     return floatLinear(b, op, kernel, spec, arguments);
@@ -391,7 +392,7 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
           return linear(b, op, kernel);
         easyquant::gpu::WeightOnlySpec spec;
         Arguments arguments(b);
-        if (failed(describeWeights(spec, op, FragmentOrder::Halves)) ||
+        if (failed(describeWeights(spec, op, FragmentOrder::M16N8K16)) ||
             failed(addCodes(arguments, op)) || failed(arguments.setWeight("bias", op.getBias())))
           return failure();
         return floatLinear(b, op, kernel, spec, arguments);
@@ -403,10 +404,10 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
     spec.columns = table.getDimSize(1);
     Arguments arguments(b);
     // Those of the head that is tied to it, if there is one.
-    if (b.hasWeight(op.getTable(), equant::kHalvesOffsetAttr)) {
+    if (b.hasWeight(op.getTable(), equant::kBF16OffsetAttr)) {
       spec.bits = 16;
       spec.table = kBF16;
-      if (failed(arguments.setWeight("w", op.getTable(), equant::kHalvesOffsetAttr)))
+      if (failed(arguments.setWeight("w", op.getTable(), equant::kBF16OffsetAttr)))
         return failure();
     } else if (failed(arguments.setWeight("table", op.getTable()))) {
       return failure();

@@ -98,11 +98,11 @@ TEST(GPUEmbedding, PackedTablesAreThoseOfTheHead) {
   std::vector<EmbeddingSpec> specs;
   for (Case c : {Case{70, 64, 32}, {130, 100, 0}, {5, 7, 64}})
     for (int bits : {8, 4, 3, 2})
-      for (FragmentOrder order : {FragmentOrder::Bytes, FragmentOrder::Halves})
+      for (FragmentOrder order : {FragmentOrder::M16N8K32, FragmentOrder::M16N8K16})
         for (auto [zeroPoints, scales] : {std::pair(false, ScaleFormat::F32),
                                           {true, ScaleFormat::F32},
                                           {true, ScaleFormat::F16}}) {
-          if (bits == 3 && order == FragmentOrder::Bytes)
+          if (bits == 3 && order == FragmentOrder::M16N8K32)
             continue;
           EmbeddingSpec spec;
           spec.vocab = c.vocab;

@@ -74,7 +74,7 @@ std::vector<float> compute(KernelLibrary &library, const LinearKernel &kernel, c
                            simt::Statistics *statistics = nullptr,
                            simt::Checks checks = simt::Checks::All) {
   const LinearSpec &spec = p.spec;
-  PackedWeight packed = fragmentsOf(p.weights, FragmentOrder::Bytes);
+  PackedWeight packed = fragmentsOf(p.weights, FragmentOrder::M16N8K32);
   simt::Device device;
   DeviceBuffer<int8_t> codes(device, p.paddedCodes(), "codes");
   DeviceBuffer<float> scales(device, p.tokens.scales, "scales");

@@ -91,7 +91,7 @@ struct Problem {
 
 PackedWeight packedWeights(const Problem &p) {
   if (!p.spec.isFloat())
-    return fragmentsOf(p.weights, FragmentOrder::Halves);
+    return fragmentsOf(p.weights, FragmentOrder::M16N8K16);
   PackedWeight packed;
   std::vector<uint8_t> &floats = packed[WeightTensor::Codes];
   floats.resize(floatFragmentBytes(p.spec.n, p.spec.k));

@@ -6,7 +6,7 @@
 // RUN: env EASYQUANT_CUDA_BIN=/nowhere easyquant-opt %t/tied.mlir --easyquant-emit-gpu-program="output=%t/tied chip=sm_80 max-rows=4" -o /dev/null 2>/dev/null
 // RUN: FileCheck %s --check-prefix=TIED < %t/tied/program.gpu.json
 
-// CODES: "name":"embedding_70x64_i3_halves"
+// CODES: "name":"embedding_70x64_i3_m16n8k16"
 // CODES: "launches":[{"arguments":{{\[}}["tokens"],["weights",4096],["weights",8192],["logits"],["i32",64],["rows"]]
 
 // TIED: "name":"embedding_40x64_bf16_fragments"
@@ -22,13 +22,13 @@ func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x64xf32> {
   %w = ml_program.global_load_const @w : tensor<2x2x48x16xi8>
   %s = ml_program.global_load_const @s : tensor<1x2x64xf32>
   %x = equant.embedding %tokens, %w scale(%s) {vocab_size = 70, weight_scheme = #equant.scheme<i3, symmetric, channel>,
-                                                layout = #equant.layout<mma_sync, order = halves>}
+                                                layout = #equant.layout<mma_sync, order = m16n8k16>}
          : (tensor<?xi32>, tensor<2x2x48x16xi8>, tensor<1x2x64xf32>) -> tensor<?x64xf32>
   return %x : tensor<?x64xf32>
 }
 
 //--- tied.mlir
-ml_program.global private @w(#ml_program.extern : tensor<40x64xf32>) : tensor<40x64xf32> {equant.halves_offset = 4096 : i64}
+ml_program.global private @w(#ml_program.extern : tensor<40x64xf32>) : tensor<40x64xf32> {equant.bf16_offset = 4096 : i64}
 
 func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x40xf32> {
   %table = ml_program.global_load_const @w : tensor<40x64xf32>

@@ -2,7 +2,7 @@
 
 // What does not fit the parameter of a kernel.
 ml_program.global private @t(#ml_program.extern : tensor<4x2147483647xf32>) : tensor<4x2147483647xf32> {equant.offset = 0 : i64}
-ml_program.global private @w(#ml_program.extern : tensor<8x2147483647xf32>) : tensor<8x2147483647xf32> {equant.halves_offset = 0 : i64}
+ml_program.global private @w(#ml_program.extern : tensor<8x2147483647xf32>) : tensor<8x2147483647xf32> {equant.bf16_offset = 0 : i64}
 func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x8xf32> {
   %t = ml_program.global_load_const @t : tensor<4x2147483647xf32>
   %w = ml_program.global_load_const @w : tensor<8x2147483647xf32>
@@ -14,7 +14,7 @@ func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x8xf32> {
 
 // -----
 
-ml_program.global private @w(#ml_program.extern : tensor<8x8xf32>) : tensor<8x8xf32> {equant.halves_offset = 0 : i64}
+ml_program.global private @w(#ml_program.extern : tensor<8x8xf32>) : tensor<8x8xf32> {equant.bf16_offset = 0 : i64}
 func.func @forward(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
   %w = ml_program.global_load_const @w : tensor<8x8xf32>
   // expected-error @below {{reads argument 0 of the step, 'memref<?x8xf32>', which nobody can give it}}

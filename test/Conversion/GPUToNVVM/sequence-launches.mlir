@@ -34,8 +34,8 @@
 // LIST-SAME: {"arguments":{{\[}}["arena",{{[0-9]+}},512],["i32",128],["arena",{{[0-9]+}},512],["i32",128],["cache"],["pages"],["position"],["rows"]],"kernel":{{[0-9]+}},"max_rows":8,"min_rows":1,"over":"sequence"
 // LIST-SAME: {"arguments":{{\[}}["arena"{{[^]]*}}],["i32",64],["logit_rows"],["arena",{{[0-9]+}}],["i32",64],["rows"]],{{[^}]*}}"over":"logit_rows"
 // LIST-SAME: ["logits"]{{.*}}"over":"logit_rows"
-ml_program.global private @e(#ml_program.extern : tensor<40x64xf32>) : tensor<40x64xf32> {equant.offset = 0 : i64, equant.halves_offset = 16384 : i64}
-ml_program.global private @w(#ml_program.extern : tensor<128x64xf32>) : tensor<128x64xf32> {equant.halves_offset = 32768 : i64}
+ml_program.global private @e(#ml_program.extern : tensor<40x64xf32>) : tensor<40x64xf32> {equant.offset = 0 : i64, equant.bf16_offset = 16384 : i64}
+ml_program.global private @w(#ml_program.extern : tensor<128x64xf32>) : tensor<128x64xf32> {equant.bf16_offset = 32768 : i64}
 ml_program.global private @rope(#ml_program.extern : tensor<64x8x2xf32>) : tensor<64x8x2xf32> {equant.offset = 65536 : i64}
 
 !cache = !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 16>

@@ -95,9 +95,9 @@ func.func @packed_tensor_scale(%x: tensor<?x24xf32>, %q: tensor<2x6x32x4xi8>, %s
 // -----
 
 func.func @fragment_bits(%x: tensor<?x24xf32>, %q: tensor<1x1x48x16xi8>, %s: tensor<1x1x64xf32>) {
-  // expected-error @below {{codes of #equant.scheme<i3, symmetric, channel> cannot be packed as #equant.layout<mma_sync, order = bytes>}}
+  // expected-error @below {{codes of #equant.scheme<i3, symmetric, channel> cannot be packed as #equant.layout<mma_sync, order = m16n8k32>}}
   equant.linear %x, %q scale(%s) {sites = ["a"], weight_scheme = #equant.scheme<i3, symmetric, channel>,
-                                  layout = #equant.layout<mma_sync, order = bytes>}
+                                  layout = #equant.layout<mma_sync, order = m16n8k32>}
     : (tensor<?x24xf32>, tensor<1x1x48x16xi8>, tensor<1x1x64xf32>) -> tensor<?x40xf32>
   return
 }
@@ -115,9 +115,9 @@ func.func @panel_rows(%x: tensor<?x24xf32>, %q: tensor<4x3x10x4xi8>, %s: tensor<
 // -----
 
 func.func @fragment_codes(%x: tensor<?x24xf32>, %q: tensor<2x6x32x4xi8>, %s: tensor<1x1x64xf32>) {
-  // expected-error @below {{codes of 40x24 packed as #equant.layout<mma_sync, order = bytes> must be 'tensor<3x1x32x16xi8>', found 'tensor<2x6x32x4xi8>'}}
+  // expected-error @below {{codes of 40x24 packed as #equant.layout<mma_sync, order = m16n8k32> must be 'tensor<3x1x32x16xi8>', found 'tensor<2x6x32x4xi8>'}}
   equant.linear %x, %q scale(%s) {sites = ["a"], weight_scheme = #equant.scheme<i8, symmetric, channel>,
-                                  layout = #equant.layout<mma_sync, order = bytes>}
+                                  layout = #equant.layout<mma_sync, order = m16n8k32>}
     : (tensor<?x24xf32>, tensor<2x6x32x4xi8>, tensor<1x1x64xf32>) -> tensor<?x40xf32>
   return
 }

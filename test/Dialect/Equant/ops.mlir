@@ -63,15 +63,15 @@ func.func @packed(%tokens: tensor<?xi32>, %q: tensor<2x6x32x4xi8>, %s: tensor<2x
 }
 
 // CHECK-LABEL: func.func @fragments(
-// CHECK:         equant.linear {{.*}}layout = #equant.layout<mma_sync, order = bytes>
-// CHECK:         equant.linear {{.*}}layout = #equant.layout<mma_sync, order = halves>
+// CHECK:         equant.linear {{.*}}layout = #equant.layout<mma_sync, order = m16n8k32>
+// CHECK:         equant.linear {{.*}}layout = #equant.layout<mma_sync, order = m16n8k16>
 func.func @fragments(%x: tensor<?x40xf32>, %q: tensor<3x2x32x16xi8>, %s: tensor<3x2x64xf32>, %z: tensor<3x2x32xi8>,
                      %q3: tensor<2x2x48x16xi8>) -> (tensor<?x70xf32>, tensor<?x70xf32>) {
   %y = equant.linear %x, %q scale(%s) zero_point(%z)
-         {sites = ["a"], weight_scheme = #z4, input_scheme = #a8, layout = #equant.layout<mma_sync, order = bytes>}
+         {sites = ["a"], weight_scheme = #z4, input_scheme = #a8, layout = #equant.layout<mma_sync, order = m16n8k32>}
          : (tensor<?x40xf32>, tensor<3x2x32x16xi8>, tensor<3x2x64xf32>, tensor<3x2x32xi8>) -> tensor<?x70xf32>
   %w = equant.linear %x, %q3 scale(%s)
-         {sites = ["a"], weight_scheme = #equant.scheme<i3, symmetric, group = 16>, layout = #equant.layout<mma_sync, order = halves>}
+         {sites = ["a"], weight_scheme = #equant.scheme<i3, symmetric, group = 16>, layout = #equant.layout<mma_sync, order = m16n8k16>}
          : (tensor<?x40xf32>, tensor<2x2x48x16xi8>, tensor<3x2x64xf32>) -> tensor<?x70xf32>
   return %y, %w : tensor<?x70xf32>, tensor<?x70xf32>
 }

@@ -127,9 +127,9 @@ func.func private @layout() attributes {a = #equant.layout<panel, rows = 0, dept
 // -----
 
 // expected-error @below {{layout must be panel or mma_sync, found 'wgmma'}}
-func.func private @layout_kind() attributes {a = #equant.layout<wgmma, order = bytes>}
+func.func private @layout_kind() attributes {a = #equant.layout<wgmma, order = m16n8k32>}
 
 // -----
 
-// expected-error @below {{order must be bytes or halves, found 'floats'}}
+// expected-error @below {{order must be m16n8k32 or m16n8k16, found 'floats'}}
 func.func private @fragment_order() attributes {a = #equant.layout<mma_sync, order = floats>}

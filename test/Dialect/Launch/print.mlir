@@ -10,7 +10,7 @@
 // GPU:      0 quantize  lm.rms_norm  @kernels::@rms_norm_32_{{.*}}_to_bf16  reads 128 + 128/row, writes 64/row{{$}}
 // GPU-NEXT: 1 gemm      q  @kernels::@linear_32x32_bf16_bf16_f32_stream_1 for 1 to 1 rows  reads 4096 + 64/row, writes 128/row  after 0{{$}}
 ml_program.global private @n(#ml_program.extern : tensor<32xf32>) : tensor<32xf32> {equant.offset = 0 : i64}
-ml_program.global private @w(#ml_program.extern : tensor<32x32xf32>) : tensor<32x32xf32> {equant.offset = 128 : i64, equant.halves_offset = 8192 : i64}
+ml_program.global private @w(#ml_program.extern : tensor<32x32xf32>) : tensor<32x32xf32> {equant.offset = 128 : i64, equant.bf16_offset = 8192 : i64}
 func.func @forward(%x: tensor<?x32xf32>) -> tensor<?x32xf32> {
   %n = ml_program.global_load_const @n : tensor<32xf32>
   %w = ml_program.global_load_const @w : tensor<32x32xf32>

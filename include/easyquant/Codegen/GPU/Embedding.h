@@ -26,10 +26,10 @@ namespace easyquant::gpu {
 ///   tokens, (table | w, wscales, [wzeros]), y, y_stride, rows
 struct EmbeddingSpec {
   int64_t vocab = 0, columns = 0;
-  int bits = 0; ///< of codes: 2, 3 (Halves only), 4 or 8; 0: row-major floats; 16: float
+  int bits = 0; ///< of codes: 2, 3 (M16N8K16 only), 4 or 8; 0: row-major floats; 16: float
                 ///< fragments, `w` without scales
   Float table = Float::F32; ///< of floats
-  numerics::FragmentOrder order = numerics::FragmentOrder::Bytes;
+  numerics::FragmentOrder order = numerics::FragmentOrder::M16N8K32;
   int64_t groupSize = 0; ///< 0 or a multiple of 32
   bool zeroPoints = false;
   ScaleFormat scales = ScaleFormat::F32; ///< F32 or F16

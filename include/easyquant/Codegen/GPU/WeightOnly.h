@@ -7,7 +7,7 @@
 //
 // y = x W^T (+ bias) (+ y) on f16 or bf16 activations, with weights of 2, 3, 4 or 8 bits, or of the
 // activations' own type (a float linear). Weights lie as Numerics/FragmentPacking.h says, in the
-// order Halves; the conventions are those of Kernels.h.
+// order M16N8K16; the conventions are those of Kernels.h.
 //
 // Codes less their zero points are exact in f16 and bf16, and are multiplied on the tensor cores
 // with sums in fp32; scales multiply the sums:
@@ -31,7 +31,7 @@ namespace easyquant::gpu {
 ///   x         rows x K of `input`, its rows x_stride elements apart
 ///   x_stride  a multiple of 8 elements whatever K: every row begins at a multiple of 16 bytes.
 ///             Columns from K on are not read
-///   w         fragments, order Halves; floats for 16 bits
+///   w         fragments, order M16N8K16; floats for 16 bits
 ///   [wscales] below 16 bits
 ///   [wzeros]
 ///   [bias]    N floats

@@ -17,12 +17,12 @@ using namespace easyquant;
 using namespace easyquant::equant;
 
 // Enumerators of the IR and of lib/Numerics are the same numbers.
-static_assert(unsigned(FragmentOrder::Bytes) == unsigned(numerics::FragmentOrder::Bytes) &&
-              unsigned(FragmentOrder::Halves) == unsigned(numerics::FragmentOrder::Halves));
+static_assert(unsigned(FragmentOrder::M16N8K32) == unsigned(numerics::FragmentOrder::M16N8K32) &&
+              unsigned(FragmentOrder::M16N8K16) == unsigned(numerics::FragmentOrder::M16N8K16));
 
 LayoutAttr LayoutAttr::panel(MLIRContext *context) {
   return get(context, LayoutKind::Panel, /*rows=*/numerics::kPanelRows, /*depth=*/4,
-             FragmentOrder::Bytes);
+             FragmentOrder::M16N8K32);
 }
 
 LayoutAttr LayoutAttr::mmaSync(MLIRContext *context, FragmentOrder order) {
@@ -36,7 +36,7 @@ LogicalResult LayoutAttr::verify(function_ref<InFlightDiagnostic()> emitError, L
     return emitError() << "rows and depth of a panel must be 1 to 1024, found " << rows << " and "
                        << depth;
   bool isPanel = kind == LayoutKind::Panel;
-  if (isPanel ? order != FragmentOrder::Bytes : rows != 0 || depth != 0)
+  if (isPanel ? order != FragmentOrder::M16N8K32 : rows != 0 || depth != 0)
     return emitError() << "panels have rows and depth, fragments an order, and no more";
   return success();
 }
@@ -47,7 +47,7 @@ Attribute LayoutAttr::parse(AsmParser &parser, Type) {
   if (parser.parseLess() || parser.parseKeyword(&kind) || parser.parseComma())
     return {};
   int64_t rows = 0, depth = 0;
-  FragmentOrder fragments = FragmentOrder::Bytes;
+  FragmentOrder fragments = FragmentOrder::M16N8K32;
   std::optional<LayoutKind> known = symbolizeLayoutKind(kind);
   if (!known) {
     parser.emitError(start) << "layout must be panel or mma_sync, found '" << kind << "'";
@@ -64,7 +64,7 @@ Attribute LayoutAttr::parse(AsmParser &parser, Type) {
       return {};
     auto symbol = symbolizeFragmentOrder(order);
     if (!symbol) {
-      parser.emitError(at) << "order must be bytes or halves, found '" << order << "'";
+      parser.emitError(at) << "order must be m16n8k32 or m16n8k16, found '" << order << "'";
       return {};
     }
     fragments = *symbol;
@@ -100,7 +100,7 @@ static RankedTensorType panelCodesType(LayoutAttr layout, unsigned bits, int64_t
 static RankedTensorType fragmentCodesType(LayoutAttr layout, SchemeAttr scheme, int64_t n,
                                           int64_t k) {
   int bits = static_cast<int>(scheme.getBits());
-  if (!scheme.isInteger() || (bits == 3 && layout.getOrder() == FragmentOrder::Bytes))
+  if (!scheme.isInteger() || (bits == 3 && layout.getOrder() == FragmentOrder::M16N8K32))
     return nullptr;
   constexpr int64_t laneBytes = 16;
   return RankedTensorType::get({llvm::divideCeilSigned(n, numerics::fragmentRows(bits)),

@@ -155,7 +155,7 @@ def Equant_LayoutKind
 
 def Equant_FragmentOrder
     : I32EnumAttr<"FragmentOrder", "for which activations a lane holds codes",
-                  [I32EnumAttrCase<"Bytes", 0, "bytes">, I32EnumAttrCase<"Halves", 1, "halves">]> {
+                  [I32EnumAttrCase<"M16N8K32", 0, "m16n8k32">, I32EnumAttrCase<"M16N8K16", 1, "m16n8k16">]> {
   let cppNamespace = "::easyquant::equant";
   let genSpecializedAttr = 0;
 }
@@ -182,8 +182,8 @@ def Equant_LayoutAttr : Equant_Attr<"Layout", "layout"> {
 
     `easyquant/Numerics/Packing.h` defines the bytes.
 
-    `mma_sync`, of GPUs: the fragments that lanes hand to `mma.sync`, `bytes` for int8 activations, `halves` for those of f16
-    and bf16. Blocks are of R rows and 32 columns, R = 128 / bits, for codes of 3 bits 64:
+    `mma_sync`, of GPUs: the fragments that lanes hand to `mma.sync`, in the order of the instruction:
+    `m16n8k32` for int8 activations, `m16n8k16` for those of f16 and bf16. Blocks are of R rows and 32 columns, R = 128 / bits, for codes of 3 bits 64:
 
       * codes become tensor<⌈N/R⌉ x ⌈K/32⌉ x L x 16 x i8>, 16 bytes for each of L = 32 lanes, for codes of 3 bits L = 48;
       * scales, zero points in fields of z bits and sums become tensor<G x ⌈N/64⌉ x 64 x T>, tensor<G x ⌈N/64⌉ x 8·z x i8> and
@@ -195,7 +195,7 @@ def Equant_LayoutAttr : Equant_Attr<"Layout", "layout"> {
 
     ```mlir
     #equant.layout<panel, rows = 32, depth = 4>
-    #equant.layout<mma_sync, order = bytes>
+    #equant.layout<mma_sync, order = m16n8k32>
     ```
   }];
   let parameters = (ins "::easyquant::equant::LayoutKind":$kind, "int64_t":$rows, "int64_t":$depth,

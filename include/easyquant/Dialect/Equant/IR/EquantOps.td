@@ -72,7 +72,7 @@ def Equant_RowZeroPoints
     : Equant_TensorOf<"$t.getRank() == 1 && $t.isDynamicDim(0) && $t.getElementType().isSignlessInteger(32)",
                       "zero points of activations, tensor<?xi32>">;
 def Equant_LinearInput
-    : AnyTypeOf<[LM_Activation, LM_HalfActivation, Equant_RowCodes], "", "::mlir::RankedTensorType">;
+    : AnyTypeOf<[LM_Activation, LM_BF16Activation, Equant_RowCodes], "", "::mlir::RankedTensorType">;
 def Equant_Rows
     : Equant_TensorOf<"($t.getRank() == 1 || $t.getRank() == 2) && $t.hasStaticShape()",
                       "vector or matrix of static shape">;

@@ -321,7 +321,7 @@ def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> 
 
     Layouts are those of the kernels of the `target`: panels of CPUs, or fragments of GPUs, in `weights.gpu.safetensors`, where
     every tensor lies at a multiple of 64 bytes. For GPUs the weight of a float linear is there as fragments of bf16, at
-    `equant.halves_offset` of its global; an embedding that is tied to it reads these, too. The module gets `equant.target` and
+    `equant.bf16_offset` of its global; an embedding that is tied to it reads these, too. The module gets `equant.target` and
     `equant.weights_bytes`, the size of the data. For both targets there are two modules in it, @cpu and @gpu; each weight is
     evaluated once, for both files.
 

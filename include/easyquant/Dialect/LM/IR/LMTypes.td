@@ -54,9 +54,9 @@ class LM_TensorOf<int rank, string element, string shape, string summary>
 def LM_Activation : LM_TensorOf<2, "isF32()", "$t.isDynamicDim(0) && $t.getDimSize(1) > 0",
                                 "activations tensor<?xCxf32>, a row per token">;
 /// What a cast gives to kernels that read less than f32.
-def LM_HalfActivation : LM_TensorOf<2, "isBF16()", "$t.isDynamicDim(0) && $t.getDimSize(1) > 0",
+def LM_BF16Activation : LM_TensorOf<2, "isBF16()", "$t.isDynamicDim(0) && $t.getDimSize(1) > 0",
                                     "activations tensor<?xCxbf16>, a row per token">;
-def LM_FloatActivation : AnyTypeOf<[LM_Activation, LM_HalfActivation], "", "::mlir::RankedTensorType">;
+def LM_FloatActivation : AnyTypeOf<[LM_Activation, LM_BF16Activation], "", "::mlir::RankedTensorType">;
 def LM_Tokens : LM_TensorOf<1, "isSignlessInteger(32)", "$t.isDynamicDim(0)", "token ids tensor<?xi32>">;
 def LM_RowNumbers : LM_TensorOf<1, "isSignlessInteger(32)", "$t.isDynamicDim(0)", "row numbers tensor<?xi32>">;
 

@@ -1,11 +1,11 @@
-//===- HalfWeights.h - Packed weights as f16 and bf16 -----------*- C++ -*-===//
+//===- UnpackedWeights.h - Packed weights as f16 and bf16 -----------*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 //
-// What the linears on float activations share: blocks in the order Halves
+// What the linears on float activations share: blocks in the order M16N8K16
 // (Numerics/FragmentPacking.h) as operands of m16n8k16.
 //
 // A field of a word becomes a float without a conversion: with the bits of 2^m above it, m the
@@ -17,21 +17,21 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_CODEGEN_GPU_HALFWEIGHTS_H
-#define EASYQUANT_LIB_CODEGEN_GPU_HALFWEIGHTS_H
+#ifndef EASYQUANT_LIB_CODEGEN_GPU_UNPACKEDWEIGHTS_H
+#define EASYQUANT_LIB_CODEGEN_GPU_UNPACKEDWEIGHTS_H
 
 #include "KernelBuilder.h"
 
 namespace easyquant::gpu {
 
-class HalfWeights {
+class UnpackedWeights {
 public:
   using Values = KernelBuilder::Values;
   /// Of a tile of eight rows and 32 columns: the registers r < 4, two for each step of 16 columns.
   using Tile = std::array<mlir::Value, 4>;
 
   /// bits: 2, 3, 4, 8 or 16; type: f16 or bf16.
-  HalfWeights(KernelBuilder &b, int bits, Float type) : b(b), bits(bits), type(type) {}
+  UnpackedWeights(KernelBuilder &b, int bits, Float type) : b(b), bits(bits), type(type) {}
 
   /// Words of a lane in a block.
   int64_t words() const { return bits == 3 ? 6 : 4; }
@@ -63,4 +63,4 @@ private:
 
 } // namespace easyquant::gpu
 
-#endif // EASYQUANT_LIB_CODEGEN_GPU_HALFWEIGHTS_H
+#endif // EASYQUANT_LIB_CODEGEN_GPU_UNPACKEDWEIGHTS_H

@@ -1,4 +1,4 @@
-//===- HalfGemm.cpp - Float activations times packed weights --------------===//
+//===- WeightOnlyGemm.cpp - Float activations times packed weights --------------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 //
 // mma.sync m16n8k16 on f16 or bf16, on the ring of GemmRing.h: weights come into registers packed,
-// 16 bytes a lane and block, and become floats there (HalfWeights.h).
+// 16 bytes a lane and block, and become floats there (UnpackedWeights.h).
 //
 // With scales per group, the sums of one group are added to those of all with the group's scales,
 // which were fetched when the group began. Zero points are needed from its first product on, so
@@ -15,8 +15,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "GemmRing.h"
-#include "HalfWeights.h"
 #include "ResultWriter.h"
+#include "UnpackedWeights.h"
 #include "WeightOnlyKernels.h"
 #include "WeightParams.h"
 
@@ -25,10 +25,10 @@ using namespace mlir;
 namespace easyquant::gpu {
 namespace {
 
-class HalfGemm {
+class WeightOnlyGemm {
 public:
-  HalfGemm(KernelBuilder &b, const WeightOnlySpec &spec, const GemmTile &tile,
-           const KernelArguments &arguments)
+  WeightOnlyGemm(KernelBuilder &b, const WeightOnlySpec &spec, const GemmTile &tile,
+                 const KernelArguments &arguments)
       : b(b), spec(spec), arguments(arguments),
         ring(b, {spec.n, spec.k, spec.bits, spec.groupSize, spec.groups(), 2}, tile, arguments["x"],
              b.mul(arguments["x_stride"], 2), spec.k * 2, arguments["w"], arguments["rows"]),
@@ -55,18 +55,19 @@ private:
   const WeightOnlySpec &spec;
   const KernelArguments &arguments;
   GemmRing ring;
-  HalfWeights weights;
+  UnpackedWeights weights;
   WeightParams params;
   ResultWriter writer;
 };
 
 } // namespace
 
-HalfGemm::Values HalfGemm::multiplySlab(Value stage, Values accumulators, ValueRange zeros) {
+WeightOnlyGemm::Values WeightOnlyGemm::multiplySlab(Value stage, Values accumulators,
+                                                    ValueRange zeros) {
   const int64_t tilesOfBlock = ring.nTiles() / ring.blocksDown();
   const int64_t stepsOfBlock = ring.steps() / ring.blocksAcross();
   for (int64_t column = 0; column < ring.blocksAcross(); ++column) {
-    SmallVector<HalfWeights::Tile> w;
+    SmallVector<UnpackedWeights::Tile> w;
     for (int64_t row = 0; row < ring.blocksDown(); ++row) {
       Values words = weights.load(ring.weightBlock(stage, row, column), ring.lane,
                                   /*constant=*/false, Value());
@@ -81,7 +82,7 @@ HalfGemm::Values HalfGemm::multiplySlab(Value stage, Values accumulators, ValueR
       for (int64_t i = 0; i < ring.mTiles(); ++i)
         for (int64_t j = 0; j < ring.nTiles(); ++j) {
           int64_t at = ring.at(i, j, 0);
-          Values d = b.multiplyHalves(spec.input, a[i], ArrayRef<Value>(w[j]).slice(2 * step, 2),
+          Values d = b.multiplyFloats(spec.input, a[i], ArrayRef<Value>(w[j]).slice(2 * step, 2),
                                       ArrayRef(accumulators).slice(at, 4));
           llvm::copy(d, accumulators.begin() + at);
         }
@@ -90,7 +91,7 @@ HalfGemm::Values HalfGemm::multiplySlab(Value stage, Values accumulators, ValueR
   return accumulators;
 }
 
-HalfGemm::Values HalfGemm::scalesOf(Value group) {
+WeightOnlyGemm::Values WeightOnlyGemm::scalesOf(Value group) {
   Values scales;
   Value base = b.mul(group, numerics::fragmentScaleRows(spec.n));
   for (int64_t j = 0; j < ring.nTiles(); ++j) {
@@ -101,7 +102,7 @@ HalfGemm::Values HalfGemm::scalesOf(Value group) {
   return scales;
 }
 
-HalfGemm::Values HalfGemm::zeroWordsOf(Value group) {
+WeightOnlyGemm::Values WeightOnlyGemm::zeroWordsOf(Value group) {
   if (!spec.zeroPoints)
     return {};
   // The columns of a warp are all inside the padding, or all beyond it.
@@ -110,14 +111,14 @@ HalfGemm::Values HalfGemm::zeroWordsOf(Value group) {
   return params.loadZeroWords(arguments["wzeros"], first, ring.quad, ring.nTiles());
 }
 
-HalfGemm::Values HalfGemm::zeroPairs(ValueRange words) {
+WeightOnlyGemm::Values WeightOnlyGemm::zeroPairs(ValueRange words) {
   if (words.empty())
     return {};
   return llvm::map_to_vector(params.zerosOf(words, ring.quad, ring.nTiles()),
                              [&](Value zero) { return weights.zeroPair(zero); });
 }
 
-HalfGemm::Values HalfGemm::multiplyWhole() {
+WeightOnlyGemm::Values WeightOnlyGemm::multiplyWhole() {
   Values zeros = zeroPairs(zeroWordsOf(b.i32(0))), carried = ring.begin();
   carried.append(ring.registers(), b.zero(b.f32()));
   carried = ring.multiply(ring.slabs(), carried, [&](Value stage, Values accumulators) {
@@ -126,7 +127,7 @@ HalfGemm::Values HalfGemm::multiplyWhole() {
   return Values(ArrayRef(carried).drop_front(kState));
 }
 
-HalfGemm::Values HalfGemm::multiplyGroups() {
+WeightOnlyGemm::Values WeightOnlyGemm::multiplyGroups() {
   Value zero = b.zero(b.f32());
   Values carried = ring.begin();
   llvm::append_range(carried, zeroWordsOf(b.i32(0)));
@@ -153,7 +154,7 @@ HalfGemm::Values HalfGemm::multiplyGroups() {
   return Values(ArrayRef(carried).drop_front(sumsBegin));
 }
 
-void HalfGemm::write(ValueRange sums, ValueRange scales) {
+void WeightOnlyGemm::write(ValueRange sums, ValueRange scales) {
   writer.columnsAreWhole = ring.columnsAreWhole();
   ring.forRows([&](int64_t i, int64_t half, Value m) {
     for (int64_t j = 0; j < ring.nTiles(); ++j) {
@@ -165,7 +166,7 @@ void HalfGemm::write(ValueRange sums, ValueRange scales) {
   });
 }
 
-void HalfGemm::emit() {
+void WeightOnlyGemm::emit() {
   bool grouped = spec.groups() > 1;
   Values sums = grouped ? multiplyGroups() : multiplyWhole(), scales;
   if (!grouped && !spec.isFloat())
@@ -176,7 +177,7 @@ void HalfGemm::emit() {
 
 void emitMatrixLinear(KernelBuilder &b, const WeightOnlySpec &spec, const GemmTile &tile,
                       const KernelArguments &arguments) {
-  HalfGemm(b, spec, tile, arguments).emit();
+  WeightOnlyGemm(b, spec, tile, arguments).emit();
 }
 
 } // namespace easyquant::gpu

@@ -1,11 +1,11 @@
-//===- HalfWeights.cpp - Packed weights as f16 and bf16 -------------------===//
+//===- UnpackedWeights.cpp - Packed weights as f16 and bf16 -------------------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#include "HalfWeights.h"
+#include "UnpackedWeights.h"
 
 #include "easyquant/Numerics/FragmentPacking.h"
 
@@ -18,7 +18,8 @@ static int32_t twice(int64_t half) {
   return static_cast<int32_t>(static_cast<uint32_t>(half << 16 | half));
 }
 
-HalfWeights::Values HalfWeights::load(Value pointer, Value lane, bool constant, Value valid) {
+UnpackedWeights::Values UnpackedWeights::load(Value pointer, Value lane, bool constant,
+                                              Value valid) {
   Values words;
   auto part = [&](int64_t offset, int64_t count) {
     VectorType type = b.vec(count, b.i32());
@@ -35,17 +36,19 @@ HalfWeights::Values HalfWeights::load(Value pointer, Value lane, bool constant, 
   return words;
 }
 
-Value HalfWeights::zeroPair(Value zero) { return b.pair(b.fromF32(b.toFloat(zero), type)); }
+Value UnpackedWeights::zeroPair(Value zero) { return b.pair(b.fromF32(b.toFloat(zero), type)); }
 
-Value HalfWeights::subtract(Value x, Value y) { return b.pairFma(type, y, b.pair(type, -1.0), x); }
+Value UnpackedWeights::subtract(Value x, Value y) {
+  return b.pairFma(type, y, b.pair(type, -1.0), x);
+}
 
-int64_t HalfWeights::magic(int64_t at) const {
+int64_t UnpackedWeights::magic(int64_t at) const {
   // 2^m has the exponent m + bias, whose bits begin at bit m.
   int64_t exponentBias = type == Float::F16 ? 15 : 127;
   return twice((mantissa() + exponentBias) << mantissa() | int64_t{1} << (bits - 1 + at));
 }
 
-Value HalfWeights::fromField(Value field, int64_t at, Value zero) {
+Value UnpackedWeights::fromField(Value field, int64_t at, Value zero) {
   double unit = std::ldexp(1.0, static_cast<int>(at));
   double offset = std::ldexp(1.0, static_cast<int>(mantissa())) / unit + std::ldexp(1.0, bits - 1);
   Value minus = b.pair(type, -offset);
@@ -58,7 +61,7 @@ Value HalfWeights::fromField(Value field, int64_t at, Value zero) {
   return zero && !folds ? subtract(code, zero) : code;
 }
 
-HalfWeights::Tile HalfWeights::unpackTile(ValueRange words, int64_t tile, Value zero) {
+UnpackedWeights::Tile UnpackedWeights::unpackTile(ValueRange words, int64_t tile, Value zero) {
   Tile registers;
   for (int64_t r = 0; r < 4; ++r) {
     int64_t bit = 8 * (tile / 4) + bits * r, shift = 0;
@@ -73,7 +76,7 @@ HalfWeights::Tile HalfWeights::unpackTile(ValueRange words, int64_t tile, Value 
   return registers;
 }
 
-HalfWeights::Tile HalfWeights::unpackThree(ValueRange words, int64_t tile, Value zero) {
+UnpackedWeights::Tile UnpackedWeights::unpackThree(ValueRange words, int64_t tile, Value zero) {
   constexpr int64_t kTurns[] = {0, 1, 8, 9};
   Value low = words[tile % 4], high = words[4 + tile / 4];
   if (tile >= 4)
@@ -95,11 +98,11 @@ HalfWeights::Tile HalfWeights::unpackThree(ValueRange words, int64_t tile, Value
   return registers;
 }
 
-HalfWeights::Tile HalfWeights::unpackBytes(Value first, Value second, Value zero) {
+UnpackedWeights::Tile UnpackedWeights::unpackBytes(Value first, Value second, Value zero) {
   Tile registers;
   for (int64_t r = 0; r < 4; ++r) {
     Value word = r < 2 ? first : second;
-    // Bytes 2(r mod 2) and the next as the low bytes of two halves.
+    // Bytes 2(r mod 2) and the next as the low bytes of two floats.
     int64_t selector = r % 2 == 0 ? 0x4140 : 0x4342;
     if (type == Float::F16) {
       Value raw = b.permute(b.xori(word, twice(0x8080)), b.i32(twice(0x6464)), selector);
@@ -116,7 +119,7 @@ HalfWeights::Tile HalfWeights::unpackBytes(Value first, Value second, Value zero
   return registers;
 }
 
-SmallVector<HalfWeights::Tile> HalfWeights::unpack(ValueRange words, ValueRange zeros) {
+SmallVector<UnpackedWeights::Tile> UnpackedWeights::unpack(ValueRange words, ValueRange zeros) {
   SmallVector<Tile> tiles;
   for (int64_t tile = 0; tile < numerics::fragmentRows(bits) / 8; ++tile) {
     Value zero = zeros.empty() ? Value() : zeros[tile];
