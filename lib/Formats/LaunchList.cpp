@@ -122,6 +122,7 @@ template <typename Fields> void mapFields(Fields &fields, Launch &launch) {
   fields.required("min_rows", launch.minRows, Bounds{1, kMaxInt32});
   fields.required("max_rows", launch.maxRows, Bounds{0, kMaxInt32});
   std::vector<Json> arguments;
+  arguments.reserve(launch.arguments.size());
   for (const LaunchArgument &argument : launch.arguments)
     arguments.push_back(toJson(argument));
   fields.required("arguments", arguments);
