@@ -323,14 +323,9 @@ func::FuncOp getOrEmitAttention(ModuleOp module, const AttentionSpec &spec, cons
       of(sequence).append(begin, end);
     });
     emitBarrier(b, module, team);
-    b.ifThenElse(
-        areFew(b, sequences, tiling.heads, team),
-        [&] {
-          forSequences(b, sequences, [&](const Sequence &sequence) {
-            of(sequence).attendTogether();
-            meetBetween(b, module, sequences, team);
-          });
-        },
+    shareSequences(
+        b, module, sequences, tiling.heads, team,
+        [&](const Sequence &sequence) { of(sequence).attendTogether(); },
         [&] {
           forSequencesInTurn(b, sequences, [&](const Sequence &sequence, Value turn) {
             return of(sequence).attendInTurn(turn);

@@ -308,14 +308,9 @@ func::FuncOp getOrEmitQuantizedAttention(ModuleOp module, const AttentionSpec &s
         return (codes.*part)(turn);
       });
     };
-    b.ifThenElse(
-        areFew(b, sequences, tiling.heads, team),
-        [&] {
-          forSequences(b, sequences, [&](const Sequence &sequence) {
-            of(sequence).attendTogether();
-            meetBetween(b, module, sequences, team);
-          });
-        },
+    shareSequences(
+        b, module, sequences, tiling.heads, team,
+        [&](const Sequence &sequence) { of(sequence).attendTogether(); },
         [&] {
           inTurn(&CodesSequence::begin);
           // Else each has one token.

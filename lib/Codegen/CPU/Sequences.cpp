@@ -63,14 +63,22 @@ void forPositions(KernelBuilder &b, Value sequences, Value begin, Value end,
 // Work on sequences shared among threads
 //===----------------------------------------------------------------------===//
 
-Value areFew(KernelBuilder &b, Value sequences, int64_t items, const Team &team) {
+void shareSequences(KernelBuilder &b, ModuleOp module, Value sequences, int64_t items,
+                    const Team &team, llvm::function_ref<void(const Sequence &)> together,
+                    llvm::function_ref<void()> inTurn) {
   // With so many items a thread none waits long for the others.
   constexpr int64_t kManyItems = 4;
-  return b.less(b.mul(b.size(sequences, 0), items), b.mul(team.threads, kManyItems));
-}
-
-void meetBetween(KernelBuilder &b, ModuleOp module, Value sequences, const Team &team) {
-  b.ifThen(b.less(1, b.size(sequences, 0)), [&] { emitBarrier(b, module, team); });
+  Value count = b.size(sequences, 0);
+  b.ifThenElse(
+      b.less(b.mul(count, items), b.mul(team.threads, kManyItems)),
+      [&] {
+        forSequences(b, sequences, [&](const Sequence &sequence) {
+          together(sequence);
+          // The scratch of the next one is the same.
+          b.ifThen(b.less(1, count), [&] { emitBarrier(b, module, team); });
+        });
+      },
+      inTurn);
 }
 
 void forSequencesInTurn(KernelBuilder &b, Value sequences,

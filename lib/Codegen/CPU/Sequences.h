@@ -39,11 +39,11 @@ void forPositions(KernelBuilder &b, mlir::Value sequences, mlir::Value begin, ml
 // Work on sequences shared among threads
 //===----------------------------------------------------------------------===//
 
-/// Are there so few that all threads had better work on each of them? `items` is into how many a
-/// sequence can be cut.
-mlir::Value areFew(KernelBuilder &b, mlir::Value sequences, int64_t items, const Team &team);
-/// Where all threads work on a sequence: they meet before the next, whose scratch is the same.
-void meetBetween(KernelBuilder &b, mlir::ModuleOp module, mlir::Value sequences, const Team &team);
+/// Few sequences one after the other, all threads working `together` on each; many `inTurn`.
+/// `items` is into how many a sequence of one token can be cut.
+void shareSequences(KernelBuilder &b, mlir::ModuleOp module, mlir::Value sequences, int64_t items,
+                    const Team &team, llvm::function_ref<void(const Sequence &)> together,
+                    llvm::function_ref<void()> inTurn);
 
 /// body(sequence, turn), which gives the turn of the next sequence: the thread that gets its first
 /// item, so that threads get as many items of all sequences together.
