@@ -97,7 +97,11 @@ def run_command(
         if prompts is None and value is not None:
             raise UserError(f"{option}: goes with --prompts")
     artifact, place = Artifact.open(artifact_path), Placement.of(device, simt_chip)
-    settings = Settings(max_new_tokens, temperature, top_k, top_p, seed, tuple(stop or ()), chat)
+    try:
+        settings = Settings(max_new_tokens, temperature, top_k, top_p, seed, tuple(stop or ()), chat)
+    except UserError as error:
+        field, _, rest = str(error).partition(":")
+        raise UserError(f"--{field.replace('_', '-')}:{rest}") from None
     if prompts is not None:
         answer_prompts(artifact, prompts, output, settings, Way(batch or 16, place, threads))
     else:

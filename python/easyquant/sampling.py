@@ -30,11 +30,23 @@ class Sampler:
         # Shifted first: however small the temperature, the largest exponent stays 0.
         with np.errstate(over="ignore"):
             weights = np.exp((scores - scores.max()) / self.temperature)
-        if 0 < self.top_k < len(weights):
-            weights[np.argsort(-scores, kind="stable")[self.top_k :]] = 0.0
-        if self.top_p < 1.0:
-            order = np.argsort(-weights, kind="stable")
-            mass = np.cumsum(weights[order])
-            keep = int(np.searchsorted(mass, self.top_p * mass[-1])) + 1
-            weights[order[keep:]] = 0.0
-        return int(self._random.choice(len(weights), p=weights / weights.sum()))
+        kept = np.sort(self._kept(weights))  # by their numbers, so that what is left out moves no other's share
+        mass = np.cumsum(weights[kept])
+        return int(kept[min(np.searchsorted(mass, self._random.random() * mass[-1], side="right"), len(kept) - 1)])
+
+    def _kept(self, weights: np.ndarray) -> np.ndarray:
+        """Tokens that may be drawn."""
+        limit = min(self.top_k or len(weights), len(weights))
+        if self.top_p == 1.0:
+            return most_likely(weights, limit) if limit < len(weights) else np.arange(limit)
+        reached = self.top_p * (weights if limit == len(weights) else weights[most_likely(weights, limit)]).sum()
+        count = min(limit, 64)  # enough for most nuclei, and a sort of a whole vocabulary takes longer than many a step
+        while (mass := np.cumsum(weights[order := most_likely(weights, count)]))[-1] < reached and count < limit:
+            count = min(limit, 16 * count)
+        return order[: np.searchsorted(mass, reached) + 1]
+
+
+def most_likely(weights: np.ndarray, count: int) -> np.ndarray:
+    """So many tokens, the most likely ones first; of equals the first ones."""
+    tokens = np.flatnonzero(weights >= np.partition(weights, -count)[-count])
+    return tokens[np.argsort(-weights[tokens], kind="stable")][:count]

@@ -176,7 +176,7 @@ TEST_F(ManifestTest, ReadsWhatThereIsForGpus) {
   EXPECT_EQ(result->gpuWeightFiles().size(), 2u);
   EXPECT_EQ(result->weightFiles(), std::vector<std::string>{"weights.safetensors"});
 
-  expectRefused("/gpu/abi", 9, "m.json: gpu.abi: found 9, expected 3 ", ErrorCode::Unsupported);
+  expectRefused("/gpu/abi", 2, "m.json: gpu.abi: found 2, expected 3 ", ErrorCode::Unsupported);
   expectRefused("/gpu/later", "sm_86", "m.json: gpu.later: found \"sm_86\", ");
   expectRefused("/gpu/chips/sm_80/machine_code", 1,
                 "m.json: gpu.chips.sm_80.machine_code: found 1, ");

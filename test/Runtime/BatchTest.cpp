@@ -71,13 +71,13 @@ protected:
 TEST_F(BatchTest, RunsSequencesOfDifferentLengths) {
   Batch batch = create({.sequences = 16, .threads = 2});
   std::vector<std::vector<int32_t>> tokens;
-  std::vector<Batch::Item> items;
+  std::vector<Batch::Item> items(16);
   for (uint32_t i = 0; i < 16; ++i) {
     tokens.push_back(randomTokens(1 + 5 * i, i));
     EXPECT_EQ(batch.add().value(), int64_t(i));
   }
   for (uint32_t i = 0; i < 16; ++i)
-    items.push_back({i, tokens[i]});
+    items[i] = {i, tokens[i]};
   ASSERT_TRUE(batch.append(items).has_value());
   for (uint32_t i = 0; i < 16; ++i) {
     EXPECT_TRUE(items[i].result.has_value());
@@ -88,9 +88,11 @@ TEST_F(BatchTest, RunsSequencesOfDifferentLengths) {
 TEST_F(BatchTest, FillsStepsWithPiecesOfDifferentSequences) {
   Batch batch = create({.sequences = 6, .threads = 1, .measure = true});
   std::vector<int32_t> one = {3}, six = {1, 2, 3, 4, 5, 6};
-  std::vector<Batch::Item> items;
-  for (int64_t i = 0; i < 6; ++i)
-    items.push_back({batch.add().value(), i == 1 ? six : one});
+  std::vector<Batch::Item> items(6);
+  for (Batch::Item &item : items) {
+    item.sequence = batch.add().value();
+    item.tokens = item.sequence == 1 ? six : one;
+  }
   ASSERT_TRUE(batch.append(items).has_value());
   // Rows of the sequences 0, 2, 3, 4; four of sequence 1; two of it and one of sequence 5. The
   // first step has no room for a piece of four behind its first row.

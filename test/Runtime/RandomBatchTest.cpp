@@ -80,7 +80,8 @@ protected:
   std::unique_ptr<Batch> batch;
   std::unique_ptr<Session> session;
   std::vector<Mirror> mirrors;
-  std::mt19937 random{14};
+  uint32_t seed = 14;
+  std::mt19937 random{seed};
   int64_t appended = 0, withoutPages = 0, interrupted = 0, refused = 0;
 };
 

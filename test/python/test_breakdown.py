@@ -40,7 +40,7 @@ def test_phases_add_up_to_the_run(measured, part, steps):
     for phase in ("load", "comm", "sync"):
         assert costs[phase]["launches"] == 0 and costs[phase]["seconds"] == 0
     # Two norms, the activation and what attention gives become codes, in the end the last norm; q, k and v are one linear, as are gate and
-    # up; RoPE turns q and k. Embeddings are read, and rows gathered whose logits are asked for: of the last layer's attention and its input.
+    # up; RoPE turns q and k. In the last layer, the rows whose logits are asked for are gathered of attention and of the residual stream.
     launches = {phase: costs[phase]["launches"] / steps for phase in ("quantize", "gemm", "attention", "other")}
     assert launches == {"quantize": 4 * LAYERS + 1, "gemm": 4 * LAYERS + 1, "attention": 3 * LAYERS, "other": 3}
     assert all(costs[phase]["seconds"] > 0 for phase in launches)
@@ -70,7 +70,8 @@ def test_sites_add_up_to_the_phases(measured, part):
     linears = ("self_attn.q_proj+k_proj+v_proj", "self_attn.o_proj", "mlp.gate_proj+up_proj", "mlp.down_proj")
     expected = [layer + linear for layer in layers for linear in linears] + ["lm_head"]
     assert [cost["site"] for cost in sites if cost["phase"] == "gemm"] == expected
-    assert [cost["site"] for cost in sites if cost["phase"] == "other"] == ["model.embed_tokens", "lm.rows"]
+    # The rows whose logits are asked for are gathered for the head.
+    assert [cost["site"] for cost in sites if cost["phase"] == "other"] == ["model.embed_tokens", "lm_head"]
 
 
 def test_what_people_see(measured):

@@ -155,3 +155,65 @@ def test_an_interrupted_step_is_not_seen(artifact, tiny_llama, options):
         assert np.array_equal(found, expected), f"stopped at question {stops_at}"
     assert len(reached) > 20
     runtime.eq_model_free(model)
+
+
+class Item(ctypes.Structure):
+    """eq_batch_item."""
+
+    _fields_ = [("sequence", ctypes.c_int64), ("tokens", ctypes.c_void_p), ("count", ctypes.c_size_t), ("logits", ctypes.c_void_p),
+                ("status", ctypes.c_int), ("error", ctypes.c_void_p)]
+
+
+@pytest.mark.parametrize("options", [("--kv-cache=f32",), ("--kv-scheme=int4", "--kv-group=16", "--kv-residual=32", "--kv-sinks=4")])
+def test_an_interrupted_step_of_many_sequences_is_not_seen(artifact, tiny_llama, options):
+    """The same of three sequences, of which one is the fork of another: each has its own window, and some of their pages in common."""
+    runtime = ctypes.CDLL(BUILD / "lib" / "libeasyquant.so")
+    runtime.eq_batch_logits.restype = ctypes.POINTER(ctypes.c_float)
+    for name in ("eq_model_load", "eq_batch_create", "eq_batch_add", "eq_batch_fork", "eq_batch_append"):
+        getattr(runtime, name).restype = ctypes.c_void_p
+    tokens = np.asarray(random_tokens(9, 90, 97), np.int32)
+    model, batch = ctypes.c_void_p(), ctypes.c_void_p()
+    assert not runtime.eq_model_load(str(artifact(tiny_llama, "--scheme=W8A8", *options)).encode(), None, ctypes.byref(model))
+
+    def append(*parts):
+        items = (Item * len(parts))(*(Item(id, tokens[first:].ctypes.data, last - first) for id, (first, last) in enumerate(parts)))
+        error = runtime.eq_batch_append(batch, items, ctypes.c_size_t(len(parts)))
+        assert all(item.status == 0 for item in items)
+        return error
+
+    def logits(stops_at=0):
+        """Of three sequences, and whether a call was stopped at this question before it was made again."""
+        asked = 0
+
+        @PROGRESS
+        def progress(context, done, total):
+            nonlocal asked
+            asked += 1
+            return asked == stops_at
+
+        assert not runtime.eq_batch_create(model, struct.pack("<qqqii", 0, 3, 0, 2, 0), ctypes.byref(batch))
+        ids = [ctypes.c_int64() for _ in range(3)]
+        assert not runtime.eq_batch_add(batch, ctypes.byref(ids[0])) and not runtime.eq_batch_add(batch, ctypes.byref(ids[1]))
+        assert not append((0, 70), (3, 9)) and not runtime.eq_batch_fork(batch, ids[0], ctypes.byref(ids[2]))
+        second = (70, 90), (9, 10), (20, 23)
+        if stops_at:
+            runtime.eq_batch_set_progress(batch, progress, None)
+            error = append(*second)
+            runtime.eq_batch_set_progress(batch, PROGRESS(), None)
+            if not error:
+                runtime.eq_batch_free(batch)
+                return None
+            assert runtime.eq_error_get_code(ctypes.c_void_p(error)) == 7  # EQ_INTERRUPTED
+            runtime.eq_error_free(ctypes.c_void_p(error))
+        assert not append(*second) and not append((1, 3), (10, 60), (5, 6))
+        values = [np.ctypeslib.as_array(runtime.eq_batch_logits(batch, id), (97,)).copy() for id in ids]
+        runtime.eq_batch_free(batch)
+        return values
+
+    expected = logits()
+    stopped = 0
+    while found := logits(stopped + 1):
+        stopped += 1
+        assert all(np.array_equal(mine, theirs) for mine, theirs in zip(found, expected, strict=True)), f"stopped at question {stopped}"
+    assert stopped > 20
+    runtime.eq_model_free(model)

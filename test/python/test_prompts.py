@@ -96,7 +96,8 @@ def test_an_error_is_its_lines_and_the_others_go_on(folder, file, tmp_path):
     ((), "give either --prompt TEXT or --prompts FILE.jsonl"), (("--prompt=a", "--prompts=b"), "give either"), (("--prompt=a", "--batch=2"), "--batch: goes with --prompts"),
     (("--prompt=a", "-o", "x"), "--output: goes with --prompts"), (("--prompts=/nowhere.jsonl",), "/nowhere.jsonl: No such file"), (("--prompts=/dev/null",), "/dev/null: holds no prompt"),
     (("--prompts=-", "-o", "/nowhere/x"), "there is no folder /nowhere"), (("--prompt=a", "--top-p=2"), "--top-p 2: expected a number from 0.0 to 1.0"),
-    (("--prompt=a", "--top-p=0"), "top_p: found 0.0, expected a number above 0"), (("--prompt=a", "--temperature=-1"), "--temperature -1: expected a number of at least 0.0"),
+    (("--prompt=a", "--stop="), "--stop: found ('',), expected a text or a list of texts, none of them empty"),
+    (("--prompt=a", "--top-p=0"), "--top-p: found 0.0, expected a number above 0"), (("--prompt=a", "--temperature=-1"), "--temperature -1: expected a number of at least 0.0"),
 ])  # fmt: skip
 def test_what_cannot_be_asked(folder, options, words):
     done = easyquant_command("run", folder, *options)

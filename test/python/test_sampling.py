@@ -46,6 +46,20 @@ def test_the_nucleus_is_of_the_most_likely():
     assert frequencies(Sampler(1.0, top_k=2, top_p=0.6, seed=1))[0] == 1.0
 
 
+@pytest.mark.parametrize("top_k, top_p", [(0, 1.0), (0, 0.9), (0, 0.1), (1, 1.0), (40, 1.0), (40, 0.5), (3000, 0.99), (10**6, 0.9)])
+@pytest.mark.parametrize("spread", [0.01, 3.0])
+def test_draws_are_those_of_the_definition(top_k, top_p, spread):
+    """By sorting the whole vocabulary; also where logits are equal."""
+    random = np.random.default_rng(0)
+    logits = random.normal(0, spread, 5000).astype(np.float32).round(3)
+    sampler, uniform = Sampler(0.8, top_k, top_p, seed=7), np.random.default_rng(7)
+    weights = np.exp((logits.astype(np.float64) - logits.max()) / 0.8)
+    order = np.argsort(-weights, kind="stable")[: top_k or None]
+    mass = np.cumsum(weights[order])
+    weights[np.setdiff1d(np.arange(5000), order[: np.searchsorted(mass, top_p * mass[-1] * (1 - 1e-12)) + 1])] = 0
+    assert [sampler(logits) for _ in range(50)] == [uniform.choice(5000, p=weights / weights.sum()) for _ in range(50)]
+
+
 def test_equal_seeds_draw_equal_tokens():
     def draw(seed):
         sampler = Sampler(1.0, seed=seed)

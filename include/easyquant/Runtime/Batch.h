@@ -81,8 +81,9 @@ public:
   struct Item {
     int64_t sequence = 0;
     std::span<const int32_t> tokens;
-    float *allLogits = nullptr; ///< of every token, tokens.size() x vocab_size; or null
-    Result<void> result = {};   ///< set by append()
+    /// Of every token, tokens.size() x vocab_size, undefined where the item fails; or null.
+    float *allLogits = nullptr;
+    Result<void> result = {}; ///< set by append()
   };
   /// Appends to many sequences. A prompt runs in pieces, cut as if it were alone; a step takes
   /// pieces of different sequences, as many as max_rows has room for, in the order of the items.
@@ -94,9 +95,10 @@ public:
   ///
   /// Errors: Interrupted (by the progress function), OutOfRange (a thread that makes its first call
   /// is not granted its helpers, or no memory for logits), and what the device says. All sequences
-  /// are then as they were, and no `result` says anything. So they are but in one respect: what has
-  /// left the float window of a cache of codes comes back as codes, as after truncate(); of a
-  /// failed item, too.
+  /// are then as they were, and no `result` says anything.
+  ///
+  /// Whatever fails after steps that were whole, it is as if their tokens had been appended and cut
+  /// off by truncate(): in a cache of codes, what has left the float window comes back as codes.
   Result<void> append(std::span<Item> items);
 
   /// Of the calls from here on.

@@ -230,7 +230,8 @@ typedef struct eq_batch_item {
   int64_t sequence;
   const int32_t *tokens;
   size_t count;
-  /** NULL, or where the logits of every token go: count x vocab_size floats, row-major. */
+  /** NULL, or where the logits of every token go: count x vocab_size floats, row-major. What is
+      there after an error is undefined. */
   float *logits;
   /** Set by the call. `error` is NULL where `status` is EQ_OK, and the caller's. */
   eq_error_code status;

@@ -51,8 +51,6 @@ std::string easyquant::siteOf(Operation *op) {
   }
   if (auto quantizable = dyn_cast<equant::QuantizableOpInterface>(op))
     return quantizable.getSite().str();
-  if (isa<lm::RowsOp>(op)) // its place is that of what it reads, wherever it was hoisted to
-    return op->getName().getStringRef().str();
   Location loc = op->getLoc();
   while (auto inlined = dyn_cast<CallSiteLoc>(loc))
     loc = inlined.getCallee();

@@ -24,13 +24,13 @@ using namespace mlir;
 using namespace easyquant::lm;
 
 /// Some rows of `value`, by an op that is there already if there is one.
-static Value rowsOf(PatternRewriter &rewriter, Value value, Value numbers) {
+static Value rowsOf(PatternRewriter &rewriter, Location loc, Value value, Value numbers) {
   for (Operation *user : value.getUsers())
     if (auto rows = dyn_cast<RowsOp>(user); rows && rows.getRows() == numbers)
       return rows.getOutput();
   // As early as possible: a buffer that is added into must exist before what is added.
   rewriter.setInsertionPointAfterValue(value);
-  return RowsOp::create(rewriter, value.getLoc(), value.getType(), value, numbers);
+  return RowsOp::create(rewriter, loc, value.getType(), value, numbers);
 }
 
 namespace {
@@ -56,8 +56,9 @@ struct HoistAboveRowWiseOp : OpRewritePattern<RowsOp> {
     }
     SmallVector<Value> operands;
     for (Value operand : producer->getOperands())
-      operands.push_back(isActivationType(operand.getType()) ? rowsOf(rewriter, operand, numbers)
-                                                             : operand);
+      operands.push_back(isActivationType(operand.getType())
+                             ? rowsOf(rewriter, rows.getLoc(), operand, numbers)
+                             : operand);
     rewriter.modifyOpInPlace(producer, [&] { producer->setOperands(operands); });
     for (RowsOp user : users)
       rewriter.replaceOp(user, user.getInput());
