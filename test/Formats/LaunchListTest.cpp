@@ -80,7 +80,8 @@ TEST(LaunchList, IsReadAsItWasWritten) {
   EXPECT_EQ(*list, goodList());
   const json launches = goodDocument()["chips"]["sm_80"]["launches"];
   EXPECT_EQ(launches[0]["over"], "logit_rows");
-  EXPECT_EQ(launches[0]["arguments"], json::parse(R"([["weights", 64], ["logit_rows"], ["rows"]])"));
+  EXPECT_EQ(launches[0]["arguments"],
+            json::parse(R"([["weights", 64], ["logit_rows"], ["rows"]])"));
   EXPECT_EQ(launches[1]["over"], "sequence");
   EXPECT_EQ(launches[1]["arguments"],
             json::parse(R"([["cache", 2048], ["arena", 0, 256], ["i32", -5]])"));

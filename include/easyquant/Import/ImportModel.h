@@ -21,10 +21,10 @@ constexpr llvm::StringLiteral kRopeTableName = "rope.cos_sin";
 /// Writes the model as `lm` IR, by the conventions of docs/Architecture.md. No weight is read: the
 /// globals name them, and `lm.source` is the source's path. Same source, same IR.
 ///
-///   @forward(%tokens, %position, %first_logit, %cache)
+///   @forward(%tokens, %batch, %rows, %cache)
 ///     lm.embedding, [lm.position_embedding], call @layer_0 .. @layer_{L-1},
-///     lm.rows from %first_logit, the final norm, lm.linear of site "lm_head"
-///   @layer_i(%x, %position, %cache): one transformer block
+///     lm.rows at %rows, the final norm, lm.linear of site "lm_head"
+///   @layer_i(%x, %batch, %cache): one transformer block
 ///
 /// A tied head reads the embedding's global.
 mlir::OwningOpRef<mlir::ModuleOp> importModel(mlir::MLIRContext &context,
