@@ -56,7 +56,7 @@ LLVM::GlobalOp ProfilerHook::getOrEmitText(ImplicitLocOpBuilder &b, StringRef si
 }
 
 void ProfilerHook::emit(ImplicitLocOpBuilder &b, Value function, Value context, int64_t phase,
-                 StringRef site) {
+                        StringRef site) {
   Value number = LLVM::ConstantOp::create(b, b.getI64Type(), phase);
   Value text = LLVM::AddressOfOp::create(b, getOrEmitText(b, site));
   func::CallOp::create(b, getOrEmitCall(b), ValueRange{function, context, number, text});
