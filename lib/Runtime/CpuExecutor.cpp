@@ -19,14 +19,14 @@ using namespace easyquant::runtime;
 
 namespace {
 
-/// Marks that ask, before each kernel, whether to stop the step.
-struct WatchedMarks {
+/// A profiler hook that asks, before each kernel, whether to stop the step.
+struct WatchedHook {
   const Watch &watch;
-  Marks inner;
+  ProfilerHook inner;
   int32_t stop = 0;
 
   static void mark(void *context, int64_t phase, const char *site) {
-    auto *self = static_cast<WatchedMarks *>(context);
+    auto *self = static_cast<WatchedHook *>(context);
     // Once stopped, a program may come to a kernel or two before its threads meet.
     if (self->stop == 0 && self->watch.stops())
       self->stop = 1;
@@ -148,11 +148,11 @@ Result<void> CpuExecutor::step(std::span<const SequenceStep> steps,
     if (auto kept = keepWindows(steps); !kept)
       return kept;
 
-  WatchedMarks watched{watch, clock ? clock->begin() : Marks()};
-  const Marks marks = canLeave ? Marks{WatchedMarks::mark, &watched} : watched.inner;
+  WatchedHook watched{watch, clock ? clock->begin() : ProfilerHook()};
+  const ProfilerHook hook = canLeave ? ProfilerHook{WatchedHook::mark, &watched} : watched.inner;
   eq_services services = {};
-  services.context = marks.context;
-  services.mark = marks.function;
+  services.context = hook.context;
+  services.mark = hook.function;
   services.stop = &watched.stop;
 
   eq_step step = {};

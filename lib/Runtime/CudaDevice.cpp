@@ -143,7 +143,7 @@ private:
   /// What `status` means for the work of this queue.
   Result<void> check(Status status, std::string_view what);
   /// An event where a phase begins; what came before belongs to the phase before it.
-  Result<void> mark(Phase phase, int64_t bytes, bool isNewEvent);
+  Result<void> recordEvent(Phase phase, int64_t bytes, bool isNewEvent);
   Result<void> collect();
 
   CudaDevice &device;
@@ -154,7 +154,7 @@ private:
   bool measuring = false;
   PhaseCosts counted{};
   /// Where phases began since times were collected.
-  std::vector<std::pair<Phase, Event>> marks;
+  std::vector<std::pair<Phase, Event>> phaseEvents;
 };
 
 } // namespace
@@ -297,7 +297,7 @@ Result<void> CudaQueue::open() {
 
 CudaQueue::~CudaQueue() {
   Current current(*context);
-  for (auto &[phase, event] : marks)
+  for (auto &[phase, event] : phaseEvents)
     driver.eventDestroy(event);
   if (stream) {
     driver.streamSynchronize(stream);
@@ -318,16 +318,16 @@ Result<void> CudaQueue::check(Status status, std::string_view what) {
 
 Result<void> CudaQueue::upload(uint64_t to, const void *from, int64_t bytes) {
   Current current(*context);
-  if (auto marked = mark(Phase::Load, bytes, true); !marked)
-    return marked;
+  if (auto recorded = recordEvent(Phase::Load, bytes, true); !recorded)
+    return recorded;
   return check(driver.copyToDevice(to, from, static_cast<size_t>(bytes), stream),
                "copying to the device");
 }
 
 Result<void> CudaQueue::download(void *to, uint64_t from, int64_t bytes) {
   Current current(*context);
-  if (auto marked = mark(Phase::Sync, bytes, true); !marked)
-    return marked;
+  if (auto recorded = recordEvent(Phase::Sync, bytes, true); !recorded)
+    return recorded;
   Status status = driver.copyFromDevice(to, from, static_cast<size_t>(bytes), stream);
   if (status == kSuccess)
     status = driver.streamSynchronize(stream);
@@ -343,8 +343,8 @@ Result<void> CudaQueue::fill(uint64_t to, uint8_t value, int64_t bytes) {
 
 Result<void> CudaQueue::copy(uint64_t to, uint64_t from, int64_t bytes) {
   Current current(*context);
-  if (auto marked = mark(Phase::Other, bytes, true); !marked)
-    return marked;
+  if (auto recorded = recordEvent(Phase::Other, bytes, true); !recorded)
+    return recorded;
   return check(driver.copyOnDevice(to, from, static_cast<size_t>(bytes), stream),
                "copying on the device");
 }
@@ -352,9 +352,9 @@ Result<void> CudaQueue::copy(uint64_t to, uint64_t from, int64_t bytes) {
 Result<void> CudaQueue::launch(const DeviceLaunch &launch) {
   Current current(*context);
   const LaunchKernel &kernel = device.kernels[launch.kernel];
-  bool changed = marks.empty() || marks.back().first != launch.phase;
-  if (auto marked = mark(launch.phase, 0, changed); !marked)
-    return marked;
+  bool changed = phaseEvents.empty() || phaseEvents.back().first != launch.phase;
+  if (auto recorded = recordEvent(launch.phase, 0, changed); !recorded)
+    return recorded;
   std::vector<uint64_t> values(launch.arguments.begin(), launch.arguments.end());
   std::vector<void *> places; // little-endian: an i32 is the first half of its eight bytes
   places.reserve(values.size());
@@ -408,7 +408,7 @@ Result<void> CudaQueue::startMeasuring() {
   return {};
 }
 
-Result<void> CudaQueue::mark(Phase phase, int64_t bytes, bool isNewEvent) {
+Result<void> CudaQueue::recordEvent(Phase phase, int64_t bytes, bool isNewEvent) {
   if (!measuring)
     return {};
   PhaseCost &cost = counted[static_cast<size_t>(phase)];
@@ -419,31 +419,31 @@ Result<void> CudaQueue::mark(Phase phase, int64_t bytes, bool isNewEvent) {
   Event event = nullptr;
   if (auto done = check(driver.eventCreate(&event, 0), "measuring"); !done)
     return done;
-  marks.emplace_back(phase, event);
+  phaseEvents.emplace_back(phase, event);
   return check(driver.eventRecord(event, stream), "measuring");
 }
 
 Result<void> CudaQueue::collect() {
-  if (marks.empty())
+  if (phaseEvents.empty())
     return {};
   // The end of the last phase; it closes the list.
-  if (auto done = mark(Phase::Sync, 0, true); !done)
+  if (auto done = recordEvent(Phase::Sync, 0, true); !done)
     return done;
   --counted[static_cast<size_t>(Phase::Sync)].launches;
-  if (auto done = check(driver.eventSynchronize(marks.back().second), "measuring"); !done)
+  if (auto done = check(driver.eventSynchronize(phaseEvents.back().second), "measuring"); !done)
     return done;
-  for (size_t i = 0; i + 1 < marks.size(); ++i) {
+  for (size_t i = 0; i + 1 < phaseEvents.size(); ++i) {
     float milliseconds = 0;
-    if (auto done =
-            check(driver.eventElapsedTime(&milliseconds, marks[i].second, marks[i + 1].second),
-                  "measuring");
+    if (auto done = check(driver.eventElapsedTime(&milliseconds, phaseEvents[i].second,
+                                                  phaseEvents[i + 1].second),
+                          "measuring");
         !done)
       return done;
-    counted[static_cast<size_t>(marks[i].first)].seconds += milliseconds / 1000;
+    counted[static_cast<size_t>(phaseEvents[i].first)].seconds += milliseconds / 1000;
   }
-  for (auto &[phase, event] : marks)
+  for (auto &[phase, event] : phaseEvents)
     driver.eventDestroy(event);
-  marks.clear();
+  phaseEvents.clear();
   return {};
 }
 

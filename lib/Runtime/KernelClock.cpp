@@ -18,7 +18,7 @@ static_assert(int(Phase::Quantize) == 1 && int(Phase::Gemm) == 2 && int(Phase::A
                   int(Phase::Other) == 6,
               "the numbers of the program ABI");
 
-Marks KernelClock::begin() {
+ProfilerHook KernelClock::begin() {
   running = kNone;
   next = 0;
   return {[](void *context, int64_t phase, const char *site) {

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The seconds of a program for CPUs by phase and site, from the marks that it sets. Private to the
-// runtime.
+// The seconds of a program for CPUs by phase and site, from its calls of the profiler hook. Private
+// to the runtime.
 //
 //===----------------------------------------------------------------------===//
 
@@ -21,13 +21,13 @@
 
 namespace easyquant::runtime {
 
-/// A kernel's time is that from its mark to the next one, or to the end of the step: what little
-/// lies between two kernels counts with the first. Of one session, and stays where it is while a
-/// program has its marks.
+/// A kernel's time is that from its call of the hook to the next one, or to the end of the step:
+/// what little lies between two kernels counts with the first. Of one batch, and stays where it
+/// is while a program has its hook.
 class KernelClock {
 public:
-  /// A step begins; what it does before its first mark is nobody's time.
-  Marks begin();
+  /// A step begins; what it does before its first call is nobody's time.
+  ProfilerHook begin();
   /// Throws std::bad_alloc if there was no memory for the figures: a program can pass no exception
   /// on.
   void end();

@@ -14,9 +14,9 @@
 namespace easyquant::formats {
 
 /// What a kernel counts as, on CPUs and GPUs alike: the numbers are those that programs for CPUs
-/// give in their marks (docs/Architecture.md), the names those of launches. Phases without kernels
-/// are the runtime's. Load: to the device; Comm: among devices; Sync: waiting, and back from the
-/// device.
+/// give their profiler hook (docs/Architecture.md), the names those of launches. Phases without
+/// kernels are the runtime's. Load: to the device; Comm: among devices; Sync: waiting, and back
+/// from the device.
 enum class Phase { Load, Quantize, Gemm, Attention, Comm, Sync, Other };
 inline constexpr const char *kPhaseNames[] = {"load", "quantize", "gemm", "attention",
                                               "comm", "sync",     "other"};

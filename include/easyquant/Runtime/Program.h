@@ -43,7 +43,7 @@ Result<std::string> selectIsa(std::string_view requested,
                               const CpuFeatures &features, std::string_view path);
 
 /// What a program calls before each of its kernels (eq_services).
-struct Marks {
+struct ProfilerHook {
   decltype(eq_services::mark) function = nullptr; ///< null: nothing
   void *context = nullptr;
 };

@@ -14,17 +14,17 @@ using namespace easyquant;
 
 /// The branch is in a function of its own, so that a converted model reads as calls.
 func::FuncOp ProfilerHook::getOrEmitCall(ImplicitLocOpBuilder &b) {
-  if (mark)
-    return mark;
+  if (callee)
+    return callee;
   auto pointer = LLVM::LLVMPointerType::get(b.getContext());
   OpBuilder detached(b.getContext());
-  mark = func::FuncOp::create(
-      detached, b.getLoc(), "mark_kernel",
+  callee = func::FuncOp::create(
+      detached, b.getLoc(), "call_profiler",
       b.getFunctionType({pointer, pointer, b.getI64Type(), pointer}, TypeRange()));
-  mark.setPrivate();
-  symbols.insert(mark);
+  callee.setPrivate();
+  symbols.insert(callee);
 
-  Block *body = mark.addEntryBlock();
+  Block *body = callee.addEntryBlock();
   auto inner = ImplicitLocOpBuilder::atBlockEnd(b.getLoc(), body);
   Value function = body->getArgument(0);
   Value null = LLVM::ZeroOp::create(inner, pointer);
@@ -37,7 +37,7 @@ func::FuncOp ProfilerHook::getOrEmitCall(ImplicitLocOpBuilder &b) {
     scf::YieldOp::create(builder, loc);
   });
   func::ReturnOp::create(inner);
-  return mark;
+  return callee;
 }
 
 LLVM::GlobalOp ProfilerHook::getOrEmitText(ImplicitLocOpBuilder &b, StringRef site) {

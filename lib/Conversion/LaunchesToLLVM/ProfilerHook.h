@@ -37,7 +37,7 @@ private:
   mlir::LLVM::GlobalOp getOrEmitText(mlir::ImplicitLocOpBuilder &b, llvm::StringRef site);
 
   mlir::SymbolTable &symbols;
-  mlir::func::FuncOp mark;
+  mlir::func::FuncOp callee;
   llvm::StringMap<mlir::LLVM::GlobalOp> texts;
 };
 

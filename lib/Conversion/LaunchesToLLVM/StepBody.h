@@ -11,7 +11,7 @@
 //      the step's own arguments,
 //      the team (Codegen/CPU/Team.h),
 //      function and context of the program's caller, if the step calls it,
-//      marking function and context, if it is entered with an eq_step; null but in thread 0,
+//      the profiler's hook and its context, if it is entered with an eq_step; null but in thread 0,
 //      memory for the results,
 //
 // and returns, if it is entered with an eq_step, whether the team was stopped.

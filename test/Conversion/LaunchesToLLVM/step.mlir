@@ -20,7 +20,7 @@ ml_program.global private @table(#ml_program.extern : tensor<10x32xf32>) : tenso
 // CHECK-SAME: %[[STATE:[^:]*]]: !llvm.ptr, %[[THREAD:[^:]*]]: index, %[[THREADS:[^:]*]]: index,
 // CHECK-SAME: %[[FN:[^:]*]]: !llvm.ptr, %[[CONTEXT:[^:]*]]: !llvm.ptr, %[[LOGITS:[^:]*]]: memref<?x10xf32, {{.*}}>) -> i1
 // CHECK: llvm.mlir.constant(6 : i64) : i64
-// CHECK: call @mark_kernel(%[[FN]], %[[CONTEXT]],
+// CHECK: call @call_profiler(%[[FN]], %[[CONTEXT]],
 // CHECK: call @embedding
 func.func private @layer_0(%x: tensor<?x32xf32>) -> tensor<?x32xf32> {
   %norm = ml_program.global_load_const @norm : tensor<32xf32>
@@ -28,7 +28,7 @@ func.func private @layer_0(%x: tensor<?x32xf32>) -> tensor<?x32xf32> {
   %s = ml_program.global_load_const @s : tensor<1x1x32xf32>
   // CHECK: %[[QUANTIZE:.*]] = llvm.mlir.constant(1 : i64) : i64
   // CHECK-NEXT: %[[SITE:.*]] = llvm.mlir.addressof @[[NORM:site[_0-9]*]] : !llvm.ptr
-  // CHECK-NEXT: call @mark_kernel(%[[FN]], %[[CONTEXT]], %[[QUANTIZE]], %[[SITE]])
+  // CHECK-NEXT: call @call_profiler(%[[FN]], %[[CONTEXT]], %[[QUANTIZE]], %[[SITE]])
   // CHECK: call @rms_norm
   %h = lm.rms_norm %x, %norm {epsilon = 1.0e-05 : f64} : tensor<?x32xf32> loc("input_layernorm")
   // CHECK: %[[STOPS:.*]] = call @team_barrier(%[[STATE]], %[[THREADS]])
@@ -39,25 +39,25 @@ func.func private @layer_0(%x: tensor<?x32xf32>) -> tensor<?x32xf32> {
   // CHECK: ^[[NEXT]]:
   // CHECK: %[[GEMM:.*]] = llvm.mlir.constant(2 : i64) : i64
   // CHECK-NEXT: %[[SITE:.*]] = llvm.mlir.addressof @[[QK:site[_0-9]*]] : !llvm.ptr
-  // CHECK-NEXT: call @mark_kernel(%[[FN]], %[[CONTEXT]], %[[GEMM]], %[[SITE]])
+  // CHECK-NEXT: call @call_profiler(%[[FN]], %[[CONTEXT]], %[[GEMM]], %[[SITE]])
   // CHECK: call @linear
   %u = equant.linear %h, %c scale(%s) {sites = ["attn.q_proj", "attn.k_proj"], weight_scheme = #w, input_scheme = #x, layout = #panel}
          : (tensor<?x32xf32>, tensor<1x8x32x4xi8>, tensor<1x1x32xf32>) -> tensor<?x32xf32>
   // CHECK: llvm.mlir.constant(1 : i64) : i64
   // CHECK-NEXT: %[[SITE:.*]] = llvm.mlir.addressof @[[DOWN:site[_0-9]*]] : !llvm.ptr
-  // CHECK-NEXT: call @mark_kernel(%[[FN]],
+  // CHECK-NEXT: call @call_profiler(%[[FN]],
   // CHECK: call @quantize
   // CHECK: llvm.mlir.constant(2 : i64) : i64
   // CHECK-NEXT: %[[SITE:.*]] = llvm.mlir.addressof @[[DOWN]] : !llvm.ptr
-  // CHECK-NEXT: call @mark_kernel(%[[FN]],
+  // CHECK-NEXT: call @call_profiler(%[[FN]],
   // CHECK: call @linear
   %d = equant.linear %u, %c scale(%s) {sites = ["down_proj"], weight_scheme = #w, input_scheme = #x, layout = #panel}
          : (tensor<?x32xf32>, tensor<1x8x32x4xi8>, tensor<1x1x32xf32>) -> tensor<?x32xf32>
   %z = lm.add %x, %d : tensor<?x32xf32>
   // The sum is the linear's; what follows is the head.
-  // CHECK: call @mark_kernel(%[[FN]], %[[CONTEXT]],
+  // CHECK: call @call_profiler(%[[FN]], %[[CONTEXT]],
   // CHECK: call @linear
-  // CHECK-NOT: mark_kernel
+  // CHECK-NOT: call_profiler
   // CHECK: %[[FALSE:.*]] = arith.constant false
   // CHECK-NEXT: return %[[FALSE]]
   return %z : tensor<?x32xf32>
@@ -71,7 +71,7 @@ func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x10xf32> {
   return %logits : tensor<?x10xf32>
 }
 
-// MARK-LABEL: func.func private @mark_kernel(
+// MARK-LABEL: func.func private @call_profiler(
 // MARK-SAME: %[[FN:[^:]*]]: !llvm.ptr, %[[CONTEXT:[^:]*]]: !llvm.ptr, %[[PHASE:[^:]*]]: i64, %[[SITE:[^:]*]]: !llvm.ptr)
 // MARK: %[[NULL:.*]] = llvm.mlir.zero : !llvm.ptr
 // MARK: %[[GIVEN:.*]] = llvm.icmp "ne" %[[FN]], %[[NULL]]
@@ -101,6 +101,6 @@ func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x10xf32> {
 // ENTRY: } else {
 // ENTRY: arith.constant 4 : i32
 
-// PLAIN-NOT: mark_kernel
+// PLAIN-NOT: call_profiler
 // PLAIN-NOT: site
 // PLAIN-NOT: cond_br

@@ -38,7 +38,7 @@ def ConvertLaunchesToLLVM : Pass<"convert-launches-to-llvm", "::mlir::ModuleOp">
       %stops = call @team_barrier(%state, %threads) : (!llvm.ptr, index) -> i1
       cf.cond_br %stops, ^stopped, ^next
     ^next:
-      call @mark_kernel(%mark, %context, %gemm, %site) : (!llvm.ptr, !llvm.ptr, i64, !llvm.ptr) -> ()
+      call @call_profiler(%mark, %context, %gemm, %site) : (!llvm.ptr, !llvm.ptr, i64, !llvm.ptr) -> ()
       call @linear_64x64_i8_q_accumulate(…) : …
     ```
   }];
