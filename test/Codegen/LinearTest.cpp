@@ -495,8 +495,8 @@ TEST(LinearMachineCode, LooksUpSmallCodes) {
 TEST(LinearSpec, SpecsHaveNamesOfTheirOwn) {
   std::set<std::string> names;
   size_t count = 0;
-  for (WeightFormat format :
-       {WeightFormat::I8, WeightFormat::I4, WeightFormat::I3, WeightFormat::I2})
+  for (WeightFormat format : {WeightFormat::I8, WeightFormat::I6, WeightFormat::I5,
+                              WeightFormat::I4, WeightFormat::I3, WeightFormat::I2})
     for (int64_t group : {0, 32})
       for (int bits = 0; bits < 64; ++bits, ++count) {
         auto bit = [&](int i) { return (bits >> i & 1) != 0; };
@@ -511,9 +511,11 @@ TEST(LinearSpec, SpecsHaveNamesOfTheirOwn) {
 }
 
 constexpr Form forms[] = {
-    {WeightFormat::F32, false}, {WeightFormat::I8, false}, {WeightFormat::I4, false},
-    {WeightFormat::I3, false},  {WeightFormat::I2, false}, {WeightFormat::I8, true},
-    {WeightFormat::I4, true},   {WeightFormat::I3, true},  {WeightFormat::I2, true}};
+    {WeightFormat::F32, false}, {WeightFormat::I8, false}, {WeightFormat::I6, false},
+    {WeightFormat::I5, false},  {WeightFormat::I4, false}, {WeightFormat::I3, false},
+    {WeightFormat::I2, false},  {WeightFormat::I8, true},  {WeightFormat::I6, true},
+    {WeightFormat::I5, true},   {WeightFormat::I4, true},  {WeightFormat::I3, true},
+    {WeightFormat::I2, true}};
 
 INSTANTIATE_TEST_SUITE_P(Forms, Linear,
                          testing::Combine(testing::ValuesIn(forms), testing::Values(0, 1)),
