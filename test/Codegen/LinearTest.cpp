@@ -374,8 +374,9 @@ std::vector<LinearSpec> specsOf(WeightFormat weights, bool quantized) {
       specs.push_back(make(37, 90, 16, false, false, zeroPoints));
       specs.back().numbers.scales = scales;
     }
-  // What is no integer meets floats, and has no zero points.
-  for (LinearSpec made : quantized ? std::vector<LinearSpec>() : integers) {
+  // What is no integer meets floats, and has no zero points; there is none of 5 or 6 bits.
+  bool onlyIntegers = quantized || weights == WeightFormat::I6 || weights == WeightFormat::I5;
+  for (LinearSpec made : onlyIntegers ? std::vector<LinearSpec>() : integers) {
     if (made.zeroPoints || made.fullRange)
       continue;
     made.numbers.codes = CodeFormat::Table;
