@@ -92,7 +92,7 @@ LinearTiling::LinearTiling(const LinearSpec &spec, const Target &target) {
   case Dot::Saturated: {
     panelBytes = padded * kPanelRows;
     int64_t groupSteps = (spec.groupSize ? spec.groupSize : padded) / 4;
-    int64_t chunks = llvm::divideCeil(groupSteps, kSaturationSteps);
+    int64_t chunks = llvm::divideCeil(groupSteps, saturationSteps(bitsOf(spec.weights)));
     activationBytes = llvm::alignTo(tileRows * groupCount(spec.k, spec.groupSize) * chunks * 4, 64);
     break;
   }
@@ -119,7 +119,7 @@ int64_t LinearKernel::groupSteps() const {
   return (spec.groupSize ? spec.groupSize : paddedColumns(spec.k)) / 4;
 }
 int64_t LinearKernel::groupChunks() const {
-  return llvm::divideCeil(groupSteps(), kSaturationSteps);
+  return llvm::divideCeil(groupSteps(), saturationSteps());
 }
 int64_t LinearKernel::fullGroups() const { return paddedColumns(spec.k) / 4 / groupSteps(); }
 int64_t LinearKernel::lastSteps() const { return paddedColumns(spec.k) / 4 % groupSteps(); }

@@ -159,8 +159,8 @@ struct IntegerTile {
     return result;
   }
 
-  /// Up to kSaturationSteps steps in 16-bit lanes, then added to `sums` in 32 bits. The lanes start
-  /// from the corrections and may wrap on the way: |sum of code * x| <= 16 * 8 * 128 < 2^15.
+  /// Up to saturationSteps steps in 16-bit lanes, then added to `sums` in 32 bits. The lanes start
+  /// from the corrections and may wrap on the way: |sum of code * x| <= 2^14.
   Values saturatedChunk(Value chunk, Value firstStep, int64_t steps, ValueRange sums) {
     constexpr int64_t vectors = 2;
     VectorType type16 = b.vec(16, b.i16()), type32 = b.vec(8, b.i32());
@@ -197,19 +197,20 @@ struct IntegerTile {
   }
 
   Values saturated(Value firstStep, int64_t steps) {
-    int64_t whole = steps / kSaturationSteps, rest = steps % kSaturationSteps;
+    const int64_t perChunk = k.saturationSteps();
+    int64_t whole = steps / perChunk, rest = steps % perChunk;
     Value firstChunk = b.mul(b.div(firstStep, k.groupSteps()), k.groupChunks());
     Values sums;
     if (whole)
-      sums = saturatedChunk(firstChunk, firstStep, kSaturationSteps, {});
+      sums = saturatedChunk(firstChunk, firstStep, perChunk, {});
     if (whole > 1)
       sums = b.forLoop(1, whole, 1, sums, [&](Value c, ValueRange carried) {
-        return saturatedChunk(b.add(firstChunk, c), b.add(firstStep, b.mul(c, kSaturationSteps)),
-                              kSaturationSteps, carried);
+        return saturatedChunk(b.add(firstChunk, c), b.add(firstStep, b.mul(c, perChunk)), perChunk,
+                              carried);
       });
     if (rest)
-      sums = saturatedChunk(b.add(firstChunk, whole), b.add(firstStep, whole * kSaturationSteps),
-                            rest, sums);
+      sums =
+          saturatedChunk(b.add(firstChunk, whole), b.add(firstStep, whole * perChunk), rest, sums);
     return sums;
   }
 };

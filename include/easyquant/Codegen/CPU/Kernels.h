@@ -32,6 +32,8 @@
 // clang-format off
 //   * codes, memref<packedShape(format, N, K) x i8>:
 //       8 bits  NP x Kp/4 x 32 x 4
+//       6 bits  NP x Kp/8 x 48 x 4
+//       5 bits  NP x Kp/8 x 40 x 4
 //       4 bits  NP x Kp/8 x 32 x 4
 //       3 bits  NP x Kp/8 x 24 x 4
 //       2 bits  NP x Kp/8 x 16 x 4
@@ -96,10 +98,10 @@ using numerics::CodeFormat;
 using numerics::ScaleFormat;
 
 /// The width of packed codes, of integers and of others (WeightCodes); F32: weights are floats.
-enum class WeightFormat { F32, I8, I4, I3, I2 };
+enum class WeightFormat { F32, I8, I6, I5, I4, I3, I2 };
 /// "f32", "i8", ..., as symbols have it.
 llvm::StringRef nameOf(WeightFormat format);
-/// The format of codes of `bits` bits: 2, 3, 4 or 8.
+/// The format of codes of `bits` bits: numerics::isCodeWidth.
 WeightFormat formatOfBits(int bits);
 /// Bits of a code; 32 for F32.
 int64_t bitsOf(WeightFormat format);
