@@ -18,9 +18,7 @@
 // CHECK-SAME:    n = #equant.scheme<i2, codebook = {{\[}}-1.000000e+00, -2.500000e-01, 2.500000e-01, 1.000000e+00], channel>
 // CHECK-SAME:    o = #equant.scheme<i8, symmetric, tensor, online>
 // CHECK-SAME:    p = #equant.codebook<iq4_nl>
-// CHECK-SAME:    q = #equant.layout<panel, rows = 32, depth = 4>,
-  r = #equant.scheme<i5, symmetric, group = 32, scale = f16>,
-  s = #equant.scheme<i6, asymmetric, group = 32>
+// CHECK-SAME:    q = #equant.layout<panel, rows = 32, depth = 4>
 // CHECK-SAME:    r = #equant.scheme<i5, symmetric, group = 32, scale = f16>
 // CHECK-SAME:    s = #equant.scheme<i6, asymmetric, group = 32>
 func.func private @schemes() attributes {
