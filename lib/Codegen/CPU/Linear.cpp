@@ -97,7 +97,7 @@ LinearTiling::LinearTiling(const LinearSpec &spec, const Target &target) {
     break;
   }
   case Dot::Vnni:
-    panelBytes = bytes ? 0 : padded * kPanelRows;
+    panelBytes = 0;
     break;
   }
   // What is prepared from the codes of a tile's rows serves all panels of a chunk.
@@ -203,12 +203,11 @@ static void bindArguments(LinearKernel &k, ValueRange args) {
   case Dot::Saturated:
     k.corrections = b.view(scratch, b.add(base, tiling.chunkPanels * tiling.panelBytes),
                            b.memref({tiling.tileRows, k.groups * k.groupChunks()}, b.i32()));
-    [[fallthrough]];
+    k.unpacked =
+        b.view(scratch, base,
+               b.memref({tiling.chunkPanels, tiles, steps, tiling.tileColumns * 4}, b.i8()));
+    break;
   case Dot::Vnni:
-    if (tiling.panelBytes)
-      k.unpacked =
-          b.view(scratch, base,
-                 b.memref({tiling.chunkPanels, tiles, steps, tiling.tileColumns * 4}, b.i8()));
     break;
   }
 }

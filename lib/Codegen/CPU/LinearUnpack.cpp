@@ -120,9 +120,7 @@ void emitUnpack(LinearKernel &k, Value panel, Value slot, Value slab, Value coun
   case Dot::Saturated:
     return unpackBytes(k, panel, slot);
   case Dot::Vnni:
-    if (k.tiling.panelBytes)
-      unpackBytes(k, panel, slot);
-    return;
+    return; // tiles do it themselves
   case Dot::Float:
     if (k.spec.weights == WeightFormat::F32)
       return unpackFloatRows(k, panel, slab, count);

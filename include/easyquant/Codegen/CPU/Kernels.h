@@ -230,7 +230,8 @@ mlir::func::FuncOp getOrEmitRope(mlir::ModuleOp module, const RopeSpec &spec, co
 /// causally: row m of a sequence sees its tokens 0 .. position + m (with a window W > 0 only the
 /// last W of them). What else is in a step changes no bit of what a sequence gets.
 ///   (q: rows<heads*D>, k: rows<kvHeads*D>, v: rows<kvHeads*D>, cache: memref<?xi8>,
-///    pages: memref<?xi64>, sequences, layer: index, y: rows<heads*D>, scratch, team)
+///    pages: memref<?xi64>, sequences, layer: index, [table: memref<PxD/2x2xf32>],
+///    y: rows<heads*D>, scratch, team)
 /// Query head h reads kv head h / (heads / kvHeads). Finite values beyond the range of the cache's
 /// type T, f32 or f16, saturate. Cache elements that no token has written are never used.
 /// Rows of k and v are read as kernels over rows read theirs; behind a barrier of its own, which
@@ -264,6 +265,9 @@ struct AttentionSpec {
   int64_t window = 0; ///< 0: none
   bool halfCache = false;
   std::optional<KVQuantization> kv = std::nullopt;
+  /// Of a float cache; > 0: queries and keys come before their rotation and are rotated in place,
+  /// by a table of so many positions, before keys are appended.
+  int64_t positions = 0;
 };
 
 /// One layer's part of a cache, in bytes that are multiples of 64.
