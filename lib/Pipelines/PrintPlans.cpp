@@ -71,16 +71,12 @@ static Json describe(equant::SchemeAttr scheme, bool isWeight) {
   return Json(std::move(members));
 }
 
-static Json describe(QuantizableOpInterface op) {
-  equant::PlanAttr plan = equant::getPlan(op);
-  auto weight = cast<RankedTensorType>(op.getWeightOperand().get().getType());
-  std::string reason = plan ? equant::whyNotQuantizable(op, plan) : "";
-  if (!reason.empty())
-    plan = {};
+static Json describe(StringRef site, RankedTensorType weight, equant::PlanAttr plan,
+                     const std::string &reason) {
   equant::SchemeAttr scheme = plan ? plan.getWeight() : equant::SchemeAttr();
   equant::SchemeAttr input = plan ? plan.getInput() : equant::SchemeAttr();
   return Json(Json::Object{
-      {"name", Json(op.getSite().str())},
+      {"name", Json(site.str())},
       {"out_features", Json(weight.getDimSize(0))},
       {"in_features", Json(weight.getDimSize(1))},
       {"weight", describe(scheme, /*isWeight=*/true)},
@@ -88,6 +84,13 @@ static Json describe(QuantizableOpInterface op) {
       {"methods", plan && plan.getMethods() ? toJson(plan.getMethods()) : Json(Json::Array())},
       {"bytes", Json(storedBytes(weight, scheme, input))},
       {"reason", reason.empty() ? Json() : Json(reason)}});
+}
+
+static Json describe(QuantizableOpInterface op) {
+  equant::PlanAttr plan = equant::getPlan(op);
+  std::string reason = plan ? equant::whyNotQuantizable(op, plan) : "";
+  return describe(op.getSite(), cast<RankedTensorType>(op.getWeightOperand().get().getType()),
+                  reason.empty() ? plan : equant::PlanAttr(), reason);
 }
 
 void PrintPlans::runOnOperation() {
@@ -98,6 +101,13 @@ void PrintPlans::runOnOperation() {
     sites.push_back(describe(op));
     if (auto load = op.getWeightOperand().get().getDefiningOp<GlobalLoadConstOp>())
       quantized.insert(load.getGlobalAttr());
+  });
+  module.walk([&](lm::EmbeddingOp op) {
+    if (equant::PlanAttr plan = equant::getPlan(op)) {
+      sites.push_back(describe(equant::embeddingSite(op.getTable()),
+                               cast<RankedTensorType>(op.getTable().getType()), plan, ""));
+      quantized.insert(op.getTable().getDefiningOp<GlobalLoadConstOp>().getGlobalAttr());
+    }
   });
   int64_t others = 0, largestLayer = 0;
   module.walk([&](func::FuncOp function) {

@@ -116,6 +116,11 @@ let group = "Quantization" in {
       let defaultWords = "int8 in quantized schemes, float in none";
       let value = "TYPE";
     }
+    def HeadGroupSize : TableOption<"headGroupSize", Integer, "head-group-size", "",
+                                    "weights of a head with a scheme of its own that share a scale, as --group-size"> {
+      let defaultWords = "128 below 8 bits";
+      let least = "0";
+    }
     def Ignore : TableListOption<"ignore", "ignore", "sites to leave float: names, or re: and a regular expression"> {
       let value = "SITE";
     }

@@ -216,7 +216,7 @@ def Equant_LayoutAttr : Equant_Attr<"Layout", "layout"> {
 def Equant_PlanAttr : Equant_Attr<"Plan", "plan"> {
   let summary = "how a site is going to be quantized";
   let description = [{
-    The attribute `equant.plan` of a quantizable op: what a pass such as `equant-absmax` decided and the passes after it read
+    The attribute `equant.plan` of a quantizable op, or of an embedding whose table is no linear's weight: what a pass such as `equant-absmax` decided and the passes after it read
     and complete. A site without one stays float.
 
     | part | meaning |
