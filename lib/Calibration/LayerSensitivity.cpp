@@ -12,6 +12,7 @@
 
 #include "llvm/ADT/SetVector.h"
 
+#include <cmath>
 #include <random>
 
 using namespace mlir;
@@ -112,13 +113,13 @@ FailureOr<std::vector<float>> LayerSensitivity::weightErrors(const SearchGroup &
   return std::vector<float>(sums.begin(), sums.end());
 }
 
-/// Mean over the tokens that count.
+/// Mean over the tokens that count; a token of zeros has none.
 FailureOr<float> LayerSensitivity::blockError(CompiledSubgraph &program, const Subgraph &subgraph) {
   Value output = subgraph.outputs.front();
   const int64_t skipped = runner.tokens().skipped();
   const HiddenStates &expected = activations->of(output);
   std::vector<float> made(runner.tokens().maxLength() * expected.columns());
-  numerics::ErrorSums sums;
+  double sum = 0;
   for (int64_t i = 0; i < expected.samples(); ++i) {
     SmallVector<ConstMatrix> in;
     for (Value value : subgraph.inputs)
@@ -126,10 +127,12 @@ FailureOr<float> LayerSensitivity::blockError(CompiledSubgraph &program, const S
     const Matrix exact = expected.sample(i), found(made.data(), exact.rows, exact.columns);
     if (auto done = runner.runSample(program, layer.getSymName(), i, in, {found}); !done)
       return emitError(layer.getLoc()) << done.error().message;
-    sums.add(exact.row(skipped), found.row(skipped), (exact.rows - skipped) * exact.columns);
+    for (int64_t row = skipped; row < exact.rows; ++row) {
+      const double error = numerics::relativeRms(exact.row(row), found.row(row), exact.columns);
+      sum += std::isfinite(error) ? error * error : 0;
+    }
   }
-  const double count = static_cast<double>(runner.tokens().counted() * expected.columns());
-  return static_cast<float>(sums.squaredError / count);
+  return static_cast<float>(sum / static_cast<double>(runner.tokens().counted()));
 }
 
 FailureOr<GroupFindings> LayerSensitivity::measure(const SearchGroup &group) {
@@ -195,48 +198,59 @@ void LayerSensitivity::choosePair(LayerFindings &findings) const {
     std::tie(findings.checkedGroup, findings.checkedCandidate) = pairs[random() % pairs.size()];
 }
 
+/// The blocks one after the other, and the pair to check.
+std::vector<LayerSensitivity::PlannedSites>
+LayerSensitivity::runsToEnd(const LayerFindings &findings) const {
+  std::vector<PlannedSites> runs;
+  for (const SearchGroup *group : groups) {
+    runs.resize(std::max(runs.size(), group->block + 1));
+    for (const PlannedSite &site : group->sites)
+      runs[group->block].emplace_back(site, site.plan);
+  }
+  if (findings.checkedGroup < 0)
+    return runs;
+  const SearchGroup &group = *groups[findings.checkedGroup];
+  PlannedSites &pair = runs.emplace_back();
+  for (auto [site, plan] :
+       llvm::zip_equal(group.sites, group.candidates[findings.checkedCandidate].plans))
+    pair.emplace_back(site, plan);
+  return runs;
+}
+
 LogicalResult LayerSensitivity::runToEnd(LayerFindings &findings, const HiddenStates &before,
                                          ModelLoss &loss) {
   Subgraph subgraph{{layer.getArgument(0)}, {layer.front().getTerminator()->getOperand(0)}};
   subgraph.observers = false;
   FailureOr<CompiledSubgraph> program = runner.compiler().compile(subgraph);
-  FailureOr<HiddenStates> whole = runner.allocate(), pair = runner.allocate();
-  if (failed(program) || failed(whole) || failed(pair))
+  if (failed(program))
     return failure();
-  auto run = [&](ArrayRef<std::pair<PlannedSite, PlanAttr>> plans, HiddenStates &after) {
-    if (failed(program->load(runner.constants())))
+  std::vector<HiddenStates> states;
+  for (const PlannedSites &sites : runsToEnd(findings)) {
+    FailureOr<HiddenStates> after = runner.allocate();
+    if (failed(after) || failed(program->load(runner.constants())))
       return failure();
-    for (auto [site, plan] : plans)
+    for (const auto &[site, plan] : sites)
       if (failed(round(site, plan, *program)))
         return failure();
-    return runner.run(*program, layer.getSymName(), {&before}, {&after});
-  };
-  SmallVector<std::pair<PlannedSite, PlanAttr>> all;
-  for (const SearchGroup *group : groups)
-    for (const PlannedSite &site : group->sites)
-      all.emplace_back(site, site.plan);
-  SmallVector<HiddenStates *> states = {&*whole};
-  if (failed(run(all, *whole)))
-    return failure();
-  if (findings.checkedGroup >= 0) {
-    const SearchGroup &group = *groups[findings.checkedGroup];
-    SmallVector<std::pair<PlannedSite, PlanAttr>> one;
-    for (auto [site, plan] :
-         llvm::zip_equal(group.sites, group.candidates[findings.checkedCandidate].plans))
-      one.emplace_back(site, plan);
-    if (failed(run(one, *pair)))
+    if (failed(runner.run(*program, layer.getSymName(), {&before}, {&*after})))
       return failure();
-    states.push_back(&*pair);
+    states.push_back(std::move(*after));
   }
+  SmallVector<HiddenStates *> all;
+  for (HiddenStates &each : states)
+    all.push_back(&each);
   for (size_t next = index + 1; next < runner.layers().size(); ++next)
-    if (failed(runner.runLayer(next, states)))
+    if (failed(runner.runLayer(next, all)))
       return failure();
   FailureOr<std::vector<float>> losses =
-      loss.of(SmallVector<const HiddenStates *>(states.begin(), states.end()));
+      loss.of(SmallVector<const HiddenStates *>(all.begin(), all.end()));
   if (failed(losses))
     return failure();
-  findings.loss = losses->front();
-  findings.checked = losses->back();
+  findings.losses = std::move(*losses);
+  if (findings.checkedGroup >= 0) {
+    findings.checked = findings.losses.back();
+    findings.losses.pop_back();
+  }
   return success();
 }
 

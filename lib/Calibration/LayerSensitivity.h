@@ -5,9 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A format at a group of sites is judged by the mean squared error of what the enclosing block adds
-// to the residual stream, all else being float, activations too: the error at the next place where
-// the layer can be cut. Private to lib/Calibration.
+// A format at a group of sites is judged by the error of the hidden states behind the enclosing
+// block (attention, MLP: up to the next place where the layer can be cut), all else being float,
+// activations too: the mean over tokens of |h - hhat|^2 / |h|^2. What follows normalizes hidden
+// states, so that an error of a token whose states are large, as those of attention sinks, is a
+// small one. Private to lib/Calibration.
 //
 //===----------------------------------------------------------------------===//
 
@@ -40,13 +42,13 @@ private:
 /// What is kept of a group in the journal; -1 where a format was dropped.
 struct GroupFindings {
   std::vector<float> weightErrors; ///< of each candidate: sum_j E[x_j^2] sum_n (w - what)^2
-  std::vector<float> errors;       ///< of each candidate: mean squared error of the block
+  std::vector<float> errors;       ///< of each candidate: of the block, relative and squared
   float found = 0;                 ///< the same of the plans that the search found
 };
 
 struct LayerFindings {
   std::vector<GroupFindings> groups;
-  float loss = 0; ///< of the whole model with this layer as its plans would have it
+  std::vector<float> losses; ///< of the whole model with this block as its plans would have it
   /// A pair run to the end: the loss of the whole model with this group alone in this format.
   int64_t checkedGroup = -1, checkedCandidate = -1;
   float checked = 0;
@@ -70,6 +72,8 @@ private:
   mlir::FailureOr<float> blockError(CompiledSubgraph &program, const Subgraph &subgraph);
   mlir::LogicalResult round(const PlannedSite &site, equant::PlanAttr plan,
                             CompiledSubgraph &program);
+  using PlannedSites = llvm::SmallVector<std::pair<PlannedSite, equant::PlanAttr>>;
+  std::vector<PlannedSites> runsToEnd(const LayerFindings &findings) const;
   mlir::LogicalResult runToEnd(LayerFindings &findings, const HiddenStates &before,
                                ModelLoss &loss);
   void choosePair(LayerFindings &findings) const;

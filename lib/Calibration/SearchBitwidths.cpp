@@ -281,7 +281,7 @@ std::string SearchBitwidths::stampText() const {
   std::string sizes;
   for (int64_t size : request.groupSizes)
     sizes += fmt::format(" {}", size);
-  return fmt::format("search 1 samples={} formats={} group-sizes={} targets={} objective={} "
+  return fmt::format("search 2 samples={} formats={} group-sizes={} targets={} objective={} "
                      "per-site={}",
                      searchSamples.getValue(), llvm::join(request.schemes, " "), sizes,
                      llvm::join(request.targets, " "), objective.getValue(), perSite.getValue());

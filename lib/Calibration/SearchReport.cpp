@@ -183,7 +183,7 @@ json::Object easyquant::calibration::reportOf(ModuleOp module, const SearchSpace
   std::vector<double> predicted, measured;
   if (isMeasured) {
     for (const LayerFindings &layer : run->findings())
-      layers.push_back(json::Object{{"loss", layer.loss}});
+      layers.push_back(json::Object{{"losses", json::Array(layer.losses)}});
     for (const CheckedPair &pair : run->checkedPairs()) {
       predicted.push_back(pair.predicted);
       measured.push_back(pair.measured);

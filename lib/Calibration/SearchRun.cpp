@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A layer's loss, with all of its sites rounded as planned, over the sum of its groups' errors so
-// rounded says what an error is worth in that layer: the loss of small errors is a quadratic form
-// of them, and errors of different formats have much the same directions.
+// The loss of the whole model with a block rounded as planned, over the sum of its groups' errors
+// so rounded, says what an error is worth behind that block: the loss of small errors is a
+// quadratic form of them, and errors of different formats have much the same directions.
 //
 //===----------------------------------------------------------------------===//
 
@@ -65,9 +65,10 @@ LogicalResult SearchRun::write(int64_t layer, const LayerFindings &findings) {
     add(tensorName(i, "errors"), group.errors);
     add(tensorName(i, "found"), std::span(&group.found, 1));
   }
-  const float whole[] = {findings.loss, static_cast<float>(findings.checkedGroup),
-                         static_cast<float>(findings.checkedCandidate), findings.checked};
-  add("losses", whole);
+  add("losses", findings.losses);
+  const float pair[] = {static_cast<float>(findings.checkedGroup),
+                        static_cast<float>(findings.checkedCandidate), findings.checked};
+  add("checked", pair);
   if (auto done = run.work().write(run.file(layer), stamp(), tensors); !done)
     return run.fail(done.error());
   return success();
@@ -91,14 +92,18 @@ FailureOr<LayerFindings> SearchRun::read(int64_t layer) {
     take(tensorName(i, "errors"), found.errors);
     take(tensorName(i, "found"), std::span(&found.found, 1));
   }
-  float whole[4] = {};
-  take("losses", whole);
+  size_t blocks = 0;
+  for (const SearchGroup *group : groupsOf(layer))
+    blocks = std::max(blocks, group->block + 1);
+  findings.losses.resize(blocks);
+  take("losses", findings.losses);
+  float pair[3] = {};
+  take("checked", pair);
   if (!all)
     return run.fail(all.error());
-  findings.loss = whole[0];
-  findings.checkedGroup = static_cast<int64_t>(whole[1]);
-  findings.checkedCandidate = static_cast<int64_t>(whole[2]);
-  findings.checked = whole[3];
+  findings.checkedGroup = static_cast<int64_t>(pair[0]);
+  findings.checkedCandidate = static_cast<int64_t>(pair[1]);
+  findings.checked = pair[2];
   return findings;
 }
 
@@ -159,37 +164,41 @@ FailureOr<float> SearchRun::lossOf(std::span<const size_t> candidates) {
 // Losses
 //===----------------------------------------------------------------------===//
 
-/// By layer. Where a layer's loss did not grow, which happens to the loss of the next token but not
-/// to a divergence, its errors count as those of the layer where they matter least.
+/// By group. Where the loss of a block did not grow, which happens to the loss of the next token
+/// but not to a divergence, its errors count as those of the block where they matter least.
 std::vector<double> SearchRun::lossesPerError() const {
-  std::vector<double> factors;
+  std::map<std::pair<size_t, size_t>, double> errors; // by layer and block
+  std::vector<size_t> next(layers.size());
+  for (const SearchGroup &group : space.groups)
+    errors[{group.layer, group.block}] += layers[group.layer].groups[next[group.layer]++].found;
+  std::map<std::pair<size_t, size_t>, double> factors;
   double least = 0;
-  for (const LayerFindings &layer : layers) {
-    double errors = 0;
-    for (const GroupFindings &group : layer.groups)
-      errors += group.found;
-    const double factor = errors > 0 ? std::max(0.0, layer.loss / errors) : 0;
+  for (auto [place, error] : errors) {
+    const double factor =
+        error > 0 ? std::max(0.0, layers[place.first].losses[place.second] / error) : 0;
     if (factor > 0 && (least == 0 || factor < least))
       least = factor;
-    factors.push_back(factor);
+    factors[place] = factor;
   }
-  for (double &factor : factors)
-    if (factor == 0)
-      factor = least;
-  return factors;
+  std::vector<double> result;
+  for (const SearchGroup &group : space.groups) {
+    const double factor = factors[{group.layer, group.block}];
+    result.push_back(factor > 0 ? factor : least);
+  }
+  return result;
 }
 
 SearchTable SearchRun::table() const {
   const std::vector<double> factors = lossesPerError();
   SearchTable table;
   std::vector<size_t> next(layers.size()); // group of the layer
-  for (const SearchGroup &group : space.groups) {
+  for (auto [index, group] : llvm::enumerate(space.groups)) {
     const GroupFindings &found = layers[group.layer].groups[next[group.layer]++];
     std::vector<numerics::FormatCost> &costs = table.costs.emplace_back();
     std::vector<size_t> &candidates = table.candidates.emplace_back();
     for (auto [i, error] : llvm::enumerate(found.errors))
       if (error >= 0) {
-        costs.push_back({group.candidates[i].bytes, factors[group.layer] * error});
+        costs.push_back({group.candidates[i].bytes, factors[index] * error});
         candidates.push_back(i);
       }
   }
@@ -200,11 +209,12 @@ std::vector<CheckedPair> SearchRun::checkedPairs() const {
   const std::vector<double> factors = lossesPerError();
   std::vector<CheckedPair> pairs;
   size_t first = 0; // group of the layer
-  for (auto [i, layer] : llvm::enumerate(layers)) {
+  for (const LayerFindings &layer : layers) {
     if (layer.checkedGroup >= 0) {
       const float error = layer.groups[layer.checkedGroup].errors[layer.checkedCandidate];
       pairs.push_back({first + static_cast<size_t>(layer.checkedGroup),
-                       static_cast<size_t>(layer.checkedCandidate), factors[i] * error,
+                       static_cast<size_t>(layer.checkedCandidate),
+                       factors[first + static_cast<size_t>(layer.checkedGroup)] * error,
                        layer.checked});
     }
     first += layer.groups.size();

@@ -11,6 +11,7 @@
 #include "easyquant/Dialect/Equant/Analysis/StoredBytes.h"
 #include "easyquant/Recipe/Presets.h"
 
+#include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringExtras.h"
 
 using namespace mlir;
@@ -254,21 +255,25 @@ FailureOr<SearchSpace> easyquant::calibration::findSearchSpace(ModuleOp module,
     space.groups.push_back(std::move(group));
     return finder.find(space.groups.back());
   };
-  for (auto [index, layer] : llvm::enumerate(layers))
+  for (auto [index, layer] : llvm::enumerate(layers)) {
+    llvm::SetVector<Value> cuts;
     for (SiteGroup &sites : siteGroups(layer)) {
       // What was computed for a format is not that of another.
       for (PlannedSite &site : sites.sites)
         site.plan = site.plan.withResults({}, {}, {}, {});
+      cuts.insert(nextCut(layer, sites.sites.front().op));
+      const size_t block = cuts.size() - 1; // sites come in the order of execution
       SmallVector<SearchGroup> groups;
       if (!request.perSite)
-        groups.push_back({index, sites.activation, sites.sites, {}});
+        groups.push_back({index, block, sites.activation, sites.sites, {}});
       else
         for (const PlannedSite &site : sites.sites)
-          groups.push_back({index, sites.activation, {site}, {}});
+          groups.push_back({index, block, sites.activation, {site}, {}});
       for (SearchGroup &group : groups)
         if (failed(add(std::move(group))))
           return failure();
     }
+  }
   if (space.groups.empty())
     return emitError(module.getLoc()) << "the layers have no site with a plan to change";
   module.walk([&](QuantizableOpInterface op) {

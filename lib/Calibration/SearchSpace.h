@@ -35,6 +35,7 @@ struct FormatCandidate {
 /// Sites that get one format: those that read one activation, or a single one.
 struct SearchGroup {
   size_t layer = 0;
+  size_t block = 0; ///< of the layer: groups whose errors are seen at the same cut are of one
   mlir::Value activation;
   llvm::SmallVector<PlannedSite> sites;
   std::vector<FormatCandidate> candidates;

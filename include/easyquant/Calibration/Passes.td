@@ -201,10 +201,10 @@ def SearchBitwidths : Pass<"equant-search-bitwidths", "::mlir::ModuleOp"> {
 
     What is measured, on the first `search-samples` samples, every activation being float:
 
-      * of a group and a format that no other one beats in both bytes and Σⱼ E[xⱼ²] Σₙ (w − ŵ)²: the mean squared error of what
-        the enclosing block adds to the hidden states, from its float input, rounded by the method that will round it (GPTQ on
-        one Hessian for all formats; everything else to nearest by the plan's rule);
-      * of a layer: the `objective` of the whole model with that layer as its plans would have it, which turns errors into loss;
+      * of a group and a format that no other one beats in both bytes and Σⱼ E[xⱼ²] Σₙ (w − ŵ)²: the error of the
+        hidden states behind the enclosing block (attention, MLP), the mean over tokens of ‖h − ĥ‖² / ‖h‖², from its float input, rounded
+        by the method that will round it (GPTQ on one Hessian for all formats; everything else to nearest by the plan's rule);
+      * of a block: the `objective` of the whole model with that block as its plans would have it, which turns errors into loss;
       * of one pair in twenty, at most one a layer: the objective of the whole model with it. The report has the rank correlation
         with what is predicted.
 
