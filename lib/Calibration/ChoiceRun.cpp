@@ -79,7 +79,10 @@ FailureOr<float> ChoiceRun::measure(std::span<const size_t> choice) {
     if (failed(runLayer(i, choice, exact ? &*exact : nullptr, *states)) ||
         (exact && failed(runner.runLayer(i, *exact))))
       return failure();
-  FailureOr<std::vector<float>> found = loss.of({&*states});
+  FailureOr<ModelLoss *> objective = loss();
+  if (failed(objective))
+    return failure();
+  FailureOr<std::vector<float>> found = (*objective)->of({&*states});
   if (failed(found))
     return failure();
   return found->front();

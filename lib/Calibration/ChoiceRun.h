@@ -25,7 +25,9 @@ namespace easyquant::calibration {
 class ChoiceRun {
 public:
   /// `stamp` is of all that losses depend on, but the choice.
-  ChoiceRun(LayerRunner &runner, const SearchSpace &space, ModelLoss &loss,
+  /// `loss` is asked for where the journal does not know.
+  ChoiceRun(LayerRunner &runner, const SearchSpace &space,
+            llvm::function_ref<mlir::FailureOr<ModelLoss *>()> loss,
             const formats::ComputedConstants &work, std::string stamp, unsigned threads)
       : runner(runner), space(space), loss(loss), work(work), stamp(std::move(stamp)),
         threads(threads) {}
@@ -40,7 +42,7 @@ private:
 
   LayerRunner &runner;
   const SearchSpace &space;
-  ModelLoss &loss;
+  llvm::function_ref<mlir::FailureOr<ModelLoss *>()> loss;
   const formats::ComputedConstants &work;
   std::string stamp;
   unsigned threads;

@@ -154,10 +154,8 @@ LogicalResult SearchRun::measure(llvm::function_ref<void(int64_t)> progress) {
 }
 
 FailureOr<float> SearchRun::lossOf(std::span<const size_t> candidates) {
-  FailureOr<ModelLoss *> made = modelLoss();
-  if (failed(made))
-    return failure();
-  return ChoiceRun(run.runner(), space, **made, run.work(), stamp(), threads).run(candidates);
+  auto made = [&] { return modelLoss(); };
+  return ChoiceRun(run.runner(), space, made, run.work(), stamp(), threads).run(candidates);
 }
 
 //===----------------------------------------------------------------------===//
