@@ -169,6 +169,8 @@ Result<void> LayerRunner::runSample(CompiledSubgraph &program, StringRef name, i
         !done)
       error = done.error();
   };
+  const int64_t rows = inputs.empty() ? std::ssize(tokens) : inputs.front().rows;
+  multiplied += static_cast<double>(program.multiplications()) * static_cast<double>(rows);
   if (auto done = program.run(inputs, outputs, observe, tokens); !done)
     return makeError(done.error().code, "{}: {}", name.str(), done.error().message);
   if (error)
@@ -249,6 +251,11 @@ FailureOr<HiddenStates> LayerRunner::embed() {
 }
 
 LogicalResult LayerRunner::runLayer(size_t index, HiddenStates &states, RowsObserver observer) {
+  return runLayer(index, ArrayRef<HiddenStates *>(&states), observer);
+}
+
+LogicalResult LayerRunner::runLayer(size_t index, ArrayRef<HiddenStates *> all,
+                                    RowsObserver observer) {
   func::FuncOp layer = functions[index];
   Subgraph subgraph{{layer.getArgument(0)}, {layer.front().getTerminator()->getOperand(0)}};
   subgraph.observers = static_cast<bool>(observer);
@@ -257,13 +264,14 @@ LogicalResult LayerRunner::runLayer(size_t index, HiddenStates &states, RowsObse
     return failure();
   if (failed(program->load(values)))
     return failure();
-  std::vector<float> output(text->maxLength() * states.columns());
-  for (int64_t i = 0; i < text->samples(); ++i) {
-    Matrix state = states.sample(i), made(output.data(), state.rows, state.columns);
-    if (auto done = runSample(*program, layer.getSymName(), i, {state}, {made}, observer); !done)
-      return fail(done.error());
-    std::copy_n(made.data, made.rows * made.columns, state.data);
-  }
+  std::vector<float> output(text->maxLength() * lm::columns(firstState));
+  for (HiddenStates *states : all)
+    for (int64_t i = 0; i < text->samples(); ++i) {
+      Matrix state = states->sample(i), made(output.data(), state.rows, state.columns);
+      if (auto done = runSample(*program, layer.getSymName(), i, {state}, {made}, observer); !done)
+        return fail(done.error());
+      std::copy_n(made.data, made.rows * made.columns, state.data);
+    }
   return success();
 }
 

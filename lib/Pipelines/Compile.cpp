@@ -296,6 +296,33 @@ void buildPipelineUntilPhase(OpPassManager &pm, const OptionValues &options, Str
   buildLaunchesPipeline(pm, launches);
 }
 
+LogicalResult buildSearchPipeline(OpPassManager &pm, const OptionValues &options,
+                                  StringRef search) {
+  Request request = *requestOf(options);
+  addCalibration(pm, options, request);
+  addPlan(pm, options);
+  OptionValues transforms = options;
+  transforms.set(option::clip, false); // ranges are those of one format
+  for (const std::string &name : request.methods)
+    if (recipe::findMethod(name)->stage == recipe::Stage::Transform)
+      pm.addPass(createMethod(name, transforms));
+  OptionValues own;
+  for (const OptionInfo *shared :
+       {&option::tokensFile.info(), &option::workFolder.info(), &option::threads.info()})
+    if (const recipe::OptionValue *value = options.find(*shared))
+      own.set(*shared, *value);
+  auto pass = calibration::createSearchBitwidths(
+      passOptions<calibration::SearchBitwidthsOptions>(own));
+  auto fail = [](const Twine &message) {
+    llvm::errs() << "error: options of the search: " << message << "\n";
+    return failure();
+  };
+  if (failed(pass->initializeOptions(search, fail)))
+    return failure();
+  pm.addPass(std::move(pass));
+  return success();
+}
+
 void buildDryRunPipeline(OpPassManager &pm, const OptionValues &options) {
   addPlan(pm, options);
   pm.addPass(createPrintPlans());
