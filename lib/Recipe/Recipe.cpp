@@ -80,6 +80,14 @@ std::vector<std::string> Recipe::observers() const {
   return names;
 }
 
+bool Recipe::weighsErrors() const {
+  auto weighs = [](const SiteRequest &site) {
+    return site.options[option::weightObserver] == "hessian-diagonal";
+  };
+  return weighs(request) ||
+         llvm::any_of(sites, [&](const SiteRule &rule) { return weighs(rule.request); });
+}
+
 bool Recipe::searchesAlpha() const {
   return options[option::alpha] == kSearch || llvm::any_of(sites, [](const SiteRule &rule) {
            return rule.request.options[option::alpha] == kSearch;

@@ -132,7 +132,7 @@ let group = "Quantization" in {
   let planned = 1, perSite = 1 in {
     def WeightObserver : TableOption<"weightObserver", Choice, "weight-observer", "absmax",
                                      "range of the weights that share a scale"> {
-      let choices = ["absmax", "minmax", "percentile", "mse", "entropy"];
+      let choices = ["absmax", "minmax", "percentile", "mse", "entropy", "hessian-diagonal"];
       let value = "RULE";
     }
     def Percentile : TableOption<"percentile", Number, "percentile", "99.99",

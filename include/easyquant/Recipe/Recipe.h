@@ -61,6 +61,8 @@ struct Recipe {
   std::vector<std::string> observers() const;
   /// Is alpha searched for anywhere?
   bool searchesAlpha() const;
+  /// Is the weight observer of any site hessian-diagonal, which needs calibration text?
+  bool weighsErrors() const;
 };
 
 /// Reads a recipe from JSON. InvalidArgument, naming `file`, the key, what was found and what was

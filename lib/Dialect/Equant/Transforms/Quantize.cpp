@@ -86,6 +86,12 @@ FailureOr<QuantizedWeight> Quantize::quantizeWeight(OpBuilder &builder, Location
       return failure();
     result.scale = *scale;
   } else {
+    if (plan.getRule() == ScaleRule::HessianDiagonal)
+      return emitError(loc)
+             << "site '" << site
+             << "': its ranges follow from calibration text by rule hessian-diagonal, "
+                "and have not been chosen: run equant-choose-ranges before, or take "
+                "another weight observer";
     if (scheme.getOuter())
       result.outer = OuterScaleOp::create(builder, loc, weight, scheme);
     auto qparams = ChooseQParamsOp::create(builder, loc, weight, result.outer, plan.getRule(),
