@@ -50,10 +50,14 @@ struct Format {
   ScaleFormat scales = ScaleFormat::F32;
 };
 constexpr Format formats[] = {{"w8a8", WeightFormat::I8, true},
+                              {"w6a8_f16", WeightFormat::I6, true, ScaleFormat::F16},
+                              {"w5a8_f16", WeightFormat::I5, true, ScaleFormat::F16},
                               {"w4a8", WeightFormat::I4, true},
                               {"w4a8_f16", WeightFormat::I4, true, ScaleFormat::F16},
                               {"f32", WeightFormat::F32, false},
                               {"w8a16", WeightFormat::I8, false},
+                              {"w6a16_f16", WeightFormat::I6, false, ScaleFormat::F16},
+                              {"w5a16_f16", WeightFormat::I5, false, ScaleFormat::F16},
                               {"w4a16", WeightFormat::I4, false},
                               {"w4a16_f16", WeightFormat::I4, false, ScaleFormat::F16}};
 
@@ -104,9 +108,9 @@ public:
     int64_t padded = paddedColumns(spec.k);
     groups = groupCount(spec.k, spec.groupSize);
     panels = panelCount(spec.n);
-    bytes = spec.weights == WeightFormat::F32  ? spec.n * spec.k * 4
-            : spec.weights == WeightFormat::I8 ? panels * kPanelRows * padded
-                                               : panels * kPanelRows * padded / 2;
+    bytes = spec.weights == WeightFormat::F32
+                ? spec.n * spec.k * 4
+                : panels * kPanelRows * padded * bitsOf(spec.weights) / 8;
     stride = llvm::alignTo(bytes, 4096);
     copies = m == 1 ? std::max<size_t>(kColdBytes / stride, 1) : 1;
     weights = cold;
@@ -146,8 +150,10 @@ public:
     MemRef<float, 1> scalesView(scales.get(), {m});
     MemRef<int32_t, 2> sumsView(sums.get(), {m, groups});
     MemRef<float, 2> floats(reinterpret_cast<float *>(w), {spec.n, spec.k});
-    int64_t blocks = padded / (spec.weights == WeightFormat::I8 ? 4 : 8);
-    MemRef<int8_t, 4> packed(reinterpret_cast<int8_t *>(w), {panels, blocks, kPanelRows, 4});
+    MemRef<int8_t, 4> packed(reinterpret_cast<int8_t *>(w),
+                             spec.weights == WeightFormat::F32
+                                 ? std::array<int64_t, 4>{}
+                                 : packedShape(spec.weights, spec.n, spec.k));
     MemRef<int8_t, 1> scratchView(scratch.get(), {scratchSize});
     int64_t t = threads;
     auto callWith = [&](auto wScalesView) {
@@ -240,8 +246,9 @@ int usage(const char *problem) {
   std::fprintf(
       stderr,
       "easyquant-kernel-bench: %s\nusage: easyquant-kernel-bench [--threads N] [--rounds N] "
-      "[--formats w8a8,w4a8,w4a8_f16,f32,w8a16,w4a16,w4a16_f16] [--rows 1,16,128,512] [--shapes "
-      "NxK,...] "
+      "[--formats "
+      "w8a8,w6a8_f16,w5a8_f16,w4a8,w4a8_f16,f32,w8a16,w6a16_f16,w5a16_f16,w4a16,w4a16_f16] "
+      "[--rows 1,16,128,512] [--shapes NxK,...] "
       "[--group-size G] [--isa avx2|avx512vnni] [--json FILE]\n",
       problem);
   return 1;
@@ -308,7 +315,7 @@ int main(int argc, char **argv) {
     return usage("this CPU does not run that instruction set");
 
   std::string model = bench::cpuModel();
-  std::printf("%s, %s, %d threads, W4 groups of %lld\n", model.c_str(), target.name().data(),
+  std::printf("%s, %s, %d threads, groups of %lld\n", model.c_str(), target.name().data(),
               options->threads, static_cast<long long>(options->groupSize));
   omp_set_num_threads(options->threads);
   // Random bytes are codes like any others; as floats they would be NaNs and denormals.
@@ -326,7 +333,7 @@ int main(int argc, char **argv) {
     for (auto [n, k] : options->shapes) {
       LinearSpec spec{n, k, format.weights, 0, format.quantizedInput, false, false};
       spec.numbers.scales = format.scales;
-      if (format.weights == WeightFormat::I4)
+      if (format.weights != WeightFormat::F32 && format.weights != WeightFormat::I8)
         spec.groupSize = options->groupSize;
       KernelRunner kernel(
           target, [&](mlir::ModuleOp module) { return getOrEmitLinear(module, spec, target); });

@@ -46,6 +46,25 @@ EASYQUANT_INLINE uint32_t foldHalves(uint64_t fields, int shift) {
 /// Words of 4 bytes in a block.
 constexpr int64_t blockWords(int bits) { return kPanelRows * bits / 4; }
 
+/// `count` bits of each field from bit `first` on, as codes of so many bits are packed.
+template <int count>
+EASYQUANT_INLINE void packPlane(const uint64_t *fields, int first, uint32_t *out) {
+  constexpr uint64_t mask = kOnes * ((1 << count) - 1);
+  auto plane = [&](int64_t r) { return (fields[r] >> first) & mask; };
+  if constexpr (count == 4)
+    for (int64_t r = 0; r < kPanelRows; ++r)
+      out[r] = foldHalves(plane(r), 4);
+  if constexpr (count == 2)
+    for (int64_t r = 0; r < 16; ++r)
+      out[r] = foldHalves(plane(r), 2) | foldHalves(plane(16 + r), 2) << 4;
+  if constexpr (count == 1)
+    for (int64_t r = 0; r < 8; ++r) {
+      out[r] = 0;
+      for (int64_t f = 0; f < 4; ++f)
+        out[r] |= foldHalves(plane(8 * f + r), 1) << (2 * f);
+    }
+}
+
 template <int bits> EASYQUANT_INLINE void packBlock(const uint64_t *codes, uint32_t *out) {
   uint64_t fields[kPanelRows];
   for (int64_t r = 0; r < kPanelRows; ++r)
@@ -55,21 +74,13 @@ template <int bits> EASYQUANT_INLINE void packBlock(const uint64_t *codes, uint3
       out[r] = static_cast<uint32_t>(fields[r]);
       out[kPanelRows + r] = static_cast<uint32_t>(fields[r] >> 32);
     }
-  if constexpr (bits == 4)
-    for (int64_t r = 0; r < kPanelRows; ++r)
-      out[r] = foldHalves(fields[r], 4);
-  if constexpr (bits == 2 || bits == 3) {
-    constexpr uint64_t mask = kOnes * 3;
-    for (int64_t r = 0; r < 16; ++r)
-      out[r] = foldHalves((fields[r] >> (bits - 2)) & mask, 2) |
-               foldHalves((fields[16 + r] >> (bits - 2)) & mask, 2) << 4;
+  else {
+    // The widest plane first: of four bits, or of two.
+    constexpr int upper = bits >= 4 ? 4 : 2, lower = bits - upper;
+    packPlane<upper>(fields, lower, out);
+    if constexpr (lower > 0)
+      packPlane<lower>(fields, 0, out + blockWords(upper));
   }
-  if constexpr (bits == 3)
-    for (int64_t r = 0; r < 8; ++r) {
-      out[16 + r] = 0;
-      for (int64_t f = 0; f < 4; ++f)
-        out[16 + r] |= foldHalves(fields[8 * f + r] & kOnes, 1) << (2 * f);
-    }
 }
 
 /// Columns that are taken from every row at a time: whole cache lines, since rows a power of two
@@ -118,6 +129,10 @@ static void packRows(int bits, int64_t columns, int64_t rows, const int8_t *code
     return packPanelOf<3>(columns, rows, codes, out);
   case 4:
     return packPanelOf<4>(columns, rows, codes, out);
+  case 5:
+    return packPanelOf<5>(columns, rows, codes, out);
+  case 6:
+    return packPanelOf<6>(columns, rows, codes, out);
   case 8:
     return packPanelOf<8>(columns, rows, codes, out);
   default:

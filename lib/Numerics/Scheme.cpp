@@ -50,9 +50,9 @@ CodeValues codeValues(const Scheme &scheme) {
 }
 
 Result<void> checkScheme(const Scheme &scheme) {
-  if (scheme.bits != 2 && scheme.bits != 3 && scheme.bits != 4 && scheme.bits != 8)
+  if (!isCodeWidth(scheme.bits))
     return makeError(ErrorCode::Unsupported,
-                     "scheme of {} bits: codes have 2, 3, 4 or 8 bits; choose one of these",
+                     "scheme of {} bits: codes have 2, 3, 4, 5, 6 or 8 bits; choose one of these",
                      scheme.bits);
   if (auto ok = checkFormat(scheme); !ok)
     return ok;

@@ -17,7 +17,7 @@ using easyquant::numerics::ScaleFormat;
 namespace easyquant::recipe {
 
 static constexpr std::string_view kAsymmetric = "_ASYM";
-static constexpr std::array<std::string_view, 4> kWeights = {"W8", "W4", "W3", "W2"};
+static constexpr std::array<std::string_view, 6> kWeights = {"W8", "W6", "W5", "W4", "W3", "W2"};
 static constexpr std::array<std::string_view, 2> kActivations = {"A8", "A16"};
 
 namespace {
@@ -58,7 +58,7 @@ static std::vector<Named> namedPresets() {
           {"NF4A16", {.weightBits = 4, .codes = CodeFormat::Table, .table = Codebook::nf4()}}};
 }
 
-/// W{2,3,4,8}A{8,16}[_ASYM].
+/// W{2,3,4,5,6,8}A{8,16}[_ASYM].
 static std::optional<Preset> integerPreset(std::string_view scheme) {
   Preset preset;
   preset.asymmetric = scheme.ends_with(kAsymmetric);

@@ -11,47 +11,44 @@ import numpy as np
 PANEL_ROWS = 32
 
 
-def unpack_i8(packed: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """u8[NP, Kp/4, 32, 4], byte = code + 128 → int8[rows, columns]."""
-    panels, steps = packed.shape[:2]
-    codes = packed.view(np.uint8).astype(np.int16) - 128
-    matrix = codes.transpose(0, 2, 1, 3).reshape(panels * PANEL_ROWS, steps * 4)
-    return matrix[:rows, :columns].astype(np.int8)
+def _plane_4(blocks: np.ndarray) -> np.ndarray:
+    """u8[NP, J, 32, 4] → four bits of each code, u8[NP, 32, J, 8]: low nibbles are columns 8j + i, high ones 8j + 4 + i."""
+    panels, steps = blocks.shape[:2]
+    fields = np.stack([blocks & 15, blocks >> 4], axis=3)  # [NP, J, 32, column half, 4]
+    return fields.transpose(0, 2, 1, 3, 4).reshape(panels, PANEL_ROWS, steps, 8)
 
 
-def unpack_i4(packed: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """u8[NP, Kp/8, 32, 4]: low nibbles are columns 8j + i, high ones 8j + 4 + i, each code + 8 → int8[rows, columns]."""
-    panels, steps = packed.shape[:2]
-    data = packed.view(np.uint8)
-    codes = np.stack([data & 15, data >> 4], axis=3).astype(np.int8) - np.int8(8)  # [NP, Kp/8, 32, 2, 4]
-    matrix = codes.transpose(0, 2, 1, 3, 4).reshape(panels * PANEL_ROWS, steps * 8)
-    return matrix[:rows, :columns]
-
-
-def _fields_i2(blocks: np.ndarray) -> np.ndarray:
-    """u8[NP, J, 16, 4] → the two bits of each code, u8[NP, 32, J, 8]."""
+def _plane_2(blocks: np.ndarray) -> np.ndarray:
+    """u8[NP, J, 16, 4] → two bits of each code, u8[NP, 32, J, 8]."""
     panels, steps = blocks.shape[:2]
     fields = np.stack([(blocks >> shift) & 3 for shift in (0, 2, 4, 6)], axis=2)  # [NP, J, (row half, column half), 16, 4]
     fields = fields.reshape(panels, steps, 2, 2, 16, 4).transpose(0, 2, 4, 1, 3, 5)  # [NP, row half, 16, J, column half, 4]
     return fields.reshape(panels, PANEL_ROWS, steps, 8)
 
 
-def unpack_i2(packed: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """u8[NP, Kp/8, 16, 4] → int8[rows, columns]."""
-    panels, steps = packed.shape[:2]
-    matrix = _fields_i2(packed.view(np.uint8)).reshape(panels * PANEL_ROWS, steps * 8).astype(np.int8) - np.int8(2)
-    return matrix[:rows, :columns]
+def _plane_1(blocks: np.ndarray) -> np.ndarray:
+    """u8[NP, J, 8, 4] → a bit of each code, u8[NP, 32, J, 8]."""
+    panels, steps = blocks.shape[:2]
+    fields = np.stack([(blocks >> bit) & 1 for bit in range(8)], axis=2)  # [NP, J, (row quarter, column half), 8, 4]
+    return fields.reshape(panels, steps, 4, 2, 8, 4).transpose(0, 2, 4, 1, 3, 5).reshape(panels, PANEL_ROWS, steps, 8)
 
 
-def unpack_i3(packed: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """u8[NP, Kp/8, 24, 4]: the upper two bits of each code as in int2, then the lowest ones → int8[rows, columns]."""
-    panels, steps = packed.shape[:2]
+def unpack_codes(packed: np.ndarray, bits: int, rows: int, columns: int) -> np.ndarray:
+    """u8[NP, Kp/8, 8 · bits, 4], of 8 bits [NP, Kp/4, 32, 4] → int8[rows, columns]. The upper four bits of codes of 5 and 6, and the
+    upper two of 3, lie in a plane before the lower ones."""
     data = packed.view(np.uint8)
-    upper = _fields_i2(data[:, :, :16])
-    low = np.stack([(data[:, :, 16:] >> bit) & 1 for bit in range(8)], axis=2)  # [NP, J, (row quarter, column half), 8, 4]
-    low = low.reshape(panels, steps, 4, 2, 8, 4).transpose(0, 2, 4, 1, 3, 5).reshape(panels, PANEL_ROWS, steps, 8)
-    matrix = (2 * upper + low).reshape(panels * PANEL_ROWS, steps * 8).astype(np.int8) - np.int8(4)
-    return matrix[:rows, :columns]
+    if bits == 8:
+        fields = data.transpose(0, 2, 1, 3)
+        return (fields.reshape(-1, fields.shape[2] * 4).astype(np.int16) - 128)[:rows, :columns].astype(np.int8)
+    planes = {6: (_plane_4, 32, _plane_2), 5: (_plane_4, 32, _plane_1), 4: (_plane_4, 32, None), 3: (_plane_2, 16, _plane_1),
+              2: (_plane_2, 16, None)}  # fmt: skip
+    upper, length, lower = planes[bits]
+    fields = upper(data[:, :, :length])
+    if lower:
+        low_bits = 2 if lower is _plane_2 else 1
+        fields = fields << low_bits | lower(data[:, :, length:])
+    codes = fields.reshape(-1, fields.shape[2] * 8).astype(np.int16) - 2 ** (bits - 1)
+    return codes[:rows, :columns].astype(np.int8)
 
 
 def unpack_scales(scales: np.ndarray, rows: int, columns: int, group_size: int) -> np.ndarray:
@@ -62,8 +59,8 @@ def unpack_scales(scales: np.ndarray, rows: int, columns: int, group_size: int) 
 
 
 def unpack_zero_points(fields: np.ndarray, bits: int) -> np.ndarray:
-    """u8[NP, G, 4 · z], z bits a field (those of a code, but 4 for 3) → the zero points, i32[NP, G, 32]."""
-    width = 4 if bits == 3 else bits
+    """u8[NP, G, 4 · z], z bits a field (those of a code, rounded up to a power of two) → the zero points, i32[NP, G, 32]."""
+    width = 4 if bits == 3 else 8 if bits > 4 else bits
     data = fields.view(np.uint8).astype(np.int32)
     parts = [(data >> shift) & (2**width - 1) for shift in range(0, 8, width)]
     return np.concatenate(parts, axis=2) - 2 ** (bits - 1)
@@ -95,7 +92,7 @@ def dequantize(packed: np.ndarray, scales: np.ndarray, rows: int, columns: int, 
     """The weights that the artifact computes with, f32[rows, columns]: s · (q − z), or s · value(q), s being the product with the outer
     scale of the row where there is one. `scheme`: as in the manifest."""
     bits, group_size = scheme["bits"], scheme["group_size"]
-    codes = {8: unpack_i8, 4: unpack_i4, 3: unpack_i3, 2: unpack_i2}[bits](packed, rows, columns)
+    codes = unpack_codes(packed, bits, rows, columns)
     if scheme["codes"] == "integer":
         values = codes.astype(np.float32)
         if zero_points is not None:

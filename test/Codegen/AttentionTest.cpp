@@ -11,6 +11,7 @@
 #include "SequenceTable.h"
 
 #include "easyquant/Numerics/Reference.h"
+#include "easyquant/Numerics/Rope.h"
 
 #include <cmath>
 #include <limits>
@@ -326,5 +327,62 @@ TEST(Attention, ManySequences) {
           EXPECT_TRUE(memory.contents() == cacheAfter);
         }
       }
+    }
+}
+
+// What is not yet rotated: the bits of the rotation of queries and of keys, then attention.
+TEST(Attention, RotatesWhatItAppends) {
+  constexpr int64_t kPositions = 800;
+  for (const Target &target : testTargets())
+    for (AttentionSpec spec :
+         {AttentionSpec{9, 3, 64, 0.125, 0, true}, AttentionSpec{4, 2, 12, 0.25, 40, false}}) {
+      AttentionSpec rotating = spec;
+      rotating.positions = kPositions;
+      RopeSpec queries{spec.heads, spec.headDim, kPositions}, keys = queries;
+      keys.heads = spec.kvHeads;
+      KernelRunner rotateQueries(
+          target, [&](ModuleOp module) { return getOrEmitRope(module, queries, target); });
+      KernelRunner rotateKeys(target,
+                              [&](ModuleOp module) { return getOrEmitRope(module, keys, target); });
+      KernelRunner attend(
+          target, [&](ModuleOp module) { return getOrEmitAttention(module, spec, target); });
+      KernelRunner together(
+          target, [&](ModuleOp module) { return getOrEmitAttention(module, rotating, target); });
+      std::vector<float> angles = *numerics::ropeTable({.headDim = spec.headDim}, kPositions);
+      MemRef<float, 3> angleView(angles.data(), {kPositions, spec.headDim / 2, 2});
+
+      auto outcome = [&](bool isFused, int64_t threads) {
+        std::mt19937 random(9);
+        SequenceTable table(30, 0);
+        table.add(1, 700).first_page = 1;
+        table.add(19, 60).first_page = 12;
+        constexpr int64_t kRows = 50, kPages = 14;
+        PagedMemory memory(cacheBytes(spec), kPages, Pages::Shuffled, 0);
+        Rows q(kRows, spec.heads * spec.headDim, 3, 1.0f, random),
+            k(kRows, spec.kvHeads * spec.headDim, 1, 1.0f, random),
+            v(kRows, spec.kvHeads * spec.headDim, 2, 1.0f, random);
+        auto qView = q.view(0, kRows), kView = k.view(0, kRows), vView = v.view(0, kRows);
+        std::vector<float> y(kRows * q.columns);
+        MemRef<float, 2> yView(y.data(), {kRows, q.columns});
+        int64_t bytes = threads * scratchBytes(spec, target);
+        GuardedBuffer<int8_t> scratch(bytes, -1);
+        MemRef<int8_t, 1> scratchView(scratch.data(), {bytes}), cache = memory.view();
+        auto pages = memory.pages();
+        auto sequences = table.view();
+        if (isFused) {
+          together(qView, kView, vView, cache, pages, sequences, memory.layer(), angleView, yView,
+                   scratchView, threads);
+        } else {
+          rotateQueries(qView, angleView, sequences, threads);
+          rotateKeys(kView, angleView, sequences, threads);
+          attend(qView, kView, vView, cache, pages, sequences, memory.layer(), yView, scratchView,
+                 threads);
+        }
+        return std::pair(y, memory.contents());
+      };
+      auto expected = outcome(false, 1);
+      for (int64_t threads : {1, 2, 5})
+        EXPECT_TRUE(outcome(true, threads) == expected)
+            << target.name().str() << " " << symbolName(rotating) << ", " << threads << " threads";
     }
 }

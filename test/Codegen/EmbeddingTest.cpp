@@ -174,8 +174,8 @@ TEST(Embedding, PackedTable) {
                                                     {172, 64}, {12, 8}, {576, 0}};
   for (const Target &target : testTargets()) {
     std::vector<EmbeddingSpec> specs;
-    for (WeightFormat format :
-         {WeightFormat::I8, WeightFormat::I4, WeightFormat::I3, WeightFormat::I2})
+    for (WeightFormat format : {WeightFormat::I8, WeightFormat::I6, WeightFormat::I5,
+                                WeightFormat::I4, WeightFormat::I3, WeightFormat::I2})
       for (auto [columns, groupSize] : shapes)
         for (bool zeroPoints : {false, true})
           specs.push_back({vocab, columns, format, groupSize, zeroPoints, {}});

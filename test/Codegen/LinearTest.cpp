@@ -374,8 +374,9 @@ std::vector<LinearSpec> specsOf(WeightFormat weights, bool quantized) {
       specs.push_back(make(37, 90, 16, false, false, zeroPoints));
       specs.back().numbers.scales = scales;
     }
-  // What is no integer meets floats, and has no zero points.
-  for (LinearSpec made : quantized ? std::vector<LinearSpec>() : integers) {
+  // What is no integer meets floats, and has no zero points; there is none of 5 or 6 bits.
+  bool onlyIntegers = quantized || weights == WeightFormat::I6 || weights == WeightFormat::I5;
+  for (LinearSpec made : onlyIntegers ? std::vector<LinearSpec>() : integers) {
     if (made.zeroPoints || made.fullRange)
       continue;
     made.numbers.codes = CodeFormat::Table;
@@ -495,8 +496,8 @@ TEST(LinearMachineCode, LooksUpSmallCodes) {
 TEST(LinearSpec, SpecsHaveNamesOfTheirOwn) {
   std::set<std::string> names;
   size_t count = 0;
-  for (WeightFormat format :
-       {WeightFormat::I8, WeightFormat::I4, WeightFormat::I3, WeightFormat::I2})
+  for (WeightFormat format : {WeightFormat::I8, WeightFormat::I6, WeightFormat::I5,
+                              WeightFormat::I4, WeightFormat::I3, WeightFormat::I2})
     for (int64_t group : {0, 32})
       for (int bits = 0; bits < 64; ++bits, ++count) {
         auto bit = [&](int i) { return (bits >> i & 1) != 0; };
@@ -511,9 +512,11 @@ TEST(LinearSpec, SpecsHaveNamesOfTheirOwn) {
 }
 
 constexpr Form forms[] = {
-    {WeightFormat::F32, false}, {WeightFormat::I8, false}, {WeightFormat::I4, false},
-    {WeightFormat::I3, false},  {WeightFormat::I2, false}, {WeightFormat::I8, true},
-    {WeightFormat::I4, true},   {WeightFormat::I3, true},  {WeightFormat::I2, true}};
+    {WeightFormat::F32, false}, {WeightFormat::I8, false}, {WeightFormat::I6, false},
+    {WeightFormat::I5, false},  {WeightFormat::I4, false}, {WeightFormat::I3, false},
+    {WeightFormat::I2, false},  {WeightFormat::I8, true},  {WeightFormat::I6, true},
+    {WeightFormat::I5, true},   {WeightFormat::I4, true},  {WeightFormat::I3, true},
+    {WeightFormat::I2, true}};
 
 INSTANTIATE_TEST_SUITE_P(Forms, Linear,
                          testing::Combine(testing::ValuesIn(forms), testing::Values(0, 1)),

@@ -45,6 +45,14 @@ int codeAt(const std::vector<uint8_t> &packed, const PanelLayout &l, int64_t row
   switch (bits) {
   case 8:
     return byte(2 * j + half, 32, r) - 128;
+  case 6: {
+    int upper = byte(j, 48, r) >> (4 * half) & 15;
+    return 4 * upper + (byte(j, 48, 32 + r % 16) >> (r / 16 * 4 + 2 * half) & 3) - 32;
+  }
+  case 5: {
+    int upper = byte(j, 40, r) >> (4 * half) & 15;
+    return 2 * upper + (byte(j, 40, 32 + r % 8) >> (r / 8 * 2 + half) & 1) - 16;
+  }
   case 4:
     return (byte(j, 32, r) >> (4 * half) & 15) - 8;
   case 3: {
@@ -160,7 +168,7 @@ TEST_P(PackedPanels, FollowTheFormulaAndComeBack) {
 // Every value that b bits hold, symmetric or not, in every place of a block.
 TEST(Panels, EveryCodeRoundTripsEverywhere) {
   constexpr int64_t rows = 33, columns = 9;
-  for (int bits : {2, 3, 4, 8}) {
+  for (int bits : {2, 3, 4, 5, 6, 8}) {
     PanelLayout layout = *panelLayout({bits, false, Granularity::Channel, 0, false}, rows, columns);
     int values = 1 << bits;
     std::vector<int8_t> codes(rows * columns);
@@ -209,6 +217,12 @@ const PackedShape symmetricShapes[] = {{1, 1, kInt8},
                                        {5, 172, grouped(4, 128)},
                                        {96, 61, grouped(8, 32)},
                                        {34, 30, {4, true, Granularity::Channel, 0, false}},
+                                       {1, 1, grouped(6, 8)},
+                                       {70, 100, grouped(6, 48)},
+                                       {33, 31, {6, true, Granularity::Channel, 0, false}},
+                                       {1, 1, grouped(5, 8)},
+                                       {70, 100, grouped(5, 48)},
+                                       {33, 31, {5, true, Granularity::Channel, 0, false}},
                                        {1, 1, grouped(3, 8)},
                                        {70, 100, grouped(3, 48)},
                                        {33, 31, {3, true, Granularity::Channel, 0, false}},
@@ -217,6 +231,8 @@ const PackedShape symmetricShapes[] = {{1, 1, kInt8},
                                        {33, 31, {2, true, Granularity::Channel, 0, false}}};
 const PackedShape asymmetricShapes[] = {{33, 31, {8, false, Granularity::Channel, 0, false}},
                                         {70, 100, {4, false, Granularity::Group, 48, false}},
+                                        {40, 65, {6, false, Granularity::Group, 32, false}},
+                                        {70, 100, {5, false, Granularity::Group, 48, false}},
                                         {5, 172, {3, false, Granularity::Group, 128, false}},
                                         {40, 65, {2, false, Granularity::Group, 32, false}}};
 INSTANTIATE_TEST_SUITE_P(Symmetric, PackedPanels, testing::ValuesIn(symmetricShapes));
@@ -249,7 +265,7 @@ TEST(PanelLayout, RefusesWhatKernelsCannotTake) {
   };
   refused(grouped(4, 12), 8, 8, "such as 16");
   refused({8, true, Granularity::Token, 0, true}, 8, 8, "static");
-  refused(grouped(5, 32), 8, 8, "2, 3, 4 or 8");
+  refused(grouped(7, 32), 8, 8, "2, 3, 4, 5, 6 or 8");
   refused(kInt8, 0, 8, "0 x 8");
   refused(kInt8, 8, -1, "8 x -1");
 }

@@ -120,7 +120,7 @@ TEST_P(IntegerLinear, OffsetWeightsAndSumsGiveTheSameDots) {
 // Zero points on either side: dots are products of the differences, and what kernels compute.
 TEST(IntegerLinearZeroPoints, GiveTheLinearOfTheDequantizedOperands) {
   const int64_t M = 3, N = 5, K = 100;
-  for (int bits : {2, 3, 4, 8})
+  for (int bits : {2, 3, 4, 5, 6, 8})
     for (int64_t groupSize : {0, 48})
       for (bool symmetricInput : {true, false}) {
         Scheme scheme{bits, false, groupSize ? Granularity::Group : Granularity::Channel, groupSize,

@@ -28,7 +28,7 @@ inline constexpr Scheme grouped(int bits, int64_t groupSize) {
 inline std::vector<Scheme> allKinds(Granularity granularity = Granularity::Channel,
                                     int64_t groupSize = 0) {
   std::vector<Scheme> schemes;
-  for (int bits : {2, 3, 4, 8})
+  for (int bits : {2, 3, 4, 5, 6, 8})
     for (auto [symmetric, full] : {std::pair(true, false), {true, true}, {false, false}})
       schemes.push_back({bits, symmetric, granularity, groupSize, false, full});
   return schemes;

@@ -39,7 +39,7 @@ TEST(Scheme, CodeRanges) {
 }
 
 TEST(Scheme, Legal) {
-  for (int bits : {2, 3, 4, 8})
+  for (int bits : {2, 3, 4, 5, 6, 8})
     EXPECT_TRUE(checkScheme(scheme(bits, Granularity::Channel)));
   EXPECT_TRUE(checkScheme(scheme(4, Granularity::Group, 48)));
   EXPECT_TRUE(checkScheme(scheme(8, Granularity::Tensor)));
@@ -83,8 +83,8 @@ TEST(Scheme, Codebooks) {
 }
 
 TEST(Scheme, Refused) {
-  for (int bits : {-1, 0, 1, 5, 6, 7, 9, 16, 32})
-    expectRefused(scheme(bits, Granularity::Channel), ErrorCode::Unsupported, "2, 3, 4 or 8");
+  for (int bits : {-1, 0, 1, 7, 9, 16, 32})
+    expectRefused(scheme(bits, Granularity::Channel), ErrorCode::Unsupported, "2, 3, 4, 5, 6 or 8");
   expectRefused(scheme(4, Granularity::Group, 0), ErrorCode::InvalidArgument, "group size 0");
   expectRefused(scheme(4, Granularity::Group, -8), ErrorCode::InvalidArgument, "group size -8");
   expectRefused(scheme(4, Granularity::Channel, 32), ErrorCode::InvalidArgument, "per channel");

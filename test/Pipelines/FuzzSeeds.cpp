@@ -36,6 +36,7 @@ static constexpr Pipeline kPipelines[] = {
     {"equant-absmax{scheme=W8A8 activations=static methods=smoothquant head=float}"},
     {"equant-zeropoint{scheme=W4A16_ASYM group-size=16 methods=awq}"},
     {"equant-symmetric{scheme=W3A16 weight-observer=percentile percentile=99.9}", 5},
+    {"equant-zeropoint{scheme=W5A8 group-size=16}", 5},
     {"equant-zeroquant{scheme=W8A8 mixed=true methods=lkd}", 5},
     {"equant-recipe{file=recipe.json}", 5},
     {"equant-absmax{scheme=W8A8},equant-quantize,func.func(equant-fuse-shared-input),canonicalize"},

@@ -290,8 +290,8 @@ Type Mutator::mutate(Type type) {
   case 0: {
     Type kElements[] = {b.getF32Type(),      b.getF16Type(),      b.getF64Type(),
                         b.getI8Type(),       b.getI1Type(),       b.getIntegerType(4),
-                        b.getIntegerType(2), b.getIntegerType(3), b.getI32Type(),
-                        b.getIndexType()};
+                        b.getIntegerType(2), b.getIntegerType(3), b.getIntegerType(6),
+                        b.getI32Type(),      b.getIndexType()};
     return tensor.clone(random.pick(kElements));
   }
   case 1:

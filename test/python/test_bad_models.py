@@ -138,7 +138,7 @@ def test_truncated_gguf(smollm2_gguf, tmp_path):
 
 
 @pytest.mark.parametrize("options, words", [
-    (["--scheme=W5A8"], ["W5A8", "W8A8", "W4A16"]),
+    (["--scheme=W7A8"], ["W7A8", "W8A8", "W4A16"]),
     (["--scheme=int5"], ["int5", "W8A8"]),
     (["--scheme=W4A16", "--group-size=-32"], ["-32"]),
     (["--scheme=W4A16", "--group-size=12"], ["12", "8"]),

@@ -19,6 +19,8 @@ from oracles.llama2c_tokenizer import read_tokenizer
 SCHEMES = {
     "W4A16": (["--scheme=W4A16", "--group-size=32"], Formats("i4", "f16", 32, "i8")),
     "W4A16 with f32 scales": (["--scheme=W4A16", "--group-size=32", "--scale-type=f32"], Formats("i4", "f32", 32, "i8")),
+    "W6A16": (["--scheme=W6A16", "--group-size=32"], Formats("i6", "f16", 32, "i8")),
+    "W5A16": (["--scheme=W5A16", "--group-size=16"], Formats("i5", "f16", 16, "i8")),
     "W3A16": (["--scheme=W3A16", "--group-size=16"], Formats("i3", "f16", 16, "i8")),
     "FP8_DYNAMIC": (["--scheme=FP8_DYNAMIC"], Formats("f8E4M3FN", "f32", 0, "f8E4M3FN", inputs="f8E4M3FN")),
     "MXFP4A16": (["--scheme=MXFP4A16"], Formats("f4E2M1FN", "f8E8M0FNU", 32, "i8")),

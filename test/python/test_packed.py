@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from easyquant.packed import code_values, dequantize, relative_error, unpack_i2, unpack_i3, unpack_i4, unpack_i8, unpack_scales, unpack_zero_points
+from easyquant.packed import code_values, dequantize, relative_error, unpack_codes, unpack_scales, unpack_zero_points
 
 SHAPES = [(32, 8), (33, 8), (1, 1), (64, 24), (70, 41), (5, 100)]
 
@@ -60,13 +60,30 @@ def pack_i3(codes: np.ndarray) -> np.ndarray:
     return packed
 
 
+def pack_planes(codes: np.ndarray, low: int) -> np.ndarray:
+    """Codes of 4 + low bits: the upper four as pack_i4 has them, then the others."""
+    rows, columns = codes.shape
+    fields = codes + 2 ** (3 + low)
+    packed = np.zeros((panels(rows), -(-columns // 8), 32 + 8 * low, 4), dtype=np.uint8)
+    for n in range(rows):
+        for k in range(columns):
+            packed[n // 32, k // 8, n % 32, k % 4] |= (fields[n, k] >> low) << (0 if k % 8 < 4 else 4)
+            if low == 2:
+                put_i2(packed[:, :, 32:], n, k, fields[n, k] & 3)
+            else:
+                packed[n // 32, k // 8, 32 + n % 8, k % 4] |= (fields[n, k] & 1) << (2 * (n % 32 // 8) + (1 if k % 8 >= 4 else 0))
+    return packed
+
+
+PACKED = {8: pack_i8, 6: lambda codes: pack_planes(codes, 2), 5: lambda codes: pack_planes(codes, 1), 4: pack_i4, 3: pack_i3, 2: pack_i2}
+
+
 @pytest.mark.parametrize("rows, columns", SHAPES)
-@pytest.mark.parametrize(
-    "pack, unpack, limit", [(pack_i8, unpack_i8, 127), (pack_i4, unpack_i4, 7), (pack_i3, unpack_i3, 3), (pack_i2, unpack_i2, 1)]
-)
-def test_codes(rows, columns, pack, unpack, limit):
+@pytest.mark.parametrize("bits", PACKED)
+def test_codes(rows, columns, bits):
+    limit = 2 ** (bits - 1) - 1
     codes = np.random.default_rng(rows).integers(-limit, limit + 1, (rows, columns)).astype(np.int64)
-    np.testing.assert_array_equal(unpack(pack(codes), rows, columns), codes)
+    np.testing.assert_array_equal(unpack_codes(PACKED[bits](codes), bits, rows, columns), codes)
 
 
 def scheme_of(bits):
@@ -101,7 +118,7 @@ def test_dequantize_takes_zero_points_off():
     np.testing.assert_array_equal(dequantize(pack_i2(codes), scales, 2, 3, scheme_of(2), zeros), [[-1, 1, 2], [-4, 0, -2]])
 
 
-@pytest.mark.parametrize("bits, fields", [(8, 1), (4, 2), (3, 2), (2, 4)])
+@pytest.mark.parametrize("bits, fields", [(8, 1), (6, 1), (5, 1), (4, 2), (3, 2), (2, 4)])
 def test_zero_points_are_fields(bits, fields):
     zeros = np.random.default_rng(bits).integers(-(2 ** (bits - 1)), 2 ** (bits - 1), (2, 3, 32))
     width = 32 // fields

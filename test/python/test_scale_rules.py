@@ -70,7 +70,7 @@ def spread(values, x, granularity):
 @pytest.mark.parametrize("granularity", GRANULARITIES)
 def test_extremes_against_numpy(quantize, kind, granularity):
     for name, x in matrices().items():
-        for bits in (2, 3, 4, 8):
+        for bits in (2, 3, 4, 5, 6, 8):
             q = quantize(x, bits, kind, granularity, EXTREMES[kind])
             expected = [[parameters(s.min(), s.max(), bits, kind) for s in row] for row in slices(x, granularity)]
             np.testing.assert_allclose(q["scales"], [[s for s, _ in row] for row in expected], rtol=2e-7, err_msg=name)

@@ -7,7 +7,7 @@
 //
 // A code stands for a value before scaling. Formats have the names of MLIR and of ml_dtypes:
 //
-//      integers       two's complement of 2, 3, 4 or 8 bits, less their zero point
+//      integers       two's complement of 2, 3, 4, 5, 6 or 8 bits, less their zero point
 //      f8E4M3FN       s eeee mmm, bias 7, no infinity; +-448 (Micikevicius et al., FP8 Formats for
 //                     Deep Learning, 2022, https://arxiv.org/abs/2209.05433)
 //      f4E2M1FN       s ee m, bias 1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives (OCP

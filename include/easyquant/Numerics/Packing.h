@@ -12,6 +12,10 @@
 // block of 32 b bytes:
 // clang-format off
 //   8 bits  NP x Kp/4 x 32 x 4 bytes: [p, j, r, i] = c(r, 4j + i)
+//   6 bits  NP x Kp/8 x 48 x 4 bytes: the upper four bits of each code as 4 bits have them, in
+//                                     [p, j, 0..31], then the lower two as 2 bits have them
+//   5 bits  NP x Kp/8 x 40 x 4 bytes: the upper four bits the same, then the lowest as 3 bits
+//                                     have them
 //   4 bits  NP x Kp/8 x 32 x 4 bytes: [p, j, r, i] = c(r, 8j + i) + 2^4 c(r, 8j + 4 + i)
 //   3 bits  NP x Kp/8 x 24 x 4 bytes: the upper two bits of each code as 2 bits have them, in
 //                                     [p, j, 0..15], then the lowest bits: [p, j, 16 + r, i], r < 8,

@@ -36,8 +36,11 @@ struct CodeRange {
   friend bool operator==(const CodeRange &, const CodeRange &) = default;
 };
 
+/// Integer codes have 2, 3, 4, 5, 6 or 8 bits.
+constexpr bool isCodeWidth(int64_t bits) { return (bits >= 2 && bits <= 6) || bits == 8; }
+
 struct Scheme {
-  int bits = 8; ///< of a code: 2, 3, 4 or 8
+  int bits = 8; ///< of a code: see isCodeWidth
   /// Symmetric: zero point 0 and the narrow range [-(2^(b-1)-1), 2^(b-1)-1], so that negation is
   /// exact, unless `fullRange`. Otherwise a zero point and the full range [-2^(b-1), 2^(b-1)-1].
   bool symmetric = true;
@@ -89,11 +92,11 @@ constexpr int64_t scaleRows(const Scheme &scheme, int64_t rows) {
   return scheme.granularity == Granularity::Tensor ? 1 : rows;
 }
 
-/// Is this a scheme at all? InvalidArgument or Unsupported otherwise: a bit width that is not 2, 3,
-/// 4 or 8, or not that of the codes' format, a group size without groups (or the reverse), scales
-/// per token that are not dynamic, dynamic scales of weights, an asymmetric scheme with `fullRange`
-/// (it has that range anyway), zero points or `fullRange` of codes that are no integers. A size
-/// need not divide K, nor be below it.
+/// Is this a scheme at all? InvalidArgument or Unsupported otherwise: a bit width that is no
+/// isCodeWidth, or not that of the codes' format, a group size without groups (or the reverse),
+/// scales per token that are not dynamic, dynamic scales of weights, an asymmetric scheme with
+/// `fullRange` (it has that range anyway), zero points or `fullRange` of codes that are no
+/// integers. A size need not divide K, nor be below it.
 Result<void> checkScheme(const Scheme &scheme);
 
 /// For people: "int4 symmetric, groups of 128, f16 scales", "int8 symmetric, per token, dynamic",

@@ -33,8 +33,8 @@ enum class WeightTensor {
 };
 inline constexpr size_t kWeightTensors = 5;
 
-/// Bits of a packed zero point: those of a code, but 4 for codes of 3.
-constexpr int zeroPointBits(int bits) { return bits == 3 ? 4 : bits; }
+/// Bits of a packed zero point: those of a code, rounded up to a power of two.
+constexpr int zeroPointBits(int bits) { return bits == 3 ? 4 : bits > 4 ? 8 : bits; }
 
 /// The bytes of each tensor; empty where there is none.
 struct PackedWeight {

@@ -9,7 +9,8 @@
 //
 // clang-format off
 //      none                        float
-//      W{2,3,4,8}A{8,16}[_ASYM]    integer weights of so many bits, int8 activations or float ones;
+//      W{2,3,4,5,6,8}A{8,16}[_ASYM]
+//                                  integer weights of so many bits, int8 activations or float ones;
 //                                  _ASYM: with zero points
 //      FP8, FP8_DYNAMIC            f8E4M3FN weights, a scale a row, and activations, a static scale
 //                                  a tensor or one a token

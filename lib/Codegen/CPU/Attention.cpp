@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The threads append their shares of a step's tokens to the cache, meet, and share out tiles
-// (AttentionTile.h) of each sequence:
+// The threads rotate their shares of a step's tokens, if the kernel is to, and append them to the
+// cache, meet, and share out tiles (AttentionTile.h) of each sequence:
 //
 //   one token     a tile per kv head and stretch of cached tokens ("flash decoding"), whose results
 //                 are combined at the end; the stretches depend on the position alone
@@ -19,6 +19,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "AttentionTile.h"
+#include "Rope.h"
 #include "RowKernel.h"
 
 #include "llvm/ADT/bit.h"
@@ -40,6 +41,8 @@ std::string symbolName(const AttentionSpec &spec) {
                     llvm::bit_cast<uint32_t>(static_cast<float>(spec.scale)));
   if (spec.window > 0)
     name += llvm::formatv("_window{0}", spec.window);
+  if (spec.positions > 0)
+    name += llvm::formatv("_rotate{0}", spec.positions);
   name += spec.halfCache ? "_f16" : "_f32";
   if (const std::optional<KVQuantization> &kv = spec.kv) {
     name += llvm::formatv("_kv{0}_group{1}_residual{2}_sinks{3}", kv->bits, kv->group, kv->residual,
@@ -141,21 +144,33 @@ void AppendEmitter::emit(Value ofHead, Value begin, Value end) {
   });
 }
 
-/// append(k, v, cache, pages, layer, position, begin, end): writes the tokens [begin, end) of the
-/// call.
+/// append(k, v, cache, pages, layer, position, begin, end, [q, table]): rotates and writes the
+/// tokens [begin, end) of the call.
 static func::FuncOp getOrEmitAppend(ModuleOp module, const AttentionSpec &spec,
                                     const Target &target) {
   auto arguments = [&](KernelBuilder &b) {
     Type rows = b.rows(spec.kvHeads * spec.headDim), index = b.getIndexType();
     Type cache = b.memref({ShapedType::kDynamic}, b.i8());
-    return SmallVector<Type>{rows, rows, cache, pagesType(b), index, index, index, index};
+    SmallVector<Type> types = {rows, rows, cache, pagesType(b), index, index, index, index};
+    if (spec.positions > 0)
+      types.append(
+          {b.rows(spec.heads * spec.headDim), rotationTable(b, spec.positions, spec.headDim)});
+    return types;
   };
-  return getOrEmitFunction(module, symbolName(spec) + "_append", target, arguments,
-                           [&](KernelBuilder &b, ValueRange args) {
-                             AppendEmitter append(b, spec, args);
-                             b.forLoop(0, spec.kvHeads, 1,
-                                       [&](Value head) { append.emit(head, args[6], args[7]); });
-                           });
+  auto build = [&](KernelBuilder &b, ValueRange args) {
+    Value position = args[5], begin = args[6], end = args[7];
+    if (spec.positions > 0) {
+      RopeSpec queries{spec.heads, spec.headDim, spec.positions};
+      RopeSpec keys{spec.kvHeads, spec.headDim, spec.positions};
+      b.forLoop(begin, end, 1, [&](Value token) {
+        emitRotation(b, queries, args[8], args[9], token, b.add(position, token));
+        emitRotation(b, keys, args[0], args[9], token, b.add(position, token));
+      });
+    }
+    AppendEmitter append(b, spec, args);
+    b.forLoop(0, spec.kvHeads, 1, [&](Value head) { append.emit(head, begin, end); });
+  };
+  return getOrEmitFunction(module, symbolName(spec) + "_append", target, arguments, build);
 }
 
 namespace {
@@ -168,7 +183,10 @@ public:
       : b(b), module(module), tiling(tiling), team(team), sequence(sequence),
         q(sequence.rowsOf(b, args[0])), k(sequence.rowsOf(b, args[1])),
         v(sequence.rowsOf(b, args[2])), cache(args[3]), pages(pagesOf(b, args[4], sequence)),
-        layer(args[6]), y(sequence.rowsOf(b, args[7])), scratch(args[8]) {}
+        layer(args[6]), y(sequence.rowsOf(b, args.drop_back().back())), scratch(args.back()) {
+    if (tiling.decode.spec.positions > 0)
+      table = args[7];
+  }
 
   /// The step's rows [begin, end), as far as they are its own.
   void append(Value begin, Value end);
@@ -213,7 +231,7 @@ private:
   const FloatTiling &tiling;
   const Team &team;
   const Sequence &sequence;
-  Value q, k, v, cache, pages, layer, y, scratch;
+  Value q, k, v, cache, pages, layer, y, scratch, table;
 };
 
 } // namespace
@@ -229,8 +247,10 @@ static Value firstSeen(KernelBuilder &b, const AttentionSpec &spec, Value positi
 
 void FloatSequence::append(Value begin, Value end) {
   auto [from, to] = sequence.part(b, begin, end);
-  func::CallOp::create(b, getOrEmitAppend(module, tiling.decode.spec, b.target),
-                       ValueRange{k, v, cache, pages, layer, sequence.position, from, to});
+  SmallVector<Value> operands = {k, v, cache, pages, layer, sequence.position, from, to};
+  if (table)
+    operands.append({q, table});
+  func::CallOp::create(b, getOrEmitAppend(module, tiling.decode.spec, b.target), operands);
 }
 
 /// At most tiling.parts parts, a whole number of steps each but the last.
@@ -309,9 +329,12 @@ func::FuncOp getOrEmitAttention(ModuleOp module, const AttentionSpec &spec, cons
   auto arguments = [&](KernelBuilder &b) {
     Type queries = b.rows(spec.heads * spec.headDim), kv = b.rows(spec.kvHeads * spec.headDim);
     Type bytes = b.memref({ShapedType::kDynamic}, b.i8());
-    return SmallVector<Type>{
-        queries,          kv,      kv,   bytes, allPagesType(b), sequencesType(b),
-        b.getIndexType(), queries, bytes};
+    SmallVector<Type> types = {queries,         kv, kv, bytes, allPagesType(b), sequencesType(b),
+                               b.getIndexType()};
+    if (spec.positions > 0)
+      types.push_back(rotationTable(b, spec.positions, spec.headDim));
+    types.append({queries, bytes});
+    return types;
   };
   auto build = [&](KernelBuilder &b, ValueRange args, const Team &team) {
     Value sequences = args[5];

@@ -60,6 +60,10 @@ static Value unpackBlock(KernelBuilder &b, WeightFormat format, Value table, Val
   }
   case WeightFormat::I4:
     return join(load(block, lane), 4);
+  case WeightFormat::I6:
+    return b.addi(b.shl(join(load(block, lane), 4), 2), join(field(32, 16, 2), 2));
+  case WeightFormat::I5:
+    return b.addi(b.shl(join(load(block, lane), 4), 1), join(field(32, 8, 1), 1));
   case WeightFormat::I3:
     return b.addi(b.shl(join(field(0, 16, 2), 2), 1), join(field(16, 8, 1), 1));
   case WeightFormat::I2:

@@ -92,12 +92,12 @@ LinearTiling::LinearTiling(const LinearSpec &spec, const Target &target) {
   case Dot::Saturated: {
     panelBytes = padded * kPanelRows;
     int64_t groupSteps = (spec.groupSize ? spec.groupSize : padded) / 4;
-    int64_t chunks = llvm::divideCeil(groupSteps, kSaturationSteps);
+    int64_t chunks = llvm::divideCeil(groupSteps, saturationSteps(bitsOf(spec.weights)));
     activationBytes = llvm::alignTo(tileRows * groupCount(spec.k, spec.groupSize) * chunks * 4, 64);
     break;
   }
   case Dot::Vnni:
-    panelBytes = bytes ? 0 : padded * kPanelRows;
+    panelBytes = 0;
     break;
   }
   // What is prepared from the codes of a tile's rows serves all panels of a chunk.
@@ -119,7 +119,7 @@ int64_t LinearKernel::groupSteps() const {
   return (spec.groupSize ? spec.groupSize : paddedColumns(spec.k)) / 4;
 }
 int64_t LinearKernel::groupChunks() const {
-  return llvm::divideCeil(groupSteps(), kSaturationSteps);
+  return llvm::divideCeil(groupSteps(), saturationSteps());
 }
 int64_t LinearKernel::fullGroups() const { return paddedColumns(spec.k) / 4 / groupSteps(); }
 int64_t LinearKernel::lastSteps() const { return paddedColumns(spec.k) / 4 % groupSteps(); }
@@ -203,12 +203,11 @@ static void bindArguments(LinearKernel &k, ValueRange args) {
   case Dot::Saturated:
     k.corrections = b.view(scratch, b.add(base, tiling.chunkPanels * tiling.panelBytes),
                            b.memref({tiling.tileRows, k.groups * k.groupChunks()}, b.i32()));
-    [[fallthrough]];
+    k.unpacked =
+        b.view(scratch, base,
+               b.memref({tiling.chunkPanels, tiles, steps, tiling.tileColumns * 4}, b.i8()));
+    break;
   case Dot::Vnni:
-    if (tiling.panelBytes)
-      k.unpacked =
-          b.view(scratch, base,
-                 b.memref({tiling.chunkPanels, tiles, steps, tiling.tileColumns * 4}, b.i8()));
     break;
   }
 }

@@ -24,14 +24,13 @@ namespace easyquant::cpu {
 enum class Dot {
   Float,     ///< weights unpacked to f32, FMA
   Widened,   ///< AVX2, int8: weights and codes widened to i16, vpmaddwd
-  Saturated, ///< AVX2, below int8: weights as u8 0..15, vpmaddubsw, kSaturationSteps a time in 16
-             ///< bits
+  Saturated, ///< AVX2, below int8: weights as u8, vpmaddubsw, saturationSteps a time in 16 bits
   Vnni,      ///< AVX-512: weights as u8, vpdpbusd
 };
 
-/// A step is 4 columns of x. |u8 * s8 + u8 * s8| <= 2 * 15 * 128 = 3840 a step, and 8 * 3840 <
-/// 2^15.
-constexpr int64_t kSaturationSteps = 8;
+/// A step is 4 columns of x. |u8 * s8 + u8 * s8| <= 2 * 15 * 128 = 3840 a step of codes of four
+/// bits, 7936 of five, 16128 of six; so many steps stay below 2^15.
+constexpr int64_t saturationSteps(int64_t bits) { return bits <= 4 ? 8 : bits == 5 ? 4 : 2; }
 
 /// Blocking of one spec on one target.
 struct LinearTiling {
@@ -77,7 +76,7 @@ struct LinearKernel {
   mlir::Value widened = {};
   /// Saturated: what a 16-bit accumulator starts from so that it ends as the sum of code * x, not
   /// of (code + offset) * x: tileRows x chunks x i32, two i16 each, a chunk being the
-  /// kSaturationSteps (or fewer, at the end of a group) that share an accumulator.
+  /// saturationSteps (or fewer, at the end of a group) that share an accumulator.
   mlir::Value corrections = {};
 
   /// Eight columns of packed codes, `lanes` rows a vector; they begin at byte `offset` of `panel`.
@@ -86,6 +85,7 @@ struct LinearKernel {
   }
   /// What packed codes are stored above their values.
   int64_t offset() const { return int64_t(1) << (bitsOf(spec.weights) - 1); }
+  int64_t saturationSteps() const { return cpu::saturationSteps(bitsOf(spec.weights)); }
   /// Four-column steps of a full group, and of the last one if it is short (else 0).
   int64_t groupSteps() const;
   int64_t fullGroups() const;

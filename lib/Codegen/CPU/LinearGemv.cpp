@@ -79,7 +79,7 @@ struct Gemv {
     return result;
   }
 
-  /// Below int8 on AVX2: `blocks` (at most kSaturationSteps / 2) blocks of 8 columns in 16-bit
+  /// Below int8 on AVX2: `blocks` (at most saturationSteps / 2) blocks of 8 columns in 16-bit
   /// lanes.
   Values narrowChunk(Value firstBlock, int64_t blocks, ValueRange sums) {
     VectorType type16 = b.vec(16, b.i16());
@@ -110,7 +110,7 @@ struct Gemv {
   }
 
   Values narrow(Value firstStep, int64_t steps) {
-    constexpr int64_t chunkBlocks = kSaturationSteps / 2;
+    const int64_t chunkBlocks = k.saturationSteps() / 2;
     int64_t blocks = steps / 2, whole = blocks / chunkBlocks, rest = blocks % chunkBlocks;
     Value firstBlock = b.div(firstStep, 2);
     Values sums;

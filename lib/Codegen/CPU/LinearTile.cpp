@@ -7,7 +7,8 @@
 //
 // A tile keeps rows x columns accumulators in registers while it walks along K. A vector of
 // weights is loaded once a step and meets every row; a row's part is broadcast from memory, which
-// costs a load and no arithmetic port.
+// costs a load and no arithmetic port. Vnni unpacks its weights on the way, which takes ports that
+// vpdpbusd does not.
 //
 //===----------------------------------------------------------------------===//
 
@@ -108,24 +109,23 @@ struct IntegerTile {
   Value firstRow, panel, slot, tile;
   KernelBuilder &b = k.b;
 
-  /// Bytes [64 * part, ...) of a step of Vnni weights; int8 panels are read as they are packed.
-  Value vnniWeights(Value step, int64_t part) {
-    if (k.tiling.panelBytes)
-      return b.loadVector(64, k.unpacked, {slot, tile, step, part * 64});
-    return b.loadVector(64, k.weights, {panel, b.add(b.mul(step, 128), part * 64)});
-  }
-
+  /// Eight columns of x at a time, which a block of packed weights has.
   Values vnni(Value firstStep, int64_t steps) {
     constexpr int64_t vectors = 2;
     Values zeros(rows * vectors, b.zero(b.vec(16, b.i32())));
-    return b.forLoop(0, steps, 1, zeros, [&](Value i, ValueRange carried) {
-      Value step = b.add(firstStep, i);
+    return b.forLoop(0, steps / 2, 1, zeros, [&](Value i, ValueRange carried) {
+      Value index = b.add(b.div(firstStep, 2), i), column = b.mul(index, 8);
+      PackedBlock block =
+          k.block(panel, b.mul(index, PackedBlock::bytesOf(k.spec.weights)), b.target.lanes());
       Values acc(carried);
-      Value weights[vectors] = {vnniWeights(step, 0), vnniWeights(step, 1)};
-      for (int64_t r = 0; r < rows; ++r) {
-        Value codes = broadcastCodes(k, b.add(firstRow, r), b.mul(step, 4), 64);
-        for (int64_t v = 0; v < vectors; ++v)
-          acc[r * vectors + v] = b.dotU8S8(acc[r * vectors + v], weights[v], codes);
+      for (int64_t half = 0; half < 2; ++half) {
+        block.load(half);
+        Value weights[vectors] = {block.bytes(half, 0), block.bytes(half, 1)};
+        for (int64_t r = 0; r < rows; ++r) {
+          Value codes = broadcastCodes(k, b.add(firstRow, r), b.add(column, 4 * half), 64);
+          for (int64_t v = 0; v < vectors; ++v)
+            acc[r * vectors + v] = b.dotU8S8(acc[r * vectors + v], weights[v], codes);
+        }
       }
       return acc;
     });
@@ -159,8 +159,8 @@ struct IntegerTile {
     return result;
   }
 
-  /// Up to kSaturationSteps steps in 16-bit lanes, then added to `sums` in 32 bits. The lanes start
-  /// from the corrections and may wrap on the way: |sum of code * x| <= 16 * 8 * 128 < 2^15.
+  /// Up to saturationSteps steps in 16-bit lanes, then added to `sums` in 32 bits. The lanes start
+  /// from the corrections and may wrap on the way: |sum of code * x| <= 2^14.
   Values saturatedChunk(Value chunk, Value firstStep, int64_t steps, ValueRange sums) {
     constexpr int64_t vectors = 2;
     VectorType type16 = b.vec(16, b.i16()), type32 = b.vec(8, b.i32());
@@ -197,19 +197,20 @@ struct IntegerTile {
   }
 
   Values saturated(Value firstStep, int64_t steps) {
-    int64_t whole = steps / kSaturationSteps, rest = steps % kSaturationSteps;
+    const int64_t perChunk = k.saturationSteps();
+    int64_t whole = steps / perChunk, rest = steps % perChunk;
     Value firstChunk = b.mul(b.div(firstStep, k.groupSteps()), k.groupChunks());
     Values sums;
     if (whole)
-      sums = saturatedChunk(firstChunk, firstStep, kSaturationSteps, {});
+      sums = saturatedChunk(firstChunk, firstStep, perChunk, {});
     if (whole > 1)
       sums = b.forLoop(1, whole, 1, sums, [&](Value c, ValueRange carried) {
-        return saturatedChunk(b.add(firstChunk, c), b.add(firstStep, b.mul(c, kSaturationSteps)),
-                              kSaturationSteps, carried);
+        return saturatedChunk(b.add(firstChunk, c), b.add(firstStep, b.mul(c, perChunk)), perChunk,
+                              carried);
       });
     if (rest)
-      sums = saturatedChunk(b.add(firstChunk, whole), b.add(firstStep, whole * kSaturationSteps),
-                            rest, sums);
+      sums =
+          saturatedChunk(b.add(firstChunk, whole), b.add(firstStep, whole * perChunk), rest, sums);
     return sums;
   }
 };

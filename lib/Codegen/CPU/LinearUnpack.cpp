@@ -120,9 +120,7 @@ void emitUnpack(LinearKernel &k, Value panel, Value slot, Value slab, Value coun
   case Dot::Saturated:
     return unpackBytes(k, panel, slot);
   case Dot::Vnni:
-    if (k.tiling.panelBytes)
-      unpackBytes(k, panel, slot);
-    return;
+    return; // tiles do it themselves
   case Dot::Float:
     if (k.spec.weights == WeightFormat::F32)
       return unpackFloatRows(k, panel, slab, count);
@@ -144,7 +142,7 @@ static void widenRows(LinearKernel &k, int64_t rows, Value firstRow) {
 }
 
 /// -offset times the sums of a chunk's codes, those of columns 4i and 4i + 1 in the low i16, those
-/// of 4i + 2 and 4i + 3 in the high one: 8 * 16 * 128 < 2^15.
+/// of 4i + 2 and 4i + 3 in the high one: at most 2^14 in saturationSteps of them.
 static Value correctionOf(LinearKernel &k, Value row, Value firstStep, int64_t steps) {
   KernelBuilder &b = k.b;
   int64_t bytes = steps * 4;
@@ -164,17 +162,17 @@ static Value correctionOf(LinearKernel &k, Value row, Value firstStep, int64_t s
 
 static void correctRows(LinearKernel &k, int64_t rows, Value firstRow) {
   KernelBuilder &b = k.b;
+  const int64_t perChunk = k.saturationSteps();
   auto group = [&](Value g, int64_t steps) {
     Value firstStep = b.mul(g, k.groupSteps()), firstChunk = b.mul(g, k.groupChunks());
     auto chunk = [&](Index c, int64_t count) {
       for (int64_t r = 0; r < rows; ++r)
-        b.store(correctionOf(k, b.add(firstRow, r), b.add(firstStep, b.mul(c, kSaturationSteps)),
-                             count),
+        b.store(correctionOf(k, b.add(firstRow, r), b.add(firstStep, b.mul(c, perChunk)), count),
                 k.corrections, {r, b.add(firstChunk, c)});
     };
-    int64_t whole = steps / kSaturationSteps, rest = steps % kSaturationSteps;
+    int64_t whole = steps / perChunk, rest = steps % perChunk;
     if (whole)
-      b.forLoop(0, whole, 1, [&](Value c) { chunk(c, kSaturationSteps); });
+      b.forLoop(0, whole, 1, [&](Value c) { chunk(c, perChunk); });
     if (rest)
       chunk(whole, rest);
   };

@@ -26,15 +26,30 @@ SmallVector<Value> PackedBlock::loadBytes(int64_t first, int64_t count, int64_t 
   return vectors;
 }
 
+int64_t PackedBlock::lowWidth() const {
+  switch (format) {
+  case WeightFormat::I3:
+  case WeightFormat::I5:
+    return 1;
+  case WeightFormat::I6:
+    return 2;
+  default:
+    return 0;
+  }
+}
+
 void PackedBlock::load(int64_t half) {
+  const int64_t width = 4 * lanes;
   if (format == WeightFormat::I8)
-    packed = loadBytes(half * 128, vectors(), 4 * lanes);
-  else if (half == 0 && format == WeightFormat::I4)
-    packed = loadBytes(0, vectors(), 4 * lanes);
-  else if (half == 0)
-    packed = loadBytes(0, vectors() / 2, 4 * lanes);
-  if (half == 0 && format == WeightFormat::I3)
-    lowPlane = loadBytes(64, 1, 32)[0];
+    packed = loadBytes(half * 128, vectors(), width);
+  if (half != 0 || format == WeightFormat::I8)
+    return;
+  const int64_t upper = bitsOf(format) - lowWidth(), next = kPanelRows * upper;
+  packed = loadBytes(0, upper == 4 ? vectors() : vectors() / 2, width);
+  if (lowWidth() == 2)
+    lowPairs = loadBytes(next, vectors() / 2, width);
+  if (lowWidth() == 1)
+    lowPlane = loadBytes(next, 1, 32)[0];
 }
 
 Value PackedBlock::shiftBytes(Value bytes, int64_t amount) {
@@ -44,7 +59,18 @@ Value PackedBlock::shiftBytes(Value bytes, int64_t amount) {
   return b.bitcast(b.shrLogical(words(bytes), amount), type);
 }
 
+Value PackedBlock::upperBits(int64_t half, int64_t v, int64_t low) {
+  bool isWide = bitsOf(format) - lowWidth() == 4;
+  Value plane = isWide ? packed[v] : pairs(packed, v);
+  int64_t bit = isWide ? 4 * half : pairBit(half, v);
+  if (bit >= low)
+    return shiftBytes(plane, bit - low);
+  return b.bitcast(b.shl(words(plane), low - bit), b.vec(4 * lanes, b.i8()));
+}
+
 Value PackedBlock::lowBits(int64_t half, int64_t v) {
+  if (lowWidth() == 2)
+    return shiftBytes(pairs(lowPairs, v), pairBit(half, v));
   if (lanes == 8)
     return shiftBytes(lowPlane, 2 * v + half);
   // The rows of the two halves of a wide vector have their bits in different places.
@@ -61,44 +87,43 @@ Value PackedBlock::lowBits(int64_t half, int64_t v) {
 }
 
 Value PackedBlock::bytes(int64_t half, int64_t v) {
-  switch (format) {
-  case WeightFormat::I8:
+  if (format == WeightFormat::I8)
     return packed[v];
-  case WeightFormat::I4:
-    return b.andi(shiftBytes(packed[v], 4 * half), 15);
-  case WeightFormat::I2:
-    return b.andi(shiftBytes(pairs(v), pairBit(half, v)), 3);
-  case WeightFormat::I3: {
-    int64_t bit = pairBit(half, v);
-    Value upper = bit ? shiftBytes(pairs(v), bit - 1)
-                      : b.bitcast(b.shl(words(pairs(v)), 1), b.vec(4 * lanes, b.i8()));
-    return b.ori(b.andi(upper, 6), b.andi(lowBits(half, v), 1));
-  }
-  case WeightFormat::F32:
-    break;
-  }
-  llvm_unreachable("floats are not packed");
+  const int64_t low = lowWidth(), all = (int64_t(1) << bitsOf(format)) - 1;
+  const int64_t lowMask = (int64_t(1) << low) - 1;
+  Value upper = b.andi(upperBits(half, v, low), all & ~lowMask);
+  return low ? b.ori(upper, b.andi(lowBits(half, v), lowMask)) : upper;
 }
 
 void PackedBlock::loadCodes(int64_t half) {
   if (half == 0 || format == WeightFormat::I8)
     load(half);
-  else if (format != WeightFormat::I3)
+  else if (lowWidth() == 0)
     return; // both steps are in the same words
+  // Flipping the sign bits of stored codes gives two's complement.
+  if (isInteger() && (format == WeightFormat::I8 || (half == 0 && bitsOf(format) >= 4)))
+    for (Value &plane : packed)
+      plane = b.xori(plane, format == WeightFormat::I8 ? 0x80 : 0x88);
   fields.clear();
   for (int64_t v = 0; v < vectors(); ++v)
     switch (format) {
     case WeightFormat::I8:
-      fields.push_back(words(isInteger() ? b.xori(packed[v], 0x80) : packed[v]));
-      break;
     case WeightFormat::I4:
-      fields.push_back(words(isInteger() ? b.xori(packed[v], 0x88) : packed[v]));
+      fields.push_back(words(packed[v]));
       break;
+    case WeightFormat::I6:
+    case WeightFormat::I5: {
+      // What is above the code is shifted out when it is taken.
+      const int64_t lowMask = (int64_t(1) << lowWidth()) - 1;
+      Value upper = b.andi(upperBits(half, v, lowWidth()), 0xff & ~lowMask);
+      fields.push_back(words(b.ori(upper, b.andi(lowBits(half, v), lowMask))));
+      break;
+    }
     case WeightFormat::I3:
       fields.push_back(words(bytes(half, v)));
       break;
     default:
-      fields.push_back(words(pairs(v)));
+      fields.push_back(words(pairs(packed, v)));
     }
 }
 
@@ -134,6 +159,10 @@ Value PackedBlock::code(int64_t column, int64_t v, ArrayRef<Value> zeros) {
   case WeightFormat::I4:
     code = isInteger() ? b.toFloat(signedField(b, fields[v], bit + 4 * half, 4))
                        : lookup(bit + 4 * half, 4);
+    break;
+  case WeightFormat::I6:
+  case WeightFormat::I5:
+    code = b.toFloat(signedField(b, fields[v], bit, bitsOf(format)));
     break;
   case WeightFormat::I3:
     code = lookup(bit, 3);

@@ -44,21 +44,30 @@ private:
   /// The bytes, shifted down as words: what crosses from a neighbour lies above `bits` of use.
   mlir::Value shiftBytes(mlir::Value bytes, int64_t amount);
   mlir::Value words(mlir::Value bytes) { return b.bitcast(bytes, b.vec(lanes, b.i32())); }
-  /// Of the plane of two bits: the vector that holds rows v * lanes .., and the bit of its field.
-  mlir::Value pairs(int64_t v) { return packed[v % packed.size()]; }
-  int64_t pairBit(int64_t half, int64_t v) { return 4 * (v / packed.size()) + 2 * half; }
+  /// Of a plane of two bits: the vector that holds rows v * lanes .., and the bit of its field.
+  static mlir::Value pairs(llvm::ArrayRef<mlir::Value> plane, int64_t v) {
+    return plane[v % plane.size()];
+  }
+  int64_t pairBit(int64_t half, int64_t v) { return 4 * (2 * v / vectors()) + 2 * half; }
   bool isInteger() const { return numbers.codes == CodeFormat::Integer; }
-  /// The lowest bit of three, in bit 0 of each byte; what lies above is not cleared.
+  /// The upper plane's bits of a code, `low` bits further up in each byte than they end; what lies
+  /// around them is not cleared.
+  mlir::Value upperBits(int64_t half, int64_t v, int64_t low);
+  /// The lowest bit, or of six the lower two, at the low end of each byte; what lies above is not
+  /// cleared.
   mlir::Value lowBits(int64_t half, int64_t v);
+  /// Bits of a code in the plane behind the upper one.
+  int64_t lowWidth() const;
 
   KernelBuilder &b;
   WeightFormat format;
   WeightNumbers numbers;
   mlir::Value panels, panel, offset;
   int64_t lanes;
-  llvm::SmallVector<mlir::Value> packed; ///< as loaded; of three bits the upper two
-  mlir::Value lowPlane;                  ///< of three bits: 32 bytes
-  llvm::SmallVector<mlir::Value> fields; ///< what code() shifts, a vector of words each
+  llvm::SmallVector<mlir::Value> packed;   ///< as loaded, or the upper plane: four bits, or two
+  llvm::SmallVector<mlir::Value> lowPairs; ///< of six bits the lower two
+  mlir::Value lowPlane;                    ///< of three and five bits the lowest: 32 bytes
+  llvm::SmallVector<mlir::Value> fields;   ///< what code() shifts, a vector of words each
 };
 
 /// What the fields of `bits` bits stand for, in their order; not of f8E4M3FN.

@@ -5,6 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Rope.h"
+
 #include "RowKernel.h"
 #include "Sequences.h"
 
@@ -20,38 +22,44 @@ std::string symbolName(const RopeSpec &spec) {
                        spec.inverse ? "_inverse" : "");
 }
 
-func::FuncOp getOrEmitRope(ModuleOp module, const RopeSpec &spec, const Target &target) {
-  int64_t half = spec.headDim / 2, columns = spec.heads * spec.headDim;
-  auto inputs = [&](KernelBuilder &b) {
-    return SmallVector<Type>{b.rows(columns), b.memref({spec.positions, half, 2}, b.f32()),
-                             sequencesType(b)};
-  };
-  auto emitRow = [&](KernelBuilder &b, Value x, Value table, Value row, Value position) {
-    forColumns(b, 0, half, target.lanes(), [&](Value column, int64_t lanes) {
-      // Pairs (cos, sin), taken apart once for all heads.
-      Value pairs = b.loadVector(2 * lanes, table, {position, column, 0});
-      SmallVector<int64_t> even, odd;
-      for (int64_t i = 0; i < lanes; ++i) {
-        even.push_back(2 * i);
-        odd.push_back(2 * i + 1);
-      }
-      Value cosine = b.shuffle(pairs, pairs, even), sine = b.shuffle(pairs, pairs, odd);
-      Value minusSine = arith::NegFOp::create(b, sine);
-      if (spec.inverse)
-        std::swap(sine, minusSine);
-      b.forLoop(0, columns, spec.headDim, [&](Value head) {
-        Value first = b.add(head, column), second = b.add(first, half);
-        Value u = b.loadVector(lanes, x, {row, first});
-        Value v = b.loadVector(lanes, x, {row, second});
-        b.storeVector(b.fma(u, cosine, b.mulf(v, minusSine)), x, {row, first});
-        b.storeVector(b.fma(v, cosine, b.mulf(u, sine)), x, {row, second});
-      });
+Type rotationTable(KernelBuilder &b, int64_t positions, int64_t headDim) {
+  return b.memref({positions, headDim / 2, 2}, b.f32());
+}
+
+void emitRotation(KernelBuilder &b, const RopeSpec &spec, Value x, Value table, Value row,
+                  Value position) {
+  int64_t half = spec.headDim / 2;
+  forColumns(b, 0, half, b.target.lanes(), [&](Value column, int64_t lanes) {
+    // Pairs (cos, sin), taken apart once for all heads.
+    Value pairs = b.loadVector(2 * lanes, table, {position, column, 0});
+    SmallVector<int64_t> even, odd;
+    for (int64_t i = 0; i < lanes; ++i) {
+      even.push_back(2 * i);
+      odd.push_back(2 * i + 1);
+    }
+    Value cosine = b.shuffle(pairs, pairs, even), sine = b.shuffle(pairs, pairs, odd);
+    Value minusSine = arith::NegFOp::create(b, sine);
+    if (spec.inverse)
+      std::swap(sine, minusSine);
+    b.forLoop(0, spec.heads * spec.headDim, spec.headDim, [&](Value head) {
+      Value first = b.add(head, column), second = b.add(first, half);
+      Value u = b.loadVector(lanes, x, {row, first});
+      Value v = b.loadVector(lanes, x, {row, second});
+      b.storeVector(b.fma(u, cosine, b.mulf(v, minusSine)), x, {row, first});
+      b.storeVector(b.fma(v, cosine, b.mulf(u, sine)), x, {row, second});
     });
+  });
+}
+
+func::FuncOp getOrEmitRope(ModuleOp module, const RopeSpec &spec, const Target &target) {
+  auto inputs = [&](KernelBuilder &b) {
+    return SmallVector<Type>{b.rows(spec.heads * spec.headDim),
+                             rotationTable(b, spec.positions, spec.headDim), sequencesType(b)};
   };
   return getOrEmitRowKernel(module, symbolName(spec), target, inputs,
                             [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
                               forPositions(b, args[2], begin, end, [&](Value row, Value position) {
-                                emitRow(b, args[0], args[1], row, position);
+                                emitRotation(b, spec, args[0], args[1], row, position);
                               });
                             });
 }

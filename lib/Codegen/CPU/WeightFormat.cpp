@@ -19,6 +19,10 @@ llvm::StringRef nameOf(WeightFormat format) {
     return "f32";
   case WeightFormat::I8:
     return "i8";
+  case WeightFormat::I6:
+    return "i6";
+  case WeightFormat::I5:
+    return "i5";
   case WeightFormat::I4:
     return "i4";
   case WeightFormat::I3:
@@ -46,11 +50,11 @@ std::string nameOf(const WeightNumbers &numbers) {
 }
 
 WeightFormat formatOfBits(int bits) {
-  for (WeightFormat format :
-       {WeightFormat::I8, WeightFormat::I4, WeightFormat::I3, WeightFormat::I2})
+  for (WeightFormat format : {WeightFormat::I8, WeightFormat::I6, WeightFormat::I5,
+                              WeightFormat::I4, WeightFormat::I3, WeightFormat::I2})
     if (bitsOf(format) == bits)
       return format;
-  llvm_unreachable("schemes have codes of 2, 3, 4 or 8 bits");
+  llvm_unreachable("schemes have no other widths");
 }
 
 int64_t bitsOf(WeightFormat format) {
@@ -59,6 +63,10 @@ int64_t bitsOf(WeightFormat format) {
     return 32;
   case WeightFormat::I8:
     return 8;
+  case WeightFormat::I6:
+    return 6;
+  case WeightFormat::I5:
+    return 5;
   case WeightFormat::I4:
     return 4;
   case WeightFormat::I3:

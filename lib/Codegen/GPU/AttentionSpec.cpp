@@ -29,18 +29,24 @@ Description describe(const HeadsSpec &spec, const Chip &) {
     name += fmt::format("_norm{:x}", bitsOf(spec.epsilon));
   if (spec.positions > 0)
     name += fmt::format("_rope{}", spec.positions);
+  if (spec.append)
+    name += "_append";
   description.threads = 32 * kWarps;
   description.grid[0].rowsPerBlock = 1;
-  description.grid[1].factor = divideCeil(spec.heads + spec.keyHeads, kWarps);
+  description.grid[1].factor = divideCeil(spec.allHeads(), kWarps);
   std::vector<Parameter> &parameters = description.parameters;
   parameters = {{"x", Parameter::Pointer, true}, {"x_stride", Parameter::I32}};
   if (spec.norm)
     parameters.push_back({"weight"});
   if (spec.norm && spec.keyHeads > 0)
     parameters.push_back({"key_weight"});
-  if (spec.positions > 0) {
+  if (spec.positions > 0)
     parameters.push_back({"table"});
+  if (spec.positions > 0 || spec.append)
     parameters.push_back({"position"});
+  if (spec.append) {
+    parameters.push_back({"cache", Parameter::Pointer, true});
+    parameters.push_back({"pages"});
   }
   parameters.push_back({"rows", Parameter::I32});
   return description;
@@ -273,7 +279,7 @@ Result<std::vector<AttentionKernel>> attentionKernels(const AttentionSpec &spec,
       kernel.maxRows = kSplitRows;
       kernel.splits = splitsOf(spec, kernel.tile, chip.id);
     }
-    if (!spec.kv)
+    if (!spec.kv && !spec.appended)
       kernel.launches.push_back(describeAppend(spec));
     kernel.launches.push_back(describeAttend(spec, kernel));
     if (kernel.splits > 1) {

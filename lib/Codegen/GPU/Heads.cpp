@@ -6,11 +6,11 @@
 //===----------------------------------------------------------------------===//
 //
 // A warp has one head of one token in registers. Of an even number of dimensions a lane has pairs
-// (i, i + D/2), those that are rotated together.
+// (i, i + D/2), those that are rotated together. Heads of values go to the cache as they are.
 //
 //===----------------------------------------------------------------------===//
 
-#include "KernelBuilder.h"
+#include "AttentionCache.h"
 
 #include "easyquant/Codegen/GPU/Emit.h"
 
@@ -36,6 +36,8 @@ private:
   };
   void normalize(SmallVectorImpl<Piece> &pieces, Value head);
   void rotate(Piece &piece, Value row);
+  void store(ArrayRef<Piece> pieces, Value to, Type type);
+  void append(ArrayRef<Piece> pieces, bool keys, Value head, Value position);
 
   KernelBuilder &b;
   const HeadsSpec &spec;
@@ -76,8 +78,27 @@ void HeadsEmitter::rotate(Piece &piece, Value row) {
   piece.values = {b.fma(u, cosine, b.mulf(v, minusSine)), b.fma(v, cosine, b.mulf(u, sine))};
 }
 
+void HeadsEmitter::store(ArrayRef<Piece> pieces, Value to, Type type) {
+  for (const Piece &piece : pieces)
+    b.ifThen(piece.inside, [&] {
+      for (auto [part, value] : llvm::enumerate(piece.values)) {
+        Value column = b.add(piece.column, static_cast<int64_t>(part) * span);
+        Value element = type == b.f32() ? value : b.fromF32(saturateToHalf(b, value), Float::F16);
+        b.store(element, b.advance(to, column, type));
+      }
+    });
+}
+
+void HeadsEmitter::append(ArrayRef<Piece> pieces, bool keys, Value head, Value position) {
+  AttentionSpec attention;
+  attention.kvHeads = spec.keyHeads;
+  attention.headDim = spec.headDim;
+  FloatCache cache(b, attention, arguments);
+  store(pieces, cache.row(keys, cache.page(position), head, position), b.type(Float::F16));
+}
+
 void HeadsEmitter::emit(int64_t threads) {
-  int64_t warps = threads / 32, heads = spec.heads + spec.keyHeads;
+  int64_t warps = threads / 32, heads = spec.allHeads();
   Value row = b.block(0), lane = b.rem(b.thread(), 32);
   Value head = b.add(b.mul(b.block(1), warps), b.div(b.thread(), 32));
   // All lanes of a warp have the same head.
@@ -98,18 +119,27 @@ void HeadsEmitter::emit(int64_t threads) {
     }
     if (spec.norm)
       normalize(pieces, head);
-    if (spec.positions > 0) {
-      Value position = b.add(b.load(arguments["position"], b.i32(), true), row);
-      Value table = b.rowOf(arguments["table"], position, spec.headDim, b.f32());
-      for (Piece &piece : pieces)
-        rotate(piece, table);
-    }
-    for (const Piece &piece : pieces)
-      b.ifThen(piece.inside, [&] {
-        for (auto [part, value] : llvm::enumerate(piece.values))
-          b.store(value,
-                  b.advance(x, b.add(piece.column, static_cast<int64_t>(part) * span), b.f32()));
-      });
+    Value position;
+    if (spec.positions > 0 || spec.append)
+      position = b.add(b.load(arguments["position"], b.i32(), true), row);
+    auto rotated = [&] {
+      SmallVector<Piece> turned = pieces;
+      if (spec.positions > 0) {
+        Value table = b.rowOf(arguments["table"], position, spec.headDim, b.f32());
+        for (Piece &piece : turned)
+          rotate(piece, table);
+      }
+      return turned;
+    };
+    if (!spec.append)
+      return store(rotated(), x, b.f32());
+    b.ifThen(b.less(head, spec.heads), [&] { store(rotated(), x, b.f32()); });
+    auto isHead = [&](int64_t first) {
+      return b.both(b.less(first - 1, head), b.less(head, first + spec.keyHeads));
+    };
+    int64_t keys = spec.heads, values = keys + spec.keyHeads;
+    b.ifThen(isHead(keys), [&] { append(rotated(), true, b.sub(head, keys), position); });
+    b.ifThen(isHead(values), [&] { append(pieces, false, b.sub(head, values), position); });
   });
 }
 

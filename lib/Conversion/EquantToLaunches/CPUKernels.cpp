@@ -75,7 +75,7 @@ struct CPULauncher {
   LogicalResult rowGradient(LaunchBuilder &b, Operation *op, cpu::RowGradientSpec spec,
                             ArrayRef<Value> inputs, ArrayRef<Value> weights = {}) const;
   template <typename AttentionLike> cpu::AttentionSpec attentionSpec(AttentionLike op) const;
-  LogicalResult attention(LaunchBuilder &b, lm::AttentionOp op) const;
+  LogicalResult attention(LaunchBuilder &b, lm::AttentionOp op, const KernelOps &kernel) const;
   LogicalResult attention(LaunchBuilder &b, equant::AttentionOp op) const;
 
   void addRowOps(KernelLibrary &library) const;
@@ -303,8 +303,18 @@ cpu::AttentionSpec CPULauncher::attentionSpec(AttentionLike op) const {
   return spec;
 }
 
-LogicalResult CPULauncher::attention(LaunchBuilder &b, lm::AttentionOp op) const {
+LogicalResult CPULauncher::attention(LaunchBuilder &b, lm::AttentionOp op,
+                                     const KernelOps &kernel) const {
   cpu::AttentionSpec spec = attentionSpec(op);
+  Operands table;
+  if (auto queries = dyn_cast<lm::RopeOp>(kernel.first())) {
+    auto keys = cast<lm::RopeOp>(kernel.ops[1]);
+    b.overwrite(queries.getOutput(), queries.getInput());
+    b.overwrite(keys.getOutput(), keys.getInput());
+    spec.positions = cast<RankedTensorType>(queries.getTable().getType()).getDimSize(0);
+    if (failed(addWeights(b, table, {queries.getTable()})))
+      return failure();
+  }
   cpu::CacheBytes bytes = cpu::cacheBytes(spec);
   if (failed(b.setCache(op, {bytes.pageTokens, bytes.page, bytes.window}, /*rotatesKeys=*/false)))
     return failure();
@@ -316,11 +326,15 @@ LogicalResult CPULauncher::attention(LaunchBuilder &b, lm::AttentionOp op) const
                        b.argument("pages"),
                        b[op.getBatch()],
                        b.index(static_cast<int64_t>(op.getLayer()) * bytes.page)};
+  operands.append(table);
   operands.push_back(b.result(op.getOutput(), b.rows(query)));
   operands.push_back(b.scratch(cpu::scratchBytes(spec, target), /*perThread=*/true));
-  // Keys and values are appended row by row; behind its barrier it attends.
+  // Rows are rotated and appended one by one; behind its barrier it attends.
+  LaunchBuilder::Sharing sharing{{1, 2}, /*meets=*/true};
+  if (spec.positions > 0)
+    sharing.operands.insert(sharing.operands.begin(), 0);
   return launch(b, cpu::getOrEmitAttention(module, spec, target), operands, Phase::Attention,
-                {{1, 2}, /*meets=*/true});
+                sharing);
 }
 
 LogicalResult CPULauncher::attention(LaunchBuilder &b, equant::AttentionOp op) const {
@@ -355,8 +369,10 @@ LogicalResult CPULauncher::attention(LaunchBuilder &b, equant::AttentionOp op) c
 }
 
 void CPULauncher::addHeads(KernelLibrary &library) const {
-  library.add<lm::RopeOp>(
-      [*this](auto &b, auto op, const KernelOps &) { return rope(b, op, /*inverse=*/false); });
+  library.add<lm::RopeOp>([*this](auto &b, auto op, const KernelOps &kernel) {
+    auto attention = kernel.find<lm::AttentionOp>();
+    return attention ? this->attention(b, attention, kernel) : rope(b, op, /*inverse=*/false);
+  });
   library.add<lm::HeadRmsNormOp>(
       [*this, copy = library.copy](auto &b, auto op, const KernelOps &) -> LogicalResult {
         int64_t headDim = cast<RankedTensorType>(op.getWeight().getType()).getDimSize(0);
@@ -370,7 +386,7 @@ void CPULauncher::addHeads(KernelLibrary &library) const {
                           Phase::Attention);
       });
   library.add<lm::AttentionOp>(
-      [*this](auto &b, auto op, const KernelOps &) { return attention(b, op); });
+      [*this](auto &b, auto op, const KernelOps &kernel) { return attention(b, op, kernel); });
   library.add<equant::AttentionOp>(
       [*this](auto &b, auto op, const KernelOps &) { return attention(b, op); });
 }

@@ -114,6 +114,8 @@ struct GPULauncher {
   LogicalResult heads(LaunchBuilder &b, Operation *op, easyquant::gpu::HeadsSpec spec,
                       Arguments &arguments, const KernelOps &kernel,
                       const LaunchBuilder::Copy &copy) const;
+  LogicalResult append(LaunchBuilder &b, Operation *op, Arguments &arguments,
+                       const KernelOps &kernel) const;
   LogicalResult attention(LaunchBuilder &b, Operation *op, easyquant::gpu::AttentionSpec spec,
                           Arguments &arguments, const KernelOps &kernel) const;
 
@@ -467,6 +469,14 @@ LogicalResult GPULauncher::heads(LaunchBuilder &b, Operation *op, easyquant::gpu
   return launch(b, op, describe(spec, chip), arguments, Phase::Attention);
 }
 
+static easyquant::gpu::HeadsSpec rotationOf(lm::RopeOp op) {
+  easyquant::gpu::HeadsSpec spec;
+  spec.headDim = op.getHeadDim();
+  spec.heads = lm::columns(op.getInput()) / spec.headDim;
+  spec.positions = cast<RankedTensorType>(op.getTable().getType()).getDimSize(0);
+  return spec;
+}
+
 /// What kernels that use a layer's part of the cache take.
 static void addCache(LaunchBuilder &b, Arguments &arguments,
                      const easyquant::gpu::AttentionSpec &spec, Value cache, int64_t layer) {
@@ -478,6 +488,21 @@ static void addCache(LaunchBuilder &b, Arguments &arguments,
     arguments.set("window", b.argument("window"));
   }
   arguments.set("position", b.argument("position"));
+}
+
+/// Rotates queries, and keys on their way to the cache, to which the values behind them go, too.
+LogicalResult GPULauncher::append(LaunchBuilder &b, Operation *op, Arguments &arguments,
+                                  const KernelOps &kernel) const {
+  auto queries = cast<lm::RopeOp>(kernel.ops[0]), keys = cast<lm::RopeOp>(kernel.ops[1]);
+  easyquant::gpu::HeadsSpec spec = rotationOf(queries);
+  spec.keyHeads = lm::columns(keys.getInput()) / spec.headDim;
+  spec.append = true;
+  b.overwrite(keys.getOutput(), keys.getInput());
+  arguments.set("x", b.overwrite(queries.getOutput(), queries.getInput()));
+  if (failed(arguments.setWeight("table", queries.getTable())))
+    return failure();
+  getOrEmitHeads(kernels, spec, chip);
+  return launch(b, op, describe(spec, chip), arguments, Phase::Attention);
 }
 
 LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
@@ -494,11 +519,13 @@ LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
   if (!choices)
     return op->emitError("site '")
            << siteOf(op) << "': " << choices.error().message << "; compile it with --target cpu";
+  addCache(b, arguments, spec, op->getOperand(3), layer);
+  if (spec.appended && failed(append(b, op, arguments, kernel)))
+    return failure();
   Value query = b[op->getOperand(0)];
   arguments.set("q", query);
   arguments.set("k", b[op->getOperand(1)]);
   arguments.set("v", b[op->getOperand(2)]);
-  addCache(b, arguments, spec, op->getOperand(3), layer);
   arguments.set("y", b.result(last->getResult(0), b.rows(query)));
   return forRowRanges(
       b, *choices,
@@ -534,15 +561,16 @@ static easyquant::gpu::AttentionSpec quantizedSpecOf(equant::AttentionOp op) {
 void GPULauncher::addHeads(KernelLibrary &library) const {
   library.add<lm::RopeOp>(
       [*this, copy = library.copy](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
-        easyquant::gpu::HeadsSpec spec;
-        spec.headDim = op.getHeadDim();
-        spec.heads = lm::columns(op.getInput()) / spec.headDim;
-        spec.positions = cast<RankedTensorType>(op.getTable().getType()).getDimSize(0);
         Arguments arguments(b);
+        if (auto attention = kernel.find<lm::AttentionOp>()) {
+          easyquant::gpu::AttentionSpec spec = specOf(attention);
+          spec.appended = true;
+          return this->attention(b, attention, spec, arguments, kernel);
+        }
         if (failed(arguments.setWeight("table", op.getTable())))
           return failure();
         arguments.set("position", b.argument("position"));
-        return heads(b, op, spec, arguments, kernel, copy);
+        return heads(b, op, rotationOf(op), arguments, kernel, copy);
       });
   library.add<lm::HeadRmsNormOp>(
       [*this, copy = library.copy](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {

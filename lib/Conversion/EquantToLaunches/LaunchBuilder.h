@@ -62,6 +62,13 @@ struct KernelOps {
   template <typename OpT> OpT next() const {
     return ops.size() > 1 ? llvm::dyn_cast<OpT>(ops[1]) : OpT();
   }
+  /// The first op of this kind; null if there is none.
+  template <typename OpT> OpT find() const {
+    for (mlir::Operation *op : ops)
+      if (auto found = llvm::dyn_cast<OpT>(op))
+        return found;
+    return OpT();
+  }
 };
 
 /// What `bench --breakdown` and profilers name an op by.

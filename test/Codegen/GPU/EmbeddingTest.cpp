@@ -300,3 +300,58 @@ TEST(GPUHeads, NormAndRotation) {
             ASSERT_EQ(found[i], x[i]);
       }
 }
+
+// To the bit what rotation in place gives, keys and values rounded as an append of theirs does.
+TEST(GPUHeads, Append) {
+  KernelLibrary library(ChipId::SM80);
+  constexpr int64_t kPositions = 150, kPage = kPageTokens, kColumnsBetween = 4;
+  const HeadsSpec specs[] = {{9, 3, 64, false, 0, kPositions, true},
+                             {4, 1, 20, false, 0, kPositions, true}};
+  auto inPlace = [](HeadsSpec spec) {
+    spec.append = false;
+    return spec;
+  };
+  for (const HeadsSpec &spec : specs) {
+    library.add(spec);
+    library.add(inPlace(spec));
+  }
+  for (const HeadsSpec &spec : specs)
+    for (int64_t rows : {1, 3, 70}) {
+      const int32_t position = 61;
+      const int64_t d = spec.headDim, queries = spec.heads * d, columns = spec.allHeads() * d;
+      const int64_t stride = columns + kColumnsBetween;
+      std::vector<float> x = normal((rows - 1) * stride + columns, 5);
+      x[queries + spec.keyHeads * d] = 1e6f; // saturates
+      simt::Device device;
+      DeviceBuffer<float> appended(device, x), rotated(device, x);
+      DeviceBuffer<float> table(device, *ropeTable({.headDim = d}, kPositions));
+      DeviceBuffer<int32_t> at(device, std::vector<int32_t>{position});
+      const int64_t head = 2 * kPage * d, page = spec.keyHeads * head;
+      const std::vector<int64_t> places = {4 * page, 0, 2 * page}; // in bytes: two an element
+      DeviceBuffer<_Float16> cache(device, 3 * page);
+      DeviceBuffer<int64_t> pages(device, places);
+      std::map<std::string, Argument> arguments = {
+          {"x", rotated}, {"x_stride", stride}, {"table", table}, {"position", at}};
+      run(device, library, library.add(inPlace(spec)), rows, arguments);
+      arguments.at("x") = appended;
+      arguments.emplace("cache", cache);
+      arguments.emplace("pages", pages);
+      run(device, library, library.add(spec), rows, arguments);
+
+      std::vector<float> turned = rotated.read(), left = appended.read();
+      std::vector<_Float16> kept = cache.read();
+      for (int64_t m = 0; m < rows; ++m)
+        for (int64_t c = 0; c < columns; ++c) {
+          const bool isQuery = c < queries;
+          ASSERT_EQ(left[m * stride + c], (isQuery ? turned : x)[m * stride + c]);
+          if (isQuery)
+            continue;
+          const int64_t number = (c - queries) / d, token = position + m;
+          const bool isKey = number < spec.keyHeads;
+          const int64_t place = places[token / kPage] / 2 + number % spec.keyHeads * head +
+                                (isKey ? 0 : kPage * d) + token % kPage * d + c % d;
+          const float value = std::min((isKey ? turned : x)[m * stride + c], 65504.0f);
+          ASSERT_EQ(kept[place], static_cast<_Float16>(value)) << "token " << token << " " << c;
+        }
+    }
+}

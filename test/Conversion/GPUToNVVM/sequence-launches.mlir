@@ -12,26 +12,24 @@
 // CHECK: launch.kernel @kernels::@embedding_
 // CHECK-NOT: each_sequence
 // CHECK: launch.kernel @kernels::@linear_
-// CHECK: launch.kernel @kernels::@heads_4_2x16_rope64({{.*}}) {each_sequence,
-// CHECK: launch.kernel @kernels::@kv_append_2x16({{.*}}) {each_sequence,{{.*}} rows = array<i64: 1, 8>
-// CHECK: launch.kernel @kernels::@attention_{{.*}} {each_sequence,
-// CHECK: launch.kernel @kernels::@attention_combine_{{.*}} {each_sequence,
-// CHECK: launch.kernel @kernels::@kv_append_2x16({{.*}}) {each_sequence,{{.*}} rows = array<i64: 9, 0>
-// CHECK: launch.kernel @kernels::@attention_{{.*}} {each_sequence,
+// CHECK: launch.kernel @kernels::@heads_4_2x16_rope64_append({{.*}}) {each_sequence,
+// CHECK: launch.kernel @kernels::@attention_{{.*}} {each_sequence,{{.*}} rows = array<i64: 1, 8>
+// CHECK: launch.kernel @kernels::@attention_combine_{{.*}} {each_sequence,{{.*}} rows = array<i64: 1, 8>
+// CHECK: launch.kernel @kernels::@attention_{{.*}} {each_sequence,{{.*}} rows = array<i64: 9, 0>
 // CHECK-NOT: each_sequence
 // CHECK: %[[Y:.*]] = launch.buffer(%[[SOME]])
 // CHECK: launch.kernel @kernels::@gather_64(%{{.*}}, %[[STRIDE:.*]], %[[NUMBERS]], %[[Y]], %{{.*}}, %[[SOME]]) {phase = "other"
 
-// PRINT: @kernels::@heads_4_2x16_rope64 for each sequence  reads
-// PRINT: @kernels::@kv_append_2x16 for each sequence for 1 to 8 rows  reads
+// PRINT: @kernels::@heads_4_2x16_rope64_append for each sequence  reads
+// PRINT: @kernels::@attention_{{.*}} for each sequence for 1 to 8 rows  reads
 // PRINT: @kernels::@gather_64  reads
 
 // Queries begin with row 0 of the sequence in a matrix of 128 floats a row, keys and values behind them; positions, pages and the
 // sequence's rows are its own.
 // LIST: "launches":[{"arguments":{{\[}}["tokens"],
 // LIST-SAME: "over":"rows"
-// LIST-SAME: {"arguments":{{\[}}["arena",[[QKV:[0-9]+]],512],["i32",128],["weights",{{[0-9]+}}],["position"],["rows"]],{{[^}]*}}"over":"sequence"
-// LIST-SAME: {"arguments":{{\[}}["arena",{{[0-9]+}},512],["i32",128],["arena",{{[0-9]+}},512],["i32",128],["cache"],["pages"],["position"],["rows"]],"kernel":{{[0-9]+}},"max_rows":8,"min_rows":1,"over":"sequence"
+// LIST-SAME: {"arguments":{{\[}}["arena",[[QKV:[0-9]+]],512],["i32",128],["weights",{{[0-9]+}}],["position"],["cache"],["pages"],["rows"]],{{[^}]*}}"over":"sequence"
+// LIST-SAME: {"arguments":{{\[}}["arena",{{[0-9]+}},512],["i32",128],["cache"],["pages"],["position"],["arena",{{[0-9]+}}],["rows"]],"kernel":{{[0-9]+}},"max_rows":8,"min_rows":1,"over":"sequence"
 // LIST-SAME: {"arguments":{{\[}}["arena"{{[^]]*}}],["i32",64],["logit_rows"],["arena",{{[0-9]+}}],["i32",64],["rows"]],{{[^}]*}}"over":"logit_rows"
 // LIST-SAME: ["logits"]{{.*}}"over":"logit_rows"
 ml_program.global private @e(#ml_program.extern : tensor<40x64xf32>) : tensor<40x64xf32> {equant.offset = 0 : i64, equant.bf16_offset = 16384 : i64}

@@ -6,6 +6,7 @@ ml_program.global private @norm(#ml_program.extern : tensor<32xf32>) : tensor<32
 ml_program.global private @w(#ml_program.extern : tensor<32x32xf32>) : tensor<32x32xf32> {equant.offset = 128 : i64}
 ml_program.global private @v(#ml_program.extern : tensor<64x32xf32>) : tensor<64x32xf32> {equant.offset = 4224 : i64}
 ml_program.global private @rope(#ml_program.extern : tensor<16x4x2xf32>) : tensor<16x4x2xf32> {equant.offset = 12416 : i64}
+ml_program.global private @heads(#ml_program.extern : tensor<8xf32>) : tensor<8xf32> {equant.offset = 12928 : i64}
 
 // CHECK-LABEL: func.func private @forward.kernels(
 func.func @forward(%x: tensor<?x32xf32>, %batch: !lm.batch, %rows: tensor<?xi32>,
@@ -14,6 +15,7 @@ func.func @forward(%x: tensor<?x32xf32>, %batch: !lm.batch, %rows: tensor<?xi32>
   %w = ml_program.global_load_const @w : tensor<32x32xf32>
   %v = ml_program.global_load_const @v : tensor<64x32xf32>
   %rope = ml_program.global_load_const @rope : tensor<16x4x2xf32>
+  %heads = ml_program.global_load_const @heads : tensor<8xf32>
   // Nobody has touched the caller's rows.
   // CHECK-NOT: call @team_barrier
   // CHECK: call @rms_norm
@@ -28,10 +30,8 @@ func.func @forward(%x: tensor<?x32xf32>, %batch: !lm.batch, %rows: tensor<?xi32>
   // CHECK: call @linear_32x32
   // Rows are of other threads than panels.
   // CHECK: call @team_barrier
-  // CHECK: call @rope
-  // CHECK-NOT: call @team_barrier
-  // CHECK: call @rope
-  // Attention reads rows of k as a kernel over rows does, and behind a barrier of its own those of q; v was there before.
+  // CHECK: call @head_norm
+  // Attention rotates and appends rows as a kernel over rows does, and attends behind a barrier of its own; v was there before.
   // CHECK-NOT: call @team_barrier
   // CHECK: call @attention
   // CHECK: call @team_barrier
@@ -50,7 +50,8 @@ func.func @forward(%x: tensor<?x32xf32>, %batch: !lm.batch, %rows: tensor<?xi32>
   %q = lm.linear %h, %w {site = "q"} : (tensor<?x32xf32>, tensor<32x32xf32>) -> tensor<?x32xf32>
   %k = lm.linear %h, %w {site = "k"} : (tensor<?x32xf32>, tensor<32x32xf32>) -> tensor<?x32xf32>
   %qr = lm.rope %q, %rope, %batch {head_dim = 8 : i64} : tensor<?x32xf32>, tensor<16x4x2xf32>
-  %kr = lm.rope %k, %rope, %batch {head_dim = 8 : i64} : tensor<?x32xf32>, tensor<16x4x2xf32>
+  %kn = lm.head_rms_norm %k, %heads {epsilon = 1.0e-05 : f64} : tensor<?x32xf32>, tensor<8xf32>
+  %kr = lm.rope %kn, %rope, %batch {head_dim = 8 : i64} : tensor<?x32xf32>, tensor<16x4x2xf32>
   %y = lm.attention %qr, %kr, %h, %cache, %batch
          {layer = 0 : i64, num_heads = 4 : i64, num_kv_heads = 4 : i64, head_dim = 8 : i64, scale = 5.0e-01 : f64}
          : tensor<?x32xf32>, tensor<?x32xf32>, !lm.kv_cache<layers = 1, kv_heads = 4, head_dim = 8>

@@ -62,3 +62,49 @@ func.func @rotations(%x: tensor<?x8xf32>, %w: tensor<16x8xf32>, %batch: !lm.batc
   %kr = lm.rope %k, %b, %batch {head_dim = 4 : i64} : tensor<?x4xf32>, tensor<16x2x2xf32>
   return %qr, %kr, %v : tensor<?x8xf32>, tensor<?x4xf32>, tensor<?x4xf32>
 }
+
+// Attention over a float cache rotates what nobody else reads, and appends it; on a GPU what lies side by side, with the cast behind it.
+// CHECK-LABEL: func.func @append(
+// CHECK:       lm.split
+// CHECK-NEXT:  equant.fusion {
+// CHECK-NEXT:    lm.rope
+// CHECK-NEXT:    lm.rope
+// CHECK-NEXT:    lm.attention
+// CHECK-NEXT:    equant.yield
+// CHECK:       site = "v"
+// CHECK-NEXT:  equant.fusion {
+// CHECK-NEXT:    lm.rope
+// CHECK-NEXT:    lm.rope
+// CHECK-NEXT:    lm.attention
+// GPU-LABEL: func.func @append(
+// GPU:       lm.split
+// GPU-NEXT:  equant.fusion {
+// GPU-NEXT:    lm.rope
+// GPU-NEXT:    lm.rope
+// GPU-NEXT:    lm.attention
+// GPU-NEXT:    arith.truncf
+// GPU-NEXT:    equant.yield
+// GPU:       lm.rope
+// GPU-NEXT:  lm.rope
+// GPU-NEXT:  lm.attention
+func.func @append(%x: tensor<?x8xf32>, %w: tensor<16x8xf32>, %u: tensor<8x8xf32>, %z: tensor<4x8xf32>, %batch: !lm.batch,
+                  %cache: !lm.kv_cache<layers = 2, kv_heads = 1, head_dim = 4>) -> (tensor<?x8xbf16>, tensor<?x8xf32>) {
+  %t = ml_program.global_load_const @rope : tensor<16x2x2xf32>
+  %qkv = lm.linear %x, %w {site = "qkv"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
+  %q, %k, %v = lm.split %qkv : tensor<?x16xf32> -> tensor<?x8xf32>, tensor<?x4xf32>, tensor<?x4xf32>
+  %qr = lm.rope %q, %t, %batch {head_dim = 4 : i64} : tensor<?x8xf32>, tensor<16x2x2xf32>
+  %kr = lm.rope %k, %t, %batch {head_dim = 4 : i64} : tensor<?x4xf32>, tensor<16x2x2xf32>
+  %y = lm.attention %qr, %kr, %v, %cache, %batch
+         {layer = 0, num_heads = 2, num_kv_heads = 1, head_dim = 4, scale = 0.5 : f64}
+         : tensor<?x8xf32>, tensor<?x4xf32>, !lm.kv_cache<layers = 2, kv_heads = 1, head_dim = 4>
+  %c = arith.truncf %y : tensor<?x8xf32> to tensor<?x8xbf16>
+  %q1 = lm.linear %x, %u {site = "q"} : (tensor<?x8xf32>, tensor<8x8xf32>) -> tensor<?x8xf32>
+  %k1 = lm.linear %x, %z {site = "k"} : (tensor<?x8xf32>, tensor<4x8xf32>) -> tensor<?x4xf32>
+  %v1 = lm.linear %x, %z {site = "v"} : (tensor<?x8xf32>, tensor<4x8xf32>) -> tensor<?x4xf32>
+  %q1r = lm.rope %q1, %t, %batch {head_dim = 4 : i64} : tensor<?x8xf32>, tensor<16x2x2xf32>
+  %k1r = lm.rope %k1, %t, %batch {head_dim = 4 : i64} : tensor<?x4xf32>, tensor<16x2x2xf32>
+  %y1 = lm.attention %q1r, %k1r, %v1, %cache, %batch
+          {layer = 1, num_heads = 2, num_kv_heads = 1, head_dim = 4, scale = 0.5 : f64}
+          : tensor<?x8xf32>, tensor<?x4xf32>, !lm.kv_cache<layers = 2, kv_heads = 1, head_dim = 4>
+  return %c, %y1 : tensor<?x8xbf16>, tensor<?x8xf32>
+}

@@ -30,7 +30,7 @@ def to_integers(bits):
 
 
 FORMATS = {"f8E4M3FN": to_dtype(ml_dtypes.float8_e4m3fn, 448.0), "f4E2M1FN": to_dtype(ml_dtypes.float4_e2m1fn, 6.0), "nf4": to_table(NF4),
-           "i2": to_integers(2), "i3": to_integers(3), "i4": to_integers(4), "i8": to_integers(8)}  # fmt: skip
+           "i2": to_integers(2), "i3": to_integers(3), "i4": to_integers(4), "i5": to_integers(5), "i6": to_integers(6), "i8": to_integers(8)}  # fmt: skip
 
 
 def outer_of(top, codes):

@@ -32,6 +32,8 @@
 // clang-format off
 //   * codes, memref<packedShape(format, N, K) x i8>:
 //       8 bits  NP x Kp/4 x 32 x 4
+//       6 bits  NP x Kp/8 x 48 x 4
+//       5 bits  NP x Kp/8 x 40 x 4
 //       4 bits  NP x Kp/8 x 32 x 4
 //       3 bits  NP x Kp/8 x 24 x 4
 //       2 bits  NP x Kp/8 x 16 x 4
@@ -96,10 +98,10 @@ using numerics::CodeFormat;
 using numerics::ScaleFormat;
 
 /// The width of packed codes, of integers and of others (WeightCodes); F32: weights are floats.
-enum class WeightFormat { F32, I8, I4, I3, I2 };
+enum class WeightFormat { F32, I8, I6, I5, I4, I3, I2 };
 /// "f32", "i8", ..., as symbols have it.
 llvm::StringRef nameOf(WeightFormat format);
-/// The format of codes of `bits` bits: 2, 3, 4 or 8.
+/// The format of codes of `bits` bits: numerics::isCodeWidth.
 WeightFormat formatOfBits(int bits);
 /// Bits of a code; 32 for F32.
 int64_t bitsOf(WeightFormat format);
@@ -228,7 +230,8 @@ mlir::func::FuncOp getOrEmitRope(mlir::ModuleOp module, const RopeSpec &spec, co
 /// causally: row m of a sequence sees its tokens 0 .. position + m (with a window W > 0 only the
 /// last W of them). What else is in a step changes no bit of what a sequence gets.
 ///   (q: rows<heads*D>, k: rows<kvHeads*D>, v: rows<kvHeads*D>, cache: memref<?xi8>,
-///    pages: memref<?xi64>, sequences, layer: index, y: rows<heads*D>, scratch, team)
+///    pages: memref<?xi64>, sequences, layer: index, [table: memref<PxD/2x2xf32>],
+///    y: rows<heads*D>, scratch, team)
 /// Query head h reads kv head h / (heads / kvHeads). Finite values beyond the range of the cache's
 /// type T, f32 or f16, saturate. Cache elements that no token has written are never used.
 /// Rows of k and v are read as kernels over rows read theirs; behind a barrier of its own, which
@@ -262,6 +265,9 @@ struct AttentionSpec {
   int64_t window = 0; ///< 0: none
   bool halfCache = false;
   std::optional<KVQuantization> kv = std::nullopt;
+  /// Of a float cache; > 0: queries and keys come before their rotation and are rotated in place,
+  /// by a table of so many positions, before keys are appended.
+  int64_t positions = 0;
 };
 
 /// One layer's part of a cache, in bytes that are multiples of 64.

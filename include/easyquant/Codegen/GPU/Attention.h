@@ -54,13 +54,18 @@ namespace easyquant::gpu {
 /// columns of x) is divided by its root mean square and multiplied with a weight (`norm`: headDim
 /// floats), and then rotated by the angles of its token's position (`positions` > 0: table is
 /// positions x D/2 x 2 floats (cos, sin); dimension i pairs with i + D/2). Keys that lie behind the
-/// queries in the row can go along: `keyHeads` more heads, with a weight of their own. Parameters:
-///   x, x_stride, [weight, [key_weight]], [table, position], rows
+/// queries in the row can go along: `keyHeads` more heads, with a weight of their own. With
+/// `append` these go to a float cache instead (AttentionSpec), and so do as many heads of values
+/// behind them. Parameters:
+///   x, x_stride, [weight, [key_weight]], [table], [position], [cache, pages], rows
 struct HeadsSpec {
   int64_t heads = 0, keyHeads = 0, headDim = 0;
   bool norm = false;
   double epsilon = 0.0;
   int64_t positions = 0; ///< of the rotation table; 0: no rotation
+  bool append = false;
+
+  int64_t allHeads() const { return heads + (append ? 2 : 1) * keyHeads; }
 };
 Description describe(const HeadsSpec &spec, const Chip &chip);
 
@@ -79,6 +84,8 @@ struct AttentionSpec {
   /// Of codes; > 0: keys come and are kept before their rotation, and are rotated as they are read,
   /// by a table of so many positions. Queries come rotated.
   int64_t keyPositions = 0;
+  /// Of a float cache: the call's tokens are there already (HeadsSpec::append).
+  bool appended = false;
 };
 
 /// One layer's part of a cache, in bytes that are multiples of 64.

@@ -28,14 +28,12 @@ void EquantDialect::registerAttributes() {
       >();
 }
 
-static bool isCodeWidth(unsigned bits) { return bits == 2 || bits == 3 || bits == 4 || bits == 8; }
-
 bool easyquant::equant::isCodeType(Type type) {
   return isa<Float8E4M3FNType, Float4E2M1FNType>(type) ||
-         (type.isSignlessInteger() && isCodeWidth(type.getIntOrFloatBitWidth()));
+         (type.isSignlessInteger() && numerics::isCodeWidth(type.getIntOrFloatBitWidth()));
 }
 
-static constexpr const char *kCodeTypes = "i2, i3, i4, i8, f8E4M3FN or f4E2M1FN";
+static constexpr const char *kCodeTypes = "i2, i3, i4, i5, i6, i8, f8E4M3FN or f4E2M1FN";
 static constexpr const char *kScaleTypes = "f32, f16, bf16, f8E4M3FN or f8E8M0FNU";
 
 FloatType easyquant::equant::scaleType(MLIRContext *context, numerics::ScaleFormat format) {

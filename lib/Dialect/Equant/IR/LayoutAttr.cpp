@@ -85,7 +85,7 @@ void LayoutAttr::print(AsmPrinter &printer) const {
 }
 
 static RankedTensorType panelCodesType(LayoutAttr layout, unsigned bits, int64_t n, int64_t k) {
-  if (bits < 4 && layout.getRows() % 4 != 0)
+  if (bits != 4 && bits != 8 && layout.getRows() % 4 != 0)
     return nullptr;
   int64_t blocks = llvm::divideCeilSigned(k, 2 * layout.getDepth()), rows = layout.getRows();
   if (bits == 8)
@@ -100,7 +100,8 @@ static RankedTensorType panelCodesType(LayoutAttr layout, unsigned bits, int64_t
 static RankedTensorType fragmentCodesType(LayoutAttr layout, SchemeAttr scheme, int64_t n,
                                           int64_t k) {
   int bits = static_cast<int>(scheme.getBits());
-  if (!scheme.isInteger() || (bits == 3 && layout.getOrder() == FragmentOrder::M16N8K32))
+  if (!scheme.isInteger() || bits == 5 || bits == 6 ||
+      (bits == 3 && layout.getOrder() == FragmentOrder::M16N8K32))
     return nullptr;
   constexpr int64_t laneBytes = 16;
   return RankedTensorType::get({llvm::divideCeilSigned(n, numerics::fragmentRows(bits)),

@@ -80,42 +80,76 @@ struct FuseResidual : OpRewritePattern<lm::AddOp> {
   }
 };
 
+/// The part of a split that `value` is, through ops that update it in place.
+OpResult partOf(Value value) {
+  while (Operation *op = value.getDefiningOp()) {
+    if (isa<lm::SplitOp>(op))
+      return cast<OpResult>(value);
+    if (!op->hasTrait<OpTrait::InPlace>() || !lm::mayOverwrite(op, op->getOperand(0)))
+      break;
+    value = op->getOperand(0);
+  }
+  return nullptr;
+}
+
+/// Do parts of one split lie one behind the other?
+bool areNeighbours(OpResult part, OpResult behind) {
+  return part && behind && part.getOwner() == behind.getOwner() &&
+         part.getResultNumber() + 1 == behind.getResultNumber();
+}
+
+/// Are queries and keys rotated by the same angles, where they lie?
+bool areRotatedAlike(lm::RopeOp queries, lm::RopeOp keys) {
+  auto tableOf = [](lm::RopeOp op) {
+    auto load = op.getTable().getDefiningOp<ml_program::GlobalLoadConstOp>();
+    return load ? load.getGlobalAttr() : SymbolRefAttr();
+  };
+  return keys.getHeadDim() == queries.getHeadDim() && tableOf(keys) &&
+         tableOf(keys) == tableOf(queries) && keys.getBatch() == queries.getBatch() &&
+         lm::mayOverwrite(queries, queries.getInput()) && lm::mayOverwrite(keys, keys.getInput());
+}
+
+/// Attention over a float cache rotates its queries, and its keys as it appends them. On a GPU
+/// queries, keys and values lie side by side for that.
+struct FuseAppend : OpRewritePattern<lm::AttentionOp> {
+  FuseAppend(MLIRContext *context, bool isGPU) : OpRewritePattern(context), isGPU(isGPU) {}
+
+  LogicalResult matchAndRewrite(lm::AttentionOp op, PatternRewriter &rewriter) const override {
+    auto queries = op.getQuery().getDefiningOp<lm::RopeOp>();
+    auto keys = op.getKey().getDefiningOp<lm::RopeOp>();
+    if (isFused(op) || op->use_empty() || !queries || !keys || !queries->hasOneUse() ||
+        !keys->hasOneUse())
+      return rewriter.notifyMatchFailure(op, "not the only reader of rotated queries and keys");
+    if (!areRotatedAlike(queries, keys) || queries.getBatch() != op.getBatch())
+      return rewriter.notifyMatchFailure(op, "queries and keys are rotated otherwise");
+    OpResult part = partOf(keys.getInput());
+    if (isGPU && (!areNeighbours(partOf(queries.getInput()), part) ||
+                  !areNeighbours(part, partOf(op.getValue()))))
+      return rewriter.notifyMatchFailure(op, "queries, keys and values are not side by side");
+    keys.getTableMutable().assign(queries.getTable());
+    SmallVector<Operation *> ops = {queries, keys, op};
+    auto cast = dyn_cast<arith::TruncFOp>(*op->getUsers().begin());
+    if (isGPU && cast && op->hasOneUse() && cast->getBlock() == op->getBlock())
+      ops.push_back(cast);
+    fuse(rewriter, ops.back(), ops);
+    return success();
+  }
+
+private:
+  bool isGPU;
+};
+
 /// Queries and keys that lie side by side are rotated together.
 struct FuseRotations : OpRewritePattern<lm::RopeOp> {
   using OpRewritePattern::OpRewritePattern;
 
-  /// The part of a split that `value` is, through ops that update it in place.
-  static OpResult partOf(Value value) {
-    while (Operation *op = value.getDefiningOp()) {
-      if (isa<lm::SplitOp>(op))
-        return cast<OpResult>(value);
-      if (!op->hasTrait<OpTrait::InPlace>() || !lm::mayOverwrite(op, op->getOperand(0)))
-        break;
-      value = op->getOperand(0);
-    }
-    return nullptr;
-  }
-  static SymbolRefAttr tableOf(lm::RopeOp op) {
-    auto load = op.getTable().getDefiningOp<ml_program::GlobalLoadConstOp>();
-    return load ? load.getGlobalAttr() : SymbolRefAttr();
-  }
-
   LogicalResult matchAndRewrite(lm::RopeOp queries, PatternRewriter &rewriter) const override {
     OpResult part = isFused(queries) ? OpResult() : partOf(queries.getInput());
-    auto split = part ? cast<lm::SplitOp>(part.getOwner()) : lm::SplitOp();
-    if (!part || part.getResultNumber() + 1 == split->getNumResults())
-      return rewriter.notifyMatchFailure(queries, "no part of a split with another behind it");
     for (auto keys : queries->getBlock()->getOps<lm::RopeOp>()) {
-      OpResult behind = partOf(keys.getInput());
-      if (!behind || behind.getOwner() != split ||
-          behind.getResultNumber() != part.getResultNumber() + 1)
+      if (!areNeighbours(part, partOf(keys.getInput())))
         continue;
-      Operation *made = keys.getInput().getDefiningOp();
-      bool isAlike = keys.getHeadDim() == queries.getHeadDim() && tableOf(keys) &&
-                     tableOf(keys) == tableOf(queries) && keys.getBatch() == queries.getBatch();
-      if (!isAlike || !made->isBeforeInBlock(queries) ||
-          !lm::mayOverwrite(queries, queries.getInput()) ||
-          !lm::mayOverwrite(keys, keys.getInput()))
+      if (!areRotatedAlike(queries, keys) ||
+          !keys.getInput().getDefiningOp()->isBeforeInBlock(queries))
         break;
       keys.getTableMutable().assign(queries.getTable());
       fuse(rewriter, queries, {queries, keys}, 2);
@@ -134,22 +168,30 @@ struct FuseKernels : easyquant::equant::impl::FuseKernelsBase<FuseKernels> {
         patterns.getContext());
   }
 
+  LogicalResult apply(RewritePatternSet patterns) {
+    GreedyRewriteConfig config;
+    config.enableFolding(false).setRegionSimplificationLevel(GreedySimplifyRegionLevel::Disabled);
+    return applyPatternsGreedily(getOperation(), std::move(patterns), config);
+  }
+
   void runOnOperation() override {
-    RewritePatternSet patterns(&getContext());
+    if (target != "cpu" && target != "gpu") {
+      getOperation().emitError() << "unknown target '" << target << "'; expected cpu or gpu";
+      return signalPassFailure();
+    }
+    bool isGPU = target == "gpu";
+    // First, for it takes in what others would.
+    RewritePatternSet first(&getContext()), patterns(&getContext());
+    first.add<FuseAppend>(&getContext(), isGPU);
     addRowOps<QuantizeRowsOp>(patterns);
     patterns.add<FuseResidual>(&getContext());
-    if (target == "gpu") {
+    if (isGPU) {
       addRowOps<arith::TruncFOp>(patterns);
       patterns.add<FuseConversion<lm::AttentionOp, arith::TruncFOp>,
                    FuseConversion<equant::AttentionOp, arith::TruncFOp>, FuseRotations>(
           &getContext());
-    } else if (target != "cpu") {
-      getOperation().emitError() << "unknown target '" << target << "'; expected cpu or gpu";
-      return signalPassFailure();
     }
-    GreedyRewriteConfig config;
-    config.enableFolding(false).setRegionSimplificationLevel(GreedySimplifyRegionLevel::Disabled);
-    if (failed(applyPatternsGreedily(getOperation(), std::move(patterns), config)))
+    if (failed(apply(std::move(first))) || failed(apply(std::move(patterns))))
       signalPassFailure();
   }
 };

@@ -134,6 +134,6 @@ void Pending::add(Operation *op) {
   if (meets)
     clear();
   for (const Access &access : accessesOf(op))
-    if (!meets || !access.isShare)
-      accesses.push_back(access);
+    if (!meets || !access.isShare || access.isWrite)
+      accesses.push_back({access.memory, access.isWrite, access.isShare && !meets});
 }

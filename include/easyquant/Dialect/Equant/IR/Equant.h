@@ -38,7 +38,7 @@ template <typename T> struct Key;
 
 namespace easyquant::equant {
 
-/// Is this the type of a code: i2, i3, i4, i8, f8E4M3FN or f4E2M1FN?
+/// Is this the type of a code: i2, i3, i4, i5, i6, i8, f8E4M3FN or f4E2M1FN?
 bool isCodeType(mlir::Type type);
 /// Is this the type of a scale: f32, f16, bf16, f8E4M3FN or f8E8M0FNU?
 bool isScaleType(mlir::Type type);

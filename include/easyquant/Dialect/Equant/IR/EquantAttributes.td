@@ -94,7 +94,7 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
 
     | part | meaning |
     |---|---|
-    | `i2`, `i3`, `i4`, `i8`, `f8E4M3FN`, `f4E2M1FN` | the codes |
+    | `i2`, `i3`, `i4`, `i5`, `i6`, `i8`, `f8E4M3FN`, `f4E2M1FN` | the codes |
     | `codebook = nf4`, `codebook = iq4_nl`, `codebook = [...]` | integer codes are indices of a table (`#equant.codebook`) |
     | `symmetric` | integers: zero point 0, codes in [−(2^(b−1) − 1), 2^(b−1) − 1] |
     | `symmetric, full` | integers: zero point 0, codes in [−2^(b−1), 2^(b−1) − 1] |

@@ -30,7 +30,7 @@ def Equant_Matrix
                       "matrix tensor<NxKxf32>">;
 def Equant_Codes : Equant_TensorOf<"$t.getRank() == 2 && !$t.isDynamicDim(1) && "
                                    "::easyquant::equant::isCodeType($t.getElementType())",
-                                   "codes tensor<NxKxT> of i2, i3, i4, i8, f8E4M3FN or f4E2M1FN">;
+                                   "codes tensor<NxKxT> of i2, i3, i4, i5, i6, i8, f8E4M3FN or f4E2M1FN">;
 def Equant_Scales
     : Equant_TensorOf<"$t.getRank() == 2 && ::easyquant::equant::isScaleType($t.getElementType())",
                       "scales tensor<NxGxT> of f32, f16, bf16, f8E4M3FN or f8E8M0FNU">;

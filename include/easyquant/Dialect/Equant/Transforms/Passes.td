@@ -283,7 +283,9 @@ def FuseKernels : Pass<"equant-fuse-kernels", "::mlir::ModuleOp"> {
   let description = [{
     * A norm or an activation function whose result is only quantized or cast; on a GPU, attention whose result is only cast.
     * `x + linear(…)`, which adds into the memory of `x`, where nothing reads `x` any more.
-    * On a GPU, rotations of queries and keys that are parts of one matrix side by side.
+    * Attention over a float cache with the rotations of its queries and keys, where nothing else reads these: keys are rotated as
+      they are appended. On a GPU queries, keys and values are parts of one matrix side by side.
+    * On a GPU, other rotations of queries and keys that are parts of one matrix side by side.
 
     Before:
 

@@ -99,7 +99,7 @@ def Launch_KernelOp : Launch_Op<"kernel", [DeclareOpInterfaceMethods<SymbolUserO
     `position`, `held`, `pages` and `window`, and `rows` counts them, so that a sequence gets the kernels that it would get
     alone. Where several threads run a kernel together, each touches its share of the operands numbered in `shares` and no
     other's: rows, which are shared out alike by all kernels over as many rows, or its part of the scratch. A kernel that
-    `meets` reads the shares, and the rest behind a barrier of its own. Operands are the kernel's parameters in their order:
+    `meets` touches the shares first; behind a barrier of its own it reads what it wrote of them, and touches the rest. Operands are the kernel's parameters in their order:
     memory, and numbers of type index, f32 or i32. A kernel on a CPU is a `func.func` that takes behind them what every such
     kernel takes (`easyquant/Codegen/CPU/Kernels.h`); on a GPU it is a `gpu.func`, memory a pointer and an index an i32.
 
