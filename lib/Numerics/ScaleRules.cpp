@@ -79,7 +79,8 @@ SliceParams chooseParams(const Slice &slice, const Scheme &scheme, const ScaleRu
     else if (rule.kind == ScaleRuleKind::Mse)
       range = leastErrorRange(slice, all, scheme, rule.norm, outer);
     else if (rule.kind == ScaleRuleKind::Entropy)
-      range = leastEntropyRange(slice, all, scheme);
+      range = leastEntropyRange(
+          slice, all, scheme.scales == ScaleFormat::UI6 ? withWideScales(scheme) : scheme);
     if (isZero(range, scheme))
       range = all;
   }
@@ -156,7 +157,7 @@ Result<void> checkScaleRule(const ScaleRule &rule, const Scheme &scheme) {
 SliceParams paramsOfRange(float lo, float hi, const Scheme &scheme, float outer) {
   ValueRange range{std::min(lo, 0.0f), std::max(hi, 0.0f)};
   if (isZero(range, scheme))
-    return {outer, 0};
+    return {roundScale(1, scheme.scales) * outer, 0};
   bool isPower = scheme.scales == ScaleFormat::F8E8M0FNU;
   float exact = isPower ? powerOfRange(range, scheme) : scaleOfRange(range, scheme);
   float scale = roundScale(exact / outer, scheme.scales) * outer;
@@ -182,9 +183,40 @@ Scheme withWideScales(const Scheme &scheme) {
   return wide;
 }
 
+static Result<void> checkSuperScales(const QParams &params) {
+  for (int64_t row = 0; row < params.rows; ++row)
+    for (int64_t g = 0; g < params.groups; g += kSuperGroups) {
+      const int64_t count = std::min(kSuperGroups, params.groups - g);
+      std::span scales(params.scales.data() + row * params.groups + g, count);
+      if (!superScaleOf(scales))
+        return makeError(ErrorCode::OutOfRange,
+                         "scales [{}, {}] to [{}, {}], as ui6 in units of an f16 the largest of "
+                         "them {}, are not held; take scales of f32 (--scale-type f32)",
+                         row, g, row, g + count - 1, *std::ranges::max_element(scales));
+    }
+  return {};
+}
+
+std::vector<float> superScales(ConstMatrix x, const Scheme &scheme, std::span<const float> scales) {
+  const int64_t groups = groupCount(x.columns, scheme.groupSize), supers = superGroupCount(groups);
+  std::vector<float> largest(x.rows * supers);
+  for (int64_t i = 0; i < x.rows; ++i)
+    for (int64_t g = 0; g < groups; ++g) {
+      auto [begin, count] = groupColumns(g, scheme.groupSize, x.columns);
+      float &most = largest[i * supers + g / kSuperGroups];
+      if (!isZero(rangeOf(ConstMatrix(x.row(i) + begin, 1, count)), scheme))
+        most = std::max(most, scales[i * groups + g]);
+    }
+  for (float &most : largest)
+    most = most == 0 ? 1 : superScale(most);
+  return largest;
+}
+
 Result<void> checkScales(const QParams &params, const Scheme &scheme) {
   if (scheme.scales == ScaleFormat::F32)
     return {};
+  if (scheme.scales == ScaleFormat::UI6)
+    return checkSuperScales(params);
   for (size_t i = 0; i < params.scales.size(); ++i)
     if (!isScale(params.scales[i] / params.outerOf(int64_t(i) / params.groups), scheme.scales))
       return makeError(
@@ -237,11 +269,21 @@ Result<QParams> chooseQParams(ConstMatrix x, const Scheme &scheme, const ScaleRu
       params.zeroPoints.push_back(chosen.zeroPoint);
   };
   params.scales.reserve(params.rows * params.groups);
+  const bool isTwoLevel = scheme.scales == ScaleFormat::UI6;
+  std::vector<float> supers;
+  if (isTwoLevel) {
+    auto wide = chooseQParams(x, withWideScales(scheme), rule, 1);
+    if (!wide)
+      return Unexpected(wide.error());
+    supers = superScales(x, scheme, wide->scales);
+  }
   if (scheme.granularity == Granularity::Tensor)
     add(x);
   for (int64_t i = 0; i < x.rows && scheme.granularity != Granularity::Tensor; ++i)
     for (int64_t g = 0; g < params.groups; ++g) {
       auto [begin, count] = groupColumns(g, scheme.groupSize, x.columns);
+      if (isTwoLevel)
+        outer = supers[i * superGroupCount(params.groups) + g / kSuperGroups];
       add({x.row(i) + begin, 1, count}, begin);
     }
   if (auto ok = checkScales(params, scheme); !ok)

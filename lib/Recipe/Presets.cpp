@@ -55,7 +55,8 @@ static std::vector<Named> namedPresets() {
             .groupSize = 32}},
           {"NVFP4", nvfp4},
           {"NVFP4A16", nvfp4Weights},
-          {"NF4A16", {.weightBits = 4, .codes = CodeFormat::Table, .table = Codebook::nf4()}}};
+          {"NF4A16", {.weightBits = 4, .codes = CodeFormat::Table, .table = Codebook::nf4()}},
+          {"IQ4NLA16", {.weightBits = 4, .codes = CodeFormat::Table, .table = Codebook::iq4nl()}}};
 }
 
 /// W{2,3,4,5,6,8}A{8,16}[_ASYM].

@@ -51,7 +51,7 @@ SiteRequest recipe::headRequest(const SiteRequest &request) {
   if (auto size = request.options.get(option::headGroupSize))
     head.options.set(option::groupSize, *size);
   const Preset preset = findPreset(head.scheme()).value_or(Preset());
-  if (preset.scales)
+  if (preset.scales || head.groupSize() == 0)
     head.options.reset(option::scaleType);
   if (preset.asymmetric || !preset.isInteger())
     head.method.base = preset.asymmetric ? "zeropoint" : "absmax";

@@ -59,11 +59,11 @@ static Attribute describe(Builder &b, SchemeAttr scheme, bool isWeight) {
 /// of the last panel.
 static int64_t packedRowBytes(const ConstantWeight &weight) {
   const numerics::Scheme scheme = weight.scheme.toNumerics();
-  int64_t bits = 8 * numerics::scaleBytes(scheme.scales);
-  bits += scheme.symmetric ? 0 : numerics::zeroPointBits(scheme.bits);
+  const int64_t groups = numerics::groupCount(weight.columns, scheme.groupSize);
+  int64_t bits = scheme.symmetric ? 0 : numerics::zeroPointBits(scheme.bits);
   bits += weight.needsSums ? 32 : 0;
   return (numerics::paddedColumns(weight.columns) * scheme.bits +
-          numerics::groupCount(weight.columns, scheme.groupSize) * bits + (scheme.outer ? 32 : 0)) /
+          numerics::rowScaleBits(scheme.scales, groups) + groups * bits + (scheme.outer ? 32 : 0)) /
          8;
 }
 

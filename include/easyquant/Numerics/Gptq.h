@@ -37,7 +37,7 @@ struct GptqOptions {
   /// staticGroups: a group's columns do not come one after another.
   bool actOrder = false;
   /// Scales from the weights as given; otherwise from those of the group as the columns before it
-  /// have updated them. A scale per tensor is always static.
+  /// have updated them. A scale per tensor, and two-level scales, are always static.
   bool staticGroups = false;
   double damping = 0.01; ///< first to be tried; positive
   unsigned threads = 0;  ///< 0: one per core. Results are the same bits for any number.

@@ -23,6 +23,11 @@
 //
 //      o = t(tensor) / (max value * 448)         s = o * round((t / max value) / o)
 //
+// Scales of two levels (ui6) are the same in every super-group of a row, the kSuperGroups groups
+// from a multiple of kSuperGroups on: o is 64/63 of the largest scale that the rule chooses in f32,
+// rounded to f16, and the rule then chooses again in units of it. A group of zeros has s = 63/64 o,
+// and o = 1 where all are.
+//
 // and a rule gives
 //
 // clang-format off
@@ -112,6 +117,9 @@ SliceParams paramsOfRange(float lo, float hi, const Scheme &scheme, float outer 
 
 /// The outer scale of a tensor whose largest magnitude is absMax; 1 without one, and of zeros.
 float outerScale(float absMax, const Scheme &scheme);
+/// Of each super-group of x, row by row, the f16 for scales of ui6; `scales` are those that a rule
+/// chooses for x withWideScales.
+std::vector<float> superScales(ConstMatrix x, const Scheme &scheme, std::span<const float> scales);
 /// The largest magnitude; not finite where a value is not.
 float absMaxOf(ConstMatrix x);
 

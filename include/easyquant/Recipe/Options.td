@@ -98,8 +98,8 @@ let group = "Quantization" in {
       let defaultWords = "128 below 8 bits";
       let least = "0";
     }
-    def ScaleType : TableOption<"scaleType", Choice, "scale-type", "", "type of the scales of integer weights"> {
-      let choices = ["f32", "f16"];
+    def ScaleType : TableOption<"scaleType", Choice, "scale-type", "", "type of the scales of integer weights; two-level: 6 bits under an f16 for every 8 groups"> {
+      let choices = ["f32", "f16", "two-level"];
       let defaultWords = "f16 of groups, f32 of rows";
       let value = "TYPE";
     }

@@ -18,7 +18,7 @@
 //      NVFP4, NVFP4A16             f4E2M1FN weights in groups of 16 with f8E4M3FN scales and an
 //                                  f32 one a tensor; activations the same, the scale of the tensor from
 //                                  calibration and those of groups from each row, or float ones
-//      NF4A16                      weights of the table NF4 (QLoRA)
+//      NF4A16, IQ4NLA16            weights of the table NF4 (QLoRA), or IQ4_NL (llama.cpp)
 // clang-format on
 //
 //===----------------------------------------------------------------------===//

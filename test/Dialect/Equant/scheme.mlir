@@ -21,6 +21,7 @@
 // CHECK-SAME:    q = #equant.layout<panel, rows = 32, depth = 4>
 // CHECK-SAME:    r = #equant.scheme<i5, symmetric, group = 32, scale = f16>
 // CHECK-SAME:    s = #equant.scheme<i6, asymmetric, group = 32>
+// CHECK-SAME:    t = #equant.scheme<i4, asymmetric, group = 32, scale = ui6>
 func.func private @schemes() attributes {
   a = #equant.scheme<i8, symmetric, channel>,
   b = #equant.scheme<i8, symmetric, full, channel>,
@@ -40,7 +41,8 @@ func.func private @schemes() attributes {
   p = #equant.codebook<iq4_nl>,
   q = #equant.layout<panel, rows = 32, depth = 4>,
   r = #equant.scheme<i5, symmetric, group = 32, scale = f16>,
-  s = #equant.scheme<i6, asymmetric, group = 32>
+  s = #equant.scheme<i6, asymmetric, group = 32>,
+  t = #equant.scheme<i4, asymmetric, group = 32, scale = ui6>
 }
 
 // -----
@@ -100,7 +102,7 @@ func.func private @codes() attributes {a = #equant.scheme<f16, channel>}
 
 // -----
 
-// expected-error @below {{scales must be f32, f16, bf16, f8E4M3FN or f8E8M0FNU, found 'f64'}}
+// expected-error @below {{scales must be f32, f16, bf16, f8E4M3FN, f8E8M0FNU or ui6, found 'f64'}}
 func.func private @scales() attributes {a = #equant.scheme<i4, symmetric, channel, scale = f64>}
 
 // -----

@@ -43,7 +43,7 @@ bool isCodeType(mlir::Type type);
 /// Is this the type of a scale: f32, f16, bf16, f8E4M3FN or f8E8M0FNU?
 bool isScaleType(mlir::Type type);
 /// The type of scales of a format.
-mlir::FloatType scaleType(mlir::MLIRContext *context, numerics::ScaleFormat format);
+mlir::Type scaleType(mlir::MLIRContext *context, numerics::ScaleFormat format);
 
 } // namespace easyquant::equant
 
