@@ -86,8 +86,12 @@ Result<void> AwqSearch::quantizeScaled(CompiledSubgraph &program,
     for (const SubgraphWeight &place : program.weights()) {
       if (place.value != site.weight())
         continue;
-      auto done = numerics::fakeQuantizeScaled(weight.view(), scales, site.scheme(), site.rule(),
-                                               threads, program.weight(place.global));
+      numerics::ScaleRule rule = site.rule();
+      // A search in every slice for every candidate would take longer than all else.
+      if (rule.kind == numerics::ScaleRuleKind::HessianDiagonal)
+        rule.kind = numerics::extremesRule(site.scheme());
+      auto done = numerics::fakeQuantizeScaled(weight.view(), scales, site.scheme(), rule, threads,
+                                               program.weight(place.global));
       if (!done)
         return makeError(done.error().code, "site '{}': {}", site.name(), done.error().message);
     }

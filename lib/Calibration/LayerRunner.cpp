@@ -276,12 +276,21 @@ LogicalResult LayerRunner::runLayer(size_t index, ArrayRef<HiddenStates *> all,
 }
 
 LogicalResult LayerRunner::observeHead(const HiddenStates &states, RowsObserver observer) {
-  Subgraph subgraph{{lastState}, {}};
+  SmallVector<Value> observed;
   for (auto observe : lastState.getParentBlock()->getOps<ObserveOp>())
-    if (Value input = observe.getInput(); !llvm::is_contained(subgraph.outputs, input))
-      subgraph.outputs.push_back(input);
-  if (subgraph.outputs.empty())
+    if (Value input = observe.getInput(); !llvm::is_contained(observed, input))
+      observed.push_back(input);
+  if (observed.empty())
     return success();
+  return runHead(states, observed, nullptr, observer);
+}
+
+LogicalResult
+LayerRunner::runHead(const HiddenStates &states, ArrayRef<Value> activations,
+                     llvm::function_ref<Result<void>(int64_t, ArrayRef<Matrix>)> visit,
+                     RowsObserver observer) {
+  Subgraph subgraph{{lastState}, llvm::to_vector(activations)};
+  subgraph.observers = static_cast<bool>(observer);
   FailureOr<CompiledSubgraph> program = subgraphs.compile(subgraph);
   if (failed(program))
     return failure();
@@ -295,7 +304,10 @@ LogicalResult LayerRunner::observeHead(const HiddenStates &states, RowsObserver 
       std::vector<float> &buffer = memory.emplace_back(state.rows * lm::columns(output));
       outputs.push_back({buffer.data(), state.rows, lm::columns(output)});
     }
-    if (auto done = runSample(*program, "the output head", i, {state}, outputs, observer); !done)
+    auto done = runSample(*program, "the output head", i, {state}, outputs, observer);
+    if (done && visit)
+      done = visit(i, outputs);
+    if (!done)
       return fail(done.error());
   }
   return success();

@@ -47,30 +47,38 @@ static Json describe(equant::SchemeAttr scheme, bool isWeight) {
   return Json(std::move(members));
 }
 
-static Json describe(QuantizableOpInterface op) {
-  equant::PlanAttr plan = equant::getPlan(op);
-  auto weight = cast<RankedTensorType>(op.getWeightOperand().get().getType());
-  std::string reason = plan ? equant::whyNotQuantizable(op, plan) : "";
-  if (!reason.empty())
-    plan = {};
+static Json describe(StringRef site, RankedTensorType weight, equant::PlanAttr plan,
+                     const std::string &reason) {
   equant::SchemeAttr scheme = plan ? plan.getWeight() : equant::SchemeAttr();
   equant::SchemeAttr input = plan ? plan.getInput() : equant::SchemeAttr();
   return Json(Json::Object{
-      {"name", Json(op.getSite().str())},
+      {"name", Json(site.str())},
       {"out_features", Json(weight.getDimSize(0))},
       {"in_features", Json(weight.getDimSize(1))},
       {"weight", describe(scheme, /*isWeight=*/true)},
       {"input", describe(input, /*isWeight=*/false)},
       {"methods", plan && plan.getMethods() ? toJson(plan.getMethods()) : Json(Json::Array())},
       {"bytes", Json(equant::storedBytes(weight, scheme, input,
-                                         equant::LayoutAttr::panel(op->getContext())))},
+                                         equant::LayoutAttr::panel(weight.getContext())))},
       {"reason", reason.empty() ? Json() : Json(reason)}});
+}
+
+static Json describe(QuantizableOpInterface op) {
+  equant::PlanAttr plan = equant::getPlan(op);
+  std::string reason = plan ? equant::whyNotQuantizable(op, plan) : "";
+  return describe(op.getSite(), cast<RankedTensorType>(op.getWeightOperand().get().getType()),
+                  reason.empty() ? plan : equant::PlanAttr(), reason);
 }
 
 void PrintPlans::runOnOperation() {
   ModuleOp module = getOperation();
   Json::Array sites;
   module.walk([&](QuantizableOpInterface op) { sites.push_back(describe(op)); });
+  module.walk([&](lm::EmbeddingOp op) {
+    if (equant::PlanAttr plan = equant::getPlan(op))
+      sites.push_back(describe(equant::embeddingSite(op.getTable()),
+                               cast<RankedTensorType>(op.getTable().getType()), plan, ""));
+  });
   int64_t largestLayer = 0;
   module.walk([&](func::FuncOp function) {
     int64_t floats = 0;

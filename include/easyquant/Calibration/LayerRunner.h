@@ -76,6 +76,12 @@ public:
   /// The same for several states, one after the other, whose weights are read once.
   mlir::LogicalResult runLayer(size_t index, llvm::ArrayRef<HiddenStates *> all,
                                RowsObserver observer = nullptr);
+  /// Takes what the last layer made to activations behind it, and shows them sample by sample, in
+  /// the order of `activations`.
+  mlir::LogicalResult runHead(
+      const HiddenStates &states, llvm::ArrayRef<mlir::Value> activations,
+      llvm::function_ref<Result<void>(int64_t sample, llvm::ArrayRef<numerics::Matrix> rows)> visit,
+      RowsObserver observer = nullptr);
   /// Takes what the last layer made to the observers behind it (the output head's), if there are
   /// any.
   mlir::LogicalResult observeHead(const HiddenStates &states, RowsObserver observer);

@@ -88,6 +88,37 @@ def Calibrate : Pass<"equant-calibrate", "::mlir::ModuleOp"> {
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect"];
 }
 
+def ChooseRanges : Pass<"equant-choose-ranges", "::mlir::ModuleOp"> {
+  let summary = "Choose ranges of weights by what they are multiplied by";
+  let description = [{
+    The rule `hessian_diagonal` of `equant.plan`: scales and zero points of small Σⱼ E[xⱼ²] (wⱼ − ŵⱼ)², x being what the linear
+    reads in the float model, methods that transform weights included. `easyquant/Numerics/ScaleRules.h` has the search. Sites
+    whose ranges a method has chosen already are left as they are, and so are those whose plan names `gptq`, which has weights
+    of its own. A module without such sites needs no tokens.
+
+    What is chosen for layer i goes into `choose-ranges_<i>.safetensors`, of the output head into
+    `choose-ranges_head.safetensors` in the module's work folder (`equant.work`), and is not computed again when it is there
+    with the right stamp.
+
+    Before:
+
+    ```mlir
+    %y = lm.linear %x, %w {equant.plan = #equant.plan<methods = [], rule = hessian_diagonal, weight = <i4, symmetric, group = 128>>,
+                           site = "up_proj"} : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
+    ```
+
+    After:
+
+    ```mlir
+    %y = lm.linear %x, %w {equant.plan = #equant.plan<methods = [], rule = hessian_diagonal, weight = <i4, symmetric, group = 128>,
+                                                      scale = @up_proj.weight_scale>,
+                           site = "up_proj"} : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
+    ```
+  }];
+  let options = [TokensFile, WorkFolder, Threads];
+  let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
+}
+
 def Gptq : Pass<"equant-gptq", "::mlir::ModuleOp"> {
   let summary = "Round weights so that later columns make up for the errors of earlier ones";
   let description = [{

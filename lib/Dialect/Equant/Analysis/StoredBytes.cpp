@@ -58,6 +58,11 @@ int64_t easyquant::equant::otherBytes(ModuleOp module) {
     if (GlobalLoadConstOp load = loadBehind(op.getWeightOperand().get()))
       counted.insert(load.getGlobalAttr());
   });
+  module.walk([&](lm::EmbeddingOp op) {
+    GlobalLoadConstOp load = loadBehind(op.getTable());
+    if (load && getPlan(op))
+      counted.insert(load.getGlobalAttr());
+  });
   SymbolTable symbols(module);
   int64_t bytes = 0;
   module.walk([&](GlobalLoadConstOp load) {
