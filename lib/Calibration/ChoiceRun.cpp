@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// GPTQ's Hessians are of float activations, as where formats were measured: then the float model
-// runs beside the quantized one.
+// What rounding takes from activations, GPTQ's Hessians and the weights of errors, is of float
+// ones, as where formats were measured: then the float model runs beside the quantized one.
 //
 //===----------------------------------------------------------------------===//
 
@@ -63,7 +63,7 @@ LogicalResult ChoiceRun::runLayer(size_t index, std::span<const size_t> choice,
 FailureOr<float> ChoiceRun::measure(std::span<const size_t> choice) {
   const bool needsExact = llvm::any_of(llvm::zip_equal(space.groups, choice), [](auto chosen) {
     auto [group, candidate] = chosen;
-    return group.candidates[candidate].plans.front().names("gptq");
+    return readsInputs(group.candidates[candidate].plans.front());
   });
   FailureOr<HiddenStates> states = runner.embed();
   if (failed(states))

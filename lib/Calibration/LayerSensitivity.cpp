@@ -86,8 +86,8 @@ LogicalResult LayerSensitivity::round(const PlannedSite &site, PlanAttr plan,
 
 /// From a few rows of each weight, evenly spread.
 FailureOr<std::vector<float>> LayerSensitivity::weightErrors(const SearchGroup &group) {
-  const std::vector<double> moments =
-      inputs.find(group.activation.getAsOpaquePointer())->second.secondMoments();
+  GroupInputs &input = inputs.find(group.activation.getAsOpaquePointer())->second;
+  const std::span<const float> moments = input.meanSquares();
   std::vector<double> sums(group.candidates.size());
   for (auto [number, site] : llvm::enumerate(group.sites)) {
     FailureOr<WeightValues> weight = readWeight(runner.constants(), site);
@@ -99,10 +99,10 @@ FailureOr<std::vector<float>> LayerSensitivity::weightErrors(const SearchGroup &
       std::copy_n(weight->view().row(i * weight->rows / count), columns, rows.data() + i * columns);
     const double scale = static_cast<double>(weight->rows) / static_cast<double>(count);
     for (auto [candidate, sum] : llvm::zip_equal(group.candidates, sums)) {
-      const PlannedSite planned{site.op, candidate.plans[number]};
-      auto codes = roundToNearest(planned, {rows.data(), count, columns});
+      auto codes =
+          roundToNearest(site, candidate.plans[number], {rows.data(), count, columns}, &input);
       if (!codes)
-        return emitError(site.loc()) << codes.error().message;
+        return emitError(site.loc()) << "site '" << site.name() << "': " << codes.error().message;
       numerics::dequantize(*codes, {rounded.data(), count, columns});
       for (int64_t i = 0; i < count * columns; ++i) {
         const double error = static_cast<double>(rows[i]) - rounded[i];

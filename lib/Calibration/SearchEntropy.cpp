@@ -53,9 +53,14 @@ easyquant::calibration::entropyTable(const ModelConstants &constants, const Sear
       const double share = static_cast<double>(count) / static_cast<double>(group.weights());
       std::vector<float> rounded(weight->values.size());
       for (auto [candidate, cost] : llvm::zip_equal(group.candidates, costs)) {
-        auto codes = roundToNearest({site.op, candidate.plans[number]}, weight->view());
+        const PlannedSite planned{site.op, candidate.plans[number]};
+        numerics::ScaleRule rule = planned.rule();
+        if (rule.kind == numerics::ScaleRuleKind::HessianDiagonal)
+          rule.kind = numerics::ScaleRuleKind::Mse; // there is nothing to weigh errors by
+        auto codes =
+            numerics::quantize(weight->view(), numerics::withWideScales(planned.scheme()), rule);
         if (!codes)
-          return emitError(site.loc()) << codes.error().message;
+          return emitError(site.loc()) << "site '" << site.name() << "': " << codes.error().message;
         numerics::dequantize(*codes, {rounded.data(), weight->rows, weight->columns});
         const double error = numerics::relativeRms(weight->values.data(), rounded.data(), count);
         cost.loss += share * *entropy * error * error;

@@ -24,18 +24,20 @@ namespace option = easyquant::recipe::option;
 /// Rows that are rounded by one thread at a time.
 static constexpr int64_t kPieceRows = 32;
 
-std::vector<double> GroupInputs::secondMoments() const {
-  std::vector<double> moments(rows->columns());
+std::span<const float> GroupInputs::meanSquares() {
+  if (!squares.empty())
+    return squares;
+  std::vector<double> sums(rows->columns());
   int64_t count = 0;
   for (int64_t i = 0; i < rows->samples(); ++i) {
     const Matrix sample = rows->sample(i);
     for (int64_t r = skipped; r < sample.rows; ++r, ++count)
       for (int64_t c = 0; c < sample.columns; ++c)
-        moments[c] += static_cast<double>(sample(r, c)) * sample(r, c);
+        sums[c] += static_cast<double>(sample(r, c)) * sample(r, c);
   }
-  for (double &moment : moments)
-    moment /= static_cast<double>(std::max<int64_t>(count, 1));
-  return moments;
+  for (double sum : sums)
+    squares.push_back(static_cast<float>(sum / static_cast<double>(std::max<int64_t>(count, 1))));
+  return squares;
 }
 
 Result<const numerics::GptqFactor *> GroupInputs::factor(const numerics::GptqOptions &options) {
@@ -84,15 +86,35 @@ static Result<void> roundByGptq(const PlannedSite &site, ConstMatrix weight, Gro
   return {};
 }
 
-static Result<void> roundRows(const PlannedSite &site, ConstMatrix weight, unsigned threads,
-                              Matrix out) {
+bool easyquant::calibration::readsInputs(PlanAttr plan) {
+  return plan.names("gptq") || plan.getRule() == equant::ScaleRule::HessianDiagonal;
+}
+
+Result<numerics::QuantizedMatrix> easyquant::calibration::roundToNearest(const PlannedSite &site,
+                                                                         PlanAttr plan,
+                                                                         ConstMatrix rows,
+                                                                         GroupInputs *inputs) {
+  const PlannedSite planned{site.op, plan};
+  numerics::ScaleRule rule = planned.rule();
+  if (rule.kind == numerics::ScaleRuleKind::HessianDiagonal && inputs)
+    rule.weights = inputs->meanSquares();
+  auto rounded = numerics::quantize(rows, planned.scheme(), rule);
+  if (!rounded && rounded.error().code == ErrorCode::OutOfRange && plan.mayWidenScales())
+    rounded = numerics::quantize(rows, numerics::withWideScales(planned.scheme()), rule);
+  return rounded;
+}
+
+static Result<void> roundRows(const PlannedSite &site, ConstMatrix weight, GroupInputs *inputs,
+                              unsigned threads, Matrix out) {
+  if (inputs && readsInputs(site.plan))
+    inputs->meanSquares(); // before threads ask for them
   // An outer scale is of all rows.
   const int64_t piece = site.scheme().outer ? weight.rows : kPieceRows;
   std::mutex mutex;
   Result<void> all;
   parallelFor((weight.rows + piece - 1) / piece, threads, [&](int64_t i) {
     const int64_t first = i * piece, count = std::min(piece, weight.rows - first);
-    auto rounded = roundToNearest(site, weight.middleRows(first, count));
+    auto rounded = roundToNearest(site, site.plan, weight.middleRows(first, count), inputs);
     if (rounded)
       return numerics::dequantize(*rounded, out.middleRows(first, count));
     std::lock_guard lock(mutex);
@@ -115,7 +137,7 @@ LogicalResult easyquant::calibration::roundInto(const ModelConstants &constants,
     const Matrix out = program.weight(place.global);
     Result<void> done = plan.names("gptq")
                             ? roundByGptq(planned, weight->view(), *inputs, threads, out)
-                            : roundRows(planned, weight->view(), threads, out);
+                            : roundRows(planned, weight->view(), inputs, threads, out);
     if (!done)
       return emitError(site.loc()) << "site '" << site.name() << "': " << done.error().message;
   }

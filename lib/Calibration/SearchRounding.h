@@ -27,8 +27,8 @@ public:
   GroupInputs(const HiddenStates &rows, int64_t skipped, unsigned threads)
       : rows(&rows), skipped(skipped), threads(threads) {}
 
-  /// E[x_j^2] of every channel.
-  std::vector<double> secondMoments() const;
+  /// E[x_j^2] of every channel; computed once.
+  std::span<const float> meanSquares();
   /// The factor with which plans of these options round; computed once.
   Result<const numerics::GptqFactor *> factor(const numerics::GptqOptions &options);
 
@@ -36,9 +36,17 @@ private:
   const HiddenStates *rows;
   int64_t skipped;
   unsigned threads;
-  std::vector<float> hessian;
+  std::vector<float> squares, hessian;
   std::map<std::pair<bool, double>, numerics::GptqFactor> factors; ///< by act-order and damping
 };
+
+/// Does rounding by the plan take anything from activations?
+bool readsInputs(equant::PlanAttr plan);
+
+/// Rows of the weight of a site to nearest by `plan`; `inputs` may be null where nothing is taken
+/// from them. Errors: those of numerics::quantize.
+Result<numerics::QuantizedMatrix> roundToNearest(const PlannedSite &site, equant::PlanAttr plan,
+                                                 numerics::ConstMatrix rows, GroupInputs *inputs);
 
 /// Rounds the weight of a site as `plan` will, and puts what the codes stand for in its place in a
 /// program, if that reads it. `inputs` may be null where nothing is taken from them. Fails with a

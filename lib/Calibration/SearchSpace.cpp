@@ -284,6 +284,13 @@ FailureOr<SearchSpace> easyquant::calibration::findSearchSpace(ModuleOp module,
         plan ? plan.getWeight() : equant::SchemeAttr(), input,
         equant::layoutFor(module.getContext(), request.targets.front() != "cpu", input));
   });
+  module.walk([&](lm::EmbeddingOp op) {
+    if (PlanAttr plan = equant::getPlan(op))
+      space.fixedBytes += equant::storedBytes(
+          cast<RankedTensorType>(op.getTable().getType()), plan.getWeight(), plan.getInput(),
+          equant::layoutFor(module.getContext(), request.targets.front() != "cpu",
+                            plan.getInput()));
+  });
   space.fixedBytes += equant::otherBytes(module) - searched;
   return space;
 }

@@ -199,6 +199,8 @@ def search_command(
     scheme: Annotated[str, typer.Option(metavar="SCHEME", help="The scheme at which errors are turned into losses: one near the sizes wanted.")] = "W4A16",
     method: Annotated[str | None, typer.Option(metavar="METHOD", help="As of compile: what transforms and rounds.")] = None,
     weight_observer: Annotated[str | None, typer.Option(metavar="RULE", help="As of compile: ranges of weights.")] = None,
+    head: Annotated[str | None, typer.Option(metavar="SCHEME", help="As of compile: the output head and a tied embedding, which are not searched.")] = None,
+    head_group_size: Annotated[int | None, typer.Option(min=0, metavar="N", help="As of compile.")] = None,
     target: Annotated[str, typer.Option(metavar="TARGETS", help="What must have kernels; sizes are those of the first.")] = "cpu",
     per_site: Annotated[bool, typer.Option("--per-site", help="A format for each site, which then may not fuse with its neighbours.")] = False,
     evaluations: Annotated[int, typer.Option(min=1, metavar="N", help="Whole models that greedy and learned may run for each budget.")] = 64,
@@ -233,6 +235,7 @@ def search_command(
     check_writable(output)
     model = find_model(model)
     options = CompileOptions(scheme=scheme, method=method, weight_observer=weight_observer, target=target, threads=threads or None)
+    options.head, options.head_group_size = head, head_group_size
     transforms = {"awq", "smoothquant"} & set((method or "").split("+"))
     if calib is not None:
         options.calibration = CalibrationText(calib, max(nsamples, search_samples) if transforms else search_samples, seqlen, seed, calib_bos)

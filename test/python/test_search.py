@@ -172,6 +172,13 @@ def test_gptq_is_measured_by_itself(searched, report):
     assert all(rule["method"] == "gptq" for rule in found["points"][0]["recipe"]["sites"])
 
 
+def test_the_weighted_rule_is_measured_by_itself(searched, report):
+    found = searched.search("weighted", "avg-bits=4.5", plan="equant-absmax{scheme=W4A16 group-size=16 weight-observer=hessian-diagonal}")
+    plain, weighted = (sum(g["choices"][0]["weight_error"] for g in r["groups"]) for r in (report, found))
+    assert weighted < plain
+    assert found["points"][0]["verified"] is not None and found["points"][0]["recipe"]["weight_observer"] == "hessian-diagonal"
+
+
 def test_the_objective_may_be_the_loss(searched):
     found = searched.search("loss", "lambda=0.01", "objective=loss")["points"][0]
     assert found["budget"] == {"kind": "lambda", "value": 0.01} and found["verified"] is not None
