@@ -24,6 +24,7 @@ constexpr Named kRuleNames[] = {
     {ScaleRuleKind::Percentile, "percentile"},
     {ScaleRuleKind::Mse, "mse"},
     {ScaleRuleKind::Entropy, "entropy"},
+    {ScaleRuleKind::HessianDiagonal, "hessian-diagonal"},
 };
 
 bool isZero(ValueRange range, const Scheme &scheme) {
@@ -70,6 +71,9 @@ SliceParams chooseParams(const Slice &slice, const Scheme &scheme, const ScaleRu
                          float outer = 1) {
   ValueRange all = rangeOf(slice), range = all;
   if (!isZero(all, scheme)) {
+    if constexpr (std::is_same_v<Slice, ConstMatrix>)
+      if (rule.kind == ScaleRuleKind::HessianDiagonal)
+        return leastWeightedError(slice, rule.weights, all, scheme, outer);
     if (rule.kind == ScaleRuleKind::Percentile)
       range = percentileRange(slice, scheme, rule.percentile);
     else if (rule.kind == ScaleRuleKind::Mse)
@@ -80,6 +84,23 @@ SliceParams chooseParams(const Slice &slice, const Scheme &scheme, const ScaleRu
       range = all;
   }
   return paramsOfRange(range.min, range.max, scheme, outer);
+}
+
+Result<void> checkWeights(const ScaleRule &rule, int64_t columns) {
+  if (rule.kind != ScaleRuleKind::HessianDiagonal)
+    return {};
+  if (static_cast<int64_t>(rule.weights.size()) != columns)
+    return makeError(ErrorCode::InvalidArgument,
+                     "scale rule hessian-diagonal with {} weights for {} columns: expected one a "
+                     "column, gathered on calibration text",
+                     rule.weights.size(), columns);
+  for (int64_t j = 0; j < columns; ++j)
+    if (!(rule.weights[j] >= 0) || !std::isfinite(rule.weights[j]))
+      return makeError(ErrorCode::InvalidArgument,
+                       "scale rule hessian-diagonal: the weight of column {} is {}; expected a "
+                       "finite number, 0 or more: calibrate again",
+                       j, rule.weights[j]);
+  return {};
 }
 
 } // namespace
@@ -110,7 +131,8 @@ ScaleRuleKind extremesRule(const Scheme &scheme) {
 
 Result<void> checkScaleRule(const ScaleRule &rule, const Scheme &scheme) {
   bool searches = rule.kind == ScaleRuleKind::Percentile || rule.kind == ScaleRuleKind::Mse ||
-                  rule.kind == ScaleRuleKind::Entropy;
+                  rule.kind == ScaleRuleKind::Entropy ||
+                  rule.kind == ScaleRuleKind::HessianDiagonal;
   if (!searches && rule.kind != extremesRule(scheme))
     return makeError(
         ErrorCode::InvalidArgument,
@@ -194,6 +216,8 @@ Result<QParams> chooseQParams(ConstMatrix x, const Scheme &scheme, const ScaleRu
     return Unexpected(ok.error());
   if (auto ok = checkScaleRule(rule, scheme); !ok)
     return Unexpected(ok.error());
+  if (auto ok = checkWeights(rule, x.columns); !ok)
+    return Unexpected(ok.error());
   for (int64_t i = 0; i < x.rows; ++i)
     if (absMaxBits(x.row(i), x.columns) >= kInfinityBits)
       return notFiniteError(x.row(i), x.columns, i);
@@ -203,8 +227,11 @@ Result<QParams> chooseQParams(ConstMatrix x, const Scheme &scheme, const ScaleRu
   params.groups = groupCount(x.columns, scheme.groupSize);
   if (scheme.outer)
     params.outer = {outer};
-  auto add = [&](ConstMatrix slice) {
-    SliceParams chosen = chooseParams(slice, scheme, rule, outer);
+  auto add = [&](ConstMatrix slice, int64_t firstColumn = 0) {
+    ScaleRule own = rule;
+    if (rule.kind == ScaleRuleKind::HessianDiagonal)
+      own.weights = rule.weights.subspan(firstColumn, slice.columns);
+    SliceParams chosen = chooseParams(slice, scheme, own, outer);
     params.scales.push_back(chosen.scale);
     if (!scheme.symmetric)
       params.zeroPoints.push_back(chosen.zeroPoint);
@@ -215,7 +242,7 @@ Result<QParams> chooseQParams(ConstMatrix x, const Scheme &scheme, const ScaleRu
   for (int64_t i = 0; i < x.rows && scheme.granularity != Granularity::Tensor; ++i)
     for (int64_t g = 0; g < params.groups; ++g) {
       auto [begin, count] = groupColumns(g, scheme.groupSize, x.columns);
-      add({x.row(i) + begin, 1, count});
+      add({x.row(i) + begin, 1, count}, begin);
     }
   if (auto ok = checkScales(params, scheme); !ok)
     return Unexpected(ok.error());
@@ -239,6 +266,9 @@ Result<SliceParams> chooseQParams(const Histogram &values, const Scheme &scheme,
     return Unexpected(ok.error());
   if (auto ok = checkScaleRule(rule, scheme); !ok)
     return Unexpected(ok.error());
+  if (rule.kind == ScaleRuleKind::HessianDiagonal)
+    return makeError(ErrorCode::InvalidArgument,
+                     "scale rule hessian-diagonal is of weights, not of activations; take mse");
   return chooseParams(values, scheme, rule);
 }
 

@@ -92,6 +92,15 @@ std::vector<std::string> schemeNames() {
   return names;
 }
 
+std::vector<std::string> weightSchemeNames() {
+  std::vector<std::string> names = schemeNames();
+  std::erase_if(names, [](const std::string &name) {
+    const Preset preset = *findPreset(name);
+    return preset.isFloat() || preset.input != InputCodes::None;
+  });
+  return names;
+}
+
 std::string headScheme(std::string_view scheme) {
   std::optional<Preset> preset = findPreset(scheme);
   if (!preset || preset->isFloat())

@@ -71,8 +71,12 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
   ModuleOp module = target.module;
   Builder b(module.getContext());
   llvm::DenseMap<Operation *, const ConstantWeight *> weightOf;
-  for (const WeightUse &use : target.weights.uses())
+  llvm::DenseSet<const ConstantWeight *> ofLinears; // what these report, a tied embedding does not
+  for (const WeightUse &use : target.weights.uses()) {
     weightOf[use.op] = use.weight;
+    if (isa<equant::LinearOp>(use.op))
+      ofLinears.insert(use.weight);
+  }
   SmallVector<Attribute> sites;
   auto add = [&](StringRef name, Value tensor, int64_t row, int64_t n, int64_t k, int64_t bytes,
                  const numerics::ErrorSums &error, SchemeAttr weight, SchemeAttr input) {
@@ -103,6 +107,12 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
             part.rows * packedRowBytes(weight), error, weight.scheme, linear.getInputSchemeAttr());
         row += part.rows;
       }
+    } else if (auto embedding = dyn_cast<equant::EmbeddingOp>(op)) {
+      const ConstantWeight *weight = weightOf.lookup(op);
+      if (!ofLinears.contains(weight))
+        add(embeddingSite(embedding.getCodes()), embedding.getCodes(), /*row=*/0, weight->rows,
+            weight->columns, weight->rows * packedRowBytes(*weight),
+            target.errors.find(weight)->second.front(), weight->scheme, {});
     } else if (auto site = dyn_cast<QuantizableOpInterface>(op)) {
       auto type = cast<RankedTensorType>(site.getWeightOperand().get().getType());
       add(site.getSite(), site.getWeightOperand().get(), /*row=*/0, type.getDimSize(0),

@@ -116,6 +116,11 @@ let group = "Quantization" in {
       let defaultWords = "int8 in quantized schemes, float in none";
       let value = "TYPE";
     }
+    def HeadGroupSize : TableOption<"headGroupSize", Integer, "head-group-size", "",
+                                    "weights of a head with a scheme of its own that share a scale, as --group-size"> {
+      let defaultWords = "128 below 8 bits";
+      let least = "0";
+    }
     def Ignore : TableListOption<"ignore", "ignore", "sites to leave float: names, or re: and a regular expression"> {
       let value = "SITE";
     }
@@ -127,7 +132,7 @@ let group = "Quantization" in {
   let planned = 1, perSite = 1 in {
     def WeightObserver : TableOption<"weightObserver", Choice, "weight-observer", "absmax",
                                      "range of the weights that share a scale"> {
-      let choices = ["absmax", "minmax", "percentile", "mse", "entropy"];
+      let choices = ["absmax", "minmax", "percentile", "mse", "entropy", "hessian-diagonal"];
       let value = "RULE";
     }
     def Percentile : TableOption<"percentile", Number, "percentile", "99.99",

@@ -60,6 +60,8 @@ struct Preset {
 std::optional<Preset> findPreset(std::string_view scheme);
 /// All names that findPreset knows.
 std::vector<std::string> schemeNames();
+/// Of these, the ones that quantize weights and leave activations float.
+std::vector<std::string> weightSchemeNames();
 /// The scheme that the output head has in another one: codes of 8 bits, a scale a row.
 std::string headScheme(std::string_view scheme);
 

@@ -98,12 +98,16 @@ class Peaks:
     def head(self, weight, dtype):
         return Linear(np.asarray(weight), dtype, None)
 
+    table = head
+
 
 class Formats:
-    """Weights of the linears, of the head and the tied embedding (a scale a row), and activations. `outer`: groups have scales of
-    f8E4M3FN in units of one of the tensor. That of activations is static with `tops`, the largest that calibration saw of each linear's."""
+    """Weights of the linears, of the head and the tied embedding (a scale a row, or f16 ones of groups), of an embedding of its own, and
+    activations. `outer`: groups have scales of f8E4M3FN in units of one of the tensor. That of activations is static with `tops`, the
+    largest that calibration saw of each linear's."""
 
-    def __init__(self, codes, scale, group_size, head, inputs=None, head_inputs=None, outer=False, tops=()):
+    def __init__(self, codes, scale, group_size, head, inputs=None, head_inputs=None, outer=False, tops=(), head_group=0, table=None, table_group=0):
+        self.head_group, self.table_codes, self.table_group = head_group, table, table_group
         self.codes, self.scale, self.group_size, self.head_codes, self.inputs = codes, scale, group_size, head, inputs
         self.head_inputs, self.outer, self.tops = head_inputs or inputs, outer, iter(tops)
 
@@ -119,4 +123,11 @@ class Formats:
         return Linear(weight, dtype, self.inputs, scale=np.float32(top) / np.float32(FORMATS[self.inputs][0]))
 
     def head(self, weight, dtype):
-        return Linear(rounded(np.asarray(weight), self.head_codes, "f32"), dtype, self.head_inputs)
+        return Linear(self.rows(weight, self.head_codes, self.head_group), dtype, self.head_inputs)
+
+    def table(self, weight, dtype):
+        return Linear(np.asarray(weight) if self.table_codes is None else self.rows(weight, self.table_codes, self.table_group), dtype, None)
+
+    @staticmethod
+    def rows(weight, codes, group_size):
+        return rounded(np.asarray(weight), codes, "f16" if group_size else "f32", group_size)

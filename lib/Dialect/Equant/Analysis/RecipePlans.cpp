@@ -225,7 +225,7 @@ static void describe(Builder &builder, const SiteRequest &request, bool ofRule,
     } else if (const OptionValue *value = request.options.find(option)) {
       fields.set(key, attributeOf(builder, *value));
     } else if (option.planned && &option != &option::percentile.info() &&
-               &option != &option::scaleType.info()) {
+               &option != &option::scaleType.info() && &option != &option::headGroupSize.info()) {
       fields.set(key, attributeOf(builder, request.options.valueOrDefault(option)));
     }
   }

@@ -1,0 +1,123 @@
+//===- SearchRounding.cpp - Weights as a candidate rounds them ------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "SearchRounding.h"
+
+#include "easyquant/Numerics/Statistics.h"
+#include "easyquant/Recipe/OptionValues.h"
+#include "easyquant/Support/Parallel.h"
+
+#include <mutex>
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::calibration;
+using equant::PlanAttr;
+using numerics::ConstMatrix;
+using numerics::Matrix;
+namespace option = easyquant::recipe::option;
+
+/// Rows that are rounded by one thread at a time.
+static constexpr int64_t kPieceRows = 32;
+
+std::vector<double> GroupInputs::secondMoments() const {
+  std::vector<double> moments(rows->columns());
+  int64_t count = 0;
+  for (int64_t i = 0; i < rows->samples(); ++i) {
+    const Matrix sample = rows->sample(i);
+    for (int64_t r = skipped; r < sample.rows; ++r, ++count)
+      for (int64_t c = 0; c < sample.columns; ++c)
+        moments[c] += static_cast<double>(sample(r, c)) * sample(r, c);
+  }
+  for (double &moment : moments)
+    moment /= static_cast<double>(std::max<int64_t>(count, 1));
+  return moments;
+}
+
+Result<const numerics::GptqFactor *> GroupInputs::factor(const numerics::GptqOptions &options) {
+  const std::pair key(options.actOrder, options.damping);
+  if (auto known = factors.find(key); known != factors.end())
+    return &known->second;
+  if (hessian.empty()) {
+    numerics::Gram gram(rows->columns());
+    for (int64_t i = 0; i < rows->samples(); ++i) {
+      const Matrix sample = rows->sample(i);
+      if (auto done = gram.update(sample.middleRows(skipped, sample.rows - skipped), threads);
+          !done)
+        return Unexpected(done.error());
+    }
+    hessian = std::move(gram).takeHessian();
+  }
+  auto found = numerics::factorHessian({hessian.data(), rows->columns(), rows->columns()}, options);
+  if (!found)
+    return Unexpected(found.error());
+  return &factors.emplace(key, std::move(*found)).first->second;
+}
+
+static numerics::GptqOptions gptqOptionsOf(PlanAttr plan, unsigned threads) {
+  const recipe::OptionValues defaults;
+  return {.actOrder = plan.optionOr(option::actOrder, defaults[option::actOrder]),
+          .staticGroups = plan.optionOr(option::staticGroups, defaults[option::staticGroups]),
+          .damping = plan.optionOr(option::damping, defaults[option::damping]),
+          .threads = threads};
+}
+
+static Result<void> roundByGptq(const PlannedSite &site, ConstMatrix weight, GroupInputs &inputs,
+                                unsigned threads, Matrix out) {
+  const numerics::GptqOptions options = gptqOptionsOf(site.plan, threads);
+  auto factor = inputs.factor(options);
+  if (!factor)
+    return Unexpected(factor.error());
+  auto round = [&](const numerics::Scheme &scheme) {
+    return numerics::gptq(weight, **factor, scheme, site.rule(), options);
+  };
+  auto rounded = round(site.scheme());
+  if (!rounded && rounded.error().code == ErrorCode::OutOfRange && site.plan.mayWidenScales())
+    rounded = round(numerics::withWideScales(site.scheme()));
+  if (!rounded)
+    return Unexpected(rounded.error());
+  numerics::dequantize(rounded->weight, out);
+  return {};
+}
+
+static Result<void> roundRows(const PlannedSite &site, ConstMatrix weight, unsigned threads,
+                              Matrix out) {
+  // An outer scale is of all rows.
+  const int64_t piece = site.scheme().outer ? weight.rows : kPieceRows;
+  std::mutex mutex;
+  Result<void> all;
+  parallelFor((weight.rows + piece - 1) / piece, threads, [&](int64_t i) {
+    const int64_t first = i * piece, count = std::min(piece, weight.rows - first);
+    auto rounded = roundToNearest(site, weight.middleRows(first, count));
+    if (rounded)
+      return numerics::dequantize(*rounded, out.middleRows(first, count));
+    std::lock_guard lock(mutex);
+    all = Unexpected(rounded.error());
+  });
+  return all;
+}
+
+LogicalResult easyquant::calibration::roundInto(const ModelConstants &constants,
+                                                const PlannedSite &site, PlanAttr plan,
+                                                GroupInputs *inputs, unsigned threads,
+                                                CompiledSubgraph &program) {
+  const PlannedSite planned{site.op, plan};
+  FailureOr<WeightValues> weight = readWeight(constants, site);
+  if (failed(weight))
+    return failure();
+  for (const SubgraphWeight &place : program.weights()) {
+    if (place.value != site.weight())
+      continue;
+    const Matrix out = program.weight(place.global);
+    Result<void> done = plan.names("gptq")
+                            ? roundByGptq(planned, weight->view(), *inputs, threads, out)
+                            : roundRows(planned, weight->view(), threads, out);
+    if (!done)
+      return emitError(site.loc()) << "site '" << site.name() << "': " << done.error().message;
+  }
+  return success();
+}
