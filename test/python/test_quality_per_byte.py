@@ -13,7 +13,7 @@ from helpers import REPO, random_llama, write_letters, write_model
 
 BENCHMARKS = REPO / "benchmarks"
 SCRIPT = BENCHMARKS / "quality_per_byte.py"
-SIZES = ("--context=32", "--windows=3", "--threads=1")
+SIZES = ("--context=32", "--windows=3", "--threads=1", "--nsamples=8", "--seqlen=32")
 
 
 @pytest.fixture(scope="module")
