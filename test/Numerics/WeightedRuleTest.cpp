@@ -151,8 +151,10 @@ TEST(WeightedRule, TakesTheColumnsOfEachGroup) {
 
 TEST(WeightedRule, TakesNastySlices) {
   Scheme scheme{4, false, kChannel, 0, false};
-  for (std::vector<float> x : {std::vector<float>(9, 0.0f), std::vector<float>(9, 3.0f),
-                               {1e-30f, -1e-30f, 2e-30f}, {1e37f, -1e37f, 3e36f}}) {
+  for (std::vector<float> x : {std::vector<float>(9, 0.0f),
+                               std::vector<float>(9, 3.0f),
+                               {1e-30f, -1e-30f, 2e-30f},
+                               {1e37f, -1e37f, 3e36f}}) {
     for (float h : {0.0f, 1e-38f, 1.0f, 1e38f}) {
       std::vector<float> weights(x.size(), h);
       SliceParams params = choose(x, scheme, weighted(weights));
