@@ -25,20 +25,26 @@ def cache_folder(given):
     return cache
 
 
+def environment_of(cache):
+    """The interpreter of the environment that an earlier run made; None where none did, or of other packages."""
+    folder = cache / "llama-cpp-python"
+    stamp = folder / "packages"
+    return folder / "bin" / "python" if stamp.is_file() and stamp.read_text().split() == list(PEER_PACKAGES) else None
+
+
 def peer_environment(cache):
     """The interpreter of an environment that holds llama-cpp-python, made if need be."""
+    if (python := environment_of(cache)) is not None:
+        return python
     folder = cache / "llama-cpp-python"
     python = folder / "bin" / "python"
-    stamp = folder / "packages"
-    if stamp.is_file() and stamp.read_text().split() == list(PEER_PACKAGES):
-        return python
     print(f"installing {', '.join(PEER_PACKAGES)} into {folder} (builds llama.cpp: some minutes)", file=sys.stderr)
     subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
     environment = os.environ | {"CMAKE_ARGS": "-DGGML_NATIVE=ON", "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1)}
     if subprocess.run([python, "-m", "pip", "install", "--quiet", *PEER_PACKAGES], env=environment).returncode != 0:
         fail(f"{PEER_PACKAGES[0]} could not be installed into {folder}; it needs a C++ compiler and PyPI. "
              "--peer-python names the interpreter of an environment that has it")
-    stamp.write_text("\n".join(PEER_PACKAGES) + "\n")
+    (folder / "packages").write_text("\n".join(PEER_PACKAGES) + "\n")
     return python
 
 

@@ -130,7 +130,7 @@ def draw(points: list[Point], texts: list[str], file: Path) -> None:
     matplotlib.use("svg")
     import matplotlib.pyplot as plt
 
-    with plt.rc_context({"svg.hashsalt": "easyquant", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
+    with plt.rc_context({"svg.hashsalt": "easyquant", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
         figure, panels = plt.subplots(1, len(texts), figsize=(5.2 * len(texts), 4), sharey=True, squeeze=False, layout="constrained")
         for axes, text in zip(panels[0], texts):
             for is_peer, label, colour in ((True, "llama.cpp", "#b3540c"), (False, "EasyQuant", "#1f5fae")):

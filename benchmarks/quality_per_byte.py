@@ -8,9 +8,9 @@
 MODEL is a Hugging Face folder of the llama architecture. The script
 
   * has llama.cpp's quantizer make a file of every type in PEERS out of the model's f32 GGUF, with an importance matrix (mean x² of each
-    column over 16 windows of 512 tokens of the calibration text) where it says so, and llama.cpp judge each by its own f32 logits;
+    column over windows of the calibration text) where it says so, and llama.cpp judge each by its own f32 logits;
   * compiles MODEL by every row of OURS and by every recipe in the folders that --recipes names, and has `easyquant eval` judge each by
-    the float artifact;
+    the float artifact; what is calibrated sees the same windows as the importance matrix;
   * prints both fronts with standard errors over windows, and for each file the best of ours that has no more bytes: the ratio of mean KL
     divergences, whose goal is 0.8, and both shares of equal first choices. It ends with status 1 where the goal is missed;
   * draws FOLDER/quality-per-byte.svg.
@@ -49,13 +49,20 @@ from easyquant.tools import find_tool
 
 # File types of llama.cpp, and whether their quantizer gets an importance matrix.
 PEERS = {"Q2_K": True, "IQ4_XS": True, "Q3_K_M": True, "Q4_K_M": True, "Q5_K_M": True, "Q6_K": False}
-MATRIX_WINDOWS = ("--nsamples=16", "--seqlen=512")
 # Options of `easyquant compile`, beside the calibration text.
+WEIGHTED = "--weight-observer=hessian-diagonal"
 OURS = {
     f"W4A16_ASYM g{group} {method}": ("--scheme=W4A16_ASYM", f"--group-size={group}", f"--method={method}")
     for group in (128, 64, 32)
     for method in ("zeropoint", "awq", "gptq", "awq+gptq")
-} | {"W8A16 absmax": ("--scheme=W8A16", "--method=absmax"), "W8A16 g128 absmax": ("--scheme=W8A16", "--group-size=128", "--method=absmax")}
+} | {
+    f"W{bits}A16_ASYM g64, head the same, weighted ranges": (
+        f"--scheme=W{bits}A16_ASYM", "--group-size=64", f"--head=W{bits}A16_ASYM", "--head-group-size=64", "--method=zeropoint", WEIGHTED)
+    for bits in (4, 5, 6)
+} | {
+    "W8A16 absmax": ("--scheme=W8A16", "--method=absmax"),
+    "W8A16 g128 weighted ranges": ("--scheme=W8A16", "--group-size=128", "--method=absmax", WEIGHTED),
+}  # fmt: skip
 ROTATION_TABLE = "rope.cos_sin"
 
 
@@ -97,6 +104,11 @@ class Bench:
         self.vocab_size = manifest["model"]["vocab_size"]
 
     @property
+    def samples(self) -> list[str]:
+        """Which windows of the calibration text either side sees."""
+        return [f"--nsamples={self.args.nsamples}", f"--seqlen={self.args.seqlen}"]
+
+    @property
     def reference(self) -> Path:
         return self.scratch / "float"
 
@@ -118,7 +130,7 @@ class Bench:
     @cached_property
     def statistics(self) -> Path:
         path = self.scratch / "statistics.safetensors"
-        easyquant("calibrate", self.args.model, "--calib", self.args.calib, "-o", path, "--statistic=moments", *MATRIX_WINDOWS)
+        easyquant("calibrate", self.args.model, "--calib", self.args.calib, "-o", path, "--statistic=moments", *self.samples)
         return path
 
     def windows_of(self, text: Path) -> Path:
@@ -132,7 +144,7 @@ class Bench:
     def peer_points(self) -> list[Point]:
         """Files that are missing are judged together: the f32 logits are computed once for all."""
         names = {kind: f"llama.cpp {kind}" + (", importance matrix" if matrix else "") for kind, matrix in PEERS.items()}
-        sources = {kind: [PEER_PACKAGES, MATRIX_WINDOWS if matrix else None] for kind, matrix in PEERS.items()}
+        sources = {kind: [PEER_PACKAGES, self.samples if matrix else None] for kind, matrix in PEERS.items()}
         found = {kind: {} for kind in PEERS}
         for text in self.texts:
             for kind in PEERS:
@@ -158,7 +170,7 @@ class Bench:
     def our_point(self, name: str, arguments: tuple[str, ...]) -> Point:
         """`arguments`: options of `easyquant compile`."""
         recipes = [Path(argument.partition("=")[2]) for argument in arguments if argument.startswith("--recipe=")]
-        source = [self.compiler, arguments if not recipes else [sha256(recipe) for recipe in recipes]]
+        source = [self.compiler, self.samples, arguments if not recipes else [sha256(recipe) for recipe in recipes]]
         found = {}
         with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
             artifact, result = Path(folder) / "artifact", Path(folder) / "result.json"
@@ -168,7 +180,7 @@ class Bench:
                     continue
                 print(f"{name}: {text.name}", file=sys.stderr)
                 if not artifact.exists():
-                    easyquant("compile", self.args.model, "-o", artifact, "--calib", self.args.calib, *arguments)
+                    easyquant("compile", self.args.model, "-o", artifact, "--calib", self.args.calib, *self.samples, *arguments)
                 easyquant("eval", artifact, "--text", text, "--context", self.setting.context, "--max-windows", self.setting.windows,
                           "--reference", self.reference, "--threads", self.args.threads, "--json", result)  # fmt: skip
                 figures = {"bytes": bytes_of_weights(artifact), "figures": json.loads(result.read_text())}
@@ -210,6 +222,8 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("-o", "--output", type=Path, default=Path("quality-per-byte"), metavar="FOLDER", help="where points are kept")
     parser.add_argument("--ours", metavar="REGEX", default="", help="of our points only those whose name matches")
     parser.add_argument("--recipes", type=Path, action="append", default=[], metavar="FOLDER", help="a folder of recipes, each a point; repeatable")
+    parser.add_argument("--nsamples", type=int, default=16, metavar="N", help="calibration windows of either side (16)")
+    parser.add_argument("--seqlen", type=int, default=512, metavar="N", help="tokens of one (512)")
     parser.add_argument("--context", type=int, default=1024, metavar="N", help="tokens of a window (1024)")
     parser.add_argument("--windows", type=int, default=8, metavar="N", help="windows of each text, two or more (8)")
     parser.add_argument("--threads", type=int, default=2, metavar="N")
