@@ -25,7 +25,8 @@ public:
   /// Every rank adds buffers of the same sizes in the same order. They stay where they are.
   void add(std::span<T> buffer) {
     buffers.push_back(buffer);
-    allSingle = allSingle && buffer.size() == 1;
+    if (buffer.size() == 1)
+      singles.push_back(buffer.data());
     count += buffer.size();
   }
   size_t size() const { return buffers.size(); }
@@ -35,9 +36,11 @@ public:
                         std::string_view site = {}) {
     staged.resize(count);
     T *to = staged.data();
-    if (allSingle) {
-      for (const std::span<T> &buffer : buffers)
-        *to++ = buffer[0];
+    if (singles.size() == buffers.size()) {
+      T *const *from = singles.data();
+#pragma clang loop unroll_count(8)
+      for (size_t i = 0; i < count; ++i)
+        to[i] = *from[i];
     } else {
       for (const std::span<T> &buffer : buffers)
         to = std::copy(buffer.begin(), buffer.end(), to);
@@ -56,9 +59,11 @@ public:
     if (Result<void> waited = communicator.wait(request); !waited)
       return waited;
     const T *from = staged.data();
-    if (allSingle) {
-      for (const std::span<T> &buffer : buffers)
-        buffer[0] = *from++;
+    if (singles.size() == buffers.size()) {
+      T *const *to = singles.data();
+#pragma clang loop unroll_count(8)
+      for (size_t i = 0; i < count; ++i)
+        *to[i] = from[i];
       return {};
     }
     for (const std::span<T> &buffer : buffers) {
@@ -79,8 +84,8 @@ public:
 private:
   std::vector<std::span<T>> buffers;
   std::vector<T> staged;
+  std::vector<T *> singles; ///< the buffers of one element: where all are, no lengths are looked at
   size_t count = 0;
-  bool allSingle = true;
 };
 
 } // namespace easyquant::comm
