@@ -75,19 +75,23 @@ int main() {
 
   constexpr int kRounds = 101, kCalls = 200;
   constexpr size_t kScales = 224, kStride = 16;
-  std::vector<float> kibibyte(256), scales(kScales), spread(kScales * kStride);
-  Bucket<float> bucket;
-  for (size_t i = 0; i < kScales; ++i)
-    bucket.add(std::span(&spread[i * kStride], 1));
-  std::vector<double> byMpi, byUs, one, bucketed, single;
+  std::vector<float> kibibyte(256), scales(kScales), state(kScales), spread(kScales * kStride);
+  Bucket<float> bucket, scattered;
+  for (size_t i = 0; i < kScales; ++i) {
+    bucket.add(std::span(&state[i], 1));
+    scattered.add(std::span(&spread[i * kStride], 1));
+  }
+  std::vector<double> byMpi, byUs, one, bucketed, apart, single;
+  const auto reduce = [&](Bucket<float> &buffers) {
+    if (!buffers.allReduce(communicator, Reduction::Sum))
+      std::abort();
+  };
   for (int round = 0; round < kRounds; ++round) {
     byMpi.push_back(timeOf(kCalls, [&] { direct(kibibyte); }));
     byUs.push_back(timeOf(kCalls, [&] { ours(kibibyte); }));
     one.push_back(timeOf(kCalls, [&] { ours(scales); }));
-    bucketed.push_back(timeOf(kCalls, [&] {
-      if (!bucket.allReduce(communicator, Reduction::Sum))
-        std::abort();
-    }));
+    bucketed.push_back(timeOf(kCalls, [&] { reduce(bucket); }));
+    apart.push_back(timeOf(kCalls, [&] { reduce(scattered); }));
     single.push_back(timeOf(2, [&] {
       for (size_t i = 0; i < kScales; ++i)
         ours(std::span(&spread[i * kStride], 1));
@@ -101,6 +105,8 @@ int main() {
     std::printf(
         "bucket of %zu scales: %.2f us, one all-reduce of those bytes %.2f us, ratio %.2f\n",
         kScales, median(bucketed), median(one), median(ratios(bucketed, one)));
+    std::printf("the same, each in a cache line of its own: %.2f us, ratio %.2f\n", median(apart),
+                median(ratios(apart, one)));
     std::printf("%zu all-reduces: %.2f us, %.1f times the bucket\n", kScales, median(single),
                 median(ratios(single, bucketed)));
   }

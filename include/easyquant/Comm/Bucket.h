@@ -19,32 +19,28 @@
 
 namespace easyquant::comm {
 
-/// Buffers of host memory of one type, which are reduced in the same way.
+/// Buffers of host memory of one type, which are reduced in the same way. Those that are added in
+/// the order in which they lie in memory, without gaps, cost least.
 template <typename T> class Bucket {
 public:
   /// Every rank adds buffers of the same sizes in the same order. They stay where they are.
   void add(std::span<T> buffer) {
-    buffers.push_back(buffer);
-    if (buffer.size() == 1)
-      singles.push_back(buffer.data());
+    if (!runs.empty() && runs.back().data() + runs.back().size() == buffer.data())
+      runs.back() = {runs.back().data(), runs.back().size() + buffer.size()};
+    else
+      runs.push_back(buffer);
+    ++buffers;
     count += buffer.size();
   }
-  size_t size() const { return buffers.size(); }
+  size_t size() const { return buffers; }
 
   /// Takes the buffers' values; they may change until `wait` puts the results there. One at a time.
   Result<Request> start(Communicator &communicator, Reduction reduction, Order order = Order::Any,
                         std::string_view site = {}) {
     staged.resize(count);
     T *to = staged.data();
-    if (singles.size() == buffers.size()) {
-      T *const *from = singles.data();
-#pragma clang loop unroll_count(8)
-      for (size_t i = 0; i < count; ++i)
-        to[i] = *from[i];
-    } else {
-      for (const std::span<T> &buffer : buffers)
-        to = std::copy(buffer.begin(), buffer.end(), to);
-    }
+    for (const std::span<T> &run : runs)
+      to = copy(run.data(), run.size(), to);
     return communicator.start({.call = Call::AllReduce,
                                .type = elementTypeOf<T>(),
                                .reduction = reduction,
@@ -59,16 +55,9 @@ public:
     if (Result<void> waited = communicator.wait(request); !waited)
       return waited;
     const T *from = staged.data();
-    if (singles.size() == buffers.size()) {
-      T *const *to = singles.data();
-#pragma clang loop unroll_count(8)
-      for (size_t i = 0; i < count; ++i)
-        *to[i] = from[i];
-      return {};
-    }
-    for (const std::span<T> &buffer : buffers) {
-      std::copy_n(from, buffer.size(), buffer.begin());
-      from += buffer.size();
+    for (const std::span<T> &run : runs) {
+      copy(from, run.size(), run.data());
+      from += run.size();
     }
     return {};
   }
@@ -82,10 +71,17 @@ public:
   }
 
 private:
-  std::vector<std::span<T>> buffers;
+  /// Many are single numbers, for which calling memmove takes longer than copying.
+  static T *copy(const T *from, size_t length, T *to) {
+    if (length != 1)
+      return std::copy_n(from, length, to);
+    *to = *from;
+    return to + 1;
+  }
+
+  std::vector<std::span<T>> runs; ///< buffers that lie behind one another are one
   std::vector<T> staged;
-  std::vector<T *> singles; ///< the buffers of one element: where all are, no lengths are looked at
-  size_t count = 0;
+  size_t count = 0, buffers = 0;
 };
 
 } // namespace easyquant::comm
