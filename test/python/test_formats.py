@@ -26,6 +26,7 @@ SCHEMES = {
     "FP8_DYNAMIC": (["--scheme=FP8_DYNAMIC"], Formats("f8E4M3FN", "f32", 0, "f8E4M3FN", inputs="f8E4M3FN")),
     "MXFP4A16": (["--scheme=MXFP4A16"], Formats("f4E2M1FN", "f8E8M0FNU", 32, "i8")),
     "NVFP4A16": (["--scheme=NVFP4A16"], Formats("f4E2M1FN", "f8E4M3FN", 16, "i8", outer=True)),
+    "IQ4NLA16": (["--scheme=IQ4NLA16", "--group-size=32"], Formats("iq4_nl", "f16", 32, "i8")),
     "NF4A16": (["--scheme=NF4A16", "--group-size=64"], Formats("nf4", "f16", 64, "i8")),
 }
 
