@@ -54,12 +54,14 @@ constexpr Format formats[] = {{"w8a8", WeightFormat::I8, true},
                               {"w5a8_f16", WeightFormat::I5, true, ScaleFormat::F16},
                               {"w4a8", WeightFormat::I4, true},
                               {"w4a8_f16", WeightFormat::I4, true, ScaleFormat::F16},
+                              {"w4a8_ui6", WeightFormat::I4, true, ScaleFormat::UI6},
                               {"f32", WeightFormat::F32, false},
                               {"w8a16", WeightFormat::I8, false},
                               {"w6a16_f16", WeightFormat::I6, false, ScaleFormat::F16},
                               {"w5a16_f16", WeightFormat::I5, false, ScaleFormat::F16},
                               {"w4a16", WeightFormat::I4, false},
-                              {"w4a16_f16", WeightFormat::I4, false, ScaleFormat::F16}};
+                              {"w4a16_f16", WeightFormat::I4, false, ScaleFormat::F16},
+                              {"w4a16_ui6", WeightFormat::I4, false, ScaleFormat::UI6}};
 
 /// SmolLM2-135M's linears (q, k and v as one; o; gate and up as one; down; head), then two of a 7B.
 constexpr std::pair<int64_t, int64_t> defaultShapes[] = {
@@ -118,9 +120,10 @@ public:
     codes = allocate<int8_t>(m * padded);
     scales = allocate<float>(m);
     sums = allocate<int32_t>(m * groups);
-    scaleBytes = spec.weights == WeightFormat::F32
-                     ? 0
-                     : panels * groups * kPanelRows * numerics::scaleBytes(spec.numbers.scales);
+    scaleBytes =
+        spec.weights == WeightFormat::F32
+            ? 0
+            : panels * kPanelRows * numerics::rowScaleBits(spec.numbers.scales, groups) / 8;
     wScales = allocate<char>(copies * scaleBytes);
     y = allocate<float>(m * spec.n);
     scratchSize = threads * scratchBytes(spec, target);
@@ -131,8 +134,11 @@ public:
     for (int64_t i = 0; i < m * padded; ++i)
       codes[i] = static_cast<int8_t>(rng() % 255 - 127);
     std::fill_n(scales.get(), m, 0.01f);
-    const size_t width = numerics::scaleBytes(spec.numbers.scales);
-    const uint32_t scale = numerics::encodeScale(0.0078125f, spec.numbers.scales);
+    // Of two levels the fields are of any value, and f16 ones of the same bytes as good as any.
+    const bool isTwoLevel = spec.numbers.scales == ScaleFormat::UI6;
+    const ScaleFormat format = isTwoLevel ? ScaleFormat::F16 : spec.numbers.scales;
+    const size_t width = numerics::scaleBytes(format);
+    const uint32_t scale = numerics::encodeScale(0.0078125f, format);
     for (size_t i = 0; i < copies * scaleBytes; i += width)
       std::memcpy(wScales.get() + i, &scale, width);
   }
@@ -165,6 +171,9 @@ public:
     const std::array<int64_t, 3> scaleShape = {panels, groups, kPanelRows};
     if (spec.weights == WeightFormat::F32)
       kernel(xView, floats, yView, scratchView, t);
+    else if (spec.numbers.scales == ScaleFormat::UI6)
+      callWith(MemRef<uint8_t, 3>(reinterpret_cast<uint8_t *>(s),
+                                  {panels, 1, int64_t(scaleBytes) / panels}));
     else if (spec.numbers.scales == ScaleFormat::F16)
       callWith(MemRef<uint16_t, 3>(reinterpret_cast<uint16_t *>(s), scaleShape));
     else
@@ -246,8 +255,8 @@ int usage(const char *problem) {
   std::fprintf(
       stderr,
       "easyquant-kernel-bench: %s\nusage: easyquant-kernel-bench [--threads N] [--rounds N] "
-      "[--formats "
-      "w8a8,w6a8_f16,w5a8_f16,w4a8,w4a8_f16,f32,w8a16,w6a16_f16,w5a16_f16,w4a16,w4a16_f16] "
+      "[--formats w8a8,w6a8_f16,w5a8_f16,w4a8,w4a8_f16,w4a8_ui6,f32,w8a16,w6a16_f16,w5a16_f16,"
+      "w4a16,w4a16_f16,w4a16_ui6] "
       "[--rows 1,16,128,512] [--shapes NxK,...] "
       "[--group-size G] [--isa avx2|avx512vnni] [--json FILE]\n",
       problem);

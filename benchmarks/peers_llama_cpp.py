@@ -26,7 +26,6 @@ do not take the cores from the next.
 import argparse
 import itertools
 import json
-import os
 import platform
 import random
 import statistics
@@ -36,16 +35,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-WORKERS = Path(__file__).resolve().parent / "workers"
-PEER_PACKAGES = ("llama-cpp-python==0.3.36", "gguf==0.19.0", "safetensors==0.8.0", "numpy==2.4.6")
+from peer import Worker, cache_folder, fail, peer_environment
+
 PEER_TYPES = ("Q4_0", "Q8_0")
 OUR_VARIANTS = {"W8A8": ("--scheme=W8A8",), "W4A8": ("--scheme=W4A8", "--group-size=32")}
 PHASES = ("prefill", "decode")
 PAUSE_S = 0.4  # libomp's threads spin for 0.2 s after their last work
-
-
-def fail(message):
-    sys.exit(f"error: {message}")
 
 
 def cpu_model():
@@ -53,49 +48,6 @@ def cpu_model():
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
     return platform.machine()
-
-
-def peer_environment(cache):
-    """The interpreter of an environment that holds llama-cpp-python, made if need be."""
-    folder = cache / "llama-cpp-python"
-    python = folder / "bin" / "python"
-    stamp = folder / "packages"
-    if stamp.is_file() and stamp.read_text().split() == list(PEER_PACKAGES):
-        return python
-    print(f"installing {', '.join(PEER_PACKAGES)} into {folder} (builds llama.cpp: some minutes)", file=sys.stderr)
-    subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-    environment = os.environ | {"CMAKE_ARGS": "-DGGML_NATIVE=ON", "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1)}
-    if subprocess.run([python, "-m", "pip", "install", "--quiet", *PEER_PACKAGES], env=environment).returncode != 0:
-        fail(f"{PEER_PACKAGES[0]} could not be installed into {folder}; it needs a C++ compiler and PyPI. "
-             "--peer-python names the interpreter of an environment that has it")
-    stamp.write_text("\n".join(PEER_PACKAGES) + "\n")
-    return python
-
-
-class Worker:
-    """A process that holds models of one library and answers requests, one JSON line each."""
-
-    def __init__(self, python, script):
-        self.name = script
-        self.process = subprocess.Popen([python, WORKERS / script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def ask(self, op, **request):
-        try:
-            self.process.stdin.write(json.dumps({"op": op, **request}) + "\n")
-            self.process.stdin.flush()
-            line = self.process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        if not line:
-            fail(f"{self.name} ended with status {self.process.wait()} at request {op!r}; its messages are above")
-        answer = json.loads(line)
-        if "error" in answer:
-            fail(f"{self.name}, request {op!r}: {answer['error']}")
-        return answer
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait()
 
 
 @dataclass(frozen=True)
@@ -214,9 +166,7 @@ def main():
         fail(f"{args.model}: there is no such file or folder")
     if min(args.threads, args.prefill, args.decode, args.rounds) < 1:
         fail("--threads, --prefill, --decode and --rounds must be at least 1")
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    cache = (args.cache or Path(home) / "easyquant" / "benchmarks").absolute()
-    cache.mkdir(parents=True, exist_ok=True)
+    cache = cache_folder(args.cache)
     loads = {"threads": args.threads, "context": args.prefill + args.decode}
     counts = read_counts(args.batch)
 

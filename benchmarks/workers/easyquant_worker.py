@@ -11,7 +11,7 @@
 import easyquant
 import numpy as np
 from easyquant import _runtime
-from serving import serve, timed
+from serving import serve_models, timed
 
 
 def load(path, threads, context, sequences):
@@ -37,4 +37,4 @@ def measure(batch, prompts, steps):
 
 
 if __name__ == "__main__":
-    serve(load, measure, describe=lambda: {"version": easyquant.__version__})
+    serve_models(load, measure, describe=lambda: {"version": easyquant.__version__})

@@ -1,6 +1,6 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the workers of peers_llama_cpp.py do alike. Runs in the environment of either library."""
+"""What workers do alike. Runs in the environment of either library."""
 
 import contextlib
 import json
@@ -11,26 +11,18 @@ import time
 import numpy as np
 
 
-def serve(load, measure, **others):
+def serve(**operations):
     """Reads one JSON request per line from standard input and answers each with one JSON line on standard output.
 
-    {"op": NAME, ...} calls a function with the rest. `load(**rest)` makes a model, which is kept as `id`, and an answer;
-    `measure(model, prompts, steps)` an answer.
+    {"op": NAME, ...} calls the function of that name with the rest; what it returns is the answer.
     """
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever the library prints goes to standard error
-    models = {}
 
     def answer(op, request):
-        if op == "load":
-            name = request.pop("id")
-            models[name], result = load(**request)
-            return result
-        if op == "measure":
-            return measure(models[request["id"]], request["prompts"], request["steps"])
-        if op not in others:
+        if op not in operations:
             raise ValueError(f"unknown request {op!r}")
-        return others[op](**request)
+        return operations[op](**request)
 
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
         for line in sys.stdin:
@@ -40,6 +32,17 @@ def serve(load, measure, **others):
             except Exception as error:  # the caller reports it; a worker that dies would only hide the reason
                 result = {"error": f"{type(error).__name__}: {error}"}
             answers.write(json.dumps(result) + "\n")
+
+
+def serve_models(load, measure, **others):
+    """serve, with models: `load(**rest)` makes one, which is kept as `id`, and an answer; `measure(model, prompts, steps)` an answer."""
+    models = {}
+
+    def load_named(id, **rest):
+        models[id], result = load(**rest)
+        return result
+
+    serve(load=load_named, measure=lambda id, **rest: measure(models[id], **rest), **others)
 
 
 def timed(prefill, decode, steps, logits):

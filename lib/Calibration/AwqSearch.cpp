@@ -19,22 +19,13 @@ static Operation *firstReader(const FoldPoint &point) {
   return QuantizableOpInterface(point.readers.front());
 }
 
-/// The first cut behind an op.
-Value AwqSearch::nextCut(Operation *op) {
-  Value before = lastCut(layer, op);
-  for (Operation *next = op->getNextNode(); next; next = next->getNextNode())
-    if (Value cut = lastCut(layer, next); cut != before)
-      return cut;
-  return layer.front().getTerminator()->getOperand(0);
-}
-
 /// What candidates are computed from and compared on, but for the layer's input.
 llvm::SetVector<Value> AwqSearch::searchedValues() {
   llvm::SetVector<Value> wanted;
   for (const FoldPoint *point : points) {
     wanted.insert(point->activation);
     Operation *reader = firstReader(*point);
-    for (Value cut : {lastCut(layer, reader), nextCut(reader)})
+    for (Value cut : {lastCut(layer, reader), nextCut(layer, reader)})
       if (cut != layer.getArgument(0))
         wanted.insert(cut);
   }
@@ -95,8 +86,12 @@ Result<void> AwqSearch::quantizeScaled(CompiledSubgraph &program,
     for (const SubgraphWeight &place : program.weights()) {
       if (place.value != site.weight())
         continue;
-      auto done = numerics::fakeQuantizeScaled(weight.view(), scales, site.scheme(), site.rule(),
-                                               threads, program.weight(place.global));
+      numerics::ScaleRule rule = site.rule();
+      // A search in every slice for every candidate would take longer than all else.
+      if (rule.kind == numerics::ScaleRuleKind::HessianDiagonal)
+        rule.kind = numerics::extremesRule(site.scheme());
+      auto done = numerics::fakeQuantizeScaled(weight.view(), scales, site.scheme(), rule, threads,
+                                               program.weight(place.global));
       if (!done)
         return makeError(done.error().code, "site '{}': {}", site.name(), done.error().message);
     }
@@ -130,7 +125,7 @@ Result<double> AwqSearch::outputError(CompiledSubgraph &program, const Subgraph 
 FailureOr<std::vector<float>> AwqSearch::searchScales(const FoldPoint &point) {
   Operation *reader = firstReader(point);
   Value base = lastCut(layer, reader);
-  Subgraph subgraph{{point.activation}, {nextCut(reader)}};
+  Subgraph subgraph{{point.activation}, {nextCut(layer, reader)}};
   if (base != point.activation)
     subgraph.inputs.push_back(base); // the residual
   subgraph.observers = false;

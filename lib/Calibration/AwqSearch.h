@@ -52,7 +52,6 @@ private:
     }
   };
 
-  mlir::Value nextCut(mlir::Operation *op);
   llvm::SetVector<mlir::Value> searchedValues();
   Result<void> quantizeScaled(CompiledSubgraph &program,
                               std::vector<std::pair<PlannedSite, WeightValues>> &weights,

@@ -126,6 +126,14 @@ Matrix CompiledSubgraph::view(const SubgraphWeight &weight) const {
   return {data, rows, weight.type.getNumElements() / rows};
 }
 
+int64_t CompiledSubgraph::multiplications() const {
+  int64_t count = 0;
+  for (const SubgraphWeight &weight : subgraph.weights)
+    if (weight.type.getRank() == 2 && !weight.isEmbedding)
+      count += weight.type.getNumElements();
+  return count;
+}
+
 LogicalResult CompiledSubgraph::load(const ModelConstants &constants) {
   for (const SubgraphWeight &weight : subgraph.weights)
     if (failed(constants.read(weight.value, weight.global,

@@ -169,6 +169,8 @@ Result<void> LayerRunner::runSample(CompiledSubgraph &program, StringRef name, i
         !done)
       error = done.error();
   };
+  const int64_t rows = inputs.empty() ? std::ssize(tokens) : inputs.front().rows;
+  multiplied += static_cast<double>(program.multiplications()) * static_cast<double>(rows);
   if (auto done = program.run(inputs, outputs, observe, tokens); !done)
     return makeError(done.error().code, "{}: {}", name.str(), done.error().message);
   if (error)
@@ -249,6 +251,11 @@ FailureOr<HiddenStates> LayerRunner::embed() {
 }
 
 LogicalResult LayerRunner::runLayer(size_t index, HiddenStates &states, RowsObserver observer) {
+  return runLayer(index, ArrayRef<HiddenStates *>(&states), observer);
+}
+
+LogicalResult LayerRunner::runLayer(size_t index, ArrayRef<HiddenStates *> all,
+                                    RowsObserver observer) {
   func::FuncOp layer = functions[index];
   Subgraph subgraph{{layer.getArgument(0)}, {layer.front().getTerminator()->getOperand(0)}};
   subgraph.observers = static_cast<bool>(observer);
@@ -257,23 +264,33 @@ LogicalResult LayerRunner::runLayer(size_t index, HiddenStates &states, RowsObse
     return failure();
   if (failed(program->load(values)))
     return failure();
-  std::vector<float> output(text->maxLength() * states.columns());
-  for (int64_t i = 0; i < text->samples(); ++i) {
-    Matrix state = states.sample(i), made(output.data(), state.rows, state.columns);
-    if (auto done = runSample(*program, layer.getSymName(), i, {state}, {made}, observer); !done)
-      return fail(done.error());
-    std::copy_n(made.data, made.rows * made.columns, state.data);
-  }
+  std::vector<float> output(text->maxLength() * lm::columns(firstState));
+  for (HiddenStates *states : all)
+    for (int64_t i = 0; i < text->samples(); ++i) {
+      Matrix state = states->sample(i), made(output.data(), state.rows, state.columns);
+      if (auto done = runSample(*program, layer.getSymName(), i, {state}, {made}, observer); !done)
+        return fail(done.error());
+      std::copy_n(made.data, made.rows * made.columns, state.data);
+    }
   return success();
 }
 
 LogicalResult LayerRunner::observeHead(const HiddenStates &states, RowsObserver observer) {
-  Subgraph subgraph{{lastState}, {}};
+  SmallVector<Value> observed;
   for (auto observe : lastState.getParentBlock()->getOps<ObserveOp>())
-    if (Value input = observe.getInput(); !llvm::is_contained(subgraph.outputs, input))
-      subgraph.outputs.push_back(input);
-  if (subgraph.outputs.empty())
+    if (Value input = observe.getInput(); !llvm::is_contained(observed, input))
+      observed.push_back(input);
+  if (observed.empty())
     return success();
+  return runHead(states, observed, nullptr, observer);
+}
+
+LogicalResult
+LayerRunner::runHead(const HiddenStates &states, ArrayRef<Value> activations,
+                     llvm::function_ref<Result<void>(int64_t, ArrayRef<Matrix>)> visit,
+                     RowsObserver observer) {
+  Subgraph subgraph{{lastState}, llvm::to_vector(activations)};
+  subgraph.observers = static_cast<bool>(observer);
   FailureOr<CompiledSubgraph> program = subgraphs.compile(subgraph);
   if (failed(program))
     return failure();
@@ -287,7 +304,10 @@ LogicalResult LayerRunner::observeHead(const HiddenStates &states, RowsObserver 
       std::vector<float> &buffer = memory.emplace_back(state.rows * lm::columns(output));
       outputs.push_back({buffer.data(), state.rows, lm::columns(output)});
     }
-    if (auto done = runSample(*program, "the output head", i, {state}, outputs, observer); !done)
+    auto done = runSample(*program, "the output head", i, {state}, outputs, observer);
+    if (done && visit)
+      done = visit(i, outputs);
+    if (!done)
       return fail(done.error());
   }
   return success();

@@ -68,6 +68,14 @@ Value easyquant::calibration::lastCut(func::FuncOp layer, Operation *op) {
   return cut;
 }
 
+Value easyquant::calibration::nextCut(func::FuncOp layer, Operation *op) {
+  Value before = lastCut(layer, op);
+  for (Operation *next = op->getNextNode(); next; next = next->getNextNode())
+    if (Value cut = lastCut(layer, next); cut != before)
+      return cut;
+  return layer.front().getTerminator()->getOperand(0);
+}
+
 LogicalResult easyquant::calibration::checkSitesAreInLayers(ModuleOp module,
                                                             ArrayRef<func::FuncOp> layers,
                                                             StringRef method) {

@@ -75,15 +75,22 @@ private:
 static LogicalResult distillLayer(LayerRunner &runner, func::FuncOp layer,
                                   ArrayRef<PlannedSite> sites, const HiddenStates &before,
                                   const HiddenStates &after, const numerics::LkdOptions &options,
-                                  QuantizedWeights &codes) {
+                                  const ComputedConstants &work, QuantizedWeights &codes) {
   SmallVector<Value> weights =
       llvm::map_to_vector(sites, [](const PlannedSite &site) { return site.weight(); });
   FailureOr<TrainedLayer> compiled = TrainedLayer::create(runner.compiler(), layer, weights);
   if (failed(compiled) || failed(compiled->load(runner.constants())))
     return failure();
   std::vector<numerics::LkdSite> trained;
-  for (auto [i, site] : llvm::enumerate(sites))
+  for (auto [i, site] : llvm::enumerate(sites)) {
     trained.push_back({compiled->weight(compiled->global(i)), site.scheme(), site.rule()});
+    if (!site.plan.getScale())
+      continue;
+    FailureOr<numerics::QuantizedMatrix> chosen = roundAsPlanned(work, runner.constants(), site);
+    if (failed(chosen))
+      return failure();
+    trained.back().params = std::move(chosen->params);
+  }
   std::vector<ConstMatrix> targets;
   for (int64_t i = 0; i < after.samples(); ++i)
     targets.push_back(after.sample(i));
@@ -133,7 +140,8 @@ LogicalResult Lkd::run() {
       if (!isDone(i)) {
         SmallVector<PlannedSite> sites = sitesNaming(run.layer(i), kLkd);
         QuantizedWeights codes;
-        if (failed(distillLayer(runner, run.layer(i), sites, *before, *after, options, codes)))
+        if (failed(distillLayer(runner, run.layer(i), sites, *before, *after, options, run.work(),
+                                codes)))
           return failure();
         if (auto done = writeRounded(run.work(), run.file(i), run.stamp(i), sites, codes); !done)
           return run.fail(done.error());

@@ -29,6 +29,7 @@ public:
     std::string options; ///< all that results depend on, as text
     std::string tokensFile, workFolder;
     unsigned threads = 0;
+    int64_t samples = 0; ///< the first ones alone; 0: all
   };
 
   /// Reads the tokens, finds the layers and stamps them as they are. Fails with a diagnostic: no

@@ -23,6 +23,9 @@ LogicalResult easyquant::calibration::checkRoundsToNearest(const PlannedSite &si
   if (site.plan.getCodes() || site.plan.getScale())
     return fail("its plan names computed codes or scales; bounds are of round to nearest, so "
                 "measure them before any method has run");
+  if (site.plan.getRule() == equant::ScaleRule::HessianDiagonal)
+    return fail("its ranges follow from calibration text; bounds are measured of rules that need "
+                "none");
   if (site.plan.getInput() && site.plan.getInput().isCalibrated())
     return fail("its inputs are to be quantized with static scales; bounds are measured of "
                 "activations=dynamic");

@@ -78,6 +78,14 @@ Result<CalibrationTokens> CalibrationTokens::read(const std::filesystem::path &p
   return tokens;
 }
 
+void CalibrationTokens::keepFirst(int64_t count) {
+  if (count >= samples())
+    return;
+  lengths.resize(count);
+  ids.resize(count * stride);
+  longest = std::ranges::max(lengths);
+}
+
 int64_t CalibrationTokens::count() const {
   return std::accumulate(lengths.begin(), lengths.end(), int64_t(0));
 }

@@ -19,6 +19,8 @@
 
 #include "Half.h"
 
+#include "easyquant/Numerics/NumberFormats.h"
+
 #include <algorithm>
 #include <array>
 
@@ -47,10 +49,10 @@ static constexpr std::array kGGMLTypes = {
     GGMLTypeInfo{GGMLType::IQ2_XS, "IQ2_XS", 256, 74, false},
     GGMLTypeInfo{GGMLType::IQ3_XXS, "IQ3_XXS", 256, 98, false},
     GGMLTypeInfo{GGMLType::IQ1_S, "IQ1_S", 256, 50, false},
-    GGMLTypeInfo{GGMLType::IQ4_NL, "IQ4_NL", 32, 18, false},
+    GGMLTypeInfo{GGMLType::IQ4_NL, "IQ4_NL", 32, 18, true},
     GGMLTypeInfo{GGMLType::IQ3_S, "IQ3_S", 256, 110, false},
     GGMLTypeInfo{GGMLType::IQ2_S, "IQ2_S", 256, 82, false},
-    GGMLTypeInfo{GGMLType::IQ4_XS, "IQ4_XS", 256, 136, false},
+    GGMLTypeInfo{GGMLType::IQ4_XS, "IQ4_XS", 256, 136, true},
     GGMLTypeInfo{GGMLType::I8, "I8", 1, 1, false},
     GGMLTypeInfo{GGMLType::I16, "I16", 1, 2, false},
     GGMLTypeInfo{GGMLType::I32, "I32", 1, 4, false},
@@ -222,6 +224,32 @@ void dequantizeQ8_K(const std::byte *block, float *out) {
     out[i] = d * static_cast<float>(signedAt(block + 4, i));
 }
 
+void dequantizeIQ4_NL(const std::byte *block, float *out) {
+  const float d = halfAt(block);
+  const std::byte *qs = block + 2;
+  for (int i = 0; i < 16; ++i) {
+    out[i] = d * numerics::kIQ4NL[byteAt(qs, i) & 0xf];
+    out[i + 16] = d * numerics::kIQ4NL[byteAt(qs, i) >> 4];
+  }
+}
+
+// In IQ4_XS, group g (of 32) has the low four bits of its scale in byte g / 2 of scales, in the
+// upper nibble if g is odd, and the high two in bits 2g and 2g + 1 of a 16-bit word before them.
+
+void dequantizeIQ4_XS(const std::byte *block, float *out) {
+  const float d = halfAt(block);
+  const auto high = load<uint16_t>(block + 2);
+  const std::byte *scales = block + 4, *qs = block + 8;
+  for (int g = 0; g < 8; ++g, out += 32, qs += 16) {
+    const int low = byteAt(scales, g / 2) >> (4 * (g % 2)) & 0xf;
+    const float step = d * static_cast<float>((low | (high >> (2 * g) & 3) << 4) - 32);
+    for (int i = 0; i < 16; ++i) {
+      out[i] = step * numerics::kIQ4NL[byteAt(qs, i) & 0xf];
+      out[i + 16] = step * numerics::kIQ4NL[byteAt(qs, i) >> 4];
+    }
+  }
+}
+
 template <void (*Dequantize)(const std::byte *, float *), int64_t Elements, int64_t Bytes>
 void eachBlock(std::span<const std::byte> data, std::span<float> out) {
   const std::byte *block = data.data();
@@ -288,6 +316,12 @@ Result<void> formats::dequantize(GGMLType type, std::span<const std::byte> data,
     break;
   case GGMLType::Q8_K:
     eachBlock<dequantizeQ8_K, 256, 292>(data, out);
+    break;
+  case GGMLType::IQ4_NL:
+    eachBlock<dequantizeIQ4_NL, 32, 18>(data, out);
+    break;
+  case GGMLType::IQ4_XS:
+    eachBlock<dequantizeIQ4_XS, 256, 136>(data, out);
     break;
   default: // canDequantize has excluded the rest
     break;

@@ -129,7 +129,7 @@ Result<void> ModelSource::Impl::addWeight(ExpectedTensor &tensor, const std::str
         ErrorCode::Unsupported, "{}: weights of type {} are not supported; expected {}",
         where(storedName), weight.stored.typeName,
         kind == Kind::GGUF ? "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, "
-                             "Q4_K, Q5_K, Q6_K or Q8_K"
+                             "Q4_K, Q5_K, Q6_K, Q8_K, IQ4_NL or IQ4_XS"
                            : "F32, F16 or BF16");
   // Rows are converted one by one, and a row of a vector is one element.
   if (shape.size() == 1 && weight.stored.type->blockElements != 1)

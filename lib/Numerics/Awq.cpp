@@ -141,7 +141,7 @@ GroupGram gramOf(ConstMatrix inputs, ColumnRange columns) {
 /// Chooses the parameters of `rows` rows of one group.
 template <typename Codec>
 void clipGroup(const Codec &codec, ConstMatrix w, const GroupGram &gram, const Scheme &scheme,
-               float outer, SliceParams *best, int64_t &clipped) {
+               std::span<const float> outer, SliceParams *best, int64_t &clipped) {
   const int64_t rows = w.rows, count = gram.columns.count;
   std::vector<float> difference(rows * count), product(rows * count);
   std::vector<SliceParams> params(rows);
@@ -153,7 +153,7 @@ void clipGroup(const Codec &codec, ConstMatrix w, const GroupGram &gram, const S
       auto [lo, hi] = std::minmax_element(row, row + count);
       const float limit = std::max(-*lo, *hi) * (1.0f - static_cast<float>(step) / kAwqGrid);
       const auto [scale, zeroPoint] = params[i] =
-          paramsOfRange(std::max(*lo, -limit), std::min(*hi, limit), scheme, outer);
+          paramsOfRange(std::max(*lo, -limit), std::min(*hi, limit), scheme, outer[i]);
       for (int64_t j = 0; j < count; ++j)
         difference[i * count + j] = row[j] - scale * codec.round(row[j] / scale, zeroPoint).value;
     }
@@ -215,15 +215,24 @@ Result<AwqClipResult> searchAwqClip(ConstMatrix w, ConstMatrix inputs, const Sch
     std::fill(params.scales.begin(), params.scales.end(), 1.0f);
     return result;
   }
+  std::vector<float> supers;
+  if (scheme.scales == ScaleFormat::UI6) {
+    auto wide = searchAwqClip(w, inputs, withWideScales(scheme), threads);
+    if (!wide)
+      return wide;
+    supers = superScales(w, scheme, wide->params.scales);
+  }
   const int64_t blocks = (w.rows + kBlockRows - 1) / kBlockRows;
   // A group at a time: the memory is that of one Gram matrix for each thread.
   std::vector<int64_t> clipped(params.groups);
   auto clip = [&](int64_t g, const GroupGram &gram, int64_t b, int64_t &count) {
     const int64_t first = b * kBlockRows, rows = std::min(kBlockRows, w.rows - first);
     std::vector<SliceParams> best(rows);
+    std::vector<float> outer(rows, params.outerOf(0));
+    for (int64_t i = 0; i < rows && !supers.empty(); ++i)
+      outer[i] = supers[(first + i) * superGroupCount(params.groups) + g / kSuperGroups];
     withCodec(scheme, [&](const auto &codec) {
-      clipGroup(codec, w.middleRows(first, rows), gram, scheme, params.outerOf(0), best.data(),
-                count);
+      clipGroup(codec, w.middleRows(first, rows), gram, scheme, outer, best.data(), count);
     });
     for (int64_t i = 0; i < rows; ++i) {
       params.scales[(first + i) * params.groups + g] = best[i].scale;

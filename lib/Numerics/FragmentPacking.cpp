@@ -103,9 +103,7 @@ Result<FragmentLayout> fragmentLayout(const Scheme &scheme, FragmentOrder order,
     return Unexpected(ok.error());
   if (scheme.bits == 5 || scheme.bits == 6)
     return makeError(ErrorCode::Unsupported,
-                     "weights as {}: the GPU kernels take 2, 3, 4 or 8 bits; take one of these, or "
-                     "--target cpu",
-                     toString(scheme));
+                     "weights as {}: the GPU kernels take 2, 3, 4 or 8 bits", toString(scheme));
   if (scheme.bits == 3 && order == FragmentOrder::M16N8K32)
     return makeError(ErrorCode::Unsupported,
                      "weights as {}: the GPU kernels on int8 activations take 2, 4 or 8 bits",

@@ -143,7 +143,10 @@ struct RowBlock {
     Scheme perRow = scheme;
     perRow.granularity = Granularity::Channel;
     perRow.groupSize = 0;
-    auto params = chooseQParams(columns(w, first, last), perRow, rule, out.params.outerOf(0));
+    ScaleRule own = rule;
+    if (rule.kind == ScaleRuleKind::HessianDiagonal)
+      own.weights = rule.weights.subspan(first, last - first);
+    auto params = chooseQParams(columns(w, first, last), perRow, own, out.params.outerOf(0));
     if (!params)
       return Unexpected(params.error());
     for (int64_t i = 0; i < w.rows; ++i) {
@@ -210,6 +213,9 @@ Result<GptqFactor> factorHessian(ConstMatrix hessian, const GptqOptions &options
     live += !factor.dead[i];
     mean += hessian(i, i);
   }
+  factor.weights.resize(n);
+  for (int64_t i = 0; i < n; ++i)
+    factor.weights[i] = factor.dead[i] ? 0 : hessian(i, i);
   mean = live == 0 ? 1 : mean / static_cast<double>(live);
   if (options.actOrder)
     std::sort(factor.order.begin(), factor.order.end(), [&](int64_t a, int64_t b) {
@@ -238,7 +244,10 @@ Result<GptqFactor> factorHessian(ConstMatrix hessian, const GptqOptions &options
 }
 
 Result<GptqResult> gptq(ConstMatrix w, const GptqFactor &factor, const Scheme &scheme,
-                        const ScaleRule &rule, const GptqOptions &options) {
+                        const ScaleRule &asked, const GptqOptions &options) {
+  ScaleRule rule = asked;
+  if (rule.kind == ScaleRuleKind::HessianDiagonal)
+    rule.weights = factor.weights;
   if (w.columns != factor.columns)
     return makeError(ErrorCode::InvalidArgument,
                      "weight of {} x {} and Hessian of {} x {}: expected a Hessian of {} x {}",
@@ -274,7 +283,8 @@ Result<GptqResult> gptq(ConstMatrix w, const GptqFactor &factor, const Scheme &s
         .scheme = scheme,
         .rule = rule,
         .staticGroups =
-            !natural || options.staticGroups || scheme.granularity == Granularity::Tensor,
+            !natural || options.staticGroups || scheme.granularity == Granularity::Tensor ||
+            scheme.scales == ScaleFormat::UI6, // groups share what their scales are in units of
         .firstRow = first,
         .w = Matrix(values.data() + first * w.columns, rows, w.columns),
         .out = result.weight,

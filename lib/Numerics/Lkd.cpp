@@ -69,6 +69,16 @@ void Distiller::start(const LkdSite &site) {
   trained.push_back(std::move(weight)); // the vectors keep their memory
 }
 
+static Result<QuantizedMatrix> quantizeSite(const LkdSite &site, ConstMatrix values) {
+  if (!site.params)
+    return quantize(values, site.scheme, site.rule);
+  QuantizedMatrix q{site.scheme, values.rows, values.columns, {}, *site.params};
+  q.codes.resize(values.rows * values.columns);
+  if (auto done = quantize(values, q.scheme, q.params, q.codes); !done)
+    return Unexpected(done.error());
+  return q;
+}
+
 /// A step of the optimizer, if there has been a gradient; then codes of the values, and the weights
 /// that they stand for.
 Result<void> Distiller::round(double rate) {
@@ -78,8 +88,7 @@ Result<void> Distiller::round(double rate) {
     if (steps > 0)
       update(weight, rate);
     const int64_t rows = weight.codes.rows, columns = weight.codes.columns;
-    auto codes = quantize(ConstMatrix(weight.values.data(), rows, columns), weight.site->scheme,
-                          weight.site->rule);
+    auto codes = quantizeSite(*weight.site, ConstMatrix(weight.values.data(), rows, columns));
     if (!codes) {
       done[i] = Unexpected(codes.error());
       return;

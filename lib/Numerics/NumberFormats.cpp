@@ -44,6 +44,8 @@ const char *toString(ScaleFormat format) {
     return "f8E4M3FN";
   case ScaleFormat::F8E8M0FNU:
     return "f8E8M0FNU";
+  case ScaleFormat::UI6:
+    return "ui6";
   }
   return "unknown";
 }
@@ -77,8 +79,6 @@ static constexpr float kNF4[] = {-1.0f,
                                  0.5626170039176941f,
                                  0.7229568362236023f,
                                  1.0f};
-static constexpr float kIQ4NL[] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                   1,    13,   25,  38,  53,  69,  89,  113};
 
 Result<const Codebook *> Codebook::of(std::span<const float> values) {
   if (values.size() != 4 && values.size() != 8 && values.size() != 16)
@@ -139,6 +139,8 @@ float roundScale(float x, ScaleFormat format) {
     return F8E4M3FNCodec::decode(std::max(F8E4M3FNCodec::encode(x), 1));
   case ScaleFormat::F8E8M0FNU:
     return powerOfTwo((std::bit_cast<int32_t>(x) >> 23) - 127);
+  case ScaleFormat::UI6:
+    return std::nearbyint(std::clamp(x * 64, 1.0f, 63.0f)) / 64;
   }
   return x;
 }
@@ -146,6 +148,7 @@ float roundScale(float x, ScaleFormat format) {
 bool isScale(float x, ScaleFormat format) {
   float least = format == ScaleFormat::F16        ? 0x1p-14f
                 : format == ScaleFormat::F8E4M3FN ? F8E4M3FNCodec::kStep
+                : format == ScaleFormat::UI6      ? 0x1p-6f
                                                   : 0x1p-126f;
   return std::isfinite(x) && x >= least;
 }
@@ -163,6 +166,8 @@ uint32_t encodeScale(float scale, ScaleFormat format) {
     return F8E4M3FNCodec::encode(scale);
   case ScaleFormat::F8E8M0FNU:
     return bits >> 23;
+  case ScaleFormat::UI6:
+    return static_cast<uint32_t>(scale * 64);
   }
   return 0;
 }
@@ -181,8 +186,29 @@ float decodeScale(uint32_t bits, ScaleFormat format) {
     return bits == 0     ? 0x1p-127f
            : bits == 255 ? std::numeric_limits<float>::quiet_NaN()
                          : powerOfTwo(static_cast<int32_t>(bits) - 127);
+  case ScaleFormat::UI6:
+    return static_cast<float>(bits & 63) / 64;
   }
   return 0;
+}
+
+float superScale(float largest) { return roundScale(largest * 64 / 63, ScaleFormat::F16); }
+
+std::optional<float> superScaleOf(std::span<const float> scales) {
+  const float largest = *std::ranges::max_element(scales);
+  if (!(largest > 0) || !std::isfinite(largest))
+    return std::nullopt;
+  // Any f16 of which all of them are multiples gives the same scales back.
+  for (int n = 63; n > 0; --n) {
+    const float outer = largest / static_cast<float>(n) * 64;
+    auto isProduct = [&](float scale) {
+      return roundScale(scale / outer, ScaleFormat::UI6) * outer == scale;
+    };
+    if (isScale(outer, ScaleFormat::F16) && roundScale(outer, ScaleFormat::F16) == outer &&
+        std::ranges::all_of(scales, isProduct))
+      return outer;
+  }
+  return std::nullopt;
 }
 
 } // namespace easyquant::numerics

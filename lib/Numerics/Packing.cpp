@@ -147,6 +147,27 @@ static int64_t zeroBytes(const Scheme &scheme) {
   return kPanelRows * zeroPointBits(scheme.bits) / 8;
 }
 
+/// Places of ui6 scales in a panel.
+constexpr int64_t kSuperBytes = kPanelRows * 2, kSubBytes = kPanelRows * 6 / 8;
+
+/// Row r of a panel, whose bytes were 0; padding rows have 63/64 of 1.
+static void packSuperScales(uint8_t *out, int64_t r, std::span<const float> scales) {
+  const auto groups = std::ssize(scales);
+  uint8_t *subs = out + superGroupCount(groups) * kSuperBytes;
+  for (int64_t first = 0; first < groups; first += kSuperGroups) {
+    auto part = scales.subspan(first, std::min(kSuperGroups, groups - first));
+    const float outer = superScaleOf(part).value_or(1); // checkScales lets no others through
+    storeScale(out + first / kSuperGroups * kSuperBytes, r, outer, ScaleFormat::F16);
+    for (int64_t g = first; g < first + std::ssize(part); ++g) {
+      const auto n = static_cast<int32_t>(
+          encodeScale(roundScale(scales[g] / outer, ScaleFormat::UI6), ScaleFormat::UI6));
+      uint8_t *sub = subs + g * kSubBytes;
+      orField(sub, r % 16, r / 16, 4, n >> 2);
+      orField(sub, 16 + r % 8, r / 8, 2, n & 3);
+    }
+  }
+}
+
 int64_t PanelLayout::panelBytes(WeightTensor tensor) const {
   if (!has(tensor))
     return 0;
@@ -154,7 +175,7 @@ int64_t PanelLayout::panelBytes(WeightTensor tensor) const {
   case WeightTensor::Codes:
     return panelBytes();
   case WeightTensor::Scales:
-    return panelScales() * scaleBytes(scheme.scales);
+    return kPanelRows * rowScaleBits(scheme.scales, groups()) / 8;
   case WeightTensor::ZeroPoints:
     return groups() * zeroBytes(scheme);
   case WeightTensor::Sums:
@@ -179,13 +200,21 @@ void PanelLayout::pack(int64_t firstRow, const QuantizedMatrix &block, PackedWei
              place(WeightTensor::Codes));
     uint8_t *scales = place(WeightTensor::Scales), *zeros = place(WeightTensor::ZeroPoints);
     uint8_t *sums = place(WeightTensor::Sums), *outer = place(WeightTensor::Outer);
+    const bool isTwoLevel = scheme.scales == ScaleFormat::UI6;
+    const std::vector<float> padding(isTwoLevel ? groups() : 0, 63.0f / 64);
+    for (int64_t r = 0; isTwoLevel && r < kPanelRows; ++r)
+      packSuperScales(scales, r,
+                      r < inside
+                          ? std::span(params.scales).subspan((first + r) * groups(), groups())
+                          : padding);
     for (int64_t g = 0; g < groups(); ++g)
       for (int64_t r = 0; r < kPanelRows; ++r) {
         const bool isRow = r < inside;
         const int64_t at = g * kPanelRows + r;
         const int64_t index = isRow ? paramIndex(params, first + r, g) : 0;
-        storeScale(scales, at, isRow ? innerScale(params, first + r, g, scheme) : 1.0f,
-                   scheme.scales);
+        if (!isTwoLevel)
+          storeScale(scales, at, isRow ? innerScale(params, first + r, g, scheme) : 1.0f,
+                     scheme.scales);
         if (zeros) {
           const int64_t width = zeroBytes(scheme);
           orField(zeros, g * width + r % width, r / width, bits,

@@ -15,6 +15,8 @@
 
 #include "easyquant/Numerics/ScaleRules.h"
 
+#include <span>
+
 namespace easyquant::numerics {
 
 struct ValueRange {
@@ -29,6 +31,10 @@ ValueRange leastErrorRange(ConstMatrix slice, ValueRange all, const Scheme &sche
                            float outer);
 ValueRange leastErrorRange(const Histogram &values, ValueRange all, const Scheme &scheme,
                            double norm, float outer);
+
+/// Scale and zero point themselves, which no range need have; `weights` by column.
+SliceParams leastWeightedError(ConstMatrix slice, std::span<const float> weights, ValueRange all,
+                               const Scheme &scheme, float outer);
 
 ValueRange leastEntropyRange(ConstMatrix slice, ValueRange all, const Scheme &scheme);
 ValueRange leastEntropyRange(const Histogram &values, ValueRange all, const Scheme &scheme);

@@ -24,6 +24,7 @@ constexpr Named kRuleNames[] = {
     {ScaleRuleKind::Percentile, "percentile"},
     {ScaleRuleKind::Mse, "mse"},
     {ScaleRuleKind::Entropy, "entropy"},
+    {ScaleRuleKind::HessianDiagonal, "hessian-diagonal"},
 };
 
 bool isZero(ValueRange range, const Scheme &scheme) {
@@ -70,16 +71,37 @@ SliceParams chooseParams(const Slice &slice, const Scheme &scheme, const ScaleRu
                          float outer = 1) {
   ValueRange all = rangeOf(slice), range = all;
   if (!isZero(all, scheme)) {
+    if constexpr (std::is_same_v<Slice, ConstMatrix>)
+      if (rule.kind == ScaleRuleKind::HessianDiagonal)
+        return leastWeightedError(slice, rule.weights, all, scheme, outer);
     if (rule.kind == ScaleRuleKind::Percentile)
       range = percentileRange(slice, scheme, rule.percentile);
     else if (rule.kind == ScaleRuleKind::Mse)
       range = leastErrorRange(slice, all, scheme, rule.norm, outer);
     else if (rule.kind == ScaleRuleKind::Entropy)
-      range = leastEntropyRange(slice, all, scheme);
+      range = leastEntropyRange(
+          slice, all, scheme.scales == ScaleFormat::UI6 ? withWideScales(scheme) : scheme);
     if (isZero(range, scheme))
       range = all;
   }
   return paramsOfRange(range.min, range.max, scheme, outer);
+}
+
+Result<void> checkWeights(const ScaleRule &rule, int64_t columns) {
+  if (rule.kind != ScaleRuleKind::HessianDiagonal)
+    return {};
+  if (static_cast<int64_t>(rule.weights.size()) != columns)
+    return makeError(ErrorCode::InvalidArgument,
+                     "scale rule hessian-diagonal with {} weights for {} columns: expected one a "
+                     "column, gathered on calibration text",
+                     rule.weights.size(), columns);
+  for (int64_t j = 0; j < columns; ++j)
+    if (!(rule.weights[j] >= 0) || !std::isfinite(rule.weights[j]))
+      return makeError(ErrorCode::InvalidArgument,
+                       "scale rule hessian-diagonal: the weight of column {} is {}; expected a "
+                       "finite number, 0 or more: calibrate again",
+                       j, rule.weights[j]);
+  return {};
 }
 
 } // namespace
@@ -110,7 +132,8 @@ ScaleRuleKind extremesRule(const Scheme &scheme) {
 
 Result<void> checkScaleRule(const ScaleRule &rule, const Scheme &scheme) {
   bool searches = rule.kind == ScaleRuleKind::Percentile || rule.kind == ScaleRuleKind::Mse ||
-                  rule.kind == ScaleRuleKind::Entropy;
+                  rule.kind == ScaleRuleKind::Entropy ||
+                  rule.kind == ScaleRuleKind::HessianDiagonal;
   if (!searches && rule.kind != extremesRule(scheme))
     return makeError(
         ErrorCode::InvalidArgument,
@@ -134,7 +157,7 @@ Result<void> checkScaleRule(const ScaleRule &rule, const Scheme &scheme) {
 SliceParams paramsOfRange(float lo, float hi, const Scheme &scheme, float outer) {
   ValueRange range{std::min(lo, 0.0f), std::max(hi, 0.0f)};
   if (isZero(range, scheme))
-    return {outer, 0};
+    return {roundScale(1, scheme.scales) * outer, 0};
   bool isPower = scheme.scales == ScaleFormat::F8E8M0FNU;
   float exact = isPower ? powerOfRange(range, scheme) : scaleOfRange(range, scheme);
   float scale = roundScale(exact / outer, scheme.scales) * outer;
@@ -160,9 +183,40 @@ Scheme withWideScales(const Scheme &scheme) {
   return wide;
 }
 
+static Result<void> checkSuperScales(const QParams &params) {
+  for (int64_t row = 0; row < params.rows; ++row)
+    for (int64_t g = 0; g < params.groups; g += kSuperGroups) {
+      const int64_t count = std::min(kSuperGroups, params.groups - g);
+      std::span scales(params.scales.data() + row * params.groups + g, count);
+      if (!superScaleOf(scales))
+        return makeError(ErrorCode::OutOfRange,
+                         "scales [{}, {}] to [{}, {}], as ui6 in units of an f16 the largest of "
+                         "them {}, are not held; take scales of f32 (--scale-type f32)",
+                         row, g, row, g + count - 1, *std::ranges::max_element(scales));
+    }
+  return {};
+}
+
+std::vector<float> superScales(ConstMatrix x, const Scheme &scheme, std::span<const float> scales) {
+  const int64_t groups = groupCount(x.columns, scheme.groupSize), supers = superGroupCount(groups);
+  std::vector<float> largest(x.rows * supers);
+  for (int64_t i = 0; i < x.rows; ++i)
+    for (int64_t g = 0; g < groups; ++g) {
+      auto [begin, count] = groupColumns(g, scheme.groupSize, x.columns);
+      float &most = largest[i * supers + g / kSuperGroups];
+      if (!isZero(rangeOf(ConstMatrix(x.row(i) + begin, 1, count)), scheme))
+        most = std::max(most, scales[i * groups + g]);
+    }
+  for (float &most : largest)
+    most = most == 0 ? 1 : superScale(most);
+  return largest;
+}
+
 Result<void> checkScales(const QParams &params, const Scheme &scheme) {
   if (scheme.scales == ScaleFormat::F32)
     return {};
+  if (scheme.scales == ScaleFormat::UI6)
+    return checkSuperScales(params);
   for (size_t i = 0; i < params.scales.size(); ++i)
     if (!isScale(params.scales[i] / params.outerOf(int64_t(i) / params.groups), scheme.scales))
       return makeError(
@@ -194,6 +248,8 @@ Result<QParams> chooseQParams(ConstMatrix x, const Scheme &scheme, const ScaleRu
     return Unexpected(ok.error());
   if (auto ok = checkScaleRule(rule, scheme); !ok)
     return Unexpected(ok.error());
+  if (auto ok = checkWeights(rule, x.columns); !ok)
+    return Unexpected(ok.error());
   for (int64_t i = 0; i < x.rows; ++i)
     if (absMaxBits(x.row(i), x.columns) >= kInfinityBits)
       return notFiniteError(x.row(i), x.columns, i);
@@ -203,19 +259,32 @@ Result<QParams> chooseQParams(ConstMatrix x, const Scheme &scheme, const ScaleRu
   params.groups = groupCount(x.columns, scheme.groupSize);
   if (scheme.outer)
     params.outer = {outer};
-  auto add = [&](ConstMatrix slice) {
-    SliceParams chosen = chooseParams(slice, scheme, rule, outer);
+  auto add = [&](ConstMatrix slice, int64_t firstColumn = 0) {
+    ScaleRule own = rule;
+    if (rule.kind == ScaleRuleKind::HessianDiagonal)
+      own.weights = rule.weights.subspan(firstColumn, slice.columns);
+    SliceParams chosen = chooseParams(slice, scheme, own, outer);
     params.scales.push_back(chosen.scale);
     if (!scheme.symmetric)
       params.zeroPoints.push_back(chosen.zeroPoint);
   };
   params.scales.reserve(params.rows * params.groups);
+  const bool isTwoLevel = scheme.scales == ScaleFormat::UI6;
+  std::vector<float> supers;
+  if (isTwoLevel) {
+    auto wide = chooseQParams(x, withWideScales(scheme), rule, 1);
+    if (!wide)
+      return Unexpected(wide.error());
+    supers = superScales(x, scheme, wide->scales);
+  }
   if (scheme.granularity == Granularity::Tensor)
     add(x);
   for (int64_t i = 0; i < x.rows && scheme.granularity != Granularity::Tensor; ++i)
     for (int64_t g = 0; g < params.groups; ++g) {
       auto [begin, count] = groupColumns(g, scheme.groupSize, x.columns);
-      add({x.row(i) + begin, 1, count});
+      if (isTwoLevel)
+        outer = supers[i * superGroupCount(params.groups) + g / kSuperGroups];
+      add({x.row(i) + begin, 1, count}, begin);
     }
   if (auto ok = checkScales(params, scheme); !ok)
     return Unexpected(ok.error());
@@ -239,6 +308,9 @@ Result<SliceParams> chooseQParams(const Histogram &values, const Scheme &scheme,
     return Unexpected(ok.error());
   if (auto ok = checkScaleRule(rule, scheme); !ok)
     return Unexpected(ok.error());
+  if (rule.kind == ScaleRuleKind::HessianDiagonal)
+    return makeError(ErrorCode::InvalidArgument,
+                     "scale rule hessian-diagonal is of weights, not of activations; take mse");
   return chooseParams(values, scheme, rule);
 }
 

@@ -66,6 +66,12 @@ Result<void> checkScheme(const Scheme &scheme) {
                      "scheme with a scale per {} and group size {}: only a scale per group has a "
                      "group size; set it to 0, or ask for groups",
                      toString(scheme.granularity), scheme.groupSize);
+  if (scheme.scales == ScaleFormat::UI6 &&
+      (scheme.granularity != Granularity::Group || scheme.dynamic || scheme.outer))
+    return makeError(ErrorCode::InvalidArgument,
+                     "two-level scales (ui6) per {}: they are those of groups, static, and have no "
+                     "other scale above them; ask for groups",
+                     toString(scheme.granularity));
   if (scheme.fullRange && !scheme.symmetric)
     return makeError(
         ErrorCode::InvalidArgument,

@@ -149,6 +149,13 @@ std::vector<float> Moments::variances() const {
   return result;
 }
 
+std::vector<float> Moments::meanSquares() const {
+  std::vector<float> result(squares.size());
+  for (size_t j = 0; j < squares.size() && rows > 0; ++j)
+    result[j] = static_cast<float>(std::min(squares[j] / rows, double(FLT_MAX)));
+  return result;
+}
+
 //===- Ema ----------------------------------------------------------------===//
 
 Result<void> Ema::update(ConstMatrix x) {

@@ -41,6 +41,7 @@ struct Request {
   std::vector<std::string> methods;   ///< in order
   std::vector<std::string> observers; ///< of static activations
   bool searchesAlpha = false;
+  bool weighsErrors = false; ///< ranges of weights follow from calibration text
 };
 
 /// What there is to compile for.
@@ -81,7 +82,7 @@ static Result<Request> requestOf(const OptionValues &options) {
   asked.options = options; // wins over the recipe's
   asked.options.addMissing(recipes);
   return Request{asked.request.method.base, asked.methods(), asked.observers(),
-                 asked.searchesAlpha()};
+                 asked.searchesAlpha(), asked.weighsErrors()};
 }
 
 std::vector<std::string> legalNames(const OptionInfo &option) {
@@ -145,6 +146,9 @@ std::optional<std::string> checkTokens(const OptionValues &options) {
   if (!request.methods.empty())
     return "method " + request.methods.front() +
            " needs calibration text: give --calib FILE (easyquant) or --tokens FILE";
+  if (request.weighsErrors)
+    return "weight observer hessian-diagonal needs calibration text: give --calib FILE "
+           "(easyquant) or --tokens FILE, or take mse";
   if (!request.observers.empty())
     return "static activations need calibration text: give --calib FILE (easyquant) or --tokens "
            "FILE, or take dynamic ones";
@@ -228,7 +232,17 @@ void buildQuantizePipeline(OpPassManager &pm, const OptionValues &options) {
   Request request = *requestOf(options);
   addCalibration(pm, options, request);
   addPlan(pm, options);
-  for (const std::string &name : request.methods)
+  // Transforms change what ranges are chosen for; what rounds takes the ranges.
+  auto isRounding = [](const std::string &name) {
+    return recipe::findMethod(name)->stage == recipe::Stage::Rounding;
+  };
+  auto firstRounding = llvm::find_if(request.methods, isRounding);
+  for (const std::string &name : llvm::make_range(request.methods.begin(), firstRounding))
+    pm.addPass(createMethod(name, options));
+  if (request.weighsErrors)
+    pm.addPass(
+        calibration::createChooseRanges(passOptions<calibration::ChooseRangesOptions>(options)));
+  for (const std::string &name : llvm::make_range(firstRounding, request.methods.end()))
     pm.addPass(createMethod(name, options));
   OptionValues rest = options;
   if (options[option::observer] != "percentile")
@@ -294,6 +308,33 @@ void buildPipelineUntilPhase(OpPassManager &pm, const OptionValues &options, Str
   else if (!isas.empty())
     launches.target = isas.front();
   buildLaunchesPipeline(pm, launches);
+}
+
+LogicalResult buildSearchPipeline(OpPassManager &pm, const OptionValues &options,
+                                  StringRef search) {
+  Request request = *requestOf(options);
+  addCalibration(pm, options, request);
+  addPlan(pm, options);
+  OptionValues transforms = options;
+  transforms.set(option::clip, false); // ranges are those of one format
+  for (const std::string &name : request.methods)
+    if (recipe::findMethod(name)->stage == recipe::Stage::Transform)
+      pm.addPass(createMethod(name, transforms));
+  OptionValues own;
+  for (const OptionInfo *shared :
+       {&option::tokensFile.info(), &option::workFolder.info(), &option::threads.info()})
+    if (const recipe::OptionValue *value = options.find(*shared))
+      own.set(*shared, *value);
+  auto pass =
+      calibration::createSearchBitwidths(passOptions<calibration::SearchBitwidthsOptions>(own));
+  auto fail = [](const Twine &message) {
+    llvm::errs() << "error: options of the search: " << message << "\n";
+    return failure();
+  };
+  if (failed(pass->initializeOptions(search, fail)))
+    return failure();
+  pm.addPass(std::move(pass));
+  return success();
 }
 
 void buildDryRunPipeline(OpPassManager &pm, const OptionValues &options) {

@@ -38,6 +38,9 @@ std::vector<std::string> choicesOf(const OptionInfo &option) {
   if (&option == &option::scheme.info())
     return schemeNames();
   std::vector<std::string> names(option.choices.begin(), option.choices.end());
+  if (&option == &option::head.info())
+    for (std::string &scheme : weightSchemeNames())
+      names.push_back(std::move(scheme));
   if (&option == &option::method.info())
     for (const MethodInfo &method : kMethods)
       names.emplace_back(method.name);

@@ -55,7 +55,8 @@ static std::vector<Named> namedPresets() {
             .groupSize = 32}},
           {"NVFP4", nvfp4},
           {"NVFP4A16", nvfp4Weights},
-          {"NF4A16", {.weightBits = 4, .codes = CodeFormat::Table, .table = Codebook::nf4()}}};
+          {"NF4A16", {.weightBits = 4, .codes = CodeFormat::Table, .table = Codebook::nf4()}},
+          {"IQ4NLA16", {.weightBits = 4, .codes = CodeFormat::Table, .table = Codebook::iq4nl()}}};
 }
 
 /// W{2,3,4,5,6,8}A{8,16}[_ASYM].
@@ -89,6 +90,15 @@ std::vector<std::string> schemeNames() {
         names.push_back(std::string(weights).append(activations).append(suffix));
   for (const Named &named : namedPresets())
     names.emplace_back(named.name);
+  return names;
+}
+
+std::vector<std::string> weightSchemeNames() {
+  std::vector<std::string> names = schemeNames();
+  std::erase_if(names, [](const std::string &name) {
+    const Preset preset = *findPreset(name);
+    return preset.isFloat() || preset.input != InputCodes::None;
+  });
   return names;
 }
 

@@ -36,12 +36,25 @@ bool SiteRequest::isStatic() const {
 
 SiteRequest recipe::headRequest(const SiteRequest &request) {
   SiteRequest head = request;
-  head.options.set(option::scheme, headScheme(request.scheme()));
-  head.options.set(option::groupSize, int64_t(0));
   head.method.methods.clear();
-  head.options.reset(option::scaleType);
   // No method smooths its input, whose outliers a scale for all tokens would not survive.
   head.options.set(option::activations, std::string("dynamic"));
+  const std::string kind = request.options[option::head];
+  if (kind == "int8") {
+    head.options.set(option::scheme, headScheme(request.scheme()));
+    head.options.set(option::groupSize, int64_t(0));
+    head.options.reset(option::scaleType);
+    return head;
+  }
+  head.options.set(option::scheme, kind == "float" ? std::string("none") : kind);
+  head.options.reset(option::groupSize);
+  if (auto size = request.options.get(option::headGroupSize))
+    head.options.set(option::groupSize, *size);
+  const Preset preset = findPreset(head.scheme()).value_or(Preset());
+  if (preset.scales || head.groupSize() == 0)
+    head.options.reset(option::scaleType);
+  if (preset.asymmetric || !preset.isInteger())
+    head.method.base = preset.asymmetric ? "zeropoint" : "absmax";
   return head;
 }
 
@@ -65,6 +78,14 @@ std::vector<std::string> Recipe::observers() const {
   for (const SiteRule &rule : sites)
     add(rule.request);
   return names;
+}
+
+bool Recipe::weighsErrors() const {
+  auto weighs = [](const SiteRequest &site) {
+    return site.options[option::weightObserver] == "hessian-diagonal";
+  };
+  return weighs(request) ||
+         llvm::any_of(sites, [&](const SiteRule &rule) { return weighs(rule.request); });
 }
 
 bool Recipe::searchesAlpha() const {

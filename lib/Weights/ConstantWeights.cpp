@@ -70,10 +70,14 @@ LogicalResult Matcher::checkGroups(SchemeAttr scheme, const Part &codes, const P
   int64_t group = scheme.getGroupSize() ? scheme.getGroupSize() : type.getDimSize(1);
   bool isGrouped = scheme.getGranularity() == Granularity::Group;
   int64_t end = offsets[1] + sizes[1];
-  if (isGrouped && (offsets[1] % group != 0 || (end % group != 0 && end != type.getDimSize(1))))
-    return refuse() << "columns " << offsets[1] << " to " << end - 1
-                    << " of its weight cut a group of " << group
-                    << "; expected a part that begins and ends at multiples of the group size";
+  // What shares a scale, or the unit of scales, stays together.
+  const bool isTwoLevel = scheme.toNumerics().scales == numerics::ScaleFormat::UI6;
+  const int64_t whole = isTwoLevel ? group * numerics::kSuperGroups : group;
+  if (isGrouped && (offsets[1] % whole != 0 || (end % whole != 0 && end != type.getDimSize(1))))
+    return refuse() << "columns " << offsets[1] << " to " << end - 1 << " of its weight cut a "
+                    << (isTwoLevel ? "super-group" : "group") << " of " << whole
+                    << "; expected a part that begins and ends at multiples of "
+                    << (isTwoLevel ? "it" : "the group size");
   SmallVector<int64_t, 2> firsts = {offsets[0], isGrouped ? offsets[1] / group : 0};
   SmallVector<int64_t, 2> extents = {sizes[0], isGrouped ? ceilDiv(sizes[1], group) : 1};
   SmallVector<int64_t, 2> found(2, 0),

@@ -66,14 +66,19 @@ LogicalResult ModelWeights::collectWeight(const ConstantMatcher &matcher, OpT op
   return success();
 }
 
+/// That of the table that the codes are of.
+static StringRef siteOf(equant::EmbeddingOp op) {
+  auto quantize = op.getCodes().getDefiningOp<QuantizeOp>();
+  return embeddingSite(quantize ? quantize.getInput() : op.getCodes());
+}
+
 LogicalResult ModelWeights::collectWeights(ModuleOp module, const ConstantMatcher &matcher) {
   WalkResult result = module.walk([&](Operation *op) -> WalkResult {
     if (auto linear = dyn_cast<equant::LinearOp>(op))
       return collectWeight(matcher, linear,
                            llvm::to_vector(linear.getSites().getAsValueRange<StringAttr>()));
-    // A table that is not tied is no site; its messages speak of it as the embedding.
     if (auto embedding = dyn_cast<equant::EmbeddingOp>(op))
-      return collectWeight(matcher, embedding, {"embedding"});
+      return collectWeight(matcher, embedding, {siteOf(embedding)});
     return WalkResult::advance();
   });
   return failure(result.wasInterrupted());

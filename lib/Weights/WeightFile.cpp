@@ -74,6 +74,7 @@ static DType dtypeOfScales(numerics::ScaleFormat format) {
     return DType::F16;
   case numerics::ScaleFormat::BF16:
     return DType::BF16;
+  case numerics::ScaleFormat::UI6:
   case numerics::ScaleFormat::F8E4M3FN:
   case numerics::ScaleFormat::F8E8M0FNU: // which readers of safetensors without ml_dtypes have no
                                          // type for

@@ -59,11 +59,11 @@ static Attribute describe(Builder &b, SchemeAttr scheme, bool isWeight) {
 /// of the last panel.
 static int64_t packedRowBytes(const ConstantWeight &weight) {
   const numerics::Scheme scheme = weight.scheme.toNumerics();
-  int64_t bits = 8 * numerics::scaleBytes(scheme.scales);
-  bits += scheme.symmetric ? 0 : numerics::zeroPointBits(scheme.bits);
+  const int64_t groups = numerics::groupCount(weight.columns, scheme.groupSize);
+  int64_t bits = scheme.symmetric ? 0 : numerics::zeroPointBits(scheme.bits);
   bits += weight.needsSums ? 32 : 0;
   return (numerics::paddedColumns(weight.columns) * scheme.bits +
-          numerics::groupCount(weight.columns, scheme.groupSize) * bits + (scheme.outer ? 32 : 0)) /
+          numerics::rowScaleBits(scheme.scales, groups) + groups * bits + (scheme.outer ? 32 : 0)) /
          8;
 }
 
@@ -71,8 +71,12 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
   ModuleOp module = target.module;
   Builder b(module.getContext());
   llvm::DenseMap<Operation *, const ConstantWeight *> weightOf;
-  for (const WeightUse &use : target.weights.uses())
+  llvm::DenseSet<const ConstantWeight *> ofLinears; // what these report, a tied embedding does not
+  for (const WeightUse &use : target.weights.uses()) {
     weightOf[use.op] = use.weight;
+    if (isa<equant::LinearOp>(use.op))
+      ofLinears.insert(use.weight);
+  }
   SmallVector<Attribute> sites;
   auto add = [&](StringRef name, Value tensor, int64_t row, int64_t n, int64_t k, int64_t bytes,
                  const numerics::ErrorSums &error, SchemeAttr weight, SchemeAttr input) {
@@ -103,6 +107,12 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
             part.rows * packedRowBytes(weight), error, weight.scheme, linear.getInputSchemeAttr());
         row += part.rows;
       }
+    } else if (auto embedding = dyn_cast<equant::EmbeddingOp>(op)) {
+      const ConstantWeight *weight = weightOf.lookup(op);
+      if (!ofLinears.contains(weight))
+        add(embeddingSite(embedding.getCodes()), embedding.getCodes(), /*row=*/0, weight->rows,
+            weight->columns, weight->rows * packedRowBytes(*weight),
+            target.errors.find(weight)->second.front(), weight->scheme, {});
     } else if (auto site = dyn_cast<QuantizableOpInterface>(op)) {
       auto type = cast<RankedTensorType>(site.getWeightOperand().get().getType());
       add(site.getSite(), site.getWeightOperand().get(), /*row=*/0, type.getDimSize(0),

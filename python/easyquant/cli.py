@@ -17,6 +17,7 @@ from easyquant.inspect import inspect_command
 from easyquant.options import SETTINGS
 from easyquant.recipes import app as recipe_app
 from easyquant.run import RunCommand, run_command
+from easyquant.search import search_command
 from easyquant.usage import Command, Commands
 
 app = typer.Typer(
@@ -35,6 +36,7 @@ app.command("eval", cls=Command)(eval_command)
 app.command("bench", cls=Command)(bench_command)
 app.command("inspect", cls=Command)(inspect_command)
 app.command("compare", cls=Command)(compare_command)
+app.command("search", cls=Command)(search_command)
 app.command("demo", cls=Command)(demo_command)
 app.add_typer(recipe_app, name="recipe")
 

@@ -66,8 +66,23 @@ def unpack_zero_points(fields: np.ndarray, bits: int) -> np.ndarray:
     return np.concatenate(parts, axis=2) - 2 ** (bits - 1)
 
 
+def _two_level_scales(scales: np.ndarray) -> np.ndarray:
+    """u8[NP, 1, 64 S + 24 G]: S x 32 f16, then G x 24 bytes of six-bit fields, n/64 in units of the f16 of 8 groups → f32[NP, G, 32]."""
+    panels, size = len(scales), scales.shape[-1]
+    supers = -(-size // 256)
+    rows = np.ascontiguousarray(scales.reshape(panels, size))
+    units = rows[:, : 64 * supers].copy().view("<f2").reshape(panels, supers, PANEL_ROWS).astype(np.float32)
+    fields = rows[:, 64 * supers :].reshape(panels, -1, 24)
+    upper = np.concatenate([fields[:, :, :16] & 15, fields[:, :, :16] >> 4], axis=2)
+    lower = np.concatenate([(fields[:, :, 16:] >> shift) & 3 for shift in (0, 2, 4, 6)], axis=2)
+    n = (upper << 2 | lower).astype(np.float32) / 64
+    return n * np.repeat(units, 8, axis=1)[:, : n.shape[1]]
+
+
 def scale_values(scales: np.ndarray, scale_type: str) -> np.ndarray:
-    """Scales as they are stored, as f32."""
+    """Scales as they are stored, as f32[NP, G, 32]."""
+    if scale_type == "ui6":
+        return _two_level_scales(scales)
     if scale_type == "f8E8M0FNU":
         return np.exp2(scales.astype(np.float32) - 127)
     if scale_type == "f8E4M3FN":

@@ -111,8 +111,14 @@ numerics::QuantizedMatrix randomQuantized(const EmbeddingSpec &spec) {
     std::ranges::replace_if(q.codes, [](int8_t c) { return c == -1 || c == 127; }, int8_t(0));
   for (int64_t row = 0; row < spec.vocab && scheme.outer; ++row)
     q.params.outer.push_back(scale(random));
+  float unit = 1; // of a super-group
   for (int64_t i = 0; i < spec.vocab * groups; ++i) {
     float inner = numerics::roundScale(scale(random), scheme.scales);
+    if (scheme.scales == ScaleFormat::UI6) {
+      if (i % groups % numerics::kSuperGroups == 0)
+        unit = numerics::roundScale(scale(random), ScaleFormat::F16);
+      inner = static_cast<float>(1 + random() % 63) / 64 * unit;
+    }
     q.params.scales.push_back(inner * q.params.outerOf(i / groups));
     if (spec.zeroPoints)
       q.params.zeroPoints.push_back(code(random));
@@ -144,7 +150,10 @@ void checkPacked(const EmbeddingSpec &spec, const Kernel &run) {
   fields[2] = kPanelRows * numerics::zeroPointBits(static_cast<int>(bitsOf(spec.table))) / 8;
   MemRef<uint8_t, 4> codesView(codes->data(), packedShape(spec.table, spec.vocab, spec.columns));
   // Of the elements that the kernel takes them for, whatever these are.
-  MemRef<uint8_t, 3> scalesView(scales->data(), params), zerosView(zeros->data(), fields);
+  std::array<int64_t, 3> scaleShape = params;
+  if (spec.numbers.scales == ScaleFormat::UI6)
+    scaleShape = {params[0], 1, std::ssize(packed[WeightTensor::Scales]) / params[0]};
+  MemRef<uint8_t, 3> scalesView(scales->data(), scaleShape), zerosView(zeros->data(), fields);
   for (int64_t rows : {1, 3, 40}) {
     std::vector<int32_t> tokens = someTokens(rows, spec.vocab);
     MemRef<int32_t, 1> tokensView(tokens.data(), {rows});
@@ -186,6 +195,10 @@ TEST(Embedding, PackedTable) {
           WeightNumbers{.codes = CodeFormat::F4E2M1FN, .scales = ScaleFormat::F8E8M0FNU},
           WeightNumbers{.codes = CodeFormat::Table, .table = numerics::Codebook::nf4()}})
       specs.push_back({vocab, 100, WeightFormat::I4, 32, false, numbers});
+    for (bool zeroPoints : {false, true}) {
+      specs.push_back({vocab, 576, WeightFormat::I5, 32, zeroPoints, {.scales = ScaleFormat::UI6}});
+      specs.push_back({vocab, 100, WeightFormat::I4, 16, zeroPoints, {.scales = ScaleFormat::UI6}});
+    }
     specs.push_back(
         {vocab, 100, WeightFormat::I8, 0, false, {CodeFormat::F8E4M3FN, ScaleFormat::BF16}});
     specs.push_back({vocab, 172, WeightFormat::I2, 16, true, {.scales = ScaleFormat::F16}});

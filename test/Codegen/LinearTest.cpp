@@ -86,8 +86,14 @@ struct Problem {
                                          : static_cast<int8_t>(rng() % 4 ? range.min : range.max));
     for (int64_t n = 0; n < spec.n && scheme.outer; ++n)
       quantized.params.outer.push_back(0.01f + 0.01f * std::fabs(gauss(rng)));
+    float unit = 1; // of a super-group
     for (int64_t i = 0; i < spec.n * groups; ++i) {
       float inner = num::roundScale(0.01f + 0.01f * std::fabs(gauss(rng)), scheme.scales);
+      if (scheme.scales == ScaleFormat::UI6) {
+        if (i % groups % num::kSuperGroups == 0)
+          unit = num::roundScale(0.02f + 0.02f * std::fabs(gauss(rng)), ScaleFormat::F16);
+        inner = static_cast<float>(1 + rng() % 63) / 64 * unit;
+      }
       quantized.params.scales.push_back(inner * quantized.params.outerOf(i / groups));
       if (spec.zeroPoints)
         quantized.params.zeroPoints.push_back(extreme ? range.max : random());
@@ -192,10 +198,13 @@ public:
         return withBias(args..., w);
       }
       std::array<int64_t, 3> params = {panelCount(n), tokens.groups, kPanelRows};
+      std::array<int64_t, 3> scaleShape = params;
+      if (spec.numbers.scales == ScaleFormat::UI6)
+        scaleShape = {panelCount(n), 1, std::ssize(scales.span()) / panelCount(n)};
       MemRef<uint8_t, 4> w(weights.data(), packedShape(spec.weights, n, k));
       std::array<int64_t, 3> fields = {panelCount(n), tokens.groups, zeroBytes()};
       // Of the elements that the kernel takes them for, whatever these are.
-      MemRef<uint8_t, 3> wScales(scales.data(), params), wZeros(zeros.data(), fields);
+      MemRef<uint8_t, 3> wScales(scales.data(), scaleShape), wZeros(zeros.data(), fields);
       MemRef<uint8_t, 3> wSums(sums.data(), params);
       std::array<int64_t, 3> rows = {panelCount(n), 1, kPanelRows};
       MemRef<uint8_t, 3> wOuter(outer.data(), rows);
@@ -373,6 +382,12 @@ std::vector<LinearSpec> specsOf(WeightFormat weights, bool quantized) {
     for (bool zeroPoints : {false, true}) {
       specs.push_back(make(37, 90, 16, false, false, zeroPoints));
       specs.back().numbers.scales = scales;
+    }
+  // One short super-group, and whole ones before a short one.
+  for (int64_t k : {90, 300})
+    for (bool zeroPoints : {false, true}) {
+      specs.push_back(make(37, k, 16, false, false, zeroPoints));
+      specs.back().numbers.scales = ScaleFormat::UI6;
     }
   // What is no integer meets floats, and has no zero points; there is none of 5 or 6 bits.
   bool onlyIntegers = quantized || weights == WeightFormat::I6 || weights == WeightFormat::I5;

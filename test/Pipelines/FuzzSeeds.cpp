@@ -87,8 +87,14 @@ static constexpr Pipeline kPipelines[] = {
     {"easyquant-write-manifest{output=out}"},
     {"equant-insert-observers,equant-calibrate{tokens=tokens.safetensors work=work threads=1}", 1},
     {"equant-awq{tokens=tokens.safetensors work=work threads=1 search-samples=1}", 1},
+    {"equant-absmax{scheme=W4A16 group-size=8 weight-observer=hessian-diagonal},"
+     "equant-choose-ranges{tokens=tokens.safetensors work=work threads=1},equant-quantize",
+     1},
     {"equant-gptq{tokens=tokens.safetensors work=work threads=1}", 1},
     {"equant-lkd{tokens=tokens.safetensors work=work threads=1 epochs=1}", 1},
+    {"equant-search-bitwidths{tokens=tokens.safetensors work=work threads=1 formats=W8A16 "
+     "avg-bits=9}",
+     1},
     {"equant-measure-bounds{tokens=tokens.safetensors threads=1 samples=1 rows=4 output=b.json}",
      1},
 };

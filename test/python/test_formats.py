@@ -21,6 +21,7 @@ SCHEMES = {
     "W4A16 with f32 scales": (["--scheme=W4A16", "--group-size=32", "--scale-type=f32"], Formats("i4", "f32", 32, "i8")),
     "W6A16": (["--scheme=W6A16", "--group-size=32"], Formats("i6", "f16", 32, "i8")),
     "W5A16": (["--scheme=W5A16", "--group-size=16"], Formats("i5", "f16", 16, "i8")),
+    "W4A16, two-level": (["--scheme=W4A16", "--group-size=8", "--scale-type=two-level"], Formats("i4", "ui6", 8, "i8")),
     "W3A16": (["--scheme=W3A16", "--group-size=16"], Formats("i3", "f16", 16, "i8")),
     "FP8_DYNAMIC": (["--scheme=FP8_DYNAMIC"], Formats("f8E4M3FN", "f32", 0, "f8E4M3FN", inputs="f8E4M3FN")),
     "MXFP4A16": (["--scheme=MXFP4A16"], Formats("f4E2M1FN", "f8E8M0FNU", 32, "i8")),
@@ -73,10 +74,11 @@ def test_whole_model_of_static_scales(runner, stories, tokens, tmp_path_factory,
 
 
 @pytest.mark.parametrize("method", ["gptq", "awq", "lkd", "smoothquant"])
-def test_methods_leave_outer_scales(artifact, stories, tokens, tmp_path_factory, method):
+@pytest.mark.parametrize("options", [["--scheme=NVFP4A16"], ["--scheme=W4A16", "--group-size=8", "--scale-type=two-level"]], ids=["outer", "two-level"])
+def test_methods_leave_levels_of_scales(artifact, stories, tokens, tmp_path_factory, method, options):
     """The weights that the front desk reads of an artifact, in a float model, give its logits."""
-    file = write_tokens(tmp_path_factory.mktemp("nvfp4") / "tokens.safetensors", [tokens[:100], tokens[100:]])
-    out = artifact(stories, "--scheme=NVFP4A16", f"--method={method}", f"--tokens={file}", "--head=float", "--kv-cache=f32")
+    file = write_tokens(tmp_path_factory.mktemp("levels") / "tokens.safetensors", [tokens[:100], tokens[100:]])
+    out = artifact(stories, *options, f"--method={method}", f"--tokens={file}", "--head=float", "--kv-cache=f32")
     made = Artifact.open(out)
     config, tensors = read_folder(stories)
     norms = {name: read_tensor(made, name) for name in tensors if "norm" in name}
@@ -113,6 +115,8 @@ def test_manifest_says_the_format(artifact, stories):
     (["--scheme=NF4A16", "--method=zeropoint"], "scheme NF4A16 has no integers"),
     (["--scheme=NVFP4"], "static activations need calibration text"),
     (["--scheme=NVFP4A16", "--group-size=32"], "scheme NVFP4A16 has groups of 16, found group size 32"),
+    (["--scheme=W4A16", "--group-size=32", "--scale-type=two-level", "--target=sm_90a"], "the GPU kernels take integers with scales of f32 or f16"),
+    (["--scheme=W8A16", "--scale-type=two-level"], "scale type two-level needs groups, but scheme W8A16 has a scale for each row"),
     (["--scheme=NVFP4A16", "--target=sm_90a"], "the GPU kernels take integers with scales of f32 or f16"),
     (["--scheme=FP8"], "static activations need calibration text"),
     (["--scheme=W3A8", "--target=sm_90a"], "the GPU kernels on int8 activations take 2, 4 or 8 bits"),

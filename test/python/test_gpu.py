@@ -244,6 +244,8 @@ def test_a_float_head_and_its_embedding_share_one_tensor(artifact, stories):
     (["--scheme=W8A8", "--target="], ["target"]),
     (["--scheme=W4A8", "--group-size=8", TARGET], ["site 'model.layers.0.self_attn.q_proj'", "multiples of 32", "--target cpu"]),
     (["--scheme=W3A8", "--group-size=32", TARGET], ["site 'model.layers.0.self_attn.q_proj'", "2, 4 or 8 bits", "--target cpu"]),
+    (["--scheme=W5A16", "--group-size=32", TARGET], ["site 'model.layers.0.self_attn.q_proj'", "int5", "2, 3, 4 or 8 bits", "--target cpu"]),
+    (["--scheme=W6A8", "--group-size=32", TARGET], ["site 'model.layers.0.self_attn.q_proj'", "int6", "2, 3, 4 or 8 bits", "--target cpu"]),
     (["--scheme=FP8_DYNAMIC", TARGET], ["f8E4M3FN", "take integers", "--target cpu"]),
     (["--scheme=MXFP4A16", TARGET], ["site 'model.layers.0.self_attn.q_proj'", "f4E2M1FN", "take integers", "--target cpu"]),
     (["--scheme=W8A8", "--kv-cache=f32", TARGET], ["f32", "f16"]),

@@ -18,6 +18,8 @@ from helpers import assert_refused, run_tool
 TABLE = json.loads(run_tool("easyquant-compile", "--describe-options").stdout)
 ROWS = {row["name"]: row for row in TABLE["options"]}
 KEYS = {f"{row.get('section', '')}.{row['key']}": row for row in TABLE["options"] if "key" in row}
+# What else a recipe must say for the key to be legal.
+NEEDS = {"percentile": {"weight_observer": "percentile"}, "mixed": {"method": "zeroquant"}, "head_group_size": {"head": "W4A16"}}
 # A value of each kind, and one of another.
 VALUES = {
     "switch": (True, 1), "integer": (64, 0.5), "number": (99.5, "much"), "text": ("absmax", 1), "text or number": (0.5, True), "list": (["lm_head"], "lm_head"),
@@ -59,7 +61,7 @@ def test_recipes_take_every_key_and_only_values_of_its_kind(tiny_llama, tmp_path
     row = KEYS[key]
     right, wrong = (row["choices"][-1], 1) if row["kind"] == "choice" else VALUES[row["kind"]]
     file = tmp_path / "recipe.json"
-    needs = {"weight_observer": "percentile"} if row["key"] == "percentile" else {"method": "zeroquant"} if row["key"] == "mixed" else {}
+    needs = NEEDS.get(row["key"], {})
     file.write_text(json.dumps(needs | recipe_of(key, right)))
     assert run_tool("easyquant-compile", tiny_llama, f"--recipe={file}", "--dry-run").returncode == 0, row
     file.write_text(json.dumps(recipe_of(key, wrong)))

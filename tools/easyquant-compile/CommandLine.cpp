@@ -106,6 +106,11 @@ CommandLine CommandLine::parse(int argc, char **argv) {
                  "Run these passes on the imported model instead, and stop: nothing is compiled")
       ->group("Look, and stop")
       ->type_name("PASSES");
+  app.add_option("--search", line.search,
+                 "Plan and transform as asked, search formats with these options of "
+                 "equant-search-bitwidths, and stop: nothing is compiled")
+      ->group("Look, and stop")
+      ->type_name("OPTIONS");
   app.add_option("--progress", line.progress, "Progress on standard error: none, text, json")
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, ProgressFormat>{{"none", ProgressFormat::None},

@@ -19,6 +19,7 @@ struct CommandLine {
   std::string output;
   recipe::OptionValues options;
   std::string pipeline; ///< passes to run instead of compiling
+  std::string search;   ///< options of a search to do instead
   ProgressFormat progress = ProgressFormat::Text;
 
   /// Prints help, the table of options or an error, and exits if the arguments ask for it.

@@ -122,7 +122,7 @@ int main(int argc, char **argv) {
     return fail(*problem);
   const bool isDryRun = line.options[option::dryRun];
   if (line.output.empty() && !line.options.has(option::emitIRAfter) && line.pipeline.empty() &&
-      !isDryRun)
+      line.search.empty() && !isDryRun)
     return fail("no output folder; name one with -o OUT");
   Result<formats::ModelSource> source = formats::ModelSource::open(line.model);
   if (!source)
@@ -132,12 +132,14 @@ int main(int argc, char **argv) {
     return 0;
   }
 
-  if (line.pipeline.empty() && !isDryRun)
+  if (line.pipeline.empty() && line.search.empty() && !isDryRun)
     return compile(context, *source, line, progress, keepsWork);
   auto pm = PassManager::on<ModuleOp>(&context);
   if (isDryRun)
     buildDryRunPipeline(pm, line.options);
-  else if (failed(parsePassPipeline(line.pipeline, pm)))
+  else if (!line.search.empty() && failed(buildSearchPipeline(pm, line.options, line.search)))
+    return 1;
+  else if (line.search.empty() && failed(parsePassPipeline(line.pipeline, pm)))
     return 1;
   OwningOpRef<ModuleOp> module = readModel(context, *source, progress);
   return module && succeeded(pm.run(*module)) ? 0 : 1;

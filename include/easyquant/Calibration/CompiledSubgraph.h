@@ -57,6 +57,8 @@ using Observer = llvm::function_ref<void(const Observation &observation, int64_t
 class CompiledSubgraph {
 public:
   llvm::ArrayRef<SubgraphWeight> weights() const { return subgraph.weights; }
+  /// Elements of the weights of its linears: what one token multiplies.
+  int64_t multiplications() const;
   llvm::ArrayRef<Observation> observations() const { return subgraph.observations; }
 
   /// Reads every weight as the model has it; fails with a diagnostic that names the weight.

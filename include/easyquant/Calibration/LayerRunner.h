@@ -62,12 +62,26 @@ public:
   /// The functions of the layers, in the order of execution.
   llvm::ArrayRef<mlir::func::FuncOp> layers() const { return functions; }
 
+  /// What the last layer makes, in @forward.
+  mlir::Value finalState() const { return lastState; }
+  /// What the subgraphs run so far have multiplied: elements of weights of linears times tokens.
+  double multiplications() const { return multiplied; }
+
   /// Zeros in the shape of the hidden states.
   mlir::FailureOr<HiddenStates> allocate();
   /// The hidden states that go into the first layer. Reads the rows of the embedding that occur.
   mlir::FailureOr<HiddenStates> embed();
   /// Takes `states` through layer `index` of the model as the IR has it.
   mlir::LogicalResult runLayer(size_t index, HiddenStates &states, RowsObserver observer = nullptr);
+  /// The same for several states, one after the other, whose weights are read once.
+  mlir::LogicalResult runLayer(size_t index, llvm::ArrayRef<HiddenStates *> all,
+                               RowsObserver observer = nullptr);
+  /// Takes what the last layer made to activations behind it, and shows them sample by sample, in
+  /// the order of `activations`.
+  mlir::LogicalResult runHead(
+      const HiddenStates &states, llvm::ArrayRef<mlir::Value> activations,
+      llvm::function_ref<Result<void>(int64_t sample, llvm::ArrayRef<numerics::Matrix> rows)> visit,
+      RowsObserver observer = nullptr);
   /// Takes what the last layer made to the observers behind it (the output head's), if there are
   /// any.
   mlir::LogicalResult observeHead(const HiddenStates &states, RowsObserver observer);
@@ -96,6 +110,7 @@ private:
   SubgraphCompiler subgraphs;
   mlir::Value tokenIds, firstState, lastState; ///< in @forward: around the layers
   llvm::SmallVector<mlir::func::FuncOp> functions;
+  double multiplied = 0;
 };
 
 } // namespace easyquant::calibration

@@ -54,6 +54,9 @@ llvm::SmallVector<SiteGroup> siteGroups(mlir::func::FuncOp layer);
 /// if there is no other.
 mlir::Value lastCut(mlir::func::FuncOp layer, mlir::Operation *op);
 
+/// The first such place behind `op`; the layer's output if there is no other.
+mlir::Value nextCut(mlir::func::FuncOp layer, mlir::Operation *op);
+
 /// Fails with a diagnostic at the first site outside of the layers whose plan names `method`.
 mlir::LogicalResult checkSitesAreInLayers(mlir::ModuleOp module,
                                           llvm::ArrayRef<mlir::func::FuncOp> layers,

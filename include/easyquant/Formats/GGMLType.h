@@ -19,6 +19,8 @@
 //   Q5_K  256 = 8x32   d * s * q - m * t           q in [0, 31],  s, t in [0, 63]
 //   Q6_K  256 = 16x16  d * s * (q - 32)            q in [0, 63],  s in [-128, 127]
 //   Q8_K  256          d * q                       d is fp32
+//   IQ4_NL 32          d * t[q]                    t the table of numerics::kIQ4NL
+//   IQ4_XS 256 = 8x32  d * (s - 32) * t[q]         s in [0, 63]
 //
 // The arithmetic is fp32 in the order of ggml's reference, so that the values are the same bits.
 //

@@ -37,7 +37,7 @@ struct GptqOptions {
   /// staticGroups: a group's columns do not come one after another.
   bool actOrder = false;
   /// Scales from the weights as given; otherwise from those of the group as the columns before it
-  /// have updated them. A scale per tensor is always static.
+  /// have updated them. A scale per tensor, and two-level scales, are always static.
   bool staticGroups = false;
   double damping = 0.01; ///< first to be tried; positive
   unsigned threads = 0;  ///< 0: one per core. Results are the same bits for any number.
@@ -50,6 +50,7 @@ struct GptqFactor {
   std::vector<int64_t> order; ///< order[i]: the column that is rounded i-th
   std::vector<bool> dead;     ///< by column
   std::vector<float> upper;   ///< U of the columns in that order, K x K; 0 below the diagonal
+  std::vector<float> weights; ///< by column: those of the rule hessian-diagonal
   double damping = 0;         ///< that with which H was positive definite
   bool inDouble = false;      ///< single precision failed at every damping
 };
@@ -65,8 +66,9 @@ struct GptqResult {
   double loss = 0; ///< tr((W - What) H (W - What)^T) of the damped H, dead weights being 0
 };
 
-/// Rounds w (N x K). Fails with InvalidArgument like chooseQParams, on sizes that do not fit, and
-/// if corrections leave the range of float.
+/// Rounds w (N x K); the rule hessian-diagonal takes the weights of the factor. Fails with
+/// InvalidArgument like chooseQParams, on sizes that do not fit, and if corrections leave the range
+/// of float.
 Result<GptqResult> gptq(ConstMatrix w, const GptqFactor &factor, const Scheme &scheme,
                         const ScaleRule &rule, const GptqOptions &options);
 

@@ -12,9 +12,10 @@
 //
 // over hidden states h of the float model. What a layer computes, and its gradients, are the
 // caller's (LkdLayer): here are the loss, the optimizer and the rounding. Scales follow from W by
-// their rule in every step, and gradients pass Q as if it were the identity (Bengio et al., 2013).
-// Adam (Kingma and Ba, 2014) takes steps of at most `learningRate` times the mean scale of a
-// weight, so that one setting fits all bit widths and magnitudes; it falls linearly to 0.
+// their rule in every step where none are given, and gradients pass Q as if it were the identity
+// (Bengio et al., 2013). Adam (Kingma and Ba, 2014) takes steps of at most `learningRate` times the
+// mean scale of a weight, so that one setting fits all bit widths and magnitudes; it falls linearly
+// to 0.
 //
 // Some sequences are held out. What is returned is the best on these, among the weights as they
 // came and those after each pass over the others: never worse than round to nearest.
@@ -27,6 +28,7 @@
 #include "easyquant/Numerics/Quantize.h"
 #include "easyquant/Numerics/ScaleRules.h"
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -45,6 +47,7 @@ struct LkdSite {
   ConstMatrix weight; ///< as it comes, N x K; read before LkdLayer::setWeight is called
   Scheme scheme;
   ScaleRule rule;
+  std::optional<QParams> params = {}; ///< instead of those that follow from the weight by the rule
 };
 
 /// A layer on the sequences that it is distilled on.

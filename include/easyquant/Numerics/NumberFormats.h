@@ -19,6 +19,9 @@
 //
 //      f32, f16, bf16, f8E4M3FN
 //      f8E8M0FNU      2^(e - 127): a power of two (OCP Microscaling)
+//      ui6            n / 64, n = 1 .. 63, in units of one f16 for every kSuperGroups groups of a
+//      row:
+//                     two levels, as llama.cpp's K-quants have them
 //
 // A number is rounded to the nearest value of its format, ties to even, in a table to the lower;
 // what lies beyond the ends becomes an end. As codes, formats that are no integers count from
@@ -32,7 +35,9 @@
 
 #include "easyquant/Support/Result.h"
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -40,7 +45,13 @@
 namespace easyquant::numerics {
 
 enum class CodeFormat { Integer, F8E4M3FN, F4E2M1FN, Table };
-enum class ScaleFormat { F32, F16, BF16, F8E4M3FN, F8E8M0FNU };
+enum class ScaleFormat { F32, F16, BF16, F8E4M3FN, F8E8M0FNU, UI6 };
+
+/// Groups of a row whose scales of ui6 share an f16; at the end of a row there may be fewer.
+inline constexpr int64_t kSuperGroups = 8;
+constexpr int64_t superGroupCount(int64_t groups) {
+  return (groups + kSuperGroups - 1) / kSuperGroups;
+}
 
 /// "f8E4M3FN", ...; "table" and "integer".
 const char *toString(CodeFormat format);
@@ -57,6 +68,10 @@ float decodeF8E4M3FN(uint8_t bits);
 float decodeF4E2M1FN(uint8_t bits);
 
 //===- Tables -------------------------------------------------------------===//
+
+/// llama.cpp's table for four bits: steps that widen towards the ends.
+inline constexpr std::array<float, 16> kIQ4NL = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                                 1,    13,   25,  38,  53,  69,  89,  113};
 
 /// A table of 2^b ascending values, b = 2, 3 or 4. Equal tables are one object, which lives as long
 /// as the process, so that schemes hold and compare pointers.
@@ -85,7 +100,7 @@ float roundScale(float x, ScaleFormat format);
 /// Is x, which roundScale has given, one that the format holds with all its bits: finite, and of
 /// f16 and bf16 normal?
 bool isScale(float x, ScaleFormat format);
-/// The bits of a scale that the format holds, in 1, 2 or 4 bytes, and back.
+/// The bits of a scale that the format holds, in 1, 2 or 4 bytes (of ui6 in six bits), and back.
 uint32_t encodeScale(float scale, ScaleFormat format);
 float decodeScale(uint32_t bits, ScaleFormat format);
 constexpr int scaleBytes(ScaleFormat format) {
@@ -93,6 +108,19 @@ constexpr int scaleBytes(ScaleFormat format) {
          : format == ScaleFormat::F16 || format == ScaleFormat::BF16 ? 2
                                                                      : 1;
 }
+
+/// Bits of the scales of a row, of so many groups.
+constexpr int64_t rowScaleBits(ScaleFormat format, int64_t groups) {
+  return format == ScaleFormat::UI6 ? 6 * groups + 16 * superGroupCount(groups)
+                                    : 8 * scaleBytes(format) * groups;
+}
+
+/// The f16 that scales of ui6 of a super-group are in units of, so that the largest of them is 63;
+/// infinite or subnormal where f16 does not hold it (see isScale).
+float superScale(float largest);
+/// The same found from products of the f16 and ui6, as QParams has them; nothing where they are
+/// none.
+std::optional<float> superScaleOf(std::span<const float> scales);
 
 } // namespace easyquant::numerics
 

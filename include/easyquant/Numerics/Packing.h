@@ -25,7 +25,11 @@
 //                                                  + 2^4 c(16 + r, 8j + i)
 //                                                  + 2^6 c(16 + r, 8j + 4 + i)
 // so that a shift and a mask of a vector of bytes give four columns of each of its rows.
-//   scales       NP x G x 32, in their format: [p, g, r] = scale(32p + r, g); padding 1
+//   scales       NP x G x 32, in their format: [p, g, r] = scale(32p + r, g); padding 1. Of two
+//                levels (ui6) NP x (64 S + 24 G) bytes, S = ceil(G / 8): S x 32 f16, one for each
+//                super-group of a row, then for each group the n of its 32 rows, the upper four
+//                bits of row r in field r / 16, of four bits, of byte r mod 16, the lower two in
+//                field r / 8, of two bits, of byte 16 + r mod 8
 //   zero points  NP x G x B bytes, B = 4 z, z = zeroPointBits(b): [p, g, r] holds those of rows
 //                32p + r + B f in the field of z bits from bit z f on, each + 2^(b-1); padding 0
 //   sums         NP x G x 32 int32: [p, g, r] = sum over k in group g of code(32p + r, k) - z(32p + r, g);

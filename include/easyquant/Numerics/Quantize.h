@@ -63,7 +63,7 @@ inline constexpr float kMinAbsMax = 0x1p-119f;
 /// Granularity::Tensor and N otherwise, groups is groupCount(K, groupSize).
 struct QParams {
   int64_t rows = 0, groups = 0;
-  std::vector<float> scales;       ///< where there is an outer scale, their product with it
+  std::vector<float> scales; ///< where there is an outer scale or a level above, their product
   std::vector<int32_t> zeroPoints; ///< empty when symmetric: all 0
   /// Of schemes with an outer scale: that of each row, or one of all; empty without.
   std::vector<float> outer = {};

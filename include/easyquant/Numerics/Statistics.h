@@ -85,6 +85,8 @@ public:
   void merge(const Moments &other);
   std::vector<float> means() const;
   std::vector<float> variances() const;
+  /// E[x^2]: the diagonal of H / 2.
+  std::vector<float> meanSquares() const;
 
 private:
   std::vector<double> sums, squares;

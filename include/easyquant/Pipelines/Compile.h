@@ -45,6 +45,11 @@ void buildCompilePipeline(mlir::OpPassManager &pm, const recipe::OptionValues &o
 /// Up to and with the phase after which the IR is to be seen (option emitIRAfter).
 void buildPipelineUntilPhase(mlir::OpPassManager &pm, const recipe::OptionValues &options,
                              llvm::StringRef output);
+/// Plans, transforms weights, and searches formats: `search` are the options of
+/// equant-search-bitwidths. Fails with a diagnostic on one that it has not.
+mlir::LogicalResult buildSearchPipeline(mlir::OpPassManager &pm,
+                                        const recipe::OptionValues &options,
+                                        llvm::StringRef search);
 /// Plans the sites and prints what would become of them; nothing is computed or written.
 void buildDryRunPipeline(mlir::OpPassManager &pm, const recipe::OptionValues &options);
 

@@ -98,8 +98,8 @@ let group = "Quantization" in {
       let defaultWords = "128 below 8 bits";
       let least = "0";
     }
-    def ScaleType : TableOption<"scaleType", Choice, "scale-type", "", "type of the scales of integer weights"> {
-      let choices = ["f32", "f16"];
+    def ScaleType : TableOption<"scaleType", Choice, "scale-type", "", "type of the scales of integer weights; two-level: 6 bits under an f16 for every 8 groups"> {
+      let choices = ["f32", "f16", "two-level"];
       let defaultWords = "f16 of groups, f32 of rows";
       let value = "TYPE";
     }
@@ -116,6 +116,11 @@ let group = "Quantization" in {
       let defaultWords = "int8 in quantized schemes, float in none";
       let value = "TYPE";
     }
+    def HeadGroupSize : TableOption<"headGroupSize", Integer, "head-group-size", "",
+                                    "weights of a head with a scheme of its own that share a scale, as --group-size"> {
+      let defaultWords = "128 below 8 bits";
+      let least = "0";
+    }
     def Ignore : TableListOption<"ignore", "ignore", "sites to leave float: names, or re: and a regular expression"> {
       let value = "SITE";
     }
@@ -127,7 +132,7 @@ let group = "Quantization" in {
   let planned = 1, perSite = 1 in {
     def WeightObserver : TableOption<"weightObserver", Choice, "weight-observer", "absmax",
                                      "range of the weights that share a scale"> {
-      let choices = ["absmax", "minmax", "percentile", "mse", "entropy"];
+      let choices = ["absmax", "minmax", "percentile", "mse", "entropy", "hessian-diagonal"];
       let value = "RULE";
     }
     def Percentile : TableOption<"percentile", Number, "percentile", "99.99",

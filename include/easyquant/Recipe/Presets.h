@@ -18,7 +18,7 @@
 //      NVFP4, NVFP4A16             f4E2M1FN weights in groups of 16 with f8E4M3FN scales and an
 //                                  f32 one a tensor; activations the same, the scale of the tensor from
 //                                  calibration and those of groups from each row, or float ones
-//      NF4A16                      weights of the table NF4 (QLoRA)
+//      NF4A16, IQ4NLA16            weights of the table NF4 (QLoRA), or IQ4_NL (llama.cpp)
 // clang-format on
 //
 //===----------------------------------------------------------------------===//
@@ -60,6 +60,8 @@ struct Preset {
 std::optional<Preset> findPreset(std::string_view scheme);
 /// All names that findPreset knows.
 std::vector<std::string> schemeNames();
+/// Of these, the ones that quantize weights and leave activations float.
+std::vector<std::string> weightSchemeNames();
 /// The scheme that the output head has in another one: codes of 8 bits, a scale a row.
 std::string headScheme(std::string_view scheme);
 

@@ -34,7 +34,9 @@ struct SiteRequest {
   bool isStatic() const;
 };
 
-/// The request for the output head: int8 per channel, inputs per token, and no methods.
+/// The request for the output head, which no method touches. By the option head of the recipe:
+/// int8 per channel, inputs per token; a scheme of its own, with the scale rule of the others; or
+/// float.
 SiteRequest headRequest(const SiteRequest &request);
 
 /// A rule of a recipe: a request for the sites that `match` names.
@@ -59,6 +61,8 @@ struct Recipe {
   std::vector<std::string> observers() const;
   /// Is alpha searched for anywhere?
   bool searchesAlpha() const;
+  /// Is the weight observer of any site hessian-diagonal, which needs calibration text?
+  bool weighsErrors() const;
 };
 
 /// Reads a recipe from JSON. InvalidArgument, naming `file`, the key, what was found and what was

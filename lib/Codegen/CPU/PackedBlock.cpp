@@ -101,7 +101,8 @@ void PackedBlock::loadCodes(int64_t half) {
   else if (lowWidth() == 0)
     return; // both steps are in the same words
   // Flipping the sign bits of stored codes gives two's complement.
-  if (isInteger() && (format == WeightFormat::I8 || (half == 0 && bitsOf(format) >= 4)))
+  if (isInteger() && !looksUp() &&
+      (format == WeightFormat::I8 || (half == 0 && bitsOf(format) >= 4)))
     for (Value &plane : packed)
       plane = b.xori(plane, format == WeightFormat::I8 ? 0x80 : 0x88);
   fields.clear();
@@ -157,8 +158,8 @@ Value PackedBlock::code(int64_t column, int64_t v, ArrayRef<Value> zeros) {
                        : decodeF8E4M3FN(b, bit ? b.shrLogical(fields[v], bit) : fields[v]);
     break;
   case WeightFormat::I4:
-    code = isInteger() ? b.toFloat(signedField(b, fields[v], bit + 4 * half, 4))
-                       : lookup(bit + 4 * half, 4);
+    code = looksUp() ? lookup(bit + 4 * half, 4)
+                     : b.toFloat(signedField(b, fields[v], bit + 4 * half, 4));
     break;
   case WeightFormat::I6:
   case WeightFormat::I5:

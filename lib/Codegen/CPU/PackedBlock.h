@@ -49,6 +49,8 @@ private:
     return plane[v % plane.size()];
   }
   int64_t pairBit(int64_t half, int64_t v) { return 4 * (2 * v / vectors()) + 2 * half; }
+  /// Are codes of four bits looked up? Integers where 16 values fit in a vector.
+  bool looksUp() const { return format == WeightFormat::I4 && (!isInteger() || lanes == 16); }
   bool isInteger() const { return numbers.codes == CodeFormat::Integer; }
   /// The upper plane's bits of a code, `low` bits further up in each byte than they end; what lies
   /// around them is not cleared.

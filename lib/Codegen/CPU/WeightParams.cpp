@@ -23,12 +23,18 @@ static Type elementOf(KernelBuilder &b, ScaleFormat format) {
     return b.i16();
   case ScaleFormat::F8E4M3FN:
   case ScaleFormat::F8E8M0FNU:
+  case ScaleFormat::UI6:
     return b.i8();
   }
   llvm_unreachable("every format is named");
 }
 
+/// Of two levels: bytes of a super-group's f16 and of a group's fields, in a panel.
+static constexpr int64_t kSuperBytes = kPanelRows * 2, kSubBytes = kPanelRows * 6 / 8;
+
 MemRefType scalesType(KernelBuilder &b, ScaleFormat format, int64_t panels, int64_t groups) {
+  if (format == ScaleFormat::UI6)
+    return b.memref({panels, 1, kPanelRows * numerics::rowScaleBits(format, groups) / 8}, b.i8());
   return b.memref({panels, groups, kPanelRows}, elementOf(b, format));
 }
 
@@ -61,8 +67,54 @@ Value decodeF8E4M3FN(KernelBuilder &b, Value words) {
   return b.bitcast(b.ori(b.bitcast(value, type), sign), floats);
 }
 
+/// Fields of `field` bits of rows row .. row + lanes - 1, as i32, of which `width` bytes from index
+/// `first` of `at` on hold those of rows r, r + width, ... in byte r.
+static Value loadFields(KernelBuilder &b, int64_t field, int64_t width, int64_t lanes, Value bytes,
+                        ArrayRef<Index> at, Index first, Index row) {
+  const int64_t count = std::min(lanes, width);
+  SmallVector<Index> place(at);
+  place.push_back(b.add(first, b.rem(b.index(row), width)));
+  Value loaded = b.zeroExtend(b.loadVector(count, bytes, place), b.i32());
+  if (field == 8)
+    return loaded;
+  // The first field, and the next one in the lanes that come again.
+  Value begin = b.mul(b.div(b.index(row), width), field);
+  Value shift = b.broadcast(arith::IndexCastUIOp::create(b, b.i32(), begin), lanes);
+  if (lanes > count) {
+    SmallVector<int64_t> again(lanes);
+    SmallVector<int32_t> more(lanes);
+    for (int64_t i = 0; i < lanes; ++i) {
+      again[i] = i % count;
+      more[i] = static_cast<int32_t>(i / count * field);
+    }
+    loaded = b.shuffle(loaded, loaded, again);
+    shift = b.addi(shift, arith::ConstantOp::create(
+                              b, DenseElementsAttr::get(b.vec(lanes, b.i32()), ArrayRef(more))));
+  }
+  return b.andi(b.createOrFold<arith::ShRUIOp>(loaded, shift), (1 << field) - 1);
+}
+
+/// n / 64 of each row times the f16 of its super-group, both exact.
+static Value loadTwoLevelScales(KernelBuilder &b, int64_t lanes, Value scales, Index panel,
+                                Index group, Index row) {
+  const int64_t bytes = cast<MemRefType>(scales.getType()).getDimSize(2);
+  const int64_t supers = llvm::divideCeil(bytes, kSuperBytes + numerics::kSuperGroups * kSubBytes);
+  VectorType floats = b.vec(lanes, b.f32());
+  Value super = b.div(b.index(group), numerics::kSuperGroups);
+  Value at = b.add(b.mul(super, kSuperBytes), b.mul(row, 2));
+  Value halves =
+      b.bitcast(b.loadVector(2 * lanes, scales, {panel, 0, at}), b.vec(lanes, b.getF16Type()));
+  Value unit = b.mulf(b.createOrFold<arith::ExtFOp>(floats, halves), b.constant(floats, 0x1p-6));
+  Value sub = b.add(b.mul(group, kSubBytes), supers * kSuperBytes);
+  Value upper = loadFields(b, 4, 16, lanes, scales, {panel, 0}, sub, row);
+  Value lower = loadFields(b, 2, 8, lanes, scales, {panel, 0}, b.add(sub, 16), row);
+  return b.mulf(b.toFloat(b.ori(b.shl(upper, 2), lower)), unit);
+}
+
 Value loadScales(KernelBuilder &b, ScaleFormat format, int64_t lanes, Value scales, Index panel,
                  Index group, Index row) {
+  if (format == ScaleFormat::UI6)
+    return loadTwoLevelScales(b, lanes, scales, panel, group, row);
   Value loaded = b.loadVector(lanes, scales, {panel, group, row});
   VectorType floats = b.vec(lanes, b.f32());
   auto fromBits = [&](int64_t shift) {
@@ -79,6 +131,8 @@ Value loadScales(KernelBuilder &b, ScaleFormat format, int64_t lanes, Value scal
     return decodeF8E4M3FN(b, b.zeroExtend(loaded, b.i32()));
   case ScaleFormat::F8E8M0FNU:
     return fromBits(23);
+  case ScaleFormat::UI6:
+    break;
   }
   llvm_unreachable("every format is named");
 }
@@ -86,28 +140,8 @@ Value loadScales(KernelBuilder &b, ScaleFormat format, int64_t lanes, Value scal
 Value loadZeroPoints(KernelBuilder &b, int64_t bits, int64_t lanes, Value zeros, Index panel,
                      Index group, Index row) {
   const int64_t width = zeroBytes(bits), field = numerics::zeroPointBits(static_cast<int>(bits));
-  const int64_t bytes = std::min(lanes, width);
-  Value at = b.rem(b.index(row), width);
-  Value loaded = b.zeroExtend(b.loadVector(bytes, zeros, {panel, group, at}), b.i32());
-  VectorType type = b.vec(lanes, b.i32());
-  if (field < 8) {
-    // The first field, and the next one in the lanes that come again.
-    Value first = b.mul(b.div(b.index(row), width), field);
-    Value shift = b.broadcast(arith::IndexCastUIOp::create(b, b.i32(), first), lanes);
-    if (lanes > bytes) {
-      SmallVector<int64_t> again(lanes);
-      SmallVector<int32_t> more(lanes);
-      for (int64_t i = 0; i < lanes; ++i) {
-        again[i] = i % bytes;
-        more[i] = static_cast<int32_t>(i / bytes * field);
-      }
-      loaded = b.shuffle(loaded, loaded, again);
-      shift =
-          b.addi(shift, arith::ConstantOp::create(b, DenseElementsAttr::get(type, ArrayRef(more))));
-    }
-    loaded = b.andi(b.createOrFold<arith::ShRUIOp>(loaded, shift), (1 << field) - 1);
-  }
-  return b.subi(loaded, b.constant(type, int64_t(1) << (bits - 1)));
+  Value fields = loadFields(b, field, width, lanes, zeros, {panel, group}, 0, row);
+  return b.subi(fields, b.constant(b.vec(lanes, b.i32()), int64_t(1) << (bits - 1)));
 }
 
 Value loadZeroPoint(KernelBuilder &b, int64_t bits, Value zeros, Index panel, Index group,

@@ -19,9 +19,9 @@ func.func @code_type(%w: tensor<4x24xf32>, %s: tensor<4x1xf32>) {
 // -----
 
 func.func @code_width(%w: tensor<4x24xf32>, %s: tensor<4x1xf32>) {
-  // expected-error @below {{must be codes tensor<NxKxT> of i2, i3, i4, i8, f8E4M3FN or f4E2M1FN, but got 'tensor<4x24xi5>'}}
+  // expected-error @below {{must be codes tensor<NxKxT> of i2, i3, i4, i5, i6, i8, f8E4M3FN or f4E2M1FN, but got 'tensor<4x24xi7>'}}
   equant.quantize %w scale(%s) {scheme = #equant.scheme<i8, symmetric, channel>}
-    : (tensor<4x24xf32>, tensor<4x1xf32>) -> tensor<4x24xi5>
+    : (tensor<4x24xf32>, tensor<4x1xf32>) -> tensor<4x24xi7>
   return
 }
 

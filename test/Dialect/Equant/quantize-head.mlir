@@ -1,5 +1,6 @@
 // RUN: easyquant-opt %s --equant-absmax=scheme=W4A8 --equant-quantize | FileCheck %s --check-prefixes=CHECK,INT8
 // RUN: easyquant-opt %s "--equant-absmax=scheme=W4A16 head=int8" --equant-quantize | FileCheck %s --check-prefixes=CHECK,A16
+// RUN: easyquant-opt %s "--equant-absmax=scheme=W4A8 head=W5A16 head-group-size=32" --equant-quantize | FileCheck %s --check-prefixes=CHECK,OWN
 // RUN: easyquant-opt %s "--equant-absmax=scheme=W4A8 head=float" --equant-quantize | FileCheck %s --check-prefixes=CHECK,FLOAT
 // RUN: easyquant-opt %s "--equant-absmax=scheme=W4A8 ignore=lm_head" --equant-quantize | FileCheck %s --check-prefixes=CHECK,FLOAT
 // RUN: easyquant-opt %s "--equant-absmax=scheme=W4A8 targets=up" --equant-quantize | FileCheck %s --check-prefixes=CHECK,FLOAT
@@ -8,7 +9,7 @@ ml_program.global private @embed(#ml_program.extern : tensor<50x128xf32>) : tens
 ml_program.global private @other(#ml_program.extern : tensor<50x128xf32>) : tensor<50x128xf32>
 ml_program.global private @up(#ml_program.extern : tensor<128x128xf32>) : tensor<128x128xf32>
 
-// The head reads @embed, as the embedding does: both use int8 codes per channel in every scheme.
+// The head reads @embed, as the embedding does: both use int8 codes per channel in every scheme, or what the head is given.
 // CHECK-LABEL: func.func @tied(
 // INT8:  %[[S:.*]] = equant.choose_qparams %{{.*}} rule absmax {scheme = #equant.scheme<i8, symmetric, channel>} : (tensor<50x128xf32>) -> tensor<50x1xf32>
 // INT8:  %[[Q:.*]] = equant.quantize %{{.*}} scale(%[[S]])
@@ -16,6 +17,8 @@ ml_program.global private @up(#ml_program.extern : tensor<128x128xf32>) : tensor
 // INT8:  equant.linear {{.*}} sites = ["up"], weight_scheme = #equant.scheme<i4, symmetric, group = 128, scale = f16>
 // INT8:  equant.linear {{.*}} {input_scheme = #equant.scheme<i8, symmetric, token, dynamic>, sites = ["lm_head"], weight_scheme = #equant.scheme<i8, symmetric, channel>}
 // A16:   equant.linear {{.*}} {sites = ["lm_head"], weight_scheme = #equant.scheme<i8, symmetric, channel>}
+// OWN:   equant.embedding {{.*}} weight_scheme = #equant.scheme<i5, symmetric, group = 32, scale = f16>
+// OWN:   equant.linear {{.*}} {sites = ["lm_head"], weight_scheme = #equant.scheme<i5, symmetric, group = 32, scale = f16>}
 // FLOAT: lm.embedding
 // FLOAT: equant.linear {{.*}} sites = ["up"]
 // FLOAT: lm.linear {{.*}} {site = "lm_head"}

@@ -9,7 +9,7 @@
 // RUN: echo '["W4A16"]' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=OBJECT
 // OBJECT: error: {{.*}}a.json: found an array, expected an object
 // RUN: echo '{"shceme": "W4A16"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=KEY
-// KEY: error: {{.*}}a.json: unknown key 'shceme'; legal are scheme, method, group_size, scale_type, activations, head, ignore, targets, weight_observer, percentile, mixed, observer, alpha, search_samples, clip, act_order, static_groups, damping, epochs, kv, sites
+// KEY: error: {{.*}}a.json: unknown key 'shceme'; legal are scheme, method, group_size, scale_type, activations, head, head_group_size, ignore, targets, weight_observer, percentile, mixed, observer, alpha, search_samples, clip, act_order, static_groups, damping, epochs, kv, sites
 // RUN: echo '{"group_size": "128"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=TYPE
 // TYPE: error: {{.*}}a.json: group_size: found "128", expected an integer
 // RUN: echo '{"ignore": "lm_head"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=LIST
@@ -46,7 +46,7 @@
 // RUN: echo '{"method": "zeroquant", "scheme": "W4A16", "mixed": true}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=MIXED4
 // MIXED4: error: {{.*}}a.json: mixed means MLP weights of 4 bits beside attention weights of 8: give scheme W8A8 or W8A16, found W4A16
 // RUN: echo '{"head": "8tni"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=HEAD
-// HEAD: error: {{.*}}a.json: unknown head '8tni'; legal are int8 and float; without the option it is int8, or float where the scheme is none
+// HEAD: error: {{.*}}a.json: unknown head '8tni'; legal are int8, float, W8A16, {{.*}} and IQ4NLA16; without the option it is int8, or float where the scheme is none
 func.func @forward(%x: tensor<?x16xf32>, %w: tensor<16x16xf32>) {
   lm.linear %x, %w {site = "up"} : (tensor<?x16xf32>, tensor<16x16xf32>) -> tensor<?x16xf32>
   lm.linear %x, %w {site = "lm_head"} : (tensor<?x16xf32>, tensor<16x16xf32>) -> tensor<?x16xf32>

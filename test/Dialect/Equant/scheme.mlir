@@ -19,6 +19,9 @@
 // CHECK-SAME:    o = #equant.scheme<i8, symmetric, tensor, online>
 // CHECK-SAME:    p = #equant.codebook<iq4_nl>
 // CHECK-SAME:    q = #equant.layout<panel, rows = 32, depth = 4>
+// CHECK-SAME:    r = #equant.scheme<i5, symmetric, group = 32, scale = f16>
+// CHECK-SAME:    s = #equant.scheme<i6, asymmetric, group = 32>
+// CHECK-SAME:    t = #equant.scheme<i4, asymmetric, group = 32, scale = ui6>
 func.func private @schemes() attributes {
   a = #equant.scheme<i8, symmetric, channel>,
   b = #equant.scheme<i8, symmetric, full, channel>,
@@ -36,17 +39,20 @@ func.func private @schemes() attributes {
   n = #equant.scheme<i2, codebook = [-1.0, -0.25, 0.25, 1.0], channel>,
   o = #equant.scheme<i8, symmetric, tensor, online>,
   p = #equant.codebook<iq4_nl>,
-  q = #equant.layout<panel, rows = 32, depth = 4>
+  q = #equant.layout<panel, rows = 32, depth = 4>,
+  r = #equant.scheme<i5, symmetric, group = 32, scale = f16>,
+  s = #equant.scheme<i6, asymmetric, group = 32>,
+  t = #equant.scheme<i4, asymmetric, group = 32, scale = ui6>
 }
 
 // -----
 
-// expected-error @below {{codes must be i2, i3, i4, i8, f8E4M3FN or f4E2M1FN, found 'i5'}}
-func.func private @bits() attributes {a = #equant.scheme<i5, symmetric, channel>}
+// expected-error @below {{codes must be i2, i3, i4, i5, i6, i8, f8E4M3FN or f4E2M1FN, found 'i7'}}
+func.func private @bits() attributes {a = #equant.scheme<i7, symmetric, channel>}
 
 // -----
 
-// expected-error @below {{codes must be i2, i3, i4, i8, f8E4M3FN or f4E2M1FN, found 'ui8'}}
+// expected-error @below {{codes must be i2, i3, i4, i5, i6, i8, f8E4M3FN or f4E2M1FN, found 'ui8'}}
 func.func private @signedness() attributes {a = #equant.scheme<ui8, symmetric, channel>}
 
 // -----
@@ -91,12 +97,12 @@ func.func private @order() attributes {a = #equant.scheme<i8, symmetric, token, 
 
 // -----
 
-// expected-error @below {{codes must be i2, i3, i4, i8, f8E4M3FN or f4E2M1FN, found 'f16'}}
+// expected-error @below {{codes must be i2, i3, i4, i5, i6, i8, f8E4M3FN or f4E2M1FN, found 'f16'}}
 func.func private @codes() attributes {a = #equant.scheme<f16, channel>}
 
 // -----
 
-// expected-error @below {{scales must be f32, f16, bf16, f8E4M3FN or f8E8M0FNU, found 'f64'}}
+// expected-error @below {{scales must be f32, f16, bf16, f8E4M3FN, f8E8M0FNU or ui6, found 'f64'}}
 func.func private @scales() attributes {a = #equant.scheme<i4, symmetric, channel, scale = f64>}
 
 // -----

@@ -76,7 +76,7 @@ class Llama:
         embedding = tensors["model.embed_tokens.weight"]
         tied = config.get("tie_word_embeddings", "lm_head.weight" not in tensors)
         self.head = scheme.head(embedding if tied else tensors["lm_head.weight"], self.dtype)
-        self.embedding = self.head if tied else scheme.head(embedding, self.dtype)
+        self.embedding = self.head if tied else scheme.table(embedding, self.dtype)
         self.norm = vector("model.norm.weight")
         self.layers = []
         for index in range(config["num_hidden_layers"]):

@@ -120,6 +120,10 @@ class Scheme:
         """Per channel whatever the group size; its input is quantized when the linears' inputs are."""
         return Linear(weight, dtype, self.head_bits, 0, self.input_bits if self.head_bits else None, self.rule)
 
+    def table(self, weight, dtype):
+        """An embedding that is no head is float."""
+        return Linear(weight, dtype)
+
 
 FLOAT = Scheme()
 W8A8 = Scheme(8, 8, 0, 8)

@@ -121,7 +121,9 @@ static numerics::ScaleFormat scalesOf(const SiteRequest &request, const recipe::
   if (preset.scales)
     return *preset.scales;
   if (auto asked = request.options.get(option::scaleType))
-    return *asked == "f16" ? numerics::ScaleFormat::F16 : numerics::ScaleFormat::F32;
+    return *asked == "two-level" ? numerics::ScaleFormat::UI6
+           : *asked == "f16"     ? numerics::ScaleFormat::F16
+                                 : numerics::ScaleFormat::F32;
   return request.groupSize() ? numerics::ScaleFormat::F16 : numerics::ScaleFormat::F32;
 }
 
@@ -163,6 +165,9 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
       groupSize == 0 ? numerics::Granularity::Channel : numerics::Granularity::Group;
   weight.groupSize = groupSize;
   weight.outer = preset->outer;
+  if (weight.scales == numerics::ScaleFormat::UI6 && groupSize == 0)
+    return invalid("scale type two-level needs groups, but scheme " + Twine(request.scheme()) +
+                   " has a scale for each row; give a group size, or scale type f32");
   Result<numerics::ScaleRule> rule = ruleOf(request, weight);
   if (!rule)
     return Unexpected(rule.error());
@@ -225,7 +230,7 @@ static void describe(Builder &builder, const SiteRequest &request, bool ofRule,
     } else if (const OptionValue *value = request.options.find(option)) {
       fields.set(key, attributeOf(builder, *value));
     } else if (option.planned && &option != &option::percentile.info() &&
-               &option != &option::scaleType.info()) {
+               &option != &option::scaleType.info() && &option != &option::headGroupSize.info()) {
       fields.set(key, attributeOf(builder, request.options.valueOrDefault(option)));
     }
   }

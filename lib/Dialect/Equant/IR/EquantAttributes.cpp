@@ -34,9 +34,9 @@ bool easyquant::equant::isCodeType(Type type) {
 }
 
 static constexpr const char *kCodeTypes = "i2, i3, i4, i5, i6, i8, f8E4M3FN or f4E2M1FN";
-static constexpr const char *kScaleTypes = "f32, f16, bf16, f8E4M3FN or f8E8M0FNU";
+static constexpr const char *kScaleTypes = "f32, f16, bf16, f8E4M3FN, f8E8M0FNU or ui6";
 
-FloatType easyquant::equant::scaleType(MLIRContext *context, numerics::ScaleFormat format) {
+Type easyquant::equant::scaleType(MLIRContext *context, numerics::ScaleFormat format) {
   switch (format) {
   case numerics::ScaleFormat::F32:
     return Float32Type::get(context);
@@ -48,6 +48,8 @@ FloatType easyquant::equant::scaleType(MLIRContext *context, numerics::ScaleForm
     return Float8E4M3FNType::get(context);
   case numerics::ScaleFormat::F8E8M0FNU:
     return Float8E8M0FNUType::get(context);
+  case numerics::ScaleFormat::UI6:
+    return IntegerType::get(context, 6, IntegerType::Unsigned);
   }
   llvm_unreachable("every format is named");
 }
@@ -60,6 +62,9 @@ static std::optional<numerics::ScaleFormat> scaleFormat(Type type) {
       .Case<BFloat16Type>([](auto) { return Format::BF16; })
       .Case<Float8E4M3FNType>([](auto) { return Format::F8E4M3FN; })
       .Case<Float8E8M0FNUType>([](auto) { return Format::F8E8M0FNU; })
+      .Case<IntegerType>([](IntegerType type) {
+        return type.isUnsignedInteger(6) ? std::optional(Format::UI6) : std::nullopt;
+      })
       .Default([](Type) { return std::nullopt; });
 }
 

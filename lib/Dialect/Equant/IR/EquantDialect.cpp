@@ -37,13 +37,46 @@ PlanAttr easyquant::equant::getPlan(QuantizableOpInterface op) {
   return op->getAttrOfType<PlanAttr>(kPlanAttr);
 }
 
+PlanAttr easyquant::equant::getPlan(lm::EmbeddingOp op) {
+  return op->getAttrOfType<PlanAttr>(kPlanAttr);
+}
+
+StringRef easyquant::equant::embeddingSite(Value table) {
+  auto load = table.getDefiningOp<ml_program::GlobalLoadConstOp>();
+  if (!load)
+    return "embedding";
+  StringRef name = load.getGlobal().getLeafReference().getValue();
+  name.consume_back(".weight");
+  return name;
+}
+
+SmallVector<lm::EmbeddingOp> easyquant::equant::untiedEmbeddings(ModuleOp module) {
+  llvm::DenseSet<Attribute> weights;
+  SmallVector<lm::EmbeddingOp> embeddings;
+  module.walk([&](Operation *op) {
+    if (auto embedding = dyn_cast<lm::EmbeddingOp>(op))
+      embeddings.push_back(embedding);
+    else if (auto site = dyn_cast<QuantizableOpInterface>(op))
+      if (auto load = site.getWeightOperand().get().getDefiningOp<ml_program::GlobalLoadConstOp>())
+        weights.insert(load.getGlobal());
+  });
+  llvm::erase_if(embeddings, [&](lm::EmbeddingOp op) {
+    auto load = op.getTable().getDefiningOp<ml_program::GlobalLoadConstOp>();
+    return !load || weights.contains(load.getGlobal());
+  });
+  return embeddings;
+}
+
 LogicalResult EquantDialect::verifyOperationAttribute(Operation *op, NamedAttribute attribute) {
   StringRef name = attribute.getName();
   if (name == kPlanAttr) {
-    auto site = dyn_cast<QuantizableOpInterface>(op);
+    bool isSite = isa<QuantizableOpInterface, lm::EmbeddingOp>(op);
     auto plan = dyn_cast<PlanAttr>(attribute.getValue());
-    if (!site || !plan)
+    if (!isSite || !plan)
       return op->emitOpError() << kPlanAttr << " belongs to a quantizable op and is a #equant.plan";
+    if (isa<lm::EmbeddingOp>(op) && (plan.getInput() || !plan.getMethods().empty()))
+      return op->emitOpError() << "an embedding reads no activations, and no method works on it: "
+                               << kPlanAttr << " must have neither";
   } else if (name == kFileAttr || name == kStampAttr) {
     if (!isa<ml_program::GlobalOp>(op) || !isa<StringAttr>(attribute.getValue()))
       return op->emitOpError() << name << " belongs to an ml_program.global and is a string";

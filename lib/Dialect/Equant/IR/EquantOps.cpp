@@ -175,7 +175,9 @@ static_assert(unsigned(ScaleRule::AbsMax) == unsigned(numerics::ScaleRuleKind::A
               unsigned(ScaleRule::Symmetric) == unsigned(numerics::ScaleRuleKind::Symmetric) &&
               unsigned(ScaleRule::Percentile) == unsigned(numerics::ScaleRuleKind::Percentile) &&
               unsigned(ScaleRule::Mse) == unsigned(numerics::ScaleRuleKind::Mse) &&
-              unsigned(ScaleRule::Entropy) == unsigned(numerics::ScaleRuleKind::Entropy));
+              unsigned(ScaleRule::Entropy) == unsigned(numerics::ScaleRuleKind::Entropy) &&
+              unsigned(ScaleRule::HessianDiagonal) ==
+                  unsigned(numerics::ScaleRuleKind::HessianDiagonal));
 
 numerics::ScaleRule easyquant::equant::toNumerics(ScaleRule rule, FloatAttr percentile) {
   numerics::ScaleRule numeric{.kind = static_cast<numerics::ScaleRuleKind>(rule)};
@@ -213,6 +215,9 @@ LogicalResult ChooseQParamsOp::verify() {
   if (std::string problem = whyRuleCannotServe(getRule(), getPercentileAttr(), getScheme());
       !problem.empty())
     return emitOpError(problem);
+  if (getRule() == ScaleRule::HessianDiagonal)
+    return emitOpError("rule hessian_diagonal needs activations of calibration text; "
+                       "equant-choose-ranges chooses by it");
   return verifyQParams(*this, getScheme(), tensorType(getInput()).getShape(), getScale(),
                        getZeroPoint(), getOuter());
 }

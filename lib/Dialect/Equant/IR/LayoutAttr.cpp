@@ -130,6 +130,14 @@ RankedTensorType LayoutAttr::getPackedType(numerics::WeightTensor tensor, Scheme
   case WeightTensor::Codes:
     break;
   case WeightTensor::Scales:
+    if (scheme.getScale().isUnsignedInteger(6)) {
+      if (!isPanel)
+        return nullptr;
+      const int64_t bits =
+          numerics::rowScaleBits(numerics::ScaleFormat::UI6, scheme.getScaleShape({n, k})[1]);
+      return RankedTensorType::get({llvm::divideCeilSigned(n, rows), 1, rows * bits / 8},
+                                   IntegerType::get(getContext(), 8));
+    }
     return perGroup(rows, scheme.getScale());
   case WeightTensor::ZeroPoints:
     if (scheme.getSymmetric())

@@ -86,6 +86,12 @@ FailureOr<QuantizedWeight> Quantize::quantizeWeight(OpBuilder &builder, Location
       return failure();
     result.scale = *scale;
   } else {
+    if (plan.getRule() == ScaleRule::HessianDiagonal)
+      return emitError(loc)
+             << "site '" << site
+             << "': its ranges follow from calibration text by rule hessian-diagonal, "
+                "and have not been chosen: run equant-choose-ranges before, or take "
+                "another weight observer";
     if (scheme.getOuter())
       result.outer = OuterScaleOp::create(builder, loc, weight, scheme);
     auto qparams = ChooseQParamsOp::create(builder, loc, weight, result.outer, plan.getRule(),
@@ -173,7 +179,7 @@ LogicalResult Quantize::quantizeSite(QuantizableOpInterface op, PlanAttr plan,
 LogicalResult Quantize::quantizeEmbedding(lm::EmbeddingOp op, PlanAttr plan) {
   OpBuilder builder(op);
   FailureOr<QuantizedWeight> table =
-      quantizeWeight(builder, op.getLoc(), "embedding", op.getTable(), plan);
+      quantizeWeight(builder, op.getLoc(), embeddingSite(op.getTable()), op.getTable(), plan);
   if (failed(table))
     return failure();
   auto embedding = equant::EmbeddingOp::create(
@@ -225,7 +231,9 @@ void Quantize::runOnOperation() {
   SmallVector<Fallback> fallbacks;
   SmallVector<QuantizableOpInterface> ops;
   module.walk([&](QuantizableOpInterface op) { ops.push_back(op); });
-  if (failed(settleScales(module, ops)))
+  SmallVector<lm::EmbeddingOp> embeddings;
+  module.walk([&](lm::EmbeddingOp op) { embeddings.push_back(op); });
+  if (failed(settleScales(module, ops, embeddings)))
     return signalPassFailure();
   for (QuantizableOpInterface op : ops) {
     PlanAttr plan = getPlan(op);
@@ -241,10 +249,10 @@ void Quantize::runOnOperation() {
     if (failed(quantizeSite(op, plan, *staticInputs)))
       return signalPassFailure();
   }
-  SmallVector<lm::EmbeddingOp> embeddings;
-  module.walk([&](lm::EmbeddingOp op) { embeddings.push_back(op); });
   for (lm::EmbeddingOp op : embeddings) {
-    PlanAttr plan = planOf.lookup(loadedGlobal(op.getTable()));
+    PlanAttr plan = getPlan(op);
+    if (!plan)
+      plan = planOf.lookup(loadedGlobal(op.getTable()));
     if (plan && failed(quantizeEmbedding(op, plan)))
       return signalPassFailure();
   }

@@ -20,7 +20,9 @@ static constexpr int64_t kReadFloats = int64_t(1) << 18;
 namespace {
 /// A site whose scales are looked at.
 struct Candidate {
-  QuantizableOpInterface op;
+  Operation *op;
+  StringRef site;
+  PlanAttr plan;
   ConstantTensor weight;
   Result<std::string> misfit = std::string(); ///< what f16 does not hold; empty: it holds all
 };
@@ -50,23 +52,28 @@ static Result<std::string> findMisfit(const Candidate &site, const ConstantReade
   return std::string();
 }
 
-LogicalResult easyquant::equant::settleScales(ModuleOp module,
-                                              ArrayRef<QuantizableOpInterface> ops) {
+LogicalResult easyquant::equant::settleScales(ModuleOp module, ArrayRef<QuantizableOpInterface> ops,
+                                              ArrayRef<lm::EmbeddingOp> embeddings) {
   if (!module->hasAttr(lm::kSourceAttr))
     return success();
   ConstantMatcher matcher(module);
   std::vector<Candidate> candidates;
-  for (QuantizableOpInterface op : ops) {
-    PlanAttr plan = getPlan(op);
+  auto add = [&](Operation *op, StringRef site, PlanAttr plan, Value constant) -> LogicalResult {
     if (!plan || !plan.mayWidenScales() ||
         plan.getScale()) // what is computed, methods have settled
-      continue;
-    FailureOr<ConstantTensor> weight =
-        matcher.match(op.getLoc(), op.getSite(), op.getWeightOperand().get());
+      return success();
+    FailureOr<ConstantTensor> weight = matcher.match(op->getLoc(), site, constant);
     if (failed(weight))
       return failure();
-    candidates.push_back({op, std::move(*weight)});
-  }
+    candidates.push_back({op, site, plan, std::move(*weight)});
+    return success();
+  };
+  for (QuantizableOpInterface op : ops)
+    if (failed(add(op, op.getSite(), getPlan(op), op.getWeightOperand().get())))
+      return failure();
+  for (lm::EmbeddingOp op : embeddings)
+    if (failed(add(op, embeddingSite(op.getTable()), getPlan(op), op.getTable())))
+      return failure();
   if (candidates.empty())
     return success();
   FailureOr<ConstantReader> reader = ConstantReader::open(module);
@@ -74,17 +81,17 @@ LogicalResult easyquant::equant::settleScales(ModuleOp module,
     return failure();
   parallelFor(std::ssize(candidates), /*threads=*/0, [&](int64_t i) {
     Candidate &site = candidates[i];
-    site.misfit = findMisfit(site, *reader, getPlan(site.op).getWeight().toNumerics());
+    site.misfit = findMisfit(site, *reader, site.plan.getWeight().toNumerics());
   });
   for (Candidate &site : candidates) {
     if (!site.misfit)
-      return emitError(site.op.getLoc())
-             << "site '" << site.op.getSite() << "': " << site.misfit.error().message;
+      return emitError(site.op->getLoc())
+             << "site '" << site.site << "': " << site.misfit.error().message;
     if (site.misfit->empty())
       continue;
-    emitRemark(site.op.getLoc()) << "site '" << site.op.getSite()
-                                 << "': its scales stay f32: " << *site.misfit;
-    site.op->setAttr(kPlanAttr, getPlan(site.op).withWideScales());
+    emitRemark(site.op->getLoc()) << "site '" << site.site
+                                  << "': its scales stay f32: " << *site.misfit;
+    site.op->setAttr(kPlanAttr, site.plan.withWideScales());
   }
   return success();
 }

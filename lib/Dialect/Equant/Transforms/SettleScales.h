@@ -22,7 +22,8 @@ namespace easyquant::equant {
 /// hold those of the rule with all their bits, with a remark that says so. Reads the weights of
 /// these sites, as transforms have left them; does nothing in a module that names no model. Fails
 /// with a diagnostic where a weight cannot be read.
-mlir::LogicalResult settleScales(mlir::ModuleOp module, llvm::ArrayRef<QuantizableOpInterface> ops);
+mlir::LogicalResult settleScales(mlir::ModuleOp module, llvm::ArrayRef<QuantizableOpInterface> ops,
+                                 llvm::ArrayRef<lm::EmbeddingOp> embeddings);
 
 } // namespace easyquant::equant
 

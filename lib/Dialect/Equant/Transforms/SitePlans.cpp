@@ -68,6 +68,9 @@ public:
       ops.push_back(op);
       sites.push_back(op.getSite());
     });
+    embeddings = untiedEmbeddings(module);
+    for (lm::EmbeddingOp op : embeddings)
+      sites.push_back(embeddingSite(op.getTable()));
   }
 
   LogicalResult run(StringRef pass, bool requireSites);
@@ -84,12 +87,16 @@ private:
   LogicalResult checkMixed();
   LogicalResult matchRules();
   SiteRequest requestFor(QuantizableOpInterface op, const AttentionSites &attention) const;
+  /// What a rule asks of a site outside the layers.
+  SiteRequest requestOutside(const SiteRequest &rule) const;
+  LogicalResult planEmbedding(lm::EmbeddingOp op);
 
   ModuleOp module;
   Recipe recipe;
   SmallVector<QuantizableOpInterface> ops;
-  SmallVector<StringRef> sites;
-  llvm::StringMap<size_t> ruleOf; ///< index in recipe.sites
+  SmallVector<lm::EmbeddingOp> embeddings; ///< that are sites
+  SmallVector<StringRef> sites;            ///< of both
+  llvm::StringMap<size_t> ruleOf;          ///< index in recipe.sites
 };
 
 } // namespace
@@ -99,12 +106,17 @@ LogicalResult SitePlanner::checkHead() {
   std::string head = options[option::head];
   if (head.empty())
     head = recipe.request.isFloat() ? "float" : "int8";
+  const bool isScheme = head != "int8" && head != "float";
   if (auto ok = checkValue(option::head.info(), head); !ok)
     return onModule() << ok.error().message << "; without the option it is int8, or float "
                       << "where the scheme is none";
   if (recipe.request.isFloat() && head == "int8")
     return onModule() << "head=int8 needs a scheme that quantizes, but scheme is none; leave head "
                          "out or give a scheme";
+  if (options.has(option::headGroupSize) && !isScheme)
+    return onModule() << "head-group-size " << options[option::headGroupSize]
+                      << " needs a head with a scheme of its own, such as W4A16, but head is "
+                      << head;
   options.set(option::head, head);
   return success();
 }
@@ -146,17 +158,49 @@ LogicalResult SitePlanner::matchRules() {
 SiteRequest SitePlanner::requestFor(QuantizableOpInterface op,
                                     const AttentionSites &attention) const {
   StringRef site = op.getSite();
-  if (auto rule = ruleOf.find(site); rule != ruleOf.end())
-    return recipe.sites[rule->second].request;
-  SiteRequest request = recipe.request;
-  if (site == kHeadSite) {
-    if (request.options[option::head] == "float")
-      request.options.set(option::scheme, std::string("none"));
-    return headRequest(request);
+  if (auto rule = ruleOf.find(site); rule != ruleOf.end()) {
+    const SiteRequest &request = recipe.sites[rule->second].request;
+    return site == kHeadSite ? requestOutside(request) : request;
   }
+  SiteRequest request = recipe.request;
+  if (site == kHeadSite)
+    return headRequest(request);
   if (request.options[option::mixed] && !attention.contains(op))
     request.options.set(option::scheme, "W4" + request.scheme().substr(2));
   return request;
+}
+
+/// Methods that all sites have are meant for those in layers, which is where they work; only
+/// SmoothQuant asks no more than a norm before the site.
+SiteRequest SitePlanner::requestOutside(const SiteRequest &rule) const {
+  SiteRequest request = rule;
+  if (request.method.methods == recipe.request.method.methods)
+    llvm::erase_if(request.method.methods,
+                   [](const std::string &name) { return name != "smoothquant"; });
+  return request;
+}
+
+LogicalResult SitePlanner::planEmbedding(lm::EmbeddingOp op) {
+  StringRef site = embeddingSite(op.getTable());
+  auto rule = ruleOf.find(site);
+  if (rule == ruleOf.end())
+    return success();
+  SiteRequest request = requestOutside(recipe.sites[rule->second].request);
+  llvm::erase(request.method.methods, "smoothquant");
+  if (!request.method.methods.empty())
+    return emitError(op.getLoc()) << "site '" << site << "' is an embedding, and method "
+                                  << request.method.methods.front()
+                                  << " works on linears; take it out of the site's rule";
+  Result<PlanAttr> plan = makePlan(module.getContext(), request);
+  if (!plan)
+    return emitError(op.getLoc()) << "site '" << site << "': " << plan.error().message;
+  // It reads tokens, no activations.
+  if (*plan)
+    op->setAttr(kPlanAttr,
+                PlanAttr::get(module.getContext(), (*plan).getMethods(), (*plan).getRule(),
+                              (*plan).getPercentile(), (*plan).getWeight(), SchemeAttr(),
+                              (*plan).getOptions(), {}, {}, {}, {}));
+  return success();
 }
 
 LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
@@ -189,6 +233,12 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
       continue;
     op->setAttr(kPlanAttr, *plan);
     isAnyPlanned = true;
+  }
+  for (lm::EmbeddingOp op : embeddings) {
+    StringRef site = embeddingSite(op.getTable());
+    bool isMeant = targets.empty() || targeted->contains(site);
+    if (isMeant && !ignored->contains(site) && failed(planEmbedding(op)))
+      return failure();
   }
   if (!isAnyPlanned &&
       failed(reportNothingToDo(

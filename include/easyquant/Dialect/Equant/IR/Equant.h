@@ -43,7 +43,7 @@ bool isCodeType(mlir::Type type);
 /// Is this the type of a scale: f32, f16, bf16, f8E4M3FN or f8E8M0FNU?
 bool isScaleType(mlir::Type type);
 /// The type of scales of a format.
-mlir::FloatType scaleType(mlir::MLIRContext *context, numerics::ScaleFormat format);
+mlir::Type scaleType(mlir::MLIRContext *context, numerics::ScaleFormat format);
 
 } // namespace easyquant::equant
 
@@ -71,11 +71,19 @@ inline constexpr llvm::StringLiteral kWorkAttr = "equant.work";
 /// Attributes of a computed global: its file in that folder, and the stamp that the file must have.
 inline constexpr llvm::StringLiteral kFileAttr = "equant.file";
 inline constexpr llvm::StringLiteral kStampAttr = "equant.stamp";
-/// Attribute of a quantizable op: its #equant.plan.
+/// Attribute of a quantizable op, and of an embedding that no linear shares its table with: its
+/// #equant.plan.
 inline constexpr llvm::StringLiteral kPlanAttr = "equant.plan";
 
 /// The plan of a site; null: it stays float.
 PlanAttr getPlan(QuantizableOpInterface op);
+PlanAttr getPlan(lm::EmbeddingOp op);
+
+/// The site of an embedding whose table, or the codes of it, are this value: the global's name
+/// without ".weight"; "embedding" where it is no global.
+llvm::StringRef embeddingSite(mlir::Value table);
+/// The embeddings of the module whose table is no weight of a quantizable op: sites of their own.
+llvm::SmallVector<lm::EmbeddingOp> untiedEmbeddings(mlir::ModuleOp module);
 
 /// Why the site cannot be quantized as planned; empty if it can.
 std::string whyNotQuantizable(QuantizableOpInterface op, PlanAttr plan);

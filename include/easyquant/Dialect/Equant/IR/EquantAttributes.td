@@ -29,7 +29,8 @@ def Equant_ScaleRule : I32EnumAttr<"ScaleRule", "how scales follow from values",
                                     I32EnumAttrCase<"ZeroPoint", 1, "zeropoint">,
                                     I32EnumAttrCase<"Symmetric", 2, "symmetric">,
                                     I32EnumAttrCase<"Percentile", 3, "percentile">,
-                                    I32EnumAttrCase<"Mse", 4, "mse">, I32EnumAttrCase<"Entropy", 5, "entropy">]> {
+                                    I32EnumAttrCase<"Mse", 4, "mse">, I32EnumAttrCase<"Entropy", 5, "entropy">,
+                                    I32EnumAttrCase<"HessianDiagonal", 6, "hessian_diagonal">]> {
   let cppNamespace = "::easyquant::equant";
   let genSpecializedAttr = 0;
 }
@@ -43,6 +44,7 @@ def Equant_ScaleRuleAttr : EnumAttr<Equant_Dialect, Equant_ScaleRule, "scale_rul
     | `percentile` | the p-th percentile of the magnitudes, or from the (100−p)-th to the p-th percentile |
     | `mse` | the fraction of all values with the least error |
     | `entropy` | the cut with the least KL divergence of the histograms |
+    | `hessian_diagonal` | that of the least squared error, columns weighted by the mean square of what they are multiplied by, which calibration gathers |
 
     A slice of zeros gets scale 1. `lib/Numerics` defines each rule to the bit (`easyquant/Numerics/ScaleRules.h`).
   }];
@@ -105,7 +107,7 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     | `token` | a scale for each row of an activation; always computed at run time |
     | `dynamic` | scales are computed from each input at run time; static when absent |
     | `online` | scales are state of a sequence, updated step by step |
-    | `scale = T` | the type of scales: `f16`, `bf16`, `f8E4M3FN`, `f8E8M0FNU`; `f32` when absent |
+    | `scale = T` | the type of scales: `f16`, `bf16`, `f8E4M3FN`, `f8E8M0FNU`, `ui6`; `f32` when absent. `ui6`: two levels, n/64 in units of one f16 for every 8 groups of a row |
     | `outer = tensor` | the scales are themselves scaled, by one f32 a tensor |
 
     `lib/Numerics` defines every format to the bit (`easyquant/Numerics/NumberFormats.h`).
@@ -216,7 +218,7 @@ def Equant_LayoutAttr : Equant_Attr<"Layout", "layout"> {
 def Equant_PlanAttr : Equant_Attr<"Plan", "plan"> {
   let summary = "how a site is going to be quantized";
   let description = [{
-    The attribute `equant.plan` of a quantizable op: what a pass such as `equant-absmax` decided and the passes after it read
+    The attribute `equant.plan` of a quantizable op, or of an embedding whose table is no linear's weight: what a pass such as `equant-absmax` decided and the passes after it read
     and complete. A site without one stays float.
 
     | part | meaning |

@@ -33,7 +33,7 @@ def Equant_Codes : Equant_TensorOf<"$t.getRank() == 2 && !$t.isDynamicDim(1) && 
                                    "codes tensor<NxKxT> of i2, i3, i4, i5, i6, i8, f8E4M3FN or f4E2M1FN">;
 def Equant_Scales
     : Equant_TensorOf<"$t.getRank() == 2 && ::easyquant::equant::isScaleType($t.getElementType())",
-                      "scales tensor<NxGxT> of f32, f16, bf16, f8E4M3FN or f8E8M0FNU">;
+                      "scales tensor<NxGxT> of f32, f16, bf16, f8E4M3FN, f8E8M0FNU or ui6">;
 def Equant_ZeroPoints
     : Equant_TensorOf<"$t.getRank() == 2 && $t.getElementType().isSignlessInteger(32)", "zero points tensor<NxGxi32>">;
 def Equant_OuterScales
@@ -47,8 +47,9 @@ def Equant_PackedCodes
                       "packed codes, of four dimensions of i8">;
 def Equant_PackedScales
     : Equant_TensorOf<"$t.getRank() == 3 && $t.hasStaticShape() && "
-                      "::easyquant::equant::isScaleType($t.getElementType())",
-                      "packed scales, of three dimensions of their type">;
+                      "(::easyquant::equant::isScaleType($t.getElementType()) || "
+                      "$t.getElementType().isSignlessInteger(8))",
+                      "packed scales, of three dimensions of their type, or of two levels in bytes">;
 def Equant_PackedZeroPoints
     : Equant_TensorOf<"$t.getRank() == 3 && $t.hasStaticShape() && $t.getElementType().isSignlessInteger(8)",
                       "packed zero points, of three dimensions of i8">;

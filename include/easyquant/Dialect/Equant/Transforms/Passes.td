@@ -20,7 +20,7 @@ class PlanPass<string flag> : Pass<flag, "::mlir::ModuleOp"> {
 
 /// What all of them but `equant-recipe` take.
 defvar PlanOptions = [
-  Scheme, GroupSize, ScaleType, Activations, WeightObserver, Percentile, Head, Ignore, Targets,
+  Scheme, GroupSize, ScaleType, Activations, WeightObserver, Percentile, Head, HeadGroupSize, Ignore, Targets,
   ListOption<"methods", "methods", "std::string",
              "names of the methods that later passes apply at the planned sites, in order">,
 ] # MethodOptions;
@@ -32,8 +32,8 @@ def AbsMax : PlanPass<"equant-absmax"> {
     a group size is given; weights of fewer bits one per group of 128. With A8 activations are quantized to int8, per token at
     run time or per tensor with scales from calibration. The first column of any table: round to nearest.
 
-    The output head, site `lm_head`, has an option of its own. If it is quantized it has int8 weights per channel in every
-    scheme.
+    The output head, site `lm_head`, has an option of its own: int8 weights per channel in every scheme, or a scheme without
+    activations that it alone has.
 
     Before, with `scheme=W8A8`:
 

@@ -1,0 +1,76 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""llama.cpp beside EasyQuant: an environment of its own, and workers, which are processes in either environment."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+WORKERS = FOLDER / "workers"
+PEER_PACKAGES = ("llama-cpp-python==0.3.36", "gguf==0.19.0", "safetensors==0.8.0", "numpy==2.4.6")
+
+
+def fail(message):
+    sys.exit(f"error: {message}")
+
+
+def cache_folder(given):
+    """Where the peer's environment and models are kept: the folder that was given, else one below the user's cache."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cache = (given or Path(home) / "easyquant" / "benchmarks").absolute()
+    cache.mkdir(parents=True, exist_ok=True)
+    return cache
+
+
+def environment_of(cache):
+    """The interpreter of the environment that an earlier run made; None where none did, or of other packages."""
+    folder = cache / "llama-cpp-python"
+    stamp = folder / "packages"
+    return folder / "bin" / "python" if stamp.is_file() and stamp.read_text().split() == list(PEER_PACKAGES) else None
+
+
+def peer_environment(cache):
+    """The interpreter of an environment that holds llama-cpp-python, made if need be."""
+    if (python := environment_of(cache)) is not None:
+        return python
+    folder = cache / "llama-cpp-python"
+    python = folder / "bin" / "python"
+    print(f"installing {', '.join(PEER_PACKAGES)} into {folder} (builds llama.cpp: some minutes)", file=sys.stderr)
+    subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+    environment = os.environ | {"CMAKE_ARGS": "-DGGML_NATIVE=ON", "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1)}
+    if subprocess.run([python, "-m", "pip", "install", "--quiet", *PEER_PACKAGES], env=environment).returncode != 0:
+        fail(f"{PEER_PACKAGES[0]} could not be installed into {folder}; it needs a C++ compiler and PyPI. "
+             "--peer-python names the interpreter of an environment that has it")
+    (folder / "packages").write_text("\n".join(PEER_PACKAGES) + "\n")
+    return python
+
+
+class Worker:
+    """A process that holds models of one library and answers requests, one JSON line each."""
+
+    def __init__(self, python, script):
+        self.name = script
+        # The peer's environment lacks the package, of which workers use what needs numpy alone.
+        environment = os.environ | {"PYTHONPATH": str(FOLDER.parent / "python")}
+        self.process = subprocess.Popen([python, WORKERS / script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+    def ask(self, op, **request):
+        try:
+            self.process.stdin.write(json.dumps({"op": op, **request}) + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            fail(f"{self.name} ended with status {self.process.wait()} at request {op!r}; its messages are above")
+        answer = json.loads(line)
+        if "error" in answer:
+            fail(f"{self.name}, request {op!r}: {answer['error']}")
+        return answer
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()

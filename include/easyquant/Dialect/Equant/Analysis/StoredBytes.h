@@ -1,0 +1,36 @@
+//===- StoredBytes.h - What weights take in an artifact ---------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Known from plans alone, before anything is quantized.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_DIALECT_EQUANT_ANALYSIS_STOREDBYTES_H
+#define EASYQUANT_DIALECT_EQUANT_ANALYSIS_STOREDBYTES_H
+
+#include "easyquant/Dialect/Equant/IR/Equant.h"
+
+#include "mlir/IR/BuiltinOps.h"
+
+namespace easyquant::equant {
+
+/// The layout in which the kernels of CPUs, or of GPUs, read a weight whose activations are `input`
+/// (null: float).
+LayoutAttr layoutFor(mlir::MLIRContext *context, bool onGPU, SchemeAttr input);
+
+/// Bytes of a weight as materialization will store it: packed codes, scales and zero points, with
+/// the sums of its codes where the zero points of inputs must be corrected. A null scheme is float.
+int64_t storedBytes(mlir::RankedTensorType weight, SchemeAttr scheme, SchemeAttr input,
+                    LayoutAttr layout);
+
+/// Bytes of all constants that the functions of a model load and that are no weight of a
+/// quantizable op.
+int64_t otherBytes(mlir::ModuleOp module);
+
+} // namespace easyquant::equant
+
+#endif // EASYQUANT_DIALECT_EQUANT_ANALYSIS_STOREDBYTES_H

@@ -1,0 +1,100 @@
+//===- FormatChoice.h - Which format each group of sites gets ---*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A model has groups of sites, each of which takes one of some formats; a format costs a group so
+// many bytes and so much loss. Losses are taken to add up, which makes the best choice within a
+// budget a multiple-choice knapsack. Where only the model itself knows the loss of a choice, an
+// objective is asked instead, and the table says what to ask for first.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_NUMERICS_FORMATCHOICE_H
+#define EASYQUANT_NUMERICS_FORMATCHOICE_H
+
+#include "easyquant/Support/Result.h"
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace easyquant::numerics {
+
+/// What a format costs a group.
+struct FormatCost {
+  int64_t bytes = 0;
+  double loss = 0;
+};
+
+/// The costs of the formats of each group. Every group has at least one; losses are finite, bytes
+/// not negative.
+using FormatTable = std::vector<std::vector<FormatCost>>;
+
+/// A format for every group, by its number, and what all of them cost by the table.
+struct FormatChoice {
+  std::vector<size_t> formats;
+  int64_t bytes = 0;
+  double loss = 0;
+};
+
+/// Adds up what the formats cost.
+FormatChoice costOf(const FormatTable &table, std::vector<size_t> formats);
+/// Of the smallest formats of all groups.
+int64_t leastBytes(const FormatTable &table);
+/// Of each group those formats that no other one beats in both bytes and loss (of equal ones the
+/// first), by bytes.
+std::vector<size_t> undominated(std::span<const FormatCost> costs);
+
+/// The choice of least loss that takes at most `budget` bytes, exactly: branch and bound, breadth
+/// first, with the linear relaxation as bound and dominance among the partial choices. Errors:
+/// OutOfRange (not even the smallest formats fit, naming their size).
+Result<FormatChoice> leastLoss(const FormatTable &table, int64_t budget);
+
+/// The choice of least loss + lossPerByte * bytes.
+FormatChoice leastPenalized(const FormatTable &table, double lossPerByte);
+
+/// The true loss of a choice. May fail, which ends the search that asked.
+using ChoiceObjective = std::function<Result<double>(std::span<const size_t> formats)>;
+
+struct DescentResult {
+  FormatChoice choice;
+  double loss = 0;         ///< what the objective says of it
+  int64_t evaluations = 0; ///< of the objective
+  /// No change of one group, and no exchange between two, within the budget lowers the objective:
+  /// all of them were asked for. Else the evaluations did not suffice to know.
+  bool isLocalOptimum = false;
+};
+
+/// Coordinate descent from `start`, which must fit: takes the first change of one group, or
+/// exchange between two, that lowers the objective, asking first for those of which the table
+/// expects most, until there is none or the objective was asked `evaluations` times. Errors:
+/// InvalidArgument (no evaluation, a start that does not fit), those of the objective.
+Result<DescentResult> descend(const FormatTable &table, int64_t budget, std::vector<size_t> start,
+                              int64_t evaluations, const ChoiceObjective &objective);
+
+/// `count` different choices about which a surrogate may learn: nearly best ones of tables whose
+/// losses are multiplied by random factors, of budgets from nine tenths of `budget` to all of it.
+/// The same in every run; fewer where the table has no more. Errors: those of leastLoss.
+Result<std::vector<FormatChoice>> sampleChoices(const FormatTable &table, int64_t budget,
+                                                size_t count);
+
+/// b >= 0, one a kind of groups, for which the losses of `choices` by the table, each group's
+/// multiplied by the b of its kind, come closest to the true `losses` > 0: least squares of
+/// relative errors, drawn slightly towards one b for all kinds, so that kinds that the choices do
+/// not tell apart stay alike. Errors: InvalidArgument (nothing to learn from, a loss that is not
+/// above 0).
+Result<std::vector<double>> fitKinds(const FormatTable &table, std::span<const size_t> kindOf,
+                                     std::span<const FormatChoice> choices,
+                                     std::span<const double> losses);
+
+/// Spearman's: the correlation of ranks, equal values sharing theirs. 0 where either list is
+/// constant or there are fewer than two.
+double rankCorrelation(std::span<const double> x, std::span<const double> y);
+
+} // namespace easyquant::numerics
+
+#endif // EASYQUANT_NUMERICS_FORMATCHOICE_H

@@ -1,0 +1,53 @@
+//===- ChoiceRun.h - Whole models in chosen formats -------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Runs the model with every group in its chosen format, and remembers the losses in the work
+// folder. Private to lib/Calibration.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CALIBRATION_CHOICERUN_H
+#define EASYQUANT_LIB_CALIBRATION_CHOICERUN_H
+
+#include "ModelLoss.h"
+#include "SearchSpace.h"
+
+#include "easyquant/Formats/ComputedConstants.h"
+
+#include <span>
+
+namespace easyquant::calibration {
+
+class ChoiceRun {
+public:
+  /// `stamp` is of all that losses depend on, but the choice.
+  /// `loss` is asked for where the journal does not know.
+  ChoiceRun(LayerRunner &runner, const SearchSpace &space,
+            llvm::function_ref<mlir::FailureOr<ModelLoss *>()> loss,
+            const formats::ComputedConstants &work, std::string stamp, unsigned threads)
+      : runner(runner), space(space), loss(loss), work(work), stamp(std::move(stamp)),
+        threads(threads) {}
+
+  /// The loss of the model whose group i has candidate `choice[i]`. Fails with a diagnostic.
+  mlir::FailureOr<float> run(std::span<const size_t> choice);
+
+private:
+  mlir::FailureOr<float> measure(std::span<const size_t> choice);
+  mlir::LogicalResult runLayer(size_t index, std::span<const size_t> choice,
+                               const HiddenStates *exact, HiddenStates &states);
+
+  LayerRunner &runner;
+  const SearchSpace &space;
+  llvm::function_ref<mlir::FailureOr<ModelLoss *>()> loss;
+  const formats::ComputedConstants &work;
+  std::string stamp;
+  unsigned threads;
+};
+
+} // namespace easyquant::calibration
+
+#endif // EASYQUANT_LIB_CALIBRATION_CHOICERUN_H

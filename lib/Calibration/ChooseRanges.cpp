@@ -1,0 +1,220 @@
+//===- ChooseRanges.cpp - Ranges by what weights are multiplied by --------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// One pass of the float model, transforms included, gathers E[x^2] of what the sites read.
+//
+//===----------------------------------------------------------------------===//
+
+#include "MethodRun.h"
+#include "SubgraphPass.h"
+
+#include "easyquant/Calibration/Passes.h"
+#include "easyquant/Calibration/RoundedSites.h"
+#include "easyquant/Numerics/Statistics.h"
+#include "easyquant/Support/Parallel.h"
+#include "easyquant/Support/ProgressAction.h"
+
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+
+namespace easyquant::calibration {
+#define GEN_PASS_DEF_CHOOSERANGES
+#include "easyquant/Calibration/Passes.h.inc"
+} // namespace easyquant::calibration
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::calibration;
+using numerics::ConstMatrix;
+using numerics::Matrix;
+
+namespace {
+
+constexpr llvm::StringLiteral kName = "choose-ranges";
+/// The part of the files that has the sites behind the layers.
+constexpr llvm::StringLiteral kHead = "head";
+/// Rows of a weight that one thread takes at a time.
+constexpr int64_t kBlockRows = 32;
+
+struct ChooseRanges : SubgraphPass<calibration::impl::ChooseRangesBase<ChooseRanges>> {
+  using SubgraphPass::SubgraphPass;
+  LogicalResult run() override;
+};
+
+/// E[x^2] of activations.
+using MeanSquares = llvm::MapVector<Value, numerics::Moments>;
+
+} // namespace
+
+/// The sites of a function whose ranges are still to be chosen. GPTQ has weights of its own.
+static SmallVector<PlannedSite> openSites(func::FuncOp function) {
+  SmallVector<PlannedSite> sites;
+  for (const SiteGroup &group : siteGroups(function))
+    for (const PlannedSite &site : group.sites)
+      if (site.plan.getRule() == equant::ScaleRule::HessianDiagonal && !site.plan.getScale() &&
+          !site.plan.names("gptq"))
+        sites.push_back(site);
+  return sites;
+}
+
+static MeanSquares activationsOf(ArrayRef<PlannedSite> sites) {
+  MeanSquares squares;
+  for (const PlannedSite &site : sites)
+    squares.insert({site.activation(), numerics::Moments(lm::columns(site.activation()))});
+  return squares;
+}
+
+/// Takes `states` through the layer and gathers on the way.
+static LogicalResult runLayer(LayerRunner &runner, func::FuncOp layer, HiddenStates &states,
+                              MeanSquares &squares) {
+  Subgraph subgraph{{layer.getArgument(0)}, {layer.front().getTerminator()->getOperand(0)}};
+  subgraph.observers = false;
+  for (auto &[activation, moments] : squares)
+    if (!llvm::is_contained(subgraph.outputs, activation))
+      subgraph.outputs.push_back(activation);
+  FailureOr<CompiledSubgraph> program = runner.compiler().compile(subgraph);
+  if (failed(program) || failed(program->load(runner.constants())))
+    return failure();
+  std::vector<std::vector<float>> made;
+  for (Value value : subgraph.outputs)
+    made.emplace_back(runner.tokens().maxLength() * lm::columns(value));
+  const int64_t skipped = runner.tokens().skipped();
+  for (int64_t i = 0; i < states.samples(); ++i) {
+    Matrix in = states.sample(i);
+    SmallVector<Matrix> outputs;
+    for (auto [value, memory] : llvm::zip_equal(subgraph.outputs, made))
+      outputs.push_back(Matrix(memory.data(), in.rows, lm::columns(value)));
+    Result<void> done = runner.runSample(*program, layer.getSymName(), i, ConstMatrix(in), outputs);
+    for (auto [value, out] : llvm::zip_equal(subgraph.outputs, outputs))
+      if (auto *found = squares.find(value); done && found != squares.end())
+        done = found->second.update(out.middleRows(skipped, out.rows - skipped));
+    if (!done)
+      return emitError(layer.getLoc()) << done.error().message;
+    std::copy_n(outputs.front().data, in.rows * in.columns, in.data);
+  }
+  return success();
+}
+
+/// Blocks of rows, and what they give put together.
+static Result<numerics::QParams> chooseParams(ConstMatrix weight, const numerics::Scheme &scheme,
+                                              const numerics::ScaleRule &rule, unsigned threads) {
+  if (scheme.granularity == numerics::Granularity::Tensor)
+    return numerics::chooseQParams(weight, scheme, rule);
+  const float outer = numerics::outerScale(numerics::absMaxOf(weight), scheme);
+  const int64_t blocks = (weight.rows + kBlockRows - 1) / kBlockRows;
+  std::vector<Result<numerics::QParams>> found(blocks, numerics::QParams());
+  parallelFor(blocks, threads, [&](int64_t b) {
+    const int64_t first = b * kBlockRows, rows = std::min(kBlockRows, weight.rows - first);
+    found[b] = numerics::chooseQParams(weight.middleRows(first, rows), scheme, rule, outer);
+  });
+  numerics::QParams all;
+  for (Result<numerics::QParams> &block : found) {
+    if (!block)
+      return block;
+    all.rows += block->rows;
+    all.groups = block->groups;
+    llvm::append_range(all.scales, block->scales);
+    llvm::append_range(all.zeroPoints, block->zeroPoints);
+    all.outer = block->outer;
+  }
+  return all;
+}
+
+static FailureOr<numerics::QParams> chooseRange(const LayerRunner &runner, const PlannedSite &site,
+                                                ArrayRef<float> weights, unsigned threads) {
+  FailureOr<WeightValues> weight = readWeight(runner.constants(), site);
+  if (failed(weight))
+    return failure();
+  numerics::ScaleRule rule = site.rule();
+  rule.weights = std::span(weights.data(), weights.size());
+  auto found = chooseParams(weight->view(), site.scheme(), rule, threads);
+  if (!found && found.error().code == ErrorCode::OutOfRange && site.plan.mayWidenScales())
+    found = chooseParams(weight->view(), numerics::withWideScales(site.scheme()), rule, threads);
+  if (!found)
+    return emitError(site.loc()) << "site '" << site.name() << "': " << found.error().message;
+  return std::move(*found);
+}
+
+/// Chooses the ranges of sites of a function and writes them.
+static LogicalResult chooseAndWrite(MethodRun &run, ArrayRef<PlannedSite> sites,
+                                    const MeanSquares &squares, StringRef file, StringRef stamp,
+                                    unsigned threads) {
+  std::vector<numerics::QParams> found;
+  for (const PlannedSite &site : sites) {
+    std::vector<float> weights = squares.find(site.activation())->second.meanSquares();
+    FailureOr<numerics::QParams> params = chooseRange(run.runner(), site, weights, threads);
+    if (failed(params))
+      return failure();
+    found.push_back(std::move(*params));
+  }
+  if (auto done = writeScales(run.work(), file, stamp, sites, found); !done)
+    return run.fail(done.error());
+  return success();
+}
+
+LogicalResult ChooseRanges::run() {
+  ModuleOp module = getOperation();
+  SmallVector<func::FuncOp> functions(module.getOps<func::FuncOp>());
+  if (llvm::all_of(functions,
+                   [](func::FuncOp f) { return f.isExternal() || openSites(f).empty(); }))
+    return success();
+  FailureOr<MethodRun> opened =
+      MethodRun::open(module, {kName, "choose-ranges 1", tokensFile, workFolder, threads});
+  if (failed(opened))
+    return failure();
+  MethodRun &run = *opened;
+  auto isDone = [&](int64_t i) { return openSites(run.layer(i)).empty() || run.has(i); };
+
+  // The head reads what the last layer makes.
+  auto forward = module.lookupSymbol<func::FuncOp>("forward");
+  const SmallVector<PlannedSite> headSites = openSites(forward);
+  const std::string headFile = (kName + "_" + kHead + ".safetensors").str(),
+                    headStamp = layerStamp(forward, run.stamp(run.layerCount() - 1));
+  const bool isHeadOpen = !headSites.empty() && !run.work().has(headFile, headStamp);
+  const int64_t missing = isHeadOpen ? run.layerCount() : run.layersToRun(isDone);
+
+  if (missing > 0) {
+    FailureOr<HiddenStates> states = run.runner().embed();
+    if (failed(states))
+      return failure();
+    for (int64_t i = 0; i < missing; ++i) {
+      ProgressAction::report(&getContext(), kName, i, run.layerCount());
+      SmallVector<PlannedSite> sites;
+      if (!isDone(i))
+        sites = openSites(run.layer(i));
+      MeanSquares squares = activationsOf(sites);
+      if (failed(runLayer(run.runner(), run.layer(i), *states, squares)))
+        return failure();
+      if (!sites.empty() &&
+          failed(chooseAndWrite(run, sites, squares, run.file(i), run.stamp(i), threads)))
+        return failure();
+    }
+    if (isHeadOpen) {
+      MeanSquares squares = activationsOf(headSites);
+      const int64_t skipped = run.runner().tokens().skipped();
+      SmallVector<Value> activations;
+      for (auto &[activation, moments] : squares)
+        activations.push_back(activation);
+      auto gather = [&](int64_t, ArrayRef<Matrix> rows) -> Result<void> {
+        for (auto [activation, x] : llvm::zip_equal(activations, rows))
+          if (auto done =
+                  squares.find(activation)->second.update(x.middleRows(skipped, x.rows - skipped));
+              !done)
+            return done;
+        return {};
+      };
+      if (failed(run.runner().runHead(*states, activations, gather)) ||
+          failed(chooseAndWrite(run, headSites, squares, headFile, headStamp, threads)))
+        return failure();
+    }
+  }
+  ProgressAction::report(&getContext(), kName, run.layerCount(), run.layerCount());
+  for (int64_t i = 0; i < run.layerCount(); ++i)
+    if (failed(
+            declareScales(module, run.work(), run.file(i), run.stamp(i), openSites(run.layer(i)))))
+      return failure();
+  return declareScales(module, run.work(), headFile, headStamp, headSites);
+}

@@ -1,0 +1,271 @@
+//===- LayerSensitivity.cpp - What formats do to one layer ----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "LayerSensitivity.h"
+
+#include "easyquant/Numerics/FormatChoice.h"
+#include "easyquant/Numerics/Metrics.h"
+
+#include "llvm/ADT/SetVector.h"
+
+#include <cmath>
+#include <random>
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::calibration;
+using equant::PlanAttr;
+using numerics::ConstMatrix;
+using numerics::Matrix;
+
+/// Rows of a weight from which its error is estimated before anything runs.
+static constexpr int64_t kSampledRows = 64;
+/// Of the pairs, those that are run to the end; of a layer at most one.
+static constexpr double kCheckedShare = 0.05;
+static constexpr float kDropped = -1;
+
+FailureOr<LayerActivations> LayerActivations::gather(LayerRunner &runner, func::FuncOp layer,
+                                                     const HiddenStates &before,
+                                                     ArrayRef<Value> wanted) {
+  LayerActivations kept;
+  kept.before = &before;
+  Subgraph subgraph{{layer.getArgument(0)}, {}};
+  subgraph.observers = false;
+  for (Value value : wanted)
+    if (value != layer.getArgument(0) && !llvm::is_contained(subgraph.outputs, value))
+      subgraph.outputs.push_back(value);
+  FailureOr<CompiledSubgraph> program = runner.compiler().compile(subgraph);
+  if (failed(program) || failed(program->load(runner.constants())))
+    return failure();
+  for (Value value : subgraph.outputs) {
+    auto states = HiddenStates::allocate(runner.tokens(), lm::columns(value));
+    if (!states)
+      return emitError(layer.getLoc()) << states.error().message;
+    kept.made.insert({value, std::move(*states)});
+  }
+  SmallVector<HiddenStates *> outputs;
+  for (auto &[value, states] : kept.made)
+    outputs.push_back(&states);
+  if (failed(runner.run(*program, layer.getSymName(), {&before}, outputs)))
+    return failure();
+  return std::move(kept);
+}
+
+LogicalResult LayerSensitivity::gather(const HiddenStates &before) {
+  llvm::SetVector<Value> wanted;
+  for (const SearchGroup *group : groups) {
+    Operation *reader = group->sites.front().op;
+    wanted.insert(group->activation);
+    wanted.insert(lastCut(layer, reader));
+    wanted.insert(nextCut(layer, reader));
+  }
+  FailureOr<LayerActivations> found =
+      LayerActivations::gather(runner, layer, before, wanted.getArrayRef());
+  if (failed(found))
+    return failure();
+  activations.emplace(std::move(*found));
+  for (const SearchGroup *group : groups)
+    inputs.try_emplace(group->activation.getAsOpaquePointer(), activations->of(group->activation),
+                       runner.tokens().skipped(), threads);
+  return success();
+}
+
+LogicalResult LayerSensitivity::round(const PlannedSite &site, PlanAttr plan,
+                                      CompiledSubgraph &program) {
+  GroupInputs &input = inputs.find(site.activation().getAsOpaquePointer())->second;
+  return roundInto(runner.constants(), site, plan, &input, threads, program);
+}
+
+//===----------------------------------------------------------------------===//
+// Pairs of a group and a format
+//===----------------------------------------------------------------------===//
+
+/// From a few rows of each weight, evenly spread.
+FailureOr<std::vector<float>> LayerSensitivity::weightErrors(const SearchGroup &group) {
+  GroupInputs &input = inputs.find(group.activation.getAsOpaquePointer())->second;
+  const std::span<const float> moments = input.meanSquares();
+  std::vector<double> sums(group.candidates.size());
+  for (auto [number, site] : llvm::enumerate(group.sites)) {
+    FailureOr<WeightValues> weight = readWeight(runner.constants(), site);
+    if (failed(weight))
+      return failure();
+    const int64_t count = std::min(kSampledRows, weight->rows), columns = weight->columns;
+    std::vector<float> rows(count * columns), rounded(count * columns);
+    for (int64_t i = 0; i < count; ++i)
+      std::copy_n(weight->view().row(i * weight->rows / count), columns, rows.data() + i * columns);
+    const double scale = static_cast<double>(weight->rows) / static_cast<double>(count);
+    for (auto [candidate, sum] : llvm::zip_equal(group.candidates, sums)) {
+      auto codes =
+          roundToNearest(site, candidate.plans[number], {rows.data(), count, columns}, &input);
+      if (!codes)
+        return emitError(site.loc()) << "site '" << site.name() << "': " << codes.error().message;
+      numerics::dequantize(*codes, {rounded.data(), count, columns});
+      for (int64_t i = 0; i < count * columns; ++i) {
+        const double error = static_cast<double>(rows[i]) - rounded[i];
+        sum += scale * moments[i % columns] * error * error;
+      }
+    }
+  }
+  return std::vector<float>(sums.begin(), sums.end());
+}
+
+/// Mean over the tokens that count; a token of zeros has none.
+FailureOr<float> LayerSensitivity::blockError(CompiledSubgraph &program, const Subgraph &subgraph) {
+  Value output = subgraph.outputs.front();
+  const int64_t skipped = runner.tokens().skipped();
+  const HiddenStates &expected = activations->of(output);
+  std::vector<float> made(runner.tokens().maxLength() * expected.columns());
+  double sum = 0;
+  for (int64_t i = 0; i < expected.samples(); ++i) {
+    SmallVector<ConstMatrix> in;
+    for (Value value : subgraph.inputs)
+      in.push_back(activations->of(value).sample(i));
+    const Matrix exact = expected.sample(i), found(made.data(), exact.rows, exact.columns);
+    if (auto done = runner.runSample(program, layer.getSymName(), i, in, {found}); !done)
+      return emitError(layer.getLoc()) << done.error().message;
+    for (int64_t row = skipped; row < exact.rows; ++row) {
+      const double error = numerics::relativeRms(exact.row(row), found.row(row), exact.columns);
+      sum += std::isfinite(error) ? error * error : 0;
+    }
+  }
+  return static_cast<float>(sum / static_cast<double>(runner.tokens().counted()));
+}
+
+FailureOr<GroupFindings> LayerSensitivity::measure(const SearchGroup &group) {
+  GroupFindings findings;
+  FailureOr<std::vector<float>> weighted = weightErrors(group);
+  if (failed(weighted))
+    return failure();
+  findings.weightErrors = *weighted;
+  findings.errors.assign(group.candidates.size(), kDropped);
+  std::vector<numerics::FormatCost> costs;
+  for (auto [candidate, error] : llvm::zip_equal(group.candidates, *weighted))
+    costs.push_back({candidate.bytes, error});
+
+  Operation *reader = group.sites.front().op;
+  Subgraph subgraph{{group.activation}, {nextCut(layer, reader)}};
+  if (Value base = lastCut(layer, reader); base != group.activation)
+    subgraph.inputs.push_back(base); // the residual
+  subgraph.observers = false;
+  FailureOr<CompiledSubgraph> program = runner.compiler().compile(subgraph);
+  if (failed(program) || failed(program->load(runner.constants())))
+    return failure();
+  auto errorOf = [&](ArrayRef<PlanAttr> plans) -> FailureOr<float> {
+    for (auto [site, plan] : llvm::zip_equal(group.sites, plans))
+      if (failed(round(site, plan, *program)))
+        return failure();
+    return blockError(*program, subgraph);
+  };
+  for (size_t kept : numerics::undominated(costs)) {
+    FailureOr<float> error = errorOf(group.candidates[kept].plans);
+    if (failed(error))
+      return failure();
+    findings.errors[kept] = *error;
+  }
+  SmallVector<PlanAttr> found;
+  for (const PlannedSite &site : group.sites)
+    found.push_back(site.plan);
+  for (auto [candidate, error] : llvm::zip_equal(group.candidates, findings.errors))
+    if (candidate.plans == found && error != kDropped) {
+      findings.found = error;
+      return findings;
+    }
+  FailureOr<float> error = errorOf(found);
+  if (failed(error))
+    return failure();
+  findings.found = *error;
+  return findings;
+}
+
+//===----------------------------------------------------------------------===//
+// The whole model
+//===----------------------------------------------------------------------===//
+
+/// The same pair in every run.
+void LayerSensitivity::choosePair(LayerFindings &findings) const {
+  std::vector<std::pair<int64_t, int64_t>> pairs;
+  for (auto [group, found] : llvm::enumerate(findings.groups))
+    for (auto [candidate, error] : llvm::enumerate(found.errors))
+      if (error != kDropped)
+        pairs.emplace_back(group, candidate);
+  std::mt19937_64 random(index);
+  const double draw = static_cast<double>(random() >> 11) * 0x1p-53;
+  if (draw < kCheckedShare * static_cast<double>(pairs.size()))
+    std::tie(findings.checkedGroup, findings.checkedCandidate) = pairs[random() % pairs.size()];
+}
+
+/// The blocks one after the other, and the pair to check.
+std::vector<LayerSensitivity::PlannedSites>
+LayerSensitivity::runsToEnd(const LayerFindings &findings) const {
+  std::vector<PlannedSites> runs;
+  for (const SearchGroup *group : groups) {
+    runs.resize(std::max(runs.size(), group->block + 1));
+    for (const PlannedSite &site : group->sites)
+      runs[group->block].emplace_back(site, site.plan);
+  }
+  if (findings.checkedGroup < 0)
+    return runs;
+  const SearchGroup &group = *groups[findings.checkedGroup];
+  PlannedSites &pair = runs.emplace_back();
+  for (auto [site, plan] :
+       llvm::zip_equal(group.sites, group.candidates[findings.checkedCandidate].plans))
+    pair.emplace_back(site, plan);
+  return runs;
+}
+
+LogicalResult LayerSensitivity::runToEnd(LayerFindings &findings, const HiddenStates &before,
+                                         ModelLoss &loss) {
+  Subgraph subgraph{{layer.getArgument(0)}, {layer.front().getTerminator()->getOperand(0)}};
+  subgraph.observers = false;
+  FailureOr<CompiledSubgraph> program = runner.compiler().compile(subgraph);
+  if (failed(program))
+    return failure();
+  std::vector<HiddenStates> states;
+  for (const PlannedSites &sites : runsToEnd(findings)) {
+    FailureOr<HiddenStates> after = runner.allocate();
+    if (failed(after) || failed(program->load(runner.constants())))
+      return failure();
+    for (const auto &[site, plan] : sites)
+      if (failed(round(site, plan, *program)))
+        return failure();
+    if (failed(runner.run(*program, layer.getSymName(), {&before}, {&*after})))
+      return failure();
+    states.push_back(std::move(*after));
+  }
+  SmallVector<HiddenStates *> all;
+  for (HiddenStates &each : states)
+    all.push_back(&each);
+  for (size_t next = index + 1; next < runner.layers().size(); ++next)
+    if (failed(runner.runLayer(next, all)))
+      return failure();
+  FailureOr<std::vector<float>> losses =
+      loss.of(SmallVector<const HiddenStates *>(all.begin(), all.end()));
+  if (failed(losses))
+    return failure();
+  findings.losses = std::move(*losses);
+  if (findings.checkedGroup >= 0) {
+    findings.checked = findings.losses.back();
+    findings.losses.pop_back();
+  }
+  return success();
+}
+
+FailureOr<LayerFindings> LayerSensitivity::measure(const HiddenStates &before, ModelLoss &loss) {
+  if (failed(gather(before)))
+    return failure();
+  LayerFindings findings;
+  for (const SearchGroup *group : groups) {
+    FailureOr<GroupFindings> found = measure(*group);
+    if (failed(found))
+      return failure();
+    findings.groups.push_back(std::move(*found));
+  }
+  choosePair(findings);
+  if (failed(runToEnd(findings, before, loss)))
+    return failure();
+  return findings;
+}

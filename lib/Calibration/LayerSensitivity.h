@@ -1,0 +1,92 @@
+//===- LayerSensitivity.h - What formats do to one layer --------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A format at a group of sites is judged by the error of the hidden states behind the enclosing
+// block (attention, MLP: up to the next place where the layer can be cut), all else being float,
+// activations too: the mean over tokens of |h - hhat|^2 / |h|^2. What follows normalizes hidden
+// states, so that an error of a token whose states are large, as those of attention sinks, is a
+// small one. Private to lib/Calibration.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CALIBRATION_LAYERSENSITIVITY_H
+#define EASYQUANT_LIB_CALIBRATION_LAYERSENSITIVITY_H
+
+#include "ModelLoss.h"
+#include "SearchRounding.h"
+#include "SearchSpace.h"
+
+namespace easyquant::calibration {
+
+/// Activations of a float layer, of all samples.
+class LayerActivations {
+public:
+  /// Takes `before` through the layer and keeps `wanted`. Fails with a diagnostic.
+  static mlir::FailureOr<LayerActivations> gather(LayerRunner &runner, mlir::func::FuncOp layer,
+                                                  const HiddenStates &before,
+                                                  llvm::ArrayRef<mlir::Value> wanted);
+  const HiddenStates &of(mlir::Value value) const {
+    auto found = made.find(value);
+    return found == made.end() ? *before : found->second;
+  }
+
+private:
+  const HiddenStates *before = nullptr; ///< of the layer's input
+  llvm::MapVector<mlir::Value, HiddenStates> made;
+};
+
+/// What is kept of a group in the journal; -1 where a format was dropped.
+struct GroupFindings {
+  std::vector<float> weightErrors; ///< of each candidate: sum_j E[x_j^2] sum_n (w - what)^2
+  std::vector<float> errors;       ///< of each candidate: of the block, relative and squared
+  float found = 0;                 ///< the same of the plans that the search found
+};
+
+struct LayerFindings {
+  std::vector<GroupFindings> groups;
+  std::vector<float> losses; ///< of the whole model with this block as its plans would have it
+  /// A pair run to the end: the loss of the whole model with this group alone in this format.
+  int64_t checkedGroup = -1, checkedCandidate = -1;
+  float checked = 0;
+};
+
+class LayerSensitivity {
+public:
+  /// `groups` are those of layer `index`.
+  LayerSensitivity(LayerRunner &runner, size_t index, llvm::ArrayRef<const SearchGroup *> groups,
+                   unsigned threads)
+      : runner(runner), index(index), layer(runner.layers()[index]), groups(groups),
+        threads(threads) {}
+
+  /// Measures from `before`, the float states that go into the layer. Fails with a diagnostic.
+  mlir::FailureOr<LayerFindings> measure(const HiddenStates &before, ModelLoss &loss);
+
+private:
+  mlir::LogicalResult gather(const HiddenStates &before);
+  mlir::FailureOr<std::vector<float>> weightErrors(const SearchGroup &group);
+  mlir::FailureOr<GroupFindings> measure(const SearchGroup &group);
+  mlir::FailureOr<float> blockError(CompiledSubgraph &program, const Subgraph &subgraph);
+  mlir::LogicalResult round(const PlannedSite &site, equant::PlanAttr plan,
+                            CompiledSubgraph &program);
+  using PlannedSites = llvm::SmallVector<std::pair<PlannedSite, equant::PlanAttr>>;
+  std::vector<PlannedSites> runsToEnd(const LayerFindings &findings) const;
+  mlir::LogicalResult runToEnd(LayerFindings &findings, const HiddenStates &before,
+                               ModelLoss &loss);
+  void choosePair(LayerFindings &findings) const;
+
+  LayerRunner &runner;
+  size_t index;
+  mlir::func::FuncOp layer;
+  llvm::ArrayRef<const SearchGroup *> groups;
+  unsigned threads;
+  std::optional<LayerActivations> activations;
+  std::map<void *, GroupInputs> inputs; ///< by activation
+};
+
+} // namespace easyquant::calibration
+
+#endif // EASYQUANT_LIB_CALIBRATION_LAYERSENSITIVITY_H

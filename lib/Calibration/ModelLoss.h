@@ -1,0 +1,56 @@
+//===- ModelLoss.h - How far a model is from its float self -----*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// From the hidden states behind the last layer. The logits of a few tokens at a time are in memory:
+// those of the float model are computed again each time, which several models may share. Private to
+// lib/Calibration.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CALIBRATION_MODELLOSS_H
+#define EASYQUANT_LIB_CALIBRATION_MODELLOSS_H
+
+#include "easyquant/Calibration/LayerRunner.h"
+
+namespace easyquant::calibration {
+
+enum class Objective {
+  KL,   ///< mean KL(float || model) over the tokens that count
+  Loss, ///< mean loss of the next token, less that of the float model; may be negative
+};
+
+class ModelLoss {
+public:
+  /// `reference`: the float model's states behind the last layer. Fails with a diagnostic.
+  static mlir::FailureOr<ModelLoss> create(LayerRunner &runner, HiddenStates reference,
+                                           Objective objective, unsigned threads);
+
+  /// Nats a token of each of the models, rounded to f32, in which journals keep them. Fails with a
+  /// diagnostic.
+  mlir::FailureOr<std::vector<float>> of(llvm::ArrayRef<const HiddenStates *> models);
+
+private:
+  ModelLoss(LayerRunner &runner, HiddenStates reference, CompiledSubgraph head, mlir::Value logits,
+            Objective objective, unsigned threads)
+      : runner(&runner), reference(std::move(reference)), head(std::move(head)), logits(logits),
+        objective(objective), threads(threads) {}
+  Result<void> addSample(int64_t sample, llvm::ArrayRef<const HiddenStates *> models,
+                         std::vector<double> &sums);
+  mlir::FailureOr<std::vector<double>> means(llvm::ArrayRef<const HiddenStates *> models);
+
+  LayerRunner *runner;
+  HiddenStates reference;
+  CompiledSubgraph head;
+  mlir::Value logits;
+  Objective objective;
+  unsigned threads;
+  double floatLoss = 0; ///< of Objective::Loss
+};
+
+} // namespace easyquant::calibration
+
+#endif // EASYQUANT_LIB_CALIBRATION_MODELLOSS_H

@@ -1,0 +1,407 @@
+//===- SearchBitwidths.cpp - Formats that are worth their bytes -----------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "SearchEntropy.h"
+#include "SearchReport.h"
+#include "SubgraphPass.h"
+
+#include "easyquant/Calibration/Passes.h"
+#include "easyquant/Support/ProgressAction.h"
+#include "easyquant/Support/WriteFile.h"
+
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FormatVariadic.h"
+
+#include <cmath>
+#include <numeric>
+
+namespace easyquant::calibration {
+#define GEN_PASS_DEF_SEARCHBITWIDTHS
+#include "easyquant/Calibration/Passes.h.inc"
+} // namespace easyquant::calibration
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::calibration;
+using numerics::FormatChoice;
+using numerics::FormatTable;
+
+namespace {
+
+constexpr llvm::StringLiteral kSearch = "search";
+constexpr int64_t kGroupSizes[] = {32, 64, 128};
+
+enum class Strategy { Grid, Entropy, Greedy, Learned };
+
+struct SearchBitwidths : SubgraphPass<calibration::impl::SearchBitwidthsBase<SearchBitwidths>> {
+  using SubgraphPass::SubgraphPass;
+  LogicalResult run() override;
+
+private:
+  InFlightDiagnostic fail() { return emitError(getOperation().getLoc()); }
+  LogicalResult readOptions();
+  LogicalResult readBudgets(const SearchSpace &space);
+  SearchSpaceRequest spaceRequest() const;
+  std::string stampText() const;
+  FailureOr<SearchTable> tableOfEntropy(const SearchSpace &space);
+  LogicalResult choose(const SearchSpace &space, const SearchTable &table, SearchRun *run);
+  LogicalResult finish(const SearchSpace &space, const SearchTable &table, const SearchRun *run);
+  LogicalResult runOnWeights();
+
+  Strategy way = Strategy::Grid;
+  Objective aim = Objective::KL;
+  std::vector<SearchPoint> points;
+};
+
+/// Chooses within one budget, by the strategies that run whole models.
+class PointSearch {
+public:
+  PointSearch(const SearchSpace &space, const SearchTable &table, SearchRun *run,
+              int64_t evaluations)
+      : space(space), table(table), run(run), evaluations(evaluations) {}
+
+  LogicalResult grid(SearchPoint &point);
+  LogicalResult greedy(SearchPoint &point);
+  LogicalResult learned(SearchPoint &point);
+
+private:
+  Result<FormatChoice> best(const FormatTable &costs, const SearchPoint &point) const;
+  FailureOr<FormatChoice> bestByTable(const SearchPoint &point) const;
+  LogicalResult settle(SearchPoint &point, const FormatChoice &choice);
+  LogicalResult fail(const Error &error) const {
+    return emitError(space.groups.front().activation.getLoc()) << error.message;
+  }
+
+  const SearchSpace &space;
+  const SearchTable &table;
+  SearchRun *run; ///< null: nothing runs
+  int64_t evaluations;
+};
+
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Strategies
+//===----------------------------------------------------------------------===//
+
+/// Of groups, for a budget of bytes; what a penalty finds has its own size.
+Result<FormatChoice> PointSearch::best(const FormatTable &costs, const SearchPoint &point) const {
+  const auto weights = static_cast<double>(space.weights());
+  if (point.budget == "lambda")
+    return numerics::leastPenalized(costs, point.value * 8 / weights);
+  return numerics::leastLoss(costs, point.budget == "avg_bits"
+                                        ? static_cast<int64_t>(point.value * weights / 8)
+                                        : static_cast<int64_t>(point.value) - space.fixedBytes);
+}
+
+FailureOr<FormatChoice> PointSearch::bestByTable(const SearchPoint &point) const {
+  Result<FormatChoice> found = best(table.costs, point);
+  if (!found)
+    return fail(found.error());
+  return std::move(*found);
+}
+
+LogicalResult PointSearch::settle(SearchPoint &point, const FormatChoice &choice) {
+  point.candidates = table.candidatesOf(choice.formats);
+  point.bytes = choice.bytes;
+  point.predicted = numerics::costOf(table.costs, choice.formats).loss;
+  if (!run)
+    return success();
+  FailureOr<float> verified = run->lossOf(point.candidates);
+  if (failed(verified))
+    return failure();
+  point.verified = *verified;
+  ++point.evaluations;
+  return success();
+}
+
+LogicalResult PointSearch::grid(SearchPoint &point) {
+  FailureOr<FormatChoice> found = bestByTable(point);
+  return failed(found) ? failure() : settle(point, *found);
+}
+
+LogicalResult PointSearch::greedy(SearchPoint &point) {
+  FailureOr<FormatChoice> start = bestByTable(point);
+  if (failed(start))
+    return failure();
+  const int64_t budget =
+      point.budget == "lambda" ? start->bytes
+      : point.budget == "avg_bits"
+          ? static_cast<int64_t>(point.value * static_cast<double>(space.weights()) / 8)
+          : static_cast<int64_t>(point.value) - space.fixedBytes;
+  bool isReported = false; // the diagnostic of a run that failed
+  auto objective = [&](std::span<const size_t> formats) -> Result<double> {
+    FailureOr<float> loss = run->lossOf(table.candidatesOf(formats));
+    if (succeeded(loss))
+      return *loss;
+    isReported = true;
+    return makeError(ErrorCode::Corrupt, "a whole model cannot be run");
+  };
+  auto found = numerics::descend(table.costs, budget, start->formats, evaluations, objective);
+  if (!found)
+    return isReported ? failure() : fail(found.error());
+  point.evaluations = found->evaluations - 1; // settle counts the last one
+  point.isLocalOptimum = found->isLocalOptimum;
+  return settle(point, found->choice);
+}
+
+LogicalResult PointSearch::learned(SearchPoint &point) {
+  FailureOr<FormatChoice> first = bestByTable(point);
+  if (failed(first))
+    return failure();
+  // Two evaluations are for what is chosen, without and with what is learned.
+  auto samples =
+      numerics::sampleChoices(table.costs, first->bytes, std::max<int64_t>(evaluations - 2, 1));
+  if (!samples)
+    return fail(samples.error());
+  samples->insert(samples->begin(), *first);
+  std::vector<double> losses;
+  for (const FormatChoice &sample : *samples) {
+    FailureOr<float> loss = run->lossOf(table.candidatesOf(sample.formats));
+    if (failed(loss))
+      return failure();
+    losses.push_back(*loss);
+  }
+  std::map<std::string, size_t> kinds;
+  std::vector<size_t> kindOfGroup;
+  for (const SearchGroup &group : space.groups)
+    kindOfGroup.push_back(kinds.try_emplace(kindOf(group), kinds.size()).first->second);
+  auto weights = numerics::fitKinds(table.costs, kindOfGroup, *samples, losses);
+  if (!weights)
+    return fail(weights.error());
+  FormatTable learned = table.costs;
+  for (auto [costs, kind] : llvm::zip_equal(learned, kindOfGroup))
+    for (numerics::FormatCost &cost : costs)
+      cost.loss *= (*weights)[kind];
+  Result<FormatChoice> second = best(learned, point);
+  if (!second)
+    return fail(second.error());
+  if (failed(settle(point, *second)))
+    return failure();
+  point.predicted = second->loss;
+  point.evaluations += static_cast<int64_t>(samples->size());
+  for (const auto &[kind, number] : kinds)
+    point.weights[kind] = (*weights)[number];
+  if (*point.verified <= losses.front())
+    return success();
+  const int64_t asked = point.evaluations - 1;
+  if (failed(settle(point, *first)))
+    return failure();
+  point.evaluations = asked + 1;
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// The pass
+//===----------------------------------------------------------------------===//
+
+LogicalResult SearchBitwidths::readOptions() {
+  const std::pair<llvm::StringLiteral, Strategy> ways[] = {{"grid", Strategy::Grid},
+                                                           {"entropy", Strategy::Entropy},
+                                                           {"greedy", Strategy::Greedy},
+                                                           {"learned", Strategy::Learned}};
+  const auto *named = llvm::find_if(ways, [&](const auto &w) { return w.first == strategy; });
+  if (named == std::end(ways))
+    return fail() << "unknown strategy '" << strategy.getValue()
+                  << "'; expected grid, entropy, greedy or learned";
+  way = named->second;
+  if (objective != "kl" && objective != "loss")
+    return fail() << "unknown objective '" << objective.getValue() << "'; expected kl or loss";
+  aim = objective == "kl" ? Objective::KL : Objective::Loss;
+  if (way == Strategy::Learned && aim == Objective::Loss)
+    return fail() << "strategy learned fits relative errors, and a loss less the float model's may "
+                     "be 0: take objective kl";
+  if (formats.empty())
+    return fail() << "no formats to choose from: give formats=SCHEME,SCHEME,... or formats=all";
+  if (searchSamples < 1 || evaluations < 1)
+    return fail() << "search-samples and evaluations must be at least 1, found "
+                  << searchSamples.getValue() << " and " << evaluations.getValue();
+  return success();
+}
+
+SearchSpaceRequest SearchBitwidths::spaceRequest() const {
+  SearchSpaceRequest request;
+  request.schemes.assign(formats.begin(), formats.end());
+  request.groupSizes.assign(groupSizes.begin(), groupSizes.end());
+  if (groupSizes.empty())
+    request.groupSizes.assign(std::begin(kGroupSizes), std::end(kGroupSizes));
+  request.targets.assign(targets.begin(), targets.end());
+  if (targets.empty())
+    request.targets = {"cpu"};
+  request.perSite = perSite;
+  return request;
+}
+
+/// Budgets that cannot be met are said before anything is measured.
+LogicalResult SearchBitwidths::readBudgets(const SearchSpace &space) {
+  for (double bits : avgBits)
+    points.push_back({.budget = "avg_bits", .value = bits});
+  for (int64_t bytes : maxBytes)
+    points.push_back({.budget = "max_bytes", .value = static_cast<double>(bytes)});
+  for (double lambda : lambdas)
+    points.push_back({.budget = "lambda", .value = lambda});
+  if (points.empty())
+    return fail() << "no budget: give avg-bits, max-bytes or lambda";
+  FormatTable sizes;
+  for (const SearchGroup &group : space.groups) {
+    std::vector<numerics::FormatCost> &costs = sizes.emplace_back();
+    for (const FormatCandidate &candidate : group.candidates)
+      costs.push_back({candidate.bytes, 0});
+  }
+  const int64_t least = numerics::leastBytes(sizes);
+  const double leastBits = 8.0 * static_cast<double>(least) / static_cast<double>(space.weights());
+  constexpr llvm::StringLiteral remedy =
+      "; give a larger budget, formats of fewer bits, or larger groups";
+  for (const SearchPoint &point : points) {
+    if (!(point.value > 0) || !std::isfinite(point.value))
+      return fail() << "a budget must be a number above 0, found " << point.value;
+    if (point.budget == "avg_bits" &&
+        point.value * static_cast<double>(space.weights()) / 8 < static_cast<double>(least))
+      return fail() << fmt::format("a budget of {} bits a weight cannot be met: the smallest "
+                                   "formats take {:.3f} bits{}",
+                                   point.value, std::ceil(leastBits * 1000) / 1000, remedy.str());
+    if (point.budget == "max_bytes" && point.value < static_cast<double>(least + space.fixedBytes))
+      return fail() << fmt::format("a budget of {:.0f} bytes cannot be met: with the smallest "
+                                   "formats the weights take {} bytes, {} of them outside of what "
+                                   "is searched{}",
+                                   point.value, least + space.fixedBytes, space.fixedBytes,
+                                   remedy.str());
+  }
+  return success();
+}
+
+/// What measurements depend on, beside model, plans and tokens.
+std::string SearchBitwidths::stampText() const {
+  const SearchSpaceRequest request = spaceRequest();
+  std::string sizes;
+  for (int64_t size : request.groupSizes)
+    sizes += fmt::format(" {}", size);
+  return fmt::format("search 2 samples={} formats={} group-sizes={} targets={} objective={} "
+                     "per-site={}",
+                     searchSamples.getValue(), llvm::join(request.schemes, " "), sizes,
+                     llvm::join(request.targets, " "), objective.getValue(), perSite.getValue());
+}
+
+FailureOr<SearchTable> SearchBitwidths::tableOfEntropy(const SearchSpace &space) {
+  ModuleOp module = getOperation();
+  std::string path = statistics;
+  if (auto known = module->getAttrOfType<StringAttr>(equant::kStatisticsAttr);
+      known && path.empty())
+    path = known.str();
+  if (path.empty())
+    return fail() << "strategy entropy needs histograms of activations: give statistics=FILE, or "
+                     "run equant-calibrate with observers of histogram before";
+  FailureOr<ModelConstants> constants = ModelConstants::open(module);
+  if (failed(constants))
+    return failure();
+  auto file = formats::StatisticsFile::open(path);
+  if (!file)
+    return fail() << file.error().message;
+  auto hash = constants->source().hash();
+  if (!hash)
+    return fail() << hash.error().message;
+  if (auto ok = file->checkModel(*hash); !ok)
+    return fail() << ok.error().message;
+  FailureOr<FormatTable> costs = entropyTable(*constants, space, *file, [&](size_t i) {
+    ProgressAction::report(&getContext(), kSearch, static_cast<int64_t>(i),
+                           std::ssize(space.groups));
+  });
+  if (failed(costs))
+    return failure();
+  SearchTable table{std::move(*costs), {}};
+  for (const auto &group : table.costs) {
+    std::vector<size_t> &all = table.candidates.emplace_back(group.size());
+    std::iota(all.begin(), all.end(), size_t(0));
+  }
+  return table;
+}
+
+LogicalResult SearchBitwidths::choose(const SearchSpace &space, const SearchTable &table,
+                                      SearchRun *run) {
+  PointSearch search(space, table, run, evaluations);
+  for (auto [i, point] : llvm::enumerate(points)) {
+    ProgressAction::report(&getContext(), "choose", static_cast<int64_t>(i), std::ssize(points));
+    LogicalResult done = way == Strategy::Greedy    ? search.greedy(point)
+                         : way == Strategy::Learned ? search.learned(point)
+                                                    : search.grid(point);
+    if (failed(done))
+      return failure();
+  }
+  ProgressAction::report(&getContext(), "choose", std::ssize(points), std::ssize(points));
+  return success();
+}
+
+LogicalResult SearchBitwidths::finish(const SearchSpace &space, const SearchTable &table,
+                                      const SearchRun *run) {
+  ModuleOp module = getOperation();
+  llvm::json::Object found = reportOf(module, space, run, table, points);
+  found["strategy"] = strategy.getValue();
+  found["objective"] = objective.getValue();
+  DictionaryAttr recipe = recipeOf(module, space, points.front().candidates);
+  auto write = [&](const std::string &path, llvm::json::Value value) -> LogicalResult {
+    if (path.empty())
+      return success();
+    if (auto done = writeFile(path, llvm::formatv("{0:2}\n", value).str()); !done)
+      return fail() << done.error().message;
+    return success();
+  };
+  if (failed(write(output, toJson(recipe))) || failed(write(report, std::move(found))))
+    return failure();
+  module->setAttr(equant::kRecipeAttr, recipe);
+  for (auto [group, chosen] : llvm::zip_equal(space.groups, points.front().candidates))
+    for (auto [site, plan] : llvm::zip_equal(group.sites, group.candidates[chosen].plans))
+      PlannedSite(site).op->setAttr(equant::kPlanAttr, plan);
+  return success();
+}
+
+/// Without tokens nothing runs.
+LogicalResult SearchBitwidths::runOnWeights() {
+  ModuleOp module = getOperation();
+  SmallVector<func::FuncOp> layers;
+  for (auto function : module.getOps<func::FuncOp>())
+    if (function.isPrivate())
+      layers.push_back(function);
+  FailureOr<SearchSpace> space = findSearchSpace(module, layers, spaceRequest());
+  if (failed(space) || failed(readBudgets(*space)))
+    return failure();
+  FailureOr<SearchTable> table = tableOfEntropy(*space);
+  if (failed(table) || failed(choose(*space, *table, nullptr)))
+    return failure();
+  return finish(*space, *table, nullptr);
+}
+
+LogicalResult SearchBitwidths::run() {
+  ModuleOp module = getOperation();
+  if (failed(readOptions()))
+    return failure();
+  if (way == Strategy::Entropy && tokensFile.empty())
+    return runOnWeights();
+  FailureOr<MethodRun> opened = MethodRun::open(
+      module, {kSearch, stampText(), tokensFile, workFolder, threads, searchSamples});
+  if (failed(opened))
+    return failure();
+  FailureOr<SearchSpace> space = findSearchSpace(module, opened->runner().layers(), spaceRequest());
+  if (failed(space) || failed(readBudgets(*space)))
+    return failure();
+  SearchRun measured(*opened, *space, aim, threads);
+  if (way == Strategy::Entropy) {
+    FailureOr<SearchTable> table = tableOfEntropy(*space);
+    if (failed(table) || failed(choose(*space, *table, &measured)))
+      return failure();
+    return finish(*space, *table, &measured);
+  }
+  const int64_t layers = opened->layerCount();
+  if (failed(measured.measure(
+          [&](int64_t i) { ProgressAction::report(&getContext(), kSearch, i, layers); })))
+    return failure();
+  ProgressAction::report(&getContext(), kSearch, layers, layers);
+  const SearchTable table = measured.table();
+  if (failed(choose(*space, table, &measured)))
+    return failure();
+  return finish(*space, table, &measured);
+}

@@ -1,0 +1,213 @@
+//===- SearchReport.cpp - What a search for formats found -----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "SearchReport.h"
+
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::calibration;
+namespace json = llvm::json;
+
+//===----------------------------------------------------------------------===//
+// Recipes
+//===----------------------------------------------------------------------===//
+
+/// model.layers.3.mlp.up_proj: "model.layers.", "3", ".mlp.up_proj". Names without a number are all
+/// prefix.
+static std::array<std::string, 3> splitAtNumber(StringRef name) {
+  SmallVector<StringRef> parts;
+  name.split(parts, '.');
+  for (size_t i = 0; i < parts.size(); ++i)
+    if (!parts[i].empty() && llvm::all_of(parts[i], llvm::isDigit)) {
+      const std::string before = llvm::join(ArrayRef(parts).take_front(i), "."),
+                        after = llvm::join(ArrayRef(parts).drop_front(i + 1), ".");
+      return {before.empty() ? "" : before + ".", parts[i].str(), after.empty() ? "" : "." + after};
+    }
+  return {name.str(), "", ""};
+}
+
+std::string easyquant::calibration::kindOf(const SearchGroup &group) {
+  auto [before, number, after] = splitAtNumber(group.name());
+  return StringRef(number.empty() ? before : after).ltrim('.').str();
+}
+
+/// A literal of POSIX expressions.
+static std::string literal(StringRef text) {
+  std::string escaped;
+  for (char c : text) {
+    if (!llvm::isAlnum(c) && c != '_' && c != '-')
+      escaped += '\\';
+    escaped += c;
+  }
+  return escaped;
+}
+
+/// "re:^model\.layers\.(0|3)\.mlp\.up_proj$", or the name of a single site.
+static std::string matchOf(const std::pair<std::string, std::string> &around,
+                           ArrayRef<std::string> numbers) {
+  if (numbers.size() == 1)
+    return around.first + numbers.front() + around.second;
+  return "re:^" + literal(around.first) + "(" + llvm::join(numbers, "|") + ")" +
+         literal(around.second) + "$";
+}
+
+DictionaryAttr easyquant::calibration::recipeOf(ModuleOp module, const SearchSpace &space,
+                                                ArrayRef<size_t> candidates) {
+  Builder builder(module.getContext());
+  // Sites of one kind that get one format share a rule.
+  using Key = std::tuple<std::string, std::string, size_t>; // around the number, and the format
+  llvm::MapVector<Key, std::pair<std::string, SmallVector<std::string>>, std::map<Key, unsigned>>
+      rules;
+  for (auto [group, chosen] : llvm::zip_equal(space.groups, candidates))
+    for (const PlannedSite &site : group.sites) {
+      auto [before, number, after] = splitAtNumber(site.name());
+      const FormatCandidate &candidate = group.candidates[chosen];
+      auto &[method, numbers] = rules[{before, after, candidate.format}];
+      method = candidate.method;
+      numbers.push_back(number);
+    }
+  SmallVector<Attribute> entries;
+  for (const auto &[key, rule] : rules) {
+    const auto &[before, after, format] = key;
+    NamedAttrList entry;
+    entry.set("match", builder.getStringAttr(matchOf({before, after}, rule.second)));
+    entry.set("scheme", builder.getStringAttr(space.formats[format].scheme));
+    entry.set("group_size", builder.getI64IntegerAttr(space.formats[format].groupSize));
+    entry.set("method", builder.getStringAttr(rule.first));
+    entries.push_back(entry.getDictionary(module.getContext()));
+  }
+  NamedAttrList recipe(module->getAttrOfType<DictionaryAttr>(equant::kRecipeAttr));
+  recipe.set("sites", builder.getArrayAttr(entries));
+  return recipe.getDictionary(module.getContext());
+}
+
+static json::Value valueAsJson(Attribute attribute) {
+  return llvm::TypeSwitch<Attribute, json::Value>(attribute)
+      .Case([](DictionaryAttr dictionary) { return toJson(dictionary); })
+      .Case([](ArrayAttr array) {
+        json::Array values;
+        for (Attribute value : array)
+          values.push_back(valueAsJson(value));
+        return json::Value(std::move(values));
+      })
+      .Case([](StringAttr text) { return json::Value(text.str()); })
+      .Case([](BoolAttr flag) { return json::Value(flag.getValue()); })
+      .Case([](IntegerAttr integer) { return json::Value(integer.getInt()); })
+      .Case([](FloatAttr number) { return json::Value(number.getValueAsDouble()); })
+      .Default([](Attribute) { return json::Value(nullptr); });
+}
+
+json::Value easyquant::calibration::toJson(DictionaryAttr recipe) {
+  json::Object members;
+  for (NamedAttribute entry : recipe)
+    members[entry.getName().str()] = valueAsJson(entry.getValue());
+  return json::Value(std::move(members));
+}
+
+//===----------------------------------------------------------------------===//
+// The report
+//===----------------------------------------------------------------------===//
+
+static json::Array groupsAsJson(const SearchSpace &space, const SearchRun *run,
+                                const SearchTable &table) {
+  json::Array groups;
+  std::vector<size_t> next(run ? run->findings().size() : 0);
+  for (auto [index, group] : llvm::enumerate(space.groups)) {
+    const GroupFindings *found =
+        run ? &run->findings()[group.layer].groups[next[group.layer]++] : nullptr;
+    json::Array sites, choices;
+    for (const PlannedSite &site : group.sites)
+      sites.push_back(site.name());
+    for (auto [i, candidate] : llvm::enumerate(group.candidates)) {
+      json::Object choice{{"format", candidate.format}, {"bytes", candidate.bytes}};
+      if (found)
+        choice["weight_error"] = found->weightErrors[i];
+      if (found && found->errors[i] >= 0)
+        choice["error"] = found->errors[i];
+      choices.push_back(std::move(choice));
+    }
+    for (auto [i, cost] : llvm::zip_equal(table.candidates[index], table.costs[index]))
+      (*choices[i].getAsObject())["loss"] = cost.loss;
+    groups.push_back(json::Object{{"name", group.name()},
+                                  {"kind", kindOf(group)},
+                                  {"layer", group.layer},
+                                  {"sites", std::move(sites)},
+                                  {"weights", group.weights()},
+                                  {"choices", std::move(choices)}});
+  }
+  return groups;
+}
+
+static json::Object pointAsJson(ModuleOp module, const SearchSpace &space,
+                                const SearchPoint &point) {
+  json::Array formats;
+  for (auto [group, chosen] : llvm::zip_equal(space.groups, point.candidates))
+    formats.push_back(group.candidates[chosen].format);
+  json::Object result{
+      {"budget", json::Object{{"kind", point.budget}, {"value", point.value}}},
+      {"formats", std::move(formats)},
+      {"bytes", point.bytes},
+      {"weights_bytes", point.bytes + space.fixedBytes},
+      {"avg_bits", 8.0 * static_cast<double>(point.bytes) / static_cast<double>(space.weights())},
+      {"predicted", point.predicted},
+      {"verified", point.verified ? json::Value(*point.verified) : json::Value(nullptr)},
+      {"evaluations", point.evaluations},
+      {"recipe", toJson(recipeOf(module, space, point.candidates))}};
+  if (point.isLocalOptimum)
+    result["local_optimum"] = *point.isLocalOptimum;
+  if (!point.weights.empty()) {
+    json::Object weights;
+    for (const auto &[kind, weight] : point.weights)
+      weights[kind] = weight;
+    result["coefficients"] = std::move(weights);
+  }
+  return result;
+}
+
+json::Object easyquant::calibration::reportOf(ModuleOp module, const SearchSpace &space,
+                                              const SearchRun *run, const SearchTable &table,
+                                              ArrayRef<SearchPoint> points) {
+  const bool isMeasured = run && !run->findings().empty();
+  json::Array formats, layers, checks, found;
+  for (const SearchFormat &format : space.formats)
+    formats.push_back(json::Object{
+        {"name", format.name()}, {"scheme", format.scheme}, {"group_size", format.groupSize}});
+  std::vector<double> predicted, measured;
+  if (isMeasured) {
+    for (const LayerFindings &layer : run->findings())
+      layers.push_back(json::Object{{"losses", json::Array(layer.losses)}});
+    for (const CheckedPair &pair : run->checkedPairs()) {
+      predicted.push_back(pair.predicted);
+      measured.push_back(pair.measured);
+      checks.push_back(
+          json::Object{{"group", pair.group},
+                       {"format", space.groups[pair.group].candidates[pair.candidate].format},
+                       {"predicted", pair.predicted},
+                       {"measured", pair.measured}});
+    }
+  }
+  for (const SearchPoint &point : points)
+    found.push_back(pointAsJson(module, space, point));
+  json::Object report{{"format", "easyquant-search"},
+                      {"format_version", 1},
+                      {"formats", std::move(formats)},
+                      {"groups", groupsAsJson(space, isMeasured ? run : nullptr, table)},
+                      {"layers", std::move(layers)},
+                      {"checks", std::move(checks)},
+                      {"points", std::move(found)},
+                      {"weights", space.weights()},
+                      {"fixed_bytes", space.fixedBytes}};
+  if (run)
+    report["forwards"] = run->forwards();
+  if (predicted.size() > 1)
+    report["rank_correlation"] = numerics::rankCorrelation(predicted, measured);
+  return report;
+}

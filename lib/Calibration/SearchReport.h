@@ -1,0 +1,48 @@
+//===- SearchReport.h - What a search for formats found ---------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// As a recipe, and as JSON for the front desk. Private to lib/Calibration.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CALIBRATION_SEARCHREPORT_H
+#define EASYQUANT_LIB_CALIBRATION_SEARCHREPORT_H
+
+#include "SearchRun.h"
+
+#include "llvm/Support/JSON.h"
+
+namespace easyquant::calibration {
+
+/// A budget, and what a strategy chose within it.
+struct SearchPoint {
+  std::string budget; ///< avg_bits, max_bytes or lambda
+  double value = 0;
+  std::vector<size_t> candidates = {}; ///< of each group
+  int64_t bytes = 0;                   ///< of all groups
+  double predicted = 0;
+  std::optional<double> verified = {};     ///< none where nothing was run
+  int64_t evaluations = 0;                 ///< whole models that the choice took, this one included
+  std::optional<bool> isLocalOptimum = {}; ///< of greedy
+  std::map<std::string, double> weights = {}; ///< of learned: by kind of group
+};
+
+/// The kind of a group: its name without the number of its layer.
+std::string kindOf(const SearchGroup &group);
+
+/// The recipe of the module with a rule for each format and kind of site.
+mlir::DictionaryAttr recipeOf(mlir::ModuleOp module, const SearchSpace &space,
+                              llvm::ArrayRef<size_t> candidates);
+llvm::json::Value toJson(mlir::DictionaryAttr recipe);
+
+/// What is known of each group, format and point. `run` is null where nothing was run.
+llvm::json::Object reportOf(mlir::ModuleOp module, const SearchSpace &space, const SearchRun *run,
+                            const SearchTable &table, llvm::ArrayRef<SearchPoint> points);
+
+} // namespace easyquant::calibration
+
+#endif // EASYQUANT_LIB_CALIBRATION_SEARCHREPORT_H

@@ -1,0 +1,145 @@
+//===- SearchRounding.cpp - Weights as a candidate rounds them ------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "SearchRounding.h"
+
+#include "easyquant/Numerics/Statistics.h"
+#include "easyquant/Recipe/OptionValues.h"
+#include "easyquant/Support/Parallel.h"
+
+#include <mutex>
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::calibration;
+using equant::PlanAttr;
+using numerics::ConstMatrix;
+using numerics::Matrix;
+namespace option = easyquant::recipe::option;
+
+/// Rows that are rounded by one thread at a time.
+static constexpr int64_t kPieceRows = 32;
+
+std::span<const float> GroupInputs::meanSquares() {
+  if (!squares.empty())
+    return squares;
+  std::vector<double> sums(rows->columns());
+  int64_t count = 0;
+  for (int64_t i = 0; i < rows->samples(); ++i) {
+    const Matrix sample = rows->sample(i);
+    for (int64_t r = skipped; r < sample.rows; ++r, ++count)
+      for (int64_t c = 0; c < sample.columns; ++c)
+        sums[c] += static_cast<double>(sample(r, c)) * sample(r, c);
+  }
+  for (double sum : sums)
+    squares.push_back(static_cast<float>(sum / static_cast<double>(std::max<int64_t>(count, 1))));
+  return squares;
+}
+
+Result<const numerics::GptqFactor *> GroupInputs::factor(const numerics::GptqOptions &options) {
+  const std::pair key(options.actOrder, options.damping);
+  if (auto known = factors.find(key); known != factors.end())
+    return &known->second;
+  if (hessian.empty()) {
+    numerics::Gram gram(rows->columns());
+    for (int64_t i = 0; i < rows->samples(); ++i) {
+      const Matrix sample = rows->sample(i);
+      if (auto done = gram.update(sample.middleRows(skipped, sample.rows - skipped), threads);
+          !done)
+        return Unexpected(done.error());
+    }
+    hessian = std::move(gram).takeHessian();
+  }
+  auto found = numerics::factorHessian({hessian.data(), rows->columns(), rows->columns()}, options);
+  if (!found)
+    return Unexpected(found.error());
+  return &factors.emplace(key, std::move(*found)).first->second;
+}
+
+static numerics::GptqOptions gptqOptionsOf(PlanAttr plan, unsigned threads) {
+  const recipe::OptionValues defaults;
+  return {.actOrder = plan.optionOr(option::actOrder, defaults[option::actOrder]),
+          .staticGroups = plan.optionOr(option::staticGroups, defaults[option::staticGroups]),
+          .damping = plan.optionOr(option::damping, defaults[option::damping]),
+          .threads = threads};
+}
+
+static Result<void> roundByGptq(const PlannedSite &site, ConstMatrix weight, GroupInputs &inputs,
+                                unsigned threads, Matrix out) {
+  const numerics::GptqOptions options = gptqOptionsOf(site.plan, threads);
+  auto factor = inputs.factor(options);
+  if (!factor)
+    return Unexpected(factor.error());
+  auto round = [&](const numerics::Scheme &scheme) {
+    return numerics::gptq(weight, **factor, scheme, site.rule(), options);
+  };
+  auto rounded = round(site.scheme());
+  if (!rounded && rounded.error().code == ErrorCode::OutOfRange && site.plan.mayWidenScales())
+    rounded = round(numerics::withWideScales(site.scheme()));
+  if (!rounded)
+    return Unexpected(rounded.error());
+  numerics::dequantize(rounded->weight, out);
+  return {};
+}
+
+bool easyquant::calibration::readsInputs(PlanAttr plan) {
+  return plan.names("gptq") || plan.getRule() == equant::ScaleRule::HessianDiagonal;
+}
+
+Result<numerics::QuantizedMatrix> easyquant::calibration::roundToNearest(const PlannedSite &site,
+                                                                         PlanAttr plan,
+                                                                         ConstMatrix rows,
+                                                                         GroupInputs *inputs) {
+  const PlannedSite planned{site.op, plan};
+  numerics::ScaleRule rule = planned.rule();
+  if (rule.kind == numerics::ScaleRuleKind::HessianDiagonal && inputs)
+    rule.weights = inputs->meanSquares();
+  auto rounded = numerics::quantize(rows, planned.scheme(), rule);
+  if (!rounded && rounded.error().code == ErrorCode::OutOfRange && plan.mayWidenScales())
+    rounded = numerics::quantize(rows, numerics::withWideScales(planned.scheme()), rule);
+  return rounded;
+}
+
+static Result<void> roundRows(const PlannedSite &site, ConstMatrix weight, GroupInputs *inputs,
+                              unsigned threads, Matrix out) {
+  if (inputs && readsInputs(site.plan))
+    inputs->meanSquares(); // before threads ask for them
+  // An outer scale is of all rows.
+  const int64_t piece = site.scheme().outer ? weight.rows : kPieceRows;
+  std::mutex mutex;
+  Result<void> all;
+  parallelFor((weight.rows + piece - 1) / piece, threads, [&](int64_t i) {
+    const int64_t first = i * piece, count = std::min(piece, weight.rows - first);
+    auto rounded = roundToNearest(site, site.plan, weight.middleRows(first, count), inputs);
+    if (rounded)
+      return numerics::dequantize(*rounded, out.middleRows(first, count));
+    std::lock_guard lock(mutex);
+    all = Unexpected(rounded.error());
+  });
+  return all;
+}
+
+LogicalResult easyquant::calibration::roundInto(const ModelConstants &constants,
+                                                const PlannedSite &site, PlanAttr plan,
+                                                GroupInputs *inputs, unsigned threads,
+                                                CompiledSubgraph &program) {
+  const PlannedSite planned{site.op, plan};
+  FailureOr<WeightValues> weight = readWeight(constants, site);
+  if (failed(weight))
+    return failure();
+  for (const SubgraphWeight &place : program.weights()) {
+    if (place.value != site.weight())
+      continue;
+    const Matrix out = program.weight(place.global);
+    Result<void> done = plan.names("gptq")
+                            ? roundByGptq(planned, weight->view(), *inputs, threads, out)
+                            : roundRows(planned, weight->view(), inputs, threads, out);
+    if (!done)
+      return emitError(site.loc()) << "site '" << site.name() << "': " << done.error().message;
+  }
+  return success();
+}

@@ -1,0 +1,60 @@
+//===- SearchRounding.h - Weights as a candidate rounds them ----*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// By the method that will round them: GPTQ by itself, on the Hessian of the float activations,
+// which serves all formats; everything else to nearest by the plan's rule, where distillation
+// starts from. Private to lib/Calibration.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CALIBRATION_SEARCHROUNDING_H
+#define EASYQUANT_LIB_CALIBRATION_SEARCHROUNDING_H
+
+#include "easyquant/Calibration/LayerSites.h"
+#include "easyquant/Numerics/Gptq.h"
+
+#include <map>
+
+namespace easyquant::calibration {
+
+/// What rounding takes from the activations that a group of sites reads.
+class GroupInputs {
+public:
+  GroupInputs(const HiddenStates &rows, int64_t skipped, unsigned threads)
+      : rows(&rows), skipped(skipped), threads(threads) {}
+
+  /// E[x_j^2] of every channel; computed once.
+  std::span<const float> meanSquares();
+  /// The factor with which plans of these options round; computed once.
+  Result<const numerics::GptqFactor *> factor(const numerics::GptqOptions &options);
+
+private:
+  const HiddenStates *rows;
+  int64_t skipped;
+  unsigned threads;
+  std::vector<float> squares, hessian;
+  std::map<std::pair<bool, double>, numerics::GptqFactor> factors; ///< by act-order and damping
+};
+
+/// Does rounding by the plan take anything from activations?
+bool readsInputs(equant::PlanAttr plan);
+
+/// Rows of the weight of a site to nearest by `plan`; `inputs` may be null where nothing is taken
+/// from them. Errors: those of numerics::quantize.
+Result<numerics::QuantizedMatrix> roundToNearest(const PlannedSite &site, equant::PlanAttr plan,
+                                                 numerics::ConstMatrix rows, GroupInputs *inputs);
+
+/// Rounds the weight of a site as `plan` will, and puts what the codes stand for in its place in a
+/// program, if that reads it. `inputs` may be null where nothing is taken from them. Fails with a
+/// diagnostic that names the site.
+mlir::LogicalResult roundInto(const ModelConstants &constants, const PlannedSite &site,
+                              equant::PlanAttr plan, GroupInputs *inputs, unsigned threads,
+                              CompiledSubgraph &program);
+
+} // namespace easyquant::calibration
+
+#endif // EASYQUANT_LIB_CALIBRATION_SEARCHROUNDING_H

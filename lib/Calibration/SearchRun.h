@@ -1,0 +1,75 @@
+//===- SearchRun.h - What a search for formats measures ---------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Measures layer by layer, keeps what it finds in the work folder, and turns errors into losses.
+// Private to lib/Calibration.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CALIBRATION_SEARCHRUN_H
+#define EASYQUANT_LIB_CALIBRATION_SEARCHRUN_H
+
+#include "ChoiceRun.h"
+#include "LayerSensitivity.h"
+#include "MethodRun.h"
+
+#include "easyquant/Numerics/FormatChoice.h"
+
+namespace easyquant::calibration {
+
+/// The losses of the formats that are worth choosing from: those of group i are of its candidates
+/// candidates[i].
+struct SearchTable {
+  numerics::FormatTable costs;
+  std::vector<std::vector<size_t>> candidates;
+
+  std::vector<size_t> candidatesOf(std::span<const size_t> formats) const;
+};
+
+/// A pair of a group and a candidate that was run to the end.
+struct CheckedPair {
+  size_t group, candidate;
+  double predicted, measured;
+};
+
+class SearchRun {
+public:
+  SearchRun(MethodRun &run, const SearchSpace &space, Objective objective, unsigned threads);
+
+  /// Measures what no earlier run has. `progress` is called before each layer. Fails with a
+  /// diagnostic.
+  mlir::LogicalResult measure(llvm::function_ref<void(int64_t layer)> progress);
+  /// What was measured, as losses.
+  SearchTable table() const;
+  std::vector<CheckedPair> checkedPairs() const;
+  llvm::ArrayRef<LayerFindings> findings() const { return layers; }
+
+  /// The loss of the whole model. Fails with a diagnostic.
+  mlir::FailureOr<float> lossOf(std::span<const size_t> candidates);
+  /// What this process has run, in passes of the float model over the tokens used.
+  double forwards() const { return run.runner().multiplications() / oneForward; }
+
+private:
+  mlir::FailureOr<ModelLoss *> modelLoss();
+  mlir::FailureOr<LayerFindings> read(int64_t layer);
+  mlir::LogicalResult write(int64_t layer, const LayerFindings &findings);
+  const std::string &stamp() const { return run.stamp(run.layerCount() - 1); }
+  std::vector<const SearchGroup *> groupsOf(size_t layer) const;
+  std::vector<double> lossesPerError() const;
+
+  MethodRun &run;
+  const SearchSpace &space;
+  Objective objective;
+  unsigned threads;
+  double oneForward = 0; ///< multiplications
+  std::optional<ModelLoss> loss;
+  std::vector<LayerFindings> layers;
+};
+
+} // namespace easyquant::calibration
+
+#endif // EASYQUANT_LIB_CALIBRATION_SEARCHRUN_H

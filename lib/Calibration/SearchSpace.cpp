@@ -1,0 +1,296 @@
+//===- SearchSpace.cpp - Which formats groups of sites may have -----------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "SearchSpace.h"
+
+#include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
+#include "easyquant/Dialect/Equant/Analysis/StoredBytes.h"
+#include "easyquant/Recipe/Presets.h"
+
+#include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/StringExtras.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::calibration;
+using equant::PlanAttr;
+using equant::QuantizableOpInterface;
+using recipe::OptionInfo;
+using recipe::SiteRequest;
+namespace option = easyquant::recipe::option;
+
+static constexpr llvm::StringLiteral kAll = "all";
+
+std::string SearchFormat::name() const {
+  return groupSize ? fmt::format("{} g{}", scheme, groupSize) : scheme;
+}
+
+std::string SearchGroup::name() const {
+  std::string name = sites.front().name();
+  for (const PlannedSite &site : ArrayRef(sites).drop_front())
+    name += "+" + StringRef(site.name()).rsplit('.').second.str();
+  return name;
+}
+
+static int64_t elementsOf(const PlannedSite &site) {
+  return cast<RankedTensorType>(site.weight().getType()).getNumElements();
+}
+
+int64_t SearchGroup::weights() const {
+  int64_t count = 0;
+  for (const PlannedSite &site : sites)
+    count += elementsOf(site);
+  return count;
+}
+
+int64_t SearchSpace::weights() const {
+  int64_t count = 0;
+  for (const SearchGroup &group : groups)
+    count += group.weights();
+  return count;
+}
+
+//===----------------------------------------------------------------------===//
+// What the recipe asks of every site
+//===----------------------------------------------------------------------===//
+
+static recipe::OptionValue valueOf(Attribute attribute) {
+  if (auto flag = dyn_cast<BoolAttr>(attribute))
+    return flag.getValue();
+  if (auto integer = dyn_cast<IntegerAttr>(attribute))
+    return integer.getInt();
+  if (auto number = dyn_cast<FloatAttr>(attribute))
+    return number.getValueAsDouble();
+  if (auto text = dyn_cast<StringAttr>(attribute))
+    return text.str();
+  std::vector<std::string> list;
+  for (auto text : cast<ArrayAttr>(attribute).getAsValueRange<StringAttr>())
+    list.push_back(text.str());
+  return list;
+}
+
+/// The request of `equant.recipe` for sites without rules.
+static FailureOr<SiteRequest> requestOf(ModuleOp module) {
+  auto attribute = module->getAttrOfType<DictionaryAttr>(equant::kRecipeAttr);
+  if (!attribute)
+    return emitError(module.getLoc())
+           << "no site has a plan: run equant-absmax or another pass that plans first";
+  if (attribute.contains("sites"))
+    return emitError(module.getLoc())
+           << "the recipe has rules for sites, which a search is to find: give one scheme and one "
+              "method for all";
+  SiteRequest request;
+  for (const OptionInfo &option : recipe::options())
+    if (Attribute value =
+            option.planned && !option.key.empty() ? attribute.get(option.key) : Attribute())
+      request.options.set(option, valueOf(value));
+  auto method =
+      recipe::parseMethod(request.options[option::method], request.options[option::scheme]);
+  if (!method)
+    return emitError(module.getLoc()) << method.error().message;
+  request.method = *method;
+  return request;
+}
+
+/// The same for a format. Methods are those of the recipe; a base that follows from the scheme's
+/// zero points follows from the format's.
+static Result<SiteRequest> withFormat(const SiteRequest &base, const SearchFormat &format) {
+  SiteRequest request = base;
+  request.options.set(option::scheme, format.scheme);
+  request.options.set(option::groupSize, format.groupSize);
+  const recipe::MethodExpression &method = base.method;
+  const bool follows = method.base == "absmax" || method.base == "zeropoint";
+  auto derived =
+      follows ? recipe::parseMethod(llvm::join(method.methods, "+"), format.scheme) : method;
+  if (!derived)
+    return Unexpected(derived.error());
+  request.method = *derived;
+  request.options.set(option::method, derived->str());
+  return request;
+}
+
+//===----------------------------------------------------------------------===//
+// Formats
+//===----------------------------------------------------------------------===//
+
+/// All schemes whose activations are those of the recipe's.
+static std::vector<std::string> schemesLike(StringRef scheme) {
+  auto input = [](std::string_view name) {
+    auto preset = recipe::findPreset(name);
+    return preset && !preset->isFloat() ? std::optional(std::pair(preset->input, preset->isStatic))
+                                        : std::nullopt;
+  };
+  std::vector<std::string> names;
+  for (const std::string &name : recipe::schemeNames())
+    if (input(name) && input(name) == input(std::string_view(scheme)))
+      names.push_back(name);
+  return names;
+}
+
+static std::vector<SearchFormat> formatsOf(ArrayRef<std::string> schemes,
+                                           ArrayRef<int64_t> groupSizes) {
+  std::vector<SearchFormat> formats;
+  auto add = [&](const std::string &scheme, int64_t groupSize) {
+    if (llvm::none_of(formats, [&](const SearchFormat &known) {
+          return known.scheme == scheme && known.groupSize == groupSize;
+        }))
+      formats.push_back({scheme, groupSize});
+  };
+  for (const std::string &scheme : schemes) {
+    auto preset = recipe::findPreset(scheme);
+    if (preset && preset->groupSize)
+      add(scheme, *preset->groupSize);
+    else
+      for (int64_t groupSize : groupSizes)
+        add(scheme, groupSize);
+  }
+  return formats;
+}
+
+/// Why a site cannot have a plan on a target; empty if it can.
+static std::string whyNoKernel(const PlannedSite &site, PlanAttr plan, StringRef target) {
+  auto weight = cast<RankedTensorType>(site.weight().getType());
+  const bool onGPU = target != "cpu";
+  equant::LayoutAttr layout = equant::layoutFor(plan.getContext(), onGPU, plan.getInput());
+  equant::SchemeAttr scheme = plan.getWeight();
+  const bool isPacked = layout.getPackedType(numerics::WeightTensor::Codes, scheme,
+                                             weight.getDimSize(0), weight.getDimSize(1)) != nullptr;
+  if (!isPacked || (onGPU && plan.getInput() && !plan.getInput().isInteger()))
+    return fmt::format("target {} has no kernel for {} weights with {} activations", target.str(),
+                       numerics::toString(scheme.toNumerics()),
+                       plan.getInput() ? numerics::toString(plan.getInput().toNumerics())
+                                       : "float");
+  return equant::whyNotQuantizable(site.op, plan);
+}
+
+namespace {
+/// Gives groups their candidates.
+class CandidateFinder {
+public:
+  CandidateFinder(const SearchSpaceRequest &request, SiteRequest base, SearchSpace &space)
+      : request(request), base(std::move(base)), space(space),
+        isAll(llvm::is_contained(request.schemes, kAll)) {}
+  LogicalResult find(SearchGroup &group) const;
+
+private:
+  Result<FormatCandidate> candidate(const SearchGroup &group, size_t format) const;
+
+  const SearchSpaceRequest &request;
+  SiteRequest base;
+  SearchSpace &space;
+  bool isAll;
+};
+} // namespace
+
+Result<FormatCandidate> CandidateFinder::candidate(const SearchGroup &group, size_t format) const {
+  MLIRContext *context = group.activation.getContext();
+  FormatCandidate found{format, "", {}, 0};
+  Result<SiteRequest> asked = withFormat(base, space.formats[format]);
+  if (!asked)
+    return Unexpected(asked.error());
+  found.method = asked->method.str();
+  Result<PlanAttr> plan = equant::makePlan(context, *asked);
+  if (!plan)
+    return Unexpected(plan.error());
+  if (!*plan)
+    return makeError(ErrorCode::InvalidArgument, "scheme none is no format to choose from");
+  for (const PlannedSite &site : group.sites) {
+    for (const std::string &target : request.targets)
+      if (std::string reason = whyNoKernel(site, *plan, target); !reason.empty())
+        return makeError(ErrorCode::Unsupported, "site '{}': {}; take it out of the formats",
+                         site.name(), reason);
+    found.plans.push_back(*plan);
+    found.bytes += equant::storedBytes(
+        cast<RankedTensorType>(site.weight().getType()), plan->getWeight(), plan->getInput(),
+        equant::layoutFor(context, request.targets.front() != "cpu", plan->getInput()));
+  }
+  return found;
+}
+
+LogicalResult CandidateFinder::find(SearchGroup &group) const {
+  for (size_t format = 0; format < space.formats.size(); ++format) {
+    Result<FormatCandidate> found = candidate(group, format);
+    if (!found && isAll)
+      continue;
+    if (!found)
+      return emitError(group.sites.front().loc())
+             << "format " << space.formats[format].name() << ": " << found.error().message;
+    // Two names of one plan: a group larger than the row, or zero points that a method brings
+    // along.
+    if (llvm::none_of(group.candidates, [&](const FormatCandidate &known) {
+          return known.plans.front() == found->plans.front();
+        }))
+      group.candidates.push_back(std::move(*found));
+  }
+  if (group.candidates.empty())
+    return emitError(group.sites.front().loc())
+           << "site '" << group.sites.front().name() << "': none of the formats fits it";
+  return success();
+}
+
+FailureOr<SearchSpace> easyquant::calibration::findSearchSpace(ModuleOp module,
+                                                               ArrayRef<func::FuncOp> layers,
+                                                               const SearchSpaceRequest &request) {
+  FailureOr<SiteRequest> base = requestOf(module);
+  if (failed(base))
+    return failure();
+  SearchSpace space;
+  std::vector<std::string> schemes = request.schemes;
+  if (llvm::is_contained(schemes, kAll))
+    schemes = schemesLike(base->scheme());
+  space.formats = formatsOf(schemes, request.groupSizes);
+  CandidateFinder finder(request, *base, space);
+  int64_t searched = 0;
+  auto add = [&](SearchGroup group) {
+    for (const PlannedSite &site : group.sites)
+      searched += equant::storedBytes(cast<RankedTensorType>(site.weight().getType()),
+                                      site.plan.getWeight(), site.plan.getInput(),
+                                      equant::layoutFor(module.getContext(),
+                                                        request.targets.front() != "cpu",
+                                                        site.plan.getInput()));
+    space.groups.push_back(std::move(group));
+    return finder.find(space.groups.back());
+  };
+  for (auto [index, layer] : llvm::enumerate(layers)) {
+    llvm::SetVector<Value> cuts;
+    for (SiteGroup &sites : siteGroups(layer)) {
+      // What was computed for a format is not that of another.
+      for (PlannedSite &site : sites.sites)
+        site.plan = site.plan.withResults({}, {}, {}, {});
+      cuts.insert(nextCut(layer, sites.sites.front().op));
+      const size_t block = cuts.size() - 1; // sites come in the order of execution
+      SmallVector<SearchGroup> groups;
+      if (!request.perSite)
+        groups.push_back({index, block, sites.activation, sites.sites, {}});
+      else
+        for (const PlannedSite &site : sites.sites)
+          groups.push_back({index, block, sites.activation, {site}, {}});
+      for (SearchGroup &group : groups)
+        if (failed(add(std::move(group))))
+          return failure();
+    }
+  }
+  if (space.groups.empty())
+    return emitError(module.getLoc()) << "the layers have no site with a plan to change";
+  module.walk([&](QuantizableOpInterface op) {
+    PlanAttr plan = equant::getPlan(op);
+    equant::SchemeAttr input = plan ? plan.getInput() : equant::SchemeAttr();
+    space.fixedBytes += equant::storedBytes(
+        cast<RankedTensorType>(op.getWeightOperand().get().getType()),
+        plan ? plan.getWeight() : equant::SchemeAttr(), input,
+        equant::layoutFor(module.getContext(), request.targets.front() != "cpu", input));
+  });
+  module.walk([&](lm::EmbeddingOp op) {
+    if (PlanAttr plan = equant::getPlan(op))
+      space.fixedBytes += equant::storedBytes(
+          cast<RankedTensorType>(op.getTable().getType()), plan.getWeight(), plan.getInput(),
+          equant::layoutFor(module.getContext(), request.targets.front() != "cpu",
+                            plan.getInput()));
+  });
+  space.fixedBytes += equant::otherBytes(module) - searched;
+  return space;
+}

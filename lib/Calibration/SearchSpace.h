@@ -1,0 +1,71 @@
+//===- SearchSpace.h - Which formats groups of sites may have ---*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A format is a scheme by its name and a group size. What it means at a site is what a recipe's
+// rule that names it would mean there. Private to lib/Calibration.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CALIBRATION_SEARCHSPACE_H
+#define EASYQUANT_LIB_CALIBRATION_SEARCHSPACE_H
+
+#include "easyquant/Calibration/LayerSites.h"
+
+namespace easyquant::calibration {
+
+/// "W4A16_ASYM" in groups of 32; 0: a scale a row.
+struct SearchFormat {
+  std::string scheme;
+  int64_t groupSize = 0;
+  std::string name() const;
+};
+
+/// A format as the sites of a group would have it.
+struct FormatCandidate {
+  size_t format = 0;                         ///< number in SearchSpace::formats
+  std::string method;                        ///< of the rule
+  llvm::SmallVector<equant::PlanAttr> plans; ///< of each site
+  int64_t bytes = 0;                         ///< of all of them, as stored
+};
+
+/// Sites that get one format: those that read one activation, or a single one.
+struct SearchGroup {
+  size_t layer = 0;
+  size_t block = 0; ///< of the layer: groups whose errors are seen at the same cut are of one
+  mlir::Value activation;
+  llvm::SmallVector<PlannedSite> sites;
+  std::vector<FormatCandidate> candidates;
+
+  std::string name() const; ///< "model.layers.0.self_attn.q_proj+k_proj+v_proj"
+  int64_t weights() const;  ///< elements
+};
+
+struct SearchSpace {
+  std::vector<SearchFormat> formats;
+  std::vector<SearchGroup> groups;
+  int64_t fixedBytes = 0; ///< of everything else in the weights file
+
+  int64_t weights() const; ///< elements of all groups
+};
+
+struct SearchSpaceRequest {
+  std::vector<std::string> schemes; ///< or "all"
+  std::vector<int64_t> groupSizes;  ///< 0: a row
+  std::vector<std::string> targets; ///< "cpu", or of GPUs; sizes are those of the first
+  bool perSite = false;
+};
+
+/// The groups of the layers with the formats that their targets have kernels for. Fails with a
+/// diagnostic: nothing is planned, the recipe has rules already, a scheme that there is not or that
+/// no target or method takes (but under "all", where it is left out).
+mlir::FailureOr<SearchSpace> findSearchSpace(mlir::ModuleOp module,
+                                             llvm::ArrayRef<mlir::func::FuncOp> layers,
+                                             const SearchSpaceRequest &request);
+
+} // namespace easyquant::calibration
+
+#endif // EASYQUANT_LIB_CALIBRATION_SEARCHSPACE_H

@@ -1,0 +1,77 @@
+//===- StoredBytes.cpp - What weights take in an artifact -----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Dialect/Equant/Analysis/StoredBytes.h"
+
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "mlir/IR/SymbolTable.h"
+#include "llvm/ADT/DenseSet.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+using ml_program::GlobalLoadConstOp;
+
+LayoutAttr easyquant::equant::layoutFor(MLIRContext *context, bool onGPU, SchemeAttr input) {
+  if (!onGPU)
+    return LayoutAttr::panel(context);
+  return LayoutAttr::mmaSync(context, input && input.isInteger() ? FragmentOrder::M16N8K32
+                                                                 : FragmentOrder::M16N8K16);
+}
+
+static int64_t bytesOf(RankedTensorType type) {
+  return llvm::divideCeil(type.getNumElements() * type.getElementTypeBitWidth(), 8);
+}
+
+int64_t easyquant::equant::storedBytes(RankedTensorType weight, SchemeAttr scheme, SchemeAttr input,
+                                       LayoutAttr layout) {
+  if (!scheme)
+    return weight.getNumElements() * static_cast<int64_t>(sizeof(float));
+  int64_t rows = weight.getDimSize(0), columns = weight.getDimSize(1);
+  using numerics::WeightTensor;
+  int64_t bytes = 0;
+  for (WeightTensor tensor :
+       {WeightTensor::Codes, WeightTensor::Scales, WeightTensor::ZeroPoints, WeightTensor::Outer})
+    if (RankedTensorType packed = layout.getPackedType(tensor, scheme, rows, columns))
+      bytes += bytesOf(packed);
+  if (input && !input.getSymmetric())
+    bytes += bytesOf(layout.getPackedType(WeightTensor::Sums, scheme, rows, columns));
+  return bytes;
+}
+
+/// The load that a constant expression, such as equant.scale of a weight, leads to; or null.
+static GlobalLoadConstOp loadBehind(Value constant) {
+  Operation *op = constant.getDefiningOp();
+  while (op && !isa<GlobalLoadConstOp>(op))
+    op = op->getNumOperands() ? op->getOperand(0).getDefiningOp() : nullptr;
+  return dyn_cast_or_null<GlobalLoadConstOp>(op);
+}
+
+int64_t easyquant::equant::otherBytes(ModuleOp module) {
+  llvm::DenseSet<Attribute> counted; // globals
+  module.walk([&](QuantizableOpInterface op) {
+    if (GlobalLoadConstOp load = loadBehind(op.getWeightOperand().get()))
+      counted.insert(load.getGlobalAttr());
+  });
+  module.walk([&](lm::EmbeddingOp op) {
+    GlobalLoadConstOp load = loadBehind(op.getTable());
+    if (load && getPlan(op))
+      counted.insert(load.getGlobalAttr());
+  });
+  SymbolTable symbols(module);
+  int64_t bytes = 0;
+  module.walk([&](GlobalLoadConstOp load) {
+    auto type = dyn_cast<RankedTensorType>(load.getType());
+    Operation *global = symbols.lookup(load.getGlobal().getLeafReference());
+    // What a method computed is a part of what it scales.
+    if (type && type.hasStaticShape() && !(global && global->hasAttr(kFileAttr)) &&
+        counted.insert(load.getGlobalAttr()).second)
+      bytes += type.getNumElements() * static_cast<int64_t>(sizeof(float));
+  });
+  return bytes;
+}

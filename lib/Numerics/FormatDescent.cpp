@@ -1,0 +1,147 @@
+//===- FormatDescent.cpp - Formats by what the model itself says ----------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Changes of one group alone would stop at any choice that fills its budget: what one group gives
+// up another one must be able to take.
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Numerics/FormatChoice.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+namespace easyquant::numerics {
+namespace {
+
+/// One group's change, or two groups' (of which the second may be none: the first again).
+struct Move {
+  double loss; ///< that the table expects to be added
+  size_t group, format, otherGroup, otherFormat;
+
+  bool operator<(const Move &other) const {
+    return std::tie(loss, group, format, otherGroup, otherFormat) <
+           std::tie(other.loss, other.group, other.format, other.otherGroup, other.otherFormat);
+  }
+};
+
+class Descent {
+public:
+  Descent(const FormatTable &table, int64_t budget, int64_t evaluations,
+          const ChoiceObjective &objective)
+      : table(table), budget(budget), evaluations(evaluations), objective(objective) {}
+  Result<DescentResult> run(std::vector<size_t> start);
+
+private:
+  FormatCost change(size_t group, size_t format) const {
+    const FormatCost &from = table[group][now.choice.formats[group]], &to = table[group][format];
+    return {to.bytes - from.bytes, to.loss - from.loss};
+  }
+  void consider(const Move &move, int64_t addedBytes);
+  /// The most promising moves not asked for, no more than can still be; says whether these are all.
+  bool gatherMoves();
+  std::vector<size_t> after(const Move &move) const;
+
+  const FormatTable &table;
+  int64_t budget, evaluations;
+  const ChoiceObjective &objective;
+  DescentResult now;
+  std::set<std::vector<size_t>> asked;
+  std::vector<Move> moves; ///< a heap while they are gathered, the least promising first
+  bool isComplete = true;
+};
+
+} // namespace
+
+std::vector<size_t> Descent::after(const Move &move) const {
+  std::vector<size_t> formats = now.choice.formats;
+  formats[move.group] = move.format;
+  formats[move.otherGroup] = move.otherFormat;
+  return formats;
+}
+
+void Descent::consider(const Move &move, int64_t addedBytes) {
+  const auto room = static_cast<size_t>(evaluations - now.evaluations);
+  if (now.choice.bytes + addedBytes > budget)
+    return;
+  if (moves.size() == room && (room == 0 || !(move < moves.front()))) {
+    isComplete = isComplete && asked.contains(after(move));
+    return;
+  }
+  if (asked.contains(after(move)))
+    return;
+  moves.push_back(move);
+  std::push_heap(moves.begin(), moves.end());
+  if (moves.size() > room) {
+    std::pop_heap(moves.begin(), moves.end());
+    moves.pop_back();
+    isComplete = false;
+  }
+}
+
+bool Descent::gatherMoves() {
+  moves.clear();
+  isComplete = true;
+  for (size_t group = 0; group < table.size(); ++group)
+    for (size_t format = 0; format < table[group].size(); ++format) {
+      if (format == now.choice.formats[group])
+        continue;
+      const FormatCost one = change(group, format);
+      consider({one.loss, group, format, group, format}, one.bytes);
+      // An exchange: one group grows while another shrinks.
+      for (size_t other = 0; one.bytes > 0 && other < table.size(); ++other)
+        for (size_t less = 0; other != group && less < table[other].size(); ++less)
+          if (const FormatCost two = change(other, less); two.bytes < 0)
+            consider({one.loss + two.loss, group, format, other, less}, one.bytes + two.bytes);
+    }
+  std::sort_heap(moves.begin(), moves.end());
+  return isComplete;
+}
+
+Result<DescentResult> Descent::run(std::vector<size_t> start) {
+  now.choice = costOf(table, std::move(start));
+  if (evaluations < 1 || now.choice.bytes > budget)
+    return makeError(
+        ErrorCode::InvalidArgument,
+        "descent with {} evaluations from a choice of {} bytes: expected at least one, "
+        "and at most the budget of {} bytes",
+        evaluations, now.choice.bytes, budget);
+  Result<double> loss = objective(now.choice.formats);
+  if (!loss)
+    return Unexpected(loss.error());
+  now.loss = *loss;
+  now.evaluations = 1;
+  asked.insert(now.choice.formats);
+  for (bool improved = true; improved;) {
+    improved = false;
+    const bool isAll = gatherMoves();
+    for (const Move &move : moves) {
+      std::vector<size_t> formats = after(move);
+      Result<double> found = objective(formats);
+      if (!found)
+        return Unexpected(found.error());
+      ++now.evaluations;
+      asked.insert(formats);
+      if (*found >= now.loss)
+        continue;
+      now.loss = *found;
+      now.choice = costOf(table, std::move(formats));
+      improved = true;
+      break;
+    }
+    now.isLocalOptimum = !improved && isAll;
+  }
+  return now;
+}
+
+Result<DescentResult> descend(const FormatTable &table, int64_t budget, std::vector<size_t> start,
+                              int64_t evaluations, const ChoiceObjective &objective) {
+  return Descent(table, budget, evaluations, objective).run(std::move(start));
+}
+
+} // namespace easyquant::numerics

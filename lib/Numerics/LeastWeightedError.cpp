@@ -1,0 +1,164 @@
+//===- LeastWeightedError.cpp - The range of least weighted error ---------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// For codes v that are fixed, sum h (w - s v)^2 is least at s = sum h w v / sum h v^2, and the sums
+// of any candidate tell how small that least is. So candidates are compared by what they come to
+// with the scale of their codes, and from the best one codes and scale are found in turn for as
+// long as the error falls.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Codec.h"
+#include "RangeRules.h"
+
+#include <cfloat>
+
+namespace easyquant::numerics {
+namespace {
+
+constexpr int kShrinks = 40;       ///< ranges besides that of all values, down to 0.2 of it
+constexpr int kRefinements = 8;    ///< times that scale and codes follow from each other
+constexpr int kZeroPointReach = 2; ///< zero points on either side of that of a range
+
+/// Over the values w of a slice, whose codes stand for v in units of the scale.
+struct WeightedSums {
+  double error;  ///< sum h (w - s v)^2
+  double cross;  ///< sum h w v
+  double square; ///< sum h v^2
+
+  /// How much less than sum h w^2 the error is with the scale of these codes.
+  double gain() const { return square > 0 ? cross * cross / square : 0; }
+};
+
+/// The weights of a row, all of one slice; zeros all alike, as if they were ones.
+struct WeightedSlice {
+  ConstMatrix values;
+  const float *weights; ///< by column; null: ones
+};
+
+template <typename Codec>
+EASYQUANT_INLINE void addSums(const Codec &codec, SliceParams params, const float *x,
+                              const float *h, int64_t count, WeightedSums &sums) {
+  constexpr int64_t lanes = 8;
+  double error[lanes] = {}, cross[lanes] = {}, square[lanes] = {};
+  auto add = [&](int64_t lane, int64_t i) __attribute__((always_inline)) {
+    const double v = codec.round(x[i] / params.scale, params.zeroPoint).value;
+    const double w = x[i], weight = h ? h[i] : 1.0f, difference = w - params.scale * v;
+    error[lane] += weight * (difference * difference);
+    cross[lane] += weight * (w * v);
+    square[lane] += weight * (v * v);
+  };
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes)
+    for (int64_t l = 0; l < lanes; ++l)
+      add(l, i + l);
+  for (; i < count; ++i)
+    add(i % lanes, i);
+  for (int64_t l = 0; l < lanes; ++l) {
+    sums.error += error[l];
+    sums.cross += cross[l];
+    sums.square += square[l];
+  }
+}
+
+EASYQUANT_VECTOR_CLONES
+WeightedSums sumsOf(const WeightedSlice &slice, SliceParams params, const Scheme &scheme) {
+  return withCodec(scheme, [&](const auto &codec) __attribute__((always_inline)) {
+    WeightedSums sums{};
+    for (int64_t i = 0; i < slice.values.rows; ++i)
+      addSums(codec, params, slice.values.row(i), slice.weights, slice.values.columns, sums);
+    return sums;
+  });
+}
+
+/// A candidate and what it comes to.
+struct Candidate {
+  SliceParams params;
+  WeightedSums sums;
+};
+
+/// The search in one slice.
+struct WeightedSearch {
+  const WeightedSlice &slice;
+  const Scheme &scheme;
+  float outer;
+
+  Candidate at(SliceParams params) const { return {params, sumsOf(slice, params, scheme)}; }
+
+  /// The scale of the candidate's codes, in the format of scales; 0 where there is none.
+  float fittedScale(const Candidate &candidate) const {
+    if (!(candidate.sums.square > 0 && candidate.sums.cross > 0))
+      return 0;
+    const double exact = candidate.sums.cross / candidate.sums.square / outer;
+    if (!(exact >= 0x1p-126 && exact <= FLT_MAX))
+      return 0;
+    const float rounded = roundScale(static_cast<float>(exact), scheme.scales);
+    const float scale = rounded * outer;
+    return isScale(rounded, scheme.scales) && isScale(scale, ScaleFormat::F32) ? scale : 0;
+  }
+
+  /// Scale and codes in turn.
+  Candidate refined(Candidate best) const {
+    for (int step = 0; step < kRefinements; ++step) {
+      const float scale = fittedScale(best);
+      if (scale == 0 || scale == best.params.scale)
+        break;
+      Candidate next = at({scale, best.params.zeroPoint});
+      if (!(next.sums.error < best.sums.error))
+        break;
+      best = next;
+    }
+    return best;
+  }
+
+  SliceParams run(ValueRange all) const {
+    const Candidate widest = at(paramsOfRange(all.min, all.max, scheme, outer));
+    Candidate promising = widest;
+    // Of a scale that its format does not hold smaller ones are not held either.
+    const bool isHeld = isScale(widest.params.scale / outer, scheme.scales);
+    for (int step = 1; step <= kShrinks && isHeld; ++step) {
+      const float factor = static_cast<float>(1 - 0.8 * step / kShrinks);
+      SliceParams params = paramsOfRange(all.min * factor, all.max * factor, scheme, outer);
+      if (!isScale(params.scale / outer, scheme.scales))
+        break;
+      Candidate next = at(params);
+      if (next.sums.gain() > promising.sums.gain())
+        promising = next;
+    }
+    if (!isHeld)
+      return widest.params;
+    Candidate best = widest;
+    auto take = [&](const Candidate &found) {
+      if (found.sums.error < best.sums.error)
+        best = found;
+    };
+    take(refined(promising));
+    take(refined(widest));
+    if (scheme.symmetric)
+      return best.params;
+    const CodeRange codes = codeRange(scheme);
+    const SliceParams middle = best.params;
+    for (int offset = -kZeroPointReach; offset <= kZeroPointReach; ++offset) {
+      const int32_t zeroPoint = middle.zeroPoint + offset;
+      if (offset != 0 && zeroPoint >= codes.min && zeroPoint <= codes.max)
+        take(refined(at({middle.scale, zeroPoint})));
+    }
+    return best.params;
+  }
+};
+
+} // namespace
+
+SliceParams leastWeightedError(ConstMatrix slice, std::span<const float> weights, ValueRange all,
+                               const Scheme &scheme, float outer) {
+  const bool isWeighted =
+      std::any_of(weights.begin(), weights.end(), [](float h) { return h > 0; });
+  const WeightedSlice weighted{slice, isWeighted ? weights.data() : nullptr};
+  return WeightedSearch{weighted, scheme, outer}.run(all);
+}
+
+} // namespace easyquant::numerics

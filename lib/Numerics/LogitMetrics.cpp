@@ -1,0 +1,144 @@
+//===- LogitMetrics.cpp - What logits say of the next token ---------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// With p and q the logits less their maxima, KL = sum e^p (p - q) / sum e^p - log sum e^p + log sum
+// e^q. Lanes are those of the vectorizer, so that sums have one order on every machine.
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Numerics/LogitMetrics.h"
+
+#include "VectorClones.h"
+
+#include "easyquant/Support/Parallel.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <vector>
+
+namespace easyquant::numerics {
+namespace {
+
+constexpr int64_t kLanes = 16;
+
+/// e^x for x <= 0, to 2 units in the last place; 0 below -87. A polynomial of the remainder of x
+/// log2(e), so that loops over it become vector code.
+EASYQUANT_INLINE float exponential(float x) {
+  const float clamped = x < -87.0f ? -87.0f : x;
+  // Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits.
+  const float shifted = clamped * 1.44269504f + 12582912.0f;
+  const float whole = shifted - 12582912.0f;
+  const float r = (clamped - whole * 0.693359375f) - whole * -2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  const int32_t exponent = std::bit_cast<int32_t>(shifted) - 0x4b400000;
+  const float power = std::bit_cast<float>((exponent + 127) << 23);
+  return x < -87.0f ? 0.0f : p * power;
+}
+
+EASYQUANT_INLINE float greatestOf(const float *x, int64_t count) {
+  float greatest = x[0];
+  for (int64_t i = 1; i < count; ++i)
+    greatest = x[i] > greatest ? x[i] : greatest;
+  return greatest;
+}
+
+EASYQUANT_INLINE double sumOf(const double *lanes) {
+  double sum = 0;
+  for (int64_t lane = 0; lane < kLanes; ++lane)
+    sum += lanes[lane];
+  return sum;
+}
+
+struct RowSums {
+  double reference = 0, logits = 0; ///< of the exponentials
+  double difference = 0;            ///< sum e^p (p - q)
+};
+
+EASYQUANT_VECTOR_CLONES
+void sumRow(const float *p, const float *q, int64_t count, RowSums &sums) {
+  const float topP = greatestOf(p, count), topQ = greatestOf(q, count);
+  double reference[kLanes] = {}, logits[kLanes] = {}, difference[kLanes] = {};
+  auto step = [&](int64_t lane, int64_t i) __attribute__((always_inline)) {
+    const float a = p[i] - topP, b = q[i] - topQ, weight = exponential(a);
+    reference[lane] += weight;
+    logits[lane] += exponential(b);
+    difference[lane] += static_cast<double>(weight) * (a - b);
+  };
+  const int64_t whole = count - count % kLanes;
+  for (int64_t i = 0; i < whole; i += kLanes)
+    for (int64_t lane = 0; lane < kLanes; ++lane)
+      step(lane, i + lane);
+  for (int64_t i = whole; i < count; ++i)
+    step(i - whole, i);
+  sums = {sumOf(reference), sumOf(logits), sumOf(difference)};
+}
+
+EASYQUANT_VECTOR_CLONES
+void sumExponentials(const float *x, int64_t count, float top, double &sum) {
+  double lanes[kLanes] = {};
+  const int64_t whole = count - count % kLanes;
+  for (int64_t i = 0; i < whole; i += kLanes)
+    for (int64_t lane = 0; lane < kLanes; ++lane)
+      lanes[lane] += exponential(x[i + lane] - top);
+  for (int64_t i = whole; i < count; ++i)
+    lanes[i - whole] += exponential(x[i] - top);
+  sum = sumOf(lanes);
+}
+
+/// Rows are summed in their order, whoever computed them.
+template <typename RowValue>
+double sumOverRows(int64_t rows, unsigned threads, const RowValue &valueOf) {
+  std::vector<double> values(rows);
+  parallelFor(rows, threads, [&](int64_t row) { values[row] = valueOf(row); });
+  double sum = 0;
+  for (double value : values)
+    sum += value;
+  return sum;
+}
+
+} // namespace
+
+Result<double> klDivergence(ConstMatrix reference, ConstMatrix logits, unsigned threads) {
+  if (reference.rows != logits.rows || reference.columns != logits.columns || logits.columns < 1)
+    return makeError(ErrorCode::InvalidArgument,
+                     "logits are {}x{}, those to compare with {}x{}: expected the same",
+                     logits.rows, logits.columns, reference.rows, reference.columns);
+  return sumOverRows(logits.rows, threads, [&](int64_t row) {
+    RowSums sums;
+    sumRow(reference.row(row), logits.row(row), logits.columns, sums);
+    // Gibbs: not negative, but for rounding.
+    return std::max(0.0, sums.difference / sums.reference - std::log(sums.reference) +
+                             std::log(sums.logits));
+  });
+}
+
+Result<double> crossEntropy(ConstMatrix logits, std::span<const int32_t> targets,
+                            unsigned threads) {
+  if (std::ssize(targets) != logits.rows || logits.columns < 1)
+    return makeError(ErrorCode::InvalidArgument, "{} targets for {} rows of {} logits",
+                     targets.size(), logits.rows, logits.columns);
+  for (int32_t target : targets)
+    if (target < 0 || target >= logits.columns)
+      return makeError(ErrorCode::InvalidArgument, "target {}, expected 0 to {}", target,
+                       logits.columns - 1);
+  return sumOverRows(logits.rows, threads, [&](int64_t row) {
+    const float *x = logits.row(row);
+    const float top = *std::max_element(x, x + logits.columns);
+    double sum = 0;
+    sumExponentials(x, logits.columns, top, sum);
+    return std::log(sum) + top - x[targets[row]];
+  });
+}
+
+} // namespace easyquant::numerics

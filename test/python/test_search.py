@@ -1,0 +1,279 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""equant-search-bitwidths and `easyquant search`. The oracles are the model itself with every choice compiled into it by hand
+(plans of that choice, dequantized weights, a float64 forward pass), and the enumeration of all choices."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import yaml
+
+from calibrating import write_tokens
+from helpers import assert_refused, folder_contents, random_llama, random_tokens, run_tool, write_model
+from oracles.llama import Llama
+from page_structure import Structure
+
+TEXT = "Once upon a time there was a little girl named Lily. She loved to play in the park with her friends. " * 12
+FORMATS, GROUPS = ("W2A16", "W3A16", "W4A16", "W8A16"), "16"
+
+
+class Searched:
+    """A random model of two layers, and a search in it."""
+
+    def __init__(self, folder):
+        self.folder, (self.config, self.tensors) = folder, random_llama(5, hidden=64, ffn=96, heads=4, kv_heads=4)
+        write_model(folder / "model", self.config, self.tensors)
+        self.samples = [random_tokens(seed, length, 97) for seed, length in ((1, 40), (2, 33))]
+        self.tokens = write_tokens(folder / "tokens.safetensors", self.samples)
+
+    def run(self, name, *options, plan="equant-absmax{scheme=W4A16 group-size=16}", formats=",".join(FORMATS), tokens=True, **run_options):
+        out = self.folder / name
+        out.mkdir(exist_ok=True)
+        given = f'tokens="{self.tokens}" ' if tokens else ""
+        text = (f'{plan},equant-search-bitwidths{{{given}work="{out}/work" formats={formats} group-sizes={GROUPS} '
+                f'output="{out}/recipe.json" report="{out}/report.json" {" ".join(options)}}}')
+        return run_tool("easyquant-compile", self.folder / "model", f"--pipeline={text}", **run_options)
+
+    def search(self, name, *options, **more):
+        result = self.run(name, *options, **more)
+        assert result.returncode == 0, result.stderr
+        return json.loads((self.folder / name / "report.json").read_text())
+
+    def loss_of(self, recipe, folder):
+        """Mean KL of the model compiled by a recipe, all in float64."""
+        path = folder / "recipe-of-loss.json"
+        path.write_text(json.dumps(recipe))
+        result = run_tool("easyquant-compile", self.folder / "model", "--recipe", path, "--dry-run")
+        assert result.returncode == 0, result.stderr
+        tensors = dict(self.tensors)
+        for site in json.loads(result.stdout)["sites"]:
+            if site["weight"] and site["name"] != "lm_head":
+                tensors[f"{site['name']}.weight"] = rounded(tensors[f"{site['name']}.weight"], site["weight"])
+        exact, found = (Llama(self.config, weights, dtype=np.float64) for weights in (self.tensors, tensors))
+        divergences = [kl_of(exact.logits(sample), found.logits(sample)) for sample in self.samples]
+        return float(np.concatenate(divergences).mean())
+
+
+def kl_of(p, q):
+    p, q = (x - x.max(axis=1, keepdims=True) for x in (p, q))
+    p, q = (x - np.log(np.exp(x).sum(axis=1, keepdims=True)) for x in (p, q))
+    return (np.exp(p) * (p - q)).sum(axis=1)
+
+
+def rounded(weight, scheme):
+    """Round to nearest, symmetric, f16 scales of groups."""
+    most, group = 2 ** (scheme["bits"] - 1) - 1, scheme["group_size"]
+    result = np.empty(weight.shape, np.float64)
+    for first in range(0, weight.shape[1], group):
+        part = weight[:, first:first + group].astype(np.float32)
+        scale = (np.abs(part).max(axis=1, keepdims=True) / np.float32(most)).astype(np.float16).astype(np.float32)
+        scale[scale == 0] = 1
+        result[:, first:first + group] = np.clip(np.rint(part / scale), -most, most).astype(np.float64) * scale
+    return result
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory):
+    return Searched(tmp_path_factory.mktemp("search"))
+
+
+@pytest.fixture(scope="module")
+def report(searched):
+    return searched.search("grid", "avg-bits=6,4.5")
+
+
+def test_the_choice_is_the_best_of_all_by_the_table(report):
+    tables = [[choice for choice in group["choices"] if "loss" in choice] for group in report["groups"]]
+    assert len(tables) == 8
+    for point in report["points"]:
+        limit = point["budget"]["value"] * report["weights"] / 8
+        best = min(sum(c["loss"] for c in choice) for choice in itertools.product(*tables) if sum(c["bytes"] for c in choice) <= limit)
+        assert point["predicted"] == pytest.approx(best, rel=1e-9)
+        assert point["bytes"] <= limit and point["avg_bits"] <= point["budget"]["value"]
+
+
+def test_the_verified_loss_is_that_of_the_recipe(searched, report, tmp_path):
+    for point in report["points"]:
+        assert point["verified"] == pytest.approx(searched.loss_of(point["recipe"], tmp_path), rel=2e-3)
+
+
+def test_sites_that_read_one_input_share_a_format(searched, report):
+    assert [group["kind"] for group in report["groups"]] == 2 * ["self_attn.q_proj+k_proj+v_proj", "self_attn.o_proj", "mlp.gate_proj+up_proj", "mlp.down_proj"]
+    single = searched.search("single", "avg-bits=6", "per-site")
+    assert len(single["groups"]) == 14 and all(len(group["sites"]) == 1 for group in single["groups"])
+
+
+def test_what_compile_makes_of_the_recipe_has_the_bytes_that_were_counted(searched, report):
+    recipe = searched.folder / "grid" / "recipe.json"
+    assert json.loads(recipe.read_text()) == report["points"][0]["recipe"]
+    result = run_tool("easyquant-compile", searched.folder / "model", "--recipe", recipe, "--dry-run")
+    assert result.returncode == 0, result.stderr
+    plans = json.loads(result.stdout)
+    assert plans["other_bytes"] + sum(site["bytes"] for site in plans["sites"]) == report["points"][0]["weights_bytes"]
+    names = [form["name"] for form in report["formats"]]
+    chosen = {site: names[number] for group, number in zip(report["groups"], report["points"][0]["formats"]) for site in group["sites"]}
+    for site in plans["sites"]:
+        if site["name"] in chosen:
+            assert chosen[site["name"]] == f"W{site['weight']['bits']}A16 g{site['weight']['group_size']}"
+
+
+def test_a_size_is_that_of_the_weights_file(searched, report):
+    bytes_ = report["points"][0]["weights_bytes"]
+    sized = searched.search("sized", f"max-bytes={bytes_}")
+    assert sized["points"][0]["formats"] == report["points"][0]["formats"]
+    assert_refused(searched.run("small", "max-bytes=1000"), "cannot be met", "with the smallest formats the weights take", "outside of what is searched")
+
+
+def test_an_interrupted_search_ends_with_the_same_bytes(searched, report):
+    first = folder_contents(searched.folder / "grid" / "work")
+    assert sorted(name for name in first if "choice" not in name) == ["search_0.safetensors", "search_1.safetensors"]
+    searched.search("again", "avg-bits=6,4.5")
+    for name in ("search_1.safetensors", *(name for name in first if "choice" in name)):
+        (searched.folder / "again" / "work" / name).unlink()
+    (searched.folder / "again" / "recipe.json").unlink()
+    searched.search("again", "avg-bits=6,4.5", "threads=1")
+    assert folder_contents(searched.folder / "again" / "work") == first
+    assert (searched.folder / "again" / "recipe.json").read_bytes() == (searched.folder / "grid" / "recipe.json").read_bytes()
+    # Where all is known nothing runs.
+    assert searched.search("again", "avg-bits=6,4.5")["forwards"] == 0
+
+
+def test_greedy_ends_no_worse_than_it_began(searched, report):
+    found = searched.search("greedy", "avg-bits=4.5", "strategy=greedy", "evaluations=12")["points"][0]
+    assert found["verified"] <= report["points"][1]["verified"] and found["evaluations"] <= 12
+    assert found["local_optimum"] is False and found["avg_bits"] <= 4.5
+
+
+def test_learned_is_verified(searched, report):
+    found = searched.search("learned", "avg-bits=4.5", "strategy=learned", "evaluations=8")["points"][0]
+    assert found["verified"] <= report["points"][1]["verified"] and len(found["coefficients"]) == 4
+    assert all(weight >= 0 for weight in found["coefficients"].values())
+
+
+def test_entropy_runs_nothing(searched):
+    statistics = searched.folder / "statistics.safetensors"
+    plan = (f'equant-insert-observers{{statistics=histogram}},equant-calibrate{{tokens="{searched.tokens}" work="{searched.folder}/calibration" '
+            f'statistics="{statistics}"}},equant-attach-calibration,equant-absmax{{scheme=W4A16 group-size=16}}')
+    found = searched.search("entropy", "avg-bits=4.5", "strategy=entropy", plan=plan, tokens=False)
+    point = found["points"][0]
+    assert point["verified"] is None and "forwards" not in found and point["avg_bits"] <= 4.5
+    assert not (searched.folder / "entropy" / "work").exists()
+
+
+def test_gptq_is_measured_by_itself(searched, report):
+    found = searched.search("gptq", "avg-bits=4.5", plan="equant-absmax{scheme=W4A16 group-size=16 methods=gptq}")
+    nearest, rounded_ = (sum(c["error"] for g in r["groups"] for c in g["choices"] if "error" in c and c["format"] == 0) for r in (report, found))
+    assert rounded_ < nearest
+    assert all(rule["method"] == "gptq" for rule in found["points"][0]["recipe"]["sites"])
+
+
+def test_the_weighted_rule_is_measured_by_itself(searched, report):
+    found = searched.search("weighted", "avg-bits=4.5", plan="equant-absmax{scheme=W4A16 group-size=16 weight-observer=hessian-diagonal}")
+    plain, weighted = (sum(g["choices"][0]["weight_error"] for g in r["groups"]) for r in (report, found))
+    assert weighted < plain
+    assert found["points"][0]["verified"] is not None and found["points"][0]["recipe"]["weight_observer"] == "hessian-diagonal"
+
+
+def test_the_objective_may_be_the_loss(searched):
+    found = searched.search("loss", "lambda=0.01", "objective=loss")["points"][0]
+    assert found["budget"] == {"kind": "lambda", "value": 0.01} and found["verified"] is not None
+
+
+@pytest.mark.parametrize("options, expected", [
+    (["avg-bits=2"], ("a budget of 2 bits a weight cannot be met: the smallest formats take", "give a larger budget")),
+    ([], ("no budget",)),
+    (["avg-bits=6", "strategy=guess"], ("unknown strategy 'guess'; expected grid, entropy, greedy or learned",)),
+    (["avg-bits=6", "objective=size"], ("unknown objective 'size'",)),
+    (["avg-bits=6", "strategy=entropy"], ("needs histograms of activations",)),
+    (["avg-bits=6", "strategy=learned", "objective=loss"], ("take objective kl",)),
+])  # fmt: skip
+def test_bad_options(searched, options, expected):
+    assert_refused(searched.run("bad", *options), *expected)
+    assert not (searched.folder / "bad" / "recipe.json").exists()
+
+
+def test_formats_that_cannot_be(searched):
+    assert_refused(searched.run("bad", "avg-bits=6", formats="W7A16"), "W7A16")
+    assert_refused(searched.run("bad", "avg-bits=6", "targets=sm_80", formats="W3A8", plan="equant-absmax{scheme=W4A8 group-size=16}"),
+                   "format W3A8 g16", "target sm_80 has no kernel for int3", "take it out of the formats")
+    everything = searched.search("all", "avg-bits=6", "targets=sm_80", formats="all", plan="equant-absmax{scheme=W4A8 group-size=16}")
+    schemes = {form["scheme"] for form in everything["formats"]}
+    assert {"W2A8", "W4A8_ASYM", "W8A8"} <= schemes and not any("A16" in scheme for scheme in schemes)
+    used = {choice["format"] for group in everything["groups"] for choice in group["choices"]}
+    assert not any(everything["formats"][number]["scheme"].startswith("W3") for number in used)
+
+
+# ---------------------------------------------------------------------------------------------------------- the command line
+
+
+def command(*arguments):
+    return subprocess.run([sys.executable, "-m", "easyquant", "search", *map(str, arguments)], capture_output=True, text=True, env=os.environ | {"COLUMNS": "200"})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("search-command")
+    (folder / "text.txt").write_text(TEXT)
+    return folder
+
+
+COMMON = ("--group-sizes", "16,32", "--formats", "W3A16,W4A16,W8A16", "--search-samples", "2", "--seqlen", "64")
+
+
+def test_a_recipe_that_compile_takes(stories, folder):
+    done = command(stories, "--avg-bits", "5.5", "--calib", folder / "text.txt", *COMMON, "-o", folder / "recipe.yaml", "--report", folder / "report")
+    assert done.returncode == 0, done.stderr
+    for shown in ("Budgets", "bits a weight", "verified KL", "forward passes"):
+        assert shown in done.stdout
+    recipe = yaml.safe_load((folder / "recipe.yaml").read_text())
+    assert recipe["scheme"] == "W4A16" and recipe["sites"]
+    checked = subprocess.run([sys.executable, "-m", "easyquant", "recipe", "check", folder / "recipe.yaml", stories], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+    structure = Structure((folder / "report" / "index.html").read_text())
+    structure.check_elements_are_closed()
+    structure.check_nothing_outside_is_referred_to()
+    structure.check_ids()
+    structure.check_colours()
+    assert not (folder / "recipe.yaml.work").exists()
+
+
+def test_a_front(stories, folder):
+    done = command(stories, "--avg-bits", "5,6", "--calib", folder / "text.txt", *COMMON, "--front", folder / "front")
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in (folder / "front").iterdir()) == ["recipe-5.yaml", "recipe-6.yaml", "search.json"]
+    points = json.loads((folder / "front" / "search.json").read_text())["points"]
+    assert points[0]["predicted"] > points[1]["predicted"]
+
+
+@pytest.mark.parametrize("options, expected", [
+    (("--avg-bits", "4", "--max-size", "1MB", "-o", "r.yaml"), "give one of --avg-bits, --max-size and --lambda"),
+    (("-o", "r.yaml"), "a search needs one budget"),
+    (("--max-size", "much", "-o", "r.yaml"), "expected a size such as 93.5MB"),
+    (("--avg-bits", "4"), "give -o RECIPE, or --front OUT"),
+    (("--avg-bits", "4", "-o", "r.yaml"), "give --calib FILE"),
+    (("--avg-bits", "4", "-o", "r.yaml", "--statistics", "s"), "--statistics: goes with --strategy entropy"),
+])  # fmt: skip
+def test_bad_command_lines(stories, tmp_path, options, expected):
+    done = subprocess.run([sys.executable, "-m", "easyquant", "search", str(stories), *options], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 1 and expected in " ".join(done.stderr.split()), done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_measures_nothing(stories, tmp_path):
+    done = command(stories, "--avg-bits", "4", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "a forward pass" in done.stdout
+
+
+def test_a_peer_of_another_model(stories, tmp_path, tiny_llama):
+    made = subprocess.run([sys.executable, "test/Inputs/make_checkpoint.py", str(tmp_path / "peer.gguf"), "--arch", "llama", "--format", "gguf"], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    (tmp_path / "text.txt").write_text(TEXT)
+    done = command(stories, "--avg-bits", "5", "--calib", tmp_path / "text.txt", *COMMON, "-o", tmp_path / "r.yaml", "--peer", tmp_path / "peer.gguf")
+    assert done.returncode == 1 and "give a file of the same model" in " ".join(done.stderr.split())
+    assert not (tmp_path / "r.yaml").exists()
