@@ -41,6 +41,7 @@ static double median(std::vector<double> values) {
 
 static std::vector<double> ratios(const std::vector<double> &a, const std::vector<double> &b) {
   std::vector<double> result;
+  result.reserve(a.size());
   for (size_t i = 0; i < a.size(); ++i)
     result.push_back(a[i] / b[i]);
   return result;

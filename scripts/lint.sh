@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-pattern='/lib/(Numerics|Formats|Runtime|Simt)/'
+pattern='/lib/(Comm|Numerics|Formats|Runtime|Simt)/'
 case ${1:-} in
 --all)
   pattern='/(lib|tools|test|benchmarks)/'

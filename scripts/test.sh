@@ -18,6 +18,6 @@ if [[ $fast == no ]]; then
     [[ -e build-$preset/build.ninja ]] || cmake --preset "$preset" >/dev/null
   done
   cmake --build build-asan
-  cmake --build build-tsan --target EasyQuantRuntimeTests EasyQuantCApiTests # what runs threads
+  cmake --build build-tsan --target CommTest EasyQuantRuntimeTests EasyQuantCApiTests # what runs threads
 fi
 exec .venv/bin/python scripts/run_tests.py --fast="$fast"

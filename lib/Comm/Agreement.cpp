@@ -73,6 +73,7 @@ Result<void> agree(Communicator &communicator, std::span<const Agreed> subjects)
     return same;
 
   std::vector<Digest> mine;
+  mine.reserve(subjects.size());
   for (const Agreed &subject : subjects)
     mine.push_back(digestOf(subject.bytes));
   all.assign(size * subjects.size(), {});

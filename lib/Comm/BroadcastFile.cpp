@@ -236,15 +236,15 @@ public:
   }
 
 private:
+  Checksum checksum;
   Communicator &communicator;
   const std::string destination;
   const int64_t chunk;
-  OpenFile file;
   int64_t bytes = -1; ///< -1: rank 0 has none
-  Checksum checksum;
   std::string problem;
-  bool committed = false;
   std::array<std::vector<std::byte>, kDepth> buffers;
+  OpenFile file;
+  bool committed = false;
 };
 
 /// Relative names of the regular files, one a line.

@@ -212,7 +212,7 @@ Result<void> Communicator::pollUntil(std::string_view what,
   }
 }
 
-Result<void> Communicator::enqueueOnDevice(const Collective &collective) {
+Result<void> Communicator::enqueueOnDevice(const Collective & /*collective*/) {
   return makeError(ErrorCode::Unsupported, "{} works on host memory only; use NCCL", backend());
 }
 

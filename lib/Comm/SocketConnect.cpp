@@ -102,6 +102,8 @@ static Result<int> listenAt(int port) {
   const bool six = socket >= 0;
   const int listener =
       six ? socket : ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (listener < 0)
+    return makeError(ErrorCode::IO, "cannot make a socket: {}", std::strerror(errno));
   const int yes = 1, no = 0;
   ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   int bound;
@@ -120,8 +122,7 @@ static Result<int> listenAt(int port) {
   if (bound == 0 && ::listen(listener, SOMAXCONN) == 0)
     return listener;
   const int problem = errno;
-  if (listener >= 0)
-    ::close(listener);
+  ::close(listener);
   return makeError(ErrorCode::IO,
                    "MASTER_PORT: cannot listen at port {} ({}); give all ranks another one", port,
                    std::strerror(problem));

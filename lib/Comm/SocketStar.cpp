@@ -94,8 +94,8 @@ uint64_t SocketStar::post(const Collective &collective) {
   entry.header.reduction = collective.reduction;
   entry.header.root = collective.call == Call::Broadcast ? collective.peer : 0;
   entry.header.count = collective.count;
-  entry.header.counts =
-      XXH3_64bits(entry.counts.data() ? entry.counts.data() : nullptr, entry.counts.size() * 8);
+  if (!entry.counts.empty())
+    entry.header.counts = XXH3_64bits(entry.counts.data(), entry.counts.size() * sizeof(int64_t));
   if (rank != 0)
     put(peers[0], entry.header, own.data());
   queue.push_back(std::move(entry));

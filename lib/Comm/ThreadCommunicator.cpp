@@ -71,6 +71,7 @@ void copy(void *to, const void *from, int64_t bytes) {
 void allReduce(Meeting &meeting) {
   const Collective &first = meeting.parts[0].collective;
   std::vector<void *> contributions;
+  contributions.reserve(meeting.parts.size());
   for (Meeting::Part &part : meeting.parts)
     contributions.push_back(part.collective.data);
   reduceInOrder(first.type, first.reduction, first.count, contributions);
@@ -240,6 +241,7 @@ ThreadCommunicator::begin(const Collective &collective) {
 std::vector<std::unique_ptr<Communicator>> makeThreadCommunicators(int size, Limits limits) {
   auto group = std::make_shared<ThreadGroup>(size);
   std::vector<std::unique_ptr<Communicator>> communicators;
+  communicators.reserve(static_cast<size_t>(size));
   for (int rank = 0; rank < size; ++rank)
     communicators.push_back(std::make_unique<ThreadCommunicator>(rank, group, limits));
   return communicators;

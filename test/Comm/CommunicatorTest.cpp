@@ -29,7 +29,8 @@ template <typename T> static std::vector<T> valuesOf(int rank, size_t count) {
 }
 
 template <typename T> static bool sameBits(const std::vector<T> &a, const std::vector<T> &b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
 /// The tree that Communicator.h promises, written down once more.
