@@ -32,6 +32,8 @@ FailureOr<MethodRun> MethodRun::open(ModuleOp module, const Request &request) {
   auto tokens = CalibrationTokens::read(request.tokensFile, constants->source().config().vocabSize);
   if (!tokens)
     return run.fail(tokens.error());
+  if (request.maxLength > 0)
+    tokens->truncate(request.maxLength);
   run.tokens = std::make_unique<const CalibrationTokens>(std::move(*tokens));
   EngineOptions engine;
   engine.threads = request.threads;

@@ -78,6 +78,17 @@ Result<CalibrationTokens> CalibrationTokens::read(const std::filesystem::path &p
   return tokens;
 }
 
+void CalibrationTokens::truncate(int64_t length) {
+  assert(length > skipped());
+  for (int64_t i = 0; i < samples(); ++i) {
+    if (lengths[i] <= length)
+      continue;
+    std::fill_n(ids.begin() + i * stride + length, lengths[i] - length, kPadding);
+    lengths[i] = length;
+  }
+  longest = std::min(longest, length);
+}
+
 int64_t CalibrationTokens::count() const {
   return std::accumulate(lengths.begin(), lengths.end(), int64_t(0));
 }

@@ -91,6 +91,7 @@ static constexpr Pipeline kPipelines[] = {
      "equant-choose-ranges{tokens=tokens.safetensors work=work threads=1},equant-quantize",
      1},
     {"equant-gptq{tokens=tokens.safetensors work=work threads=1}", 1},
+    {"equant-signround{tokens=tokens.safetensors work=work threads=1 steps=4}", 1},
     {"equant-lkd{tokens=tokens.safetensors work=work threads=1 epochs=1}", 1},
     {"equant-measure-bounds{tokens=tokens.safetensors threads=1 samples=1 rows=4 output=b.json}",
      1},

@@ -30,6 +30,9 @@ public:
   /// padding, a sequence without a token that counts), IO; each names the file.
   static Result<CalibrationTokens> read(const std::filesystem::path &path, int64_t vocabularySize);
 
+  /// Leaves the first `length` tokens of every sequence, of which one must count.
+  void truncate(int64_t length);
+
   int64_t samples() const { return static_cast<int64_t>(lengths.size()); }
   /// Of the longest sequence.
   int64_t maxLength() const { return longest; }
