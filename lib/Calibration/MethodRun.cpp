@@ -34,6 +34,8 @@ FailureOr<MethodRun> MethodRun::open(ModuleOp module, const Request &request) {
     return run.fail(tokens.error());
   if (request.samples > 0)
     tokens->keepFirst(request.samples);
+  if (request.maxLength > 0)
+    tokens->truncate(request.maxLength);
   run.tokens = std::make_unique<const CalibrationTokens>(std::move(*tokens));
   EngineOptions engine;
   engine.threads = request.threads;

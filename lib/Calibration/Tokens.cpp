@@ -86,6 +86,17 @@ void CalibrationTokens::keepFirst(int64_t count) {
   longest = std::ranges::max(lengths);
 }
 
+void CalibrationTokens::truncate(int64_t length) {
+  assert(length > skipped());
+  for (int64_t i = 0; i < samples(); ++i) {
+    if (lengths[i] <= length)
+      continue;
+    std::fill_n(ids.begin() + i * stride + length, lengths[i] - length, kPadding);
+    lengths[i] = length;
+  }
+  longest = std::min(longest, length);
+}
+
 int64_t CalibrationTokens::count() const {
   return std::accumulate(lengths.begin(), lengths.end(), int64_t(0));
 }

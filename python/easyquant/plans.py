@@ -26,7 +26,8 @@ BASE_BYTES = 210e6
 # Of each method: multiples of one float forward over the calibration tokens, and what it holds at a time, as multiples of the
 # floats of one layer and of the hidden states of all samples.
 FORWARDS, LAYER_COPIES, STATE_COPIES = range(3)
-COSTS = {"statistics": (1.0, 1, 1), "smoothquant": (1.0, 1, 1), "gptq": (2.0, 3, 2), "awq": (1.0, 3, 2), "lkd": (10.4, 7, 2)}
+COSTS = {"statistics": (1.0, 1, 1), "smoothquant": (1.0, 1, 1), "gptq": (2.0, 3, 2), "awq": (1.0, 3, 2), "lkd": (10.4, 7, 2),
+         "signround": (2.0, 7, 2)}  # the last one reckoned, not measured: 200 steps, forwards and backwards, of 128 tokens
 # AWQ takes candidates for each block through some of the samples besides.
 AWQ_CANDIDATES = 21
 LKD_EPOCHS = 4  # those of the figure above, which benchmarks/method_costs.py measured

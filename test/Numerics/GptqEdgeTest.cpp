@@ -53,6 +53,27 @@ TEST(GptqEdge, DiagonalHessianIsRoundToNearest) {
     }
 }
 
+TEST(GptqEdge, WeighsErrorsByTheDiagonal) {
+  // Nothing to correct: what round to nearest is in the ranges of the rule with diag H as weights.
+  std::vector<float> h = identity(40, 1), weights(40);
+  for (int64_t j = 0; j < 40; ++j)
+    h[j * 40 + j] = weights[j] = std::exp(static_cast<float>(j % 7) - 3);
+  const ScaleRule rule{.kind = ScaleRuleKind::HessianDiagonal, .weights = weights};
+  std::vector<float> w = gaussian(5 * 40, 3);
+  const Scheme scheme = grouped(3, 16);
+  auto nearest = quantize(ConstMatrix(w.data(), 5, 40), scheme, rule);
+  ASSERT_TRUE(nearest) << nearest.error().message;
+  for (GptqOptions options : {GptqOptions{.actOrder = true}, {.staticGroups = true}, {}}) {
+    auto factor = factorHessian(ConstMatrix(h.data(), 40, 40), options);
+    ASSERT_TRUE(factor) << factor.error().message;
+    auto result = gptq(ConstMatrix(w.data(), 5, 40), *factor, scheme,
+                       {ScaleRuleKind::HessianDiagonal}, options);
+    ASSERT_TRUE(result) << result.error().message;
+    EXPECT_EQ(result->weight.codes, nearest->codes);
+    EXPECT_EQ(result->weight.params.scales, nearest->params.scales);
+  }
+}
+
 TEST(GptqEdge, DeadColumnsAreZeroAndDisturbNobody) {
   const int64_t k = 12;
   std::vector<float> h = identity(k, 3), w = gaussian(4 * k, 5);

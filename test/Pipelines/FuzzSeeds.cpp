@@ -91,6 +91,7 @@ static constexpr Pipeline kPipelines[] = {
      "equant-choose-ranges{tokens=tokens.safetensors work=work threads=1},equant-quantize",
      1},
     {"equant-gptq{tokens=tokens.safetensors work=work threads=1}", 1},
+    {"equant-signround{tokens=tokens.safetensors work=work threads=1 steps=4}", 1},
     {"equant-lkd{tokens=tokens.safetensors work=work threads=1 epochs=1}", 1},
     {"equant-search-bitwidths{tokens=tokens.safetensors work=work threads=1 formats=W8A16 "
      "avg-bits=9}",

@@ -180,6 +180,24 @@ def Lkd : Pass<"equant-lkd", "::mlir::ModuleOp"> {
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
 }
 
+def SignRound : Pass<"equant-signround", "::mlir::ModuleOp"> {
+  let summary = "Learn which way weights are rounded";
+  let description = [{
+    SignRound (Cheng et al., 2023, https://arxiv.org/abs/2309.05516), known as AutoRound, at the sites of layers whose
+    `equant.plan` names `signround`, of integer schemes: offsets that are added to weights before they are rounded, and factors
+    of their scales, follow the signs of the gradients of a layer's squared error, in steps that fall linearly. They begin with
+    round to nearest in the ranges that the plan names (`equant-choose-ranges`, say) or that follow from its rule.
+    Layers see hidden states of the float model, the first 128 tokens of each sample; activations stay float while rounding is
+    learned. An eighth of the samples, at least one, is held out: what is kept is the best on these, the beginning included. A
+    remark says by how much the error of each layer fell. `easyquant/Numerics/SignRound.h` has the details.
+
+    What is computed for layer i goes into `signround_<i>.safetensors` in the module's work folder (`equant.work`), and is not
+    computed again when it is there with the right stamp. The plans change as `equant-gptq` changes them.
+  }];
+  let options = [TokensFile, WorkFolder, Threads, Steps] # MethodOptions;
+  let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
+}
+
 def MeasureBounds : Pass<"equant-measure-bounds", "::mlir::ModuleOp"> {
   let summary = "Measure what quantization does to a model, and compute what it can do at most";
   let description = [{

@@ -32,6 +32,8 @@ public:
 
   /// Forgets all samples but the first `count`.
   void keepFirst(int64_t count);
+  /// Leaves the first `length` tokens of every sequence, of which one must count.
+  void truncate(int64_t length);
 
   int64_t samples() const { return static_cast<int64_t>(lengths.size()); }
   /// Of the longest sequence.

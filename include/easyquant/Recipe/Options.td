@@ -29,6 +29,7 @@ def SmoothQuantMethod : Method<"smoothquant", "SmoothQuant", Transform, "::easyq
 }
 def AwqMethod  : Method<"awq", "AWQ", Transform, "::easyquant::calibration", "Awq">;
 def GptqMethod : Method<"gptq", "GPTQ", Rounding, "::easyquant::calibration", "Gptq">;
+def SignRoundMethod : Method<"signround", "SignRound", Rounding, "::easyquant::calibration", "SignRound">;
 def LkdMethod  : Method<"lkd", "LKD", Rounding, "::easyquant::calibration", "Lkd">;
 
 //===----------------------------------------------------------------------===//
@@ -210,6 +211,10 @@ let group = "Options of methods" in {
       let least = "0";
       let exclusive = 1;
     }
+  }
+  let owner = "signround" in
+  def Steps : TableOption<"steps", Integer, "steps", "200", "updates of offsets and ranges, each by one sample's gradients"> {
+    let least = "1";
   }
   let owner = "lkd" in
   def Epochs : TableOption<"epochs", Integer, "epochs", "4", "passes over the samples that are not held out"> {

@@ -31,7 +31,7 @@
 // OBSERVER: error: unknown weight observer 'ema'; legal are absmax, minmax, percentile, mse, entropy and hessian-diagonal
 // LONELY: error: percentile {{.*}} belongs to weight observer percentile
 // PERCENTILE: error: percentile 30: expected one above 50 and at most 100
-// METHOD: error: unknown method 'gtpq'; legal are smoothquant, awq, gptq and lkd
+// METHOD: error: unknown method 'gtpq'; legal are smoothquant, awq, gptq, signround and lkd
 // ORDER: error: method 'smoothquant' transforms weights and comes before 'gptq', which rounds them
 // REPEATED: error: method 'gptq' is named twice
 // GROUP: error: group size must be a positive multiple of 8, or 0 for a scale per channel; found 12

@@ -1,0 +1,52 @@
+//===- SignRound.h - Rounding learned by signed gradients -------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// SignRound (Cheng et al., 2023, https://arxiv.org/abs/2309.05516), known as AutoRound: each weight
+// w has an offset v in [-1/2, 1/2] and each slice a factor a of its scale s in [1/2, 3/2],
+//
+//      what = a s (clamp(rne(w / (a s) + v) + z) - z)
+//
+// which start at 0 and 1 and follow the signs of the gradients of a layer's squared error,
+//
+//      v <- v - r sign(dL/dv)            dL/dv = dL/dwhat a s
+//      a <- a - r/4 sign(dL/da)          dL/da = sum dL/dwhat s (what / (a s) - w / (a s))
+//
+// rounding counting as the identity and a clamped weight as a constant, of which the second term of
+// dL/da is missing. The step r falls linearly to 0, and its sum is 1/2: as far as an offset goes. a
+// s is rounded to the format of scales in every step; zero points stay.
+//
+// Some sequences are held out. What is returned is the best on these, among round to nearest in the
+// ranges given and what is there after each quarter of the steps: never worse than the former.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_NUMERICS_SIGNROUND_H
+#define EASYQUANT_NUMERICS_SIGNROUND_H
+
+#include "easyquant/Numerics/Lkd.h"
+
+namespace easyquant::numerics {
+
+struct SignRoundOptions {
+  int64_t steps = 200;     ///< updates, each by the gradients of one sequence
+  double heldOut = 0.125;  ///< share of the sequences, at least one; in (0, 1)
+  int64_t skippedRows = 0; ///< first rows of every sequence that the loss does not count
+  unsigned threads = 0;    ///< 0: one per core. Results are the same bits for any number.
+};
+
+/// Learns the rounding of a layer's weights, whose schemes are of integers; targets[i] is what the
+/// float layer makes of sequence i. Ranges are those of the sites, or follow from their rules.
+/// Fails with InvalidArgument on options out of range, fewer than two sequences, codes that are no
+/// integers, a rule that does not serve its scheme, and values that are or become not finite, and
+/// as the layer fails.
+Result<LkdResult> learnRounding(LkdLayer &layer, std::span<const LkdSite> sites,
+                                std::span<const ConstMatrix> targets,
+                                const SignRoundOptions &options);
+
+} // namespace easyquant::numerics
+
+#endif // EASYQUANT_NUMERICS_SIGNROUND_H

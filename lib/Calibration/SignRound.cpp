@@ -1,0 +1,57 @@
+//===- SignRound.cpp - Learn which way weights are rounded -----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "FloatPrefix.h"
+#include "SubgraphPass.h"
+
+#include "easyquant/Numerics/SignRound.h"
+
+#include "easyquant/Calibration/Passes.h"
+#include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
+#include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
+
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+
+namespace easyquant::calibration {
+#define GEN_PASS_DEF_SIGNROUND
+#include "easyquant/Calibration/Passes.h.inc"
+} // namespace easyquant::calibration
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::calibration;
+
+namespace {
+
+constexpr llvm::StringLiteral kSignRound = "signround";
+/// A step is of one sequence: more and shorter ones are more steps for the same work. What comes
+/// first in a sequence does not depend on what is left out.
+constexpr int64_t kMaxLength = 128;
+
+struct SignRound : SubgraphPass<calibration::impl::SignRoundBase<SignRound>> {
+  using SubgraphPass::SubgraphPass;
+  LogicalResult run() override;
+};
+
+} // namespace
+
+LogicalResult SignRound::run() {
+  ModuleOp module = getOperation();
+  if (!isPlanned(module, kSignRound))
+    return equant::reportNotPlanned(module, getArgument(), kSignRound, requireSites);
+  FailureOr<MethodRun> opened =
+      MethodRun::open(module, {kSignRound, fmt::format("signround 1 steps={}", steps.getValue()),
+                               tokensFile, workFolder, threads, kMaxLength});
+  if (failed(opened))
+    return failure();
+  equant::recordOptions(module, optionValues(), kSignRound);
+  const numerics::SignRoundOptions options{
+      .steps = steps, .skippedRows = opened->runner().tokens().skipped(), .threads = threads};
+  return trainLayers(module, *opened, kSignRound, [&](auto &layer, auto sites, auto targets) {
+    return numerics::learnRounding(layer, sites, targets, options);
+  });
+}

@@ -1,0 +1,279 @@
+//===- SignRound.cpp - Rounding learned by signed gradients ---------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Numerics/SignRound.h"
+
+#include "Codec.h"
+
+#include "easyquant/Support/Parallel.h"
+
+namespace easyquant::numerics {
+namespace {
+
+constexpr int64_t kCheckpoints = 4;
+/// Rows that a thread takes at a time.
+constexpr int64_t kStepRows = 32;
+constexpr float kLeastFactor = 0.5f, kLargestFactor = 1.5f;
+
+/// A weight that is learned.
+struct Learned {
+  const LkdSite *site;
+  std::vector<float> values, rounded, offsets; ///< N x K: w, what and v
+  std::vector<float> gradient;                 ///< of `rounded`
+  std::vector<float> factors;                  ///< a, by slice
+  QuantizedMatrix codes;                       ///< of round to nearest at first
+  std::vector<float> scales;                   ///< s
+};
+
+/// One slice: a step of the given rate (0: none), then its codes and what they stand for.
+struct SliceStep {
+  const float *w, *gradient;
+  float *v, *rounded;
+  int8_t *codes;
+  int64_t count;
+  float scale; ///< a s
+  int32_t zeroPoint;
+  CodeRange range;
+};
+
+/// The gradients of offsets and factor; moves the offsets.
+EASYQUANT_VECTOR_CLONES
+double moveOffsets(const SliceStep &slice, float rate) {
+  const auto lo = static_cast<float>(slice.range.min - slice.zeroPoint);
+  const auto hi = static_cast<float>(slice.range.max - slice.zeroPoint);
+  constexpr int64_t lanes = 8;
+  double sums[lanes] = {};
+  auto move = [&](int64_t lane, int64_t i) __attribute__((always_inline)) {
+    const float steps = slice.w[i] / slice.scale, place = steps + slice.v[i];
+    const float code = static_cast<float>(roundClamped(place, lo, hi));
+    const float g = slice.gradient[i];
+    const bool inside = place >= lo && place <= hi;
+    sums[lane] += static_cast<double>(g) * (code - (inside ? steps : 0.0f));
+    const float sign = static_cast<float>((g > 0) - (g < 0));
+    const float moved = slice.v[i] - (inside ? rate * sign : 0.0f);
+    slice.v[i] = moved < -0.5f ? -0.5f : moved > 0.5f ? 0.5f : moved;
+  };
+  int64_t i = 0;
+  for (; i + lanes <= slice.count; i += lanes)
+    for (int64_t l = 0; l < lanes; ++l)
+      move(l, i + l);
+  for (; i < slice.count; ++i)
+    move(i % lanes, i);
+  double total = 0;
+  for (double sum : sums)
+    total += sum;
+  return total;
+}
+
+EASYQUANT_VECTOR_CLONES
+void roundSlice(const SliceStep &slice) {
+  const auto lo = static_cast<float>(slice.range.min - slice.zeroPoint);
+  const auto hi = static_cast<float>(slice.range.max - slice.zeroPoint);
+  for (int64_t i = 0; i < slice.count; ++i) {
+    const int32_t code = roundClamped(slice.w[i] / slice.scale + slice.v[i], lo, hi);
+    slice.codes[i] = static_cast<int8_t>(code + slice.zeroPoint);
+    slice.rounded[i] = slice.scale * static_cast<float>(code);
+  }
+}
+
+class RoundingLearner {
+public:
+  RoundingLearner(LkdLayer &layer, std::span<const ConstMatrix> targets,
+                  const SignRoundOptions &options)
+      : layer(layer), targets(targets), options(options) {}
+  Result<LkdResult> run(std::span<const LkdSite> sites);
+
+private:
+  Result<void> start(const LkdSite &site);
+  void step(Learned &weight, float rate) const;
+  Result<void> step(float rate);
+  Result<double> loss(size_t sequence, bool withGradient);
+  Result<double> meanLoss(size_t first, size_t last);
+  std::vector<QuantizedMatrix> codes() const;
+
+  LkdLayer &layer;
+  std::span<const ConstMatrix> targets;
+  const SignRoundOptions &options;
+  std::vector<Learned> learned;
+  std::vector<Matrix> gradients;
+  std::vector<float> output;
+};
+
+} // namespace
+
+Result<void> RoundingLearner::start(const LkdSite &site) {
+  if (!site.scheme.isInteger())
+    return makeError(ErrorCode::InvalidArgument,
+                     "signround of {}: it learns which of two integers a weight becomes; take gptq "
+                     "or lkd",
+                     toString(site.scheme));
+  ConstMatrix w = site.weight;
+  Learned weight;
+  weight.site = &site;
+  for (int64_t i = 0; i < w.rows; ++i)
+    weight.values.insert(weight.values.end(), w.row(i), w.row(i) + w.columns);
+  ConstMatrix values(weight.values.data(), w.rows, w.columns);
+  weight.codes = {site.scheme, w.rows, w.columns, {}, {}};
+  if (site.params) {
+    weight.codes.params = *site.params;
+  } else {
+    auto params = chooseQParams(values, site.scheme, site.rule);
+    if (!params)
+      return Unexpected(params.error());
+    weight.codes.params = std::move(*params);
+  }
+  weight.codes.codes.resize(weight.values.size());
+  if (auto done = quantize(values, site.scheme, weight.codes.params, weight.codes.codes); !done)
+    return done;
+  weight.scales = weight.codes.params.scales;
+  weight.factors.assign(weight.scales.size(), 1.0f);
+  for (auto *each : {&weight.rounded, &weight.offsets, &weight.gradient})
+    each->resize(weight.values.size());
+  gradients.push_back({weight.gradient.data(), w.rows, w.columns});
+  learned.push_back(std::move(weight)); // the vectors keep their memory
+  return {};
+}
+
+void RoundingLearner::step(Learned &weight, float rate) const {
+  QuantizedMatrix &q = weight.codes;
+  const CodeRange range = codeRange(q.scheme);
+  const int64_t blocks = (q.rows + kStepRows - 1) / kStepRows;
+  parallelFor(blocks, options.threads, [&](int64_t b) {
+    for (int64_t i = b * kStepRows; i < std::min(q.rows, (b + 1) * kStepRows); ++i)
+      for (int64_t g = 0; g < q.params.groups; ++g) {
+        auto [begin, count] = groupColumns(g, q.scheme.groupSize, q.columns);
+        const int64_t at = i * q.columns + begin, p = i * q.params.groups + g;
+        float &scale = q.params.scales[p], &factor = weight.factors[p];
+        SliceStep slice{&weight.values[at],
+                        &weight.gradient[at],
+                        &weight.offsets[at],
+                        &weight.rounded[at],
+                        &q.codes[at],
+                        count,
+                        scale,
+                        q.scheme.symmetric ? 0 : q.params.zeroPoints[p],
+                        range};
+        if (rate > 0) {
+          const double slope = moveOffsets(slice, rate);
+          const float sign = static_cast<float>((slope > 0) - (slope < 0));
+          factor = std::clamp(factor - rate / 4 * sign, kLeastFactor, kLargestFactor);
+          const float outer = q.params.outerOf(i);
+          const float rounded = roundScale(factor * weight.scales[p] / outer, q.scheme.scales);
+          if (isScale(rounded, q.scheme.scales))
+            slice.scale = scale = rounded * outer;
+        }
+        roundSlice(slice);
+      }
+  });
+}
+
+Result<void> RoundingLearner::step(float rate) {
+  for (size_t i = 0; i < learned.size(); ++i) {
+    Learned &weight = learned[i];
+    step(weight, rate);
+    ConstMatrix rounded(weight.rounded.data(), weight.codes.rows, weight.codes.columns);
+    if (auto set = layer.setWeight(i, rounded); !set)
+      return set;
+  }
+  return {};
+}
+
+Result<double> RoundingLearner::loss(size_t sequence, bool withGradient) {
+  ConstMatrix target = targets[sequence];
+  output.resize(target.rows * target.columns);
+  Matrix y(output.data(), target.rows, target.columns);
+  if (auto done = layer.forward(sequence, y); !done)
+    return Unexpected(done.error());
+  const int64_t skipped = std::min(options.skippedRows, y.rows);
+  const double count = static_cast<double>(std::max<int64_t>((y.rows - skipped) * y.columns, 1));
+  double sum = 0;
+  for (int64_t i = 0; i < y.rows; ++i)
+    for (int64_t j = 0; j < y.columns; ++j) {
+      double difference = i < skipped ? 0 : static_cast<double>(y(i, j)) - target(i, j);
+      sum += difference * difference;
+      y(i, j) = static_cast<float>(2 * difference / count); // dL/dy from here on
+    }
+  if (!std::isfinite(sum))
+    return makeError(ErrorCode::InvalidArgument,
+                     "the output of the rounded layer is not finite on sequence {}", sequence);
+  if (withGradient)
+    if (auto done = layer.backward(sequence, y, gradients); !done)
+      return Unexpected(done.error());
+  return sum / count;
+}
+
+Result<double> RoundingLearner::meanLoss(size_t first, size_t last) {
+  double sum = 0;
+  for (size_t i = first; i < last; ++i) {
+    auto one = loss(i, /*withGradient=*/false);
+    if (!one)
+      return one;
+    sum += *one;
+  }
+  return sum / static_cast<double>(last - first);
+}
+
+std::vector<QuantizedMatrix> RoundingLearner::codes() const {
+  std::vector<QuantizedMatrix> all;
+  all.reserve(learned.size());
+  for (const Learned &weight : learned)
+    all.push_back(weight.codes);
+  return all;
+}
+
+Result<LkdResult> RoundingLearner::run(std::span<const LkdSite> sites) {
+  learned.reserve(sites.size());
+  for (const LkdSite &site : sites)
+    if (auto ok = start(site); !ok)
+      return Unexpected(ok.error());
+  if (auto ok = step(/*rate=*/0); !ok)
+    return Unexpected(ok.error());
+  const auto held = static_cast<size_t>(
+      std::clamp(std::round(options.heldOut * static_cast<double>(targets.size())), 1.0,
+                 static_cast<double>(targets.size() - 1)));
+  const size_t training = targets.size() - held;
+  auto before = meanLoss(training, targets.size());
+  if (!before)
+    return Unexpected(before.error());
+  LkdResult best{codes(), *before, *before};
+  for (int64_t i = 0; i < options.steps; ++i) {
+    if (auto ok = loss(static_cast<size_t>(i) % training, /*withGradient=*/true); !ok)
+      return Unexpected(ok.error());
+    const double rest = 1 - static_cast<double>(i) / static_cast<double>(options.steps);
+    if (auto ok = step(static_cast<float>(rest / static_cast<double>(options.steps))); !ok)
+      return Unexpected(ok.error());
+    if ((i + 1) * kCheckpoints / options.steps == i * kCheckpoints / options.steps)
+      continue;
+    auto now = meanLoss(training, targets.size());
+    if (!now)
+      return Unexpected(now.error());
+    if (*now < best.after) {
+      best.weights = codes();
+      best.after = *now;
+    }
+  }
+  return best;
+}
+
+Result<LkdResult> learnRounding(LkdLayer &layer, std::span<const LkdSite> sites,
+                                std::span<const ConstMatrix> targets,
+                                const SignRoundOptions &options) {
+  if (options.steps < 0 || !(options.heldOut > 0) || !(options.heldOut < 1) ||
+      options.skippedRows < 0)
+    return makeError(ErrorCode::InvalidArgument,
+                     "signround with {} steps, {} held out and {} rows skipped: expected 0 or more "
+                     "steps, and a share between 0 and 1",
+                     options.steps, options.heldOut, options.skippedRows);
+  if (targets.size() < 2)
+    return makeError(ErrorCode::InvalidArgument,
+                     "signround on {} sequences: expected at least 2, one of which is held out; "
+                     "calibrate on more samples",
+                     targets.size());
+  return RoundingLearner(layer, targets, options).run(sites);
+}
+
+} // namespace easyquant::numerics
