@@ -29,7 +29,7 @@ public:
     std::string options; ///< all that results depend on, as text
     std::string tokensFile, workFolder;
     unsigned threads = 0;
-    int64_t samples = 0; ///< the first ones alone; 0: all
+    int64_t samples = 0;   ///< the first ones alone; 0: all
     int64_t maxLength = 0; ///< tokens of a sample that are taken, the first ones; 0: all
   };
 

@@ -60,7 +60,7 @@ TEST(GptqEdge, WeighsErrorsByTheDiagonal) {
     h[j * 40 + j] = weights[j] = std::exp(static_cast<float>(j % 7) - 3);
   const ScaleRule rule{.kind = ScaleRuleKind::HessianDiagonal, .weights = weights};
   std::vector<float> w = gaussian(5 * 40, 3);
-  const Scheme scheme = grouped(3, 16);
+  const Scheme scheme{3, true, Granularity::Group, 16};
   auto nearest = quantize(ConstMatrix(w.data(), 5, 40), scheme, rule);
   ASSERT_TRUE(nearest) << nearest.error().message;
   for (GptqOptions options : {GptqOptions{.actOrder = true}, {.staticGroups = true}, {}}) {
