@@ -15,7 +15,7 @@
 // RUN: echo '{"ignore": "lm_head"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=LIST
 // LIST: error: {{.*}}a.json: ignore: found "lm_head", expected an array
 // RUN: echo '{"method": "gtpq"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=METHOD
-// METHOD: error: {{.*}}a.json: unknown method 'gtpq'; legal are absmax, zeropoint, symmetric, zeroquant, smoothquant, awq, gptq, lkd, and such joined by +
+// METHOD: error: {{.*}}a.json: unknown method 'gtpq'; legal are absmax, zeropoint, symmetric, zeroquant, smoothquant, awq, gptq, signround, lkd, and such joined by +
 // RUN: echo '{"method": "gptq+zeropoint"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=BASE
 // BASE: error: {{.*}}a.json: method 'zeropoint' chooses the codes and comes first: 'gptq+zeropoint'
 
