@@ -180,6 +180,9 @@ COMPOSITIONS = {
     "not-defaults": ("--scheme=W4A16", "--method=awq+gptq", "--no-act-order", "--static-groups", "--no-clip", "--group-size=16",
                      "--head=float", "--ignore=re:layers.0"),
     "percentile": (*BASES["percentile"], "--percentile=99.5"),
+    "hessian-diagonal": ("--scheme=W4A16_ASYM", "--weight-observer=hessian-diagonal", "--head=W5A16", "--head-group-size=16"),
+    "signround": ("--scheme=W5A16", "--method=awq+signround", "--steps=6"),
+    "two-level": ("--scheme=W6A8", "--group-size=16", "--scale-type=two-level"),
     "observer": ("--scheme=W8A8", "--activations=static", "--observer=percentile", "--percentile=99"),
 }  # fmt: skip
 
@@ -193,7 +196,7 @@ def test_the_recipe_makes_the_artifact_again(tiny_llama, tokens, tmp_path, expan
     assert folder_contents(first) == folder_contents(second)
     recipe = json.loads((first / "recipe.json").read_text())
     passes = dict(re.findall(r"([a-z-]+)=(\S+?)[ }]", expanded(*options)))
-    for key in ("act_order", "static_groups", "clip", "damping", "search_samples", "epochs", "observer", "percentile", "activations", "weight_observer"):
+    for key in ("act_order", "static_groups", "clip", "damping", "search_samples", "epochs", "steps", "observer", "percentile", "activations", "weight_observer"):
         if key.replace("_", "-") not in passes or key == "percentile" and "percentile" not in recipe:
             continue
         if key == "observer" and recipe["activations"] == "dynamic":
