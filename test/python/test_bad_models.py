@@ -158,10 +158,10 @@ def test_bad_options(tiny_llama, tmp_path, options, words):
 
 
 def test_unknown_scheme_on_the_command_line(tiny_llama, tmp_path):
-    command = [sys.executable, "-m", "easyquant", "compile", tiny_llama, "-o", tmp_path / "out", "--scheme", "W5A8"]
+    command = [sys.executable, "-m", "easyquant", "compile", tiny_llama, "-o", tmp_path / "out", "--scheme", "W7A8"]
     result = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     assert result.returncode == 1, result.stderr
-    assert "W5A8" in result.stderr and "W8A8" in result.stderr and "Traceback" not in result.stderr
+    assert "W7A8" in result.stderr and "W8A8" in result.stderr and "Traceback" not in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -18,14 +18,17 @@ BASES = {
     "plain": (),
     "asymmetric": ("--scheme=W4A16_ASYM",),
     "float": ("--scheme=none",),
+    "own-head": ("--scheme=W8A8", "--head=W5A16"),
     "composed": ("--scheme=W4A8", "--method=smoothquant+awq+gptq", "--activations=static", "--kv-scheme=int4"),
     "percentile": ("--scheme=W8A8", "--activations=static", "--observer=percentile", "--weight-observer=percentile"),
     "distilled": ("--scheme=W4A8", "--method=zeroquant+lkd"),
+    "learned": ("--scheme=W4A8", "--method=signround"),
 }
 # Options whose default is another by what else is asked, as help says: the text, and what is meant on a base.
 DEPENDENT = {
     "method": ("absmax; zeropoint for _ASYM", {"plain": "absmax", "asymmetric": "zeropoint"}),
     "group-size": ("128 below 8 bits", {"plain": "0", "asymmetric": "128", "composed": "128"}),
+    "head-group-size": ("128 below 8 bits", {"own-head": "128"}),
     "scale-type": ("f16 of groups, f32 of rows", {"plain": "f32", "asymmetric": "f16", "composed": "f16"}),
     "activations": ("dynamic but for FP8 and NVFP4", {"plain": "dynamic", "asymmetric": "dynamic", "float": "dynamic"}),
     "head": ("int8 in quantized schemes, float in none", {"plain": "int8", "asymmetric": "int8", "float": "float"}),
@@ -126,7 +129,7 @@ def test_what_help_states_is_what_the_passes_do(expanded, name):
 
 def test_what_is_given_reaches_a_pass(expanded):
     """The test above sees a difference where there is one: every such option is read by a pass."""
-    others = {"yes": "no", "no": "yes", "0": "3", "4": "3", "64": "32", "128": "64", "0.01": "0.02", "0.5": "0.7", "99.99": "99.9",
+    others = {"yes": "no", "no": "yes", "0": "3", "4": "3", "64": "32", "128": "64", "200": "100", "0.01": "0.02", "0.5": "0.7", "99.99": "99.9",
               "W8A8": "W8A16", "dynamic": "static", "minmax": "mse", "absmax": "mse", "auto": "f16", "none": "int8", "cpu": "sm_80",
               "post-rope": "pre-rope", "channel": "token"}  # fmt: skip
     for name in CONSTANT:
@@ -147,8 +150,8 @@ def test_defaults_that_depend_on_the_scheme(tiny_llama, tmp_path, name):
         options = (*[option for option in BASES[base] if not option.startswith(("--method", "--activations"))], "--emit-ir-after=quantize")
         default = run_tool("easyquant-compile", tiny_llama, *options, cwd=tmp_path)
         given = run_tool("easyquant-compile", tiny_llama, *options, explicit(name, value), cwd=tmp_path)
-        # A type of scales is only recorded where it was asked for.
-        unsaid = re.sub(r'scale_type = "f[0-9]+", ', "", given.stdout)
+        # A type of scales and the groups of a head are only recorded where they were asked for.
+        unsaid = re.sub(r'scale_type = "f[0-9]+", |head_group_size = [0-9]+ : i64, ', "", given.stdout)
         assert default.returncode == given.returncode == 0 and default.stdout == unsaid, (base, given.stderr)
 
 
