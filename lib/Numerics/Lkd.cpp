@@ -7,6 +7,8 @@
 
 #include "easyquant/Numerics/Lkd.h"
 
+#include "LayerLoss.h"
+
 #include "easyquant/Support/Parallel.h"
 
 #include <algorithm>
@@ -30,24 +32,23 @@ struct Trained {
 class Distiller {
 public:
   Distiller(LkdLayer &layer, std::span<const ConstMatrix> targets, const LkdOptions &options)
-      : layer(layer), targets(targets), options(options) {}
+      : layer(layer), loss(layer, targets, options.heldOut, options.skippedRows,
+                           "; take a smaller learning rate"),
+        options(options) {}
 
   Result<LkdResult> run(std::span<const LkdSite> sites);
 
 private:
   void start(const LkdSite &site);
   Result<void> round(double rate);
-  Result<double> loss(size_t sequence, bool withGradient);
-  Result<double> meanLoss(size_t first, size_t last);
   void update(Trained &weight, double rate) const;
   std::vector<QuantizedMatrix> codes() const;
 
   LkdLayer &layer;
-  std::span<const ConstMatrix> targets;
+  LayerLoss loss;
   const LkdOptions &options;
   std::vector<Trained> trained;
   std::vector<Matrix> gradients; ///< of the trained
-  std::vector<float> output;
   int64_t steps = 0;
 };
 
@@ -107,43 +108,6 @@ Result<void> Distiller::round(double rate) {
   return {};
 }
 
-Result<double> Distiller::loss(size_t sequence, bool withGradient) {
-  ConstMatrix target = targets[sequence];
-  output.resize(target.rows * target.columns);
-  Matrix y(output.data(), target.rows, target.columns);
-  if (auto done = layer.forward(sequence, y); !done)
-    return Unexpected(done.error());
-  const int64_t skipped = std::min(options.skippedRows, y.rows);
-  const double count = static_cast<double>(std::max<int64_t>((y.rows - skipped) * y.columns, 1));
-  double sum = 0;
-  for (int64_t i = 0; i < y.rows; ++i)
-    for (int64_t j = 0; j < y.columns; ++j) {
-      double difference = i < skipped ? 0 : static_cast<double>(y(i, j)) - target(i, j);
-      sum += difference * difference;
-      y(i, j) = static_cast<float>(2 * difference / count); // dL/dy from here on
-    }
-  if (!std::isfinite(sum))
-    return makeError(ErrorCode::InvalidArgument,
-                     "the output of the quantized layer is not finite on sequence {}; take a "
-                     "smaller learning rate",
-                     sequence);
-  if (withGradient)
-    if (auto done = layer.backward(sequence, y, gradients); !done)
-      return Unexpected(done.error());
-  return sum / count;
-}
-
-Result<double> Distiller::meanLoss(size_t first, size_t last) {
-  double sum = 0;
-  for (size_t i = first; i < last; ++i) {
-    auto one = loss(i, /*withGradient=*/false);
-    if (!one)
-      return one;
-    sum += *one;
-  }
-  return sum / static_cast<double>(last - first);
-}
-
 void Distiller::update(Trained &weight, double rate) const {
   constexpr double beta1 = 0.9, beta2 = 0.999;
   const double bias1 = 1 - std::pow(beta1, steps), bias2 = 1 - std::pow(beta2, steps);
@@ -180,26 +144,22 @@ Result<LkdResult> Distiller::run(std::span<const LkdSite> sites) {
     weight.step = std::accumulate(scales.begin(), scales.end(), 0.0) /
                   static_cast<double>(std::max<size_t>(scales.size(), 1));
   }
-  const auto held = static_cast<size_t>(
-      std::clamp(std::round(options.heldOut * static_cast<double>(targets.size())), 1.0,
-                 static_cast<double>(targets.size() - 1)));
-  const size_t training = targets.size() - held;
-  auto before = meanLoss(training, targets.size());
+  auto before = loss.ofHeldOut();
   if (!before)
     return Unexpected(before.error());
   LkdResult best{codes(), *before, *before};
 
-  const auto total = static_cast<double>(options.epochs * static_cast<int64_t>(training));
+  const auto total = static_cast<double>(options.epochs * static_cast<int64_t>(loss.trained()));
   for (int64_t epoch = 0; epoch < options.epochs; ++epoch) {
-    for (size_t i = 0; i < training; ++i) {
-      if (auto ok = loss(i, /*withGradient=*/true); !ok)
+    for (size_t i = 0; i < loss.trained(); ++i) {
+      if (auto ok = loss.of(i, gradients); !ok)
         return Unexpected(ok.error());
       const double rate = options.learningRate * (1 - static_cast<double>(steps) / total);
       ++steps;
       if (auto ok = round(rate); !ok)
         return Unexpected(ok.error());
     }
-    auto now = meanLoss(training, targets.size());
+    auto now = loss.ofHeldOut();
     if (!now)
       return Unexpected(now.error());
     if (*now < best.after) {

@@ -8,6 +8,7 @@
 #include "easyquant/Numerics/SignRound.h"
 
 #include "Codec.h"
+#include "LayerLoss.h"
 
 #include "easyquant/Support/Parallel.h"
 
@@ -84,23 +85,21 @@ class RoundingLearner {
 public:
   RoundingLearner(LkdLayer &layer, std::span<const ConstMatrix> targets,
                   const SignRoundOptions &options)
-      : layer(layer), targets(targets), options(options) {}
+      : layer(layer), loss(layer, targets, options.heldOut, options.skippedRows, ""),
+        options(options) {}
   Result<LkdResult> run(std::span<const LkdSite> sites);
 
 private:
   Result<void> start(const LkdSite &site);
   void step(Learned &weight, float rate) const;
   Result<void> step(float rate);
-  Result<double> loss(size_t sequence, bool withGradient);
-  Result<double> meanLoss(size_t first, size_t last);
   std::vector<QuantizedMatrix> codes() const;
 
   LkdLayer &layer;
-  std::span<const ConstMatrix> targets;
+  LayerLoss loss;
   const SignRoundOptions &options;
   std::vector<Learned> learned;
   std::vector<Matrix> gradients;
-  std::vector<float> output;
 };
 
 } // namespace
@@ -182,41 +181,6 @@ Result<void> RoundingLearner::step(float rate) {
   return {};
 }
 
-Result<double> RoundingLearner::loss(size_t sequence, bool withGradient) {
-  ConstMatrix target = targets[sequence];
-  output.resize(target.rows * target.columns);
-  Matrix y(output.data(), target.rows, target.columns);
-  if (auto done = layer.forward(sequence, y); !done)
-    return Unexpected(done.error());
-  const int64_t skipped = std::min(options.skippedRows, y.rows);
-  const double count = static_cast<double>(std::max<int64_t>((y.rows - skipped) * y.columns, 1));
-  double sum = 0;
-  for (int64_t i = 0; i < y.rows; ++i)
-    for (int64_t j = 0; j < y.columns; ++j) {
-      double difference = i < skipped ? 0 : static_cast<double>(y(i, j)) - target(i, j);
-      sum += difference * difference;
-      y(i, j) = static_cast<float>(2 * difference / count); // dL/dy from here on
-    }
-  if (!std::isfinite(sum))
-    return makeError(ErrorCode::InvalidArgument,
-                     "the output of the rounded layer is not finite on sequence {}", sequence);
-  if (withGradient)
-    if (auto done = layer.backward(sequence, y, gradients); !done)
-      return Unexpected(done.error());
-  return sum / count;
-}
-
-Result<double> RoundingLearner::meanLoss(size_t first, size_t last) {
-  double sum = 0;
-  for (size_t i = first; i < last; ++i) {
-    auto one = loss(i, /*withGradient=*/false);
-    if (!one)
-      return one;
-    sum += *one;
-  }
-  return sum / static_cast<double>(last - first);
-}
-
 std::vector<QuantizedMatrix> RoundingLearner::codes() const {
   std::vector<QuantizedMatrix> all;
   all.reserve(learned.size());
@@ -232,23 +196,19 @@ Result<LkdResult> RoundingLearner::run(std::span<const LkdSite> sites) {
       return Unexpected(ok.error());
   if (auto ok = step(/*rate=*/0); !ok)
     return Unexpected(ok.error());
-  const auto held = static_cast<size_t>(
-      std::clamp(std::round(options.heldOut * static_cast<double>(targets.size())), 1.0,
-                 static_cast<double>(targets.size() - 1)));
-  const size_t training = targets.size() - held;
-  auto before = meanLoss(training, targets.size());
+  auto before = loss.ofHeldOut();
   if (!before)
     return Unexpected(before.error());
   LkdResult best{codes(), *before, *before};
   for (int64_t i = 0; i < options.steps; ++i) {
-    if (auto ok = loss(static_cast<size_t>(i) % training, /*withGradient=*/true); !ok)
+    if (auto ok = loss.of(static_cast<size_t>(i) % loss.trained(), gradients); !ok)
       return Unexpected(ok.error());
     const double rest = 1 - static_cast<double>(i) / static_cast<double>(options.steps);
     if (auto ok = step(static_cast<float>(rest / static_cast<double>(options.steps))); !ok)
       return Unexpected(ok.error());
     if ((i + 1) * kCheckpoints / options.steps == i * kCheckpoints / options.steps)
       continue;
-    auto now = meanLoss(training, targets.size());
+    auto now = loss.ofHeldOut();
     if (!now)
       return Unexpected(now.error());
     if (*now < best.after) {

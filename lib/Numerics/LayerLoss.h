@@ -1,0 +1,44 @@
+//===- LayerLoss.h - What a layer's weights are trained by ------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_NUMERICS_LAYERLOSS_H
+#define EASYQUANT_LIB_NUMERICS_LAYERLOSS_H
+
+#include "easyquant/Numerics/Lkd.h"
+
+#include <string_view>
+
+namespace easyquant::numerics {
+
+/// The mean squared error of a layer's output. Of the sequences the last ones are held out.
+class LayerLoss {
+public:
+  /// `heldOut`: share of the sequences, at least one; the first `skippedRows` rows of each do not
+  /// count. `remedy` ends the message where the output is not finite.
+  LayerLoss(LkdLayer &layer, std::span<const ConstMatrix> targets, double heldOut,
+            int64_t skippedRows, std::string_view remedy);
+
+  /// Sequences that are not held out.
+  size_t trained() const { return training; }
+  /// Of one sequence; dL/dW of all sites too, if there is a place for them. Fails with
+  /// InvalidArgument where the output is not finite, and as the layer fails.
+  Result<double> of(size_t sequence, std::span<const Matrix> gradients = {});
+  /// The mean over the sequences held out.
+  Result<double> ofHeldOut();
+
+private:
+  LkdLayer &layer;
+  std::span<const ConstMatrix> targets;
+  size_t training;
+  int64_t skippedRows;
+  std::string_view remedy;
+  std::vector<float> output;
+};
+
+} // namespace easyquant::numerics
+
+#endif // EASYQUANT_LIB_NUMERICS_LAYERLOSS_H
