@@ -1,0 +1,165 @@
+//===- GPUAttentionKernels.cpp - Heads and attention on GPUs --------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "GPULauncher.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+using namespace easyquant;
+
+LogicalResult GPULauncher::heads(LaunchBuilder &b, Operation *op, easyquant::gpu::HeadsSpec spec,
+                                 Arguments &arguments, const KernelOps &kernel,
+                                 const LaunchBuilder::Copy &copy) const {
+  FailureOr<Value> rows = b.inPlace(op->getResult(0), op->getOperand(0), copy);
+  if (failed(rows))
+    return failure();
+  arguments.set("x", *rows);
+  if (auto keys = kernel.next<lm::RopeOp>()) { // that lie behind the queries
+    spec.keyHeads = lm::columns(keys.getInput()) / spec.headDim;
+    b.overwrite(keys.getOutput(), keys.getInput());
+  }
+  getOrEmitHeads(kernels, spec, chip);
+  return launch(b, op, describe(spec, chip), arguments, Phase::Attention);
+}
+
+static easyquant::gpu::HeadsSpec rotationOf(lm::RopeOp op) {
+  easyquant::gpu::HeadsSpec spec;
+  spec.headDim = op.getHeadDim();
+  spec.heads = lm::columns(op.getInput()) / spec.headDim;
+  spec.positions = cast<RankedTensorType>(op.getTable().getType()).getDimSize(0);
+  return spec;
+}
+
+/// What kernels that use a layer's part of the cache take.
+static void addCache(LaunchBuilder &b, Arguments &arguments,
+                     const easyquant::gpu::AttentionSpec &spec, Value cache, int64_t layer) {
+  easyquant::gpu::CacheBytes bytes = cacheBytes(spec);
+  arguments.set("cache", b.cache(cache, layer * bytes.page));
+  arguments.set("pages", b.argument("pages"));
+  if (spec.kv) {
+    arguments.set("windows", b.cache(cache, layer * bytes.window));
+    arguments.set("window", b.argument("window"));
+  }
+  arguments.set("position", b.argument("position"));
+}
+
+/// Rotates queries, and keys on their way to the cache, to which the values behind them go, too.
+LogicalResult GPULauncher::append(LaunchBuilder &b, Operation *op, Arguments &arguments,
+                                  const KernelOps &kernel) const {
+  auto queries = cast<lm::RopeOp>(kernel.ops[0]), keys = cast<lm::RopeOp>(kernel.ops[1]);
+  easyquant::gpu::HeadsSpec spec = rotationOf(queries);
+  spec.keyHeads = lm::columns(keys.getInput()) / spec.headDim;
+  spec.append = true;
+  b.overwrite(keys.getOutput(), keys.getInput());
+  arguments.set("x", b.overwrite(queries.getOutput(), queries.getInput()));
+  if (failed(arguments.setWeight("table", queries.getTable())))
+    return failure();
+  getOrEmitHeads(kernels, spec, chip);
+  return launch(b, op, describe(spec, chip), arguments, Phase::Attention);
+}
+
+LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
+                                     easyquant::gpu::AttentionSpec spec, Arguments &arguments,
+                                     const KernelOps &kernel) const {
+  auto layer = op->getAttrOfType<IntegerAttr>("layer").getInt();
+  easyquant::gpu::CacheBytes bytes = cacheBytes(spec);
+  if (failed(b.setCache(op, {bytes.pageTokens, bytes.page, bytes.window}, spec.keyPositions > 0)))
+    return failure();
+  Operation *last = kernel.ops.back();
+  if (isa<arith::TruncFOp>(last))
+    spec.output = kBF16;
+  auto choices = attentionKernels(spec, chip);
+  if (!choices)
+    return op->emitError("site '")
+           << siteOf(op) << "': " << choices.error().message << "; compile it with --target cpu";
+  addCache(b, arguments, spec, op->getOperand(3), layer);
+  if (spec.appended && failed(append(b, op, arguments, kernel)))
+    return failure();
+  Value query = b[op->getOperand(0)];
+  arguments.set("q", query);
+  arguments.set("k", b[op->getOperand(1)]);
+  arguments.set("v", b[op->getOperand(2)]);
+  arguments.set("y", b.result(last->getResult(0), b.rows(query)));
+  return forRowRanges(
+      b, *choices,
+      [&](const easyquant::gpu::AttentionKernel &choice, RowRange range, int64_t most) {
+        arguments.set("scratch", b.scratch(most * choice.scratchBytesPerRow, /*perThread=*/false));
+        getOrEmitAttention(kernels, spec, choice, chip);
+        for (const easyquant::gpu::Description &description : choice.launches)
+          if (failed(launch(b, op, description, arguments, Phase::Attention, range)))
+            return failure();
+        return success();
+      });
+}
+
+template <typename AttentionLike> static easyquant::gpu::AttentionSpec specOf(AttentionLike op) {
+  easyquant::gpu::AttentionSpec spec;
+  spec.heads = op.getNumHeads();
+  spec.kvHeads = op.getNumKvHeads();
+  spec.headDim = op.getHeadDim();
+  spec.scale = op.getScale().convertToDouble();
+  spec.window = op.getWindow();
+  return spec;
+}
+
+/// Codes in the cache.
+static easyquant::gpu::AttentionSpec quantizedSpecOf(equant::AttentionOp op) {
+  easyquant::gpu::AttentionSpec spec = specOf(op);
+  spec.kv = op.getKvScheme().toNumerics();
+  if (op.getTable())
+    spec.keyPositions = cast<RankedTensorType>(op.getTable().getType()).getDimSize(0);
+  return spec;
+}
+
+void GPULauncher::addHeads(KernelLibrary &library) const {
+  library.add<lm::RopeOp>(
+      [*this, copy = library.copy](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+        Arguments arguments(b);
+        if (auto attention = kernel.find<lm::AttentionOp>()) {
+          easyquant::gpu::AttentionSpec spec = specOf(attention);
+          spec.appended = true;
+          return this->attention(b, attention, spec, arguments, kernel);
+        }
+        if (failed(arguments.setWeight("table", op.getTable())))
+          return failure();
+        arguments.set("position", b.argument("position"));
+        return heads(b, op, rotationOf(op), arguments, kernel, copy);
+      });
+  library.add<lm::HeadRmsNormOp>(
+      [*this, copy = library.copy](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+        easyquant::gpu::HeadsSpec spec;
+        spec.headDim = cast<RankedTensorType>(op.getWeight().getType()).getDimSize(0);
+        spec.heads = lm::columns(op.getInput()) / spec.headDim;
+        spec.norm = true;
+        spec.epsilon = op.getEpsilon().convertToDouble();
+        Arguments arguments(b);
+        if (failed(arguments.setWeight("weight", op.getWeight())))
+          return failure();
+        return heads(b, op, spec, arguments, kernel, copy);
+      });
+  library.add<lm::AttentionOp>([*this](auto &b, auto op, const KernelOps &kernel) {
+    Arguments arguments(b);
+    return attention(b, op, specOf(op), arguments, kernel);
+  });
+  library.add<equant::AttentionOp>(
+      [*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+        Arguments arguments(b);
+        if (failed(arguments.setWeight("table", op.getTable())))
+          return failure();
+        return attention(b, op, quantizedSpecOf(op), arguments, kernel);
+      });
+  // What runs before the next call of a session that went back.
+  library.addRestore<equant::AttentionOp>([*this](auto &b, auto op, const KernelOps &) {
+    easyquant::gpu::AttentionSpec spec = quantizedSpecOf(op);
+    Arguments arguments(b);
+    addCache(b, arguments, spec, op.getCache(), static_cast<int64_t>(op.getLayer()));
+    arguments.set("held", b.argument("held"));
+    getOrEmitRestore(kernels, spec, chip);
+    return launch(b, op, describeRestore(spec, chip), arguments, Phase::Attention);
+  });
+}

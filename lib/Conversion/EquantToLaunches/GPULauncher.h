@@ -1,0 +1,126 @@
+//===- GPULauncher.h - Launches of the kernels of a GPU ---------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_CONVERSION_EQUANTTOLAUNCHES_GPULAUNCHER_H
+#define EASYQUANT_LIB_CONVERSION_EQUANTTOLAUNCHES_GPULAUNCHER_H
+
+#include "KernelLibrary.h"
+
+#include "easyquant/Codegen/GPU/Emit.h"
+
+namespace easyquant {
+
+/// Float activations of linears on a GPU: as wide a range as f32.
+inline constexpr gpu::Float kBF16 = gpu::Float::BF16;
+
+using RowRange = std::pair<int64_t, int64_t>;
+
+/// The arguments of a kernel by the names of its parameters.
+class Arguments {
+public:
+  explicit Arguments(LaunchBuilder &b) : b(b) {}
+
+  void set(mlir::StringRef name, mlir::Value value) {
+    if (!value)
+      return;
+    values[name] = value;
+    if (!rows && llvm::isa<mlir::MemRefType>(value.getType()))
+      rows = b.rows(value);
+  }
+  mlir::LogicalResult setWeight(mlir::StringRef name, mlir::Value constant,
+                                mlir::StringRef offset = equant::kOffsetAttr) {
+    if (!constant)
+      return mlir::success();
+    mlir::FailureOr<mlir::Value> memory = b.weight(constant, offset);
+    if (mlir::succeeded(memory))
+      values[name] = *memory;
+    return memory;
+  }
+
+  /// What takes a position is launched once a sequence, all else once for all rows.
+  bool areOfSequence() const { return values.contains("position"); }
+
+  /// In the order of the parameters: "<matrix>_stride" is the distance of its rows, and "rows" the
+  /// number of those of the first matrix.
+  mlir::FailureOr<llvm::SmallVector<mlir::Value>> of(mlir::Operation *op,
+                                                     const gpu::Description &kernel) {
+    llvm::SmallVector<mlir::Value> operands;
+    for (const auto &parameter : kernel.parameters) {
+      mlir::StringRef name = parameter.name, matrix = name;
+      if (mlir::Value known = values.lookup(name))
+        operands.push_back(known);
+      else if (name == "rows")
+        operands.push_back(rows);
+      else if (matrix.consume_back("_stride") && values.contains(matrix))
+        operands.push_back(b.index(strideOf(values.lookup(matrix))));
+      else
+        return op->emitOpError("its kernel ")
+               << kernel.name << " takes '" << name << "', which no operand gives";
+    }
+    return operands;
+  }
+
+private:
+  static int64_t strideOf(mlir::Value matrix) {
+    return llvm::cast<mlir::MemRefType>(matrix.getType()).getStridesAndOffset().first.front();
+  }
+
+  LaunchBuilder &b;
+  llvm::StringMap<mlir::Value> values;
+  mlir::Value rows;
+};
+
+/// Launches kernels of one gpu.module and chip.
+struct GPULauncher {
+  mlir::gpu::GPUModuleOp kernels;
+  const gpu::Chip &chip;
+
+  /// For launches of which each is for a range of rows.
+  mlir::LogicalResult launch(LaunchBuilder &b, mlir::Operation *op, const gpu::Description &kernel,
+                             Arguments &arguments, Phase phase,
+                             std::optional<RowRange> rows = std::nullopt) const;
+  /// body(kernel, range, most) for the kernels of a spec, which are for ever more rows: from
+  /// `range` the rows for which each is taken, `most` of them in any call.
+  template <typename Kernel, typename Body>
+  static mlir::LogicalResult forRowRanges(LaunchBuilder &b, const std::vector<Kernel> &choices,
+                                          Body body) {
+    RowRange range = {1, 0};
+    for (const Kernel &kernel : choices) {
+      bool isLast = &kernel == &choices.back();
+      range.second = isLast ? 0 : kernel.maxRows;
+      if (mlir::failed(
+              body(kernel, range, isLast ? b.maxRows() : std::min(b.maxRows(), kernel.maxRows))))
+        return mlir::failure();
+      range.first = range.second + 1;
+    }
+    return mlir::success();
+  }
+
+  mlir::LogicalResult copy(LaunchBuilder &b, mlir::Value from, mlir::Value to) const;
+  mlir::LogicalResult rowOp(LaunchBuilder &b, const KernelOps &kernel, gpu::RowSpec spec,
+                            Arguments &arguments) const;
+  mlir::LogicalResult linear(LaunchBuilder &b, equant::LinearOp op, const KernelOps &kernel) const;
+  mlir::LogicalResult floatLinear(LaunchBuilder &b, mlir::Operation *op, const KernelOps &kernel,
+                                  gpu::WeightOnlySpec spec, Arguments &arguments) const;
+  mlir::LogicalResult embedding(LaunchBuilder &b, mlir::Operation *op,
+                                const gpu::EmbeddingSpec &spec, Arguments &arguments) const;
+  mlir::LogicalResult heads(LaunchBuilder &b, mlir::Operation *op, gpu::HeadsSpec spec,
+                            Arguments &arguments, const KernelOps &kernel,
+                            const LaunchBuilder::Copy &copy) const;
+  mlir::LogicalResult append(LaunchBuilder &b, mlir::Operation *op, Arguments &arguments,
+                             const KernelOps &kernel) const;
+  mlir::LogicalResult attention(LaunchBuilder &b, mlir::Operation *op, gpu::AttentionSpec spec,
+                                Arguments &arguments, const KernelOps &kernel) const;
+
+  void addRowOps(KernelLibrary &library) const;
+  void addLinears(KernelLibrary &library) const;
+  void addHeads(KernelLibrary &library) const;
+};
+
+} // namespace easyquant
+
+#endif // EASYQUANT_LIB_CONVERSION_EQUANTTOLAUNCHES_GPULAUNCHER_H
