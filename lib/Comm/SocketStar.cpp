@@ -103,9 +103,12 @@ uint64_t SocketStar::post(const Collective &collective) {
 }
 
 Result<bool> SocketStar::isDone(uint64_t number) {
-  if (Result<void> moved = progress(); !moved)
+  const Result<void> moved = progress();
+  if (finished >= number && isFlushed())
+    return true; // whatever became of later ones
+  if (!moved)
     return Unexpected(moved.error());
-  return finished >= number && isFlushed();
+  return false;
 }
 
 Result<void> SocketStar::progress() {
@@ -170,26 +173,31 @@ Result<void> SocketStar::takeFrames(Peer &peer) {
     if (peer.in.size() - begin - sizeof header < header.bytes)
       break;
     const auto *payload = peer.in.data() + begin + sizeof header;
-    if (header.content == Content::News)
-      return makeError(ErrorCode::IO, "given up, because of {}",
-                       std::string(reinterpret_cast<const char *>(payload), header.bytes));
-    peer.frames.push_back({header, {payload, payload + header.bytes}});
+    if (header.content == Content::News) // the frames before it still count
+      peer.news.assign(reinterpret_cast<const char *>(payload), header.bytes);
+    else
+      peer.frames.push_back({header, {payload, payload + header.bytes}});
     begin += sizeof header + header.bytes;
   }
   peer.in.erase(peer.in.begin(), peer.in.begin() + static_cast<ptrdiff_t>(begin));
   return {};
 }
 
-static Unexpected gone(size_t rank, const std::string &why) {
-  return makeError(ErrorCode::IO, "rank {} has ended ({}); look at its messages", rank, why);
+Result<void> SocketStar::isThere(const Peer &peer) const {
+  if (!peer.news.empty())
+    return makeError(ErrorCode::IO, "given up, because of {}", peer.news);
+  if (!peer.ended.empty())
+    return makeError(ErrorCode::IO, "rank {} has ended ({}); look at its messages",
+                     &peer - peers.data(), peer.ended);
+  return {};
 }
 
 Result<void> SocketStar::isWhole() {
   if (Result<void> moved = progress(); !moved)
     return moved;
-  for (size_t i = 0; i < peers.size(); ++i)
-    if (!peers[i].ended.empty())
-      return gone(i, peers[i].ended);
+  for (const Peer &peer : peers)
+    if (Result<void> there = isThere(peer); !there)
+      return there;
   return {};
 }
 
@@ -197,20 +205,20 @@ Result<void> SocketStar::isWhole() {
 Result<void> SocketStar::answer() {
   while (!queue.empty()) {
     Posted &first = queue.front();
+    bool isReady = true;
+    for (size_t i = rank == 0 ? 1 : 0; i < peers.size(); ++i) {
+      if (!peers[i].frames.empty())
+        continue;
+      if (Result<void> there = isThere(peers[i]); !there)
+        return there;
+      isReady = false;
+    }
+    if (!isReady)
+      return {};
     if (rank == 0) {
-      const auto silent = std::find_if(peers.begin() + 1, peers.end(),
-                                       [](const Peer &peer) { return peer.frames.empty(); });
-      if (silent != peers.end() && !silent->ended.empty())
-        return gone(static_cast<size_t>(silent - peers.begin()), silent->ended);
-      if (silent != peers.end())
-        return {};
       if (Result<void> answered = answerAll(first); !answered)
         return answered;
     } else {
-      if (peers[0].frames.empty() && !peers[0].ended.empty())
-        return gone(0, peers[0].ended);
-      if (peers[0].frames.empty())
-        return {};
       const Frame &frame = peers[0].frames.front();
       if (!frame.payload.empty())
         std::memcpy(first.collective.data, frame.payload.data(), frame.payload.size());

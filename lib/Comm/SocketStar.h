@@ -69,6 +69,7 @@ private:
     bool welcome = false; ///< has said who it is
     std::vector<std::byte> in, out;
     size_t sent = 0;   ///< of `out`
+    std::string news;  ///< why it has given up; empty: it has not
     std::string ended; ///< why nothing more comes from it; empty: it lives
     std::deque<Frame> frames;
   };
@@ -89,6 +90,8 @@ private:
   Result<void> answer();
   Result<void> answerAll(Posted &posted);
   bool isFlushed() const;
+  /// Errors: IO, what it told or that its socket is closed.
+  Result<void> isThere(const Peer &peer) const;
   /// The bytes of `data` that belong to `of`.
   std::span<std::byte> partOf(const Posted &posted, int of) const;
   /// What a rank contributes, or gets.
