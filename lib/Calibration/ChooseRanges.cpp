@@ -161,8 +161,7 @@ LogicalResult ChooseRanges::run() {
   if (llvm::all_of(functions,
                    [](func::FuncOp f) { return f.isExternal() || openSites(f).empty(); }))
     return success();
-  FailureOr<MethodRun> opened =
-      MethodRun::open(module, {kName, "choose-ranges 1", tokensFile, workFolder, threads});
+  FailureOr<MethodRun> opened = MethodRun::open(module, {kName, "1", optionValues()});
   if (failed(opened))
     return failure();
   MethodRun &run = *opened;

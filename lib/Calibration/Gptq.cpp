@@ -207,15 +207,10 @@ LogicalResult Gptq::run() {
   ModuleOp module = getOperation();
   if (!isPlanned(module, kGptq))
     return equant::reportNotPlanned(module, getArgument(), kGptq, requireSites);
-  FailureOr<MethodRun> opened = MethodRun::open(
-      module, {kGptq,
-               fmt::format("gptq 2 act-order={} static-groups={} damping={:a}", actOrder.getValue(),
-                           staticGroups.getValue(), double(damping)),
-               tokensFile, workFolder, threads});
+  FailureOr<MethodRun> opened = MethodRun::open(module, {kGptq, "2", optionValues()});
   if (failed(opened))
     return failure();
   MethodRun &run = *opened;
-  equant::recordOptions(module, optionValues(), kGptq);
   const numerics::GptqOptions options{
       .actOrder = actOrder, .staticGroups = staticGroups, .damping = damping, .threads = threads};
   // What cannot be is said before hours of work.

@@ -38,14 +38,10 @@ LogicalResult Lkd::run() {
   ModuleOp module = getOperation();
   if (!isPlanned(module, kLkd))
     return equant::reportNotPlanned(module, getArgument(), kLkd, requireSites);
-  FailureOr<MethodRun> opened =
-      MethodRun::open(module, {kLkd,
-                               fmt::format("lkd 2 epochs={} learning-rate={:a}", epochs.getValue(),
-                                           learningRate.getValue()),
-                               tokensFile, workFolder, threads});
+  FailureOr<MethodRun> opened = MethodRun::open(
+      module, {kLkd, fmt::format("2 learning-rate={:a}", learningRate.getValue()), optionValues()});
   if (failed(opened))
     return failure();
-  equant::recordOptions(module, optionValues(), kLkd);
   const numerics::LkdOptions options{.epochs = epochs,
                                      .learningRate = learningRate,
                                      .skippedRows = opened->runner().tokens().skipped(),

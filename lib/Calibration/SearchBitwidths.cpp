@@ -281,7 +281,7 @@ std::string SearchBitwidths::stampText() const {
   std::string sizes;
   for (int64_t size : request.groupSizes)
     sizes += fmt::format(" {}", size);
-  return fmt::format("search 2 samples={} formats={} group-sizes={} targets={} objective={} "
+  return fmt::format("2 samples={} formats={} group-sizes={} targets={} objective={} "
                      "per-site={}",
                      searchSamples.getValue(), llvm::join(request.schemes, " "), sizes,
                      llvm::join(request.targets, " "), objective.getValue(), perSite.getValue());
@@ -381,8 +381,8 @@ LogicalResult SearchBitwidths::run() {
     return failure();
   if (way == Strategy::Entropy && tokensFile.empty())
     return runOnWeights();
-  FailureOr<MethodRun> opened = MethodRun::open(
-      module, {kSearch, stampText(), tokensFile, workFolder, threads, searchSamples});
+  FailureOr<MethodRun> opened =
+      MethodRun::open(module, {kSearch, stampText(), optionValues(), searchSamples});
   if (failed(opened))
     return failure();
   FailureOr<SearchSpace> space = findSearchSpace(module, opened->runner().layers(), spaceRequest());
