@@ -11,11 +11,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "AwqSearch.h"
-#include "MethodRun.h"
-#include "SubgraphPass.h"
 
+#include "easyquant/Calibration/MethodRun.h"
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Calibration/RoundedSites.h"
+#include "easyquant/Calibration/SubgraphPass.h"
 #include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
 #include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
 #include "easyquant/Support/ProgressAction.h"

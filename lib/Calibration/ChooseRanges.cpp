@@ -9,11 +9,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "MethodRun.h"
-#include "SubgraphPass.h"
-
+#include "easyquant/Calibration/MethodRun.h"
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Calibration/RoundedSites.h"
+#include "easyquant/Calibration/SubgraphPass.h"
 #include "easyquant/Numerics/Statistics.h"
 #include "easyquant/Support/Parallel.h"
 #include "easyquant/Support/ProgressAction.h"

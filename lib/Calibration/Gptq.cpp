@@ -12,10 +12,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "MethodRun.h"
-#include "SubgraphPass.h"
-
 #include "easyquant/Numerics/Gptq.h"
+#include "easyquant/Calibration/MethodRun.h"
+#include "easyquant/Calibration/SubgraphPass.h"
 
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Calibration/RoundedSites.h"

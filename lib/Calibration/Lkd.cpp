@@ -6,9 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "FloatPrefix.h"
-#include "SubgraphPass.h"
 
 #include "easyquant/Calibration/Passes.h"
+#include "easyquant/Calibration/SubgraphPass.h"
 #include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
 #include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
 

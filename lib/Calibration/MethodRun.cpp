@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "MethodRun.h"
+#include "easyquant/Calibration/MethodRun.h"
 
 #include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
 

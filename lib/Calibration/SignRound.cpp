@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "FloatPrefix.h"
-#include "SubgraphPass.h"
 
+#include "easyquant/Calibration/SubgraphPass.h"
 #include "easyquant/Numerics/SignRound.h"
 
 #include "easyquant/Calibration/Passes.h"

@@ -11,12 +11,14 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_CALIBRATION_MODELLOSS_H
-#define EASYQUANT_LIB_CALIBRATION_MODELLOSS_H
+#ifndef EASYQUANT_LIB_SEARCH_MODELLOSS_H
+#define EASYQUANT_LIB_SEARCH_MODELLOSS_H
 
 #include "easyquant/Calibration/LayerRunner.h"
 
-namespace easyquant::calibration {
+namespace easyquant::search {
+
+using namespace calibration;
 
 enum class Objective {
   KL,   ///< mean KL(float || model) over the tokens that count
@@ -51,6 +53,6 @@ private:
   double floatLoss = 0; ///< of Objective::Loss
 };
 
-} // namespace easyquant::calibration
+} // namespace easyquant::search
 
-#endif // EASYQUANT_LIB_CALIBRATION_MODELLOSS_H
+#endif // EASYQUANT_LIB_SEARCH_MODELLOSS_H

@@ -6,16 +6,18 @@
 //===----------------------------------------------------------------------===//
 //
 // A format is a scheme by its name and a group size. What it means at a site is what a recipe's
-// rule that names it would mean there. Private to lib/Calibration.
+// rule that names it would mean there. Private to lib/Search.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_CALIBRATION_SEARCHSPACE_H
-#define EASYQUANT_LIB_CALIBRATION_SEARCHSPACE_H
+#ifndef EASYQUANT_LIB_SEARCH_SEARCHSPACE_H
+#define EASYQUANT_LIB_SEARCH_SEARCHSPACE_H
 
 #include "easyquant/Calibration/LayerSites.h"
 
-namespace easyquant::calibration {
+namespace easyquant::search {
+
+using namespace calibration; // which runs layers; this room chooses
 
 /// "W4A16_ASYM" in groups of 32; 0: a scale a row.
 struct SearchFormat {
@@ -66,6 +68,6 @@ mlir::FailureOr<SearchSpace> findSearchSpace(mlir::ModuleOp module,
                                              llvm::ArrayRef<mlir::func::FuncOp> layers,
                                              const SearchSpaceRequest &request);
 
-} // namespace easyquant::calibration
+} // namespace easyquant::search
 
-#endif // EASYQUANT_LIB_CALIBRATION_SEARCHSPACE_H
+#endif // EASYQUANT_LIB_SEARCH_SEARCHSPACE_H

@@ -18,6 +18,7 @@
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::calibration;
+using namespace easyquant::search;
 using formats::ComputedTensor;
 using formats::DType;
 

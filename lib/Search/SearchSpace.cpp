@@ -17,6 +17,7 @@
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::calibration;
+using namespace easyquant::search;
 using equant::PlanAttr;
 using equant::QuantizableOpInterface;
 using recipe::OptionInfo;
@@ -232,9 +233,9 @@ LogicalResult CandidateFinder::find(SearchGroup &group) const {
   return success();
 }
 
-FailureOr<SearchSpace> easyquant::calibration::findSearchSpace(ModuleOp module,
-                                                               ArrayRef<func::FuncOp> layers,
-                                                               const SearchSpaceRequest &request) {
+FailureOr<SearchSpace> easyquant::search::findSearchSpace(ModuleOp module,
+                                                          ArrayRef<func::FuncOp> layers,
+                                                          const SearchSpaceRequest &request) {
   FailureOr<SiteRequest> base = requestOf(module);
   if (failed(base))
     return failure();

@@ -7,12 +7,12 @@
 //
 // What equant-awq, equant-gptq and equant-lkd have in common: they take calibration tokens through
 // the layers, and what they compute for layer i goes into `<method>_<i>.safetensors` of the work
-// folder, whose stamp tells a later run that there is nothing to do. Private to lib/Calibration.
+// folder, whose stamp tells a later run that there is nothing to do.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_CALIBRATION_METHODRUN_H
-#define EASYQUANT_LIB_CALIBRATION_METHODRUN_H
+#ifndef EASYQUANT_CALIBRATION_METHODRUN_H
+#define EASYQUANT_CALIBRATION_METHODRUN_H
 
 #include "easyquant/Calibration/LayerSites.h"
 #include "easyquant/Formats/ComputedConstants.h"
@@ -69,4 +69,4 @@ private:
 
 } // namespace easyquant::calibration
 
-#endif // EASYQUANT_LIB_CALIBRATION_METHODRUN_H
+#endif // EASYQUANT_CALIBRATION_METHODRUN_H

@@ -19,6 +19,7 @@
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::calibration;
+using namespace easyquant::search;
 using formats::ComputedTensor;
 
 static constexpr char kLoss[] = "loss";

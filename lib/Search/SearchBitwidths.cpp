@@ -7,9 +7,9 @@
 
 #include "SearchEntropy.h"
 #include "SearchReport.h"
-#include "SubgraphPass.h"
 
-#include "easyquant/Calibration/Passes.h"
+#include "easyquant/Calibration/SubgraphPass.h"
+#include "easyquant/Search/Passes.h"
 #include "easyquant/Support/ProgressAction.h"
 #include "easyquant/Support/WriteFile.h"
 
@@ -20,14 +20,15 @@
 #include <cmath>
 #include <numeric>
 
-namespace easyquant::calibration {
+namespace easyquant::search {
 #define GEN_PASS_DEF_SEARCHBITWIDTHS
-#include "easyquant/Calibration/Passes.h.inc"
-} // namespace easyquant::calibration
+#include "easyquant/Search/Passes.h.inc"
+} // namespace easyquant::search
 
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::calibration;
+using namespace easyquant::search;
 using numerics::FormatChoice;
 using numerics::FormatTable;
 
@@ -38,7 +39,7 @@ constexpr int64_t kGroupSizes[] = {32, 64, 128};
 
 enum class Strategy { Grid, Entropy, Greedy, Learned };
 
-struct SearchBitwidths : SubgraphPass<calibration::impl::SearchBitwidthsBase<SearchBitwidths>> {
+struct SearchBitwidths : SubgraphPass<search::impl::SearchBitwidthsBase<SearchBitwidths>> {
   using SubgraphPass::SubgraphPass;
   LogicalResult run() override;
 

@@ -7,19 +7,21 @@
 //
 // By the method that will round them: GPTQ by itself, on the Hessian of the float activations,
 // which serves all formats; everything else to nearest by the plan's rule, where distillation
-// starts from. Private to lib/Calibration.
+// starts from. Private to lib/Search.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_CALIBRATION_SEARCHROUNDING_H
-#define EASYQUANT_LIB_CALIBRATION_SEARCHROUNDING_H
+#ifndef EASYQUANT_LIB_SEARCH_SEARCHROUNDING_H
+#define EASYQUANT_LIB_SEARCH_SEARCHROUNDING_H
 
 #include "easyquant/Calibration/LayerSites.h"
 #include "easyquant/Numerics/Gptq.h"
 
 #include <map>
 
-namespace easyquant::calibration {
+namespace easyquant::search {
+
+using namespace calibration;
 
 /// What rounding takes from the activations that a group of sites reads.
 class GroupInputs {
@@ -55,6 +57,6 @@ mlir::LogicalResult roundInto(const ModelConstants &constants, const PlannedSite
                               equant::PlanAttr plan, GroupInputs *inputs, unsigned threads,
                               CompiledSubgraph &program);
 
-} // namespace easyquant::calibration
+} // namespace easyquant::search
 
-#endif // EASYQUANT_LIB_CALIBRATION_SEARCHROUNDING_H
+#endif // EASYQUANT_LIB_SEARCH_SEARCHROUNDING_H

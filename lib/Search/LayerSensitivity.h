@@ -9,18 +9,18 @@
 // block (attention, MLP: up to the next place where the layer can be cut), all else being float,
 // activations too: the mean over tokens of |h - hhat|^2 / |h|^2. What follows normalizes hidden
 // states, so that an error of a token whose states are large, as those of attention sinks, is a
-// small one. Private to lib/Calibration.
+// small one. Private to lib/Search.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_CALIBRATION_LAYERSENSITIVITY_H
-#define EASYQUANT_LIB_CALIBRATION_LAYERSENSITIVITY_H
+#ifndef EASYQUANT_LIB_SEARCH_LAYERSENSITIVITY_H
+#define EASYQUANT_LIB_SEARCH_LAYERSENSITIVITY_H
 
 #include "ModelLoss.h"
 #include "SearchRounding.h"
 #include "SearchSpace.h"
 
-namespace easyquant::calibration {
+namespace easyquant::search {
 
 /// Activations of a float layer, of all samples.
 class LayerActivations {
@@ -87,6 +87,6 @@ private:
   std::map<void *, GroupInputs> inputs; ///< by activation
 };
 
-} // namespace easyquant::calibration
+} // namespace easyquant::search
 
-#endif // EASYQUANT_LIB_CALIBRATION_LAYERSENSITIVITY_H
+#endif // EASYQUANT_LIB_SEARCH_LAYERSENSITIVITY_H

@@ -16,6 +16,7 @@
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::calibration;
+using namespace easyquant::search;
 using equant::PlanAttr;
 using numerics::ConstMatrix;
 using numerics::Matrix;
@@ -86,14 +87,13 @@ static Result<void> roundByGptq(const PlannedSite &site, ConstMatrix weight, Gro
   return {};
 }
 
-bool easyquant::calibration::readsInputs(PlanAttr plan) {
+bool easyquant::search::readsInputs(PlanAttr plan) {
   return plan.names("gptq") || plan.getRule() == equant::ScaleRule::HessianDiagonal;
 }
 
-Result<numerics::QuantizedMatrix> easyquant::calibration::roundToNearest(const PlannedSite &site,
-                                                                         PlanAttr plan,
-                                                                         ConstMatrix rows,
-                                                                         GroupInputs *inputs) {
+Result<numerics::QuantizedMatrix> easyquant::search::roundToNearest(const PlannedSite &site,
+                                                                    PlanAttr plan, ConstMatrix rows,
+                                                                    GroupInputs *inputs) {
   const PlannedSite planned{site.op, plan};
   numerics::ScaleRule rule = planned.rule();
   if (rule.kind == numerics::ScaleRuleKind::HessianDiagonal && inputs)
@@ -123,10 +123,9 @@ static Result<void> roundRows(const PlannedSite &site, ConstMatrix weight, Group
   return all;
 }
 
-LogicalResult easyquant::calibration::roundInto(const ModelConstants &constants,
-                                                const PlannedSite &site, PlanAttr plan,
-                                                GroupInputs *inputs, unsigned threads,
-                                                CompiledSubgraph &program) {
+LogicalResult easyquant::search::roundInto(const ModelConstants &constants, const PlannedSite &site,
+                                           PlanAttr plan, GroupInputs *inputs, unsigned threads,
+                                           CompiledSubgraph &program) {
   const PlannedSite planned{site.op, plan};
   FailureOr<WeightValues> weight = readWeight(constants, site);
   if (failed(weight))

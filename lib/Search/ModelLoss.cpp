@@ -14,6 +14,7 @@
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::calibration;
+using namespace easyquant::search;
 using numerics::ConstMatrix;
 using numerics::Matrix;
 

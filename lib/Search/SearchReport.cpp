@@ -14,6 +14,7 @@
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::calibration;
+using namespace easyquant::search;
 namespace json = llvm::json;
 
 //===----------------------------------------------------------------------===//
@@ -34,7 +35,7 @@ static std::array<std::string, 3> splitAtNumber(StringRef name) {
   return {name.str(), "", ""};
 }
 
-std::string easyquant::calibration::kindOf(const SearchGroup &group) {
+std::string easyquant::search::kindOf(const SearchGroup &group) {
   auto [before, number, after] = splitAtNumber(group.name());
   return StringRef(number.empty() ? before : after).ltrim('.').str();
 }
@@ -59,8 +60,8 @@ static std::string matchOf(const std::pair<std::string, std::string> &around,
          literal(around.second) + "$";
 }
 
-DictionaryAttr easyquant::calibration::recipeOf(ModuleOp module, const SearchSpace &space,
-                                                ArrayRef<size_t> candidates) {
+DictionaryAttr easyquant::search::recipeOf(ModuleOp module, const SearchSpace &space,
+                                           ArrayRef<size_t> candidates) {
   Builder builder(module.getContext());
   // Sites of one kind that get one format share a rule.
   using Key = std::tuple<std::string, std::string, size_t>; // around the number, and the format
@@ -105,7 +106,7 @@ static json::Value valueAsJson(Attribute attribute) {
       .Default([](Attribute) { return json::Value(nullptr); });
 }
 
-json::Value easyquant::calibration::toJson(DictionaryAttr recipe) {
+json::Value easyquant::search::toJson(DictionaryAttr recipe) {
   json::Object members;
   for (NamedAttribute entry : recipe)
     members[entry.getName().str()] = valueAsJson(entry.getValue());
@@ -172,9 +173,9 @@ static json::Object pointAsJson(ModuleOp module, const SearchSpace &space,
   return result;
 }
 
-json::Object easyquant::calibration::reportOf(ModuleOp module, const SearchSpace &space,
-                                              const SearchRun *run, const SearchTable &table,
-                                              ArrayRef<SearchPoint> points) {
+json::Object easyquant::search::reportOf(ModuleOp module, const SearchSpace &space,
+                                         const SearchRun *run, const SearchTable &table,
+                                         ArrayRef<SearchPoint> points) {
   const bool isMeasured = run && !run->findings().empty();
   json::Array formats, layers, checks, found;
   for (const SearchFormat &format : space.formats)
