@@ -14,6 +14,7 @@
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Dialect/LM/Transforms/Passes.h"
 #include "easyquant/Pipelines/Passes.h"
+#include "easyquant/Recipe/Mixes.h"
 #include "easyquant/Recipe/PassOptions.h"
 #include "easyquant/Recipe/Recipe.h"
 #include "easyquant/Search/Passes.h"
@@ -38,7 +39,7 @@ namespace option = recipe::option;
 namespace {
 /// What the options ask of the model, whether they name it or a recipe does.
 struct Request {
-  std::string base;                   ///< of the sites without a rule of their own
+  std::string scheme, base;           ///< of the sites without a rule of their own
   std::vector<std::string> methods;   ///< in order
   std::vector<std::string> observers; ///< of static activations
   bool searchesAlpha = false;
@@ -64,6 +65,14 @@ struct Targets {
 };
 } // namespace
 
+/// Mixes were chosen for ranges by weighted error, which calibration text allows.
+static OptionValues withDefaults(OptionValues options) {
+  if (recipe::findMix(options[option::scheme]) && options.has(option::tokensFile) &&
+      !options.has(option::weightObserver))
+    options.set(option::weightObserver, std::string("hessian-diagonal"));
+  return options;
+}
+
 static Result<Request> requestOf(const OptionValues &options) {
   recipe::Recipe asked;
   if (options.has(option::recipe)) {
@@ -82,8 +91,8 @@ static Result<Request> requestOf(const OptionValues &options) {
   OptionValues recipes = std::move(asked.options);
   asked.options = options; // wins over the recipe's
   asked.options.addMissing(recipes);
-  return Request{asked.request.method.base, asked.methods(), asked.observers(),
-                 asked.searchesAlpha(), asked.weighsErrors()};
+  return Request{asked.request.scheme(), asked.request.method.base, asked.methods(),
+                 asked.observers(),      asked.searchesAlpha(),     asked.weighsErrors()};
 }
 
 std::vector<std::string> legalNames(const OptionInfo &option) {
@@ -130,6 +139,12 @@ std::optional<std::string> checkOptions(const OptionValues &options) {
     return "percentile goes with --weight-observer percentile or --observer percentile";
   if (auto problem = checkTarget(options))
     return problem;
+  if (const recipe::Mix *mix = recipe::findMix(request->scheme);
+      mix && !Targets(options).chips.empty())
+    return fmt::format(
+        "scheme {} has weights of 5 or 6 bits, which no GPU kernel reads; compile it "
+        "with --target cpu, or take --scheme {}",
+        mix->name, mix->gpuScheme);
   if (auto chosen = chooseThreads(options[option::threads]); !chosen)
     return chosen.error().message;
   bool isCacheFloat = options.get(option::kvScheme).value_or("none") == "none";
@@ -229,7 +244,8 @@ static void addPlan(OpPassManager &pm, OptionValues options) {
   pm.addPass(createMethod(method.base, options, method.methods));
 }
 
-void buildQuantizePipeline(OpPassManager &pm, const OptionValues &options) {
+void buildQuantizePipeline(OpPassManager &pm, const OptionValues &given) {
+  const OptionValues options = withDefaults(given);
   Request request = *requestOf(options);
   addCalibration(pm, options, request);
   addPlan(pm, options);
@@ -326,8 +342,7 @@ LogicalResult buildSearchPipeline(OpPassManager &pm, const OptionValues &options
        {&option::tokensFile.info(), &option::workFolder.info(), &option::threads.info()})
     if (const recipe::OptionValue *value = options.find(*shared))
       own.set(*shared, *value);
-  auto pass =
-      search::createSearchBitwidths(passOptions<search::SearchBitwidthsOptions>(own));
+  auto pass = search::createSearchBitwidths(passOptions<search::SearchBitwidthsOptions>(own));
   auto fail = [](const Twine &message) {
     llvm::errs() << "error: options of the search: " << message << "\n";
     return failure();

@@ -9,6 +9,7 @@
 
 #include "Messages.h"
 
+#include "easyquant/Recipe/Mixes.h"
 #include "easyquant/Recipe/Options.h"
 #include "easyquant/Recipe/Presets.h"
 
@@ -70,7 +71,7 @@ Result<MethodExpression> recipe::parseMethod(StringRef text, StringRef scheme) {
     names.erase(names.begin());
   } else {
     std::optional<Preset> preset = findPreset(scheme);
-    bool asymmetric = preset && preset->asymmetric;
+    bool asymmetric = findMix(scheme) || (preset && preset->asymmetric);
     bool mayClip = llvm::is_contained(names, "awq") && (!preset || preset->isInteger());
     base = asymmetric || mayClip ? "zeropoint" : "absmax";
   }

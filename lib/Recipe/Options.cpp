@@ -7,6 +7,7 @@
 
 #include "easyquant/Recipe/Options.h"
 
+#include "easyquant/Recipe/Mixes.h"
 #include "easyquant/Recipe/Presets.h"
 
 #include <algorithm>
@@ -35,9 +36,12 @@ const MethodInfo *findMethod(std::string_view name) {
 }
 
 std::vector<std::string> choicesOf(const OptionInfo &option) {
-  if (&option == &option::scheme.info())
-    return schemeNames();
   std::vector<std::string> names(option.choices.begin(), option.choices.end());
+  if (&option == &option::scheme.info()) {
+    names = schemeNames();
+    for (const Mix &mix : mixes())
+      names.emplace_back(mix.name);
+  }
   if (&option == &option::head.info())
     for (std::string &scheme : weightSchemeNames())
       names.push_back(std::move(scheme));

@@ -7,6 +7,7 @@
 
 #include "easyquant/Recipe/Recipe.h"
 
+#include "easyquant/Recipe/Mixes.h"
 #include "easyquant/Recipe/Presets.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -41,7 +42,8 @@ SiteRequest recipe::headRequest(const SiteRequest &request) {
   head.options.set(option::activations, std::string("dynamic"));
   const std::string kind = request.options[option::head];
   if (kind == "int8") {
-    head.options.set(option::scheme, headScheme(request.scheme()));
+    head.options.set(option::scheme,
+                     findMix(request.scheme()) ? "W8A16" : headScheme(request.scheme()));
     head.options.set(option::groupSize, int64_t(0));
     head.options.reset(option::scaleType);
     return head;

@@ -7,6 +7,8 @@
 
 #include "SearchReport.h"
 
+#include "easyquant/Dialect/Equant/Analysis/SitePatterns.h"
+
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -21,43 +23,9 @@ namespace json = llvm::json;
 // Recipes
 //===----------------------------------------------------------------------===//
 
-/// model.layers.3.mlp.up_proj: "model.layers.", "3", ".mlp.up_proj". Names without a number are all
-/// prefix.
-static std::array<std::string, 3> splitAtNumber(StringRef name) {
-  SmallVector<StringRef> parts;
-  name.split(parts, '.');
-  for (size_t i = 0; i < parts.size(); ++i)
-    if (!parts[i].empty() && llvm::all_of(parts[i], llvm::isDigit)) {
-      const std::string before = llvm::join(ArrayRef(parts).take_front(i), "."),
-                        after = llvm::join(ArrayRef(parts).drop_front(i + 1), ".");
-      return {before.empty() ? "" : before + ".", parts[i].str(), after.empty() ? "" : "." + after};
-    }
-  return {name.str(), "", ""};
-}
-
 std::string easyquant::search::kindOf(const SearchGroup &group) {
-  auto [before, number, after] = splitAtNumber(group.name());
+  auto [before, number, after] = equant::splitAtNumber(group.name());
   return StringRef(number.empty() ? before : after).ltrim('.').str();
-}
-
-/// A literal of POSIX expressions.
-static std::string literal(StringRef text) {
-  std::string escaped;
-  for (char c : text) {
-    if (!llvm::isAlnum(c) && c != '_' && c != '-')
-      escaped += '\\';
-    escaped += c;
-  }
-  return escaped;
-}
-
-/// "re:^model\.layers\.(0|3)\.mlp\.up_proj$", or the name of a single site.
-static std::string matchOf(const std::pair<std::string, std::string> &around,
-                           ArrayRef<std::string> numbers) {
-  if (numbers.size() == 1)
-    return around.first + numbers.front() + around.second;
-  return "re:^" + literal(around.first) + "(" + llvm::join(numbers, "|") + ")" +
-         literal(around.second) + "$";
 }
 
 DictionaryAttr easyquant::search::recipeOf(ModuleOp module, const SearchSpace &space,
@@ -69,7 +37,7 @@ DictionaryAttr easyquant::search::recipeOf(ModuleOp module, const SearchSpace &s
       rules;
   for (auto [group, chosen] : llvm::zip_equal(space.groups, candidates))
     for (const PlannedSite &site : group.sites) {
-      auto [before, number, after] = splitAtNumber(site.name());
+      auto [before, number, after] = equant::splitAtNumber(site.name());
       const FormatCandidate &candidate = group.candidates[chosen];
       auto &[method, numbers] = rules[{before, after, candidate.format}];
       method = candidate.method;
@@ -79,7 +47,7 @@ DictionaryAttr easyquant::search::recipeOf(ModuleOp module, const SearchSpace &s
   for (const auto &[key, rule] : rules) {
     const auto &[before, after, format] = key;
     NamedAttrList entry;
-    entry.set("match", builder.getStringAttr(matchOf({before, after}, rule.second)));
+    entry.set("match", builder.getStringAttr(equant::patternOf({before, after}, rule.second)));
     entry.set("scheme", builder.getStringAttr(space.formats[format].scheme));
     entry.set("group_size", builder.getI64IntegerAttr(space.formats[format].groupSize));
     entry.set("method", builder.getStringAttr(rule.first));

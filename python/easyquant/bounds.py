@@ -59,7 +59,7 @@ def measure_bounds(model: Path, calibration: CalibrationText, scheme: str, group
         options += f" group-size={group_size}"
     if ignore:
         options += f" ignore={','.join(map(quoted, ignore))}"
-    planner = "equant-zeropoint" if scheme.endswith("_ASYM") else "equant-absmax"
+    planner = "equant-zeropoint" if scheme.endswith("_ASYM") or scheme.startswith("Q") else "equant-absmax"
     with compiler_progress() as follow, tokens_of(model, calibration) as tokens:
         measure = f"equant-measure-bounds{{tokens={quoted(tokens)} output={quoted(output)} threads={threads}}}"
         run_compiler([str(model), f"--pipeline={planner}{{{options}}},{measure}"], follow)

@@ -78,7 +78,7 @@ let group = "What to make", key = "" in {
 let group = "Quantization" in {
   let planned = 1, perSite = 1 in {
     def Scheme : TableOption<"scheme", Choice, "scheme", "W8A8",
-                             "bits of weights and activations, as in W4A16; _ASYM: weights with zero points; none is float"> {
+                             "bits of weights and activations, as in W4A16; _ASYM: weights with zero points; Q3 to Q6: a format for each kind of site; none is float"> {
       let value = "SCHEME";
     }
     def MethodOption : TableOption<"method", Text, "method", "",

@@ -5,7 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The names that people give to schemes, read here and nowhere else:
+// The names that people give to schemes of one format, read here and nowhere else; Mixes.h has
+// those of several:
 //
 // clang-format off
 //      none                        float

@@ -8,6 +8,7 @@
 #include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
 
 #include "easyquant/Numerics/ScaleRules.h"
+#include "easyquant/Recipe/Mixes.h"
 #include "easyquant/Recipe/Presets.h"
 
 #include "mlir/IR/Builders.h"
@@ -135,6 +136,9 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
       if (auto ok = checkValue(option, *value); !ok)
         return Unexpected(ok.error());
   std::optional<recipe::Preset> preset = recipe::findPreset(request.scheme());
+  if (!preset)
+    return invalid("scheme " + Twine(request.scheme()) +
+                   " has a format for each kind of site; name one, such as W4A16_ASYM");
   int64_t groupSize = request.groupSize();
   if (preset->isFloat() && request.options[option::groupSize] != 0)
     return invalid("group size " + Twine(groupSize) + " needs a scheme, but scheme is none");
@@ -221,7 +225,9 @@ static void describe(Builder &builder, const SiteRequest &request, bool ofRule,
         method = request.method.base + "+" + method;
       fields.set(key, builder.getStringAttr(method));
     } else if (&option == &option::groupSize.info()) {
-      fields.set(key, builder.getI64IntegerAttr(request.groupSize()));
+      // A mix has one for each kind of site.
+      if (!recipe::findMix(request.scheme()) || request.options.has(option))
+        fields.set(key, builder.getI64IntegerAttr(request.groupSize()));
     } else if (&option == &option::activations.info()) {
       fields.set(key, builder.getStringAttr(request.isStatic() ? "static" : "dynamic"));
     } else if (&option == &option::mixed.info()) {

@@ -60,3 +60,34 @@ FailureOr<SitePatterns> SitePatterns::get(ArrayRef<std::string> patterns, ArrayR
   }
   return result;
 }
+
+std::array<std::string, 3> easyquant::equant::splitAtNumber(StringRef name) {
+  SmallVector<StringRef> parts;
+  name.split(parts, '.');
+  for (size_t i = 0; i < parts.size(); ++i)
+    if (!parts[i].empty() && llvm::all_of(parts[i], llvm::isDigit)) {
+      const std::string before = llvm::join(ArrayRef(parts).take_front(i), "."),
+                        after = llvm::join(ArrayRef(parts).drop_front(i + 1), ".");
+      return {before.empty() ? "" : before + ".", parts[i].str(), after.empty() ? "" : "." + after};
+    }
+  return {name.str(), "", ""};
+}
+
+/// A literal of POSIX expressions.
+static std::string literal(StringRef text) {
+  std::string escaped;
+  for (char c : text) {
+    if (!llvm::isAlnum(c) && c != '_' && c != '-')
+      escaped += '\\';
+    escaped += c;
+  }
+  return escaped;
+}
+
+std::string easyquant::equant::patternOf(const std::pair<std::string, std::string> &around,
+                                         ArrayRef<std::string> numbers) {
+  if (numbers.size() == 1)
+    return around.first + numbers.front() + around.second;
+  return "re:^" + literal(around.first) + "(" + llvm::join(numbers, "|") + ")" +
+         literal(around.second) + "$";
+}

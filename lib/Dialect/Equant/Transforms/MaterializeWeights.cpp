@@ -66,6 +66,8 @@ static Attribute describeQuantization(ModuleOp module) {
   if (!recipe)
     return UnitAttr::get(module.getContext());
   NamedAttrList quantization(recipe);
+  if (!quantization.get("group_size")) // of a mix, whose rules have theirs
+    quantization.set("group_size", Builder(module.getContext()).getI64IntegerAttr(0));
   for (auto [name, attribute] : {std::pair<StringRef, StringRef>("fallbacks", kFallbacksAttr),
                                  {"transforms", kTransformsAttr},
                                  {"calibration", kCalibrationAttr}})

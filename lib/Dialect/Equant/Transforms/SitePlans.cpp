@@ -7,6 +7,8 @@
 
 #include "SitePlans.h"
 
+#include "SiteKinds.h"
+
 #include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
 #include "easyquant/Dialect/Equant/Analysis/SitePatterns.h"
 
@@ -19,51 +21,13 @@ using recipe::Recipe;
 using recipe::SiteRequest;
 namespace option = easyquant::recipe::option;
 
-/// The site of the output head in every architecture.
-static constexpr StringLiteral kHeadSite = "lm_head";
-
 namespace {
-
-/// The linears of attention blocks: those whose results reach lm.attention, and those that read
-/// what it gives. What is between a linear and the attention are ops without weights of their own.
-class AttentionSites {
-public:
-  explicit AttentionSites(ModuleOp module) {
-    module.walk([&](lm::AttentionOp op) {
-      for (Value operand : {op.getQuery(), op.getKey(), op.getValue()})
-        addProducers(operand);
-      addConsumers(op.getOutput());
-    });
-  }
-  bool contains(Operation *op) const { return sites.contains(op); }
-
-private:
-  void addProducers(Value value) {
-    SmallVector<Value> worklist = {value};
-    while (!worklist.empty()) {
-      Operation *op = worklist.pop_back_val().getDefiningOp();
-      if (!op || !seen.insert(op).second)
-        continue;
-      if (isa<QuantizableOpInterface>(op))
-        sites.insert(op);
-      else
-        llvm::append_range(worklist, op->getOperands());
-    }
-  }
-  void addConsumers(Value value) {
-    for (Operation *user : value.getUsers())
-      if (auto site = dyn_cast<QuantizableOpInterface>(user);
-          site && site.getActivationOperand().get() == value)
-        sites.insert(user);
-  }
-
-  llvm::SmallPtrSet<Operation *, 16> sites, seen;
-};
 
 /// Gives sites their requests.
 class SitePlanner {
 public:
-  SitePlanner(ModuleOp module, Recipe recipe) : module(module), recipe(std::move(recipe)) {
+  SitePlanner(ModuleOp module, Recipe recipe)
+      : module(module), recipe(std::move(recipe)), kinds(module) {
     module.walk([&](QuantizableOpInterface op) {
       ops.push_back(op);
       sites.push_back(op.getSite());
@@ -85,8 +49,13 @@ private:
   }
   LogicalResult checkHead();
   LogicalResult checkMixed();
+  LogicalResult checkMix();
   LogicalResult matchRules();
-  SiteRequest requestFor(QuantizableOpInterface op, const AttentionSites &attention) const;
+  /// The rule of a site, or what is asked of those without.
+  const SiteRequest &askedOf(StringRef site) const;
+  /// Puts rules of one format in place of a mix, so that the recipe keeps what it means.
+  void expandMixes(const SitePatterns &ignored, const SitePatterns &targeted);
+  SiteRequest requestFor(QuantizableOpInterface op) const;
   /// What a rule asks of a site outside the layers.
   SiteRequest requestOutside(const SiteRequest &rule) const;
   LogicalResult planEmbedding(lm::EmbeddingOp op);
@@ -97,6 +66,7 @@ private:
   SmallVector<lm::EmbeddingOp> embeddings; ///< that are sites
   SmallVector<StringRef> sites;            ///< of both
   llvm::StringMap<size_t> ruleOf;          ///< index in recipe.sites
+  SiteKinds kinds;
 };
 
 } // namespace
@@ -104,8 +74,15 @@ private:
 LogicalResult SitePlanner::checkHead() {
   recipe::OptionValues &options = recipe.request.options;
   std::string head = options[option::head];
-  if (head.empty())
+  const recipe::Mix *mix = recipe::findMix(recipe.request.scheme());
+  if (mix && head.empty()) {
+    const SiteRequest own = recipe::resolveMix(recipe.request, recipe::SiteKind::Head, false);
+    head = own.scheme();
+    if (!options.has(option::headGroupSize))
+      options.set(option::headGroupSize, own.groupSize());
+  } else if (head.empty()) {
     head = recipe.request.isFloat() ? "float" : "int8";
+  }
   const bool isScheme = head != "int8" && head != "float";
   if (auto ok = checkValue(option::head.info(), head); !ok)
     return onModule() << ok.error().message << "; without the option it is int8, or float "
@@ -134,6 +111,18 @@ LogicalResult SitePlanner::checkMixed() {
   return success();
 }
 
+/// Of every format that a mix has.
+LogicalResult SitePlanner::checkMix() {
+  for (recipe::SiteKind kind :
+       {recipe::SiteKind::Head, recipe::SiteKind::QueryKeyValue, recipe::SiteKind::AttentionOutput,
+        recipe::SiteKind::GateUp, recipe::SiteKind::Down})
+    if (Result<PlanAttr> plan =
+            makePlan(module.getContext(), recipe::resolveMix(recipe.request, kind, false));
+        !plan)
+      return onModule() << plan.error().message;
+  return success();
+}
+
 LogicalResult SitePlanner::matchRules() {
   for (size_t i = 0; i < recipe.sites.size(); ++i) {
     const std::string &match = recipe.sites[i].match;
@@ -155,17 +144,72 @@ LogicalResult SitePlanner::matchRules() {
   return success();
 }
 
-SiteRequest SitePlanner::requestFor(QuantizableOpInterface op,
-                                    const AttentionSites &attention) const {
+const SiteRequest &SitePlanner::askedOf(StringRef site) const {
+  auto rule = ruleOf.find(site);
+  return rule == ruleOf.end() ? recipe.request : recipe.sites[rule->second].request;
+}
+
+void SitePlanner::expandMixes(const SitePatterns &ignored, const SitePatterns &targeted) {
+  std::vector<recipe::SiteRule> rules;
+  llvm::StringMap<size_t> ruleAfter;
+  std::vector<size_t> kept(recipe.sites.size());
+  for (auto [i, rule] : llvm::enumerate(recipe.sites))
+    if (!recipe::findMix(rule.request.scheme())) {
+      kept[i] = rules.size();
+      rules.push_back(rule);
+    }
+  for (const auto &entry : ruleOf)
+    if (!recipe::findMix(recipe.sites[entry.second].request.scheme()))
+      ruleAfter[entry.first()] = kept[entry.second];
+
+  // Sites of one kind that ask for the same share a rule.
+  std::map<std::tuple<std::string, std::string, std::string, int64_t, size_t>,
+           std::pair<size_t, SmallVector<std::string>>>
+      shared;
+  auto expand = [&](StringRef site, const SiteRequest &request) {
+    auto rule = ruleOf.find(site);
+    auto [before, number, after] = splitAtNumber(site);
+    auto [entry, isNew] =
+        shared.try_emplace({before, after, request.scheme(), request.groupSize(),
+                            rule == ruleOf.end() ? recipe.sites.size() : rule->second},
+                           rules.size(), SmallVector<std::string>());
+    auto &[index, numbers] = entry->second;
+    if (isNew)
+      rules.push_back({site.str(), request});
+    numbers.push_back(number);
+    rules[index].match = patternOf({before, after}, numbers);
+    ruleAfter[site] = index;
+  };
+  auto isMeant = [&](StringRef site) {
+    const bool isTarget = recipe.request.options[option::targets].empty();
+    return recipe::findMix(askedOf(site).scheme()) && !ignored.contains(site) &&
+           (isTarget || targeted.contains(site));
+  };
+  for (QuantizableOpInterface op : ops)
+    if (StringRef site = op.getSite();
+        isMeant(site) && (site != kHeadSite || ruleOf.contains(site)))
+      expand(site, recipe::resolveMix(askedOf(site), kinds.kindOf(op), kinds.isAtEnd(op)));
+  for (lm::EmbeddingOp op : embeddings)
+    if (StringRef site = embeddingSite(op.getTable()); isMeant(site)) {
+      SiteRequest request = recipe::resolveMix(askedOf(site), recipe::SiteKind::Head, false);
+      request.method.methods.clear();
+      // It reads no activations that errors could be weighed by.
+      if (request.options[option::weightObserver] == "hessian-diagonal")
+        request.options.reset(option::weightObserver);
+      expand(site, request);
+    }
+  recipe.sites = std::move(rules);
+  ruleOf = std::move(ruleAfter);
+}
+
+SiteRequest SitePlanner::requestFor(QuantizableOpInterface op) const {
   StringRef site = op.getSite();
-  if (auto rule = ruleOf.find(site); rule != ruleOf.end()) {
-    const SiteRequest &request = recipe.sites[rule->second].request;
+  SiteRequest request = askedOf(site);
+  if (ruleOf.contains(site))
     return site == kHeadSite ? requestOutside(request) : request;
-  }
-  SiteRequest request = recipe.request;
   if (site == kHeadSite)
     return headRequest(request);
-  if (request.options[option::mixed] && !attention.contains(op))
+  if (request.options[option::mixed] && !kinds.isAttention(op))
     request.options.set(option::scheme, "W4" + request.scheme().substr(2));
   return request;
 }
@@ -207,8 +251,8 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
   if (module->hasAttr(kRecipeAttr))
     return onModule() << "module is quantized already: it has " << kRecipeAttr;
   // What is wrong with the options is said once, not for every site.
-  if (Result<PlanAttr> plan = makePlan(module.getContext(), recipe.request); !plan)
-    return onModule() << plan.error().message;
+  if (failed(checkMix()))
+    return failure();
   std::vector<std::string> targets = recipe.request.options[option::targets];
   FailureOr<SitePatterns> ignored = SitePatterns::get(recipe.request.options[option::ignore], sites,
                                                       "ignore", [&] { return onModule(); });
@@ -217,16 +261,16 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
   if (failed(ignored) || failed(targeted) || failed(checkHead()) || failed(checkMixed()) ||
       failed(matchRules()))
     return failure();
+  expandMixes(*ignored, *targeted);
 
   if (ops.empty())
     return reportNothingToDo(module, pass, "a quantizable op", requireSites);
-  AttentionSites attention(module);
   bool isAnyPlanned = recipe.request.isFloat(); // where nothing is asked, nothing is missing
   for (QuantizableOpInterface op : ops) {
     StringRef site = op.getSite();
     if (ignored->contains(site) || (!targets.empty() && !targeted->contains(site)))
       continue;
-    Result<PlanAttr> plan = makePlan(module.getContext(), requestFor(op, attention));
+    Result<PlanAttr> plan = makePlan(module.getContext(), requestFor(op));
     if (!plan)
       return emitError(op.getLoc()) << "site '" << site << "': " << plan.error().message;
     if (!*plan)

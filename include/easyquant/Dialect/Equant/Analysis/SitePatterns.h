@@ -11,6 +11,10 @@
 #include "mlir/IR/Diagnostics.h"
 #include "llvm/ADT/StringSet.h"
 
+#include <array>
+#include <string>
+#include <utility>
+
 namespace easyquant::equant {
 
 /// The sites that a list of patterns names. A pattern is the exact name of a site, or `re:` and a
@@ -29,6 +33,15 @@ public:
 private:
   llvm::StringSet<> matched;
 };
+
+/// "model.layers.3.mlp.up_proj": "model.layers.", "3", ".mlp.up_proj". A name without a number is
+/// all prefix.
+std::array<std::string, 3> splitAtNumber(llvm::StringRef site);
+
+/// The pattern of the sites that have these numbers between a prefix and a suffix:
+/// "re:^model\\.layers\\.(0|3)\\.mlp\\.up_proj$", or the name of a single one.
+std::string patternOf(const std::pair<std::string, std::string> &around,
+                      llvm::ArrayRef<std::string> numbers);
 
 } // namespace easyquant::equant
 

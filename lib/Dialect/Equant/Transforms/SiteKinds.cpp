@@ -1,0 +1,65 @@
+//===- SiteKinds.cpp - What sites do in a model ---------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "SiteKinds.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+using recipe::SiteKind;
+
+SiteKinds::SiteKinds(ModuleOp module) {
+  module.walk([&](lm::AttentionOp op) {
+    layers.try_emplace(op->getParentOfType<func::FuncOp>(), std::ssize(layers));
+    for (Value operand : {op.getQuery(), op.getKey(), op.getValue()})
+      addProducers(operand);
+    addConsumers(op.getOutput());
+  });
+}
+
+void SiteKinds::addProducers(Value value) {
+  SmallVector<Value> worklist = {value};
+  while (!worklist.empty()) {
+    Operation *op = worklist.pop_back_val().getDefiningOp();
+    if (!op || !seen.insert(op).second)
+      continue;
+    if (isa<QuantizableOpInterface>(op))
+      producers.insert(op);
+    else
+      llvm::append_range(worklist, op->getOperands());
+  }
+}
+
+void SiteKinds::addConsumers(Value value) {
+  for (Operation *user : value.getUsers())
+    if (auto site = dyn_cast<QuantizableOpInterface>(user);
+        site && site.getActivationOperand().get() == value)
+      consumers.insert(user);
+}
+
+bool SiteKinds::isAttention(QuantizableOpInterface op) const {
+  return producers.contains(op) || consumers.contains(op);
+}
+
+SiteKind SiteKinds::kindOf(QuantizableOpInterface op) const {
+  if (op.getSite() == kHeadSite)
+    return SiteKind::Head;
+  if (producers.contains(op))
+    return SiteKind::QueryKeyValue;
+  if (consumers.contains(op))
+    return SiteKind::AttentionOutput;
+  Operation *made = op.getActivationOperand().get().getDefiningOp();
+  return isa_and_present<lm::RmsNormOp, lm::LayerNormOp>(made) ? SiteKind::GateUp : SiteKind::Down;
+}
+
+bool SiteKinds::isAtEnd(QuantizableOpInterface op) const {
+  auto layer = layers.find(op->getParentOfType<func::FuncOp>());
+  if (layer == layers.end())
+    return false;
+  const int64_t count = std::ssize(layers), atEnd = recipe::layersAtEnd(count);
+  return layer->second < atEnd || layer->second >= count - atEnd;
+}
