@@ -42,6 +42,7 @@ struct Request {
   std::vector<std::string> observers; ///< of static activations
   bool searchesAlpha = false;
   bool weighsErrors = false; ///< ranges of weights follow from calibration text
+  bool keepsSinks = false;   ///< static ranges leave sinks out
 };
 
 /// What there is to compile for.
@@ -81,8 +82,11 @@ static Result<Request> requestOf(const OptionValues &options) {
   OptionValues recipes = std::move(asked.options);
   asked.options = options; // wins over the recipe's
   asked.options.addMissing(recipes);
-  return Request{asked.request.method.base, asked.methods(), asked.observers(),
-                 asked.searchesAlpha(), asked.weighsErrors()};
+  Result<bool> keepsSinks = asked.keepsSinks();
+  if (!keepsSinks)
+    return Unexpected(keepsSinks.error());
+  return Request{asked.request.method.base, asked.methods(),      asked.observers(),
+                 asked.searchesAlpha(),     asked.weighsErrors(), *keepsSinks};
 }
 
 std::vector<std::string> legalNames(const OptionInfo &option) {
@@ -206,6 +210,8 @@ static void addCalibration(OpPassManager &pm, const OptionValues &options, const
     add("moments");
   for (const std::string &observer : request.observers)
     add(statisticOf(observer));
+  if (request.keepsSinks)
+    add("inliers");
   if (observers.statistics.empty())
     return;
   pm.addPass(equant::createInsertObservers(observers));
