@@ -114,6 +114,7 @@ template <typename Fields> void mapFields(Fields &fields, Manifest::InputScheme 
   fields.required("symmetric", scheme.symmetric);
   fields.required("dynamic", scheme.dynamic);
   fields.optional("outer", scheme.outer);
+  fields.optional("sinks", scheme.sinks);
 }
 
 template <typename Fields> void mapFields(Fields &fields, Manifest::Site &site) {

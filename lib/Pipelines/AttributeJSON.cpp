@@ -44,6 +44,8 @@ Json easyquant::toJson(Attribute attribute) {
             {"dynamic", Json(scheme.getDynamic())}};
         if (scheme.getOuter())
           members.emplace("outer", Json("tensor"));
+        if (scheme.getSinks())
+          members.emplace("sinks", Json("keep"));
         return Json(std::move(members));
       })
       .Case([](StringAttr string) { return Json(string.getValue().str()); })

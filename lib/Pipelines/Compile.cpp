@@ -44,6 +44,7 @@ struct Request {
   std::vector<std::string> observers; ///< of static activations
   bool searchesAlpha = false;
   bool weighsErrors = false; ///< ranges of weights follow from calibration text
+  bool keepsSinks = false;   ///< static ranges leave sinks out
 };
 
 /// What there is to compile for.
@@ -91,8 +92,12 @@ static Result<Request> requestOf(const OptionValues &options) {
   OptionValues recipes = std::move(asked.options);
   asked.options = options; // wins over the recipe's
   asked.options.addMissing(recipes);
+  Result<bool> keepsSinks = asked.keepsSinks();
+  if (!keepsSinks)
+    return Unexpected(keepsSinks.error());
   return Request{asked.request.scheme(), asked.request.method.base, asked.methods(),
-                 asked.observers(),      asked.searchesAlpha(),     asked.weighsErrors()};
+                 asked.observers(),      asked.searchesAlpha(),     asked.weighsErrors(),
+                 *keepsSinks};
 }
 
 std::vector<std::string> legalNames(const OptionInfo &option) {
@@ -222,6 +227,8 @@ static void addCalibration(OpPassManager &pm, const OptionValues &options, const
     add("moments");
   for (const std::string &observer : request.observers)
     add(statisticOf(observer));
+  if (request.keepsSinks)
+    add("inliers");
   if (observers.statistics.empty())
     return;
   pm.addPass(equant::createInsertObservers(observers));

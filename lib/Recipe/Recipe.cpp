@@ -40,6 +40,7 @@ SiteRequest recipe::headRequest(const SiteRequest &request) {
   head.method.methods.clear();
   // No method smooths its input, whose outliers a scale for all tokens would not survive.
   head.options.set(option::activations, std::string("dynamic"));
+  head.options.reset(option::sinks);
   const std::string kind = request.options[option::head];
   if (kind == "int8") {
     head.options.set(option::scheme,
@@ -80,6 +81,27 @@ std::vector<std::string> Recipe::observers() const {
   for (const SiteRule &rule : sites)
     add(rule.request);
   return names;
+}
+
+Result<bool> Recipe::keepsSinks() const {
+  bool anySite = false;
+  auto check = [&](const SiteRequest &site) -> Result<void> {
+    if (!site.isStatic() || site.options[option::sinks] != "keep")
+      return {};
+    anySite = true;
+    std::string own = site.options.get(option::observer).value_or(options[option::observer]);
+    if (own == "minmax" || own == "absmax")
+      return {};
+    return makeError(ErrorCode::InvalidArgument,
+                     "sinks keep goes with observer minmax or absmax, which leave sinks out of "
+                     "ranges; found {}",
+                     own);
+  };
+  Result<void> done = check(request);
+  for (const SiteRule &rule : sites)
+    if (done)
+      done = check(rule.request);
+  return done ? Result<bool>(anySite) : Result<bool>(Unexpected(done.error()));
 }
 
 bool Recipe::weighsErrors() const {

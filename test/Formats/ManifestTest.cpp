@@ -74,7 +74,7 @@ protected:
             "key_scales": "channel"})");
     manifest["sites"][1]["input"] = json::parse(
         R"({"bits": 8, "codes": "integer", "granularity": "group", "group_size": 32, "symmetric": false,
-            "dynamic": false, "outer": "tensor"})");
+            "dynamic": false, "outer": "tensor", "sinks": "keep"})");
     manifest["sites"][1]["weight"]["outer"] = "tensor";
     manifest["quantization"].update(json::parse(
         R"({"fallbacks": [{"name": "a", "reason": "too wide"}], "activations": "static",

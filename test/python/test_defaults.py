@@ -139,6 +139,8 @@ def test_what_is_given_reaches_a_pass(expanded):
             free = [BASES["percentile" if name == "percentile" else "plain" if name in ("kv-cache", "kv-scheme") else "composed"]]
         if name == "mixed":
             free = [BASES["distilled"]]  # refused elsewhere
+        if name == "sinks":
+            free, other = [BASES["composed"]], "--sinks=keep"  # refused elsewhere
         assert any(expanded(*base, other) != expanded(*base) for base in free), other
 
 
@@ -187,6 +189,7 @@ COMPOSITIONS = {
     "signround": ("--scheme=W5A16", "--method=awq+signround", "--steps=6"),
     "two-level": ("--scheme=W6A8", "--group-size=16", "--scale-type=two-level"),
     "observer": ("--scheme=W8A8", "--activations=static", "--observer=percentile", "--percentile=99"),
+    "sinks": ("--scheme=W8A8_ASYM", "--activations=static", "--sinks=keep"),
 }  # fmt: skip
 
 
@@ -199,9 +202,11 @@ def test_the_recipe_makes_the_artifact_again(tiny_llama, tokens, tmp_path, expan
     assert folder_contents(first) == folder_contents(second)
     recipe = json.loads((first / "recipe.json").read_text())
     passes = dict(re.findall(r"([a-z-]+)=(\S+?)[ }]", expanded(*options)))
-    for key in ("act_order", "static_groups", "clip", "damping", "search_samples", "epochs", "steps", "observer", "percentile", "activations", "weight_observer"):
+    for key in ("act_order", "static_groups", "clip", "damping", "search_samples", "epochs", "steps", "observer", "percentile", "activations", "weight_observer", "sinks"):
         if key.replace("_", "-") not in passes or key == "percentile" and "percentile" not in recipe:
             continue
+        if key == "sinks" and key not in recipe:
+            continue  # only recorded where it was asked for
         if key == "observer" and recipe["activations"] == "dynamic":
             continue  # of equant-quantize, which has nothing to do with it
         found, expected = recipe[key], passes[key.replace("_", "-")]

@@ -109,6 +109,7 @@ struct Manifest {
     std::string granularity, codes;
     std::optional<int64_t> groupSize; ///< there where the granularity is "group"
     std::optional<std::string> outer; ///< "tensor": scales of groups are in units of a static one
+    std::optional<std::string> sinks; ///< "keep": tokens out of the static range have own scales
     bool operator==(const InputScheme &) const = default;
   };
   struct Site {

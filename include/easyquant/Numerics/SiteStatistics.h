@@ -39,6 +39,8 @@ struct StatisticTensor {
 ///      hessian     F32 [K, K]  (2/n) sum x x^T
 ///      ema         F32 [2]     the averages of the largest magnitude and of the mean
 ///      sinks       I64 [n]     positions of attention sinks
+///      inliers     F32 [2, K]  minima, maxima of the tokens that do not tower above the others;
+///                              and inlier_tokens I64 [1], how many these are
 ///
 /// and always tokens, I64 [1]: the rows that were counted.
 class SiteStatistics {
@@ -75,6 +77,7 @@ private:
   std::optional<Gram> gram;
   std::optional<Ema> ema;
   std::optional<TokenPeaks> peaks;
+  std::optional<Inliers> inliers;
 };
 
 } // namespace easyquant::numerics

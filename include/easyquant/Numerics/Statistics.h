@@ -18,6 +18,7 @@
 //      Ema          tensor                other's updates come after this one's: see there
 //      Gram         pairs of channels     sums (float) and counts add up
 //      TokenPeaks   position              minimum over the samples; exact
+//      Inliers      channel, tensor       minimum and maximum of each bin of tokens; exact
 //
 // Every update fails with InvalidArgument on rows that are not K wide or overlap and on an element
 // that is not finite (naming its row and column), and then leaves the accumulator as it was.
@@ -32,6 +33,7 @@
 #include "easyquant/Numerics/ScaleRules.h"
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 namespace easyquant::numerics {
@@ -157,6 +159,35 @@ public:
 
 private:
   std::vector<float> least; ///< by position; negative: not seen
+};
+
+/// Extrema of the tokens that do not tower above the others: static ranges where sinks are kept
+/// apart. A token is binned by its largest magnitude, eight bins an octave, each with the extrema
+/// of its tokens, so that no token need be seen twice. Inliers are the tokens of those bins that
+/// end at or below kFactor times the end of the bin of the median token.
+class Inliers {
+public:
+  /// On SmolLM2 static W8A8 loses as much as dynamic at 2, 3 and 4 within 0.01, 0.02 and 0.04 nats,
+  /// for which 4, 1 and 0.4 % of the tokens of a site are no inliers; at 6 it loses 0.13.
+  static constexpr double kFactor = 3;
+
+  explicit Inliers(int64_t columns) : columns(columns) {}
+  Result<void> update(ConstMatrix x);
+  void merge(const Inliers &other);
+  /// Of the inliers; zeros without tokens.
+  MinMax extrema() const;
+  int64_t tokens() const;
+
+private:
+  struct Bin {
+    MinMax extrema;
+    int64_t tokens = 0;
+  };
+  /// Behind the last bin of inliers.
+  std::map<int32_t, Bin>::const_iterator end() const;
+
+  int64_t columns;
+  std::map<int32_t, Bin> bins; ///< by the upper bits of the largest magnitude
 };
 
 } // namespace easyquant::numerics

@@ -147,6 +147,14 @@ let group = "Quantization" in {
     let perSite = 1;
     let value = "RULE";
   }
+  def Sinks : TableOption<"sinks", Choice, "sinks", "none",
+                          "tokens that tower above the others, as attention sinks do: keep leaves them out of static ranges and gives them scales of their own"> {
+    let choices = ["none", "keep"];
+    let owner = "static";
+    let planned = 1;
+    let perSite = 1;
+    let value = "KIND";
+  }
   def Mixed : TableOption<"mixed", Switch, "mixed", "false",
                           "weights of 4 bits in MLPs, of 8 in attention; with W8A8 or W8A16"> {
     let owner = "zeroquant";

@@ -59,6 +59,8 @@ struct Recipe {
   std::vector<std::string> methods() const;
   /// The observers of static activations that occur, each once.
   std::vector<std::string> observers() const;
+  /// Are sinks kept apart from any static range? InvalidArgument where an observer cannot.
+  Result<bool> keepsSinks() const;
   /// Is alpha searched for anywhere?
   bool searchesAlpha() const;
   /// Is the weight observer of any site hessian-diagonal, which needs calibration text?

@@ -35,6 +35,9 @@ static bool isStatic(const RowSpec &spec) {
 static int64_t parameterCount(const RowSpec &spec) {
   return isStatic(spec) ? 1 + spec.zeroPoints : 0;
 }
+static numerics::CodeRange staticRange(const RowSpec &spec) {
+  return numerics::codeRange(8, !spec.zeroPoints && !spec.fullRange);
+}
 
 std::string symbolName(const RowSpec &spec) {
   std::string name = llvm::formatv("{0}_{1}", nameOf(spec.op), spec.columns);
@@ -44,6 +47,8 @@ std::string symbolName(const RowSpec &spec) {
     name += spec.op == RowOp::Quantize ? "" : "_quantize";
   if (isStatic(spec))
     name += spec.zeroPoints ? "_static_zp" : spec.fullRange ? "_static_full" : "_static";
+  if (spec.sinks)
+    name += "_sinks";
   if (quantizes(spec) && spec.groupSize != 0)
     name += llvm::formatv("_g{0}", spec.groupSize);
   return name;
@@ -80,6 +85,19 @@ private:
   void emitCodes(Value source, bool sourceIsRow, Value absMax);
   Value emitCodesOfGroup(Value source, bool sourceIsRow, Value inverse, Index begin, int64_t count);
   void emitStaticCodes();
+  /// What codes are made of: scale, its reciprocal, zero point (null: 0), and the ends that x / s
+  /// is clamped to.
+  struct StaticParams {
+    Value scale, inverse, zero, lo, hi;
+  };
+  StaticParams staticParams();
+  /// Those of the row: its own, if it leaves the range.
+  StaticParams ownParams(const StaticParams &given);
+  /// The same as emitValue, from the buffer if the row is there.
+  Value valueAgain(Value column, int64_t lanes) {
+    return buffer ? b.loadVector(lanes, buffer, {column}) : emitValue(column, lanes);
+  }
+  Value emitAbsMax();
   /// Stores the sum that `sumOf` yields for each weight group of columns.
   void emitGroups(llvm::function_ref<Value(Index begin, int64_t count)> sumOf);
   Value output(int64_t i) { return arguments[inputCount(spec.op) + parameterCount(spec) + i]; }
@@ -96,6 +114,7 @@ private:
   const RowSpec &spec;
   ValueRange arguments;
   Value row;
+  Value buffer;          ///< of a row's values that are read again; null: they are the input's
   Value mean, deviation; ///< of the norms, for this row
 };
 
@@ -201,14 +220,25 @@ Value RowEmitter::emitCodesOfGroup(Value source, bool sourceIsRow, Value inverse
                        });
 }
 
-void RowEmitter::emitCodes(Value source, bool sourceIsRow, Value absMax) {
+namespace {
+/// The scale of a row by its own largest magnitude, and its reciprocal.
+struct OwnScale {
+  Value scale, inverse;
+};
+} // namespace
+
+static OwnScale ownScale(KernelBuilder &b, Value absMax) {
   Type f32 = b.f32();
   // Numerics/Quantize.h: below 2^-119 the scale or its reciprocal would leave the normal range.
   Value tiny =
       arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, absMax, b.constant(f32, 0x1p-119));
   Value limit = b.constant(f32, 127.0);
-  Value scale = arith::SelectOp::create(b, tiny, b.constant(f32, 1.0), b.divf(absMax, limit));
-  Value inverse = arith::SelectOp::create(b, tiny, b.constant(f32, 0.0), b.divf(limit, absMax));
+  return {arith::SelectOp::create(b, tiny, b.constant(f32, 1.0), b.divf(absMax, limit)),
+          arith::SelectOp::create(b, tiny, b.constant(f32, 0.0), b.divf(limit, absMax))};
+}
+
+void RowEmitter::emitCodes(Value source, bool sourceIsRow, Value absMax) {
+  auto [scale, inverse] = ownScale(b, absMax);
   b.store(scale, output(1), {row});
   emitGroups([&](Index begin, int64_t count) {
     return emitCodesOfGroup(source, sourceIsRow, inverse, begin, count);
@@ -229,26 +259,75 @@ void RowEmitter::emitGroups(llvm::function_ref<Value(Index begin, int64_t count)
     group(fullGroups, rest);
 }
 
+Value RowEmitter::emitAbsMax() {
+  return reduceColumns(b, 0, spec.columns, wide(), b.f32(), Combine::Max,
+                       [&](Value column, int64_t lanes) -> Value {
+                         Value value = emitValue(column, lanes);
+                         if (buffer)
+                           b.storeVector(value, buffer, {column});
+                         return math::AbsFOp::create(b, value);
+                       });
+}
+
+RowEmitter::StaticParams RowEmitter::staticParams() {
+  StaticParams params;
+  params.scale = arguments[inputCount(spec.op)];
+  params.inverse = b.divf(b.constant(b.f32(), 1.0), params.scale);
+  numerics::CodeRange range = staticRange(spec);
+  // Clamping to integers before rounding is the same as after it, and takes any number.
+  params.lo = b.constant(b.f32(), static_cast<double>(range.min));
+  params.hi = b.constant(b.f32(), static_cast<double>(range.max));
+  if (!spec.zeroPoints)
+    return params;
+  params.zero = arguments[inputCount(spec.op) + 1];
+  params.lo = b.subf(params.lo, b.toFloat(params.zero));
+  params.hi = b.subf(params.hi, b.toFloat(params.zero));
+  return params;
+}
+
+RowEmitter::StaticParams RowEmitter::ownParams(const StaticParams &given) {
+  Type f32 = b.f32();
+  Value absMax = emitAbsMax();
+  const numerics::CodeRange range = staticRange(spec);
+  const numerics::StaticReach reach(range, /*zeroPoint=*/0);
+  // Of a range around 0 the largest magnitude is what is farthest from its centre.
+  Value farthest = b.mulf(absMax, given.inverse);
+  if (reach.centre != 0 || given.zero) {
+    Value centre = b.constant(f32, reach.centre);
+    if (given.zero)
+      centre = b.subf(centre, b.toFloat(given.zero));
+    farthest = reduceColumns(
+        b, 0, spec.columns, wide(), f32, Combine::Max, [&](Value column, int64_t lanes) -> Value {
+          Value scaled = b.mulf(valueAgain(column, lanes), b.broadcast(given.inverse, lanes));
+          return math::AbsFOp::create(b, b.subf(scaled, b.broadcast(centre, lanes)));
+        });
+  }
+  Value leaves =
+      arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, farthest, b.constant(f32, reach.reach));
+  auto choose = [&](Value own, Value otherwise) -> Value {
+    return arith::SelectOp::create(b, leaves, own, otherwise);
+  };
+  OwnScale own = ownScale(b, absMax);
+  StaticParams params{choose(own.scale, given.scale), choose(own.inverse, given.inverse), Value(),
+                      choose(b.constant(f32, -127.0), given.lo),
+                      choose(b.constant(f32, 127.0), given.hi)};
+  if (given.zero)
+    params.zero = choose(b.constant(b.i32(), int64_t{0}), given.zero);
+  return params;
+}
+
 void RowEmitter::emitStaticCodes() {
-  Value scale = arguments[inputCount(spec.op)], zero;
-  if (spec.zeroPoints)
-    zero = arguments[inputCount(spec.op) + 1];
+  StaticParams params = staticParams();
+  if (spec.sinks)
+    params = ownParams(params);
+  auto [scale, inverse, zero, lo, hi] = params;
   b.store(scale, output(1), {row});
   if (zero)
     b.store(zero, output(3), {row});
-  Value inverse = b.divf(b.constant(b.f32(), 1.0), scale);
-  numerics::CodeRange range = numerics::codeRange(8, !spec.zeroPoints && !spec.fullRange);
-  // Clamping to integers before rounding is the same as after it, and takes any number.
-  Value lo = b.constant(b.f32(), static_cast<double>(range.min));
-  Value hi = b.constant(b.f32(), static_cast<double>(range.max));
-  if (zero) {
-    lo = b.subf(lo, b.toFloat(zero));
-    hi = b.subf(hi, b.toFloat(zero));
-  }
   emitGroups([&](Index begin, int64_t count) {
     return reduceColumns(
         b, begin, count, wide(), b.i32(), Combine::Add, [&](Value column, int64_t lanes) {
-          Value scaled = b.mulf(emitValue(column, lanes), b.broadcast(inverse, lanes));
+          Value scaled = b.mulf(valueAgain(column, lanes), b.broadcast(inverse, lanes));
           Value inside = maxNumber(b, scaled, b.broadcast(lo, lanes));
           Value high = b.broadcast(hi, lanes);
           Value code = roundToInt(
@@ -267,8 +346,8 @@ void RowEmitter::emitStaticCodes() {
 }
 
 void RowEmitter::emit(Value begin, Value end) {
-  Value buffer;
-  if (quantizationOf(spec) == RowQuantization::Dynamic && spec.op != RowOp::Quantize)
+  bool readsAgain = quantizationOf(spec) == RowQuantization::Dynamic || spec.sinks;
+  if (readsAgain && spec.op != RowOp::Quantize)
     buffer =
         memref::AllocaOp::create(b, b.memref({spec.columns}, b.f32()), b.getI64IntegerAttr(64));
   b.forLoop(begin, end, 1, [&](Value index) {
@@ -282,19 +361,13 @@ void RowEmitter::emit(Value begin, Value end) {
     }
     if (isStatic(spec))
       return emitStaticCodes();
-    Value absMax = reduceColumns(b, 0, spec.columns, wide(), b.f32(), Combine::Max,
-                                 [&](Value column, int64_t lanes) -> Value {
-                                   Value value = emitValue(column, lanes);
-                                   if (buffer)
-                                     b.storeVector(value, buffer, {column});
-                                   return math::AbsFOp::create(b, value);
-                                 });
+    Value absMax = emitAbsMax();
     emitCodes(buffer ? buffer : arguments[0], /*sourceIsRow=*/!buffer, absMax);
   });
 }
 
 func::FuncOp getOrEmitRowOp(ModuleOp module, const RowSpec &spec, const Target &target) {
-  assert(isStatic(spec) || (!spec.zeroPoints && !spec.fullRange));
+  assert(isStatic(spec) || (!spec.zeroPoints && !spec.fullRange && !spec.sinks));
   auto inputs = [&](KernelBuilder &b) {
     Type rows = b.rows(spec.columns), columns = b.memref({spec.columns}, b.f32());
     SmallVector<Type> types = {rows};

@@ -98,6 +98,7 @@ static void addQuantization(LaunchBuilder &b, cpu::RowSpec &spec, equant::Quanti
   spec.groupSize = static_cast<int64_t>(op.getGroup());
   spec.zeroPoints = bool(op.getZeroPoints());
   spec.fullRange = op.getScaleAttr() && op.getScheme().getFullRange();
+  spec.sinks = op.getScheme().getSinks();
   if (op.getScaleAttr())
     operands.push_back(b.constant(op.getScaleAttr()));
   if (op.getZeroPointAttr())

@@ -63,6 +63,7 @@ static void addQuantization(LaunchBuilder &b, easyquant::gpu::RowSpec &spec,
   spec.groupSize = spec.sums ? static_cast<int64_t>(op.getGroup()) : 0;
   spec.zeroPoints = bool(op.getZeroPoints());
   spec.fullRange = op.getScaleAttr() && op.getScheme().getFullRange();
+  spec.sinks = op.getScheme().getSinks();
   if (op.getScaleAttr())
     arguments.set("scale", b.constant(op.getScaleAttr()));
   if (op.getZeroPointAttr())

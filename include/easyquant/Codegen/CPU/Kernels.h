@@ -169,6 +169,7 @@ struct RowSpec {
   int64_t groupSize = 0;   ///< groups of the sums, when quantized
   bool zeroPoints = false; ///< static only: asymmetric
   bool fullRange = false;  ///< static only: codes from -128 on, as asymmetric ones always are
+  bool sinks = false;      ///< static only: definition 4 of Numerics/Quantize.h instead of 3
 };
 std::string symbolName(const RowSpec &spec);
 mlir::func::FuncOp getOrEmitRowOp(mlir::ModuleOp module, const RowSpec &spec, const Target &target);

@@ -192,6 +192,10 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
         scheme.dynamic ? numerics::Granularity::Token : numerics::Granularity::Tensor;
     scheme.symmetric = scheme.dynamic || weight.symmetric;
     scheme.fullRange = !scheme.dynamic && weight.fullRange;
+    scheme.sinks = request.options[option::sinks] == "keep";
+    if (scheme.sinks && (!isInteger || scheme.dynamic))
+      return invalid(Twine("sinks keep belongs to static activations of int8, found ") +
+                     (scheme.dynamic ? "dynamic ones" : numerics::toString(scheme.codes)));
     input = SchemeAttr::get(context, scheme);
   }
   Result<DictionaryAttr> options = optionsOf(context, request, input && input.isCalibrated());
@@ -236,7 +240,8 @@ static void describe(Builder &builder, const SiteRequest &request, bool ofRule,
     } else if (const OptionValue *value = request.options.find(option)) {
       fields.set(key, attributeOf(builder, *value));
     } else if (option.planned && &option != &option::percentile.info() &&
-               &option != &option::scaleType.info() && &option != &option::headGroupSize.info()) {
+               &option != &option::scaleType.info() && &option != &option::headGroupSize.info() &&
+               &option != &option::sinks.info()) {
       fields.set(key, attributeOf(builder, request.options.valueOrDefault(option)));
     }
   }

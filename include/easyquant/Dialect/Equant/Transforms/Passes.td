@@ -20,7 +20,7 @@ class PlanPass<string flag> : Pass<flag, "::mlir::ModuleOp"> {
 
 /// What all of them but `equant-recipe` take.
 defvar PlanOptions = [
-  Scheme, GroupSize, ScaleType, Activations, WeightObserver, Percentile, Head, HeadGroupSize, Ignore, Targets,
+  Scheme, GroupSize, ScaleType, Activations, Sinks, WeightObserver, Percentile, Head, HeadGroupSize, Ignore, Targets,
   ListOption<"methods", "methods", "std::string",
              "names of the methods that later passes apply at the planned sites, in order">,
 ] # MethodOptions;
