@@ -281,11 +281,15 @@ void buildProgramPipeline(OpPassManager &pm, const OptionValues &options, String
   pm.addPass(createEmitGPUProgram(program));
 }
 
-void buildCompilePipeline(OpPassManager &pm, const OptionValues &options, StringRef output) {
-  buildQuantizePipeline(pm, options);
+void buildArtifactPipeline(OpPassManager &pm, const OptionValues &options, StringRef output) {
   buildMaterializePipeline(pm, options, output);
   buildProgramPipeline(pm, options, output);
   pm.addPass(createWriteManifest(withOutput<WriteManifestOptions>(options, output)));
+}
+
+void buildCompilePipeline(OpPassManager &pm, const OptionValues &options, StringRef output) {
+  buildQuantizePipeline(pm, options);
+  buildArtifactPipeline(pm, options, output);
 }
 
 void buildPipelineUntilPhase(OpPassManager &pm, const OptionValues &options, StringRef output) {
@@ -326,8 +330,7 @@ LogicalResult buildSearchPipeline(OpPassManager &pm, const OptionValues &options
        {&option::tokensFile.info(), &option::workFolder.info(), &option::threads.info()})
     if (const recipe::OptionValue *value = options.find(*shared))
       own.set(*shared, *value);
-  auto pass =
-      search::createSearchBitwidths(passOptions<search::SearchBitwidthsOptions>(own));
+  auto pass = search::createSearchBitwidths(passOptions<search::SearchBitwidthsOptions>(own));
   auto fail = [](const Twine &message) {
     llvm::errs() << "error: options of the search: " << message << "\n";
     return failure();
