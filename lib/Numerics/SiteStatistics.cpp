@@ -48,18 +48,6 @@ Result<SiteStatistics> SiteStatistics::create(std::string site, int64_t columns,
   return s;
 }
 
-template <typename Visit> void SiteStatistics::forEachMember(Visit &&visit) {
-  visit(&SiteStatistics::absMax);
-  visit(&SiteStatistics::minMax);
-  visit(&SiteStatistics::meanAbs);
-  visit(&SiteStatistics::moments);
-  visit(&SiteStatistics::histogram);
-  visit(&SiteStatistics::gram);
-  visit(&SiteStatistics::ema);
-  visit(&SiteStatistics::peaks);
-  visit(&SiteStatistics::inliers);
-}
-
 Result<void> SiteStatistics::update(ConstMatrix x, int64_t firstPosition, unsigned threads) {
   if (x.columns != columns)
     return makeError(ErrorCode::InvalidArgument, "site '{}': rows of {} channels: expected {}",

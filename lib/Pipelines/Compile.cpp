@@ -304,11 +304,15 @@ void buildProgramPipeline(OpPassManager &pm, const OptionValues &options, String
   pm.addPass(createEmitGPUProgram(program));
 }
 
-void buildCompilePipeline(OpPassManager &pm, const OptionValues &options, StringRef output) {
-  buildQuantizePipeline(pm, options);
+void buildArtifactPipeline(OpPassManager &pm, const OptionValues &options, StringRef output) {
   buildMaterializePipeline(pm, options, output);
   buildProgramPipeline(pm, options, output);
   pm.addPass(createWriteManifest(withOutput<WriteManifestOptions>(options, output)));
+}
+
+void buildCompilePipeline(OpPassManager &pm, const OptionValues &options, StringRef output) {
+  buildQuantizePipeline(pm, options);
+  buildArtifactPipeline(pm, options, output);
 }
 
 void buildPipelineUntilPhase(OpPassManager &pm, const OptionValues &options, StringRef output) {

@@ -62,10 +62,30 @@ public:
   /// The tensors to write; the accumulators are spent.
   std::vector<StatisticTensor> finish() &&;
 
+  /// What has been counted, for other ranks (easyquant/Support/Bytes.h); who reads it has made one
+  /// of the same site and statistics.
+  template <typename Visit> void fields(Visit &&visit) {
+    visit(rows);
+    forEachMember([&](auto member) {
+      if (this->*member)
+        visit(*(this->*member));
+    });
+  }
+
 private:
   SiteStatistics() = default;
   /// Calls visit(pointer to member) for every accumulator, there or not.
-  template <typename Visit> static void forEachMember(Visit &&visit);
+  template <typename Visit> static void forEachMember(Visit &&visit) {
+    visit(&SiteStatistics::absMax);
+    visit(&SiteStatistics::minMax);
+    visit(&SiteStatistics::meanAbs);
+    visit(&SiteStatistics::moments);
+    visit(&SiteStatistics::histogram);
+    visit(&SiteStatistics::gram);
+    visit(&SiteStatistics::ema);
+    visit(&SiteStatistics::peaks);
+    visit(&SiteStatistics::inliers);
+  }
 
   std::string name;
   int64_t columns = 0, rows = 0;

@@ -22,7 +22,8 @@
 //
 // Every update fails with InvalidArgument on rows that are not K wide or overlap and on an element
 // that is not finite (naming its row and column), and then leaves the accumulator as it was.
-// Results depend on the updates and their order alone, not on threads.
+// Results depend on the updates and their order alone, not on threads. `fields` lists what each
+// holds (easyquant/Support/Bytes.h).
 //
 //===----------------------------------------------------------------------===//
 
@@ -47,6 +48,8 @@ public:
   const std::vector<float> &channels() const { return peaks; }
   float tensor() const;
 
+  template <typename Visit> void fields(Visit &&visit) { visit(peaks); }
+
 private:
   std::vector<float> peaks;
 };
@@ -59,6 +62,8 @@ public:
   void merge(const MinMax &other);
   const std::vector<float> &minima() const { return low; }
   const std::vector<float> &maxima() const { return high; }
+
+  template <typename Visit> void fields(Visit &&visit) { visit(low), visit(high), visit(empty); }
 
 private:
   std::vector<float> low, high;
@@ -73,6 +78,8 @@ public:
   void merge(const MeanAbs &other);
   std::vector<float> means() const;
   int64_t tokens() const { return rows; }
+
+  template <typename Visit> void fields(Visit &&visit) { visit(sums), visit(rows); }
 
 private:
   std::vector<double> sums;
@@ -89,6 +96,8 @@ public:
   std::vector<float> variances() const;
   /// E[x^2]: the diagonal of H / 2.
   std::vector<float> meanSquares() const;
+
+  template <typename Visit> void fields(Visit &&visit) { visit(sums), visit(squares), visit(rows); }
 
 private:
   std::vector<double> sums, squares;
@@ -118,6 +127,8 @@ public:
   static SliceParams params(double peak, double mean, const Scheme &scheme);
   SliceParams params(const Scheme &scheme) const { return params(peak(), mean(), scheme); }
 
+  template <typename Visit> void fields(Visit &&visit) { visit(first), visit(now), visit(updates); }
+
 private:
   struct State {
     double peak = 0, mean = 0;
@@ -139,6 +150,10 @@ public:
   /// H, K x K and symmetric to the bit, in the memory of the sums; zeros when there were no rows.
   std::vector<float> takeHessian() &&;
 
+  template <typename Visit> void fields(Visit &&visit) {
+    visit(columns), visit(rows), visit(absMax), visit(sums);
+  }
+
 private:
   int64_t columns, rows = 0;
   float absMax = 0;
@@ -156,6 +171,8 @@ public:
   /// The positions whose least absmax over the samples is more than `factor` times the median of
   /// those of all positions seen, ascending.
   std::vector<int64_t> sinks(double factor = 20) const;
+
+  template <typename Visit> void fields(Visit &&visit) { visit(least); }
 
 private:
   std::vector<float> least; ///< by position; negative: not seen
@@ -177,6 +194,17 @@ public:
   /// Of the inliers; zeros without tokens.
   MinMax extrema() const;
   int64_t tokens() const;
+
+  template <typename Visit> void fields(Visit &&visit) {
+    std::vector<int32_t> numbers;
+    for (const auto &[number, bin] : bins)
+      numbers.push_back(number);
+    visit(numbers);
+    for (int32_t number : numbers) {
+      Bin &bin = bins.try_emplace(number, Bin{MinMax(columns)}).first->second;
+      visit(bin.extrema), visit(bin.tokens);
+    }
+  }
 
 private:
   struct Bin {

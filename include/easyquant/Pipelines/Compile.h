@@ -39,7 +39,10 @@ void buildMaterializePipeline(mlir::OpPassManager &pm, const recipe::OptionValue
 /// Writes the programs, for CPUs and for GPUs.
 void buildProgramPipeline(mlir::OpPassManager &pm, const recipe::OptionValues &options,
                           llvm::StringRef output);
-/// All of these, and the manifest: what is after import.
+/// The two before, and the manifest: what is behind quantization.
+void buildArtifactPipeline(mlir::OpPassManager &pm, const recipe::OptionValues &options,
+                           llvm::StringRef output);
+/// All of these: what is after import.
 void buildCompilePipeline(mlir::OpPassManager &pm, const recipe::OptionValues &options,
                           llvm::StringRef output);
 /// Up to and with the phase after which the IR is to be seen (option emitIRAfter).
