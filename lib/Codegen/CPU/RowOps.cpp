@@ -13,6 +13,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "RowKernel.h"
+#include "Sequences.h"
 #include "VectorMath.h"
 
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -31,8 +32,13 @@ static bool quantizes(const RowSpec &spec) { return quantizationOf(spec) != RowQ
 static bool isStatic(const RowSpec &spec) {
   return quantizationOf(spec) == RowQuantization::Static;
 }
-/// Scale and zero point of a static one come before the outputs.
+static bool isOnline(const RowSpec &spec) {
+  return quantizationOf(spec) == RowQuantization::Online;
+}
+/// Scale and zero point of a static one come before the outputs, or state, sequences and site.
 static int64_t parameterCount(const RowSpec &spec) {
+  if (isOnline(spec))
+    return 3;
   return isStatic(spec) ? 1 + spec.zeroPoints : 0;
 }
 
@@ -44,6 +50,8 @@ std::string symbolName(const RowSpec &spec) {
     name += spec.op == RowOp::Quantize ? "" : "_quantize";
   if (isStatic(spec))
     name += spec.zeroPoints ? "_static_zp" : spec.fullRange ? "_static_full" : "_static";
+  if (isOnline(spec))
+    name += llvm::formatv("_online{0}", spec.stateFields);
   if (quantizes(spec) && spec.groupSize != 0)
     name += llvm::formatv("_g{0}", spec.groupSize);
   return name;
@@ -80,6 +88,12 @@ private:
   void emitCodes(Value source, bool sourceIsRow, Value absMax);
   Value emitCodesOfGroup(Value source, bool sourceIsRow, Value inverse, Index begin, int64_t count);
   void emitStaticCodes();
+  /// Codes of values that `valueAt` gives, with a scale and a zero point (or null) that are given.
+  void emitClampedCodes(Value scale, Value zero,
+                        llvm::function_ref<Value(Value column, int64_t lanes)> valueAt);
+  /// Of the row: the least and the greatest value, of `buffer` once it is filled.
+  void emitExtrema();
+  void emitRow();
   /// Stores the sum that `sumOf` yields for each weight group of columns.
   void emitGroups(llvm::function_ref<Value(Index begin, int64_t count)> sumOf);
   Value output(int64_t i) { return arguments[inputCount(spec.op) + parameterCount(spec) + i]; }
@@ -97,6 +111,8 @@ private:
   ValueRange arguments;
   Value row;
   Value mean, deviation; ///< of the norms, for this row
+  Value buffer;          ///< of the row's values, where they are read again
+  Value scale;           ///< online: of the rows of a sequence
 };
 
 } // namespace
@@ -230,9 +246,15 @@ void RowEmitter::emitGroups(llvm::function_ref<Value(Index begin, int64_t count)
 }
 
 void RowEmitter::emitStaticCodes() {
-  Value scale = arguments[inputCount(spec.op)], zero;
+  Value zero;
   if (spec.zeroPoints)
     zero = arguments[inputCount(spec.op) + 1];
+  emitClampedCodes(arguments[inputCount(spec.op)], zero,
+                   [&](Value column, int64_t lanes) { return emitValue(column, lanes); });
+}
+
+void RowEmitter::emitClampedCodes(Value scale, Value zero,
+                                  llvm::function_ref<Value(Value, int64_t)> valueAt) {
   b.store(scale, output(1), {row});
   if (zero)
     b.store(zero, output(3), {row});
@@ -248,7 +270,7 @@ void RowEmitter::emitStaticCodes() {
   emitGroups([&](Index begin, int64_t count) {
     return reduceColumns(
         b, begin, count, wide(), b.i32(), Combine::Add, [&](Value column, int64_t lanes) {
-          Value scaled = b.mulf(emitValue(column, lanes), b.broadcast(inverse, lanes));
+          Value scaled = b.mulf(valueAt(column, lanes), b.broadcast(inverse, lanes));
           Value inside = maxNumber(b, scaled, b.broadcast(lo, lanes));
           Value high = b.broadcast(hi, lanes);
           Value code = roundToInt(
@@ -266,30 +288,68 @@ void RowEmitter::emitStaticCodes() {
   });
 }
 
-void RowEmitter::emit(Value begin, Value end) {
-  Value buffer;
-  if (quantizationOf(spec) == RowQuantization::Dynamic && spec.op != RowOp::Quantize)
-    buffer =
-        memref::AllocaOp::create(b, b.memref({spec.columns}, b.f32()), b.getI64IntegerAttr(64));
-  b.forLoop(begin, end, 1, [&](Value index) {
-    row = index;
-    emitStatistics();
-    if (!quantizes(spec)) {
-      forColumns(b, 0, spec.columns, wide(), [&](Value column, int64_t lanes) {
-        b.storeVector(emitValue(column, lanes), output(0), {row, column});
-      });
-      return;
-    }
-    if (isStatic(spec))
-      return emitStaticCodes();
-    Value absMax = reduceColumns(b, 0, spec.columns, wide(), b.f32(), Combine::Max,
+void RowEmitter::emitExtrema() {
+  Value greatest = reduceColumns(b, 0, spec.columns, wide(), b.f32(), Combine::Greatest,
                                  [&](Value column, int64_t lanes) -> Value {
                                    Value value = emitValue(column, lanes);
                                    if (buffer)
                                      b.storeVector(value, buffer, {column});
-                                   return math::AbsFOp::create(b, value);
+                                   return value;
                                  });
-    emitCodes(buffer ? buffer : arguments[0], /*sourceIsRow=*/!buffer, absMax);
+  auto negated = [&](Value column, int64_t lanes) -> Value {
+    Value value = buffer ? b.loadVector(lanes, buffer, {column}) : loadRow(0, column, lanes);
+    return arith::NegFOp::create(b, value);
+  };
+  Value least = reduceColumns(b, 0, spec.columns, 4 * b.target.lanes(), b.f32(), Combine::Greatest,
+                              negated);
+  b.store(arith::NegFOp::create(b, least), output(3), {row, 0});
+  b.store(greatest, output(3), {row, 1});
+}
+
+void RowEmitter::emitRow() {
+  emitStatistics();
+  if (!quantizes(spec)) {
+    forColumns(b, 0, spec.columns, wide(), [&](Value column, int64_t lanes) {
+      b.storeVector(emitValue(column, lanes), output(0), {row, column});
+    });
+    return;
+  }
+  if (isStatic(spec))
+    return emitStaticCodes();
+  if (isOnline(spec)) {
+    emitExtrema();
+    return emitClampedCodes(scale, /*zero=*/nullptr, [&](Value column, int64_t lanes) {
+      return buffer ? b.loadVector(lanes, buffer, {column}) : loadRow(0, column, lanes);
+    });
+  }
+  Value absMax = reduceColumns(b, 0, spec.columns, wide(), b.f32(), Combine::Max,
+                               [&](Value column, int64_t lanes) -> Value {
+                                 Value value = emitValue(column, lanes);
+                                 if (buffer)
+                                   b.storeVector(value, buffer, {column});
+                                 return math::AbsFOp::create(b, value);
+                               });
+  emitCodes(buffer ? buffer : arguments[0], /*sourceIsRow=*/!buffer, absMax);
+}
+
+void RowEmitter::emit(Value begin, Value end) {
+  if (quantizes(spec) && !isStatic(spec) && spec.op != RowOp::Quantize)
+    buffer =
+        memref::AllocaOp::create(b, b.memref({spec.columns}, b.f32()), b.getI64IntegerAttr(64));
+  auto forRows = [&](Value from, Value to, Value first) {
+    b.forLoop(from, to, 1, [&](Value index) {
+      row = first ? b.add(first, index) : index;
+      emitRow();
+    });
+  };
+  if (!isOnline(spec))
+    return forRows(begin, end, nullptr);
+  ValueRange parameters = arguments.slice(inputCount(spec.op), parameterCount(spec));
+  forSequences(b, parameters[1], [&](const Sequence &sequence) {
+    auto [from, to] = sequence.part(b, begin, end);
+    Value kept = b.load(parameters[0], {sequence.slot, b.add(parameters[2], 1)});
+    scale = arith::TruncFOp::create(b, b.f32(), kept);
+    forRows(from, to, sequence.firstRow);
   });
 }
 
@@ -309,6 +369,9 @@ func::FuncOp getOrEmitRowOp(ModuleOp module, const RowSpec &spec, const Target &
       types.push_back(b.f32());
     if (isStatic(spec) && spec.zeroPoints)
       types.push_back(b.i32());
+    if (isOnline(spec))
+      types.append({b.memref({dynamic, spec.stateFields}, b.getF64Type()), sequencesType(b),
+                    b.getIndexType()});
     if (quantizes(spec))
       types.append({b.memref({dynamic, paddedColumns(spec.columns)}, b.i8()),
                     b.memref({dynamic}, b.f32()),
@@ -317,6 +380,8 @@ func::FuncOp getOrEmitRowOp(ModuleOp module, const RowSpec &spec, const Target &
       types.push_back(rows);
     if (isStatic(spec) && spec.zeroPoints)
       types.push_back(b.memref({dynamic}, b.i32()));
+    if (isOnline(spec))
+      types.push_back(b.rows(2));
     return types;
   };
   return getOrEmitRowKernel(module, symbolName(spec), target, inputs,

@@ -110,6 +110,9 @@ LogicalResult StepConverter::emitHostCall(Operation &op) {
 LogicalResult StepConverter::emit(Operation &op) {
   if (isa<ml_program::GlobalLoadConstOp, arith::ConstantOp>(op))
     return success(); // where they are read
+  if (isa<equant::OnlineScaleOp, equant::TrackOp>(op))
+    return op.emitOpError("belongs to the kernel that makes codes with the scale: run "
+                          "equant-fuse-kernels first");
   if (isHostCall(&op))
     return emitHostCall(op);
   if (auto split = dyn_cast<lm::SplitOp>(op)) {
