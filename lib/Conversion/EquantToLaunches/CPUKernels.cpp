@@ -91,9 +91,25 @@ struct CPULauncher {
 // Row-wise operations
 //===----------------------------------------------------------------------===//
 
+/// A kernel that makes codes with online scales reads and tracks one site of one state.
+static LogicalResult checkOnline(equant::QuantizeRowsOp op, const KernelOps &kernel) {
+  auto scale = kernel.find<equant::OnlineScaleOp>();
+  auto track = kernel.find<equant::TrackOp>();
+  if (!op.getOnline() && !scale && !track)
+    return success();
+  if (scale && track && op.getOnline() == scale.getScales() && track.getInput() == op.getInput() &&
+      track.getState() == scale.getState() && track.getIndex() == scale.getIndex())
+    return success();
+  return op.emitOpError("expected an equant.online_scale and an equant.track of its input for one "
+                        "site, in one kernel: run equant-online-scales and equant-fuse-kernels "
+                        "first");
+}
+
 /// Makes a row operation write codes: its arguments for them, and where they go.
-static void addQuantization(LaunchBuilder &b, cpu::RowSpec &spec, equant::QuantizeRowsOp op,
+static LogicalResult addQuantization(LaunchBuilder &b, cpu::RowSpec &spec, equant::QuantizeRowsOp op,
                             const KernelOps &kernel, Value rows, Operands &operands) {
+  if (failed(checkOnline(op, kernel)))
+    return failure();
   auto scale = kernel.find<equant::OnlineScaleOp>();
   auto track = kernel.find<equant::TrackOp>();
   spec.quantization = scale               ? cpu::RowQuantization::Online
@@ -114,9 +130,13 @@ static void addQuantization(LaunchBuilder &b, cpu::RowSpec &spec, equant::Quanti
   }
   for (Value result : op.getResults())
     operands.push_back(b.result(result, rows));
-  if (scale)
-    operands.push_back(b.columns(b.extrema(track.getState(), rows),
-                                 2 * static_cast<int64_t>(track.getIndex()), 2));
+  if (!scale)
+    return success();
+  Value extrema = b.extrema(track.getState(), rows);
+  if (!extrema)
+    return track.emitOpError("has a state of other sites than those before it");
+  operands.push_back(b.columns(extrema, 2 * static_cast<int64_t>(track.getIndex()), 2));
+  return success();
 }
 
 LogicalResult CPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, cpu::RowSpec spec,
@@ -130,7 +150,8 @@ LogicalResult CPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, cpu:
   Phase phase = Phase::Other;
   if (auto quantize = kernel.find<equant::QuantizeRowsOp>()) {
     phase = Phase::Quantize;
-    addQuantization(b, spec, quantize, kernel, rows, *operands);
+    if (failed(addQuantization(b, spec, quantize, kernel, rows, *operands)))
+      return failure();
   } else {
     operands->push_back(b.result(output, rows));
   }
@@ -157,8 +178,11 @@ void CPULauncher::addRowOps(KernelLibrary &library) const {
   library.add<equant::QuantizeRowsOp>([*this](auto &b, auto op, const KernelOps &kernel) {
     return rowOp(b, kernel, {RowOp::Quantize}, {op.getInput()});
   });
-  library.add<equant::OnlineScaleOp>([*this](auto &b, auto, const KernelOps &kernel) {
+  library.add<equant::OnlineScaleOp>([*this](auto &b, auto op, const KernelOps &kernel) {
     auto quantize = kernel.find<equant::QuantizeRowsOp>();
+    if (!quantize || quantize.getInput().getParentBlock() == op->getBlock())
+      return LogicalResult(op.emitOpError("expected to be fused with a quantization of rows that "
+                                          "another kernel has made"));
     return rowOp(b, kernel, {RowOp::Quantize}, {quantize.getInput()});
   });
   library.add<equant::AdvanceOp>(

@@ -138,8 +138,16 @@ LogicalResult StepConverter::emit(Operation &op) {
           !llvm::is_contained(kernel.ops, operand.getDefiningOp()) &&
           (!b[operand] || !b.rows(b[operand])))
         return inner->emitOpError("reads ") << type << ", which no launch has made";
+      // Of online scales the rows are those of what is rounded.
+      Operation *reader = isa<equant::OnlineScaleOp>(inner) ? kernel.ops.back() : inner;
+      if (isa_and_present<equant::QuantizeRowsOp>(reader))
+        while (Operation *producer = reader->getOperand(0).getDefiningOp())
+          if (llvm::is_contained(kernel.ops, producer))
+            reader = producer;
+          else
+            break;
       if (isa<lm::BatchType>(operand.getType()) &&
-          someRows.contains(b.rows(b[inner->getOperand(0)])))
+          someRows.contains(b.rows(b[reader->getOperand(0)])))
         return inner->emitOpError("takes a batch, but reads only some of its rows");
     }
   b.begin(kernel);

@@ -287,12 +287,14 @@ Value LaunchBuilder::columns(Value memory, int64_t first, int64_t count) {
 }
 
 Value LaunchBuilder::extrema(Value state, Value rows) {
+  int64_t sites = cast<lm::StateType>(state.getType()).getSites();
+  auto type = MemRefType::get({ShapedType::kDynamic, 2 * sites}, b.getF32Type());
   if (!extremaBuffer && rows) {
-    int64_t sites = cast<lm::StateType>(state.getType()).getSites();
-    auto type = MemRefType::get({ShapedType::kDynamic, 2 * sites}, b.getF32Type());
     extremaBuffer = launch::BufferOp::create(b, type, rows, IntegerAttr());
     rowCounts[extremaBuffer] = rows;
   }
+  if (!extremaBuffer || extremaBuffer.getType() != type)
+    return nullptr;
   written.insert(extremaBuffer);
   return extremaBuffer;
 }

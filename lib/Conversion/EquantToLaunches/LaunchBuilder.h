@@ -127,7 +127,7 @@ public:
     return memory;
   }
   /// Where the extrema of rows are noted of all sites of a state, two numbers each: of the step.
-  /// `rows` where it may be the first time.
+  /// `rows` where it may be the first time. Null if nothing was noted, or of a state of other sites.
   mlir::Value extrema(mlir::Value state, mlir::Value rows = {});
   /// Results that are parts of memory that is there.
   void setMemory(mlir::Value value, mlir::Value memory) { memories[value] = memory; }
