@@ -107,6 +107,13 @@ LogicalResult StepConverter::emitHostCall(Operation &op) {
   return success();
 }
 
+/// Whose rows an op of a kernel is over: online scales are those of what is rounded with them.
+static Value rowsOperand(Operation *op, const KernelOps &kernel) {
+  if (!isa<equant::OnlineScaleOp>(op))
+    return op->getOperand(0);
+  return (op == kernel.first() ? kernel.ops.back() : kernel.first())->getOperand(0);
+}
+
 LogicalResult StepConverter::emit(Operation &op) {
   if (isa<ml_program::GlobalLoadConstOp, arith::ConstantOp>(op))
     return success(); // where they are read
@@ -138,16 +145,8 @@ LogicalResult StepConverter::emit(Operation &op) {
           !llvm::is_contained(kernel.ops, operand.getDefiningOp()) &&
           (!b[operand] || !b.rows(b[operand])))
         return inner->emitOpError("reads ") << type << ", which no launch has made";
-      // Of online scales the rows are those of what is rounded.
-      Operation *reader = isa<equant::OnlineScaleOp>(inner) ? kernel.ops.back() : inner;
-      if (isa_and_present<equant::QuantizeRowsOp>(reader))
-        while (Operation *producer = reader->getOperand(0).getDefiningOp())
-          if (llvm::is_contained(kernel.ops, producer))
-            reader = producer;
-          else
-            break;
       if (isa<lm::BatchType>(operand.getType()) &&
-          someRows.contains(b.rows(b[reader->getOperand(0)])))
+          someRows.contains(b.rows(b[rowsOperand(inner, kernel)])))
         return inner->emitOpError("takes a batch, but reads only some of its rows");
     }
   b.begin(kernel);

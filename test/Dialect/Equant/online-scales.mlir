@@ -54,7 +54,7 @@ module attributes {equant.recipe = {activations = "online-ema"}} {
   }
   func.func @forward(%x: tensor<?x8xf32>, %batch: !lm.batch, %rows: tensor<?xi32>, %c: tensor<8x8xi8>, %s: tensor<8x1xf32>) -> tensor<?x8xf32> {
     %y = call @layer_0(%x, %batch, %c, %s) : (tensor<?x8xf32>, !lm.batch, tensor<8x8xi8>, tensor<8x1xf32>) -> tensor<?x8xf32>
-    %r = lm.rows %y at %rows : tensor<?x8xf32>
+    %r = lm.rows %y at %rows : tensor<?x8xf32>, tensor<?xi32>
     %z = equant.linear %r, %c scale(%s) {sites = ["last"], input_scheme = #online, input_scale = 0.5 : f32, weight_scheme = #w}
       : (tensor<?x8xf32>, tensor<8x8xi8>, tensor<8x1xf32>) -> tensor<?x8xf32>
     return %z : tensor<?x8xf32>
