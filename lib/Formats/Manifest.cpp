@@ -115,6 +115,7 @@ template <typename Fields> void mapFields(Fields &fields, Manifest::InputScheme 
   fields.required("dynamic", scheme.dynamic);
   fields.optional("outer", scheme.outer);
   fields.optional("sinks", scheme.sinks);
+  fields.optional("online", scheme.online);
 }
 
 template <typename Fields> void mapFields(Fields &fields, Manifest::Site &site) {
@@ -161,6 +162,13 @@ template <typename Fields> void mapFields(Fields &fields, Manifest::Program &pro
     fields.checkText(isIdentifier(symbol), "entries." + isa, symbol, "a C identifier");
 }
 
+template <typename Fields> void mapFields(Fields &fields, Manifest::Online &online) {
+  fields.required("decay", online.decay, Numbers::NotNegative);
+  fields.required("window", online.window, Bounds{0, 1022});
+  fields.required("tokens", online.tokens, Bounds{1, 1 << 20});
+  fields.required("start", online.start, Numbers::Positive);
+}
+
 template <typename Fields> void mapFields(Fields &fields, Manifest::Gpu::Chip &chip) {
   fields.required("ptx", chip.ptxFile);
   fields.required("machine_code", chip.machineCode);
@@ -195,6 +203,7 @@ template <typename Fields> static void mapParts(Fields &fields, Manifest &manife
   fields.required("source", manifest.source);
   fields.required("quantization", manifest.quantization);
   fields.required("sites", manifest.sites);
+  fields.optional("online", manifest.online);
   fields.optional("gpu", manifest.gpu);
   fields.required("program", manifest.program);
 }
@@ -319,6 +328,9 @@ Result<Manifest> formats::parseManifest(std::string_view text, std::string_view 
     checkTarget(fields, manifest.target);
     fields.check(!manifest.program.entries.empty() || manifest.gpu, "program.entries", "no entry",
                  "at least one");
+    if (manifest.online)
+      fields.check(manifest.online->tokens <= manifest.program.maxRows, "online.tokens",
+                   std::to_string(manifest.online->tokens), "at most program.max_rows");
     checkFiles(fields, manifest);
   }
   if (Result<void> done = fields.result(); !done) {

@@ -171,7 +171,7 @@ std::optional<std::string> checkTokens(const OptionValues &options) {
     return "weight observer hessian-diagonal needs calibration text: give --calib FILE "
            "(easyquant) or --tokens FILE, or take mse";
   if (!request.observers.empty())
-    return "static activations need calibration text: give --calib FILE (easyquant) or --tokens "
+    return "static and online activations need calibration text: give --calib FILE (easyquant) or --tokens "
            "FILE, or take dynamic ones";
   return std::nullopt;
 }
@@ -281,6 +281,7 @@ void buildQuantizePipeline(OpPassManager &pm, const OptionValues &given) {
 static void addMaterialize(OpPassManager &pm, const OptionValues &options, StringRef output,
                            const Targets &targets) {
   pm.addPass(lm::createHoistRows());
+  pm.addPass(equant::createOnlineScales(passOptions<equant::OnlineScalesOptions>(options)));
   auto materialize = withOutput<equant::MaterializeWeightsOptions>(options, output);
   if (targets.cpu)
     materialize.targets.push_back("cpu");

@@ -28,11 +28,11 @@ int64_t SiteRequest::groupSize() const {
   return preset->weightBits < 8 || method.base == "zeroquant" ? kDefaultGroupSize : 0;
 }
 
-bool SiteRequest::isStatic() const {
+std::string SiteRequest::activations() const {
   std::optional<Preset> preset = findPreset(scheme());
   if (preset && preset->isStatic)
-    return *preset->isStatic;
-  return options[option::activations] == "static";
+    return *preset->isStatic ? "static" : "dynamic";
+  return options.get(option::activations).value_or("dynamic");
 }
 
 SiteRequest recipe::headRequest(const SiteRequest &request) {
@@ -74,7 +74,7 @@ std::vector<std::string> Recipe::observers() const {
   std::vector<std::string> names;
   auto add = [&](const SiteRequest &site) {
     std::string own = site.options.get(option::observer).value_or(options[option::observer]);
-    if (site.isStatic() && !llvm::is_contained(names, own))
+    if (site.isCalibrated() && !llvm::is_contained(names, own))
       names.push_back(own);
   };
   add(request);

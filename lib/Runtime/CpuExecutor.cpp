@@ -7,6 +7,7 @@
 
 #include "Executor.h"
 #include "KernelClock.h"
+#include "SequenceState.h"
 
 #include <algorithm>
 #include <cstring>
@@ -38,19 +39,30 @@ struct WatchedHook {
 class CpuExecutor final : public Executor {
 public:
   CpuExecutor(const Artifact &artifact, const Program &program, int32_t threads, Buffer arena,
-              Buffer cache, bool measure)
+              Buffer cache, Buffer state, bool measure)
       : artifact(artifact), program(program), sizes(artifact.manifest().program.cache),
-        threads(threads), arena(std::move(arena)), cache(std::move(cache)) {
+        threads(threads), arena(std::move(arena)), cache(std::move(cache)),
+        state(std::move(state)) {
     if (measure)
       clock.emplace();
   }
 
   int64_t rowsPerStep(bool) const override { return artifact.manifest().program.maxRows; }
-  int64_t bytes() const override { return arena.size() + cache.size() + windowsBefore.size(); }
+  int64_t bytes() const override {
+    return arena.size() + cache.size() + state.size() + windowsBefore.size();
+  }
   Result<void> step(std::span<const SequenceStep> steps, std::span<const int32_t> logitRows,
                     float *logits, const Watch &watch) override;
   Result<void> copyInCache(int64_t from, int64_t to, int64_t bytes) override {
     std::memcpy(cache.data() + to, cache.data() + from, static_cast<size_t>(bytes));
+    return {};
+  }
+  Result<void> readState(int64_t slot, std::span<double> to) override {
+    std::copy_n(state.data<double>() + slot * std::ssize(to), to.size(), to.begin());
+    return {};
+  }
+  Result<void> writeState(int64_t slot, std::span<const double> from) override {
+    std::copy(from.begin(), from.end(), state.data<double>() + slot * std::ssize(from));
     return {};
   }
   Result<PhaseCosts> costs() override {
@@ -75,7 +87,7 @@ private:
   const Program &program;
   const formats::CacheSizes &sizes;
   int32_t threads;
-  Buffer arena, cache;
+  Buffer arena, cache, state;
   std::vector<int32_t> tokens; ///< eq_step.tokens
   std::vector<eq_sequence> sequences;
   std::vector<int64_t> pages;       ///< eq_step.page
@@ -99,6 +111,8 @@ void CpuExecutor::describe(std::span<const SequenceStep> steps) {
         std::ssize(step.pages) * sizes.pageTokens, std::numeric_limits<int32_t>::max()));
     sequence.first_page = static_cast<int32_t>(pages.size());
     sequence.window = static_cast<int32_t>(step.window);
+    sequence.slot = static_cast<int32_t>(step.slot);
+    sequence.next_slot = static_cast<int32_t>(step.nextSlot);
     sequences.push_back(sequence);
     tokens.insert(tokens.end(), step.tokens.begin(), step.tokens.end());
     pages.insert(pages.end(), step.pages.begin(), step.pages.end());
@@ -169,6 +183,7 @@ Result<void> CpuExecutor::step(std::span<const SequenceStep> steps,
   step.weights = reinterpret_cast<const uint8_t *>(artifact.weights().data());
   step.arena = arena.data<uint8_t>();
   step.cache = cache.data<uint8_t>();
+  step.state = state.size() > 0 ? state.data<uint8_t>() : nullptr;
   step.logits = logits;
   step.services = &services;
   const int32_t status = program.run(step);
@@ -207,6 +222,14 @@ easyquant::runtime::createCpuExecutor(const Artifact &artifact, const Program &p
   });
   if (!cache)
     return Unexpected(cache.error());
+  Result<Buffer> state = Buffer();
+  if (const auto &online = artifact.manifest().online) {
+    const int64_t fields = stateFields(*online);
+    state = allocate("state of sequences", pool.sequences * kStateSlots,
+                     fields * int64_t(sizeof(double)), 0);
+    if (!state)
+      return Unexpected(state.error());
+  }
   return std::make_unique<CpuExecutor>(artifact, program, threads, std::move(*arena),
-                                       std::move(*cache), measure);
+                                       std::move(*cache), std::move(*state), measure);
 }

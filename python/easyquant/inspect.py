@@ -39,6 +39,8 @@ def describe_operand(operand: dict | None) -> str:
         text += " + zero points"
     if operand.get("sinks"):
         return text + ", static, sinks apart"
+    if operand.get("online"):
+        return f"{text}, online"
     return text + (", static" if operand.get("dynamic") is False else "")
 
 

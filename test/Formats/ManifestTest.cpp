@@ -72,6 +72,7 @@ protected:
     manifest["program"]["cache_scheme"] = json::parse(
         R"({"bits": 4, "group_size": 64, "residual": 128, "sinks": 4, "keys": "post-rope",
             "key_scales": "channel"})");
+    manifest["online"] = {{"decay", 0.9}, {"window", 4}, {"tokens", 8}, {"start", {0.5, 0.25}}};
     manifest["sites"][1]["input"] = json::parse(
         R"({"bits": 8, "codes": "integer", "granularity": "group", "group_size": 32, "symmetric": false,
             "dynamic": false, "outer": "tensor", "sinks": "keep"})");

@@ -21,6 +21,7 @@ BASES = {
     "own-head": ("--scheme=W8A8", "--head=W5A16"),
     "composed": ("--scheme=W4A8", "--method=smoothquant+awq+gptq", "--activations=static", "--kv-scheme=int4"),
     "percentile": ("--scheme=W8A8", "--activations=static", "--observer=percentile", "--weight-observer=percentile"),
+    "followed": ("--scheme=W8A8", "--activations=online-window"),
     "distilled": ("--scheme=W4A8", "--method=zeroquant+lkd"),
     "learned": ("--scheme=W4A8", "--method=signround"),
 }
@@ -129,7 +130,7 @@ def test_what_help_states_is_what_the_passes_do(expanded, name):
 
 def test_what_is_given_reaches_a_pass(expanded):
     """The test above sees a difference where there is one: every such option is read by a pass."""
-    others = {"yes": "no", "no": "yes", "0": "3", "4": "3", "64": "32", "128": "64", "200": "100", "0.01": "0.02", "0.5": "0.7", "99.99": "99.9",
+    others = {"yes": "no", "no": "yes", "0": "3", "4": "3", "16": "8", "32": "16", "0.9": "0.8", "64": "32", "128": "64", "200": "100", "0.01": "0.02", "0.5": "0.7", "99.99": "99.9",
               "W8A8": "W8A16", "dynamic": "static", "minmax": "mse", "absmax": "mse", "auto": "f16", "none": "int8", "cpu": "sm_80",
               "post-rope": "pre-rope", "channel": "token"}  # fmt: skip
     for name in CONSTANT:
@@ -186,6 +187,7 @@ COMPOSITIONS = {
                      "--head=float", "--ignore=re:layers.0"),
     "percentile": (*BASES["percentile"], "--percentile=99.5"),
     "hessian-diagonal": ("--scheme=W4A16_ASYM", "--weight-observer=hessian-diagonal", "--head=W5A16", "--head-group-size=16"),
+    "online": ("--scheme=W8A8", "--activations=online-window", "--online-window=5", "--online-decay=0.5", "--online-tokens=16"),
     "signround": ("--scheme=W5A16", "--method=awq+signround", "--steps=6"),
     "two-level": ("--scheme=W6A8", "--group-size=16", "--scale-type=two-level"),
     "observer": ("--scheme=W8A8", "--activations=static", "--observer=percentile", "--percentile=99"),

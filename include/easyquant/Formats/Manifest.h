@@ -110,6 +110,7 @@ struct Manifest {
     std::optional<int64_t> groupSize; ///< there where the granularity is "group"
     std::optional<std::string> outer; ///< "tensor": scales of groups are in units of a static one
     std::optional<std::string> sinks; ///< "keep": tokens out of the static range have own scales
+    std::optional<bool> online;       ///< true: the scale of the tensor is state of a sequence
     bool operator==(const InputScheme &) const = default;
   };
   struct Site {
@@ -146,6 +147,15 @@ struct Manifest {
     bool operator==(const Program &) const = default;
   };
 
+  /// Scales that are state of a sequence (Numerics/OnlineScales.h), of all devices alike.
+  struct Online {
+    double decay = 0;
+    int64_t window = 0;
+    int64_t tokens = 0;        ///< of a sequence in one step, at most
+    std::vector<double> start; ///< the scale that each site starts with
+    bool operator==(const Online &) const = default;
+  };
+
   struct Gpu {
     struct Chip {
       std::string ptxFile;
@@ -177,6 +187,7 @@ struct Manifest {
   Quantization quantization;
   std::vector<Site> sites;
   Program program;
+  std::optional<Online> online;
   std::optional<Gpu> gpu; ///< where the artifact is for GPUs, too
   /// By plain name: every file of the folder but the manifest itself.
   std::map<std::string, File> files;

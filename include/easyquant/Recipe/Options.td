@@ -105,8 +105,8 @@ let group = "Quantization" in {
       let value = "TYPE";
     }
     def Activations : TableOption<"activations", Choice, "activations", "",
-                                  "scales of 8-bit activations, per token at run time or per tensor from calibration"> {
-      let choices = ["dynamic", "static"];
+                                  "scales of 8-bit activations, per token at run time, or per tensor from calibration, which online ones then follow"> {
+      let choices = ["dynamic", "static", "online-ema", "online-window"];
       let defaultWords = "dynamic but for FP8 and NVFP4";
       let value = "KIND";
     }
@@ -154,6 +154,25 @@ let group = "Quantization" in {
     let planned = 1;
     let perSite = 1;
     let value = "KIND";
+  }
+  let owner = "online" in {
+    def OnlineDecay : TableOption<"onlineDecay", Number, "online-decay", "0.9",
+                                  "weight of the past where online scales follow a step's largest magnitude"> {
+      let value = "A";
+      let least = "0";
+      let most = "1";
+    }
+    def OnlineWindow : TableOption<"onlineWindow", Integer, "online-window", "16",
+                                   "steps whose largest magnitude scales of online-window follow"> {
+      let value = "N";
+      let least = "1";
+      let most = "1022";
+    }
+    def OnlineTokens : TableOption<"onlineTokens", Integer, "online-tokens", "32",
+                                   "most tokens of a step, behind which online scales change"> {
+      let value = "N";
+      let least = "1";
+    }
   }
   def Mixed : TableOption<"mixed", Switch, "mixed", "false",
                           "weights of 4 bits in MLPs, of 8 in attention; with W8A8 or W8A16"> {

@@ -30,8 +30,12 @@ struct SiteRequest {
   /// The group size that is meant: that of the scheme's name, or 128 by default below 8 bits and
   /// with zeroquant, else 0.
   int64_t groupSize() const;
-  /// Do activations, if they are quantized, have static scales?
-  bool isStatic() const;
+  /// How scales of activations come to be, if these are quantized: an option's value, or what the
+  /// scheme's name fixes.
+  std::string activations() const;
+  /// Do they follow from calibration, at least in the beginning?
+  bool isCalibrated() const { return activations() != "dynamic"; }
+  bool isOnline() const { return activations().starts_with("online"); }
 };
 
 /// The request for the output head, which no method touches. By the option head of the recipe:

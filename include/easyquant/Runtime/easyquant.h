@@ -167,6 +167,19 @@ EQ_API int64_t eq_session_position(const eq_session *session);
 EQ_API eq_error *eq_session_truncate(eq_session *session, int64_t position);
 EQ_API void eq_session_reset(eq_session *session);
 
+/** Online scales are state of a session: each step of at most `online.tokens` tokens (of the
+    manifest) brings them up to date, and truncation and eq_session_reset leave them alone. The bytes
+    that eq_session_state_save writes; 0 of a model without such scales. */
+EQ_API int64_t eq_session_state_size(const eq_session *session);
+/** Writes the state to `state`, of `size` bytes, as many as eq_session_state_size says. */
+EQ_API eq_error *eq_session_state_save(const eq_session *session, void *state, size_t size);
+/** Goes on from a state that eq_session_state_save has written, of any session on the same
+    artifact: EQ_INVALID_ARGUMENT where it is another model's, EQ_CORRUPT where it is damaged. On
+    error the session is as it was. */
+EQ_API eq_error *eq_session_state_restore(eq_session *session, const void *state, size_t size);
+/** The state of a new session: the scales that calibration has chosen. */
+EQ_API eq_error *eq_session_state_reset(eq_session *session);
+
 /** Bytes of the session's own buffers: activations, KV cache, logits. */
 EQ_API int64_t eq_session_bytes(const eq_session *session);
 

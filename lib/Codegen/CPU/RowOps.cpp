@@ -13,6 +13,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "RowKernel.h"
+#include "Sequences.h"
 #include "VectorMath.h"
 
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -31,8 +32,13 @@ static bool quantizes(const RowSpec &spec) { return quantizationOf(spec) != RowQ
 static bool isStatic(const RowSpec &spec) {
   return quantizationOf(spec) == RowQuantization::Static;
 }
-/// Scale and zero point of a static one come before the outputs.
+static bool isOnline(const RowSpec &spec) {
+  return quantizationOf(spec) == RowQuantization::Online;
+}
+/// Scale and zero point of a static one come before the outputs, or state, sequences and site.
 static int64_t parameterCount(const RowSpec &spec) {
+  if (isOnline(spec))
+    return 3;
   return isStatic(spec) ? 1 + spec.zeroPoints : 0;
 }
 static numerics::CodeRange staticRange(const RowSpec &spec) {
@@ -49,6 +55,8 @@ std::string symbolName(const RowSpec &spec) {
     name += spec.zeroPoints ? "_static_zp" : spec.fullRange ? "_static_full" : "_static";
   if (spec.sinks)
     name += "_sinks";
+  if (isOnline(spec))
+    name += llvm::formatv("_online{0}", spec.stateFields);
   if (quantizes(spec) && spec.groupSize != 0)
     name += llvm::formatv("_g{0}", spec.groupSize);
   return name;
@@ -90,14 +98,21 @@ private:
   struct StaticParams {
     Value scale, inverse, zero, lo, hi;
   };
-  StaticParams staticParams();
+  /// Of a scale and a zero point (or null) that are given.
+  StaticParams staticParams(Value scale, Value zero);
   /// Those of the row: its own, if it leaves the range.
   StaticParams ownParams(const StaticParams &given);
+  void emitClampedCodes(const StaticParams &params);
   /// The same as emitValue, from the buffer if the row is there.
   Value valueAgain(Value column, int64_t lanes) {
     return buffer ? b.loadVector(lanes, buffer, {column}) : emitValue(column, lanes);
   }
+  /// What `buffer` is to have, if there is one.
+  Value valueKept(Value column, int64_t lanes);
   Value emitAbsMax();
+  /// Of the row: the least and the greatest value.
+  void emitExtrema();
+  void emitRow();
   /// Stores the sum that `sumOf` yields for each weight group of columns.
   void emitGroups(llvm::function_ref<Value(Index begin, int64_t count)> sumOf);
   Value output(int64_t i) { return arguments[inputCount(spec.op) + parameterCount(spec) + i]; }
@@ -116,6 +131,7 @@ private:
   Value row;
   Value buffer;          ///< of a row's values that are read again; null: they are the input's
   Value mean, deviation; ///< of the norms, for this row
+  Value scale;           ///< online: of the rows of a sequence
 };
 
 } // namespace
@@ -259,29 +275,30 @@ void RowEmitter::emitGroups(llvm::function_ref<Value(Index begin, int64_t count)
     group(fullGroups, rest);
 }
 
+Value RowEmitter::valueKept(Value column, int64_t lanes) {
+  Value value = emitValue(column, lanes);
+  if (buffer)
+    b.storeVector(value, buffer, {column});
+  return value;
+}
+
 Value RowEmitter::emitAbsMax() {
   return reduceColumns(b, 0, spec.columns, wide(), b.f32(), Combine::Max,
                        [&](Value column, int64_t lanes) -> Value {
-                         Value value = emitValue(column, lanes);
-                         if (buffer)
-                           b.storeVector(value, buffer, {column});
-                         return math::AbsFOp::create(b, value);
+                         return math::AbsFOp::create(b, valueKept(column, lanes));
                        });
 }
 
-RowEmitter::StaticParams RowEmitter::staticParams() {
-  StaticParams params;
-  params.scale = arguments[inputCount(spec.op)];
-  params.inverse = b.divf(b.constant(b.f32(), 1.0), params.scale);
+RowEmitter::StaticParams RowEmitter::staticParams(Value scale, Value zero) {
+  StaticParams params{scale, b.divf(b.constant(b.f32(), 1.0), scale), zero, {}, {}};
   numerics::CodeRange range = staticRange(spec);
   // Clamping to integers before rounding is the same as after it, and takes any number.
   params.lo = b.constant(b.f32(), static_cast<double>(range.min));
   params.hi = b.constant(b.f32(), static_cast<double>(range.max));
-  if (!spec.zeroPoints)
-    return params;
-  params.zero = arguments[inputCount(spec.op) + 1];
-  params.lo = b.subf(params.lo, b.toFloat(params.zero));
-  params.hi = b.subf(params.hi, b.toFloat(params.zero));
+  if (zero) {
+    params.lo = b.subf(params.lo, b.toFloat(zero));
+    params.hi = b.subf(params.hi, b.toFloat(zero));
+  }
   return params;
 }
 
@@ -317,9 +334,13 @@ RowEmitter::StaticParams RowEmitter::ownParams(const StaticParams &given) {
 }
 
 void RowEmitter::emitStaticCodes() {
-  StaticParams params = staticParams();
-  if (spec.sinks)
-    params = ownParams(params);
+  StaticParams params =
+      staticParams(arguments[inputCount(spec.op)],
+                   spec.zeroPoints ? Value(arguments[inputCount(spec.op) + 1]) : Value());
+  emitClampedCodes(spec.sinks ? ownParams(params) : params);
+}
+
+void RowEmitter::emitClampedCodes(const StaticParams &params) {
   auto [scale, inverse, zero, lo, hi] = params;
   b.store(scale, output(1), {row});
   if (zero)
@@ -345,24 +366,56 @@ void RowEmitter::emitStaticCodes() {
   });
 }
 
+void RowEmitter::emitExtrema() {
+  Value greatest =
+      reduceColumns(b, 0, spec.columns, wide(), b.f32(), Combine::Greatest,
+                    [&](Value column, int64_t lanes) { return valueKept(column, lanes); });
+  auto negated = [&](Value column, int64_t lanes) -> Value {
+    return arith::NegFOp::create(b, valueAgain(column, lanes));
+  };
+  Value least =
+      reduceColumns(b, 0, spec.columns, 4 * b.target.lanes(), b.f32(), Combine::Greatest, negated);
+  b.store(arith::NegFOp::create(b, least), output(3), {row, 0});
+  b.store(greatest, output(3), {row, 1});
+}
+
+void RowEmitter::emitRow() {
+  emitStatistics();
+  if (!quantizes(spec)) {
+    forColumns(b, 0, spec.columns, wide(), [&](Value column, int64_t lanes) {
+      b.storeVector(emitValue(column, lanes), output(0), {row, column});
+    });
+    return;
+  }
+  if (isStatic(spec))
+    return emitStaticCodes();
+  if (isOnline(spec)) {
+    emitExtrema();
+    return emitClampedCodes(staticParams(scale, /*zero=*/nullptr));
+  }
+  Value absMax = emitAbsMax();
+  emitCodes(buffer ? buffer : arguments[0], /*sourceIsRow=*/!buffer, absMax);
+}
+
 void RowEmitter::emit(Value begin, Value end) {
-  bool readsAgain = quantizationOf(spec) == RowQuantization::Dynamic || spec.sinks;
+  bool readsAgain = quantizes(spec) && (!isStatic(spec) || spec.sinks);
   if (readsAgain && spec.op != RowOp::Quantize)
     buffer =
         memref::AllocaOp::create(b, b.memref({spec.columns}, b.f32()), b.getI64IntegerAttr(64));
-  b.forLoop(begin, end, 1, [&](Value index) {
-    row = index;
-    emitStatistics();
-    if (!quantizes(spec)) {
-      forColumns(b, 0, spec.columns, wide(), [&](Value column, int64_t lanes) {
-        b.storeVector(emitValue(column, lanes), output(0), {row, column});
-      });
-      return;
-    }
-    if (isStatic(spec))
-      return emitStaticCodes();
-    Value absMax = emitAbsMax();
-    emitCodes(buffer ? buffer : arguments[0], /*sourceIsRow=*/!buffer, absMax);
+  auto forRows = [&](Value from, Value to, Value first) {
+    b.forLoop(from, to, 1, [&](Value index) {
+      row = first ? b.add(first, index) : index;
+      emitRow();
+    });
+  };
+  if (!isOnline(spec))
+    return forRows(begin, end, nullptr);
+  ValueRange parameters = arguments.slice(inputCount(spec.op), parameterCount(spec));
+  forSequences(b, parameters[1], [&](const Sequence &sequence) {
+    auto [from, to] = sequence.part(b, begin, end);
+    Value kept = b.load(parameters[0], {sequence.slot, b.add(parameters[2], 1)});
+    scale = arith::TruncFOp::create(b, b.f32(), kept);
+    forRows(from, to, sequence.firstRow);
   });
 }
 
@@ -382,6 +435,9 @@ func::FuncOp getOrEmitRowOp(ModuleOp module, const RowSpec &spec, const Target &
       types.push_back(b.f32());
     if (isStatic(spec) && spec.zeroPoints)
       types.push_back(b.i32());
+    if (isOnline(spec))
+      types.append({b.memref({dynamic, spec.stateFields}, b.getF64Type()), sequencesType(b),
+                    b.getIndexType()});
     if (quantizes(spec))
       types.append({b.memref({dynamic, paddedColumns(spec.columns)}, b.i8()),
                     b.memref({dynamic}, b.f32()),
@@ -390,6 +446,8 @@ func::FuncOp getOrEmitRowOp(ModuleOp module, const RowSpec &spec, const Target &
       types.push_back(rows);
     if (isStatic(spec) && spec.zeroPoints)
       types.push_back(b.memref({dynamic}, b.i32()));
+    if (isOnline(spec))
+      types.push_back(b.rows(2));
     return types;
   };
   return getOrEmitRowKernel(module, symbolName(spec), target, inputs,

@@ -496,6 +496,8 @@ void RowEmitter::emit() {
       return emitDynamicCodes();
     case RowQuantization::Static:
       return emitStaticCodes();
+    case RowQuantization::Online:
+      llvm_unreachable("no kernel of a GPU keeps online scales");
     }
   });
 }

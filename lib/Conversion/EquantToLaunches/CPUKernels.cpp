@@ -64,6 +64,7 @@ struct CPULauncher {
   }
 
   LogicalResult copy(LaunchBuilder &b, Value from, Value to) const;
+  LogicalResult advance(LaunchBuilder &b, equant::AdvanceOp op) const;
   LogicalResult rowOp(LaunchBuilder &b, const KernelOps &kernel, cpu::RowSpec spec,
                       ArrayRef<Value> inputs, ArrayRef<Value> weights = {}) const;
   LogicalResult linear(LaunchBuilder &b, const KernelOps &kernel, cpu::LinearSpec spec,
@@ -90,11 +91,30 @@ struct CPULauncher {
 // Row-wise operations
 //===----------------------------------------------------------------------===//
 
+/// A kernel that makes codes with online scales reads and tracks one site of one state.
+static LogicalResult checkOnline(equant::QuantizeRowsOp op, const KernelOps &kernel) {
+  auto scale = kernel.find<equant::OnlineScaleOp>();
+  auto track = kernel.find<equant::TrackOp>();
+  if (!op.getOnline() && !scale && !track)
+    return success();
+  if (scale && track && op.getOnline() == scale.getScales() && track.getInput() == op.getInput() &&
+      track.getState() == scale.getState() && track.getIndex() == scale.getIndex())
+    return success();
+  return op.emitOpError("expected an equant.online_scale and an equant.track of its input for one "
+                        "site, in one kernel: run equant-online-scales and equant-fuse-kernels "
+                        "first");
+}
+
 /// Makes a row operation write codes: its arguments for them, and where they go.
-static void addQuantization(LaunchBuilder &b, cpu::RowSpec &spec, equant::QuantizeRowsOp op,
-                            Value rows, Operands &operands) {
-  spec.quantization =
-      op.getScaleAttr() ? cpu::RowQuantization::Static : cpu::RowQuantization::Dynamic;
+static LogicalResult addQuantization(LaunchBuilder &b, cpu::RowSpec &spec, equant::QuantizeRowsOp op,
+                            const KernelOps &kernel, Value rows, Operands &operands) {
+  if (failed(checkOnline(op, kernel)))
+    return failure();
+  auto scale = kernel.find<equant::OnlineScaleOp>();
+  auto track = kernel.find<equant::TrackOp>();
+  spec.quantization = scale               ? cpu::RowQuantization::Online
+                      : op.getScaleAttr() ? cpu::RowQuantization::Static
+                                          : cpu::RowQuantization::Dynamic;
   spec.groupSize = static_cast<int64_t>(op.getGroup());
   spec.zeroPoints = bool(op.getZeroPoints());
   spec.fullRange = op.getScaleAttr() && op.getScheme().getFullRange();
@@ -103,8 +123,21 @@ static void addQuantization(LaunchBuilder &b, cpu::RowSpec &spec, equant::Quanti
     operands.push_back(b.constant(op.getScaleAttr()));
   if (op.getZeroPointAttr())
     operands.push_back(b.constant(op.getZeroPointAttr()));
+  lm::StateType state = scale ? scale.getState().getType() : lm::StateType();
+  if (scale) {
+    spec.stateFields = state.getSites() * state.getFields();
+    operands.append({b[scale.getState()], b[scale.getBatch()],
+                     b.index(static_cast<int64_t>(scale.getIndex()) * state.getFields())});
+  }
   for (Value result : op.getResults())
     operands.push_back(b.result(result, rows));
+  if (!scale)
+    return success();
+  Value extrema = b.extrema(track.getState(), rows);
+  if (!extrema)
+    return track.emitOpError("has a state of other sites than those before it");
+  operands.push_back(b.columns(extrema, 2 * static_cast<int64_t>(track.getIndex()), 2));
+  return success();
 }
 
 LogicalResult CPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, cpu::RowSpec spec,
@@ -116,16 +149,24 @@ LogicalResult CPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, cpu:
     return failure();
   Value rows = b.rows(operands->front());
   Phase phase = Phase::Other;
-  auto quantize = kernel.next<equant::QuantizeRowsOp>();
-  if (auto alone = dyn_cast<equant::QuantizeRowsOp>(kernel.first()))
-    quantize = alone;
-  if (quantize) {
+  if (auto quantize = kernel.find<equant::QuantizeRowsOp>()) {
     phase = Phase::Quantize;
-    addQuantization(b, spec, quantize, rows, *operands);
+    if (failed(addQuantization(b, spec, quantize, kernel, rows, *operands)))
+      return failure();
   } else {
     operands->push_back(b.result(output, rows));
   }
   return launchRows(b, cpu::getOrEmitRowOp(module, spec, target), *operands, phase);
+}
+
+LogicalResult CPULauncher::advance(LaunchBuilder &b, equant::AdvanceOp op) const {
+  Value extrema = b.extrema(op.getState());
+  if (!extrema)
+    return op.emitOpError("has a state of which no site is tracked");
+  cpu::AdvanceSpec spec{op.getState().getType().getSites(), static_cast<int64_t>(op.getWindow()),
+                        op.getDecay().convertToDouble()};
+  return launch(b, cpu::getOrEmitAdvance(module, spec, target),
+                {extrema, b.change(op.getState()), b[op.getBatch()]}, Phase::Quantize, {});
 }
 
 LogicalResult CPULauncher::copy(LaunchBuilder &b, Value from, Value to) const {
@@ -138,6 +179,15 @@ void CPULauncher::addRowOps(KernelLibrary &library) const {
   library.add<equant::QuantizeRowsOp>([*this](auto &b, auto op, const KernelOps &kernel) {
     return rowOp(b, kernel, {RowOp::Quantize}, {op.getInput()});
   });
+  library.add<equant::OnlineScaleOp>([*this](auto &b, auto op, const KernelOps &kernel) {
+    auto quantize = kernel.find<equant::QuantizeRowsOp>();
+    if (!quantize || quantize.getInput().getParentBlock() == op->getBlock())
+      return LogicalResult(op.emitOpError("expected to be fused with a quantization of rows that "
+                                          "another kernel has made"));
+    return rowOp(b, kernel, {RowOp::Quantize}, {quantize.getInput()});
+  });
+  library.add<equant::AdvanceOp>(
+      [*this](auto &b, auto op, const KernelOps &) { return advance(b, op); });
   library.add<lm::RmsNormOp>([*this](auto &b, auto op, const KernelOps &kernel) {
     return rowOp(b, kernel, {RowOp::RmsNorm, 0, op.getEpsilon().convertToDouble()}, {op.getInput()},
                  {op.getWeight()});

@@ -107,9 +107,19 @@ LogicalResult StepConverter::emitHostCall(Operation &op) {
   return success();
 }
 
+/// Whose rows an op of a kernel is over: online scales are those of what is rounded with them.
+static Value rowsOperand(Operation *op, const KernelOps &kernel) {
+  if (!isa<equant::OnlineScaleOp>(op))
+    return op->getOperand(0);
+  return (op == kernel.first() ? kernel.ops.back() : kernel.first())->getOperand(0);
+}
+
 LogicalResult StepConverter::emit(Operation &op) {
   if (isa<ml_program::GlobalLoadConstOp, arith::ConstantOp>(op))
     return success(); // where they are read
+  if (isa<equant::OnlineScaleOp, equant::TrackOp>(op))
+    return op.emitOpError("belongs to the kernel that makes codes with the scale: run "
+                          "equant-fuse-kernels first");
   if (isHostCall(&op))
     return emitHostCall(op);
   if (auto split = dyn_cast<lm::SplitOp>(op)) {
@@ -136,7 +146,7 @@ LogicalResult StepConverter::emit(Operation &op) {
           (!b[operand] || !b.rows(b[operand])))
         return inner->emitOpError("reads ") << type << ", which no launch has made";
       if (isa<lm::BatchType>(operand.getType()) &&
-          someRows.contains(b.rows(b[inner->getOperand(0)])))
+          someRows.contains(b.rows(b[rowsOperand(inner, kernel)])))
         return inner->emitOpError("takes a batch, but reads only some of its rows");
     }
   b.begin(kernel);

@@ -82,6 +82,9 @@ LogicalResult GPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel,
   spec.columns = lm::columns(op->getOperand(0));
   Value rows = b.rows(b[op->getOperand(0)]);
   Phase phase = Phase::Quantize;
+  if (auto online = kernel.find<equant::OnlineScaleOp>())
+    return online.emitOpError(
+        "has no GPU kernel; take static or dynamic activations, or compile it with --target cpu");
   auto quantize = kernel.next<equant::QuantizeRowsOp>();
   if (auto alone = dyn_cast<equant::QuantizeRowsOp>(op))
     quantize = alone;

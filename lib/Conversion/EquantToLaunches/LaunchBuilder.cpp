@@ -33,7 +33,7 @@ KernelOps::KernelOps(Operation *op) : whole(op) {
 /// reads them; of an op that is no site its name in the checkpoint, or else that of its kind,
 /// "lm.add".
 std::string easyquant::siteOf(Operation *op) {
-  if (isa<equant::QuantizeRowsOp, equant::FakeQuantizeOp, arith::TruncFOp>(op)) {
+  if (isa<equant::QuantizeRowsOp, equant::FakeQuantizeOp, arith::TruncFOp, equant::FusionOp>(op)) {
     Operation *first = nullptr;
     for (Operation *user : op->getUsers())
       if (Operation *reader = op->getBlock()->findAncestorOpInBlock(*user);
@@ -61,7 +61,7 @@ std::string easyquant::siteOf(Operation *op) {
 
 void LaunchBuilder::begin(const KernelOps &kernel) {
   b.setLoc(kernel.first()->getLoc());
-  site = siteOf(kernel.first());
+  site = siteOf(isa<equant::OnlineScaleOp>(kernel.first()) ? kernel.whole : kernel.first());
   written.clear();
   if (kernel.whole == kernel.first())
     return;
@@ -121,6 +121,9 @@ MemRefType LaunchBuilder::memoryType(Type type) const {
   if (isa<lm::BatchType>(type))
     return MemRefType::get({ShapedType::kDynamic, EQ_SEQUENCE_FIELDS},
                            IntegerType::get(type.getContext(), 32));
+  if (auto state = dyn_cast<lm::StateType>(type))
+    return MemRefType::get({ShapedType::kDynamic, state.getSites() * state.getFields()},
+                           Float64Type::get(type.getContext()));
   auto tensor = dyn_cast<RankedTensorType>(type);
   if (!tensor)
     return MemRefType::get({ShapedType::kDynamic}, IntegerType::get(type.getContext(), 8));
@@ -135,7 +138,8 @@ LaunchBuilder::LaunchBuilder(LaunchModule &program, func::FuncOp source, StringR
     : program(program), b(source.getLoc(), source.getContext()) {
   auto argumentType = [&](Type type) -> Type {
     MemRefType memory = memoryType(type);
-    if (!program.stridedArguments || memory.getRank() != 2 || isa<lm::BatchType>(type))
+    if (!program.stridedArguments || memory.getRank() != 2 ||
+        isa<lm::BatchType, lm::StateType>(type))
       return memory;
     auto layout =
         StridedLayoutAttr::get(type.getContext(), ShapedType::kDynamic, {ShapedType::kDynamic, 1});
@@ -160,6 +164,8 @@ LaunchBuilder::LaunchBuilder(LaunchModule &program, func::FuncOp source, StringR
       stepOp.setArgAttr(argument.getArgNumber(), launch::kArgumentAttr, b.getStringAttr("tokens"));
     else if (isa<lm::KVCacheType>(value.getType()))
       stepOp.setArgAttr(argument.getArgNumber(), launch::kArgumentAttr, b.getStringAttr("cache"));
+    else if (isa<lm::StateType>(value.getType()))
+      stepOp.setArgAttr(argument.getArgNumber(), launch::kArgumentAttr, b.getStringAttr("state"));
     else if (isa<lm::BatchType>(value.getType()))
       stepOp.setArgAttr(argument.getArgNumber(), launch::kArgumentAttr,
                         b.getStringAttr("sequences"));
@@ -278,6 +284,19 @@ Value LaunchBuilder::columns(Value memory, int64_t first, int64_t count) {
                                          {at(1), at(1)});
   rowCounts[view] = rows(memory);
   return view;
+}
+
+Value LaunchBuilder::extrema(Value state, Value rows) {
+  int64_t sites = cast<lm::StateType>(state.getType()).getSites();
+  auto type = MemRefType::get({ShapedType::kDynamic, 2 * sites}, b.getF32Type());
+  if (!extremaBuffer && rows) {
+    extremaBuffer = launch::BufferOp::create(b, type, rows, IntegerAttr());
+    rowCounts[extremaBuffer] = rows;
+  }
+  if (!extremaBuffer || extremaBuffer.getType() != type)
+    return nullptr;
+  written.insert(extremaBuffer);
+  return extremaBuffer;
 }
 
 Value LaunchBuilder::scratch(int64_t bytes, bool perThread) {

@@ -120,6 +120,15 @@ public:
   mlir::Value overwrite(mlir::Value result, mlir::Value operand);
   /// Where a linear's result goes: added into the residual stream, if the fusion says so.
   mlir::Value linearResult(const KernelOps &kernel, mlir::Value rows);
+  /// Memory that a launch changes, and that is no value.
+  mlir::Value change(mlir::Value handle) {
+    mlir::Value memory = (*this)[handle];
+    written.insert(memory);
+    return memory;
+  }
+  /// Where the extrema of rows are noted of all sites of a state, two numbers each: of the step.
+  /// `rows` where it may be the first time. Null if nothing was noted, or of a state of other sites.
+  mlir::Value extrema(mlir::Value state, mlir::Value rows = {});
   /// Results that are parts of memory that is there.
   void setMemory(mlir::Value value, mlir::Value memory) { memories[value] = memory; }
 
@@ -170,6 +179,7 @@ private:
   llvm::DenseMap<std::pair<mlir::Value, mlir::Attribute>, mlir::Value> weights;
   llvm::DenseMap<mlir::Value, mlir::Value> outputs; ///< what is returned to where it goes
   llvm::StringMap<mlir::Value> arguments;
+  mlir::Value extremaBuffer; ///< of a step with online scales
   llvm::SmallPtrSet<mlir::Value, 8> written; ///< memory that the current kernel writes
 };
 

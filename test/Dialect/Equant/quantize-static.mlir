@@ -37,7 +37,7 @@
 // OBSERVER: error: unknown observer 'max'; legal are minmax, absmax, percentile, mse, entropy and ema
 // OWN: error: site 'up': unknown observer 'max'; legal are minmax, absmax, percentile, mse, entropy and ema
 // PERCENTILE: error: a percentile belongs to observer percentile, found ema
-// NONE: error: static activations need statistics: calibrate first (the module has no equant.statistics), or take dynamic activations
+// NONE: error: static and online activations need statistics: calibrate first (the module has no equant.statistics), or take dynamic activations
 // SITE: error: site 'up': {{.*}}statistics.safetensors: {{.*}}up/minmax
 // OTHER: error: {{.*}}statistics.safetensors: {{.*}}model
 module attributes {equant.statistics = "DIR/statistics.safetensors", equant.work = "DIR/work", lm.source = "DIR/model"} {

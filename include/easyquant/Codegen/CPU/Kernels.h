@@ -160,7 +160,10 @@ mlir::func::FuncOp getOrEmitLinear(mlir::ModuleOp module, const LinearSpec &spec
 ///   Gelu:      (x, out...)                      Add:      (a, b, out...)
 /// then the team. out... is (y: rows<C>), or when quantized ([scale: f32], codes, scales, sums),
 /// scale being there when it is static; with zero points ([scale: f32, zero: i32], codes, scales,
-/// sums, zeros). Quantize itself is dynamic unless it is static.
+/// sums, zeros). Quantize itself is dynamic unless it is static or online. Online it is (state,
+/// sequences, first: index, codes, scales, sums, extrema): the scale of a row is number `first` + 1
+/// of what its sequence has in its slot of `state`, memref<?xFxf64>, and extrema, rows<2>, are the
+/// least and the greatest value of each row before it is rounded.
 struct RowSpec {
   RowOp op = RowOp::Quantize;
   int64_t columns = 0;
@@ -170,9 +173,21 @@ struct RowSpec {
   bool zeroPoints = false; ///< static only: asymmetric
   bool fullRange = false;  ///< static only: codes from -128 on, as asymmetric ones always are
   bool sinks = false;      ///< static only: definition 4 of Numerics/Quantize.h instead of 3
+  int64_t stateFields = 0; ///< online only: F, of all sites
 };
 std::string symbolName(const RowSpec &spec);
 mlir::func::FuncOp getOrEmitRowOp(mlir::ModuleOp module, const RowSpec &spec, const Target &target);
+
+/// Brings the state of all sites up to date (Numerics/OnlineScales.h): (extrema: rows<2 * sites>,
+/// state: memref<?xFxf64>, sequences, team), F = sites * numerics::onlineFields(window). Of each
+/// sequence its slot is read and its next slot written.
+struct AdvanceSpec {
+  int64_t sites = 0, window = 0;
+  double decay = 0.0;
+};
+std::string symbolName(const AdvanceSpec &spec);
+mlir::func::FuncOp getOrEmitAdvance(mlir::ModuleOp module, const AdvanceSpec &spec,
+                                    const Target &target);
 
 /// y = s value(nearest(x / s)), which Numerics/Quantize.h defines for codes that are no integers:
 /// (x, [scale: f32], y: rows<C>, team). The scale is that of each row (absmax, ScaleRules.h), or

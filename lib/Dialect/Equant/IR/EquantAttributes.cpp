@@ -184,6 +184,14 @@ SchemeAttr SchemeAttr::perToken(MLIRContext *context, unsigned bits) {
              {.bits = int(bits), .granularity = numerics::Granularity::Token, .dynamic = true});
 }
 
+SchemeAttr SchemeAttr::perTensorOnline(MLIRContext *context) {
+  SchemeAttr scheme =
+      get(context, {.bits = 8, .granularity = numerics::Granularity::Tensor});
+  return get(context, scheme.getCode(), scheme.getCodebook(), scheme.getSymmetric(),
+             scheme.getFullRange(), scheme.getGranularity(), scheme.getGroupSize(),
+             scheme.getScale(), ScaleOrigin::Online, scheme.getOuter());
+}
+
 /// The scheme of the parameters, of which code and scale are types of their kinds.
 static numerics::Scheme toScheme(Type code, CodebookAttr codebook, bool symmetric, bool fullRange,
                                  Granularity granularity, int64_t groupSize, Type scale,
@@ -469,7 +477,7 @@ LogicalResult PlanAttr::verify(function_ref<InFlightDiagnostic()> emitError, Arr
                                FlatSymbolRefAttr outer) {
   if (!llvm::all_of(methods, llvm::IsaPred<StringAttr>))
     return emitError() << "methods must be names, found " << methods;
-  if (weight.getDynamic())
+  if (!weight.isStatic())
     return emitError() << "weights have static scales, found " << weight;
   if (std::string problem = whyRuleCannotServe(rule, percentile, weight); !problem.empty())
     return emitError() << problem;
@@ -477,8 +485,8 @@ LogicalResult PlanAttr::verify(function_ref<InFlightDiagnostic()> emitError, Arr
                  (input.getGranularity() == Granularity::Tensor && !input.getDynamic()) ||
                  (input.getOuter() && input.getDynamic() && !input.isInteger());
   if (!isKnown)
-    return emitError() << "input must be quantized per token, per tensor with static scales, or in "
-                          "groups with dynamic and outer scales, found "
+    return emitError() << "input must be quantized per token, per tensor with static or online "
+                          "scales, or in groups with dynamic and outer scales, found "
                        << input;
   if (input && input.isInteger() != weight.isInteger())
     return emitError() << "input and weight are multiplied as integers or as floats, both; found "

@@ -26,7 +26,7 @@ FailureOr<StaticInputs> StaticInputs::open(ModuleOp module, StaticObserver obser
   auto path = module->getAttrOfType<StringAttr>(kStatisticsAttr);
   if (!path)
     return emitError(module.getLoc())
-           << "static activations need statistics: calibrate first (the module has no "
+           << "static and online activations need statistics: calibrate first (the module has no "
            << kStatisticsAttr << "), or take dynamic activations";
   FailureOr<ConstantReader> reader = ConstantReader::open(module);
   if (failed(reader))

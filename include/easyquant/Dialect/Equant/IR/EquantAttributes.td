@@ -135,6 +135,8 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     static SchemeAttr get(::mlir::MLIRContext *context, const ::easyquant::numerics::Scheme &scheme);
     /// Scales computed at run time, one a token: <iB, symmetric, token, dynamic>.
     static SchemeAttr perToken(::mlir::MLIRContext *context, unsigned bits);
+    /// A scale that is state of a sequence: <i8, symmetric, tensor, online>.
+    static SchemeAttr perTensorOnline(::mlir::MLIRContext *context);
 
     /// The same scheme in plain C++, where online scales are dynamic ones.
     ::easyquant::numerics::Scheme toNumerics() const;
@@ -142,8 +144,12 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     unsigned getBits() const;
     /// Are codes integers, that can be multiplied as they are?
     bool isInteger() const;
-    bool getDynamic() const { return getOrigin() != ScaleOrigin::Static; }
-    /// Of activations: is there a scale that calibration finds, the one of a tensor or the outer one?
+    /// Does each input have scales of its own?
+    bool getDynamic() const { return getOrigin() == ScaleOrigin::Dynamic; }
+    bool isOnline() const { return getOrigin() == ScaleOrigin::Online; }
+    bool isStatic() const { return getOrigin() == ScaleOrigin::Static; }
+    /// Of activations: is there a scale that calibration finds, that of a tensor, with which online
+    /// ones start, or the outer one?
     bool isCalibrated() const { return !getDynamic() || getOuter(); }
     /// The shape of the scales of a matrix: 1x1, Nx1 or NxG. A dynamic extent stays one.
     ::llvm::SmallVector<int64_t, 2> getScaleShape(::llvm::ArrayRef<int64_t> matrixShape) const;

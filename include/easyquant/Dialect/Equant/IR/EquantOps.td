@@ -180,7 +180,7 @@ def Equant_QuantizeRowsOp : Equant_Op<"quantize_rows", [LM_RowWise]> {
   let summary = "activations as int8 codes, with what a product of integers needs beside them";
   let description = [{
     q = clamp(rne(x / s) + z), row by row: per token, with scales from each row, or per tensor, with the constant `scale` and
-    the `zero_point` of an asymmetric scheme. `sums` are the sums of the codes of every `group` columns (0: of the row),
+    the `zero_point` of an asymmetric scheme, or with online scales, the operand `online`. `sums` are the sums of the codes of every `group` columns (0: of the row),
     which products with zero points are corrected by. `lib/Numerics` defines it to the bit.
 
     ```mlir
@@ -188,14 +188,69 @@ def Equant_QuantizeRowsOp : Equant_Op<"quantize_rows", [LM_RowWise]> {
       : tensor<?x576xf32> -> tensor<?x576xi8>, tensor<?xf32>, tensor<?x5xi32>
     ```
   }];
-  let arguments = (ins LM_Activation:$input, Equant_SchemeAttr:$scheme,
+  let arguments = (ins LM_Activation:$input, Optional<Equant_RowScales>:$online, Equant_SchemeAttr:$scheme,
                        ConfinedAttr<I64Attr, [IntNonNegative]>:$group, OptionalAttr<F32Attr>:$scale,
                        OptionalAttr<I32Attr>:$zero_point);
   let results = (outs Equant_RowCodes:$codes, Equant_RowScales:$scales, Equant_RowSums:$sums,
                       Optional<Equant_RowZeroPoints>:$zero_points);
-  let assemblyFormat = "$input attr-dict `:` type($input) `->` type(results)";
-  let builders = [OpBuilder<(ins "::mlir::Value":$input, "::easyquant::equant::SchemeAttr":$scheme, "int64_t":$group,
+  let assemblyFormat = [{
+    $input (`online` `(` $online^ `:` type($online) `)`)? attr-dict `:` type($input) `->` type(results)
+  }];
+  let builders = [OpBuilder<(ins "::mlir::Value":$input, "::mlir::Value":$online,
+                                 "::easyquant::equant::SchemeAttr":$scheme, "int64_t":$group,
                                  "::mlir::FloatAttr":$scale, "::mlir::IntegerAttr":$zeroPoint)>];
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Online scales
+//===----------------------------------------------------------------------===//
+
+def Equant_OnlineScaleOp : Equant_Op<"online_scale"> {
+  let summary = "the scale that a row's sequence keeps for a site";
+  let description = [{
+    For each row of the step the scale of site `index` in the state of the sequence that it belongs to, as the last step of
+    that sequence has left it (`easyquant/Numerics/OnlineScales.h`).
+
+    ```mlir
+    %s = equant.online_scale %state, %batch {index = 3 : i64} : !lm.state<sites = 118, fields = 2> -> tensor<?xf32>
+    ```
+  }];
+  let arguments = (ins LM_StateType:$state, LM_BatchType:$batch, ConfinedAttr<I64Attr, [IntNonNegative]>:$index);
+  let results = (outs Equant_RowScales:$scales);
+  let assemblyFormat = "$state `,` $batch attr-dict `:` type($state) `->` type($scales)";
+  let hasVerifier = 1;
+}
+
+def Equant_TrackOp : Op<Equant_Dialect, "track", [LM_ModelOp]> {
+  let summary = "notes the extrema of each row for the next scale of a site";
+  let description = [{
+    The smallest and the largest value of each row, before it is rounded, for `equant.advance`: what the kernel that makes
+    its codes gathers on its way.
+
+    ```mlir
+    equant.track %x in %state {index = 3 : i64} : tensor<?x576xf32>, !lm.state<sites = 118, fields = 2>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input, LM_StateType:$state, ConfinedAttr<I64Attr, [IntNonNegative]>:$index);
+  let assemblyFormat = "$input `in` $state attr-dict `:` type($input) `,` type($state)";
+  let hasVerifier = 1;
+}
+
+def Equant_AdvanceOp : Op<Equant_Dialect, "advance", [LM_ModelOp]> {
+  let summary = "brings the state of all sites up to date";
+  let description = [{
+    What each sequence of the step keeps, from the extrema that `equant.track` has noted of its rows: read from the
+    sequence's slot, written to its next one. `decay` is the weight of the past; with `window` > 0 the largest magnitude of
+    so many steps is averaged instead of that of this one. `easyquant/Numerics/OnlineScales.h` defines it to the bit.
+
+    ```mlir
+    equant.advance %state, %batch {decay = 0.9 : f64, window = 0 : i64} : !lm.state<sites = 118, fields = 2>
+    ```
+  }];
+  let arguments = (ins LM_StateType:$state, LM_BatchType:$batch, F64Attr:$decay,
+                       ConfinedAttr<I64Attr, [IntNonNegative]>:$window);
+  let assemblyFormat = "$state `,` $batch attr-dict `:` type($state)";
   let hasVerifier = 1;
 }
 
@@ -274,7 +329,8 @@ def Equant_LinearOp : Equant_Op<"linear", [AttrSizedOperandSegments, LM_RowWise]
     With an `input` scheme x is quantized at run time and the products are summed in int32, group by group; the verifier
     proves from the code ranges that no accumulator overflows. Without one the activations stay float. A static input
     scheme, per tensor, comes with its constant `input_scale`, and an asymmetric one with its `input_zero_point`; of a scheme
-    with `outer = tensor` that is the outer scale.
+    with `outer = tensor` that is the outer scale. Of an online scheme `input_scale` is the scale that a sequence starts with,
+    until `equant-online-scales` gives the linear those that its sequence keeps, as `row_scales`.
 
     `equant-legalize-activations` makes the quantization an op, `equant.quantize_rows`, whose results the linear then reads:
     codes, `row_scales`, and `row_sums` and `row_zero_points` where its kernel asks for them; scale and zero point
@@ -309,7 +365,7 @@ def Equant_LinearOp : Equant_Op<"linear", [AttrSizedOperandSegments, LM_RowWise]
   let hasVerifier = 1;
   let extraClassDeclaration = [{
     /// True if the input is quantized by an op of its own (equant-legalize-activations).
-    bool readsCodes() { return bool(getRowScales()); }
+    bool readsCodes() { return getInput().getType().getElementType().isInteger(8); }
   }];
 }
 

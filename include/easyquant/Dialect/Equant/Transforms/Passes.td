@@ -249,6 +249,38 @@ def FuseSharedInput : Pass<"equant-fuse-shared-input", "::mlir::func::FuncOp"> {
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect"];
 }
 
+def OnlineScales : Pass<"equant-online-scales", "::mlir::ModuleOp"> {
+  let summary = "Give online scales their places in the state of sequences";
+  let description = [{
+    @forward, and the layers that it calls, get an operand for the state of sequences. A linear whose input scheme is online
+    reads the scale that its row's sequence keeps, instead of `input_scale`, with which a sequence starts; the extrema of
+    its input are tracked; the state of all sites is brought up to date at the end of the step. Linears that read the same
+    activations share a place. Behind `lm.rows`, where a step computes only some of its rows, inputs are quantized per token
+    instead.
+
+    What sequences start with, and how many tokens a step has at most, is the module attribute `equant.online`.
+
+    Before:
+
+    ```mlir
+    %y = equant.linear %x, %c scale(%s) {input_scale = 2.5e-02 : f32, input_scheme = #equant.scheme<i8, symmetric, tensor, online>, …}
+           : …
+    ```
+
+    After:
+
+    ```mlir
+    equant.track %x in %state {index = 0 : i64} : tensor<?x576xf32>, !lm.state<sites = 1, fields = 2>
+    %t = equant.online_scale %state, %batch {index = 0 : i64} : !lm.state<sites = 1, fields = 2> -> tensor<?xf32>
+    %y = equant.linear %x, %c scale(%s) row_scales(%t) {input_scheme = #equant.scheme<i8, symmetric, tensor, online>, …} : …
+    …
+    equant.advance %state, %batch {decay = 9.0e-01 : f64, window = 0 : i64} : !lm.state<sites = 1, fields = 2>
+    ```
+  }];
+  let options = [OnlineDecay, OnlineWindow, OnlineTokens];
+  let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect"];
+}
+
 def LegalizeActivations : Pass<"equant-legalize-activations", "::mlir::ModuleOp"> {
   let summary = "Make explicit in which form linears of a target read activations";
   let description = [{
