@@ -31,9 +31,9 @@ static bool quantizes(const RowSpec &spec) { return quantizationOf(spec) != RowQ
 static bool isStatic(const RowSpec &spec) {
   return quantizationOf(spec) == RowQuantization::Static;
 }
-/// Scale and zero point of a static one come before the outputs.
+/// Scale and zero point of a static one, or a given magnitude, come before the outputs.
 static int64_t parameterCount(const RowSpec &spec) {
-  return isStatic(spec) ? 1 + spec.zeroPoints : 0;
+  return isStatic(spec) ? 1 + spec.zeroPoints : spec.absMaxGiven;
 }
 
 std::string symbolName(const RowSpec &spec) {
@@ -44,6 +44,8 @@ std::string symbolName(const RowSpec &spec) {
     name += spec.op == RowOp::Quantize ? "" : "_quantize";
   if (isStatic(spec))
     name += spec.zeroPoints ? "_static_zp" : spec.fullRange ? "_static_full" : "_static";
+  if (spec.absMaxGiven)
+    name += "_given";
   if (quantizes(spec) && spec.groupSize != 0)
     name += llvm::formatv("_g{0}", spec.groupSize);
   return name;
@@ -282,6 +284,8 @@ void RowEmitter::emit(Value begin, Value end) {
     }
     if (isStatic(spec))
       return emitStaticCodes();
+    if (spec.absMaxGiven)
+      return emitCodes(arguments[0], /*sourceIsRow=*/true, b.load(arguments[1], {row}));
     Value absMax = reduceColumns(b, 0, spec.columns, wide(), b.f32(), Combine::Max,
                                  [&](Value column, int64_t lanes) -> Value {
                                    Value value = emitValue(column, lanes);
@@ -295,6 +299,7 @@ void RowEmitter::emit(Value begin, Value end) {
 
 func::FuncOp getOrEmitRowOp(ModuleOp module, const RowSpec &spec, const Target &target) {
   assert(isStatic(spec) || (!spec.zeroPoints && !spec.fullRange));
+  assert(!spec.absMaxGiven || (spec.op == RowOp::Quantize && !isStatic(spec)));
   auto inputs = [&](KernelBuilder &b) {
     Type rows = b.rows(spec.columns), columns = b.memref({spec.columns}, b.f32());
     SmallVector<Type> types = {rows};
@@ -305,6 +310,8 @@ func::FuncOp getOrEmitRowOp(ModuleOp module, const RowSpec &spec, const Target &
     else if (spec.op == RowOp::SiluMul || spec.op == RowOp::Add)
       types.push_back(rows);
     int64_t dynamic = ShapedType::kDynamic;
+    if (spec.absMaxGiven)
+      types.push_back(b.memref({dynamic}, b.f32()));
     if (isStatic(spec))
       types.push_back(b.f32());
     if (isStatic(spec) && spec.zeroPoints)

@@ -13,6 +13,7 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/Shard/IR/ShardOps.h"
 
 using namespace mlir;
 using namespace easyquant;
@@ -110,6 +111,29 @@ void LaunchBuilder::launch(SymbolRefAttr kernel, ValueRange operands, Phase phas
 void LaunchBuilder::launchHost(int64_t call, ValueRange operands) {
   launch::HostOp::create(b, call, operands, b.getStringAttr(site),
                          b.getDenseI64ArrayAttr(writesOf(operands)));
+}
+
+void LaunchBuilder::startCollective(StringRef call, Value memory, StringRef reduction,
+                                    Value result) {
+  underWay[result] =
+      launch::CollectiveOp::create(b, b.getI64IntegerAttr(collectives++), b.getStringAttr(call),
+                                   memory, b.getStringAttr(reduction), b.getStringAttr(site));
+  rowCounts[memory] = rows(memory);
+  memories[result] = memory;
+}
+
+void LaunchBuilder::await(Value result) {
+  auto it = underWay.find(result);
+  if (it == underWay.end())
+    return;
+  launch::CollectiveOp started = it->second;
+  launch::WaitOp::create(b, started.getIdAttr(), started.getMemory(), started.getSiteAttr());
+  underWay.erase(it);
+}
+
+void LaunchBuilder::awaitAll() {
+  while (!underWay.empty())
+    await(underWay.front().first);
 }
 
 //===----------------------------------------------------------------------===//
@@ -240,7 +264,15 @@ Value LaunchBuilder::fusionResult(Value value) const {
 }
 
 Value LaunchBuilder::result(Value value, Value rows) {
-  Value memory = outputs.lookup(fusionResult(value));
+  // A rank's columns lie where the columns of all are gathered.
+  Value whole = fusionResult(value);
+  if (auto gather = whole.hasOneUse() ? dyn_cast<shard::AllGatherOp>(*whole.user_begin())
+                                      : shard::AllGatherOp()) {
+    Value memory = result(gather.getResult(), rows);
+    return memories[value] =
+               columnsOfRank(memory, lm::columns(gather.getResult()) / lm::columns(value));
+  }
+  Value memory = outputs.lookup(whole);
   if (!memory)
     memory = launch::BufferOp::create(b, memoryType(value.getType()), rows, IntegerAttr());
   written.insert(memory);
@@ -275,6 +307,16 @@ FailureOr<Value> LaunchBuilder::inPlace(Value result, Value operand, const Copy 
 Value LaunchBuilder::columns(Value memory, int64_t first, int64_t count) {
   auto at = [&](int64_t value) -> OpFoldResult { return b.getIndexAttr(value); };
   Value view = memref::SubViewOp::create(b, memory, {at(0), at(first)}, {rows(memory), at(count)},
+                                         {at(1), at(1)});
+  rowCounts[view] = rows(memory);
+  return view;
+}
+
+Value LaunchBuilder::columnsOfRank(Value memory, int64_t ranks) {
+  int64_t count = cast<MemRefType>(memory.getType()).getDimSize(1) / ranks;
+  Value first = arith::MulIOp::create(b, argument("rank"), index(count));
+  auto at = [&](int64_t value) -> OpFoldResult { return b.getIndexAttr(value); };
+  Value view = memref::SubViewOp::create(b, memory, {at(0), first}, {rows(memory), at(count)},
                                          {at(1), at(1)});
   rowCounts[view] = rows(memory);
   return view;

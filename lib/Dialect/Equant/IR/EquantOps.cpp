@@ -301,6 +301,8 @@ LogicalResult QuantizeRowsOp::verify() {
       bool(getZeroPointAttr()) != bool(getZeroPoints()))
     return emitOpError("scale belongs to a static scheme, zero_point and zero points to an "
                        "asymmetric one");
+  if (getAbsmax() && !scheme.getDynamic())
+    return emitOpError("absmax belongs to a dynamic scheme, found ") << scheme;
   int64_t columns = lm::columns(getInput());
   int64_t groups = numerics::groupCount(columns, static_cast<int64_t>(getGroup()));
   if (lm::columns(getCodes()) != columns || lm::columns(getSums()) != groups)
@@ -308,6 +310,33 @@ LogicalResult QuantizeRowsOp::verify() {
            << columns << " columns of codes and " << groups << " of sums, found "
            << getCodes().getType() << " and " << getSums().getType();
   return verifyInputScale(*this, scheme, getScaleAttr());
+}
+
+LogicalResult RescaleOp::verify() {
+  if (getSites().empty())
+    return emitOpError("sites must name the linears whose sums it scales");
+  SchemeAttr scheme = getWeightScheme();
+  int64_t n = lm::columns(getOutput());
+  if (lm::columns(getSums()) != n)
+    return emitOpError("expected ") << n << " columns of sums, found " << getSums().getType();
+  if (scheme.getGranularity() != Granularity::Channel)
+    return emitOpError("expected a scale a channel, found ") << scheme;
+  if (failed(verifyHasOuter(*this, scheme, getOuter())))
+    return failure();
+  auto check = [&](StringRef what, numerics::WeightTensor tensor, Value found) -> LogicalResult {
+    RankedTensorType expected = getLayout().getPackedType(tensor, scheme, n, /*columns=*/8);
+    if (!expected || found.getType() != expected)
+      return emitOpError(what) << " of " << n << " channels packed as " << getLayout()
+                               << " must be " << expected << ", found " << found.getType();
+    return success();
+  };
+  if (failed(check("scales", numerics::WeightTensor::Scales, getScale())) ||
+      (getOuter() && failed(check("outer scales", numerics::WeightTensor::Outer, getOuter()))))
+    return failure();
+  if (getBias() && tensorType(getBias()).getDimSize(0) != n)
+    return emitOpError("bias has ") << tensorType(getBias()).getDimSize(0)
+                                    << " elements, but the result has " << n << " columns";
+  return success();
 }
 
 LogicalResult FusionOp::verify() {
@@ -401,6 +430,10 @@ LogicalResult equant::LinearOp::verify() {
   if (getBias() && tensorType(getBias()).getDimSize(0) != n)
     return emitOpError("bias has ") << tensorType(getBias()).getDimSize(0)
                                     << " elements, but the result has " << n << " columns";
+  if (!lm::isActivationType(getOutput().getType()) &&
+      (!readsCodes() || getBias() || weight.getGranularity() != Granularity::Channel))
+    return emitOpError("gives sums of products, as i32, of codes and a weight with a scale a "
+                       "channel alone, and without a bias");
   SchemeAttr input = getInputSchemeAttr();
   bool isStatic = input && !input.getDynamic(), hasScale = input && input.isCalibrated();
   hasScale &= !readsCodes();
