@@ -28,9 +28,9 @@ using namespace mlir;
 namespace easyquant {
 
 void registerDialects(DialectRegistry &registry) {
-  registry.insert<arith::ArithDialect, equant::EquantDialect, func::FuncDialect,
-                  launch::LaunchDialect, lm::LMDialect, ml_program::MLProgramDialect,
-                  shard::ShardDialect>();
+  registry
+      .insert<arith::ArithDialect, equant::EquantDialect, func::FuncDialect, launch::LaunchDialect,
+              lm::LMDialect, ml_program::MLProgramDialect, shard::ShardDialect>();
   cpu::registerTranslations(registry);
 }
 

@@ -134,9 +134,7 @@ eq_error *eq_model_load_on_ranks(const char *path, const eq_model_options *optio
 
 int64_t eq_model_rank(const eq_model *model) { return model ? model->model->rank() : 0; }
 
-int64_t eq_model_rank_count(const eq_model *model) {
-  return model ? model->model->rankCount() : 0;
-}
+int64_t eq_model_rank_count(const eq_model *model) { return model ? model->model->rankCount() : 0; }
 
 eq_error *eq_model_follow(const eq_model *model, int32_t threads) {
   return guarded([&]() -> Result<void> {

@@ -48,9 +48,7 @@ struct RankContext {
   static void start(void *context, int64_t collective, void *data, int64_t count) {
     of(context).collectives->start(collective, data, count);
   }
-  static void wait(void *context, int64_t collective) {
-    of(context).collectives->wait(collective);
-  }
+  static void wait(void *context, int64_t collective) { of(context).collectives->wait(collective); }
 };
 
 class CpuExecutor final : public Executor {
@@ -98,9 +96,9 @@ private:
   Buffer arena, cache;
   std::vector<int32_t> tokens; ///< eq_step.tokens
   std::vector<eq_sequence> sequences;
-  std::vector<int64_t> pages;       ///< eq_step.page
-  Buffer windowsBefore;             ///< the step that may be left
-  std::optional<KernelClock> clock; ///< where the batch measures
+  std::vector<int64_t> pages;                 ///< eq_step.page
+  Buffer windowsBefore;                       ///< the step that may be left
+  std::optional<KernelClock> clock;           ///< where the batch measures
   std::optional<StepCollectives> collectives; ///< where several ranks share the model
 };
 
@@ -165,7 +163,8 @@ Result<void> CpuExecutor::step(std::span<const SequenceStep> steps,
   // left, for that would cost each a copy.
   const bool hasWindows = sizes.windowBytes > 0;
   // Ranks leave together or not at all, so that theirs are left between steps.
-  const bool canLeave = watch.progress.function && !collectives && (!hasWindows || tokens.size() > steps.size());
+  const bool canLeave =
+      watch.progress.function && !collectives && (!hasWindows || tokens.size() > steps.size());
   if (canLeave && hasWindows)
     if (auto kept = keepWindows(steps); !kept)
       return kept;

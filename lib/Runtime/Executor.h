@@ -69,8 +69,8 @@ public:
   virtual Result<std::vector<SiteCost>> siteCosts() = 0;
 };
 
-/// `measure`: costs() and siteCosts() will be asked for. `communicator`: of the ranks that share the
-/// model, if there are several.
+/// `measure`: costs() and siteCosts() will be asked for. `communicator`: of the ranks that share
+/// the model, if there are several.
 Result<std::unique_ptr<Executor>> createCpuExecutor(const Artifact &artifact,
                                                     const Program &program, const PoolSize &pool,
                                                     int32_t threads, bool measure,

@@ -71,10 +71,11 @@ Result<std::shared_ptr<const Model>> Model::load(const std::string &folder, std:
     return Unexpected(artifact.error());
   model->artifact = std::move(*artifact);
   if (const int64_t count = model->manifest().ranks(); count > 1)
-    return makeError(ErrorCode::InvalidArgument,
-                     "{}: was compiled for {} ranks, found one; start {} with --comm mpi (mpirun -n "
-                     "{}), or compile it without --tensor-parallel",
-                     folder, count, count, count);
+    return makeError(
+        ErrorCode::InvalidArgument,
+        "{}: was compiled for {} ranks, found one; start {} with --comm mpi (mpirun -n "
+        "{}), or compile it without --tensor-parallel",
+        folder, count, count, count);
 
   if (isGpu || (isAuto && model->manifest().gpu)) {
     DeviceRequest asked = request;

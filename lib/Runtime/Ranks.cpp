@@ -85,11 +85,12 @@ Result<void> Ranks::agreeOn(const std::string &folder, const Manifest &manifest,
     return agreed;
   if (manifest.ranks() == size())
     return {};
-  return makeError(ErrorCode::InvalidArgument,
-                   "{}: was compiled for {} rank{}, found {}; start {} (mpirun -n {}), or compile it "
-                   "with --tensor-parallel {}",
-                   folder, manifest.ranks(), manifest.ranks() == 1 ? "" : "s", size(),
-                   manifest.ranks(), manifest.ranks(), size());
+  return makeError(
+      ErrorCode::InvalidArgument,
+      "{}: was compiled for {} rank{}, found {}; start {} (mpirun -n {}), or compile it "
+      "with --tensor-parallel {}",
+      folder, manifest.ranks(), manifest.ranks() == 1 ? "" : "s", size(), manifest.ranks(),
+      manifest.ranks(), size());
 }
 
 //===----------------------------------------------------------------------===//
@@ -124,9 +125,8 @@ public:
                     float *logits, const Watch &watch) override {
     std::vector<int64_t> message = {Step, id, std::ssize(sequences), std::ssize(logitRows)};
     for (const SequenceStep &sequence : sequences) {
-      message.insert(message.end(),
-                     {sequence.position, sequence.held, sequence.window,
-                      std::ssize(sequence.tokens), std::ssize(sequence.pages)});
+      message.insert(message.end(), {sequence.position, sequence.held, sequence.window,
+                                     std::ssize(sequence.tokens), std::ssize(sequence.pages)});
       message.insert(message.end(), sequence.tokens.begin(), sequence.tokens.end());
       message.insert(message.end(), sequence.pages.begin(), sequence.pages.end());
     }

@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 //
 // Rank 0 is used like any model: it reads, samples and prints. Whatever its executors do it tells
-// the other ranks first, which follow it with executors of their own. So sequences, pages and tokens
-// are those of rank 0, and no rank can disagree about them.
+// the other ranks first, which follow it with executors of their own. So sequences, pages and
+// tokens are those of rank 0, and no rank can disagree about them.
 //
 //===----------------------------------------------------------------------===//
 
@@ -33,8 +33,8 @@ public:
   int size() const { return communicator->size(); }
   comm::Communicator &comm() const { return *communicator; }
 
-  /// Do all ranks load this artifact, and are they as many as it was compiled for? Collective. Errors:
-  /// InvalidArgument, those of the communicator.
+  /// Do all ranks load this artifact, and are they as many as it was compiled for? Collective.
+  /// Errors: InvalidArgument, those of the communicator.
   Result<void> agreeOn(const std::string &folder, const Manifest &manifest,
                        const std::string &text) const;
 

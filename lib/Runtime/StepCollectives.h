@@ -38,7 +38,7 @@ private:
   struct UnderWay {
     bool isStarted = false;
     comm::Request request;
-    float *data = nullptr; ///< of an all-gather: rows of all columns
+    float *data = nullptr;    ///< of an all-gather: rows of all columns
     std::vector<float> parts; ///< the same, the columns of one rank behind those of another
   };
   Result<void> tryStart(int64_t collective, void *data, int64_t count);

@@ -143,7 +143,7 @@ struct Manifest {
     bool operator==(const Collective &) const = default;
   };
   struct TensorParallel {
-    int64_t degree = 1; ///< ranks that share the model
+    int64_t degree = 1;                  ///< ranks that share the model
     std::vector<Collective> collectives; ///< by their numbers
     bool operator==(const TensorParallel &) const = default;
   };
@@ -156,8 +156,8 @@ struct Manifest {
     int64_t arenaBytes = 0;
     int64_t arenaBytesPerThread = 0;
     CacheSizes cache;
-    std::optional<CacheScheme> cacheScheme; ///< none: all of it is float
-    std::string cacheType;                  ///< of what is float
+    std::optional<CacheScheme> cacheScheme;       ///< none: all of it is float
+    std::string cacheType;                        ///< of what is float
     std::optional<TensorParallel> tensorParallel; ///< none: one rank
     bool operator==(const Program &) const = default;
   };

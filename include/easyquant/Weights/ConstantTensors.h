@@ -76,8 +76,7 @@ llvm::SmallVector<mlir::Value> concatenated(mlir::Value value);
 /// Looks through the ops that make a constant.
 class ConstantMatcher {
 public:
-  explicit ConstantMatcher(mlir::ModuleOp module, int64_t rank = 0)
-      : rank(rank), symbols(module) {}
+  explicit ConstantMatcher(mlir::ModuleOp module, int64_t rank = 0) : rank(rank), symbols(module) {}
 
   /// Whose part a shard.all_slice takes.
   const int64_t rank;

@@ -183,8 +183,8 @@ func::FuncOp getOrEmitEmbedding(ModuleOp module, const EmbeddingSpec &spec, cons
             return emitRow(b, args, token, row);
           // What is below the rank's first token is far above its last one, unsigned.
           Value own = b.sub(token, b.mul(args.drop_back().back(), spec.vocab));
-          Value isOwn = arith::CmpIOp::create(b, arith::CmpIPredicate::ult, own,
-                                              b.index(spec.vocab));
+          Value isOwn =
+              arith::CmpIOp::create(b, arith::CmpIPredicate::ult, own, b.index(spec.vocab));
           b.ifThenElse(
               isOwn, [&] { emitRow(b, args, own, row); },
               [&] { emitZeroRow(b, spec.columns, args.back(), row); });

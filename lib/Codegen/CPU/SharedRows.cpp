@@ -29,19 +29,18 @@ func::FuncOp getOrEmitTokenAbsMax(ModuleOp module, const TokenAbsMaxSpec &spec,
   auto inputs = [&](KernelBuilder &b) {
     return SmallVector<Type>{b.rows(spec.columns), b.memref({ShapedType::kDynamic}, b.f32())};
   };
-  return getOrEmitRowKernel(
-      module, symbolName(spec), target, inputs,
-      [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
-        b.forLoop(begin, end, 1, [&](Value row) {
-          Value largest =
-              reduceColumns(b, 0, spec.columns, 4 * b.target.lanes(), b.f32(), Combine::Max,
-                            [&](Value column, int64_t lanes) -> Value {
-                              Value x = b.loadVector(lanes, args[0], {row, column});
-                              return math::AbsFOp::create(b, x);
+  return getOrEmitRowKernel(module, symbolName(spec), target, inputs,
+                            [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
+                              b.forLoop(begin, end, 1, [&](Value row) {
+                                Value largest = reduceColumns(
+                                    b, 0, spec.columns, 4 * b.target.lanes(), b.f32(), Combine::Max,
+                                    [&](Value column, int64_t lanes) -> Value {
+                                      Value x = b.loadVector(lanes, args[0], {row, column});
+                                      return math::AbsFOp::create(b, x);
+                                    });
+                                b.store(largest, args[1], {row});
+                              });
                             });
-          b.store(largest, args[1], {row});
-        });
-      });
 }
 
 std::string symbolName(const RescaleSpec &spec) {
@@ -82,8 +81,7 @@ func::FuncOp getOrEmitRescale(ModuleOp module, const RescaleSpec &spec, const Ta
             auto cut = [&](Value vector) {
               return lanes == width ? vector : b.slice(vector, 0, lanes);
             };
-            Value scale =
-                cut(loadScales(b, spec.numbers.scales, width, args[2], panel, 0, first));
+            Value scale = cut(loadScales(b, spec.numbers.scales, width, args[2], panel, 0, first));
             Value result = b.mulf(scale, b.toFloat(b.loadVector(lanes, args[0], {row, column})));
             if (outer)
               result = b.mulf(cut(b.loadVector(width, outer, {panel, 0, first})), result);

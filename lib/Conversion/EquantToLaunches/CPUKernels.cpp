@@ -143,8 +143,7 @@ void CPULauncher::addRowOps(KernelLibrary &library) const {
   });
   library.add<equant::TokenAbsMaxOp>([*this](auto &b, auto op, const KernelOps &) {
     Value rows = b[op.getInput()];
-    return launchRows(b,
-                      cpu::getOrEmitTokenAbsMax(module, {lm::columns(op.getInput())}, target),
+    return launchRows(b, cpu::getOrEmitTokenAbsMax(module, {lm::columns(op.getInput())}, target),
                       {rows, b.result(op.getAbsmax(), b.rows(rows))}, Phase::Quantize);
   });
   library.add<lm::RmsNormOp>([*this](auto &b, auto op, const KernelOps &kernel) {
@@ -271,8 +270,8 @@ void CPULauncher::addLinears(KernelLibrary &library) const {
         spec.numbers = cpu::WeightNumbers::of(op.getWeightScheme().toNumerics());
         spec.bias = bool(op.getBias());
         spec.accumulate = bool(kernel.template next<lm::AddOp>());
-        FailureOr<Operands> operands = operandsOf(
-            b, {op.getSums(), op.getRowScales()}, {op.getScale(), op.getOuter(), op.getBias()});
+        FailureOr<Operands> operands = operandsOf(b, {op.getSums(), op.getRowScales()},
+                                                  {op.getScale(), op.getOuter(), op.getBias()});
         if (failed(operands))
           return failure();
         operands->push_back(b.linearResult(kernel, b.rows(operands->front())));

@@ -124,8 +124,7 @@ LogicalResult StepConverter::emitCollective(Operation &op) {
     return success();
   }
   shard::ReductionKind reduction = cast<shard::AllReduceOp>(op).getReduction();
-  if (!isa<launch::BufferOp>(b[operand].getDefiningOp()) ||
-      operand.getType() != result.getType() ||
+  if (!isa<launch::BufferOp>(b[operand].getDefiningOp()) || operand.getType() != result.getType() ||
       !llvm::is_contained(
           {shard::ReductionKind::Sum, shard::ReductionKind::Max, shard::ReductionKind::Min},
           reduction))

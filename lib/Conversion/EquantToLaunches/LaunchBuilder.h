@@ -132,8 +132,8 @@ public:
   mlir::Value constant(mlir::TypedAttr value) { return mlir::arith::ConstantOp::create(b, value); }
   mlir::Value scratch(int64_t bytes, bool perThread);
   mlir::Value counters(int64_t count);
-  /// What is given at run time beside the model's own arguments: "pages" (int64s), "rank", and of the one
-  /// sequence that a launch is for "position", "window", "held" (numbers).
+  /// What is given at run time beside the model's own arguments: "pages" (int64s), "rank", and of
+  /// the one sequence that a launch is for "position", "window", "held" (numbers).
   mlir::Value argument(llvm::StringRef name);
   /// Names an argument of the model's own.
   void setName(mlir::Value value, llvm::StringRef name);

@@ -65,20 +65,20 @@ private:
   static void describe(ModuleOp module, func::FuncOp source, StringRef name) {
     Builder b(module.getContext());
     auto cache = source->getAttrOfType<DictionaryAttr>(launch::kCacheAttr);
-    NamedAttrList program(
-        b.getDictionaryAttr({
-            b.getNamedAttr("entry", b.getStringAttr(name)),
-            b.getNamedAttr("max_rows", source->getAttr(launch::kMaxRowsAttr)),
-            b.getNamedAttr("arena_bytes", source->getAttr(launch::kArenaBytesAttr)),
-            b.getNamedAttr("arena_bytes_per_thread", source->getAttr(launch::kScratchBytesAttr)),
-            b.getNamedAttr("cache", cache.get("sizes")),
-            b.getNamedAttr("cache_scheme", cache.get("scheme")),
-            b.getNamedAttr("cache_type", cache.get("type")),
-        }));
+    NamedAttrList program(b.getDictionaryAttr({
+        b.getNamedAttr("entry", b.getStringAttr(name)),
+        b.getNamedAttr("max_rows", source->getAttr(launch::kMaxRowsAttr)),
+        b.getNamedAttr("arena_bytes", source->getAttr(launch::kArenaBytesAttr)),
+        b.getNamedAttr("arena_bytes_per_thread", source->getAttr(launch::kScratchBytesAttr)),
+        b.getNamedAttr("cache", cache.get("sizes")),
+        b.getNamedAttr("cache_scheme", cache.get("scheme")),
+        b.getNamedAttr("cache_type", cache.get("type")),
+    }));
     if (auto grid = module.lookupSymbol<shard::GridOp>(equant::kGrid)) {
-      program.set("tensor_parallel", b.getDictionaryAttr(
-          {b.getNamedAttr("degree", b.getI64IntegerAttr(equant::degreeOf(module))),
-           b.getNamedAttr("collectives", describeCollectives(source))}));
+      program.set("tensor_parallel",
+                  b.getDictionaryAttr(
+                      {b.getNamedAttr("degree", b.getI64IntegerAttr(equant::degreeOf(module))),
+                       b.getNamedAttr("collectives", describeCollectives(source))}));
       grid.erase();
     }
     module->setAttr(kProgramAttr, program.getDictionary(module.getContext()));

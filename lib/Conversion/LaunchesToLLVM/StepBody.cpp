@@ -35,7 +35,8 @@ namespace {
 class BodyEmitter {
 public:
   BodyEmitter(func::FuncOp step, bool isEntered)
-      : body{step, nullptr, !step.getOps<launch::CollectiveOp>().empty(), {}, {}}, module(step->getParentOfType<ModuleOp>()), symbols(module),
+      : body{step, nullptr, !step.getOps<launch::CollectiveOp>().empty(), {}, {}},
+        module(step->getParentOfType<ModuleOp>()), symbols(module),
         b(step.getLoc(), step.getContext()), hasHostCalls(!step.getOps<launch::HostOp>().empty()) {
     if (isEntered)
       profiler.emplace(symbols);
@@ -97,7 +98,8 @@ void BodyEmitter::addFunction() {
   for (unsigned i : body.own)
     types.push_back(step.getArgument(i).getType());
   cpu::Team::appendTypes(context, types);
-  types.append((hasHostCalls ? 2 : 0) + (profiler ? 2 : 0) + (body.hasCollectives ? 2 : 0), LLVM::LLVMPointerType::get(context));
+  types.append((hasHostCalls ? 2 : 0) + (profiler ? 2 : 0) + (body.hasCollectives ? 2 : 0),
+               LLVM::LLVMPointerType::get(context));
   for (unsigned i : body.results)
     types.push_back(step.getArgument(i).getType());
   SmallVector<Type> results;
@@ -253,9 +255,9 @@ void BodyEmitter::emitCollective(launch::CollectiveOp op) {
   Value memory = mapping.lookup(op.getMemory());
   auto type = cast<MemRefType>(memory.getType());
   Value address = memref::ExtractAlignedPointerAsIndexOp::create(b, memory);
-  Value data = LLVM::IntToPtrOp::create(
-      b, LLVM::LLVMPointerType::get(b.getContext()),
-      arith::IndexCastOp::create(b, b.getI64Type(), address).getResult());
+  Value data =
+      LLVM::IntToPtrOp::create(b, LLVM::LLVMPointerType::get(b.getContext()),
+                               arith::IndexCastOp::create(b, b.getI64Type(), address).getResult());
   Value count = memref::DimOp::create(b, memory, 0);
   if (type.getRank() == 2)
     count = arith::MulIOp::create(b, count, index(type.getDimSize(1)));

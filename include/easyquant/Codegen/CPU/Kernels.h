@@ -159,8 +159,8 @@ mlir::func::FuncOp getOrEmitLinear(mlir::ModuleOp module, const LinearSpec &spec
 
 /// What a linear does with its sums, for sums that come from elsewhere, to the bit:
 ///   y[m,n] = sx[m] * (outer[n] * (sw[n] * sums[m,n])) (+ bias[n]) (+ y[m,n]).
-/// (sums: rows<N> of i32, scales: memref<?xf32>, wscales, [wouter], [bias: memref<Nxf32>], y: rows<N>,
-/// team); weights have a scale a channel.
+/// (sums: rows<N> of i32, scales: memref<?xf32>, wscales, [wouter], [bias: memref<Nxf32>], y:
+/// rows<N>, team); weights have a scale a channel.
 struct RescaleSpec {
   int64_t n = 0;
   WeightNumbers numbers = {};
@@ -191,9 +191,9 @@ struct RowSpec {
   int64_t columns = 0;
   double epsilon = 0.0; ///< of the norms
   RowQuantization quantization = RowQuantization::None;
-  int64_t groupSize = 0;   ///< groups of the sums, when quantized
-  bool zeroPoints = false; ///< static only: asymmetric
-  bool fullRange = false;  ///< static only: codes from -128 on, as asymmetric ones always are
+  int64_t groupSize = 0;    ///< groups of the sums, when quantized
+  bool zeroPoints = false;  ///< static only: asymmetric
+  bool fullRange = false;   ///< static only: codes from -128 on, as asymmetric ones always are
   bool absMaxGiven = false; ///< of Quantize, dynamic
 };
 std::string symbolName(const RowSpec &spec);

@@ -58,8 +58,8 @@ struct InsertScaleSync : equant::impl::InsertScaleSyncBase<InsertScaleSync> {
     OpBuilder b(op);
     auto type = cast<RankedTensorType>(op.getScales().getType());
     Value own = TokenAbsMaxOp::create(b, op.getLoc(), type, op.getInput());
-    Value all = shard::AllReduceOp::create(b, op.getLoc(), own, kGrid,
-                                           ArrayRef<shard::GridAxis>{0}, shard::ReductionKind::Max);
+    Value all = shard::AllReduceOp::create(b, op.getLoc(), own, kGrid, ArrayRef<shard::GridAxis>{0},
+                                           shard::ReductionKind::Max);
     op.getAbsmaxMutable().assign(all);
   }
 };

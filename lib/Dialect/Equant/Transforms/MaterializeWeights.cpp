@@ -101,9 +101,9 @@ LogicalResult MaterializeWeights::run() {
   for (auto [target, inner] : llvm::zip_equal(*chosen, splitTargets(module, *chosen))) {
     const char *stem = target == Target::GPU ? formats::kGpuWeightsStem : formats::kWeightsStem;
     for (int64_t rank = 0; rank < ranks; ++rank) {
-      TargetWeights &model = models.emplace_back(target, inner, formats::weightsStem(stem, rank, ranks));
-      if (failed(model.weights.collect(inner, rank)) ||
-          failed(model.weights.check(inner, *reader)))
+      TargetWeights &model =
+          models.emplace_back(target, inner, formats::weightsStem(stem, rank, ranks));
+      if (failed(model.weights.collect(inner, rank)) || failed(model.weights.check(inner, *reader)))
         return failure();
       model.tensors = fileTensors(model);
       tensors += std::ssize(model.tensors);

@@ -5,8 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// y[m, n] = s_x[m] s_w[n] Σ_k q_x q_w: with one scale a row and one a channel the sums over ranks of
-// int32 sums are exact, whatever their order, and what comes behind them is rounded as on one rank.
+// y[m, n] = s_x[m] s_w[n] Σ_k q_x q_w: with one scale a row and one a channel the sums over ranks
+// of int32 sums are exact, whatever their order, and what comes behind them is rounded as on one
+// rank.
 //
 //===----------------------------------------------------------------------===//
 

@@ -7,9 +7,9 @@
 //
 // Shoeybi et al., 2019 (Megatron-LM, https://arxiv.org/abs/1909.08053), on D ranks, rank r:
 //
-//   q, k, v, gate, up:   W[r N/D .. (r+1) N/D, :]     heads, and columns of the MLP, are the rank's own
-//   o, down:             W[:, r K/D .. (r+1) K/D]     y = sum over ranks of x_r W_rᵀ, then the residual
-//   embedding, head:     rows of tokens r V/D .. (r+1) V/D, where D divides the vocabulary
+//   q, k, v, gate, up:   W[r N/D .. (r+1) N/D, :]     heads, and columns of the MLP, are the rank's
+//   own o, down:             W[:, r K/D .. (r+1) K/D]     y = sum over ranks of x_r W_rᵀ, then the
+//   residual embedding, head:     rows of tokens r V/D .. (r+1) V/D, where D divides the vocabulary
 //
 // Codes and scales are those of the whole weight: what is cut are the results of equant.quantize.
 //
@@ -110,9 +110,9 @@ void FunctionSharder::gather(Operation *op) {
   Type whole = part.getType();
   shrink(part);
   b.setInsertionPointAfter(op);
-  auto all = shard::AllGatherOp::create(
-      b, op->getLoc(), whole, FlatSymbolRefAttr::get(b.getContext(), kGrid),
-      b.getDenseI16ArrayAttr({0}), part, b.getIndexAttr(1));
+  auto all = shard::AllGatherOp::create(b, op->getLoc(), whole,
+                                        FlatSymbolRefAttr::get(b.getContext(), kGrid),
+                                        b.getDenseI16ArrayAttr({0}), part, b.getIndexAttr(1));
   part.replaceAllUsesExcept(all.getResult(), all);
 }
 

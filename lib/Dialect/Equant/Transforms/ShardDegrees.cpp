@@ -99,7 +99,8 @@ LogicalResult Analysis::followLinear(Operation *op) {
                              << "no kernel yet; compile it for one rank";
   linears[op] = Split::Rows;
   int64_t unit = quantized ? unitOf(quantized) : 1;
-  add(op, features(k, "input") + (unit > 1 ? " in groups of " + std::to_string(unit) : ""), k, unit);
+  add(op, features(k, "input") + (unit > 1 ? " in groups of " + std::to_string(unit) : ""), k,
+      unit);
   return success();
 }
 
@@ -107,8 +108,10 @@ template <typename AttentionLike> void Analysis::followAttention(AttentionLike o
   const std::string layer = "layer " + std::to_string(op.getLayer()) + " has ";
   const auto heads = static_cast<int64_t>(op.getNumHeads());
   const auto kvHeads = static_cast<int64_t>(op.getNumKvHeads());
-  add(op, layer + std::to_string(heads) + " heads", heads);
-  add(op, layer + std::to_string(kvHeads) + " key-value heads", kvHeads);
+  // Rather than of the linears that make them, one speaks of heads.
+  extents.insert(extents.begin(),
+                 {{op->getLoc(), layer + std::to_string(heads) + " heads", heads},
+                  {op->getLoc(), layer + std::to_string(kvHeads) + " key-value heads", kvHeads}});
   mostDegree = std::max(mostDegree, kvHeads);
   sharded.insert(op.getOutput());
 }

@@ -22,9 +22,8 @@ SmallVector<Access> easyquant::launch::accessesOf(Operation *op) {
       if (isa<MemRefType>(operand.getType()))
         accesses.push_back({operand, launch.isWritten(i), kernel && kernel.isShared(i)});
   };
-  llvm::TypeSwitch<Operation *>(op)
-      .Case<KernelOp, HostOp>(collect)
-      .Case<CollectiveOp, WaitOp>([&](auto launch) {
+  llvm::TypeSwitch<Operation *>(op).Case<KernelOp, HostOp>(collect).Case<CollectiveOp, WaitOp>(
+      [&](auto launch) {
         accesses.push_back(
             {launch.getMemory(), /*isWrite=*/true, /*isShare=*/false, /*isFirst=*/true});
       });
@@ -142,6 +141,5 @@ void Pending::add(Operation *op) {
     clear();
   for (const Access &access : accessesOf(op))
     if (!meets || !access.isShare || access.isWrite)
-      accesses.push_back(
-          {access.memory, access.isWrite, access.isShare && !meets, access.isFirst});
+      accesses.push_back({access.memory, access.isWrite, access.isShare && !meets, access.isFirst});
 }

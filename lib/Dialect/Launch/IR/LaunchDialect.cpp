@@ -58,9 +58,9 @@ LogicalResult CollectiveOp::verify() {
       type.getNumDynamicDims() != 1 ||
       !(type.getElementType().isF32() || type.getElementType().isSignlessInteger(32)))
     return emitOpError("expected rows of f32 or i32, found ") << getMemory().getType();
-  if (getCall() == "all_gather" ? !getReduction().empty() || type.getRank() != 2
-                                : getCall() != "all_reduce" ||
-                                      !llvm::is_contained({"sum", "max", "min"}, getReduction()))
+  if (getCall() == "all_gather"
+          ? !getReduction().empty() || type.getRank() != 2
+          : getCall() != "all_reduce" || !llvm::is_contained({"sum", "max", "min"}, getReduction()))
     return emitOpError("expected an all_reduce by sum, max or min, or an all_gather of columns, "
                        "found ")
            << getCall() << " by '" << getReduction() << "'";

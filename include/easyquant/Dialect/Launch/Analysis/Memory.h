@@ -18,7 +18,7 @@ namespace easyquant::launch {
 struct Access {
   mlir::Value memory;
   bool isWrite;
-  bool isShare; ///< each thread touches its share of it only
+  bool isShare;         ///< each thread touches its share of it only
   bool isFirst = false; ///< the first thread touches it only, for all
 };
 
