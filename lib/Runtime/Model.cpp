@@ -43,7 +43,9 @@ Result<void> Model::loadOnRank(const std::string &folder, std::string_view isa,
   if (!opened)
     return Unexpected(opened.error());
   artifact = std::move(*opened);
-  return loadForCpu(isa);
+  if (auto loaded = loadForCpu(isa); !loaded)
+    return loaded;
+  return ranks->comm().barrier(); // or hear of a rank that has failed
 }
 
 Result<std::shared_ptr<const Model>> Model::load(const std::string &folder, std::string_view isa,

@@ -59,8 +59,12 @@ static FailureOr<Part> matchAllSlice(Location loc, StringRef site, shard::AllSli
   auto source = cast<RankedTensorType>(slice.getInput().getType());
   auto part = cast<RankedTensorType>(slice.getResult().getType());
   const int64_t axis = slice.getSliceAxis().getSExtValue();
-  if (!source.hasStaticShape() || !part.hasStaticShape() || source.getRank() > 2 || axis < 0 ||
-      axis >= source.getRank() || rank >= source.getDimSize(axis) / part.getDimSize(axis))
+  bool isPart = source.hasStaticShape() && part.hasStaticShape() && source.getRank() <= 2 &&
+                axis >= 0 && axis < source.getRank() && part.getDimSize(axis) > 0 &&
+                rank < source.getDimSize(axis) / part.getDimSize(axis);
+  for (int64_t other = 0; isPart && other < source.getRank(); ++other)
+    isPart = other == axis || source.getDimSize(other) == part.getDimSize(other);
+  if (!isPart)
     return emitError(loc) << "site '" << site << "': expected a part of a constant for rank "
                           << rank << ", found " << *slice.getOperation();
   SmallVector<int64_t, 2> offsets(source.getRank(), 0);

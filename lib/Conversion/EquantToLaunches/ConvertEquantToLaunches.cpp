@@ -110,6 +110,19 @@ LogicalResult StepConverter::emitHostCall(Operation &op) {
   return success();
 }
 
+/// Is it, or a part of what it does, for several ranks?
+static bool isOfRanks(Operation *op) {
+  if (auto quantize = dyn_cast<equant::QuantizeRowsOp>(op))
+    return bool(quantize.getAbsmax());
+  if (auto linear = dyn_cast<equant::LinearOp>(op))
+    return !lm::isActivationType(linear.getType());
+  if (auto embedding = dyn_cast<lm::EmbeddingOp>(op))
+    return embedding.getSharded();
+  if (auto embedding = dyn_cast<equant::EmbeddingOp>(op))
+    return embedding.getSharded();
+  return isa<shard::AllReduceOp, shard::AllGatherOp>(op);
+}
+
 /// In place: nobody else reads what a rank has of it.
 LogicalResult StepConverter::emitCollective(Operation &op) {
   Value operand = op.getOperand(0), result = op.getResult(0);
@@ -124,7 +137,8 @@ LogicalResult StepConverter::emitCollective(Operation &op) {
     return success();
   }
   shard::ReductionKind reduction = cast<shard::AllReduceOp>(op).getReduction();
-  if (!isa<launch::BufferOp>(b[operand].getDefiningOp()) || operand.getType() != result.getType() ||
+  if (!isa_and_present<launch::BufferOp>(b[operand].getDefiningOp()) ||
+      operand.getType() != result.getType() ||
       !llvm::is_contained(
           {shard::ReductionKind::Sum, shard::ReductionKind::Max, shard::ReductionKind::Min},
           reduction))
@@ -136,9 +150,12 @@ LogicalResult StepConverter::emitCollective(Operation &op) {
 LogicalResult StepConverter::emit(Operation &op) {
   if (isa<ml_program::GlobalLoadConstOp, arith::ConstantOp>(op))
     return success(); // where they are read
-  for (Operation *inner : KernelOps(&op).ops)
+  for (Operation *inner : KernelOps(&op).ops) {
+    if (isOfRanks(inner) && !library.hasCollectives)
+      return inner->emitOpError("is for several ranks, which share models on CPUs so far");
     for (Value operand : inner->getOperands())
       b.await(operand);
+  }
   if (isa<shard::AllReduceOp, shard::AllGatherOp>(op))
     return emitCollective(op);
   if (isHostCall(&op))

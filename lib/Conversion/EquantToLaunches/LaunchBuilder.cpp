@@ -8,12 +8,12 @@
 #include "LaunchBuilder.h"
 
 #include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
+#include "easyquant/Dialect/Equant/IR/TensorParallel.h"
 #include "easyquant/Dialect/LM/Analysis/InPlace.h"
 #include "easyquant/Formats/Step.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
-#include "mlir/Dialect/Shard/IR/ShardOps.h"
 
 using namespace mlir;
 using namespace easyquant;
@@ -266,11 +266,12 @@ Value LaunchBuilder::fusionResult(Value value) const {
 Value LaunchBuilder::result(Value value, Value rows) {
   // A rank's columns lie where the columns of all are gathered.
   Value whole = fusionResult(value);
-  if (auto gather = whole.hasOneUse() ? dyn_cast<shard::AllGatherOp>(*whole.user_begin())
-                                      : shard::AllGatherOp()) {
+  auto gather = whole.hasOneUse() ? dyn_cast<shard::AllGatherOp>(*whole.user_begin()) : nullptr;
+  const int64_t ranks = equant::degreeOf(program.module);
+  if (gather && lm::isActivationType(value.getType()) &&
+      gather.getResult().getType() == lm::activationType(context(), ranks * lm::columns(value))) {
     Value memory = result(gather.getResult(), rows);
-    return memories[value] =
-               columnsOfRank(memory, lm::columns(gather.getResult()) / lm::columns(value));
+    return memories[value] = columnsOfRank(memory, ranks);
   }
   Value memory = outputs.lookup(whole);
   if (!memory)

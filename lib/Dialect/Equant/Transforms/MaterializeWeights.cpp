@@ -98,6 +98,9 @@ LogicalResult MaterializeWeights::run() {
   std::deque<TargetWeights> models;
   int64_t tensors = 0;
   const int64_t ranks = degreeOf(module);
+  if (auto grid = module.lookupSymbol<shard::GridOp>(kGrid); grid && ranks == 1)
+    return fail() << "shard.grid @" << kGrid << ": expected one axis of 2 to " << kMaxRanks
+                  << " ranks";
   for (auto [target, inner] : llvm::zip_equal(*chosen, splitTargets(module, *chosen))) {
     const char *stem = target == Target::GPU ? formats::kGpuWeightsStem : formats::kWeightsStem;
     for (int64_t rank = 0; rank < ranks; ++rank) {

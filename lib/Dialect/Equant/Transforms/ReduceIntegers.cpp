@@ -45,7 +45,8 @@ struct ReduceIntegers : equant::impl::ReduceIntegersBase<ReduceIntegers> {
       if (linear && linear.readsCodes() && linear.getLayout() && !linear.getBias() &&
           linear->hasOneUse() && op.getReduction() == shard::ReductionKind::Sum &&
           linear.getWeightScheme().getGranularity() == Granularity::Channel &&
-          lm::isActivationType(linear.getType()) && fitsAccumulator(linear, ranks))
+          lm::isActivationType(linear.getType()) && op.getResult().getType() == linear.getType() &&
+          fitsAccumulator(linear, ranks))
         sums.push_back(op);
     });
     for (shard::AllReduceOp sum : sums)

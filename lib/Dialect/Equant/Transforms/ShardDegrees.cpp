@@ -7,6 +7,8 @@
 
 #include "ShardDegrees.h"
 
+#include "easyquant/Dialect/Equant/IR/TensorParallel.h"
+
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -173,9 +175,9 @@ LogicalResult Analysis::check(ModuleOp module) const {
 }
 
 FailureOr<ShardedLinears> easyquant::equant::checkDegree(ModuleOp module, int64_t degree) {
-  if (degree < 1 || degree > lm::kMaxExtent)
-    return module.emitError() << "degree of tensor parallelism is " << degree
-                              << "; expected at least 1";
+  if (degree < 1 || degree > kMaxRanks)
+    return module.emitError() << "degree of tensor parallelism is " << degree << "; expected 1 to "
+                              << kMaxRanks;
   Analysis analysis(degree);
   for (auto function : module.getOps<func::FuncOp>())
     if (!function.isExternal() && failed(analysis.follow(function)))

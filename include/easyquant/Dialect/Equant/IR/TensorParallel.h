@@ -17,10 +17,15 @@ namespace easyquant::equant {
 /// The grid of the ranks that share a model, of one axis.
 inline constexpr llvm::StringLiteral kGrid = "tensor_parallel";
 
+/// Each rank has files of its own.
+inline constexpr int64_t kMaxRanks = 4096;
+
 /// How many ranks share the module's model; 1 where it has no such grid.
 inline int64_t degreeOf(mlir::ModuleOp module) {
   auto grid = module.lookupSymbol<mlir::shard::GridOp>(kGrid);
-  return grid && grid.getShape().size() == 1 ? grid.getShape()[0] : 1;
+  bool isKnown = grid && grid.getShape().size() == 1 && grid.getShape()[0] >= 1 &&
+                 grid.getShape()[0] <= kMaxRanks;
+  return isKnown ? grid.getShape()[0] : 1;
 }
 
 /// Whether ranks have `value` in parts of which the sum is meant.
