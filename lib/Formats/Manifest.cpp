@@ -34,6 +34,8 @@ namespace easyquant::formats {
 /// Sizes of tensors and of the model.
 static constexpr Bounds kSize = {1, kMaxInt32};
 static constexpr Bounds kSmall = {0, kMaxInt32};
+/// Each of them has files of its own.
+static constexpr int64_t kMaxRanks = 4096;
 
 template <typename Fields>
 static void mapChecksum(Fields &fields, const char *key, std::string &checksum) {
@@ -149,6 +151,28 @@ static bool isIdentifier(const std::string &text) {
                      [&](char c) { return isLetter(c) || (c >= '0' && c <= '9'); });
 }
 
+template <typename Fields> void mapFields(Fields &fields, Manifest::Collective &collective) {
+  fields.required("call", collective.call);
+  fields.required("reduction", collective.reduction);
+  fields.required("type", collective.type);
+  fields.required("columns", collective.columns, kSize);
+  fields.required("site", collective.site);
+  const bool isReduce = collective.call == "all_reduce";
+  fields.checkText(isReduce || collective.call == "all_gather", "call", collective.call,
+                   "all_reduce or all_gather");
+  const std::string reduction = collective.reduction.value_or("");
+  fields.checkText(isReduce ? reduction == "sum" || reduction == "max" || reduction == "min"
+                            : reduction.empty(),
+                   "reduction", reduction, "sum, max or min of an all_reduce, else null");
+  fields.checkText(collective.type == "f32" || collective.type == "i32", "type", collective.type,
+                   "f32 or i32");
+}
+
+template <typename Fields> void mapFields(Fields &fields, Manifest::TensorParallel &parallel) {
+  fields.required("degree", parallel.degree, Bounds{1, kMaxRanks});
+  fields.required("collectives", parallel.collectives);
+}
+
 template <typename Fields> void mapFields(Fields &fields, Manifest::Program &program) {
   fields.version("abi", kProgramAbi);
   fields.required("max_rows", program.maxRows, kSize);
@@ -157,6 +181,7 @@ template <typename Fields> void mapFields(Fields &fields, Manifest::Program &pro
   fields.required("cache", program.cache);
   fields.required("cache_scheme", program.cacheScheme);
   fields.required("cache_type", program.cacheType);
+  fields.optional("tensor_parallel", program.tensorParallel);
   fields.required("entries", program.entries);
   for (const auto &[isa, symbol] : program.entries)
     fields.checkText(isIdentifier(symbol), "entries." + isa, symbol, "a C identifier");
@@ -263,8 +288,13 @@ static std::vector<std::string> weightFilesOf(const Manifest &manifest, std::str
   return names;
 }
 
-std::vector<std::string> Manifest::weightFiles() const {
-  return program.entries.empty() ? std::vector<std::string>() : weightFilesOf(*this, kWeightsStem);
+std::string formats::weightsStem(const char *stem, int64_t rank, int64_t ranks) {
+  return ranks == 1 ? stem : fmt::format("{}.{}", stem, rank);
+}
+
+std::vector<std::string> Manifest::weightFiles(int64_t rank) const {
+  return program.entries.empty() ? std::vector<std::string>()
+                                 : weightFilesOf(*this, weightsStem(kWeightsStem, rank, ranks()));
 }
 
 std::vector<std::string> Manifest::gpuWeightFiles() const {
@@ -296,7 +326,8 @@ static void checkFiles(FieldReader &fields, const Manifest &manifest) {
                  "the plain name of a file beside the manifest");
   if (!manifest.program.entries.empty()) {
     need(kProgramFile);
-    needWeights(kWeightsStem);
+    for (int64_t rank = 0; rank < manifest.ranks(); ++rank)
+      needWeights(weightsStem(kWeightsStem, rank, manifest.ranks()));
   }
   if (!manifest.gpu)
     return;

@@ -110,6 +110,9 @@ std::vector<std::string> legalNames(const OptionInfo &option) {
 }
 
 static std::optional<std::string> checkTarget(const OptionValues &options) {
+  if (options[option::tensorParallel] > 1 && !Targets(options).chips.empty())
+    return "tensor-parallel is for CPUs so far, found target " + Targets(options).chips.front() +
+           "; expected --target cpu";
   for (const std::string &name : Targets(options).chips)
     if (!gpu::findChip(name)) {
       std::vector<std::string> known = legalNames(option::target.info());
@@ -272,6 +275,8 @@ void buildQuantizePipeline(OpPassManager &pm, const OptionValues &given) {
   if (options[option::observer] != "percentile")
     rest.reset(option::percentile); // the weight observer's
   pm.addPass(equant::createQuantize(passOptions<equant::QuantizeOptions>(rest)));
+  if (options[option::tensorParallel] > 1)
+    pm.addPass(equant::createShard({options[option::tensorParallel]}));
   pm.addNestedPass<func::FuncOp>(equant::createFuseSharedInput());
   if (options.get(option::kvScheme).value_or("none") != "none")
     pm.addPass(equant::createSimQuantKV(passOptions<equant::SimQuantKVOptions>(options)));

@@ -8,6 +8,7 @@
 #include "easyquant/Runtime/Batch.h"
 
 #include "Executor.h"
+#include "Ranks.h"
 #include "SequenceState.h"
 
 #include "easyquant/Support/Threads.h"
@@ -95,7 +96,10 @@ Result<Batch> Batch::create(std::shared_ptr<const Model> model, const BatchOptio
     pool.pages = std::min(pool.pages, sizes.pagesOf(options.tokens));
   Result<std::unique_ptr<Executor>> executor =
       model->gpu ? createGpuExecutor(*model->gpu, pool, manifest.model.vocabSize, options.measure)
-                 : createCpuExecutor(model->artifact, model->code, pool, *chosen, options.measure);
+                 : createCpuExecutor(model->artifact, model->code, pool, *chosen, options.measure,
+                                     model->ranks ? &model->ranks->comm() : nullptr);
+  if (executor && model->ranks)
+    executor = model->ranks->lead(std::move(*executor), pool);
   if (!executor)
     return Unexpected(executor.error());
   batch.executor = std::move(*executor);

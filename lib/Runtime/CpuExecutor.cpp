@@ -8,6 +8,7 @@
 #include "Executor.h"
 #include "KernelClock.h"
 #include "SequenceState.h"
+#include "StepCollectives.h"
 
 #include <algorithm>
 #include <cstring>
@@ -36,15 +37,32 @@ struct WatchedHook {
   }
 };
 
+/// The context of services on one of several ranks.
+struct RankContext {
+  ProfilerHook hook;
+  StepCollectives *collectives;
+
+  static RankContext &of(void *context) { return *static_cast<RankContext *>(context); }
+  static void mark(void *context, int64_t phase, const char *site) {
+    of(context).hook.function(of(context).hook.context, phase, site);
+  }
+  static void start(void *context, int64_t collective, void *data, int64_t count) {
+    of(context).collectives->start(collective, data, count);
+  }
+  static void wait(void *context, int64_t collective) { of(context).collectives->wait(collective); }
+};
+
 class CpuExecutor final : public Executor {
 public:
   CpuExecutor(const Artifact &artifact, const Program &program, int32_t threads, Buffer arena,
-              Buffer cache, Buffer state, bool measure)
+              Buffer cache, Buffer state, bool measure, comm::Communicator *communicator)
       : artifact(artifact), program(program), sizes(artifact.manifest().program.cache),
         threads(threads), arena(std::move(arena)), cache(std::move(cache)),
         state(std::move(state)) {
     if (measure)
       clock.emplace();
+    if (communicator)
+      collectives.emplace(*communicator, *artifact.manifest().program.tensorParallel);
   }
 
   int64_t rowsPerStep(bool) const override { return artifact.manifest().program.maxRows; }
@@ -90,9 +108,10 @@ private:
   Buffer arena, cache, state;
   std::vector<int32_t> tokens; ///< eq_step.tokens
   std::vector<eq_sequence> sequences;
-  std::vector<int64_t> pages;       ///< eq_step.page
-  Buffer windowsBefore;             ///< the step that may be left
-  std::optional<KernelClock> clock; ///< where the batch measures
+  std::vector<int64_t> pages;                 ///< eq_step.page
+  Buffer windowsBefore;                       ///< the step that may be left
+  std::optional<KernelClock> clock;           ///< where the batch measures
+  std::optional<StepCollectives> collectives; ///< where several ranks share the model
 };
 
 } // namespace
@@ -157,7 +176,9 @@ Result<void> CpuExecutor::step(std::span<const SequenceStep> steps,
   // count of tokens could tell: they become what they were. A step of one token a sequence is not
   // left, for that would cost each a copy.
   const bool hasWindows = sizes.windowBytes > 0;
-  const bool canLeave = watch.progress.function && (!hasWindows || tokens.size() > steps.size());
+  // Ranks leave together or not at all, so that theirs are left between steps.
+  const bool canLeave =
+      watch.progress.function && !collectives && (!hasWindows || tokens.size() > steps.size());
   if (canLeave && hasWindows)
     if (auto kept = keepWindows(steps); !kept)
       return kept;
@@ -168,6 +189,14 @@ Result<void> CpuExecutor::step(std::span<const SequenceStep> steps,
   services.context = hook.context;
   services.mark = hook.function;
   services.stop = &watched.stop;
+  RankContext context{hook, collectives ? &*collectives : nullptr};
+  if (collectives) {
+    collectives->begin(&watched.stop);
+    services.context = &context;
+    services.mark = hook.function ? RankContext::mark : nullptr;
+    services.start = RankContext::start;
+    services.wait = RankContext::wait;
+  }
 
   eq_step step = {};
   step.abi = EQ_PROGRAM_ABI;
@@ -176,6 +205,7 @@ Result<void> CpuExecutor::step(std::span<const SequenceStep> steps,
   step.sequences = static_cast<int32_t>(sequences.size());
   step.logit_rows = static_cast<int32_t>(logitRows.size());
   step.threads = threads;
+  step.rank = collectives ? collectives->rank() : 0;
   step.tokens = tokens.data();
   step.sequence = sequences.data();
   step.logit_row = logitRows.data();
@@ -189,6 +219,8 @@ Result<void> CpuExecutor::step(std::span<const SequenceStep> steps,
   const int32_t status = program.run(step);
   if (clock)
     clock->end();
+  if (collectives && collectives->failure())
+    return Unexpected(*collectives->failure());
   if (watched.stop != 0) {
     if (hasWindows)
       putWindowsBack(steps);
@@ -209,7 +241,8 @@ static Result<Buffer> allocate(std::string_view what, int64_t count, int64_t siz
 
 Result<std::unique_ptr<Executor>>
 easyquant::runtime::createCpuExecutor(const Artifact &artifact, const Program &program,
-                                      const PoolSize &pool, int32_t threads, bool measure) {
+                                      const PoolSize &pool, int32_t threads, bool measure,
+                                      comm::Communicator *communicator) {
   if (auto ready = program.prepare(threads); !ready)
     return Unexpected(ready.error());
   const Manifest::Program &sizes = artifact.manifest().program;
@@ -231,5 +264,5 @@ easyquant::runtime::createCpuExecutor(const Artifact &artifact, const Program &p
       return Unexpected(state.error());
   }
   return std::make_unique<CpuExecutor>(artifact, program, threads, std::move(*arena),
-                                       std::move(*cache), std::move(*state), measure);
+                                       std::move(*cache), std::move(*state), measure, communicator);
 }

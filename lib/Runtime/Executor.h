@@ -16,6 +16,7 @@
 #include "GpuModel.h"
 #include "PagePool.h"
 
+#include "easyquant/Comm/Communicator.h"
 #include "easyquant/Runtime/Artifact.h"
 #include "easyquant/Runtime/Batch.h"
 #include "easyquant/Runtime/Program.h"
@@ -77,10 +78,12 @@ public:
   virtual Result<std::vector<SiteCost>> siteCosts() = 0;
 };
 
-/// `measure`: costs() and siteCosts() will be asked for.
+/// `measure`: costs() and siteCosts() will be asked for. `communicator`: of the ranks that share
+/// the model, if there are several.
 Result<std::unique_ptr<Executor>> createCpuExecutor(const Artifact &artifact,
                                                     const Program &program, const PoolSize &pool,
-                                                    int32_t threads, bool measure);
+                                                    int32_t threads, bool measure,
+                                                    comm::Communicator *communicator = nullptr);
 Result<std::unique_ptr<Executor>> createGpuExecutor(const GpuModel &model, const PoolSize &pool,
                                                     int64_t vocabulary, bool measure);
 

@@ -56,6 +56,13 @@ static constexpr Pipeline kPipelines[] = {
      "equant-materialize-weights{output=out "
      "threads=1},lm-hoist-rows,easyquant-launches,convert-launches-to-llvm",
      20},
+    {"equant-absmax{scheme=W8A8},equant-quantize,equant-shard{degree=2},"
+     "func.func(equant-fuse-shared-input),lm-hoist-rows,"
+     "equant-materialize-weights{output=out threads=1},easyquant-launches,"
+     "convert-launches-to-llvm{step=true}",
+     20},
+    {"equant-shard{degree=2}"},
+    {"equant-insert-scale-sync,equant-reduce-integers"},
     {"equant-quantize{max-fallback=3}"},
     {"equant-quantize{observer=percentile percentile=99 max-fallback=100}"},
     {"func.func(equant-fuse-shared-input)"},

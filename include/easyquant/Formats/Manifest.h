@@ -46,6 +46,8 @@ std::string ptxFileName(std::string_view chip);
 /// Weights are weights.safetensors, or shards of that stem (Formats/ShardedSafetensors.h).
 constexpr const char *kWeightsStem = "weights";
 constexpr const char *kGpuWeightsStem = "weights.gpu";
+/// Of one of several ranks, "weights.1".
+std::string weightsStem(const char *stem, int64_t rank, int64_t ranks);
 
 struct Manifest {
   struct Model {
@@ -133,6 +135,20 @@ struct Manifest {
     std::string keys, keyScales;
     bool operator==(const CacheScheme &) const = default;
   };
+  /// What a program asks of its caller on one of several ranks (Formats/Step.h).
+  struct Collective {
+    std::string call;                     ///< "all_reduce", "all_gather"
+    std::optional<std::string> reduction; ///< of all_reduce: "sum", "max", "min"
+    std::string type;                     ///< of elements: "f32", "i32"
+    int64_t columns = 0;                  ///< elements of a row, of all ranks together
+    std::string site;
+    bool operator==(const Collective &) const = default;
+  };
+  struct TensorParallel {
+    int64_t degree = 1;                  ///< ranks that share the model
+    std::vector<Collective> collectives; ///< by their numbers
+    bool operator==(const TensorParallel &) const = default;
+  };
   struct Program {
     /// Instruction set ("avx2", "avx512vnni") to entry, a C identifier. Empty in an artifact for
     /// GPUs alone.
@@ -142,8 +158,9 @@ struct Manifest {
     int64_t arenaBytes = 0;
     int64_t arenaBytesPerThread = 0;
     CacheSizes cache;
-    std::optional<CacheScheme> cacheScheme; ///< none: all of it is float
-    std::string cacheType;                  ///< of what is float
+    std::optional<CacheScheme> cacheScheme;       ///< none: all of it is float
+    std::string cacheType;                        ///< of what is float
+    std::optional<TensorParallel> tensorParallel; ///< none: one rank
     bool operator==(const Program &) const = default;
   };
 
@@ -194,9 +211,11 @@ struct Manifest {
 
   bool operator==(const Manifest &) const = default;
 
-  /// Names of the files that hold the weights, in the order of their shards; empty where there is
-  /// no program for them.
-  std::vector<std::string> weightFiles() const;
+  /// How many ranks share the model.
+  int64_t ranks() const { return program.tensorParallel ? program.tensorParallel->degree : 1; }
+  /// Names of the files that hold a rank's weights, in the order of their shards; empty where there
+  /// is no program for them.
+  std::vector<std::string> weightFiles(int64_t rank = 0) const;
   std::vector<std::string> gpuWeightFiles() const;
 };
 

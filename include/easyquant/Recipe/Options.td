@@ -49,6 +49,12 @@ let group = "What to make", key = "" in {
     let value = "ISA";
     let internal = 1;
   }
+  def TensorParallel : TableOption<"tensorParallel", Integer, "tensor-parallel", "1",
+                                   "ranks that share the model: heads, MLP and vocabulary; apart from --threads"> {
+    let description = "ranks that share the model (default: 1)";
+    let value = "D";
+    let least = "1";
+  }
   def Threads : TableOption<"threads", Count, "threads", "", "threads to compile with; results do not depend on them"> {
     let description = "threads; 0: one per core. Results do not depend on it";
     let defaultWords = "all CPUs";

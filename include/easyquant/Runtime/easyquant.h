@@ -95,6 +95,21 @@ typedef struct eq_model_options {
 EQ_API eq_error *eq_model_load(const char *path, const eq_model_options *options, eq_model **model);
 EQ_API void eq_model_free(eq_model *model);
 
+/** The same on each of the ranks that `mpirun`, `srun` or `torchrun` has started, joined by `comm`:
+   "auto", "mpi" or "nccl"; where nothing has started several it is eq_model_load. Collective: what
+   fails on one rank fails on all. The artifact was compiled for as many ranks (--tensor-parallel).
+   Rank 0 then uses the model like any other, in one thread at a time; the others call
+   eq_model_follow. */
+EQ_API eq_error *eq_model_load_on_ranks(const char *path, const eq_model_options *options,
+                                        const char *comm, eq_model **model);
+/** Which of eq_model_rank_count ranks this process is; 0 of 1 where there is one. */
+EQ_API int64_t eq_model_rank(const eq_model *model);
+EQ_API int64_t eq_model_rank_count(const eq_model *model);
+/** On every rank but 0: computes its share of all that rank 0 does, in `threads` threads a step (0:
+   the CPUs that this process may run on), and returns when rank 0 has freed its model, or with the
+   error that has ended the work of all ranks. */
+EQ_API eq_error *eq_model_follow(const eq_model *model, int32_t threads);
+
 /** The text of manifest.json; lives as long as the model. */
 EQ_API const char *eq_model_manifest(const eq_model *model);
 EQ_API int64_t eq_model_vocab_size(const eq_model *model);

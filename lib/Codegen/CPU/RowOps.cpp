@@ -35,11 +35,12 @@ static bool isStatic(const RowSpec &spec) {
 static bool isOnline(const RowSpec &spec) {
   return quantizationOf(spec) == RowQuantization::Online;
 }
-/// Scale and zero point of a static one come before the outputs, or state, sequences and site.
+/// Scale and zero point of a static one come before the outputs, or state, sequences and
+/// site, or a given magnitude.
 static int64_t parameterCount(const RowSpec &spec) {
   if (isOnline(spec))
     return 3;
-  return isStatic(spec) ? 1 + spec.zeroPoints : 0;
+  return isStatic(spec) ? 1 + spec.zeroPoints : spec.absMaxGiven;
 }
 static numerics::CodeRange staticRange(const RowSpec &spec) {
   return numerics::codeRange(8, !spec.zeroPoints && !spec.fullRange);
@@ -57,6 +58,8 @@ std::string symbolName(const RowSpec &spec) {
     name += "_sinks";
   if (isOnline(spec))
     name += llvm::formatv("_online{0}", spec.stateFields);
+  if (spec.absMaxGiven)
+    name += "_given";
   if (quantizes(spec) && spec.groupSize != 0)
     name += llvm::formatv("_g{0}", spec.groupSize);
   return name;
@@ -393,6 +396,8 @@ void RowEmitter::emitRow() {
     emitExtrema();
     return emitClampedCodes(staticParams(scale, /*zero=*/nullptr));
   }
+  if (spec.absMaxGiven)
+    return emitCodes(arguments[0], /*sourceIsRow=*/true, b.load(arguments[1], {row}));
   Value absMax = emitAbsMax();
   emitCodes(buffer ? buffer : arguments[0], /*sourceIsRow=*/!buffer, absMax);
 }
@@ -421,6 +426,7 @@ void RowEmitter::emit(Value begin, Value end) {
 
 func::FuncOp getOrEmitRowOp(ModuleOp module, const RowSpec &spec, const Target &target) {
   assert(isStatic(spec) || (!spec.zeroPoints && !spec.fullRange && !spec.sinks));
+  assert(!spec.absMaxGiven || (spec.op == RowOp::Quantize && !isStatic(spec)));
   auto inputs = [&](KernelBuilder &b) {
     Type rows = b.rows(spec.columns), columns = b.memref({spec.columns}, b.f32());
     SmallVector<Type> types = {rows};
@@ -431,6 +437,8 @@ func::FuncOp getOrEmitRowOp(ModuleOp module, const RowSpec &spec, const Target &
     else if (spec.op == RowOp::SiluMul || spec.op == RowOp::Add)
       types.push_back(rows);
     int64_t dynamic = ShapedType::kDynamic;
+    if (spec.absMaxGiven)
+      types.push_back(b.memref({dynamic}, b.f32()));
     if (isStatic(spec))
       types.push_back(b.f32());
     if (isStatic(spec) && spec.zeroPoints)

@@ -9,6 +9,7 @@
 
 #include "easyquant/Codegen/CPU/HeadNorm.h"
 #include "easyquant/Codegen/CPU/RowGradients.h"
+#include "easyquant/Dialect/Equant/IR/TensorParallel.h"
 
 using namespace mlir;
 using namespace easyquant;
@@ -106,8 +107,9 @@ static LogicalResult checkOnline(equant::QuantizeRowsOp op, const KernelOps &ker
 }
 
 /// Makes a row operation write codes: its arguments for them, and where they go.
-static LogicalResult addQuantization(LaunchBuilder &b, cpu::RowSpec &spec, equant::QuantizeRowsOp op,
-                            const KernelOps &kernel, Value rows, Operands &operands) {
+static LogicalResult addQuantization(LaunchBuilder &b, cpu::RowSpec &spec,
+                                     equant::QuantizeRowsOp op, const KernelOps &kernel, Value rows,
+                                     Operands &operands) {
   if (failed(checkOnline(op, kernel)))
     return failure();
   auto scale = kernel.find<equant::OnlineScaleOp>();
@@ -117,8 +119,11 @@ static LogicalResult addQuantization(LaunchBuilder &b, cpu::RowSpec &spec, equan
                                           : cpu::RowQuantization::Dynamic;
   spec.groupSize = static_cast<int64_t>(op.getGroup());
   spec.zeroPoints = bool(op.getZeroPoints());
+  spec.absMaxGiven = bool(op.getAbsmax());
   spec.fullRange = op.getScaleAttr() && op.getScheme().getFullRange();
   spec.sinks = op.getScheme().getSinks();
+  if (op.getAbsmax())
+    operands.push_back(b[op.getAbsmax()]);
   if (op.getScaleAttr())
     operands.push_back(b.constant(op.getScaleAttr()));
   if (op.getZeroPointAttr())
@@ -188,6 +193,11 @@ void CPULauncher::addRowOps(KernelLibrary &library) const {
   });
   library.add<equant::AdvanceOp>(
       [*this](auto &b, auto op, const KernelOps &) { return advance(b, op); });
+  library.add<equant::TokenAbsMaxOp>([*this](auto &b, auto op, const KernelOps &) {
+    Value rows = b[op.getInput()];
+    return launchRows(b, cpu::getOrEmitTokenAbsMax(module, {lm::columns(op.getInput())}, target),
+                      {rows, b.result(op.getAbsmax(), b.rows(rows))}, Phase::Quantize);
+  });
   library.add<lm::RmsNormOp>([*this](auto &b, auto op, const KernelOps &kernel) {
     return rowOp(b, kernel, {RowOp::RmsNorm, 0, op.getEpsilon().convertToDouble()}, {op.getInput()},
                  {op.getWeight()});
@@ -261,7 +271,10 @@ LogicalResult CPULauncher::embedding(LaunchBuilder &b, Operation *op,
   FailureOr<Operands> operands = operandsOf(b, {op->getOperand(0)}, weights);
   if (failed(operands))
     return failure();
-  operands->push_back(b.result(op->getResult(0), b.rows(operands->front())));
+  Value rows = b.rows(operands->front());
+  if (spec.sharded)
+    operands->push_back(b.argument("rank"));
+  operands->push_back(b.result(op->getResult(0), rows));
   return launchRows(b, cpu::getOrEmitEmbedding(module, spec, target), *operands, Phase::Other);
 }
 
@@ -289,14 +302,38 @@ void CPULauncher::addLinears(KernelLibrary &library) const {
         spec.bias = bool(op.getBias());
         spec.zeroPoints = bool(op.getZeroPoint());
         spec.inputZeroPoints = bool(op.getCodeSums());
+        if (!lm::isActivationType(op.getType())) {
+          spec.sums = true;
+          spec.numbers = {};
+          return linear(b, kernel, spec, {op.getInput(), op.getRowSums(), op.getRowZeroPoints()},
+                        {op.getCodes(), op.getZeroPoint(), op.getCodeSums()});
+        }
         return linear(b, kernel, spec,
                       {op.getInput(), op.getRowScales(), op.getRowSums(), op.getRowZeroPoints()},
                       {op.getCodes(), op.getScale(), op.getZeroPoint(), op.getOuter(),
                        op.getCodeSums(), op.getBias()});
       });
+  library.add<equant::RescaleOp>(
+      [*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+        if (failed(weightFormat(op, op.getWeightScheme(), op.getLayout())))
+          return failure();
+        cpu::RescaleSpec spec;
+        spec.n = lm::columns(op.getOutput());
+        spec.numbers = cpu::WeightNumbers::of(op.getWeightScheme().toNumerics());
+        spec.bias = bool(op.getBias());
+        spec.accumulate = bool(kernel.template next<lm::AddOp>());
+        FailureOr<Operands> operands = operandsOf(b, {op.getSums(), op.getRowScales()},
+                                                  {op.getScale(), op.getOuter(), op.getBias()});
+        if (failed(operands))
+          return failure();
+        operands->push_back(b.linearResult(kernel, b.rows(operands->front())));
+        return launchRows(b, cpu::getOrEmitRescale(module, spec, target), *operands, Phase::Gemm);
+      });
   library.add<lm::EmbeddingOp>([*this](auto &b, auto op, const KernelOps &) {
     auto table = cast<RankedTensorType>(op.getTable().getType());
-    return embedding(b, op, {table.getDimSize(0), table.getDimSize(1)}, {op.getTable()});
+    cpu::EmbeddingSpec spec{table.getDimSize(0), table.getDimSize(1)};
+    spec.sharded = op.getSharded();
+    return embedding(b, op, spec, {op.getTable()});
   });
   library.add<equant::EmbeddingOp>([*this](auto &b, auto op, const KernelOps &) -> LogicalResult {
     auto format = weightFormat(op, op.getWeightScheme(), op.getLayoutAttr());
@@ -307,7 +344,8 @@ void CPULauncher::addLinears(KernelLibrary &library) const {
                             *format,
                             op.getWeightScheme().getGroupSize(),
                             bool(op.getZeroPoint()),
-                            cpu::WeightNumbers::of(op.getWeightScheme().toNumerics())};
+                            cpu::WeightNumbers::of(op.getWeightScheme().toNumerics()),
+                            op.getSharded()};
     return embedding(b, op, spec, {op.getCodes(), op.getScale(), op.getZeroPoint(), op.getOuter()});
   });
   library.add<lm::PositionEmbeddingOp>(
@@ -351,6 +389,7 @@ cpu::AttentionSpec CPULauncher::attentionSpec(AttentionLike op) const {
   spec.scale = op.getScale().convertToDouble();
   spec.window = op.getWindow();
   spec.halfCache = halfCache;
+  spec.ranks = equant::degreeOf(module);
   return spec;
 }
 
@@ -502,6 +541,7 @@ KernelLibrary easyquant::cpuKernels(ModuleOp module, const cpu::Target &target, 
   library.copy = [launcher](LaunchBuilder &b, Value from, Value to) {
     return launcher.copy(b, from, to);
   };
+  library.hasCollectives = true;
   library.missing = "has no kernel; it must be lowered to lm or equant ops first";
   launcher.addRowOps(library);
   launcher.addLinears(library);

@@ -8,6 +8,7 @@
 #include "LaunchBuilder.h"
 
 #include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
+#include "easyquant/Dialect/Equant/IR/TensorParallel.h"
 #include "easyquant/Dialect/LM/Analysis/InPlace.h"
 #include "easyquant/Formats/Step.h"
 
@@ -110,6 +111,29 @@ void LaunchBuilder::launch(SymbolRefAttr kernel, ValueRange operands, Phase phas
 void LaunchBuilder::launchHost(int64_t call, ValueRange operands) {
   launch::HostOp::create(b, call, operands, b.getStringAttr(site),
                          b.getDenseI64ArrayAttr(writesOf(operands)));
+}
+
+void LaunchBuilder::startCollective(StringRef call, Value memory, StringRef reduction,
+                                    Value result) {
+  underWay[result] =
+      launch::CollectiveOp::create(b, b.getI64IntegerAttr(collectives++), b.getStringAttr(call),
+                                   memory, b.getStringAttr(reduction), b.getStringAttr(site));
+  rowCounts[memory] = rows(memory);
+  memories[result] = memory;
+}
+
+void LaunchBuilder::await(Value result) {
+  auto it = underWay.find(result);
+  if (it == underWay.end())
+    return;
+  launch::CollectiveOp started = it->second;
+  launch::WaitOp::create(b, started.getIdAttr(), started.getMemory(), started.getSiteAttr());
+  underWay.erase(it);
+}
+
+void LaunchBuilder::awaitAll() {
+  while (!underWay.empty())
+    await(underWay.front().first);
 }
 
 //===----------------------------------------------------------------------===//
@@ -246,7 +270,16 @@ Value LaunchBuilder::fusionResult(Value value) const {
 }
 
 Value LaunchBuilder::result(Value value, Value rows) {
-  Value memory = outputs.lookup(fusionResult(value));
+  // A rank's columns lie where the columns of all are gathered.
+  Value whole = fusionResult(value);
+  auto gather = whole.hasOneUse() ? dyn_cast<shard::AllGatherOp>(*whole.user_begin()) : nullptr;
+  const int64_t ranks = equant::degreeOf(program.module);
+  if (gather && lm::isActivationType(value.getType()) &&
+      gather.getResult().getType() == lm::activationType(context(), ranks * lm::columns(value))) {
+    Value memory = result(gather.getResult(), rows);
+    return memories[value] = columnsOfRank(memory, ranks);
+  }
+  Value memory = outputs.lookup(whole);
   if (!memory)
     memory = launch::BufferOp::create(b, memoryType(value.getType()), rows, IntegerAttr());
   written.insert(memory);
@@ -297,6 +330,16 @@ Value LaunchBuilder::extrema(Value state, Value rows) {
     return nullptr;
   written.insert(extremaBuffer);
   return extremaBuffer;
+}
+
+Value LaunchBuilder::columnsOfRank(Value memory, int64_t ranks) {
+  int64_t count = cast<MemRefType>(memory.getType()).getDimSize(1) / ranks;
+  Value first = arith::MulIOp::create(b, argument("rank"), index(count));
+  auto at = [&](int64_t value) -> OpFoldResult { return b.getIndexAttr(value); };
+  Value view = memref::SubViewOp::create(b, memory, {at(0), first}, {rows(memory), at(count)},
+                                         {at(1), at(1)});
+  rowCounts[view] = rows(memory);
+  return view;
 }
 
 Value LaunchBuilder::scratch(int64_t bytes, bool perThread) {

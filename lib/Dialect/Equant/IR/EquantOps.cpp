@@ -252,9 +252,8 @@ static LogicalResult verifyInputScale(Operation *op, SchemeAttr scheme, FloatAtt
                            "with a constant scale, or, of codes that are no integers, in groups "
                            "with dynamic and outer scales, found ")
            << scheme;
-  if (scheme.isOnline() &&
-      (!scheme.isInteger() || scheme.getBits() != 8 || !scheme.getSymmetric() ||
-       scheme.getFullRange()))
+  if (scheme.isOnline() && (!scheme.isInteger() || scheme.getBits() != 8 ||
+                            !scheme.getSymmetric() || scheme.getFullRange()))
     return op->emitOpError("online scales are of symmetric codes i8, found ") << scheme;
   if (scale && (!std::isnormal(scale.getValueAsDouble()) || scale.getValueAsDouble() < 0))
     return op->emitOpError("the scale of the input must be finite, normal and positive, found ")
@@ -298,6 +297,7 @@ void QuantizeRowsOp::build(OpBuilder &b, OperationState &state, Value input, Val
   properties.setGroup(b.getI64IntegerAttr(group));
   properties.setScale(scale);
   properties.setZeroPoint(zeroPoint);
+  properties.operandSegmentSizes = {1, online ? 1 : 0, /*absmax=*/0};
 }
 
 LogicalResult QuantizeRowsOp::verify() {
@@ -311,6 +311,8 @@ LogicalResult QuantizeRowsOp::verify() {
       bool(getZeroPointAttr()) != bool(getZeroPoints()))
     return emitOpError("scale belongs to a static scheme, zero_point and zero points to an "
                        "asymmetric one");
+  if (getAbsmax() && !scheme.getDynamic())
+    return emitOpError("absmax belongs to a dynamic scheme, found ") << scheme;
   int64_t columns = lm::columns(getInput());
   int64_t groups = numerics::groupCount(columns, static_cast<int64_t>(getGroup()));
   if (lm::columns(getCodes()) != columns || lm::columns(getSums()) != groups)
@@ -342,9 +344,37 @@ LogicalResult AdvanceOp::verify() {
   auto window = static_cast<int64_t>(getWindow());
   int64_t fields = getState().getType().getFields();
   if (window > lm::kMaxStateFields || fields != numerics::onlineFields(window))
-    return emitOpError("a window of ") << window << " steps takes a state of "
-                                       << numerics::onlineFields(std::min(window, lm::kMaxStateFields))
-                                       << " fields, found " << fields;
+    return emitOpError("a window of ")
+           << window << " steps takes a state of "
+           << numerics::onlineFields(std::min(window, lm::kMaxStateFields)) << " fields, found "
+           << fields;
+  return success();
+}
+
+LogicalResult RescaleOp::verify() {
+  if (getSites().empty())
+    return emitOpError("sites must name the linears whose sums it scales");
+  SchemeAttr scheme = getWeightScheme();
+  int64_t n = lm::columns(getOutput());
+  if (lm::columns(getSums()) != n)
+    return emitOpError("expected ") << n << " columns of sums, found " << getSums().getType();
+  if (scheme.getGranularity() != Granularity::Channel)
+    return emitOpError("expected a scale a channel, found ") << scheme;
+  if (failed(verifyHasOuter(*this, scheme, getOuter())))
+    return failure();
+  auto check = [&](StringRef what, numerics::WeightTensor tensor, Value found) -> LogicalResult {
+    RankedTensorType expected = getLayout().getPackedType(tensor, scheme, n, /*columns=*/8);
+    if (!expected || found.getType() != expected)
+      return emitOpError(what) << " of " << n << " channels packed as " << getLayout()
+                               << " must be " << expected << ", found " << found.getType();
+    return success();
+  };
+  if (failed(check("scales", numerics::WeightTensor::Scales, getScale())) ||
+      (getOuter() && failed(check("outer scales", numerics::WeightTensor::Outer, getOuter()))))
+    return failure();
+  if (getBias() && tensorType(getBias()).getDimSize(0) != n)
+    return emitOpError("bias has ") << tensorType(getBias()).getDimSize(0)
+                                    << " elements, but the result has " << n << " columns";
   return success();
 }
 
@@ -439,12 +469,15 @@ LogicalResult equant::LinearOp::verify() {
   if (getBias() && tensorType(getBias()).getDimSize(0) != n)
     return emitOpError("bias has ") << tensorType(getBias()).getDimSize(0)
                                     << " elements, but the result has " << n << " columns";
+  if (!lm::isActivationType(getOutput().getType()) &&
+      (!readsCodes() || getBias() || weight.getGranularity() != Granularity::Channel))
+    return emitOpError("gives sums of products, as i32, of codes and a weight with a scale a "
+                       "channel alone, and without a bias");
   SchemeAttr input = getInputSchemeAttr();
   bool isStatic = input && !input.getDynamic(), hasScale = input && input.isCalibrated();
   bool hasOnlineScales = input && input.isOnline() && getRowScales();
   hasScale &= !readsCodes() && !hasOnlineScales;
-  if (bool(getRowScales()) != (readsCodes() || hasOnlineScales) ||
-      (readsCodes() && !input) ||
+  if (bool(getRowScales()) != (readsCodes() || hasOnlineScales) || (readsCodes() && !input) ||
       bool(getRowZeroPoints()) != (readsCodes() && !input.getSymmetric()) ||
       (getRowSums() && !readsCodes()))
     return emitOpError("row_scales, row_sums and row_zero_points belong to codes, which come with "

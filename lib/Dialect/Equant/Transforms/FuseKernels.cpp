@@ -108,8 +108,9 @@ struct FuseResidual : OpRewritePattern<lm::AddOp> {
     for (auto [term, stream] :
          {std::pair(add.getRhs(), add.getLhs()), std::pair(add.getLhs(), add.getRhs())}) {
       Operation *linear = term.getDefiningOp();
-      if (!isa_and_present<lm::LinearOp, equant::LinearOp>(linear) || !linear->hasOneUse() ||
-          linear->getBlock() != add->getBlock() || !lm::mayOverwrite(add, stream))
+      if (!isa_and_present<lm::LinearOp, equant::LinearOp, RescaleOp>(linear) ||
+          !linear->hasOneUse() || linear->getBlock() != add->getBlock() ||
+          !lm::mayOverwrite(add, stream))
         continue;
       fuse(rewriter, add, {linear, add});
       return success();
