@@ -121,6 +121,14 @@ public:
     });
   }
 
+  // Models that ranks share have no state.
+  Result<void> readState(int64_t slot, std::span<double> state) override {
+    return own->readState(slot, state);
+  }
+  Result<void> writeState(int64_t slot, std::span<const double> state) override {
+    return own->writeState(slot, state);
+  }
+
   Result<void> step(std::span<const SequenceStep> sequences, std::span<const int32_t> logitRows,
                     float *logits, const Watch &watch) override {
     std::vector<int64_t> message = {Step, id, std::ssize(sequences), std::ssize(logitRows)};
