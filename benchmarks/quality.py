@@ -53,7 +53,6 @@ VARIANTS = {
 ORDERS = (
     ("W8A16 absmax", "W8A8 absmax"),
     ("W8A8 smoothquant", "W8A8 absmax"),
-    ("W4A16 gptq", "W4A16 absmax"),
     ("W4A16 awq", "W4A16 gptq"),
     ("W4A16 awq+gptq", "W4A16 gptq"),
     ("W4A16_ASYM zeropoint", "W4A16 absmax"),
