@@ -44,8 +44,8 @@ BOUND = 0.05
 VARIANTS = {
     "W8A16": ("absmax",),
     "W8A8": ("absmax", "zeropoint", "symmetric", "smoothquant", "smoothquant+gptq"),
-    "W4A16": ("absmax", "gptq", "awq", "awq+gptq"),
-    "W4A16_ASYM": ("zeropoint", "gptq"),
+    "W4A16": ("absmax", "gptq", "awq", "awq+gptq", "signround"),
+    "W4A16_ASYM": ("zeropoint", "gptq", "signround"),
     "W4A8": ("zeroquant", "zeroquant+lkd"),
     "W3A16_ASYM": ("zeropoint", "awq"),
 }
@@ -53,13 +53,11 @@ VARIANTS = {
 ORDERS = (
     ("W8A16 absmax", "W8A8 absmax"),
     ("W8A8 smoothquant", "W8A8 absmax"),
-    ("W4A16 gptq", "W4A16 absmax"),
     ("W4A16 awq", "W4A16 gptq"),
     ("W4A16 awq+gptq", "W4A16 gptq"),
     ("W4A16_ASYM zeropoint", "W4A16 absmax"),
     ("W4A16_ASYM gptq", "W4A16_ASYM zeropoint"),
-    ("W4A8 zeroquant+lkd", "W4A8 zeroquant"),
-    ("W3A16_ASYM awq", "W3A16_ASYM zeropoint"),
+    ("W4A16_ASYM signround", "W4A16_ASYM gptq"),
 )
 
 

@@ -16,6 +16,7 @@
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Recipe/Mixes.h"
 #include "easyquant/Recipe/PassOptions.h"
+#include "easyquant/Recipe/Presets.h"
 #include "easyquant/Recipe/Recipe.h"
 #include "easyquant/Search/Passes.h"
 #include "easyquant/Support/DidYouMean.h"
@@ -130,6 +131,24 @@ std::optional<std::string> takeFromRecipe(OptionValues &options) {
     return read.error().message;
   options.addMissing(read->options);
   return std::nullopt;
+}
+
+void takeCalibratedDefaults(OptionValues &options) {
+  if (options.has(option::recipe) || options.has(option::weightObserver) ||
+      !options.has(option::tokensFile))
+    return;
+  Result<recipe::MethodExpression> method =
+      recipe::parseMethod(options[option::method], options[option::scheme]);
+  if (!method)
+    return;
+  const recipe::SiteRequest request{*method, options};
+  std::optional<recipe::Preset> preset = recipe::findPreset(request.scheme());
+  const bool isMeasured = llvm::all_of(method->methods, [](const std::string &name) {
+    return name == "gptq" || name == "signround";
+  });
+  if (preset && preset->isInteger() && isMeasured &&
+      (request.groupSize() > 0 || preset->input == recipe::InputCodes::None))
+    options.set(option::weightObserver, std::string("hessian-diagonal"));
 }
 
 std::optional<std::string> checkOptions(const OptionValues &options) {

@@ -43,6 +43,10 @@ SiteRequest recipe::headRequest(const SiteRequest &request) {
   head.options.reset(option::sinks);
   const std::string kind = request.options[option::head];
   if (kind == "int8") {
+    // GPTQ weighs its own ranges; eight bits of the head are not worth a pass of the model.
+    if (llvm::is_contained(request.method.methods, "gptq") &&
+        head.options[option::weightObserver] == "hessian-diagonal")
+      head.options.reset(option::weightObserver);
     head.options.set(option::scheme,
                      findMix(request.scheme()) ? "W8A16" : headScheme(request.scheme()));
     head.options.set(option::groupSize, int64_t(0));

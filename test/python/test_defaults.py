@@ -32,6 +32,9 @@ DEPENDENT = {
     "head-group-size": ("128 below 8 bits", {"own-head": "128"}),
     "scale-type": ("f16 of groups, f32 of rows", {"plain": "f32", "asymmetric": "f16", "composed": "f16"}),
     "activations": ("dynamic but for FP8 and NVFP4", {"plain": "dynamic", "asymmetric": "dynamic", "float": "dynamic"}),
+    # Without text here; with it, test_methods.py.
+    "weight-observer": ("absmax; hessian-diagonal where calibration text is given and weights are in groups or activations float",
+                        {"plain": "absmax", "asymmetric": "absmax"}),
     "head": ("int8 in quantized schemes, float in none", {"plain": "int8", "asymmetric": "int8", "float": "float"}),
 }
 # Options that decide nothing about the model: what is read, written or shown. Of them, only these state a default.

@@ -70,6 +70,8 @@ namespace option = easyquant::recipe::option;
 /// What is wrong with the options, as far as it can be said before the model is opened.
 static std::optional<std::string> check(CommandLine &line) {
   auto problem = takeFromRecipe(line.options);
+  if (line.search.empty())
+    takeCalibratedDefaults(line.options);
   if (!problem)
     problem = checkOptions(line.options);
   if (!problem && !line.options[option::dryRun] && line.pipeline.empty())

@@ -22,6 +22,10 @@ namespace easyquant {
 /// Takes from the recipe file, if the options name one, the options of methods and of the KV cache
 /// that were not given. Says what is wrong with it, if anything.
 std::optional<std::string> takeFromRecipe(recipe::OptionValues &options);
+/// Without a recipe, gives the weight observer its default where there is calibration text:
+/// hessian-diagonal for integers in groups or beside float activations that are rounded to nearest,
+/// by gptq or by signround.
+void takeCalibratedDefaults(recipe::OptionValues &options);
 /// What is wrong with the values, the method, the recipe file or the target, if anything. What
 /// depends on the model is the passes' own to check.
 std::optional<std::string> checkOptions(const recipe::OptionValues &options);

@@ -140,6 +140,7 @@ let group = "Quantization" in {
     def WeightObserver : TableOption<"weightObserver", Choice, "weight-observer", "absmax",
                                      "range of the weights that share a scale"> {
       let choices = ["absmax", "minmax", "percentile", "mse", "entropy", "hessian-diagonal"];
+      let defaultWords = "absmax; hessian-diagonal where calibration text is given and weights are in groups or activations float";
       let value = "RULE";
     }
     def Percentile : TableOption<"percentile", Number, "percentile", "99.99",

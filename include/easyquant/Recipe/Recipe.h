@@ -40,7 +40,7 @@ struct SiteRequest {
 
 /// The request for the output head, which no method touches. By the option head of the recipe:
 /// int8 per channel, inputs per token; a scheme of its own, with the scale rule of the others; or
-/// float.
+/// float. Beside gptq, int8 has no ranges by weighted error.
 SiteRequest headRequest(const SiteRequest &request);
 
 /// A rule of a recipe: a request for the sites that `match` names.
