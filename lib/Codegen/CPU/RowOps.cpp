@@ -300,8 +300,8 @@ void RowEmitter::emitExtrema() {
     Value value = buffer ? b.loadVector(lanes, buffer, {column}) : loadRow(0, column, lanes);
     return arith::NegFOp::create(b, value);
   };
-  Value least = reduceColumns(b, 0, spec.columns, 4 * b.target.lanes(), b.f32(), Combine::Greatest,
-                              negated);
+  Value least =
+      reduceColumns(b, 0, spec.columns, 4 * b.target.lanes(), b.f32(), Combine::Greatest, negated);
   b.store(arith::NegFOp::create(b, least), output(3), {row, 0});
   b.store(greatest, output(3), {row, 1});
 }

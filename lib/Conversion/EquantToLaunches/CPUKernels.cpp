@@ -106,8 +106,9 @@ static LogicalResult checkOnline(equant::QuantizeRowsOp op, const KernelOps &ker
 }
 
 /// Makes a row operation write codes: its arguments for them, and where they go.
-static LogicalResult addQuantization(LaunchBuilder &b, cpu::RowSpec &spec, equant::QuantizeRowsOp op,
-                            const KernelOps &kernel, Value rows, Operands &operands) {
+static LogicalResult addQuantization(LaunchBuilder &b, cpu::RowSpec &spec,
+                                     equant::QuantizeRowsOp op, const KernelOps &kernel, Value rows,
+                                     Operands &operands) {
   if (failed(checkOnline(op, kernel)))
     return failure();
   auto scale = kernel.find<equant::OnlineScaleOp>();

@@ -252,9 +252,8 @@ static LogicalResult verifyInputScale(Operation *op, SchemeAttr scheme, FloatAtt
                            "with a constant scale, or, of codes that are no integers, in groups "
                            "with dynamic and outer scales, found ")
            << scheme;
-  if (scheme.isOnline() &&
-      (!scheme.isInteger() || scheme.getBits() != 8 || !scheme.getSymmetric() ||
-       scheme.getFullRange()))
+  if (scheme.isOnline() && (!scheme.isInteger() || scheme.getBits() != 8 ||
+                            !scheme.getSymmetric() || scheme.getFullRange()))
     return op->emitOpError("online scales are of symmetric codes i8, found ") << scheme;
   if (scale && (!std::isnormal(scale.getValueAsDouble()) || scale.getValueAsDouble() < 0))
     return op->emitOpError("the scale of the input must be finite, normal and positive, found ")
@@ -342,9 +341,10 @@ LogicalResult AdvanceOp::verify() {
   auto window = static_cast<int64_t>(getWindow());
   int64_t fields = getState().getType().getFields();
   if (window > lm::kMaxStateFields || fields != numerics::onlineFields(window))
-    return emitOpError("a window of ") << window << " steps takes a state of "
-                                       << numerics::onlineFields(std::min(window, lm::kMaxStateFields))
-                                       << " fields, found " << fields;
+    return emitOpError("a window of ")
+           << window << " steps takes a state of "
+           << numerics::onlineFields(std::min(window, lm::kMaxStateFields)) << " fields, found "
+           << fields;
   return success();
 }
 
@@ -443,8 +443,7 @@ LogicalResult equant::LinearOp::verify() {
   bool isStatic = input && !input.getDynamic(), hasScale = input && input.isCalibrated();
   bool hasOnlineScales = input && input.isOnline() && getRowScales();
   hasScale &= !readsCodes() && !hasOnlineScales;
-  if (bool(getRowScales()) != (readsCodes() || hasOnlineScales) ||
-      (readsCodes() && !input) ||
+  if (bool(getRowScales()) != (readsCodes() || hasOnlineScales) || (readsCodes() && !input) ||
       bool(getRowZeroPoints()) != (readsCodes() && !input.getSymmetric()) ||
       (getRowSums() && !readsCodes()))
     return emitOpError("row_scales, row_sums and row_zero_points belong to codes, which come with "
