@@ -11,11 +11,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "AwqSearch.h"
-#include "MethodRun.h"
-#include "SubgraphPass.h"
 
+#include "easyquant/Calibration/MethodRun.h"
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Calibration/RoundedSites.h"
+#include "easyquant/Calibration/SubgraphPass.h"
 #include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
 #include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
 #include "easyquant/Support/ProgressAction.h"
@@ -170,15 +170,10 @@ LogicalResult Awq::run() {
   if (searchSamples < 1)
     return emitError(module.getLoc())
            << "search-samples must be at least 1, found " << searchSamples.getValue();
-  FailureOr<MethodRun> opened = MethodRun::open(
-      module,
-      {kAwq,
-       fmt::format("awq 2 search-samples={} clip={}", searchSamples.getValue(), clip.getValue()),
-       tokensFile, workFolder, threads});
+  FailureOr<MethodRun> opened = MethodRun::open(module, {kAwq, "2", optionValues()});
   if (failed(opened))
     return failure();
   MethodRun &run = *opened;
-  equant::recordOptions(module, optionValues(), kAwq);
   auto isDone = [&](int64_t i) {
     return !pointsOf.contains(run.layer(i)) || (run.has(i) && run.has(i, kClip));
   };

@@ -5,11 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "SubgraphPass.h"
-
 #include "easyquant/Calibration/Journal.h"
 #include "easyquant/Calibration/LayerSites.h"
 #include "easyquant/Calibration/Passes.h"
+#include "easyquant/Calibration/SubgraphPass.h"
 #include "easyquant/Numerics/SiteStatistics.h"
 #include "easyquant/Support/Checksum.h"
 #include "easyquant/Support/ProgressAction.h"

@@ -9,11 +9,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "MethodRun.h"
-#include "SubgraphPass.h"
-
+#include "easyquant/Calibration/MethodRun.h"
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Calibration/RoundedSites.h"
+#include "easyquant/Calibration/SubgraphPass.h"
 #include "easyquant/Numerics/Statistics.h"
 #include "easyquant/Support/Parallel.h"
 #include "easyquant/Support/ProgressAction.h"
@@ -161,8 +160,7 @@ LogicalResult ChooseRanges::run() {
   if (llvm::all_of(functions,
                    [](func::FuncOp f) { return f.isExternal() || openSites(f).empty(); }))
     return success();
-  FailureOr<MethodRun> opened =
-      MethodRun::open(module, {kName, "choose-ranges 1", tokensFile, workFolder, threads});
+  FailureOr<MethodRun> opened = MethodRun::open(module, {kName, "1", optionValues()});
   if (failed(opened))
     return failure();
   MethodRun &run = *opened;

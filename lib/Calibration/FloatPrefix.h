@@ -14,8 +14,7 @@
 #ifndef EASYQUANT_LIB_CALIBRATION_FLOATPREFIX_H
 #define EASYQUANT_LIB_CALIBRATION_FLOATPREFIX_H
 
-#include "MethodRun.h"
-
+#include "easyquant/Calibration/MethodRun.h"
 #include "easyquant/Calibration/RoundedSites.h"
 #include "easyquant/Numerics/Lkd.h"
 

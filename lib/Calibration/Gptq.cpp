@@ -12,10 +12,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "MethodRun.h"
-#include "SubgraphPass.h"
-
 #include "easyquant/Numerics/Gptq.h"
+#include "easyquant/Calibration/MethodRun.h"
+#include "easyquant/Calibration/SubgraphPass.h"
 
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Calibration/RoundedSites.h"
@@ -207,15 +206,10 @@ LogicalResult Gptq::run() {
   ModuleOp module = getOperation();
   if (!isPlanned(module, kGptq))
     return equant::reportNotPlanned(module, getArgument(), kGptq, requireSites);
-  FailureOr<MethodRun> opened = MethodRun::open(
-      module, {kGptq,
-               fmt::format("gptq 2 act-order={} static-groups={} damping={:a}", actOrder.getValue(),
-                           staticGroups.getValue(), double(damping)),
-               tokensFile, workFolder, threads});
+  FailureOr<MethodRun> opened = MethodRun::open(module, {kGptq, "2", optionValues()});
   if (failed(opened))
     return failure();
   MethodRun &run = *opened;
-  equant::recordOptions(module, optionValues(), kGptq);
   const numerics::GptqOptions options{
       .actOrder = actOrder, .staticGroups = staticGroups, .damping = damping, .threads = threads};
   // What cannot be is said before hours of work.

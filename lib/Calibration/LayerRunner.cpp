@@ -210,7 +210,7 @@ FailureOr<HiddenStates> LayerRunner::allocate() {
   return std::move(*states);
 }
 
-FailureOr<HiddenStates> LayerRunner::embed() {
+FailureOr<HiddenStates> LayerRunner::embed(RowsOfTable change) {
   // Of a table that may be the largest tensor of the model only the rows that occur are read.
   std::vector<int32_t> vocabulary;
   for (int64_t i = 0; i < text->samples(); ++i)
@@ -233,6 +233,8 @@ FailureOr<HiddenStates> LayerRunner::embed() {
                                  std::span(place.row(row), step * place.columns))))
         return failure();
     values.source().release(weight.global);
+    if (weight.isEmbedding && change)
+      change(weight, vocabulary, place);
   }
 
   FailureOr<HiddenStates> states = allocate();

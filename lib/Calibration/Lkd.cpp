@@ -6,9 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "FloatPrefix.h"
-#include "SubgraphPass.h"
 
 #include "easyquant/Calibration/Passes.h"
+#include "easyquant/Calibration/SubgraphPass.h"
 #include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
 #include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
 
@@ -38,14 +38,10 @@ LogicalResult Lkd::run() {
   ModuleOp module = getOperation();
   if (!isPlanned(module, kLkd))
     return equant::reportNotPlanned(module, getArgument(), kLkd, requireSites);
-  FailureOr<MethodRun> opened =
-      MethodRun::open(module, {kLkd,
-                               fmt::format("lkd 2 epochs={} learning-rate={:a}", epochs.getValue(),
-                                           learningRate.getValue()),
-                               tokensFile, workFolder, threads});
+  FailureOr<MethodRun> opened = MethodRun::open(
+      module, {kLkd, fmt::format("2 learning-rate={:a}", learningRate.getValue()), optionValues()});
   if (failed(opened))
     return failure();
-  equant::recordOptions(module, optionValues(), kLkd);
   const numerics::LkdOptions options{.epochs = epochs,
                                      .learningRate = learningRate,
                                      .skippedRows = opened->runner().tokens().skipped(),

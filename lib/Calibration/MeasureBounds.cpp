@@ -20,9 +20,9 @@
 #include "FloatRun.h"
 #include "QuantizedLayer.h"
 #include "SiteBounds.h"
-#include "SubgraphPass.h"
 
 #include "easyquant/Calibration/Passes.h"
+#include "easyquant/Calibration/SubgraphPass.h"
 #include "easyquant/Dialect/Equant/Transforms/FoldScale.h"
 #include "easyquant/Numerics/Metrics.h"
 #include "easyquant/Support/ProgressAction.h"

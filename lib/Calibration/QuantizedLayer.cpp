@@ -29,6 +29,9 @@ LogicalResult easyquant::calibration::checkRoundsToNearest(const PlannedSite &si
   if (site.plan.getInput() && site.plan.getInput().isCalibrated())
     return fail("its inputs are to be quantized with static scales; bounds are measured of "
                 "activations=dynamic");
+  if (site.plan.getInput() && !site.plan.getInput().isInteger())
+    return fail("its inputs are to be quantized, and not to int8; bounds are measured of int8 "
+                "inputs and of float ones");
   return success();
 }
 

@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "FloatPrefix.h"
-#include "SubgraphPass.h"
 
+#include "easyquant/Calibration/SubgraphPass.h"
 #include "easyquant/Numerics/SignRound.h"
 
 #include "easyquant/Calibration/Passes.h"
@@ -44,11 +44,9 @@ LogicalResult SignRound::run() {
   if (!isPlanned(module, kSignRound))
     return equant::reportNotPlanned(module, getArgument(), kSignRound, requireSites);
   FailureOr<MethodRun> opened =
-      MethodRun::open(module, {kSignRound, fmt::format("signround 1 steps={}", steps.getValue()),
-                               tokensFile, workFolder, threads, kMaxLength});
+      MethodRun::open(module, {kSignRound, "1", optionValues(), /*samples=*/0, kMaxLength});
   if (failed(opened))
     return failure();
-  equant::recordOptions(module, optionValues(), kSignRound);
   const numerics::SignRoundOptions options{
       .steps = steps, .skippedRows = opened->runner().tokens().skipped(), .threads = threads};
   return trainLayers(module, *opened, kSignRound, [&](auto &layer, auto sites, auto targets) {

@@ -16,6 +16,7 @@
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Recipe/PassOptions.h"
 #include "easyquant/Recipe/Recipe.h"
+#include "easyquant/Search/Passes.h"
 #include "easyquant/Support/DidYouMean.h"
 #include "easyquant/Support/Threads.h"
 
@@ -328,7 +329,7 @@ LogicalResult buildSearchPipeline(OpPassManager &pm, const OptionValues &options
     if (const recipe::OptionValue *value = options.find(*shared))
       own.set(*shared, *value);
   auto pass =
-      calibration::createSearchBitwidths(passOptions<calibration::SearchBitwidthsOptions>(own));
+      search::createSearchBitwidths(passOptions<search::SearchBitwidthsOptions>(own));
   auto fail = [](const Twine &message) {
     llvm::errs() << "error: options of the search: " << message << "\n";
     return failure();

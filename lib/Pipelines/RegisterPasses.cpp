@@ -15,6 +15,7 @@
 #include "easyquant/Dialect/LM/Transforms/Passes.h"
 #include "easyquant/Dialect/Launch/Transforms/Passes.h"
 #include "easyquant/Pipelines/Passes.h"
+#include "easyquant/Search/Passes.h"
 #include "easyquant/Target/EmitObject.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -77,6 +78,7 @@ void registerPasses() {
   registerGPUToNVVMPasses();
   lm::registerLMPasses();
   registerPipelinesPasses();
+  search::registerSearchPasses();
 }
 
 } // namespace easyquant

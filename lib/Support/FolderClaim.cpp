@@ -89,7 +89,7 @@ void FolderClaim::remove(const fs::path &folder) {
   ::rmdir(folder.c_str());
 }
 
-FolderClaim::FolderClaim(FolderClaim &&other)
+FolderClaim::FolderClaim(FolderClaim &&other) noexcept
     : path(std::move(other.path)), lock(std::exchange(other.lock, -1)) {}
 
 FolderClaim::~FolderClaim() {

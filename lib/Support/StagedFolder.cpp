@@ -206,7 +206,7 @@ Result<StagedFolder> StagedFolder::scratch() {
   }
 }
 
-StagedFolder::StagedFolder(StagedFolder &&other)
+StagedFolder::StagedFolder(StagedFolder &&other) noexcept
     : claim(std::move(other.claim)), destination(std::move(other.destination)),
       staging(std::exchange(other.staging, "")), replace(std::move(other.replace)) {}
 

@@ -217,6 +217,7 @@ def test_short_samples_leave_the_cache_out(tmp_path):
 @pytest.mark.parametrize(("plans", "options", "expected"), [
     ("equant-absmax{scheme=none}", {}, "no site has a plan"),
     ("equant-absmax{scheme=W8A8 activations=static}", {}, "static scales"),
+    ("equant-absmax{scheme=FP8_DYNAMIC}", {}, "and not to int8"),
     (PLANS["W8A8"], {"samples": 0}, "at least 1, found 0"),
     (PLANS["W8A8"] + ",equant-quantize", {}, "no site has a plan"),
 ])

@@ -28,8 +28,8 @@ SHARED_MEMORY = ()
 LOOPBACK = ("--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo")
 
 
-def mpirun(ranks, *arguments, options=(), timeout=TIMEOUT, env=None):
-    command = ["mpirun", "--oversubscribe", "-n", str(ranks), *options, str(RANK), "--timeout", str(timeout), *map(str, arguments)]
+def mpirun(ranks, *arguments, options=(), timeout=TIMEOUT, env=None, on=()):
+    command = [*on, "mpirun", "--oversubscribe", "-n", str(ranks), *options, str(RANK), "--timeout", str(timeout), *map(str, arguments)]
     begin = time.monotonic()
     # Its own group: what a failed test leaves behind is ended with it.
     process = subprocess.Popen(command, env=ENVIRONMENT | (env or {}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -42,8 +42,8 @@ def mpirun(ranks, *arguments, options=(), timeout=TIMEOUT, env=None):
     return subprocess.CompletedProcess(command, process.returncode, stdout, stderr), time.monotonic() - begin
 
 
-def start(ranks, *arguments, timeout=TIMEOUT, each=None, **env):
-    """Processes that find each other at MASTER_ADDR, as torchrun starts them; each(rank) changes a rank's variables."""
+def start(ranks, *arguments, timeout=TIMEOUT, each=None, on=((),), **env):
+    """Processes that find each other at MASTER_ADDR, as torchrun starts them, on hosts in turn; each(rank) changes a rank's variables."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -52,7 +52,7 @@ def start(ranks, *arguments, timeout=TIMEOUT, each=None, **env):
         own = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
                "LD_LIBRARY_PATH": FAKE_NCCL} | env | (each(rank) if each else {})
         own = ENVIRONMENT | {name: str(value) for name, value in own.items() if value is not None}
-        processes.append(subprocess.Popen([RANK, "--timeout", str(timeout), *map(str, arguments)], env=own, text=True,
+        processes.append(subprocess.Popen([*on[rank % len(on)], RANK, "--timeout", str(timeout), *map(str, arguments)], env=own, text=True,
                                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
     return processes
 
@@ -69,6 +69,40 @@ def finish(processes):
         for process in processes:
             process.kill()
     return results
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory):
+    """Two network namespaces with a cable between them: how a command is run in each, by address, and what mpirun calls instead of ssh."""
+    names = [f"eq{os.getpid()}-{i}" for i in range(2)]
+    addresses = ["10.231.7.1", "10.231.7.2"]
+
+    def ip(*arguments):
+        subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+
+    def remove():
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+    try:
+        for name in names:
+            ip("netns", "add", name)
+            ip("-n", name, "link", "set", "lo", "up")
+        ip("link", "add", "cable0", "netns", names[0], "type", "veth", "peer", "name", "cable1", "netns", names[1])
+        for i, (name, address) in enumerate(zip(names, addresses, strict=True)):
+            ip("-n", name, "address", "add", f"{address}/24", "dev", f"cable{i}")
+            ip("-n", name, "link", "set", f"cable{i}", "up")
+    except (OSError, subprocess.CalledProcessError) as error:
+        remove()
+        pytest.skip(f"unsupported: no network namespaces here ({getattr(error, 'stderr', None) or error})")
+    # A host name of its own: ranks with the same one share memory.
+    run = {address: ["ip", "netns", "exec", name, "unshare", "--uts", "sh", "-c", f'hostname {name}; exec "$@"', "sh"]
+           for name, address in zip(names, addresses, strict=True)}
+    agent = tmp_path_factory.mktemp("agent") / "agent"
+    agent.write_text(f'#!/bin/sh\nshift\nexec ip netns exec {names[1]} unshare --uts sh -c "hostname {names[1]}; exec $*"\n')
+    agent.chmod(0o755)
+    yield run, agent
+    remove()
 
 
 def errors(stderr):
@@ -143,6 +177,28 @@ def test_contradictory_launchers():
     result, _ = mpirun(2, "sums", env={"RANK": "0", "WORLD_SIZE": "3", "LOCAL_RANK": "0"})
     said = errors(result.stderr)
     assert len(said) == 2 and all("mpirun says that this is rank" in line and "of 3" in line for line in said)
+
+
+@needs_mpi
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_collectives_between_hosts_by_mpi(hosts, ranks):
+    run, agent = hosts
+    options = ["--mca", "plm_rsh_agent", str(agent), *LOOPBACK[:-1], "10.231.7.0/24", "--mca", "oob_tcp_if_include", "10.231.7.0/24",
+               "--host", ",".join(f"{address}:{ranks // 2}" for address in run)]
+    result, _ = mpirun(ranks, "sums", options=options, timeout=30000, on=run["10.231.7.1"])
+    assert result.returncode == 0, result.stderr
+    lines = sorted(result.stdout.split("\n"))[1:]
+    assert len(lines) == ranks and len({line.split(": ")[1] for line in lines}) == 1
+
+
+def test_host_collectives_between_hosts_beside_nccl(hosts):
+    run, _ = hosts
+    results = finish(start(4, "--comm", "nccl", "sums", timeout=15000, on=list(run.values()), MASTER_ADDR="10.231.7.1"))
+    assert all(code == 0 for code, _, _ in results), results
+    assert len({stdout.split(": ")[1] for _, stdout, _ in results}) == 1
+    # Of another host, rank 0 cannot be seen at the loopback's address.
+    results = finish(start(2, "--comm", "nccl", "sums", on=list(run.values()), MASTER_ADDR="127.0.0.1"))
+    assert "waiting for rank 1 to connect" in results[0][2] and "waiting for rank 0 at 127.0.0.1" in results[1][2], results
 
 
 def no_library(folder, name):

@@ -27,7 +27,7 @@ public:
   /// Who holds the folder: "process 1234"; "another process" where that cannot be read.
   static std::string holderOf(const std::filesystem::path &folder);
 
-  FolderClaim(FolderClaim &&other);
+  FolderClaim(FolderClaim &&other) noexcept;
   FolderClaim &operator=(FolderClaim &&) = delete;
   /// Releases it: removes the lock, and the folder if nothing else is in it.
   ~FolderClaim();

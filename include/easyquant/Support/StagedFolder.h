@@ -35,7 +35,7 @@ public:
   static Result<StagedFolder> create(std::string destination, Replace replace);
   /// A folder in the working directory for what nobody keeps.
   static Result<StagedFolder> scratch();
-  StagedFolder(StagedFolder &&other);
+  StagedFolder(StagedFolder &&other) noexcept;
   ~StagedFolder();
 
   const std::string &path() const { return staging; }

@@ -10,10 +10,11 @@
 #include "easyquant/Dialect/LM/Analysis/Calls.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/IR/IRMapping.h"
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/IR/SymbolTable.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+#include "mlir/Transforms/Inliner.h"
+#include "mlir/Transforms/InliningUtils.h"
 
 namespace easyquant::lm {
 #define GEN_PASS_DEF_HOISTROWS
@@ -91,21 +92,16 @@ struct HoistRows : easyquant::lm::impl::HoistRowsBase<HoistRows> {
     }
   }
 
-  /// Puts the body of a straight-line private function in the place of its only call; false
-  /// if that cannot be.
+  /// Puts the body of a private function in the place of its only call; false if that cannot be.
   bool inlineOnlyCall(func::CallOp call, SymbolTable &symbols) {
     auto callee = symbols.lookup<func::FuncOp>(call.getCallee());
-    if (!callee || !callee.isPrivate() || !llvm::hasSingleElement(callee.getBody()) ||
+    if (!callee || !callee.isPrivate() || callee.isExternal() ||
         !llvm::hasSingleElement(*SymbolTable::getSymbolUses(callee, getOperation())))
       return false;
-    IRMapping mapping;
-    mapping.map(callee.getArguments(), call.getOperands());
-    OpBuilder builder(call);
-    for (Operation &op : callee.front().without_terminator())
-      builder.clone(op, mapping);
-    for (auto [result, returned] :
-         llvm::zip_equal(call.getResults(), callee.front().getTerminator()->getOperands()))
-      result.replaceAllUsesWith(mapping.lookup(returned));
+    InlinerInterface interface(&getContext());
+    if (failed(inlineCall(interface, InlinerConfig().getCloneCallback(), call, callee,
+                          &callee.getBody(), /*shouldCloneInlinedRegion=*/false)))
+      return false;
     call.erase();
     symbols.erase(callee);
     return true;

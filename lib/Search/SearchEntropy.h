@@ -7,19 +7,19 @@
 //
 // What a format loses of a site is taken to be the noise that it adds to the site's output in
 // proportion to the signal, ||W - What||^2 / ||W||^2, times the information that goes in: the
-// entropy of the histogram of the site's activations, in bits. Private to lib/Calibration.
+// entropy of the histogram of the site's activations, in bits. Private to lib/Search.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_CALIBRATION_SEARCHENTROPY_H
-#define EASYQUANT_LIB_CALIBRATION_SEARCHENTROPY_H
+#ifndef EASYQUANT_LIB_SEARCH_SEARCHENTROPY_H
+#define EASYQUANT_LIB_SEARCH_SEARCHENTROPY_H
 
 #include "SearchSpace.h"
 
 #include "easyquant/Formats/StatisticsFile.h"
 #include "easyquant/Numerics/FormatChoice.h"
 
-namespace easyquant::calibration {
+namespace easyquant::search {
 
 /// The table of the space's candidates: for each group the mean over its weights of what its sites
 /// lose. Weights are rounded to nearest. Fails with a diagnostic: a site without a histogram, a
@@ -29,6 +29,6 @@ entropyTable(const ModelConstants &constants, const SearchSpace &space,
              const formats::StatisticsFile &statistics,
              llvm::function_ref<void(size_t group)> progress);
 
-} // namespace easyquant::calibration
+} // namespace easyquant::search
 
-#endif // EASYQUANT_LIB_CALIBRATION_SEARCHENTROPY_H
+#endif // EASYQUANT_LIB_SEARCH_SEARCHENTROPY_H

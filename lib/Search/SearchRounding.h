@@ -7,19 +7,20 @@
 //
 // By the method that will round them: GPTQ by itself, on the Hessian of the float activations,
 // which serves all formats; everything else to nearest by the plan's rule, where distillation
-// starts from. Private to lib/Calibration.
+// starts from. Private to lib/Search.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_CALIBRATION_SEARCHROUNDING_H
-#define EASYQUANT_LIB_CALIBRATION_SEARCHROUNDING_H
+#ifndef EASYQUANT_LIB_SEARCH_SEARCHROUNDING_H
+#define EASYQUANT_LIB_SEARCH_SEARCHROUNDING_H
 
-#include "easyquant/Calibration/LayerSites.h"
+#include "SearchSpace.h"
+
 #include "easyquant/Numerics/Gptq.h"
 
 #include <map>
 
-namespace easyquant::calibration {
+namespace easyquant::search {
 
 /// What rounding takes from the activations that a group of sites reads.
 class GroupInputs {
@@ -55,6 +56,11 @@ mlir::LogicalResult roundInto(const ModelConstants &constants, const PlannedSite
                               equant::PlanAttr plan, GroupInputs *inputs, unsigned threads,
                               CompiledSubgraph &program);
 
-} // namespace easyquant::calibration
+/// Of each candidate sum_j E[x_j^2] sum_n (w - what)^2, to nearest, from a few rows of each weight,
+/// evenly spread. Fails with a diagnostic.
+mlir::FailureOr<std::vector<float>> weightErrors(const ModelConstants &constants,
+                                                 const SearchGroup &group, GroupInputs &inputs);
 
-#endif // EASYQUANT_LIB_CALIBRATION_SEARCHROUNDING_H
+} // namespace easyquant::search
+
+#endif // EASYQUANT_LIB_SEARCH_SEARCHROUNDING_H

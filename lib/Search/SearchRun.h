@@ -6,20 +6,20 @@
 //===----------------------------------------------------------------------===//
 //
 // Measures layer by layer, keeps what it finds in the work folder, and turns errors into losses.
-// Private to lib/Calibration.
+// Private to lib/Search.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_CALIBRATION_SEARCHRUN_H
-#define EASYQUANT_LIB_CALIBRATION_SEARCHRUN_H
+#ifndef EASYQUANT_LIB_SEARCH_SEARCHRUN_H
+#define EASYQUANT_LIB_SEARCH_SEARCHRUN_H
 
 #include "ChoiceRun.h"
 #include "LayerSensitivity.h"
-#include "MethodRun.h"
 
+#include "easyquant/Calibration/MethodRun.h"
 #include "easyquant/Numerics/FormatChoice.h"
 
-namespace easyquant::calibration {
+namespace easyquant::search {
 
 /// The losses of the formats that are worth choosing from: those of group i are of its candidates
 /// candidates[i].
@@ -57,6 +57,8 @@ private:
   mlir::FailureOr<ModelLoss *> modelLoss();
   mlir::FailureOr<LayerFindings> read(int64_t layer);
   mlir::LogicalResult write(int64_t layer, const LayerFindings &findings);
+  mlir::LogicalResult measureHead();
+  std::string stampOf(int64_t layer) const;
   const std::string &stamp() const { return run.stamp(run.layerCount() - 1); }
   std::vector<const SearchGroup *> groupsOf(size_t layer) const;
   std::vector<double> lossesPerError() const;
@@ -70,6 +72,6 @@ private:
   std::vector<LayerFindings> layers;
 };
 
-} // namespace easyquant::calibration
+} // namespace easyquant::search
 
-#endif // EASYQUANT_LIB_CALIBRATION_SEARCHRUN_H
+#endif // EASYQUANT_LIB_SEARCH_SEARCHRUN_H

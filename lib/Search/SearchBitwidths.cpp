@@ -7,9 +7,9 @@
 
 #include "SearchEntropy.h"
 #include "SearchReport.h"
-#include "SubgraphPass.h"
 
-#include "easyquant/Calibration/Passes.h"
+#include "easyquant/Calibration/SubgraphPass.h"
+#include "easyquant/Search/Passes.h"
 #include "easyquant/Support/ProgressAction.h"
 #include "easyquant/Support/WriteFile.h"
 
@@ -20,14 +20,15 @@
 #include <cmath>
 #include <numeric>
 
-namespace easyquant::calibration {
+namespace easyquant::search {
 #define GEN_PASS_DEF_SEARCHBITWIDTHS
-#include "easyquant/Calibration/Passes.h.inc"
-} // namespace easyquant::calibration
+#include "easyquant/Search/Passes.h.inc"
+} // namespace easyquant::search
 
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::calibration;
+using namespace easyquant::search;
 using numerics::FormatChoice;
 using numerics::FormatTable;
 
@@ -38,7 +39,7 @@ constexpr int64_t kGroupSizes[] = {32, 64, 128};
 
 enum class Strategy { Grid, Entropy, Greedy, Learned };
 
-struct SearchBitwidths : SubgraphPass<calibration::impl::SearchBitwidthsBase<SearchBitwidths>> {
+struct SearchBitwidths : SubgraphPass<search::impl::SearchBitwidthsBase<SearchBitwidths>> {
   using SubgraphPass::SubgraphPass;
   LogicalResult run() override;
 
@@ -216,6 +217,11 @@ LogicalResult SearchBitwidths::readOptions() {
   if (way == Strategy::Learned && aim == Objective::Loss)
     return fail() << "strategy learned fits relative errors, and a loss less the float model's may "
                      "be 0: take objective kl";
+  if (searchHead && !avgBits.empty())
+    return fail() << "avg-bits counts the layers' weights alone, so that it says nothing about the "
+                     "output head: give max-bytes or lambda, or search-head=false";
+  if (searchHead && way == Strategy::Entropy)
+    return fail() << "strategy entropy knows no losses of the output head: give search-head=false";
   if (formats.empty())
     return fail() << "no formats to choose from: give formats=SCHEME,SCHEME,... or formats=all";
   if (searchSamples < 1 || evaluations < 1)
@@ -234,6 +240,7 @@ SearchSpaceRequest SearchBitwidths::spaceRequest() const {
   if (targets.empty())
     request.targets = {"cpu"};
   request.perSite = perSite;
+  request.head = searchHead;
   return request;
 }
 
@@ -281,10 +288,11 @@ std::string SearchBitwidths::stampText() const {
   std::string sizes;
   for (int64_t size : request.groupSizes)
     sizes += fmt::format(" {}", size);
-  return fmt::format("search 2 samples={} formats={} group-sizes={} targets={} objective={} "
-                     "per-site={}",
+  return fmt::format("2 samples={} formats={} group-sizes={} targets={} objective={} "
+                     "per-site={} search-head={}",
                      searchSamples.getValue(), llvm::join(request.schemes, " "), sizes,
-                     llvm::join(request.targets, " "), objective.getValue(), perSite.getValue());
+                     llvm::join(request.targets, " "), objective.getValue(), perSite.getValue(),
+                     searchHead.getValue());
 }
 
 FailureOr<SearchTable> SearchBitwidths::tableOfEntropy(const SearchSpace &space) {
@@ -381,8 +389,8 @@ LogicalResult SearchBitwidths::run() {
     return failure();
   if (way == Strategy::Entropy && tokensFile.empty())
     return runOnWeights();
-  FailureOr<MethodRun> opened = MethodRun::open(
-      module, {kSearch, stampText(), tokensFile, workFolder, threads, searchSamples});
+  FailureOr<MethodRun> opened =
+      MethodRun::open(module, {kSearch, stampText(), optionValues(), searchSamples});
   if (failed(opened))
     return failure();
   FailureOr<SearchSpace> space = findSearchSpace(module, opened->runner().layers(), spaceRequest());

@@ -4,13 +4,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-//
-// Private to lib/Calibration.
-//
-//===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_CALIBRATION_SUBGRAPHPASS_H
-#define EASYQUANT_LIB_CALIBRATION_SUBGRAPHPASS_H
+#ifndef EASYQUANT_CALIBRATION_SUBGRAPHPASS_H
+#define EASYQUANT_CALIBRATION_SUBGRAPHPASS_H
 
 #include "easyquant/Calibration/CompiledSubgraph.h"
 #include "easyquant/Recipe/PassOptions.h"
@@ -40,4 +36,4 @@ protected:
 
 } // namespace easyquant::calibration
 
-#endif // EASYQUANT_LIB_CALIBRATION_SUBGRAPHPASS_H
+#endif // EASYQUANT_CALIBRATION_SUBGRAPHPASS_H

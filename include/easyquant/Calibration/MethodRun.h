@@ -7,15 +7,16 @@
 //
 // What equant-awq, equant-gptq and equant-lkd have in common: they take calibration tokens through
 // the layers, and what they compute for layer i goes into `<method>_<i>.safetensors` of the work
-// folder, whose stamp tells a later run that there is nothing to do. Private to lib/Calibration.
+// folder, whose stamp tells a later run that there is nothing to do.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_CALIBRATION_METHODRUN_H
-#define EASYQUANT_LIB_CALIBRATION_METHODRUN_H
+#ifndef EASYQUANT_CALIBRATION_METHODRUN_H
+#define EASYQUANT_CALIBRATION_METHODRUN_H
 
 #include "easyquant/Calibration/LayerSites.h"
 #include "easyquant/Formats/ComputedConstants.h"
+#include "easyquant/Recipe/OptionValues.h"
 
 namespace easyquant::calibration {
 
@@ -26,14 +27,15 @@ class MethodRun {
 public:
   struct Request {
     llvm::StringRef method;
-    std::string options; ///< all that results depend on, as text
-    std::string tokensFile, workFolder;
-    unsigned threads = 0;
-    int64_t samples = 0;   ///< the first ones alone; 0: all
-    int64_t maxLength = 0; ///< tokens of a sample that are taken, the first ones; 0: all
+    /// Of the algorithm, and with it all that results depend on and that is no row of the table.
+    std::string revision;
+    recipe::OptionValues options; ///< of the pass
+    int64_t samples = 0;          ///< the first ones alone; 0: all
+    int64_t maxLength = 0;        ///< tokens of a sample that are taken, the first ones; 0: all
   };
 
-  /// Reads the tokens, finds the layers and stamps them as they are. Fails with a diagnostic: no
+  /// Reads the tokens, finds the layers and stamps them as they are, with the values of the
+  /// method's own options, which it records in the module, too. Fails with a diagnostic: no
   /// tokens, no work folder, a site outside of the layers whose plan names the method.
   static mlir::FailureOr<MethodRun> open(mlir::ModuleOp module, const Request &request);
 
@@ -67,4 +69,4 @@ private:
 
 } // namespace easyquant::calibration
 
-#endif // EASYQUANT_LIB_CALIBRATION_METHODRUN_H
+#endif // EASYQUANT_CALIBRATION_METHODRUN_H

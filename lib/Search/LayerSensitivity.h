@@ -9,18 +9,18 @@
 // block (attention, MLP: up to the next place where the layer can be cut), all else being float,
 // activations too: the mean over tokens of |h - hhat|^2 / |h|^2. What follows normalizes hidden
 // states, so that an error of a token whose states are large, as those of attention sinks, is a
-// small one. Private to lib/Calibration.
+// small one. Private to lib/Search.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_CALIBRATION_LAYERSENSITIVITY_H
-#define EASYQUANT_LIB_CALIBRATION_LAYERSENSITIVITY_H
+#ifndef EASYQUANT_LIB_SEARCH_LAYERSENSITIVITY_H
+#define EASYQUANT_LIB_SEARCH_LAYERSENSITIVITY_H
 
 #include "ModelLoss.h"
 #include "SearchRounding.h"
 #include "SearchSpace.h"
 
-namespace easyquant::calibration {
+namespace easyquant::search {
 
 /// Activations of a float layer, of all samples.
 class LayerActivations {
@@ -40,6 +40,9 @@ private:
 };
 
 /// What is kept of a group in the journal; -1 where a format was dropped.
+/// The error of a candidate that another one beats in both bytes and weighted error.
+inline constexpr float kDropped = -1;
+
 struct GroupFindings {
   std::vector<float> weightErrors; ///< of each candidate: sum_j E[x_j^2] sum_n (w - what)^2
   std::vector<float> errors;       ///< of each candidate: of the block, relative and squared
@@ -67,7 +70,6 @@ public:
 
 private:
   mlir::LogicalResult gather(const HiddenStates &before);
-  mlir::FailureOr<std::vector<float>> weightErrors(const SearchGroup &group);
   mlir::FailureOr<GroupFindings> measure(const SearchGroup &group);
   mlir::FailureOr<float> blockError(CompiledSubgraph &program, const Subgraph &subgraph);
   mlir::LogicalResult round(const PlannedSite &site, equant::PlanAttr plan,
@@ -87,6 +89,6 @@ private:
   std::map<void *, GroupInputs> inputs; ///< by activation
 };
 
-} // namespace easyquant::calibration
+} // namespace easyquant::search
 
-#endif // EASYQUANT_LIB_CALIBRATION_LAYERSENSITIVITY_H
+#endif // EASYQUANT_LIB_SEARCH_LAYERSENSITIVITY_H

@@ -14,6 +14,7 @@
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::calibration;
+using namespace easyquant::search;
 namespace json = llvm::json;
 
 //===----------------------------------------------------------------------===//
@@ -34,7 +35,7 @@ static std::array<std::string, 3> splitAtNumber(StringRef name) {
   return {name.str(), "", ""};
 }
 
-std::string easyquant::calibration::kindOf(const SearchGroup &group) {
+std::string easyquant::search::kindOf(const SearchGroup &group) {
   auto [before, number, after] = splitAtNumber(group.name());
   return StringRef(number.empty() ? before : after).ltrim('.').str();
 }
@@ -59,8 +60,8 @@ static std::string matchOf(const std::pair<std::string, std::string> &around,
          literal(around.second) + "$";
 }
 
-DictionaryAttr easyquant::calibration::recipeOf(ModuleOp module, const SearchSpace &space,
-                                                ArrayRef<size_t> candidates) {
+DictionaryAttr easyquant::search::recipeOf(ModuleOp module, const SearchSpace &space,
+                                           ArrayRef<size_t> candidates) {
   Builder builder(module.getContext());
   // Sites of one kind that get one format share a rule.
   using Key = std::tuple<std::string, std::string, size_t>; // around the number, and the format
@@ -105,7 +106,7 @@ static json::Value valueAsJson(Attribute attribute) {
       .Default([](Attribute) { return json::Value(nullptr); });
 }
 
-json::Value easyquant::calibration::toJson(DictionaryAttr recipe) {
+json::Value easyquant::search::toJson(DictionaryAttr recipe) {
   json::Object members;
   for (NamedAttribute entry : recipe)
     members[entry.getName().str()] = valueAsJson(entry.getValue());
@@ -136,12 +137,13 @@ static json::Array groupsAsJson(const SearchSpace &space, const SearchRun *run,
     }
     for (auto [i, cost] : llvm::zip_equal(table.candidates[index], table.costs[index]))
       (*choices[i].getAsObject())["loss"] = cost.loss;
-    groups.push_back(json::Object{{"name", group.name()},
-                                  {"kind", kindOf(group)},
-                                  {"layer", group.layer},
-                                  {"sites", std::move(sites)},
-                                  {"weights", group.weights()},
-                                  {"choices", std::move(choices)}});
+    groups.push_back(
+        json::Object{{"name", group.name()},
+                     {"kind", kindOf(group)},
+                     {"layer", group.isHead ? json::Value(nullptr) : json::Value(group.layer)},
+                     {"sites", std::move(sites)},
+                     {"weights", group.weights()},
+                     {"choices", std::move(choices)}});
   }
   return groups;
 }
@@ -149,14 +151,17 @@ static json::Array groupsAsJson(const SearchSpace &space, const SearchRun *run,
 static json::Object pointAsJson(ModuleOp module, const SearchSpace &space,
                                 const SearchPoint &point) {
   json::Array formats;
-  for (auto [group, chosen] : llvm::zip_equal(space.groups, point.candidates))
+  int64_t layerBytes = 0;
+  for (auto [group, chosen] : llvm::zip_equal(space.groups, point.candidates)) {
     formats.push_back(group.candidates[chosen].format);
+    layerBytes += group.isHead ? 0 : group.candidates[chosen].bytes;
+  }
   json::Object result{
       {"budget", json::Object{{"kind", point.budget}, {"value", point.value}}},
       {"formats", std::move(formats)},
       {"bytes", point.bytes},
       {"weights_bytes", point.bytes + space.fixedBytes},
-      {"avg_bits", 8.0 * static_cast<double>(point.bytes) / static_cast<double>(space.weights())},
+      {"avg_bits", 8.0 * static_cast<double>(layerBytes) / static_cast<double>(space.weights())},
       {"predicted", point.predicted},
       {"verified", point.verified ? json::Value(*point.verified) : json::Value(nullptr)},
       {"evaluations", point.evaluations},
@@ -172,9 +177,9 @@ static json::Object pointAsJson(ModuleOp module, const SearchSpace &space,
   return result;
 }
 
-json::Object easyquant::calibration::reportOf(ModuleOp module, const SearchSpace &space,
-                                              const SearchRun *run, const SearchTable &table,
-                                              ArrayRef<SearchPoint> points) {
+json::Object easyquant::search::reportOf(ModuleOp module, const SearchSpace &space,
+                                         const SearchRun *run, const SearchTable &table,
+                                         ArrayRef<SearchPoint> points) {
   const bool isMeasured = run && !run->findings().empty();
   json::Array formats, layers, checks, found;
   for (const SearchFormat &format : space.formats)
@@ -182,7 +187,7 @@ json::Object easyquant::calibration::reportOf(ModuleOp module, const SearchSpace
         {"name", format.name()}, {"scheme", format.scheme}, {"group_size", format.groupSize}});
   std::vector<double> predicted, measured;
   if (isMeasured) {
-    for (const LayerFindings &layer : run->findings())
+    for (const LayerFindings &layer : run->findings().drop_back(space.head() ? 1 : 0))
       layers.push_back(json::Object{{"losses", json::Array(layer.losses)}});
     for (const CheckedPair &pair : run->checkedPairs()) {
       predicted.push_back(pair.predicted);

@@ -5,18 +5,18 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// As a recipe, and as JSON for the front desk. Private to lib/Calibration.
+// As a recipe, and as JSON for the front desk. Private to lib/Search.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_CALIBRATION_SEARCHREPORT_H
-#define EASYQUANT_LIB_CALIBRATION_SEARCHREPORT_H
+#ifndef EASYQUANT_LIB_SEARCH_SEARCHREPORT_H
+#define EASYQUANT_LIB_SEARCH_SEARCHREPORT_H
 
 #include "SearchRun.h"
 
 #include "llvm/Support/JSON.h"
 
-namespace easyquant::calibration {
+namespace easyquant::search {
 
 /// A budget, and what a strategy chose within it.
 struct SearchPoint {
@@ -43,6 +43,6 @@ llvm::json::Value toJson(mlir::DictionaryAttr recipe);
 llvm::json::Object reportOf(mlir::ModuleOp module, const SearchSpace &space, const SearchRun *run,
                             const SearchTable &table, llvm::ArrayRef<SearchPoint> points);
 
-} // namespace easyquant::calibration
+} // namespace easyquant::search
 
-#endif // EASYQUANT_LIB_CALIBRATION_SEARCHREPORT_H
+#endif // EASYQUANT_LIB_SEARCH_SEARCHREPORT_H

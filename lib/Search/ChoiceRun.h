@@ -6,12 +6,12 @@
 //===----------------------------------------------------------------------===//
 //
 // Runs the model with every group in its chosen format, and remembers the losses in the work
-// folder. Private to lib/Calibration.
+// folder. Private to lib/Search.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_CALIBRATION_CHOICERUN_H
-#define EASYQUANT_LIB_CALIBRATION_CHOICERUN_H
+#ifndef EASYQUANT_LIB_SEARCH_CHOICERUN_H
+#define EASYQUANT_LIB_SEARCH_CHOICERUN_H
 
 #include "ModelLoss.h"
 #include "SearchSpace.h"
@@ -20,7 +20,7 @@
 
 #include <span>
 
-namespace easyquant::calibration {
+namespace easyquant::search {
 
 class ChoiceRun {
 public:
@@ -48,6 +48,6 @@ private:
   unsigned threads;
 };
 
-} // namespace easyquant::calibration
+} // namespace easyquant::search
 
-#endif // EASYQUANT_LIB_CALIBRATION_CHOICERUN_H
+#endif // EASYQUANT_LIB_SEARCH_CHOICERUN_H

@@ -16,11 +16,14 @@
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::calibration;
+using namespace easyquant::search;
 using equant::PlanAttr;
 using numerics::ConstMatrix;
 using numerics::Matrix;
 namespace option = easyquant::recipe::option;
 
+/// Rows of a weight from which its error is estimated before anything runs.
+static constexpr int64_t kSampledRows = 64;
 /// Rows that are rounded by one thread at a time.
 static constexpr int64_t kPieceRows = 32;
 
@@ -86,14 +89,13 @@ static Result<void> roundByGptq(const PlannedSite &site, ConstMatrix weight, Gro
   return {};
 }
 
-bool easyquant::calibration::readsInputs(PlanAttr plan) {
+bool easyquant::search::readsInputs(PlanAttr plan) {
   return plan.names("gptq") || plan.getRule() == equant::ScaleRule::HessianDiagonal;
 }
 
-Result<numerics::QuantizedMatrix> easyquant::calibration::roundToNearest(const PlannedSite &site,
-                                                                         PlanAttr plan,
-                                                                         ConstMatrix rows,
-                                                                         GroupInputs *inputs) {
+Result<numerics::QuantizedMatrix> easyquant::search::roundToNearest(const PlannedSite &site,
+                                                                    PlanAttr plan, ConstMatrix rows,
+                                                                    GroupInputs *inputs) {
   const PlannedSite planned{site.op, plan};
   numerics::ScaleRule rule = planned.rule();
   if (rule.kind == numerics::ScaleRuleKind::HessianDiagonal && inputs)
@@ -123,10 +125,9 @@ static Result<void> roundRows(const PlannedSite &site, ConstMatrix weight, Group
   return all;
 }
 
-LogicalResult easyquant::calibration::roundInto(const ModelConstants &constants,
-                                                const PlannedSite &site, PlanAttr plan,
-                                                GroupInputs *inputs, unsigned threads,
-                                                CompiledSubgraph &program) {
+LogicalResult easyquant::search::roundInto(const ModelConstants &constants, const PlannedSite &site,
+                                           PlanAttr plan, GroupInputs *inputs, unsigned threads,
+                                           CompiledSubgraph &program) {
   const PlannedSite planned{site.op, plan};
   FailureOr<WeightValues> weight = readWeight(constants, site);
   if (failed(weight))
@@ -142,4 +143,33 @@ LogicalResult easyquant::calibration::roundInto(const ModelConstants &constants,
       return emitError(site.loc()) << "site '" << site.name() << "': " << done.error().message;
   }
   return success();
+}
+
+FailureOr<std::vector<float>> easyquant::search::weightErrors(const ModelConstants &constants,
+                                                              const SearchGroup &group,
+                                                              GroupInputs &inputs) {
+  const std::span<const float> moments = inputs.meanSquares();
+  std::vector<double> sums(group.candidates.size());
+  for (auto [number, site] : llvm::enumerate(group.sites)) {
+    FailureOr<WeightValues> weight = readWeight(constants, site);
+    if (failed(weight))
+      return failure();
+    const int64_t count = std::min(kSampledRows, weight->rows), columns = weight->columns;
+    std::vector<float> rows(count * columns), rounded(count * columns);
+    for (int64_t i = 0; i < count; ++i)
+      std::copy_n(weight->view().row(i * weight->rows / count), columns, rows.data() + i * columns);
+    const double scale = static_cast<double>(weight->rows) / static_cast<double>(count);
+    for (auto [candidate, sum] : llvm::zip_equal(group.candidates, sums)) {
+      auto codes =
+          roundToNearest(site, candidate.plans[number], {rows.data(), count, columns}, &inputs);
+      if (!codes)
+        return emitError(site.loc()) << "site '" << site.name() << "': " << codes.error().message;
+      numerics::dequantize(*codes, {rounded.data(), count, columns});
+      for (int64_t i = 0; i < count * columns; ++i) {
+        const double error = static_cast<double>(rows[i]) - rounded[i];
+        sum += scale * moments[i % columns] * error * error;
+      }
+    }
+  }
+  return std::vector<float>(sums.begin(), sums.end());
 }

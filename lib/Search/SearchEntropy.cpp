@@ -15,6 +15,7 @@
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::calibration;
+using namespace easyquant::search;
 
 /// Bits a value, of the bins of its histogram.
 static Result<double> entropyOf(const formats::StatisticsFile &statistics,
@@ -33,9 +34,9 @@ static Result<double> entropyOf(const formats::StatisticsFile &statistics,
 }
 
 FailureOr<numerics::FormatTable>
-easyquant::calibration::entropyTable(const ModelConstants &constants, const SearchSpace &space,
-                                     const formats::StatisticsFile &statistics,
-                                     llvm::function_ref<void(size_t)> progress) {
+easyquant::search::entropyTable(const ModelConstants &constants, const SearchSpace &space,
+                                const formats::StatisticsFile &statistics,
+                                llvm::function_ref<void(size_t)> progress) {
   numerics::FormatTable table;
   for (auto [index, group] : llvm::enumerate(space.groups)) {
     progress(index);

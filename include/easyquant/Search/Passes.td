@@ -1,0 +1,77 @@
+//===- Passes.td - Formats within a budget -----------------*- tablegen -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_SEARCH_PASSES
+#define EASYQUANT_SEARCH_PASSES
+
+include "easyquant/Dialect/Equant/Transforms/MethodOptions.td"
+include "easyquant/Support/PassOptions.td"
+
+include "mlir/Pass/PassBase.td"
+
+def SearchBitwidths : Pass<"equant-search-bitwidths", "::mlir::ModuleOp"> {
+  let summary = "Give each group of sites the format that is worth its bytes";
+  let description = [{
+    Changes the schemes of the `equant.plan`s that it finds in layers, within a budget of bytes, and notes them in `equant.recipe`
+    as rules. Sites that read one activation get one format (with `per-site` each its own): a scheme of `formats` with a group
+    size of `group-sizes`, with the methods of the recipe. Formats that a target has no kernel for are refused, or, with
+    `formats=all` (every scheme whose activations are those of the recipe's), left out. Codes and ranges that methods have
+    computed before are dropped; run it before the methods that round.
+
+    What is measured, on the first `search-samples` samples, every activation being float:
+
+      * of a group and a format that no other one beats in both bytes and Σⱼ E[xⱼ²] Σₙ (w − ŵ)²: the error of the
+        hidden states behind the enclosing block (attention, MLP), the mean over tokens of ‖h − ĥ‖² / ‖h‖², from its float input, rounded
+        by the method that will round it (GPTQ on one Hessian for all formats; everything else to nearest by the plan's rule);
+      * of a block: the `objective` of the whole model with that block as its plans would have it, which turns errors into loss;
+      * of one pair in twenty, at most one a layer: the objective of the whole model with it. The report has the rank correlation
+        with what is predicted.
+
+    With `search-head` the output head, if it has a plan, is a group as well, and an embedding tied to it has its format; its formats'
+    losses are measured on the whole model, and it is rounded by the base of the method alone.
+
+    Losses are taken to add up. `strategy` says what is chosen:
+
+    | strategy | choice |
+    |---|---|
+    | `grid` | the least predicted loss within the budget: branch and bound |
+    | `greedy` | from there by changes and exchanges that lower the objective of the whole model, at most `evaluations` |
+    | `learned` | the least loss when each kind of site has a coefficient, learned from the objectives of `evaluations` sampled choices; of this and the one of `grid` the better |
+    | `entropy` | the least Σ entropy of a site's activations × ‖W − Ŵ‖² / ‖W‖², from the histograms of a statistics file: nothing runs without tokens |
+
+    A budget is `avg-bits` (codes, scales and zero points of the searched weights), `max-bytes` (all weights of the first target),
+    or `lambda`, which adds so many nats for each average bit. Several budgets share what was measured; the first one's choice is
+    what plans get. `output` is its recipe, `report` a JSON file of all of it. What is measured of layer i goes into
+    `search_<i>.safetensors` in the module's work folder, losses of whole models into `search_choice_<hash>.safetensors`: a run
+    that was ended goes on from them, and ends with the same bytes. `easyquant/Numerics/FormatChoice.h` has the algorithms.
+
+    ```
+    easyquant-compile MODEL --pipeline='equant-absmax{scheme=W4A16 group-size=32},equant-search-bitwidths{tokens=tokens.safetensors
+      work=work formats=all group-sizes=32,64,128 avg-bits=4 output=recipe.json}'
+    ```
+  }];
+  let options = [
+    TokensFile, WorkFolder, Threads, SearchSamples,
+    ListOption<"formats", "formats", "std::string", "schemes to choose from, or all">,
+    ListOption<"groupSizes", "group-sizes", "int64_t", "group sizes to choose from, 0 being a whole row; by default 32, 64 and 128">,
+    ListOption<"targets", "targets", "std::string", "what has to have kernels; by default cpu">,
+    TextOption<"strategy", "strategy", "grid", "grid, entropy, greedy or learned">,
+    TextOption<"objective", "objective", "kl", "kl or loss">,
+    ListOption<"avgBits", "avg-bits", "double", "budgets: bits a weight of the layers">,
+    ListOption<"maxBytes", "max-bytes", "int64_t", "budgets: bytes of all weights">,
+    ListOption<"lambdas", "lambda", "double", "budgets: nats that an average bit is worth">,
+    NumberOption<"perSite", "per-site", "bool", "false", "formats of single sites, which then may not fuse with those beside them">,
+    NumberOption<"searchHead", "search-head", "bool", "false", "the format of the output head, too, and of an embedding tied to it">,
+    NumberOption<"evaluations", "evaluations", "int64_t", "64", "whole models that greedy and learned may run for each budget">,
+    Option<"statistics", "statistics", "std::string", "\"\"", "the statistics file of entropy; by default that of the module">,
+    Option<"output", "output", "std::string", "\"\"", "the recipe to write, JSON">,
+    Option<"report", "report", "std::string", "\"\"", "the report to write, JSON">,
+  ];
+  let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
+}
+
+#endif // EASYQUANT_SEARCH_PASSES
