@@ -328,8 +328,7 @@ LogicalResult buildSearchPipeline(OpPassManager &pm, const OptionValues &options
        {&option::tokensFile.info(), &option::workFolder.info(), &option::threads.info()})
     if (const recipe::OptionValue *value = options.find(*shared))
       own.set(*shared, *value);
-  auto pass =
-      search::createSearchBitwidths(passOptions<search::SearchBitwidthsOptions>(own));
+  auto pass = search::createSearchBitwidths(passOptions<search::SearchBitwidthsOptions>(own));
   auto fail = [](const Twine &message) {
     llvm::errs() << "error: options of the search: " << message << "\n";
     return failure();
