@@ -19,8 +19,8 @@ void easyquant::numerics::advanceOnline(const OnlineRule &rule, std::span<const 
   }
   if (!(low < high) || !std::isfinite(low) || !std::isfinite(high))
     return;
-  double peak =
-      std::max({kOnlineFloor, std::abs(static_cast<double>(low)), std::abs(static_cast<double>(high))});
+  double peak = std::max(
+      {kOnlineFloor, std::abs(static_cast<double>(low)), std::abs(static_cast<double>(high))});
   if (rule.window > 0) {
     std::copy(state.begin() + 2, state.end() - 1, next.begin() + 3);
     next[2] = peak;

@@ -193,7 +193,8 @@ std::optional<std::string> checkTokens(const OptionValues &options) {
     return "weight observer hessian-diagonal needs calibration text: give --calib FILE "
            "(easyquant) or --tokens FILE, or take mse";
   if (!request.observers.empty())
-    return "static and online activations need calibration text: give --calib FILE (easyquant) or --tokens "
+    return "static and online activations need calibration text: give --calib FILE (easyquant) or "
+           "--tokens "
            "FILE, or take dynamic ones";
   return std::nullopt;
 }

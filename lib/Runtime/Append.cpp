@@ -201,8 +201,8 @@ Result<void> Append::runStep() {
     steps.push_back({work.item->tokens.subspan(static_cast<size_t>(work.through),
                                                static_cast<size_t>(piece.rows)),
                      sequence.position + work.through, sequence.held,
-                     std::span(places).subspan(firstPlace, sequence.pages.size()),
-                     sequence.window, work.slot, nextSlot(work)});
+                     std::span(places).subspan(firstPlace, sequence.pages.size()), sequence.window,
+                     work.slot, nextSlot(work)});
     firstPlace += sequence.pages.size();
     row += piece.rows;
     for (int64_t i = piece.logitRows(); i > 0; --i)

@@ -45,7 +45,7 @@ struct SequenceStep {
   /// Byte of the cache where each of its pages begins: for position + tokens.size() tokens at
   /// least.
   std::span<const int64_t> pages;
-  int64_t window = 0; ///< number of its window
+  int64_t window = 0;             ///< number of its window
   int64_t slot = 0, nextSlot = 0; ///< of state: read, and written
 };
 

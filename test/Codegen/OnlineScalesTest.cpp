@@ -105,7 +105,8 @@ TEST(Advance, IsTheTranscription) {
       std::vector<Transcription> expected;
       for (int64_t i = 0; i < sequences * kSites; ++i) {
         const float scale = 0.01f * static_cast<float>(i + 1);
-        startOnline(scale, state.span().subspan(i / kSites * 2 * all + i % kSites * fields, fields));
+        startOnline(scale,
+                    state.span().subspan(i / kSites * 2 * all + i % kSites * fields, fields));
         expected.push_back({spec.decay, scale * 127.0, static_cast<size_t>(window)});
       }
       std::mt19937 random(7);
@@ -138,8 +139,8 @@ TEST(Advance, IsTheTranscription) {
         auto tableView = table.view();
         run(extremaView, stateView, tableView, int64_t(step % 50 == 0 ? 3 : 1));
         for (int64_t i = 0; i < sequences * kSites; ++i) {
-          const double *site = state.data() +
-                               (i / kSites * 2 + 1 - step % 2) * all + i % kSites * fields;
+          const double *site =
+              state.data() + (i / kSites * 2 + 1 - step % 2) * all + i % kSites * fields;
           ASSERT_EQ(site[0], expected[i].peak) << "step " << step << ", site " << i;
           ASSERT_EQ(float(site[1]), expected[i].scale()) << "step " << step << ", site " << i;
           ASSERT_TRUE(isOnlineState({site, static_cast<size_t>(fields)}));

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Online scales of compiled models: what a session keeps, and that it is nobody else's."""
 
+import ctypes
 import json
 import struct
 
@@ -10,9 +11,10 @@ import pytest
 
 from calibrating import write_tokens
 from easyquant import _runtime
-from helpers import assert_refused, random_llama, random_tokens, run_tool, write_model
+from helpers import BUILD, assert_refused, random_llama, random_tokens, run_tool, write_model
 
 VOCAB, CONTEXT, TOKENS = 97, 330, 8
+PROGRESS = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 HEADER = 40  # of a saved state: what it is, and whose
 KINDS = {"ema": ("--activations=online-ema",), "window": ("--activations=online-window", "--online-window=3")}
 
@@ -122,20 +124,51 @@ def test_saved_states_go_on(subject):
     assert np.array_equal(first.logits, second.logits) and first.state == second.state
 
 
-def test_a_call_that_ends_early_changes_no_scale(subject):
-    own = session(subject)
-    own.prefill(random_tokens(4, 20, VOCAB))
-    before = own.state
-    with pytest.raises(KeyboardInterrupt):
-        own.prefill(random_tokens(5, 4 * TOKENS, VOCAB), progress=interrupt_after(2 * TOKENS))
-    assert own.state == before and own.position == 20
+def test_a_call_that_ends_early_changes_no_scale(folder):
+    """Before some kernels of its second and third step: what the session keeps and computes then is as if the call had not been."""
+    runtime = ctypes.CDLL(BUILD / "lib" / "libeasyquant.so")
+    runtime.eq_session_logits.restype = ctypes.POINTER(ctypes.c_float)
+    runtime.eq_session_state_size.restype = ctypes.c_int64
+    for name in ("eq_model_load", "eq_session_create", "eq_session_prefill", "eq_session_state_save"):
+        getattr(runtime, name).restype = ctypes.c_void_p
+    tokens = np.asarray(random_tokens(9, 60, VOCAB), np.int32)
+    model, session = ctypes.c_void_p(), ctypes.c_void_p()
+    assert not runtime.eq_model_load(str(folder).encode(), None, ctypes.byref(model))
 
+    def prefill(first, last):
+        part = tokens[first:last]
+        return runtime.eq_session_prefill(session, part.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(len(part)))
 
-def interrupt_after(tokens):
-    def progress(done, total):
-        if done >= tokens:
-            raise KeyboardInterrupt
-    return progress
+    def state():
+        saved = ctypes.create_string_buffer(runtime.eq_session_state_size(session))
+        assert not runtime.eq_session_state_save(session, saved, ctypes.c_size_t(len(saved)))
+        return saved.raw
+
+    expected = None
+    for stops_at in (None, 30, 55, 60):
+        assert not runtime.eq_session_create(model, struct.pack("<qii", 0, 1, 0), ctypes.byref(session))
+        assert not prefill(0, 20)
+        before, asked = state(), 0
+        if stops_at:
+
+            @PROGRESS
+            def progress(context, done, total):
+                nonlocal asked
+                asked += 1
+                return asked == stops_at
+
+            runtime.eq_session_set_progress(session, progress, None)
+            error = prefill(20, 60)
+            runtime.eq_session_set_progress(session, PROGRESS(), None)
+            assert error and asked == stops_at
+            runtime.eq_error_free(ctypes.c_void_p(error))
+            assert state() == before
+        assert not prefill(20, 50)
+        found = (state(), np.ctypeslib.as_array(runtime.eq_session_logits(session), (VOCAB,)).tolist())
+        expected = expected or found
+        assert found == expected
+        runtime.eq_session_free(session)
+    runtime.eq_model_free(model)
 
 
 def test_states_that_are_none_are_refused(subject, artifact, model, calibration):
@@ -160,7 +193,7 @@ def test_states_that_are_none_are_refused(subject, artifact, model, calibration)
 
 @pytest.mark.parametrize("options, message", [
     (("--scheme=W4A16", "--activations=online-ema"), "need int8 activations, but scheme W4A16 has none"),
-    (("--scheme=FP8", "--activations=online-window"), "need int8 activations, but scheme FP8 has none"),
+    (("--scheme=FP8", "--activations=online-window"), "scheme FP8 has static activations, found online-window"),
     (("--scheme=W8A8", "--activations=online-ema"), "static and online activations need calibration text"),
     (("--scheme=W8A8", "--online-window=0"), "online window 0: expected an integer"),
 ])  # fmt: skip

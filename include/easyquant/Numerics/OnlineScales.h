@@ -13,9 +13,10 @@
 //      field 2 ..    of a window of W > 0 steps the largest magnitudes of the last W, newest first,
 //                    0 where there were none yet
 //
-// A step whose rows reach from `low` to `high`, their extrema, has m = max(floor, |low|, |high|). It
-// is no update, and everything stays as it is, if low = high (constant, or no rows) or one of them is
-// not finite. Else, with w = m, or the largest of the last W steps' m, this one's among them,
+// A step whose rows reach from `low` to `high`, their extrema, has m = max(floor, |low|, |high|).
+// It is no update, and everything stays as it is, if low = high (constant, or no rows) or one of
+// them is not finite. Else, with w = m, or the largest of the last W steps' m, this one's among
+// them,
 //
 //      p <- fma(decay, p - w, w)                   that is, decay p + (1 - decay) w
 //

@@ -63,8 +63,8 @@ public:
   /// An empty sequence: its id, never used again in this batch. Error: OutOfRange (there are
   /// `sequences` already).
   Result<int64_t> add();
-  /// One with the same tokens, logits and state. Errors: InvalidArgument (no such sequence), those of
-  /// add(), and what the device says.
+  /// One with the same tokens, logits and state. Errors: InvalidArgument (no such sequence), those
+  /// of add(), and what the device says.
   Result<int64_t> fork(int64_t id);
   /// Error: InvalidArgument (no such sequence).
   Result<void> remove(int64_t id);

@@ -183,8 +183,8 @@ EQ_API eq_error *eq_session_truncate(eq_session *session, int64_t position);
 EQ_API void eq_session_reset(eq_session *session);
 
 /** Online scales are state of a session: each step of at most `online.tokens` tokens (of the
-    manifest) brings them up to date, and truncation and eq_session_reset leave them alone. The bytes
-    that eq_session_state_save writes; 0 of a model without such scales. */
+    manifest) brings them up to date, and truncation and eq_session_reset leave them alone. The
+   bytes that eq_session_state_save writes; 0 of a model without such scales. */
 EQ_API int64_t eq_session_state_size(const eq_session *session);
 /** Writes the state to `state`, of `size` bytes, as many as eq_session_state_size says. */
 EQ_API eq_error *eq_session_state_save(const eq_session *session, void *state, size_t size);

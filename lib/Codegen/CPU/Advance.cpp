@@ -50,9 +50,7 @@ private:
     return arith::SelectOp::create(b, condition, x, y);
   }
   Value larger(Value x, Value y) { return select(compare(arith::CmpFPredicate::OGT, x, y), x, y); }
-  Value magnitude(Value x) {
-    return math::AbsFOp::create(b, arith::ExtFOp::create(b, f64(), x));
-  }
+  Value magnitude(Value x) { return math::AbsFOp::create(b, arith::ExtFOp::create(b, f64(), x)); }
   /// The largest of the window, whose fields move on by one where it is an update.
   Value emitWindow(const Sequence &sequence, Value first, Value peak, Value isUpdate);
 
@@ -67,13 +65,12 @@ Value SiteEmitter::emitWindow(const Sequence &sequence, Value first, Value peak,
   auto at = [&](Index field) { return b.add(b.add(first, 2), field); };
   Value oldest = b.load(state, {sequence.slot, at(0)});
   b.store(select(isUpdate, peak, oldest), state, {sequence.nextSlot, at(0)});
-  auto carried = b.forLoop(1, spec.window, 1, ValueRange{peak, oldest},
-                           [&](Value field, ValueRange carried) {
-                             Value kept = b.load(state, {sequence.slot, at(field)});
-                             b.store(select(isUpdate, carried[1], kept), state,
-                                     {sequence.nextSlot, at(field)});
-                             return KernelBuilder::Values{larger(carried[1], carried[0]), kept};
-                           });
+  auto carried =
+      b.forLoop(1, spec.window, 1, ValueRange{peak, oldest}, [&](Value field, ValueRange carried) {
+        Value kept = b.load(state, {sequence.slot, at(field)});
+        b.store(select(isUpdate, carried[1], kept), state, {sequence.nextSlot, at(field)});
+        return KernelBuilder::Values{larger(carried[1], carried[0]), kept};
+      });
   return carried[0];
 }
 

@@ -88,16 +88,16 @@ Value reduceColumns(KernelBuilder &b, Index begin, int64_t count, int64_t wide, 
     VectorType type = b.vec(wide, element);
     constexpr double infinity = std::numeric_limits<double>::infinity();
     Value first = combine == Combine::Greatest ? b.constant(type, -infinity) : b.zero(type);
-    auto sums = b.forLoop(begin, b.add(begin, inWide), wide, first,
-                          [&](Value column, ValueRange carried) {
-                            return KernelBuilder::Values{join(term(column, wide), carried[0])};
-                          });
+    auto sums =
+        b.forLoop(begin, b.add(begin, inWide), wide, first, [&](Value column, ValueRange carried) {
+          return KernelBuilder::Values{join(term(column, wide), carried[0])};
+        });
     sum = fold(sums[0], lanes);
   }
   for (auto [offset, pieceLanes] : remainder(count, wide, lanes)) {
     Value piece = term(b.add(begin, offset), pieceLanes);
-    piece = combine == Combine::Greatest ? padWithLast(b, piece, lanes)
-                                         : padWithZeros(b, piece, lanes);
+    piece =
+        combine == Combine::Greatest ? padWithLast(b, piece, lanes) : padWithZeros(b, piece, lanes);
     sum = sum ? join(piece, sum) : piece;
   }
   return b.extract(fold(sum, 1), 0);

@@ -127,7 +127,8 @@ public:
     return memory;
   }
   /// Where the extrema of rows are noted of all sites of a state, two numbers each: of the step.
-  /// `rows` where it may be the first time. Null if nothing was noted, or of a state of other sites.
+  /// `rows` where it may be the first time. Null if nothing was noted, or of a state of other
+  /// sites.
   mlir::Value extrema(mlir::Value state, mlir::Value rows = {});
   /// Results that are parts of memory that is there.
   void setMemory(mlir::Value value, mlir::Value memory) { memories[value] = memory; }
@@ -188,7 +189,7 @@ private:
   llvm::DenseMap<std::pair<mlir::Value, mlir::Attribute>, mlir::Value> weights;
   llvm::DenseMap<mlir::Value, mlir::Value> outputs; ///< what is returned to where it goes
   llvm::StringMap<mlir::Value> arguments;
-  mlir::Value extremaBuffer; ///< of a step with online scales
+  mlir::Value extremaBuffer;                                   ///< of a step with online scales
   llvm::MapVector<mlir::Value, launch::CollectiveOp> underWay; ///< by their results
   int64_t collectives = 0;
   llvm::SmallPtrSet<mlir::Value, 8> written; ///< memory that the current kernel writes

@@ -185,8 +185,7 @@ SchemeAttr SchemeAttr::perToken(MLIRContext *context, unsigned bits) {
 }
 
 SchemeAttr SchemeAttr::perTensorOnline(MLIRContext *context) {
-  SchemeAttr scheme =
-      get(context, {.bits = 8, .granularity = numerics::Granularity::Tensor});
+  SchemeAttr scheme = get(context, {.bits = 8, .granularity = numerics::Granularity::Tensor});
   return get(context, scheme.getCode(), scheme.getCodebook(), scheme.getSymmetric(),
              scheme.getFullRange(), scheme.getGranularity(), scheme.getGroupSize(),
              scheme.getScale(), ScaleOrigin::Online, scheme.getOuter());

@@ -5,11 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "easyquant/Numerics/OnlineScales.h"
 #include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Dialect/LM/Analysis/Calls.h"
-#include "easyquant/Numerics/OnlineScales.h"
 #include "easyquant/Recipe/PassOptions.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"

@@ -178,6 +178,21 @@ FailureOr<ShardedLinears> easyquant::equant::checkDegree(ModuleOp module, int64_
   if (degree < 1 || degree > kMaxRanks)
     return module.emitError() << "degree of tensor parallelism is " << degree << "; expected 1 to "
                               << kMaxRanks;
+  // What follows from the range of whole rows: each rank would see its columns alone.
+  WalkResult apart =
+      module.walk(
+          [&](LinearOp linear) -> WalkResult {
+            SchemeAttr input = linear.getInputSchemeAttr();
+            if (degree == 1 || !input || (!input.isOnline() && !input.getSinks()))
+              return WalkResult::advance();
+            return linear.emitError()
+                   << "site '" << siteOf(linear) << "' has "
+                   << (input.isOnline() ? "online scales" : "sinks apart")
+                   << ", which ranks do not keep in step; give --activations dynamic, or "
+                      "static without --sinks keep";
+          });
+  if (apart.wasInterrupted())
+    return failure();
   Analysis analysis(degree);
   for (auto function : module.getOps<func::FuncOp>())
     if (!function.isExternal() && failed(analysis.follow(function)))
