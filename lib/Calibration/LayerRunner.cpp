@@ -210,7 +210,7 @@ FailureOr<HiddenStates> LayerRunner::allocate() {
   return std::move(*states);
 }
 
-FailureOr<HiddenStates> LayerRunner::embed() {
+FailureOr<HiddenStates> LayerRunner::embed(RowsOfTable change) {
   if (text->samples() == 0) // of a rank among more ranks than samples
     return allocate();
   // Of a table that may be the largest tensor of the model only the rows that occur are read.
@@ -235,6 +235,8 @@ FailureOr<HiddenStates> LayerRunner::embed() {
                                  std::span(place.row(row), step * place.columns))))
         return failure();
     values.source().release(weight.global);
+    if (weight.isEmbedding && change)
+      change(weight, vocabulary, place);
   }
 
   FailureOr<HiddenStates> states = allocate();

@@ -12,7 +12,7 @@
 
 #include "ChoiceRun.h"
 
-#include "LayerSensitivity.h"
+#include "HeadSensitivity.h"
 
 #include "easyquant/Support/Checksum.h"
 
@@ -66,7 +66,17 @@ FailureOr<float> ChoiceRun::measure(std::span<const size_t> choice) {
     auto [group, candidate] = chosen;
     return readsInputs(group.candidates[candidate].plans.front());
   });
-  FailureOr<HiddenStates> states = runner.embed();
+  FailureOr<ModelLoss *> objective = loss();
+  if (failed(objective))
+    return failure();
+  std::optional<HeadSensitivity> head;
+  if (const SearchGroup *group = space.head()) {
+    FailureOr<HeadSensitivity> made = HeadSensitivity::create(runner, *group, **objective, threads);
+    if (failed(made) || failed(made->round(group->candidates[choice.back()].plans)))
+      return failure();
+    head.emplace(std::move(*made));
+  }
+  FailureOr<HiddenStates> states = head ? head->embed() : runner.embed();
   if (failed(states))
     return failure();
   std::optional<HiddenStates> exact;
@@ -80,9 +90,8 @@ FailureOr<float> ChoiceRun::measure(std::span<const size_t> choice) {
     if (failed(runLayer(i, choice, exact ? &*exact : nullptr, *states)) ||
         (exact && failed(runner.runLayer(i, *exact))))
       return failure();
-  FailureOr<ModelLoss *> objective = loss();
-  if (failed(objective))
-    return failure();
+  if (head)
+    return head->lossOf(*states);
   FailureOr<std::vector<float>> found = (*objective)->of({&*states});
   if (failed(found))
     return failure();

@@ -23,11 +23,8 @@ using equant::PlanAttr;
 using numerics::ConstMatrix;
 using numerics::Matrix;
 
-/// Rows of a weight from which its error is estimated before anything runs.
-static constexpr int64_t kSampledRows = 64;
 /// Of the pairs, those that are run to the end; of a layer at most one.
 static constexpr double kCheckedShare = 0.05;
-static constexpr float kDropped = -1;
 
 FailureOr<LayerActivations> LayerActivations::gather(LayerRunner &runner, func::FuncOp layer,
                                                      const HiddenStates &before,
@@ -85,35 +82,6 @@ LogicalResult LayerSensitivity::round(const PlannedSite &site, PlanAttr plan,
 // Pairs of a group and a format
 //===----------------------------------------------------------------------===//
 
-/// From a few rows of each weight, evenly spread.
-FailureOr<std::vector<float>> LayerSensitivity::weightErrors(const SearchGroup &group) {
-  GroupInputs &input = inputs.find(group.activation.getAsOpaquePointer())->second;
-  const std::span<const float> moments = input.meanSquares();
-  std::vector<double> sums(group.candidates.size());
-  for (auto [number, site] : llvm::enumerate(group.sites)) {
-    FailureOr<WeightValues> weight = readWeight(runner.constants(), site);
-    if (failed(weight))
-      return failure();
-    const int64_t count = std::min(kSampledRows, weight->rows), columns = weight->columns;
-    std::vector<float> rows(count * columns), rounded(count * columns);
-    for (int64_t i = 0; i < count; ++i)
-      std::copy_n(weight->view().row(i * weight->rows / count), columns, rows.data() + i * columns);
-    const double scale = static_cast<double>(weight->rows) / static_cast<double>(count);
-    for (auto [candidate, sum] : llvm::zip_equal(group.candidates, sums)) {
-      auto codes =
-          roundToNearest(site, candidate.plans[number], {rows.data(), count, columns}, &input);
-      if (!codes)
-        return emitError(site.loc()) << "site '" << site.name() << "': " << codes.error().message;
-      numerics::dequantize(*codes, {rounded.data(), count, columns});
-      for (int64_t i = 0; i < count * columns; ++i) {
-        const double error = static_cast<double>(rows[i]) - rounded[i];
-        sum += scale * moments[i % columns] * error * error;
-      }
-    }
-  }
-  return std::vector<float>(sums.begin(), sums.end());
-}
-
 /// Mean over the tokens that count; a token of zeros has none.
 FailureOr<float> LayerSensitivity::blockError(CompiledSubgraph &program, const Subgraph &subgraph) {
   Value output = subgraph.outputs.front();
@@ -138,7 +106,8 @@ FailureOr<float> LayerSensitivity::blockError(CompiledSubgraph &program, const S
 
 FailureOr<GroupFindings> LayerSensitivity::measure(const SearchGroup &group) {
   GroupFindings findings;
-  FailureOr<std::vector<float>> weighted = weightErrors(group);
+  GroupInputs &input = inputs.find(group.activation.getAsOpaquePointer())->second;
+  FailureOr<std::vector<float>> weighted = weightErrors(runner.constants(), group, input);
   if (failed(weighted))
     return failure();
   findings.weightErrors = *weighted;

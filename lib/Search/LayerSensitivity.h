@@ -40,6 +40,9 @@ private:
 };
 
 /// What is kept of a group in the journal; -1 where a format was dropped.
+/// The error of a candidate that another one beats in both bytes and weighted error.
+inline constexpr float kDropped = -1;
+
 struct GroupFindings {
   std::vector<float> weightErrors; ///< of each candidate: sum_j E[x_j^2] sum_n (w - what)^2
   std::vector<float> errors;       ///< of each candidate: of the block, relative and squared
@@ -67,7 +70,6 @@ public:
 
 private:
   mlir::LogicalResult gather(const HiddenStates &before);
-  mlir::FailureOr<std::vector<float>> weightErrors(const SearchGroup &group);
   mlir::FailureOr<GroupFindings> measure(const SearchGroup &group);
   mlir::FailureOr<float> blockError(CompiledSubgraph &program, const Subgraph &subgraph);
   mlir::LogicalResult round(const PlannedSite &site, equant::PlanAttr plan,

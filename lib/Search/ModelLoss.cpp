@@ -21,19 +21,29 @@ using numerics::Matrix;
 /// Tokens whose logits are in memory.
 static constexpr int64_t kLogitRows = 64;
 
-FailureOr<ModelLoss> ModelLoss::create(LayerRunner &runner, HiddenStates reference,
-                                       Objective objective, unsigned threads) {
-  Value last = runner.finalState();
-  Value logits = last.getParentBlock()->getTerminator()->getOperand(0);
-  Subgraph subgraph{{last}, {logits}};
+static Value logitsOf(LayerRunner &runner) {
+  return runner.finalState().getParentBlock()->getTerminator()->getOperand(0);
+}
+
+FailureOr<CompiledSubgraph> ModelLoss::compileHead(LayerRunner &runner) {
+  Subgraph subgraph{{runner.finalState()}, {logitsOf(runner)}};
   subgraph.observers = false;
   FailureOr<CompiledSubgraph> head = runner.compiler().compile(subgraph);
   if (failed(head) || failed(head->load(runner.constants())))
     return failure();
+  return head;
+}
+
+FailureOr<ModelLoss> ModelLoss::create(LayerRunner &runner, HiddenStates reference,
+                                       Objective objective, unsigned threads) {
+  FailureOr<CompiledSubgraph> head = compileHead(runner);
+  if (failed(head))
+    return failure();
+  Value logits = logitsOf(runner);
   ModelLoss loss(runner, std::move(reference), std::move(*head), logits, objective, threads);
   if (objective == Objective::KL)
     return std::move(loss);
-  FailureOr<std::vector<double>> own = loss.means({&loss.reference});
+  FailureOr<std::vector<double>> own = loss.means({&loss.reference}, loss.head);
   if (failed(own))
     return failure();
   loss.floatLoss = own->front();
@@ -41,25 +51,26 @@ FailureOr<ModelLoss> ModelLoss::create(LayerRunner &runner, HiddenStates referen
 }
 
 Result<void> ModelLoss::addSample(int64_t sample, ArrayRef<const HiddenStates *> models,
-                                  std::vector<double> &sums) {
+                                  CompiledSubgraph &other, std::vector<double> &sums) {
   const std::span<const int32_t> tokens = runner->tokens().sample(sample);
   const int64_t vocabulary = lm::columns(logits);
   // The last token's next one is not known.
   const int64_t end = std::ssize(tokens) - (objective == Objective::Loss ? 1 : 0);
   std::vector<float> expected(objective == Objective::KL ? kLogitRows * vocabulary : 0),
       found(kLogitRows * vocabulary);
-  auto run = [&](const HiddenStates &states, int64_t first, int64_t count, float *out) {
-    return runner->runSample(head, "the output head", sample,
+  auto run = [&](CompiledSubgraph &program, const HiddenStates &states, int64_t first,
+                 int64_t count, float *out) {
+    return runner->runSample(program, "the output head", sample,
                              ConstMatrix(states.sample(sample)).middleRows(first, count),
                              Matrix(out, count, vocabulary));
   };
   for (int64_t first = runner->tokens().skipped(); first < end; first += kLogitRows) {
     const int64_t count = std::min(kLogitRows, end - first);
     if (objective == Objective::KL)
-      if (auto done = run(reference, first, count, expected.data()); !done)
+      if (auto done = run(head, reference, first, count, expected.data()); !done)
         return done;
     for (auto [model, sum] : llvm::zip_equal(models, sums)) {
-      if (auto done = run(*model, first, count, found.data()); !done)
+      if (auto done = run(other, *model, first, count, found.data()); !done)
         return done;
       const ConstMatrix rows(found.data(), count, vocabulary);
       Result<double> added =
@@ -74,7 +85,8 @@ Result<void> ModelLoss::addSample(int64_t sample, ArrayRef<const HiddenStates *>
   return {};
 }
 
-FailureOr<std::vector<double>> ModelLoss::means(ArrayRef<const HiddenStates *> models) {
+FailureOr<std::vector<double>> ModelLoss::means(ArrayRef<const HiddenStates *> models,
+                                                CompiledSubgraph &other) {
   std::vector<double> sums(models.size());
   int64_t counted = runner->tokens().counted();
   if (objective == Objective::Loss)
@@ -84,15 +96,16 @@ FailureOr<std::vector<double>> ModelLoss::means(ArrayRef<const HiddenStates *> m
            << "samples of one token have no next one to predict: give longer samples, or objective "
               "kl";
   for (int64_t i = 0; i < runner->tokens().samples(); ++i)
-    if (auto done = addSample(i, models, sums); !done)
+    if (auto done = addSample(i, models, other, sums); !done)
       return emitError(logits.getLoc()) << done.error().message;
   for (double &sum : sums)
     sum /= static_cast<double>(counted);
   return sums;
 }
 
-FailureOr<std::vector<float>> ModelLoss::of(ArrayRef<const HiddenStates *> models) {
-  FailureOr<std::vector<double>> found = means(models);
+FailureOr<std::vector<float>> ModelLoss::of(ArrayRef<const HiddenStates *> models,
+                                            CompiledSubgraph &other) {
+  FailureOr<std::vector<double>> found = means(models, other);
   if (failed(found))
     return failure();
   std::vector<float> losses;

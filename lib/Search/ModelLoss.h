@@ -33,7 +33,17 @@ public:
 
   /// Nats a token of each of the models, rounded to f32, in which journals keep them. Fails with a
   /// diagnostic.
-  mlir::FailureOr<std::vector<float>> of(llvm::ArrayRef<const HiddenStates *> models);
+  mlir::FailureOr<std::vector<float>> of(llvm::ArrayRef<const HiddenStates *> models) {
+    return of(models, head);
+  }
+  /// The same of models with another output head.
+  mlir::FailureOr<std::vector<float>> of(llvm::ArrayRef<const HiddenStates *> models,
+                                         CompiledSubgraph &other);
+
+  /// The float model's states behind the last layer.
+  const HiddenStates &floatStates() const { return reference; }
+  /// Another output head, with the float model's weights. Fails with a diagnostic.
+  static mlir::FailureOr<CompiledSubgraph> compileHead(LayerRunner &runner);
 
 private:
   ModelLoss(LayerRunner &runner, HiddenStates reference, CompiledSubgraph head, mlir::Value logits,
@@ -41,8 +51,9 @@ private:
       : runner(&runner), reference(std::move(reference)), head(std::move(head)), logits(logits),
         objective(objective), threads(threads) {}
   Result<void> addSample(int64_t sample, llvm::ArrayRef<const HiddenStates *> models,
-                         std::vector<double> &sums);
-  mlir::FailureOr<std::vector<double>> means(llvm::ArrayRef<const HiddenStates *> models);
+                         CompiledSubgraph &other, std::vector<double> &sums);
+  mlir::FailureOr<std::vector<double>> means(llvm::ArrayRef<const HiddenStates *> models,
+                                             CompiledSubgraph &other);
 
   LayerRunner *runner;
   HiddenStates reference;

@@ -217,6 +217,11 @@ LogicalResult SearchBitwidths::readOptions() {
   if (way == Strategy::Learned && aim == Objective::Loss)
     return fail() << "strategy learned fits relative errors, and a loss less the float model's may "
                      "be 0: take objective kl";
+  if (searchHead && !avgBits.empty())
+    return fail() << "avg-bits counts the layers' weights alone, so that it says nothing about the "
+                     "output head: give max-bytes or lambda, or search-head=false";
+  if (searchHead && way == Strategy::Entropy)
+    return fail() << "strategy entropy knows no losses of the output head: give search-head=false";
   if (formats.empty())
     return fail() << "no formats to choose from: give formats=SCHEME,SCHEME,... or formats=all";
   if (searchSamples < 1 || evaluations < 1)
@@ -235,6 +240,7 @@ SearchSpaceRequest SearchBitwidths::spaceRequest() const {
   if (targets.empty())
     request.targets = {"cpu"};
   request.perSite = perSite;
+  request.head = searchHead;
   return request;
 }
 
@@ -283,9 +289,10 @@ std::string SearchBitwidths::stampText() const {
   for (int64_t size : request.groupSizes)
     sizes += fmt::format(" {}", size);
   return fmt::format("2 samples={} formats={} group-sizes={} targets={} objective={} "
-                     "per-site={}",
+                     "per-site={} search-head={}",
                      searchSamples.getValue(), llvm::join(request.schemes, " "), sizes,
-                     llvm::join(request.targets, " "), objective.getValue(), perSite.getValue());
+                     llvm::join(request.targets, " "), objective.getValue(), perSite.getValue(),
+                     searchHead.getValue());
 }
 
 FailureOr<SearchTable> SearchBitwidths::tableOfEntropy(const SearchSpace &space) {

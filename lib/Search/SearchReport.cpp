@@ -137,12 +137,13 @@ static json::Array groupsAsJson(const SearchSpace &space, const SearchRun *run,
     }
     for (auto [i, cost] : llvm::zip_equal(table.candidates[index], table.costs[index]))
       (*choices[i].getAsObject())["loss"] = cost.loss;
-    groups.push_back(json::Object{{"name", group.name()},
-                                  {"kind", kindOf(group)},
-                                  {"layer", group.layer},
-                                  {"sites", std::move(sites)},
-                                  {"weights", group.weights()},
-                                  {"choices", std::move(choices)}});
+    groups.push_back(
+        json::Object{{"name", group.name()},
+                     {"kind", kindOf(group)},
+                     {"layer", group.isHead ? json::Value(nullptr) : json::Value(group.layer)},
+                     {"sites", std::move(sites)},
+                     {"weights", group.weights()},
+                     {"choices", std::move(choices)}});
   }
   return groups;
 }
@@ -150,14 +151,17 @@ static json::Array groupsAsJson(const SearchSpace &space, const SearchRun *run,
 static json::Object pointAsJson(ModuleOp module, const SearchSpace &space,
                                 const SearchPoint &point) {
   json::Array formats;
-  for (auto [group, chosen] : llvm::zip_equal(space.groups, point.candidates))
+  int64_t layerBytes = 0;
+  for (auto [group, chosen] : llvm::zip_equal(space.groups, point.candidates)) {
     formats.push_back(group.candidates[chosen].format);
+    layerBytes += group.isHead ? 0 : group.candidates[chosen].bytes;
+  }
   json::Object result{
       {"budget", json::Object{{"kind", point.budget}, {"value", point.value}}},
       {"formats", std::move(formats)},
       {"bytes", point.bytes},
       {"weights_bytes", point.bytes + space.fixedBytes},
-      {"avg_bits", 8.0 * static_cast<double>(point.bytes) / static_cast<double>(space.weights())},
+      {"avg_bits", 8.0 * static_cast<double>(layerBytes) / static_cast<double>(space.weights())},
       {"predicted", point.predicted},
       {"verified", point.verified ? json::Value(*point.verified) : json::Value(nullptr)},
       {"evaluations", point.evaluations},
@@ -183,7 +187,7 @@ json::Object easyquant::search::reportOf(ModuleOp module, const SearchSpace &spa
         {"name", format.name()}, {"scheme", format.scheme}, {"group_size", format.groupSize}});
   std::vector<double> predicted, measured;
   if (isMeasured) {
-    for (const LayerFindings &layer : run->findings())
+    for (const LayerFindings &layer : run->findings().drop_back(space.head() ? 1 : 0))
       layers.push_back(json::Object{{"losses", json::Array(layer.losses)}});
     for (const CheckedPair &pair : run->checkedPairs()) {
       predicted.push_back(pair.predicted);

@@ -22,6 +22,8 @@ using numerics::ConstMatrix;
 using numerics::Matrix;
 namespace option = easyquant::recipe::option;
 
+/// Rows of a weight from which its error is estimated before anything runs.
+static constexpr int64_t kSampledRows = 64;
 /// Rows that are rounded by one thread at a time.
 static constexpr int64_t kPieceRows = 32;
 
@@ -141,4 +143,33 @@ LogicalResult easyquant::search::roundInto(const ModelConstants &constants, cons
       return emitError(site.loc()) << "site '" << site.name() << "': " << done.error().message;
   }
   return success();
+}
+
+FailureOr<std::vector<float>> easyquant::search::weightErrors(const ModelConstants &constants,
+                                                              const SearchGroup &group,
+                                                              GroupInputs &inputs) {
+  const std::span<const float> moments = inputs.meanSquares();
+  std::vector<double> sums(group.candidates.size());
+  for (auto [number, site] : llvm::enumerate(group.sites)) {
+    FailureOr<WeightValues> weight = readWeight(constants, site);
+    if (failed(weight))
+      return failure();
+    const int64_t count = std::min(kSampledRows, weight->rows), columns = weight->columns;
+    std::vector<float> rows(count * columns), rounded(count * columns);
+    for (int64_t i = 0; i < count; ++i)
+      std::copy_n(weight->view().row(i * weight->rows / count), columns, rows.data() + i * columns);
+    const double scale = static_cast<double>(weight->rows) / static_cast<double>(count);
+    for (auto [candidate, sum] : llvm::zip_equal(group.candidates, sums)) {
+      auto codes =
+          roundToNearest(site, candidate.plans[number], {rows.data(), count, columns}, &inputs);
+      if (!codes)
+        return emitError(site.loc()) << "site '" << site.name() << "': " << codes.error().message;
+      numerics::dequantize(*codes, {rounded.data(), count, columns});
+      for (int64_t i = 0; i < count * columns; ++i) {
+        const double error = static_cast<double>(rows[i]) - rounded[i];
+        sum += scale * moments[i % columns] * error * error;
+      }
+    }
+  }
+  return std::vector<float>(sums.begin(), sums.end());
 }

@@ -14,14 +14,13 @@
 #ifndef EASYQUANT_LIB_SEARCH_SEARCHROUNDING_H
 #define EASYQUANT_LIB_SEARCH_SEARCHROUNDING_H
 
-#include "easyquant/Calibration/LayerSites.h"
+#include "SearchSpace.h"
+
 #include "easyquant/Numerics/Gptq.h"
 
 #include <map>
 
 namespace easyquant::search {
-
-using namespace calibration;
 
 /// What rounding takes from the activations that a group of sites reads.
 class GroupInputs {
@@ -56,6 +55,11 @@ Result<numerics::QuantizedMatrix> roundToNearest(const PlannedSite &site, equant
 mlir::LogicalResult roundInto(const ModelConstants &constants, const PlannedSite &site,
                               equant::PlanAttr plan, GroupInputs *inputs, unsigned threads,
                               CompiledSubgraph &program);
+
+/// Of each candidate sum_j E[x_j^2] sum_n (w - what)^2, to nearest, from a few rows of each weight,
+/// evenly spread. Fails with a diagnostic.
+mlir::FailureOr<std::vector<float>> weightErrors(const ModelConstants &constants,
+                                                 const SearchGroup &group, GroupInputs &inputs);
 
 } // namespace easyquant::search
 

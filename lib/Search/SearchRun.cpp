@@ -13,6 +13,8 @@
 
 #include "SearchRun.h"
 
+#include "HeadSensitivity.h"
+
 #include "llvm/ADT/STLExtras.h"
 
 using namespace mlir;
@@ -70,7 +72,7 @@ LogicalResult SearchRun::write(int64_t layer, const LayerFindings &findings) {
   const float pair[] = {static_cast<float>(findings.checkedGroup),
                         static_cast<float>(findings.checkedCandidate), findings.checked};
   add("checked", pair);
-  if (auto done = run.work().write(run.file(layer), stamp(), tensors); !done)
+  if (auto done = run.work().write(run.file(layer), stampOf(layer), tensors); !done)
     return run.fail(done.error());
   return success();
 }
@@ -82,7 +84,7 @@ FailureOr<LayerFindings> SearchRun::read(int64_t layer) {
     if (!all)
       return;
     all = run.work().readRows(
-        {run.file(layer), stamp(), std::move(name), DType::F32, {std::ssize(values)}}, 0,
+        {run.file(layer), stampOf(layer), std::move(name), DType::F32, {std::ssize(values)}}, 0,
         std::ssize(values), values);
   };
   for (auto [i, group] : llvm::enumerate(groupsOf(layer))) {
@@ -131,7 +133,7 @@ FailureOr<ModelLoss *> SearchRun::modelLoss() {
 }
 
 LogicalResult SearchRun::measure(llvm::function_ref<void(int64_t)> progress) {
-  auto isDone = [&](int64_t i) { return run.work().has(run.file(i), stamp()); };
+  auto isDone = [&](int64_t i) { return run.work().has(run.file(i), stampOf(i)); };
   const int64_t missing = run.layersToRun(isDone);
   FailureOr<HiddenStates> states = failure();
   if (missing > 0 && (failed(modelLoss()) || failed(states = run.runner().embed())))
@@ -151,7 +153,39 @@ LogicalResult SearchRun::measure(llvm::function_ref<void(int64_t)> progress) {
     if (i + 1 < missing && failed(run.runner().runLayer(i, *states)))
       return failure();
   }
+  return measureHead();
+}
+
+LogicalResult SearchRun::measureHead() {
+  const SearchGroup *group = space.head();
+  if (!group)
+    return success();
+  const int64_t place = run.layerCount();
+  const bool isKnown = run.work().has(run.file(place), stampOf(place));
+  FailureOr<LayerFindings> found = LayerFindings();
+  if (isKnown) {
+    found = read(place);
+  } else {
+    FailureOr<ModelLoss *> objective = modelLoss();
+    if (failed(objective))
+      return failure();
+    FailureOr<HeadSensitivity> head =
+        HeadSensitivity::create(run.runner(), *group, **objective, threads);
+    if (failed(head) || failed(found = head->measure()))
+      return failure();
+  }
+  if (failed(found) || (!isKnown && failed(write(place, *found))))
+    return failure();
+  layers.push_back(std::move(*found));
   return success();
+}
+
+/// Of the head also what is around the layers.
+std::string SearchRun::stampOf(int64_t layer) const {
+  if (layer < run.layerCount())
+    return stamp();
+  Value activation = space.head()->activation;
+  return layerStamp(activation.getParentRegion()->getParentOfType<func::FuncOp>(), stamp());
 }
 
 FailureOr<float> SearchRun::lossOf(std::span<const size_t> candidates) {

@@ -57,6 +57,8 @@ private:
   mlir::FailureOr<ModelLoss *> modelLoss();
   mlir::FailureOr<LayerFindings> read(int64_t layer);
   mlir::LogicalResult write(int64_t layer, const LayerFindings &findings);
+  mlir::LogicalResult measureHead();
+  std::string stampOf(int64_t layer) const;
   const std::string &stamp() const { return run.stamp(run.layerCount() - 1); }
   std::vector<const SearchGroup *> groupsOf(size_t layer) const;
   std::vector<double> lossesPerError() const;

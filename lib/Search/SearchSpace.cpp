@@ -51,8 +51,12 @@ int64_t SearchGroup::weights() const {
 int64_t SearchSpace::weights() const {
   int64_t count = 0;
   for (const SearchGroup &group : groups)
-    count += group.weights();
+    count += group.isHead ? 0 : group.weights();
   return count;
+}
+
+const SearchGroup *SearchSpace::head() const {
+  return groups.back().isHead ? &groups.back() : nullptr;
 }
 
 //===----------------------------------------------------------------------===//
@@ -98,15 +102,20 @@ static FailureOr<SiteRequest> requestOf(ModuleOp module) {
 }
 
 /// The same for a format. Methods are those of the recipe; a base that follows from the scheme's
-/// zero points follows from the format's.
-static Result<SiteRequest> withFormat(const SiteRequest &base, const SearchFormat &format) {
+/// zero points follows from the format's. Behind the layers sites are rounded by the base alone:
+/// what transforms and rounds is for sites of layers.
+static Result<SiteRequest> withFormat(const SiteRequest &base, const SearchFormat &format,
+                                      bool baseAlone) {
   SiteRequest request = base;
   request.options.set(option::scheme, format.scheme);
   request.options.set(option::groupSize, format.groupSize);
   const recipe::MethodExpression &method = base.method;
   const bool follows = method.base == "absmax" || method.base == "zeropoint";
-  auto derived =
-      follows ? recipe::parseMethod(llvm::join(method.methods, "+"), format.scheme) : method;
+  Result<recipe::MethodExpression> derived = method;
+  if (baseAlone)
+    derived = recipe::parseMethod(follows ? "" : method.base, format.scheme);
+  else if (follows)
+    derived = recipe::parseMethod(llvm::join(method.methods, "+"), format.scheme);
   if (!derived)
     return Unexpected(derived.error());
   request.method = *derived;
@@ -190,7 +199,7 @@ private:
 Result<FormatCandidate> CandidateFinder::candidate(const SearchGroup &group, size_t format) const {
   MLIRContext *context = group.activation.getContext();
   FormatCandidate found{format, "", {}, 0};
-  Result<SiteRequest> asked = withFormat(base, space.formats[format]);
+  Result<SiteRequest> asked = withFormat(base, space.formats[format], group.isHead);
   if (!asked)
     return Unexpected(asked.error());
   found.method = asked->method.str();
@@ -266,10 +275,10 @@ FailureOr<SearchSpace> easyquant::search::findSearchSpace(ModuleOp module,
       const size_t block = cuts.size() - 1; // sites come in the order of execution
       SmallVector<SearchGroup> groups;
       if (!request.perSite)
-        groups.push_back({index, block, sites.activation, sites.sites, {}});
+        groups.push_back({index, false, block, sites.activation, sites.sites, {}});
       else
         for (const PlannedSite &site : sites.sites)
-          groups.push_back({index, block, sites.activation, {site}, {}});
+          groups.push_back({index, false, block, sites.activation, {site}, {}});
       for (SearchGroup &group : groups)
         if (failed(add(std::move(group))))
           return failure();
@@ -277,6 +286,13 @@ FailureOr<SearchSpace> easyquant::search::findSearchSpace(ModuleOp module,
   }
   if (space.groups.empty())
     return emitError(module.getLoc()) << "the layers have no site with a plan to change";
+  if (request.head)
+    for (SiteGroup &sites : siteGroups(module.lookupSymbol<func::FuncOp>("forward"))) {
+      for (PlannedSite &site : sites.sites)
+        site.plan = site.plan.withResults({}, {}, {}, {});
+      if (failed(add({layers.size(), true, 0, sites.activation, sites.sites, {}})))
+        return failure();
+    }
   module.walk([&](QuantizableOpInterface op) {
     PlanAttr plan = equant::getPlan(op);
     equant::SchemeAttr input = plan ? plan.getInput() : equant::SchemeAttr();

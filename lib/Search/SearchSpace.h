@@ -36,8 +36,9 @@ struct FormatCandidate {
 
 /// Sites that get one format: those that read one activation, or a single one.
 struct SearchGroup {
-  size_t layer = 0;
-  size_t block = 0; ///< of the layer: groups whose errors are seen at the same cut are of one
+  size_t layer = 0;    ///< of the output head: one more than the last
+  bool isHead = false; ///< and of the embedding that shares its weight
+  size_t block = 0;    ///< of the layer: groups whose errors are seen at the same cut are of one
   mlir::Value activation;
   llvm::SmallVector<PlannedSite> sites;
   std::vector<FormatCandidate> candidates;
@@ -51,7 +52,8 @@ struct SearchSpace {
   std::vector<SearchGroup> groups;
   int64_t fixedBytes = 0; ///< of everything else in the weights file
 
-  int64_t weights() const; ///< elements of all groups
+  int64_t weights() const;         ///< elements of the groups in layers
+  const SearchGroup *head() const; ///< null: its format is not searched
 };
 
 struct SearchSpaceRequest {
@@ -59,6 +61,7 @@ struct SearchSpaceRequest {
   std::vector<int64_t> groupSizes;  ///< 0: a row
   std::vector<std::string> targets; ///< "cpu", or of GPUs; sizes are those of the first
   bool perSite = false;
+  bool head = false; ///< search the output head's format, too, if it has a plan
 };
 
 /// The groups of the layers with the formats that their targets have kernels for. Fails with a

@@ -148,7 +148,7 @@ def print_report(report: dict) -> None:
     for point in report["points"]:
         kinds: dict[str, dict[str, list[str]]] = {}
         for group, chosen in zip(report["groups"], point["formats"]):
-            kinds.setdefault(group["kind"], {}).setdefault(names[chosen], []).append(str(group["layer"]))
+            kinds.setdefault(group["kind"], {}).setdefault(names[chosen], []).append("" if group["layer"] is None else str(group["layer"]))
         table = console.table(f"{point['avg_bits']:.3f} bits a weight")
         for heading in ("sites", "format", "layers"):
             table.add_column(heading, overflow="fold")
@@ -199,7 +199,7 @@ def search_command(
     scheme: Annotated[str, typer.Option(metavar="SCHEME", help="The scheme at which errors are turned into losses: one near the sizes wanted.")] = "W4A16",
     method: Annotated[str | None, typer.Option(metavar="METHOD", help="As of compile: what transforms and rounds.")] = None,
     weight_observer: Annotated[str | None, typer.Option(metavar="RULE", help="As of compile: ranges of weights.")] = None,
-    head: Annotated[str | None, typer.Option(metavar="SCHEME", help="As of compile: the output head and a tied embedding, which are not searched.")] = None,
+    head: Annotated[str | None, typer.Option(metavar="SCHEME", help="As of compile: the output head and a tied embedding, which are then not searched.")] = None,
     head_group_size: Annotated[int | None, typer.Option(min=0, metavar="N", help="As of compile.")] = None,
     target: Annotated[str, typer.Option(metavar="TARGETS", help="What must have kernels; sizes are those of the first.")] = "cpu",
     per_site: Annotated[bool, typer.Option("--per-site", help="A format for each site, which then may not fuse with its neighbours.")] = False,
@@ -243,9 +243,11 @@ def search_command(
     known_peers = check_peers(peers, plans)
     if dry_run:
         return print_dry_run(plans, options, search_samples, seqlen, formats, group_sizes)
+    # Average bits are of the layers alone, and entropy has no losses of the head.
+    search_head = head is None and not budgets.avg_bits and strategy != Strategy.entropy
     request = [
         f"formats={formats}", f"group-sizes={','.join(map(str, sizes))}", f"targets={target}", f"strategy={strategy.value}", f"objective={objective.value}",
-        f"search-samples={search_samples}", f"evaluations={evaluations}", f"per-site={str(per_site).lower()}", *budgets.arguments(),
+        f"search-samples={search_samples}", f"evaluations={evaluations}", f"per-site={str(per_site).lower()}", f"search-head={str(search_head).lower()}", *budgets.arguments(),
     ]  # fmt: skip
     place = output or front
     folder = work or place.with_name(place.name + ".work")

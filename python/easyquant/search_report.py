@@ -27,21 +27,22 @@ def bits_of(group: dict, chosen: int) -> float:
 def _cells(report: dict, value_of, name: str, description: str) -> str:
     """A row a kind of site, a column a layer; `value_of(index, group)` gives opacity and text."""
     kinds = list(dict.fromkeys(group["kind"] for group in report["groups"]))
-    layers = 1 + max(group["layer"] for group in report["groups"])
+    layers = len(report["layers"]) or 1 + max(group["layer"] or 0 for group in report["groups"])
+    has_head = any(group["layer"] is None for group in report["groups"])
     with figure_style():
         figure, axes = plt.subplots(figsize=(WIDTH, 0.42 * len(kinds) + 0.7))
         axes.grid(False)
-        axes.set_xlim(-0.5, layers - 0.5)
+        axes.set_xlim(-0.5, layers + has_head - 0.5)
         axes.set_ylim(len(kinds) - 0.5, -0.5)
         for index, group in enumerate(report["groups"]):
             opacity, text = value_of(index, group)
-            place = (group["layer"], kinds.index(group["kind"]))
+            place = (layers if group["layer"] is None else group["layer"], kinds.index(group["kind"]))
             axes.add_patch(Rectangle((place[0] - 0.46, place[1] - 0.42), 0.92, 0.84, facecolor=SERIES[1], alpha=opacity, linewidth=0))
             if layers <= 40:
                 axes.text(*place, text, ha="center", va="center", fontsize=SMALL - 2, color=INK)
         axes.set_yticks(range(len(kinds)), kinds)
         axes.xaxis.set_major_locator(MaxNLocator(10, integer=True, min_n_ticks=1))
-        axes.set_xlabel("layer")
+        axes.set_xlabel("layer; behind the last the output head" if has_head else "layer")
         return to_svg(figure, name, description)
 
 

@@ -25,8 +25,9 @@ FORMATS, GROUPS = ("W2A16", "W3A16", "W4A16", "W8A16"), "16"
 class Searched:
     """A random model of two layers, and a search in it."""
 
-    def __init__(self, folder):
-        self.folder, (self.config, self.tensors) = folder, random_llama(5, hidden=64, ffn=96, heads=4, kv_heads=4)
+    def __init__(self, folder, tied=True):
+        self.folder, (self.config, self.tensors) = folder, random_llama(5, hidden=64, ffn=96, heads=4, kv_heads=4, tied=tied)
+        self.head = "model.embed_tokens.weight" if tied else "lm_head.weight"
         write_model(folder / "model", self.config, self.tensors)
         self.samples = [random_tokens(seed, length, 97) for seed, length in ((1, 40), (2, 33))]
         self.tokens = write_tokens(folder / "tokens.safetensors", self.samples)
@@ -44,16 +45,20 @@ class Searched:
         assert result.returncode == 0, result.stderr
         return json.loads((self.folder / name / "report.json").read_text())
 
-    def loss_of(self, recipe, folder):
-        """Mean KL of the model compiled by a recipe, all in float64."""
+    def loss_of(self, recipe, folder, with_head=False):
+        """Mean KL of the model compiled by a recipe, all in float64; losses are with a float head where that is not searched."""
         path = folder / "recipe-of-loss.json"
         path.write_text(json.dumps(recipe))
         result = run_tool("easyquant-compile", self.folder / "model", "--recipe", path, "--dry-run")
         assert result.returncode == 0, result.stderr
         tensors = dict(self.tensors)
         for site in json.loads(result.stdout)["sites"]:
-            if site["weight"] and site["name"] != "lm_head":
-                tensors[f"{site['name']}.weight"] = rounded(tensors[f"{site['name']}.weight"], site["weight"])
+            if site["weight"] and (with_head or site["name"] != "lm_head"):
+                name = self.head if site["name"] == "lm_head" else f"{site['name']}.weight"
+                tensors[name] = rounded(tensors[name], site["weight"])
+        return self.divergence(tensors)
+
+    def divergence(self, tensors):
         exact, found = (Llama(self.config, weights, dtype=np.float64) for weights in (self.tensors, tensors))
         divergences = [kl_of(exact.logits(sample), found.logits(sample)) for sample in self.samples]
         return float(np.concatenate(divergences).mean())
@@ -127,6 +132,28 @@ def test_a_size_is_that_of_the_weights_file(searched, report):
     sized = searched.search("sized", f"max-bytes={bytes_}")
     assert sized["points"][0]["formats"] == report["points"][0]["formats"]
     assert_refused(searched.run("small", "max-bytes=1000"), "cannot be met", "with the smallest formats the weights take", "outside of what is searched")
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_head_is_a_group(searched, tmp_path, tied):
+    model = searched if tied else Searched(tmp_path, tied=False)
+    whole = model.search("head", "max-bytes=1000000", "search-head")
+    head = whole["groups"][-1]
+    assert (head["name"], head["layer"], len(whole["groups"]), len(whole["layers"])) == ("lm_head", None, 9, 2)
+    for choice in head["choices"]:
+        form = whole["formats"][choice["format"]]
+        scheme = {"bits": int(form["scheme"][1]), "group_size": form["group_size"]}
+        assert choice["loss"] == pytest.approx(model.divergence(model.tensors | {model.head: rounded(model.tensors[model.head], scheme)}), rel=5e-3)
+    # A budget of bytes that 8 bits everywhere do not fit.
+    limit = whole["fixed_bytes"] + sum(group["choices"][2]["bytes"] for group in whole["groups"])
+    found = model.search("head", f"max-bytes={limit}", "search-head")
+    point = found["points"][0]
+    assert point["weights_bytes"] <= limit and point["verified"] == pytest.approx(model.loss_of(point["recipe"], tmp_path, with_head=True), rel=5e-3)
+    assert point["recipe"]["sites"][-1]["match"] == "lm_head"
+    result = run_tool("easyquant-compile", model.folder / "model", "--recipe", model.folder / "head" / "recipe.json", "--dry-run")
+    plans = json.loads(result.stdout)
+    assert plans["other_bytes"] + sum(site["bytes"] for site in plans["sites"]) == point["weights_bytes"]
+    assert_refused(model.run("head", "avg-bits=4", "search-head"), "avg-bits counts the layers' weights alone")
 
 
 def test_an_interrupted_search_ends_with_the_same_bytes(searched, report):

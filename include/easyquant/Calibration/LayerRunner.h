@@ -69,8 +69,12 @@ public:
 
   /// Zeros in the shape of the hidden states.
   mlir::FailureOr<HiddenStates> allocate();
-  /// The hidden states that go into the first layer. Reads the rows of the embedding that occur.
-  mlir::FailureOr<HiddenStates> embed();
+  /// Called with rows of the embedding, those of `tokens`.
+  using RowsOfTable = llvm::function_ref<void(
+      const SubgraphWeight &table, llvm::ArrayRef<int32_t> tokens, numerics::Matrix rows)>;
+  /// The hidden states that go into the first layer. Reads the rows of the embedding that occur;
+  /// `change` may put others in their place.
+  mlir::FailureOr<HiddenStates> embed(RowsOfTable change = nullptr);
   /// Takes `states` through layer `index` of the model as the IR has it.
   mlir::LogicalResult runLayer(size_t index, HiddenStates &states, RowsObserver observer = nullptr);
   /// The same for several states, one after the other, whose weights are read once.

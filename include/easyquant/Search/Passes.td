@@ -31,6 +31,9 @@ def SearchBitwidths : Pass<"equant-search-bitwidths", "::mlir::ModuleOp"> {
       * of one pair in twenty, at most one a layer: the objective of the whole model with it. The report has the rank correlation
         with what is predicted.
 
+    With `search-head` the output head, if it has a plan, is a group as well, and an embedding tied to it has its format; its formats'
+    losses are measured on the whole model, and it is rounded by the base of the method alone.
+
     Losses are taken to add up. `strategy` says what is chosen:
 
     | strategy | choice |
@@ -62,6 +65,7 @@ def SearchBitwidths : Pass<"equant-search-bitwidths", "::mlir::ModuleOp"> {
     ListOption<"maxBytes", "max-bytes", "int64_t", "budgets: bytes of all weights">,
     ListOption<"lambdas", "lambda", "double", "budgets: nats that an average bit is worth">,
     NumberOption<"perSite", "per-site", "bool", "false", "formats of single sites, which then may not fuse with those beside them">,
+    NumberOption<"searchHead", "search-head", "bool", "false", "the format of the output head, too, and of an embedding tied to it">,
     NumberOption<"evaluations", "evaluations", "int64_t", "64", "whole models that greedy and learned may run for each budget">,
     Option<"statistics", "statistics", "std::string", "\"\"", "the statistics file of entropy; by default that of the module">,
     Option<"output", "output", "std::string", "\"\"", "the recipe to write, JSON">,
