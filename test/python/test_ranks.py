@@ -212,7 +212,7 @@ def test_the_front_desks_of_ranks(tmp_path):
     assert results[1].stdout == results[0].stdout.replace("statistics1", "statistics2")
     assert (tmp_path / "statistics1").read_bytes() == (tmp_path / "statistics2").read_bytes()
     for ranks in (1, 2):
-        result = front_desk(ranks, "compile", "-o", tmp_path / f"out{ranks}", *sampled, "--method=absmax+gptq", "--scheme=W4A16", ISA, own=own)
+        result = front_desk(ranks, "compile", "-o", tmp_path / f"out{ranks}", *sampled, "--method=absmax+gptq", "--scheme=W4A16", own=own)
         assert result.stdout.count("compiled in") == 1
     assert folder_contents(tmp_path / "out1") == folder_contents(tmp_path / "out2")
     assert {path.name for path in tmp_path.iterdir()} == {"model", "text", "statistics1", "statistics2", "out1", "out2"}
