@@ -18,7 +18,6 @@
 
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
-#include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/InitLLVM.h"
 
 #include <csignal>
@@ -41,8 +40,9 @@ struct Session {
 
   void printError(const std::string &message) {
     const bool isOther = ranks.rank() != 0 && !llvm::StringRef(message).starts_with("rank ");
-    llvm::errs() << (isOther ? llvm::formatv("error: rank {0}: ", ranks.rank()).str() : "error: ")
-                 << message << "\n";
+    // In one write, since all ranks of a machine print to one place.
+    const std::string rank = isOther ? "rank " + std::to_string(ranks.rank()) + ": " : "";
+    llvm::errs() << "error: " + rank + message + "\n";
     if (firstError.empty())
       firstError = message;
   }
@@ -51,7 +51,7 @@ struct Session {
     if (diagnostic.getSeverity() == DiagnosticSeverity::Error)
       printError(diagnostic.str());
     else if (ranks.rank() == 0)
-      llvm::errs() << "note: " << diagnostic.str() << "\n";
+      llvm::errs() << "note: " + diagnostic.str() + "\n";
   }
   /// After errors have been printed.
   int fail() {
