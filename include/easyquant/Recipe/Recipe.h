@@ -35,6 +35,7 @@ struct SiteRequest {
   std::string activations() const;
   /// Do they follow from calibration, at least in the beginning?
   bool isCalibrated() const { return activations() != "dynamic"; }
+  bool isStatic() const { return activations() == "static"; }
   bool isOnline() const { return activations().starts_with("online"); }
 };
 
