@@ -231,7 +231,8 @@ SearchTable SearchRun::table() const {
     std::vector<size_t> &candidates = table.candidates.emplace_back();
     for (auto [i, error] : llvm::enumerate(found.errors))
       if (error >= 0) {
-        costs.push_back({group.candidates[i].bytes, factors[index] * error});
+        costs.push_back(
+            {group.candidates[i].bytes, factors[index] * error, group.candidates[i].milliseconds});
         candidates.push_back(i);
       }
   }
