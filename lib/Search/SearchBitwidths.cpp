@@ -132,7 +132,7 @@ LogicalResult PointSearch::settle(SearchPoint &point, const FormatChoice &choice
   point.predicted = numerics::costOf(table.costs, choice.formats).loss;
   if (!run)
     return success();
-  FailureOr<float> verified = run->lossOf(point.candidates);
+  FailureOr<ModelLosses> verified = run->lossesOf(point.candidates);
   if (failed(verified))
     return failure();
   point.verified = *verified;
@@ -152,9 +152,9 @@ LogicalResult PointSearch::greedy(SearchPoint &point) {
   const int64_t budget = point.budget == "lambda" ? start->bytes : budgetOf(space, point);
   bool isReported = false; // the diagnostic of a run that failed
   auto objective = [&](std::span<const size_t> formats) -> Result<double> {
-    FailureOr<float> loss = run->lossOf(table.candidatesOf(formats));
-    if (succeeded(loss))
-      return *loss;
+    FailureOr<ModelLosses> losses = run->lossesOf(table.candidatesOf(formats));
+    if (succeeded(losses))
+      return losses->objective;
     isReported = true;
     return makeError(ErrorCode::Corrupt, "a whole model cannot be run");
   };
@@ -179,10 +179,10 @@ LogicalResult PointSearch::learned(SearchPoint &point) {
   samples->insert(samples->begin(), *first);
   std::vector<double> losses;
   for (const FormatChoice &sample : *samples) {
-    FailureOr<float> loss = run->lossOf(table.candidatesOf(sample.formats));
-    if (failed(loss))
+    FailureOr<ModelLosses> found = run->lossesOf(table.candidatesOf(sample.formats));
+    if (failed(found))
       return failure();
-    losses.push_back(*loss);
+    losses.push_back(found->objective);
   }
   std::map<std::string, size_t> kinds;
   std::vector<size_t> kindOfGroup;
@@ -204,7 +204,7 @@ LogicalResult PointSearch::learned(SearchPoint &point) {
   point.evaluations += static_cast<int64_t>(samples->size());
   for (const auto &[kind, number] : kinds)
     point.weights[kind] = (*weights)[number];
-  if (*point.verified <= losses.front())
+  if (point.verified->objective <= losses.front())
     return success();
   const int64_t asked = point.evaluations - 1;
   if (failed(settle(point, *first)))

@@ -11,6 +11,8 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/TypeSwitch.h"
 
+#include <cmath>
+
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::calibration;
@@ -169,9 +171,13 @@ static json::Object pointAsJson(ModuleOp module, const SearchSpace &space,
       {"weights_bytes", point.bytes + space.fixedBytes},
       {"avg_bits", 8.0 * static_cast<double>(layerBytes) / static_cast<double>(space.weights())},
       {"predicted", point.predicted},
-      {"verified", point.verified ? json::Value(*point.verified) : json::Value(nullptr)},
+      {"verified", point.verified ? json::Value(point.verified->objective) : json::Value(nullptr)},
       {"evaluations", point.evaluations},
       {"recipe", toJson(recipeOf(module, space, point.candidates))}};
+  if (point.verified && point.verified->nextToken >= 0) {
+    result["perplexity"] = std::exp(point.verified->nextToken);
+    result["float_perplexity"] = std::exp(point.verified->floatNextToken);
+  }
   if (milliseconds > 0)
     result["milliseconds"] = milliseconds;
   if (point.isLocalOptimum)

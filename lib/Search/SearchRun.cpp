@@ -188,7 +188,7 @@ std::string SearchRun::stampOf(int64_t layer) const {
   return layerStamp(activation.getParentRegion()->getParentOfType<func::FuncOp>(), stamp());
 }
 
-FailureOr<float> SearchRun::lossOf(std::span<const size_t> candidates) {
+FailureOr<ModelLosses> SearchRun::lossesOf(std::span<const size_t> candidates) {
   auto made = [&] { return modelLoss(); };
   return ChoiceRun(run.runner(), space, made, run.work(), stamp(), threads).run(candidates);
 }

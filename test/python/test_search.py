@@ -107,6 +107,18 @@ def test_the_verified_loss_is_that_of_the_recipe(searched, report, tmp_path):
         assert point["verified"] == pytest.approx(searched.loss_of(point["recipe"], tmp_path), rel=2e-3)
 
 
+def test_the_float_perplexity_is_that_of_the_model(searched, report):
+    model = Llama(searched.config, searched.tensors, dtype=np.float64)
+    losses = []
+    for sample in searched.samples:
+        logits = model.logits(sample)[:-1]
+        logits = logits - logits.max(axis=1, keepdims=True)
+        losses.append(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(logits)), np.asarray(sample)[1:]])
+    for point in report["points"]:
+        assert point["float_perplexity"] == pytest.approx(float(np.exp(np.concatenate(losses).mean())), rel=1e-4)
+        assert point["perplexity"] > 1
+
+
 def test_sites_that_read_one_input_share_a_format(searched, report):
     assert [group["kind"] for group in report["groups"]] == 2 * ["self_attn.q_proj+k_proj+v_proj", "self_attn.o_proj", "mlp.gate_proj+up_proj", "mlp.down_proj"]
     single = searched.search("single", "avg-bits=6", "per-site")
@@ -301,7 +313,9 @@ def test_a_recipe_that_compile_takes(stories, folder):
     assert recipe["scheme"] == "W4A16" and recipe["sites"]
     checked = subprocess.run([sys.executable, "-m", "easyquant", "recipe", "check", folder / "recipe.yaml", stories], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr
-    structure = Structure((folder / "report" / "index.html").read_text())
+    page = (folder / "report" / "index.html").read_text()
+    assert "Perplexity against size" in page and "3.2× smaller" in page
+    structure = Structure(page)
     structure.check_elements_are_closed()
     structure.check_nothing_outside_is_referred_to()
     structure.check_ids()
