@@ -22,6 +22,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <map>
 
 using namespace mlir;
@@ -31,7 +32,7 @@ using numerics::WeightTensor;
 
 /// More than caches hold.
 static constexpr int64_t kOtherBytes = 64 << 20;
-static constexpr int kCalls = 9;
+static constexpr int kCalls = 15;
 
 Result<LinearTimer> LinearTimer::create(unsigned threads) {
   LinearTimer timer;
@@ -146,7 +147,7 @@ FailureOr<double> LinearTimer::millisecondsOf(Location loc, RankedTensorType wei
   arguments.push_back(threadCount);
   arguments.push_back(reinterpret_cast<uintptr_t>(&out));
 
-  std::vector<double> times;
+  double least = std::numeric_limits<double>::infinity();
   for (int call = 0; call <= kCalls; ++call) {
     emptyCaches();
     const auto begin = std::chrono::steady_clock::now();
@@ -155,8 +156,7 @@ FailureOr<double> LinearTimer::millisecondsOf(Location loc, RankedTensorType wei
     const std::chrono::duration<double, std::milli> taken =
         std::chrono::steady_clock::now() - begin;
     if (call > 0) // the first one starts threads
-      times.push_back(taken.count());
+      least = std::min(least, taken.count());
   }
-  std::ranges::nth_element(times, times.begin() + kCalls / 2);
-  return times[kCalls / 2];
+  return least;
 }

@@ -28,8 +28,9 @@ public:
   /// sets), OutOfRange (no memory to empty caches with).
   static Result<LinearTimer> create(unsigned threads);
 
-  /// Milliseconds of y = x Ŵᵀ for one row x, quantizing x included: the median of several calls.
-  /// `weight` is N x K; a null `input` is float. Fails with a diagnostic.
+  /// Milliseconds of y = x Ŵᵀ for one row x, quantizing x included: the least of several calls,
+  /// which other programs disturb least. `weight` is N x K; a null `input` is float. Fails with a
+  /// diagnostic.
   mlir::FailureOr<double> millisecondsOf(mlir::Location loc, mlir::RankedTensorType weight,
                                          equant::SchemeAttr scheme, equant::SchemeAttr input);
 
