@@ -50,7 +50,8 @@ protected:
     std::vector<std::thread> ranks;
     for (int rank = 0; rank < count; ++rank)
       ranks.emplace_back([&, rank] {
-        DeviceRequest request{"cpu"};
+        DeviceRequest request;
+        request.device = "cpu";
         request.communicator = std::move(communicators[rank]);
         auto model = Model::load(folder.path().string(), "avx2", false, request);
         Result<void> done = model ? Result<void>() : Unexpected(model.error());
