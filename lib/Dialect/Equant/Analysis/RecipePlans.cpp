@@ -244,11 +244,13 @@ static void describe(Builder &builder, const SiteRequest &request, bool ofRule,
     } else if (&option == &option::mixed.info()) {
       if (request.options[option::mixed])
         fields.set(key, builder.getBoolAttr(true));
+    } else if (&option == &option::sinks.info()) {
+      if (request.isStatic() && request.options.has(option))
+        fields.set(key, attributeOf(builder, request.options.valueOrDefault(option)));
     } else if (const OptionValue *value = request.options.find(option)) {
       fields.set(key, attributeOf(builder, *value));
     } else if (option.planned && &option != &option::percentile.info() &&
-               &option != &option::scaleType.info() && &option != &option::headGroupSize.info() &&
-               &option != &option::sinks.info()) {
+               &option != &option::scaleType.info() && &option != &option::headGroupSize.info()) {
       fields.set(key, attributeOf(builder, request.options.valueOrDefault(option)));
     }
   }
