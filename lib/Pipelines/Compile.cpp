@@ -96,9 +96,9 @@ static Result<Request> requestOf(const OptionValues &options) {
   Result<bool> keepsSinks = asked.keepsSinks();
   if (!keepsSinks)
     return Unexpected(keepsSinks.error());
-  return Request{asked.request.scheme(), asked.request.method.base, asked.methods(),
-                 asked.observers(),      asked.searchesAlpha(),     asked.weighsErrors(),
-                 *keepsSinks};
+  return Request{
+      asked.request.scheme(), asked.request.method.base, asked.methods(), asked.observers(),
+      asked.searchesAlpha(),  asked.weighsErrors(),      *keepsSinks};
 }
 
 std::vector<std::string> legalNames(const OptionInfo &option) {

@@ -130,8 +130,10 @@ void CpuExecutor::describe(std::span<const SequenceStep> steps) {
         std::ssize(step.pages) * sizes.pageTokens, std::numeric_limits<int32_t>::max()));
     sequence.first_page = static_cast<int32_t>(pages.size());
     sequence.window = static_cast<int32_t>(step.window);
-    sequence.slot = static_cast<int32_t>(step.slot);
-    sequence.next_slot = static_cast<int32_t>(step.nextSlot);
+    if (state.size() > 0) {
+      sequence.slot = static_cast<int32_t>(step.slot);
+      sequence.next_slot = static_cast<int32_t>(step.nextSlot);
+    }
     sequences.push_back(sequence);
     tokens.insert(tokens.end(), step.tokens.begin(), step.tokens.end());
     pages.insert(pages.end(), step.pages.begin(), step.pages.end());

@@ -341,5 +341,5 @@ TEST(RowSpec, SpecsHaveNamesOfTheirOwn) {
         names.insert(symbolName(spec));
       }
   names.insert(symbolName(RowSpec{RowOp::RmsNorm, 64, 1e-5}));
-  EXPECT_EQ(names.size(), 2 * 2 * 4 + 1);
+  EXPECT_EQ(names.size(), 2 * 2 * 7 + 1);
 }

@@ -212,7 +212,7 @@ TEST_F(ManifestTest, ReadsWhatThereIsForGpus) {
   EXPECT_EQ(result->gpu->weightsBytes, 640);
   EXPECT_FALSE(result->gpu->fatbinFile);
   EXPECT_EQ(result->gpuWeightFiles().size(), 2u);
-  EXPECT_EQ(result->weightFiles(), std::vector<std::string>{"weights.safetensors"});
+  EXPECT_EQ(result->weightFiles(), std::vector<std::string>{"weights.0.safetensors"});
 
   expectRefused("/gpu/abi", 2, "m.json: gpu.abi: found 2, expected 3 ", ErrorCode::Unsupported);
   expectRefused("/gpu/later", "sm_86", "m.json: gpu.later: found \"sm_86\", ");

@@ -188,8 +188,7 @@ SchemeAttr SchemeAttr::perTensorOnline(MLIRContext *context) {
   SchemeAttr scheme = get(context, {.bits = 8, .granularity = numerics::Granularity::Tensor});
   return get(context, scheme.getCode(), scheme.getCodebook(), scheme.getSymmetric(),
              scheme.getFullRange(), scheme.getGranularity(), scheme.getGroupSize(),
-             scheme.getScale(), ScaleOrigin::Online, scheme.getOuter(),
-             scheme.getSinks());
+             scheme.getScale(), ScaleOrigin::Online, scheme.getOuter(), scheme.getSinks());
 }
 
 /// The scheme of the parameters, of which code and scale are types of their kinds.

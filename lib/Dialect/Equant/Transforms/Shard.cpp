@@ -194,7 +194,8 @@ struct Shard : equant::impl::ShardBase<Shard> {
     auto b = OpBuilder::atBlockBegin(module.getBody());
     shard::GridOp::create(b, module.getLoc(), kGrid, {degree});
     for (auto function : module.getOps<func::FuncOp>())
-      FunctionSharder(function, degree, *linears).run();
+      if (!function.isExternal())
+        FunctionSharder(function, degree, *linears).run();
   }
 };
 } // namespace
