@@ -41,6 +41,15 @@ struct InsertScaleSync : equant::impl::InsertScaleSyncBase<InsertScaleSync> {
       if (op.getScheme().getDynamic() && !op.getAbsmax() && spansRanks(op.getCodes()))
         synchronize(op);
     });
+    // Every rank would find by its own columns alone whether a row leaves the range.
+    WalkResult apart = getOperation().walk([](QuantizeRowsOp op) -> WalkResult {
+      if (!op.getScheme().getSinks() || !spansRanks(op.getCodes()))
+        return WalkResult::advance();
+      return op.emitOpError() << "keeps sinks apart of rows that ranks share, which has no call "
+                                 "yet; take sinks none";
+    });
+    if (apart.wasInterrupted())
+      return signalPassFailure();
     WalkResult refused = getOperation().walk([](FakeQuantizeOp op) -> WalkResult {
       SchemeAttr scheme = op.getScheme();
       if (!scheme.getDynamic() || scheme.getGranularity() != Granularity::Token ||
