@@ -170,7 +170,8 @@ LogicalResult Awq::run() {
   if (searchSamples < 1)
     return emitError(module.getLoc())
            << "search-samples must be at least 1, found " << searchSamples.getValue();
-  FailureOr<MethodRun> opened = MethodRun::open(module, {kAwq, "2", optionValues()});
+  FailureOr<MethodRun> opened = MethodRun::open(
+      module, {.method = kAwq, .revision = "3", .options = optionValues(), .sharesSamples = true});
   if (failed(opened))
     return failure();
   MethodRun &run = *opened;
@@ -187,7 +188,7 @@ LogicalResult Awq::run() {
     func::FuncOp layer = run.layer(i);
     std::vector<const FoldPoint *> all = pointsOf.lookup(layer), asked;
     llvm::copy_if(all, std::back_inserter(asked), [](auto *point) { return point->producer; });
-    AwqSearch search(run.runner(), layer, all, searchSamples, threads);
+    AwqSearch search(run.runner(), run.ranks(), layer, all, searchSamples, threads);
     if (i < missing && failed(search.runLayer(*states, !isDone(i))))
       return failure();
     if (all.empty())

@@ -7,6 +7,8 @@
 
 #include "AwqSearch.h"
 
+#include "SharedRows.h"
+
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::calibration;
@@ -38,7 +40,10 @@ LogicalResult AwqSearch::runLayer(HiddenStates &states, bool gather) {
   if (gather) {
     wanted = searchedValues();
     for (const FoldPoint *point : points)
-      means.insert({point->activation, numerics::MeanAbs(point->columns())});
+      sums.insert({point->activation,
+                   SampleSum<numerics::MeanAbs>(ranks, runner.tokens(), [n = point->columns()] {
+                     return numerics::MeanAbs(n);
+                   })});
   }
   wanted.insert(output);
   Subgraph subgraph{{input}, llvm::to_vector(wanted)};
@@ -50,6 +55,8 @@ LogicalResult AwqSearch::runLayer(HiddenStates &states, bool gather) {
     rows[input].columns = states.columns();
     for (Value value : wanted)
       rows[value].columns = lm::columns(value);
+    for (auto &[value, found] : rows)
+      found.samples.resize(kept);
   }
 
   std::vector<std::vector<float>> made;
@@ -61,21 +68,41 @@ LogicalResult AwqSearch::runLayer(HiddenStates &states, bool gather) {
     SmallVector<Matrix> outputs;
     for (auto [value, memory] : llvm::zip_equal(wanted, made))
       outputs.push_back(Matrix(memory.data(), in.rows, lm::columns(value)));
-    if (gather && i < kept)
-      rows[input].samples.emplace_back(in.data, in.data + in.rows * in.columns);
+    const int64_t ofAll = runner.tokens().firstSample() + i;
+    if (gather && ofAll < kept)
+      rows[input].samples[ofAll].assign(in.data, in.data + in.rows * in.columns);
     Result<void> done = runner.runSample(*program, layer.getSymName(), i, ConstMatrix(in), outputs);
     for (auto [value, out] : llvm::zip_equal(wanted, outputs)) {
-      if (auto mean = means.find(value); done && mean != means.end())
-        done = mean->second.update(out.middleRows(skipped, out.rows - skipped));
-      if (gather && i < kept)
-        rows[value].samples.emplace_back(out.data, out.data + out.rows * out.columns);
+      if (auto sum = sums.find(value); done && sum != sums.end())
+        done = sum->second.of(i).update(out.middleRows(skipped, out.rows - skipped));
+      if (gather && ofAll < kept)
+        rows[value].samples[ofAll].assign(out.data, out.data + out.rows * out.columns);
       if (value == output)
         std::copy_n(out.data, out.rows * out.columns, in.data);
     }
     if (!done)
       return emitError(layer.getLoc()) << done.error().message;
   }
+  if (auto shared = shareActivations(); !shared)
+    return emitError(layer.getLoc()) << shared.error().message;
   return success();
+}
+
+Result<void> AwqSearch::shareActivations() {
+  for (auto &[value, sum] : sums) {
+    Result<numerics::MeanAbs> mean = sum.finish();
+    if (!mean)
+      return Unexpected(mean.error());
+    means[value] = mean->means();
+  }
+  for (auto &[value, found] : rows)
+    for (int64_t i = 0; i < kept; ++i) {
+      found.samples[i].resize(runner.tokens().sampleOfAll(i).size() * found.columns);
+      if (auto done = ranks.broadcast(found.samples[i], runner.tokens().shareOf(i, ranks.size()));
+          !done)
+        return done;
+    }
+  return {};
 }
 
 /// Gives the program the weights that `scales` make.
@@ -122,6 +149,36 @@ Result<double> AwqSearch::outputError(CompiledSubgraph &program, const Subgraph 
   return sum / std::max(count, 1.0);
 }
 
+using LossOfScales = std::function<Result<double>(std::span<const float> scales)>;
+
+/// searchAwqScales; each rank tries some of the candidates, and all see every loss.
+static Result<numerics::AwqScaleResult>
+searchOnAll(const Ranks &ranks, std::span<const float> meanAbs, const LossOfScales &loss) {
+  if (ranks.size() == 1)
+    return numerics::searchAwqScales(meanAbs, loss);
+  // In the order in which the search asks: the identity, then the ratios.
+  std::vector<double> losses(numerics::kAwqGrid + 1);
+  Bytes own;
+  for (int i = ranks.rank(); i < std::ssize(losses); i += ranks.size()) {
+    Result<double> found = loss(
+        i == 0 ? std::vector<float>(meanAbs.size(), 1.0f)
+               : numerics::awqScales(meanAbs, static_cast<double>(i - 1) / numerics::kAwqGrid));
+    if (!found)
+      return Unexpected(found.error());
+    llvm::append_range(own, std::as_bytes(std::span(&*found, 1)));
+  }
+  Result<std::vector<Bytes>> all = ranks.gather(std::move(own));
+  if (!all)
+    return Unexpected(all.error());
+  for (int i = 0; i < std::ssize(losses); ++i)
+    std::memcpy(&losses[i], (*all)[i % ranks.size()].data() + i / ranks.size() * sizeof(double),
+                sizeof(double));
+  return numerics::searchAwqScales(
+      meanAbs, [next = losses.begin()](std::span<const float>) mutable -> Result<double> {
+        return *next++;
+      });
+}
+
 FailureOr<std::vector<float>> AwqSearch::searchScales(const FoldPoint &point) {
   Operation *reader = firstReader(point);
   Value base = lastCut(layer, reader);
@@ -146,7 +203,8 @@ FailureOr<std::vector<float>> AwqSearch::searchScales(const FoldPoint &point) {
       return Unexpected(done.error());
     return outputError(*program, subgraph);
   };
-  auto found = numerics::searchAwqScales(means.find(point.activation)->second.means(), loss);
+  const std::vector<float> &meanAbs = means.find(point.activation)->second;
+  auto found = searchOnAll(ranks, meanAbs, loss);
   if (!found)
     return emitError(reader->getLoc())
            << "site '" << point.sites().front() << "': " << found.error().message;
@@ -169,11 +227,20 @@ FailureOr<numerics::AwqClipResult> AwqSearch::searchClip(const PlannedSite &site
   }
   ConstMatrix view(inputs.data(), static_cast<int64_t>(inputs.size()) / weight->columns,
                    weight->columns);
-  auto found = numerics::searchAwqClip(weight->view(), view, site.scheme(), threads);
-  if (!found && found.error().code == ErrorCode::OutOfRange && site.plan.mayWidenScales())
-    found = numerics::searchAwqClip(weight->view(), view, numerics::withWideScales(site.scheme()),
-                                    threads);
+  // An outer scale is that of all rows.
+  auto rowsOf = [&](int rank) {
+    return site.scheme().outer ? numerics::RowRange{0, weight->rows}
+                               : numerics::awqClipRows(weight->rows, rank, ranks.size());
+  };
+  const numerics::RowRange own = rowsOf(ranks.rank());
+  auto found = roundOnAll<numerics::AwqClipResult>(
+      ranks, site.scheme(), site.plan.mayWidenScales(), [&](const numerics::Scheme &scheme) {
+        return numerics::searchAwqClip(weight->view().middleRows(own.first, own.count), view,
+                                       scheme, threads);
+      });
   if (!found)
     return emitError(site.loc()) << "site '" << site.name() << "': " << found.error().message;
+  if (auto done = gatherRows(ranks, found->params, site.scheme(), weight->rows, rowsOf); !done)
+    return emitError(site.loc()) << done.error().message;
   return std::move(*found);
 }

@@ -16,6 +16,7 @@
 #define EASYQUANT_LIB_CALIBRATION_AWQSEARCH_H
 
 #include "easyquant/Calibration/LayerSites.h"
+#include "easyquant/Calibration/SampleSum.h"
 #include "easyquant/Dialect/Equant/Transforms/FoldScale.h"
 #include "easyquant/Numerics/Awq.h"
 #include "easyquant/Numerics/Statistics.h"
@@ -28,10 +29,10 @@ class AwqSearch {
 public:
   /// `points` are the fold points of the layer. Candidates are compared on the first
   /// `searchSamples` samples.
-  AwqSearch(LayerRunner &runner, mlir::func::FuncOp layer,
+  AwqSearch(LayerRunner &runner, const Ranks &ranks, mlir::func::FuncOp layer,
             std::vector<const equant::FoldPoint *> points, int64_t searchSamples, unsigned threads)
-      : runner(runner), layer(layer), points(std::move(points)), threads(threads),
-        kept(std::min(searchSamples, runner.tokens().samples())) {}
+      : runner(runner), ranks(ranks), layer(layer), points(std::move(points)), threads(threads),
+        kept(std::min(searchSamples, runner.tokens().allSamples())) {}
 
   /// Takes `states` through the layer; with `gather` the activations are looked at on the way,
   /// which both searches need. Fails with a diagnostic, as these do.
@@ -58,12 +59,17 @@ private:
                               std::span<const float> scales);
   Result<double> outputError(CompiledSubgraph &program, const Subgraph &subgraph);
 
+  /// Gives all ranks the rows that candidates are compared on, and the means of all samples.
+  Result<void> shareActivations();
+
   LayerRunner &runner;
+  const Ranks &ranks;
   mlir::func::FuncOp layer;
   std::vector<const equant::FoldPoint *> points;
   unsigned threads;
   int64_t kept;
-  llvm::MapVector<mlir::Value, numerics::MeanAbs> means;
+  llvm::MapVector<mlir::Value, SampleSum<numerics::MeanAbs>> sums;
+  llvm::MapVector<mlir::Value, std::vector<float>> means; ///< mean |x|
   llvm::MapVector<mlir::Value, KeptRows> rows; ///< activations, cuts, and the layer's input
 };
 

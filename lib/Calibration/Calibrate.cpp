@@ -8,7 +8,9 @@
 #include "easyquant/Calibration/Journal.h"
 #include "easyquant/Calibration/LayerSites.h"
 #include "easyquant/Calibration/Passes.h"
+#include "easyquant/Calibration/SampleSum.h"
 #include "easyquant/Calibration/SubgraphPass.h"
+#include "easyquant/Numerics/Blas.h"
 #include "easyquant/Numerics/SiteStatistics.h"
 #include "easyquant/Support/Checksum.h"
 #include "easyquant/Support/ProgressAction.h"
@@ -34,8 +36,8 @@ struct Calibrate : SubgraphPass<calibration::impl::CalibrateBase<Calibrate>> {
   LogicalResult run() override;
 
 private:
-  FailureOr<CalibrationTokens> readTokens();
-  FailureOr<Stamp> makeStamp(LayerRunner &runner);
+  FailureOr<CalibrationTokens> readTokens(const Ranks &ranks);
+  FailureOr<Stamp> makeStamp(LayerRunner &runner, const Ranks &ranks);
   LogicalResult runStep(LayerRunner &runner, size_t step, HiddenStates &states,
                         std::vector<FoundTensor> &found);
   LogicalResult fail(const Error &error) {
@@ -43,9 +45,45 @@ private:
   }
 };
 
+/// Of the sites of a step, in the order of the observers.
+struct StepStatistics {
+  std::vector<std::pair<Observation, SiteStatistics>> sites;
+
+  /// Those of an observation, which are made if they are missing.
+  Result<SiteStatistics *> find(const Observation &observation) {
+    auto it = llvm::find_if(
+        sites, [&](const auto &entry) { return entry.first.sites == observation.sites; });
+    if (it == sites.end()) {
+      auto created = SiteStatistics::create(observation.sites.front(), observation.columns,
+                                            observation.statistics);
+      if (!created)
+        return Unexpected(created.error());
+      it = sites.insert(it, {observation, std::move(*created)});
+    }
+    return &it->second;
+  }
+  void merge(const StepStatistics &later) {
+    for (const auto &[observation, statistics] : later.sites)
+      if (auto own = find(observation))
+        (void)(*own)->merge(statistics); // of one observation: they fit
+  }
+  template <typename Visit> void fields(Visit &&visit) {
+    uint64_t count = sites.size();
+    visit(count);
+    for (uint64_t i = 0; i < count; ++i) {
+      Observation observation = i < sites.size() ? sites[i].first : Observation();
+      visit(observation.sites), visit(observation.statistics), visit(observation.columns);
+      if (observation.sites.empty()) // bytes that are none
+        return;
+      if (auto statistics = find(observation))
+        visit(**statistics);
+    }
+  }
+};
+
 } // namespace
 
-FailureOr<CalibrationTokens> Calibrate::readTokens() {
+FailureOr<CalibrationTokens> Calibrate::readTokens(const Ranks &ranks) {
   ModuleOp module = getOperation();
   if (tokensFile.empty())
     return emitError(module.getLoc()) << "option tokens is missing: the file of calibration tokens";
@@ -56,7 +94,7 @@ FailureOr<CalibrationTokens> Calibrate::readTokens() {
   if (!vocabulary)
     return emitError(module.getLoc()) << "module has no " << lm::kModelAttr << " with vocab_size";
   Result<CalibrationTokens> tokens =
-      CalibrationTokens::read(tokensFile.getValue(), vocabulary.getInt());
+      CalibrationTokens::readOnAll(ranks, tokensFile.getValue(), vocabulary.getInt());
   if (!tokens)
     return fail(tokens.error());
   if (tokens->samples() < samples || tokens->maxLength() < length)
@@ -79,7 +117,7 @@ static std::string programHash(ModuleOp module) {
   return checksumOf(std::as_bytes(std::span(text)));
 }
 
-FailureOr<Stamp> Calibrate::makeStamp(LayerRunner &runner) {
+FailureOr<Stamp> Calibrate::makeStamp(LayerRunner &runner, const Ranks &ranks) {
   Result<std::string> model = runner.constants().source().hash();
   if (!model)
     return fail(model.error());
@@ -92,31 +130,36 @@ FailureOr<Stamp> Calibrate::makeStamp(LayerRunner &runner) {
   // These change the order of summation.
   stamp["isa"] = runner.compiler().options().isa;
   stamp["rows_at_a_time"] = std::to_string(runner.compiler().options().maxRows);
+  stamp["shares"] = std::to_string(kSampleShares);
+  stamp["blas"] = numerics::blasKernels();
+  std::vector<comm::Agreed> subjects;
+  for (const auto &[name, value] : stamp)
+    subjects.push_back(comm::Agreed::of(name, value));
+  if (auto same = ranks.agree(subjects); !same)
+    return fail(same.error());
   return stamp;
 }
 
 LogicalResult Calibrate::runStep(LayerRunner &runner, size_t step, HiddenStates &states,
                                  std::vector<FoundTensor> &found) {
-  std::vector<std::pair<Observation, SiteStatistics>> collected; // in the order of the observers
+  SampleSum<StepStatistics> sum(Ranks::of(&getContext()), runner.tokens(),
+                                [] { return StepStatistics(); });
   unsigned threadCount = runner.compiler().options().threads;
-  auto observe = [&](const Observation &observation, int64_t, int64_t position,
+  auto observe = [&](const Observation &observation, int64_t sample, int64_t position,
                      ConstMatrix rows) -> Result<void> {
-    auto it = llvm::find_if(
-        collected, [&](const auto &entry) { return entry.first.sites == observation.sites; });
-    if (it == collected.end()) {
-      auto created =
-          SiteStatistics::create(observation.sites.front(), rows.columns, observation.statistics);
-      if (!created)
-        return Unexpected(created.error());
-      it = collected.insert(it, {observation, std::move(*created)});
-    }
-    return it->second.update(rows, position, threadCount);
+    Result<SiteStatistics *> statistics = sum.of(sample).find(observation);
+    if (!statistics)
+      return Unexpected(statistics.error());
+    return (*statistics)->update(rows, position, threadCount);
   };
   bool isHead = step == runner.layers().size();
   if (failed(isHead ? runner.observeHead(states, observe) : runner.runLayer(step, states, observe)))
     return failure();
+  Result<StepStatistics> collected = sum.finish();
+  if (!collected)
+    return fail(collected.error());
 
-  for (auto &[observation, statistics] : collected)
+  for (auto &[observation, statistics] : collected->sites)
     for (numerics::StatisticTensor &tensor : std::move(statistics).finish()) {
       // Sites that read the same activations have the same statistics.
       FoundTensor &kept = found.emplace_back();
@@ -137,17 +180,19 @@ LogicalResult Calibrate::runStep(LayerRunner &runner, size_t step, HiddenStates 
 
 LogicalResult Calibrate::run() {
   ModuleOp module = getOperation();
-  FailureOr<CalibrationTokens> tokens = readTokens();
+  const Ranks ranks = Ranks::of(&getContext());
+  FailureOr<CalibrationTokens> tokens = readTokens(ranks);
   if (failed(tokens))
     return failure();
   EngineOptions options;
   options.threads = threads;
   options.maxRows = maxRows;
+  tokens->keepPart(ranks.rank(), ranks.size());
   FailureOr<LayerRunner> runner = LayerRunner::create(module, *tokens, options);
   if (failed(runner))
     return failure();
   recordCalibration(module, *tokens);
-  FailureOr<Stamp> stamp = makeStamp(*runner);
+  FailureOr<Stamp> stamp = makeStamp(*runner, ranks);
   FailureOr<std::string> work = equant::getWorkFolder(module, workFolder);
   if (failed(stamp) || failed(work))
     return failure();
@@ -155,10 +200,15 @@ LogicalResult Calibrate::run() {
   fs::path path = statistics.empty() ? fs::path(*work) / "statistics.safetensors"
                                      : fs::path(statistics.getValue());
   module->setAttr(equant::kStatisticsAttr, StringAttr::get(&getContext(), path.string()));
-  if (auto there = formats::SafetensorsFile::open(path); there && there->metadata() == *stamp)
+  auto there = formats::SafetensorsFile::open(path);
+  Result<bool> known = ranks.shareFile(path.string(), there && there->metadata() == *stamp);
+  if (!known)
+    return fail(known.error());
+  if (*known)
     return success();
 
-  Result<Journal> journal = Journal::open(*work, *stamp);
+  Result<Journal> journal = Journal::open(
+      *work, *stamp, fmt::format("{} from {}", tokens->samples(), tokens->firstSample()), ranks);
   if (!journal)
     return fail(journal.error());
   size_t steps = runner->layers().size() + 1; // the last one is the head

@@ -9,9 +9,12 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "SharedRows.h"
+
 #include "easyquant/Calibration/MethodRun.h"
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Calibration/RoundedSites.h"
+#include "easyquant/Calibration/SampleSum.h"
 #include "easyquant/Calibration/SubgraphPass.h"
 #include "easyquant/Numerics/Statistics.h"
 #include "easyquant/Support/Parallel.h"
@@ -44,7 +47,7 @@ struct ChooseRanges : SubgraphPass<calibration::impl::ChooseRangesBase<ChooseRan
 };
 
 /// E[x^2] of activations.
-using MeanSquares = llvm::MapVector<Value, numerics::Moments>;
+using MeanSquares = llvm::MapVector<Value, SampleSum<numerics::Moments>>;
 
 } // namespace
 
@@ -59,10 +62,14 @@ static SmallVector<PlannedSite> openSites(func::FuncOp function) {
   return sites;
 }
 
-static MeanSquares activationsOf(ArrayRef<PlannedSite> sites) {
+static MeanSquares activationsOf(const MethodRun &run, ArrayRef<PlannedSite> sites) {
   MeanSquares squares;
   for (const PlannedSite &site : sites)
-    squares.insert({site.activation(), numerics::Moments(lm::columns(site.activation()))});
+    squares.insert(
+        {site.activation(), SampleSum<numerics::Moments>(run.ranks(), run.runner().tokens(),
+                                                         [n = lm::columns(site.activation())] {
+                                                           return numerics::Moments(n);
+                                                         })});
   return squares;
 }
 
@@ -89,7 +96,7 @@ static LogicalResult runLayer(LayerRunner &runner, func::FuncOp layer, HiddenSta
     Result<void> done = runner.runSample(*program, layer.getSymName(), i, ConstMatrix(in), outputs);
     for (auto [value, out] : llvm::zip_equal(subgraph.outputs, outputs))
       if (auto *found = squares.find(value); done && found != squares.end())
-        done = found->second.update(out.middleRows(skipped, out.rows - skipped));
+        done = found->second.of(i).update(out.middleRows(skipped, out.rows - skipped));
     if (!done)
       return emitError(layer.getLoc()) << done.error().message;
     std::copy_n(outputs.front().data, in.rows * in.columns, in.data);
@@ -97,19 +104,22 @@ static LogicalResult runLayer(LayerRunner &runner, func::FuncOp layer, HiddenSta
   return success();
 }
 
-/// Blocks of rows, and what they give put together.
-static Result<numerics::QParams> chooseParams(ConstMatrix weight, const numerics::Scheme &scheme,
+/// Blocks of some rows, and what they give put together.
+static Result<numerics::QParams> chooseParams(ConstMatrix weight, numerics::RowRange range,
+                                              const numerics::Scheme &scheme,
                                               const numerics::ScaleRule &rule, unsigned threads) {
   if (scheme.granularity == numerics::Granularity::Tensor)
     return numerics::chooseQParams(weight, scheme, rule);
   const float outer = numerics::outerScale(numerics::absMaxOf(weight), scheme);
-  const int64_t blocks = (weight.rows + kBlockRows - 1) / kBlockRows;
+  const int64_t blocks = (range.count + kBlockRows - 1) / kBlockRows;
   std::vector<Result<numerics::QParams>> found(blocks, numerics::QParams());
   parallelFor(blocks, threads, [&](int64_t b) {
-    const int64_t first = b * kBlockRows, rows = std::min(kBlockRows, weight.rows - first);
-    found[b] = numerics::chooseQParams(weight.middleRows(first, rows), scheme, rule, outer);
+    const int64_t first = b * kBlockRows, rows = std::min(kBlockRows, range.count - first);
+    found[b] =
+        numerics::chooseQParams(weight.middleRows(range.first + first, rows), scheme, rule, outer);
   });
   numerics::QParams all;
+  all.groups = numerics::groupCount(weight.columns, scheme.groupSize);
   for (Result<numerics::QParams> &block : found) {
     if (!block)
       return block;
@@ -122,29 +132,46 @@ static Result<numerics::QParams> chooseParams(ConstMatrix weight, const numerics
   return all;
 }
 
-static FailureOr<numerics::QParams> chooseRange(const LayerRunner &runner, const PlannedSite &site,
-                                                ArrayRef<float> weights, unsigned threads) {
-  FailureOr<WeightValues> weight = readWeight(runner.constants(), site);
+/// Ranks share the rows.
+static FailureOr<numerics::QParams> chooseRange(const MethodRun &run, const PlannedSite &site,
+                                                const std::vector<float> &weights,
+                                                unsigned threads) {
+  FailureOr<WeightValues> weight = readWeight(run.runner().constants(), site);
   if (failed(weight))
     return failure();
   numerics::ScaleRule rule = site.rule();
-  rule.weights = std::span(weights.data(), weights.size());
-  auto found = chooseParams(weight->view(), site.scheme(), rule, threads);
-  if (!found && found.error().code == ErrorCode::OutOfRange && site.plan.mayWidenScales())
-    found = chooseParams(weight->view(), numerics::withWideScales(site.scheme()), rule, threads);
+  rule.weights = weights;
+  const Ranks &ranks = run.ranks();
+  auto rowsOf = [&](int rank) {
+    return numerics::partOfRows(weight->rows, kBlockRows, rank, ranks.size());
+  };
+  auto found = roundOnAll<numerics::QParams>(
+      ranks, site.scheme(), site.plan.mayWidenScales(), [&](const numerics::Scheme &scheme) {
+        return chooseParams(weight->view(), rowsOf(ranks.rank()), scheme, rule, threads);
+      });
   if (!found)
     return emitError(site.loc()) << "site '" << site.name() << "': " << found.error().message;
+  if (site.scheme().granularity != numerics::Granularity::Tensor)
+    if (auto done = gatherRows(ranks, *found, site.scheme(), weight->rows, rowsOf); !done)
+      return emitError(site.loc()) << done.error().message;
   return std::move(*found);
 }
 
 /// Chooses the ranges of sites of a function and writes them.
 static LogicalResult chooseAndWrite(MethodRun &run, ArrayRef<PlannedSite> sites,
-                                    const MeanSquares &squares, StringRef file, StringRef stamp,
+                                    MeanSquares &squares, StringRef file, StringRef stamp,
                                     unsigned threads) {
+  llvm::MapVector<Value, std::vector<float>> weights;
+  for (auto &[activation, sum] : squares) {
+    Result<numerics::Moments> moments = sum.finish();
+    if (!moments)
+      return run.fail(moments.error());
+    weights[activation] = moments->meanSquares();
+  }
   std::vector<numerics::QParams> found;
   for (const PlannedSite &site : sites) {
-    std::vector<float> weights = squares.find(site.activation())->second.meanSquares();
-    FailureOr<numerics::QParams> params = chooseRange(run.runner(), site, weights, threads);
+    FailureOr<numerics::QParams> params =
+        chooseRange(run, site, weights.find(site.activation())->second, threads);
     if (failed(params))
       return failure();
     found.push_back(std::move(*params));
@@ -160,7 +187,8 @@ LogicalResult ChooseRanges::run() {
   if (llvm::all_of(functions,
                    [](func::FuncOp f) { return f.isExternal() || openSites(f).empty(); }))
     return success();
-  FailureOr<MethodRun> opened = MethodRun::open(module, {kName, "1", optionValues()});
+  FailureOr<MethodRun> opened = MethodRun::open(
+      module, {.method = kName, .revision = "2", .options = optionValues(), .sharesSamples = true});
   if (failed(opened))
     return failure();
   MethodRun &run = *opened;
@@ -183,7 +211,7 @@ LogicalResult ChooseRanges::run() {
       SmallVector<PlannedSite> sites;
       if (!isDone(i))
         sites = openSites(run.layer(i));
-      MeanSquares squares = activationsOf(sites);
+      MeanSquares squares = activationsOf(run, sites);
       if (failed(runLayer(run.runner(), run.layer(i), *states, squares)))
         return failure();
       if (!sites.empty() &&
@@ -191,15 +219,16 @@ LogicalResult ChooseRanges::run() {
         return failure();
     }
     if (isHeadOpen) {
-      MeanSquares squares = activationsOf(headSites);
+      MeanSquares squares = activationsOf(run, headSites);
       const int64_t skipped = run.runner().tokens().skipped();
       SmallVector<Value> activations;
       for (auto &[activation, moments] : squares)
         activations.push_back(activation);
-      auto gather = [&](int64_t, ArrayRef<Matrix> rows) -> Result<void> {
+      auto gather = [&](int64_t sample, ArrayRef<Matrix> rows) -> Result<void> {
         for (auto [activation, x] : llvm::zip_equal(activations, rows))
-          if (auto done =
-                  squares.find(activation)->second.update(x.middleRows(skipped, x.rows - skipped));
+          if (auto done = squares.find(activation)
+                              ->second.of(sample)
+                              .update(x.middleRows(skipped, x.rows - skipped));
               !done)
             return done;
         return {};

@@ -19,7 +19,7 @@ using numerics::ConstMatrix;
 namespace {
 
 /// A compiled layer on the hidden states before it.
-class HiddenLayer : public numerics::LkdLayer {
+class HiddenLayer : public numerics::DifferentiableLayer {
 public:
   HiddenLayer(TrainedLayer &layer, const HiddenStates &before) : layer(layer), before(before) {}
 
@@ -51,7 +51,7 @@ static LogicalResult trainLayer(LayerRunner &runner, func::FuncOp layer,
   FailureOr<TrainedLayer> compiled = TrainedLayer::create(runner.compiler(), layer, weights);
   if (failed(compiled) || failed(compiled->load(runner.constants())))
     return failure();
-  std::vector<numerics::LkdSite> trained;
+  std::vector<numerics::TrainedSite> trained;
   for (auto [i, site] : llvm::enumerate(sites)) {
     trained.push_back({compiled->weight(compiled->global(i)), site.scheme(), site.rule()});
     if (!site.plan.getScale())

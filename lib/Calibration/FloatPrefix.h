@@ -21,8 +21,8 @@
 namespace easyquant::calibration {
 
 /// Trains the weights of a layer: what distill and learnRounding do.
-using LayerTrainer = llvm::function_ref<Result<numerics::LkdResult>(
-    numerics::LkdLayer &layer, std::span<const numerics::LkdSite> sites,
+using LayerTrainer = llvm::function_ref<Result<numerics::TrainedWeights>(
+    numerics::DifferentiableLayer &layer, std::span<const numerics::TrainedSite> sites,
     std::span<const numerics::ConstMatrix> targets)>;
 
 /// Trains the sites of all layers whose plans name `method`, those of an earlier run left out, and

@@ -13,11 +13,14 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Numerics/Gptq.h"
+#include "SharedRows.h"
+
 #include "easyquant/Calibration/MethodRun.h"
 #include "easyquant/Calibration/SubgraphPass.h"
 
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Calibration/RoundedSites.h"
+#include "easyquant/Calibration/SampleSum.h"
 #include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
 #include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
 #include "easyquant/Numerics/Statistics.h"
@@ -50,7 +53,8 @@ class LayerRounder {
 public:
   LayerRounder(MethodRun &run, HiddenStates &states, HiddenStates &middle,
                const numerics::GptqOptions &options)
-      : runner(run.runner()), work(run.work()), states(states), middle(middle), options(options) {}
+      : runner(run.runner()), ranks(run.ranks()), work(run.work()), states(states), middle(middle),
+        options(options) {}
 
   /// Takes `states` through the layer. Without `codes` it finds them, else it uses them.
   LogicalResult runLayer(func::FuncOp layer, QuantizedWeights &codes, bool areKnown);
@@ -61,6 +65,7 @@ private:
   LogicalResult roundGroup(func::FuncOp layer, const SiteGroup &group, QuantizedWeights &codes);
 
   LayerRunner &runner;
+  const Ranks &ranks;
   const formats::ComputedConstants &work;
   HiddenStates &states, &middle;
   const numerics::GptqOptions &options;
@@ -136,15 +141,19 @@ LogicalResult LayerRounder::advance(func::FuncOp layer, Value output, Value cut,
 LogicalResult LayerRounder::roundGroup(func::FuncOp layer, const SiteGroup &group,
                                        QuantizedWeights &codes) {
   const int64_t skipped = runner.tokens().skipped();
-  numerics::Gram gram(lm::columns(group.activation));
+  const int64_t columns = lm::columns(group.activation);
+  SampleSum<numerics::Gram> sum(ranks, runner.tokens(),
+                                [columns] { return numerics::Gram(columns); });
   Value cut = lastCut(layer, group.sites.front().op);
-  auto gather = [&](int64_t, Matrix rows) {
-    return gram.update(rows.middleRows(skipped, rows.rows - skipped), options.threads);
+  auto gather = [&](int64_t sample, Matrix rows) {
+    return sum.of(sample).update(rows.middleRows(skipped, rows.rows - skipped), options.threads);
   };
   if (failed(advance(layer, group.activation, cut, codes, gather)))
     return failure();
-  std::vector<float> hessian = std::move(gram).takeHessian();
-  const int64_t columns = lm::columns(group.activation);
+  Result<numerics::Gram> gram = sum.finish();
+  if (!gram)
+    return emitError(layer.getLoc()) << gram.error().message;
+  std::vector<float> hessian = std::move(*gram).takeHessian();
   FailureOr<numerics::GptqOptions> common = optionsOf(group, options);
   if (failed(common))
     return failure();
@@ -164,14 +173,18 @@ LogicalResult LayerRounder::roundGroup(func::FuncOp layer, const SiteGroup &grou
     FailureOr<WeightValues> weight = readWeight(runner.constants(), site);
     if (failed(weight))
       return failure();
-    auto round = [&](const numerics::Scheme &scheme) {
-      return numerics::gptq(weight->view(), *factor, scheme, site.rule(), optionsOf(site, options));
-    };
-    auto rounded = round(site.scheme());
-    if (!rounded && rounded.error().code == ErrorCode::OutOfRange && site.plan.mayWidenScales())
-      rounded = round(numerics::withWideScales(site.scheme()));
+    numerics::GptqOptions own = optionsOf(site, options);
+    own.part = ranks.rank();
+    own.parts = ranks.size();
+    auto rounded = roundOnAll<numerics::GptqResult>(
+        ranks, site.scheme(), site.plan.mayWidenScales(), [&](const numerics::Scheme &scheme) {
+          return numerics::gptq(weight->view(), *factor, scheme, site.rule(), own);
+        });
     if (!rounded)
       return emitError(site.loc()) << "site '" << site.name() << "': " << rounded.error().message;
+    auto rowsOf = [&](int rank) { return numerics::gptqRows(weight->rows, rank, own.parts); };
+    if (auto done = gatherRows(ranks, rounded->weight, rowsOf); !done)
+      return emitError(site.loc()) << done.error().message;
     codes[site.weight()] = std::move(rounded->weight);
   }
   return success();
@@ -206,7 +219,8 @@ LogicalResult Gptq::run() {
   ModuleOp module = getOperation();
   if (!isPlanned(module, kGptq))
     return equant::reportNotPlanned(module, getArgument(), kGptq, requireSites);
-  FailureOr<MethodRun> opened = MethodRun::open(module, {kGptq, "2", optionValues()});
+  FailureOr<MethodRun> opened = MethodRun::open(
+      module, {.method = kGptq, .revision = "3", .options = optionValues(), .sharesSamples = true});
   if (failed(opened))
     return failure();
   MethodRun &run = *opened;

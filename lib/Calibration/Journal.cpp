@@ -11,7 +11,6 @@
 #include "easyquant/Formats/SafetensorsWriter.h"
 #include "easyquant/Support/Folders.h"
 
-#include <cstdlib>
 #include <cstring>
 
 using namespace easyquant;
@@ -52,30 +51,47 @@ static bool hasStamp(const fs::path &path, const Stamp &stamp) {
   return file && file->metadata() == stamp;
 }
 
-Result<Journal> Journal::open(const fs::path &folder, Stamp stamp) {
+fs::path Journal::statesFile(int64_t step) const {
+  return folder / fmt::format("hidden_states_{}.safetensors", step);
+}
+
+Stamp Journal::statesStampOf(int64_t step) const {
+  Stamp full = stampOf(step);
+  full["samples_here"] = samples;
+  return full;
+}
+
+bool Journal::hasStates(int64_t step) const {
+  return step == 0 || hasStamp(statesFile(step), statesStampOf(step));
+}
+
+Result<Journal> Journal::open(const fs::path &folder, Stamp stamp, const std::string &samples,
+                              const Ranks &ranks) {
   if (Result<void> made = makeFolders(folder); !made)
     return Unexpected(made.error());
   Journal journal;
   journal.folder = folder;
   journal.stamp = std::move(stamp);
-  Result<SafetensorsFile> states = SafetensorsFile::open(journal.statesFile());
-  if (!states)
-    return journal;
-  auto step = states->metadata().find("step");
-  if (step == states->metadata().end())
-    return journal;
-  int64_t count = std::atoll(step->second.c_str());
-  if (count < 1 || states->metadata() != journal.stampOf(count))
-    return journal;
-  for (int64_t i = 0; i < count; ++i)
-    if (!hasStamp(journal.stepFile(i), journal.stampOf(i)))
-      return journal;
-  journal.begin = count;
+  journal.samples = samples;
+  journal.isAlone = ranks.size() == 1;
+  int64_t steps = 0;
+  while (hasStamp(journal.stepFile(steps), journal.stampOf(steps)))
+    ++steps;
+  // The states behind the last step may be missing: they are written after its file.
+  while (!journal.hasStates(steps))
+    --steps;
+  Result<int64_t> common = ranks.least(steps);
+  if (!common)
+    return Unexpected(common.error());
+  Result<bool> canGoOn = ranks.all(journal.hasStates(*common));
+  if (!canGoOn)
+    return Unexpected(canGoOn.error());
+  journal.begin = *canGoOn ? *common : 0;
   return journal;
 }
 
 Result<void> Journal::readStates(HiddenStates &states) const {
-  Result<SafetensorsFile> file = SafetensorsFile::open(statesFile());
+  Result<SafetensorsFile> file = SafetensorsFile::open(statesFile(begin));
   if (!file)
     return Unexpected(file.error());
   Matrix all = states.all();
@@ -84,7 +100,7 @@ Result<void> Journal::readStates(HiddenStates &states) const {
       tensor->shape != std::vector<int64_t>{all.rows, all.columns})
     return makeError(ErrorCode::Corrupt,
                      "{}: expected \"hidden_states\", F32 [{}, {}]; remove the file",
-                     statesFile().string(), all.rows, all.columns);
+                     statesFile(begin).string(), all.rows, all.columns);
   std::span<const std::byte> bytes = file->data(*tensor);
   std::memcpy(all.data, bytes.data(), bytes.size());
   return {};
@@ -97,14 +113,19 @@ Result<void> Journal::record(int64_t step, const std::vector<FoundTensor> &found
   Matrix all = states.all();
   // What is only copied through the writer is not held twice.
   Result<SafetensorsWriter> file = SafetensorsWriter::create(
-      statesFile(), {{"hidden_states", "F32", {all.rows, all.columns}}}, stampOf(step + 1));
+      statesFile(step + 1), {{"hidden_states", "F32", {all.rows, all.columns}}},
+      statesStampOf(step + 1));
   if (!file)
     return Unexpected(file.error());
   if (auto done =
           file->write("hidden_states", std::as_bytes(std::span(all.data, all.rows * all.columns)));
       !done)
     return done;
-  return file->finish();
+  if (auto done = file->finish(); !done)
+    return done;
+  std::error_code ignored;
+  fs::remove(statesFile(isAlone ? step : step - 1), ignored);
+  return {};
 }
 
 Result<void> Journal::merge(int64_t steps, const fs::path &path, const Stamp &metadata) const {
@@ -133,7 +154,8 @@ Result<void> Journal::merge(int64_t steps, const fs::path &path, const Stamp &me
 
 void Journal::remove(int64_t steps) const {
   std::error_code ignored;
-  for (int64_t i = 0; i < steps; ++i)
+  for (int64_t i = 0; i < steps; ++i) {
     fs::remove(stepFile(i), ignored);
-  fs::remove(statesFile(), ignored);
+    fs::remove(statesFile(i + 1), ignored);
+  }
 }

@@ -157,8 +157,8 @@ Result<void> LayerRunner::runSample(CompiledSubgraph &program, StringRef name, i
       error = Error{ErrorCode::Corrupt,
                     fmt::format("calibration: what site {} reads is {} at token {} of sample {}, "
                                 "channel {}; expected a finite number: {}",
-                                namesOf(observation), bad->value, position + bad->row, sample,
-                                bad->column, kOverflow)};
+                                namesOf(observation), bad->value, position + bad->row,
+                                text->firstSample() + sample, bad->column, kOverflow)};
       return;
     }
     int64_t skipped = std::clamp<int64_t>(text->skipped() - position, 0, rows.rows);
@@ -180,8 +180,8 @@ Result<void> LayerRunner::runSample(CompiledSubgraph &program, StringRef name, i
       return makeError(ErrorCode::Corrupt,
                        "calibration: the output of {} is {} at token {} of sample {}, channel {}; "
                        "expected a finite number: {}",
-                       describe(module, name), bad->value, bad->row, sample, bad->column,
-                       kOverflow);
+                       describe(module, name), bad->value, bad->row, text->firstSample() + sample,
+                       bad->column, kOverflow);
   if (onSample)
     onSample();
   return {};
@@ -211,6 +211,8 @@ FailureOr<HiddenStates> LayerRunner::allocate() {
 }
 
 FailureOr<HiddenStates> LayerRunner::embed(RowsOfTable change) {
+  if (text->samples() == 0) // of a rank among more ranks than samples
+    return allocate();
   // Of a table that may be the largest tensor of the model only the rows that occur are read.
   std::vector<int32_t> vocabulary;
   for (int64_t i = 0; i < text->samples(); ++i)

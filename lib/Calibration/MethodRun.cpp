@@ -8,11 +8,11 @@
 #include "easyquant/Calibration/MethodRun.h"
 
 #include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
+#include "easyquant/Numerics/Blas.h"
 
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::calibration;
-using recipe::OptionValue;
 
 bool easyquant::calibration::isPlanned(ModuleOp module, StringRef method) {
   return module
@@ -23,27 +23,13 @@ bool easyquant::calibration::isPlanned(ModuleOp module, StringRef method) {
       .wasInterrupted();
 }
 
-/// Every bit of it.
-static std::string textOf(const OptionValue &value) {
-  return std::visit(
-      [](const auto &held) {
-        using Held = std::decay_t<decltype(held)>;
-        if constexpr (std::is_same_v<Held, double>)
-          return fmt::format("{:a}", held);
-        else if constexpr (std::is_same_v<Held, std::vector<std::string>>)
-          return llvm::join(held, ",");
-        else
-          return fmt::format("{}", held);
-      },
-      value);
-}
-
 /// "gptq 2", and "name=value" of the options that are the method's own.
 static std::string stampText(const MethodRun::Request &request) {
   std::string text = (request.method + " " + request.revision).str();
   for (const recipe::OptionInfo &option : recipe::options())
     if (request.method == StringRef(option.owner))
-      text += fmt::format(" {}={}", option.key, textOf(request.options.valueOrDefault(option)));
+      text += fmt::format(" {}={}", option.key,
+                          recipe::exactText(request.options.valueOrDefault(option)));
   return text;
 }
 
@@ -58,13 +44,16 @@ FailureOr<MethodRun> MethodRun::open(ModuleOp module, const Request &request) {
     return emitError(module.getLoc())
            << "equant-" << request.method << " needs calibration tokens: give tokens=FILE";
   MethodRun run(module.getLoc(), request.method.str(), *work);
-  auto tokens = CalibrationTokens::read(tokensFile, constants->source().config().vocabSize);
+  auto tokens =
+      CalibrationTokens::readOnAll(run.others, tokensFile, constants->source().config().vocabSize);
   if (!tokens)
     return run.fail(tokens.error());
   if (request.samples > 0)
     tokens->keepFirst(request.samples);
   if (request.maxLength > 0)
     tokens->truncate(request.maxLength);
+  if (request.sharesSamples)
+    tokens->keepPart(run.others.rank(), run.others.size());
   run.tokens = std::make_unique<const CalibrationTokens>(std::move(*tokens));
   EngineOptions engine;
   engine.threads = static_cast<unsigned>(request.options[option::threads]);
@@ -80,7 +69,20 @@ FailureOr<MethodRun> MethodRun::open(ModuleOp module, const Request &request) {
   // All of them now: they are of the layers as they came.
   for (func::FuncOp layer : run.layerRunner->layers())
     run.stamps.push_back(layerStamp(layer, run.stamps.empty() ? *before : run.stamps.back()));
+  if (auto same = run.agree(); !same)
+    return run.fail(same.error());
   return std::move(run);
+}
+
+/// What results depend on must be the same on all ranks.
+Result<void> MethodRun::agree() {
+  const std::string text = tokens->hash(), blas = numerics::blasKernels();
+  const comm::Agreed subjects[] = {
+      comm::Agreed::of("the calibration tokens", text),
+      comm::Agreed::of("the instruction set", layerRunner->compiler().options().isa),
+      comm::Agreed::of("the BLAS kernels", blas),
+      comm::Agreed::of("the model and its plans", stamps.back())};
+  return others.agree(subjects);
 }
 
 std::string MethodRun::file(int64_t i, StringRef part) const {
@@ -89,7 +91,9 @@ std::string MethodRun::file(int64_t i, StringRef part) const {
 }
 
 bool MethodRun::has(int64_t i, StringRef part) const {
-  return folder.has(file(i, part), stamps[i]);
+  const std::string name = file(i, part);
+  return others.shareFile((folder.folder() / name).string(), folder.has(name, stamps[i]))
+      .value_or(false);
 }
 
 int64_t MethodRun::layersToRun(llvm::function_ref<bool(int64_t)> isDone) const {

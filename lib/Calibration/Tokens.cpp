@@ -7,6 +7,7 @@
 
 #include "easyquant/Calibration/Tokens.h"
 
+#include "easyquant/Calibration/Ranks.h"
 #include "easyquant/Formats/Safetensors.h"
 #include "easyquant/Support/Checksum.h"
 
@@ -78,8 +79,17 @@ Result<CalibrationTokens> CalibrationTokens::read(const std::filesystem::path &p
   return tokens;
 }
 
+Result<CalibrationTokens> CalibrationTokens::readOnAll(const Ranks &ranks,
+                                                       const std::filesystem::path &path,
+                                                       int64_t vocabularySize) {
+  std::error_code ignored;
+  if (auto shared = ranks.shareFile(path, std::filesystem::exists(path, ignored)); !shared)
+    return Unexpected(shared.error());
+  return read(path, vocabularySize);
+}
+
 void CalibrationTokens::keepFirst(int64_t count) {
-  if (count >= samples())
+  if (count >= allSamples())
     return;
   lengths.resize(count);
   ids.resize(count * stride);
@@ -88,13 +98,28 @@ void CalibrationTokens::keepFirst(int64_t count) {
 
 void CalibrationTokens::truncate(int64_t length) {
   assert(length > skipped());
-  for (int64_t i = 0; i < samples(); ++i) {
+  for (int64_t i = 0; i < allSamples(); ++i) {
     if (lengths[i] <= length)
       continue;
     std::fill_n(ids.begin() + i * stride + length, lengths[i] - length, kPadding);
     lengths[i] = length;
   }
   longest = std::min(longest, length);
+}
+
+/// Where share `i` of `shares` equal ones begins.
+static int64_t beginOf(int64_t i, int64_t shares, int64_t samples) { return samples * i / shares; }
+
+void CalibrationTokens::keepPart(int rank, int ranks) {
+  first = beginOf(rank, ranks, allSamples());
+  last = beginOf(rank + 1, ranks, allSamples());
+}
+
+int CalibrationTokens::shareOf(int64_t i, int shares) const {
+  int share = 0;
+  while (beginOf(share + 1, shares, allSamples()) <= i)
+    ++share;
+  return share;
 }
 
 int64_t CalibrationTokens::count() const {
@@ -105,7 +130,7 @@ formats::CalibrationStamp CalibrationTokens::stamp() const {
   formats::CalibrationStamp stamp;
   stamp.text = text;
   stamp.tokenizer = tokenizer;
-  stamp.samples = samples();
+  stamp.samples = allSamples();
   stamp.length = maxLength();
   stamp.seed = seed;
   stamp.bos = bos;

@@ -34,6 +34,8 @@ namespace easyquant::formats {
 /// Sizes of tensors and of the model.
 static constexpr Bounds kSize = {1, kMaxInt32};
 static constexpr Bounds kSmall = {0, kMaxInt32};
+/// Each of them has files of its own.
+static constexpr int64_t kMaxRanks = 4096;
 
 template <typename Fields>
 static void mapChecksum(Fields &fields, const char *key, std::string &checksum) {
@@ -114,6 +116,8 @@ template <typename Fields> void mapFields(Fields &fields, Manifest::InputScheme 
   fields.required("symmetric", scheme.symmetric);
   fields.required("dynamic", scheme.dynamic);
   fields.optional("outer", scheme.outer);
+  fields.optional("sinks", scheme.sinks);
+  fields.optional("online", scheme.online);
 }
 
 template <typename Fields> void mapFields(Fields &fields, Manifest::Site &site) {
@@ -147,6 +151,28 @@ static bool isIdentifier(const std::string &text) {
                      [&](char c) { return isLetter(c) || (c >= '0' && c <= '9'); });
 }
 
+template <typename Fields> void mapFields(Fields &fields, Manifest::Collective &collective) {
+  fields.required("call", collective.call);
+  fields.required("reduction", collective.reduction);
+  fields.required("type", collective.type);
+  fields.required("columns", collective.columns, kSize);
+  fields.required("site", collective.site);
+  const bool isReduce = collective.call == "all_reduce";
+  fields.checkText(isReduce || collective.call == "all_gather", "call", collective.call,
+                   "all_reduce or all_gather");
+  const std::string reduction = collective.reduction.value_or("");
+  fields.checkText(isReduce ? reduction == "sum" || reduction == "max" || reduction == "min"
+                            : reduction.empty(),
+                   "reduction", reduction, "sum, max or min of an all_reduce, else null");
+  fields.checkText(collective.type == "f32" || collective.type == "i32", "type", collective.type,
+                   "f32 or i32");
+}
+
+template <typename Fields> void mapFields(Fields &fields, Manifest::TensorParallel &parallel) {
+  fields.required("degree", parallel.degree, Bounds{1, kMaxRanks});
+  fields.required("collectives", parallel.collectives);
+}
+
 template <typename Fields> void mapFields(Fields &fields, Manifest::Program &program) {
   fields.version("abi", kProgramAbi);
   fields.required("max_rows", program.maxRows, kSize);
@@ -155,9 +181,17 @@ template <typename Fields> void mapFields(Fields &fields, Manifest::Program &pro
   fields.required("cache", program.cache);
   fields.required("cache_scheme", program.cacheScheme);
   fields.required("cache_type", program.cacheType);
+  fields.optional("tensor_parallel", program.tensorParallel);
   fields.required("entries", program.entries);
   for (const auto &[isa, symbol] : program.entries)
     fields.checkText(isIdentifier(symbol), "entries." + isa, symbol, "a C identifier");
+}
+
+template <typename Fields> void mapFields(Fields &fields, Manifest::Online &online) {
+  fields.required("decay", online.decay, Numbers::NotNegative);
+  fields.required("window", online.window, Bounds{0, 1022});
+  fields.required("tokens", online.tokens, Bounds{1, 1 << 20});
+  fields.required("start", online.start, Numbers::Positive);
 }
 
 template <typename Fields> void mapFields(Fields &fields, Manifest::Gpu::Chip &chip) {
@@ -194,6 +228,7 @@ template <typename Fields> static void mapParts(Fields &fields, Manifest &manife
   fields.required("source", manifest.source);
   fields.required("quantization", manifest.quantization);
   fields.required("sites", manifest.sites);
+  fields.optional("online", manifest.online);
   fields.optional("gpu", manifest.gpu);
   fields.required("program", manifest.program);
 }
@@ -253,8 +288,13 @@ static std::vector<std::string> weightFilesOf(const Manifest &manifest, std::str
   return names;
 }
 
-std::vector<std::string> Manifest::weightFiles() const {
-  return program.entries.empty() ? std::vector<std::string>() : weightFilesOf(*this, kWeightsStem);
+std::string formats::weightsStem(const char *stem, int64_t rank, int64_t ranks) {
+  return ranks == 1 ? stem : fmt::format("{}.{}", stem, rank);
+}
+
+std::vector<std::string> Manifest::weightFiles(int64_t rank) const {
+  return program.entries.empty() ? std::vector<std::string>()
+                                 : weightFilesOf(*this, weightsStem(kWeightsStem, rank, ranks()));
 }
 
 std::vector<std::string> Manifest::gpuWeightFiles() const {
@@ -286,7 +326,8 @@ static void checkFiles(FieldReader &fields, const Manifest &manifest) {
                  "the plain name of a file beside the manifest");
   if (!manifest.program.entries.empty()) {
     need(kProgramFile);
-    needWeights(kWeightsStem);
+    for (int64_t rank = 0; rank < manifest.ranks(); ++rank)
+      needWeights(weightsStem(kWeightsStem, rank, manifest.ranks()));
   }
   if (!manifest.gpu)
     return;
@@ -318,6 +359,9 @@ Result<Manifest> formats::parseManifest(std::string_view text, std::string_view 
     checkTarget(fields, manifest.target);
     fields.check(!manifest.program.entries.empty() || manifest.gpu, "program.entries", "no entry",
                  "at least one");
+    if (manifest.online)
+      fields.check(manifest.online->tokens <= manifest.program.maxRows, "online.tokens",
+                   std::to_string(manifest.online->tokens), "at most program.max_rows");
     checkFiles(fields, manifest);
   }
   if (Result<void> done = fields.result(); !done) {

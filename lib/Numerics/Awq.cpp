@@ -185,6 +185,10 @@ Result<void> checkFinite(const char *what, ConstMatrix x) {
 
 } // namespace
 
+RowRange awqClipRows(int64_t rows, int64_t part, int64_t parts) {
+  return partOfRows(rows, kBlockRows, part, parts);
+}
+
 Result<AwqClipResult> searchAwqClip(ConstMatrix w, ConstMatrix inputs, const Scheme &scheme,
                                     unsigned threads) {
   if (auto ok = checkScheme(scheme); !ok)

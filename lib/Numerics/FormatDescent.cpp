@@ -13,6 +13,7 @@
 #include "easyquant/Numerics/FormatChoice.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <tuple>
 
@@ -33,22 +34,27 @@ struct Move {
 class Descent {
 public:
   Descent(const FormatTable &table, int64_t budget, int64_t evaluations,
-          const ChoiceObjective &objective)
-      : table(table), budget(budget), evaluations(evaluations), objective(objective) {}
+          const ChoiceObjective &objective, double milliseconds)
+      : table(table), budget(budget), milliseconds(milliseconds), evaluations(evaluations),
+        objective(objective) {}
   Result<DescentResult> run(std::vector<size_t> start);
 
 private:
   FormatCost change(size_t group, size_t format) const {
     const FormatCost &from = table[group][now.choice.formats[group]], &to = table[group][format];
-    return {to.bytes - from.bytes, to.loss - from.loss};
+    return {to.bytes - from.bytes, to.loss - from.loss, to.milliseconds - from.milliseconds};
   }
-  void consider(const Move &move, int64_t addedBytes);
+  void consider(const Move &move, const FormatCost &added);
+  /// Does time that a change adds count?
+  bool isTimed(double added) const { return std::isfinite(milliseconds) && added > 0; }
   /// The most promising moves not asked for, no more than can still be; says whether these are all.
   bool gatherMoves();
   std::vector<size_t> after(const Move &move) const;
 
   const FormatTable &table;
-  int64_t budget, evaluations;
+  int64_t budget;
+  double milliseconds;
+  int64_t evaluations;
   const ChoiceObjective &objective;
   DescentResult now;
   std::set<std::vector<size_t>> asked;
@@ -65,9 +71,10 @@ std::vector<size_t> Descent::after(const Move &move) const {
   return formats;
 }
 
-void Descent::consider(const Move &move, int64_t addedBytes) {
+void Descent::consider(const Move &move, const FormatCost &added) {
   const auto room = static_cast<size_t>(evaluations - now.evaluations);
-  if (now.choice.bytes + addedBytes > budget)
+  if (now.choice.bytes + added.bytes > budget ||
+      now.choice.milliseconds + added.milliseconds > milliseconds)
     return;
   if (moves.size() == room && (room == 0 || !(move < moves.front()))) {
     isComplete = isComplete && asked.contains(after(move));
@@ -92,12 +99,16 @@ bool Descent::gatherMoves() {
       if (format == now.choice.formats[group])
         continue;
       const FormatCost one = change(group, format);
-      consider({one.loss, group, format, group, format}, one.bytes);
-      // An exchange: one group grows while another shrinks.
-      for (size_t other = 0; one.bytes > 0 && other < table.size(); ++other)
+      consider({one.loss, group, format, group, format}, one);
+      // An exchange: one group grows, or slows down, while another shrinks or gains speed.
+      const bool asksForRoom = one.bytes > 0 || isTimed(one.milliseconds);
+      for (size_t other = 0; asksForRoom && other < table.size(); ++other)
         for (size_t less = 0; other != group && less < table[other].size(); ++less)
-          if (const FormatCost two = change(other, less); two.bytes < 0)
-            consider({one.loss + two.loss, group, format, other, less}, one.bytes + two.bytes);
+          if (const FormatCost two = change(other, less);
+              two.bytes < 0 || isTimed(-two.milliseconds))
+            consider(
+                {one.loss + two.loss, group, format, other, less},
+                {one.bytes + two.bytes, one.loss + two.loss, one.milliseconds + two.milliseconds});
     }
   std::sort_heap(moves.begin(), moves.end());
   return isComplete;
@@ -105,12 +116,12 @@ bool Descent::gatherMoves() {
 
 Result<DescentResult> Descent::run(std::vector<size_t> start) {
   now.choice = costOf(table, std::move(start));
-  if (evaluations < 1 || now.choice.bytes > budget)
-    return makeError(
-        ErrorCode::InvalidArgument,
-        "descent with {} evaluations from a choice of {} bytes: expected at least one, "
-        "and at most the budget of {} bytes",
-        evaluations, now.choice.bytes, budget);
+  if (evaluations < 1 || now.choice.bytes > budget || now.choice.milliseconds > milliseconds)
+    return makeError(ErrorCode::InvalidArgument,
+                     "descent with {} evaluations from a choice of {} bytes and {:.4g} ms: "
+                     "expected at least one, "
+                     "and at most the budget of {} bytes and {:.4g} ms",
+                     evaluations, now.choice.bytes, now.choice.milliseconds, budget, milliseconds);
   Result<double> loss = objective(now.choice.formats);
   if (!loss)
     return Unexpected(loss.error());
@@ -140,8 +151,9 @@ Result<DescentResult> Descent::run(std::vector<size_t> start) {
 }
 
 Result<DescentResult> descend(const FormatTable &table, int64_t budget, std::vector<size_t> start,
-                              int64_t evaluations, const ChoiceObjective &objective) {
-  return Descent(table, budget, evaluations, objective).run(std::move(start));
+                              int64_t evaluations, const ChoiceObjective &objective,
+                              double milliseconds) {
+  return Descent(table, budget, evaluations, objective, milliseconds).run(std::move(start));
 }
 
 } // namespace easyquant::numerics

@@ -195,7 +195,33 @@ struct RowBlock {
   }
 };
 
+/// Parameters of the whole weight, or of these rows where every row has its own.
+Result<QParams> chooseParams(ConstMatrix w, const Scheme &scheme, const ScaleRule &rule,
+                             RowRange rows) {
+  if (scheme.granularity == Granularity::Tensor || rows.count == w.rows)
+    return chooseQParams(w, scheme, rule);
+  auto chosen = chooseQParams(w.middleRows(rows.first, rows.count), scheme, rule,
+                              outerScale(absMaxOf(w), scheme));
+  if (!chosen)
+    return chosen;
+  const int64_t before = rows.first * chosen->groups,
+                behind = (w.rows - rows.first - rows.count) * chosen->groups;
+  chosen->rows = w.rows;
+  auto widen = [&](auto &values) {
+    values.insert(values.begin(), before, {});
+    values.insert(values.end(), behind, {});
+  };
+  widen(chosen->scales);
+  if (!scheme.symmetric)
+    widen(chosen->zeroPoints);
+  return chosen;
+}
+
 } // namespace
+
+RowRange gptqRows(int64_t rows, int64_t part, int64_t parts) {
+  return partOfRows(rows, blockRows(rows), part, parts);
+}
 
 Result<GptqFactor> factorHessian(ConstMatrix hessian, const GptqOptions &options) {
   if (auto ok = checkHessian(hessian, options); !ok)
@@ -261,7 +287,8 @@ Result<GptqResult> gptq(ConstMatrix w, const GptqFactor &factor, const Scheme &s
   for (int64_t i = 0; i < w.rows; ++i)
     for (int64_t j = 0; j < w.columns; ++j)
       values[i * w.columns + j] = factor.dead[j] ? 0 : w(i, j);
-  auto params = chooseQParams(ConstMatrix(values.data(), w.rows, w.columns), scheme, rule);
+  const RowRange part = gptqRows(w.rows, options.part, options.parts);
+  auto params = chooseParams(ConstMatrix(values.data(), w.rows, w.columns), scheme, rule, part);
   if (!params)
     return Unexpected(params.error());
   bool natural = std::is_sorted(factor.order.begin(), factor.order.end());
@@ -274,10 +301,11 @@ Result<GptqResult> gptq(ConstMatrix w, const GptqFactor &factor, const Scheme &s
   result.weight.codes.resize(w.rows * w.columns);
   if (w.columns == 0)
     return result;
-  const int64_t height = blockRows(w.rows), blocks = (w.rows + height - 1) / height;
+  const int64_t height = blockRows(w.rows), blocks = (part.count + height - 1) / height;
   std::vector<Result<double>> losses(blocks, Result<double>(0.0));
   parallelFor(blocks, options.threads, [&](int64_t b) {
-    int64_t first = b * height, rows = std::min(height, w.rows - first);
+    int64_t first = part.first + b * height,
+            rows = std::min(height, part.first + part.count - first);
     RowBlock block{
         .factor = factor,
         .scheme = scheme,

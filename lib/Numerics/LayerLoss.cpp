@@ -12,8 +12,8 @@
 
 namespace easyquant::numerics {
 
-LayerLoss::LayerLoss(LkdLayer &layer, std::span<const ConstMatrix> targets, double heldOut,
-                     int64_t skippedRows, std::string_view remedy)
+LayerLoss::LayerLoss(DifferentiableLayer &layer, std::span<const ConstMatrix> targets,
+                     double heldOut, int64_t skippedRows, std::string_view remedy)
     : layer(layer), targets(targets), skippedRows(skippedRows), remedy(remedy) {
   const auto count = static_cast<double>(targets.size());
   training =

@@ -8,7 +8,7 @@
 #ifndef EASYQUANT_LIB_NUMERICS_LAYERLOSS_H
 #define EASYQUANT_LIB_NUMERICS_LAYERLOSS_H
 
-#include "easyquant/Numerics/Lkd.h"
+#include "easyquant/Numerics/DifferentiableLayer.h"
 
 #include <string_view>
 
@@ -19,7 +19,7 @@ class LayerLoss {
 public:
   /// `heldOut`: share of the sequences, at least one; the first `skippedRows` rows of each do not
   /// count. `remedy` ends the message where the output is not finite.
-  LayerLoss(LkdLayer &layer, std::span<const ConstMatrix> targets, double heldOut,
+  LayerLoss(DifferentiableLayer &layer, std::span<const ConstMatrix> targets, double heldOut,
             int64_t skippedRows, std::string_view remedy);
 
   /// Sequences that are not held out.
@@ -31,7 +31,7 @@ public:
   Result<double> ofHeldOut();
 
 private:
-  LkdLayer &layer;
+  DifferentiableLayer &layer;
   std::span<const ConstMatrix> targets;
   size_t training;
   int64_t skippedRows;

@@ -20,7 +20,7 @@ namespace {
 
 /// A weight in training.
 struct Trained {
-  const LkdSite *site = nullptr;
+  const TrainedSite *site = nullptr;
   std::vector<float> values;        ///< behind the codes
   std::vector<float> rounded;       ///< what the layer computes with
   std::vector<float> gradient;      ///< of `rounded`, hence of `values`
@@ -31,20 +31,21 @@ struct Trained {
 
 class Distiller {
 public:
-  Distiller(LkdLayer &layer, std::span<const ConstMatrix> targets, const LkdOptions &options)
+  Distiller(DifferentiableLayer &layer, std::span<const ConstMatrix> targets,
+            const LkdOptions &options)
       : layer(layer), loss(layer, targets, options.heldOut, options.skippedRows,
                            "; take a smaller learning rate"),
         options(options) {}
 
-  Result<LkdResult> run(std::span<const LkdSite> sites);
+  Result<TrainedWeights> run(std::span<const TrainedSite> sites);
 
 private:
-  void start(const LkdSite &site);
+  void start(const TrainedSite &site);
   Result<void> round(double rate);
   void update(Trained &weight, double rate) const;
   std::vector<QuantizedMatrix> codes() const;
 
-  LkdLayer &layer;
+  DifferentiableLayer &layer;
   LayerLoss loss;
   const LkdOptions &options;
   std::vector<Trained> trained;
@@ -54,7 +55,7 @@ private:
 
 } // namespace
 
-void Distiller::start(const LkdSite &site) {
+void Distiller::start(const TrainedSite &site) {
   ConstMatrix w = site.weight;
   Trained weight;
   weight.site = &site;
@@ -70,7 +71,7 @@ void Distiller::start(const LkdSite &site) {
   trained.push_back(std::move(weight)); // the vectors keep their memory
 }
 
-static Result<QuantizedMatrix> quantizeSite(const LkdSite &site, ConstMatrix values) {
+static Result<QuantizedMatrix> quantizeSite(const TrainedSite &site, ConstMatrix values) {
   if (!site.params)
     return quantize(values, site.scheme, site.rule);
   QuantizedMatrix q{site.scheme, values.rows, values.columns, {}, *site.params};
@@ -134,8 +135,8 @@ std::vector<QuantizedMatrix> Distiller::codes() const {
   return all;
 }
 
-Result<LkdResult> Distiller::run(std::span<const LkdSite> sites) {
-  for (const LkdSite &site : sites)
+Result<TrainedWeights> Distiller::run(std::span<const TrainedSite> sites) {
+  for (const TrainedSite &site : sites)
     start(site);
   if (auto ok = round(/*rate=*/0); !ok)
     return Unexpected(ok.error());
@@ -147,7 +148,7 @@ Result<LkdResult> Distiller::run(std::span<const LkdSite> sites) {
   auto before = loss.ofHeldOut();
   if (!before)
     return Unexpected(before.error());
-  LkdResult best{codes(), *before, *before};
+  TrainedWeights best{codes(), *before, *before};
 
   const auto total = static_cast<double>(options.epochs * static_cast<int64_t>(loss.trained()));
   for (int64_t epoch = 0; epoch < options.epochs; ++epoch) {
@@ -170,8 +171,8 @@ Result<LkdResult> Distiller::run(std::span<const LkdSite> sites) {
   return best;
 }
 
-Result<LkdResult> distill(LkdLayer &layer, std::span<const LkdSite> sites,
-                          std::span<const ConstMatrix> targets, const LkdOptions &options) {
+Result<TrainedWeights> distill(DifferentiableLayer &layer, std::span<const TrainedSite> sites,
+                               std::span<const ConstMatrix> targets, const LkdOptions &options) {
   if (options.epochs < 0 || !(options.learningRate > 0) || !std::isfinite(options.learningRate) ||
       !(options.heldOut > 0) || !(options.heldOut < 1) || options.skippedRows < 0)
     return makeError(ErrorCode::InvalidArgument,

@@ -150,17 +150,29 @@ static void quantizeToken(const float *row, int64_t i, float inverse, int32_t ze
   }
 }
 
+/// Row i by definition 2, its codes being zeros before.
+static void quantizeTokenByItself(ConstMatrix x, int64_t i, float absMax, int64_t groupSize,
+                                  QuantizedTokens &q) {
+  q.scales[i] = scaleFromAbsMax(absMax, 127);
+  if (absMax >= kMinAbsMax)
+    quantizeToken(x.row(i), i, 127.0f / absMax, 0, codeRange(8, /*symmetric=*/true), groupSize, q);
+}
+
+/// Would a code be clamped by more than half a step?
+static bool leavesRange(const float *row, int64_t columns, float inverse, StaticReach range) {
+  float farthest = 0;
+  for (int64_t j = 0; j < columns; ++j)
+    farthest = std::max(farthest, std::fabs(row[j] * inverse - range.centre));
+  return farthest > range.reach;
+}
+
 Result<QuantizedTokens> quantizeTokens(ConstMatrix x, int64_t groupSize) {
   auto q = zeroTokens(x, groupSize);
   for (int64_t i = 0; q && i < x.rows; ++i) {
     int32_t bits = absMaxBits(x.row(i), x.columns);
     if (bits >= kInfinityBits)
       return notFiniteError(x.row(i), x.columns, i);
-    float absMax = std::bit_cast<float>(bits);
-    if (absMax < kMinAbsMax)
-      continue;
-    q->scales[i] = scaleFromAbsMax(absMax, 127);
-    quantizeToken(x.row(i), i, 127.0f / absMax, 0, codeRange(8, /*symmetric=*/true), groupSize, *q);
+    quantizeTokenByItself(x, i, std::bit_cast<float>(bits), groupSize, *q);
   }
   return q;
 }
@@ -190,10 +202,18 @@ Result<QuantizedTokens> quantizeTokens(ConstMatrix x, const Scheme &scheme, floa
     return q;
   q->scales.assign(q->rows, scale);
   q->zeroPoints.assign(scheme.symmetric ? 0 : q->rows, zeroPoint);
+  const float inverse = 1.0f / scale;
   for (int64_t i = 0; i < x.rows; ++i) {
-    if (absMaxBits(x.row(i), x.columns) >= kInfinityBits)
+    int32_t bits = absMaxBits(x.row(i), x.columns);
+    if (bits >= kInfinityBits)
       return notFiniteError(x.row(i), x.columns, i);
-    quantizeToken(x.row(i), i, 1.0f / scale, zeroPoint, codeRange(scheme), groupSize, *q);
+    if (scheme.sinks && leavesRange(x.row(i), x.columns, inverse, {codeRange(scheme), zeroPoint})) {
+      if (!scheme.symmetric)
+        q->zeroPoints[i] = 0;
+      quantizeTokenByItself(x, i, std::bit_cast<float>(bits), groupSize, *q);
+    } else {
+      quantizeToken(x.row(i), i, inverse, zeroPoint, codeRange(scheme), groupSize, *q);
+    }
   }
   return q;
 }

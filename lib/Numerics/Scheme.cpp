@@ -81,6 +81,13 @@ Result<void> checkScheme(const Scheme &scheme) {
     return makeError(ErrorCode::InvalidArgument,
                      "static scheme with a scale per token: tokens are known only at run time; "
                      "make it dynamic, or ask for one scale per tensor");
+  if (scheme.sinks && (!scheme.isInteger() || scheme.bits != 8 || scheme.dynamic ||
+                       scheme.granularity != Granularity::Tensor))
+    return makeError(ErrorCode::InvalidArgument,
+                     "sinks apart of {}-bit codes with a {} scale per {}: they are those of int8 "
+                     "activations with one static scale; leave them out",
+                     scheme.bits, scheme.dynamic ? "dynamic" : "static",
+                     toString(scheme.granularity));
   bool isDynamicGroup = scheme.granularity == Granularity::Group && !scheme.isInteger();
   if (scheme.dynamic && scheme.granularity != Granularity::Token &&
       scheme.granularity != Granularity::Tensor && !isDynamicGroup)
@@ -121,6 +128,8 @@ std::string toString(const Scheme &scheme) {
               : fmt::format(", per {}", toString(scheme.granularity));
   if (scheme.dynamic)
     text += ", dynamic";
+  if (scheme.sinks)
+    text += ", sinks apart";
   if (scheme.scales != ScaleFormat::F32)
     text += fmt::format(", {} scales", toString(scheme.scales));
   if (scheme.outer)

@@ -22,7 +22,7 @@ constexpr float kLeastFactor = 0.5f, kLargestFactor = 1.5f;
 
 /// A weight that is learned.
 struct Learned {
-  const LkdSite *site;
+  const TrainedSite *site;
   std::vector<float> values, rounded, offsets; ///< N x K: w, what and v
   std::vector<float> gradient;                 ///< of `rounded`
   std::vector<float> factors;                  ///< a, by slice
@@ -83,19 +83,19 @@ void roundSlice(const SliceStep &slice) {
 
 class RoundingLearner {
 public:
-  RoundingLearner(LkdLayer &layer, std::span<const ConstMatrix> targets,
+  RoundingLearner(DifferentiableLayer &layer, std::span<const ConstMatrix> targets,
                   const SignRoundOptions &options)
       : layer(layer), loss(layer, targets, options.heldOut, options.skippedRows, ""),
         options(options) {}
-  Result<LkdResult> run(std::span<const LkdSite> sites);
+  Result<TrainedWeights> run(std::span<const TrainedSite> sites);
 
 private:
-  Result<void> start(const LkdSite &site);
+  Result<void> start(const TrainedSite &site);
   void step(Learned &weight, float rate) const;
   Result<void> step(float rate);
   std::vector<QuantizedMatrix> codes() const;
 
-  LkdLayer &layer;
+  DifferentiableLayer &layer;
   LayerLoss loss;
   const SignRoundOptions &options;
   std::vector<Learned> learned;
@@ -104,7 +104,7 @@ private:
 
 } // namespace
 
-Result<void> RoundingLearner::start(const LkdSite &site) {
+Result<void> RoundingLearner::start(const TrainedSite &site) {
   if (!site.scheme.isInteger())
     return makeError(ErrorCode::InvalidArgument,
                      "signround of {}: it learns which of two integers a weight becomes; take gptq "
@@ -189,9 +189,9 @@ std::vector<QuantizedMatrix> RoundingLearner::codes() const {
   return all;
 }
 
-Result<LkdResult> RoundingLearner::run(std::span<const LkdSite> sites) {
+Result<TrainedWeights> RoundingLearner::run(std::span<const TrainedSite> sites) {
   learned.reserve(sites.size());
-  for (const LkdSite &site : sites)
+  for (const TrainedSite &site : sites)
     if (auto ok = start(site); !ok)
       return Unexpected(ok.error());
   if (auto ok = step(/*rate=*/0); !ok)
@@ -199,7 +199,7 @@ Result<LkdResult> RoundingLearner::run(std::span<const LkdSite> sites) {
   auto before = loss.ofHeldOut();
   if (!before)
     return Unexpected(before.error());
-  LkdResult best{codes(), *before, *before};
+  TrainedWeights best{codes(), *before, *before};
   for (int64_t i = 0; i < options.steps; ++i) {
     if (auto ok = loss.of(static_cast<size_t>(i) % loss.trained(), gradients); !ok)
       return Unexpected(ok.error());
@@ -219,9 +219,9 @@ Result<LkdResult> RoundingLearner::run(std::span<const LkdSite> sites) {
   return best;
 }
 
-Result<LkdResult> learnRounding(LkdLayer &layer, std::span<const LkdSite> sites,
-                                std::span<const ConstMatrix> targets,
-                                const SignRoundOptions &options) {
+Result<TrainedWeights> learnRounding(DifferentiableLayer &layer, std::span<const TrainedSite> sites,
+                                     std::span<const ConstMatrix> targets,
+                                     const SignRoundOptions &options) {
   if (options.steps < 0 || !(options.heldOut > 0) || !(options.heldOut < 1) ||
       options.skippedRows < 0)
     return makeError(ErrorCode::InvalidArgument,

@@ -12,7 +12,7 @@
 namespace easyquant::numerics {
 
 static constexpr std::string_view kStatisticNames[] = {
-    "absmax", "minmax", "mean_abs", "moments", "histogram", "hessian", "ema", "sinks"};
+    "absmax", "minmax", "mean_abs", "moments", "histogram", "hessian", "ema", "sinks", "inliers"};
 
 std::string SiteStatistics::names() { return fmt::format("{}", fmt::join(kStatisticNames, ", ")); }
 
@@ -38,23 +38,14 @@ Result<SiteStatistics> SiteStatistics::create(std::string site, int64_t columns,
       s.ema.emplace();
     else if (statistic == "sinks")
       s.peaks.emplace();
+    else if (statistic == "inliers")
+      s.inliers.emplace(columns);
     else
       return makeError(ErrorCode::InvalidArgument,
                        "site '{}': unknown statistic '{}'; legal are {}", s.name, statistic,
                        names());
   }
   return s;
-}
-
-template <typename Visit> void SiteStatistics::forEachMember(Visit &&visit) {
-  visit(&SiteStatistics::absMax);
-  visit(&SiteStatistics::minMax);
-  visit(&SiteStatistics::meanAbs);
-  visit(&SiteStatistics::moments);
-  visit(&SiteStatistics::histogram);
-  visit(&SiteStatistics::gram);
-  visit(&SiteStatistics::ema);
-  visit(&SiteStatistics::peaks);
 }
 
 Result<void> SiteStatistics::update(ConstMatrix x, int64_t firstPosition, unsigned threads) {
@@ -128,6 +119,11 @@ std::vector<StatisticTensor> SiteStatistics::finish() && {
     std::vector<int64_t> sinks = peaks->sinks();
     const auto count = static_cast<int64_t>(sinks.size()); // arguments are evaluated in any order
     add("sinks", {count}, std::move(sinks));
+  }
+  if (inliers) {
+    MinMax extrema = inliers->extrema();
+    addPair("inliers", extrema.minima(), extrema.maxima());
+    add("inlier_tokens", {1}, std::vector<int64_t>{inliers->tokens()});
   }
   return tensors;
 }

@@ -301,4 +301,64 @@ std::vector<int64_t> TokenPeaks::sinks(double factor) const {
   return positions;
 }
 
+//===- Inliers ------------------------------------------------------------===//
+
+/// Bits of a float's mantissa that are no part of the number of its bin.
+static constexpr int kBinShift = 20;
+
+/// Where a bin ends; an infinity of the last one.
+static double endOfBin(int32_t bin) {
+  return std::bit_cast<float>(static_cast<int32_t>((bin + 1) << kBinShift));
+}
+
+Result<void> Inliers::update(ConstMatrix x) {
+  if (auto ok = checkRows(x, columns); !ok)
+    return Unexpected(ok.error());
+  for (int64_t i = 0; i < x.rows; ++i) {
+    int32_t number = absMaxBits(x.row(i), x.columns) >> kBinShift;
+    Bin &bin = bins.try_emplace(number, Bin{MinMax(columns)}).first->second;
+    if (auto ok = bin.extrema.update(x.middleRows(i, 1)); !ok)
+      return ok;
+    ++bin.tokens;
+  }
+  return {};
+}
+
+void Inliers::merge(const Inliers &other) {
+  for (const auto &[number, bin] : other.bins) {
+    Bin &own = bins.try_emplace(number, Bin{MinMax(columns)}).first->second;
+    own.extrema.merge(bin.extrema);
+    own.tokens += bin.tokens;
+  }
+}
+
+std::map<int32_t, Inliers::Bin>::const_iterator Inliers::end() const {
+  int64_t all = 0, seen = 0;
+  for (const auto &[number, bin] : bins)
+    all += bin.tokens;
+  double limit = 0;
+  auto it = bins.begin();
+  for (; it != bins.end() && seen <= all / 2; ++it) {
+    seen += it->second.tokens;
+    limit = kFactor * endOfBin(it->first);
+  }
+  while (it != bins.end() && endOfBin(it->first) <= limit)
+    ++it;
+  return it;
+}
+
+MinMax Inliers::extrema() const {
+  MinMax result(columns);
+  for (auto it = bins.begin(), last = end(); it != last; ++it)
+    result.merge(it->second.extrema);
+  return result;
+}
+
+int64_t Inliers::tokens() const {
+  int64_t count = 0;
+  for (auto it = bins.begin(), last = end(); it != last; ++it)
+    count += it->second.tokens;
+  return count;
+}
+
 } // namespace easyquant::numerics

@@ -42,8 +42,12 @@ Json easyquant::toJson(Attribute attribute) {
             {"granularity", Json(equant::stringifyGranularity(scheme.getGranularity()).str())},
             {"group_size", Json(scheme.getGroupSize())},
             {"dynamic", Json(scheme.getDynamic())}};
+        if (scheme.isOnline())
+          members.emplace("online", Json(true));
         if (scheme.getOuter())
           members.emplace("outer", Json("tensor"));
+        if (scheme.getSinks())
+          members.emplace("sinks", Json("keep"));
         return Json(std::move(members));
       })
       .Case([](StringAttr string) { return Json(string.getValue().str()); })

@@ -16,6 +16,7 @@
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Recipe/Mixes.h"
 #include "easyquant/Recipe/PassOptions.h"
+#include "easyquant/Recipe/Presets.h"
 #include "easyquant/Recipe/Recipe.h"
 #include "easyquant/Search/Passes.h"
 #include "easyquant/Support/DidYouMean.h"
@@ -44,6 +45,7 @@ struct Request {
   std::vector<std::string> observers; ///< of static activations
   bool searchesAlpha = false;
   bool weighsErrors = false; ///< ranges of weights follow from calibration text
+  bool keepsSinks = false;   ///< static ranges leave sinks out
 };
 
 /// What there is to compile for.
@@ -91,8 +93,12 @@ static Result<Request> requestOf(const OptionValues &options) {
   OptionValues recipes = std::move(asked.options);
   asked.options = options; // wins over the recipe's
   asked.options.addMissing(recipes);
-  return Request{asked.request.scheme(), asked.request.method.base, asked.methods(),
-                 asked.observers(),      asked.searchesAlpha(),     asked.weighsErrors()};
+  Result<bool> keepsSinks = asked.keepsSinks();
+  if (!keepsSinks)
+    return Unexpected(keepsSinks.error());
+  return Request{
+      asked.request.scheme(), asked.request.method.base, asked.methods(), asked.observers(),
+      asked.searchesAlpha(),  asked.weighsErrors(),      *keepsSinks};
 }
 
 std::vector<std::string> legalNames(const OptionInfo &option) {
@@ -105,6 +111,9 @@ std::vector<std::string> legalNames(const OptionInfo &option) {
 }
 
 static std::optional<std::string> checkTarget(const OptionValues &options) {
+  if (options[option::tensorParallel] > 1 && !Targets(options).chips.empty())
+    return "tensor-parallel is for CPUs so far, found target " + Targets(options).chips.front() +
+           "; expected --target cpu";
   for (const std::string &name : Targets(options).chips)
     if (!gpu::findChip(name)) {
       std::vector<std::string> known = legalNames(option::target.info());
@@ -122,6 +131,24 @@ std::optional<std::string> takeFromRecipe(OptionValues &options) {
     return read.error().message;
   options.addMissing(read->options);
   return std::nullopt;
+}
+
+void takeCalibratedDefaults(OptionValues &options) {
+  if (options.has(option::recipe) || options.has(option::weightObserver) ||
+      !options.has(option::tokensFile))
+    return;
+  Result<recipe::MethodExpression> method =
+      recipe::parseMethod(options[option::method], options[option::scheme]);
+  if (!method)
+    return;
+  const recipe::SiteRequest request{*method, options};
+  std::optional<recipe::Preset> preset = recipe::findPreset(request.scheme());
+  const bool isMeasured = llvm::all_of(method->methods, [](const std::string &name) {
+    return name == "gptq" || name == "signround";
+  });
+  if (preset && preset->isInteger() && isMeasured &&
+      (request.groupSize() > 0 || preset->input == recipe::InputCodes::None))
+    options.set(option::weightObserver, std::string("hessian-diagonal"));
 }
 
 std::optional<std::string> checkOptions(const OptionValues &options) {
@@ -166,7 +193,8 @@ std::optional<std::string> checkTokens(const OptionValues &options) {
     return "weight observer hessian-diagonal needs calibration text: give --calib FILE "
            "(easyquant) or --tokens FILE, or take mse";
   if (!request.observers.empty())
-    return "static activations need calibration text: give --calib FILE (easyquant) or --tokens "
+    return "static and online activations need calibration text: give --calib FILE (easyquant) or "
+           "--tokens "
            "FILE, or take dynamic ones";
   return std::nullopt;
 }
@@ -222,6 +250,8 @@ static void addCalibration(OpPassManager &pm, const OptionValues &options, const
     add("moments");
   for (const std::string &observer : request.observers)
     add(statisticOf(observer));
+  if (request.keepsSinks)
+    add("inliers");
   if (observers.statistics.empty())
     return;
   pm.addPass(equant::createInsertObservers(observers));
@@ -265,6 +295,8 @@ void buildQuantizePipeline(OpPassManager &pm, const OptionValues &given) {
   if (options[option::observer] != "percentile")
     rest.reset(option::percentile); // the weight observer's
   pm.addPass(equant::createQuantize(passOptions<equant::QuantizeOptions>(rest)));
+  if (options[option::tensorParallel] > 1)
+    pm.addPass(equant::createShard({options[option::tensorParallel]}));
   pm.addNestedPass<func::FuncOp>(equant::createFuseSharedInput());
   if (options.get(option::kvScheme).value_or("none") != "none")
     pm.addPass(equant::createSimQuantKV(passOptions<equant::SimQuantKVOptions>(options)));
@@ -274,6 +306,7 @@ void buildQuantizePipeline(OpPassManager &pm, const OptionValues &given) {
 static void addMaterialize(OpPassManager &pm, const OptionValues &options, StringRef output,
                            const Targets &targets) {
   pm.addPass(lm::createHoistRows());
+  pm.addPass(equant::createOnlineScales(passOptions<equant::OnlineScalesOptions>(options)));
   auto materialize = withOutput<equant::MaterializeWeightsOptions>(options, output);
   if (targets.cpu)
     materialize.targets.push_back("cpu");
@@ -297,11 +330,15 @@ void buildProgramPipeline(OpPassManager &pm, const OptionValues &options, String
   pm.addPass(createEmitGPUProgram(program));
 }
 
-void buildCompilePipeline(OpPassManager &pm, const OptionValues &options, StringRef output) {
-  buildQuantizePipeline(pm, options);
+void buildArtifactPipeline(OpPassManager &pm, const OptionValues &options, StringRef output) {
   buildMaterializePipeline(pm, options, output);
   buildProgramPipeline(pm, options, output);
   pm.addPass(createWriteManifest(withOutput<WriteManifestOptions>(options, output)));
+}
+
+void buildCompilePipeline(OpPassManager &pm, const OptionValues &options, StringRef output) {
+  buildQuantizePipeline(pm, options);
+  buildArtifactPipeline(pm, options, output);
 }
 
 void buildPipelineUntilPhase(OpPassManager &pm, const OptionValues &options, StringRef output) {

@@ -21,6 +21,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "mlir/Dialect/Shard/IR/ShardDialect.h"
 #include "mlir/Transforms/Passes.h"
 
 using namespace mlir;
@@ -28,8 +29,9 @@ using namespace mlir;
 namespace easyquant {
 
 void registerDialects(DialectRegistry &registry) {
-  registry.insert<arith::ArithDialect, equant::EquantDialect, func::FuncDialect,
-                  launch::LaunchDialect, lm::LMDialect, ml_program::MLProgramDialect>();
+  registry
+      .insert<arith::ArithDialect, equant::EquantDialect, func::FuncDialect, launch::LaunchDialect,
+              lm::LMDialect, ml_program::MLProgramDialect, shard::ShardDialect>();
   cpu::registerTranslations(registry);
 }
 

@@ -136,6 +136,8 @@ FailureOr<formats::Manifest> WriteManifest::readModule() {
       return missing(name);
     parts[key.str()] = toJson(dictionary);
   }
+  if (Attribute online = module->getAttr(equant::kOnlineAttr))
+    parts["online"] = toJson(online);
   if (Attribute gpu = module->getAttr(kGPUProgramAttr))
     parts["gpu"] = toJson(gpu);
   auto report = module->getAttrOfType<DictionaryAttr>(equant::kReportAttr);

@@ -27,6 +27,20 @@ std::string recipe::quoted(const OptionValue &value) {
   return fmt::format("{}", std::get<double>(value));
 }
 
+std::string recipe::exactText(const OptionValue &value) {
+  return std::visit(
+      [](const auto &held) {
+        using Held = std::decay_t<decltype(held)>;
+        if constexpr (std::is_same_v<Held, double>)
+          return fmt::format("{:a}", held);
+        else if constexpr (std::is_same_v<Held, std::vector<std::string>>)
+          return llvm::join(held, ",");
+        else
+          return fmt::format("{}", held);
+      },
+      value);
+}
+
 /// "a number from 0 to 1, or search".
 static std::string expected(const OptionInfo &option) {
   std::string text = option.kind == Kind::Integer ? "an integer" : "a number";

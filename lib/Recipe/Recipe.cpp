@@ -28,11 +28,11 @@ int64_t SiteRequest::groupSize() const {
   return preset->weightBits < 8 || method.base == "zeroquant" ? kDefaultGroupSize : 0;
 }
 
-bool SiteRequest::isStatic() const {
+std::string SiteRequest::activations() const {
   std::optional<Preset> preset = findPreset(scheme());
   if (preset && preset->isStatic)
-    return *preset->isStatic;
-  return options[option::activations] == "static";
+    return *preset->isStatic ? "static" : "dynamic";
+  return options.get(option::activations).value_or("dynamic");
 }
 
 SiteRequest recipe::headRequest(const SiteRequest &request) {
@@ -40,8 +40,13 @@ SiteRequest recipe::headRequest(const SiteRequest &request) {
   head.method.methods.clear();
   // No method smooths its input, whose outliers a scale for all tokens would not survive.
   head.options.set(option::activations, std::string("dynamic"));
+  head.options.reset(option::sinks);
   const std::string kind = request.options[option::head];
   if (kind == "int8") {
+    // GPTQ weighs its own ranges; eight bits of the head are not worth a pass of the model.
+    if (llvm::is_contained(request.method.methods, "gptq") &&
+        head.options[option::weightObserver] == "hessian-diagonal")
+      head.options.reset(option::weightObserver);
     head.options.set(option::scheme,
                      findMix(request.scheme()) ? "W8A16" : headScheme(request.scheme()));
     head.options.set(option::groupSize, int64_t(0));
@@ -73,13 +78,34 @@ std::vector<std::string> Recipe::observers() const {
   std::vector<std::string> names;
   auto add = [&](const SiteRequest &site) {
     std::string own = site.options.get(option::observer).value_or(options[option::observer]);
-    if (site.isStatic() && !llvm::is_contained(names, own))
+    if (site.isCalibrated() && !llvm::is_contained(names, own))
       names.push_back(own);
   };
   add(request);
   for (const SiteRule &rule : sites)
     add(rule.request);
   return names;
+}
+
+Result<bool> Recipe::keepsSinks() const {
+  bool anySite = false;
+  auto check = [&](const SiteRequest &site) -> Result<void> {
+    if (!site.isStatic() || site.options[option::sinks] != "keep")
+      return {};
+    anySite = true;
+    std::string own = site.options.get(option::observer).value_or(options[option::observer]);
+    if (own == "minmax" || own == "absmax")
+      return {};
+    return makeError(ErrorCode::InvalidArgument,
+                     "sinks keep goes with observer minmax or absmax, which leave sinks out of "
+                     "ranges; found {}",
+                     own);
+  };
+  Result<void> done = check(request);
+  for (const SiteRule &rule : sites)
+    if (done)
+      done = check(rule.request);
+  return done ? Result<bool>(anySite) : Result<bool>(Unexpected(done.error()));
 }
 
 bool Recipe::weighsErrors() const {

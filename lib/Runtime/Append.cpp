@@ -110,7 +110,7 @@ Result<Result<void>> Append::admit(Batch::Item &item) {
     return Result<void>(Unexpected(found.error()));
   if (Result<void> checked = check(item, **found); !checked)
     return checked;
-  works.push_back({&item, *found});
+  works.push_back({.item = &item, .sequence = *found, .slot = (*found)->slot});
   Result<Result<void>> taken = takePages(**found, std::ssize(item.tokens));
   if (taken && !*taken)
     works.pop_back(); // it took none
@@ -120,6 +120,21 @@ Result<Result<void>> Append::admit(Batch::Item &item) {
 //===----------------------------------------------------------------------===//
 // Steps
 //===----------------------------------------------------------------------===//
+
+int64_t Append::pieceRows(const Work &work) const {
+  const int64_t most = batch.executor->rowsPerStep(work.item->allLogits != nullptr);
+  const auto &online = batch.owner->manifest().online;
+  return std::min({work.left(), most, online ? online->tokens : most});
+}
+
+int64_t Append::nextSlot(const Work &work) const {
+  if (!batch.owner->manifest().online)
+    return work.slot;
+  int64_t slot = Batch::firstSlot(*work.sequence);
+  while (slot == work.slot || slot == work.sequence->slot)
+    ++slot;
+  return slot;
+}
 
 /// Whole pieces of different sequences, in their order: what else is in a step has no part in how a
 /// prompt is cut.
@@ -135,7 +150,7 @@ void Append::choosePieces() {
     if (work.left() == 0)
       continue;
     const bool all = work.item->allLogits != nullptr;
-    Piece piece = {&work, std::min(work.left(), batch.executor->rowsPerStep(all))};
+    Piece piece = {&work, pieceRows(work)};
     if (rows + piece.rows > most)
       continue;
     if (!pieces.empty() && (all || anyAll) && logits + piece.logitRows() > mostShared)
@@ -186,8 +201,8 @@ Result<void> Append::runStep() {
     steps.push_back({work.item->tokens.subspan(static_cast<size_t>(work.through),
                                                static_cast<size_t>(piece.rows)),
                      sequence.position + work.through, sequence.held,
-                     std::span(places).subspan(firstPlace, sequence.pages.size()),
-                     sequence.window});
+                     std::span(places).subspan(firstPlace, sequence.pages.size()), sequence.window,
+                     work.slot, nextSlot(work)});
     firstPlace += sequence.pages.size();
     row += piece.rows;
     for (int64_t i = piece.logitRows(); i > 0; --i)
@@ -202,6 +217,7 @@ Result<void> Append::runStep() {
   for (const Piece &piece : pieces) { // also of what comes to nothing: the cache has seen it
     Batch::Sequence &sequence = *piece.work->sequence;
     sequence.held = sequence.position + piece.work->through + piece.rows;
+    piece.work->slot = nextSlot(*piece.work);
   }
   const float *from = *logits;
   for (const Piece &piece : pieces) {
@@ -280,6 +296,7 @@ void Append::commit() noexcept {
     if (work.logits >= 0) {
       work.sequence->logits = work.logits;
       work.sequence->position += work.through;
+      work.sequence->slot = work.slot;
     }
   std::swap(batch.current, batch.next);
 }

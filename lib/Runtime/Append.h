@@ -38,6 +38,7 @@ private:
     Batch::Item *item;
     Batch::Sequence *sequence;
     int64_t through = 0; ///< tokens that were computed
+    int64_t slot = 0;    ///< of the state that the last step has left
     bool failed = false;
     int64_t logits = -1; ///< its row of `next`, once all tokens are through
 
@@ -57,6 +58,11 @@ private:
   int64_t firstWritten(const Batch::Sequence &sequence) const;
   Result<Result<void>> takePages(Batch::Sequence &sequence, int64_t tokens);
 
+  /// Tokens of an item that one step takes at most.
+  int64_t pieceRows(const Work &work) const;
+  /// Where the next step of an item leaves its state: neither what it reads, nor what the sequence
+  /// keeps if the call fails.
+  int64_t nextSlot(const Work &work) const;
   void choosePieces();
   /// Where the step's logits go.
   Result<float *> placeLogits();

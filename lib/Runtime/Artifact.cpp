@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 using namespace easyquant;
 using namespace easyquant::runtime;
@@ -121,7 +122,17 @@ Result<ManifestDocument> easyquant::runtime::readManifest(const std::string &fol
   return ManifestDocument{std::move(*text), std::move(*manifest)};
 }
 
-Result<Artifact> Artifact::open(const std::string &folder, bool skipChecksums) {
+/// Those that other ranks check.
+static std::set<std::string> weightFilesOfOthers(const Manifest &manifest, int64_t rank) {
+  std::set<std::string> names;
+  for (int64_t other = 0; other < manifest.ranks(); ++other)
+    if (other != rank)
+      for (std::string &name : manifest.weightFiles(other))
+        names.insert(std::move(name));
+  return names;
+}
+
+Result<Artifact> Artifact::open(const std::string &folder, bool skipChecksums, int64_t rank) {
   Result<ManifestDocument> document = readManifest(folder, skipChecksums);
   if (!document)
     return Unexpected(document.error());
@@ -134,7 +145,7 @@ Result<Artifact> Artifact::open(const std::string &folder, bool skipChecksums) {
     if (Result<void> checked = checkSize(folder + "/" + name, expected); !checked)
       return Unexpected(checked.error());
 
-  const std::vector<std::string> files = contents.weightFiles(),
+  const std::vector<std::string> files = contents.weightFiles(rank),
                                  gpuFiles = contents.gpuWeightFiles();
   for (auto [names, shards] :
        {std::pair(&files, &artifact.shards), std::pair(&gpuFiles, &artifact.gpuShards)}) {
@@ -151,7 +162,10 @@ Result<Artifact> Artifact::open(const std::string &folder, bool skipChecksums) {
   if (skipChecksums)
     return artifact;
 
+  const std::set<std::string> others = weightFilesOfOthers(contents, rank);
   for (auto &[name, expected] : contents.files) {
+    if (others.contains(name))
+      continue;
     std::string path = folder + "/" + name;
     auto shard = std::find(files.begin(), files.end(), name);
     auto gpuShard = std::find(gpuFiles.begin(), gpuFiles.end(), name);

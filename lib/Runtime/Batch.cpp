@@ -8,6 +8,8 @@
 #include "easyquant/Runtime/Batch.h"
 
 #include "Executor.h"
+#include "Ranks.h"
+#include "SequenceState.h"
 
 #include "easyquant/Support/Threads.h"
 
@@ -94,7 +96,10 @@ Result<Batch> Batch::create(std::shared_ptr<const Model> model, const BatchOptio
     pool.pages = std::min(pool.pages, sizes.pagesOf(options.tokens));
   Result<std::unique_ptr<Executor>> executor =
       model->gpu ? createGpuExecutor(*model->gpu, pool, manifest.model.vocabSize, options.measure)
-                 : createCpuExecutor(model->artifact, model->code, pool, *chosen, options.measure);
+                 : createCpuExecutor(model->artifact, model->code, pool, *chosen, options.measure,
+                                     model->ranks ? &model->ranks->comm() : nullptr);
+  if (executor && model->ranks)
+    executor = model->ranks->lead(std::move(*executor), pool);
   if (!executor)
     return Unexpected(executor.error());
   batch.executor = std::move(*executor);
@@ -155,7 +160,13 @@ Result<int64_t> Batch::add() {
     sequences.erase(added);
     throw;
   }
-  return nextId++;
+  added->second.slot = firstSlot(added->second);
+  const int64_t id = nextId++;
+  if (Result<void> started = resetState(id); !started) {
+    (void)remove(id);
+    return Unexpected(started.error());
+  }
+  return id;
 }
 
 Result<int64_t> Batch::fork(int64_t id) {
@@ -181,6 +192,14 @@ Result<int64_t> Batch::fork(int64_t id) {
                                             pool->placeOfWindow(copy.window), bytes);
         !copied)
       return Unexpected(copied.error());
+  if (const auto &online = owner->manifest().online) {
+    std::vector<double> state(static_cast<size_t>(stateFields(*online)));
+    auto copied = executor->readState(origin.slot, state).and_then([&] {
+      return executor->writeState(copy.slot, state);
+    });
+    if (!copied)
+      return Unexpected(copied.error());
+  }
   undo.id = -1;
   copy.position = origin.position;
   copy.held = origin.held;
@@ -227,6 +246,50 @@ Result<void> Batch::truncate(int64_t id, int64_t position) {
   sequence.logits = -1;
   trim(sequence);
   return {};
+}
+
+//===----------------------------------------------------------------------===//
+// State
+//===----------------------------------------------------------------------===//
+
+int64_t Batch::firstSlot(const Sequence &sequence) { return sequence.window * kStateSlots; }
+
+int64_t Batch::stateBytes() const { return savedStateBytes(owner->manifest()); }
+
+Result<void> Batch::saveState(int64_t id, std::span<std::byte> to) const {
+  auto found = sequences.find(id);
+  if (found == sequences.end())
+    return notThere(id, sequences.size());
+  if (std::ssize(to) != stateBytes())
+    return makeError(ErrorCode::InvalidArgument,
+                     "state: found room for {} bytes, expected {}, as eq_session_state_size says",
+                     to.size(), stateBytes());
+  const auto &online = owner->manifest().online;
+  if (!online)
+    return {};
+  std::vector<double> state(static_cast<size_t>(stateFields(*online)));
+  if (Result<void> read = executor->readState(found->second.slot, state); !read)
+    return read;
+  runtime::saveState(owner->manifest(), state, to);
+  return {};
+}
+
+Result<void> Batch::restoreState(int64_t id, std::span<const std::byte> from) {
+  Result<Sequence *> found = find(id);
+  if (!found)
+    return Unexpected(found.error());
+  Result<std::vector<double>> state = runtime::restoreState(owner->manifest(), from);
+  if (!state)
+    return Unexpected(state.error());
+  return executor->writeState((*found)->slot, *state);
+}
+
+Result<void> Batch::resetState(int64_t id) {
+  Result<Sequence *> found = find(id);
+  if (!found)
+    return Unexpected(found.error());
+  const auto &online = owner->manifest().online;
+  return online ? executor->writeState((*found)->slot, startingState(*online)) : Result<void>();
 }
 
 Result<int64_t> Batch::position(int64_t id) const {

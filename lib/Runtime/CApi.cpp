@@ -7,6 +7,7 @@
 
 #include "CApi.h"
 
+#include "easyquant/Comm/Open.h"
 #include "easyquant/Support/Json.h"
 #include "easyquant/Support/Threads.h"
 
@@ -77,22 +78,69 @@ void eq_error_free(eq_error *error) {
 // Models
 //===----------------------------------------------------------------------===//
 
+static Result<void> loadModel(const char *path, const eq_model_options *options,
+                              std::shared_ptr<comm::Communicator> communicator, eq_model **model) {
+  if (Result<void> checked = requireArgument(path, "path"); !checked)
+    return checked;
+  if (Result<void> checked = requireArgument(static_cast<const void *>(model), "model"); !checked)
+    return checked;
+  const eq_model_options given = options ? *options : eq_model_options{};
+  auto text = [](const char *value) { return std::string(value ? value : ""); };
+  DeviceRequest request{text(given.device), text(given.simt_chip), given.simt_checks != 0,
+                        std::move(communicator)};
+  Result<std::shared_ptr<const Model>> loaded =
+      Model::load(path, text(given.isa), given.skip_checksums != 0, request);
+  if (!loaded)
+    return Unexpected(loaded.error());
+  std::string device = (*loaded)->device(), name = (*loaded)->describeDevice();
+  *model = new eq_model{std::move(*loaded), std::move(device), std::move(name)};
+  return {};
+}
+
 eq_error *eq_model_load(const char *path, const eq_model_options *options, eq_model **model) {
+  return guarded([&] { return loadModel(path, options, nullptr, model); });
+}
+
+/// Null where there is one rank.
+static Result<std::shared_ptr<comm::Communicator>> openRanks(std::string_view name) {
+  comm::OpenOptions options;
+  if (name == "mpi")
+    options.kind = comm::Kind::MPI;
+  else if (name == "nccl")
+    options.kind = comm::Kind::NCCL;
+  else if (name != "auto" && !name.empty())
+    return makeError(ErrorCode::InvalidArgument, "comm: found \"{}\", expected auto, mpi or nccl",
+                     name);
+  Result<comm::Placement> placement = comm::findPlacement();
+  if (!placement)
+    return Unexpected(placement.error());
+  if (placement->size == 1)
+    return nullptr;
+  Result<std::unique_ptr<comm::Communicator>> opened = comm::openCommunicator(*placement, options);
+  if (!opened)
+    return Unexpected(opened.error());
+  return std::move(*opened);
+}
+
+eq_error *eq_model_load_on_ranks(const char *path, const eq_model_options *options,
+                                 const char *comm, eq_model **model) {
   return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(path, "path"); !checked)
-      return checked;
+    auto communicator = openRanks(comm ? comm : "");
+    if (!communicator)
+      return Unexpected(communicator.error());
+    return loadModel(path, options, std::move(*communicator), model);
+  });
+}
+
+int64_t eq_model_rank(const eq_model *model) { return model ? model->model->rank() : 0; }
+
+int64_t eq_model_rank_count(const eq_model *model) { return model ? model->model->rankCount() : 0; }
+
+eq_error *eq_model_follow(const eq_model *model, int32_t threads) {
+  return guarded([&]() -> Result<void> {
     if (Result<void> checked = requireArgument(static_cast<const void *>(model), "model"); !checked)
       return checked;
-    const eq_model_options given = options ? *options : eq_model_options{};
-    auto text = [](const char *value) { return std::string(value ? value : ""); };
-    DeviceRequest request{text(given.device), text(given.simt_chip), given.simt_checks != 0};
-    Result<std::shared_ptr<const Model>> loaded =
-        Model::load(path, text(given.isa), given.skip_checksums != 0, request);
-    if (!loaded)
-      return Unexpected(loaded.error());
-    std::string device = (*loaded)->device(), name = (*loaded)->describeDevice();
-    *model = new eq_model{std::move(*loaded), std::move(device), std::move(name)};
-    return {};
+    return model->model->follow(threads);
   });
 }
 

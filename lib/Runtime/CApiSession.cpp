@@ -99,6 +99,39 @@ void eq_session_reset(eq_session *session) {
     (void)session->session.truncate(0);
 }
 
+int64_t eq_session_state_size(const eq_session *session) {
+  return session ? session->session.stateBytes() : 0;
+}
+
+eq_error *eq_session_state_save(const eq_session *session, void *state, size_t size) {
+  return guarded([&]() -> Result<void> {
+    if (Result<void> checked = requireArgument(session, "session"); !checked)
+      return checked;
+    if (size > 0)
+      if (Result<void> checked = requireArgument(state, "state"); !checked)
+        return checked;
+    return session->session.saveState({static_cast<std::byte *>(state), size});
+  });
+}
+
+eq_error *eq_session_state_restore(eq_session *session, const void *state, size_t size) {
+  return guarded([&]() -> Result<void> {
+    if (Result<void> checked = requireArgument(session, "session"); !checked)
+      return checked;
+    if (Result<void> checked = requireArgument(state, "state"); !checked)
+      return checked;
+    return session->session.restoreState({static_cast<const std::byte *>(state), size});
+  });
+}
+
+eq_error *eq_session_state_reset(eq_session *session) {
+  return guarded([&]() -> Result<void> {
+    if (Result<void> checked = requireArgument(session, "session"); !checked)
+      return checked;
+    return session->session.resetState();
+  });
+}
+
 int64_t eq_session_bytes(const eq_session *session) {
   return session ? session->session.bytes() : 0;
 }

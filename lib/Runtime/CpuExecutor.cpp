@@ -7,6 +7,8 @@
 
 #include "Executor.h"
 #include "KernelClock.h"
+#include "SequenceState.h"
+#include "StepCollectives.h"
 
 #include <algorithm>
 #include <cstring>
@@ -35,22 +37,50 @@ struct WatchedHook {
   }
 };
 
+/// The context of services on one of several ranks.
+struct RankContext {
+  ProfilerHook hook;
+  StepCollectives *collectives;
+
+  static RankContext &of(void *context) { return *static_cast<RankContext *>(context); }
+  static void mark(void *context, int64_t phase, const char *site) {
+    of(context).hook.function(of(context).hook.context, phase, site);
+  }
+  static void start(void *context, int64_t collective, void *data, int64_t count) {
+    of(context).collectives->start(collective, data, count);
+  }
+  static void wait(void *context, int64_t collective) { of(context).collectives->wait(collective); }
+};
+
 class CpuExecutor final : public Executor {
 public:
   CpuExecutor(const Artifact &artifact, const Program &program, int32_t threads, Buffer arena,
-              Buffer cache, bool measure)
+              Buffer cache, Buffer state, bool measure, comm::Communicator *communicator)
       : artifact(artifact), program(program), sizes(artifact.manifest().program.cache),
-        threads(threads), arena(std::move(arena)), cache(std::move(cache)) {
+        threads(threads), arena(std::move(arena)), cache(std::move(cache)),
+        state(std::move(state)) {
     if (measure)
       clock.emplace();
+    if (communicator)
+      collectives.emplace(*communicator, *artifact.manifest().program.tensorParallel);
   }
 
   int64_t rowsPerStep(bool) const override { return artifact.manifest().program.maxRows; }
-  int64_t bytes() const override { return arena.size() + cache.size() + windowsBefore.size(); }
+  int64_t bytes() const override {
+    return arena.size() + cache.size() + state.size() + windowsBefore.size();
+  }
   Result<void> step(std::span<const SequenceStep> steps, std::span<const int32_t> logitRows,
                     float *logits, const Watch &watch) override;
   Result<void> copyInCache(int64_t from, int64_t to, int64_t bytes) override {
     std::memcpy(cache.data() + to, cache.data() + from, static_cast<size_t>(bytes));
+    return {};
+  }
+  Result<void> readState(int64_t slot, std::span<double> to) override {
+    std::copy_n(state.data<double>() + slot * std::ssize(to), to.size(), to.begin());
+    return {};
+  }
+  Result<void> writeState(int64_t slot, std::span<const double> from) override {
+    std::copy(from.begin(), from.end(), state.data<double>() + slot * std::ssize(from));
     return {};
   }
   Result<PhaseCosts> costs() override {
@@ -75,12 +105,13 @@ private:
   const Program &program;
   const formats::CacheSizes &sizes;
   int32_t threads;
-  Buffer arena, cache;
+  Buffer arena, cache, state;
   std::vector<int32_t> tokens; ///< eq_step.tokens
   std::vector<eq_sequence> sequences;
-  std::vector<int64_t> pages;       ///< eq_step.page
-  Buffer windowsBefore;             ///< the step that may be left
-  std::optional<KernelClock> clock; ///< where the batch measures
+  std::vector<int64_t> pages;                 ///< eq_step.page
+  Buffer windowsBefore;                       ///< the step that may be left
+  std::optional<KernelClock> clock;           ///< where the batch measures
+  std::optional<StepCollectives> collectives; ///< where several ranks share the model
 };
 
 } // namespace
@@ -99,6 +130,10 @@ void CpuExecutor::describe(std::span<const SequenceStep> steps) {
         std::ssize(step.pages) * sizes.pageTokens, std::numeric_limits<int32_t>::max()));
     sequence.first_page = static_cast<int32_t>(pages.size());
     sequence.window = static_cast<int32_t>(step.window);
+    if (state.size() > 0) {
+      sequence.slot = static_cast<int32_t>(step.slot);
+      sequence.next_slot = static_cast<int32_t>(step.nextSlot);
+    }
     sequences.push_back(sequence);
     tokens.insert(tokens.end(), step.tokens.begin(), step.tokens.end());
     pages.insert(pages.end(), step.pages.begin(), step.pages.end());
@@ -143,7 +178,9 @@ Result<void> CpuExecutor::step(std::span<const SequenceStep> steps,
   // count of tokens could tell: they become what they were. A step of one token a sequence is not
   // left, for that would cost each a copy.
   const bool hasWindows = sizes.windowBytes > 0;
-  const bool canLeave = watch.progress.function && (!hasWindows || tokens.size() > steps.size());
+  // Ranks leave together or not at all, so that theirs are left between steps.
+  const bool canLeave =
+      watch.progress.function && !collectives && (!hasWindows || tokens.size() > steps.size());
   if (canLeave && hasWindows)
     if (auto kept = keepWindows(steps); !kept)
       return kept;
@@ -154,6 +191,14 @@ Result<void> CpuExecutor::step(std::span<const SequenceStep> steps,
   services.context = hook.context;
   services.mark = hook.function;
   services.stop = &watched.stop;
+  RankContext context{hook, collectives ? &*collectives : nullptr};
+  if (collectives) {
+    collectives->begin(&watched.stop);
+    services.context = &context;
+    services.mark = hook.function ? RankContext::mark : nullptr;
+    services.start = RankContext::start;
+    services.wait = RankContext::wait;
+  }
 
   eq_step step = {};
   step.abi = EQ_PROGRAM_ABI;
@@ -162,6 +207,7 @@ Result<void> CpuExecutor::step(std::span<const SequenceStep> steps,
   step.sequences = static_cast<int32_t>(sequences.size());
   step.logit_rows = static_cast<int32_t>(logitRows.size());
   step.threads = threads;
+  step.rank = collectives ? collectives->rank() : 0;
   step.tokens = tokens.data();
   step.sequence = sequences.data();
   step.logit_row = logitRows.data();
@@ -169,11 +215,14 @@ Result<void> CpuExecutor::step(std::span<const SequenceStep> steps,
   step.weights = reinterpret_cast<const uint8_t *>(artifact.weights().data());
   step.arena = arena.data<uint8_t>();
   step.cache = cache.data<uint8_t>();
+  step.state = state.size() > 0 ? state.data<uint8_t>() : nullptr;
   step.logits = logits;
   step.services = &services;
   const int32_t status = program.run(step);
   if (clock)
     clock->end();
+  if (collectives && collectives->failure())
+    return Unexpected(*collectives->failure());
   if (watched.stop != 0) {
     if (hasWindows)
       putWindowsBack(steps);
@@ -194,7 +243,8 @@ static Result<Buffer> allocate(std::string_view what, int64_t count, int64_t siz
 
 Result<std::unique_ptr<Executor>>
 easyquant::runtime::createCpuExecutor(const Artifact &artifact, const Program &program,
-                                      const PoolSize &pool, int32_t threads, bool measure) {
+                                      const PoolSize &pool, int32_t threads, bool measure,
+                                      comm::Communicator *communicator) {
   if (auto ready = program.prepare(threads); !ready)
     return Unexpected(ready.error());
   const Manifest::Program &sizes = artifact.manifest().program;
@@ -207,6 +257,14 @@ easyquant::runtime::createCpuExecutor(const Artifact &artifact, const Program &p
   });
   if (!cache)
     return Unexpected(cache.error());
+  Result<Buffer> state = Buffer();
+  if (const auto &online = artifact.manifest().online) {
+    const int64_t fields = stateFields(*online);
+    state = allocate("state of sequences", pool.sequences * kStateSlots,
+                     fields * int64_t(sizeof(double)), 0);
+    if (!state)
+      return Unexpected(state.error());
+  }
   return std::make_unique<CpuExecutor>(artifact, program, threads, std::move(*arena),
-                                       std::move(*cache), measure);
+                                       std::move(*cache), std::move(*state), measure, communicator);
 }

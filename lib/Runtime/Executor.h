@@ -16,6 +16,7 @@
 #include "GpuModel.h"
 #include "PagePool.h"
 
+#include "easyquant/Comm/Communicator.h"
 #include "easyquant/Runtime/Artifact.h"
 #include "easyquant/Runtime/Batch.h"
 #include "easyquant/Runtime/Program.h"
@@ -44,8 +45,13 @@ struct SequenceStep {
   /// Byte of the cache where each of its pages begins: for position + tokens.size() tokens at
   /// least.
   std::span<const int64_t> pages;
-  int64_t window = 0; ///< number of its window
+  int64_t window = 0;             ///< number of its window
+  int64_t slot = 0, nextSlot = 0; ///< of state: read, and written
 };
+
+/// Slots of state that a sequence has: one that holds what it keeps, and two for a call of several
+/// steps, so that a call that fails changes nothing.
+constexpr int64_t kStateSlots = 3;
 
 class Executor {
 public:
@@ -63,15 +69,21 @@ public:
   /// Copies bytes of the cache: pages that two sequences are to have apart, a window that a fork
   /// takes along. The two ranges do not overlap.
   virtual Result<void> copyInCache(int64_t from, int64_t to, int64_t bytes) = 0;
+  /// What a slot of state holds, as doubles of the manifest's `online`. Of a model without state
+  /// there are no slots.
+  virtual Result<void> readState(int64_t slot, std::span<double> state) = 0;
+  virtual Result<void> writeState(int64_t slot, std::span<const double> state) = 0;
   virtual int64_t bytes() const = 0;
   virtual Result<PhaseCosts> costs() = 0;
   virtual Result<std::vector<SiteCost>> siteCosts() = 0;
 };
 
-/// `measure`: costs() and siteCosts() will be asked for.
+/// `measure`: costs() and siteCosts() will be asked for. `communicator`: of the ranks that share
+/// the model, if there are several.
 Result<std::unique_ptr<Executor>> createCpuExecutor(const Artifact &artifact,
                                                     const Program &program, const PoolSize &pool,
-                                                    int32_t threads, bool measure);
+                                                    int32_t threads, bool measure,
+                                                    comm::Communicator *communicator = nullptr);
 Result<std::unique_ptr<Executor>> createGpuExecutor(const GpuModel &model, const PoolSize &pool,
                                                     int64_t vocabulary, bool measure);
 

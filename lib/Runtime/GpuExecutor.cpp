@@ -60,10 +60,17 @@ public:
     return queue->copy(cache.address() + static_cast<uint64_t>(to),
                        cache.address() + static_cast<uint64_t>(from), bytes);
   }
+  Result<void> readState(int64_t, std::span<double>) override { return noState(); }
+  Result<void> writeState(int64_t, std::span<const double>) override { return noState(); }
   Result<PhaseCosts> costs() override;
   Result<std::vector<SiteCost>> siteCosts() override;
 
 private:
+  Unexpected noState() const {
+    return makeError(ErrorCode::Unsupported,
+                     "state of sequences: found a batch on {}, expected one on cpu",
+                     model.device->description());
+  }
   int64_t mostLogitRows() const {
     return std::max<int64_t>(1, kMostLogitBytes / (vocabulary * int64_t(sizeof(float))));
   }

@@ -22,7 +22,7 @@ using namespace easyquant::calibration;
 using namespace easyquant::search;
 using formats::ComputedTensor;
 
-static constexpr char kLoss[] = "loss";
+static constexpr char kLosses[] = "losses";
 
 LogicalResult ChoiceRun::runLayer(size_t index, std::span<const size_t> choice,
                                   const HiddenStates *exact, HiddenStates &states) {
@@ -61,7 +61,7 @@ LogicalResult ChoiceRun::runLayer(size_t index, std::span<const size_t> choice,
   return success();
 }
 
-FailureOr<float> ChoiceRun::measure(std::span<const size_t> choice) {
+FailureOr<ModelLosses> ChoiceRun::measure(std::span<const size_t> choice) {
   const bool needsExact = llvm::any_of(llvm::zip_equal(space.groups, choice), [](auto chosen) {
     auto [group, candidate] = chosen;
     return readsInputs(group.candidates[candidate].plans.front());
@@ -91,36 +91,34 @@ FailureOr<float> ChoiceRun::measure(std::span<const size_t> choice) {
         (exact && failed(runner.runLayer(i, *exact))))
       return failure();
   if (head)
-    return head->lossOf(*states);
-  FailureOr<std::vector<float>> found = (*objective)->of({&*states});
-  if (failed(found))
-    return failure();
-  return found->front();
+    return head->lossesOf(*states);
+  return (*objective)->allOf(*states);
 }
 
-FailureOr<float> ChoiceRun::run(std::span<const size_t> choice) {
+FailureOr<ModelLosses> ChoiceRun::run(std::span<const size_t> choice) {
   Checksum checksum;
+  checksum.update(kLosses, sizeof(kLosses)); // what the file holds
   checksum.update(stamp.data(), stamp.size());
   for (auto [group, chosen] : llvm::zip_equal(space.groups, choice)) {
     const std::string name = space.formats[group.candidates[chosen].format].name() + "\n";
     checksum.update(name.data(), name.size());
   }
   const std::string own = checksum.hex(), file = "search_choice_" + own + ".safetensors";
-  float found = 0;
+  float found[3] = {};
   if (work.has(file, own)) {
-    if (auto done = work.readRows({file, own, kLoss, formats::DType::F32, {1}}, 0, 1,
-                                  std::span<float>(&found, 1));
+    if (auto done = work.readRows({file, own, kLosses, formats::DType::F32, {3}}, 0, 3,
+                                  std::span<float>(found));
         !done)
       return emitError(runner.finalState().getLoc()) << done.error().message;
-    return found;
+    return ModelLosses{found[0], found[1], found[2]};
   }
-  FailureOr<float> measured = measure(choice);
+  FailureOr<ModelLosses> measured = measure(choice);
   if (failed(measured))
     return failure();
-  found = *measured;
+  const float losses[] = {measured->objective, measured->nextToken, measured->floatNextToken};
   const std::vector<ComputedTensor> tensors = {
-      ComputedTensor::floats(kLoss, {1}, std::span<const float>(&found, 1))};
+      ComputedTensor::floats(kLosses, {3}, std::span<const float>(losses))};
   if (auto done = work.write(file, own, tensors); !done)
     return emitError(runner.finalState().getLoc()) << done.error().message;
-  return found;
+  return measured;
 }

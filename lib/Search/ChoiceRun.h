@@ -32,11 +32,11 @@ public:
       : runner(runner), space(space), loss(loss), work(work), stamp(std::move(stamp)),
         threads(threads) {}
 
-  /// The loss of the model whose group i has candidate `choice[i]`. Fails with a diagnostic.
-  mlir::FailureOr<float> run(std::span<const size_t> choice);
+  /// The losses of the model whose group i has candidate `choice[i]`. Fails with a diagnostic.
+  mlir::FailureOr<ModelLosses> run(std::span<const size_t> choice);
 
 private:
-  mlir::FailureOr<float> measure(std::span<const size_t> choice);
+  mlir::FailureOr<ModelLosses> measure(std::span<const size_t> choice);
   mlir::LogicalResult runLayer(size_t index, std::span<const size_t> choice,
                                const HiddenStates *exact, HiddenStates &states);
 

@@ -29,8 +29,10 @@ public:
   mlir::LogicalResult round(llvm::ArrayRef<equant::PlanAttr> plans);
   /// The states that go into the first layer.
   mlir::FailureOr<HiddenStates> embed();
-  /// The loss of a model with this head, whose last layer made `states`.
-  mlir::FailureOr<float> lossOf(const HiddenStates &states);
+  /// The losses of a model with this head, whose last layer made `states`.
+  mlir::FailureOr<ModelLosses> lossesOf(const HiddenStates &states) {
+    return loss->allOf(states, program);
+  }
 
   /// Errors are losses of the whole model with the head alone rounded.
   mlir::FailureOr<LayerFindings> measure();
@@ -42,6 +44,7 @@ private:
         program(std::move(program)) {}
   /// Where the program has the weight of a site.
   const SubgraphWeight &placeOf(const PlannedSite &site) const;
+  mlir::FailureOr<float> lossOf(const HiddenStates &states);
   mlir::FailureOr<float> lossOf(llvm::ArrayRef<equant::PlanAttr> plans);
 
   LayerRunner *runner;

@@ -16,6 +16,8 @@
 
 #include "easyquant/Calibration/LayerRunner.h"
 
+#include <optional>
+
 namespace easyquant::search {
 
 using namespace calibration;
@@ -23,6 +25,14 @@ using namespace calibration;
 enum class Objective {
   KL,   ///< mean KL(float || model) over the tokens that count
   Loss, ///< mean loss of the next token, less that of the float model; may be negative
+};
+
+/// What a whole model loses, nats a token, rounded to f32, in which journals keep them.
+struct ModelLosses {
+  float objective = 0;
+  /// Of the next token, and of the float model: perplexities are their exponentials. Below 0 where
+  /// no sample has a next token.
+  float nextToken = -1, floatNextToken = -1;
 };
 
 class ModelLoss {
@@ -39,6 +49,9 @@ public:
   /// The same of models with another output head.
   mlir::FailureOr<std::vector<float>> of(llvm::ArrayRef<const HiddenStates *> models,
                                          CompiledSubgraph &other);
+  /// All that is known of one model. Fails with a diagnostic.
+  mlir::FailureOr<ModelLosses> allOf(const HiddenStates &model, CompiledSubgraph &other);
+  mlir::FailureOr<ModelLosses> allOf(const HiddenStates &model) { return allOf(model, head); }
 
   /// The float model's states behind the last layer.
   const HiddenStates &floatStates() const { return reference; }
@@ -50,10 +63,14 @@ private:
             Objective objective, unsigned threads)
       : runner(&runner), reference(std::move(reference)), head(std::move(head)), logits(logits),
         objective(objective), threads(threads) {}
-  Result<void> addSample(int64_t sample, llvm::ArrayRef<const HiddenStates *> models,
-                         CompiledSubgraph &other, std::vector<double> &sums);
-  mlir::FailureOr<std::vector<double>> means(llvm::ArrayRef<const HiddenStates *> models,
-                                             CompiledSubgraph &other);
+  Result<void> addSample(Objective measure, int64_t sample,
+                         llvm::ArrayRef<const HiddenStates *> models, CompiledSubgraph &other,
+                         std::vector<double> &sums);
+  /// A divergence, or a loss of the next token that is not compared with the float model's.
+  mlir::FailureOr<std::vector<double>>
+  means(Objective measure, llvm::ArrayRef<const HiddenStates *> models, CompiledSubgraph &other);
+  /// Tokens that have a next one.
+  int64_t predicted() const { return runner->tokens().counted() - runner->tokens().samples(); }
 
   LayerRunner *runner;
   HiddenStates reference;
@@ -61,7 +78,7 @@ private:
   mlir::Value logits;
   Objective objective;
   unsigned threads;
-  double floatLoss = 0; ///< of Objective::Loss
+  std::optional<double> floatLoss; ///< of the next token, where it was asked for
 };
 
 } // namespace easyquant::search

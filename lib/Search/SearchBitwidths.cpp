@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "KernelTimes.h"
 #include "SearchEntropy.h"
 #include "SearchReport.h"
 
@@ -18,6 +19,7 @@
 #include "llvm/Support/FormatVariadic.h"
 
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 namespace easyquant::search {
@@ -47,6 +49,11 @@ private:
   InFlightDiagnostic fail() { return emitError(getOperation().getLoc()); }
   LogicalResult readOptions();
   LogicalResult readBudgets(const SearchSpace &space);
+  LogicalResult readTimes(SearchSpace &space, const formats::ComputedConstants *work);
+  double allowedMilliseconds(const SearchSpace &space) const {
+    return maxDecodeMs > 0 ? maxDecodeMs - space.fixedMilliseconds
+                           : std::numeric_limits<double>::infinity();
+  }
   SearchSpaceRequest spaceRequest() const;
   std::string stampText() const;
   FailureOr<SearchTable> tableOfEntropy(const SearchSpace &space);
@@ -63,8 +70,9 @@ private:
 class PointSearch {
 public:
   PointSearch(const SearchSpace &space, const SearchTable &table, SearchRun *run,
-              int64_t evaluations)
-      : space(space), table(table), run(run), evaluations(evaluations) {}
+              int64_t evaluations, double milliseconds)
+      : space(space), table(table), run(run), evaluations(evaluations), milliseconds(milliseconds) {
+  }
 
   LogicalResult grid(SearchPoint &point);
   LogicalResult greedy(SearchPoint &point);
@@ -82,6 +90,7 @@ private:
   const SearchTable &table;
   SearchRun *run; ///< null: nothing runs
   int64_t evaluations;
+  double milliseconds; ///< that groups may take
 };
 
 } // namespace
@@ -90,14 +99,24 @@ private:
 // Strategies
 //===----------------------------------------------------------------------===//
 
-/// Of groups, for a budget of bytes; what a penalty finds has its own size.
-Result<FormatChoice> PointSearch::best(const FormatTable &costs, const SearchPoint &point) const {
-  const auto weights = static_cast<double>(space.weights());
+/// The bytes that groups may take; of lambda any.
+static int64_t budgetOf(const SearchSpace &space, const SearchPoint &point) {
   if (point.budget == "lambda")
-    return numerics::leastPenalized(costs, point.value * 8 / weights);
-  return numerics::leastLoss(costs, point.budget == "avg_bits"
-                                        ? static_cast<int64_t>(point.value * weights / 8)
-                                        : static_cast<int64_t>(point.value) - space.fixedBytes);
+    return std::numeric_limits<int64_t>::max();
+  return point.budget == "avg_bits"
+             ? static_cast<int64_t>(point.value * static_cast<double>(space.weights()) / 8)
+             : static_cast<int64_t>(point.value) - space.fixedBytes;
+}
+
+/// Of groups, within a budget; what a penalty finds has its own size.
+Result<FormatChoice> PointSearch::best(const FormatTable &costs, const SearchPoint &point) const {
+  auto rule = [&](const FormatTable &priced) -> Result<FormatChoice> {
+    if (point.budget == "lambda")
+      return numerics::leastPenalized(priced,
+                                      point.value * 8 / static_cast<double>(space.weights()));
+    return numerics::leastLoss(priced, budgetOf(space, point));
+  };
+  return numerics::withinTime(costs, milliseconds, rule);
 }
 
 FailureOr<FormatChoice> PointSearch::bestByTable(const SearchPoint &point) const {
@@ -113,7 +132,7 @@ LogicalResult PointSearch::settle(SearchPoint &point, const FormatChoice &choice
   point.predicted = numerics::costOf(table.costs, choice.formats).loss;
   if (!run)
     return success();
-  FailureOr<float> verified = run->lossOf(point.candidates);
+  FailureOr<ModelLosses> verified = run->lossesOf(point.candidates);
   if (failed(verified))
     return failure();
   point.verified = *verified;
@@ -130,20 +149,17 @@ LogicalResult PointSearch::greedy(SearchPoint &point) {
   FailureOr<FormatChoice> start = bestByTable(point);
   if (failed(start))
     return failure();
-  const int64_t budget =
-      point.budget == "lambda" ? start->bytes
-      : point.budget == "avg_bits"
-          ? static_cast<int64_t>(point.value * static_cast<double>(space.weights()) / 8)
-          : static_cast<int64_t>(point.value) - space.fixedBytes;
+  const int64_t budget = point.budget == "lambda" ? start->bytes : budgetOf(space, point);
   bool isReported = false; // the diagnostic of a run that failed
   auto objective = [&](std::span<const size_t> formats) -> Result<double> {
-    FailureOr<float> loss = run->lossOf(table.candidatesOf(formats));
-    if (succeeded(loss))
-      return *loss;
+    FailureOr<ModelLosses> losses = run->lossesOf(table.candidatesOf(formats));
+    if (succeeded(losses))
+      return losses->objective;
     isReported = true;
     return makeError(ErrorCode::Corrupt, "a whole model cannot be run");
   };
-  auto found = numerics::descend(table.costs, budget, start->formats, evaluations, objective);
+  auto found =
+      numerics::descend(table.costs, budget, start->formats, evaluations, objective, milliseconds);
   if (!found)
     return isReported ? failure() : fail(found.error());
   point.evaluations = found->evaluations - 1; // settle counts the last one
@@ -163,10 +179,10 @@ LogicalResult PointSearch::learned(SearchPoint &point) {
   samples->insert(samples->begin(), *first);
   std::vector<double> losses;
   for (const FormatChoice &sample : *samples) {
-    FailureOr<float> loss = run->lossOf(table.candidatesOf(sample.formats));
-    if (failed(loss))
+    FailureOr<ModelLosses> found = run->lossesOf(table.candidatesOf(sample.formats));
+    if (failed(found))
       return failure();
-    losses.push_back(*loss);
+    losses.push_back(found->objective);
   }
   std::map<std::string, size_t> kinds;
   std::vector<size_t> kindOfGroup;
@@ -188,7 +204,7 @@ LogicalResult PointSearch::learned(SearchPoint &point) {
   point.evaluations += static_cast<int64_t>(samples->size());
   for (const auto &[kind, number] : kinds)
     point.weights[kind] = (*weights)[number];
-  if (*point.verified <= losses.front())
+  if (point.verified->objective <= losses.front())
     return success();
   const int64_t asked = point.evaluations - 1;
   if (failed(settle(point, *first)))
@@ -224,6 +240,12 @@ LogicalResult SearchBitwidths::readOptions() {
     return fail() << "strategy entropy knows no losses of the output head: give search-head=false";
   if (formats.empty())
     return fail() << "no formats to choose from: give formats=SCHEME,SCHEME,... or formats=all";
+  if (!(maxDecodeMs >= 0) || !std::isfinite(maxDecodeMs))
+    return fail() << "max-decode-ms must be a number above 0, or 0 for any time, found "
+                  << maxDecodeMs.getValue();
+  if (maxDecodeMs > 0 && !targets.empty() && targets.front() != "cpu")
+    return fail() << "max-decode-ms is measured on this machine's CPU, and the first target is '"
+                  << targets.front() << "': search for target cpu, or give a budget of bytes alone";
   if (searchSamples < 1 || evaluations < 1)
     return fail() << "search-samples and evaluations must be at least 1, found "
                   << searchSamples.getValue() << " and " << evaluations.getValue();
@@ -282,6 +304,40 @@ LogicalResult SearchBitwidths::readBudgets(const SearchSpace &space) {
   return success();
 }
 
+/// What cannot be met is said before losses are measured.
+LogicalResult SearchBitwidths::readTimes(SearchSpace &space,
+                                         const formats::ComputedConstants *work) {
+  if (maxDecodeMs == 0)
+    return success();
+  if (failed(
+          measureKernelTimes(getOperation(), space, threads, work, [&](int64_t done, int64_t all) {
+            ProgressAction::report(&getContext(), "kernels", done, all);
+          })))
+    return failure();
+  FormatTable times; // as losses: the fastest choice within the bytes
+  for (const SearchGroup &group : space.groups) {
+    std::vector<numerics::FormatCost> &costs = times.emplace_back();
+    for (const FormatCandidate &candidate : group.candidates)
+      costs.push_back({candidate.bytes, candidate.milliseconds});
+  }
+  for (const SearchPoint &point : points) {
+    Result<FormatChoice> fastest = numerics::leastLoss(times, budgetOf(space, point));
+    if (!fastest)
+      return fail() << fastest.error().message;
+    const double least = fastest->loss + space.fixedMilliseconds;
+    if (least > maxDecodeMs)
+      return fail() << fmt::format(
+                 "max-decode-ms {} cannot be met: the fastest formats{} take {:.4f} ms a token on "
+                 "this machine, {:.4f} of them outside of what is searched; allow "
+                 "more time{}",
+                 maxDecodeMs.getValue(),
+                 point.budget == "lambda" ? "" : " within the budget of bytes",
+                 std::ceil(least * 1e4) / 1e4, space.fixedMilliseconds,
+                 point.budget == "lambda" ? "" : ", or a larger budget");
+  }
+  return success();
+}
+
 /// What measurements depend on, beside model, plans and tokens.
 std::string SearchBitwidths::stampText() const {
   const SearchSpaceRequest request = spaceRequest();
@@ -331,7 +387,7 @@ FailureOr<SearchTable> SearchBitwidths::tableOfEntropy(const SearchSpace &space)
 
 LogicalResult SearchBitwidths::choose(const SearchSpace &space, const SearchTable &table,
                                       SearchRun *run) {
-  PointSearch search(space, table, run, evaluations);
+  PointSearch search(space, table, run, evaluations, allowedMilliseconds(space));
   for (auto [i, point] : llvm::enumerate(points)) {
     ProgressAction::report(&getContext(), "choose", static_cast<int64_t>(i), std::ssize(points));
     LogicalResult done = way == Strategy::Greedy    ? search.greedy(point)
@@ -375,7 +431,7 @@ LogicalResult SearchBitwidths::runOnWeights() {
     if (function.isPrivate())
       layers.push_back(function);
   FailureOr<SearchSpace> space = findSearchSpace(module, layers, spaceRequest());
-  if (failed(space) || failed(readBudgets(*space)))
+  if (failed(space) || failed(readBudgets(*space)) || failed(readTimes(*space, nullptr)))
     return failure();
   FailureOr<SearchTable> table = tableOfEntropy(*space);
   if (failed(table) || failed(choose(*space, *table, nullptr)))
@@ -394,7 +450,7 @@ LogicalResult SearchBitwidths::run() {
   if (failed(opened))
     return failure();
   FailureOr<SearchSpace> space = findSearchSpace(module, opened->runner().layers(), spaceRequest());
-  if (failed(space) || failed(readBudgets(*space)))
+  if (failed(space) || failed(readBudgets(*space)) || failed(readTimes(*space, &opened->work())))
     return failure();
   SearchRun measured(*opened, *space, aim, threads);
   if (way == Strategy::Entropy) {

@@ -42,7 +42,7 @@ easyquant::search::entropyTable(const ModelConstants &constants, const SearchSpa
     progress(index);
     std::vector<numerics::FormatCost> &costs = table.emplace_back();
     for (const FormatCandidate &candidate : group.candidates)
-      costs.push_back({candidate.bytes, 0});
+      costs.push_back({candidate.bytes, 0, candidate.milliseconds});
     for (auto [number, site] : llvm::enumerate(group.sites)) {
       auto entropy = entropyOf(statistics, site.name());
       if (!entropy)

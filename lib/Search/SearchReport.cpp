@@ -13,6 +13,8 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/TypeSwitch.h"
 
+#include <cmath>
+
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::calibration;
@@ -50,6 +52,8 @@ DictionaryAttr easyquant::search::recipeOf(ModuleOp module, const SearchSpace &s
     entry.set("match", builder.getStringAttr(equant::patternOf({before, after}, rule.second)));
     entry.set("scheme", builder.getStringAttr(space.formats[format].scheme));
     entry.set("group_size", builder.getI64IntegerAttr(space.formats[format].groupSize));
+    if (space.formats[format].isTwoLevel)
+      entry.set("scale_type", builder.getStringAttr("two-level"));
     entry.set("method", builder.getStringAttr(rule.first));
     entries.push_back(entry.getDictionary(module.getContext()));
   }
@@ -97,6 +101,8 @@ static json::Array groupsAsJson(const SearchSpace &space, const SearchRun *run,
       sites.push_back(site.name());
     for (auto [i, candidate] : llvm::enumerate(group.candidates)) {
       json::Object choice{{"format", candidate.format}, {"bytes", candidate.bytes}};
+      if (candidate.milliseconds > 0)
+        choice["milliseconds"] = candidate.milliseconds;
       if (found)
         choice["weight_error"] = found->weightErrors[i];
       if (found && found->errors[i] >= 0)
@@ -120,9 +126,11 @@ static json::Object pointAsJson(ModuleOp module, const SearchSpace &space,
                                 const SearchPoint &point) {
   json::Array formats;
   int64_t layerBytes = 0;
+  double milliseconds = space.fixedMilliseconds;
   for (auto [group, chosen] : llvm::zip_equal(space.groups, point.candidates)) {
     formats.push_back(group.candidates[chosen].format);
     layerBytes += group.isHead ? 0 : group.candidates[chosen].bytes;
+    milliseconds += group.candidates[chosen].milliseconds;
   }
   json::Object result{
       {"budget", json::Object{{"kind", point.budget}, {"value", point.value}}},
@@ -131,9 +139,15 @@ static json::Object pointAsJson(ModuleOp module, const SearchSpace &space,
       {"weights_bytes", point.bytes + space.fixedBytes},
       {"avg_bits", 8.0 * static_cast<double>(layerBytes) / static_cast<double>(space.weights())},
       {"predicted", point.predicted},
-      {"verified", point.verified ? json::Value(*point.verified) : json::Value(nullptr)},
+      {"verified", point.verified ? json::Value(point.verified->objective) : json::Value(nullptr)},
       {"evaluations", point.evaluations},
       {"recipe", toJson(recipeOf(module, space, point.candidates))}};
+  if (point.verified && point.verified->nextToken >= 0) {
+    result["perplexity"] = std::exp(point.verified->nextToken);
+    result["float_perplexity"] = std::exp(point.verified->floatNextToken);
+  }
+  if (milliseconds > 0)
+    result["milliseconds"] = milliseconds;
   if (point.isLocalOptimum)
     result["local_optimum"] = *point.isLocalOptimum;
   if (!point.weights.empty()) {
@@ -151,8 +165,10 @@ json::Object easyquant::search::reportOf(ModuleOp module, const SearchSpace &spa
   const bool isMeasured = run && !run->findings().empty();
   json::Array formats, layers, checks, found;
   for (const SearchFormat &format : space.formats)
-    formats.push_back(json::Object{
-        {"name", format.name()}, {"scheme", format.scheme}, {"group_size", format.groupSize}});
+    formats.push_back(json::Object{{"name", format.name()},
+                                   {"scheme", format.scheme},
+                                   {"group_size", format.groupSize},
+                                   {"two_level", format.isTwoLevel}});
   std::vector<double> predicted, measured;
   if (isMeasured) {
     for (const LayerFindings &layer : run->findings().drop_back(space.head() ? 1 : 0))

@@ -25,7 +25,7 @@ struct SearchPoint {
   std::vector<size_t> candidates = {}; ///< of each group
   int64_t bytes = 0;                   ///< of all groups
   double predicted = 0;
-  std::optional<double> verified = {};     ///< none where nothing was run
+  std::optional<ModelLosses> verified = {}; ///< none where nothing was run
   int64_t evaluations = 0;                 ///< whole models that the choice took, this one included
   std::optional<bool> isLocalOptimum = {}; ///< of greedy
   std::map<std::string, double> weights = {}; ///< of learned: by kind of group

@@ -188,7 +188,7 @@ std::string SearchRun::stampOf(int64_t layer) const {
   return layerStamp(activation.getParentRegion()->getParentOfType<func::FuncOp>(), stamp());
 }
 
-FailureOr<float> SearchRun::lossOf(std::span<const size_t> candidates) {
+FailureOr<ModelLosses> SearchRun::lossesOf(std::span<const size_t> candidates) {
   auto made = [&] { return modelLoss(); };
   return ChoiceRun(run.runner(), space, made, run.work(), stamp(), threads).run(candidates);
 }
@@ -231,7 +231,8 @@ SearchTable SearchRun::table() const {
     std::vector<size_t> &candidates = table.candidates.emplace_back();
     for (auto [i, error] : llvm::enumerate(found.errors))
       if (error >= 0) {
-        costs.push_back({group.candidates[i].bytes, factors[index] * error});
+        costs.push_back(
+            {group.candidates[i].bytes, factors[index] * error, group.candidates[i].milliseconds});
         candidates.push_back(i);
       }
   }

@@ -48,8 +48,8 @@ public:
   std::vector<CheckedPair> checkedPairs() const;
   llvm::ArrayRef<LayerFindings> findings() const { return layers; }
 
-  /// The loss of the whole model. Fails with a diagnostic.
-  mlir::FailureOr<float> lossOf(std::span<const size_t> candidates);
+  /// The losses of the whole model. Fails with a diagnostic.
+  mlir::FailureOr<ModelLosses> lossesOf(std::span<const size_t> candidates);
   /// What this process has run, in passes of the float model over the tokens used.
   double forwards() const { return run.runner().multiplications() / oneForward; }
 

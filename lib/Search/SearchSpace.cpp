@@ -25,9 +25,13 @@ using recipe::SiteRequest;
 namespace option = easyquant::recipe::option;
 
 static constexpr llvm::StringLiteral kAll = "all";
+static constexpr llvm::StringLiteral kTwoLevelSuffix = "+two-level";
+/// Larger groups have few bits of scales to save.
+static constexpr int64_t kTwoLevelGroups = 32;
 
 std::string SearchFormat::name() const {
-  return groupSize ? fmt::format("{} g{}", scheme, groupSize) : scheme;
+  return (groupSize ? fmt::format("{} g{}", scheme, groupSize) : scheme) +
+         (isTwoLevel ? " two-level" : "");
 }
 
 std::string SearchGroup::name() const {
@@ -109,6 +113,8 @@ static Result<SiteRequest> withFormat(const SiteRequest &base, const SearchForma
   SiteRequest request = base;
   request.options.set(option::scheme, format.scheme);
   request.options.set(option::groupSize, format.groupSize);
+  if (format.isTwoLevel)
+    request.options.set(option::scaleType, std::string("two-level"));
   const recipe::MethodExpression &method = base.method;
   const bool follows = method.base == "absmax" || method.base == "zeropoint";
   Result<recipe::MethodExpression> derived = method;
@@ -127,8 +133,10 @@ static Result<SiteRequest> withFormat(const SiteRequest &base, const SearchForma
 // Formats
 //===----------------------------------------------------------------------===//
 
-/// All schemes whose activations are those of the recipe's.
-static std::vector<std::string> schemesLike(StringRef scheme) {
+/// All schemes whose activations are those of the recipe's, with two-level scales, too, where the
+/// recipe does not say what scales are.
+static std::vector<std::string> schemesLike(const SiteRequest &base) {
+  const std::string scheme = base.scheme();
   auto input = [](std::string_view name) {
     auto preset = recipe::findPreset(name);
     return preset && !preset->isFloat() ? std::optional(std::pair(preset->input, preset->isStatic))
@@ -136,27 +144,32 @@ static std::vector<std::string> schemesLike(StringRef scheme) {
   };
   std::vector<std::string> names;
   for (const std::string &name : recipe::schemeNames())
-    if (input(name) && input(name) == input(std::string_view(scheme)))
+    if (input(name) && input(name) == input(scheme)) {
       names.push_back(name);
+      if (!recipe::findPreset(name)->scales && !base.options.has(option::scaleType))
+        names.push_back(name + kTwoLevelSuffix.str());
+    }
   return names;
 }
 
+/// `isAsked`: schemes are named, and get all groups.
 static std::vector<SearchFormat> formatsOf(ArrayRef<std::string> schemes,
-                                           ArrayRef<int64_t> groupSizes) {
+                                           ArrayRef<int64_t> groupSizes, bool isAsked) {
   std::vector<SearchFormat> formats;
-  auto add = [&](const std::string &scheme, int64_t groupSize) {
-    if (llvm::none_of(formats, [&](const SearchFormat &known) {
-          return known.scheme == scheme && known.groupSize == groupSize;
-        }))
-      formats.push_back({scheme, groupSize});
+  auto add = [&](const SearchFormat &format) {
+    if (!llvm::is_contained(formats, format))
+      formats.push_back(format);
   };
-  for (const std::string &scheme : schemes) {
+  for (StringRef name : schemes) {
+    const bool isTwoLevel = name.consume_back(kTwoLevelSuffix);
+    const std::string scheme = name.str();
     auto preset = recipe::findPreset(scheme);
     if (preset && preset->groupSize)
-      add(scheme, *preset->groupSize);
+      add({scheme, *preset->groupSize, isTwoLevel});
     else
       for (int64_t groupSize : groupSizes)
-        add(scheme, groupSize);
+        if (!isTwoLevel || isAsked || groupSize <= kTwoLevelGroups)
+          add({scheme, groupSize, isTwoLevel});
   }
   return formats;
 }
@@ -167,8 +180,12 @@ static std::string whyNoKernel(const PlannedSite &site, PlanAttr plan, StringRef
   const bool onGPU = target != "cpu";
   equant::LayoutAttr layout = equant::layoutFor(plan.getContext(), onGPU, plan.getInput());
   equant::SchemeAttr scheme = plan.getWeight();
-  const bool isPacked = layout.getPackedType(numerics::WeightTensor::Codes, scheme,
-                                             weight.getDimSize(0), weight.getDimSize(1)) != nullptr;
+  const bool isPacked =
+      llvm::all_of(ArrayRef({numerics::WeightTensor::Codes, numerics::WeightTensor::Scales}),
+                   [&](numerics::WeightTensor tensor) {
+                     return layout.getPackedType(tensor, scheme, weight.getDimSize(0),
+                                                 weight.getDimSize(1)) != nullptr;
+                   });
   if (!isPacked || (onGPU && plan.getInput() && !plan.getInput().isInteger()))
     return fmt::format("target {} has no kernel for {} weights with {} activations", target.str(),
                        numerics::toString(scheme.toNumerics()),
@@ -250,9 +267,10 @@ FailureOr<SearchSpace> easyquant::search::findSearchSpace(ModuleOp module,
     return failure();
   SearchSpace space;
   std::vector<std::string> schemes = request.schemes;
-  if (llvm::is_contained(schemes, kAll))
-    schemes = schemesLike(base->scheme());
-  space.formats = formatsOf(schemes, request.groupSizes);
+  const bool isAll = llvm::is_contained(schemes, kAll);
+  if (isAll)
+    schemes = schemesLike(*base);
+  space.formats = formatsOf(schemes, request.groupSizes, !isAll);
   CandidateFinder finder(request, *base, space);
   int64_t searched = 0;
   auto add = [&](SearchGroup group) {

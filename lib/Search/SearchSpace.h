@@ -23,7 +23,9 @@ using namespace calibration; // which runs layers; this room chooses
 struct SearchFormat {
   std::string scheme;
   int64_t groupSize = 0;
+  bool isTwoLevel = false; ///< scales of groups are six bits under an f16
   std::string name() const;
+  bool operator==(const SearchFormat &) const = default;
 };
 
 /// A format as the sites of a group would have it.
@@ -32,6 +34,7 @@ struct FormatCandidate {
   std::string method;                        ///< of the rule
   llvm::SmallVector<equant::PlanAttr> plans; ///< of each site
   int64_t bytes = 0;                         ///< of all of them, as stored
+  double milliseconds = 0;                   ///< of a token, if kernels were measured
 };
 
 /// Sites that get one format: those that read one activation, or a single one.
@@ -50,14 +53,15 @@ struct SearchGroup {
 struct SearchSpace {
   std::vector<SearchFormat> formats;
   std::vector<SearchGroup> groups;
-  int64_t fixedBytes = 0; ///< of everything else in the weights file
+  int64_t fixedBytes = 0;       ///< of everything else in the weights file
+  double fixedMilliseconds = 0; ///< of the other planned linears, if kernels were measured
 
   int64_t weights() const;         ///< elements of the groups in layers
   const SearchGroup *head() const; ///< null: its format is not searched
 };
 
 struct SearchSpaceRequest {
-  std::vector<std::string> schemes; ///< or "all"
+  std::vector<std::string> schemes; ///< with "+two-level" behind, or "all"
   std::vector<int64_t> groupSizes;  ///< 0: a row
   std::vector<std::string> targets; ///< "cpu", or of GPUs; sizes are those of the first
   bool perSite = false;

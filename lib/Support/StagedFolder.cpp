@@ -28,6 +28,7 @@ namespace {
 struct Registry {
   std::mutex mutex;
   std::set<std::string> claims;
+  std::function<void(int)> last; ///< before the process ends
 };
 } // namespace
 
@@ -57,6 +58,13 @@ static void watch() {
     if (errno != EINTR)
       return;
   Registry &staged = registry();
+  std::function<void(int)> last;
+  {
+    std::lock_guard lock(staged.mutex);
+    last = staged.last;
+  }
+  if (last)
+    last(number);
   // Not released again: a commit that has not begun must not begin any more, and no pass may make
   // its output folder anew once it is removed.
   staged.mutex.lock();
@@ -86,6 +94,11 @@ void removeStagedFoldersOnSignal() {
     sigaction(number, &action, nullptr);
   }
   std::thread(watch).detach();
+}
+
+void onTerminationSignal(std::function<void(int)> last) {
+  std::lock_guard lock(registry().mutex);
+  registry().last = std::move(last);
 }
 
 template <typename... Args>

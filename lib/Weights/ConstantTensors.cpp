@@ -7,6 +7,7 @@
 
 #include "easyquant/Weights/ConstantTensors.h"
 
+#include "mlir/Dialect/Shard/IR/ShardOps.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Builders.h"
 
@@ -52,7 +53,29 @@ void ConstantTensor::cut(ArrayRef<int64_t> offsets, ArrayRef<int64_t> sizes) {
 // From the IR
 //===----------------------------------------------------------------------===//
 
-FailureOr<Part> easyquant::equant::matchPart(Location loc, StringRef site, Value value) {
+/// What a rank takes of a constant that ranks share.
+static FailureOr<Part> matchAllSlice(Location loc, StringRef site, shard::AllSliceOp slice,
+                                     int64_t rank) {
+  auto source = cast<RankedTensorType>(slice.getInput().getType());
+  auto part = cast<RankedTensorType>(slice.getResult().getType());
+  const int64_t axis = slice.getSliceAxis().getSExtValue();
+  bool isPart = source.hasStaticShape() && part.hasStaticShape() && source.getRank() <= 2 &&
+                axis >= 0 && axis < source.getRank() && part.getDimSize(axis) > 0 &&
+                rank < source.getDimSize(axis) / part.getDimSize(axis);
+  for (int64_t other = 0; isPart && other < source.getRank(); ++other)
+    isPart = other == axis || source.getDimSize(other) == part.getDimSize(other);
+  if (!isPart)
+    return emitError(loc) << "site '" << site << "': expected a part of a constant for rank "
+                          << rank << ", found " << *slice.getOperation();
+  SmallVector<int64_t, 2> offsets(source.getRank(), 0);
+  offsets[axis] = rank * part.getDimSize(axis);
+  return Part{slice.getInput(), std::move(offsets), llvm::to_vector<2>(part.getShape())};
+}
+
+FailureOr<Part> easyquant::equant::matchPart(Location loc, StringRef site, Value value,
+                                             int64_t rank) {
+  if (auto shared = value.getDefiningOp<shard::AllSliceOp>())
+    return matchAllSlice(loc, site, shared, rank);
   auto slice = value.getDefiningOp<tensor::ExtractSliceOp>();
   if (!slice)
     return Part{value, {}, {}};
@@ -93,13 +116,13 @@ GlobalOp ConstantMatcher::getExternGlobal(Value value) const {
 
 FailureOr<ConstantTensor> ConstantMatcher::match(Location loc, StringRef site, Value value,
                                                  int depth) const {
-  bool isSlice = value.getDefiningOp<tensor::ExtractSliceOp>() != nullptr;
+  bool isSlice = isa_and_present<tensor::ExtractSliceOp, shard::AllSliceOp>(value.getDefiningOp());
   auto scale = value.getDefiningOp<ScaleOp>();
   if ((isSlice || scale) && depth == kMaxDepth)
     return emitError(loc) << "site '" << site << "': expected at most " << kMaxDepth
-                          << " equant.scale and tensor.extract_slice on a constant, found more";
+                          << " equant.scale and slices on a constant, found more";
   if (isSlice) {
-    FailureOr<Part> part = matchPart(loc, site, value);
+    FailureOr<Part> part = matchPart(loc, site, value, rank);
     if (failed(part))
       return failure();
     FailureOr<ConstantTensor> tensor = match(loc, site, part->whole, depth + 1);

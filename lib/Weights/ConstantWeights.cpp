@@ -7,6 +7,7 @@
 
 #include "easyquant/Weights/ConstantWeights.h"
 
+#include "mlir/Dialect/Shard/IR/ShardOps.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 
 using namespace mlir;
@@ -151,7 +152,7 @@ FailureOr<WeightPart> Matcher::matchPart(QuantizeOp quantize, Value scale,
        qparams.getOuter() != quantize.getOuter()))
     return fail("equant.choose_qparams of the same weight in the same scheme", scale);
   if (!qparams && !constants.getExternGlobal(scale) &&
-      !scale.getDefiningOp<tensor::ExtractSliceOp>())
+      !isa_and_present<tensor::ExtractSliceOp, shard::AllSliceOp>(scale.getDefiningOp()))
     return fail("the scale that equant.quantize used, from equant.choose_qparams of the same "
                 "weight in the same scheme, or computed by a method",
                 scale);
@@ -222,7 +223,7 @@ FailureOr<ConstantWeight> easyquant::equant::matchConstantWeight(const ConstantM
   for (auto [codeLeaf, scaleLeaf, zeroLeaf, outerLeaf, site] :
        llvm::zip_equal(codeLeaves, scaleLeaves, zeroLeaves, outerLeaves, sites)) {
     Matcher matcher{constants, loc, site};
-    FailureOr<Part> codePart = equant::matchPart(loc, site, codeLeaf);
+    FailureOr<Part> codePart = equant::matchPart(loc, site, codeLeaf, constants.rank);
     if (failed(codePart))
       return failure();
     auto quantize = codePart->whole.getDefiningOp<QuantizeOp>();
@@ -232,7 +233,7 @@ FailureOr<ConstantWeight> easyquant::equant::matchConstantWeight(const ConstantM
     auto paramsOf = [&](Value value) -> FailureOr<Part> {
       if (value && value != quantize.getScale() && value != quantize.getZeroPoint() &&
           value != quantize.getOuter())
-        return equant::matchPart(loc, site, value);
+        return equant::matchPart(loc, site, value, constants.rank);
       return Part{value, {}, {}};
     };
     FailureOr<Part> scalePart = paramsOf(scaleLeaf), zeroPart = paramsOf(zeroLeaf),

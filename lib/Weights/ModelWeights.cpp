@@ -10,6 +10,7 @@
 #include "easyquant/Dialect/LM/IR/RopeTable.h"
 #include "easyquant/Weights/WeightEvaluation.h"
 
+#include "mlir/Dialect/Shard/IR/ShardOps.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 
 using namespace mlir;
@@ -68,8 +69,11 @@ LogicalResult ModelWeights::collectWeight(const ConstantMatcher &matcher, OpT op
 
 /// That of the table that the codes are of.
 static StringRef siteOf(equant::EmbeddingOp op) {
-  auto quantize = op.getCodes().getDefiningOp<QuantizeOp>();
-  return embeddingSite(quantize ? quantize.getInput() : op.getCodes());
+  Value codes = op.getCodes();
+  if (auto part = codes.getDefiningOp<shard::AllSliceOp>())
+    codes = part.getInput();
+  auto quantize = codes.getDefiningOp<QuantizeOp>();
+  return embeddingSite(quantize ? quantize.getInput() : codes);
 }
 
 LogicalResult ModelWeights::collectWeights(ModuleOp module, const ConstantMatcher &matcher) {
@@ -137,14 +141,14 @@ static bool isOfWeight(OpOperand &operand) {
 LogicalResult ModelWeights::collectFloats(ModuleOp module, const ConstantMatcher &matcher) {
   WalkResult result = module.walk([&](Operation *op) -> WalkResult {
     // These read constants for the sake of their own readers.
-    if (isa<OuterScaleOp, ChooseQParamsOp, QuantizeOp, ScaleOp, ConcatOp, tensor::ExtractSliceOp>(
-            op))
+    if (isa<OuterScaleOp, ChooseQParamsOp, QuantizeOp, ScaleOp, ConcatOp, tensor::ExtractSliceOp,
+            shard::AllSliceOp>(op))
       return WalkResult::advance();
     for (OpOperand &operand : op->getOpOperands()) {
       if (isOfWeight(operand))
         continue;
       Operation *made = operand.get().getDefiningOp();
-      bool isConstant = isa_and_nonnull<ScaleOp, tensor::ExtractSliceOp>(made) ||
+      bool isConstant = isa_and_nonnull<ScaleOp, tensor::ExtractSliceOp, shard::AllSliceOp>(made) ||
                         matcher.getExternGlobal(operand.get()) ||
                         (isa_and_nonnull<ConcatOp>(made) &&
                          cast<RankedTensorType>(operand.get().getType()).getRank() == 1);
@@ -156,8 +160,8 @@ LogicalResult ModelWeights::collectFloats(ModuleOp module, const ConstantMatcher
   return failure(result.wasInterrupted());
 }
 
-LogicalResult ModelWeights::collect(ModuleOp module) {
-  ConstantMatcher matcher(module);
+LogicalResult ModelWeights::collect(ModuleOp module, int64_t rank) {
+  ConstantMatcher matcher(module, rank);
   return failure(failed(collectWeights(module, matcher)) || failed(collectFloats(module, matcher)));
 }
 

@@ -236,9 +236,7 @@ static Result<ShardedSafetensorsWriter> createFile(const std::filesystem::path &
   for (const FileTensor &tensor : target.tensors)
     declared.push_back(
         {tensor.name, std::string(formats::dtypeName(dtypeOf(tensor))), tensor.shape});
-  return ShardedSafetensorsWriter::create(folder,
-                                          target.target == Target::GPU ? "weights.gpu" : "weights",
-                                          std::move(declared), maxShardBytes);
+  return ShardedSafetensorsWriter::create(folder, target.stem, std::move(declared), maxShardBytes);
 }
 
 /// Evaluates the next weight of the first of the files that has one, for all whose next it is.

@@ -9,6 +9,7 @@
 
 #include "easyquant/Weights/WeightLayouts.h"
 
+#include "mlir/Dialect/Shard/IR/ShardOps.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/Iterators.h"
@@ -138,7 +139,7 @@ void WeightGlobals::eraseOthers() {
   // What made the weights is dead now, uses before definitions.
   module.walk<WalkOrder::PostOrder, ReverseIterator>([](Operation *op) {
     if (isa<ConcatOp, QuantizeOp, ChooseQParamsOp, OuterScaleOp, ScaleOp, tensor::ExtractSliceOp,
-            GlobalLoadConstOp>(op) &&
+            shard::AllSliceOp, GlobalLoadConstOp>(op) &&
         isOpTriviallyDead(op))
       op->erase();
   });

@@ -49,6 +49,8 @@ static Attribute describe(Builder &b, SchemeAttr scheme, bool isWeight) {
   entry.set("symmetric", b.getBoolAttr(scheme.getSymmetric()));
   if (!isWeight)
     entry.set("dynamic", b.getBoolAttr(scheme.getDynamic()));
+  if (scheme.isOnline())
+    entry.set("online", b.getBoolAttr(true));
   entry.set("granularity", b.getStringAttr(stringifyGranularity(scheme.getGranularity())));
   if (isWeight || scheme.getGranularity() == Granularity::Group)
     entry.set("group_size", b.getI64IntegerAttr(scheme.getGroupSize()));

@@ -69,6 +69,19 @@ public:
   void reset() {
     exclusively([&] { return eq_session_reset(session.get()), true; });
   }
+  nb::bytes state() {
+    std::vector<char> saved(static_cast<size_t>(eq_session_state_size(session.get())));
+    check(exclusively(
+        [&] { return eq_session_state_save(session.get(), saved.data(), saved.size()); }));
+    return nb::bytes(saved.data(), saved.size());
+  }
+  void restoreState(const nb::bytes &state) {
+    check(exclusively(
+        [&] { return eq_session_state_restore(session.get(), state.c_str(), state.size()); }));
+  }
+  void resetState() {
+    check(exclusively([&] { return eq_session_state_reset(session.get()); }));
+  }
   int64_t bytes() const { return eq_session_bytes(session.get()); }
   nb::object breakdown() {
     return parsed([&](auto json) { return eq_session_breakdown(session.get(), json); });
@@ -130,6 +143,12 @@ void easyquant::python::defineSession(nb::module_ &m) {
       .def_prop_ro("position", &Session::position, "Tokens held so far.")
       .def("truncate", &Session::truncate, "position"_a, "Forgets all but the first tokens.")
       .def("reset", &Session::reset, "Forgets all tokens.")
+      .def_prop_ro("state", &Session::state,
+                   "The online scales that the session has come to, as bytes; truncate and reset "
+                   "keep them. Empty where the model has none.")
+      .def("restore_state", &Session::restoreState, "state"_a,
+           "Goes on with scales that a session of the same artifact has come to.")
+      .def("reset_state", &Session::resetState, "Goes back to the scales of calibration.")
       .def_prop_ro("bytes", &Session::bytes, "Bytes of the session's own buffers.")
       .def("breakdown", &Session::breakdown,
            "What the phases of all steps have cost: launches, bytes, instructions, seconds.")

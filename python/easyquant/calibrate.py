@@ -15,6 +15,7 @@ from easyquant.compiler import compiler_progress, find_model, run_compiler
 from easyquant.device import ThreadsOption
 from easyquant.errors import UserError
 from easyquant.files import check_writable, scratch_folder
+from easyquant.ranks import ALONE, Comm, CommOption, CommTimeoutOption, Ranks, model_of_rank
 
 
 class Statistic(str, Enum):
@@ -35,15 +36,22 @@ def quoted(value: Path | str) -> str:
     return f'"{value}"'
 
 
-def calibrate(model: Path, calibration: CalibrationText, output: Path, statistics: list[str], sites: list[str], work: Path | None, threads: int) -> None:
-    """Writes the statistics file `output`; shows its progress on stderr."""
-    model = find_model(model)
-    check_writable(output)
+def calibrate(
+    model: Path, calibration: CalibrationText, output: Path, statistics: list[str], sites: list[str], work: Path | None, threads: int, ranks: Ranks = ALONE
+) -> None:
+    """Writes the statistics file `output`; shows its progress on stderr. Of several ranks the first one does."""
     with contextlib.ExitStack() as stack:
-        follow = stack.enter_context(compiler_progress())
-        follow("tokenizing", 0, 0)
-        tokens = stack.enter_context(tokens_of(model, calibration))
-        folder = work or stack.enter_context(scratch_folder(output.parent))
+        if ranks.rank == 0:
+            model = find_model(model)
+            check_writable(output)
+            follow = stack.enter_context(compiler_progress())
+            follow("tokenizing", 0, 0)
+            tokens = stack.enter_context(tokens_of(model, calibration))
+            folder = work or stack.enter_context(scratch_folder(output.parent))
+        else:
+            model, follow = model_of_rank(model), None
+            folder = ranks.own_folder(work) if work else stack.enter_context(scratch_folder())
+            tokens, output = folder / "tokens.safetensors", folder / "statistics.safetensors"
         observers = f"statistics={','.join(statistics)}"
         if sites:
             observers += f" sites={','.join(map(quoted, sites))}"
@@ -51,7 +59,7 @@ def calibrate(model: Path, calibration: CalibrationText, output: Path, statistic
             f"equant-insert-observers{{{observers}}},"
             f"equant-calibrate{{tokens={quoted(tokens)} work={quoted(folder)} statistics={quoted(output)} threads={threads}}}"
         )
-        run_compiler([str(model), f"--pipeline={pipeline}"], follow)
+        run_compiler([str(model), f"--pipeline={pipeline}"], follow, ranks)
 
 
 @console.command
@@ -67,11 +75,16 @@ def calibrate_command(
     sites: Annotated[list[str], typer.Option("--site", metavar="P", help="Observe only these sites: a name or re:PATTERN. Repeatable.")] = [],
     work: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the journal here: a run that was ended goes on from it.")] = None,
     threads: ThreadsOption = 0,
+    comm: CommOption = Comm.auto,
+    comm_timeout: CommTimeoutOption = None,
 ) -> None:
     """Gather statistics of a model's activations on a text.
 
     Example: [bold]easyquant calibrate SmolLM2-135M --calib novels.txt -o statistics.safetensors --statistic mean_abs[/bold]
     """
     calibration = CalibrationText(calib, nsamples, seqlen, seed, bos)
-    calibrate(model, calibration, output, [item.value for item in statistics], sites, work, threads)
+    ranks = Ranks(comm, comm_timeout)
+    calibrate(model, calibration, output, [item.value for item in statistics], sites, work, threads, ranks)
+    if ranks.rank:
+        return
     console.out.print(f"{output}: {console.human_bytes(output.stat().st_size)} of statistics on {nsamples} x {seqlen} tokens", markup=False)

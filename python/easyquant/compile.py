@@ -19,11 +19,20 @@ from easyquant.errors import UserError
 from easyquant.memory import age_seconds, peak_rss_bytes
 from easyquant.options import CompileOptions, check_table, groups, takes_options
 from easyquant.plans import plans_of, print_dry_run
+from easyquant.ranks import ALONE, Comm, CommOption, CommTimeoutOption, Ranks, model_of_rank
 from easyquant.recipe import recipe_as_json
 from easyquant.usage import Command
 
 
-def compile_model(model: Path, output: Path | None, options: CompileOptions) -> CompileCost:
+def help_compile(model: Path, output: Path, options: CompileOptions, ranks: Ranks) -> None:
+    """The part of a rank that writes nothing: it has the same options, and gets from rank 0 what it lacks."""
+    with contextlib.ExitStack() as stack:
+        if options.recipe is not None and options.recipe.is_file():
+            options = replace(options, recipe=stack.enter_context(recipe_as_json(options.recipe)))
+        run_compiler([str(model_of_rank(model)), *options.arguments(), "-o", str(output)], ranks=ranks)
+
+
+def compile_model(model: Path, output: Path | None, options: CompileOptions, ranks: Ranks = ALONE) -> CompileCost:
     """Compiles with a progress bar on stderr."""
     begin = time.monotonic()
     model = find_model(model)
@@ -41,13 +50,14 @@ def compile_model(model: Path, output: Path | None, options: CompileOptions) -> 
             arguments.append(f"--tokens={stack.enter_context(tokens_of(model, options.calibration, keep=options.dump_pipeline))}")
         if options.dump_pipeline or options.emit_ir_after:
             return run_compiler(arguments)
-        cost = run_compiler(arguments, stack.enter_context(compiler_progress()))
+        cost = run_compiler(arguments, stack.enter_context(compiler_progress()), ranks)
     return replace(cost, wall_seconds=time.monotonic() - begin)
 
 
 class CompileCommand(Command):
     groups = groups({
         "What to make": ("--output",), "Calibration": ("--calib", "--nsamples", "--seqlen", "--seed", "--calib-bos"), "Options of methods": ("--lkd",),
+        "Ranks": ("--comm", "--comm-timeout"),
     })  # fmt: skip
 
 
@@ -62,6 +72,8 @@ def compile_command(
     seed: Annotated[int, typer.Option(min=0, metavar="S", help="Chooses the windows.")] = 0,
     calib_bos: Annotated[bool, typer.Option("--calib-bos", help="Begin every window with the beginning-of-text token, which no statistic counts.")] = False,
     lkd: Annotated[bool, typer.Option("--lkd", help="Distill layer by layer at the end: METHOD+lkd.")] = False,
+    comm: CommOption = Comm.auto,
+    comm_timeout: CommTimeoutOption = None,
     **given,
 ) -> None:
     """Quantize and compile a model into an artifact.
@@ -72,12 +84,17 @@ def compile_command(
     options = CompileOptions(calibration=CalibrationText(calib, nsamples, seqlen, seed, calib_bos) if calib else None, **given)
     if lkd:
         options.method = f"{options.method or 'absmax'}+lkd"
+    ranks = Ranks(comm, comm_timeout)
+    prints_only = options.dump_pipeline or options.emit_ir_after is not None
+    if ranks.rank and (prints_only or options.dry_run):
+        return
     if options.dry_run:
         return print_dry_run(plans_of(model, options), options)
-    prints_only = options.dump_pipeline or options.emit_ir_after is not None
     if output is None and not prints_only:
         raise UserError("-o OUT is missing: the folder to write the artifact to")
-    cost = compile_model(model, output, options)
+    if ranks.rank:
+        return help_compile(model, output, options, ranks)
+    cost = compile_model(model, output, options, ranks)
     if prints_only:
         return
     artifact = Artifact.open(output)

@@ -22,6 +22,7 @@ from easyquant.errors import UserError
 from easyquant.files import scratch_folder
 from easyquant.memory import peak_rss_bytes, rss_bytes
 from easyquant.model_files import vocabulary_of
+from easyquant.ranks import ALONE, Ranks
 from easyquant.tokenizer_checks import check_files
 from easyquant.tools import find_tool
 
@@ -118,14 +119,14 @@ def wait_and_watch(process: subprocess.Popen) -> tuple[resource.struct_rusage, i
         time.sleep(0.02)
 
 
-def run_compiler(arguments: list[str], on_progress: Callable[[str, int, int], None] | None = None) -> CompileCost:
-    """Runs easyquant-compile; `on_progress(phase, done, total)` follows it.
+def run_compiler(arguments: list[str], on_progress: Callable[[str, int, int], None] | None = None, ranks: Ranks = ALONE) -> CompileCost:
+    """Runs easyquant-compile; `on_progress(phase, done, total)` follows it. Among `ranks` it joins those of the other ranks.
 
     Raises UserError with the tool's own error text. Its warnings go to stderr as they come.
     """
     tool = find_tool("easyquant-compile")
     begin = time.monotonic()
-    command = [tool, *arguments, "--progress=json"]
+    command = [tool, *arguments, *ranks.arguments(), "--progress=json"]
     # It inherits the locks of scratch folders: should this process be killed, it still reads what is in them.
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace", close_fds=False)
     messages: list[str] = []
@@ -149,6 +150,9 @@ def run_compiler(arguments: list[str], on_progress: Callable[[str, int, int], No
         # Interrupted: the compiler leaves nothing behind when it is asked to end.
         process.terminate()
         process.wait()
+        if ranks.size > 1:  # what ends one rank ends all, and each says where it was
+            reader.join()
+            console.err.print("\n".join(messages), markup=False, soft_wrap=True)
         raise
     finally:
         reader.join()

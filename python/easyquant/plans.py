@@ -26,7 +26,7 @@ BASE_BYTES = 210e6
 # Of each method: multiples of one float forward over the calibration tokens, and what it holds at a time, as multiples of the
 # floats of one layer and of the hidden states of all samples.
 FORWARDS, LAYER_COPIES, STATE_COPIES = range(3)
-COSTS = {"statistics": (1.0, 1, 1), "smoothquant": (1.0, 1, 1), "gptq": (2.0, 3, 2), "awq": (1.0, 3, 2), "lkd": (10.4, 7, 2),
+COSTS = {"statistics": (1.0, 1, 1), "ranges": (1.0, 1, 1), "smoothquant": (1.0, 1, 1), "gptq": (2.0, 3, 2), "awq": (1.0, 3, 2), "lkd": (10.4, 7, 2),
          "signround": (2.0, 7, 2)}  # the last one reckoned, not measured: 200 steps, forwards and backwards, of 128 tokens
 # AWQ takes candidates for each block through some of the samples besides.
 AWQ_CANDIDATES = 21
@@ -128,10 +128,23 @@ def forwards(method: str, samples: int, options) -> float:
     return COSTS[method][FORWARDS]
 
 
+def weighs_ranges(plans: Plans, options) -> bool:
+    """Does a pass over calibration text weigh ranges: as asked, or by default? GPTQ does so on its own way."""
+    if "gptq" in plans.methods:
+        return False
+    if options.weight_observer or options.recipe or not options.calibration:
+        return options.weight_observer == "hessian-diagonal"
+    return not set(plans.methods) - {"signround"} and any(
+        site["weight"] and site["weight"]["codes"] == "integer" and (site["weight"].get("group_size") or not site["input"]) for site in plans.sites
+    )
+
+
 def prediction(plans: Plans, options) -> Prediction:
     """Of compiling what CompileOptions ask for."""
     work = plans.methods or (["statistics"] if any(site["input"] and site["input"]["dynamic"] is False for site in plans.sites) else [])
     memory, seconds = BASE_BYTES, 5.0
+    if weighs_ranges(plans, options):
+        work = [*work, "ranges"]
     if work:
         samples, length = (options.calibration.samples, options.calibration.length) if options.calibration else (64, 1024)
         tokens = samples * length

@@ -4,6 +4,7 @@
 
 import contextlib
 import json
+import math
 import re
 from dataclasses import dataclass
 from enum import Enum
@@ -136,7 +137,7 @@ def recipe_text(point: dict) -> bytes:
     return yaml.safe_dump(point["recipe"], sort_keys=False, allow_unicode=True).encode()
 
 
-def describe_point(point: dict, objective: str) -> tuple[str, ...]:
+def describe_point(point: dict) -> tuple[str, ...]:
     verified = "" if point["verified"] is None else f"{point['verified']:.4f}"
     budget = point["budget"]
     asked = {"avg_bits": f"{budget['value']:g} bits", "max_bytes": console.human_bytes(budget["value"]), "lambda": f"λ = {budget['value']:g}"}[budget["kind"]]
@@ -158,10 +159,11 @@ def print_report(report: dict) -> None:
         console.out.print(table)
     measure = "KL" if report["objective"] == "kl" else "loss"
     table = console.table("Budgets")
-    for heading in ("budget", "bits a weight", "weights", f"predicted {measure}", f"verified {measure}", "evaluations"):
+    is_timed = "milliseconds" in report["points"][0]
+    for heading in ("budget", "bits a weight", "weights", f"predicted {measure}", f"verified {measure}", "evaluations", *(["linears, ms a token"] if is_timed else [])):
         table.add_column(heading, justify="right")
     for point in report["points"]:
-        table.add_row(*describe_point(point, report["objective"]))
+        table.add_row(*describe_point(point), *([f"{point['milliseconds']:.3f}"] if is_timed else []))
     console.out.print(table)
     if "rank_correlation" in report:
         console.out.print(f"rank correlation of predicted and measured losses, {len(report['checks'])} pairs run to the end: {report['rank_correlation']:.3f}")
@@ -191,6 +193,7 @@ def search_command(
     front: Annotated[Path | None, typer.Option(metavar="OUT", help="A folder for the recipes of several budgets, from one set of measurements.")] = None,
     avg_bits: Annotated[str | None, typer.Option(metavar="B", help="Budget: bits a weight of the layers' linears, scales and zero points counted.")] = None,
     max_size: Annotated[str | None, typer.Option(metavar="SIZE", help="Budget: the weights file, as 93.5MB.")] = None,
+    max_decode_ms: Annotated[float | None, typer.Option("--max-decode-ms", metavar="MS", help="With a budget: milliseconds that the linears may take for a token on this machine's CPU.")] = None,
     penalty: Annotated[str | None, typer.Option("--lambda", metavar="L", help="Budget: nats that an average bit is worth.")] = None,
     formats: Annotated[str, typer.Option(metavar="LIST", help="Schemes to choose from, with commas between them, or all.")] = "all",
     group_sizes: Annotated[str, typer.Option(metavar="LIST", help="Group sizes to choose from; 0: a whole row.")] = "32,64,128",
@@ -225,6 +228,8 @@ def search_command(
     """
     check_table()
     budgets = read_budgets(avg_bits, max_size, penalty, front is not None)
+    if max_decode_ms is not None and not (max_decode_ms > 0 and math.isfinite(max_decode_ms)):
+        raise UserError(f"--max-decode-ms {max_decode_ms:g}: expected milliseconds above 0")
     if (output is None) == (front is None) and not dry_run:
         raise UserError("give -o RECIPE, or --front OUT for several budgets")
     if calib is None and statistics is None and not dry_run:
@@ -249,6 +254,8 @@ def search_command(
         f"formats={formats}", f"group-sizes={','.join(map(str, sizes))}", f"targets={target}", f"strategy={strategy.value}", f"objective={objective.value}",
         f"search-samples={search_samples}", f"evaluations={evaluations}", f"per-site={str(per_site).lower()}", f"search-head={str(search_head).lower()}", *budgets.arguments(),
     ]  # fmt: skip
+    if max_decode_ms is not None:
+        request.append(f"max-decode-ms={max_decode_ms!r}")
     place = output or front
     folder = work or place.with_name(place.name + ".work")
     folder.mkdir(parents=True, exist_ok=True)

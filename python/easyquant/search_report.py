@@ -79,6 +79,14 @@ def formats_by_layer(report: dict, point: dict, number: int) -> str:
     return _cells(report, value_of, f"formats-{number}", f"Formats of each group of sites at {point['avg_bits']:.2f} bits a weight")
 
 
+def _size_marks(axes, peers: dict[str, int], float_bytes: int) -> list[Line2D]:
+    """Sizes to compare with, as lines; their entries of a legend."""
+    marks = [(f"{SHRUNK}× smaller than 16 bits", float_bytes / SHRUNK, SERIES[2])] + [(name, size, SERIES[3 + i % 8]) for i, (name, size) in enumerate(peers.items())]
+    for _, size, colour in marks:
+        axes.axvline(size / 1e6, color=colour, linewidth=1.2)
+    return [Line2D([], [], color=colour, linewidth=1.2, label=label) for label, _, colour in marks]
+
+
 def front(report: dict, peers: dict[str, int], float_bytes: int) -> str:
     points = sorted(report["points"], key=lambda point: point["weights_bytes"])
     sizes = [point["weights_bytes"] / 1e6 for point in points]
@@ -94,14 +102,28 @@ def front(report: dict, peers: dict[str, int], float_bytes: int) -> str:
         if min(losses) > 0 and max(losses) > 2 * min(losses):
             axes.set_yscale("log")
             plain_log(axes.yaxis, min(losses), max(losses))
-        marks = [(f"{SHRUNK}× smaller than 16 bits", float_bytes / SHRUNK, SERIES[2])] + [(name, size, SERIES[3 + i % 8]) for i, (name, size) in enumerate(peers.items())]
-        for label, size, colour in marks:
-            axes.axvline(size / 1e6, color=colour, linewidth=1.2)
-            handles.append(Line2D([], [], color=colour, linewidth=1.2, label=label))
+        handles += _size_marks(axes, peers, float_bytes)
         axes.set_xlabel("weights, MB")
         axes.set_ylabel("mean KL divergence, nats" if report["objective"] == "kl" else "loss increase, nats")
         legend_below(figure, handles)
         return to_svg(figure, "front", "What is lost against megabytes of weights")
+
+
+def perplexities(report: dict, peers: dict[str, int], float_bytes: int) -> str:
+    """Of the points that were run on text with next tokens; nothing where there are none."""
+    points = sorted((point for point in report["points"] if "perplexity" in point), key=lambda point: point["weights_bytes"])
+    if not points:
+        return ""
+    with figure_style():
+        figure, axes = plt.subplots(figsize=(WIDTH, 3.6))
+        axes.plot([point["weights_bytes"] / 1e6 for point in points], [point["perplexity"] for point in points], color=SERIES[1], marker="o", markersize=5, linewidth=1.6)
+        axes.axhline(points[0]["float_perplexity"], color=MUTED, linewidth=1.0, linestyle=(0, (3, 2)))
+        handles = [Line2D([], [], color=SERIES[1], marker="o", markersize=5, label="verified"), Line2D([], [], color=MUTED, linestyle=(0, (3, 2)), label="float model")]
+        handles += _size_marks(axes, peers, float_bytes)
+        axes.set_xlabel("weights, MB")
+        axes.set_ylabel("perplexity")
+        legend_below(figure, handles)
+        return to_svg(figure, "perplexity", "Perplexity against megabytes of weights")
 
 
 def write(path: Path, report: dict, plans, model: str, calib: str | None, peers: dict[str, int]) -> None:
@@ -115,5 +137,6 @@ def write(path: Path, report: dict, plans, model: str, calib: str | None, peers:
         sensitivity=sensitivities(report),
         layers=[(point, formats_by_layer(report, point, number)) for number, point in enumerate(report["points"])],
         front=front(report, peers, 2 * plans.model["parameters"]),
+        perplexities=perplexities(report, peers, 2 * plans.model["parameters"]),
     )
     write_atomically(path, html.encode())

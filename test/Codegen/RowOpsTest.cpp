@@ -170,12 +170,15 @@ KernelLibrary compile(const Target &target, const std::vector<RowSpec> &specs) {
   });
 }
 
-/// The four quantized forms of an operation.
+/// The quantized forms of an operation, without sinks and with them.
 std::vector<RowSpec> quantizedForms(RowOp op, int64_t columns, int64_t groupSize) {
   constexpr auto fixed = RowQuantization::Static;
   return {{op, columns, kEpsilon, RowQuantization::Dynamic, groupSize},
           {op, columns, kEpsilon, fixed, groupSize},
           {op, columns, kEpsilon, fixed, groupSize, false, true},
+          {op, columns, kEpsilon, fixed, groupSize, false, false, true},
+          {op, columns, kEpsilon, fixed, groupSize, false, true, true},
+          {op, columns, kEpsilon, fixed, groupSize, true, false, true},
           {op, columns, kEpsilon, fixed, groupSize, true}};
 }
 
@@ -188,6 +191,7 @@ void checkQuantized(const RowSpec &spec, const Kernel &run, const Inputs &in, Co
     return out.expectEqual(*quantizeTokens(values, spec.groupSize));
   }
   Scheme scheme{8, !spec.zeroPoints, Granularity::Tensor, 0, false, spec.fullRange};
+  scheme.sinks = spec.sinks;
   for (auto [scale, zero] : {std::pair(0.02f, -128), {0.02f, 17}, {3e-38f, 127}, {1e30f, 5}}) {
     if (spec.zeroPoints)
       out.fill(run, spec, in, 1, scale, zero);
@@ -337,5 +341,5 @@ TEST(RowSpec, SpecsHaveNamesOfTheirOwn) {
         names.insert(symbolName(spec));
       }
   names.insert(symbolName(RowSpec{RowOp::RmsNorm, 64, 1e-5}));
-  EXPECT_EQ(names.size(), 2 * 2 * 4 + 1);
+  EXPECT_EQ(names.size(), 2 * 2 * 7 + 1);
 }

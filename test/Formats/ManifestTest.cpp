@@ -72,9 +72,11 @@ protected:
     manifest["program"]["cache_scheme"] = json::parse(
         R"({"bits": 4, "group_size": 64, "residual": 128, "sinks": 4, "keys": "post-rope",
             "key_scales": "channel"})");
+    manifest["online"] = {{"decay", 0.9}, {"window", 4}, {"tokens", 8}, {"start", {0.5, 0.25}}};
+    addRanks();
     manifest["sites"][1]["input"] = json::parse(
         R"({"bits": 8, "codes": "integer", "granularity": "group", "group_size": 32, "symmetric": false,
-            "dynamic": false, "outer": "tensor"})");
+            "dynamic": false, "outer": "tensor", "sinks": "keep"})");
     manifest["sites"][1]["weight"]["outer"] = "tensor";
     manifest["quantization"].update(json::parse(
         R"({"fallbacks": [{"name": "a", "reason": "too wide"}], "activations": "static",
@@ -82,6 +84,17 @@ protected:
                            {"method": "awq", "sites": ["b"], "skipped": "no norm"}],
             "calibration": {"samples": "16"}, "percentile": 99.9,
             "kv": {"scheme": "int4", "group": 64}})"));
+  }
+
+  /// Two that share the model.
+  void addRanks() {
+    manifest["program"]["tensor_parallel"] = json::parse(
+        R"({"degree": 2, "collectives": [
+            {"call": "all_reduce", "reduction": "max", "type": "f32", "columns": 1, "site": "a"},
+            {"call": "all_reduce", "reduction": "sum", "type": "i32", "columns": 5, "site": "a"},
+            {"call": "all_gather", "reduction": null, "type": "f32", "columns": 20, "site": "lm_head"}]})");
+    for (const char *file : {"weights.0.safetensors", "weights.1.safetensors"})
+      manifest["files"][file] = manifest["files"]["tokenizer.json"];
   }
 
   Result<Manifest> parse() const { return parseManifest(manifest.dump(), "m.json"); }
@@ -99,6 +112,31 @@ protected:
 
   json manifest;
 };
+
+TEST_F(ManifestTest, EachRankHasItsWeights) {
+  EXPECT_EQ(parse()->ranks(), 1);
+  addRanks();
+  Result<Manifest> result = parse();
+  ASSERT_TRUE(result.has_value()) << result.error().message;
+  EXPECT_EQ(result->ranks(), 2);
+  EXPECT_EQ(result->weightFiles(1), std::vector<std::string>{"weights.1.safetensors"});
+  const auto &collectives = result->program.tensorParallel->collectives;
+  ASSERT_EQ(collectives.size(), 3u);
+  EXPECT_EQ(collectives[1].reduction, "sum");
+  EXPECT_EQ(collectives[2].reduction, std::nullopt);
+  const std::string at = "/program/tensor_parallel/collectives/0/";
+  expectRefused((at + "call").c_str(), "gather",
+                "m.json: program.tensor_parallel.collectives[0].call: found \"gather\", expected "
+                "all_reduce or all_gather");
+  expectRefused((at + "reduction").c_str(), "mean",
+                "m.json: program.tensor_parallel.collectives[0].reduction: found \"mean\"");
+  expectRefused((at + "columns").c_str(), 0,
+                "m.json: program.tensor_parallel.collectives[0].columns: found 0");
+  expectRefused("/program/tensor_parallel/degree", 3,
+                "m.json: files: found no entry for weights.2.safetensors");
+  expectRefused("/program/tensor_parallel/degree", 0,
+                "m.json: program.tensor_parallel.degree: found 0");
+}
 
 TEST_F(ManifestTest, ReadsWhatTheRuntimeNeeds) {
   manifest["model"]["bos_token_id"] = 1;
@@ -174,7 +212,7 @@ TEST_F(ManifestTest, ReadsWhatThereIsForGpus) {
   EXPECT_EQ(result->gpu->weightsBytes, 640);
   EXPECT_FALSE(result->gpu->fatbinFile);
   EXPECT_EQ(result->gpuWeightFiles().size(), 2u);
-  EXPECT_EQ(result->weightFiles(), std::vector<std::string>{"weights.safetensors"});
+  EXPECT_EQ(result->weightFiles(), std::vector<std::string>{"weights.0.safetensors"});
 
   expectRefused("/gpu/abi", 2, "m.json: gpu.abi: found 2, expected 3 ", ErrorCode::Unsupported);
   expectRefused("/gpu/later", "sm_86", "m.json: gpu.later: found \"sm_86\", ");

@@ -76,6 +76,40 @@ TEST(FormatChoice, FindsTheOptimumOfAllChoices) {
   }
 }
 
+TEST(FormatChoice, IsFastEnoughAndNoWorseThanWhatIsFasterAndSmaller) {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    FormatTable table = randomTable(6, 4, seed);
+    std::mt19937_64 random(seed);
+    for (std::vector<FormatCost> &costs : table)
+      for (FormatCost &cost : costs)
+        cost.milliseconds = 1 + static_cast<double>(random() % 1000) / 100;
+    const int64_t budget = leastBytes(table) + 3000;
+    const ChoiceRule rule = [&](const FormatTable &priced) { return leastLoss(priced, budget); };
+    double least = INFINITY;
+    enumerate(table, [&](const FormatChoice &choice) {
+      if (choice.bytes <= budget)
+        least = std::min(least, choice.milliseconds);
+    });
+    auto free = withinTime(table, INFINITY, rule);
+    ASSERT_TRUE(free) << free.error().message;
+    EXPECT_EQ(free->formats, leastLoss(table, budget)->formats);
+    for (double share : {0.0, 0.3, 0.7}) {
+      const double limit = least + share * (free->milliseconds - least) + 1e-9;
+      auto found = withinTime(table, limit, rule);
+      ASSERT_TRUE(found) << found.error().message;
+      EXPECT_LE(found->milliseconds, limit);
+      EXPECT_LE(found->bytes, budget);
+      enumerate(table, [&](const FormatChoice &choice) {
+        if (choice.bytes <= budget && choice.milliseconds <= found->milliseconds)
+          EXPECT_GE(choice.loss, found->loss * (1 - 1e-12)) << "seed " << seed;
+      });
+    }
+    auto refused = withinTime(table, 0.99 * least, rule);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::OutOfRange);
+  }
+}
+
 TEST(FormatChoice, IsNoWorseThanAnyPenaltyAndNoBetterThanItsRelaxation) {
   // A whole model's worth of groups: what minimizes loss + p bytes is optimal for its own bytes.
   const FormatTable table = randomTable(120, 24, 7);

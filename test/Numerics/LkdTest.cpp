@@ -34,13 +34,13 @@ std::vector<float> correlated(int64_t tokens, int64_t columns, unsigned seed) {
 }
 
 /// A layer with sequences that go through it, all of whose linears are distilled.
-struct Task : LkdLayer {
+struct Task : DifferentiableLayer {
   Layer<float> layer;
   DecoderWeights<float> weights; ///< with those in training replaced
   DecoderLayer<float> model;
   std::vector<std::vector<float>> in, out;
   std::vector<ConstMatrix> inputs, targets;
-  std::vector<LkdSite> sites;
+  std::vector<TrainedSite> sites;
   std::vector<DecoderLinear> linears; ///< of the sites
 
   Task(const DecoderShape &shape, int64_t sequences, const Scheme &scheme)
@@ -80,7 +80,7 @@ struct Task : LkdLayer {
     return {};
   }
 
-  Result<LkdResult> distilled(LkdOptions options) {
+  Result<TrainedWeights> distilled(LkdOptions options) {
     return distill(*this, sites, targets, options);
   }
 
@@ -116,7 +116,7 @@ TEST(Lkd, LowersTheErrorOnSequencesHeldOut) {
       ASSERT_TRUE(result) << result.error().message;
       EXPECT_LT(result->after, 0.8 * result->before);
       std::vector<QuantizedMatrix> nearest;
-      for (const LkdSite &site : task.sites)
+      for (const TrainedSite &site : task.sites)
         nearest.push_back(*quantize(site.weight, site.scheme, site.rule));
       EXPECT_NEAR(task.lossOf(nearest, 21), result->before, 1e-4 * result->before);
       EXPECT_NEAR(task.lossOf(result->weights, 21), result->after, 1e-4 * result->after);

@@ -271,6 +271,39 @@ TEST_P(StaticTokens, MatchTheDefinitionElementByElement) {
 INSTANTIATE_TEST_SUITE_P(Forms, StaticTokens,
                          testing::Combine(testing::Bool(), testing::Values(0, 48)));
 
+/// Row by row as definition 3 where every x / s is within half a step of the codes, else as 2.
+TEST(StaticTokens, HaveOwnScalesWhereTheyLeaveTheRange) {
+  const int64_t K = 40, groupSize = 16;
+  const float scale = 0.25f;
+  for (auto [symmetric, full, zero] :
+       {std::tuple(true, false, 0), {true, true, 0}, {false, false, -128}, {false, false, 40}}) {
+    Scheme scheme{8, symmetric, Granularity::Tensor, 0, false, full};
+    Scheme apart = scheme;
+    apart.sinks = true;
+    CodeRange range = codeRange(scheme);
+    double low = range.min - zero - 0.5, high = range.max - zero + 0.5;
+    // Exactly at either end and a little beyond; far beyond; tiny; within.
+    for (double end : {low, high, low - 0.125, high + 0.125, 3000.0, -3000.0, 1e-30, 1.0}) {
+      std::vector<float> x = gaussian(K, 9);
+      for (float &value : x)
+        value = std::fabs(value); // which all of these ranges hold
+      x[17] = static_cast<float>(end * scale);
+      ConstMatrix row(x.data(), 1, K);
+      bool leaves = end < low || end > high;
+      auto q = quantizeTokens(row, apart, scale, zero, groupSize);
+      auto expected = leaves ? quantizeTokens(row, groupSize)
+                             : quantizeTokens(row, scheme, scale, zero, groupSize);
+      ASSERT_TRUE(q && expected);
+      EXPECT_EQ(q->codes, expected->codes) << end;
+      EXPECT_EQ(q->scales, expected->scales) << end;
+      EXPECT_EQ(q->sums, expected->sums) << end;
+      if (!symmetric) {
+        EXPECT_EQ(q->zeroPoints, std::vector<int32_t>{leaves ? 0 : zero}) << end;
+      }
+    }
+  }
+}
+
 TEST(StaticTokens, Refuses) {
   std::vector<float> x(8, 1.0f);
   ConstMatrix view(x.data(), 1, 8);

@@ -25,7 +25,7 @@ namespace {
 
 constexpr int64_t kRows = 5, kColumns = 24, kTokens = 12, kSequences = 6;
 
-struct Toy : LkdLayer {
+struct Toy : DifferentiableLayer {
   std::vector<float> weight = gaussian(kRows * kColumns, 1), now = weight;
   std::vector<std::vector<float>> in, out;
   std::vector<ConstMatrix> targets;
@@ -67,8 +67,8 @@ struct Toy : LkdLayer {
       }
     return {};
   }
-  Result<LkdResult> learned(const Scheme &scheme, const SignRoundOptions &options) {
-    LkdSite site{ConstMatrix(weight.data(), kRows, kColumns), scheme, {extremesRule(scheme)}};
+  Result<TrainedWeights> learned(const Scheme &scheme, const SignRoundOptions &options) {
+    TrainedSite site{ConstMatrix(weight.data(), kRows, kColumns), scheme, {extremesRule(scheme)}};
     return learnRounding(*this, std::span(&site, 1), targets, options);
   }
 };

@@ -103,8 +103,8 @@ TEST(TokenPeaks, FindsPositionsThatAreFarAboveTheRestInEverySample) {
 }
 
 TEST(SiteStatistics, WritesWhatWasAskedFor) {
-  std::vector<std::string> names = {"absmax",    "minmax",  "mean_abs", "moments",
-                                    "histogram", "hessian", "ema",      "sinks"};
+  std::vector<std::string> names = {"absmax",  "minmax", "mean_abs", "moments", "histogram",
+                                    "hessian", "ema",    "sinks",    "inliers"};
   auto all = SiteStatistics::create("layer.0", 40, names);
   auto a = SiteStatistics::create("layer.0", 40, names);
   auto b = SiteStatistics::create("layer.0", 40, names);
@@ -116,7 +116,7 @@ TEST(SiteStatistics, WritesWhatWasAskedFor) {
   }
   ASSERT_TRUE(a->merge(*b));
   std::vector<StatisticTensor> whole = std::move(*all).finish(), parts = std::move(*a).finish();
-  ASSERT_EQ(whole.size(), names.size() + 2); // tokens, histogram_range
+  ASSERT_EQ(whole.size(), names.size() + 3); // tokens, histogram_range, inlier_tokens
   for (size_t i = 0; i < whole.size(); ++i) {
     EXPECT_EQ(whole[i].name, parts[i].name);
     EXPECT_EQ(whole[i].shape, parts[i].shape);

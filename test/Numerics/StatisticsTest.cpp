@@ -133,6 +133,56 @@ TEST(Statistics, NothingCountedIsZero) {
   EXPECT_EQ(Gram(2).takeHessian(), std::vector<float>(4));
   EXPECT_EQ(Ema().params(Scheme{}), SliceParams());
   EXPECT_TRUE(TokenPeaks().sinks().empty());
+  EXPECT_EQ(Inliers(2).extrema().maxima(), std::vector<float>(2));
+  EXPECT_EQ(Inliers(2).tokens(), 0);
+}
+
+/// Oracle: the median by sorting. A bin ends at most an eighth above its tokens, so that who has up
+/// to 3 / 1.125 times the median is in, who has more than 3 * 1.125 times out, and tokens between
+/// may be either.
+TEST(Inliers, AreTheTokensThatDoNotTowerAboveTheOthers) {
+  const int64_t rows = 101, columns = 9;
+  for (unsigned seed : {1u, 2u, 3u}) {
+    std::vector<float> x = gaussian(rows * columns, seed);
+    std::vector<float> peaks;
+    for (int64_t i = 0; i < rows; ++i) {
+      // Few tokens tower: by 10, 20, ..., one in every eleven.
+      for (int64_t j = 0; j < columns; ++j)
+        x[i * columns + j] = i % 11 == 0 ? x[i * columns + j] * (10 + i) : x[i * columns + j];
+      float peak = 0;
+      for (int64_t j = 0; j < columns; ++j)
+        peak = std::max(peak, std::fabs(x[i * columns + j]));
+      peaks.push_back(peak);
+    }
+    std::vector<float> sorted = peaks;
+    std::sort(sorted.begin(), sorted.end());
+    const double median = sorted[rows / 2];
+    int64_t least = 0, most = 0;
+    MinMax within(columns), perhaps(columns);
+    for (int64_t i = 0; i < rows; ++i) {
+      ConstMatrix row(x.data() + i * columns, 1, columns);
+      if (peaks[i] <= 2.6 * median)
+        ++least, (void)within.update(row);
+      if (peaks[i] <= 3.4 * median)
+        ++most, (void)perhaps.update(row);
+    }
+    Inliers all(columns), first(columns), second(columns);
+    ConstMatrix view(x.data(), rows, columns);
+    ASSERT_TRUE(all.update(view));
+    ASSERT_TRUE(first.update(view.middleRows(0, 40)) && second.update(view.middleRows(40, 61)));
+    first.merge(second);
+    EXPECT_GE(all.tokens(), least);
+    EXPECT_LE(all.tokens(), most);
+    EXPECT_LT(all.tokens(), rows);
+    for (int64_t j = 0; j < columns; ++j) {
+      EXPECT_GE(all.extrema().maxima()[j], within.maxima()[j]);
+      EXPECT_LE(all.extrema().maxima()[j], perhaps.maxima()[j]);
+      EXPECT_GE(all.extrema().minima()[j], perhaps.minima()[j]);
+    }
+    EXPECT_EQ(first.tokens(), all.tokens());
+    EXPECT_EQ(first.extrema().maxima(), all.extrema().maxima());
+    EXPECT_EQ(first.extrema().minima(), all.extrema().minima());
+  }
 }
 
 TEST(Statistics, RefuseWhatIsNotFiniteAndStayAsTheyWere) {
@@ -152,6 +202,7 @@ TEST(Statistics, RefuseWhatIsNotFiniteAndStayAsTheyWere) {
     };
     check(AbsMax(5), [](const AbsMax &a) { return a.channels(); });
     check(MinMax(5), [](const MinMax &a) { return a.maxima(); });
+    check(Inliers(5), [](const Inliers &a) { return a.tokens(); });
     check(MeanAbs(5), [](const MeanAbs &a) { return a.tokens(); });
     check(Moments(5), [](const Moments &a) { return a.means(); });
     check(Ema(), [](const Ema &a) { return a.steps(); });

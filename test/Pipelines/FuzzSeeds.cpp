@@ -34,6 +34,13 @@ static constexpr Pipeline kPipelines[] = {
     {"equant-absmax{scheme=W8A8}"},
     {"equant-absmax{scheme=W4A16 group-size=8 methods=gptq}"},
     {"equant-absmax{scheme=W8A8 activations=static methods=smoothquant head=float}"},
+    {"equant-absmax{scheme=W8A8 activations=static sinks=keep}"},
+    {"equant-absmax{scheme=W8A8 activations=online-window},equant-quantize,lm-hoist-rows,"
+     "equant-online-scales{online-window=3},inline,equant-legalize-activations,"
+     "equant-fuse-kernels",
+     5},
+    {"equant-online-scales{online-decay=0.5 online-tokens=8},easyquant-launches{target=avx2 "
+     "max-rows=64}"},
     {"equant-zeropoint{scheme=W4A16_ASYM group-size=16 methods=awq}"},
     {"equant-symmetric{scheme=W3A16 weight-observer=percentile percentile=99.9}", 5},
     {"equant-zeropoint{scheme=W5A8 group-size=16}", 5},
@@ -49,6 +56,13 @@ static constexpr Pipeline kPipelines[] = {
      "equant-materialize-weights{output=out "
      "threads=1},lm-hoist-rows,easyquant-launches,convert-launches-to-llvm",
      20},
+    {"equant-absmax{scheme=W8A8},equant-quantize,equant-shard{degree=2},"
+     "func.func(equant-fuse-shared-input),lm-hoist-rows,"
+     "equant-materialize-weights{output=out threads=1},easyquant-launches,"
+     "convert-launches-to-llvm{step=true}",
+     20},
+    {"equant-shard{degree=2}"},
+    {"equant-insert-scale-sync,equant-reduce-integers"},
     {"equant-quantize{max-fallback=3}"},
     {"equant-quantize{observer=percentile percentile=99 max-fallback=100}"},
     {"func.func(equant-fuse-shared-input)"},

@@ -23,6 +23,9 @@
 |* FIXTURE_ATTENTION_NANOSECONDS when it is measured, or what the environment *|
 |* says in the variable of this name.                                         *|
 |*                                                                            *|
+|* Two ranks share the vocabulary, even tokens and odd ones, and add their     *|
+|* logits up, which is collective 0.                                          *|
+|*                                                                            *|
 |* What the runtime promises is checked here, and a broken promise traps.     *|
 |*                                                                            *|
 \*===----------------------------------------------------------------------===*/
@@ -89,6 +92,8 @@ static void attend(const eq_step *step, int64_t thread, int64_t threads) {
     float *out = step->logits + i * FIXTURE_VOCAB;
     for (int64_t v = 0; v < FIXTURE_VOCAB; ++v) {
       out[v] = 0;
+      if (step->services->start && v % 2 != step->rank)
+        continue;
       for (int64_t d = 0; d < FIXTURE_DIM; ++d)
         out[v] += unembedding[v * FIXTURE_DIM + d] * h[d];
     }
@@ -119,8 +124,10 @@ static void check(const eq_step *step) {
   require(step->abi == EQ_PROGRAM_ABI && step->bytes == sizeof(eq_step));
   require(step->rows >= 1 && step->rows <= FIXTURE_MAX_ROWS && step->threads >= 1);
   require(step->sequences >= 1 && step->sequences <= step->rows);
-  require(step->rank == 0 && !step->state && step->services);
-  require(step->services->mark || !step->services->context);
+  require(!step->state && step->services);
+  require(step->services->start ? step->rank == 0 || step->rank == 1 : step->rank == 0);
+  require(!step->services->start == !step->services->wait);
+  require(step->services->mark || step->services->start || !step->services->context);
   require((uintptr_t)step->weights % 4096 == 0);
   require((uintptr_t)step->arena % 64 == 0 && (uintptr_t)step->cache % 64 == 0);
   require(step->logit_rows >= 1 && step->logit_rows <= step->rows);
@@ -162,6 +169,10 @@ static int32_t run(const eq_step *step) {
 #pragma omp parallel num_threads(step->threads)
 #endif
   attend(step, omp_get_thread_num(), omp_get_num_threads());
+  if (services->start) {
+    services->start(services->context, 0, step->logits, (int64_t)step->logit_rows * FIXTURE_VOCAB);
+    services->wait(services->context, 0);
+  }
   return 0;
 }
 

@@ -7,7 +7,7 @@ from safetensors.numpy import save_file
 
 from helpers import run_tool
 
-ALL = "absmax,minmax,mean_abs,moments,histogram,hessian,ema,sinks"
+ALL = "absmax,minmax,mean_abs,moments,histogram,hessian,ema,sinks,inliers"
 
 
 def write_tokens(path, samples, bos=False, **metadata):

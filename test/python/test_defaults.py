@@ -21,6 +21,7 @@ BASES = {
     "own-head": ("--scheme=W8A8", "--head=W5A16"),
     "composed": ("--scheme=W4A8", "--method=smoothquant+awq+gptq", "--activations=static", "--kv-scheme=int4"),
     "percentile": ("--scheme=W8A8", "--activations=static", "--observer=percentile", "--weight-observer=percentile"),
+    "followed": ("--scheme=W8A8", "--activations=online-window"),
     "distilled": ("--scheme=W4A8", "--method=zeroquant+lkd"),
     "learned": ("--scheme=W4A8", "--method=signround"),
 }
@@ -31,6 +32,9 @@ DEPENDENT = {
     "head-group-size": ("128 below 8 bits", {"own-head": "128"}),
     "scale-type": ("f16 of groups, f32 of rows", {"plain": "f32", "asymmetric": "f16", "composed": "f16"}),
     "activations": ("dynamic but for FP8 and NVFP4", {"plain": "dynamic", "asymmetric": "dynamic", "float": "dynamic"}),
+    # Without text here; with it, test_methods.py.
+    "weight-observer": ("absmax; hessian-diagonal where calibration text is given and weights are in groups or activations float",
+                        {"plain": "absmax", "asymmetric": "absmax"}),
     "head": ("int8 in quantized schemes, float in none", {"plain": "int8", "asymmetric": "int8", "float": "float"}),
 }
 # Options that decide nothing about the model: what is read, written or shown. Of them, only these state a default.
@@ -129,7 +133,7 @@ def test_what_help_states_is_what_the_passes_do(expanded, name):
 
 def test_what_is_given_reaches_a_pass(expanded):
     """The test above sees a difference where there is one: every such option is read by a pass."""
-    others = {"yes": "no", "no": "yes", "0": "3", "4": "3", "64": "32", "128": "64", "200": "100", "0.01": "0.02", "0.5": "0.7", "99.99": "99.9",
+    others = {"yes": "no", "no": "yes", "0": "3", "4": "3", "16": "8", "32": "16", "0.9": "0.8", "64": "32", "128": "64", "200": "100", "0.01": "0.02", "0.5": "0.7", "99.99": "99.9",
               "W8A8": "W8A16", "dynamic": "static", "minmax": "mse", "absmax": "mse", "auto": "f16", "none": "int8", "cpu": "sm_80",
               "post-rope": "pre-rope", "channel": "token"}  # fmt: skip
     for name in CONSTANT:
@@ -139,6 +143,8 @@ def test_what_is_given_reaches_a_pass(expanded):
             free = [BASES["percentile" if name == "percentile" else "plain" if name in ("kv-cache", "kv-scheme") else "composed"]]
         if name == "mixed":
             free = [BASES["distilled"]]  # refused elsewhere
+        if name == "sinks":
+            free, other = [BASES["composed"]], "--sinks=keep"  # refused elsewhere
         assert any(expanded(*base, other) != expanded(*base) for base in free), other
 
 
@@ -184,9 +190,11 @@ COMPOSITIONS = {
                      "--head=float", "--ignore=re:layers.0"),
     "percentile": (*BASES["percentile"], "--percentile=99.5"),
     "hessian-diagonal": ("--scheme=W4A16_ASYM", "--weight-observer=hessian-diagonal", "--head=W5A16", "--head-group-size=16"),
+    "online": ("--scheme=W8A8", "--activations=online-window", "--online-window=5", "--online-decay=0.5", "--online-tokens=16"),
     "signround": ("--scheme=W5A16", "--method=awq+signround", "--steps=6"),
     "two-level": ("--scheme=W6A8", "--group-size=16", "--scale-type=two-level"),
     "observer": ("--scheme=W8A8", "--activations=static", "--observer=percentile", "--percentile=99"),
+    "sinks": ("--scheme=W8A8_ASYM", "--activations=static", "--sinks=keep"),
 }  # fmt: skip
 
 
@@ -199,9 +207,11 @@ def test_the_recipe_makes_the_artifact_again(tiny_llama, tokens, tmp_path, expan
     assert folder_contents(first) == folder_contents(second)
     recipe = json.loads((first / "recipe.json").read_text())
     passes = dict(re.findall(r"([a-z-]+)=(\S+?)[ }]", expanded(*options)))
-    for key in ("act_order", "static_groups", "clip", "damping", "search_samples", "epochs", "steps", "observer", "percentile", "activations", "weight_observer"):
+    for key in ("act_order", "static_groups", "clip", "damping", "search_samples", "epochs", "steps", "observer", "percentile", "activations", "weight_observer", "sinks"):
         if key.replace("_", "-") not in passes or key == "percentile" and "percentile" not in recipe:
             continue
+        if key == "sinks" and key not in recipe:
+            continue  # only recorded where it was asked for
         if key == "observer" and recipe["activations"] == "dynamic":
             continue  # of equant-quantize, which has nothing to do with it
         found, expected = recipe[key], passes[key.replace("_", "-")]

@@ -117,12 +117,13 @@ def test_qwen3_has_norms_of_heads(artifact, workspace):
     assert_close(on_simt(out).score(tokens), Runner(out, device="cpu").score(tokens))
 
 
-def test_static_activations(artifact, stories, tmp_path_factory):
+@pytest.mark.parametrize("sinks", ["none", "keep"])
+def test_static_activations(artifact, stories, tmp_path_factory, sinks):
     """Their scales and zero points are constants of the program, in device memory."""
     text = tmp_path_factory.mktemp("calibration") / "text.txt"
     text.write_text("Once upon a time there was a little girl named Lily. She loved to play with her toys. " * 20)
     out = text.parent / "artifact"
-    result = run_command_line("compile", stories, "-o", out, "--scheme=W8A8", "--activations=static", TARGET, f"--calib={text}", "--nsamples=2", "--seqlen=64")
+    result = run_command_line("compile", stories, "-o", out, "--scheme=W8A8", "--activations=static", f"--sinks={sinks}", TARGET, f"--calib={text}", "--nsamples=2", "--seqlen=64")
     assert result.returncode == 0, result.stderr
     tokens = random_tokens(6, 9, 512)
     assert_close(on_simt(out).score(tokens), Runner(out, device="cpu").score(tokens))

@@ -56,6 +56,22 @@ def test_a_recipe_does_the_same_again(tiny_llama, tokens, tmp_path):
     assert folder_contents(first) == folder_contents(second)
 
 
+@pytest.mark.parametrize("options, observer", [
+    (("--scheme=W4A16",), "hessian-diagonal"), (("--scheme=W4A8", "--method=zeroquant"), "hessian-diagonal"),
+    (("--scheme=W3A16", "--method=gptq"), "hessian-diagonal"), (("--scheme=W4A16", "--method=signround", "--steps=4"), "hessian-diagonal"),
+    (("--scheme=W8A8",), "absmax"), (("--scheme=NF4A16",), "absmax"), (("--scheme=W4A16", "--method=awq"), "absmax"),
+])  # fmt: skip
+def test_ranges_are_weighted_by_default_where_there_is_text(tiny_llama, tokens, tmp_path, options, observer):
+    """As if the observer were given, which the recipe records."""
+    text = f"--tokens={tokens}"
+    default = compile_model(tiny_llama, tmp_path / "default", *options, text, ISA)
+    assert json.loads((default / "recipe.json").read_text())["weight_observer"] == observer
+    given = compile_model(tiny_llama, tmp_path / "given", *options, text, f"--weight-observer={observer}", ISA)
+    assert folder_contents(default) == folder_contents(given)
+    other = compile_model(tiny_llama, tmp_path / "other", *options, text, "--weight-observer=minmax", ISA)
+    assert (default / "weights.safetensors").read_bytes() != (other / "weights.safetensors").read_bytes() or observer == "absmax"
+
+
 def test_an_interrupted_compilation_goes_on_from_its_work_folder(tiny_llama, tokens, tmp_path):
     options = ["--scheme=W4A16", "--method=awq+gptq", f"--tokens={tokens}", ISA]
     whole = folder_contents(compile_model(tiny_llama, tmp_path / "whole", *options))
@@ -83,7 +99,7 @@ def test_what_is_missing_is_named(tiny_llama, tokens, tmp_path):
         return run_tool("easyquant-compile", tiny_llama, "-o", tmp_path / "out", *options)
 
     assert_refused(refused("--method=gptq"), "gptq", "--calib FILE")
-    assert_refused(refused("--activations=static"), "static activations", "--calib FILE")
+    assert_refused(refused("--activations=static"), "static and online activations", "--calib FILE")
     assert_refused(refused("--method=smoothquant", "--alpha=often", f"--tokens={tokens}"), "alpha 'often'", "search")
     assert_refused(refused("--method=smoothquant", "--alpha=2", f"--tokens={tokens}"), "alpha '2'", "from 0 to 1")
     assert_refused(refused("--method=gptq+lkd", f"--tokens={tokens}"), "'gptq'", "'lkd'", "both round")

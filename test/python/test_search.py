@@ -107,6 +107,18 @@ def test_the_verified_loss_is_that_of_the_recipe(searched, report, tmp_path):
         assert point["verified"] == pytest.approx(searched.loss_of(point["recipe"], tmp_path), rel=2e-3)
 
 
+def test_the_float_perplexity_is_that_of_the_model(searched, report):
+    model = Llama(searched.config, searched.tensors, dtype=np.float64)
+    losses = []
+    for sample in searched.samples:
+        logits = model.logits(sample)[:-1]
+        logits = logits - logits.max(axis=1, keepdims=True)
+        losses.append(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(logits)), np.asarray(sample)[1:]])
+    for point in report["points"]:
+        assert point["float_perplexity"] == pytest.approx(float(np.exp(np.concatenate(losses).mean())), rel=1e-4)
+        assert point["perplexity"] > 1
+
+
 def test_sites_that_read_one_input_share_a_format(searched, report):
     assert [group["kind"] for group in report["groups"]] == 2 * ["self_attn.q_proj+k_proj+v_proj", "self_attn.o_proj", "mlp.gate_proj+up_proj", "mlp.down_proj"]
     single = searched.search("single", "avg-bits=6", "per-site")
@@ -125,6 +137,46 @@ def test_what_compile_makes_of_the_recipe_has_the_bytes_that_were_counted(search
     for site in plans["sites"]:
         if site["name"] in chosen:
             assert chosen[site["name"]] == f"W{site['weight']['bits']}A16 g{site['weight']['group_size']}"
+
+
+@pytest.mark.parametrize("form", ["W5A16_ASYM", "W6A16_ASYM", "W4A16+two-level", "W5A16_ASYM+two-level"])
+def test_bytes_are_those_that_are_stored(searched, form):
+    """Zero points of 5 and 6 bits take 8, scales of two levels 6 and a share of 16."""
+    name = f"stored-{form}"
+    point = searched.search(name, "avg-bits=9", formats=form)["points"][0]
+    result = run_tool("easyquant-compile", searched.folder / "model", "--recipe", searched.folder / name / "recipe.json", "--dry-run")
+    assert result.returncode == 0, result.stderr
+    plans = json.loads(result.stdout)
+    assert plans["other_bytes"] + sum(site["bytes"] for site in plans["sites"]) == point["weights_bytes"]
+    assert all((rule.get("scale_type") == "two-level") == ("two-level" in form) for rule in point["recipe"]["sites"])
+
+
+def test_speed_takes_part(searched, report):
+    def timed(limit, **options):
+        return searched.run("timed", "avg-bits=6,4.5", f"max-decode-ms={limit}", "threads=1", **options)
+
+    def milliseconds(group, chosen):
+        return next(choice["milliseconds"] for choice in group["choices"] if choice["format"] == chosen)
+
+    assert timed(1e6).returncode == 0
+    free = json.loads((searched.folder / "timed" / "report.json").read_text())
+    assert [point["formats"] for point in free["points"]] == [point["formats"] for point in report["points"]]
+    for point in free["points"]:
+        assert point["milliseconds"] >= sum(map(milliseconds, free["groups"], point["formats"])) > 0
+    # Times are kept: what follows chooses by the same.
+    fixed = free["points"][0]["milliseconds"] - sum(map(milliseconds, free["groups"], free["points"][0]["formats"]))
+    least = fixed + sum(min(choice["milliseconds"] for choice in group["choices"] if "loss" in choice) for group in free["groups"])
+    slowest = min(point["milliseconds"] for point in free["points"])
+    limit = (least + slowest) / 2
+    done = timed(limit, formats=",".join(FORMATS))
+    if done.returncode == 0:
+        bound = json.loads((searched.folder / "timed" / "report.json").read_text())
+        for point, before in zip(bound["points"], free["points"]):
+            assert point["milliseconds"] <= limit + 1e-9 and point["predicted"] >= before["predicted"] - 1e-12
+    else:  # the fastest formats may be those of more bytes
+        assert_refused(done, "the fastest formats")
+    assert_refused(timed(least / 1e3), "cannot be met", "the fastest formats within the budget of bytes take", "allow more time")
+    assert_refused(searched.run("bad", "avg-bits=6", "max-decode-ms=1", "targets=sm_80"), "max-decode-ms is measured on this machine's CPU")
 
 
 def test_a_size_is_that_of_the_weights_file(searched, report):
@@ -261,7 +313,9 @@ def test_a_recipe_that_compile_takes(stories, folder):
     assert recipe["scheme"] == "W4A16" and recipe["sites"]
     checked = subprocess.run([sys.executable, "-m", "easyquant", "recipe", "check", folder / "recipe.yaml", stories], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr
-    structure = Structure((folder / "report" / "index.html").read_text())
+    page = (folder / "report" / "index.html").read_text()
+    assert "Perplexity against size" in page and "3.2× smaller" in page
+    structure = Structure(page)
     structure.check_elements_are_closed()
     structure.check_nothing_outside_is_referred_to()
     structure.check_ids()

@@ -111,6 +111,22 @@ CommandLine CommandLine::parse(int argc, char **argv) {
                  "equant-search-bitwidths, and stop: nothing is compiled")
       ->group("Look, and stop")
       ->type_name("OPTIONS");
+  app.add_option(
+         "--comm", line.comm,
+         "What joins the ranks that mpirun, srun or torchrun started: auto, mpi, nccl; none: "
+         "each works alone (default: auto)")
+      ->transform(
+          CLI::CheckedTransformer(std::map<std::string, CommKind>{{"auto", CommKind::Auto},
+                                                                  {"mpi", CommKind::MPI},
+                                                                  {"nccl", CommKind::NCCL},
+                                                                  {"none", CommKind::None}}))
+      ->group("Ranks")
+      ->type_name("KIND");
+  app.add_option("--comm-timeout", line.commTimeout,
+                 "Seconds that a rank waits for the others before it gives up (default: 600)")
+      ->check(CLI::Range(0.1, 1e6))
+      ->group("Ranks")
+      ->type_name("SECONDS");
   app.add_option("--progress", line.progress, "Progress on standard error: none, text, json")
       ->transform(CLI::CheckedTransformer(
           std::map<std::string, ProgressFormat>{{"none", ProgressFormat::None},

@@ -14,6 +14,9 @@
 
 namespace easyquant {
 
+/// What joins ranks (easyquant/Comm/Open.h); None: every process is alone.
+enum class CommKind { Auto, MPI, NCCL, None };
+
 struct CommandLine {
   std::string model;
   std::string output;
@@ -21,6 +24,8 @@ struct CommandLine {
   std::string pipeline; ///< passes to run instead of compiling
   std::string search;   ///< options of a search to do instead
   ProgressFormat progress = ProgressFormat::Text;
+  CommKind comm = CommKind::Auto;
+  double commTimeout = 600; ///< seconds that a collective may take
 
   /// Prints help, the table of options or an error, and exits if the arguments ask for it.
   static CommandLine parse(int argc, char **argv);

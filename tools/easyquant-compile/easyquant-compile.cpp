@@ -5,8 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "CommandLine.h"
+#include "JoinedRanks.h"
 
+#include "easyquant/Calibration/Ranks.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/Formats/ModelSource.h"
 #include "easyquant/Import/ImportModel.h"
@@ -24,16 +25,53 @@
 using namespace easyquant;
 using namespace mlir;
 
-static int fail(const llvm::Twine &message) {
-  llvm::errs() << "error: " << message << "\n";
-  return 1;
-}
+namespace {
+/// What the compiler works with, and how it says what went wrong.
+struct Session {
+  CommandLine line;
+  JoinedRanks ranks;
+  MLIRContext context;
+  Progress progress;
+  std::string firstError; ///< that has been printed
+
+  Session(CommandLine line, JoinedRanks ranks, const DialectRegistry &registry)
+      : line(std::move(line)), ranks(std::move(ranks)), context(registry),
+        progress(context, this->ranks.rank() == 0 ? this->line.progress : ProgressFormat::None) {}
+
+  void printError(const std::string &message) {
+    const bool isOther = ranks.rank() != 0 && !llvm::StringRef(message).starts_with("rank ");
+    // In one write, since all ranks of a machine print to one place.
+    const std::string rank = isOther ? "rank " + std::to_string(ranks.rank()) + ": " : "";
+    llvm::errs() << "error: " + rank + message + "\n";
+    if (firstError.empty())
+      firstError = message;
+  }
+  void print(const Diagnostic &diagnostic) {
+    // A user has no use for an empty source location in front of a message.
+    if (diagnostic.getSeverity() == DiagnosticSeverity::Error)
+      printError(diagnostic.str());
+    else if (ranks.rank() == 0)
+      llvm::errs() << "note: " + diagnostic.str() + "\n";
+  }
+  /// After errors have been printed.
+  int fail() {
+    ranks.fail(firstError);
+    return 1;
+  }
+  int fail(const std::string &message) {
+    printError(message);
+    return fail();
+  }
+};
+} // namespace
 
 namespace option = easyquant::recipe::option;
 
 /// What is wrong with the options, as far as it can be said before the model is opened.
 static std::optional<std::string> check(CommandLine &line) {
   auto problem = takeFromRecipe(line.options);
+  if (line.search.empty())
+    takeCalibratedDefaults(line.options);
   if (!problem)
     problem = checkOptions(line.options);
   if (!problem && !line.options[option::dryRun] && line.pipeline.empty())
@@ -54,17 +92,29 @@ static void dumpPipeline(MLIRContext &context, const CommandLine &line,
   llvm::outs() << "'\n";
 }
 
-static OwningOpRef<ModuleOp> readModel(MLIRContext &context, formats::ModelSource &source,
-                                       Progress &progress) {
-  OwningOpRef<ModuleOp> module = importModel(context, source);
+static OwningOpRef<ModuleOp> readModel(Session &session, formats::ModelSource &source) {
+  OwningOpRef<ModuleOp> module = importModel(session.context, source);
   if (module)
-    progress.report("import", 1, 1);
+    session.progress.report("import", 1, 1);
   return module;
 }
 
+/// What ranks do together; behind it rank 0 goes on alone.
+static LogicalResult quantize(Session &session, ModuleOp module) {
+  auto pm = PassManager::on<ModuleOp>(&session.context);
+  buildQuantizePipeline(pm, session.line.options);
+  if (failed(pm.run(module)))
+    return failure();
+  if (Result<void> closed = session.ranks.close(); !closed) {
+    session.printError(closed.error().message);
+    return failure();
+  }
+  return success();
+}
+
 /// Compiles into the output folder, or prints the IR of a phase on the way there.
-static int compile(MLIRContext &context, formats::ModelSource &source, CommandLine &line,
-                   Progress &progress, bool keepsWork) {
+static int compile(Session &session, formats::ModelSource &source) {
+  CommandLine &line = session.line;
   // First of all: who may not write there shall learn it before any work is done. Without an
   // output, IR is wanted: the weights that materialization writes go with the folder.
   auto folder =
@@ -73,29 +123,101 @@ static int compile(MLIRContext &context, formats::ModelSource &source, CommandLi
           : StagedFolder::create(line.output, {line.options[option::force], formats::kManifestFile,
                                                "give another folder or --force"});
   if (!folder)
-    return fail(folder.error().message);
-  OwningOpRef<ModuleOp> module = readModel(context, source, progress);
+    return session.fail(folder.error().message);
+  OwningOpRef<ModuleOp> module = readModel(session, source);
   if (!module)
-    return 1;
+    return session.fail();
   const std::string output = folder->path();
   if (!line.options.has(option::workFolder))
     line.options.set(option::workFolder, output);
-  auto pm = PassManager::on<ModuleOp>(&context);
+  auto pm = PassManager::on<ModuleOp>(&session.context);
   if (line.options.has(option::emitIRAfter)) {
     buildPipelineUntilPhase(pm, line.options, output);
     if (failed(pm.run(*module)))
-      return 1;
+      return session.fail();
     module->print(llvm::outs());
     return 0;
   }
-  buildCompilePipeline(pm, line.options, output);
+  if (failed(quantize(session, *module)))
+    return session.fail();
+  buildArtifactPipeline(pm, line.options, output);
   if (failed(pm.run(*module)))
-    return 1;
+    return session.fail();
   if (Result<void> done = folder->commit(); !done)
-    return fail(done.error().message);
-  if (!keepsWork)
-    removeWorkFolder(line.options[option::workFolder]);
+    return session.fail(done.error().message);
   return 0;
+}
+
+/// The part of a rank that writes no artifact.
+static int help(Session &session, formats::ModelSource &source) {
+  OwningOpRef<ModuleOp> module = readModel(session, source);
+  return module && succeeded(quantize(session, *module)) ? 0 : session.fail();
+}
+
+/// Runs passes, and stops.
+static int runPasses(Session &session, formats::ModelSource &source) {
+  CommandLine &line = session.line;
+  auto pm = PassManager::on<ModuleOp>(&session.context);
+  if (line.options[option::dryRun])
+    buildDryRunPipeline(pm, line.options);
+  else if (!line.search.empty() && failed(buildSearchPipeline(pm, line.options, line.search)))
+    return session.fail();
+  else if (line.search.empty() && failed(parsePassPipeline(line.pipeline, pm)))
+    return session.fail();
+  OwningOpRef<ModuleOp> module = readModel(session, source);
+  if (!module || failed(pm.run(*module)))
+    return session.fail();
+  Result<void> closed = session.ranks.close();
+  return closed ? 0 : session.fail(closed.error().message);
+}
+
+/// Joins the ranks of the launcher, where passes can share work out.
+static Result<void> join(Session &session) {
+  if (session.ranks.isAlone())
+    return {};
+  if (auto opened = session.ranks.open(session.line); !opened)
+    return opened;
+  return calibration::Ranks::join(session.context, *session.ranks.communicator());
+}
+
+static int run(Session &session) {
+  CommandLine &line = session.line;
+  const bool isDryRun = line.options[option::dryRun],
+             compiles = line.pipeline.empty() && line.search.empty() && !isDryRun;
+  const bool keepsWork = line.options.has(option::workFolder);
+  if (keepsWork)
+    line.options.set(option::workFolder, session.ranks.ownFolder(line.options[option::workFolder]));
+  else if (!line.output.empty())
+    line.options.set(
+        option::workFolder,
+        session.ranks.ownFolder(llvm::StringRef(line.output).rtrim('/').str() + ".work"));
+  // What is printed, and a search, are rank 0's alone.
+  if (isDryRun || line.options[option::dumpPipeline] || !line.search.empty() ||
+      line.options.has(option::emitIRAfter)) {
+    if (session.ranks.rank() != 0)
+      return 0;
+  } else if (auto joined = join(session); !joined) {
+    return session.fail(joined.error().message);
+  }
+  if (auto problem = check(line))
+    return session.fail(*problem);
+  if (line.output.empty() && !line.options.has(option::emitIRAfter) && compiles)
+    return session.fail("no output folder; name one with -o OUT");
+  Result<formats::ModelSource> source = formats::ModelSource::open(line.model);
+  if (!source)
+    return session.fail(source.error().message);
+  if (auto same = session.ranks.agreeOn(*source); !same)
+    return session.fail(same.error().message);
+  if (line.options[option::dumpPipeline]) {
+    dumpPipeline(session.context, line, *source);
+    return 0;
+  }
+  if (!compiles)
+    return runPasses(session, *source);
+  const int status = session.ranks.rank() == 0 ? compile(session, *source) : help(session, *source);
+  if (status == 0 && !keepsWork && !line.options.has(option::emitIRAfter))
+    removeWorkFolder(line.options[option::workFolder]);
+  return status;
 }
 
 int main(int argc, char **argv) {
@@ -104,43 +226,16 @@ int main(int argc, char **argv) {
   // A file that grows beyond the process's limit is an error of that write, not of this program.
   std::signal(SIGXFSZ, SIG_IGN);
   CommandLine line = CommandLine::parse(argc, argv);
+  Result<JoinedRanks> ranks = JoinedRanks::find(line);
+  if (!ranks) {
+    llvm::errs() << "error: " << ranks.error().message << "\n";
+    return 1;
+  }
   registerPasses();
   DialectRegistry registry;
   registerDialects(registry);
-  MLIRContext context(registry);
-  // A user has no use for an empty source location in front of a message.
-  ScopedDiagnosticHandler diagnostics(&context, [](Diagnostic &diagnostic) {
-    llvm::errs() << (diagnostic.getSeverity() == DiagnosticSeverity::Error ? "error: " : "note: ")
-                 << diagnostic.str() << "\n";
-  });
-  Progress progress(context, line.progress);
-
-  const bool keepsWork = line.options.has(option::workFolder);
-  if (!keepsWork && !line.output.empty())
-    line.options.set(option::workFolder, llvm::StringRef(line.output).rtrim('/').str() + ".work");
-  if (auto problem = check(line))
-    return fail(*problem);
-  const bool isDryRun = line.options[option::dryRun];
-  if (line.output.empty() && !line.options.has(option::emitIRAfter) && line.pipeline.empty() &&
-      line.search.empty() && !isDryRun)
-    return fail("no output folder; name one with -o OUT");
-  Result<formats::ModelSource> source = formats::ModelSource::open(line.model);
-  if (!source)
-    return fail(source.error().message);
-  if (line.options[option::dumpPipeline]) {
-    dumpPipeline(context, line, *source);
-    return 0;
-  }
-
-  if (line.pipeline.empty() && line.search.empty() && !isDryRun)
-    return compile(context, *source, line, progress, keepsWork);
-  auto pm = PassManager::on<ModuleOp>(&context);
-  if (isDryRun)
-    buildDryRunPipeline(pm, line.options);
-  else if (!line.search.empty() && failed(buildSearchPipeline(pm, line.options, line.search)))
-    return 1;
-  else if (line.search.empty() && failed(parsePassPipeline(line.pipeline, pm)))
-    return 1;
-  OwningOpRef<ModuleOp> module = readModel(context, *source, progress);
-  return module && succeeded(pm.run(*module)) ? 0 : 1;
+  Session session(std::move(line), std::move(*ranks), registry);
+  ScopedDiagnosticHandler diagnostics(&session.context,
+                                      [&](Diagnostic &diagnostic) { session.print(diagnostic); });
+  return run(session);
 }

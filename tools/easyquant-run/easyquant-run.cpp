@@ -7,6 +7,7 @@
 
 #include "PrefillProgress.h"
 
+#include "easyquant/Comm/Open.h"
 #include "easyquant/Runtime/easyquant.h"
 #include "easyquant/Support/WriteFile.h"
 
@@ -35,7 +36,7 @@ static void print(const std::string &text) {
 }
 
 struct Options {
-  std::string artifact, isa = "auto", device = "auto", simtChip, json;
+  std::string artifact, isa = "auto", device = "auto", simtChip, comm = "auto", json;
   bool simtChecks = false;
   std::vector<int32_t> tokens;
   int64_t maxNewTokens = 16;
@@ -48,8 +49,11 @@ static void run(const Options &options) {
   eq_model *rawModel = nullptr;
   const eq_model_options modelOptions = {options.isa.c_str(), 0, options.device.c_str(),
                                          options.simtChip.c_str(), options.simtChecks};
-  check(eq_model_load(options.artifact.c_str(), &modelOptions, &rawModel));
+  check(eq_model_load_on_ranks(options.artifact.c_str(), &modelOptions, options.comm.c_str(),
+                               &rawModel));
   std::unique_ptr<eq_model, decltype(&eq_model_free)> model(rawModel, eq_model_free);
+  if (eq_model_rank(rawModel) > 0)
+    return check(eq_model_follow(rawModel, options.session.threads));
   eq_session *rawSession = nullptr;
   check(eq_session_create(rawModel, &options.session, &rawSession));
   std::unique_ptr<eq_session, decltype(&eq_session_free)> session(rawSession, eq_session_free);
@@ -111,6 +115,8 @@ int main(int argc, char **argv) {
                  "GPU to simulate (default: the artifact's first)");
   app.add_flag("--simt-checks", options.simtChecks,
                "Let the simulator look for mistakes of kernels");
+  app.add_option("--comm", options.comm,
+                 "What joins the ranks that mpirun, srun or torchrun started: auto, mpi or nccl");
   app.add_option("--context", options.session.context, "Longest context (0: the model's)");
   app.add_option("--json", options.json, "Write ids and the last logits to this file");
   app.add_flag("--ignore-eos", options.ignoreEos, "Go on after an end-of-sequence token");
@@ -121,6 +127,8 @@ int main(int argc, char **argv) {
     return app.exit(help);
   } catch (const std::exception &error) {
     std::cerr << "error: " << error.what() << '\n';
+    if (auto placement = easyquant::comm::findPlacement(); placement && placement->size > 1)
+      easyquant::comm::letOthersSpeak();
     return 1;
   }
 }

@@ -6,9 +6,10 @@
 //===----------------------------------------------------------------------===//
 //
 // A walk through the layers leaves in its work folder, after each layer, the hidden states that go
-// into the next one (`hidden_states.safetensors`, one at a time) and what it found
-// (`step_<i>.safetensors`). Each file appears whole under its name and carries the stamp of the
-// walk; those of another stamp are as good as none.
+// into the next one (`hidden_states_<i>.safetensors`) and what it found (`step_<i>.safetensors`).
+// Each file appears whole under its name and carries the stamp of the walk; those of another stamp
+// are as good as none. Ranks have a journal each, of the states of their own samples. They may be
+// one step apart when they are ended, so that the states before are kept, too.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,6 +17,7 @@
 #define EASYQUANT_CALIBRATION_JOURNAL_H
 
 #include "easyquant/Calibration/LayerRunner.h"
+#include "easyquant/Calibration/Ranks.h"
 
 namespace easyquant::calibration {
 
@@ -32,11 +34,13 @@ struct FoundTensor {
 
 class Journal {
 public:
-  /// Makes the folder if need be. Errors: IO.
-  static Result<Journal> open(const std::filesystem::path &folder, Stamp stamp);
+  /// Makes the folder if need be, and agrees with the other ranks where to go on. `samples` says
+  /// which ones the states are of. Collective. Errors: IO, those of Ranks.
+  static Result<Journal> open(const std::filesystem::path &folder, Stamp stamp,
+                              const std::string &samples, const Ranks &ranks);
 
   /// The first step that is still to be done: every one before has its file, and the hidden states
-  /// that go into it are there. 0 if there is nothing of this stamp.
+  /// that go into it are there, on every rank. 0 if there is nothing of this stamp.
   int64_t next() const { return begin; }
   /// Reads the hidden states that go into step next(). Errors: Corrupt, IO.
   Result<void> readStates(HiddenStates &states) const;
@@ -46,16 +50,20 @@ public:
                       const HiddenStates &states);
   /// Writes the tensors of steps 0 .. steps - 1, all done, into one file that appears whole.
   Result<void> merge(int64_t steps, const std::filesystem::path &path, const Stamp &metadata) const;
-  /// Removes the files of `steps` steps and the states.
+  /// Removes the files of `steps` steps and their states.
   void remove(int64_t steps) const;
 
 private:
   std::filesystem::path stepFile(int64_t step) const;
-  std::filesystem::path statesFile() const { return folder / "hidden_states.safetensors"; }
+  std::filesystem::path statesFile(int64_t step) const;
   Stamp stampOf(int64_t step) const;
+  Stamp statesStampOf(int64_t step) const;
+  bool hasStates(int64_t step) const;
 
   std::filesystem::path folder;
   Stamp stamp;
+  std::string samples;
+  bool isAlone = true;
   int64_t begin = 0;
 };
 

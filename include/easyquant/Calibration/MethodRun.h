@@ -15,6 +15,7 @@
 #define EASYQUANT_CALIBRATION_METHODRUN_H
 
 #include "easyquant/Calibration/LayerSites.h"
+#include "easyquant/Calibration/Ranks.h"
 #include "easyquant/Formats/ComputedConstants.h"
 #include "easyquant/Recipe/OptionValues.h"
 
@@ -32,6 +33,7 @@ public:
     recipe::OptionValues options; ///< of the pass
     int64_t samples = 0;          ///< the first ones alone; 0: all
     int64_t maxLength = 0;        ///< tokens of a sample that are taken, the first ones; 0: all
+    bool sharesSamples = false;   ///< the runner has those of this rank alone; else all
   };
 
   /// Reads the tokens, finds the layers and stamps them as they are, with the values of the
@@ -40,13 +42,16 @@ public:
   static mlir::FailureOr<MethodRun> open(mlir::ModuleOp module, const Request &request);
 
   LayerRunner &runner() { return *layerRunner; }
+  const LayerRunner &runner() const { return *layerRunner; }
+  const Ranks &ranks() const { return others; }
   const formats::ComputedConstants &work() const { return folder; }
   int64_t layerCount() const { return static_cast<int64_t>(stamps.size()); }
   mlir::func::FuncOp layer(int64_t i) { return layerRunner->layers()[i]; }
   /// "gptq_3.safetensors", or with a part "awq_clip_3.safetensors".
   std::string file(int64_t i, llvm::StringRef part = "") const;
   const std::string &stamp(int64_t i) const { return stamps[i]; }
-  /// Has an earlier run written that file?
+  /// Has an earlier run written that file? Ranks that lack it get it from rank 0. Collective; false
+  /// where ranks cannot talk any more.
   bool has(int64_t i, llvm::StringRef part = "") const;
   /// How many layers must be run: up to the last one that `isDone` does not say is done.
   int64_t layersToRun(llvm::function_ref<bool(int64_t layer)> isDone) const;
@@ -57,9 +62,12 @@ public:
 
 private:
   MethodRun(mlir::Location loc, std::string method, std::string folder)
-      : loc(loc), method(std::move(method)), folder(std::move(folder)) {}
+      : loc(loc), others(Ranks::of(loc.getContext())), method(std::move(method)),
+        folder(std::move(folder)) {}
+  Result<void> agree();
 
   mlir::Location loc;
+  Ranks others;
   std::string method;
   std::unique_ptr<const CalibrationTokens> tokens; ///< the runner refers to them
   std::optional<LayerRunner> layerRunner;

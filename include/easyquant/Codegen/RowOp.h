@@ -41,9 +41,10 @@ enum class RowQuantization {
   None,
   Dynamic, ///< per token, symmetric: definition 2 of Numerics/Quantize.h
   Static,  ///< scale and zero point are given: definition 3
+  Online,  ///< the same with the scale that each row's sequence keeps; rows' extrema are noted
 };
 
-/// Quantize is dynamic unless it is static; the others are as they say.
+/// Quantize is dynamic unless it is static or online; the others are as they say.
 constexpr RowQuantization effectiveQuantization(RowOp op, RowQuantization quantization) {
   bool unsaid = op == RowOp::Quantize && quantization == RowQuantization::None;
   return unsaid ? RowQuantization::Dynamic : quantization;

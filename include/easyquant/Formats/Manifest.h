@@ -46,6 +46,8 @@ std::string ptxFileName(std::string_view chip);
 /// Weights are weights.safetensors, or shards of that stem (Formats/ShardedSafetensors.h).
 constexpr const char *kWeightsStem = "weights";
 constexpr const char *kGpuWeightsStem = "weights.gpu";
+/// Of one of several ranks, "weights.1".
+std::string weightsStem(const char *stem, int64_t rank, int64_t ranks);
 
 struct Manifest {
   struct Model {
@@ -109,6 +111,8 @@ struct Manifest {
     std::string granularity, codes;
     std::optional<int64_t> groupSize; ///< there where the granularity is "group"
     std::optional<std::string> outer; ///< "tensor": scales of groups are in units of a static one
+    std::optional<std::string> sinks; ///< "keep": tokens out of the static range have own scales
+    std::optional<bool> online;       ///< true: the scale of the tensor is state of a sequence
     bool operator==(const InputScheme &) const = default;
   };
   struct Site {
@@ -131,6 +135,20 @@ struct Manifest {
     std::string keys, keyScales;
     bool operator==(const CacheScheme &) const = default;
   };
+  /// What a program asks of its caller on one of several ranks (Formats/Step.h).
+  struct Collective {
+    std::string call;                     ///< "all_reduce", "all_gather"
+    std::optional<std::string> reduction; ///< of all_reduce: "sum", "max", "min"
+    std::string type;                     ///< of elements: "f32", "i32"
+    int64_t columns = 0;                  ///< elements of a row, of all ranks together
+    std::string site;
+    bool operator==(const Collective &) const = default;
+  };
+  struct TensorParallel {
+    int64_t degree = 1;                  ///< ranks that share the model
+    std::vector<Collective> collectives; ///< by their numbers
+    bool operator==(const TensorParallel &) const = default;
+  };
   struct Program {
     /// Instruction set ("avx2", "avx512vnni") to entry, a C identifier. Empty in an artifact for
     /// GPUs alone.
@@ -140,9 +158,19 @@ struct Manifest {
     int64_t arenaBytes = 0;
     int64_t arenaBytesPerThread = 0;
     CacheSizes cache;
-    std::optional<CacheScheme> cacheScheme; ///< none: all of it is float
-    std::string cacheType;                  ///< of what is float
+    std::optional<CacheScheme> cacheScheme;       ///< none: all of it is float
+    std::string cacheType;                        ///< of what is float
+    std::optional<TensorParallel> tensorParallel; ///< none: one rank
     bool operator==(const Program &) const = default;
+  };
+
+  /// Scales that are state of a sequence (Numerics/OnlineScales.h), of all devices alike.
+  struct Online {
+    double decay = 0;
+    int64_t window = 0;
+    int64_t tokens = 0;        ///< of a sequence in one step, at most
+    std::vector<double> start; ///< the scale that each site starts with
+    bool operator==(const Online &) const = default;
   };
 
   struct Gpu {
@@ -176,15 +204,18 @@ struct Manifest {
   Quantization quantization;
   std::vector<Site> sites;
   Program program;
+  std::optional<Online> online;
   std::optional<Gpu> gpu; ///< where the artifact is for GPUs, too
   /// By plain name: every file of the folder but the manifest itself.
   std::map<std::string, File> files;
 
   bool operator==(const Manifest &) const = default;
 
-  /// Names of the files that hold the weights, in the order of their shards; empty where there is
-  /// no program for them.
-  std::vector<std::string> weightFiles() const;
+  /// How many ranks share the model.
+  int64_t ranks() const { return program.tensorParallel ? program.tensorParallel->degree : 1; }
+  /// Names of the files that hold a rank's weights, in the order of their shards; empty where there
+  /// is no program for them.
+  std::vector<std::string> weightFiles(int64_t rank = 0) const;
   std::vector<std::string> gpuWeightFiles() const;
 };
 

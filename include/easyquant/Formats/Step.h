@@ -34,7 +34,7 @@ typedef struct {
   int32_t capacity;        /**< tokens that its pages have room for: position + rows at least */
   int32_t first_page;      /**< of its pages, as many as `capacity` takes, in `page` */
   int32_t window;          /**< its window, number of those that the cache begins with */
-  int32_t slot, next_slot; /**< of state: none yet */
+  int32_t slot, next_slot; /**< of state: read, and written; both 0 where there is none */
 } eq_sequence;
 
 /** The numbers of an eq_sequence: a program reads them as a matrix of int32_t, a row a sequence. */
@@ -64,7 +64,7 @@ typedef struct {
   const int32_t *logit_row;
   const int64_t *page; /**< byte offsets into cache, multiples of 64 */
   const uint8_t *weights;
-  uint8_t *arena, *cache, *state; /**< state is null */
+  uint8_t *arena, *cache, *state; /**< state may be null */
   float *logits;                  /**< logit_rows x vocabulary */
   const eq_services *services;    /**< or null */
 } eq_step;

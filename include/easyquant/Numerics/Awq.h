@@ -71,6 +71,10 @@ struct AwqClipResult {
 Result<AwqClipResult> searchAwqClip(ConstMatrix w, ConstMatrix inputs, const Scheme &scheme,
                                     unsigned threads);
 
+/// The rows of part `part` of `parts` of a weight of `rows` rows: clipped apart, they get the bits
+/// of the whole weight, but under an outer scale, which is that of all rows.
+RowRange awqClipRows(int64_t rows, int64_t part, int64_t parts);
+
 } // namespace easyquant::numerics
 
 #endif // EASYQUANT_NUMERICS_AWQ_H

@@ -19,6 +19,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -28,6 +29,7 @@ namespace easyquant::numerics {
 struct FormatCost {
   int64_t bytes = 0;
   double loss = 0;
+  double milliseconds = 0; ///< of a token, where speed takes part
 };
 
 /// The costs of the formats of each group. Every group has at least one; losses are finite, bytes
@@ -39,6 +41,7 @@ struct FormatChoice {
   std::vector<size_t> formats;
   int64_t bytes = 0;
   double loss = 0;
+  double milliseconds = 0;
 };
 
 /// Adds up what the formats cost.
@@ -57,6 +60,17 @@ Result<FormatChoice> leastLoss(const FormatTable &table, int64_t budget);
 /// The choice of least loss + lossPerByte * bytes.
 FormatChoice leastPenalized(const FormatTable &table, double lossPerByte);
 
+/// Chooses by the bytes and losses of a table.
+using ChoiceRule = std::function<Result<FormatChoice>(const FormatTable &table)>;
+
+/// What `rule` chooses when it may take at most `milliseconds`: of the choices that it makes at
+/// some price of a millisecond, added to losses, the one of least loss that is fast enough
+/// (Lagrangian relaxation: no choice of its own bytes and milliseconds is better, but one of
+/// exactly `milliseconds` may be). Errors: OutOfRange (not even what it chooses by milliseconds
+/// alone is fast enough, naming how long that takes), those of the rule.
+Result<FormatChoice> withinTime(const FormatTable &table, double milliseconds,
+                                const ChoiceRule &rule);
+
 /// The true loss of a choice. May fail, which ends the search that asked.
 using ChoiceObjective = std::function<Result<double>(std::span<const size_t> formats)>;
 
@@ -69,12 +83,14 @@ struct DescentResult {
   bool isLocalOptimum = false;
 };
 
-/// Coordinate descent from `start`, which must fit: takes the first change of one group, or
-/// exchange between two, that lowers the objective, asking first for those of which the table
-/// expects most, until there is none or the objective was asked `evaluations` times. Errors:
-/// InvalidArgument (no evaluation, a start that does not fit), those of the objective.
+/// Coordinate descent from `start`, which must fit into bytes and milliseconds: takes the first
+/// change of one group, or exchange between two, that lowers the objective, asking first for those
+/// of which the table expects most, until there is none or the objective was asked `evaluations`
+/// times. Errors: InvalidArgument (no evaluation, a start that does not fit), those of the
+/// objective.
 Result<DescentResult> descend(const FormatTable &table, int64_t budget, std::vector<size_t> start,
-                              int64_t evaluations, const ChoiceObjective &objective);
+                              int64_t evaluations, const ChoiceObjective &objective,
+                              double milliseconds = std::numeric_limits<double>::infinity());
 
 /// `count` different choices about which a surrogate may learn: nearly best ones of tables whose
 /// losses are multiplied by random factors, of budgets from nine tenths of `budget` to all of it.

@@ -41,7 +41,13 @@ struct GptqOptions {
   bool staticGroups = false;
   double damping = 0.01; ///< first to be tried; positive
   unsigned threads = 0;  ///< 0: one per core. Results are the same bits for any number.
+  /// Of so many parts of the rows (gptqRows) the one that is rounded. The bits of a row are those
+  /// of the whole weight.
+  int64_t part = 0, parts = 1;
 };
+
+/// The rows of part `part` of `parts` of a weight of `rows` rows.
+RowRange gptqRows(int64_t rows, int64_t part, int64_t parts);
 
 /// What all linears that read the same input share. A column that no input uses (H_jj = 0) is dead:
 /// its weights count as 0, H_jj as 1, and it has no part in mean(diag H).
@@ -66,7 +72,8 @@ struct GptqResult {
   double loss = 0; ///< tr((W - What) H (W - What)^T) of the damped H, dead weights being 0
 };
 
-/// Rounds w (N x K); the rule hessian-diagonal takes the weights of the factor. Fails with
+/// Rounds w (N x K), or the rows of one part: then codes and parameters of the others are 0. The
+/// rule hessian-diagonal takes the weights of the factor. Fails with
 /// InvalidArgument like chooseQParams, on sizes that do not fit, and if corrections leave the range
 /// of float.
 Result<GptqResult> gptq(ConstMatrix w, const GptqFactor &factor, const Scheme &scheme,

@@ -47,6 +47,11 @@ public:
 
   friend bool operator==(const Histogram &, const Histogram &) = default;
 
+  /// Everything it holds, for other ranks (easyquant/Support/Bytes.h).
+  template <typename Visit> void fields(Visit &&visit) {
+    visit(exponent), visit(values), visit(least), visit(greatest), visit(counts);
+  }
+
 private:
   /// Makes bins 2^exponent wide, which are no narrower than they are.
   void widen(int exponent);

@@ -11,11 +11,11 @@
 //      minimise  mean (L(h) - Lhat(h))^2        Lhat: the layer on Q(W)
 //
 // over hidden states h of the float model. What a layer computes, and its gradients, are the
-// caller's (LkdLayer): here are the loss, the optimizer and the rounding. Scales follow from W by
-// their rule in every step where none are given, and gradients pass Q as if it were the identity
-// (Bengio et al., 2013). Adam (Kingma and Ba, 2014) takes steps of at most `learningRate` times the
-// mean scale of a weight, so that one setting fits all bit widths and magnitudes; it falls linearly
-// to 0.
+// caller's (DifferentiableLayer): here are the loss, the optimizer and the rounding. Scales follow
+// from W by their rule in every step where none are given, and gradients pass Q as if it were the
+// identity (Bengio et al., 2013). Adam (Kingma and Ba, 2014) takes steps of at most `learningRate`
+// times the mean scale of a weight, so that one setting fits all bit widths and magnitudes; it
+// falls linearly to 0.
 //
 // Some sequences are held out. What is returned is the best on these, among the weights as they
 // came and those after each pass over the others: never worse than round to nearest.
@@ -25,12 +25,7 @@
 #ifndef EASYQUANT_NUMERICS_LKD_H
 #define EASYQUANT_NUMERICS_LKD_H
 
-#include "easyquant/Numerics/Quantize.h"
-#include "easyquant/Numerics/ScaleRules.h"
-
-#include <optional>
-#include <span>
-#include <vector>
+#include "easyquant/Numerics/DifferentiableLayer.h"
 
 namespace easyquant::numerics {
 
@@ -42,37 +37,11 @@ struct LkdOptions {
   unsigned threads = 0;        ///< 0: one per core. Results are the same bits for any number.
 };
 
-/// A weight that is quantized; the others of the layer stay float.
-struct LkdSite {
-  ConstMatrix weight; ///< as it comes, N x K; read before LkdLayer::setWeight is called
-  Scheme scheme;
-  ScaleRule rule;
-  std::optional<QParams> params = {}; ///< instead of those that follow from the weight by the rule
-};
-
-/// A layer on the sequences that it is distilled on.
-class LkdLayer {
-public:
-  virtual ~LkdLayer() = default;
-  /// Puts `values` in the place of the weight of a site. Never called from two threads.
-  virtual Result<void> setWeight(size_t site, ConstMatrix values) = 0;
-  /// y = the layer of a sequence.
-  virtual Result<void> forward(size_t sequence, Matrix y) = 0;
-  /// After forward of the same sequence: dL/dW of all sites, given dL/dy.
-  virtual Result<void> backward(size_t sequence, ConstMatrix dy,
-                                std::span<const Matrix> gradients) = 0;
-};
-
-struct LkdResult {
-  std::vector<QuantizedMatrix> weights; ///< of the sites, in their order
-  double before = 0, after = 0;         ///< loss of the sequences held out
-};
-
 /// Distills a layer; targets[i] is what the float layer makes of sequence i. Fails with
 /// InvalidArgument on options out of range, fewer than two sequences, a rule that does not serve
 /// its scheme, and values that are or become not finite, and as the layer fails.
-Result<LkdResult> distill(LkdLayer &layer, std::span<const LkdSite> sites,
-                          std::span<const ConstMatrix> targets, const LkdOptions &options);
+Result<TrainedWeights> distill(DifferentiableLayer &layer, std::span<const TrainedSite> sites,
+                               std::span<const ConstMatrix> targets, const LkdOptions &options);
 
 } // namespace easyquant::numerics
 

@@ -8,6 +8,7 @@
 #ifndef EASYQUANT_NUMERICS_MATRIX_H
 #define EASYQUANT_NUMERICS_MATRIX_H
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
@@ -38,6 +39,19 @@ template <typename T> struct MatrixView {
 
 using ConstMatrix = MatrixView<const float>;
 using Matrix = MatrixView<float>;
+
+/// Some rows of a matrix.
+struct RowRange {
+  int64_t first = 0, count = 0;
+};
+
+/// One of `parts` parts of `rows` rows, cut between blocks of `block` rows.
+inline RowRange partOfRows(int64_t rows, int64_t block, int64_t part, int64_t parts) {
+  const int64_t blocks = (rows + block - 1) / block;
+  const int64_t first = std::min(rows, blocks * part / parts * block),
+                last = std::min(rows, blocks * (part + 1) / parts * block);
+  return {first, last - first};
+}
 
 } // namespace easyquant::numerics
 

@@ -33,6 +33,12 @@
 //
 //    It too multiplies by the reciprocal. x * inv may overflow to an infinity, which clamps.
 //
+// 4. Activations, static, with sinks apart (Scheme::sinks): a row of which a code would be clamped
+//    by more than half a step has the scale and codes of definition 2, and zero point 0:
+//
+//      lo = min - z     hi = max - z     c = (lo + hi) / 2     r = (hi - lo) / 2 + 1/2
+//      if max_k |x_k * inv - c| > r:   definition 2            else:   definition 3
+//
 // kMinAbsMax: below it s or inv would leave the normal range of binary32 (s = absmax / 127 becomes
 // denormal or 0, inv = 127 / absmax overflows to infinity), so such a slice counts as all zero, in
 // both definitions. An empty, all-zero or below-threshold slice has scale 1 and codes 0: a scale is
@@ -102,8 +108,17 @@ void dequantize(const QuantizedMatrix &q, Matrix out);
 
 //===- Activations --------------------------------------------------------===//
 
+/// c and r of definition 4: x * inv may be `reach` away from `centre`, and codes still hold it.
+struct StaticReach {
+  float centre = 0, reach = 0;
+
+  StaticReach(CodeRange range, int32_t zeroPoint)
+      : centre(static_cast<float>(range.min + range.max - 2 * zeroPoint) / 2),
+        reach(static_cast<float>(range.max - range.min + 1) / 2) {}
+};
+
 /// What the quantizing kernels produce for M tokens of K columns: int8 codes. Static parameters are
-/// repeated for each token.
+/// repeated for each token that has no others.
 struct QuantizedTokens {
   int64_t rows = 0, columns = 0;
   int64_t paddedColumns = 0; ///< K rounded up to a multiple of 8: the stride of codes
@@ -118,9 +133,9 @@ struct QuantizedTokens {
 /// and decides only the sums. Fails with InvalidArgument on an element that is not finite.
 Result<QuantizedTokens> quantizeTokens(ConstMatrix x, int64_t groupSize);
 
-/// Definition 3 above, for a static int8 scheme per tensor. Fails with InvalidArgument on another
-/// scheme, a scale or zero point out of range (symmetric: a zero point other than 0), and on an
-/// element that is not finite.
+/// Definition 3 above, or 4 with `sinks`, for a static int8 scheme per tensor. Fails with
+/// InvalidArgument on another scheme, a scale or zero point out of range (symmetric: a zero point
+/// other than 0), and on an element that is not finite.
 Result<QuantizedTokens> quantizeTokens(ConstMatrix x, const Scheme &scheme, float scale,
                                        int32_t zeroPoint, int64_t groupSize);
 

@@ -57,6 +57,9 @@ struct Scheme {
   /// The scales are themselves scaled, by one f32 factor a tensor (NVFP4).
   bool outer = false;
   const Codebook *table = nullptr; ///< of CodeFormat::Table
+  /// Static int8 activations only: tokens that leave the range, attention sinks above all, have
+  /// scales of their own (definition 4 of Quantize.h).
+  bool sinks = false;
 
   bool isInteger() const { return codes == CodeFormat::Integer; }
   friend bool operator==(const Scheme &, const Scheme &) = default;
@@ -96,11 +99,13 @@ constexpr int64_t scaleRows(const Scheme &scheme, int64_t rows) {
 /// isCodeWidth, or not that of the codes' format, a group size without groups (or the reverse),
 /// scales per token that are not dynamic, dynamic scales of weights, an asymmetric scheme with
 /// `fullRange` (it has that range anyway), zero points or `fullRange` of codes that are no
-/// integers. A size need not divide K, nor be below it.
+/// integers, `sinks` of anything but int8 with one static scale. A size need not divide K, nor be
+/// below it.
 Result<void> checkScheme(const Scheme &scheme);
 
 /// For people: "int4 symmetric, groups of 128, f16 scales", "int8 symmetric, per token, dynamic",
-/// "int8 symmetric full range, per channel", "f4E2M1FN, groups of 16, f8E4M3FN scales, scaled".
+/// "int8 symmetric full range, per channel", "int8 symmetric, per tensor, sinks apart", "f4E2M1FN,
+/// groups of 16, f8E4M3FN scales, scaled".
 std::string toString(const Scheme &scheme);
 /// "tensor", "channel", "group" or "token": the name in manifests and in IR.
 const char *toString(Granularity granularity);

@@ -27,7 +27,7 @@
 #ifndef EASYQUANT_NUMERICS_SIGNROUND_H
 #define EASYQUANT_NUMERICS_SIGNROUND_H
 
-#include "easyquant/Numerics/Lkd.h"
+#include "easyquant/Numerics/DifferentiableLayer.h"
 
 namespace easyquant::numerics {
 
@@ -43,9 +43,9 @@ struct SignRoundOptions {
 /// Fails with InvalidArgument on options out of range, fewer than two sequences, codes that are no
 /// integers, a rule that does not serve its scheme, and values that are or become not finite, and
 /// as the layer fails.
-Result<LkdResult> learnRounding(LkdLayer &layer, std::span<const LkdSite> sites,
-                                std::span<const ConstMatrix> targets,
-                                const SignRoundOptions &options);
+Result<TrainedWeights> learnRounding(DifferentiableLayer &layer, std::span<const TrainedSite> sites,
+                                     std::span<const ConstMatrix> targets,
+                                     const SignRoundOptions &options);
 
 } // namespace easyquant::numerics
 

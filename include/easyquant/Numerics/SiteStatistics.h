@@ -39,6 +39,8 @@ struct StatisticTensor {
 ///      hessian     F32 [K, K]  (2/n) sum x x^T
 ///      ema         F32 [2]     the averages of the largest magnitude and of the mean
 ///      sinks       I64 [n]     positions of attention sinks
+///      inliers     F32 [2, K]  minima, maxima of the tokens that do not tower above the others;
+///                              and inlier_tokens I64 [1], how many these are
 ///
 /// and always tokens, I64 [1]: the rows that were counted.
 class SiteStatistics {
@@ -60,10 +62,30 @@ public:
   /// The tensors to write; the accumulators are spent.
   std::vector<StatisticTensor> finish() &&;
 
+  /// What has been counted, for other ranks (easyquant/Support/Bytes.h); who reads it has made one
+  /// of the same site and statistics.
+  template <typename Visit> void fields(Visit &&visit) {
+    visit(rows);
+    forEachMember([&](auto member) {
+      if (this->*member)
+        visit(*(this->*member));
+    });
+  }
+
 private:
   SiteStatistics() = default;
   /// Calls visit(pointer to member) for every accumulator, there or not.
-  template <typename Visit> static void forEachMember(Visit &&visit);
+  template <typename Visit> static void forEachMember(Visit &&visit) {
+    visit(&SiteStatistics::absMax);
+    visit(&SiteStatistics::minMax);
+    visit(&SiteStatistics::meanAbs);
+    visit(&SiteStatistics::moments);
+    visit(&SiteStatistics::histogram);
+    visit(&SiteStatistics::gram);
+    visit(&SiteStatistics::ema);
+    visit(&SiteStatistics::peaks);
+    visit(&SiteStatistics::inliers);
+  }
 
   std::string name;
   int64_t columns = 0, rows = 0;
@@ -75,6 +97,7 @@ private:
   std::optional<Gram> gram;
   std::optional<Ema> ema;
   std::optional<TokenPeaks> peaks;
+  std::optional<Inliers> inliers;
 };
 
 } // namespace easyquant::numerics

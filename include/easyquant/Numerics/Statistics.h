@@ -18,10 +18,12 @@
 //      Ema          tensor                other's updates come after this one's: see there
 //      Gram         pairs of channels     sums (float) and counts add up
 //      TokenPeaks   position              minimum over the samples; exact
+//      Inliers      channel, tensor       minimum and maximum of each bin of tokens; exact
 //
 // Every update fails with InvalidArgument on rows that are not K wide or overlap and on an element
 // that is not finite (naming its row and column), and then leaves the accumulator as it was.
-// Results depend on the updates and their order alone, not on threads.
+// Results depend on the updates and their order alone, not on threads. `fields` lists what each
+// holds (easyquant/Support/Bytes.h).
 //
 //===----------------------------------------------------------------------===//
 
@@ -32,6 +34,7 @@
 #include "easyquant/Numerics/ScaleRules.h"
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 namespace easyquant::numerics {
@@ -44,6 +47,8 @@ public:
   void merge(const AbsMax &other);
   const std::vector<float> &channels() const { return peaks; }
   float tensor() const;
+
+  template <typename Visit> void fields(Visit &&visit) { visit(peaks); }
 
 private:
   std::vector<float> peaks;
@@ -58,6 +63,8 @@ public:
   const std::vector<float> &minima() const { return low; }
   const std::vector<float> &maxima() const { return high; }
 
+  template <typename Visit> void fields(Visit &&visit) { visit(low), visit(high), visit(empty); }
+
 private:
   std::vector<float> low, high;
   bool empty = true;
@@ -71,6 +78,8 @@ public:
   void merge(const MeanAbs &other);
   std::vector<float> means() const;
   int64_t tokens() const { return rows; }
+
+  template <typename Visit> void fields(Visit &&visit) { visit(sums), visit(rows); }
 
 private:
   std::vector<double> sums;
@@ -87,6 +96,8 @@ public:
   std::vector<float> variances() const;
   /// E[x^2]: the diagonal of H / 2.
   std::vector<float> meanSquares() const;
+
+  template <typename Visit> void fields(Visit &&visit) { visit(sums), visit(squares), visit(rows); }
 
 private:
   std::vector<double> sums, squares;
@@ -116,6 +127,8 @@ public:
   static SliceParams params(double peak, double mean, const Scheme &scheme);
   SliceParams params(const Scheme &scheme) const { return params(peak(), mean(), scheme); }
 
+  template <typename Visit> void fields(Visit &&visit) { visit(first), visit(now), visit(updates); }
+
 private:
   struct State {
     double peak = 0, mean = 0;
@@ -137,6 +150,10 @@ public:
   /// H, K x K and symmetric to the bit, in the memory of the sums; zeros when there were no rows.
   std::vector<float> takeHessian() &&;
 
+  template <typename Visit> void fields(Visit &&visit) {
+    visit(columns), visit(rows), visit(absMax), visit(sums);
+  }
+
 private:
   int64_t columns, rows = 0;
   float absMax = 0;
@@ -155,8 +172,50 @@ public:
   /// those of all positions seen, ascending.
   std::vector<int64_t> sinks(double factor = 20) const;
 
+  template <typename Visit> void fields(Visit &&visit) { visit(least); }
+
 private:
   std::vector<float> least; ///< by position; negative: not seen
+};
+
+/// Extrema of the tokens that do not tower above the others: static ranges where sinks are kept
+/// apart. A token is binned by its largest magnitude, eight bins an octave, each with the extrema
+/// of its tokens, so that no token need be seen twice. Inliers are the tokens of those bins that
+/// end at or below kFactor times the end of the bin of the median token.
+class Inliers {
+public:
+  /// On SmolLM2 static W8A8 loses as much as dynamic at 2, 3 and 4 within 0.01, 0.02 and 0.04 nats,
+  /// for which 4, 1 and 0.4 % of the tokens of a site are no inliers; at 6 it loses 0.13.
+  static constexpr double kFactor = 3;
+
+  explicit Inliers(int64_t columns) : columns(columns) {}
+  Result<void> update(ConstMatrix x);
+  void merge(const Inliers &other);
+  /// Of the inliers; zeros without tokens.
+  MinMax extrema() const;
+  int64_t tokens() const;
+
+  template <typename Visit> void fields(Visit &&visit) {
+    std::vector<int32_t> numbers;
+    for (const auto &[number, bin] : bins)
+      numbers.push_back(number);
+    visit(numbers);
+    for (int32_t number : numbers) {
+      Bin &bin = bins.try_emplace(number, Bin{MinMax(columns)}).first->second;
+      visit(bin.extrema), visit(bin.tokens);
+    }
+  }
+
+private:
+  struct Bin {
+    MinMax extrema;
+    int64_t tokens = 0;
+  };
+  /// Behind the last bin of inliers.
+  std::map<int32_t, Bin>::const_iterator end() const;
+
+  int64_t columns;
+  std::map<int32_t, Bin> bins; ///< by the upper bits of the largest magnitude
 };
 
 } // namespace easyquant::numerics

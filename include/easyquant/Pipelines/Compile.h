@@ -22,6 +22,10 @@ namespace easyquant {
 /// Takes from the recipe file, if the options name one, the options of methods and of the KV cache
 /// that were not given. Says what is wrong with it, if anything.
 std::optional<std::string> takeFromRecipe(recipe::OptionValues &options);
+/// Without a recipe, gives the weight observer its default where there is calibration text:
+/// hessian-diagonal for integers in groups or beside float activations that are rounded to nearest,
+/// by gptq or by signround.
+void takeCalibratedDefaults(recipe::OptionValues &options);
 /// What is wrong with the values, the method, the recipe file or the target, if anything. What
 /// depends on the model is the passes' own to check.
 std::optional<std::string> checkOptions(const recipe::OptionValues &options);
@@ -39,7 +43,10 @@ void buildMaterializePipeline(mlir::OpPassManager &pm, const recipe::OptionValue
 /// Writes the programs, for CPUs and for GPUs.
 void buildProgramPipeline(mlir::OpPassManager &pm, const recipe::OptionValues &options,
                           llvm::StringRef output);
-/// All of these, and the manifest: what is after import.
+/// The two before, and the manifest: what is behind quantization.
+void buildArtifactPipeline(mlir::OpPassManager &pm, const recipe::OptionValues &options,
+                           llvm::StringRef output);
+/// All of these: what is after import.
 void buildCompilePipeline(mlir::OpPassManager &pm, const recipe::OptionValues &options,
                           llvm::StringRef output);
 /// Up to and with the phase after which the IR is to be seen (option emitIRAfter).

@@ -41,7 +41,7 @@ class OptionRow<OptionKind optionKind, string argument, string defaultText, stri
   string noun = !subst("-", " ", argument); ///< in messages
   string value = optionKind.placeholder; ///< what help calls it
   string group = "";               ///< heading of the help
-  string owner = "";               ///< the method that reads it, or `static`: static activations do
+  string owner = "";               ///< the method that reads it, or `static`, `online`: such activations do
   string least = "";               ///< smallest value
   string most = "";
   bit exclusive = 0;               ///< greater than `least`, not equal to it

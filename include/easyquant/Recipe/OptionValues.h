@@ -27,6 +27,9 @@ Result<void> checkValue(const OptionInfo &option, const OptionValue &value);
 /// "'int5'", "3": as messages quote it.
 std::string quoted(const OptionValue &value);
 
+/// Every bit of it, for stamps.
+std::string exactText(const OptionValue &value);
+
 /// Values of options that were given; of all others, defaults.
 class OptionValues {
 public:

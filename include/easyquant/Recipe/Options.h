@@ -32,7 +32,7 @@ struct OptionInfo {
   std::string_view noun;    ///< in messages
   std::string_view value;   ///< what help calls the value
   std::string_view group;   ///< heading of the help
-  std::string_view owner;   ///< the method that reads it; "static": static activations do
+  std::string_view owner;   ///< the method that reads it; "static", "online": such activations do
   std::string_view joint;   ///< where several names may be given, what stands between them
   std::string_view help;    ///< begins in lower case and ends without a full stop
   std::string_view ownDefault;   ///< of the pass; empty: none, or it depends on other options

@@ -49,6 +49,12 @@ let group = "What to make", key = "" in {
     let value = "ISA";
     let internal = 1;
   }
+  def TensorParallel : TableOption<"tensorParallel", Integer, "tensor-parallel", "1",
+                                   "ranks that share the model: heads, MLP and vocabulary; apart from --threads"> {
+    let description = "ranks that share the model (default: 1)";
+    let value = "D";
+    let least = "1";
+  }
   def Threads : TableOption<"threads", Count, "threads", "", "threads to compile with; results do not depend on them"> {
     let description = "threads; 0: one per core. Results do not depend on it";
     let defaultWords = "all CPUs";
@@ -105,8 +111,8 @@ let group = "Quantization" in {
       let value = "TYPE";
     }
     def Activations : TableOption<"activations", Choice, "activations", "",
-                                  "scales of 8-bit activations, per token at run time or per tensor from calibration"> {
-      let choices = ["dynamic", "static"];
+                                  "scales of 8-bit activations, per token at run time, or per tensor from calibration, which online ones then follow"> {
+      let choices = ["dynamic", "static", "online-ema", "online-window"];
       let defaultWords = "dynamic but for FP8 and NVFP4";
       let value = "KIND";
     }
@@ -134,6 +140,7 @@ let group = "Quantization" in {
     def WeightObserver : TableOption<"weightObserver", Choice, "weight-observer", "absmax",
                                      "range of the weights that share a scale"> {
       let choices = ["absmax", "minmax", "percentile", "mse", "entropy", "hessian-diagonal"];
+      let defaultWords = "absmax; hessian-diagonal where calibration text is given and weights are in groups or activations float";
       let value = "RULE";
     }
     def Percentile : TableOption<"percentile", Number, "percentile", "99.99",
@@ -146,6 +153,33 @@ let group = "Quantization" in {
     let owner = "static";
     let perSite = 1;
     let value = "RULE";
+  }
+  def Sinks : TableOption<"sinks", Choice, "sinks", "none",
+                          "tokens that tower above the others, as attention sinks do: keep leaves them out of static ranges and gives them scales of their own"> {
+    let choices = ["none", "keep"];
+    let owner = "static";
+    let planned = 1;
+    let perSite = 1;
+    let value = "KIND";
+  }
+  let owner = "online" in {
+    def OnlineDecay : TableOption<"onlineDecay", Number, "online-decay", "0.9",
+                                  "weight of the past where online scales follow a step's largest magnitude"> {
+      let value = "A";
+      let least = "0";
+      let most = "1";
+    }
+    def OnlineWindow : TableOption<"onlineWindow", Integer, "online-window", "16",
+                                   "steps whose largest magnitude scales of online-window follow"> {
+      let value = "N";
+      let least = "1";
+      let most = "1022";
+    }
+    def OnlineTokens : TableOption<"onlineTokens", Integer, "online-tokens", "32",
+                                   "most tokens of a step, behind which online scales change"> {
+      let value = "N";
+      let least = "1";
+    }
   }
   def Mixed : TableOption<"mixed", Switch, "mixed", "false",
                           "weights of 4 bits in MLPs, of 8 in attention; with W8A8 or W8A16"> {

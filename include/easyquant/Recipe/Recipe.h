@@ -30,13 +30,18 @@ struct SiteRequest {
   /// The group size that is meant: that of the scheme's name, or 128 by default below 8 bits and
   /// with zeroquant, else 0.
   int64_t groupSize() const;
-  /// Do activations, if they are quantized, have static scales?
-  bool isStatic() const;
+  /// How scales of activations come to be, if these are quantized: an option's value, or what the
+  /// scheme's name fixes.
+  std::string activations() const;
+  /// Do they follow from calibration, at least in the beginning?
+  bool isCalibrated() const { return activations() != "dynamic"; }
+  bool isStatic() const { return activations() == "static"; }
+  bool isOnline() const { return activations().starts_with("online"); }
 };
 
 /// The request for the output head, which no method touches. By the option head of the recipe:
 /// int8 per channel, inputs per token; a scheme of its own, with the scale rule of the others; or
-/// float.
+/// float. Beside gptq, int8 has no ranges by weighted error.
 SiteRequest headRequest(const SiteRequest &request);
 
 /// A rule of a recipe: a request for the sites that `match` names.
@@ -59,6 +64,8 @@ struct Recipe {
   std::vector<std::string> methods() const;
   /// The observers of static activations that occur, each once.
   std::vector<std::string> observers() const;
+  /// Are sinks kept apart from any static range? InvalidArgument where an observer cannot.
+  Result<bool> keepsSinks() const;
   /// Is alpha searched for anywhere?
   bool searchesAlpha() const;
   /// Is the weight observer of any site hessian-diagonal, which needs calibration text?

@@ -35,7 +35,8 @@ public:
   /// Errors: NotFound (the folder, the manifest or a file that it lists), Corrupt (the manifest,
   /// the size or checksum of a file, the header of the weights), Unsupported (another format
   /// version; not a folder), IO. Sizes are compared even when checksums are skipped.
-  static Result<Artifact> open(const std::string &folder, bool skipChecksums);
+  /// The weights are those of one rank; those of others are not read.
+  static Result<Artifact> open(const std::string &folder, bool skipChecksums, int64_t rank = 0);
 
   const Manifest &manifest() const { return document.contents; }
   const std::string &manifestText() const { return document.text; }

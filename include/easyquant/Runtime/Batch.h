@@ -63,17 +63,28 @@ public:
   /// An empty sequence: its id, never used again in this batch. Error: OutOfRange (there are
   /// `sequences` already).
   Result<int64_t> add();
-  /// One with the same tokens and logits. Errors: InvalidArgument (no such sequence), those of
-  /// add(), and what the device says.
+  /// One with the same tokens, logits and state. Errors: InvalidArgument (no such sequence), those
+  /// of add(), and what the device says.
   Result<int64_t> fork(int64_t id);
   /// Error: InvalidArgument (no such sequence).
   Result<void> remove(int64_t id);
-  /// Forgets all but the first `position` tokens. Errors: InvalidArgument (no such sequence, or it
-  /// has fewer).
+  /// Forgets all but the first `position` tokens; the state stays. Errors: InvalidArgument (no such
+  /// sequence, or it has fewer).
   Result<void> truncate(int64_t id, int64_t position);
   bool holds(int64_t id) const { return sequences.contains(id); }
   /// Tokens that a sequence holds. Error: InvalidArgument (no such sequence).
   Result<int64_t> position(int64_t id) const;
+  /// What a sequence keeps of the online scales of its steps: the bytes that saveState writes, 0 of
+  /// a model without such scales.
+  int64_t stateBytes() const;
+  /// Errors: InvalidArgument (no such sequence, or `to` is not stateBytes() long).
+  Result<void> saveState(int64_t id, std::span<std::byte> to) const;
+  /// What saveState has written. Errors: InvalidArgument (no such sequence, no saved state, or that
+  /// of another model), Corrupt; the sequence is then as it was.
+  Result<void> restoreState(int64_t id, std::span<const std::byte> from);
+  /// As of a sequence that is new. Error: InvalidArgument (no such sequence).
+  Result<void> resetState(int64_t id);
+
   /// vocab_size logits of a sequence's last token, until the next call that is not const; or null.
   const float *logits(int64_t id) const;
 
@@ -122,6 +133,7 @@ private:
     int64_t position = 0;
     int64_t held = 0; ///< tokens that its cache has seen: more than position after truncation
     int64_t window = 0;
+    int64_t slot = 0;           ///< of its state, among those of the batch
     std::vector<int64_t> pages; ///< numbers of the pool's, for `position` tokens
     int64_t logits = -1;        ///< its row of `current`, or none
   };
@@ -129,6 +141,8 @@ private:
   Batch();
   /// Errors: InvalidArgument (there is none).
   Result<Sequence *> find(int64_t id);
+  /// The three slots of state that only this sequence has begin here.
+  static int64_t firstSlot(const Sequence &sequence);
   /// Gives back the pages behind those of its tokens.
   void trim(Sequence &sequence) noexcept;
   float *logitsRow(const Buffer &rows, int64_t row) const;

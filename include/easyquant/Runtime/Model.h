@@ -19,9 +19,14 @@
 #include <string>
 #include <string_view>
 
+namespace easyquant::comm {
+class Communicator;
+} // namespace easyquant::comm
+
 namespace easyquant::runtime {
 
 class GpuModel;
+class Ranks;
 
 /// Where a model is to run.
 struct DeviceRequest {
@@ -30,6 +35,8 @@ struct DeviceRequest {
   std::string device = "auto";
   std::string simtChip;    ///< the GPU to simulate, of those in the artifact; empty: the first
   bool simtChecks = false; ///< let the simulator look for mistakes of kernels, too
+  /// Of the ranks that share the model; null: it is for one.
+  std::shared_ptr<comm::Communicator> communicator = nullptr;
 };
 
 /// A loaded artifact: immutable, shared by its batches and sessions.
@@ -37,7 +44,9 @@ class Model {
 public:
   /// `isa` is "", "auto", "avx2" or "avx512vnni". Errors: those of Artifact::open, selectIsa and
   /// Program::load; InvalidArgument (no such device); Unsupported, NotFound, OutOfRange (a device
-  /// that is not there, cannot run the artifact or has too little memory).
+  /// that is not there, cannot run the artifact or has too little memory); InvalidArgument (as many
+  /// ranks as the artifact is not for). With a communicator it is collective, and what fails on one
+  /// rank fails on all.
   static Result<std::shared_ptr<const Model>> load(const std::string &folder, std::string_view isa,
                                                    bool skipChecksums,
                                                    const DeviceRequest &request = {});
@@ -54,15 +63,23 @@ public:
   std::span<const std::byte> weights() const { return artifact.weights(); }
   /// Of the weights, where they are used.
   int64_t weightsBytes() const;
+  /// Which of how many ranks this is; batches are made on rank 0.
+  int64_t rank() const;
+  int64_t rankCount() const;
+  /// On every other rank: computes its share of what rank 0 does, in so many threads (0:
+  /// availableThreads()), until rank 0 has freed its model. Errors: those of any rank.
+  Result<void> follow(int32_t threads) const;
 
 private:
   friend class Batch;
   Result<void> loadForCpu(std::string_view isa);
+  Result<void> loadOnRank(const std::string &folder, std::string_view isa, bool skipChecksums);
 
   Artifact artifact;
   std::string selected;
   Program code;
   std::shared_ptr<const GpuModel> gpu; ///< null on CPUs
+  std::shared_ptr<Ranks> ranks;        ///< null where there is one
 };
 
 } // namespace easyquant::runtime

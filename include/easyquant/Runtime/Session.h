@@ -37,6 +37,14 @@ public:
   /// Forgets all but the first `position` tokens. Error: InvalidArgument (beyond position()).
   Result<void> truncate(int64_t position) { return batch.truncate(sequence, position); }
 
+  /// As of Batch.
+  int64_t stateBytes() const { return batch.stateBytes(); }
+  Result<void> saveState(std::span<std::byte> to) const { return batch.saveState(sequence, to); }
+  Result<void> restoreState(std::span<const std::byte> from) {
+    return batch.restoreState(sequence, from);
+  }
+  Result<void> resetState() { return batch.resetState(sequence); }
+
   /// vocab_size logits of the last token, or null.
   const float *logits() const { return batch.logits(sequence); }
   int64_t position() const { return batch.position(sequence).value_or(0); }

@@ -95,6 +95,21 @@ typedef struct eq_model_options {
 EQ_API eq_error *eq_model_load(const char *path, const eq_model_options *options, eq_model **model);
 EQ_API void eq_model_free(eq_model *model);
 
+/** The same on each of the ranks that `mpirun`, `srun` or `torchrun` has started, joined by `comm`:
+   "auto", "mpi" or "nccl"; where nothing has started several it is eq_model_load. Collective: what
+   fails on one rank fails on all. The artifact was compiled for as many ranks (--tensor-parallel).
+   Rank 0 then uses the model like any other, in one thread at a time; the others call
+   eq_model_follow. */
+EQ_API eq_error *eq_model_load_on_ranks(const char *path, const eq_model_options *options,
+                                        const char *comm, eq_model **model);
+/** Which of eq_model_rank_count ranks this process is; 0 of 1 where there is one. */
+EQ_API int64_t eq_model_rank(const eq_model *model);
+EQ_API int64_t eq_model_rank_count(const eq_model *model);
+/** On every rank but 0: computes its share of all that rank 0 does, in `threads` threads a step (0:
+   the CPUs that this process may run on), and returns when rank 0 has freed its model, or with the
+   error that has ended the work of all ranks. */
+EQ_API eq_error *eq_model_follow(const eq_model *model, int32_t threads);
+
 /** The text of manifest.json; lives as long as the model. */
 EQ_API const char *eq_model_manifest(const eq_model *model);
 EQ_API int64_t eq_model_vocab_size(const eq_model *model);
@@ -166,6 +181,19 @@ EQ_API int64_t eq_session_position(const eq_session *session);
     logits are gone until the next token. eq_session_reset is truncation to 0. */
 EQ_API eq_error *eq_session_truncate(eq_session *session, int64_t position);
 EQ_API void eq_session_reset(eq_session *session);
+
+/** Online scales are state of a session: each step of at most `online.tokens` tokens (of the
+    manifest) brings them up to date, and truncation and eq_session_reset leave them alone. The
+   bytes that eq_session_state_save writes; 0 of a model without such scales. */
+EQ_API int64_t eq_session_state_size(const eq_session *session);
+/** Writes the state to `state`, of `size` bytes, as many as eq_session_state_size says. */
+EQ_API eq_error *eq_session_state_save(const eq_session *session, void *state, size_t size);
+/** Goes on from a state that eq_session_state_save has written, of any session on the same
+    artifact: EQ_INVALID_ARGUMENT where it is another model's, EQ_CORRUPT where it is damaged. On
+    error the session is as it was. */
+EQ_API eq_error *eq_session_state_restore(eq_session *session, const void *state, size_t size);
+/** The state of a new session: the scales that calibration has chosen. */
+EQ_API eq_error *eq_session_state_reset(eq_session *session);
 
 /** Bytes of the session's own buffers: activations, KV cache, logits. */
 EQ_API int64_t eq_session_bytes(const eq_session *session);

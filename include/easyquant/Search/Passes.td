@@ -19,7 +19,8 @@ def SearchBitwidths : Pass<"equant-search-bitwidths", "::mlir::ModuleOp"> {
     Changes the schemes of the `equant.plan`s that it finds in layers, within a budget of bytes, and notes them in `equant.recipe`
     as rules. Sites that read one activation get one format (with `per-site` each its own): a scheme of `formats` with a group
     size of `group-sizes`, with the methods of the recipe. Formats that a target has no kernel for are refused, or, with
-    `formats=all` (every scheme whose activations are those of the recipe's), left out. Codes and ranges that methods have
+    `formats=all` (every scheme whose activations are those of the recipe's, in groups of at most 32 also with two-level scales), left out; `SCHEME+two-level`
+    names such scales. Codes and ranges that methods have
     computed before are dropped; run it before the methods that round.
 
     What is measured, on the first `search-samples` samples, every activation being float:
@@ -44,8 +45,10 @@ def SearchBitwidths : Pass<"equant-search-bitwidths", "::mlir::ModuleOp"> {
     | `entropy` | the least Σ entropy of a site's activations × ‖W − Ŵ‖² / ‖W‖², from the histograms of a statistics file: nothing runs without tokens |
 
     A budget is `avg-bits` (codes, scales and zero points of the searched weights), `max-bytes` (all weights of the first target),
-    or `lambda`, which adds so many nats for each average bit. Several budgets share what was measured; the first one's choice is
-    what plans get. `output` is its recipe, `report` a JSON file of all of it. What is measured of layer i goes into
+    or `lambda`, which adds so many nats for each average bit. With `max-decode-ms` choices must also be fast: each candidate's
+    kernels are compiled and timed on one token, weights cold, once for each shape and scheme; a price of a millisecond is sought at
+    which what is chosen within the budget is fast enough (Lagrangian relaxation). Several budgets share what was measured; the first one's choice is
+    what plans get. Times are kept in `search_times_<hash>.safetensors`. `output` is its recipe, `report` a JSON file of all of it. What is measured of layer i goes into
     `search_<i>.safetensors` in the module's work folder, losses of whole models into `search_choice_<hash>.safetensors`: a run
     that was ended goes on from them, and ends with the same bytes. `easyquant/Numerics/FormatChoice.h` has the algorithms.
 
@@ -64,6 +67,7 @@ def SearchBitwidths : Pass<"equant-search-bitwidths", "::mlir::ModuleOp"> {
     ListOption<"avgBits", "avg-bits", "double", "budgets: bits a weight of the layers">,
     ListOption<"maxBytes", "max-bytes", "int64_t", "budgets: bytes of all weights">,
     ListOption<"lambdas", "lambda", "double", "budgets: nats that an average bit is worth">,
+    NumberOption<"maxDecodeMs", "max-decode-ms", "double", "0", "milliseconds that the kernels of planned linears may take for one token, measured on this machine; 0: any">,
     NumberOption<"perSite", "per-site", "bool", "false", "formats of single sites, which then may not fuse with those beside them">,
     NumberOption<"searchHead", "search-head", "bool", "false", "the format of the output head, too, and of an embedding tied to it">,
     NumberOption<"evaluations", "evaluations", "int64_t", "64", "whole models that greedy and learned may run for each budget">,

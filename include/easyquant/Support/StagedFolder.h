@@ -11,6 +11,7 @@
 #include "easyquant/Support/FolderClaim.h"
 #include "easyquant/Support/Result.h"
 
+#include <functional>
 #include <string>
 
 namespace easyquant {
@@ -18,6 +19,8 @@ namespace easyquant {
 /// From here on SIGINT, SIGTERM and SIGHUP remove every staged folder before they end the process.
 /// To be called at the start of main: threads that run already would still take the signals.
 void removeStagedFoldersOnSignal();
+/// Calls `last` with the signal's number, in a thread of its own, before that happens.
+void onTerminationSignal(std::function<void(int signal)> last);
 
 /// A folder on its way to its destination, under a temporary name; removed again unless it is
 /// committed. It is in the claim `<destination>.partial`, so that a destination has one writer at

@@ -67,7 +67,8 @@ struct Part {
 };
 /// Looks through one tensor.extract_slice. Fails with a diagnostic at `loc` that names `site` where
 /// it is none of static offsets and sizes within a vector or a matrix, or has strides.
-mlir::FailureOr<Part> matchPart(mlir::Location loc, llvm::StringRef site, mlir::Value value);
+mlir::FailureOr<Part> matchPart(mlir::Location loc, llvm::StringRef site, mlir::Value value,
+                                int64_t rank);
 
 /// The operands of a tree of equant.concat, left to right; the value itself if it is none.
 llvm::SmallVector<mlir::Value> concatenated(mlir::Value value);
@@ -75,7 +76,10 @@ llvm::SmallVector<mlir::Value> concatenated(mlir::Value value);
 /// Looks through the ops that make a constant.
 class ConstantMatcher {
 public:
-  explicit ConstantMatcher(mlir::ModuleOp module) : symbols(module) {}
+  explicit ConstantMatcher(mlir::ModuleOp module, int64_t rank = 0) : rank(rank), symbols(module) {}
+
+  /// Whose part a shard.all_slice takes.
+  const int64_t rank;
 
   /// A tensor that is loaded from a global with external contents: of the model, or computed. Null
   /// if it is none.

@@ -47,8 +47,8 @@ public:
   ModelWeights(const ModelWeights &) = delete;
   ModelWeights &operator=(const ModelWeights &) = delete;
 
-  /// Looks through what makes the constants. Fails with a diagnostic.
-  mlir::LogicalResult collect(mlir::ModuleOp module);
+  /// Looks through what makes the constants of a rank. Fails with a diagnostic.
+  mlir::LogicalResult collect(mlir::ModuleOp module, int64_t rank);
   /// Are all tensors of the model and of methods there, with the shapes that the IR gives them?
   /// Fails with a diagnostic.
   mlir::LogicalResult check(mlir::ModuleOp module, const ConstantReader &reader) const;

@@ -47,10 +47,12 @@ formats::DType dtypeOf(const FileTensor &tensor);
 
 /// What one target reads of a model, and where it lies.
 struct TargetWeights {
-  TargetWeights(Target target, mlir::ModuleOp module) : target(target), module(module) {}
+  TargetWeights(Target target, mlir::ModuleOp module, std::string stem)
+      : target(target), module(module), stem(std::move(stem)) {}
 
   Target target;
   mlir::ModuleOp module;
+  std::string stem; ///< of its file: "weights", "weights.gpu", of rank 1 "weights.1"
   ModelWeights weights;
   std::vector<FileTensor> tensors; ///< of its file, in their order
   // Of the written file: where each tensor lies in the mapped data sections, and their bytes.

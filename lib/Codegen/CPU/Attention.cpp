@@ -43,6 +43,8 @@ std::string symbolName(const AttentionSpec &spec) {
     name += llvm::formatv("_window{0}", spec.window);
   if (spec.positions > 0)
     name += llvm::formatv("_rotate{0}", spec.positions);
+  if (spec.ranks > 1)
+    name += llvm::formatv("_of{0}ranks", spec.ranks);
   name += spec.halfCache ? "_f16" : "_f32";
   if (const std::optional<KVQuantization> &kv = spec.kv) {
     name += llvm::formatv("_kv{0}_group{1}_residual{2}_sinks{3}", kv->bits, kv->group, kv->residual,

@@ -67,7 +67,7 @@ template <typename Tile> struct AttentionTiling {
   AttentionTiling(const AttentionSpec &spec, const Target &target)
       : prefill(spec, target, std::max<int64_t>(1, kPrefillRows / AttentionTile::headsOf(spec))),
         decode(spec, target, 1), heads(spec.heads / AttentionTile::headsOf(spec)),
-        parts(llvm::divideCeil(kDecodeTiles, heads)) {}
+        parts(llvm::divideCeil(kDecodeTiles, heads * spec.ranks)) {}
   Tile prefill, decode;
   int64_t heads; ///< tiles side by side
   int64_t parts; ///< stretches of cached tokens when decoding, at most

@@ -33,6 +33,8 @@ std::string symbolName(const EmbeddingSpec &spec) {
     name += "_zp";
   if (spec.table != WeightFormat::F32 && spec.groupSize != 0)
     name += llvm::formatv("_g{0}", spec.groupSize);
+  if (spec.sharded)
+    name += "_sharded";
   return name;
 }
 
@@ -136,6 +138,12 @@ static void emitCopyRow(KernelBuilder &b, int64_t columns, Value from, Value fro
   });
 }
 
+static void emitZeroRow(KernelBuilder &b, int64_t columns, Value y, Value row) {
+  forColumns(b, 0, columns, 4 * b.target.lanes(), [&](Value column, int64_t lanes) {
+    b.storeVector(b.zero(b.vec(lanes, b.f32())), y, {row, column});
+  });
+}
+
 func::FuncOp getOrEmitEmbedding(ModuleOp module, const EmbeddingSpec &spec, const Target &target) {
   bool packed = spec.table != WeightFormat::F32;
   auto inputs = [&](KernelBuilder &b) {
@@ -152,8 +160,18 @@ func::FuncOp getOrEmitEmbedding(ModuleOp module, const EmbeddingSpec &spec, cons
     } else {
       types.push_back(b.memref({spec.vocab, spec.columns}, b.f32()));
     }
+    if (spec.sharded)
+      types.push_back(b.getIndexType());
     types.push_back(b.rows(spec.columns));
     return types;
+  };
+  auto emitRow = [&](KernelBuilder &b, ValueRange args, Value token, Value row) {
+    if (packed) {
+      PackedTable table{args[1], args[2], spec.zeroPoints ? args[3] : Value(),
+                        spec.numbers.outer ? args[spec.zeroPoints ? 4 : 3] : Value()};
+      return emitPackedRow(b, spec, table, token, args.back(), row);
+    }
+    emitCopyRow(b, spec.columns, args[1], token, args.back(), row);
   };
   return getOrEmitRowKernel(
       module, symbolName(spec), target, inputs,
@@ -161,12 +179,15 @@ func::FuncOp getOrEmitEmbedding(ModuleOp module, const EmbeddingSpec &spec, cons
         b.forLoop(begin, end, 1, [&](Value row) {
           // The caller has checked that tokens are in the vocabulary.
           Value token = arith::IndexCastUIOp::create(b, b.getIndexType(), b.load(args[0], {row}));
-          if (packed) {
-            PackedTable table{args[1], args[2], spec.zeroPoints ? args[3] : Value(),
-                              spec.numbers.outer ? args[spec.zeroPoints ? 4 : 3] : Value()};
-            return emitPackedRow(b, spec, table, token, args.back(), row);
-          }
-          emitCopyRow(b, spec.columns, args[1], token, args[2], row);
+          if (!spec.sharded)
+            return emitRow(b, args, token, row);
+          // What is below the rank's first token is far above its last one, unsigned.
+          Value own = b.sub(token, b.mul(args.drop_back().back(), spec.vocab));
+          Value isOwn =
+              arith::CmpIOp::create(b, arith::CmpIPredicate::ult, own, b.index(spec.vocab));
+          b.ifThenElse(
+              isOwn, [&] { emitRow(b, args, own, row); },
+              [&] { emitZeroRow(b, spec.columns, args.back(), row); });
         });
       });
 }

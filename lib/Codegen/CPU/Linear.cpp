@@ -32,6 +32,8 @@ std::string symbolName(const LinearSpec &spec) {
     name += "_bias";
   if (spec.accumulate)
     name += "_acc";
+  if (spec.sums)
+    name += "_sums";
   return name;
 }
 
@@ -132,7 +134,8 @@ static SmallVector<Type> argumentTypes(KernelBuilder &b, const LinearSpec &spec)
   SmallVector<Type> types;
   if (spec.quantizedInput) {
     types.push_back(b.memref({dynamic, padded}, b.i8()));
-    types.push_back(b.memref({dynamic}, b.f32()));
+    if (!spec.sums)
+      types.push_back(b.memref({dynamic}, b.f32()));
     types.push_back(b.memref({dynamic, groups}, b.i32()));
     if (spec.inputZeroPoints)
       types.push_back(b.memref({dynamic}, b.i32()));
@@ -144,7 +147,8 @@ static SmallVector<Type> argumentTypes(KernelBuilder &b, const LinearSpec &spec)
   } else {
     int64_t panels = panelCount(spec.n);
     types.push_back(b.memref(packedShape(spec.weights, spec.n, spec.k), b.i8()));
-    types.push_back(scalesType(b, spec.numbers.scales, panels, groups));
+    if (!spec.sums)
+      types.push_back(scalesType(b, spec.numbers.scales, panels, groups));
     if (spec.zeroPoints)
       types.push_back(zeroPointsType(b, bitsOf(spec.weights), panels, groups));
     if (spec.numbers.outer)
@@ -154,7 +158,8 @@ static SmallVector<Type> argumentTypes(KernelBuilder &b, const LinearSpec &spec)
   }
   if (spec.bias)
     types.push_back(b.memref({spec.n}, b.f32()));
-  types.push_back(b.rows(spec.n));
+  MemRefType rows = b.rows(spec.n);
+  types.push_back(spec.sums ? MemRefType::get(rows.getShape(), b.i32(), rows.getLayout()) : rows);
   types.push_back(b.memref({dynamic}, b.i8())); // scratch
   return types;
 }
@@ -165,7 +170,8 @@ static void bindArguments(LinearKernel &k, ValueRange args) {
   size_t at = 0;
   k.x = args[at++];
   if (k.spec.quantizedInput) {
-    k.xScales = args[at++];
+    if (!k.spec.sums)
+      k.xScales = args[at++];
     k.xSums = args[at++];
     if (k.spec.inputZeroPoints)
       k.xZeros = args[at++];
@@ -173,7 +179,8 @@ static void bindArguments(LinearKernel &k, ValueRange args) {
   k.weights = args[at++];
   if (k.spec.weights != WeightFormat::F32) {
     k.weights = b.collapse(k.weights, 1);
-    k.wScales = args[at++];
+    if (!k.spec.sums)
+      k.wScales = args[at++];
     if (k.spec.zeroPoints)
       k.wZeros = args[at++];
     if (k.spec.numbers.outer)
@@ -269,6 +276,8 @@ static void emitFloatGemm(LinearKernel &k, Value count, Value begin, Value end) 
 
 func::FuncOp getOrEmitLinear(ModuleOp module, const LinearSpec &spec, const Target &target) {
   assert(spec.groupSize % 8 == 0 && (!spec.inputZeroPoints || spec.quantizedInput));
+  assert(!spec.sums || (spec.quantizedInput && groupCount(spec.k, spec.groupSize) == 1 &&
+                        !spec.bias && !spec.accumulate && !spec.numbers.outer));
   assert(spec.weights != WeightFormat::F32 || (!spec.quantizedInput && !spec.zeroPoints));
   assert(spec.numbers.codes == CodeFormat::Integer || !(spec.quantizedInput || spec.zeroPoints));
   return getOrEmitKernel(

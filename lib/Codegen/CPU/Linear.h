@@ -96,7 +96,8 @@ struct LinearKernel {
 
 /// sums over groups: `body(group, firstStep, steps)` yields one group's exact i32 accumulators, a
 /// vector per (row, vector of columns) in row-major order; the result is in f32
-/// sum_g sw[n, g] * (acc - (offset + zw[n, g]) * sums[m, g] - zx[m] * wsums[n, g]).
+/// sum_g sw[n, g] * (acc - (offset + zw[n, g]) * sums[m, g] - zx[m] * wsums[n, g]), or of a spec of
+/// sums in i32 what is in brackets.
 /// `firstColumn` counts inside the panel.
 llvm::SmallVector<mlir::Value> emitGroupSums(
     LinearKernel &k, int64_t rows, mlir::Value firstRow, mlir::Value panel, Index firstColumn,

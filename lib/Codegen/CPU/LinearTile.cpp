@@ -42,7 +42,8 @@ SmallVector<Value> emitGroupSums(LinearKernel &k, int64_t rows, Value firstRow, 
     Values scales, excess, wSums, result;
     for (int64_t v = 0; v < vectors; ++v) {
       Value column = b.add(firstColumn, v * lanes);
-      scales.push_back(loadScales(k, panel, g, column, lanes));
+      if (k.wScales)
+        scales.push_back(loadScales(k, panel, g, column, lanes));
       // What the multiplied codes are above those that the scale belongs to.
       if (k.wZeros)
         excess.push_back(
@@ -66,6 +67,10 @@ SmallVector<Value> emitGroupSums(LinearKernel &k, int64_t rows, Value firstRow, 
           acc = b.subi(acc, correction);
         if (zero)
           acc = b.subi(acc, b.muli(zero, wSums[v]));
+        if (k.spec.sums) {
+          result.push_back(acc);
+          continue;
+        }
         Value exact = b.toFloat(acc);
         result.push_back(sums.empty() ? b.mulf(scales[v], exact)
                                       : b.fma(scales[v], exact, sums[r * vectors + v]));
@@ -283,7 +288,7 @@ void emitStore(LinearKernel &k, int64_t rows, Value firstRow, Value firstColumn,
     }
     for (int64_t r = 0; r < rows; ++r) {
       Value row = b.add(firstRow, r), scale;
-      if (k.spec.quantizedInput)
+      if (k.xScales)
         scale = b.broadcast(b.load(k.xScales, {row}), lanes);
       for (int64_t v = 0; v < vectors; ++v) {
         Value result = values[r * vectors + v];

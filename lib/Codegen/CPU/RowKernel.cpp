@@ -9,6 +9,9 @@
 
 #include "VectorMath.h"
 
+#include <limits>
+#include <numeric>
+
 using namespace mlir;
 
 namespace easyquant::cpu {
@@ -55,10 +58,18 @@ Value padWithZeros(KernelBuilder &b, Value vector, int64_t lanes) {
   return b.shuffle(vector, b.zero(type), mask);
 }
 
+/// The vector with its last lane behind it, `lanes` long in all.
+static Value padWithLast(KernelBuilder &b, Value vector, int64_t lanes) {
+  int64_t count = cast<VectorType>(vector.getType()).getNumElements();
+  SmallVector<int64_t> mask(lanes, count - 1);
+  std::iota(mask.begin(), mask.begin() + count, 0);
+  return count == lanes ? vector : b.shuffle(vector, vector, mask);
+}
+
 Value reduceColumns(KernelBuilder &b, Index begin, int64_t count, int64_t wide, Type element,
                     Combine combine, llvm::function_ref<Value(Value, int64_t)> term) {
   auto join = [&](Value x, Value y) {
-    if (combine == Combine::Max)
+    if (combine != Combine::Add)
       return maxNumber(b, x, y);
     return isa<FloatType>(element) ? b.addf(x, y) : b.addi(x, y);
   };
@@ -74,14 +85,19 @@ Value reduceColumns(KernelBuilder &b, Index begin, int64_t count, int64_t wide, 
   if (inWide == wide) {
     sum = fold(term(b.index(begin), wide), lanes);
   } else if (inWide > 0) {
-    auto sums = b.forLoop(begin, b.add(begin, inWide), wide, b.zero(b.vec(wide, element)),
-                          [&](Value column, ValueRange carried) {
-                            return KernelBuilder::Values{join(term(column, wide), carried[0])};
-                          });
+    VectorType type = b.vec(wide, element);
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    Value first = combine == Combine::Greatest ? b.constant(type, -infinity) : b.zero(type);
+    auto sums =
+        b.forLoop(begin, b.add(begin, inWide), wide, first, [&](Value column, ValueRange carried) {
+          return KernelBuilder::Values{join(term(column, wide), carried[0])};
+        });
     sum = fold(sums[0], lanes);
   }
   for (auto [offset, pieceLanes] : remainder(count, wide, lanes)) {
-    Value piece = padWithZeros(b, term(b.add(begin, offset), pieceLanes), lanes);
+    Value piece = term(b.add(begin, offset), pieceLanes);
+    piece =
+        combine == Combine::Greatest ? padWithLast(b, piece, lanes) : padWithZeros(b, piece, lanes);
     sum = sum ? join(piece, sum) : piece;
   }
   return b.extract(fold(sum, 1), 0);

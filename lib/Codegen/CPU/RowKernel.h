@@ -31,9 +31,9 @@ void forColumns(KernelBuilder &b, Index begin, int64_t count, int64_t wide,
                 llvm::function_ref<void(mlir::Value column, int64_t lanes)> body);
 
 /// Like forColumns, over vectors that are combined: term(column, lanes) gives a vector of `lanes`
-/// elements; they are added, or the largest (>= 0) is taken. The scalar result has the element type
-/// of the terms, f32 or i32.
-enum class Combine { Add, Max };
+/// elements; they are added, or the largest (>= 0) is taken, or the greatest, of any sign. The
+/// scalar result has the element type of the terms, f32 or i32.
+enum class Combine { Add, Max, Greatest };
 mlir::Value reduceColumns(KernelBuilder &b, Index begin, int64_t count, int64_t wide,
                           mlir::Type element, Combine combine,
                           llvm::function_ref<mlir::Value(mlir::Value column, int64_t lanes)> term);

@@ -13,6 +13,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "RowKernel.h"
+#include "Sequences.h"
 #include "VectorMath.h"
 
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -31,9 +32,18 @@ static bool quantizes(const RowSpec &spec) { return quantizationOf(spec) != RowQ
 static bool isStatic(const RowSpec &spec) {
   return quantizationOf(spec) == RowQuantization::Static;
 }
-/// Scale and zero point of a static one come before the outputs.
+static bool isOnline(const RowSpec &spec) {
+  return quantizationOf(spec) == RowQuantization::Online;
+}
+/// Scale and zero point of a static one come before the outputs, or state, sequences and
+/// site, or a given magnitude.
 static int64_t parameterCount(const RowSpec &spec) {
-  return isStatic(spec) ? 1 + spec.zeroPoints : 0;
+  if (isOnline(spec))
+    return 3;
+  return isStatic(spec) ? 1 + spec.zeroPoints : spec.absMaxGiven;
+}
+static numerics::CodeRange staticRange(const RowSpec &spec) {
+  return numerics::codeRange(8, !spec.zeroPoints && !spec.fullRange);
 }
 
 std::string symbolName(const RowSpec &spec) {
@@ -44,6 +54,12 @@ std::string symbolName(const RowSpec &spec) {
     name += spec.op == RowOp::Quantize ? "" : "_quantize";
   if (isStatic(spec))
     name += spec.zeroPoints ? "_static_zp" : spec.fullRange ? "_static_full" : "_static";
+  if (spec.sinks)
+    name += "_sinks";
+  if (isOnline(spec))
+    name += llvm::formatv("_online{0}", spec.stateFields);
+  if (spec.absMaxGiven)
+    name += "_given";
   if (quantizes(spec) && spec.groupSize != 0)
     name += llvm::formatv("_g{0}", spec.groupSize);
   return name;
@@ -80,6 +96,26 @@ private:
   void emitCodes(Value source, bool sourceIsRow, Value absMax);
   Value emitCodesOfGroup(Value source, bool sourceIsRow, Value inverse, Index begin, int64_t count);
   void emitStaticCodes();
+  /// What codes are made of: scale, its reciprocal, zero point (null: 0), and the ends that x / s
+  /// is clamped to.
+  struct StaticParams {
+    Value scale, inverse, zero, lo, hi;
+  };
+  /// Of a scale and a zero point (or null) that are given.
+  StaticParams staticParams(Value scale, Value zero);
+  /// Those of the row: its own, if it leaves the range.
+  StaticParams ownParams(const StaticParams &given);
+  void emitClampedCodes(const StaticParams &params);
+  /// The same as emitValue, from the buffer if the row is there.
+  Value valueAgain(Value column, int64_t lanes) {
+    return buffer ? b.loadVector(lanes, buffer, {column}) : emitValue(column, lanes);
+  }
+  /// What `buffer` is to have, if there is one.
+  Value valueKept(Value column, int64_t lanes);
+  Value emitAbsMax();
+  /// Of the row: the least and the greatest value.
+  void emitExtrema();
+  void emitRow();
   /// Stores the sum that `sumOf` yields for each weight group of columns.
   void emitGroups(llvm::function_ref<Value(Index begin, int64_t count)> sumOf);
   Value output(int64_t i) { return arguments[inputCount(spec.op) + parameterCount(spec) + i]; }
@@ -96,7 +132,9 @@ private:
   const RowSpec &spec;
   ValueRange arguments;
   Value row;
+  Value buffer;          ///< of a row's values that are read again; null: they are the input's
   Value mean, deviation; ///< of the norms, for this row
+  Value scale;           ///< online: of the rows of a sequence
 };
 
 } // namespace
@@ -201,14 +239,25 @@ Value RowEmitter::emitCodesOfGroup(Value source, bool sourceIsRow, Value inverse
                        });
 }
 
-void RowEmitter::emitCodes(Value source, bool sourceIsRow, Value absMax) {
+namespace {
+/// The scale of a row by its own largest magnitude, and its reciprocal.
+struct OwnScale {
+  Value scale, inverse;
+};
+} // namespace
+
+static OwnScale ownScale(KernelBuilder &b, Value absMax) {
   Type f32 = b.f32();
   // Numerics/Quantize.h: below 2^-119 the scale or its reciprocal would leave the normal range.
   Value tiny =
       arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, absMax, b.constant(f32, 0x1p-119));
   Value limit = b.constant(f32, 127.0);
-  Value scale = arith::SelectOp::create(b, tiny, b.constant(f32, 1.0), b.divf(absMax, limit));
-  Value inverse = arith::SelectOp::create(b, tiny, b.constant(f32, 0.0), b.divf(limit, absMax));
+  return {arith::SelectOp::create(b, tiny, b.constant(f32, 1.0), b.divf(absMax, limit)),
+          arith::SelectOp::create(b, tiny, b.constant(f32, 0.0), b.divf(limit, absMax))};
+}
+
+void RowEmitter::emitCodes(Value source, bool sourceIsRow, Value absMax) {
+  auto [scale, inverse] = ownScale(b, absMax);
   b.store(scale, output(1), {row});
   emitGroups([&](Index begin, int64_t count) {
     return emitCodesOfGroup(source, sourceIsRow, inverse, begin, count);
@@ -229,26 +278,80 @@ void RowEmitter::emitGroups(llvm::function_ref<Value(Index begin, int64_t count)
     group(fullGroups, rest);
 }
 
+Value RowEmitter::valueKept(Value column, int64_t lanes) {
+  Value value = emitValue(column, lanes);
+  if (buffer)
+    b.storeVector(value, buffer, {column});
+  return value;
+}
+
+Value RowEmitter::emitAbsMax() {
+  return reduceColumns(b, 0, spec.columns, wide(), b.f32(), Combine::Max,
+                       [&](Value column, int64_t lanes) -> Value {
+                         return math::AbsFOp::create(b, valueKept(column, lanes));
+                       });
+}
+
+RowEmitter::StaticParams RowEmitter::staticParams(Value scale, Value zero) {
+  StaticParams params{scale, b.divf(b.constant(b.f32(), 1.0), scale), zero, {}, {}};
+  numerics::CodeRange range = staticRange(spec);
+  // Clamping to integers before rounding is the same as after it, and takes any number.
+  params.lo = b.constant(b.f32(), static_cast<double>(range.min));
+  params.hi = b.constant(b.f32(), static_cast<double>(range.max));
+  if (zero) {
+    params.lo = b.subf(params.lo, b.toFloat(zero));
+    params.hi = b.subf(params.hi, b.toFloat(zero));
+  }
+  return params;
+}
+
+RowEmitter::StaticParams RowEmitter::ownParams(const StaticParams &given) {
+  Type f32 = b.f32();
+  Value absMax = emitAbsMax();
+  const numerics::CodeRange range = staticRange(spec);
+  const numerics::StaticReach reach(range, /*zeroPoint=*/0);
+  // Of a range around 0 the largest magnitude is what is farthest from its centre.
+  Value farthest = b.mulf(absMax, given.inverse);
+  if (reach.centre != 0 || given.zero) {
+    Value centre = b.constant(f32, reach.centre);
+    if (given.zero)
+      centre = b.subf(centre, b.toFloat(given.zero));
+    farthest = reduceColumns(
+        b, 0, spec.columns, wide(), f32, Combine::Max, [&](Value column, int64_t lanes) -> Value {
+          Value scaled = b.mulf(valueAgain(column, lanes), b.broadcast(given.inverse, lanes));
+          return math::AbsFOp::create(b, b.subf(scaled, b.broadcast(centre, lanes)));
+        });
+  }
+  Value leaves =
+      arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, farthest, b.constant(f32, reach.reach));
+  auto choose = [&](Value own, Value otherwise) -> Value {
+    return arith::SelectOp::create(b, leaves, own, otherwise);
+  };
+  OwnScale own = ownScale(b, absMax);
+  StaticParams params{choose(own.scale, given.scale), choose(own.inverse, given.inverse), Value(),
+                      choose(b.constant(f32, -127.0), given.lo),
+                      choose(b.constant(f32, 127.0), given.hi)};
+  if (given.zero)
+    params.zero = choose(b.constant(b.i32(), int64_t{0}), given.zero);
+  return params;
+}
+
 void RowEmitter::emitStaticCodes() {
-  Value scale = arguments[inputCount(spec.op)], zero;
-  if (spec.zeroPoints)
-    zero = arguments[inputCount(spec.op) + 1];
+  StaticParams params =
+      staticParams(arguments[inputCount(spec.op)],
+                   spec.zeroPoints ? Value(arguments[inputCount(spec.op) + 1]) : Value());
+  emitClampedCodes(spec.sinks ? ownParams(params) : params);
+}
+
+void RowEmitter::emitClampedCodes(const StaticParams &params) {
+  auto [scale, inverse, zero, lo, hi] = params;
   b.store(scale, output(1), {row});
   if (zero)
     b.store(zero, output(3), {row});
-  Value inverse = b.divf(b.constant(b.f32(), 1.0), scale);
-  numerics::CodeRange range = numerics::codeRange(8, !spec.zeroPoints && !spec.fullRange);
-  // Clamping to integers before rounding is the same as after it, and takes any number.
-  Value lo = b.constant(b.f32(), static_cast<double>(range.min));
-  Value hi = b.constant(b.f32(), static_cast<double>(range.max));
-  if (zero) {
-    lo = b.subf(lo, b.toFloat(zero));
-    hi = b.subf(hi, b.toFloat(zero));
-  }
   emitGroups([&](Index begin, int64_t count) {
     return reduceColumns(
         b, begin, count, wide(), b.i32(), Combine::Add, [&](Value column, int64_t lanes) {
-          Value scaled = b.mulf(emitValue(column, lanes), b.broadcast(inverse, lanes));
+          Value scaled = b.mulf(valueAgain(column, lanes), b.broadcast(inverse, lanes));
           Value inside = maxNumber(b, scaled, b.broadcast(lo, lanes));
           Value high = b.broadcast(hi, lanes);
           Value code = roundToInt(
@@ -266,35 +369,64 @@ void RowEmitter::emitStaticCodes() {
   });
 }
 
+void RowEmitter::emitExtrema() {
+  Value greatest =
+      reduceColumns(b, 0, spec.columns, wide(), b.f32(), Combine::Greatest,
+                    [&](Value column, int64_t lanes) { return valueKept(column, lanes); });
+  auto negated = [&](Value column, int64_t lanes) -> Value {
+    return arith::NegFOp::create(b, valueAgain(column, lanes));
+  };
+  Value least =
+      reduceColumns(b, 0, spec.columns, 4 * b.target.lanes(), b.f32(), Combine::Greatest, negated);
+  b.store(arith::NegFOp::create(b, least), output(3), {row, 0});
+  b.store(greatest, output(3), {row, 1});
+}
+
+void RowEmitter::emitRow() {
+  emitStatistics();
+  if (!quantizes(spec)) {
+    forColumns(b, 0, spec.columns, wide(), [&](Value column, int64_t lanes) {
+      b.storeVector(emitValue(column, lanes), output(0), {row, column});
+    });
+    return;
+  }
+  if (isStatic(spec))
+    return emitStaticCodes();
+  if (isOnline(spec)) {
+    emitExtrema();
+    return emitClampedCodes(staticParams(scale, /*zero=*/nullptr));
+  }
+  if (spec.absMaxGiven)
+    return emitCodes(arguments[0], /*sourceIsRow=*/true, b.load(arguments[1], {row}));
+  Value absMax = emitAbsMax();
+  emitCodes(buffer ? buffer : arguments[0], /*sourceIsRow=*/!buffer, absMax);
+}
+
 void RowEmitter::emit(Value begin, Value end) {
-  Value buffer;
-  if (quantizationOf(spec) == RowQuantization::Dynamic && spec.op != RowOp::Quantize)
+  bool readsAgain = quantizes(spec) && (!isStatic(spec) || spec.sinks);
+  if (readsAgain && spec.op != RowOp::Quantize)
     buffer =
         memref::AllocaOp::create(b, b.memref({spec.columns}, b.f32()), b.getI64IntegerAttr(64));
-  b.forLoop(begin, end, 1, [&](Value index) {
-    row = index;
-    emitStatistics();
-    if (!quantizes(spec)) {
-      forColumns(b, 0, spec.columns, wide(), [&](Value column, int64_t lanes) {
-        b.storeVector(emitValue(column, lanes), output(0), {row, column});
-      });
-      return;
-    }
-    if (isStatic(spec))
-      return emitStaticCodes();
-    Value absMax = reduceColumns(b, 0, spec.columns, wide(), b.f32(), Combine::Max,
-                                 [&](Value column, int64_t lanes) -> Value {
-                                   Value value = emitValue(column, lanes);
-                                   if (buffer)
-                                     b.storeVector(value, buffer, {column});
-                                   return math::AbsFOp::create(b, value);
-                                 });
-    emitCodes(buffer ? buffer : arguments[0], /*sourceIsRow=*/!buffer, absMax);
+  auto forRows = [&](Value from, Value to, Value first) {
+    b.forLoop(from, to, 1, [&](Value index) {
+      row = first ? b.add(first, index) : index;
+      emitRow();
+    });
+  };
+  if (!isOnline(spec))
+    return forRows(begin, end, nullptr);
+  ValueRange parameters = arguments.slice(inputCount(spec.op), parameterCount(spec));
+  forSequences(b, parameters[1], [&](const Sequence &sequence) {
+    auto [from, to] = sequence.part(b, begin, end);
+    Value kept = b.load(parameters[0], {sequence.slot, b.add(parameters[2], 1)});
+    scale = arith::TruncFOp::create(b, b.f32(), kept);
+    forRows(from, to, sequence.firstRow);
   });
 }
 
 func::FuncOp getOrEmitRowOp(ModuleOp module, const RowSpec &spec, const Target &target) {
-  assert(isStatic(spec) || (!spec.zeroPoints && !spec.fullRange));
+  assert(isStatic(spec) || (!spec.zeroPoints && !spec.fullRange && !spec.sinks));
+  assert(!spec.absMaxGiven || (spec.op == RowOp::Quantize && !isStatic(spec)));
   auto inputs = [&](KernelBuilder &b) {
     Type rows = b.rows(spec.columns), columns = b.memref({spec.columns}, b.f32());
     SmallVector<Type> types = {rows};
@@ -305,10 +437,15 @@ func::FuncOp getOrEmitRowOp(ModuleOp module, const RowSpec &spec, const Target &
     else if (spec.op == RowOp::SiluMul || spec.op == RowOp::Add)
       types.push_back(rows);
     int64_t dynamic = ShapedType::kDynamic;
+    if (spec.absMaxGiven)
+      types.push_back(b.memref({dynamic}, b.f32()));
     if (isStatic(spec))
       types.push_back(b.f32());
     if (isStatic(spec) && spec.zeroPoints)
       types.push_back(b.i32());
+    if (isOnline(spec))
+      types.append({b.memref({dynamic, spec.stateFields}, b.getF64Type()), sequencesType(b),
+                    b.getIndexType()});
     if (quantizes(spec))
       types.append({b.memref({dynamic, paddedColumns(spec.columns)}, b.i8()),
                     b.memref({dynamic}, b.f32()),
@@ -317,6 +454,8 @@ func::FuncOp getOrEmitRowOp(ModuleOp module, const RowSpec &spec, const Target &
       types.push_back(rows);
     if (isStatic(spec) && spec.zeroPoints)
       types.push_back(b.memref({dynamic}, b.i32()));
+    if (isOnline(spec))
+      types.push_back(b.rows(2));
     return types;
   };
   return getOrEmitRowKernel(module, symbolName(spec), target, inputs,

@@ -41,7 +41,8 @@ static Sequence load(KernelBuilder &b, Value sequences, Value n) {
   };
   return {field(offsetof(eq_sequence, first_row)),  field(offsetof(eq_sequence, rows)),
           field(offsetof(eq_sequence, position)),   field(offsetof(eq_sequence, held)),
-          field(offsetof(eq_sequence, first_page)), field(offsetof(eq_sequence, window))};
+          field(offsetof(eq_sequence, first_page)), field(offsetof(eq_sequence, window)),
+          field(offsetof(eq_sequence, slot)),       field(offsetof(eq_sequence, next_slot))};
 }
 
 void forSequences(KernelBuilder &b, Value sequences,

@@ -19,7 +19,7 @@ namespace easyquant::cpu {
 
 /// One of them, its fields as indices.
 struct Sequence {
-  mlir::Value firstRow, rows, position, held, firstPage, window;
+  mlir::Value firstRow, rows, position, held, firstPage, window, slot, nextSlot;
 
   /// Those of the step's rows [begin, end) that are its own, counted from its first.
   std::pair<mlir::Value, mlir::Value> part(KernelBuilder &b, mlir::Value begin,

@@ -35,7 +35,8 @@ public:
 private:
   using Values = KernelBuilder::Values;
   static constexpr int64_t kReductionBytes = 128; ///< a word of each of 32 warps
-  static constexpr int64_t kReductions = 4;       ///< most of one kernel
+  /// Most of one kernel: two of a LayerNorm, those of the scale, and the sum of the codes.
+  static int64_t reductionsOf(const RowSpec &spec) { return spec.sinks ? 5 : 4; }
 
   /// Elements of the row that a thread has in one vector: W values of f32, 0 beyond the row's end.
   struct Piece {
@@ -67,6 +68,20 @@ private:
   void emitFloats();
   void emitDynamicCodes();
   void emitStaticCodes();
+  /// The largest magnitude over the row of term(y), y its values.
+  Value absMaxOf(llvm::function_ref<Value(Value)> term);
+  /// The scale of the row by its own largest magnitude, and its reciprocal.
+  struct OwnScale {
+    Value scale, inverse;
+  };
+  OwnScale ownScale(Value absMax);
+  /// What codes are made of: scale, its reciprocal, zero point (null: 0), and the ends that x / s
+  /// is clamped to.
+  struct StaticParams {
+    Value scale, inverse, zero, lo, hi;
+  };
+  /// Those of the row: its own, if it leaves the range.
+  StaticParams ownParams(const StaticParams &given, numerics::CodeRange range);
   /// Stores the code words (f32 whose low byte is the code) of a piece; the sum of the codes.
   Value storeCodes(const Piece &piece, const Values &codes);
   void emitCodes(llvm::function_ref<Value(Value)> codeOf);
@@ -222,7 +237,7 @@ Value RowEmitter::acrossWarps(Value value, llvm::function_ref<Value(Value)> inWa
   int64_t warps = shape.threads / 32;
   if (warps == 1)
     return value;
-  assert(reductions < kReductions && "each reduction has words of its own");
+  assert(reductions < reductionsOf(spec) && "each reduction has words of its own");
   Value words = b.advance(shared, reductions++ * kReductionBytes, b.i8());
   Value laneInWarp = b.rem(lane, 32);
   b.ifThen(b.equal(laneInWarp, 0),
@@ -367,48 +382,83 @@ void RowEmitter::emitCodes(llvm::function_ref<Value(Value)> codeOf) {
 /// that of the sum; a conversion to integer would be slower, and undefined on infinities and NaNs.
 static constexpr double kRound = 0x1.8p23;
 
-void RowEmitter::emitDynamicCodes() {
+Value RowEmitter::absMaxOf(llvm::function_ref<Value(Value)> term) {
   // Magnitudes compare like the integers of their bits.
   Value most =
       blockMaxUnsigned(forPieces(b.i32(0), [&](int64_t vector, const Piece &piece, Value carried) {
         for (Value y : results(vector, piece)) {
-          Value bits = b.bitcast(b.magnitude(y), b.i32());
+          Value bits = b.bitcast(b.magnitude(term(y)), b.i32());
           carried = b.createOrFold<arith::MaxUIOp>(carried, bits);
         }
         return carried;
       }));
-  Value absMax = b.bitcast(most, b.f32());
+  return b.bitcast(most, b.f32());
+}
+
+RowEmitter::OwnScale RowEmitter::ownScale(Value absMax) {
   // Numerics/Quantize.h: below 2^-119 the scale or its reciprocal would leave the normal range.
   Value tiny =
       arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, absMax, b.constant(b.f32(), 0x1p-119));
   Value limit = b.constant(b.f32(), 127.0);
-  Value scale = b.select(tiny, b.constant(b.f32(), 1.0), b.divf(absMax, limit));
-  Value inverse = b.select(tiny, b.constant(b.f32(), 0.0), b.divf(limit, absMax));
+  return {b.select(tiny, b.constant(b.f32(), 1.0), b.divf(absMax, limit)),
+          b.select(tiny, b.constant(b.f32(), 0.0), b.divf(limit, absMax))};
+}
+
+void RowEmitter::emitDynamicCodes() {
+  auto [scale, inverse] = ownScale(absMaxOf([](Value y) { return y; }));
   once([&] { b.store(scale, b.advance(arguments["scales"], row, b.f32())); });
   emitCodes([&](Value y) { return b.addf(b.mulf(y, inverse), b.constant(b.f32(), kRound)); });
 }
 
+RowEmitter::StaticParams RowEmitter::ownParams(const StaticParams &given,
+                                               numerics::CodeRange range) {
+  const numerics::StaticReach reach(range, /*zeroPoint=*/0);
+  Value absMax = absMaxOf([](Value y) { return y; });
+  // Of a range around 0 the largest magnitude is what is farthest from its centre.
+  Value farthest = b.mulf(absMax, given.inverse);
+  if (reach.centre != 0 || given.zero) {
+    Value centre = b.constant(b.f32(), reach.centre);
+    if (given.zero)
+      centre = b.subf(centre, b.toFloat(given.zero));
+    // What lies beyond the end is 0, which every range holds.
+    farthest = absMaxOf([&](Value y) { return b.subf(b.mulf(y, given.inverse), centre); });
+  }
+  Value leaves = arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, farthest,
+                                       b.constant(b.f32(), reach.reach));
+  OwnScale own = ownScale(absMax);
+  StaticParams params{b.select(leaves, own.scale, given.scale),
+                      b.select(leaves, own.inverse, given.inverse), Value(),
+                      b.select(leaves, b.constant(b.f32(), -127.0), given.lo),
+                      b.select(leaves, b.constant(b.f32(), 127.0), given.hi)};
+  if (given.zero)
+    params.zero = b.select(leaves, b.i32(0), given.zero);
+  return params;
+}
+
 void RowEmitter::emitStaticCodes() {
-  Value scale = b.load(arguments["scale"], b.f32(), true), zero;
-  if (spec.zeroPoints)
-    zero = b.load(arguments["zero"], b.i32(), true);
-  once([&] {
+  StaticParams params;
+  params.scale = b.load(arguments["scale"], b.f32(), true);
+  params.inverse = b.divf(b.constant(b.f32(), 1.0), params.scale);
+  numerics::CodeRange range = numerics::codeRange(8, !spec.zeroPoints && !spec.fullRange);
+  // Clamping to integers before rounding is the same as after it, and takes any number.
+  params.lo = b.constant(b.f32(), static_cast<double>(range.min));
+  params.hi = b.constant(b.f32(), static_cast<double>(range.max));
+  if (spec.zeroPoints) {
+    params.zero = b.load(arguments["zero"], b.i32(), true);
+    Value z = b.toFloat(params.zero);
+    params.lo = b.subf(params.lo, z);
+    params.hi = b.subf(params.hi, z);
+  }
+  if (spec.sinks)
+    params = ownParams(params, range);
+  auto [scale, inverse, zero, lo, hi] = params;
+  once([&, scale = scale, zero = zero] {
     b.store(scale, b.advance(arguments["scales"], row, b.f32()));
     if (zero)
       b.store(zero, b.advance(arguments["zeros"], row, b.i32()));
   });
-  Value inverse = b.divf(b.constant(b.f32(), 1.0), scale);
-  numerics::CodeRange range = numerics::codeRange(8, !spec.zeroPoints && !spec.fullRange);
-  // Clamping to integers before rounding is the same as after it, and takes any number.
-  Value lo = b.constant(b.f32(), static_cast<double>(range.min));
-  Value hi = b.constant(b.f32(), static_cast<double>(range.max));
   Value round = b.constant(b.f32(), kRound);
-  if (zero) {
-    Value z = b.toFloat(zero);
-    lo = b.subf(lo, z);
-    hi = b.subf(hi, z);
-  }
-  emitCodes([&](Value y) {
+  emitCodes([&, inverse = inverse, zero = zero, lo = lo, hi = hi](Value y) -> Value {
     Value inside = b.minf(b.maxf(b.mulf(y, inverse), lo), hi);
     Value code = b.addf(inside, round);
     return zero ? b.add(b.bitcast(code, b.i32()), zero) : code;
@@ -427,7 +477,7 @@ void RowEmitter::emit() {
     lane = b.rem(thread, 32);
   }
   bool grouped = spec.sums && quantization != RowQuantization::None && groups > 1;
-  int64_t reductionBytes = shape.threads == 32 ? 0 : kReductions * kReductionBytes;
+  int64_t reductionBytes = shape.threads == 32 ? 0 : reductionsOf(spec) * kReductionBytes;
   int64_t sharedBytes = reductionBytes + (grouped ? shape.rows * groups * 4 : 0);
   if (sharedBytes > 0)
     shared = b.sharedMemory(sharedBytes);
@@ -446,6 +496,8 @@ void RowEmitter::emit() {
       return emitDynamicCodes();
     case RowQuantization::Static:
       return emitStaticCodes();
+    case RowQuantization::Online:
+      llvm_unreachable("no kernel of a GPU keeps online scales");
     }
   });
 }

@@ -34,6 +34,8 @@ static std::string symbolName(const RowSpec &spec) {
     name += "_quantize";
   if (quantization == RowQuantization::Static)
     name += spec.zeroPoints ? "_static_zp" : spec.fullRange ? "_static_full" : "_static";
+  if (spec.sinks)
+    name += "_sinks";
   if (spec.sums)
     name += fmt::format("_sums{}", spec.groupSize);
   return name;

@@ -9,6 +9,7 @@
 
 #include "easyquant/Codegen/CPU/HeadNorm.h"
 #include "easyquant/Codegen/CPU/RowGradients.h"
+#include "easyquant/Dialect/Equant/IR/TensorParallel.h"
 
 using namespace mlir;
 using namespace easyquant;
@@ -64,6 +65,7 @@ struct CPULauncher {
   }
 
   LogicalResult copy(LaunchBuilder &b, Value from, Value to) const;
+  LogicalResult advance(LaunchBuilder &b, equant::AdvanceOp op) const;
   LogicalResult rowOp(LaunchBuilder &b, const KernelOps &kernel, cpu::RowSpec spec,
                       ArrayRef<Value> inputs, ArrayRef<Value> weights = {}) const;
   LogicalResult linear(LaunchBuilder &b, const KernelOps &kernel, cpu::LinearSpec spec,
@@ -90,20 +92,57 @@ struct CPULauncher {
 // Row-wise operations
 //===----------------------------------------------------------------------===//
 
+/// A kernel that makes codes with online scales reads and tracks one site of one state.
+static LogicalResult checkOnline(equant::QuantizeRowsOp op, const KernelOps &kernel) {
+  auto scale = kernel.find<equant::OnlineScaleOp>();
+  auto track = kernel.find<equant::TrackOp>();
+  if (!op.getOnline() && !scale && !track)
+    return success();
+  if (scale && track && op.getOnline() == scale.getScales() && track.getInput() == op.getInput() &&
+      track.getState() == scale.getState() && track.getIndex() == scale.getIndex())
+    return success();
+  return op.emitOpError("expected an equant.online_scale and an equant.track of its input for one "
+                        "site, in one kernel: run equant-online-scales and equant-fuse-kernels "
+                        "first");
+}
+
 /// Makes a row operation write codes: its arguments for them, and where they go.
-static void addQuantization(LaunchBuilder &b, cpu::RowSpec &spec, equant::QuantizeRowsOp op,
-                            Value rows, Operands &operands) {
-  spec.quantization =
-      op.getScaleAttr() ? cpu::RowQuantization::Static : cpu::RowQuantization::Dynamic;
+static LogicalResult addQuantization(LaunchBuilder &b, cpu::RowSpec &spec,
+                                     equant::QuantizeRowsOp op, const KernelOps &kernel, Value rows,
+                                     Operands &operands) {
+  if (failed(checkOnline(op, kernel)))
+    return failure();
+  auto scale = kernel.find<equant::OnlineScaleOp>();
+  auto track = kernel.find<equant::TrackOp>();
+  spec.quantization = scale               ? cpu::RowQuantization::Online
+                      : op.getScaleAttr() ? cpu::RowQuantization::Static
+                                          : cpu::RowQuantization::Dynamic;
   spec.groupSize = static_cast<int64_t>(op.getGroup());
   spec.zeroPoints = bool(op.getZeroPoints());
+  spec.absMaxGiven = bool(op.getAbsmax());
   spec.fullRange = op.getScaleAttr() && op.getScheme().getFullRange();
+  spec.sinks = op.getScheme().getSinks();
+  if (op.getAbsmax())
+    operands.push_back(b[op.getAbsmax()]);
   if (op.getScaleAttr())
     operands.push_back(b.constant(op.getScaleAttr()));
   if (op.getZeroPointAttr())
     operands.push_back(b.constant(op.getZeroPointAttr()));
+  lm::StateType state = scale ? scale.getState().getType() : lm::StateType();
+  if (scale) {
+    spec.stateFields = state.getSites() * state.getFields();
+    operands.append({b[scale.getState()], b[scale.getBatch()],
+                     b.index(static_cast<int64_t>(scale.getIndex()) * state.getFields())});
+  }
   for (Value result : op.getResults())
     operands.push_back(b.result(result, rows));
+  if (!scale)
+    return success();
+  Value extrema = b.extrema(track.getState(), rows);
+  if (!extrema)
+    return track.emitOpError("has a state of other sites than those before it");
+  operands.push_back(b.columns(extrema, 2 * static_cast<int64_t>(track.getIndex()), 2));
+  return success();
 }
 
 LogicalResult CPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, cpu::RowSpec spec,
@@ -115,16 +154,24 @@ LogicalResult CPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, cpu:
     return failure();
   Value rows = b.rows(operands->front());
   Phase phase = Phase::Other;
-  auto quantize = kernel.next<equant::QuantizeRowsOp>();
-  if (auto alone = dyn_cast<equant::QuantizeRowsOp>(kernel.first()))
-    quantize = alone;
-  if (quantize) {
+  if (auto quantize = kernel.find<equant::QuantizeRowsOp>()) {
     phase = Phase::Quantize;
-    addQuantization(b, spec, quantize, rows, *operands);
+    if (failed(addQuantization(b, spec, quantize, kernel, rows, *operands)))
+      return failure();
   } else {
     operands->push_back(b.result(output, rows));
   }
   return launchRows(b, cpu::getOrEmitRowOp(module, spec, target), *operands, phase);
+}
+
+LogicalResult CPULauncher::advance(LaunchBuilder &b, equant::AdvanceOp op) const {
+  Value extrema = b.extrema(op.getState());
+  if (!extrema)
+    return op.emitOpError("has a state of which no site is tracked");
+  cpu::AdvanceSpec spec{op.getState().getType().getSites(), static_cast<int64_t>(op.getWindow()),
+                        op.getDecay().convertToDouble()};
+  return launch(b, cpu::getOrEmitAdvance(module, spec, target),
+                {extrema, b.change(op.getState()), b[op.getBatch()]}, Phase::Quantize, {});
 }
 
 LogicalResult CPULauncher::copy(LaunchBuilder &b, Value from, Value to) const {
@@ -136,6 +183,20 @@ void CPULauncher::addRowOps(KernelLibrary &library) const {
   using cpu::RowOp;
   library.add<equant::QuantizeRowsOp>([*this](auto &b, auto op, const KernelOps &kernel) {
     return rowOp(b, kernel, {RowOp::Quantize}, {op.getInput()});
+  });
+  library.add<equant::OnlineScaleOp>([*this](auto &b, auto op, const KernelOps &kernel) {
+    auto quantize = kernel.find<equant::QuantizeRowsOp>();
+    if (!quantize || quantize.getInput().getParentBlock() == op->getBlock())
+      return LogicalResult(op.emitOpError("expected to be fused with a quantization of rows that "
+                                          "another kernel has made"));
+    return rowOp(b, kernel, {RowOp::Quantize}, {quantize.getInput()});
+  });
+  library.add<equant::AdvanceOp>(
+      [*this](auto &b, auto op, const KernelOps &) { return advance(b, op); });
+  library.add<equant::TokenAbsMaxOp>([*this](auto &b, auto op, const KernelOps &) {
+    Value rows = b[op.getInput()];
+    return launchRows(b, cpu::getOrEmitTokenAbsMax(module, {lm::columns(op.getInput())}, target),
+                      {rows, b.result(op.getAbsmax(), b.rows(rows))}, Phase::Quantize);
   });
   library.add<lm::RmsNormOp>([*this](auto &b, auto op, const KernelOps &kernel) {
     return rowOp(b, kernel, {RowOp::RmsNorm, 0, op.getEpsilon().convertToDouble()}, {op.getInput()},
@@ -210,7 +271,10 @@ LogicalResult CPULauncher::embedding(LaunchBuilder &b, Operation *op,
   FailureOr<Operands> operands = operandsOf(b, {op->getOperand(0)}, weights);
   if (failed(operands))
     return failure();
-  operands->push_back(b.result(op->getResult(0), b.rows(operands->front())));
+  Value rows = b.rows(operands->front());
+  if (spec.sharded)
+    operands->push_back(b.argument("rank"));
+  operands->push_back(b.result(op->getResult(0), rows));
   return launchRows(b, cpu::getOrEmitEmbedding(module, spec, target), *operands, Phase::Other);
 }
 
@@ -238,14 +302,38 @@ void CPULauncher::addLinears(KernelLibrary &library) const {
         spec.bias = bool(op.getBias());
         spec.zeroPoints = bool(op.getZeroPoint());
         spec.inputZeroPoints = bool(op.getCodeSums());
+        if (!lm::isActivationType(op.getType())) {
+          spec.sums = true;
+          spec.numbers = {};
+          return linear(b, kernel, spec, {op.getInput(), op.getRowSums(), op.getRowZeroPoints()},
+                        {op.getCodes(), op.getZeroPoint(), op.getCodeSums()});
+        }
         return linear(b, kernel, spec,
                       {op.getInput(), op.getRowScales(), op.getRowSums(), op.getRowZeroPoints()},
                       {op.getCodes(), op.getScale(), op.getZeroPoint(), op.getOuter(),
                        op.getCodeSums(), op.getBias()});
       });
+  library.add<equant::RescaleOp>(
+      [*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+        if (failed(weightFormat(op, op.getWeightScheme(), op.getLayout())))
+          return failure();
+        cpu::RescaleSpec spec;
+        spec.n = lm::columns(op.getOutput());
+        spec.numbers = cpu::WeightNumbers::of(op.getWeightScheme().toNumerics());
+        spec.bias = bool(op.getBias());
+        spec.accumulate = bool(kernel.template next<lm::AddOp>());
+        FailureOr<Operands> operands = operandsOf(b, {op.getSums(), op.getRowScales()},
+                                                  {op.getScale(), op.getOuter(), op.getBias()});
+        if (failed(operands))
+          return failure();
+        operands->push_back(b.linearResult(kernel, b.rows(operands->front())));
+        return launchRows(b, cpu::getOrEmitRescale(module, spec, target), *operands, Phase::Gemm);
+      });
   library.add<lm::EmbeddingOp>([*this](auto &b, auto op, const KernelOps &) {
     auto table = cast<RankedTensorType>(op.getTable().getType());
-    return embedding(b, op, {table.getDimSize(0), table.getDimSize(1)}, {op.getTable()});
+    cpu::EmbeddingSpec spec{table.getDimSize(0), table.getDimSize(1)};
+    spec.sharded = op.getSharded();
+    return embedding(b, op, spec, {op.getTable()});
   });
   library.add<equant::EmbeddingOp>([*this](auto &b, auto op, const KernelOps &) -> LogicalResult {
     auto format = weightFormat(op, op.getWeightScheme(), op.getLayoutAttr());
@@ -256,7 +344,8 @@ void CPULauncher::addLinears(KernelLibrary &library) const {
                             *format,
                             op.getWeightScheme().getGroupSize(),
                             bool(op.getZeroPoint()),
-                            cpu::WeightNumbers::of(op.getWeightScheme().toNumerics())};
+                            cpu::WeightNumbers::of(op.getWeightScheme().toNumerics()),
+                            op.getSharded()};
     return embedding(b, op, spec, {op.getCodes(), op.getScale(), op.getZeroPoint(), op.getOuter()});
   });
   library.add<lm::PositionEmbeddingOp>(
@@ -300,6 +389,7 @@ cpu::AttentionSpec CPULauncher::attentionSpec(AttentionLike op) const {
   spec.scale = op.getScale().convertToDouble();
   spec.window = op.getWindow();
   spec.halfCache = halfCache;
+  spec.ranks = equant::degreeOf(module);
   return spec;
 }
 
@@ -451,6 +541,7 @@ KernelLibrary easyquant::cpuKernels(ModuleOp module, const cpu::Target &target, 
   library.copy = [launcher](LaunchBuilder &b, Value from, Value to) {
     return launcher.copy(b, from, to);
   };
+  library.hasCollectives = true;
   library.missing = "has no kernel; it must be lowered to lm or equant ops first";
   launcher.addRowOps(library);
   launcher.addLinears(library);

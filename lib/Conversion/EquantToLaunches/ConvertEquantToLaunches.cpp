@@ -19,6 +19,7 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Shard/IR/ShardOps.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Transforms/Passes.h"
@@ -49,6 +50,7 @@ public:
       if (failed(emit(op)))
         return failure();
     auto returned = cast<func::ReturnOp>(source.front().getTerminator());
+    b.awaitAll();
     for (auto [value, output] : llvm::zip_equal(
              returned.getOperands(),
              b.step().getArguments().slice(source.getNumArguments(), source.getNumResults()))) {
@@ -67,6 +69,7 @@ public:
 private:
   LogicalResult emit(Operation &op);
   LogicalResult emitHostCall(Operation &op);
+  LogicalResult emitCollective(Operation &op);
 
   const KernelLibrary &library;
   func::FuncOp source;
@@ -107,9 +110,64 @@ LogicalResult StepConverter::emitHostCall(Operation &op) {
   return success();
 }
 
+/// Whose rows an op of a kernel is over: online scales are those of what is rounded with them.
+static Value rowsOperand(Operation *op, const KernelOps &kernel) {
+  if (!isa<equant::OnlineScaleOp>(op))
+    return op->getOperand(0);
+  return (op == kernel.first() ? kernel.ops.back() : kernel.first())->getOperand(0);
+}
+
+/// Is it, or a part of what it does, for several ranks?
+static bool isOfRanks(Operation *op) {
+  if (auto quantize = dyn_cast<equant::QuantizeRowsOp>(op))
+    return bool(quantize.getAbsmax());
+  if (auto linear = dyn_cast<equant::LinearOp>(op))
+    return !lm::isActivationType(linear.getType());
+  if (auto embedding = dyn_cast<lm::EmbeddingOp>(op))
+    return embedding.getSharded();
+  if (auto embedding = dyn_cast<equant::EmbeddingOp>(op))
+    return embedding.getSharded();
+  return isa<shard::AllReduceOp, shard::AllGatherOp>(op);
+}
+
+/// In place: nobody else reads what a rank has of it.
+LogicalResult StepConverter::emitCollective(Operation &op) {
+  Value operand = op.getOperand(0), result = op.getResult(0);
+  b.begin(KernelOps(&op));
+  auto gather = dyn_cast<shard::AllGatherOp>(op);
+  if (!b[operand] || !operand.hasOneUse() || (gather && gather.getGatherAxis() != 1))
+    return op.emitOpError("expected activations that it alone reads, and columns to be gathered");
+  if (gather) {
+    if (!b[result])
+      return op.emitOpError("expected the columns of this rank among those of all");
+    b.startCollective("all_gather", b[result], "", result);
+    return success();
+  }
+  shard::ReductionKind reduction = cast<shard::AllReduceOp>(op).getReduction();
+  if (!isa_and_present<launch::BufferOp>(b[operand].getDefiningOp()) ||
+      operand.getType() != result.getType() ||
+      !llvm::is_contained(
+          {shard::ReductionKind::Sum, shard::ReductionKind::Max, shard::ReductionKind::Min},
+          reduction))
+    return op.emitOpError("expected whole rows, and their sum, maximum or minimum in their type");
+  b.startCollective("all_reduce", b[operand], shard::stringifyReductionKind(reduction), result);
+  return success();
+}
+
 LogicalResult StepConverter::emit(Operation &op) {
   if (isa<ml_program::GlobalLoadConstOp, arith::ConstantOp>(op))
     return success(); // where they are read
+  if (isa<equant::OnlineScaleOp, equant::TrackOp>(op))
+    return op.emitOpError("belongs to the kernel that makes codes with the scale: run "
+                          "equant-fuse-kernels first");
+  for (Operation *inner : KernelOps(&op).ops) {
+    if (isOfRanks(inner) && !library.hasCollectives)
+      return inner->emitOpError("is for several ranks, which share models on CPUs so far");
+    for (Value operand : inner->getOperands())
+      b.await(operand);
+  }
+  if (isa<shard::AllReduceOp, shard::AllGatherOp>(op))
+    return emitCollective(op);
   if (isHostCall(&op))
     return emitHostCall(op);
   if (auto split = dyn_cast<lm::SplitOp>(op)) {
@@ -136,7 +194,7 @@ LogicalResult StepConverter::emit(Operation &op) {
           (!b[operand] || !b.rows(b[operand])))
         return inner->emitOpError("reads ") << type << ", which no launch has made";
       if (isa<lm::BatchType>(operand.getType()) &&
-          someRows.contains(b.rows(b[inner->getOperand(0)])))
+          someRows.contains(b.rows(b[rowsOperand(inner, kernel)])))
         return inner->emitOpError("takes a batch, but reads only some of its rows");
     }
   b.begin(kernel);
@@ -302,6 +360,8 @@ void easyquant::buildLaunchesPipeline(OpPassManager &pm,
   std::string machine = easyquant::gpu::findChip(options.target) ? "gpu" : "cpu";
   pm.addPass(createInlinerPass());
   pm.addPass(equant::createLegalizeActivations({machine}));
+  pm.addPass(equant::createInsertScaleSync());
+  pm.addPass(equant::createReduceIntegers());
   pm.addPass(equant::createFuseKernels({machine}));
   pm.addPass(createConvertEquantToLaunches(options));
   pm.addNestedPass<func::FuncOp>(launch::createPlaceBuffers());

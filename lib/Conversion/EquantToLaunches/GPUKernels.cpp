@@ -63,6 +63,7 @@ static void addQuantization(LaunchBuilder &b, easyquant::gpu::RowSpec &spec,
   spec.groupSize = spec.sums ? static_cast<int64_t>(op.getGroup()) : 0;
   spec.zeroPoints = bool(op.getZeroPoints());
   spec.fullRange = op.getScaleAttr() && op.getScheme().getFullRange();
+  spec.sinks = op.getScheme().getSinks();
   if (op.getScaleAttr())
     arguments.set("scale", b.constant(op.getScaleAttr()));
   if (op.getZeroPointAttr())
@@ -81,6 +82,9 @@ LogicalResult GPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel,
   spec.columns = lm::columns(op->getOperand(0));
   Value rows = b.rows(b[op->getOperand(0)]);
   Phase phase = Phase::Quantize;
+  if (auto online = kernel.find<equant::OnlineScaleOp>())
+    return online.emitOpError(
+        "has no GPU kernel; take static or dynamic activations, or compile it with --target cpu");
   auto quantize = kernel.next<equant::QuantizeRowsOp>();
   if (auto alone = dyn_cast<equant::QuantizeRowsOp>(op))
     quantize = alone;

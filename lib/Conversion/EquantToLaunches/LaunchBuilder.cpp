@@ -8,6 +8,7 @@
 #include "LaunchBuilder.h"
 
 #include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
+#include "easyquant/Dialect/Equant/IR/TensorParallel.h"
 #include "easyquant/Dialect/LM/Analysis/InPlace.h"
 #include "easyquant/Formats/Step.h"
 
@@ -33,7 +34,7 @@ KernelOps::KernelOps(Operation *op) : whole(op) {
 /// reads them; of an op that is no site its name in the checkpoint, or else that of its kind,
 /// "lm.add".
 std::string easyquant::siteOf(Operation *op) {
-  if (isa<equant::QuantizeRowsOp, equant::FakeQuantizeOp, arith::TruncFOp>(op)) {
+  if (isa<equant::QuantizeRowsOp, equant::FakeQuantizeOp, arith::TruncFOp, equant::FusionOp>(op)) {
     Operation *first = nullptr;
     for (Operation *user : op->getUsers())
       if (Operation *reader = op->getBlock()->findAncestorOpInBlock(*user);
@@ -61,7 +62,7 @@ std::string easyquant::siteOf(Operation *op) {
 
 void LaunchBuilder::begin(const KernelOps &kernel) {
   b.setLoc(kernel.first()->getLoc());
-  site = siteOf(kernel.first());
+  site = siteOf(isa<equant::OnlineScaleOp>(kernel.first()) ? kernel.whole : kernel.first());
   written.clear();
   if (kernel.whole == kernel.first())
     return;
@@ -112,6 +113,29 @@ void LaunchBuilder::launchHost(int64_t call, ValueRange operands) {
                          b.getDenseI64ArrayAttr(writesOf(operands)));
 }
 
+void LaunchBuilder::startCollective(StringRef call, Value memory, StringRef reduction,
+                                    Value result) {
+  underWay[result] =
+      launch::CollectiveOp::create(b, b.getI64IntegerAttr(collectives++), b.getStringAttr(call),
+                                   memory, b.getStringAttr(reduction), b.getStringAttr(site));
+  rowCounts[memory] = rows(memory);
+  memories[result] = memory;
+}
+
+void LaunchBuilder::await(Value result) {
+  auto it = underWay.find(result);
+  if (it == underWay.end())
+    return;
+  launch::CollectiveOp started = it->second;
+  launch::WaitOp::create(b, started.getIdAttr(), started.getMemory(), started.getSiteAttr());
+  underWay.erase(it);
+}
+
+void LaunchBuilder::awaitAll() {
+  while (!underWay.empty())
+    await(underWay.front().first);
+}
+
 //===----------------------------------------------------------------------===//
 // The step and its arguments
 //===----------------------------------------------------------------------===//
@@ -121,6 +145,9 @@ MemRefType LaunchBuilder::memoryType(Type type) const {
   if (isa<lm::BatchType>(type))
     return MemRefType::get({ShapedType::kDynamic, EQ_SEQUENCE_FIELDS},
                            IntegerType::get(type.getContext(), 32));
+  if (auto state = dyn_cast<lm::StateType>(type))
+    return MemRefType::get({ShapedType::kDynamic, state.getSites() * state.getFields()},
+                           Float64Type::get(type.getContext()));
   auto tensor = dyn_cast<RankedTensorType>(type);
   if (!tensor)
     return MemRefType::get({ShapedType::kDynamic}, IntegerType::get(type.getContext(), 8));
@@ -135,7 +162,8 @@ LaunchBuilder::LaunchBuilder(LaunchModule &program, func::FuncOp source, StringR
     : program(program), b(source.getLoc(), source.getContext()) {
   auto argumentType = [&](Type type) -> Type {
     MemRefType memory = memoryType(type);
-    if (!program.stridedArguments || memory.getRank() != 2 || isa<lm::BatchType>(type))
+    if (!program.stridedArguments || memory.getRank() != 2 ||
+        isa<lm::BatchType, lm::StateType>(type))
       return memory;
     auto layout =
         StridedLayoutAttr::get(type.getContext(), ShapedType::kDynamic, {ShapedType::kDynamic, 1});
@@ -160,6 +188,8 @@ LaunchBuilder::LaunchBuilder(LaunchModule &program, func::FuncOp source, StringR
       stepOp.setArgAttr(argument.getArgNumber(), launch::kArgumentAttr, b.getStringAttr("tokens"));
     else if (isa<lm::KVCacheType>(value.getType()))
       stepOp.setArgAttr(argument.getArgNumber(), launch::kArgumentAttr, b.getStringAttr("cache"));
+    else if (isa<lm::StateType>(value.getType()))
+      stepOp.setArgAttr(argument.getArgNumber(), launch::kArgumentAttr, b.getStringAttr("state"));
     else if (isa<lm::BatchType>(value.getType()))
       stepOp.setArgAttr(argument.getArgNumber(), launch::kArgumentAttr,
                         b.getStringAttr("sequences"));
@@ -240,7 +270,16 @@ Value LaunchBuilder::fusionResult(Value value) const {
 }
 
 Value LaunchBuilder::result(Value value, Value rows) {
-  Value memory = outputs.lookup(fusionResult(value));
+  // A rank's columns lie where the columns of all are gathered.
+  Value whole = fusionResult(value);
+  auto gather = whole.hasOneUse() ? dyn_cast<shard::AllGatherOp>(*whole.user_begin()) : nullptr;
+  const int64_t ranks = equant::degreeOf(program.module);
+  if (gather && lm::isActivationType(value.getType()) &&
+      gather.getResult().getType() == lm::activationType(context(), ranks * lm::columns(value))) {
+    Value memory = result(gather.getResult(), rows);
+    return memories[value] = columnsOfRank(memory, ranks);
+  }
+  Value memory = outputs.lookup(whole);
   if (!memory)
     memory = launch::BufferOp::create(b, memoryType(value.getType()), rows, IntegerAttr());
   written.insert(memory);
@@ -275,6 +314,29 @@ FailureOr<Value> LaunchBuilder::inPlace(Value result, Value operand, const Copy 
 Value LaunchBuilder::columns(Value memory, int64_t first, int64_t count) {
   auto at = [&](int64_t value) -> OpFoldResult { return b.getIndexAttr(value); };
   Value view = memref::SubViewOp::create(b, memory, {at(0), at(first)}, {rows(memory), at(count)},
+                                         {at(1), at(1)});
+  rowCounts[view] = rows(memory);
+  return view;
+}
+
+Value LaunchBuilder::extrema(Value state, Value rows) {
+  int64_t sites = cast<lm::StateType>(state.getType()).getSites();
+  auto type = MemRefType::get({ShapedType::kDynamic, 2 * sites}, b.getF32Type());
+  if (!extremaBuffer && rows) {
+    extremaBuffer = launch::BufferOp::create(b, type, rows, IntegerAttr());
+    rowCounts[extremaBuffer] = rows;
+  }
+  if (!extremaBuffer || extremaBuffer.getType() != type)
+    return nullptr;
+  written.insert(extremaBuffer);
+  return extremaBuffer;
+}
+
+Value LaunchBuilder::columnsOfRank(Value memory, int64_t ranks) {
+  int64_t count = cast<MemRefType>(memory.getType()).getDimSize(1) / ranks;
+  Value first = arith::MulIOp::create(b, argument("rank"), index(count));
+  auto at = [&](int64_t value) -> OpFoldResult { return b.getIndexAttr(value); };
+  Value view = memref::SubViewOp::create(b, memory, {at(0), first}, {rows(memory), at(count)},
                                          {at(1), at(1)});
   rowCounts[view] = rows(memory);
   return view;

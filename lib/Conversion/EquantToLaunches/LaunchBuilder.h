@@ -120,18 +120,30 @@ public:
   mlir::Value overwrite(mlir::Value result, mlir::Value operand);
   /// Where a linear's result goes: added into the residual stream, if the fusion says so.
   mlir::Value linearResult(const KernelOps &kernel, mlir::Value rows);
+  /// Memory that a launch changes, and that is no value.
+  mlir::Value change(mlir::Value handle) {
+    mlir::Value memory = (*this)[handle];
+    written.insert(memory);
+    return memory;
+  }
+  /// Where the extrema of rows are noted of all sites of a state, two numbers each: of the step.
+  /// `rows` where it may be the first time. Null if nothing was noted, or of a state of other
+  /// sites.
+  mlir::Value extrema(mlir::Value state, mlir::Value rows = {});
   /// Results that are parts of memory that is there.
   void setMemory(mlir::Value value, mlir::Value memory) { memories[value] = memory; }
 
   /// How many rows memory has that is there.
   mlir::Value rows(mlir::Value memory) const { return rowCounts.lookup(memory); }
   mlir::Value columns(mlir::Value memory, int64_t first, int64_t count);
+  /// The columns of rank r among `ranks` that share them evenly.
+  mlir::Value columnsOfRank(mlir::Value memory, int64_t ranks);
   mlir::Value index(int64_t value) { return mlir::arith::ConstantIndexOp::create(b, value); }
   mlir::Value constant(mlir::TypedAttr value) { return mlir::arith::ConstantOp::create(b, value); }
   mlir::Value scratch(int64_t bytes, bool perThread);
   mlir::Value counters(int64_t count);
-  /// What is given at run time beside the model's own arguments: "pages" (int64s), and of the one
-  /// sequence that a launch is for "position", "window", "held" (numbers).
+  /// What is given at run time beside the model's own arguments: "pages" (int64s), "rank", and of
+  /// the one sequence that a launch is for "position", "window", "held" (numbers).
   mlir::Value argument(llvm::StringRef name);
   /// Names an argument of the model's own.
   void setName(mlir::Value value, llvm::StringRef name);
@@ -154,6 +166,13 @@ public:
   void launch(mlir::SymbolRefAttr kernel, mlir::ValueRange operands, Phase phase,
               const Sharing &sharing, const Repetition &repetition = {});
   void launchHost(int64_t call, mlir::ValueRange operands);
+  /// Starts the step's next collective, in place; `reduction` is empty for an all_gather. What it
+  /// gives is waited for where it is read first.
+  void startCollective(llvm::StringRef call, mlir::Value memory, llvm::StringRef reduction,
+                       mlir::Value result);
+  /// Waits for `result`, if it is that of a collective under way.
+  void await(mlir::Value result);
+  void awaitAll();
 
 private:
   mlir::MemRefType memoryType(mlir::Type type) const;
@@ -170,6 +189,9 @@ private:
   llvm::DenseMap<std::pair<mlir::Value, mlir::Attribute>, mlir::Value> weights;
   llvm::DenseMap<mlir::Value, mlir::Value> outputs; ///< what is returned to where it goes
   llvm::StringMap<mlir::Value> arguments;
+  mlir::Value extremaBuffer;                                   ///< of a step with online scales
+  llvm::MapVector<mlir::Value, launch::CollectiveOp> underWay; ///< by their results
+  int64_t collectives = 0;
   llvm::SmallPtrSet<mlir::Value, 8> written; ///< memory that the current kernel writes
 };
 

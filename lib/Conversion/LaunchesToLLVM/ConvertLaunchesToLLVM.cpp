@@ -8,6 +8,7 @@
 #include "StepBody.h"
 
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
+#include "easyquant/Dialect/Equant/IR/TensorParallel.h"
 #include "easyquant/Dialect/Launch/IR/Launch.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -64,17 +65,41 @@ private:
   static void describe(ModuleOp module, func::FuncOp source, StringRef name) {
     Builder b(module.getContext());
     auto cache = source->getAttrOfType<DictionaryAttr>(launch::kCacheAttr);
-    module->setAttr(
-        kProgramAttr,
-        b.getDictionaryAttr({
-            b.getNamedAttr("entry", b.getStringAttr(name)),
-            b.getNamedAttr("max_rows", source->getAttr(launch::kMaxRowsAttr)),
-            b.getNamedAttr("arena_bytes", source->getAttr(launch::kArenaBytesAttr)),
-            b.getNamedAttr("arena_bytes_per_thread", source->getAttr(launch::kScratchBytesAttr)),
-            b.getNamedAttr("cache", cache.get("sizes")),
-            b.getNamedAttr("cache_scheme", cache.get("scheme")),
-            b.getNamedAttr("cache_type", cache.get("type")),
-        }));
+    NamedAttrList program(b.getDictionaryAttr({
+        b.getNamedAttr("entry", b.getStringAttr(name)),
+        b.getNamedAttr("max_rows", source->getAttr(launch::kMaxRowsAttr)),
+        b.getNamedAttr("arena_bytes", source->getAttr(launch::kArenaBytesAttr)),
+        b.getNamedAttr("arena_bytes_per_thread", source->getAttr(launch::kScratchBytesAttr)),
+        b.getNamedAttr("cache", cache.get("sizes")),
+        b.getNamedAttr("cache_scheme", cache.get("scheme")),
+        b.getNamedAttr("cache_type", cache.get("type")),
+    }));
+    if (auto grid = module.lookupSymbol<shard::GridOp>(equant::kGrid)) {
+      program.set("tensor_parallel",
+                  b.getDictionaryAttr(
+                      {b.getNamedAttr("degree", b.getI64IntegerAttr(equant::degreeOf(module))),
+                       b.getNamedAttr("collectives", describeCollectives(source))}));
+      grid.erase();
+    }
+    module->setAttr(kProgramAttr, program.getDictionary(module.getContext()));
+  }
+
+  /// By their numbers: what the runtime is to do when it is called to start them.
+  static ArrayAttr describeCollectives(func::FuncOp source) {
+    Builder b(source.getContext());
+    SmallVector<Attribute> collectives;
+    for (auto op : source.getOps<launch::CollectiveOp>()) {
+      auto type = cast<MemRefType>(op.getMemory().getType());
+      collectives.push_back(b.getDictionaryAttr(
+          {b.getNamedAttr("call", op.getCallAttr()),
+           b.getNamedAttr("reduction", op.getReduction().empty() ? Attribute(b.getUnitAttr())
+                                                                 : op.getReductionAttr()),
+           b.getNamedAttr("type", b.getStringAttr(type.getElementType().isF32() ? "f32" : "i32")),
+           b.getNamedAttr("columns",
+                          b.getI64IntegerAttr(type.getRank() == 2 ? type.getDimSize(1) : 1)),
+           b.getNamedAttr("site", op.getSiteAttr())}));
+    }
+    return b.getArrayAttr(collectives);
   }
 };
 

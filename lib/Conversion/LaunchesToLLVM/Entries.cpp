@@ -84,8 +84,8 @@ private:
   }
   /// A dense memref of a type with a dynamic first dimension.
   Value memref(Value data, MemRefType type, Value rows);
-  /// mark, its context, and the stop flag; null where there are no services.
-  SmallVector<Value, 3> services();
+  /// mark, the context, the stop flag, start and wait; null where there are no services.
+  SmallVector<Value, 5> services();
   LogicalResult collect();
   Value call();
 
@@ -121,21 +121,24 @@ Value StepEntryEmitter::memref(Value data, MemRefType type, Value rows) {
   return UnrealizedConversionCastOp::create(b, type, result).getResult(0);
 }
 
-SmallVector<Value, 3> StepEntryEmitter::services() {
+SmallVector<Value, 5> StepEntryEmitter::services() {
   Value services = pointerAt(step, offsetof(eq_step, services));
   Value null = LLVM::ZeroOp::create(b, pointer);
   Value isGiven = LLVM::ICmpOp::create(b, LLVM::ICmpPredicate::ne, services, null);
-  SmallVector<Type> types(3, pointer);
+  const size_t places[] = {offsetof(eq_services, mark), offsetof(eq_services, context),
+                           offsetof(eq_services, stop), offsetof(eq_services, start),
+                           offsetof(eq_services, wait)};
+  SmallVector<Type> types(std::size(places), pointer);
   auto branch = scf::IfOp::create(b, types, isGiven, /*withElseRegion=*/true);
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(branch.thenBlock());
-  Value mark = pointerAt(services, offsetof(eq_services, mark));
-  Value context = pointerAt(services, offsetof(eq_services, context));
-  Value stop = pointerAt(services, offsetof(eq_services, stop));
-  scf::YieldOp::create(b, ValueRange{mark, context, stop});
+  SmallVector<Value> given;
+  for (size_t place : places)
+    given.push_back(pointerAt(services, place));
+  scf::YieldOp::create(b, given);
   b.setInsertionPointToStart(branch.elseBlock());
-  scf::YieldOp::create(b, ValueRange{null, null, null});
-  return SmallVector<Value, 3>(branch.getResults());
+  scf::YieldOp::create(b, SmallVector<Value>(std::size(places), null));
+  return SmallVector<Value, 5>(branch.getResults());
 }
 
 LogicalResult StepEntryEmitter::collect() {
@@ -162,6 +165,11 @@ LogicalResult StepEntryEmitter::collect() {
       rows(offsetof(eq_step, sequence), offsetof(eq_step, sequences));
     else if (name == "logit_rows")
       rows(offsetof(eq_step, logit_row), offsetof(eq_step, logit_rows));
+    else if (name == "state")
+      arguments.push_back(
+          memref(pointerAt(step, offsetof(eq_step, state)), type(arguments.size()), unbounded));
+    else if (name == "rank")
+      arguments.push_back(indexAt(step, offsetof(eq_step, rank)));
     else
       isKnown = false;
   }
@@ -177,7 +185,7 @@ LogicalResult StepEntryEmitter::collect() {
 /// The region; whether it was stopped, as a status.
 Value StepEntryEmitter::call() {
   func::FuncOp function = body.function;
-  SmallVector<Value, 3> given = services();
+  SmallVector<Value, 5> given = services();
   Value null = LLVM::ZeroOp::create(b, pointer);
   Value result = LLVM::AllocaOp::create(b, pointer, b.getI32Type(), integer(1));
   LLVM::StoreOp::create(b, status(0), result);
@@ -189,7 +197,10 @@ Value StepEntryEmitter::call() {
     Value mark = LLVM::SelectOp::create(b, isFirst, given[0], null);
     SmallVector<Value> operands(arguments);
     team.append(operands);
-    operands.append({mark, given[1], logits});
+    operands.append({mark, given[1]});
+    if (body.hasCollectives)
+      operands.append({given[3], given[4]});
+    operands.push_back(logits);
     Value stops = func::CallOp::create(b, function, operands).getResult(0);
     scf::IfOp::create(
         b, arith::AndIOp::create(b, stops, isFirst), [&](OpBuilder &builder, Location loc) {

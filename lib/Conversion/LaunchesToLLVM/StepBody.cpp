@@ -35,7 +35,8 @@ namespace {
 class BodyEmitter {
 public:
   BodyEmitter(func::FuncOp step, bool isEntered)
-      : body{step, nullptr, {}, {}}, module(step->getParentOfType<ModuleOp>()), symbols(module),
+      : body{step, nullptr, !step.getOps<launch::CollectiveOp>().empty(), {}, {}},
+        module(step->getParentOfType<ModuleOp>()), symbols(module),
         b(step.getLoc(), step.getContext()), hasHostCalls(!step.getOps<launch::HostOp>().empty()) {
     if (isEntered)
       profiler.emplace(symbols);
@@ -54,6 +55,11 @@ private:
   LogicalResult emitConstant(memref::GetGlobalOp op);
   void emitKernel(launch::KernelOp op);
   void emitHostCall(launch::HostOp op);
+  void emitCollective(launch::CollectiveOp op);
+  void emitWait(launch::WaitOp op);
+  void announce(int64_t phase, StringRef site);
+  /// One thread calls a service: function(context, id, arguments...).
+  void callService(Value function, int64_t id, ValueRange arguments);
   SmallVector<Value, 4> hostOperand(Value operand);
   /// All threads meet; the function returns there if the team is stopped.
   void meet();
@@ -69,6 +75,7 @@ private:
   Value weights, arena;
   cpu::Team team;
   std::array<Value, 2> host, hook; ///< function and context
+  Value start, wait;               ///< services
   IRMapping mapping;
 };
 
@@ -91,7 +98,8 @@ void BodyEmitter::addFunction() {
   for (unsigned i : body.own)
     types.push_back(step.getArgument(i).getType());
   cpu::Team::appendTypes(context, types);
-  types.append((hasHostCalls ? 2 : 0) + (profiler ? 2 : 0), LLVM::LLVMPointerType::get(context));
+  types.append((hasHostCalls ? 2 : 0) + (profiler ? 2 : 0) + (body.hasCollectives ? 2 : 0),
+               LLVM::LLVMPointerType::get(context));
   for (unsigned i : body.results)
     types.push_back(step.getArgument(i).getType());
   SmallVector<Type> results;
@@ -123,6 +131,10 @@ void BodyEmitter::addFunction() {
     host = {take(), take()};
   if (profiler)
     hook = {take(), take()};
+  if (body.hasCollectives) {
+    start = take();
+    wait = take();
+  }
   for (unsigned i : body.results)
     mapping.map(step.getArgument(i), take());
 }
@@ -152,14 +164,17 @@ LogicalResult BodyEmitter::emitConstant(memref::GetGlobalOp op) {
   return success();
 }
 
+void BodyEmitter::announce(int64_t phase, StringRef site) {
+  if (profiler)
+    profiler->emit(b, hook[0], hook[1], phase, site);
+}
+
 void BodyEmitter::emitKernel(launch::KernelOp op) {
   if (pending.mustMeet(op))
     meet();
   pending.add(op);
-  if (profiler) {
-    const auto *phase = llvm::find(formats::kPhaseNames, op.getPhase());
-    profiler->emit(b, hook[0], hook[1], phase - std::begin(formats::kPhaseNames), op.getSite());
-  }
+  const auto *phase = llvm::find(formats::kPhaseNames, op.getPhase());
+  announce(phase - std::begin(formats::kPhaseNames), op.getSite());
   auto kernel = symbols.lookup<func::FuncOp>(op.getKernel().getRootReference());
   SmallVector<Value> operands;
   for (Value operand : op.getArguments())
@@ -219,6 +234,45 @@ void BodyEmitter::emitHostCall(launch::HostOp op) {
   meet();
 }
 
+void BodyEmitter::callService(Value function, int64_t id, ValueRange arguments) {
+  Value isFirst = arith::CmpIOp::create(b, arith::CmpIPredicate::eq, team.thread, index(0));
+  auto branch = scf::IfOp::create(b, isFirst, /*withElseRegion=*/false);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(branch.thenBlock());
+  Value number = LLVM::ConstantOp::create(b, b.getI64Type(), id);
+  SmallVector<Value> operands = {function, hook[1], number};
+  llvm::append_range(operands, arguments);
+  SmallVector<Type> types(llvm::drop_begin(ValueRange(operands).getTypes()));
+  auto type = LLVM::LLVMFunctionType::get(LLVM::LLVMVoidType::get(b.getContext()), types);
+  LLVM::CallOp::create(b, type, operands);
+}
+
+void BodyEmitter::emitCollective(launch::CollectiveOp op) {
+  if (pending.mustMeet(op))
+    meet();
+  pending.add(op);
+  announce(static_cast<int64_t>(formats::Phase::Comm), op.getSite());
+  Value memory = mapping.lookup(op.getMemory());
+  auto type = cast<MemRefType>(memory.getType());
+  Value address = memref::ExtractAlignedPointerAsIndexOp::create(b, memory);
+  Value data =
+      LLVM::IntToPtrOp::create(b, LLVM::LLVMPointerType::get(b.getContext()),
+                               arith::IndexCastOp::create(b, b.getI64Type(), address).getResult());
+  Value count = memref::DimOp::create(b, memory, 0);
+  if (type.getRank() == 2)
+    count = arith::MulIOp::create(b, count, index(type.getDimSize(1)));
+  Value elements = arith::IndexCastOp::create(b, b.getI64Type(), count);
+  callService(start, static_cast<int64_t>(op.getId()), {data, elements});
+}
+
+void BodyEmitter::emitWait(launch::WaitOp op) {
+  if (pending.mustMeet(op))
+    meet();
+  pending.add(op);
+  announce(static_cast<int64_t>(formats::Phase::Sync), op.getSite());
+  callService(wait, static_cast<int64_t>(op.getId()), {});
+}
+
 LogicalResult BodyEmitter::emit(Operation &op) {
   b.setLoc(op.getLoc());
   return llvm::TypeSwitch<Operation *, LogicalResult>(&op)
@@ -245,6 +299,15 @@ LogicalResult BodyEmitter::emit(Operation &op) {
         if (op.getEachSequence())
           return op.emitOpError("kernels on CPUs take all sequences of a step");
         emitKernel(op);
+        return success();
+      })
+      .Case<launch::CollectiveOp, launch::WaitOp>([&](auto op) -> LogicalResult {
+        if (!profiler)
+          return op.emitOpError("is a collective, for which only steps have services");
+        if constexpr (std::is_same_v<decltype(op), launch::CollectiveOp>)
+          emitCollective(op);
+        else
+          emitWait(op);
         return success();
       })
       .Case([&](launch::HostOp op) -> LogicalResult {

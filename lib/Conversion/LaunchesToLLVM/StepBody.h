@@ -12,6 +12,7 @@
 //      the team (Codegen/CPU/Team.h),
 //      function and context of the program's caller, if the step calls it,
 //      the profiler's hook and its context, if it is entered with an eq_step; null but in thread 0,
+//      start and wait of its services, if the step has collectives,
 //      memory for the results,
 //
 // and returns, if it is entered with an eq_step, whether the team was stopped.
@@ -29,6 +30,7 @@ inline constexpr unsigned kFixedArguments = 4;
 
 struct StepBody {
   mlir::func::FuncOp step, function;
+  bool hasCollectives = false;
   /// Of the step's arguments: those that are its own, and those for its results.
   llvm::SmallVector<unsigned> own, results;
 

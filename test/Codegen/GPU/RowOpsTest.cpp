@@ -250,28 +250,30 @@ TEST(GPURowOps, StaticCodesAreThoseOfTheFloats) {
     bool zeroPoints, fullRange;
     float scale;
     int32_t zero;
+    bool sinks = false;
   };
-  const Case cases[] = {{false, false, 0.02f, 0},
-                        {false, true, 0.01f, 0},
-                        {true, false, 0.03f, -37},
-                        {true, false, 0.03f, 127}};
+  const Case cases[] = {{false, false, 0.02f, 0},        {false, true, 0.01f, 0},
+                        {true, false, 0.03f, -37},       {true, false, 0.03f, 127},
+                        {false, false, 0.02f, 0, true},  {false, true, 0.01f, 0, true},
+                        {true, false, 0.03f, -37, true}, {true, false, 0.03f, 127, true}};
   auto quantized = [](RowOp op, int64_t columns, const Case &c) {
     RowSpec spec = specOf(op, columns);
     spec.quantization = RowQuantization::Static;
     spec.zeroPoints = c.zeroPoints;
     spec.fullRange = c.fullRange;
+    spec.sinks = c.sinks;
     spec.sums = true;
     return spec;
   };
   for (int64_t columns : {7, 100, 578})
-    for (RowOp op : {RowOp::Quantize, RowOp::SiluMul}) {
+    for (RowOp op : {RowOp::Quantize, RowOp::LayerNorm, RowOp::SiluMul}) {
       if (op != RowOp::Quantize)
         library.add(specOf(op, columns));
       for (const Case &c : cases)
         library.add(quantized(op, columns, c));
     }
   for (int64_t columns : {7, 100, 578})
-    for (RowOp op : {RowOp::Quantize, RowOp::SiluMul})
+    for (RowOp op : {RowOp::Quantize, RowOp::LayerNorm, RowOp::SiluMul})
       for (const Case &c : cases) {
         SCOPED_TRACE(testing::Message() << int(op) << ", " << columns << ", zero " << c.zero);
         Inputs in(7, columns);
@@ -282,6 +284,7 @@ TEST(GPURowOps, StaticCodesAreThoseOfTheFloats) {
           values = {y.data(), 7, columns, columns};
         }
         Scheme scheme{8, !c.zeroPoints, Granularity::Tensor, 0, false, c.fullRange};
+        scheme.sinks = c.sinks;
         auto expected = quantizeTokens(values, scheme, c.scale, c.zero, 0);
         ASSERT_TRUE(expected) << expected.error().message;
         expectEqual(runQuantized(library, quantized(op, columns, c), in, c.scale, c.zero),

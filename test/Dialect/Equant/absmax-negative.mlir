@@ -27,7 +27,7 @@
 // FLOAT-GROUP: error: group size 64 needs a scheme, but scheme is none
 // ASYMMETRIC: error: scheme W4A16_ASYM has zero points, but absmax chooses none; take method zeropoint
 // NONE-ASYM: error: unknown scheme 'none_ASYM'; legal are
-// ACTIVATIONS: error: unknown activations 'online'; legal are dynamic and static
+// ACTIVATIONS: error: unknown activations 'online'; legal are dynamic, static, online-ema and online-window; did you mean 'online-ema'?
 // OBSERVER: error: unknown weight observer 'ema'; legal are absmax, minmax, percentile, mse, entropy and hessian-diagonal
 // LONELY: error: percentile {{.*}} belongs to weight observer percentile
 // PERCENTILE: error: percentile 30: expected one above 50 and at most 100

@@ -1,7 +1,7 @@
 // RUN: easyquant-opt %s --split-input-file --verify-diagnostics --equant-insert-observers="sites=up"
 // RUN: not easyquant-opt %s --split-input-file --equant-insert-observers="statistics=median" 2>&1 | FileCheck %s
 
-// CHECK: unknown statistic 'median'; legal are absmax, minmax, mean_abs, moments, histogram, hessian, ema, sinks
+// CHECK: unknown statistic 'median'; legal are absmax, minmax, mean_abs, moments, histogram, hessian, ema, sinks, inliers
 
 // expected-error @below {{sites pattern 'up' matches no site}}
 module {

@@ -52,7 +52,7 @@ func.func private @dynamic() attributes {a = #equant.plan<methods = [], rule = a
 
 // -----
 
-// expected-error @below {{input must be quantized per token, per tensor with static scales, or in groups with dynamic and outer scales, found #equant.scheme<i8, symmetric, group = 8>}}
+// expected-error @below {{input must be quantized per token, per tensor with static or online scales, or in groups with dynamic and outer scales, found #equant.scheme<i8, symmetric, group = 8>}}
 func.func private @input() attributes {a = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, channel>, input = <i8, symmetric, group = 8>>}
 
 // -----

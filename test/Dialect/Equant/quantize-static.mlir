@@ -13,6 +13,14 @@
 // CHECK: equant.linear {{.*}} {input_scale = {{[0-9.e+-]+}} : f32, input_scheme = #equant.scheme<i8, symmetric, tensor>, sites = ["up"]
 // CHECK: equant.linear {{.*}} {input_scale = {{[0-9.e+-]+}} : f32, input_scheme = #equant.scheme<i8, asymmetric, tensor>, input_zero_point = {{-?[0-9]+}} : i32, sites = ["gate"]
 
+// With sinks apart the extrema are those of the other tokens.
+// RUN: sed -e "s|tensor>>, site|tensor, sinks>>, site|" %t/in.mlir > %t/sinks.mlir
+// RUN: easyquant-opt %t/sinks.mlir --equant-quantize -o %t/minmax.mlir
+// RUN: easyquant-opt %t/sinks.mlir --equant-quantize=observer=absmax -o %t/absmax.mlir
+// RUN: %python %S/Inputs/static_inputs.py --check-inliers %t/statistics.safetensors %t/work/smooth.safetensors %t/minmax.mlir %t/absmax.mlir
+// RUN: not easyquant-opt %t/sinks.mlir --equant-quantize=observer=mse 2>&1 | FileCheck %s --check-prefix=TOWERING
+// TOWERING: error: site 'up': observer mse takes sinks for tokens like all others; take observer minmax or absmax, or sinks none
+
 // What observers cannot know, and what is not there.
 // RUN: not easyquant-opt %t/in.mlir --equant-quantize=observer=mse 2>&1 | FileCheck %s --check-prefix=SMOOTHED
 // RUN: not easyquant-opt %t/in.mlir --equant-quantize=observer=max 2>&1 | FileCheck %s --check-prefix=OBSERVER
@@ -29,7 +37,7 @@
 // OBSERVER: error: unknown observer 'max'; legal are minmax, absmax, percentile, mse, entropy and ema
 // OWN: error: site 'up': unknown observer 'max'; legal are minmax, absmax, percentile, mse, entropy and ema
 // PERCENTILE: error: a percentile belongs to observer percentile, found ema
-// NONE: error: static activations need statistics: calibrate first (the module has no equant.statistics), or take dynamic activations
+// NONE: error: static and online activations need statistics: calibrate first (the module has no equant.statistics), or take dynamic activations
 // SITE: error: site 'up': {{.*}}statistics.safetensors: {{.*}}up/minmax
 // OTHER: error: {{.*}}statistics.safetensors: {{.*}}model
 module attributes {equant.statistics = "DIR/statistics.safetensors", equant.work = "DIR/work", lm.source = "DIR/model"} {

@@ -9,7 +9,7 @@
 // RUN: echo '["W4A16"]' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=OBJECT
 // OBJECT: error: {{.*}}a.json: found an array, expected an object
 // RUN: echo '{"shceme": "W4A16"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=KEY
-// KEY: error: {{.*}}a.json: unknown key 'shceme'; legal are scheme, method, group_size, scale_type, activations, head, head_group_size, ignore, targets, weight_observer, percentile, mixed, observer, alpha, search_samples, clip, act_order, static_groups, damping, steps, epochs, kv, sites
+// KEY: error: {{.*}}a.json: unknown key 'shceme'; legal are scheme, method, group_size, scale_type, activations, head, head_group_size, ignore, targets, weight_observer, percentile, sinks, mixed, observer, online_decay, online_window, online_tokens, alpha, search_samples, clip, act_order, static_groups, damping, steps, epochs, kv, sites
 // RUN: echo '{"group_size": "128"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=TYPE
 // TYPE: error: {{.*}}a.json: group_size: found "128", expected an integer
 // RUN: echo '{"ignore": "lm_head"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=LIST
@@ -22,7 +22,7 @@
 // RUN: echo '{"sites": [{"scheme": "none"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=MATCH
 // MATCH: error: {{.*}}a.json: sites[0]: match: found nothing, expected a string
 // RUN: echo '{"sites": [{"match": "up", "head": "int8"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=SITEKEY
-// SITEKEY: error: {{.*}}a.json: sites[0]: unknown key 'head'; legal are match, scheme, method, group_size, scale_type, activations, weight_observer, percentile, observer, alpha, clip, act_order, static_groups, damping
+// SITEKEY: error: {{.*}}a.json: sites[0]: unknown key 'head'; legal are match, scheme, method, group_size, scale_type, activations, weight_observer, percentile, observer, sinks, alpha, clip, act_order, static_groups, damping
 // RUN: echo '{"sites": [{"match": "pu"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=NOSITE
 // NOSITE: error: {{.*}}a.json: sites[0] pattern 'pu' matches no site; the closest names are 'up', 'lm_head' (use re: for a regular expression)
 // RUN: echo '{"sites": [{"match": "up"}, {"match": "re:u"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=TWO
@@ -41,6 +41,12 @@
 // DYNAMIC: error: site 'up': observer ema belongs to static activations
 // RUN: echo '{"sites": [{"match": "up", "activations": "static", "observer": "max"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=OBSERVER
 // OBSERVER: error: site 'up': unknown observer 'max'; legal are minmax, absmax, percentile, mse, entropy and ema
+// RUN: echo '{"sites": [{"match": "up", "sinks": "keep"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=SINKS
+// SINKS: error: site 'up': sinks keep belongs to static activations of int8, found dynamic ones
+// RUN: echo '{"sites": [{"match": "up", "scheme": "FP8", "sinks": "keep"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=FLOATS
+// FLOATS: error: site 'up': sinks keep belongs to static activations of int8, found f8E4M3FN
+// RUN: echo '{"sites": [{"match": "up", "activations": "static", "sinks": "drop"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=DROP
+// DROP: error: site 'up': unknown sinks 'drop'; legal are none and keep
 // RUN: echo '{"mixed": true}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=MIXED
 // MIXED: error: {{.*}}a.json: mixed precision by blocks belongs to zeroquant, found method absmax
 // RUN: echo '{"method": "zeroquant", "scheme": "W4A16", "mixed": true}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=MIXED4

@@ -22,6 +22,7 @@
 // CHECK-SAME:    r = #equant.scheme<i5, symmetric, group = 32, scale = f16>
 // CHECK-SAME:    s = #equant.scheme<i6, asymmetric, group = 32>
 // CHECK-SAME:    t = #equant.scheme<i4, asymmetric, group = 32, scale = ui6>
+// CHECK-SAME:    u = #equant.scheme<i8, asymmetric, tensor, sinks>
 func.func private @schemes() attributes {
   a = #equant.scheme<i8, symmetric, channel>,
   b = #equant.scheme<i8, symmetric, full, channel>,
@@ -42,7 +43,8 @@ func.func private @schemes() attributes {
   q = #equant.layout<panel, rows = 32, depth = 4>,
   r = #equant.scheme<i5, symmetric, group = 32, scale = f16>,
   s = #equant.scheme<i6, asymmetric, group = 32>,
-  t = #equant.scheme<i4, asymmetric, group = 32, scale = ui6>
+  t = #equant.scheme<i4, asymmetric, group = 32, scale = ui6>,
+  u = #equant.scheme<i8, asymmetric, tensor, sinks>
 }
 
 // -----
@@ -82,17 +84,27 @@ func.func private @token() attributes {a = #equant.scheme<i8, symmetric, token>}
 
 // -----
 
+// expected-error @below {{sinks apart of 8-bit codes with a static scale per channel: they are those of int8 activations with one static scale; leave them out}}
+func.func private @sinks() attributes {a = #equant.scheme<i8, symmetric, channel, sinks>}
+
+// -----
+
+// expected-error @below {{expected 'dynamic', 'online' or 'sinks', 'scale = TYPE' and 'outer = tensor', in this order, found 'sinks'}}
+func.func private @moving_sinks() attributes {a = #equant.scheme<i8, symmetric, token, dynamic, sinks>}
+
+// -----
+
 // expected-error @below {{an outer scale per tensor is not coarser than scales per tensor}}
 func.func private @coarser() attributes {a = #equant.scheme<i8, symmetric, tensor, outer = tensor>}
 
 // -----
 
-// expected-error @below {{expected 'dynamic' or 'online', 'scale = TYPE' and 'outer = tensor', in this order, found 'sometimes'}}
+// expected-error @below {{expected 'dynamic', 'online' or 'sinks', 'scale = TYPE' and 'outer = tensor', in this order, found 'sometimes'}}
 func.func private @trailer() attributes {a = #equant.scheme<i8, symmetric, tensor, sometimes>}
 
 // -----
 
-// expected-error @below {{expected 'dynamic' or 'online', 'scale = TYPE' and 'outer = tensor', in this order, found 'dynamic'}}
+// expected-error @below {{expected 'dynamic', 'online' or 'sinks', 'scale = TYPE' and 'outer = tensor', in this order, found 'dynamic'}}
 func.func private @order() attributes {a = #equant.scheme<i8, symmetric, token, scale = f16, dynamic>}
 
 // -----

@@ -148,11 +148,35 @@ struct LinearSpec {
   /// Codes of symmetric weights go down to -2^(b-1), not only to -(2^(b-1) - 1).
   bool fullRange = false;
   WeightNumbers numbers = {};
+  /// Of quantized input and one group: y, of i32, are the sums
+  /// acc - (offset + zw) * sums - zx * wsums before any scale; the scales are no arguments.
+  bool sums = false;
 };
 std::string symbolName(const LinearSpec &spec);
 int64_t scratchBytes(const LinearSpec &spec, const Target &target);
 mlir::func::FuncOp getOrEmitLinear(mlir::ModuleOp module, const LinearSpec &spec,
                                    const Target &target);
+
+/// What a linear does with its sums, for sums that come from elsewhere, to the bit:
+///   y[m,n] = sx[m] * (outer[n] * (sw[n] * sums[m,n])) (+ bias[n]) (+ y[m,n]).
+/// (sums: rows<N> of i32, scales: memref<?xf32>, wscales, [wouter], [bias: memref<Nxf32>], y:
+/// rows<N>, team); weights have a scale a channel.
+struct RescaleSpec {
+  int64_t n = 0;
+  WeightNumbers numbers = {};
+  bool bias = false, accumulate = false;
+};
+std::string symbolName(const RescaleSpec &spec);
+mlir::func::FuncOp getOrEmitRescale(mlir::ModuleOp module, const RescaleSpec &spec,
+                                    const Target &target);
+
+/// The largest magnitude of each row: (x: rows<C>, absmax: memref<?xf32>, team).
+struct TokenAbsMaxSpec {
+  int64_t columns = 0;
+};
+std::string symbolName(const TokenAbsMaxSpec &spec);
+mlir::func::FuncOp getOrEmitTokenAbsMax(mlir::ModuleOp module, const TokenAbsMaxSpec &spec,
+                                        const Target &target);
 
 /// Row-wise operations, optionally followed by quantization of the result.
 ///   Quantize:  (x, out...)                      RmsNorm:  (x, weight: memref<Cxf32>, out...)
@@ -160,18 +184,36 @@ mlir::func::FuncOp getOrEmitLinear(mlir::ModuleOp module, const LinearSpec &spec
 ///   Gelu:      (x, out...)                      Add:      (a, b, out...)
 /// then the team. out... is (y: rows<C>), or when quantized ([scale: f32], codes, scales, sums),
 /// scale being there when it is static; with zero points ([scale: f32, zero: i32], codes, scales,
-/// sums, zeros). Quantize itself is dynamic unless it is static.
+/// sums, zeros). Quantize itself is dynamic unless it is static or online, and may be given the
+/// largest magnitude of each row, (x, absmax: memref<?xf32>, codes, scales, sums). Online it is
+/// (state, sequences, first: index, codes, scales, sums, extrema): the scale of a row is number
+/// `first` + 1 of what its sequence has in its slot of `state`, memref<?xFxf64>, and extrema,
+/// rows<2>, are the least and the greatest value of each row before it is rounded.
 struct RowSpec {
   RowOp op = RowOp::Quantize;
   int64_t columns = 0;
   double epsilon = 0.0; ///< of the norms
   RowQuantization quantization = RowQuantization::None;
-  int64_t groupSize = 0;   ///< groups of the sums, when quantized
-  bool zeroPoints = false; ///< static only: asymmetric
-  bool fullRange = false;  ///< static only: codes from -128 on, as asymmetric ones always are
+  int64_t groupSize = 0;    ///< groups of the sums, when quantized
+  bool zeroPoints = false;  ///< static only: asymmetric
+  bool fullRange = false;   ///< static only: codes from -128 on, as asymmetric ones always are
+  bool sinks = false;       ///< static only: definition 4 of Numerics/Quantize.h instead of 3
+  int64_t stateFields = 0;  ///< online only: F, of all sites
+  bool absMaxGiven = false; ///< of Quantize, dynamic
 };
 std::string symbolName(const RowSpec &spec);
 mlir::func::FuncOp getOrEmitRowOp(mlir::ModuleOp module, const RowSpec &spec, const Target &target);
+
+/// Brings the state of all sites up to date (Numerics/OnlineScales.h): (extrema: rows<2 * sites>,
+/// state: memref<?xFxf64>, sequences, team), F = sites * numerics::onlineFields(window). Of each
+/// sequence its slot is read and its next slot written.
+struct AdvanceSpec {
+  int64_t sites = 0, window = 0;
+  double decay = 0.0;
+};
+std::string symbolName(const AdvanceSpec &spec);
+mlir::func::FuncOp getOrEmitAdvance(mlir::ModuleOp module, const AdvanceSpec &spec,
+                                    const Target &target);
 
 /// y = s value(nearest(x / s)), which Numerics/Quantize.h defines for codes that are no integers:
 /// (x, [scale: f32], y: rows<C>, team). The scale is that of each row (absmax, ScaleRules.h), or
@@ -188,13 +230,15 @@ mlir::func::FuncOp getOrEmitFakeQuantize(mlir::ModuleOp module, const FakeQuanti
                                          const Target &target);
 
 /// y[m] = table[tokens[m]]: (tokens: memref<?xi32>, table, [scales, [zeros], [outer]], y: rows<C>,
-/// team). Integer tables are packed weights of N = vocab, K = columns.
+/// team). Integer tables are packed weights of N = vocab, K = columns. A sharded table takes the
+/// rank, an index, before y: its tokens are those from rank * vocab on, rows of others are zeros.
 struct EmbeddingSpec {
   int64_t vocab = 0, columns = 0;
   WeightFormat table = WeightFormat::F32;
   int64_t groupSize = 0;
   bool zeroPoints = false;
   WeightNumbers numbers = {};
+  bool sharded = false;
 };
 std::string symbolName(const EmbeddingSpec &spec);
 mlir::func::FuncOp getOrEmitEmbedding(mlir::ModuleOp module, const EmbeddingSpec &spec,
@@ -269,6 +313,8 @@ struct AttentionSpec {
   /// Of a float cache; > 0: queries and keys come before their rotation and are rotated in place,
   /// by a table of so many positions, before keys are appended.
   int64_t positions = 0;
+  /// That have as many heads each: work is cut as if all were here, so that bits are the same.
+  int64_t ranks = 1;
 };
 
 /// One layer's part of a cache, in bytes that are multiples of 64.

@@ -124,6 +124,7 @@ struct RowSpec {
   int64_t groupSize = 0;   ///< groups of the sums; 0 (one group) or a multiple of 16
   bool zeroPoints = false; ///< static only: asymmetric
   bool fullRange = false;  ///< static only: codes from -128 on, as asymmetric ones always are
+  bool sinks = false;      ///< static only: definition 4 of Numerics/Quantize.h instead of 3
 
   RowQuantization effectiveQuantization() const {
     return easyquant::effectiveQuantization(op, quantization);

@@ -110,7 +110,11 @@ static Result<void> checkFixed(const SiteRequest &request, const recipe::Preset 
                    numerics::toString(*preset.scales) + ", found scale type " +
                    request.options[option::scaleType]);
   std::optional<std::string> activations = request.options.get(option::activations);
-  if (activations && preset.isStatic && (*activations == "static") != *preset.isStatic)
+  if (request.isOnline() && preset.input != recipe::InputCodes::Int8)
+    return invalid("activations " + Twine(request.activations()) +
+                   " need int8 activations, but scheme " + request.scheme() +
+                   " has none; take one such as W8A8 or W4A8, or other activations");
+  if (activations && preset.isStatic && *activations != request.activations())
     return invalid("scheme " + Twine(request.scheme()) + " has " +
                    (*preset.isStatic ? "static" : "dynamic") + " activations, found " +
                    *activations);
@@ -187,12 +191,19 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
     numerics::Scheme scheme{.bits = 8};
     bool isInteger = preset->input == recipe::InputCodes::Int8;
     scheme.codes = isInteger ? numerics::CodeFormat::Integer : numerics::CodeFormat::F8E4M3FN;
-    scheme.dynamic = !request.isStatic();
+    scheme.dynamic = !request.isCalibrated();
     scheme.granularity =
         scheme.dynamic ? numerics::Granularity::Token : numerics::Granularity::Tensor;
     scheme.symmetric = scheme.dynamic || weight.symmetric;
     scheme.fullRange = !scheme.dynamic && weight.fullRange;
-    input = SchemeAttr::get(context, scheme);
+    scheme.sinks = request.options[option::sinks] == "keep";
+    if (scheme.sinks && (!isInteger || scheme.dynamic || request.isOnline()))
+      return invalid(Twine("sinks keep belongs to static activations of int8, found ") +
+                     (scheme.dynamic       ? "dynamic ones"
+                      : request.isOnline() ? "online ones"
+                                           : numerics::toString(scheme.codes)));
+    input = request.isOnline() ? SchemeAttr::perTensorOnline(context)
+                               : SchemeAttr::get(context, scheme);
   }
   Result<DictionaryAttr> options = optionsOf(context, request, input && input.isCalibrated());
   if (!options)
@@ -229,10 +240,13 @@ static void describe(Builder &builder, const SiteRequest &request, bool ofRule,
       if (!recipe::findMix(request.scheme()) || request.options.has(option))
         fields.set(key, builder.getI64IntegerAttr(request.groupSize()));
     } else if (&option == &option::activations.info()) {
-      fields.set(key, builder.getStringAttr(request.isStatic() ? "static" : "dynamic"));
+      fields.set(key, builder.getStringAttr(request.activations()));
     } else if (&option == &option::mixed.info()) {
       if (request.options[option::mixed])
         fields.set(key, builder.getBoolAttr(true));
+    } else if (&option == &option::sinks.info()) {
+      if (request.isStatic() && request.options.has(option))
+        fields.set(key, attributeOf(builder, request.options.valueOrDefault(option)));
     } else if (const OptionValue *value = request.options.find(option)) {
       fields.set(key, attributeOf(builder, *value));
     } else if (option.planned && &option != &option::percentile.info() &&

@@ -175,7 +175,8 @@ SchemeAttr SchemeAttr::get(MLIRContext *context, const numerics::Scheme &scheme)
              scheme.table ? CodebookAttr::get(context, *scheme.table) : CodebookAttr(),
              scheme.symmetric, scheme.fullRange, static_cast<Granularity>(scheme.granularity),
              scheme.groupSize, scaleType(context, scheme.scales),
-             scheme.dynamic ? ScaleOrigin::Dynamic : ScaleOrigin::Static, scheme.outer);
+             scheme.dynamic ? ScaleOrigin::Dynamic : ScaleOrigin::Static, scheme.outer,
+             scheme.sinks);
 }
 
 SchemeAttr SchemeAttr::perToken(MLIRContext *context, unsigned bits) {
@@ -183,10 +184,17 @@ SchemeAttr SchemeAttr::perToken(MLIRContext *context, unsigned bits) {
              {.bits = int(bits), .granularity = numerics::Granularity::Token, .dynamic = true});
 }
 
+SchemeAttr SchemeAttr::perTensorOnline(MLIRContext *context) {
+  SchemeAttr scheme = get(context, {.bits = 8, .granularity = numerics::Granularity::Tensor});
+  return get(context, scheme.getCode(), scheme.getCodebook(), scheme.getSymmetric(),
+             scheme.getFullRange(), scheme.getGranularity(), scheme.getGroupSize(),
+             scheme.getScale(), ScaleOrigin::Online, scheme.getOuter(), scheme.getSinks());
+}
+
 /// The scheme of the parameters, of which code and scale are types of their kinds.
 static numerics::Scheme toScheme(Type code, CodebookAttr codebook, bool symmetric, bool fullRange,
                                  Granularity granularity, int64_t groupSize, Type scale,
-                                 ScaleOrigin origin, bool outer) {
+                                 ScaleOrigin origin, bool outer, bool sinks) {
   numerics::Scheme scheme{.bits = static_cast<int>(code.getIntOrFloatBitWidth()),
                           .symmetric = symmetric,
                           .granularity = static_cast<numerics::Granularity>(granularity),
@@ -194,7 +202,8 @@ static numerics::Scheme toScheme(Type code, CodebookAttr codebook, bool symmetri
                           .dynamic = origin != ScaleOrigin::Static,
                           .fullRange = fullRange,
                           .scales = *scaleFormat(scale),
-                          .outer = outer};
+                          .outer = outer,
+                          .sinks = sinks};
   if (codebook) {
     scheme.codes = numerics::CodeFormat::Table;
     scheme.table = codebook.toNumerics();
@@ -208,7 +217,7 @@ static numerics::Scheme toScheme(Type code, CodebookAttr codebook, bool symmetri
 
 numerics::Scheme SchemeAttr::toNumerics() const {
   return toScheme(getCode(), getCodebook(), getSymmetric(), getFullRange(), getGranularity(),
-                  getGroupSize(), getScale(), getOrigin(), getOuter());
+                  getGroupSize(), getScale(), getOrigin(), getOuter(), getSinks());
 }
 
 unsigned SchemeAttr::getBits() const { return getCode().getIntOrFloatBitWidth(); }
@@ -232,7 +241,7 @@ SmallVector<int64_t, 2> SchemeAttr::getScaleShape(ArrayRef<int64_t> matrixShape)
 LogicalResult SchemeAttr::verify(function_ref<InFlightDiagnostic()> emitError, Type code,
                                  CodebookAttr codebook, bool symmetric, bool fullRange,
                                  Granularity granularity, int64_t groupSize, Type scale,
-                                 ScaleOrigin origin, bool outer) {
+                                 ScaleOrigin origin, bool outer, bool sinks) {
   if (!isCodeType(code))
     return emitError() << "codes must be " << kCodeTypes << ", found " << code;
   if (!isScaleType(scale))
@@ -254,8 +263,11 @@ LogicalResult SchemeAttr::verify(function_ref<InFlightDiagnostic()> emitError, T
   if (outer && granularity != Granularity::Group && granularity != Granularity::Channel)
     return emitError() << "an outer scale per tensor is not coarser than scales per "
                        << stringifyGranularity(granularity);
-  numerics::Scheme scheme =
-      toScheme(code, codebook, symmetric, fullRange, granularity, groupSize, scale, origin, outer);
+  numerics::Scheme scheme = toScheme(code, codebook, symmetric, fullRange, granularity, groupSize,
+                                     scale, origin, outer, sinks);
+  if (sinks && origin != ScaleOrigin::Static)
+    return emitError() << "sinks are kept apart from a static scale, found "
+                       << stringifyScaleOrigin(origin) << " ones";
   scheme.dynamic = granularity == Granularity::Token; // weights are the ops' to check
   if (auto ok = numerics::checkScheme(scheme); !ok)
     return emitError() << ok.error().message;
@@ -272,7 +284,7 @@ namespace {
 struct SchemeTail {
   ScaleOrigin origin = ScaleOrigin::Static;
   Type scale;
-  bool outer = false;
+  bool outer = false, sinks = false;
 };
 } // namespace
 
@@ -282,8 +294,10 @@ static ParseResult parseTail(AsmParser &parser, SchemeTail &tail) {
     StringRef word;
     if (parser.parseKeyword(&word))
       return failure();
-    bool isFirst = tail.origin == ScaleOrigin::Static && !tail.scale && !tail.outer;
-    if ((word == "dynamic" || word == "online") && isFirst) {
+    bool isFirst = tail.origin == ScaleOrigin::Static && !tail.sinks && !tail.scale && !tail.outer;
+    if (word == "sinks" && isFirst) {
+      tail.sinks = true;
+    } else if ((word == "dynamic" || word == "online") && isFirst) {
       tail.origin = *symbolizeScaleOrigin(word);
     } else if (word == "scale" && !tail.scale && !tail.outer) {
       if (parser.parseEqual() || parser.parseType(tail.scale))
@@ -293,8 +307,8 @@ static ParseResult parseTail(AsmParser &parser, SchemeTail &tail) {
         return failure();
       tail.outer = true;
     } else {
-      return parser.emitError(at) << "expected 'dynamic' or 'online', 'scale = TYPE' and 'outer = "
-                                     "tensor', in this order, found '"
+      return parser.emitError(at) << "expected 'dynamic', 'online' or 'sinks', 'scale = TYPE' and "
+                                     "'outer = tensor', in this order, found '"
                                   << word << "'";
     }
   }
@@ -357,7 +371,7 @@ Attribute SchemeAttr::parse(AsmParser &parser, Type) {
     tail.scale = Float32Type::get(parser.getContext());
   return getChecked([&] { return parser.emitError(start); }, parser.getContext(), code, codebook,
                     symmetric, fullRange, *granularity, groupSize, tail.scale, tail.origin,
-                    tail.outer);
+                    tail.outer, tail.sinks);
 }
 
 void SchemeAttr::print(AsmPrinter &printer) const {
@@ -375,6 +389,8 @@ void SchemeAttr::print(AsmPrinter &printer) const {
     printer << " = " << getGroupSize();
   if (getOrigin() != ScaleOrigin::Static)
     printer << ", " << stringifyScaleOrigin(getOrigin());
+  if (getSinks())
+    printer << ", sinks";
   if (!getScale().isF32())
     printer << ", scale = " << getScale();
   if (getOuter())
@@ -460,7 +476,7 @@ LogicalResult PlanAttr::verify(function_ref<InFlightDiagnostic()> emitError, Arr
                                FlatSymbolRefAttr outer) {
   if (!llvm::all_of(methods, llvm::IsaPred<StringAttr>))
     return emitError() << "methods must be names, found " << methods;
-  if (weight.getDynamic())
+  if (!weight.isStatic())
     return emitError() << "weights have static scales, found " << weight;
   if (std::string problem = whyRuleCannotServe(rule, percentile, weight); !problem.empty())
     return emitError() << problem;
@@ -468,8 +484,8 @@ LogicalResult PlanAttr::verify(function_ref<InFlightDiagnostic()> emitError, Arr
                  (input.getGranularity() == Granularity::Tensor && !input.getDynamic()) ||
                  (input.getOuter() && input.getDynamic() && !input.isInteger());
   if (!isKnown)
-    return emitError() << "input must be quantized per token, per tensor with static scales, or in "
-                          "groups with dynamic and outer scales, found "
+    return emitError() << "input must be quantized per token, per tensor with static or online "
+                          "scales, or in groups with dynamic and outer scales, found "
                        << input;
   if (input && input.isInteger() != weight.isInteger())
     return emitError() << "input and weight are multiplied as integers or as floats, both; found "

@@ -9,6 +9,7 @@
 
 #include "easyquant/Dialect/LM/IR/Attention.h"
 #include "easyquant/Numerics/Bounds.h"
+#include "easyquant/Numerics/OnlineScales.h"
 
 #include "mlir/IR/Builders.h"
 
@@ -103,7 +104,7 @@ static LogicalResult verifyCodes(Operation *op, SchemeAttr scheme, RankedTensorT
 static LogicalResult verifyWeight(Operation *op, SchemeAttr scheme, LayoutAttr layout,
                                   RankedTensorType codes, Value scale, Value zeroPoint, Value outer,
                                   int64_t n, int64_t k) {
-  if (scheme.getDynamic())
+  if (!scheme.isStatic())
     return op->emitOpError("weights have static scales, found ") << scheme;
   if (!layout) {
     if (failed(verifyCodes(op, scheme, codes, {n, k})))
@@ -251,6 +252,9 @@ static LogicalResult verifyInputScale(Operation *op, SchemeAttr scheme, FloatAtt
                            "with a constant scale, or, of codes that are no integers, in groups "
                            "with dynamic and outer scales, found ")
            << scheme;
+  if (scheme.isOnline() && (!scheme.isInteger() || scheme.getBits() != 8 ||
+                            !scheme.getSymmetric() || scheme.getFullRange()))
+    return op->emitOpError("online scales are of symmetric codes i8, found ") << scheme;
   if (scale && (!std::isnormal(scale.getValueAsDouble()) || scale.getValueAsDouble() < 0))
     return op->emitOpError("the scale of the input must be finite, normal and positive, found ")
            << scale;
@@ -271,8 +275,9 @@ LogicalResult FakeQuantizeOp::verify() {
 // What is computed at run time
 //===----------------------------------------------------------------------===//
 
-void QuantizeRowsOp::build(OpBuilder &b, OperationState &state, Value input, SchemeAttr scheme,
-                           int64_t group, FloatAttr scale, IntegerAttr zeroPoint) {
+void QuantizeRowsOp::build(OpBuilder &b, OperationState &state, Value input, Value online,
+                           SchemeAttr scheme, int64_t group, FloatAttr scale,
+                           IntegerAttr zeroPoint) {
   int64_t columns = lm::columns(input);
   auto rows = [](ArrayRef<int64_t> shape, Type element) -> Type {
     return RankedTensorType::get(shape, element);
@@ -284,23 +289,30 @@ void QuantizeRowsOp::build(OpBuilder &b, OperationState &state, Value input, Sch
   if (zeroPoint)
     types.push_back(rows({dynamic}, b.getI32Type()));
   state.addOperands(input);
+  if (online)
+    state.addOperands(online);
   state.addTypes(types);
   auto &properties = state.getOrAddProperties<Properties>();
   properties.setScheme(scheme);
   properties.setGroup(b.getI64IntegerAttr(group));
   properties.setScale(scale);
   properties.setZeroPoint(zeroPoint);
+  properties.operandSegmentSizes = {1, online ? 1 : 0, /*absmax=*/0};
 }
 
 LogicalResult QuantizeRowsOp::verify() {
   SchemeAttr scheme = getScheme();
   if (!scheme.isInteger() || scheme.getBits() != 8)
     return emitOpError("expected codes of i8, found ") << scheme;
-  if (scheme.getDynamic() == bool(getScaleAttr()) ||
+  if (scheme.isOnline() != bool(getOnline()))
+    return emitOpError("online scales belong to an online scheme, and such a scheme has them");
+  if (scheme.isStatic() != bool(getScaleAttr()) ||
       scheme.getSymmetric() == bool(getZeroPointAttr()) ||
       bool(getZeroPointAttr()) != bool(getZeroPoints()))
     return emitOpError("scale belongs to a static scheme, zero_point and zero points to an "
                        "asymmetric one");
+  if (getAbsmax() && !scheme.getDynamic())
+    return emitOpError("absmax belongs to a dynamic scheme, found ") << scheme;
   int64_t columns = lm::columns(getInput());
   int64_t groups = numerics::groupCount(columns, static_cast<int64_t>(getGroup()));
   if (lm::columns(getCodes()) != columns || lm::columns(getSums()) != groups)
@@ -308,6 +320,62 @@ LogicalResult QuantizeRowsOp::verify() {
            << columns << " columns of codes and " << groups << " of sums, found "
            << getCodes().getType() << " and " << getSums().getType();
   return verifyInputScale(*this, scheme, getScaleAttr());
+}
+
+static LogicalResult verifySite(Operation *op, int64_t index, lm::StateType state) {
+  if (index < state.getSites())
+    return success();
+  return op->emitOpError("index must be one of the ")
+         << state.getSites() << " sites of the state, found " << index;
+}
+
+LogicalResult OnlineScaleOp::verify() {
+  return verifySite(*this, static_cast<int64_t>(getIndex()), getState().getType());
+}
+
+LogicalResult TrackOp::verify() {
+  return verifySite(*this, static_cast<int64_t>(getIndex()), getState().getType());
+}
+
+LogicalResult AdvanceOp::verify() {
+  double decay = getDecay().convertToDouble();
+  if (!(decay >= 0 && decay < 1))
+    return emitOpError("decay must be at least 0 and less than 1, found ") << getDecayAttr();
+  auto window = static_cast<int64_t>(getWindow());
+  int64_t fields = getState().getType().getFields();
+  if (window > lm::kMaxStateFields || fields != numerics::onlineFields(window))
+    return emitOpError("a window of ")
+           << window << " steps takes a state of "
+           << numerics::onlineFields(std::min(window, lm::kMaxStateFields)) << " fields, found "
+           << fields;
+  return success();
+}
+
+LogicalResult RescaleOp::verify() {
+  if (getSites().empty())
+    return emitOpError("sites must name the linears whose sums it scales");
+  SchemeAttr scheme = getWeightScheme();
+  int64_t n = lm::columns(getOutput());
+  if (lm::columns(getSums()) != n)
+    return emitOpError("expected ") << n << " columns of sums, found " << getSums().getType();
+  if (scheme.getGranularity() != Granularity::Channel)
+    return emitOpError("expected a scale a channel, found ") << scheme;
+  if (failed(verifyHasOuter(*this, scheme, getOuter())))
+    return failure();
+  auto check = [&](StringRef what, numerics::WeightTensor tensor, Value found) -> LogicalResult {
+    RankedTensorType expected = getLayout().getPackedType(tensor, scheme, n, /*columns=*/8);
+    if (!expected || found.getType() != expected)
+      return emitOpError(what) << " of " << n << " channels packed as " << getLayout()
+                               << " must be " << expected << ", found " << found.getType();
+    return success();
+  };
+  if (failed(check("scales", numerics::WeightTensor::Scales, getScale())) ||
+      (getOuter() && failed(check("outer scales", numerics::WeightTensor::Outer, getOuter()))))
+    return failure();
+  if (getBias() && tensorType(getBias()).getDimSize(0) != n)
+    return emitOpError("bias has ") << tensorType(getBias()).getDimSize(0)
+                                    << " elements, but the result has " << n << " columns";
+  return success();
 }
 
 LogicalResult FusionOp::verify() {
@@ -401,11 +469,15 @@ LogicalResult equant::LinearOp::verify() {
   if (getBias() && tensorType(getBias()).getDimSize(0) != n)
     return emitOpError("bias has ") << tensorType(getBias()).getDimSize(0)
                                     << " elements, but the result has " << n << " columns";
+  if (!lm::isActivationType(getOutput().getType()) &&
+      (!readsCodes() || getBias() || weight.getGranularity() != Granularity::Channel))
+    return emitOpError("gives sums of products, as i32, of codes and a weight with a scale a "
+                       "channel alone, and without a bias");
   SchemeAttr input = getInputSchemeAttr();
   bool isStatic = input && !input.getDynamic(), hasScale = input && input.isCalibrated();
-  hasScale &= !readsCodes();
-  if (readsCodes() != getInput().getType().getElementType().isInteger(8) ||
-      (readsCodes() && !input) ||
+  bool hasOnlineScales = input && input.isOnline() && getRowScales();
+  hasScale &= !readsCodes() && !hasOnlineScales;
+  if (bool(getRowScales()) != (readsCodes() || hasOnlineScales) || (readsCodes() && !input) ||
       bool(getRowZeroPoints()) != (readsCodes() && !input.getSymmetric()) ||
       (getRowSums() && !readsCodes()))
     return emitOpError("row_scales, row_sums and row_zero_points belong to codes, which come with "

@@ -60,6 +60,44 @@ template <typename Producer, typename Consumer> struct FuseConversion : OpRewrit
   }
 };
 
+/// Codes with online scales: the kernel that makes them reads the scales, and notes the extrema of
+/// what it rounds; an op whose result nothing else reads makes that on its way.
+struct FuseOnline : OpRewritePattern<QuantizeRowsOp> {
+  using OpRewritePattern::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(QuantizeRowsOp op, PatternRewriter &rewriter) const override {
+    auto scale = op.getOnline() ? op.getOnline().getDefiningOp<OnlineScaleOp>() : OnlineScaleOp();
+    if (!scale || isFused(op) || isFused(scale) || scale->getBlock() != op->getBlock())
+      return rewriter.notifyMatchFailure(op, "its scales are not online ones");
+    TrackOp track;
+    size_t readers = 0;
+    for (Operation *user : op.getInput().getUsers()) {
+      ++readers;
+      if (auto found = dyn_cast<TrackOp>(user);
+          found && !isFused(found) && found->getBlock() == op->getBlock() &&
+          found.getState() == scale.getState() && found.getIndex() == scale.getIndex())
+        track = found;
+    }
+    if (!track)
+      return rewriter.notifyMatchFailure(op, "nothing tracks its input for the same site");
+    SmallVector<Operation *> ops;
+    Operation *producer = op.getInput().getDefiningOp();
+    if (isa_and_present<lm::RmsNormOp, lm::LayerNormOp, lm::SiluMulOp, lm::GeluOp>(producer) &&
+        readers == 2 && !isFused(producer) && producer->getBlock() == op->getBlock())
+      ops.push_back(producer);
+    // Of several kernels that read one scale each has it.
+    if (!scale->hasOneUse()) {
+      rewriter.setInsertionPoint(op);
+      scale = cast<OnlineScaleOp>(rewriter.clone(*scale));
+      track = cast<TrackOp>(rewriter.clone(*track));
+      rewriter.modifyOpInPlace(op, [&] { op.getOnlineMutable().assign(scale); });
+    }
+    ops.append({scale, track, op});
+    fuse(rewriter, op, ops);
+    return success();
+  }
+};
+
 /// x + linear(y): the linear adds into the memory of x, where nobody reads x any more.
 struct FuseResidual : OpRewritePattern<lm::AddOp> {
   using OpRewritePattern::OpRewritePattern;
@@ -70,8 +108,9 @@ struct FuseResidual : OpRewritePattern<lm::AddOp> {
     for (auto [term, stream] :
          {std::pair(add.getRhs(), add.getLhs()), std::pair(add.getLhs(), add.getRhs())}) {
       Operation *linear = term.getDefiningOp();
-      if (!isa_and_present<lm::LinearOp, equant::LinearOp>(linear) || !linear->hasOneUse() ||
-          linear->getBlock() != add->getBlock() || !lm::mayOverwrite(add, stream))
+      if (!isa_and_present<lm::LinearOp, equant::LinearOp, RescaleOp>(linear) ||
+          !linear->hasOneUse() || linear->getBlock() != add->getBlock() ||
+          !lm::mayOverwrite(add, stream))
         continue;
       fuse(rewriter, add, {linear, add});
       return success();
@@ -183,6 +222,7 @@ struct FuseKernels : easyquant::equant::impl::FuseKernelsBase<FuseKernels> {
     // First, for it takes in what others would.
     RewritePatternSet first(&getContext()), patterns(&getContext());
     first.add<FuseAppend>(&getContext(), isGPU);
+    first.add<FuseOnline>(&getContext());
     addRowOps<QuantizeRowsOp>(patterns);
     patterns.add<FuseResidual>(&getContext());
     if (isGPU) {

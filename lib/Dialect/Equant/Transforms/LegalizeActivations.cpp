@@ -102,15 +102,19 @@ private:
   QuantizeRowsOp quantized(equant::LinearOp linear, SchemeAttr scheme) {
     FloatAttr scale = linear.getInputScaleAttr();
     IntegerAttr zeroPoint = linear.getInputZeroPointAttr();
+    // Of online scales, which are an operand then.
+    Value online = linear.getRowScales();
     int64_t group = linear.getWeightScheme().getGroupSize();
     SmallVector<Attribute> key = {scheme, OpBuilder(linear).getI64IntegerAttr(group)};
     if (scale)
       key.push_back(scale);
     if (zeroPoint)
       key.push_back(zeroPoint);
+    if (auto site = online ? online.getDefiningOp<OnlineScaleOp>() : OnlineScaleOp())
+      key.push_back(site.getIndexAttr());
     return shared<QuantizeRowsOp>(linear, linear.getInput(), key, [&](OpBuilder &b) {
-      return QuantizeRowsOp::create(b, linear.getLoc(), linear.getInput(), scheme, group, scale,
-                                    zeroPoint);
+      return QuantizeRowsOp::create(b, linear.getLoc(), linear.getInput(), online, scheme, group,
+                                    scale, zeroPoint);
     });
   }
 

@@ -14,8 +14,10 @@
 #include "easyquant/Weights/WeightGlobals.h"
 #include "easyquant/Weights/WeightReport.h"
 
+#include "easyquant/Dialect/Equant/IR/TensorParallel.h"
 #include "easyquant/Dialect/Equant/Transforms/FoldScale.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
+#include "easyquant/Formats/Manifest.h"
 #include "easyquant/Support/Folders.h"
 #include "easyquant/Support/ProgressAction.h"
 #include "easyquant/Support/Threads.h"
@@ -60,6 +62,13 @@ FailureOr<SmallVector<Target>> MaterializeWeights::chooseTargets() {
   return chosen;
 }
 
+/// Adds those of another rank, which has the same weights in the same order.
+static void addErrors(TargetWeights &to, const TargetWeights &from) {
+  for (const auto &[weight, other] : llvm::zip_equal(to.weights.packed(), from.weights.packed()))
+    for (auto [error, more] : llvm::zip_equal(to.errors[&weight], from.errors.at(&other)))
+      error.add(more);
+}
+
 /// What the manifest says of how the model was quantized; unit, its null, where it was not.
 static Attribute describeQuantization(ModuleOp module) {
   auto recipe = module->getAttrOfType<DictionaryAttr>(kRecipeAttr);
@@ -90,12 +99,20 @@ LogicalResult MaterializeWeights::run() {
     return failure();
   std::deque<TargetWeights> models;
   int64_t tensors = 0;
+  const int64_t ranks = degreeOf(module);
+  if (auto grid = module.lookupSymbol<shard::GridOp>(kGrid); grid && ranks == 1)
+    return fail() << "shard.grid @" << kGrid << ": expected one axis of 2 to " << kMaxRanks
+                  << " ranks";
   for (auto [target, inner] : llvm::zip_equal(*chosen, splitTargets(module, *chosen))) {
-    TargetWeights &model = models.emplace_back(target, inner);
-    if (failed(model.weights.collect(inner)) || failed(model.weights.check(inner, *reader)))
-      return failure();
-    model.tensors = fileTensors(model);
-    tensors += std::ssize(model.tensors);
+    const char *stem = target == Target::GPU ? formats::kGpuWeightsStem : formats::kWeightsStem;
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      TargetWeights &model =
+          models.emplace_back(target, inner, formats::weightsStem(stem, rank, ranks));
+      if (failed(model.weights.collect(inner, rank)) || failed(model.weights.check(inner, *reader)))
+        return failure();
+      model.tensors = fileTensors(model);
+      tensors += std::ssize(model.tensors);
+    }
   }
   Result<DictionaryAttr> source = describeSource(&getContext(), reader->source());
   if (!source)
@@ -110,8 +127,12 @@ LogicalResult MaterializeWeights::run() {
       !written)
     return fail() << written.error().message;
 
-  for (TargetWeights &model : models)
-    readFromFile(model);
+  // One program reads the weights of each rank at the same places; errors are those of all ranks.
+  for (size_t i = 0; i < models.size(); i += ranks) {
+    for (int64_t rank = 1; rank < ranks; ++rank)
+      addErrors(models[i], models[i + rank]);
+    readFromFile(models[i]);
+  }
   module->removeAttr(kWorkAttr);
   NamedAttrList report;
   report.set("source", *source);

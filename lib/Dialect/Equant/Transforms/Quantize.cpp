@@ -185,7 +185,7 @@ LogicalResult Quantize::quantizeEmbedding(lm::EmbeddingOp op, PlanAttr plan) {
   auto embedding = equant::EmbeddingOp::create(
       builder, op.getLoc(), op.getType(), op.getTokens(), table->codes, table->scale,
       table->zeroPoint, table->outer, cast<RankedTensorType>(op.getTable().getType()).getDimSize(0),
-      plan.getWeight(), /*layout=*/LayoutAttr());
+      plan.getWeight(), /*layout=*/LayoutAttr(), /*sharded=*/false);
   op.replaceAllUsesWith(embedding.getOutput());
   op.erase();
   return success();

@@ -26,7 +26,7 @@ FailureOr<StaticInputs> StaticInputs::open(ModuleOp module, StaticObserver obser
   auto path = module->getAttrOfType<StringAttr>(kStatisticsAttr);
   if (!path)
     return emitError(module.getLoc())
-           << "static activations need statistics: calibrate first (the module has no "
+           << "static and online activations need statistics: calibrate first (the module has no "
            << kStatisticsAttr << "), or take dynamic activations";
   FailureOr<ConstantReader> reader = ConstantReader::open(module);
   if (failed(reader))
@@ -65,7 +65,17 @@ Result<SliceParams> StaticInputs::fromExtrema(StringRef site, StringRef observer
                                               const std::vector<float> &divisors) const {
   const int64_t channels = divisors.size();
   std::vector<float> low, high;
-  if (observer == "minmax" || !file.has((site + "/absmax").str())) {
+  if (scheme.sinks) {
+    auto inliers = file.floats((site + "/inliers").str(), std::vector<int64_t>{2, channels});
+    if (!inliers)
+      return Unexpected(inliers.error());
+    low.assign(inliers->begin(), inliers->begin() + channels);
+    high.assign(inliers->begin() + channels, inliers->end());
+    for (int64_t j = 0; observer == "absmax" && j < channels; ++j) {
+      high[j] = std::max(-low[j], high[j]);
+      low[j] = -high[j];
+    }
+  } else if (observer == "minmax" || !file.has((site + "/absmax").str())) {
     auto extrema = file.floats((site + "/minmax").str(), std::vector<int64_t>{2, channels});
     if (!extrema)
       return Unexpected(extrema.error());
@@ -138,13 +148,18 @@ Result<SliceParams> StaticInputs::choose(QuantizableOpInterface op, PlanAttr pla
   if (auto known = checkValue(recipe::option::observer.info(), observer.str()); !known)
     return named(known.error());
   bool perChannel = observer == "minmax" || observer == "absmax";
+  numerics::Scheme numeric = plan.getInput().toNumerics();
+  if (!perChannel && numeric.sinks)
+    return makeError(ErrorCode::Unsupported,
+                     "site '{}': observer {} takes sinks for tokens like all others; take observer "
+                     "minmax or absmax, or sinks none",
+                     site, observer.str());
   if (!perChannel && !divisors->empty())
     return makeError(ErrorCode::Unsupported,
                      "site '{}': observer {} knows its activations as a whole, before they were "
                      "smoothed channel by channel; take observer minmax or absmax",
                      site, observer.str());
   divisors->resize(weight->columns(), 1.0f);
-  numerics::Scheme numeric = plan.getInput().toNumerics();
   // Of a scheme with an outer scale, that of the range; those of its groups come at run time.
   const bool isOuter = numeric.outer;
   if (isOuter)

@@ -65,6 +65,14 @@ LogicalResult KVCacheType::verify(function_ref<InFlightDiagnostic()> emitError, 
   return success();
 }
 
+LogicalResult StateType::verify(function_ref<InFlightDiagnostic()> emitError, int64_t sites,
+                                int64_t fields) {
+  if (sites < 1 || sites > kMaxStateSites || fields < 1 || fields > kMaxStateFields)
+    return emitError() << "sites must be 1 to " << kMaxStateSites << " and fields 1 to "
+                       << kMaxStateFields << ", found " << sites << " and " << fields;
+  return success();
+}
+
 LogicalResult lm::verifyModelOp(Operation *op) {
   if (!op->getParentOfType<FunctionOpInterface>())
     return op->emitOpError("expected to be in a function");

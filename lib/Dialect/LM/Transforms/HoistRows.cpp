@@ -10,6 +10,7 @@
 #include "easyquant/Dialect/LM/Analysis/Calls.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/Shard/IR/ShardOps.h"
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/IR/SymbolTable.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
@@ -34,6 +35,13 @@ static Value rowsOf(PatternRewriter &rewriter, Location loc, Value value, Value 
   return RowsOp::create(rewriter, loc, value.getType(), value, numbers);
 }
 
+/// Ranks have the same rows, so that sums over ranks and gathered columns are row by row, too.
+static bool isRowWise(Operation *op) {
+  auto gather = dyn_cast<shard::AllGatherOp>(op);
+  return op->hasTrait<OpTrait::RowWise>() || isa<shard::AllReduceOp>(op) ||
+         (gather && gather.getGatherAxis() == 1);
+}
+
 namespace {
 
 /// rows(f(x, y)) = f(rows(x), rows(y)) for an op that works row by row, if nobody needs its other
@@ -43,7 +51,7 @@ struct HoistAboveRowWiseOp : OpRewritePattern<RowsOp> {
 
   LogicalResult matchAndRewrite(RowsOp rows, PatternRewriter &rewriter) const override {
     Operation *producer = rows.getInput().getDefiningOp();
-    if (!producer || !producer->hasTrait<OpTrait::RowWise>())
+    if (!producer || !isRowWise(producer))
       return rewriter.notifyMatchFailure(rows, "its operand is not computed row by row");
     Value numbers = rows.getRows();
     if (!isa<BlockArgument>(numbers))

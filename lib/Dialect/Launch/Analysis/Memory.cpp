@@ -22,7 +22,11 @@ SmallVector<Access> easyquant::launch::accessesOf(Operation *op) {
       if (isa<MemRefType>(operand.getType()))
         accesses.push_back({operand, launch.isWritten(i), kernel && kernel.isShared(i)});
   };
-  llvm::TypeSwitch<Operation *>(op).Case<KernelOp, HostOp>(collect);
+  llvm::TypeSwitch<Operation *>(op).Case<KernelOp, HostOp>(collect).Case<CollectiveOp, WaitOp>(
+      [&](auto launch) {
+        accesses.push_back(
+            {launch.getMemory(), /*isWrite=*/true, /*isShare=*/false, /*isFirst=*/true});
+      });
   return accesses;
 }
 
@@ -106,6 +110,8 @@ static Value firstRowOf(Value memory) {
 
 /// Is what two accesses share out among threads shared out alike?
 static bool haveSameShares(const Access &a, const Access &b) {
+  if (a.isFirst || b.isFirst)
+    return a.isFirst && b.isFirst;
   if (!a.isShare || !b.isShare)
     return false;
   Value rootA = rootOf(a.memory), rootB = rootOf(b.memory);
@@ -135,5 +141,5 @@ void Pending::add(Operation *op) {
     clear();
   for (const Access &access : accessesOf(op))
     if (!meets || !access.isShare || access.isWrite)
-      accesses.push_back({access.memory, access.isWrite, access.isShare && !meets});
+      accesses.push_back({access.memory, access.isWrite, access.isShare && !meets, access.isFirst});
 }

@@ -52,6 +52,21 @@ template <typename OpT> static LogicalResult verifyWrites(OpT op) {
   return success();
 }
 
+LogicalResult CollectiveOp::verify() {
+  auto type = dyn_cast<MemRefType>(getMemory().getType());
+  if (!type || type.getRank() < 1 || type.getRank() > 2 || !type.isDynamicDim(0) ||
+      type.getNumDynamicDims() != 1 ||
+      !(type.getElementType().isF32() || type.getElementType().isSignlessInteger(32)))
+    return emitOpError("expected rows of f32 or i32, found ") << getMemory().getType();
+  if (getCall() == "all_gather"
+          ? !getReduction().empty() || type.getRank() != 2
+          : getCall() != "all_reduce" || !llvm::is_contained({"sum", "max", "min"}, getReduction()))
+    return emitOpError("expected an all_reduce by sum, max or min, or an all_gather of columns, "
+                       "found ")
+           << getCall() << " by '" << getReduction() << "'";
+  return success();
+}
+
 LogicalResult HostOp::verify() { return verifyWrites(*this); }
 
 LogicalResult KernelOp::verify() {

@@ -30,7 +30,7 @@ struct PrintLaunches : easyquant::launch::impl::PrintLaunchesBase<PrintLaunches>
   void runOnOperation() override {
     SmallVector<Operation *> launches;
     for (Operation &op : getOperation().getOps())
-      if (isa<KernelOp, HostOp>(op))
+      if (isa<KernelOp, HostOp, CollectiveOp, WaitOp>(op))
         launches.push_back(&op);
     for (auto [number, op] : llvm::enumerate(launches))
       print(static_cast<int>(number), op, waitsFor(launches, number));
@@ -65,11 +65,17 @@ struct PrintLaunches : easyquant::launch::impl::PrintLaunchesBase<PrintLaunches>
     return traffic;
   }
 
+  static StringRef phaseOf(Operation *op) {
+    if (auto kernel = dyn_cast<KernelOp>(op))
+      return kernel.getPhase();
+    return isa<CollectiveOp>(op) ? "comm" : isa<WaitOp>(op) ? "sync" : "host";
+  }
+
   static void print(int number, Operation *op, ArrayRef<int> after) {
     auto kernel = dyn_cast<KernelOp>(op);
     Traffic traffic = trafficOf(op);
     llvm::raw_ostream &os = llvm::outs();
-    os << llvm::formatv("{0,4} {1,-9} {2}  ", number, kernel ? kernel.getPhase() : "host",
+    os << llvm::formatv("{0,4} {1,-9} {2}  ", number, phaseOf(op),
                         op->getAttrOfType<StringAttr>("site").getValue());
     if (kernel) {
       os << kernel.getKernel();
@@ -78,6 +84,11 @@ struct PrintLaunches : easyquant::launch::impl::PrintLaunchesBase<PrintLaunches>
       if (auto rows = kernel.getRows())
         os << llvm::formatv(" for {0} to {1} rows", (*rows)[0],
                             (*rows)[1] ? std::to_string((*rows)[1]) : "all");
+    } else if (auto collective = dyn_cast<CollectiveOp>(op)) {
+      os << "collective " << collective.getId() << " " << collective.getCall() << " "
+         << collective.getReduction();
+    } else if (auto wait = dyn_cast<WaitOp>(op)) {
+      os << "collective " << wait.getId();
     } else {
       os << "call " << cast<HostOp>(op).getCall();
     }

@@ -3,6 +3,7 @@
 
     static_inputs.py HASH FILE SITE=CHANNELS ...       of the model with the checksum in the file HASH
     static_inputs.py --check FILE SMOOTH MINMAX ABSMAX the IR that quantize-static.mlir made with either observer
+    static_inputs.py --check-inliers ...               the same, of plans that keep sinks apart
 """
 
 import re
@@ -21,18 +22,21 @@ def write(checksum, path, *sites):
         x = np.random.default_rng(zlib.crc32(site.encode())).normal(0.3, 1, (50, int(channels))).astype(np.float32)
         tensors[f"{site}/minmax"] = np.stack([x.min(axis=0), x.max(axis=0)])
         tensors[f"{site}/absmax"] = np.abs(x).max(axis=0)
+        inliers = x[np.abs(x).max(axis=1) <= 2.5]
+        tensors[f"{site}/inliers"] = np.stack([inliers.min(axis=0), inliers.max(axis=0)])
         tensors[f"{site}/tokens"] = np.array([50], np.int64)
     stamp = {"format": "easyquant-statistics", "format_version": "1", "model_hash": Path(checksum).read_text().strip(), "text_hash": "0",
              "tokenizer_hash": "0", "samples": "1", "length": "50", "seed": "0", "bos": "0"}
     save_file(tensors, path, stamp)
 
 
-def check(file, smooth, minmax, absmax):
+def check(file, smooth, minmax, absmax, extrema="minmax"):
     statistics, s = load_file(file), load_file(smooth)["smooth"]
-    up_low, up_high = statistics["up/minmax"] / s
-    low, high = statistics["gate/minmax"]
+    up_low, up_high = statistics[f"up/{extrema}"] / s
+    low, high = statistics[f"gate/{extrema}"]
+    largest = max(-low.min(), high.max())
     peak = np.float32(max(np.abs(up_low).max(), np.abs(up_high).max()))
-    for path, (low, high) in ((minmax, (low.min(), high.max())), (absmax, (-statistics["gate/absmax"].max(), statistics["gate/absmax"].max()))):
+    for path, (low, high) in ((minmax, (low.min(), high.max())), (absmax, (-largest, largest))):
         text = Path(path).read_text()
         scales = [np.float32(value) for value in re.findall(r"input_scale = ([0-9.e+-]+) : f32", text)]
         (zero,) = re.findall(r"input_zero_point = (-?\d+) : i32", text)
@@ -45,5 +49,7 @@ def check(file, smooth, minmax, absmax):
 if __name__ == "__main__":
     if sys.argv[1] == "--check":
         check(*sys.argv[2:])
+    elif sys.argv[1] == "--check-inliers":
+        check(*sys.argv[2:], extrema="inliers")
     else:
         write(*sys.argv[1:])

@@ -66,6 +66,9 @@ inline constexpr llvm::StringLiteral kCalibrationAttr = "equant.calibration";
 inline constexpr llvm::StringLiteral kObservedAttr = "equant.observed";
 /// Attribute of a global: its first byte in the artifact's data section.
 inline constexpr llvm::StringLiteral kOffsetAttr = "equant.offset";
+/// Attribute of the module: what the manifest says of online scales: `window`, `decay`, `tokens` of
+/// a step at most, and the scales that each site starts with.
+inline constexpr llvm::StringLiteral kOnlineAttr = "equant.online";
 /// Attribute of the module: the folder of what methods have computed.
 inline constexpr llvm::StringLiteral kWorkAttr = "equant.work";
 /// Attributes of a computed global: its file in that folder, and the stamp that the file must have.

@@ -55,7 +55,8 @@ def Equant_Statistic
                   [I32EnumAttrCase<"AbsMax", 0, "absmax">, I32EnumAttrCase<"MinMax", 1, "minmax">,
                    I32EnumAttrCase<"MeanAbs", 2, "mean_abs">, I32EnumAttrCase<"Moments", 3, "moments">,
                    I32EnumAttrCase<"Histogram", 4, "histogram">, I32EnumAttrCase<"Hessian", 5, "hessian">,
-                   I32EnumAttrCase<"Ema", 6, "ema">, I32EnumAttrCase<"Sinks", 7, "sinks">]> {
+                   I32EnumAttrCase<"Ema", 6, "ema">, I32EnumAttrCase<"Sinks", 7, "sinks">,
+                   I32EnumAttrCase<"Inliers", 8, "inliers">]> {
   let cppNamespace = "::easyquant::equant";
   let genSpecializedAttr = 0;
 }
@@ -107,6 +108,7 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     | `token` | a scale for each row of an activation; always computed at run time |
     | `dynamic` | scales are computed from each input at run time; static when absent |
     | `online` | scales are state of a sequence, updated step by step |
+    | `sinks` | a static scale of `i8` activations, but tokens that leave its range have scales of their own |
     | `scale = T` | the type of scales: `f16`, `bf16`, `f8E4M3FN`, `f8E8M0FNU`, `ui6`; `f32` when absent. `ui6`: two levels, n/64 in units of one f16 for every 8 groups of a row |
     | `outer = tensor` | the scales are themselves scaled, by one f32 a tensor |
 
@@ -118,6 +120,7 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     #equant.scheme<i4, symmetric, group = 128, scale = f16>
     #equant.scheme<i4, codebook = nf4, group = 64, scale = f16>
     #equant.scheme<i8, symmetric, token, dynamic>
+    #equant.scheme<i8, symmetric, tensor, sinks>
     #equant.scheme<f8E4M3FN, channel>
     #equant.scheme<f4E2M1FN, group = 32, scale = f8E8M0FNU>
     #equant.scheme<f4E2M1FN, group = 16, scale = f8E4M3FN, outer = tensor>
@@ -125,12 +128,15 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
   }];
   let parameters = (ins "::mlir::Type":$code, "::easyquant::equant::CodebookAttr":$codebook, "bool":$symmetric,
                         "bool":$full_range, "::easyquant::equant::Granularity":$granularity, "int64_t":$group_size,
-                        "::mlir::Type":$scale, "::easyquant::equant::ScaleOrigin":$origin, "bool":$outer);
+                        "::mlir::Type":$scale, "::easyquant::equant::ScaleOrigin":$origin, "bool":$outer,
+                        "bool":$sinks);
   let extraClassDeclaration = [{
     /// A scheme of lib/Numerics, which is a scheme (numerics::checkScheme).
     static SchemeAttr get(::mlir::MLIRContext *context, const ::easyquant::numerics::Scheme &scheme);
     /// Scales computed at run time, one a token: <iB, symmetric, token, dynamic>.
     static SchemeAttr perToken(::mlir::MLIRContext *context, unsigned bits);
+    /// A scale that is state of a sequence: <i8, symmetric, tensor, online>.
+    static SchemeAttr perTensorOnline(::mlir::MLIRContext *context);
 
     /// The same scheme in plain C++, where online scales are dynamic ones.
     ::easyquant::numerics::Scheme toNumerics() const;
@@ -138,8 +144,12 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     unsigned getBits() const;
     /// Are codes integers, that can be multiplied as they are?
     bool isInteger() const;
-    bool getDynamic() const { return getOrigin() != ScaleOrigin::Static; }
-    /// Of activations: is there a scale that calibration finds, the one of a tensor or the outer one?
+    /// Does each input have scales of its own?
+    bool getDynamic() const { return getOrigin() == ScaleOrigin::Dynamic; }
+    bool isOnline() const { return getOrigin() == ScaleOrigin::Online; }
+    bool isStatic() const { return getOrigin() == ScaleOrigin::Static; }
+    /// Of activations: is there a scale that calibration finds, that of a tensor, with which online
+    /// ones start, or the outer one?
     bool isCalibrated() const { return !getDynamic() || getOuter(); }
     /// The shape of the scales of a matrix: 1x1, Nx1 or NxG. A dynamic extent stays one.
     ::llvm::SmallVector<int64_t, 2> getScaleShape(::llvm::ArrayRef<int64_t> matrixShape) const;

@@ -72,6 +72,8 @@ def Equant_RowSums
 def Equant_RowZeroPoints
     : Equant_TensorOf<"$t.getRank() == 1 && $t.isDynamicDim(0) && $t.getElementType().isSignlessInteger(32)",
                       "zero points of activations, tensor<?xi32>">;
+/// Activations, or their sums of products of codes before these are scaled.
+def Equant_LinearOutput : AnyTypeOf<[LM_Activation, Equant_RowSums], "", "::mlir::RankedTensorType">;
 def Equant_LinearInput
     : AnyTypeOf<[LM_Activation, LM_BF16Activation, Equant_RowCodes], "", "::mlir::RankedTensorType">;
 def Equant_Rows
@@ -176,26 +178,126 @@ def Equant_FakeQuantizeOp
   let hasVerifier = 1;
 }
 
-def Equant_QuantizeRowsOp : Equant_Op<"quantize_rows", [LM_RowWise]> {
+def Equant_QuantizeRowsOp : Equant_Op<"quantize_rows", [AttrSizedOperandSegments, LM_RowWise]> {
   let summary = "activations as int8 codes, with what a product of integers needs beside them";
   let description = [{
     q = clamp(rne(x / s) + z), row by row: per token, with scales from each row, or per tensor, with the constant `scale` and
-    the `zero_point` of an asymmetric scheme. `sums` are the sums of the codes of every `group` columns (0: of the row),
-    which products with zero points are corrected by. `lib/Numerics` defines it to the bit.
+    the `zero_point` of an asymmetric scheme, or with online scales, the operand `online`. `sums` are the sums of the codes of every
+    `group` columns (0: of the row), which products with zero points are corrected by. `lib/Numerics` defines it to the bit.
+
+    With `absmax` the scales are those of these largest magnitudes, one a row, instead of the row's own: of rows whose columns are
+    parts of longer rows, which other ranks have.
 
     ```mlir
     %codes, %scales, %sums = equant.quantize_rows %x {scheme = #equant.scheme<i8, symmetric, token, dynamic>, group = 128 : i64}
       : tensor<?x576xf32> -> tensor<?x576xi8>, tensor<?xf32>, tensor<?x5xi32>
     ```
   }];
-  let arguments = (ins LM_Activation:$input, Equant_SchemeAttr:$scheme,
+  let arguments = (ins LM_Activation:$input, Optional<Equant_RowScales>:$online, Optional<Equant_RowScales>:$absmax, Equant_SchemeAttr:$scheme,
                        ConfinedAttr<I64Attr, [IntNonNegative]>:$group, OptionalAttr<F32Attr>:$scale,
                        OptionalAttr<I32Attr>:$zero_point);
   let results = (outs Equant_RowCodes:$codes, Equant_RowScales:$scales, Equant_RowSums:$sums,
                       Optional<Equant_RowZeroPoints>:$zero_points);
-  let assemblyFormat = "$input attr-dict `:` type($input) `->` type(results)";
-  let builders = [OpBuilder<(ins "::mlir::Value":$input, "::easyquant::equant::SchemeAttr":$scheme, "int64_t":$group,
+  let assemblyFormat = [{
+    $input (`online` `(` $online^ `:` type($online) `)`)? (`absmax` `(` $absmax^ `:` type($absmax) `)`)? attr-dict `:` type($input) `->` type(results)
+  }];
+  let builders = [OpBuilder<(ins "::mlir::Value":$input, "::mlir::Value":$online,
+                                 "::easyquant::equant::SchemeAttr":$scheme, "int64_t":$group,
                                  "::mlir::FloatAttr":$scale, "::mlir::IntegerAttr":$zeroPoint)>];
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Online scales
+//===----------------------------------------------------------------------===//
+
+def Equant_OnlineScaleOp : Equant_Op<"online_scale"> {
+  let summary = "the scale that a row's sequence keeps for a site";
+  let description = [{
+    For each row of the step the scale of site `index` in the state of the sequence that it belongs to, as the last step of
+    that sequence has left it (`easyquant/Numerics/OnlineScales.h`).
+
+    ```mlir
+    %s = equant.online_scale %state, %batch {index = 3 : i64} : !lm.state<sites = 118, fields = 2> -> tensor<?xf32>
+    ```
+  }];
+  let arguments = (ins LM_StateType:$state, LM_BatchType:$batch, ConfinedAttr<I64Attr, [IntNonNegative]>:$index);
+  let results = (outs Equant_RowScales:$scales);
+  let assemblyFormat = "$state `,` $batch attr-dict `:` type($state) `->` type($scales)";
+  let hasVerifier = 1;
+}
+
+def Equant_TrackOp : Op<Equant_Dialect, "track", [LM_ModelOp]> {
+  let summary = "notes the extrema of each row for the next scale of a site";
+  let description = [{
+    The smallest and the largest value of each row, before it is rounded, for `equant.advance`: what the kernel that makes
+    its codes gathers on its way.
+
+    ```mlir
+    equant.track %x in %state {index = 3 : i64} : tensor<?x576xf32>, !lm.state<sites = 118, fields = 2>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input, LM_StateType:$state, ConfinedAttr<I64Attr, [IntNonNegative]>:$index);
+  let assemblyFormat = "$input `in` $state attr-dict `:` type($input) `,` type($state)";
+  let hasVerifier = 1;
+}
+
+def Equant_AdvanceOp : Op<Equant_Dialect, "advance", [LM_ModelOp]> {
+  let summary = "brings the state of all sites up to date";
+  let description = [{
+    What each sequence of the step keeps, from the extrema that `equant.track` has noted of its rows: read from the
+    sequence's slot, written to its next one. `decay` is the weight of the past; with `window` > 0 the largest magnitude of
+    so many steps is averaged instead of that of this one. `easyquant/Numerics/OnlineScales.h` defines it to the bit.
+
+    ```mlir
+    equant.advance %state, %batch {decay = 0.9 : f64, window = 0 : i64} : !lm.state<sites = 118, fields = 2>
+    ```
+  }];
+  let arguments = (ins LM_StateType:$state, LM_BatchType:$batch, F64Attr:$decay,
+                       ConfinedAttr<I64Attr, [IntNonNegative]>:$window);
+  let assemblyFormat = "$state `,` $batch attr-dict `:` type($state)";
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Rows whose columns ranks share
+//===----------------------------------------------------------------------===//
+
+def Equant_TokenAbsMaxOp : Equant_Op<"token_absmax", [LM_RowWise]> {
+  let summary = "the largest magnitude of each row";
+  let description = [{
+    a[m] = max |x[m, ·]|: what the scale of a row follows from. Where ranks have parts of the columns it is the largest of theirs.
+
+    ```mlir
+    %a = equant.token_absmax %x : tensor<?x512xf32> -> tensor<?xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input);
+  let results = (outs Equant_RowScales:$absmax);
+  let assemblyFormat = "$input attr-dict `:` type($input) `->` type($absmax)";
+}
+
+def Equant_RescaleOp : Equant_Op<"rescale", [AttrSizedOperandSegments, LM_RowWise]> {
+  let summary = "y = s_x · s_w · sums + b";
+  let description = [{
+    What a quantized linear does with its int32 sums, apart from it: the scale of each channel of the weight, then that of each
+    row of the activations, then the bias. Sums of ranks are added before, so that nothing is rounded but once.
+
+    ```mlir
+    %y = equant.rescale %sums scale(%scale) row_scales(%rows)
+           {layout = #equant.layout<panel, rows = 32, depth = 4>, sites = ["down_proj"],
+            weight_scheme = #equant.scheme<i8, symmetric, channel>}
+           : (tensor<?x576xi32>, tensor<18x1x32xf32>, tensor<?xf32>) -> tensor<?x576xf32>
+    ```
+  }];
+  let arguments = (ins Equant_RowSums:$sums, Equant_WeightScales:$scale, Optional<Equant_WeightOuterScales>:$outer,
+                       Equant_RowScales:$row_scales, Optional<LM_Vector>:$bias, StrArrayAttr:$sites,
+                       Equant_SchemeAttr:$weight_scheme, Equant_LayoutAttr:$layout);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = [{
+    $sums `scale` `(` $scale `)` (`outer` `(` $outer^ `)`)? `row_scales` `(` $row_scales `)` (`bias` `(` $bias^ `)`)?
+    attr-dict `:` functional-type(operands, $output)
+  }];
   let hasVerifier = 1;
 }
 
@@ -274,11 +376,13 @@ def Equant_LinearOp : Equant_Op<"linear", [AttrSizedOperandSegments, LM_RowWise]
     With an `input` scheme x is quantized at run time and the products are summed in int32, group by group; the verifier
     proves from the code ranges that no accumulator overflows. Without one the activations stay float. A static input
     scheme, per tensor, comes with its constant `input_scale`, and an asymmetric one with its `input_zero_point`; of a scheme
-    with `outer = tensor` that is the outer scale.
+    with `outer = tensor` that is the outer scale. Of an online scheme `input_scale` is the scale that a sequence starts with,
+    until `equant-online-scales` gives the linear those that its sequence keeps, as `row_scales`.
 
     `equant-legalize-activations` makes the quantization an op, `equant.quantize_rows`, whose results the linear then reads:
     codes, `row_scales`, and `row_sums` and `row_zero_points` where its kernel asks for them; scale and zero point
-    of a static scheme are that op's. On targets that multiply bf16 a linear on floats reads these.
+    of a static scheme are that op's. On targets that multiply bf16 a linear on floats reads these. With results of i32, which
+    codes and a scale a channel can have, the linear leaves its sums as they are before `equant.rescale`, and has no bias.
 
     Codes, scales, zero points and outer scales are N × K, N × G, N × G and N × 1, or in the order of `layout`; then `code_sums`,
     the sums of q − z of each row and group, go with asymmetric activations. `sites` names the linears of the checkpoint, from
@@ -299,7 +403,7 @@ def Equant_LinearOp : Equant_Op<"linear", [AttrSizedOperandSegments, LM_RowWise]
                        StrArrayAttr:$sites, Equant_SchemeAttr:$weight_scheme,
                        OptionalAttr<Equant_SchemeAttr>:$input_scheme, OptionalAttr<F32Attr>:$input_scale,
                        OptionalAttr<I32Attr>:$input_zero_point, OptionalAttr<Equant_LayoutAttr>:$layout);
-  let results = (outs LM_Activation:$output);
+  let results = (outs Equant_LinearOutput:$output);
   let assemblyFormat = [{
     $input `,` $codes `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? (`outer` `(` $outer^ `)`)?
     (`code_sums` `(` $code_sums^ `)`)? (`bias` `(` $bias^ `)`)? (`row_scales` `(` $row_scales^ `)`)?
@@ -309,7 +413,7 @@ def Equant_LinearOp : Equant_Op<"linear", [AttrSizedOperandSegments, LM_RowWise]
   let hasVerifier = 1;
   let extraClassDeclaration = [{
     /// True if the input is quantized by an op of its own (equant-legalize-activations).
-    bool readsCodes() { return bool(getRowScales()); }
+    bool readsCodes() { return getInput().getType().getElementType().isInteger(8); }
   }];
 }
 
@@ -317,6 +421,7 @@ def Equant_EmbeddingOp : Equant_Op<"embedding", [AttrSizedOperandSegments]> {
   let summary = "rows of a quantized table, dequantized";
   let description = [{
     y[m] = s[t] · (q[t] − z[t]) for token t = tokens[m]. The table may be the weight of the output head that it is tied to.
+    A `sharded` table is a rank's share of the vocabulary: rank r has the tokens from r · vocab_size on, and rows of others are zeros.
 
     ```mlir
     %y = equant.embedding %tokens, %codes scale(%scale)
@@ -326,7 +431,8 @@ def Equant_EmbeddingOp : Equant_Op<"embedding", [AttrSizedOperandSegments]> {
   }];
   let arguments = (ins LM_Tokens:$tokens, Equant_WeightCodes:$codes, Equant_WeightScales:$scale,
                        Optional<Equant_WeightZeroPoints>:$zero_point, Optional<Equant_WeightOuterScales>:$outer,
-                       ConfinedAttr<I64Attr, [IntPositive]>:$vocab_size, Equant_SchemeAttr:$weight_scheme, OptionalAttr<Equant_LayoutAttr>:$layout);
+                       ConfinedAttr<I64Attr, [IntPositive]>:$vocab_size, Equant_SchemeAttr:$weight_scheme, OptionalAttr<Equant_LayoutAttr>:$layout,
+                       UnitAttr:$sharded);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = [{
     $tokens `,` $codes `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? (`outer` `(` $outer^ `)`)? attr-dict `:`

@@ -20,7 +20,7 @@ class PlanPass<string flag> : Pass<flag, "::mlir::ModuleOp"> {
 
 /// What all of them but `equant-recipe` take.
 defvar PlanOptions = [
-  Scheme, GroupSize, ScaleType, Activations, WeightObserver, Percentile, Head, HeadGroupSize, Ignore, Targets,
+  Scheme, GroupSize, ScaleType, Activations, Sinks, WeightObserver, Percentile, Head, HeadGroupSize, Ignore, Targets,
   ListOption<"methods", "methods", "std::string",
              "names of the methods that later passes apply at the planned sites, in order">,
 ] # MethodOptions;
@@ -219,6 +219,87 @@ def AttachCalibration : Pass<"equant-attach-calibration", "::mlir::ModuleOp"> {
   let dependentDialects = ["::easyquant::equant::EquantDialect"];
 }
 
+def Shard : Pass<"equant-shard", "::mlir::ModuleOp"> {
+  let summary = "Cut a model for ranks that compute it together";
+  let description = [{
+    Tensor parallelism after Megatron-LM: of `degree` ranks each has its share of the heads, with its part of the KV cache, of the
+    columns of the MLP, and of the vocabulary where the degree divides it. Weights become `shard.all_slice` of what one rank would have, so
+    that codes and scales are the same. The results of the linears behind attention and MLP are summed over ranks,
+    before what is added to them; logits are gathered. All ranks run one program.
+
+    A degree that does not divide the heads, or that would cut a group of weights, is an error that names the legal ones.
+
+    Before, with `degree=3`:
+
+    ```mlir
+    %y = equant.linear %x, %codes scale(%scale) {sites = ["down_proj"], weight_scheme = #equant.scheme<i8, symmetric, channel>}
+           : (tensor<?x1536xf32>, tensor<576x1536xi8>, tensor<576x1xf32>) -> tensor<?x576xf32>
+    ```
+
+    After:
+
+    ```mlir
+    shard.grid @tensor_parallel(shape = 3)
+    ...
+    %c = shard.all_slice %codes on @tensor_parallel grid_axes = [0] slice_axis = 1 : tensor<576x1536xi8> -> tensor<576x512xi8>
+    %p = equant.linear %x, %c scale(%scale) {sites = ["down_proj"], weight_scheme = #equant.scheme<i8, symmetric, channel>}
+           : (tensor<?x512xf32>, tensor<576x512xi8>, tensor<576x1xf32>) -> tensor<?x576xf32>
+    %y = shard.all_reduce %p on @tensor_parallel grid_axes = [0] : tensor<?x576xf32> -> tensor<?x576xf32>
+    ```
+  }];
+  let options = [
+    NumberOption<"degree", "degree", "int64_t", "1", "ranks that share the model">,
+  ];
+  let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect", "::mlir::shard::ShardDialect"];
+}
+
+def InsertScaleSync : Pass<"equant-insert-scale-sync", "::mlir::ModuleOp"> {
+  let summary = "Give rows that ranks share one scale";
+  let description = [{
+    A dynamic scale of activations whose columns lie on several ranks follows from the largest magnitude of all of them, which is
+    reduced over ranks. Static scales need nothing.
+
+    Before:
+
+    ```mlir
+    %q, %s, %t = equant.quantize_rows %x {scheme = #equant.scheme<i8, symmetric, token, dynamic>, group = 0 : i64} : …
+    ```
+
+    After:
+
+    ```mlir
+    %own = equant.token_absmax %x : tensor<?x512xf32> -> tensor<?xf32>
+    %all = shard.all_reduce %own on @tensor_parallel grid_axes = [0] reduction = max : tensor<?xf32> -> tensor<?xf32>
+    %q, %s, %t = equant.quantize_rows %x absmax(%all : tensor<?xf32>) {…} : …
+    ```
+  }];
+  let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::shard::ShardDialect"];
+}
+
+def ReduceIntegers : Pass<"equant-reduce-integers", "::mlir::ModuleOp"> {
+  let summary = "Sum products of codes over ranks before they are scaled";
+  let description = [{
+    A linear on int8 codes whose weight has a scale a channel, and whose result is summed over ranks, leaves its int32 sums, which are
+    added exactly; `equant.rescale` scales them behind. The logits of any number of ranks are then equal to the bit.
+
+    Before:
+
+    ```mlir
+    %p = equant.linear %q, %c scale(%w) row_scales(%s) row_sums(%t) {…} : (…) -> tensor<?x576xf32>
+    %y = shard.all_reduce %p on @tensor_parallel grid_axes = [0] : tensor<?x576xf32> -> tensor<?x576xf32>
+    ```
+
+    After:
+
+    ```mlir
+    %p = equant.linear %q, %c scale(%w) row_scales(%s) row_sums(%t) {…} : (…) -> tensor<?x576xi32>
+    %i = shard.all_reduce %p on @tensor_parallel grid_axes = [0] : tensor<?x576xi32> -> tensor<?x576xi32>
+    %y = equant.rescale %i scale(%w) row_scales(%s) {…} : (tensor<?x576xi32>, tensor<18x1x32xf32>, tensor<?xf32>) -> tensor<?x576xf32>
+    ```
+  }];
+  let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::shard::ShardDialect"];
+}
+
 def FuseSharedInput : Pass<"equant-fuse-shared-input", "::mlir::func::FuncOp"> {
   let summary = "Make one linear of quantized linears that read the same input";
   let description = [{
@@ -246,6 +327,38 @@ def FuseSharedInput : Pass<"equant-fuse-shared-input", "::mlir::func::FuncOp"> {
     %g, %u = lm.split %y : tensor<?x32xf32> -> tensor<?x16xf32>, tensor<?x16xf32>
     ```
   }];
+  let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect"];
+}
+
+def OnlineScales : Pass<"equant-online-scales", "::mlir::ModuleOp"> {
+  let summary = "Give online scales their places in the state of sequences";
+  let description = [{
+    @forward, and the layers that it calls, get an operand for the state of sequences. A linear whose input scheme is online
+    reads the scale that its row's sequence keeps, instead of `input_scale`, with which a sequence starts; the extrema of
+    its input are tracked; the state of all sites is brought up to date at the end of the step. Linears that read the same
+    activations share a place. Behind `lm.rows`, where a step computes only some of its rows, inputs are quantized per token
+    instead.
+
+    What sequences start with, and how many tokens a step has at most, is the module attribute `equant.online`.
+
+    Before:
+
+    ```mlir
+    %y = equant.linear %x, %c scale(%s) {input_scale = 2.5e-02 : f32, input_scheme = #equant.scheme<i8, symmetric, tensor, online>, …}
+           : …
+    ```
+
+    After:
+
+    ```mlir
+    equant.track %x in %state {index = 0 : i64} : tensor<?x576xf32>, !lm.state<sites = 1, fields = 2>
+    %t = equant.online_scale %state, %batch {index = 0 : i64} : !lm.state<sites = 1, fields = 2> -> tensor<?xf32>
+    %y = equant.linear %x, %c scale(%s) row_scales(%t) {input_scheme = #equant.scheme<i8, symmetric, tensor, online>, …} : …
+    …
+    equant.advance %state, %batch {decay = 9.0e-01 : f64, window = 0 : i64} : !lm.state<sites = 1, fields = 2>
+    ```
+  }];
+  let options = [OnlineDecay, OnlineWindow, OnlineTokens];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect"];
 }
 

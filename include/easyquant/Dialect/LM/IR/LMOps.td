@@ -18,13 +18,14 @@ include "easyquant/Dialect/LM/IR/LMOpBase.td"
 def LM_EmbeddingOp : LM_Op<"embedding", [Pure, LM_Differentiable]> {
   let summary = "rows of a table, one a token";
   let description = [{
-    y[m] = table[tokens[m]]. Tokens lie in [0, V); the runtime checks them before the program runs.
+    y[m] = table[tokens[m]]. Tokens lie in [0, V); the runtime checks them before the program runs. A `sharded` table is a rank's
+    share of the vocabulary: rank r has the tokens from r · V on, and rows of others are zeros.
 
     ```mlir
     %y = lm.embedding %tokens, %table : tensor<?xi32>, tensor<49152x576xf32> -> tensor<?x576xf32>
     ```
   }];
-  let arguments = (ins LM_Tokens:$tokens, LM_Matrix:$table);
+  let arguments = (ins LM_Tokens:$tokens, LM_Matrix:$table, UnitAttr:$sharded);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = "$tokens `,` $table attr-dict `:` type($tokens) `,` type($table) `->` type($output)";
   let builders = [OpBuilder<(ins "::mlir::Value":$tokens, "::mlir::Value":$table)>];

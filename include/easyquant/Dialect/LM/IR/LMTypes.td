@@ -40,6 +40,21 @@ def LM_BatchType : TypeDef<LM_Dialect, "Batch">,
   }];
 }
 
+def LM_StateType : TypeDef<LM_Dialect, "State"> {
+  let mnemonic = "state";
+  let summary = "handle of what each sequence keeps from step to step";
+  let description = [{
+    Of each of `sites` sites `fields` numbers (f64), for every sequence. A step reads those of a sequence in one slot and
+    writes them to another (`eq_sequence` of easyquant/Formats/Step.h), so that a step that fails changes nothing. At
+    most 65536 sites and 1024 fields.
+
+    Example: `!lm.state<sites = 118, fields = 2>`
+  }];
+  let parameters = (ins "int64_t":$sites, "int64_t":$fields);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
 // The shapes of a language model. A row is a token; how many there are is known at run time only.
 
 class LM_TensorPred<string condition>

@@ -25,6 +25,9 @@ inline constexpr int64_t kMaxExtent = (int64_t(1) << 31) - 1;
 inline constexpr int64_t kMaxElements = int64_t(1) << 42;
 /// Of a KV cache.
 inline constexpr int64_t kMaxLayers = 4096;
+/// Of the state of a sequence.
+inline constexpr int64_t kMaxStateSites = int64_t(1) << 16;
+inline constexpr int64_t kMaxStateFields = 1024;
 using numerics::kMaxHeadDim;
 
 /// Fails with a diagnostic that names type and limit if a tensor among operands and results is

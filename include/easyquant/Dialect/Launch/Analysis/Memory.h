@@ -18,10 +18,11 @@ namespace easyquant::launch {
 struct Access {
   mlir::Value memory;
   bool isWrite;
-  bool isShare; ///< each thread touches its share of it only
+  bool isShare;         ///< each thread touches its share of it only
+  bool isFirst = false; ///< the first thread touches it only, for all
 };
 
-/// Of a launch.kernel or launch.host; nothing for other ops.
+/// Of a launch.kernel, launch.host, launch.collective or launch.wait; nothing for other ops.
 llvm::SmallVector<Access> accessesOf(mlir::Operation *op);
 
 /// The memory that `memory` is a part of: a buffer, scratch, counters, a constant, an argument.

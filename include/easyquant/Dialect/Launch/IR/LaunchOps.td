@@ -138,4 +138,35 @@ def Launch_HostOp : Launch_Op<"host", []> {
   let extraClassDeclaration = "bool isWritten(int64_t operand) { return ::llvm::is_contained(getWrites(), operand); }";
 }
 
+def Launch_CollectiveOp : Launch_Op<"collective", []> {
+  let summary = "the start of a collective among ranks";
+  let description = [{
+    Starts collective number `id` of the step, in place on all rows of `memory`, and does not wait for it: nothing may touch the memory
+    until `launch.wait` of the same number. `all_reduce` combines the memory of all ranks by `reduction`; after `all_gather` the
+    memory has the columns of every rank, of which each has written its own share, the one of its number. Ranks start the same
+    collectives in the same order. One thread starts it, behind a barrier.
+
+    ```mlir
+    launch.collective 3(%sums) {call = "all_reduce", reduction = "sum", site = "model.layers.0.mlp.down_proj"} : memref<?x576xi32>
+    launch.wait 3(%sums) {site = "model.layers.0.mlp.down_proj"} : memref<?x576xi32>
+    ```
+  }];
+  let arguments = (ins ConfinedAttr<I64Attr, [IntNonNegative]>:$id, StrAttr:$call, AnyMemRef:$memory, StrAttr:$reduction, StrAttr:$site);
+  let assemblyFormat = "$id `(` $memory `)` attr-dict `:` type($memory)";
+  let hasVerifier = 1;
+}
+
+def Launch_WaitOp : Launch_Op<"wait", []> {
+  let summary = "waits for a collective";
+  let description = [{
+    Behind it `memory` holds the result of collective number `id`, which was started on it.
+
+    ```mlir
+    launch.wait 3(%sums) {site = "model.layers.0.mlp.down_proj"} : memref<?x576xi32>
+    ```
+  }];
+  let arguments = (ins ConfinedAttr<I64Attr, [IntNonNegative]>:$id, AnyMemRef:$memory, StrAttr:$site);
+  let assemblyFormat = "$id `(` $memory `)` attr-dict `:` type($memory)";
+}
+
 #endif // EASYQUANT_DIALECT_LAUNCH_IR_LAUNCHOPS

@@ -1,0 +1,129 @@
+//===- Advance.cpp - The state of online scales ---------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Sites are shared among threads; a thread does its sites of every sequence, whose rows it goes
+// through in their order.
+//
+//===----------------------------------------------------------------------===//
+
+#include "KernelBuilder.h"
+#include "Sequences.h"
+
+#include "easyquant/Numerics/OnlineScales.h"
+
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "llvm/Support/FormatVariadic.h"
+
+#include <limits>
+
+using namespace mlir;
+
+namespace easyquant::cpu {
+
+static int64_t fieldsOf(const AdvanceSpec &spec) { return numerics::onlineFields(spec.window); }
+
+std::string symbolName(const AdvanceSpec &spec) {
+  return llvm::formatv("advance_{0}_window{1}_decay{2:x-}", spec.sites, spec.window,
+                       llvm::bit_cast<uint64_t>(spec.decay));
+}
+
+namespace {
+
+/// Emits what is done for one site of one sequence.
+class SiteEmitter {
+public:
+  SiteEmitter(KernelBuilder &b, const AdvanceSpec &spec, ValueRange arguments)
+      : b(b), spec(spec), extrema(arguments[0]), state(arguments[1]) {}
+
+  void emit(const Sequence &sequence, Value site);
+
+private:
+  Type f64() { return b.getF64Type(); }
+  Value compare(arith::CmpFPredicate predicate, Value x, Value y) {
+    return arith::CmpFOp::create(b, predicate, x, y);
+  }
+  Value select(Value condition, Value x, Value y) {
+    return arith::SelectOp::create(b, condition, x, y);
+  }
+  Value larger(Value x, Value y) { return select(compare(arith::CmpFPredicate::OGT, x, y), x, y); }
+  Value magnitude(Value x) { return math::AbsFOp::create(b, arith::ExtFOp::create(b, f64(), x)); }
+  /// The largest of the window, whose fields move on by one where it is an update.
+  Value emitWindow(const Sequence &sequence, Value first, Value peak, Value isUpdate);
+
+  KernelBuilder &b;
+  const AdvanceSpec &spec;
+  Value extrema, state;
+};
+
+} // namespace
+
+Value SiteEmitter::emitWindow(const Sequence &sequence, Value first, Value peak, Value isUpdate) {
+  auto at = [&](Index field) { return b.add(b.add(first, 2), field); };
+  Value oldest = b.load(state, {sequence.slot, at(0)});
+  b.store(select(isUpdate, peak, oldest), state, {sequence.nextSlot, at(0)});
+  auto carried =
+      b.forLoop(1, spec.window, 1, ValueRange{peak, oldest}, [&](Value field, ValueRange carried) {
+        Value kept = b.load(state, {sequence.slot, at(field)});
+        b.store(select(isUpdate, carried[1], kept), state, {sequence.nextSlot, at(field)});
+        return KernelBuilder::Values{larger(carried[1], carried[0]), kept};
+      });
+  return carried[0];
+}
+
+void SiteEmitter::emit(const Sequence &sequence, Value site) {
+  using Predicate = arith::CmpFPredicate;
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  Value none = b.constant(b.f32(), infinity), negative = b.constant(b.f32(), -infinity);
+  Value column = b.mul(site, 2);
+  auto range = b.forLoop(
+      0, sequence.rows, 1, ValueRange{none, negative}, [&](Value row, ValueRange carried) {
+        Value at = b.add(sequence.firstRow, row);
+        Value low = b.load(extrema, {at, column}), high = b.load(extrema, {at, b.add(column, 1)});
+        return KernelBuilder::Values{
+            select(compare(Predicate::OLT, low, carried[0]), low, carried[0]),
+            select(compare(Predicate::OGT, high, carried[1]), high, carried[1])};
+      });
+  Value low = range[0], high = range[1];
+  Value isFinite = arith::AndIOp::create(b, compare(Predicate::OGT, low, negative),
+                                         compare(Predicate::OLT, high, none));
+  Value isUpdate = arith::AndIOp::create(b, isFinite, compare(Predicate::OLT, low, high));
+
+  Value peak = larger(b.constant(f64(), numerics::kOnlineFloor), magnitude(low));
+  peak = larger(peak, magnitude(high));
+  Value first = b.mul(site, fieldsOf(spec));
+  if (spec.window > 0)
+    peak = emitWindow(sequence, first, peak, isUpdate);
+  Value before = b.load(state, {sequence.slot, first});
+  Value scaleBefore = b.load(state, {sequence.slot, b.add(first, 1)});
+  Value difference = arith::SubFOp::create(b, before, peak);
+  Value after = math::FmaOp::create(b, b.constant(f64(), spec.decay), difference, peak);
+  Value quotient = arith::DivFOp::create(b, after, b.constant(f64(), numerics::kOnlineCodes));
+  Value scale =
+      arith::ExtFOp::create(b, f64(), arith::TruncFOp::create(b, b.f32(), quotient).getResult());
+  b.store(select(isUpdate, after, before), state, {sequence.nextSlot, first});
+  b.store(select(isUpdate, scale, scaleBefore), state, {sequence.nextSlot, b.add(first, 1)});
+}
+
+func::FuncOp getOrEmitAdvance(ModuleOp module, const AdvanceSpec &spec, const Target &target) {
+  auto inputs = [&](KernelBuilder &b) {
+    MemRefType state =
+        b.memref({ShapedType::kDynamic, spec.sites * fieldsOf(spec)}, b.getF64Type());
+    return SmallVector<Type>{b.rows(2 * spec.sites), state, sequencesType(b)};
+  };
+  return getOrEmitKernel(module, symbolName(spec), target, inputs,
+                         [&](KernelBuilder &b, ValueRange arguments, const Team &team) {
+                           auto [begin, end] = shareOf(b, spec.sites, team);
+                           SiteEmitter emitter(b, spec, arguments);
+                           Value from = begin, to = end;
+                           forSequences(b, arguments[2], [&](const Sequence &sequence) {
+                             b.forLoop(from, to, 1,
+                                       [&](Value site) { emitter.emit(sequence, site); });
+                           });
+                         });
+}
+
+} // namespace easyquant::cpu

@@ -1,0 +1,70 @@
+//===- ReduceIntegers.cpp - Sums over ranks without rounding --------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// y[m, n] = s_x[m] s_w[n] Σ_k q_x q_w: with one scale a row and one a channel the sums over ranks
+// of int32 sums are exact, whatever their order, and what comes behind them is rounded as on one
+// rank.
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Dialect/Equant/IR/TensorParallel.h"
+#include "easyquant/Dialect/Equant/Transforms/Passes.h"
+
+#include "mlir/IR/Builders.h"
+
+namespace easyquant::equant {
+#define GEN_PASS_DEF_REDUCEINTEGERS
+#include "easyquant/Dialect/Equant/Transforms/Passes.h.inc"
+} // namespace easyquant::equant
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+
+/// No accumulator of all ranks together overflows.
+static bool fitsAccumulator(equant::LinearOp linear, int64_t ranks) {
+  int64_t products = ranks * lm::columns(linear.getInput());
+  return products <= maxAccumulatedProducts(linear.getWeightScheme(), linear.getInputSchemeAttr(),
+                                            /*packed=*/true);
+}
+
+namespace {
+struct ReduceIntegers : equant::impl::ReduceIntegersBase<ReduceIntegers> {
+  using ReduceIntegersBase::ReduceIntegersBase;
+
+  void runOnOperation() override {
+    const int64_t ranks = degreeOf(getOperation());
+    SmallVector<shard::AllReduceOp> sums;
+    getOperation().walk([&](shard::AllReduceOp op) {
+      auto linear = op.getInput().getDefiningOp<equant::LinearOp>();
+      if (linear && linear.readsCodes() && linear.getLayout() && !linear.getBias() &&
+          linear->hasOneUse() && op.getReduction() == shard::ReductionKind::Sum &&
+          linear.getWeightScheme().getGranularity() == Granularity::Channel &&
+          lm::isActivationType(linear.getType()) && op.getResult().getType() == linear.getType() &&
+          fitsAccumulator(linear, ranks))
+        sums.push_back(op);
+    });
+    for (shard::AllReduceOp sum : sums)
+      rewrite(sum, sum.getInput().getDefiningOp<equant::LinearOp>());
+  }
+
+  static void rewrite(shard::AllReduceOp sum, equant::LinearOp linear) {
+    OpBuilder b(sum->getContext());
+    b.setInsertionPointAfter(sum);
+    Type activation = linear.getType();
+    Type integers = cast<RankedTensorType>(activation).clone(b.getI32Type());
+    linear.getOutput().setType(cast<RankedTensorType>(integers));
+    sum.getResult().setType(integers);
+    auto scaled = RescaleOp::create(b, linear.getLoc(), activation, sum.getResult(),
+                                    linear.getScale(), linear.getOuter(), linear.getRowScales(),
+                                    /*bias=*/Value(), linear.getSites(), linear.getWeightScheme(),
+                                    linear.getLayoutAttr());
+    sum.getResult().replaceAllUsesExcept(scaled.getOutput(), scaled);
+  }
+};
+} // namespace

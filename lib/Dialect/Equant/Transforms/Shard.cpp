@@ -1,0 +1,201 @@
+//===- Shard.cpp - Tensor parallelism -------------------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Shoeybi et al., 2019 (Megatron-LM, https://arxiv.org/abs/1909.08053), on D ranks, rank r:
+//
+//   q, k, v, gate, up:   W[r N/D .. (r+1) N/D, :]     heads, and columns of the MLP, are the rank's
+//   own o, down:             W[:, r K/D .. (r+1) K/D]     y = sum over ranks of x_r W_rᵀ, then the
+//   residual embedding, head:     rows of tokens r V/D .. (r+1) V/D, where D divides the vocabulary
+//
+// Codes and scales are those of the whole weight: what is cut are the results of equant.quantize.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ShardDegrees.h"
+
+#include "easyquant/Dialect/Equant/IR/TensorParallel.h"
+#include "easyquant/Dialect/Equant/Transforms/Passes.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/Shard/IR/ShardOps.h"
+#include "mlir/IR/Builders.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+namespace easyquant::equant {
+#define GEN_PASS_DEF_SHARD
+#include "easyquant/Dialect/Equant/Transforms/Passes.h.inc"
+} // namespace easyquant::equant
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+
+namespace {
+
+/// Rewrites one function into what a rank computes.
+class FunctionSharder {
+public:
+  FunctionSharder(func::FuncOp function, int64_t degree, const ShardedLinears &linears)
+      : function(function), b(function.getContext()), degree(degree), linears(linears) {}
+
+  void run();
+
+private:
+  Value slice(Value constant, int64_t axis);
+  void sliceOperand(MutableOperandRange operand, int64_t axis) {
+    if (!operand.empty())
+      operand.assign(slice(operand[0].get(), axis));
+  }
+  void shrink(Value activation) {
+    activation.setType(lm::activationType(b.getContext(), lm::columns(activation) / degree));
+  }
+  /// Cuts the weight of a linear along an axis, 0 or 1.
+  void sliceWeight(Operation *op, int64_t axis);
+  template <typename EmbeddingLike> void shardEmbedding(EmbeddingLike op, Value table);
+  template <typename AttentionLike> void shardAttention(AttentionLike op);
+  void reduce(Operation *op);
+  void gather(Operation *op);
+
+  func::FuncOp function;
+  OpBuilder b;
+  int64_t degree;
+  const ShardedLinears &linears;
+};
+
+} // namespace
+
+Value FunctionSharder::slice(Value constant, int64_t axis) {
+  auto type = cast<RankedTensorType>(constant.getType());
+  SmallVector<int64_t> shape(type.getShape());
+  shape[axis] /= degree;
+  return shard::AllSliceOp::create(b, constant.getLoc(), type.clone(shape), constant, kGrid,
+                                   ArrayRef<shard::GridAxis>{0}, axis);
+}
+
+void FunctionSharder::sliceWeight(Operation *op, int64_t axis) {
+  b.setInsertionPoint(op);
+  if (auto linear = dyn_cast<lm::LinearOp>(op)) {
+    sliceOperand(linear.getWeightMutable(), axis);
+    if (axis == 0)
+      sliceOperand(linear.getBiasMutable(), 0);
+    return;
+  }
+  auto linear = cast<equant::LinearOp>(op);
+  sliceOperand(linear.getCodesMutable(), axis);
+  // A scale of a whole channel goes with each part of its row.
+  if (axis == 0 || linear.getWeightScheme().getGranularity() == Granularity::Group) {
+    sliceOperand(linear.getScaleMutable(), axis);
+    sliceOperand(linear.getZeroPointMutable(), axis);
+  }
+  if (axis == 0) {
+    sliceOperand(linear.getOuterMutable(), 0);
+    sliceOperand(linear.getBiasMutable(), 0);
+  }
+}
+
+/// The sum of the ranks' results in the place of a rank's.
+void FunctionSharder::reduce(Operation *op) {
+  b.setInsertionPointAfter(op);
+  auto sum = shard::AllReduceOp::create(b, op->getLoc(), op->getResult(0), kGrid,
+                                        ArrayRef<shard::GridAxis>{0}, shard::ReductionKind::Sum);
+  op->getResult(0).replaceAllUsesExcept(sum.getResult(), sum);
+}
+
+void FunctionSharder::gather(Operation *op) {
+  Value part = op->getResult(0);
+  Type whole = part.getType();
+  shrink(part);
+  b.setInsertionPointAfter(op);
+  auto all = shard::AllGatherOp::create(b, op->getLoc(), whole,
+                                        FlatSymbolRefAttr::get(b.getContext(), kGrid),
+                                        b.getDenseI16ArrayAttr({0}), part, b.getIndexAttr(1));
+  part.replaceAllUsesExcept(all.getResult(), all);
+}
+
+template <typename EmbeddingLike>
+void FunctionSharder::shardEmbedding(EmbeddingLike op, Value table) {
+  if (cast<RankedTensorType>(table.getType()).getDimSize(0) % degree != 0)
+    return;
+  b.setInsertionPoint(op);
+  if constexpr (std::is_same_v<EmbeddingLike, equant::EmbeddingOp>) {
+    sliceOperand(op.getCodesMutable(), 0);
+    sliceOperand(op.getScaleMutable(), 0);
+    sliceOperand(op.getZeroPointMutable(), 0);
+    sliceOperand(op.getOuterMutable(), 0);
+    op.setVocabSize(op.getVocabSize() / degree);
+  } else {
+    sliceOperand(op.getTableMutable(), 0);
+  }
+  op.setSharded(true);
+  reduce(op);
+}
+
+template <typename AttentionLike> void FunctionSharder::shardAttention(AttentionLike op) {
+  op.setNumHeads(op.getNumHeads() / degree);
+  op.setNumKvHeads(op.getNumKvHeads() / degree);
+  shrink(op.getOutput());
+}
+
+void FunctionSharder::run() {
+  for (BlockArgument argument : function.getArguments())
+    if (auto cache = dyn_cast<lm::KVCacheType>(argument.getType()))
+      argument.setType(lm::KVCacheType::get(b.getContext(), cache.getLayers(),
+                                            cache.getKvHeads() / degree, cache.getHeadDim()));
+  function.setFunctionType(b.getFunctionType(function.front().getArgumentTypes(),
+                                             function.getFunctionType().getResults()));
+  SmallVector<Operation *> ops;
+  for (Operation &op : function.front())
+    ops.push_back(&op);
+  for (Operation *op : ops) {
+    switch (linears.lookup(op)) {
+    case Split::None:
+      break;
+    case Split::Columns:
+      sliceWeight(op, 0);
+      shrink(op->getResult(0));
+      continue;
+    case Split::Rows:
+      sliceWeight(op, 1);
+      reduce(op);
+      continue;
+    case Split::Vocabulary:
+      sliceWeight(op, 0);
+      gather(op);
+      continue;
+    }
+    llvm::TypeSwitch<Operation *>(op)
+        .Case([&](lm::EmbeddingOp op) { shardEmbedding(op, op.getTable()); })
+        .Case([&](equant::EmbeddingOp op) { shardEmbedding(op, op.getCodes()); })
+        .Case<lm::AttentionOp, equant::AttentionOp>([&](auto op) { shardAttention(op); })
+        .Case<lm::RopeOp, lm::HeadRmsNormOp, lm::SiluMulOp, lm::GeluOp>(
+            [&](Operation *op) { op->getResult(0).setType(op->getOperand(0).getType()); });
+  }
+}
+
+namespace {
+struct Shard : equant::impl::ShardBase<Shard> {
+  using ShardBase::ShardBase;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    if (degreeOf(module) != 1) {
+      module.emitError() << "is sharded already: it has a shard.grid @" << kGrid;
+      return signalPassFailure();
+    }
+    FailureOr<ShardedLinears> linears = checkDegree(module, degree);
+    if (failed(linears))
+      return signalPassFailure();
+    if (degree == 1)
+      return;
+    auto b = OpBuilder::atBlockBegin(module.getBody());
+    shard::GridOp::create(b, module.getLoc(), kGrid, {degree});
+    for (auto function : module.getOps<func::FuncOp>())
+      if (!function.isExternal())
+        FunctionSharder(function, degree, *linears).run();
+  }
+};
+} // namespace

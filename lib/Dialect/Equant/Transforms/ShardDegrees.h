@@ -1,0 +1,36 @@
+//===- ShardDegrees.h - What ranks can share ---------------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// How the linears of a model are cut, and by how many ranks. Private to equant-shard.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_SHARDDEGREES_H
+#define EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_SHARDDEGREES_H
+
+#include "easyquant/Dialect/Equant/IR/Equant.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "llvm/ADT/DenseMap.h"
+
+namespace easyquant::equant {
+
+enum class Split {
+  None,
+  Columns,    ///< output features; results are a rank's own
+  Rows,       ///< input features; results of the ranks are added
+  Vocabulary, ///< output features; results of the ranks are gathered
+};
+using ShardedLinears = llvm::DenseMap<mlir::Operation *, Split>;
+
+/// How `degree` ranks share the linears of the module. Fails with a diagnostic that names the site
+/// and the legal degrees where they cannot.
+mlir::FailureOr<ShardedLinears> checkDegree(mlir::ModuleOp module, int64_t degree);
+
+} // namespace easyquant::equant
+
+#endif // EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_SHARDDEGREES_H

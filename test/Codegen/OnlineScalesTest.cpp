@@ -1,0 +1,222 @@
+//===- OnlineScalesTest.cpp - Scales that follow their input --------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The kernels that read, track and advance online scales, against lib/Numerics and a transcription
+// of the formulas in double, to the bit.
+//
+//===----------------------------------------------------------------------===//
+
+#include "GuardedBuffer.h"
+#include "KernelRunner.h"
+#include "SequenceTable.h"
+
+#include "easyquant/Numerics/OnlineScales.h"
+#include "easyquant/Numerics/Quantize.h"
+
+#include <cmath>
+#include <deque>
+#include <limits>
+#include <random>
+#include <vector>
+
+using namespace mlir;
+using namespace easyquant::cpu;
+using namespace easyquant::numerics;
+
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+/// A site as the specification has it, nothing else.
+struct Transcription {
+  double decay, peak;
+  size_t window;
+  std::deque<double> magnitudes = {};
+
+  void step(const std::vector<RowExtrema> &rows) {
+    float low = kInfinity, high = -kInfinity;
+    for (const RowExtrema &row : rows) {
+      low = std::fmin(low, row.low);
+      high = std::fmax(high, row.high);
+    }
+    if (rows.empty() || low == high || std::isinf(low) || std::isinf(high))
+      return;
+    double largest = std::fmax(1e-8, std::fmax(std::fabs(double(low)), std::fabs(double(high))));
+    if (window > 0) {
+      magnitudes.push_back(largest);
+      if (magnitudes.size() > window)
+        magnitudes.pop_front();
+      for (double earlier : magnitudes)
+        largest = std::fmax(largest, earlier);
+    }
+    peak = std::fma(decay, peak - largest, largest);
+  }
+  float scale() const { return static_cast<float>(peak / 127); }
+};
+
+/// Rows of a step: typical ones, constants, spikes, what grows, and what is not finite.
+std::vector<RowExtrema> rowsOfStep(std::mt19937 &random, int step) {
+  std::vector<RowExtrema> rows(1 + random() % 5);
+  std::normal_distribution<float> normal;
+  const float size = step % 97 == 0 ? 1e4f : std::ldexp(1.0f, step / 40);
+  for (RowExtrema &row : rows) {
+    row = {-std::abs(normal(random)) * size, std::abs(normal(random)) * size};
+    if (step % 11 == 3)
+      row = {0.25f, 0.25f};
+    else if (step % 13 == 5)
+      row = {row.high, row.high + 1}; // nothing below zero
+    else if (step % 29 == 7)
+      row.high = kInfinity;
+    else if (step % 31 == 9)
+      row = {-1e-30f, 1e-30f};
+  }
+  return rows;
+}
+
+constexpr int64_t kSites = 5;
+
+/// Rows of the extrema of all sites, a row as the kernels of the sites write it.
+struct Extrema {
+  GuardedBuffer<float> values;
+  MemRef<float, 2> view(int64_t rows) { return {values.data(), {rows, 2 * kSites}}; }
+};
+
+KernelRunner compile(const AdvanceSpec &spec, const Target &target) {
+  return KernelRunner(target,
+                      [&](ModuleOp module) { return getOrEmitAdvance(module, spec, target); });
+}
+
+} // namespace
+
+// A thousand steps of three sequences that take turns between two slots each.
+TEST(Advance, IsTheTranscription) {
+  for (const Target &target : testTargets())
+    for (int64_t window : {0, 1, 6}) {
+      const AdvanceSpec spec{kSites, window, 0.875};
+      SCOPED_TRACE(target.name().str() + ", " + symbolName(spec));
+      KernelRunner run = compile(spec, target);
+      const int64_t fields = onlineFields(window), all = kSites * fields;
+      constexpr int64_t sequences = 3;
+      GuardedBuffer<double> state(2 * sequences * all, -1.0);
+      std::vector<Transcription> expected;
+      for (int64_t i = 0; i < sequences * kSites; ++i) {
+        const float scale = 0.01f * static_cast<float>(i + 1);
+        startOnline(scale,
+                    state.span().subspan(i / kSites * 2 * all + i % kSites * fields, fields));
+        expected.push_back({spec.decay, scale * 127.0, static_cast<size_t>(window)});
+      }
+      std::mt19937 random(7);
+      for (int step = 0; step < 1000; ++step) {
+        SequenceTable table;
+        std::vector<std::vector<RowExtrema>> rows;
+        for (int64_t n = 0; n < sequences; ++n) {
+          std::vector<RowExtrema> given = rowsOfStep(random, step);
+          eq_sequence &sequence = table.add(std::ssize(given), step);
+          sequence.slot = static_cast<int32_t>(2 * n + step % 2);
+          sequence.next_slot = static_cast<int32_t>(2 * n + 1 - step % 2);
+          for (const RowExtrema &row : given)
+            rows.push_back({row});
+          for (int64_t site = 0; site < kSites; ++site)
+            expected[n * kSites + site].step([&] {
+              std::vector<RowExtrema> scaled = given;
+              for (RowExtrema &row : scaled)
+                row = {row.low * float(site + 1), row.high * float(site + 1)};
+              return scaled;
+            }());
+        }
+        Extrema extrema{GuardedBuffer<float>(std::ssize(rows) * 2 * kSites)};
+        for (size_t m = 0; m < rows.size(); ++m)
+          for (int64_t site = 0; site < kSites; ++site) {
+            extrema.values[2 * (m * kSites + site)] = rows[m][0].low * float(site + 1);
+            extrema.values[2 * (m * kSites + site) + 1] = rows[m][0].high * float(site + 1);
+          }
+        auto extremaView = extrema.view(std::ssize(rows));
+        MemRef<double, 2> stateView(state.data(), {2 * sequences, all});
+        auto tableView = table.view();
+        run(extremaView, stateView, tableView, int64_t(step % 50 == 0 ? 3 : 1));
+        for (int64_t i = 0; i < sequences * kSites; ++i) {
+          const double *site =
+              state.data() + (i / kSites * 2 + 1 - step % 2) * all + i % kSites * fields;
+          ASSERT_EQ(site[0], expected[i].peak) << "step " << step << ", site " << i;
+          ASSERT_EQ(float(site[1]), expected[i].scale()) << "step " << step << ", site " << i;
+          ASSERT_TRUE(isOnlineState({site, static_cast<size_t>(fields)}));
+        }
+      }
+    }
+}
+
+// lib/Numerics is the transcription, too; no rows are no update.
+TEST(Advance, NumericsIsTheTranscription) {
+  for (int64_t window : {0, 1, 6}) {
+    std::vector<double> state(onlineFields(window)), next(state.size());
+    startOnline(0.02f, state);
+    Transcription expected{0.9, double(0.02f) * 127, static_cast<size_t>(window)};
+    std::mt19937 random(3);
+    for (int step = 0; step < 1000; ++step) {
+      std::vector<RowExtrema> rows;
+      if (step % 17 != 0)
+        rows = rowsOfStep(random, step);
+      expected.step(rows);
+      advanceOnline({0.9, window}, state, rows, next);
+      std::swap(state, next);
+      ASSERT_EQ(state[0], expected.peak) << "step " << step;
+      ASSERT_EQ(float(state[1]), expected.scale()) << "step " << step;
+    }
+  }
+}
+
+// Codes with the scale of each row's sequence; extrema as they are, whatever their signs.
+TEST(OnlineRows, CodesAndExtrema) {
+  for (const Target &target : testTargets())
+    for (int64_t columns : {1, 7, 64, 172, 576}) {
+      RowSpec spec{RowOp::Quantize, columns, 0.0, RowQuantization::Online};
+      spec.stateFields = 8;
+      SCOPED_TRACE(target.name().str() + ", " + symbolName(spec));
+      KernelRunner run(target,
+                       [&](ModuleOp module) { return getOrEmitRowOp(module, spec, target); });
+      constexpr int64_t rows = 9;
+      SequenceTable table;
+      for (auto [count, slot] : {std::pair(4, 2), {1, 0}, {4, 1}})
+        table.add(count, 0).slot = slot;
+      std::vector<double> state(3 * 8, -1.0);
+      const float scales[] = {0.03f, 0.0078125f, 1.5f};
+      for (int64_t slot = 0; slot < 3; ++slot)
+        state[slot * 8 + 5] = scales[slot];
+      std::mt19937 random(1);
+      std::normal_distribution<float> normal;
+      GuardedBuffer<float> x(rows * columns), scaleOf(rows), extrema(rows * 2);
+      for (int64_t i = 0; i < rows * columns; ++i) {
+        float shift = i / columns == 2 ? 9.0f : i / columns == 5 ? -9.0f : 0.0f;
+        x[i] = normal(random) + shift;
+      }
+      const int64_t padded = easyquant::cpu::paddedColumns(columns);
+      GuardedBuffer<int8_t> codes(rows * padded, 99);
+      GuardedBuffer<int32_t> sums(rows);
+      for (int64_t threads : {1, 3}) {
+        MemRef<float, 2> xs(x.data(), {rows, columns}), es(extrema.data(), {rows, 2});
+        MemRef<double, 2> ss(state.data(), {3, 8});
+        MemRef<int8_t, 2> cs(codes.data(), {rows, padded});
+        MemRef<float, 1> rs(scaleOf.data(), {rows});
+        MemRef<int32_t, 2> gs(sums.data(), {rows, 1});
+        auto ts = table.view();
+        run(xs, ss, ts, int64_t(4), cs, rs, gs, es, threads);
+        for (int64_t m = 0; m < rows; ++m) {
+          const float scale = scales[m < 4 ? 2 : m < 5 ? 0 : 1];
+          ConstMatrix row{x.data() + m * columns, 1, columns, columns};
+          auto expected = quantizeTokens(row, Scheme{8, true, Granularity::Tensor}, scale, 0, 0);
+          ASSERT_TRUE(expected);
+          EXPECT_EQ(scaleOf[m], scale);
+          EXPECT_EQ(sums[m], expected->sums[0]);
+          for (int64_t k = 0; k < padded; ++k)
+            ASSERT_EQ(codes[m * padded + k], expected->codes[k]) << "row " << m;
+          auto [low, high] = std::minmax_element(row.row(0), row.row(0) + columns);
+          EXPECT_EQ(extrema[2 * m], *low) << "row " << m;
+          EXPECT_EQ(extrema[2 * m + 1], *high) << "row " << m;
+        }
+      }
+    }
+}

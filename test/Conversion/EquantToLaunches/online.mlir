@@ -1,0 +1,51 @@
+// Kernels with online scales take the state, the sequences and the place of their site, and note extrema in columns of one buffer.
+
+// RUN: easyquant-opt %s --easyquant-launches=target=avx2 --split-input-file --verify-diagnostics | FileCheck %s
+
+// CHECK-LABEL: func.func @forward(
+// CHECK-SAME:    %[[BATCH:[a-z0-9]*]]: memref<?x9xi32> {launch.argument = "sequences"}, %[[STATE:[a-z0-9]*]]: memref<?x4xf64> {launch.argument = "state"}
+// CHECK:         %[[EXTREMA:.*]] = launch.buffer({{.*}} : memref<?x4xf32>
+// CHECK:         %[[PART:.*]] = memref.subview %[[EXTREMA]][0, 0]
+// CHECK:         launch.kernel @quantize_8_online4(%{{.*}}, %[[STATE]], %[[BATCH]], {{.*}}, %[[PART]]) {phase = "quantize"
+// CHECK:         %[[PART2:.*]] = memref.subview %[[EXTREMA]][0, 2]
+// CHECK:         launch.kernel @rms_norm_8_{{.*}}_quantize_online4(%{{.*}}, %{{.*}}, %[[STATE]], %[[BATCH]], {{.*}}, %[[PART2]]) {phase = "quantize"
+// CHECK:         launch.kernel @advance_2_window0_{{.*}}(%[[EXTREMA]], %[[STATE]], %[[BATCH]]) {phase = "quantize", {{.*}}writes = array<i64: 0, 1>}
+#online = #equant.scheme<i8, symmetric, tensor, online>
+#weights = #equant.scheme<i8, symmetric, channel>
+#panel = #equant.layout<panel, rows = 32, depth = 4>
+!state = !lm.state<sites = 2, fields = 2>
+func.func @forward(%x: tensor<?x8xf32>, %one: tensor<8xf32>, %c: tensor<1x2x32x4xi8>, %w: tensor<1x1x32xf32>, %batch: !lm.batch, %state: !state) -> tensor<?x8xf32> {
+  equant.track %x in %state {index = 0 : i64} : tensor<?x8xf32>, !state
+  %s = equant.online_scale %state, %batch {index = 0 : i64} : !state -> tensor<?xf32>
+  %y = equant.linear %x, %c scale(%w) row_scales(%s) {sites = ["a"], input_scheme = #online, weight_scheme = #weights, layout = #panel}
+    : (tensor<?x8xf32>, tensor<1x2x32x4xi8>, tensor<1x1x32xf32>, tensor<?xf32>) -> tensor<?x8xf32>
+  %n = lm.rms_norm %y, %one {epsilon = 1.0e-05 : f64} : tensor<?x8xf32>
+  equant.track %n in %state {index = 1 : i64} : tensor<?x8xf32>, !state
+  %t = equant.online_scale %state, %batch {index = 1 : i64} : !state -> tensor<?xf32>
+  %z = equant.linear %n, %c scale(%w) row_scales(%t) {sites = ["b"], input_scheme = #online, weight_scheme = #weights, layout = #panel}
+    : (tensor<?x8xf32>, tensor<1x2x32x4xi8>, tensor<1x1x32xf32>, tensor<?xf32>) -> tensor<?x8xf32>
+  equant.advance %state, %batch {decay = 0.5 : f64, window = 0 : i64} : !state
+  return %z : tensor<?x8xf32>
+}
+
+// -----
+
+#online = #equant.scheme<i8, symmetric, tensor, online>
+#weights = #equant.scheme<i8, symmetric, channel>
+#panel = #equant.layout<panel, rows = 32, depth = 4>
+!state = !lm.state<sites = 2, fields = 2>
+func.func @forward(%x: tensor<?x8xf32>, %c: tensor<1x2x32x4xi8>, %w: tensor<1x1x32xf32>, %batch: !lm.batch, %state: !state) -> tensor<?x8xf32> {
+  // expected-error @below {{belongs to the kernel that makes codes with the scale: run equant-fuse-kernels first}}
+  %s = equant.online_scale %state, %batch {index = 0 : i64} : !state -> tensor<?xf32>
+  %y = equant.linear %x, %c scale(%w) row_scales(%s) {sites = ["a"], input_scheme = #online, weight_scheme = #weights, layout = #panel}
+    : (tensor<?x8xf32>, tensor<1x2x32x4xi8>, tensor<1x1x32xf32>, tensor<?xf32>) -> tensor<?x8xf32>
+  return %y : tensor<?x8xf32>
+}
+
+// -----
+
+func.func @forward(%x: tensor<?x8xf32>, %batch: !lm.batch, %state: !lm.state<sites = 2, fields = 2>) -> tensor<?x8xf32> {
+  // expected-error @below {{has a state of which no site is tracked}}
+  equant.advance %state, %batch {decay = 0.5 : f64, window = 0 : i64} : !lm.state<sites = 2, fields = 2>
+  return %x : tensor<?x8xf32>
+}

@@ -1,0 +1,53 @@
+// RUN: easyquant-opt %s -equant-insert-scale-sync | FileCheck %s
+// RUN: easyquant-opt %s -equant-insert-scale-sync -equant-reduce-integers | FileCheck %s --check-prefix=INT
+
+#channel = #equant.scheme<i8, symmetric, channel>
+#token = #equant.scheme<i8, symmetric, token, dynamic>
+#tensor = #equant.scheme<i8, symmetric, tensor>
+#panel = #equant.layout<panel, rows = 32, depth = 4>
+
+shard.grid @tensor_parallel(shape = 2)
+
+// The scale of a row whose columns ranks share is that of the largest magnitude of all; sums are added before they are scaled.
+// CHECK-LABEL: func.func @dynamic(
+// CHECK-SAME:    %[[X:.*]]: tensor<?x8xf32>
+// CHECK: %[[OWN:.*]] = equant.token_absmax %[[X]] : tensor<?x8xf32> -> tensor<?xf32>
+// CHECK: %[[ALL:.*]] = shard.all_reduce %[[OWN]] on @tensor_parallel grid_axes = [0] reduction = max : tensor<?xf32> -> tensor<?xf32>
+// CHECK: equant.quantize_rows %[[X]] absmax(%[[ALL]] : tensor<?xf32>)
+// INT-LABEL: func.func @dynamic(
+// INT: %[[Q:.*]], %[[S:.*]], %{{.*}} = equant.quantize_rows
+// INT: %[[P:.*]] = equant.linear %[[Q]], {{.*}} -> tensor<?x32xi32>
+// INT: %[[I:.*]] = shard.all_reduce %[[P]] on @tensor_parallel grid_axes = [0] : tensor<?x32xi32> -> tensor<?x32xi32>
+// INT: %[[Y:.*]] = equant.rescale %[[I]] scale(%{{.*}}) row_scales(%[[S]])
+// INT: return %[[Y]]
+func.func @dynamic(%x: tensor<?x8xf32>, %c: tensor<1x2x32x4xi8>, %w: tensor<1x1x32xf32>) -> tensor<?x32xf32> {
+  %q, %s, %t = equant.quantize_rows %x {scheme = #token, group = 0 : i64} : tensor<?x8xf32> -> tensor<?x8xi8>, tensor<?xf32>, tensor<?x1xi32>
+  %p = equant.linear %q, %c scale(%w) row_scales(%s) row_sums(%t) {sites = ["down_proj"], weight_scheme = #channel, input_scheme = #token, layout = #panel}
+    : (tensor<?x8xi8>, tensor<1x2x32x4xi8>, tensor<1x1x32xf32>, tensor<?xf32>, tensor<?x1xi32>) -> tensor<?x32xf32>
+  %y = shard.all_reduce %p on @tensor_parallel grid_axes = [0] : tensor<?x32xf32> -> tensor<?x32xf32>
+  return %y : tensor<?x32xf32>
+}
+
+// A static scale is the same on all ranks.
+// CHECK-LABEL: func.func @static(
+// CHECK-NOT: token_absmax
+// CHECK: return
+func.func @static(%x: tensor<?x8xf32>, %c: tensor<1x2x32x4xi8>, %w: tensor<1x1x32xf32>) -> tensor<?x32xf32> {
+  %q, %s, %t = equant.quantize_rows %x {scheme = #tensor, group = 0 : i64, scale = 0.5 : f32} : tensor<?x8xf32> -> tensor<?x8xi8>, tensor<?xf32>, tensor<?x1xi32>
+  %p = equant.linear %q, %c scale(%w) row_scales(%s) row_sums(%t) {sites = ["down_proj"], weight_scheme = #channel, input_scheme = #tensor, layout = #panel}
+    : (tensor<?x8xi8>, tensor<1x2x32x4xi8>, tensor<1x1x32xf32>, tensor<?xf32>, tensor<?x1xi32>) -> tensor<?x32xf32>
+  %y = shard.all_reduce %p on @tensor_parallel grid_axes = [0] : tensor<?x32xf32> -> tensor<?x32xf32>
+  return %y : tensor<?x32xf32>
+}
+
+// What no sum over ranks comes of is a rank's own.
+// CHECK-LABEL: func.func @own(
+// CHECK-NOT: token_absmax
+// INT-LABEL: func.func @own(
+// INT-NOT: rescale
+func.func @own(%x: tensor<?x8xf32>, %c: tensor<1x2x32x4xi8>, %w: tensor<1x1x32xf32>) -> tensor<?x32xf32> {
+  %q, %s, %t = equant.quantize_rows %x {scheme = #token, group = 0 : i64} : tensor<?x8xf32> -> tensor<?x8xi8>, tensor<?xf32>, tensor<?x1xi32>
+  %y = equant.linear %q, %c scale(%w) row_scales(%s) row_sums(%t) {sites = ["q_proj"], weight_scheme = #channel, input_scheme = #token, layout = #panel}
+    : (tensor<?x8xi8>, tensor<1x2x32x4xi8>, tensor<1x1x32xf32>, tensor<?xf32>, tensor<?x1xi32>) -> tensor<?x32xf32>
+  return %y : tensor<?x32xf32>
+}

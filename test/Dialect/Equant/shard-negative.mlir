@@ -1,0 +1,50 @@
+// RUN: easyquant-opt %s -equant-shard="degree=2" -split-input-file -verify-diagnostics
+// RUN: not easyquant-opt %s -equant-shard="degree=0" -split-input-file 2>&1 | FileCheck %s --check-prefix=ZERO
+// ZERO: degree of tensor parallelism is 0; expected 1 to 4096
+
+func.func @three_heads(%q: tensor<?x12xf32>, %w: tensor<12x12xf32>, %cache: !lm.kv_cache<layers = 1, kv_heads = 3, head_dim = 4>, %batch: !lm.batch) -> tensor<?x12xf32> {
+  %x = lm.linear %q, %w {site = "q_proj"} : (tensor<?x12xf32>, tensor<12x12xf32>) -> tensor<?x12xf32>
+  // expected-error @below {{layer 0 has 3 heads, which 2 ranks cannot share; legal degrees of tensor parallelism: 1, 3}}
+  %a = lm.attention %x, %x, %x, %cache, %batch {layer = 0 : i64, num_heads = 3 : i64, num_kv_heads = 3 : i64, head_dim = 4 : i64, scale = 0.5 : f64}
+    : tensor<?x12xf32>, tensor<?x12xf32>, !lm.kv_cache<layers = 1, kv_heads = 3, head_dim = 4>
+  %y = lm.add %q, %q : tensor<?x12xf32>
+  return %y : tensor<?x12xf32>
+}
+
+// -----
+
+func.func @cut_group(%x: tensor<?x8xf32>, %up: tensor<16x8xf32>, %down: tensor<8x16xi4>, %s: tensor<8x1xf32>) -> tensor<?x8xf32> {
+  %u = lm.linear %x, %up {site = "up_proj"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
+  // expected-error @below {{site 'down_proj' has 16 input features in groups of 16, which 2 ranks cannot share; legal degrees of tensor parallelism: 1}}
+  %d = equant.linear %u, %down scale(%s) {sites = ["down_proj"], weight_scheme = #equant.scheme<i4, symmetric, group = 16>}
+    : (tensor<?x16xf32>, tensor<8x16xi4>, tensor<8x1xf32>) -> tensor<?x8xf32>
+  %y = lm.add %x, %d : tensor<?x8xf32>
+  return %y : tensor<?x8xf32>
+}
+
+// -----
+
+func.func @fused(%x: tensor<?x8xf32>, %w: tensor<24x8xf32>) -> tensor<?x8xf32> {
+  // expected-error @below {{site 'c_attn' is one weight for queries, keys and values, which ranks cannot share; legal degrees of tensor parallelism: 1}}
+  %qkv = lm.linear %x, %w {site = "c_attn"} : (tensor<?x8xf32>, tensor<24x8xf32>) -> tensor<?x24xf32>
+  %q, %k, %v = lm.split %qkv : tensor<?x24xf32> -> tensor<?x8xf32>, tensor<?x8xf32>, tensor<?x8xf32>
+  %y = lm.add %q, %k : tensor<?x8xf32>
+  return %y : tensor<?x8xf32>
+}
+
+// -----
+
+func.func @bias(%x: tensor<?x8xf32>, %up: tensor<16x8xf32>, %down: tensor<8x16xf32>, %b: tensor<8xf32>) -> tensor<?x8xf32> {
+  %u = lm.linear %x, %up {site = "up_proj"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
+  // expected-error @below {{site 'down_proj' has a bias behind a sum over ranks}}
+  %d = lm.linear %u, %down bias(%b) {site = "down_proj"} : (tensor<?x16xf32>, tensor<8x16xf32>, tensor<8xf32>) -> tensor<?x8xf32>
+  %y = lm.add %x, %d : tensor<?x8xf32>
+  return %y : tensor<?x8xf32>
+}
+
+// -----
+
+// expected-error @below {{is sharded already: it has a shard.grid @tensor_parallel}}
+module {
+  shard.grid @tensor_parallel(shape = 4)
+}

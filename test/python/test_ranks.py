@@ -1,0 +1,218 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Calibrating and compiling on several ranks of mpirun: the same bytes for any number, and what happens when one is gone."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from calibrating import calibrate, pipeline, write_tokens
+from helpers import BUILD, ISA, compile_model, folder_contents, random_llama, tool, write_letters, write_model
+from test_comm import ENVIRONMENT, LEAVES_WITHIN, LOOPBACK, SHARED_MEMORY, errors, needs_mpi
+
+pytestmark = needs_mpi
+
+METHODS = {
+    "awq": ("--method=awq", "--scheme=W4A16", "--group-size=32"),
+    "gptq": ("--method=absmax+gptq", "--scheme=W4A16", "--group-size=32"),
+    "ranges": ("--scheme=W4A16", "--group-size=32", "--weight-observer=hessian-diagonal"),
+    "lkd": ("--method=absmax+lkd", "--scheme=W4A16", "--group-size=32", "--epochs=1"),
+    "static": ("--method=smoothquant", "--scheme=W8A8", "--activations=static"),
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
+    config, tensors = random_llama(seed=4, layers=3)
+    # No multiple of 8, so that shares differ; fewer tokens in one sample.
+    tokens = np.random.default_rng(3).integers(0, config["vocab_size"], (13, 40))
+    tokens[5, 17:] = -1
+    return write_model(folder / "model", config, tensors), write_tokens(folder / "tokens", tokens)
+
+
+def start(ranks, *arguments, options=(), own=None, env=None):
+    """easyquant-compile under mpirun; own(rank) gives the arguments of a rank."""
+    command = ["mpirun", "--oversubscribe", *options]
+    for rank in range(ranks):
+        mine = map(str, (*(own(rank) if own else ()), *arguments))
+        command += [*([":"] if rank else []), "-n", "1", tool("easyquant-compile"), "--threads=1", "--progress=none", *mine]
+    return subprocess.Popen(command, env=ENVIRONMENT | (env or {}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def finish(process, timeout=240):
+    try:
+        stdout, stderr = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+
+def mpirun(*arguments, **options):
+    result = finish(start(*arguments, **options))
+    assert result.returncode == 0, result.stderr
+    return result
+
+
+def calibration(folder, tokens):
+    """Arguments of each rank, which has a folder of its own."""
+    def own(rank):
+        (folder / str(rank)).mkdir(parents=True, exist_ok=True)
+        return (f"--pipeline={pipeline(folder / str(rank), tokens, threads=1)}",)
+    return own
+
+
+@pytest.mark.parametrize("ranks, options", [(2, SHARED_MEMORY), (2, LOOPBACK), (4, LOOPBACK), (8, SHARED_MEMORY)])
+def test_statistics_are_the_same_bytes(model, tmp_path, ranks, options):
+    folder, tokens = model
+    expected = calibrate(folder, tmp_path / "one", tokens).read_bytes()
+    mpirun(ranks, folder, options=options, own=calibration(tmp_path, tokens))
+    for rank in range(ranks):
+        assert (tmp_path / str(rank) / "statistics.safetensors").read_bytes() == expected
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_artifacts_are_the_same_bytes(model, tmp_path, method):
+    folder, tokens = model
+    options = (*METHODS[method], f"--tokens={tokens}", ISA)
+    expected = folder_contents(compile_model(folder, tmp_path / "one", *options))
+    for ranks in (2, 4):
+        result = mpirun(ranks, folder, "-o", tmp_path / str(ranks), *options)
+        assert folder_contents(tmp_path / str(ranks)) == expected
+        notes = result.stderr.splitlines()
+        assert len(notes) == len(set(notes)) and all(line.startswith("note: ") for line in notes)  # of rank 0 alone
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "4", "one"]  # no work folder stays
+
+
+def test_a_rank_without_model_and_tokens_gets_them(model, tmp_path):
+    folder, tokens = model
+    options = ("--method=absmax+gptq", "--scheme=W4A16", "--group-size=32", ISA)
+    expected = folder_contents(compile_model(folder, tmp_path / "one", f"--tokens={tokens}", *options))
+    mpirun(4, "-o", tmp_path / "four", *options,
+           own=lambda rank: (folder, f"--tokens={tokens}") if rank in (0, 2) else (tmp_path / "nowhere",))
+    assert folder_contents(tmp_path / "four") == expected
+
+
+def test_fewer_samples_than_ranks(model, tmp_path):
+    folder, _ = model
+    tokens = write_tokens(tmp_path / "few", [[1, 2, 3, 4], [5, 6, 7], [8, 9]])
+    expected = calibrate(folder, tmp_path / "one", tokens).read_bytes()
+    mpirun(8, folder, own=calibration(tmp_path, tokens))
+    assert (tmp_path / "7" / "statistics.safetensors").read_bytes() == expected
+
+
+def refused(result, ranks, *expected):
+    said = errors(result.stderr)
+    assert result.returncode != 0 and len(said) == ranks, result.stderr
+    assert all(part in line for line in said for part in expected), result.stderr
+
+
+def test_ranks_that_disagree(model, tmp_path):
+    folder, tokens = model
+    config, tensors = random_llama(seed=5, layers=3)
+    other = write_model(tmp_path / "other", config, tensors)
+    fewer = write_tokens(tmp_path / "fewer", [[1, 2, 3]])
+    for what, own in {
+        "the options": lambda rank: (folder, f"--tokens={tokens}", f"--group-size={16 if rank == 1 else 32}"),
+        "the calibration tokens": lambda rank: (folder, f"--tokens={fewer if rank == 1 else tokens}"),
+        "the model": lambda rank: (other if rank == 1 else folder, f"--tokens={tokens}"),
+    }.items():
+        result = finish(start(4, "-o", tmp_path / "out", "--method=absmax+gptq", "--scheme=W4A16", own=own))
+        refused(result, 4, f"ranks disagree on {what}: rank 1 has")
+        assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be(model, tmp_path):
+    folder, tokens = model
+    refused(finish(start(3, folder, own=calibration(tmp_path, tokens))), 3, "found 3 ranks, expected 1, 2, 4 or 8")
+    result = finish(start(2, folder, "-o", tmp_path / "out", "--method=absmax+gptq", "--scheme=W4A16"))
+    refused(result, 2, "needs calibration text")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("comm", ["--comm=none"])
+def test_ranks_that_are_told_to_be_alone(model, tmp_path, comm):
+    folder, tokens = model
+    expected = calibrate(folder, tmp_path / "one", tokens).read_bytes()
+    mpirun(2, folder, comm, own=calibration(tmp_path, tokens))
+    assert (tmp_path / "1" / "statistics.safetensors").read_bytes() == expected
+
+
+def children(process, ranks):
+    """The processes of mpirun's ranks, by number."""
+    found = {}
+    end = time.monotonic() + LEAVES_WITHIN
+    while time.monotonic() < end and len(found) < ranks:
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                stat = open(f"/proc/{pid}/stat", encoding="utf-8").read().rpartition(")")[2].split()
+                variables = open(f"/proc/{pid}/environ", "rb").read().split(b"\0")
+            except OSError:
+                continue
+            if int(stat[1]) == process.pid:
+                found |= {int(v.partition(b"=")[2]): int(pid) for v in variables if v.startswith(b"OMPI_COMM_WORLD_RANK=")}
+    return found
+
+
+@pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL], ids=["stopped", "killed"])
+def test_a_lost_rank_ends_all_and_the_next_run_goes_on(tmp_path, how):
+    config, tensors = random_llama(seed=4, layers=12, context=256)
+    folder = write_model(tmp_path / "model", config, tensors)
+    tokens = write_tokens(tmp_path / "tokens", np.random.default_rng(3).integers(0, config["vocab_size"], (64, 200)))
+    expected = calibrate(folder, tmp_path / "one", tokens).read_bytes()
+    own = calibration(tmp_path, tokens)
+    process = start(2, folder, "--comm-timeout=3", own=own)
+    ranks, second = children(process, 2), tmp_path / "1" / "work" / "step_1.safetensors"
+    end = time.monotonic() + 120
+    while not second.exists() and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.01)
+    os.kill(ranks[1], how)
+    begin = time.monotonic()
+    result = finish(process)
+    assert time.monotonic() - begin < LEAVES_WITHIN and result.returncode != 0
+    said = errors(result.stderr)
+    assert sum(line.startswith("error: rank 0 of 2") for line in said) == 1, result.stderr
+    assert not any((tmp_path / str(rank) / "statistics.safetensors").exists() for rank in (0, 1))
+    assert not [path for rank in (0, 1) for path in (tmp_path / str(rank) / "work").iterdir() if path.suffix != ".safetensors"
+                and how == signal.SIGSTOP]
+    mpirun(2, folder, own=own)
+    assert (tmp_path / "0" / "statistics.safetensors").read_bytes() == expected
+
+
+def front_desk(ranks, *arguments, own=None):
+    command = ["mpirun", "--oversubscribe"]
+    for rank in range(ranks):
+        mine = map(str, (*arguments, *(own(rank) if own else ())))
+        command += [*([":"] if rank else []), "-n", "1", sys.executable, "-m", "easyquant", *mine]
+    process = subprocess.Popen(command, env=ENVIRONMENT | {"EASYQUANT_TOOLS": str(BUILD / "bin")}, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    result = finish(process)
+    assert result.returncode == 0, result.stderr
+    return result
+
+
+def test_the_front_desks_of_ranks(tmp_path):
+    """Rank 0 reads the text, writes and prints; rank 1 needs no model."""
+    model = write_letters(write_model(tmp_path / "model", *random_llama(seed=11, layers=1)))
+    text = tmp_path / "text"
+    text.write_text("".join(chr(33 + i * i % 90) for i in range(4000)))
+    sampled = ("--calib", text, "--nsamples", "9", "--seqlen", "20", "--threads", "1")
+
+    def own(rank):
+        return (model,) if rank == 0 else (tmp_path / "nowhere",)
+
+    results = [front_desk(ranks, "calibrate", "-o", tmp_path / f"statistics{ranks}", *sampled, own=own) for ranks in (1, 2)]
+    assert results[1].stdout == results[0].stdout.replace("statistics1", "statistics2")
+    assert (tmp_path / "statistics1").read_bytes() == (tmp_path / "statistics2").read_bytes()
+    for ranks in (1, 2):
+        result = front_desk(ranks, "compile", "-o", tmp_path / f"out{ranks}", *sampled, "--method=absmax+gptq", "--scheme=W4A16", own=own)
+        assert result.stdout.count("compiled in") == 1
+    assert folder_contents(tmp_path / "out1") == folder_contents(tmp_path / "out2")
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "text", "statistics1", "statistics2", "out1", "out2"}

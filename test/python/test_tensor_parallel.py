@@ -1,0 +1,127 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Models that ranks share: the logits of one rank to the bit with integers, and clear errors."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from helpers import ISA, assert_refused, compile_model, random_llama, random_tokens, run_tool, tool, write_model
+
+pytestmark = pytest.mark.skipif(not shutil.which("mpirun"), reason="unsupported: no mpirun")
+VOCAB = 96
+TOKENS = random_tokens(5, 70, VOCAB)
+
+
+@pytest.fixture(scope="module")
+def model(workspace):
+    """Eight query and four key-value heads, so that 1, 2 and 4 ranks can share it."""
+    folder = workspace / "shared-llama"
+    config, tensors = random_llama(3, hidden=64, ffn=128, heads=8, kv_heads=4, vocab=VOCAB)
+    write_model(folder, config, tensors)
+    return folder
+
+
+def artifact(model, workspace, ranks, *options):
+    name = "-".join(["shared", str(ranks), *(option.strip("-").replace("=", "-") for option in options)])
+    out = workspace / name
+    return out if out.is_dir() else compile_model(model, out, ISA, "--tensor-parallel", ranks, *options)
+
+
+def on_ranks(ranks, folder, *options, timeout=120):
+    command = [tool("easyquant-run"), folder, "--tokens", ",".join(map(str, TOKENS)), "--max-new-tokens", "8", "--ignore-eos", *options]
+    if ranks > 1:
+        command = ["mpirun", "--oversubscribe", "-n", str(ranks), *command]
+    environment = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return subprocess.run(list(map(str, command)), env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout)
+
+
+def logits_of(ranks, folder, tmp_path, threads=1):
+    result = on_ranks(ranks, folder, "--threads", threads, "--json", tmp_path / "logits.json")
+    assert result.returncode == 0, result.stderr
+    found = json.loads((tmp_path / "logits.json").read_text())
+    assert result.stdout == ",".join(map(str, found["generated"])) + "\n"  # rank 0 alone prints
+    return found["generated"], np.float32(found["logits"])
+
+
+@pytest.mark.parametrize("options", [["--scheme", "W8A8"], ["--scheme", "W8A8_ASYM"], ["--scheme", "W8A8", "--kv-scheme", "int8"]])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_integers_give_the_bits_of_one_rank(model, workspace, tmp_path, ranks, options):
+    """Prompt and decoded tokens: codes, int32 sums and attention are those of one rank."""
+    expected = logits_of(1, artifact(model, workspace, 1, *options), tmp_path)
+    found = logits_of(ranks, artifact(model, workspace, ranks, *options), tmp_path, threads=2 if ranks == 2 else 1)
+    assert found[0] == expected[0]
+    assert found[1].tobytes() == expected[1].tobytes()
+
+
+@pytest.mark.parametrize("options", [["--scheme", "none"], ["--scheme", "W4A16", "--group-size", "16"], ["--scheme", "W4A8", "--group-size", "16"]])
+def test_float_sums_differ_by_their_order_alone(model, workspace, tmp_path, options):
+    expected = logits_of(1, artifact(model, workspace, 1, *options), tmp_path)
+    found = logits_of(2, artifact(model, workspace, 2, *options), tmp_path)
+    assert found[0] == expected[0]
+    assert np.abs(found[1] - expected[1]).max() < 1e-4 * np.abs(expected[1]).max()
+
+
+def test_the_manifest_says_what_ranks_exchange(model, workspace):
+    folder = artifact(model, workspace, 2, "--scheme", "W8A8")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    parallel = manifest["program"]["tensor_parallel"]
+    assert parallel["degree"] == 2
+    calls = [(c["call"], c["reduction"], c["type"], c["columns"]) for c in parallel["collectives"]]
+    layer = [("all_reduce", "max", "f32", 1), ("all_reduce", "sum", "i32", 64)]
+    assert calls == [("all_reduce", "sum", "f32", 64), *(layer * 2 * manifest["model"]["num_layers"]), ("all_gather", None, "f32", VOCAB)]
+    assert {"weights.0.safetensors", "weights.1.safetensors"} <= set(manifest["files"])
+    assert manifest["files"]["weights.0.safetensors"]["bytes"] == manifest["files"]["weights.1.safetensors"]["bytes"]
+
+
+def test_figures_of_sites_are_those_of_all_ranks(model, workspace):
+    one, two = (json.loads((artifact(model, workspace, ranks, "--scheme", "W8A8") / "manifest.json").read_text()) for ranks in (1, 2))
+    for whole, part in zip(one["sites"], two["sites"]):
+        assert part["name"] == whole["name"]
+        assert part["weight_error"] == pytest.approx(whole["weight_error"], rel=1e-6)
+        assert part["largest_error"] == pytest.approx(whole["largest_error"], rel=1e-6)
+
+
+def test_degrees_that_cannot_be_name_those_that_can(model, tmp_path):
+    refused = run_tool("easyquant-compile", model, "-o", tmp_path / "out", "--tensor-parallel", 3)
+    assert_refused(refused, "8 heads", "3 ranks", "legal degrees of tensor parallelism: 1, 2, 4")
+    refused = run_tool("easyquant-compile", model, "-o", tmp_path / "out", "--tensor-parallel", 4, "--scheme", "W4A16", "--group-size", "32")
+    assert_refused(refused, "o_proj", "groups of 32", "legal degrees of tensor parallelism: 1, 2")
+    assert not (tmp_path / "out").exists()
+
+
+def test_fused_queries_keys_and_values_are_refused(tiny_gpt2, tmp_path):
+    refused = run_tool("easyquant-compile", tiny_gpt2, "-o", tmp_path / "out", "--tensor-parallel", 2)
+    assert_refused(refused, "h.0.attn.c_attn", "legal degrees of tensor parallelism: 1")
+
+
+def test_gpus_are_refused(model, tmp_path):
+    refused = run_tool("easyquant-compile", model, "-o", tmp_path / "out", "--tensor-parallel", 2, "--target", "sm_80")
+    assert_refused(refused, "tensor-parallel", "sm_80", "--target cpu")
+
+
+def test_another_number_of_ranks_is_an_error_on_each(model, workspace):
+    folder = artifact(model, workspace, 2, "--scheme", "W8A8")
+    assert_refused(on_ranks(1, folder), "compiled for 2 ranks", "mpirun -n 2", "--tensor-parallel")
+    result = on_ranks(4, folder)
+    assert result.returncode != 0
+    assert result.stderr.count("compiled for 2 ranks, found 4") == 4, result.stderr
+    result = on_ranks(2, artifact(model, workspace, 1, "--scheme", "W8A8"))
+    assert result.returncode != 0
+    assert result.stderr.count("compiled for 1 rank, found 2") == 2, result.stderr
+
+
+def test_a_damaged_rank_ends_all(model, workspace, tmp_path):
+    folder = tmp_path / "damaged"
+    shutil.copytree(artifact(model, workspace, 2, "--scheme", "W8A8"), folder)
+    weights = folder / "weights.1.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    result = on_ranks(2, folder)
+    assert result.returncode != 0
+    assert result.stderr.count("weights.1.safetensors: damaged") >= 1, result.stderr
+    assert result.stderr.count("error: ") == 2, result.stderr
