@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up, then compiles SmolLM2 as float, W8A8 and W4A16, judges each on real text and writes demo-output/report.html.
+# Sets up, then compiles SmolLM2 as float, W8A8 and Q4, judges each on real text and writes demo-output/report.html.
 # Arguments go to `easyquant demo`.
 set -euo pipefail
 cd "$(dirname "$0")/.."

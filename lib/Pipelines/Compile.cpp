@@ -67,14 +67,6 @@ struct Targets {
 };
 } // namespace
 
-/// Mixes were chosen for ranges by weighted error, which calibration text allows.
-static OptionValues withDefaults(OptionValues options) {
-  if (recipe::findMix(options[option::scheme]) && options.has(option::tokensFile) &&
-      !options.has(option::weightObserver))
-    options.set(option::weightObserver, std::string("hessian-diagonal"));
-  return options;
-}
-
 static Result<Request> requestOf(const OptionValues &options) {
   recipe::Recipe asked;
   if (options.has(option::recipe)) {
@@ -146,8 +138,10 @@ void takeCalibratedDefaults(OptionValues &options) {
   const bool isMeasured = llvm::all_of(method->methods, [](const std::string &name) {
     return name == "gptq" || name == "signround";
   });
-  if (preset && preset->isInteger() && isMeasured &&
-      (request.groupSize() > 0 || preset->input == recipe::InputCodes::None))
+  const bool isWeighed = preset && preset->isInteger() && isMeasured &&
+                         (request.groupSize() > 0 || preset->input == recipe::InputCodes::None);
+  // What each kind of site has in a mix was chosen for such ranges.
+  if (isWeighed || recipe::findMix(request.scheme()))
     options.set(option::weightObserver, std::string("hessian-diagonal"));
 }
 
@@ -277,8 +271,7 @@ static void addPlan(OpPassManager &pm, OptionValues options) {
   pm.addPass(createMethod(method.base, options, method.methods));
 }
 
-void buildQuantizePipeline(OpPassManager &pm, const OptionValues &given) {
-  const OptionValues options = withDefaults(given);
+void buildQuantizePipeline(OpPassManager &pm, const OptionValues &options) {
   Request request = *requestOf(options);
   addCalibration(pm, options, request);
   addPlan(pm, options);

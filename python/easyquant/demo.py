@@ -47,18 +47,18 @@ class Variant:
     folder: str
     how: str
     scheme: str
-    method: str | None = None  # None: nothing to calibrate
-    group_size: int | None = None
+    method: str | None = None
+    calibrated: bool = True
 
     def options(self, calib: Path, threads: int) -> CompileOptions:
-        calibration = CalibrationText(calib, CALIBRATION_SAMPLES, CALIBRATION_LENGTH) if self.method else None
-        return CompileOptions(scheme=self.scheme, method=self.method, group_size=self.group_size, calibration=calibration, threads=threads or None, force=True)
+        calibration = CalibrationText(calib, CALIBRATION_SAMPLES, CALIBRATION_LENGTH) if self.calibrated else None
+        return CompileOptions(scheme=self.scheme, method=self.method, calibration=calibration, threads=threads or None, force=True)
 
 
 VARIANTS = (
-    Variant("float", "float", "as the model is", "none"),
+    Variant("float", "float", "as the model is", "none", calibrated=False),
     Variant("W8A8 SmoothQuant", "w8a8-smoothquant", "8-bit weights and activations", "W8A8", "smoothquant"),
-    Variant("W4A16 AWQ", "w4a16-awq", "4-bit weights, float activations", "W4A16", "awq", 32),
+    Variant("Q4", "q4", "weights of 4 to 6 bits, float activations", "Q4"),
 )
 
 
@@ -146,7 +146,7 @@ def demo_command(
     threads: ThreadsOption = 0,
     cache: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where downloads are kept. (default: ~/.cache/easyquant)")] = None,
 ) -> None:
-    """Compile SmolLM2 as float, W8A8 and W4A16, judge each on real text, and write a report.
+    """Compile SmolLM2 as float, W8A8 and Q4, judge each on real text, and write a report.
 
     Example: [bold]easyquant demo --output demo-output[/bold]
     """
@@ -166,7 +166,7 @@ def demo_command(
     artifacts, results = [], []
     for number, variant in enumerate(VARIANTS, 1):
         at = f"{number} of {len(VARIANTS)}: {variant.label}"
-        console.note(f"{at}: compiling" + (f", calibrated on {calib.name}" if variant.method else ""))
+        console.note(f"{at}: compiling" + (f", calibrated on {calib.name}" if variant.calibrated else ""))
         cost = compile_model(model, output / variant.folder, variant.options(calib, threads))
         artifacts.append(Artifact.open(output / variant.folder))
         console.note(f"{at}: judging on {text.name}")

@@ -90,7 +90,7 @@ let group = "Quantization" in {
     def MethodOption : TableOption<"method", Text, "method", "",
                                    "methods joined by +, as in smoothquant+gptq and zeroquant+lkd"> {
       let joint = "+";
-      let defaultWords = "absmax; zeropoint for _ASYM";
+      let defaultWords = "absmax; zeropoint for _ASYM and mixes";
       let value = "METHOD";
     }
   }
