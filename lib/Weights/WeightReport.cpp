@@ -51,6 +51,8 @@ static Attribute describe(Builder &b, SchemeAttr scheme, bool isWeight) {
     entry.set("dynamic", b.getBoolAttr(scheme.getDynamic()));
   if (scheme.isOnline())
     entry.set("online", b.getBoolAttr(true));
+  if (scheme.getSinks())
+    entry.set("sinks", b.getStringAttr("keep"));
   entry.set("granularity", b.getStringAttr(stringifyGranularity(scheme.getGranularity())));
   if (isWeight || scheme.getGranularity() == Granularity::Group)
     entry.set("group_size", b.getI64IntegerAttr(scheme.getGroupSize()));

@@ -81,8 +81,8 @@ def test_figures_of_sites_are_those_of_all_ranks(model, workspace):
     one, two = (json.loads((artifact(model, workspace, ranks, "--scheme", "W8A8") / "manifest.json").read_text()) for ranks in (1, 2))
     for whole, part in zip(one["sites"], two["sites"]):
         assert part["name"] == whole["name"]
-        assert part["weight_error"] == pytest.approx(whole["weight_error"], rel=1e-6)
-        assert part["largest_error"] == pytest.approx(whole["largest_error"], rel=1e-6)
+        assert part["weight_error"] == pytest.approx(whole["weight_error"], rel=1e-5)
+        assert part["largest_error"] == pytest.approx(whole["largest_error"], rel=1e-5)  # a difference of two floats
 
 
 def test_degrees_that_cannot_be_name_those_that_can(model, tmp_path):
