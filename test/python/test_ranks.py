@@ -92,6 +92,32 @@ def test_artifacts_are_the_same_bytes(model, tmp_path, method):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "4", "one"]  # no work folder stays
 
 
+SEARCHES = {
+    "grid": "max-bytes=40000,60000 search-head=true",
+    "learned": "avg-bits=7 strategy=learned evaluations=8",
+    "greedy": "avg-bits=7 strategy=greedy evaluations=4",
+    "time": "avg-bits=7 max-decode-ms=1000",
+}
+
+
+@pytest.mark.parametrize("how", SEARCHES)
+def test_searches_find_the_same(model, tmp_path, how):
+    folder, tokens = model
+    found = {}
+    for ranks in (1, 2, 4):
+        output = tmp_path / f"{ranks}.json"
+        search = f"formats=W3A16,W4A16,W8A16 group-sizes=32 search-samples=3 output={output} report={tmp_path / 'report'} {SEARCHES[how]}"
+        arguments = (folder, f"--search={search}", "--scheme=W4A16", "--group-size=32", f"--tokens={tokens}", f"--work={tmp_path / str(ranks)}")
+        mpirun(ranks, *arguments)
+        found[ranks] = output.read_bytes()
+        assert len(list(tmp_path.glob("*.json"))) == len(found)
+    if how != "time":  # measured anew each time
+        assert found[1] == found[2] == found[4]
+        # Each rank has what all have measured.
+        names = [sorted(path.name for path in (tmp_path / work).iterdir()) for work in ("1", "2", "2.rank1", "4.rank3")]
+        assert all(own == names[0] for own in names)
+
+
 def test_a_rank_without_model_and_tokens_gets_them(model, tmp_path):
     folder, tokens = model
     options = ("--method=absmax+gptq", "--scheme=W4A16", "--group-size=32", ISA)
@@ -217,5 +243,8 @@ def test_the_front_desks_of_ranks(tmp_path):
     for ranks in (1, 2):
         result = front_desk(ranks, "compile", "-o", tmp_path / f"out{ranks}", *sampled, "--method=absmax+gptq", "--scheme=W4A16", own=own)
         assert result.stdout.count("compiled in") == 1
+        result = front_desk(ranks, "search", "-o", tmp_path / f"recipe{ranks}", *sampled, "--avg-bits=9", "--formats=W4A16,W8A16", "--group-sizes=32", own=own)
+        assert result.stdout.count("compile with") == 1
+    assert (tmp_path / "recipe1").read_bytes() == (tmp_path / "recipe2").read_bytes()
     assert folder_contents(tmp_path / "out1") == folder_contents(tmp_path / "out2")
-    assert {path.name for path in tmp_path.iterdir()} == {"model", "text", "statistics1", "statistics2", "out1", "out2"}
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "text", "statistics1", "statistics2", "out1", "out2", "recipe1", "recipe2"}
