@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Calibrating and compiling on several ranks of mpirun: the same bytes for any number, and what happens when one is gone."""
 
+import json
 import os
 import signal
 import subprocess
@@ -213,16 +214,42 @@ def test_a_lost_rank_ends_all_and_the_next_run_goes_on(tmp_path, how):
     assert (tmp_path / "0" / "statistics.safetensors").read_bytes() == expected
 
 
+def start_process(command):
+    return subprocess.Popen(command, env=ENVIRONMENT | {"EASYQUANT_TOOLS": str(BUILD / "bin")}, stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
 def front_desk(ranks, *arguments, own=None):
     command = ["mpirun", "--oversubscribe"]
     for rank in range(ranks):
         mine = map(str, (*arguments, *(own(rank) if own else ())))
         command += [*([":"] if rank else []), "-n", "1", sys.executable, "-m", "easyquant", *mine]
-    process = subprocess.Popen(command, env=ENVIRONMENT | {"EASYQUANT_TOOLS": str(BUILD / "bin")}, stdin=subprocess.DEVNULL,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    result = finish(process)
+    result = finish(start_process(command))
     assert result.returncode == 0, result.stderr
     return result
+
+
+def test_windows_are_scored_by_all(tmp_path):
+    """Figures are those of one rank to the last bit; an artifact that one rank lacks ends all."""
+    model = write_letters(write_model(tmp_path / "model", *random_llama(seed=11, layers=1)))
+    text = tmp_path / "text"
+    text.write_text("".join(chr(33 + i * i % 90) for i in range(4000)))
+    out = compile_model(model, tmp_path / "out", "--scheme=W8A8", ISA, f"--copy-file={model / 'tokenizer.json'}")
+    arguments = ("--text", text, "--context", "24", "--max-windows", "7", "--reference", model, "--threads", "1")
+    figures = []
+    for ranks in (1, 2, 3):
+        found = tmp_path / f"{ranks}.json"
+        result = front_desk(ranks, "eval", out, *arguments, "--json", found)
+        assert result.stdout.count("KL divergence, mean") == 1
+        figures.append(json.loads(found.read_text()))
+    assert figures[0] == figures[1] == figures[2]
+
+    command = ["mpirun", "--oversubscribe"]
+    for rank, folder in enumerate((out, tmp_path / "nowhere")):
+        command += [*([":"] if rank else []), "-n", "1", sys.executable, "-m", "easyquant", "eval", str(folder), *map(str, arguments)]
+    result = finish(start_process([*command, "--json", str(tmp_path / "none.json")]))
+    assert result.returncode != 0 and not (tmp_path / "none.json").exists()
+    assert "nowhere: no such folder" in result.stderr
 
 
 def test_the_front_desks_of_ranks(tmp_path):
