@@ -287,7 +287,7 @@ def search_command(
     if front is not None:
         front.mkdir(parents=True, exist_ok=True)
         for point in found["points"]:
-            write_atomically(front / f"recipe-{point['budget']['value']:g}.yaml", recipe_text(point))
+            write_atomically(front / f"recipe-{point['budget']['value']:.12g}.yaml", recipe_text(point))
         write_json(front / "search.json", found)
     if output is not None:
         write_atomically(output, recipe_text(found["points"][0]))
