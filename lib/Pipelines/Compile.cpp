@@ -136,7 +136,7 @@ void takeCalibratedDefaults(OptionValues &options) {
   const recipe::SiteRequest request{*method, options};
   std::optional<recipe::Preset> preset = recipe::findPreset(request.scheme());
   const bool isMeasured = llvm::all_of(method->methods, [](const std::string &name) {
-    return name == "gptq" || name == "signround";
+    return name == "awq" || name == "gptq" || name == "signround";
   });
   const bool isWeighed = preset && preset->isInteger() && isMeasured &&
                          (request.groupSize() > 0 || preset->input == recipe::InputCodes::None);

@@ -134,7 +134,7 @@ def weighs_ranges(plans: Plans, options) -> bool:
         return False
     if options.weight_observer or options.recipe or not options.calibration:
         return options.weight_observer == "hessian-diagonal"
-    return not set(plans.methods) - {"signround"} and any(
+    return not set(plans.methods) - {"awq", "signround"} and any(
         site["weight"] and site["weight"]["codes"] == "integer" and (site["weight"].get("group_size") or not site["input"]) for site in plans.sites
     )
 
