@@ -304,6 +304,7 @@ static void addMaterialize(OpPassManager &pm, const OptionValues &options, Strin
   pm.addPass(lm::createHoistRows());
   pm.addPass(equant::createOnlineScales(passOptions<equant::OnlineScalesOptions>(options)));
   auto materialize = withOutput<equant::MaterializeWeightsOptions>(options, output);
+  materialize.targets.clear(); // the option of that name is of sites
   if (targets.cpu)
     materialize.targets.push_back("cpu");
   if (!targets.chips.empty())
