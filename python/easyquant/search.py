@@ -21,10 +21,10 @@ from easyquant.compiler import compiler_progress, find_model, run_compiler
 from easyquant.device import ThreadsOption
 from easyquant.errors import UserError
 from easyquant.files import check_writable, scratch_folder, write_atomically, write_json
-from easyquant.gguf_header import read_gguf_header
 from easyquant.options import CompileOptions, check_table
 from easyquant.plans import Plans, machine_speed, plans_of
 from easyquant.ranks import ALONE, Comm, CommOption, CommTimeoutOption, Ranks, model_of_rank
+from easyquant.search_peers import as_json, check_peers, measure_peers
 
 FRONT = (2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 8.0)  # average bits
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -87,20 +87,6 @@ def read_budgets(avg_bits: str | None, max_size: str | None, penalty: str | None
     if budgets.count != 1:
         raise UserError("a search needs one budget: --avg-bits B, --max-size 93.5MB or --lambda L; several of them go with --front OUT")
     return budgets
-
-
-def check_peers(peers: list[Path], plans: Plans) -> dict[str, int]:
-    """Bytes of GGUF files of the same model, by name."""
-    sizes = {}
-    for peer in peers:
-        metadata = read_gguf_header(peer).fields
-        architecture = metadata.get("general.architecture")
-        found = tuple(metadata.get(f"{architecture}.{key}") for key in ("block_count", "embedding_length"))
-        expected = (plans.model["num_layers"], plans.model["hidden_size"])
-        if found != expected:
-            raise UserError(f"--peer {peer}: has {found[0]} layers of {found[1]} channels, the model {expected[0]} of {expected[1]}; give a file of the same model")
-        sizes[peer.stem] = peer.stat().st_size
-    return sizes
 
 
 def remove_work(folder: Path) -> None:
@@ -221,7 +207,7 @@ def search_command(
     calib_bos: Annotated[bool, typer.Option("--calib-bos", help="Begin every window with the beginning-of-text token.")] = False,
     statistics: Annotated[Path | None, typer.Option(metavar="FILE", help="Histograms for entropy, of `easyquant calibrate --statistic histogram`.")] = None,
     report: Annotated[Path | None, typer.Option(metavar="DIR", help="A folder for a page with figures, and search.json.")] = None,
-    peers: Annotated[list[Path], typer.Option("--peer", metavar="FILE.gguf", help="Files of other tools whose sizes are shown beside. Repeatable.")] = [],
+    peers: Annotated[list[Path], typer.Option("--peer", metavar="FILE.gguf", help="With --report: files of other tools, of the same model, whose sizes and losses are shown beside. Repeatable.")] = [],
     work: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep what is measured here. (default: OUTPUT.work, removed at the end)")] = None,
     threads: ThreadsOption = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what a search would take, and stop.")] = False,
@@ -274,7 +260,7 @@ def search_command(
             remove_work(ranks.own_folder(folder))
         return
     plans = plans_of(model, options)
-    known_peers = check_peers(peers, plans)
+    known_peers = check_peers(peers, model, plans)
     if dry_run:
         return print_dry_run(plans, options, search_samples, seqlen, formats, group_sizes)
     folder.mkdir(parents=True, exist_ok=True)
@@ -284,6 +270,11 @@ def search_command(
     with scratch_folder() as scratch:
         found = Search(model, options, request, statistics, ranks).run(folder, scratch / "search.json")
     print_report(found)
+    if report is not None:
+        measured = list(known_peers.values())
+        if known_peers and options.calibration is not None and found["points"][0]["verified"] is not None:
+            measured = measure_peers(known_peers, model, options.calibration, search_samples, objective.value, threads)
+        found["peers"] = as_json(measured)
     if front is not None:
         front.mkdir(parents=True, exist_ok=True)
         for point in found["points"]:
@@ -297,7 +288,7 @@ def search_command(
 
         report.mkdir(parents=True, exist_ok=True)
         write_json(report / "search.json", found)
-        search_report.write(report / "index.html", found, plans, model.name, calib.name if calib else None, known_peers)
+        search_report.write(report / "index.html", found, plans, model.name, calib.name if calib else None)
         console.note(f"the page is {report / 'index.html'}")
     if work is None:
         remove_work(folder)
