@@ -83,6 +83,38 @@ eq_error *eq_batch_truncate(eq_batch *batch, int64_t sequence, int64_t position)
   });
 }
 
+int64_t eq_batch_state_size(const eq_batch *batch) { return batch ? batch->batch.stateBytes() : 0; }
+
+eq_error *eq_batch_state_save(const eq_batch *batch, int64_t sequence, void *state, size_t size) {
+  return guarded([&]() -> Result<void> {
+    if (Result<void> checked = requireArgument(batch, "batch"); !checked)
+      return checked;
+    if (size > 0)
+      if (Result<void> checked = requireArgument(state, "state"); !checked)
+        return checked;
+    return batch->batch.saveState(sequence, {static_cast<std::byte *>(state), size});
+  });
+}
+
+eq_error *eq_batch_state_restore(eq_batch *batch, int64_t sequence, const void *state,
+                                 size_t size) {
+  return guarded([&]() -> Result<void> {
+    if (Result<void> checked = requireArgument(batch, "batch"); !checked)
+      return checked;
+    if (Result<void> checked = requireArgument(state, "state"); !checked)
+      return checked;
+    return batch->batch.restoreState(sequence, {static_cast<const std::byte *>(state), size});
+  });
+}
+
+eq_error *eq_batch_state_reset(eq_batch *batch, int64_t sequence) {
+  return guarded([&]() -> Result<void> {
+    if (Result<void> checked = requireArgument(batch, "batch"); !checked)
+      return checked;
+    return batch->batch.resetState(sequence);
+  });
+}
+
 int64_t eq_batch_position(const eq_batch *batch, int64_t sequence) {
   if (!batch)
     return 0;

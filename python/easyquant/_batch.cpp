@@ -49,6 +49,20 @@ public:
     return copied(vocabulary, [&] { return eq_batch_logits(batch.get(), id); });
   }
 
+  nb::bytes state(int64_t id) {
+    std::vector<char> saved(static_cast<size_t>(eq_batch_state_size(batch.get())));
+    check(exclusively(
+        [&] { return eq_batch_state_save(batch.get(), id, saved.data(), saved.size()); }));
+    return nb::bytes(saved.data(), saved.size());
+  }
+  void restoreState(int64_t id, const nb::bytes &state) {
+    check(exclusively(
+        [&] { return eq_batch_state_restore(batch.get(), id, state.c_str(), state.size()); }));
+  }
+  void resetState(int64_t id) {
+    check(exclusively([&] { return eq_batch_state_reset(batch.get(), id); }));
+  }
+
   nb::list append(const nb::sequence &given, bool allLogits, const nb::object &progress);
 
   int64_t bytes() const { return eq_batch_bytes(batch.get()); }
@@ -163,6 +177,11 @@ void easyquant::python::defineBatch(nb::module_ &m) {
            "(tokens, vocab_size); or an Error, not raised, of an item that failed, whose sequence "
            "is as it was. What ends the call for all of them is raised, and no sequence has "
            "changed. progress: as of Session.prefill.")
+      .def("state", &Batch::state, "id"_a,
+           "The online scales that a sequence has come to, as bytes, as Session.state.")
+      .def("restore_state", &Batch::restoreState, "id"_a, "state"_a,
+           "Goes on with scales that a sequence or a session of the same artifact has come to.")
+      .def("reset_state", &Batch::resetState, "id"_a, "Goes back to the scales of calibration.")
       .def_prop_ro("bytes", &Batch::bytes, "Bytes of the batch's own buffers.")
       .def_prop_ro("context", &Batch::context, "Tokens that each sequence can hold.")
       .def_prop_ro("threads", &Batch::threads, "Threads that a step uses.")

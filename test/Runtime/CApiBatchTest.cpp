@@ -154,6 +154,12 @@ TEST_F(CApiBatchTest, RefusesNull) {
   expectError(eq_batch_fork(batch.get(), 0, nullptr), code, message("fork"));
   expectError(eq_batch_remove(nullptr, 0), code, message("batch"));
   expectError(eq_batch_truncate(nullptr, 0, 0), code, message("batch"));
+  char byte = 0;
+  expectError(eq_batch_state_save(nullptr, 0, &byte, 1), code, message("batch"));
+  expectError(eq_batch_state_save(batch.get(), 0, nullptr, 1), code, message("state"));
+  expectError(eq_batch_state_restore(nullptr, 0, &byte, 1), code, message("batch"));
+  expectError(eq_batch_state_restore(batch.get(), 0, nullptr, 1), code, message("state"));
+  expectError(eq_batch_state_reset(nullptr, 0), code, message("batch"));
   expectError(eq_batch_append(nullptr, nullptr, 0), code, message("batch"));
   expectError(eq_batch_append(batch.get(), nullptr, 1), code, message("items"));
   expectSuccess(eq_batch_append(batch.get(), nullptr, 0));
@@ -168,6 +174,7 @@ TEST_F(CApiBatchTest, RefusesNull) {
   eq_batch_set_progress(nullptr, nullptr, nullptr);
   EXPECT_EQ(eq_batch_logits(nullptr, 0), nullptr);
   EXPECT_EQ(eq_batch_position(nullptr, 0), 0);
+  EXPECT_EQ(eq_batch_state_size(nullptr), 0);
   EXPECT_EQ(eq_batch_bytes(nullptr), 0);
   EXPECT_EQ(eq_batch_context(nullptr), 0);
   EXPECT_EQ(eq_batch_threads(nullptr), 0);

@@ -113,6 +113,30 @@ def test_what_else_is_in_a_batch_changes_no_bit(subject):
             mirrors[batch.add()] = session(subject)
 
 
+def test_states_go_from_sequences_to_sessions_and_back(subject):
+    batch, own = _runtime.Batch(subject, sequences=2), session(subject)
+    first, second = batch.add(), batch.add()
+    start = batch.state(first)
+    assert start == own.state
+    tokens = random_tokens(4, 20, VOCAB)
+    batch.append([(first, tokens)])
+    own.prefill(tokens)
+    assert batch.state(first) == own.state != start and batch.state(second) == start
+    batch.restore_state(second, own.state)
+    batch.reset_state(first)
+    assert batch.state(second) == own.state and batch.state(first) == start
+    own.reset()
+    own.prefill(tokens)
+    batch.append([(second, tokens)])
+    assert np.array_equal(batch.logits(second), own.logits)
+    batch.remove(first)
+    for use in (lambda: batch.state(first), lambda: batch.restore_state(first, start), lambda: batch.reset_state(first)):
+        with pytest.raises(Exception, match="sequence"):
+            use()
+    with pytest.raises(Exception, match="no saved state"):
+        batch.restore_state(second, b"")
+
+
 def test_saved_states_go_on(subject):
     tokens = random_tokens(3, 30, VOCAB)
     first, second = session(subject), session(subject, threads=2)

@@ -246,6 +246,16 @@ EQ_API eq_error *eq_batch_remove(eq_batch *batch, int64_t sequence);
     eq_batch_position. Its logits are gone until the next token. */
 EQ_API eq_error *eq_batch_truncate(eq_batch *batch, int64_t sequence, int64_t position);
 
+/** The online scales of a sequence, as eq_session_state_size, _save, _restore and _reset. States of
+    sessions and of sequences on the same artifact are the same; a fork has that of its origin.
+    EQ_INVALID_ARGUMENT also where there is no such sequence. */
+EQ_API int64_t eq_batch_state_size(const eq_batch *batch);
+EQ_API eq_error *eq_batch_state_save(const eq_batch *batch, int64_t sequence, void *state,
+                                     size_t size);
+EQ_API eq_error *eq_batch_state_restore(eq_batch *batch, int64_t sequence, const void *state,
+                                        size_t size);
+EQ_API eq_error *eq_batch_state_reset(eq_batch *batch, int64_t sequence);
+
 /** Tokens that a sequence holds; -1: there is no such sequence. */
 EQ_API int64_t eq_batch_position(const eq_batch *batch, int64_t sequence);
 
