@@ -48,20 +48,29 @@ struct Format {
   WeightFormat weights;
   bool quantizedInput;
   ScaleFormat scales = ScaleFormat::F32;
+  bool zeroPoints = false;
+  /// Of a table, which makes the codes no integers.
+  const numerics::Codebook *(*table)() = nullptr;
 };
-constexpr Format formats[] = {{"w8a8", WeightFormat::I8, true},
-                              {"w6a8_f16", WeightFormat::I6, true, ScaleFormat::F16},
-                              {"w5a8_f16", WeightFormat::I5, true, ScaleFormat::F16},
-                              {"w4a8", WeightFormat::I4, true},
-                              {"w4a8_f16", WeightFormat::I4, true, ScaleFormat::F16},
-                              {"w4a8_ui6", WeightFormat::I4, true, ScaleFormat::UI6},
-                              {"f32", WeightFormat::F32, false},
-                              {"w8a16", WeightFormat::I8, false},
-                              {"w6a16_f16", WeightFormat::I6, false, ScaleFormat::F16},
-                              {"w5a16_f16", WeightFormat::I5, false, ScaleFormat::F16},
-                              {"w4a16", WeightFormat::I4, false},
-                              {"w4a16_f16", WeightFormat::I4, false, ScaleFormat::F16},
-                              {"w4a16_ui6", WeightFormat::I4, false, ScaleFormat::UI6}};
+constexpr Format formats[] = {
+    {"w8a8", WeightFormat::I8, true},
+    {"w6a8_f16", WeightFormat::I6, true, ScaleFormat::F16},
+    {"w5a8_f16", WeightFormat::I5, true, ScaleFormat::F16},
+    {"w4a8", WeightFormat::I4, true},
+    {"w4a8_f16", WeightFormat::I4, true, ScaleFormat::F16},
+    {"w4a8_ui6", WeightFormat::I4, true, ScaleFormat::UI6},
+    {"f32", WeightFormat::F32, false},
+    {"w8a16", WeightFormat::I8, false},
+    {"w6a16_f16", WeightFormat::I6, false, ScaleFormat::F16},
+    {"w5a16_f16", WeightFormat::I5, false, ScaleFormat::F16},
+    {"w4a16", WeightFormat::I4, false},
+    {"w4a16_f16", WeightFormat::I4, false, ScaleFormat::F16},
+    {"w4a16_ui6", WeightFormat::I4, false, ScaleFormat::UI6},
+    {"w6a16_zp", WeightFormat::I6, false, ScaleFormat::F16, true},
+    {"w5a16_zp", WeightFormat::I5, false, ScaleFormat::F16, true},
+    {"w4a16_zp", WeightFormat::I4, false, ScaleFormat::F16, true},
+    {"nf4a16", WeightFormat::I4, false, ScaleFormat::F16, false, numerics::Codebook::nf4},
+    {"iq4nla16", WeightFormat::I4, false, ScaleFormat::F16, false, numerics::Codebook::iq4nl}};
 
 /// SmolLM2-135M's linears (q, k and v as one; o; gate and up as one; down; head), then two of a 7B.
 constexpr std::pair<int64_t, int64_t> defaultShapes[] = {
@@ -125,6 +134,10 @@ public:
             ? 0
             : panels * kPanelRows * numerics::rowScaleBits(spec.numbers.scales, groups) / 8;
     wScales = allocate<char>(copies * scaleBytes);
+    if (spec.zeroPoints)
+      zeroBytes = panels * groups * kPanelRows *
+                  numerics::zeroPointBits(static_cast<int>(bitsOf(spec.weights))) / 8;
+    wZeros = allocate<uint8_t>(copies * zeroBytes);
     y = allocate<float>(m * spec.n);
     scratchSize = threads * scratchBytes(spec, target);
     scratch = allocate<int8_t>(scratchSize);
@@ -143,12 +156,13 @@ public:
       std::memcpy(wScales.get() + i, &scale, width);
   }
 
-  /// Codes and scales, neither of which a cache still has where a call reads them once.
-  double bytesRead() const { return static_cast<double>(bytes + scaleBytes); }
+  /// Codes, scales and zero points, none of which a cache still has where a call reads them once.
+  double bytesRead() const { return static_cast<double>(bytes + scaleBytes + zeroBytes); }
   double operations() const { return 2.0 * m * spec.n * spec.k; }
 
   void call() {
     char *w = weights + next * stride, *s = wScales.get() + next * scaleBytes;
+    uint8_t *z = wZeros.get() + next * zeroBytes;
     next = (next + 1) % copies;
     int64_t padded = paddedColumns(spec.k);
     MemRef<float, 2> xView(x.get(), {m, spec.k}), yView(y.get(), {m, spec.n});
@@ -161,10 +175,13 @@ public:
                                  ? std::array<int64_t, 4>{}
                                  : packedShape(spec.weights, spec.n, spec.k));
     MemRef<int8_t, 1> scratchView(scratch.get(), {scratchSize});
+    MemRef<uint8_t, 3> zerosView(z, {panels, groups, int64_t(zeroBytes) / (panels * groups)});
     int64_t t = threads;
     auto callWith = [&](auto wScalesView) {
       if (spec.quantizedInput)
         kernel(codesView, scalesView, sumsView, packed, wScalesView, yView, scratchView, t);
+      else if (spec.zeroPoints)
+        kernel(xView, packed, wScalesView, zerosView, yView, scratchView, t);
       else
         kernel(xView, packed, wScalesView, yView, scratchView, t);
     };
@@ -198,10 +215,11 @@ private:
   const KernelRunner &kernel;
   int64_t m, groups, panels, scratchSize;
   int threads;
-  size_t bytes, scaleBytes, stride, copies, next = 0;
+  size_t bytes, scaleBytes, zeroBytes = 0, stride, copies, next = 0;
   char *weights;
   Buffer<float> x, scales, y;
   Buffer<char> wScales;
+  Buffer<uint8_t> wZeros;
   Buffer<int8_t> codes, scratch;
   Buffer<int32_t> sums;
 };
@@ -256,7 +274,7 @@ int usage(const char *problem) {
       stderr,
       "easyquant-kernel-bench: %s\nusage: easyquant-kernel-bench [--threads N] [--rounds N] "
       "[--formats w8a8,w6a8_f16,w5a8_f16,w4a8,w4a8_f16,w4a8_ui6,f32,w8a16,w6a16_f16,w5a16_f16,"
-      "w4a16,w4a16_f16,w4a16_ui6] "
+      "w4a16,w4a16_f16,w4a16_ui6,w6a16_zp,w5a16_zp,w4a16_zp,nf4a16,iq4nla16] "
       "[--rows 1,16,128,512] [--shapes NxK,...] "
       "[--group-size G] [--isa avx2|avx512vnni] [--json FILE]\n",
       problem);
@@ -342,6 +360,11 @@ int main(int argc, char **argv) {
     for (auto [n, k] : options->shapes) {
       LinearSpec spec{n, k, format.weights, 0, format.quantizedInput, false, false};
       spec.numbers.scales = format.scales;
+      spec.zeroPoints = format.zeroPoints;
+      if (format.table) {
+        spec.numbers.table = format.table();
+        spec.numbers.codes = CodeFormat::Table;
+      }
       if (format.weights != WeightFormat::F32 && format.weights != WeightFormat::I8)
         spec.groupSize = options->groupSize;
       KernelRunner kernel(

@@ -18,6 +18,11 @@ namespace easyquant::cpu {
 
 using Values = SmallVector<Value>;
 
+/// So far ahead of float products packed weights are prefetched: these keep more instructions in
+/// flight than a byte, so that the loads of too few lines are among them. Products of int8 read at
+/// the bandwidth of memory without that.
+static constexpr int64_t kPrefetchBytes = 2048;
+
 namespace {
 struct Gemv {
   LinearKernel &k;
@@ -168,7 +173,11 @@ struct Gemv {
 
   /// acc += x[column + i] * (code - zero point) for the first `count` columns of a block of 8.
   void codesBlock(Value column, int64_t count, ArrayRef<Value> wZeros, MutableArrayRef<Value> acc) {
-    PackedBlock block = blockAt(b.mul(column, PackedBlock::bytesOf(k.spec.weights) / 8));
+    const int64_t bytes = PackedBlock::bytesOf(k.spec.weights);
+    Value offset = b.mul(column, bytes / 8);
+    PackedBlock block = blockAt(offset);
+    for (int64_t line = 0; line < bytes; line += 64)
+      b.prefetch(k.weights, {panel, b.add(offset, kPrefetchBytes + line)});
     for (int64_t i = 0; i < count; ++i) {
       if (i % 4 == 0)
         block.loadCodes(i / 4);

@@ -7,7 +7,9 @@
 //
 // Codes of two and three bits, and all that are no integers but f8E4M3FN, become floats by table: a
 // permutation reads only the low bits of its index, so that neither a mask nor a conversion is left
-// to do.
+// to do. Other integers become mantissas: in a word with the right exponent a field is a float,
+// 2^e + code, wherever it lies, so that it need not be shifted down, and the subtraction that takes
+// 2^e away takes the zero point with it. All of that is exact.
 //
 //===----------------------------------------------------------------------===//
 
@@ -55,35 +57,36 @@ void PackedBlock::load(int64_t half) {
 Value PackedBlock::shiftBytes(Value bytes, int64_t amount) {
   if (amount == 0)
     return bytes;
-  auto type = cast<VectorType>(bytes.getType());
-  return b.bitcast(b.shrLogical(words(bytes), amount), type);
+  Value moved = amount > 0 ? b.shl(words(bytes), amount) : b.shrLogical(words(bytes), -amount);
+  return b.bitcast(moved, cast<VectorType>(bytes.getType()));
 }
 
-Value PackedBlock::upperBits(int64_t half, int64_t v, int64_t low) {
+Value PackedBlock::upperBits(int64_t half, int64_t v, int64_t to) {
   bool isWide = bitsOf(format) - lowWidth() == 4;
-  Value plane = isWide ? packed[v] : pairs(packed, v);
-  int64_t bit = isWide ? 4 * half : pairBit(half, v);
-  if (bit >= low)
-    return shiftBytes(plane, bit - low);
-  return b.bitcast(b.shl(words(plane), low - bit), b.vec(4 * lanes, b.i8()));
+  return shiftBytes(isWide ? packed[v] : pairs(packed, v),
+                    to - (isWide ? 4 * half : pairBit(half, v)));
 }
 
-Value PackedBlock::lowBits(int64_t half, int64_t v) {
+Value PackedBlock::lowBits(int64_t half, int64_t v, int64_t to) {
   if (lowWidth() == 2)
-    return shiftBytes(pairs(lowPairs, v), pairBit(half, v));
+    return shiftBytes(pairs(lowPairs, v), to - pairBit(half, v));
   if (lanes == 8)
-    return shiftBytes(lowPlane, 2 * v + half);
-  // The rows of the two halves of a wide vector have their bits in different places.
+    return shiftBytes(lowPlane, to - (2 * v + half));
+  // The rows of the two halves of a wide vector have their bits in different places, all of them at
+  // or above `to`, or all at or below.
   SmallVector<int64_t> twice(64);
   SmallVector<int32_t> amounts(16);
   for (int64_t i = 0; i < 64; ++i)
     twice[i] = i % 32;
   for (int64_t i = 0; i < 16; ++i)
-    amounts[i] = static_cast<int32_t>(4 * v + 2 * (i / 8) + half);
-  Value both = b.shuffle(lowPlane, lowPlane, twice);
+    amounts[i] = std::abs(static_cast<int32_t>(4 * v + 2 * (i / 8) + half - to));
+  Value both = words(b.shuffle(lowPlane, lowPlane, twice));
   Value shifts =
       arith::ConstantOp::create(b, DenseElementsAttr::get(b.vec(16, b.i32()), ArrayRef(amounts)));
-  return b.bitcast(b.createOrFold<arith::ShRUIOp>(words(both), shifts), b.vec(64, b.i8()));
+  const bool isAbove = 4 * v + half >= to;
+  return b.bitcast(isAbove ? b.createOrFold<arith::ShRUIOp>(both, shifts)
+                           : b.createOrFold<arith::ShLIOp>(both, shifts),
+                   b.vec(64, b.i8()));
 }
 
 Value PackedBlock::bytes(int64_t half, int64_t v) {
@@ -92,46 +95,64 @@ Value PackedBlock::bytes(int64_t half, int64_t v) {
   const int64_t low = lowWidth(), all = (int64_t(1) << bitsOf(format)) - 1;
   const int64_t lowMask = (int64_t(1) << low) - 1;
   Value upper = b.andi(upperBits(half, v, low), all & ~lowMask);
-  return low ? b.ori(upper, b.andi(lowBits(half, v), lowMask)) : upper;
+  return low ? b.ori(upper, b.andi(lowBits(half, v, 0), lowMask)) : upper;
+}
+
+void PackedBlock::joinFields(int64_t half) {
+  // Of the first half the upper bits move up, of the second the lower ones, which saves a shift.
+  const int64_t low = lowWidth();
+  fieldBit = half ? 4 - low : 0;
+  const int64_t place = ((int64_t(1) << low) - 1) << fieldBit;
+  for (int64_t v = 0; v < vectors(); ++v) {
+    Value upper = b.andi(upperBits(half, v, fieldBit + low), 0xff & ~place);
+    fields.push_back(words(b.ori(upper, b.andi(lowBits(half, v, fieldBit), place))));
+  }
 }
 
 void PackedBlock::loadCodes(int64_t half) {
   if (half == 0 || format == WeightFormat::I8)
     load(half);
-  else if (lowWidth() == 0)
-    return; // both steps are in the same words
-  // Flipping the sign bits of stored codes gives two's complement.
-  if (isInteger() && !looksUp() &&
-      (format == WeightFormat::I8 || (half == 0 && bitsOf(format) >= 4)))
-    for (Value &plane : packed)
-      plane = b.xori(plane, format == WeightFormat::I8 ? 0x80 : 0x88);
   fields.clear();
-  for (int64_t v = 0; v < vectors(); ++v)
-    switch (format) {
-    case WeightFormat::I8:
-    case WeightFormat::I4:
-      fields.push_back(words(packed[v]));
-      break;
-    case WeightFormat::I6:
-    case WeightFormat::I5: {
-      // What is above the code is shifted out when it is taken.
-      const int64_t lowMask = (int64_t(1) << lowWidth()) - 1;
-      Value upper = b.andi(upperBits(half, v, lowWidth()), 0xff & ~lowMask);
-      fields.push_back(words(b.ori(upper, b.andi(lowBits(half, v), lowMask))));
-      break;
-    }
-    case WeightFormat::I3:
+  fieldBit = format == WeightFormat::I4 ? 4 * half : 0;
+  switch (format) {
+  case WeightFormat::I8:
+  case WeightFormat::I4:
+    for (Value vector : packed)
+      fields.push_back(words(vector));
+    break;
+  case WeightFormat::I6:
+  case WeightFormat::I5:
+    joinFields(half);
+    break;
+  case WeightFormat::I3:
+    for (int64_t v = 0; v < vectors(); ++v)
       fields.push_back(words(bytes(half, v)));
-      break;
-    default:
+    break;
+  case WeightFormat::I2:
+    for (int64_t v = 0; v < vectors(); ++v)
       fields.push_back(words(pairs(packed, v)));
-    }
+    break;
+  case WeightFormat::F32:
+    llvm_unreachable("floats are not packed");
+  }
 }
 
-/// The signed field of `bits` bits from bit `bit` on.
-static Value signedField(KernelBuilder &b, Value words, int64_t bit, int64_t bits) {
-  Value top = bit + bits == 32 ? words : b.shl(words, 32 - bits - bit);
-  return b.shrArithmetic(top, 32 - bits);
+/// Bits of an f32 behind its exponent.
+static constexpr int64_t kMantissaBits = 23;
+
+Value PackedBlock::integer(int64_t column, int64_t v, ArrayRef<Value> zeros) {
+  // Few positions, for each has constants: those of the lower two columns.
+  const int64_t bits = bitsOf(format), bit = column % 2 * 8 + fieldBit;
+  Value field = column % 4 < 2 ? fields[v] : b.shrLogical(fields[v], 16);
+  // As a mantissa of this exponent the lowest bit of the field stands for 1.
+  const int64_t exponent = kMantissaBits - bit;
+  VectorType type = b.vec(lanes, b.i32()), floats = b.vec(lanes, b.f32());
+  Value mantissa = b.andi(field, ((int64_t(1) << bits) - 1) << bit);
+  Value sum = b.ori(mantissa, b.constant(type, (exponent + 127) << kMantissaBits));
+  // Stored codes are above their values.
+  const int64_t above = (int64_t(1) << exponent) + (int64_t(1) << (bits - 1));
+  Value excess = b.constant(floats, static_cast<double>(above));
+  return b.subf(b.bitcast(sum, floats), zeros.empty() ? excess : b.addf(zeros[v], excess));
 }
 
 SmallVector<float> valuesOfFields(const WeightNumbers &numbers, int64_t bits) {
@@ -146,34 +167,15 @@ SmallVector<float> valuesOfFields(const WeightNumbers &numbers, int64_t bits) {
 }
 
 Value PackedBlock::code(int64_t column, int64_t v, ArrayRef<Value> zeros) {
-  int64_t half = column / 4, bit = column % 4 * 8;
-  auto lookup = [&](int64_t shift, int64_t bits) {
-    Value index = shift ? b.shrLogical(fields[v], shift) : fields[v];
-    return b.lookup(valuesOfFields(numbers, bits), index);
-  };
-  Value code;
-  switch (format) {
-  case WeightFormat::I8:
-    code = isInteger() ? b.toFloat(signedField(b, fields[v], bit, 8))
-                       : decodeF8E4M3FN(b, bit ? b.shrLogical(fields[v], bit) : fields[v]);
-    break;
-  case WeightFormat::I4:
-    code = looksUp() ? lookup(bit + 4 * half, 4)
-                     : b.toFloat(signedField(b, fields[v], bit + 4 * half, 4));
-    break;
-  case WeightFormat::I6:
-  case WeightFormat::I5:
-    code = b.toFloat(signedField(b, fields[v], bit, bitsOf(format)));
-    break;
-  case WeightFormat::I3:
-    code = lookup(bit, 3);
-    break;
-  case WeightFormat::I2:
-    code = lookup(bit + pairBit(half, v), 2);
-    break;
-  case WeightFormat::F32:
-    llvm_unreachable("floats are not packed");
-  }
+  const int64_t half = column / 4, bit = column % 4 * 8;
+  if (isInteger() && bitsOf(format) >= 4)
+    return integer(column, v, zeros);
+  auto fieldAt = [&](int64_t shift) { return shift ? b.shrLogical(fields[v], shift) : fields[v]; };
+  if (format == WeightFormat::I8)
+    return decodeF8E4M3FN(b, fieldAt(bit));
+  const int64_t bits = bitsOf(format);
+  Value field = fieldAt(bit + (bits == 2 ? pairBit(half, v) : fieldBit));
+  Value code = b.lookup(valuesOfFields(numbers, bits), field);
   return zeros.empty() ? code : b.subf(code, zeros[v]);
 }
 

@@ -41,7 +41,8 @@ public:
 private:
   /// `count` vectors of `width` bytes from byte `first` of the block on.
   llvm::SmallVector<mlir::Value> loadBytes(int64_t first, int64_t count, int64_t width);
-  /// The bytes, shifted down as words: what crosses from a neighbour lies above `bits` of use.
+  /// The bytes, shifted up (down if negative) as words: what crosses from a neighbour lies beside
+  /// the bits of use.
   mlir::Value shiftBytes(mlir::Value bytes, int64_t amount);
   mlir::Value words(mlir::Value bytes) { return b.bitcast(bytes, b.vec(lanes, b.i32())); }
   /// Of a plane of two bits: the vector that holds rows v * lanes .., and the bit of its field.
@@ -49,15 +50,15 @@ private:
     return plane[v % plane.size()];
   }
   int64_t pairBit(int64_t half, int64_t v) { return 4 * (2 * v / vectors()) + 2 * half; }
-  /// Are codes of four bits looked up? Integers where 16 values fit in a vector.
-  bool looksUp() const { return format == WeightFormat::I4 && (!isInteger() || lanes == 16); }
   bool isInteger() const { return numbers.codes == CodeFormat::Integer; }
-  /// The upper plane's bits of a code, `low` bits further up in each byte than they end; what lies
+  /// The upper plane's bits of a code, or the lower one's, from bit `to` of each byte on; what lies
   /// around them is not cleared.
-  mlir::Value upperBits(int64_t half, int64_t v, int64_t low);
-  /// The lowest bit, or of six the lower two, at the low end of each byte; what lies above is not
-  /// cleared.
-  mlir::Value lowBits(int64_t half, int64_t v);
+  mlir::Value upperBits(int64_t half, int64_t v, int64_t to);
+  mlir::Value lowBits(int64_t half, int64_t v, int64_t to);
+  /// `fields` of codes of two planes.
+  void joinFields(int64_t half);
+  /// code() of an integer of at least four bits.
+  mlir::Value integer(int64_t column, int64_t v, llvm::ArrayRef<mlir::Value> zeros);
   /// Bits of a code in the plane behind the upper one.
   int64_t lowWidth() const;
 
@@ -69,7 +70,8 @@ private:
   llvm::SmallVector<mlir::Value> packed;   ///< as loaded, or the upper plane: four bits, or two
   llvm::SmallVector<mlir::Value> lowPairs; ///< of six bits the lower two
   mlir::Value lowPlane;                    ///< of three and five bits the lowest: 32 bytes
-  llvm::SmallVector<mlir::Value> fields;   ///< what code() shifts, a vector of words each
+  llvm::SmallVector<mlir::Value> fields;   ///< what code() takes from, a vector of words each
+  int64_t fieldBit = 0;                    ///< of each byte of them, where the code begins
 };
 
 /// What the fields of `bits` bits stand for, in their order; not of f8E4M3FN.

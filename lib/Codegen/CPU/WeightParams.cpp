@@ -30,7 +30,9 @@ static Type elementOf(KernelBuilder &b, ScaleFormat format) {
 }
 
 /// Of two levels: bytes of a super-group's f16 and of a group's fields, in a panel.
-static constexpr int64_t kSuperBytes = kPanelRows * 2, kSubBytes = kPanelRows * 6 / 8;
+static constexpr int kSubBits = 6;
+static constexpr int64_t kSuperBytes = kPanelRows * 2,
+                         kSubBytes = numerics::panelFieldBytes(kSubBits);
 
 MemRefType scalesType(KernelBuilder &b, ScaleFormat format, int64_t panels, int64_t groups) {
   if (format == ScaleFormat::UI6)
@@ -38,13 +40,8 @@ MemRefType scalesType(KernelBuilder &b, ScaleFormat format, int64_t panels, int6
   return b.memref({panels, groups, kPanelRows}, elementOf(b, format));
 }
 
-/// Bytes of the zero points of a group of a panel, each of which has fields of rows so far apart.
-static int64_t zeroBytes(int64_t bits) {
-  return kPanelRows * numerics::zeroPointBits(static_cast<int>(bits)) / 8;
-}
-
 MemRefType zeroPointsType(KernelBuilder &b, int64_t bits, int64_t panels, int64_t groups) {
-  return b.memref({panels, groups, zeroBytes(bits)}, b.i8());
+  return b.memref({panels, groups, numerics::panelFieldBytes(static_cast<int>(bits))}, b.i8());
 }
 
 MemRefType outerType(KernelBuilder &b, int64_t panels) {
@@ -94,6 +91,17 @@ static Value loadFields(KernelBuilder &b, int64_t field, int64_t width, int64_t 
   return b.andi(b.createOrFold<arith::ShRUIOp>(loaded, shift), (1 << field) - 1);
 }
 
+/// Numbers of `bits` bits of rows row .. row + lanes - 1, as i32 (Packing.h has their planes).
+static Value loadPanelFields(KernelBuilder &b, int64_t bits, int64_t lanes, Value bytes,
+                             ArrayRef<Index> at, Index first, Index row) {
+  const int64_t upper = numerics::upperBits(static_cast<int>(bits)), lower = bits - upper;
+  Value value = loadFields(b, upper, 4 * upper, lanes, bytes, at, first, row);
+  if (!lower)
+    return value;
+  Value rest = loadFields(b, lower, 4 * lower, lanes, bytes, at, b.add(first, 4 * upper), row);
+  return b.ori(b.shl(value, lower), rest);
+}
+
 /// n / 64 of each row times the f16 of its super-group, both exact.
 static Value loadTwoLevelScales(KernelBuilder &b, int64_t lanes, Value scales, Index panel,
                                 Index group, Index row) {
@@ -106,9 +114,8 @@ static Value loadTwoLevelScales(KernelBuilder &b, int64_t lanes, Value scales, I
       b.bitcast(b.loadVector(2 * lanes, scales, {panel, 0, at}), b.vec(lanes, b.getF16Type()));
   Value unit = b.mulf(b.createOrFold<arith::ExtFOp>(floats, halves), b.constant(floats, 0x1p-6));
   Value sub = b.add(b.mul(group, kSubBytes), supers * kSuperBytes);
-  Value upper = loadFields(b, 4, 16, lanes, scales, {panel, 0}, sub, row);
-  Value lower = loadFields(b, 2, 8, lanes, scales, {panel, 0}, b.add(sub, 16), row);
-  return b.mulf(b.toFloat(b.ori(b.shl(upper, 2), lower)), unit);
+  Value fields = loadPanelFields(b, kSubBits, lanes, scales, {panel, 0}, sub, row);
+  return b.mulf(b.toFloat(fields), unit);
 }
 
 Value loadScales(KernelBuilder &b, ScaleFormat format, int64_t lanes, Value scales, Index panel,
@@ -139,18 +146,24 @@ Value loadScales(KernelBuilder &b, ScaleFormat format, int64_t lanes, Value scal
 
 Value loadZeroPoints(KernelBuilder &b, int64_t bits, int64_t lanes, Value zeros, Index panel,
                      Index group, Index row) {
-  const int64_t width = zeroBytes(bits), field = numerics::zeroPointBits(static_cast<int>(bits));
-  Value fields = loadFields(b, field, width, lanes, zeros, {panel, group}, 0, row);
+  Value fields = loadPanelFields(b, bits, lanes, zeros, {panel, group}, 0, row);
   return b.subi(fields, b.constant(b.vec(lanes, b.i32()), int64_t(1) << (bits - 1)));
 }
 
 Value loadZeroPoint(KernelBuilder &b, int64_t bits, Value zeros, Index panel, Index group,
                     Index row) {
-  const int64_t width = zeroBytes(bits), field = numerics::zeroPointBits(static_cast<int>(bits));
-  Value byte = b.load(zeros, {panel, group, b.rem(b.index(row), width)});
-  Value shift = arith::IndexCastUIOp::create(b, b.i32(), b.mul(b.div(b.index(row), width), field));
-  Value wide = arith::ExtUIOp::create(b, b.i32(), byte);
-  Value code = b.andi(b.createOrFold<arith::ShRUIOp>(wide, shift), (1 << field) - 1);
+  const int64_t upper = numerics::upperBits(static_cast<int>(bits)), lower = bits - upper;
+  auto load = [&](int64_t field, int64_t first) -> Value {
+    const int64_t width = 4 * field;
+    Value byte = b.load(zeros, {panel, group, b.add(first, b.rem(b.index(row), width))});
+    Value shift =
+        arith::IndexCastUIOp::create(b, b.i32(), b.mul(b.div(b.index(row), width), field));
+    Value wide = arith::ExtUIOp::create(b, b.i32(), byte);
+    return b.andi(b.createOrFold<arith::ShRUIOp>(wide, shift), (1 << field) - 1);
+  };
+  Value code = load(upper, 0);
+  if (lower)
+    code = b.ori(b.shl(code, lower), load(lower, 4 * upper));
   return b.subi(code, b.constant(b.i32(), int64_t(1) << (bits - 1)));
 }
 
