@@ -67,31 +67,34 @@ Value decodeF8E4M3FN(KernelBuilder &b, Value words) {
   return b.bitcast(b.ori(b.bitcast(value, type), sign), floats);
 }
 
-/// Fields of `field` bits of rows row .. row + lanes - 1, as i32, of which `width` bytes from index
-/// `first` of `at` on hold those of rows r, r + width, ... in byte r.
+/// Fields of `field` bits of rows row .. row + lanes - 1, as bytes, of which `width` bytes from
+/// index `first` of `at` on hold those of rows r, r + width, ... in byte r.
 static Value loadFields(KernelBuilder &b, int64_t field, int64_t width, int64_t lanes, Value bytes,
                         ArrayRef<Index> at, Index first, Index row) {
   const int64_t count = std::min(lanes, width);
   SmallVector<Index> place(at);
   place.push_back(b.add(first, b.rem(b.index(row), width)));
-  Value loaded = b.zeroExtend(b.loadVector(count, bytes, place), b.i32());
+  Value loaded = b.loadVector(count, bytes, place);
   if (field == 8)
     return loaded;
-  // The first field, and the next one in the lanes that come again.
+  // As words of eight rows, which have one shift: the first field, and the next one in the words
+  // that come again.
+  const int64_t words = lanes / 8, distinct = count / 8;
   Value begin = b.mul(b.div(b.index(row), width), field);
-  Value shift = b.broadcast(arith::IndexCastUIOp::create(b, b.i32(), begin), lanes);
-  if (lanes > count) {
-    SmallVector<int64_t> again(lanes);
-    SmallVector<int32_t> more(lanes);
-    for (int64_t i = 0; i < lanes; ++i) {
-      again[i] = i % count;
-      more[i] = static_cast<int32_t>(i / count * field);
+  Value shift = b.broadcast(arith::IndexCastUIOp::create(b, b.i64(), begin), words);
+  Value fields = b.bitcast(loaded, b.vec(distinct, b.i64()));
+  if (words > distinct) {
+    SmallVector<int64_t> again(words), more(words);
+    for (int64_t i = 0; i < words; ++i) {
+      again[i] = i % distinct;
+      more[i] = i / distinct * field;
     }
-    loaded = b.shuffle(loaded, loaded, again);
+    fields = b.shuffle(fields, fields, again);
     shift = b.addi(shift, arith::ConstantOp::create(
-                              b, DenseElementsAttr::get(b.vec(lanes, b.i32()), ArrayRef(more))));
+                              b, DenseElementsAttr::get(b.vec(words, b.i64()), ArrayRef(more))));
   }
-  return b.andi(b.createOrFold<arith::ShRUIOp>(loaded, shift), (1 << field) - 1);
+  fields = b.createOrFold<arith::ShRUIOp>(fields, shift);
+  return b.andi(b.bitcast(fields, b.vec(lanes, b.i8())), (1 << field) - 1);
 }
 
 /// n / 64 of each row times the f16 of its super-group, both exact.
@@ -99,7 +102,7 @@ static Value loadTwoLevelScales(KernelBuilder &b, int64_t lanes, Value scales, I
                                 Index group, Index row) {
   const int64_t bytes = cast<MemRefType>(scales.getType()).getDimSize(2);
   const int64_t supers = llvm::divideCeil(bytes, kSuperBytes + numerics::kSuperGroups * kSubBytes);
-  VectorType floats = b.vec(lanes, b.f32());
+  VectorType floats = b.vec(lanes, b.f32()), words = b.vec(lanes / 4, b.i32());
   Value super = b.div(b.index(group), numerics::kSuperGroups);
   Value at = b.add(b.mul(super, kSuperBytes), b.mul(row, 2));
   Value halves =
@@ -108,7 +111,9 @@ static Value loadTwoLevelScales(KernelBuilder &b, int64_t lanes, Value scales, I
   Value sub = b.add(b.mul(group, kSubBytes), supers * kSuperBytes);
   Value upper = loadFields(b, 4, 16, lanes, scales, {panel, 0}, sub, row);
   Value lower = loadFields(b, 2, 8, lanes, scales, {panel, 0}, b.add(sub, 16), row);
-  return b.mulf(b.toFloat(b.ori(b.shl(upper, 2), lower)), unit);
+  // No bit leaves its byte.
+  Value moved = b.bitcast(b.shl(b.bitcast(upper, words), 2), b.vec(lanes, b.i8()));
+  return b.mulf(b.toFloat(b.zeroExtend(b.ori(moved, lower), b.i32())), unit);
 }
 
 Value loadScales(KernelBuilder &b, ScaleFormat format, int64_t lanes, Value scales, Index panel,
@@ -141,7 +146,8 @@ Value loadZeroPoints(KernelBuilder &b, int64_t bits, int64_t lanes, Value zeros,
                      Index group, Index row) {
   const int64_t width = zeroBytes(bits), field = numerics::zeroPointBits(static_cast<int>(bits));
   Value fields = loadFields(b, field, width, lanes, zeros, {panel, group}, 0, row);
-  return b.subi(fields, b.constant(b.vec(lanes, b.i32()), int64_t(1) << (bits - 1)));
+  return b.subi(b.zeroExtend(fields, b.i32()),
+                b.constant(b.vec(lanes, b.i32()), int64_t(1) << (bits - 1)));
 }
 
 Value loadZeroPoint(KernelBuilder &b, int64_t bits, Value zeros, Index panel, Index group,
