@@ -77,12 +77,13 @@ static Value loadFields(KernelBuilder &b, int64_t field, int64_t width, int64_t 
   Value loaded = b.loadVector(count, bytes, place);
   if (field == 8)
     return loaded;
-  // As words of eight rows, which have one shift: the first field, and the next one in the words
-  // that come again.
-  const int64_t words = lanes / 8, distinct = count / 8;
+  // As words of eight rows, which have one shift, or of a single row: the first field, and the next
+  // one in the words that come again.
+  const int64_t rows = std::min<int64_t>(lanes, 8), words = lanes / rows, distinct = count / rows;
+  Type word = b.getIntegerType(rows * 8);
   Value begin = b.mul(b.div(b.index(row), width), field);
-  Value shift = b.broadcast(arith::IndexCastUIOp::create(b, b.i64(), begin), words);
-  Value fields = b.bitcast(loaded, b.vec(distinct, b.i64()));
+  Value shift = b.broadcast(arith::IndexCastUIOp::create(b, word, begin), words);
+  Value fields = b.bitcast(loaded, b.vec(distinct, word));
   if (words > distinct) {
     SmallVector<int64_t> again(words), more(words);
     for (int64_t i = 0; i < words; ++i) {
@@ -102,7 +103,8 @@ static Value loadTwoLevelScales(KernelBuilder &b, int64_t lanes, Value scales, I
                                 Index group, Index row) {
   const int64_t bytes = cast<MemRefType>(scales.getType()).getDimSize(2);
   const int64_t supers = llvm::divideCeil(bytes, kSuperBytes + numerics::kSuperGroups * kSubBytes);
-  VectorType floats = b.vec(lanes, b.f32()), words = b.vec(lanes / 4, b.i32());
+  VectorType floats = b.vec(lanes, b.f32());
+  VectorType words = lanes < 8 ? b.vec(lanes, b.i8()) : b.vec(lanes / 4, b.i32());
   Value super = b.div(b.index(group), numerics::kSuperGroups);
   Value at = b.add(b.mul(super, kSuperBytes), b.mul(row, 2));
   Value halves =
