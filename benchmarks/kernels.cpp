@@ -137,8 +137,8 @@ public:
             : panels * kPanelRows * numerics::rowScaleBits(spec.numbers.scales, groups) / 8;
     wScales = allocate<char>(copies * scaleBytes);
     if (spec.zeroPoints)
-      zeroBytes = panels * groups * kPanelRows *
-                  numerics::zeroPointBits(static_cast<int>(bitsOf(spec.weights))) / 8;
+      zeroBytes =
+          panels * groups * numerics::panelFieldBytes(static_cast<int>(bitsOf(spec.weights)));
     wZeros = allocate<uint8_t>(copies * zeroBytes);
     y = allocate<float>(m * spec.n);
     scratchSize = threads * scratchBytes(spec, target);

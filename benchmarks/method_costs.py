@@ -7,12 +7,14 @@
 
 F is the time in which the calibration engine takes all tokens through the float model, measured in the same run with an
 observer at a single site. A method's cost is what compiling with it takes longer than compiling with round to nearest,
-its calibration included. Peak memory is that of the process, mapped pages of the model's file included; "anonymous" is
-what the system may not drop. Give the machine nothing else to do.
+its calibration included, once by the clock and once by the processor time of the program, which what else runs on the
+machine changes less. Peak memory is that of the process, mapped pages of the model's file included; "anonymous" is what the
+system may not drop. Give the machine nothing else to do.
 """
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -28,13 +30,20 @@ from easyquant.memory import peak_rss_bytes
 from easyquant.plans import flops_per_second
 from easyquant.tools import find_tool
 
-SCHEMES = {"smoothquant": "W8A8", "gptq": "W4A16", "awq": "W4A16", "zeroquant+lkd": "W4A8", "absmax": "W4A16"}
+SCHEMES = {"smoothquant": "W8A8", "gptq": "W4A16", "awq": "W4A16", "awq+gptq": "W4A16", "signround": "W4A16_ASYM", "awq+signround": "W4A16_ASYM",
+           "zeroquant+lkd": "W4A8", "absmax": "W4A16"}
 OBSERVED = "model.layers.0.self_attn.q_proj"
 
 
+def processor_seconds():
+    """Of the children that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def run(*arguments):
-    """Seconds, peak resident and anonymous bytes of easyquant-compile."""
-    begin, peak, anonymous = time.monotonic(), 0, 0
+    """Seconds by the clock and of the processor, peak resident and anonymous bytes of easyquant-compile."""
+    begin, used, peak, anonymous = time.monotonic(), processor_seconds(), 0, 0
     process = subprocess.Popen([find_tool("easyquant-compile"), *map(str, arguments)], stderr=subprocess.DEVNULL)
     while process.poll() is None:
         try:
@@ -47,7 +56,7 @@ def run(*arguments):
         time.sleep(0.05)
     if process.returncode != 0:
         sys.exit(f"error: easyquant-compile {' '.join(map(str, arguments))} ended with status {process.returncode}")
-    return {"seconds": time.monotonic() - begin, "peak_rss": peak, "peak_anonymous": anonymous}
+    return {"seconds": time.monotonic() - begin, "processor_seconds": processor_seconds() - used, "peak_rss": peak, "peak_anonymous": anonymous}
 
 
 def layer_flops(model, tokens):
@@ -64,27 +73,31 @@ def main():
     parser.add_argument("--methods", default="smoothquant,gptq,awq")
     parser.add_argument("--nsamples", type=int, default=64)
     parser.add_argument("--seqlen", type=int, default=1024)
+    parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     calibration = CalibrationText(args.calib, args.nsamples, args.seqlen)
     with tokens_of(args.model, calibration) as tokens, tempfile.TemporaryDirectory(prefix="easyquant-costs-") as folder:
         folder = Path(folder)
-        forward = run(args.model, f'--pipeline=equant-insert-observers{{statistics=absmax sites={OBSERVED}}},'
+        threads = f"--threads={args.threads}"
+        forward = run(args.model, threads, f'--pipeline=equant-insert-observers{{statistics=absmax sites={OBSERVED}}},'
                                   f'equant-calibrate{{tokens="{tokens}" work="{folder}/forward"}}')
         rates = [flops_per_second() for _ in range(5)]
-        nearest = run(args.model, "-o", folder / "absmax", "--scheme=W4A16", "--isa=avx2")
-        rows = [{"method": "one float forward", **forward, "over_forward": 1.0}, {"method": "absmax W4A16 (whole compile)", **nearest}]
+        nearest = run(args.model, "-o", folder / "absmax", "--scheme=W4A16", "--isa=avx2", threads)
+        rows = [{"method": "one float forward", **forward, "over_forward": 1.0, "over_forward_processor": 1.0}, {"method": "absmax W4A16 (whole compile)", **nearest}]
         for method in args.methods.split(","):
-            cost = run(args.model, "-o", folder / method, f"--scheme={SCHEMES[method]}", f"--method={method}", f"--tokens={tokens}", "--isa=avx2")
-            rows.append({"method": f"{method} {SCHEMES[method]}", **cost, "over_forward": (cost["seconds"] - nearest["seconds"]) / forward["seconds"]})
+            cost = run(args.model, "-o", folder / method, f"--scheme={SCHEMES[method]}", f"--method={method}", f"--tokens={tokens}", "--isa=avx2", threads)
+            over = {name: (cost[key] - nearest[key]) / forward[key]
+                    for name, key in (("over_forward", "seconds"), ("over_forward_processor", "processor_seconds"))}
+            rows.append({"method": f"{method} {SCHEMES[method]}", **cost, **over})
             print(json.dumps(rows[-1]), file=sys.stderr)
     table = Table(title=f"{args.model.name}, {args.nsamples} x {args.seqlen} tokens")
-    for name in ("method", "seconds", "F", "peak RSS MB", "anonymous MB"):
+    for name in ("method", "seconds", "F", "processor s", "F of it", "peak RSS MB", "anonymous MB"):
         table.add_column(name, justify="left" if name == "method" else "right")
     for row in rows:
-        times = f"{row['over_forward']:.2f}" if "over_forward" in row else ""
-        table.add_row(row["method"], f"{row['seconds']:.1f}", times, f"{row['peak_rss'] / 1e6:.0f}", f"{row['peak_anonymous'] / 1e6:.0f}")
-    Console(width=110).print(table)
+        times = [f"{row[name]:.2f}" if name in row else "" for name in ("over_forward", "over_forward_processor")]
+        table.add_row(row["method"], f"{row['seconds']:.1f}", times[0], f"{row['processor_seconds']:.1f}", times[1], f"{row['peak_rss'] / 1e6:.0f}", f"{row['peak_anonymous'] / 1e6:.0f}")
+    Console(width=130).print(table)
     rate = layer_flops(args.model, args.nsamples * args.seqlen) / forward["seconds"]
     print(f"float forward: {rate / 1e9:.0f} GFLOP/s in the layers' linears alone; OpenBLAS sgemm in the same run {np.median(rates) / 1e9:.0f}; ratio {rate / np.median(rates):.2f}")
     if args.json:

@@ -159,6 +159,8 @@ def main():
     parser.add_argument("--batch", default="1", metavar="N,...", help="sequences at a time: 1,4,16")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here as well")
     parser.add_argument("--peer-only", action="store_true", help="measure llama.cpp alone")
+    parser.add_argument("--isa", choices=("avx2", "avx512vnni"),
+                        help="instruction set of EasyQuant (the best of this CPU); beside a peer that is built for the same, see --peer-python")
     parser.add_argument("--peer-python", type=Path, help="interpreter of an environment that has llama-cpp-python and gguf")
     parser.add_argument("--cache", type=Path, help="where the peer's environment and all models are kept")
     args = parser.parse_args()
@@ -196,7 +198,7 @@ def main():
             report["bytes"][scheme] = sum(file.stat().st_size for file in artifact.glob("weights*.safetensors"))
             for count in counts:
                 name = named(f"EasyQuant {scheme}", count)
-                report["easyquant"] |= us.ask("load", id=name, path=str(artifact), sequences=count, **loads)
+                report["easyquant"] |= us.ask("load", id=name, path=str(artifact), sequences=count, isa=args.isa, **loads)
                 variants[name] = Variant(us, scheme, count, is_peer=False)
     report |= summarize(measure_all(variants, args.prefill, args.decode, args.rounds, loaded["vocab_size"]), variants)
     for worker in {variant.worker for variant in variants.values()}:

@@ -59,7 +59,7 @@ OURS = {
     f"W{bits}A16_ASYM g64, head the same, weighted ranges": (
         f"--scheme=W{bits}A16_ASYM", "--group-size=64", f"--head=W{bits}A16_ASYM", "--head-group-size=64", "--method=zeropoint", WEIGHTED)
     for bits in (4, 5, 6)
-} | {
+} | {mix: (f"--scheme={mix}",) for mix in ("Q3", "Q4", "Q5", "Q6")} | {
     "W8A16 absmax": ("--scheme=W8A16", "--method=absmax"),
     "W8A16 g128 weighted ranges": ("--scheme=W8A16", "--group-size=128", "--method=absmax", WEIGHTED),
 }  # fmt: skip

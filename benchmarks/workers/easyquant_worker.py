@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The EasyQuant side of peers_llama_cpp.py. Same requests as llama_cpp_worker.py, over `easyquant._runtime`:
 
-    {"op": "load", "id": ID, "path": ARTIFACT, "threads": 2, "context": 1024, "sequences": 16}
+    {"op": "load", "id": ID, "path": ARTIFACT, "threads": 2, "context": 1024, "sequences": 16, "isa": null or "avx2"}
     {"op": "measure", "id": ID, "prompts": [[ids] of each sequence], "steps": [[an id of each sequence] of each step]}
     {"op": "describe"}
 """
@@ -14,8 +14,8 @@ from easyquant import _runtime
 from serving import serve_models, timed
 
 
-def load(path, threads, context, sequences):
-    model = _runtime.Model(path)
+def load(path, threads, context, sequences, isa):
+    model = _runtime.Model(path, isa=isa)
     return _runtime.Batch(model, context=context, sequences=sequences, threads=threads), {"isa": model.isa}
 
 

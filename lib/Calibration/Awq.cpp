@@ -171,7 +171,7 @@ LogicalResult Awq::run() {
     return emitError(module.getLoc())
            << "search-samples must be at least 1, found " << searchSamples.getValue();
   FailureOr<MethodRun> opened = MethodRun::open(
-      module, {.method = kAwq, .revision = "3", .options = optionValues(), .sharesSamples = true});
+      module, {.method = kAwq, .revision = "4", .options = optionValues(), .sharesSamples = true});
   if (failed(opened))
     return failure();
   MethodRun &run = *opened;

@@ -39,11 +39,15 @@ LogicalResult AwqSearch::runLayer(HiddenStates &states, bool gather) {
   llvm::SetVector<Value> wanted;
   if (gather) {
     wanted = searchedValues();
-    for (const FoldPoint *point : points)
-      sums.insert({point->activation,
-                   SampleSum<numerics::MeanAbs>(ranks, runner.tokens(), [n = point->columns()] {
+    for (const FoldPoint *point : points) {
+      const int64_t n = point->columns();
+      sums.insert({point->activation, SampleSum<numerics::MeanAbs>(ranks, runner.tokens(), [n] {
                      return numerics::MeanAbs(n);
                    })});
+      squareSums.insert(
+          {point->activation, SampleSum<numerics::Moments>(ranks, runner.tokens(),
+                                                           [n] { return numerics::Moments(n); })});
+    }
   }
   wanted.insert(output);
   Subgraph subgraph{{input}, llvm::to_vector(wanted)};
@@ -75,6 +79,8 @@ LogicalResult AwqSearch::runLayer(HiddenStates &states, bool gather) {
     for (auto [value, out] : llvm::zip_equal(wanted, outputs)) {
       if (auto sum = sums.find(value); done && sum != sums.end())
         done = sum->second.of(i).update(out.middleRows(skipped, out.rows - skipped));
+      if (auto sum = squareSums.find(value); done && sum != squareSums.end())
+        done = sum->second.of(i).update(out.middleRows(skipped, out.rows - skipped));
       if (gather && ofAll < kept)
         rows[value].samples[ofAll].assign(out.data, out.data + out.rows * out.columns);
       if (value == output)
@@ -95,6 +101,12 @@ Result<void> AwqSearch::shareActivations() {
       return Unexpected(mean.error());
     means[value] = mean->means();
   }
+  for (auto &[value, sum] : squareSums) {
+    Result<numerics::Moments> moments = sum.finish();
+    if (!moments)
+      return Unexpected(moments.error());
+    meanSquares[value] = moments->meanSquares();
+  }
   for (auto &[value, found] : rows)
     for (int64_t i = 0; i < kept; ++i) {
       found.samples[i].resize(runner.tokens().sampleOfAll(i).size() * found.columns);
@@ -108,15 +120,15 @@ Result<void> AwqSearch::shareActivations() {
 /// Gives the program the weights that `scales` make.
 Result<void> AwqSearch::quantizeScaled(CompiledSubgraph &program,
                                        std::vector<std::pair<PlannedSite, WeightValues>> &weights,
-                                       std::span<const float> scales) {
+                                       std::span<const float> scales,
+                                       std::span<const float> meanSquares) {
   for (auto &[site, weight] : weights)
     for (const SubgraphWeight &place : program.weights()) {
       if (place.value != site.weight())
         continue;
       numerics::ScaleRule rule = site.rule();
-      // A search in every slice for every candidate would take longer than all else.
-      if (rule.kind == numerics::ScaleRuleKind::HessianDiagonal)
-        rule.kind = numerics::extremesRule(site.scheme());
+      rule.weights = meanSquares;
+      rule.coarse = true;
       auto done = numerics::fakeQuantizeScaled(weight.view(), scales, site.scheme(), rule, threads,
                                                program.weight(place.global));
       if (!done)
@@ -198,8 +210,9 @@ FailureOr<std::vector<float>> AwqSearch::searchScales(const FoldPoint &point) {
       weights.emplace_back(site, std::move(*weight));
     }
 
+  const std::vector<float> &squares = meanSquares.find(point.activation)->second;
   auto loss = [&](std::span<const float> scales) -> Result<double> {
-    if (auto done = quantizeScaled(*program, weights, scales); !done)
+    if (auto done = quantizeScaled(*program, weights, scales, squares); !done)
       return Unexpected(done.error());
     return outputError(*program, subgraph);
   };
@@ -233,10 +246,11 @@ FailureOr<numerics::AwqClipResult> AwqSearch::searchClip(const PlannedSite &site
                                : numerics::awqClipRows(weight->rows, rank, ranks.size());
   };
   const numerics::RowRange own = rowsOf(ranks.rank());
+  const bool refines = site.rule().kind == numerics::ScaleRuleKind::HessianDiagonal;
   auto found = roundOnAll<numerics::AwqClipResult>(
       ranks, site.scheme(), site.plan.mayWidenScales(), [&](const numerics::Scheme &scheme) {
         return numerics::searchAwqClip(weight->view().middleRows(own.first, own.count), view,
-                                       scheme, threads);
+                                       scheme, refines, threads);
       });
   if (!found)
     return emitError(site.loc()) << "site '" << site.name() << "': " << found.error().message;

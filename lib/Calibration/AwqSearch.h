@@ -56,7 +56,7 @@ private:
   llvm::SetVector<mlir::Value> searchedValues();
   Result<void> quantizeScaled(CompiledSubgraph &program,
                               std::vector<std::pair<PlannedSite, WeightValues>> &weights,
-                              std::span<const float> scales);
+                              std::span<const float> scales, std::span<const float> meanSquares);
   Result<double> outputError(CompiledSubgraph &program, const Subgraph &subgraph);
 
   /// Gives all ranks the rows that candidates are compared on, and the means of all samples.
@@ -69,7 +69,9 @@ private:
   unsigned threads;
   int64_t kept;
   llvm::MapVector<mlir::Value, SampleSum<numerics::MeanAbs>> sums;
-  llvm::MapVector<mlir::Value, std::vector<float>> means; ///< mean |x|
+  llvm::MapVector<mlir::Value, SampleSum<numerics::Moments>> squareSums;
+  llvm::MapVector<mlir::Value, std::vector<float>> means;       ///< mean |x|
+  llvm::MapVector<mlir::Value, std::vector<float>> meanSquares; ///< E[x^2]
   llvm::MapVector<mlir::Value, KeptRows> rows; ///< activations, cuts, and the layer's input
 };
 

@@ -42,10 +42,23 @@ private:
 
 } // namespace
 
-static LogicalResult trainLayer(LayerRunner &runner, func::FuncOp layer,
-                                ArrayRef<PlannedSite> sites, const HiddenStates &before,
-                                const HiddenStates &after, const ComputedConstants &work,
-                                StringRef method, LayerTrainer train, QuantizedWeights &codes) {
+namespace {
+/// What training a layer brought: the error of its output on held-out samples.
+struct Gain {
+  double before, after;
+};
+} // namespace
+
+static void report(func::FuncOp layer, StringRef method, Gain gain) {
+  emitRemark(layer.getLoc()) << "function '" << layer.getSymName()
+                             << "': error of the output on held-out samples " << gain.before
+                             << " before, " << gain.after << " after " << method;
+}
+
+static FailureOr<Gain> trainLayer(LayerRunner &runner, func::FuncOp layer,
+                                  ArrayRef<PlannedSite> sites, const HiddenStates &before,
+                                  const HiddenStates &after, const ComputedConstants &work,
+                                  LayerTrainer train, QuantizedWeights &codes) {
   SmallVector<Value> weights =
       llvm::map_to_vector(sites, [](const PlannedSite &site) { return site.weight(); });
   FailureOr<TrainedLayer> compiled = TrainedLayer::create(runner.compiler(), layer, weights);
@@ -69,39 +82,68 @@ static LogicalResult trainLayer(LayerRunner &runner, func::FuncOp layer,
   if (!result)
     return emitError(layer.getLoc())
            << "function '" << layer.getSymName() << "': " << result.error().message;
-  emitRemark(layer.getLoc()) << "function '" << layer.getSymName()
-                             << "': error of the output on held-out samples " << result->before
-                             << " before, " << result->after << " after " << method;
   for (auto [weight, quantized] : llvm::zip_equal(weights, result->weights))
     codes[weight] = std::move(quantized);
+  return Gain{result->before, result->after};
+}
+
+/// Gives every rank the layers that the others have trained. Collective.
+static LogicalResult shareLayers(MethodRun &run, StringRef method, ArrayRef<int64_t> layers,
+                                 std::vector<Gain> &gains) {
+  const Ranks &ranks = run.ranks();
+  Result<std::vector<Bytes>> gathered = ranks.gather(bytesOf(gains));
+  if (!gathered)
+    return run.fail(gathered.error());
+  for (auto [turn, layer] : llvm::enumerate(layers)) {
+    const int trainer = ranks.inTurn(turn);
+    if (trainer != ranks.rank()) {
+      std::vector<Gain> theirs;
+      ByteReader reader((*gathered)[trainer]);
+      reader(theirs);
+      report(run.layer(layer), method, theirs.at(turn));
+    }
+    if (!run.has(layer))
+      return run.fail({ErrorCode::IO,
+                       fmt::format("rank {} did not give its file {}", trainer, run.file(layer))});
+  }
   return success();
 }
 
 LogicalResult easyquant::calibration::trainLayers(ModuleOp module, MethodRun &run, StringRef method,
                                                   LayerTrainer train) {
   LayerRunner &runner = run.runner();
-  auto isDone = [&](int64_t i) { return sitesNaming(run.layer(i), method).empty() || run.has(i); };
-  if (int64_t missing = run.layersToRun(isDone)) {
+  SmallVector<int64_t> layers; ///< that are not trained yet
+  for (int64_t i = 0; i < run.layerCount(); ++i)
+    if (!sitesNaming(run.layer(i), method).empty() && !run.has(i))
+      layers.push_back(i);
+  if (!layers.empty()) {
     FailureOr<HiddenStates> before = runner.embed(), after = runner.allocate();
     if (failed(before) || failed(after))
       return failure();
-    for (int64_t i = 0; i < missing; ++i) {
+    std::vector<Gain> gains(layers.size());
+    // Each rank takes the float model through all layers, which is cheap, and trains its own.
+    for (int64_t i = 0; i <= layers.back(); ++i) {
       ProgressAction::report(module.getContext(), method, i, run.layerCount());
       numerics::Matrix in = before->all(), out = after->all();
       std::copy_n(in.data, in.rows * in.columns, out.data);
       if (failed(runner.runLayer(i, *after)))
         return failure();
-      if (!isDone(i)) {
+      const auto turn = static_cast<size_t>(llvm::find(layers, i) - layers.begin());
+      if (turn < layers.size() && run.ranks().inTurn(turn) == run.ranks().rank()) {
         SmallVector<PlannedSite> sites = sitesNaming(run.layer(i), method);
         QuantizedWeights codes;
-        if (failed(trainLayer(runner, run.layer(i), sites, *before, *after, run.work(), method,
-                              train, codes)))
+        FailureOr<Gain> gain =
+            trainLayer(runner, run.layer(i), sites, *before, *after, run.work(), train, codes);
+        if (failed(gain))
           return failure();
+        report(run.layer(i), method, gains[turn] = *gain);
         if (auto done = writeRounded(run.work(), run.file(i), run.stamp(i), sites, codes); !done)
           return run.fail(done.error());
       }
       std::swap(*before, *after);
     }
+    if (failed(shareLayers(run, method, layers, gains)))
+      return failure();
   }
   ProgressAction::report(module.getContext(), method, run.layerCount(), run.layerCount());
   for (int64_t i = 0; i < run.layerCount(); ++i)

@@ -90,9 +90,8 @@ std::string MethodRun::file(int64_t i, StringRef part) const {
          ".safetensors";
 }
 
-bool MethodRun::has(int64_t i, StringRef part) const {
-  const std::string name = file(i, part);
-  return others.shareFile((folder.folder() / name).string(), folder.has(name, stamps[i]))
+bool MethodRun::has(const std::string &file, const std::string &stamp) const {
+  return others.shareFile((folder.folder() / file).string(), folder.has(file, stamp))
       .value_or(false);
 }
 

@@ -139,20 +139,22 @@ Result<void> Ranks::broadcast(std::span<float> values, int root) const {
 Result<bool> Ranks::shareFile(const std::string &path, bool exists) const {
   if (!communicator)
     return exists;
-  const bool isFirst = rank() == 0;
   std::vector<int64_t> have(static_cast<size_t>(size()));
   have[static_cast<size_t>(rank())] = exists;
   if (auto done = communicator->allGather(std::span(have)); !done)
     return Unexpected(done.error());
-  if (!have.front())
+  const auto first = std::ranges::find(have, 1);
+  if (first == have.end())
     return false;
-  if (std::ranges::all_of(have, [](int64_t has) { return has == 1; }))
+  if (std::ranges::find(have, 0) == have.end())
     return true;
-  const std::string destination = isFirst || exists ? "" : path;
+  const std::string destination = exists ? "" : path;
   if (!destination.empty())
     if (auto made = makeFolders(std::filesystem::path(path).parent_path()); !made)
       return Unexpected(made.error());
-  if (auto done = comm::broadcastFile(*communicator, path, destination); !done)
+  if (auto done = comm::broadcastFile(*communicator, path, destination,
+                                      static_cast<int>(first - have.begin()));
+      !done)
     return Unexpected(done.error());
   return true;
 }

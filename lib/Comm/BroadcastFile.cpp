@@ -47,20 +47,20 @@ private:
 class FileStage {
 public:
   FileStage(Communicator &communicator, const std::string &source, const std::string &destination,
-            int64_t chunkBytes)
-      : communicator(communicator), destination(destination), chunk(chunkBytes) {
-    if (communicator.rank() == 0)
+            int root, int64_t chunkBytes)
+      : communicator(communicator), destination(destination), root(root), chunk(chunkBytes) {
+    if (isRoot())
       openSource(source);
     else if (!destination.empty() && !file.open(temporary(), O_WRONLY | O_CREAT | O_TRUNC))
       note(destination, "cannot create");
   }
   ~FileStage() {
-    if (communicator.rank() != 0 && !destination.empty() && !committed)
+    if (!isRoot() && !destination.empty() && !committed)
       ::unlink(temporary().c_str());
   }
 
   Result<void> run() {
-    if (Result<void> told = communicator.broadcast(std::span(&bytes, 1), 0, "file"); !told)
+    if (Result<void> told = communicator.broadcast(std::span(&bytes, 1), root, "file"); !told)
       return told;
     const int64_t chunks = bytes < 0 ? 0 : (bytes + chunk - 1) / chunk;
     Result<void> passed = communicator.hasPointToPoint() ? ring(chunks) : star(chunks);
@@ -72,6 +72,7 @@ public:
 private:
   static constexpr int64_t kDepth = 4; ///< chunks under way
 
+  bool isRoot() const { return communicator.rank() == root; }
   std::string temporary() const { return temporaryNameOf(destination).string(); }
   int64_t sizeOf(int64_t index) const { return std::min(chunk, bytes - index * chunk); }
   std::span<std::byte> bufferOf(int64_t index) {
@@ -111,7 +112,7 @@ private:
   /// What has arrived, or been read: into the checksum and the own file.
   void take(std::span<const std::byte> from) {
     checksum.update(from.data(), from.size());
-    while (communicator.rank() != 0 && file.isOpen() && !from.empty() && problem.empty()) {
+    while (!isRoot() && file.isOpen() && !from.empty() && problem.empty()) {
       const ssize_t count = ::write(file.get(), from.data(), from.size());
       if (count >= 0)
         from = from.subspan(static_cast<size_t>(count));
@@ -130,13 +131,14 @@ private:
   }
 
   Result<void> ring(int64_t chunks) {
-    const int rank = communicator.rank(), next = rank + 1;
-    const bool first = rank == 0, last = next == communicator.size();
+    const int size = communicator.size(), next = (communicator.rank() + 1) % size,
+              before = (communicator.rank() + size - 1) % size;
+    const bool first = isRoot(), last = next == root;
     std::array<Request, kDepth> receives, sends;
     const auto receive = [&](int64_t index) -> Result<void> {
       if (first || index >= chunks)
         return {};
-      Result<Request> started = message(Call::Receive, index, rank - 1);
+      Result<Request> started = message(Call::Receive, index, before);
       if (!started)
         return Unexpected(started.error());
       receives[static_cast<size_t>(index % kDepth)] = *started;
@@ -165,9 +167,9 @@ private:
       }
       take(bufferOf(index));
       // The buffer of the next receive is free once what it held has been handed on.
-      const int64_t before = index + kAhead - kDepth;
-      if (!first && !last && before >= 0)
-        if (Result<void> sent = communicator.wait(sends[static_cast<size_t>(before % kDepth)]);
+      const int64_t freed = index + kAhead - kDepth;
+      if (!first && !last && freed >= 0)
+        if (Result<void> sent = communicator.wait(sends[static_cast<size_t>(freed % kDepth)]);
             !sent)
           return sent;
       if (Result<void> started = receive(index + kAhead); !started)
@@ -182,9 +184,9 @@ private:
   Result<void> star(int64_t chunks) {
     for (int64_t index = 0; index < chunks; ++index) {
       const auto buffer = bufferOf(index);
-      if (communicator.rank() == 0)
+      if (isRoot())
         read(buffer);
-      if (Result<void> told = communicator.broadcast(buffer, 0, "file"); !told)
+      if (Result<void> told = communicator.broadcast(buffer, root, "file"); !told)
         return told;
       take(buffer);
     }
@@ -196,13 +198,13 @@ private:
     std::array<char, 32> digest{};
     std::ranges::copy(checksum.hex(), digest.begin());
     const std::array<char, 32> own = digest;
-    if (Result<void> told = communicator.broadcast(std::span<char>(digest), 0, "file"); !told)
+    if (Result<void> told = communicator.broadcast(std::span<char>(digest), root, "file"); !told)
       return told;
     if (problem.empty() && own != digest)
-      problem = fmt::format("{}: found checksum {}, expected {} as on rank 0; check the network",
+      problem = fmt::format("{}: found checksum {}, expected {} as on rank {}; check the network",
                             destination, std::string_view(own.data(), own.size()),
-                            std::string_view(digest.data(), digest.size()));
-    if (communicator.rank() != 0 && file.isOpen() && problem.empty()) {
+                            std::string_view(digest.data(), digest.size()), root);
+    if (!isRoot() && file.isOpen() && problem.empty()) {
       if (::fsync(file.get()) != 0 || file.close() != 0)
         note(destination, "cannot write");
       else if (::rename(temporary().c_str(), destination.c_str()) != 0)
@@ -239,8 +241,9 @@ private:
   Checksum checksum;
   Communicator &communicator;
   const std::string destination;
+  const int root;
   const int64_t chunk;
-  int64_t bytes = -1; ///< -1: rank 0 has none
+  int64_t bytes = -1; ///< -1: the root has none
   std::string problem;
   std::array<std::vector<std::byte>, kDepth> buffers;
   OpenFile file;
@@ -267,8 +270,8 @@ Result<std::string> listFiles(const std::string &folder) {
 } // namespace
 
 Result<void> broadcastFile(Communicator &communicator, const std::string &source,
-                           const std::string &destination, int64_t chunkBytes) {
-  return FileStage(communicator, source, destination, chunkBytes).run();
+                           const std::string &destination, int root, int64_t chunkBytes) {
+  return FileStage(communicator, source, destination, root, chunkBytes).run();
 }
 
 Result<void> broadcastFolder(Communicator &communicator, const std::string &source,
@@ -306,7 +309,8 @@ Result<void> broadcastFolder(Communicator &communicator, const std::string &sour
     if (writes)
       if (Result<void> made = makeFolders(std::filesystem::path(path).parent_path()); !made)
         problem = made.error().message;
-    if (Result<void> sent = broadcastFile(communicator, source + "/" + name, path, chunkBytes);
+    if (Result<void> sent =
+            broadcastFile(communicator, source + "/" + name, path, /*root=*/0, chunkBytes);
         !sent)
       return sent;
   }

@@ -20,8 +20,12 @@
 namespace easyquant::numerics {
 namespace {
 
-constexpr int kShrinks = 40;       ///< ranges besides that of all values, down to 0.2 of it
-constexpr int kRefinements = 8;    ///< times that scale and codes follow from each other
+/// How much is looked at: ranges besides that of all values, down to 0.2 of it; times that scale
+/// and codes follow from each other.
+struct Effort {
+  int shrinks, refinements;
+};
+constexpr Effort kFine{40, 8}, kCoarse{8, 2};
 constexpr int kZeroPointReach = 2; ///< zero points on either side of that of a range
 
 /// Over the values w of a slice, whose codes stand for v in units of the scale.
@@ -86,6 +90,8 @@ struct WeightedSearch {
   const WeightedSlice &slice;
   const Scheme &scheme;
   float outer;
+  bool coarse;
+  Effort effort = coarse ? kCoarse : kFine;
 
   Candidate at(SliceParams params) const { return {params, sumsOf(slice, params, scheme)}; }
 
@@ -103,7 +109,7 @@ struct WeightedSearch {
 
   /// Scale and codes in turn.
   Candidate refined(Candidate best) const {
-    for (int step = 0; step < kRefinements; ++step) {
+    for (int step = 0; step < effort.refinements; ++step) {
       const float scale = fittedScale(best);
       if (scale == 0 || scale == best.params.scale)
         break;
@@ -120,8 +126,8 @@ struct WeightedSearch {
     Candidate promising = widest;
     // Of a scale that its format does not hold smaller ones are not held either.
     const bool isHeld = isScale(widest.params.scale / outer, scheme.scales);
-    for (int step = 1; step <= kShrinks && isHeld; ++step) {
-      const float factor = static_cast<float>(1 - 0.8 * step / kShrinks);
+    for (int step = 1; step <= effort.shrinks && isHeld; ++step) {
+      const float factor = static_cast<float>(1 - 0.8 * step / effort.shrinks);
       SliceParams params = paramsOfRange(all.min * factor, all.max * factor, scheme, outer);
       if (!isScale(params.scale / outer, scheme.scales))
         break;
@@ -137,6 +143,8 @@ struct WeightedSearch {
         best = found;
     };
     take(refined(promising));
+    if (coarse)
+      return best.params;
     take(refined(widest));
     if (scheme.symmetric)
       return best.params;
@@ -153,12 +161,12 @@ struct WeightedSearch {
 
 } // namespace
 
-SliceParams leastWeightedError(ConstMatrix slice, std::span<const float> weights, ValueRange all,
-                               const Scheme &scheme, float outer) {
+SliceParams leastWeightedError(ConstMatrix slice, std::span<const float> weights, bool coarse,
+                               ValueRange all, const Scheme &scheme, float outer) {
   const bool isWeighted =
       std::any_of(weights.begin(), weights.end(), [](float h) { return h > 0; });
   const WeightedSlice weighted{slice, isWeighted ? weights.data() : nullptr};
-  return WeightedSearch{weighted, scheme, outer}.run(all);
+  return WeightedSearch{weighted, scheme, outer, coarse}.run(all);
 }
 
 } // namespace easyquant::numerics

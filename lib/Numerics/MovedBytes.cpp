@@ -20,10 +20,9 @@ MovedBytes movedBytes(int64_t outputs, int64_t inputs, const Scheme &weight, boo
   const int64_t groups = groupCount(inputs, weight.groupSize);
   const int64_t parameters = scaleRows(weight, outputs) * groups;
   const int64_t codes = packedBytes(outputs * inputs, weight.bits);
-  const int64_t params =
-      scaleRows(weight, outputs) * rowScaleBits(weight.scales, groups) / 8 +
-      (weight.outer ? kFloat : 0) +
-      (weight.symmetric ? 0 : packedBytes(parameters, zeroPointBits(weight.bits)));
+  const int64_t params = scaleRows(weight, outputs) * rowScaleBits(weight.scales, groups) / 8 +
+                         (weight.outer ? kFloat : 0) +
+                         (weight.symmetric ? 0 : packedBytes(parameters, weight.bits));
   const int64_t written = kFloat * outputs * tokens;
   const int64_t floats = kFloat * inputs * tokens;
   if (!int8Inputs) {

@@ -14,7 +14,7 @@
 
 #include "RowQuantize.h"
 
-#include "easyquant/Numerics/WeightLayout.h"
+#include "easyquant/Numerics/Packing.h"
 
 #include <cstring>
 
@@ -45,6 +45,14 @@ inline int32_t zeroPointOf(const QParams &params, int64_t index) {
 /// Field i, of `bits` bits, of bytes that are 0: fields begin at the low end.
 inline void orField(uint8_t *out, int64_t byte, int64_t field, int bits, int32_t value) {
   out[byte] = static_cast<uint8_t>(out[byte] | value << (field * bits));
+}
+
+/// The number of row r of a panel, of `bits` bits, in bytes that are 0 (Packing.h).
+inline void orPanelField(uint8_t *out, int64_t r, int bits, int32_t value) {
+  const int upper = upperBits(bits), lower = bits - upper;
+  orField(out, r % (4 * upper), r / (4 * upper), upper, value >> lower);
+  if (lower)
+    orField(out, 4 * upper + r % (4 * lower), r / (4 * lower), lower, value & ((1 << lower) - 1));
 }
 
 /// Sum of code - zero point over group g of row `row` of the block.

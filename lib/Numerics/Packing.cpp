@@ -142,13 +142,9 @@ static void packRows(int bits, int64_t columns, int64_t rows, const int8_t *code
 
 //===- Parameters ---------------------------------------------------------===//
 
-/// Bytes of the zero points of a group of a panel.
-static int64_t zeroBytes(const Scheme &scheme) {
-  return kPanelRows * zeroPointBits(scheme.bits) / 8;
-}
-
 /// Places of ui6 scales in a panel.
-constexpr int64_t kSuperBytes = kPanelRows * 2, kSubBytes = kPanelRows * 6 / 8;
+constexpr int kSubBits = 6;
+constexpr int64_t kSuperBytes = kPanelRows * 2, kSubBytes = panelFieldBytes(kSubBits);
 
 /// Row r of a panel, whose bytes were 0; padding rows have 63/64 of 1.
 static void packSuperScales(uint8_t *out, int64_t r, std::span<const float> scales) {
@@ -161,9 +157,7 @@ static void packSuperScales(uint8_t *out, int64_t r, std::span<const float> scal
     for (int64_t g = first; g < first + std::ssize(part); ++g) {
       const auto n = static_cast<int32_t>(
           encodeScale(roundScale(scales[g] / outer, ScaleFormat::UI6), ScaleFormat::UI6));
-      uint8_t *sub = subs + g * kSubBytes;
-      orField(sub, r % 16, r / 16, 4, n >> 2);
-      orField(sub, 16 + r % 8, r / 8, 2, n & 3);
+      orPanelField(subs + g * kSubBytes, r, kSubBits, n);
     }
   }
 }
@@ -177,7 +171,7 @@ int64_t PanelLayout::panelBytes(WeightTensor tensor) const {
   case WeightTensor::Scales:
     return kPanelRows * rowScaleBits(scheme.scales, groups()) / 8;
   case WeightTensor::ZeroPoints:
-    return groups() * zeroBytes(scheme);
+    return groups() * panelFieldBytes(scheme.bits);
   case WeightTensor::Sums:
     return panelScales() * int64_t(sizeof(int32_t));
   case WeightTensor::Outer:
@@ -188,7 +182,6 @@ int64_t PanelLayout::panelBytes(WeightTensor tensor) const {
 
 void PanelLayout::pack(int64_t firstRow, const QuantizedMatrix &block, PackedWeight &out) const {
   const QParams &params = block.params;
-  const int bits = zeroPointBits(scheme.bits);
   const int32_t offset = int32_t(1) << (scheme.bits - 1);
   for (int64_t first = 0; first < block.rows; first += kPanelRows) {
     const int64_t panel = (firstRow + first) / kPanelRows;
@@ -215,11 +208,9 @@ void PanelLayout::pack(int64_t firstRow, const QuantizedMatrix &block, PackedWei
         if (!isTwoLevel)
           storeScale(scales, at, isRow ? innerScale(params, first + r, g, scheme) : 1.0f,
                      scheme.scales);
-        if (zeros) {
-          const int64_t width = zeroBytes(scheme);
-          orField(zeros, g * width + r % width, r / width, bits,
-                  isRow ? zeroPointOf(params, index) + offset : offset);
-        }
+        if (zeros)
+          orPanelField(zeros + g * panelFieldBytes(scheme.bits), r, scheme.bits,
+                       isRow ? zeroPointOf(params, index) + offset : offset);
         if (sums) {
           const int32_t sum = isRow ? groupSum(block, first + r, g) : 0;
           std::memcpy(sums + at * sizeof(sum), &sum, sizeof(sum));

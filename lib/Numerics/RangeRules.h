@@ -33,8 +33,8 @@ ValueRange leastErrorRange(const Histogram &values, ValueRange all, const Scheme
                            double norm, float outer);
 
 /// Scale and zero point themselves, which no range need have; `weights` by column.
-SliceParams leastWeightedError(ConstMatrix slice, std::span<const float> weights, ValueRange all,
-                               const Scheme &scheme, float outer);
+SliceParams leastWeightedError(ConstMatrix slice, std::span<const float> weights, bool coarse,
+                               ValueRange all, const Scheme &scheme, float outer);
 
 ValueRange leastEntropyRange(ConstMatrix slice, ValueRange all, const Scheme &scheme);
 ValueRange leastEntropyRange(const Histogram &values, ValueRange all, const Scheme &scheme);

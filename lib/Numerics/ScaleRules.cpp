@@ -73,7 +73,7 @@ SliceParams chooseParams(const Slice &slice, const Scheme &scheme, const ScaleRu
   if (!isZero(all, scheme)) {
     if constexpr (std::is_same_v<Slice, ConstMatrix>)
       if (rule.kind == ScaleRuleKind::HessianDiagonal)
-        return leastWeightedError(slice, rule.weights, all, scheme, outer);
+        return leastWeightedError(slice, rule.weights, rule.coarse, all, scheme, outer);
     if (rule.kind == ScaleRuleKind::Percentile)
       range = percentileRange(slice, scheme, rule.percentile);
     else if (rule.kind == ScaleRuleKind::Mse)

@@ -46,24 +46,30 @@ EASYQUANT_VECTOR_CLONES
 double moveOffsets(const SliceStep &slice, float rate) {
   const auto lo = static_cast<float>(slice.range.min - slice.zeroPoint);
   const auto hi = static_cast<float>(slice.range.max - slice.zeroPoint);
-  constexpr int64_t lanes = 8;
+  constexpr int64_t lanes = 8, chunk = 64;
   double sums[lanes] = {};
-  auto move = [&](int64_t lane, int64_t i) __attribute__((always_inline)) {
-    const float steps = slice.w[i] / slice.scale, place = steps + slice.v[i];
-    const float code = static_cast<float>(roundClamped(place, lo, hi));
-    const float g = slice.gradient[i];
-    const bool inside = place >= lo && place <= hi;
-    sums[lane] += static_cast<double>(g) * (code - (inside ? steps : 0.0f));
-    const float sign = static_cast<float>((g > 0) - (g < 0));
-    const float moved = slice.v[i] - (inside ? rate * sign : 0.0f);
-    slice.v[i] = moved < -0.5f ? -0.5f : moved > 0.5f ? 0.5f : moved;
-  };
-  int64_t i = 0;
-  for (; i + lanes <= slice.count; i += lanes)
-    for (int64_t l = 0; l < lanes; ++l)
-      move(l, i + l);
-  for (; i < slice.count; ++i)
-    move(i % lanes, i);
+  // Sums apart from the rest, and nothing that may overlap: both loops become vector code.
+  float ofFactor[chunk];
+  for (int64_t first = 0; first < slice.count; first += chunk) {
+    const int64_t count = std::min(chunk, slice.count - first);
+    const float *__restrict w = slice.w + first, *__restrict gradient = slice.gradient + first;
+    float *__restrict v = slice.v + first;
+    for (int64_t i = 0; i < count; ++i) {
+      const float steps = w[i] / slice.scale, place = steps + v[i];
+      const float code = static_cast<float>(roundClamped(place, lo, hi));
+      const bool inside = place >= lo && place <= hi;
+      ofFactor[i] = code - (inside ? steps : 0.0f);
+      const float sign = gradient[i] > 0 ? 1.0f : gradient[i] < 0 ? -1.0f : 0.0f;
+      const float moved = v[i] - (inside ? rate * sign : 0.0f);
+      v[i] = moved < -0.5f ? -0.5f : moved > 0.5f ? 0.5f : moved;
+    }
+    int64_t i = 0;
+    for (; i + lanes <= count; i += lanes)
+      for (int64_t l = 0; l < lanes; ++l)
+        sums[l] += static_cast<double>(gradient[i + l]) * ofFactor[i + l];
+    for (; i < count; ++i)
+      sums[i % lanes] += static_cast<double>(gradient[i]) * ofFactor[i];
+  }
   double total = 0;
   for (double sum : sums)
     total += sum;
@@ -74,10 +80,13 @@ EASYQUANT_VECTOR_CLONES
 void roundSlice(const SliceStep &slice) {
   const auto lo = static_cast<float>(slice.range.min - slice.zeroPoint);
   const auto hi = static_cast<float>(slice.range.max - slice.zeroPoint);
+  const float *__restrict w = slice.w, *__restrict v = slice.v;
+  float *__restrict rounded = slice.rounded;
+  int8_t *__restrict codes = slice.codes;
   for (int64_t i = 0; i < slice.count; ++i) {
-    const int32_t code = roundClamped(slice.w[i] / slice.scale + slice.v[i], lo, hi);
-    slice.codes[i] = static_cast<int8_t>(code + slice.zeroPoint);
-    slice.rounded[i] = slice.scale * static_cast<float>(code);
+    const int32_t code = roundClamped(w[i] / slice.scale + v[i], lo, hi);
+    codes[i] = static_cast<int8_t>(code + slice.zeroPoint);
+    rounded[i] = slice.scale * static_cast<float>(code);
   }
 }
 

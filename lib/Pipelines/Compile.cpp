@@ -136,7 +136,7 @@ void takeCalibratedDefaults(OptionValues &options) {
   const recipe::SiteRequest request{*method, options};
   std::optional<recipe::Preset> preset = recipe::findPreset(request.scheme());
   const bool isMeasured = llvm::all_of(method->methods, [](const std::string &name) {
-    return name == "gptq" || name == "signround";
+    return name == "awq" || name == "gptq" || name == "signround";
   });
   const bool isWeighed = preset && preset->isInteger() && isMeasured &&
                          (request.groupSize() > 0 || preset->input == recipe::InputCodes::None);
@@ -304,6 +304,7 @@ static void addMaterialize(OpPassManager &pm, const OptionValues &options, Strin
   pm.addPass(lm::createHoistRows());
   pm.addPass(equant::createOnlineScales(passOptions<equant::OnlineScalesOptions>(options)));
   auto materialize = withOutput<equant::MaterializeWeightsOptions>(options, output);
+  materialize.targets.clear(); // the option of that name is of sites
   if (targets.cpu)
     materialize.targets.push_back("cpu");
   if (!targets.chips.empty())

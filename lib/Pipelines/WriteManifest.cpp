@@ -136,6 +136,10 @@ FailureOr<formats::Manifest> WriteManifest::readModule() {
       return missing(name);
     parts[key.str()] = toJson(dictionary);
   }
+  // What a model does not have has no attribute, and null in a manifest.
+  Json::Object model = parts["model"].members();
+  model.try_emplace("bos_token_id");
+  parts["model"] = Json(std::move(model));
   if (Attribute online = module->getAttr(equant::kOnlineAttr))
     parts["online"] = toJson(online);
   if (Attribute gpu = module->getAttr(kGPUProgramAttr))

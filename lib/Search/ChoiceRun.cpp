@@ -95,7 +95,7 @@ FailureOr<ModelLosses> ChoiceRun::measure(std::span<const size_t> choice) {
   return (*objective)->allOf(*states);
 }
 
-FailureOr<ModelLosses> ChoiceRun::run(std::span<const size_t> choice) {
+std::string ChoiceRun::stampOf(std::span<const size_t> choice) const {
   Checksum checksum;
   checksum.update(kLosses, sizeof(kLosses)); // what the file holds
   checksum.update(stamp.data(), stamp.size());
@@ -103,7 +103,12 @@ FailureOr<ModelLosses> ChoiceRun::run(std::span<const size_t> choice) {
     const std::string name = space.formats[group.candidates[chosen].format].name() + "\n";
     checksum.update(name.data(), name.size());
   }
-  const std::string own = checksum.hex(), file = "search_choice_" + own + ".safetensors";
+  return checksum.hex();
+}
+
+FailureOr<ModelLosses> ChoiceRun::run(std::span<const size_t> choice) {
+  const formats::ComputedConstants &work = method.work();
+  const std::string own = stampOf(choice), file = fileOf(own);
   float found[3] = {};
   if (work.has(file, own)) {
     if (auto done = work.readRows({file, own, kLosses, formats::DType::F32, {3}}, 0, 3,

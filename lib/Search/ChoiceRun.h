@@ -16,7 +16,7 @@
 #include "ModelLoss.h"
 #include "SearchSpace.h"
 
-#include "easyquant/Formats/ComputedConstants.h"
+#include "easyquant/Calibration/MethodRun.h"
 
 #include <span>
 
@@ -26,24 +26,33 @@ class ChoiceRun {
 public:
   /// `stamp` is of all that losses depend on, but the choice.
   /// `loss` is asked for where the journal does not know.
-  ChoiceRun(LayerRunner &runner, const SearchSpace &space,
-            llvm::function_ref<mlir::FailureOr<ModelLoss *>()> loss,
-            const formats::ComputedConstants &work, std::string stamp, unsigned threads)
-      : runner(runner), space(space), loss(loss), work(work), stamp(std::move(stamp)),
+  ChoiceRun(MethodRun &method, const SearchSpace &space,
+            llvm::function_ref<mlir::FailureOr<ModelLoss *>()> loss, std::string stamp,
+            unsigned threads)
+      : method(method), runner(method.runner()), space(space), loss(loss), stamp(std::move(stamp)),
         threads(threads) {}
 
   /// The losses of the model whose group i has candidate `choice[i]`. Fails with a diagnostic.
   mlir::FailureOr<ModelLosses> run(std::span<const size_t> choice);
+  /// Has this rank, or another one, run it? Collective, as MethodRun::has.
+  bool isKnown(std::span<const size_t> choice) const {
+    const std::string own = stampOf(choice);
+    return method.has(fileOf(own), own);
+  }
 
 private:
+  std::string stampOf(std::span<const size_t> choice) const;
+  static std::string fileOf(const std::string &stamp) {
+    return "search_choice_" + stamp + ".safetensors";
+  }
   mlir::FailureOr<ModelLosses> measure(std::span<const size_t> choice);
   mlir::LogicalResult runLayer(size_t index, std::span<const size_t> choice,
                                const HiddenStates *exact, HiddenStates &states);
 
+  MethodRun &method;
   LayerRunner &runner;
   const SearchSpace &space;
   llvm::function_ref<mlir::FailureOr<ModelLoss *>()> loss;
-  const formats::ComputedConstants &work;
   std::string stamp;
   unsigned threads;
 };

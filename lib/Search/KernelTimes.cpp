@@ -109,7 +109,7 @@ Result<void> Kernels::write(const formats::ComputedConstants &work,
 }
 
 LogicalResult easyquant::search::measureKernelTimes(
-    ModuleOp module, SearchSpace &space, unsigned threads, const formats::ComputedConstants *work,
+    ModuleOp module, SearchSpace &space, unsigned threads, const MethodRun *run,
     llvm::function_ref<void(int64_t done, int64_t all)> progress) {
   auto fail = [&](const Error &error) { return emitError(module.getLoc()) << error.message; };
   auto forCandidates = [&](auto visit) {
@@ -138,15 +138,20 @@ LogicalResult easyquant::search::measureKernelTimes(
   if (!timer)
     return fail(timer.error());
   const std::string stamp = kernels.stamp(*timer);
-  if (work && work->has(Kernels::file(stamp), stamp)) {
-    if (auto done = kernels.read(*work, stamp); !done)
-      return fail(done.error());
-  } else {
-    if (failed(kernels.measure(module.getLoc(), *timer, progress)))
+  auto isKnown = [&] { return run && run->has(Kernels::file(stamp), stamp); };
+  if (!isKnown()) {
+    if ((!run || run->ranks().rank() == 0) &&
+        failed(kernels.measure(module.getLoc(), *timer, progress)))
       return failure();
-    if (auto done = work ? kernels.write(*work, stamp) : Result<void>(); !done)
-      return fail(done.error());
+    if (run && run->ranks().rank() == 0)
+      if (auto done = kernels.write(run->work(), stamp); !done)
+        return fail(done.error());
+    if (run && !isKnown())
+      return fail({ErrorCode::IO, "the times of kernels did not come from rank 0"});
   }
+  if (run)
+    if (auto done = kernels.read(run->work(), stamp); !done)
+      return fail(done.error());
   forCandidates([&](FormatCandidate &candidate, Value weight, PlanAttr plan) {
     candidate.milliseconds += kernels.at(weight, plan);
   });

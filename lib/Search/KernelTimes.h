@@ -14,18 +14,19 @@
 
 #include "SearchSpace.h"
 
-#include "easyquant/Formats/ComputedConstants.h"
+#include "easyquant/Calibration/MethodRun.h"
 
 namespace easyquant::search {
 
 /// Fills the milliseconds of a space: of each candidate those of its sites' kernels for one token
 /// on this machine's CPU, and those of the planned linears that are not searched. Kernels of equal
-/// shape and scheme are measured once. With a work folder the times go into a file of it, from
-/// which a later run with the same kernels takes them, so that it chooses the same. `progress` is
-/// called with the number of kernels done and of all. Fails with a diagnostic.
+/// shape and scheme are measured once. With a run the times go into a file of its work folder, from
+/// which a later one with the same kernels takes them, so that it chooses the same; of several
+/// ranks the first one measures. `progress` is called with the number of kernels done and of all.
+/// Fails with a diagnostic.
 mlir::LogicalResult
 measureKernelTimes(mlir::ModuleOp module, SearchSpace &space, unsigned threads,
-                   const formats::ComputedConstants *work,
+                   const MethodRun *run,
                    llvm::function_ref<void(int64_t done, int64_t all)> progress);
 
 } // namespace easyquant::search

@@ -49,7 +49,8 @@ private:
   InFlightDiagnostic fail() { return emitError(getOperation().getLoc()); }
   LogicalResult readOptions();
   LogicalResult readBudgets(const SearchSpace &space);
-  LogicalResult readTimes(SearchSpace &space, const formats::ComputedConstants *work);
+  LogicalResult readTimes(SearchSpace &space, const MethodRun *run);
+  Result<void> agree(const MethodRun &run) const;
   double allowedMilliseconds(const SearchSpace &space) const {
     return maxDecodeMs > 0 ? maxDecodeMs - space.fixedMilliseconds
                            : std::numeric_limits<double>::infinity();
@@ -74,6 +75,8 @@ public:
       : space(space), table(table), run(run), evaluations(evaluations), milliseconds(milliseconds) {
   }
 
+  /// Runs what the table says is best within each budget, dealt out to the ranks.
+  LogicalResult verifyAhead(ArrayRef<SearchPoint> points) const;
   LogicalResult grid(SearchPoint &point);
   LogicalResult greedy(SearchPoint &point);
   LogicalResult learned(SearchPoint &point);
@@ -140,6 +143,17 @@ LogicalResult PointSearch::settle(SearchPoint &point, const FormatChoice &choice
   return success();
 }
 
+LogicalResult PointSearch::verifyAhead(ArrayRef<SearchPoint> points) const {
+  std::vector<std::vector<size_t>> choices;
+  for (const SearchPoint &point : points) {
+    FailureOr<FormatChoice> found = bestByTable(point);
+    if (failed(found))
+      return failure();
+    choices.push_back(table.candidatesOf(found->formats));
+  }
+  return run->runChoices(choices);
+}
+
 LogicalResult PointSearch::grid(SearchPoint &point) {
   FailureOr<FormatChoice> found = bestByTable(point);
   return failed(found) ? failure() : settle(point, *found);
@@ -177,9 +191,14 @@ LogicalResult PointSearch::learned(SearchPoint &point) {
   if (!samples)
     return fail(samples.error());
   samples->insert(samples->begin(), *first);
+  std::vector<std::vector<size_t>> choices;
+  for (const FormatChoice &sample : *samples)
+    choices.push_back(table.candidatesOf(sample.formats));
+  if (failed(run->runChoices(choices)))
+    return failure();
   std::vector<double> losses;
-  for (const FormatChoice &sample : *samples) {
-    FailureOr<ModelLosses> found = run->lossesOf(table.candidatesOf(sample.formats));
+  for (const std::vector<size_t> &choice : choices) {
+    FailureOr<ModelLosses> found = run->lossesOf(choice);
     if (failed(found))
       return failure();
     losses.push_back(found->objective);
@@ -305,12 +324,11 @@ LogicalResult SearchBitwidths::readBudgets(const SearchSpace &space) {
 }
 
 /// What cannot be met is said before losses are measured.
-LogicalResult SearchBitwidths::readTimes(SearchSpace &space,
-                                         const formats::ComputedConstants *work) {
+LogicalResult SearchBitwidths::readTimes(SearchSpace &space, const MethodRun *run) {
   if (maxDecodeMs == 0)
     return success();
   if (failed(
-          measureKernelTimes(getOperation(), space, threads, work, [&](int64_t done, int64_t all) {
+          measureKernelTimes(getOperation(), space, threads, run, [&](int64_t done, int64_t all) {
             ProgressAction::report(&getContext(), "kernels", done, all);
           })))
     return failure();
@@ -351,6 +369,20 @@ std::string SearchBitwidths::stampText() const {
                      searchHead.getValue());
 }
 
+/// What ranks must have in common, beside what MethodRun compares.
+Result<void> SearchBitwidths::agree(const MethodRun &run) const {
+  std::string budgets =
+      fmt::format("strategy={} evaluations={} max-decode-ms={:a}", strategy.getValue(),
+                  evaluations.getValue(), maxDecodeMs.getValue());
+  for (const SearchPoint &point : points)
+    budgets += fmt::format(" {}={:a}", point.budget, point.value);
+  Result<std::string> found = statistics.empty() ? std::string() : checksumOfFile(statistics);
+  const std::string histograms = found ? *found : "";
+  const comm::Agreed subjects[] = {comm::Agreed::of("the budgets of the search", budgets),
+                                   comm::Agreed::of("the statistics", histograms)};
+  return run.ranks().agree(subjects);
+}
+
 FailureOr<SearchTable> SearchBitwidths::tableOfEntropy(const SearchSpace &space) {
   ModuleOp module = getOperation();
   std::string path = statistics;
@@ -388,6 +420,8 @@ FailureOr<SearchTable> SearchBitwidths::tableOfEntropy(const SearchSpace &space)
 LogicalResult SearchBitwidths::choose(const SearchSpace &space, const SearchTable &table,
                                       SearchRun *run) {
   PointSearch search(space, table, run, evaluations, allowedMilliseconds(space));
+  if (run && way != Strategy::Greedy && failed(search.verifyAhead(points)))
+    return failure();
   for (auto [i, point] : llvm::enumerate(points)) {
     ProgressAction::report(&getContext(), "choose", static_cast<int64_t>(i), std::ssize(points));
     LogicalResult done = way == Strategy::Greedy    ? search.greedy(point)
@@ -408,7 +442,7 @@ LogicalResult SearchBitwidths::finish(const SearchSpace &space, const SearchTabl
   found["objective"] = objective.getValue();
   DictionaryAttr recipe = recipeOf(module, space, points.front().candidates);
   auto write = [&](const std::string &path, llvm::json::Value value) -> LogicalResult {
-    if (path.empty())
+    if (path.empty() || Ranks::of(&getContext()).rank() != 0)
       return success();
     if (auto done = writeFile(path, llvm::formatv("{0:2}\n", value).str()); !done)
       return fail() << done.error().message;
@@ -450,8 +484,10 @@ LogicalResult SearchBitwidths::run() {
   if (failed(opened))
     return failure();
   FailureOr<SearchSpace> space = findSearchSpace(module, opened->runner().layers(), spaceRequest());
-  if (failed(space) || failed(readBudgets(*space)) || failed(readTimes(*space, &opened->work())))
+  if (failed(space) || failed(readBudgets(*space)) || failed(readTimes(*space, &*opened)))
     return failure();
+  if (auto same = agree(*opened); !same)
+    return fail() << same.error().message;
   SearchRun measured(*opened, *space, aim, threads);
   if (way == Strategy::Entropy) {
     FailureOr<SearchTable> table = tableOfEntropy(*space);

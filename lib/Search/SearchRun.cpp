@@ -132,52 +132,60 @@ FailureOr<ModelLoss *> SearchRun::modelLoss() {
   return &*loss;
 }
 
+/// Layers, and the head behind them.
 LogicalResult SearchRun::measure(llvm::function_ref<void(int64_t)> progress) {
-  auto isDone = [&](int64_t i) { return run.work().has(run.file(i), stampOf(i)); };
-  const int64_t missing = run.layersToRun(isDone);
-  FailureOr<HiddenStates> states = failure();
-  if (missing > 0 && (failed(modelLoss()) || failed(states = run.runner().embed())))
+  const int64_t places = run.layerCount() + (space.head() ? 1 : 0);
+  SmallVector<int64_t> open; ///< that nobody has measured
+  for (int64_t i = 0; i < places; ++i)
+    if (!groupsOf(i).empty() && !run.has(run.file(i), stampOf(i)))
+      open.push_back(i);
+  if (failed(measureOwn(open, progress)))
     return failure();
-  for (int64_t i = 0; i < run.layerCount(); ++i) {
-    progress(i);
-    const bool isKnown = isDone(i);
-    const std::vector<const SearchGroup *> groups = groupsOf(i);
+  for (int64_t i = 0; i < places; ++i) {
+    if (llvm::is_contained(open, i) && !run.has(run.file(i), stampOf(i)))
+      return run.fail(
+          {ErrorCode::IO, run.file(i) + " did not come from the rank that measured it"});
     FailureOr<LayerFindings> found = LayerFindings();
-    if (isKnown)
-      found = read(i);
-    else if (!groups.empty())
-      found = LayerSensitivity(run.runner(), i, groups, threads).measure(*states, *loss);
-    if (failed(found) || (!isKnown && failed(write(i, *found))))
+    if (!groupsOf(i).empty() && failed(found = read(i)))
       return failure();
     layers.push_back(std::move(*found));
-    if (i + 1 < missing && failed(run.runner().runLayer(i, *states)))
-      return failure();
   }
-  return measureHead();
+  return success();
 }
 
-LogicalResult SearchRun::measureHead() {
-  const SearchGroup *group = space.head();
-  if (!group)
+/// Of what is to be measured, this rank's part: it takes the float model through all layers.
+LogicalResult SearchRun::measureOwn(ArrayRef<int64_t> places,
+                                    llvm::function_ref<void(int64_t)> progress) {
+  if (places.empty())
     return success();
-  const int64_t place = run.layerCount();
-  const bool isKnown = run.work().has(run.file(place), stampOf(place));
-  FailureOr<LayerFindings> found = LayerFindings();
-  if (isKnown) {
-    found = read(place);
-  } else {
-    FailureOr<ModelLoss *> objective = modelLoss();
-    if (failed(objective))
-      return failure();
-    FailureOr<HeadSensitivity> head =
-        HeadSensitivity::create(run.runner(), *group, **objective, threads);
-    if (failed(head) || failed(found = head->measure()))
+  FailureOr<HiddenStates> states = failure();
+  if (failed(modelLoss()) || failed(states = run.runner().embed()))
+    return failure();
+  int64_t layer = 0;
+  for (auto [turn, place] : llvm::enumerate(places)) {
+    const bool isHead = place == run.layerCount();
+    for (; layer < place && !isHead; ++layer)
+      if (failed(run.runner().runLayer(layer, *states)))
+        return failure();
+    progress(place);
+    if (!isOwn(turn))
+      continue;
+    FailureOr<LayerFindings> found =
+        isHead ? measureHead()
+               : LayerSensitivity(run.runner(), place, groupsOf(place), threads)
+                     .measure(*states, *loss);
+    if (failed(found) || failed(write(place, *found)))
       return failure();
   }
-  if (failed(found) || (!isKnown && failed(write(place, *found))))
-    return failure();
-  layers.push_back(std::move(*found));
   return success();
+}
+
+FailureOr<LayerFindings> SearchRun::measureHead() {
+  FailureOr<HeadSensitivity> head =
+      HeadSensitivity::create(run.runner(), *space.head(), *loss, threads);
+  if (failed(head))
+    return failure();
+  return head->measure();
 }
 
 /// Of the head also what is around the layers.
@@ -190,7 +198,24 @@ std::string SearchRun::stampOf(int64_t layer) const {
 
 FailureOr<ModelLosses> SearchRun::lossesOf(std::span<const size_t> candidates) {
   auto made = [&] { return modelLoss(); };
-  return ChoiceRun(run.runner(), space, made, run.work(), stamp(), threads).run(candidates);
+  return ChoiceRun(run, space, made, stamp(), threads).run(candidates);
+}
+
+LogicalResult SearchRun::runChoices(ArrayRef<std::vector<size_t>> choices) {
+  auto made = [&] { return modelLoss(); };
+  ChoiceRun whole(run, space, made, stamp(), threads);
+  SmallVector<const std::vector<size_t> *> open;
+  for (const std::vector<size_t> &choice : choices)
+    if (!whole.isKnown(choice))
+      open.push_back(&choice);
+  for (auto [turn, choice] : llvm::enumerate(open))
+    if (isOwn(turn) && failed(whole.run(*choice)))
+      return failure();
+  for (const std::vector<size_t> *choice : open)
+    if (!whole.isKnown(*choice))
+      return run.fail(
+          {ErrorCode::IO, "losses of a whole model did not come from the rank that ran it"});
+  return success();
 }
 
 //===----------------------------------------------------------------------===//

@@ -50,6 +50,8 @@ public:
 
   /// The losses of the whole model. Fails with a diagnostic.
   mlir::FailureOr<ModelLosses> lossesOf(std::span<const size_t> candidates);
+  /// Runs them, dealt out to the ranks, so that lossesOf knows them all. Collective.
+  mlir::LogicalResult runChoices(llvm::ArrayRef<std::vector<size_t>> choices);
   /// What this process has run, in passes of the float model over the tokens used.
   double forwards() const { return run.runner().multiplications() / oneForward; }
 
@@ -57,7 +59,10 @@ private:
   mlir::FailureOr<ModelLoss *> modelLoss();
   mlir::FailureOr<LayerFindings> read(int64_t layer);
   mlir::LogicalResult write(int64_t layer, const LayerFindings &findings);
-  mlir::LogicalResult measureHead();
+  mlir::FailureOr<LayerFindings> measureHead();
+  mlir::LogicalResult measureOwn(llvm::ArrayRef<int64_t> places,
+                                 llvm::function_ref<void(int64_t layer)> progress);
+  bool isOwn(size_t turn) const { return run.ranks().inTurn(turn) == run.ranks().rank(); }
   std::string stampOf(int64_t layer) const;
   const std::string &stamp() const { return run.stamp(run.layerCount() - 1); }
   std::vector<const SearchGroup *> groupsOf(size_t layer) const;

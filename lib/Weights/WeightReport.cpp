@@ -64,7 +64,7 @@ static Attribute describe(Builder &b, SchemeAttr scheme, bool isWeight) {
 static int64_t packedRowBytes(const ConstantWeight &weight) {
   const numerics::Scheme scheme = weight.scheme.toNumerics();
   const int64_t groups = numerics::groupCount(weight.columns, scheme.groupSize);
-  int64_t bits = scheme.symmetric ? 0 : numerics::zeroPointBits(scheme.bits);
+  int64_t bits = scheme.symmetric ? 0 : scheme.bits;
   bits += weight.needsSums ? 32 : 0;
   return (numerics::paddedColumns(weight.columns) * scheme.bits +
           numerics::rowScaleBits(scheme.scales, groups) + groups * bits + (scheme.outer ? 32 : 0)) /

@@ -131,4 +131,5 @@ NB_MODULE(_runtime, m) {
   defineSession(m);
 
   defineBatch(m);
+  defineRanks(m);
 }

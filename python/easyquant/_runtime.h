@@ -179,6 +179,7 @@ private:
 
 void defineSession(nb::module_ &m);
 void defineBatch(nb::module_ &m);
+void defineRanks(nb::module_ &m);
 
 } // namespace easyquant::python
 

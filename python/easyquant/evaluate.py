@@ -3,6 +3,8 @@
 """`easyquant eval`: what the compiled artifact makes of a text, alone and against a reference."""
 
 import contextlib
+import hashlib
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -23,6 +25,7 @@ from easyquant.files import check_writable, scratch_folder, sha256, write_json
 from easyquant.metrics import Scores, compare, token_losses
 from easyquant.options import CompileOptions
 from easyquant.protocol import Corpus, check_context, evaluation_stamp, machine_stamp, source_stamp
+from easyquant.ranks import ALONE, Comm, CommOption, CommTimeoutOption, Ranks
 from easyquant.tokenizer import load_tokenizer
 
 # Rows of logits at a time: 50 MB of fp32 for a vocabulary of 49,152.
@@ -81,6 +84,25 @@ def score_windows(
             advance(len(chunk))
         scores.add_window(*(np.concatenate(collected) for collected in losses))
     return scores
+
+
+def score_on_ranks(joined, subject: Evaluated, reference: Evaluated | None, windows: np.ndarray, advance: Callable[[int], None]) -> Scores:
+    """The same, each window by one of the ranks in turn."""
+    own = [score_windows(subject, reference, windows[i : i + 1], advance) for i in range(joined.rank, len(windows), joined.size)]
+    parts = [pickle.loads(part) for part in joined.gather(pickle.dumps(own))]
+    scores = Scores()
+    for i in range(len(windows)):
+        scores.extend(parts[i % joined.size][i // joined.size])
+    return scores
+
+
+def agree(joined, windows: np.ndarray, protocol: str, *sides: Evaluated | None) -> None:
+    """What figures depend on must be the same on every rank."""
+    subjects = [("the windows of the text", f"{windows.shape} {hashlib.sha256(windows.tobytes()).hexdigest()}"), ("the protocol", protocol)]
+    for name, side in zip(("artifact", "reference"), sides):
+        if side is not None:
+            subjects += [(f"the {name}", sha256(side.artifact.path / "manifest.json")), (f"what runs the {name}", f"{side.model.device} {side.model.isa}")]
+    joined.agree(subjects)
 
 
 def calls_of_window(inputs: int, step: int) -> list[tuple[int, int]]:
@@ -145,8 +167,9 @@ def evaluate(
     kv_protocol: KVProtocol = KVProtocol.prefill,
     kv_chunk: int = 1,
     place: Placement = AUTO,
+    joined=None,
 ) -> dict:
-    """The figures of `metrics.Scores` with the protocol's stamp under "protocol"."""
+    """The figures of `metrics.Scores` with the protocol's stamp under "protocol"; the same on every rank of `joined` (Ranks.joined)."""
     context = check_context(artifact, context)
     bos_token = artifact.model.get("bos_token_id")
     if bos and bos_token is None:
@@ -163,10 +186,13 @@ def evaluate(
     # A float cache gives the same logits however the tokens come.
     other_step = step if reference is not None and reference.cache_scheme else CHUNK_ROWS
     other = Evaluated.open(reference, context, threads, other_step, place.of_reference(reference)) if reference is not None else None
+    joined = joined or runtime().Ranks("none")
     with console.progress() as bar:
-        task = bar.add_task(title or "evaluating", total=windows.shape[0] * (context - 1))
+        own = len(range(joined.rank, len(windows), joined.size))
+        task = bar.add_task(title or "evaluating", total=own * (context - 1))
         try:
-            scores = score_windows(subject, other, windows, lambda tokens: bar.advance(task, tokens))
+            agree(joined, windows, f"{step} {other_step}", subject, other)
+            scores = score_on_ranks(joined, subject, other, windows, lambda tokens: bar.advance(task, tokens))
         except runtime().Error as error:
             raise UserError(str(error)) from None
     stamp = evaluation_stamp(
@@ -267,34 +293,44 @@ def eval_command(
     kv_chunk: Annotated[int, typer.Option(min=1, max=CHUNK_ROWS, metavar="N", help="Tokens a call with --kv-protocol decode.")] = 1,
     device: DeviceOption = Device.auto,
     simt_chip: SimtChipOption = None,
+    comm: CommOption = Comm.auto,
+    comm_timeout: CommTimeoutOption = None,
 ) -> None:
     """Measure perplexity, and how far quantization moved the model from its reference.
 
     Example: [bold]easyquant eval smol-w8a8 --text novels.txt --reference SmolLM2-135M --json w8a8.json[/bold]
     """
-    artifact = Artifact.open(artifact_path)
-    place = Placement.of(device, simt_chip)
-    check_writable(json_file)
-    check_context(artifact, context)
-    if (text is None) == (choices is None):
-        raise UserError("give either --text FILE or --choices FILE.jsonl")
-    if kv_chunk != 1 and kv_protocol != KVProtocol.decode:
-        raise UserError("--kv-chunk: goes with --kv-protocol decode")
-    if choices is not None and kv_protocol != KVProtocol.prefill:
-        raise UserError("--kv-protocol: goes with --text; choices are read in one chunk")
-    if choices is not None and reference is not None:
-        raise UserError("--reference: goes with --text; evaluate the reference itself with --choices")
-    for option, file in (("--text", text), ("--choices", choices)):
-        if file is not None and not file.is_file():
-            raise UserError(f"{option} {file}: there is no such file; expected a text in UTF-8")
-    with contextlib.ExitStack() as stack:
+    ranks = Ranks(comm, comm_timeout)
+    if choices is not None:  # they are few: rank 0 answers them
+        if ranks.rank:
+            return
+        ranks = ALONE
+    with ranks.joined() as joined, contextlib.ExitStack() as stack:
+        artifact = Artifact.open(artifact_path)
+        place = Placement.of(device, simt_chip)
+        if joined.rank == 0:
+            check_writable(json_file)
+        check_context(artifact, context)
+        if (text is None) == (choices is None):
+            raise UserError("give either --text FILE or --choices FILE.jsonl")
+        if kv_chunk != 1 and kv_protocol != KVProtocol.decode:
+            raise UserError("--kv-chunk: goes with --kv-protocol decode")
+        if choices is not None and kv_protocol != KVProtocol.prefill:
+            raise UserError("--kv-protocol: goes with --text; choices are read in one chunk")
+        if choices is not None and reference is not None:
+            raise UserError("--reference: goes with --text; evaluate the reference itself with --choices")
+        for option, file in (("--text", text), ("--choices", choices)):
+            if file is not None and not file.is_file():
+                raise UserError(f"{option} {file}: there is no such file; expected a text in UTF-8")
         other, name = stack.enter_context(reference_artifact(reference)) if reference else (None, None)
         if choices is not None:
             result = evaluate_choices(artifact, choices, context, split, threads, place)
         else:
             result = evaluate(
-                artifact, text, context, max_windows, other, name, bos, split, threads, kv_protocol=kv_protocol, kv_chunk=kv_chunk, place=place
+                artifact, text, context, max_windows, other, name, bos, split, threads, kv_protocol=kv_protocol, kv_chunk=kv_chunk, place=place, joined=joined
             )
+    if ranks.rank:
+        return
     if json_file:
         write_json(json_file, result)
     print_result(result)

@@ -113,6 +113,15 @@ class Scores:
         self.agreements.append(comparison.agree)
         self.max_difference = max(self.max_difference, comparison.max_difference)
 
+    def extend(self, later: "Scores") -> None:
+        """Adds windows that were scored elsewhere, behind those that are here."""
+        self.window_losses += later.window_losses
+        self.reference_window_losses += later.reference_window_losses
+        self.tokens_scored += later.tokens_scored
+        self.kl += later.kl
+        self.agreements += later.agreements
+        self.max_difference = max(self.max_difference, later.max_difference)
+
     def figures(self) -> dict:
         """The JSON keys of `easyquant eval`.
 

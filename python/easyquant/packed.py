@@ -59,11 +59,20 @@ def unpack_scales(scales: np.ndarray, rows: int, columns: int, group_size: int) 
 
 
 def unpack_zero_points(fields: np.ndarray, bits: int) -> np.ndarray:
-    """u8[NP, G, 4 · z], z bits a field (those of a code, rounded up to a power of two) → the zero points, i32[NP, G, 32]."""
-    width = 4 if bits == 3 else 8 if bits > 4 else bits
-    data = fields.view(np.uint8).astype(np.int32)
-    parts = [(data >> shift) & (2**width - 1) for shift in range(0, 8, width)]
-    return np.concatenate(parts, axis=2) - 2 ** (bits - 1)
+    """u8[NP, G, 4 · bits] → the zero points, i32[NP, G, 32]."""
+    return _panel_fields(fields.view(np.uint8), bits) - 2 ** (bits - 1)
+
+
+def _panel_fields(data: np.ndarray, bits: int) -> np.ndarray:
+    """u8[NP, G, 4 · bits] → a number of each row, i32[NP, G, 32]: the upper bits, as many as the largest power of two, lie before the lower ones."""
+
+    def plane(part: np.ndarray, width: int) -> np.ndarray:
+        return np.concatenate([(part >> shift) & (2**width - 1) for shift in range(0, 8, width)], axis=2).astype(np.int32)
+
+    upper = 1 << (bits.bit_length() - 1)
+    lower = bits - upper
+    fields = plane(data[:, :, : 4 * upper], upper)
+    return fields << lower | plane(data[:, :, 4 * upper :], lower) if lower else fields
 
 
 def _two_level_scales(scales: np.ndarray) -> np.ndarray:
@@ -73,9 +82,7 @@ def _two_level_scales(scales: np.ndarray) -> np.ndarray:
     rows = np.ascontiguousarray(scales.reshape(panels, size))
     units = rows[:, : 64 * supers].copy().view("<f2").reshape(panels, supers, PANEL_ROWS).astype(np.float32)
     fields = rows[:, 64 * supers :].reshape(panels, -1, 24)
-    upper = np.concatenate([fields[:, :, :16] & 15, fields[:, :, :16] >> 4], axis=2)
-    lower = np.concatenate([(fields[:, :, 16:] >> shift) & 3 for shift in (0, 2, 4, 6)], axis=2)
-    n = (upper << 2 | lower).astype(np.float32) / 64
+    n = _panel_fields(fields, 6).astype(np.float32) / 64
     return n * np.repeat(units, 8, axis=1)[:, : n.shape[1]]
 
 

@@ -27,10 +27,12 @@ BASE_BYTES = 210e6
 # floats of one layer and of the hidden states of all samples.
 FORWARDS, LAYER_COPIES, STATE_COPIES = range(3)
 COSTS = {"statistics": (1.0, 1, 1), "ranges": (1.0, 1, 1), "smoothquant": (1.0, 1, 1), "gptq": (2.0, 3, 2), "awq": (1.0, 3, 2), "lkd": (10.4, 7, 2),
-         "signround": (2.0, 7, 2)}  # the last one reckoned, not measured: 200 steps, forwards and backwards, of 128 tokens
+         "signround": (13.0, 7, 2)}
 # AWQ takes candidates for each block through some of the samples besides.
 AWQ_CANDIDATES = 21
 LKD_EPOCHS = 4  # those of the figure above, which benchmarks/method_costs.py measured
+# Learned rounding takes as many steps of as many tokens whatever the text: its figure is of so many steps, over so many tokens.
+SIGNROUND_STEPS, SIGNROUND_TOKENS = 200, 8 * 1024
 
 
 @dataclass(frozen=True)
@@ -120,11 +122,14 @@ def flops_per_second() -> float:
 machine_speed = cache(flops_per_second)
 
 
-def forwards(method: str, samples: int, options) -> float:
+def forwards(method: str, samples: int, length: int, options) -> float:
     if method == "awq":
         return COSTS[method][FORWARDS] + AWQ_CANDIDATES * min(options.search_samples or int(default_of("search-samples")), samples) / samples
     if method == "lkd":
         return COSTS[method][FORWARDS] * (options.epochs or int(default_of("epochs"))) / LKD_EPOCHS
+    if method == "signround":
+        steps = options.steps or int(default_of("steps"))
+        return COSTS[method][FORWARDS] * steps / SIGNROUND_STEPS * SIGNROUND_TOKENS / (samples * length)
     return COSTS[method][FORWARDS]
 
 
@@ -134,7 +139,7 @@ def weighs_ranges(plans: Plans, options) -> bool:
         return False
     if options.weight_observer or options.recipe or not options.calibration:
         return options.weight_observer == "hessian-diagonal"
-    return not set(plans.methods) - {"signround"} and any(
+    return not set(plans.methods) - {"awq", "signround"} and any(
         site["weight"] and site["weight"]["codes"] == "integer" and (site["weight"].get("group_size") or not site["input"]) for site in plans.sites
     )
 
@@ -151,7 +156,7 @@ def prediction(plans: Plans, options) -> Prediction:
         states = tokens * plans.model["hidden_size"] * 4
         memory += max(plans.layer_floats * 4 * COSTS[name][LAYER_COPIES] + states * COSTS[name][STATE_COPIES] for name in work)
         forward = 2 * tokens * sum(site["out_features"] * site["in_features"] for site in plans.sites) / (0.7 * machine_speed())
-        seconds += forward * sum(forwards(name, samples, options) for name in work)
+        seconds += forward * sum(forwards(name, samples, length, options) for name in work)
     return Prediction(plans.weight_bytes, memory, seconds)
 
 

@@ -4,9 +4,12 @@
 
 Rank 0 reads text, writes results and prints. The front desk of another rank only starts the tool that computes, which
 gets from rank 0 what it is not given. That tool opens MPI, this process does not: it would be a second rank of the same number.
+`easyquant eval` computes in this process, which then joins the others itself.
 """
 
+import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -15,6 +18,8 @@ from typing import Annotated
 import typer
 
 from easyquant import hub
+from easyquant.errors import UserError
+from easyquant.extension import runtime
 
 # The variables of a launcher; those of srun's tasks are there in a batch script, too, but for the step.
 LAUNCHERS = (
@@ -22,6 +27,9 @@ LAUNCHERS = (
     ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID"),
     ("RANK", "WORLD_SIZE", "WORLD_SIZE"),
 )
+
+
+TIMEOUT = 600.0  # seconds
 
 
 class Comm(str, Enum):
@@ -60,6 +68,23 @@ class Ranks:
         if self.launched[1] == 1:
             return []
         return [f"--comm={self.comm.value}", *([f"--comm-timeout={self.timeout}"] if self.timeout else [])]
+
+    @contextlib.contextmanager
+    def joined(self) -> Iterator:
+        """The extension's Ranks: this process and those of the other ranks, which hear why where one gives up."""
+        try:
+            others = runtime().Ranks(self.comm.value if self.size > 1 else "none", self.timeout or TIMEOUT)
+        except runtime().Error as error:
+            raise UserError(str(error)) from None
+        try:
+            yield others
+            others.close()
+        except BaseException as error:
+            if others.size > 1:
+                others.abort(str(error) or type(error).__name__)
+            if isinstance(error, runtime().Error):
+                raise UserError(str(error)) from None
+            raise
 
     def own_folder(self, folder: Path) -> Path:
         """Each rank has one of its own, also where all see the same disk."""

@@ -21,9 +21,10 @@ from easyquant.compiler import compiler_progress, find_model, run_compiler
 from easyquant.device import ThreadsOption
 from easyquant.errors import UserError
 from easyquant.files import check_writable, scratch_folder, write_atomically, write_json
-from easyquant.gguf_header import read_gguf_header
 from easyquant.options import CompileOptions, check_table
 from easyquant.plans import Plans, machine_speed, plans_of
+from easyquant.ranks import ALONE, Comm, CommOption, CommTimeoutOption, Ranks, model_of_rank
+from easyquant.search_peers import as_json, check_peers, measure_peers
 
 FRONT = (2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 8.0)  # average bits
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -88,20 +89,6 @@ def read_budgets(avg_bits: str | None, max_size: str | None, penalty: str | None
     return budgets
 
 
-def check_peers(peers: list[Path], plans: Plans) -> dict[str, int]:
-    """Bytes of GGUF files of the same model, by name."""
-    sizes = {}
-    for peer in peers:
-        metadata = read_gguf_header(peer).fields
-        architecture = metadata.get("general.architecture")
-        found = tuple(metadata.get(f"{architecture}.{key}") for key in ("block_count", "embedding_length"))
-        expected = (plans.model["num_layers"], plans.model["hidden_size"])
-        if found != expected:
-            raise UserError(f"--peer {peer}: has {found[0]} layers of {found[1]} channels, the model {expected[0]} of {expected[1]}; give a file of the same model")
-        sizes[peer.stem] = peer.stat().st_size
-    return sizes
-
-
 def remove_work(folder: Path) -> None:
     """Files of others stay."""
     for file in folder.glob("*.safetensors"):
@@ -118,6 +105,11 @@ class Search:
     options: CompileOptions
     request: list[str]  # options of equant-search-bitwidths, but for files
     statistics: Path | None  # entropy's
+    ranks: Ranks = ALONE
+
+    def help(self, work: Path) -> None:
+        """The part of a rank that writes nothing, and gets from rank 0 what it lacks."""
+        run_compiler([str(model_of_rank(self.model)), *self.options.arguments(), f"--work={work}", f"--search={' '.join(self.request)}"], ranks=self.ranks)
 
     def run(self, work: Path, report: Path) -> dict:
         arguments = [*self.request, f"report={quoted(report)}"]
@@ -128,7 +120,7 @@ class Search:
             if self.options.calibration is not None:
                 command.append(f"--tokens={stack.enter_context(tokens_of(self.model, self.options.calibration))}")
             follow = stack.enter_context(compiler_progress())
-            run_compiler([*command, f"--search={' '.join(arguments)}"], follow)
+            run_compiler([*command, f"--search={' '.join(arguments)}"], follow, self.ranks)
         return json.loads(report.read_text())
 
 
@@ -215,10 +207,12 @@ def search_command(
     calib_bos: Annotated[bool, typer.Option("--calib-bos", help="Begin every window with the beginning-of-text token.")] = False,
     statistics: Annotated[Path | None, typer.Option(metavar="FILE", help="Histograms for entropy, of `easyquant calibrate --statistic histogram`.")] = None,
     report: Annotated[Path | None, typer.Option(metavar="DIR", help="A folder for a page with figures, and search.json.")] = None,
-    peers: Annotated[list[Path], typer.Option("--peer", metavar="FILE.gguf", help="Files of other tools whose sizes are shown beside. Repeatable.")] = [],
+    peers: Annotated[list[Path], typer.Option("--peer", metavar="FILE.gguf", help="With --report: files of other tools, of the same model, whose sizes and losses are shown beside. Repeatable.")] = [],
     work: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep what is measured here. (default: OUTPUT.work, removed at the end)")] = None,
     threads: ThreadsOption = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what a search would take, and stop.")] = False,
+    comm: CommOption = Comm.auto,
+    comm_timeout: CommTimeoutOption = None,
 ) -> None:
     """Find for each part of a model the format that is worth its bytes.
 
@@ -237,17 +231,19 @@ def search_command(
     if statistics is not None and strategy != Strategy.entropy:
         raise UserError("--statistics: goes with --strategy entropy")
     sizes = parse_numbers("--group-sizes", group_sizes, int)
-    check_writable(output)
-    model = find_model(model)
+    # Entropy runs next to nothing: rank 0 does it alone.
+    ranks = Ranks(Comm.none if strategy == Strategy.entropy else comm, comm_timeout)
+    is_helper = Ranks(comm).rank > 0
+    if is_helper and (dry_run or strategy == Strategy.entropy):
+        return
+    if not is_helper:
+        check_writable(output)
+        model = find_model(model)
     options = CompileOptions(scheme=scheme, method=method, weight_observer=weight_observer, target=target, threads=threads or None)
     options.head, options.head_group_size = head, head_group_size
     transforms = {"awq", "smoothquant"} & set((method or "").split("+"))
     if calib is not None:
         options.calibration = CalibrationText(calib, max(nsamples, search_samples) if transforms else search_samples, seqlen, seed, calib_bos)
-    plans = plans_of(model, options)
-    known_peers = check_peers(peers, plans)
-    if dry_run:
-        return print_dry_run(plans, options, search_samples, seqlen, formats, group_sizes)
     # Average bits are of the layers alone, and entropy has no losses of the head.
     search_head = head is None and not budgets.avg_bits and strategy != Strategy.entropy
     request = [
@@ -256,19 +252,33 @@ def search_command(
     ]  # fmt: skip
     if max_decode_ms is not None:
         request.append(f"max-decode-ms={max_decode_ms!r}")
-    place = output or front
+    place = output or front or Path("search")
     folder = work or place.with_name(place.name + ".work")
+    if is_helper:
+        Search(model, options, request, None, ranks).help(folder)
+        if work is None:
+            remove_work(ranks.own_folder(folder))
+        return
+    plans = plans_of(model, options)
+    known_peers = check_peers(peers, model, plans)
+    if dry_run:
+        return print_dry_run(plans, options, search_samples, seqlen, formats, group_sizes)
     folder.mkdir(parents=True, exist_ok=True)
     if strategy == Strategy.entropy and statistics is None:
         statistics = folder / "statistics.safetensors"
         calibrate(model, options.calibration, statistics, ["histogram"], [], folder / "calibration", threads)
     with scratch_folder() as scratch:
-        found = Search(model, options, request, statistics).run(folder, scratch / "search.json")
+        found = Search(model, options, request, statistics, ranks).run(folder, scratch / "search.json")
     print_report(found)
+    if report is not None:
+        measured = list(known_peers.values())
+        if known_peers and options.calibration is not None and found["points"][0]["verified"] is not None:
+            measured = measure_peers(known_peers, model, options.calibration, search_samples, objective.value, threads)
+        found["peers"] = as_json(measured)
     if front is not None:
         front.mkdir(parents=True, exist_ok=True)
         for point in found["points"]:
-            write_atomically(front / f"recipe-{point['budget']['value']:g}.yaml", recipe_text(point))
+            write_atomically(front / f"recipe-{point['budget']['value']:.12g}.yaml", recipe_text(point))
         write_json(front / "search.json", found)
     if output is not None:
         write_atomically(output, recipe_text(found["points"][0]))
@@ -278,7 +288,7 @@ def search_command(
 
         report.mkdir(parents=True, exist_ok=True)
         write_json(report / "search.json", found)
-        search_report.write(report / "index.html", found, plans, model.name, calib.name if calib else None, known_peers)
+        search_report.write(report / "index.html", found, plans, model.name, calib.name if calib else None)
         console.note(f"the page is {report / 'index.html'}")
     if work is None:
         remove_work(folder)

@@ -79,15 +79,22 @@ def formats_by_layer(report: dict, point: dict, number: int) -> str:
     return _cells(report, value_of, f"formats-{number}", f"Formats of each group of sites at {point['avg_bits']:.2f} bits a weight")
 
 
-def _size_marks(axes, peers: dict[str, int], float_bytes: int) -> list[Line2D]:
-    """Sizes to compare with, as lines; their entries of a legend."""
-    marks = [(f"{SHRUNK}× smaller than 16 bits", float_bytes / SHRUNK, SERIES[2])] + [(name, size, SERIES[3 + i % 8]) for i, (name, size) in enumerate(peers.items())]
-    for _, size, colour in marks:
+def _peers(axes, report: dict, key: str, float_bytes: int) -> list[Line2D]:
+    """Marks what there is to compare with, and gives entries of a legend: peers at their loss or perplexity, what has none as a line."""
+    lines, handles = [(f"{SHRUNK}× smaller than 16 bits", float_bytes / SHRUNK, SERIES[2])], []
+    for number, peer in enumerate(report.get("peers", [])):
+        colour = SERIES[3 + number % 8]
+        if key in peer:
+            axes.plot(peer["bytes"] / 1e6, peer[key], color=colour, marker="D", markersize=6, linestyle="")
+            handles.append(Line2D([], [], color=colour, marker="D", markersize=6, linestyle="", label=peer["name"]))
+        else:
+            lines.append((peer["name"], peer["bytes"], colour))
+    for label, size, colour in lines:
         axes.axvline(size / 1e6, color=colour, linewidth=1.2)
-    return [Line2D([], [], color=colour, linewidth=1.2, label=label) for label, _, colour in marks]
+    return [Line2D([], [], color=colour, linewidth=1.2, label=label) for label, _, colour in lines] + handles
 
 
-def front(report: dict, peers: dict[str, int], float_bytes: int) -> str:
+def front(report: dict, float_bytes: int) -> str:
     points = sorted(report["points"], key=lambda point: point["weights_bytes"])
     sizes = [point["weights_bytes"] / 1e6 for point in points]
     with figure_style():
@@ -98,18 +105,18 @@ def front(report: dict, peers: dict[str, int], float_bytes: int) -> str:
         known = [(size, loss) for size, loss in zip(sizes, verified) if loss is not None]
         if known:
             axes.plot(*zip(*known), color=SERIES[1], marker="o", markersize=5, linewidth=1.6)
-        losses = [loss for loss in predicted + verified if loss is not None]
+        losses = [loss for loss in predicted + verified + [peer.get("loss") for peer in report.get("peers", [])] if loss is not None]
         if min(losses) > 0 and max(losses) > 2 * min(losses):
             axes.set_yscale("log")
             plain_log(axes.yaxis, min(losses), max(losses))
-        handles += _size_marks(axes, peers, float_bytes)
+        handles += _peers(axes, report, "loss", float_bytes)
         axes.set_xlabel("weights, MB")
         axes.set_ylabel("mean KL divergence, nats" if report["objective"] == "kl" else "loss increase, nats")
         legend_below(figure, handles)
         return to_svg(figure, "front", "What is lost against megabytes of weights")
 
 
-def perplexities(report: dict, peers: dict[str, int], float_bytes: int) -> str:
+def perplexities(report: dict, float_bytes: int) -> str:
     """Of the points that were run on text with next tokens; nothing where there are none."""
     points = sorted((point for point in report["points"] if "perplexity" in point), key=lambda point: point["weights_bytes"])
     if not points:
@@ -119,24 +126,23 @@ def perplexities(report: dict, peers: dict[str, int], float_bytes: int) -> str:
         axes.plot([point["weights_bytes"] / 1e6 for point in points], [point["perplexity"] for point in points], color=SERIES[1], marker="o", markersize=5, linewidth=1.6)
         axes.axhline(points[0]["float_perplexity"], color=MUTED, linewidth=1.0, linestyle=(0, (3, 2)))
         handles = [Line2D([], [], color=SERIES[1], marker="o", markersize=5, label="verified"), Line2D([], [], color=MUTED, linestyle=(0, (3, 2)), label="float model")]
-        handles += _size_marks(axes, peers, float_bytes)
+        handles += _peers(axes, report, "perplexity", float_bytes)
         axes.set_xlabel("weights, MB")
         axes.set_ylabel("perplexity")
         legend_below(figure, handles)
         return to_svg(figure, "perplexity", "Perplexity against megabytes of weights")
 
 
-def write(path: Path, report: dict, plans, model: str, calib: str | None, peers: dict[str, int]) -> None:
+def write(path: Path, report: dict, plans, model: str, calib: str | None) -> None:
     html = pages.render(
         "search.html.j2",
         model=model,
         calib=calib,
         report=report,
-        peers=peers,
         shrunk=SHRUNK,
         sensitivity=sensitivities(report),
         layers=[(point, formats_by_layer(report, point, number)) for number, point in enumerate(report["points"])],
-        front=front(report, peers, 2 * plans.model["parameters"]),
-        perplexities=perplexities(report, peers, 2 * plans.model["parameters"]),
+        front=front(report, 2 * plans.model["parameters"]),
+        perplexities=perplexities(report, 2 * plans.model["parameters"]),
     )
     write_atomically(path, html.encode())

@@ -92,6 +92,10 @@ class Tokenizer:
     def vocab_size(self) -> int:
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
 
+    def vocabulary(self) -> dict[str, int]:
+        """Every token, as tokenizer.json spells it, and its id."""
+        return self._tokenizer.get_vocab(with_added_tokens=True)
+
     def encode(self, text: str, *, add_special_tokens: bool = True, parse_special: bool = True) -> list[int]:
         """Token ids of `text`.
 

@@ -147,7 +147,7 @@ void checkPacked(const EmbeddingSpec &spec, const Kernel &run) {
   MemRef<uint8_t, 3> outerView(outer->data(), outerRows);
   std::array<int64_t, 3> params = {panelCount(spec.vocab), layout->groups(), kPanelRows};
   std::array<int64_t, 3> fields = params;
-  fields[2] = kPanelRows * numerics::zeroPointBits(static_cast<int>(bitsOf(spec.table))) / 8;
+  fields[2] = numerics::panelFieldBytes(static_cast<int>(bitsOf(spec.table)));
   MemRef<uint8_t, 4> codesView(codes->data(), packedShape(spec.table, spec.vocab, spec.columns));
   // Of the elements that the kernel takes them for, whatever these are.
   std::array<int64_t, 3> scaleShape = params;

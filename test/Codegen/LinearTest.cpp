@@ -245,9 +245,7 @@ private:
                           : problem.w.size() * sizeof(float);
   }
   /// Of the zero points of a group of a panel.
-  int64_t zeroBytes() const {
-    return kPanelRows * num::zeroPointBits(static_cast<int>(bitsOf(spec.weights))) / 8;
-  }
+  int64_t zeroBytes() const { return num::panelFieldBytes(static_cast<int>(bitsOf(spec.weights))); }
 
   const Problem &problem;
   const LinearSpec spec;

@@ -43,7 +43,7 @@ TEST(BroadcastFile, EveryRankGetsEveryByte) {
       onRanks(size, [&](Communicator &communicator) {
         const std::string own = (folder / std::to_string(communicator.rank())).string();
         ASSERT_VALUE(broadcastFile(communicator, (folder / "source").string(),
-                                   communicator.rank() == 2 ? "" : own, kChunk));
+                                   communicator.rank() == 2 ? "" : own, /*root=*/0, kChunk));
       });
       for (int rank = 1; rank < size; ++rank)
         if (rank != 2) {
@@ -51,6 +51,22 @@ TEST(BroadcastFile, EveryRankGetsEveryByte) {
               << bytes << " bytes, rank " << rank;
         }
       EXPECT_EQ(filesIn(folder.path), size_t(size < 3 ? size : size - 1));
+    }
+}
+
+TEST(BroadcastFile, FromAnyRank) {
+  for (int size : {1, 2, 3, 5})
+    for (int root = 0; root < size; ++root) {
+      TemporaryFolder folder;
+      const std::string text = randomBytes(1000);
+      const auto own = [&](int rank) { return (folder / std::to_string(rank)).string(); };
+      putFile(own(root), text);
+      onRanks(size, [&](Communicator &communicator) {
+        const std::string path = own(communicator.rank());
+        ASSERT_VALUE(broadcastFile(communicator, path, path, root, 64));
+      });
+      for (int rank = 0; rank < size; ++rank)
+        EXPECT_EQ(readFile(own(rank)), text) << "rank " << rank << " of " << size;
     }
 }
 
@@ -71,7 +87,7 @@ TEST(BroadcastFile, ARankThatCannotWriteIsNamedAndNothingStays) {
     const std::string own = communicator.rank() == 1
                                 ? (folder / "no" / "where").string()
                                 : (folder / std::to_string(communicator.rank())).string();
-    auto result = broadcastFile(communicator, (folder / "source").string(), own, 64);
+    auto result = broadcastFile(communicator, (folder / "source").string(), own, /*root=*/0, 64);
     EXPECT_ERROR(result, ErrorCode::IO, "where", "cannot create");
     if (communicator.rank() != 1) {
       EXPECT_NE(result.error().message.find("rank 1: "), std::string::npos);

@@ -161,7 +161,8 @@ Result<void> agreeOn(Communicator &communicator, const Arguments &arguments) {
 
 Result<void> sendFile(Communicator &communicator, const Arguments &arguments) {
   return broadcastFile(communicator, arguments.more[0],
-                       fmt::format("{}.{}", arguments.more[1], communicator.rank()), 1 << 16);
+                       fmt::format("{}.{}", arguments.more[1], communicator.rank()),
+                       /*root=*/0, 1 << 16);
 }
 
 /// Device memory of the stand-in is host memory.

@@ -20,7 +20,7 @@ namespace {
 
 /// With every field that there can be.
 const char *const kGood = R"({
-  "format": "easyquant-artifact", "format_version": 2, "easyquant_version": "0.1.0",
+  "format": "easyquant-artifact", "format_version": 3, "easyquant_version": "0.1.0",
   "target": "cpu",
   "model": {"architecture": "llama", "vocab_size": 19, "max_context": 64, "hidden_size": 5,
             "intermediate_size": 5, "num_layers": 1, "num_heads": 1, "num_kv_heads": 1,
@@ -190,14 +190,14 @@ TEST_F(ManifestTest, IgnoresFieldsItDoesNotKnow) {
 }
 
 TEST_F(ManifestTest, NamesBothVersionsAndTheRemedy) {
-  manifest["format_version"] = 3;
+  manifest["format_version"] = 4;
   manifest["easyquant_version"] = "9.9.9";
   manifest["program"] = "whatever version 3 means by it";
   Result<Manifest> result = parse();
   ASSERT_FALSE(result.has_value());
   EXPECT_EQ(result.error().code, ErrorCode::Unsupported);
   EXPECT_EQ(result.error().message,
-            "m.json: format_version: found 3 (written by EasyQuant \"9.9.9\"), expected 2 "
+            "m.json: format_version: found 4 (written by EasyQuant \"9.9.9\"), expected 3 "
             "(EasyQuant " EASYQUANT_VERSION
             "); recompile the model with this version of EasyQuant (easyquant compile MODEL -o OUT "
             "--recipe recipe.json, the recipe that is beside it)");

@@ -109,89 +109,30 @@ TEST(Awq, ScaledRoundingIsRoundingInScaledCoordinates) {
     }
 }
 
-/// The error of one slice with the range cut at (1 - i/20) max|w|.
-double clippedError(const std::vector<float> &w, const std::vector<float> &x, int64_t tokens,
-                    int64_t k, int64_t row, int64_t first, int64_t count, int step,
-                    const Scheme &scheme, SliceParams &params) {
-  double lo = 0, hi = 0;
-  for (int64_t j = first; j < first + count; ++j) {
-    lo = std::min<double>(lo, w[row * k + j]);
-    hi = std::max<double>(hi, w[row * k + j]);
-  }
-  double limit = std::max(-lo, hi) * (1 - step / 20.0);
-  params = paramsOfRange(static_cast<float>(std::max(lo, -limit)),
-                         static_cast<float>(std::min(hi, limit)), scheme);
-  CodeRange range = codeRange(scheme);
-  double error = 0;
-  for (int64_t t = 0; t < tokens; ++t) {
-    double sum = 0;
-    for (int64_t j = first; j < first + count; ++j) {
-      double v = w[row * k + j];
-      double code = std::nearbyint(v / params.scale) + params.zeroPoint;
-      code = std::min<double>(std::max<double>(code, range.min), range.max);
-      sum += (v - params.scale * (code - params.zeroPoint)) * x[t * k + j];
-    }
-    error += sum * sum;
-  }
-  return error;
-}
-
-TEST(Awq, ClipsToTheRangeOfLeastOutputError) {
-  const int64_t rows = 37, k = 100, tokens = 60;
-  for (const Scheme &scheme :
-       {Scheme{4, false, kGroup, 48, false}, Scheme{3, true, kGroup, 32, false},
-        Scheme{2, false, kChannel, 0, false}, Scheme{4, true, kChannel, 0, false}}) {
-    std::vector<float> w = gaussian(rows * k, 5), x = gaussian(tokens * k, 6);
-    for (int64_t j = 0; j < k; ++j) { // a row of zeros, a constant one, one of one sign
-      w[j] = 0;
-      w[k + j] = 3;
-      w[2 * k + j] = std::fabs(w[2 * k + j]);
-    }
-    auto one =
-        searchAwqClip(ConstMatrix(w.data(), rows, k), ConstMatrix(x.data(), tokens, k), scheme, 1);
-    auto two =
-        searchAwqClip(ConstMatrix(w.data(), rows, k), ConstMatrix(x.data(), tokens, k), scheme, 3);
-    ASSERT_TRUE(one);
-    ASSERT_TRUE(two);
-    EXPECT_EQ(one->params.scales, two->params.scales);
-    EXPECT_EQ(one->params.zeroPoints, two->params.zeroPoints);
-    EXPECT_EQ(one->clipped, two->clipped);
-    EXPECT_GT(one->clipped, 0);
-    int64_t size = scheme.groupSize == 0 ? k : scheme.groupSize;
+TEST(Awq, ScaledRoundingWeighsScaledErrors) {
+  const int64_t rows = 40, k = 70;
+  Scheme scheme{4, false, kGroup, 32, false};
+  std::vector<float> w = gaussian(rows * k, 1), s = gaussian(k, 2), h = gaussian(k, 3), scaled = w,
+                     out(w.size()), ofScaled(k);
+  for (int64_t j = 0; j < k; ++j) {
+    s[j] = std::exp(s[j]);
+    h[j] = std::exp(2 * h[j]);
+    ofScaled[j] = h[j] / (s[j] * s[j]); // what the scaled weight reads is divided by s
     for (int64_t i = 0; i < rows; ++i)
-      for (int64_t g = 0; g < one->params.groups; ++g) {
-        int64_t first = g * size, count = std::min(size, k - first);
-        size_t at = i * one->params.groups + g;
-        SliceParams chosen{one->params.scales[at],
-                           scheme.symmetric ? 0 : one->params.zeroPoints[at]};
-        double least = 1e300, error = -1;
-        for (int step = 0; step < 10; ++step) {
-          SliceParams params;
-          double e = clippedError(w, x, tokens, k, i, first, count, step, scheme, params);
-          least = std::min(least, e);
-          if (std::fabs(params.scale / chosen.scale - 1) < 1e-6 &&
-              params.zeroPoint == chosen.zeroPoint && error < 0)
-            error = e;
-        }
-        // The chosen range is one of the ten, and none is better by more than rounding.
-        ASSERT_GE(error, 0) << "row " << i << " group " << g;
-        ASSERT_LE(error, least * 1.001 + 1e-9) << "row " << i << " group " << g;
-      }
+      scaled[i * k + j] *= s[j];
   }
-}
-
-TEST(Awq, ClipRefusesWhatDoesNotFit) {
-  std::vector<float> w = gaussian(40, 1), x = gaussian(40, 2);
-  ConstMatrix view(w.data(), 4, 10);
-  Scheme scheme{4, false, kGroup, 8, false};
-  EXPECT_TRUE(searchAwqClip(view, ConstMatrix(nullptr, 0, 10), scheme, 1));
-  EXPECT_FALSE(searchAwqClip(view, ConstMatrix(x.data(), 5, 8), scheme, 1));
-  EXPECT_FALSE(searchAwqClip(view, ConstMatrix(x.data(), 4, 10),
-                             Scheme{4, true, Granularity::Tensor, 0, false}, 1));
-  x[13] = INFINITY;
-  auto bad = searchAwqClip(view, ConstMatrix(x.data(), 4, 10), scheme, 1);
-  ASSERT_FALSE(bad);
-  EXPECT_NE(bad.error().message.find("activations: row 1, column 3"), std::string::npos);
+  for (bool coarse : {false, true}) {
+    ScaleRule rule{.kind = ScaleRuleKind::HessianDiagonal, .weights = h, .coarse = coarse};
+    ASSERT_TRUE(fakeQuantizeScaled(ConstMatrix(w.data(), rows, k), s, scheme, rule, 2,
+                                   Matrix(out.data(), rows, k)));
+    rule.weights = ofScaled;
+    auto q = quantize(ConstMatrix(scaled.data(), rows, k), scheme, rule);
+    ASSERT_TRUE(q);
+    std::vector<float> back(w.size());
+    dequantize(*q, Matrix(back.data(), rows, k));
+    for (size_t i = 0; i < w.size(); ++i)
+      EXPECT_EQ(out[i], back[i] / s[i % k]);
+  }
 }
 
 } // namespace

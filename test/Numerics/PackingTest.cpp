@@ -64,11 +64,20 @@ int codeAt(const std::vector<uint8_t> &packed, const PanelLayout &l, int64_t row
   }
 }
 
+/// Of row r of group `slice`, by the header's formula.
+int zeroPointAt(const PackedWeight &packed, int bits, int64_t slice, int64_t r) {
+  const uint8_t *bytes = &packed[WeightTensor::ZeroPoints][slice * 4 * bits];
+  auto field = [&](int width, int64_t first) {
+    return bytes[first + r % (4 * width)] >> (r / (4 * width) * width) & ((1 << width) - 1);
+  };
+  const int upper = bits == 3 ? 2 : bits == 5 || bits == 6 ? 4 : bits, lower = bits - upper;
+  return ((field(upper, 0) << lower) | (lower ? field(lower, 4 * upper) : 0)) - (1 << (bits - 1));
+}
+
 /// What was packed, by the formulas of the header, but for the sums.
 QuantizedMatrix unpacked(const PanelLayout &l, const PackedWeight &packed) {
   const Scheme &scheme = l.scheme;
-  const int bits = zeroPointBits(scheme.bits);
-  const int64_t width = 4 * bits, bytes = scaleBytes(scheme.scales);
+  const int64_t bytes = scaleBytes(scheme.scales);
   QuantizedMatrix q{scheme, l.rows, l.columns, {}, {scaleRows(scheme, l.rows), l.groups(), {}, {}}};
   for (int64_t row = 0; row < l.rows && scheme.outer; ++row) {
     float outer;
@@ -85,9 +94,7 @@ QuantizedMatrix unpacked(const PanelLayout &l, const PackedWeight &packed) {
       std::memcpy(&scale, &packed[WeightTensor::Scales][(slice * 32 + r) * bytes], bytes);
       q.params.scales.push_back(decodeScale(scale, scheme.scales) * q.params.outerOf(row));
       if (!scheme.symmetric) {
-        int byte = packed[WeightTensor::ZeroPoints][slice * width + r % width];
-        int field = byte >> (r / width * bits) & ((1 << bits) - 1);
-        q.params.zeroPoints.push_back(field - (1 << (scheme.bits - 1)));
+        q.params.zeroPoints.push_back(zeroPointAt(packed, scheme.bits, slice, r));
       }
     }
   return q;
@@ -104,7 +111,6 @@ TEST_P(PackedPanels, FollowTheFormulaAndComeBack) {
       q.params.zeroPoints.push_back(z);
   layout.withSums = true;
   PackedWeight packed = pack(layout, q);
-  const int zeroBits = zeroPointBits(scheme.bits), width = 32 * zeroBits / 8;
   auto at = [&]<typename T>(WeightTensor tensor, int64_t index, T) {
     T value;
     std::memcpy(&value, packed[tensor].data() + index * sizeof(T), sizeof(T));
@@ -114,7 +120,8 @@ TEST_P(PackedPanels, FollowTheFormulaAndComeBack) {
   ASSERT_EQ(packed[WeightTensor::Codes].size(),
             size_t((rows + 31) / 32 * 32 * ((columns + 7) / 8 * 8) * scheme.bits / 8));
   ASSERT_EQ(packed[WeightTensor::Scales].size(), 4 * params);
-  ASSERT_EQ(packed[WeightTensor::ZeroPoints].size(), scheme.symmetric ? 0 : params / 32 * width);
+  ASSERT_EQ(packed[WeightTensor::ZeroPoints].size(),
+            scheme.symmetric ? 0 : params / 8 * scheme.bits);
   ASSERT_EQ(packed[WeightTensor::Sums].size(), 4 * params);
   ASSERT_TRUE(packed[WeightTensor::Outer].empty());
   for (int64_t row = 0; row < (rows + 31) / 32 * 32; ++row) {
@@ -134,9 +141,7 @@ TEST_P(PackedPanels, FollowTheFormulaAndComeBack) {
                 inside ? q.params.scales[row * groups + g] : 1.0f);
       ASSERT_EQ(at(WeightTensor::Sums, place, int32_t(0)), sum);
       if (!scheme.symmetric) {
-        int byte = packed[WeightTensor::ZeroPoints][slice * width + r % width];
-        int field = byte >> (r / width * zeroBits) & ((1 << zeroBits) - 1);
-        ASSERT_EQ(field - (1 << (scheme.bits - 1)), zero);
+        ASSERT_EQ(zeroPointAt(packed, scheme.bits, slice, r), zero);
       }
     }
   }

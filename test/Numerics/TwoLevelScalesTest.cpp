@@ -153,7 +153,7 @@ TEST(TwoLevelScales, EveryRuleAndMethodHasThem) {
       ASSERT_TRUE(done) << done.error().message;
       expectTwoLevels(done->weight);
     }
-    auto clip = searchAwqClip(weight, ConstMatrix(x.data(), tokens, columns), scheme, 2);
+    auto clip = searchAwqClip(weight, ConstMatrix(x.data(), tokens, columns), scheme, false, 2);
     ASSERT_TRUE(clip) << clip.error().message;
     QuantizedMatrix clipped{scheme, rows, columns, std::vector<int8_t>(rows * columns),
                             clip->params};

@@ -81,6 +81,11 @@ TEST(WeightedRule, IsNearTheLeastErrorThereIsAndNeverBehindAllValues) {
       const double error = weightedError(x, h, found.scale, found.zeroPoint, scheme);
       const double before = weightedError(x, h, all.scale, all.zeroPoint, scheme);
       EXPECT_LE(error, before * (1 + 1e-6)) << toString(scheme) << ", seed " << seed;
+      ScaleRule quick = weighted(h);
+      quick.coarse = true;
+      SliceParams rough = choose(x, scheme, quick);
+      EXPECT_LE(weightedError(x, h, rough.scale, rough.zeroPoint, scheme), before * (1 + 1e-6))
+          << toString(scheme) << ", seed " << seed;
       // Slices whose errors are within a few orders count alike.
       ofAll += std::log(before);
       ofRule += std::log(error);

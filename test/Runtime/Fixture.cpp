@@ -76,7 +76,7 @@ nlohmann::json easyquant::runtime::test::writeFixtureFiles(const fs::path &folde
   EXPECT_TRUE(writer->finish().has_value());
 
   nlohmann::json manifest = nlohmann::json::parse(R"({
-    "format": "easyquant-artifact", "format_version": 2, "easyquant_version": "0.1.0",
+    "format": "easyquant-artifact", "format_version": 3, "easyquant_version": "0.1.0",
     "target": "cpu",
     "model": {"architecture": "fixture", "hidden_size": 5, "intermediate_size": 5, "num_layers": 1,
               "num_heads": 1, "num_kv_heads": 1, "head_dim": 5, "bos_token_id": null,

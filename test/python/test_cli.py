@@ -38,7 +38,7 @@ CHECKSUM = "0" * 32
 def write_manifest(folder, **changes) -> None:
     """Of an artifact whose files nothing looks at before it comes to an error."""
     manifest = {
-        "format": "easyquant-artifact", "format_version": 2, "easyquant_version": "0.1.0", "target": "cpu",
+        "format": "easyquant-artifact", "format_version": 3, "easyquant_version": "0.1.0", "target": "cpu",
         "model": {"architecture": "llama", "vocab_size": 10, "max_context": 32, "hidden_size": 8, "intermediate_size": 8, "num_layers": 1,
                   "num_heads": 1, "num_kv_heads": 1, "head_dim": 8, "parameters": 100, "bos_token_id": None, "eos_token_ids": [2]},
         "source": {"kind": "huggingface", "name": "tiny", "xxh3_128": CHECKSUM, "stored_types": {"F32": 1}},
@@ -81,7 +81,7 @@ class TestArtifactErrors:
 
     def test_another_version(self, command, tmp_path):
         write_manifest(tmp_path, format_version=99)
-        expect_error(easyquant(command[0], tmp_path, *command[1:]), "format_version: found 99", "expected 2", "recompile the model")
+        expect_error(easyquant(command[0], tmp_path, *command[1:]), "format_version: found 99", "expected 3", "recompile the model")
 
     def test_a_manifest_without_its_parts(self, command, tmp_path):
         write_manifest(tmp_path, model=None)

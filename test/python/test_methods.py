@@ -56,10 +56,17 @@ def test_a_recipe_does_the_same_again(tiny_llama, tokens, tmp_path):
     assert folder_contents(first) == folder_contents(second)
 
 
+def test_targets_alone_are_quantized(tiny_llama, tmp_path):
+    out = compile_model(tiny_llama, tmp_path / "out", "--scheme=W8A8", "--targets=re:.*up_proj", ISA)
+    names = [site["name"] for site in json.loads((out / "manifest.json").read_text())["sites"] if site["weight"]]
+    assert names and all(name.endswith("up_proj") for name in names)
+
+
 @pytest.mark.parametrize("options, observer", [
     (("--scheme=W4A16",), "hessian-diagonal"), (("--scheme=W4A8", "--method=zeroquant"), "hessian-diagonal"),
     (("--scheme=W3A16", "--method=gptq"), "hessian-diagonal"), (("--scheme=W4A16", "--method=signround", "--steps=4"), "hessian-diagonal"),
-    (("--scheme=W8A8",), "absmax"), (("--scheme=NF4A16",), "absmax"), (("--scheme=W4A16", "--method=awq"), "absmax"),
+    (("--scheme=W4A16", "--method=awq"), "hessian-diagonal"), (("--scheme=W4A16", "--method=awq+gptq"), "hessian-diagonal"),
+    (("--scheme=W8A8",), "absmax"), (("--scheme=NF4A16",), "absmax"), (("--scheme=W4A16", "--method=smoothquant"), "absmax"),
 ])  # fmt: skip
 def test_ranges_are_weighted_by_default_where_there_is_text(tiny_llama, tokens, tmp_path, options, observer):
     """As if the observer were given, which the recipe records."""

@@ -82,9 +82,11 @@ def test_a_dry_run_shows_sites_and_writes_nothing(tiny_llama, tmp_path):
 
 
 def test_prediction_knows_how_long_awq_searches_and_lkd_learns():
-    assert forwards("awq", 64, CompileOptions()) == forwards("awq", 64, CompileOptions(search_samples=4)) == 1 + 21 * 4 / 64
-    assert forwards("awq", 64, CompileOptions(search_samples=128)) == 22, "no more samples than there are"
-    assert forwards("lkd", 64, CompileOptions(epochs=8)) == 2 * forwards("lkd", 64, CompileOptions())
+    assert forwards("awq", 64, 1024, CompileOptions()) == forwards("awq", 64, 1024, CompileOptions(search_samples=4)) == 1 + 21 * 4 / 64
+    assert forwards("awq", 64, 1024, CompileOptions(search_samples=128)) == 22, "no more samples than there are"
+    assert forwards("lkd", 64, 1024, CompileOptions(epochs=8)) == 2 * forwards("lkd", 64, 1024, CompileOptions())
+    learned = forwards("signround", 8, 1024, CompileOptions())
+    assert 0 < learned <= 15 and forwards("signround", 64, 1024, CompileOptions(steps=400)) == learned / 4, "steps are of as many tokens whatever the text"
 
 
 def test_prediction_knows_what_methods_hold(tiny_llama):

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Calibrating and compiling on several ranks of mpirun: the same bytes for any number, and what happens when one is gone."""
 
+import json
 import os
 import signal
 import subprocess
@@ -22,6 +23,7 @@ METHODS = {
     "gptq": ("--method=absmax+gptq", "--scheme=W4A16", "--group-size=32"),
     "ranges": ("--scheme=W4A16", "--group-size=32", "--weight-observer=hessian-diagonal"),
     "lkd": ("--method=absmax+lkd", "--scheme=W4A16", "--group-size=32", "--epochs=1"),
+    "signround": ("--method=absmax+signround", "--scheme=W4A16", "--group-size=32", "--steps=4"),
     "static": ("--method=smoothquant", "--scheme=W8A8", "--activations=static"),
 }
 
@@ -89,6 +91,32 @@ def test_artifacts_are_the_same_bytes(model, tmp_path, method):
         notes = result.stderr.splitlines()
         assert len(notes) == len(set(notes)) and all(line.startswith("note: ") for line in notes)  # of rank 0 alone
     assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "4", "one"]  # no work folder stays
+
+
+SEARCHES = {
+    "grid": "max-bytes=40000,60000 search-head=true",
+    "learned": "avg-bits=7 strategy=learned evaluations=8",
+    "greedy": "avg-bits=7 strategy=greedy evaluations=4",
+    "time": "avg-bits=7 max-decode-ms=1000",
+}
+
+
+@pytest.mark.parametrize("how", SEARCHES)
+def test_searches_find_the_same(model, tmp_path, how):
+    folder, tokens = model
+    found = {}
+    for ranks in (1, 2, 4):
+        output = tmp_path / f"{ranks}.json"
+        search = f"formats=W3A16,W4A16,W8A16 group-sizes=32 search-samples=3 output={output} report={tmp_path / 'report'} {SEARCHES[how]}"
+        arguments = (folder, f"--search={search}", "--scheme=W4A16", "--group-size=32", f"--tokens={tokens}", f"--work={tmp_path / str(ranks)}")
+        mpirun(ranks, *arguments)
+        found[ranks] = output.read_bytes()
+        assert len(list(tmp_path.glob("*.json"))) == len(found)
+    if how != "time":  # measured anew each time
+        assert found[1] == found[2] == found[4]
+        # Each rank has what all have measured.
+        names = [sorted(path.name for path in (tmp_path / work).iterdir()) for work in ("1", "2", "2.rank1", "4.rank3")]
+        assert all(own == names[0] for own in names)
 
 
 def test_a_rank_without_model_and_tokens_gets_them(model, tmp_path):
@@ -186,16 +214,42 @@ def test_a_lost_rank_ends_all_and_the_next_run_goes_on(tmp_path, how):
     assert (tmp_path / "0" / "statistics.safetensors").read_bytes() == expected
 
 
+def start_process(command):
+    return subprocess.Popen(command, env=ENVIRONMENT | {"EASYQUANT_TOOLS": str(BUILD / "bin")}, stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
 def front_desk(ranks, *arguments, own=None):
     command = ["mpirun", "--oversubscribe"]
     for rank in range(ranks):
         mine = map(str, (*arguments, *(own(rank) if own else ())))
         command += [*([":"] if rank else []), "-n", "1", sys.executable, "-m", "easyquant", *mine]
-    process = subprocess.Popen(command, env=ENVIRONMENT | {"EASYQUANT_TOOLS": str(BUILD / "bin")}, stdin=subprocess.DEVNULL,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    result = finish(process)
+    result = finish(start_process(command))
     assert result.returncode == 0, result.stderr
     return result
+
+
+def test_windows_are_scored_by_all(tmp_path):
+    """Figures are those of one rank to the last bit; an artifact that one rank lacks ends all."""
+    model = write_letters(write_model(tmp_path / "model", *random_llama(seed=11, layers=1)))
+    text = tmp_path / "text"
+    text.write_text("".join(chr(33 + i * i % 90) for i in range(4000)))
+    out = compile_model(model, tmp_path / "out", "--scheme=W8A8", ISA, f"--copy-file={model / 'tokenizer.json'}")
+    arguments = ("--text", text, "--context", "24", "--max-windows", "7", "--reference", model, "--threads", "1")
+    figures = []
+    for ranks in (1, 2, 3):
+        found = tmp_path / f"{ranks}.json"
+        result = front_desk(ranks, "eval", out, *arguments, "--json", found)
+        assert result.stdout.count("KL divergence, mean") == 1
+        figures.append(json.loads(found.read_text()))
+    assert figures[0] == figures[1] == figures[2]
+
+    command = ["mpirun", "--oversubscribe"]
+    for rank, folder in enumerate((out, tmp_path / "nowhere")):
+        command += [*([":"] if rank else []), "-n", "1", sys.executable, "-m", "easyquant", "eval", str(folder), *map(str, arguments)]
+    result = finish(start_process([*command, "--json", str(tmp_path / "none.json")]))
+    assert result.returncode != 0 and not (tmp_path / "none.json").exists()
+    assert "nowhere: no such folder" in result.stderr
 
 
 def test_the_front_desks_of_ranks(tmp_path):
@@ -216,5 +270,8 @@ def test_the_front_desks_of_ranks(tmp_path):
     for ranks in (1, 2):
         result = front_desk(ranks, "compile", "-o", tmp_path / f"out{ranks}", *sampled, "--method=absmax+gptq", "--scheme=W4A16", own=own)
         assert result.stdout.count("compiled in") == 1
+        result = front_desk(ranks, "search", "-o", tmp_path / f"recipe{ranks}", *sampled, "--avg-bits=9", "--formats=W4A16,W8A16", "--group-sizes=32", own=own)
+        assert result.stdout.count("compile with") == 1
+    assert (tmp_path / "recipe1").read_bytes() == (tmp_path / "recipe2").read_bytes()
     assert folder_contents(tmp_path / "out1") == folder_contents(tmp_path / "out2")
-    assert {path.name for path in tmp_path.iterdir()} == {"model", "text", "statistics1", "statistics2", "out1", "out2"}
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "text", "statistics1", "statistics2", "out1", "out2", "recipe1", "recipe2"}

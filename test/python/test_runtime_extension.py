@@ -37,7 +37,7 @@ def folder(tmp_path, weights):
     checksum = "0" * 32  # loading skips them
     sizes = dict.fromkeys(["hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim", "parameters"], 1)
     manifest = {
-        "format": "easyquant-artifact", "format_version": 2, "easyquant_version": "0.1.0", "target": "cpu",
+        "format": "easyquant-artifact", "format_version": 3, "easyquant_version": "0.1.0", "target": "cpu",
         "model": {"architecture": "fixture", "vocab_size": VOCAB, "max_context": CONTEXT, "bos_token_id": None, "eos_token_ids": [], **sizes},
         "source": {"kind": "test", "name": "fixture", "xxh3_128": checksum, "stored_types": {}},
         "quantization": {"method": "absmax", "scheme": "none", "group_size": 0, "head": "float", "ignore": [], "targets": []},

@@ -9,9 +9,11 @@ import os
 import subprocess
 import sys
 
+import gguf
 import numpy as np
 import pytest
 import yaml
+from safetensors.numpy import load_file
 
 from calibrating import write_tokens
 from helpers import assert_refused, folder_contents, random_llama, random_tokens, run_tool, write_model
@@ -349,6 +351,67 @@ def test_a_dry_run_measures_nothing(stories, tmp_path):
     done = command(stories, "--avg-bits", "4", "--dry-run")
     assert done.returncode == 0, done.stderr
     assert "a forward pass" in done.stdout
+
+
+def write_peer(path, model, quantization, **changes):
+    """A GGUF of a llama in a Hugging Face folder, matrices in a type of ggml; `changes`: to config.json."""
+    config = json.loads((model / "config.json").read_text()) | changes
+    names = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+             "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}  # fmt: skip
+    whole = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "lm_head.weight": "output.weight"}
+    vocabulary = json.loads((model / "tokenizer.json").read_text())["model"]["vocab"]
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_rope_freq_base(config["rope_theta"])
+    writer.add_token_list(changes.get("tokens") or sorted(vocabulary, key=vocabulary.get))
+    for name, tensor in load_file(model / "model.safetensors").items():
+        if name not in whole:
+            _, _, layer, site = name.removesuffix(".weight").split(".", 3)
+            if site in ("self_attn.q_proj", "self_attn.k_proj"):  # ggml rotates pairs of neighbours
+                heads = config["num_attention_heads" if "q_proj" in site else "num_key_value_heads"]
+                tensor = tensor.reshape(heads, 2, -1, tensor.shape[1]).swapaxes(1, 2).reshape(tensor.shape)
+            whole_name = f"blk.{layer}.{names[site]}.weight"
+        else:
+            whole_name = whole[name]
+        kind = quantization if tensor.ndim == 2 and tensor.shape[1] % 32 == 0 else gguf.GGMLQuantizationType.F32
+        writer.add_tensor(whole_name, gguf.quants.quantize(tensor.astype(np.float32), kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_peers_are_measured(stories, folder, tmp_path):
+    peers = [write_peer(tmp_path / f"{kind}.gguf", stories, gguf.GGMLQuantizationType[kind]) for kind in ("F32", "Q8_0", "Q4_0")]
+    done = command(stories, "--avg-bits", "5.5", "--calib", folder / "text.txt", *COMMON, "-o", tmp_path / "r.yaml", "--report", tmp_path / "report",
+                   *(word for peer in peers for word in ("--peer", peer)))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "report" / "search.json").read_text())
+    exact, eight, four = found["peers"]
+    # The same model loses nothing, and has the perplexity that the search has found.
+    assert exact["loss"] < 1e-6 < eight["loss"] < four["loss"]
+    assert exact["perplexity"] == pytest.approx(found["points"][0]["float_perplexity"], rel=1e-4)
+    assert four["bytes"] < eight["bytes"] < exact["bytes"] < peers[0].stat().st_size
+    assert f"<td>{four['loss']:.4f}</td>" in (tmp_path / "report" / "index.html").read_text()
+
+
+@pytest.mark.parametrize("changes, expected", [
+    ({"num_attention_heads": 4}, "heads: found 4, the model has 8"),
+    ({"num_key_value_heads": 2}, "kv heads: found 2, the model has 4"),
+    ({"tokens": [f"t{i}" for i in range(512)]}, "tokenizer: found the same number for 0% of the tokens"),
+])  # fmt: skip
+def test_peers_of_other_shapes_or_tokens(stories, tmp_path, changes, expected):
+    peer = write_peer(tmp_path / "peer.gguf", stories, gguf.GGMLQuantizationType.Q8_0, **changes)
+    done = command(stories, "--avg-bits", "5", "--dry-run", "--peer", peer)
+    assert done.returncode == 1 and expected in " ".join(done.stderr.split()), done.stderr
+    assert "give a file of the same model" in " ".join(done.stderr.split())
 
 
 def test_a_peer_of_another_model(stories, tmp_path, tiny_llama):

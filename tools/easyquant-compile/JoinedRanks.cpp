@@ -51,7 +51,7 @@ static std::string textOf(const CommandLine &line) {
   const OptionInfo *own[] = {&option::recipe.info(),     &option::tokensFile.info(),
                              &option::workFolder.info(), &option::threads.info(),
                              &option::copyFiles.info(),  &option::force.info()};
-  std::string text = "search=" + line.search;
+  std::string text = line.search.empty() ? "" : "search"; // which compares its own options
   for (const OptionInfo &option : recipe::options())
     if (const recipe::OptionValue *value = line.options.find(option);
         value && std::ranges::find(own, &option) == std::end(own))

@@ -191,9 +191,8 @@ static int run(Session &session) {
     line.options.set(
         option::workFolder,
         session.ranks.ownFolder(llvm::StringRef(line.output).rtrim('/').str() + ".work"));
-  // What is printed, and a search, are rank 0's alone.
-  if (isDryRun || line.options[option::dumpPipeline] || !line.search.empty() ||
-      line.options.has(option::emitIRAfter)) {
+  // What is printed is rank 0's alone.
+  if (isDryRun || line.options[option::dumpPipeline] || line.options.has(option::emitIRAfter)) {
     if (session.ranks.rank() != 0)
       return 0;
   } else if (auto joined = join(session); !joined) {

@@ -50,9 +50,10 @@ public:
   /// "gptq_3.safetensors", or with a part "awq_clip_3.safetensors".
   std::string file(int64_t i, llvm::StringRef part = "") const;
   const std::string &stamp(int64_t i) const { return stamps[i]; }
-  /// Has an earlier run written that file? Ranks that lack it get it from rank 0. Collective; false
-  /// where ranks cannot talk any more.
-  bool has(int64_t i, llvm::StringRef part = "") const;
+  /// Has an earlier run, or another rank, written that file? Ranks that lack it get it. Collective;
+  /// false where ranks cannot talk any more.
+  bool has(int64_t i, llvm::StringRef part = "") const { return has(file(i, part), stamps[i]); }
+  bool has(const std::string &file, const std::string &stamp) const;
   /// How many layers must be run: up to the last one that `isDone` does not say is done.
   int64_t layersToRun(llvm::function_ref<bool(int64_t layer)> isDone) const;
 

@@ -27,6 +27,9 @@ def Awq : Pass<"equant-awq", "::mlir::ModuleOp"> {
     but not at linears that make queries and keys, and only where `awq` is the last method of the plan: what rounds after it
     chooses ranges of its own.
 
+    Where the rule is `hessian_diagonal`, candidates are rounded in ranges of small Σⱼ E[xⱼ²] (wⱼ − ŵⱼ)², and ranges are refined, scale
+    and codes in turn, as long as the error of their part of the output falls.
+
     Layers see activations of the float model. Means are over all calibration tokens, losses over the first `search-samples`
     samples. `easyquant/Numerics/Awq.h` has the formulas. What is computed for layer i goes into `awq_<i>.safetensors` and
     `awq_clip_<i>.safetensors` in the module's work folder (`equant.work`), and is not computed again when it is there with

@@ -38,6 +38,8 @@ public:
 
   int rank() const { return communicator ? communicator->rank() : 0; }
   int size() const { return communicator ? communicator->size() : 1; }
+  /// Who has the i-th piece of work that one rank does alone.
+  int inTurn(size_t i) const { return static_cast<int>(i % static_cast<size_t>(size())); }
 
   Result<void> agree(std::span<const comm::Agreed> subjects) const;
   /// Is it so on every rank?
@@ -50,8 +52,8 @@ public:
   /// in which every rank has one.
   Result<Bytes> exchange(const Bytes &own, int partner) const;
   Result<void> broadcast(std::span<float> values, int root) const;
-  /// The file of rank 0 on each rank where `exists` is false; true: every rank has it now. False
-  /// where rank 0 has none.
+  /// Gives a file of some ranks to those where `exists` is false, from the first one that has it;
+  /// true: every rank has it now. False where no rank has it.
   Result<bool> shareFile(const std::string &path, bool exists) const;
 
 private:

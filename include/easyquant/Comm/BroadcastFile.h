@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A pipelined ring: rank 0 reads a file in chunks, each rank hands a chunk on to the next one while
-// it receives the one behind it, so that P ranks take hardly longer than two, and no link carries
-// the file twice. Where a communicator has no sends (NCCL's host memory) chunks are broadcast from
-// rank 0.
+// A pipelined ring: the root reads a file in chunks, each rank hands a chunk on to the next one
+// while it receives the one behind it, so that P ranks take hardly longer than two, and no link
+// carries the file twice. Where a communicator has no sends (NCCL's host memory) chunks are
+// broadcast from the root.
 //
 //===----------------------------------------------------------------------===//
 
@@ -19,12 +19,13 @@
 
 namespace easyquant::comm {
 
-/// Rank 0 reads the file `source`; each other rank writes it to `destination`, whole or not at all,
-/// or only hands it on where `destination` is empty. Checksums are compared. Collective. Errors, on
-/// every rank: IO and NotFound (a rank that cannot read or write, named), Corrupt (a checksum),
-/// those of the communicator.
+/// Rank `root` reads the file `source`; each other rank writes it to `destination`, whole or not at
+/// all, or only hands it on where `destination` is empty. Checksums are compared. Collective.
+/// Errors, on every rank: IO and NotFound (a rank that cannot read or write, named), Corrupt (a
+/// checksum), those of the communicator.
 Result<void> broadcastFile(Communicator &communicator, const std::string &source,
-                           const std::string &destination, int64_t chunkBytes = int64_t(1) << 20);
+                           const std::string &destination, int root = 0,
+                           int64_t chunkBytes = int64_t(1) << 20);
 
 /// All regular files of rank 0's folder, in order of their names. `destination` appears whole,
 /// where nothing may be yet; a rank with an empty one hands the files on.

@@ -30,7 +30,7 @@
 namespace easyquant::formats {
 
 /// The artifact format and the program ABIs that this version writes and reads.
-constexpr int64_t kArtifactVersion = 2;
+constexpr int64_t kArtifactVersion = 3;
 constexpr int64_t kProgramAbi = EQ_PROGRAM_ABI;
 constexpr int64_t kGpuProgramAbi = 3;
 

@@ -53,8 +53,9 @@ searchAwqScales(std::span<const float> meanAbs,
                 const std::function<Result<double>(std::span<const float> scales)> &loss);
 
 /// out = Q(w diag(s)) diag(1/s): the weight that the model computes with if the columns of w are
-/// scaled by s and its input is divided by s. Rows are shared among `threads` threads (0: one per
-/// core). Scales that their format does not hold are f32 here. Fails like chooseQParams.
+/// scaled by s and its input is divided by s. Weights of the rule are those of w itself. Rows are
+/// shared among `threads` threads (0: one per core). Scales that their format does not hold are f32
+/// here. Fails like chooseQParams.
 Result<void> fakeQuantizeScaled(ConstMatrix w, std::span<const float> scales, const Scheme &scheme,
                                 const ScaleRule &rule, unsigned threads, Matrix out);
 
@@ -65,11 +66,13 @@ struct AwqClipResult {
 
 /// Scales and zero points of w (N x K) from ranges [max(lo, -m), min(hi, m)] of each slice, m =
 /// (1 - i/20) max|w| for the i in 0 .. 9 of least sum over tokens of ((w - what) x)^2, the widest
-/// among equals. inputs (T x K) are the activations that the weight meets. Channel and group
-/// granularities only. The same bits for any number of threads. Fails with InvalidArgument on
-/// sizes that do not fit and on elements that are not finite.
+/// among equals. With `refines`, from there and from those of the rule hessian-diagonal on: scale
+/// and codes in turn as long as that error falls, and the two zero points on either side.
+/// inputs (T x K) are the activations that the weight meets. Channel and group granularities only.
+/// The same bits for any number of threads. Fails with InvalidArgument on sizes that do not fit and
+/// on elements that are not finite.
 Result<AwqClipResult> searchAwqClip(ConstMatrix w, ConstMatrix inputs, const Scheme &scheme,
-                                    unsigned threads);
+                                    bool refines, unsigned threads);
 
 /// The rows of part `part` of `parts` of a weight of `rows` rows: clipped apart, they get the bits
 /// of the whole weight, but under an outer scale, which is that of all rows.

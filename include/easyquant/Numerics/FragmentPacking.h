@@ -50,6 +50,9 @@
 
 namespace easyquant::numerics {
 
+/// Bits of the field of a zero point: those of a code, rounded up to a power of two.
+constexpr int zeroPointBits(int bits) { return bits == 3 ? 4 : bits; }
+
 enum class FragmentOrder { M16N8K32, M16N8K16 };
 
 inline constexpr int64_t kFragmentBytes = 512;  ///< of a block, but for 3 bits

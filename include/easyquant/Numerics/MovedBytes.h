@@ -8,7 +8,7 @@
 // Bytes that y = x W^T, M tokens of K features in and N out, moves between kernels, counted from
 // shapes: every array that a kernel reads or writes once, without padding, caches left out of
 // account. W stands for the stored weight: codes, scales in their format, an f32 where these are
-// scaled, and zero points in fields of zeroPointBits.
+// scaled, and zero points of as many bits.
 //
 //      int8 activations     fused                          separate
 //        what makes x       writes codes and scales        writes floats

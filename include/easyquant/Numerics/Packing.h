@@ -24,14 +24,15 @@
 //   2 bits  NP x Kp/8 x 16 x 4 bytes: [p, j, r, i] = c(r, 8j + i) + 2^2 c(r, 8j + 4 + i)
 //                                                  + 2^4 c(16 + r, 8j + i)
 //                                                  + 2^6 c(16 + r, 8j + 4 + i)
-// so that a shift and a mask of a vector of bytes give four columns of each of its rows.
+// so that a shift and a mask of a vector of bytes give four columns of each of its rows. Numbers of
+// b bits, one a row, are 4b bytes: their upper u bits, u the largest power of two up to b, that of
+// row r in field r / 4u, of u bits, of byte r mod 4u, then their lower l = b - u bits, that of row r
+// in field r / 4l of byte 4u + r mod 4l.
 //   scales       NP x G x 32, in their format: [p, g, r] = scale(32p + r, g); padding 1. Of two
 //                levels (ui6) NP x (64 S + 24 G) bytes, S = ceil(G / 8): S x 32 f16, one for each
-//                super-group of a row, then for each group the n of its 32 rows, the upper four
-//                bits of row r in field r / 16, of four bits, of byte r mod 16, the lower two in
-//                field r / 8, of two bits, of byte 16 + r mod 8
-//   zero points  NP x G x B bytes, B = 4 z, z = zeroPointBits(b): [p, g, r] holds those of rows
-//                32p + r + B f in the field of z bits from bit z f on, each + 2^(b-1); padding 0
+//                super-group of a row, then for each group the n of its 32 rows in six bits
+//   zero points  NP x G x 4b bytes: for each group those of its 32 rows in b bits, each + 2^(b-1);
+//                padding 0
 //   sums         NP x G x 32 int32: [p, g, r] = sum over k in group g of code(32p + r, k) - z(32p + r, g);
 //                padding 0; what asymmetric activations need
 //   outer        NP x 32 floats; padding 1
@@ -48,11 +49,16 @@
 #include "easyquant/Numerics/WeightLayout.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 namespace easyquant::numerics {
 
 inline constexpr int64_t kPanelRows = 32;
+/// Of a number of `bits` bits: how many are in the upper plane; the others are in the lower one.
+constexpr int upperBits(int bits) { return std::bit_floor(static_cast<unsigned>(bits)); }
+/// Bytes of numbers of `bits` bits, one for each row of a panel.
+constexpr int64_t panelFieldBytes(int bits) { return kPanelRows * bits / 8; }
 constexpr int64_t paddedColumns(int64_t k) { return (k + 7) / 8 * 8; }
 constexpr int64_t panelCount(int64_t n) { return (n + kPanelRows - 1) / kPanelRows; }
 

@@ -89,6 +89,9 @@ struct ScaleRule {
   /// Of HessianDiagonal, by column: E[x_j^2] of what the linear reads, or what else an error counts
   /// for. Borrowed. Those of a slice that are all 0 are as good as all 1.
   std::span<const float> weights = {};
+  /// Of HessianDiagonal: 8 ranges instead of 40 and no other zero points, at an eighth of the time:
+  /// for searches that choose again for every candidate of theirs.
+  bool coarse = false;
 };
 
 /// The name of options and of IR: "absmax", "zeropoint", "symmetric", "percentile", "mse",

@@ -27,14 +27,11 @@ namespace easyquant::numerics {
 enum class WeightTensor {
   Codes,
   Scales,     ///< in the format of the scheme
-  ZeroPoints, ///< of asymmetric schemes, in fields of zeroPointBits
+  ZeroPoints, ///< of asymmetric schemes
   Sums,       ///< of code - zero point over each group: int32, where activations are asymmetric
   Outer,      ///< of schemes with outer scales: one f32 a row
 };
 inline constexpr size_t kWeightTensors = 5;
-
-/// Bits of a packed zero point: those of a code, rounded up to a power of two.
-constexpr int zeroPointBits(int bits) { return bits == 3 ? 4 : bits > 4 ? 8 : bits; }
 
 /// The bytes of each tensor; empty where there is none.
 struct PackedWeight {

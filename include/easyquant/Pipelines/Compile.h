@@ -24,7 +24,7 @@ namespace easyquant {
 std::optional<std::string> takeFromRecipe(recipe::OptionValues &options);
 /// Without a recipe, gives the weight observer its default where there is calibration text:
 /// hessian-diagonal for integers in groups or beside float activations that are rounded to nearest,
-/// by gptq or by signround.
+/// by gptq or by signround, awq or nothing having transformed them.
 void takeCalibratedDefaults(recipe::OptionValues &options);
 /// What is wrong with the values, the method, the recipe file or the target, if anything. What
 /// depends on the model is the passes' own to check.

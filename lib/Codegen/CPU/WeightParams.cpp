@@ -30,7 +30,9 @@ static Type elementOf(KernelBuilder &b, ScaleFormat format) {
 }
 
 /// Of two levels: bytes of a super-group's f16 and of a group's fields, in a panel.
-static constexpr int64_t kSuperBytes = kPanelRows * 2, kSubBytes = kPanelRows * 6 / 8;
+static constexpr int kSubBits = 6;
+static constexpr int64_t kSuperBytes = kPanelRows * 2,
+                         kSubBytes = numerics::panelFieldBytes(kSubBits);
 
 MemRefType scalesType(KernelBuilder &b, ScaleFormat format, int64_t panels, int64_t groups) {
   if (format == ScaleFormat::UI6)
@@ -38,13 +40,8 @@ MemRefType scalesType(KernelBuilder &b, ScaleFormat format, int64_t panels, int6
   return b.memref({panels, groups, kPanelRows}, elementOf(b, format));
 }
 
-/// Bytes of the zero points of a group of a panel, each of which has fields of rows so far apart.
-static int64_t zeroBytes(int64_t bits) {
-  return kPanelRows * numerics::zeroPointBits(static_cast<int>(bits)) / 8;
-}
-
 MemRefType zeroPointsType(KernelBuilder &b, int64_t bits, int64_t panels, int64_t groups) {
-  return b.memref({panels, groups, zeroBytes(bits)}, b.i8());
+  return b.memref({panels, groups, numerics::panelFieldBytes(static_cast<int>(bits))}, b.i8());
 }
 
 MemRefType outerType(KernelBuilder &b, int64_t panels) {
@@ -77,25 +74,40 @@ static Value loadFields(KernelBuilder &b, int64_t field, int64_t width, int64_t 
   Value loaded = b.loadVector(count, bytes, place);
   if (field == 8)
     return loaded;
-  // As words of eight rows, which have one shift, or of a single row: the first field, and the next
-  // one in the words that come again.
-  const int64_t rows = std::min<int64_t>(lanes, 8), words = lanes / rows, distinct = count / rows;
+  // As words of up to eight rows, which have one shift: the first field, and the next one in the
+  // words that come again.
+  const int64_t rows = std::min<int64_t>(count, 8), words = lanes / rows, distinct = count / rows;
   Type word = b.getIntegerType(rows * 8);
   Value begin = b.mul(b.div(b.index(row), width), field);
   Value shift = b.broadcast(arith::IndexCastUIOp::create(b, word, begin), words);
   Value fields = b.bitcast(loaded, b.vec(distinct, word));
   if (words > distinct) {
-    SmallVector<int64_t> again(words), more(words);
+    SmallVector<int64_t> again(words);
+    SmallVector<APInt> more;
     for (int64_t i = 0; i < words; ++i) {
       again[i] = i % distinct;
-      more[i] = i / distinct * field;
+      more.push_back(APInt(rows * 8, i / distinct * field));
     }
     fields = b.shuffle(fields, fields, again);
     shift = b.addi(shift, arith::ConstantOp::create(
-                              b, DenseElementsAttr::get(b.vec(words, b.i64()), ArrayRef(more))));
+                              b, DenseElementsAttr::get(b.vec(words, word), ArrayRef(more))));
   }
   fields = b.createOrFold<arith::ShRUIOp>(fields, shift);
   return b.andi(b.bitcast(fields, b.vec(lanes, b.i8())), (1 << field) - 1);
+}
+
+/// Numbers of `bits` bits of rows row .. row + lanes - 1, as i32 (Packing.h has their planes).
+static Value loadPanelFields(KernelBuilder &b, int64_t bits, int64_t lanes, Value bytes,
+                             ArrayRef<Index> at, Index first, Index row) {
+  const int64_t upper = numerics::upperBits(static_cast<int>(bits)), lower = bits - upper;
+  Value value = loadFields(b, upper, 4 * upper, lanes, bytes, at, first, row);
+  if (lower) {
+    Value rest = loadFields(b, lower, 4 * lower, lanes, bytes, at, b.add(first, 4 * upper), row);
+    // No bit leaves its byte.
+    VectorType words = lanes < 8 ? b.vec(lanes, b.i8()) : b.vec(lanes / 4, b.i32());
+    value = b.ori(b.bitcast(b.shl(b.bitcast(value, words), lower), b.vec(lanes, b.i8())), rest);
+  }
+  return b.zeroExtend(value, b.i32());
 }
 
 /// n / 64 of each row times the f16 of its super-group, both exact.
@@ -104,18 +116,14 @@ static Value loadTwoLevelScales(KernelBuilder &b, int64_t lanes, Value scales, I
   const int64_t bytes = cast<MemRefType>(scales.getType()).getDimSize(2);
   const int64_t supers = llvm::divideCeil(bytes, kSuperBytes + numerics::kSuperGroups * kSubBytes);
   VectorType floats = b.vec(lanes, b.f32());
-  VectorType words = lanes < 8 ? b.vec(lanes, b.i8()) : b.vec(lanes / 4, b.i32());
   Value super = b.div(b.index(group), numerics::kSuperGroups);
   Value at = b.add(b.mul(super, kSuperBytes), b.mul(row, 2));
   Value halves =
       b.bitcast(b.loadVector(2 * lanes, scales, {panel, 0, at}), b.vec(lanes, b.getF16Type()));
   Value unit = b.mulf(b.createOrFold<arith::ExtFOp>(floats, halves), b.constant(floats, 0x1p-6));
   Value sub = b.add(b.mul(group, kSubBytes), supers * kSuperBytes);
-  Value upper = loadFields(b, 4, 16, lanes, scales, {panel, 0}, sub, row);
-  Value lower = loadFields(b, 2, 8, lanes, scales, {panel, 0}, b.add(sub, 16), row);
-  // No bit leaves its byte.
-  Value moved = b.bitcast(b.shl(b.bitcast(upper, words), 2), b.vec(lanes, b.i8()));
-  return b.mulf(b.toFloat(b.zeroExtend(b.ori(moved, lower), b.i32())), unit);
+  Value fields = loadPanelFields(b, kSubBits, lanes, scales, {panel, 0}, sub, row);
+  return b.mulf(b.toFloat(fields), unit);
 }
 
 Value loadScales(KernelBuilder &b, ScaleFormat format, int64_t lanes, Value scales, Index panel,
@@ -146,19 +154,24 @@ Value loadScales(KernelBuilder &b, ScaleFormat format, int64_t lanes, Value scal
 
 Value loadZeroPoints(KernelBuilder &b, int64_t bits, int64_t lanes, Value zeros, Index panel,
                      Index group, Index row) {
-  const int64_t width = zeroBytes(bits), field = numerics::zeroPointBits(static_cast<int>(bits));
-  Value fields = loadFields(b, field, width, lanes, zeros, {panel, group}, 0, row);
-  return b.subi(b.zeroExtend(fields, b.i32()),
-                b.constant(b.vec(lanes, b.i32()), int64_t(1) << (bits - 1)));
+  Value fields = loadPanelFields(b, bits, lanes, zeros, {panel, group}, 0, row);
+  return b.subi(fields, b.constant(b.vec(lanes, b.i32()), int64_t(1) << (bits - 1)));
 }
 
 Value loadZeroPoint(KernelBuilder &b, int64_t bits, Value zeros, Index panel, Index group,
                     Index row) {
-  const int64_t width = zeroBytes(bits), field = numerics::zeroPointBits(static_cast<int>(bits));
-  Value byte = b.load(zeros, {panel, group, b.rem(b.index(row), width)});
-  Value shift = arith::IndexCastUIOp::create(b, b.i32(), b.mul(b.div(b.index(row), width), field));
-  Value wide = arith::ExtUIOp::create(b, b.i32(), byte);
-  Value code = b.andi(b.createOrFold<arith::ShRUIOp>(wide, shift), (1 << field) - 1);
+  const int64_t upper = numerics::upperBits(static_cast<int>(bits)), lower = bits - upper;
+  auto load = [&](int64_t field, int64_t first) -> Value {
+    const int64_t width = 4 * field;
+    Value byte = b.load(zeros, {panel, group, b.add(first, b.rem(b.index(row), width))});
+    Value shift =
+        arith::IndexCastUIOp::create(b, b.i32(), b.mul(b.div(b.index(row), width), field));
+    Value wide = arith::ExtUIOp::create(b, b.i32(), byte);
+    return b.andi(b.createOrFold<arith::ShRUIOp>(wide, shift), (1 << field) - 1);
+  };
+  Value code = load(upper, 0);
+  if (lower)
+    code = b.ori(b.shl(code, lower), load(lower, 4 * upper));
   return b.subi(code, b.constant(b.i32(), int64_t(1) << (bits - 1)));
 }
 

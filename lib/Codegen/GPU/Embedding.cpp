@@ -14,6 +14,7 @@
 #include "WeightParams.h"
 
 #include "easyquant/Codegen/GPU/Emit.h"
+#include "easyquant/Numerics/FragmentPacking.h"
 
 #include <numeric>
 

@@ -7,7 +7,7 @@
 
 #include "WeightParams.h"
 
-#include "easyquant/Numerics/WeightLayout.h"
+#include "easyquant/Numerics/FragmentPacking.h"
 
 using namespace mlir;
 

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "KernelLibrary.h"
+#include "easyquant/KernelLibrary/KernelLibrary.h"
 
 #include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"

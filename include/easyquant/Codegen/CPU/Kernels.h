@@ -40,7 +40,7 @@
 // clang-format on
 //   * scales: memref<NP x G x 32 x T>, T being f32, f16, i16 (bf16) or i8 (f8E4M3FN, f8E8M0FNU), of
 //     two levels (ui6) memref<NP x 1 x B x i8>;
-//   * zero points, of asymmetric weights: memref<NP x G x B x i8>, fields of zeroPointBits;
+//   * zero points, of asymmetric weights: memref<NP x G x B x i8>;
 //   * outer scales, of weights that have them: memref<NP x 1 x 32 x f32>;
 //   * sums of code - zero point, where activations are asymmetric: memref<NP x G x 32 x i32>.
 //   * F32 weights are plain memref<N x K x f32>.

@@ -142,7 +142,8 @@ RankedTensorType LayoutAttr::getPackedType(numerics::WeightTensor tensor, Scheme
   case WeightTensor::ZeroPoints:
     if (scheme.getSymmetric())
       return nullptr;
-    return perGroup(llvm::divideCeilSigned(rows * numerics::zeroPointBits(bits), 8),
+    return perGroup(isPanel ? numerics::panelFieldBytes(bits)
+                            : llvm::divideCeilSigned(rows * numerics::zeroPointBits(bits), 8),
                     IntegerType::get(getContext(), 8));
   case WeightTensor::Sums:
     return perGroup(rows, IntegerType::get(getContext(), 32));

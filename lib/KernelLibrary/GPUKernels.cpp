@@ -7,7 +7,6 @@
 
 #include "GPULauncher.h"
 
-#include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
 #include "easyquant/Numerics/FragmentPacking.h"
 #include "easyquant/Weights/TargetModules.h"
 

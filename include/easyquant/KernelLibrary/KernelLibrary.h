@@ -10,10 +10,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_CONVERSION_EQUANTTOLAUNCHES_KERNELLIBRARY_H
-#define EASYQUANT_LIB_CONVERSION_EQUANTTOLAUNCHES_KERNELLIBRARY_H
+#ifndef EASYQUANT_KERNELLIBRARY_KERNELLIBRARY_H
+#define EASYQUANT_KERNELLIBRARY_KERNELLIBRARY_H
 
-#include "LaunchBuilder.h"
+#include "easyquant/KernelLibrary/LaunchBuilder.h"
 
 #include "easyquant/Codegen/CPU/Kernels.h"
 #include "easyquant/Codegen/GPU/Chip.h"
@@ -66,4 +66,4 @@ KernelLibrary gpuKernels(mlir::gpu::GPUModuleOp kernels, const gpu::Chip &chip);
 
 } // namespace easyquant
 
-#endif // EASYQUANT_LIB_CONVERSION_EQUANTTOLAUNCHES_KERNELLIBRARY_H
+#endif // EASYQUANT_KERNELLIBRARY_KERNELLIBRARY_H

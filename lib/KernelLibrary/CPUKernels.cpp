@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "KernelLibrary.h"
+#include "easyquant/KernelLibrary/KernelLibrary.h"
 
 #include "easyquant/Codegen/CPU/HeadNorm.h"
 #include "easyquant/Codegen/CPU/RowGradients.h"

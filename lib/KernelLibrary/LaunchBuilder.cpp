@@ -5,9 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "LaunchBuilder.h"
+#include "easyquant/KernelLibrary/LaunchBuilder.h"
 
-#include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
 #include "easyquant/Dialect/Equant/IR/TensorParallel.h"
 #include "easyquant/Dialect/LM/Analysis/InPlace.h"
 #include "easyquant/Formats/Step.h"

@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_CONVERSION_EQUANTTOLAUNCHES_GPULAUNCHER_H
-#define EASYQUANT_LIB_CONVERSION_EQUANTTOLAUNCHES_GPULAUNCHER_H
+#ifndef EASYQUANT_LIB_KERNELLIBRARY_GPULAUNCHER_H
+#define EASYQUANT_LIB_KERNELLIBRARY_GPULAUNCHER_H
 
-#include "KernelLibrary.h"
+#include "easyquant/KernelLibrary/KernelLibrary.h"
 
 #include "easyquant/Codegen/GPU/Emit.h"
 
@@ -123,4 +123,4 @@ struct GPULauncher {
 
 } // namespace easyquant
 
-#endif // EASYQUANT_LIB_CONVERSION_EQUANTTOLAUNCHES_GPULAUNCHER_H
+#endif // EASYQUANT_LIB_KERNELLIBRARY_GPULAUNCHER_H

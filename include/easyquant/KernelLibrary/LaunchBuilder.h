@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_CONVERSION_EQUANTTOLAUNCHES_LAUNCHBUILDER_H
-#define EASYQUANT_LIB_CONVERSION_EQUANTTOLAUNCHES_LAUNCHBUILDER_H
+#ifndef EASYQUANT_KERNELLIBRARY_LAUNCHBUILDER_H
+#define EASYQUANT_KERNELLIBRARY_LAUNCHBUILDER_H
 
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Dialect/Launch/Analysis/Memory.h"
@@ -197,4 +197,4 @@ private:
 
 } // namespace easyquant
 
-#endif // EASYQUANT_LIB_CONVERSION_EQUANTTOLAUNCHES_LAUNCHBUILDER_H
+#endif // EASYQUANT_KERNELLIBRARY_LAUNCHBUILDER_H
