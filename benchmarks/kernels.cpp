@@ -66,6 +66,8 @@ constexpr Format formats[] = {
     {"w4a16", WeightFormat::I4, false},
     {"w4a16_f16", WeightFormat::I4, false, ScaleFormat::F16},
     {"w4a16_ui6", WeightFormat::I4, false, ScaleFormat::UI6},
+    {"w3a16_f16", WeightFormat::I3, false, ScaleFormat::F16},
+    {"w2a16_f16", WeightFormat::I2, false, ScaleFormat::F16},
     {"w6a16_zp", WeightFormat::I6, false, ScaleFormat::F16, true},
     {"w5a16_zp", WeightFormat::I5, false, ScaleFormat::F16, true},
     {"w4a16_zp", WeightFormat::I4, false, ScaleFormat::F16, true},
@@ -135,8 +137,8 @@ public:
             : panels * kPanelRows * numerics::rowScaleBits(spec.numbers.scales, groups) / 8;
     wScales = allocate<char>(copies * scaleBytes);
     if (spec.zeroPoints)
-      zeroBytes = panels * groups * kPanelRows *
-                  numerics::zeroPointBits(static_cast<int>(bitsOf(spec.weights))) / 8;
+      zeroBytes =
+          panels * groups * numerics::panelFieldBytes(static_cast<int>(bitsOf(spec.weights)));
     wZeros = allocate<uint8_t>(copies * zeroBytes);
     y = allocate<float>(m * spec.n);
     scratchSize = threads * scratchBytes(spec, target);
@@ -274,7 +276,7 @@ int usage(const char *problem) {
       stderr,
       "easyquant-kernel-bench: %s\nusage: easyquant-kernel-bench [--threads N] [--rounds N] "
       "[--formats w8a8,w6a8_f16,w5a8_f16,w4a8,w4a8_f16,w4a8_ui6,f32,w8a16,w6a16_f16,w5a16_f16,"
-      "w4a16,w4a16_f16,w4a16_ui6,w6a16_zp,w5a16_zp,w4a16_zp,nf4a16,iq4nla16] "
+      "w4a16,w4a16_f16,w4a16_ui6,w3a16_f16,w2a16_f16,w6a16_zp,w5a16_zp,w4a16_zp,nf4a16,iq4nla16] "
       "[--rows 1,16,128,512] [--shapes NxK,...] "
       "[--group-size G] [--isa avx2|avx512vnni] [--json FILE]\n",
       problem);

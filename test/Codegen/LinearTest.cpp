@@ -506,6 +506,20 @@ TEST(LinearMachineCode, LooksUpSmallCodes) {
   }
 }
 
+// Wider ones become mantissas, 32 a step: no conversion is left.
+TEST(LinearMachineCode, TakesIntegersAsMantissas) {
+  for (WeightFormat format :
+       {WeightFormat::I4, WeightFormat::I5, WeightFormat::I6, WeightFormat::I8}) {
+    LinearSpec spec{64, 64, format, 32};
+    std::string avx2 = disassemble(spec, {Isa::AVX2});
+    std::string avx512 = disassemble(spec, {Isa::AVX512VNNI});
+    EXPECT_EQ(countLines(avx2, "vcvtdq2ps", ""), 0);
+    EXPECT_EQ(countLines(avx512, "vcvtdq2ps", ""), 0);
+    EXPECT_GE(countLines(avx512, "vpternlogd", "%zmm"), 2 * 8);
+    EXPECT_GE(countLines(avx512, "prefetcht0", ""), bitsOf(format) / 2);
+  }
+}
+
 TEST(LinearSpec, SpecsHaveNamesOfTheirOwn) {
   std::set<std::string> names;
   size_t count = 0;

@@ -64,31 +64,36 @@ Value decodeF8E4M3FN(KernelBuilder &b, Value words) {
   return b.bitcast(b.ori(b.bitcast(value, type), sign), floats);
 }
 
-/// Fields of `field` bits of rows row .. row + lanes - 1, as i32, of which `width` bytes from index
-/// `first` of `at` on hold those of rows r, r + width, ... in byte r.
+/// Fields of `field` bits of rows row .. row + lanes - 1, as bytes, of which `width` bytes from
+/// index `first` of `at` on hold those of rows r, r + width, ... in byte r.
 static Value loadFields(KernelBuilder &b, int64_t field, int64_t width, int64_t lanes, Value bytes,
                         ArrayRef<Index> at, Index first, Index row) {
   const int64_t count = std::min(lanes, width);
   SmallVector<Index> place(at);
   place.push_back(b.add(first, b.rem(b.index(row), width)));
-  Value loaded = b.zeroExtend(b.loadVector(count, bytes, place), b.i32());
+  Value loaded = b.loadVector(count, bytes, place);
   if (field == 8)
     return loaded;
-  // The first field, and the next one in the lanes that come again.
+  // As words of up to eight rows, which have one shift: the first field, and the next one in the
+  // words that come again.
+  const int64_t rows = std::min<int64_t>(count, 8), words = lanes / rows, distinct = count / rows;
+  Type word = b.getIntegerType(rows * 8);
   Value begin = b.mul(b.div(b.index(row), width), field);
-  Value shift = b.broadcast(arith::IndexCastUIOp::create(b, b.i32(), begin), lanes);
-  if (lanes > count) {
-    SmallVector<int64_t> again(lanes);
-    SmallVector<int32_t> more(lanes);
-    for (int64_t i = 0; i < lanes; ++i) {
-      again[i] = i % count;
-      more[i] = static_cast<int32_t>(i / count * field);
+  Value shift = b.broadcast(arith::IndexCastUIOp::create(b, word, begin), words);
+  Value fields = b.bitcast(loaded, b.vec(distinct, word));
+  if (words > distinct) {
+    SmallVector<int64_t> again(words);
+    SmallVector<APInt> more;
+    for (int64_t i = 0; i < words; ++i) {
+      again[i] = i % distinct;
+      more.push_back(APInt(rows * 8, i / distinct * field));
     }
-    loaded = b.shuffle(loaded, loaded, again);
+    fields = b.shuffle(fields, fields, again);
     shift = b.addi(shift, arith::ConstantOp::create(
-                              b, DenseElementsAttr::get(b.vec(lanes, b.i32()), ArrayRef(more))));
+                              b, DenseElementsAttr::get(b.vec(words, word), ArrayRef(more))));
   }
-  return b.andi(b.createOrFold<arith::ShRUIOp>(loaded, shift), (1 << field) - 1);
+  fields = b.createOrFold<arith::ShRUIOp>(fields, shift);
+  return b.andi(b.bitcast(fields, b.vec(lanes, b.i8())), (1 << field) - 1);
 }
 
 /// Numbers of `bits` bits of rows row .. row + lanes - 1, as i32 (Packing.h has their planes).
@@ -96,10 +101,13 @@ static Value loadPanelFields(KernelBuilder &b, int64_t bits, int64_t lanes, Valu
                              ArrayRef<Index> at, Index first, Index row) {
   const int64_t upper = numerics::upperBits(static_cast<int>(bits)), lower = bits - upper;
   Value value = loadFields(b, upper, 4 * upper, lanes, bytes, at, first, row);
-  if (!lower)
-    return value;
-  Value rest = loadFields(b, lower, 4 * lower, lanes, bytes, at, b.add(first, 4 * upper), row);
-  return b.ori(b.shl(value, lower), rest);
+  if (lower) {
+    Value rest = loadFields(b, lower, 4 * lower, lanes, bytes, at, b.add(first, 4 * upper), row);
+    // No bit leaves its byte.
+    VectorType words = lanes < 8 ? b.vec(lanes, b.i8()) : b.vec(lanes / 4, b.i32());
+    value = b.ori(b.bitcast(b.shl(b.bitcast(value, words), lower), b.vec(lanes, b.i8())), rest);
+  }
+  return b.zeroExtend(value, b.i32());
 }
 
 /// n / 64 of each row times the f16 of its super-group, both exact.
