@@ -140,7 +140,7 @@ def test_bench_shows_what_ranks_exchange(model, workspace, tmp_path):
     folder = artifact(model, workspace, 2, "--scheme", "W8A8")
     result = bench_on(2, folder, tmp_path / "bench.json", "--breakdown")
     assert result.returncode == 0, result.stderr
-    assert result.stdout.count("decode of 8") == 1
+    assert result.stdout.count(" tokens/s") == 2  # one prefill, one decode: rank 0 alone prints
     breakdown = json.loads((tmp_path / "bench.json").read_text())["breakdown"]
     collectives = json.loads((folder / "manifest.json").read_text())["program"]["tensor_parallel"]["collectives"]
     for part, steps in (("prefill", 1), ("decode", 8)):
