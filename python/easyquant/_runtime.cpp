@@ -90,11 +90,16 @@ NB_MODULE(_runtime, m) {
 
   nb::class_<Model>(m, "Model", "A loaded artifact; immutable, shared by its sessions and batches.")
       .def(nb::init<const std::string &, const std::optional<std::string> &, bool,
-                    const std::optional<std::string> &, const std::optional<std::string> &, bool>(),
+                    const std::optional<std::string> &, const std::optional<std::string> &, bool,
+                    const std::optional<std::string> &>(),
            "path"_a, "isa"_a = nb::none(), "skip_checksums"_a = false, "device"_a = nb::none(),
-           "simt_chip"_a = nb::none(), "simt_checks"_a = false,
+           "simt_chip"_a = nb::none(), "simt_checks"_a = false, "comm"_a = nb::none(),
            "isa: None or \"auto\", \"avx2\", \"avx512vnni\". device: None or \"auto\", \"cpu\", "
-           "\"cuda\", \"simt\".")
+           "\"cuda\", \"simt\". comm: None for one rank; \"auto\", \"mpi\" or \"nccl\" joins the "
+           "ranks that a launcher has started, all of which load the artifact.")
+      .def("follow", &Model::follow, "threads"_a = 0,
+           "On every rank but 0: computes its share until rank 0 is done with the model.")
+      .def_prop_ro("rank", [](const Model &m) { return eq_model_rank(m.get()); })
       .def_prop_ro(
           "manifest",
           [](const Model &model) {

@@ -100,7 +100,7 @@ class Model {
 public:
   Model(const std::string &path, const std::optional<std::string> &isa, bool skipChecksums,
         const std::optional<std::string> &device, const std::optional<std::string> &simtChip,
-        bool simtChecks) {
+        bool simtChecks, const std::optional<std::string> &comm) {
     auto text = [](const std::optional<std::string> &value) {
       return value ? value->c_str() : nullptr;
     };
@@ -109,13 +109,24 @@ public:
     eq_error *error;
     {
       nb::gil_scoped_release release;
-      error = eq_model_load(path.c_str(), &options, &loaded);
+      error = comm ? eq_model_load_on_ranks(path.c_str(), &options, comm->c_str(), &loaded)
+                   : eq_model_load(path.c_str(), &options, &loaded);
     }
     check(error);
     model.reset(loaded);
   }
 
   const eq_model *get() const { return model.get(); }
+
+  /// Python's handlers of signals wait meanwhile; a launcher ends ranks by SIGTERM.
+  void follow(int32_t threads) const {
+    eq_error *error;
+    {
+      nb::gil_scoped_release release;
+      error = eq_model_follow(model.get(), threads);
+    }
+    check(error);
+  }
 
 private:
   struct Free {

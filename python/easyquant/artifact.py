@@ -3,6 +3,7 @@
 """Artifacts: the folders that `easyquant compile` writes. docs/Architecture.md describes them."""
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,10 @@ from pathlib import Path
 from easyquant.device import AUTO, Placement
 from easyquant.errors import UserError
 from easyquant.extension import runtime
+
+
+# Seconds in which every rank prints its error, before the launcher ends all others because one has ended.
+LAST_WORDS = 1
 
 
 def is_artifact(path: Path) -> bool:
@@ -77,6 +82,11 @@ class Artifact:
         return [self.path / name for name in names if not name.startswith("weights.gpu")]
 
     @property
+    def ranks(self) -> int:
+        """How many ranks share it (compile --tensor-parallel)."""
+        return int(self.manifest["program"].get("tensor_parallel", {}).get("degree", 1))
+
+    @property
     def gpu(self) -> dict | None:
         """What the manifest says of the program for GPUs; None where there is none."""
         return self.manifest.get("gpu")
@@ -117,6 +127,21 @@ def load_model(artifact: Artifact, isa: str | None = None, place: Placement = AU
     try:
         return extension.Model(str(artifact.path), isa=isa, device=place.device, simt_chip=place.simt_chip)
     except extension.Error as error:
+        raise UserError(str(error)) from None
+
+
+def load_model_on_ranks(artifact: Artifact, threads: int = 0, place: Placement = AUTO):
+    """On rank 0 of those that share the artifact a model as that of `load_model`; None on the others, once they have followed it to its end."""
+    if artifact.ranks == 1:
+        return load_model(artifact, place=place)
+    extension = runtime()
+    try:
+        model = extension.Model(str(artifact.path), device=place.device, simt_chip=place.simt_chip, comm="auto")
+        if model.rank == 0:
+            return model
+        return model.follow(threads)
+    except extension.Error as error:
+        time.sleep(LAST_WORDS)
         raise UserError(str(error)) from None
 
 

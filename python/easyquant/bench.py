@@ -17,7 +17,7 @@ import numpy as np
 import typer
 
 from easyquant import console
-from easyquant.artifact import Artifact, BatchSize, load_model, open_batch
+from easyquant.artifact import Artifact, BatchSize, load_model_on_ranks, open_batch
 from easyquant.breakdown import PARTS, breakdown, print_breakdown
 from easyquant.device import AUTO, Device, DeviceOption, Placement, SimtChipOption, ThreadsOption
 from easyquant.errors import UserError
@@ -99,15 +99,17 @@ def measure(
     place: Placement = AUTO,
     phases: bool = False,
     sequences: Sequence[int] = (),
-) -> dict:
+) -> dict | None:
     """Medians over `repeats`, each with its smallest and largest value; one repeat warms up and is not counted.
 
     `phases` adds what each phase costs, in one more run. Of a simulated GPU there is nothing else. `sequences`: so many in one
-    step, too, in turn with one.
+    step, too, in turn with one. Of ranks that share the artifact, all call this; None on those that follow rank 0.
     """
     if prefill + decode > artifact.max_context:
         raise UserError(f"--prefill {prefill} --decode {decode}: together more than the context of {artifact.path}, {artifact.max_context} tokens")
-    model = load_model(artifact, place=place)
+    model = load_model_on_ranks(artifact, threads, place)
+    if model is None:
+        return None
     counts = sorted({1, *sequences})
     stamp = machine_stamp(artifact, model, threads) | {"prefill": prefill, "decode": decode, "batch": counts if sequences else 1}
     costs = {"breakdown": breakdown(model, prefill, decode, threads)} if phases or model.device == "simt" else {}
@@ -237,6 +239,8 @@ def bench_command(
     artifact, sequences = Artifact.open(artifact_path), read_counts(batch)
     check_writable(json_file)
     result = measure(artifact, prefill, decode, threads, repeats, Placement.of(device, simt_chip), phases, sequences)
+    if result is None:
+        return
     if json_file:
         write_json(json_file, result)
     print_result(result)

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -125,3 +126,31 @@ def test_a_damaged_rank_ends_all(model, workspace, tmp_path):
     assert result.returncode != 0
     assert result.stderr.count("weights.1.safetensors: damaged") >= 1, result.stderr
     assert result.stderr.count("error: ") == 2, result.stderr
+
+
+def bench_on(ranks, folder, file, *options):
+    command = [sys.executable, "-m", "easyquant", "bench", folder, "--prefill=16", "--decode=8", "--threads=1", "--repeats=1", f"--json={file}", *options]
+    command = ["mpirun", "--oversubscribe", "-n", ranks, *command]
+    environment = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return subprocess.run(list(map(str, command)), env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+
+
+def test_bench_shows_what_ranks_exchange(model, workspace, tmp_path):
+    """Rank 0 measures and prints; each collective is started and awaited once a step."""
+    folder = artifact(model, workspace, 2, "--scheme", "W8A8")
+    result = bench_on(2, folder, tmp_path / "bench.json", "--breakdown")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count(" tokens/s") == 2  # one prefill, one decode: rank 0 alone prints
+    breakdown = json.loads((tmp_path / "bench.json").read_text())["breakdown"]
+    collectives = json.loads((folder / "manifest.json").read_text())["program"]["tensor_parallel"]["collectives"]
+    for part, steps in (("prefill", 1), ("decode", 8)):
+        for phase in ("comm", "sync"):
+            assert breakdown[part][phase]["launches"] == steps * len(collectives)
+            assert breakdown[part][phase]["seconds"] > 0
+
+
+def test_bench_on_another_number_of_ranks_is_an_error_on_each(model, workspace, tmp_path):
+    result = bench_on(4, artifact(model, workspace, 2, "--scheme", "W8A8"), tmp_path / "bench.json")
+    assert result.returncode != 0
+    assert " ".join(result.stderr.split()).count("compiled for 2 ranks, found 4") == 4, result.stderr
+    assert not (tmp_path / "bench.json").exists()
