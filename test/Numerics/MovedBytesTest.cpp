@@ -30,10 +30,10 @@ TEST(MovedBytes, GroupsNeedAnAccumulatorEach) {
 }
 
 TEST(MovedBytes, FloatActivations) {
-  // 3 bits: 60 codes are 180 bits, 23 bytes; a scale and a zero point of 4 bits for each of 18
+  // 3 bits: 60 codes are 180 bits, 23 bytes; a scale and a zero point of 3 bits for each of 18
   // groups.
   MovedBytes bytes = movedBytes(6, 10, {3, false, Granularity::Group, 4}, false, 2);
-  EXPECT_EQ(bytes.fused, 2 * 80 + (23 + 18 * 4 + 9) + 48);
+  EXPECT_EQ(bytes.fused, 2 * 80 + (23 + 18 * 4 + 7) + 48);
   EXPECT_EQ(bytes.separate, bytes.fused + 2 * 240); // 60 floats, written and read
   EXPECT_EQ(movedBytes(6, 10, {8, true, Granularity::Tensor}, false, 1).fused,
             2 * 40 + 60 + 4 + 24);
