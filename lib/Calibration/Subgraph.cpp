@@ -94,6 +94,11 @@ LogicalResult Outliner::require(Value value) {
         return op->emitOpError("of a second layer in one subgraph");
       layer = attention.getLayer();
     }
+    // Its cache has a part of each sequence beside the pages, which only the runtime has.
+    if (isa<equant::AttentionOp>(op))
+      return op->emitOpError("has keys and values that become codes, and what runs a model on "
+                             "calibration text takes a float cache; run equant-simquant-kv after "
+                             "the passes that need tokens");
     if (ops.insert(op).second)
       llvm::append_range(worklist, op->getOperands());
   }
