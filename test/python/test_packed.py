@@ -118,12 +118,16 @@ def test_dequantize_takes_zero_points_off():
     np.testing.assert_array_equal(dequantize(pack_i2(codes), scales, 2, 3, scheme_of(2), zeros), [[-1, 1, 2], [-4, 0, -2]])
 
 
-@pytest.mark.parametrize("bits, fields", [(8, 1), (6, 1), (5, 1), (4, 2), (3, 2), (2, 4)])
-def test_zero_points_are_fields(bits, fields):
+@pytest.mark.parametrize("bits, planes", [(8, (8,)), (6, (4, 2)), (5, (4, 1)), (4, (4,)), (3, (2, 1)), (2, (2,))])
+def test_zero_points_are_fields(bits, planes):
+    """Each plane, the upper bits first, has bytes of fields: those of the next rows follow in the higher ones."""
     zeros = np.random.default_rng(bits).integers(-(2 ** (bits - 1)), 2 ** (bits - 1), (2, 3, 32))
-    width = 32 // fields
-    stored = sum((zeros[:, :, f * width : (f + 1) * width] + 2 ** (bits - 1)) << (8 // fields * f) for f in range(fields)).astype(np.uint8)
-    np.testing.assert_array_equal(unpack_zero_points(stored, bits), zeros)
+    stored, below = [], bits
+    for width in planes:
+        below -= width
+        part = (zeros + 2 ** (bits - 1)) >> below & (2**width - 1)
+        stored.append(sum(part[:, :, f * 4 * width : (f + 1) * 4 * width] << (width * f) for f in range(8 // width)))
+    np.testing.assert_array_equal(unpack_zero_points(np.concatenate(stored, axis=2).astype(np.uint8), bits), zeros)
 
 
 @pytest.mark.parametrize("codes, dtype, bits", [("f8E4M3FN", ml_dtypes.float8_e4m3fn, 8), ("f4E2M1FN", ml_dtypes.float4_e2m1fn, 4)])
