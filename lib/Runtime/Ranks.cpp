@@ -10,6 +10,7 @@
 #include "easyquant/Comm/Agreement.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 
 using namespace easyquant;
@@ -18,7 +19,7 @@ using namespace easyquant::runtime;
 namespace {
 
 /// What a message begins with; behind it comes the number of the executor.
-enum Order : int64_t { End, Create, Destroy, CopyInCache, Step };
+enum Order : int64_t { End, Create, Destroy, CopyInCache, WriteState, Step };
 
 /// A message's first part, which has a fixed length: most need no second one.
 constexpr size_t kFirstPart = 128;
@@ -121,20 +122,25 @@ public:
     });
   }
 
-  // Models that ranks share have no state.
+  // The state of all ranks is the same.
   Result<void> readState(int64_t slot, std::span<double> state) override {
     return own->readState(slot, state);
   }
   Result<void> writeState(int64_t slot, std::span<const double> state) override {
-    return own->writeState(slot, state);
+    Ranks::Message message = {WriteState, id, slot, std::ssize(state)};
+    for (double number : state)
+      message.push_back(std::bit_cast<int64_t>(number));
+    std::lock_guard lock(ranks.mutex);
+    return ranks.tell(message).and_then([&] { return own->writeState(slot, state); });
   }
 
   Result<void> step(std::span<const SequenceStep> sequences, std::span<const int32_t> logitRows,
                     float *logits, const Watch &watch) override {
     std::vector<int64_t> message = {Step, id, std::ssize(sequences), std::ssize(logitRows)};
     for (const SequenceStep &sequence : sequences) {
-      message.insert(message.end(), {sequence.position, sequence.held, sequence.window,
-                                     std::ssize(sequence.tokens), std::ssize(sequence.pages)});
+      message.insert(message.end(),
+                     {sequence.position, sequence.held, sequence.window, sequence.slot,
+                      sequence.nextSlot, std::ssize(sequence.tokens), std::ssize(sequence.pages)});
       message.insert(message.end(), sequence.tokens.begin(), sequence.tokens.end());
       message.insert(message.end(), sequence.pages.begin(), sequence.pages.end());
     }
@@ -175,6 +181,8 @@ static Result<void> followStep(Executor &executor, MessageReader message, int64_
     step.position = message.next();
     step.held = message.next();
     step.window = message.next();
+    step.slot = message.next();
+    step.nextSlot = message.next();
     const int64_t length = message.next(), pages = message.next();
     std::span<const int64_t> numbers = message.take(length);
     tokens[i].assign(numbers.begin(), numbers.end());
@@ -208,6 +216,13 @@ Result<void> Ranks::follow(const Artifact &artifact, const Program &program, int
     if (order == CopyInCache) {
       const int64_t from = message.next(), to = message.next();
       return known.at(id)->copyInCache(from, to, message.next());
+    }
+    if (order == WriteState) {
+      const int64_t slot = message.next();
+      std::vector<double> state;
+      for (int64_t number : message.take(message.next()))
+        state.push_back(std::bit_cast<double>(number));
+      return known.at(id)->writeState(slot, state);
     }
     return followStep(*known.at(id), message, artifact.manifest().model.vocabSize);
   };

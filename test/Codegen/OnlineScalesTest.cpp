@@ -131,7 +131,7 @@ TEST(Advance, IsTheTranscription) {
         Extrema extrema{GuardedBuffer<float>(std::ssize(rows) * 2 * kSites)};
         for (size_t m = 0; m < rows.size(); ++m)
           for (int64_t site = 0; site < kSites; ++site) {
-            extrema.values[2 * (m * kSites + site)] = rows[m][0].low * float(site + 1);
+            extrema.values[2 * (m * kSites + site)] = -rows[m][0].low * float(site + 1);
             extrema.values[2 * (m * kSites + site) + 1] = rows[m][0].high * float(site + 1);
           }
         auto extremaView = extrema.view(std::ssize(rows));
@@ -214,7 +214,7 @@ TEST(OnlineRows, CodesAndExtrema) {
           for (int64_t k = 0; k < padded; ++k)
             ASSERT_EQ(codes[m * padded + k], expected->codes[k]) << "row " << m;
           auto [low, high] = std::minmax_element(row.row(0), row.row(0) + columns);
-          EXPECT_EQ(extrema[2 * m], *low) << "row " << m;
+          EXPECT_EQ(extrema[2 * m], -*low) << "row " << m;
           EXPECT_EQ(extrema[2 * m + 1], *high) << "row " << m;
         }
       }

@@ -7,9 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+from calibrating import write_tokens
 from helpers import ISA, assert_refused, compile_model, random_llama, random_tokens, run_tool, tool, write_model
 
 pytestmark = pytest.mark.skipif(not shutil.which("mpirun"), reason="unsupported: no mpirun")
@@ -26,8 +28,13 @@ def model(workspace):
     return folder
 
 
+@pytest.fixture(scope="module")
+def calibration(workspace):
+    return f"--tokens={write_tokens(workspace / 'shared-tokens.safetensors', [random_tokens(seed, 24, VOCAB) for seed in range(3)])}"
+
+
 def artifact(model, workspace, ranks, *options):
-    name = "-".join(["shared", str(ranks), *(option.strip("-").replace("=", "-") for option in options)])
+    name = "-".join(["shared", str(ranks), *(Path(option.strip("-").replace("=", "-")).name for option in options)])
     out = workspace / name
     return out if out.is_dir() else compile_model(model, out, ISA, "--tensor-parallel", ranks, *options)
 
@@ -56,6 +63,58 @@ def test_integers_give_the_bits_of_one_rank(model, workspace, tmp_path, ranks, o
     found = logits_of(ranks, artifact(model, workspace, ranks, *options), tmp_path, threads=2 if ranks == 2 else 1)
     assert found[0] == expected[0]
     assert found[1].tobytes() == expected[1].tobytes()
+
+
+# Steps of 8 tokens, so that the prompt's later ones are rounded with scales that the earlier ones have led to.
+ONLINE = ["--activations=online-window", "--online-window=3", "--online-tokens=8"]
+
+
+@pytest.mark.parametrize("options", [["--activations=static"], ["--activations=online-ema", "--online-tokens=8"], ONLINE])
+def test_calibrated_scales_give_the_bits_of_one_rank(model, workspace, tmp_path, calibration, options):
+    options = ["--scheme=W8A8", *options, calibration]
+    expected = logits_of(1, artifact(model, workspace, 1, *options), tmp_path)
+    for ranks in (2, 4):
+        found = logits_of(ranks, artifact(model, workspace, ranks, *options), tmp_path)
+        assert found[0] == expected[0]
+        assert found[1].tobytes() == expected[1].tobytes()
+
+
+STATE_ON_RANKS = """
+import sys
+from pathlib import Path
+from easyquant.artifact import Artifact, load_model_on_ranks, open_session
+model = load_model_on_ranks(Artifact.open(Path(sys.argv[1])), 1)
+if model is not None:
+    first, second = open_session(model, threads=1), open_session(model, threads=1)
+    first.prefill(list(range(3, 40)))
+    second.restore_state(first.state)
+    second.prefill(list(range(40, 60)))
+    first.reset_state()
+    print(second.state.hex(), second.logits.tobytes().hex(), first.state.hex())
+"""
+
+
+def test_ranks_share_the_state_of_a_sequence(model, workspace, calibration):
+    """What is saved, restored and reset on rank 0 is so on all: another sequence goes on from it as on one rank."""
+    environment = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    found = []
+    for ranks in (1, 2):
+        folder = artifact(model, workspace, ranks, "--scheme=W8A8", *ONLINE, calibration)
+        command = [sys.executable, "-c", STATE_ON_RANKS, str(folder)]
+        command = ["mpirun", "--oversubscribe", "-n", "2", *command] if ranks == 2 else command
+        result = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+        assert result.returncode == 0, result.stderr
+        found.append([part[80:] if index != 1 else part for index, part in enumerate(result.stdout.split())])  # behind whose it is
+    assert found[0] == found[1]
+    assert found[0][0] != found[0][2]
+
+
+def test_the_extrema_of_all_sites_are_one_collective(model, workspace, calibration):
+    folder = artifact(model, workspace, 2, "--scheme=W8A8", *ONLINE, calibration)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    calls = [(c["reduction"], c["columns"]) for c in manifest["program"]["tensor_parallel"]["collectives"] if c["reduction"] == "max"]
+    # Behind the last layer's attention scales are per token: those of its o_proj and down_proj have a call each.
+    assert calls == [("max", 2 * len(manifest["online"]["start"])), ("max", 1), ("max", 1)]
 
 
 @pytest.mark.parametrize("options", [["--scheme", "none"], ["--scheme", "W4A16", "--group-size", "16"], ["--scheme", "W4A8", "--group-size", "16"]])

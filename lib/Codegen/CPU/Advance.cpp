@@ -77,19 +77,17 @@ Value SiteEmitter::emitWindow(const Sequence &sequence, Value first, Value peak,
 void SiteEmitter::emit(const Sequence &sequence, Value site) {
   using Predicate = arith::CmpFPredicate;
   constexpr double infinity = std::numeric_limits<double>::infinity();
-  Value none = b.constant(b.f32(), infinity), negative = b.constant(b.f32(), -infinity);
+  Value none = b.constant(b.f32(), -infinity), most = b.constant(b.f32(), infinity);
   Value column = b.mul(site, 2);
-  auto range = b.forLoop(
-      0, sequence.rows, 1, ValueRange{none, negative}, [&](Value row, ValueRange carried) {
+  auto range =
+      b.forLoop(0, sequence.rows, 1, ValueRange{none, none}, [&](Value row, ValueRange carried) {
         Value at = b.add(sequence.firstRow, row);
-        Value low = b.load(extrema, {at, column}), high = b.load(extrema, {at, b.add(column, 1)});
-        return KernelBuilder::Values{
-            select(compare(Predicate::OLT, low, carried[0]), low, carried[0]),
-            select(compare(Predicate::OGT, high, carried[1]), high, carried[1])};
+        return KernelBuilder::Values{larger(b.load(extrema, {at, column}), carried[0]),
+                                     larger(b.load(extrema, {at, b.add(column, 1)}), carried[1])};
       });
-  Value low = range[0], high = range[1];
-  Value isFinite = arith::AndIOp::create(b, compare(Predicate::OGT, low, negative),
-                                         compare(Predicate::OLT, high, none));
+  Value low = arith::NegFOp::create(b, range[0]), high = range[1];
+  Value isFinite = arith::AndIOp::create(b, compare(Predicate::OLT, range[0], most),
+                                         compare(Predicate::OLT, high, most));
   Value isUpdate = arith::AndIOp::create(b, isFinite, compare(Predicate::OLT, low, high));
 
   Value peak = larger(b.constant(f64(), numerics::kOnlineFloor), magnitude(low));

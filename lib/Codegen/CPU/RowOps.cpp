@@ -378,7 +378,7 @@ void RowEmitter::emitExtrema() {
   };
   Value least =
       reduceColumns(b, 0, spec.columns, 4 * b.target.lanes(), b.f32(), Combine::Greatest, negated);
-  b.store(arith::NegFOp::create(b, least), output(3), {row, 0});
+  b.store(least, output(3), {row, 0});
   b.store(greatest, output(3), {row, 1});
 }
 

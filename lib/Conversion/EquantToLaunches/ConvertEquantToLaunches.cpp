@@ -127,13 +127,21 @@ static bool isOfRanks(Operation *op) {
     return embedding.getSharded();
   if (auto embedding = dyn_cast<equant::EmbeddingOp>(op))
     return embedding.getSharded();
-  return isa<shard::AllReduceOp, shard::AllGatherOp>(op);
+  return isa<shard::AllReduceOp, shard::AllGatherOp, equant::SyncExtremaOp>(op);
 }
 
 /// In place: nobody else reads what a rank has of it.
 LogicalResult StepConverter::emitCollective(Operation &op) {
   Value operand = op.getOperand(0), result = op.getResult(0);
   b.begin(KernelOps(&op));
+  if (isa<equant::SyncExtremaOp>(op)) {
+    Value extrema = b.extrema(operand);
+    if (!extrema)
+      return op.emitOpError("has a state of which no site is tracked");
+    b.startCollective("all_reduce", extrema, "max", result);
+    b.setMemory(result, b[operand]);
+    return success();
+  }
   auto gather = dyn_cast<shard::AllGatherOp>(op);
   if (!b[operand] || !operand.hasOneUse() || (gather && gather.getGatherAxis() != 1))
     return op.emitOpError("expected activations that it alone reads, and columns to be gathered");
@@ -166,7 +174,7 @@ LogicalResult StepConverter::emit(Operation &op) {
     for (Value operand : inner->getOperands())
       b.await(operand);
   }
-  if (isa<shard::AllReduceOp, shard::AllGatherOp>(op))
+  if (isa<shard::AllReduceOp, shard::AllGatherOp, equant::SyncExtremaOp>(op))
     return emitCollective(op);
   if (isHostCall(&op))
     return emitHostCall(op);

@@ -51,3 +51,29 @@ func.func @own(%x: tensor<?x8xf32>, %c: tensor<1x2x32x4xi8>, %w: tensor<1x1x32xf
     : (tensor<?x8xi8>, tensor<1x2x32x4xi8>, tensor<1x1x32xf32>, tensor<?xf32>, tensor<?x1xi32>) -> tensor<?x32xf32>
   return %y : tensor<?x32xf32>
 }
+
+// Online scales are there before their step. What they go on from, the extrema of all sites, becomes that of all ranks in one call.
+// INT-LABEL: func.func @online(
+// CHECK-LABEL: func.func @online(
+// CHECK-SAME:    %[[STATE:[a-z0-9]*]]: !lm.state<sites = 2, fields = 2>, %[[BATCH:[a-z0-9]*]]: !lm.batch
+// CHECK:         equant.quantize_rows {{.*}} online
+// CHECK-NOT:     sync_extrema
+// CHECK:         equant.quantize_rows {{.*}} online
+// CHECK-NEXT:    %[[SYNCED:.*]] = equant.sync_extrema %[[STATE]] on @tensor_parallel : <sites = 2, fields = 2>
+// CHECK:         shard.all_reduce
+// CHECK:         equant.advance %[[SYNCED]], %[[BATCH]]
+#online = #equant.scheme<i8, symmetric, tensor, online>
+func.func @online(%x: tensor<?x8xf32>, %h: tensor<?x8xf32>, %c: tensor<1x2x32x4xi8>, %w: tensor<1x1x32xf32>, %state: !lm.state<sites = 2, fields = 2>, %batch: !lm.batch)
+    -> (tensor<?x8xi8>, tensor<?x32xf32>) {
+  equant.track %x in %state {index = 0 : i64} : tensor<?x8xf32>, <sites = 2, fields = 2>
+  %r = equant.online_scale %state, %batch {index = 0 : i64} : <sites = 2, fields = 2> -> tensor<?xf32>
+  %k, %l, %m = equant.quantize_rows %x online(%r : tensor<?xf32>) {scheme = #online, group = 0 : i64} : tensor<?x8xf32> -> tensor<?x8xi8>, tensor<?xf32>, tensor<?x1xi32>
+  equant.track %h in %state {index = 1 : i64} : tensor<?x8xf32>, <sites = 2, fields = 2>
+  %o = equant.online_scale %state, %batch {index = 1 : i64} : <sites = 2, fields = 2> -> tensor<?xf32>
+  %q, %s, %t = equant.quantize_rows %h online(%o : tensor<?xf32>) {scheme = #online, group = 0 : i64} : tensor<?x8xf32> -> tensor<?x8xi8>, tensor<?xf32>, tensor<?x1xi32>
+  %p = equant.linear %q, %c scale(%w) row_scales(%s) row_sums(%t) {sites = ["down_proj"], weight_scheme = #channel, input_scheme = #online, layout = #panel}
+    : (tensor<?x8xi8>, tensor<1x2x32x4xi8>, tensor<1x1x32xf32>, tensor<?xf32>, tensor<?x1xi32>) -> tensor<?x32xf32>
+  %y = shard.all_reduce %p on @tensor_parallel grid_axes = [0] : tensor<?x32xf32> -> tensor<?x32xf32>
+  equant.advance %state, %batch {decay = 0.9 : f64, window = 0 : i64} : <sites = 2, fields = 2>
+  return %k, %y : tensor<?x8xi8>, tensor<?x32xf32>
+}

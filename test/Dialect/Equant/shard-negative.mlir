@@ -52,22 +52,10 @@ module {
 // -----
 
 // The range of a whole row, of which each rank would see its columns alone.
-#online = #equant.scheme<i8, symmetric, tensor, online>
-#w = #equant.scheme<i8, symmetric, channel>
-func.func @online(%x: tensor<?x8xf32>, %c: tensor<8x8xi8>, %s: tensor<8x1xf32>) {
-  // expected-error @below {{site 'down_proj' has online scales, which ranks do not keep in step; give --activations dynamic, or static without --sinks keep}}
-  %d = equant.linear %x, %c scale(%s) {sites = ["down_proj"], input_scheme = #online, input_scale = 0.5 : f32, weight_scheme = #w}
-    : (tensor<?x8xf32>, tensor<8x8xi8>, tensor<8x1xf32>) -> tensor<?x8xf32>
-  return
-}
-
-// -----
-
-// The range of a whole row, of which each rank would see its columns alone.
 #sinks = #equant.scheme<i8, symmetric, tensor, sinks>
 #w = #equant.scheme<i8, symmetric, channel>
 func.func @sinks(%x: tensor<?x8xf32>, %c: tensor<8x8xi8>, %s: tensor<8x1xf32>) {
-  // expected-error @below {{site 'down_proj' has sinks apart, which ranks do not keep in step; give --activations dynamic, or static without --sinks keep}}
+  // expected-error @below {{site 'down_proj' has sinks apart, which ranks do not find together; take --sinks none}}
   %d = equant.linear %x, %c scale(%s) {sites = ["down_proj"], input_scheme = #sinks, input_scale = 0.5 : f32, weight_scheme = #w}
     : (tensor<?x8xf32>, tensor<8x8xi8>, tensor<8x1xf32>) -> tensor<?x8xf32>
   return

@@ -188,7 +188,8 @@ mlir::func::FuncOp getOrEmitTokenAbsMax(mlir::ModuleOp module, const TokenAbsMax
 /// largest magnitude of each row, (x, absmax: memref<?xf32>, codes, scales, sums). Online it is
 /// (state, sequences, first: index, codes, scales, sums, extrema): the scale of a row is number
 /// `first` + 1 of what its sequence has in its slot of `state`, memref<?xFxf64>, and extrema,
-/// rows<2>, are the least and the greatest value of each row before it is rounded.
+/// rows<2>, are the greatest of -x and of x in each row before it is rounded: the least value by
+/// its negative, so that extrema of several ranks are their maxima.
 struct RowSpec {
   RowOp op = RowOp::Quantize;
   int64_t columns = 0;

@@ -6,7 +6,9 @@
 //===----------------------------------------------------------------------===//
 //
 // A row of activations whose columns lie on D ranks has one scale: that of max over ranks of
-// max |x_r|. The largest of maxima is exact, so that codes are those of one rank.
+// max |x_r|. The largest of maxima is exact, so that codes are those of one rank. Codes of online
+// scales need no call, but the extrema from which scales go on do: those of all sites lie side by
+// side, and are reduced in one call behind the last of them.
 //
 //===----------------------------------------------------------------------===//
 
@@ -41,6 +43,7 @@ struct InsertScaleSync : equant::impl::InsertScaleSyncBase<InsertScaleSync> {
       if (op.getScheme().getDynamic() && !op.getAbsmax() && spansRanks(op.getCodes()))
         synchronize(op);
     });
+    getOperation().walk([&](AdvanceOp op) { synchronize(op); });
     // Every rank would find by its own columns alone whether a row leaves the range.
     WalkResult apart = getOperation().walk([](QuantizeRowsOp op) -> WalkResult {
       if (!op.getScheme().getSinks() || !spansRanks(op.getCodes()))
@@ -70,6 +73,24 @@ struct InsertScaleSync : equant::impl::InsertScaleSyncBase<InsertScaleSync> {
     Value all = shard::AllReduceOp::create(b, op.getLoc(), own, kGrid, ArrayRef<shard::GridAxis>{0},
                                            shard::ReductionKind::Max);
     op.getAbsmaxMutable().assign(all);
+  }
+
+  static void synchronize(AdvanceOp advance) {
+    Operation *last = nullptr;
+    bool isShared = false;
+    for (Operation &op : *advance->getBlock()) {
+      auto rows = dyn_cast<QuantizeRowsOp>(op);
+      if (!rows || !rows.getOnline())
+        continue;
+      last = rows;
+      isShared |= spansRanks(rows.getCodes());
+    }
+    if (!isShared)
+      return;
+    OpBuilder b(advance.getContext());
+    b.setInsertionPointAfter(last);
+    advance.getStateMutable().assign(SyncExtremaOp::create(
+        b, advance.getLoc(), advance.getState().getType(), advance.getState(), kGrid));
   }
 };
 } // namespace

@@ -183,13 +183,11 @@ FailureOr<ShardedLinears> easyquant::equant::checkDegree(ModuleOp module, int64_
       module.walk(
           [&](LinearOp linear) -> WalkResult {
             SchemeAttr input = linear.getInputSchemeAttr();
-            if (degree == 1 || !input || (!input.isOnline() && !input.getSinks()))
+            if (degree == 1 || !input || !input.getSinks())
               return WalkResult::advance();
             return linear.emitError()
-                   << "site '" << siteOf(linear) << "' has "
-                   << (input.isOnline() ? "online scales" : "sinks apart")
-                   << ", which ranks do not keep in step; give --activations dynamic, or "
-                      "static without --sinks keep";
+                   << "site '" << siteOf(linear)
+                   << "' has sinks apart, which ranks do not find together; take --sinks none";
           });
   if (apart.wasInterrupted())
     return failure();

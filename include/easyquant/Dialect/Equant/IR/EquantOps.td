@@ -263,6 +263,21 @@ def Equant_AdvanceOp : Op<Equant_Dialect, "advance", [LM_ModelOp]> {
 // Rows whose columns ranks share
 //===----------------------------------------------------------------------===//
 
+def Equant_SyncExtremaOp : Op<Equant_Dialect, "sync_extrema", [LM_ModelOp, AllTypesMatch<["state", "synced"]>]> {
+  let summary = "makes the extrema of rows those of all ranks";
+  let description = [{
+    What `equant.track` has noted so far, where ranks have parts of the columns, for `equant.advance`: one all-reduce of a step. The
+    state is that of before; what reads the result waits for the extrema of all ranks.
+
+    ```mlir
+    %synced = equant.sync_extrema %state on @tensor_parallel : !lm.state<sites = 118, fields = 2>
+    ```
+  }];
+  let arguments = (ins LM_StateType:$state, FlatSymbolRefAttr:$grid);
+  let results = (outs LM_StateType:$synced);
+  let assemblyFormat = "$state `on` $grid attr-dict `:` type($state)";
+}
+
 def Equant_TokenAbsMaxOp : Equant_Op<"token_absmax", [LM_RowWise]> {
   let summary = "the largest magnitude of each row";
   let description = [{
