@@ -166,9 +166,6 @@ std::optional<std::string> checkOptions(const OptionValues &options) {
         "scheme {} has weights of 5 or 6 bits, which no GPU kernel reads; compile it "
         "with --target cpu, or take --scheme {}",
         mix->name, mix->gpuScheme);
-  if (request->keepsSinks && options[option::tensorParallel] > 1)
-    return "sinks keep goes with one rank: ranks that share a row would each have another scale "
-           "for it; take sinks none, or no --tensor-parallel";
   if (auto chosen = chooseThreads(options[option::threads]); !chosen)
     return chosen.error().message;
   bool isCacheFloat = options.get(option::kvScheme).value_or("none") == "none";

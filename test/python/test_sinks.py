@@ -63,7 +63,6 @@ def test_the_manifest_says_so(made):
 
 @pytest.mark.parametrize("arguments, words", [
     (("--sinks=keep", "--activations=static", "--observer=mse"), "sinks keep goes with observer minmax or absmax"),
-    (("--sinks=keep", "--activations=static", "--tensor-parallel=2"), "sinks keep goes with one rank"),
     (("--sinks=drop",), "unknown sinks 'drop'; legal are none and keep"),
 ])  # fmt: skip
 def test_what_cannot_be_is_told_before_the_model_is_read(arguments, words):

@@ -79,6 +79,22 @@ def test_calibrated_scales_give_the_bits_of_one_rank(model, workspace, tmp_path,
         assert found[1].tobytes() == expected[1].tobytes()
 
 
+def test_sinks_of_rows_that_ranks_share(model, workspace, tmp_path):
+    """Calibrated on one token over and over, so that most others leave the ranges."""
+    file = write_tokens(workspace / "shared-sinks.safetensors", [[7] * 40] * 2)
+    keep = ["--scheme=W8A8", "--activations=static", "--sinks=keep", f"--tokens={file}"]
+    expected = logits_of(1, artifact(model, workspace, 1, *keep), tmp_path)
+    for ranks in (2, 4):
+        folder = artifact(model, workspace, ranks, *keep)
+        found = logits_of(ranks, folder, tmp_path)
+        assert found[0] == expected[0]
+        assert found[1].tobytes() == expected[1].tobytes()
+    calls = json.loads((folder / "manifest.json").read_text())["program"]["tensor_parallel"]["collectives"]
+    assert [call["columns"] for call in calls if call["reduction"] == "max"] == [1] * 4  # before o_proj and down_proj of two layers
+    refused = run_tool("easyquant-compile", model, "-o", tmp_path / "out", "--tensor-parallel=2", "--scheme=W8A8_ASYM", *keep[1:])
+    assert_refused(refused, "sinks apart in a range that is not around 0", "symmetric activations or --sinks none")
+
+
 STATE_ON_RANKS = """
 import sys
 from pathlib import Path

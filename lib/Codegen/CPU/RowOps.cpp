@@ -35,12 +35,12 @@ static bool isStatic(const RowSpec &spec) {
 static bool isOnline(const RowSpec &spec) {
   return quantizationOf(spec) == RowQuantization::Online;
 }
-/// Scale and zero point of a static one come before the outputs, or state, sequences and
-/// site, or a given magnitude.
+/// A given magnitude, then scale and zero point of a static one, come before the outputs, or
+/// state, sequences and site.
 static int64_t parameterCount(const RowSpec &spec) {
   if (isOnline(spec))
     return 3;
-  return isStatic(spec) ? 1 + spec.zeroPoints : spec.absMaxGiven;
+  return spec.absMaxGiven + (isStatic(spec) ? 1 + spec.zeroPoints : 0);
 }
 static numerics::CodeRange staticRange(const RowSpec &spec) {
   return numerics::codeRange(8, !spec.zeroPoints && !spec.fullRange);
@@ -307,7 +307,7 @@ RowEmitter::StaticParams RowEmitter::staticParams(Value scale, Value zero) {
 
 RowEmitter::StaticParams RowEmitter::ownParams(const StaticParams &given) {
   Type f32 = b.f32();
-  Value absMax = emitAbsMax();
+  Value absMax = spec.absMaxGiven ? b.load(arguments[1], {row}) : emitAbsMax();
   const numerics::CodeRange range = staticRange(spec);
   const numerics::StaticReach reach(range, /*zeroPoint=*/0);
   // Of a range around 0 the largest magnitude is what is farthest from its centre.
@@ -337,9 +337,10 @@ RowEmitter::StaticParams RowEmitter::ownParams(const StaticParams &given) {
 }
 
 void RowEmitter::emitStaticCodes() {
+  ValueRange parameters =
+      arguments.slice(inputCount(spec.op), parameterCount(spec)).drop_front(spec.absMaxGiven);
   StaticParams params =
-      staticParams(arguments[inputCount(spec.op)],
-                   spec.zeroPoints ? Value(arguments[inputCount(spec.op) + 1]) : Value());
+      staticParams(parameters[0], spec.zeroPoints ? Value(parameters[1]) : Value());
   emitClampedCodes(spec.sinks ? ownParams(params) : params);
 }
 
@@ -426,7 +427,9 @@ void RowEmitter::emit(Value begin, Value end) {
 
 func::FuncOp getOrEmitRowOp(ModuleOp module, const RowSpec &spec, const Target &target) {
   assert(isStatic(spec) || (!spec.zeroPoints && !spec.fullRange && !spec.sinks));
-  assert(!spec.absMaxGiven || (spec.op == RowOp::Quantize && !isStatic(spec)));
+  assert(!spec.absMaxGiven ||
+         (spec.op == RowOp::Quantize && !isOnline(spec) &&
+          (!isStatic(spec) || (spec.sinks && !spec.zeroPoints && !spec.fullRange))));
   auto inputs = [&](KernelBuilder &b) {
     Type rows = b.rows(spec.columns), columns = b.memref({spec.columns}, b.f32());
     SmallVector<Type> types = {rows};

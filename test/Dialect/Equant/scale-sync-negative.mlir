@@ -1,7 +1,7 @@
 // RUN: not easyquant-opt %s -equant-insert-scale-sync 2>&1 | FileCheck %s
-// CHECK: error: 'equant.quantize_rows' op keeps sinks apart of rows that ranks share, which has no call yet; take sinks none
+// CHECK: error: 'equant.quantize_rows' op keeps sinks apart in a range that is not around 0, of rows that ranks share, which has no call; take a symmetric scheme or sinks none
 
-#sinks = #equant.scheme<i8, symmetric, tensor, sinks>
+#sinks = #equant.scheme<i8, symmetric, full, tensor, sinks>
 
 shard.grid @tensor_parallel(shape = 2)
 

@@ -40,6 +40,21 @@ func.func @static(%x: tensor<?x8xf32>, %c: tensor<1x2x32x4xi8>, %w: tensor<1x1x3
   return %y : tensor<?x32xf32>
 }
 
+// With sinks apart the largest magnitude of a whole row says whether it leaves the range.
+// CHECK-LABEL: func.func @sinks(
+// CHECK: %[[OWN:.*]] = equant.token_absmax
+// CHECK: %[[ALL:.*]] = shard.all_reduce %[[OWN]] on @tensor_parallel grid_axes = [0] reduction = max
+// CHECK: equant.quantize_rows %{{.*}} absmax(%[[ALL]] : tensor<?xf32>) {{.*}}scale = 5.000000e-01
+// INT-LABEL: func.func @sinks(
+#sinks = #equant.scheme<i8, symmetric, tensor, sinks>
+func.func @sinks(%x: tensor<?x8xf32>, %c: tensor<1x2x32x4xi8>, %w: tensor<1x1x32xf32>) -> tensor<?x32xf32> {
+  %q, %s, %t = equant.quantize_rows %x {scheme = #sinks, group = 0 : i64, scale = 0.5 : f32} : tensor<?x8xf32> -> tensor<?x8xi8>, tensor<?xf32>, tensor<?x1xi32>
+  %p = equant.linear %q, %c scale(%w) row_scales(%s) row_sums(%t) {sites = ["down_proj"], weight_scheme = #channel, input_scheme = #sinks, layout = #panel}
+    : (tensor<?x8xi8>, tensor<1x2x32x4xi8>, tensor<1x1x32xf32>, tensor<?xf32>, tensor<?x1xi32>) -> tensor<?x32xf32>
+  %y = shard.all_reduce %p on @tensor_parallel grid_axes = [0] : tensor<?x32xf32> -> tensor<?x32xf32>
+  return %y : tensor<?x32xf32>
+}
+
 // What no sum over ranks comes of is a rank's own.
 // CHECK-LABEL: func.func @own(
 // CHECK-NOT: token_absmax

@@ -52,11 +52,11 @@ module {
 // -----
 
 // The range of a whole row, of which each rank would see its columns alone.
-#sinks = #equant.scheme<i8, symmetric, tensor, sinks>
+#sinks = #equant.scheme<i8, asymmetric, tensor, sinks>
 #w = #equant.scheme<i8, symmetric, channel>
 func.func @sinks(%x: tensor<?x8xf32>, %c: tensor<8x8xi8>, %s: tensor<8x1xf32>) {
-  // expected-error @below {{site 'down_proj' has sinks apart, which ranks do not find together; take --sinks none}}
-  %d = equant.linear %x, %c scale(%s) {sites = ["down_proj"], input_scheme = #sinks, input_scale = 0.5 : f32, weight_scheme = #w}
+  // expected-error @below {{site 'down_proj' has sinks apart in a range that is not around 0, which ranks do not find together; take symmetric activations or --sinks none}}
+  %d = equant.linear %x, %c scale(%s) {sites = ["down_proj"], input_scheme = #sinks, input_scale = 0.5 : f32, input_zero_point = 3 : i32, weight_scheme = #w}
     : (tensor<?x8xf32>, tensor<8x8xi8>, tensor<8x1xf32>) -> tensor<?x8xf32>
   return
 }

@@ -185,7 +185,8 @@ mlir::func::FuncOp getOrEmitTokenAbsMax(mlir::ModuleOp module, const TokenAbsMax
 /// then the team. out... is (y: rows<C>), or when quantized ([scale: f32], codes, scales, sums),
 /// scale being there when it is static; with zero points ([scale: f32, zero: i32], codes, scales,
 /// sums, zeros). Quantize itself is dynamic unless it is static or online, and may be given the
-/// largest magnitude of each row, (x, absmax: memref<?xf32>, codes, scales, sums). Online it is
+/// largest magnitude of each row, (x, absmax: memref<?xf32>, [scale: f32], codes, scales, sums).
+/// Online it is
 /// (state, sequences, first: index, codes, scales, sums, extrema): the scale of a row is number
 /// `first` + 1 of what its sequence has in its slot of `state`, memref<?xFxf64>, and extrema,
 /// rows<2>, are the greatest of -x and of x in each row before it is rounded: the least value by
@@ -200,7 +201,7 @@ struct RowSpec {
   bool fullRange = false;   ///< static only: codes from -128 on, as asymmetric ones always are
   bool sinks = false;       ///< static only: definition 4 of Numerics/Quantize.h instead of 3
   int64_t stateFields = 0;  ///< online only: F, of all sites
-  bool absMaxGiven = false; ///< of Quantize, dynamic
+  bool absMaxGiven = false; ///< of Quantize, dynamic or with sinks in a range around 0
 };
 std::string symbolName(const RowSpec &spec);
 mlir::func::FuncOp getOrEmitRowOp(mlir::ModuleOp module, const RowSpec &spec, const Target &target);

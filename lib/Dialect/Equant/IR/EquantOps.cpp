@@ -311,8 +311,10 @@ LogicalResult QuantizeRowsOp::verify() {
       bool(getZeroPointAttr()) != bool(getZeroPoints()))
     return emitOpError("scale belongs to a static scheme, zero_point and zero points to an "
                        "asymmetric one");
-  if (getAbsmax() && !scheme.getDynamic())
-    return emitOpError("absmax belongs to a dynamic scheme, found ") << scheme;
+  if (getAbsmax() && !scheme.getDynamic() && !scheme.hasSinksAroundZero())
+    return emitOpError("absmax belongs to a dynamic scheme, or to one with sinks in a range around "
+                       "0, found ")
+           << scheme;
   int64_t columns = lm::columns(getInput());
   int64_t groups = numerics::groupCount(columns, static_cast<int64_t>(getGroup()));
   if (lm::columns(getCodes()) != columns || lm::columns(getSums()) != groups)

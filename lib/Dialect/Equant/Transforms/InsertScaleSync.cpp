@@ -6,7 +6,8 @@
 //===----------------------------------------------------------------------===//
 //
 // A row of activations whose columns lie on D ranks has one scale: that of max over ranks of
-// max |x_r|. The largest of maxima is exact, so that codes are those of one rank. Codes of online
+// max |x_r|, which also says whether the row leaves a static range that keeps sinks apart. The
+// largest of maxima is exact, so that codes are those of one rank. Codes of online
 // scales need no call, but the extrema from which scales go on do: those of all sites lie side by
 // side, and are reduced in one call behind the last of them.
 //
@@ -40,16 +41,18 @@ struct InsertScaleSync : equant::impl::InsertScaleSyncBase<InsertScaleSync> {
 
   void runOnOperation() override {
     getOperation().walk([&](QuantizeRowsOp op) {
-      if (op.getScheme().getDynamic() && !op.getAbsmax() && spansRanks(op.getCodes()))
+      if ((op.getScheme().getDynamic() || op.getScheme().hasSinksAroundZero()) && !op.getAbsmax() &&
+          spansRanks(op.getCodes()))
         synchronize(op);
     });
     getOperation().walk([&](AdvanceOp op) { synchronize(op); });
     // Every rank would find by its own columns alone whether a row leaves the range.
     WalkResult apart = getOperation().walk([](QuantizeRowsOp op) -> WalkResult {
-      if (!op.getScheme().getSinks() || !spansRanks(op.getCodes()))
+      if (!op.getScheme().getSinks() || op.getAbsmax() || !spansRanks(op.getCodes()))
         return WalkResult::advance();
-      return op.emitOpError() << "keeps sinks apart of rows that ranks share, which has no call "
-                                 "yet; take sinks none";
+      return op.emitOpError() << "keeps sinks apart in a range that is not around 0, of rows that "
+                                 "ranks share, which has no call; take a symmetric scheme or sinks "
+                                 "none";
     });
     if (apart.wasInterrupted())
       return signalPassFailure();

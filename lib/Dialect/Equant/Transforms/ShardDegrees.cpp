@@ -183,11 +183,12 @@ FailureOr<ShardedLinears> easyquant::equant::checkDegree(ModuleOp module, int64_
       module.walk(
           [&](LinearOp linear) -> WalkResult {
             SchemeAttr input = linear.getInputSchemeAttr();
-            if (degree == 1 || !input || !input.getSinks())
+            if (degree == 1 || !input || !input.getSinks() || input.hasSinksAroundZero())
               return WalkResult::advance();
             return linear.emitError()
                    << "site '" << siteOf(linear)
-                   << "' has sinks apart, which ranks do not find together; take --sinks none";
+                   << "' has sinks apart in a range that is not around 0, which ranks do not find "
+                      "together; take symmetric activations or --sinks none";
           });
   if (apart.wasInterrupted())
     return failure();

@@ -147,6 +147,8 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     /// Does each input have scales of its own?
     bool getDynamic() const { return getOrigin() == ScaleOrigin::Dynamic; }
     bool isOnline() const { return getOrigin() == ScaleOrigin::Online; }
+    /// Is a row's largest magnitude all that decides whether it leaves the range?
+    bool hasSinksAroundZero() const { return getSinks() && getSymmetric() && !getFullRange(); }
     bool isStatic() const { return getOrigin() == ScaleOrigin::Static; }
     /// Of activations: is there a scale that calibration finds, that of a tensor, with which online
     /// ones start, or the outer one?

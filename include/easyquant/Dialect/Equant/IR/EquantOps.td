@@ -186,7 +186,7 @@ def Equant_QuantizeRowsOp : Equant_Op<"quantize_rows", [AttrSizedOperandSegments
     `group` columns (0: of the row), which products with zero points are corrected by. `lib/Numerics` defines it to the bit.
 
     With `absmax` the scales are those of these largest magnitudes, one a row, instead of the row's own: of rows whose columns are
-    parts of longer rows, which other ranks have.
+    parts of longer rows, which other ranks have. They also decide which rows leave a static range with sinks apart.
 
     ```mlir
     %codes, %scales, %sums = equant.quantize_rows %x {scheme = #equant.scheme<i8, symmetric, token, dynamic>, group = 128 : i64}

@@ -257,7 +257,9 @@ def InsertScaleSync : Pass<"equant-insert-scale-sync", "::mlir::ModuleOp"> {
   let summary = "Give rows that ranks share one scale";
   let description = [{
     A dynamic scale of activations whose columns lie on several ranks follows from the largest magnitude of all of them, which is
-    reduced over ranks. Static scales need nothing.
+    reduced over ranks; with sinks apart that magnitude also says whether a row leaves the static range. Other static scales need
+    nothing. Online scales are known before the step: one `equant.sync_extrema` behind the last of them, in one collective for all
+    sites, gives `equant.advance` the extrema of whole rows.
 
     Before:
 
