@@ -6,15 +6,16 @@
 //===----------------------------------------------------------------------===//
 //
 // What rounding takes from activations, GPTQ's Hessians and the weights of errors, is of float
-// ones, as where formats were measured: then the float model runs beside the quantized one.
+// ones, as where formats were measured: then the float model runs beside the quantized ones, once
+// for all of them.
 //
 //===----------------------------------------------------------------------===//
 
 #include "ChoiceRun.h"
 
-#include "HeadSensitivity.h"
-
 #include "easyquant/Support/Checksum.h"
+
+#include <map>
 
 using namespace mlir;
 using namespace easyquant;
@@ -24,8 +25,8 @@ using formats::ComputedTensor;
 
 static constexpr char kLosses[] = "losses";
 
-LogicalResult ChoiceRun::runLayer(size_t index, std::span<const size_t> choice,
-                                  const HiddenStates *exact, HiddenStates &states) {
+LogicalResult ChoiceRun::runLayer(size_t index, ArrayRef<const Choice *> choices,
+                                  const HiddenStates *exact, std::vector<HiddenStates> &states) {
   func::FuncOp layer = runner.layers()[index];
   Subgraph subgraph{{layer.getArgument(0)}, {layer.front().getTerminator()->getOperand(0)}};
   subgraph.observers = false;
@@ -43,28 +44,73 @@ LogicalResult ChoiceRun::runLayer(size_t index, std::span<const size_t> choice,
       return failure();
     activations.emplace(std::move(*found));
   }
-  for (auto [group, chosen] : llvm::zip_equal(space.groups, choice)) {
-    if (group.layer != index)
-      continue;
-    std::optional<GroupInputs> inputs;
-    if (activations)
-      inputs.emplace(activations->of(group.activation), runner.tokens().skipped(), threads);
-    for (auto [site, plan] : llvm::zip_equal(group.sites, group.candidates[chosen].plans))
-      if (failed(roundInto(runner.constants(), site, plan, inputs ? &*inputs : nullptr, threads,
-                           *program)))
-        return failure();
+  const Choice *before = nullptr; // whose weights the program has
+  for (auto [choice, state] : llvm::zip_equal(choices, states)) {
+    for (auto [i, group] : llvm::enumerate(space.groups)) {
+      const size_t chosen = (*choice)[i];
+      if (group.layer != index || (before && (*before)[i] == chosen))
+        continue;
+      std::optional<GroupInputs> inputs;
+      if (activations)
+        inputs.emplace(activations->of(group.activation), runner.tokens().skipped(), threads);
+      for (auto [site, plan] : llvm::zip_equal(group.sites, group.candidates[chosen].plans))
+        if (failed(roundInto(runner.constants(), site, plan, inputs ? &*inputs : nullptr, threads,
+                             *program)))
+          return failure();
+    }
+    before = choice;
+    FailureOr<HiddenStates> after = runner.allocate();
+    if (failed(after) || failed(runner.run(*program, layer.getSymName(), {&state}, {&*after})))
+      return failure();
+    state = std::move(*after);
   }
-  FailureOr<HiddenStates> after = runner.allocate();
-  if (failed(after) || failed(runner.run(*program, layer.getSymName(), {&states}, {&*after})))
-    return failure();
-  states = std::move(*after);
   return success();
 }
 
-FailureOr<ModelLosses> ChoiceRun::measure(std::span<const size_t> choice) {
-  const bool needsExact = llvm::any_of(llvm::zip_equal(space.groups, choice), [](auto chosen) {
-    auto [group, candidate] = chosen;
-    return readsInputs(group.candidates[candidate].plans.front());
+FailureOr<std::vector<HiddenStates>> ChoiceRun::embed(ArrayRef<const Choice *> choices,
+                                                      HeadSensitivity *head) {
+  std::vector<HiddenStates> states;
+  for (const Choice *choice : choices) {
+    if (head && failed(head->round(space.head()->candidates[choice->back()].plans)))
+      return failure();
+    FailureOr<HiddenStates> embedded = head ? head->embed() : runner.embed();
+    if (failed(embedded))
+      return failure();
+    states.push_back(std::move(*embedded));
+  }
+  return states;
+}
+
+/// Models with one head go together: its weights are in memory once.
+FailureOr<std::vector<ModelLosses>> ChoiceRun::lossesOf(ArrayRef<const Choice *> choices,
+                                                        const std::vector<HiddenStates> &states,
+                                                        HeadSensitivity *head,
+                                                        ModelLoss &objective) {
+  std::map<size_t, std::vector<size_t>> byHead;
+  for (auto [i, choice] : llvm::enumerate(choices))
+    byHead[head ? choice->back() : 0].push_back(i);
+  std::vector<ModelLosses> losses(choices.size());
+  for (const auto &[candidate, models] : byHead) {
+    if (head && failed(head->round(space.head()->candidates[candidate].plans)))
+      return failure();
+    SmallVector<const HiddenStates *> own;
+    for (size_t i : models)
+      own.push_back(&states[i]);
+    FailureOr<std::vector<ModelLosses>> found = head ? head->lossesOf(own) : objective.allOf(own);
+    if (failed(found))
+      return failure();
+    for (auto [i, loss] : llvm::zip_equal(models, *found))
+      losses[i] = loss;
+  }
+  return losses;
+}
+
+FailureOr<std::vector<ModelLosses>> ChoiceRun::measure(ArrayRef<const Choice *> choices) {
+  const bool needsExact = llvm::any_of(choices, [&](const Choice *choice) {
+    return llvm::any_of(llvm::zip_equal(space.groups, *choice), [](auto chosen) {
+      auto [group, candidate] = chosen;
+      return readsInputs(group.candidates[candidate].plans.front());
+    });
   });
   FailureOr<ModelLoss *> objective = loss();
   if (failed(objective))
@@ -72,11 +118,11 @@ FailureOr<ModelLosses> ChoiceRun::measure(std::span<const size_t> choice) {
   std::optional<HeadSensitivity> head;
   if (const SearchGroup *group = space.head()) {
     FailureOr<HeadSensitivity> made = HeadSensitivity::create(runner, *group, **objective, threads);
-    if (failed(made) || failed(made->round(group->candidates[choice.back()].plans)))
+    if (failed(made))
       return failure();
     head.emplace(std::move(*made));
   }
-  FailureOr<HiddenStates> states = head ? head->embed() : runner.embed();
+  FailureOr<std::vector<HiddenStates>> states = embed(choices, head ? &*head : nullptr);
   if (failed(states))
     return failure();
   std::optional<HiddenStates> exact;
@@ -87,15 +133,17 @@ FailureOr<ModelLosses> ChoiceRun::measure(std::span<const size_t> choice) {
     exact = std::move(*embedded);
   }
   for (size_t i = 0; i < runner.layers().size(); ++i)
-    if (failed(runLayer(i, choice, exact ? &*exact : nullptr, *states)) ||
+    if (failed(runLayer(i, choices, exact ? &*exact : nullptr, *states)) ||
         (exact && failed(runner.runLayer(i, *exact))))
       return failure();
-  if (head)
-    return head->lossesOf(*states);
-  return (*objective)->allOf(*states);
+  return lossesOf(choices, *states, head ? &*head : nullptr, **objective);
 }
 
-std::string ChoiceRun::stampOf(std::span<const size_t> choice) const {
+//===----------------------------------------------------------------------===//
+// The journal
+//===----------------------------------------------------------------------===//
+
+std::string ChoiceRun::stampOf(const Choice &choice) const {
   Checksum checksum;
   checksum.update(kLosses, sizeof(kLosses)); // what the file holds
   checksum.update(stamp.data(), stamp.size());
@@ -106,24 +154,55 @@ std::string ChoiceRun::stampOf(std::span<const size_t> choice) const {
   return checksum.hex();
 }
 
-FailureOr<ModelLosses> ChoiceRun::run(std::span<const size_t> choice) {
+FailureOr<std::optional<ModelLosses>> ChoiceRun::read(const Choice &choice) const {
   const formats::ComputedConstants &work = method.work();
   const std::string own = stampOf(choice), file = fileOf(own);
+  if (!work.has(file, own))
+    return std::optional<ModelLosses>();
   float found[3] = {};
-  if (work.has(file, own)) {
-    if (auto done = work.readRows({file, own, kLosses, formats::DType::F32, {3}}, 0, 3,
-                                  std::span<float>(found));
-        !done)
-      return emitError(runner.finalState().getLoc()) << done.error().message;
-    return ModelLosses{found[0], found[1], found[2]};
-  }
-  FailureOr<ModelLosses> measured = measure(choice);
-  if (failed(measured))
-    return failure();
-  const float losses[] = {measured->objective, measured->nextToken, measured->floatNextToken};
+  if (auto done = work.readRows({file, own, kLosses, formats::DType::F32, {3}}, 0, 3,
+                                std::span<float>(found));
+      !done)
+    return emitError(runner.finalState().getLoc()) << done.error().message;
+  return std::optional(ModelLosses{found[0], found[1], found[2]});
+}
+
+LogicalResult ChoiceRun::write(const Choice &choice, const ModelLosses &measured) const {
+  const std::string own = stampOf(choice);
+  const float losses[] = {measured.objective, measured.nextToken, measured.floatNextToken};
   const std::vector<ComputedTensor> tensors = {
       ComputedTensor::floats(kLosses, {3}, std::span<const float>(losses))};
-  if (auto done = work.write(file, own, tensors); !done)
+  if (auto done = method.work().write(fileOf(own), own, tensors); !done)
     return emitError(runner.finalState().getLoc()) << done.error().message;
-  return measured;
+  return success();
+}
+
+FailureOr<std::vector<ModelLosses>> ChoiceRun::run(ArrayRef<Choice> choices) {
+  std::vector<ModelLosses> losses(choices.size());
+  std::vector<size_t> open;
+  for (auto [i, choice] : llvm::enumerate(choices)) {
+    FailureOr<std::optional<ModelLosses>> known = read(choice);
+    if (failed(known))
+      return failure();
+    if (*known)
+      losses[i] = **known;
+    else
+      open.push_back(i);
+  }
+  for (ArrayRef<size_t> rest = open; !rest.empty();) {
+    ArrayRef<size_t> part = rest.take_front(kTogether);
+    rest = rest.drop_front(part.size());
+    SmallVector<const Choice *> together;
+    for (size_t i : part)
+      together.push_back(&choices[i]);
+    FailureOr<std::vector<ModelLosses>> measured = measure(together);
+    if (failed(measured))
+      return failure();
+    for (auto [i, found] : llvm::zip_equal(part, *measured)) {
+      losses[i] = found;
+      if (failed(write(choices[i], found)))
+        return failure();
+    }
+  }
+  return losses;
 }

@@ -13,14 +13,19 @@
 #ifndef EASYQUANT_LIB_SEARCH_CHOICERUN_H
 #define EASYQUANT_LIB_SEARCH_CHOICERUN_H
 
+#include "HeadSensitivity.h"
 #include "ModelLoss.h"
 #include "SearchSpace.h"
 
 #include "easyquant/Calibration/MethodRun.h"
 
-#include <span>
+#include <optional>
+#include <vector>
 
 namespace easyquant::search {
+
+/// The candidate of each group.
+using Choice = std::vector<size_t>;
 
 class ChoiceRun {
 public:
@@ -32,22 +37,34 @@ public:
       : method(method), runner(method.runner()), space(space), loss(loss), stamp(std::move(stamp)),
         threads(threads) {}
 
-  /// The losses of the model whose group i has candidate `choice[i]`. Fails with a diagnostic.
-  mlir::FailureOr<ModelLosses> run(std::span<const size_t> choice);
+  /// The losses of the models whose group i has candidate `choice[i]`. Those that the journal does
+  /// not know are run together, kTogether at a time. Fails with a diagnostic.
+  mlir::FailureOr<std::vector<ModelLosses>> run(llvm::ArrayRef<Choice> choices);
   /// Has this rank, or another one, run it? Collective, as MethodRun::has.
-  bool isKnown(std::span<const size_t> choice) const {
+  bool isKnown(const Choice &choice) const {
     const std::string own = stampOf(choice);
     return method.has(fileOf(own), own);
   }
 
 private:
-  std::string stampOf(std::span<const size_t> choice) const;
+  /// How many hidden states are in memory, and how much of the work an interruption loses.
+  static constexpr size_t kTogether = 8;
+
+  std::string stampOf(const Choice &choice) const;
   static std::string fileOf(const std::string &stamp) {
     return "search_choice_" + stamp + ".safetensors";
   }
-  mlir::FailureOr<ModelLosses> measure(std::span<const size_t> choice);
-  mlir::LogicalResult runLayer(size_t index, std::span<const size_t> choice,
-                               const HiddenStates *exact, HiddenStates &states);
+  mlir::FailureOr<std::optional<ModelLosses>> read(const Choice &choice) const;
+  mlir::LogicalResult write(const Choice &choice, const ModelLosses &losses) const;
+  mlir::FailureOr<std::vector<ModelLosses>> measure(llvm::ArrayRef<const Choice *> choices);
+  /// One layer of all models, and of the float one where rounding reads what its linears read.
+  mlir::LogicalResult runLayer(size_t index, llvm::ArrayRef<const Choice *> choices,
+                               const HiddenStates *exact, std::vector<HiddenStates> &states);
+  mlir::FailureOr<std::vector<HiddenStates>> embed(llvm::ArrayRef<const Choice *> choices,
+                                                   HeadSensitivity *head);
+  mlir::FailureOr<std::vector<ModelLosses>> lossesOf(llvm::ArrayRef<const Choice *> choices,
+                                                     const std::vector<HiddenStates> &states,
+                                                     HeadSensitivity *head, ModelLoss &objective);
 
   MethodRun &method;
   LayerRunner &runner;

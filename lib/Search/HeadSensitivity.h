@@ -29,8 +29,8 @@ public:
   mlir::LogicalResult round(llvm::ArrayRef<equant::PlanAttr> plans);
   /// The states that go into the first layer.
   mlir::FailureOr<HiddenStates> embed();
-  /// The losses of a model with this head, whose last layer made `states`.
-  mlir::FailureOr<ModelLosses> lossesOf(const HiddenStates &states) {
+  /// The losses of models with this head, whose last layers made `states`.
+  mlir::FailureOr<std::vector<ModelLosses>> lossesOf(llvm::ArrayRef<const HiddenStates *> states) {
     return loss->allOf(states, program);
   }
 

@@ -39,25 +39,19 @@ FailureOr<ModelLoss> ModelLoss::create(LayerRunner &runner, HiddenStates referen
   FailureOr<CompiledSubgraph> head = compileHead(runner);
   if (failed(head))
     return failure();
-  Value logits = logitsOf(runner);
-  ModelLoss loss(runner, std::move(reference), std::move(*head), logits, objective, threads);
-  if (objective == Objective::KL)
-    return std::move(loss);
-  FailureOr<std::vector<double>> own = loss.means(Objective::Loss, {&loss.reference}, loss.head);
-  if (failed(own))
+  ModelLoss loss(runner, std::move(reference), std::move(*head), logitsOf(runner), objective,
+                 threads);
+  if (objective == Objective::Loss && failed(loss.ownLoss()))
     return failure();
-  loss.floatLoss = own->front();
   return std::move(loss);
 }
 
-Result<void> ModelLoss::addSample(Objective measure, int64_t sample,
-                                  ArrayRef<const HiddenStates *> models, CompiledSubgraph &other,
-                                  std::vector<double> &sums) {
+Result<void> ModelLoss::addSample(const Question &asked, int64_t sample,
+                                  ArrayRef<const HiddenStates *> models,
+                                  MutableArrayRef<Sums> sums) {
   const std::span<const int32_t> tokens = runner->tokens().sample(sample);
-  const int64_t vocabulary = lm::columns(logits);
-  // The last token's next one is not known.
-  const int64_t end = std::ssize(tokens) - (measure == Objective::Loss ? 1 : 0);
-  std::vector<float> expected(measure == Objective::KL ? kLogitRows * vocabulary : 0),
+  const int64_t vocabulary = lm::columns(logits), all = std::ssize(tokens);
+  std::vector<float> expected(asked.divergence ? kLogitRows * vocabulary : 0),
       found(kLogitRows * vocabulary);
   auto run = [&](CompiledSubgraph &program, const HiddenStates &states, int64_t first,
                  int64_t count, float *out) {
@@ -65,79 +59,93 @@ Result<void> ModelLoss::addSample(Objective measure, int64_t sample,
                              ConstMatrix(states.sample(sample)).middleRows(first, count),
                              Matrix(out, count, vocabulary));
   };
+  // The last token's next one is not known.
+  const int64_t end = all - (asked.divergence ? 0 : 1);
   for (int64_t first = runner->tokens().skipped(); first < end; first += kLogitRows) {
-    const int64_t count = std::min(kLogitRows, end - first);
-    if (measure == Objective::KL)
+    const int64_t count = std::min(kLogitRows, end - first),
+                  predicted = std::min(count, all - 1 - first);
+    if (asked.divergence)
       if (auto done = run(head, reference, first, count, expected.data()); !done)
         return done;
     for (auto [model, sum] : llvm::zip_equal(models, sums)) {
-      if (auto done = run(other, *model, first, count, found.data()); !done)
+      if (auto done = run(*asked.other, *model, first, count, found.data()); !done)
         return done;
       const ConstMatrix rows(found.data(), count, vocabulary);
-      Result<double> added =
-          measure == Objective::KL
-              ? numerics::klDivergence({expected.data(), count, vocabulary}, rows, threads)
-              : numerics::crossEntropy(rows, tokens.subspan(first + 1, count), threads);
-      if (!added)
-        return Unexpected(added.error());
-      sum += *added;
+      if (asked.divergence) {
+        auto added = numerics::klDivergence({expected.data(), count, vocabulary}, rows, threads);
+        if (!added)
+          return Unexpected(added.error());
+        sum.divergence += *added;
+      }
+      if (asked.nextToken && predicted > 0) {
+        auto added = numerics::crossEntropy(rows.middleRows(0, predicted),
+                                            tokens.subspan(first + 1, predicted), threads);
+        if (!added)
+          return Unexpected(added.error());
+        sum.nextToken += *added;
+      }
     }
   }
   return {};
 }
 
-FailureOr<std::vector<double>> ModelLoss::means(Objective measure,
-                                                ArrayRef<const HiddenStates *> models,
-                                                CompiledSubgraph &other) {
-  std::vector<double> sums(models.size());
-  const int64_t counted = measure == Objective::Loss ? predicted() : runner->tokens().counted();
-  if (counted < 1)
+FailureOr<std::vector<ModelLoss::Sums>> ModelLoss::means(const Question &asked,
+                                                         ArrayRef<const HiddenStates *> models) {
+  if (!asked.divergence && predicted() < 1)
     return emitError(logits.getLoc())
            << "samples of one token have no next one to predict: give longer samples, or objective "
               "kl";
+  std::vector<Sums> sums(models.size());
   for (int64_t i = 0; i < runner->tokens().samples(); ++i)
-    if (auto done = addSample(measure, i, models, other, sums); !done)
+    if (auto done = addSample(asked, i, models, sums); !done)
       return emitError(logits.getLoc()) << done.error().message;
-  for (double &sum : sums)
-    sum /= static_cast<double>(counted);
+  for (Sums &sum : sums) {
+    sum.divergence /= static_cast<double>(runner->tokens().counted());
+    sum.nextToken /= static_cast<double>(predicted());
+  }
   return sums;
+}
+
+FailureOr<double> ModelLoss::ownLoss() {
+  if (!floatLoss) {
+    FailureOr<std::vector<Sums>> own = means({false, true, &head}, {&reference});
+    if (failed(own))
+      return failure();
+    floatLoss = own->front().nextToken;
+  }
+  return *floatLoss;
 }
 
 FailureOr<std::vector<float>> ModelLoss::of(ArrayRef<const HiddenStates *> models,
                                             CompiledSubgraph &other) {
-  FailureOr<std::vector<double>> found = means(objective, models, other);
+  const bool isDivergence = objective == Objective::KL;
+  FailureOr<std::vector<Sums>> found = means({isDivergence, !isDivergence, &other}, models);
   if (failed(found))
     return failure();
   std::vector<float> losses;
-  for (double loss : *found)
-    losses.push_back(static_cast<float>(loss - (objective == Objective::Loss ? *floatLoss : 0)));
+  for (const Sums &sum : *found)
+    losses.push_back(
+        static_cast<float>(isDivergence ? sum.divergence : sum.nextToken - *floatLoss));
   return losses;
 }
 
-FailureOr<ModelLosses> ModelLoss::allOf(const HiddenStates &model, CompiledSubgraph &other) {
-  auto meanOf = [&](Objective measure, const HiddenStates &states,
-                    CompiledSubgraph &program) -> FailureOr<double> {
-    FailureOr<std::vector<double>> found = means(measure, {&states}, program);
-    return failed(found) ? FailureOr<double>() : FailureOr<double>(found->front());
-  };
-  ModelLosses losses;
-  FailureOr<double> nextToken = -1.0;
-  if (predicted() >= 1) {
-    FailureOr<double> own =
-        floatLoss ? FailureOr<double>(*floatLoss) : meanOf(Objective::Loss, reference, head);
-    if (failed(own) || failed(nextToken = meanOf(Objective::Loss, model, other)))
-      return failure();
-    floatLoss = *own;
-    losses.floatNextToken = static_cast<float>(*own);
-  }
-  losses.nextToken = static_cast<float>(*nextToken);
-  if (objective == Objective::Loss) {
-    losses.objective = static_cast<float>(*nextToken - *floatLoss);
-    return losses;
-  }
-  FailureOr<double> divergence = meanOf(Objective::KL, model, other);
-  if (failed(divergence))
+FailureOr<std::vector<ModelLosses>> ModelLoss::allOf(ArrayRef<const HiddenStates *> models,
+                                                     CompiledSubgraph &other) {
+  const bool isPredicted = predicted() >= 1, isDivergence = objective == Objective::KL;
+  FailureOr<double> own = isPredicted ? ownLoss() : FailureOr<double>(-1.0);
+  if (failed(own))
     return failure();
-  losses.objective = static_cast<float>(*divergence);
-  return losses;
+  FailureOr<std::vector<Sums>> found = means({isDivergence, isPredicted, &other}, models);
+  if (failed(found))
+    return failure();
+  std::vector<ModelLosses> all;
+  for (const Sums &sum : *found) {
+    ModelLosses &losses = all.emplace_back();
+    losses.objective = static_cast<float>(isDivergence ? sum.divergence : sum.nextToken - *own);
+    if (isPredicted) {
+      losses.nextToken = static_cast<float>(sum.nextToken);
+      losses.floatNextToken = static_cast<float>(*own);
+    }
+  }
+  return all;
 }

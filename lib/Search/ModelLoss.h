@@ -7,7 +7,7 @@
 //
 // From the hidden states behind the last layer. The logits of a few tokens at a time are in memory:
 // those of the float model are computed again each time, which several models may share. Private to
-// lib/Calibration.
+// lib/Search.
 //
 //===----------------------------------------------------------------------===//
 
@@ -49,9 +49,13 @@ public:
   /// The same of models with another output head.
   mlir::FailureOr<std::vector<float>> of(llvm::ArrayRef<const HiddenStates *> models,
                                          CompiledSubgraph &other);
-  /// All that is known of one model. Fails with a diagnostic.
-  mlir::FailureOr<ModelLosses> allOf(const HiddenStates &model, CompiledSubgraph &other);
-  mlir::FailureOr<ModelLosses> allOf(const HiddenStates &model) { return allOf(model, head); }
+  /// All that is known of each of the models, from one pass of either head. Fails with a
+  /// diagnostic.
+  mlir::FailureOr<std::vector<ModelLosses>> allOf(llvm::ArrayRef<const HiddenStates *> models,
+                                                  CompiledSubgraph &other);
+  mlir::FailureOr<std::vector<ModelLosses>> allOf(llvm::ArrayRef<const HiddenStates *> models) {
+    return allOf(models, head);
+  }
 
   /// The float model's states behind the last layer.
   const HiddenStates &floatStates() const { return reference; }
@@ -63,12 +67,23 @@ private:
             Objective objective, unsigned threads)
       : runner(&runner), reference(std::move(reference)), head(std::move(head)), logits(logits),
         objective(objective), threads(threads) {}
-  Result<void> addSample(Objective measure, int64_t sample,
-                         llvm::ArrayRef<const HiddenStates *> models, CompiledSubgraph &other,
-                         std::vector<double> &sums);
-  /// A divergence, or a loss of the next token that is not compared with the float model's.
-  mlir::FailureOr<std::vector<double>>
-  means(Objective measure, llvm::ArrayRef<const HiddenStates *> models, CompiledSubgraph &other);
+  /// Sums over tokens: divergences, and losses of the next token.
+  struct Sums {
+    double divergence = 0, nextToken = 0;
+  };
+  /// What is asked of models whose head is `other`: measures that are not cost nothing.
+  struct Question {
+    bool divergence, nextToken;
+    CompiledSubgraph *other;
+  };
+  Result<void> addSample(const Question &asked, int64_t sample,
+                         llvm::ArrayRef<const HiddenStates *> models,
+                         llvm::MutableArrayRef<Sums> sums);
+  /// Means over tokens.
+  mlir::FailureOr<std::vector<Sums>> means(const Question &asked,
+                                           llvm::ArrayRef<const HiddenStates *> models);
+  /// Of the next token, by the float model.
+  mlir::FailureOr<double> ownLoss();
   /// Tokens that have a next one.
   int64_t predicted() const { return runner->tokens().counted() - runner->tokens().samples(); }
 

@@ -198,21 +198,28 @@ std::string SearchRun::stampOf(int64_t layer) const {
 
 FailureOr<ModelLosses> SearchRun::lossesOf(std::span<const size_t> candidates) {
   auto made = [&] { return modelLoss(); };
-  return ChoiceRun(run, space, made, stamp(), threads).run(candidates);
+  FailureOr<std::vector<ModelLosses>> found =
+      ChoiceRun(run, space, made, stamp(), threads)
+          .run(Choice(candidates.begin(), candidates.end()));
+  if (failed(found))
+    return failure();
+  return found->front();
 }
 
-LogicalResult SearchRun::runChoices(ArrayRef<std::vector<size_t>> choices) {
+LogicalResult SearchRun::runChoices(ArrayRef<Choice> choices) {
   auto made = [&] { return modelLoss(); };
   ChoiceRun whole(run, space, made, stamp(), threads);
-  SmallVector<const std::vector<size_t> *> open;
-  for (const std::vector<size_t> &choice : choices)
-    if (!whole.isKnown(choice))
-      open.push_back(&choice);
+  std::vector<Choice> open, own;
+  for (const Choice &choice : choices)
+    if (!llvm::is_contained(open, choice) && !whole.isKnown(choice))
+      open.push_back(choice);
   for (auto [turn, choice] : llvm::enumerate(open))
-    if (isOwn(turn) && failed(whole.run(*choice)))
-      return failure();
-  for (const std::vector<size_t> *choice : open)
-    if (!whole.isKnown(*choice))
+    if (isOwn(turn))
+      own.push_back(choice);
+  if (failed(whole.run(own)))
+    return failure();
+  for (const Choice &choice : open)
+    if (!whole.isKnown(choice))
       return run.fail(
           {ErrorCode::IO, "losses of a whole model did not come from the rank that ran it"});
   return success();

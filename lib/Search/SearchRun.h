@@ -51,7 +51,7 @@ public:
   /// The losses of the whole model. Fails with a diagnostic.
   mlir::FailureOr<ModelLosses> lossesOf(std::span<const size_t> candidates);
   /// Runs them, dealt out to the ranks, so that lossesOf knows them all. Collective.
-  mlir::LogicalResult runChoices(llvm::ArrayRef<std::vector<size_t>> choices);
+  mlir::LogicalResult runChoices(llvm::ArrayRef<Choice> choices);
   /// What this process has run, in passes of the float model over the tokens used.
   double forwards() const { return run.runner().multiplications() / oneForward; }
 

@@ -210,6 +210,18 @@ def test_the_head_is_a_group(searched, tmp_path, tied):
     assert_refused(model.run("head", "avg-bits=4", "search-head"), "avg-bits counts the layers' weights alone")
 
 
+def test_models_that_run_together_have_the_losses_of_each_alone(searched):
+    """More than run at once, with several formats of the head among them."""
+    whole = searched.search("sizes", "max-bytes=1000000", "search-head")
+    least, most = (whole["fixed_bytes"] + sum(pick(choice["bytes"] for choice in group["choices"]) for group in whole["groups"]) for pick in (min, max))
+    sizes = [str(least + (most - least) * part // 9) for part in range(10)]
+    together = searched.search("together", f"max-bytes={','.join(sizes)}", "search-head")["points"]
+    assert len({point["formats"][-1] for point in together}) > 1 and len({point["verified"] for point in together}) > 8
+    for index in (0, 4, 9):
+        alone = searched.search(f"alone-{index}", f"max-bytes={sizes[index]}", "search-head")["points"][0]
+        assert {**alone, "evaluations": 1} == {**together[index], "evaluations": 1}
+
+
 def test_an_interrupted_search_ends_with_the_same_bytes(searched, report):
     first = folder_contents(searched.folder / "grid" / "work")
     assert sorted(name for name in first if "choice" not in name) == ["search_0.safetensors", "search_1.safetensors"]
