@@ -5,7 +5,7 @@
 
     .venv/bin/python benchmarks/online_scales.py MODEL --calib FILE --texts FILE FILE [--tokens 1024] [--window 256] [--out DIR]
 
-Compiles W8A8 by SmoothQuant with searched alpha four times, and lets each read the first tokens of one text after the other,
+Compiles W8A8 by SmoothQuant with searched alpha in each way (those with sinks apart: `--sinks keep`), and lets each read the first tokens of one text after the other,
 in windows of so many tokens, at 1 and at 32 tokens a step. State goes on from window to window and from text to text. Prints
 the mean KL divergence from the float model on each text, and what a decode step costs beside one with static scales: the median of
 ratios of interleaved steps.
@@ -26,17 +26,21 @@ from easyquant import _runtime
 from easyquant.artifact import Artifact
 from easyquant.tokenizer import load_tokenizer
 
-KINDS = ("static", "dynamic", "online-ema", "online-window")
+KINDS = {
+    "static": (), "static, sinks apart": ("--sinks=keep",), "dynamic": (), "online-ema": (), "online-ema, sinks apart": ("--sinks=keep",),
+    "online-window": (), "online-window, sinks apart": ("--sinks=keep",),
+}  # fmt: skip
 
 
 def compile_all(model, calib, out, options):
     folders = {}
     for kind in ("float", *KINDS):
-        folder = folders[kind] = out / kind
+        folder = folders[kind] = out / kind.replace(", ", "-").replace(" ", "-")
         if folder.exists():
             continue
         how = ("--scheme=none",) if kind == "float" else (
-            "--scheme=W8A8", "--method=smoothquant", "--alpha=search", f"--activations={kind}", f"--calib={calib}", *options)
+            "--scheme=W8A8", "--method=smoothquant", "--alpha=search", f"--activations={kind.partition(',')[0]}", *KINDS[kind],
+            f"--calib={calib}", *options)
         subprocess.run([sys.executable, "-m", "easyquant", "compile", model, "-o", folder, *how], check=True)
     return folders
 
@@ -78,7 +82,7 @@ def step_costs(models, tokens, rounds):
         for session in sessions.values():
             session.reset()
         for token in tokens[:64]:
-            for kind in np.random.default_rng(round).permutation(KINDS):
+            for kind in np.random.default_rng(round).permutation(list(KINDS)):
                 begin = time.perf_counter()
                 sessions[kind].decode(int(token))
                 seconds[kind].append(time.perf_counter() - begin)

@@ -90,7 +90,7 @@ std::vector<std::string> Recipe::observers() const {
 Result<bool> Recipe::keepsSinks() const {
   bool anySite = false;
   auto check = [&](const SiteRequest &site) -> Result<void> {
-    if (!site.isStatic() || site.options[option::sinks] != "keep")
+    if (!site.isCalibrated() || site.options[option::sinks] != "keep")
       return {};
     anySite = true;
     std::string own = site.options.get(option::observer).value_or(options[option::observer]);

@@ -169,12 +169,23 @@ TEST(Advance, NumericsIsTheTranscription) {
   }
 }
 
-// Codes with the scale of each row's sequence; extrema as they are, whatever their signs.
+// Codes with the scale of each row's sequence; extrema as they are, whatever their signs. With
+// sinks apart rows that leave the range have scales of their own, and count as twice the range at
+// most.
 TEST(OnlineRows, CodesAndExtrema) {
   for (const Target &target : testTargets())
-    for (int64_t columns : {1, 7, 64, 172, 576}) {
+    for (auto [columns, sinks] : {std::pair(1, false),
+                                  {7, false},
+                                  {64, false},
+                                  {172, false},
+                                  {576, false},
+                                  {1, true},
+                                  {7, true},
+                                  {172, true},
+                                  {576, true}}) {
       RowSpec spec{RowOp::Quantize, columns, 0.0, RowQuantization::Online};
       spec.stateFields = 8;
+      spec.sinks = sinks;
       SCOPED_TRACE(target.name().str() + ", " + symbolName(spec));
       KernelRunner run(target,
                        [&](ModuleOp module) { return getOrEmitRowOp(module, spec, target); });
@@ -196,6 +207,7 @@ TEST(OnlineRows, CodesAndExtrema) {
       const int64_t padded = easyquant::cpu::paddedColumns(columns);
       GuardedBuffer<int8_t> codes(rows * padded, 99);
       GuardedBuffer<int32_t> sums(rows);
+      int64_t towering = 0;
       for (int64_t threads : {1, 3}) {
         MemRef<float, 2> xs(x.data(), {rows, columns}), es(extrema.data(), {rows, 2});
         MemRef<double, 2> ss(state.data(), {3, 8});
@@ -207,16 +219,21 @@ TEST(OnlineRows, CodesAndExtrema) {
         for (int64_t m = 0; m < rows; ++m) {
           const float scale = scales[m < 4 ? 2 : m < 5 ? 0 : 1];
           ConstMatrix row{x.data() + m * columns, 1, columns, columns};
-          auto expected = quantizeTokens(row, Scheme{8, true, Granularity::Tensor}, scale, 0, 0);
+          Scheme scheme{8, true, Granularity::Tensor};
+          scheme.sinks = sinks;
+          auto expected = quantizeTokens(row, scheme, scale, 0, 0);
           ASSERT_TRUE(expected);
-          EXPECT_EQ(scaleOf[m], scale);
+          EXPECT_EQ(scaleOf[m], expected->scales[0]);
+          towering += expected->scales[0] != scale;
           EXPECT_EQ(sums[m], expected->sums[0]);
           for (int64_t k = 0; k < padded; ++k)
             ASSERT_EQ(codes[m * padded + k], expected->codes[k]) << "row " << m;
           auto [low, high] = std::minmax_element(row.row(0), row.row(0) + columns);
-          EXPECT_EQ(extrema[2 * m], -*low) << "row " << m;
-          EXPECT_EQ(extrema[2 * m + 1], *high) << "row " << m;
+          const float most = sinks ? 254 * scale : std::numeric_limits<float>::infinity();
+          EXPECT_EQ(extrema[2 * m], std::min(-*low, most)) << "row " << m;
+          EXPECT_EQ(extrema[2 * m + 1], std::min(*high, most)) << "row " << m;
         }
       }
+      EXPECT_EQ(towering > 0, sinks);
     }
 }

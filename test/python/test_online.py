@@ -16,7 +16,10 @@ from helpers import BUILD, assert_refused, random_llama, random_tokens, run_tool
 VOCAB, CONTEXT, TOKENS = 97, 330, 8
 PROGRESS = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 HEADER = 40  # of a saved state: what it is, and whose
-KINDS = {"ema": ("--activations=online-ema",), "window": ("--activations=online-window", "--online-window=3")}
+KINDS = {
+    "ema": ("--activations=online-ema",), "window": ("--activations=online-window", "--online-window=3"),
+    "sinks": ("--activations=online-ema", "--sinks=keep"),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -69,7 +69,7 @@ def test_integers_give_the_bits_of_one_rank(model, workspace, tmp_path, ranks, o
 ONLINE = ["--activations=online-window", "--online-window=3", "--online-tokens=8"]
 
 
-@pytest.mark.parametrize("options", [["--activations=static"], ["--activations=online-ema", "--online-tokens=8"], ONLINE])
+@pytest.mark.parametrize("options", [["--activations=static"], ["--activations=online-ema", "--online-tokens=8"], ONLINE, [*ONLINE, "--sinks=keep"]])
 def test_calibrated_scales_give_the_bits_of_one_rank(model, workspace, tmp_path, calibration, options):
     options = ["--scheme=W8A8", *options, calibration]
     expected = logits_of(1, artifact(model, workspace, 1, *options), tmp_path)

@@ -20,7 +20,10 @@
 //
 //      p <- fma(decay, p - w, w)                   that is, decay p + (1 - decay) w
 //
-// Codes of a step are made with the scale that the step before has left.
+// Codes of a step are made with the scale that the step before has left. With sinks apart
+// (Scheme::sinks) a row that leaves the range of that scale has one of its own (definition 4 of
+// Quantize.h), and no row counts as reaching further than kOnlineReach s from 0: a token that
+// towers above the others hardly moves the scale, which yet follows activations that grow.
 //
 //===----------------------------------------------------------------------===//
 
@@ -39,6 +42,8 @@ namespace easyquant::numerics {
 inline constexpr double kOnlineFloor = 1e-8;
 /// The largest code.
 inline constexpr double kOnlineCodes = 127.0;
+/// With sinks apart: twice the range.
+inline constexpr float kOnlineReach = 254.0f;
 
 /// Fields of a site.
 constexpr int64_t onlineFields(int64_t window) { return 2 + window; }

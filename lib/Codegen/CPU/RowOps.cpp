@@ -16,6 +16,8 @@
 #include "Sequences.h"
 #include "VectorMath.h"
 
+#include "easyquant/Numerics/OnlineScales.h"
+
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -38,9 +40,7 @@ static bool isOnline(const RowSpec &spec) {
 /// A given magnitude, then scale and zero point of a static one, come before the outputs, or
 /// state, sequences and site.
 static int64_t parameterCount(const RowSpec &spec) {
-  if (isOnline(spec))
-    return 3;
-  return spec.absMaxGiven + (isStatic(spec) ? 1 + spec.zeroPoints : 0);
+  return spec.absMaxGiven + (isStatic(spec) ? 1 + spec.zeroPoints : isOnline(spec) ? 3 : 0);
 }
 static numerics::CodeRange staticRange(const RowSpec &spec) {
   return numerics::codeRange(8, !spec.zeroPoints && !spec.fullRange);
@@ -104,7 +104,9 @@ private:
   /// Of a scale and a zero point (or null) that are given.
   StaticParams staticParams(Value scale, Value zero);
   /// Those of the row: its own, if it leaves the range.
-  StaticParams ownParams(const StaticParams &given);
+  /// Of a row that leaves the range those of its own, from the largest magnitude, unless that is
+  /// given.
+  StaticParams ownParams(const StaticParams &given, Value absMax);
   void emitClampedCodes(const StaticParams &params);
   /// The same as emitValue, from the buffer if the row is there.
   Value valueAgain(Value column, int64_t lanes) {
@@ -113,8 +115,8 @@ private:
   /// What `buffer` is to have, if there is one.
   Value valueKept(Value column, int64_t lanes);
   Value emitAbsMax();
-  /// Of the row: the least and the greatest value.
-  void emitExtrema();
+  /// Of the row: the least and the greatest value. Returns the largest magnitude.
+  Value emitExtrema();
   void emitRow();
   /// Stores the sum that `sumOf` yields for each weight group of columns.
   void emitGroups(llvm::function_ref<Value(Index begin, int64_t count)> sumOf);
@@ -305,9 +307,10 @@ RowEmitter::StaticParams RowEmitter::staticParams(Value scale, Value zero) {
   return params;
 }
 
-RowEmitter::StaticParams RowEmitter::ownParams(const StaticParams &given) {
+RowEmitter::StaticParams RowEmitter::ownParams(const StaticParams &given, Value absMax) {
   Type f32 = b.f32();
-  Value absMax = spec.absMaxGiven ? b.load(arguments[1], {row}) : emitAbsMax();
+  if (spec.absMaxGiven)
+    absMax = b.load(arguments[1], {row});
   const numerics::CodeRange range = staticRange(spec);
   const numerics::StaticReach reach(range, /*zeroPoint=*/0);
   // Of a range around 0 the largest magnitude is what is farthest from its centre.
@@ -341,7 +344,8 @@ void RowEmitter::emitStaticCodes() {
       arguments.slice(inputCount(spec.op), parameterCount(spec)).drop_front(spec.absMaxGiven);
   StaticParams params =
       staticParams(parameters[0], spec.zeroPoints ? Value(parameters[1]) : Value());
-  emitClampedCodes(spec.sinks ? ownParams(params) : params);
+  emitClampedCodes(spec.sinks ? ownParams(params, spec.absMaxGiven ? Value() : emitAbsMax())
+                              : params);
 }
 
 void RowEmitter::emitClampedCodes(const StaticParams &params) {
@@ -370,7 +374,7 @@ void RowEmitter::emitClampedCodes(const StaticParams &params) {
   });
 }
 
-void RowEmitter::emitExtrema() {
+Value RowEmitter::emitExtrema() {
   Value greatest =
       reduceColumns(b, 0, spec.columns, wide(), b.f32(), Combine::Greatest,
                     [&](Value column, int64_t lanes) { return valueKept(column, lanes); });
@@ -379,8 +383,22 @@ void RowEmitter::emitExtrema() {
   };
   Value least =
       reduceColumns(b, 0, spec.columns, 4 * b.target.lanes(), b.f32(), Combine::Greatest, negated);
-  b.store(least, output(3), {row, 0});
-  b.store(greatest, output(3), {row, 1});
+  auto note = [&](Value value, int64_t column) {
+    if (spec.sinks) {
+      using Predicate = arith::CmpFPredicate;
+      Value reach = b.mulf(scale, b.constant(b.f32(), numerics::kOnlineReach));
+      Value infinity = b.constant(b.f32(), std::numeric_limits<double>::infinity());
+      // What is not finite stays so: such a step is no update.
+      Value towers =
+          arith::AndIOp::create(b, arith::CmpFOp::create(b, Predicate::OGT, value, reach),
+                                arith::CmpFOp::create(b, Predicate::OLT, value, infinity));
+      value = arith::SelectOp::create(b, towers, reach, value);
+    }
+    b.store(value, output(3), {row, column});
+  };
+  note(least, 0);
+  note(greatest, 1);
+  return maxNumber(b, least, greatest);
 }
 
 void RowEmitter::emitRow() {
@@ -394,8 +412,9 @@ void RowEmitter::emitRow() {
   if (isStatic(spec))
     return emitStaticCodes();
   if (isOnline(spec)) {
-    emitExtrema();
-    return emitClampedCodes(staticParams(scale, /*zero=*/nullptr));
+    Value absMax = emitExtrema();
+    StaticParams params = staticParams(scale, /*zero=*/nullptr);
+    return emitClampedCodes(spec.sinks ? ownParams(params, absMax) : params);
   }
   if (spec.absMaxGiven)
     return emitCodes(arguments[0], /*sourceIsRow=*/true, b.load(arguments[1], {row}));
@@ -416,7 +435,8 @@ void RowEmitter::emit(Value begin, Value end) {
   };
   if (!isOnline(spec))
     return forRows(begin, end, nullptr);
-  ValueRange parameters = arguments.slice(inputCount(spec.op), parameterCount(spec));
+  ValueRange parameters =
+      arguments.slice(inputCount(spec.op), parameterCount(spec)).drop_front(spec.absMaxGiven);
   forSequences(b, parameters[1], [&](const Sequence &sequence) {
     auto [from, to] = sequence.part(b, begin, end);
     Value kept = b.load(parameters[0], {sequence.slot, b.add(parameters[2], 1)});
@@ -426,10 +446,11 @@ void RowEmitter::emit(Value begin, Value end) {
 }
 
 func::FuncOp getOrEmitRowOp(ModuleOp module, const RowSpec &spec, const Target &target) {
-  assert(isStatic(spec) || (!spec.zeroPoints && !spec.fullRange && !spec.sinks));
+  assert(isStatic(spec) || (!spec.zeroPoints && !spec.fullRange));
+  assert(!spec.sinks || isStatic(spec) || isOnline(spec));
   assert(!spec.absMaxGiven ||
-         (spec.op == RowOp::Quantize && !isOnline(spec) &&
-          (!isStatic(spec) || (spec.sinks && !spec.zeroPoints && !spec.fullRange))));
+         (spec.op == RowOp::Quantize &&
+          (spec.sinks ? !spec.zeroPoints && !spec.fullRange : !isStatic(spec) && !isOnline(spec))));
   auto inputs = [&](KernelBuilder &b) {
     Type rows = b.rows(spec.columns), columns = b.memref({spec.columns}, b.f32());
     SmallVector<Type> types = {rows};

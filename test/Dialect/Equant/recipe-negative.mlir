@@ -42,9 +42,9 @@
 // RUN: echo '{"sites": [{"match": "up", "activations": "static", "observer": "max"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=OBSERVER
 // OBSERVER: error: site 'up': unknown observer 'max'; legal are minmax, absmax, percentile, mse, entropy and ema
 // RUN: echo '{"sites": [{"match": "up", "sinks": "keep"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=SINKS
-// SINKS: error: site 'up': sinks keep belongs to static activations of int8, found dynamic ones
+// SINKS: error: site 'up': sinks keep belongs to static or online activations of int8, found dynamic ones
 // RUN: echo '{"sites": [{"match": "up", "scheme": "FP8", "sinks": "keep"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=FLOATS
-// FLOATS: error: site 'up': sinks keep belongs to static activations of int8, found f8E4M3FN
+// FLOATS: error: site 'up': sinks keep belongs to static or online activations of int8, found f8E4M3FN
 // RUN: echo '{"sites": [{"match": "up", "activations": "static", "sinks": "drop"}]}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=DROP
 // DROP: error: site 'up': unknown sinks 'drop'; legal are none and keep
 // RUN: echo '{"mixed": true}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=MIXED

@@ -89,7 +89,7 @@ func.func private @sinks() attributes {a = #equant.scheme<i8, symmetric, channel
 
 // -----
 
-// expected-error @below {{expected 'dynamic', 'online' or 'sinks', 'scale = TYPE' and 'outer = tensor', in this order, found 'sinks'}}
+// expected-error @below {{sinks are kept apart from a static or online scale, found dynamic ones}}
 func.func private @moving_sinks() attributes {a = #equant.scheme<i8, symmetric, token, dynamic, sinks>}
 
 // -----
@@ -99,12 +99,12 @@ func.func private @coarser() attributes {a = #equant.scheme<i8, symmetric, tenso
 
 // -----
 
-// expected-error @below {{expected 'dynamic', 'online' or 'sinks', 'scale = TYPE' and 'outer = tensor', in this order, found 'sometimes'}}
+// expected-error @below {{expected 'dynamic' or 'online', 'sinks', 'scale = TYPE' and 'outer = tensor', in this order, found 'sometimes'}}
 func.func private @trailer() attributes {a = #equant.scheme<i8, symmetric, tensor, sometimes>}
 
 // -----
 
-// expected-error @below {{expected 'dynamic', 'online' or 'sinks', 'scale = TYPE' and 'outer = tensor', in this order, found 'dynamic'}}
+// expected-error @below {{expected 'dynamic' or 'online', 'sinks', 'scale = TYPE' and 'outer = tensor', in this order, found 'dynamic'}}
 func.func private @order() attributes {a = #equant.scheme<i8, symmetric, token, scale = f16, dynamic>}
 
 // -----

@@ -186,11 +186,11 @@ mlir::func::FuncOp getOrEmitTokenAbsMax(mlir::ModuleOp module, const TokenAbsMax
 /// scale being there when it is static; with zero points ([scale: f32, zero: i32], codes, scales,
 /// sums, zeros). Quantize itself is dynamic unless it is static or online, and may be given the
 /// largest magnitude of each row, (x, absmax: memref<?xf32>, [scale: f32], codes, scales, sums).
-/// Online it is
-/// (state, sequences, first: index, codes, scales, sums, extrema): the scale of a row is number
-/// `first` + 1 of what its sequence has in its slot of `state`, memref<?xFxf64>, and extrema,
-/// rows<2>, are the greatest of -x and of x in each row before it is rounded: the least value by
-/// its negative, so that extrema of several ranks are their maxima.
+/// Online it is (state, sequences, first: index, codes, scales, sums, extrema), behind a given
+/// magnitude: the scale of a row is number `first` + 1 of what its sequence has in its slot of
+/// `state`, memref<?xFxf64>, and extrema, rows<2>, are the greatest of -x and of x in each row
+/// before it is rounded: the least value by its negative, so that extrema of several ranks are
+/// their maxima.
 struct RowSpec {
   RowOp op = RowOp::Quantize;
   int64_t columns = 0;
@@ -199,7 +199,8 @@ struct RowSpec {
   int64_t groupSize = 0;    ///< groups of the sums, when quantized
   bool zeroPoints = false;  ///< static only: asymmetric
   bool fullRange = false;   ///< static only: codes from -128 on, as asymmetric ones always are
-  bool sinks = false;       ///< static only: definition 4 of Numerics/Quantize.h instead of 3
+  bool sinks = false;       ///< static: definition 4 of Numerics/Quantize.h instead of 3; online:
+                            ///< rows that leave the range (Numerics/OnlineScales.h)
   int64_t stateFields = 0;  ///< online only: F, of all sites
   bool absMaxGiven = false; ///< of Quantize, dynamic or with sinks in a range around 0
 };

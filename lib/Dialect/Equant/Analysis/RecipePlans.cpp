@@ -197,12 +197,10 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
     scheme.symmetric = scheme.dynamic || weight.symmetric;
     scheme.fullRange = !scheme.dynamic && weight.fullRange;
     scheme.sinks = request.options[option::sinks] == "keep";
-    if (scheme.sinks && (!isInteger || scheme.dynamic || request.isOnline()))
-      return invalid(Twine("sinks keep belongs to static activations of int8, found ") +
-                     (scheme.dynamic       ? "dynamic ones"
-                      : request.isOnline() ? "online ones"
-                                           : numerics::toString(scheme.codes)));
-    input = request.isOnline() ? SchemeAttr::perTensorOnline(context)
+    if (scheme.sinks && (!isInteger || scheme.dynamic))
+      return invalid(Twine("sinks keep belongs to static or online activations of int8, found ") +
+                     (scheme.dynamic ? "dynamic ones" : numerics::toString(scheme.codes)));
+    input = request.isOnline() ? SchemeAttr::perTensorOnline(context, scheme.sinks)
                                : SchemeAttr::get(context, scheme);
   }
   Result<DictionaryAttr> options = optionsOf(context, request, input && input.isCalibrated());

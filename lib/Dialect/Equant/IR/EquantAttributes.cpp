@@ -184,8 +184,9 @@ SchemeAttr SchemeAttr::perToken(MLIRContext *context, unsigned bits) {
              {.bits = int(bits), .granularity = numerics::Granularity::Token, .dynamic = true});
 }
 
-SchemeAttr SchemeAttr::perTensorOnline(MLIRContext *context) {
-  SchemeAttr scheme = get(context, {.bits = 8, .granularity = numerics::Granularity::Tensor});
+SchemeAttr SchemeAttr::perTensorOnline(MLIRContext *context, bool sinks) {
+  SchemeAttr scheme =
+      get(context, {.bits = 8, .granularity = numerics::Granularity::Tensor, .sinks = sinks});
   return get(context, scheme.getCode(), scheme.getCodebook(), scheme.getSymmetric(),
              scheme.getFullRange(), scheme.getGranularity(), scheme.getGroupSize(),
              scheme.getScale(), ScaleOrigin::Online, scheme.getOuter(), scheme.getSinks());
@@ -265,9 +266,8 @@ LogicalResult SchemeAttr::verify(function_ref<InFlightDiagnostic()> emitError, T
                        << stringifyGranularity(granularity);
   numerics::Scheme scheme = toScheme(code, codebook, symmetric, fullRange, granularity, groupSize,
                                      scale, origin, outer, sinks);
-  if (sinks && origin != ScaleOrigin::Static)
-    return emitError() << "sinks are kept apart from a static scale, found "
-                       << stringifyScaleOrigin(origin) << " ones";
+  if (sinks && origin == ScaleOrigin::Dynamic)
+    return emitError() << "sinks are kept apart from a static or online scale, found dynamic ones";
   scheme.dynamic = granularity == Granularity::Token; // weights are the ops' to check
   if (auto ok = numerics::checkScheme(scheme); !ok)
     return emitError() << ok.error().message;
@@ -294,10 +294,11 @@ static ParseResult parseTail(AsmParser &parser, SchemeTail &tail) {
     StringRef word;
     if (parser.parseKeyword(&word))
       return failure();
-    bool isFirst = tail.origin == ScaleOrigin::Static && !tail.sinks && !tail.scale && !tail.outer;
+    bool isFirst = !tail.sinks && !tail.scale && !tail.outer;
     if (word == "sinks" && isFirst) {
       tail.sinks = true;
-    } else if ((word == "dynamic" || word == "online") && isFirst) {
+    } else if ((word == "dynamic" || word == "online") && isFirst &&
+               tail.origin == ScaleOrigin::Static) {
       tail.origin = *symbolizeScaleOrigin(word);
     } else if (word == "scale" && !tail.scale && !tail.outer) {
       if (parser.parseEqual() || parser.parseType(tail.scale))
@@ -307,7 +308,7 @@ static ParseResult parseTail(AsmParser &parser, SchemeTail &tail) {
         return failure();
       tail.outer = true;
     } else {
-      return parser.emitError(at) << "expected 'dynamic', 'online' or 'sinks', 'scale = TYPE' and "
+      return parser.emitError(at) << "expected 'dynamic' or 'online', 'sinks', 'scale = TYPE' and "
                                      "'outer = tensor', in this order, found '"
                                   << word << "'";
     }

@@ -135,8 +135,8 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     static SchemeAttr get(::mlir::MLIRContext *context, const ::easyquant::numerics::Scheme &scheme);
     /// Scales computed at run time, one a token: <iB, symmetric, token, dynamic>.
     static SchemeAttr perToken(::mlir::MLIRContext *context, unsigned bits);
-    /// A scale that is state of a sequence: <i8, symmetric, tensor, online>.
-    static SchemeAttr perTensorOnline(::mlir::MLIRContext *context);
+    /// A scale that is state of a sequence: <i8, symmetric, tensor, online>, or with sinks apart.
+    static SchemeAttr perTensorOnline(::mlir::MLIRContext *context, bool sinks);
 
     /// The same scheme in plain C++, where online scales are dynamic ones.
     ::easyquant::numerics::Scheme toNumerics() const;
