@@ -63,6 +63,10 @@ static void addQuantization(LaunchBuilder &b, easyquant::gpu::RowSpec &spec,
   spec.zeroPoints = bool(op.getZeroPoints());
   spec.fullRange = op.getScaleAttr() && op.getScheme().getFullRange();
   spec.sinks = op.getScheme().getSinks();
+  if (op.getAbsmax()) {
+    spec.absMax = easyquant::gpu::RowSpec::AbsMax::Given;
+    arguments.set("absmax", b[op.getAbsmax()]);
+  }
   if (op.getScaleAttr())
     arguments.set("scale", b.constant(op.getScaleAttr()));
   if (op.getZeroPointAttr())
@@ -89,6 +93,9 @@ LogicalResult GPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel,
     quantize = alone;
   if (quantize) {
     addQuantization(b, spec, quantize, rows, arguments);
+  } else if (auto absMax = dyn_cast<equant::TokenAbsMaxOp>(op)) {
+    spec.absMax = easyquant::gpu::RowSpec::AbsMax::Result;
+    arguments.set("absmax", b.result(absMax.getAbsmax(), rows));
   } else {
     Operation *last = kernel.ops.back();
     if (isa<arith::TruncFOp>(last))
@@ -110,6 +117,11 @@ void GPULauncher::addRowOps(KernelLibrary &library) const {
     return spec;
   };
   library.add<equant::QuantizeRowsOp>([*this, row](auto &b, auto op, const KernelOps &kernel) {
+    Arguments arguments(b);
+    arguments.set("x", b[op.getInput()]);
+    return rowOp(b, kernel, row(RowOp::Quantize), arguments);
+  });
+  library.add<equant::TokenAbsMaxOp>([*this, row](auto &b, auto op, const KernelOps &kernel) {
     Arguments arguments(b);
     arguments.set("x", b[op.getInput()]);
     return rowOp(b, kernel, row(RowOp::Quantize), arguments);
@@ -220,6 +232,7 @@ LogicalResult GPULauncher::linear(LaunchBuilder &b, equant::LinearOp op,
   if (failed(describeWeights(spec, op, FragmentOrder::M16N8K32)))
     return failure();
   spec.inputZeroPoints = bool(op.getRowZeroPoints());
+  spec.isPartial = !lm::isActivationType(op.getType());
   Arguments arguments(b);
   arguments.set("codes", b[op.getInput()]);
   arguments.set("scales", b[op.getRowScales()]);
@@ -292,6 +305,24 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
             failed(addCodes(arguments, op)) || failed(arguments.setWeight("bias", op.getBias())))
           return failure();
         return floatLinear(b, op, kernel, spec, arguments);
+      });
+  library.add<equant::RescaleOp>(
+      [*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+        easyquant::gpu::RescaleSpec spec;
+        spec.n = lm::columns(op.getOutput());
+        spec.bits = op.getWeightScheme().toNumerics().bits;
+        spec.scales = op.getWeightScheme().toNumerics().scales;
+        spec.bias = bool(op.getBias());
+        spec.accumulate = bool(kernel.template next<lm::AddOp>());
+        Arguments arguments(b);
+        arguments.set("sums", b[op.getSums()]);
+        arguments.set("scales", b[op.getRowScales()]);
+        if (failed(arguments.setWeight("wscales", op.getScale())) ||
+            failed(arguments.setWeight("bias", op.getBias())))
+          return failure();
+        arguments.set("y", b.linearResult(kernel, b.rows(b[op.getSums()])));
+        getOrEmitRescale(kernels, spec, chip);
+        return launch(b, op, describe(spec, chip), arguments, Phase::Gemm);
       });
   library.add<lm::EmbeddingOp>([*this](auto &b, auto op, const KernelOps &) -> LogicalResult {
     auto table = cast<RankedTensorType>(op.getTable().getType());

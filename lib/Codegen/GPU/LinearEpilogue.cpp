@@ -16,8 +16,9 @@ namespace easyquant::gpu {
 LinearEpilogue::ColumnTerms LinearEpilogue::columnTerms(Int group, Value n) {
   Value index = b.add(b.mul(group, numerics::fragmentScaleRows(spec.n)), n);
   ColumnTerms terms;
-  terms.scales =
-      params.loadScales(b.advance(arguments["wscales"], index, params.scaleType()), width);
+  if (!spec.isPartial)
+    terms.scales =
+        params.loadScales(b.advance(arguments["wscales"], index, params.scaleType()), width);
   if (spec.zeroPoints)
     terms.zeros = params.loadZeros(arguments["wzeros"], index, width);
   if (spec.inputZeroPoints) {
@@ -45,6 +46,8 @@ Value LinearEpilogue::rowZero(Value m, Value valid) {
   });
 }
 Value LinearEpilogue::rowScale(Value m, Value valid) {
+  if (spec.isPartial)
+    return Value();
   return b.guarded(valid, b.zero(b.f32()), [&] {
     return b.load(b.advance(arguments["scales"], m, b.f32()), b.f32(), true);
   });
@@ -61,6 +64,10 @@ LinearEpilogue::Values LinearEpilogue::addGroup(ValueRange accumulators, const C
       dot = b.sub(dot, b.mul(columns.zeros[i], rowSum));
     if (rowZero)
       dot = b.sub(dot, b.mul(rowZero, columns.sums[i]));
+    if (spec.isPartial) {
+      sums.push_back(b.bitcast(dot, b.f32()));
+      continue;
+    }
     Value scale = columns.scales[i], value = b.toFloat(dot);
     sums.push_back(t.empty() ? b.mulf(scale, value) : b.fma(scale, value, t[i]));
   }
@@ -68,6 +75,8 @@ LinearEpilogue::Values LinearEpilogue::addGroup(ValueRange accumulators, const C
 }
 
 void LinearEpilogue::write(Value m, Value n, Value rowScale, ValueRange t) {
+  if (spec.isPartial)
+    return writer.write(m, n, t);
   Values results;
   for (Value sum : t) {
     if (shift && shiftsLast())

@@ -39,7 +39,8 @@ public:
   mlir::Value rowZero(mlir::Value m, mlir::Value valid);
   mlir::Value rowScale(mlir::Value m, mlir::Value valid);
 
-  /// fma(sw, float(dot), t) for each column; t null: 0.
+  /// fma(sw, float(dot), t) for each column; t null: 0. Of a partial linear dot itself, as the bits
+  /// of a float.
   Values addGroup(mlir::ValueRange accumulators, const ColumnTerms &columns, mlir::Value rowSum,
                   mlir::Value rowZero, mlir::ValueRange t);
   /// Writes row m (which is there), columns n .. as far as they are below N.
@@ -49,8 +50,8 @@ public:
 private:
   /// Sums are carried 2^shift times too large and divided at the end, which is exact: once an
   /// element instead of once an element and group. Corrections by zero points need the true dot
-  /// products.
-  bool shiftsLast() const { return !spec.zeroPoints && !spec.inputZeroPoints; }
+  /// products, and sums that are written as integers have no end.
+  bool shiftsLast() const { return !spec.zeroPoints && !spec.inputZeroPoints && !spec.isPartial; }
 
   KernelBuilder &b;
   const LinearSpec &spec;

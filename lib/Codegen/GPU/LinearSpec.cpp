@@ -21,19 +21,22 @@ static std::string symbolName(const LinearSpec &spec) {
   name += spec.inputZeroPoints ? "_q_zp" : "_q";
   name += spec.bias ? "_bias" : "";
   name += spec.accumulate ? "_accumulate" : "";
+  if (spec.isPartial)
+    return name + "_i32";
   return name + fmt::format("_{}", nameOf(spec.output));
 }
 
 static std::vector<Parameter> parametersOf(const LinearSpec &spec) {
-  std::vector<Parameter> parameters = {{"codes"}, {"scales"}};
+  std::vector<Parameter> parameters = {{"codes"}};
   auto input = [&](bool there, const char *name) {
     if (there)
       parameters.push_back({name});
   };
+  input(!spec.isPartial, "scales");
   input(spec.zeroPoints, "sums");
   input(spec.inputZeroPoints, "zeros");
   input(true, "w");
-  input(true, "wscales");
+  input(!spec.isPartial, "wscales");
   input(spec.zeroPoints, "wzeros");
   input(spec.inputZeroPoints, "wsums");
   input(spec.bias, "bias");
@@ -83,6 +86,23 @@ std::vector<LinearKernel> linearKernels(const LinearSpec &spec, const Chip &chip
     kernels.push_back(matrixKernel(spec, tile, choice.maxRows));
   }
   return kernels;
+}
+
+Description describe(const RescaleSpec &spec, const Chip &) {
+  Description description;
+  description.name = fmt::format("rescale_{}_{}", spec.n, nameOf(spec.bits, spec.scales));
+  description.name += spec.bias ? "_bias" : "";
+  description.name += spec.accumulate ? "_accumulate" : "";
+  description.threads = 128; // of a row
+  description.grid[0].rowsPerBlock = 1;
+  std::vector<Parameter> &parameters = description.parameters;
+  parameters = {{"sums"}, {"sums_stride", Parameter::I32}, {"scales"}, {"wscales"}};
+  if (spec.bias)
+    parameters.push_back({"bias"});
+  parameters.push_back({"y", Parameter::Pointer, true});
+  parameters.push_back({"y_stride", Parameter::I32});
+  parameters.push_back({"rows", Parameter::I32});
+  return description;
 }
 
 } // namespace easyquant::gpu

@@ -70,6 +70,8 @@ private:
   void emitStaticCodes();
   /// The largest magnitude over the row of term(y), y its values.
   Value absMaxOf(llvm::function_ref<Value(Value)> term);
+  /// That of y itself, unless it is given.
+  Value absMaxOfRow();
   /// The scale of the row by its own largest magnitude, and its reciprocal.
   struct OwnScale {
     Value scale, inverse;
@@ -395,6 +397,12 @@ Value RowEmitter::absMaxOf(llvm::function_ref<Value(Value)> term) {
   return b.bitcast(most, b.f32());
 }
 
+Value RowEmitter::absMaxOfRow() {
+  if (spec.absMax == RowSpec::AbsMax::Given)
+    return b.load(b.advance(arguments["absmax"], row, b.f32()), b.f32(), true);
+  return absMaxOf([](Value y) { return y; });
+}
+
 RowEmitter::OwnScale RowEmitter::ownScale(Value absMax) {
   // Numerics/Quantize.h: below 2^-119 the scale or its reciprocal would leave the normal range.
   Value tiny =
@@ -405,7 +413,10 @@ RowEmitter::OwnScale RowEmitter::ownScale(Value absMax) {
 }
 
 void RowEmitter::emitDynamicCodes() {
-  auto [scale, inverse] = ownScale(absMaxOf([](Value y) { return y; }));
+  Value absMax = absMaxOfRow();
+  if (spec.absMax == RowSpec::AbsMax::Result)
+    return once([&] { b.store(absMax, b.advance(arguments["absmax"], row, b.f32())); });
+  auto [scale, inverse] = ownScale(absMax);
   once([&] { b.store(scale, b.advance(arguments["scales"], row, b.f32())); });
   emitCodes([&](Value y) { return b.addf(b.mulf(y, inverse), b.constant(b.f32(), kRound)); });
 }
@@ -413,7 +424,7 @@ void RowEmitter::emitDynamicCodes() {
 RowEmitter::StaticParams RowEmitter::ownParams(const StaticParams &given,
                                                numerics::CodeRange range) {
   const numerics::StaticReach reach(range, /*zeroPoint=*/0);
-  Value absMax = absMaxOf([](Value y) { return y; });
+  Value absMax = absMaxOfRow();
   // Of a range around 0 the largest magnitude is what is farthest from its centre.
   Value farthest = b.mulf(absMax, given.inverse);
   if (reach.centre != 0 || given.zero) {

@@ -36,6 +36,10 @@ static std::string symbolName(const RowSpec &spec) {
     name += spec.zeroPoints ? "_static_zp" : spec.fullRange ? "_static_full" : "_static";
   if (spec.sinks)
     name += "_sinks";
+  if (spec.absMax == RowSpec::AbsMax::Result)
+    return name + "_absmax";
+  if (spec.absMax == RowSpec::AbsMax::Given)
+    name += "_given_absmax";
   if (spec.sums)
     name += fmt::format("_sums{}", spec.groupSize);
   return name;
@@ -95,12 +99,16 @@ Description describe(const RowSpec &spec, const Chip &) {
   if (quantization == RowQuantization::None) {
     output("y");
     parameters.push_back({"y_stride", Parameter::I32});
+  } else if (spec.absMax == RowSpec::AbsMax::Result) {
+    output("absmax");
   } else {
     bool isStatic = quantization == RowQuantization::Static;
     if (isStatic)
       input("scale", false);
     if (isStatic && spec.zeroPoints)
       input("zero", false);
+    if (spec.absMax == RowSpec::AbsMax::Given)
+      input("absmax", false);
     output("codes");
     output("scales");
     if (spec.sums)

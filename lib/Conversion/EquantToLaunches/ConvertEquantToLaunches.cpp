@@ -117,12 +117,8 @@ static Value rowsOperand(Operation *op, const KernelOps &kernel) {
   return (op == kernel.first() ? kernel.ops.back() : kernel.first())->getOperand(0);
 }
 
-/// Is it, or a part of what it does, for several ranks?
+/// Is it, or a part of what it does, what only CPUs have for several ranks?
 static bool isOfRanks(Operation *op) {
-  if (auto quantize = dyn_cast<equant::QuantizeRowsOp>(op))
-    return bool(quantize.getAbsmax());
-  if (auto linear = dyn_cast<equant::LinearOp>(op))
-    return !lm::isActivationType(linear.getType());
   if (auto embedding = dyn_cast<lm::EmbeddingOp>(op))
     return embedding.getSharded();
   if (auto embedding = dyn_cast<equant::EmbeddingOp>(op))

@@ -224,6 +224,92 @@ TEST(GPULinear, MainLoopHasNoBankConflicts) {
   }
 }
 
+TEST(GPULinear, SumsOfPartsOfColumnsAreScaledAsThoseOfAll) {
+  // Two ranks have each one part of K: their int32 sums, added and scaled, are y to the bit.
+  struct Case {
+    LinearSpec whole;
+    int64_t first; ///< columns of rank 0
+    int64_t rows;
+  };
+  std::vector<Case> cases = {{spec(130, 260, 8), 100, 17}, {spec(33, 100, 8), 64, 3},
+                             {spec(70, 96, 4), 64, 3},     {spec(70, 96, 4), 32, 17},
+                             {spec(64, 96, 2), 32, 3},     {spec(50, 160, 8), 96, 3}};
+  cases.back().whole.bias = cases.back().whole.accumulate = true;
+  cases[2].whole.scales = ScaleFormat::F16;
+  auto partOf = [](const LinearSpec &whole, int64_t columns) {
+    LinearSpec part = whole;
+    part.k = columns;
+    part.isPartial = true;
+    part.bias = part.accumulate = false;
+    return part;
+  };
+  auto rescaleOf = [](const LinearSpec &whole) {
+    return RescaleSpec{whole.n, whole.bits, whole.scales, whole.bias, whole.accumulate};
+  };
+  KernelLibrary library;
+  for (const Case &c : cases) {
+    library.add(rescaleOf(c.whole));
+    for (int64_t columns : {c.first, c.whole.k - c.first})
+      for (const LinearKernel &kernel : linearKernels(partOf(c.whole, columns), library.target()))
+        if (isFor(kernel, c.rows))
+          library.add(partOf(c.whole, columns), kernel);
+  }
+  for (const Case &c : cases) {
+    SCOPED_TRACE(testing::Message() << c.whole.n << " x " << c.whole.k << ", " << c.rows);
+    const LinearSpec &whole = c.whole;
+    const Problem p(whole, c.rows);
+    // By the number of the kernel, since each rank takes the one for its rows.
+    std::map<size_t, std::vector<int32_t>> sums;
+    simt::Device device;
+    for (auto [from, count] : {std::pair<int64_t, int64_t>{0, c.first},
+                               std::pair<int64_t, int64_t>{c.first, whole.k - c.first}}) {
+      QuantizedMatrix weights = p.weights;
+      weights.columns = count;
+      weights.codes.clear();
+      for (int64_t n = 0; n < whole.n; ++n)
+        weights.codes.insert(weights.codes.end(), p.weights.codes.begin() + n * whole.k + from,
+                             p.weights.codes.begin() + n * whole.k + from + count);
+      std::vector<int8_t> rows(c.rows * paddedColumns(count));
+      for (int64_t m = 0; m < c.rows; ++m)
+        std::copy_n(p.tokens.codes.begin() + m * p.tokens.paddedColumns + from, count,
+                    rows.begin() + m * paddedColumns(count));
+      DeviceBuffer<int8_t> codes(device, rows, "codes");
+      PackedWeight packed = fragmentsOf(weights, FragmentOrder::M16N8K32);
+      DeviceBuffer<uint8_t> w(device, packed[WeightTensor::Codes], "w");
+      const std::vector<LinearKernel> kernels =
+          linearKernels(partOf(whole, count), library.target());
+      for (size_t i = 0; i < kernels.size(); ++i) {
+        if (!isFor(kernels[i], c.rows))
+          continue;
+        DeviceBuffer<int32_t> y(device, c.rows * whole.n, "y");
+        run(device, library, kernels[i].description, c.rows,
+            {{"codes", codes}, {"w", w}, {"y", y}, {"y_stride", whole.n}});
+        EXPECT_EQ(y.unwritten(), 0u);
+        const std::vector<int32_t> part = y.read();
+        std::vector<int32_t> &sum = sums[i];
+        sum.resize(part.size());
+        for (size_t at = 0; at < part.size(); ++at)
+          sum[at] += part[at];
+      }
+    }
+    PackedWeight packed = fragmentsOf(p.weights, FragmentOrder::M16N8K32);
+    DeviceBuffer<float> scales(device, p.tokens.scales, "scales"), bias(device, p.bias, "bias");
+    DeviceBuffer<uint8_t> wscales(device, packed[WeightTensor::Scales], "wscales");
+    EXPECT_FALSE(sums.empty());
+    for (const auto &[number, sum] : sums) {
+      DeviceBuffer<int32_t> added(device, sum, "sums");
+      FloatRows y(device, p.y, c.rows, whole.n, Float::F32, "y");
+      std::map<std::string, Argument> arguments = {
+          {"sums", added},      {"sums_stride", whole.n},     {"scales", scales},
+          {"wscales", wscales}, {"y", Argument(y.address())}, {"y_stride", y.stride()}};
+      if (whole.bias)
+        arguments.emplace("bias", bias);
+      run(device, library, library.add(rescaleOf(whole)), c.rows, arguments);
+      EXPECT_EQ(y.read(), p.expected()) << "kernel " << number;
+    }
+  }
+}
+
 TEST(GPULinear, HalfPrecisionOutput) {
   std::vector<LinearSpec> specs;
   for (Float type : {Float::F16, Float::BF16}) {

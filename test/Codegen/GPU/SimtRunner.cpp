@@ -78,6 +78,11 @@ Description KernelLibrary::add(const PositionEmbeddingSpec &spec) {
   return describe(spec, state->chip);
 }
 
+Description KernelLibrary::add(const RescaleSpec &spec) {
+  getOrEmitRescale(state->kernels, spec, state->chip);
+  return describe(spec, state->chip);
+}
+
 Description KernelLibrary::add(const GatherSpec &spec) {
   getOrEmitGather(state->kernels, spec, state->chip);
   return describe(spec, state->chip);

@@ -46,6 +46,7 @@ public:
   std::vector<WeightOnlyKernel> add(const WeightOnlySpec &spec);
   Description add(const EmbeddingSpec &spec);
   Description add(const PositionEmbeddingSpec &spec);
+  Description add(const RescaleSpec &spec);
   Description add(const GatherSpec &spec);
   Description add(const HeadsSpec &spec);
   std::vector<AttentionKernel> add(const AttentionSpec &spec);

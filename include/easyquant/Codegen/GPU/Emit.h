@@ -32,6 +32,8 @@ mlir::gpu::GPUFuncOp getOrEmitLinear(mlir::gpu::GPUModuleOp module, const Linear
                                      const LinearKernel &kernel, const Chip &chip);
 mlir::gpu::GPUFuncOp getOrEmitLinear(mlir::gpu::GPUModuleOp module, const WeightOnlySpec &spec,
                                      const WeightOnlyKernel &kernel, const Chip &chip);
+mlir::gpu::GPUFuncOp getOrEmitRescale(mlir::gpu::GPUModuleOp module, const RescaleSpec &spec,
+                                      const Chip &chip);
 mlir::gpu::GPUFuncOp getOrEmitEmbedding(mlir::gpu::GPUModuleOp module, const EmbeddingSpec &spec,
                                         const Chip &chip);
 mlir::gpu::GPUFuncOp getOrEmitPositionEmbedding(mlir::gpu::GPUModuleOp module,

@@ -111,20 +111,28 @@ const Kernel &kernelFor(const std::vector<Kernel> &kernels, int64_t rows) {
 ///   LayerNorm: x, x_stride, weight, bias SiluMul: gate, gate_stride, up, up_stride
 ///   Gelu:      x, x_stride               Add:     a, a_stride, b, b_stride
 ///   Copy:      x, x_stride: as it is, or rounded to the output's type
-/// then (y, y_stride), or when quantized ([scale, [zero]], codes, scales, [sums], [zeros]), then
-/// rows. weight and bias are C floats; scale is one float and zero one int32 in device memory,
-/// there when the quantization is static. Quantize itself is dynamic unless it is static.
+/// then (y, y_stride), or when quantized ([scale, [zero]], [absmax], codes, scales, [sums],
+/// [zeros]), or absmax alone, then rows. weight and bias are C floats; scale is one float and zero
+/// one int32 in device memory, there when the quantization is static; absmax is a float a row.
+/// Quantize itself is dynamic unless it is static.
 struct RowSpec {
+  /// Where the largest magnitude of a row, which its dynamic scale follows from, comes from.
+  enum class AbsMax {
+    Own,   ///< from the row
+    Given, ///< from absmax: the columns are parts of longer rows, which other ranks have
+    Result ///< from the row, and is all that is written
+  };
   RowOp op = RowOp::Quantize;
   int64_t columns = 0;
   Float input = Float::F32, output = Float::F32; ///< output: when not quantized
   double epsilon = 0.0;                          ///< of the norms
   RowQuantization quantization = RowQuantization::None;
-  bool sums = false;       ///< write sums of codes
-  int64_t groupSize = 0;   ///< groups of the sums; 0 (one group) or a multiple of 16
-  bool zeroPoints = false; ///< static only: asymmetric
-  bool fullRange = false;  ///< static only: codes from -128 on, as asymmetric ones always are
-  bool sinks = false;      ///< static only: definition 4 of Numerics/Quantize.h instead of 3
+  bool sums = false;           ///< write sums of codes
+  int64_t groupSize = 0;       ///< groups of the sums; 0 (one group) or a multiple of 16
+  bool zeroPoints = false;     ///< static only: asymmetric
+  bool fullRange = false;      ///< static only: codes from -128 on, as asymmetric ones always are
+  bool sinks = false;          ///< static only: definition 4 of Numerics/Quantize.h instead of 3
+  AbsMax absMax = AbsMax::Own; ///< dynamic, or static with sinks in a range around 0
 
   RowQuantization effectiveQuantization() const {
     return easyquant::effectiveQuantization(op, quantization);
@@ -163,9 +171,23 @@ struct LinearSpec {
   bool bias = false;
   bool accumulate = false; ///< add to y instead of overwriting it: the residual connection
   Float output = Float::F32;
+  /// y is what float() is of, as int32: where ranks have parts of K, these sums are added before
+  /// RescaleSpec scales them. Without scales and wscales; of one group, no bias, no accumulation.
+  bool isPartial = false;
 
   int64_t groups() const { return groupCount(k, groupSize); }
 };
+
+/// y[m,n] = sx[m] * (sw[n] * float(sums[m,n])) (+ bias[n]) (+ y[m,n]): what LinearSpec does with
+/// the sums of one group, to the bit. Parameters:
+///   sums, sums_stride, scales, wscales, [bias], y, y_stride, rows
+struct RescaleSpec {
+  int64_t n = 0;
+  int bits = 8;                          ///< of the weights
+  ScaleFormat scales = ScaleFormat::F32; ///< of the weights: F32 or F16
+  bool bias = false, accumulate = false;
+};
+Description describe(const RescaleSpec &spec, const Chip &chip);
 
 /// How a matrix product is cut: a block computes blockRows x blockColumns of y, a slab of K at a
 /// time, `stages` slabs in shared memory; its warps share the tile as a grid.
