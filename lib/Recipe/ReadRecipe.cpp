@@ -93,7 +93,7 @@ static Result<SiteRule> readRule(const Json &value, const SiteRequest &defaults,
   std::optional<Preset> preset = findPreset(rule.request.scheme());
   if (preset && preset->isStatic && !fields.names("activations"))
     rule.request.options.reset(option::activations);
-  if (!rule.request.isStatic() && !fields.names("sinks"))
+  if (!rule.request.isCalibrated() && !fields.names("sinks"))
     rule.request.options.reset(option::sinks);
   parseMethodOf(rule.request, fields);
   fields.finish();

@@ -37,11 +37,11 @@ def describe_operand(operand: dict | None) -> str:
         text += " × f32" if "scale_type" in operand else ", calibrated"
     if operand.get("symmetric") is False:
         text += " + zero points"
-    if operand.get("sinks"):
-        return text + ", static, sinks apart"
     if operand.get("online"):
-        return f"{text}, online"
-    return text + (", static" if operand.get("dynamic") is False else "")
+        text += ", online"
+    elif operand.get("dynamic") is False:
+        text += ", static"
+    return text + (", sinks apart" if operand.get("sinks") else "")
 
 
 def properties_table(properties: dict[str, object]) -> Table:

@@ -237,3 +237,81 @@ TEST(OnlineRows, CodesAndExtrema) {
       EXPECT_EQ(towering > 0, sinks);
     }
 }
+
+// With sinks apart, a thousand steps of rows of which some leave the range and some tower above it:
+// rows' codes and scales are those of lib/Numerics, and the state is the transcription's of rows
+// that reach no further than twice the range.
+TEST(OnlineRows, RowsThatTowerAreNotFollowed) {
+  for (const Target &target : testTargets()) {
+    SCOPED_TRACE(target.name().str());
+    constexpr int64_t columns = 43, most = 5;
+    RowSpec spec{RowOp::Quantize, columns, 0.0, RowQuantization::Online};
+    spec.stateFields = onlineFields(0);
+    spec.sinks = true;
+    KernelRunner quantize(target,
+                          [&](ModuleOp module) { return getOrEmitRowOp(module, spec, target); });
+    const AdvanceSpec advanceSpec{1, 0, 0.875};
+    KernelRunner advance = compile(advanceSpec, target);
+    const Scheme scheme{.bits = 8, .granularity = Granularity::Tensor, .sinks = true};
+
+    GuardedBuffer<double> state(4);
+    startOnline(0.02f, state.span().first(2));
+    Transcription expected{advanceSpec.decay, double(0.02f) * 127, 0};
+    const int64_t padded = easyquant::cpu::paddedColumns(columns);
+    GuardedBuffer<float> x(most * columns), scaleOf(most), extrema(most * 2);
+    GuardedBuffer<int8_t> codes(most * padded);
+    GuardedBuffer<int32_t> sums(most);
+    std::mt19937 random(5);
+    std::normal_distribution<float> normal;
+    const float spikes[] = {0.5f, 1.003f, 1.01f, 1.99f, 2.01f, 40.0f, 1e30f};
+    int64_t towering = 0, leaving = 0;
+    for (int step = 0; step < 1000; ++step) {
+      const int64_t rows = 1 + random() % most;
+      const float scale = expected.scale(), size = 0.3f * std::exp(0.01f * float(step % 500));
+      std::vector<RowExtrema> counted;
+      for (int64_t m = 0; m < rows; ++m) {
+        std::span<float> row = x.span().subspan(m * columns, columns);
+        for (float &value : row)
+          value = step % 13 == 4 ? 0.25f * scale : normal(random) * size;
+        if (step % 17 == 3 || random() % 4 == 0)
+          row[random() % columns] = scale * 127 * (random() % 2 ? 1.0f : -1.0f) *
+                                    spikes[step % 17 == 3 ? 5 : random() % std::size(spikes)];
+        if (step % 29 == 7)
+          row[columns - 1] = -kInfinity;
+        auto [low, high] = std::minmax_element(row.begin(), row.end());
+        const float reach = 254 * scale;
+        towering += *low < -reach || *high > reach;
+        counted.push_back(
+            {std::isinf(*low) ? *low : std::max(*low, -reach), std::min(*high, reach)});
+      }
+      SequenceTable table;
+      eq_sequence &sequence = table.add(rows, step);
+      sequence.slot = step % 2;
+      sequence.next_slot = 1 - step % 2;
+      MemRef<float, 2> xs(x.data(), {rows, columns}), es(extrema.data(), {rows, 2});
+      MemRef<double, 2> ss(state.data(), {2, 2});
+      MemRef<int8_t, 2> cs(codes.data(), {rows, padded});
+      MemRef<float, 1> rs(scaleOf.data(), {rows});
+      MemRef<int32_t, 2> gs(sums.data(), {rows, 1});
+      auto ts = table.view();
+      quantize(xs, ss, ts, int64_t(0), cs, rs, gs, es, int64_t(1 + step % 2));
+      advance(es, ss, ts, int64_t(1));
+      for (int64_t m = 0; m < rows && step % 29 != 7; ++m) {
+        auto own =
+            quantizeTokens({x.data() + m * columns, 1, columns, columns}, scheme, scale, 0, 0);
+        ASSERT_TRUE(own);
+        leaving += own->scales[0] != scale;
+        ASSERT_EQ(scaleOf[m], own->scales[0]) << "step " << step << ", row " << m;
+        ASSERT_EQ(sums[m], own->sums[0]);
+        for (int64_t k = 0; k < padded; ++k)
+          ASSERT_EQ(codes[m * padded + k], own->codes[k]) << "step " << step << ", row " << m;
+      }
+      expected.step(counted);
+      const double *next = state.data() + 2 * (1 - step % 2);
+      ASSERT_EQ(next[0], expected.peak) << "step " << step;
+      ASSERT_EQ(float(next[1]), expected.scale()) << "step " << step;
+    }
+    EXPECT_GT(towering, 100);
+    EXPECT_GT(leaving, towering + 100);
+  }
+}

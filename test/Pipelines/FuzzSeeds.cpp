@@ -35,6 +35,7 @@ static constexpr Pipeline kPipelines[] = {
     {"equant-absmax{scheme=W4A16 group-size=8 methods=gptq}"},
     {"equant-absmax{scheme=W8A8 activations=static methods=smoothquant head=float}"},
     {"equant-absmax{scheme=W8A8 activations=static sinks=keep}"},
+    {"equant-absmax{scheme=W8A8 activations=online-ema sinks=keep}"},
     {"equant-absmax{scheme=W8A8 activations=online-window},equant-quantize,lm-hoist-rows,"
      "equant-online-scales{online-window=3},inline,equant-legalize-activations,"
      "equant-fuse-kernels",

@@ -195,6 +195,7 @@ COMPOSITIONS = {
     "two-level": ("--scheme=W6A8", "--group-size=16", "--scale-type=two-level"),
     "observer": ("--scheme=W8A8", "--activations=static", "--observer=percentile", "--percentile=99"),
     "sinks": ("--scheme=W8A8_ASYM", "--activations=static", "--sinks=keep"),
+    "online sinks": ("--scheme=W8A8", "--activations=online-ema", "--sinks=keep"),
 }  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""`--sinks keep`: tokens that leave a static range have scales of their own."""
+"""`--sinks keep`: tokens that leave a static or online range have scales of their own."""
 
 import json
 
@@ -30,11 +30,13 @@ STATIC = ("--activations=static",)
 KEEP = (*STATIC, "--sinks=keep")
 
 
-@pytest.mark.parametrize("scheme", ["W8A8", "W8A8_ASYM", "W4A8"])
-def test_tokens_out_of_range_are_as_good_as_dynamic_ones(made, scheme):
+@pytest.mark.parametrize("scheme, activations", [("W8A8", "static"), ("W8A8_ASYM", "static"), ("W4A8", "static"), ("W8A8", "online-window")])
+def test_tokens_out_of_range_are_as_good_as_dynamic_ones(made, scheme, activations):
+    """Of online scales in the first step, whose scales are those of calibration."""
     tokens = random_tokens(3, 30, 97)
-    dynamic, static, keep = (Runner(made(f"--scheme={scheme}", *options)).score(tokens) for options in ((), STATIC, KEEP))
-    off, kept = np.abs(static - dynamic).max(), np.abs(keep - dynamic).max()
+    none = (f"--activations={activations}",)
+    dynamic, clamped, keep = (Runner(made(f"--scheme={scheme}", *options)).score(tokens) for options in ((), none, (*none, "--sinks=keep")))
+    off, kept = np.abs(clamped - dynamic).max(), np.abs(keep - dynamic).max()
     assert kept < 0.2 * off, (kept, off)
 
 
@@ -57,12 +59,17 @@ def test_the_manifest_says_so(made):
     kinds = {site["name"]: site["input"].get("sinks") for site in manifest["sites"]}
     assert kinds.pop("lm_head") is None and set(kinds.values()) == {"keep"}
     assert json.loads((out / "recipe.json").read_text())["sinks"] == "keep"
+    online = made("--scheme=W8A8", "--activations=online-window", "--sinks=keep")
+    inputs = [site["input"] for site in json.loads((online / "manifest.json").read_text())["sites"]]
+    assert any(scheme.get("online") and scheme.get("sinks") == "keep" for scheme in inputs)
+    assert json.loads((online / "recipe.json").read_text())["sinks"] == "keep"
     plain = made("--scheme=W8A8", *STATIC)
     assert "sinks" not in (plain / "manifest.json").read_text() and "sinks" not in (plain / "recipe.json").read_text()
 
 
 @pytest.mark.parametrize("arguments, words", [
     (("--sinks=keep", "--activations=static", "--observer=mse"), "sinks keep goes with observer minmax or absmax"),
+    (("--sinks=keep", "--activations=online-ema", "--observer=mse"), "sinks keep goes with observer minmax or absmax"),
     (("--sinks=drop",), "unknown sinks 'drop'; legal are none and keep"),
 ])  # fmt: skip
 def test_what_cannot_be_is_told_before_the_model_is_read(arguments, words):

@@ -1,6 +1,9 @@
 // Kernels with online scales take the state, the sequences and the place of their site, and note extrema in columns of one buffer.
 
 // RUN: easyquant-opt %s --easyquant-launches=target=avx2 --split-input-file --verify-diagnostics | FileCheck %s
+// RUN: sed "s/online>/online, sinks>/" %s | easyquant-opt --easyquant-launches=target=avx2 --split-input-file --verify-diagnostics | FileCheck %s --check-prefix=SINKS
+// SINKS: launch.kernel @quantize_8_sinks_online4(
+// SINKS: launch.kernel @rms_norm_8_{{.*}}_quantize_sinks_online4(
 
 // CHECK-LABEL: func.func @forward(
 // CHECK-SAME:    %[[BATCH:[a-z0-9]*]]: memref<?x9xi32> {launch.argument = "sequences"}, %[[STATE:[a-z0-9]*]]: memref<?x4xf64> {launch.argument = "state"}

@@ -23,6 +23,7 @@
 // CHECK-SAME:    s = #equant.scheme<i6, asymmetric, group = 32>
 // CHECK-SAME:    t = #equant.scheme<i4, asymmetric, group = 32, scale = ui6>
 // CHECK-SAME:    u = #equant.scheme<i8, asymmetric, tensor, sinks>
+// CHECK-SAME:    v = #equant.scheme<i8, symmetric, tensor, online, sinks>
 func.func private @schemes() attributes {
   a = #equant.scheme<i8, symmetric, channel>,
   b = #equant.scheme<i8, symmetric, full, channel>,
@@ -44,7 +45,8 @@ func.func private @schemes() attributes {
   r = #equant.scheme<i5, symmetric, group = 32, scale = f16>,
   s = #equant.scheme<i6, asymmetric, group = 32>,
   t = #equant.scheme<i4, asymmetric, group = 32, scale = ui6>,
-  u = #equant.scheme<i8, asymmetric, tensor, sinks>
+  u = #equant.scheme<i8, asymmetric, tensor, sinks>,
+  v = #equant.scheme<i8, symmetric, tensor, online, sinks>
 }
 
 // -----

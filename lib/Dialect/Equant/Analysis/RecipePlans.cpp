@@ -243,7 +243,8 @@ static void describe(Builder &builder, const SiteRequest &request, bool ofRule,
       if (request.options[option::mixed])
         fields.set(key, builder.getBoolAttr(true));
     } else if (&option == &option::sinks.info()) {
-      if (request.isStatic() && request.options[option::sinks] != option::sinks.info().ownDefault)
+      if (request.isCalibrated() &&
+          request.options[option::sinks] != option::sinks.info().ownDefault)
         fields.set(key, builder.getStringAttr(request.options[option::sinks]));
     } else if (const OptionValue *value = request.options.find(option)) {
       fields.set(key, attributeOf(builder, *value));

@@ -108,7 +108,7 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     | `token` | a scale for each row of an activation; always computed at run time |
     | `dynamic` | scales are computed from each input at run time; static when absent |
     | `online` | scales are state of a sequence, updated step by step |
-    | `sinks` | a static scale of `i8` activations, but tokens that leave its range have scales of their own |
+    | `sinks` | a static or online scale of `i8` activations, but tokens that leave its range have scales of their own |
     | `scale = T` | the type of scales: `f16`, `bf16`, `f8E4M3FN`, `f8E8M0FNU`, `ui6`; `f32` when absent. `ui6`: two levels, n/64 in units of one f16 for every 8 groups of a row |
     | `outer = tensor` | the scales are themselves scaled, by one f32 a tensor |
 
