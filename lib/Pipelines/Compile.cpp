@@ -126,8 +126,12 @@ std::optional<std::string> takeFromRecipe(OptionValues &options) {
 }
 
 void takeCalibratedDefaults(OptionValues &options) {
-  if (options.has(option::recipe) || options.has(option::weightObserver) ||
-      !options.has(option::tokensFile))
+  if (options.has(option::recipe) || !options.has(option::tokensFile))
+    return;
+  const bool isMix = recipe::findMix(options[option::scheme]);
+  if (isMix && !options.has(option::method))
+    options.set(option::method, std::string("awq+signround"));
+  if (options.has(option::weightObserver))
     return;
   Result<recipe::MethodExpression> method =
       recipe::parseMethod(options[option::method], options[option::scheme]);
@@ -141,7 +145,7 @@ void takeCalibratedDefaults(OptionValues &options) {
   const bool isWeighed = preset && preset->isInteger() && isMeasured &&
                          (request.groupSize() > 0 || preset->input == recipe::InputCodes::None);
   // What each kind of site has in a mix was chosen for such ranges.
-  if (isWeighed || recipe::findMix(request.scheme()))
+  if (isWeighed || isMix)
     options.set(option::weightObserver, std::string("hessian-diagonal"));
 }
 

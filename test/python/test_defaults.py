@@ -27,7 +27,9 @@ BASES = {
 }
 # Options whose default is another by what else is asked, as help says: the text, and what is meant on a base.
 DEPENDENT = {
-    "method": ("absmax; zeropoint for _ASYM and mixes", {"plain": "absmax", "asymmetric": "zeropoint"}),
+    # Of mixes, test_mixes.py.
+    "method": ("absmax; zeropoint for _ASYM; for mixes awq+signround where calibration text is given, else zeropoint",
+               {"plain": "absmax", "asymmetric": "zeropoint"}),
     "group-size": ("128 below 8 bits", {"plain": "0", "asymmetric": "128", "composed": "128"}),
     "head-group-size": ("128 below 8 bits", {"own-head": "128"}),
     "scale-type": ("f16 of groups, f32 of rows", {"plain": "f32", "asymmetric": "f16", "composed": "f16"}),

@@ -100,9 +100,19 @@ def test_every_method_takes_a_mix(artifact, model, tokens, runner, method):
 
 
 def test_ranges_are_by_weighted_error_only_where_there_is_text(artifact, model, tokens):
-    plain, weighted = (artifact(model("llama"), "--scheme=Q4", *more) for more in ((), (f"--tokens={tokens}",)))
-    asked = artifact(model("llama"), "--scheme=Q4", f"--tokens={tokens}", "--weight-observer=absmax")
+    text = ("--method=zeropoint", f"--tokens={tokens}")
+    plain, weighted = (artifact(model("llama"), "--scheme=Q4", *more) for more in ((), text))
+    asked = artifact(model("llama"), "--scheme=Q4", *text, "--weight-observer=absmax")
     assert weights_of(plain) == weights_of(asked) != weights_of(weighted)
+
+
+def test_text_fits_a_mix_by_awq_and_learned_rounding(artifact, model, tokens):
+    by_default = artifact(model("llama"), "--scheme=Q4", f"--tokens={tokens}")
+    named = artifact(model("llama"), "--scheme=Q4", "--method=awq+signround", f"--tokens={tokens}")
+    nearest = artifact(model("llama"), "--scheme=Q4", "--method=zeropoint", f"--tokens={tokens}")
+    assert weights_of(by_default) == weights_of(named) != weights_of(nearest)
+    assert json.loads((by_default / "recipe.json").read_text())["method"] == "awq+signround"
+    assert json.loads((artifact(model("llama"), "--scheme=Q4") / "recipe.json").read_text())["method"] == "zeropoint"
 
 
 def test_what_is_asked_stands_above_the_mix(artifact, model):

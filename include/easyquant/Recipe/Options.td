@@ -90,7 +90,7 @@ let group = "Quantization" in {
     def MethodOption : TableOption<"method", Text, "method", "",
                                    "methods joined by +, as in smoothquant+gptq and zeroquant+lkd"> {
       let joint = "+";
-      let defaultWords = "absmax; zeropoint for _ASYM and mixes";
+      let defaultWords = "absmax; zeropoint for _ASYM; for mixes awq+signround where calibration text is given, else zeropoint";
       let value = "METHOD";
     }
   }

@@ -103,9 +103,7 @@ private:
   };
   /// Of a scale and a zero point (or null) that are given.
   StaticParams staticParams(Value scale, Value zero);
-  /// Those of the row: its own, if it leaves the range.
-  /// Of a row that leaves the range those of its own, from the largest magnitude, unless that is
-  /// given.
+  /// Those of the row: its own, from its largest magnitude or a given one, if it leaves the range.
   StaticParams ownParams(const StaticParams &given, Value absMax);
   void emitClampedCodes(const StaticParams &params);
   /// The same as emitValue, from the buffer if the row is there.
