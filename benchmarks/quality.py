@@ -9,7 +9,7 @@ Compiles MODEL with `easyquant compile --scheme S --method M` and nothing but de
 with `easyquant eval` against the float model, and prints the mean KL divergence of each variant beside its golden figure. It
 ends with status 1 where
 
-  * a figure is further from its goldens than BOUND of them, either way: an improvement is worth a look, too, and a new golden;
+  * a figure is further from its goldens than BOUND (or BOUND_GPTQ) of them, either way: an improvement is worth a look, too, and a new golden;
   * an order does not hold that a correct implementation shows (ORDERS), by the mean over the windows.
 
 Golden figures belong to a model, two texts, and their numbers of samples and windows (benchmarks/quality_goldens.json); for
@@ -37,9 +37,12 @@ from easyquant.protocol import version
 
 GOLDENS = Path(__file__).with_name("quality_goldens.json")
 # Beyond what instruction sets gave, of which each has a golden of its own: they differ in how sums are rounded, and one moved code
-# moves others. GPTQ, whose every code depends on those before, differs most: by 14 % over a few short windows. Without act-order it
-# would be worse than round to nearest.
+# moves others.
 BOUND = 0.05
+# With GPTQ every code depends on those before: which kernels OpenBLAS takes for a machine, alone, moved W4A16's KL over six short
+# windows between 0.3333 (Sapphire Rapids), 0.3484 (Skylake) and 0.3564 (Haswell, Zen). Without act-order GPTQ would be worse than
+# round to nearest.
+BOUND_GPTQ = 0.1
 BOUND_ACROSS = 0.2  # where only other instruction sets have a golden
 
 VARIANTS = {
@@ -151,7 +154,8 @@ def judge(found: dict[str, dict], goldens: dict[str, dict[str, float]]) -> list[
     problems = []
     for name, figures in found.items():
         known = goldens.get(name, {}).values()
-        bound = BOUND if figures["protocol"]["isa"] in goldens.get(name, {}) else BOUND_ACROSS
+        same = BOUND_GPTQ if "gptq" in name else BOUND
+        bound = same if figures["protocol"]["isa"] in goldens.get(name, {}) else BOUND_ACROSS
         if known and not (1 - bound) * min(known) <= figures["kl_mean"] <= (1 + bound) * max(known):
             problems.append(f"{name}: KL {figures['kl_mean']:.4f}, golden {golden_text(known)}, each ± {bound:.0%}")
     for better, worse in ORDERS:
