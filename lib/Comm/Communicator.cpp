@@ -230,6 +230,24 @@ Result<void> Communicator::enqueue(const Collective &collective) {
   return fail(error);
 }
 
+Result<bool> Communicator::isStreamDone(void * /*stream*/) {
+  return makeError(ErrorCode::Unsupported, "{} knows of no streams; use NCCL", backend());
+}
+
+Result<void> Communicator::synchronize(void *stream) {
+  if (poison)
+    return Unexpected(*poison);
+  const auto isDone = [&]() -> Result<bool> {
+    if (Result<bool> done = isStreamDone(stream); !done || *done)
+      return done;
+    if (Result<void> heard = listen(); !heard)
+      return Unexpected(heard.error());
+    return false;
+  };
+  Result<void> done = pollUntil(fmt::format("{}: waiting for the GPU", whoAmI()), isDone);
+  return done ? done : fail(done.error());
+}
+
 Result<void> Communicator::check() {
   if (poison)
     return Unexpected(*poison);

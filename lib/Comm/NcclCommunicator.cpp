@@ -22,7 +22,7 @@ public:
                    const nccl::Library &library)
       : Communicator(placement.rank, placement.size, options.limits), library(library),
         star(placement.rank, placement.size, placement.masterAddress, placement.masterPort),
-        streamIsDone(options.streamIsDone) {}
+        useDevice(options.useDevice), streamIsDone(options.streamIsDone) {}
   ~NcclCommunicator() override { leave(); }
 
   std::string_view backend() const override { return "NCCL"; }
@@ -33,6 +33,7 @@ public:
 protected:
   Result<std::unique_ptr<Operation>> begin(const Collective &collective) override;
   Result<void> enqueueOnDevice(const Collective &collective) override;
+  Result<bool> isStreamDone(void *stream) override;
   Result<void> listen() override;
   void stop(const Error &reason) override;
   Result<void> finish() override;
@@ -50,7 +51,7 @@ private:
     Result<bool> advance() override {
       if (Result<bool> idle = owner.isIdle(); !idle || !*idle)
         return idle;
-      return owner.streamIsDone(stream);
+      return owner.isStreamDone(stream);
     }
     NcclCommunicator &owner;
     void *stream;
@@ -71,6 +72,10 @@ private:
                      "NCCL_DEBUG=INFO",
                      library.describe(status, comm));
   }
+  static Unexpected noStreams() {
+    return makeError(ErrorCode::Unsupported,
+                     "nothing says when a stream is done; give `streamIsDone`, or enqueue it");
+  }
   Result<void> pollNccl(std::string_view what) {
     return pollUntil(what, [this]() -> Result<bool> {
       if (Result<void> whole = star.isWhole(); !whole)
@@ -82,6 +87,7 @@ private:
 
   const nccl::Library &library;
   SocketStar star;
+  std::function<Result<void>()> useDevice;
   std::function<Result<bool>(void *)> streamIsDone;
   nccl::Comm comm = nullptr;
 };
@@ -103,6 +109,9 @@ Result<void> NcclCommunicator::open() {
       pollUntil(what, [this] { return star.connect(); }, [this] { return star.waitsFor(); });
   if (!connected)
     return connected;
+  if (useDevice)
+    if (Result<void> used = useDevice(); !used)
+      return used;
   nccl::UniqueId id = {};
   if (rank() == 0)
     if (const nccl::Status made = library.getUniqueId(&id); made != nccl::kSuccess)
@@ -180,11 +189,16 @@ NcclCommunicator::begin(const Collective &collective) {
   if (collective.memory == Memory::Host)
     return std::make_unique<OnHost>(star, star.post(collective));
   if (!streamIsDone)
-    return makeError(ErrorCode::Unsupported,
-                     "nothing says when a stream is done; give `streamIsDone`, or enqueue it");
+    return noStreams();
   if (Result<void> enqueued = enqueueOnDevice(collective); !enqueued)
     return Unexpected(enqueued.error());
   return std::make_unique<OnStream>(*this, collective.stream);
+}
+
+Result<bool> NcclCommunicator::isStreamDone(void *stream) {
+  if (!streamIsDone)
+    return noStreams();
+  return streamIsDone(stream);
 }
 
 Result<void> NcclCommunicator::listen() {

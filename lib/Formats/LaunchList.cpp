@@ -8,6 +8,7 @@
 #include "easyquant/Formats/LaunchList.h"
 
 #include "CacheFields.h"
+#include "CollectiveFields.h"
 
 #include "easyquant/Support/FieldReader.h"
 
@@ -22,7 +23,7 @@ using Kind = LaunchArgument::Kind;
 using Parameter = LaunchKernel::Parameter;
 
 constexpr const char *kLaunchFormat = "easyquant-gpu-program";
-constexpr int64_t kLaunchVersion = 3;
+constexpr int64_t kLaunchVersion = 4;
 
 /// In the order of Kind.
 struct KindInfo {
@@ -31,13 +32,21 @@ struct KindInfo {
   size_t numbers; ///< that may follow the name
 };
 constexpr KindInfo kKinds[] = {
-    {"weights", Parameter::Pointer, 1},    {"arena", Parameter::Pointer, 2},
-    {"cache", Parameter::Pointer, 1},      {"pages", Parameter::Pointer, 0},
-    {"window", Parameter::Pointer, 0},     {"state", Parameter::Pointer, 1},
-    {"constants", Parameter::Pointer, 1},  {"tokens", Parameter::Pointer, 0},
-    {"position", Parameter::Pointer, 0},   {"held", Parameter::Pointer, 0},
-    {"logit_rows", Parameter::Pointer, 0}, {"logits", Parameter::Pointer, 0},
-    {"rows", Parameter::I32, 0},           {"i32", Parameter::I32, 1},
+    {"weights", Parameter::Pointer, 1},
+    {"arena", Parameter::Pointer, 2},
+    {"cache", Parameter::Pointer, 1},
+    {"pages", Parameter::Pointer, 0},
+    {"window", Parameter::Pointer, 0},
+    {"state", Parameter::Pointer, 1},
+    {"constants", Parameter::Pointer, 1},
+    {"tokens", Parameter::Pointer, 0},
+    {"position", Parameter::Pointer, 0},
+    {"held", Parameter::Pointer, 0},
+    {"logit_rows", Parameter::Pointer, 0},
+    {"logits", Parameter::Pointer, 0},
+    {"rows", Parameter::I32, 0},
+    {"rank", Parameter::I32, 0},
+    {"i32", Parameter::I32, 1},
 };
 const KindInfo &infoOf(Kind kind) { return kKinds[static_cast<size_t>(kind)]; }
 
@@ -117,7 +126,9 @@ template <typename Fields> void mapFields(Fields &fields, LaunchKernel &kernel) 
 template <typename Fields> void mapFields(Fields &fields, Launch &launch) {
   fields.required("site", launch.site);
   fields.required("phase", launch.phase);
-  fields.required("kernel", launch.kernel, Bounds());
+  fields.optional("collective", launch.collective, Bounds());
+  if (!launch.collective)
+    fields.required("kernel", launch.kernel, Bounds());
   fields.required("over", launch.over);
   fields.required("min_rows", launch.minRows, Bounds{1, kMaxInt32});
   fields.required("max_rows", launch.maxRows, Bounds{0, kMaxInt32});
@@ -159,6 +170,7 @@ template <typename Fields> void mapFields(Fields &fields, LaunchList &list) {
   fields.required("cache", list.cache);
   mapBytes(fields, "constants", list.constants);
   fields.required("kernels", list.kernels);
+  fields.required("collectives", list.collectives);
   fields.required("launches", list.launches);
   fields.required("restore", list.restore);
 }
@@ -212,8 +224,33 @@ static bool fits(const LaunchList &list, int64_t weightsBytes, const LaunchArgum
   }
 }
 
+/// What is gathered are the logits; sums and the like are of rows of the arena.
+static void checkExchange(FieldReader &fields, const LaunchList &list, const Launch &launch,
+                          const std::string &where) {
+  if (*launch.collective >= list.collectives.size())
+    return fields.check(false, where + ".collective", std::to_string(*launch.collective),
+                        fmt::format("one of the {} collectives", list.collectives.size()));
+  const Collective &what = list.collectives[*launch.collective];
+  fields.check(launch.over != Launch::Over::Sequence, where + ".over", "sequence",
+               "all rows of a collective");
+  if (launch.arguments.size() != 1)
+    return fields.check(false, where + ".arguments", std::to_string(launch.arguments.size()),
+                        "the one that a collective works on");
+  const LaunchArgument &memory = launch.arguments.front();
+  constexpr int64_t elementBytes = 4;
+  const bool isThere =
+      what.call == "all_gather"
+          ? memory.kind == Kind::Logits
+          : memory.kind == Kind::Arena && memory.rowBytes == 0 &&
+                memory.offset + list.maxRows * what.columns * elementBytes <= list.arenaBytes;
+  fields.check(isThere, where + ".arguments[0]", toJson(memory).text(),
+               "logits to be gathered, or rows of the arena to be reduced");
+}
+
 static void checkLaunch(FieldReader &fields, const LaunchList &list, int64_t weightsBytes,
                         const Launch &launch, const std::string &where) {
+  if (launch.collective)
+    return checkExchange(fields, list, launch, where);
   if (launch.kernel >= list.kernels.size())
     return fields.check(false, where + ".kernel", std::to_string(launch.kernel),
                         fmt::format("one of the {} kernels", list.kernels.size()));

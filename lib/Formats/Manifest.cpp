@@ -8,6 +8,7 @@
 #include "easyquant/Formats/Manifest.h"
 
 #include "CacheFields.h"
+#include "CollectiveFields.h"
 
 #include "easyquant/Formats/ShardedSafetensors.h"
 #include "easyquant/Support/FieldReader.h"
@@ -151,23 +152,6 @@ static bool isIdentifier(const std::string &text) {
                      [&](char c) { return isLetter(c) || (c >= '0' && c <= '9'); });
 }
 
-template <typename Fields> void mapFields(Fields &fields, Manifest::Collective &collective) {
-  fields.required("call", collective.call);
-  fields.required("reduction", collective.reduction);
-  fields.required("type", collective.type);
-  fields.required("columns", collective.columns, kSize);
-  fields.required("site", collective.site);
-  const bool isReduce = collective.call == "all_reduce";
-  fields.checkText(isReduce || collective.call == "all_gather", "call", collective.call,
-                   "all_reduce or all_gather");
-  const std::string reduction = collective.reduction.value_or("");
-  fields.checkText(isReduce ? reduction == "sum" || reduction == "max" || reduction == "min"
-                            : reduction.empty(),
-                   "reduction", reduction, "sum, max or min of an all_reduce, else null");
-  fields.checkText(collective.type == "f32" || collective.type == "i32", "type", collective.type,
-                   "f32 or i32");
-}
-
 template <typename Fields> void mapFields(Fields &fields, Manifest::TensorParallel &parallel) {
   fields.required("degree", parallel.degree, Bounds{1, kMaxRanks});
   fields.required("collectives", parallel.collectives);
@@ -297,8 +281,9 @@ std::vector<std::string> Manifest::weightFiles(int64_t rank) const {
                                  : weightFilesOf(*this, weightsStem(kWeightsStem, rank, ranks()));
 }
 
-std::vector<std::string> Manifest::gpuWeightFiles() const {
-  return gpu ? weightFilesOf(*this, kGpuWeightsStem) : std::vector<std::string>();
+std::vector<std::string> Manifest::gpuWeightFiles(int64_t rank) const {
+  return gpu ? weightFilesOf(*this, weightsStem(kGpuWeightsStem, rank, ranks()))
+             : std::vector<std::string>();
 }
 
 /// Names are joined to the folder's path, so they must not lead out of it.
@@ -324,10 +309,13 @@ static void checkFiles(FieldReader &fields, const Manifest &manifest) {
   for (const auto &[name, file] : manifest.files)
     fields.check(isPlainFileName(name), fmt::format("files[{}]", Json::describe(name)), "this name",
                  "the plain name of a file beside the manifest");
+  auto needWeightsOfRanks = [&](const char *stem) {
+    for (int64_t rank = 0; rank < manifest.ranks(); ++rank)
+      needWeights(weightsStem(stem, rank, manifest.ranks()));
+  };
   if (!manifest.program.entries.empty()) {
     need(kProgramFile);
-    for (int64_t rank = 0; rank < manifest.ranks(); ++rank)
-      needWeights(weightsStem(kWeightsStem, rank, manifest.ranks()));
+    needWeightsOfRanks(kWeightsStem);
   }
   if (!manifest.gpu)
     return;
@@ -336,7 +324,7 @@ static void checkFiles(FieldReader &fields, const Manifest &manifest) {
     need(*manifest.gpu->fatbinFile);
   for (const auto &[name, chip] : manifest.gpu->chips)
     need(chip.ptxFile);
-  needWeights(kGpuWeightsStem);
+  needWeightsOfRanks(kGpuWeightsStem);
 }
 
 static void checkTarget(FieldReader &fields, const std::string &target) {

@@ -541,7 +541,6 @@ KernelLibrary easyquant::cpuKernels(ModuleOp module, const cpu::Target &target, 
   library.copy = [launcher](LaunchBuilder &b, Value from, Value to) {
     return launcher.copy(b, from, to);
   };
-  library.hasCollectives = true;
   library.missing = "has no kernel; it must be lowered to lm or equant ops first";
   launcher.addRowOps(library);
   launcher.addLinears(library);

@@ -7,6 +7,8 @@
 
 #include "GPULauncher.h"
 
+#include "easyquant/Dialect/Equant/IR/TensorParallel.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
 using namespace mlir;
@@ -104,6 +106,7 @@ template <typename AttentionLike> static easyquant::gpu::AttentionSpec specOf(At
   spec.headDim = op.getHeadDim();
   spec.scale = op.getScale().convertToDouble();
   spec.window = op.getWindow();
+  spec.ranks = equant::degreeOf(op->template getParentOfType<ModuleOp>());
   return spec;
 }
 

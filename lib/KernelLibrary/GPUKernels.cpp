@@ -277,6 +277,8 @@ LogicalResult GPULauncher::embedding(LaunchBuilder &b, Operation *op,
                                      Arguments &arguments) const {
   Value tokens = b[op->getOperand(0)];
   arguments.set("tokens", tokens);
+  if (spec.sharded)
+    arguments.set("rank", b.argument("rank"));
   arguments.set("y", b.result(op->getResult(0), b.rows(tokens)));
   getOrEmitEmbedding(kernels, spec, chip);
   return launch(b, op, describe(spec, chip), arguments, Phase::Other);
@@ -329,6 +331,7 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
     easyquant::gpu::EmbeddingSpec spec;
     spec.vocab = table.getDimSize(0);
     spec.columns = table.getDimSize(1);
+    spec.sharded = op.getSharded();
     Arguments arguments(b);
     // Those of the head that is tied to it, if there is one.
     if (b.hasWeight(op.getTable(), equant::kBF16OffsetAttr)) {
@@ -350,6 +353,7 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
     spec.groupSize = weights.groupSize;
     spec.zeroPoints = !weights.symmetric;
     spec.scales = weights.scales;
+    spec.sharded = op.getSharded();
     equant::LayoutAttr layout = op.getLayoutAttr();
     if (!layout || layout.getKind() != equant::LayoutKind::MmaSync)
       return op.emitOpError("expected a table packed as fragments: run equant-materialize-weights "

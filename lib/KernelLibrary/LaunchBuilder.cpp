@@ -83,7 +83,7 @@ SmallVector<int64_t> LaunchBuilder::writesOf(ValueRange operands) const {
   auto isWritten = [&](Value operand) {
     while (!written.contains(operand)) {
       Operation *op = operand.getDefiningOp();
-      if (!isa_and_present<memref::SubViewOp>(op))
+      if (!isa_and_present<memref::SubViewOp, memref::ReinterpretCastOp>(op))
         return isa_and_present<launch::ScratchOp, launch::CountersOp, launch::CacheOp>(op);
       operand = op->getOperand(0);
     }
@@ -334,6 +334,18 @@ Value LaunchBuilder::extrema(Value state, Value rows) {
 Value LaunchBuilder::columnsOfRank(Value memory, int64_t ranks) {
   int64_t count = cast<MemRefType>(memory.getType()).getDimSize(1) / ranks;
   Value first = arith::MulIOp::create(b, argument("rank"), index(count));
+  if (!program.stridedArguments) {
+    Value offset = arith::MulIOp::create(b, first, rows(memory));
+    auto layout = StridedLayoutAttr::get(context(), ShapedType::kDynamic, {count, 1});
+    auto type = MemRefType::get({ShapedType::kDynamic, count},
+                                cast<MemRefType>(memory.getType()).getElementType(), layout);
+    Value part = memref::ReinterpretCastOp::create(
+        b, type, memory, ValueRange{offset}, ValueRange{rows(memory)}, ValueRange(),
+        ArrayRef<int64_t>{ShapedType::kDynamic}, ArrayRef<int64_t>{ShapedType::kDynamic, count},
+        ArrayRef<int64_t>{count, 1});
+    rowCounts[part] = rows(memory);
+    return part;
+  }
   auto at = [&](int64_t value) -> OpFoldResult { return b.getIndexAttr(value); };
   Value view = memref::SubViewOp::create(b, memory, {at(0), first}, {rows(memory), at(count)},
                                          {at(1), at(1)});

@@ -103,9 +103,6 @@ std::vector<std::string> legalNames(const OptionInfo &option) {
 }
 
 static std::optional<std::string> checkTarget(const OptionValues &options) {
-  if (options[option::tensorParallel] > 1 && !Targets(options).chips.empty())
-    return "tensor-parallel is for CPUs so far, found target " + Targets(options).chips.front() +
-           "; expected --target cpu";
   for (const std::string &name : Targets(options).chips)
     if (!gpu::findChip(name)) {
       std::vector<std::string> known = legalNames(option::target.info());

@@ -9,6 +9,7 @@
 #include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
 #include "easyquant/Conversion/GPUToNVVM/GPUToNVVM.h"
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
+#include "easyquant/Dialect/Equant/IR/TensorParallel.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Support/Folders.h"
@@ -206,6 +207,11 @@ void EmitGPUProgram::describeProgram(const ChipCode &code) {
   entry.set("entries", b.getDictionaryAttr({}));
   entry.set("cache_scheme", code.cache.get("scheme"));
   entry.set("cache_type", b.getStringAttr("f16"));
+  ModuleOp source = equant::moduleOf(getOperation(), equant::Target::GPU);
+  if (const int64_t degree = equant::degreeOf(source); degree > 1)
+    entry.set("tensor_parallel",
+              b.getDictionaryAttr({b.getNamedAttr("degree", b.getI64IntegerAttr(degree)),
+                                   b.getNamedAttr("collectives", b.getArrayAttr({}))}));
   getOperation()->setAttr(kProgramAttr, entry.getDictionary(&getContext()));
 }
 

@@ -127,8 +127,8 @@ static std::set<std::string> weightFilesOfOthers(const Manifest &manifest, int64
   std::set<std::string> names;
   for (int64_t other = 0; other < manifest.ranks(); ++other)
     if (other != rank)
-      for (std::string &name : manifest.weightFiles(other))
-        names.insert(std::move(name));
+      for (auto files : {manifest.weightFiles(other), manifest.gpuWeightFiles(other)})
+        names.insert(files.begin(), files.end());
   return names;
 }
 
@@ -146,7 +146,7 @@ Result<Artifact> Artifact::open(const std::string &folder, bool skipChecksums, i
       return Unexpected(checked.error());
 
   const std::vector<std::string> files = contents.weightFiles(rank),
-                                 gpuFiles = contents.gpuWeightFiles();
+                                 gpuFiles = contents.gpuWeightFiles(rank);
   for (auto [names, shards] :
        {std::pair(&files, &artifact.shards), std::pair(&gpuFiles, &artifact.gpuShards)}) {
     if (names->empty())

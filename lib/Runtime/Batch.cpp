@@ -95,9 +95,7 @@ Result<Batch> Batch::create(std::shared_ptr<const Model> model, const BatchOptio
   if (options.tokens > 0 && options.tokens < options.sequences * batch.limit)
     pool.pages = std::min(pool.pages, sizes.pagesOf(options.tokens));
   Result<std::unique_ptr<Executor>> executor =
-      model->gpu ? createGpuExecutor(*model->gpu, pool, manifest.model.vocabSize, options.measure)
-                 : createCpuExecutor(model->artifact, model->code, pool, *chosen, options.measure,
-                                     model->ranks ? &model->ranks->comm() : nullptr);
+      model->createExecutor(pool, *chosen, options.measure);
   if (executor && model->ranks)
     executor = model->ranks->lead(std::move(*executor), pool);
   if (!executor)

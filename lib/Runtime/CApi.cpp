@@ -79,7 +79,8 @@ void eq_error_free(eq_error *error) {
 //===----------------------------------------------------------------------===//
 
 static Result<void> loadModel(const char *path, const eq_model_options *options,
-                              std::shared_ptr<comm::Communicator> communicator, eq_model **model) {
+                              std::shared_ptr<comm::Communicator> communicator,
+                              const comm::Placement &placement, eq_model **model) {
   if (Result<void> checked = requireArgument(path, "path"); !checked)
     return checked;
   if (Result<void> checked = requireArgument(static_cast<const void *>(model), "model"); !checked)
@@ -87,7 +88,7 @@ static Result<void> loadModel(const char *path, const eq_model_options *options,
   const eq_model_options given = options ? *options : eq_model_options{};
   auto text = [](const char *value) { return std::string(value ? value : ""); };
   DeviceRequest request{text(given.device), text(given.simt_chip), given.simt_checks != 0,
-                        std::move(communicator)};
+                        std::move(communicator), placement};
   Result<std::shared_ptr<const Model>> loaded =
       Model::load(path, text(given.isa), given.skip_checksums != 0, request);
   if (!loaded)
@@ -98,11 +99,12 @@ static Result<void> loadModel(const char *path, const eq_model_options *options,
 }
 
 eq_error *eq_model_load(const char *path, const eq_model_options *options, eq_model **model) {
-  return guarded([&] { return loadModel(path, options, nullptr, model); });
+  return guarded([&] { return loadModel(path, options, nullptr, {}, model); });
 }
 
-/// Null where there is one rank.
-static Result<std::shared_ptr<comm::Communicator>> openRanks(std::string_view name) {
+/// Null where there is one rank. GPUs are joined by NCCL, which on them is what auto means.
+static Result<std::shared_ptr<comm::Communicator>>
+openRanks(std::string_view name, std::string_view device, const comm::Placement &placement) {
   comm::OpenOptions options;
   if (name == "mpi")
     options.kind = comm::Kind::MPI;
@@ -111,12 +113,12 @@ static Result<std::shared_ptr<comm::Communicator>> openRanks(std::string_view na
   else if (name != "auto" && !name.empty())
     return makeError(ErrorCode::InvalidArgument, "comm: found \"{}\", expected auto, mpi or nccl",
                      name);
-  Result<comm::Placement> placement = comm::findPlacement();
-  if (!placement)
-    return Unexpected(placement.error());
-  if (placement->size == 1)
+  if (placement.size == 1)
     return nullptr;
-  Result<std::unique_ptr<comm::Communicator>> opened = comm::openCommunicator(*placement, options);
+  const bool isAuto = device.empty() || device == "auto", isNccl = options.kind == comm::Kind::NCCL;
+  const bool onDevice = (device == "cuda" && options.kind != comm::Kind::MPI) || (isAuto && isNccl);
+  Result<std::unique_ptr<comm::Communicator>> opened =
+      onDevice ? openCudaCommunicator(placement) : comm::openCommunicator(placement, options);
   if (!opened)
     return Unexpected(opened.error());
   return std::move(*opened);
@@ -125,10 +127,14 @@ static Result<std::shared_ptr<comm::Communicator>> openRanks(std::string_view na
 eq_error *eq_model_load_on_ranks(const char *path, const eq_model_options *options,
                                  const char *comm, eq_model **model) {
   return guarded([&]() -> Result<void> {
-    auto communicator = openRanks(comm ? comm : "");
+    Result<comm::Placement> placement = comm::findPlacement();
+    if (!placement)
+      return Unexpected(placement.error());
+    const char *device = options && options->device ? options->device : "";
+    auto communicator = openRanks(comm ? comm : "", device, *placement);
     if (!communicator)
       return Unexpected(communicator.error());
-    return loadModel(path, options, std::move(*communicator), model);
+    return loadModel(path, options, std::move(*communicator), *placement, model);
   });
 }
 

@@ -10,6 +10,7 @@
 #include "easyquant/Runtime/Device.h"
 
 #include <array>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -132,6 +133,8 @@ public:
   Result<void> fill(uint64_t to, uint8_t value, int64_t bytes) override;
   Result<void> copy(uint64_t to, uint64_t from, int64_t bytes) override;
   Result<void> launch(const DeviceLaunch &launch) override;
+  Result<void> exchange(comm::Communicator &ranks, comm::Collective collective) override;
+  Result<void> wait(comm::Communicator &ranks) override { return ranks.synchronize(stream); }
   bool canRecord() const override { return !measuring; }
   Result<void> beginRecording() override;
   Result<std::unique_ptr<Recording>> endRecording() override;
@@ -370,6 +373,18 @@ Result<void> CudaQueue::launch(const DeviceLaunch &launch) {
   return check(status, "a launch");
 }
 
+Result<void> CudaQueue::exchange(comm::Communicator &ranks, comm::Collective collective) {
+  Current current(*context);
+  const bool changed = phaseEvents.empty() || phaseEvents.back().first != Phase::Comm;
+  if (auto recorded = recordEvent(Phase::Comm, collective.bytes(), changed); !recorded)
+    return recorded;
+  last = fmt::format("a collective at site '{}'", collective.site);
+  collective.memory = comm::Memory::Device;
+  collective.order = comm::Order::Any;
+  collective.stream = stream;
+  return ranks.enqueue(collective);
+}
+
 Result<void> CudaQueue::beginRecording() {
   Current current(*context);
   return check(driver.beginCapture(stream, kCaptureThreadLocal), "capturing a step");
@@ -458,7 +473,16 @@ Result<PhaseCosts> CudaQueue::costs() {
 // Opening
 //===----------------------------------------------------------------------===//
 
-Result<std::shared_ptr<Device>> easyquant::runtime::openCudaDevice(CudaCapability &capability) {
+namespace {
+/// A GPU of this machine.
+struct FoundGpu {
+  std::shared_ptr<CudaContext> context;
+  std::string name;
+  CudaCapability capability;
+};
+} // namespace
+
+static Result<FoundGpu> openGpu(const comm::Placement &placement) {
   Result<const Driver *> opened = Driver::get();
   if (!opened)
     return Unexpected(opened.error());
@@ -469,18 +493,56 @@ Result<std::shared_ptr<Device>> easyquant::runtime::openCudaDevice(CudaCapabilit
     return makeError(ErrorCode::NotFound,
                      "there is an NVIDIA driver, but it shows no GPU{}; check CUDA_VISIBLE_DEVICES",
                      status == kSuccess ? "" : ": " + driver.describe(status));
+  Result<int> number = comm::deviceOf(placement, count);
+  if (!number)
+    return Unexpected(number.error());
   DeviceId id = 0;
   char name[256] = "";
   int major = 0, minor = 0;
-  for (Status asked : {driver.deviceGet(&id, 0), driver.deviceGetName(name, sizeof(name), id),
+  for (Status asked : {driver.deviceGet(&id, *number), driver.deviceGetName(name, sizeof(name), id),
                        driver.deviceGetAttribute(&major, kCapabilityMajor, id),
                        driver.deviceGetAttribute(&minor, kCapabilityMinor, id)})
     if (asked != kSuccess)
       return makeError(ErrorCode::Unsupported, "the GPU cannot be examined: {}",
                        driver.describe(asked));
-  capability.number = 10 * major + minor;
   auto context = std::make_shared<CudaContext>(driver, id);
   if (auto made = context->open(); !made)
     return Unexpected(made.error());
-  return std::make_shared<CudaDevice>(std::move(context), name, capability);
+  return FoundGpu{std::move(context), name, {10 * major + minor}};
+}
+
+Result<std::shared_ptr<Device>>
+easyquant::runtime::openCudaDevice(CudaCapability &capability, const comm::Placement &placement) {
+  Result<FoundGpu> gpu = openGpu(placement);
+  if (!gpu)
+    return Unexpected(gpu.error());
+  capability = gpu->capability;
+  return std::make_shared<CudaDevice>(std::move(gpu->context), gpu->name, gpu->capability);
+}
+
+Result<std::unique_ptr<comm::Communicator>>
+easyquant::runtime::openCudaCommunicator(const comm::Placement &placement) {
+  auto context = std::make_shared<std::shared_ptr<CudaContext>>(); // once it is open
+  std::optional<Current> current;
+  comm::OpenOptions options;
+  options.kind = comm::Kind::NCCL;
+  options.useDevice = [&]() -> Result<void> {
+    Result<FoundGpu> gpu = openGpu(placement);
+    if (!gpu)
+      return Unexpected(gpu.error());
+    *context = std::move(gpu->context);
+    current.emplace(**context);
+    return {};
+  };
+  options.streamIsDone = [context](void *stream) -> Result<bool> {
+    Current current(**context);
+    const Driver &driver = (*context)->driver;
+    const Status status = driver.streamQuery(static_cast<Stream>(stream));
+    if (status == kSuccess || status == kNotReady)
+      return status == kSuccess;
+    return makeError(losesDevice(status) ? ErrorCode::IO : ErrorCode::Unsupported,
+                     "a step failed: {}{}", driver.describe(status),
+                     losesDevice(status) ? kStartAgain : "");
+  };
+  return comm::openCommunicator(placement, options);
 }

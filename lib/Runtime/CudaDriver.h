@@ -41,6 +41,7 @@ enum : Status {
   kNoBinaryForGpu = 209,
   kInvalidPtx = 218,
   kUnsupportedPtxVersion = 222,
+  kNotReady = 600,
 };
 /// After these the GPU does nothing more for this process: those of which cuda.h says that the
 /// process must be ended, and a context or memory that is gone.
@@ -106,6 +107,7 @@ constexpr int kLeastVersion = 12000;
   X(cuStreamCreate, streamCreate, (Stream *, unsigned))                                            \
   X(cuStreamDestroy_v2, streamDestroy, (Stream))                                                   \
   X(cuStreamSynchronize, streamSynchronize, (Stream))                                              \
+  X(cuStreamQuery, streamQuery, (Stream))                                                          \
   X(cuStreamBeginCapture_v2, beginCapture, (Stream, int))                                          \
   X(cuStreamEndCapture, endCapture, (Stream, Graph *))                                             \
   X(cuGraphInstantiateWithFlags, graphInstantiate, (GraphExec *, Graph, unsigned long long))       \

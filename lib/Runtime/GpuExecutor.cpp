@@ -7,6 +7,7 @@
 
 #include "Executor.h"
 #include "GpuStepInput.h"
+#include "StepCollectives.h"
 
 #include <algorithm>
 
@@ -43,8 +44,13 @@ struct LaunchRows {
 
 class GpuExecutor final : public Executor {
 public:
-  GpuExecutor(const GpuModel &model, const PoolSize &pool, int64_t vocabulary)
-      : model(model), program(model.program), pool(pool), vocabulary(vocabulary) {}
+  GpuExecutor(const GpuModel &model, const PoolSize &pool, int64_t vocabulary,
+              comm::Communicator *ranks)
+      : model(model), program(model.program), pool(pool), vocabulary(vocabulary), ranks(ranks),
+        gathersLogits(ranks && std::any_of(program.collectives.begin(), program.collectives.end(),
+                                           [](const formats::Collective &collective) {
+                                             return collective.call == "all_gather";
+                                           })) {}
   Result<void> allocate(bool measure);
 
   int64_t rowsPerStep(bool allLogits) const override {
@@ -83,6 +89,8 @@ private:
     return cache.address() + static_cast<uint64_t>(sequence.window * program.cache.windowBytes);
   }
 
+  Result<void> tryStep(std::span<const SequenceStep> sequences, std::span<const int32_t> logitRows,
+                       float *logits, const Watch &watch);
   Result<void> run(const GpuStep &step);
   Result<void> replay(const GpuStep &step);
   Result<void> launchAll(const GpuStep &step);
@@ -90,16 +98,22 @@ private:
   Result<void> launchRun(std::span<const Launch> launches, const LaunchRows &over,
                          const GpuStep &step);
   Result<void> launch(const Launch &launch, const LaunchRows &over, const GpuStep &step);
+  Result<void> exchange(const Launch &launch, const LaunchRows &over);
+  /// Waits for the step.
+  Result<void> downloadLogits(int64_t rows, float *logits);
   uint64_t valueOf(const LaunchArgument &argument, const LaunchRows &over) const;
 
   const GpuModel &model;
   const LaunchList &program;
   const PoolSize pool;
   const int64_t vocabulary;
+  comm::Communicator *const ranks; ///< who share the model; null: there is one
+  const bool gathersLogits;        ///< each rank makes those of its share of the vocabulary
   DeviceMemory arena, cache, state, logitsMemory;
   DeviceMemory windowsBefore; ///< a step that may be left
   GpuStepInput input;
   std::vector<uint64_t> arguments; ///< of a launch
+  std::vector<float> logitParts;   ///< of one rank behind those of another
   std::unique_ptr<Queue> queue;
   /// Decode steps by their numbers of sequences, the one that was replayed last behind the others.
   std::vector<std::pair<size_t, std::unique_ptr<Recording>>> recordings;
@@ -233,9 +247,15 @@ uint64_t GpuExecutor::valueOf(const LaunchArgument &argument, const LaunchRows &
   case Kind::LogitRows:
     return input.logitRows();
   case Kind::Logits:
+    if (gathersLogits)
+      return logitsMemory.address() +
+             sizeof(float) *
+                 static_cast<uint64_t>(ranks->rank() * over.rows * vocabulary / ranks->size());
     return logitsMemory.address();
   case Kind::Rows:
     return static_cast<uint64_t>(over.rows);
+  case Kind::Rank:
+    return ranks ? static_cast<uint64_t>(ranks->rank()) : 0;
   case Kind::Integer:
     return static_cast<uint32_t>(argument.integer);
   }
@@ -248,11 +268,27 @@ Result<void> GpuExecutor::launch(const Launch &launch, const LaunchRows &over,
     return {};
   if (step.watch && step.watch->stops())
     return step.watch->interrupted();
+  if (launch.collective)
+    return exchange(launch, over);
   arguments.clear();
   for (const LaunchArgument &argument : launch.arguments)
     arguments.push_back(valueOf(argument, over));
   return queue->launch({launch.kernel, program.kernels[launch.kernel].gridFor(over.rows), arguments,
                         launch.site, launch.phase});
+}
+
+Result<void> GpuExecutor::exchange(const Launch &launch, const LaunchRows &over) {
+  const formats::Collective &what = program.collectives[*launch.collective];
+  if (!ranks)
+    return makeError(ErrorCode::Corrupt,
+                     "site '{}': the program is for several ranks, and the manifest for one; "
+                     "compile the artifact again",
+                     launch.site);
+  const LaunchArgument &memory = launch.arguments.front();
+  const uint64_t address =
+      memory.kind == LaunchArgument::Kind::Logits ? logitsMemory.address() : valueOf(memory, over);
+  return queue->exchange(
+      *ranks, collectiveOf(what, reinterpret_cast<void *>(address), over.rows * what.columns));
 }
 
 Result<void> GpuExecutor::launchRun(std::span<const Launch> launches, const LaunchRows &over,
@@ -337,9 +373,37 @@ Result<void> GpuExecutor::run(const GpuStep &step) {
   return step.isDecode() && queue->canRecord() ? replay(step) : launchAll(step);
 }
 
+Result<void> GpuExecutor::downloadLogits(int64_t rows, float *logits) {
+  if (ranks)
+    if (auto waited = queue->wait(*ranks); !waited)
+      return waited;
+  const int64_t count = rows * vocabulary, bytes = count * int64_t(sizeof(float));
+  if (!gathersLogits)
+    return queue->download(logits, logitsMemory.address(), bytes);
+  logitParts.resize(static_cast<size_t>(count));
+  if (auto done = queue->download(logitParts.data(), logitsMemory.address(), bytes); !done)
+    return done;
+  const int64_t width = vocabulary / ranks->size();
+  const float *from = logitParts.data();
+  for (int64_t rank = 0; rank < ranks->size(); ++rank)
+    for (int64_t row = 0; row < rows; ++row, from += width)
+      std::copy_n(from, width, logits + row * vocabulary + rank * width);
+  return {};
+}
+
+/// A rank that fails alone would leave the others waiting.
 Result<void> GpuExecutor::step(std::span<const SequenceStep> sequences,
                                std::span<const int32_t> logitRows, float *logits,
                                const Watch &watch) {
+  Result<void> done = tryStep(sequences, logitRows, logits, watch);
+  if (!done && ranks)
+    ranks->abort(done.error());
+  return done;
+}
+
+Result<void> GpuExecutor::tryStep(std::span<const SequenceStep> sequences,
+                                  std::span<const int32_t> logitRows, float *logits,
+                                  const Watch &watch) {
   GpuStep step = {sequences, 0, std::ssize(logitRows), nullptr};
   for (const SequenceStep &sequence : sequences)
     step.rows += std::ssize(sequence.tokens);
@@ -353,7 +417,8 @@ Result<void> GpuExecutor::step(std::span<const SequenceStep> sequences,
   // is it where a sequence has gone back, whose codes it makes anew from what they stand for.
   const bool hasWindows = program.cache.windowBytes > 0;
   const bool goesBack = std::any_of(sequences.begin(), sequences.end(), hasGoneBack);
-  if (watch.progress.function && (!hasWindows || (!step.isDecode() && !goesBack)))
+  // Ranks leave together or not at all, so that theirs are left between steps.
+  if (watch.progress.function && !ranks && (!hasWindows || (!step.isDecode() && !goesBack)))
     step.watch = &watch;
   const bool keeps = hasWindows && step.watch;
   if (keeps)
@@ -362,12 +427,13 @@ Result<void> GpuExecutor::step(std::span<const SequenceStep> sequences,
   if (Result<void> done = run(step); !done) {
     if (keeps)
       (void)putWindowsBack(sequences); // it fails with a device that is lost
-    // Waits: the next step overwrites what the queue may still copy from.
-    (void)queue->download(logits, logitsMemory.address(), sizeof(float));
+    // Waits: the next step overwrites what the queue may still copy from. Behind a collective whose
+    // ranks are gone it would wait for ever; there is no next step.
+    if (!ranks)
+      (void)queue->download(logits, logitsMemory.address(), sizeof(float));
     return done;
   }
-  return queue->download(logits, logitsMemory.address(),
-                         step.logitRows * vocabulary * int64_t(sizeof(float)));
+  return downloadLogits(step.logitRows, logits);
 }
 
 //===----------------------------------------------------------------------===//
@@ -396,11 +462,11 @@ Result<std::vector<SiteCost>> GpuExecutor::siteCosts() {
                    model.device->description());
 }
 
-Result<std::unique_ptr<Executor>> easyquant::runtime::createGpuExecutor(const GpuModel &model,
-                                                                        const PoolSize &pool,
-                                                                        int64_t vocabulary,
-                                                                        bool measure) {
-  auto executor = std::make_unique<GpuExecutor>(model, pool, vocabulary);
+Result<std::unique_ptr<Executor>>
+easyquant::runtime::createGpuExecutor(const GpuModel &model, const PoolSize &pool,
+                                      int64_t vocabulary, bool measure,
+                                      comm::Communicator *communicator) {
+  auto executor = std::make_unique<GpuExecutor>(model, pool, vocabulary, communicator);
   if (auto done = executor->allocate(measure); !done)
     return Unexpected(done.error());
   return executor;

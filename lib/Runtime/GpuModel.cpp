@@ -59,10 +59,16 @@ static Result<Opened> openSimt(const Artifact &artifact, const DeviceRequest &re
   return Opened{std::move(*device), {chip, false}};
 }
 
-static Result<Opened> openCuda(const Artifact &artifact) {
+static Result<Opened> openCuda(const Artifact &artifact, const DeviceRequest &request) {
   const Manifest::Gpu &gpu = *artifact.manifest().gpu;
   CudaCapability capability;
-  auto device = openCudaDevice(capability);
+  if (request.communicator && request.communicator->size() > 1 &&
+      request.communicator->backend() != "NCCL")
+    return makeError(ErrorCode::InvalidArgument,
+                     "{}: GPUs exchange what ranks share by NCCL, found {}; start the ranks with "
+                     "--device cuda --comm nccl, or run it with --device cpu",
+                     artifact.path(), request.communicator->backend());
+  auto device = openCudaDevice(capability, request.placement);
   if (!device)
     return makeError(device.error().code, "{}: {}, {}", artifact.path(), device.error().message,
                      withoutGpu(artifact.manifest()));
@@ -115,7 +121,7 @@ Result<std::shared_ptr<const GpuModel>> GpuModel::load(const Artifact &artifact,
                      "compile the artifact again",
                      folder, gpu.weightsBytes, artifact.gpuWeights().size());
   Result<Opened> opened =
-      request.device == "simt" ? openSimt(artifact, request) : openCuda(artifact);
+      request.device == "simt" ? openSimt(artifact, request) : openCuda(artifact, request);
   if (!opened)
     return Unexpected(opened.error());
 

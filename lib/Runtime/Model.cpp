@@ -10,7 +10,12 @@
 #include "GpuModel.h"
 #include "Ranks.h"
 
+#include "easyquant/Comm/Agreement.h"
+
 #include "easyquant/Support/Threads.h"
+
+#include <algorithm>
+#include <array>
 
 using namespace easyquant;
 using namespace easyquant::runtime;
@@ -32,8 +37,28 @@ Result<void> Model::loadForCpu(std::string_view isa) {
   return {};
 }
 
-Result<void> Model::loadOnRank(const std::string &folder, std::string_view isa,
-                               bool skipChecksums) {
+Result<void> Model::loadFor(std::string_view isa, const DeviceRequest &request) {
+  const bool isAuto = request.device.empty() || request.device == "auto";
+  if (request.device != "cpu" && (!isAuto || manifest().gpu)) {
+    DeviceRequest asked = request;
+    if (isAuto)
+      asked.device = "cuda";
+    Result<std::shared_ptr<const GpuModel>> loaded = GpuModel::load(artifact, asked);
+    if (loaded) {
+      gpu = std::move(*loaded);
+      selected = gpu->chip;
+      return {};
+    }
+    // Without a GPU, auto is cpu; but a damaged artifact is an error on any device.
+    bool hasCpu = !manifest().program.entries.empty();
+    if (!isAuto || !hasCpu || loaded.error().code == ErrorCode::Corrupt)
+      return Unexpected(loaded.error());
+  }
+  return loadForCpu(isa);
+}
+
+Result<void> Model::loadOnRank(const std::string &folder, std::string_view isa, bool skipChecksums,
+                               const DeviceRequest &request) {
   Result<ManifestDocument> document = readManifest(folder, skipChecksums);
   if (!document)
     return Unexpected(document.error());
@@ -43,26 +68,25 @@ Result<void> Model::loadOnRank(const std::string &folder, std::string_view isa,
   if (!opened)
     return Unexpected(opened.error());
   artifact = std::move(*opened);
-  if (auto loaded = loadForCpu(isa); !loaded)
+  if (auto loaded = loadFor(isa, request); !loaded)
     return loaded;
-  return ranks->comm().barrier(); // or hear of a rank that has failed
+  // Or hear of a rank that has failed.
+  const std::string where = gpu ? device() + " " + gpu->chip : "cpu";
+  const comm::Agreed subjects[] = {comm::Agreed::of("the device", where)};
+  return comm::agree(ranks->comm(), subjects);
 }
 
 Result<std::shared_ptr<const Model>> Model::load(const std::string &folder, std::string_view isa,
                                                  bool skipChecksums, const DeviceRequest &request) {
-  bool isAuto = request.device.empty() || request.device == "auto";
-  bool isGpu = request.device == "cuda" || request.device == "simt";
-  if (!isAuto && !isGpu && request.device != "cpu")
+  using namespace std::string_view_literals;
+  constexpr std::array known = {""sv, "auto"sv, "cpu"sv, "cuda"sv, "simt"sv};
+  if (std::find(known.begin(), known.end(), request.device) == known.end())
     return makeError(ErrorCode::InvalidArgument,
                      "device: found \"{}\", expected auto, cpu, cuda or simt", request.device);
   auto model = std::make_shared<Model>();
   if (request.communicator && request.communicator->size() > 1) {
-    if (isGpu)
-      return makeError(ErrorCode::Unsupported,
-                       "device: found \"{}\" on {} ranks, which share models on CPUs so far",
-                       request.device, request.communicator->size());
     model->ranks = std::make_shared<Ranks>(request.communicator);
-    auto loaded = model->loadOnRank(folder, isa, skipChecksums);
+    auto loaded = model->loadOnRank(folder, isa, skipChecksums, request);
     if (loaded)
       return model;
     request.communicator->abort(loaded.error());
@@ -78,25 +102,17 @@ Result<std::shared_ptr<const Model>> Model::load(const std::string &folder, std:
         "{}: was compiled for {} ranks, found one; start {} with --comm mpi (mpirun -n "
         "{}), or compile it without --tensor-parallel",
         folder, count, count, count);
-
-  if (isGpu || (isAuto && model->manifest().gpu)) {
-    DeviceRequest asked = request;
-    if (isAuto)
-      asked.device = "cuda";
-    Result<std::shared_ptr<const GpuModel>> gpu = GpuModel::load(model->artifact, asked);
-    if (gpu) {
-      model->gpu = std::move(*gpu);
-      model->selected = model->gpu->chip;
-      return model;
-    }
-    // Without a GPU, auto is cpu; but a damaged artifact is an error on any device.
-    bool hasCpu = !model->manifest().program.entries.empty();
-    if (!isAuto || !hasCpu || gpu.error().code == ErrorCode::Corrupt)
-      return Unexpected(gpu.error());
-  }
-  if (auto loaded = model->loadForCpu(isa); !loaded)
+  if (auto loaded = model->loadFor(isa, request); !loaded)
     return Unexpected(loaded.error());
   return model;
+}
+
+Result<std::unique_ptr<Executor>> Model::createExecutor(const PoolSize &pool, int32_t threads,
+                                                        bool measure) const {
+  comm::Communicator *others = ranks ? &ranks->comm() : nullptr;
+  if (gpu)
+    return createGpuExecutor(*gpu, pool, manifest().model.vocabSize, measure, others);
+  return createCpuExecutor(artifact, code, pool, threads, measure, others);
 }
 
 std::string Model::device() const { return gpu ? gpu->device->kind() : "cpu"; }
@@ -107,7 +123,11 @@ Result<void> Model::follow(int32_t threads) const {
   Result<int32_t> chosen = chooseThreads(threads);
   if (!chosen)
     return Unexpected(chosen.error());
-  return ranks ? ranks->follow(artifact, code, *chosen) : Result<void>();
+  if (!ranks)
+    return {};
+  return ranks->follow(manifest().model.vocabSize, [&](const PoolSize &pool) {
+    return createExecutor(pool, *chosen, /*measure=*/false);
+  });
 }
 int64_t Model::weightsBytes() const {
   return gpu ? gpu->weights.size() : static_cast<int64_t>(artifact.weights().size());

@@ -195,15 +195,14 @@ static Result<void> followStep(Executor &executor, MessageReader message, int64_
   return executor.step(steps, rows, logits.data(), Watch{{}, 0, 0});
 }
 
-Result<void> Ranks::follow(const Artifact &artifact, const Program &program, int32_t threads) {
+Result<void> Ranks::follow(int64_t vocabulary, const CreateExecutor &create) {
   std::map<int64_t, std::unique_ptr<Executor>> known;
   auto act = [&](Order order, int64_t id, MessageReader message) -> Result<void> {
     if (order == Create) {
       PoolSize pool;
       pool.sequences = message.next();
       pool.pages = message.next();
-      auto created = createCpuExecutor(artifact, program, pool, threads, /*measure=*/false,
-                                       communicator.get());
+      auto created = create(pool);
       if (!created)
         return Unexpected(created.error());
       known[id] = std::move(*created);
@@ -224,7 +223,7 @@ Result<void> Ranks::follow(const Artifact &artifact, const Program &program, int
         state.push_back(std::bit_cast<double>(number));
       return known.at(id)->writeState(slot, state);
     }
-    return followStep(*known.at(id), message, artifact.manifest().model.vocabSize);
+    return followStep(*known.at(id), message, vocabulary);
   };
   while (true) {
     Result<Message> heard = hear();

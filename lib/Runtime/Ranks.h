@@ -18,6 +18,7 @@
 
 #include "easyquant/Comm/Communicator.h"
 
+#include <functional>
 #include <mutex>
 
 namespace easyquant::runtime {
@@ -40,8 +41,9 @@ public:
 
   /// An executor of rank 0 that the others follow. It belongs to the model that has this.
   Result<std::unique_ptr<Executor>> lead(std::unique_ptr<Executor> executor, const PoolSize &pool);
+  using CreateExecutor = std::function<Result<std::unique_ptr<Executor>>(const PoolSize &)>;
   /// On the other ranks: does what rank 0 does, until it is done with the model.
-  Result<void> follow(const Artifact &artifact, const Program &program, int32_t threads);
+  Result<void> follow(int64_t vocabulary, const CreateExecutor &create);
 
 private:
   friend class LeadingExecutor;

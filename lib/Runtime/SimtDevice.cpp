@@ -76,6 +76,8 @@ public:
   }
   Result<void> copy(uint64_t to, uint64_t from, int64_t bytes) override;
   Result<void> launch(const DeviceLaunch &launch) override;
+  Result<void> exchange(comm::Communicator &ranks, comm::Collective collective) override;
+  Result<void> wait(comm::Communicator &) override { return {}; } // what is launched is done
   Result<void> startMeasuring() override {
     measuring = true;
     return {};
@@ -172,6 +174,22 @@ Result<void> SimtQueue::launch(const DeviceLaunch &launch) {
     if (kind.starts_with("global"))
       cost.bytes += traffic.bytes;
   return {};
+}
+
+/// Ranks work on memory of the host.
+Result<void> SimtQueue::exchange(comm::Communicator &ranks, comm::Collective collective) {
+  count(Phase::Comm, collective.bytes());
+  const auto address = reinterpret_cast<uint64_t>(collective.data);
+  std::vector<std::byte> staging(static_cast<size_t>(collective.bytes()));
+  collective.data = staging.data();
+  return device
+      .exclusively(
+          [&](simt::Device &d) { return d.copyOut(staging.data(), address, staging.size()); })
+      .and_then([&] { return ranks.run(collective); })
+      .and_then([&] {
+        return device.exclusively(
+            [&](simt::Device &d) { return d.copyIn(address, staging.data(), staging.size()); });
+      });
 }
 
 Result<std::shared_ptr<Device>> easyquant::runtime::openSimtDevice(const std::string &chip,

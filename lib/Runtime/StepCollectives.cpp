@@ -12,6 +12,20 @@
 using namespace easyquant;
 using namespace easyquant::runtime;
 
+comm::Collective easyquant::runtime::collectiveOf(const formats::Collective &what, void *data,
+                                                  int64_t count) {
+  const bool isFloat = what.type == "f32", isReduce = what.call == "all_reduce";
+  return {.call = isReduce ? comm::Call::AllReduce : comm::Call::AllGather,
+          .type = isFloat ? comm::ElementType::F32 : comm::ElementType::I32,
+          .reduction = what.reduction == "max"   ? comm::Reduction::Max
+                       : what.reduction == "min" ? comm::Reduction::Min
+                                                 : comm::Reduction::Sum,
+          .order = isFloat && isReduce ? comm::Order::Fixed : comm::Order::Any,
+          .data = data,
+          .count = count,
+          .site = what.site};
+}
+
 void StepCollectives::begin(int32_t *stopFlag) {
   stop = stopFlag;
   error.reset();
@@ -36,19 +50,6 @@ void StepCollectives::wait(int64_t collective) {
     keep(tryWait(collective));
 }
 
-Result<comm::Request> StepCollectives::reduce(const Description &what, void *data, int64_t count) {
-  const bool isFloat = what.type == "f32";
-  return communicator.start({.call = comm::Call::AllReduce,
-                             .type = isFloat ? comm::ElementType::F32 : comm::ElementType::I32,
-                             .reduction = what.reduction == "max"   ? comm::Reduction::Max
-                                          : what.reduction == "min" ? comm::Reduction::Min
-                                                                    : comm::Reduction::Sum,
-                             .order = isFloat ? comm::Order::Fixed : comm::Order::Any,
-                             .data = data,
-                             .count = count,
-                             .site = what.site});
-}
-
 /// A rank's columns of all rows, one row behind the other, then those of the next.
 Result<comm::Request> StepCollectives::gather(const Description &what, UnderWay &state,
                                               int64_t count) {
@@ -58,11 +59,7 @@ Result<comm::Request> StepCollectives::gather(const Description &what, UnderWay 
   for (int64_t row = 0; row < rows; ++row)
     std::copy_n(state.data + row * what.columns + communicator.rank() * width, width,
                 own + row * width);
-  return communicator.start({.call = comm::Call::AllGather,
-                             .type = comm::ElementType::F32,
-                             .data = state.parts.data(),
-                             .count = count,
-                             .site = what.site});
+  return communicator.start(collectiveOf(what, state.parts.data(), count));
 }
 
 void StepCollectives::scatterColumns(const Description &what, UnderWay &state) {
@@ -84,8 +81,9 @@ Result<void> StepCollectives::tryStart(int64_t collective, void *data, int64_t c
   const Description &what = table[collective];
   UnderWay &state = underWay[collective];
   state.data = static_cast<float *>(data);
-  Result<comm::Request> request =
-      what.call == "all_reduce" ? reduce(what, data, count) : gather(what, state, count);
+  Result<comm::Request> request = what.call == "all_reduce"
+                                      ? communicator.start(collectiveOf(what, data, count))
+                                      : gather(what, state, count);
   if (!request)
     return Unexpected(request.error());
   state.request = *request;

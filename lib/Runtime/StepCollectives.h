@@ -16,6 +16,10 @@
 
 namespace easyquant::runtime {
 
+/// What a program asks for, on `count` elements of `data`, which are all ranks' rows, if they are
+/// gathered: those of each behind those of the ranks before it.
+comm::Collective collectiveOf(const formats::Collective &what, void *data, int64_t count);
+
 /// What `start` and `wait` of eq_services do on one of several ranks. The first that fails ends the
 /// step: it raises the step's stop flag, and those behind it do nothing.
 class StepCollectives {
@@ -34,7 +38,7 @@ public:
   const std::optional<Error> &failure() const { return error; }
 
 private:
-  using Description = formats::Manifest::Collective;
+  using Description = formats::Collective;
   struct UnderWay {
     bool isStarted = false;
     comm::Request request;
@@ -43,7 +47,6 @@ private:
   };
   Result<void> tryStart(int64_t collective, void *data, int64_t count);
   Result<void> tryWait(int64_t collective);
-  Result<comm::Request> reduce(const Description &what, void *data, int64_t count);
   Result<comm::Request> gather(const Description &what, UnderWay &state, int64_t count);
   void scatterColumns(const Description &what, UnderWay &state);
   void keep(Result<void> done);

@@ -38,12 +38,19 @@ public:
 private:
   FailureOr<size_t> kernelOf(launch::KernelOp op);
   LogicalResult addLaunch(launch::KernelOp op, std::vector<formats::Launch> &launches);
-  FailureOr<Argument> argumentOf(launch::KernelOp op, Value operand, bool isPointer);
-  FailureOr<Argument> partOf(launch::KernelOp op, memref::SubViewOp part);
+  LogicalResult addCollective(launch::CollectiveOp op, std::vector<formats::Launch> &launches);
+  FailureOr<Argument> argumentOf(Operation *op, Value operand, bool isPointer);
+  FailureOr<Argument> partOf(Operation *op, memref::SubViewOp part);
   LogicalResult setRowBytes(launch::KernelOp op, Value operand, Argument &argument);
   Argument constant(TypedAttr value);
   /// What an argument of the step is, "tokens"; empty for all else.
   StringRef nameOf(Value operand);
+
+  /// Is it the number of rows whose logits are asked for?
+  bool areLogitRows(Value count) {
+    auto rows = count.getDefiningOp<memref::DimOp>();
+    return rows && nameOf(rows.getSource()) == "logit_rows";
+  }
 
   static Argument place(Kind kind, int64_t offset = 0) { return {kind, offset, 0, 0}; }
 
@@ -100,12 +107,12 @@ Argument LaunchListBuilder::constant(TypedAttr value) {
 }
 
 /// Some columns of rows.
-FailureOr<Argument> LaunchListBuilder::partOf(launch::KernelOp op, memref::SubViewOp part) {
+FailureOr<Argument> LaunchListBuilder::partOf(Operation *op, memref::SubViewOp part) {
   FailureOr<Argument> argument = argumentOf(op, part.getSource(), /*isPointer=*/true);
   if (failed(argument))
     return failure();
   if (part.isDynamicOffset(0) || part.getStaticOffset(0) != 0 || part.isDynamicOffset(1))
-    return op.emitOpError("expected columns of all rows as a part of memory");
+    return op->emitOpError("expected columns of all rows as a part of memory");
   auto type = cast<MemRefType>(part.getSource().getType());
   argument->offset += part.getStaticOffset(1) * type.getElementTypeBitWidth() / 8;
   return argument;
@@ -133,8 +140,7 @@ StringRef LaunchListBuilder::nameOf(Value operand) {
   return name ? name.getValue() : StringRef();
 }
 
-FailureOr<Argument> LaunchListBuilder::argumentOf(launch::KernelOp op, Value operand,
-                                                  bool isPointer) {
+FailureOr<Argument> LaunchListBuilder::argumentOf(Operation *op, Value operand, bool isPointer) {
   if (auto argument = dyn_cast<BlockArgument>(operand)) {
     if (auto kind = llvm::StringSwitch<std::optional<Kind>>(nameOf(operand))
                         .Case("tokens", Kind::Tokens)
@@ -144,10 +150,11 @@ FailureOr<Argument> LaunchListBuilder::argumentOf(launch::KernelOp op, Value ope
                         .Case("held", Kind::Held)
                         .Case("pages", Kind::Pages)
                         .Case("window", Kind::Window)
+                        .Case("rank", Kind::Rank)
                         .Default(std::nullopt))
       return place(*kind);
-    return op.emitOpError("reads argument ") << argument.getArgNumber() << " of the step, "
-                                             << argument.getType() << ", which nobody can give it";
+    return op->emitOpError("reads argument ") << argument.getArgNumber() << " of the step, "
+                                              << argument.getType() << ", which nobody can give it";
   }
   return llvm::TypeSwitch<Operation *, FailureOr<Argument>>(operand.getDefiningOp())
       .Case([&](launch::BufferOp buffer) -> FailureOr<Argument> {
@@ -169,19 +176,25 @@ FailureOr<Argument> LaunchListBuilder::argumentOf(launch::KernelOp op, Value ope
                      global->getAttrOfType<IntegerAttr>(launch::kOffsetAttr).getInt());
       })
       .Case([&](memref::SubViewOp part) { return partOf(op, part); })
+      // What a rank has of the logits: whoever runs the list knows where.
+      .Case([&](memref::ReinterpretCastOp part) -> FailureOr<Argument> {
+        if (nameOf(part.getSource()) != "logits")
+          return op->emitOpError("takes a rank's part of what are not the logits");
+        return place(Kind::Logits);
+      })
       .Case([&](memref::DimOp) { return place(Kind::Rows); })
       .Case([&](arith::ConstantOp number) -> FailureOr<Argument> {
         if (isPointer)
           return constant(number.getValue());
         int64_t value = cast<IntegerAttr>(number.getValue()).getInt();
         if (value > std::numeric_limits<int32_t>::max())
-          return op.emitOpError("passes ") << value << ", which is no i32";
+          return op->emitOpError("passes ") << value << ", which is no i32";
         Argument argument;
         argument.integer = value;
         return argument;
       })
       .Default([&](Operation *defining) {
-        return op.emitOpError("takes what ") << defining->getName() << " makes";
+        return op->emitOpError("takes what ") << defining->getName() << " makes";
       });
 }
 
@@ -210,8 +223,7 @@ LogicalResult LaunchListBuilder::addLaunch(launch::KernelOp op,
     if (argument->isOfSequence() && !op.getEachSequence())
       return op.emitOpError("takes '") << nameOf(operand) << "' of a sequence, but is not launched "
                                        << "for each_sequence";
-    if (auto rows = operand.getDefiningOp<memref::DimOp>();
-        rows && nameOf(rows.getSource()) == "logit_rows")
+    if (areLogitRows(operand))
       launch.over = formats::Launch::Over::LogitRows;
     launch.arguments.push_back(*argument);
   }
@@ -219,12 +231,45 @@ LogicalResult LaunchListBuilder::addLaunch(launch::KernelOp op,
   return success();
 }
 
+/// One queue does a step in its order: behind its start a collective is done for all that follows.
+LogicalResult LaunchListBuilder::addCollective(launch::CollectiveOp op,
+                                               std::vector<formats::Launch> &launches) {
+  FailureOr<Argument> memory = argumentOf(op, op.getMemory(), /*isPointer=*/true);
+  if (failed(memory))
+    return failure();
+  formats::Launch launch;
+  launch.site = op.getSite().str();
+  launch.phase = formats::Phase::Comm;
+  launch.collective = list.collectives.size();
+  auto buffer = op.getMemory().getDefiningOp<launch::BufferOp>();
+  if (memory->kind == Kind::Logits || (buffer && areLogitRows(buffer.getRows())))
+    launch.over = formats::Launch::Over::LogitRows;
+  launch.arguments.push_back(*memory);
+  launches.push_back(std::move(launch));
+
+  auto type = cast<MemRefType>(op.getMemory().getType());
+  formats::Collective collective;
+  collective.call = op.getCall().str();
+  if (!op.getReduction().empty())
+    collective.reduction = op.getReduction().str();
+  collective.type = type.getElementType().isF32() ? "f32" : "i32";
+  collective.columns = type.getRank() == 2 ? type.getDimSize(1) : 1;
+  collective.site = op.getSite().str();
+  list.collectives.push_back(std::move(collective));
+  return success();
+}
+
 LogicalResult LaunchListBuilder::add(func::FuncOp function,
                                      std::vector<formats::Launch> &launches) {
   step = function;
-  for (auto op : function.getOps<launch::KernelOp>())
-    if (failed(addLaunch(op, launches)))
-      return failure();
+  for (Operation &op : function.front()) {
+    if (auto kernel = dyn_cast<launch::KernelOp>(op))
+      if (failed(addLaunch(kernel, launches)))
+        return failure();
+    if (auto collective = dyn_cast<launch::CollectiveOp>(op))
+      if (failed(addCollective(collective, launches)))
+        return failure();
+  }
   return success();
 }
 

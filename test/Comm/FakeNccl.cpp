@@ -7,7 +7,9 @@
 //
 // A libnccl.so.2 whose ranks are threads or processes of one machine, on host memory: put its
 // folder into LD_LIBRARY_PATH. Its id names a file of shared memory. It is nonblocking: a call is
-// done, as NCCL's may be, when ncclCommGetAsyncError says so. What real NCCL answers with a hang or
+// done, as NCCL's may be, when ncclCommGetAsyncError says so. In a process with the CUDA driver of
+// FakeCuda.cpp its collectives are on that one's memory, and are done where the stream comes to
+// them, or the graph that they were captured into. What real NCCL answers with a hang or
 // with wrong numbers is an error here: ranks that differ in call, count, type, reduction, root or
 // the number of the stream (streams are counted in the order in which a rank first uses them). The
 // environment:
@@ -24,8 +26,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <fstream>
+#include <memory>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -90,6 +94,30 @@ struct Pending {
   void *to;
 };
 
+/// FakeCuda.cpp, if it is the driver of this process.
+struct StandInDriver {
+  int (*enqueue)(void *stream, int (*work)(void *), void *argument) = nullptr;
+  void (*read)(void *to, const void *from, size_t bytes) = nullptr;
+  void (*write)(void *to, const void *from, size_t bytes) = nullptr;
+
+  static const StandInDriver &get() {
+    static const StandInDriver driver = [] {
+      StandInDriver found;
+      void *library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+      auto find = [&](auto &function, const char *name) {
+        if (library)
+          function =
+              reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library, name));
+      };
+      find(found.enqueue, "fakeCudaEnqueue");
+      find(found.read, "fakeCudaRead");
+      find(found.write, "fakeCudaWrite");
+      return found;
+    }();
+    return driver;
+  }
+};
+
 class FakeComm {
 public:
   FakeComm(int rank, int size, const UniqueId &id) : rank(rank), size(size), name(id.bytes) {
@@ -106,8 +134,14 @@ public:
   ~FakeComm() {
     if (table)
       ::munmap(table, sizeof(Table));
+  }
+
+  /// What is still in a stream then does nothing.
+  void destroy() {
+    state = kInvalidUsage;
     if (const char *path = std::getenv("FAKE_NCCL_LOG"))
       std::ofstream(path, std::ios::app) << log;
+    ::shm_unlink(name.c_str());
   }
 
   int streamNumber(Stream stream) {
@@ -119,26 +153,34 @@ public:
   }
 
   Status ask(const Pending &call) {
-    if (state != kSuccess && state != kInProgress)
-      return state;
-    if (++calls == setting("FAKE_NCCL_FAIL", -1))
-      return fail(kRemoteError, "told to fail");
+    if (Status taken = take(call); taken != kSuccess)
+      return taken;
     if (!queue.empty() && !inGroup)
       return fail(kInvalidUsage, "a call while the last one is in progress");
-    const size_t parts = call.call.kind == Kind::AllGather ? size_t(size) : 1;
-    if (call.call.count * bytesOf(call.call.type) * parts > kMostBytes)
-      return fail(kInvalidArgument, "this stand-in takes a mebibyte at most");
-    log += fmt::format("rank {} {} count {} type {} op {} root {} stream {}\n", rank,
-                       kNames[int(call.call.kind)], call.call.count, call.call.type, call.call.op,
-                       call.call.root, call.call.stream);
+    note(call, "");
     queue.push_back(call);
     state = kInProgress;
     return kInProgress;
   }
 
+  /// The memory is the driver's. `work` lives as long as the process.
+  Status askOnStream(const Pending &call, Stream stream, int (*work)(void *), void *argument) {
+    if (Status taken = take(call); taken != kSuccess)
+      return taken;
+    note(call, StandInDriver::get().enqueue(stream, work, argument) ? " captured" : "");
+    return kSuccess;
+  }
+  /// Whether a collective of a stream is done, or never will be.
+  bool stepOnStream(const Pending &call) {
+    const StandInDriver &driver = StandInDriver::get();
+    return (state != kSuccess && state != kInProgress) || step(call, driver.read, driver.write) ||
+           state != kSuccess;
+  }
+
   Status advance() {
-    while (state == kInProgress && !queue.empty() && step()) {
-    }
+    auto copy = [](void *to, const void *from, size_t bytes) { std::memcpy(to, from, bytes); };
+    while (state == kInProgress && !queue.empty() && step(queue.front(), copy, copy))
+      queue.pop_front();
     if (state == kInProgress && queue.empty())
       state = kSuccess;
     return state;
@@ -148,7 +190,6 @@ public:
     if (table)
       table->seats[rank].aborted = true;
   }
-  void remove() const { ::shm_unlink(name.c_str()); }
 
   std::string problem;
   bool inGroup = false;
@@ -159,10 +200,27 @@ private:
     return state = status;
   }
 
-  /// Whether one more call is done.
-  bool step() {
+  Status take(const Pending &call) {
+    if (state != kSuccess && state != kInProgress)
+      return state;
+    if (++calls == setting("FAKE_NCCL_FAIL", -1))
+      return fail(kRemoteError, "told to fail");
+    const size_t parts = call.call.kind == Kind::AllGather ? size_t(size) : 1;
+    if (call.call.count * bytesOf(call.call.type) * parts > kMostBytes)
+      return fail(kInvalidArgument, "this stand-in takes a mebibyte at most");
+    return kSuccess;
+  }
+
+  void note(const Pending &call, const char *how) {
+    log += fmt::format("rank {} {} count {} type {} op {} root {} stream {}{}\n", rank,
+                       kNames[int(call.call.kind)], call.call.count, call.call.type, call.call.op,
+                       call.call.root, call.call.stream, how);
+  }
+
+  using Copy = void(void *to, const void *from, size_t bytes);
+  /// Whether one more call is done, on memory that is read and written so.
+  bool step(const Pending &pending, Copy *read, Copy *write) {
     Seat &own = table->seats[rank];
-    const Pending &pending = queue.front();
     const size_t bytes = pending.call.count * bytesOf(pending.call.type);
     for (int peer = 0; peer < size; ++peer)
       if (table->seats[peer].aborted)
@@ -173,7 +231,7 @@ private:
           return false;
       own.call = pending.call;
       if (bytes > 0)
-        std::memcpy(own.data, pending.from, bytes);
+        read(own.data, pending.from, bytes);
       own.posted = done + 1;
     }
     for (int peer = 0; peer < size; ++peer) {
@@ -188,13 +246,12 @@ private:
                                 theirs.stream)),
                false;
     }
-    take(pending, bytes);
+    finish(pending, bytes, write);
     own.finished = ++done;
-    queue.pop_front();
     return true;
   }
 
-  void take(const Pending &pending, size_t bytes) {
+  void finish(const Pending &pending, size_t bytes, Copy *write) {
     switch (pending.call.kind) {
     case Kind::AllReduce: {
       const auto op = pending.call.op == kSum   ? comm::Reduction::Sum
@@ -208,16 +265,16 @@ private:
         contributions.push_back(copy.data());
       comm::reduceInOrder(elementOf(pending.call.type), op,
                           static_cast<int64_t>(pending.call.count), contributions);
-      std::memcpy(pending.to, contributions[0], bytes);
+      write(pending.to, contributions[0], bytes);
       break;
     }
     case Kind::AllGather:
       for (int peer = 0; peer < size; ++peer)
-        std::memcpy(static_cast<std::byte *>(pending.to) + size_t(peer) * bytes,
-                    table->seats[peer].data, bytes);
+        write(static_cast<std::byte *>(pending.to) + size_t(peer) * bytes, table->seats[peer].data,
+              bytes);
       break;
     case Kind::Broadcast:
-      std::memcpy(pending.to, table->seats[pending.call.root].data, bytes);
+      write(pending.to, table->seats[pending.call.root].data, bytes);
       break;
     case Kind::Init:
     case Kind::Finalize:
@@ -236,14 +293,31 @@ private:
   std::string log;
 };
 
-FakeComm *of(Comm comm) { return reinterpret_cast<FakeComm *>(comm); }
+/// Streams may still have work of a communicator that is gone.
+using Handle = std::shared_ptr<FakeComm>;
+FakeComm *of(Comm comm) { return reinterpret_cast<Handle *>(comm)->get(); }
+
+struct StreamWork {
+  Handle comm;
+  Pending pending;
+  static int run(void *work) {
+    auto *self = static_cast<StreamWork *>(work);
+    return self->comm->stepOnStream(self->pending);
+  }
+};
 
 /// Of the thread whose group it is.
 thread_local int groupDepth = 0;
 thread_local FakeComm *grouped = nullptr;
 
-Status ask(Comm comm, const CallRecord &call, const void *from, void *to) {
+Status ask(Comm comm, const CallRecord &call, const void *from, void *to, Stream stream = nullptr) {
   FakeComm *fake = of(comm);
+  if (stream && StandInDriver::get().enqueue) {
+    static std::deque<StreamWork> works; // a graph may do them again and again
+    StreamWork &work =
+        works.emplace_back(*reinterpret_cast<Handle *>(comm), Pending{call, from, to});
+    return fake->askOnStream(work.pending, stream, StreamWork::run, &work);
+  }
   fake->inGroup = groupDepth > 0;
   if (groupDepth > 0)
     grouped = fake;
@@ -270,7 +344,7 @@ Status ncclCommInitRankConfig(Comm *comm, int size, UniqueId id, int rank, Confi
   if (config->magic != Config().magic || config->size != sizeof(Config) || config->blocking != 0 ||
       size > kMostRanks || rank < 0 || rank >= size)
     return kInvalidArgument;
-  *comm = reinterpret_cast<Comm>(new FakeComm(rank, size, id));
+  *comm = reinterpret_cast<Comm>(new Handle(std::make_shared<FakeComm>(rank, size, id)));
   return kInProgress;
 }
 
@@ -284,8 +358,8 @@ Status ncclCommFinalize(Comm comm) {
 }
 
 Status ncclCommDestroy(Comm comm) {
-  of(comm)->remove();
-  delete of(comm);
+  of(comm)->destroy();
+  delete reinterpret_cast<Handle *>(comm);
   return kSuccess;
 }
 
@@ -308,19 +382,19 @@ Status ncclGroupEnd() {
 Status ncclAllReduce(const void *from, void *to, size_t count, DataType type, RedOp op, Comm comm,
                      Stream stream) {
   return ask(comm, {Kind::AllReduce, type, op, 0, of(comm)->streamNumber(stream), 0, count}, from,
-             to);
+             to, stream);
 }
 
 Status ncclAllGather(const void *from, void *to, size_t count, DataType type, Comm comm,
                      Stream stream) {
   return ask(comm, {Kind::AllGather, type, 0, 0, of(comm)->streamNumber(stream), 0, count}, from,
-             to);
+             to, stream);
 }
 
 Status ncclBroadcast(const void *from, void *to, size_t count, DataType type, int root, Comm comm,
                      Stream stream) {
   return ask(comm, {Kind::Broadcast, type, 0, root, of(comm)->streamNumber(stream), 0, count}, from,
-             to);
+             to, stream);
 }
 
 const char *ncclGetErrorString(Status status) {

@@ -55,7 +55,25 @@ LaunchList goodList() {
                     Launch::Over::Rows,
                     1,
                     0,
-                    {{Kind::Arena, 4096}, {Kind::State}, {Kind::Rows}}}};
+                    {{Kind::Arena, 4096}, {Kind::State}, {Kind::Rows}}},
+                   {"d",
+                    Phase::Comm,
+                    0,
+                    Launch::Over::Rows,
+                    1,
+                    0,
+                    {{Kind::Arena, 8192}},
+                    /*collective=*/0},
+                   {"e",
+                    Phase::Comm,
+                    0,
+                    Launch::Over::LogitRows,
+                    1,
+                    0,
+                    {{Kind::Logits}},
+                    /*collective=*/1}};
+  list.collectives = {{"all_reduce", "sum", "i32", 64, "d"},
+                      {"all_gather", std::nullopt, "f32", 96, "e"}};
   list.restore = {{"b",
                    Phase::Other,
                    0,
@@ -85,6 +103,8 @@ TEST(LaunchList, IsReadAsItWasWritten) {
   EXPECT_EQ(launches[1]["over"], "sequence");
   EXPECT_EQ(launches[1]["arguments"],
             json::parse(R"([["cache", 2048], ["arena", 0, 256], ["i32", -5]])"));
+  EXPECT_EQ(launches[3]["collective"], 0);
+  EXPECT_FALSE(launches[3].contains("kernel"));
 }
 
 TEST(LaunchList, KnowsItsGrid) {
@@ -102,7 +122,7 @@ TEST(LaunchList, RefusesAnotherVersion) {
   json document = goodDocument();
   document["format_version"] = 7;
   EXPECT_ERROR(parse(document), ErrorCode::Unsupported,
-               "p.json: format_version: found 7, expected 3", "recompile");
+               "p.json: format_version: found 7, expected 4", "recompile");
 }
 
 TEST(LaunchList, RefusesWhatDoesNotFit) {
@@ -146,6 +166,16 @@ TEST(LaunchList, RefusesWhatDoesNotFit) {
       {"/launches/1/arguments/2", json::array({"i32"}),
        "launches[1].arguments[2]: found [\"i32\"]"},
       {"/restore/0/arguments/0", json::array({"constants", 3}), "restore[0].arguments[0]: found"},
+      {"/launches/3/collective", 2, "launches[3].collective: found 2, expected one of the 2"},
+      {"/launches/3/over", "sequence", "launches[3].over: found sequence, expected all rows"},
+      {"/launches/3/arguments", json::array(), "launches[3].arguments: found 0, expected the one"},
+      {"/launches/3/arguments/0", json::array({"weights", 0}),
+       "launches[3].arguments[0]: found [\"weights\"], expected logits to be gathered, or rows"},
+      {"/launches/3/arguments/0", json::array({"arena", (1 << 20) - 512 * 64 * 4 + 16}),
+       "launches[3].arguments[0]: found"},
+      {"/launches/4/arguments/0", json::array({"arena", 0}), "launches[4].arguments[0]: found"},
+      {"/collectives/0/columns", 0, "collectives[0].columns: found 0"},
+      {"/collectives/1/call", "gather", "collectives[1].call: found \"gather\""},
   };
   for (const Case &wrong : cases) {
     SCOPED_TRACE(wrong.pointer);

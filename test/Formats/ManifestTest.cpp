@@ -66,7 +66,8 @@ protected:
                                         {"arena_bytes", 0}};
     for (const char *file :
          {"program.gpu.json", "kernels.sm_80.ptx", "kernels.sm_90a.ptx",
-          "weights.gpu-00001-of-00002.safetensors", "weights.gpu-00002-of-00002.safetensors"})
+          "weights.gpu.0-00001-of-00002.safetensors", "weights.gpu.0-00002-of-00002.safetensors",
+          "weights.gpu.1-00001-of-00002.safetensors", "weights.gpu.1-00002-of-00002.safetensors"})
       manifest["files"][file] = manifest["files"]["tokenizer.json"];
     manifest["model"]["bos_token_id"] = 1;
     manifest["program"]["cache_scheme"] = json::parse(
@@ -211,7 +212,9 @@ TEST_F(ManifestTest, ReadsWhatThereIsForGpus) {
   EXPECT_EQ(result->gpu->chips.at("sm_90a").ptxFile, "kernels.sm_90a.ptx");
   EXPECT_EQ(result->gpu->weightsBytes, 640);
   EXPECT_FALSE(result->gpu->fatbinFile);
-  EXPECT_EQ(result->gpuWeightFiles().size(), 2u);
+  EXPECT_EQ(result->gpuWeightFiles(1),
+            (std::vector<std::string>{"weights.gpu.1-00001-of-00002.safetensors",
+                                      "weights.gpu.1-00002-of-00002.safetensors"}));
   EXPECT_EQ(result->weightFiles(), std::vector<std::string>{"weights.0.safetensors"});
 
   expectRefused("/gpu/abi", 2, "m.json: gpu.abi: found 2, expected 3 ", ErrorCode::Unsupported);

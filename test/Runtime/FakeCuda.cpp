@@ -8,7 +8,8 @@
 // A libcuda.so.1 on the simulator of lib/Simt, so that what the runtime does with the driver can be
 // tested where there is none: put its folder into LD_LIBRARY_PATH. It takes PTX, no machine code,
 // and refuses what a real driver refuses: calls without a current context, waiting for a stream
-// whose launches are being captured. The environment makes it another machine:
+// whose launches are being captured. FakeNccl.cpp puts its collectives into the streams of this
+// one, where they wait for other ranks. The environment makes it another machine:
 //   FAKE_CUDA_VERSION=11080    the driver's version     FAKE_CUDA_CAPABILITY=90
 //   FAKE_CUDA_DEVICES=0        no GPU                   FAKE_CUDA_MEMORY=1000  bytes of it
 //   FAKE_CUDA_FAIL=12          the GPU is lost with launch 12, counted from 1
@@ -22,14 +23,18 @@
 
 #include "easyquant/Simt/Simt.h"
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <memory>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace easyquant;
@@ -46,6 +51,7 @@ enum : int {
   kInvalidPtx = 218,
   kNotFound = 500,
   kNotPermitted = 800,
+  kNotReady = 600,
   kLaunchFailed = 719,
   kCaptureUnsupported = 900,
 };
@@ -69,17 +75,33 @@ struct FakeLaunch {
   simt::LaunchOptions options;
   simt::Arguments arguments;
 };
+/// Something that a stream does: false, if it is to be asked again.
+using Work = std::function<bool()>;
 struct FakeGraph {
-  std::vector<FakeLaunch> launches;
+  std::vector<Work> works;
 };
 struct FakeStream {
   std::unique_ptr<FakeGraph> capturing;
+  std::deque<Work> waiting; ///< behind a collective, whose other ranks are not there yet
+
+  void advance() {
+    while (!waiting.empty() && waiting.front()())
+      waiting.pop_front();
+  }
+  void add(Work work) {
+    waiting.push_back(std::move(work));
+    advance();
+  }
+  void finish() {
+    for (advance(); !waiting.empty(); advance())
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
 };
 struct FakeEvent {
   double time = 0;
 };
 
-/// The one machine. What happens on a stream happens at once.
+/// The one machine. What happens on a stream happens at once, but for what waits for other ranks.
 struct Machine {
   simt::Device device;
   std::map<unsigned long long, size_t> allocations;
@@ -126,12 +148,12 @@ std::string codeOf(const void *image) {
   return isPtx ? text : "";
 }
 
-int runLaunch(const FakeLaunch &launch) {
+bool runLaunch(const FakeLaunch &launch) {
   Machine &m = machine();
   if (++m.launches == setting("FAKE_CUDA_FAIL", 0))
     m.lost = true;
   if (m.lost)
-    return kSuccess; // launches are asynchronous: the next one that waits hears of it
+    return true; // launches are asynchronous: the next one that waits hears of it
   auto report = simt::launch(m.device, launch.function->module, launch.function->name,
                              launch.options, launch.arguments);
   if (!report || !report->findings.empty()) {
@@ -140,12 +162,30 @@ int runLaunch(const FakeLaunch &launch) {
                         : report.error().message.c_str());
     m.lost = true;
   }
-  return kSuccess;
+  return true;
 }
 
 } // namespace
 
 extern "C" {
+
+/// For FakeNccl.cpp: work(argument) behind all that the stream has, again and again until it is
+/// not 0; now, or whenever the graph that is being captured is launched. 1: it is captured.
+int fakeCudaEnqueue(FakeStream *stream, int (*work)(void *), void *argument) {
+  Work added = [work, argument] { return machine().lost || work(argument) != 0; };
+  if (stream->capturing) {
+    stream->capturing->works.push_back(std::move(added));
+    return 1;
+  }
+  stream->add(std::move(added));
+  return 0;
+}
+void fakeCudaRead(void *to, const void *from, size_t bytes) {
+  (void)machine().device.copyOut(to, reinterpret_cast<uint64_t>(from), bytes);
+}
+void fakeCudaWrite(void *to, const void *from, size_t bytes) {
+  (void)machine().device.copyIn(reinterpret_cast<uint64_t>(to), from, bytes);
+}
 
 int cuInit(unsigned) { return setting("FAKE_CUDA_DEVICES", 1) ? kSuccess : kNoDevice; }
 int cuDriverGetVersion(int *version) {
@@ -156,8 +196,8 @@ int cuDeviceGetCount(int *count) {
   *count = static_cast<int>(setting("FAKE_CUDA_DEVICES", 1));
   return kSuccess;
 }
-int cuDeviceGet(int *device, int) {
-  *device = 0;
+int cuDeviceGet(int *device, int number) {
+  *device = number;
   return kSuccess;
 }
 int cuDeviceGetName(char *name, int length, int) {
@@ -216,12 +256,16 @@ int cuMemcpyHtoDAsync_v2(unsigned long long to, const void *from, size_t bytes, 
   called("cuMemcpyHtoDAsync");
   if (s->capturing)
     return kNotPermitted;
-  return lostOr(machine().device.copyIn(to, from, bytes) ? kSuccess : kInvalidValue);
+  if (s->waiting.empty())
+    return lostOr(machine().device.copyIn(to, from, bytes) ? kSuccess : kInvalidValue);
+  s->add([=] { return machine().device.copyIn(to, from, bytes) || true; });
+  return lostOr(kSuccess);
 }
 int cuMemcpyDtoHAsync_v2(void *to, unsigned long long from, size_t bytes, FakeStream *s) {
   called("cuMemcpyDtoHAsync");
   if (s->capturing)
     return kNotPermitted;
+  s->finish(); // the host's memory may be pageable
   return lostOr(machine().device.copyOut(to, from, bytes) ? kSuccess : kInvalidValue);
 }
 int cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from, size_t bytes,
@@ -229,6 +273,7 @@ int cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from, size_t 
   called("cuMemcpyDtoDAsync");
   if (s->capturing)
     return kNotPermitted;
+  s->finish();
   std::vector<char> data(bytes);
   Machine &m = machine();
   ++m.launches; // it takes as long as one
@@ -302,11 +347,12 @@ int cuLaunchKernel(FakeFunction *function, unsigned gx, unsigned gy, unsigned gz
   const simt::KernelInfo *info = function->module->find(function->name);
   for (size_t i = 0; i < info->parameters.size(); ++i)
     launch.arguments.addBytes(parameters[i], info->parameters[i].bytes);
-  if (stream->capturing) {
-    stream->capturing->launches.push_back(std::move(launch));
-    return kSuccess;
-  }
-  return runLaunch(launch);
+  Work work = [launch = std::move(launch)] { return runLaunch(launch); };
+  if (stream->capturing)
+    stream->capturing->works.push_back(std::move(work));
+  else
+    stream->add(std::move(work));
+  return kSuccess;
 }
 int cuStreamCreate(FakeStream **stream, unsigned) {
   *stream = new FakeStream();
@@ -317,7 +363,16 @@ int cuStreamDestroy_v2(FakeStream *stream) {
   return kSuccess;
 }
 int cuStreamSynchronize(FakeStream *stream) {
-  return stream->capturing ? kCaptureUnsupported : lostOr(kSuccess);
+  if (stream->capturing)
+    return kCaptureUnsupported;
+  stream->finish();
+  return lostOr(kSuccess);
+}
+int cuStreamQuery(FakeStream *stream) {
+  if (stream->capturing)
+    return kCaptureUnsupported;
+  stream->advance();
+  return lostOr(stream->waiting.empty() ? kSuccess : kNotReady);
 }
 int cuStreamBeginCapture_v2(FakeStream *stream, int) {
   called("cuStreamBeginCapture");
@@ -334,12 +389,12 @@ int cuGraphInstantiateWithFlags(FakeGraph **exec, FakeGraph *graph, unsigned lon
   *exec = new FakeGraph(*graph);
   return kSuccess;
 }
-int cuGraphLaunch(FakeGraph *exec, FakeStream *) {
+int cuGraphLaunch(FakeGraph *exec, FakeStream *stream) {
   called("cuGraphLaunch");
   if (contexts == 0)
     return kInvalidContext;
-  for (const FakeLaunch &launch : exec->launches)
-    runLaunch(launch);
+  for (const Work &work : exec->works)
+    stream->add(work);
   return kSuccess;
 }
 int cuGraphExecDestroy(FakeGraph *exec) {

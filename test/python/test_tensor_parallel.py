@@ -5,6 +5,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from calibrating import write_tokens
-from helpers import ISA, assert_refused, compile_model, random_llama, random_tokens, run_tool, tool, write_model
+from helpers import BUILD, ISA, assert_refused, compile_model, random_llama, random_tokens, run_tool, tool, write_model
 
 pytestmark = pytest.mark.skipif(not shutil.which("mpirun"), reason="unsupported: no mpirun")
 VOCAB = 96
@@ -47,8 +48,8 @@ def on_ranks(ranks, folder, *options, timeout=120):
     return subprocess.run(list(map(str, command)), env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout)
 
 
-def logits_of(ranks, folder, tmp_path, threads=1):
-    result = on_ranks(ranks, folder, "--threads", threads, "--json", tmp_path / "logits.json")
+def logits_of(ranks, folder, tmp_path, threads=1, device="cpu"):
+    result = on_ranks(ranks, folder, "--threads", threads, "--device", device, "--json", tmp_path / "logits.json")
     assert result.returncode == 0, result.stderr
     found = json.loads((tmp_path / "logits.json").read_text())
     assert result.stdout == ",".join(map(str, found["generated"])) + "\n"  # rank 0 alone prints
@@ -174,9 +175,97 @@ def test_fused_queries_keys_and_values_are_refused(tiny_gpt2, tmp_path):
     assert_refused(refused, "h.0.attn.c_attn", "legal degrees of tensor parallelism: 1")
 
 
-def test_gpus_are_refused(model, tmp_path):
-    refused = run_tool("easyquant-compile", model, "-o", tmp_path / "out", "--tensor-parallel", 2, "--target", "sm_80")
-    assert_refused(refused, "tensor-parallel", "sm_80", "--target cpu")
+# ------------------------------------------------------------------------------------------------------------------- GPUs
+
+GPU = "--target=sm_80,cpu"
+
+
+@pytest.mark.parametrize("options", [["--scheme=W8A8"], ["--scheme=W8A8_ASYM"], ["--scheme=W8A8", "--kv-scheme=int8"], ["--scheme=none"]])
+def test_simulated_gpus_give_the_bits_of_one(model, workspace, tmp_path, options):
+    expected = logits_of(1, artifact(model, workspace, 1, *options, GPU), tmp_path, device="simt")
+    for ranks in (2, 4):
+        found = logits_of(ranks, artifact(model, workspace, ranks, *options, GPU), tmp_path, device="simt")
+        assert found[0] == expected[0]
+        assert found[1].tobytes() == expected[1].tobytes()
+
+
+def test_weights_of_ranks_for_gpus_and_cpus(model, workspace, tmp_path):
+    folder = artifact(model, workspace, 2, "--scheme=W8A8", GPU)
+    files = {f"weights{target}.{rank}.safetensors" for target in ("", ".gpu") for rank in (0, 1)}
+    assert files <= set(json.loads((folder / "manifest.json").read_text())["files"])
+    assert logits_of(2, folder, tmp_path)[0] == logits_of(1, artifact(model, workspace, 1, "--scheme=W8A8", GPU), tmp_path)[0]
+    damaged = tmp_path / "damaged"
+    shutil.copytree(folder, damaged)
+    weights = damaged / "weights.gpu.1.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    result = on_ranks(2, damaged, "--device=simt")
+    assert result.returncode != 0 and "weights.gpu.1.safetensors: damaged" in result.stderr, result.stderr
+
+
+def on_stand_in_gpus(ranks, folder, tmp_path, rank_options=None, **environment):
+    """Ranks as torchrun starts them, on the stand-ins of NVIDIA's driver and of NCCL: for each its status, output and errors."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    libraries = f"{BUILD / 'unittests' / 'fake-cuda'}:{BUILD / 'unittests' / 'fake-nccl'}"
+    processes = []
+    for rank in range(ranks):
+        own = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "FAKE_CUDA_DEVICES": ranks,
+               "LD_LIBRARY_PATH": libraries, "FAKE_CUDA_IMAGE": folder / "kernels.sm_80.ptx", "FAKE_NCCL_LOG": tmp_path / f"nccl.{rank}",
+               "FAKE_CUDA_LOG": tmp_path / f"cuda.{rank}"} | environment | (rank_options or {}).get(rank, {})  # fmt: skip
+        command = [tool("easyquant-run"), folder, "--device=cuda", "--tokens", ",".join(map(str, TOKENS)), "--max-new-tokens=8", "--ignore-eos"]
+        command += ["--json", tmp_path / f"logits.{rank}"]
+        processes.append(subprocess.Popen(list(map(str, command)), env=os.environ | {name: str(value) for name, value in own.items()},
+                                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))  # fmt: skip
+    try:
+        outputs = [process.communicate(timeout=60) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    return [(process.returncode, *output) for process, output in zip(processes, outputs, strict=True)]
+
+
+def test_gpus_exchange_what_they_share_by_nccl(model, workspace, tmp_path):
+    """Calls, counts, types and streams of both ranks, and that decode steps are captured with theirs."""
+    folder = artifact(model, workspace, 2, "--scheme=W8A8", GPU)
+    expected = logits_of(2, folder, tmp_path, device="simt")
+    (status, printed, errors), other = on_stand_in_gpus(2, folder, tmp_path)
+    assert (status, other) == (0, (0, "", "")), errors + other[2]
+    assert printed == ",".join(map(str, expected[0])) + "\n"
+    assert np.float32(json.loads((tmp_path / "logits.0").read_text())["logits"]).tobytes() == expected[1].tobytes()
+
+    logs = [(tmp_path / f"nccl.{rank}").read_text().replace(f"rank {rank} ", "").splitlines() for rank in (0, 1)]
+    assert logs[0] == logs[1]
+    assert logs[0][0].startswith("init") and logs[0][-1].startswith("finalize")
+    f32, i32, add, largest = 7, 2, 0, 2  # ncclDataType_t, ncclRedOp_t
+    layer = [("all-reduce", 1, f32, largest), ("all-reduce", 64, i32, add)]  # o_proj and down_proj: a scale a row, then its sums
+    step = [("all-reduce", 64, f32, add), *(2 * layer), *(2 * layer), ("all-gather", VOCAB // 2, f32, 0)]
+    # Behind the last layer's attention, rows are those of the last token alone.
+    rows = [len(TOKENS)] * 5 + [1] * 5
+    prompt = [(call, count * some, *rest) for (call, count, *rest), some in zip(step, rows, strict=True)]
+    expected_calls = [f"{call} count {count} type {kind} op {how} root 0 stream 0" for call, count, kind, how in prompt]
+    expected_calls += [f"{call} count {count} type {kind} op {how} root 0 stream 0 captured" for call, count, kind, how in step]
+    assert logs[0][1:-1] == expected_calls
+    calls = dict(line.split() for line in (tmp_path / "cuda.0").read_text().splitlines())
+    assert (calls["cuStreamBeginCapture"], calls["cuGraphLaunch"], calls["allocated"]) == ("1", "7", "0")
+
+
+def test_a_gpu_that_fails_ends_all_ranks(model, workspace, tmp_path):
+    folder = artifact(model, workspace, 2, "--scheme=W8A8", GPU)
+    cases = [
+        ({"FAKE_CUDA_DEVICES": 1}, "which has 1 GPU; start at most one rank a GPU"),
+        ({"FAKE_CUDA_FAIL": 40}, "CUDA_ERROR_LAUNCH_FAILED"),
+        ({"FAKE_NCCL_FAIL": 7}, "NCCL failed: remote process exited"),
+    ]
+    for environment, message in cases:
+        results = on_stand_in_gpus(2, folder, tmp_path, {1: environment})
+        for status, _, errors in results:
+            assert status == 1 and errors.count("error:") == 1, errors
+        assert message in results[1][2], results
+    result = on_ranks(2, folder, "--device=cuda", "--comm=mpi")
+    assert result.returncode != 0 and "GPUs exchange what ranks share by NCCL, found MPI" in result.stderr
 
 
 def test_another_number_of_ranks_is_an_error_on_each(model, workspace):

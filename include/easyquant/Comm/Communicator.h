@@ -114,6 +114,8 @@ public:
   /// A collective on device memory in the order of its stream, which nobody waits for here: what is
   /// captured into a graph, or followed by kernels on the same stream.
   Result<void> enqueue(const Collective &collective);
+  /// Waits under the limits for all work of a CUDA stream, what was enqueued on it included.
+  Result<void> synchronize(void *stream);
   /// What went wrong meanwhile with what was enqueued, or with a peer.
   Result<void> check();
 
@@ -152,6 +154,8 @@ protected:
 
   virtual Result<std::unique_ptr<Operation>> begin(const Collective &collective) = 0;
   virtual Result<void> enqueueOnDevice(const Collective &collective);
+  /// Whether all work of a CUDA stream is done.
+  virtual Result<bool> isStreamDone(void *stream);
   /// What is to be heard from peers, asked every now and then while something is waited for.
   virtual Result<void> listen() { return {}; }
   /// Tells the others, as far as possible without waiting for them, and stops what is under way.

@@ -23,15 +23,18 @@ struct OpenOptions {
   Limits limits = {};
   /// Whether device memory is to be reduced, too: Auto is then NCCL, else MPI.
   bool onDevice = false;
+  /// Of NCCL: makes the device of this rank current in the calling thread, as soon as ranks can
+  /// tell each other of errors. Without it, it is current already.
+  std::function<Result<void>()> useDevice = {};
   /// Of NCCL: whether all work of a CUDA stream is done, without waiting.
   std::function<Result<bool>(void *stream)> streamIsDone = {};
 };
 
 /// The communicator of all processes that the launcher started; one of one rank where there is no
 /// launcher. MPI is opened by its launchers (mpirun, srun) alone; NCCL by each of them where
-/// MASTER_ADDR and MASTER_PORT are set, with the device of this rank (`deviceOf`) current in the
-/// calling thread. Collective. Errors: NotFound (libraries, variables), Unsupported,
-/// InvalidArgument (contradictory variables), IO (peers), Interrupted.
+/// MASTER_ADDR and MASTER_PORT are set, with the device of this rank (`deviceOf`). Collective.
+/// Errors: NotFound (libraries, variables), Unsupported, InvalidArgument (contradictory variables),
+/// IO (peers), Interrupted.
 Result<std::unique_ptr<Communicator>> openCommunicator(const Placement &placement,
                                                        const OpenOptions &options);
 /// Of findPlacement().

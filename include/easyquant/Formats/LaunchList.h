@@ -20,6 +20,7 @@
 #define EASYQUANT_FORMATS_LAUNCHLIST_H
 
 #include "easyquant/Formats/CacheSizes.h"
+#include "easyquant/Formats/Collective.h"
 #include "easyquant/Formats/Phase.h"
 #include "easyquant/Support/Result.h"
 
@@ -27,6 +28,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,8 +73,10 @@ struct LaunchArgument {
     Position,  ///< one int32: of the first row of the sequence
     Held,      ///< one int32: tokens that the cache has seen of it, before it went back, if it did
     LogitRows, ///< int32s: the rows of the step whose logits are asked for
-    Logits,    ///< theirs, one behind the other
+    Logits,    ///< theirs, one behind the other; of an all_gather, this rank's columns of them,
+               ///< behind those of the ranks before it
     Rows,      ///< i32: rows of the launch
+    Rank,      ///< i32: the number of this rank
     Integer,   ///< i32: `integer`
   };
   Kind kind = Kind::Integer;
@@ -88,6 +92,7 @@ struct LaunchArgument {
   bool operator==(const LaunchArgument &) const = default;
 };
 
+/// Of a kernel, or of what ranks exchange, in place on the memory of its one argument.
 struct Launch {
   /// Which rows a launch is over.
   enum class Over {
@@ -102,6 +107,7 @@ struct Launch {
   int64_t minRows = 1; ///< it happens for so many rows of its own and more,
   int64_t maxRows = 0; ///< and up to so many; 0: any number
   std::vector<LaunchArgument> arguments;
+  std::optional<size_t> collective = {}; ///< of LaunchList::collectives, in place of a kernel
 
   bool happensFor(int64_t rows) const {
     return rows >= minRows && (maxRows == 0 || rows <= maxRows);
@@ -116,6 +122,7 @@ struct LaunchList {
   CacheSizes cache;
   std::vector<std::byte> constants;
   std::vector<LaunchKernel> kernels;
+  std::vector<Collective> collectives; ///< of a model that ranks share
   std::vector<Launch> launches;
   std::vector<Launch> restore; ///< before the step, for each sequence that has gone back
   bool operator==(const LaunchList &) const = default;

@@ -16,6 +16,7 @@
 #define EASYQUANT_FORMATS_MANIFEST_H
 
 #include "easyquant/Formats/CacheSizes.h"
+#include "easyquant/Formats/Collective.h"
 #include "easyquant/Formats/Step.h"
 #include "easyquant/Support/Json.h"
 #include "easyquant/Support/Result.h"
@@ -135,18 +136,10 @@ struct Manifest {
     std::string keys, keyScales;
     bool operator==(const CacheScheme &) const = default;
   };
-  /// What a program asks of its caller on one of several ranks (Formats/Step.h).
-  struct Collective {
-    std::string call;                     ///< "all_reduce", "all_gather"
-    std::optional<std::string> reduction; ///< of all_reduce: "sum", "max", "min"
-    std::string type;                     ///< of elements: "f32", "i32"
-    int64_t columns = 0;                  ///< elements of a row, of all ranks together
-    std::string site;
-    bool operator==(const Collective &) const = default;
-  };
   struct TensorParallel {
-    int64_t degree = 1;                  ///< ranks that share the model
-    std::vector<Collective> collectives; ///< by their numbers
+    int64_t degree = 1; ///< ranks that share the model
+    /// Of the program for CPUs, by their numbers; that for GPUs has its own.
+    std::vector<Collective> collectives;
     bool operator==(const TensorParallel &) const = default;
   };
   struct Program {
@@ -216,7 +209,7 @@ struct Manifest {
   /// Names of the files that hold a rank's weights, in the order of their shards; empty where there
   /// is no program for them.
   std::vector<std::string> weightFiles(int64_t rank = 0) const;
-  std::vector<std::string> gpuWeightFiles() const;
+  std::vector<std::string> gpuWeightFiles(int64_t rank = 0) const;
 };
 
 /// Parses `text`; `path` is what error messages call it. Errors: Corrupt (not JSON, a field missing

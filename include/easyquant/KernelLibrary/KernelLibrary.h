@@ -40,8 +40,6 @@ public:
 
   /// Copies rows, for the rare value that an op would overwrite while others still read it.
   LaunchBuilder::Copy copy;
-  /// Whether steps of the target can be shared by ranks.
-  bool hasCollectives = false;
   std::string missing; ///< what is said of an op that there is no kernel for
 
 private:

@@ -15,6 +15,7 @@
 #ifndef EASYQUANT_RUNTIME_DEVICE_H
 #define EASYQUANT_RUNTIME_DEVICE_H
 
+#include "easyquant/Comm/Open.h"
 #include "easyquant/Formats/LaunchList.h"
 #include "easyquant/Support/Result.h"
 
@@ -79,7 +80,13 @@ public:
   virtual Result<void> copy(uint64_t to, uint64_t from, int64_t bytes) = 0;
   virtual Result<void> launch(const DeviceLaunch &launch) = 0;
 
-  /// Between the two nothing but launches, which do not happen yet.
+  /// A collective among ranks, on memory of the device: `data` is an address there. Sums are in the
+  /// order of the communicator's for such memory.
+  virtual Result<void> exchange(comm::Communicator &ranks, comm::Collective collective) = 0;
+  /// Waits for all that came before, under the limits of ranks who exchange something.
+  virtual Result<void> wait(comm::Communicator &ranks) = 0;
+
+  /// Between the two nothing but launches and exchanges, which do not happen yet.
   virtual bool canRecord() const { return false; }
   virtual Result<void> beginRecording();
   virtual Result<std::unique_ptr<Recording>> endRecording();
@@ -143,9 +150,12 @@ Result<std::shared_ptr<Device>> openSimtDevice(const std::string &chip, bool che
 struct CudaCapability {
   int number = 0;
 };
-/// The first GPU of this machine. Errors: NotFound (no driver, no GPU), Unsupported (a driver that
-/// is too old).
-Result<std::shared_ptr<Device>> openCudaDevice(CudaCapability &capability);
+/// The GPU of a rank, the first one where there is one rank. Errors: NotFound (no driver, no GPU),
+/// Unsupported (a driver that is too old), OutOfRange (fewer GPUs than ranks of this machine).
+Result<std::shared_ptr<Device>> openCudaDevice(CudaCapability &capability,
+                                               const comm::Placement &placement = {});
+/// Joins ranks by NCCL, each with its GPU. Errors: those of openCudaDevice and openCommunicator.
+Result<std::unique_ptr<comm::Communicator>> openCudaCommunicator(const comm::Placement &placement);
 
 /// A chip that an artifact has code for, by its name; `machineCode`: not only PTX.
 struct ChipChoice {

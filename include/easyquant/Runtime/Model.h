@@ -8,6 +8,7 @@
 #ifndef EASYQUANT_RUNTIME_MODEL_H
 #define EASYQUANT_RUNTIME_MODEL_H
 
+#include "easyquant/Comm/Placement.h"
 #include "easyquant/Runtime/Artifact.h"
 #include "easyquant/Runtime/Program.h"
 #include "easyquant/Support/Result.h"
@@ -25,7 +26,9 @@ class Communicator;
 
 namespace easyquant::runtime {
 
+class Executor;
 class GpuModel;
+struct PoolSize;
 class Ranks;
 
 /// Where a model is to run.
@@ -37,6 +40,7 @@ struct DeviceRequest {
   bool simtChecks = false; ///< let the simulator look for mistakes of kernels, too
   /// Of the ranks that share the model; null: it is for one.
   std::shared_ptr<comm::Communicator> communicator = nullptr;
+  comm::Placement placement = {}; ///< of this process among those
 };
 
 /// A loaded artifact: immutable, shared by its batches and sessions.
@@ -73,7 +77,13 @@ public:
 private:
   friend class Batch;
   Result<void> loadForCpu(std::string_view isa);
-  Result<void> loadOnRank(const std::string &folder, std::string_view isa, bool skipChecksums);
+  /// For the device that is asked for, or found.
+  Result<void> loadFor(std::string_view isa, const DeviceRequest &request);
+  Result<void> loadOnRank(const std::string &folder, std::string_view isa, bool skipChecksums,
+                          const DeviceRequest &request);
+  /// Of a batch, or of a rank that follows rank 0's.
+  Result<std::unique_ptr<Executor>> createExecutor(const PoolSize &pool, int32_t threads,
+                                                   bool measure) const;
 
   Artifact artifact;
   std::string selected;

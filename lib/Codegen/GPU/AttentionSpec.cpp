@@ -101,7 +101,7 @@ static int64_t multiprocessors(ChipId chip) {
 /// power of two.
 static int64_t splitsOf(const AttentionSpec &spec, const AttentionTile &tile, ChipId chip) {
   constexpr int64_t kMost = 64;
-  int64_t blocks = spec.kvHeads * QueryCut(spec, tile).chunks;
+  int64_t blocks = spec.ranks * spec.kvHeads * QueryCut(spec, tile).chunks;
   int64_t splits = 1;
   while (splits < kMost && splits * blocks < 2 * multiprocessors(chip))
     splits *= 2;

@@ -181,10 +181,21 @@ mlir::gpu::GPUFuncOp getOrEmitEmbedding(mlir::gpu::GPUModuleOp module, const Emb
         Value row = b.block(0);
         Value token = b.load(b.advance(arguments["tokens"], row, b.i32()), b.i32(), true);
         Value y = b.rowOf(arguments["y"], row, arguments["y_stride"], b.f32());
-        if (spec.bits != 0)
-          return PackedRowEmitter(b, spec, arguments, token, y).emit(description.threads);
-        Value from = b.rowOf(arguments["table"], token, spec.columns, b.type(spec.table));
-        emitFloatRow(b, spec.columns, spec.table, from, y, description.threads);
+        auto copyRow = [&] {
+          if (spec.bits != 0)
+            return PackedRowEmitter(b, spec, arguments, token, y).emit(description.threads);
+          Value from = b.rowOf(arguments["table"], token, spec.columns, b.type(spec.table));
+          emitFloatRow(b, spec.columns, spec.table, from, y, description.threads);
+        };
+        if (!spec.sharded)
+          return copyRow();
+        token = b.sub(token, b.mul(arguments["rank"], spec.vocab));
+        Value isOwn = b.both(b.less(-1, token), b.less(token, spec.vocab));
+        b.ifThen(isOwn, copyRow);
+        b.ifThen(b.equal(b.select(isOwn, b.i32(1), b.i32(0)), 0), [&] {
+          b.forLoop(b.thread(), spec.columns, description.threads,
+                    [&](Value column) { b.store(b.zero(b.f32()), b.advance(y, column, b.f32())); });
+        });
       });
 }
 

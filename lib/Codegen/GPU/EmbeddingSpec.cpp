@@ -12,7 +12,8 @@ namespace easyquant::gpu {
 static constexpr uint32_t kThreads = 128; // of a row
 
 static std::string symbolName(const EmbeddingSpec &spec) {
-  std::string name = fmt::format("embedding_{}x{}", spec.vocab, spec.columns);
+  std::string name =
+      fmt::format("embedding_{}x{}{}", spec.vocab, spec.columns, spec.sharded ? "_sharded" : "");
   if (spec.bits == 0)
     return name + fmt::format("_{}", nameOf(spec.table));
   if (spec.bits == 16)
@@ -40,6 +41,8 @@ Description describe(const EmbeddingSpec &spec, const Chip &) {
     if (spec.zeroPoints)
       parameters.push_back({"wzeros"});
   }
+  if (spec.sharded)
+    parameters.push_back({"rank", Parameter::I32});
   parameters.push_back({"y", Parameter::Pointer, true});
   parameters.push_back({"y_stride", Parameter::I32});
   parameters.push_back({"rows", Parameter::I32});

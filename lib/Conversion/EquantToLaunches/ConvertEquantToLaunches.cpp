@@ -117,15 +117,6 @@ static Value rowsOperand(Operation *op, const KernelOps &kernel) {
   return (op == kernel.first() ? kernel.ops.back() : kernel.first())->getOperand(0);
 }
 
-/// Is it, or a part of what it does, what only CPUs have for several ranks?
-static bool isOfRanks(Operation *op) {
-  if (auto embedding = dyn_cast<lm::EmbeddingOp>(op))
-    return embedding.getSharded();
-  if (auto embedding = dyn_cast<equant::EmbeddingOp>(op))
-    return embedding.getSharded();
-  return isa<shard::AllReduceOp, shard::AllGatherOp, equant::SyncExtremaOp>(op);
-}
-
 /// In place: nobody else reads what a rank has of it.
 LogicalResult StepConverter::emitCollective(Operation &op) {
   Value operand = op.getOperand(0), result = op.getResult(0);
@@ -164,12 +155,9 @@ LogicalResult StepConverter::emit(Operation &op) {
   if (isa<equant::OnlineScaleOp, equant::TrackOp>(op))
     return op.emitOpError("belongs to the kernel that makes codes with the scale: run "
                           "equant-fuse-kernels first");
-  for (Operation *inner : KernelOps(&op).ops) {
-    if (isOfRanks(inner) && !library.hasCollectives)
-      return inner->emitOpError("is for several ranks, which share models on CPUs so far");
+  for (Operation *inner : KernelOps(&op).ops)
     for (Value operand : inner->getOperands())
       b.await(operand);
-  }
   if (isa<shard::AllReduceOp, shard::AllGatherOp, equant::SyncExtremaOp>(op))
     return emitCollective(op);
   if (isHostCall(&op))

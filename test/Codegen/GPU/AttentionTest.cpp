@@ -410,6 +410,22 @@ TEST(GPUAttention, HeadsAreAsWideAsSharedMemory) {
   }
 }
 
+TEST(GPUAttention, RanksCutTokensAsOneDoes) {
+  for (const Chip &chip : chips())
+    for (int64_t ranks : {2, 4, 8}) {
+      AttentionSpec share = specOf(8 / ranks, 8 / ranks, 64);
+      share.ranks = ranks;
+      auto expected = attentionKernels(specOf(8, 8, 64), chip),
+           found = attentionKernels(share, chip);
+      ASSERT_TRUE(expected.has_value() && found.has_value());
+      ASSERT_EQ(found->size(), expected->size());
+      for (size_t i = 0; i < found->size(); ++i) {
+        EXPECT_EQ((*found)[i].splits, (*expected)[i].splits) << chip.name;
+        EXPECT_EQ((*found)[i].maxRows, (*expected)[i].maxRows) << chip.name;
+      }
+    }
+}
+
 TEST(GPUAttention, ManyTokens) {
   // Several tiles in a stretch, and stretches without any.
   checkAll({specOf(8, 8, 16), specOf(8, 8, 16, 150), specOf(8, 8, 8)}, {260, 1, 2, 40, 1}, 304,

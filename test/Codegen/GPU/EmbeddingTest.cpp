@@ -49,6 +49,36 @@ constexpr int64_t kRows[] = {1, 2, 17};
 
 } // namespace
 
+TEST(GPUEmbedding, SharesOfATable) {
+  constexpr int64_t ranks = 3, share = 11, rows = 17;
+  KernelLibrary library;
+  EmbeddingSpec spec;
+  spec.vocab = share;
+  spec.columns = 6;
+  spec.sharded = true;
+  library.add(spec);
+  std::vector<float> table = normal(ranks * share * spec.columns, 1);
+  std::vector<int32_t> ids = someTokens(ranks * share, rows);
+  int64_t found = 0;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    simt::Device device;
+    DeviceBuffer<int32_t> tokens(device, ids);
+    const auto first = table.begin() + rank * share * spec.columns;
+    DeviceBuffer<float> own(device, std::vector<float>(first, first + share * spec.columns));
+    DeviceBuffer<float> y(device, std::vector<float>(rows * spec.columns, 7));
+    run(device, library, library.add(spec), rows,
+        {{"tokens", tokens}, {"table", own}, {"rank", rank}, {"y", y}, {"y_stride", spec.columns}});
+    std::vector<float> result = y.read();
+    for (int64_t m = 0; m < rows; ++m)
+      for (int64_t j = 0; j < spec.columns; ++j) {
+        const bool isOwn = ids[m] / share == rank;
+        found += isOwn;
+        EXPECT_EQ(result[m * spec.columns + j], isOwn ? table[ids[m] * spec.columns + j] : 0);
+      }
+  }
+  EXPECT_EQ(found, rows * spec.columns);
+}
+
 TEST(GPUEmbedding, FloatTables) {
   KernelLibrary library;
   auto specOf = [](int64_t vocab, int64_t columns, Float type) {

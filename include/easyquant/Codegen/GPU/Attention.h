@@ -86,6 +86,9 @@ struct AttentionSpec {
   int64_t keyPositions = 0;
   /// Of a float cache: the call's tokens are there already (HeadsSpec::append).
   bool appended = false;
+  /// That have as many heads each: tokens are cut as they are where one has all, so that sums are
+  /// the same.
+  int64_t ranks = 1;
 };
 
 /// One layer's part of a cache, in bytes that are multiples of 64.

@@ -22,8 +22,9 @@ namespace easyquant::gpu {
 /// y[m] = table[tokens[m]], y of f32. A table of codes is a packed weight of N = vocab, K =
 /// columns, the one that a tied head multiplies with: w, wscales and wzeros as
 /// easyquant/Numerics/FragmentPacking.h has them; y = scale * (code - zero point), the difference
-/// exact. Parameters:
-///   tokens, (table | w, wscales, [wzeros]), y, y_stride, rows
+/// exact. Of a sharded table each of several ranks has `vocab` rows, rank r those from r * vocab
+/// on; y of other tokens is zero. Parameters:
+///   tokens, (table | w, wscales, [wzeros]), [rank], y, y_stride, rows
 struct EmbeddingSpec {
   int64_t vocab = 0, columns = 0;
   int bits = 0; ///< of codes: 2, 3 (M16N8K16 only), 4 or 8; 0: row-major floats; 16: float
@@ -33,6 +34,7 @@ struct EmbeddingSpec {
   int64_t groupSize = 0; ///< 0 or a multiple of 32
   bool zeroPoints = false;
   ScaleFormat scales = ScaleFormat::F32; ///< F32 or F16
+  bool sharded = false;
 };
 Description describe(const EmbeddingSpec &spec, const Chip &chip);
 

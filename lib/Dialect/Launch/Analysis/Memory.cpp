@@ -33,7 +33,7 @@ SmallVector<Access> easyquant::launch::accessesOf(Operation *op) {
 /// What `memory` is a part of, null if it is no part.
 static Value wholeOf(Value memory) {
   Operation *op = memory.getDefiningOp();
-  if (isa_and_present<memref::SubViewOp, memref::CastOp, CacheOp>(op))
+  if (isa_and_present<memref::SubViewOp, memref::ReinterpretCastOp, memref::CastOp, CacheOp>(op))
     return op->getOperand(0);
   return nullptr;
 }

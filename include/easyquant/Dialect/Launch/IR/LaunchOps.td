@@ -143,8 +143,10 @@ def Launch_CollectiveOp : Launch_Op<"collective", []> {
   let description = [{
     Starts collective number `id` of the step, in place on all rows of `memory`, and does not wait for it: nothing may touch the memory
     until `launch.wait` of the same number. `all_reduce` combines the memory of all ranks by `reduction`; after `all_gather` the
-    memory has the columns of every rank, of which each has written its own share, the one of its number. Ranks start the same
-    collectives in the same order. One thread starts it, behind a barrier.
+    memory has the columns of every rank, of which each has written its own share, the one of its number: columns of all rows, or
+    (`memref.reinterpret_cast`, on GPUs) a block of rows of its own, behind those of the ranks before it, which whoever reads the
+    memory puts side by side. Ranks start the same collectives in the same order. On CPUs one thread starts it, behind a barrier; on
+    GPUs it is done in the order of the step's queue.
 
     ```mlir
     launch.collective 3(%sums) {call = "all_reduce", reduction = "sum", site = "model.layers.0.mlp.down_proj"} : memref<?x576xi32>

@@ -1,0 +1,30 @@
+//===- Collective.h - What ranks exchange in a step -------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_FORMATS_COLLECTIVE_H
+#define EASYQUANT_FORMATS_COLLECTIVE_H
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace easyquant::formats {
+
+/// What a program asks of its caller on one of several ranks: of model.so by services
+/// (Formats/Step.h), of a launch list between launches.
+struct Collective {
+  std::string call;                     ///< "all_reduce", "all_gather"
+  std::optional<std::string> reduction; ///< of all_reduce: "sum", "max", "min"
+  std::string type;                     ///< of elements: "f32", "i32"
+  int64_t columns = 0;                  ///< elements of a row, of all ranks together
+  std::string site;
+  bool operator==(const Collective &) const = default;
+};
+
+} // namespace easyquant::formats
+
+#endif // EASYQUANT_FORMATS_COLLECTIVE_H
