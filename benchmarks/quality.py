@@ -48,7 +48,7 @@ BOUND_ACROSS = 0.2  # where only other instruction sets have a golden
 VARIANTS = {
     "W8A16": ("absmax",),
     "W8A8": ("absmax", "zeropoint", "symmetric", "smoothquant", "smoothquant+gptq"),
-    "W4A16": ("absmax", "gptq", "awq", "awq+gptq", "signround"),
+    "W4A16": ("absmax", "gptq", "awq", "awq+gptq", "signround", "awq+signround"),
     "W4A16_ASYM": ("zeropoint", "gptq", "signround"),
     "W4A8": ("zeroquant", "zeroquant+lkd"),
     "W3A16_ASYM": ("zeropoint", "awq"),
@@ -59,6 +59,7 @@ ORDERS = (
     ("W8A8 smoothquant", "W8A8 absmax"),
     ("W4A16 awq", "W4A16 gptq"),
     ("W4A16 awq+gptq", "W4A16 gptq"),
+    ("W4A16 awq+signround", "W4A16 awq"),
     ("W4A16_ASYM zeropoint", "W4A16 absmax"),
     ("W4A16_ASYM gptq", "W4A16_ASYM zeropoint"),
     ("W4A16_ASYM signround", "W4A16_ASYM gptq"),
