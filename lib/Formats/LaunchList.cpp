@@ -32,21 +32,15 @@ struct KindInfo {
   size_t numbers; ///< that may follow the name
 };
 constexpr KindInfo kKinds[] = {
-    {"weights", Parameter::Pointer, 1},
-    {"arena", Parameter::Pointer, 2},
-    {"cache", Parameter::Pointer, 1},
-    {"pages", Parameter::Pointer, 0},
-    {"window", Parameter::Pointer, 0},
-    {"state", Parameter::Pointer, 1},
-    {"constants", Parameter::Pointer, 1},
-    {"tokens", Parameter::Pointer, 0},
-    {"position", Parameter::Pointer, 0},
-    {"held", Parameter::Pointer, 0},
-    {"logit_rows", Parameter::Pointer, 0},
-    {"logits", Parameter::Pointer, 0},
-    {"rows", Parameter::I32, 0},
-    {"rank", Parameter::I32, 0},
-    {"i32", Parameter::I32, 1},
+    {"weights", Parameter::Pointer, 1}, {"arena", Parameter::Pointer, 2},
+    {"cache", Parameter::Pointer, 1},   {"pages", Parameter::Pointer, 0},
+    {"window", Parameter::Pointer, 0},  {"state", Parameter::Pointer, 1},
+    {"states", Parameter::Pointer, 0},  {"row_states", Parameter::Pointer, 0},
+    {"slots", Parameter::Pointer, 0},   {"constants", Parameter::Pointer, 1},
+    {"tokens", Parameter::Pointer, 0},  {"position", Parameter::Pointer, 0},
+    {"held", Parameter::Pointer, 0},    {"logit_rows", Parameter::Pointer, 0},
+    {"logits", Parameter::Pointer, 0},  {"rows", Parameter::I32, 0},
+    {"rank", Parameter::I32, 0},        {"i32", Parameter::I32, 1},
 };
 const KindInfo &infoOf(Kind kind) { return kKinds[static_cast<size_t>(kind)]; }
 

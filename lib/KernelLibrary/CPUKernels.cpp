@@ -92,20 +92,6 @@ struct CPULauncher {
 // Row-wise operations
 //===----------------------------------------------------------------------===//
 
-/// A kernel that makes codes with online scales reads and tracks one site of one state.
-static LogicalResult checkOnline(equant::QuantizeRowsOp op, const KernelOps &kernel) {
-  auto scale = kernel.find<equant::OnlineScaleOp>();
-  auto track = kernel.find<equant::TrackOp>();
-  if (!op.getOnline() && !scale && !track)
-    return success();
-  if (scale && track && op.getOnline() == scale.getScales() && track.getInput() == op.getInput() &&
-      track.getState() == scale.getState() && track.getIndex() == scale.getIndex())
-    return success();
-  return op.emitOpError("expected an equant.online_scale and an equant.track of its input for one "
-                        "site, in one kernel: run equant-online-scales and equant-fuse-kernels "
-                        "first");
-}
-
 /// Makes a row operation write codes: its arguments for them, and where they go.
 static LogicalResult addQuantization(LaunchBuilder &b, cpu::RowSpec &spec,
                                      equant::QuantizeRowsOp op, const KernelOps &kernel, Value rows,

@@ -53,11 +53,32 @@ LogicalResult GPULauncher::copy(LaunchBuilder &b, Value from, Value to) const {
                 Phase::Other);
 }
 
+/// Codes with the scales that sequences keep, and what these go on from.
+static LogicalResult addOnline(LaunchBuilder &b, const KernelOps &kernel, Value rows,
+                               Arguments &arguments) {
+  auto scale = kernel.find<equant::OnlineScaleOp>();
+  auto track = kernel.find<equant::TrackOp>();
+  const int64_t fields = scale.getState().getType().getFields();
+  arguments.set("states", b[scale.getState()]);
+  arguments.set("row_states", b.argument("row_states"));
+  arguments.set("first", b.index(static_cast<int64_t>(scale.getIndex()) * fields));
+  Value extrema = b.extrema(track.getState(), rows);
+  if (!extrema)
+    return track.emitOpError("has a state of other sites than those before it");
+  arguments.set("extrema", b.columns(extrema, 2 * static_cast<int64_t>(track.getIndex()), 2));
+  return success();
+}
+
 /// Makes a row operation write codes.
-static void addQuantization(LaunchBuilder &b, easyquant::gpu::RowSpec &spec,
-                            equant::QuantizeRowsOp op, Value rows, Arguments &arguments) {
+static LogicalResult addQuantization(LaunchBuilder &b, easyquant::gpu::RowSpec &spec,
+                                     equant::QuantizeRowsOp op, const KernelOps &kernel, Value rows,
+                                     Arguments &arguments) {
   using easyquant::gpu::RowQuantization;
-  spec.quantization = op.getScaleAttr() ? RowQuantization::Static : RowQuantization::Dynamic;
+  if (failed(checkOnline(op, kernel)))
+    return failure();
+  spec.quantization = op.getOnline()      ? RowQuantization::Online
+                      : op.getScaleAttr() ? RowQuantization::Static
+                                          : RowQuantization::Dynamic;
   spec.sums = b.isRead(op.getSums());
   spec.groupSize = spec.sums ? static_cast<int64_t>(op.getGroup()) : 0;
   spec.zeroPoints = bool(op.getZeroPoints());
@@ -77,22 +98,20 @@ static void addQuantization(LaunchBuilder &b, easyquant::gpu::RowSpec &spec,
     arguments.set("sums", b.result(op.getSums(), rows));
   if (op.getZeroPoints())
     arguments.set("zeros", b.result(op.getZeroPoints(), rows));
+  return op.getOnline() ? addOnline(b, kernel, rows, arguments) : success();
 }
 
 LogicalResult GPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel,
                                  easyquant::gpu::RowSpec spec, Arguments &arguments) const {
   Operation *op = kernel.first();
-  spec.columns = lm::columns(op->getOperand(0));
-  Value rows = b.rows(b[op->getOperand(0)]);
+  auto quantize = kernel.find<equant::QuantizeRowsOp>();
+  Value input = isa<equant::OnlineScaleOp>(op) ? quantize.getInput() : op->getOperand(0);
+  spec.columns = lm::columns(input);
+  Value rows = b.rows(b[input]);
   Phase phase = Phase::Quantize;
-  if (auto online = kernel.find<equant::OnlineScaleOp>())
-    return online.emitOpError(
-        "has no GPU kernel; take static or dynamic activations, or compile it with --target cpu");
-  auto quantize = kernel.next<equant::QuantizeRowsOp>();
-  if (auto alone = dyn_cast<equant::QuantizeRowsOp>(op))
-    quantize = alone;
   if (quantize) {
-    addQuantization(b, spec, quantize, rows, arguments);
+    if (failed(addQuantization(b, spec, quantize, kernel, rows, arguments)))
+      return failure();
   } else if (auto absMax = dyn_cast<equant::TokenAbsMaxOp>(op)) {
     spec.absMax = easyquant::gpu::RowSpec::AbsMax::Result;
     arguments.set("absmax", b.result(absMax.getAbsmax(), rows));
@@ -108,6 +127,21 @@ LogicalResult GPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel,
   return launch(b, op, describe(spec, chip), arguments, phase);
 }
 
+LogicalResult GPULauncher::advance(LaunchBuilder &b, equant::AdvanceOp op) const {
+  Value extrema = b.extrema(op.getState());
+  if (!extrema)
+    return op.emitOpError("has a state of which no site is tracked");
+  easyquant::gpu::AdvanceSpec spec{op.getState().getType().getSites(),
+                                   static_cast<int64_t>(op.getWindow()),
+                                   op.getDecay().convertToDouble()};
+  Arguments arguments(b);
+  arguments.set("extrema", extrema);
+  arguments.set("states", b.change(op.getState()));
+  arguments.set("slots", b.argument("slots"));
+  getOrEmitAdvance(kernels, spec, chip);
+  return launch(b, op, describe(spec, chip), arguments, Phase::Quantize);
+}
+
 void GPULauncher::addRowOps(KernelLibrary &library) const {
   using easyquant::gpu::RowOp;
   auto row = [](RowOp op, double epsilon = 0.0) {
@@ -121,6 +155,18 @@ void GPULauncher::addRowOps(KernelLibrary &library) const {
     arguments.set("x", b[op.getInput()]);
     return rowOp(b, kernel, row(RowOp::Quantize), arguments);
   });
+  library.add<equant::OnlineScaleOp>(
+      [*this, row](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+        auto quantize = kernel.template find<equant::QuantizeRowsOp>();
+        if (!quantize || quantize.getInput().getParentBlock() == op->getBlock())
+          return op.emitOpError("expected to be fused with a quantization of rows that another "
+                                "kernel has made");
+        Arguments arguments(b);
+        arguments.set("x", b[quantize.getInput()]);
+        return rowOp(b, kernel, row(RowOp::Quantize), arguments);
+      });
+  library.add<equant::AdvanceOp>(
+      [*this](auto &b, auto op, const KernelOps &) { return advance(b, op); });
   library.add<equant::TokenAbsMaxOp>([*this, row](auto &b, auto op, const KernelOps &kernel) {
     Arguments arguments(b);
     arguments.set("x", b[op.getInput()]);

@@ -41,8 +41,9 @@ public:
     return memory;
   }
 
-  /// What takes a position is launched once a sequence, all else once for all rows.
-  bool areOfSequence() const { return values.contains("position"); }
+  /// What takes a position, or places of state, is launched once a sequence, all else once for all
+  /// rows.
+  bool areOfSequence() const { return values.contains("position") || values.contains("slots"); }
 
   /// In the order of the parameters: "<matrix>_stride" is the distance of its rows, and "rows" the
   /// number of those of the first matrix.
@@ -103,6 +104,7 @@ struct GPULauncher {
   mlir::LogicalResult copy(LaunchBuilder &b, mlir::Value from, mlir::Value to) const;
   mlir::LogicalResult rowOp(LaunchBuilder &b, const KernelOps &kernel, gpu::RowSpec spec,
                             Arguments &arguments) const;
+  mlir::LogicalResult advance(LaunchBuilder &b, equant::AdvanceOp op) const;
   mlir::LogicalResult linear(LaunchBuilder &b, equant::LinearOp op, const KernelOps &kernel) const;
   mlir::LogicalResult floatLinear(LaunchBuilder &b, mlir::Operation *op, const KernelOps &kernel,
                                   gpu::WeightOnlySpec spec, Arguments &arguments) const;

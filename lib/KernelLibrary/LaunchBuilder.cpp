@@ -59,6 +59,19 @@ std::string easyquant::siteOf(Operation *op) {
   return op->getName().getStringRef().str();
 }
 
+LogicalResult easyquant::checkOnline(equant::QuantizeRowsOp op, const KernelOps &kernel) {
+  auto scale = kernel.find<equant::OnlineScaleOp>();
+  auto track = kernel.find<equant::TrackOp>();
+  if (!op.getOnline() && !scale && !track)
+    return success();
+  if (scale && track && op.getOnline() == scale.getScales() && track.getInput() == op.getInput() &&
+      track.getState() == scale.getState() && track.getIndex() == scale.getIndex())
+    return success();
+  return op.emitOpError("expected an equant.online_scale and an equant.track of its input for one "
+                        "site, in one kernel: run equant-online-scales and equant-fuse-kernels "
+                        "first");
+}
+
 void LaunchBuilder::begin(const KernelOps &kernel) {
   b.setLoc(kernel.first()->getLoc());
   site = siteOf(isa<equant::OnlineScaleOp>(kernel.first()) ? kernel.whole : kernel.first());

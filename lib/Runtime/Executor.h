@@ -85,7 +85,7 @@ Result<std::unique_ptr<Executor>> createCpuExecutor(const Artifact &artifact,
                                                     int32_t threads, bool measure,
                                                     comm::Communicator *communicator = nullptr);
 Result<std::unique_ptr<Executor>> createGpuExecutor(const GpuModel &model, const PoolSize &pool,
-                                                    int64_t vocabulary, bool measure,
+                                                    const Manifest &manifest, bool measure,
                                                     comm::Communicator *communicator = nullptr);
 
 /// What costs() says where nothing is measured.

@@ -7,6 +7,7 @@
 
 #include "Executor.h"
 #include "GpuStepInput.h"
+#include "SequenceState.h"
 #include "StepCollectives.h"
 
 #include <algorithm>
@@ -44,9 +45,11 @@ struct LaunchRows {
 
 class GpuExecutor final : public Executor {
 public:
-  GpuExecutor(const GpuModel &model, const PoolSize &pool, int64_t vocabulary,
+  GpuExecutor(const GpuModel &model, const PoolSize &pool, const Manifest &manifest,
               comm::Communicator *ranks)
-      : model(model), program(model.program), pool(pool), vocabulary(vocabulary), ranks(ranks),
+      : model(model), program(model.program), pool(pool), vocabulary(manifest.model.vocabSize),
+        slotBytes(manifest.online ? stateFields(*manifest.online) * int64_t(sizeof(double)) : 0),
+        ranks(ranks),
         gathersLogits(ranks && std::any_of(program.collectives.begin(), program.collectives.end(),
                                            [](const formats::Collective &collective) {
                                              return collective.call == "all_gather";
@@ -57,8 +60,8 @@ public:
     return allLogits ? std::min(program.maxRows, mostLogitRows()) : program.maxRows;
   }
   int64_t bytes() const override {
-    return arena.size() + cache.size() + state.size() + input.bytes() + logitsMemory.size() +
-           windowsBefore.size();
+    return arena.size() + cache.size() + state.size() + states.size() + input.bytes() +
+           logitsMemory.size() + windowsBefore.size();
   }
   Result<void> step(std::span<const SequenceStep> sequences, std::span<const int32_t> logitRows,
                     float *logits, const Watch &watch) override;
@@ -66,16 +69,22 @@ public:
     return queue->copy(cache.address() + static_cast<uint64_t>(to),
                        cache.address() + static_cast<uint64_t>(from), bytes);
   }
-  Result<void> readState(int64_t, std::span<double>) override { return noState(); }
-  Result<void> writeState(int64_t, std::span<const double>) override { return noState(); }
+  Result<void> readState(int64_t slot, std::span<double> to) override {
+    return queue->download(to.data(), addressOfSlot(slot), slotBytes);
+  }
+  Result<void> writeState(int64_t slot, std::span<const double> from) override {
+    // Waits: what is passed may be gone when the queue would copy it.
+    std::byte first;
+    return queue->upload(addressOfSlot(slot), from.data(), slotBytes).and_then([&] {
+      return queue->download(&first, addressOfSlot(slot), 1);
+    });
+  }
   Result<PhaseCosts> costs() override;
   Result<std::vector<SiteCost>> siteCosts() override;
 
 private:
-  Unexpected noState() const {
-    return makeError(ErrorCode::Unsupported,
-                     "state of sequences: found a batch on {}, expected one on cpu",
-                     model.device->description());
+  uint64_t addressOfSlot(int64_t slot) const {
+    return states.address() + static_cast<uint64_t>(slot * slotBytes);
   }
   int64_t mostLogitRows() const {
     return std::max<int64_t>(1, kMostLogitBytes / (vocabulary * int64_t(sizeof(float))));
@@ -107,9 +116,10 @@ private:
   const LaunchList &program;
   const PoolSize pool;
   const int64_t vocabulary;
+  const int64_t slotBytes;         ///< of what a sequence keeps; 0: nothing
   comm::Communicator *const ranks; ///< who share the model; null: there is one
   const bool gathersLogits;        ///< each rank makes those of its share of the vocabulary
-  DeviceMemory arena, cache, state, logitsMemory;
+  DeviceMemory arena, cache, state, states, logitsMemory;
   DeviceMemory windowsBefore; ///< a step that may be left
   GpuStepInput input;
   std::vector<uint64_t> arguments; ///< of a launch
@@ -147,11 +157,16 @@ Result<void> GpuExecutor::allocate(bool measure) {
     return Unexpected(bytesOfCache.error());
   if (auto fits = checkMemory(*bytesOfCache); !fits)
     return fits;
+  Result<int64_t> bytesOfStates =
+      sizeOf("state of sequences", pool.sequences * kStateSlots, slotBytes, 0);
+  if (!bytesOfStates)
+    return Unexpected(bytesOfStates.error());
   const std::string nameOfIt = nameOfCache(program.cache, pool);
   for (auto [memory, bytes, what] :
        {std::tuple(&arena, program.arenaBytes, std::string_view("activations")),
         std::tuple(&cache, *bytesOfCache, std::string_view(nameOfIt)),
-        std::tuple(&state, program.stateBytes, std::string_view("state"))}) {
+        std::tuple(&state, program.stateBytes, std::string_view("state")),
+        std::tuple(&states, *bytesOfStates, std::string_view("state of sequences"))}) {
     Result<DeviceMemory> allocated = DeviceMemory::allocate(model.device, bytes, what);
     if (!allocated)
       return Unexpected(allocated.error());
@@ -236,6 +251,12 @@ uint64_t GpuExecutor::valueOf(const LaunchArgument &argument, const LaunchRows &
     return input.window(over.sequence);
   case Kind::State:
     return state.address() + offset;
+  case Kind::States:
+    return states.address();
+  case Kind::RowStates:
+    return input.rowStates();
+  case Kind::Slots:
+    return input.slots(over.sequence);
   case Kind::Constants:
     return model.constants.address() + offset;
   case Kind::Tokens:
@@ -409,7 +430,8 @@ Result<void> GpuExecutor::tryStep(std::span<const SequenceStep> sequences,
     step.rows += std::ssize(sequence.tokens);
   if (auto done = makeRoomForLogits(step.logitRows); !done)
     return done;
-  if (auto done = input.upload(*queue, sequences, logitRows, program.cache.windowBytes); !done)
+  if (auto done = input.upload(*queue, sequences, logitRows, program.cache.windowBytes, slotBytes);
+      !done)
     return done;
 
   // A step that is left has changed the windows of some layers, and not those of others: they
@@ -464,9 +486,9 @@ Result<std::vector<SiteCost>> GpuExecutor::siteCosts() {
 
 Result<std::unique_ptr<Executor>>
 easyquant::runtime::createGpuExecutor(const GpuModel &model, const PoolSize &pool,
-                                      int64_t vocabulary, bool measure,
+                                      const Manifest &manifest, bool measure,
                                       comm::Communicator *communicator) {
-  auto executor = std::make_unique<GpuExecutor>(model, pool, vocabulary, communicator);
+  auto executor = std::make_unique<GpuExecutor>(model, pool, manifest, communicator);
   if (auto done = executor->allocate(measure); !done)
     return Unexpected(done.error());
   return executor;

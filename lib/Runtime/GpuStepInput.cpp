@@ -16,7 +16,7 @@ using namespace easyquant::runtime;
 Result<void> GpuStepInput::allocate(const std::shared_ptr<Device> &device, const PoolSize &pool,
                                     int64_t maxRows) {
   const auto inputBytes = sizeOf("positions and tokens", pool.sequences, sizeof(Record),
-                                 2 * maxRows * int64_t(sizeof(int32_t)));
+                                 maxRows * int64_t(sizeof(int64_t) + 2 * sizeof(int32_t)));
   const auto perSequence = sizeOf("pages of a sequence", pool.pages, sizeof(int64_t), 0);
   if (!inputBytes || !perSequence)
     return Unexpected(inputBytes ? perSequence.error() : inputBytes.error());
@@ -36,7 +36,8 @@ Result<void> GpuStepInput::allocate(const std::shared_ptr<Device> &device, const
 }
 
 Result<void> GpuStepInput::upload(Queue &queue, std::span<const SequenceStep> sequences,
-                                  std::span<const int32_t> logitRows, int64_t windowBytes) {
+                                  std::span<const int32_t> logitRows, int64_t windowBytes,
+                                  int64_t slotBytes) {
   for (size_t i = 0; i < sequences.size(); ++i) {
     const std::span<const int64_t> given = sequences[i].pages;
     std::vector<int64_t> &table = tables[i];
@@ -64,9 +65,16 @@ Result<void> GpuStepInput::upload(Queue &queue, std::span<const SequenceStep> se
   for (const SequenceStep &sequence : sequences) {
     const Record record = {static_cast<int32_t>(sequence.position),
                            static_cast<int32_t>(std::max(sequence.held, sequence.position)),
-                           sequence.window * windowBytes};
+                           sequence.window * windowBytes, sequence.slot * slotBytes,
+                           sequence.nextSlot * slotBytes};
     put(&record, sizeof(record));
   }
+  rowStatesOffset = staging.size();
+  if (slotBytes > 0)
+    for (const SequenceStep &sequence : sequences) {
+      const std::vector<int64_t> places(sequence.tokens.size(), sequence.slot * slotBytes);
+      put(places.data(), places.size() * sizeof(int64_t));
+    }
   tokensOffset = staging.size();
   for (const SequenceStep &sequence : sequences)
     put(sequence.tokens.data(), sequence.tokens.size_bytes());

@@ -29,8 +29,9 @@ public:
   int64_t bytes() const { return input.size() + pages.size(); }
 
   /// What is passed may be gone when this returns; the queue is to be waited for before the next.
+  /// `slotBytes`: of the state of a sequence.
   Result<void> upload(Queue &queue, std::span<const SequenceStep> sequences,
-                      std::span<const int32_t> logitRows, int64_t windowBytes);
+                      std::span<const int32_t> logitRows, int64_t windowBytes, int64_t slotBytes);
 
   // Addresses, of the step that was uploaded; `sequence` counts those of the step.
   uint64_t tokens() const { return input.address() + tokensOffset; }
@@ -38,17 +39,20 @@ public:
   uint64_t position(size_t sequence) const { return record(sequence); }
   uint64_t held(size_t sequence) const { return record(sequence) + offsetof(Record, held); }
   uint64_t window(size_t sequence) const { return record(sequence) + offsetof(Record, window); }
+  uint64_t slots(size_t sequence) const { return record(sequence) + offsetof(Record, slot); }
+  uint64_t rowStates() const { return input.address() + rowStatesOffset; }
   uint64_t pagesOf(size_t sequence) const { return pages.address() + sequence * tableBytes; }
 
 private:
   struct Record {
     int32_t position, held;
     int64_t window;
+    int64_t slot, nextSlot;
   };
   uint64_t record(size_t sequence) const { return input.address() + sequence * sizeof(Record); }
 
   DeviceMemory input, pages;
-  uint64_t tokensOffset = 0, logitRowsOffset = 0;
+  uint64_t rowStatesOffset = 0, tokensOffset = 0, logitRowsOffset = 0;
   uint64_t tableBytes = 0; ///< from one sequence's pages to the next one's
   /// What is on the device, or on its way there.
   std::vector<std::byte> staging;

@@ -111,7 +111,7 @@ Result<std::unique_ptr<Executor>> Model::createExecutor(const PoolSize &pool, in
                                                         bool measure) const {
   comm::Communicator *others = ranks ? &ranks->comm() : nullptr;
   if (gpu)
-    return createGpuExecutor(*gpu, pool, manifest().model.vocabSize, measure, others);
+    return createGpuExecutor(*gpu, pool, manifest(), measure, others);
   return createCpuExecutor(artifact, code, pool, threads, measure, others);
 }
 

@@ -122,7 +122,7 @@ FailureOr<Argument> LaunchListBuilder::partOf(Operation *op, memref::SubViewOp p
 LogicalResult LaunchListBuilder::setRowBytes(launch::KernelOp op, Value operand,
                                              Argument &argument) {
   auto type = dyn_cast<MemRefType>(operand.getType());
-  if (!type || type.getRank() != 2 || !type.isDynamicDim(0))
+  if (!type || type.getRank() != 2 || !type.isDynamicDim(0) || argument.kind == Kind::States)
     return success();
   if (argument.kind != Kind::Arena)
     return op.emitOpError("is launched for each sequence, whose rows can only be those of a "
@@ -151,6 +151,9 @@ FailureOr<Argument> LaunchListBuilder::argumentOf(Operation *op, Value operand, 
                         .Case("pages", Kind::Pages)
                         .Case("window", Kind::Window)
                         .Case("rank", Kind::Rank)
+                        .Case("state", Kind::States)
+                        .Case("row_states", Kind::RowStates)
+                        .Case("slots", Kind::Slots)
                         .Default(std::nullopt))
       return place(*kind);
     return op->emitOpError("reads argument ") << argument.getArgNumber() << " of the step, "

@@ -42,6 +42,8 @@ static constexpr Pipeline kPipelines[] = {
      5},
     {"equant-online-scales{online-decay=0.5 online-tokens=8},easyquant-launches{target=avx2 "
      "max-rows=64}"},
+    {"equant-online-scales{online-decay=0.5 online-tokens=8},easyquant-launches{target=sm_80 "
+     "max-rows=64}"},
     {"equant-zeropoint{scheme=W4A16_ASYM group-size=16 methods=awq}"},
     {"equant-symmetric{scheme=W3A16 weight-observer=percentile percentile=99.9}", 5},
     {"equant-zeropoint{scheme=W5A8 group-size=16}", 5},

@@ -13,6 +13,7 @@ import sys
 import numpy as np
 import pytest
 
+from calibrating import write_tokens
 from easyquant import _runtime
 from helpers import BUILD, random_gpt2, random_llama, random_tokens, write_model
 
@@ -231,9 +232,14 @@ print([int(batch.logits(id).argmax()) for id in ids], [float(batch.logits(id).ma
 """
 
 
-def test_decode_steps_are_recorded_by_the_number_of_sequences(artifact, workspace, tmp_path):
-    model = write_model(workspace / "llama-recorded", *random_llama(14, heads=4, kv_heads=2, head_dim=16))
-    out = artifact(model, "--scheme=W8A8", "--kv-scheme=int8", "--kv-group=16", "--kv-residual=16", CHIP)
+@pytest.mark.parametrize("options", [
+    ["--kv-scheme=int8", "--kv-group=16", "--kv-residual=16"], ["--activations=online-window", "--online-window=3", "--sinks=keep"],
+])  # fmt: skip
+def test_decode_steps_are_recorded_by_the_number_of_sequences(artifact, workspace, tmp_path, options):
+    model = write_model(workspace / f"llama-recorded-{options[0].strip('-').replace('=', '-')}", *random_llama(14, heads=4, kv_heads=2, head_dim=16))
+    if "--sinks=keep" in options:
+        options = [*options, f"--tokens={write_tokens(tmp_path / 'tokens.safetensors', [random_tokens(seed, 24, VOCAB) for seed in range(3)])}"]
+    out = artifact(model, "--scheme=W8A8", *options, CHIP)
     log = tmp_path / "calls"
     fake = {"LD_LIBRARY_PATH": str(BUILD / "unittests" / "fake-cuda"), "FAKE_CUDA_LOG": str(log), "FAKE_CUDA_IMAGE": str(out / "kernels.sm_80.ptx")}
     printed = {}

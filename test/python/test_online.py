@@ -35,12 +35,12 @@ def calibration(workspace):
 
 @pytest.fixture(scope="module", params=KINDS)
 def folder(request, artifact, model, calibration):
-    return artifact(model, "--scheme=W8A8", *KINDS[request.param], f"--online-tokens={TOKENS}", "--online-decay=0.75", calibration)
+    return artifact(model, "--scheme=W8A8", *KINDS[request.param], f"--online-tokens={TOKENS}", "--online-decay=0.75", "--target=sm_80,cpu", calibration)
 
 
-@pytest.fixture(scope="module")
-def subject(folder):
-    return _runtime.Model(str(folder), device="cpu")
+@pytest.fixture(scope="module", params=["cpu", "simt"])
+def subject(request, folder):
+    return _runtime.Model(str(folder), device=request.param)
 
 
 def session(model, threads=1):
@@ -87,6 +87,18 @@ def test_prompts_are_cut_in_steps_of_so_many_tokens(subject):
     for token in tokens:
         other.decode(token)
     assert other.state != whole.state  # an update each
+
+
+def test_gpus_keep_what_cpus_keep(folder):
+    """But for the rounding of norms and activations: of the same extrema both make the same bits (OnlineScalesTest.cpp of both)."""
+    states = []
+    for device in ("cpu", "simt"):
+        own = session(_runtime.Model(str(folder), device=device))
+        own.prefill(random_tokens(8, 45, VOCAB))
+        for token in random_tokens(9, 12, VOCAB):
+            own.decode(token)
+        states.append(own.state)
+    np.testing.assert_allclose(*(np.frombuffer(state, np.float64, offset=HEADER) for state in states), rtol=5e-2)
 
 
 def test_what_else_is_in_a_batch_changes_no_bit(subject):

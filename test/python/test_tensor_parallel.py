@@ -180,6 +180,7 @@ def test_fused_queries_keys_and_values_are_refused(tiny_gpt2, tmp_path):
 GPU = "--target=sm_80,cpu"
 
 
+GPU_ONLINE = ["--scheme=W8A8", "--activations=online-window", "--online-window=3", "--online-tokens=8", "--sinks=keep"]
 GPU_OPTIONS = {2: [["--scheme=W8A8_ASYM"], ["--scheme=W8A8", "--kv-scheme=int8"]], 4: [["--scheme=W8A8"], ["--scheme=none"]]}
 
 
@@ -187,6 +188,14 @@ GPU_OPTIONS = {2: [["--scheme=W8A8_ASYM"], ["--scheme=W8A8", "--kv-scheme=int8"]
 def test_simulated_gpus_give_the_bits_of_one(model, workspace, tmp_path, ranks, options):
     expected = logits_of(1, artifact(model, workspace, 1, *options, GPU), tmp_path, device="simt")
     found = logits_of(ranks, artifact(model, workspace, ranks, *options, GPU), tmp_path, device="simt")
+    assert found[0] == expected[0]
+    assert found[1].tobytes() == expected[1].tobytes()
+
+
+def test_online_scales_of_simulated_gpus_are_those_of_one(model, workspace, tmp_path, calibration):
+    options = [*GPU_ONLINE, calibration, GPU]
+    expected = logits_of(1, artifact(model, workspace, 1, *options), tmp_path, device="simt")
+    found = logits_of(2, artifact(model, workspace, 2, *options), tmp_path, device="simt")
     assert found[0] == expected[0]
     assert found[1].tobytes() == expected[1].tobytes()
 

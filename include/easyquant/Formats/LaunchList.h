@@ -68,6 +68,9 @@ struct LaunchArgument {
     Pages,     ///< int64s: the byte of the cache where each page of the sequence begins
     Window,    ///< one int64: the byte of the cache where its window begins
     State,     ///< offset into memory that is zero when the pool of sequences is made
+    States,    ///< what sequences keep, as the manifest's `online` says, slot by slot
+    RowStates, ///< int64s: of each row of the step the byte of those where its sequence's is
+    Slots,     ///< two int64s: the bytes of those where the sequence's is read, and where it goes
     Constants, ///< offset into LaunchList::constants
     Tokens,    ///< int32s: the token of each row of the step
     Position,  ///< one int32: of the first row of the sequence
@@ -87,7 +90,7 @@ struct LaunchArgument {
   /// Of a sequence: only a launch for each of them has it.
   bool isOfSequence() const {
     return kind == Kind::Pages || kind == Kind::Window || kind == Kind::Position ||
-           kind == Kind::Held || rowBytes != 0;
+           kind == Kind::Held || kind == Kind::Slots || rowBytes != 0;
   }
   bool operator==(const LaunchArgument &) const = default;
 };

@@ -51,6 +51,11 @@ mlir::DictionaryAttr describeCache(mlir::MLIRContext *context, const formats::Ca
                                    llvm::StringRef type, equant::KVSchemeAttr scheme,
                                    bool rotatesKeys);
 
+struct KernelOps;
+/// A kernel that makes codes with online scales reads and tracks one site of one state; others have
+/// nothing to do with states. Else an error of `op`.
+mlir::LogicalResult checkOnline(equant::QuantizeRowsOp op, const KernelOps &kernel);
+
 /// Ops that one kernel computes: an op, or those of a fusion.
 struct KernelOps {
   mlir::Operation *whole;                      ///< the op, or the fusion

@@ -16,6 +16,9 @@
 #include "ScalarMath.h"
 
 #include "easyquant/Codegen/GPU/Emit.h"
+#include "easyquant/Numerics/OnlineScales.h"
+
+#include <limits>
 
 using namespace mlir;
 
@@ -35,8 +38,11 @@ public:
 private:
   using Values = KernelBuilder::Values;
   static constexpr int64_t kReductionBytes = 128; ///< a word of each of 32 warps
-  /// Most of one kernel: two of a LayerNorm, those of the scale, and the sum of the codes.
-  static int64_t reductionsOf(const RowSpec &spec) { return spec.sinks ? 5 : 4; }
+  /// Most of one kernel: two of a LayerNorm, those of the scale or the extrema, and the sum of the
+  /// codes.
+  static int64_t reductionsOf(const RowSpec &spec) {
+    return spec.sinks || spec.effectiveQuantization() == RowQuantization::Online ? 5 : 4;
+  }
 
   /// Elements of the row that a thread has in one vector: W values of f32, 0 beyond the row's end.
   struct Piece {
@@ -68,6 +74,11 @@ private:
   void emitFloats();
   void emitDynamicCodes();
   void emitStaticCodes();
+  /// The scale that the row's sequence keeps.
+  Value onlineScale();
+  /// The largest over the row of term(y), y its values.
+  Value largestOf(llvm::function_ref<Value(Value)> term);
+  void noteExtrema(Value scale);
   /// The largest magnitude over the row of term(y), y its values.
   Value absMaxOf(llvm::function_ref<Value(Value)> term);
   /// That of y itself, unless it is given.
@@ -102,6 +113,7 @@ private:
   Value shared, groupSums;
   int64_t reductions = 0;
   Value mean, deviation;
+  Value absMax;                 ///< of the row, where its extrema are known
   SmallVector<Piece> kept;      ///< in registers
   SmallVector<Values> computed; ///< likewise
   Values scratch;
@@ -400,6 +412,8 @@ Value RowEmitter::absMaxOf(llvm::function_ref<Value(Value)> term) {
 Value RowEmitter::absMaxOfRow() {
   if (spec.absMax == RowSpec::AbsMax::Given)
     return b.load(b.advance(arguments["absmax"], row, b.f32()), b.f32(), true);
+  if (absMax)
+    return absMax;
   return absMaxOf([](Value y) { return y; });
 }
 
@@ -446,9 +460,61 @@ RowEmitter::StaticParams RowEmitter::ownParams(const StaticParams &given,
   return params;
 }
 
+Value RowEmitter::onlineScale() {
+  Type f64 = b.getF64Type();
+  Value place = b.load(b.advance(arguments["row_states"], row, b.i64()), b.i64(), true);
+  Value site = b.advance(b.advance(arguments["states"], place, b.i8()), arguments["first"], f64);
+  return arith::TruncFOp::create(b, b.f32(), b.load(b.advance(site, 1, f64), f64, true));
+}
+
+Value RowEmitter::largestOf(llvm::function_ref<Value(Value)> term) {
+  constexpr int64_t kSign = int64_t(1) << 31;
+  // With its sign turned, or all bits of what is negative, a float compares like an integer. What
+  // lies beyond the end is below all numbers.
+  Value most =
+      blockMaxUnsigned(forPieces(b.i32(0), [&](int64_t vector, const Piece &piece, Value carried) {
+        for (Value y : results(vector, piece)) {
+          Value bits = b.bitcast(term(y), b.i32());
+          Value key = b.xori(bits, b.ori(b.shrArithmetic(bits, 31), kSign));
+          if (piece.inside)
+            key = b.select(piece.inside, key, b.i32(0));
+          carried = b.createOrFold<arith::MaxUIOp>(carried, key);
+        }
+        return carried;
+      }));
+  Value isNegative = b.xori(b.shrArithmetic(most, 31), -1);
+  return b.bitcast(b.xori(most, b.ori(isNegative, kSign)), b.f32());
+}
+
+/// With sinks apart no row reaches further than twice the range; what is not finite stays so.
+void RowEmitter::noteExtrema(Value scale) {
+  auto negated = [&](Value y) -> Value { return arith::NegFOp::create(b, y); };
+  Value ends[] = {largestOf(negated), largestOf([](Value y) { return y; })};
+  absMax = b.maxf(ends[0], ends[1]);
+  if (spec.sinks) {
+    using Predicate = arith::CmpFPredicate;
+    Value reach = b.mulf(scale, b.constant(b.f32(), numerics::kOnlineReach));
+    Value infinity = b.constant(b.f32(), std::numeric_limits<double>::infinity());
+    for (Value &end : ends)
+      end = b.select(b.both(arith::CmpFOp::create(b, Predicate::OGT, end, reach),
+                            arith::CmpFOp::create(b, Predicate::OLT, end, infinity)),
+                     reach, end);
+  }
+  once([&] {
+    Value to = b.rowOf(arguments["extrema"], row, arguments["extrema_stride"], b.f32());
+    b.store(ends[0], to);
+    b.store(ends[1], b.advance(to, 1, b.f32()));
+  });
+}
+
 void RowEmitter::emitStaticCodes() {
   StaticParams params;
-  params.scale = b.load(arguments["scale"], b.f32(), true);
+  if (quantization == RowQuantization::Online) {
+    params.scale = onlineScale();
+    noteExtrema(params.scale);
+  } else {
+    params.scale = b.load(arguments["scale"], b.f32(), true);
+  }
   params.inverse = b.divf(b.constant(b.f32(), 1.0), params.scale);
   numerics::CodeRange range = numerics::codeRange(8, !spec.zeroPoints && !spec.fullRange);
   // Clamping to integers before rounding is the same as after it, and takes any number.
@@ -506,9 +572,8 @@ void RowEmitter::emit() {
     case RowQuantization::Dynamic:
       return emitDynamicCodes();
     case RowQuantization::Static:
-      return emitStaticCodes();
     case RowQuantization::Online:
-      llvm_unreachable("no kernel of a GPU keeps online scales");
+      return emitStaticCodes();
     }
   });
 }

@@ -34,6 +34,8 @@ static std::string symbolName(const RowSpec &spec) {
     name += "_quantize";
   if (quantization == RowQuantization::Static)
     name += spec.zeroPoints ? "_static_zp" : spec.fullRange ? "_static_full" : "_static";
+  if (quantization == RowQuantization::Online)
+    name += "_online";
   if (spec.sinks)
     name += "_sinks";
   if (spec.absMax == RowSpec::AbsMax::Result)
@@ -43,6 +45,21 @@ static std::string symbolName(const RowSpec &spec) {
   if (spec.sums)
     name += fmt::format("_sums{}", spec.groupSize);
   return name;
+}
+
+Description describe(const AdvanceSpec &spec, const Chip &) {
+  constexpr int64_t kSites = 128; // of a block
+  Description description;
+  description.name = fmt::format("advance_{}_window{}_decay{:x}", spec.sites, spec.window,
+                                 std::bit_cast<uint64_t>(spec.decay));
+  description.threads = kSites;
+  description.grid[0].factor = (spec.sites + kSites - 1) / kSites;
+  description.parameters = {{"extrema"},
+                            {"extrema_stride", Parameter::I32},
+                            {"states", Parameter::Pointer, true},
+                            {"slots"},
+                            {"rows", Parameter::I32}};
+  return description;
 }
 
 RowShape rowShape(const RowSpec &spec) {
@@ -103,10 +120,16 @@ Description describe(const RowSpec &spec, const Chip &) {
     output("absmax");
   } else {
     bool isStatic = quantization == RowQuantization::Static;
+    bool isOnline = quantization == RowQuantization::Online;
     if (isStatic)
       input("scale", false);
     if (isStatic && spec.zeroPoints)
       input("zero", false);
+    if (isOnline) {
+      input("states", false);
+      input("row_states", false);
+      parameters.push_back({"first", Parameter::I32});
+    }
     if (spec.absMax == RowSpec::AbsMax::Given)
       input("absmax", false);
     output("codes");
@@ -115,6 +138,10 @@ Description describe(const RowSpec &spec, const Chip &) {
       output("sums");
     if (isStatic && spec.zeroPoints)
       output("zeros");
+    if (isOnline) {
+      output("extrema");
+      parameters.push_back({"extrema_stride", Parameter::I32});
+    }
   }
   parameters.push_back({"rows", Parameter::I32});
   return description;

@@ -48,6 +48,11 @@ Description KernelLibrary::add(const RowSpec &spec) {
   return describe(spec, state->chip);
 }
 
+Description KernelLibrary::add(const AdvanceSpec &spec) {
+  getOrEmitAdvance(state->kernels, spec, state->chip);
+  return describe(spec, state->chip);
+}
+
 void KernelLibrary::add(const LinearSpec &spec, const LinearKernel &kernel) {
   getOrEmitLinear(state->kernels, spec, kernel, state->chip);
 }

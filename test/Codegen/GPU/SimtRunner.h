@@ -38,6 +38,7 @@ public:
   const Chip &target() const;
   /// Adds a kernel, unless it is there.
   Description add(const RowSpec &spec);
+  Description add(const AdvanceSpec &spec);
   void add(const LinearSpec &spec, const LinearKernel &kernel);
   void add(const WeightOnlySpec &spec, const WeightOnlyKernel &kernel);
   /// All kernels of the spec, for ever more rows. To compile them takes longer than to run them: a

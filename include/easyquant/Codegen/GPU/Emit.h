@@ -28,6 +28,8 @@ void registerKernelDialects(mlir::DialectRegistry &registry);
 
 mlir::gpu::GPUFuncOp getOrEmitRowOp(mlir::gpu::GPUModuleOp module, const RowSpec &spec,
                                     const Chip &chip);
+mlir::gpu::GPUFuncOp getOrEmitAdvance(mlir::gpu::GPUModuleOp module, const AdvanceSpec &spec,
+                                      const Chip &chip);
 mlir::gpu::GPUFuncOp getOrEmitLinear(mlir::gpu::GPUModuleOp module, const LinearSpec &spec,
                                      const LinearKernel &kernel, const Chip &chip);
 mlir::gpu::GPUFuncOp getOrEmitLinear(mlir::gpu::GPUModuleOp module, const WeightOnlySpec &spec,

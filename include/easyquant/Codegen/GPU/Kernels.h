@@ -111,10 +111,13 @@ const Kernel &kernelFor(const std::vector<Kernel> &kernels, int64_t rows) {
 ///   LayerNorm: x, x_stride, weight, bias SiluMul: gate, gate_stride, up, up_stride
 ///   Gelu:      x, x_stride               Add:     a, a_stride, b, b_stride
 ///   Copy:      x, x_stride: as it is, or rounded to the output's type
-/// then (y, y_stride), or when quantized ([scale, [zero]], [absmax], codes, scales, [sums],
-/// [zeros]), or absmax alone, then rows. weight and bias are C floats; scale is one float and zero
-/// one int32 in device memory, there when the quantization is static; absmax is a float a row.
-/// Quantize itself is dynamic unless it is static.
+/// then (y, y_stride), or when quantized ([scale, [zero]], [states, row_states, first], [absmax],
+/// codes, scales, [sums], [zeros], [extrema, extrema_stride]), or absmax alone, then rows. weight
+/// and bias are C floats; scale is one float and zero one int32 in device memory, there when the
+/// quantization is static; absmax is a float a row. Online, row_states are int64s, the byte of
+/// `states` where the doubles of each row's sequence are, of which `first` is the site's first;
+/// extrema are two floats a row, the largest of -x and of x (Numerics/OnlineScales.h). Quantize
+/// itself is dynamic unless it is static or online.
 struct RowSpec {
   /// Where the largest magnitude of a row, which its dynamic scale follows from, comes from.
   enum class AbsMax {
@@ -131,14 +134,24 @@ struct RowSpec {
   int64_t groupSize = 0;       ///< groups of the sums; 0 (one group) or a multiple of 16
   bool zeroPoints = false;     ///< static only: asymmetric
   bool fullRange = false;      ///< static only: codes from -128 on, as asymmetric ones always are
-  bool sinks = false;          ///< static only: definition 4 of Numerics/Quantize.h instead of 3
-  AbsMax absMax = AbsMax::Own; ///< dynamic, or static with sinks in a range around 0
+  bool sinks = false;          ///< not dynamic: definition 4 of Numerics/Quantize.h instead of 3
+  AbsMax absMax = AbsMax::Own; ///< dynamic, or with sinks in a range around 0
 
   RowQuantization effectiveQuantization() const {
     return easyquant::effectiveQuantization(op, quantization);
   }
 };
 Description describe(const RowSpec &spec, const Chip &chip);
+
+/// Brings what a sequence keeps of all sites up to date (Numerics/OnlineScales.h), to the bit of
+/// numerics::advanceOnline; `slots` are two int64s, the bytes of `states` where it is read and
+/// where it goes. Parameters:
+///   extrema, extrema_stride, states, slots, rows
+struct AdvanceSpec {
+  int64_t sites = 0, window = 0;
+  double decay = 0;
+};
+Description describe(const AdvanceSpec &spec, const Chip &chip);
 
 /// How a row is spread over threads.
 struct RowShape {

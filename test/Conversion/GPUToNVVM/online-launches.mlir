@@ -1,0 +1,34 @@
+// Codes with the scales that sequences keep, in one launch for all rows: the place of each row's sequence is found by a table. What
+// sequences keep is brought up to date in a launch for each of them.
+
+// RUN: easyquant-opt %s --easyquant-launches=target=sm_80 | FileCheck %s
+// RUN: sed "s/online>/online, sinks>/" %s | easyquant-opt --easyquant-launches=target=sm_80 | FileCheck %s --check-prefix=SINKS
+// SINKS: launch.kernel @kernels::@quantize_64_f32_online_sinks(
+// SINKS: launch.kernel @kernels::@rms_norm_64_{{.*}}_f32_quantize_online_sinks(
+
+// CHECK-LABEL: func.func @forward(
+// CHECK-SAME:    %[[STATE:[a-z0-9]*]]: memref<?x4xf64> {launch.argument = "state"}
+// CHECK-SAME:    %[[ROWS:[a-z0-9]*]]: index {launch.argument = "row_states"}
+// CHECK-SAME:    %[[SLOTS:[a-z0-9]*]]: index {launch.argument = "slots"}
+// CHECK:         %[[EXTREMA:.*]] = launch.buffer({{.*}} : memref<?x4xf32>
+// CHECK:         %[[PART:.*]] = memref.subview %[[EXTREMA]][0, 0]
+// CHECK:         launch.kernel @kernels::@quantize_64_f32_online(%{{.*}}, %{{.*}}, %[[STATE]], %[[ROWS]], {{.*}}, %[[PART]], {{.*}}phase = "quantize"
+// CHECK:         %[[PART2:.*]] = memref.subview %[[EXTREMA]][0, 2]
+// CHECK:         launch.kernel @kernels::@rms_norm_64_{{.*}}_f32_quantize_online({{.*}}, %[[STATE]], %[[ROWS]], {{.*}}, %[[PART2]], {{.*}}phase = "quantize"
+// CHECK:         launch.kernel @kernels::@advance_2_window0_decay{{.*}}(%[[EXTREMA]], %{{.*}}, %[[STATE]], %[[SLOTS]], %{{.*}}) {each_sequence, phase = "quantize"
+#online = #equant.scheme<i8, symmetric, tensor, online>
+#weights = #equant.scheme<i8, symmetric, channel>
+!state = !lm.state<sites = 2, fields = 2>
+func.func @forward(%x: tensor<?x64xf32>, %one: tensor<64xf32>, %c: tensor<64x64xi8>, %w: tensor<64x1xf32>, %batch: !lm.batch, %state: !state) -> tensor<?x64xf32> {
+  equant.track %x in %state {index = 0 : i64} : tensor<?x64xf32>, !state
+  %s = equant.online_scale %state, %batch {index = 0 : i64} : !state -> tensor<?xf32>
+  %y = equant.linear %x, %c scale(%w) row_scales(%s) {sites = ["a"], input_scheme = #online, weight_scheme = #weights}
+    : (tensor<?x64xf32>, tensor<64x64xi8>, tensor<64x1xf32>, tensor<?xf32>) -> tensor<?x64xf32>
+  %n = lm.rms_norm %y, %one {epsilon = 1.0e-05 : f64} : tensor<?x64xf32>
+  equant.track %n in %state {index = 1 : i64} : tensor<?x64xf32>, !state
+  %t = equant.online_scale %state, %batch {index = 1 : i64} : !state -> tensor<?xf32>
+  %z = equant.linear %n, %c scale(%w) row_scales(%t) {sites = ["b"], input_scheme = #online, weight_scheme = #weights}
+    : (tensor<?x64xf32>, tensor<64x64xi8>, tensor<64x1xf32>, tensor<?xf32>) -> tensor<?x64xf32>
+  equant.advance %state, %batch {decay = 0.5 : f64, window = 0 : i64} : !state
+  return %z : tensor<?x64xf32>
+}
