@@ -27,7 +27,7 @@ PROGRESS = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, cty
 @pytest.fixture(scope="module")
 def slow(artifact, workspace):
     """An artifact that reads its whole context in seconds, in eight steps of 512 tokens."""
-    config, tensors = random_llama(hidden=256, ffn=1024, layers=16, heads=4, kv_heads=4, context=CONTEXT)
+    config, tensors = random_llama(hidden=256, ffn=2048, layers=16, heads=4, kv_heads=4, context=CONTEXT)
     model = write_model(workspace / "slow-llama", config, tensors)
     letters = Tokenizer(models.BPE({chr(33 + id): id for id in range(94)}, []))
     letters.pre_tokenizer, letters.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
@@ -85,7 +85,7 @@ def read_until(terminal, text, seconds):
 def test_run_shows_prefill_and_ends_on_ctrl_c(slow):
     """What takes a second shows its progress on a terminal; Ctrl-C there ends it at once, quietly."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "easyquant", "run", str(slow), "--prompt=-", "--max-new-tokens=1"]
+    command = [sys.executable, "-m", "easyquant", "run", str(slow), "--prompt=-", "--max-new-tokens=1", "--threads=1"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=theirs) as process:
         process.stdin.write(b"a" * (CONTEXT - 1))
         process.stdin.close()
