@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -215,8 +216,8 @@ def test_weights_of_ranks_for_gpus_and_cpus(model, workspace, tmp_path):
     assert result.returncode != 0 and "weights.gpu.1.safetensors: damaged" in result.stderr, result.stderr
 
 
-def on_stand_in_gpus(ranks, folder, tmp_path, rank_options=None, **environment):
-    """Ranks as torchrun starts them, on the stand-ins of NVIDIA's driver and of NCCL: for each its status, output and errors."""
+def start_on_stand_in_gpus(ranks, folder, tmp_path, rank_options=None, count=8):
+    """Ranks as torchrun starts them, on the stand-ins of NVIDIA's driver and of NCCL."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -225,11 +226,16 @@ def on_stand_in_gpus(ranks, folder, tmp_path, rank_options=None, **environment):
     for rank in range(ranks):
         own = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "FAKE_CUDA_DEVICES": ranks,
                "LD_LIBRARY_PATH": libraries, "FAKE_CUDA_IMAGE": folder / "kernels.sm_80.ptx", "FAKE_NCCL_LOG": tmp_path / f"nccl.{rank}",
-               "FAKE_CUDA_LOG": tmp_path / f"cuda.{rank}"} | environment | (rank_options or {}).get(rank, {})  # fmt: skip
-        command = [tool("easyquant-run"), folder, "--device=cuda", "--tokens", ",".join(map(str, TOKENS)), "--max-new-tokens=8", "--ignore-eos"]
+               "FAKE_CUDA_LOG": tmp_path / f"cuda.{rank}"} | (rank_options or {}).get(rank, {})  # fmt: skip
+        command = [tool("easyquant-run"), folder, "--device=cuda", "--tokens", ",".join(map(str, TOKENS)), f"--max-new-tokens={count}", "--ignore-eos"]
         command += ["--json", tmp_path / f"logits.{rank}"]
         processes.append(subprocess.Popen(list(map(str, command)), env=os.environ | {name: str(value) for name, value in own.items()},
                                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))  # fmt: skip
+    return processes
+
+
+def outcomes(processes):
+    """Of each its status, output and errors."""
     try:
         outputs = [process.communicate(timeout=60) for process in processes]
     finally:
@@ -242,7 +248,7 @@ def test_gpus_exchange_what_they_share_by_nccl(model, workspace, tmp_path):
     """Calls, counts, types and streams of both ranks, and that decode steps are captured with theirs."""
     folder = artifact(model, workspace, 2, "--scheme=W8A8", GPU)
     expected = logits_of(2, folder, tmp_path, device="simt")
-    (status, printed, errors), other = on_stand_in_gpus(2, folder, tmp_path)
+    (status, printed, errors), other = outcomes(start_on_stand_in_gpus(2, folder, tmp_path))
     assert (status, other) == (0, (0, "", "")), errors + other[2]
     assert printed == ",".join(map(str, expected[0])) + "\n"
     assert np.float32(json.loads((tmp_path / "logits.0").read_text())["logits"]).tobytes() == expected[1].tobytes()
@@ -271,10 +277,16 @@ def test_a_gpu_that_fails_ends_all_ranks(model, workspace, tmp_path):
         ({"FAKE_NCCL_FAIL": 7}, "NCCL failed: remote process exited"),
     ]
     for environment, message in cases:
-        results = on_stand_in_gpus(2, folder, tmp_path, {1: environment})
+        results = outcomes(start_on_stand_in_gpus(2, folder, tmp_path, {1: environment}))
         for status, _, errors in results:
             assert status == 1 and errors.count("error:") == 1, errors
         assert message in results[1][2], results
+    ranks = start_on_stand_in_gpus(2, folder, tmp_path, count=20)
+    assert ranks[0].stdout.read(1)  # the first of its tokens
+    ranks[1].kill()
+    begin = time.monotonic()
+    (status, _, errors), _ = outcomes(ranks)
+    assert status == 1 and "rank 1 has ended" in errors and time.monotonic() - begin < 20, errors
     result = on_ranks(2, folder, "--device=cuda", "--comm=mpi")
     assert result.returncode != 0 and "GPUs exchange what ranks share by NCCL, found MPI" in result.stderr
 
