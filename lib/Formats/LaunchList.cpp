@@ -236,7 +236,7 @@ static void checkExchange(FieldReader &fields, const LaunchList &list, const Lau
       what.call == "all_gather"
           ? memory.kind == Kind::Logits
           : memory.kind == Kind::Arena && memory.rowBytes == 0 &&
-                memory.offset + list.maxRows * what.columns * elementBytes <= list.arenaBytes;
+                what.columns * elementBytes <= (list.arenaBytes - memory.offset) / list.maxRows;
   fields.check(isThere, where + ".arguments[0]", toJson(memory).text(),
                "logits to be gathered, or rows of the arena to be reduced");
 }

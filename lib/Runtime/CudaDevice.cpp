@@ -525,7 +525,7 @@ easyquant::runtime::openCudaCommunicator(const comm::Placement &placement) {
   auto context = std::make_shared<std::shared_ptr<CudaContext>>(); // once it is open
   std::optional<Current> current;
   comm::OpenOptions options;
-  options.kind = comm::Kind::NCCL;
+  options.onDevice = true;
   options.useDevice = [&]() -> Result<void> {
     Result<FoundGpu> gpu = openGpu(placement);
     if (!gpu)

@@ -300,11 +300,6 @@ Result<void> GpuExecutor::launch(const Launch &launch, const LaunchRows &over,
 
 Result<void> GpuExecutor::exchange(const Launch &launch, const LaunchRows &over) {
   const formats::Collective &what = program.collectives[*launch.collective];
-  if (!ranks)
-    return makeError(ErrorCode::Corrupt,
-                     "site '{}': the program is for several ranks, and the manifest for one; "
-                     "compile the artifact again",
-                     launch.site);
   const LaunchArgument &memory = launch.arguments.front();
   const uint64_t address =
       memory.kind == LaunchArgument::Kind::Logits ? logitsMemory.address() : valueOf(memory, over);

@@ -86,6 +86,33 @@ static Result<Opened> openCuda(const Artifact &artifact, const DeviceRequest &re
   return Opened{std::move(*device), chosen};
 }
 
+/// What a launch list takes of the model that the manifest describes.
+static Result<void> checkProgram(const Manifest &manifest, const LaunchList &program,
+                                 const std::string &path) {
+  auto corrupt = [&](std::string_view found, std::string_view expected) -> Result<void> {
+    return makeError(ErrorCode::Corrupt, "{}: found {}, expected {}; compile the artifact again",
+                     path, found, expected);
+  };
+  using Kind = LaunchArgument::Kind;
+  for (const std::vector<Launch> *launches : {&program.launches, &program.restore})
+    for (const Launch &launch : *launches)
+      for (const LaunchArgument &argument : launch.arguments)
+        if (!manifest.online && (argument.kind == Kind::States || argument.kind == Kind::Slots ||
+                                 argument.kind == Kind::RowStates))
+          return corrupt(fmt::format("what sequences keep at site '{}'", launch.site),
+                         "a model that keeps nothing, as its manifest says");
+  if (!program.collectives.empty() && manifest.ranks() == 1)
+    return corrupt("collectives", "a model of one rank, as its manifest says");
+  for (const formats::Collective &collective : program.collectives)
+    if (collective.call == "all_gather" && (collective.columns != manifest.model.vocabSize ||
+                                            collective.columns % manifest.ranks() != 0))
+      return corrupt(
+          fmt::format("{} columns gathered at site '{}'", collective.columns, collective.site),
+          fmt::format("the vocabulary, {}, of {} ranks", manifest.model.vocabSize,
+                      manifest.ranks()));
+  return {};
+}
+
 /// Says before anything is loaded if it will not fit.
 static Result<void> checkMemory(const Artifact &artifact, const Device &device,
                                 const LaunchList &program) {
@@ -137,6 +164,8 @@ Result<std::shared_ptr<const GpuModel>> GpuModel::load(const Artifact &artifact,
   if (!program)
     return Unexpected(program.error());
   model->program = std::move(*program);
+  if (auto checked = checkProgram(artifact.manifest(), model->program, programPath); !checked)
+    return Unexpected(checked.error());
   if (auto checked = checkMemory(artifact, *model->device, model->program); !checked)
     return Unexpected(checked.error());
 

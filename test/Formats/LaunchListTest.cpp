@@ -10,6 +10,7 @@
 #include "TestFiles.h"
 
 #include <gtest/gtest.h>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 using namespace easyquant;
@@ -174,6 +175,8 @@ TEST(LaunchList, RefusesWhatDoesNotFit) {
       {"/launches/3/arguments/0", json::array({"arena", (1 << 20) - 512 * 64 * 4 + 16}),
        "launches[3].arguments[0]: found"},
       {"/launches/4/arguments/0", json::array({"arena", 0}), "launches[4].arguments[0]: found"},
+      {"/collectives/0/columns", std::numeric_limits<int32_t>::max(),
+       "launches[3].arguments[0]: found"},
       {"/collectives/0/columns", 0, "collectives[0].columns: found 0"},
       {"/collectives/1/call", "gather", "collectives[1].call: found \"gather\""},
   };

@@ -96,7 +96,8 @@ EQ_API eq_error *eq_model_load(const char *path, const eq_model_options *options
 EQ_API void eq_model_free(eq_model *model);
 
 /** The same on each of the ranks that `mpirun`, `srun` or `torchrun` has started, joined by `comm`:
-   "auto", "mpi" or "nccl"; where nothing has started several it is eq_model_load. Collective: what
+   "auto" ("nccl" for device "cuda", else "mpi"), "mpi" or "nccl", with which device "auto" is
+   "cuda"; where nothing has started several it is eq_model_load. Collective: what
    fails on one rank fails on all. The artifact was compiled for as many ranks (--tensor-parallel).
    Rank 0 then uses the model like any other, in one thread at a time; the others call
    eq_model_follow. */
