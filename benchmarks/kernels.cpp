@@ -49,30 +49,29 @@ struct Format {
   bool quantizedInput;
   ScaleFormat scales = ScaleFormat::F32;
   bool zeroPoints = false;
-  /// Of a table, which makes the codes no integers.
-  const numerics::Codebook *(*table)() = nullptr;
+  bool isTable = false; ///< codes of a table, NF4's, a learned one's or any other's
 };
-constexpr Format formats[] = {
-    {"w8a8", WeightFormat::I8, true},
-    {"w6a8_f16", WeightFormat::I6, true, ScaleFormat::F16},
-    {"w5a8_f16", WeightFormat::I5, true, ScaleFormat::F16},
-    {"w4a8", WeightFormat::I4, true},
-    {"w4a8_f16", WeightFormat::I4, true, ScaleFormat::F16},
-    {"w4a8_ui6", WeightFormat::I4, true, ScaleFormat::UI6},
-    {"f32", WeightFormat::F32, false},
-    {"w8a16", WeightFormat::I8, false},
-    {"w6a16_f16", WeightFormat::I6, false, ScaleFormat::F16},
-    {"w5a16_f16", WeightFormat::I5, false, ScaleFormat::F16},
-    {"w4a16", WeightFormat::I4, false},
-    {"w4a16_f16", WeightFormat::I4, false, ScaleFormat::F16},
-    {"w4a16_ui6", WeightFormat::I4, false, ScaleFormat::UI6},
-    {"w3a16_f16", WeightFormat::I3, false, ScaleFormat::F16},
-    {"w2a16_f16", WeightFormat::I2, false, ScaleFormat::F16},
-    {"w6a16_zp", WeightFormat::I6, false, ScaleFormat::F16, true},
-    {"w5a16_zp", WeightFormat::I5, false, ScaleFormat::F16, true},
-    {"w4a16_zp", WeightFormat::I4, false, ScaleFormat::F16, true},
-    {"nf4a16", WeightFormat::I4, false, ScaleFormat::F16, false, numerics::Codebook::nf4},
-    {"iq4nla16", WeightFormat::I4, false, ScaleFormat::F16, false, numerics::Codebook::iq4nl}};
+constexpr Format formats[] = {{"w8a8", WeightFormat::I8, true},
+                              {"w6a8_f16", WeightFormat::I6, true, ScaleFormat::F16},
+                              {"w5a8_f16", WeightFormat::I5, true, ScaleFormat::F16},
+                              {"w4a8", WeightFormat::I4, true},
+                              {"w4a8_f16", WeightFormat::I4, true, ScaleFormat::F16},
+                              {"w4a8_ui6", WeightFormat::I4, true, ScaleFormat::UI6},
+                              {"f32", WeightFormat::F32, false},
+                              {"w8a16", WeightFormat::I8, false},
+                              {"w6a16_f16", WeightFormat::I6, false, ScaleFormat::F16},
+                              {"w5a16_f16", WeightFormat::I5, false, ScaleFormat::F16},
+                              {"w4a16", WeightFormat::I4, false},
+                              {"w4a16_f16", WeightFormat::I4, false, ScaleFormat::F16},
+                              {"w4a16_ui6", WeightFormat::I4, false, ScaleFormat::UI6},
+                              {"w3a16_f16", WeightFormat::I3, false, ScaleFormat::F16},
+                              {"w2a16_f16", WeightFormat::I2, false, ScaleFormat::F16},
+                              {"w6a16_zp", WeightFormat::I6, false, ScaleFormat::F16, true},
+                              {"w5a16_zp", WeightFormat::I5, false, ScaleFormat::F16, true},
+                              {"w4a16_zp", WeightFormat::I4, false, ScaleFormat::F16, true},
+                              {"t4a16", WeightFormat::I4, false, ScaleFormat::F16, false, true},
+                              {"t3a16", WeightFormat::I3, false, ScaleFormat::F16, false, true},
+                              {"t2a16", WeightFormat::I2, false, ScaleFormat::F16, false, true}};
 
 /// SmolLM2-135M's linears (q, k and v as one; o; gate and up as one; down; head), then two of a 7B.
 constexpr std::pair<int64_t, int64_t> defaultShapes[] = {
@@ -178,10 +177,13 @@ public:
                                  : packedShape(spec.weights, spec.n, spec.k));
     MemRef<int8_t, 1> scratchView(scratch.get(), {scratchSize});
     MemRef<uint8_t, 3> zerosView(z, {panels, groups, int64_t(zeroBytes) / (panels * groups)});
+    MemRef<float, 1> codebook(table.data(), {int64_t(1) << bitsOf(spec.weights)});
     int64_t t = threads;
     auto callWith = [&](auto wScalesView) {
       if (spec.quantizedInput)
         kernel(codesView, scalesView, sumsView, packed, wScalesView, yView, scratchView, t);
+      else if (spec.numbers.codes == CodeFormat::Table)
+        kernel(xView, packed, wScalesView, codebook, yView, scratchView, t);
       else if (spec.zeroPoints)
         kernel(xView, packed, wScalesView, zerosView, yView, scratchView, t);
       else
@@ -224,6 +226,7 @@ private:
   Buffer<uint8_t> wZeros;
   Buffer<int8_t> codes, scratch;
   Buffer<int32_t> sums;
+  std::array<float, 16> table = numerics::kIQ4NL;
 };
 
 double median(std::vector<double> values) {
@@ -276,7 +279,7 @@ int usage(const char *problem) {
       stderr,
       "easyquant-kernel-bench: %s\nusage: easyquant-kernel-bench [--threads N] [--rounds N] "
       "[--formats w8a8,w6a8_f16,w5a8_f16,w4a8,w4a8_f16,w4a8_ui6,f32,w8a16,w6a16_f16,w5a16_f16,"
-      "w4a16,w4a16_f16,w4a16_ui6,w3a16_f16,w2a16_f16,w6a16_zp,w5a16_zp,w4a16_zp,nf4a16,iq4nla16] "
+      "w4a16,w4a16_f16,w4a16_ui6,w3a16_f16,w2a16_f16,w6a16_zp,w5a16_zp,w4a16_zp,t4a16,t3a16,t2a16] "
       "[--rows 1,16,128,512] [--shapes NxK,...] "
       "[--group-size G] [--isa avx2|avx512vnni] [--json FILE]\n",
       problem);
@@ -363,10 +366,8 @@ int main(int argc, char **argv) {
       LinearSpec spec{n, k, format.weights, 0, format.quantizedInput, false, false};
       spec.numbers.scales = format.scales;
       spec.zeroPoints = format.zeroPoints;
-      if (format.table) {
-        spec.numbers.table = format.table();
+      if (format.isTable)
         spec.numbers.codes = CodeFormat::Table;
-      }
       if (format.weights != WeightFormat::F32 && format.weights != WeightFormat::I8)
         spec.groupSize = options->groupSize;
       KernelRunner kernel(

@@ -51,6 +51,7 @@ VARIANTS = {
     "W4A16": ("absmax", "gptq", "awq", "awq+gptq", "signround", "awq+signround"),
     "W4A16_ASYM": ("zeropoint", "gptq", "signround"),
     "W4A8": ("zeroquant", "zeroquant+lkd"),
+    "T4A16": ("absmax", "awq"),
     "W3A16_ASYM": ("zeropoint", "awq"),
 }
 # The left one has the smaller mean KL.
@@ -63,6 +64,8 @@ ORDERS = (
     ("W4A16_ASYM zeropoint", "W4A16 absmax"),
     ("W4A16_ASYM gptq", "W4A16_ASYM zeropoint"),
     ("W4A16_ASYM signround", "W4A16_ASYM gptq"),
+    ("T4A16 absmax", "W4A16_ASYM zeropoint"),
+    ("T4A16 awq", "T4A16 absmax"),
 )
 
 

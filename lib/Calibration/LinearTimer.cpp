@@ -76,7 +76,7 @@ static LinearModule buildLinear(Location loc, RankedTensorType weight, equant::S
   std::map<WeightTensor, ml_program::GlobalOp> globals;
   builder.setInsertionPointToEnd(result.module->getBody());
   for (WeightTensor tensor : {WeightTensor::Codes, WeightTensor::Scales, WeightTensor::ZeroPoints,
-                              WeightTensor::Outer, WeightTensor::Sums}) {
+                              WeightTensor::Outer, WeightTensor::Codebook, WeightTensor::Sums}) {
     RankedTensorType type = layout.getPackedType(tensor, scheme, rows, columns);
     if (!type || (tensor == WeightTensor::Sums && !isAsymmetric))
       continue;
@@ -105,9 +105,10 @@ static LinearModule buildLinear(Location loc, RankedTensorType weight, equant::S
   const bool isStatic = input && input.isCalibrated();
   Value codes = load(WeightTensor::Codes), scale = load(WeightTensor::Scales),
         zeroPoint = load(WeightTensor::ZeroPoints), outer = load(WeightTensor::Outer),
-        sums = load(WeightTensor::Sums);
+        codebook = load(WeightTensor::Codebook), sums = load(WeightTensor::Sums);
   auto linear = equant::LinearOp::create(
-      builder, loc, activation(rows), function.getArgument(0), codes, scale, zeroPoint, outer, sums,
+      builder, loc, activation(rows), function.getArgument(0), codes, scale, zeroPoint, outer,
+      codebook, sums,
       /*bias=*/Value(), /*row_scales=*/Value(), /*row_sums=*/Value(), /*row_zero_points=*/Value(),
       builder.getStrArrayAttr({"timed"}), scheme, input,
       isStatic ? builder.getF32FloatAttr(1) : FloatAttr(),

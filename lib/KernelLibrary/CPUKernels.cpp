@@ -297,7 +297,7 @@ void CPULauncher::addLinears(KernelLibrary &library) const {
         return linear(b, kernel, spec,
                       {op.getInput(), op.getRowScales(), op.getRowSums(), op.getRowZeroPoints()},
                       {op.getCodes(), op.getScale(), op.getZeroPoint(), op.getOuter(),
-                       op.getCodeSums(), op.getBias()});
+                       op.getCodebook(), op.getCodeSums(), op.getBias()});
       });
   library.add<equant::RescaleOp>(
       [*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
@@ -332,7 +332,9 @@ void CPULauncher::addLinears(KernelLibrary &library) const {
                             bool(op.getZeroPoint()),
                             cpu::WeightNumbers::of(op.getWeightScheme().toNumerics()),
                             op.getSharded()};
-    return embedding(b, op, spec, {op.getCodes(), op.getScale(), op.getZeroPoint(), op.getOuter()});
+    return embedding(
+        b, op, spec,
+        {op.getCodes(), op.getScale(), op.getZeroPoint(), op.getOuter(), op.getCodebook()});
   });
   library.add<lm::PositionEmbeddingOp>(
       [*this, copy = library.copy](auto &b, auto op, const KernelOps &) -> LogicalResult {

@@ -134,6 +134,7 @@ int64_t FragmentLayout::bytes(WeightTensor tensor) const {
   case WeightTensor::Sums:
     return scaleCount() * int64_t(sizeof(int32_t));
   case WeightTensor::Outer:
+  case WeightTensor::Codebook:
     return 0;
   }
   return 0;

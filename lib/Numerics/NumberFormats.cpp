@@ -110,12 +110,41 @@ const Codebook *Codebook::iq4nl() {
   return table;
 }
 
+template <size_t half> static const Codebook *symmetricTable(const double (&levels)[half]) {
+  std::array<float, 2 * half> values;
+  for (size_t i = 0; i < half; ++i) {
+    values[half + i] = static_cast<float>(levels[i]);
+    values[half - 1 - i] = -values[half + i];
+  }
+  return *Codebook::of(values);
+}
+
+const Codebook *Codebook::learned(int bits) {
+  static const Codebook *tables[] = {
+      symmetricTable({0.4528, 1.510}), symmetricTable({0.2451, 0.7560, 1.344, 2.152}),
+      symmetricTable({0.1284, 0.3881, 0.6568, 0.9424, 1.256, 1.618, 2.069, 2.733})};
+  return tables[bits - 2];
+}
+
 std::span<const float> Codebook::values() const { return table; }
+
+bool Codebook::hasZero() const { return std::ranges::find(table, 0.0f) != table.end(); }
 
 int Codebook::bits() const { return std::countr_zero(table.size()); }
 
 std::string_view Codebook::name() const {
-  return this == nf4() ? "nf4" : this == iq4nl() ? "iq4_nl" : "";
+  static constexpr std::string_view kLearned[] = {"learned2", "learned3", "learned4"};
+  return this == nf4()     ? "nf4"
+         : this == iq4nl() ? "iq4_nl"
+         : isToBeLearned() ? kLearned[bits() - 2]
+                           : "";
+}
+
+const Codebook *Codebook::named(std::string_view name) {
+  for (const Codebook *table : {nf4(), iq4nl(), learned(2), learned(3), learned(4)})
+    if (name == table->name())
+      return table;
+  return nullptr;
 }
 
 //===- Scales -------------------------------------------------------------===//
@@ -145,13 +174,14 @@ float roundScale(float x, ScaleFormat format) {
   return x;
 }
 
-bool isScale(float x, ScaleFormat format) {
-  float least = format == ScaleFormat::F16        ? 0x1p-14f
-                : format == ScaleFormat::F8E4M3FN ? F8E4M3FNCodec::kStep
-                : format == ScaleFormat::UI6      ? 0x1p-6f
-                                                  : 0x1p-126f;
-  return std::isfinite(x) && x >= least;
+float leastScale(ScaleFormat format) {
+  return format == ScaleFormat::F16        ? 0x1p-14f
+         : format == ScaleFormat::F8E4M3FN ? F8E4M3FNCodec::kStep
+         : format == ScaleFormat::UI6      ? 0x1p-6f
+                                           : 0x1p-126f;
 }
+
+bool isScale(float x, ScaleFormat format) { return std::isfinite(x) && x >= leastScale(format); }
 
 uint32_t encodeScale(float scale, ScaleFormat format) {
   uint32_t bits = std::bit_cast<uint32_t>(scale);

@@ -162,6 +162,12 @@ static void packSuperScales(uint8_t *out, int64_t r, std::span<const float> scal
   }
 }
 
+int64_t PanelLayout::bytes(WeightTensor tensor) const {
+  if (tensor == WeightTensor::Codebook)
+    return has(tensor) ? std::ssize(scheme.table->values()) * int64_t(sizeof(float)) : 0;
+  return panels() * panelBytes(tensor);
+}
+
 int64_t PanelLayout::panelBytes(WeightTensor tensor) const {
   if (!has(tensor))
     return 0;
@@ -176,12 +182,18 @@ int64_t PanelLayout::panelBytes(WeightTensor tensor) const {
     return panelScales() * int64_t(sizeof(int32_t));
   case WeightTensor::Outer:
     return kPanelRows * int64_t(sizeof(float));
+  case WeightTensor::Codebook:
+    break;
   }
   return 0;
 }
 
 void PanelLayout::pack(int64_t firstRow, const QuantizedMatrix &block, PackedWeight &out) const {
   const QParams &params = block.params;
+  // Of the whole weight: whoever packs the first rows writes it.
+  if (firstRow == 0 && has(WeightTensor::Codebook))
+    std::memcpy(out[WeightTensor::Codebook].data(), scheme.table->values().data(),
+                bytes(WeightTensor::Codebook));
   const int32_t offset = int32_t(1) << (scheme.bits - 1);
   for (int64_t first = 0; first < block.rows; first += kPanelRows) {
     const int64_t panel = (firstRow + first) / kPanelRows;

@@ -154,10 +154,15 @@ Result<void> checkScaleRule(const ScaleRule &rule, const Scheme &scheme) {
   return {};
 }
 
+/// A table may have no zero: then what comes closest to it is to be small.
+static float scaleOfZeros(const Scheme &scheme, ScaleFormat format) {
+  return scheme.table && !scheme.table->hasZero() ? leastScale(format) : roundScale(1, format);
+}
+
 SliceParams paramsOfRange(float lo, float hi, const Scheme &scheme, float outer) {
   ValueRange range{std::min(lo, 0.0f), std::max(hi, 0.0f)};
   if (isZero(range, scheme))
-    return {roundScale(1, scheme.scales) * outer, 0};
+    return {scaleOfZeros(scheme, scheme.scales) * outer, 0};
   bool isPower = scheme.scales == ScaleFormat::F8E8M0FNU;
   float exact = isPower ? powerOfRange(range, scheme) : scaleOfRange(range, scheme);
   float scale = roundScale(exact / outer, scheme.scales) * outer;
@@ -208,7 +213,7 @@ std::vector<float> superScales(ConstMatrix x, const Scheme &scheme, std::span<co
         most = std::max(most, scales[i * groups + g]);
     }
   for (float &most : largest)
-    most = most == 0 ? 1 : superScale(most);
+    most = most == 0 ? scaleOfZeros(scheme, ScaleFormat::F16) : superScale(most);
   return largest;
 }
 

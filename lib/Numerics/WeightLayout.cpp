@@ -20,6 +20,8 @@ bool WeightLayout::has(WeightTensor tensor) const {
     return withSums;
   case WeightTensor::Outer:
     return scheme.outer;
+  case WeightTensor::Codebook:
+    return scheme.codes == CodeFormat::Table;
   }
   return false;
 }

@@ -46,6 +46,7 @@ struct Request {
   bool searchesAlpha = false;
   bool weighsErrors = false; ///< ranges of weights follow from calibration text
   bool keepsSinks = false;   ///< static ranges leave sinks out
+  bool learnsTables = false; ///< some scheme's table follows from the weights
 };
 
 /// What there is to compile for.
@@ -90,7 +91,7 @@ static Result<Request> requestOf(const OptionValues &options) {
     return Unexpected(keepsSinks.error());
   return Request{
       asked.request.scheme(), asked.request.method.base, asked.methods(), asked.observers(),
-      asked.searchesAlpha(),  asked.weighsErrors(),      *keepsSinks};
+      asked.searchesAlpha(),  asked.weighsErrors(),      *keepsSinks,     asked.learnsTables()};
 }
 
 std::vector<std::string> legalNames(const OptionInfo &option) {
@@ -139,7 +140,8 @@ void takeCalibratedDefaults(OptionValues &options) {
   const bool isMeasured = llvm::all_of(method->methods, [](const std::string &name) {
     return name == "awq" || name == "gptq" || name == "signround";
   });
-  const bool isWeighed = preset && preset->isInteger() && isMeasured &&
+  const bool isWeighable = preset && (preset->isInteger() || preset->table);
+  const bool isWeighed = isWeighable && isMeasured &&
                          (request.groupSize() > 0 || preset->input == recipe::InputCodes::None);
   // What each kind of site has in a mix was chosen for such ranges.
   if (isWeighed || isMix)
@@ -247,6 +249,8 @@ static void addCalibration(OpPassManager &pm, const OptionValues &options, const
     add(statisticOf(observer));
   if (request.keepsSinks)
     add("inliers");
+  if (request.learnsTables && options.has(option::tokensFile))
+    add("moments");
   if (observers.statistics.empty())
     return;
   pm.addPass(equant::createInsertObservers(observers));
@@ -273,6 +277,9 @@ void buildQuantizePipeline(OpPassManager &pm, const OptionValues &options) {
   Request request = *requestOf(options);
   addCalibration(pm, options, request);
   addPlan(pm, options);
+  if (request.learnsTables)
+    pm.addPass(
+        calibration::createLearnTables(passOptions<calibration::LearnTablesOptions>(options)));
   // Transforms change what ranges are chosen for; what rounds takes the ranges.
   auto isRounding = [](const std::string &name) {
     return recipe::findMethod(name)->stage == recipe::Stage::Rounding;

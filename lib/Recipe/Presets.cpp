@@ -27,6 +27,10 @@ struct Named {
 };
 } // namespace
 
+static Preset tablePreset(const Codebook *table) {
+  return {.weightBits = table->bits(), .codes = CodeFormat::Table, .table = table};
+}
+
 static std::vector<Named> namedPresets() {
   const Preset fp8{.weightBits = 8,
                    .codes = CodeFormat::F8E4M3FN,
@@ -55,8 +59,11 @@ static std::vector<Named> namedPresets() {
             .groupSize = 32}},
           {"NVFP4", nvfp4},
           {"NVFP4A16", nvfp4Weights},
-          {"NF4A16", {.weightBits = 4, .codes = CodeFormat::Table, .table = Codebook::nf4()}},
-          {"IQ4NLA16", {.weightBits = 4, .codes = CodeFormat::Table, .table = Codebook::iq4nl()}}};
+          {"NF4A16", tablePreset(Codebook::nf4())},
+          {"IQ4NLA16", tablePreset(Codebook::iq4nl())},
+          {"T4A16", tablePreset(Codebook::learned(4))},
+          {"T3A16", tablePreset(Codebook::learned(3))},
+          {"T2A16", tablePreset(Codebook::learned(2))}};
 }
 
 /// W{2,3,4,5,6,8}A{8,16}[_ASYM].

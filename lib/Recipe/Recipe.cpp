@@ -116,6 +116,15 @@ bool Recipe::weighsErrors() const {
          llvm::any_of(sites, [&](const SiteRule &rule) { return weighs(rule.request); });
 }
 
+bool Recipe::learnsTables() const {
+  auto learns = [](const SiteRequest &site) {
+    const Preset preset = findPreset(site.scheme()).value_or(Preset());
+    return preset.table && preset.table->isToBeLearned();
+  };
+  return learns(request) || learns(headRequest(request)) ||
+         llvm::any_of(sites, [&](const SiteRule &rule) { return learns(rule.request); });
+}
+
 bool Recipe::searchesAlpha() const {
   return options[option::alpha] == kSearch || llvm::any_of(sites, [](const SiteRule &rule) {
            return rule.request.options[option::alpha] == kSearch;

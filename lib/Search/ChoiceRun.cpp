@@ -53,9 +53,13 @@ LogicalResult ChoiceRun::runLayer(size_t index, ArrayRef<const Choice *> choices
       std::optional<GroupInputs> inputs;
       if (activations)
         inputs.emplace(activations->of(group.activation), runner.tokens().skipped(), threads);
-      for (auto [site, plan] : llvm::zip_equal(group.sites, group.candidates[chosen].plans))
-        if (failed(roundInto(runner.constants(), site, plan, inputs ? &*inputs : nullptr, threads,
-                             *program)))
+      GroupInputs *own = inputs ? &*inputs : nullptr;
+      auto plans = withLearnedTables(runner.constants(), group.sites,
+                                     group.candidates[chosen].plans, own, threads);
+      if (failed(plans))
+        return failure();
+      for (auto [site, plan] : llvm::zip_equal(group.sites, *plans))
+        if (failed(roundInto(runner.constants(), site, plan, own, threads, *program)))
           return failure();
     }
     before = choice;

@@ -40,7 +40,10 @@ const SubgraphWeight &HeadSensitivity::placeOf(const PlannedSite &site) const {
 
 LogicalResult HeadSensitivity::round(ArrayRef<PlanAttr> plans) {
   GroupInputs inputs(input, runner->tokens().skipped(), threads);
-  for (auto [site, plan] : llvm::zip_equal(group->sites, plans))
+  auto learned = withLearnedTables(runner->constants(), group->sites, plans, &inputs, threads);
+  if (failed(learned))
+    return failure();
+  for (auto [site, plan] : llvm::zip_equal(group->sites, *learned))
     if (failed(roundInto(runner->constants(), site, plan, &inputs, threads, program)))
       return failure();
   return success();
@@ -85,7 +88,8 @@ FailureOr<LayerFindings> HeadSensitivity::measure() {
   LayerFindings findings;
   GroupFindings &found = findings.groups.emplace_back();
   GroupInputs inputs(input, runner->tokens().skipped(), threads);
-  FailureOr<std::vector<float>> weighted = weightErrors(runner->constants(), *group, inputs);
+  FailureOr<std::vector<float>> weighted =
+      weightErrors(runner->constants(), *group, inputs, threads);
   if (failed(weighted))
     return failure();
   found.weightErrors = *weighted;

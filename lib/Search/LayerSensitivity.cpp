@@ -72,10 +72,16 @@ LogicalResult LayerSensitivity::gather(const HiddenStates &before) {
   return success();
 }
 
-LogicalResult LayerSensitivity::round(const PlannedSite &site, PlanAttr plan,
+LogicalResult LayerSensitivity::round(ArrayRef<PlannedSite> sites, ArrayRef<PlanAttr> plans,
                                       CompiledSubgraph &program) {
-  GroupInputs &input = inputs.find(site.activation().getAsOpaquePointer())->second;
-  return roundInto(runner.constants(), site, plan, &input, threads, program);
+  GroupInputs &input = inputs.find(sites.front().activation().getAsOpaquePointer())->second;
+  auto learned = withLearnedTables(runner.constants(), sites, plans, &input, threads);
+  if (failed(learned))
+    return failure();
+  for (auto [site, plan] : llvm::zip_equal(sites, *learned))
+    if (failed(roundInto(runner.constants(), site, plan, &input, threads, program)))
+      return failure();
+  return success();
 }
 
 //===----------------------------------------------------------------------===//
@@ -107,7 +113,7 @@ FailureOr<float> LayerSensitivity::blockError(CompiledSubgraph &program, const S
 FailureOr<GroupFindings> LayerSensitivity::measure(const SearchGroup &group) {
   GroupFindings findings;
   GroupInputs &input = inputs.find(group.activation.getAsOpaquePointer())->second;
-  FailureOr<std::vector<float>> weighted = weightErrors(runner.constants(), group, input);
+  FailureOr<std::vector<float>> weighted = weightErrors(runner.constants(), group, input, threads);
   if (failed(weighted))
     return failure();
   findings.weightErrors = *weighted;
@@ -125,9 +131,8 @@ FailureOr<GroupFindings> LayerSensitivity::measure(const SearchGroup &group) {
   if (failed(program) || failed(program->load(runner.constants())))
     return failure();
   auto errorOf = [&](ArrayRef<PlanAttr> plans) -> FailureOr<float> {
-    for (auto [site, plan] : llvm::zip_equal(group.sites, plans))
-      if (failed(round(site, plan, *program)))
-        return failure();
+    if (failed(round(group.sites, plans, *program)))
+      return failure();
     return blockError(*program, subgraph);
   };
   for (size_t kept : numerics::undominated(costs)) {
@@ -169,21 +174,19 @@ void LayerSensitivity::choosePair(LayerFindings &findings) const {
 }
 
 /// The blocks one after the other, and the pair to check.
-std::vector<LayerSensitivity::PlannedSites>
+std::vector<LayerSensitivity::PlannedGroups>
 LayerSensitivity::runsToEnd(const LayerFindings &findings) const {
-  std::vector<PlannedSites> runs;
+  std::vector<PlannedGroups> runs;
   for (const SearchGroup *group : groups) {
     runs.resize(std::max(runs.size(), group->block + 1));
-    for (const PlannedSite &site : group->sites)
-      runs[group->block].emplace_back(site, site.plan);
+    auto plans =
+        llvm::map_to_vector(group->sites, [](const PlannedSite &site) { return site.plan; });
+    runs[group->block].emplace_back(group, std::move(plans));
   }
-  if (findings.checkedGroup < 0)
-    return runs;
-  const SearchGroup &group = *groups[findings.checkedGroup];
-  PlannedSites &pair = runs.emplace_back();
-  for (auto [site, plan] :
-       llvm::zip_equal(group.sites, group.candidates[findings.checkedCandidate].plans))
-    pair.emplace_back(site, plan);
+  if (findings.checkedGroup >= 0) {
+    const SearchGroup *group = groups[findings.checkedGroup];
+    runs.push_back({{group, group->candidates[findings.checkedCandidate].plans}});
+  }
   return runs;
 }
 
@@ -195,12 +198,12 @@ LogicalResult LayerSensitivity::runToEnd(LayerFindings &findings, const HiddenSt
   if (failed(program))
     return failure();
   std::vector<HiddenStates> states;
-  for (const PlannedSites &sites : runsToEnd(findings)) {
+  for (const PlannedGroups &planned : runsToEnd(findings)) {
     FailureOr<HiddenStates> after = runner.allocate();
     if (failed(after) || failed(program->load(runner.constants())))
       return failure();
-    for (const auto &[site, plan] : sites)
-      if (failed(round(site, plan, *program)))
+    for (const auto &[group, plans] : planned)
+      if (failed(round(group->sites, plans, *program)))
         return failure();
     if (failed(runner.run(*program, layer.getSymName(), {&before}, {&*after})))
       return failure();

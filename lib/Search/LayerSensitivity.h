@@ -72,10 +72,12 @@ private:
   mlir::LogicalResult gather(const HiddenStates &before);
   mlir::FailureOr<GroupFindings> measure(const SearchGroup &group);
   mlir::FailureOr<float> blockError(CompiledSubgraph &program, const Subgraph &subgraph);
-  mlir::LogicalResult round(const PlannedSite &site, equant::PlanAttr plan,
-                            CompiledSubgraph &program);
-  using PlannedSites = llvm::SmallVector<std::pair<PlannedSite, equant::PlanAttr>>;
-  std::vector<PlannedSites> runsToEnd(const LayerFindings &findings) const;
+  /// Sites of one group.
+  mlir::LogicalResult round(llvm::ArrayRef<PlannedSite> sites,
+                            llvm::ArrayRef<equant::PlanAttr> plans, CompiledSubgraph &program);
+  using PlannedGroups =
+      std::vector<std::pair<const SearchGroup *, llvm::SmallVector<equant::PlanAttr>>>;
+  std::vector<PlannedGroups> runsToEnd(const LayerFindings &findings) const;
   mlir::LogicalResult runToEnd(LayerFindings &findings, const HiddenStates &before,
                                ModelLoss &loss);
   void choosePair(LayerFindings &findings) const;

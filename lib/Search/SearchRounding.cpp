@@ -7,6 +7,7 @@
 
 #include "SearchRounding.h"
 
+#include "easyquant/Calibration/LearnedTables.h"
 #include "easyquant/Numerics/Statistics.h"
 #include "easyquant/Recipe/OptionValues.h"
 #include "easyquant/Support/Parallel.h"
@@ -90,7 +91,27 @@ static Result<void> roundByGptq(const PlannedSite &site, ConstMatrix weight, Gro
 }
 
 bool easyquant::search::readsInputs(PlanAttr plan) {
-  return plan.names("gptq") || plan.getRule() == equant::ScaleRule::HessianDiagonal;
+  return plan.names("gptq") || plan.getRule() == equant::ScaleRule::HessianDiagonal ||
+         isToBeLearned(plan);
+}
+
+FailureOr<SmallVector<PlanAttr>>
+easyquant::search::withLearnedTables(const ModelConstants &constants, ArrayRef<PlannedSite> sites,
+                                     ArrayRef<PlanAttr> plans, GroupInputs *inputs,
+                                     unsigned threads) {
+  SmallVector<PlanAttr> learned(plans);
+  for (PlanAttr &plan : learned) {
+    if (!isToBeLearned(plan))
+      continue;
+    // Sites of a group have one format.
+    auto found =
+        withLearnedTable(constants, weightsToLearn(sites), plan,
+                         inputs ? inputs->meanSquares() : std::span<const float>(), threads);
+    if (failed(found))
+      return failure();
+    std::fill(learned.begin(), learned.end(), *found);
+  }
+  return learned;
 }
 
 Result<numerics::QuantizedMatrix> easyquant::search::roundToNearest(const PlannedSite &site,
@@ -147,8 +168,16 @@ LogicalResult easyquant::search::roundInto(const ModelConstants &constants, cons
 
 FailureOr<std::vector<float>> easyquant::search::weightErrors(const ModelConstants &constants,
                                                               const SearchGroup &group,
-                                                              GroupInputs &inputs) {
+                                                              GroupInputs &inputs,
+                                                              unsigned threads) {
   const std::span<const float> moments = inputs.meanSquares();
+  std::vector<SmallVector<PlanAttr>> plans;
+  for (const FormatCandidate &candidate : group.candidates) {
+    auto learned = withLearnedTables(constants, group.sites, candidate.plans, &inputs, threads);
+    if (failed(learned))
+      return failure();
+    plans.push_back(std::move(*learned));
+  }
   std::vector<double> sums(group.candidates.size());
   for (auto [number, site] : llvm::enumerate(group.sites)) {
     FailureOr<WeightValues> weight = readWeight(constants, site);
@@ -159,9 +188,8 @@ FailureOr<std::vector<float>> easyquant::search::weightErrors(const ModelConstan
     for (int64_t i = 0; i < count; ++i)
       std::copy_n(weight->view().row(i * weight->rows / count), columns, rows.data() + i * columns);
     const double scale = static_cast<double>(weight->rows) / static_cast<double>(count);
-    for (auto [candidate, sum] : llvm::zip_equal(group.candidates, sums)) {
-      auto codes =
-          roundToNearest(site, candidate.plans[number], {rows.data(), count, columns}, &inputs);
+    for (auto [own, sum] : llvm::zip_equal(plans, sums)) {
+      auto codes = roundToNearest(site, own[number], {rows.data(), count, columns}, &inputs);
       if (!codes)
         return emitError(site.loc()) << "site '" << site.name() << "': " << codes.error().message;
       numerics::dequantize(*codes, {rounded.data(), count, columns});

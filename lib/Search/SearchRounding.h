@@ -41,6 +41,12 @@ private:
   std::map<std::pair<bool, double>, numerics::GptqFactor> factors; ///< by act-order and damping
 };
 
+/// The plans of a group's sites, with the table that its weights teach where theirs is to be
+/// learned. `inputs` may be null where nothing is taken from them. Fails with a diagnostic.
+mlir::FailureOr<llvm::SmallVector<equant::PlanAttr>>
+withLearnedTables(const ModelConstants &constants, llvm::ArrayRef<PlannedSite> sites,
+                  llvm::ArrayRef<equant::PlanAttr> plans, GroupInputs *inputs, unsigned threads);
+
 /// Does rounding by the plan take anything from activations?
 bool readsInputs(equant::PlanAttr plan);
 
@@ -59,7 +65,8 @@ mlir::LogicalResult roundInto(const ModelConstants &constants, const PlannedSite
 /// Of each candidate sum_j E[x_j^2] sum_n (w - what)^2, to nearest, from a few rows of each weight,
 /// evenly spread. Fails with a diagnostic.
 mlir::FailureOr<std::vector<float>> weightErrors(const ModelConstants &constants,
-                                                 const SearchGroup &group, GroupInputs &inputs);
+                                                 const SearchGroup &group, GroupInputs &inputs,
+                                                 unsigned threads);
 
 } // namespace easyquant::search
 

@@ -84,7 +84,8 @@ void TensorLister::addWeight(const ConstantWeight &weight) {
                               {WeightTensor::Scales, "_scale"},
                               {WeightTensor::ZeroPoints, "_zero_point"},
                               {WeightTensor::Sums, "_sums"},
-                              {WeightTensor::Outer, "_outer"}}) {
+                              {WeightTensor::Outer, "_outer"},
+                              {WeightTensor::Codebook, "_codebook"}}) {
     RankedTensorType type = layout.getPackedType(part, scheme, weight.rows, weight.columns);
     // Where there is no type writeWeights says why.
     if (!type || (part == WeightTensor::Sums && !weight.needsSums))

@@ -95,6 +95,7 @@ DType easyquant::equant::dtypeOf(const FileTensor &tensor) {
     case numerics::WeightTensor::Sums:
       return DType::I32;
     case numerics::WeightTensor::Outer:
+    case numerics::WeightTensor::Codebook:
       return DType::F32;
     }
     llvm_unreachable("every tensor is named");

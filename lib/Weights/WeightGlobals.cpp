@@ -114,6 +114,8 @@ void WeightGlobals::load(const WeightUse &use) const {
       op.getZeroPointMutable().assign(load(WeightTensor::ZeroPoints));
     if (op.getOuter())
       op.getOuterMutable().assign(load(WeightTensor::Outer));
+    if (op.getWeightScheme().getCodebook())
+      op.getCodebookMutable().assign(load(WeightTensor::Codebook));
     op.setLayoutAttr(layoutFor(*use.weight, target.target));
   };
   if (auto embedding = dyn_cast<equant::EmbeddingOp>(use.op))

@@ -28,6 +28,7 @@ BASE_BYTES = 210e6
 FORWARDS, LAYER_COPIES, STATE_COPIES = range(3)
 COSTS = {"statistics": (1.0, 1, 1), "ranges": (1.0, 1, 1), "smoothquant": (1.0, 1, 1), "gptq": (2.0, 3, 2), "awq": (1.0, 3, 2), "lkd": (10.4, 7, 2),
          "signround": (13.0, 7, 2)}
+FLOATS = ("f8E4M3FN", "f4E2M1FN")  # codes whose ranges are not weighed by default
 # AWQ takes candidates for each block through some of the samples besides.
 AWQ_CANDIDATES = 21
 LKD_EPOCHS = 4  # those of the figure above, which benchmarks/method_costs.py measured
@@ -140,13 +141,19 @@ def weighs_ranges(plans: Plans, options) -> bool:
     if options.weight_observer or options.recipe or not options.calibration:
         return options.weight_observer == "hessian-diagonal"
     return not set(plans.methods) - {"awq", "signround"} and any(
-        site["weight"] and site["weight"]["codes"] == "integer" and (site["weight"].get("group_size") or not site["input"]) for site in plans.sites
+        site["weight"] and site["weight"]["codes"] not in FLOATS and (site["weight"].get("group_size") or not site["input"]) for site in plans.sites
     )
+
+
+def reads_statistics(plans: Plans, options) -> bool:
+    """Do scales of activations follow from a pass over calibration text, or tables?"""
+    learns = any(site["weight"] and site["weight"]["codes"].startswith("learned") for site in plans.sites)
+    return (learns and bool(options.calibration)) or any(site["input"] and site["input"]["dynamic"] is False for site in plans.sites)
 
 
 def prediction(plans: Plans, options) -> Prediction:
     """Of compiling what CompileOptions ask for."""
-    work = plans.methods or (["statistics"] if any(site["input"] and site["input"]["dynamic"] is False for site in plans.sites) else [])
+    work = plans.methods or (["statistics"] if reads_statistics(plans, options) else [])
     memory, seconds = BASE_BYTES, 5.0
     if weighs_ranges(plans, options):
         work = [*work, "ranges"]

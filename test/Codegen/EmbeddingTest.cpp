@@ -96,7 +96,8 @@ numerics::QuantizedMatrix randomQuantized(const EmbeddingSpec &spec) {
   scheme.groupSize = spec.groupSize;
   scheme.codes = spec.numbers.codes;
   scheme.scales = spec.numbers.scales;
-  scheme.table = spec.numbers.table;
+  if (scheme.codes == CodeFormat::Table)
+    scheme.table = numerics::Codebook::nf4();
   scheme.outer = spec.numbers.outer;
   scheme.fullRange &= scheme.isInteger();
   std::mt19937 random(static_cast<unsigned>(spec.columns));
@@ -142,9 +143,11 @@ void checkPacked(const EmbeddingSpec &spec, const Kernel &run) {
     return buffer;
   };
   auto codes = guarded(WeightTensor::Codes), scales = guarded(WeightTensor::Scales),
-       zeros = guarded(WeightTensor::ZeroPoints), outer = guarded(WeightTensor::Outer);
+       zeros = guarded(WeightTensor::ZeroPoints), outer = guarded(WeightTensor::Outer),
+       codebook = guarded(WeightTensor::Codebook);
   std::array<int64_t, 3> outerRows = {panelCount(spec.vocab), 1, kPanelRows};
   MemRef<uint8_t, 3> outerView(outer->data(), outerRows);
+  MemRef<uint8_t, 1> codebookView(codebook->data(), {std::ssize(codebook->span()) / 4});
   std::array<int64_t, 3> params = {panelCount(spec.vocab), layout->groups(), kPanelRows};
   std::array<int64_t, 3> fields = params;
   fields[2] = numerics::panelFieldBytes(static_cast<int>(bitsOf(spec.table)));
@@ -164,7 +167,9 @@ void checkPacked(const EmbeddingSpec &spec, const Kernel &run) {
     for (int64_t threads : {1, 2, 3}) {
       Rows y(rows, spec.columns);
       auto view = y.view();
-      if (spec.numbers.outer)
+      if (spec.numbers.codes == CodeFormat::Table)
+        run(tokensView, codesView, scalesView, codebookView, view, threads);
+      else if (spec.numbers.outer)
         run(tokensView, codesView, scalesView, outerView, view, threads);
       else if (spec.zeroPoints)
         run(tokensView, codesView, scalesView, zerosView, view, threads);
@@ -193,7 +198,7 @@ TEST(Embedding, PackedTable) {
           WeightNumbers{
               .codes = CodeFormat::F4E2M1FN, .scales = ScaleFormat::F8E4M3FN, .outer = true},
           WeightNumbers{.codes = CodeFormat::F4E2M1FN, .scales = ScaleFormat::F8E8M0FNU},
-          WeightNumbers{.codes = CodeFormat::Table, .table = numerics::Codebook::nf4()}})
+          WeightNumbers{.codes = CodeFormat::Table}})
       specs.push_back({vocab, 100, WeightFormat::I4, 32, false, numbers});
     for (bool zeroPoints : {false, true}) {
       specs.push_back({vocab, 576, WeightFormat::I5, 32, zeroPoints, {.scales = ScaleFormat::UI6}});

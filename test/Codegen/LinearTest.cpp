@@ -43,6 +43,16 @@ enum class Inputs { Gaussian, ZeroRows, Outliers, Extreme };
 
 bool isPacked(const LinearSpec &spec) { return spec.weights != WeightFormat::F32; }
 
+/// A table of unequal steps, or one that has a name, if there is one of so many bits.
+const num::Codebook *tableOf(int bits, bool isNamed) {
+  if (isNamed && bits == 4)
+    return num::Codebook::iq4nl();
+  std::vector<float> values;
+  for (int i = 0; i < 1 << bits; ++i)
+    values.push_back(-1.5f + 0.3f * static_cast<float>(i) + 0.02f * static_cast<float>(i * i));
+  return *num::Codebook::of(values);
+}
+
 struct Problem {
   LinearSpec spec;
   std::vector<float> w, bias;     ///< w: for F32
@@ -70,7 +80,8 @@ struct Problem {
     scheme.groupSize = spec.groupSize;
     scheme.codes = spec.numbers.codes;
     scheme.scales = spec.numbers.scales;
-    scheme.table = spec.numbers.table;
+    if (scheme.codes == CodeFormat::Table)
+      scheme.table = tableOf(scheme.bits, /*isNamed=*/seed % 2);
     scheme.outer = spec.numbers.outer;
     num::CodeRange range = num::codeRange(scheme);
     // The one code of f8E4M3FN that quantization never gives: a NaN.
@@ -145,7 +156,8 @@ public:
         scales(problem.packed[num::WeightTensor::Scales].size()),
         zeros(problem.packed[num::WeightTensor::ZeroPoints].size()),
         sums(problem.packed[num::WeightTensor::Sums].size()),
-        outer(problem.packed[num::WeightTensor::Outer].size()), bias(spec.n) {
+        outer(problem.packed[num::WeightTensor::Outer].size()),
+        codebook(problem.packed[num::WeightTensor::Codebook].size()), bias(spec.n) {
     if (isPacked(spec))
       copyInto(weights, problem.packed[num::WeightTensor::Codes]);
     else
@@ -154,6 +166,7 @@ public:
     copyInto(zeros, problem.packed[num::WeightTensor::ZeroPoints]);
     copyInto(sums, problem.packed[num::WeightTensor::Sums]);
     copyInto(outer, problem.packed[num::WeightTensor::Outer]);
+    copyInto(codebook, problem.packed[num::WeightTensor::Codebook]);
     copyInto(bias, problem.bias);
   }
 
@@ -208,6 +221,9 @@ public:
       MemRef<uint8_t, 3> wSums(sums.data(), params);
       std::array<int64_t, 3> rows = {panelCount(n), 1, kPanelRows};
       MemRef<uint8_t, 3> wOuter(outer.data(), rows);
+      MemRef<uint8_t, 1> values(codebook.data(), {std::ssize(codebook.span()) / 4});
+      if (spec.numbers.codes == CodeFormat::Table)
+        return withBias(args..., w, wScales, values);
       if (spec.numbers.outer)
         return withBias(args..., w, wScales, wOuter);
       if (spec.zeroPoints && spec.inputZeroPoints)
@@ -252,7 +268,7 @@ private:
   const Target target;
   const Kernel &run;
   GuardedBuffer<uint8_t> weights;
-  GuardedBuffer<uint8_t> scales, zeros, sums, outer;
+  GuardedBuffer<uint8_t> scales, zeros, sums, outer, codebook;
   GuardedBuffer<float> bias;
 };
 
@@ -335,14 +351,6 @@ void check(const LinearSpec &spec, const Target &target, const Kernel &run, int6
   }
 }
 
-/// A table of unequal steps.
-const num::Codebook *tableOf(int64_t bits) {
-  std::vector<float> values;
-  for (int i = 0; i < 1 << bits; ++i)
-    values.push_back(-1.5f + 0.3f * static_cast<float>(i) + 0.02f * static_cast<float>(i * i));
-  return *num::Codebook::of(values);
-}
-
 /// Shapes around every boundary (vectors, groups, panels, padding) with every option of the spec;
 /// compiled together.
 std::vector<LinearSpec> specsOf(WeightFormat weights, bool quantized) {
@@ -392,18 +400,12 @@ std::vector<LinearSpec> specsOf(WeightFormat weights, bool quantized) {
   for (LinearSpec made : onlyIntegers ? std::vector<LinearSpec>() : integers) {
     if (made.zeroPoints || made.fullRange)
       continue;
-    made.numbers.codes = CodeFormat::Table;
-    if (weights == WeightFormat::I8)
-      made.numbers.codes = CodeFormat::F8E4M3FN;
-    else
-      made.numbers.table = tableOf(bitsOf(weights));
+    made.numbers.codes = weights == WeightFormat::I8 ? CodeFormat::F8E4M3FN : CodeFormat::Table;
     specs.push_back(made);
     if (weights == WeightFormat::I4) {
       specs.back().numbers = {CodeFormat::F4E2M1FN, made.numbers.scales};
       specs.push_back(specs.back());
-      specs.back().numbers = {CodeFormat::F4E2M1FN, ScaleFormat::F8E4M3FN, nullptr, true};
-      made.numbers.table = num::Codebook::iq4nl();
-      specs.push_back(made);
+      specs.back().numbers = {CodeFormat::F4E2M1FN, ScaleFormat::F8E4M3FN, true};
     }
   }
   return specs;

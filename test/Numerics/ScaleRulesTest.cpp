@@ -173,4 +173,31 @@ TEST(ScaleRules, Refused) {
   EXPECT_NE(scaleRuleKind("max").error().message.find("absmax, zeropoint"), std::string::npos);
 }
 
+// A slice of zeros comes back as zeros, or next to them where the table has none.
+TEST(ScaleRules, ZerosOfTablesWithoutOneStaySmall) {
+  for (const Codebook *table : {Codebook::nf4(), Codebook::iq4nl(), Codebook::learned(2)})
+    for (ScaleFormat format :
+         {ScaleFormat::F32, ScaleFormat::F16, ScaleFormat::BF16, ScaleFormat::UI6}) {
+      Scheme scheme{.bits = table->bits(), .granularity = Granularity::Group, .groupSize = 16};
+      scheme.codes = CodeFormat::Table;
+      scheme.table = table;
+      scheme.scales = format;
+      std::vector<float> x(2 * 32); // a row of zeros, and one with a group of zeros
+      std::fill_n(x.begin() + 48, 16, 0.5f);
+      for (ScaleRuleKind kind : {ScaleRuleKind::AbsMax, ScaleRuleKind::Mse}) {
+        auto q = quantize(ConstMatrix(x.data(), 2, 32), scheme, {.kind = kind});
+        ASSERT_TRUE(q) << q.error().message;
+        std::vector<float> back(x.size());
+        dequantize(*q, Matrix(back.data(), 2, 32));
+        const bool hasZero = table->hasZero();
+        for (int i = 0; i < 32; ++i)
+          EXPECT_LE(std::fabs(back[i]), hasZero ? 0 : 1e-4f) << toString(scheme);
+        // A group beside others of a super-group has at least 1/64 of their scale.
+        const float least = format == ScaleFormat::UI6 ? 0.02f : 1e-4f;
+        for (int i = 32; i < 48; ++i)
+          EXPECT_LE(std::fabs(back[i]), hasZero ? 0 : least) << toString(scheme);
+      }
+    }
+}
+
 } // namespace

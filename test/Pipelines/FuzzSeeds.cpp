@@ -107,6 +107,7 @@ static constexpr Pipeline kPipelines[] = {
     {"equant-absmax{scheme=W4A16 group-size=8 weight-observer=hessian-diagonal},"
      "equant-choose-ranges{tokens=tokens.safetensors work=work threads=1},equant-quantize",
      1},
+    {"equant-absmax{scheme=T2A16 group-size=8},equant-learn-tables{threads=1},equant-quantize"},
     {"equant-gptq{tokens=tokens.safetensors work=work threads=1}", 1},
     {"equant-signround{tokens=tokens.safetensors work=work threads=1 steps=4}", 1},
     {"equant-lkd{tokens=tokens.safetensors work=work threads=1 epochs=1}", 1},

@@ -82,6 +82,12 @@ def tiny_llama(workspace):
 
 
 @pytest.fixture(scope="session")
+def untied(workspace):
+    """With an embedding and a head of their own."""
+    return write_model(workspace / "untied-head", *random_llama(3, tied=False, heads=4, kv_heads=2))
+
+
+@pytest.fixture(scope="session")
 def tiny_gpt2(workspace):
     return write_model(workspace / "tiny-gpt2", *random_gpt2())
 

@@ -10,18 +10,13 @@ import pytest
 from easyquant.artifact import Artifact
 from easyquant.weights import read_site
 from calibrating import write_tokens
-from helpers import random_llama, random_tokens, run_tool, write_model
+from helpers import random_tokens, run_tool
 from oracles.checkpoint import read_folder
 from oracles.formats import Formats
 from oracles.llama import Llama
 
 HEAD, EMBEDDING = "lm_head", "model.embed_tokens"
 LINEARS = ("--scheme=W6A16", "--group-size=16")
-
-
-@pytest.fixture(scope="module")
-def untied(workspace):
-    return write_model(workspace / "untied-head", *random_llama(3, tied=False, heads=4, kv_heads=2))
 
 
 def relative_error(found, expected):

@@ -16,6 +16,8 @@ import yaml
 from safetensors.numpy import load_file
 
 from calibrating import write_tokens
+from easyquant.artifact import Artifact
+from easyquant.weights import read_site
 from helpers import assert_refused, folder_contents, random_llama, random_tokens, run_tool, write_model
 from oracles.llama import Llama
 from page_structure import Structure
@@ -270,6 +272,23 @@ def test_the_weighted_rule_is_measured_by_itself(searched, report):
     plain, weighted = (sum(g["choices"][0]["weight_error"] for g in r["groups"]) for r in (report, found))
     assert weighted < plain
     assert found["points"][0]["verified"] is not None and found["points"][0]["recipe"]["weight_observer"] == "hessian-diagonal"
+
+
+@pytest.mark.parametrize("observer", ["absmax", "hessian-diagonal"])
+def test_learned_tables_are_measured_as_learned(searched, tmp_path, observer):
+    """The losses of a whole model are those of what is compiled with the same text, whose tables come from it."""
+    found = searched.search(f"tables-{observer}", "avg-bits=4.5", formats="T2A16,T3A16,T4A16", plan=f"equant-absmax{{scheme=W4A16 group-size=16 weight-observer={observer}}}")
+    point = found["points"][0]
+    (tmp_path / "recipe.json").write_text(json.dumps(point["recipe"]))
+    made = run_tool("easyquant-compile", searched.folder / "model", "-o", tmp_path / "out", f"--recipe={tmp_path / 'recipe.json'}", f"--tokens={searched.tokens}")
+    assert made.returncode == 0, made.stderr
+    artifact = Artifact.open(tmp_path / "out")
+    sites = {site["name"]: site["weight"] for site in artifact.manifest["sites"] if site["weight"] and site["name"] != "lm_head"}
+    assert {weight["codes"] for weight in sites.values()} == {"table"}
+    rounded = {f"{name}.weight": read_site(artifact, name) for name in sites}
+    assert point["verified"] == pytest.approx(searched.divergence({**searched.tensors, **rounded}), rel=2e-3)
+    errors = [[choice["weight_error"] for choice in group["choices"]] for group in found["groups"]]
+    assert all(two > three > four for two, three, four in errors)
 
 
 def test_the_objective_may_be_the_loss(searched):

@@ -91,6 +91,34 @@ def Calibrate : Pass<"equant-calibrate", "::mlir::ModuleOp"> {
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect"];
 }
 
+def LearnTables : Pass<"equant-learn-tables", "::mlir::ModuleOp"> {
+  let summary = "Learn the tables of values that codes stand for";
+  let description = [{
+    Puts a table in the place of `learned2`, `learned3` or `learned4` in `equant.plan`: by weighted k-means of the weights in units
+    of the scales that the plan's rule gives them, each counting E[xⱼ²] of what it is multiplied by
+    (`easyquant/Numerics/LearnedTable.h`). The module's statistics (`equant.statistics`) must have the `moments` of each site;
+    without statistics all columns count alike. Sites that read one activation get one table, so that they fuse. Rows are a sample,
+    256 of each weight, evenly spread.
+
+    Before:
+
+    ```mlir
+    %y = lm.linear %x, %w {equant.plan = #equant.plan<methods = [], rule = absmax, weight = <i2, codebook = learned2, group = 64>>,
+                           site = "up_proj"} : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
+    ```
+
+    After:
+
+    ```mlir
+    %y = lm.linear %x, %w {equant.plan = #equant.plan<methods = [], rule = absmax,
+                                                      weight = <i2, codebook = [-1.0, -0.3, 0.25, 0.9], group = 64>>,
+                           site = "up_proj"} : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
+    ```
+  }];
+  let options = [Threads];
+  let dependentDialects = ["::easyquant::equant::EquantDialect"];
+}
+
 def ChooseRanges : Pass<"equant-choose-ranges", "::mlir::ModuleOp"> {
   let summary = "Choose ranges of weights by what they are multiplied by";
   let description = [{

@@ -81,11 +81,20 @@ public:
   static Result<const Codebook *> of(std::span<const float> values);
   static const Codebook *nf4();
   static const Codebook *iq4nl();
+  /// The table of 2^b values, b = 2, 3 or 4, that stands for one to be learned (LearnedTable.h) and
+  /// gives learning its start: the levels of least squared error for a normal distribution of
+  /// variance 1 (Max, Quantizing for Minimum Distortion, 1960, table I).
+  static const Codebook *learned(int bits);
 
   std::span<const float> values() const;
   int bits() const;
-  /// "nf4", "iq4_nl"; empty: any other.
+  bool hasZero() const;
+  /// Is it one of learned(b)?
+  bool isToBeLearned() const { return this == learned(bits()); }
+  /// "nf4", "iq4_nl"; "learned2", ... of learned(b); empty: any other.
   std::string_view name() const;
+  /// The table of a name, or null.
+  static const Codebook *named(std::string_view name);
 
 private:
   explicit Codebook(std::vector<float> values) : table(std::move(values)) {}
@@ -100,6 +109,8 @@ float roundScale(float x, ScaleFormat format);
 /// Is x, which roundScale has given, one that the format holds with all its bits: finite, and of
 /// f16 and bf16 normal?
 bool isScale(float x, ScaleFormat format);
+/// The least of them.
+float leastScale(ScaleFormat format);
 /// The bits of a scale that the format holds, in 1, 2 or 4 bytes (of ui6 in six bits), and back.
 uint32_t encodeScale(float scale, ScaleFormat format);
 float decodeScale(uint32_t bits, ScaleFormat format);

@@ -36,6 +36,7 @@
 //   sums         NP x G x 32 int32: [p, g, r] = sum over k in group g of code(32p + r, k) - z(32p + r, g);
 //                padding 0; what asymmetric activations need
 //   outer        NP x 32 floats; padding 1
+//   codebook     2^b floats
 // clang-format on
 // Panels are independent: a caller may process them from as many threads as it likes.
 //
@@ -78,7 +79,7 @@ struct PanelLayout final : WeightLayout {
   /// Scales of a panel, and as many zero points and sums.
   int64_t panelScales() const { return kPanelRows * groups(); }
 
-  int64_t bytes(WeightTensor tensor) const override { return panels() * panelBytes(tensor); }
+  int64_t bytes(WeightTensor tensor) const override;
   int64_t blockRows() const override { return kPanelRows; }
   void pack(int64_t firstRow, const QuantizedMatrix &block, PackedWeight &out) const override;
 };

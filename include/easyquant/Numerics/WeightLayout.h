@@ -30,8 +30,9 @@ enum class WeightTensor {
   ZeroPoints, ///< of asymmetric schemes
   Sums,       ///< of code - zero point over each group: int32, where activations are asymmetric
   Outer,      ///< of schemes with outer scales: one f32 a row
+  Codebook,   ///< of codes of a table: its values, f32
 };
-inline constexpr size_t kWeightTensors = 5;
+inline constexpr size_t kWeightTensors = 6;
 
 /// The bytes of each tensor; empty where there is none.
 struct PackedWeight {

@@ -20,6 +20,7 @@
 //                                  f32 one a tensor; activations the same, the scale of the tensor from
 //                                  calibration and those of groups from each row, or float ones
 //      NF4A16, IQ4NLA16            weights of the table NF4 (QLoRA), or IQ4_NL (llama.cpp)
+//      T{2,3,4}A16                 weights of a table of so many bits that is learned from them
 // clang-format on
 //
 //===----------------------------------------------------------------------===//

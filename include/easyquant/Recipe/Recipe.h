@@ -70,6 +70,8 @@ struct Recipe {
   bool searchesAlpha() const;
   /// Is the weight observer of any site hessian-diagonal, which needs calibration text?
   bool weighsErrors() const;
+  /// Has any site a table that is learned from its weights?
+  bool learnsTables() const;
 };
 
 /// Reads a recipe from JSON. InvalidArgument, naming `file`, the key, what was found and what was

@@ -76,12 +76,15 @@ static Value unpackBlock(KernelBuilder &b, WeightFormat format, Value table, Val
   llvm_unreachable("floats are not packed");
 }
 
-/// What the fields stand for, less the zero point (i32 lanes, may be null).
-static Value valuesOf(KernelBuilder &b, const EmbeddingSpec &spec, Value fields, Value zero) {
+/// What the fields stand for, less the zero point (i32 lanes, may be null). codebook: the values of
+/// a table, a vector, else null.
+static Value valuesOf(KernelBuilder &b, const EmbeddingSpec &spec, Value codebook, Value fields,
+                      Value zero) {
   if (spec.numbers.codes == CodeFormat::F8E4M3FN)
     return decodeF8E4M3FN(b, fields);
   if (spec.numbers.codes != CodeFormat::Integer)
-    return b.lookup(valuesOfFields(spec.numbers, bitsOf(spec.table)), fields);
+    return b.lookup(codebook ? codebook : valuesOfFields(b, spec.numbers.codes, bitsOf(spec.table)),
+                    fields);
   auto offset = int64_t(1) << (bitsOf(spec.table) - 1);
   Value codes = b.subi(fields, b.constant(fields.getType(), offset));
   return b.toFloat(zero ? b.subi(codes, zero) : codes);
@@ -90,12 +93,14 @@ static Value valuesOf(KernelBuilder &b, const EmbeddingSpec &spec, Value fields,
 namespace {
 /// The arguments of a packed table.
 struct PackedTable {
-  Value codes, scales, zeros, outer; ///< zeros: null when symmetric; outer: or null
+  Value codes, scales;
+  Value zeros = {}, outer = {}, codebook = {}; ///< null where there are none
 };
 } // namespace
 
 static void emitPackedRow(KernelBuilder &b, const EmbeddingSpec &spec, const PackedTable &table,
                           Value token, Value y, Value row) {
+  Value codebook = table.codebook ? loadCodebook(b, spec.table, table.codebook) : Value();
   Value panel = b.div(token, kPanelRows), lane = b.rem(token, kPanelRows);
   int64_t fullBlocks = spec.columns / kColumns, rest = spec.columns % kColumns;
   int64_t blocksOfGroup =
@@ -117,7 +122,7 @@ static void emitPackedRow(KernelBuilder &b, const EmbeddingSpec &spec, const Pac
   };
   auto emitBlock = [&](Value block, const GroupParams &params, int64_t lanes) {
     Value fields = unpackBlock(b, spec.table, table.codes, panel, lane, block);
-    Value values = b.mulf(valuesOf(b, spec, fields, params.zero), params.scale);
+    Value values = b.mulf(valuesOf(b, spec, codebook, fields, params.zero), params.scale);
     b.storeVector(lanes == kColumns ? values : b.slice(values, 0, lanes), y,
                   {row, b.mul(block, kColumns)});
   };
@@ -157,6 +162,8 @@ func::FuncOp getOrEmitEmbedding(ModuleOp module, const EmbeddingSpec &spec, cons
         types.push_back(zeroPointsType(b, bitsOf(spec.table), panels, groups));
       if (spec.numbers.outer)
         types.push_back(outerType(b, panels));
+      if (spec.numbers.codes == CodeFormat::Table)
+        types.push_back(codebookType(b, spec.table));
     } else {
       types.push_back(b.memref({spec.vocab, spec.columns}, b.f32()));
     }
@@ -167,8 +174,14 @@ func::FuncOp getOrEmitEmbedding(ModuleOp module, const EmbeddingSpec &spec, cons
   };
   auto emitRow = [&](KernelBuilder &b, ValueRange args, Value token, Value row) {
     if (packed) {
-      PackedTable table{args[1], args[2], spec.zeroPoints ? args[3] : Value(),
-                        spec.numbers.outer ? args[spec.zeroPoints ? 4 : 3] : Value()};
+      PackedTable table{args[1], args[2]};
+      size_t at = 3;
+      if (spec.zeroPoints)
+        table.zeros = args[at++];
+      if (spec.numbers.outer)
+        table.outer = args[at++];
+      if (spec.numbers.codes == CodeFormat::Table)
+        table.codebook = args[at++];
       return emitPackedRow(b, spec, table, token, args.back(), row);
     }
     emitCopyRow(b, spec.columns, args[1], token, args.back(), row);

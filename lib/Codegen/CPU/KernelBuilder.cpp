@@ -251,29 +251,33 @@ Value KernelBuilder::dotU8S8(Value acc, Value u8, Value s8) {
   return join(halves[0], halves[1]);
 }
 
-Value KernelBuilder::lookup(ArrayRef<float> table, Value index) {
-  int64_t lanes = cast<VectorType>(index.getType()).getNumElements();
-  bool wide = lanes == 16;
+Value KernelBuilder::lookup(Value table, Value index) {
+  const int64_t lanes = cast<VectorType>(index.getType()).getNumElements();
+  const int64_t size = cast<VectorType>(table.getType()).getNumElements();
+  const bool wide = lanes == 16;
   if (wide && target.emulateDot) {
     Value low = lookup(table, slice(index, 0, 8)), high = lookup(table, slice(index, 8, 8));
     return join(low, high);
   }
-  if (table.size() == 16 && !wide) {
-    Value low = lookup(table.take_front(8), index), high = lookup(table.take_back(8), index);
+  if (size == 16 && !wide) {
+    Value low = lookup(slice(table, 0, 8), index), high = lookup(slice(table, 8, 8), index);
     Value top = shl(index, 28); // its sign is the fourth bit
     Value isHigh = createOrFold<arith::CmpIOp>(arith::CmpIPredicate::slt, top, zero(top.getType()));
     return arith::SelectOp::create(*this, isHigh, high, low);
   }
-  SmallVector<float> repeated(lanes);
+  SmallVector<int64_t> repeated(lanes);
   for (int64_t i = 0; i < lanes; ++i)
-    repeated[i] = table[i % table.size()];
-  VectorType type = vec(lanes, f32());
-  Value values = arith::ConstantOp::create(*this, DenseElementsAttr::get(type, ArrayRef(repeated)));
+    repeated[i] = i % size;
+  Value values = size == lanes ? table : shuffle(table, table, repeated);
   StringRef name =
-      table.size() == 4
-          ? (wide ? "llvm.x86.avx512.vpermilvar.ps.512" : "llvm.x86.avx.vpermilvar.ps.256")
-          : (wide ? "llvm.x86.avx512.permvar.sf.512" : "llvm.x86.avx2.permps");
-  return intrinsic(name, type, {values, index});
+      size == 4 ? (wide ? "llvm.x86.avx512.vpermilvar.ps.512" : "llvm.x86.avx.vpermilvar.ps.256")
+                : (wide ? "llvm.x86.avx512.permvar.sf.512" : "llvm.x86.avx2.permps");
+  return intrinsic(name, vec(lanes, f32()), {values, index});
+}
+
+Value KernelBuilder::floats(ArrayRef<float> values) {
+  VectorType type = vec(std::ssize(values), f32());
+  return arith::ConstantOp::create(*this, DenseElementsAttr::get(type, values));
 }
 
 void KernelBuilder::prefetch(Value memref, ArrayRef<Index> at, bool first) {

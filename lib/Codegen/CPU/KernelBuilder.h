@@ -127,9 +127,12 @@ public:
   /// i32 lane i of the result: acc[i] + sum of the four u8 * s8 products of bytes 4i .. 4i + 3;
   /// vpdpbusd, or generic arithmetic when the target emulates it. 64-byte vectors.
   mlir::Value dotU8S8(mlir::Value acc, mlir::Value u8, mlir::Value s8);
-  /// Lane i of the result is table[index[i] mod 4, 8 or 16], the size of the table; index is a
-  /// vector of i32 of 8 or 16 lanes. vpermilps or vpermps, of which AVX2 needs two for 16.
-  mlir::Value lookup(llvm::ArrayRef<float> table, mlir::Value index);
+  /// Lane i of the result is table[index[i] mod 4, 8 or 16], the size of the table, a vector of
+  /// f32; index is a vector of i32 of 8 or 16 lanes. vpermilps or vpermps, of which AVX2 needs two
+  /// for 16.
+  mlir::Value lookup(mlir::Value table, mlir::Value index);
+  /// A constant vector of f32.
+  mlir::Value floats(llvm::ArrayRef<float> values);
   /// Fetch the cache line of an element into all levels, or into all but the first.
   void prefetch(mlir::Value memref, llvm::ArrayRef<Index> at, bool first = true);
 

@@ -153,6 +153,8 @@ static SmallVector<Type> argumentTypes(KernelBuilder &b, const LinearSpec &spec)
       types.push_back(zeroPointsType(b, bitsOf(spec.weights), panels, groups));
     if (spec.numbers.outer)
       types.push_back(outerType(b, panels));
+    if (spec.numbers.codes == CodeFormat::Table)
+      types.push_back(codebookType(b, spec.weights));
     if (spec.inputZeroPoints)
       types.push_back(b.memref({panels, groups, kPanelRows}, b.i32()));
   }
@@ -185,6 +187,8 @@ static void bindArguments(LinearKernel &k, ValueRange args) {
       k.wZeros = args[at++];
     if (k.spec.numbers.outer)
       k.wOuter = args[at++];
+    if (k.spec.numbers.codes == CodeFormat::Table)
+      k.codebook = loadCodebook(b, k.spec.weights, args[at++]);
     if (k.spec.inputZeroPoints)
       k.wSums = args[at++];
   }

@@ -60,12 +60,13 @@ struct LinearKernel {
   mlir::Value x = {};       ///< rows<K>, or codes
   mlir::Value xScales = {}; ///< quantized input only, as is the next
   mlir::Value xSums = {};
-  mlir::Value xZeros = {};  ///< or null, as are the next but weights and y
-  mlir::Value weights = {}; ///< packed: NP x bytes of a panel; F32: N x K
-  mlir::Value wScales = {}; ///< NP x G x 32
-  mlir::Value wZeros = {};  ///< NP x G x bytes of fields
-  mlir::Value wOuter = {};  ///< NP x 1 x 32
-  mlir::Value wSums = {};   ///< NP x G x 32
+  mlir::Value xZeros = {};   ///< or null, as are the next but weights and y
+  mlir::Value weights = {};  ///< packed: NP x bytes of a panel; F32: N x K
+  mlir::Value wScales = {};  ///< NP x G x 32
+  mlir::Value wZeros = {};   ///< NP x G x bytes of fields
+  mlir::Value wOuter = {};   ///< NP x 1 x 32
+  mlir::Value codebook = {}; ///< the values of a table, a vector
+  mlir::Value wSums = {};    ///< NP x G x 32
   mlir::Value bias = {};
   mlir::Value y = {};
   mlir::Value thread = {};
@@ -81,7 +82,8 @@ struct LinearKernel {
 
   /// Eight columns of packed codes, `lanes` rows a vector; they begin at byte `offset` of `panel`.
   PackedBlock block(mlir::Value panel, mlir::Value offset, int64_t lanes) {
-    return PackedBlock(b, spec.weights, spec.numbers, weights, panel, offset, lanes);
+    return PackedBlock(b, spec.weights, spec.numbers.codes, codebook, weights, panel, offset,
+                       lanes);
   }
   /// What packed codes are stored above their values.
   int64_t offset() const { return int64_t(1) << (bitsOf(spec.weights) - 1); }

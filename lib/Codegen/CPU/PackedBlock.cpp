@@ -155,15 +155,13 @@ Value PackedBlock::integer(int64_t column, int64_t v, ArrayRef<Value> zeros) {
   return b.subf(b.bitcast(sum, floats), zeros.empty() ? excess : b.addf(zeros[v], excess));
 }
 
-SmallVector<float> valuesOfFields(const WeightNumbers &numbers, int64_t bits) {
-  SmallVector<float> table;
-  if (numbers.table)
-    table.append(numbers.table->values().begin(), numbers.table->values().end());
-  for (int64_t field = 0; !numbers.table && field < int64_t(1) << bits; ++field)
-    table.push_back(numbers.codes == CodeFormat::F4E2M1FN
-                        ? numerics::decodeF4E2M1FN(static_cast<uint8_t>(field))
-                        : static_cast<float>(field - (int64_t(1) << (bits - 1))));
-  return table;
+Value valuesOfFields(KernelBuilder &b, CodeFormat codes, int64_t bits) {
+  SmallVector<float> values;
+  for (int64_t field = 0; field < int64_t(1) << bits; ++field)
+    values.push_back(codes == CodeFormat::F4E2M1FN
+                         ? numerics::decodeF4E2M1FN(static_cast<uint8_t>(field))
+                         : static_cast<float>(field - (int64_t(1) << (bits - 1))));
+  return b.floats(values);
 }
 
 Value PackedBlock::code(int64_t column, int64_t v, ArrayRef<Value> zeros) {
@@ -175,7 +173,8 @@ Value PackedBlock::code(int64_t column, int64_t v, ArrayRef<Value> zeros) {
     return decodeF8E4M3FN(b, fieldAt(bit));
   const int64_t bits = bitsOf(format);
   Value field = fieldAt(bit + (bits == 2 ? pairBit(half, v) : fieldBit));
-  Value code = b.lookup(valuesOfFields(numbers, bits), field);
+  Value values = codebook ? codebook : valuesOfFields(b, codes, bits);
+  Value code = b.lookup(values, field);
   return zeros.empty() ? code : b.subf(code, zeros[v]);
 }
 

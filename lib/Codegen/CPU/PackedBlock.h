@@ -16,11 +16,12 @@ namespace easyquant::cpu {
 /// registers: a step of four columns a time, `lanes` rows a vector.
 class PackedBlock {
 public:
-  /// panels: NP x bytes of a panel; the block begins at byte `offset` of `panel`.
-  PackedBlock(KernelBuilder &b, WeightFormat format, const WeightNumbers &numbers,
+  /// panels: NP x bytes of a panel; the block begins at byte `offset` of `panel`. codebook: of
+  /// codes of a table its values, a vector; else null.
+  PackedBlock(KernelBuilder &b, WeightFormat format, CodeFormat codes, mlir::Value codebook,
               mlir::Value panels, mlir::Value panel, mlir::Value offset, int64_t lanes)
-      : b(b), format(format), numbers(numbers), panels(panels), panel(panel), offset(offset),
-        lanes(lanes) {}
+      : b(b), format(format), codes(codes), codebook(codebook), panels(panels), panel(panel),
+        offset(offset), lanes(lanes) {}
 
   /// Bytes of eight columns.
   static int64_t bytesOf(WeightFormat format) { return kPanelRows * bitsOf(format); }
@@ -50,7 +51,7 @@ private:
     return plane[v % plane.size()];
   }
   int64_t pairBit(int64_t half, int64_t v) { return 4 * (2 * v / vectors()) + 2 * half; }
-  bool isInteger() const { return numbers.codes == CodeFormat::Integer; }
+  bool isInteger() const { return codes == CodeFormat::Integer; }
   /// The upper plane's bits of a code, or the lower one's, from bit `to` of each byte on; what lies
   /// around them is not cleared.
   mlir::Value upperBits(int64_t half, int64_t v, int64_t to);
@@ -64,8 +65,8 @@ private:
 
   KernelBuilder &b;
   WeightFormat format;
-  WeightNumbers numbers;
-  mlir::Value panels, panel, offset;
+  CodeFormat codes;
+  mlir::Value codebook, panels, panel, offset;
   int64_t lanes;
   llvm::SmallVector<mlir::Value> packed;   ///< as loaded, or the upper plane: four bits, or two
   llvm::SmallVector<mlir::Value> lowPairs; ///< of six bits the lower two
@@ -74,8 +75,9 @@ private:
   int64_t fieldBit = 0;                    ///< of each byte of them, where the code begins
 };
 
-/// What the fields of `bits` bits stand for, in their order; not of f8E4M3FN.
-llvm::SmallVector<float> valuesOfFields(const WeightNumbers &numbers, int64_t bits);
+/// What the fields of `bits` bits stand for, in their order, a constant vector: of integers and
+/// f4E2M1FN.
+mlir::Value valuesOfFields(KernelBuilder &b, CodeFormat codes, int64_t bits);
 
 } // namespace easyquant::cpu
 

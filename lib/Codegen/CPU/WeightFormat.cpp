@@ -7,10 +7,6 @@
 
 #include "easyquant/Codegen/CPU/Kernels.h"
 
-#include "llvm/ADT/StringExtras.h"
-
-#include <bit>
-
 namespace easyquant::cpu {
 
 llvm::StringRef nameOf(WeightFormat format) {
@@ -35,12 +31,7 @@ llvm::StringRef nameOf(WeightFormat format) {
 
 std::string nameOf(const WeightNumbers &numbers) {
   std::string name;
-  if (numbers.table && numbers.table->name().empty())
-    for (float value : numbers.table->values()) // to the bit
-      name += "_" + llvm::utohexstr(std::bit_cast<uint32_t>(value));
-  else if (numbers.table)
-    name = "_" + std::string(numbers.table->name());
-  else if (numbers.codes != CodeFormat::Integer)
+  if (numbers.codes != CodeFormat::Integer)
     name = std::string("_") + numerics::toString(numbers.codes);
   if (numbers.scales != ScaleFormat::F32)
     name += std::string("_s") + numerics::toString(numbers.scales);

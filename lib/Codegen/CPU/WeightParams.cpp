@@ -48,6 +48,14 @@ MemRefType outerType(KernelBuilder &b, int64_t panels) {
   return b.memref({panels, 1, kPanelRows}, b.f32());
 }
 
+MemRefType codebookType(KernelBuilder &b, WeightFormat format) {
+  return b.memref({int64_t(1) << bitsOf(format)}, b.f32());
+}
+
+Value loadCodebook(KernelBuilder &b, WeightFormat format, Value codebook) {
+  return b.loadVector(int64_t(1) << bitsOf(format), codebook, {0});
+}
+
 Value decodeF8E4M3FN(KernelBuilder &b, Value words) {
   auto type = cast<VectorType>(words.getType());
   VectorType floats = b.vec(type.getNumElements(), b.f32());

@@ -21,6 +21,10 @@ mlir::MemRefType zeroPointsType(KernelBuilder &b, int64_t bits, int64_t panels, 
 /// Of the outer scales of rows: panels x 1 x 32.
 mlir::MemRefType outerType(KernelBuilder &b, int64_t panels);
 
+/// Of the values of a table, and these as a vector.
+mlir::MemRefType codebookType(KernelBuilder &b, WeightFormat format);
+mlir::Value loadCodebook(KernelBuilder &b, WeightFormat format, mlir::Value codebook);
+
 /// `lanes` scales as f32, of rows `row` .. of a panel.
 mlir::Value loadScales(KernelBuilder &b, ScaleFormat format, int64_t lanes, mlir::Value scales,
                        Index panel, Index group, Index row);

@@ -52,7 +52,7 @@
 // RUN: echo '{"method": "zeroquant", "scheme": "W4A16", "mixed": true}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=MIXED4
 // MIXED4: error: {{.*}}a.json: mixed means MLP weights of 4 bits beside attention weights of 8: give scheme W8A8 or W8A16, found W4A16
 // RUN: echo '{"head": "8tni"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=HEAD
-// HEAD: error: {{.*}}a.json: unknown head '8tni'; legal are int8, float, W8A16, {{.*}} and IQ4NLA16; without the option it is int8, or float where the scheme is none
+// HEAD: error: {{.*}}a.json: unknown head '8tni'; legal are int8, float, W8A16, {{.*}} and T2A16; without the option it is int8, or float where the scheme is none
 func.func @forward(%x: tensor<?x16xf32>, %w: tensor<16x16xf32>) {
   lm.linear %x, %w {site = "up"} : (tensor<?x16xf32>, tensor<16x16xf32>) -> tensor<?x16xf32>
   lm.linear %x, %w {site = "lm_head"} : (tensor<?x16xf32>, tensor<16x16xf32>) -> tensor<?x16xf32>

@@ -126,7 +126,7 @@ func.func private @float_symmetry() attributes {a = #equant.scheme<f8E4M3FN, sym
 
 // -----
 
-// expected-error @below {{there is no table 'nf5'; expected nf4, iq4_nl or a list of values}}
+// expected-error @below {{there is no table 'nf5'; expected nf4, iq4_nl, learned2, learned3, learned4 or a list of values}}
 func.func private @table() attributes {a = #equant.scheme<i4, codebook = nf5, channel>}
 
 // -----

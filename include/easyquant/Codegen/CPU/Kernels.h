@@ -113,20 +113,20 @@ std::array<int64_t, 4> packedShape(WeightFormat format, int64_t n, int64_t k);
 struct WeightNumbers {
   CodeFormat codes = CodeFormat::Integer;
   ScaleFormat scales = ScaleFormat::F32;
-  const numerics::Codebook *table = nullptr; ///< of CodeFormat::Table
-  bool outer = false;                        ///< scales of a row have one of their own
+  bool outer = false; ///< scales of a row have one of their own
 
   static WeightNumbers of(const numerics::Scheme &scheme) {
-    return {scheme.codes, scheme.scales, scheme.table, scheme.outer};
+    return {scheme.codes, scheme.scales, scheme.outer};
   }
 };
-/// As symbols have it: "", "_s16", "_f8E4M3FN", "_nf4_s16", ...
+/// As symbols have it: "", "_sf16", "_f8E4M3FN", "_table_sf16", ...
 std::string nameOf(const WeightNumbers &numbers);
 
 /// y = x W^T (+ bias) (+ y). Arguments, those in brackets where the spec has them:
 ///   float input:      x: rows<K>, then
 ///   quantized input:  codes, scales, sums, [zeros], then
-///   w, wscales (not F32), [wzeros], [wouter], [wsums], [bias: memref<Nxf32>],
+///   w, wscales (not F32), [wzeros], [wouter], [codebook: memref<2^b x f32>], [wsums],
+///   [bias: memref<Nxf32>],
 ///   y: rows<N>, scratch, team
 /// One function serves M = 1 (GEMV) and M >= 2 (GEMM). groupSize is a multiple of 8, or 0.
 /// Quantized input needs integer codes. Weights without zero points are s * q, others s * (q - z),
@@ -232,9 +232,10 @@ std::string symbolName(const FakeQuantizeSpec &spec);
 mlir::func::FuncOp getOrEmitFakeQuantize(mlir::ModuleOp module, const FakeQuantizeSpec &spec,
                                          const Target &target);
 
-/// y[m] = table[tokens[m]]: (tokens: memref<?xi32>, table, [scales, [zeros], [outer]], y: rows<C>,
-/// team). Integer tables are packed weights of N = vocab, K = columns. A sharded table takes the
-/// rank, an index, before y: its tokens are those from rank * vocab on, rows of others are zeros.
+/// y[m] = table[tokens[m]]: (tokens: memref<?xi32>, table, [scales, [zeros], [outer], [codebook]],
+/// y: rows<C>, team). Quantized tables are packed weights of N = vocab, K = columns. A sharded
+/// table takes the rank, an index, before y: its tokens are those from rank * vocab on, rows of
+/// others are zeros.
 struct EmbeddingSpec {
   int64_t vocab = 0, columns = 0;
   WeightFormat table = WeightFormat::F32;

@@ -35,8 +35,8 @@ int64_t easyquant::equant::storedBytes(RankedTensorType weight, SchemeAttr schem
   int64_t rows = weight.getDimSize(0), columns = weight.getDimSize(1);
   using numerics::WeightTensor;
   int64_t bytes = 0;
-  for (WeightTensor tensor :
-       {WeightTensor::Codes, WeightTensor::Scales, WeightTensor::ZeroPoints, WeightTensor::Outer})
+  for (WeightTensor tensor : {WeightTensor::Codes, WeightTensor::Scales, WeightTensor::ZeroPoints,
+                              WeightTensor::Outer, WeightTensor::Codebook})
     if (RankedTensorType packed = layout.getPackedType(tensor, scheme, rows, columns))
       bytes += bytesOf(packed);
   if (input && !input.getSymmetric())

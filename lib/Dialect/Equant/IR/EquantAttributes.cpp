@@ -76,13 +76,6 @@ static int64_t ceilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 // CodebookAttr
 //===----------------------------------------------------------------------===//
 
-static const numerics::Codebook *namedCodebook(StringRef name) {
-  for (const numerics::Codebook *table : {numerics::Codebook::nf4(), numerics::Codebook::iq4nl()})
-    if (name == StringRef(table->name()))
-      return table;
-  return nullptr;
-}
-
 CodebookAttr CodebookAttr::get(MLIRContext *context, const numerics::Codebook &table) {
   return get(context, DenseF32ArrayAttr::get(context, table.values()));
 }
@@ -103,10 +96,12 @@ static FailureOr<CodebookAttr> parseCodebook(AsmParser &parser) {
   SMLoc at = parser.getCurrentLocation();
   StringRef name;
   if (succeeded(parser.parseOptionalKeyword(&name))) {
-    if (const numerics::Codebook *table = namedCodebook(name))
+    if (const numerics::Codebook *table = numerics::Codebook::named(name))
       return CodebookAttr::get(parser.getContext(), *table);
-    return parser.emitError(at) << "there is no table '" << name
-                                << "'; expected nf4, iq4_nl or a list of values";
+    return parser.emitError(at)
+           << "there is no table '" << name
+           << "'; expected nf4, iq4_nl, learned2, learned3, learned4 or a list of "
+              "values";
   }
   SmallVector<float> values;
   auto parseValue = [&]() -> ParseResult {
@@ -423,12 +418,23 @@ bool PlanAttr::mayWidenScales() const {
   return getWeight().getScale().isF16() && !option(recipe::option::scaleType.info().key);
 }
 
+static PlanAttr withWeight(PlanAttr plan, const numerics::Scheme &weight) {
+  MLIRContext *context = plan.getContext();
+  return PlanAttr::get(context, plan.getMethods(), plan.getRule(), plan.getPercentile(),
+                       SchemeAttr::get(context, weight), plan.getInput(), plan.getOptions(),
+                       plan.getCodes(), plan.getScale(), plan.getZeroPoint(), plan.getOuter());
+}
+
 PlanAttr PlanAttr::withWideScales() const {
   numerics::Scheme weight = getWeight().toNumerics();
   weight.scales = numerics::ScaleFormat::F32;
-  return get(getContext(), getMethods(), getRule(), getPercentile(),
-             SchemeAttr::get(getContext(), weight), getInput(), getOptions(), getCodes(),
-             getScale(), getZeroPoint(), getOuter());
+  return withWeight(*this, weight);
+}
+
+PlanAttr PlanAttr::withCodebook(const numerics::Codebook &codebook) const {
+  numerics::Scheme weight = getWeight().toNumerics();
+  weight.table = &codebook;
+  return withWeight(*this, weight);
 }
 
 PlanAttr PlanAttr::withResults(FlatSymbolRefAttr codes, FlatSymbolRefAttr scale,

@@ -103,9 +103,12 @@ static LogicalResult verifyCodes(Operation *op, SchemeAttr scheme, RankedTensorT
 /// The weight of a linear or an embedding: N x K codes and their scales, packed or not.
 static LogicalResult verifyWeight(Operation *op, SchemeAttr scheme, LayoutAttr layout,
                                   RankedTensorType codes, Value scale, Value zeroPoint, Value outer,
-                                  int64_t n, int64_t k) {
+                                  Value codebook, int64_t n, int64_t k) {
   if (!scheme.isStatic())
     return op->emitOpError("weights have static scales, found ") << scheme;
+  if (bool(codebook) != (layout && scheme.getCodebook()))
+    return op->emitOpError(codebook ? "has the values of a codebook without packed codes of one"
+                                    : "needs the values of the codebook of its packed codes");
   if (!layout) {
     if (failed(verifyCodes(op, scheme, codes, {n, k})))
       return failure();
@@ -131,6 +134,9 @@ static LogicalResult verifyWeight(Operation *op, SchemeAttr scheme, LayoutAttr l
     return op->emitOpError() << (zeroPoint ? "has zero points" : "has no zero points") << " for "
                              << scheme;
   if (zeroPoint && failed(check("zero points", WeightTensor::ZeroPoints, zeroPoint.getType())))
+    return failure();
+  if (codebook &&
+      failed(check("values of the codebook", WeightTensor::Codebook, codebook.getType())))
     return failure();
   if (failed(verifyHasOuter(op, scheme, outer)))
     return failure();
@@ -466,7 +472,7 @@ LogicalResult equant::LinearOp::verify() {
   int64_t n = lm::columns(getOutput()), k = lm::columns(getInput());
   SchemeAttr weight = getWeightScheme();
   if (failed(verifyWeight(*this, weight, getLayoutAttr(), tensorType(getCodes()), getScale(),
-                          getZeroPoint(), getOuter(), n, k)))
+                          getZeroPoint(), getOuter(), getCodebook(), n, k)))
     return failure();
   if (getBias() && tensorType(getBias()).getDimSize(0) != n)
     return emitOpError("bias has ") << tensorType(getBias()).getDimSize(0)
@@ -526,7 +532,8 @@ LogicalResult equant::LinearOp::verify() {
 
 LogicalResult equant::EmbeddingOp::verify() {
   return verifyWeight(*this, getWeightScheme(), getLayoutAttr(), tensorType(getCodes()), getScale(),
-                      getZeroPoint(), getOuter(), getVocabSize(), lm::columns(getOutput()));
+                      getZeroPoint(), getOuter(), getCodebook(), getVocabSize(),
+                      lm::columns(getOutput()));
 }
 
 //===----------------------------------------------------------------------===//

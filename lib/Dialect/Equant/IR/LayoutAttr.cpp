@@ -152,6 +152,10 @@ RankedTensorType LayoutAttr::getPackedType(numerics::WeightTensor tensor, Scheme
       return nullptr;
     return RankedTensorType::get({llvm::divideCeilSigned(n, rows), 1, rows},
                                  Float32Type::get(getContext()));
+  case WeightTensor::Codebook:
+    if (!isPanel || !scheme.getCodebook())
+      return nullptr;
+    return RankedTensorType::get({int64_t(1) << bits}, Float32Type::get(getContext()));
   }
   return nullptr;
 }

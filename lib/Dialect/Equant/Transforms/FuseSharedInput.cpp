@@ -62,7 +62,8 @@ static void fuse(RewriterBase &rewriter, ArrayRef<equant::LinearOp> linears) {
   Value bias = concat(rewriter, loc, linears, [](auto op) { return op.getBias(); });
   auto fused = equant::LinearOp::create(
       rewriter, loc, lm::activationType(rewriter.getContext(), llvm::sum_of(widths)),
-      first.getInput(), codes, scale, zeroPoint, outer, /*code_sums=*/Value(), bias,
+      first.getInput(), codes, scale, zeroPoint, outer, /*codebook=*/Value(), /*code_sums=*/Value(),
+      bias,
       /*row_scales=*/Value(), /*row_sums=*/Value(), /*row_zero_points=*/Value(),
       rewriter.getArrayAttr(sites), first.getWeightScheme(), first.getInputSchemeAttr(),
       first.getInputScaleAttr(), first.getInputZeroPointAttr(), /*layout=*/LayoutAttr());

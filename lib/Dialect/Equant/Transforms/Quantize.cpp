@@ -79,6 +79,10 @@ FailureOr<QuantizedWeight> Quantize::quantizeWeight(OpBuilder &builder, Location
   auto params = [&](Type element) {
     return RankedTensorType::get(scheme.getScaleShape(shape), element);
   };
+  if (CodebookAttr codebook = scheme.getCodebook();
+      codebook && codebook.toNumerics()->isToBeLearned())
+    return emitError(loc) << "site '" << site
+                          << "': its table is still to be learned: run equant-learn-tables before";
   QuantizedWeight result;
   if (plan.getScale()) {
     FailureOr<Value> scale = load(builder, loc, site, plan.getScale(), params(scheme.getScale()));
@@ -167,10 +171,10 @@ LogicalResult Quantize::quantizeSite(QuantizableOpInterface op, PlanAttr plan,
     return failure();
   auto linear = equant::LinearOp::create(
       builder, op.getLoc(), op->getResult(0).getType(), op.getActivationOperand().get(),
-      weight->codes, weight->scale, weight->zeroPoint, weight->outer, /*code_sums=*/Value(),
-      op.getBiasValue(), /*row_scales=*/Value(), /*row_sums=*/Value(), /*row_zero_points=*/Value(),
-      builder.getStrArrayAttr({op.getSite()}), plan.getWeight(), plan.getInput(), inputScale,
-      inputZeroPoint, /*layout=*/LayoutAttr());
+      weight->codes, weight->scale, weight->zeroPoint, weight->outer, /*codebook=*/Value(),
+      /*code_sums=*/Value(), op.getBiasValue(), /*row_scales=*/Value(), /*row_sums=*/Value(),
+      /*row_zero_points=*/Value(), builder.getStrArrayAttr({op.getSite()}), plan.getWeight(),
+      plan.getInput(), inputScale, inputZeroPoint, /*layout=*/LayoutAttr());
   op->getResult(0).replaceAllUsesWith(linear);
   op->erase();
   return success();
@@ -184,8 +188,9 @@ LogicalResult Quantize::quantizeEmbedding(lm::EmbeddingOp op, PlanAttr plan) {
     return failure();
   auto embedding = equant::EmbeddingOp::create(
       builder, op.getLoc(), op.getType(), op.getTokens(), table->codes, table->scale,
-      table->zeroPoint, table->outer, cast<RankedTensorType>(op.getTable().getType()).getDimSize(0),
-      plan.getWeight(), /*layout=*/LayoutAttr(), /*sharded=*/false);
+      table->zeroPoint, table->outer, /*codebook=*/Value(),
+      cast<RankedTensorType>(op.getTable().getType()).getDimSize(0), plan.getWeight(),
+      /*layout=*/LayoutAttr(), /*sharded=*/false);
   op.replaceAllUsesWith(embedding.getOutput());
   op.erase();
   return success();

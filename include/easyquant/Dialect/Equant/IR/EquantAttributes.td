@@ -73,7 +73,8 @@ def Equant_CodebookAttr : Equant_Attr<"Codebook", "codebook"> {
   let summary = "the values that codes stand for, in units of the scale";
   let description = [{
     A table of 4, 8 or 16 ascending values: `nf4` (QLoRA), `iq4_nl` (llama.cpp), or any others. A value is rounded to the
-    nearest of the table.
+    nearest of the table. `learned2`, `learned3` and `learned4` stand for tables of so many bits that `equant-learn-tables` is
+    to find.
 
     ```mlir
     #equant.codebook<nf4>
@@ -98,7 +99,7 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     | part | meaning |
     |---|---|
     | `i2`, `i3`, `i4`, `i5`, `i6`, `i8`, `f8E4M3FN`, `f4E2M1FN` | the codes |
-    | `codebook = nf4`, `codebook = iq4_nl`, `codebook = [...]` | integer codes are indices of a table (`#equant.codebook`) |
+    | `codebook = nf4`, `codebook = learned4`, `codebook = [...]` | integer codes are indices of a table (`#equant.codebook`) |
     | `symmetric` | integers: zero point 0, codes in [−(2^(b−1) − 1), 2^(b−1) − 1] |
     | `symmetric, full` | integers: zero point 0, codes in [−2^(b−1), 2^(b−1) − 1] |
     | `asymmetric` | integers: a zero point with every scale, codes in [−2^(b−1), 2^(b−1) − 1] |
@@ -269,6 +270,8 @@ def Equant_PlanAttr : Equant_Attr<"Plan", "plan"> {
     bool mayWidenScales() const;
     /// The same plan with scales of f32.
     PlanAttr withWideScales() const;
+    /// The same plan with another table.
+    PlanAttr withCodebook(const ::easyquant::numerics::Codebook &codebook) const;
     /// The same plan with what a method computed. A null `codes` leaves rounding to equant-quantize.
     PlanAttr withResults(::mlir::FlatSymbolRefAttr codes, ::mlir::FlatSymbolRefAttr scale,
                          ::mlir::FlatSymbolRefAttr zeroPoint, ::mlir::FlatSymbolRefAttr outer) const;

@@ -56,6 +56,9 @@ def Equant_PackedZeroPoints
 def Equant_PackedSums
     : Equant_TensorOf<"$t.getRank() == 3 && $t.hasStaticShape() && $t.getElementType().isSignlessInteger(32)",
                       "packed sums of codes, of three dimensions of i32">;
+def Equant_CodebookValues
+    : Equant_TensorOf<"$t.getRank() == 1 && $t.hasStaticShape() && $t.getElementType().isF32()",
+                      "the values of a codebook, tensor<Sxf32>">;
 def Equant_WeightZeroPoints : AnyTypeOf<[Equant_ZeroPoints, Equant_PackedZeroPoints], "", "::mlir::RankedTensorType">;
 def Equant_WeightOuterScales : AnyTypeOf<[Equant_OuterScales, Equant_PackedOuterScales], "", "::mlir::RankedTensorType">;
 def Equant_WeightCodes : AnyTypeOf<[Equant_Codes, Equant_PackedCodes], "", "::mlir::RankedTensorType">;
@@ -400,7 +403,8 @@ def Equant_LinearOp : Equant_Op<"linear", [AttrSizedOperandSegments, LM_RowWise]
     codes and a scale a channel can have, the linear leaves its sums as they are before `equant.rescale`, and has no bias.
 
     Codes, scales, zero points and outer scales are N × K, N × G, N × G and N × 1, or in the order of `layout`; then `code_sums`,
-    the sums of q − z of each row and group, go with asymmetric activations. `sites` names the linears of the checkpoint, from
+    the sums of q − z of each row and group, go with asymmetric activations, and the values of a table with its codes, as
+    `codebook`. `sites` names the linears of the checkpoint, from
     top to bottom: several after `equant-fuse-shared-input`.
 
     ```mlir
@@ -412,7 +416,7 @@ def Equant_LinearOp : Equant_Op<"linear", [AttrSizedOperandSegments, LM_RowWise]
   }];
   let arguments = (ins Equant_LinearInput:$input, Equant_WeightCodes:$codes, Equant_WeightScales:$scale,
                        Optional<Equant_WeightZeroPoints>:$zero_point, Optional<Equant_WeightOuterScales>:$outer,
-                       Optional<Equant_PackedSums>:$code_sums, Optional<LM_Vector>:$bias,
+                       Optional<Equant_CodebookValues>:$codebook, Optional<Equant_PackedSums>:$code_sums, Optional<LM_Vector>:$bias,
                        Optional<Equant_RowScales>:$row_scales, Optional<Equant_RowSums>:$row_sums,
                        Optional<Equant_RowZeroPoints>:$row_zero_points,
                        StrArrayAttr:$sites, Equant_SchemeAttr:$weight_scheme,
@@ -421,7 +425,7 @@ def Equant_LinearOp : Equant_Op<"linear", [AttrSizedOperandSegments, LM_RowWise]
   let results = (outs Equant_LinearOutput:$output);
   let assemblyFormat = [{
     $input `,` $codes `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? (`outer` `(` $outer^ `)`)?
-    (`code_sums` `(` $code_sums^ `)`)? (`bias` `(` $bias^ `)`)? (`row_scales` `(` $row_scales^ `)`)?
+    (`codebook` `(` $codebook^ `)`)? (`code_sums` `(` $code_sums^ `)`)? (`bias` `(` $bias^ `)`)? (`row_scales` `(` $row_scales^ `)`)?
     (`row_sums` `(` $row_sums^ `)`)? (`row_zero_points` `(` $row_zero_points^ `)`)? attr-dict `:`
     functional-type(operands, $output)
   }];
@@ -446,12 +450,12 @@ def Equant_EmbeddingOp : Equant_Op<"embedding", [AttrSizedOperandSegments]> {
   }];
   let arguments = (ins LM_Tokens:$tokens, Equant_WeightCodes:$codes, Equant_WeightScales:$scale,
                        Optional<Equant_WeightZeroPoints>:$zero_point, Optional<Equant_WeightOuterScales>:$outer,
-                       ConfinedAttr<I64Attr, [IntPositive]>:$vocab_size, Equant_SchemeAttr:$weight_scheme, OptionalAttr<Equant_LayoutAttr>:$layout,
+                       Optional<Equant_CodebookValues>:$codebook, ConfinedAttr<I64Attr, [IntPositive]>:$vocab_size, Equant_SchemeAttr:$weight_scheme, OptionalAttr<Equant_LayoutAttr>:$layout,
                        UnitAttr:$sharded);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = [{
-    $tokens `,` $codes `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? (`outer` `(` $outer^ `)`)? attr-dict `:`
-    functional-type(operands, $output)
+    $tokens `,` $codes `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? (`outer` `(` $outer^ `)`)?
+    (`codebook` `(` $codebook^ `)`)? attr-dict `:` functional-type(operands, $output)
   }];
   let hasVerifier = 1;
 }
