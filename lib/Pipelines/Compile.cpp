@@ -366,8 +366,11 @@ void buildPipelineUntilPhase(OpPassManager &pm, const OptionValues &options, Str
   buildLaunchesPipeline(pm, launches);
 }
 
-LogicalResult buildSearchPipeline(OpPassManager &pm, const OptionValues &options,
-                                  StringRef search) {
+LogicalResult buildSearchPipeline(OpPassManager &pm, const OptionValues &given, StringRef search) {
+  OptionValues options = given;
+  // From entropies nothing is measured.
+  if (!search.contains("strategy=entropy"))
+    takeCalibratedDefaults(options);
   Request request = *requestOf(options);
   addCalibration(pm, options, request);
   addPlan(pm, options);

@@ -193,7 +193,7 @@ def search_command(
     objective: Annotated[Objective, typer.Option(help="What is lost: KL divergence from the float model, or loss of the next token.")] = Objective.kl,
     scheme: Annotated[str, typer.Option(metavar="SCHEME", help="The scheme at which errors are turned into losses: one near the sizes wanted.")] = "W4A16",
     method: Annotated[str | None, typer.Option(metavar="METHOD", help="As of compile: what transforms and rounds.")] = None,
-    weight_observer: Annotated[str | None, typer.Option(metavar="RULE", help="As of compile: ranges of weights.")] = None,
+    weight_observer: Annotated[str | None, typer.Option(metavar="RULE", help="As of compile, by default, too: ranges of weights.")] = None,
     head: Annotated[str | None, typer.Option(metavar="SCHEME", help="As of compile: the output head and a tied embedding, which are then not searched.")] = None,
     head_group_size: Annotated[int | None, typer.Option(min=0, metavar="N", help="As of compile.")] = None,
     target: Annotated[str, typer.Option(metavar="TARGETS", help="What must have kernels; sizes are those of the first.")] = "cpu",
@@ -282,7 +282,8 @@ def search_command(
         write_json(front / "search.json", found)
     if output is not None:
         write_atomically(output, recipe_text(found["points"][0]))
-        console.out.print(f"{output}: compile with `easyquant compile MODEL --recipe {output}`", markup=False, soft_wrap=True)
+        text = f" --calib {calib}" if calib is not None and found["points"][0]["recipe"]["weight_observer"] == "hessian-diagonal" else ""
+        console.out.print(f"{output}: compile with `easyquant compile MODEL --recipe {output}{text}`", markup=False, soft_wrap=True)
     if report is not None:
         from easyquant import search_report
 

@@ -344,6 +344,7 @@ def test_a_recipe_that_compile_takes(stories, folder):
         assert shown in done.stdout
     recipe = yaml.safe_load((folder / "recipe.yaml").read_text())
     assert recipe["scheme"] == "W4A16" and recipe["sites"]
+    assert recipe["weight_observer"] == "hessian-diagonal" and f"--recipe {folder / 'recipe.yaml'} --calib {folder / 'text.txt'}" in done.stdout
     checked = subprocess.run([sys.executable, "-m", "easyquant", "recipe", "check", folder / "recipe.yaml", stories], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr
     page = (folder / "report" / "index.html").read_text()
@@ -354,6 +355,13 @@ def test_a_recipe_that_compile_takes(stories, folder):
     structure.check_ids()
     structure.check_colours()
     assert not (folder / "recipe.yaml.work").exists()
+
+
+def test_entropies_weigh_nothing(stories, folder):
+    """Ranges by weighted error, the default where there is text, would ask compile for text again."""
+    done = command(stories, "--avg-bits", "5.5", "--strategy", "entropy", "--calib", folder / "text.txt", *COMMON, "-o", folder / "entropy.yaml")
+    assert done.returncode == 0, done.stderr
+    assert yaml.safe_load((folder / "entropy.yaml").read_text())["weight_observer"] == "absmax" and "--calib" not in done.stdout
 
 
 def test_a_front(stories, folder):
