@@ -124,8 +124,9 @@ public:
     for (size_t k = 0; k < count; ++k) {
       std::vector<double> next(bins + 1, INFINITY);
       std::vector<size_t> &begin = begins.emplace_back(bins + 1);
+      // The more bins there are, the further on the last value's begin.
       for (size_t to = 0; to <= bins; ++to)
-        for (size_t from = 0; from <= to; ++from)
+        for (size_t from = to ? begin[to - 1] : 0; from <= to; ++from)
           if (const double error = best[from] + errorOf(k, from, to); error < next[to]) {
             next[to] = error;
             begin[to] = from;

@@ -21,6 +21,7 @@ using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::calibration;
 using namespace easyquant::search;
+using equant::PlanAttr;
 using formats::ComputedTensor;
 
 static constexpr char kLosses[] = "losses";
@@ -52,13 +53,17 @@ LogicalResult ChoiceRun::runLayer(size_t index, ArrayRef<const Choice *> choices
         continue;
       std::optional<GroupInputs> inputs;
       if (activations)
-        inputs.emplace(activations->of(group.activation), runner.tokens().skipped(), threads);
+        inputs.emplace(activations->of(group.activation), runner.tokens().skipped(),
+                       GroupInputs::Ranges::Fine, threads);
       GroupInputs *own = inputs ? &*inputs : nullptr;
-      auto plans = withLearnedTables(runner.constants(), group.sites,
-                                     group.candidates[chosen].plans, own, threads);
-      if (failed(plans))
-        return failure();
-      for (auto [site, plan] : llvm::zip_equal(group.sites, *plans))
+      SmallVector<PlanAttr> plans = group.candidates[chosen].plans;
+      if (own) {
+        auto learned = withLearnedTables(runner.constants(), group.sites, plans, *own, threads);
+        if (failed(learned))
+          return failure();
+        plans = std::move(*learned);
+      }
+      for (auto [site, plan] : llvm::zip_equal(group.sites, plans))
         if (failed(roundInto(runner.constants(), site, plan, own, threads, *program)))
           return failure();
     }

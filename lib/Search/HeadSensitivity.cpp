@@ -39,8 +39,8 @@ const SubgraphWeight &HeadSensitivity::placeOf(const PlannedSite &site) const {
 }
 
 LogicalResult HeadSensitivity::round(ArrayRef<PlanAttr> plans) {
-  GroupInputs inputs(input, runner->tokens().skipped(), threads);
-  auto learned = withLearnedTables(runner->constants(), group->sites, plans, &inputs, threads);
+  GroupInputs inputs(input, runner->tokens().skipped(), GroupInputs::Ranges::Fine, threads);
+  auto learned = withLearnedTables(runner->constants(), group->sites, plans, inputs, threads);
   if (failed(learned))
     return failure();
   for (auto [site, plan] : llvm::zip_equal(group->sites, *learned))
@@ -87,7 +87,7 @@ FailureOr<float> HeadSensitivity::lossOf(ArrayRef<PlanAttr> plans) {
 FailureOr<LayerFindings> HeadSensitivity::measure() {
   LayerFindings findings;
   GroupFindings &found = findings.groups.emplace_back();
-  GroupInputs inputs(input, runner->tokens().skipped(), threads);
+  GroupInputs inputs(input, runner->tokens().skipped(), GroupInputs::Ranges::Coarse, threads);
   FailureOr<std::vector<float>> weighted =
       weightErrors(runner->constants(), *group, inputs, threads);
   if (failed(weighted))

@@ -68,14 +68,14 @@ LogicalResult LayerSensitivity::gather(const HiddenStates &before) {
   activations.emplace(std::move(*found));
   for (const SearchGroup *group : groups)
     inputs.try_emplace(group->activation.getAsOpaquePointer(), activations->of(group->activation),
-                       runner.tokens().skipped(), threads);
+                       runner.tokens().skipped(), GroupInputs::Ranges::Coarse, threads);
   return success();
 }
 
 LogicalResult LayerSensitivity::round(ArrayRef<PlannedSite> sites, ArrayRef<PlanAttr> plans,
                                       CompiledSubgraph &program) {
   GroupInputs &input = inputs.find(sites.front().activation().getAsOpaquePointer())->second;
-  auto learned = withLearnedTables(runner.constants(), sites, plans, &input, threads);
+  auto learned = withLearnedTables(runner.constants(), sites, plans, input, threads);
   if (failed(learned))
     return failure();
   for (auto [site, plan] : llvm::zip_equal(sites, *learned))

@@ -97,20 +97,22 @@ bool easyquant::search::readsInputs(PlanAttr plan) {
 
 FailureOr<SmallVector<PlanAttr>>
 easyquant::search::withLearnedTables(const ModelConstants &constants, ArrayRef<PlannedSite> sites,
-                                     ArrayRef<PlanAttr> plans, GroupInputs *inputs,
+                                     ArrayRef<PlanAttr> plans, GroupInputs &inputs,
                                      unsigned threads) {
   SmallVector<PlanAttr> learned(plans);
-  for (PlanAttr &plan : learned) {
-    if (!isToBeLearned(plan))
-      continue;
-    // Sites of a group have one format.
-    auto found =
-        withLearnedTable(constants, weightsToLearn(sites), plan,
-                         inputs ? inputs->meanSquares() : std::span<const float>(), threads);
+  PlanAttr plan = learned.front(); // sites of a group have one format
+  if (!isToBeLearned(plan))
+    return learned;
+  equant::QuantizableOpInterface first = sites.front().op;
+  const numerics::Codebook *&table = inputs.tables[{first, plan.withWideScales()}];
+  if (!table) {
+    FailureOr<PlanAttr> found =
+        withLearnedTable(constants, weightsToLearn(sites), plan, inputs.meanSquares(), threads);
     if (failed(found))
       return failure();
-    std::fill(learned.begin(), learned.end(), *found);
+    table = found->getWeight().getCodebook().toNumerics();
   }
+  std::fill(learned.begin(), learned.end(), plan.withCodebook(*table));
   return learned;
 }
 
@@ -119,8 +121,10 @@ Result<numerics::QuantizedMatrix> easyquant::search::roundToNearest(const Planne
                                                                     GroupInputs *inputs) {
   const PlannedSite planned{site.op, plan};
   numerics::ScaleRule rule = planned.rule();
-  if (rule.kind == numerics::ScaleRuleKind::HessianDiagonal && inputs)
+  if (rule.kind == numerics::ScaleRuleKind::HessianDiagonal && inputs) {
     rule.weights = inputs->meanSquares();
+    rule.coarse = inputs->areRangesCoarse();
+  }
   auto rounded = numerics::quantize(rows, planned.scheme(), rule);
   if (!rounded && rounded.error().code == ErrorCode::OutOfRange && plan.mayWidenScales())
     rounded = numerics::quantize(rows, numerics::withWideScales(planned.scheme()), rule);
@@ -173,7 +177,7 @@ FailureOr<std::vector<float>> easyquant::search::weightErrors(const ModelConstan
   const std::span<const float> moments = inputs.meanSquares();
   std::vector<SmallVector<PlanAttr>> plans;
   for (const FormatCandidate &candidate : group.candidates) {
-    auto learned = withLearnedTables(constants, group.sites, candidate.plans, &inputs, threads);
+    auto learned = withLearnedTables(constants, group.sites, candidate.plans, inputs, threads);
     if (failed(learned))
       return failure();
     plans.push_back(std::move(*learned));

@@ -25,27 +25,36 @@ namespace easyquant::search {
 /// What rounding takes from the activations that a group of sites reads.
 class GroupInputs {
 public:
-  GroupInputs(const HiddenStates &rows, int64_t skipped, unsigned threads)
-      : rows(&rows), skipped(skipped), threads(threads) {}
+  enum class Ranges {
+    Coarse, ///< ScaleRule::coarse: where formats are compared, of which there are many
+    Fine,
+  };
+  GroupInputs(const HiddenStates &rows, int64_t skipped, Ranges ranges, unsigned threads)
+      : rows(&rows), skipped(skipped), ranges(ranges), threads(threads) {}
 
+  bool areRangesCoarse() const { return ranges == Ranges::Coarse; }
   /// E[x_j^2] of every channel; computed once.
   std::span<const float> meanSquares();
   /// The factor with which plans of these options round; computed once.
   Result<const numerics::GptqFactor *> factor(const numerics::GptqOptions &options);
+  /// Tables that withLearnedTables has found, by the first of the sites and the plan, which scales
+  /// of another type make no difference to.
+  llvm::DenseMap<std::pair<mlir::Operation *, mlir::Attribute>, const numerics::Codebook *> tables;
 
 private:
   const HiddenStates *rows;
   int64_t skipped;
+  Ranges ranges;
   unsigned threads;
   std::vector<float> squares, hessian;
   std::map<std::pair<bool, double>, numerics::GptqFactor> factors; ///< by act-order and damping
 };
 
 /// The plans of a group's sites, with the table that its weights teach where theirs is to be
-/// learned. `inputs` may be null where nothing is taken from them. Fails with a diagnostic.
+/// learned. Fails with a diagnostic.
 mlir::FailureOr<llvm::SmallVector<equant::PlanAttr>>
 withLearnedTables(const ModelConstants &constants, llvm::ArrayRef<PlannedSite> sites,
-                  llvm::ArrayRef<equant::PlanAttr> plans, GroupInputs *inputs, unsigned threads);
+                  llvm::ArrayRef<equant::PlanAttr> plans, GroupInputs &inputs, unsigned threads);
 
 /// Does rounding by the plan take anything from activations?
 bool readsInputs(equant::PlanAttr plan);
