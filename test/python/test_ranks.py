@@ -22,6 +22,7 @@ METHODS = {
     "awq": ("--method=awq", "--scheme=W4A16", "--group-size=32"),
     "gptq": ("--method=absmax+gptq", "--scheme=W4A16", "--group-size=32"),
     "ranges": ("--scheme=W4A16", "--group-size=32", "--weight-observer=hessian-diagonal"),
+    "tables": ("--scheme=T3A16", "--group-size=32"),
     "lkd": ("--method=absmax+lkd", "--scheme=W4A16", "--group-size=32", "--epochs=1"),
     "signround": ("--method=absmax+signround", "--scheme=W4A16", "--group-size=32", "--steps=4"),
     "static": ("--method=smoothquant", "--scheme=W8A8", "--activations=static"),
