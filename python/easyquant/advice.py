@@ -8,7 +8,7 @@ from pathlib import Path
 from easyquant.options import default_of
 
 # By scheme, where one clearly does, as measured: docs/benchmarks/methods.md has the figures.
-BETTER = {"W8A8": "smoothquant", "W4A16": "awq+signround", "W4A16_ASYM": "awq+signround", "W3A16_ASYM": "awq"}
+BETTER = {"W8A8": "smoothquant", "W4A16": "awq+signround", "W4A16_ASYM": "awq+signround", "T4A16": "awq", "W3A16_ASYM": "signround"}
 
 
 def better_method(options, model: Path, output: Path) -> str | None:
