@@ -87,6 +87,7 @@ def main():
 
         sources = subprocess.run(["git", "ls-files", "*.cpp", "*.h"], cwd=REPO, capture_output=True, text=True, check=True)
         run("format", ["clang-format-22", "--dry-run", "-Werror", *sources.stdout.split()], totals)
+        run("prose", ["scripts/lint.sh", "--prose"], totals)
         run("generated docs", ["scripts/generate-docs.sh", "--check"], totals)
         unit_tests(args.build)
         if args.fast == "no":
