@@ -60,7 +60,7 @@ prepare_model() {
   [[ $prompt == [0-9]* ]] || prompt=$("$python" -c '
 import sys
 from pathlib import Path
-from easyquant.tokenizer import load_tokenizer
+from easyquant.text.tokenizer import load_tokenizer
 print(*load_tokenizer(Path(sys.argv[1])).encode(sys.argv[2], add_special_tokens=False), sep=",")' "$scratch/$name" "$prompt")
   "$tools/easyquant-run" "$scratch/$name" --tokens "$prompt" --max-new-tokens "$count" --ignore-eos --device cpu \
     --json "$stage/cpu/$name/tokens.json" >/dev/null

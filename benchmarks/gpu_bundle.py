@@ -81,8 +81,8 @@ def copy_runtime(out):
 
 def copy_python(out):
     """Likewise."""
-    extension = next((REPO / "python" / "easyquant").glob("_runtime*.so"), None)
-    need("python/easyquant/_runtime*.so", extension)
+    extension = next((REPO / "python" / "easyquant" / "runtime").glob("_runtime*.so"), None)
+    need("python/easyquant/runtime/_runtime*.so", extension)
     for folder in ("packages", "interpreter/bin", "interpreter/lib"):
         (out / folder).mkdir(parents=True, exist_ok=True)
     shutil.copytree(REPO / "python" / "easyquant", out / "python" / "easyquant", ignore=NOT_CARRIED, dirs_exist_ok=True)

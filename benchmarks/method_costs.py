@@ -25,10 +25,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from easyquant.calibration import CalibrationText, tokens_of
-from easyquant.memory import peak_rss_bytes
-from easyquant.plans import flops_per_second
-from easyquant.tools import find_tool
+from easyquant.compiler.calibration import CalibrationText, tokens_of
+from easyquant.compiler.plans import flops_per_second
+from easyquant.support.memory import peak_rss_bytes
+from easyquant.support.tools import find_tool
 
 SCHEMES = {"smoothquant": "W8A8", "gptq": "W4A16", "awq": "W4A16", "awq+gptq": "W4A16", "signround": "W4A16_ASYM", "awq+signround": "W4A16_ASYM",
            "zeroquant+lkd": "W4A8", "absmax": "W4A16"}

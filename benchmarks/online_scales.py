@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from easyquant import _runtime
-from easyquant.artifact import Artifact
-from easyquant.tokenizer import load_tokenizer
+from easyquant.runtime.artifact import Artifact
+from easyquant.text.tokenizer import load_tokenizer
 
 KINDS = {
     "static": (), "static, sinks apart": ("--sinks=keep",), "dynamic": (), "online-ema": (), "online-ema, sinks apart": ("--sinks=keep",),

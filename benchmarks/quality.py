@@ -30,10 +30,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from easyquant.comparison import store, stored
-from easyquant.files import sha256, write_json
-from easyquant.metrics import paired
-from easyquant.protocol import version
+from easyquant.evaluation.comparison import store, stored
+from easyquant.evaluation.metrics import paired
+from easyquant.evaluation.protocol import version
+from easyquant.support.files import sha256, write_json
 
 GOLDENS = Path(__file__).with_name("quality_goldens.json")
 # Beyond what instruction sets gave, of which each has a golden of its own: they differ in how sums are rounded, and one moved code

@@ -9,8 +9,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from easyquant.comparison import pareto
-from easyquant.metrics import standard_error
+from easyquant.evaluation.comparison import pareto
+from easyquant.evaluation.metrics import standard_error
 
 GOAL = 0.8  # of the peer's mean KL divergence, at no more bytes
 

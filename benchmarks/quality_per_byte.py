@@ -40,12 +40,12 @@ from peer import PEER_PACKAGES, Worker, cache_folder, fail, peer_environment
 from quality_fronts import Point, draw, show
 from safetensors import safe_open
 
-from easyquant.comparison import store, stored
-from easyquant.extension import runtime
-from easyquant.files import sha256
-from easyquant.protocol import Corpus
-from easyquant.tokenizer import load_tokenizer
-from easyquant.tools import find_tool
+from easyquant.evaluation.comparison import store, stored
+from easyquant.evaluation.protocol import Corpus
+from easyquant.runtime.extension import runtime
+from easyquant.support.files import sha256
+from easyquant.support.tools import find_tool
+from easyquant.text.tokenizer import load_tokenizer
 
 # File types of llama.cpp, and whether their quantizer gets an importance matrix.
 PEERS = {"Q2_K": True, "IQ4_XS": True, "Q3_K_M": True, "Q4_K_M": True, "Q5_K_M": True, "Q6_K": False}

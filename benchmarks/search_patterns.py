@@ -23,11 +23,11 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from easyquant.comparison import store, stored
-from easyquant.files import sha256
-from easyquant.metrics import paired
-from easyquant.plans import read_plans
-from easyquant.protocol import version
+from easyquant.compiler.plans import read_plans
+from easyquant.evaluation.comparison import store, stored
+from easyquant.evaluation.metrics import paired
+from easyquant.evaluation.protocol import version
+from easyquant.support.files import sha256
 
 GROUP, WIDTHS = 64, (2, 3, 4, 8)
 SEARCHED = "searched"

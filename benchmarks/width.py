@@ -33,8 +33,8 @@ from rich.console import Console
 from rich.table import Table
 from safetensors.numpy import save_file
 
-from easyquant.memory import peak_rss_bytes
-from easyquant.tools import find_tool
+from easyquant.support.memory import peak_rss_bytes
+from easyquant.support.tools import find_tool
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "test" / "Inputs"))
 from make_wide_checkpoint import SHAPES, write_checkpoint  # noqa: E402

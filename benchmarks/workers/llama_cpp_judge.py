@@ -12,14 +12,15 @@ Its requests, as serving.py reads them:
      "windows": PATH, "threads": 2}                                      figures of files against their f32 on int32 [windows, tokens] (.npy)
     {"op": "describe"}                                                   version and CPU features of the build
 
-Figures are those of `easyquant eval --reference`, by the code that makes them there (easyquant.metrics).
+Figures are those of `easyquant eval --reference`, by the code that makes them there (easyquant.evaluation.metrics).
 """
 
 from pathlib import Path
 
 import llama_cpp
 import numpy as np
-from easyquant.metrics import Scores, compare, token_losses
+from easyquant.evaluation.metrics import Scores, compare
+from easyquant.runtime.logits import token_losses
 from llama_cpp_models import load_model, open_context, quantize, start, write_f32
 from serving import serve
 

@@ -11,11 +11,13 @@ import importlib
 __version__ = "0.1.0"
 
 # Imported when they are asked for: the command line is quick to start.
-_PLACES = {"Model": "model", "Score": "model", "Completion": "generation", "UserError": "errors"}
+_PLACES = {"Model": "runtime.model", "Score": "runtime.model", "Completion": "runtime.generation", "UserError": "support.errors"}
 __all__ = [*_PLACES, "__version__"]
 
 
 def __getattr__(name: str):
+    if name == "_runtime":
+        return importlib.import_module("easyquant.runtime._runtime")
     if name not in _PLACES:
         raise AttributeError(f"module 'easyquant' has no attribute {name!r}")
     return getattr(importlib.import_module(f"easyquant.{_PLACES[name]}"), name)

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The command `easyquant`, which `python -m easyquant` is too."""
 
-from easyquant import interrupts
+from easyquant.terminal import interrupts
 
 interrupts.leave_quietly()  # before anything that takes long to import
 
 
 def main() -> None:
-    from easyquant import cli
+    from easyquant.commands import cli
 
     cli.main()
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from typer.testing import CliRunner
 
-from easyquant.cli import app
+from easyquant.commands.cli import app
 
 
 @dataclass

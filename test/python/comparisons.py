@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from easyquant import compare_report
-from easyquant.comparison import Finding, Protocol, Variant
+from easyquant.evaluation.comparison import Finding, Protocol, Variant
+from easyquant.reports import compare_report
 
 PROTOCOL = Protocol(
     model="m", text_sha256="t", calib_sha256="c", context=64, max_windows=2, nsamples=8, seqlen=32, seed=0, group_size=None,

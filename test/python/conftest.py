@@ -119,7 +119,7 @@ def smollm2_gguf():
     if given := os.environ.get("EASYQUANT_SMOLLM2_GGUF"):
         return Path(given)
     from easyquant.demo import fetch_model
-    from easyquant.errors import UserError
+    from easyquant.support.errors import UserError
 
     try:
         return fetch_model(CACHE)

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from easyquant.artifact import Artifact
+from easyquant.runtime.artifact import Artifact
 from command_line import run_command_line as easyquant
 
 

@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from calibrating import calibrate, pipeline, write_tokens
-from easyquant.compiler import wait_and_watch
+from easyquant.compiler.driver import wait_and_watch
 from helpers import assert_refused, random_llama, run_tool, tool, write_model
 
 

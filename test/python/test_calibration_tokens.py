@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from easyquant.calibration import CalibrationText, choose_windows, read_windows, windows_of_text, write_tokens
-from easyquant.errors import UserError
-from easyquant.files import sha256
+from easyquant.compiler.calibration import CalibrationText, choose_windows, read_windows, windows_of_text, write_tokens
+from easyquant.support.errors import UserError
+from easyquant.support.files import sha256
 
 TEXT = np.arange(1000, dtype=np.int32)
 

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from easyquant.chat import LARGEST_OUTPUT, ChatTemplate
-from easyquant.errors import UserError
-from easyquant.tokenizer import load_tokenizer, write_tokenizer_files
-from easyquant.tokenizer_checks import LARGEST_TEMPLATE
+from easyquant.support.errors import UserError
+from easyquant.text.chat import LARGEST_OUTPUT, ChatTemplate
+from easyquant.text.tokenizer import load_tokenizer, write_tokenizer_files
+from easyquant.text.tokenizer_checks import LARGEST_TEMPLATE
 from test_tokenizer_metadata import BYTE_LEVEL, write_gguf
 
 MESSAGES = {"messages": [{"role": "user", "content": "Hi"}], "add_generation_prompt": True}

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from easyquant.choices import answer_questions, read_questions, split_tokens
-from easyquant.errors import UserError
+from easyquant.evaluation.choices import answer_questions, read_questions, split_tokens
+from easyquant.support.errors import UserError
 
 
 def encode(text: str) -> list[int]:

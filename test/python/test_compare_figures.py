@@ -16,9 +16,9 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from comparisons import BOUNDS, finding, page_of
-from easyquant import compare_plots
-from easyquant.comparison import Variant, plan
-from easyquant.plots import LARGE, SERIES, SMALL
+from easyquant.evaluation.comparison import Variant, plan
+from easyquant.reports import compare_plots
+from easyquant.reports.plots import LARGE, SERIES, SMALL
 
 METHODS = ["absmax", "zeropoint", "symmetric", "zeroquant", "zeroquant+lkd", "smoothquant", "awq", "gptq"]
 LONG = ["smoothquant+zeroquant+gptq+lkd", "smoothquant+awq+gptq", "awq+gptq", "smoothquant+gptq", "smoothquant+zeroquant+lkd"]

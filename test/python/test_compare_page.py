@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from comparisons import finding, page_of
-from easyquant.compare import results_table
-from easyquant.comparison import Variant, cache_remarks
+from easyquant.commands.compare import results_table
+from easyquant.evaluation.comparison import Variant, cache_remarks
 from page_structure import Structure
 
 FINDINGS = [

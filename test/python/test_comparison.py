@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from comparisons import BOUNDS, PROTOCOL, finding
-from easyquant.bounds import BoundRow, bound_rows, bounds_tables, moved_bytes, smoothing_rows
-from easyquant.compare import split_counts, split_list
-from easyquant.comparison import (
+from easyquant.commands.compare import split_counts, split_list
+from easyquant.evaluation.bounds import BoundRow, bound_rows, bounds_tables, moved_bytes, smoothing_rows
+from easyquant.evaluation.comparison import (
     Finding,
     Protocol,
     Variant,
@@ -23,7 +23,7 @@ from easyquant.comparison import (
     stored,
     worst_rounding,
 )
-from easyquant.errors import UserError
+from easyquant.support.errors import UserError
 
 def test_plan_puts_the_float_model_first_and_leaves_out_what_makes_no_sense():
     variants, skipped = plan(["absmax", "smoothquant", "gptq"], ["W8A8", "W4A16"], ["none", "int8"], 64, [8, 64])

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from easyquant.compiler import check_model, run_compiler, tokenizer_files
-from easyquant.errors import UserError
-from easyquant.memory import age_seconds, rss_bytes
-from easyquant.options import CompileOptions
+from easyquant.compiler.driver import check_model, run_compiler, tokenizer_files
+from easyquant.compiler.options import CompileOptions
+from easyquant.support.errors import UserError
+from easyquant.support.memory import age_seconds, rss_bytes
 from command_line import run_command_line
 
 
@@ -75,7 +75,7 @@ def test_time_and_memory_that_compile_prints_are_of_the_whole_command(tiny_llama
     assert before - 0.1 < float(seconds) < age_seconds() + 0.1, "from the start of the interpreter, which is that of the tests"
     assert (float(memory) + 0.05) * {"MB": 1e6, "GB": 1e9}[unit] > rss_bytes()  # one decimal is shown
     begin = time.monotonic()
-    told = subprocess.run([sys.executable, "-c", "import time; time.sleep(0.3); from easyquant.memory import age_seconds; print(age_seconds())"], capture_output=True, text=True)
+    told = subprocess.run([sys.executable, "-c", "import time; time.sleep(0.3); from easyquant.support.memory import age_seconds; print(age_seconds())"], capture_output=True, text=True)
     assert 0.3 < float(told.stdout) < time.monotonic() - begin + 0.1
 
 
@@ -106,7 +106,7 @@ def test_a_crash_is_named(tool):
 def test_a_missing_tool(monkeypatch, tmp_path):
     monkeypatch.setenv("EASYQUANT_TOOLS", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setitem(sys.modules, "easyquant._config", None)
+    monkeypatch.setitem(sys.modules, "easyquant.support._config", None)
     with pytest.raises(UserError, match="scripts/setup.sh"):
         run_compiler([])
 

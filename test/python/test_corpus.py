@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import rdata
 
-from easyquant import corpus
-from easyquant.corpus import fetch_novels, read_lazy_load
-from easyquant.errors import UserError
+from easyquant.demo import corpus
+from easyquant.demo.corpus import fetch_novels, read_lazy_load
+from easyquant.support.errors import UserError
 
 
 def serialize(value) -> bytes:

@@ -9,8 +9,8 @@ import pytest
 import typer
 
 from calibrating import write_tokens
-from easyquant.cli import app
-from easyquant.options import CompileOptions
+from easyquant.commands.cli import app
+from easyquant.compiler.options import CompileOptions
 from helpers import ISA, compile_model, folder_contents, random_tokens, run_tool
 
 # Command lines that together read every option that makes a difference to a pass.

@@ -22,8 +22,8 @@ def test_artifact_built_twice(artifact, tiny_llama, tmp_path, scheme):
 
 def test_shards_change_nothing(artifact, tiny_llama, tmp_path):
     """The same tensors in many files: the same logits, and the Python package finds every site."""
-    from easyquant.artifact import Artifact
-    from easyquant.weights import read_site
+    from easyquant.evaluation.weights import read_site
+    from easyquant.runtime.artifact import Artifact
 
     whole = artifact(tiny_llama, "--scheme=W8A8")
     options = ("--scheme=W8A8", "--max-shard-bytes=20000", ISA)

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from easyquant.errors import UserError
-from easyquant.files import check_writable, sha256, write_json
+from easyquant.support.errors import UserError
+from easyquant.support.files import check_writable, sha256, write_json
 
 
 def test_json_is_replaced_as_a_whole(tmp_path):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from calibrating import write_tokens
-from easyquant.artifact import Artifact
-from easyquant.weights import read_site, read_tensor
+from easyquant.evaluation.weights import read_site, read_tensor
+from easyquant.runtime.artifact import Artifact
 from helpers import Runner, run_tool, test_data
 from oracles.checkpoint import read_folder
 from oracles.formats import Formats, Peaks

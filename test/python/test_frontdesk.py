@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from easyquant.artifact import Artifact
-from easyquant.packed import relative_error
-from easyquant.weights import example_weights, read_site, scaled_sites
+from easyquant.evaluation.weights import example_weights, read_site, scaled_sites
+from easyquant.formats.packed import relative_error
+from easyquant.runtime.artifact import Artifact
 from command_line import Done, run_command_line
 from helpers import BUILD, random_llama, test_data, write_letters, write_model
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from easyquant.generation import Completion, Speed, StopTexts, complete
-from easyquant.requests import Request, Settings
+from easyquant.runtime.generation import Completion, Speed, StopTexts, complete
+from easyquant.runtime.requests import Request, Settings
 
 VOCABULARY, END = 50, 7
 

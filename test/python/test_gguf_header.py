@@ -10,8 +10,8 @@ import gguf
 import numpy as np
 import pytest
 
-from easyquant.errors import UserError
-from easyquant.gguf_header import read_gguf_header
+from easyquant.formats.gguf_header import read_gguf_header
+from easyquant.support.errors import UserError
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from easyquant.artifact import Artifact
-from easyquant.weights import read_site
+from easyquant.evaluation.weights import read_site
+from easyquant.runtime.artifact import Artifact
 from calibrating import write_tokens
 from helpers import random_tokens, run_tool
 from oracles.checkpoint import read_folder

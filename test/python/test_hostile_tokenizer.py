@@ -7,8 +7,8 @@ import json
 import pytest
 
 from command_line import run_command_line
-from easyquant.errors import UserError
-from easyquant.tokenizer import load_tokenizer, tokenizer_from_gguf
+from easyquant.support.errors import UserError
+from easyquant.text.tokenizer import load_tokenizer, tokenizer_from_gguf
 from helpers import BUILD, random_llama, write_model
 from test_tokenizer_metadata import SENTENCEPIECE, write_gguf
 

@@ -8,7 +8,7 @@ import shutil
 import pytest
 from huggingface_hub import constants
 
-from easyquant.artifact import Artifact
+from easyquant.runtime.artifact import Artifact
 from command_line import run_command_line as easyquant
 from helpers import random_llama, write_model
 

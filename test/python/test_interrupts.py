@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from easyquant.files import scratch_folder
+from easyquant.support.files import scratch_folder
 
 # Says when the entry point begins to run, as the script `easyquant` does.
 START = "import easyquant.__main__ as entry; import os, sys; os.write(1, b'!'); sys.argv = ['easyquant', 'recipe', 'show', '/dev/stdin']; entry.main()"
@@ -47,7 +47,7 @@ def test_an_ignored_signal_stays_ignored():
 
 
 def test_scratch_folders_of_killed_processes_are_removed(tmp_path):
-    code = f"import os, time; from easyquant.files import scratch_folder\nwith scratch_folder({str(tmp_path)!r}): os.write(1, b'!'); time.sleep(60)"
+    code = f"import os, time; from easyquant.support.files import scratch_folder\nwith scratch_folder({str(tmp_path)!r}): os.write(1, b'!'); time.sleep(60)"
     killed, living = start(code), start(code)
     assert len(list(tmp_path.iterdir())) == 2
     killed.kill()
@@ -68,7 +68,7 @@ def test_a_compiler_that_outlives_its_parent_keeps_its_files(tmp_path):
     compiler.write_text(f"#!{sys.executable}\nimport os, time; os.write(1, b'!' + str(os.getpid()).encode() + b'\\n'); time.sleep(60)\n")
     compiler.chmod(0o755)
     process = start(
-        f"import os; os.environ['EASYQUANT_TOOLS'] = {str(tmp_path)!r}; from easyquant.compiler import run_compiler; from easyquant.files import scratch_folder\n"
+        f"import os; os.environ['EASYQUANT_TOOLS'] = {str(tmp_path)!r}; from easyquant.compiler.driver import run_compiler; from easyquant.support.files import scratch_folder\n"
         f"with scratch_folder({str(scratch)!r}): run_compiler([])"
     )
     child = int(process.stdout.readline())
@@ -86,7 +86,7 @@ def test_a_compiler_that_outlives_its_parent_keeps_its_files(tmp_path):
 
 def test_scratch_folders_do_not_disturb_each_other(tmp_path):
     code = (
-        "import sys, time; sys.stdout.write('!'); sys.stdout.flush(); from easyquant.files import scratch_folder\n"
+        "import sys, time; sys.stdout.write('!'); sys.stdout.flush(); from easyquant.support.files import scratch_folder\n"
         "for _ in range(40):\n"
         f"    with scratch_folder({str(tmp_path)!r}) as folder:\n"
         "        (folder / 'file').write_text('x'); time.sleep(0.001); assert (folder / 'file').read_text() == 'x'\n"

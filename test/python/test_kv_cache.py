@@ -10,8 +10,8 @@ from oracles.checkpoint import read_llama2c
 from oracles.kv_cache import QuantizedCacheLlama
 
 from command_line import run_command_line
-from easyquant.artifact import Artifact
-from easyquant.evaluate import calls_of_window, share_past_codes
+from easyquant.evaluation.evaluate import calls_of_window, share_past_codes
+from easyquant.runtime.artifact import Artifact
 from helpers import BUILD, Runner, assert_refused, random_gpt2, random_tokens, run_tool, test_data, write_model
 
 SMALL = ("--kv-group=16", "--kv-residual=32", "--kv-sinks=4")

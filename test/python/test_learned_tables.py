@@ -10,8 +10,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from calibrating import write_tokens
-from easyquant.artifact import Artifact
-from easyquant.weights import read_site, read_tensor
+from easyquant.evaluation.weights import read_site, read_tensor
+from easyquant.runtime.artifact import Artifact
 from helpers import Runner, random_tokens, run_tool, test_data
 from oracles.checkpoint import read_folder
 from oracles.formats import scales_of, to_table

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from easyquant.metrics import Scores, compare, log_sum_exp, standard_error, token_losses, wilson_interval
+from easyquant.evaluation.metrics import Scores, compare, standard_error, wilson_interval
+from easyquant.runtime.logits import log_sum_exp, token_losses
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

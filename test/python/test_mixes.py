@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from easyquant.options import choices_of
+from easyquant.compiler.options import choices_of
 from calibrating import write_tokens
 from helpers import assert_refused, compile_model, random_gpt2, random_llama, random_tokens, run_tool, write_model
 

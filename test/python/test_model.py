@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import easyquant
-from easyquant.errors import UserError
+from easyquant.support.errors import UserError
 from helpers import Runner
 
 PROMPTS = ["abc", "The quick brown fox", "x", "Zebra!", "0123456789" * 9, "abc", "What?", "{}[]()"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import easyquant
-from easyquant.options import FILE, OPTIONS, CompileOptions
+from easyquant.compiler.options import FILE, OPTIONS, CompileOptions
 from helpers import assert_refused, run_tool
 
 TABLE = json.loads(run_tool("easyquant-compile", "--describe-options").stdout)
@@ -96,5 +96,5 @@ def test_without_the_table_only_its_commands_end(tmp_path):
 
     assert run("inspect", "--help").returncode == 0
     done = run("compile", "model", "-o", "out", "--scheme", "W8A8")
-    missing = f"{tmp_path}/easyquant/options.json: the table of the compiler's options is missing; build it with scripts/setup.sh"
+    missing = f"{tmp_path}/easyquant/compiler/options.json: the table of the compiler's options is missing; build it with scripts/setup.sh"
     assert done.returncode == 1 and done.stderr == f"error: {missing}\n"

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from easyquant.packed import code_values, dequantize, relative_error, unpack_codes, unpack_scales, unpack_zero_points
+from easyquant.formats.packed import code_values, dequantize, relative_error, unpack_codes, unpack_scales, unpack_zero_points
 
 SHAPES = [(32, 8), (33, 8), (1, 1), (64, 24), (70, 41), (5, 100)]
 

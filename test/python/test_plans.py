@@ -9,10 +9,10 @@ import pytest
 from safetensors import safe_open
 
 from command_line import run_command_line as easyquant
-from easyquant import console
-from easyquant.errors import UserError
-from easyquant.options import CompileOptions
-from easyquant.plans import forwards, plans_of, prediction
+from easyquant.compiler.options import CompileOptions
+from easyquant.compiler.plans import forwards, plans_of, prediction
+from easyquant.support.errors import UserError
+from easyquant.terminal import console
 from helpers import assert_refused, random_llama, write_model
 
 PANEL = 32  # rows of a weight that are packed together

@@ -8,7 +8,7 @@ import json
 import pytest
 
 import easyquant
-from easyquant import prompts as prompts_module
+from easyquant.commands import prompts as prompts_module
 from command_line import run_command_line as easyquant_command
 from helpers import REPO, Runner
 

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from easyquant import protocol
-from easyquant.artifact import Artifact
-from easyquant.errors import UserError
-from easyquant.protocol import Corpus, check_context, default_context, read_text, windows
+from easyquant.evaluation import protocol
+from easyquant.evaluation.protocol import Corpus, check_context, default_context, windows
+from easyquant.runtime.artifact import Artifact
+from easyquant.support.errors import UserError
+from easyquant.support.files import read_text
 
 
 class Letters:

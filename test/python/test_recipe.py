@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from easyquant.errors import UserError
-from easyquant.recipe import read_recipe, recipe_as_json
+from easyquant.compiler.recipe import read_recipe, recipe_as_json
+from easyquant.support.errors import UserError
 from command_line import run_command_line as easyquant
 from helpers import REPO, compile_model, run_tool
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from easyquant import report
-from easyquant.advice import BETTER
-from easyquant.demo import VARIANTS, answers_table, results_table
-from easyquant.results import Answer, Result, WeightExample
+from easyquant.commands.demo import VARIANTS, answers_table, results_table
+from easyquant.compiler.advice import BETTER
+from easyquant.evaluation.results import Answer, Result, WeightExample
+from easyquant.reports import report
 from page_structure import Structure
 
 

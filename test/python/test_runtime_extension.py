@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-_runtime = pytest.importorskip("easyquant._runtime", reason="the extension is not built")
+_runtime = pytest.importorskip("easyquant.runtime._runtime", reason="the extension is not built")
 
 VOCAB, DIM, CONTEXT = 19, 5, 200
 
@@ -23,7 +23,7 @@ def weights():
 
 @pytest.fixture
 def folder(tmp_path, weights):
-    from easyquant._config import TOOLS_DIR
+    from easyquant.support._config import TOOLS_DIR
 
     program = Path(TOOLS_DIR).parent / "unittests" / "RuntimeFixtureModel.so"
     if not program.exists():

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from easyquant.errors import UserError
-from easyquant.sampling import Sampler
+from easyquant.runtime.sampling import Sampler
+from easyquant.support.errors import UserError
 
 LOGITS = np.log(np.array([0.5, 0.25, 0.15, 0.1], dtype=np.float32))
 

@@ -16,8 +16,8 @@ import yaml
 from safetensors.numpy import load_file
 
 from calibrating import write_tokens
-from easyquant.artifact import Artifact
-from easyquant.weights import read_site
+from easyquant.evaluation.weights import read_site
+from easyquant.runtime.artifact import Artifact
 from helpers import assert_refused, folder_contents, random_llama, random_tokens, run_tool, write_model
 from oracles.llama import Llama
 from page_structure import Structure

@@ -100,7 +100,7 @@ def test_sinks_of_rows_that_ranks_share(model, workspace, tmp_path):
 STATE_ON_RANKS = """
 import sys
 from pathlib import Path
-from easyquant.artifact import Artifact, load_model_on_ranks, open_session
+from easyquant.runtime.artifact import Artifact, load_model_on_ranks, open_session
 model = load_model_on_ranks(Artifact.open(Path(sys.argv[1])), 1)
 if model is not None:
     first, second = open_session(model, threads=1), open_session(model, threads=1)

@@ -9,8 +9,8 @@ import random
 import pytest
 from tokenizers import Tokenizer
 
-from easyquant.gguf_header import read_gguf_header
-from easyquant.tokenizer import load_tokenizer, tokenizer_from_gguf, write_tokenizer_files
+from easyquant.formats.gguf_header import read_gguf_header
+from easyquant.text.tokenizer import load_tokenizer, tokenizer_from_gguf, write_tokenizer_files
 from helpers import DATA
 
 SEPARATOR = "\n__ggml_vocab_test__\n"

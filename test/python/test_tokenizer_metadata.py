@@ -8,9 +8,9 @@ import gguf
 import numpy as np
 import pytest
 
-from easyquant.errors import UserError
-from easyquant.gguf_tokenizer import PRE_TOKENIZERS
-from easyquant.tokenizer import load_tokenizer, tokenizer_from_gguf, write_tokenizer_files
+from easyquant.support.errors import UserError
+from easyquant.text.gguf_tokenizer import PRE_TOKENIZERS
+from easyquant.text.tokenizer import load_tokenizer, tokenizer_from_gguf, write_tokenizer_files
 
 BYTE_LEVEL = {
     "model": "gpt2",

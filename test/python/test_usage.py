@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from easyquant.compile import CompileCommand
-from easyquant.options import METHODS, choices_of
-from easyquant.usage import did_you_mean
+from easyquant.commands.compile import CompileCommand
+from easyquant.compiler.options import METHODS, choices_of
+from easyquant.terminal.usage import did_you_mean
 from command_line import run_command_line as easyquant
 from helpers import random_llama, run_tool, write_model
 
@@ -101,7 +101,7 @@ def test_every_option_of_compile_has_its_place_in_the_help():
 def command(tmp_path_factory):
     """The command `easyquant` as a file, for a shell to find."""
     file = tmp_path_factory.mktemp("bin") / "easyquant"
-    file.write_text(f"#!{sys.executable}\nfrom easyquant.cli import main\nmain()\n")
+    file.write_text(f"#!{sys.executable}\nfrom easyquant.commands.cli import main\nmain()\n")
     file.chmod(0o755)
     return file
 

@@ -1,0 +1,54 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""`easyquant calibrate`: gathers statistics of a model's activations on a text."""
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from easyquant.compiler.calibration import CalibrationText
+from easyquant.compiler.statistics import calibrate
+from easyquant.runtime.device import ThreadsOption
+from easyquant.runtime.ranks import Comm, CommOption, CommTimeoutOption, Ranks
+from easyquant.terminal import console
+
+
+class Statistic(str, Enum):
+    absmax = "absmax"
+    minmax = "minmax"
+    mean_abs = "mean_abs"
+    moments = "moments"
+    histogram = "histogram"
+    hessian = "hessian"
+    ema = "ema"
+    sinks = "sinks"
+
+
+@console.command
+def calibrate_command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A Hugging Face folder (safetensors, config.json) or a GGUF file.")],
+    calib: Annotated[Path, typer.Option("--calib", metavar="FILE", help="The text to calibrate on, UTF-8.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="STATISTICS", help="The statistics file to write (safetensors).")],
+    nsamples: Annotated[int, typer.Option(min=1, metavar="N", help="Windows of the text.")] = 64,
+    seqlen: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens of a window.")] = 1024,
+    seed: Annotated[int, typer.Option(min=0, metavar="S", help="Chooses the windows.")] = 0,
+    bos: Annotated[bool, typer.Option("--calib-bos", help="Begin every window with the beginning-of-text token, which no statistic counts.")] = False,
+    statistics: Annotated[list[Statistic], typer.Option("--statistic", metavar="NAME", help="What to gather. Repeatable.")] = [Statistic.absmax, Statistic.minmax],
+    sites: Annotated[list[str], typer.Option("--site", metavar="P", help="Observe only these sites: a name or re:PATTERN. Repeatable.")] = [],
+    work: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the journal here: a run that was ended goes on from it.")] = None,
+    threads: ThreadsOption = 0,
+    comm: CommOption = Comm.auto,
+    comm_timeout: CommTimeoutOption = None,
+) -> None:
+    """Gather statistics of a model's activations on a text.
+
+    Example: [bold]easyquant calibrate SmolLM2-135M --calib novels.txt -o statistics.safetensors --statistic mean_abs[/bold]
+    """
+    calibration = CalibrationText(calib, nsamples, seqlen, seed, bos)
+    ranks = Ranks(comm, comm_timeout)
+    calibrate(model, calibration, output, [item.value for item in statistics], sites, work, threads, ranks)
+    if ranks.rank:
+        return
+    console.out.print(f"{output}: {console.human_bytes(output.stat().st_size)} of statistics on {nsamples} x {seqlen} tokens", markup=False)

@@ -1,0 +1,108 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""`easyquant run`: an artifact continues a prompt, or a file of prompts."""
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from easyquant.commands.prompts import Way, answer_prompts
+from easyquant.runtime.artifact import Artifact, BatchSize, load_model, open_batch
+from easyquant.runtime.device import Device, DeviceOption, Placement, SimtChipOption, ThreadsOption
+from easyquant.runtime.generation import Completion, Speed, complete
+from easyquant.runtime.requests import PromptReader, Settings
+from easyquant.support.errors import UserError
+from easyquant.terminal import console
+from easyquant.terminal.usage import Command
+
+
+def continue_prompt(artifact: Artifact, prompt: str, settings: Settings, place: Placement, threads: int) -> None:
+    """Writes it and what comes after it to standard output, as it comes."""
+    reader = PromptReader(artifact)
+    request = reader.request(prompt, settings)
+    if settings.temperature > 0 and settings.seed is None:
+        console.note(f"seed {request.settings.seed}")
+    model = load_model(artifact, place=place)
+    batch = open_batch(model, BatchSize.of(artifact, model.device, [request.positions], 1), threads)
+    speed, completion = Speed(), Completion()
+    # A prompt that is continued is written with the first token: its progress has the line until then.
+    unwritten = "" if settings.chat else prompt
+    with contextlib.ExitStack() as reading:
+        progress = reading.enter_context(console.late_progress("reading the prompt"))
+        for _, piece, completion in complete(batch, reader, [request], 1, speed, progress):
+            reading.close()
+            sys.stdout.write(unwritten + piece)
+            sys.stdout.flush()
+            unwritten = ""
+    if completion.error:
+        raise UserError(completion.error)
+    sys.stdout.write("\n")
+    if len(completion.tokens) == request.max_tokens < settings.max_tokens:
+        console.warn(f"stopped after {request.max_tokens} tokens: the context of {reader.context} tokens is full")
+    console.note(str(speed))
+
+
+class RunCommand(Command):
+    groups = {
+        "Prompts": ("--prompt", "--prompts", "--output", "--batch", "--chat"),
+        "Answers": ("--max-new-tokens", "--stop", "--temperature", "--top-k", "--top-p", "--seed"),
+        "Where it runs": ("--threads", "--device", "--simt-chip"),
+    }
+
+
+@console.command
+def run_command(
+    artifact_path: Annotated[Path, typer.Argument(metavar="OUT", help="An artifact folder.")],
+    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="What to continue; - reads it from standard input.")] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help='Continue many prompts at a time: each line of FILE is a JSON text, or an object with "prompt" and, as it likes, "id" and options of its own, '
+            "such as max_tokens, temperature, seed, stop, chat. The results are lines of JSON in the same order; - reads standard input.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o",
+            metavar="FILE",
+            help="Where the results of --prompts go, once all are there; the same command goes on with what was interrupted. (default: standard output)",
+        ),
+    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, metavar="N", help="Prompts of --prompts at a time. (default: 16)")] = None,
+    max_new_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Stop after so many tokens.")] = Settings.max_tokens,
+    temperature: Annotated[float, typer.Option(min=0.0, metavar="T", help="0 takes the most likely token.")] = Settings.temperature,
+    top_k: Annotated[int, typer.Option(min=0, metavar="K", help="Sample from so many of the most likely tokens; 0: from all.")] = Settings.top_k,
+    top_p: Annotated[float, typer.Option(min=0.0, max=1.0, metavar="P", help="Sample from the most likely tokens of this total probability.")] = Settings.top_p,
+    seed: Annotated[int | None, typer.Option(min=0, metavar="S", help="Equal seeds give equal texts. (default: random, each prompt another one)")] = Settings.seed,
+    stop: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="End before this text; may be given several times.")] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="The prompt is a message; use the model's chat template.")] = Settings.chat,
+    threads: ThreadsOption = 0,
+    device: DeviceOption = Device.auto,
+    simt_chip: SimtChipOption = None,
+) -> None:
+    """Let an artifact continue a prompt, token by token, or many at once.
+
+    Example: [bold]easyquant run smol-w8a8 --prompt "Once upon a time" --max-new-tokens 64[/bold]
+
+    Example: [bold]easyquant run smol-w8a8 --prompts questions.jsonl --chat -o answers.jsonl[/bold]
+    """
+    if (prompt is None) == (prompts is None):
+        raise UserError("give either --prompt TEXT or --prompts FILE.jsonl")
+    for option, value in (("--output", output), ("--batch", batch)):
+        if prompts is None and value is not None:
+            raise UserError(f"{option}: goes with --prompts")
+    artifact, place = Artifact.open(artifact_path), Placement.of(device, simt_chip)
+    try:
+        settings = Settings(max_new_tokens, temperature, top_k, top_p, seed, tuple(stop or ()), chat)
+    except UserError as error:
+        field, _, rest = str(error).partition(":")
+        raise UserError(f"--{field.replace('_', '-')}:{rest}") from None
+    if prompts is not None:
+        answer_prompts(artifact, prompts, output, settings, Way(batch or 16, place, threads))
+    else:
+        continue_prompt(artifact, sys.stdin.read() if prompt == "-" else prompt, settings, place, threads)

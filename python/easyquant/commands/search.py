@@ -1,0 +1,295 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""`easyquant search`: finds for each part of a model the format that is worth its bytes, and writes a recipe."""
+
+import contextlib
+import json
+import math
+import re
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+
+from easyquant.compiler.calibration import CalibrationText, tokens_of
+from easyquant.compiler.driver import compiler_progress, find_model, run_compiler
+from easyquant.compiler.options import CompileOptions, check_table
+from easyquant.compiler.plans import Plans, machine_speed, plans_of
+from easyquant.compiler.statistics import calibrate, quoted
+from easyquant.evaluation.search_peers import as_json, check_peers, measure_peers
+from easyquant.runtime.device import ThreadsOption
+from easyquant.runtime.ranks import ALONE, Comm, CommOption, CommTimeoutOption, Ranks, model_of_rank
+from easyquant.support.errors import UserError
+from easyquant.support.files import check_writable, scratch_folder, write_atomically, write_json
+from easyquant.terminal import console
+
+FRONT = (2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 8.0)  # average bits
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+# Of a layer, in passes of the float model over the samples: its blocks run to the end, and what they take of the output head.
+ENDS_PER_LAYER = 2.0
+
+
+class Strategy(str, Enum):
+    grid = "grid"
+    entropy = "entropy"
+    greedy = "greedy"
+    learned = "learned"
+
+
+class Objective(str, Enum):
+    kl = "kl"
+    loss = "loss"
+
+
+def parse_size(text: str) -> int:
+    """'93.5MB' → 93500000."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
+    if found is None or found[2].upper() not in UNITS:
+        raise UserError(f"--max-size {text}: expected a size such as 93.5MB or 1.2GB")
+    return int(float(found[1]) * UNITS[found[2].upper()])
+
+
+def parse_numbers(option: str, text: str | None, kind: type) -> list:
+    try:
+        return [kind(part) for part in text.split(",")] if text else []
+    except ValueError:
+        raise UserError(f"{option} {text}: expected numbers with commas between them") from None
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """What is asked for; one kind has values."""
+
+    avg_bits: list[float]
+    max_bytes: list[int]
+    lambdas: list[float]
+
+    @property
+    def count(self) -> int:
+        return len(self.avg_bits) + len(self.max_bytes) + len(self.lambdas)
+
+    def arguments(self) -> list[str]:
+        named = (("avg-bits", self.avg_bits), ("max-bytes", self.max_bytes), ("lambda", self.lambdas))
+        return [f"{name}={','.join(map(str, values))}" for name, values in named if values]
+
+
+def read_budgets(avg_bits: str | None, max_size: str | None, penalty: str | None, is_front: bool) -> Budgets:
+    if sum(option is not None for option in (avg_bits, max_size, penalty)) > 1:
+        raise UserError("give one of --avg-bits, --max-size and --lambda")
+    budgets = Budgets(
+        parse_numbers("--avg-bits", avg_bits, float), [parse_size(part) for part in max_size.split(",")] if max_size else [], parse_numbers("--lambda", penalty, float)
+    )  # fmt: skip
+    if is_front:
+        return budgets if budgets.count else Budgets(list(FRONT), [], [])
+    if budgets.count != 1:
+        raise UserError("a search needs one budget: --avg-bits B, --max-size 93.5MB or --lambda L; several of them go with --front OUT")
+    return budgets
+
+
+def remove_work(folder: Path) -> None:
+    """Files of others stay."""
+    for file in folder.glob("*.safetensors"):
+        file.unlink()
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+@dataclass(frozen=True)
+class Search:
+    """One search: everything that the compiler is told."""
+
+    model: Path
+    options: CompileOptions
+    request: list[str]  # options of equant-search-bitwidths, but for files
+    statistics: Path | None  # entropy's
+    ranks: Ranks = ALONE
+
+    def help(self, work: Path) -> None:
+        """The part of a rank that writes nothing, and gets from rank 0 what it lacks."""
+        run_compiler([str(model_of_rank(self.model)), *self.options.arguments(), f"--work={work}", f"--search={' '.join(self.request)}"], ranks=self.ranks)
+
+    def run(self, work: Path, report: Path) -> dict:
+        arguments = [*self.request, f"report={quoted(report)}"]
+        with contextlib.ExitStack() as stack:
+            command = [str(self.model), *self.options.arguments(), f"--work={work}"]
+            if self.statistics is not None:
+                arguments.append(f"statistics={quoted(self.statistics)}")
+            if self.options.calibration is not None:
+                command.append(f"--tokens={stack.enter_context(tokens_of(self.model, self.options.calibration))}")
+            follow = stack.enter_context(compiler_progress())
+            run_compiler([*command, f"--search={' '.join(arguments)}"], follow, self.ranks)
+        return json.loads(report.read_text())
+
+
+def recipe_text(point: dict) -> bytes:
+    """As people edit it."""
+    return yaml.safe_dump(point["recipe"], sort_keys=False, allow_unicode=True).encode()
+
+
+def describe_point(point: dict) -> tuple[str, ...]:
+    verified = "" if point["verified"] is None else f"{point['verified']:.4f}"
+    budget = point["budget"]
+    asked = {"avg_bits": f"{budget['value']:g} bits", "max_bytes": console.human_bytes(budget["value"]), "lambda": f"λ = {budget['value']:g}"}[budget["kind"]]
+    return asked, f"{point['avg_bits']:.3f}", console.human_bytes(point["weights_bytes"]), f"{point['predicted']:.4f}", verified, str(point["evaluations"])
+
+
+def print_report(report: dict) -> None:
+    names = [form["name"] for form in report["formats"]]
+    for point in report["points"]:
+        kinds: dict[str, dict[str, list[str]]] = {}
+        for group, chosen in zip(report["groups"], point["formats"]):
+            kinds.setdefault(group["kind"], {}).setdefault(names[chosen], []).append("" if group["layer"] is None else str(group["layer"]))
+        table = console.table(f"{point['avg_bits']:.3f} bits a weight")
+        for heading in ("sites", "format", "layers"):
+            table.add_column(heading, overflow="fold")
+        for kind, formats in kinds.items():
+            for name in sorted(formats):
+                table.add_row(kind, name, " ".join(formats[name]))
+        console.out.print(table)
+    measure = "KL" if report["objective"] == "kl" else "loss"
+    table = console.table("Budgets")
+    is_timed = "milliseconds" in report["points"][0]
+    for heading in ("budget", "bits a weight", "weights", f"predicted {measure}", f"verified {measure}", "evaluations", *(["linears, ms a token"] if is_timed else [])):
+        table.add_column(heading, justify="right")
+    for point in report["points"]:
+        table.add_row(*describe_point(point), *([f"{point['milliseconds']:.3f}"] if is_timed else []))
+    console.out.print(table)
+    if "rank_correlation" in report:
+        console.out.print(f"rank correlation of predicted and measured losses, {len(report['checks'])} pairs run to the end: {report['rank_correlation']:.3f}")
+    if report.get("forwards"):
+        console.out.print(f"this run took {report['forwards']:.1f} forward passes over the samples")
+    for point in report["points"]:
+        if (certified := point.get("local_optimum")) is not None:
+            console.out.print("no change of one group, nor exchange between two, is better" if certified else "ended by --evaluations: changes that were not tried may be better")
+
+
+def print_dry_run(plans: Plans, options: CompileOptions, samples: int, length: int, formats: str, group_sizes: str) -> None:
+    layers = plans.model["num_layers"]
+    forward = 2 * samples * length * sum(site["out_features"] * site["in_features"] for site in plans.sites) / (0.7 * machine_speed())
+    table = console.pairs()
+    table.add_row("sites", str(len(plans.sites)))
+    table.add_row("formats", f"{formats} in groups of {group_sizes}")
+    table.add_row("losses of blocks", f"about {ENDS_PER_LAYER * layers:.0f} forward passes")
+    table.add_row("a format everywhere", "about 2 forward passes, and rounding the model")
+    table.add_row("a forward pass", f"about {forward:.1f} s on this machine")
+    console.out.print(table)
+
+
+@console.command
+def search_command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A Hugging Face folder (safetensors, config.json) or a GGUF file.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="RECIPE", help="The recipe file to write (YAML).")] = None,
+    front: Annotated[Path | None, typer.Option(metavar="OUT", help="A folder for the recipes of several budgets, from one set of measurements.")] = None,
+    avg_bits: Annotated[str | None, typer.Option(metavar="B", help="Budget: bits a weight of the layers' linears, scales and zero points counted.")] = None,
+    max_size: Annotated[str | None, typer.Option(metavar="SIZE", help="Budget: the weights file, as 93.5MB.")] = None,
+    max_decode_ms: Annotated[float | None, typer.Option("--max-decode-ms", metavar="MS", help="With a budget: milliseconds that the linears may take for a token on this machine's CPU.")] = None,
+    penalty: Annotated[str | None, typer.Option("--lambda", metavar="L", help="Budget: nats that an average bit is worth.")] = None,
+    formats: Annotated[str, typer.Option(metavar="LIST", help="Schemes to choose from, with commas between them, or all.")] = "all",
+    group_sizes: Annotated[str, typer.Option(metavar="LIST", help="Group sizes to choose from; 0: a whole row.")] = "32,64,128",
+    strategy: Annotated[Strategy, typer.Option(help="How to choose: grid is optimal if losses add up, greedy and learned run whole models, entropy runs nothing.")] = Strategy.grid,
+    objective: Annotated[Objective, typer.Option(help="What is lost: KL divergence from the float model, or loss of the next token.")] = Objective.kl,
+    scheme: Annotated[str, typer.Option(metavar="SCHEME", help="The scheme at which errors are turned into losses: one near the sizes wanted.")] = "W4A16",
+    method: Annotated[str | None, typer.Option(metavar="METHOD", help="As of compile: what transforms and rounds.")] = None,
+    weight_observer: Annotated[str | None, typer.Option(metavar="RULE", help="As of compile, by default, too: ranges of weights.")] = None,
+    head: Annotated[str | None, typer.Option(metavar="SCHEME", help="As of compile: the output head and a tied embedding, which are then not searched.")] = None,
+    head_group_size: Annotated[int | None, typer.Option(min=0, metavar="N", help="As of compile.")] = None,
+    target: Annotated[str, typer.Option(metavar="TARGETS", help="What must have kernels; sizes are those of the first.")] = "cpu",
+    per_site: Annotated[bool, typer.Option("--per-site", help="A format for each site, which then may not fuse with its neighbours.")] = False,
+    evaluations: Annotated[int, typer.Option(min=1, metavar="N", help="Whole models that greedy and learned may run for each budget.")] = 64,
+    calib: Annotated[Path | None, typer.Option("--calib", metavar="FILE", help="The text to measure and calibrate on, UTF-8.")] = None,
+    search_samples: Annotated[int, typer.Option(min=1, metavar="N", help="Windows of the text that losses are measured on.")] = 4,
+    nsamples: Annotated[int, typer.Option(min=1, metavar="N", help="Windows that methods are calibrated on.")] = 64,
+    seqlen: Annotated[int, typer.Option(min=2, metavar="N", help="Tokens of a window.")] = 1024,
+    seed: Annotated[int, typer.Option(min=0, metavar="S", help="Chooses the windows.")] = 0,
+    calib_bos: Annotated[bool, typer.Option("--calib-bos", help="Begin every window with the beginning-of-text token.")] = False,
+    statistics: Annotated[Path | None, typer.Option(metavar="FILE", help="Histograms for entropy, of `easyquant calibrate --statistic histogram`.")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="DIR", help="A folder for a page with figures, and search.json.")] = None,
+    peers: Annotated[list[Path], typer.Option("--peer", metavar="FILE.gguf", help="With --report: files of other tools, of the same model, whose sizes and losses are shown beside. Repeatable.")] = [],
+    work: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep what is measured here. (default: OUTPUT.work, removed at the end)")] = None,
+    threads: ThreadsOption = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what a search would take, and stop.")] = False,
+    comm: CommOption = Comm.auto,
+    comm_timeout: CommTimeoutOption = None,
+) -> None:
+    """Find for each part of a model the format that is worth its bytes.
+
+    A search that was stopped goes on where it was: give the same command again.
+
+    Example: [bold]easyquant search SmolLM2-135M --avg-bits 4 --calib novels.txt -o recipe.yaml[/bold]
+    """
+    check_table()
+    budgets = read_budgets(avg_bits, max_size, penalty, front is not None)
+    if max_decode_ms is not None and not (max_decode_ms > 0 and math.isfinite(max_decode_ms)):
+        raise UserError(f"--max-decode-ms {max_decode_ms:g}: expected milliseconds above 0")
+    if (output is None) == (front is None) and not dry_run:
+        raise UserError("give -o RECIPE, or --front OUT for several budgets")
+    if calib is None and statistics is None and not dry_run:
+        raise UserError("a search needs text to measure on: give --calib FILE" + (", or --statistics FILE" if strategy == Strategy.entropy else ""))
+    if statistics is not None and strategy != Strategy.entropy:
+        raise UserError("--statistics: goes with --strategy entropy")
+    sizes = parse_numbers("--group-sizes", group_sizes, int)
+    # Entropy runs next to nothing: rank 0 does it alone.
+    ranks = Ranks(Comm.none if strategy == Strategy.entropy else comm, comm_timeout)
+    is_helper = Ranks(comm).rank > 0
+    if is_helper and (dry_run or strategy == Strategy.entropy):
+        return
+    if not is_helper:
+        check_writable(output)
+        model = find_model(model)
+    options = CompileOptions(scheme=scheme, method=method, weight_observer=weight_observer, target=target, threads=threads or None)
+    options.head, options.head_group_size = head, head_group_size
+    transforms = {"awq", "smoothquant"} & set((method or "").split("+"))
+    if calib is not None:
+        options.calibration = CalibrationText(calib, max(nsamples, search_samples) if transforms else search_samples, seqlen, seed, calib_bos)
+    # Average bits are of the layers alone, and entropy has no losses of the head.
+    search_head = head is None and not budgets.avg_bits and strategy != Strategy.entropy
+    request = [
+        f"formats={formats}", f"group-sizes={','.join(map(str, sizes))}", f"targets={target}", f"strategy={strategy.value}", f"objective={objective.value}",
+        f"search-samples={search_samples}", f"evaluations={evaluations}", f"per-site={str(per_site).lower()}", f"search-head={str(search_head).lower()}", *budgets.arguments(),
+    ]  # fmt: skip
+    if max_decode_ms is not None:
+        request.append(f"max-decode-ms={max_decode_ms!r}")
+    place = output or front or Path("search")
+    folder = work or place.with_name(place.name + ".work")
+    if is_helper:
+        Search(model, options, request, None, ranks).help(folder)
+        if work is None:
+            remove_work(ranks.own_folder(folder))
+        return
+    plans = plans_of(model, options)
+    known_peers = check_peers(peers, model, plans)
+    if dry_run:
+        return print_dry_run(plans, options, search_samples, seqlen, formats, group_sizes)
+    folder.mkdir(parents=True, exist_ok=True)
+    if strategy == Strategy.entropy and statistics is None:
+        statistics = folder / "statistics.safetensors"
+        calibrate(model, options.calibration, statistics, ["histogram"], [], folder / "calibration", threads)
+    with scratch_folder() as scratch:
+        found = Search(model, options, request, statistics, ranks).run(folder, scratch / "search.json")
+    print_report(found)
+    if report is not None:
+        measured = list(known_peers.values())
+        if known_peers and options.calibration is not None and found["points"][0]["verified"] is not None:
+            measured = measure_peers(known_peers, model, options.calibration, search_samples, objective.value, threads)
+        found["peers"] = as_json(measured)
+    if front is not None:
+        front.mkdir(parents=True, exist_ok=True)
+        for point in found["points"]:
+            write_atomically(front / f"recipe-{point['budget']['value']:.12g}.yaml", recipe_text(point))
+        write_json(front / "search.json", found)
+    if output is not None:
+        write_atomically(output, recipe_text(found["points"][0]))
+        text = f" --calib {calib}" if calib is not None and found["points"][0]["recipe"]["weight_observer"] == "hessian-diagonal" else ""
+        console.out.print(f"{output}: compile with `easyquant compile MODEL --recipe {output}{text}`", markup=False, soft_wrap=True)
+    if report is not None:
+        from easyquant.reports import search_report
+
+        report.mkdir(parents=True, exist_ok=True)
+        write_json(report / "search.json", found)
+        search_report.write(report / "index.html", found, plans, model.name, calib.name if calib else None)
+        console.note(f"the page is {report / 'index.html'}")
+    if work is None:
+        remove_work(folder)

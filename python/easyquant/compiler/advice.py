@@ -1,0 +1,24 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Which method does better than round to nearest, for those who named none."""
+
+import shlex
+from pathlib import Path
+
+from easyquant.compiler.options import default_of
+
+# By scheme, where one clearly does, as measured: docs/benchmarks/methods.md has the figures.
+BETTER = {"W8A8": "smoothquant", "W4A16": "awq+signround", "W4A16_ASYM": "awq+signround", "T4A16": "awq", "W3A16_ASYM": "signround"}
+
+
+def better_method(options, model: Path, output: Path) -> str | None:
+    """One line with the command that keeps more of the model than what CompileOptions asked for without naming a method."""
+    scheme = options.scheme or default_of("scheme")
+    method = BETTER.get(scheme)
+    if method is None:
+        return None
+    said_otherwise = ("--scheme=", "--work=", "--force")
+    others = [argument for argument in options.arguments() if not argument.startswith(said_otherwise)]
+    command = ["easyquant", "compile", model, "-o", f"{output}-{method}", "--scheme", scheme, "--method", method, *others]
+    calib = shlex.quote(str(options.calibration.text)) if options.calibration else "FILE"
+    return f"note: {method} keeps more of the model at {scheme}: {shlex.join(map(str, command))} --calib {calib}"

@@ -1,0 +1,44 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Compiling one model, alone or among ranks, with its progress on stderr."""
+
+import contextlib
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from easyquant.compiler.calibration import tokens_of
+from easyquant.compiler.driver import CompileCost, compiler_progress, find_model, run_compiler, tokenizer_files, warn_without_tokenizer
+from easyquant.compiler.options import CompileOptions
+from easyquant.compiler.recipe import recipe_as_json
+from easyquant.runtime.ranks import ALONE, Ranks, model_of_rank
+
+
+def help_compile(model: Path, output: Path, options: CompileOptions, ranks: Ranks) -> None:
+    """The part of a rank that writes nothing: it has the same options, and gets from rank 0 what it lacks."""
+    with contextlib.ExitStack() as stack:
+        if options.recipe is not None and options.recipe.is_file():
+            options = replace(options, recipe=stack.enter_context(recipe_as_json(options.recipe)))
+        run_compiler([str(model_of_rank(model)), *options.arguments(), "-o", str(output)], ranks=ranks)
+
+
+def compile_model(model: Path, output: Path | None, options: CompileOptions, ranks: Ranks = ALONE) -> CompileCost:
+    """Compiles with a progress bar on stderr."""
+    begin = time.monotonic()
+    model = find_model(model)
+    with contextlib.ExitStack() as stack:
+        if options.recipe is not None:
+            options = replace(options, recipe=stack.enter_context(recipe_as_json(options.recipe, keep=options.dump_pipeline)))
+        arguments = [str(model), *options.arguments()]
+        if output is not None:
+            arguments += ["-o", str(output)]
+        files = stack.enter_context(tokenizer_files(model, keep=options.dump_pipeline))
+        arguments += [f"--copy-file={file}" for file in files]
+        if output is not None:
+            warn_without_tokenizer(model, files)
+        if options.calibration is not None:
+            arguments.append(f"--tokens={stack.enter_context(tokens_of(model, options.calibration, keep=options.dump_pipeline))}")
+        if options.dump_pipeline or options.emit_ir_after:
+            return run_compiler(arguments)
+        cost = run_compiler(arguments, stack.enter_context(compiler_progress()), ranks)
+    return replace(cost, wall_seconds=time.monotonic() - begin)

@@ -1,0 +1,179 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a compilation would do: sites, schemes, predicted bytes, memory and time, with nothing run."""
+
+import json
+import subprocess
+import time
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+
+from easyquant.compiler.driver import find_model
+from easyquant.compiler.options import default_of
+from easyquant.compiler.recipe import recipe_as_json
+from easyquant.runtime.sites import describe_operand, pattern_of
+from easyquant.support.errors import UserError
+from easyquant.support.tools import find_tool
+from easyquant.terminal import console
+
+# Rough: what the compiler takes without any method was measured by benchmarks/width.py, the rest follows from what methods do.
+BASE_BYTES = 210e6
+# Of each method: multiples of one float forward over the calibration tokens, and what it holds at a time, as multiples of the
+# floats of one layer and of the hidden states of all samples.
+FORWARDS, LAYER_COPIES, STATE_COPIES = range(3)
+COSTS = {"statistics": (1.0, 1, 1), "ranges": (1.0, 1, 1), "smoothquant": (1.0, 1, 1), "gptq": (2.0, 3, 2), "awq": (1.0, 3, 2), "lkd": (10.4, 7, 2),
+         "signround": (13.0, 7, 2)}
+FLOATS = ("f8E4M3FN", "f4E2M1FN")  # codes whose ranges are not weighed by default
+# AWQ takes candidates for each block through some of the samples besides.
+AWQ_CANDIDATES = 21
+LKD_EPOCHS = 4  # those of the figure above, which benchmarks/method_costs.py measured
+# Learned rounding takes as many steps of as many tokens whatever the text: its figure is of so many steps, over so many tokens.
+SIGNROUND_STEPS, SIGNROUND_TOKENS = 200, 8 * 1024
+
+
+@dataclass(frozen=True)
+class Plans:
+    """What easyquant-print-plans prints."""
+
+    sites: list[dict]
+    other_bytes: int
+    layer_floats: int
+    recipe: dict
+    model: dict
+
+    @property
+    def weight_bytes(self) -> int:
+        return self.other_bytes + sum(site["bytes"] for site in self.sites)
+
+    @property
+    def methods(self) -> list[str]:
+        return list(dict.fromkeys(method for site in self.sites for method in site["methods"]))
+
+    @property
+    def fallbacks(self) -> list[dict]:
+        return [site for site in self.sites if site["reason"]]
+
+
+def read_plans(model: Path, arguments: list[str]) -> Plans:
+    """Plans of `easyquant-compile MODEL arguments --dry-run`; raises UserError with its words."""
+    model = find_model(model)
+    tool = find_tool("easyquant-compile")
+    result = subprocess.run([tool, str(model), *arguments, "--dry-run", "--progress=none"], capture_output=True, text=True, errors="replace")
+    if result.returncode != 0:
+        raise UserError((result.stderr.strip() or f"{tool.name} failed with status {result.returncode} and no message").removeprefix("error: "))
+    return Plans(**json.loads(result.stdout))
+
+
+def plans_of(model: Path, options) -> Plans:
+    """Plans of CompileOptions."""
+    if options.recipe is None:
+        return read_plans(model, options.arguments())
+    with recipe_as_json(options.recipe) as recipe:
+        return read_plans(model, replace(options, recipe=recipe).arguments())
+
+
+def plans_table(plans: Plans) -> Table:
+    rows: dict[tuple, list[dict]] = defaultdict(list)
+    for site in plans.sites:
+        key = (pattern_of(site["name"]), site["out_features"], site["in_features"], describe_operand(site["weight"]), describe_operand(site["input"]))
+        rows[(*key, "+".join(site["methods"]))].append(site)
+    table = console.table("Sites", show_footer=True)
+    table.add_column("site", "everything else")
+    table.add_column("count", str(len(plans.sites)), justify="right")
+    table.add_column("out × in", justify="right")
+    table.add_column("weight", "float")
+    table.add_column("input")
+    table.add_column("methods")
+    table.add_column("bytes", console.human_bytes(plans.other_bytes), justify="right")
+    for (name, out, columns, weight, activation, methods), sites in rows.items():
+        size = console.human_bytes(sum(site["bytes"] for site in sites))
+        table.add_row(name, str(len(sites)), f"{out} × {columns}", weight, activation, methods, size)
+    return table
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a compilation will take, roughly."""
+
+    weight_bytes: int
+    memory_bytes: float  # beside the model's own pages
+    seconds: float  # on this machine
+
+    @property
+    def time(self) -> str:
+        return f"about {self.seconds:.0f} s" if self.seconds < 120 else f"about {self.seconds / 60:.0f} min"
+
+
+def flops_per_second() -> float:
+    """Of a float matrix product on this machine, now."""
+    a = np.random.default_rng(0).standard_normal((768, 768), np.float32)
+    a @ a
+    begin = time.perf_counter()
+    for _ in range(4):
+        a @ a
+    return 4 * 2 * 768**3 / (time.perf_counter() - begin)
+
+
+# Several predictions are of the same machine.
+machine_speed = cache(flops_per_second)
+
+
+def forwards(method: str, samples: int, length: int, options) -> float:
+    if method == "awq":
+        return COSTS[method][FORWARDS] + AWQ_CANDIDATES * min(options.search_samples or int(default_of("search-samples")), samples) / samples
+    if method == "lkd":
+        return COSTS[method][FORWARDS] * (options.epochs or int(default_of("epochs"))) / LKD_EPOCHS
+    if method == "signround":
+        steps = options.steps or int(default_of("steps"))
+        return COSTS[method][FORWARDS] * steps / SIGNROUND_STEPS * SIGNROUND_TOKENS / (samples * length)
+    return COSTS[method][FORWARDS]
+
+
+def weighs_ranges(plans: Plans, options) -> bool:
+    """Does a pass over calibration text weigh ranges: as asked, or by default? GPTQ does so on its own way."""
+    if "gptq" in plans.methods:
+        return False
+    if options.weight_observer or options.recipe or not options.calibration:
+        return options.weight_observer == "hessian-diagonal"
+    return not set(plans.methods) - {"awq", "signround"} and any(
+        site["weight"] and site["weight"]["codes"] not in FLOATS and (site["weight"].get("group_size") or not site["input"]) for site in plans.sites
+    )
+
+
+def reads_statistics(plans: Plans, options) -> bool:
+    """Do scales of activations follow from a pass over calibration text, or tables?"""
+    learns = any(site["weight"] and site["weight"]["codes"].startswith("learned") for site in plans.sites)
+    return (learns and bool(options.calibration)) or any(site["input"] and site["input"]["dynamic"] is False for site in plans.sites)
+
+
+def prediction(plans: Plans, options) -> Prediction:
+    """Of compiling what CompileOptions ask for."""
+    work = plans.methods or (["statistics"] if reads_statistics(plans, options) else [])
+    memory, seconds = BASE_BYTES, 5.0
+    if weighs_ranges(plans, options):
+        work = [*work, "ranges"]
+    if work:
+        samples, length = (options.calibration.samples, options.calibration.length) if options.calibration else (64, 1024)
+        tokens = samples * length
+        states = tokens * plans.model["hidden_size"] * 4
+        memory += max(plans.layer_floats * 4 * COSTS[name][LAYER_COPIES] + states * COSTS[name][STATE_COPIES] for name in work)
+        forward = 2 * tokens * sum(site["out_features"] * site["in_features"] for site in plans.sites) / (0.7 * machine_speed())
+        seconds += forward * sum(forwards(name, samples, length, options) for name in work)
+    return Prediction(plans.weight_bytes, memory, seconds)
+
+
+def print_dry_run(plans: Plans, options) -> None:
+    console.out.print(plans_table(plans))
+    table = console.pairs()
+    predicted = prediction(plans, options)
+    table.add_row("weights", console.human_bytes(predicted.weight_bytes))
+    table.add_row("memory", f"about {console.human_bytes(predicted.memory_bytes)} beside the model's own pages")
+    table.add_row("time", f"{predicted.time} on this machine")
+    console.out.print(table)
+    for site in plans.fallbacks:
+        console.out.print(f"stays float: {site['name']} {site['reason']}", markup=False, soft_wrap=True)

@@ -1,0 +1,148 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The page of `easyquant search`: sensitivities, formats by layer, and what is lost at which size."""
+
+import math
+from pathlib import Path
+
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
+
+from easyquant.reports import pages
+from easyquant.reports.drawing import legend_below, plain_log
+from easyquant.reports.plots import INK, MUTED, SERIES, SMALL, figure_style, plt, to_svg
+from easyquant.support.files import write_atomically
+
+WIDTH = 10.0
+# The size at which this project began: that of 16-bit weights over 3.2.
+SHRUNK = 3.2
+
+
+def bits_of(group: dict, chosen: int) -> float:
+    choice = next(choice for choice in group["choices"] if choice["format"] == chosen)
+    return 8 * choice["bytes"] / group["weights"]
+
+
+def _cells(report: dict, value_of, name: str, description: str) -> str:
+    """A row a kind of site, a column a layer; `value_of(index, group)` gives opacity and text."""
+    kinds = list(dict.fromkeys(group["kind"] for group in report["groups"]))
+    layers = len(report["layers"]) or 1 + max(group["layer"] or 0 for group in report["groups"])
+    has_head = any(group["layer"] is None for group in report["groups"])
+    with figure_style():
+        figure, axes = plt.subplots(figsize=(WIDTH, 0.42 * len(kinds) + 0.7))
+        axes.grid(False)
+        axes.set_xlim(-0.5, layers + has_head - 0.5)
+        axes.set_ylim(len(kinds) - 0.5, -0.5)
+        for index, group in enumerate(report["groups"]):
+            opacity, text = value_of(index, group)
+            place = (layers if group["layer"] is None else group["layer"], kinds.index(group["kind"]))
+            axes.add_patch(Rectangle((place[0] - 0.46, place[1] - 0.42), 0.92, 0.84, facecolor=SERIES[1], alpha=opacity, linewidth=0))
+            if layers <= 40:
+                axes.text(*place, text, ha="center", va="center", fontsize=SMALL - 2, color=INK)
+        axes.set_yticks(range(len(kinds)), kinds)
+        axes.xaxis.set_major_locator(MaxNLocator(10, integer=True, min_n_ticks=1))
+        axes.set_xlabel("layer; behind the last the output head" if has_head else "layer")
+        return to_svg(figure, name, description)
+
+
+def sensitivities(report: dict) -> str:
+    """What each group loses in the same format: the one, of those that most groups know, nearest to 4 bits."""
+    counts: dict[int, list[float]] = {}
+    for group in report["groups"]:
+        for choice in group["choices"]:
+            if choice.get("loss") is not None:
+                counts.setdefault(choice["format"], []).append(8 * choice["bytes"] / group["weights"])
+    most = max(map(len, counts.values()))
+    shown = min((f for f, bits in counts.items() if len(bits) == most), key=lambda f: abs(sum(counts[f]) / len(counts[f]) - 4))
+    losses = [next((c["loss"] for c in group["choices"] if c["format"] == shown and c.get("loss") is not None), None) for group in report["groups"]]
+    logs = [math.log10(loss) for loss in losses if loss is not None and loss > 0]
+    low, high = (min(logs), max(logs)) if logs else (0.0, 1.0)
+
+    def value_of(index: int, group: dict) -> tuple[float, str]:
+        loss = losses[index]
+        if loss is None or loss <= 0:
+            return 0.0, ""
+        return 0.08 + 0.82 * (math.log10(loss) - low) / ((high - low) or 1), f"{1000 * loss:.1f}"
+
+    return _cells(report, value_of, "sensitivity", f"Predicted loss of each group of sites in {report['formats'][shown]['name']}, thousandths of a nat")
+
+
+def formats_by_layer(report: dict, point: dict, number: int) -> str:
+    bits = [bits_of(group, chosen) for group, chosen in zip(report["groups"], point["formats"])]
+    low, high = min(bits), max(bits)
+    names = [form["scheme"].split("A")[0] + ("a" if form["scheme"].endswith("_ASYM") else "") for form in report["formats"]]
+
+    def value_of(index: int, group: dict) -> tuple[float, str]:
+        return 0.1 + 0.8 * (bits[index] - low) / ((high - low) or 1), names[point["formats"][index]]
+
+    return _cells(report, value_of, f"formats-{number}", f"Formats of each group of sites at {point['avg_bits']:.2f} bits a weight")
+
+
+def _peers(axes, report: dict, key: str, float_bytes: int) -> list[Line2D]:
+    """Marks what there is to compare with, and gives entries of a legend: peers at their loss or perplexity, what has none as a line."""
+    lines, handles = [(f"{SHRUNK}× smaller than 16 bits", float_bytes / SHRUNK, SERIES[2])], []
+    for number, peer in enumerate(report.get("peers", [])):
+        colour = SERIES[3 + number % 8]
+        if key in peer:
+            axes.plot(peer["bytes"] / 1e6, peer[key], color=colour, marker="D", markersize=6, linestyle="")
+            handles.append(Line2D([], [], color=colour, marker="D", markersize=6, linestyle="", label=peer["name"]))
+        else:
+            lines.append((peer["name"], peer["bytes"], colour))
+    for label, size, colour in lines:
+        axes.axvline(size / 1e6, color=colour, linewidth=1.2)
+    return [Line2D([], [], color=colour, linewidth=1.2, label=label) for label, _, colour in lines] + handles
+
+
+def front(report: dict, float_bytes: int) -> str:
+    points = sorted(report["points"], key=lambda point: point["weights_bytes"])
+    sizes = [point["weights_bytes"] / 1e6 for point in points]
+    with figure_style():
+        figure, axes = plt.subplots(figsize=(WIDTH, 3.6))
+        predicted, verified = [point["predicted"] for point in points], [point["verified"] for point in points]
+        handles = [Line2D([], [], color=SERIES[1], marker="o", markersize=5, label="verified"), Line2D([], [], color=MUTED, linestyle=(0, (3, 2)), label="predicted")]
+        axes.plot(sizes, predicted, color=MUTED, linewidth=1.0, linestyle=(0, (3, 2)))
+        known = [(size, loss) for size, loss in zip(sizes, verified) if loss is not None]
+        if known:
+            axes.plot(*zip(*known), color=SERIES[1], marker="o", markersize=5, linewidth=1.6)
+        losses = [loss for loss in predicted + verified + [peer.get("loss") for peer in report.get("peers", [])] if loss is not None]
+        if min(losses) > 0 and max(losses) > 2 * min(losses):
+            axes.set_yscale("log")
+            plain_log(axes.yaxis, min(losses), max(losses))
+        handles += _peers(axes, report, "loss", float_bytes)
+        axes.set_xlabel("weights, MB")
+        axes.set_ylabel("mean KL divergence, nats" if report["objective"] == "kl" else "loss increase, nats")
+        legend_below(figure, handles)
+        return to_svg(figure, "front", "What is lost against megabytes of weights")
+
+
+def perplexities(report: dict, float_bytes: int) -> str:
+    """Of the points that were run on text with next tokens; nothing where there are none."""
+    points = sorted((point for point in report["points"] if "perplexity" in point), key=lambda point: point["weights_bytes"])
+    if not points:
+        return ""
+    with figure_style():
+        figure, axes = plt.subplots(figsize=(WIDTH, 3.6))
+        axes.plot([point["weights_bytes"] / 1e6 for point in points], [point["perplexity"] for point in points], color=SERIES[1], marker="o", markersize=5, linewidth=1.6)
+        axes.axhline(points[0]["float_perplexity"], color=MUTED, linewidth=1.0, linestyle=(0, (3, 2)))
+        handles = [Line2D([], [], color=SERIES[1], marker="o", markersize=5, label="verified"), Line2D([], [], color=MUTED, linestyle=(0, (3, 2)), label="float model")]
+        handles += _peers(axes, report, "perplexity", float_bytes)
+        axes.set_xlabel("weights, MB")
+        axes.set_ylabel("perplexity")
+        legend_below(figure, handles)
+        return to_svg(figure, "perplexity", "Perplexity against megabytes of weights")
+
+
+def write(path: Path, report: dict, plans, model: str, calib: str | None) -> None:
+    html = pages.render(
+        "search.html.j2",
+        model=model,
+        calib=calib,
+        report=report,
+        shrunk=SHRUNK,
+        sensitivity=sensitivities(report),
+        layers=[(point, formats_by_layer(report, point, number)) for number, point in enumerate(report["points"])],
+        front=front(report, 2 * plans.model["parameters"]),
+        perplexities=perplexities(report, 2 * plans.model["parameters"]),
+    )
+    write_atomically(path, html.encode())

@@ -1,0 +1,243 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""`easyquant.Model`: a compiled model in Python."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from easyquant.runtime.artifact import Artifact, BatchSize, load_model, open_batch
+from easyquant.runtime.device import Placement
+from easyquant.runtime.extension import runtime
+from easyquant.runtime.generation import Completion, complete
+from easyquant.runtime.logits import token_losses
+from easyquant.runtime.requests import Prompt, PromptReader, Request, Settings, is_one_prompt
+from easyquant.support.errors import UserError, expect, is_whole
+
+_SCORED_ROWS = 256  # of logits at a time: 50 MB for a vocabulary of 49,152
+
+
+@dataclass(frozen=True)
+class Score:
+    """How likely a model finds a text."""
+
+    tokens: list[int]
+    log_probabilities: np.ndarray
+    """Natural logarithms, float64: of tokens[1], tokens[2], …, each after all tokens before it."""
+
+    @property
+    def total(self) -> float:
+        """Log-probability of the text after its first token."""
+        return float(self.log_probabilities.sum())
+
+    @property
+    def perplexity(self) -> float:
+        return float(np.exp(-self.log_probabilities.mean()))
+
+
+class Model:
+    """An artifact that `easyquant compile` wrote, ready to write text.
+
+        import easyquant
+
+        with easyquant.Model("smol-w8a8") as model:
+            print(model.generate("The capital of France is", max_tokens=16))
+            for completion in model.generate(["One, two,", "Red, green,"], temperature=0.7, seed=1):
+                print(completion.text, completion.finish_reason)
+
+    A prompt is a text, a list of token ids, or a chat: a list of messages {"role": "user", "content": "Hi"}, which goes through
+    the model's chat template. Mistakes raise `easyquant.UserError`, which says what was found, what was expected and what to do.
+    Calls keep nothing of each other, and several threads may make them at a time.
+    """
+
+    def __init__(
+        self, path: str | Path, device: str = "auto", threads: int = 0, context: int = 0, sequences: int = 16, simt_chip: str | None = None
+    ):
+        """Loads the artifact at `path`.
+
+        device: "cpu"; "cuda": an NVIDIA GPU; "simt": a simulated one, of `simt_chip`; "auto": a GPU if the artifact has code for
+            one that is there, else the CPU.
+        threads: of a CPU; 0: one for each.
+        context: tokens that a prompt and its answer may have together; 0: as many as the model was made for. Memory for them is
+            taken when a call needs it.
+        sequences: prompts that one call works on at a time.
+        """
+        expect("sequences", sequences, is_whole(sequences) and sequences >= 1, "a whole number of at least 1")
+        expect("threads", threads, is_whole(threads) and threads >= 0, "a whole number of at least 0 (0 is one a CPU)")
+        self._reader = PromptReader(Artifact.open(Path(path)), context)
+        self._loaded = load_model(self._reader.artifact, place=Placement(device, simt_chip))
+        self._threads, self._sequences = threads, sequences
+        self._idle: list[tuple[BatchSize, object]] = []  # a batch that the next call may use
+
+    def __enter__(self) -> "Model":
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        where = "closed" if self._loaded is None else self._loaded.device_name
+        return f"<easyquant.Model {self._reader.artifact.path}: {self._reader.artifact.describe()}, {where}>"
+
+    def close(self) -> None:
+        """Gives the memory back; the object is of no use after it."""
+        self._loaded = None
+        self._idle.clear()
+
+    @property
+    def context(self) -> int:
+        """Tokens that a prompt and its answer may have together."""
+        return self._reader.context
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens the model knows."""
+        return self._reader.vocabulary
+
+    @property
+    def device(self) -> str:
+        """"cpu", "NVIDIA H200 (sm_90)", "simulated sm_80"."""
+        return self._open().device_name
+
+    def encode(self, prompt: Prompt, chat: bool = False) -> list[int]:
+        """The tokens of a prompt as the model reads them, with what its tokenizer puts before a text."""
+        return self._reader.tokens(prompt, chat).tolist()
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, without special ones."""
+        return self._reader.tokenizer.decode(tokens)
+
+    def generate(
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        max_tokens: int = Settings.max_tokens,
+        temperature: float = Settings.temperature,
+        top_k: int = Settings.top_k,
+        top_p: float = Settings.top_p,
+        seed: int | None = Settings.seed,
+        stop: str | Sequence[str] = Settings.stop,
+        chat: bool = Settings.chat,
+    ) -> Completion | list[Completion]:
+        """Continues a prompt, or several at once; their completions come in their order.
+
+        max_tokens: new tokens of a prompt at most.
+        temperature: 0 takes the most likely token; above, tokens are drawn from softmax(logits / temperature),
+        top_k: of so many of the most likely ones (0: of all),
+        top_p: of the most likely ones whose probabilities add up to this.
+        seed: of the random numbers, a generator for each prompt. None: another one each time, which the completion says.
+        stop: texts before which an answer ends.
+        chat: a prompt that is a text is a user's message, which the model's chat template is put around.
+
+        What is wrong with one of several prompts is its completion's `error`, and the others go on; of a single one it is raised.
+        """
+        settings = Settings(max_tokens, temperature, top_k, top_p, seed, stop, chat)
+        if is_one_prompt(prompt):
+            request = self._reader.request(prompt, settings)
+            completion = Completion()
+            for _, _, completion in self._complete([request]):
+                pass
+            return _checked(completion)
+        expect("prompt", prompt, isinstance(prompt, Sequence), "a text, a list of token ids, a list of messages, or a list of these")
+        requests = self._reader.requests([(one, settings) for one in prompt])
+        completions = [Completion(finish_reason="error", error=str(request)) for request in requests]
+        places = [place for place, request in enumerate(requests) if isinstance(request, Request)]
+        for number, _, completion in self._complete([requests[place] for place in places]):
+            completions[places[number]] = completion
+        return completions
+
+    def stream(
+        self,
+        prompt: Prompt,
+        max_tokens: int = Settings.max_tokens,
+        temperature: float = Settings.temperature,
+        top_k: int = Settings.top_k,
+        top_p: float = Settings.top_p,
+        seed: int | None = Settings.seed,
+        stop: str | Sequence[str] = Settings.stop,
+        chat: bool = Settings.chat,
+    ) -> Iterator[str]:
+        """The text that `generate` gives a prompt, in pieces, as they come."""
+        self._open()
+        return self._pieces(self._reader.request(prompt, Settings(max_tokens, temperature, top_k, top_p, seed, stop, chat)))
+
+    def logits(self, prompt: Prompt, chat: bool = False) -> np.ndarray:
+        """Of the token that comes after each of the prompt's: float32 of (tokens, vocabulary)."""
+        tokens = self._reader.tokens(prompt, chat)
+        with self._batch([len(tokens)]) as batch, _sequence(batch) as sequence:
+            return _logits(batch, sequence, tokens)
+
+    def score(self, prompt: Prompt, chat: bool = False) -> Score:
+        """How likely the model finds a text of at least two tokens (a tokenizer may put the first one there)."""
+        tokens = self._reader.tokens(prompt, chat)
+        expect("prompt", tokens.tolist(), len(tokens) > 1, "at least two tokens, since the first one has nothing before it")
+        losses = []
+        with self._batch([len(tokens) - 1]) as batch, _sequence(batch) as sequence:
+            for begin in range(0, len(tokens) - 1, _SCORED_ROWS):
+                read = tokens[begin : min(begin + _SCORED_ROWS, len(tokens) - 1)]
+                losses.append(token_losses(_logits(batch, sequence, read), tokens[begin + 1 : begin + 1 + len(read)]))
+        return Score(tokens.tolist(), -np.concatenate(losses))
+
+    def _open(self):
+        if self._loaded is None:
+            raise UserError(f"{self._reader.artifact.path}: the model was closed; make another one")
+        return self._loaded
+
+    def _take_idle(self, size: BatchSize) -> tuple[BatchSize, object] | None:
+        try:
+            idle, batch = self._idle.pop()
+        except IndexError:
+            return None
+        return (idle, batch) if idle.holds(size) else None
+
+    @contextlib.contextmanager
+    def _batch(self, lengths: Sequence[int]):
+        """An empty batch for sequences of these lengths; no other call uses it at the same time."""
+        model = self._open()
+        size = BatchSize.of(self._reader.artifact, model.device, lengths, self._sequences)
+        size, batch = self._take_idle(size) or (size, open_batch(model, size, self._threads))
+        try:
+            yield batch
+        finally:
+            if self._loaded is not None and not self._idle:
+                self._idle.append((size, batch))
+
+    def _complete(self, requests: Sequence[Request]):
+        if not requests:
+            return
+        with self._batch([request.positions for request in requests]) as batch:
+            yield from complete(batch, self._reader, requests, self._sequences)
+
+    def _pieces(self, request: Request) -> Iterator[str]:
+        for _, piece, completion in self._complete([request]):
+            if piece:
+                yield piece
+            _checked(completion)
+
+
+def _checked(completion: Completion) -> Completion:
+    if completion.error:
+        raise UserError(completion.error)
+    return completion
+
+
+@contextlib.contextmanager
+def _sequence(batch):
+    sequence = batch.add()
+    try:
+        yield sequence
+    finally:
+        batch.remove(sequence)
+
+
+def _logits(batch, sequence: int, tokens: np.ndarray) -> np.ndarray:
+    """Of every one of `tokens`, which are appended to the sequence."""
+    try:
+        (result,) = batch.append([(sequence, tokens)], all_logits=True)
+    except runtime().Error as error:
+        raise UserError(str(error)) from None
+    if isinstance(result, Exception):
+        raise UserError(str(result))
+    return result

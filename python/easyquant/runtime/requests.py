@@ -1,0 +1,149 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What is asked of a model: a prompt's tokens, how those that follow are chosen, and where they end."""
+
+import reprlib
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from easyquant.runtime.artifact import Artifact
+from easyquant.runtime.sampling import Sampler
+from easyquant.support.errors import UserError, expect, is_whole
+from easyquant.text.tokenizer import load_tokenizer
+
+Message = Mapping[str, str]  # {"role": "user", "content": "Hi"}
+Prompt = str | Sequence[int] | Sequence[Message]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a prompt is continued. The defaults are those of `Model.generate`, of `easyquant run`, and of a line of its --prompts."""
+
+    max_tokens: int = 128  # new ones
+    temperature: float = 0.0  # 0 takes the most likely token
+    top_k: int = 0  # of how many of the most likely tokens; 0: of all
+    top_p: float = 1.0  # of the most likely tokens of this total probability
+    seed: int | None = None  # None: another one for each prompt
+    stop: str | Sequence[str] = ()  # texts before which the answer ends
+    chat: bool = False  # the prompt is a message, which the model's chat template is put around
+
+    def __post_init__(self) -> None:
+        stop = (self.stop,) if isinstance(self.stop, str) else self.stop
+        expect("max_tokens", self.max_tokens, is_whole(self.max_tokens) and self.max_tokens > 0, "a whole number of at least 1")
+        expect("seed", self.seed, self.seed is None or is_whole(self.seed) and self.seed >= 0, "a whole number of at least 0")
+        are_texts = isinstance(stop, (list, tuple)) and all(isinstance(text, str) and text for text in stop)
+        expect("stop", self.stop, are_texts, "a text or a list of texts, none of them empty")
+        expect("chat", self.chat, isinstance(self.chat, bool), "true or false")
+        self.sampler()
+        object.__setattr__(self, "stop", tuple(stop))
+
+    def sampler(self) -> Sampler:
+        return Sampler(self.temperature, self.top_k, self.top_p, self.seed or 0)
+
+    def with_seed(self) -> "Settings":
+        """With one drawn, where tokens are and none is given."""
+        return replace(self, seed=secrets.randbelow(2**32)) if self.temperature > 0 and self.seed is None else self
+
+
+@dataclass(frozen=True)
+class Request:
+    """A prompt that a model can read."""
+
+    tokens: np.ndarray  # int32, at least one
+    max_tokens: int  # new ones: what was asked for, or what the context has room for
+    settings: Settings
+    begins_text: bool  # what follows is a text of its own: SentencePiece then drops its first space
+
+    @property
+    def positions(self) -> int:
+        """Of the KV cache: the last new token is not read any more."""
+        return len(self.tokens) + self.max_tokens - 1
+
+
+def is_chat(prompt) -> bool:
+    return isinstance(prompt, Sequence) and len(prompt) > 0 and isinstance(prompt[0], Mapping)
+
+
+def is_one_prompt(prompt) -> bool:
+    """Rather than several. A list of numbers is one of tokens, a list of messages one chat."""
+    return isinstance(prompt, (str, np.ndarray)) or is_chat(prompt) or isinstance(prompt, Sequence) and len(prompt) > 0 and is_whole(prompt[0])
+
+
+class PromptReader:
+    """Makes requests of prompts for an artifact. `context`: tokens that prompt and answer may have; 0: as many as the model can."""
+
+    def __init__(self, artifact: Artifact, context: int = 0):
+        within = is_whole(context) and 0 <= context <= artifact.max_context
+        expect("context", context, within, f"1 to {artifact.max_context}, for which {artifact.path} was made, or 0 for that")
+        self.artifact, self.context = artifact, context or artifact.max_context
+        self.vocabulary = int(artifact.model["vocab_size"])
+        self.tokenizer = load_tokenizer(artifact.path, self.vocabulary)
+        self.end_tokens = frozenset(int(token) for token in artifact.model.get("eos_token_ids", []))
+
+    def tokens(self, prompt: Prompt, chat: bool = False) -> np.ndarray:
+        """int32, at least one. `chat`: a text is a message of the user's."""
+        messages = _messages(prompt, chat)
+        return self._checked(self._encode(prompt) if messages is None else self.tokenizer.encode_chat(messages))
+
+    def request(self, prompt: Prompt, settings: Settings) -> Request:
+        (result,) = self.requests([(prompt, settings)])
+        if isinstance(result, UserError):
+            raise result
+        return result
+
+    def requests(self, prompts: Sequence[tuple[Prompt, Settings]]) -> list[Request | UserError]:
+        """Of several; what is wrong with one is in its place."""
+        results: list = [_or_error(lambda: _messages(prompt, settings.chat)) for prompt, settings in prompts]
+        chats = [place for place, messages in enumerate(results) if messages is not None and not isinstance(messages, UserError)]
+        for place, tokens in zip(chats, self.tokenizer.encode_chats([results[place] for place in chats]), strict=True):
+            results[place] = tokens
+        for place, (prompt, settings) in enumerate(prompts):
+            if not isinstance(results[place], UserError):
+                results[place] = _or_error(lambda: self._request(prompt, results[place], settings))
+        return results
+
+    def _request(self, prompt: Prompt, chat: list[int] | None, settings: Settings) -> Request:
+        tokens = self._checked(self._encode(prompt) if chat is None else chat)
+        room = self.context - len(tokens) + 1
+        begins_text = chat is not None or isinstance(prompt, str) and not prompt
+        return Request(tokens, min(settings.max_tokens, room), settings.with_seed(), begins_text)
+
+    def _encode(self, prompt: Prompt) -> Sequence[int]:
+        """Of what is no chat."""
+        if isinstance(prompt, str):
+            bos = self.artifact.model.get("bos_token_id")
+            return self.tokenizer.encode(prompt) or ([] if bos is None else [int(bos)])
+        if not is_one_prompt(prompt):
+            raise UserError(f"prompt: found {reprlib.repr(prompt)}, expected a text, a list of token ids, or a list of messages")
+        for number, token in enumerate(prompt):
+            expect(f"prompt: token {number}", token, is_whole(token) and 0 <= token < self.vocabulary, f"an id from 0 to {self.vocabulary - 1}")
+        return prompt
+
+    def _checked(self, tokens: Sequence[int]) -> np.ndarray:
+        if len(tokens) == 0:
+            raise UserError("prompt: the text holds no token; give at least one")
+        if len(tokens) > self.context:
+            raise UserError(f"prompt: has {len(tokens)} tokens, but the context of {self.artifact.path} is {self.context}; shorten it")
+        return np.asarray(tokens, dtype=np.int32)
+
+
+def _messages(prompt: Prompt, chat: bool) -> Sequence[Message] | None:
+    """Where it is a chat, or to become one."""
+    if chat and isinstance(prompt, str):
+        return [{"role": "user", "content": prompt}]
+    if not is_chat(prompt):
+        return None
+    for number, message in enumerate(prompt):
+        are_texts = isinstance(message, Mapping) and all(isinstance(message.get(key), str) for key in ("role", "content"))
+        expect(f"prompt: message {number}", message, are_texts, 'an object with the texts "role" and "content"')
+    return prompt
+
+
+def _or_error(make: Callable):
+    try:
+        return make()
+    except UserError as error:
+        return error

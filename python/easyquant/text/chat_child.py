@@ -1,0 +1,70 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Renders a chat template, for one chat or several: a script that `easyquant.text.chat` starts, and that imports nothing of EasyQuant.
+
+A template is a program of whoever made the model. The sandbox keeps it from objects that it was not given; how much
+memory and time it takes only the kernel can bound, hence a process of its own. Reads {"template", "variables": [of each chat],
+"memory", "seconds", "characters"} and writes a list of {"text"}, {"refuses"}: why, or, as its last one, {"limit"}: which one was
+reached; all of it JSON.
+"""
+
+import json
+import resource
+import sys
+from datetime import datetime
+
+import jinja2
+import jinja2.ext
+import jinja2.sandbox
+
+
+def environment() -> jinja2.Environment:
+    """The environment that templates are written for, which is that of `transformers`."""
+
+    def refuse(message: str):
+        raise jinja2.TemplateError(message)
+
+    def to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False) -> str:
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+    result = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols])
+    result.filters["tojson"] = to_json
+    result.globals["raise_exception"] = refuse
+    result.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    return result
+
+
+def render(template: jinja2.Template, variables: dict, characters: int) -> dict:
+    """The text, unless it has more than so many characters."""
+    pieces, length = [], 0
+    for piece in template.generate(**variables):
+        length += len(piece)
+        if length > characters:
+            return {"limit": f"writes more than {characters} characters"}
+        pieces.append(piece)
+    return {"text": "".join(pieces)}
+
+
+def main() -> None:
+    request = json.load(sys.stdin)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (request["memory"], request["memory"]))
+    # Beyond the first limit comes a signal that says why, beyond the second the end.
+    resource.setrlimit(resource.RLIMIT_CPU, (request["seconds"], request["seconds"] + 1))
+    replies, template = [], None
+    for variables in request["variables"]:
+        try:
+            template = template or environment().from_string(request["template"])
+            reply = render(template, variables, request["characters"])
+        except MemoryError:
+            reply = {"limit": f"needs more than {request['memory'] >> 20} MB of memory"}
+        except Exception as error:  # whatever a template can raise
+            reply = {"refuses": f"{type(error).__name__}: {str(error)[:300]}"}
+        replies.append(reply)
+        if "limit" in reply:
+            break
+    json.dump(replies, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
