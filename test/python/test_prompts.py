@@ -4,11 +4,13 @@
 
 import fcntl
 import json
+import signal
 
 import pytest
 
 import easyquant
 from easyquant.commands import prompts as prompts_module
+from easyquant.terminal.interrupts import Interrupted
 from command_line import run_command_line as easyquant_command
 from helpers import REPO, Runner
 
@@ -114,7 +116,7 @@ def interrupt(monkeypatch):
             finished = 0
             for event in complete(*arguments):
                 if finished == count:
-                    raise KeyboardInterrupt
+                    raise Interrupted(signal.SIGINT)
                 yield event
                 finished += event[2].finish_reason is not None
 

@@ -21,6 +21,7 @@ from easyquant.evaluation.protocol import machine_stamp
 from easyquant.runtime.artifact import Artifact, BatchSize, load_model_on_ranks, open_batch
 from easyquant.runtime.device import AUTO, Device, DeviceOption, Placement, SimtChipOption, ThreadsOption
 from easyquant.runtime.extension import runtime
+from easyquant.support.children import ends_with_me
 from easyquant.support.errors import UserError
 from easyquant.support.files import check_writable, scratch_folder, write_json
 from easyquant.support.memory import peak_rss_bytes
@@ -160,7 +161,7 @@ def measure_apart(artifact: Artifact, prefill: int, decode: int, threads: int, r
         command = [sys.executable, "-m", "easyquant", "bench", str(artifact.path.resolve())]
         command += [f"--{name}={value}" for name, value in options.items()]
         # stderr is inherited: it shows the progress, and in the end the error.
-        if subprocess.run(command, stdout=subprocess.DEVNULL).returncode != 0:
+        if subprocess.run(command, stdout=subprocess.DEVNULL, preexec_fn=ends_with_me()).returncode != 0:
             raise UserError(f"{artifact.path}: could not be measured; the reason stands above")
         return json.loads(file.read_text())
 

