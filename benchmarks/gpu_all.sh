@@ -15,7 +15,7 @@
 # if something is missing.
 #
 # Settings of --prepare: CHIPS (sm_90a,sm_80), SHAPES of the kernels, MOST_BYTES of the first bundle (30000000), SCHEMES of MODEL
-# (W8A8,W4A16), CONTEXT (1024) and WINDOWS (8) of its perplexity, PYTHON (.venv's). Of the other half: PYTHON (python3),
+# (W8A8,W4A16), CONTEXT (1024) and WINDOWS (8) of its perplexity, PYTHON (.venv's). Settings of the other half: PYTHON (python3),
 # EASYQUANT_CUDA_ALL_SECONDS (570), after which no step is begun.
 #
 # shellcheck disable=SC2317 # functions that are called by name, in a shell that timeout starts
@@ -188,7 +188,7 @@ step() {
   [[ $form == markdown ]] || say '```'
   ((status != 0)) || return 0
   say "" "**Failed** with status $status$( ((status == 124 || status == 137)) && echo ', the time was up') after $((SECONDS - begin)) s."
-  # Progress bars and warnings are no result; of a failure, the end of them is.
+  # Progress bars and warnings are no result, but their end is the result of a step that fails.
   [[ ! -s $work/err ]] || say "" '```' "$(tail -n 15 "$work/err")" '```'
   failed=$((failed + 1))
 }

@@ -40,7 +40,7 @@ def copy_libraries(of, folder):
 
 
 def distributions():
-    """Of the packages that the commands need, and of those that these need."""
+    """The distributions of the packages that the commands need, and of the packages that these need."""
     found, wanted = {}, ["jinja2", "numpy", "pyyaml", "rich", "safetensors", "tokenizers", "typer"]
     while wanted:
         name = wanted.pop()

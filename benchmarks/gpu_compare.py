@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 LOGIT_BOUND = 0.02  # of the largest logit, as in test/python/test_gpu.py
-# Of the loss, in nats: where codes move, windows are better or worse by chance, so that their mean has an error of its own.
+# The bound of the loss, in nats. Where codes move, windows are better or worse by chance, so that their mean has an error of its own.
 LOSS_BOUND, STANDARD_ERRORS = 0.005, 3
 
 

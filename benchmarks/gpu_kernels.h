@@ -28,7 +28,7 @@
 
 namespace easyquant::bench {
 
-/// Names of all kernels that can be timed: of linears and of operations on rows.
+/// Names of all kernels that can be timed: linears and operations on rows.
 std::vector<std::string> allKernelFamilies();
 
 struct GPUKernelOptions {

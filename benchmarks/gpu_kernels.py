@@ -38,7 +38,7 @@ CHECKED_WEIGHTS, SIMULATED_WEIGHTS = 1 << 24, 1 << 18
 TIMED_WEIGHTS = 1 << 20  # smaller layers are there to be checked
 TYPES = {"i8": np.int8, "u8": np.uint8, "i32": np.int32, "f32": np.float32, "f16": np.float16, "bf16": np.uint16}
 
-# family, rows, measured against what, at least; of the issue that this benchmark belongs to, for the H200
+# Family, rows, peer and least ratio, as the issue that this benchmark belongs to asks for the H200.
 TARGETS = [("w8a8", 4096, "bf16", 1.0), ("w8a8", 4096, "int8", 1.0), ("w4a16", 1, "copy", 0.6), ("w4a16", 1, "bf16", 2.3),
            ("rms_norm_quantize", 4096, "copy", 0.8)]
 AGAINST = {"copy": "of the copy bandwidth", "bf16": "times torch in bf16", "int8": "times torch._int_mm with its epilogue"}
@@ -178,7 +178,7 @@ def check_all(driver, modules, cases, simulated):
         if weights_in(case) > limit:
             continue
         rows = min(case["rows"], CHECKED_ROWS)
-        # Of the taller kernels only so many rows are launched: memory for more is not needed.
+        # The taller kernels are launched for only so many rows, so that memory for more is not needed.
         checked += 1
         try:
             problem = check_case(driver, modules[case["module"]], shortened(case, rows), checker)

@@ -44,8 +44,8 @@ CACHES = {"f16": ("", None), "int8": ("kv8_group64_residual128_sinks4_", "i8"), 
 
 @dataclass
 class Machine:
-    """Of a multiprocessor, in a cycle. Sources: products from the dense rates of NVIDIA's data sheets (A100, A40, AGX Orin, L40S,
-    H100 SXM), divided by multiprocessors and boost clock; lanes from "Arithmetic instructions" of the CUDA C++ Programming Guide;
+    """The rates of a multiprocessor in one cycle. Sources: products from the dense rates of NVIDIA's data sheets (A100, A40, AGX Orin,
+    L40S, H100 SXM), divided by multiprocessors and boost clock; lanes from "Arithmetic instructions" of the CUDA C++ Programming Guide;
     memory from the same data sheets, H200 for sm_90a; resident threads from "Technical specifications per compute capability"."""
 
     device: str
@@ -269,8 +269,8 @@ For a loop of a block of w warps, the cycles of a multiprocessor are at least th
 - **special**: w × MUFU × 32 / {SPECIAL_LANES}, the exponentials of attention;
 - **shared memory**: w × bytes of LDS, LDSM, LDGSTS and STS / {SHARED_BYTES}.
 
-Of a multiprocessor, a cycle (dense rates and memory bandwidth of the data sheet over multiprocessors and boost clock; lanes of bf16
-pairs and of f32 from the CUDA C++ Programming Guide):
+Rates of a multiprocessor in one cycle. Dense rates and memory bandwidth are those of the data sheet, divided by multiprocessors and boost
+clock. Lanes of bf16 pairs and of f32 are those of the CUDA C++ Programming Guide.
 
 """
 
@@ -286,15 +286,21 @@ the loop and, with groups, between the groups. "share" is the tensor cores' part
 FEW = f"""
 ## Few rows
 
-The kernels of the benchmark for M rows. "MB": of codes, scales, activations and results, each once. "bytes" of weights that a warp
-reads in one turn of the loop; "allowed" is how many bytes a cycle its instructions leave time for on a multiprocessor full of warps,
-"memory" what the device's memory delivers to each. Where allowed is more than memory, memory is the bound. "(all)": each warp has so
-few groups that there is no loop, and the whole kernel is counted.
+The kernels of the benchmark for M rows.
 
-Memory is busy only as long as enough is asked of it. "loads": those of weights that a lane has under way when the loop waits for one of
-them, on average over the places where it waits, if all loads take equally long and instructions no time; "blocks": of a layer of {SIZE}
-rows on a multiprocessor, which are no more than its registers, threads and shared memory have room for; "under way": KB, both
-multiplied; "wanted": KB, the bandwidth times {LATENCY_NS} ns, which memory is assumed to take under load.
+- "MB": codes, scales, activations and results, each counted once.
+- "bytes": weights that a warp reads in one turn of the loop. "(all)": each warp has so few groups that there is no loop, and the whole
+  kernel is counted.
+- "allowed": the bytes a cycle for which the instructions leave time, on a multiprocessor full of warps. "memory": the bytes a cycle that the
+  device's memory delivers to each multiprocessor. Where allowed is more than memory, memory is the bound.
+
+Memory is busy only while enough loads are under way.
+
+- "loads": loads of weights that a lane has under way when the loop waits for one of them. It is the average over the places where it waits, if
+  all loads take equally long and instructions no time.
+- "blocks": blocks of a layer of {SIZE} rows on a multiprocessor, as far as its registers, threads and shared memory have room.
+- "under way": KB, both multiplied.
+- "wanted": KB, the bandwidth times {LATENCY_NS} ns, the time that memory is assumed to take under load.
 
 """
 
@@ -302,15 +308,15 @@ ATTENTION = f"""
 ## Attention
 
 {HEADS} heads on {KV_HEADS} key/value heads of {HEAD_DIM} dimensions, over a cache of f16 or of codes (groups of 64, scales of keys per
-channel). A turn of the loop takes 64 tokens of the cache. Of a cache of codes it has a short way for 64 tokens that are all codes, and
-a long one for those at the window's edge; the short one is counted. "load": bytes a lane of a load from shared memory, "global": of
-one from global memory.
+channel). A turn of the loop takes 64 tokens of the cache. With a cache of codes the loop has a short way for 64 tokens that are all codes,
+and a long one for tokens at the window's edge; the short one is counted. "load": bytes that a lane loads at once from shared memory.
+"global": bytes that it loads at once from global memory.
 
 """
 
 ATTENTION_FEW = """
-Of few tokens, 16 queries (4 of a token and key/value head) a block; the cache is read once, so that memory is to be the bound: columns
-as for the linears of few rows, "loads" of keys or values with their scales, "blocks" as designed.
+With few tokens a block has 16 queries (4 of a token and key/value head). The cache is read once, so that memory should be the bound. Columns
+are as for linears of few rows: "loads" counts those of keys or values with their scales, "blocks" is the number by design.
 
 """
 
@@ -375,7 +381,7 @@ def main():
     spilled = sorted(f"{name} ({chip})" for chip, (found, _) in kernels.items() for name, kernel in found.items()
                      if count(kernel.code, "LDL|STL"))
     print('"local": instructions that touch local memory (LDL, STL) in all of a kernel; ' +
-          (f"there are some in {', '.join(spilled)}." if spilled else "of all these kernels, for any number of rows, none has any."))
+          (f"there are some in {', '.join(spilled)}." if spilled else "none of these kernels has any, for any number of rows."))
     if slow:
         print(f"\nMemory is not what bounds {'; '.join(slow)}: unpacking takes as long, or longer.")
     if idle:

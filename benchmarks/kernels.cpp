@@ -148,7 +148,7 @@ public:
     for (int64_t i = 0; i < m * padded; ++i)
       codes[i] = static_cast<int8_t>(rng() % 255 - 127);
     std::fill_n(scales.get(), m, 0.01f);
-    // Of two levels the fields are of any value, and f16 ones of the same bytes as good as any.
+    // Scales of two levels may have any value, and so the f16 ones with the same bytes do.
     const bool isTwoLevel = spec.numbers.scales == ScaleFormat::UI6;
     const ScaleFormat format = isTwoLevel ? ScaleFormat::F16 : spec.numbers.scales;
     const size_t width = numerics::scaleBytes(format);

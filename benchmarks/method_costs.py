@@ -36,7 +36,7 @@ OBSERVED = "model.layers.0.self_attn.q_proj"
 
 
 def processor_seconds():
-    """Of the children that have ended."""
+    """Processor time of the children that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -60,7 +60,7 @@ def run(*arguments):
 
 
 def layer_flops(model, tokens):
-    """Of the linears of all layers."""
+    """Floating-point operations of the linears of all layers."""
     plans = json.loads(subprocess.run([find_tool("easyquant-compile"), model, "--scheme=none", "--dry-run", "--progress=none"],
                                       capture_output=True, text=True, check=True).stdout)
     return 2 * tokens * sum(site["out_features"] * site["in_features"] for site in plans["sites"] if site["name"] != "lm_head")

@@ -55,7 +55,7 @@ def ratio(ours: Point, theirs: Point, text: str) -> tuple[float, float]:
 
 
 def rivals(points: list[Point], text: str) -> list[tuple[Point, Point | None]]:
-    """Of each of the peer's files, the smallest first, our point of least KL that has no more bytes; None where all have more."""
+    """For each of the peer's files, the smallest first, our point of least KL that has no more bytes; None where all have more."""
     ours = [point for point in points if not point.is_peer]
     pairs = []
     for theirs in sorted((point for point in points if point.is_peer), key=lambda point: point.bytes):

@@ -15,9 +15,9 @@ MODEL is a Hugging Face folder of the llama architecture. The script
     divergences, whose goal is 0.8, and both shares of equal first choices. It ends with status 1 where the goal is missed;
   * draws FOLDER/quality-per-byte.svg.
 
-Bytes are those of the tensors: of weights*.safetensors without the rotation table, which no GGUF has, and of the GGUF. Every point is
-kept in FOLDER, and the same command goes on from there; it is measured again where the model, a text, the windows, the compiler or
-the peer's version are others.
+Bytes count tensors: those of weights*.safetensors without the rotation table, which no GGUF has, and those of the GGUF. Every point is
+kept in FOLDER, and the same command goes on from there. A point is measured again where the model, a text, the windows, the compiler or
+the peer's version has changed.
 
 One text should be of another genre than the usual WikiText-2. News, for instance, are in a package of PyPI (300 articles, GNU LGPL):
 
@@ -83,7 +83,7 @@ def easyquant(*arguments: object) -> None:
 
 
 def bytes_of_weights(artifact: Path) -> int:
-    """Of the weights' files without the rotation table."""
+    """Bytes of the weights' files without the rotation table."""
     total = 0
     for path in artifact.glob("weights*.safetensors"):
         total += path.stat().st_size

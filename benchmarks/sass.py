@@ -96,9 +96,9 @@ def basic_blocks(instructions):
 
 
 def main_path(instructions, opcode="HMMA"):
-    """One turn of the main loop where it has branches: of all ways from its first instruction back there the one with most products,
-    then most stores to shared memory, then fewest branches. In a loop that takes a short way where all is alike, and else decides
-    anew for each element, that is the short way."""
+    """One turn of the main loop where it has branches. Among all ways from its first instruction back there it is the one with most
+    products, then most stores to shared memory, then fewest branches. Some loops take a short way where all elements are alike and decide
+    for each element elsewhere; then it is the short way."""
     label, _ = min(((label, body) for label, body in loops(instructions) if count(body, opcode)), key=lambda loop: len(loop[1]))
     blocks, successors, labels = basic_blocks(instructions)
     head, best, under_way = labels[label], {}, set()
@@ -171,9 +171,9 @@ def reads_and_writes(instruction):
 
 
 def waits(body, turns=8):
-    """Where a warp waits for global memory in one turn of a loop that it goes through again and again, or, if `turns` is 1, in code that
-    it goes through once: of each such place, the loads and copies that are under way there. All take equally long, and instructions no time
-    beside them: what is waited for brings along all that was begun before it."""
+    """The places where a warp waits for global memory: for each, the loads and copies that are under way there. The code is one turn of a
+    loop that the warp goes through again and again, or, if `turns` is 1, code that it goes through once. All loads take equally long and
+    instructions no time, so that a load that has arrived brings along all loads that were begun before it."""
     body = [line for line in body if not re.match(r"@!U?PT|.*:$", line)]  # what never happens, labels
     under_way, found, group = [], [], 0  # (load, registers that it writes, the group of copies that it belongs to)
     for turn in range(turns):
@@ -198,6 +198,6 @@ def waits(body, turns=8):
 
 
 def loads_of_waits(found, least_bytes):
-    """Of the places of `waits`, those where loads of so many bytes a lane are under way: the bytes of each."""
+    """The bytes of each load at those places of `waits` where loads of so many bytes a lane are under way."""
     wide = [[access_bytes(load) for load in loads if access_bytes(load) >= least_bytes] for loads in found]
     return [loads for loads in wide if loads]

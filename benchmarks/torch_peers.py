@@ -75,8 +75,8 @@ class Product:
 
 
 class Peers:
-    """Of one shape: `seconds(name)` of one product, for each of `names`; what cannot be is in `missing` with the reason, and what ran in
-    `kernels`."""
+    """torch's products of one shape: `seconds(name)` of one product, for each of `names`. `missing` has the products that torch refuses,
+    with the reason, and `kernels` the kernels that ran."""
 
     def __init__(self, torch, scaled, n, k, rows, cold_bytes, device="cuda"):
         self.torch, self.device = torch, device
@@ -127,7 +127,7 @@ class Peers:
                        x, w, row_scales, column_scales)
 
     def profile(self, work):
-        """Names of the kernels that it launches; of a CPU, of torch's operations that multiply."""
+        """Names of the kernels that it launches; on a CPU those of torch's operations that multiply."""
         work()
         self.synchronize()
         activity = self.torch.profiler.ProfilerActivity

@@ -71,8 +71,10 @@ def comments(text, leader):
             if closing in quoted[1]:
                 closing = None
             yield number, quoted[1].replace('"""', " ").replace("}]", " ")
+        elif comment and not re.match(r"[A-Z][A-Z0-9-]*:", comment[1]):  # RUN: and CHECK: are no prose
+            yield number, ("" if line.lstrip().startswith(leader) else ". ") + comment[1]
         else:
-            yield number, comment[1] if comment else ""
+            yield number, ""
 
 
 def headings(page):

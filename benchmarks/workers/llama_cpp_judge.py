@@ -28,7 +28,7 @@ ROWS = 256  # of a call
 
 
 class Judged:
-    """A model file whose logits are asked for: of all tokens, on a cache of f32, without flash attention."""
+    """A model file that gives the logits of all tokens, on a cache of f32, without flash attention."""
 
     def __init__(self, path, context, threads):
         self.model, self.vocab = load_model(path)

@@ -23,7 +23,7 @@ MODEL_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", 
 
 
 def name_of(part):
-    """GGUF's name of the weight of a part: of a site of the layers, a norm, the embedding, the head."""
+    """GGUF's name of the weight of a part: a site of the layers, a norm, the embedding or the head."""
     if part in MODEL_NAMES:
         return MODEL_NAMES[part] + ".weight"
     _, _, layer, kind = part.split(".", 3)
@@ -128,8 +128,8 @@ def importance_matrix(statistics):
 
 
 def quantize(full, out, file_type, head_type=None, statistics=None):
-    """Quantizes the f32 GGUF `full` with llama.cpp's own quantizer. `head_type`: of embedding and head, else what the file type takes;
-    `statistics`: for an importance matrix. The types of its tensors, and the bytes of file and tensors."""
+    """Quantizes the f32 GGUF `full` with llama.cpp's own quantizer. `head_type` is the type of embedding and head; without it they have
+    that of the file type. `statistics` are for an importance matrix. Returns the types of its tensors, and the bytes of file and tensors."""
     part = Path(f"{out}.part.{os.getpid()}")
     params = llama_cpp.llama_model_quantize_default_params()
     params.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{file_type}")

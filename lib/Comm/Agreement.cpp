@@ -27,7 +27,7 @@ Digest digestOf(std::span<const std::byte> bytes) {
 std::string_view textOf(const Digest &digest) { return {digest.data(), digest.size()}; }
 } // namespace
 
-/// The value of most ranks; of rank 0, where none has more.
+/// The value that most ranks have, or that of rank 0 where no value has more.
 static const Digest &mostCommon(std::span<const Digest> digests) {
   const auto votes = [&](const Digest &digest) { return std::ranges::count(digests, digest); };
   const Digest *best = digests.data();

@@ -15,9 +15,9 @@
 
 namespace easyquant::comm {
 
-/// Between two polls. At first it only spins, since most collectives end within microseconds; then
-/// it gives the CPU to whoever wants it, since ranks may outnumber CPUs; then it sleeps, never
-/// longer than a hundredth of what it has waited for.
+/// Waits between two polls. At first it only spins, since most collectives end within microseconds.
+/// Then it yields the CPU, since ranks may outnumber CPUs. Then it sleeps, never longer than a
+/// hundredth of the time that it has waited.
 class Patience {
 public:
   explicit Patience(const Limits &limits) : limits(limits) {}

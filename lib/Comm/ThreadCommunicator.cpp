@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The last rank to come does the work of all, under the group's lock: nobody touches the memory of
-// a rank that has given up, since whoever gives up ends the group under the same lock.
+// The last rank to come does the work of all, under the group's lock. Nobody touches the memory of
+// a rank that has given up, since a rank that gives up ends the group under the same lock.
 //
 //===----------------------------------------------------------------------===//
 
@@ -30,7 +30,7 @@ struct Meeting {
     std::vector<int64_t> counts;
   };
   bool isMessage = false;
-  std::vector<Part> parts; ///< one a rank; of a message: sender, receiver
+  std::vector<Part> parts; ///< one a rank; in a message sender and receiver
   size_t missing = 0;
   bool done = false;
 };

@@ -160,8 +160,8 @@ void dequantizeQ3_K(const std::byte *block, float *out) {
   }
 }
 
-/// The eight 6-bit scales and minima of Q4_K and Q5_K in 12 bytes: those of groups 0 to 3 are the
-/// low six bits of bytes 0-3 and 4-7; of groups 4 to 7 the nibbles of bytes 8-11 hold four bits,
+/// The eight 6-bit scales and minima of Q4_K and Q5_K in 12 bytes. Those of groups 0 to 3 are the
+/// low six bits of bytes 0-3 and 4-7. For groups 4 to 7 the nibbles of bytes 8-11 hold four bits,
 /// and the top bits of bytes 0-3 and 4-7 the other two.
 struct ScaleMin {
   int scale, min;

@@ -28,11 +28,11 @@ namespace {
 
 /// Rows that a thread takes at a time.
 constexpr int64_t kClippedRows = 32;
-/// Times that scale and codes follow from each other; of the zero points on either side, fewer.
+/// Times that scale and codes follow from each other; fewer for the zero points on either side.
 constexpr int kFits = 5, kFitsBeside = 2;
 
-/// Of the columns that one group has: sum x x^T over the tokens. The error of a row is then d G d^T
-/// with d = w - what, whatever the number of tokens.
+/// The sum of x x^T over the tokens, for the columns of one group. The error of a row is then
+/// d G d^T with d = w - what, whatever the number of tokens.
 struct GroupGram {
   ColumnRange columns{};
   std::vector<float> values;
@@ -181,7 +181,7 @@ private:
   const GroupGram &gram;
   const Scheme &scheme;
   std::span<const float> outer;
-  /// Of what was measured last: d, d G and d G d^T.
+  /// d, d G and d G d^T of the last measurement.
   std::vector<float> difference, product;
   std::vector<double> errors;
   std::vector<float> ofWeights; ///< w G

@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Private to lib/Numerics. A codec knows the codes of one scheme. Whoever rounds is written once,
-// as a template over codecs, and vectorized for each: they have no branches, and are inlined; nor
-// constructors, since clang forgets those that only clones of a function call.
+// Private to lib/Numerics. A codec knows the codes of one scheme. Code that rounds is written once,
+// as a template over codecs, and vectorized for each. Codecs have no branches and are inlined. They
+// have no constructors, since clang drops constructors that only clones of a function call.
 // Values are in units of the scale; the zero point of an integer code is subtracted.
 //
 //===----------------------------------------------------------------------===//

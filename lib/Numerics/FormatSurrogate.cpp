@@ -16,7 +16,7 @@
 
 namespace easyquant::numerics {
 
-/// Of the logarithm of the factors by which sampled tables differ from the given one.
+/// The deviation of the logarithm of the factors by which sampled tables differ from the given one.
 static constexpr double kSpread = 0.7;
 /// Samples that turn out like earlier ones are drawn again, so many times for each that is wanted.
 static constexpr size_t kDraws = 20;

@@ -95,7 +95,7 @@ void HeadGradient::run(ConstMatrix dy, ConstMatrix q, ConstMatrix k, ConstMatrix
   }
 }
 
-/// Of queries the first of which is token `first` of the keys.
+/// A tile of queries, the first of which is token `first` of the keys.
 void HeadGradient::tile(int64_t first, ConstMatrix dy, ConstMatrix q, ConstMatrix k, ConstMatrix v,
                         Matrix dq, Matrix dk, Matrix dv) {
   Matrix probability(p.data(), q.rows, k.rows), slope(ds.data(), q.rows, k.rows);

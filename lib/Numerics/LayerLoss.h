@@ -14,7 +14,7 @@
 
 namespace easyquant::numerics {
 
-/// The mean squared error of a layer's output. Of the sequences the last ones are held out.
+/// The mean squared error of a layer's output. The last sequences are held out.
 class LayerLoss {
 public:
   /// `heldOut`: share of the sequences, at least one; the first `skippedRows` rows of each do not
@@ -24,7 +24,7 @@ public:
 
   /// Sequences that are not held out.
   size_t trained() const { return training; }
-  /// Of one sequence; dL/dW of all sites too, if there is a place for them. Fails with
+  /// The loss of one sequence, and dL/dW of all sites if there is a place for them. Fails with
   /// InvalidArgument where the output is not finite, and as the layer fails.
   Result<double> of(size_t sequence, std::span<const Matrix> gradients = {});
   /// The mean over the sequences held out.

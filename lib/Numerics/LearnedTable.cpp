@@ -42,7 +42,7 @@ struct ValueSums {
     return *this;
   }
   double mean() const { return first / weight; }
-  /// Of one value that stands for all of them.
+  /// The error of one value that stands for all of them.
   double error(double value) const { return second - 2 * value * first + value * value * weight; }
 };
 ValueSums operator-(const ValueSums &a, const ValueSums &b) {
@@ -117,7 +117,7 @@ public:
 
   std::vector<double> find() const {
     const size_t bins = sums.size() - 1;
-    // Of the first `to` bins with k values: the error, and where the last value's bins begin.
+    // For the first `to` bins with k values: the error, and where the last value's bins begin.
     std::vector<double> best(bins + 1, INFINITY);
     best[0] = 0;
     std::vector<std::vector<size_t>> begins;

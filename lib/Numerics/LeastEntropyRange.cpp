@@ -42,7 +42,7 @@ public:
   double of(int64_t first, int64_t last, ValueRange range) const;
 
 private:
-  /// Of bins first .. last.
+  /// The sum of bins first .. last.
   static double sum(const std::vector<double> &sums, int64_t first, int64_t last) {
     return sums[last + 1 + kBins] - sums[first + kBins];
   }

@@ -124,7 +124,7 @@ struct WeightedSearch {
   SliceParams run(ValueRange all) const {
     const Candidate widest = at(paramsOfRange(all.min, all.max, scheme, outer));
     Candidate promising = widest;
-    // Of a scale that its format does not hold smaller ones are not held either.
+    // Where the format does not hold this scale, it does not hold smaller ones either.
     const bool isHeld = isScale(widest.params.scale / outer, scheme.scales);
     for (int step = 1; step <= effort.shrinks && isHeld; ++step) {
       const float factor = static_cast<float>(1 - 0.8 * step / effort.shrinks);

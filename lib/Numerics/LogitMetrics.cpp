@@ -96,7 +96,7 @@ void sumExponentials(const float *x, int64_t count, float top, double &sum) {
   sum = sumOf(lanes);
 }
 
-/// Rows are summed in their order, whoever computed them.
+/// Rows are summed in their order, on whichever thread they were computed.
 template <typename RowValue>
 double sumOverRows(int64_t rows, unsigned threads, const RowValue &valueOf) {
   std::vector<double> values(rows);

@@ -20,7 +20,7 @@
 
 namespace easyquant::numerics {
 
-/// Of row `row` of the block, group g.
+/// The index of row `row` of the block and group g.
 inline int64_t paramIndex(const QParams &params, int64_t row, int64_t g) {
   return (params.rows == 1 ? 0 : row * params.groups) + g;
 }

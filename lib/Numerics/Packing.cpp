@@ -75,7 +75,7 @@ template <int bits> EASYQUANT_INLINE void packBlock(const uint64_t *codes, uint3
       out[kPanelRows + r] = static_cast<uint32_t>(fields[r] >> 32);
     }
   else {
-    // The widest plane first: of four bits, or of two.
+    // The widest plane first; it has four bits, or two.
     constexpr int upper = bits >= 4 ? 4 : 2, lower = bits - upper;
     packPlane<upper>(fields, lower, out);
     if constexpr (lower > 0)
@@ -190,7 +190,7 @@ int64_t PanelLayout::panelBytes(WeightTensor tensor) const {
 
 void PanelLayout::pack(int64_t firstRow, const QuantizedMatrix &block, PackedWeight &out) const {
   const QParams &params = block.params;
-  // Of the whole weight: whoever packs the first rows writes it.
+  // There is one for the whole weight, and the block of the first rows has it.
   if (firstRow == 0 && has(WeightTensor::Codebook))
     std::memcpy(out[WeightTensor::Codebook].data(), scheme.table->values().data(),
                 bytes(WeightTensor::Codebook));

@@ -59,7 +59,7 @@ float scaleOfRange(ValueRange range, const Scheme &scheme) {
   return range.absMax() / (scheme.fullRange ? values.greatest + 0.5f : values.greatest);
 }
 
-/// Of a power of two, of which scaleOfRange takes no whole steps.
+/// The power of two for a range, of which scaleOfRange takes no whole steps.
 float powerOfRange(ValueRange range, const Scheme &scheme) {
   float power = roundScale(codeValues(scheme).absMax(), ScaleFormat::F8E8M0FNU);
   return roundScale(range.absMax(), ScaleFormat::F8E8M0FNU) / power;

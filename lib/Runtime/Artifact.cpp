@@ -112,7 +112,7 @@ Result<ManifestDocument> easyquant::runtime::readManifest(const std::string &fol
   Result<std::string> text = readText(path);
   if (!text)
     return Unexpected(text.error());
-  // First: of a damaged text no field is worth a message.
+  // This comes first: no field of a damaged text is worth a message.
   if (!skipChecksums)
     if (Result<void> checked = checkManifest(folder, *text); !checked)
       return Unexpected(checked.error());

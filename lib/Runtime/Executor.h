@@ -23,7 +23,7 @@
 
 namespace easyquant::runtime {
 
-/// Of a call that appends tokens, while it runs.
+/// Watches a call that appends tokens, while it runs.
 struct Watch {
   Progress progress;
   int64_t done, total;
@@ -61,7 +61,7 @@ public:
   /// of them are wanted.
   virtual int64_t rowsPerStep(bool allLogits) const = 0;
   /// Appends to each of the sequences, at least one, and writes logitRows.size() x vocabulary
-  /// logits. `logitRows`, at least one, ascending: of the rows of all sequences one behind the
+  /// logits. `logitRows`, at least one, ascending, count the rows of all sequences one behind the
   /// other. On an error (Interrupted among them) the windows of all sequences are as they were.
   virtual Result<void> step(std::span<const SequenceStep> sequences,
                             std::span<const int32_t> logitRows, float *logits,
@@ -69,8 +69,8 @@ public:
   /// Copies bytes of the cache: pages that two sequences are to have apart, a window that a fork
   /// takes along. The two ranges do not overlap.
   virtual Result<void> copyInCache(int64_t from, int64_t to, int64_t bytes) = 0;
-  /// What a slot of state holds, as doubles of the manifest's `online`. Of a model without state
-  /// there are no slots.
+  /// The contents of a slot of state, as doubles of the manifest's `online`. A model without state
+  /// has no slots.
   virtual Result<void> readState(int64_t slot, std::span<double> state) = 0;
   virtual Result<void> writeState(int64_t slot, std::span<const double> state) = 0;
   virtual int64_t bytes() const = 0;
@@ -78,7 +78,7 @@ public:
   virtual Result<std::vector<SiteCost>> siteCosts() = 0;
 };
 
-/// `measure`: costs() and siteCosts() will be asked for. `communicator`: of the ranks that share
+/// `measure`: costs() and siteCosts() will be asked for. `communicator` joins the ranks that share
 /// the model, if there are several.
 Result<std::unique_ptr<Executor>> createCpuExecutor(const Artifact &artifact,
                                                     const Program &program, const PoolSize &pool,

@@ -351,7 +351,7 @@ Result<void> GpuExecutor::launchAll(const GpuStep &step) {
   return {};
 }
 
-/// Of the sequences that have gone back.
+/// Restores the windows of the sequences that have gone back.
 Result<void> GpuExecutor::restore(const GpuStep &step) {
   return forSequences(step.sequences, [&](const LaunchRows &over, const SequenceStep &sequence) {
     return hasGoneBack(sequence) ? launchRun(program.restore, over, step) : Result<void>();
@@ -429,9 +429,10 @@ Result<void> GpuExecutor::tryStep(std::span<const SequenceStep> sequences,
       !done)
     return done;
 
-  // A step that is left has changed the windows of some layers, and not those of others: they
-  // become what they were. Of one token each it is not left, for that would cost each a copy; nor
-  // is it where a sequence has gone back, whose codes it makes anew from what they stand for.
+  // A step that is left has changed the windows of some layers, and not those of others; they are
+  // put back. A step of one token a sequence is not left, since each would then cost a copy. Nor is
+  // a step in which a sequence has gone back, since it makes that one's codes anew from their
+  // values.
   const bool hasWindows = program.cache.windowBytes > 0;
   const bool goesBack = std::any_of(sequences.begin(), sequences.end(), hasGoneBack);
   // Ranks leave together or not at all, so that theirs are left between steps.

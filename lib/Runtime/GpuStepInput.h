@@ -28,8 +28,8 @@ public:
                         int64_t maxRows);
   int64_t bytes() const { return input.size() + pages.size(); }
 
-  /// What is passed may be gone when this returns; the queue is to be waited for before the next.
-  /// `slotBytes`: of the state of a sequence.
+  /// The arguments may be gone when this returns; the queue is to be waited for before the next
+  /// call. `slotBytes`: bytes of the state of a sequence.
   Result<void> upload(Queue &queue, std::span<const SequenceStep> sequences,
                       std::span<const int32_t> logitRows, int64_t windowBytes, int64_t slotBytes);
 

@@ -21,9 +21,9 @@
 
 namespace easyquant::runtime {
 
-/// A kernel's time is that from its call of the hook to the next one, or to the end of the step:
-/// what little lies between two kernels counts with the first. Of one batch, and stays where it
-/// is while a program has its hook.
+/// A kernel's time is that from its call of the hook to the next one, or to the end of the step.
+/// The short time between two kernels counts with the first. A clock belongs to one batch, and
+/// stays where it is while a program has its hook.
 class KernelClock {
 public:
   /// A step begins; what it does before its first call is nobody's time.

@@ -31,7 +31,7 @@ static fs::path ownFolder() {
     return {};
   std::error_code error;
   fs::path self = info.dli_fname;
-  // Of an executable, this is argv[0], which need not be a path.
+  // For an executable this is argv[0], which need not be a path.
   if (self.has_parent_path())
     self = fs::canonical(self, error);
   else
@@ -145,8 +145,9 @@ void OpenMP::meet(int32_t *, int32_t *, const OpenMP *openmp) {
 }
 
 Result<void> OpenMP::prepare(int32_t threads) const {
-  // Of the parallel regions before, in this thread: libomp keeps their workers with it. In the
-  // thread's own storage from the start, since one that is made when first used may find no memory.
+  // The team of the parallel regions before, in this thread: libomp keeps their workers with it. It
+  // is in the thread's own storage from the start, since storage that is made when first used may
+  // find no memory.
   [[gnu::tls_model("initial-exec")]] static thread_local int32_t team = 0;
   // libomp aborts where it is refused a thread or memory. It takes them when it is first called,
   // when a region has more threads than those before, and in the region after that. So the threads

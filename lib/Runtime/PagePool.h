@@ -65,8 +65,8 @@ public:
 private:
   formats::CacheSizes cut;
   PoolSize size;
-  /// Of the pages that were ever taken, which are the first ones: memory that no sequence has come
-  /// to need is not touched.
+  /// References to the pages that were ever taken, which are the first ones. Memory that no
+  /// sequence has come to need is not touched.
   std::vector<int32_t> references;
   std::vector<int64_t> returnedPages; ///< has room for all that were ever taken
   int64_t windowsTaken = 0;           ///< ever

@@ -23,7 +23,7 @@
 
 namespace easyquant::runtime {
 
-/// Of one model. Destroyed on rank 0, it lets the others go.
+/// The ranks of one model. Destroyed on rank 0, it lets the others go.
 class Ranks {
 public:
   explicit Ranks(std::shared_ptr<comm::Communicator> communicator)

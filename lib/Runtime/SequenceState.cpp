@@ -37,7 +37,7 @@ std::vector<double> runtime::startingState(const Manifest::Online &online) {
   return state;
 }
 
-/// Of the checkpoint, and of what says how sites are numbered and where they start.
+/// Identifies the checkpoint, and the numbering of sites and their first scales.
 static std::string identityOf(const Manifest &manifest) {
   Checksum checksum;
   checksum.update(manifest.source.checksum.data(), manifest.source.checksum.size());

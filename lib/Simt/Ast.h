@@ -36,7 +36,7 @@ struct Operand {
   uint32_t line = 0;
   std::string_view name;
   uint64_t bits = 0;
-  int64_t offset = 0; ///< Of addresses and of `symbol+offset`.
+  int64_t offset = 0; ///< The offset in an address or in `symbol+offset`.
   std::vector<Operand> items;
 };
 
@@ -74,8 +74,8 @@ struct Statement {
   std::string_view name;  ///< Opcode with modifiers, or label.
   std::string_view guard; ///< Empty: none.
   bool guardNegated = false;
-  std::vector<Operand> operands; ///< Of Targets: the labels of `.branchtargets`.
-  uint32_t variable = 0;         ///< Of a declaration: index into Function::variables.
+  std::vector<Operand> operands; ///< For Targets the labels of `.branchtargets`.
+  uint32_t variable = 0;         ///< For a declaration the index into Function::variables.
 };
 
 struct Function {
@@ -90,7 +90,7 @@ struct Function {
 };
 
 struct Module {
-  std::string name;                    ///< Of the file, for messages.
+  std::string name;                    ///< The file's name, for messages.
   std::string text;                    ///< All views above point into it.
   std::vector<std::string_view> lines; ///< Without blanks around them.
   std::string_view version, target;

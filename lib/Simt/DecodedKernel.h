@@ -73,8 +73,8 @@ struct Instruction {
   Slot guard = kNoSlot;
   Mask guardFlip = 0; ///< All ones for `@!p`.
   uint32_t line = 0;
-  int64_t offset = 0;  ///< Of an address; or the target of a branch; or an immediate.
-  int64_t offset2 = 0; ///< Of a second address, in b.
+  int64_t offset = 0;  ///< The offset of an address, the target of a branch, or an immediate.
+  int64_t offset2 = 0; ///< The offset of a second address, in b.
   uint32_t extra = 0;  ///< Index into DecodedKernel::slots, ::calls or ::branchTables.
   uint32_t flags = 0;  ///< Meaning belongs to the handler.
   Space space = Space::Register;
@@ -124,7 +124,7 @@ enum class SpecialRegister : uint8_t {
   TotalSharedSize,
   Zero,
   One,
-  LocalAddress, ///< Of a variable of the function; `offset` is its place in the function's part.
+  LocalAddress, ///< A variable of the function; `offset` is its place in the function's part.
   Clock,
   ClockHi,
   Clock64,
@@ -136,7 +136,7 @@ enum class SpecialRegister : uint8_t {
 struct FunctionCode {
   const ast::Function *source = nullptr;
   uint32_t entry = 0;
-  uint32_t frameBytes = 0; ///< Of registers, all lanes.
+  uint32_t frameBytes = 0; ///< Bytes of the registers of all lanes.
   uint32_t registers = 0;
   uint32_t parameterBytes = 0; ///< Per lane.
   uint32_t localBytes = 0;     ///< Per lane.

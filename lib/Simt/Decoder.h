@@ -42,7 +42,7 @@ void addMatrixMoveOps(OpcodeTable &);
 void addAsyncOps(OpcodeTable &);
 void addMBarrierOps(OpcodeTable &);
 
-// Of opcodes that integers and floats share, the integer half. FloatOps.cpp owns the opcodes.
+// The integer half of opcodes that integers and floats share. FloatOps.cpp owns the opcodes.
 void decodeIntegerAdd(Decoder &); ///< add, sub
 void decodeIntegerMul(Decoder &);
 void decodeIntegerMad(Decoder &);
@@ -113,9 +113,9 @@ public:
     enum Kind { Register, Address, FrameParameter, KernelParameter, Function } kind;
     Type type = Type::B32;
     Slot slot = kNoSlot;
-    uint32_t index = 0; ///< Of a register.
+    uint32_t index = 0; ///< The register's index.
     Space space = Space::Generic;
-    uint64_t address = 0; ///< In its space; of a parameter: its offset.
+    uint64_t address = 0; ///< The address in its space; for a parameter its offset.
     uint32_t bytes = 0;
     const ast::Function *function = nullptr;
   };
@@ -150,7 +150,7 @@ public:
 private:
   friend class KernelDecoder;
   struct Fixup {
-    uint32_t pc; ///< Of the instruction; or the table.
+    uint32_t pc; ///< The place of the instruction, or of the table.
     uint32_t entry = ~0u;
     std::string_view label;
     std::vector<uint32_t> scopes;

@@ -186,7 +186,7 @@ private:
 struct Barrier {
   unsigned arrived = 0;               ///< Threads.
   unsigned expected = 0;              ///< 0: all threads that live.
-  uint32_t pc = 0;                    ///< Of the first to arrive.
+  uint32_t pc = 0;                    ///< Where the first thread arrived.
   unsigned reduction = 0, voters = 0; ///< bar.red: threads with a true predicate, of how many.
   struct Receiver {
     Warp *warp;
@@ -194,7 +194,7 @@ struct Barrier {
     const Instruction *instruction;
     Mask lanes;
   };
-  std::vector<Receiver> receivers; ///< Of the reduction.
+  std::vector<Receiver> receivers; ///< Threads that get the result of the reduction.
   std::vector<uint32_t> clocks;
   std::vector<Warp *> warps;
 };

@@ -165,7 +165,7 @@ Result<StagedFolder> StagedFolder::make(FolderClaim claim, std::string destinati
                                         Replace replace) {
   const std::string &folder = claim.folder().native();
   std::error_code code;
-  // Of a process that was killed: the claim says that nobody works there any more.
+  // These are left by a process that was killed: the claim says that nobody works there any more.
   for (const std::string &left : {stagingIn(folder), replacedIn(folder)})
     if (fs::remove_all(left, code); code)
       return failure("{}: cannot be removed: {}", left, code.message());

@@ -109,7 +109,7 @@ void check(const Target &target, const AttentionSpec &spec, const KernelRunner &
     auto cacheView = cache.memory.view();
     auto pages = cache.memory.pages();
     int64_t bytes = threads * scratchBytes(spec, target);
-    GuardedBuffer<int8_t> scratch(bytes, -1); // NaN to whoever reads it as float
+    GuardedBuffer<int8_t> scratch(bytes, -1); // NaN where it is read as float
     MemRef<int8_t, 1> scratchView(scratch.data(), {bytes});
     int64_t yStride = q.columns + 5;
     GuardedBuffer<float> y((test.tokens - 1) * yStride + q.columns, kBetween);
@@ -210,8 +210,8 @@ TEST(Attention, LargeScores) {
   checkAll({9, 3, 64, 0, 0, false}, {{1, 100, 30.0f, 4.0f}, {17, 40, 30.0f, 4.0f}});
 }
 
-// Two sequences begin alike: the second one has the first two pages of the other and one of its
-// own, and both are as if each had had all of its pages.
+// Two sequences begin alike. The second one has the first two pages of the other and one of its
+// own, and both get the results of a sequence with pages of its own.
 TEST(Attention, SharedPages) {
   for (const Target &target : testTargets())
     for (bool half : {false, true}) {

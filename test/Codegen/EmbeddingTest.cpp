@@ -152,7 +152,7 @@ void checkPacked(const EmbeddingSpec &spec, const Kernel &run) {
   std::array<int64_t, 3> fields = params;
   fields[2] = numerics::panelFieldBytes(static_cast<int>(bitsOf(spec.table)));
   MemRef<uint8_t, 4> codesView(codes->data(), packedShape(spec.table, spec.vocab, spec.columns));
-  // Of the elements that the kernel takes them for, whatever these are.
+  // The kernel sees bytes as elements of its own type.
   std::array<int64_t, 3> scaleShape = params;
   if (spec.numbers.scales == ScaleFormat::UI6)
     scaleShape = {params[0], 1, std::ssize(packed[WeightTensor::Scales]) / params[0]};

@@ -216,7 +216,7 @@ public:
         scaleShape = {panelCount(n), 1, std::ssize(scales.span()) / panelCount(n)};
       MemRef<uint8_t, 4> w(weights.data(), packedShape(spec.weights, n, k));
       std::array<int64_t, 3> fields = {panelCount(n), tokens.groups, zeroBytes()};
-      // Of the elements that the kernel takes them for, whatever these are.
+      // The kernel sees bytes as elements of its own type.
       MemRef<uint8_t, 3> wScales(scales.data(), scaleShape), wZeros(zeros.data(), fields);
       MemRef<uint8_t, 3> wSums(sums.data(), params);
       std::array<int64_t, 3> rows = {panelCount(n), 1, kPanelRows};
@@ -260,7 +260,7 @@ private:
     return isPacked(spec) ? problem.packed[num::WeightTensor::Codes].size()
                           : problem.w.size() * sizeof(float);
   }
-  /// Of the zero points of a group of a panel.
+  /// Bytes of the zero points of a group of a panel.
   int64_t zeroBytes() const { return num::panelFieldBytes(static_cast<int>(bitsOf(spec.weights))); }
 
   const Problem &problem;

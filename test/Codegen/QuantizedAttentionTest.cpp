@@ -197,7 +197,7 @@ private:
     sequenceTable.add(tokens, position).held = static_cast<int32_t>(std::max(cache.held, position));
     auto sequences = sequenceTable.view();
     int64_t scratchSize = threads * scratchBytes(spec, target);
-    GuardedBuffer<int8_t> scratch(scratchSize, -1); // NaN to whoever reads it as float
+    GuardedBuffer<int8_t> scratch(scratchSize, -1); // NaN where it is read as float
     MemRef<int8_t, 1> scratchView(scratch.data(), {scratchSize});
     if (spec.kv->ropePositions > 0) {
       MemRef<float, 3> tableView(table.data(), {spec.kv->ropePositions, spec.headDim / 2, 2});

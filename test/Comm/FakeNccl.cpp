@@ -306,7 +306,7 @@ struct StreamWork {
   }
 };
 
-/// Of the thread whose group it is.
+/// The group of this thread.
 thread_local int groupDepth = 0;
 thread_local FakeComm *grouped = nullptr;
 

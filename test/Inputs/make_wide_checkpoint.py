@@ -63,7 +63,7 @@ def shards_of(tensors, limit):
 
 
 def write_values(stream, name, shape, seed):
-    """bf16, as the upper halves of floats: of deviation 1/sqrt(columns), gains near 1."""
+    """bf16, as the upper halves of floats, of deviation 1/sqrt(columns); gains are near 1."""
     random = np.random.default_rng([seed, *name.encode()])
     deviation, mean = (shape[1] ** -0.5, 0) if len(shape) == 2 else (0.1, 1)
     left = math.prod(shape)

@@ -64,7 +64,7 @@ int codeAt(const std::vector<uint8_t> &packed, const PanelLayout &l, int64_t row
   }
 }
 
-/// Of row r of group `slice`, by the header's formula.
+/// The zero point of row r of group `slice`, by the header's formula.
 int zeroPointAt(const PackedWeight &packed, int bits, int64_t slice, int64_t r) {
   const uint8_t *bytes = &packed[WeightTensor::ZeroPoints][slice * 4 * bits];
   auto field = [&](int width, int64_t first) {

@@ -335,7 +335,7 @@ void Mutator::mutateAttribute(Operation *op) {
     op->setAttr(chosen.getName(), mutate(chosen.getValue()));
 }
 
-/// Of one value, or of everything that has it: then the module stays consistent.
+/// Replaces the type of one value, or a type wherever it occurs; then the module stays consistent.
 void Mutator::replaceType() {
   if (values.empty())
     return;
@@ -405,7 +405,7 @@ void Mutator::moveOp(Operation *op) {
     old.replaceUsesWithIf(fresh, [&](OpOperand &) { return random.oneIn(2); });
 }
 
-/// Another callee, or a call more: of itself, of a layer, of the entry.
+/// Another callee, or one more call, which may be of the function itself, a layer or the entry.
 void Mutator::changeCall() {
   if (functions.empty())
     return;

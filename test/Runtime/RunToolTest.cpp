@@ -27,7 +27,7 @@ protected:
     writeManifest(folder.path(), manifest);
   }
 
-  /// `before`: of the shell's, such as a limit.
+  /// `before`: a command of the shell, such as a limit.
   Outcome run(const std::string &arguments, const std::string &before = "") const {
     std::string out = (scratch.path() / "out").string(), err = (scratch.path() / "err").string();
     std::string command = before + EASYQUANT_RUN " " + arguments + " >" + out + " 2>" + err;
@@ -180,7 +180,7 @@ TEST_F(RunToolTest, ReportsMistakesWithStatusOne) {
 }
 
 TEST_F(RunToolTest, BoundsThreadsByTheCpus) {
-  // taskset: of one CPU, wherever this runs.
+  // taskset gives the process one CPU, wherever this runs.
   const std::string one = "taskset -c $(taskset -pc $$ | sed 's/.*: //;s/[-,].*//') ";
   Outcome refused = run(artifact() + " --tokens 1 --threads 9", one);
   EXPECT_EQ(refused.status, 1);

@@ -15,7 +15,7 @@ struct Defect {
   const char *name;
   std::vector<Finding::Kind> expected; ///< Empty: the kernel is right.
   const char *body;
-  std::string words = {}; ///< Of the message.
+  std::string words = {}; ///< Words in the message.
   uint32_t threads = 64;
 };
 

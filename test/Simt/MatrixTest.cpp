@@ -26,7 +26,7 @@ Place accumulator16(int lane, int i) {
 }
 Place accumulator8(int lane, int i) { return {group(lane), inGroup(lane) * 2 + (i & 1)}; }
 
-// Of the shapes with the largest k.
+// The layouts of the shapes with the largest k.
 Place aOf8Bits(int l, int i) {
   return Place{(i < 4) || (i >= 8 && i < 12) ? group(l) : group(l) + 8,
                i < 8 ? inGroup(l) * 4 + (i & 3) : inGroup(l) * 4 + (i & 3) + 16};

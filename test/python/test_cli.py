@@ -36,7 +36,7 @@ CHECKSUM = "0" * 32
 
 
 def write_manifest(folder, **changes) -> None:
-    """Of an artifact whose files nothing looks at before it comes to an error."""
+    """The manifest of an artifact whose files are not looked at before an error."""
     manifest = {
         "format": "easyquant-artifact", "format_version": 3, "easyquant_version": "0.1.0", "target": "cpu",
         "model": {"architecture": "llama", "vocab_size": 10, "max_context": 32, "hidden_size": 8, "intermediate_size": 8, "num_layers": 1,

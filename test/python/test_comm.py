@@ -196,7 +196,7 @@ def test_host_collectives_between_hosts_beside_nccl(hosts):
     results = finish(start(4, "--comm", "nccl", "sums", timeout=15000, on=list(run.values()), MASTER_ADDR="10.231.7.1"))
     assert all(code == 0 for code, _, _ in results), results
     assert len({stdout.split(": ")[1] for _, stdout, _ in results}) == 1
-    # Of another host, rank 0 cannot be seen at the loopback's address.
+    # A rank of another host cannot see rank 0 at the loopback's address.
     results = finish(start(2, "--comm", "nccl", "sums", on=list(run.values()), MASTER_ADDR="127.0.0.1"))
     assert "waiting for rank 1 to connect" in results[0][2] and "waiting for rank 0 at 127.0.0.1" in results[1][2], results
 

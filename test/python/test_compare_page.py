@@ -42,7 +42,7 @@ def test_page_says_what_was_found(page):
 
 
 def rows_of(page: str) -> dict[str, str]:
-    """Of the first table: what a row begins with, without markup, and the row."""
+    """The rows of the first table by their headings, without markup."""
     rows = re.findall(r"<tr>\s*<th scope=\"row\">(.*?)</th>(.*?)</tr>", page[: page.index("<h2>Perplexity")], re.DOTALL)
     return {" ".join(re.sub(r"<[^>]*>", " ", heading).split()): row for heading, row in rows}
 

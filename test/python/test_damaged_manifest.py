@@ -16,7 +16,7 @@ ABSURD = {bool: [None, 7], int: ["many", -1, 2**63 - 1, 1e300], float: [None, -1
 
 
 def fields(value, where=()):
-    """Paths of all fields; of the entries of a list the first."""
+    """Paths of all fields; in a list those of the first entry."""
     for key, inner in value.items() if isinstance(value, dict) else list(enumerate(value))[:1]:
         yield (*where, key)
         if isinstance(inner, (dict, list)):

@@ -27,7 +27,7 @@ BASES = {
 }
 # Options whose default is another by what else is asked, as help says: the text, and what is meant on a base.
 DEPENDENT = {
-    # Of mixes, test_mixes.py.
+    # test_mixes.py tests those of mixes.
     "method": ("absmax; zeropoint for _ASYM; for mixes awq+signround where calibration text is given, else zeropoint",
                {"plain": "absmax", "asymmetric": "zeropoint"}),
     "group-size": ("128 below 8 bits", {"plain": "0", "asymmetric": "128", "composed": "128"}),
@@ -39,7 +39,7 @@ DEPENDENT = {
                         {"plain": "absmax", "asymmetric": "absmax"}),
     "head": ("int8 in quantized schemes, float in none", {"plain": "int8", "asymmetric": "int8", "float": "float"}),
 }
-# Options that decide nothing about the model: what is read, written or shown. Of them, only these state a default.
+# Options that decide nothing about the model, but what is read, written or shown. Only these of them state a default.
 OUTSIDE = {"threads": "all CPUs", "max-shard-bytes": "5 GB", "work": "OUT.work, removed at the end", "comm": "auto", "comm-timeout": "600"}
 WORDS = {"yes": "true", "no": "false"}
 

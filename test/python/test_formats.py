@@ -90,7 +90,7 @@ def test_methods_leave_levels_of_scales(artifact, stories, tokens, tmp_path_fact
 
 
 def test_a_rule_of_a_recipe_has_its_own_scales_of_activations(artifact, stories, tokens, tmp_path_factory):
-    """Of a scheme whose name fixes them, whatever the others have; and recipe.json does the same again."""
+    """The name of its scheme fixes them, whatever the other sites have; and recipe.json does the same again."""
     folder = tmp_path_factory.mktemp("recipe")
     file, recipe = write_tokens(folder / "tokens.safetensors", [tokens]), folder / "recipe.json"
     recipe.write_text(json.dumps({"scheme": "W8A8", "activations": "dynamic", "sites": [{"match": "re:.*down_proj", "scheme": "NVFP4"}]}))

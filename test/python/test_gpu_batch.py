@@ -151,7 +151,7 @@ def test_sequences_come_and_go(open_model, name):
 
 
 def launches_of(model, prompts):
-    """Of a call that appends `prompts` to as many new sequences and then a token to each, by phase: those of the last step."""
+    """The launches of the last step, by phase, of a call that appends `prompts` to as many new sequences and then a token to each."""
     batch = _runtime.Batch(model, context=CONTEXT, sequences=len(prompts), measure=True)
     ids = [batch.add() for _ in prompts]
     batch.append(list(zip(ids, prompts, strict=True)))

@@ -17,7 +17,7 @@ from sass import (CHIPS, access_bytes, compile_kernels, count, cuda_program, fun
 # a little.
 LEAST_SHARE = {"i8_q": 0.40, "i4_g128_q": 0.30, "i4_sf16_g128_q": 0.30, "i2_sf16_g128_q": 0.22, "i4_g128_bf16": 0.27, "i4_sf16_g128_bf16": 0.27,
                "i8_bf16": 0.21, "i3_g128_bf16": 0.15, "i2_g128_bf16": 0.20, "bf16_bf16": 0.42}
-# Of one row: the most instructions for each block of weights that a warp reads (16 bytes a lane; of 3 bits 24).
+# The most instructions with one row, for each block of weights that a warp reads (16 bytes a lane, 24 with 3 bits).
 MOST_INSTRUCTIONS = {"i8_bf16": 60, "i4_g128_bf16": 70, "i4_sf16_g128_bf16": 70, "i3_g128_bf16": 165, "i2_g128_bf16": 110, "bf16_bf16": 14}
 # The same of attention, of the short way through its loop: one turn is 64 cached tokens, of which the warps of `split` (few tokens) have
 # 16 each, those of `blocked` all.
@@ -27,8 +27,8 @@ PRODUCTS = {"split": 32, "blocked": 128}  # of a turn: 16 queries, 128 dimension
 RUNS = 16  # of eight dimensions of keys or values that a lane brings in a turn
 RUN_BYTES = {"f16": 16, "int8": 8, "int4": 4}
 PAGES = [8, 8]  # where the page of a tile lies, for keys and for values
-# Of few rows, that many bytes of weights a lane are asked for before the first of them is waited for, wherever the loop waits: four
-# blocks, of floats and 8 bits two rows of them or none.
+# With few rows a lane asks for that many bytes of weights before it waits for the first of them, wherever the loop waits: four blocks;
+# with floats and 8 bits two rows of blocks or none.
 LEAST_UNDER_WAY = {"i8_q_f32_dp4a_1": 64, "i8_q_f32_dp4a_4": 64, "i8_bf16_f32_stream_1": 64, "i4_g128_bf16_f32_stream_1": 64,
                    "i4_sf16_g128_bf16_f32_stream_1": 64,
                    "i3_g128_bf16_f32_stream_1": 96, "i2_g128_bf16_f32_stream_1": 64, "bf16_bf16_f32_stream_1": 128,
@@ -58,7 +58,7 @@ def test_main_loop_is_mostly_matrix_products(functions, kernel):
     assert count(body, "LDGSTS") > 0, "slabs are to arrive asynchronously"
     assert count(body, "LDSM") > 0, "activations are to come by ldmatrix"
     assert count(body, "LDG") == 0, "nothing is to be waited for"
-    # Of 3 bits the upper plane is half as wide.
+    # With 3 bits the upper plane is half as wide.
     least = 8 if kernel.startswith("i3") else 16
     assert all(access_bytes(i) >= least for i in matching(body, "LDS")), "weights come 16 bytes a lane"
 

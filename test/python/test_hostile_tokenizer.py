@@ -125,7 +125,7 @@ def test_gguf_tokens_without_end(tmp_path):
     (None, "has no tokenizer.json, so the artifact knows no text"),
 ])  # fmt: skip
 def test_compile_says_so(tmp_path, name, words):
-    """Of a tokenizer that is not the model's, and of one that is missing."""
+    """A tokenizer that is not the model's, or is missing, is an error or a warning."""
     folder = write_model(tmp_path / "model", *random_llama())
     if name == "tokenizer.json":
         write(folder, tokenizer_json(model={"vocab": {"a": 0, "b": 1, "ab": 10**8}}))

@@ -115,7 +115,7 @@ def test_an_interrupted_step_is_not_seen(artifact, tiny_llama, options):
         return runtime.eq_session_prefill(session, part.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(len(part)))
 
     def logits(between=lambda: None):
-        """Of 90 tokens in three calls; `between` the first two something may happen."""
+        """The logits of 90 tokens in three calls; `between` is called after the first."""
         assert not runtime.eq_session_create(model, struct.pack("<qii", 0, 1, 0), ctypes.byref(session))
         assert not prefill(0, 40)
         between()
@@ -182,7 +182,7 @@ def test_an_interrupted_step_of_many_sequences_is_not_seen(artifact, tiny_llama,
         return error
 
     def logits(stops_at=0):
-        """Of three sequences, and whether a call was stopped at this question before it was made again."""
+        """The logits of three sequences, and whether a call was stopped at this question before it was made again."""
         asked = 0
 
         @PROGRESS

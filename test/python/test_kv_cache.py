@@ -104,7 +104,7 @@ def test_memory_falls(artifact, stories, kv_type, element):
     assert (full["cache"]["window_bytes"], full["cache"]["page_bytes"], full["cache_scheme"]) == (0, 64 * elements * element, None)
     for bits in (8, 4):
         program = sizes(f"--kv-scheme=int{bits}", *SMALL)
-        slices = 2 * element * 5 * 4  # of values; of keys: one for 16 tokens of each of 8 channels
+        slices = 2 * element * 5 * 4  # those of values; keys have one for 16 tokens of each of 8 channels
         assert program["cache"]["page_bytes"] == 64 * (elements * bits // 8 + slices + slices * 8 // 16)
         assert program["cache"]["window_bytes"] == 36 * elements * element
         assert program["cache_scheme"] == {

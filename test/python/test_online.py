@@ -90,7 +90,7 @@ def test_prompts_are_cut_in_steps_of_so_many_tokens(subject):
 
 
 def test_gpus_keep_what_cpus_keep(folder):
-    """But for the rounding of norms and activations: of the same extrema both make the same bits (OnlineScalesTest.cpp of both)."""
+    """States differ only by the rounding of norms and activations: the same extrema give the same bits on both (OnlineScalesTest.cpp)."""
     states = []
     for device in ("cpu", "simt"):
         own = session(_runtime.Model(str(folder), device=device))

@@ -42,7 +42,7 @@ def test_the_most_likely_come_first():
 
 
 def test_the_nucleus_is_of_the_most_likely():
-    """Of 2/3 and 1/3, the first one reaches 0.6."""
+    """With 2/3 and 1/3, the first one reaches 0.6."""
     assert frequencies(Sampler(1.0, top_k=2, top_p=0.6, seed=1))[0] == 1.0
 
 

@@ -32,7 +32,7 @@ KEEP = (*STATIC, "--sinks=keep")
 
 @pytest.mark.parametrize("scheme, activations", [("W8A8", "static"), ("W8A8_ASYM", "static"), ("W4A8", "static"), ("W8A8", "online-window")])
 def test_tokens_out_of_range_are_as_good_as_dynamic_ones(made, scheme, activations):
-    """Of online scales in the first step, whose scales are those of calibration."""
+    """Online scales are tested in the first step, whose scales are those of calibration."""
     tokens = random_tokens(3, 30, 97)
     none = (f"--activations={activations}",)
     dynamic, clamped, keep = (Runner(made(f"--scheme={scheme}", *options)).score(tokens) for options in ((), none, (*none, "--sinks=keep")))

@@ -235,7 +235,7 @@ def start_on_stand_in_gpus(ranks, folder, tmp_path, rank_options=None, count=8):
 
 
 def outcomes(processes):
-    """Of each its status, output and errors."""
+    """The status, output and errors of each process."""
     try:
         outputs = [process.communicate(timeout=60) for process in processes]
     finally:

@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Every rank is started with the same command. What it has of recipe, tokens and model must be the
-// same as on rank 0; what it lacks it gets from there. Rank 0 writes and prints; of the others only
-// errors are heard.
+// Every rank is started with the same command. A recipe, tokens and a model that it has must be the
+// same as on rank 0; those that it lacks it gets from there. Rank 0 writes and prints; the others
+// print only errors.
 //
 //===----------------------------------------------------------------------===//
 
@@ -30,7 +30,7 @@ public:
 
   int rank() const { return placement.rank; }
   bool isAlone() const { return placement.size == 1; }
-  /// Each rank has a folder of its own: of rank 1 "FOLDER.rank1", of rank 0 FOLDER.
+  /// The rank's own folder: "FOLDER.rank1" for rank 1, FOLDER for rank 0.
   std::string ownFolder(const std::string &folder) const;
 
   /// Opens the communicator and compares the commands. Sets recipe, tokens and model to the files

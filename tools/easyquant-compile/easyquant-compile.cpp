@@ -115,8 +115,9 @@ static LogicalResult quantize(Session &session, ModuleOp module) {
 /// Compiles into the output folder, or prints the IR of a phase on the way there.
 static int compile(Session &session, formats::ModelSource &source) {
   CommandLine &line = session.line;
-  // First of all: who may not write there shall learn it before any work is done. Without an
-  // output, IR is wanted: the weights that materialization writes go with the folder.
+  // The folder comes first: a user who may not write there shall learn it before any work is done.
+  // Without an output, IR is wanted, and the weights that materialization writes go with the
+  // folder.
   auto folder =
       line.output.empty()
           ? StagedFolder::scratch()

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A pipelined ring: the root reads a file in chunks, each rank hands a chunk on to the next one
-// while it receives the one behind it, so that P ranks take hardly longer than two, and no link
+// A pipelined ring: the root reads a file in chunks, and each rank hands a chunk on to the next
+// rank while it receives the next chunk. So P ranks take hardly longer than two, and no link
 // carries the file twice. Where a communicator has no sends (NCCL's host memory) chunks are
 // broadcast from the root.
 //

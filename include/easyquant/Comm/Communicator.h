@@ -13,13 +13,13 @@
 // returns the same error at once, and ranks that still hear are told. Failures of peers and of what
 // joins them have code IO.
 //
-// Order of sums. `Order::Fixed` is one tree that depends on the number of ranks alone: of n ranks,
-// 2^k the largest power of two in n, ranks 2i and 2i+1 are added first for i < n - 2^k, then
-// neighbours, neighbours of these, and so on; of two operands the one of the lower ranks is on the
-// left. Threads and the sockets beside NCCL always add so, MPI up to kSmallBytes and where Fixed is
-// asked for; larger sums of MPI are in the order of its library, and NCCL's on devices in NCCL's
-// order (Fixed sums of floats are refused there). What the ranks get is equal to the bit for all of
-// ours; that it is for MPI's and NCCL's own is what their manuals recommend, not promise.
+// Order of sums. `Order::Fixed` is one tree that depends on the number of ranks alone. For n ranks,
+// with 2^k the largest power of two up to n, ranks 2i and 2i+1 are added first for i < n - 2^k,
+// then neighbours, neighbours of these, and so on. The operand of the lower ranks is on the left.
+// Threads and the sockets beside NCCL always add so, and MPI does up to kSmallBytes and where Fixed
+// is asked for. MPI's library has its own order for larger sums, and NCCL its own on devices (Fixed
+// sums of floats are refused there). All ranks get equal bits from our sums. The manuals of MPI and
+// NCCL recommend that for theirs, but do not promise it.
 //
 //===----------------------------------------------------------------------===//
 
@@ -79,7 +79,7 @@ struct Collective {
 struct Limits {
   /// How long a collective may take. The default is the one of torch.distributed with NCCL.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  /// Set by a signal handler or another thread: whoever waits returns Interrupted.
+  /// Set by a signal handler or another thread: a call that waits returns Interrupted.
   const std::atomic<bool> *interrupted = nullptr;
 };
 

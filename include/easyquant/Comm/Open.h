@@ -37,7 +37,7 @@ struct OpenOptions {
 /// IO (peers), Interrupted.
 Result<std::unique_ptr<Communicator>> openCommunicator(const Placement &placement,
                                                        const OpenOptions &options);
-/// Of findPlacement().
+/// The communicator of the ranks that findPlacement() sees.
 Result<std::unique_ptr<Communicator>> openCommunicator(const OpenOptions &options);
 
 /// One communicator for each of `size` threads of this process. What they start must agree in call,

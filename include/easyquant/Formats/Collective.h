@@ -14,8 +14,8 @@
 
 namespace easyquant::formats {
 
-/// What a program asks of its caller on one of several ranks: of model.so by services
-/// (Formats/Step.h), of a launch list between launches.
+/// An exchange among ranks that a program asks of its caller: model.so by services
+/// (Formats/Step.h), a launch list between launches.
 struct Collective {
   std::string call;                     ///< "all_reduce", "all_gather"
   std::optional<std::string> reduction; ///< of all_reduce: "sum", "max", "min"

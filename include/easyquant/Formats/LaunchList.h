@@ -10,9 +10,8 @@
 // takes a position is launched once for each of them, a run of such launches for one sequence after
 // the other; all else is launched once for all rows. Nothing depends on a step but these numbers of
 // rows, so that a decode step of as many sequences can be captured once and replayed. The compiler
-// writes the list as program.gpu.json (docs/Architecture.md); the runtime reads it, and whatever it
-// says of kernels, arguments and
-// memory then fits together, and every place lies in the memory that it is in.
+// writes the list as program.gpu.json (docs/Architecture.md). The runtime reads and checks it:
+// kernels, arguments and memory fit together, and every place lies inside its memory.
 //
 //===----------------------------------------------------------------------===//
 
@@ -35,7 +34,7 @@
 
 namespace easyquant::formats {
 
-/// A kernel as whoever launches it sees it.
+/// A kernel as its caller sees it.
 struct LaunchKernel {
   enum class Parameter { Pointer, I32, F32 };
   /// A grid dimension: factor * ceil(rows / rowsPerBlock), or just factor where rowsPerBlock is 0.
@@ -69,15 +68,15 @@ struct LaunchArgument {
     Window,    ///< one int64: the byte of the cache where its window begins
     State,     ///< offset into memory that is zero when the pool of sequences is made
     States,    ///< what sequences keep, as the manifest's `online` says, slot by slot
-    RowStates, ///< int64s: of each row of the step the byte of those where its sequence's is
-    Slots,     ///< two int64s: the bytes of those where the sequence's is read, and where it goes
+    RowStates, ///< int64s: for each row of the step the byte where its sequence's state is
+    Slots,     ///< two int64s: the bytes where the sequence's state is read and written
     Constants, ///< offset into LaunchList::constants
     Tokens,    ///< int32s: the token of each row of the step
-    Position,  ///< one int32: of the first row of the sequence
+    Position,  ///< one int32: the position of the first row of the sequence
     Held,      ///< one int32: tokens that the cache has seen of it, before it went back, if it did
     LogitRows, ///< int32s: the rows of the step whose logits are asked for
-    Logits,    ///< theirs, one behind the other; of an all_gather, this rank's columns of them,
-               ///< behind those of the ranks before it
+    Logits,    ///< their logits, one behind the other; in an all_gather this rank's columns, behind
+               ///< those of the ranks before it
     Rows,      ///< i32: rows of the launch
     Rank,      ///< i32: the number of this rank
     Integer,   ///< i32: `integer`
@@ -87,7 +86,7 @@ struct LaunchArgument {
   int64_t rowBytes = 0; ///< of launches for each sequence: distance of the rows of an operand
   int64_t integer = 0;
 
-  /// Of a sequence: only a launch for each of them has it.
+  /// Does it belong to a sequence? Only a launch for each sequence has such arguments.
   bool isOfSequence() const {
     return kind == Kind::Pages || kind == Kind::Window || kind == Kind::Position ||
            kind == Kind::Held || kind == Kind::Slots || rowBytes != 0;
@@ -95,7 +94,7 @@ struct LaunchArgument {
   bool operator==(const LaunchArgument &) const = default;
 };
 
-/// Of a kernel, or of what ranks exchange, in place on the memory of its one argument.
+/// A launch of a kernel, or an exchange of ranks, in place on the memory of its one argument.
 struct Launch {
   /// Which rows a launch is over.
   enum class Over {

@@ -7,8 +7,8 @@
 //
 // manifest.json (docs/Architecture.md, "The artifact"): its fields, written by the compiler and
 // read by the runtime and, through it, by every command. Every field is checked, also those that
-// only people and the Python package read: whoever holds a Manifest may rely on its text. Fields
-// that this version does not know are ignored.
+// only people and the Python package read, so that the holder of a Manifest may rely on its text.
+// Fields that this version does not know are ignored.
 //
 //===----------------------------------------------------------------------===//
 
@@ -47,7 +47,7 @@ std::string ptxFileName(std::string_view chip);
 /// Weights are weights.safetensors, or shards of that stem (Formats/ShardedSafetensors.h).
 constexpr const char *kWeightsStem = "weights";
 constexpr const char *kGpuWeightsStem = "weights.gpu";
-/// Of one of several ranks, "weights.1".
+/// The stem of a rank's weights: with several ranks "weights.1", with one the stem itself.
 std::string weightsStem(const char *stem, int64_t rank, int64_t ranks);
 
 struct Manifest {
@@ -138,7 +138,7 @@ struct Manifest {
   };
   struct TensorParallel {
     int64_t degree = 1; ///< ranks that share the model
-    /// Of the program for CPUs, by their numbers; that for GPUs has its own.
+    /// The collectives of the program for CPUs, by their numbers. The program for GPUs has its own.
     std::vector<Collective> collectives;
     bool operator==(const TensorParallel &) const = default;
   };

@@ -68,7 +68,7 @@ struct ModelConfig {
   bool isLLaMALike() const { return architecture != Architecture::GPT2; }
   /// q_norm and k_norm: RMS norms of each head, before the rotation.
   bool hasHeadNorms() const { return architecture == Architecture::Qwen3; }
-  /// Of the attention of a layer; 0: none.
+  /// The window of the attention of a layer; 0: none.
   int64_t windowOf(int64_t layer) const {
     return windowedLayers.empty() || windowedLayers[layer] ? slidingWindow : 0;
   }

@@ -70,9 +70,9 @@ public:
   int64_t parameters() const;
   /// How many weights are stored in which type.
   std::map<std::string, int64_t> storedTypes() const;
-  /// Hexadecimal XXH3-128 of the contents of the files that define the model, one after the other:
-  /// of the GGUF file, or of config.json, generation_config.json, the index (where there are), and
-  /// the weight files in the order of their names. Reads them all.
+  /// Hexadecimal XXH3-128 of the contents of the files that define the model, one after the other.
+  /// These are the GGUF file, or config.json, generation_config.json and the index where there are
+  /// any, and the weight files in the order of their names. Reads them all.
   Result<std::string> hash() const;
 
   /// The whole weight, row-major. `out` must have its number of elements. Errors: NotFound (no such

@@ -45,7 +45,7 @@ struct AwqScaleResult {
   double identityLoss = 0;
 };
 
-/// Tries the identity (asked for with scales of 1) and every r; of equal losses the first wins.
+/// Tries the identity (asked for with scales of 1) and every r. The first of equal losses wins.
 /// `loss` may fail. A loss that is not finite never wins. Fails with InvalidArgument when a mean is
 /// negative or not finite, or the loss of the identity is not finite.
 Result<AwqScaleResult>
@@ -66,11 +66,11 @@ struct AwqClipResult {
 
 /// Scales and zero points of w (N x K) from ranges [max(lo, -m), min(hi, m)] of each slice, m =
 /// (1 - i/20) max|w| for the i in 0 .. 9 of least sum over tokens of ((w - what) x)^2, the widest
-/// among equals. With `refines`, from there and from those of the rule hessian-diagonal on: scale
-/// and codes in turn as long as that error falls, and the two zero points on either side.
-/// inputs (T x K) are the activations that the weight meets. Channel and group granularities only.
-/// The same bits for any number of threads. Fails with InvalidArgument on sizes that do not fit and
-/// on elements that are not finite.
+/// among equals. With `refines`, the search goes on from there and from the ranges of the rule
+/// hessian-diagonal: it fits scale and codes in turn as long as that error falls, and tries the two
+/// zero points on either side. inputs (T x K) are the activations that the weight meets. Channel
+/// and group granularities only. The same bits for any number of threads. Fails with
+/// InvalidArgument on sizes that do not fit and on elements that are not finite.
 Result<AwqClipResult> searchAwqClip(ConstMatrix w, ConstMatrix inputs, const Scheme &scheme,
                                     bool refines, unsigned threads);
 

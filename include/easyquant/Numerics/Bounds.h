@@ -41,8 +41,8 @@ constexpr CodeRange centredRange(const Scheme &scheme) {
 }
 
 /// The greatest K for which an int32 accumulator holds every sum of K products of weights and
-/// inputs: of the codes as they are multiplied (weights as `stored`: storedRange), and of the codes
-/// less their zero points, which the corrections leave.
+/// inputs. This holds for the codes as they are multiplied (weights as `stored`: storedRange) and
+/// for the codes less their zero points, which the corrections leave.
 int64_t maxDotLength(const Scheme &weight, const Scheme &input, bool stored);
 
 //===- Errors -------------------------------------------------------------===//
@@ -51,8 +51,8 @@ int64_t maxDotLength(const Scheme &weight, const Scheme &input, bool stored);
 /// Greatest |x - s (q - z)| of a value inside the range that the scale was chosen for: s / 2.
 constexpr double roundingErrorBound(double scale) { return scale / 2; }
 
-/// The same for any value of [lo, hi], of which a rule may have cut the ends: s / 2, times the
-/// widest gap of codes that are no integers, or the distance from an end to the nearest value that
+/// The same for any value of [lo, hi], whose ends a rule may have cut. It is s / 2 (for codes that
+/// are no integers, times their widest gap), or the distance from an end to the nearest value that
 /// has a code.
 double quantizationErrorBound(double lo, double hi, const SliceParams &params,
                               const Scheme &scheme);
@@ -67,8 +67,8 @@ double simQuantErrorBound(std::span<const float> minima, std::span<const float> 
 ///      sum_k |x_k| e_k + inputError sum_k |w_k| + inputError sum_k e_k
 ///
 /// x may be activations or the largest magnitude of each channel: then it holds for all of them.
-/// weightErrors: of the ceil(K / groupSize) groups; groupSize 0: one. Rounding inside the integer
-/// product there is none.
+/// weightErrors: one for each of the ceil(K / groupSize) groups; groupSize 0: one. The integer
+/// product itself does not round.
 double linearErrorBound(std::span<const float> x, double inputError, std::span<const float> weights,
                         std::span<const double> weightErrors, int64_t groupSize);
 

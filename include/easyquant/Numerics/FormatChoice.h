@@ -46,10 +46,10 @@ struct FormatChoice {
 
 /// Adds up what the formats cost.
 FormatChoice costOf(const FormatTable &table, std::vector<size_t> formats);
-/// Of the smallest formats of all groups.
+/// The bytes of all groups in their smallest formats.
 int64_t leastBytes(const FormatTable &table);
-/// Of each group those formats that no other one beats in both bytes and loss (of equal ones the
-/// first), by bytes.
+/// The formats of a group that no other one beats in both bytes and loss, by bytes. The first of
+/// equal ones stays.
 std::vector<size_t> undominated(std::span<const FormatCost> costs);
 
 /// The choice of least loss that takes at most `budget` bytes, exactly: branch and bound, breadth
@@ -63,11 +63,11 @@ FormatChoice leastPenalized(const FormatTable &table, double lossPerByte);
 /// Chooses by the bytes and losses of a table.
 using ChoiceRule = std::function<Result<FormatChoice>(const FormatTable &table)>;
 
-/// What `rule` chooses when it may take at most `milliseconds`: of the choices that it makes at
-/// some price of a millisecond, added to losses, the one of least loss that is fast enough
-/// (Lagrangian relaxation: no choice of its own bytes and milliseconds is better, but one of
-/// exactly `milliseconds` may be). Errors: OutOfRange (not even what it chooses by milliseconds
-/// alone is fast enough, naming how long that takes), those of the rule.
+/// The choice of `rule` that takes at most `milliseconds`. The rule is asked with different prices
+/// of a millisecond, added to losses, and the choice of least loss that is fast enough is taken
+/// (Lagrangian relaxation: no choice of the same bytes and milliseconds is better, but one of
+/// exactly `milliseconds` may be). Errors: OutOfRange where even the choice by milliseconds alone
+/// is too slow, naming how long it takes; those of the rule.
 Result<FormatChoice> withinTime(const FormatTable &table, double milliseconds,
                                 const ChoiceRule &rule);
 
@@ -83,11 +83,11 @@ struct DescentResult {
   bool isLocalOptimum = false;
 };
 
-/// Coordinate descent from `start`, which must fit into bytes and milliseconds: takes the first
-/// change of one group, or exchange between two, that lowers the objective, asking first for those
-/// of which the table expects most, until there is none or the objective was asked `evaluations`
-/// times. Errors: InvalidArgument (no evaluation, a start that does not fit), those of the
-/// objective.
+/// Coordinate descent from `start`, which must fit into bytes and milliseconds. It takes the first
+/// change of one group, or exchange between two, that lowers the objective, and tries those first
+/// that the table expects to gain most. It ends where there is none, or where the objective was
+/// asked `evaluations` times. Errors: InvalidArgument (no evaluation, a start that does not fit),
+/// those of the objective.
 Result<DescentResult> descend(const FormatTable &table, int64_t budget, std::vector<size_t> start,
                               int64_t evaluations, const ChoiceObjective &objective,
                               double milliseconds = std::numeric_limits<double>::infinity());
@@ -98,11 +98,11 @@ Result<DescentResult> descend(const FormatTable &table, int64_t budget, std::vec
 Result<std::vector<FormatChoice>> sampleChoices(const FormatTable &table, int64_t budget,
                                                 size_t count);
 
-/// b >= 0, one a kind of groups, for which the losses of `choices` by the table, each group's
-/// multiplied by the b of its kind, come closest to the true `losses` > 0: least squares of
-/// relative errors, drawn slightly towards one b for all kinds, so that kinds that the choices do
-/// not tell apart stay alike. Errors: InvalidArgument (nothing to learn from, a loss that is not
-/// above 0).
+/// A factor b >= 0 for each kind of groups. The loss of a choice is predicted by the table, each
+/// group's multiplied by the b of its kind; the factors bring the predictions for `choices` closest
+/// to the true `losses` > 0, by least squares of relative errors. They are drawn slightly towards
+/// one b for all kinds, so that kinds that the choices do not tell apart stay alike. Errors:
+/// InvalidArgument (nothing to learn from, a loss that is not above 0).
 Result<std::vector<double>> fitKinds(const FormatTable &table, std::span<const size_t> kindOf,
                                      std::span<const FormatChoice> choices,
                                      std::span<const double> losses);

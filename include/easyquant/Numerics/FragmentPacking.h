@@ -25,10 +25,10 @@
 //   I4  word t, t < 4:          bits 16i + 4r .. = c(8t + g, k(r, i))
 //   I2  word t, t < 4:          bits 16i + 2r .. = c(8t + g, k(r, i)),
 //                               bits 16i + 8 + 2r .. = c(8t + 32 + g, k(r, i))
-//   I3  768 bytes for 64 rows. The low two bits of all codes are the 512 bytes of I2; in the 256
-//       bytes behind them, 8 for each lane, is the third: of c(8t + g, k(r, i)), t < 8, in word
-//       t / 4, bit (16i + 2r + 2 + {0, 1, 8, 9}[t mod 4]) mod 32, so that turning the word brings
-//       it above the other two
+//   I3  768 bytes for 64 rows. The low two bits of all codes are the 512 bytes of I2. The third
+//       bits are in the 256 bytes behind them, 8 for each lane: the bit of c(8t + g, k(r, i)),
+//       t < 8, is bit (16i + 2r + 2 + {0, 1, 8, 9}[t mod 4]) mod 32 of word t / 4, so that turning
+//       the word brings it above the other two
 //   floats of 16 bits, 8 rows a block: word r, bits 16i .. = w(g, k(r, i)); padding 0
 //
 //   scales       G x Np, in their format: [g, n], Np = N rounded up to 64; padding 1

@@ -41,8 +41,8 @@ struct GptqOptions {
   bool staticGroups = false;
   double damping = 0.01; ///< first to be tried; positive
   unsigned threads = 0;  ///< 0: one per core. Results are the same bits for any number.
-  /// Of so many parts of the rows (gptqRows) the one that is rounded. The bits of a row are those
-  /// of the whole weight.
+  /// The rows are cut in so many parts (gptqRows), and this one is rounded. A row has the bits that
+  /// it has in the whole weight.
   int64_t part = 0, parts = 1;
 };
 

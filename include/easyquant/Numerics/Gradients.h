@@ -29,11 +29,11 @@ void linearWeightGradient(ConstMatrix dy, ConstMatrix x, Matrix dw, unsigned thr
 /// The sum of the rows, of a bias.
 void biasGradient(ConstMatrix dy, std::span<float> db);
 
-/// Of the weight of an RMS norm over every dw.size() columns.
+/// The gradient of the weight of an RMS norm over every dw.size() columns.
 void rmsNormWeightGradient(ConstMatrix dy, ConstMatrix x, double epsilon, std::span<float> dw);
 void layerNormWeightGradient(ConstMatrix dy, ConstMatrix x, double epsilon, std::span<float> dw);
 
-/// Of causal attention whose rows are all tokens that there are.
+/// The gradients of causal attention whose rows are all tokens that there are.
 void attentionGradient(const reference::AttentionParams &params, ConstMatrix dy, ConstMatrix q,
                        ConstMatrix k, ConstMatrix v, Matrix dq, Matrix dk, Matrix dv,
                        unsigned threads);

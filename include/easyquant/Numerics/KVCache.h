@@ -20,15 +20,15 @@
 // loss that storing costs: kvErrorBound.
 //
 // Slices
-//   keys     per channel: one channel of one head, G consecutive tokens; or (to compare with) per
-//            token: like values
+//   keys     per channel: one channel of one head, G consecutive tokens. Or, for comparisons, per
+//            token, as values are
 //   values   per token: min(G, D) consecutive dimensions of one head
 //
-// When a token is float: the first S tokens (sinks) always. Of the others, in blocks of R tokens
-// counted from token S, a call that appends tokens at `position` p sees
+// When a token is float: the first S tokens (sinks) always are. The others are counted in blocks of
+// R tokens from token S. A call that appends tokens at `position` p sees
 //   keys     codes below S + R floor((p - S) / R): whole blocks, R at a time
 //   values   codes below p + 1 - R: all but the newest R, its own first one included
-// and what the call itself appends in float.
+// and its own tokens in float.
 //
 //===----------------------------------------------------------------------===//
 
@@ -49,7 +49,7 @@ namespace easyquant::numerics {
 /// Tokens of a page of a float cache, and attention's step: what is done with keys and values is
 /// done with so many of one page at a time.
 constexpr int64_t kPageTokens = 64;
-/// Of a cache of codes in groups of `group` tokens, which belong to one page each.
+/// Tokens of a page in a cache of codes, whose groups of `group` tokens belong to one page each.
 constexpr int64_t pageTokens(int64_t group) { return std::lcm(kPageTokens, group); }
 
 enum class KeySlices { Channel, Token };
@@ -92,7 +92,7 @@ constexpr float kvLeastScale(CacheFloat type) {
 struct KVSlice {
   float minimum = 0, scale = 1;
 };
-/// Of a slice whose elements, of type `type`, lie in [minimum, maximum].
+/// The parameters of a slice whose elements, of type `type`, lie in [minimum, maximum].
 KVSlice chooseKVSlice(float minimum, float maximum, int bits, CacheFloat type);
 /// The code of an element of a slice.
 uint8_t quantizeKV(float x, KVSlice slice, int bits);

@@ -30,7 +30,7 @@ struct ErrorSums {
   double relativeRms() const;
 };
 
-/// Of two arrays of `count` elements.
+/// The relative RMS difference of two arrays of `count` elements.
 double relativeRms(const float *reference, const float *actual, int64_t count);
 double relativeRms(const double *reference, const float *actual, int64_t count);
 double maxAbsError(const float *reference, const float *actual, int64_t count);

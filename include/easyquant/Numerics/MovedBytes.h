@@ -37,7 +37,8 @@ struct MovedBytes {
   int64_t fused = 0, separate = 0;
 };
 
-/// Of a weight of `outputs` x `inputs` and `tokens` tokens; `int8Inputs`: activations are codes.
+/// The bytes for a weight of `outputs` x `inputs` and `tokens` tokens. `int8Inputs`: activations
+/// are codes.
 MovedBytes movedBytes(int64_t outputs, int64_t inputs, const Scheme &weight, bool int8Inputs,
                       int64_t tokens);
 

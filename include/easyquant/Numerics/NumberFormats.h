@@ -64,7 +64,7 @@ uint8_t encodeF8E4M3FN(float x);
 uint8_t encodeF4E2M1FN(float x);
 /// The value of the bits; that of NaN (0x7f and 0xff) is a NaN.
 float decodeF8E4M3FN(uint8_t bits);
-/// Of the low four bits.
+/// Decodes the low four bits.
 float decodeF4E2M1FN(uint8_t bits);
 
 //===- Tables -------------------------------------------------------------===//

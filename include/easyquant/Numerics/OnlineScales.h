@@ -22,8 +22,8 @@
 //
 // Codes of a step are made with the scale that the step before has left. With sinks apart
 // (Scheme::sinks) a row that leaves the range of that scale has one of its own (definition 4 of
-// Quantize.h), and no row counts as reaching further than kOnlineReach s from 0: a token that
-// towers above the others hardly moves the scale, which yet follows activations that grow.
+// Quantize.h). No row counts as reaching further than kOnlineReach s from 0. So a token that towers
+// above the others hardly moves the scale, which still follows activations that grow.
 //
 //===----------------------------------------------------------------------===//
 

@@ -25,12 +25,12 @@
 //                                                  + 2^4 c(16 + r, 8j + i)
 //                                                  + 2^6 c(16 + r, 8j + 4 + i)
 // so that a shift and a mask of a vector of bytes give four columns of each of its rows. Numbers of
-// b bits, one a row, are 4b bytes: their upper u bits, u the largest power of two up to b, that of
-// row r in field r / 4u, of u bits, of byte r mod 4u, then their lower l = b - u bits, that of row r
-// in field r / 4l of byte 4u + r mod 4l.
-//   scales       NP x G x 32, in their format: [p, g, r] = scale(32p + r, g); padding 1. Of two
-//                levels (ui6) NP x (64 S + 24 G) bytes, S = ceil(G / 8): S x 32 f16, one for each
-//                super-group of a row, then for each group the n of its 32 rows in six bits
+// b bits, one a row, are 4b bytes. First come their upper u bits, with u the largest power of two
+// up to b: row r is in field r / 4u, of u bits, of byte r mod 4u. Then come their lower l = b - u
+// bits: row r is in field r / 4l of byte 4u + r mod 4l.
+//   scales       NP x G x 32, in their format: [p, g, r] = scale(32p + r, g); padding 1. Scales of
+//                two levels (ui6) are NP x (64 S + 24 G) bytes, S = ceil(G / 8): S x 32 f16, one
+//                for each super-group of a row, then for each group the n of its 32 rows in six bits
 //   zero points  NP x G x 4b bytes: for each group those of its 32 rows in b bits, each + 2^(b-1);
 //                padding 0
 //   sums         NP x G x 32 int32: [p, g, r] = sum over k in group g of code(32p + r, k) - z(32p + r, g);
@@ -56,7 +56,8 @@
 namespace easyquant::numerics {
 
 inline constexpr int64_t kPanelRows = 32;
-/// Of a number of `bits` bits: how many are in the upper plane; the others are in the lower one.
+/// How many bits of a number of `bits` bits are in the upper plane. The others are in the lower
+/// one.
 constexpr int upperBits(int bits) { return std::bit_floor(static_cast<unsigned>(bits)); }
 /// Bytes of numbers of `bits` bits, one for each row of a panel.
 constexpr int64_t panelFieldBytes(int bits) { return kPanelRows * bits / 8; }

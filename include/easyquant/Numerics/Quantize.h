@@ -71,7 +71,7 @@ struct QParams {
   int64_t rows = 0, groups = 0;
   std::vector<float> scales; ///< where there is an outer scale or a level above, their product
   std::vector<int32_t> zeroPoints; ///< empty when symmetric: all 0
-  /// Of schemes with an outer scale: that of each row, or one of all; empty without.
+  /// The outer scale, one for each row or one for all; empty where the scheme has none.
   std::vector<float> outer = {};
 
   float outerOf(int64_t row) const {

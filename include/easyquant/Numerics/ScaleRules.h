@@ -43,11 +43,12 @@
 //                      P is not 0. (Migacz, 8-bit Inference with TensorRT, GTC 2017, with the bins
 //                      of each code as a run; one in the middle between two is of the lower.)
 //      hessian-diagonal
-//                      s and z of small sum h_j (x_j - xhat_j)^2, h_j the weight of column j: of
-//                      all values times 1 - 0.8 i / 40, for the i in 0..40 of which the scale that
-//                      fits the codes, sum h x q / sum h q^2, leaves the least; then scale and
-//                      codes in turn as long as the error falls, asymmetric: also from the two
-//                      zero points on either side. Never more than with all values.
+//                      s and z of small sum h_j (x_j - xhat_j)^2, h_j the weight of column j. The
+//                      ranges tried are those of all values times 1 - 0.8 i / 40, i in 0..40, each
+//                      with the scale that fits its codes, sum h x q / sum h q^2. From the best one
+//                      scale and codes follow in turn as long as the error falls; asymmetric ones
+//                      also from the two zero points on either side. The error is never above
+//                      that of the range of all values.
 // clang-format on
 //
 // A slice is zero where t < kMinAbsMax, asymmetric (hi - lo) / 2 < kMinAbsMax: then s = 1 and z =
@@ -115,12 +116,13 @@ struct SliceParams {
   friend bool operator==(const SliceParams &, const SliceParams &) = default;
 };
 
-/// Those of the range from min(lo, 0) to max(hi, 0); finite. `outer`: of schemes that have one.
+/// The parameters of the range from min(lo, 0) to max(hi, 0), which is finite. `outer`: the outer
+/// scale, where the scheme has one.
 SliceParams paramsOfRange(float lo, float hi, const Scheme &scheme, float outer = 1);
 
 /// The outer scale of a tensor whose largest magnitude is absMax; 1 without one, and of zeros.
 float outerScale(float absMax, const Scheme &scheme);
-/// Of each super-group of x, row by row, the f16 for scales of ui6; `scales` are those that a rule
+/// The f16 of each super-group of x, row by row, for scales of ui6. `scales` are those that a rule
 /// chooses for x withWideScales.
 std::vector<float> superScales(ConstMatrix x, const Scheme &scheme, std::span<const float> scales);
 /// The largest magnitude; not finite where a value is not.

@@ -57,7 +57,8 @@ public:
   /// Rows are the tokens at firstPosition, firstPosition + 1, ... of one sample. Errors name the
   /// site, then what the accumulators say.
   Result<void> update(ConstMatrix x, int64_t firstPosition, unsigned threads = 0);
-  /// Of the same site and the same statistics (InvalidArgument otherwise); see Statistics.h.
+  /// `other` must be of the same site and the same statistics (InvalidArgument otherwise); see
+  /// Statistics.h.
   Result<void> merge(const SiteStatistics &other);
   /// The tensors to write; the accumulators are spent.
   std::vector<StatisticTensor> finish() &&;

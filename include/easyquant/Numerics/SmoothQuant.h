@@ -88,7 +88,7 @@ public:
                                         const SmoothedCodes &codes);
   /// Adds the error of rows of a weight.
   void update(ConstMatrix weights);
-  /// The least error; of equal ones the alpha nearest to 1/2.
+  /// The candidate of least error, and among equal ones that with alpha nearest to 1/2.
   const Candidate &best() const;
 
 private:

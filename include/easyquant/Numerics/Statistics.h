@@ -191,7 +191,7 @@ public:
   explicit Inliers(int64_t columns) : columns(columns) {}
   Result<void> update(ConstMatrix x);
   void merge(const Inliers &other);
-  /// Of the inliers; zeros without tokens.
+  /// The extrema of the inliers; zeros without tokens.
   MinMax extrema() const;
   int64_t tokens() const;
 

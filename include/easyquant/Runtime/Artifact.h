@@ -25,8 +25,8 @@ struct ManifestDocument {
   std::string text;
   Manifest contents;
 };
-/// Compared with its checksum and then checked field by field; of the files that it lists nothing
-/// is looked at. Errors: as of Artifact::open.
+/// The manifest, compared with its checksum and then checked field by field. The files that it
+/// lists are not looked at. Errors: as of Artifact::open.
 Result<ManifestDocument> readManifest(const std::string &folder, bool skipChecksums = false);
 
 /// An artifact folder whose files have been checked against its manifest, with its weights mapped.

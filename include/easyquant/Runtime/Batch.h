@@ -92,27 +92,28 @@ public:
   struct Item {
     int64_t sequence = 0;
     std::span<const int32_t> tokens;
-    /// Of every token, tokens.size() x vocab_size, undefined where the item fails; or null.
+    /// The logits of every token, tokens.size() x vocab_size, undefined where the item fails; or
+    /// null.
     float *allLogits = nullptr;
     Result<void> result = {}; ///< set by append()
   };
   /// Appends to many sequences. A prompt runs in pieces, cut as if it were alone; a step takes
   /// pieces of different sequences, as many as max_rows has room for, in the order of the items.
   ///
-  /// What is wrong with an item is its `result`, and its sequence is as it was while the others go
-  /// on: InvalidArgument (no such sequence, one that an item before it has, no token, or one
-  /// outside the vocabulary), OutOfRange (the context is full, or the pool has too few free pages,
-  /// which items get in their order), Corrupt (logits that are not finite).
+  /// An item that fails has the error as its `result`, and its sequence is as it was while the
+  /// others go on: InvalidArgument (no such sequence, one that an item before it has, no token, or
+  /// one outside the vocabulary), OutOfRange (the context is full, or the pool has too few free
+  /// pages, which items get in their order), Corrupt (logits that are not finite).
   ///
   /// Errors: Interrupted (by the progress function), OutOfRange (a thread that makes its first call
   /// is not granted its helpers, or no memory for logits), and what the device says. All sequences
   /// are then as they were, and no `result` says anything.
   ///
-  /// Whatever fails after steps that were whole, it is as if their tokens had been appended and cut
-  /// off by truncate(): in a cache of codes, what has left the float window comes back as codes.
+  /// After a failure behind whole steps, it is as if their tokens had been appended and cut off by
+  /// truncate(): in a cache of codes, tokens that have left the float window come back as codes.
   Result<void> append(std::span<Item> items);
 
-  /// Of the calls from here on.
+  /// The function for the calls from here on.
   void setProgress(Progress function) { progress = function; }
 
   /// Tokens that each sequence can hold.

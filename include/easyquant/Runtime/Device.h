@@ -48,7 +48,7 @@ struct DeviceLaunch {
 /// What a phase has cost since measuring began.
 struct PhaseCost {
   uint64_t launches = 0;     ///< kernels, or copies
-  uint64_t bytes = 0;        ///< copied; of simulated kernels also what they read and write
+  uint64_t bytes = 0;        ///< copied, or read and written by simulated kernels
   uint64_t instructions = 0; ///< of simulated warps
   double seconds = 0;        ///< on a CPU or a real device
 };
@@ -162,13 +162,13 @@ struct ChipChoice {
   std::string name;
   bool machineCode = false;
 };
-/// 90 of "sm_90a", 0 of what is no chip.
+/// 90 for "sm_90a", 0 for a name that is no chip's.
 int numberOf(std::string_view chip);
-/// What a GPU of this compute capability is to run of it: the newest machine code of its generation
+/// The code that a GPU of this compute capability runs: the newest machine code of its generation
 /// that is not newer than itself, else (`machineCode` is false then) the newest PTX that its driver
-/// can assemble; an empty name if there is none. Code for one architecture alone (sm_90a) is for
-/// that one, and machine code for Jetson (sm_87) for Jetson: CUDA C++ Programming Guide, "Binary
-/// Compatibility".
+/// can assemble. The name is empty if there is none. Code for one architecture alone (sm_90a) is
+/// for that one, and machine code for Jetson (sm_87) for Jetson: CUDA C++ Programming Guide,
+/// "Binary Compatibility".
 ChipChoice chooseChip(CudaCapability capability, std::span<const ChipChoice> chips);
 
 } // namespace easyquant::runtime

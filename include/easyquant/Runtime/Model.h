@@ -38,7 +38,7 @@ struct DeviceRequest {
   std::string device = "auto";
   std::string simtChip;    ///< the GPU to simulate, of those in the artifact; empty: the first
   bool simtChecks = false; ///< let the simulator look for mistakes of kernels, too
-  /// Of the ranks that share the model; null: it is for one.
+  /// Joins the ranks that share the model; null: there is one.
   std::shared_ptr<comm::Communicator> communicator = nullptr;
   comm::Placement placement = {}; ///< of this process among those
 };
@@ -65,7 +65,7 @@ public:
   std::string describeDevice() const;
   const Program &program() const { return code; }
   std::span<const std::byte> weights() const { return artifact.weights(); }
-  /// Of the weights, where they are used.
+  /// Bytes of the weights on the device that uses them.
   int64_t weightsBytes() const;
   /// Which of how many ranks this is; batches are made on rank 0.
   int64_t rank() const;
@@ -81,7 +81,7 @@ private:
   Result<void> loadFor(std::string_view isa, const DeviceRequest &request);
   Result<void> loadOnRank(const std::string &folder, std::string_view isa, bool skipChecksums,
                           const DeviceRequest &request);
-  /// Of a batch, or of a rank that follows rank 0's.
+  /// The executor of a batch, or of a rank that follows rank 0's.
   Result<std::unique_ptr<Executor>> createExecutor(const PoolSize &pool, int32_t threads,
                                                    bool measure) const;
 

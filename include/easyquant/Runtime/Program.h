@@ -90,7 +90,7 @@ public:
   /// Lets the calling thread have `threads` for its steps: OpenMP::prepare.
   Result<void> prepare(int32_t threads) const { return openmp->prepare(threads); }
 
-  /// One step; 0 or an ErrorCode: Interrupted. Whoever calls has prepared its threads, and checked
+  /// One step; 0 or an ErrorCode: Interrupted. The caller has prepared its threads, and checked
   /// tokens and sizes.
   int32_t run(const eq_step &step) const { return entry(&step); }
 

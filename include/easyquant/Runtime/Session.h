@@ -31,7 +31,7 @@ public:
     return append(tokens, logits);
   }
 
-  /// Of the calls from here on.
+  /// The function for the calls from here on.
   void setProgress(Progress function) { batch.setProgress(function); }
 
   /// Forgets all but the first `position` tokens. Error: InvalidArgument (beyond position()).

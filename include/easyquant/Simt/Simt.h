@@ -129,7 +129,7 @@ struct LaunchOptions {
   Checks checks = Checks::All;
   bool memoryStatistics = true; ///< Count sectors and bank conflicts.
   uint64_t maxInstructions = 0; ///< Warp instructions of the launch; 0: no limit.
-  std::FILE *output = stdout;   ///< Of printf in the kernel.
+  std::FILE *output = stdout;   ///< Where printf in the kernel writes.
 };
 
 /// What a check found.
@@ -148,9 +148,9 @@ struct Finding {
     BadOperand
   };
   Kind kind;
-  uint32_t line;                         ///< Of the PTX text.
+  uint32_t line;                         ///< The line in the PTX text.
   std::array<uint32_t, 3> block, thread; ///< The first that it happened to.
-  uint64_t count;                        ///< Of (thread, access) pairs at this instruction.
+  uint64_t count;                        ///< (thread, access) pairs at this instruction.
   std::string message;                   ///< All of it, for people.
 };
 const char *nameOf(Finding::Kind kind);

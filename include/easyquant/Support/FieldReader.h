@@ -339,7 +339,7 @@ public:
   template <typename... Args> void checkText(Args &&...) {}
 
   Json take() { return Json(std::move(object)); }
-  /// Of any value that can be a field.
+  /// Writes any value that can be a field.
   template <typename T> static Json toJson(const T &value) {
     using namespace json_fields;
     if constexpr (std::is_same_v<T, Json>) {

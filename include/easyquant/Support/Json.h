@@ -38,14 +38,14 @@ public:
   Json() = default;
   explicit Json(Value value) : value(std::move(value)) {}
 
-  /// A document whose top level is an object; of members of the same name the last one counts.
+  /// A document whose top level is an object. The last one of members of the same name counts.
   /// Errors: Corrupt, naming `path` (no JSON, no object, nested in more than 64 levels).
   static Result<Json> parseObject(std::string_view text, std::string_view path);
 
   /// The same for documents of many members, which are handed over one by one as they are read, so
-  /// that no more than one is in memory. Keys that appear twice in one are refused; of those of the
-  /// document itself the visitor knows. Errors: Corrupt (as above; nested in more than `depth`
-  /// levels, a member of more than `values` values), and those of the visitor.
+  /// that no more than one is in memory. Keys that appear twice in a member are refused; the
+  /// visitor checks the keys of the document itself. Errors: Corrupt (as above; nested in more than
+  /// `depth` levels, a member of more than `values` values), and those of the visitor.
   struct Limits {
     size_t depth, values;
   };
@@ -65,7 +65,7 @@ public:
   /// Whether it is this text.
   bool is(std::string_view text) const { return isString() && string() == text; }
 
-  // Of values that are of this kind.
+  // Only for values that are of this kind.
   bool boolean() const { return std::get<bool>(value); }
   const std::string &string() const { return std::get<std::string>(value); }
   const Object &members() const { return std::get<Object>(value); }
@@ -73,7 +73,7 @@ public:
 
   /// Null where it is no object, or has no such member.
   const Json *find(std::string_view key) const;
-  /// Of an array or object; else 0.
+  /// Elements of an array or members of an object; else 0.
   size_t size() const;
 
   /// In one line, all but ASCII escaped: for messages.

@@ -58,8 +58,8 @@ public:
   /// leave the resident set and come back from the file when they are touched. Safe while other
   /// threads read.
   void release(std::span<const std::byte> part) const;
-  /// Whoever reads weights in pieces releases what is at least so large, so that the resident set
-  /// does not grow with the model; less is not worth a call of the system.
+  /// Readers of weights release pieces of at least so many bytes, so that the resident set does not
+  /// grow with the model. A smaller piece is not worth a call of the system.
   static constexpr size_t kReleaseBytes = size_t(1) << 16;
 
 private:

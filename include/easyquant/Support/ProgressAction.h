@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A long pass announces its steps as MLIR actions. Whoever drives it may listen
+// A long pass announces its steps as MLIR actions. Its driver may listen
 // (MLIRContext::registerActionHandler); passes know nothing of bars and terminals.
 //
 //===----------------------------------------------------------------------===//

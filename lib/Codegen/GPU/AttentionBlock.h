@@ -34,7 +34,7 @@ public:
                  const KernelArguments &arguments);
 
   struct Query {
-    mlir::Value token, head; ///< of the call; of those that share the kv head
+    mlir::Value token, head; ///< its token in the call, its head among those that share the kv head
     mlir::Value valid;       ///< i1; where it is false, token and head are those of query 0
     mlir::Value first, end;  ///< the cached tokens that it sees; none where it is not valid
   };
@@ -51,7 +51,7 @@ public:
   bool final() const { return kernel.splits == 1; }
   /// A query's sum of weighted values: divided by the sum of weights in the end, as it is before.
   mlir::Value outputRow(const Query &query);
-  /// Of a split: writes maximum and sum of weights.
+  /// In a split: writes maximum and sum of weights.
   void storeMerge(const Query &query, mlir::Value maximum, mlir::Value sum);
 
   mlir::Value kvHead, position, rows;

@@ -85,16 +85,17 @@ class CacheReader {
 public:
   CacheReader(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments,
               mlir::Value head, mlir::Value position);
-  /// The page of tokens from `first` on, as many as a tile has: of codes, of those that are.
+  /// The page of tokens from `first` on, as many as a tile has. In a cache of codes it is the page
+  /// of those that are codes.
   mlir::Value page(mlir::Value first);
   /// `count` dimensions from `dim` on, as f16: a divisor of headDim up to 8; 8 of codes.
   mlir::Value read(bool keys, mlir::Value page, mlir::Value token, mlir::Value dim, int64_t count);
-  /// Of a float cache.
+  /// The row of a token in a float cache.
   mlir::Value row(bool keys, mlir::Value page, mlir::Value token) {
     return floats.row(keys, page, head, token);
   }
 
-  /// Of a cache of codes: tokens first .. first + count - 1 are all codes (i1).
+  /// In a cache of codes: tokens first .. first + count - 1 are all codes (i1).
   mlir::Value allCodes(bool keys, mlir::Value first, int64_t count);
   CodePlaces &codePlaces() { return *codes; }
 
@@ -115,10 +116,10 @@ mlir::Value readCallRow(KernelBuilder &b, const AttentionSpec &spec,
                         const KernelArguments &arguments, bool keys, mlir::Value head,
                         mlir::Value row, mlir::Value dim, int64_t count);
 
-/// Writes the float rows of a call's tokens: of a float cache all, of one of codes those that the
-/// call does not push out itself.
+/// Writes the float rows of a call's tokens: to a float cache all of them, to a cache of codes
+/// those that the call does not push out itself.
 void emitAppend(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments);
-/// Makes codes of what the next call sees as codes and this one did not.
+/// Makes codes of the tokens that the next call sees as codes and this one did not.
 void emitQuantize(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments);
 void emitRestore(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments);
 

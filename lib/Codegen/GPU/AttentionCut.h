@@ -16,9 +16,9 @@
 
 namespace easyquant::gpu {
 
-/// How the queries of one kv head (M tokens of `group` heads) are dealt out to blocks: query u of a
-/// block is head u mod group of token u / group; where one token has more heads than a tile, it
-/// takes several blocks, `chunks`.
+/// How the queries of one kv head (M tokens of `group` heads) are dealt out to blocks. Query u of a
+/// block is head u mod group of token u / group. A token with more heads than a tile takes several
+/// blocks, `chunks`.
 struct QueryCut {
   QueryCut(const AttentionSpec &spec, const AttentionTile &tile)
       : group(spec.heads / spec.kvHeads), tokens(std::max<int64_t>(1, tile.queries / group)),
@@ -31,9 +31,9 @@ struct AttentionShared {
   AttentionShared(const AttentionSpec &spec, const AttentionTile &tile, bool split);
   int64_t rowBytes = 0; ///< of a token's key or value
   int64_t keys = 0, values = 0;
-  int64_t queries = 0; ///< of the matrix form where they do not fit in registers; of the other one
-  int64_t weights = 0; ///< of the other form: probabilities
-  int64_t merge = 0;   ///< of the matrix form, split: maxima and sums of the warps
+  int64_t queries = 0; ///< in the scalar form, and in the matrix form where registers are too few
+  int64_t weights = 0; ///< probabilities, in the scalar form
+  int64_t merge = 0;   ///< maxima and sums of the warps, in a split of the matrix form
   int64_t bytes = 0;
 
   /// Heads so wide that fragments of queries are kept in shared memory.

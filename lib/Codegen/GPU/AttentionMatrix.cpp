@@ -280,8 +280,8 @@ void MatrixAttention::emit() {
   queries[1] = block.query(b.add(firstQuery, 8));
   loadQueries();
 
-  // Matrices of keys: tokens 0 .. 7 and dimensions 0 .. 7, dimensions 8 .., then tokens 8 ..; of
-  // values, which are transposed: tokens 0 .. 7, tokens 8 .., then dimensions 8 ..
+  // Matrices of keys are tokens 0 .. 7 with dimensions 0 .. 7, dimensions 8 .., then tokens 8 ..
+  // Matrices of values, which are transposed, are tokens 0 .. 7, tokens 8 .., then dimensions 8 ..
   Value row = b.rem(lane, 8), second = b.rem(b.div(lane, 8), 2), third = b.div(lane, 16);
   auto place = [&](int64_t part, Value token, Value chunk) {
     if (split)

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The steps of easyquant/Numerics/KVCache.h, to the bit. A block has a group of tokens of one head:
-// of keys, or of values. What becomes codes comes from the float window, or from the call itself.
+// The steps of easyquant/Numerics/KVCache.h, to the bit. A block has the keys, or the values, of a
+// group of tokens of one head. They come from the float window, or from the call itself.
 //
 //===----------------------------------------------------------------------===//
 
@@ -151,7 +151,7 @@ void QuantizeEmitter::emitTokens(bool keys, Value first, Value end) {
   });
 }
 
-/// Of the group of keys that begins with token `first`.
+/// The codes of the group of keys that begins with token `first`.
 void QuantizeEmitter::emitChannels(Value first) {
   const int64_t headDim = spec.headDim;
   Type half = b.type(Float::F16);

@@ -72,7 +72,7 @@ void ScalarAttention::loadQueries() {
   });
 }
 
-/// Of the token of this lane.
+/// The scores of the token of this lane.
 ScalarAttention::Values ScalarAttention::scores() {
   Value key = place(places.keys, b.mul(lane, places.rowBytes));
   Values sums(queries, b.zero(b.f32()));

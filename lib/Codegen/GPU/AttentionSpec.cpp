@@ -192,7 +192,7 @@ struct Parameters {
 };
 } // namespace
 
-/// Writes float rows: of a float cache, or of the window of one of codes.
+/// Writes float rows, to a float cache or to the window of a cache of codes.
 static Description describeAppend(const AttentionSpec &spec) {
   Description description;
   description.name = (spec.kv ? "kv_window_" : "kv_append_") + cacheName(spec);

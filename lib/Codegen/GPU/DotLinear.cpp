@@ -5,14 +5,14 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// With one row or a few, all that matters is to read the weights at full speed: a block does as
-// many rows of weights as a packed block has, its eight warps split K, every lane has several
-// 16-byte loads under way, and dp4a multiplies. The same packed weights as for the tensor cores.
+// With one row or a few, only the speed of reading the weights matters. A block does as many rows
+// of weights as a packed block has. Its eight warps split K, every lane has several 16-byte loads
+// under way, and dp4a multiplies. The packed weights are those for the tensor cores.
 //
-// Partial sums are integers and go through shared memory, one slot for a warp, or for a group where
-// scales are per group: a warp does whole groups, 32 groups in all between two barriers, and the
-// threads that own an element of y add them up in the order of the groups. The bits are those of
-// the other kernels.
+// Partial sums are integers and go through shared memory, one slot for a warp. Where scales are per
+// group there is a slot for a group: a warp does whole groups, 32 groups in all between two
+// barriers, and the threads that own an element of y add them up in the order of the groups. The
+// bits are those of the other kernels.
 //
 //===----------------------------------------------------------------------===//
 

@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A block copies one row. Of a packed table, four lanes' words hold 32 columns of a row: a thread
-// takes one lane's, eight columns. The layout is the output head's; the few rows that an embedding
-// reads can afford the gather.
+// A block copies one row. In a packed table, the words of four lanes hold 32 columns of a row, and
+// a thread takes those of one lane, eight columns. The layout is the output head's; the few rows
+// that an embedding reads can afford the gather.
 //
 //===----------------------------------------------------------------------===//
 

@@ -73,7 +73,7 @@ public:
   }
   int64_t slabsOfGroup() const { return shape.groupSize / tile.slab; }
   int64_t steps() const { return activations.bytes / kStepBytes; }
-  /// Of packed weights: blocks of a slab side by side, and above one another for a warp.
+  /// Blocks of packed weights side by side in a slab, and above one another for a warp.
   int64_t blocksAcross() const { return tile.slab / numerics::kFragmentColumns; }
   int64_t blocksDown() const { return warpColumns() / blockRows(); }
 
@@ -91,8 +91,8 @@ public:
 
   const mlir::Value rows;
   mlir::Value lane;
-  /// The warp's first column. Of tile j, this lane has the packed weights of column
-  /// columnOfWarp + j * kN + quad.
+  /// The warp's first column. This lane has the packed weights of column
+  /// columnOfWarp + j * kN + quad in tile j.
   mlir::Value columnOfWarp, quad;
 
 private:

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A warp has one head of one token in registers. Of an even number of dimensions a lane has pairs
-// (i, i + D/2), those that are rotated together. Heads of values go to the cache as they are.
+// A warp has one head of one token in registers. Where the number of dimensions is even, a lane has
+// pairs (i, i + D/2), which are rotated together. Heads of values go to the cache as they are.
 //
 //===----------------------------------------------------------------------===//
 

@@ -39,8 +39,8 @@ public:
   mlir::Value rowZero(mlir::Value m, mlir::Value valid);
   mlir::Value rowScale(mlir::Value m, mlir::Value valid);
 
-  /// fma(sw, float(dot), t) for each column; t null: 0. Of a partial linear dot itself, as the bits
-  /// of a float.
+  /// fma(sw, float(dot), t) for each column; t null: 0. For a partial linear it is dot itself, as
+  /// the bits of a float.
   Values addGroup(mlir::ValueRange accumulators, const ColumnTerms &columns, mlir::Value rowSum,
                   mlir::Value rowZero, mlir::ValueRange t);
   /// Writes row m (which is there), columns n .. as far as they are below N.

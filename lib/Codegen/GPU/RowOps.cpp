@@ -439,7 +439,7 @@ RowEmitter::StaticParams RowEmitter::ownParams(const StaticParams &given,
                                                numerics::CodeRange range) {
   const numerics::StaticReach reach(range, /*zeroPoint=*/0);
   Value absMax = absMaxOfRow();
-  // Of a range around 0 the largest magnitude is what is farthest from its centre.
+  // In a range around 0 the value of largest magnitude is the farthest from the centre.
   Value farthest = b.mulf(absMax, given.inverse);
   if (reach.centre != 0 || given.zero) {
     Value centre = b.constant(b.f32(), reach.centre);

@@ -13,9 +13,9 @@
 // first-level cache, four pairs a lane and block.
 //
 // Partial sums of the warps meet in shared memory and are added in the order of the warps. Where
-// there are too few rows of weights to keep a chip busy, several blocks share K as well: each
-// writes its sums to memory, and the one that comes last, which a counter tells, adds them in the
-// order of the blocks.
+// there are too few rows of weights to keep a chip busy, several blocks share K as well. Each
+// writes its sums to memory. A counter tells which block comes last; it adds the sums in the order
+// of the blocks.
 //
 //===----------------------------------------------------------------------===//
 
@@ -206,7 +206,7 @@ StreamLinear::Values StreamLinear::multiplyUnit(Value unit, ValueRange words, Va
 }
 
 void StreamLinear::storeSums(ValueRange sums) {
-  // Of one token only the lanes that have it store; their second token is not there.
+  // With one token only the lanes that have it store; their second token is not there.
   int64_t columns = std::min<int64_t>(2, shape.rows);
   b.ifThen(shape.rows == 1 ? b.equal(quarter, 0) : Value(), [&] {
     for (int64_t t = 0; t < weightTiles(); ++t)

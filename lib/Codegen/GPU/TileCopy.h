@@ -37,8 +37,8 @@ struct SwizzledRows {
 /// past `rowBytes` of a row arrive as zeros; `slabs` slabs of a row are asked for.
 class RowCopy {
 public:
-  /// source: row 0 of the matrix, whose rows are `stride` bytes apart, a multiple of 16; firstRow:
-  /// of the tile.
+  /// source: row 0 of the matrix, whose rows are `stride` bytes apart, a multiple of 16. firstRow:
+  /// the tile's first row.
   RowCopy(KernelBuilder &b, SwizzledRows layout, int64_t tileRows, int64_t threads,
           mlir::Value source, Int stride, int64_t rowBytes, int64_t slabs, mlir::Value firstRow,
           mlir::Value rowCount);

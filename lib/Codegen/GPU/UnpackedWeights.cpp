@@ -52,8 +52,8 @@ Value UnpackedWeights::fromField(Value field, int64_t at, Value zero) {
   double unit = std::ldexp(1.0, static_cast<int>(at));
   double offset = std::ldexp(1.0, static_cast<int>(mantissa())) / unit + std::ldexp(1.0, bits - 1);
   Value minus = b.pair(type, -offset);
-  // The difference is the same all through a group. Of fewer bits there are many different ones:
-  // too many registers.
+  // The difference is the same all through a group. With fewer bits there are many different ones,
+  // which take too many registers.
   bool folds = zero && bits == 4;
   if (folds)
     minus = subtract(minus, zero);

@@ -27,7 +27,7 @@ namespace easyquant::gpu {
 class UnpackedWeights {
 public:
   using Values = KernelBuilder::Values;
-  /// Of a tile of eight rows and 32 columns: the registers r < 4, two for each step of 16 columns.
+  /// A tile of eight rows and 32 columns: the registers r < 4, two for each step of 16 columns.
   using Tile = std::array<mlir::Value, 4>;
 
   /// bits: 2, 3, 4, 8 or 16; type: f16 or bf16.
@@ -38,8 +38,8 @@ public:
   /// The words of lane `lane` (i32) of the block at `pointer`, global or shared; `constant` as for
   /// KernelBuilder::load, and zeros where `valid` (i1, may be null) is false.
   Values load(mlir::Value pointer, mlir::Value lane, bool constant, mlir::Value valid);
-  /// All tiles of a block, codes less zero points. zeros: of each tile, as `zeroPair` made it; may
-  /// be empty.
+  /// All tiles of a block, codes less zero points. zeros: one for each tile, as `zeroPair` made it;
+  /// may be empty.
   llvm::SmallVector<Tile> unpack(mlir::ValueRange words, mlir::ValueRange zeros);
   /// A zero point (i32) for unpack.
   mlir::Value zeroPair(mlir::Value zero);

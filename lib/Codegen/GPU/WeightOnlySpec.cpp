@@ -128,8 +128,8 @@ static void fitRing(GemmTile &tile, const WeightOnlySpec &spec, const Chip &chip
   constexpr int64_t kMostStages = 4, kReserved = 1024; // of each block, by the driver
   int64_t bytes =
       std::min(chip.sharedBytesPerSM / tile.blocksPerSM - kReserved, chip.sharedBytesPerBlock);
-  // Of floats, which fill most of a slab's bytes, a long slab takes twice the copies a thread: more
-  // addresses than the largest tile has registers for.
+  // Float weights fill most of a slab's bytes. A long slab of them takes twice the copies a thread,
+  // more addresses than the largest tile has registers for.
   bool onlyShort = spec.isFloat() && tile.rows > 64;
   for (int64_t slab : {64, 32}) {
     if (onlyShort && slab > 32)

@@ -22,12 +22,12 @@ class WeightParams {
 public:
   using Values = KernelBuilder::Values;
 
-  /// Of weights of so many bits.
+  /// For weights of so many bits.
   WeightParams(KernelBuilder &b, int bits, ScaleFormat scales)
       : b(b), bits(bits), scaleFormat(scales) {}
 
   //===- Scales -------------------------------------------------------------===//
-  /// Of a scale in memory.
+  /// The type of a scale in memory.
   mlir::Type scaleType() { return scaleFormat == ScaleFormat::F16 ? b.getF16Type() : b.f32(); }
   /// `count` scales from `pointer` on.
   Values loadScales(mlir::Value pointer, int64_t count);

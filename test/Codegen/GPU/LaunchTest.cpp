@@ -28,7 +28,7 @@ struct Launched {
   int64_t mostRows;
 };
 
-/// Every family, with every parameter that there is; of odd and of the widest sizes.
+/// Every family, with every parameter that there is, in odd and in the widest sizes.
 std::vector<Launched> addAll(KernelLibrary &library) {
   std::vector<Launched> all;
   auto add = [&](const Description &kernel, int64_t mostRows = kMostRows) {
@@ -147,8 +147,8 @@ TEST_P(GPULaunch, IsWithinTheLimitsOfItsGpu) {
   }
 }
 
-/// A product and a sum without a rounding mode may become one fma (PTX ISA, "mul"): whoever
-/// assembles would choose what the bits of results are.
+/// A product and a sum without a rounding mode may become one fma (PTX ISA, "mul"): the assembler
+/// would then choose the bits of results.
 TEST_P(GPULaunch, LeavesNoRoundingToTheAssembler) {
   const std::string &ptx = compiled(GetParam()).library.ptx();
   EXPECT_NE(ptx.find("mul.rn.f32"), std::string::npos);

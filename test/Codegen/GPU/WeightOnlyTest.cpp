@@ -303,7 +303,7 @@ TEST(GPUWeightOnly, TilesAreReadWithoutBankConflicts) {
 }
 
 TEST(GPUWeightOnly, EachWeightIsReadOnce) {
-  // Of few rows: every byte of the weights once, in full sectors, 16 or 8 bytes a lane.
+  // With few rows every byte of the weights is read once, in full sectors, 16 or 8 bytes a lane.
   KernelLibrary library;
   std::vector<WeightOnlySpec> specs = {spec(128, 2048, 4, 128), spec(128, 2048, 4),
                                        spec(128, 1056, 8),      spec(128, 2048, 3),

@@ -52,7 +52,7 @@ module attributes {lm.source = "MODEL"} {
     %c = equant.linear %y, %q2c scale(%s2c) {sites = ["code_rows"], weight_scheme = #w8}
            : (tensor<?x24xf32>, tensor<13x24xi8>, tensor<13x1xf32>) -> tensor<?x13xf32>
 
-    // Of two fused linears.
+    // A part of two fused linears.
     %g = ml_program.global_load_const @model.layers.1.mlp.gate_proj.weight : tensor<24x16xf32>
     %s3 = equant.choose_qparams %g rule absmax {scheme = #w4} : (tensor<24x16xf32>) -> tensor<24x2xf16>
     %q3 = equant.quantize %g scale(%s3) {scheme = #w4} : (tensor<24x16xf32>, tensor<24x2xf16>) -> tensor<24x16xi4>
@@ -68,7 +68,7 @@ module attributes {lm.source = "MODEL"} {
     %d = equant.linear %z, %q scale(%s) {sites = ["gate", "up"], weight_scheme = #w4}
            : (tensor<?x8xf32>, tensor<32x8xi4>, tensor<32x1xf16>) -> tensor<?x32xf32>
 
-    // Of a weight that stays float.
+    // A part of a weight that stays float.
     %f = ml_program.global_load_const @model.layers.0.mlp.gate_proj.weight : tensor<24x16xf32>
     %fc = tensor.extract_slice %f[0, 5] [24, 8] [1, 1] : tensor<24x16xf32> to tensor<24x8xf32>
     %e = lm.linear %z, %fc {site = "float"} : (tensor<?x8xf32>, tensor<24x8xf32>) -> tensor<?x24xf32>

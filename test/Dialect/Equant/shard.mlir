@@ -7,7 +7,7 @@
 #channel = #equant.scheme<i8, symmetric, channel>
 #token = #equant.scheme<i8, symmetric, token, dynamic>
 
-// Of two ranks each has half of the heads, of the cache and of the MLP.
+// Each of two ranks has half of the heads, of the cache and of the MLP.
 // CHECK: shard.grid @tensor_parallel(shape = 2)
 // CHECK-LABEL: func.func @layer(
 // CHECK-SAME:    %[[X:.*]]: tensor<?x8xf32>, %{{.*}}: !lm.batch, %{{.*}}: !lm.kv_cache<layers = 1, kv_heads = 1, head_dim = 4>,

@@ -1,7 +1,8 @@
 // RUN: easyquant-opt %s --easyquant-launches=max-rows=4 --launch-print -o /dev/null | FileCheck %s
 // RUN: easyquant-opt %s "--easyquant-launches=target=sm_80 max-rows=4" --launch-print -o /dev/null | FileCheck %s --check-prefix=GPU
 
-// Bytes of constants, of rows read and written, and what a launch waits for; of kernels for ever more rows, all.
+// Each launch is printed with the bytes of constants, the bytes of rows read and written, and the launches that it waits for. Where several
+// kernels share an op by the number of rows, all are printed.
 
 // CHECK:      0 other     lm.rms_norm  @rms_norm_32_eps3727c5ac  reads 128 + 128/row, writes 128/row{{$}}
 // CHECK-NEXT: 1 gemm      q  @linear_32x32_f32  reads 4096 + 128/row, writes 128/row  after 0{{$}}

@@ -55,7 +55,7 @@ def read_llama2c(path):
         for layer, w in enumerate(take(layers, *shape)):
             tensors[f"model.layers.{layer}.{name}.weight"] = halves(w, rotated[name]) if name in rotated else w
     tensors["model.norm.weight"] = take(dim)
-    take(2, context, head_dim // 2)  # tables of cosines and sines, computed anew by whoever needs them
+    take(2, context, head_dim // 2)  # tables of cosines and sines, which are computed anew where they are needed
     if not shared:
         tensors["lm_head.weight"] = take(vocab, dim)
     config = {

@@ -40,7 +40,7 @@ def outer_of(top, codes):
 
 
 def scales_of(x, largest, scale, outer=None):
-    """Of the slices along the last axis, float32."""
+    """The scales of the slices along the last axis, float32."""
     top = np.max(np.abs(x), axis=-1, keepdims=True).astype(np.float32)
     if outer is not None:
         steps = np.clip(top / np.float32(largest) / outer, 2.0**-9, 448).astype(ml_dtypes.float8_e4m3fn)
@@ -53,7 +53,7 @@ def scales_of(x, largest, scale, outer=None):
 
 
 def two_level_scales(x, largest, size):
-    """Of each group of `size` columns: a list of float32 (rows, 1)."""
+    """The scales of each group of `size` columns: a list of float32 (rows, 1)."""
     starts = range(0, x.shape[-1], size)
     exact = [np.max(np.abs(x[:, start : start + size]), axis=1, keepdims=True) / np.float32(largest) for start in starts]
     scales = []

@@ -98,7 +98,7 @@ class Llama:
         return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
 
     def attention(self, layer, x, first=0):
-        """Of the rows from `first` on."""
+        """Attention of the rows from `first` on."""
         count = len(x)
         q = layer["q_proj"](x).reshape(count, self.heads, self.head_dim)
         k = layer["k_proj"](x).reshape(count, self.kv_heads, self.head_dim)
@@ -113,8 +113,8 @@ class Llama:
         return layer["o_proj"](out.reshape(count, -1)[first:])
 
     def hidden(self, tokens, last=None):
-        """Normalized hidden states (tokens, hidden_size) of one sequence that starts at position 0; of the `last` tokens only,
-        if asked so, which spares the last layer its other rows."""
+        """Normalized hidden states (tokens, hidden_size) of one sequence that starts at position 0. With `last`, those of the last tokens
+        only, which spares the last layer its other rows."""
         x = self.embedding.rows(np.asarray(tokens)).astype(self.dtype)
         for layer in self.layers:
             first = len(x) - last if last and layer is self.layers[-1] else 0

@@ -51,7 +51,7 @@ def weight_codes(x, bits, rule, dtype, scale_type=np.float32):
 
 
 class QuantizedWeight:
-    """Codes (less their zero points) and scales of a matrix (out, in): of groups f16; group_size 0: one scale per output channel, f32."""
+    """Codes (less their zero points) and scales of a matrix (out, in). Groups have scales of f16; group_size 0: one f32 per output channel."""
 
     def __init__(self, weight, bits, group_size, dtype, rule="absmax"):
         rows, columns = weight.shape

@@ -12,10 +12,11 @@
 // A sequence's tokens lie in pages of P = cacheBytes(spec).pageTokens tokens of all layers,
 // anywhere in the memory of a cache: page n begins at byte pages[n], `pages` being int64 in device
 // memory, which a replayed launch reads anew. `cache` points to the layer's part of a page at byte
-// 0. There is a page for every token, those of the call included; sequences may share pages, for a
-// float cache writes the tokens of the call alone, and one of codes what leaves the window. Nothing
-// that no token has written is read; it need not be zeroed. Elements are f16: what comes in is
-// rounded to nearest even, finite values beyond 65504 saturated.
+// 0. There is a page for every token, those of the call included. Sequences may share pages: the
+// kernels write only the tokens of the call to a float cache, and only tokens that leave the window
+// to a cache of codes. They read nothing that no token has written, so the cache need not be
+// zeroed. Elements are f16: inputs are rounded to nearest even, finite values beyond 65504
+// saturate.
 //
 // clang-format off
 //   float   in page t / P, for each kv head one after the other (D = headDim):
@@ -28,8 +29,9 @@
 //           f16 float keys    H x (S + R) x D: the sinks, then token t in row S + i mod R
 //           f16 float values  the same, from the next multiple of 64 bytes on
 //           in page i / P, for each kv head, from a multiple of 64 bytes on:
-//           u8  key codes     P x D * bits / 8: bytes of 8 bits; of fewer, `bits` bytes are eight
-//                             dimensions, dimension 2 r + i of them from bit 4 bits i + bits r on
+//           u8  key codes     P x D * bits / 8: a byte for each dimension with 8 bits. With fewer,
+//                             `bits` bytes hold eight dimensions, and dimension 2 r + i of them
+//                             begins at bit 4 bits i + bits r
 //           u8  value codes   the same
 //           f16 value slices  P x V x 2: (minimum, scale)
 //           f16 key slices    per channel P/G x 2 x D: minima, then scales; per token as those of
@@ -50,13 +52,12 @@ namespace easyquant::gpu {
 
 //===- Heads --------------------------------------------------------------===//
 
-/// What queries and keys go through before attention, in place: every head (headDim consecutive
-/// columns of x) is divided by its root mean square and multiplied with a weight (`norm`: headDim
-/// floats), and then rotated by the angles of its token's position (`positions` > 0: table is
-/// positions x D/2 x 2 floats (cos, sin); dimension i pairs with i + D/2). Keys that lie behind the
-/// queries in the row can go along: `keyHeads` more heads, with a weight of their own. With
-/// `append` these go to a float cache instead (AttentionSpec), and so do as many heads of values
-/// behind them. Parameters:
+/// Prepares queries and keys for attention, in place. Every head (headDim consecutive columns of x)
+/// is divided by its root mean square and multiplied with a weight (`norm`: headDim floats). Then
+/// it is rotated by the angles of its token's position (`positions` > 0: table is positions x D/2 x
+/// 2 floats (cos, sin); dimension i pairs with i + D/2). Keys that lie behind the queries in the
+/// row can go along: `keyHeads` more heads, with a weight of their own. With `append` these go to a
+/// float cache instead (AttentionSpec), and so do as many heads of values behind them. Parameters:
 ///   x, x_stride, [weight, [key_weight]], [table], [position], [cache, pages], rows
 struct HeadsSpec {
   int64_t heads = 0, keyHeads = 0, headDim = 0;
@@ -81,13 +82,13 @@ struct AttentionSpec {
   Float output = Float::F32;
   /// Codes, if there. numerics::checkKVScheme says what is legal.
   std::optional<numerics::KVScheme> kv = std::nullopt;
-  /// Of codes; > 0: keys come and are kept before their rotation, and are rotated as they are read,
-  /// by a table of so many positions. Queries come rotated.
+  /// For a cache of codes; > 0: keys come and are kept before their rotation, and are rotated as
+  /// they are read, by a table of so many positions. Queries come rotated.
   int64_t keyPositions = 0;
-  /// Of a float cache: the call's tokens are there already (HeadsSpec::append).
+  /// For a float cache: the call's tokens are there already (HeadsSpec::append).
   bool appended = false;
-  /// That have as many heads each: tokens are cut as they are where one has all, so that sums are
-  /// the same.
+  /// Ranks that have as many heads each. Tokens are cut as they are for one rank with all heads, so
+  /// that sums are the same.
   int64_t ranks = 1;
 };
 
@@ -111,7 +112,7 @@ struct AttentionTile {
 /// meaning under the same name (each has those that it needs):
 ///   q, q_stride, k, k_stride, v, v_stride   f32; strides in elements
 ///   cache, pages                            of this layer, of the sequence
-///   windows, window                         the same; of codes
+///   windows, window                         the same, for a cache of codes
 ///   table                                   keyPositions x D/2 x 2 floats; if keyPositions > 0
 ///   position                                pointer to an int32
 ///   scratch                                 rows * scratchBytesPerRow bytes, contents undefined
@@ -139,9 +140,9 @@ inline constexpr int64_t kMostHeadDim = 512;
 /// more than kMostHeadDim dimensions.
 Result<std::vector<AttentionKernel>> attentionKernels(const AttentionSpec &spec, const Chip &chip);
 
-/// Of a cache of codes: to be launched before the next call when a session goes back to `position`
+/// For a cache of codes: the launch before the next call when a session goes back to `position`
 /// from `held` tokens (pointers to an int32 each). Later tokens have taken the place of some that
-/// the float window should hold; these are filled in again from codes. Parameters:
+/// the float window should hold. These are filled in again from codes. Parameters:
 ///   cache, pages, windows, window, position, held
 Description describeRestore(const AttentionSpec &spec, const Chip &chip);
 

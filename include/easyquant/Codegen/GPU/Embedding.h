@@ -22,7 +22,7 @@ namespace easyquant::gpu {
 /// y[m] = table[tokens[m]], y of f32. A table of codes is a packed weight of N = vocab, K =
 /// columns, the one that a tied head multiplies with: w, wscales and wzeros as
 /// easyquant/Numerics/FragmentPacking.h has them; y = scale * (code - zero point), the difference
-/// exact. Of a sharded table each of several ranks has `vocab` rows, rank r those from r * vocab
+/// exact. In a sharded table each of several ranks has `vocab` rows, rank r those from r * vocab
 /// on; y of other tokens is zero. Parameters:
 ///   tokens, (table | w, wscales, [wzeros]), [rank], y, y_stride, rows
 struct EmbeddingSpec {

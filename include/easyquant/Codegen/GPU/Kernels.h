@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A kernel is generated from a spec and a chip; equal specs are one kernel. This header says all
-// that whoever launches kernels has to know, and needs no MLIR: describe(spec, chip) gives name,
-// parameters and launch geometry; Emit.h makes the code.
+// A kernel is generated from a spec and a chip; equal specs are one kernel. This header has all
+// that a launch needs, without MLIR: describe(spec, chip) gives name, parameters and launch
+// geometry. Emit.h makes the code.
 //
 // Conventions of every kernel
 //   * Parameters are device pointers (u64), i32 and f32. M, the number of rows (tokens), is the
@@ -28,7 +28,7 @@
 // Packed weights (easyquant/Numerics/FragmentPacking.h defines them to the byte)
 //   * w: codes as fragments, in the order that the kernel takes;
 //   * wscales: G x Np, f32 or f16, which become f32 as they are loaded;
-//   * wzeros: G x Np fields of bits; of asymmetric weights;
+//   * wzeros: G x Np fields of bits, for asymmetric weights;
 //   * wsums: G x Np int32; where activations have zero points.
 //
 //===----------------------------------------------------------------------===//
@@ -54,14 +54,14 @@ using numerics::ScaleFormat;
 
 /// Columns of codes in memory: rows start at multiples of 16 bytes.
 constexpr int64_t paddedColumns(int64_t k) { return (k + 15) / 16 * 16; }
-/// Of numbers that are not negative.
+/// ceil(a / b), for a >= 0 and b > 0.
 constexpr int64_t divideCeil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// Elements of float activations.
 enum class Float { F32, F16, BF16 };
 const char *nameOf(Float type); ///< "f32", ...
 constexpr int64_t bytesOf(Float type) { return type == Float::F32 ? 4 : 2; }
-/// Of packed weights, as symbols have it: "i4", "i4_sf16", ...
+/// The name of packed weights in symbols: "i4", "i4_sf16", ...
 std::string nameOf(int bits, ScaleFormat scales);
 
 //===- What a launch needs ------------------------------------------------===//
@@ -94,8 +94,8 @@ struct Description {
   }
 };
 
-/// Of the kernels of one spec, which are for ever more rows, the one for so many; the last one
-/// takes any number. A kernel's `maxRows` says up to which M it is the one to take.
+/// The kernel for so many rows. The kernels of a spec are in the order of their `maxRows`, up to
+/// which each is the one to take; the last one takes any number.
 template <typename Kernel>
 const Kernel &kernelFor(const std::vector<Kernel> &kernels, int64_t rows) {
   for (const Kernel &kernel : kernels)
@@ -184,8 +184,9 @@ struct LinearSpec {
   bool bias = false;
   bool accumulate = false; ///< add to y instead of overwriting it: the residual connection
   Float output = Float::F32;
-  /// y is what float() is of, as int32: where ranks have parts of K, these sums are added before
-  /// RescaleSpec scales them. Without scales and wscales; of one group, no bias, no accumulation.
+  /// y is the operand of float(), as int32: where ranks have parts of K, these sums are added
+  /// before RescaleSpec scales them. There are no scales and wscales, one group, no bias and no
+  /// accumulation.
   bool isPartial = false;
 
   int64_t groups() const { return groupCount(k, groupSize); }

@@ -62,8 +62,8 @@ struct StreamShape {
   int64_t unit; ///< packed blocks between two applications of scales; within a group, or whole ones
   int64_t splits; ///< blocks that share K
 
-  /// Of one token's sums in shared memory, in elements: padded, so that the lanes of a store are in
-  /// different banks.
+  /// Elements between the sums of two tokens in shared memory, padded so that the lanes of a store
+  /// are in different banks.
   int64_t tokenStride() const { return columns + 4; }
   int64_t sharedBytes() const { return warps * rows * tokenStride() * 4; } ///< static
 };
