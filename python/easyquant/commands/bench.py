@@ -71,7 +71,7 @@ def _check(results: list) -> None:
 
 
 def rates(seconds: list[tuple[float, float]], tokens: tuple[int, int]) -> dict:
-    """Medians and ranges of tokens/s over rounds: of prefill, then of decode."""
+    """Medians and ranges of tokens/s over rounds, for prefill and for decode."""
     figures = {}
     for part, (name, count) in enumerate(zip(PARTS, tokens, strict=True)):
         values = [count / times[part] for times in seconds]
@@ -80,7 +80,7 @@ def rates(seconds: list[tuple[float, float]], tokens: tuple[int, int]) -> dict:
 
 
 def batch_figures(seconds: dict[int, list[tuple[float, float]]], prefill: int, decode: int) -> list[dict]:
-    """Of each number of sequences, all of them together; and how many times as fast as one sequence, round by round."""
+    """The rates for each number of sequences together, and how many times as fast as one sequence they are, round by round."""
     table = []
     for sequences, times in seconds.items():
         row = {"sequences": sequences} | rates(times, (sequences * prefill, sequences * decode))
@@ -103,8 +103,8 @@ def measure(
 ) -> dict | None:
     """Medians over `repeats`, each with its smallest and largest value; one repeat warms up and is not counted.
 
-    `phases` adds what each phase costs, in one more run. Of a simulated GPU there is nothing else. `sequences`: so many in one
-    step, too, in turn with one. Of ranks that share the artifact, all call this; None on those that follow rank 0.
+    `phases` adds the cost of each phase, in one more run; for a simulated GPU that is the only result. `sequences`: so many in one
+    step, too, in turn with one. All ranks that share the artifact call this; it returns None on those that follow rank 0.
     """
     if prefill + decode > artifact.max_context:
         raise UserError(f"--prefill {prefill} --decode {decode}: together more than the context of {artifact.path}, {artifact.max_context} tokens")

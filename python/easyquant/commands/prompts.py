@@ -74,7 +74,7 @@ def _read_line(line: Line, raw: bytes, settings: Settings) -> tuple[Prompt, Sett
 
 
 def read_lines(raw: list[tuple[int, bytes]], file: str, reader: PromptReader, settings: Settings) -> list[Line]:
-    """Of numbers and texts of lines."""
+    """Reads lines, given by their numbers and texts."""
     lines, prompts = [], []
     for number, text in raw:
         lines.append(line := Line(number, f"{file}, line {number}"))
@@ -101,7 +101,7 @@ class Way:
 
 
 def results(reader: PromptReader, lines: list[Line], way: Way, speed: Speed) -> Iterator[tuple[int, dict]]:
-    """Of each line, by its place in the list, as soon as it is there."""
+    """The result of each line, by its place in the list, as soon as it is there."""
     for place, line in enumerate(lines):
         if line.error:
             yield place, line.result(Completion(error=line.error))

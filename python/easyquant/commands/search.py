@@ -28,7 +28,7 @@ from easyquant.terminal import console
 
 FRONT = (2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 8.0)  # average bits
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-# Of a layer, in passes of the float model over the samples: its blocks run to the end, and what they take of the output head.
+# The pairs of a layer that are run to the end, with their part of the output head, in passes of the float model over the samples.
 ENDS_PER_LAYER = 2.0
 
 

@@ -72,7 +72,7 @@ class Option:
         return inspect.Parameter(self.field, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[self.annotation, info])
 
     def arguments(self, value) -> list[str]:
-        """Of easyquant-compile; a value that was not given is left to it."""
+        """Arguments of easyquant-compile. A value that was not given is left to it."""
         if value is None or value is False and not self.negatable:
             return []
         if self.kind == "switch":

@@ -24,7 +24,7 @@ from easyquant.terminal import console
 
 # Rough: what the compiler takes without any method was measured by benchmarks/width.py, the rest follows from what methods do.
 BASE_BYTES = 210e6
-# Of each method: multiples of one float forward over the calibration tokens, and what it holds at a time, as multiples of the
+# The cost of each method: its time as a multiple of one float forward over the calibration tokens, and its memory as multiples of the
 # floats of one layer and of the hidden states of all samples.
 FORWARDS, LAYER_COPIES, STATE_COPIES = range(3)
 COSTS = {"statistics": (1.0, 1, 1), "ranges": (1.0, 1, 1), "smoothquant": (1.0, 1, 1), "gptq": (2.0, 3, 2), "awq": (1.0, 3, 2), "lkd": (10.4, 7, 2),
@@ -111,7 +111,7 @@ class Prediction:
 
 
 def flops_per_second() -> float:
-    """Of a float matrix product on this machine, now."""
+    """The speed of a float matrix product on this machine, now."""
     a = np.random.default_rng(0).standard_normal((768, 768), np.float32)
     a @ a
     begin = time.perf_counter()
@@ -153,7 +153,7 @@ def reads_statistics(plans: Plans, options) -> bool:
 
 
 def prediction(plans: Plans, options) -> Prediction:
-    """Of compiling what CompileOptions ask for."""
+    """What compiling with these CompileOptions takes."""
     work = plans.methods or (["statistics"] if reads_statistics(plans, options) else [])
     memory, seconds = BASE_BYTES, 5.0
     if weighs_ranges(plans, options):

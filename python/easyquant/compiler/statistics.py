@@ -22,7 +22,7 @@ def quoted(value: Path | str) -> str:
 def calibrate(
     model: Path, calibration: CalibrationText, output: Path, statistics: list[str], sites: list[str], work: Path | None, threads: int, ranks: Ranks = ALONE
 ) -> None:
-    """Writes the statistics file `output`; shows its progress on stderr. Of several ranks the first one does."""
+    """Writes the statistics file `output`; shows its progress on stderr. With several ranks the first one does."""
     with contextlib.ExitStack() as stack:
         if ranks.rank == 0:
             model = find_model(model)

@@ -17,7 +17,7 @@ from easyquant.terminal import console
 
 @dataclass(frozen=True)
 class BoundRow:
-    """A measured error beside its bound; of many, the one with the greatest share."""
+    """A measured error beside its bound. It stands for many errors by the one with the greatest share."""
 
     scheme: str  # "any" where it plays no part
     quantity: str

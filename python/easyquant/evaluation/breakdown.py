@@ -27,7 +27,7 @@ def difference(after: dict, before: dict) -> dict:
 
 
 def site_difference(after: list[dict], before: list[dict]) -> list[dict]:
-    """Of lists that a session gave one after the other: sites keep their places."""
+    """The costs between two lists that a session gave one after the other. Sites keep their places."""
     return [subtract(*pair) for pair in zip(after, before, strict=True)]
 
 

@@ -253,7 +253,7 @@ def cache_remarks(findings: list[Finding]) -> list[str]:
 
 
 def one_cache(findings: list[Finding]) -> list[Finding]:
-    """Of each method and scheme the variant over a float cache, or, if there is none in a comparison, over the first of the caches."""
+    """The variant of each method and scheme over a float cache, or, if a comparison has none, over the first of the caches."""
     caches = dict.fromkeys(finding.variant.kv for finding in findings if not finding.is_float)
     shown = "none" if "none" in caches else next(iter(caches), "none")
     return [finding for finding in findings if finding.variant.kv == ("none" if finding.is_float else shown)]

@@ -52,7 +52,7 @@ class Evaluated:
         return cls(artifact, model, open_session(model, context=context, threads=threads), step)
 
     def logits(self, tokens: np.ndarray) -> np.ndarray:
-        """Of every token, appended to what the session holds."""
+        """The logits of every token, which are appended to the session."""
         parts = [self.session.score(tokens[begin : begin + self.step]) for begin in range(0, len(tokens), self.step)]
         result = parts[0] if len(parts) == 1 else np.concatenate(parts)
         # An artifact that yields NaN or infinity has no perplexity, and a mean would hide where it happened.

@@ -54,7 +54,7 @@ def wilson_interval(successes: int, trials: int, z: float = 1.959963984540054) -
 
 
 def standard_error(values: np.ndarray) -> float | None:
-    """Of the mean of independent values: s / √n with the n − 1 variance. None for fewer than two."""
+    """The standard error of the mean of independent values: s / √n with the n − 1 variance. None for fewer than two."""
     if len(values) < 2:
         return None
     return float(np.std(values, ddof=1) / math.sqrt(len(values)))

@@ -24,7 +24,7 @@ class Result:
 
     @property
     def deployed_bytes(self) -> int:
-        """Of the weights, a float model's as bf16, in which one would deploy it; its artifact computes in f32."""
+        """Bytes of the weights. A float model counts as bf16, in which one would deploy it, though its artifact computes in f32."""
         size = self.speed["weights_bytes"]
         return size * BF16_BYTES // F32_BYTES if self.is_float else size
 

@@ -54,7 +54,7 @@ def rounding_bound(artifact: Artifact, site: dict) -> float:
 
 
 def example_site(sites: list[dict]) -> str | None:
-    """Of the sites of a manifest one in the middle of the network that is quantized: the output of an attention, which methods scale least."""
+    """A quantized site in the middle of the network: the output of an attention, which methods scale least."""
     quantized = [site["name"] for site in sites if site["weight"] is not None]
     closing = [name for name in quantized if name.endswith((".self_attn.o_proj", ".attn.c_proj"))] or quantized
     return closing[len(closing) // 2] if closing else None
@@ -67,7 +67,7 @@ def scaled_sites(artifact: Artifact) -> set[str]:
 
 
 def example_weights(artifacts: list[Artifact], labels: list[str]) -> WeightExample | None:
-    """Of a site that no method scaled, if there is one. `artifacts`: the float one first."""
+    """The weights of a site that no method scaled, if there is one. `artifacts`: the float one first."""
     quantized = artifacts[1:]
     scaled = set().union(*map(scaled_sites, quantized))
     comparable = [site["name"] for site in quantized[-1].manifest["sites"] if site["weight"] is not None and site["name"] not in scaled]

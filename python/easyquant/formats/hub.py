@@ -55,7 +55,7 @@ def download_hint(model: Path) -> str:
 
 
 def model_name(model: Path) -> str:
-    """The name of a model's file or folder; of a download, that of the model and not of its revision."""
+    """The name of a model's file or folder. A download has the name of the model, not of its revision."""
     path = model.resolve()
     if path.parent.name == "snapshots" and path.parent.parent.name.startswith("models--"):
         return path.parent.parent.name.rpartition("--")[2]

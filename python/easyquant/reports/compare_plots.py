@@ -217,7 +217,7 @@ BOUND = {"color": MUTED, "linewidth": 1.6, "linestyle": (0, (4, 2))}
 
 
 def growth_through_layers(reports: dict[str, dict]) -> list[str]:
-    """Of each scheme: the error of the hidden states behind each layer, all layers up to it quantized, and its bound."""
+    """For each scheme the error of the hidden states behind each layer, all layers up to it quantized, and its bound."""
     panels = []
     for scheme, report in reports.items():
         layers = report["layers"]

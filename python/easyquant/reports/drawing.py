@@ -79,7 +79,7 @@ def _runs(marks: list) -> list[tuple[int, int]]:
 
 
 def _together(axes, lines: list[Line2D]) -> dict[Line2D, list[tuple[Line2D, ...]]]:
-    """Of each line and each of its segments: the lines that run over one another there."""
+    """For each segment of each line the lines that run over one another there."""
     segments = defaultdict(list)
     for line in lines:
         places = axes.transData.transform(line.get_xydata()) * 72 / axes.figure.dpi
@@ -139,7 +139,7 @@ def draw_points(axes, places: list[tuple[float, float]], looks: list[Look], mark
 
 
 def _places_along(axes, line: Line2D) -> np.ndarray:
-    """Of a line, every few pixels."""
+    """Places along a line, every few pixels."""
     places = line.get_transform().transform_path(line.get_path()).vertices
     parts = [np.linspace(a, b, 2 + int(np.hypot(*(b - a)) / 4)) for a, b in zip(places, places[1:])]
     return np.concatenate(parts) if parts else places

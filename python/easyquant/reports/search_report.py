@@ -117,7 +117,7 @@ def front(report: dict, float_bytes: int) -> str:
 
 
 def perplexities(report: dict, float_bytes: int) -> str:
-    """Of the points that were run on text with next tokens; nothing where there are none."""
+    """A plot of the points that were run on text with next tokens; empty where there are none."""
     points = sorted((point for point in report["points"] if "perplexity" in point), key=lambda point: point["weights_bytes"])
     if not points:
         return ""

@@ -47,7 +47,7 @@ class Artifact:
 
     @property
     def cache_scheme(self) -> dict | None:
-        """Of a KV cache of codes: bits, group_size, residual, sinks, keys, key_scales; None where it is float."""
+        """The scheme of a KV cache of codes: bits, group_size, residual, sinks, keys, key_scales. None where the cache is float."""
         return self.manifest["program"].get("cache_scheme")
 
     def cache_pages(self, device: str) -> dict:
@@ -55,7 +55,7 @@ class Artifact:
         return (self.manifest["program"] if device == "cpu" else self.manifest["gpu"])["cache"]
 
     def cache_bytes(self, tokens: int) -> int:
-        """Of the keys and values of a session that holds so many tokens."""
+        """Bytes of the keys and values of a session that holds so many tokens."""
         cache = self.manifest["program"]["cache"]
         pages = -(-tokens // int(cache["page_tokens"]))
         return int(cache["window_bytes"]) + pages * int(cache["page_bytes"])
@@ -105,7 +105,7 @@ class Artifact:
 
     @property
     def total_bytes(self) -> int:
-        """Of all files in the folder."""
+        """Bytes of all files in the folder."""
         return sum(file.stat().st_size for file in self.path.iterdir() if file.is_file())
 
     def describe(self) -> str:

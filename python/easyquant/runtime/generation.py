@@ -18,7 +18,7 @@ from easyquant.support.errors import UserError
 
 @dataclass
 class Completion:
-    """What a prompt was continued with. Printed, it is its text."""
+    """The continuation of a prompt. Printed, it is its text."""
 
     text: str = ""
     tokens: list[int] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Completion:
     """"stop": the model ended its text, or one of the texts `stop` came; "length": `max_tokens` or the context was reached; "error"."""
     prompt_tokens: int = 0
     seed: int | None = None
-    """Of the random numbers, where tokens were drawn."""
+    """The seed of the random numbers, where tokens were drawn."""
     error: str | None = None
     """What went wrong, where something did."""
 
@@ -37,7 +37,7 @@ class Completion:
 
 @dataclass
 class Speed:
-    """Of one generation, filled in while it runs."""
+    """The speed of one generation, filled in while it runs."""
 
     prompt_tokens: int = 0
     prefill_seconds: float = 0.0  # of steps that read prompts

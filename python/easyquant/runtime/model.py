@@ -26,7 +26,7 @@ class Score:
 
     tokens: list[int]
     log_probabilities: np.ndarray
-    """Natural logarithms, float64: of tokens[1], tokens[2], …, each after all tokens before it."""
+    """Natural logarithms, float64, for tokens[1], tokens[2], …, each after all tokens before it."""
 
     @property
     def total(self) -> float:
@@ -60,7 +60,7 @@ class Model:
 
         device: "cpu"; "cuda": an NVIDIA GPU; "simt": a simulated one, of `simt_chip`; "auto": a GPU if the artifact has code for
             one that is there, else the CPU.
-        threads: of a CPU; 0: one for each.
+        threads: the number of threads of a CPU; 0: one for each CPU.
         context: tokens that a prompt and its answer may have together; 0: as many as the model was made for. Memory for them is
             taken when a call needs it.
         sequences: prompts that one call works on at a time.
@@ -124,14 +124,14 @@ class Model:
         """Continues a prompt, or several at once; their completions come in their order.
 
         max_tokens: new tokens of a prompt at most.
-        temperature: 0 takes the most likely token; above, tokens are drawn from softmax(logits / temperature),
-        top_k: of so many of the most likely ones (0: of all),
-        top_p: of the most likely ones whose probabilities add up to this.
-        seed: of the random numbers, a generator for each prompt. None: another one each time, which the completion says.
+        temperature: 0 takes the most likely token. Above 0, tokens are drawn from softmax(logits / temperature).
+        top_k: draws from so many of the most likely tokens; 0: from all.
+        top_p: draws from the most likely tokens whose probabilities add up to this.
+        seed: seeds the random numbers, a generator for each prompt. None: another seed each time, which the completion says.
         stop: texts before which an answer ends.
         chat: a prompt that is a text is a user's message, which the model's chat template is put around.
 
-        What is wrong with one of several prompts is its completion's `error`, and the others go on; of a single one it is raised.
+        An error of one of several prompts is its completion's `error`, and the others go on. An error of a single prompt is raised.
         """
         settings = Settings(max_tokens, temperature, top_k, top_p, seed, stop, chat)
         if is_one_prompt(prompt):
@@ -164,7 +164,7 @@ class Model:
         return self._pieces(self._reader.request(prompt, Settings(max_tokens, temperature, top_k, top_p, seed, stop, chat)))
 
     def logits(self, prompt: Prompt, chat: bool = False) -> np.ndarray:
-        """Of the token that comes after each of the prompt's: float32 of (tokens, vocabulary)."""
+        """The logits of the token after each of the prompt's tokens: float32 of (tokens, vocabulary)."""
         tokens = self._reader.tokens(prompt, chat)
         with self._batch([len(tokens)]) as batch, _sequence(batch) as sequence:
             return _logits(batch, sequence, tokens)
@@ -233,7 +233,7 @@ def _sequence(batch):
 
 
 def _logits(batch, sequence: int, tokens: np.ndarray) -> np.ndarray:
-    """Of every one of `tokens`, which are appended to the sequence."""
+    """The logits of every one of `tokens`, which are appended to the sequence."""
     try:
         (result,) = batch.append([(sequence, tokens)], all_logits=True)
     except runtime().Error as error:

@@ -64,7 +64,7 @@ class Ranks:
         return self.launched[1] if self.comm != Comm.none else 1
 
     def arguments(self) -> list[str]:
-        """Of easyquant-compile."""
+        """Arguments of easyquant-compile."""
         if self.launched[1] == 1:
             return []
         return [f"--comm={self.comm.value}", *([f"--comm-timeout={self.timeout}"] if self.timeout else [])]

@@ -24,8 +24,8 @@ class Settings:
 
     max_tokens: int = 128  # new ones
     temperature: float = 0.0  # 0 takes the most likely token
-    top_k: int = 0  # of how many of the most likely tokens; 0: of all
-    top_p: float = 1.0  # of the most likely tokens of this total probability
+    top_k: int = 0  # draws from so many of the most likely tokens; 0: from all
+    top_p: float = 1.0  # draws from the most likely tokens of this total probability
     seed: int | None = None  # None: another one for each prompt
     stop: str | Sequence[str] = ()  # texts before which the answer ends
     chat: bool = False  # the prompt is a message, which the model's chat template is put around
@@ -59,7 +59,7 @@ class Request:
 
     @property
     def positions(self) -> int:
-        """Of the KV cache: the last new token is not read any more."""
+        """Positions of the KV cache that it takes; the last new token is not read any more."""
         return len(self.tokens) + self.max_tokens - 1
 
 
@@ -95,7 +95,7 @@ class PromptReader:
         return result
 
     def requests(self, prompts: Sequence[tuple[Prompt, Settings]]) -> list[Request | UserError]:
-        """Of several; what is wrong with one is in its place."""
+        """The requests of several prompts. An error is in the place of its prompt."""
         results: list = [_or_error(lambda: _messages(prompt, settings.chat)) for prompt, settings in prompts]
         chats = [place for place, messages in enumerate(results) if messages is not None and not isinstance(messages, UserError)]
         for place, tokens in zip(chats, self.tokenizer.encode_chats([results[place] for place in chats]), strict=True):
@@ -112,7 +112,7 @@ class PromptReader:
         return Request(tokens, min(settings.max_tokens, room), settings.with_seed(), begins_text)
 
     def _encode(self, prompt: Prompt) -> Sequence[int]:
-        """Of what is no chat."""
+        """The tokens of a prompt that is no chat."""
         if isinstance(prompt, str):
             bos = self.artifact.model.get("bos_token_id")
             return self.tokenizer.encode(prompt) or ([] if bos is None else [int(bos)])

@@ -47,6 +47,6 @@ class Sampler:
 
 
 def most_likely(weights: np.ndarray, count: int) -> np.ndarray:
-    """So many tokens, the most likely ones first; of equals the first ones."""
+    """So many tokens, the most likely ones first. Among equally likely tokens it takes the first ones."""
     tokens = np.flatnonzero(weights >= np.partition(weights, -count)[-count])
     return tokens[np.argsort(-weights[tokens], kind="stable")][:count]

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Renders a chat template, for one chat or several: a script that `easyquant.text.chat` starts, and that imports nothing of EasyQuant.
 
-A template is a program of whoever made the model. The sandbox keeps it from objects that it was not given; how much
-memory and time it takes only the kernel can bound, hence a process of its own. Reads {"template", "variables": [of each chat],
-"memory", "seconds", "characters"} and writes a list of {"text"}, {"refuses"}: why, or, as its last one, {"limit"}: which one was
-reached; all of it JSON.
+A template is a program by the author of the model. The sandbox keeps it from objects that it was not given. Only the kernel can
+bound its memory and time, so it runs in a process of its own. The process reads JSON, {"template", "variables": [one for each chat],
+"memory", "seconds", "characters"}, and writes a JSON list of {"text"} or {"refuses"}, the reason. The last one may be {"limit"}, the
+limit that was reached.
 """
 
 import json
