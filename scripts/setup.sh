@@ -8,7 +8,7 @@ say() { printf '\033[1m%s\033[0m\n' "$*"; }
 
 # ---- system packages ------------------------------------------------------------------------------------------------
 packages=(cmake ninja-build ccache g++ git python3 python3-dev python3-venv
-  libmlir-22-dev mlir-22-tools llvm-22-dev llvm-22-tools clang-22 lld-22 libomp-22-dev libclang-rt-22-dev
+  libmlir-22-dev mlir-22-tools llvm-22-dev llvm-22-tools clang-22 lld-22 libclang-rt-22-dev
   clang-format-22 clang-tidy-22
   libgtest-dev nlohmann-json3-dev libfmt-dev libexpected-dev libxxhash-dev libcli11-dev
   libopenblas-dev openmpi-bin libopenmpi-dev iproute2)
@@ -16,6 +16,8 @@ missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
 done
+# Compiled models run on LLVM's OpenMP, of any version; Debian's packages of them exclude each other.
+/sbin/ldconfig -p | grep -q 'libomp\.so\.5 ' || missing+=(libomp5-19)
 if ((${#missing[@]})); then
   say "Installing system packages: ${missing[*]}"
   sudo=()
@@ -24,7 +26,15 @@ if ((${#missing[@]})); then
     sudo=(sudo)
   fi
   "${sudo[@]}" apt-get update -q
-  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+  install=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install --no-install-recommends)
+  # apt must not remove what somebody else needs.
+  if ! "${install[@]}" -y -q --no-remove "${missing[@]}"; then
+    removed=$("${install[@]}" -s "${missing[@]}" 2>/dev/null | sed -n 's/^Remv \([^ ]*\).*/\1/p' | xargs)
+    [[ -z $removed ]] || echo "error: these packages conflict with what is needed, and apt would remove them: $removed
+If you can do without them, run this, and then scripts/setup.sh again:
+  ${install[*]} ${missing[*]}" >&2
+    exit 1
+  fi
 fi
 
 # ---- Python environment ---------------------------------------------------------------------------------------------
@@ -41,5 +51,5 @@ fi
 # ---- build ----------------------------------------------------------------------------------------------------------
 cmake_args=(-DEASYQUANT_PYTHON="$PWD/.venv/bin/python")
 [[ -e build/build.ninja ]] || { say "Configuring"; cmake --preset default "${cmake_args[@]}" >/dev/null; }
-say "Building"
+say "Building what is run; scripts/test.sh builds the tests"
 cmake --build build

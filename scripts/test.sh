@@ -13,11 +13,12 @@ for argument in "$@"; do
 done
 
 scripts/setup.sh
+cmake --build build --target test/all benchmarks/all
 if [[ $fast == no ]]; then
   for preset in asan tsan; do
     [[ -e build-$preset/build.ninja ]] || cmake --preset "$preset" >/dev/null
   done
-  cmake --build build-asan
+  cmake --build build-asan --target test/all
   cmake --build build-tsan --target CommTest EasyQuantRuntimeTests EasyQuantCApiTests # what runs threads
 fi
 exec .venv/bin/python scripts/run_tests.py --fast="$fast"

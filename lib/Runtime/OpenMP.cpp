@@ -63,7 +63,7 @@ Result<OpenMP> OpenMP::open() {
   if (!library)
     return makeError(ErrorCode::NotFound,
                      "{}: LLVM's OpenMP runtime, which compiled models need, was not found ({}); "
-                     "install it (Debian: libomp5-22) or put it beside the EasyQuant library",
+                     "install it (Debian: libomp5-19) or put it beside the EasyQuant library",
                      kOpenMPLibrary, failures);
   OpenMP openmp;
   std::string missing;
