@@ -169,7 +169,7 @@ def test_bench_measures_batches(built, tmp_path):
     options = ("--prefill", "20", "--decode", "4", "--repeats", "3", "--threads", "1", "--json", tmp_path / "b.json")
     shown = succeed("bench", built("W8A8"), "--batch", "4,2", *options).stdout
     result = json.loads((tmp_path / "b.json").read_text())
-    assert [row["sequences"] for row in result["batch"]] == result["protocol"]["batch"] == [1, 2, 4] and "times one" in shown
+    assert [row["sequences"] for row in result["batch"]] == result["protocol"]["batch"] == [1, 2, 4] and "times one" in shown and " 1 thread " in shown
     for row in result["batch"]:
         for key in ("prefill_tokens_per_s", "decode_tokens_per_s", "prefill_ratio", "decode_ratio"):
             low, high = row[f"{key}_range"]

@@ -200,7 +200,7 @@ def print_result(result: dict) -> None:
         table.add_row("batch" if "batch" in result else "session", console.human_bytes(result["session_bytes"]))
         table.add_row("peak memory", console.human_bytes(result["peak_rss_bytes"]))
     table.add_row("artifact", protocol["artifact"])
-    on = f"{protocol['cpu']}, {protocol['isa']}, {protocol['threads']} threads" if protocol["device"] == "cpu" else f"{protocol['device']}, code for {protocol['isa']}"
+    on = f"{protocol['cpu']}, {protocol['isa']}, {protocol['threads']} thread{'' if protocol['threads'] == 1 else 's'}" if protocol["device"] == "cpu" else f"{protocol['device']}, code for {protocol['isa']}"
     table.add_row("measured on", on)
     table.add_row("EasyQuant", protocol["easyquant"])
     console.out.print(table)
