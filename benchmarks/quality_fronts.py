@@ -43,7 +43,7 @@ class Point:
 
 
 def front(points: list[Point], text: str) -> list[Point]:
-    """Those that no other beats in both bytes and KL, the smallest first."""
+    """The points that no other beats in both bytes and KL, the smallest first."""
     return [points[index] for index in pareto([(point.bytes, point.kl(text)) for point in points])]
 
 

@@ -21,7 +21,7 @@ LEADERS = dict.fromkeys((".h", ".cpp", ".c", ".td", ".mlir"), "//") | dict.fromk
 
 RULES = {
     "genitive": (r"\bOf [a-z0-9]|[;:] of [a-z]", "begin with the subject: 'a weight of two levels has', not 'of two levels a weight has'"),
-    "headless": (r"\b(?:W|w)ho(?:ever) ", "name the subject: 'the caller that'"),
+    "headless": (r"\b(?:W|w)ho(?:ever) |(?<=\n\n)(?:Those|That) (?:as|from|of|that|with) ", "name the subject: 'the caller that', 'the scale of'"),
     "repeated": (r"(?<![\w-])([a-z]{2,}) \1(?![\w-])", "a word is repeated"),
 }
 

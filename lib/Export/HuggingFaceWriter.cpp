@@ -175,7 +175,7 @@ std::string formats::huggingFaceConfigText(const ModelConfig &config) {
     json["rope_theta"] = config.rope.theta;
     json["rope_scaling"] = ropeScalingJson(config.rope);
     json["hidden_act"] = std::string(activationName(config.activation));
-    // Which biases a Mistral or a Qwen2 has is not for its configuration to say.
+    // The configurations of Mistral and Qwen2 do not say which biases there are.
     if (config.architecture == Architecture::LLaMA || config.architecture == Architecture::Qwen3)
       json["attention_bias"] = config.qkvBias;
     if (config.architecture == Architecture::LLaMA)

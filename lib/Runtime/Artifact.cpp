@@ -122,7 +122,7 @@ Result<ManifestDocument> easyquant::runtime::readManifest(const std::string &fol
   return ManifestDocument{std::move(*text), std::move(*manifest)};
 }
 
-/// Those that other ranks check.
+/// The weight files that other ranks check.
 static std::set<std::string> weightFilesOfOthers(const Manifest &manifest, int64_t rank) {
   std::set<std::string> names;
   for (int64_t other = 0; other < manifest.ranks(); ++other)

@@ -44,7 +44,7 @@ Result<void> GpuStepInput::upload(Queue &queue, std::span<const SequenceStep> se
     const size_t common = std::min(given.size(), table.size());
     if (given.size() <= table.size() && std::equal(given.begin(), given.end(), table.begin()))
       continue;
-    // Those from the first one that differs on.
+    // Only the pages from the first one that differs are uploaded.
     const auto first = static_cast<size_t>(
         std::mismatch(given.begin(), given.begin() + common, table.begin()).first - given.begin());
     table.assign(given.begin(), given.end());

@@ -32,8 +32,8 @@ Result<int64_t> cacheBytes(const formats::CacheSizes &sizes, const PoolSize &poo
 /// What messages call it.
 std::string nameOfCache(const formats::CacheSizes &sizes, const PoolSize &pool);
 
-/// Which windows and pages are in use, and by how many sequences each page. What takes may throw
-/// std::bad_alloc, and has then changed nothing; what gives back never throws.
+/// Knows which windows and pages are in use, and by how many sequences each page. Functions that
+/// take pages may throw std::bad_alloc, and have then changed nothing. Others never throw.
 class PagePool {
 public:
   PagePool() = default;

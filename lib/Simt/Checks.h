@@ -56,7 +56,7 @@ private:
   struct SyncPoint {
     uint32_t block = ~0u; ///< Whose clocks these are.
     std::vector<uint32_t> clocks;
-    std::vector<uint32_t> blocks; ///< That released here, sorted.
+    std::vector<uint32_t> blocks; ///< Blocks that released here, sorted.
   };
   Launch &launch;
   std::map<std::pair<uint32_t, uint64_t>, SyncPoint> syncPoints;

@@ -30,7 +30,7 @@ struct Frame {
   std::byte *registers = nullptr;    ///< In storage, aligned to 64.
   std::vector<std::byte> parameters; ///< Lane after lane.
   std::vector<Mask> defined;         ///< Per register; for the checks only.
-  Mask lanes = 0;                    ///< Those that have not returned.
+  Mask lanes = 0;                    ///< Lanes that have not returned.
   const CallSite *site = nullptr;
   uint32_t returnTo = 0;
   uint32_t depth = 0;

@@ -147,9 +147,9 @@ Result<QParams> chooseQParams(ConstMatrix x, const Scheme &scheme, const ScaleRu
 /// chooseQParams and quantize in one.
 Result<QuantizedMatrix> quantize(ConstMatrix x, const Scheme &scheme, const ScaleRule &rule);
 
-/// Those of one slice of which only the histogram is known, as of the activations of a site. Every
-/// value counts as the middle of its bin; extrema are exact. The granularity of the scheme plays no
-/// part. Fails like checkScaleRule.
+/// The parameters of one slice that is known by its histogram only, such as a site's activations.
+/// Every value counts as the middle of its bin; extrema are exact. The scheme's granularity plays
+/// no part. Fails like checkScaleRule.
 Result<SliceParams> chooseQParams(const Histogram &values, const Scheme &scheme,
                                   const ScaleRule &rule);
 

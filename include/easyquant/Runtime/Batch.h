@@ -41,8 +41,8 @@ struct Progress {
 struct BatchOptions {
   int64_t context = 0;   ///< tokens of a sequence at most; 0: the model's
   int64_t sequences = 1; ///< at most so many at a time
-  /// That the pool has pages for, all sequences together, each rounded up to whole pages; 0, or
-  /// more than that: sequences * context.
+  /// Tokens for which the pool has pages, for all sequences together, each rounded up to whole
+  /// pages; 0, or more than that: sequences * context.
   int64_t tokens = 0;
   int32_t threads = 0;  ///< of a step; 0: availableThreads()
   bool measure = false; ///< costs() and siteCosts() will be asked for
@@ -82,7 +82,7 @@ public:
   /// What saveState has written. Errors: InvalidArgument (no such sequence, no saved state, or that
   /// of another model), Corrupt; the sequence is then as it was.
   Result<void> restoreState(int64_t id, std::span<const std::byte> from);
-  /// As of a sequence that is new. Error: InvalidArgument (no such sequence).
+  /// Gives it the state of a new sequence. Error: InvalidArgument (no such sequence).
   Result<void> resetState(int64_t id);
 
   /// vocab_size logits of a sequence's last token, until the next call that is not const; or null.

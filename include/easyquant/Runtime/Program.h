@@ -30,12 +30,12 @@ struct CpuFeatures {
   bool avx2 = false, fma = false, f16c = false;
   bool avx512f = false, avx512bw = false, avx512dq = false, avx512vl = false, avx512vnni = false;
 
-  /// Those of this CPU that the operating system has enabled.
+  /// The features of this CPU that the operating system has enabled.
   static CpuFeatures host();
 };
 
-/// Which of `entries` (instruction set to symbol, from the manifest) to run: `requested`, or for ""
-/// and "auto" the best that `features` allow. `path` names the artifact in messages. Errors:
+/// The one of `entries` (instruction set to symbol, from the manifest) to run: `requested`, or for
+/// "" and "auto" the best that `features` allow. `path` names the artifact in messages. Errors:
 /// InvalidArgument (no such instruction set), Unsupported (not compiled in, or the CPU lacks it;
 /// the message names the missing features).
 Result<std::string> selectIsa(std::string_view requested,

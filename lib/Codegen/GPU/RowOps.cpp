@@ -81,7 +81,7 @@ private:
   void noteExtrema(Value scale);
   /// The largest magnitude over the row of term(y), y its values.
   Value absMaxOf(llvm::function_ref<Value(Value)> term);
-  /// That of y itself, unless it is given.
+  /// The largest magnitude of y itself, unless it is given.
   Value absMaxOfRow();
   /// The scale of the row by its own largest magnitude, and its reciprocal.
   struct OwnScale {
@@ -93,7 +93,7 @@ private:
   struct StaticParams {
     Value scale, inverse, zero, lo, hi;
   };
-  /// Those of the row: its own, if it leaves the range.
+  /// The parameters of the row: its own, if it leaves the given range.
   StaticParams ownParams(const StaticParams &given, numerics::CodeRange range);
   /// Stores the code words (f32 whose low byte is the code) of a piece; the sum of the codes.
   Value storeCodes(const Piece &piece, const Values &codes);

@@ -34,10 +34,10 @@ public:
   mlir::Value loadScale(mlir::Value pointer) { return loadScales(pointer, 1).front(); }
 
   //===- Zero points --------------------------------------------------------===//
-  /// Those of elements index .. index + count - 1; count is 1 or 2, and divides index.
+  /// The zero points of elements index .. index + count - 1; count is 1 or 2, and divides index.
   Values loadZeros(mlir::Value zeros, mlir::Value index, int64_t count);
-  /// What holds those of elements index + row + 8 i, i < count, the rows of weights that a lane
-  /// has: i32 values. index is a multiple of 8 count, row below 8.
+  /// Words (i32) that hold the zero points of elements index + row + 8 i, i < count, which are the
+  /// rows of weights that a lane has. index is a multiple of 8 count, row below 8.
   Values loadZeroWords(mlir::Value zeros, mlir::Value index, mlir::Value row, int64_t count);
   Values zerosOf(mlir::ValueRange words, mlir::Value row, int64_t count);
 

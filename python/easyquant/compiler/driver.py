@@ -87,7 +87,7 @@ def warn_without_tokenizer(model: Path, files: list[Path]) -> None:
 def tokenizer_files(model: Path, keep: bool = False):
     """The tokenizer files that belong to `model`: its own, or what a GGUF's tokenizer turns into.
 
-    Those of a GGUF are temporary, unless a printed command is going to name them (`keep`).
+    The files made of a GGUF are temporary, unless a printed command is going to name them (`keep`).
     """
     if model.is_dir():
         files = [model / name for name in TOKENIZER_FILES if (model / name).is_file()]

@@ -16,7 +16,7 @@
 
 namespace easyquant::gpu {
 
-/// That of a kernel's weights.
+/// The scheme of a kernel's weights.
 template <typename Spec> numerics::Scheme schemeOf(const Spec &spec) {
   return {.bits = spec.bits,
           .symmetric = !spec.zeroPoints,
