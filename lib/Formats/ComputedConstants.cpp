@@ -91,8 +91,8 @@ Result<void> ComputedConstants::write(std::string_view file, std::string_view st
     if (tensor.type == DType::F32)
       if (size_t at = firstNotFinite(tensor.bytes); at != tensor.bytes.size() / sizeof(float))
         return makeError(ErrorCode::InvalidArgument,
-                         "{}: tensor {}: element {} is not finite, and nothing that is not finite "
-                         "is written",
+                         "{}: tensor {}: element {} is not finite, and only finite numbers are "
+                         "written",
                          path.string(), quote(tensor.name), at);
     declared.push_back({tensor.name, std::string(dtypeName(tensor.type)), tensor.shape});
   }

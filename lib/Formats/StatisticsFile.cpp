@@ -83,8 +83,7 @@ Result<void> formats::writeStatistics(const fs::path &path, const CalibrationSta
     for (size_t i = 0; floats && i < count; ++i)
       if (!std::isfinite((*floats)[i]))
         return makeError(ErrorCode::InvalidArgument,
-                         "{}: tensor {}: element {} is {}, and nothing that is not finite is "
-                         "written",
+                         "{}: tensor {}: element {} is {}, and only finite numbers are written",
                          path.string(), quote(tensor.name), i, (*floats)[i]);
     declared.push_back({tensor.name, floats ? "F32" : "I64", tensor.shape});
   }

@@ -128,7 +128,7 @@ def demo_command(
             novels = fetch_novels(cache)
             text, calib = text or novels.judged, calib or novels.others
     if sha256(text) == sha256(calib):
-        raise UserError(f"--text {text}: is what is calibrated on, so that it would judge nothing; give another text")
+        raise UserError(f"--text {text}: is the calibration text, which is no text to judge methods on; give another one")
     output.mkdir(parents=True, exist_ok=True)
 
     artifacts, results = [], []

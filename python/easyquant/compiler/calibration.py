@@ -138,7 +138,7 @@ def tokens_of(model: Path, calibration: CalibrationText, keep: bool = False):
     with contextlib.ExitStack() as stack:
         files = stack.enter_context(tokenizer_files(model))
         if not any(file.name == "tokenizer.json" for file in files):
-            raise UserError(f"{model}: has no tokenizer.json, without which the calibration text is no tokens")
+            raise UserError(f"{model}: has no tokenizer.json, which makes tokens of the calibration text")
         folder = tempfile.mkdtemp(prefix="easyquant-tokens-") if keep else stack.enter_context(scratch_folder())
         path = Path(folder) / "tokens.safetensors"
         write_tokens(path, calibration, files[0].parent, vocabulary_of(model))

@@ -34,7 +34,7 @@ def read_json(file: Path, limit: int = LARGEST_FILE) -> tuple[str, Mapping]:
     """Text and value of a JSON object."""
     try:
         if (size := file.stat().st_size) > limit:
-            raise UserError(f"{file}: has {size} bytes, expected at most {limit}; it is not what its name says")
+            raise UserError(f"{file}: has {size} bytes, expected at most {limit}; take the file that belongs to the model")
         text = file.read_text(encoding="utf-8")
         value = json.loads(text, object_pairs_hook=_without_repetition)
     except (OSError, ValueError) as error:
@@ -51,7 +51,7 @@ def read_text(file: Path, limit: int) -> str:
         with open(file, "rb") as stream:
             data = stream.read(limit + 1)
         if len(data) > limit:
-            raise UserError(f"{file}: has more than {limit} bytes, expected at most that; it is not what its name says")
+            raise UserError(f"{file}: has more than {limit} bytes, expected at most that; take the file that belongs to the model")
         return data.decode("utf-8")
     except (OSError, ValueError) as error:
         raise UserError(f"{file}: cannot be read ({error})") from None
