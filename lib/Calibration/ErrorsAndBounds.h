@@ -22,7 +22,7 @@
 
 namespace easyquant::calibration {
 
-/// Of many pairs the one whose measured error is the greatest share of its bound.
+/// The pair, among many, whose measured error is the greatest share of its bound.
 struct WorstPair {
   double measured = 0, bound = 0;
   double largest = 0; ///< of all measured errors
@@ -49,7 +49,7 @@ struct LinearErrors {
   WorstPair outputs; ///< |x W^T - xhat What^T| of an output beside linearErrorBound
   void merge(const LinearErrors &other);
 };
-/// Of rows of a weight and what they were quantized to; outputs in double.
+/// The errors of rows of a weight and of their outputs, which are computed in double.
 LinearErrors measureLinear(numerics::ConstMatrix weight, const numerics::QuantizedMatrix &codes,
                            const QuantizedRows &rows, unsigned threads);
 

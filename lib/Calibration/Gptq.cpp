@@ -82,7 +82,7 @@ static numerics::GptqOptions optionsOf(const PlannedSite &site, numerics::GptqOp
   return options;
 }
 
-/// Those with which the Hessian is factored, which all sites that read the same input share.
+/// The options by which the Hessian is factored; all sites that read the same input share them.
 static FailureOr<numerics::GptqOptions> optionsOf(const SiteGroup &group,
                                                   const numerics::GptqOptions &options) {
   const PlannedSite *first = nullptr;

@@ -31,7 +31,7 @@ static std::span<const int32_t> integers(const HostOperand &operand) {
   return {static_cast<const int32_t *>(operand.data), static_cast<size_t>(operand.columns)};
 }
 
-/// Of each row of a batch.
+/// The position of each row of a batch.
 static std::vector<int32_t> positionsOf(const HostOperand &batch) {
   std::vector<int32_t> positions;
   const auto *sequences = static_cast<const eq_sequence *>(batch.data);

@@ -213,7 +213,7 @@ FailureOr<HiddenStates> LayerRunner::allocate() {
 FailureOr<HiddenStates> LayerRunner::embed(RowsOfTable change) {
   if (text->samples() == 0) // of a rank among more ranks than samples
     return allocate();
-  // Of a table that may be the largest tensor of the model only the rows that occur are read.
+  // The table may be the largest tensor of the model, so only the rows that occur are read.
   std::vector<int32_t> vocabulary;
   for (int64_t i = 0; i < text->samples(); ++i)
     vocabulary.insert(vocabulary.end(), text->sample(i).begin(), text->sample(i).end());

@@ -32,8 +32,8 @@ Result<void> gatherRows(const Ranks &ranks, numerics::QuantizedMatrix &weight,
                         const RowsOfRank &rowsOf);
 
 /// `round`, again with scales of f32 where those of the scheme do not hold the scales of some
-/// rank's rows and `mayWiden`. Collective. Errors: those of `round` on this rank; of another rank:
-/// none here, where the next collective fails.
+/// rank's rows and `mayWiden`. Collective. Errors: those of `round` on this rank. An error of
+/// another rank fails the next collective, not this one.
 template <typename T>
 Result<T> roundOnAll(const Ranks &ranks, const numerics::Scheme &scheme, bool mayWiden,
                      llvm::function_ref<Result<T>(const numerics::Scheme &)> round) {

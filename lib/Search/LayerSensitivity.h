@@ -44,8 +44,8 @@ private:
 inline constexpr float kDropped = -1;
 
 struct GroupFindings {
-  std::vector<float> weightErrors; ///< of each candidate: sum_j E[x_j^2] sum_n (w - what)^2
-  std::vector<float> errors;       ///< of each candidate: of the block, relative and squared
+  std::vector<float> weightErrors; ///< sum_j E[x_j^2] sum_n (w - what)^2 of each candidate
+  std::vector<float> errors;       ///< relative squared error of the block with each candidate
   float found = 0;                 ///< the same of the plans that the search found
 };
 

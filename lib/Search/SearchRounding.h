@@ -71,8 +71,8 @@ mlir::LogicalResult roundInto(const ModelConstants &constants, const PlannedSite
                               equant::PlanAttr plan, GroupInputs *inputs, unsigned threads,
                               CompiledSubgraph &program);
 
-/// Of each candidate sum_j E[x_j^2] sum_n (w - what)^2, to nearest, from a few rows of each weight,
-/// evenly spread. Fails with a diagnostic.
+/// sum_j E[x_j^2] sum_n (w - what)^2 for each candidate, rounded to nearest, from a few rows of
+/// each weight, evenly spread. Fails with a diagnostic.
 mlir::FailureOr<std::vector<float>> weightErrors(const ModelConstants &constants,
                                                  const SearchGroup &group, GroupInputs &inputs,
                                                  unsigned threads);

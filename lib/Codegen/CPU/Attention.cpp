@@ -12,9 +12,9 @@
 //                 are combined at the end; the stretches depend on the position alone
 //   more tokens   a tile per kv head and few tokens, over all that they see
 //
-// Few sequences are attended to by all threads together, one after the other. Of many, whole heads
-// and tiles are dealt out in turn, so that threads need not meet. What a tile computes does not
-// depend on who computes it: the bits are those of one thread and of one sequence.
+// All threads together attend to few sequences, one after the other. With many sequences, whole
+// heads and tiles are dealt out in turn, so that threads need not meet. The results of a tile do
+// not depend on the thread: the bits are those of one thread and of one sequence.
 //
 //===----------------------------------------------------------------------===//
 
@@ -31,7 +31,7 @@ namespace easyquant::cpu {
 
 struct FloatTiling : AttentionTiling<AttentionTile> {
   using AttentionTiling::AttentionTiling;
-  /// Of scratch, a thread. All threads together use the first one's share for one token.
+  /// Bytes of scratch for a thread. All threads together use the first one's share for one token.
   int64_t bytes() const { return std::max(prefill.bytes, decode.bytes * heads * parts); }
 };
 
@@ -255,7 +255,7 @@ void FloatSequence::append(Value begin, Value end) {
   func::CallOp::create(b, getOrEmitAppend(module, tiling.decode.spec, b.target), operands);
 }
 
-/// At most tiling.parts parts, a whole number of steps each but the last.
+/// At most tiling.parts parts; all but the last are a whole number of steps.
 FloatSequence::Parts FloatSequence::cut() {
   Value begin = firstSeen(b, tiling.decode.spec, sequence.position);
   Value end = b.add(sequence.position, 1), count = b.sub(end, begin);

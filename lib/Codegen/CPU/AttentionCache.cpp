@@ -211,7 +211,7 @@ WindowEmitter::Extrema WindowEmitter::chooseTokenSlice(Value elements, Value sta
   return quantizer.choose(quantizer.joinLanes({found[0], found[1]}));
 }
 
-/// Of the group of keys i .., which lie in float rows from `start` on.
+/// The slices of the group of keys i .., which lie in float rows from `start` on.
 void WindowEmitter::emitChannelSlices(CodesPage &page, Value i, Value start) {
   Value to = page.channelSlice(i);
   b.forLoop(0, columns, kBlock, [&](Value dim) {
@@ -267,7 +267,7 @@ void WindowEmitter::emitPackKeys(CodesPage &page, Value i, Value start, Value di
   }
 }
 
-/// Of the block of keys i .., which fills the window.
+/// Makes codes of the block of keys i .., which fills the window.
 void WindowEmitter::emitFlushKeys(Value i, Value start) {
   b.forLoop(0, layout.kv.residual, layout.kv.group, [&](Value group) {
     Value first = b.add(i, group), from = b.add(start, b.mul(group, columns));

@@ -42,8 +42,8 @@ public:
 
   /// Shares a sequence's work among all threads, which meet in the midst of it.
   void attendTogether();
-  /// The same without meeting, in three parts that the threads meet between. Of one token all is in
-  /// the first. Each gives the `turn` of the next sequence.
+  /// The same in three parts, between which the threads meet; within a part they do not. With one
+  /// token all work is in the first. Each gives the `turn` of the next sequence.
   Value begin(Value turn);
   Value attend(Value turn);
   Value end(Value turn);
@@ -208,7 +208,7 @@ Value CodesSequence::end(Value turn) {
   return nextTurn(b, heads, turn, team);
 }
 
-/// At most tiling.parts parts, a whole number of steps each but the last.
+/// At most tiling.parts parts; all but the last are a whole number of steps.
 CodesSequence::Parts CodesSequence::cut() {
   Value oldest = oldestSeen(sequence.position);
   Value oldestNumber = b.sub(b.max(oldest, layout.kv.sinks), layout.kv.sinks);

@@ -104,8 +104,8 @@ public:
     /// that, which is brought but to the second level: hardware sees no stream across pages. Null:
     /// nothing.
     mlir::Value distance = nullptr, later = nullptr;
-    /// Of a step in two pages: tokens from `turn` on lie as if the first one's were at `next`.
-    /// `last` is the last token of the step. Null: in one.
+    /// For a step in two pages: tokens from `turn` on lie as if the first one's were at `next`.
+    /// `last` is the last token of the step. Null: the step is in one page.
     mlir::Value turn = nullptr, next = nullptr, last = nullptr;
   };
 

@@ -52,7 +52,7 @@ static Value roundTo(KernelBuilder &b, Precision precision, Value x) {
   // Below normal numbers the last bit of the sum weighs a step, and so the sum rounds.
   Value magic = b.constant(floats, 0x1.8p23 * precision.step());
   Value small = b.subf(b.addf(magnitude, magic), magic);
-  // Of normal ones, half of the last bit kept is added, a little less where that is even.
+  // Normal ones are rounded by adding half of the last bit kept, a little less where that is even.
   Value wide = b.bitcast(magnitude, words);
   Value odd = b.andi(b.shrLogical(wide, dropped), 1);
   Value half = b.constant(words, (int64_t(1) << (dropped - 1)) - 1);

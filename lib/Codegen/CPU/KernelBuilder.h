@@ -149,8 +149,8 @@ public:
                 llvm::function_ref<void(int64_t)> body);
 };
 
-/// The share [begin, end) of `count` equal pieces of work that a thread of the team has. Of fewer
-/// pieces than threads, the last threads have one each.
+/// The share [begin, end) of `count` equal pieces of work that a thread of the team has. If there
+/// are fewer pieces than threads, the last threads have one each.
 std::pair<mlir::Value, mlir::Value> shareOf(KernelBuilder &b, Index count, const Team &team);
 
 /// The private function of that name, or a new one whose body `build` fills up to the return.

@@ -136,7 +136,7 @@ mlir::Value loadScales(LinearKernel &k, mlir::Value panel, Index group, Index co
 mlir::Value loadZeroPoints(LinearKernel &k, mlir::Value panel, Index group, Index column,
                            int64_t lanes);
 
-/// The sums of neighbouring lanes: of a, then of c. vpmaddwd leaves two to a column.
+/// The sums of neighbouring lanes of a, then of c. vpmaddwd leaves two to a column.
 mlir::Value addPairs(KernelBuilder &b, mlir::Value a, mlir::Value c);
 
 /// The four codes of a step, in every 32-bit lane of a vector of `bytes` bytes.

@@ -99,7 +99,7 @@ Value PackedBlock::bytes(int64_t half, int64_t v) {
 }
 
 void PackedBlock::joinFields(int64_t half) {
-  // Of the first half the upper bits move up, of the second the lower ones, which saves a shift.
+  // In the first half the upper bits move up, in the second the lower ones, which saves a shift.
   const int64_t low = lowWidth();
   fieldBit = half ? 4 - low : 0;
   const int64_t place = ((int64_t(1) << low) - 1) << fieldBit;

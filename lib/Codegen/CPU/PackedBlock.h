@@ -16,8 +16,8 @@ namespace easyquant::cpu {
 /// registers: a step of four columns a time, `lanes` rows a vector.
 class PackedBlock {
 public:
-  /// panels: NP x bytes of a panel; the block begins at byte `offset` of `panel`. codebook: of
-  /// codes of a table its values, a vector; else null.
+  /// panels: NP x bytes of a panel; the block begins at byte `offset` of `panel`. codebook: a
+  /// vector of the values of a table, or null where codes are no indices of one.
   PackedBlock(KernelBuilder &b, WeightFormat format, CodeFormat codes, mlir::Value codebook,
               mlir::Value panels, mlir::Value panel, mlir::Value offset, int64_t lanes)
       : b(b), format(format), codes(codes), codebook(codebook), panels(panels), panel(panel),
@@ -46,7 +46,7 @@ private:
   /// the bits of use.
   mlir::Value shiftBytes(mlir::Value bytes, int64_t amount);
   mlir::Value words(mlir::Value bytes) { return b.bitcast(bytes, b.vec(lanes, b.i32())); }
-  /// Of a plane of two bits: the vector that holds rows v * lanes .., and the bit of its field.
+  /// The vector of a plane of two bits that holds rows v * lanes .., and the bit of its field.
   static mlir::Value pairs(llvm::ArrayRef<mlir::Value> plane, int64_t v) {
     return plane[v % plane.size()];
   }
@@ -75,8 +75,8 @@ private:
   int64_t fieldBit = 0;                    ///< of each byte of them, where the code begins
 };
 
-/// What the fields of `bits` bits stand for, in their order, a constant vector: of integers and
-/// f4E2M1FN.
+/// The values that the fields of `bits` bits stand for, in their order, as a constant vector. Codes
+/// are integers or f4E2M1FN.
 mlir::Value valuesOfFields(KernelBuilder &b, CodeFormat codes, int64_t bits);
 
 } // namespace easyquant::cpu

@@ -88,7 +88,7 @@ Value RowGradientEmitter::mean(llvm::function_ref<Value(Value, int64_t)> term) {
   return b.divf(sum, b.constant(b.f32(), static_cast<double>(spec.width)));
 }
 
-/// Of the columns from `first` on, which are normalized together.
+/// The gradient of the columns from `first` on, which are normalized together.
 void RowGradientEmitter::emitNorm(Value first) {
   bool isCentred = spec.op == RowGradient::LayerNorm;
   Value centre;

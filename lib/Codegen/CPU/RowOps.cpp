@@ -101,9 +101,9 @@ private:
   struct StaticParams {
     Value scale, inverse, zero, lo, hi;
   };
-  /// Of a scale and a zero point (or null) that are given.
+  /// The parameters for a scale and a zero point (or null) that are given.
   StaticParams staticParams(Value scale, Value zero);
-  /// Those of the row: its own, from its largest magnitude or a given one, if it leaves the range.
+  /// The row's own parameters, from its largest magnitude or a given one, if it leaves the range.
   StaticParams ownParams(const StaticParams &given, Value absMax);
   void emitClampedCodes(const StaticParams &params);
   /// The same as emitValue, from the buffer if the row is there.
@@ -113,7 +113,7 @@ private:
   /// What `buffer` is to have, if there is one.
   Value valueKept(Value column, int64_t lanes);
   Value emitAbsMax();
-  /// Of the row: the least and the greatest value. Returns the largest magnitude.
+  /// Stores the least and the greatest value of the row. Returns the largest magnitude.
   Value emitExtrema();
   void emitRow();
   /// Stores the sum that `sumOf` yields for each weight group of columns.
@@ -132,9 +132,9 @@ private:
   const RowSpec &spec;
   ValueRange arguments;
   Value row;
-  Value buffer;          ///< of a row's values that are read again; null: they are the input's
+  Value buffer;          ///< values of the row that are read again; null: they are the input's
   Value mean, deviation; ///< of the norms, for this row
-  Value scale;           ///< online: of the rows of a sequence
+  Value scale;           ///< the online scale of the rows of a sequence
 };
 
 } // namespace
@@ -311,7 +311,7 @@ RowEmitter::StaticParams RowEmitter::ownParams(const StaticParams &given, Value 
     absMax = b.load(arguments[1], {row});
   const numerics::CodeRange range = staticRange(spec);
   const numerics::StaticReach reach(range, /*zeroPoint=*/0);
-  // Of a range around 0 the largest magnitude is what is farthest from its centre.
+  // In a range around 0 the value of largest magnitude is the farthest from the centre.
   Value farthest = b.mulf(absMax, given.inverse);
   if (reach.centre != 0 || given.zero) {
     Value centre = b.constant(f32, reach.centre);

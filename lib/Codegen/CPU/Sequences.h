@@ -21,7 +21,7 @@ namespace easyquant::cpu {
 struct Sequence {
   mlir::Value firstRow, rows, position, held, firstPage, window, slot, nextSlot;
 
-  /// Those of the step's rows [begin, end) that are its own, counted from its first.
+  /// The step's rows [begin, end) that are its own, counted from its first.
   std::pair<mlir::Value, mlir::Value> part(KernelBuilder &b, mlir::Value begin,
                                            mlir::Value end) const;
   /// Its rows of a matrix.

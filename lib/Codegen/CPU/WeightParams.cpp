@@ -29,7 +29,7 @@ static Type elementOf(KernelBuilder &b, ScaleFormat format) {
   llvm_unreachable("every format is named");
 }
 
-/// Of two levels: bytes of a super-group's f16 and of a group's fields, in a panel.
+/// Scales of two levels: bytes of a super-group's f16 and of a group's fields, in a panel.
 static constexpr int kSubBits = 6;
 static constexpr int64_t kSuperBytes = kPanelRows * 2,
                          kSubBytes = numerics::panelFieldBytes(kSubBits);
@@ -63,7 +63,7 @@ Value decodeF8E4M3FN(KernelBuilder &b, Value words) {
   Value magnitude = b.shl(b.andi(words, 0x7f), 20);
   Value shifted = b.addi(magnitude, b.constant(type, int64_t(120) << 23));
   Value normal = b.bitcast(shifted, floats);
-  // Of the exponent 0 that is 2^-7 (1 + m/8) for 2^-6 m/8.
+  // With the exponent 0 this gives 2^-7 (1 + m/8) for 2^-6 m/8.
   Value small = b.fma(normal, b.constant(floats, 2.0), b.constant(floats, -0x1p-6));
   Value isSmall = b.createOrFold<arith::CmpIOp>(arith::CmpIPredicate::ult, magnitude,
                                                 b.constant(type, int64_t(8) << 20));

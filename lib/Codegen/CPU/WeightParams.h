@@ -15,13 +15,13 @@ namespace easyquant::cpu {
 /// The memref of the scales of packed weights: panels x groups x 32. Formats that LLVM does not
 /// know are integers of their width.
 mlir::MemRefType scalesType(KernelBuilder &b, ScaleFormat format, int64_t panels, int64_t groups);
-/// Of the zero points of codes of `bits` bits: panels x groups x bytes of fields.
+/// The memref of the zero points of codes of `bits` bits: panels x groups x bytes of fields.
 mlir::MemRefType zeroPointsType(KernelBuilder &b, int64_t bits, int64_t panels, int64_t groups);
 
-/// Of the outer scales of rows: panels x 1 x 32.
+/// The memref of the outer scales of rows: panels x 1 x 32.
 mlir::MemRefType outerType(KernelBuilder &b, int64_t panels);
 
-/// Of the values of a table, and these as a vector.
+/// The memref of the values of a table, and these as a vector.
 mlir::MemRefType codebookType(KernelBuilder &b, WeightFormat format);
 mlir::Value loadCodebook(KernelBuilder &b, WeightFormat format, mlir::Value codebook);
 

@@ -31,7 +31,7 @@ inline constexpr unsigned kFixedArguments = 4;
 struct StepBody {
   mlir::func::FuncOp step, function;
   bool hasCollectives = false;
-  /// Of the step's arguments: those that are its own, and those for its results.
+  /// The step's arguments that are its own, and those for its results.
   llvm::SmallVector<unsigned> own, results;
 
   /// Where the team is among the function's arguments.

@@ -149,7 +149,7 @@ void easyquant::equant::foldScale(const FoldPoint &point, ml_program::GlobalOp f
   for (QuantizableOpInterface reader : point.readers)
     scaleOperand(QuantizableOpInterface(reader).getWeightOperand(), factor, /*axis=*/1,
                  /*divide=*/false);
-  // Of norms and linears alike, all that is not the activation.
+  // All operands but the activation, for norms and linears alike.
   for (OpOperand &operand : point.producer->getOpOperands().drop_front())
     scaleOperand(operand, factor, /*axis=*/0, /*divide=*/true);
 }

@@ -111,7 +111,7 @@ LogicalResult SitePlanner::checkMixed() {
   return success();
 }
 
-/// Of every format that a mix has.
+/// Checks every format that a mix has.
 LogicalResult SitePlanner::checkMix() {
   for (recipe::SiteKind kind :
        {recipe::SiteKind::Head, recipe::SiteKind::QueryKeyValue, recipe::SiteKind::AttentionOutput,

@@ -21,7 +21,7 @@ inline int64_t extent(mlir::Value constant) {
   return mlir::cast<mlir::RankedTensorType>(constant.getType()).getDimSize(0);
 }
 
-/// Of a norm: it keeps the square root real and the quotient finite.
+/// A norm's epsilon must keep the square root real and the quotient finite.
 mlir::LogicalResult verifyEpsilon(mlir::Operation *op, llvm::APFloat epsilon);
 /// Columns that are heads of `headDim`, and a table for them.
 mlir::LogicalResult verifyRope(mlir::Operation *op, mlir::Value rows, mlir::Value table,
