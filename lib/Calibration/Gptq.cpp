@@ -226,7 +226,7 @@ LogicalResult Gptq::run() {
   MethodRun &run = *opened;
   const numerics::GptqOptions options{
       .actOrder = actOrder, .staticGroups = staticGroups, .damping = damping, .threads = threads};
-  // What cannot be is said before hours of work.
+  // Impossible requests are refused before hours of work.
   for (int64_t i = 0; i < run.layerCount(); ++i)
     for (const SiteGroup &group : siteGroups(run.layer(i)))
       if (failed(optionsOf(group, options)))

@@ -109,7 +109,7 @@ private:
     }
   }
 
-  /// What has arrived, or been read: into the checksum and the own file.
+  /// Puts bytes that arrived, or were read, into the checksum and the own file.
   void take(std::span<const std::byte> from) {
     checksum.update(from.data(), from.size());
     while (!isRoot() && file.isOpen() && !from.empty() && problem.empty()) {

@@ -179,7 +179,7 @@ Result<void> NcclCommunicator::enqueueOnDevice(const Collective &collective) {
   }
   if (status != nccl::kSuccess && status != nccl::kInProgress)
     return failed(status);
-  // What comes next on the stream may be enqueued, and a capture ended, only when NCCL has taken
+  // The next work on the stream may be enqueued, and a capture ended, only when NCCL has taken
   // it.
   return status == nccl::kSuccess ? Result<void>() : pollNccl("enqueueing");
 }

@@ -156,7 +156,7 @@ void GPULauncher::addHeads(KernelLibrary &library) const {
           return failure();
         return attention(b, op, quantizedSpecOf(op), arguments, kernel);
       });
-  // What runs before the next call of a session that went back.
+  // The launches before the next call of a session that went back.
   library.addRestore<equant::AttentionOp>([*this](auto &b, auto op, const KernelOps &) {
     easyquant::gpu::AttentionSpec spec = quantizedSpecOf(op);
     Arguments arguments(b);

@@ -28,7 +28,7 @@ public:
 
   std::string kind() const override { return "simt"; }
   std::string description() const override { return "simulated " + chip; }
-  /// What the host has is not for this process alone; allocate() says when it is not enough.
+  /// The host's memory is not for this process alone; allocate() says when it is not enough.
   Result<int64_t> freeBytes() const override { return std::numeric_limits<int64_t>::max(); }
   Result<uint64_t> allocate(int64_t bytes, std::string_view what) override {
     std::lock_guard lock(mutex);

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What a format loses of a site is taken to be the noise that it adds to the site's output in
+// The loss of a format at a site is taken to be the noise that it adds to the site's output in
 // proportion to the signal, ||W - What||^2 / ||W||^2, times the information that goes in: the
 // entropy of the histogram of the site's activations, in bits. Private to lib/Search.
 //

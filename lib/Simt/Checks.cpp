@@ -260,7 +260,7 @@ static void join(std::vector<uint32_t> &into, const std::vector<uint32_t> &from)
 }
 
 void Checker::barrierArrive(Barrier &barrier, Warp &warp) {
-  // What the warp did up to now, it did at clocks below the next one.
+  // The warp did its work up to now at clocks below the next one.
   ++warp.clock;
   warp.known[warp.index] = warp.clock;
   join(barrier.clocks, warp.known);

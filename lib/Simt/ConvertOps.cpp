@@ -18,7 +18,7 @@ namespace {
 
 enum ConvertFlags : uint32_t { kFtz = 1, kSat = 2, kRelu = 4, kSatFinite = 8, kRoundInteger = 16 };
 
-/// What cvt is asked for; in Instruction: type (to), count (from), flags with the rounding above.
+/// The operands of a cvt; in Instruction: type (to), count (from), flags with the rounding above.
 Type sourceType(const Instruction &i) { return static_cast<Type>(i.count); }
 Rounding rounding(const Instruction &i) { return static_cast<Rounding>(i.flags >> 8); }
 

@@ -117,7 +117,7 @@ public:
   /// The same at given addresses, which it fills in for lanes that do not take part.
   void resolve(const Instruction &i, Mask mask, AccessKind kind, unsigned bytes,
                uint64_t (&at)[kLanes], Space space, std::byte *(&pointers)[kLanes]);
-  /// What an address register says, plus the offset.
+  /// The address in a register, plus the offset.
   void addresses(Slot address, bool wide, int64_t offset, uint64_t (&out)[kLanes]) const;
 
   // -- asynchronous copies (cp.async)

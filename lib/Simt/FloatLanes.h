@@ -23,7 +23,7 @@ inline float flush(float x) {
   return std::bit_cast<float>(bits & (bits & 0x7f800000u ? ~0u : 0x80000000u));
 }
 
-/// What every float32 result gets: the one NaN that the machine makes, .ftz, .sat (NaN becomes 0).
+/// The last step of every float32 result: the one NaN that the machine makes, .ftz, .sat (NaN: 0).
 template <bool ftz, bool sat> float finish(float r) {
   if (ftz)
     r = flush(r);

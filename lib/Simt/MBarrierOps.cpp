@@ -88,7 +88,7 @@ public:
     s.pending -= count;
     s.completeIfDone();
   }
-  /// What was held back for this object happens now.
+  /// Does the actions that were held back for this object.
   void settle() const {
     auto found = w.block.mbarriers->deferred.find(offset);
     if (found == w.block.mbarriers->deferred.end())

@@ -36,7 +36,7 @@ enum class Fragment { A, B, C };
 
 /// Bits of an element in a register.
 unsigned elementBits(Type type);
-/// What registers hold elements of a type, and how many each.
+/// The registers that hold elements of a type, and how many each holds.
 inline Type registerType(Type element) { return element == Type::F64 ? Type::F64 : Type::B32; }
 inline unsigned elementsPerRegister(Type element) {
   return std::max(32 / elementBits(element), 1u);

@@ -33,7 +33,7 @@ struct AccessRecord {
   uint32_t pc = 0;
 };
 
-/// What is remembered of a byte, or of four: the last write and the last two readers.
+/// The history of a byte, or of four: the last write and the last two readers.
 struct AccessHistory {
   AccessRecord write, read, otherRead;
 };

@@ -129,7 +129,7 @@ private:
       return b.toFloat(b.shrLogical(words, k * bits));
     return b.toFloat(b.andi(words, layout.levels << (k * bits)));
   }
-  /// What field(k) is to be multiplied with, for fields k, k + 1, ... in the lanes.
+  /// The factors of field(k), for fields k, k + 1, ... in the lanes.
   Value fieldFactors(int64_t k, int64_t count) {
     SmallVector<float> factors;
     for (int64_t i = 0; i < count; ++i) {
@@ -284,7 +284,7 @@ void CodesEmitter::emitDirectScores(Codes &codes, Value count) {
     b.forLoop(from, b.min(b.add(from, group), count), width, [&](Value column) {
       SmallVector<Value> starts;
       for (int64_t v = 0; v < vectors; ++v) {
-        // What lies behind the last token is masked.
+        // Tokens behind the last one are masked.
         Value token = b.add(column, v * lanes);
         Value block = b.mul(b.div(token, kCacheBlock), layout.keyWords * kCacheBlock);
         starts.push_back(b.add(b.add(keys, block), b.rem(token, kCacheBlock)));

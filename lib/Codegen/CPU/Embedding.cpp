@@ -194,7 +194,7 @@ func::FuncOp getOrEmitEmbedding(ModuleOp module, const EmbeddingSpec &spec, cons
           Value token = arith::IndexCastUIOp::create(b, b.getIndexType(), b.load(args[0], {row}));
           if (!spec.sharded)
             return emitRow(b, args, token, row);
-          // What is below the rank's first token is far above its last one, unsigned.
+          // Tokens below the rank's first one are far above its last one, unsigned.
           Value own = b.sub(token, b.mul(args.drop_back().back(), spec.vocab));
           Value isOwn =
               arith::CmpIOp::create(b, arith::CmpIPredicate::ult, own, b.index(spec.vocab));

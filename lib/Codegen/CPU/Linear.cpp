@@ -102,7 +102,7 @@ LinearTiling::LinearTiling(const LinearSpec &spec, const Target &target) {
     panelBytes = 0;
     break;
   }
-  // What is prepared from the codes of a tile's rows serves all panels of a chunk.
+  // Values prepared from the codes of a tile's rows serve all panels of a chunk.
   if (activationBytes) {
     chunkPanels = std::clamp<int64_t>(kChunkBytes / panelBytes, 1, kMaxChunkPanels);
     chunkPanels = std::min(chunkPanels, panelCount(spec.n));

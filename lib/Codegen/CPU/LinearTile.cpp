@@ -44,7 +44,7 @@ SmallVector<Value> emitGroupSums(LinearKernel &k, int64_t rows, Value firstRow, 
       Value column = b.add(firstColumn, v * lanes);
       if (k.wScales)
         scales.push_back(loadScales(k, panel, g, column, lanes));
-      // What the multiplied codes are above those that the scale belongs to.
+      // The difference between the multiplied codes and those that the scale belongs to.
       if (k.wZeros)
         excess.push_back(
             b.addi(loadZeroPoints(k, panel, g, column, lanes), b.constant(type, correctedOffset)));

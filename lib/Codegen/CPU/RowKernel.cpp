@@ -27,7 +27,7 @@ getOrEmitRowKernel(ModuleOp module, StringRef name, const Target &target,
                          });
 }
 
-/// What is left of `count` columns after those in wide vectors, as pieces (offset, lanes).
+/// The rest of `count` columns after those in wide vectors, as pieces (offset, lanes).
 static SmallVector<std::pair<int64_t, int64_t>> remainder(int64_t count, int64_t wide,
                                                           int64_t lanes) {
   SmallVector<std::pair<int64_t, int64_t>> pieces;

@@ -386,7 +386,7 @@ Value RowEmitter::emitExtrema() {
       using Predicate = arith::CmpFPredicate;
       Value reach = b.mulf(scale, b.constant(b.f32(), numerics::kOnlineReach));
       Value infinity = b.constant(b.f32(), std::numeric_limits<double>::infinity());
-      // What is not finite stays so: such a step is no update.
+      // Values that are not finite stay so: such a step is no update.
       Value towers =
           arith::AndIOp::create(b, arith::CmpFOp::create(b, Predicate::OGT, value, reach),
                                 arith::CmpFOp::create(b, Predicate::OLT, value, infinity));

@@ -41,7 +41,7 @@ public:
   Query query(mlir::Value u);
   /// Its headDim floats.
   mlir::Value queryRow(const Query &query);
-  /// What queries are multiplied with, so that scores are exponents of two.
+  /// The factor of queries, by which scores are exponents of two.
   double queryScale() const;
 
   mlir::Value firstToken(mlir::Value tile); ///< may be negative where codes are

@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What the products on mma.sync share, whatever their elements: a block computes a tile of y, whose
-// parts its warps have as a grid. A ring of slabs of K fills by cp.async while the slabs before are
-// multiplied; one barrier a slab both publishes the slab that has arrived and frees the one read
-// last. Activations come into registers by ldmatrix, weights packed.
+// The part that products on mma.sync share, whatever their elements: a block computes a tile of y,
+// whose parts its warps have as a grid. A ring of slabs of K fills by cp.async while the slabs
+// before are multiplied; one barrier a slab both publishes the slab that has arrived and frees the
+// one read last. Activations come into registers by ldmatrix, weights packed.
 //
 // A slab is a tile of swizzled rows of activations (TileCopy.h), behind it blocks of packed weights
 // (Numerics/FragmentPacking.h). A step of an mma is 32 bytes of a row: 32 codes or 16 floats of 16

@@ -407,8 +407,8 @@ getOrEmitKernel(mlir::gpu::GPUModuleOp module, const Description &description,
     if (parameter.kind != Parameter::Pointer)
       continue;
     function.setArgAttr(i, LLVM::LLVMDialect::getAlignAttrName(), b.getI64IntegerAttr(16));
-    // What a kernel reads nobody writes meanwhile. LLVM loses that of single loads on the way, and
-    // ptxas would wait for each before it begins another behind a store or a barrier.
+    // Nobody writes memory that a kernel reads meanwhile. LLVM loses this fact for single loads,
+    // and ptxas would wait for each before it begins another behind a store or a barrier.
     if (!parameter.written) {
       function.setArgAttr(i, LLVM::LLVMDialect::getReadonlyAttrName(), b.getUnitAttr());
       function.setArgAttr(i, LLVM::LLVMDialect::getNoAliasAttrName(), b.getUnitAttr());

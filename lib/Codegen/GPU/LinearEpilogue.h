@@ -29,12 +29,12 @@ public:
         spec(spec), arguments(arguments), params(b, spec.bits, spec.scales), width(width),
         shift(shift) {}
 
-  /// What columns n .. of group g bring along; n may be beyond N, not beyond its padding.
+  /// The terms of columns n .. of group g; n may be beyond N, not beyond its padding.
   struct ColumnTerms {
     Values scales, zeros, sums;
   };
   ColumnTerms columnTerms(Int group, mlir::Value n);
-  /// What row m brings along, 0 where it is not `valid` (null: it is).
+  /// The terms of row m, 0 where it is not `valid` (null: it is).
   mlir::Value rowSum(mlir::Value m, Int group, mlir::Value valid);
   mlir::Value rowZero(mlir::Value m, mlir::Value valid);
   mlir::Value rowScale(mlir::Value m, mlir::Value valid);

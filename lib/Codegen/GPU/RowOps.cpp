@@ -325,7 +325,7 @@ Value RowEmitter::storeCodes(const Piece &piece, const Values &codes) {
   Values bytes;
   for (Value code : codes)
     bytes.push_back(arith::TruncIOp::create(b, b.i8(), b.bitcast(code, b.i32())));
-  // What lies beyond the end pads the codes with zeros, as far as rows go.
+  // Columns beyond the end pad the codes with zeros, as far as rows go.
   Value packed = b.join(bytes);
   if (piece.inside)
     packed = b.select(piece.inside, packed, b.zero(packed.getType()));
@@ -445,7 +445,7 @@ RowEmitter::StaticParams RowEmitter::ownParams(const StaticParams &given,
     Value centre = b.constant(b.f32(), reach.centre);
     if (given.zero)
       centre = b.subf(centre, b.toFloat(given.zero));
-    // What lies beyond the end is 0, which every range holds.
+    // Columns beyond the end are 0, which every range holds.
     farthest = absMaxOf([&](Value y) { return b.subf(b.mulf(y, given.inverse), centre); });
   }
   Value leaves = arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, farthest,

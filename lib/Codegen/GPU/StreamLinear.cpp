@@ -297,7 +297,7 @@ void StreamLinear::emit() {
   int64_t last = divideCeil(spec.n, numerics::fragmentRows(spec.bits)) - 1;
   for (int64_t i = 0; i < rowBlocks(); ++i) {
     Value row = b.add(b.mul(b.block(0), rowBlocks()), i);
-    // What a second block row that is not there would be multiplied to is not written.
+    // The products of a second block row that is not there are not written.
     if ((last + 1) % rowBlocks() != 0)
       row = b.min(row, last);
     blockRows.push_back(b.rowOf(arguments["w"], row, rowBytes, b.i8()));

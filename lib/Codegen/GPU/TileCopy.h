@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What the matrix products share: copies of slabs by cp.async in chunks of 16 bytes, and where a
-// chunk lies in shared memory.
+// The part that matrix products share: copies of slabs by cp.async in chunks of 16 bytes, and where
+// a chunk lies in shared memory.
 //
 // Activations are rows of slabBytes, in which chunk c of row r lies at place c xor swizzle(r): the
 // eight rows that one phase of ldmatrix reads, and the eight chunks that a quarter of a warp

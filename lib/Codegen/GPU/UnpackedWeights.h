@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What the linears on float activations share: blocks in the order M16N8K16
+// The part that linears on float activations share: blocks in the order M16N8K16
 // (Numerics/FragmentPacking.h) as operands of m16n8k16.
 //
 // A field of a word becomes a float without a conversion: with the bits of 2^m above it, m the

@@ -44,7 +44,7 @@ private:
   Values multiplySlab(Value stage, Values accumulators, ValueRange zeros);
   /// Scales of the two columns of each tile that this thread has sums of.
   Values scalesOf(Value group);
-  /// What holds the zero points of the rows of weights that this lane unpacks, one a tile.
+  /// The words with the zero points of the rows of weights that this lane unpacks, one a tile.
   Values zeroWordsOf(Value group);
   Values zeroPairs(ValueRange words);
   Values multiplyGroups();
